@@ -1,0 +1,192 @@
+"""Every key of a run with its default; other configs change what they need.
+
+A value of None in `env` means "EnvPool's own default for this environment";
+in `network` and `replay`, "derived" as the comment says.
+"""
+
+import ml_collections
+from ml_collections import config_dict
+
+
+def get_config() -> ml_collections.ConfigDict:
+  """Returns V-trace on CartPole-v1 with everything at its default."""
+  config = ml_collections.ConfigDict()
+  # A folder of seedrl_jax/agents, or the dotted path of any module that has
+  # make_agent(config, env_spec).
+  config.agent = 'vtrace'
+  config.seed = 1
+  # Frames are steps x action repeat, without reset pseudo-steps.
+  config.total_env_frames = 2_000_000
+  # Environments beside the training ones that act greedily, feed no unrolls
+  # and are reported apart.
+  config.num_eval_envs = 8
+  config.unroll_length = 20
+  # Unrolls per update, over all training devices.
+  config.batch_size = 32
+  # One inference stream in lock step with the learner: two runs with one seed
+  # give bit-equal parameters. Slow.
+  config.deterministic = False
+  config.env = _env()
+  config.network = _network()
+  config.loss = _loss()
+  config.optimizer = _optimizer()
+  config.replay = _replay()
+  config.topology = _topology()
+  config.learner = _learner()
+  config.checkpoint = _checkpoint()
+  config.log = _log()
+  return config
+
+
+def _env() -> ml_collections.ConfigDict:
+  # A placeholder each: keys that share one would be set together.
+  return ml_collections.ConfigDict({
+    'id': 'CartPole-v1',
+    # 'module:function' that returns a Gymnasium environment, in place of
+    # EnvPool; `id` is then only a name.
+    'factory': '',
+    'factory_kwargs': ml_collections.ConfigDict(),
+    'num_envs': 128,
+    # Environments per inference call and stream. 0: half of the stream's, so
+    # that one half steps while the other half is acted for.
+    'batch_size': 0,
+    # Of EnvPool, per stream. 0: what the cores allow.
+    'num_threads': 0,
+    'thread_affinity_offset': -1,
+    'max_episode_steps': config_dict.placeholder(int),
+    'frame_skip': config_dict.placeholder(int),
+    'stack_num': config_dict.placeholder(int),
+    'noop_max': config_dict.placeholder(int),
+    'episodic_life': config_dict.placeholder(bool),
+    'reward_clip': config_dict.placeholder(bool),
+    'use_fire_reset': config_dict.placeholder(bool),
+    'full_action_space': config_dict.placeholder(bool),
+    'repeat_action_probability': config_dict.placeholder(float),
+    # Any further option of this EnvPool id, by its own name.
+    'options': ml_collections.ConfigDict(),
+    # Keys of a dict observation that the agent does not see.
+    'drop_observations': ('mission',),
+  })
+
+
+def _network() -> ml_collections.ConfigDict:
+  return ml_collections.ConfigDict({
+    # 'auto': by the observation's rank; 'mlp', 'shallow', 'nature', 'resnet',
+    # 'tiny'.
+    'torso': 'auto',
+    'hidden_sizes': (64, 64),
+    # Output of a convolutional torso. 0: as published (256; Nature 512).
+    'dense_size': 0,
+    # Width multiplier of the deep ResNet's channels (16, 32, 32).
+    'width': 1,
+    'resnet_channels': (16, 32, 32),
+    # Frames stacked in the agent's state. 1: none.
+    'frame_stack': 1,
+    # 'auto', 'channels_first', 'channels_last'.
+    'image_layout': 'auto',
+    # 0: no recurrent core.
+    'lstm_size': 0,
+    # Feed previous action and clipped previous reward to the core (or heads).
+    'use_previous_action': False,
+    'compute_dtype': 'float32',
+  })
+
+
+def _loss() -> ml_collections.ConfigDict:
+  return ml_collections.ConfigDict({
+    'discount': 0.99,
+    'lambda_': 1.0,
+    'clip_rho': 1.0,
+    'clip_c': 1.0,
+    'clip_pg_rho': 1.0,
+    'entropy_cost': 0.01,
+    # Entropy (nats) that the cost adapts to; None keeps the cost fixed.
+    'target_entropy': config_dict.placeholder(float),
+    'entropy_cost_adjustment_speed': 10.0,
+    'baseline_cost': 0.5,
+    'kl_cost': 0.0,
+    # Clip rewards to [-x, x] in the loss; 0 leaves them.
+    'reward_clip': 0.0,
+    # 'mean' over the batch's T x B steps, or 'sum' as the IMPALA paper.
+    'reduction': 'mean',
+  })
+
+
+def _optimizer() -> ml_collections.ConfigDict:
+  return ml_collections.ConfigDict({
+    'name': 'adam',  # 'adam', 'rmsprop'
+    'learning_rate': 1e-3,
+    # 'linear' decays to final_learning_rate over total_env_frames;
+    # 'constant'.
+    'schedule': 'linear',
+    'final_learning_rate': 0.0,
+    'clip_norm': 40.0,  # 0: none
+    'adam_b1': 0.9,
+    'adam_b2': 0.999,
+    'epsilon': 1e-8,
+    # True: sqrt(v + epsilon), as TensorFlow's RMSProp; False: sqrt(v) +
+    # epsilon, as PyTorch's, and as Adam is defined.
+    'epsilon_inside_root': False,
+    'rmsprop_decay': 0.99,
+    'rmsprop_momentum': 0.0,
+    'rmsprop_centered': False,
+    # First mean square: TensorFlow starts at 1, PyTorch at 0.
+    'rmsprop_initial_scale': 0.0,
+  })
+
+
+def _replay() -> ml_collections.ConfigDict:
+  return ml_collections.ConfigDict({
+    # 'embedded': in this process; 'reverb'; 'auto': Reverb where it can run.
+    'backend': 'embedded',
+    'sampler': 'fifo',  # 'fifo', 'uniform', 'prioritized'
+    # Unrolls. None: two batches for a queue.
+    'max_size': config_dict.placeholder(int),
+    # How often an unroll is trained on at most; 0: any number of times.
+    'max_times_sampled': 1,
+    'samples_per_insert': 1.0,
+    # How far samples may run ahead of or behind samples_per_insert, as a
+    # share of min_size.
+    'tolerance': 0.1,
+    'min_size': 1,
+    'priority_exponent': 0.9,
+  })
+
+
+def _topology() -> ml_collections.ConfigDict:
+  return ml_collections.ConfigDict({
+    # Local devices for inference : for training. '' shares them by default:
+    # one device does both; several are split 1:3.
+    'inference_to_training': '',
+    # Environment pools (each with its thread) per inference device.
+    'streams_per_device': 1,
+    # Use only the first n local devices; 0: all.
+    'max_devices': 0,
+  })
+
+
+def _learner() -> ml_collections.ConfigDict:
+  return ml_collections.ConfigDict({
+    # Equal pieces that a device's share of the batch is worked through in.
+    'micro_batches': 1,
+    # Batches on the training devices ahead of the running update.
+    'prefetch': 1,
+    # Updates between publications of parameters to inference.
+    'publish_period': 1,
+  })
+
+
+def _checkpoint() -> ml_collections.ConfigDict:
+  return ml_collections.ConfigDict({
+    'every_seconds': 300.0,
+    'keep': 3,
+    # Keep one for good every so many hours; 0: none.
+    'keep_every_hours': 0.0,
+  })
+
+
+def _log() -> ml_collections.ConfigDict:
+  return ml_collections.ConfigDict({
+    'every_seconds': 2.0,
+    'tensorboard': True,
+  })

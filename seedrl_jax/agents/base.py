@@ -1,0 +1,115 @@
+"""The seam between agents and everything that runs them.
+
+`inference` calls `act`, `learner` calls `init` and `loss`; neither knows an
+agent by name. An agent is a module with `make_agent(config, env_spec)`;
+`load_agent` finds it from `config.agent`.
+"""
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import jax
+
+from seedrl_jax import types
+
+Params = types.Nest
+Core = types.Nest
+AgentOutput = types.Nest
+
+
+class LossOutput(NamedTuple):
+  """What a loss says besides its value.
+
+  Attributes:
+    metrics: scalars by name, averaged over training devices.
+    priorities: float32 `[B]`, new priorities of the sampled unrolls, or None
+      where the agent does not prioritise.
+  """
+
+  metrics: Mapping[str, jax.Array]
+  priorities: jax.Array | None = None
+
+
+class ActFn(Protocol):
+  """`[B]` steps in, `[B]` actions and the next core state out.
+
+  `env_id` is int32 `[B]` and global: ids from `EnvSpec.num_envs` on are
+  evaluation environments, which act greedily.
+  """
+
+  def __call__(
+    self,
+    params: Params,
+    key: jax.Array,
+    step: types.AgentInput,
+    core: Core,
+    env_id: jax.Array,
+  ) -> tuple[AgentOutput, Core]: ...
+
+
+class LossFn(Protocol):
+  """Mean loss of a batch; linear in equal pieces of the batch.
+
+  A batch that is split evenly over devices (or micro-batches) must give, on
+  average over the pieces, the loss of the whole.
+  """
+
+  def __call__(
+    self,
+    params: Params,
+    target_params: Params,
+    batch: types.Batch,
+    key: jax.Array,
+  ) -> tuple[jax.Array, LossOutput]: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Agent:
+  """Pure functions of arrays that say what to do with a network.
+
+  Attributes:
+    init: key -> params (float32 leaves).
+    initial_core: batch size -> core state, nest of `[batch, ...]` zeros.
+    act: see `ActFn`. Every leaf of its `AgentOutput` is `[B, ...]` and of a
+      four-byte type; the field `action` is int32 `[B]`.
+    loss: see `LossFn`.
+    overlap: steps that consecutive unrolls of an environment share: 1 for
+      V-trace, `burn_in + 1` for R2D2.
+    target_update_period: updates between copies of `params` to
+      `target_params`; 0 where the agent has no target network.
+  """
+
+  init: Callable[[jax.Array], Params]
+  initial_core: Callable[[int], Core]
+  act: ActFn
+  loss: LossFn
+  overlap: int = 1
+  target_update_period: int = 0
+
+
+def load_agent(config: Any, env_spec: types.EnvSpec) -> Agent:
+  """Makes the agent that `config.agent` names.
+
+  Args:
+    config: the run's configuration. `config.agent` is a folder of
+      `seedrl_jax.agents` (`vtrace`) or the dotted path of any module with
+      `make_agent`.
+    env_spec: the environments it will act in.
+
+  Raises:
+    ValueError: where there is no such module.
+  """
+  name = config.agent
+  path = name if '.' in name else f'seedrl_jax.agents.{name}'
+  try:
+    module = importlib.import_module(path)
+  except ModuleNotFoundError as e:
+    if e.name is None or not path.startswith(e.name):
+      raise
+    raise ValueError(
+      f'--config.agent={name}: there is no module {path}; name a folder of '
+      'seedrl_jax/agents or the dotted path of a module with make_agent().'
+    ) from e
+  return module.make_agent(config, env_spec)

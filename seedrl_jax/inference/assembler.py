@@ -1,0 +1,380 @@
+"""Assembles unrolls on the host, in place, from batches of single steps.
+
+Storage comes from the trajectory store in blocks of W columns, laid out for
+training (`[T + 1, W, ...]`). An environment owns one column at a time; every
+step is written once, straight to where the learner will read it. A block goes
+back to the store when its last column is full. There is no Python loop over
+environments: a batch is written with one slice assignment an array where its
+environments stand side by side at the same step, and with one indexed
+assignment an array and block otherwise.
+
+The place of an environment's next step is one integer, its *cell*:
+`(serial * (T + 1) + row) * W + column`, with the serial number of its block.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from seedrl_jax import types
+from seedrl_jax.replay import base as replay
+
+# A straggler's columns move on once this many younger blocks are complete, so
+# that one slow environment does not hold up the unrolls beside it.
+_PATIENCE = 2
+
+_NO_CELL = -1
+
+
+@dataclasses.dataclass
+class _Block:
+  """Storage that is being filled."""
+
+  serial: int
+  storage: replay.Block
+  steps: list[np.ndarray]  # leaves of unroll.steps, [T + 1, W, ...]
+  flat: list[np.ndarray]  # the same memory, [(T + 1) * W, ...]
+  core: list[np.ndarray]  # leaves of unroll.initial_core, [W, ...]
+  unassigned: int  # columns from here on were never given out
+  freed: list[int]  # columns that were given back
+  missing: int  # columns that are not full yet
+  overtaken: int = 0  # younger blocks that were complete first
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+  """Part of a batch that goes to one block: `flat[target] = batch[source]`."""
+
+  block: _Block
+  source: Any  # slice or int [n]
+  target: Any  # slice or int [n]
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+  """Where one batch goes; made by `begin`, used up by `finish`.
+
+  Attributes:
+    env_id: int `[n]`, the stream's ids of the environments.
+    core_rows: int `[m]`, rows of the batch whose core state before the step
+      must be handed to `finish`: an unroll starts there.
+  """
+
+  env_id: np.ndarray
+  core_rows: np.ndarray
+  runs: tuple[_Run, ...]
+  full: Any  # bool [n] or bool: whose unroll this step completes
+
+
+class UnrollAssembler:
+  """Turns `[B]` steps, in any order of environments, into blocks of unrolls."""
+
+  def __init__(
+    self,
+    allocate: Callable[[], replay.Block],
+    insert: Callable[[replay.Block], None],
+    global_env_id: np.ndarray,
+    unroll_length: int,
+    overlap: int,
+    block_width: int,
+  ):
+    """Makes an assembler.
+
+    Args:
+      allocate: gives storage for W unrolls.
+      insert: takes a complete block; may block (back pressure).
+      global_env_id: int `[N]`, the run-wide id of each of the stream's
+        training environments.
+      unroll_length: T; an unroll has T + 1 steps.
+      overlap: steps that consecutive unrolls of an environment share, 1..T.
+      block_width: W, columns of a block.
+
+    Raises:
+      ValueError: where the overlap leaves an unroll no new step.
+    """
+    if not 1 <= overlap <= unroll_length:
+      raise ValueError(
+        f'Unrolls of {unroll_length} + 1 steps cannot overlap by {overlap}; '
+        'raise --config.unroll_length.'
+      )
+    self._allocate = allocate
+    self._insert = insert
+    self._global_env_id = np.asarray(global_env_id, np.int32)
+    self._length = unroll_length
+    self._overlap = overlap
+    self._width = block_width
+    self._block_cells = (unroll_length + 1) * block_width
+    self._cell = np.full(len(global_env_id), _NO_CELL, np.int64)
+    self._num_idle = len(global_env_id)  # environments without a column
+    self._ramp = np.arange(len(global_env_id))
+    self._blocks: dict[int, _Block] = {}
+    self._next_serial = 0
+    # Core state before the step that the environment's next unroll starts
+    # with; made when the first one arrives.
+    self._pending_core: list[np.ndarray] | None = None
+
+  @property
+  def num_open_blocks(self) -> int:
+    """Blocks that are being filled."""
+    return len(self._blocks)
+
+  def begin(self, env_id: np.ndarray) -> Placement:
+    """Finds the places of a batch.
+
+    Args:
+      env_id: int `[n]`, the stream's ids, unique.
+
+    Returns:
+      What `write_*` and `finish` need.
+    """
+    cells = self._cell[env_id]
+    fresh = None
+    if self._num_idle:
+      fresh = cells == _NO_CELL
+      self._num_idle -= int(np.count_nonzero(fresh))
+      cells[fresh] = self._assign(env_id[fresh], first_row=0)
+    runs, row = self._runs(cells)
+    full = row == self._length
+    snapshot = row == self._length + 1 - self._overlap
+    if fresh is not None:
+      snapshot = snapshot | fresh
+    if isinstance(snapshot, np.ndarray):
+      core_rows = np.flatnonzero(snapshot)
+    else:
+      core_rows = self._ramp[: len(env_id) if snapshot else 0]
+    return Placement(env_id, core_rows, runs, full)
+
+  def write(self, placement: Placement, leaves: list[Any]) -> None:
+    """Writes a batch into its places.
+
+    Args:
+      placement: from `begin`.
+      leaves: the leaves of the batch's `types.Steps`: arrays `[n, ...]` in the
+        order of the batch, or scalars that hold for all of it.
+    """
+    for run in placement.runs:
+      for array, leaf in zip(run.block.flat, leaves, strict=True):
+        if isinstance(leaf, np.ndarray):
+          array[run.target] = leaf[run.source]
+        else:
+          array[run.target] = leaf
+
+  def finish(self, placement: Placement, core: list[np.ndarray]) -> float:
+    """Advances the batch's environments and passes on what is complete.
+
+    Args:
+      placement: from `begin`; all leaves must have been written.
+      core: leaves of the core state before the step, `[m, ...]`, of the rows
+        `placement.core_rows`; empty where the agent keeps none.
+
+    Returns:
+      Seconds that handing over complete blocks took (back pressure).
+    """
+    env_id = placement.env_id
+    if core:
+      self._keep_core(env_id[placement.core_rows], core)
+    full = placement.full
+    if isinstance(full, np.ndarray):
+      done = env_id[full] if full.any() else None
+    else:
+      done = env_id if full else None
+    if done is None:
+      self._cell[env_id] += self._width
+      return 0.0
+    old_cells = self._cell[done]
+    self._cell[env_id] += self._width
+    self._assign(done, first_row=self._overlap)
+    self._copy_overlap(old_cells, self._cell[done])
+    start = time.perf_counter()
+    self._complete(old_cells)
+    return time.perf_counter() - start
+
+  def reset(self, env_id: np.ndarray) -> None:
+    """Drops the half-built unrolls of environments that went away.
+
+    Args:
+      env_id: int `[n]`, the stream's ids; those without an unroll are ignored.
+    """
+    cells = self._cell[env_id]
+    self._cell[env_id] = _NO_CELL
+    cells = cells[cells != _NO_CELL]
+    self._num_idle += len(cells)
+    for block, columns in self._columns_by_block(cells):
+      block.freed.extend(columns.tolist())
+
+  def _runs(self, cells: np.ndarray) -> tuple[tuple[_Run, ...], Any]:
+    """Groups cells by block; returns the runs and the row(s) of the batch."""
+    n = len(cells)
+    start = int(cells[0])
+    serial, place = divmod(start, self._block_cells)
+    row, column = divmod(place, self._width)
+    side_by_side = column + n <= self._width
+    if side_by_side and (cells == start + self._ramp[:n]).all():
+      run = _Run(self._blocks[serial], slice(None), slice(place, place + n))
+      return (run,), row
+    serials, places = np.divmod(cells, self._block_cells)
+    if (serials == serial).all():
+      run = _Run(self._blocks[serial], slice(None), places)
+      return (run,), places // self._width
+    runs = []
+    for serial in np.unique(serials).tolist():
+      source = np.flatnonzero(serials == serial)
+      runs.append(_Run(self._blocks[serial], source, places[source]))
+    return tuple(runs), places // self._width
+
+  def _columns_by_block(
+    self, cells: np.ndarray
+  ) -> Iterator[tuple[_Block, np.ndarray]]:
+    serials, places = np.divmod(cells, self._block_cells)
+    columns = places % self._width
+    for serial in np.unique(serials).tolist():
+      yield self._blocks[serial], columns[serials == serial]
+
+  def _assign(
+    self,
+    env_id: np.ndarray,
+    first_row: int,
+    excluded: _Block | None = None,
+  ) -> np.ndarray:
+    """Gives environments new columns, the oldest block's first."""
+    cells = np.empty(len(env_id), np.int64)
+    given = 0
+    blocks = [b for b in self._blocks.values() if b is not excluded]
+    while given < len(env_id):
+      block = blocks.pop(0) if blocks else self._open_block()
+      columns = self._take_columns(block, len(env_id) - given)
+      if not len(columns):
+        continue
+      part = slice(given, given + len(columns))
+      cells[part] = (
+        block.serial * self._block_cells + first_row * self._width + columns
+      )
+      ids = env_id[part]
+      block.storage.unroll.env_id[columns] = self._global_env_id[ids]
+      if self._pending_core is not None:
+        for array, pending in zip(block.core, self._pending_core):
+          array[columns] = pending[ids]
+      given += len(columns)
+    self._cell[env_id] = cells
+    return cells
+
+  def _take_columns(self, block: _Block, most: int) -> np.ndarray:
+    freed = block.freed[:most]
+    del block.freed[:most]
+    stop = min(self._width, block.unassigned + most - len(freed))
+    fresh = np.arange(block.unassigned, stop)
+    block.unassigned = stop
+    return np.concatenate([np.array(freed, np.int64), fresh]) if freed else fresh
+
+  def _open_block(self) -> _Block:
+    storage = self._allocate()
+    unroll = storage.unroll
+    steps = jax.tree.leaves(unroll.steps)
+    block = _Block(
+      serial=self._next_serial,
+      storage=storage,
+      steps=steps,
+      flat=[x.reshape(self._block_cells, *x.shape[2:]) for x in steps],
+      core=jax.tree.leaves(unroll.initial_core),
+      unassigned=0,
+      freed=[],
+      missing=self._width,
+    )
+    self._blocks[block.serial] = block
+    self._next_serial += 1
+    return block
+
+  def _keep_core(self, env_id: np.ndarray, core: list[np.ndarray]) -> None:
+    """Keeps core states for the next unroll, or for one that starts now."""
+    if not len(env_id):
+      return
+    if self._pending_core is None:
+      n = len(self._cell)
+      self._pending_core = [
+        np.zeros((n, *x.shape[1:]), x.dtype) for x in core
+      ]
+    for pending, x in zip(self._pending_core, core):
+      pending[env_id] = x
+    cells = self._cell[env_id]
+    starting = (cells % self._block_cells) < self._width
+    if not starting.any():
+      return
+    ids, cells = env_id[starting], cells[starting]
+    serials = cells // self._block_cells
+    for serial in np.unique(serials).tolist():
+      here = serials == serial
+      for array, pending in zip(self._blocks[serial].core, self._pending_core):
+        array[cells[here] % self._width] = pending[ids[here]]
+
+  def _copy_overlap(self, old: np.ndarray, new: np.ndarray) -> None:
+    """Copies the last steps of full unrolls to the start of the next ones."""
+    tail = slice(self._length + 1 - self._overlap, None)
+    head = slice(0, self._overlap)
+    self._copy_columns(old, new, tail, head)
+
+  def _copy_columns(
+    self, old: np.ndarray, new: np.ndarray, tail: slice, head: slice
+  ) -> None:
+    old_serial, old_place = np.divmod(old, self._block_cells)
+    new_serial, new_place = np.divmod(new, self._block_cells)
+    old_column, new_column = old_place % self._width, new_place % self._width
+    pairs = set(zip(old_serial.tolist(), new_serial.tolist()))
+    for a, b in pairs:
+      here = (old_serial == a) & (new_serial == b)
+      source = _as_slice(old_column[here])
+      target = _as_slice(new_column[here])
+      for x, y in zip(self._blocks[a].steps, self._blocks[b].steps):
+        y[head, target] = x[tail, source]
+
+  def _complete(self, cells: np.ndarray) -> None:
+    """Counts full columns, and hands over the blocks that have no other."""
+    serials = cells // self._block_cells
+    complete = []
+    for serial in np.unique(serials).tolist():
+      block = self._blocks[serial]
+      block.missing -= int(np.count_nonzero(serials == serial))
+      if not block.missing:
+        complete.append(self._blocks.pop(serial))
+    for done in complete:
+      for block in self._blocks.values():
+        block.overtaken += block.serial < done.serial
+    for block in list(self._blocks.values()):
+      if block.overtaken >= _PATIENCE:
+        self._move_stragglers(block)
+    for block in complete:
+      self._insert(block.storage)
+
+  def _move_stragglers(self, block: _Block) -> None:
+    """Moves a block's unfinished columns to younger blocks."""
+    block.overtaken = 0
+    stragglers = np.flatnonzero(self._cell // self._block_cells == block.serial)
+    old = self._cell[stragglers]
+    core = [x[old % self._width] for x in block.core]
+    new = self._assign(stragglers, first_row=0, excluded=block)
+    whole = slice(None)
+    self._copy_columns(old, new, whole, whole)
+    for (target, columns), (_, positions) in zip(
+      self._columns_by_block(new), _positions(new // self._block_cells)
+    ):
+      for array, x in zip(target.core, core):
+        array[columns] = x[positions]
+    rows = (old % self._block_cells) // self._width
+    self._cell[stragglers] = new + rows * self._width
+    block.freed.extend((old % self._width).tolist())
+
+
+def _positions(serials: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+  for serial in np.unique(serials).tolist():
+    yield serial, np.flatnonzero(serials == serial)
+
+
+def _as_slice(columns: np.ndarray) -> Any:
+  """Returns consecutive indices as a slice: a plain copy, not a gather."""
+  first, n = int(columns[0]), len(columns)
+  if (columns == np.arange(first, first + n)).all():
+    return slice(first, first + n)
+  return columns

@@ -1,0 +1,175 @@
+"""The learner's loop body: take a batch, update, publish, give back.
+
+The update of a batch is dispatched before the results of the one before are
+looked at, so that the training cores do not wait for the host.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from seedrl_jax import types
+from seedrl_jax.learner import prefetch as prefetch_lib
+from seedrl_jax.learner import publishing
+from seedrl_jax.learner import update as update_lib
+
+
+class NonFiniteError(RuntimeError):
+  """A loss or gradient was not finite; the state before it was kept."""
+
+
+@dataclasses.dataclass
+class LearnerCounters:
+  """What the learner has done; written by its thread, read by any.
+
+  Attributes:
+    updates: finished and finite, over all runs of the work directory.
+    lag_sum: of the updates' mean policy lag, in parameter versions.
+    lag_max: the largest lag of any step trained on since `reset_lag_max`.
+    lag_updates: updates that `lag_sum` counts.
+  """
+
+  updates: int = 0
+  lag_sum: float = 0.0
+  lag_max: int = 0
+  lag_updates: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pending:
+  """An update that was dispatched."""
+
+  number: int
+  item: prefetch_lib.Prefetched
+  output: update_lib.UpdateOutput
+
+
+class Learner:
+  """Trains on what a prefetcher brings; one thread calls it."""
+
+  def __init__(
+    self,
+    updater: update_lib.Updater,
+    state: update_lib.LearnerState,
+    publisher: publishing.ParameterPublisher,
+    update_priorities: Callable[[np.ndarray, np.ndarray], None],
+    publish_period: int = 1,
+  ):
+    """Makes a learner and publishes the parameters it starts with.
+
+    Args:
+      updater: runs the update.
+      state: to start from, without device axis.
+      publisher: to the inference devices.
+      update_priorities: takes keys `[B]` and new priorities `[B]`.
+      publish_period: updates between publications.
+    """
+    self._updater = updater
+    self._publisher = publisher
+    self._update_priorities = update_priorities
+    self._publish_period = publish_period
+    self._dispatched = int(state.step)
+    self._state = updater.replicate(state)
+    self._pending: collections.deque[_Pending] = collections.deque()
+    self._metrics: Mapping[str, Any] = {}
+    self.counters = LearnerCounters(updates=self._dispatched)
+    params = jax.tree.map(lambda x: np.asarray(x)[None], state.params)
+    publisher.publish(
+      self._dispatched, jax.device_put(params, updater.devices[0])
+    )
+
+  def compile(self, blank: Sequence[types.Batch]) -> None:
+    """Runs the update once on a batch of zeros and forgets the result.
+
+    Args:
+      blank: a `Batch` of host arrays for each training device.
+    """
+    state = self._updater.replicate(update_lib.host_state(self._state))
+    jax.block_until_ready(
+      self._updater(state, self._updater.shard(blank))
+    )
+
+  def step(self, item: prefetch_lib.Prefetched) -> None:
+    """Dispatches the update of a batch and finishes those before it.
+
+    Raises:
+      NonFiniteError: where an earlier update was not finite.
+    """
+    self._record_lag(item)
+    self._state, output = self._updater(self._state, item.batch)
+    self._dispatched += 1
+    self._pending.append(_Pending(self._dispatched, item, output))
+    while len(self._pending) > 1 or (self._pending and self._is_done()):
+      self._finish_oldest()
+
+  def flush(self) -> None:
+    """Waits for all that was dispatched.
+
+    Raises:
+      NonFiniteError: where an update was not finite.
+    """
+    while self._pending:
+      self._finish_oldest()
+
+  def state(self) -> update_lib.LearnerState:
+    """Returns the state on the host, after what was dispatched.
+
+    Raises:
+      NonFiniteError: where an update was not finite.
+    """
+    self.flush()
+    return update_lib.host_state(self._state)
+
+  def last_good_state(self) -> update_lib.LearnerState:
+    """Returns the state on the host; updates that were not finite left none."""
+    return update_lib.host_state(self._state)
+
+  def metrics(self) -> dict[str, float]:
+    """Returns the metrics of the last finished update."""
+    metrics = jax.device_get(update_lib.first_shard(dict(self._metrics)))
+    return {name: float(value[0]) for name, value in metrics.items()}
+
+  def take_lag_max(self) -> int:
+    """Returns the largest policy lag since the last call."""
+    lag, self.counters.lag_max = self.counters.lag_max, 0
+    return lag
+
+  def _record_lag(self, item: prefetch_lib.Prefetched) -> None:
+    counters = self.counters
+    counters.lag_sum += self._dispatched - item.version_mean
+    counters.lag_max = max(
+      counters.lag_max, self._dispatched - item.version_min
+    )
+    counters.lag_updates += 1
+
+  def _is_done(self) -> bool:
+    return self._pending[0].output.finite.is_ready()
+
+  def _finish_oldest(self) -> None:
+    """Publishes an update's parameters and gives its batch back."""
+    done = self._pending.popleft()
+    output = done.output
+    finite = update_lib.first_shard(output.finite)
+    if not np.asarray(finite)[0]:
+      self._metrics = output.metrics
+      metrics = self.metrics()
+      raise NonFiniteError(
+        f'Update {done.number} is not finite (loss {metrics["loss"]}, gradient '
+        f'norm {metrics["gradient_norm"]}); the parameters before it were '
+        'kept: lower --config.optimizer.learning_rate or look at the rewards.'
+      )
+    if done.number % self._publish_period == 0:
+      self._publisher.publish(
+        done.number, update_lib.first_shard(output.params)
+      )
+    if output.priorities is not None:
+      self._update_priorities(
+        done.item.sample.keys, np.asarray(output.priorities).reshape(-1)
+      )
+    done.item.sample.release()
+    self._metrics = output.metrics
+    self.counters.updates = done.number

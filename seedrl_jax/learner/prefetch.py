@@ -1,0 +1,140 @@
+"""Brings the next batches onto the training devices ahead of the update."""
+
+import collections
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from seedrl_jax import types
+from seedrl_jax.replay import base as replay
+
+
+class PrefetchClosed(Exception):  # noqa: N818 (an end, not a failure)
+  """The prefetcher was closed; there will be no further batch."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Prefetched:
+  """A batch on the training devices.
+
+  Attributes:
+    batch: leaves lead with the axis of devices.
+    sample: where it came from; released when the update has read it.
+    version_mean: mean parameter version of the steps that it trains on.
+    version_min: the oldest of these versions.
+  """
+
+  batch: types.Batch
+  sample: replay.Sample
+  version_mean: float
+  version_min: int
+
+
+def to_batches(sample: replay.Sample) -> list[types.Batch]:
+  """Returns a sample as one `types.Batch` of host arrays for each block."""
+  batches = []
+  start = 0
+  for block in sample.blocks:
+    part = slice(start, start + block.width)
+    batches.append(
+      types.Batch(
+        block.unroll, sample.probabilities[part], sample.table_size[part]
+      )
+    )
+    start += block.width
+  return batches
+
+
+class Prefetcher:
+  """A bounded queue of batches that are on their devices.
+
+  The system runs `run` in a thread; the learner's thread calls `get`. Without
+  a thread (deterministic runs), `fetch` does both at once.
+  """
+
+  def __init__(
+    self,
+    sampler: replay.TrajectorySampler,
+    shard: Callable[[Sequence[types.Batch]], types.Batch],
+    size: int,
+  ):
+    """Makes a prefetcher.
+
+    Args:
+      sampler: gives batches of one block for each training device.
+      shard: `Updater.shard`.
+      size: batches to hold ahead, at least 1.
+    """
+    if size < 1:
+      raise ValueError(
+        f'--config.learner.prefetch={size}: at least 1 batch must be ahead.'
+      )
+    self._sampler = sampler
+    self._shard = shard
+    self._size = size
+    self._ready: collections.deque[Prefetched] = collections.deque()
+    self._condition = threading.Condition()
+    self._closed = False
+    self.wait_seconds = 0.0  # that `get` has waited
+
+  def fetch(self, timeout: float | None = None) -> Prefetched:
+    """Draws one batch and puts it on the devices.
+
+    Args:
+      timeout: seconds to wait for the replay; None: as long as it takes.
+
+    Raises:
+      replay.RateLimited: after the time-out.
+      replay.StoreClosed: where the store closes.
+    """
+    sample = self._sampler.sample(timeout)
+    versions = [
+      block.unroll.steps.parameter_version[:-1] for block in sample.blocks
+    ]
+    return Prefetched(
+      batch=self._shard(to_batches(sample)),
+      sample=sample,
+      version_mean=float(np.mean([v.mean() for v in versions])),
+      version_min=int(min(v.min() for v in versions)),
+    )
+
+  def run(self, should_stop: Callable[[], bool]) -> None:
+    """Keeps the queue full until told to stop or closed."""
+    while not should_stop():
+      with self._condition:
+        self._condition.wait_for(
+          lambda: self._closed or len(self._ready) < self._size
+        )
+        if self._closed:
+          return
+      item = self.fetch()
+      with self._condition:
+        self._ready.append(item)
+        self._condition.notify_all()
+
+  def get(self) -> Prefetched:
+    """Waits for the next batch.
+
+    Raises:
+      PrefetchClosed: after `close`, also while waiting.
+    """
+    start = time.perf_counter()
+    with self._condition:
+      self._condition.wait_for(lambda: self._closed or self._ready)
+      self.wait_seconds += time.perf_counter() - start
+      if self._closed:
+        raise PrefetchClosed('No further batch: the prefetcher was closed.')
+      item = self._ready.popleft()
+      self._condition.notify_all()
+      return item
+
+  def close(self) -> None:
+    """Wakes every waiter; batches that nobody took are given back."""
+    with self._condition:
+      self._closed = True
+      while self._ready:
+        self._ready.popleft().sample.release()
+      self._condition.notify_all()

@@ -1,0 +1,92 @@
+"""Which local device does what: inference cores and training cores."""
+
+import dataclasses
+import math
+import re
+
+import jax
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+  """The split of this host's devices.
+
+  Attributes:
+    inference: devices that act.
+    training: devices that run the update; disjoint from `inference` but where
+      the host has a single device, which then serves both.
+  """
+
+  inference: tuple[jax.Device, ...]
+  training: tuple[jax.Device, ...]
+
+  @property
+  def shared(self) -> bool:
+    """Whether one device both acts and trains."""
+    return self.inference == self.training
+
+  def describe(self) -> str:
+    """Returns the split in a few words, for the start-up line."""
+    kind = self.training[0].device_kind
+    if self.shared:
+      return f'1 {kind} device for inference and training'
+    return (
+      f'{len(self.inference)} {kind} devices for inference, '
+      f'{len(self.training)} for training'
+    )
+
+
+def make_topology(
+  ratio: str, devices: list[jax.Device], max_devices: int = 0
+) -> Topology:
+  """Splits devices into inference and training cores.
+
+  Args:
+    ratio: inference : training, as `1:3` or `4:4`; '' takes 1:3 where four
+      divide the number of devices and 1:1 otherwise. A single device serves
+      both, whatever the ratio.
+    devices: the host's devices.
+    max_devices: use only the first so many; 0 takes all.
+
+  Raises:
+    ValueError: where the ratio is malformed or does not fit the devices.
+  """
+  if max_devices < 0 or max_devices > len(devices):
+    raise ValueError(
+      f'--config.topology.max_devices={max_devices}: this host has '
+      f'{len(devices)}; 0 takes all.'
+    )
+  if max_devices:
+    devices = devices[:max_devices]
+  n = len(devices)
+  inference, training = _parse(ratio, n)
+  if n == 1:
+    return Topology(tuple(devices), tuple(devices))
+  parts = inference + training
+  if n % parts:
+    usable = n - n % parts
+    fix = (
+      f'--config.topology.max_devices={usable} leaves the rest idle'
+      if usable
+      else f'a split needs at least {parts} devices'
+    )
+    raise ValueError(
+      f'--config.topology.inference_to_training={inference}:{training} does '
+      f'not divide the {n} devices of this host; {fix}.'
+    )
+  count = n // parts * inference
+  return Topology(tuple(devices[:count]), tuple(devices[count:]))
+
+
+def _parse(ratio: str, num_devices: int) -> tuple[int, int]:
+  if not ratio:
+    return (1, 3) if num_devices % 4 == 0 else (1, 1)
+  match = re.fullmatch(r'(\d+):(\d+)', ratio.strip())
+  inference, training = map(int, match.groups()) if match else (0, 0)
+  if not inference or not training:
+    raise ValueError(
+      f'--config.topology.inference_to_training={ratio} is not a ratio of two '
+      'positive numbers; write it as 1:3.'
+    )
+  divisor = math.gcd(inference, training)
+  return inference // divisor, training // divisor

@@ -1,0 +1,210 @@
+"""Checkpoints of a run, kept by Orbax and verified when they are read.
+
+A checkpoint is a flat dict of arrays, named by their path in the state, and a
+JSON record of counters. The record carries a digest of the arrays, so that a
+damaged file is noticed whatever the storage layer makes of it.
+"""
+
+import datetime
+import hashlib
+import logging as std_logging
+import pathlib
+import shutil
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from seedrl_jax import types
+
+_DIGEST = 'digest'
+
+
+class CheckpointMismatch(ValueError):
+  """A checkpoint is sound but of another network or optimiser."""
+
+
+class Checkpoint(NamedTuple):
+  """What `restore` gives.
+
+  Attributes:
+    step: its number, the updates that made it.
+    state: nest of NumPy arrays.
+    record: counters and whatever else was saved beside it.
+  """
+
+  step: int
+  state: types.Nest
+  record: dict[str, Any]
+
+
+class Checkpoints:
+  """The checkpoints below one directory."""
+
+  def __init__(
+    self,
+    path: pathlib.Path,
+    keep: int = 3,
+    keep_every_hours: float = 0.0,
+    report: Callable[[str], None] = print,
+  ):
+    """Opens the directory, making it where needed.
+
+    Args:
+      path: of the directory.
+      keep: newest checkpoints to keep.
+      keep_every_hours: keep one for good every so many hours; 0: none.
+      report: takes sentences about damaged checkpoints.
+    """
+    # Orbax logs every step of every save at INFO.
+    std_logging.getLogger('absl').addFilter(_drop_orbax)
+    self._path = path
+    self._report = report
+    interval = (
+      datetime.timedelta(hours=keep_every_hours) if keep_every_hours else None
+    )
+    self._options = ocp.CheckpointManagerOptions(
+      max_to_keep=keep,
+      keep_time_interval=interval,
+      enable_async_checkpointing=False,
+      cleanup_tmp_directories=True,
+      create=True,
+    )
+    self._manager = self._open()
+
+  def _open(self) -> ocp.CheckpointManager:
+    return ocp.CheckpointManager(self._path, options=self._options)
+
+  def steps(self) -> list[int]:
+    """Returns the numbers of the checkpoints that are there, oldest first."""
+    return sorted(self._manager.all_steps())
+
+  def save(
+    self, step: int, state: types.Nest, record: dict[str, Any]
+  ) -> None:
+    """Saves a checkpoint; does nothing where this step is already there.
+
+    Args:
+      step: updates that made the state.
+      state: nest of host arrays.
+      record: JSON values.
+    """
+    if step in self._manager.all_steps():
+      return
+    arrays = _flatten(state)
+    self._manager.save(
+      step,
+      args=ocp.args.Composite(
+        state=ocp.args.StandardSave(arrays),
+        record=ocp.args.JsonSave({**record, _DIGEST: _digest(arrays)}),
+      ),
+    )
+
+  def restore(self, template: types.Nest) -> Checkpoint | None:
+    """Reads the newest checkpoint that is sound.
+
+    A damaged one is reported and put aside, in `damaged_checkpoints`, so that
+    the run can make that step again.
+
+    Args:
+      template: nest of arrays with the structure, shapes and dtypes of the
+        state that is wanted.
+
+    Returns:
+      The checkpoint, or None where there is none.
+
+    Raises:
+      CheckpointMismatch: where the arrays' names, shapes or dtypes differ.
+    """
+    wanted = _flatten(template)
+    for step in reversed(self.steps()):
+      try:
+        arrays, record = self._read(step)
+      # Whatever a damaged file makes the storage layer raise.
+      except Exception as e:
+        self._put_aside(step, e)
+        continue
+      _check_fits(wanted, arrays, step)
+      treedef = jax.tree.structure(template)
+      leaves = [arrays[name] for name in wanted]
+      return Checkpoint(step, jax.tree.unflatten(treedef, leaves), record)
+    return None
+
+  def close(self) -> None:
+    """Closes the manager."""
+    self._manager.close()
+
+  def _read(self, step: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    item = self._manager.restore(
+      step,
+      args=ocp.args.Composite(
+        state=ocp.args.StandardRestore(), record=ocp.args.JsonRestore()
+      ),
+    )
+    arrays = {name: np.asarray(x) for name, x in item['state'].items()}
+    record = dict(item['record'])
+    if record.pop(_DIGEST, None) != _digest(arrays):
+      raise ValueError('its contents do not match their digest')
+    return arrays, record
+
+  def _put_aside(self, step: int, error: Exception) -> None:
+    aside = self._path.parent / 'damaged_checkpoints'
+    aside.mkdir(exist_ok=True)
+    target = aside / str(step)
+    shutil.rmtree(target, ignore_errors=True)
+    self._manager.close()
+    shutil.move(self._path / str(step), target)
+    self._manager = self._open()
+    reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+    self._report(
+      f'Checkpoint {step} is damaged ({reason}); it was moved to {target} and '
+      'the one before is used.'
+    )
+
+
+def _flatten(state: types.Nest) -> dict[str, np.ndarray]:
+  leaves, _ = jax.tree_util.tree_flatten_with_path(state)
+  return {
+    jax.tree_util.keystr(path, simple=True, separator='.'): np.asarray(leaf)
+    for path, leaf in leaves
+  }
+
+
+def _digest(arrays: dict[str, np.ndarray]) -> str:
+  digest = hashlib.sha256()
+  for name in sorted(arrays):
+    x = np.ascontiguousarray(arrays[name])
+    digest.update(f'{name} {x.dtype} {x.shape}'.encode())
+    digest.update(x.tobytes())
+  return digest.hexdigest()
+
+
+def _check_fits(
+  wanted: dict[str, np.ndarray], found: dict[str, np.ndarray], step: int
+) -> None:
+  differences = []
+  for name in sorted(wanted.keys() | found.keys()):
+    a, b = found.get(name), wanted.get(name)
+    if a is None or b is None:
+      where = 'configuration' if a is None else 'checkpoint'
+      differences.append(f'{name} is only in the {where}')
+    elif a.shape != b.shape or a.dtype != b.dtype:
+      differences.append(
+        f'{name} is {a.dtype}{list(a.shape)} in the checkpoint, '
+        f'{b.dtype}{list(b.shape)} in the configuration'
+      )
+  if differences:
+    more = len(differences) - 3
+    tail = f' and {more} more' if more > 0 else ''
+    raise CheckpointMismatch(
+      f'Checkpoint {step} does not fit this configuration: '
+      + '; '.join(differences[:3])
+      + f'{tail}. Use the configuration that it was made with, or another '
+      '--workdir.'
+    )
+
+
+def _drop_orbax(record: std_logging.LogRecord) -> bool:
+  return record.levelno >= std_logging.WARNING or 'orbax' not in record.pathname

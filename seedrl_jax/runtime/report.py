@@ -1,0 +1,155 @@
+"""Turns a run's growing counters into rows of metrics and progress lines."""
+
+import collections
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from seedrl_jax.runtime import progress
+
+WINDOW = 100  # episodes that a mean return is taken over
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+  """Counters at one moment, all growing over the run.
+
+  Attributes:
+    seconds: of training, over all starts of the run.
+    env_steps: transitions of training environments.
+    eval_steps: transitions of evaluation environments.
+    updates: finished updates.
+    environment_wait, store_wait: seconds that inference threads waited, summed
+      over threads.
+    idle_env_seconds: environments x seconds of waiting for actions.
+    learner_wait: seconds that the learner waited for data.
+    lag_sum, lag_updates: sum of the updates' mean policy lag, and their count.
+  """
+
+  seconds: float
+  env_steps: int = 0
+  eval_steps: int = 0
+  updates: int = 0
+  environment_wait: float = 0.0
+  store_wait: float = 0.0
+  idle_env_seconds: float = 0.0
+  learner_wait: float = 0.0
+  lag_sum: float = 0.0
+  lag_updates: int = 0
+
+
+class EpisodeWindow:
+  """Returns and lengths of the last episodes."""
+
+  def __init__(self, returns: Iterable[float] = ()):
+    """Continues from the returns of an earlier start."""
+    self.returns = collections.deque(returns, maxlen=WINDOW)
+    self.lengths: collections.deque[int] = collections.deque(maxlen=WINDOW)
+    self.count = 0
+
+  def add(self, episode_return: float, length: int) -> None:
+    """Adds one finished episode."""
+    self.returns.append(episode_return)
+    self.lengths.append(length)
+    self.count += 1
+
+  def mean_return(self) -> float | None:
+    """Returns the mean of the window, None while it is empty."""
+    return _mean(self.returns)
+
+  def mean_length(self) -> float | None:
+    """Returns the mean length in steps, None while there is none."""
+    return _mean(self.lengths)
+
+
+def _mean(values: collections.deque[Any]) -> float | None:
+  return float(sum(values) / len(values)) if values else None
+
+
+class Reporter:
+  """Makes a report from the difference of two snapshots."""
+
+  def __init__(
+    self,
+    start: Snapshot,
+    action_repeat: int,
+    num_workers: int,
+    num_envs: int,
+    returns: Iterable[float] = (),
+    eval_returns: Iterable[float] = (),
+  ):
+    """Begins at `start`; the windows continue those of an earlier start."""
+    self.training = EpisodeWindow(returns)
+    self.evaluation = EpisodeWindow(eval_returns)
+    self._last = start
+    self._action_repeat = action_repeat
+    self._num_workers = num_workers
+    self._num_envs = num_envs
+
+  def row(
+    self, now: Snapshot, lag_max: int, metrics: Mapping[str, float]
+  ) -> tuple[dict[str, float | None], progress.Waits]:
+    """Returns the metrics since the last call and the shares of waiting.
+
+    Args:
+      now: the counters.
+      lag_max: the largest policy lag since the last call.
+      metrics: of the last update.
+    """
+    last, self._last = self._last, now
+    seconds = max(now.seconds - last.seconds, 1e-9)
+    threads = seconds * self._num_workers
+    waits = progress.Waits(
+      envs_for_actions=min(
+        1.0,
+        (now.idle_env_seconds - last.idle_env_seconds)
+        / (seconds * self._num_envs),
+      ),
+      inference_for_envs=(now.environment_wait - last.environment_wait)
+      / threads,
+      inference_for_learner=(now.store_wait - last.store_wait) / threads,
+      learner_for_data=(now.learner_wait - last.learner_wait) / seconds,
+    )
+    steps = now.env_steps - last.env_steps
+    updates = now.lag_updates - last.lag_updates
+    row: dict[str, float | None] = {
+      'time': now.seconds,
+      'env_frames': now.env_steps * self._action_repeat,
+      'env_steps': now.env_steps,
+      'updates': now.updates,
+      'frames_per_second': steps * self._action_repeat / seconds,
+      'updates_per_second': (now.updates - last.updates) / seconds,
+      'mean_return_100': self.training.mean_return(),
+      'eval_mean_return': self.evaluation.mean_return(),
+      'mean_length_100': self.training.mean_length(),
+      'policy_lag_mean': (
+        (now.lag_sum - last.lag_sum) / updates if updates else None
+      ),
+      'policy_lag_max': lag_max if updates else None,
+    }
+    for field in dataclasses.fields(waits):
+      row[f'wait/{field.name}'] = getattr(waits, field.name)
+    row.update({f'loss/{name}': value for name, value in metrics.items()})
+    return row, waits
+
+
+def progress_text(
+  row: Mapping[str, float | None], total_frames: int, waits: progress.Waits
+) -> str:
+  """Returns a row as the line that a person watches."""
+  frames = row['env_frames'] or 0
+
+  def number(name: str, digits: int) -> str:
+    value = row[name]
+    return '-' if value is None else f'{value:.{digits}f}'
+
+  return (
+    f'{progress.format_count(frames)}/{progress.format_count(total_frames)} '
+    f'frames ({frames / total_frames:.0%}) | '
+    f'{progress.format_count(row["frames_per_second"] or 0)} frames/s | '
+    f'return {number("mean_return_100", 1)} '
+    f'(eval {number("eval_mean_return", 1)}) | '
+    f'{progress.format_count(row["updates"] or 0)} updates | '
+    f'lag {number("policy_lag_mean", 1)} | '
+    f'waits for {waits.short()}'
+  )

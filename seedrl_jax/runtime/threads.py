@@ -1,0 +1,112 @@
+"""Named threads that belong to a run: one stops all, and none fails unseen."""
+
+import dataclasses
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+  """The first exception that ended a thread.
+
+  Attributes:
+    thread: its name.
+    error: what it raised.
+    text: the traceback.
+  """
+
+  thread: str
+  error: BaseException
+  text: str
+
+
+class ThreadGroup:
+  """Starts threads, stops them together and keeps the first failure."""
+
+  def __init__(self, ends: tuple[type[BaseException], ...] = ()):
+    """Makes an empty group.
+
+    Args:
+      ends: exceptions by which a thread may end once the group is stopping
+        (something that it waited in was closed). Before that they are
+        failures as any other.
+    """
+    self._ends = ends
+    self._threads: list[threading.Thread] = []
+    self._stopping = threading.Event()
+    self._lock = threading.Lock()
+    self._failure: Failure | None = None
+    self._wakers: list[Callable[[], None]] = []
+
+  @property
+  def failure(self) -> Failure | None:
+    """The first failure, if any."""
+    return self._failure
+
+  @property
+  def names(self) -> list[str]:
+    """Names of the threads that were started."""
+    return [thread.name for thread in self._threads]
+
+  def should_stop(self) -> bool:
+    """Whether the group is stopping; threads ask this in their loops."""
+    return self._stopping.is_set()
+
+  def on_stop(self, waker: Callable[[], None]) -> None:
+    """Registers what wakes threads that wait; runs when the group stops."""
+    self._wakers.append(waker)
+
+  def start(self, name: str, target: Callable[[], None]) -> None:
+    """Starts a thread that runs `target` once."""
+    thread = threading.Thread(
+      target=self._guard, args=(name, target), name=name, daemon=True
+    )
+    self._threads.append(thread)
+    thread.start()
+
+  def stop(self) -> None:
+    """Tells all threads to stop and wakes those that wait; never blocks."""
+    with self._lock:
+      if self._stopping.is_set():
+        return
+      self._stopping.set()
+    for waker in self._wakers:
+      waker()
+
+  def wait(self, timeout: float) -> bool:
+    """Waits until the group is stopping; returns whether it is."""
+    return self._stopping.wait(timeout)
+
+  def join(self, timeout: float) -> list[str]:
+    """Waits for all threads to end.
+
+    Args:
+      timeout: seconds for all of them together.
+
+    Returns:
+      The stacks of threads that still run, as text; empty when all ended.
+    """
+    deadline = time.monotonic() + timeout
+    for thread in self._threads:
+      thread.join(max(0.0, deadline - time.monotonic()))
+    frames = sys._current_frames()
+    stuck = []
+    for thread in self._threads:
+      if thread.is_alive() and thread.ident in frames:
+        stack = ''.join(traceback.format_stack(frames[thread.ident]))
+        stuck.append(f'Thread {thread.name} did not end:\n{stack}')
+    return stuck
+
+  def _guard(self, name: str, target: Callable[[], None]) -> None:
+    try:
+      target()
+    except BaseException as e:
+      if self.should_stop() and isinstance(e, self._ends):
+        return
+      with self._lock:
+        if self._failure is None:
+          self._failure = Failure(name, e, traceback.format_exc())
+      self.stop()

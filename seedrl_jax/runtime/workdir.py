@@ -1,0 +1,159 @@
+"""The work directory of a run: its files' names, its configuration.
+
+Everything that a run leaves behind lies here; starting again with the same
+directory resumes. `system`, `evaluate` and `plot` find files through this.
+"""
+
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import ml_collections
+
+# What a checkpoint's parameters depend on: a resumed run cannot change it.
+_FIXED = (
+  'agent',
+  'env.id',
+  'env.factory',
+  'env.stack_num',
+  'network',
+  'optimizer.name',
+  'optimizer.rmsprop_centered',
+  'optimizer.rmsprop_momentum',
+)
+
+
+class WorkdirError(ValueError):
+  """The work directory does not fit what is asked of it."""
+
+
+class Workdir:
+  """Paths below one directory."""
+
+  def __init__(self, path: str | os.PathLike[str]):
+    """Names the directory; `create` makes it."""
+    self.path = pathlib.Path(path).expanduser().absolute()
+
+  @property
+  def config_json(self) -> pathlib.Path:
+    """The configuration of the latest start."""
+    return self.path / 'config.json'
+
+  @property
+  def metrics_csv(self) -> pathlib.Path:
+    """A row for every report."""
+    return self.path / 'metrics.csv'
+
+  @property
+  def summary_json(self) -> pathlib.Path:
+    """What came out, written when a run ends."""
+    return self.path / 'summary.json'
+
+  @property
+  def checkpoints(self) -> pathlib.Path:
+    """One folder for each checkpoint, named by its update."""
+    return self.path / 'checkpoints'
+
+  @property
+  def tensorboard(self) -> pathlib.Path:
+    """Event files."""
+    return self.path / 'tensorboard'
+
+  @property
+  def profile(self) -> pathlib.Path:
+    """Traces of `--profile`."""
+    return self.path / 'profile'
+
+  def create(self) -> None:
+    """Makes the directory.
+
+    Raises:
+      WorkdirError: where that is not possible.
+    """
+    try:
+      self.path.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+      raise WorkdirError(
+        f'--workdir={self.path} cannot be made ({e.strerror}); choose a folder '
+        'that you may write to.'
+      ) from e
+
+  def read_config(self) -> ml_collections.ConfigDict:
+    """Returns the configuration that the directory's run was started with.
+
+    Raises:
+      WorkdirError: where there is none, or it cannot be read.
+    """
+    try:
+      text = self.config_json.read_text()
+    except OSError as e:
+      raise WorkdirError(
+        f'--workdir={self.path} holds no run (no config.json); give the '
+        'folder that a training run printed.'
+      ) from e
+    try:
+      return ml_collections.ConfigDict(json.loads(text))
+    except ValueError as e:
+      raise WorkdirError(f'{self.config_json} is damaged ({e}).') from e
+
+  def write_config(self, config: ml_collections.ConfigDict) -> None:
+    """Writes the configuration of this start."""
+    write_json(self.config_json, config.to_dict())
+
+
+def write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
+  """Writes JSON so that the file is never seen half-written."""
+  temporary = path.with_name(path.name + '.tmp')
+  temporary.write_text(json.dumps(value, indent=2, default=str) + '\n')
+  os.replace(temporary, path)
+
+
+def check_resumable(
+  old: ml_collections.ConfigDict, new: ml_collections.ConfigDict
+) -> list[str]:
+  """Compares a run's configuration with the one it is resumed with.
+
+  Args:
+    old: of the work directory.
+    new: of this start.
+
+  Returns:
+    Changes that a resumed run can follow, as 'key: old -> new'.
+
+  Raises:
+    WorkdirError: naming every difference that the checkpoint cannot follow.
+  """
+  before, after = _flatten(_as_json(old)), _flatten(_as_json(new))
+  changes, refused = [], []
+  for key in sorted(before.keys() | after.keys()):
+    a, b = before.get(key), after.get(key)
+    if a == b:
+      continue
+    text = f'{key}: {a} -> {b}'
+    fixed = any(
+      key == name or key.startswith(name + '.')
+      for name in _FIXED
+    )
+    (refused if fixed else changes).append(text)
+  if refused:
+    raise WorkdirError(
+      'The configuration does not fit the checkpoint in --workdir ('
+      + '; '.join(refused)
+      + '); undo that or start with another --workdir.'
+    )
+  return changes
+
+
+def _as_json(config: ml_collections.ConfigDict) -> dict[str, Any]:
+  return json.loads(json.dumps(config.to_dict(), default=str))
+
+
+def _flatten(value: Any, prefix: str = '') -> dict[str, Any]:
+  if not isinstance(value, dict):
+    return {prefix: value}
+  flat: dict[str, Any] = {}
+  for key, item in value.items():
+    flat.update(_flatten(item, f'{prefix}.{key}' if prefix else key))
+  return flat

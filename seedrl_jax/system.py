@@ -1,0 +1,349 @@
+"""One run from its configuration to its summary: threads and life cycle.
+
+`launch/train.py` calls `System.train`; tests and benchmarks make a `System`
+with streams of their own. The rooms are wired by `builder`.
+"""
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import ml_collections
+import numpy as np
+
+from seedrl_jax import builder
+from seedrl_jax.envs import base as envs
+from seedrl_jax.learner import learner as learner_lib
+from seedrl_jax.learner import prefetch as prefetch_lib
+from seedrl_jax.learner import update as update_lib
+from seedrl_jax.replay import base as replay
+from seedrl_jax.runtime import (
+  checkpoints,
+  metrics,
+  profiler,
+  progress,
+  report,
+  threads,
+)
+from seedrl_jax.runtime import workdir as workdir_lib
+
+_JOIN_SECONDS = 15.0
+
+
+def configure_jax() -> None:
+  """Sets JAX up for a run; to be called before JAX sees a device.
+
+  On the CPU, work is done by the thread that asks for it: the threads of a run
+  already keep the cores busy, and a hand-over to JAX's own costs more than a
+  small network's step.
+  """
+  jax.config.update('jax_cpu_enable_async_dispatch', False)
+
+
+class RunFailed(RuntimeError):
+  """A thread of the run failed; the message holds its traceback."""
+
+
+@dataclasses.dataclass
+class _Resumed:
+  """What a checkpoint says of the run so far."""
+
+  env_steps: int = 0
+  eval_steps: int = 0
+  seconds: float = 0.0
+  starts: int = 0
+  returns: list[float] = dataclasses.field(default_factory=list)
+  eval_returns: list[float] = dataclasses.field(default_factory=list)
+  inference_keys: list[list[int]] = dataclasses.field(default_factory=list)
+
+
+class System:
+  """A run in a work directory."""
+
+  def __init__(
+    self,
+    config: ml_collections.ConfigDict,
+    workdir: str | os.PathLike[str],
+    profile_updates: int = 0,
+    make_streams: Callable[[int, builder.StreamPlan], envs.EnvStream]
+    | None = None,
+    line: progress.ProgressLine | None = None,
+  ):
+    """Builds the run, or the continuation of the one in `workdir`.
+
+    Args:
+      config: see `configs/base.py`.
+      workdir: made where needed.
+      profile_updates: updates to capture a profile of.
+      make_streams: makes the environments of a stream; None: as configured.
+      line: where to say how it goes; None: standard output.
+
+    Raises:
+      ValueError: where configuration, work directory and host do not fit each
+        other, in one sentence.
+    """
+    self._config = config
+    self._line = line or progress.ProgressLine()
+    self._workdir = workdir_lib.Workdir(workdir)
+    self._workdir.create()
+    self._checkpoints = checkpoints.Checkpoints(
+      self._workdir.checkpoints,
+      config.checkpoint.keep,
+      config.checkpoint.keep_every_hours,
+      self._line.say,
+    )
+    self._resumed = _Resumed()
+    self._check_resumable()
+    self._parts = builder.build(
+      config, self._restore, lambda: self._resumed.starts, make_streams
+    )
+    self._restore_keys()
+    self._workdir.write_config(config)
+    self._metrics = metrics.MetricsLog(self._workdir, config.log.tensorboard)
+    self._metrics.roll_back(self._parts.learner.counters.updates)
+    self._reporter = report.Reporter(
+      self._snapshot(0.0),
+      self._parts.env_spec.action_repeat,
+      len(self._parts.workers),
+      config.env.num_envs + config.num_eval_envs,
+      self._resumed.returns,
+      self._resumed.eval_returns,
+    )
+    self._profiler = profiler.UpdateProfiler(
+      self._workdir.profile, profile_updates, self._line.say
+    )
+    self._group = threads.ThreadGroup(
+      ends=(replay.StoreClosed, envs.StreamClosed, prefetch_lib.PrefetchClosed)
+    )
+    self._group.on_stop(self._parts.close)
+    self._start_time = 0.0
+    self._last_checkpoint = 0.0
+    self._interrupted = False
+
+  @property
+  def parts(self) -> builder.Parts:
+    """The parts of the run."""
+    return self._parts
+
+  def stop(self) -> None:
+    """Asks the run to stop, from any thread or a signal handler."""
+    self._interrupted = True
+
+  def train(self) -> dict[str, Any]:
+    """Trains to the end, or until stopped.
+
+    Returns:
+      The summary, as written to summary.json.
+
+    Raises:
+      RunFailed: where a thread failed; the summary is written all the same.
+    """
+    self._compile()
+    self._start_time = self._last_checkpoint = time.perf_counter()
+    try:
+      if self._config.deterministic:
+        self._train_in_lock_step()
+      else:
+        self._train_in_threads()
+    finally:
+      self._group.stop()
+      stuck = self._group.join(_JOIN_SECONDS)
+      self._profiler.close()
+    return self._finish(stuck)
+
+  def _compile(self) -> None:
+    """Compiles inference and update, so that nothing does in mid-run."""
+    self._line.say(
+      f'{self._parts.env_spec.env_id} on {self._parts.topology.describe()}; '
+      f'work directory {self._workdir.path}'
+    )
+    start = time.perf_counter()
+    for worker in self._parts.workers:
+      worker.compile()
+    self._parts.learner.compile(self._parts.blank_batch)
+    self._line.say(f'Compiled in {time.perf_counter() - start:.1f} s.')
+
+  # -- threads -------------------------------------------------------------
+
+  def _train_in_threads(self) -> None:
+    parts, group = self._parts, self._group
+    for i, worker in enumerate(parts.workers):
+      group.start(
+        f'inference-{i}', lambda worker=worker: worker.run(group.should_stop)
+      )
+    group.start('prefetch', lambda: parts.prefetcher.run(group.should_stop))
+    group.start('learner', self._learn)
+    interval = self._config.log.every_seconds
+    next_report = time.perf_counter() + interval
+    # Signal handlers run between these waits.
+    while not group.wait(min(0.1, interval)) and not self._interrupted:
+      now = time.perf_counter()
+      if now >= next_report:
+        self._report()
+        next_report = now + interval
+
+  def _learn(self) -> None:
+    parts = self._parts
+    while not self._group.should_stop():
+      parts.learner.step(parts.prefetcher.get())
+      self._after_update()
+      if self._is_finished():
+        self._group.stop()
+
+  def _train_in_lock_step(self) -> None:
+    """Acts until a batch is there, updates, publishes, and again."""
+    parts = self._parts
+    next_report = self._start_time + self._config.log.every_seconds
+    while not (self._is_finished() or self._interrupted):
+      try:
+        item = parts.prefetcher.fetch(timeout=0.0)
+      except replay.RateLimited:
+        for worker in parts.workers:
+          worker.step()
+        continue
+      parts.learner.step(item)
+      parts.learner.flush()
+      self._after_update()
+      if time.perf_counter() >= next_report:
+        self._report()
+        next_report += self._config.log.every_seconds
+
+  def _after_update(self) -> None:
+    self._profiler.after_update()
+    now = time.perf_counter()
+    if now - self._last_checkpoint >= self._config.checkpoint.every_seconds:
+      self._last_checkpoint = now
+      self._save(self._parts.learner.state())
+
+  def _is_finished(self) -> bool:
+    frames = self._env_steps() * self._parts.env_spec.action_repeat
+    return frames >= self._config.total_env_frames
+
+  def _env_steps(self) -> int:
+    return self._resumed.env_steps + sum(
+      worker.counters.env_steps for worker in self._parts.workers
+    )
+
+  # -- reports -------------------------------------------------------------
+
+  def _seconds(self) -> float:
+    return self._resumed.seconds + time.perf_counter() - self._start_time
+
+  def _snapshot(self, seconds: float) -> report.Snapshot:
+    counters = [worker.counters for worker in self._parts.workers]
+    learner = self._parts.learner.counters
+    return report.Snapshot(
+      seconds=seconds,
+      env_steps=self._env_steps(),
+      eval_steps=self._resumed.eval_steps + sum(c.eval_steps for c in counters),
+      updates=learner.updates,
+      environment_wait=sum(c.environment_wait for c in counters),
+      store_wait=sum(c.store_wait for c in counters),
+      idle_env_seconds=sum(c.idle_env_seconds for c in counters),
+      learner_wait=self._parts.prefetcher.wait_seconds,
+      lag_sum=learner.lag_sum,
+      lag_updates=learner.lag_updates,
+    )
+
+  def _collect_episodes(self) -> None:
+    for worker in self._parts.workers:
+      for episode in worker.stream.take_episodes():
+        window = (
+          self._reporter.training
+          if episode.env_id < worker.num_train_envs
+          else self._reporter.evaluation
+        )
+        window.add(episode.episode_return, episode.length)
+
+  def _report(self) -> None:
+    self._collect_episodes()
+    row, waits = self._reporter.row(
+      self._snapshot(self._seconds()),
+      self._parts.learner.take_lag_max(),
+      self._parts.learner.metrics(),
+    )
+    self._metrics.write(row)
+    self._line.update(
+      report.progress_text(row, self._config.total_env_frames, waits)
+    )
+
+  # -- checkpoints ---------------------------------------------------------
+
+  def _check_resumable(self) -> None:
+    if not self._checkpoints.steps():
+      return
+    changes = workdir_lib.check_resumable(
+      self._workdir.read_config(), self._config
+    )
+    if changes:
+      self._line.say('Resuming with changes: ' + '; '.join(changes))
+
+  def _restore(
+    self, template: update_lib.LearnerState
+  ) -> update_lib.LearnerState:
+    found = self._checkpoints.restore(template)
+    if found is None:
+      return template
+    self._resumed = _Resumed(**found.record)
+    self._line.say(
+      f'Resumed from checkpoint {found.step} in {self._workdir.checkpoints}.'
+    )
+    return found.state
+
+  def _restore_keys(self) -> None:
+    keys = self._resumed.inference_keys
+    if len(keys) == len(self._parts.workers):
+      for worker, key in zip(self._parts.workers, keys):
+        worker.device_step.set_key(np.array(key, np.uint32))
+
+  def _save(self, state: update_lib.LearnerState) -> None:
+    reporter = self._reporter
+    keys = [w.device_step.key.tolist() for w in self._parts.workers]
+    record = _Resumed(
+      env_steps=self._env_steps(),
+      eval_steps=self._snapshot(0.0).eval_steps,
+      seconds=self._seconds(),
+      starts=self._resumed.starts + 1,
+      returns=list(reporter.training.returns),
+      eval_returns=list(reporter.evaluation.returns),
+      inference_keys=keys,
+    )
+    self._checkpoints.save(int(state.step), state, dataclasses.asdict(record))
+
+  # -- the end -------------------------------------------------------------
+
+  def _finish(self, stuck: list[str]) -> dict[str, Any]:
+    failure = self._group.failure
+    status = 'finished' if self._is_finished() else 'stopped'
+    if failure is not None:
+      status = f'failed: {failure.error}'
+    if not isinstance(failure and failure.error, learner_lib.NonFiniteError):
+      self._report()
+      self._save(self._parts.learner.state())
+    summary = self._summary(status)
+    workdir_lib.write_json(self._workdir.summary_json, summary)
+    self._metrics.close()
+    self._checkpoints.close()
+    if failure is not None:
+      raise RunFailed(f'Thread {failure.thread} failed.\n{failure.text}')
+    if stuck:
+      raise RunFailed('\n'.join(stuck))
+    return summary
+
+  def _summary(self, status: str) -> dict[str, Any]:
+    now = self._snapshot(self._seconds())
+    frames = now.env_steps * self._parts.env_spec.action_repeat
+    return {
+      'env_frames': frames,
+      'env_steps': now.env_steps,
+      'seconds': now.seconds,
+      'frames_per_second': frames / max(now.seconds, 1e-9),
+      'updates': now.updates,
+      'mean_return_100': self._reporter.training.mean_return(),
+      'eval_mean_return': self._reporter.evaluation.mean_return(),
+      'policy_lag_mean': now.lag_sum / max(now.lag_updates, 1),
+      'status': status,
+    }

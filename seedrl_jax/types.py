@@ -1,0 +1,146 @@
+"""The few structures that every room passes to its neighbours.
+
+Everything here is a NamedTuple of arrays, so that it is a pytree wherever JAX
+is present and a plain tuple where it is not (remote actors). Shapes are
+written `[B, ...]` for one batched step and `[T, B, ...]` for time-major
+sequences; `...` in an observation stands for the environment's own shape.
+"""
+
+import enum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+# A nest of arrays (or of anything that has one entry per array): dicts, tuples
+# and NamedTuples, as `jax.tree` sees them.
+Nest = Any
+Array = Any
+
+
+class StepType(enum.IntEnum):
+  """Where in its episode a step stands, numbered as in dm_env."""
+
+  FIRST = 0
+  MID = 1
+  LAST = 2
+
+
+class ArraySpec(NamedTuple):
+  """Shape (without batch dimensions) and dtype of one array."""
+
+  shape: tuple[int, ...]
+  dtype: np.dtype
+
+
+class EnvSpec(NamedTuple):
+  """What an agent must know of its environments.
+
+  Attributes:
+    env_id: the environment's name, for messages.
+    observation: nest of `ArraySpec`, as `EnvOutput.observation` has it.
+    num_actions: actions are int32 in `[0, num_actions)`.
+    action_repeat: frames that one step takes.
+    num_envs: training environments; global ids `[0, num_envs)`.
+    num_eval_envs: evaluation environments; global ids from `num_envs` on.
+  """
+
+  env_id: str
+  observation: Nest
+  num_actions: int
+  action_repeat: int
+  num_envs: int
+  num_eval_envs: int
+
+
+class EnvOutput(NamedTuple):
+  """What `EnvStream.recv` gives: one step of each of B environments.
+
+  Attributes:
+    observation: nest of `[B, ...]` in the environment's dtypes.
+    reward: float32 `[B]`, what the agent learns from; 0 at FIRST.
+    discount: float32 `[B]`, 0 where the episode terminated, else 1 (so a
+      truncated episode still bootstraps).
+    step_type: uint8 `[B]`, values of `StepType`.
+    env_id: int32 `[B]`, which of the stream's environments; unique in a batch.
+  """
+
+  observation: Nest
+  reward: Array
+  discount: Array
+  step_type: Array
+  env_id: Array
+
+
+class AgentInput(NamedTuple):
+  """What a network sees of a step, `[B, ...]`, or of an unroll, `[T, B, ...]`.
+
+  Attributes:
+    observation: nest of arrays in the environment's dtypes.
+    reward: float32, reward that came with the observation; 0 at FIRST.
+    previous_action: int32, action that led to the observation; 0 at FIRST.
+    first: bool, whether an episode starts here: recurrent state is zeroed
+      before the step is processed, and the previous action is masked.
+  """
+
+  observation: Nest
+  reward: Array
+  previous_action: Array
+  first: Array
+
+
+class Steps(NamedTuple):
+  """What is recorded of consecutive steps of B environments, `[T + 1, B]`.
+
+  Attributes:
+    observation, reward, discount, step_type: as in `EnvOutput`.
+    previous_action: int32, as in `AgentInput`.
+    agent_output: the agent's own NamedTuple for the same step: `action` and
+      what learning needs from behaviour time.
+    parameter_version: int32, which published parameters acted.
+  """
+
+  observation: Nest
+  reward: Array
+  discount: Array
+  step_type: Array
+  previous_action: Array
+  agent_output: Nest
+  parameter_version: Array
+
+
+class Unroll(NamedTuple):
+  """B unrolls, laid out for training.
+
+  Attributes:
+    steps: `Steps` with leading `[T + 1, B]`.
+    initial_core: nest of `[B, ...]`, the core state *before* the first step.
+    env_id: int32 `[B]`, the global id of the environment.
+  """
+
+  steps: Steps
+  initial_core: Nest
+  env_id: Array
+
+
+class Batch(NamedTuple):
+  """What a loss gets: unrolls and how they were drawn from the replay.
+
+  Attributes:
+    unroll: `Unroll` of B unrolls.
+    probability: float32 `[B]`, chance with which each was drawn (1 in FIFO).
+    table_size: float32 `[B]`, items in the table when it was drawn.
+  """
+
+  unroll: Unroll
+  probability: Array
+  table_size: Array
+
+
+def agent_input(steps: Steps) -> AgentInput:
+  """Returns what the network saw in `steps`."""
+  return AgentInput(
+    observation=steps.observation,
+    reward=steps.reward,
+    previous_action=steps.previous_action,
+    first=steps.step_type == StepType.FIRST,
+  )
