@@ -81,9 +81,7 @@ class Checkpoints:
     """Returns the numbers of the checkpoints that are there, oldest first."""
     return sorted(self._manager.all_steps())
 
-  def save(
-    self, step: int, state: types.Nest, record: dict[str, Any]
-  ) -> None:
+  def save(self, step: int, state: types.Nest, record: dict[str, Any]) -> None:
     """Saves a checkpoint; does nothing where this step is already there.
 
     Args:

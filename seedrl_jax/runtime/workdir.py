@@ -132,10 +132,7 @@ def check_resumable(
     if a == b:
       continue
     text = f'{key}: {a} -> {b}'
-    fixed = any(
-      key == name or key.startswith(name + '.')
-      for name in _FIXED
-    )
+    fixed = any(key == name or key.startswith(name + '.') for name in _FIXED)
     (refused if fixed else changes).append(text)
   if refused:
     raise WorkdirError(

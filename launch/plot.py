@@ -1,0 +1,37 @@
+"""Draws return and throughput of runs against frames and wall clock.
+
+  python launch/plot.py --workdir=runs/a --workdir=runs/b [--out=plot.png]
+
+Several runs overlay; seeds of one configuration become a mean and a band.
+"""
+
+import pathlib
+import sys
+from collections.abc import Sequence
+
+from absl import app, flags
+
+from seedrl_jax.runtime import plotting
+
+_WORKDIR = flags.DEFINE_multi_string(
+  'workdir', [], "A run's work directory; may be given several times."
+)
+_OUT = flags.DEFINE_string(
+  'out', '', 'File to draw to; by default plot.png in the first --workdir.'
+)
+
+
+def main(argv: Sequence[str]) -> None:
+  """Draws what the flags say; exits with a sentence where it cannot."""
+  if len(argv) > 1 or not _WORKDIR.value:
+    raise app.UsageError('Name runs as --workdir=DIR, once for each.')
+  out = pathlib.Path(_OUT.value or pathlib.Path(_WORKDIR.value[0], 'plot.png'))
+  try:
+    plotting.plot(_WORKDIR.value, out)
+  except (OSError, ValueError) as e:
+    sys.exit(f'plot: {e}')
+  print(f'plot: {out}')
+
+
+if __name__ == '__main__':
+  app.run(main)

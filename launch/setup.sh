@@ -1,0 +1,223 @@
+#!/usr/bin/env bash
+# Makes the virtual environment that everything here runs in, or brings it up
+# to date. local.sh, test.sh and people call it:
+#
+#   launch/setup.sh [--extras=test,video]
+#
+# Extras add up over calls. Environment variables:
+#   SEEDRL_VENV         folder of the environment; default: .venv in the clone
+#   SEEDRL_PYTHON       interpreter to make it with; default: the newest found
+#   SEEDRL_ACCELERATOR  cpu, cuda12, cuda13 or tpu; default: what is here
+#
+# A stamp inside the environment says for what it was made. It is written
+# last, so an interrupted installation is taken up again by the next call.
+set -euo pipefail
+
+readonly ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+readonly VENV=${SEEDRL_VENV:-$ROOT/.venv}
+readonly STAMP=$VENV/.seedrl-stamp
+readonly UNFINISHED=unfinished
+readonly ACCELERATORS='cuda12 cuda13 tpu'
+# Oldest NVIDIA drivers that run CUDA 12 and CUDA 13.
+readonly CUDA12_DRIVER=525 CUDA13_DRIVER=580
+
+say() { printf 'setup: %s\n' "$*"; }
+
+die() {
+  printf 'setup: %s\n' "$*" >&2
+  exit 1
+}
+
+# Words of all arguments, sorted and once each.
+unique() { printf '%s\n' "$@" | tr ' ,' '\n' | sort -u | xargs; }
+
+parse_arguments() {
+  extras=''
+  for argument in "$@"; do
+    case $argument in
+      --extras=*) extras=$(unique "$extras" "${argument#--extras=}") ;;
+      *) die "$argument is not an option; the only one is --extras=a,b." ;;
+    esac
+  done
+  for argument in $extras; do
+    # Its line in [project.optional-dependencies]; pip would only warn.
+    grep -q "^$argument = \[" "$ROOT/pyproject.toml" ||
+      die "--extras=$argument: pyproject.toml has no such extra."
+  done
+}
+
+# Prints the first interpreter that will do: new enough, and able to make an
+# environment with pip in it (which Debian's python3 alone is not).
+find_python() {
+  local name version incomplete=''
+  for name in ${SEEDRL_PYTHON:-python3.14 python3.13 python3.12 python3.11 \
+    python3}; do
+    version=$("$name" -c 'import sys
+if sys.version_info >= (3, 11): print("%d.%d" % sys.version_info[:2])' \
+      2>/dev/null) && [[ $version ]] || continue
+    if "$name" -c 'import ensurepip, venv' 2>/dev/null; then
+      echo "$name"
+      return
+    fi
+    incomplete=${incomplete:-$version}
+  done
+  if [[ $incomplete ]]; then
+    die "Python $incomplete is here without its venv module;" \
+      "install it with: apt-get install python$incomplete-venv"
+  elif [[ ${SEEDRL_PYTHON:-} ]]; then
+    die "SEEDRL_PYTHON=$SEEDRL_PYTHON is not a working Python 3.11 or newer;" \
+      "name another, or unset it."
+  fi
+  die 'no Python 3.11 or newer is here;' \
+    'install one with: apt-get install python3 python3-venv python3-pip'
+}
+
+# EnvPool loads these at import, and its own error does not say whose they are.
+require_system_libraries() {
+  "$1" -c '
+import ctypes, sys
+packages = []
+for library, package in ("libEGL.so.1", "libegl1"), ("libGL.so.1", "libgl1"):
+  try:
+    ctypes.CDLL(library)
+  except OSError:
+    packages.append(package)
+if packages:
+  sys.exit("setup: EnvPool needs system libraries that are not here; "
+           "install them with: apt-get install " + " ".join(packages))'
+}
+
+# Prints cuda13, cuda12, tpu, or nothing.
+detect_accelerator() {
+  local driver
+  if driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader \
+    2>/dev/null); then
+    driver=${driver%%.*}
+    if [[ ! $driver =~ ^[0-9]+$ ]]; then
+      return 0
+    elif ((driver >= CUDA13_DRIVER)); then
+      echo cuda13
+    elif ((driver >= CUDA12_DRIVER)); then
+      echo cuda12
+    else
+      say "NVIDIA driver $driver is older than $CUDA12_DRIVER:" \
+        'the GPU stays unused.' >&2
+    fi
+  # A TPU VM shows its chips as these devices, and Google (0x1ae0) on its bus.
+  elif [[ -e /dev/accel0 || -e /dev/vfio/0 ]] &&
+    grep -qs 0x1ae0 /sys/bus/pci/devices/*/vendor; then
+    echo tpu
+  fi
+}
+
+# Adds to `extras` those of the stamp and the accelerator's, of which an
+# environment holds one: their plugins for JAX do not bear each other.
+complete_extras() {
+  local installed='' before='' wanted='' extra
+  [[ -f $STAMP ]] && installed=$(sed -n 2p "$STAMP")
+  for extra in $ACCELERATORS; do
+    [[ " $extras " == *" $extra "* ]] && wanted=$extra
+    [[ " $installed " == *" $extra "* ]] && before=$extra
+  done
+  if [[ ! $wanted ]]; then
+    case ${SEEDRL_ACCELERATOR:-auto} in
+      auto) wanted=${before:-$(detect_accelerator)} ;;
+      cpu) wanted='' ;;
+      cuda12 | cuda13 | tpu) wanted=$SEEDRL_ACCELERATOR ;;
+      *) die "SEEDRL_ACCELERATOR=$SEEDRL_ACCELERATOR is none of auto, cpu," \
+        "${ACCELERATORS// /, }." ;;
+    esac
+  fi
+  if [[ $before && $before != "$wanted" ]]; then
+    remake="it was made for $before"
+    installed=${installed//$before/}
+  fi
+  extras=$(unique "$extras" "$installed" "$wanted")
+}
+
+# Sets `remake` to a reason where the folder's environment cannot be kept.
+inspect_environment() {
+  local have want
+  if [[ ! -d $VENV ]]; then
+    remake='it does not exist'
+  elif ! have=$("$VENV/bin/python" -I -c \
+    'import pip, sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null); then
+    remake='its Python or pip does not run'
+  elif [[ ${SEEDRL_PYTHON:-} ]] && want=$("$SEEDRL_PYTHON" -c \
+    'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) &&
+    [[ $have != "$want" ]]; then
+    remake="it has Python $have, and SEEDRL_PYTHON is $want"
+  fi
+}
+
+# What the environment would be made for now, as one word.
+fingerprint() {
+  {
+    cat "$ROOT/pyproject.toml"
+    printf '%s\n' "$ROOT" "$extras"
+    readlink -f "$VENV/bin/python"
+    "$VENV/bin/python" -I --version
+  } | sha256sum | cut -d ' ' -f 1
+}
+
+# Whether the stamp fits and the installation is still in its place.
+up_to_date() {
+  [[ ! $remake && -f $STAMP ]] &&
+    [[ $(sed -n 1p "$STAMP") == "$(fingerprint)" ]] &&
+    "$VENV/bin/python" -I -c '
+import importlib.util, sys
+names = "absl", "envpool", "flax", "jax", "optax", "rlax", "seedrl_jax"
+sys.exit(any(importlib.util.find_spec(name) is None for name in names))'
+}
+
+write_stamp() { printf '%s\n' "$1" "$extras" >"$STAMP"; }
+
+make_environment() {
+  local python
+  python=$(find_python)
+  say "making $VENV with $("$python" --version) ($remake)"
+  if [[ -e $VENV && ! -e $VENV/pyvenv.cfg && ! -e $STAMP ]]; then
+    # Removes an empty folder, and nobody's files.
+    rmdir "$VENV" 2>/dev/null ||
+      die "$VENV is there and is no virtual environment; move it away."
+  fi
+  rm -rf "$VENV"
+  mkdir -p "$VENV"
+  write_stamp "$UNFINISHED"
+  "$python" -m venv "$VENV" || die "$python -m venv failed, see above."
+}
+
+install_package() {
+  local target=$ROOT
+  [[ $extras ]] && target+="[${extras// /,}]"
+  say "installing $target; the first time takes some minutes"
+  write_stamp "$UNFINISHED"
+  "$VENV/bin/python" -m pip install --disable-pip-version-check --no-input \
+    --editable "$target" ||
+    die 'pip failed, see above; run this again to continue.'
+  write_stamp "$(fingerprint)"
+  say "ready: $VENV"
+}
+
+main() {
+  remake=''
+  parse_arguments "$@"
+  mkdir -p "$(dirname "$VENV")"
+  # Two set-ups at once would write over each other. pip inherits the lock,
+  # and so keeps it should this script be killed.
+  exec 9>"$VENV.lock"
+  if ! flock --nonblock 9; then
+    say 'waiting for another set-up of the same environment'
+    flock 9
+  fi
+  complete_extras
+  inspect_environment
+  if [[ $remake ]]; then
+    make_environment
+    remake=''
+  fi
+  require_system_libraries "$VENV/bin/python" || exit 1
+  up_to_date || install_package
+}
+
+main "$@"

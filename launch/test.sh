@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Checks the clone: lint, format, types, then the tests. `--all` adds the
+# learning proofs, which take minutes each; other arguments go to pytest.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+"$root/launch/setup.sh" --extras=test
+
+pytest_arguments=()
+for argument in "$@"; do
+  case $argument in
+    # Undoes pyproject.toml's `-m 'not slow'`.
+    --all) pytest_arguments+=(-m '') ;;
+    *) pytest_arguments+=("$argument") ;;
+  esac
+done
+
+cd "$root"
+python=${SEEDRL_VENV:-$root/.venv}/bin/python
+"$python" -m ruff check
+"$python" -m ruff format --check
+"$python" -m mypy
+exec "$python" -m pytest "${pytest_arguments[@]}"

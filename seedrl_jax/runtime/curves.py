@@ -1,0 +1,194 @@
+"""What a run's work directory says, as curves; `plotting` draws them.
+
+A run's `metrics.csv` says what happened when, its `config.json` which runs are
+seeds of one another.
+"""
+
+import csv
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+_REQUIRED = ('time', 'env_frames')
+# Points of the axis that a group's seeds are interpolated to.
+_GRID_SIZE = 400
+
+
+class Run(NamedTuple):
+  """One work directory.
+
+  Attributes:
+    name: the work directory's own name.
+    config: what `config.json` holds, empty where there is none.
+    columns: float64 `[N]` by column of `metrics.csv`, nan where a cell is
+      empty; `env_frames` never decreases.
+  """
+
+  name: str
+  config: Mapping[str, Any]
+  columns: Mapping[str, np.ndarray]
+
+
+class Group(NamedTuple):
+  """Runs whose configurations differ in nothing but the seed."""
+
+  label: str
+  runs: Sequence[Run]
+
+
+class Band(NamedTuple):
+  """Mean and range over a group's runs on one axis, all float64 `[N]`."""
+
+  x: np.ndarray
+  mean: np.ndarray
+  low: np.ndarray
+  high: np.ndarray
+
+
+def read_run(workdir: str | pathlib.Path) -> Run:
+  """Reads one work directory.
+
+  A last line that a killed process left unfinished is dropped, and so are
+  rows that a resumed run took back (it goes on from its last checkpoint, so
+  `env_frames` can fall from one row to the next).
+
+  Args:
+    workdir: a run's work directory.
+
+  Raises:
+    ValueError: where it has no `metrics.csv`, or one without usable rows.
+  """
+  workdir = pathlib.Path(workdir)
+  path = workdir / 'metrics.csv'
+  if not path.is_file():
+    raise ValueError(
+      f'{workdir} has no metrics.csv; name the --workdir of a run.'
+    )
+  table = _read_table(path)
+  missing = [name for name in _REQUIRED if name not in table]
+  if missing:
+    raise ValueError(f'{path} has no column {" or ".join(missing)}.')
+  columns = _without_overtaken(table)
+  if not columns['time'].size:
+    raise ValueError(f'{path} has no complete row yet; try again later.')
+  config_path = workdir / 'config.json'
+  config = json.loads(config_path.read_text()) if config_path.is_file() else {}
+  return Run(workdir.resolve().name, config, columns)
+
+
+def group_runs(runs: Sequence[Run]) -> list[Group]:
+  """Puts seeds of one configuration together, in order of appearance.
+
+  A run without `config.json` is a group of its own. A group is labelled by
+  its agent, its environment and what sets its configuration apart from the
+  other groups'.
+  """
+  members: dict[str, list[Run]] = {}
+  for i, run in enumerate(runs):
+    config = {k: v for k, v in run.config.items() if k != 'seed'}
+    key = json.dumps(config, sort_keys=True) if config else f'no config {i}'
+    members.setdefault(key, []).append(run)
+  groups = list(members.values())
+  labels = _labels([group[0] for group in groups])
+  return [
+    Group(f'{label} ({len(group)} seeds)' if len(group) > 1 else label, group)
+    for label, group in zip(labels, groups, strict=True)
+  ]
+
+
+def curve(run: Run, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
+  """Returns `[N]` points of column `y` over column `x`, none of them nan."""
+  if y not in run.columns:
+    return np.empty(0), np.empty(0)
+  x_values, y_values = run.columns[x], run.columns[y]
+  valid = np.isfinite(x_values) & np.isfinite(y_values)
+  return x_values[valid], y_values[valid]
+
+
+def band(group: Group, x: str, y: str) -> Band | None:
+  """Interpolates a group's runs to one axis and summarises them there.
+
+  The axis is what all runs that have `y` share: beyond it a mean would jump
+  wherever a seed ends.
+
+  Args:
+    group: runs to summarise.
+    x: column for the axis; must increase.
+    y: column to summarise.
+
+  Returns:
+    Mean, minimum and maximum over runs, or None where the runs share nothing.
+  """
+  curves = [points for r in group.runs if (points := curve(r, x, y))[0].size]
+  if not curves:
+    return None
+  start = max(points[0][0] for points in curves)
+  end = min(points[0][-1] for points in curves)
+  if end <= start:
+    return None
+  grid = np.linspace(start, end, _GRID_SIZE)
+  values = np.stack([np.interp(grid, *points) for points in curves])
+  return Band(grid, values.mean(0), values.min(0), values.max(0))
+
+
+def _read_table(path: pathlib.Path) -> dict[str, np.ndarray]:
+  """Returns the columns of a CSV file; drops lines that are not whole."""
+  text = path.read_text()
+  # Without its newline the last line may have lost digits of its last cell.
+  lines = text[: text.rfind('\n') + 1].splitlines()
+  header, *rows = [*csv.reader(lines)] or [[]]
+  whole = [row for row in rows if len(row) == len(header)]
+  return {
+    name: np.array([_number(row[i]) for row in whole])
+    for i, name in enumerate(header)
+  }
+
+
+def _number(cell: str) -> float:
+  try:
+    return float(cell)
+  except ValueError:
+    return np.nan
+
+
+def _without_overtaken(table: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+  """Drops rows without frames or time, and those with later, lower frames."""
+  valid = np.all([np.isfinite(table[name]) for name in _REQUIRED], axis=0)
+  table = {name: values[valid] for name, values in table.items()}
+  frames = table['env_frames']
+  lowest_later = np.minimum.accumulate(frames[::-1])[::-1]
+  return {name: v[frames <= lowest_later] for name, v in table.items()}
+
+
+def _labels(runs: Sequence[Run]) -> list[str]:
+  """Names each configuration by what it is and what is special about it."""
+  flat = [_flatten(run.config) for run in runs]
+  keys = sorted({key for config in flat for key in config} - {'seed'})
+  # None is a value; a missing key is another.
+  differing = [
+    key for key in keys if len({repr(c.get(key, '')) for c in flat if c}) > 1
+  ]
+  labels = []
+  for run, config in zip(runs, flat, strict=True):
+    parts = [str(config[k]) for k in ('agent', 'env.id') if k in config]
+    own = [k for k in differing if k not in ('agent', 'env.id') and k in config]
+    parts += [f'{key}={config[key]}' for key in own[:3]]
+    labels.append(', '.join(parts) or run.name)
+  # Where three keys do not tell two apart, their folders do.
+  return [
+    f'{label}, {run.name}' if labels.count(label) > 1 else label
+    for label, run in zip(labels, runs, strict=True)
+  ]
+
+
+def _flatten(config: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
+  flat: dict[str, Any] = {}
+  for key, value in config.items():
+    if isinstance(value, Mapping):
+      flat |= _flatten(value, f'{prefix}{key}.')
+    else:
+      flat[prefix + key] = value
+  return flat

@@ -1,0 +1,149 @@
+"""Draws curves of runs; launch/plot.py calls it. Needs no display, no JAX."""
+
+import pathlib
+from collections.abc import Sequence
+
+import matplotlib
+from matplotlib import axes as mpl_axes
+from matplotlib import figure as mpl_figure
+from matplotlib import ticker
+from matplotlib.backends import backend_agg
+
+from seedrl_jax.runtime import curves
+
+# What fits beside one another in a line of the legend.
+_LEGEND_CHARACTERS = 130
+_SURFACE = '#ffffff'
+_INK = '#1f2430'
+_MUTED = '#667085'
+_GRIDLINE = '#e4e7ec'
+# Okabe and Ito's colours, told apart with every kind of colour vision.
+_COLORS = (
+  '#0072b2',
+  '#d55e00',
+  '#009e73',
+  '#cc79a7',
+  '#e69f00',
+  '#56b4e9',
+  '#7f6000',
+)
+
+
+def draw(groups: Sequence[curves.Group]) -> mpl_figure.Figure:
+  """Draws return and throughput (rows) over frames and minutes (columns)."""
+  with matplotlib.rc_context({'font.size': 10, 'text.color': _INK}):
+    figure = mpl_figure.Figure(figsize=(11, 7), facecolor=_SURFACE)
+    backend_agg.FigureCanvasAgg(figure)
+    grid = figure.subplots(2, 2, sharex='col', sharey='row')
+    for column, (x, x_label) in enumerate((
+      ('env_frames', 'environment frames'),
+      ('time', 'wall clock, minutes'),
+    )):
+      _draw_panel(grid[0, column], groups, x, 'mean_return_100', dotted=True)
+      _draw_panel(grid[1, column], groups, x, 'frames_per_second')
+      grid[1, column].set_xlabel(x_label)
+    grid[0, 0].set_ylabel('mean return, last 100 episodes')
+    grid[1, 0].set_ylabel('frames per second')
+    grid[1, 0].set_ylim(bottom=0)
+    grid[1, 0].xaxis.set_major_formatter(ticker.EngFormatter(sep=''))
+    grid[1, 0].yaxis.set_major_formatter(ticker.EngFormatter(sep=''))
+    _draw_legend(figure, grid[0, 0])
+  return figure
+
+
+def plot(
+  workdirs: Sequence[str | pathlib.Path], out: str | pathlib.Path
+) -> None:
+  """Reads `workdirs` and writes their curves to `out` (PNG, PDF or SVG).
+
+  Raises:
+    ValueError: see `curves.read_run`; also for an unknown format of `out`.
+  """
+  figure = draw(
+    curves.group_runs([curves.read_run(workdir) for workdir in workdirs])
+  )
+  figure.savefig(out, dpi=150, facecolor=_SURFACE)
+
+
+def _draw_panel(
+  axes: mpl_axes.Axes,
+  groups: Sequence[curves.Group],
+  x: str,
+  y: str,
+  dotted: bool = False,
+) -> None:
+  """Draws every group's `y` over `x`; `dotted` adds evaluation returns."""
+  scale = 60.0 if x == 'time' else 1.0
+  for i, group in enumerate(groups):
+    color = _COLORS[i % len(_COLORS)]
+    _draw_group(axes, group, x, y, scale, color=color, label=group.label)
+    evaluation = curves.band(group, x, 'eval_mean_return') if dotted else None
+    if evaluation:
+      axes.plot(
+        evaluation.x / scale, evaluation.mean, ':', color=color, linewidth=1.6
+      )
+  axes.margins(x=0.02)
+  axes.grid(color=_GRIDLINE, linewidth=0.8)
+  axes.set_axisbelow(True)
+  axes.tick_params(colors=_MUTED, length=0)
+  for side, spine in axes.spines.items():
+    spine.set_visible(side == 'bottom')
+    spine.set_color(_GRIDLINE)
+
+
+def _draw_group(
+  axes: mpl_axes.Axes,
+  group: curves.Group,
+  x: str,
+  y: str,
+  scale: float,
+  color: str,
+  label: str,
+) -> None:
+  """Draws one run as a line; several as mean, band and faint lines."""
+  if len(group.runs) == 1:
+    x_values, y_values = curves.curve(group.runs[0], x, y)
+    axes.plot(x_values / scale, y_values, color=color, lw=1.8, label=label)
+    return
+  for run in group.runs:
+    x_values, y_values = curves.curve(run, x, y)
+    axes.plot(x_values / scale, y_values, color=color, lw=0.6, alpha=0.35)
+  summary = curves.band(group, x, y)
+  if summary is None:
+    return
+  axes.fill_between(
+    summary.x / scale,
+    summary.low,
+    summary.high,
+    color=color,
+    alpha=0.18,
+    linewidth=0,
+  )
+  axes.plot(summary.x / scale, summary.mean, color=color, lw=2, label=label)
+
+
+def _draw_legend(figure: mpl_figure.Figure, axes: mpl_axes.Axes) -> None:
+  """Puts the legend above all panels, with a word on the line styles."""
+  handles, labels = axes.get_legend_handles_labels()
+  longest = max(map(len, labels), default=1)
+  columns = max(1, min(len(labels), _LEGEND_CHARACTERS // (longest + 8)))
+  rows = -(-len(labels) // columns)
+  figure.tight_layout(rect=(0, 0.03, 1, 0.985 - 0.032 * rows))
+  figure.legend(
+    handles,
+    labels,
+    loc='upper left',
+    bbox_to_anchor=(axes.get_position().x0 - 0.01, 0.99),
+    ncols=columns,
+    frameon=False,
+    borderaxespad=0,
+  )
+  figure.text(
+    0.985,
+    0.012,
+    'line: training (mean of seeds), band: least to greatest seed, '
+    'dotted: evaluation',
+    ha='right',
+    color=_MUTED,
+    fontsize=8,
+  )

@@ -1,0 +1,329 @@
+"""Tests for launch/setup.sh, on a host made of stubs: no network, no pip."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+
+import pytest
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+# All that the script may use of the host; everything else is not on PATH.
+_TOOLS = (
+  *('bash', 'cat', 'cp', 'cut', 'dirname', 'echo', 'env', 'flock', 'grep'),
+  *('mkdir', 'readlink', 'rm', 'rmdir', 'sed', 'sha256sum', 'sort', 'touch'),
+  *('tr', 'xargs'),
+)
+
+# Acts as a Python 3.MINOR, by name, that lacks what FAKE_* variables say. The
+# script's own snippets run in the real interpreter, which is told to be old or
+# poor. pip only writes down how it was called.
+_FAKE_PYTHON = """#!/usr/bin/env bash
+minor=MINOR
+here=$(dirname "$0")
+case "$*" in
+  *'-m venv '*)
+    mkdir -p "${@: -1}/bin"
+    touch "${@: -1}/pyvenv.cfg"
+    cp "$0" "${@: -1}/bin/python"
+    exit "${FAKE_VENV_STATUS:-0}" ;;
+  *'-m pip install '*)
+    echo "${@: -1}" >>"$FAKE_LOG"
+    [[ ${FAKE_PIP_FIFO:-} ]] && read -r <"$FAKE_PIP_FIFO"
+    [[ ${FAKE_PIP_STATUS:-0} == 0 ]] && touch "$here/installed"
+    exit "${FAKE_PIP_STATUS:-0}" ;;
+  *'import ensurepip'*) exit "${FAKE_ENSUREPIP_STATUS:-0}" ;;
+  *find_spec*) [[ -e $here/installed ]]; exit ;;
+  *--version) echo "Python 3.$minor.0"; exit ;;
+  *ctypes*)
+    poor="import ctypes
+def load(name):
+  if name in '${FAKE_MISSING_LIBRARIES:-}'.split(): raise OSError
+ctypes.CDLL = load" ;;
+esac
+exec REAL -c "import sys
+sys.version_info = (3, $minor, 0)
+${poor:-}
+${@: -1}"
+"""
+
+
+class Host:
+  """A clone, a PATH and an environment that only a test's own stubs are in."""
+
+  def __init__(self, folder: pathlib.Path):
+    self.clone = folder / 'clone'
+    self.venv = self.clone / '.venv'
+    self.bin = folder / 'bin'
+    self.log = folder / 'pip.log'
+    (self.clone / 'launch').mkdir(parents=True)
+    self.bin.mkdir()
+    for name in ('launch/setup.sh', 'pyproject.toml'):
+      shutil.copy(_ROOT / name, self.clone / name)
+    for tool in _TOOLS:
+      path = shutil.which(tool)
+      assert path, tool
+      (self.bin / tool).symlink_to(path)
+
+  def add(self, name: str, script: str) -> None:
+    """Puts a program on PATH."""
+    path = self.bin / name
+    path.write_text(script)
+    path.chmod(0o755)
+
+  def add_python(self, name: str, minor: int) -> None:
+    script = _FAKE_PYTHON.replace('MINOR', str(minor), 1)
+    self.add(name, script.replace('REAL', sys.executable))
+
+  def start(self, *arguments: str, **env: str) -> subprocess.Popen[str]:
+    fixed = {'PATH': str(self.bin), 'FAKE_LOG': str(self.log)}
+    return subprocess.Popen(
+      [str(self.clone / 'launch/setup.sh'), *arguments],
+      env=fixed | env,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+      text=True,
+    )
+
+  def setup(self, *arguments: str, **env: str) -> None:
+    """Runs the script, which must succeed."""
+    process = self.start(*arguments, **env)
+    _, stderr = process.communicate()
+    assert process.returncode == 0, stderr
+
+  def refusal(self, *arguments: str, **env: str) -> str:
+    """Runs the script, which must fail, and returns its last line."""
+    process = self.start(*arguments, **env)
+    _, stderr = process.communicate()
+    assert process.returncode != 0
+    return stderr.splitlines()[-1]
+
+  def installs(self) -> list[str]:
+    """Extras of each pip call so far, as `[a,b]`."""
+    calls = self.log.read_text().splitlines() if self.log.exists() else []
+    return [call.removeprefix(str(self.clone)) for call in calls]
+
+
+@pytest.fixture(name='host')
+def _host(tmp_path: pathlib.Path) -> Host:
+  host = Host(tmp_path)
+  host.add_python('python3', 11)
+  return host
+
+
+def test_second_call_does_nothing(host: Host):
+  host.setup()
+  host.setup()
+  assert host.installs() == ['']
+
+
+def test_extras_add_up(host: Host):
+  host.setup('--extras=video')
+  host.setup('--extras=test')
+  host.setup()
+  host.setup('--extras=test,video')
+  assert host.installs() == ['[video]', '[test,video]']
+
+
+def test_changed_project_is_installed_again(host: Host):
+  host.setup('--extras=test')
+  with (host.clone / 'pyproject.toml').open('a') as f:
+    f.write('\n# changed\n')
+  host.setup()
+  assert host.installs() == ['[test]', '[test]']
+
+
+def _remove_interpreter(host: Host) -> None:
+  (host.venv / 'bin/python').unlink()
+
+
+def _break_interpreter(host: Host) -> None:
+  (host.venv / 'bin/python').write_text('#!/nowhere/python\n')
+
+
+def _remove_packages(host: Host) -> None:
+  (host.venv / 'bin/installed').unlink()
+
+
+def _remove_stamp(host: Host) -> None:
+  (host.venv / '.seedrl-stamp').unlink()
+
+
+def _empty_folder(host: Host) -> None:
+  shutil.rmtree(host.venv)
+  host.venv.mkdir()
+
+
+@pytest.mark.parametrize(
+  'damage',
+  [
+    _remove_interpreter,
+    _break_interpreter,
+    _remove_packages,
+    _remove_stamp,
+    _empty_folder,
+  ],
+)
+def test_broken_environment_is_repaired(
+  host: Host, damage: Callable[[Host], None]
+):
+  host.setup()
+  damage(host)
+  host.setup()
+  assert host.installs() == ['', '']
+  host.setup()
+  assert host.installs() == ['', '']
+
+
+def test_interrupted_installation_is_taken_up_again(host: Host):
+  assert 'pip failed' in host.refusal('--extras=test', FAKE_PIP_STATUS='1')
+  host.setup()
+  host.setup()
+  assert host.installs() == ['[test]', '[test]']
+
+
+def test_interrupted_update_is_taken_up_again(host: Host):
+  host.setup()
+  host.refusal('--extras=test', FAKE_PIP_STATUS='1')
+  host.setup()
+  assert host.installs() == ['', '[test]', '[test]']
+
+
+def test_failed_venv_is_made_again(host: Host):
+  assert '-m venv failed' in host.refusal(FAKE_VENV_STATUS='1')
+  assert host.installs() == []
+  host.setup()
+  assert host.installs() == ['']
+
+
+def test_foreign_folder_is_left_alone(host: Host):
+  host.venv.mkdir()
+  (host.venv / 'thesis.tex').write_text('years of work')
+  assert 'no virtual environment; move it away' in host.refusal()
+  assert (host.venv / 'thesis.tex').read_text() == 'years of work'
+
+
+def test_second_of_two_at_once_waits_and_finds_it_made(host: Host):
+  fifo = host.clone / 'fifo'
+  os.mkfifo(fifo)
+  # Opened for both, it keeps what is written until the first's pip reads it.
+  descriptor = os.open(fifo, os.O_RDWR)
+  first = host.start(FAKE_PIP_FIFO=str(fifo))
+  assert first.stdout is not None
+  assert any('installing' in line for line in iter(first.stdout.readline, ''))
+  second = host.start()
+  assert second.stdout is not None
+  assert 'waiting for another' in second.stdout.readline()
+  os.write(descriptor, b'go on\n')
+  for process in (first, second):
+    _, stderr = process.communicate()
+    assert process.returncode == 0, stderr
+  os.close(descriptor)
+  assert host.installs() == ['']
+
+
+def test_environment_folder_can_be_elsewhere(host: Host, tmp_path):
+  elsewhere = tmp_path / 'some where' / 'venv'
+  host.setup(SEEDRL_VENV=str(elsewhere))
+  host.setup(SEEDRL_VENV=str(elsewhere))
+  assert (elsewhere / 'bin/python').exists()
+  assert not host.venv.exists()
+  assert host.installs() == ['']
+
+
+def test_newest_python_is_taken(host: Host):
+  host.add_python('python3.12', 12)
+  host.add_python('python3.13', 13)
+  host.setup()
+  assert 'minor=13' in (host.venv / 'bin/python').read_text()
+
+
+def test_given_python_is_taken_and_another_remakes(host: Host):
+  host.add_python('python3.12', 12)
+  host.setup(SEEDRL_PYTHON='python3')
+  assert 'minor=11' in (host.venv / 'bin/python').read_text()
+  host.setup()
+  assert 'minor=11' in (host.venv / 'bin/python').read_text()
+  host.setup(SEEDRL_PYTHON='python3.12')
+  assert 'minor=12' in (host.venv / 'bin/python').read_text()
+  assert host.installs() == ['', '']
+
+
+def test_old_python_is_refused(host: Host):
+  host.add_python('python3', 10)
+  assert host.refusal() == (
+    'setup: no Python 3.11 or newer is here; install one with: '
+    'apt-get install python3 python3-venv python3-pip'
+  )
+  assert 'SEEDRL_PYTHON=python3 is not' in host.refusal(SEEDRL_PYTHON='python3')
+  assert not host.venv.exists()
+
+
+def test_missing_venv_module_is_named(host: Host):
+  assert host.refusal(FAKE_ENSUREPIP_STATUS='1') == (
+    'setup: Python 3.11 is here without its venv module; install it with: '
+    'apt-get install python3.11-venv'
+  )
+
+
+@pytest.mark.parametrize(
+  ('missing', 'packages'),
+  [
+    ('libEGL.so.1', 'libegl1'),
+    ('libGL.so.1', 'libgl1'),
+    ('libEGL.so.1 libGL.so.1', 'libegl1 libgl1'),
+  ],
+)
+def test_missing_system_libraries_are_named(
+  host: Host, missing: str, packages: str
+):
+  sentence = host.refusal(FAKE_MISSING_LIBRARIES=missing)
+  assert sentence.startswith('setup: EnvPool needs system libraries')
+  assert sentence.endswith(f'apt-get install {packages}')
+  assert host.installs() == []
+  host.setup()
+
+
+@pytest.mark.parametrize(
+  ('driver', 'env', 'expected'),
+  [
+    ('590.48.01', {}, '[cuda13]'),
+    ('580.65.06\n580.65.06', {}, '[cuda13]'),
+    ('550.54', {}, '[cuda12]'),
+    ('470.82', {}, ''),
+    ('[N/A]', {}, ''),
+    ('590.48.01', {'SEEDRL_ACCELERATOR': 'cpu'}, ''),
+    ('590.48.01', {'SEEDRL_ACCELERATOR': 'cuda12'}, '[cuda12]'),
+  ],
+)
+def test_gpu_driver_chooses_the_extra(
+  host: Host, driver: str, env: Mapping[str, str], expected: str
+):
+  host.add('nvidia-smi', f'#!/usr/bin/env bash\necho "{driver}"\n')
+  host.setup(**env)
+  host.setup(**env)
+  assert host.installs() == [expected]
+
+
+def test_other_accelerator_remakes_the_environment(host: Host):
+  host.setup('--extras=test,cuda12')
+  host.setup()
+  host.setup(SEEDRL_ACCELERATOR='cuda13')
+  assert host.installs() == ['[cuda12,test]', '[cuda13,test]']
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'env', 'sentence'),
+  [
+    (['--extras=tset'], {}, '--extras=tset: pyproject.toml has no such extra'),
+    (['--quick'], {}, '--quick is not an option'),
+    ([], {'SEEDRL_ACCELERATOR': 'npu'}, 'is none of auto, cpu, cuda12,'),
+  ],
+)
+def test_bad_argument_is_refused_before_anything_is_made(
+  host: Host, arguments: list[str], env: Mapping[str, str], sentence: str
+):
+  assert sentence in host.refusal(*arguments, **env)
+  assert not host.venv.exists()

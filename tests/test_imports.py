@@ -1,0 +1,159 @@
+"""Tests that imports between rooms point one way, as the design's table says.
+
+Also that what must run without JAX does: the environments and the actors that
+serve them from hosts of their own, and the store beside Reverb's server.
+"""
+
+import ast
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_PACKAGE = 'seedrl_jax'
+# Rooms, and which others each may import.
+_MAY_IMPORT = {
+  'types': set(),
+  'envs': {'types'},
+  'networks': {'types'},
+  'agents': {'networks', 'types'},
+  'replay': {'types'},
+  'inference': {'agents', 'envs', 'replay', 'types'},
+  'actors': {'envs', 'types'},
+  'learner': {'agents', 'replay', 'types'},
+  'runtime': {'types'},
+}
+# builder.py makes the parts of a run from all rooms; system.py wires them.
+_MAY_IMPORT['builder'] = set(_MAY_IMPORT)
+_MAY_IMPORT['system'] = set(_MAY_IMPORT)
+_JAX = ('jax', 'jaxlib', 'flax', 'optax', 'rlax', 'chex', 'orbax', 'distrax')
+_TENSORFLOW = ('tensorflow',)
+_WITHOUT_JAX = ('types', 'envs', 'replay', 'actors')
+
+
+def _sources(room: str) -> list[pathlib.Path]:
+  """Files of a room that exists already."""
+  file = _ROOT / _PACKAGE / f'{room}.py'
+  folder = _ROOT / _PACKAGE / room
+  return [file] if file.is_file() else sorted(folder.rglob('*.py'))
+
+
+def _module(path: pathlib.Path) -> str:
+  parts = path.relative_to(_ROOT).with_suffix('').parts
+  return '.'.join(parts[:-1] if parts[-1] == '__init__' else parts)
+
+
+def _imports(path: pathlib.Path) -> set[str]:
+  """Dotted names of all that a file imports, at any depth of its code."""
+  names = set()
+  for node in ast.walk(ast.parse(path.read_text(), path)):
+    if isinstance(node, ast.Import):
+      names.update(alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+      assert node.level == 0, f'{path}: relative import, line {node.lineno}'
+      # What is imported may be a module or a name of one; both are listed.
+      names.update(f'{node.module}.{alias.name}' for alias in node.names)
+  return names
+
+
+def _rooms_of(names: set[str]) -> set[str]:
+  dotted = [name.split('.') for name in names]
+  return {parts[1] for parts in dotted if parts[0] == _PACKAGE and parts[1:]}
+
+
+def test_every_file_is_in_a_room_of_the_table():
+  entries = (_ROOT / _PACKAGE).glob('*')
+  rooms = {e.stem for e in entries if e.suffix == '.py' or e.is_dir()}
+  assert rooms - {'__init__', '__pycache__'} <= set(_MAY_IMPORT)
+
+
+@pytest.mark.parametrize('room', _MAY_IMPORT)
+def test_room_imports_only_what_the_table_allows(room):
+  allowed = _MAY_IMPORT[room] | {room}
+  for path in _sources(room):
+    forbidden = _rooms_of(_imports(path)) - allowed
+    assert not forbidden, f'{path} imports {forbidden}'
+
+
+@pytest.mark.parametrize('room', _WITHOUT_JAX)
+def test_room_names_no_jax_and_no_tensorflow(room):
+  for path in _sources(room):
+    packages = {name.split('.')[0] for name in _imports(path)}
+    forbidden = packages & {*_JAX, *_TENSORFLOW}
+    assert not forbidden, f'{path} imports {forbidden}'
+
+
+@pytest.mark.parametrize('room', _MAY_IMPORT)
+def test_rooms_import_nothing_of_launch_configs_or_tests(room):
+  for path in _sources(room):
+    packages = {name.split('.')[0] for name in _imports(path)}
+    assert not packages & {'launch', 'configs', 'tests'}, path
+
+
+@pytest.mark.parametrize('path', sorted((_ROOT / 'configs').glob('*.py')))
+def test_configs_import_nothing_of_the_package(path):
+  assert _PACKAGE not in {name.split('.')[0] for name in _imports(path)}
+
+
+def test_no_module_imports_itself_over_others():
+  paths = sorted((_ROOT / _PACKAGE).rglob('*.py'))
+  modules = {_module(path): path for path in paths}
+  # An imported name is a module, or else something that its module holds.
+  graph = {
+    module: {
+      name if name in modules else name.rpartition('.')[0]
+      for name in _imports(path)
+      if name.startswith(_PACKAGE)
+    }
+    for module, path in modules.items()
+  }
+  # Takes away, again and again, what imports nothing that is left.
+  while leaves := {m for m, targets in graph.items() if not targets & {*graph}}:
+    graph = {m: targets for m, targets in graph.items() if m not in leaves}
+  assert not graph, f'circle among, or above: {sorted(graph)}'
+
+
+_IMPORT_WITHOUT = """
+import importlib, importlib.abc, sys
+
+blocked, modules = (argument.split(',') for argument in sys.argv[1:])
+
+
+class Blocker(importlib.abc.MetaPathFinder):
+  def find_spec(self, fullname, path=None, target=None):
+    if fullname.partition('.')[0] in blocked:
+      raise ModuleNotFoundError(f'{fullname} is blocked', name=fullname)
+    return None
+
+
+sys.meta_path.insert(0, Blocker())
+for module in modules:
+  importlib.import_module(module)
+"""
+
+
+@pytest.mark.parametrize('room', _WITHOUT_JAX)
+def test_room_can_be_imported_where_jax_is_not(room):
+  modules = [_module(path) for path in _sources(room)]
+  # A room that is not built yet has nothing to import but its package.
+  result = _import_without(_JAX + _TENSORFLOW, modules or [_PACKAGE])
+  assert result.returncode == 0, result.stderr
+
+
+def test_blocked_package_fails_the_import():
+  result = _import_without(_JAX, ['seedrl_jax.agents.base'])
+  assert 'jax is blocked' in result.stderr
+
+
+def _import_without(
+  blocked: tuple[str, ...], modules: list[str]
+) -> subprocess.CompletedProcess[str]:
+  return subprocess.run(
+    [sys.executable, '-c', _IMPORT_WITHOUT, *map(','.join, (blocked, modules))],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+    check=False,
+  )
