@@ -1,0 +1,117 @@
+"""The seam between environments and everything that acts in them.
+
+`inference` drives an `EnvStream` without knowing whether the environments run
+in this process (`envpool_stream`, `gymnasium_stream`) or in remote actors.
+Nothing here imports JAX: remote actors run without it.
+"""
+
+import abc
+from typing import NamedTuple
+
+import numpy as np
+
+from seedrl_jax import types
+
+
+class StreamClosed(Exception):
+  """The stream was closed; there is nothing more to receive or to send."""
+
+
+class StreamSpec(NamedTuple):
+  """What one environment of a stream looks like.
+
+  Attributes:
+    observation: nest of `types.ArraySpec`; dicts have sorted keys.
+    num_actions: actions are int32 in `[0, num_actions)`.
+    action_repeat: frames that one step takes.
+    name: the environment's name, for messages.
+  """
+
+  observation: types.Nest
+  num_actions: int
+  action_repeat: int
+  name: str
+
+
+class Episode(NamedTuple):
+  """One finished episode, scored as evaluations do.
+
+  Attributes:
+    env_id: which of the stream's environments.
+    episode_return: undiscounted sum of the raw, unclipped rewards.
+    length: agent steps, without the reset pseudo-step.
+    frames: `length` times the action repeat.
+    terminated: whether the episode terminated, rather than was truncated.
+  """
+
+  env_id: int
+  episode_return: float
+  length: int
+  frames: int
+  terminated: bool
+
+
+class EnvStream(abc.ABC):
+  """Environments that hand out observations and wait for actions.
+
+  All environments reset when the stream is made, so the first outputs are
+  FIRST steps. One thread may receive while another sends.
+
+  Attributes:
+    spec: what one environment looks like.
+    num_envs: environments of this stream; their ids are `[0, num_envs)`.
+    batch_size: the most environments that one `recv` gives.
+  """
+
+  spec: StreamSpec
+  num_envs: int
+  batch_size: int
+
+  @abc.abstractmethod
+  def recv(self) -> types.EnvOutput:
+    """Waits for the next batch of steps.
+
+    A batch waits until enough environments have their actions, so a caller
+    that neither sends nor closes waits for ever. The step after a LAST one is
+    the next episode's FIRST, whatever action was sent: that pair is no
+    transition. The arrays belong to the caller.
+
+    Returns:
+      `types.EnvOutput` with B = `batch_size` rows (a Gymnasium stream's last
+      group may have fewer).
+
+    Raises:
+      StreamClosed: where the stream is closed, also while waiting.
+    """
+
+  @abc.abstractmethod
+  def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
+    """Gives received environments their actions.
+
+    Args:
+      action: integers `[B]` in `[0, num_actions)`; copied, so that the caller
+        may use the array again at once.
+      env_id: int32 `[B]`, environments that were received and have had no
+        action since, each at most once.
+
+    Raises:
+      StreamClosed: where the stream is closed.
+      ValueError: where the arrays do not fit each other or the stream.
+    """
+
+  @abc.abstractmethod
+  def take_episodes(self) -> list[Episode]:
+    """Returns the episodes that ended since the last call, oldest first."""
+
+  @property
+  @abc.abstractmethod
+  def dropped_episodes(self) -> int:
+    """How many episodes were lost because nobody took them in time."""
+
+  @abc.abstractmethod
+  def close(self) -> None:
+    """Ends the stream and wakes a waiting `recv`; may be called again.
+
+    A `recv` that already waits for environments to finish stepping ends as
+    soon as they have.
+    """

@@ -1,0 +1,63 @@
+"""Makes streams of environments in this process, and their specs.
+
+Called by `system` for the learner's own environments and by `actors` in the
+remote actors' processes. The config says which kind: EnvPool's, or Gymnasium's
+where `factory` names a function.
+"""
+
+from typing import Any
+
+from seedrl_jax.envs import base, envpool_stream, gymnasium_stream
+
+
+def make_spec(config: Any) -> base.StreamSpec:
+  """Describes the configured environment.
+
+  EnvPool tells without making one; a `factory` makes one and closes it.
+
+  Args:
+    config: the `env` section of a run's config (`configs/base.py`).
+
+  Returns:
+    `base.StreamSpec(observation, num_actions, action_repeat, name)`.
+
+  Raises:
+    ValueError: where the config asks for what there is not; one sentence that
+      names the flag.
+    registry.MissingLibraryError: where EnvPool cannot be loaded; says what to
+      install.
+  """
+  if config.factory:
+    return gymnasium_stream.make_spec(config)
+  return envpool_stream.make_spec(config)
+
+
+def make_stream(
+  config: Any,
+  seed: int,
+  num_envs: int,
+  batch_size: int,
+  num_streams: int = 1,
+) -> base.EnvStream:
+  """Makes the configured environments and resets them.
+
+  Args:
+    config: the `env` section of a run's config; its `num_envs` and
+      `batch_size` are for all streams together, so they are not read here.
+    seed: environment i is seeded with `seed + i`: keep the seeds of streams
+      at least `num_envs` apart.
+    num_envs: environments of this stream.
+    batch_size: environments per `recv`. Fewer than `num_envs` lets the others
+      step meanwhile.
+    num_streams: streams of this process, which share its cores where
+      `config.num_threads` is 0. Cheap families of EnvPool (classic control,
+      toy text, MiniGrid) have one thread by default, all others one per core.
+
+  Raises:
+    ValueError, registry.MissingLibraryError: as `make_spec`.
+  """
+  if config.factory:
+    return gymnasium_stream.make_stream(config, seed, num_envs, batch_size)
+  return envpool_stream.make_stream(
+    config, seed, num_envs, batch_size, num_streams
+  )

@@ -1,0 +1,46 @@
+"""What both kinds of stream in this process share.
+
+Subclassed by `envpool_stream` and `gymnasium_stream`.
+"""
+
+import threading
+
+import numpy as np
+
+from seedrl_jax.envs import base, statistics
+
+
+class LocalStream(base.EnvStream):
+  """Keeps the score, and the state that threads wait for."""
+
+  def __init__(self, spec: base.StreamSpec, num_envs: int, batch_size: int):
+    """Sets the public attributes; see `EnvStream`."""
+    self.spec = spec
+    self.num_envs = num_envs
+    self.batch_size = batch_size
+    self._statistics = statistics.EpisodeStatistics(
+      num_envs, spec.action_repeat
+    )
+    # Guards what follows and whatever a subclass lets `recv` wait for.
+    self._changed = threading.Condition()
+    self._closed = False
+
+  def take_episodes(self) -> list[base.Episode]:
+    """See `EnvStream.take_episodes`."""
+    return self._statistics.log.take()
+
+  @property
+  def dropped_episodes(self) -> int:
+    """See `EnvStream.dropped_episodes`."""
+    return self._statistics.log.dropped
+
+  def _check_open(self) -> None:
+    if self._closed:
+      raise base.StreamClosed(f'The stream of {self.spec.name} is closed.')
+
+  def _check_action(self, action: np.ndarray, env_id: np.ndarray) -> None:
+    if np.shape(action) != np.shape(env_id) or np.ndim(action) != 1:
+      raise ValueError(
+        f'action {np.shape(action)} and env_id {np.shape(env_id)} must both '
+        'be [B].'
+      )

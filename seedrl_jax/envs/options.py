@@ -1,0 +1,112 @@
+"""From the `env` section of a config to what EnvPool is asked for.
+
+Called by `envpool_stream` and `gymnasium_stream`. Every complaint is one
+sentence that names the flag to change.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from seedrl_jax.envs import registry
+
+# Options of EnvPool with a key of their own; None leaves them to EnvPool.
+NAMED = (
+  'episodic_life',
+  'frame_skip',
+  'full_action_space',
+  'max_episode_steps',
+  'noop_max',
+  'repeat_action_probability',
+  'reward_clip',
+  'stack_num',
+  'use_fire_reset',
+)
+
+# EnvPool reads these without a check, and some crash the process at 0.
+_POSITIVE = ('frame_skip', 'max_episode_steps', 'noop_max', 'stack_num')
+
+# Options that the stream sets itself, and where the user sets them.
+_RESERVED = {
+  'batch_size': '--config.env.batch_size',
+  'env_seed': '--config.seed',
+  'num_envs': '--config.env.num_envs',
+  'num_threads': '--config.env.num_threads',
+  'seed': '--config.seed',
+  'thread_affinity_offset': '--config.env.thread_affinity_offset',
+}
+
+
+def set_options(config: Any) -> dict[str, Any]:
+  """Returns the options with a key of their own that are set.
+
+  Args:
+    config: the `env` section of a run's config.
+  """
+  values = {name: config.get(name) for name in NAMED}
+  return {name: value for name, value in values.items() if value is not None}
+
+
+def envpool_options(config: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
+  """Collects and checks the options for `envpool.make`.
+
+  Frames are not stacked (`stack_num` 1) unless the config asks for it: the
+  agent stacks them on the device, where each frame is stored once.
+
+  Args:
+    config: the `env` section of a run's config.
+    defaults: every option that this EnvPool id knows, with its default.
+
+  Raises:
+    ValueError: where the id does not know an option or would ignore it.
+  """
+  options = set_options(config)
+  for name, value in options.items():
+    if name not in defaults:
+      raise ValueError(
+        f'--config.env.{name}: {config.id} has no such option; leave it unset.'
+      )
+    if name in _POSITIVE and value < 1:
+      raise ValueError(f'--config.env.{name}={value}: must be at least 1.')
+  if 'max_episode_steps' in options and not registry.obeys_time_limit(
+    config.id, defaults['max_episode_steps']
+  ):
+    raise ValueError(
+      f'--config.env.max_episode_steps: EnvPool does not end episodes of '
+      f'{config.id} by it; leave it unset.'
+    )
+  if 'stack_num' in defaults:
+    options.setdefault('stack_num', 1)
+  return options | _further_options(config, defaults)
+
+
+def _further_options(
+  config: Any, defaults: Mapping[str, Any]
+) -> dict[str, Any]:
+  further = dict(config.options.items())
+  for name in further:
+    flag = f'--config.env.options.{name}'
+    if name in NAMED:
+      raise ValueError(f'{flag}: use --config.env.{name}.')
+    if name in _RESERVED:
+      raise ValueError(f'{flag}: use {_RESERVED[name]}.')
+    if name not in defaults:
+      raise ValueError(
+        f'{flag}: {config.id} has no such option; the nearest is '
+        f'{registry.nearest(name, defaults, 1)[0]}.'
+      )
+  return further
+
+
+def check_pool_size(num_envs: int, batch_size: int) -> None:
+  """Checks that batches can be had from so many environments.
+
+  Raises:
+    ValueError: where they cannot.
+  """
+  if num_envs < 1:
+    raise ValueError(f'--config.env.num_envs={num_envs}: must be at least 1.')
+  if not 1 <= batch_size <= num_envs:
+    raise ValueError(
+      f'--config.env.batch_size={batch_size}: must be between 1 and the '
+      f"stream's {num_envs} environments."
+    )

@@ -1,0 +1,302 @@
+"""Tests of `seedrl_jax.envs.envpool_stream`, and of what EnvPool does."""
+
+from typing import Any
+
+import chex
+import envpool
+import numpy as np
+import pytest
+
+from seedrl_jax import types
+from seedrl_jax.envs import base, envpool_stream
+from tests.envs import streams
+
+FIRST, MID, LAST = types.StepType
+PUSH_LEFT = np.zeros((12, 1), np.int32)
+
+
+def _raw(env_id: str, actions: np.ndarray, **kwargs: Any) -> list[dict]:
+  """Returns what EnvPool itself says of one environment, step by step."""
+  pool = envpool.make_dm(env_id, num_envs=1, num_threads=1, **kwargs)
+  pool.async_reset()
+  steps = []
+  for action in actions:
+    state = dict(zip(pool._state_keys, pool._recv(), strict=True))
+    steps.append({k: v[0] for k, v in state.items()})
+    env_id_ = state['info:env_id']
+    pool._send([env_id_, env_id_, action.astype(np.int32)])
+  return steps
+
+
+def _natural_length() -> int:
+  """Steps that CartPole lasts from seed 1 when pushed to the left."""
+  steps = _raw('CartPole-v1', PUSH_LEFT, seed=1)
+  return next(int(s['elapsed_step']) for s in steps if s['done'])
+
+
+def _cartpole(max_episode_steps: int) -> tuple[list, base.Episode]:
+  section = streams.config('CartPole-v1', max_episode_steps=max_episode_steps)
+  stream = streams.make(section)
+  outputs = streams.roll(stream, PUSH_LEFT)
+  return outputs, stream.take_episodes()[0]
+
+
+def test_truncation_keeps_the_discount_and_then_resets():
+  outputs, episode = _cartpole(5)
+  step_types = [FIRST, *[MID] * 4, LAST]
+  assert streams.column(outputs, 'step_type') == step_types * 2
+  assert streams.column(outputs, 'reward') == [0, 1, 1, 1, 1, 1] * 2
+  assert streams.column(outputs, 'discount') == [1.0] * 12
+  assert episode == base.Episode(0, 5.0, 5, 5, terminated=False)
+
+
+def test_envpool_itself_forgets_the_discount_of_a_truncation():
+  steps = _raw('CartPole-v1', PUSH_LEFT, seed=1, max_episode_steps=5)
+  assert [s['discount'] for s in steps[4:7]] == [1, 0, 1]
+  assert [bool(s['trunc']) for s in steps[4:7]] == [False, True, False]
+
+
+def test_termination_zeroes_the_discount():
+  length = _natural_length()
+  outputs, episode = _cartpole(length + 1)
+  assert streams.column(outputs, 'step_type')[length] == LAST
+  discounts = [1.0] * length + [0.0] + [1.0] * (11 - length)
+  assert streams.column(outputs, 'discount') == discounts
+  assert episode == base.Episode(0, length, length, length, terminated=True)
+
+
+def test_envpool_hides_a_termination_at_the_time_limit():
+  """A limit of EnvPool's that we live with: it reports a truncation."""
+  length = _natural_length()
+  outputs, episode = _cartpole(length)
+  assert streams.column(outputs, 'step_type')[length] == LAST
+  assert streams.column(outputs, 'discount')[length] == 1.0
+  assert not episode.terminated
+
+
+def test_last_observation_is_of_the_episode_that_ends():
+  outputs, _ = _cartpole(5)
+  positions = np.array(streams.column(outputs, 'observation'))
+  velocity_change = np.diff(positions[:, 1])
+  # Each push to the left slows the cart by about 0.2; a reset does not.
+  assert (velocity_change[:5] < -0.15).all()
+  assert abs(positions[6]).max() <= 0.05 and abs(positions[5]).max() > 0.5
+
+
+def test_action_after_the_end_is_ignored():
+  section = streams.config('CartPole-v1', max_episode_steps=2)
+  other = PUSH_LEFT.copy()
+  other[2::3] = 1
+  left = streams.roll(streams.make(section), PUSH_LEFT)
+  chex.assert_trees_all_equal(left, streams.roll(streams.make(section), other))
+
+
+def _breakout_actions(steps: int) -> np.ndarray:
+  return np.random.default_rng(0).integers(0, 4, (steps, 1)).astype(np.int32)
+
+
+def test_lost_life_ends_the_learners_episode_but_not_the_score():
+  actions = _breakout_actions(450)
+  kwargs = {'episodic_life': True, 'reward_clip': True}
+  steps = _raw('Breakout-v5', actions, seed=1, stack_num=1, **kwargs)
+  stream = streams.make(streams.config('Breakout-v5', **kwargs))
+  outputs = streams.roll(stream, actions)
+
+  lost = [bool(s['done'] and not s['info:terminated']) for s in steps]
+  over = [bool(s['info:terminated']) for s in steps]
+  assert sum(lost) >= 6 and sum(over) >= 2
+  step_types = streams.column(outputs, 'step_type')
+  discounts = streams.column(outputs, 'discount')
+  for t in np.flatnonzero(np.logical_or(lost, over))[:-1]:
+    # The step after a lost life, too, ignores the action and is no transition.
+    assert step_types[t : t + 2] == [LAST, FIRST]
+    assert discounts[t : t + 2] == [0.0, 1.0]
+    assert outputs[t + 1].reward == 0.0
+  assert step_types.count(FIRST) == 1 + sum(lost) + sum(over)
+
+  ends = [0, *(np.flatnonzero(over) + 1)]
+  for episode, begin, end in zip(
+    stream.take_episodes(), ends, ends[1:], strict=False
+  ):
+    played = steps[begin:end]
+    assert episode.terminated
+    assert episode.episode_return == sum(s['info:reward'] for s in played)
+    assert episode.length == len(played) - 1 - sum(lost[begin:end])
+    assert episode.length == played[-1]['elapsed_step']
+    assert episode.frames == 4 * episode.length
+
+
+def test_lost_life_does_not_reset_elapsed_step():
+  """Why FIRST is read from `step_type`, not from `elapsed_step`."""
+  steps = _raw('Breakout-v5', _breakout_actions(60), seed=1, episodic_life=True)
+  first = next(t for t in range(1, 60) if steps[t]['step_type'] == FIRST)
+  assert steps[first]['elapsed_step'] == steps[first - 1]['elapsed_step'] > 0
+
+
+def test_time_limit_of_atari_counts_over_lives_and_truncates():
+  section = streams.config(
+    'Breakout-v5', episodic_life=True, max_episode_steps=40
+  )
+  stream = streams.make(section)
+  outputs = streams.roll(stream, _breakout_actions(50))
+  discounts = streams.column(outputs, 'discount')
+  step_types = streams.column(outputs, 'step_type')
+  lasts = [t for t in range(50) if step_types[t] == LAST]
+  assert len(lasts) == 2  # One life is lost on the way.
+  assert [discounts[t] for t in lasts] == [0.0, 1.0]
+  (episode,) = stream.take_episodes()
+  assert (episode.length, episode.frames) == (40, 160)
+  assert not episode.terminated
+
+
+def test_atari_tells_a_termination_at_the_time_limit():
+  actions = _breakout_actions(450)
+  length = next(
+    int(s['elapsed_step'])
+    for s in _raw('Breakout-v5', actions, seed=1, stack_num=1)
+    if s['done']
+  )
+  section = streams.config('Breakout-v5', max_episode_steps=length)
+  stream = streams.make(section)
+  outputs = streams.roll(stream, actions[: length + 1])
+  assert streams.column(outputs, 'step_type')[-1] == LAST
+  assert streams.column(outputs, 'discount')[-1] == 0.0
+  assert stream.take_episodes()[0].terminated
+
+
+def test_life_loss_may_zero_the_discount_in_mid_episode():
+  section = streams.config(
+    'Breakout-v5', options={'zero_discount_on_life_loss': True}
+  )
+  outputs = streams.roll(streams.make(section), _breakout_actions(60))
+  assert set(streams.column(outputs, 'step_type')[1:]) == {MID}
+  assert 0.0 in streams.column(outputs, 'discount')
+
+
+def test_clipped_rewards_are_scored_raw():
+  section = streams.config(
+    'MsPacman-v5', reward_clip=True, frame_skip=8, max_episode_steps=50
+  )
+  stream = streams.make(section)
+  outputs = streams.roll(stream, np.full((51, 1), 3, np.int32))
+  clipped = streams.column(outputs, 'reward')
+  assert max(clipped) == 1.0
+  (episode,) = stream.take_episodes()
+  # Every dot gives ten points.
+  assert episode.episode_return >= 10 * sum(clipped) > 0
+  assert episode.frames == 8 * episode.length == 400
+
+
+def test_frames_are_stacked_only_where_asked_for():
+  single = envpool_stream.make_spec(streams.config('Pong-v5'))
+  stacked = envpool_stream.make_spec(streams.config('Pong-v5', stack_num=4))
+  assert single.observation == types.ArraySpec((1, 84, 84), np.dtype('uint8'))
+  assert stacked.observation.shape == (4, 84, 84)
+  assert single.action_repeat == 4
+
+
+def test_sent_actions_are_copied():
+  def play(scribble: bool) -> dict[int, list]:
+    section = streams.config('Taxi-v3')
+    stream = streams.make(section, num_envs=600, batch_size=300)
+    seen: dict[int, list] = {i: [] for i in range(600)}
+    for t in range(12):
+      output = stream.recv()
+      for i, position in zip(output.env_id, output.observation, strict=True):
+        seen[int(i)].append(int(position))
+      action = np.full(300, t % 4, np.int32)
+      stream.send(action, output.env_id)
+      if scribble:
+        action[:] = 5
+    return {i: s[:5] for i, s in seen.items()}
+
+  # Environments are answered in turn, so equal actions give equal steps.
+  assert play(scribble=True) == play(scribble=False)
+
+
+def test_received_arrays_are_the_callers():
+  stream = streams.make(streams.config('CartPole-v1'), 4, 2)
+  kept, copies = [], []
+  for _ in range(50):
+    output = stream.recv()
+    kept.append(output)
+    copies.append(types.EnvOutput(*(np.copy(x) for x in output)))
+    stream.send(np.zeros(2, np.int32), output.env_id)
+  chex.assert_trees_all_equal(kept, copies)
+
+
+def test_float64_becomes_float32():
+  name = 'LaneKeeping-v0'  # Continuous, but the only family with float64.
+  pool = envpool.make_dm(name, num_envs=2, num_threads=1)
+  leaf = types.ArraySpec((), np.dtype('float32'))
+  spec = base.StreamSpec({'state': leaf}, 1, 1, name)
+  stream = envpool_stream.EnvPoolStream(
+    pool, spec, 2, 2, dropped=('derivative', 'reference_state')
+  )
+  observation = stream.recv().observation
+  assert list(observation) == ['state']
+  assert observation['state'].dtype == np.float32
+
+
+def test_nested_dicts():
+  section = streams.config('Maze-v0', drop_observations=('action_mask',))
+  spec = envpool_stream.make_spec(section)
+  assert list(spec.observation) == sorted(spec.observation)
+  assert list(spec.observation['agent_position']) == ['col', 'row']
+  streams.assert_fits(streams.make(section, 2).recv(), spec)
+
+
+def test_synchronous_stream_refuses_a_part_of_its_batch():
+  stream = streams.make(streams.config('CartPole-v1'), 4)
+  env_id = stream.recv().env_id
+  with pytest.raises(ValueError, match='must be sent at once, not 2'):
+    stream.send(np.zeros(2, np.int32), env_id[:2])
+  stream.send(np.zeros(4, np.int32), env_id[::-1])
+  streams.assert_fits(stream.recv(), stream.spec)
+
+
+def test_batch_that_arrives_after_close_is_not_given():
+  stream: Any = streams.make(streams.config('CartPole-v1'), 2)
+  pool = stream._pool
+
+  class ClosesWhileReceiving:
+    def _recv(self) -> list[np.ndarray]:
+      state = pool._recv()
+      stream.close()
+      return state
+
+  stream._pool = ClosesWhileReceiving()
+  with pytest.raises(base.StreamClosed):
+    stream.recv()
+
+
+def test_streams_of_a_seed_are_equal_and_environments_differ():
+  def first(seed: int) -> np.ndarray:
+    section = streams.config('CartPole-v1')
+    return streams.make(section, 2, seed=seed).recv().observation
+
+  chex.assert_trees_all_equal(first(7), first(7))
+  chex.assert_trees_all_equal(first(8)[0], first(7)[1])
+  assert (first(7)[0] != first(7)[1]).all()
+
+
+@pytest.mark.parametrize(
+  ('env_id', 'reason'),
+  [
+    ('Pendulum-v1', 'actions are continuous'),
+    ('Basic-v1', 'actions are continuous'),
+    ('Sudoku-v0', 'several numbers at once'),
+    ('Chess-v1', 'has 2 players'),
+    ('Pong-v4', 'EnvPool has no such environment'),
+  ],
+)
+def test_unusable_environments_are_refused(env_id: str, reason: str):
+  with pytest.raises(ValueError, match=reason) as caught:
+    envpool_stream.make_spec(streams.config(env_id))
+  assert f'--config.env.id={env_id}' in str(caught.value)
+
+
+def test_value_of_a_wrong_type_is_refused():
+  section = streams.config('Pong-v5', options={'mode': 'hard'})
+  with pytest.raises(ValueError, match=r'takes no such values: .*hard'):
+    envpool_stream.make_spec(section)

@@ -1,0 +1,127 @@
+"""Tests of `seedrl_jax.envs.factory`: the families, specs against arrivals."""
+
+import subprocess
+import sys
+import warnings
+from ctypes import util
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seedrl_jax import types
+from seedrl_jax.envs import base, factory, registry
+from tests.envs import streams
+
+U1, I4, F4 = np.dtype('uint8'), np.dtype('int32'), np.dtype('float32')
+MINIGRID = {
+  'direction': types.ArraySpec((), I4),
+  'image': types.ArraySpec((7, 7, 3), U1),
+}
+FAMILIES = {
+  'CartPole-v1': (types.ArraySpec((4,), F4), 2, 1),
+  'Acrobot-v1': (types.ArraySpec((6,), F4), 3, 1),
+  'Catch-v0': (types.ArraySpec((10, 5), F4), 3, 1),
+  'FrozenLake-v1': (types.ArraySpec((), I4), 4, 1),
+  'Pong-v5': (types.ArraySpec((1, 84, 84), U1), 6, 4),
+  'MiniGrid-Empty-8x8-v0': (MINIGRID, 7, 1),
+  'MiniGrid-MemoryS7-v0': (MINIGRID, 7, 1),
+  'gfootball/academy_empty_goal-v1': (types.ArraySpec((72, 96, 4), U1), 19, 1),
+}
+PROCGEN = 'CoinrunEasy-v0'
+
+
+def _check_family(env_id: str, expected: tuple[Any, int, int]) -> None:
+  section = streams.config(env_id)
+  spec = factory.make_spec(section)
+  assert spec == base.StreamSpec(*expected, env_id)
+  stream = streams.make(section, num_envs=2, batch_size=1)
+  assert stream.spec == spec
+  rng = np.random.default_rng(0)
+  for t in range(12):
+    output = stream.recv()
+    streams.assert_fits(output, spec)
+    if t == 0:
+      assert output.step_type[0] == types.StepType.FIRST
+      assert output.reward[0] == 0.0
+    action = rng.integers(0, spec.num_actions, 1, dtype=np.int32)
+    stream.send(action, output.env_id)
+  stream.close()
+
+
+@pytest.mark.parametrize('env_id', FAMILIES)
+def test_family_arrives_as_its_spec_says(env_id: str):
+  _check_family(env_id, FAMILIES[env_id])
+
+
+def test_procgen_arrives_or_says_what_to_install():
+  if util.find_library('Qt5Gui') and util.find_library('Qt5Core'):
+    _check_family(PROCGEN, (types.ArraySpec((3, 64, 64), U1), 15, 1))
+  else:
+    with pytest.raises(registry.MissingLibraryError, match='qtbase5-dev'):
+      factory.make_spec(streams.config(PROCGEN))
+
+
+@pytest.mark.parametrize('env_id', ['Catch-v0', 'Acrobot-v1', 'FrozenLake-v1'])
+def test_reward_is_zero_at_every_first(env_id: str):
+  stream = streams.make(streams.config(env_id), num_envs=4)
+  actions = np.random.default_rng(0).integers(0, 3, (60, 4), dtype=np.int32)
+  for output in streams.roll(stream, actions):
+    first = output.step_type == types.StepType.FIRST
+    assert (output.reward[first] == 0).all()
+
+
+def test_mission_arrives_where_it_is_not_dropped():
+  section = streams.config('MiniGrid-Empty-8x8-v0', drop_observations=())
+  spec = factory.make_spec(section)
+  assert list(spec.observation) == ['direction', 'image', 'mission']
+  streams.assert_fits(streams.make(section, 2).recv(), spec)
+
+
+def test_factory_takes_the_place_of_envpool():
+  section = streams.toy('scripted')
+  spec = factory.make_spec(section)
+  assert spec == base.StreamSpec(types.ArraySpec((3,), F4), 4, 1, 'Toy-v0')
+  assert streams.make(section, 2).spec == spec
+
+
+def test_threads_may_be_set():
+  section = streams.config('CartPole-v1', num_threads=2)
+  stream: Any = streams.make(section, 4)
+  assert stream._pool.config['num_threads'] == 2
+  stream = streams.make(streams.config('CartPole-v1'), 4)
+  assert stream._pool.config['num_threads'] == 1
+
+
+def test_making_a_pool_warns_of_nothing():
+  with warnings.catch_warnings():
+    warnings.simplefilter('error')
+    factory.make_spec(streams.config('CartPole-v1'))
+    streams.make(streams.config('CartPole-v1'), 2).close()
+
+
+def test_streams_run_where_jax_is_not_installed():
+  program = """
+import sys
+sys.modules['jax'] = None  # Makes every import of it fail.
+import numpy as np
+from configs import base
+from seedrl_jax.envs import factory
+section = base.get_config().env
+for name in ('', 'tests.envs.toys:scripted'):
+  section.factory = name
+  stream = factory.make_stream(section, 1, 2, 2)
+  output = stream.recv()
+  stream.send(np.zeros(2, np.int32), output.env_id)
+  print(stream.recv().step_type.tolist())
+  stream.close()
+"""
+  # The child needs what this process imports from: the repository's root.
+  done = subprocess.run(
+    [sys.executable, '-c', program],
+    capture_output=True,
+    text=True,
+    check=False,
+    env={'PYTHONPATH': ':'.join(sys.path)},
+  )
+  assert (done.stdout, done.stderr) == ('[1, 1]\n[1, 1]\n', '')

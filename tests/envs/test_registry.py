@@ -1,0 +1,139 @@
+"""Tests of `seedrl_jax.envs.registry`."""
+
+import importlib
+import os
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from seedrl_jax.envs import registry
+
+
+def test_known_id_passes():
+  registry.check_id('CartPole-v1')
+
+
+@pytest.mark.parametrize(
+  ('wrong', 'right'),
+  [
+    ('Pong-v4', 'Pong-v5'),
+    ('cartpole-v1', 'CartPole-v1'),
+    ('Minigrid-Empty8x8-v0', 'MiniGrid-Empty-8x8-v0'),
+  ],
+)
+def test_unknown_id_names_the_three_nearest(wrong: str, right: str):
+  with pytest.raises(ValueError, match=right) as caught:
+    registry.check_id(wrong)
+  message = str(caught.value)
+  assert f'--config.env.id={wrong}' in message
+  nearest = message.partition('nearest are ')[2].rstrip('.')
+  assert len(nearest.replace(' and ', ', ').split(', ')) == 3
+
+
+def test_nearest_gives_as_many_however_far():
+  assert registry.nearest('?', ['ab', 'cd', 'ef'], 2) != []
+  assert registry.nearest('CD', ['ab', 'cd', 'ef'], 1) == ['cd']
+
+
+@pytest.mark.parametrize(
+  ('error', 'advice'),
+  [
+    (
+      ImportError('libEGL.so.1: cannot open shared object file: No such file'),
+      'EnvPool needs libEGL of the system: install it with '
+      '`apt install libegl1 libgl1`.',
+    ),
+    (
+      ImportError('libGL.so.1: cannot open shared object file: No such file'),
+      'EnvPool needs libGL of the system: install it with '
+      '`apt install libegl1 libgl1`.',
+    ),
+    (
+      ImportError('libz-9.so.1: cannot open shared object file'),
+      'EnvPool needs libz-9 of the system: install it with '
+      '`apt install libz-9`.',
+    ),
+    (
+      ModuleNotFoundError("No module named 'envpool'", name='envpool'),
+      'EnvPool cannot be imported because Python has no module envpool: '
+      'install this project with its dependencies (launch/setup.sh does).',
+    ),
+    (ImportError('odd'), 'EnvPool cannot be imported: odd'),
+  ],
+)
+def test_failing_import_says_what_to_install(
+  error: ImportError, advice: str, monkeypatch: pytest.MonkeyPatch
+):
+  def fail(name: str) -> Any:
+    del name
+    raise error
+
+  monkeypatch.setattr(importlib, 'import_module', fail)
+  with pytest.raises(registry.MissingLibraryError) as caught:
+    registry.load_envpool()
+  assert str(caught.value) == advice
+
+
+def test_missing_qt_says_what_to_install():
+  with (
+    pytest.raises(registry.MissingLibraryError, match='qtbase5-dev'),
+    registry.explain_import_errors(),
+  ):
+    raise ImportError('Procgen requires the system Qt 5 runtime on Linux.')
+
+
+def test_advice_is_given_once():
+  error = registry.MissingLibraryError('install it')
+  with (
+    pytest.raises(registry.MissingLibraryError) as caught,
+    registry.explain_import_errors(),
+  ):
+    raise error
+  assert caught.value is error
+
+
+@pytest.mark.parametrize(
+  ('env_id', 'family'),
+  [
+    ('Pong-v5', 'atari'),
+    ('FrozenLake-v1', 'toy_text'),
+    ('gfootball/academy_empty_goal-v1', 'gfootball'),
+    ('HalfCheetah-v4', 'mujoco'),
+  ],
+)
+def test_family(env_id: str, family: str):
+  assert registry.family(env_id) == family
+
+
+@pytest.mark.parametrize(
+  ('env_id', 'batch_size', 'num_streams', 'threads'),
+  [
+    ('CartPole-v1', 64, 1, 1),
+    ('Catch-v0', 64, 1, 1),
+    ('MiniGrid-Empty-8x8-v0', 64, 1, 1),
+    ('Pong-v5', 64, 1, 6),
+    ('Pong-v5', 64, 2, 3),
+    ('Pong-v5', 4, 1, 4),
+    ('Pong-v5', 64, 100, 1),
+  ],
+)
+def test_default_threads(
+  env_id: str,
+  batch_size: int,
+  num_streams: int,
+  threads: int,
+  monkeypatch: pytest.MonkeyPatch,
+):
+  monkeypatch.setattr(os, 'sched_getaffinity', lambda pid: set(range(6)))
+  got = registry.default_num_threads(env_id, batch_size, num_streams)
+  assert got == threads
+
+
+def test_rounded_bounds_are_not_warned_of():
+  with warnings.catch_warnings():
+    warnings.simplefilter('error')
+    with registry.quiet_spaces():
+      spaces.Box(np.full(2, -0.1), np.full(2, 0.1), (2,))

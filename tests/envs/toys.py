@@ -1,0 +1,86 @@
+"""Gymnasium environments whose every step is known beforehand."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Scripted(gymnasium.Env):
+  """Episodes that end by turns: terminated, truncated, both at once.
+
+  They last 3, 5 and 4 steps; the reward of step t is t. The observation is
+  float64 (episode, step, last action), episodes counted from 0 and no action
+  being -1.
+  """
+
+  LENGTHS = (3, 5, 4)
+
+  def __init__(self) -> None:
+    self.observation_space = spaces.Box(-1, 1e6, (3,), np.float64)
+    self.action_space = spaces.Discrete(4)
+    self._episode = -1
+    self._step = 0
+
+  def _observe(self, action: int) -> np.ndarray:
+    return np.array([self._episode, self._step, action], np.float64)
+
+  def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
+    super().reset(**kwargs)
+    self._episode += 1
+    self._step = 0
+    return self._observe(-1), {}
+
+  def step(
+    self, action: Any
+  ) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    self._step += 1
+    kind = self._episode % 3
+    over = self._step == self.LENGTHS[kind]
+    terminated, truncated = over and kind != 1, over and kind != 0
+    observation = self._observe(int(action))
+    return observation, float(self._step), terminated, truncated, {}
+
+
+class Seeded(Scripted):
+  """Shows a number drawn from its seed, in a nested dict, beside a text."""
+
+  def __init__(self, action_space: spaces.Space | None = None) -> None:
+    super().__init__()
+    self.observation_space = spaces.Dict({
+      'noise': spaces.Box(0, 1, (), np.float32),
+      'inner': spaces.Dict({
+        'z': spaces.Discrete(9),
+        'a': spaces.Box(0, 255, (2, 2), np.uint8),
+      }),
+      'mission': spaces.Text(20),
+    })
+    if action_space is not None:
+      self.action_space = action_space
+
+  def _observe(self, action: int) -> Any:
+    if self._step == 0:
+      self._noise = np.float32(self.np_random.random())
+    return {
+      'noise': np.asarray(self._noise),
+      'inner': {
+        'z': np.int64(self._step),
+        'a': np.full((2, 2), self._step, np.uint8),
+      },
+      'mission': 'get to the goal',
+    }
+
+
+def scripted() -> gymnasium.Env:
+  return Scripted()
+
+
+def seeded(continuous: bool = False, joint: bool = False) -> gymnasium.Env:
+  if continuous:
+    return Seeded(spaces.Box(-1, 1, (2,)))
+  return Seeded(spaces.MultiDiscrete([2, 3]) if joint else None)
+
+
+def not_an_environment() -> str:
+  return 'scripted'
