@@ -1,0 +1,202 @@
+"""The store in this process's own memory: no server, no copies for a queue.
+
+Made by `factory.make_store`.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from seedrl_jax import types
+from seedrl_jax.replay import (
+  archive,
+  base,
+  blocks,
+  item_table,
+  queue_table,
+  table,
+)
+
+_VERSION = 1
+
+
+class EmbeddedStore(base.TrajectoryStore):
+  """Tables of unrolls as plain arrays behind locks."""
+
+  def __init__(
+    self,
+    configs: Sequence[base.TableConfig],
+    unroll_spec: types.Unroll,
+    block_width: int,
+    seed: int | None = None,
+  ):
+    """Makes empty tables and reserves their memory.
+
+    Args:
+      configs: of the tables.
+      unroll_spec: `types.Unroll` of `types.ArraySpec` for one unroll: leaves
+        under `steps` are `[T + 1, ...]`, the others `[...]`.
+      block_width: W, unrolls in a block that writers fill.
+      seed: of random draws; None: another one each time.
+
+    Raises:
+      MemoryError, ValueError: where a table cannot be as configured.
+    """
+    if block_width < 1:
+      raise ValueError(f'A block of {block_width} unrolls holds nothing.')
+    self._closed = False
+    self._layout = blocks.UnrollLayout(unroll_spec)
+    self._pool = blocks.BlockPool(self._layout, block_width)
+    self._tables: dict[str, table.Table] = {}
+    for config in configs:
+      if config.name in self._tables:
+        raise ValueError(f'Two tables are called {config.name}.')
+      self._tables[config.name] = self._make_table(config, seed)
+
+  def _make_table(
+    self, config: base.TableConfig, seed: int | None
+  ) -> table.Table:
+    if config.sampler == 'fifo':
+      return queue_table.QueueTable(config, self._layout, self._pool)
+    return item_table.ItemTable(config, self._layout, self._pool, seed)
+
+  def writer(self, table: str) -> base.TrajectoryWriter:
+    """See `TrajectoryStore`."""
+    return _Writer(self, self._table(table))
+
+  def sampler(
+    self, table: str, batch_size: int, num_blocks: int | None = None
+  ) -> base.TrajectorySampler:
+    """See `TrajectoryStore`."""
+    found = self._table(table)
+    count = found.prepare_sampler(batch_size, num_blocks)
+    return _Sampler(found, batch_size, count)
+
+  def update_priorities(
+    self, table: str, keys: np.ndarray, priorities: np.ndarray
+  ) -> None:
+    """See `TrajectoryStore`."""
+    checked = base.check_priorities(priorities, len(keys))
+    self._table(table).update_priorities(np.asarray(keys, np.uint64), checked)
+
+  def info(self) -> Mapping[str, base.TableInfo]:
+    """See `TrajectoryStore`."""
+    return {name: table.info() for name, table in self._tables.items()}
+
+  def reset(self, table: str) -> None:
+    """See `TrajectoryStore`."""
+    self._table(table).reset()
+
+  def checkpoint(self, path: str) -> None:
+    """See `TrajectoryStore`; sampling goes on meanwhile."""
+    with archive.create(path) as writer:
+      writer.add_meta('version', _VERSION)
+      writer.add_meta('unroll', self._signature())
+      writer.add_meta('tables', sorted(self._tables))
+      for saved in self._tables.values():
+        saved.save(writer)
+
+  def restore(self, path: str) -> None:
+    """See `TrajectoryStore`."""
+    with archive.load(path) as reader:
+      self._check_fits(path, reader)
+      for found in self._tables.values():
+        with _emptied_on_error(found):
+          found.load(reader)
+
+  def close(self) -> None:
+    """See `TrajectoryStore`."""
+    self._closed = True
+    for closed in self._tables.values():
+      closed.close()
+
+  def take_block(self) -> base.Block:
+    """Lends a block to a writer.
+
+    Raises:
+      StoreClosed: after `close`.
+    """
+    if self._closed:
+      raise base.StoreClosed('The store was closed: no more blocks.')
+    block = self._pool.take()
+    block.lent = True
+    return block
+
+  def check_lent(self, block: base.Block) -> None:
+    """Raises ValueError for a block that is not a writer's own."""
+    if not block.lent or block.width != self._pool.width:
+      raise ValueError(
+        'This block is not lent to a writer of this store: allocate() one for '
+        'each insert.'
+      )
+
+  def _table(self, name: str) -> table.Table:
+    try:
+      return self._tables[name]
+    except KeyError:
+      known = ', '.join(self._tables)
+      raise ValueError(f'There is no table {name}, only {known}.') from None
+
+  def _signature(self) -> list[list]:
+    return [
+      [path, list(spec.shape), spec.dtype.str]
+      for path, spec in zip(self._layout.paths, self._layout.specs, strict=True)
+    ]
+
+  def _check_fits(self, path: str, reader: archive.ArchiveReader) -> None:
+    start = f'The replay checkpoint {path} does not fit this run'
+    if reader.meta['version'] != _VERSION:
+      version = reader.meta['version']
+      raise base.CheckpointError(f'{start}: it is of version {version}.')
+    if reader.meta['tables'] != sorted(self._tables):
+      raise base.CheckpointError(
+        f'{start}: it has the tables {reader.meta["tables"]}, not '
+        f'{sorted(self._tables)}.'
+      )
+    saved = {path: leaf for path, *leaf in reader.meta['unroll']}
+    wanted = {path: leaf for path, *leaf in self._signature()}
+    for name in sorted(saved | wanted):
+      if saved.get(name) != wanted.get(name):
+        raise base.CheckpointError(
+          f'{start}: {name} is {saved.get(name)} in it and '
+          f'{wanted.get(name)} here (shape and type of one unroll).'
+        )
+
+
+@contextlib.contextmanager
+def _emptied_on_error(loaded: table.Table) -> Iterator[None]:
+  try:
+    yield
+  except BaseException:
+    loaded.reset()
+    raise
+
+
+class _Writer(base.TrajectoryWriter):
+  def __init__(self, store: EmbeddedStore, target: table.Table):
+    self._store = store
+    self._target = target
+
+  def allocate(self) -> base.Block:
+    return self._store.take_block()
+
+  def insert(
+    self,
+    block: base.Block,
+    priorities: np.ndarray | None = None,
+    timeout: float | None = None,
+  ) -> None:
+    self._store.check_lent(block)
+    checked = base.check_priorities(priorities, block.width)
+    self._target.insert(block, checked, timeout)
+
+
+class _Sampler(base.TrajectorySampler):
+  def __init__(self, source: table.Table, batch_size: int, num_blocks: int):
+    self._source = source
+    self._batch_size = batch_size
+    self._num_blocks = num_blocks
+
+  def sample(self, timeout: float | None = None) -> base.Sample:
+    return self._source.sample(self._batch_size, self._num_blocks, timeout)

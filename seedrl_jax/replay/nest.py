@@ -1,0 +1,81 @@
+"""Flattening of nests where JAX may not be installed.
+
+Called by the rest of `replay`. Follows the rules of `jax.tree`: NamedTuples,
+tuples and lists in order, dicts by sorted key, None holds nothing. One leaf
+type is added: `types.ArraySpec`, though a NamedTuple itself.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from seedrl_jax import types
+
+
+def flatten(nest: types.Nest) -> list[Any]:
+  """Returns the leaves of a nest, in the order of `jax.tree.leaves`."""
+  return [leaf for _, leaf in _walk(nest, '')]
+
+
+def flatten_with_paths(nest: types.Nest) -> list[tuple[str, Any]]:
+  """Returns (`steps.observation.image`, leaf) pairs, ordered as `flatten`."""
+  return list(_walk(nest, ''))
+
+
+def unflatten(structure: types.Nest, leaves: Iterable[Any]) -> types.Nest:
+  """Returns a nest like `structure` with other leaves.
+
+  Args:
+    structure: any nest; its leaves only mark places.
+    leaves: one for each place, in the order of `flatten`.
+
+  Raises:
+    ValueError: where there are more or fewer leaves than places.
+  """
+  remaining = iter(leaves)
+  try:
+    nest = _rebuild(structure, remaining)
+  except StopIteration:
+    raise ValueError('There are fewer leaves than the structure has.') from None
+  if next(remaining, remaining) is not remaining:
+    raise ValueError('There are more leaves than the structure has.')
+  return nest
+
+
+def _is_named_tuple(nest: Any) -> bool:
+  return isinstance(nest, tuple) and hasattr(nest, '_fields')
+
+
+def _is_leaf(nest: Any) -> bool:
+  if isinstance(nest, types.ArraySpec):
+    return True
+  return not isinstance(nest, (Mapping, tuple, list))
+
+
+def _walk(nest: Any, path: str) -> Iterator[tuple[str, Any]]:
+  if nest is None:
+    return
+  if _is_leaf(nest):
+    yield path, nest
+    return
+  if isinstance(nest, Mapping):
+    children = [(key, nest[key]) for key in sorted(nest)]
+  elif _is_named_tuple(nest):
+    children = list(zip(nest._fields, nest, strict=True))
+  else:
+    children = list(enumerate(nest))
+  for key, child in children:
+    yield from _walk(child, f'{path}.{key}' if path else str(key))
+
+
+def _rebuild(structure: Any, leaves: Iterator[Any]) -> Any:
+  if structure is None:
+    return None
+  if _is_leaf(structure):
+    return next(leaves)
+  if isinstance(structure, Mapping):
+    return {key: _rebuild(structure[key], leaves) for key in sorted(structure)}
+  # A list, not a generator: StopIteration must leave this function as it is.
+  children = [_rebuild(child, leaves) for child in structure]
+  if _is_named_tuple(structure):
+    return type(structure)(*children)
+  return type(structure)(children)

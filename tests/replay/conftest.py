@@ -1,0 +1,161 @@
+"""Toy unrolls, and the backends that the contract suite runs against.
+
+A backend joins the contract suite, `test_contract_*.py`, by an entry in
+`_BACKENDS`: a function of table configurations, unroll spec, block width and
+seed that makes a store.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seedrl_jax import replay, types
+from seedrl_jax.replay import nest
+
+_BACKENDS = {'embedded': replay.EmbeddedStore}
+
+# Only for tests that have already failed: none waits for it.
+PATIENCE = 60.0
+
+
+class Toy:
+  """Unrolls that each say one number below 256 all over."""
+
+  def spec(self, steps: int = 3) -> types.Unroll:
+    """Returns the spec of a toy unroll with leaves of several types."""
+
+    def spec(*shape: int, dtype: type = np.float32) -> types.ArraySpec:
+      return types.ArraySpec((steps, *shape), np.dtype(dtype))
+
+    return types.Unroll(
+      steps=types.Steps(
+        observation={'image': spec(2, 2, dtype=np.uint8), 'speed': spec(3)},
+        reward=spec(),
+        discount=spec(),
+        step_type=spec(dtype=np.uint8),
+        previous_action=spec(dtype=np.int32),
+        agent_output=(spec(dtype=np.int32), None),
+        parameter_version=spec(dtype=np.int32),
+      ),
+      initial_core=[types.ArraySpec((4,), np.dtype(np.float32))],
+      env_id=types.ArraySpec((), np.dtype(np.int32)),
+    )
+
+  def queue(self, max_size: int = 4) -> replay.TableConfig:
+    """Returns the rules of a queue named t."""
+    return replay.TableConfig.queue('t', max_size)
+
+  def items(
+    self, sampler: str = 'prioritized', **rules: Any
+  ) -> replay.TableConfig:
+    """Returns the rules of a table named t that keeps no ratio by default."""
+    rules = {'max_size': 100, 'samples_per_insert': 0.0, **rules}
+    return replay.TableConfig('t', sampler, **rules)
+
+  def fill(self, block: replay.Block, numbers: list[int]) -> None:
+    """Writes number i to all of column i."""
+    assert len(numbers) == block.width
+    for columns in self._columns(block):
+      shape = (-1,) + (1,) * (columns.ndim - 1)
+      columns[...] = np.reshape(numbers, shape)
+
+  def insert(
+    self,
+    store: replay.TrajectoryStore,
+    table: str,
+    numbers: list[int],
+    priorities: list[float] | None = None,
+    timeout: float | None = 0,
+  ) -> None:
+    """Inserts one block; by default fails rather than waits."""
+    writer = store.writer(table)
+    block = writer.allocate()
+    self.fill(block, numbers)
+    array = None if priorities is None else np.asarray(priorities)
+    writer.insert(block, array, timeout)
+
+  def numbers(self, sample: replay.Sample) -> list[int]:
+    """Returns the number of each unroll, having checked all of it."""
+    result: list[int] = []
+    for block in sample.blocks:
+      numbers = block.unroll.env_id.tolist()
+      for columns in self._columns(block):
+        shape = (-1,) + (1,) * (columns.ndim - 1)
+        expected = np.broadcast_to(np.reshape(numbers, shape), columns.shape)
+        np.testing.assert_array_equal(columns, expected)
+      result += numbers
+    return result
+
+  def _columns(self, block: replay.Block) -> list[np.ndarray]:
+    steps = len(nest.flatten(block.unroll.steps))
+    time_major, others = block.leaves[:steps], block.leaves[steps:]
+    return [leaf.swapaxes(0, 1) for leaf in time_major] + others
+
+
+@pytest.fixture(name='toy')
+def toy_fixture() -> Toy:
+  return Toy()
+
+
+@pytest.fixture(name='make_store', params=sorted(_BACKENDS))
+def make_store_fixture(
+  request: pytest.FixtureRequest, toy: Toy
+) -> Iterator[Callable[..., replay.TrajectoryStore]]:
+  """Makes stores of toy unrolls in blocks of 2; closes them afterwards."""
+  stores: list[replay.TrajectoryStore] = []
+
+  def make(
+    *configs: replay.TableConfig, width: int = 2, seed: int = 1, steps: int = 3
+  ) -> replay.TrajectoryStore:
+    backend = _BACKENDS[request.param]
+    stores.append(backend(configs, toy.spec(steps), width, seed))
+    return stores[-1]
+
+  yield make
+  for store in stores:
+    store.close()
+
+
+class Threads:
+  """Runs functions in threads and hands on what they raise."""
+
+  def __init__(self) -> None:
+    self._threads: list[threading.Thread] = []
+    self._errors: list[BaseException] = []
+
+  def start(self, function: Callable[[], object]) -> None:
+    """Runs `function` in a thread of its own."""
+
+    def run() -> None:
+      try:
+        function()
+      except BaseException as e:
+        self._errors.append(e)
+
+    self._threads.append(threading.Thread(target=run, daemon=True))
+    self._threads[-1].start()
+
+  def join(self) -> list[BaseException]:
+    """Waits for all of them; returns what they raised."""
+    for thread in self._threads:
+      thread.join(PATIENCE)
+      assert not thread.is_alive(), 'a thread hangs'
+    errors, self._errors = self._errors, []
+    return errors
+
+  def until(self, predicate: Callable[[], bool]) -> None:
+    """Lets other threads run until `predicate()` is true."""
+    deadline = time.monotonic() + PATIENCE
+    while not predicate():
+      assert time.monotonic() < deadline, 'what was waited for never came'
+      os.sched_yield()
+
+
+@pytest.fixture(name='threads')
+def threads_fixture() -> Threads:
+  return Threads()
