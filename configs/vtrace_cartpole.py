@@ -10,4 +10,9 @@ def get_config() -> ml_collections.ConfigDict:
   config = base.get_config()
   config.env.id = 'CartPole-v1'
   config.batch_size = 32
+  config.loss.lambda_ = 0.95
+  config.optimizer.learning_rate = 2e-3
+  # As in PPO: keeps the first updates, whose value errors are large, from
+  # filling Adam's moments.
+  config.optimizer.clip_norm = 0.5
   return config
