@@ -1,0 +1,117 @@
+"""The V-trace agent: what inference and the learner call.
+
+Parameters are `{'network': ...}`, and `'entropy_cost'` beside it where the
+entropy cost adapts (`loss.entropy_cost` says how).
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from seedrl_jax import types
+from seedrl_jax.agents import base
+from seedrl_jax.agents.vtrace import loss as loss_lib
+from seedrl_jax.agents.vtrace import networks
+from seedrl_jax.networks import network as network_lib
+
+
+class AgentOutput(NamedTuple):
+  """What acting records for learning.
+
+  Attributes:
+    action: int32 `[B]`.
+    policy_logits: float32 `[B, A]`, of the behaviour policy.
+  """
+
+  action: jax.Array
+  policy_logits: jax.Array
+
+
+def make_agent(config: Any, env_spec: types.EnvSpec) -> base.Agent:
+  """Makes the agent.
+
+  Args:
+    config: the run's configuration; `network`, `loss`, `unroll_length` and
+      `batch_size` matter.
+    env_spec: the environments that it acts in.
+
+  Raises:
+    ValueError: where a value of the config is unknown or does not fit.
+  """
+  network = network_lib.make_network(config.network, env_spec)
+  return base.Agent(
+    init=_make_init(config, env_spec, network),
+    initial_core=network.initial_core,
+    act=_make_act(env_spec, network),
+    loss=_make_loss(config, network),
+  )
+
+
+def _make_init(
+  config: Any, env_spec: types.EnvSpec, network: network_lib.Network
+) -> Any:
+  def init(key: jax.Array) -> base.Params:
+    inputs = network_lib.dummy_inputs(env_spec)
+    core = network.initial_core(1)
+    variables = networks.ActorCritic(network).init(key, inputs, core)
+    params = {'network': variables['params']}
+    if config.loss.target_entropy is not None:
+      params['entropy_cost'] = loss_lib.initial_entropy_cost_param(config.loss)
+    return params
+
+  return init
+
+
+def _make_act(
+  env_spec: types.EnvSpec, network: network_lib.Network
+) -> base.ActFn:
+  def act(
+    params: base.Params,
+    key: jax.Array,
+    step: types.AgentInput,
+    core: base.Core,
+    env_id: jax.Array,
+  ) -> tuple[AgentOutput, base.Core]:
+    inputs = jax.tree.map(lambda x: x[None], step)
+    outputs, core = networks.ActorCritic(network).apply(
+      {'params': params['network']}, inputs, core
+    )
+    logits = outputs.policy_logits[0]
+    sampled = jax.random.categorical(key, logits)
+    greedy = jnp.argmax(logits, axis=-1)
+    action = jnp.where(env_id >= env_spec.num_envs, greedy, sampled)
+    return AgentOutput(action.astype(jnp.int32), logits), core
+
+  return act
+
+
+def _make_loss(config: Any, network: network_lib.Network) -> base.LossFn:
+  scale = loss_lib.reduction_scale(
+    config.loss, config.unroll_length, config.batch_size
+  )
+
+  def loss(
+    params: base.Params,
+    target_params: base.Params,
+    batch: types.Batch,
+    key: jax.Array,
+  ) -> tuple[jax.Array, base.LossOutput]:
+    del target_params, key  # Neither a target network nor chance is needed.
+    unroll = batch.unroll
+    outputs, _ = networks.ActorCritic(network).apply(
+      {'params': params['network']},
+      types.agent_input(unroll.steps),
+      unroll.initial_core,
+    )
+    cost = jnp.float32(config.loss.entropy_cost)
+    if config.loss.target_entropy is not None:
+      speed = config.loss.entropy_cost_adjustment_speed
+      cost = loss_lib.entropy_cost(params['entropy_cost'], speed)
+    value, metrics = loss_lib.vtrace_loss(
+      config.loss, outputs, unroll.steps, cost
+    )
+    value *= scale
+    return value, base.LossOutput({'loss/total': value, **metrics})
+
+  return loss

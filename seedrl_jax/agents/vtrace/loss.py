@@ -1,0 +1,220 @@
+"""The V-trace loss of a batch of unrolls.
+
+`agent.make_agent` binds it to a network; the learner differentiates it. All
+of it is masked over LAST -> FIRST (see `targets`), and it is linear in equal
+pieces of the batch, as `agents.base.LossFn` asks.
+"""
+
+from typing import Any, NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from seedrl_jax import types
+from seedrl_jax.agents.vtrace import networks
+from seedrl_jax.agents.vtrace import targets as targets_lib
+
+REDUCTIONS = ('mean', 'sum')
+# Bounds of the adapted entropy cost's logarithm, as in SEED RL.
+_LOG_COST_BOUND = 20.0
+
+
+class PolicyTerms(NamedTuple):
+  """What the two policies say of each transition, float32 `[T, B]`.
+
+  Attributes:
+    log_prob: log pi(a).
+    behaviour_log_prob: log mu(a).
+    entropy: of pi, in nats.
+    kl: KL(mu, pi), in nats.
+  """
+
+  log_prob: jax.Array
+  behaviour_log_prob: jax.Array
+  entropy: jax.Array
+  kl: jax.Array
+
+
+def initial_entropy_cost_param(config: Any) -> jax.Array:
+  """Returns the parameter that `entropy_cost` maps to `config.entropy_cost`.
+
+  Args:
+    config: `config.loss`.
+
+  Raises:
+    ValueError: where the cost to start from is not positive.
+  """
+  if config.entropy_cost <= 0:
+    raise ValueError(
+      f'loss.entropy_cost is {config.entropy_cost}; adapting it to '
+      'loss.target_entropy needs a positive one to start from.'
+    )
+  return jnp.log(config.entropy_cost) / config.entropy_cost_adjustment_speed
+
+
+def entropy_cost(param: jax.Array, speed: float) -> jax.Array:
+  """Returns exp(speed * param), kept within e^-20 and e^20.
+
+  The speed multiplies the logarithm, so that it scales the steps that an
+  optimiser takes, Adam's too. Beyond the bounds the gradient goes on as if
+  there were none, so that the parameter can come back.
+  """
+  log_cost = speed * param
+  bounded = jnp.clip(log_cost, -_LOG_COST_BOUND, _LOG_COST_BOUND)
+  return jnp.exp(log_cost + jax.lax.stop_gradient(bounded - log_cost))
+
+
+def vtrace_loss(
+  config: Any,
+  outputs: networks.ActorCriticOutput,
+  steps: types.Steps,
+  cost: jax.Array,
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+  """Policy gradient, baseline, entropy and KL losses (section 4.2).
+
+  Args:
+    config: `config.loss`.
+    outputs: of the target policy for each step, `[T + 1, B, ...]`; the last
+      step only bootstraps.
+    steps: `[T + 1, B]`, with an `agent_output` of `action` and
+      `policy_logits`.
+    cost: entropy cost, a scalar.
+
+  Returns:
+    loss per step: the sum over valid transitions divided by T x B, and
+    metrics.
+  """
+  length, batch = steps.reward.shape[0] - 1, steps.reward.shape[1]
+  logits, baseline = outputs.policy_logits, outputs.baseline
+  chex.assert_shape(baseline, (length + 1, batch))
+  chex.assert_shape(steps.agent_output.policy_logits, logits.shape)
+  chex.assert_type([logits, baseline, steps.reward], jnp.float32)
+
+  terms = _policy_terms(
+    logits[:-1],
+    steps.agent_output.policy_logits[:-1],
+    steps.agent_output.action[:-1],
+  )
+  transitions = _transitions(config, steps, terms)
+  targets = targets_lib.vtrace_targets(
+    transitions,
+    jax.lax.stop_gradient(baseline),
+    lambda_=config.lambda_,
+    clip_rho=config.clip_rho,
+    clip_c=config.clip_c,
+    clip_pg_rho=config.clip_pg_rho,
+  )
+
+  def mean(x: jax.Array) -> jax.Array:
+    # By all transitions, not by the valid ones: a denominator that is the
+    # same for every piece of the batch is what makes the mean of the pieces'
+    # losses the loss of the whole.
+    return jnp.sum(jnp.where(transitions.valid, x, 0.0)) / (length * batch)
+
+  policy_loss = -mean(targets.advantage * terms.log_prob)
+  baseline_loss = 0.5 * mean(jnp.square(targets.value - baseline[:-1]))
+  entropy = mean(terms.entropy)
+  kl = mean(terms.kl)
+  loss = (
+    policy_loss
+    + config.baseline_cost * baseline_loss
+    - jax.lax.stop_gradient(cost) * entropy
+    + config.kl_cost * kl
+  )
+  if config.target_entropy is not None:
+    # Descending on this raises the cost where the entropy is below its
+    # target. Its value means nothing: kept out of the metrics.
+    excess = mean(terms.entropy - config.target_entropy)
+    loss += cost * jax.lax.stop_gradient(excess)
+  metrics = {
+    'loss/policy': policy_loss,
+    'loss/baseline': baseline_loss,
+    **_diagnostics(config, terms, transitions, targets, baseline[:-1]),
+    'entropy_cost': cost,
+  }
+  return loss, metrics
+
+
+def reduction_scale(config: Any, unroll_length: int, batch_size: int) -> float:
+  """Returns what turns the loss per step into the configured reduction.
+
+  Args:
+    config: `config.loss`.
+    unroll_length: T.
+    batch_size: unrolls of an update over all devices, not of one device's
+      share: gradients of the shares are averaged, so each must be of the
+      size of the whole batch's sum.
+
+  Raises:
+    ValueError: where `config.reduction` is none of `REDUCTIONS`.
+  """
+  if config.reduction not in REDUCTIONS:
+    raise ValueError(
+      f'loss.reduction is {config.reduction!r}; it can be one of {REDUCTIONS}.'
+    )
+  return (
+    1.0 if config.reduction == 'mean' else float(unroll_length * batch_size)
+  )
+
+
+def _policy_terms(
+  logits: jax.Array, behaviour_logits: jax.Array, action: jax.Array
+) -> PolicyTerms:
+  log_pi = jax.nn.log_softmax(logits)
+  log_mu = jax.nn.log_softmax(behaviour_logits)
+  # A product with the one-hot code, not a gather: its gradient is a product
+  # too, where a gather's is a slow scatter.
+  taken = jax.nn.one_hot(action, logits.shape[-1], dtype=logits.dtype)
+  return PolicyTerms(
+    log_prob=jnp.sum(taken * log_pi, axis=-1),
+    behaviour_log_prob=jnp.sum(taken * log_mu, axis=-1),
+    entropy=-jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1),
+    kl=jnp.sum(jnp.exp(log_mu) * (log_mu - log_pi), axis=-1),
+  )
+
+
+def _transitions(
+  config: Any, steps: types.Steps, terms: PolicyTerms
+) -> targets_lib.Transitions:
+  reward = steps.reward[1:]
+  if config.reward_clip:
+    reward = jnp.clip(reward, -config.reward_clip, config.reward_clip)
+  log_rho = jax.lax.stop_gradient(terms.log_prob) - terms.behaviour_log_prob
+  return targets_lib.Transitions(
+    valid=steps.step_type[1:] != types.StepType.FIRST,
+    reward=reward,
+    discount=steps.discount[1:] * config.discount,
+    rho=jnp.exp(log_rho),
+  )
+
+
+def _diagnostics(
+  config: Any,
+  terms: PolicyTerms,
+  transitions: targets_lib.Transitions,
+  targets: targets_lib.VTraceTargets,
+  values: jax.Array,
+) -> dict[str, jax.Array]:
+  """Returns means over valid transitions, for people to look at."""
+  valid = transitions.valid
+  count = jnp.maximum(jnp.sum(valid), 1)
+
+  def mean(x: jax.Array) -> jax.Array:
+    return jnp.sum(jnp.where(valid, x, 0.0)) / count
+
+  target_mean = mean(targets.value)
+  variance = mean(jnp.square(targets.value - target_mean))
+  residual = targets.value - values
+  residual_variance = mean(jnp.square(residual - mean(residual)))
+  return {
+    'policy/entropy': mean(terms.entropy),
+    'policy/kl': mean(terms.kl),
+    'policy/rho': mean(transitions.rho),
+    'policy/rho_clipped': mean(transitions.rho > config.clip_rho),
+    'value/mean': mean(values),
+    'value/target': target_mean,
+    'value/explained_variance': 1.0
+    - residual_variance / jnp.maximum(variance, 1e-8),
+    'masked': 1.0 - count / valid.size,
+  }

@@ -1,0 +1,45 @@
+"""The actor-critic network: shared features, policy and baseline heads."""
+
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+
+from seedrl_jax import types
+from seedrl_jax.networks import heads
+from seedrl_jax.networks import network as network_lib
+
+
+class ActorCriticOutput(NamedTuple):
+  """What the network says of each step.
+
+  Attributes:
+    policy_logits: float32 `[T, B, A]`.
+    baseline: float32 `[T, B]`.
+  """
+
+  policy_logits: jax.Array
+  baseline: jax.Array
+
+
+class ActorCritic(nn.Module):
+  """Policy and baseline on one network.
+
+  Attributes:
+    network: gives the features.
+  """
+
+  network: network_lib.Network
+
+  @nn.compact
+  def __call__(
+    self, inputs: types.AgentInput, core: network_lib.CoreState
+  ) -> tuple[ActorCriticOutput, network_lib.CoreState]:
+    """Maps `[T, B, ...]` and the core before it to outputs and the core after.
+
+    `[T, B]` is as in `network.Network`.
+    """
+    features, core = self.network(inputs, core)
+    logits = heads.PolicyHead(self.network.num_actions, name='policy')(features)
+    baseline = heads.BaselineHead(name='baseline')(features)
+    return ActorCriticOutput(logits, baseline), core

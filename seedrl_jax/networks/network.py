@@ -1,0 +1,189 @@
+"""The network that agents put their heads on.
+
+Frame stack, preprocessing, torsos, previous action and reward, recurrent
+core: from `[T, B]` steps and a core state to features. Acting is the case
+T = 1 of the one code path, so that a learner sees what the actor computed.
+"""
+
+from typing import Any, NamedTuple
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import ml_collections
+
+from seedrl_jax import types
+from seedrl_jax.networks import core as core_lib
+from seedrl_jax.networks import frame_stack, preprocessing, torsos
+
+COMPUTE_DTYPES = ('float32', 'bfloat16')
+
+
+class CoreState(NamedTuple):
+  """What a network keeps between steps; `()` where it keeps nothing.
+
+  Attributes:
+    frames: for each stacked leaf `[B, ..., C * (k - 1)]` in the observation's
+      dtype, in the order of the observation's leaves.
+    lstm: `core.LSTMState`, float32 `[B, H]` each.
+  """
+
+  frames: tuple[jax.Array, ...]
+  lstm: types.Nest
+
+
+class Network(nn.Module):
+  """Features of each step of an unroll; made by `make_network`.
+
+  Attributes:
+    config: `config.network`.
+    observation: specs of the observation's leaves, flattened.
+    num_actions: A.
+  """
+
+  config: Any
+  observation: tuple[types.ArraySpec, ...]
+  num_actions: int
+
+  def initial_core(self, batch: int) -> CoreState:
+    """Returns the core state of `batch` environments before any step."""
+    config = self.config
+    frames: tuple[jax.Array, ...] = ()
+    if config.frame_stack > 1:
+      frames = tuple(
+        frame_stack.initial_frames(
+          batch,
+          preprocessing.device_shape(spec.shape, config.image_layout),
+          jax.dtypes.canonicalize_dtype(spec.dtype),
+          config.frame_stack,
+        )
+        for spec in self.observation
+        if spec.shape
+      )
+    if not config.lstm_size:
+      return CoreState(frames, ())
+    lstm = core_lib.initial_lstm_state(batch, config.lstm_size)
+    return CoreState(frames, lstm)
+
+  @nn.compact
+  def __call__(
+    self, inputs: types.AgentInput, core: CoreState
+  ) -> tuple[jax.Array, CoreState]:
+    """Runs over an unroll.
+
+    Args:
+      inputs: `[T, B, ...]`.
+      core: `[B, ...]`, from before the first step.
+
+    Returns:
+      features `[T, B, F]` of the compute dtype and the core state after the
+      last step.
+    """
+    chex.assert_rank(inputs.first, 2)
+    leaves = jax.tree.leaves(inputs.observation)
+    chex.assert_equal(len(leaves), len(self.observation))
+    leaves = [
+      preprocessing.to_device_layout(x, len(s.shape), self.config.image_layout)
+      for x, s in zip(leaves, self.observation, strict=True)
+    ]
+    leaves, frames = self._stack(leaves, inputs.first, core.frames)
+    features = self._torsos(leaves)
+    if self.config.use_previous_action:
+      features = self._append_previous(features, inputs)
+    lstm = core.lstm
+    if self.config.lstm_size:
+      dtype = jnp.dtype(self.config.compute_dtype)
+      cell = core_lib.ResettingLSTM(self.config.lstm_size, dtype, name='core')
+      features, lstm = cell(features, inputs.first, lstm)
+    return features, CoreState(frames, lstm)
+
+  def _stack(
+    self,
+    leaves: list[jax.Array],
+    first: jax.Array,
+    frames: tuple[jax.Array, ...],
+  ) -> tuple[list[jax.Array], tuple[jax.Array, ...]]:
+    """Stacks all leaves but scalars, which have no axis to stack on."""
+    if not frames:
+      return leaves, frames
+    kept = iter(frames)
+    new_leaves, new_frames = [], []
+    for x in leaves:
+      if x.ndim > first.ndim:
+        x, state = frame_stack.stack_frames(x, first, next(kept))
+        new_frames.append(state)
+      new_leaves.append(x)
+    return new_leaves, tuple(new_frames)
+
+  def _torsos(self, leaves: list[jax.Array]) -> jax.Array:
+    """Concatenates the torsos of all leaves, each run on `[T * B]` at once."""
+    length, batch = leaves[0].shape[:2]
+    dtype = jnp.dtype(self.config.compute_dtype)
+    outputs = []
+    for i, x in enumerate(leaves):
+      x = x.reshape((length * batch, *x.shape[2:]))
+      # The torso goes by the raw shape; a scalar's one-hot code is a vector.
+      torso = torsos.make_torso(self.config, x.shape[1:], f'torso_{i}')
+      outputs.append(torso(preprocessing.to_features(x, dtype)))
+    features = jnp.concatenate(outputs, axis=-1)
+    return features.reshape((length, batch, -1))
+
+  def _append_previous(
+    self, features: jax.Array, inputs: types.AgentInput
+  ) -> jax.Array:
+    """Appends previous action (zero at FIRST) and reward clipped to ±1."""
+    dtype = features.dtype
+    # -1 is no action: its one-hot code is zero.
+    action = jnp.where(inputs.first, -1, inputs.previous_action)
+    code = jax.nn.one_hot(action, self.num_actions, dtype=dtype)
+    reward = jnp.clip(inputs.reward, -1.0, 1.0).astype(dtype)
+    return jnp.concatenate([features, code, reward[..., None]], axis=-1)
+
+
+def make_network(config: Any, env_spec: types.EnvSpec) -> Network:
+  """Makes the network that `config.network` describes.
+
+  Args:
+    config: `config.network`.
+    env_spec: the environments; only observation and actions matter.
+
+  Raises:
+    ValueError: where a value of the config is unknown or does not fit the
+      observation, naming the key.
+  """
+  if config.compute_dtype not in COMPUTE_DTYPES:
+    raise ValueError(
+      f'network.compute_dtype is {config.compute_dtype!r}; it can be one of '
+      f'{COMPUTE_DTYPES}.'
+    )
+  if config.frame_stack < 1:
+    raise ValueError(
+      f'network.frame_stack is {config.frame_stack}; at least 1.'
+    )
+  specs = jax.tree.leaves(
+    env_spec.observation, is_leaf=lambda s: isinstance(s, types.ArraySpec)
+  )
+  for spec in specs:
+    shape = preprocessing.device_shape(spec.shape, config.image_layout)
+    torsos.resolve_torso(config.torso, shape)
+  # Frozen: a compiled network must not follow later edits of the config.
+  frozen = ml_collections.FrozenConfigDict(config)
+  return Network(frozen, tuple(specs), env_spec.num_actions)
+
+
+def dummy_inputs(env_spec: types.EnvSpec) -> types.AgentInput:
+  """Returns zeros `[1, 1, ...]` to initialise parameters with."""
+  observation = jax.tree.map(
+    lambda s: jnp.zeros(
+      (1, 1, *s.shape), jax.dtypes.canonicalize_dtype(s.dtype)
+    ),
+    env_spec.observation,
+    is_leaf=lambda s: isinstance(s, types.ArraySpec),
+  )
+  return types.AgentInput(
+    observation=observation,
+    reward=jnp.zeros((1, 1)),
+    previous_action=jnp.zeros((1, 1), jnp.int32),
+    first=jnp.ones((1, 1), bool),
+  )

@@ -1,0 +1,61 @@
+"""Random unrolls with terminations, truncations and resets, for tests here."""
+
+import numpy as np
+
+from seedrl_jax import types
+from seedrl_jax.agents import vtrace
+
+
+def random_steps(
+  rng: np.random.Generator,
+  length: int,
+  batch: int,
+  num_actions: int = 3,
+  features: int = 2,
+) -> types.Steps:
+  """Returns `[length + 1, batch]` steps as a stream of episodes would be.
+
+  Rewards are up to a few units, some behaviour policies are far from uniform.
+  Environment 0's first transition ends a truncated episode, environment 1's a
+  terminated one; environment 2 restarts without a LAST.
+  """
+  shape = (length + 1, batch)
+  step_type = np.full(shape, types.StepType.MID, np.uint8)
+  discount = np.ones(shape, np.float32)
+  for b in range(batch):
+    for t in range(length + 1):
+      forced = b < 2 and t == 1
+      previous = step_type[t - 1, b] if t else types.StepType.MID
+      if previous == types.StepType.LAST:
+        step_type[t, b] = types.StepType.FIRST
+      elif forced or rng.random() < 0.2:
+        step_type[t, b] = types.StepType.LAST
+        terminated = b == 1 if forced else rng.random() < 0.5
+        discount[t, b] = 0.0 if terminated else 1.0
+  if batch > 2:
+    step_type[1:3, 2] = types.StepType.MID, types.StepType.FIRST
+    discount[1:3, 2] = 1.0
+  first = step_type == types.StepType.FIRST
+  output = vtrace.AgentOutput(
+    action=rng.integers(0, num_actions, shape).astype(np.int32),
+    policy_logits=rng.normal(size=(*shape, num_actions)).astype(np.float32),
+  )
+  previous_action = np.zeros(shape, np.int32)
+  previous_action[1:] = output.action[:-1]
+  return types.Steps(
+    observation=rng.normal(size=(*shape, features)).astype(np.float32),
+    reward=(rng.normal(size=shape) * 2 * ~first).astype(np.float32),
+    discount=discount,
+    step_type=step_type,
+    previous_action=previous_action * ~first,
+    agent_output=output,
+    parameter_version=np.zeros(shape, np.int32),
+  )
+
+
+def batch_of(steps: types.Steps, initial_core: types.Nest) -> types.Batch:
+  """Returns the batch of a FIFO queue."""
+  batch = steps.reward.shape[1]
+  ones = np.ones(batch, np.float32)
+  env_id = np.arange(batch, dtype=np.int32)
+  return types.Batch(types.Unroll(steps, initial_core, env_id), ones, ones)

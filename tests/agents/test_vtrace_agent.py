@@ -1,0 +1,169 @@
+"""The V-trace agent behind the seam of `agents.base`."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import base as base_config
+from seedrl_jax import types
+from seedrl_jax.agents import base
+from tests.agents import sequences
+
+_LENGTH, _BATCH, _ACTIONS = 5, 4, 3
+_ENV_SPEC = types.EnvSpec(
+  env_id='toy',
+  observation=types.ArraySpec((2,), np.dtype('float32')),
+  num_actions=_ACTIONS,
+  action_repeat=1,
+  num_envs=6,
+  num_eval_envs=2,
+)
+
+
+def _config(**changes):
+  config = base_config.get_config()
+  config.unroll_length, config.batch_size = _LENGTH, _BATCH
+  config.network.hidden_sizes = (8,)
+  config.network.lstm_size = 4
+  config.network.use_previous_action = True
+  config.update_from_flattened_dict(changes)
+  return config
+
+
+def _agent(**changes):
+  agent = base.load_agent(_config(**changes), _ENV_SPEC)
+  return agent, jax.jit(agent.init)(jax.random.key(0))
+
+
+def _batch(agent, seed=0):
+  rng = np.random.default_rng(seed)
+  steps = sequences.random_steps(rng, _LENGTH, _BATCH, _ACTIONS)
+  return sequences.batch_of(steps, agent.initial_core(_BATCH))
+
+
+def _step(batch_size):
+  rng = np.random.default_rng(3)
+  return types.AgentInput(
+    observation=jnp.array(rng.normal(size=(batch_size, 2)), jnp.float32),
+    reward=jnp.zeros(batch_size),
+    previous_action=jnp.zeros(batch_size, jnp.int32),
+    first=jnp.ones(batch_size, bool),
+  )
+
+
+def test_act_gives_what_the_seam_promises():
+  agent, params = _agent()
+  core = agent.initial_core(8)
+  output, new_core = jax.jit(agent.act)(
+    params, jax.random.key(1), _step(8), core, jnp.arange(8)
+  )
+  chex.assert_shape(output.action, (8,))
+  chex.assert_shape(output.policy_logits, (8, _ACTIONS))
+  chex.assert_type(list(output), [jnp.int32, jnp.float32])
+  chex.assert_trees_all_equal_shapes_and_dtypes(core, new_core)
+  chex.assert_type(jax.tree.leaves(params), jnp.float32)
+  assert agent.overlap == 1
+  assert agent.target_update_period == 0
+
+
+def test_training_samples_and_evaluation_is_greedy():
+  agent, params = _agent()
+  # A policy far from uniform and from greedy, the same for every step.
+  policy = params['network']['policy']['Dense_0']
+  policy['kernel'] *= 0.0
+  probability = np.array([0.2, 0.5, 0.3])
+  policy['bias'] = jnp.log(jnp.array(probability))
+  # Ids 0 to 5 train; the batch has each id many times, which act ignores.
+  env_id = jnp.tile(jnp.arange(8), 1000)
+  output, _ = agent.act(
+    params, jax.random.key(0), _step(8000), agent.initial_core(8000), env_id
+  )
+  action = np.asarray(output.action)
+  assert (action[env_id >= 6] == 1).all()
+  trained = action[env_id < 6]
+  share = np.bincount(trained, minlength=3) / trained.size
+  # Five standard errors of 6000 draws.
+  np.testing.assert_allclose(share, probability, atol=0.033)
+
+
+def test_on_policy_batch_has_weight_one():
+  agent, params = _agent()
+  batch = _batch(agent)
+  steps, core = batch.unroll.steps, batch.unroll.initial_core
+  outputs = []
+  act = jax.jit(agent.act)
+  for t in range(_LENGTH + 1):
+    step = jax.tree.map(lambda x, t=t: x[t], types.agent_input(steps))
+    output, core = act(params, jax.random.key(t), step, core, np.arange(4))
+    outputs.append(output)
+  acted = jax.tree.map(lambda *x: jnp.stack(x), *outputs)
+  batch = batch._replace(
+    unroll=batch.unroll._replace(steps=steps._replace(agent_output=acted))
+  )
+  _, output = agent.loss(params, params, batch, jax.random.key(0))
+  np.testing.assert_allclose(output.metrics['policy/rho'], 1.0, atol=1e-5)
+  np.testing.assert_allclose(output.metrics['policy/kl'], 0.0, atol=1e-5)
+
+
+@pytest.mark.parametrize('reduction', ['mean', 'sum'])
+def test_pieces_average_to_the_whole(reduction):
+  agent, params = _agent(**{
+    'loss.reduction': reduction,
+    'loss.target_entropy': 0.5,
+  })
+  batch = _batch(agent)
+  steps = batch.unroll.steps
+  gradient = jax.jit(jax.grad(agent.loss, has_aux=True))
+  whole, _ = gradient(params, params, batch, jax.random.key(0))
+  pieces = []
+  for part in (slice(0, 2), slice(2, 4)):
+    piece = sequences.batch_of(
+      jax.tree.map(lambda x, part=part: x[:, part], steps),
+      agent.initial_core(2),
+    )
+    pieces.append(gradient(params, params, piece, jax.random.key(0))[0])
+  mean = jax.tree.map(lambda *x: sum(x) / 2, *pieces)
+  chex.assert_trees_all_close(mean, whole, rtol=1e-4, atol=1e-6)
+
+
+def test_sum_is_the_mean_times_the_steps_of_the_batch():
+  agent, params = _agent()
+  summing, _ = _agent(**{'loss.reduction': 'sum'})
+  batch = _batch(agent)
+  mean, _ = agent.loss(params, params, batch, jax.random.key(0))
+  total, _ = summing.loss(params, params, batch, jax.random.key(0))
+  np.testing.assert_allclose(total, mean * _LENGTH * _BATCH, rtol=1e-5)
+
+
+def test_entropy_cost_is_a_parameter_where_it_adapts():
+  _, params = _agent()
+  assert set(params) == {'network'}
+  agent, params = _agent(**{'loss.target_entropy': 0.5})
+  batch = _batch(agent)
+  gradient, output = jax.jit(jax.grad(agent.loss, has_aux=True))(
+    params, params, batch, jax.random.key(0)
+  )
+  np.testing.assert_allclose(output.metrics['entropy_cost'], 0.01, rtol=1e-5)
+  # Policies start nearly uniform, at ln 3: the cost is to fall.
+  assert gradient['entropy_cost'] > 0
+
+
+def test_every_parameter_is_trained():
+  agent, params = _agent()
+  gradient, output = jax.jit(jax.grad(agent.loss, has_aux=True))(
+    params, params, _batch(agent), jax.random.key(0)
+  )
+  for path, g in jax.tree_util.tree_leaves_with_path(gradient):
+    assert np.abs(g).max() > 0, jax.tree_util.keystr(path)
+  chex.assert_tree_all_finite(output.metrics)
+  for value in output.metrics.values():
+    chex.assert_rank(value, 0)
+
+
+def test_unknown_agent_is_refused():
+  config = _config()
+  config.agent = 'ppo'
+  with pytest.raises(ValueError, match=r'seedrl_jax\.agents\.ppo'):
+    base.load_agent(config, _ENV_SPEC)

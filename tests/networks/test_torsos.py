@@ -1,0 +1,142 @@
+"""Torsos give the published shapes and the ordinary convolution's numbers."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import base
+from seedrl_jax.networks import torsos
+
+
+def _features(config, shape):
+  """Returns shapes and dtypes only, which needs no compilation."""
+  torso = torsos.make_torso(config, shape)
+  x = jax.ShapeDtypeStruct((2, *shape), jnp.float32)
+  features, variables = jax.eval_shape(
+    torso.init_with_output, jax.random.key(0), x
+  )
+  return features, variables['params']
+
+
+def _count(params):
+  return sum(x.size for x in jax.tree.leaves(params))
+
+
+@pytest.mark.parametrize(
+  ('name', 'size', 'parameters'),
+  [
+    # Counted by hand from the papers' layers: kernels and biases.
+    ('nature', 512, 8224 + 32832 + 36928 + (7 * 7 * 64 + 1) * 512),
+    ('shallow', 256, 4112 + 8224 + (9 * 9 * 32 + 1) * 256),
+    ('tiny', 64, 4112 + (10 * 10 * 16 + 1) * 64),
+  ],
+)
+def test_convolutional_torsos_on_atari(name, size, parameters):
+  config = base.get_config().network
+  config.torso = name
+  features, params = _features(config, (84, 84, 4))
+  assert features.shape == (2, size)
+  assert _count(params) == parameters
+
+
+def test_deep_resnet_and_its_width():
+  config = base.get_config().network
+  config.torso, config.resnet_channels, config.width = 'resnet', (2, 4), 2
+  features, params = _features(config, (12, 10, 3))
+  assert features.shape == (2, 256)
+  # 12x10 is halved twice: 3x3 cells of 8 channels go into the dense layer.
+  assert params['MLP_0']['Dense_0']['kernel'].shape == (3 * 3 * 8, 256)
+  assert params['Conv_0']['kernel'].shape == (3, 3, 3, 4)
+  assert sum('ResidualBlock' in name for name in params) == 4
+
+
+def test_deep_resnet_as_published():
+  config = base.get_config().network
+  config.torso = 'resnet'
+  _, params = _features(config, (32, 32, 4))
+  kernels = [params[f'Conv_{i}']['kernel'].shape[-1] for i in range(3)]
+  assert kernels == [16, 32, 32]
+
+
+def test_dense_size_of_the_config_wins():
+  config = base.get_config().network
+  config.torso, config.dense_size = 'tiny', 24
+  assert _features(config, (16, 16, 1))[0].shape == (2, 24)
+
+
+@pytest.mark.parametrize(
+  ('shape', 'torso'),
+  [
+    ((84, 84, 4), 'shallow'),
+    ((64, 32, 3), 'shallow'),
+    ((31, 64, 3), 'grid'),
+    ((7, 7, 3), 'grid'),
+    ((4, 7, 3), 'mlp'),
+    ((10, 5), 'mlp'),
+    ((4,), 'mlp'),
+    ((), 'mlp'),
+  ],
+)
+def test_auto_goes_by_shape(shape, torso):
+  assert torsos.resolve_torso('auto', shape) == torso
+
+
+def test_convolution_that_does_not_fit_is_refused():
+  with pytest.raises(ValueError, match='at least 36 pixels'):
+    torsos.resolve_torso('nature', (35, 84, 4))
+  assert torsos.resolve_torso('nature', (36, 36, 4)) == 'nature'
+
+
+def test_unknown_torso_is_refused():
+  with pytest.raises(ValueError, match="'resnet'"):
+    torsos.resolve_torso('resnest', (84, 84, 4))
+
+
+@pytest.mark.parametrize(
+  ('layer', 'height', 'width'),
+  [
+    (torsos.ConvLayer(5, 8, 4), 21, 18),
+    (torsos.ConvLayer(3, 8, 8), 20, 16),
+    (torsos.ConvLayer(2, 4, 2), 9, 10),
+  ],
+)
+def test_strided_conv_is_a_convolution(layer, height, width):
+  conv = torsos.StridedConv(layer)
+  x = jax.random.normal(jax.random.key(0), (3, height, width, 2))
+  params = jax.jit(conv.init)(jax.random.key(1), x)['params']
+  params['bias'] = jnp.arange(layer.channels, dtype=jnp.float32)
+
+  def ours(params, x):
+    return conv.apply({'params': params}, x)
+
+  def reference(params, x):
+    y = jax.lax.conv_general_dilated(
+      x,
+      params['kernel'],
+      (layer.stride, layer.stride),
+      'VALID',
+      dimension_numbers=('NHWC', 'HWIO', 'NHWC'),
+    )
+    return y + params['bias']
+
+  chex.assert_trees_all_close(ours(params, x), reference(params, x), atol=1e-5)
+  gradients = [
+    jax.jit(
+      jax.grad(lambda p, x, f=f: jnp.sum(jnp.sin(f(p, x))), argnums=(0, 1))
+    )(params, x)
+    for f in (ours, reference)
+  ]
+  chex.assert_trees_all_close(*gradients, atol=1e-4)
+
+
+def test_bfloat16_keeps_float32_parameters():
+  config = base.get_config().network
+  config.compute_dtype, config.dense_size = 'bfloat16', 8
+  config.resnet_channels = (2,)
+  for name in ('mlp', 'tiny', 'grid', 'resnet'):
+    config.torso = name
+    features, params = _features(config, (12, 12, 3))
+    assert features.dtype == jnp.bfloat16
+    assert {x.dtype for x in jax.tree.leaves(params)} == {np.dtype('float32')}
