@@ -1,21 +1,35 @@
 """Trains an agent: `python launch/train.py --config=… --workdir=…`.
 
 Every value of the configuration may be overridden as `--config.x.y=…`.
-Starting again with the same `--workdir` resumes.
+Starting again with the same `--workdir` resumes. People call it, and
+`launch/local.sh`.
 """
 
+import difflib
+import logging
+import pathlib
+import re
 import signal
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+import ml_collections
 from absl import app, flags
 from ml_collections import config_flags
 
+_DEFAULT_CONFIG = (
+  pathlib.Path(__file__).resolve().parents[1] / 'configs/vtrace_cartpole.py'
+)
+# A second Ctrl-C ends the process at once; SIGTERM may be sent repeatedly.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 _CONFIG = config_flags.DEFINE_config_file(
   'config',
-  'configs/vtrace_cartpole.py',
-  'A file with get_config(); any value may be overridden as --config.x.y=z.',
+  None,
+  'A file with get_config(); any value may be overridden as --config.x.y=z. '
+  'By default configs/vtrace_cartpole.py.',
   lock_config=True,
 )
 _WORKDIR = flags.DEFINE_string(
@@ -23,6 +37,7 @@ _WORKDIR = flags.DEFINE_string(
   None,
   'Where the run keeps its checkpoints, curves and summary; a run that is '
   'there already is resumed.',
+  required=True,
 )
 _PROFILE = flags.DEFINE_integer(
   'profile',
@@ -32,25 +47,124 @@ _PROFILE = flags.DEFINE_integer(
 )
 
 
+class _Stop:
+  """What SIGINT and SIGTERM do: a clean stop as soon as there is a run."""
+
+  def __init__(self) -> None:
+    self._run: Any = None
+    self._wanted = False
+
+  def install(self) -> None:
+    for number in _SIGNALS:
+      signal.signal(number, self._handle)
+
+  def attach(self, run: Any) -> None:
+    """Stops `run` on a signal, or now where one came before."""
+    self._run = run
+    if self._wanted:
+      run.stop()
+
+  def _handle(self, number: int, frame: types.FrameType | None) -> None:
+    del frame
+    self._wanted = True
+    if self._run is not None:
+      self._run.stop()
+    if number == signal.SIGINT:
+      signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _config_path(argv: Sequence[str]) -> str | None:
+  """Returns the last --config of a command line, None without one."""
+  path = None
+  for i, argument in enumerate(argv):
+    if match := re.fullmatch(r'--?config(?:=(.*))?', argument):
+      path = match[1] or next(iter(argv[i + 1 :]), '')
+  return path
+
+
+def _keys(config: ml_collections.ConfigDict, prefix: str = '') -> Iterator[str]:
+  for name, value in config.items():
+    yield prefix + name
+    if isinstance(value, ml_collections.ConfigDict):
+      yield from _keys(value, f'{prefix}{name}.')
+
+
+def _unknown_key(argv: Sequence[str]) -> str | None:
+  """Returns a sentence about the first unknown key in a command line."""
+  path = _config_path(argv)
+  # Apart from the program's flags, and without the overrides.
+  values = flags.FlagValues()
+  alone = [argv[0], f'--config={path}']
+  config_flags.DEFINE_config_file('config', flag_values=values, sys_argv=alone)
+  values(alone)
+  known = set(_keys(values['config'].value))
+  for argument in argv:
+    match = re.match(r'--?(no)?config\.([^=]+)', argument)
+    if match is None or match[2] in known:
+      continue
+    section = match[2].rpartition('.')[0]
+    if section in known and not any(k.startswith(section + '.') for k in known):
+      return (
+        f'--config.{match[2]}: give all of this section at once, as '
+        f'--config.{section}="{{\'name\': value}}".'
+      )
+    near = difflib.get_close_matches(match[2], known, n=1, cutoff=0.0)
+    return (
+      f'--config.{match[2]}: the configuration has no such key; the nearest '
+      f'is --config.{near[0]}.'
+    )
+  return None
+
+
+def _parse_flags(argv: list[str]) -> list[str]:
+  """Parses the command line; exits with a sentence where it is wrong."""
+  path = _config_path(argv) or ''
+  # A config file may take an argument after a colon.
+  if not pathlib.Path(path.partition(':')[0]).is_file():
+    sys.exit(f'train: --config={path}: there is no such file.')
+  try:
+    rest = flags.FLAGS(argv)
+    if not _WORKDIR.value:
+      sys.exit('train: --workdir= is empty; name a folder for the run.')
+  except flags.Error as e:
+    sys.exit(f'train: {e}')
+  except (AttributeError, KeyError, TypeError):
+    # So ml_collections answers an unknown key; or the file itself is wrong.
+    sentence = _unknown_key(argv)
+    if sentence is None:
+      raise
+    sys.exit(f'train: {sentence}')
+  if len(rest) > 1:
+    sys.exit(f'train: unexpected arguments: {" ".join(rest[1:])}')
+  return rest
+
+
+def _quiet() -> None:
+  """Keeps away messages that ask nothing of the user.
+
+  JAX reports at INFO, which absl shows, every kind of device that it looked
+  for and did not find.
+  """
+  logging.getLogger('jax._src.xla_bridge').setLevel(logging.WARNING)
+
+
 def main(argv: Sequence[str]) -> None:
   """Trains until the end, SIGINT or SIGTERM."""
-  if len(argv) > 1:
-    raise app.UsageError(f'Unexpected arguments: {" ".join(argv[1:])}')
+  del argv
+  stop = _Stop()
+  stop.install()
+  _quiet()
   # Here, after the flags are known to be right: this takes seconds.
   from seedrl_jax import system
+  from seedrl_jax.envs import registry
 
   system.configure_jax()
   try:
     run = system.System(_CONFIG.value, _WORKDIR.value, _PROFILE.value)
-  except ValueError as e:
+  except (ValueError, MemoryError, registry.MissingLibraryError) as e:
+    logging.debug('Shown by --verbosity=1:', exc_info=True)
     sys.exit(f'train: {e}')
-
-  def stop(signum: int, frame: types.FrameType | None) -> None:
-    del signum, frame
-    run.stop()
-
-  signal.signal(signal.SIGINT, stop)
-  signal.signal(signal.SIGTERM, stop)
+  stop.attach(run)
   try:
     run.train()
   except system.RunFailed as e:
@@ -58,5 +172,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  flags.mark_flag_as_required('workdir')
-  app.run(main)
+  if _config_path(sys.argv) is None:
+    # Before the overrides, as they are of what it names.
+    sys.argv.insert(1, f'--config={_DEFAULT_CONFIG}')
+  app.run(main, flags_parser=_parse_flags)

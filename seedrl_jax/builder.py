@@ -1,5 +1,6 @@
 """Wires the rooms for one run; `system` gives the parts their life."""
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from seedrl_jax.learner import optimizers, publishing, topology, update
 from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import factory as replay_factory
+from seedrl_jax.runtime import checks
 
 # Environment i of stream s is seeded with s * this + i.
 _SEED_STRIDE = 1_000_003
@@ -31,6 +33,9 @@ class Parts:
 
   env_spec: types.EnvSpec
   topology: topology.Topology
+  agent: agents.Agent
+  updater: update.Updater
+  publisher: publishing.ParameterPublisher
   learner: learner_lib.Learner
   prefetcher: prefetch_lib.Prefetcher
   store: replay.TrajectoryStore
@@ -39,10 +44,12 @@ class Parts:
 
   def close(self) -> None:
     """Closes what threads wait in, and so wakes them."""
-    self.prefetcher.close()
-    self.store.close()
-    for worker in self.workers:
-      worker.stream.close()
+    with contextlib.ExitStack() as stack:
+      # All are closed even where one raises.
+      for worker in self.workers:
+        stack.callback(worker.stream.close)
+      stack.callback(self.store.close)
+      stack.callback(self.prefetcher.close)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,20 +69,16 @@ class StreamPlan:
   batch_size: int
 
 
+# Makes the environments of a stream from its number and its plan.
+MakeStream = Callable[[int, StreamPlan], envs.EnvStream]
+
+
 def make_env_spec(config: Any) -> types.EnvSpec:
   """Describes the environments of a run.
 
   Raises:
     ValueError: where the configuration asks for what there is not.
   """
-  if config.env.num_envs < 1:
-    raise ValueError(
-      f'--config.env.num_envs={config.env.num_envs}: give at least 1.'
-    )
-  if config.num_eval_envs < 0:
-    raise ValueError(
-      f'--config.num_eval_envs={config.num_eval_envs}: give 0 or more.'
-    )
   spec = env_factory.make_spec(config.env)
   return types.EnvSpec(
     env_id=spec.name,
@@ -100,7 +103,7 @@ def plan_streams(
   devices = inference[:1] if config.deterministic else inference
   count = per_device * len(devices)
   num_envs = config.env.num_envs
-  if not 1 <= count <= num_envs:
+  if count > num_envs:
     raise ValueError(
       f'--config.env.num_envs={num_envs} cannot feed {count} inference '
       'streams; raise it or lower --config.topology.streams_per_device.'
@@ -143,15 +146,11 @@ def check_batch(config: Any, num_training: int) -> int:
     ValueError: where the batch does not divide.
   """
   pieces = num_training * config.learner.micro_batches
-  if config.learner.micro_batches < 1 or config.batch_size % pieces:
+  if config.batch_size % pieces:
     raise ValueError(
       f'--config.batch_size={config.batch_size} must be a multiple of '
       f'{pieces}: {num_training} training devices x '
       f'--config.learner.micro_batches={config.learner.micro_batches}.'
-    )
-  if config.batch_size < 1 or config.unroll_length < 1:
-    raise ValueError(
-      '--config.batch_size and --config.unroll_length must be at least 1.'
     )
   return config.batch_size // num_training
 
@@ -215,7 +214,7 @@ def build(
   config: Any,
   restore: Callable[[update.LearnerState], update.LearnerState],
   starts: Callable[[], int] = lambda: 0,
-  streams: Callable[[int, StreamPlan], envs.EnvStream] | None = None,
+  streams: MakeStream | None = None,
 ) -> Parts:
   """Makes and connects all parts of a run.
 
@@ -230,6 +229,7 @@ def build(
   Raises:
     ValueError: where the configuration cannot be had; names the flag.
   """
+  checks.check_numbers(config)
   env_spec = make_env_spec(config)
   devices = topology.make_topology(
     config.topology.inference_to_training,
@@ -242,54 +242,93 @@ def build(
   optimizer = optimizers.make_optimizer(config, env_spec.action_repeat)
   keys = jax.random.split(jax.random.PRNGKey(config.seed), len(plans) + 1)
   state = restore(update.initial_state(agent, optimizer, keys[0]))
-  publisher = publishing.ParameterPublisher(devices.inference)
   steps = [
     device_step_lib.DeviceStep(agent, p.device, len(p.global_env_id), key)
-    for p, key in zip(plans, keys[1:])
+    for p, key in zip(plans, keys[1:], strict=True)
   ]
   output_spec = steps[0].output_spec(state.params, env_spec.observation)
   spec = unroll_spec(
     env_spec, config.unroll_length, output_spec, steps[0].core_spec()
   )
-  store = replay_factory.make_store(_replay_config(config), spec, width)
   updater = update.Updater(
     agent, optimizer, devices.training, config.learner.micro_batches
   )
-  learner = learner_lib.Learner(
+  publisher = publishing.ParameterPublisher(devices.inference)
+  make_stream = streams or functools.partial(
+    _make_stream, config, starts(), len(plans)
+  )
+  with contextlib.ExitStack() as opened:
+    store = replay_factory.make_store(_replay_config(config), spec, width)
+    opened.callback(store.close)
+    workers = []
+    for i, (plan, step) in enumerate(zip(plans, steps, strict=True)):
+      stream = make_stream(i, plan)
+      opened.callback(stream.close)
+      assembler = _make_assembler(config, agent, store, plan, width)
+      parameters = functools.partial(publisher.latest, plan.device)
+      workers.append(
+        _make_worker(plan, stream, step, assembler, parameters, output_spec)
+      )
+    parts = Parts(
+      env_spec=env_spec,
+      topology=devices,
+      agent=agent,
+      updater=updater,
+      publisher=publisher,
+      learner=_make_learner(config, updater, state, publisher, store),
+      prefetcher=_make_prefetcher(config, updater, store),
+      store=store,
+      workers=tuple(workers),
+      blank_batch=[_blank_batch(spec, width)] * len(devices.training),
+    )
+    # Nothing failed: what is open stays open.
+    opened.pop_all()
+  return parts
+
+
+def _make_learner(
+  config: Any,
+  updater: update.Updater,
+  state: update.LearnerState,
+  publisher: publishing.ParameterPublisher,
+  store: replay.TrajectoryStore,
+) -> learner_lib.Learner:
+  return learner_lib.Learner(
     updater,
     state,
     publisher,
     functools.partial(store.update_priorities, replay_factory.TABLE),
     config.learner.publish_period,
   )
+
+
+def _make_prefetcher(
+  config: Any, updater: update.Updater, store: replay.TrajectoryStore
+) -> prefetch_lib.Prefetcher:
   sampler = store.sampler(
-    replay_factory.TABLE, config.batch_size, len(devices.training)
+    replay_factory.TABLE, config.batch_size, len(updater.devices)
   )
-  make_stream = streams or functools.partial(
-    _make_stream, config, starts(), len(plans)
+  return prefetch_lib.Prefetcher(
+    sampler, updater.shard, config.learner.prefetch
   )
-  workers = [
-    worker_lib.InferenceWorker(
-      stream=make_stream(i, plan),
-      device_step=step,
-      assembler=_make_assembler(config, agent, store, plan, width),
-      parameters=functools.partial(publisher.latest, plan.device),
-      global_env_id=plan.global_env_id,
-      num_train_envs=plan.num_train,
-      output_spec=output_spec,
-    )
-    for i, (plan, step) in enumerate(zip(plans, steps))
-  ]
-  return Parts(
-    env_spec=env_spec,
-    topology=devices,
-    learner=learner,
-    prefetcher=prefetch_lib.Prefetcher(
-      sampler, updater.shard, config.learner.prefetch
-    ),
-    store=store,
-    workers=tuple(workers),
-    blank_batch=[_blank_batch(spec, width)] * len(devices.training),
+
+
+def _make_worker(
+  plan: StreamPlan,
+  stream: envs.EnvStream,
+  step: device_step_lib.DeviceStep,
+  assembler: assembler_lib.UnrollAssembler,
+  parameters: worker_lib.ParameterSource,
+  output_spec: types.Nest,
+) -> worker_lib.InferenceWorker:
+  return worker_lib.InferenceWorker(
+    stream=stream,
+    device_step=step,
+    assembler=assembler,
+    parameters=parameters,
+    global_env_id=plan.global_env_id,
+    num_train_envs=plan.num_train,
+    output_spec=output_spec,
   )
 
 

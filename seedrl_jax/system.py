@@ -4,7 +4,9 @@
 with streams of their own. The rooms are wired by `builder`.
 """
 
+import contextlib
 import dataclasses
+import functools
 import os
 import time
 from collections.abc import Callable
@@ -28,6 +30,7 @@ from seedrl_jax.runtime import (
   report,
   threads,
 )
+from seedrl_jax.runtime import record as record_lib
 from seedrl_jax.runtime import workdir as workdir_lib
 
 _JOIN_SECONDS = 15.0
@@ -47,19 +50,6 @@ class RunFailed(RuntimeError):
   """A thread of the run failed; the message holds its traceback."""
 
 
-@dataclasses.dataclass
-class _Resumed:
-  """What a checkpoint says of the run so far."""
-
-  env_steps: int = 0
-  eval_steps: int = 0
-  seconds: float = 0.0
-  starts: int = 0
-  returns: list[float] = dataclasses.field(default_factory=list)
-  eval_returns: list[float] = dataclasses.field(default_factory=list)
-  inference_keys: list[list[int]] = dataclasses.field(default_factory=list)
-
-
 class System:
   """A run in a work directory."""
 
@@ -68,7 +58,7 @@ class System:
     config: ml_collections.ConfigDict,
     workdir: str | os.PathLike[str],
     profile_updates: int = 0,
-    make_streams: Callable[[int, builder.StreamPlan], envs.EnvStream]
+    make_streams: builder.MakeStream
     | None = None,
     line: progress.ProgressLine | None = None,
   ):
@@ -89,23 +79,25 @@ class System:
     self._line = line or progress.ProgressLine()
     self._workdir = workdir_lib.Workdir(workdir)
     self._workdir.create()
-    self._checkpoints = checkpoints.Checkpoints(
-      self._workdir.checkpoints,
-      config.checkpoint.keep,
-      config.checkpoint.keep_every_hours,
-      self._line.say,
-    )
-    self._resumed = _Resumed()
-    self._check_resumable()
-    self._parts = builder.build(
-      config, self._restore, lambda: self._resumed.starts, make_streams
-    )
-    self._restore_keys()
-    self._workdir.write_config(config)
-    self._metrics = metrics.MetricsLog(self._workdir, config.log.tensorboard)
-    self._metrics.roll_back(self._parts.learner.counters.updates)
+    self._resumed = record_lib.RunRecord()
+    with contextlib.ExitStack() as opened:
+      self._checkpoints = checkpoints.Checkpoints(
+        self._workdir.checkpoints,
+        config.checkpoint.keep,
+        config.checkpoint.keep_every_hours,
+        self._line.say,
+      )
+      opened.callback(self._checkpoints.close)
+      self._check_resumable()
+      self._parts = builder.build(
+        config, self._restore, lambda: self._resumed.starts, make_streams
+      )
+      opened.callback(self._parts.close)
+      self._restore_keys()
+      # Nothing failed: `train` closes them.
+      opened.pop_all()
     self._reporter = report.Reporter(
-      self._snapshot(0.0),
+      self._snapshot(self._resumed.seconds),
       self._parts.env_spec.action_repeat,
       len(self._parts.workers),
       config.env.num_envs + config.num_eval_envs,
@@ -120,20 +112,27 @@ class System:
     )
     self._group.on_stop(self._parts.close)
     self._start_time = 0.0
+    self._end_time = 0.0  # while it is not over
     self._last_checkpoint = 0.0
     self._interrupted = False
+    self._waits: progress.Waits | None = None
 
   @property
   def parts(self) -> builder.Parts:
     """The parts of the run."""
     return self._parts
 
+  @property
+  def waits(self) -> progress.Waits | None:
+    """The last report's shares of waiting; None before the first."""
+    return self._waits
+
   def stop(self) -> None:
     """Asks the run to stop, from any thread or a signal handler."""
     self._interrupted = True
 
   def train(self) -> dict[str, Any]:
-    """Trains to the end, or until stopped.
+    """Trains to the end, or until stopped; to be called once.
 
     Returns:
       The summary, as written to summary.json.
@@ -141,18 +140,41 @@ class System:
     Raises:
       RunFailed: where a thread failed; the summary is written all the same.
     """
-    self._compile()
-    self._start_time = self._last_checkpoint = time.perf_counter()
-    try:
-      if self._config.deterministic:
-        self._train_in_lock_step()
-      else:
-        self._train_in_threads()
-    finally:
+    with contextlib.ExitStack() as opened:
+      opened.callback(self._checkpoints.close)
+      opened.callback(self._group.stop)
+      self._start_time = time.perf_counter()
+      if self._is_finished():
+        self._line.say(
+          'The run has all its frames; raise --config.total_env_frames to go '
+          'on.'
+        )
+        return self._summary('finished')
+      self._compile()
+      # Only now: a start that fails leaves an earlier run's files as they are.
+      self._workdir.write_config(self._config)
+      self._metrics = metrics.MetricsLog(
+        self._workdir, self._config.log.tensorboard
+      )
+      opened.callback(self._metrics.close)
+      self._metrics.roll_back(
+        self._parts.learner.counters.updates, self._resumed.env_steps
+      )
+      self._start_time = self._last_checkpoint = time.perf_counter()
+      self._group.run('main', self._train)
       self._group.stop()
       stuck = self._group.join(_JOIN_SECONDS)
-      self._profiler.close()
-    return self._finish(stuck)
+      # What summary, curves and checkpoint say of the end is one moment.
+      self._end_time = time.perf_counter()
+      return self._finish(stuck)
+
+  def _train(self) -> None:
+    if self._interrupted:
+      return
+    if self._config.deterministic:
+      self._train_in_lock_step()
+    else:
+      self._train_in_threads()
 
   def _compile(self) -> None:
     """Compiles inference and update, so that nothing does in mid-run."""
@@ -162,8 +184,10 @@ class System:
     )
     start = time.perf_counter()
     for worker in self._parts.workers:
-      worker.compile()
-    self._parts.learner.compile(self._parts.blank_batch)
+      if not self._interrupted:
+        worker.compile()
+    if not self._interrupted:
+      self._parts.learner.compile(self._parts.blank_batch)
     self._line.say(f'Compiled in {time.perf_counter() - start:.1f} s.')
 
   # -- threads -------------------------------------------------------------
@@ -171,9 +195,8 @@ class System:
   def _train_in_threads(self) -> None:
     parts, group = self._parts, self._group
     for i, worker in enumerate(parts.workers):
-      group.start(
-        f'inference-{i}', lambda worker=worker: worker.run(group.should_stop)
-      )
+      run = functools.partial(worker.run, group.should_stop)
+      group.start(f'inference-{i}', run)
     group.start('prefetch', lambda: parts.prefetcher.run(group.should_stop))
     group.start('learner', self._learn)
     interval = self._config.log.every_seconds
@@ -230,7 +253,8 @@ class System:
   # -- reports -------------------------------------------------------------
 
   def _seconds(self) -> float:
-    return self._resumed.seconds + time.perf_counter() - self._start_time
+    end = self._end_time or time.perf_counter()
+    return self._resumed.seconds + end - self._start_time
 
   def _snapshot(self, seconds: float) -> report.Snapshot:
     counters = [worker.counters for worker in self._parts.workers]
@@ -265,6 +289,7 @@ class System:
       self._parts.learner.take_lag_max(),
       self._parts.learner.metrics(),
     )
+    self._waits = waits
     self._metrics.write(row)
     self._line.update(
       report.progress_text(row, self._config.total_env_frames, waits)
@@ -284,25 +309,33 @@ class System:
   def _restore(
     self, template: update_lib.LearnerState
   ) -> update_lib.LearnerState:
+    some = bool(self._checkpoints.steps())
     found = self._checkpoints.restore(template)
     if found is None:
+      if some:
+        # To begin anew would overwrite the curves of the run that was here.
+        raise workdir_lib.WorkdirError(
+          f'No checkpoint in --workdir={self._workdir.path} is sound; start '
+          'with another.'
+        )
       return template
-    self._resumed = _Resumed(**found.record)
+    self._resumed = record_lib.RunRecord(**found.record)
     self._line.say(
-      f'Resumed from checkpoint {found.step} in {self._workdir.checkpoints}.'
+      f'Resuming from checkpoint {found.step}: {self._resumed.env_steps} '
+      f'environment steps and {self._resumed.seconds:.0f} s so far.'
     )
     return found.state
 
   def _restore_keys(self) -> None:
     keys = self._resumed.inference_keys
     if len(keys) == len(self._parts.workers):
-      for worker, key in zip(self._parts.workers, keys):
+      for worker, key in zip(self._parts.workers, keys, strict=True):
         worker.device_step.set_key(np.array(key, np.uint32))
 
   def _save(self, state: update_lib.LearnerState) -> None:
     reporter = self._reporter
     keys = [w.device_step.key.tolist() for w in self._parts.workers]
-    record = _Resumed(
+    record = record_lib.RunRecord(
       env_steps=self._env_steps(),
       eval_steps=self._snapshot(0.0).eval_steps,
       seconds=self._seconds(),
@@ -316,34 +349,49 @@ class System:
   # -- the end -------------------------------------------------------------
 
   def _finish(self, stuck: list[str]) -> dict[str, Any]:
-    failure = self._group.failure
-    status = 'finished' if self._is_finished() else 'stopped'
-    if failure is not None:
-      status = f'failed: {failure.error}'
-    if not isinstance(failure and failure.error, learner_lib.NonFiniteError):
-      self._report()
-      self._save(self._parts.learner.state())
-    summary = self._summary(status)
+    group = self._group
+    group.run('profiler', self._profiler.close)
+    # After an update that is not finite, the newest checkpoint stays the last
+    # good one. A learner that did not end still owns its state.
+    bad = group.failure and group.failure.error
+    if 'learner' not in group.alive and not isinstance(
+      bad, learner_lib.NonFiniteError
+    ):
+      group.run('last checkpoint', self._save_last)
+    summary = self._summary(self._status(stuck))
+    self._line.say(
+      report.summary_text(
+        summary,
+        self._reporter.total_waits(self._snapshot(summary['seconds'])),
+        self._workdir.path,
+      )
+    )
     workdir_lib.write_json(self._workdir.summary_json, summary)
-    self._metrics.close()
-    self._checkpoints.close()
-    if failure is not None:
-      raise RunFailed(f'Thread {failure.thread} failed.\n{failure.text}')
-    if stuck:
-      raise RunFailed('\n'.join(stuck))
+    if group.failure or stuck:
+      raise RunFailed('\n'.join([*self._failure_text(), *stuck]))
     return summary
 
+  def _save_last(self) -> None:
+    state = self._parts.learner.state()
+    self._report()
+    self._save(state)
+
+  def _status(self, stuck: list[str]) -> str:
+    failure = self._group.failure
+    if failure is not None:
+      kind = type(failure.error).__name__
+      return f'failed: {kind}: {failure.error}'
+    if stuck:
+      return f'failed: {", ".join(self._group.alive)} did not end'
+    return 'finished' if self._is_finished() else 'stopped'
+
+  def _failure_text(self) -> list[str]:
+    failure = self._group.failure
+    if failure is None:
+      return []
+    if isinstance(failure.error, learner_lib.NonFiniteError):
+      return [str(failure.error)]
+    return [f'Thread {failure.thread} failed.\n{failure.text}']
+
   def _summary(self, status: str) -> dict[str, Any]:
-    now = self._snapshot(self._seconds())
-    frames = now.env_steps * self._parts.env_spec.action_repeat
-    return {
-      'env_frames': frames,
-      'env_steps': now.env_steps,
-      'seconds': now.seconds,
-      'frames_per_second': frames / max(now.seconds, 1e-9),
-      'updates': now.updates,
-      'mean_return_100': self._reporter.training.mean_return(),
-      'eval_mean_return': self._reporter.evaluation.mean_return(),
-      'policy_lag_mean': now.lag_sum / max(now.lag_updates, 1),
-      'status': status,
-    }
+    return self._reporter.summary(self._snapshot(self._seconds()), status)

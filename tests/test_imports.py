@@ -25,9 +25,13 @@ _MAY_IMPORT = {
   'learner': {'agents', 'replay', 'types'},
   'runtime': {'types'},
 }
-# builder.py makes the parts of a run from all rooms; system.py wires them.
+# builder.py makes the parts of a run from all rooms; system.py wires them,
+# evaluation.py those that play, and benchmarks/ times them.
 _MAY_IMPORT['builder'] = set(_MAY_IMPORT)
 _MAY_IMPORT['system'] = set(_MAY_IMPORT)
+_MAY_IMPORT['evaluation_stream'] = {'envs', 'networks', 'runtime', 'types'}
+_MAY_IMPORT['evaluation'] = set(_MAY_IMPORT)
+_MAY_IMPORT['benchmarks'] = set(_MAY_IMPORT)
 _JAX = ('jax', 'jaxlib', 'flax', 'optax', 'rlax', 'chex', 'orbax', 'distrax')
 _TENSORFLOW = ('tensorflow',)
 _WITHOUT_JAX = ('types', 'envs', 'replay', 'actors')

@@ -67,6 +67,11 @@ class EnvStream(abc.ABC):
   num_envs: int
   batch_size: int
 
+  @property
+  def min_batch_size(self) -> int:
+    """The fewest environments that one `recv` gives."""
+    return self.batch_size
+
   @abc.abstractmethod
   def recv(self) -> types.EnvOutput:
     """Waits for the next batch of steps.
@@ -77,8 +82,7 @@ class EnvStream(abc.ABC):
     transition. The arrays belong to the caller.
 
     Returns:
-      `types.EnvOutput` with B = `batch_size` rows (a Gymnasium stream's last
-      group may have fewer).
+      `types.EnvOutput` with B of `min_batch_size` to `batch_size` rows.
 
     Raises:
       StreamClosed: where the stream is closed, also while waiting.

@@ -37,7 +37,12 @@ def make_spec(config: Any) -> base.StreamSpec:
 
 
 def make_stream(
-  config: Any, seed: int, num_envs: int, batch_size: int, num_streams: int
+  config: Any,
+  seed: int,
+  num_envs: int,
+  batch_size: int,
+  num_streams: int,
+  rendered: bool = False,
 ) -> 'EnvPoolStream':
   """Makes a pool of environments; see `factory.make_stream`."""
   options.check_pool_size(num_envs, batch_size)
@@ -46,6 +51,8 @@ def make_stream(
   num_threads = config.num_threads or registry.default_num_threads(
     config.id, batch_size, num_streams
   )
+  if rendered:
+    pool_options = {**pool_options, 'render_mode': 'rgb_array'}
   with registry.explain_import_errors(), registry.quiet_spaces():
     pool = registry.load_envpool().make_dm(
       config.id,
@@ -253,6 +260,20 @@ class EnvPoolStream(local_stream.LocalStream):
       self._pool._send([env_id, env_id, action])
       self._in_flight += len(env_id)
       self._changed.notify()
+
+  @property
+  def steps_per_second(self) -> float:
+    """See `LocalStream.steps_per_second`."""
+    return registry.steps_per_second(self.spec.name, self.spec.action_repeat)
+
+  def render(self, env_id: int) -> np.ndarray | None:
+    """See `LocalStream.render`."""
+    self._check_open()
+    try:
+      return self._pool.render(env_id)[0]
+    # Also says that this id has no drawing, which no spec tells beforehand.
+    except RuntimeError:
+      return None
 
   def close(self) -> None:
     """See `EnvStream.close`; the pool's threads end with the last `recv`."""

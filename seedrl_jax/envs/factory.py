@@ -7,7 +7,12 @@ where `factory` names a function.
 
 from typing import Any
 
-from seedrl_jax.envs import base, envpool_stream, gymnasium_stream
+from seedrl_jax.envs import (
+  base,
+  envpool_stream,
+  gymnasium_stream,
+  local_stream,
+)
 
 
 def make_spec(config: Any) -> base.StreamSpec:
@@ -38,7 +43,8 @@ def make_stream(
   num_envs: int,
   batch_size: int,
   num_streams: int = 1,
-) -> base.EnvStream:
+  rendered: bool = False,
+) -> local_stream.LocalStream:
   """Makes the configured environments and resets them.
 
   Args:
@@ -52,12 +58,16 @@ def make_stream(
     num_streams: streams of this process, which share its cores where
       `config.num_threads` is 0. Cheap families of EnvPool (classic control,
       toy text, MiniGrid) have one thread by default, all others one per core.
+    rendered: make them so that `LocalStream.render` can draw them, where they
+      can be drawn.
 
   Raises:
     ValueError, registry.MissingLibraryError: as `make_spec`.
   """
   if config.factory:
-    return gymnasium_stream.make_stream(config, seed, num_envs, batch_size)
+    return gymnasium_stream.make_stream(
+      config, seed, num_envs, batch_size, rendered
+    )
   return envpool_stream.make_stream(
-    config, seed, num_envs, batch_size, num_streams
+    config, seed, num_envs, batch_size, num_streams, rendered
   )

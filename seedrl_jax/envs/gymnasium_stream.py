@@ -7,6 +7,7 @@ a hook for toys and for what EnvPool does not have, not for speed.
 
 import collections
 import importlib
+import inspect
 import threading
 from collections.abc import Callable, Collection
 from typing import Any
@@ -21,11 +22,12 @@ from seedrl_jax.envs import base, local_stream, options, registry, specs
 EnvFactory = Callable[[], gymnasium.Env]
 
 
-def load_factory(config: Any) -> EnvFactory:
+def load_factory(config: Any, rendered: bool = False) -> EnvFactory:
   """Returns the function that makes one environment.
 
   Args:
     config: the `env` section of a run's config, whose `factory` is set.
+    rendered: hand the factory `render_mode='rgb_array'`, if it takes that.
 
   Raises:
     ValueError: where there is no such function, or where options are set
@@ -50,7 +52,16 @@ def load_factory(config: Any) -> EnvFactory:
   if not callable(function):
     raise ValueError(f'{flag}: {module_name} has no function {function_name}.')
   kwargs = dict(config.factory_kwargs.items())
+  if rendered and _takes_render_mode(function):
+    kwargs['render_mode'] = 'rgb_array'
   return lambda: function(**kwargs)
+
+
+def _takes_render_mode(function: EnvFactory) -> bool:
+  parameters = inspect.signature(function).parameters.values()
+  return any(
+    p.name == 'render_mode' or p.kind == p.VAR_KEYWORD for p in parameters
+  )
 
 
 def make_spec(config: Any) -> base.StreamSpec:
@@ -106,12 +117,16 @@ def _num_actions(space: spaces.Space, name: str) -> int:
 
 
 def make_stream(
-  config: Any, seed: int, num_envs: int, batch_size: int
+  config: Any,
+  seed: int,
+  num_envs: int,
+  batch_size: int,
+  rendered: bool = False,
 ) -> 'GymnasiumStream':
   """Makes vectorised environments; see `factory.make_stream`."""
   options.check_pool_size(num_envs, batch_size)
   spec = make_spec(config)
-  make_env = load_factory(config)
+  make_env = load_factory(config, rendered)
   return GymnasiumStream(make_env, spec, seed, num_envs, batch_size)
 
 
@@ -148,6 +163,10 @@ class _Group:
     step_type[self._ended] = types.StepType.LAST
     return observation, reward, step_type, terminated, truncated
 
+  def env(self, env_id: int) -> gymnasium.Env:
+    """Returns one of the environments, by the stream's id."""
+    return self._envs.envs[env_id - self.env_id[0]]
+
   def close(self) -> None:
     """Closes the environments."""
     self._envs.close()
@@ -183,6 +202,11 @@ class GymnasiumStream(local_stream.LocalStream):
     self._action = np.zeros(num_envs, np.int32)
     self._ready = collections.deque(self._groups)
     self._stepping = threading.Lock()
+
+  @property
+  def min_batch_size(self) -> int:
+    """See `EnvStream.min_batch_size`."""
+    return len(self._groups[-1].env_id)
 
   def recv(self) -> types.EnvOutput:
     """See `EnvStream.recv`."""
@@ -224,6 +248,20 @@ class GymnasiumStream(local_stream.LocalStream):
         if group.unanswered == 0:
           self._ready.append(group)
       self._changed.notify()
+
+  @property
+  def steps_per_second(self) -> float:
+    """See `LocalStream.steps_per_second`."""
+    metadata = self._groups[0].env(0).metadata
+    return float(metadata.get('render_fps', super().steps_per_second))
+
+  def render(self, env_id: int) -> np.ndarray | None:
+    """See `LocalStream.render`."""
+    self._check_open()
+    env = self._groups[env_id // self.batch_size].env(env_id)
+    if env.render_mode != 'rgb_array':
+      return None
+    return np.asarray(env.render(), np.uint8)
 
   def close(self) -> None:
     """See `EnvStream.close`; waits for a group that is stepping."""

@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 
-from seedrl_jax.envs import base, statistics
+from seedrl_jax.envs import base, registry, statistics
 
 
 class LocalStream(base.EnvStream):
@@ -33,6 +33,28 @@ class LocalStream(base.EnvStream):
   def dropped_episodes(self) -> int:
     """See `EnvStream.dropped_episodes`."""
     return self._statistics.log.dropped
+
+  @property
+  def steps_per_second(self) -> float:
+    """Pace, in steps of one environment, at which a person would watch."""
+    return registry.DEFAULT_STEPS_PER_SECOND
+
+  def render(self, env_id: int) -> np.ndarray | None:
+    """Draws an environment as it was last received.
+
+    Args:
+      env_id: which; it must not have had its action yet.
+
+    Returns:
+      uint8 `[H, W, 3]`, RGB; None where it cannot be drawn, or the stream was
+      not made to.
+    """
+    del env_id
+    return None
+
+  def episode_so_far(self, env_id: int) -> tuple[float, int]:
+    """Returns raw return and length of the episode under way; 0 at its end."""
+    return self._statistics.so_far(env_id)
 
   def _check_open(self) -> None:
     if self._closed:

@@ -23,6 +23,15 @@ _CHEAP_FAMILIES = frozenset({'classic_control', 'minigrid', 'toy_text'})
 _UNLIMITED_FAMILIES = frozenset({'jumanji', 'pgx', 'procgen'})
 _NO_TIME_LIMIT = 2**31 - 1
 
+# Frames per second at which a person would watch; Atari's is the console's.
+DEFAULT_STEPS_PER_SECOND = 30.0
+_FRAMES_PER_SECOND = {
+  'atari': 60.0,
+  'minigrid': 6.0,
+  'procgen': 15.0,
+  'toy_text': 4.0,
+}
+
 _PACKAGES = (
   ('libEGL', 'libegl1'),
   ('libGLU', 'libglu1-mesa'),
@@ -117,6 +126,12 @@ def family(env_id: str) -> str:
   module = importlib.import_module('envpool.registration')
   import_path = module.registry.specs[env_id][0]
   return import_path.split('.')[1]
+
+
+def steps_per_second(env_id: str, action_repeat: int) -> float:
+  """Returns the pace at which a person would watch a known id."""
+  frames = _FRAMES_PER_SECOND.get(family(env_id))
+  return frames / action_repeat if frames else DEFAULT_STEPS_PER_SECOND
 
 
 def obeys_time_limit(env_id: str, default_limit: int) -> bool:

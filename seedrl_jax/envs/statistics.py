@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from seedrl_jax.envs import base
+from seedrl_jax.envs import base, batch_index
 
 
 class EpisodeLog:
@@ -63,6 +63,7 @@ class EpisodeStatistics:
     """
     self.log = EpisodeLog() if log is None else log
     self._action_repeat = action_repeat
+    self._index = batch_index.BatchIndex()
     self._returns = np.zeros(num_envs, np.float64)
     # FIRST is no step: counting starts at -1, which saves a mask per batch.
     self._lengths = np.full(num_envs, -1, np.int64)
@@ -85,9 +86,10 @@ class EpisodeStatistics:
       over: bool `[B]`, where the real episode ends, if `last` ends more (a
         lost life in Atari); None where `last` says it all.
     """
-    returns = self._returns.take(env_id)
+    index = self._index(env_id)
+    returns = self._returns[index]
     returns += reward
-    lengths = self._lengths.take(env_id)
+    lengths = self._lengths[index]
     lengths += 1
     if np.count_nonzero(last):
       ended = last if over is None else last & over
@@ -96,8 +98,14 @@ class EpisodeStatistics:
       lengths[last] -= 1
       lengths[ended] = -1
       returns[ended] = 0.0
-    self._returns.put(env_id, returns)
-    self._lengths.put(env_id, lengths)
+    # A slice's views were changed in place.
+    if index is env_id:
+      self._returns[env_id] = returns
+      self._lengths[env_id] = lengths
+
+  def so_far(self, env_id: int) -> tuple[float, int]:
+    """Returns return and length of an environment's episode under way."""
+    return float(self._returns[env_id]), max(0, int(self._lengths[env_id]))
 
   def _record(
     self,

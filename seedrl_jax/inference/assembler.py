@@ -20,17 +20,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from seedrl_jax import types
 from seedrl_jax.replay import base as replay
 
-# A straggler's columns move on once this many younger blocks are complete, so
-# that one slow environment does not hold up the unrolls beside it.
+# A straggler's column moves on once the others could have filled theirs this
+# many times, so that one slow environment does not hold up the unrolls beside
+# it. At 1, the environment that takes the place would be as late already.
 _PATIENCE = 2
 
 _NO_CELL = -1
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class _Block:
   """Storage that is being filled."""
 
@@ -42,7 +42,8 @@ class _Block:
   unassigned: int  # columns from here on were never given out
   freed: list[int]  # columns that were given back
   missing: int  # columns that are not full yet
-  overtaken: int = 0  # younger blocks that were complete first
+  patience: int  # younger blocks that may be complete first
+  overtaken: int = 0  # younger blocks that were
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,16 +107,22 @@ class UnrollAssembler:
     self._global_env_id = np.asarray(global_env_id, np.int32)
     self._length = unroll_length
     self._overlap = overlap
+    self._stride = unroll_length + 1 - overlap  # new steps of an unroll
     self._width = block_width
+    self._patience = _PATIENCE * -(-len(global_env_id) // block_width)
     self._block_cells = (unroll_length + 1) * block_width
     self._cell = np.full(len(global_env_id), _NO_CELL, np.int64)
     self._num_idle = len(global_env_id)  # environments without a column
     self._ramp = np.arange(len(global_env_id))
     self._blocks: dict[int, _Block] = {}
     self._next_serial = 0
-    # Core state before the step that the environment's next unroll starts
-    # with; made when the first one arrives.
+    # Core states before the steps that the environment's next unrolls start
+    # with, [N, depth, ...]; made when the first ones arrive. Where unrolls
+    # overlap by more than half, the steps of one are the start of several.
     self._pending_core: list[np.ndarray] | None = None
+    self._depth = unroll_length // self._stride
+    # The number of each environment's unroll, modulo the depth.
+    self._turn = np.zeros(len(global_env_id), np.int64)
 
   @property
   def num_open_blocks(self) -> int:
@@ -132,16 +139,13 @@ class UnrollAssembler:
       What `write_*` and `finish` need.
     """
     cells = self._cell[env_id]
-    fresh = None
     if self._num_idle:
       fresh = cells == _NO_CELL
       self._num_idle -= int(np.count_nonzero(fresh))
       cells[fresh] = self._assign(env_id[fresh], first_row=0)
     runs, row = self._runs(cells)
     full = row == self._length
-    snapshot = row == self._length + 1 - self._overlap
-    if fresh is not None:
-      snapshot = snapshot | fresh
+    snapshot = row % self._stride == 0
     if isinstance(snapshot, np.ndarray):
       core_rows = np.flatnonzero(snapshot)
     else:
@@ -187,8 +191,12 @@ class UnrollAssembler:
       return 0.0
     old_cells = self._cell[done]
     self._cell[env_id] += self._width
-    self._assign(done, first_row=self._overlap)
-    self._copy_overlap(old_cells, self._cell[done])
+    self._turn[done] = (self._turn[done] + 1) % self._depth
+    new_cells = self._assign(done, first_row=self._overlap)
+    if self._pending_core is not None:
+      turn = self._turn[done]
+      self._write_core(new_cells, [x[done, turn] for x in self._pending_core])
+    self._copy_overlap(old_cells, new_cells)
     start = time.perf_counter()
     self._complete(old_cells)
     return time.perf_counter() - start
@@ -197,7 +205,8 @@ class UnrollAssembler:
     """Drops the half-built unrolls of environments that went away.
 
     Args:
-      env_id: int `[n]`, the stream's ids; those without an unroll are ignored.
+      env_id: int `[n]`, the stream's ids, unique; those without an unroll are
+        ignored.
     """
     cells = self._cell[env_id]
     self._cell[env_id] = _NO_CELL
@@ -238,12 +247,21 @@ class UnrollAssembler:
     self,
     env_id: np.ndarray,
     first_row: int,
-    excluded: _Block | None = None,
+    blocks: list[_Block] | None = None,
   ) -> np.ndarray:
-    """Gives environments new columns, the oldest block's first."""
+    """Gives environments new columns, of all open blocks the oldest's first.
+
+    Args:
+      env_id: int `[n]`, the stream's ids.
+      first_row: row of their next step.
+      blocks: to use in place of all open ones, before new ones are opened.
+
+    Returns:
+      Their cells, int `[n]`.
+    """
     cells = np.empty(len(env_id), np.int64)
     given = 0
-    blocks = [b for b in self._blocks.values() if b is not excluded]
+    blocks = list(self._blocks.values()) if blocks is None else blocks
     while given < len(env_id):
       block = blocks.pop(0) if blocks else self._open_block()
       columns = self._take_columns(block, len(env_id) - given)
@@ -253,11 +271,7 @@ class UnrollAssembler:
       cells[part] = (
         block.serial * self._block_cells + first_row * self._width + columns
       )
-      ids = env_id[part]
-      block.storage.unroll.env_id[columns] = self._global_env_id[ids]
-      if self._pending_core is not None:
-        for array, pending in zip(block.core, self._pending_core):
-          array[columns] = pending[ids]
+      block.storage.unroll.env_id[columns] = self._global_env_id[env_id[part]]
       given += len(columns)
     self._cell[env_id] = cells
     return cells
@@ -268,7 +282,7 @@ class UnrollAssembler:
     stop = min(self._width, block.unassigned + most - len(freed))
     fresh = np.arange(block.unassigned, stop)
     block.unassigned = stop
-    return np.concatenate([np.array(freed, np.int64), fresh]) if freed else fresh
+    return np.concatenate([np.array(freed, int), fresh]) if freed else fresh
 
   def _open_block(self) -> _Block:
     storage = self._allocate()
@@ -283,32 +297,36 @@ class UnrollAssembler:
       unassigned=0,
       freed=[],
       missing=self._width,
+      patience=self._patience,
     )
     self._blocks[block.serial] = block
     self._next_serial += 1
     return block
 
   def _keep_core(self, env_id: np.ndarray, core: list[np.ndarray]) -> None:
-    """Keeps core states for the next unroll, or for one that starts now."""
-    if not len(env_id):
-      return
+    """Keeps core states for the next unrolls, or for one that starts now."""
     if self._pending_core is None:
-      n = len(self._cell)
+      shape = (len(self._cell), self._depth)
       self._pending_core = [
-        np.zeros((n, *x.shape[1:]), x.dtype) for x in core
+        np.zeros((*shape, *x.shape[1:]), x.dtype) for x in core
       ]
-    for pending, x in zip(self._pending_core, core):
-      pending[env_id] = x
     cells = self._cell[env_id]
-    starting = (cells % self._block_cells) < self._width
-    if not starting.any():
-      return
-    ids, cells = env_id[starting], cells[starting]
+    ahead = cells % self._block_cells // self._width // self._stride
+    turn = (self._turn[env_id] + ahead) % self._depth
+    for pending, x in zip(self._pending_core, core, strict=True):
+      pending[env_id, turn] = x
+    starting = ahead == 0
+    if starting.any():
+      self._write_core(cells[starting], [x[starting] for x in core])
+
+  def _write_core(self, cells: np.ndarray, core: list[np.ndarray]) -> None:
+    """Writes the core states that the unrolls of cells `[n]` start with."""
     serials = cells // self._block_cells
+    columns = cells % self._width
     for serial in np.unique(serials).tolist():
       here = serials == serial
-      for array, pending in zip(self._blocks[serial].core, self._pending_core):
-        array[cells[here] % self._width] = pending[ids[here]]
+      for array, x in zip(self._blocks[serial].core, core, strict=True):
+        array[columns[here]] = x[here]
 
   def _copy_overlap(self, old: np.ndarray, new: np.ndarray) -> None:
     """Copies the last steps of full unrolls to the start of the next ones."""
@@ -322,12 +340,13 @@ class UnrollAssembler:
     old_serial, old_place = np.divmod(old, self._block_cells)
     new_serial, new_place = np.divmod(new, self._block_cells)
     old_column, new_column = old_place % self._width, new_place % self._width
-    pairs = set(zip(old_serial.tolist(), new_serial.tolist()))
+    pairs = set(zip(old_serial.tolist(), new_serial.tolist(), strict=True))
     for a, b in pairs:
       here = (old_serial == a) & (new_serial == b)
       source = _as_slice(old_column[here])
       target = _as_slice(new_column[here])
-      for x, y in zip(self._blocks[a].steps, self._blocks[b].steps):
+      blocks = self._blocks[a], self._blocks[b]
+      for x, y in zip(blocks[0].steps, blocks[1].steps, strict=True):
         y[head, target] = x[tail, source]
 
   def _complete(self, cells: np.ndarray) -> None:
@@ -343,33 +362,28 @@ class UnrollAssembler:
       for block in self._blocks.values():
         block.overtaken += block.serial < done.serial
     for block in list(self._blocks.values()):
-      if block.overtaken >= _PATIENCE:
+      # Where no column is full, no unroll waits for the others.
+      if block.overtaken >= block.patience and block.missing < self._width:
         self._move_stragglers(block)
     for block in complete:
       self._insert(block.storage)
 
   def _move_stragglers(self, block: _Block) -> None:
-    """Moves a block's unfinished columns to younger blocks."""
-    block.overtaken = 0
+    """Moves a block's unfinished columns to where they hold up no unroll."""
+    # Those that take the places have as long again, and then longer: however
+    # slow they are, the block is complete one day.
+    block.patience *= 2
+    others = [b for b in self._blocks.values() if b.missing == self._width]
     stragglers = np.flatnonzero(self._cell // self._block_cells == block.serial)
     old = self._cell[stragglers]
     core = [x[old % self._width] for x in block.core]
-    new = self._assign(stragglers, first_row=0, excluded=block)
+    new = self._assign(stragglers, first_row=0, blocks=others)
     whole = slice(None)
     self._copy_columns(old, new, whole, whole)
-    for (target, columns), (_, positions) in zip(
-      self._columns_by_block(new), _positions(new // self._block_cells)
-    ):
-      for array, x in zip(target.core, core):
-        array[columns] = x[positions]
+    self._write_core(new, core)
     rows = (old % self._block_cells) // self._width
     self._cell[stragglers] = new + rows * self._width
     block.freed.extend((old % self._width).tolist())
-
-
-def _positions(serials: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-  for serial in np.unique(serials).tolist():
-    yield serial, np.flatnonzero(serials == serial)
 
 
 def _as_slice(columns: np.ndarray) -> Any:

@@ -57,10 +57,9 @@ class DeviceStep:
     self._num_slots = num_slots
     core = agent.initial_core(num_slots + 1)
     self.has_core = bool(jax.tree.leaves(core))
-    self._state = jax.device_put((core, key), device)
-    self._act = jax.jit(
-      functools.partial(_act, agent.act), donate_argnums=(1,)
-    )
+    self._table, self._key = jax.device_put((core, key), device)
+    # The key is not donated: checkpoints read it in mid-run.
+    self._act = jax.jit(functools.partial(_act, agent.act), donate_argnums=(1,))
     self._take = jax.jit(
       lambda core, rows: jax.tree.map(lambda x: x[rows], core)
     )
@@ -73,11 +72,11 @@ class DeviceStep:
   @property
   def key(self) -> np.ndarray:
     """The PRNG key that the next step will split, uint32 `[2]`."""
-    return np.asarray(self._state[1])
+    return np.asarray(self._key)
 
   def set_key(self, key: np.ndarray) -> None:
     """Continues from a checkpoint's key, uint32 `[2]`."""
-    self._state = (self._state[0], jax.device_put(key, self._device))
+    self._key = jax.device_put(key, self._device)
 
   def output_spec(
     self, params: base.Params, observation: types.Nest
@@ -115,7 +114,7 @@ class DeviceStep:
     """Returns the core state's `ArraySpec`s, without the batch dimension."""
     return jax.tree.map(
       lambda x: types.ArraySpec(tuple(x.shape[1:]), np.dtype(x.dtype)),
-      self._state[0],
+      self._table,
     )
 
   def __call__(
@@ -133,8 +132,8 @@ class DeviceStep:
       The packed agent output, int32 `[B, K]`, and the core state that the
       rows had before the step, nest of `[B, ...]`; both still on the device.
     """
-    self._state, packed, before = self._act(
-      params, self._state, observation, header
+    self._table, self._key, packed, before = self._act(
+      params, self._table, self._key, observation, header
     )
     return packed, before
 
@@ -196,8 +195,15 @@ def _unstack(params: base.Params) -> base.Params:
   return jax.tree.map(lambda x: x[0], params)
 
 
-def _act(act, params, state, observation, header):
-  table, key = state
+def _act(
+  act: base.ActFn,
+  params: base.Params,
+  table: base.Core,
+  key: jax.Array,
+  observation: types.Nest,
+  header: jax.Array,
+) -> tuple[base.Core, jax.Array, jax.Array, base.Core]:
+  """Gathers core states, acts, scatters; jitted by `DeviceStep`."""
   columns = packing.read_header(header)
   before = jax.tree.map(
     lambda x: x.at[columns.slot].get(mode='promise_in_bounds'), table
@@ -209,12 +215,10 @@ def _act(act, params, state, observation, header):
     previous_action=columns.previous_action,
     first=columns.first,
   )
-  output, after = act(
-    _unstack(params), act_key, step, before, columns.env_id
-  )
+  output, after = act(_unstack(params), act_key, step, before, columns.env_id)
   table = jax.tree.map(
     lambda x, rows: x.at[columns.slot].set(rows, mode='promise_in_bounds'),
     table,
     after,
   )
-  return (table, key), packing.pack(output), before
+  return table, key, packing.pack(output), before

@@ -85,7 +85,7 @@ class InferenceWorker:
     self._all_train = num_train_envs == len(global_env_id)
     self._unpack = packing.Unpacker(output_spec)
     self._buckets = device_step_lib.batch_buckets(
-      getattr(stream,'min_batch_size',stream.batch_size), stream.batch_size
+      stream.min_batch_size, stream.batch_size
     )
     self._headers = {
       size: np.zeros((size, packing.HEADER_WIDTH), np.int32)

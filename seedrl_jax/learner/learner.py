@@ -89,9 +89,7 @@ class Learner:
       blank: a `Batch` of host arrays for each training device.
     """
     state = self._updater.replicate(update_lib.host_state(self._state))
-    jax.block_until_ready(
-      self._updater(state, self._updater.shard(blank))
-    )
+    jax.block_until_ready(self._updater(state, self._updater.shard(blank)))
 
   def step(self, item: prefetch_lib.Prefetched) -> None:
     """Dispatches the update of a batch and finishes those before it.
@@ -147,7 +145,8 @@ class Learner:
     counters.lag_updates += 1
 
   def _is_done(self) -> bool:
-    return self._pending[0].output.finite.is_ready()
+    finite: Any = self._pending[0].output.finite
+    return finite.is_ready()
 
   def _finish_oldest(self) -> None:
     """Publishes an update's parameters and gives its batch back."""

@@ -23,12 +23,19 @@ def learning_rate(config: Any, action_repeat: int) -> optax.Schedule:
     action_repeat: frames of one environment step.
 
   Raises:
-    ValueError: where the schedule has no such name.
+    ValueError: where the schedule has no such name, or is linear and the
+      configuration does not say how many updates there are.
   """
   settings = config.optimizer
   if settings.schedule == 'constant':
     return optax.constant_schedule(settings.learning_rate)
   if settings.schedule == 'linear':
+    if not config.replay.samples_per_insert:
+      raise ValueError(
+        '--config.optimizer.schedule=linear needs to know how many updates the '
+        'run makes, which --config.replay.samples_per_insert=0 leaves open; '
+        "take 'constant' or give a ratio."
+      )
     return optax.linear_schedule(
       settings.learning_rate,
       settings.final_learning_rate,

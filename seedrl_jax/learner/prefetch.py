@@ -12,7 +12,7 @@ from seedrl_jax import types
 from seedrl_jax.replay import base as replay
 
 
-class PrefetchClosed(Exception):  # noqa: N818 (an end, not a failure)
+class PrefetchClosed(Exception):
   """The prefetcher was closed; there will be no further batch."""
 
 
@@ -78,7 +78,14 @@ class Prefetcher:
     self._ready: collections.deque[Prefetched] = collections.deque()
     self._condition = threading.Condition()
     self._closed = False
-    self.wait_seconds = 0.0  # that `get` has waited
+    self._waited = 0.0
+    self._waiting_since: float | None = None
+
+  @property
+  def wait_seconds(self) -> float:
+    """What `get` has waited, with the wait that still goes on."""
+    since, now = self._waiting_since, time.perf_counter()
+    return self._waited + (0.0 if since is None else now - since)
 
   def fetch(self, timeout: float | None = None) -> Prefetched:
     """Draws one batch and puts it on the devices.
@@ -110,10 +117,7 @@ class Prefetcher:
         )
         if self._closed:
           return
-      item = self.fetch()
-      with self._condition:
-        self._ready.append(item)
-        self._condition.notify_all()
+      self._put(self.fetch())
 
   def get(self) -> Prefetched:
     """Waits for the next batch.
@@ -121,15 +125,24 @@ class Prefetcher:
     Raises:
       PrefetchClosed: after `close`, also while waiting.
     """
-    start = time.perf_counter()
     with self._condition:
+      self._waiting_since = start = time.perf_counter()
       self._condition.wait_for(lambda: self._closed or self._ready)
-      self.wait_seconds += time.perf_counter() - start
+      self._waiting_since = None
+      self._waited += time.perf_counter() - start
       if self._closed:
         raise PrefetchClosed('No further batch: the prefetcher was closed.')
       item = self._ready.popleft()
       self._condition.notify_all()
       return item
+
+  def _put(self, item: Prefetched) -> None:
+    with self._condition:
+      if self._closed:
+        item.sample.release()
+        return
+      self._ready.append(item)
+      self._condition.notify_all()
 
   def close(self) -> None:
     """Wakes every waiter; batches that nobody took are given back."""

@@ -29,7 +29,7 @@ class ParameterPublisher:
         goes from device to device.
     """
     copies = [jax.device_put(params, device) for device in self._devices]
-    for device, copy in zip(self._devices, copies):
+    for device, copy in zip(self._devices, copies, strict=True):
       # Inference must not be the one to wait for the copy.
       jax.block_until_ready(copy)
       self._latest[device] = (version, copy)

@@ -7,6 +7,7 @@ of other devices only through the mean over `AXIS`.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -107,7 +108,7 @@ class Updater:
     """Puts a state without device axis on every training device."""
     n = len(self._devices)
 
-    def put(x):
+    def put(x: types.Array) -> jax.Array:
       x = np.asarray(x)
       return jax.device_put(np.broadcast_to(x, (n, *x.shape)), self._sharding)
 
@@ -134,7 +135,7 @@ class Updater:
       jax.make_array_from_single_device_arrays(
         (n, *rows[0].shape[1:]), self._sharding, list(rows)
       )
-      for rows in zip(*placed)
+      for rows in zip(*placed, strict=True)
     ]
     return jax.tree.unflatten(treedef, leaves)
 
@@ -162,7 +163,9 @@ def _make_update(
 ) -> Callable[[LearnerState, types.Batch], tuple[LearnerState, UpdateOutput]]:
   gradient = jax.value_and_grad(agent.loss, has_aux=True)
 
-  def update(state, batch):
+  def update(
+    state: LearnerState, batch: types.Batch
+  ) -> tuple[LearnerState, UpdateOutput]:
     key, loss_key = jax.random.split(state.key)
     loss_key = jax.random.fold_in(loss_key, jax.lax.axis_index(AXIS))
     results = [
@@ -178,11 +181,9 @@ def _make_update(
     (loss, metrics), grads = jax.lax.pmean(
       _mean([((loss, dict(o.metrics)), g) for (loss, o), g in results]), AXIS
     )
-    norm = optax.global_norm(grads)
+    norm = optax.tree.norm(grads)
     finite = jnp.isfinite(loss) & jnp.isfinite(norm)
-    updates, opt_state = optimizer.update(
-      grads, state.opt_state, state.params
-    )
+    updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
     params = optax.apply_updates(state.params, updates)
     step = state.step + 1
     target_params = state.target_params
@@ -217,9 +218,10 @@ def _split(batch: types.Batch, pieces: int) -> list[types.Batch]:
   """
   if pieces == 1:
     return [batch]
+  chex.assert_is_divisible(batch.probability.shape[0], pieces)
   size = batch.probability.shape[0] // pieces
 
-  def cut(i):
+  def cut(i: int) -> types.Batch:
     part = slice(i * size, (i + 1) * size)
     unroll = batch.unroll
     return types.Batch(

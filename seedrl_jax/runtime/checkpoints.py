@@ -1,12 +1,13 @@
 """Checkpoints of a run, kept by Orbax and verified when they are read.
 
 A checkpoint is a flat dict of arrays, named by their path in the state, and a
-JSON record of counters. The record carries a digest of the arrays, so that a
-damaged file is noticed whatever the storage layer makes of it.
+JSON record of counters. The record carries a digest of both, so that a damaged
+file is noticed whatever the storage layer makes of it.
 """
 
 import datetime
 import hashlib
+import json
 import logging as std_logging
 import pathlib
 import shutil
@@ -49,6 +50,7 @@ class Checkpoints:
     keep: int = 3,
     keep_every_hours: float = 0.0,
     report: Callable[[str], None] = print,
+    read_only: bool = False,
   ):
     """Opens the directory, making it where needed.
 
@@ -57,20 +59,16 @@ class Checkpoints:
       keep: newest checkpoints to keep.
       keep_every_hours: keep one for good every so many hours; 0: none.
       report: takes sentences about damaged checkpoints.
+      read_only: change nothing, so that a run may be saving here meanwhile;
+        the directory must exist.
     """
     # Orbax logs every step of every save at INFO.
     std_logging.getLogger('absl').addFilter(_drop_orbax)
     self._path = path
     self._report = report
-    interval = (
-      datetime.timedelta(hours=keep_every_hours) if keep_every_hours else None
-    )
-    self._options = ocp.CheckpointManagerOptions(
-      max_to_keep=keep,
-      keep_time_interval=interval,
-      enable_async_checkpointing=False,
-      cleanup_tmp_directories=True,
-      create=True,
+    self._read_only = read_only
+    self._options = (
+      _read_options() if read_only else _save_options(keep, keep_every_hours)
     )
     self._manager = self._open()
 
@@ -96,7 +94,7 @@ class Checkpoints:
       step,
       args=ocp.args.Composite(
         state=ocp.args.StandardSave(arrays),
-        record=ocp.args.JsonSave({**record, _DIGEST: _digest(arrays)}),
+        record=ocp.args.JsonSave({**record, _DIGEST: _digest(arrays, record)}),
       ),
     )
 
@@ -116,18 +114,43 @@ class Checkpoints:
     Raises:
       CheckpointMismatch: where the arrays' names, shapes or dtypes differ.
     """
-    wanted = _flatten(template)
-    for step in reversed(self.steps()):
+    found = self._newest_sound(self.steps())
+    if found is None:
+      return None
+    return found._replace(state=_assemble(template, found.state, found.step))
+
+  def restore_part(
+    self, name: str, template: types.Nest, step: int | None = None
+  ) -> Checkpoint | None:
+    """Reads one field of the state, whatever the others are.
+
+    Args:
+      name: of the field, such as 'params'.
+      template: nest of arrays with the field's structure, shapes and dtypes.
+      step: which checkpoint; None: the newest that is sound.
+
+    Returns:
+      The checkpoint with the field alone as its `state`, or None where there
+      is none.
+
+    Raises:
+      CheckpointMismatch: where the field's names, shapes or dtypes differ.
+    """
+    found = self._newest_sound([s for s in self.steps() if step in (None, s)])
+    if found is None:
+      return None
+    part = {k: x for k, x in found.state.items() if k.split('.')[0] == name}
+    state = _assemble({name: template}, part, found.step)[name]
+    return found._replace(state=state)
+
+  def _newest_sound(self, steps: list[int]) -> Checkpoint | None:
+    """Returns the last of `steps` that can be read, its arrays by name."""
+    for step in reversed(steps):
       try:
-        arrays, record = self._read(step)
+        return Checkpoint(step, *self._read(step))
       # Whatever a damaged file makes the storage layer raise.
       except Exception as e:
-        self._put_aside(step, e)
-        continue
-      _check_fits(wanted, arrays, step)
-      treedef = jax.tree.structure(template)
-      leaves = [arrays[name] for name in wanted]
-      return Checkpoint(step, jax.tree.unflatten(treedef, leaves), record)
+        self._report_damage(step, e, is_last=step == steps[0])
     return None
 
   def close(self) -> None:
@@ -143,11 +166,20 @@ class Checkpoints:
     )
     arrays = {name: np.asarray(x) for name, x in item['state'].items()}
     record = dict(item['record'])
-    if record.pop(_DIGEST, None) != _digest(arrays):
+    if record.pop(_DIGEST, None) != _digest(arrays, record):
       raise ValueError('its contents do not match their digest')
     return arrays, record
 
-  def _put_aside(self, step: int, error: Exception) -> None:
+  def _report_damage(self, step: int, error: Exception, is_last: bool) -> None:
+    reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+    moved = ''
+    if not self._read_only:
+      moved = f'it was moved to {self._put_aside(step)} and '
+    rest = 'there is none before it' if is_last else 'the one before is used'
+    self._report(f'Checkpoint {step} is damaged ({reason}); {moved}{rest}.')
+
+  def _put_aside(self, step: int) -> pathlib.Path:
+    """Moves a checkpoint out of the way and returns where it is now."""
     aside = self._path.parent / 'damaged_checkpoints'
     aside.mkdir(exist_ok=True)
     target = aside / str(step)
@@ -155,11 +187,31 @@ class Checkpoints:
     self._manager.close()
     shutil.move(self._path / str(step), target)
     self._manager = self._open()
-    reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
-    self._report(
-      f'Checkpoint {step} is damaged ({reason}); it was moved to {target} and '
-      'the one before is used.'
-    )
+    return target
+
+
+def _save_options(
+  keep: int, keep_every_hours: float
+) -> ocp.CheckpointManagerOptions:
+  interval = (
+    datetime.timedelta(hours=keep_every_hours) if keep_every_hours else None
+  )
+  return ocp.CheckpointManagerOptions(
+    max_to_keep=keep,
+    keep_time_interval=interval,
+    enable_async_checkpointing=False,
+    cleanup_tmp_directories=True,
+    create=True,
+  )
+
+
+def _read_options() -> ocp.CheckpointManagerOptions:
+  # Orbax's own `read_only` says so in warnings; this writes as little.
+  return ocp.CheckpointManagerOptions(
+    enable_async_checkpointing=False,
+    cleanup_tmp_directories=False,
+    create=False,
+  )
 
 
 def _flatten(state: types.Nest) -> dict[str, np.ndarray]:
@@ -170,8 +222,18 @@ def _flatten(state: types.Nest) -> dict[str, np.ndarray]:
   }
 
 
-def _digest(arrays: dict[str, np.ndarray]) -> str:
-  digest = hashlib.sha256()
+def _assemble(
+  template: types.Nest, arrays: dict[str, np.ndarray], step: int
+) -> types.Nest:
+  """Returns `arrays` in the structure of `template`, which they must fit."""
+  wanted = _flatten(template)
+  _check_fits(wanted, arrays, step)
+  leaves = [arrays[name] for name in wanted]
+  return jax.tree.unflatten(jax.tree.structure(template), leaves)
+
+
+def _digest(arrays: dict[str, np.ndarray], record: dict[str, Any]) -> str:
+  digest = hashlib.sha256(json.dumps(record, sort_keys=True).encode())
   for name in sorted(arrays):
     x = np.ascontiguousarray(arrays[name])
     digest.update(f'{name} {x.dtype} {x.shape}'.encode())

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import os
 import pathlib
 from collections.abc import Mapping
@@ -25,9 +26,7 @@ class CsvLog:
     self._path = path
     self._columns: list[str] = []
     if path.exists():
-      rows = self._read()
-      self._columns = list(rows[0]) if rows else []
-      self._rewrite(rows)
+      self._rewrite(self._read())
 
   def write(self, row: Metrics) -> None:
     """Appends a row; None leaves a cell empty."""
@@ -37,36 +36,44 @@ class CsvLog:
       self._rewrite(rows)
     cells = {k: '' if v is None else v for k, v in row.items()}
     with self._path.open('a', newline='') as f:
-      csv.DictWriter(f, self._columns).writerow(cells)
+      csv.DictWriter(f, self._columns, lineterminator='\n').writerow(cells)
 
-  def roll_back(self, updates: int) -> int:
-    """Drops rows of updates that a resumed run will make again.
+  def roll_back(self, updates: int, env_steps: float = math.inf) -> int:
+    """Drops rows of what a resumed run will do again.
+
+    Environments go on while a checkpoint is written, so a row may be of its
+    update and still be ahead of it in steps.
 
     Args:
       updates: of the checkpoint that the run resumes from.
+      env_steps: of that checkpoint.
 
     Returns:
       How many rows were dropped.
     """
     rows = self._read() if self._path.exists() else []
-    kept = [r for r in rows if float(r.get('updates') or 0) <= updates]
+    kept = [
+      row
+      for row in rows
+      if float(row.get('updates') or 0) <= updates
+      and float(row.get('env_steps') or 0) <= env_steps
+    ]
     if len(kept) < len(rows):
       self._rewrite(kept)
     return len(rows) - len(kept)
 
   def _read(self) -> list[dict[str, str]]:
+    """Returns the rows and takes over their columns."""
     text = self._path.read_text()
     complete = text[: text.rfind('\n') + 1]
     reader = csv.DictReader(io.StringIO(complete))
-    rows = [{k: v or '' for k, v in row.items() if k} for row in reader]
-    if not rows and reader.fieldnames:
-      self._columns = list(reader.fieldnames)
-    return rows
+    self._columns = list(reader.fieldnames or [])
+    return [{k: v or '' for k, v in row.items() if k} for row in reader]
 
   def _rewrite(self, rows: list[dict[str, str]]) -> None:
     temporary = self._path.with_name(self._path.name + '.tmp')
     with temporary.open('w', newline='') as f:
-      writer = csv.DictWriter(f, self._columns)
+      writer = csv.DictWriter(f, self._columns, lineterminator='\n')
       writer.writeheader()
       writer.writerows(rows)
     os.replace(temporary, self._path)
@@ -78,15 +85,11 @@ class MetricsLog:
   def __init__(self, workdir: workdir_lib.Workdir, tensorboard: bool):
     """Opens the logs of a work directory."""
     self._csv = CsvLog(workdir.metrics_csv)
-    self._events = (
-      tensorboardX.SummaryWriter(str(workdir.tensorboard))
-      if tensorboard
-      else None
-    )
+    self._events = _event_writer(workdir.tensorboard) if tensorboard else None
 
-  def roll_back(self, updates: int) -> int:
+  def roll_back(self, updates: int, env_steps: float = math.inf) -> int:
     """See `CsvLog.roll_back`."""
-    return self._csv.roll_back(updates)
+    return self._csv.roll_back(updates, env_steps)
 
   def write(self, row: Metrics) -> None:
     """Writes one report; `row` has `env_frames`, TensorBoard's step."""
@@ -102,3 +105,10 @@ class MetricsLog:
     """Flushes and closes the logs."""
     if self._events is not None:
       self._events.close()
+
+
+def _event_writer(path: pathlib.Path) -> tensorboardX.SummaryWriter:
+  # Files are named by the second: two starts in one would share a name, and
+  # the second would overwrite what the first wrote.
+  number = len(list(path.glob('*')))
+  return tensorboardX.SummaryWriter(str(path), filename_suffix=f'.{number}')

@@ -1,6 +1,7 @@
 """What a run says while it works: the progress line and the wait report."""
 
 import dataclasses
+import shutil
 import sys
 from typing import TextIO
 
@@ -74,6 +75,8 @@ class ProgressLine:
   def update(self, text: str) -> None:
     """Shows `text` in place of what was shown before."""
     if self._live:
+      # A line that wraps could not be taken back.
+      text = text[: shutil.get_terminal_size().columns - 1]
       padding = ' ' * max(0, self._width - len(text))
       self._out.write('\r' + text + padding)
       self._width = len(text)
@@ -92,8 +95,9 @@ class ProgressLine:
 
 def format_count(value: float) -> str:
   """Returns a count as people read it: 950, 12.3k, 4.56M."""
-  for limit, unit in ((1e9, 'G'), (1e6, 'M'), (1e4, 'k')):
-    if abs(value) >= limit:
-      scale = 1e3 if unit == 'k' else limit
-      return f'{value / scale:.3g}{unit}'
+  # Before the unit is chosen: 999,999 is 1M.
+  rounded = float(f'{value:.3g}')
+  for limit, scale, unit in ((1e9, 1e9, 'G'), (1e6, 1e6, 'M'), (1e4, 1e3, 'k')):
+    if abs(rounded) >= limit:
+      return f'{rounded / scale:g}{unit}'
   return f'{value:.0f}'

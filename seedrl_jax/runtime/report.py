@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -81,7 +82,7 @@ class Reporter:
     """Begins at `start`; the windows continue those of an earlier start."""
     self.training = EpisodeWindow(returns)
     self.evaluation = EpisodeWindow(eval_returns)
-    self._last = start
+    self._start = self._last = start
     self._action_repeat = action_repeat
     self._num_workers = num_workers
     self._num_envs = num_envs
@@ -98,18 +99,7 @@ class Reporter:
     """
     last, self._last = self._last, now
     seconds = max(now.seconds - last.seconds, 1e-9)
-    threads = seconds * self._num_workers
-    waits = progress.Waits(
-      envs_for_actions=min(
-        1.0,
-        (now.idle_env_seconds - last.idle_env_seconds)
-        / (seconds * self._num_envs),
-      ),
-      inference_for_envs=(now.environment_wait - last.environment_wait)
-      / threads,
-      inference_for_learner=(now.store_wait - last.store_wait) / threads,
-      learner_for_data=(now.learner_wait - last.learner_wait) / seconds,
-    )
+    waits = self._waits(last, now)
     steps = now.env_steps - last.env_steps
     updates = now.lag_updates - last.lag_updates
     row: dict[str, float | None] = {
@@ -129,8 +119,44 @@ class Reporter:
     }
     for field in dataclasses.fields(waits):
       row[f'wait/{field.name}'] = getattr(waits, field.name)
-    row.update({f'loss/{name}': value for name, value in metrics.items()})
+    for name, value in metrics.items():
+      # An agent may group its metrics itself, as 'policy/entropy'.
+      row[name if '/' in name else f'loss/{name}'] = value
     return row, waits
+
+  def total_waits(self, now: Snapshot) -> progress.Waits:
+    """Returns the shares of waiting since the reporter was made."""
+    return self._waits(self._start, now)
+
+  def summary(self, now: Snapshot, status: str) -> dict[str, Any]:
+    """Returns what summary.json says of the run, over all its starts."""
+    frames = now.env_steps * self._action_repeat
+    return {
+      'env_frames': frames,
+      'env_steps': now.env_steps,
+      'seconds': now.seconds,
+      'frames_per_second': frames / max(now.seconds, 1e-9),
+      'updates': now.updates,
+      'mean_return_100': self.training.mean_return(),
+      'eval_mean_return': self.evaluation.mean_return(),
+      'policy_lag_mean': now.lag_sum / max(now.lag_updates, 1),
+      'status': status,
+    }
+
+  def _waits(self, last: Snapshot, now: Snapshot) -> progress.Waits:
+    seconds = max(now.seconds - last.seconds, 1e-9)
+    threads = seconds * self._num_workers
+    idle = now.idle_env_seconds - last.idle_env_seconds
+    environment = now.environment_wait - last.environment_wait
+    store = now.store_wait - last.store_wait
+    learner = now.learner_wait - last.learner_wait
+    # A wait may be counted as it ends, later than most of it was.
+    return progress.Waits(
+      envs_for_actions=min(1.0, idle / (seconds * self._num_envs)),
+      inference_for_envs=min(1.0, environment / threads),
+      inference_for_learner=min(1.0, store / threads),
+      learner_for_data=min(1.0, learner / seconds),
+    )
 
 
 def progress_text(
@@ -152,4 +178,33 @@ def progress_text(
     f'{progress.format_count(row["updates"] or 0)} updates | '
     f'lag {number("policy_lag_mean", 1)} | '
     f'waits for {waits.short()}'
+  )
+
+
+def summary_text(
+  summary: Mapping[str, Any], waits: progress.Waits, workdir: pathlib.Path
+) -> str:
+  """Returns the lines that a run ends with.
+
+  Args:
+    summary: as in summary.json.
+    waits: over this start of the run.
+    workdir: where the curves are.
+  """
+
+  def mean(name: str) -> str:
+    value = summary[name]
+    return '-' if value is None else f'{value:.2f}'
+
+  status = str(summary['status']).partition(':')[0].capitalize()
+  return (
+    f'{status} after {summary["env_frames"]} frames in '
+    f'{summary["seconds"]:.1f} s '
+    f'({progress.format_count(summary["frames_per_second"])} frames/s), '
+    f'{summary["updates"]} updates.\n'
+    f'Mean return of the last {WINDOW} episodes: {mean("mean_return_100")}; '
+    f'evaluation: {mean("eval_mean_return")}.\n'
+    f'{waits.report()[0].upper()}{waits.report()[1:]}.\n'
+    f'Curves: {workdir}/metrics.csv; draw them with\n'
+    f'  python launch/plot.py --workdir={workdir}'
   )

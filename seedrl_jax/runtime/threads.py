@@ -51,6 +51,11 @@ class ThreadGroup:
     """Names of the threads that were started."""
     return [thread.name for thread in self._threads]
 
+  @property
+  def alive(self) -> list[str]:
+    """Names of the threads that still run."""
+    return [t.name for t in self._threads if t.is_alive()]
+
   def should_stop(self) -> bool:
     """Whether the group is stopping; threads ask this in their loops."""
     return self._stopping.is_set()
@@ -67,14 +72,21 @@ class ThreadGroup:
     self._threads.append(thread)
     thread.start()
 
+  def run(self, name: str, target: Callable[[], None]) -> None:
+    """Runs `target` in the calling thread; it fails as a thread's would."""
+    self._guard(name, target)
+
   def stop(self) -> None:
-    """Tells all threads to stop and wakes those that wait; never blocks."""
+    """Tells all threads to stop and wakes those that wait.
+
+    A waker that raises is a failure, and does not keep the others from waking.
+    """
     with self._lock:
       if self._stopping.is_set():
         return
       self._stopping.set()
     for waker in self._wakers:
-      waker()
+      self._guard('stop', waker)
 
   def wait(self, timeout: float) -> bool:
     """Waits until the group is stopping; returns whether it is."""

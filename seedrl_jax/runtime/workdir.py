@@ -7,6 +7,7 @@ directory resumes. `system`, `evaluate` and `plot` find files through this.
 import json
 import os
 import pathlib
+import tempfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -67,17 +68,19 @@ class Workdir:
     return self.path / 'profile'
 
   def create(self) -> None:
-    """Makes the directory.
+    """Makes the directory, or checks that it can be written to.
 
     Raises:
       WorkdirError: where that is not possible.
     """
     try:
       self.path.mkdir(parents=True, exist_ok=True)
+      with tempfile.TemporaryFile(dir=self.path):
+        pass
     except OSError as e:
       raise WorkdirError(
-        f'--workdir={self.path} cannot be made ({e.strerror}); choose a folder '
-        'that you may write to.'
+        f'--workdir={self.path} cannot be written to ({e.strerror}); choose a '
+        'folder that you may write to.'
       ) from e
 
   def read_config(self) -> ml_collections.ConfigDict:
@@ -126,7 +129,8 @@ def check_resumable(
     WorkdirError: naming every difference that the checkpoint cannot follow.
   """
   before, after = _flatten(_as_json(old)), _flatten(_as_json(new))
-  changes, refused = [], []
+  changes: list[str] = []
+  refused: list[str] = []
   for key in sorted(before.keys() | after.keys()):
     a, b = before.get(key), after.get(key)
     if a == b:

@@ -1,0 +1,63 @@
+"""The benchmark's cases: `--config=configs/benchmark.py:pong_tiny`.
+
+Environments do nothing but train (no evaluation), the learning rate is
+constant, and a run goes on until it is stopped.
+"""
+
+import ml_collections
+
+from configs import vtrace_atari, vtrace_cartpole
+
+# An environment that costs nothing; only launch/benchmark.py has it.
+FREE = 'free'
+
+
+def _cartpole(num_envs: int) -> ml_collections.ConfigDict:
+  config = vtrace_cartpole.get_config()
+  config.env.num_envs = num_envs
+  config.batch_size = num_envs
+  return config
+
+
+def _free() -> ml_collections.ConfigDict:
+  config = _cartpole(256)
+  config.env.batch_size = 256
+  return config
+
+
+def _pong(torso: str) -> ml_collections.ConfigDict:
+  config = vtrace_atari.get_config()
+  config.network.torso = torso
+  return config
+
+
+_MAKERS = {
+  FREE: _free,
+  'cartpole32': lambda: _cartpole(32),
+  'cartpole128': lambda: _cartpole(128),
+  'cartpole256': lambda: _cartpole(256),
+  'pong_tiny': lambda: _pong('tiny'),
+  'pong_shallow': lambda: _pong('shallow'),
+  'pong_resnet': lambda: _pong('resnet'),
+}
+CASES = tuple(_MAKERS)
+
+
+def get_config(case: str) -> ml_collections.ConfigDict:
+  """Returns the configuration of a case.
+
+  Raises:
+    ValueError: where there is no such case.
+  """
+  if case not in _MAKERS:
+    raise ValueError(
+      f'There is no case {case}; take one of {", ".join(CASES)}.'
+    )
+  config = _MAKERS[case]()
+  config.num_eval_envs = 0
+  config.total_env_frames = 10**12
+  config.checkpoint.every_seconds = 1e9
+  config.log.every_seconds = 1.0
+  config.log.tensorboard = False
+  config.optimizer.schedule = 'constant'
+  return config

@@ -1,0 +1,41 @@
+"""V-trace on Atari with IMPALA's shallow network; Pong unless told otherwise.
+
+Environment conventions are Cleanba's defaults (Huang et al. 2023): no life
+loss as an episode's end, no sticky actions, one no-op, 108,000 frames at most,
+rewards clipped while learning. Two differ: the minimal action set, which most
+published V-trace figures use (`--config.env.full_action_space=True` for all
+18), and frames are stacked in the agent's state, not by EnvPool.
+Optimisation follows IMPALA (arXiv 1802.01561, table G.1) in loss, discount and
+costs, with Adam in place of RMSProp, and without the paper's decay over 200M
+frames being reached in short runs.
+"""
+
+import ml_collections
+
+from configs import base
+
+
+def get_config() -> ml_collections.ConfigDict:
+  """Returns the configuration."""
+  config = base.get_config()
+  config.total_env_frames = 20_000_000
+  config.num_eval_envs = 2
+  config.env.id = 'Pong-v5'
+  config.env.num_envs = 32
+  config.env.frame_skip = 4
+  config.env.episodic_life = False
+  config.env.repeat_action_probability = 0.0
+  config.env.noop_max = 1
+  config.env.max_episode_steps = 27_000
+  config.env.full_action_space = False
+  config.env.reward_clip = True
+  config.network.torso = 'shallow'
+  config.network.frame_stack = 4
+  config.batch_size = 32
+  config.optimizer.learning_rate = 6e-4
+  config.optimizer.epsilon = 1e-5
+  config.optimizer.clip_norm = 0.5
+  config.loss.entropy_cost = 0.01
+  # Smaller pieces are faster on a CPU; on an accelerator take 1.
+  config.learner.micro_batches = 4
+  return config

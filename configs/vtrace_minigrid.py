@@ -1,0 +1,14 @@
+"""V-trace on MiniGrid: a dict observation of direction and image."""
+
+import ml_collections
+
+from configs import vtrace_cartpole
+
+
+def get_config() -> ml_collections.ConfigDict:
+  """Returns the configuration."""
+  config = vtrace_cartpole.get_config()
+  config.total_env_frames = 5_000_000
+  config.env.id = 'MiniGrid-Empty-8x8-v0'
+  config.optimizer.learning_rate = 1e-3
+  return config

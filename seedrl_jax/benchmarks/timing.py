@@ -1,0 +1,60 @@
+"""Repeated timing of one stage: medians and spreads of wall and CPU time."""
+
+import os
+import statistics
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Timing(NamedTuple):
+  """Steps per second, and what a step costs the host.
+
+  Attributes:
+    median, minimum, maximum: steps per second over the windows.
+    cpu_seconds: median CPU seconds of this process per step, all threads.
+  """
+
+  median: float
+  minimum: float
+  maximum: float
+  cpu_seconds: float
+
+  def text(self) -> str:
+    """Returns 'median (min–max)'."""
+    return f'{self.median:,.0f} ({self.minimum:,.0f}–{self.maximum:,.0f})'
+
+
+def cores() -> int:
+  """Returns the processors that this process may run on."""
+  return len(os.sched_getaffinity(0))
+
+
+def measure(
+  work: Callable[[], int], windows: int = 5, seconds: float = 0.7
+) -> Timing:
+  """Times `work` over several windows.
+
+  Args:
+    work: does some steps and returns how many; called once to warm up.
+    windows: of which the median is taken.
+    seconds: least length of a window.
+  """
+  work()
+  rates, costs = [], []
+  for _ in range(windows):
+    steps = 0
+    cpu, start = time.process_time(), time.perf_counter()
+    while time.perf_counter() - start < seconds:
+      steps += work()
+    elapsed = time.perf_counter() - start
+    rates.append(steps / elapsed)
+    costs.append((time.process_time() - cpu) / steps)
+  return summarize(rates, costs)
+
+
+def summarize(rates: list[float], costs: list[float]) -> Timing:
+  """Returns the `Timing` of windows that were measured elsewhere."""
+  return Timing(
+    statistics.median(rates), min(rates), max(rates), statistics.median(costs)
+  )

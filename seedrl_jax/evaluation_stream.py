@@ -1,0 +1,160 @@
+"""The stream that an evaluation plays on: it scores and records.
+
+`evaluation` puts it around the environments' own, so that the inference worker
+acts as it does in training and knows nothing of scores and videos.
+"""
+
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from seedrl_jax import types
+from seedrl_jax.envs import base as envs
+from seedrl_jax.envs import local_stream
+from seedrl_jax.networks import preprocessing
+from seedrl_jax.runtime import video
+
+
+class EpisodeQuota:
+  """Collects a fixed number of episodes from each environment.
+
+  Taking whichever episodes end first would favour short ones, as there are
+  more of them in the same time; how many each environment contributes is
+  therefore settled beforehand.
+  """
+
+  def __init__(self, episodes: int, num_envs: int):
+    """Divides `episodes` over environments as evenly as can be."""
+    self.total = episodes
+    self.episodes: list[envs.Episode] = []
+    self._missing = [
+      episodes // num_envs + (i < episodes % num_envs) for i in range(num_envs)
+    ]
+
+  @property
+  def is_met(self) -> bool:
+    """Whether all are there."""
+    return len(self.episodes) == self.total
+
+  def wants(self, env_id: int) -> bool:
+    """Says whether the environment's next episode counts."""
+    return self._missing[env_id] > 0
+
+  def add(self, episodes: Sequence[envs.Episode]) -> None:
+    """Counts those that are wanted of an environment's episodes, in order."""
+    for episode in episodes:
+      if self.wants(episode.env_id):
+        self._missing[episode.env_id] -= 1
+        self.episodes.append(episode)
+
+
+class Recorder:
+  """Shows the first environment's episodes in a video."""
+
+  def __init__(
+    self,
+    stream: local_stream.LocalStream,
+    recording: video.EpisodeVideo,
+    image_layout: str,
+  ):
+    """Records environment 0 of `stream`.
+
+    Args:
+      stream: made to be rendered.
+      recording: the video to write.
+      image_layout: of observations, as `network.image_layout` in the config.
+    """
+    self.video = recording
+    self._stream = stream
+    self._layout = image_layout
+
+  def record(
+    self, output: types.EnvOutput, ended: Sequence[envs.Episode]
+  ) -> None:
+    """Adds the step that was just received.
+
+    Args:
+      output: the stream's.
+      ended: episodes that ended with it.
+
+    Raises:
+      ValueError: where there is nothing to show; one sentence.
+    """
+    if self.video.is_full:
+      return
+    score, length = self._stream.episode_so_far(0)
+    ends = [episode for episode in ended if episode.env_id == 0]
+    if ends:
+      score, length = ends[0].episode_return, ends[0].length
+    self.video.append(self._picture(output), score, length, bool(ends))
+
+  def _picture(self, output: types.EnvOutput) -> np.ndarray:
+    drawn = self._stream.render(0)
+    if drawn is not None:
+      return drawn
+    row = int(np.flatnonzero(output.env_id == 0)[0])
+    leaves = [x[row] for x in jax.tree.leaves(output.observation)]
+    images = [x for x in leaves if x.ndim in (2, 3)]
+    if not images:
+      raise ValueError(
+        f'--video: {self._stream.spec.name} cannot be drawn and its '
+        'observation is no image; leave --video out.'
+      )
+    image = max(images, key=lambda x: x.size)
+    if preprocessing.is_channels_first(image.shape, self._layout):
+      image = np.moveaxis(image, 0, -1)
+    return video.picture_of(image)
+
+
+class ObservedStream(envs.EnvStream):
+  """A stream that keeps the score, and records, before anyone acts."""
+
+  def __init__(
+    self,
+    stream: local_stream.LocalStream,
+    quota: EpisodeQuota,
+    recorder: Recorder | None,
+  ):
+    """Takes over `stream`.
+
+    Args:
+      stream: the environments.
+      quota: gets every episode that ends.
+      recorder: shows environment 0 until its part of the quota is there.
+    """
+    self.spec = stream.spec
+    self.num_envs = stream.num_envs
+    self.batch_size = stream.batch_size
+    self._stream = stream
+    self._quota = quota
+    self._recorder = recorder
+
+  def recv(self) -> types.EnvOutput:
+    """See `EnvStream.recv`."""
+    output = self._stream.recv()
+    ended = self._stream.take_episodes()
+    shown = self._quota.wants(0)
+    self._quota.add(ended)
+    if self._recorder is not None and shown:
+      self._recorder.record(output, ended)
+    return output
+
+  def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
+    """See `EnvStream.send`."""
+    self._stream.send(action, env_id)
+
+  def take_episodes(self) -> list[envs.Episode]:
+    """Returns nothing: the quota has them all."""
+    return []
+
+  @property
+  def dropped_episodes(self) -> int:
+    """See `EnvStream.dropped_episodes`."""
+    return self._stream.dropped_episodes
+
+  def close(self) -> None:
+    """See `EnvStream.close`; completes the video."""
+    self._stream.close()
+    if self._recorder is not None:
+      self._recorder.video.close()

@@ -1,0 +1,99 @@
+"""Work directories with a checkpoint, and toys, for tests of evaluation."""
+
+import pathlib
+from typing import Any
+
+import gymnasium
+import jax
+import numpy as np
+from gymnasium import spaces
+
+from configs import base as base_config
+from seedrl_jax import builder
+from seedrl_jax.agents import base as agents
+from seedrl_jax.learner import update
+from seedrl_jax.runtime import checkpoints
+from seedrl_jax.runtime import workdir as workdir_lib
+
+LENGTH = 5
+BEST = 2
+
+
+class Chooser(gymnasium.Env):
+  """Five steps, each rewarded by 1 for action 2; drawn in a colour a step."""
+
+  metadata = {'render_modes': ['rgb_array'], 'render_fps': 10}  # noqa: RUF012
+
+  def __init__(self, render_mode: str | None = None) -> None:
+    self.observation_space = spaces.Box(0, 1, (2,), np.float32)
+    self.action_space = spaces.Discrete(3)
+    self.render_mode = render_mode
+    self._step = 0
+
+  def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
+    super().reset(**kwargs)
+    self._step = 0
+    return np.zeros(2, np.float32), {}
+
+  def step(
+    self, action: Any
+  ) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    self._step += 1
+    reward = float(action == BEST)
+    over = self._step == LENGTH
+    return np.zeros(2, np.float32), reward, False, over, {}
+
+  def render(self) -> np.ndarray:
+    return np.full((12, 16, 3), 40 * self._step, np.uint8)
+
+
+def chooser(render_mode: str | None = None) -> gymnasium.Env:
+  return Chooser(render_mode)
+
+
+def config(factory: str = 'tests.evaluation_runs:chooser') -> Any:
+  """Returns the configuration of a tiny V-trace run."""
+  run = base_config.get_config()
+  run.env.factory = factory
+  run.env.id = 'Toy-v0'
+  run.env.num_envs = 4
+  run.network.hidden_sizes = (4,)
+  return run
+
+
+def save(folder: pathlib.Path, run: Any, *preferences: float) -> None:
+  """Makes a work directory with checkpoints 1, 2, ….
+
+  Args:
+    folder: the work directory.
+    run: its configuration.
+    *preferences: for each checkpoint, the policy logits per action number:
+      positive ones like the last action best, whatever is observed.
+  """
+  directory = workdir_lib.Workdir(folder)
+  directory.create()
+  directory.write_config(run)
+  env_spec = builder.make_env_spec(run)
+  initial = agents.load_agent(run, env_spec).init(jax.random.PRNGKey(0))
+  store = checkpoints.Checkpoints(directory.checkpoints)
+  for step, preference in enumerate(preferences, start=1):
+    logits = preference * np.arange(env_spec.num_actions, dtype=np.float32)
+    params = jax.tree.map(
+      lambda x, logits=logits: (
+        logits if x.shape == logits.shape else np.zeros_like(x)
+      ),
+      initial,
+    )
+    # What is not parameters is none of an evaluation's business.
+    state = update.LearnerState(
+      params, (), {'moments': np.ones(3)}, np.int32(step), np.zeros(2)
+    )
+    store.save(step, state, {})
+  store.close()
+
+
+def damage(folder: pathlib.Path, step: int) -> None:
+  """Cuts short every file of a checkpoint."""
+  for file in (folder / 'checkpoints' / str(step)).rglob('*'):
+    if file.is_file():
+      file.write_bytes(file.read_bytes()[:7])

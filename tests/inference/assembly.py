@@ -1,0 +1,206 @@
+"""A slow, obviously right reference for `UnrollAssembler`, and its test bed.
+
+The reference keeps a Python list of every environment's steps and cuts the
+unrolls out of it. Every block that the assembler hands over is compared with
+it at once: whole unrolls of consecutive steps, none twice, none out of thin
+air; `missing` says which have not come yet.
+"""
+
+from typing import NamedTuple
+
+import chex
+import jax
+import numpy as np
+
+from seedrl_jax import types
+from seedrl_jax.inference import assembler as assembler_lib
+from seedrl_jax.replay import base as replay
+from seedrl_jax.replay import blocks
+
+_POISON = 111
+_CORE = (
+  types.ArraySpec((2,), np.dtype(np.float32)),
+  types.ArraySpec((), np.dtype(np.int32)),
+)
+# Environment, its life (resets begin a new one), step in that life.
+_TAG = types.ArraySpec((3,), np.dtype(np.int32))
+_STEPS = types.Steps(
+  observation={
+    'image': types.ArraySpec((2, 1, 2), np.dtype(np.uint8)),
+    'tag': _TAG,
+  },
+  reward=types.ArraySpec((), np.dtype(np.float32)),
+  discount=types.ArraySpec((), np.dtype(np.float32)),
+  step_type=types.ArraySpec((), np.dtype(np.uint8)),
+  previous_action=types.ArraySpec((), np.dtype(np.int32)),
+  agent_output=(types.ArraySpec((3,), np.dtype(np.float32)),),
+  parameter_version=types.ArraySpec((), np.dtype(np.int32)),
+)
+
+
+class Key(NamedTuple):
+  """An unroll's name: its environment, its life, and its first step."""
+
+  env: int
+  life: int
+  start: int
+
+
+class _Recorded(NamedTuple):
+  steps: types.Steps
+  core: types.Nest
+
+
+def _is_spec(x: object) -> bool:
+  return isinstance(x, types.ArraySpec)
+
+
+def _unroll_spec(length: int, has_core: bool) -> types.Unroll:
+  steps = jax.tree.map(
+    lambda s: types.ArraySpec((length + 1, *s.shape), s.dtype),
+    _STEPS,
+    is_leaf=_is_spec,
+  )
+  env_id = types.ArraySpec((), np.dtype(np.int32))
+  return types.Unroll(steps, _CORE if has_core else (), env_id)
+
+
+class Bed:
+  """Steps environments through an assembler and checks all it hands over.
+
+  Attributes:
+    assembler: under test.
+    allocated: blocks that it took, in order; each is new and full of poison.
+    inserted: unrolls that it handed over, by their names.
+    due: for each unroll that it should hand over sometime, the number of the
+      batch that completed it.
+    batches: how many have been stepped.
+    most_open: most blocks that were open between batches.
+  """
+
+  def __init__(
+    self,
+    num_envs: int,
+    length: int,
+    overlap: int = 1,
+    width: int = 3,
+    has_core: bool = True,
+    seed: int = 0,
+  ):
+    self.length, self.overlap, self.has_core = length, overlap, has_core
+    self.global_env_id = 100 + 7 * np.arange(num_envs)
+    self.allocated: list[replay.Block] = []
+    self.inserted: dict[Key, types.Steps] = {}
+    self.due: dict[Key, int] = {}
+    self.batches = self.most_open = 0
+    self._rng = np.random.default_rng(seed)
+    self._layout = blocks.UnrollLayout(_unroll_spec(length, has_core))
+    self._width = width
+    self._life = [0] * num_envs
+    self._history: list[list[_Recorded]] = [[] for _ in range(num_envs)]
+    self._expected: dict[Key, list[_Recorded]] = {}
+    self._handed_over: list[tuple[replay.Block, list[np.ndarray]]] = []
+    self.assembler = assembler_lib.UnrollAssembler(
+      self._allocate,
+      self._insert,
+      self.global_env_id,
+      length,
+      overlap,
+      width,
+    )
+
+  @property
+  def missing(self) -> dict[Key, int]:
+    """Of `due`, what has not been handed over yet."""
+    return {k: n for k, n in self.due.items() if k not in self.inserted}
+
+  def step(self, env_id: list[int] | np.ndarray) -> assembler_lib.Placement:
+    """Passes one step of each of the environments, in this order."""
+    ids = np.asarray(env_id, np.int32)
+    steps, core = self._make_batch(ids)
+    for i, env in enumerate(ids.tolist()):
+      row = jax.tree.map(lambda x, i=i: x[i], (steps, core))
+      self._record(env, _Recorded(*row))
+    leaves = jax.tree.leaves(
+      steps._replace(parameter_version=int(steps.parameter_version[0]))
+    )
+    placement = self.assembler.begin(ids)
+    self.assembler.write(placement, leaves)
+    rows = placement.core_rows
+    passed = [x[rows] for x in core] if self.has_core and len(rows) else []
+    self.assembler.finish(placement, passed)
+    self.batches += 1
+    self.most_open = max(self.most_open, self.assembler.num_open_blocks)
+    return placement
+
+  def reset(self, env_id: list[int] | np.ndarray) -> None:
+    """Lets environments go away; their next step begins a new life."""
+    self.assembler.reset(np.asarray(env_id, np.int32))
+    for env in np.asarray(env_id).tolist():
+      self._life[env] += 1
+      self._history[env] = []
+
+  def drain(self) -> None:
+    """Steps all environments until what is due now has been handed over."""
+    before = set(self.due)
+    everyone = np.arange(len(self._life))
+    for _ in range(8 * (self.length + 1) * (len(everyone) + self._width)):
+      if before <= set(self.inserted):
+        break
+      self.step(everyone)
+    assert before <= set(self.inserted), sorted(before - set(self.inserted))
+
+  def check_untouched(self) -> None:
+    """Checks that nobody wrote to a block after it was handed over."""
+    for block, copies in self._handed_over:
+      chex.assert_trees_all_equal(block.leaves, copies)
+
+  def _make_batch(self, ids: np.ndarray) -> tuple[types.Steps, types.Nest]:
+    n = len(ids)
+
+    def values(spec: types.ArraySpec) -> np.ndarray:
+      return self._rng.integers(0, 100, (n, *spec.shape)).astype(spec.dtype)
+
+    steps = jax.tree.map(values, _STEPS, is_leaf=_is_spec)
+    for i, env in enumerate(ids.tolist()):
+      tag = env, self._life[env], len(self._history[env])
+      steps.observation['tag'][i] = tag
+    version = np.full(n, self.batches, np.int32)
+    core = tuple(values(s) for s in _CORE) if self.has_core else ()
+    return steps._replace(parameter_version=version), core
+
+  def _record(self, env: int, recorded: _Recorded) -> None:
+    history = self._history[env]
+    history.append(recorded)
+    start = len(history) - 1 - self.length
+    if start >= 0 and start % (self.length + 1 - self.overlap) == 0:
+      key = Key(env, self._life[env], start)
+      self._expected[key] = history[start:]
+      self.due[key] = self.batches
+
+  def _allocate(self) -> replay.Block:
+    block = self._layout.new_block(self._width)
+    for leaf in block.leaves:
+      leaf.fill(_POISON)
+    self.allocated.append(block)
+    return block
+
+  def _insert(self, block: replay.Block) -> None:
+    tags = block.unroll.steps.observation['tag'][0]
+    keys = [Key(*tag) for tag in tags.tolist()]
+    columns = []
+    for key in keys:
+      assert key in self._expected, f'{key} is no unroll of the reference'
+      assert key not in self.inserted, f'{key} was handed over twice'
+      recorded = self._expected[key]
+      steps = jax.tree.map(lambda *x: np.stack(x), *[r.steps for r in recorded])
+      self.inserted[key] = steps
+      env_id = np.int32(self.global_env_id[key.env])
+      columns.append(types.Unroll(steps, recorded[0].core, env_id))
+    expected = types.Unroll(
+      jax.tree.map(lambda *x: np.stack(x, axis=1), *[c.steps for c in columns]),
+      jax.tree.map(lambda *x: np.stack(x), *[c.initial_core for c in columns]),
+      np.stack([c.env_id for c in columns]),
+    )
+    chex.assert_trees_all_equal(block.unroll, expected)
+    self._handed_over.append((block, [x.copy() for x in block.leaves]))

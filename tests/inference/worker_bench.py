@@ -1,0 +1,178 @@
+"""A worker on a scripted stream, and what it should record.
+
+That is read off the stream afterwards: a Python list of every environment's
+steps, from which unrolls are cut by hand.
+"""
+
+import itertools
+from typing import Any, NamedTuple
+
+import chex
+import jax
+import numpy as np
+import pytest
+
+from seedrl_jax import types
+from seedrl_jax.envs import base as envs
+from seedrl_jax.inference import assembler as assembler_lib
+from seedrl_jax.inference import device_step as device_step_lib
+from seedrl_jax.inference import worker as worker_lib
+from seedrl_jax.replay import base as replay
+from seedrl_jax.replay import blocks
+from tests.inference import toys
+
+LENGTH = 4
+_FIRST = types.StepType.FIRST
+
+
+def _unroll_spec(output: types.Nest, core: types.Nest) -> types.Unroll:
+  def step(spec: types.ArraySpec) -> types.ArraySpec:
+    return types.ArraySpec((LENGTH + 1, *spec.shape), spec.dtype)
+
+  def scalar(dtype: Any) -> types.ArraySpec:
+    return step(types.ArraySpec((), np.dtype(dtype)))
+
+  steps = types.Steps(
+    observation={k: step(s) for k, s in toys.SPEC.observation.items()},
+    reward=scalar(np.float32),
+    discount=scalar(np.float32),
+    step_type=scalar(np.uint8),
+    previous_action=scalar(np.int32),
+    agent_output=toys.Output(*map(step, output)),
+    parameter_version=scalar(np.int32),
+  )
+  return types.Unroll(steps, core, types.ArraySpec((), np.dtype(np.int32)))
+
+
+class Bench:
+  """A worker on a stream, and the unrolls that it handed over.
+
+  The version of the parameters is that of the batch, counted from 10.
+  """
+
+  def __init__(
+    self,
+    stream: envs.EnvStream,
+    num_train: int,
+    width: int = 1,
+    overlap: int = 1,
+    has_core: bool = True,
+  ):
+    self.stream = stream
+    num_eval = stream.num_envs - num_train
+    # Run-wide ids are neither the stream's nor in their order.
+    self.global_env_id = np.concatenate([
+      400 - 3 * np.arange(num_train),
+      toys.FIRST_EVAL_ID + np.arange(num_eval),
+    ]).astype(np.int32)
+    agent = toys.make_agent(has_core, overlap)
+    device_step = device_step_lib.DeviceStep(
+      agent,
+      jax.local_devices()[0],
+      stream.num_envs,
+      jax.random.PRNGKey(0),
+    )
+    params = jax.tree.map(lambda x: x[0], toys.PARAMS)
+    output_spec = device_step.output_spec(params, toys.SPEC.observation)
+    spec = _unroll_spec(output_spec, device_step.core_spec())
+    layout = blocks.UnrollLayout(spec)
+    self.inserted: list[types.Unroll] = []
+    self.versions = itertools.count(10)
+    self.worker = worker_lib.InferenceWorker(
+      stream=stream,
+      device_step=device_step,
+      assembler=assembler_lib.UnrollAssembler(
+        lambda: layout.new_block(width),
+        self._insert,
+        self.global_env_id[:num_train],
+        LENGTH,
+        overlap,
+        width,
+      ),
+      parameters=lambda: (next(self.versions), toys.PARAMS),
+      global_env_id=self.global_env_id,
+      num_train_envs=num_train,
+      output_spec=output_spec,
+    )
+
+  def run(self) -> None:
+    """Runs to the end of the schedule."""
+    with pytest.raises(envs.StreamClosed):
+      self.worker.run(lambda: False)
+
+  def unrolls(self) -> dict[tuple[int, int], types.Unroll]:
+    """Returns what was handed over by (global id, first step)."""
+    result = {}
+    for unroll in self.inserted:
+      for column, env_id in enumerate(unroll.env_id.tolist()):
+        one = types.Unroll(
+          jax.tree.map(lambda x, c=column: x[:, c], unroll.steps),
+          jax.tree.map(lambda x, c=column: x[c], unroll.initial_core),
+          unroll.env_id[column],
+        )
+        start = int(one.steps.observation['vector'][0, 1])
+        assert (env_id, start) not in result
+        result[env_id, start] = one
+    return result
+
+  def _insert(self, block: replay.Block) -> None:
+    self.inserted.append(block.unroll)
+
+
+class _Step(NamedTuple):
+  steps: types.Steps
+  core: types.Nest
+
+
+def _histories(stream: toys.Stream, global_env_id: np.ndarray) -> list[list]:
+  """Returns every environment's steps, as the worker should record them."""
+  histories: list[list[_Step]] = [[] for _ in range(stream.num_envs)]
+  last_action = [0] * stream.num_envs
+  core = [(0, np.zeros(2, np.float32))] * stream.num_envs
+  for batch, (output, action) in enumerate(
+    zip(stream.outputs, stream.actions, strict=True)
+  ):
+    for row, env in enumerate(output.env_id.tolist()):
+      first = output.step_type[row] == _FIRST
+      previous_action = 0 if first else last_action[env]
+      seen = [3 * output.reward[row], previous_action, first]
+      observation = {k: x[row] for k, x in output.observation.items()}
+      steps = types.Steps(
+        observation=observation,
+        reward=output.reward[row],
+        discount=output.discount[row],
+        step_type=output.step_type[row],
+        previous_action=np.int32(previous_action),
+        agent_output=toys.Output(
+          action=action[row],
+          seen=np.array(seen, np.float32),
+          env_id=global_env_id[env],
+        ),
+        parameter_version=np.int32(10 + batch),
+      )
+      before = dict(zip(('steps', 'vector'), core[env], strict=True))
+      before['steps'] = np.int32(before['steps'])
+      histories[env].append(_Step(steps, before))
+      last_action[env] = int(action[row])
+      count = 1 if first else core[env][0] + 1
+      core[env] = (count, observation['vector'])
+  return histories
+
+
+def check(bench: Bench, num_train: int, overlap: int = 1) -> None:
+  """Compares all unrolls of width-1 blocks with the environments' steps."""
+  assert isinstance(bench.stream, toys.Stream)
+  histories = _histories(bench.stream, bench.global_env_id)
+  unrolls = bench.unrolls()
+  expected = {}
+  for env in range(num_train):
+    history, env_id = histories[env], bench.global_env_id[env]
+    for start in range(0, len(history) - LENGTH, LENGTH + 1 - overlap):
+      part = history[start : start + LENGTH + 1]
+      steps = jax.tree.map(lambda *x: np.stack(x), *[s.steps for s in part])
+      core = part[0].core if bench.worker.device_step.has_core else ()
+      expected[env_id, start] = types.Unroll(steps, core, env_id)
+  assert len(expected) >= num_train
+  assert set(unrolls) == set(expected)
+  for key, unroll in expected.items():
+    chex.assert_trees_all_equal(unrolls[key], unroll)

@@ -1,0 +1,66 @@
+"""Tests for launch/evaluate.py as a program."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests import evaluation_runs as runs
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope='module')
+def workdir(tmp_path_factory) -> pathlib.Path:
+  folder = tmp_path_factory.mktemp('run')
+  runs.save(folder, runs.config(), 1.0)
+  return folder
+
+
+def _evaluate(*arguments: str) -> subprocess.CompletedProcess[str]:
+  return subprocess.run(
+    [sys.executable, _ROOT / 'launch/evaluate.py', *arguments],
+    env={'PYTHONPATH': str(_ROOT), 'JAX_PLATFORMS': 'cpu'},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+
+
+def test_figures_and_video(workdir, tmp_path):
+  result = _evaluate(
+    f'--workdir={workdir}', '--episodes=3', f'--video={tmp_path}/out.gif'
+  )
+  assert (result.returncode, result.stderr) == (0, '')
+  assert re.search(r'return 5\.00 ± 0\.00 \(mean ± standard', result.stdout)
+  assert (tmp_path / 'out.gif').read_bytes().startswith(b'GIF8')
+
+
+def test_flags_reach_the_evaluation(workdir):
+  result = _evaluate(
+    f'--workdir={workdir}', '--episodes=2', '--sample', '--checkpoint=1'
+  )
+  assert 'checkpoint 1, 2 episodes, sampled actions' in result.stdout
+
+
+@pytest.mark.parametrize(
+  ('flag', 'sentence'),
+  [
+    ('--checkpoint=7', 'holds no checkpoint 7; there are: 1.'),
+    ('--video=out.avi', 'the name must end in .mp4 or .gif.'),
+  ],
+)
+def test_error_is_one_sentence(workdir, flag, sentence):
+  result = _evaluate(f'--workdir={workdir}', flag)
+  assert result.returncode == 1
+  assert result.stderr.startswith('evaluate: --')
+  assert result.stderr.endswith(sentence + '\n')
+  assert result.stderr.count('\n') == 1
+
+
+def test_workdir_is_required():
+  result = _evaluate('--episodes=1')
+  assert result.returncode == 1
+  assert '--workdir' in result.stdout + result.stderr

@@ -1,0 +1,165 @@
+"""Tests for launch/train.py as a program: signals, exit codes, sentences."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from seedrl_jax.runtime import checkpoints
+from tests import runs
+
+_LONG = '--config.total_env_frames=100000000'
+_PROGRESS = r'(\d+) updates'
+
+
+def _train(workdir, *flags, **environment):
+  program = runs.Program(workdir, *flags, **environment)
+  code, err = program.end()
+  return code, ''.join(program.lines), err
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+def test_stops_cleanly_on_a_signal_and_goes_on(tmp_path, number):
+  program = runs.Program(tmp_path, _LONG)
+  program.wait_for('[1-9]\\d* updates')
+  program.process.send_signal(number)
+  code, err = program.end()
+  assert (code, err) == (0, '')
+  before = runs.summary(tmp_path)
+  assert before['status'] == 'stopped'
+  assert runs.steps(tmp_path)[-1] == before['updates']
+  length = len(runs.rows(tmp_path))
+
+  frames = before['env_frames'] + 1000
+  code, out, err = _train(tmp_path, f'--config.total_env_frames={frames}')
+  assert (code, err) == (0, '')
+  assert f'Resuming from checkpoint {before["updates"]}:' in out
+  after = runs.summary(tmp_path)
+  assert after['status'] == 'finished'
+  for name in ('env_frames', 'seconds', 'updates'):
+    assert after[name] > before[name], name
+    values = runs.column(tmp_path, {'seconds': 'time'}.get(name, name))
+    assert len(values) > length
+    assert values == sorted(values), name
+
+
+def test_kill_and_restart_continues_from_the_last_checkpoint(tmp_path):
+  flags = '--config.checkpoint.every_seconds=0.1'
+  program = runs.Program(tmp_path, _LONG, flags)
+  program.wait_for('[1-9]\\d* updates')
+  while not any(runs.steps(tmp_path)):
+    program.wait_for(_PROGRESS)
+  program.process.kill()
+  code, _ = program.end()
+  assert code == -signal.SIGKILL
+  assert not (tmp_path / 'summary.json').exists()
+
+  restarted = runs.Program(tmp_path, _LONG, flags)
+  step = int(restarted.wait_for(r'Resuming from checkpoint (\d+)')[1])
+  assert step > 0
+  assert int(restarted.wait_for(_PROGRESS)[1]) >= step
+  restarted.process.send_signal(signal.SIGTERM)
+  assert restarted.end() == (0, '')
+  assert runs.summary(tmp_path)['updates'] > step
+  values = runs.column(tmp_path, 'env_frames')
+  assert values == sorted(values)
+
+
+def test_failure_is_told_and_the_last_good_checkpoint_stays(tmp_path):
+  code, _, err = _train(
+    tmp_path,
+    '--config.env.factory=tests.runs:pixels',
+    "--config.env.factory_kwargs={'bad_after': 60, 'failure': 'inf'}",
+    '--config.network.torso=mlp',
+    '--config.checkpoint.every_seconds=0',
+    _LONG,
+  )
+  assert code == 1
+  assert err.startswith('train: Update ') and 'is not finite' in err
+  assert len(err.splitlines()) == 1
+  manager = checkpoints.Checkpoints(tmp_path / 'checkpoints')
+  arrays, _ = manager._read(manager.steps()[-1])
+  assert all(np.isfinite(x).all() for x in arrays.values())
+
+
+def test_traceback_of_a_failing_environment(tmp_path):
+  code, _, err = _train(
+    tmp_path,
+    '--config.env.factory=tests.runs:pixels',
+    "--config.env.factory_kwargs={'bad_after': 60, 'failure': 'raise'}",
+    '--config.network.torso=mlp',
+    _LONG,
+  )
+  assert code == 1
+  assert 'Thread inference-0 failed.' in err
+  assert 'OSError: The toy is broken.' in err and 'Traceback' in err
+  assert runs.summary(tmp_path)['status'].startswith('failed: OSError')
+  assert runs.steps(tmp_path)
+
+
+def test_eight_simulated_devices_and_a_trace(tmp_path):
+  code, out, err = _train(
+    tmp_path,
+    '--config.topology.max_devices=0',
+    '--config.topology.inference_to_training=4:4',
+    '--config.env.num_envs=8',
+    '--config.num_eval_envs=1',
+    '--config.total_env_frames=4000',
+    '--profile=2',
+    XLA_FLAGS='--xla_force_host_platform_device_count=8',
+  )
+  assert (code, err) == (0, '')
+  assert '4 cpu devices for inference, 4 for training' in out
+  assert 'Trace of 2 updates' in out
+  assert list((tmp_path / 'profile').rglob('*.xplane.pb'))
+  assert runs.summary(tmp_path)['env_frames'] >= 4000
+
+
+@pytest.mark.parametrize(
+  'flag, words',
+  [
+    ('--config.env.num_env=3', 'nearest is --config.env.num_envs.'),
+    ('--config.env.options.x=3', '--config.env.options="{\'name\': value}"'),
+    ('--config.env.num_envs=abc', '--config.env.num_envs=abc: invalid'),
+    ('--wrkdir=x', "Unknown command line flag 'wrkdir'. Did you mean: workdir"),
+    ('--config=no.py', '--config=no.py: there is no such file.'),
+    ('surplus', 'unexpected arguments: surplus'),
+    ('--config.env.id=CartPol-v1', 'nearest are CartPole-v1, '),
+    ('--config.env.id=Pendulum-v1', 'ontinuous'),
+    ('--config.batch_size=0', '--config.batch_size=0: give at least 1.'),
+    ('--config.learner.micro_batches=3', '--config.batch_size=4 must be a'),
+    ('--config.topology.inference_to_training=x', 'write it as 1:3.'),
+    ('--config.replay.backend=disk', '--config.replay.backend=disk: choose'),
+    ('--config.optimizer.name=sgd', '--config.optimizer.name=sgd'),
+    ('--config.network.torso=vit', "network.torso is 'vit'"),
+  ],
+)
+def test_bad_input_is_one_sentence(tmp_path, flag, words):
+  code, _, err = _train(tmp_path / 'run', flag)
+  assert code == 1
+  assert words in err
+  assert err.startswith('train: ') and len(err.splitlines()) == 1
+  assert not list(tmp_path.rglob('config.json'))
+
+
+def test_workdir_must_be_named_and_writable():
+  code, _, err = _train('/dev/null/run')
+  assert (code, len(err.splitlines())) == (1, 1)
+  assert '--workdir=/dev/null/run cannot be written to' in err
+  code, _, err = _train('')
+  assert (code, err.count('\n')) == (1, 1)
+  assert '--workdir= is empty' in err
+
+
+def test_missing_system_library_is_one_sentence(tmp_path):
+  package = tmp_path / 'envpool'
+  package.mkdir()
+  (package / '__init__.py').write_text(
+    "raise ImportError('libEGL.so.1: cannot open shared object file')\n"
+  )
+  path = os.pathsep.join([str(tmp_path), str(runs.ROOT)])
+  code, _, err = _train(tmp_path / 'run', PYTHONPATH=path)
+  assert code == 1
+  assert err.startswith('train: EnvPool needs libEGL of the system: ')
+  assert len(err.splitlines()) == 1

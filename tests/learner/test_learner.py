@@ -1,0 +1,279 @@
+"""The learner's loop body: its order, its counters, its failures."""
+
+import types as py_types
+
+import chex
+import jax
+import numpy as np
+import optax
+import pytest
+
+from seedrl_jax.learner import learner as learner_lib
+from seedrl_jax.learner import prefetch, publishing, update
+from seedrl_jax.replay import base as replay_base
+from tests.learner import toys
+
+_LEARNING_RATE = 0.25
+
+
+class _Log:
+  """What happened, in order; also a publisher and a priority table."""
+
+  def __init__(self):
+    self.events = []
+    self.priorities = []
+
+  def publish(self, version, params):
+    self.events.append(f'publish {version}')
+
+  def update_priorities(self, keys, priorities):
+    self.events.append('priorities')
+    self.priorities.append((keys.tolist(), priorities.tolist()))
+
+
+class _Finite:
+  """`UpdateOutput.finite` of an update that ends when the test says so."""
+
+  def __init__(self, log, number):
+    self.ready = False
+    self.addressable_shards = [py_types.SimpleNamespace(data=self)]
+    self._log, self._number = log, number
+
+  def is_ready(self):
+    return self.ready
+
+  def __array__(self, dtype=None, copy=None):
+    self._log.events.append(f'wait {self._number}')
+    return np.array([True])
+
+
+class _SlowUpdater:
+  """Dispatches updates that do not end by themselves."""
+
+  devices = tuple(jax.devices()[:1])
+
+  def __init__(self, log):
+    self.dispatched = []
+    self._log = log
+
+  def replicate(self, state):
+    return state
+
+  def __call__(self, state, batch):
+    number = len(self.dispatched) + 1
+    self._log.events.append(f'dispatch {number}')
+    finite = _Finite(self._log, number)
+    self.dispatched.append(finite)
+    params = jax.tree.map(lambda x: x[None], state.params)
+    output = update.UpdateOutput(params, {}, finite, np.zeros((1, 1)))
+    return state, output
+
+
+def _item(log, rewards, version_mean=0.0, version_min=0, name=''):
+  """Returns a batch for one device, whose release is noted."""
+  n = len(rewards)
+  sample = replay_base.Sample(
+    ['block'],
+    keys=np.arange(n, dtype=np.uint64) + 50,
+    probabilities=np.ones(n),
+    table_size=np.ones(n),
+    priorities=np.ones(n),
+    on_release=lambda blocks: log.events.append(f'release {name}'),
+  )
+  batch = jax.tree.map(lambda x: x[None], toys.batch_of(rewards))
+  return prefetch.Prefetched(batch, sample, version_mean, version_min)
+
+
+def _state(agent=None, step=0):
+  state = update.initial_state(
+    agent or toys.make_agent(), optax.sgd(_LEARNING_RATE), jax.random.PRNGKey(0)
+  )
+  return state._replace(step=np.int32(step))
+
+
+def _learner(log, publisher=None, step=0, **kwargs):
+  """Returns a learner with real updates on one device."""
+  updater = update.Updater(
+    toys.make_agent(), optax.sgd(_LEARNING_RATE), jax.devices()[:1]
+  )
+  return learner_lib.Learner(
+    updater,
+    _state(step=step),
+    publisher or log,
+    log.update_priorities,
+    **kwargs,
+  )
+
+
+def _slow_learner(log):
+  updater = _SlowUpdater(log)
+  learner = learner_lib.Learner(updater, _state(), log, log.update_priorities)
+  assert log.events == ['publish 0']
+  log.events.clear()
+  return learner, updater
+
+
+def _finished(number, name):
+  return [
+    f'wait {number}',
+    f'publish {number}',
+    'priorities',
+    f'release {name}',
+  ]
+
+
+def test_next_update_is_dispatched_before_the_last_is_waited_for():
+  log = _Log()
+  learner, _ = _slow_learner(log)
+  learner.step(_item(log, [0.0], name='a'))
+  assert log.events == ['dispatch 1']
+  learner.step(_item(log, [0.0], name='b'))
+  # Published and given back when it has ended, and not before.
+  assert log.events == ['dispatch 1', 'dispatch 2', *_finished(1, 'a')]
+  assert learner.counters.updates == 1
+  log.events.clear()
+  learner.flush()
+  assert log.events == _finished(2, 'b')
+  assert learner.counters.updates == 2
+  learner.flush()
+  assert log.events == _finished(2, 'b')
+
+
+def test_update_that_has_ended_is_finished_at_once():
+  log = _Log()
+  learner, updater = _slow_learner(log)
+  learner.step(_item(log, [0.0], name='a'))
+  updater.dispatched[0].ready = True
+  log.events.clear()
+  learner.step(_item(log, [0.0], name='b'))
+  assert log.events == ['dispatch 2', *_finished(1, 'a')]
+  updater.dispatched[1].ready = True
+  learner.step(_item(log, [0.0], name='c'))
+  assert learner.counters.updates == 2
+
+
+def test_updates_publish_their_parameters():
+  device = jax.devices()[3]
+  publisher = publishing.ParameterPublisher([device])
+  log = _Log()
+  learner = _learner(log, publisher)
+  w = 0.0
+  for version in range(4):
+    found, params = publisher.latest(device)
+    assert found == version
+    np.testing.assert_array_equal(
+      params['w'], np.full((1, toys.SIZE), w, np.float32)
+    )
+    learner.step(_item(log, [1.0]))
+    learner.flush()
+    w += _LEARNING_RATE * (1.0 - w)
+
+
+def test_what_inference_reads_outlives_the_updates():
+  # On the learner's own device, where publishing copies nothing.
+  device = jax.devices()[0]
+  publisher = publishing.ParameterPublisher([device])
+  log = _Log()
+  learner = _learner(log, publisher)
+  held = [publisher.latest(device)]
+  for _ in range(4):
+    learner.step(_item(log, [1.0]))
+    learner.flush()
+    held.append(publisher.latest(device))
+  values = [np.unique(params['w']).tolist() for _, params in held]
+  expected = [[0.0], [0.25], [0.4375], [0.578125], [0.68359375]]
+  assert values == expected
+  assert [version for version, _ in held] == [0, 1, 2, 3, 4]
+
+
+def test_publish_period():
+  log = _Log()
+  learner = _learner(log, step=7, publish_period=3)
+  for _ in range(6):
+    learner.step(_item(log, [1.0]))
+  learner.flush()
+  published = [e for e in log.events if e.startswith('publish')]
+  assert published == ['publish 7', 'publish 9', 'publish 12']
+
+
+def test_priorities_go_with_their_keys():
+  log = _Log()
+  learner = _learner(log)
+  learner.step(_item(log, [3.0, 1.0, 2.0]))
+  learner.flush()
+  assert log.priorities == [([50, 51, 52], [3.0, 1.0, 2.0])]
+
+
+def test_state_is_after_all_that_was_dispatched():
+  log = _Log()
+  learner = _learner(log)
+  learner.step(_item(log, [1.0], name='a'))
+  state = learner.state()
+  assert int(state.step) == 1
+  assert 'release a' in log.events
+  for _ in range(2):
+    learner.step(_item(log, [1.0]))
+  assert int(learner.state().step) == 3
+  # What was handed out is nobody's to change.
+  chex.assert_trees_all_equal(
+    state.params, {'w': np.full(toys.SIZE, 0.25, np.float32)}
+  )
+
+
+def test_policy_lag():
+  log = _Log()
+  learner = _learner(log, step=10)
+  learner.step(_item(log, [0.0], version_mean=8.5, version_min=4))
+  learner.step(_item(log, [0.0], version_mean=11.0, version_min=9))
+  counters = learner.counters
+  assert (counters.lag_sum, counters.lag_updates) == (1.5, 2)
+  assert learner.take_lag_max() == 6
+  assert learner.take_lag_max() == 0
+  learner.step(_item(log, [0.0], version_mean=12.0, version_min=11))
+  assert learner.take_lag_max() == 1
+
+
+def test_metrics_are_of_the_last_finished_update():
+  log = _Log()
+  learner = _learner(log)
+  assert learner.metrics() == {}
+  for _ in range(2):
+    learner.step(_item(log, [1.0]))
+    learner.flush()
+  # `w` is from before the update.
+  error = 1.0 - _LEARNING_RATE
+  assert learner.metrics() == pytest.approx({
+    'w': _LEARNING_RATE,
+    'loss': 0.5 * toys.SIZE * error**2,
+    'gradient_norm': error * np.sqrt(toys.SIZE),
+  })
+
+
+def test_update_that_is_not_finite_ends_in_a_sentence():
+  log = _Log()
+  learner = _learner(log, step=4)
+  learner.step(_item(log, [1.0], name='a'))
+  good = learner.state()
+  log.events.clear()
+  message = r'Update 6 is not finite \(loss nan, gradient norm nan\)'
+  with pytest.raises(learner_lib.NonFiniteError, match=message):
+    # The first may find it finished already.
+    learner.step(_item(log, [np.nan], name='bad'))
+    learner.flush()
+  assert log.events == []
+  assert learner.counters.updates == 5
+  chex.assert_trees_all_equal(learner.last_good_state(), good)
+
+
+def test_compile_leaves_no_trace():
+  log = _Log()
+  learner = _learner(log)
+  learner.step(_item(log, [1.0]))
+  before = learner.state()
+  log.events.clear()
+  learner.compile([toys.batch_of([5.0])])
+  chex.assert_trees_all_equal(learner.state(), before)
+  assert log.events == []
+  assert learner.counters.updates == 1
+  learner.step(_item(log, [1.0]))
+  assert int(learner.state().step) == 2

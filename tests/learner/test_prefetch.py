@@ -1,0 +1,266 @@
+"""Batches on their way to the training devices."""
+
+import os
+import threading
+import time
+import types as py_types
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from seedrl_jax import replay, types
+from seedrl_jax.learner import prefetch, update
+from seedrl_jax.replay import base as replay_base
+from tests.learner import toys
+
+_PATIENCE = 60.0  # only for a test that has already failed
+
+
+class _Sampler(replay_base.TrajectorySampler):
+  """Gives samples of one unroll as long as it lasts, then says it is closed.
+
+  Sample i has reward i and the parameter versions `[i, 100]`, of which the last
+  is the step that only bootstraps.
+  """
+
+  def __init__(self, count):
+    self.drawn = 0
+    self.released = []
+    self._count = count
+
+  def sample(self, timeout=None):
+    if self.drawn == self._count:
+      raise replay_base.StoreClosed('no more')
+    number = self.drawn
+    self.drawn += 1
+    batch = toys.batch_of([float(number)])
+    batch.unroll.steps.parameter_version[:] = [[number], [100]]
+    block = replay_base.Block(batch.unroll, [], 1)
+    return replay_base.Sample(
+      [block],
+      keys=np.zeros(1, np.uint64),
+      probabilities=batch.probability,
+      table_size=batch.table_size,
+      priorities=np.ones(1),
+      on_release=lambda blocks: self.released.append(number),
+    )
+
+
+def _never():
+  return False
+
+
+def _make(sampler, size=1, num_devices=1):
+  updater = update.Updater(
+    toys.make_agent(), optax.sgd(1.0), jax.devices()[:num_devices]
+  )
+  return prefetch.Prefetcher(sampler, updater.shard, size)
+
+
+def _start(function):
+  thread = threading.Thread(target=function, daemon=True)
+  thread.start()
+  return thread
+
+
+def _join(thread):
+  thread.join(_PATIENCE)
+  assert not thread.is_alive(), 'a thread hangs'
+
+
+def _until(predicate):
+  """Lets other threads run until `predicate()` is true."""
+  deadline = time.monotonic() + _PATIENCE
+  while not predicate():
+    assert time.monotonic() < deadline, 'what was waited for never came'
+    os.sched_yield()
+
+
+def _until_waiting(prefetcher):
+  """Lets another thread run until it waits in the prefetcher."""
+  _until(lambda: prefetcher._condition._waiters)
+
+
+def _reward(item):
+  return item.batch.unroll.steps.reward[0, 0, 0].item()
+
+
+@pytest.fixture(name='store')
+def store_fixture():
+  config = replay.TableConfig.queue('t', max_size=8)
+  store = replay.EmbeddedStore([config], toys.unroll_spec(), 2, seed=0)
+  yield store
+  store.close()
+
+
+def _insert(store, numbers):
+  """Inserts a block: rewards are the numbers, versions the numbers + t."""
+  block = store.writer('t').allocate()
+  for leaf in block.leaves:
+    leaf[...] = 0
+  steps = block.unroll.steps
+  steps.reward[:] = numbers
+  steps.parameter_version[:] = np.add.outer(np.arange(2), numbers)
+  block.unroll.env_id[:] = numbers
+  store.writer('t').insert(block, timeout=0)
+
+
+def test_batch_is_what_the_store_gave(store):
+  _insert(store, [10, 20])
+  _insert(store, [30, 40])
+  sampler = store.sampler('t', batch_size=4, num_blocks=2)
+  item = _make(sampler, num_devices=2).fetch(timeout=0)
+  unroll = item.batch.unroll
+  # `[D, T + 1, B / D]` and `[D, B / D]`.
+  row = [[10, 20], [30, 40]]
+  expected = np.repeat(np.expand_dims(row, 1), 2, axis=1)
+  np.testing.assert_array_equal(unroll.steps.reward, expected)
+  np.testing.assert_array_equal(unroll.env_id, row)
+  np.testing.assert_array_equal(item.batch.probability, np.ones((2, 2)))
+  np.testing.assert_array_equal(item.batch.table_size, np.full((2, 2), 4))
+  for i, shard in enumerate(unroll.env_id.addressable_shards):
+    assert shard.device == jax.devices()[i]
+  # Of steps that are trained on; the last one only bootstraps.
+  assert item.version_mean == 25.0
+  assert item.version_min == 10
+
+
+def test_to_batches_gives_each_block_its_columns():
+  blocks = [
+    replay_base.Block(types.Unroll((), (), np.full(2, i)), [], 2)
+    for i in range(3)
+  ]
+  sample = replay_base.Sample(
+    blocks,
+    keys=np.arange(6, dtype=np.uint64),
+    probabilities=np.arange(6.0),
+    table_size=np.arange(6.0) + 10,
+    priorities=np.ones(6),
+    on_release=lambda blocks: None,
+  )
+  batches = prefetch.to_batches(sample)
+  assert len(batches) == 3
+  for i, batch in enumerate(batches):
+    assert batch.unroll is blocks[i].unroll
+    np.testing.assert_array_equal(batch.probability, [2 * i, 2 * i + 1])
+    np.testing.assert_array_equal(batch.table_size, [2 * i + 10, 2 * i + 11])
+
+
+def test_fetch_hands_on_what_the_store_raises(store):
+  prefetcher = _make(store.sampler('t', batch_size=2))
+  with pytest.raises(replay.RateLimited):
+    prefetcher.fetch(timeout=0)
+  store.close()
+  with pytest.raises(replay.StoreClosed):
+    prefetcher.fetch()
+
+
+def test_batches_come_in_order_and_run_hands_on_the_end():
+  sampler = _Sampler(count=3)
+  prefetcher = _make(sampler, size=4)
+  with pytest.raises(replay.StoreClosed):
+    prefetcher.run(_never)
+  assert [_reward(prefetcher.get()) for _ in range(3)] == [0.0, 1.0, 2.0]
+
+
+def test_no_more_batches_than_asked_for_are_ahead():
+  sampler = _Sampler(count=9)
+  prefetcher = _make(sampler, size=2)
+  thread = _start(lambda: prefetcher.run(_never))
+  _until_waiting(prefetcher)
+  assert sampler.drawn == 2
+  assert _reward(prefetcher.get()) == 0.0
+  # Woken by `get`, it draws one and waits again.
+  _until(lambda: sampler.drawn == 3)
+  _until_waiting(prefetcher)
+  assert sampler.drawn == 3
+  prefetcher.close()
+  _join(thread)
+  assert sampler.drawn == 3
+  # Batch 0 is the learner's to release.
+  assert sampler.released == [1, 2]
+
+
+def test_run_stops_when_told_to():
+  answers = iter([False, False, True])
+  sampler = _Sampler(count=9)
+  _make(sampler, size=5).run(lambda: next(answers))
+  assert sampler.drawn == 2
+
+
+def test_close_wakes_who_waits_for_a_batch():
+  prefetcher = _make(_Sampler(count=0))
+  errors = []
+
+  def get():
+    with pytest.raises(prefetch.PrefetchClosed) as error:
+      prefetcher.get()
+    errors.append(error)
+
+  thread = _start(get)
+  _until_waiting(prefetcher)
+  prefetcher.close()
+  _join(thread)
+  assert len(errors) == 1
+  with pytest.raises(prefetch.PrefetchClosed, match='was closed'):
+    prefetcher.get()
+
+
+def test_batch_that_arrives_after_the_end_is_given_back():
+  sampler = _Sampler(count=2)
+  prefetcher = _make(sampler, size=2)
+  draw = sampler.sample
+
+  def close_meanwhile(timeout=None):
+    sample = draw(timeout)
+    prefetcher.close()
+    return sample
+
+  sampler.sample = close_meanwhile
+  prefetcher.run(_never)
+  assert sampler.drawn == 1
+  assert sampler.released == [0]
+  with pytest.raises(prefetch.PrefetchClosed):
+    prefetcher.get()
+
+
+def test_wait_counts_while_it_lasts(monkeypatch):
+  clock = py_types.SimpleNamespace(now=10.0)
+  monkeypatch.setattr(
+    prefetch,
+    'time',
+    py_types.SimpleNamespace(perf_counter=lambda: clock.now),
+  )
+  prefetcher = _make(_Sampler(count=0))
+  assert prefetcher.wait_seconds == 0.0
+
+  def get():
+    with pytest.raises(prefetch.PrefetchClosed):
+      prefetcher.get()
+
+  thread = _start(get)
+  _until_waiting(prefetcher)
+  clock.now = 13.0
+  assert prefetcher.wait_seconds == 3.0
+  prefetcher.close()
+  _join(thread)
+  clock.now = 20.0
+  assert prefetcher.wait_seconds == 3.0
+
+
+def test_no_wait_where_a_batch_is_ready(monkeypatch):
+  prefetcher = _make(_Sampler(count=1))
+  answers = iter([False, True])
+  prefetcher.run(lambda: next(answers))
+  monkeypatch.setattr(
+    prefetch, 'time', py_types.SimpleNamespace(perf_counter=lambda: 5.0)
+  )
+  prefetcher.get()
+  assert prefetcher.wait_seconds == 0.0
+
+
+def test_nothing_ahead_is_refused():
+  with pytest.raises(ValueError, match=r'learner\.prefetch=0'):
+    _make(_Sampler(count=0), size=0)

@@ -1,0 +1,85 @@
+"""The split of devices, on the eight simulated ones."""
+
+import jax
+import pytest
+
+from seedrl_jax.learner import topology
+
+
+def _split(ratio, num_devices, max_devices=0):
+  devices = jax.devices()[:num_devices]
+  split = topology.make_topology(ratio, devices, max_devices)
+  used = [*split.inference, *split.training]
+  if not split.shared:
+    # In order and without overlap: inference has the first ones.
+    assert used == devices[: len(used)]
+  return len(split.inference), len(split.training)
+
+
+@pytest.mark.parametrize(
+  ('ratio', 'num_devices', 'expected'),
+  [
+    ('1:3', 4, (1, 3)),
+    ('1:3', 8, (2, 6)),
+    ('4:4', 8, (4, 4)),
+    ('2:6', 4, (1, 3)),
+    ('3:1', 4, (3, 1)),
+    (' 1:1 ', 2, (1, 1)),
+    ('', 8, (2, 6)),
+    ('', 4, (1, 3)),
+    ('', 2, (1, 1)),
+    ('', 6, (3, 3)),
+  ],
+)
+def test_split(ratio, num_devices, expected):
+  assert _split(ratio, num_devices) == expected
+
+
+@pytest.mark.parametrize('ratio', ['', '1:3', '4:4'])
+def test_single_device_serves_both(ratio):
+  split = topology.make_topology(ratio, jax.devices()[:1])
+  assert split.inference == split.training == tuple(jax.devices()[:1])
+  assert split.shared
+  assert split.describe() == '1 cpu device for inference and training'
+
+
+def test_describe():
+  split = topology.make_topology('1:3', jax.devices())
+  assert not split.shared
+  expected = '2 cpu devices for inference, 6 for training'
+  assert split.describe() == expected
+
+
+def test_max_devices_leaves_the_rest_idle():
+  assert _split('1:3', 6, max_devices=4) == (1, 3)
+  assert _split('', 8, max_devices=8) == (2, 6)
+  assert topology.make_topology('1:3', jax.devices(), max_devices=1).shared
+
+
+@pytest.mark.parametrize('max_devices', [-1, 5])
+def test_max_devices_must_be_there(max_devices):
+  with pytest.raises(ValueError, match=f'={max_devices}: this host has 4'):
+    _split('1:3', 4, max_devices)
+
+
+@pytest.mark.parametrize(
+  'ratio', ['1', '1:', ':3', '0:3', '3:0', '1:-3', '1.5:2', '1:3:4', 'a:b', ' ']
+)
+@pytest.mark.parametrize('num_devices', [1, 4])
+def test_malformed_ratio_is_refused(ratio, num_devices):
+  with pytest.raises(ValueError, match='not a ratio of two positive'):
+    _split(ratio, num_devices)
+
+
+@pytest.mark.parametrize(
+  ('ratio', 'num_devices', 'fix'),
+  [
+    ('1:3', 6, 'max_devices=4 leaves the rest idle'),
+    ('1:3', 2, 'a split needs at least 4 devices'),
+    ('', 3, 'max_devices=2 leaves the rest idle'),
+  ],
+)
+def test_split_that_the_host_cannot_give_is_refused(ratio, num_devices, fix):
+  with pytest.raises(ValueError, match=fix) as error:
+    _split(ratio, num_devices)
+  assert f'the {num_devices} devices' in str(error.value)

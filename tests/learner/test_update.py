@@ -1,0 +1,290 @@
+"""The update: over devices, in pieces, and what it must never do."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from configs import base as base_config
+from seedrl_jax import types
+from seedrl_jax.agents import base
+from seedrl_jax.learner import optimizers, update
+from tests.agents import sequences
+from tests.learner import toys
+
+_LENGTH, _BATCH, _ACTIONS = 4, 8, 3
+_LEARNING_RATE = 0.25
+
+
+def _columns(batch, start, stop):
+  """Returns unrolls `[start, stop)` of a batch on the host."""
+  part = slice(start, stop)
+  unroll = batch.unroll
+  return types.Batch(
+    types.Unroll(
+      jax.tree.map(lambda x: np.asarray(x)[:, part], unroll.steps),
+      jax.tree.map(lambda x: np.asarray(x)[part], unroll.initial_core),
+      unroll.env_id[part],
+    ),
+    batch.probability[part],
+    batch.table_size[part],
+  )
+
+
+def _pieces(batch, count):
+  width = len(batch.probability) // count
+  return [_columns(batch, i * width, (i + 1) * width) for i in range(count)]
+
+
+def _vtrace_updates(num_devices, micro_batches, num_updates=3):
+  """Trains the V-trace agent on the last of the devices."""
+  config = base_config.get_config()
+  config.unroll_length, config.batch_size = _LENGTH, _BATCH
+  config.network.hidden_sizes = (8,)
+  config.network.lstm_size = 4
+  config.network.use_previous_action = True
+  config.loss.target_entropy = 0.5
+  env_spec = types.EnvSpec(
+    'toy', types.ArraySpec((2,), np.dtype('float32')), _ACTIONS, 1, 8, 0
+  )
+  agent = base.load_agent(config, env_spec)
+  optimizer = optimizers.make_optimizer(config, action_repeat=1)
+  updater = update.Updater(
+    agent, optimizer, jax.devices()[-num_devices:], micro_batches
+  )
+  initial = update.initial_state(agent, optimizer, jax.random.PRNGKey(0))
+  state = updater.replicate(initial)
+  rng = np.random.default_rng(0)
+  for _ in range(num_updates):
+    steps = sequences.random_steps(rng, _LENGTH, _BATCH, _ACTIONS)
+    assert (steps.step_type == types.StepType.FIRST).any()
+    batch = sequences.batch_of(steps, agent.initial_core(_BATCH))
+    shards = updater.shard(_pieces(batch, num_devices))
+    state, output = updater(state, shards)
+  return state, output, initial
+
+
+@pytest.fixture(name='whole', scope='module')
+def whole_fixture():
+  return _vtrace_updates(num_devices=1, micro_batches=1)
+
+
+@pytest.mark.parametrize(('num_devices', 'micro_batches'), [(4, 1), (1, 4)])
+def test_vtrace_update_in_pieces_is_the_update_of_the_whole(
+  whole, num_devices, micro_batches
+):
+  state, output, _ = _vtrace_updates(num_devices, micro_batches)
+  expected = update.host_state(whole[0])
+  for device in range(num_devices):
+    row = jax.tree.map(lambda x, d=device: np.asarray(x)[d], state)
+    chex.assert_trees_all_close(
+      row.params, expected.params, atol=1e-5, rtol=1e-5
+    )
+    chex.assert_trees_all_equal((row.step, row.key), expected[-2:])
+  for name in ('loss', 'gradient_norm', 'loss/policy', 'loss/baseline'):
+    np.testing.assert_allclose(
+      output.metrics[name], whole[1].metrics[name][0], rtol=1e-4, atol=1e-6
+    )
+  chex.assert_trees_all_equal(output.params, state.params)
+
+
+def test_the_updates_compared_moved_every_parameter(whole):
+  state, initial = whole[0], whole[2]
+  moved = jax.tree.map(
+    lambda x, y: np.abs(np.asarray(x)[0] - y).max(),
+    state.params,
+    initial.params,
+  )
+  assert min(jax.tree.leaves(moved)) > 1e-4, moved
+
+
+def _updater(agent=None, num_devices=1, **kwargs):
+  agent = agent or toys.make_agent()
+  optimizer = optax.sgd(_LEARNING_RATE)
+  updater = update.Updater(
+    agent, optimizer, jax.devices()[:num_devices], **kwargs
+  )
+  state = update.initial_state(agent, optimizer, jax.random.PRNGKey(0))
+  return updater, updater.replicate(state)
+
+
+def _w(params):
+  values = np.unique(np.asarray(params['w']))
+  assert values.size == 1, values
+  return values.item()
+
+
+def test_update_follows_the_gradient():
+  updater, state = _updater()
+  batch = updater.shard([toys.batch_of([1.0, 3.0])])
+  state, output = updater(state, batch)
+  assert _w(state.params) == _w(output.params) == 2 * _LEARNING_RATE
+  assert output.finite.item()
+  assert output.metrics['gradient_norm'].item() == 2 * np.sqrt(toys.SIZE)
+  assert output.metrics['loss'].item() == 0.5 * (1 + 9) / 2 * toys.SIZE
+  assert int(update.host_state(state).step) == 1
+
+
+@pytest.mark.parametrize('bad', [np.nan, np.inf])
+def test_update_that_is_not_finite_changes_nothing(bad):
+  updater, state = _updater(toys.make_agent(1), num_devices=2)
+  good = updater.shard([toys.batch_of([1.0]), toys.batch_of([2.0])])
+  state, _ = updater(state, good)
+  before = update.host_state(state)
+  # One device's loss is enough.
+  shards = updater.shard([toys.batch_of([1.0]), toys.batch_of([bad])])
+  state, output = updater(state, shards)
+  chex.assert_trees_all_equal(update.host_state(state), before)
+  chex.assert_trees_all_equal(output.params, state.params)
+  assert not np.asarray(output.finite).any()
+  state, output = updater(state, good)
+  assert np.asarray(output.finite).all()
+  assert int(update.host_state(state).step) == 2
+
+
+def test_gradient_that_is_not_finite_changes_nothing():
+  def loss(params, target_params, batch, key):
+    # The root's slope at 0 is infinite, its value is not.
+    value = jnp.sum(jnp.sqrt(params['w']))
+    return value, base.LossOutput({})
+
+  agent = base.Agent(lambda key: {'w': jnp.zeros(3)}, None, None, loss)
+  updater, state = _updater(agent)
+  state, output = updater(state, updater.shard([toys.batch_of([1.0])]))
+  assert output.metrics['loss'].item() == 0.0
+  assert not output.finite.item()
+  assert _w(state.params) == 0.0
+  assert output.priorities is None
+
+
+def test_target_network_follows_every_period():
+  updater, state = _updater(toys.make_agent(target_update_period=2))
+  targets, params = [], []
+  for _ in range(5):
+    state, _ = updater(state, updater.shard([toys.batch_of([1.0])]))
+    targets.append(_w(state.target_params))
+    params.append(_w(state.params))
+  assert targets == [0.0, params[1], params[1], params[3], params[3]]
+
+
+def test_agent_without_target_network_has_no_target_parameters():
+  _, state = _updater(toys.make_agent(target_update_period=0))
+  assert state.target_params == ()
+
+
+@pytest.mark.parametrize('num_devices', [1, 2])
+def test_published_parameters_outlive_the_state_they_came_with(num_devices):
+  updater, state = _updater(num_devices=num_devices)
+  pieces = [toys.batch_of([1.0])] * num_devices
+  old_state, output = updater(state, updater.shard(pieces))
+  published = update.first_shard(output.params)
+  own = update.first_shard(old_state.params)
+  assert (
+    published['w'].unsafe_buffer_pointer() != own['w'].unsafe_buffer_pointer()
+  )
+  state = old_state
+  for _ in range(3):
+    state, _ = updater(state, updater.shard(pieces))
+  jax.block_until_ready(state)
+  assert old_state.params['w'].is_deleted()
+  assert _w(published) == _LEARNING_RATE
+  assert _w(state.params) > _LEARNING_RATE
+
+
+def test_host_state_outlives_the_next_updates():
+  updater, state = _updater()
+  pieces = [toys.batch_of([1.0])]
+  state, _ = updater(state, updater.shard(pieces))
+  kept = update.host_state(state)
+  for _ in range(3):
+    state, _ = updater(state, updater.shard(pieces))
+  jax.block_until_ready(state)
+  assert _w(kept.params) == _LEARNING_RATE
+  assert int(kept.step) == 1
+
+
+def test_what_a_state_was_replicated_from_outlives_the_updates():
+  updater, _ = _updater(num_devices=2)
+  agent = toys.make_agent()
+  state = update.initial_state(
+    agent, optax.sgd(_LEARNING_RATE), jax.random.PRNGKey(0)
+  )
+  running = updater.replicate(state)
+  chex.assert_tree_shape_prefix(running, (2,))
+  assert running.params['w'].devices() == set(updater.devices)
+  for _ in range(3):
+    shards = updater.shard([toys.batch_of([1.0])] * 2)
+    running, _ = updater(running, shards)
+  jax.block_until_ready(running)
+  assert _w(state.params) == 0.0
+
+
+@pytest.mark.parametrize(
+  ('num_devices', 'micro_batches'), [(1, 1), (2, 1), (1, 3), (2, 3)]
+)
+def test_priorities_come_in_the_order_of_the_batch(num_devices, micro_batches):
+  updater, state = _updater(
+    num_devices=num_devices, micro_batches=micro_batches
+  )
+  rewards = np.arange(6.0)
+  shards = updater.shard(_pieces(toys.batch_of(rewards), num_devices))
+  _, output = updater(state, shards)
+  chex.assert_shape(output.priorities, (num_devices, 6 // num_devices))
+  np.testing.assert_array_equal(
+    np.asarray(output.priorities).reshape(-1), rewards
+  )
+
+
+def test_every_piece_of_every_update_has_its_own_key():
+  def loss(params, target_params, batch, key):
+    noise = jax.random.uniform(key, batch.probability.shape)
+    return jnp.sum(params['w']) * 0.0, base.LossOutput({}, noise)
+
+  agent = base.Agent(lambda key: {'w': jnp.zeros(3)}, None, None, loss)
+  updater, state = _updater(agent, num_devices=2, micro_batches=2)
+  noises = []
+  for _ in range(2):
+    shards = updater.shard([toys.batch_of([0.0, 0.0])] * 2)
+    state, output = updater(state, shards)
+    noises.append(np.asarray(output.priorities).ravel())
+  assert np.unique(noises).size == 8
+
+
+def test_shard_puts_each_piece_on_its_device():
+  updater, _ = _updater(num_devices=3)
+  pieces = [toys.batch_of([float(i), 10.0 + i]) for i in range(3)]
+  batch = updater.shard(pieces)
+  chex.assert_tree_shape_prefix(batch, (3,))
+  for i, device in enumerate(updater.devices):
+    shards = jax.tree.map(lambda x, i=i: x.addressable_shards[i], batch)
+    for shard in jax.tree.leaves(shards):
+      assert shard.device == device
+    data = jax.tree.map(lambda s: np.asarray(s.data)[0], shards)
+    chex.assert_trees_all_equal(data, pieces[i])
+
+
+def test_shard_wants_a_piece_for_each_device():
+  updater, _ = _updater(num_devices=3)
+  with pytest.raises(ValueError, match='longer'):
+    updater.shard([toys.batch_of([0.0])] * 2)
+
+
+def test_micro_batches_must_divide_the_share():
+  updater, state = _updater(micro_batches=2)
+  with pytest.raises(AssertionError, match='divisible'):
+    updater(state, updater.shard([toys.batch_of([0.0] * 3)]))
+
+
+def test_initial_state_depends_on_the_key_alone():
+  agent = base.Agent(
+    lambda key: {'w': jax.random.normal(key, (3,))}, None, None, None
+  )
+  make = [
+    update.initial_state(agent, optax.adam(1.0), jax.random.PRNGKey(seed))
+    for seed in (0, 0, 1)
+  ]
+  chex.assert_trees_all_equal(make[0], make[1])
+  assert not np.allclose(make[0].params['w'], make[2].params['w'])
+  assert not np.array_equal(make[0].key, make[2].key)

@@ -1,0 +1,81 @@
+"""An agent that one can follow by hand: its parameters approach rewards.
+
+With w for every entry of its parameters and r for an unroll's reward, the loss
+is the mean over unrolls of (w - r)^2 / 2; its gradient is w - mean(r).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seedrl_jax import types
+from seedrl_jax.agents import base
+
+SIZE = 64  # entries of the parameters; the gradient is shared among them
+
+
+def make_agent(target_update_period: int = 0) -> base.Agent:
+  """Returns the agent; its priorities are |w - r| of each unroll."""
+
+  def init(key: jax.Array) -> base.Params:
+    del key
+    return {'w': jnp.zeros(SIZE)}
+
+  def loss(
+    params: base.Params, target_params: Any, batch: types.Batch, key: jax.Array
+  ) -> tuple[jax.Array, base.LossOutput]:
+    del target_params, key
+    error = params['w'][:, None] - batch.unroll.steps.reward[0]
+    value = 0.5 * jnp.mean(jnp.sum(jnp.square(error), axis=0))
+    return value, base.LossOutput({'w': params['w'][0]}, jnp.abs(error[0]))
+
+  return base.Agent(
+    init=init,
+    initial_core=lambda batch: (),
+    act=_no_act,
+    loss=loss,
+    target_update_period=target_update_period,
+  )
+
+
+def _no_act(*args: Any) -> Any:
+  raise NotImplementedError('The learner does not act.')
+
+
+def unroll_spec(steps: int = 2) -> types.Unroll:
+  """Returns the specs of one unroll of `steps` steps."""
+
+  def spec(dtype: type) -> types.ArraySpec:
+    return types.ArraySpec((steps,), np.dtype(dtype))
+
+  return types.Unroll(
+    steps=types.Steps(
+      observation=spec(np.uint8),
+      reward=spec(np.float32),
+      discount=spec(np.float32),
+      step_type=spec(np.uint8),
+      previous_action=spec(np.int32),
+      agent_output=(),
+      parameter_version=spec(np.int32),
+    ),
+    initial_core=(),
+    env_id=types.ArraySpec((), np.dtype(np.int32)),
+  )
+
+
+def batch_of(rewards: Sequence[float]) -> types.Batch:
+  """Returns a batch on the host of an unroll for each reward."""
+  n = len(rewards)
+  spec = unroll_spec()
+  steps = jax.tree.map(
+    lambda s: np.zeros((*s.shape, n), s.dtype),
+    spec.steps,
+    is_leaf=lambda s: isinstance(s, types.ArraySpec),
+  )
+  steps.reward[:] = np.asarray(rewards, np.float32)
+  ones = np.ones(n, np.float32)
+  unroll = types.Unroll(steps, (), np.arange(n, dtype=np.int32))
+  return types.Batch(unroll, ones, ones)

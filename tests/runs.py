@@ -1,0 +1,247 @@
+"""Whole runs for tests: a tiny configuration, and the program as a process."""
+
+import csv
+import io
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import jax
+import ml_collections
+import numpy as np
+from gymnasium import spaces
+
+from configs import base as base_config
+from seedrl_jax import builder, system
+from seedrl_jax.envs import base as envs
+from seedrl_jax.envs import factory as env_factory
+from seedrl_jax.runtime import progress
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+SUMMARY_KEYS = {
+  'env_frames',
+  'env_steps',
+  'seconds',
+  'frames_per_second',
+  'updates',
+  'mean_return_100',
+  'eval_mean_return',
+  'policy_lag_mean',
+  'status',
+}
+
+_TINY = {
+  'env.id': 'Catch-v0',
+  'env.num_envs': 4,
+  'num_eval_envs': 0,
+  'unroll_length': 5,
+  'batch_size': 4,
+  'network.hidden_sizes': (8,),
+  'total_env_frames': 400,
+  'topology.max_devices': 1,
+  'log.tensorboard': False,
+}
+
+
+def set_keys(config: ml_collections.ConfigDict, **values: Any) -> None:
+  """Sets keys of a configuration; `__` stands for a dot."""
+  for name, value in values.items():
+    section, _, key = name.replace('__', '.').rpartition('.')
+    (config[section] if section else config)[key] = value
+
+
+def tiny(**values: Any) -> ml_collections.ConfigDict:
+  """Returns a configuration of the least work, changed by `values`."""
+  config = base_config.get_config()
+  set_keys(config, **{k.replace('.', '__'): v for k, v in _TINY.items()})
+  set_keys(config, **values)
+  return config
+
+
+def toy(name: str, **kwargs: Any) -> dict[str, Any]:
+  """Returns values for `tiny` that select a toy of this file."""
+  return {
+    'env__id': name,
+    'env__factory': f'tests.runs:{name}',
+    'env__factory_kwargs': ml_collections.ConfigDict(kwargs),
+  }
+
+
+class Run:
+  """A run in this process, with what it said."""
+
+  def __init__(
+    self,
+    config: ml_collections.ConfigDict,
+    workdir: pathlib.Path,
+    profile_updates: int = 0,
+    make_streams: Callable[[int, builder.StreamPlan], envs.EnvStream]
+    | None = None,
+  ):
+    self._out = io.StringIO()
+    self.workdir = workdir
+    self.system = system.System(
+      config,
+      workdir,
+      profile_updates,
+      make_streams,
+      progress.ProgressLine(self._out),
+    )
+    self.initial_state = self.system.parts.learner.state()
+
+  @property
+  def output(self) -> str:
+    return self._out.getvalue()
+
+  def train(self) -> dict[str, Any]:
+    return self.system.train()
+
+  @property
+  def params(self) -> Any:
+    """The learner's parameters, on the host."""
+    return self.system.parts.learner.state().params
+
+
+def summary(workdir: pathlib.Path) -> dict[str, Any]:
+  return json.loads((workdir / 'summary.json').read_text())
+
+
+def rows(workdir: pathlib.Path) -> list[dict[str, str]]:
+  with (workdir / 'metrics.csv').open() as f:
+    return list(csv.DictReader(f))
+
+
+def column(workdir: pathlib.Path, name: str) -> list[float]:
+  return [float(row[name]) for row in rows(workdir)]
+
+
+def steps(workdir: pathlib.Path) -> list[int]:
+  """Numbers of the checkpoints in a work directory."""
+  # What is being written has another name.
+  names = [p.name for p in (workdir / 'checkpoints').iterdir()]
+  return sorted(int(name) for name in names if name.isdecimal())
+
+
+class Pixels(gymnasium.Env):
+  """Images of which one action pays; episodes last six steps.
+
+  From step `bad_after` of the environment on, `failure` says what goes wrong:
+  'inf' rewards, or 'raise'.
+  """
+
+  def __init__(self, bad_after: int = 1 << 30, failure: str = ''):
+    self.observation_space = spaces.Box(0, 255, (6, 6, 1), np.uint8)
+    self.action_space = spaces.Discrete(3)
+    self._bad_after = bad_after
+    self._failure = failure
+    self._total = 0
+    self._step = 0
+
+  def _observe(self) -> np.ndarray:
+    return self.np_random.integers(0, 255, (6, 6, 1), np.uint8)
+
+  def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
+    super().reset(**kwargs)
+    self._step = 0
+    return self._observe(), {}
+
+  def step(
+    self, action: Any
+  ) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    self._step += 1
+    self._total += 1
+    reward = float(action == 1)
+    if self._total >= self._bad_after:
+      if self._failure == 'raise':
+        raise OSError('The toy is broken.')
+      reward = np.inf
+    return self._observe(), reward, self._step == 6, False, {}
+
+
+def pixels(**kwargs: Any) -> gymnasium.Env:
+  return Pixels(**kwargs)
+
+
+class Streams:
+  """Makes the configured streams and remembers them and what they met."""
+
+  def __init__(
+    self, config: ml_collections.ConfigDict, fail_at: int | None = None
+  ):
+    """The stream `fail_at` cannot be made."""
+    self._config = config
+    self._fail_at = fail_at
+    self.closed: list[int] = []
+
+  def __call__(self, index: int, plan: builder.StreamPlan) -> envs.EnvStream:
+    if index == self._fail_at:
+      raise ValueError('--config.env: this stream cannot be had.')
+    stream = env_factory.make_stream(
+      self._config.env,
+      seed=index,
+      num_envs=len(plan.global_env_id),
+      batch_size=plan.batch_size,
+    )
+    close = stream.close
+
+    def record() -> None:
+      self.closed.append(index)
+      close()
+
+    stream.close = record
+    return stream
+
+
+class Program:
+  """launch/train.py as a process, read line by line."""
+
+  def __init__(self, workdir: pathlib.Path, *flags: str, **environment: str):
+    tiny_flags = [f'--config.{k}={v}' for k, v in _TINY.items()]
+    self.process = subprocess.Popen(
+      [
+        sys.executable,
+        ROOT / 'launch/train.py',
+        f'--config={ROOT / "configs/base.py"}',
+        f'--workdir={workdir}',
+        *tiny_flags,
+        '--config.log.every_seconds=0.05',
+        *flags,
+      ],
+      env={
+        **os.environ,
+        'PYTHONPATH': str(ROOT),
+        'JAX_PLATFORMS': 'cpu',
+        'JAX_COMPILATION_CACHE_DIR': jax.config.jax_compilation_cache_dir,
+        'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
+        **environment,
+      },
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+      text=True,
+    )
+    self.lines: list[str] = []
+
+  def wait_for(self, pattern: str) -> re.Match[str]:
+    """Reads until a line matches.
+
+    Raises:
+      AssertionError: where the output ends before.
+    """
+    assert self.process.stdout is not None
+    for line in self.process.stdout:
+      self.lines.append(line)
+      if match := re.search(pattern, line):
+        return match
+    raise AssertionError(f'No {pattern!r} in {self.lines}; {self.end()}')
+
+  def end(self) -> tuple[int, str]:
+    """Waits for the end; returns exit code and standard error."""
+    out, err = self.process.communicate(timeout=60)
+    self.lines += out.splitlines(keepends=True)
+    return self.process.returncode, err

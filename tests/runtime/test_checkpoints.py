@@ -1,0 +1,265 @@
+"""Checkpoints: what is kept, and what happens to damaged ones."""
+
+import json
+import shutil
+from typing import NamedTuple
+
+import chex
+import numpy as np
+import pytest
+
+from seedrl_jax.runtime import checkpoints
+
+
+class _State(NamedTuple):
+  params: dict
+  opt_state: tuple
+  step: np.ndarray
+  target_params: tuple = ()
+
+
+def _state(step, size=1000):
+  # Incompressible, so that damage to a file hits an array.
+  noise = np.random.default_rng(step).normal(size=size).astype(np.float32)
+  return _State(
+    {'dense': {'kernel': noise, 'bias': np.zeros(3, np.float32)}},
+    (np.full(2, step, np.int32), {'key': np.zeros(2, np.uint32)}),
+    np.int32(step),
+  )
+
+
+def _record(step):
+  return {'env_steps': 1000 * step, 'seconds': 0.1 + step, 'returns': [1.5]}
+
+
+@pytest.fixture(name='path')
+def path_fixture(tmp_path):
+  return tmp_path / 'checkpoints'
+
+
+def _save(path, steps, **kwargs):
+  store = checkpoints.Checkpoints(path, **kwargs)
+  for step in steps:
+    store.save(step, _state(step), _record(step))
+  store.close()
+
+
+def _restore(path, template=None):
+  """Returns what is restored by a new process, and what it says."""
+  said = []
+  store = checkpoints.Checkpoints(path, report=said.append)
+  found = store.restore(template or _state(0))
+  store.close()
+  return found, said
+
+
+def test_newest_comes_back_as_it_was(path):
+  _save(path, [3, 12])
+  found, said = _restore(path)
+  assert found.step == 12
+  assert found.record == _record(12)
+  chex.assert_trees_all_equal(found.state, _state(12))
+  chex.assert_trees_all_equal_shapes_and_dtypes(found.state, _state(12))
+  assert isinstance(found.state, _State)
+  assert said == []
+
+
+def test_nothing_to_restore(path):
+  found, said = _restore(path)
+  assert found is None
+  assert said == []
+  assert checkpoints.Checkpoints(path).steps() == []
+
+
+def test_newest_are_kept(path):
+  _save(path, [1, 2, 3, 4, 5], keep=2)
+  assert checkpoints.Checkpoints(path).steps() == [4, 5]
+
+
+@pytest.mark.parametrize(
+  ('hours', 'expected'),
+  # Of these, saved within seconds: all are an instant apart, and none is many
+  # hours after the first, which is kept.
+  [(1e-12, [1, 2, 3, 4, 5]), (1000.0, [1, 4, 5])],
+)
+def test_one_is_kept_every_so_many_hours(path, hours, expected):
+  _save(path, [1, 2, 3, 4, 5], keep=2, keep_every_hours=hours)
+  assert checkpoints.Checkpoints(path).steps() == expected
+
+
+def test_step_that_is_there_is_not_saved_again(path):
+  _save(path, [1])
+  store = checkpoints.Checkpoints(path)
+  store.save(1, _state(9), {'other': 1})
+  assert store.steps() == [1]
+  assert store.restore(_state(0)).record == _record(1)
+
+
+def test_restored_run_goes_on_saving(path):
+  _save(path, [1, 2], keep=2)
+  store = checkpoints.Checkpoints(path, keep=2)
+  store.restore(_state(0))
+  store.save(3, _state(3), _record(3))
+  assert store.steps() == [2, 3]
+
+
+def _files(folder):
+  return sorted(p for p in folder.rglob('*') if p.is_file())
+
+
+def _largest(folder):
+  return max(_files(folder), key=lambda p: p.stat().st_size)
+
+
+def _truncate(folder):
+  file = _largest(folder)
+  file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def _flip_bit_of_an_array(folder):
+  file = _largest(folder)
+  data = bytearray(file.read_bytes())
+  data[len(data) // 2] ^= 1
+  file.write_bytes(data)
+
+
+def _change_record(folder):
+  file = next(p for p in _files(folder) if b'env_steps' in p.read_bytes())
+  record = json.loads(file.read_text())
+  record['env_steps'] += 1
+  file.write_text(json.dumps(record))
+
+
+def _delete_file(folder):
+  _largest(folder).unlink()
+
+
+def _delete_state(folder):
+  shutil.rmtree(folder / 'state')
+
+
+def _delete_record(folder):
+  shutil.rmtree(folder / 'record')
+
+
+def _empty_everything(folder):
+  for file in _files(folder):
+    file.write_bytes(b'')
+
+
+def _delete_contents(folder):
+  shutil.rmtree(folder)
+  folder.mkdir()
+
+
+_DAMAGE = (
+  _truncate,
+  _flip_bit_of_an_array,
+  _change_record,
+  _delete_file,
+  _delete_state,
+  _delete_record,
+  _empty_everything,
+  _delete_contents,
+)
+
+
+@pytest.mark.parametrize('damage', _DAMAGE)
+def test_damaged_newest_is_put_aside_and_the_one_before_is_used(path, damage):
+  _save(path, [1, 2])
+  damage(path / '2')
+  found, said = _restore(path)
+  assert found.step == 1
+  assert found.record == _record(1)
+  chex.assert_trees_all_equal(found.state, _state(1))
+  aside = path.parent / 'damaged_checkpoints' / '2'
+  assert aside.is_dir()
+  (sentence,) = said
+  assert sentence.startswith('Checkpoint 2 is damaged (')
+  assert f'moved to {aside} and the one before is used.' in sentence
+  # The run makes that step again.
+  _save(path, [2])
+  found, said = _restore(path)
+  assert (found.step, said) == (2, [])
+
+
+def test_two_damaged_ones(path):
+  _save(path, [1, 2, 3])
+  _truncate(path / '3')
+  _truncate(path / '2')
+  found, said = _restore(path)
+  assert found.step == 1
+  assert [s.split(' is')[0] for s in said] == ['Checkpoint 3', 'Checkpoint 2']
+
+
+def test_none_is_left(path):
+  _save(path, [1])
+  _truncate(path / '1')
+  found, said = _restore(path)
+  assert found is None
+  (sentence,) = said
+  assert sentence.endswith('there is none before it.')
+
+
+def test_step_that_is_damaged_again_replaces_the_first(path):
+  for _ in range(2):
+    _save(path, [1])
+    _truncate(path / '1')
+    _restore(path)
+  aside = path.parent / 'damaged_checkpoints'
+  assert [p.name for p in aside.iterdir()] == ['1']
+
+
+def test_half_written_checkpoint_is_cleared_away(path):
+  _save(path, [1])
+  # As a process killed in mid-save leaves it.
+  partial = path / '2.orbax-checkpoint-tmp-1234'
+  shutil.copytree(path / '1', partial)
+  _truncate(partial)
+  found, said = _restore(path)
+  assert (found.step, said) == (1, [])
+  assert not partial.exists()
+  _save(path, [2])
+  assert _restore(path)[0].step == 2
+
+
+def test_other_shape_is_refused_by_name(path):
+  _save(path, [1])
+  with pytest.raises(checkpoints.CheckpointMismatch) as error:
+    _restore(path, _state(0, size=7))
+  message = str(error.value)
+  assert message.startswith('Checkpoint 1 does not fit this configuration: ')
+  assert (
+    'params.dense.kernel is float32[1000] in the checkpoint, float32[7] in the '
+    'configuration' in message
+  )
+  # It is sound: it stays where it is.
+  assert _restore(path)[0].step == 1
+
+
+def test_other_type_is_refused_by_name(path):
+  _save(path, [1])
+  template = _state(0)._replace(step=np.int64(0))
+  with pytest.raises(
+    checkpoints.CheckpointMismatch, match=r'step is int32\[\]'
+  ):
+    _restore(path, template)
+
+
+def test_what_only_one_side_has_is_named(path):
+  _save(path, [1])
+  template = _state(0)._replace(opt_state=(), target_params={'w': np.ones(1)})
+  with pytest.raises(checkpoints.CheckpointMismatch) as error:
+    _restore(path, template)
+  message = str(error.value)
+  assert 'opt_state.0 is only in the checkpoint' in message
+  assert 'opt_state.1.key is only in the checkpoint' in message
+  assert 'target_params.w is only in the configuration' in message
+
+
+def test_many_differences_are_counted(path):
+  _save(path, [1])
+  store = checkpoints.Checkpoints(path)
+  # None of the five arrays.
+  with pytest.raises(checkpoints.CheckpointMismatch, match='and 2 more'):
+    store.restore(())

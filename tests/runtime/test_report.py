@@ -1,0 +1,138 @@
+"""Rows of metrics out of growing counters."""
+
+import pathlib
+
+import pytest
+
+from seedrl_jax.runtime import progress, report
+
+_START = report.Snapshot(
+  seconds=10.0,
+  env_steps=100,
+  updates=3,
+  environment_wait=1.0,
+  store_wait=2.0,
+  idle_env_seconds=3.0,
+  learner_wait=4.0,
+  lag_sum=5.0,
+  lag_updates=3,
+)
+_NOW = report.Snapshot(
+  seconds=14.0,
+  env_steps=500,
+  updates=5,
+  environment_wait=3.0,
+  store_wait=2.4,
+  idle_env_seconds=7.0,
+  learner_wait=5.0,
+  lag_sum=8.0,
+  lag_updates=5,
+)
+
+
+def _reporter(**kwargs):
+  return report.Reporter(
+    _START, action_repeat=4, num_workers=2, num_envs=10, **kwargs
+  )
+
+
+def test_row_is_the_difference_since_the_last():
+  reporter = _reporter()
+  row, waits = reporter.row(_NOW, lag_max=7, metrics={'total': 0.5})
+  assert row['time'] == 14.0
+  assert row['env_steps'] == 500
+  assert row['env_frames'] == 2000
+  assert row['frames_per_second'] == 400.0
+  assert row['updates'] == 5
+  assert row['updates_per_second'] == 0.5
+  assert row['policy_lag_mean'] == 1.5
+  assert row['policy_lag_max'] == 7
+  assert row['loss/total'] == 0.5
+  # Of 2 threads or 10 environments, in 4 seconds.
+  expected = progress.Waits(0.1, 0.25, 0.05, 0.25)
+  assert [
+    waits.envs_for_actions,
+    waits.inference_for_envs,
+    waits.inference_for_learner,
+    waits.learner_for_data,
+  ] == pytest.approx([0.1, 0.25, 0.05, 0.25])
+  assert row['wait/learner_for_data'] == expected.learner_for_data
+
+
+def test_second_row_starts_where_the_first_ended():
+  reporter = _reporter()
+  reporter.row(_NOW, 7, {})
+  row, waits = reporter.row(_NOW, 0, {})
+  assert row['frames_per_second'] == 0.0
+  assert row['policy_lag_mean'] is None
+  assert row['policy_lag_max'] is None
+  assert waits == progress.Waits(0.0, 0.0, 0.0, 0.0)
+  assert reporter.total_waits(_NOW).inference_for_envs == 0.25
+
+
+def test_shares_are_shares():
+  # A wait of many reports may be counted in the last of them.
+  late = report.Snapshot(
+    seconds=11.0,
+    environment_wait=99.0,
+    store_wait=99.0,
+    idle_env_seconds=99.0,
+    learner_wait=99.0,
+  )
+  _, waits = _reporter().row(late, 0, {})
+  assert waits == progress.Waits(1.0, 1.0, 1.0, 1.0)
+
+
+def test_agents_may_group_their_metrics():
+  row, _ = _reporter().row(_NOW, 0, {'policy/entropy': 1.0, 'norm': 2.0})
+  assert row['policy/entropy'] == 1.0
+  assert row['loss/norm'] == 2.0
+
+
+def test_episodes_of_training_and_evaluation_are_apart():
+  reporter = _reporter(returns=[1.0, 3.0])
+  row, _ = reporter.row(_NOW, 0, {})
+  assert row['mean_return_100'] == 2.0
+  assert row['eval_mean_return'] is None
+  assert row['mean_length_100'] is None
+  reporter.training.add(8.0, 20)
+  reporter.evaluation.add(-1.0, 5)
+  row, _ = reporter.row(_NOW, 0, {})
+  assert row['mean_return_100'] == 4.0
+  assert row['eval_mean_return'] == -1.0
+  assert row['mean_length_100'] == 20.0
+
+
+def test_window_is_of_the_last_hundred_episodes():
+  window = report.EpisodeWindow([1000.0] * 60)
+  for i in range(100):
+    window.add(float(i), i)
+  assert window.mean_return() == window.mean_length() == 49.5
+  assert window.count == 100
+
+
+def test_progress_text():
+  reporter = _reporter(returns=[21.0])
+  row, waits = reporter.row(_NOW, 7, {})
+  assert report.progress_text(row, 8000, waits) == (
+    '2000/8000 frames (25%) | 400 frames/s | return 21.0 (eval -) | 5 updates '
+    '| lag 1.5 | waits for inference (10%)'
+  )
+
+
+def test_summary_text():
+  summary = {
+    'env_frames': 2000,
+    'seconds': 14.0,
+    'frames_per_second': 142.9,
+    'updates': 5,
+    'mean_return_100': 21.0,
+    'eval_mean_return': None,
+    'status': 'failed: ValueError: broken',
+  }
+  waits = progress.Waits(0.1, 0.8, 0.0, 0.2)
+  text = report.summary_text(summary, waits, pathlib.Path('runs/a'))
+  assert text.startswith('Failed after 2000 frames in 14.0 s (143 frames/s)')
+  assert 'last 100 episodes: 21.00; evaluation: -.' in text
+  assert '\nBottleneck: the environments' in text
+  assert 'runs/a/metrics.csv' in text

@@ -1,0 +1,125 @@
+"""Threads of a run: one failure stops all, and says where it came from."""
+
+import threading
+
+import pytest
+
+from seedrl_jax.runtime import threads
+
+_PATIENCE = 60.0  # only for a test that has already failed
+
+
+class _Closed(Exception):
+  pass
+
+
+def _fail_here():
+  raise ValueError('broken')
+
+
+def test_threads_run_and_end():
+  group = threads.ThreadGroup()
+  names = []
+  group.start('a', lambda: names.append(threading.current_thread().name))
+  assert group.join(_PATIENCE) == []
+  assert names == group.names == ['a']
+  assert group.alive == []
+  assert not group.should_stop()
+  assert group.failure is None
+
+
+def test_failure_stops_the_group_and_keeps_its_traceback():
+  group = threads.ThreadGroup()
+  woken = threading.Event()
+  group.on_stop(woken.set)
+  group.start('waiter', lambda: woken.wait(_PATIENCE))
+  group.start('worker', _fail_here)
+  assert group.wait(_PATIENCE)
+  assert group.join(_PATIENCE) == []
+  assert group.should_stop()
+  assert group.failure.thread == 'worker'
+  assert isinstance(group.failure.error, ValueError)
+  assert 'in _fail_here' in group.failure.text
+  assert 'ValueError: broken' in group.failure.text
+
+
+def test_first_failure_is_kept():
+  group = threads.ThreadGroup()
+  group.run('first', _fail_here)
+  group.run('second', lambda: 1 / 0)
+  assert group.failure.thread == 'first'
+
+
+@pytest.mark.parametrize('error', [SystemExit(3), KeyboardInterrupt()])
+def test_no_thread_ends_unseen(error):
+  def leave():
+    raise error
+
+  group = threads.ThreadGroup()
+  group.start('worker', leave)
+  assert group.join(_PATIENCE) == []
+  assert group.failure.error is error
+
+
+def test_closed_is_an_end_only_while_stopping():
+  def closed():
+    raise _Closed
+
+  group = threads.ThreadGroup(ends=(_Closed,))
+  group.stop()
+  group.run('worker', closed)
+  assert group.failure is None
+  # Another error is a failure also then.
+  group.run('worker', _fail_here)
+  assert group.failure.thread == 'worker'
+
+  group = threads.ThreadGroup(ends=(_Closed,))
+  group.run('worker', closed)
+  assert isinstance(group.failure.error, _Closed)
+  assert group.should_stop()
+
+
+def test_stop_wakes_once():
+  group = threads.ThreadGroup()
+  calls = []
+  group.on_stop(lambda: calls.append(1))
+  group.on_stop(lambda: calls.append(2))
+  group.stop()
+  group.stop()
+  assert calls == [1, 2]
+  assert group.wait(0.0)
+  assert group.failure is None
+
+
+def test_waker_that_fails_keeps_no_other_from_waking():
+  group = threads.ThreadGroup()
+  calls = []
+  group.on_stop(_fail_here)
+  group.on_stop(lambda: calls.append(2))
+  group.stop()
+  assert calls == [2]
+  assert 'in _fail_here' in group.failure.text
+
+
+def test_join_shows_where_a_stuck_thread_is():
+  release, started = threading.Event(), threading.Event()
+
+  def stuck_here():
+    started.set()
+    release.wait(_PATIENCE)
+
+  group = threads.ThreadGroup()
+  group.start('quick', lambda: None)
+  group.start('stuck', stuck_here)
+  started.wait(_PATIENCE)
+  reports = group.join(0.0)
+  report = next(r for r in reports if 'Thread stuck did not end' in r)
+  assert 'in stuck_here' in report
+  assert 'stuck' in group.alive
+  release.set()
+  assert group.join(_PATIENCE) == []
+
+
+def test_not_stopping_until_told():
+  group = threads.ThreadGroup()
+  assert not group.wait(0.0)

@@ -1,0 +1,126 @@
+"""The work directory: its files, and what a resumed run may change."""
+
+import json
+import os
+
+import pytest
+
+from configs import base as base_config
+from seedrl_jax.runtime import workdir
+
+
+def _config(**changes):
+  config = base_config.get_config()
+  config.update_from_flattened_dict(changes)
+  return config
+
+
+def test_create_makes_parents_and_stays_quiet_the_second_time(tmp_path):
+  directory = workdir.Workdir(tmp_path / 'a' / 'b')
+  directory.create()
+  directory.create()
+  assert list(directory.path.iterdir()) == []
+
+
+def test_create_refuses_what_cannot_be_made(tmp_path):
+  (tmp_path / 'file').write_text('')
+  with pytest.raises(workdir.WorkdirError, match='cannot be written to'):
+    workdir.Workdir(tmp_path / 'file').create()
+
+
+def test_path_is_absolute_and_expanded(monkeypatch, tmp_path):
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setenv('HOME', str(tmp_path / 'home'))
+  assert workdir.Workdir('x').path == tmp_path / 'x'
+  assert workdir.Workdir('~/x').path == tmp_path / 'home' / 'x'
+
+
+def test_config_comes_back_and_resumes_itself(tmp_path):
+  config = _config()
+  directory = workdir.Workdir(tmp_path)
+  directory.write_config(config)
+  found = directory.read_config()
+  assert found.env.id == config.env.id
+  assert found.env.frame_skip is None
+  # Tuples are lists in JSON; that is no change.
+  assert workdir.check_resumable(found, config) == []
+  assert os.listdir(tmp_path) == ['config.json']
+
+
+def test_read_config_without_a_run(tmp_path):
+  with pytest.raises(workdir.WorkdirError, match='holds no run'):
+    workdir.Workdir(tmp_path).read_config()
+
+
+def test_read_config_that_is_damaged(tmp_path):
+  (tmp_path / 'config.json').write_text('{"seed": ')
+  with pytest.raises(workdir.WorkdirError, match='is damaged'):
+    workdir.Workdir(tmp_path).read_config()
+
+
+def test_changes_that_can_be_followed_are_told():
+  new = _config(total_env_frames=5, **{'loss.discount': 0.5, 'seed': 2})
+  assert workdir.check_resumable(_config(), new) == [
+    'loss.discount: 0.99 -> 0.5',
+    'seed: 1 -> 2',
+    'total_env_frames: 2000000 -> 5',
+  ]
+
+
+def test_option_that_comes_anew_is_told():
+  new = _config()
+  new.env.options.difficulty = 3
+  assert workdir.check_resumable(_config(), new) == [
+    'env.options.difficulty: None -> 3'
+  ]
+
+
+@pytest.mark.parametrize(
+  ('key', 'value'),
+  [
+    ('agent', 'r2d2'),
+    ('env.id', 'Acrobot-v1'),
+    ('env.factory', 'toys:make'),
+    ('env.stack_num', 4),
+    ('network.lstm_size', 8),
+    ('network.hidden_sizes', (32,)),
+    ('optimizer.name', 'rmsprop'),
+    ('optimizer.rmsprop_centered', True),
+    ('optimizer.rmsprop_momentum', 0.5),
+  ],
+)
+def test_changes_that_the_parameters_cannot_follow_are_refused(key, value):
+  with pytest.raises(workdir.WorkdirError, match='does not fit') as error:
+    workdir.check_resumable(_config(), _config(**{key: value}))
+  assert f'{key}: ' in str(error.value)
+  assert str(list(value) if isinstance(value, tuple) else value) in str(
+    error.value
+  )
+
+
+def test_every_refused_difference_is_named_and_no_other():
+  new = _config(**{'network.lstm_size': 8, 'env.id': 'x', 'seed': 2})
+  with pytest.raises(workdir.WorkdirError) as error:
+    workdir.check_resumable(_config(), new)
+  message = str(error.value)
+  assert 'env.id: CartPole-v1 -> x; network.lstm_size: 0 -> 8' in message
+  assert 'seed' not in message
+
+
+def test_key_that_only_begins_like_a_fixed_one_may_change():
+  old, new = _config(), _config()
+  new.network_notes = 'x'
+  assert workdir.check_resumable(old, new) == ['network_notes: None -> x']
+
+
+def test_json_is_never_seen_half_written(tmp_path):
+  path = tmp_path / 'summary.json'
+  workdir.write_json(path, {'a': 1})
+
+  class Unprintable:
+    def __str__(self):
+      raise RuntimeError('power cut')
+
+  with pytest.raises(RuntimeError, match='power cut'):
+    workdir.write_json(path, {'a': 2, 'b': Unprintable()})
+  assert json.loads(path.read_text()) == {'a': 1}

@@ -1,0 +1,134 @@
+"""Tests for seedrl_jax/builder.py: what is refused, and how parts are cut."""
+
+import re
+
+import jax
+import numpy as np
+import pytest
+
+from seedrl_jax import builder, types
+from seedrl_jax.learner import topology
+from tests import runs
+
+
+def _build(**values):
+  return builder.build(runs.tiny(**values), lambda state: state)
+
+
+@pytest.mark.parametrize(
+  'values, sentence',
+  [
+    ({'env__num_envs': 0}, '--config.env.num_envs=0: give at least 1.'),
+    ({'num_eval_envs': -1}, '--config.num_eval_envs=-1: give at least 0.'),
+    ({'unroll_length': 0}, '--config.unroll_length=0: give at least 1.'),
+    (
+      {'batch_size': 6, 'learner__micro_batches': 4},
+      '--config.batch_size=6 must be a multiple of 4: 1 training devices x '
+      '--config.learner.micro_batches=4.',
+    ),
+    (
+      {'topology__streams_per_device': 5},
+      '--config.env.num_envs=4 cannot feed 5 inference streams; raise it or '
+      'lower --config.topology.streams_per_device.',
+    ),
+    (
+      {'env__batch_size': 5},
+      '--config.env.batch_size=5: a stream has 4 environments (evaluation '
+      'included); give fewer, or 0 for half of them.',
+    ),
+    (
+      {'topology__max_devices': 9},
+      '--config.topology.max_devices=9: this host has 8; 0 takes all.',
+    ),
+    (
+      {'topology__inference_to_training': '3:4', 'topology__max_devices': 8},
+      '--config.topology.inference_to_training=3:4 does not divide the 8 '
+      'devices of this host; --config.topology.max_devices=7 leaves the rest '
+      'idle.',
+    ),
+    (
+      {'agent': 'nobody'},
+      '--config.agent=nobody: there is no module seedrl_jax.agents.nobody; '
+      'name a folder of seedrl_jax/agents or the dotted path of a module with '
+      'make_agent().',
+    ),
+  ],
+)
+def test_refuses_in_one_sentence(values, sentence):
+  with pytest.raises(ValueError, match=f'^{re.escape(sentence)}$'):
+    _build(**values)
+
+
+def _plans(count, **values):
+  devices = tuple(jax.devices()[:count])
+  return builder.plan_streams(runs.tiny(**values), devices)
+
+
+def test_environments_are_divided_evenly():
+  plans = _plans(
+    2, env__num_envs=7, num_eval_envs=3, topology__streams_per_device=2
+  )
+  ids = np.concatenate([p.global_env_id for p in plans])
+  assert sorted(ids) == list(range(10))
+  assert [p.num_train for p in plans] == [2, 2, 2, 1]
+  sizes = [len(p.global_env_id) for p in plans]
+  assert max(sizes) - min(sizes) <= 1
+  for plan, size in zip(plans, sizes, strict=True):
+    train, evaluation = np.split(plan.global_env_id, [plan.num_train])
+    assert (train < 7).all() and (evaluation >= 7).all()
+    assert plan.batch_size == (size + 1) // 2
+  assert [p.device.id for p in plans] == [0, 0, 1, 1]
+
+
+def test_lock_step_has_one_stream_of_whole_batches():
+  (plan,) = _plans(
+    4, deterministic=True, topology__streams_per_device=2, num_eval_envs=1
+  )
+  assert plan.batch_size == len(plan.global_env_id) == 5
+
+
+def test_unroll_spec():
+  env_spec = types.EnvSpec(
+    'toy', {'x': types.ArraySpec((3,), np.dtype(np.uint8))}, 2, 1, 4, 0
+  )
+  core = types.ArraySpec((7,), np.dtype(np.float32))
+  output = {'action': types.ArraySpec((), np.dtype(np.int32))}
+  spec = builder.unroll_spec(env_spec, 5, output, core)
+  assert spec.steps.observation['x'].shape == (6, 3)
+  assert spec.steps.agent_output['action'].shape == (6,)
+  assert spec.steps.reward == types.ArraySpec((6,), np.dtype(np.float32))
+  assert spec.initial_core == core
+  assert spec.env_id.shape == ()
+
+
+def test_parts_fit_each_other_and_close():
+  parts = _build(
+    topology__max_devices=4,
+    topology__inference_to_training='2:2',
+    env__num_envs=5,
+    network__lstm_size=3,
+    batch_size=8,
+  )
+  expected = topology.make_topology('2:2', jax.devices()[:4])
+  assert parts.topology == expected
+  assert len(parts.workers) == 2
+  assert len(parts.blank_batch) == 2
+  assert parts.blank_batch[0].unroll.steps.reward.shape == (6, 4)
+  # The update takes what the store's layout says.
+  parts.learner.compile(parts.blank_batch)
+  parts.close()
+  for worker in parts.workers:
+    with pytest.raises(Exception, match='closed'):
+      worker.stream.recv()
+
+
+def test_streams_of_later_starts_have_other_seeds():
+  def first_observations(starts):
+    config = runs.tiny(env__id='CartPole-v1')
+    parts = builder.build(config, lambda s: s, lambda: starts)
+    observation = parts.workers[0].stream.recv().observation
+    parts.close()
+    return observation
+
+  np.testing.assert_array_equal(first_observations(0), first_observations(0))
+  assert not np.array_equal(first_observations(0), first_observations(1))

@@ -1,0 +1,243 @@
+"""Tests of whole runs in this process: what they leave, and how they resume."""
+
+import json
+import os
+import threading
+
+import chex
+import jax
+import numpy as np
+import pytest
+
+from configs import vtrace_catch
+from seedrl_jax.runtime import checkpoints
+from tests import runs
+
+
+def _open_files():
+  return {
+    os.path.realpath(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd')
+  }
+
+
+def test_leaves_a_complete_work_directory(tmp_path):
+  config = runs.tiny(log__tensorboard=True, num_eval_envs=2)
+  run = runs.Run(config, tmp_path)
+  summary = run.train()
+  assert set(summary) == runs.SUMMARY_KEYS
+  assert summary == runs.summary(tmp_path)
+  assert summary['status'] == 'finished'
+  # At most one update's worth of steps, and what was under way, too many.
+  assert 400 <= summary['env_frames'] < 600
+  assert summary['env_frames'] == summary['env_steps']
+  assert -1 <= summary['mean_return_100'] <= 1
+  assert -1 <= summary['eval_mean_return'] <= 1
+  assert summary['policy_lag_mean'] >= 0
+  last = runs.rows(tmp_path)[-1]
+  for name in ('env_frames', 'env_steps', 'updates', 'mean_return_100'):
+    assert float(last[name]) == summary[name], name
+  saved = json.loads((tmp_path / 'config.json').read_text())
+  assert saved['env']['id'] == 'Catch-v0'
+  assert runs.steps(tmp_path) == [summary['updates']]
+  assert any((tmp_path / 'tensorboard').iterdir())
+  assert 'Bottleneck: ' in run.output
+  assert f'launch/plot.py --workdir={tmp_path}' in run.output
+
+
+def test_leaves_no_thread_and_no_open_file(tmp_path):
+  runs.Run(runs.tiny(log__tensorboard=True), tmp_path / 'warm-up').train()
+  before, files = set(threading.enumerate()), _open_files()
+  runs.Run(runs.tiny(log__tensorboard=True), tmp_path / 'run').train()
+  assert set(threading.enumerate()) <= before
+  assert _open_files() <= files
+
+
+def test_resumes_where_it_ended(tmp_path):
+  first = runs.Run(runs.tiny(num_eval_envs=2), tmp_path)
+  before = first.train()
+  length = len(runs.rows(tmp_path))
+  config = runs.tiny(num_eval_envs=2, total_env_frames=800)
+  run = runs.Run(config, tmp_path)
+  assert f'Resuming from checkpoint {before["updates"]}:' in run.output
+  assert 'total_env_frames: 400 -> 800' in run.output
+  chex.assert_trees_all_equal(run.params, first.params)
+  after = run.train()
+  for name in ('env_frames', 'seconds', 'updates'):
+    assert after[name] > before[name], name
+  assert after['env_frames'] >= 800
+  assert after['updates'] <= before['updates'] * 2 + 5
+  for name in ('time', 'env_frames', 'updates'):
+    values = runs.column(tmp_path, name)
+    assert len(values) > length
+    assert values == sorted(values), name
+  assert runs.column(tmp_path, 'time')[length] > before['seconds']
+
+
+def test_finished_run_is_left_as_it_is(tmp_path):
+  runs.Run(runs.tiny(), tmp_path).train()
+  files = {p: p.stat().st_mtime_ns for p in tmp_path.rglob('*') if p.is_file()}
+  run = runs.Run(runs.tiny(), tmp_path)
+  summary = run.train()
+  assert summary['env_frames'] == runs.summary(tmp_path)['env_frames']
+  assert 'raise --config.total_env_frames' in run.output
+  after = {p: p.stat().st_mtime_ns for p in tmp_path.rglob('*') if p.is_file()}
+  assert after == files
+
+
+def test_stop_before_the_first_update_is_clean(tmp_path):
+  run = runs.Run(runs.tiny(), tmp_path)
+  run.system.stop()
+  assert run.train()['status'] == 'stopped'
+  assert runs.steps(tmp_path) == [0]
+  assert runs.Run(runs.tiny(), tmp_path).train()['status'] == 'finished'
+
+
+def test_rows_ahead_of_the_checkpoint_are_dropped(tmp_path):
+  runs.Run(runs.tiny(), tmp_path).train()
+  path = tmp_path / 'metrics.csv'
+  header, *lines = path.read_text().splitlines()
+  row = dict(zip(header.split(','), lines[-1].split(','), strict=True))
+  # Environments went on while the checkpoint was written.
+  ahead = dict(row, env_steps='9999', env_frames='9999')
+  path.write_text('\n'.join([header, *lines, ','.join(ahead.values()), '']))
+  runs.Run(runs.tiny(total_env_frames=500), tmp_path).train()
+  assert max(runs.column(tmp_path, 'env_steps')) < 9999
+
+
+def test_damaged_newest_checkpoint_gives_way_to_the_one_before(tmp_path):
+  runs.Run(runs.tiny(), tmp_path).train()
+  runs.Run(runs.tiny(total_env_frames=800), tmp_path).train()
+  old, new = runs.steps(tmp_path)
+  files = (tmp_path / f'checkpoints/{new}').rglob('*')
+  largest = max(
+    (p for p in files if p.is_file()), key=lambda p: p.stat().st_size
+  )
+  largest.write_bytes(largest.read_bytes()[:-20])
+  run = runs.Run(runs.tiny(total_env_frames=800), tmp_path)
+  assert f'Checkpoint {new} is damaged' in run.output
+  assert f'Resuming from checkpoint {old}:' in run.output
+  assert run.train()['status'] == 'finished'
+  values = runs.column(tmp_path, 'updates')
+  assert values == sorted(values)
+
+
+def test_run_without_a_sound_checkpoint_is_not_overwritten(tmp_path):
+  runs.Run(runs.tiny(), tmp_path).train()
+  kept = (tmp_path / 'metrics.csv').read_text()
+  for path in (tmp_path / 'checkpoints').rglob('*'):
+    if path.is_file():
+      path.write_bytes(b'')
+  with pytest.raises(ValueError, match=r'No checkpoint in .* is sound'):
+    runs.Run(runs.tiny(), tmp_path)
+  assert (tmp_path / 'metrics.csv').read_text() == kept
+
+
+@pytest.mark.parametrize(
+  'change, names',
+  [
+    ({'network__hidden_sizes': (9,)}, r'network.hidden_sizes: \[8\] -> \[9\]'),
+    ({'env__id': 'CartPole-v1'}, 'env.id: Catch-v0 -> CartPole-v1'),
+    ({'loss__target_entropy': 0.5}, 'is only in the configuration'),
+  ],
+)
+def test_configuration_that_does_not_fit_changes_nothing(
+  tmp_path, change, names
+):
+  runs.Run(runs.tiny(), tmp_path).train()
+  files = {p: p.read_bytes() for p in tmp_path.rglob('*') if p.is_file()}
+  with pytest.raises(ValueError, match=names):
+    runs.Run(runs.tiny(total_env_frames=800, **change), tmp_path)
+  assert files == {
+    p: p.read_bytes() for p in tmp_path.rglob('*') if p.is_file()
+  }
+
+
+def test_checkpoints_in_mid_run_restore(tmp_path):
+  config = runs.tiny(
+    checkpoint__every_seconds=0.0, total_env_frames=1000, network__lstm_size=3
+  )
+  run = runs.Run(config, tmp_path)
+  updates = run.train()['updates']
+  assert len(runs.steps(tmp_path)) == config.checkpoint.keep
+  found = checkpoints.Checkpoints(tmp_path / 'checkpoints').restore(
+    run.initial_state
+  )
+  assert found.step == updates
+  assert 0 < found.record['env_steps'] <= runs.summary(tmp_path)['env_steps']
+
+
+@pytest.mark.parametrize(
+  'values',
+  [
+    {'env__num_envs': 1},
+    {'env__num_envs': 2, 'batch_size': 8},
+    {'env__num_envs': 3, 'num_eval_envs': 2, 'env__batch_size': 5},
+    {'topology__streams_per_device': 2, 'num_eval_envs': 1},
+    {'learner__micro_batches': 2, 'learner__publish_period': 3},
+  ],
+)
+def test_finishes_in_unusual_shapes(tmp_path, values):
+  summary = runs.Run(runs.tiny(**values), tmp_path).train()
+  assert summary['status'] == 'finished'
+  assert summary['updates'] >= 400 // (5 * values.get('batch_size', 4)) - 3
+  evaluated = values.get('num_eval_envs', 0)
+  assert (summary['eval_mean_return'] is not None) == bool(evaluated)
+
+
+def _deterministic(workdir, seed=1, frames=300, **values):
+  config = runs.tiny(
+    deterministic=True, seed=seed, total_env_frames=frames, **values
+  )
+  run = runs.Run(config, workdir)
+  run.train()
+  return run
+
+
+@pytest.mark.parametrize(
+  'values',
+  [
+    {},
+    {
+      **runs.toy('pixels'),
+      'network__torso': 'mlp',
+      'network__lstm_size': 3,
+      'network__frame_stack': 2,
+      'network__use_previous_action': True,
+    },
+  ],
+  ids=['catch', 'lstm'],
+)
+def test_deterministic_runs_are_bit_equal(tmp_path, values):
+  a, b = [_deterministic(tmp_path / name, **values) for name in 'ab']
+  chex.assert_trees_all_equal(a.params, b.params)
+  other = _deterministic(tmp_path / 'c', seed=2, **values)
+  same = jax.tree.map(np.array_equal, a.params, other.params)
+  assert not all(jax.tree.leaves(same))
+
+
+def test_resumed_deterministic_run_continues_its_random_state(tmp_path):
+  first = _deterministic(tmp_path)
+  resumed = runs.Run(runs.tiny(deterministic=True), tmp_path)
+  fresh = runs.Run(runs.tiny(deterministic=True), tmp_path / 'fresh')
+  runs_ = (first, resumed, fresh)
+  keys = [r.system.parts.workers[0].device_step.key for r in runs_]
+  np.testing.assert_array_equal(keys[0], keys[1])
+  assert not np.array_equal(keys[0], keys[2])
+  states = [r.system.parts.learner.state() for r in runs_]
+  chex.assert_trees_all_equal(states[0], states[1])
+  for run in (resumed, fresh):
+    run.system.stop()
+    run.train()
+
+
+def test_agent_from_elsewhere_learns_catch(tmp_path):
+  config = vtrace_catch.get_config()
+  runs.set_keys(
+    config,
+    agent='tests.agents.reinforce',
+    total_env_frames=60_000,
+    topology__max_devices=1,
+  )
+  summary = runs.Run(config, tmp_path).train()
+  # At random, the return is -0.6.
+  assert summary['mean_return_100'] > 0.2

@@ -1,0 +1,184 @@
+"""Tests of runs that fail: nothing hangs, nothing is lost, all is said."""
+
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+from seedrl_jax import system
+from seedrl_jax.learner import learner as learner_lib
+from seedrl_jax.replay import base as replay
+from seedrl_jax.runtime import checkpoints
+from tests import runs
+
+
+def _assert_no_thread_is_left():
+  names = {thread.name for thread in threading.enumerate()}
+  assert not names & {'prefetch', 'learner', 'inference-0', 'inference-1'}
+
+
+def _assert_sound(run):
+  """The newest checkpoint is finite and fits."""
+  found = checkpoints.Checkpoints(run.workdir / 'checkpoints').restore(
+    run.initial_state
+  )
+  assert found is not None
+  assert all(np.isfinite(x).all() for x in jax.tree.leaves(found.state))
+  return found
+
+
+@pytest.mark.parametrize('deterministic', [False, True])
+def test_loss_that_is_not_finite(tmp_path, deterministic):
+  config = runs.tiny(
+    **runs.toy('pixels', bad_after=60, failure='inf'),
+    network__torso='mlp',
+    total_env_frames=100_000,
+    checkpoint__every_seconds=0.0,
+    deterministic=deterministic,
+  )
+  run = runs.Run(config, tmp_path)
+  with pytest.raises(system.RunFailed, match=r'^Update \d+ is not finite'):
+    run.train()
+  status = runs.summary(tmp_path)['status']
+  assert status.startswith('failed: NonFiniteError: Update ')
+  found = _assert_sound(run)
+  assert 0 < found.step == runs.summary(tmp_path)['updates']
+  assert f'Update {found.step + 1} is' in status
+  _assert_no_thread_is_left()
+
+
+def test_update_that_is_not_finite_shows_only_at_the_end(tmp_path):
+  run = runs.Run(runs.tiny(), tmp_path)
+
+  def state():
+    raise learner_lib.NonFiniteError('Update 7 is not finite.')
+
+  run.system.parts.learner.state = state
+  with pytest.raises(system.RunFailed, match=r'^Update 7 is not finite'):
+    run.train()
+  assert runs.summary(tmp_path)['status'].startswith('failed: NonFinite')
+
+
+@pytest.mark.parametrize('broken', ['recv', 'send', 'shard', 'step', 'report'])
+def test_part_that_raises(tmp_path, broken):
+  run = runs.Run(runs.tiny(total_env_frames=100_000), tmp_path)
+  parts = run.system.parts
+  calls = 0
+  owner, name, thread = {
+    'recv': (parts.workers[0].stream, 'recv', 'inference-0'),
+    'send': (parts.workers[0].stream, 'send', 'inference-0'),
+    'shard': (parts.prefetcher, 'fetch', 'prefetch'),
+    'step': (parts.learner, 'step', 'learner'),
+    'report': (run.system, '_report', 'main'),
+  }[broken]
+  works = getattr(owner, name)
+
+  def fails_later(*args, **kwargs):
+    nonlocal calls
+    calls += 1
+    # What the learner does goes on failing, the report only once.
+    if calls == (1 if broken == 'report' else 30):
+      raise OSError('It broke.')
+    return works(*args, **kwargs)
+
+  setattr(owner, name, fails_later)
+  with pytest.raises(system.RunFailed) as e:
+    run.train()
+  assert f'Thread {thread} failed' in str(e.value)
+  assert 'fails_later' in str(e.value)  # the traceback
+  assert runs.summary(tmp_path)['status'] == 'failed: OSError: It broke.'
+  assert _assert_sound(run).step == runs.summary(tmp_path)['updates']
+  _assert_no_thread_is_left()
+  # The run can be taken up again.
+  again = runs.Run(runs.tiny(), tmp_path)
+  assert 'Resuming from checkpoint' in again.output
+  again.system.stop()
+  again.train()
+
+
+def test_environment_that_raises_in_lock_step(tmp_path):
+  config = runs.tiny(
+    **runs.toy('pixels', bad_after=40, failure='raise'),
+    network__torso='mlp',
+    deterministic=True,
+    total_env_frames=100_000,
+  )
+  run = runs.Run(config, tmp_path)
+  with pytest.raises(system.RunFailed, match='The toy is broken'):
+    run.train()
+  assert _assert_sound(run).step > 0
+
+
+def test_environment_that_cannot_close(tmp_path):
+  config = runs.tiny(topology__streams_per_device=2)
+  streams = runs.Streams(config)
+  run = runs.Run(config, tmp_path, make_streams=streams)
+  first = run.system.parts.workers[0].stream
+  close = first.close
+
+  def fails():
+    close()
+    raise OSError('It does not close.')
+
+  first.close = fails
+  with pytest.raises(system.RunFailed, match='It does not close'):
+    run.train()
+  assert sorted(streams.closed) == [0, 1]
+  assert _assert_sound(run).step > 0
+  _assert_no_thread_is_left()
+
+
+def test_failing_checkpoint_does_not_hide_the_first_failure(tmp_path):
+  run = runs.Run(runs.tiny(), tmp_path)
+
+  def fails(*args):
+    raise OSError('The state is gone.')
+
+  run.system.parts.learner.step = fails
+  run.system.parts.learner.state = fails
+  with pytest.raises(system.RunFailed, match='Thread learner failed'):
+    run.train()
+  assert 'The state is gone' in runs.summary(tmp_path)['status']
+
+
+def test_stream_that_cannot_be_made_closes_the_others(tmp_path, monkeypatch):
+  runs.Run(runs.tiny(), tmp_path).train()
+  files = {p: p.read_bytes() for p in tmp_path.rglob('*') if p.is_file()}
+  stores = []
+  make_store = system.builder.replay_factory.make_store
+
+  def remember(*args):
+    stores.append(make_store(*args))
+    return stores[-1]
+
+  monkeypatch.setattr(system.builder.replay_factory, 'make_store', remember)
+  config = runs.tiny(topology__streams_per_device=3, total_env_frames=800)
+  streams = runs.Streams(config, fail_at=2)
+  with pytest.raises(ValueError, match='this stream cannot be had'):
+    runs.Run(config, tmp_path, make_streams=streams)
+  assert sorted(streams.closed) == [0, 1]
+  with pytest.raises(replay.StoreClosed):
+    stores[0].sampler('unrolls', 4, 1).sample(timeout=0.0)
+  assert files == {
+    p: p.read_bytes() for p in tmp_path.rglob('*') if p.is_file()
+  }
+
+
+def test_failure_to_compile_changes_nothing(tmp_path):
+  runs.Run(runs.tiny(), tmp_path).train()
+  files = {p: p.read_bytes() for p in tmp_path.rglob('*') if p.is_file()}
+  config = runs.tiny(total_env_frames=800)
+  streams = runs.Streams(config)
+  run = runs.Run(config, tmp_path, make_streams=streams)
+
+  def fails(*args):
+    raise TypeError('Shapes do not fit.')
+
+  run.system.parts.learner.compile = fails
+  with pytest.raises(TypeError, match='Shapes do not fit'):
+    run.train()
+  assert streams.closed == [0]
+  assert files == {
+    p: p.read_bytes() for p in tmp_path.rglob('*') if p.is_file()
+  }
