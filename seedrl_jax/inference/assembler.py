@@ -15,11 +15,12 @@ The place of an environment's next step is one integer, its *cell*:
 import dataclasses
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from seedrl_jax.envs import batch_index
 from seedrl_jax.replay import base as replay
 
 # A straggler's column moves on once the others could have filled theirs this
@@ -46,17 +47,15 @@ class _Block:
   overtaken: int = 0  # younger blocks that were
 
 
-@dataclasses.dataclass(frozen=True)
-class _Run:
+class _Run(NamedTuple):
   """Part of a batch that goes to one block: `flat[target] = batch[source]`."""
 
   block: _Block
-  source: Any  # slice or int [n]
+  source: Any  # int [n], or None for all of the batch
   target: Any  # slice or int [n]
 
 
-@dataclasses.dataclass(frozen=True)
-class Placement:
+class Placement(NamedTuple):
   """Where one batch goes; made by `begin`, used up by `finish`.
 
   Attributes:
@@ -66,6 +65,7 @@ class Placement:
   """
 
   env_id: np.ndarray
+  index: Any  # the same as a slice, where that can be
   core_rows: np.ndarray
   runs: tuple[_Run, ...]
   full: Any  # bool [n] or bool: whose unroll this step completes
@@ -113,6 +113,7 @@ class UnrollAssembler:
     self._block_cells = (unroll_length + 1) * block_width
     self._cell = np.full(len(global_env_id), _NO_CELL, np.int64)
     self._num_idle = len(global_env_id)  # environments without a column
+    self._index = batch_index.BatchIndex()
     self._ramp = np.arange(len(global_env_id))
     self._blocks: dict[int, _Block] = {}
     self._next_serial = 0
@@ -138,7 +139,8 @@ class UnrollAssembler:
     Returns:
       What `write_*` and `finish` need.
     """
-    cells = self._cell[env_id]
+    index = self._index(env_id)
+    cells = self._cell[index]
     if self._num_idle:
       fresh = cells == _NO_CELL
       self._num_idle -= int(np.count_nonzero(fresh))
@@ -150,7 +152,7 @@ class UnrollAssembler:
       core_rows = np.flatnonzero(snapshot)
     else:
       core_rows = self._ramp[: len(env_id) if snapshot else 0]
-    return Placement(env_id, core_rows, runs, full)
+    return Placement(env_id, index, core_rows, runs, full)
 
   def write(self, placement: Placement, leaves: list[Any]) -> None:
     """Writes a batch into its places.
@@ -162,10 +164,9 @@ class UnrollAssembler:
     """
     for run in placement.runs:
       for array, leaf in zip(run.block.flat, leaves, strict=True):
-        if isinstance(leaf, np.ndarray):
-          array[run.target] = leaf[run.source]
-        else:
-          array[run.target] = leaf
+        if run.source is not None and isinstance(leaf, np.ndarray):
+          leaf = leaf[run.source]
+        array[run.target] = leaf
 
   def finish(self, placement: Placement, core: list[np.ndarray]) -> float:
     """Advances the batch's environments and passes on what is complete.
@@ -187,7 +188,7 @@ class UnrollAssembler:
     else:
       done = env_id if full else None
     if done is None:
-      self._cell[env_id] += self._width
+      self._cell[placement.index] += self._width
       return 0.0
     old_cells = self._cell[done]
     self._cell[env_id] += self._width
@@ -223,11 +224,11 @@ class UnrollAssembler:
     row, column = divmod(place, self._width)
     side_by_side = column + n <= self._width
     if side_by_side and (cells == start + self._ramp[:n]).all():
-      run = _Run(self._blocks[serial], slice(None), slice(place, place + n))
+      run = _Run(self._blocks[serial], None, slice(place, place + n))
       return (run,), row
     serials, places = np.divmod(cells, self._block_cells)
     if (serials == serial).all():
-      run = _Run(self._blocks[serial], slice(None), places)
+      run = _Run(self._blocks[serial], None, places)
       return (run,), places // self._width
     runs = []
     for serial in np.unique(serials).tolist():

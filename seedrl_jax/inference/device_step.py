@@ -125,7 +125,7 @@ class DeviceStep:
     Args:
       params: published parameters: leaves `[1, ...]` on this device.
       observation: nest of `[B, ...]` host arrays.
-      header: int32 `[B, 5]`, see `packing.write_header`; slots must be unique
+      header: int32 `[B, 5]`, see `packing.make_header`; slots must be unique
         but for the padding slot.
 
     Returns:

@@ -19,17 +19,34 @@ HEADER_WIDTH = 5
 _SLOT, _ENV_ID, _FIRST, _PREVIOUS_ACTION, _REWARD = range(HEADER_WIDTH)
 
 
-def write_header(
+def make_header(size: int, padding_slot: int) -> np.ndarray:
+  """Returns an int32 `[size, 5]` header whose rows are all padding."""
+  header = np.zeros((size, HEADER_WIDTH), np.int32)
+  header[:, _SLOT] = padding_slot
+  return header
+
+
+def write_ids(
+  header: np.ndarray, slot: np.ndarray, env_id: np.ndarray
+) -> None:
+  """Fills in what stays the same while the same environments come.
+
+  Args:
+    header: int32 `[B, 5]`.
+    slot: int `[B]`, rows of the core-state table.
+    env_id: int `[B]`, run-wide ids.
+  """
+  header[:, _SLOT] = slot
+  header[:, _ENV_ID] = env_id
+
+
+def write_step(
   header: np.ndarray,
-  slot: np.ndarray,
-  env_id: np.ndarray,
   first: np.ndarray,
   previous_action: np.ndarray,
   reward: np.ndarray,
 ) -> None:
-  """Fills `header`, int32 `[B, 5]`, from arrays of `[B]`."""
-  header[:, _SLOT] = slot
-  header[:, _ENV_ID] = env_id
+  """Fills in a step, from arrays of `[B]` as in `types.AgentInput`."""
   header[:, _FIRST] = first
   header[:, _PREVIOUS_ACTION] = previous_action
   header[:, _REWARD] = reward.view(np.int32)

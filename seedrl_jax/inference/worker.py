@@ -9,7 +9,7 @@ with the learner (deterministic runs).
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from seedrl_jax import types
 from seedrl_jax.agents import base
 from seedrl_jax.envs import base as envs
+from seedrl_jax.envs import batch_index
 from seedrl_jax.inference import assembler as assembler_lib
 from seedrl_jax.inference import device_step as device_step_lib
 from seedrl_jax.inference import packing
@@ -24,7 +25,10 @@ from seedrl_jax.inference import packing
 # Publishes (version, parameters on the worker's device).
 ParameterSource = Callable[[], tuple[int, base.Params]]
 
-_FIRST = types.StepType.FIRST
+# Comparing with the enumeration's own value takes four times as long.
+_FIRST = int(types.StepType.FIRST)
+# Layouts of batches to remember; see `envs.batch_index`.
+_MOST_LAYOUTS = 64
 
 
 @dataclasses.dataclass
@@ -48,6 +52,26 @@ class WorkerCounters:
   act: float = 0.0
   idle_env_seconds: float = 0.0
   store_wait: float = 0.0
+
+
+class _Layout(NamedTuple):
+  """What is the same in all batches of the same environments.
+
+  Attributes:
+    index: indexes arrays of the stream's environments.
+    header: int32 `[size, 5]`, with slots and ids filled in; `size` is the
+      compiled batch size.
+    rows: training rows of the batch: None for all of them, else a slice where
+      they lead the batch, or an array.
+    train_env_id: int32 `[m]`, the stream's ids in these rows.
+    evaluates: bool `[n]`, the other rows; None where there are none.
+  """
+
+  index: slice | np.ndarray
+  header: np.ndarray
+  rows: slice | np.ndarray | None
+  train_env_id: np.ndarray
+  evaluates: np.ndarray | None
 
 
 class InferenceWorker:
@@ -82,15 +106,12 @@ class InferenceWorker:
     self._parameters = parameters
     self._global_env_id = np.asarray(global_env_id, np.int32)
     self._num_train = num_train_envs
-    self._all_train = num_train_envs == len(global_env_id)
     self._unpack = packing.Unpacker(output_spec)
     self._buckets = device_step_lib.batch_buckets(
       stream.min_batch_size, stream.batch_size
     )
-    self._headers = {
-      size: np.zeros((size, packing.HEADER_WIDTH), np.int32)
-      for size in self._buckets
-    }
+    self._index = batch_index.BatchIndex()
+    self._layouts: dict[bytes, _Layout] = {}
     self._last_action = np.zeros(len(global_env_id), np.int32)
 
   @property
@@ -128,15 +149,20 @@ class InferenceWorker:
     received = time.perf_counter()
     env_id = output.env_id
     n = len(env_id)
+    layout = self._layout(env_id)
     first = output.step_type == _FIRST
-    previous_action = self._last_action[env_id]
-    previous_action[first] = 0
+    previous_action = self._last_action[layout.index] * ~first
     version, params = self._parameters()
-    packed, before = self._act(params, output, first, previous_action)
+    packing.write_step(layout.header[:n], first, previous_action, output.reward)
+    observation = output.observation
+    if n < len(layout.header):
+      size = len(layout.header)
+      observation = jax.tree.map(lambda x: _pad(x, size), observation)
+    packed, before = self._device_step(params, observation, layout.header)
     agent_output = self._unpack(np.asarray(packed)[:n])
     self._stream.send(agent_output.action, env_id)
     sent = time.perf_counter()
-    self._last_action[env_id] = agent_output.action
+    self._last_action[layout.index] = agent_output.action
     steps = types.Steps(
       observation=output.observation,
       reward=output.reward,
@@ -146,11 +172,10 @@ class InferenceWorker:
       agent_output=agent_output,
       parameter_version=version,
     )
-    blocked = self._record(env_id, steps, before)
+    counters.store_wait += self._record(layout, steps, before)
     moved = n - int(np.count_nonzero(first))
-    if not self._all_train:
-      is_eval = env_id >= self._num_train
-      eval_moved = int(np.count_nonzero(is_eval & ~first))
+    if layout.evaluates is not None:
+      eval_moved = int(np.count_nonzero(layout.evaluates & ~first))
       counters.eval_steps += eval_moved
       moved -= eval_moved
     counters.env_steps += moved
@@ -158,46 +183,48 @@ class InferenceWorker:
     counters.environment_wait += received - start
     counters.act += sent - received
     counters.idle_env_seconds += n * (sent - received)
-    counters.store_wait += blocked
 
-  def _act(
-    self,
-    params: base.Params,
-    output: types.EnvOutput,
-    first: np.ndarray,
-    previous_action: np.ndarray,
-  ) -> tuple[jax.Array, base.Core]:
-    """Dispatches the device step, padded to the next compiled batch size."""
-    n = len(output.env_id)
+  def _layout(self, env_id: np.ndarray) -> _Layout:
+    """Returns a batch's layout, remembered or new."""
+    key = env_id.tobytes()
+    layout = self._layouts.get(key)
+    if layout is None:
+      layout = self._make_layout(env_id.copy())
+      if len(self._layouts) < _MOST_LAYOUTS:
+        self._layouts[key] = layout
+    return layout
+
+  def _make_layout(self, env_id: np.ndarray) -> _Layout:
+    n = len(env_id)
     size = next(s for s in self._buckets if s >= n)
-    header = self._headers[size]
-    packing.write_header(
-      header[:n],
-      output.env_id,
-      self._global_env_id[output.env_id],
-      first,
-      previous_action,
-      output.reward,
+    header = packing.make_header(size, self._device_step.padding_slot)
+    packing.write_ids(header[:n], env_id, self._global_env_id[env_id])
+    evaluates = env_id >= self._num_train
+    count = n - int(np.count_nonzero(evaluates))
+    rows: slice | np.ndarray | None = None
+    if count < n:
+      rows = np.flatnonzero(~evaluates)
+      if not evaluates[:count].any():
+        rows = slice(0, count)
+    return _Layout(
+      index=self._index(env_id),
+      header=header,
+      rows=rows,
+      train_env_id=env_id if rows is None else env_id[rows],
+      evaluates=None if rows is None else evaluates,
     )
-    observation = output.observation
-    if n < size:
-      header[n:] = 0
-      header[n:, 0] = self._device_step.padding_slot
-      observation = jax.tree.map(lambda x: _pad(x, size), observation)
-    return self._device_step(params, observation, header)
 
   def _record(
-    self, env_id: np.ndarray, steps: types.Steps, before: base.Core
+    self, layout: _Layout, steps: types.Steps, before: base.Core
   ) -> float:
     """Writes a batch's training rows; returns seconds the store blocked."""
-    rows = self._training_rows(env_id)
-    if rows is None:
+    rows = layout.rows
+    if not len(layout.train_env_id):
       return 0.0
     leaves: list[Any] = jax.tree.leaves(steps)
-    if isinstance(rows, np.ndarray) or rows.stop is not None:
-      env_id = env_id[rows]
+    if rows is not None:
       leaves = [x[rows] if isinstance(x, np.ndarray) else x for x in leaves]
-    placement = self._assembler.begin(env_id)
+    placement = self._assembler.begin(layout.train_env_id)
     self._assembler.write(placement, leaves)
     core: list[np.ndarray] = []
     if self._device_step.has_core and len(placement.core_rows):
@@ -206,20 +233,6 @@ class InferenceWorker:
         core_rows = rows[core_rows]
       core = jax.tree.leaves(self._device_step.take_core(before, core_rows))
     return self._assembler.finish(placement, core)
-
-  def _training_rows(self, env_id: np.ndarray) -> Any:
-    """Returns which rows train: a slice where they lead the batch."""
-    if self._all_train:
-      return slice(None)
-    train = env_id < self._num_train
-    count = int(np.count_nonzero(train))
-    if count == 0:
-      return None
-    if count == len(env_id):
-      return slice(None)
-    if train[:count].all():
-      return slice(0, count)
-    return np.flatnonzero(train)
 
 
 def _pad(x: np.ndarray, size: int) -> np.ndarray:

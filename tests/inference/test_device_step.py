@@ -44,10 +44,11 @@ class _Driver:
     header[n:] = 1
     header[n:, 0] = self._step.padding_slot
     first = rng.random(n) < 0.3
-    packing.write_header(
+    packing.write_ids(
+      header[:n], np.array(slots), 10 * np.array(slots, np.int32)
+    )
+    packing.write_step(
       header[:n],
-      np.array(slots, np.int32),
-      10 * np.array(slots, np.int32),
       first,
       rng.integers(0, 9, n).astype(np.int32),
       rng.integers(0, 9, n).astype(np.float32),
@@ -104,10 +105,11 @@ def test_agent_sees_the_header_and_unstacked_parameters():
   step = _make()
   spec = step.output_spec(_unstacked(), toys.SPEC.observation)
   header = np.zeros((2, packing.HEADER_WIDTH), np.int32)
-  packing.write_header(
+  packing.write_ids(
+    header, np.array([3, 5]), np.array([33, toys.FIRST_EVAL_ID])
+  )
+  packing.write_step(
     header,
-    np.array([3, 5], np.int32),
-    np.array([33, toys.FIRST_EVAL_ID], np.int32),
     np.array([False, True]),
     np.array([7, 0], np.int32),
     np.array([1.5, -2], np.float32),

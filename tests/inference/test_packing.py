@@ -41,7 +41,8 @@ def test_header_arrives_as_it_was_written():
   first = np.array([True, False, False, True, False])
   previous_action = np.array([9, 8, 0, -1, 6], np.int32)
   header = np.full((5, packing.HEADER_WIDTH), 77, np.int32)
-  packing.write_header(header, slot, env_id, first, previous_action, reward)
+  packing.write_ids(header, slot, env_id)
+  packing.write_step(header, first, previous_action, reward)
   expected = packing.Header(slot, env_id, first, previous_action, reward)
   result = jax.device_get(jax.jit(packing.read_header)(header))
   chex.assert_trees_all_equal_shapes_and_dtypes(result, expected)
@@ -52,9 +53,8 @@ def test_header_arrives_as_it_was_written():
 def test_header_of_a_part_leaves_the_rest():
   header = np.full((4, packing.HEADER_WIDTH), 77, np.int32)
   ones = np.ones(3, np.int32)
-  packing.write_header(
-    header[:3], ones, ones, ones != 0, ones, ones.astype(np.float32)
-  )
+  packing.write_ids(header[:3], ones, ones)
+  packing.write_step(header[:3], ones != 0, ones, ones.astype(np.float32))
   assert (header[3] == 77).all() and not (header[:3] == 77).any()
 
 
@@ -100,3 +100,11 @@ def test_leaf_of_another_size_is_refused(dtype: Any):
   name = jnp.dtype(dtype).name
   with pytest.raises(TypeError, match=rf'is {name}\[3, 2\].*four-byte'):
     packing.pack({'action': jnp.zeros(3, jnp.int32), 'wrong': leaf})
+
+
+def test_new_header_is_all_padding():
+  header = packing.make_header(3, 9)
+  chex.assert_shape(header, (3, packing.HEADER_WIDTH))
+  columns = packing.read_header(jax.numpy.asarray(header))
+  assert columns.slot.tolist() == [9, 9, 9]
+  assert not columns.first.any()
