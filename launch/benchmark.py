@@ -15,6 +15,7 @@ from typing import Any
 from absl import app, flags
 
 from configs import benchmark
+from seedrl_jax.runtime import memory
 
 _CASE = flags.DEFINE_multi_string(
   'case', [], 'Case to run; may be repeated. All of them unless given.'
@@ -40,10 +41,10 @@ def main(argv: Sequence[str]) -> None:
   """Runs the cases and prints a table."""
   if len(argv) != 2 or argv[1] not in _MODES:
     sys.exit(f'benchmark: say what to measure: one of {", ".join(_MODES)}.')
-  from seedrl_jax import system
   from seedrl_jax.benchmarks import free_stream, table
+  from seedrl_jax.runtime import process
 
-  system.configure_jax()
+  process.configure()
   names = _CASE.value or benchmark.CASES
   try:
     configs = [benchmark.get_config(name) for name in names]
@@ -106,4 +107,5 @@ def _processor() -> str:
 
 
 if __name__ == '__main__':
+  memory.restart_with_huge_pages()
   app.run(main)

@@ -4,7 +4,6 @@ Prints the mean return with its standard error; `--video=out.mp4` also shows
 episodes. The run in `--workdir` may go on training meanwhile.
 """
 
-import logging
 import os
 import pathlib
 import sys
@@ -38,14 +37,14 @@ def main(argv: Sequence[str]) -> None:
   """Plays; exits with a sentence where it cannot."""
   if len(argv) > 1:
     raise app.UsageError(f'Unexpected arguments: {" ".join(argv[1:])}')
-  # JAX reports every kind of device that it looked for and did not find.
-  logging.getLogger('jax._src.xla_bridge').setLevel(logging.WARNING)
   # A training run may hold the same accelerator: take memory as needed.
   os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
   # Here, after the flags are known to be right: this takes seconds.
   from seedrl_jax import evaluation
   from seedrl_jax.envs import registry
-  from seedrl_jax.runtime import progress
+  from seedrl_jax.runtime import process, progress
+
+  process.configure()
 
   options = evaluation.Options(
     episodes=_EPISODES.value,

@@ -19,6 +19,8 @@ import ml_collections
 from absl import app, flags
 from ml_collections import config_flags
 
+from seedrl_jax.runtime import memory
+
 _DEFAULT_CONFIG = (
   pathlib.Path(__file__).resolve().parents[1] / 'configs/vtrace_cartpole.py'
 )
@@ -139,26 +141,17 @@ def _parse_flags(argv: list[str]) -> list[str]:
   return rest
 
 
-def _quiet() -> None:
-  """Keeps away messages that ask nothing of the user.
-
-  JAX reports at INFO, which absl shows, every kind of device that it looked
-  for and did not find.
-  """
-  logging.getLogger('jax._src.xla_bridge').setLevel(logging.WARNING)
-
-
 def main(argv: Sequence[str]) -> None:
   """Trains until the end, SIGINT or SIGTERM."""
   del argv
   stop = _Stop()
   stop.install()
-  _quiet()
   # Here, after the flags are known to be right: this takes seconds.
   from seedrl_jax import system
   from seedrl_jax.envs import registry
+  from seedrl_jax.runtime import process
 
-  system.configure_jax()
+  process.configure()
   try:
     run = system.System(_CONFIG.value, _WORKDIR.value, _PROFILE.value)
   except (ValueError, MemoryError, registry.MissingLibraryError) as e:
@@ -172,6 +165,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
+  memory.restart_with_huge_pages()
   if _config_path(sys.argv) is None:
     # Before the overrides, as they are of what it names.
     sys.argv.insert(1, f'--config={_DEFAULT_CONFIG}')

@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import os
 import time
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -36,16 +35,6 @@ from seedrl_jax.runtime import workdir as workdir_lib
 _JOIN_SECONDS = 15.0
 
 
-def configure_jax() -> None:
-  """Sets JAX up for a run; to be called before JAX sees a device.
-
-  On the CPU, work is done by the thread that asks for it: the threads of a run
-  already keep the cores busy, and a hand-over to JAX's own costs more than a
-  small network's step.
-  """
-  jax.config.update('jax_cpu_enable_async_dispatch', False)
-
-
 class RunFailed(RuntimeError):
   """A thread of the run failed; the message holds its traceback."""
 
@@ -58,8 +47,7 @@ class System:
     config: ml_collections.ConfigDict,
     workdir: str | os.PathLike[str],
     profile_updates: int = 0,
-    make_streams: builder.MakeStream
-    | None = None,
+    make_streams: builder.MakeStream | None = None,
     line: progress.ProgressLine | None = None,
   ):
     """Builds the run, or the continuation of the one in `workdir`.
@@ -211,6 +199,10 @@ class System:
   def _learn(self) -> None:
     parts = self._parts
     while not self._group.should_stop():
+      if parts.prefetcher.is_empty:
+        # With time to spare, inference should not act with older parameters
+        # until the next batch comes.
+        parts.learner.flush()
       parts.learner.step(parts.prefetcher.get())
       self._after_update()
       if self._is_finished():

@@ -242,6 +242,7 @@ class Program:
 
   def end(self) -> tuple[int, str]:
     """Waits for the end; returns exit code and standard error."""
-    out, err = self.process.communicate(timeout=60)
+    # A guard against a hang; a busy machine may take long.
+    out, err = self.process.communicate(timeout=600)
     self.lines += out.splitlines(keepends=True)
     return self.process.returncode, err

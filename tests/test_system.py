@@ -70,7 +70,11 @@ def test_resumes_where_it_ended(tmp_path):
     values = runs.column(tmp_path, name)
     assert len(values) > length
     assert values == sorted(values), name
-  assert runs.column(tmp_path, 'time')[length] > before['seconds']
+  # The first row is of this start alone.
+  row = {k: float(v or 0) for k, v in runs.rows(tmp_path)[length].items()}
+  seconds = row['time'] - before['seconds']
+  frames = row['env_frames'] - before['env_frames']
+  np.testing.assert_allclose(row['frames_per_second'], frames / seconds)
 
 
 def test_finished_run_is_left_as_it_is(tmp_path):
@@ -108,17 +112,23 @@ def test_damaged_newest_checkpoint_gives_way_to_the_one_before(tmp_path):
   runs.Run(runs.tiny(), tmp_path).train()
   runs.Run(runs.tiny(total_env_frames=800), tmp_path).train()
   old, new = runs.steps(tmp_path)
-  files = (tmp_path / f'checkpoints/{new}').rglob('*')
-  largest = max(
-    (p for p in files if p.is_file()), key=lambda p: p.stat().st_size
-  )
-  largest.write_bytes(largest.read_bytes()[:-20])
+  for path in (tmp_path / f'checkpoints/{new}/state').rglob('*'):
+    if path.is_file():
+      path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
   run = runs.Run(runs.tiny(total_env_frames=800), tmp_path)
   assert f'Checkpoint {new} is damaged' in run.output
   assert f'Resuming from checkpoint {old}:' in run.output
   assert run.train()['status'] == 'finished'
   values = runs.column(tmp_path, 'updates')
   assert values == sorted(values)
+
+
+def test_half_written_checkpoint_is_removed(tmp_path):
+  runs.Run(runs.tiny(), tmp_path).train()
+  half = tmp_path / 'checkpoints/99.orbax-checkpoint-tmp'
+  half.mkdir()
+  runs.Run(runs.tiny(total_env_frames=500), tmp_path).train()
+  assert not half.exists()
 
 
 def test_run_without_a_sound_checkpoint_is_not_overwritten(tmp_path):

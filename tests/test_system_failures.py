@@ -48,6 +48,17 @@ def test_loss_that_is_not_finite(tmp_path, deterministic):
   _assert_no_thread_is_left()
 
 
+def test_update_that_is_not_finite_makes_no_checkpoint(tmp_path):
+  config = runs.tiny(
+    **runs.toy('pixels', bad_after=60, failure='inf'),
+    network__torso='mlp',
+    total_env_frames=100_000,
+  )
+  with pytest.raises(system.RunFailed, match='is not finite'):
+    runs.Run(config, tmp_path).train()
+  assert runs.steps(tmp_path) == []
+
+
 def test_update_that_is_not_finite_shows_only_at_the_end(tmp_path):
   run = runs.Run(runs.tiny(), tmp_path)
 
@@ -110,7 +121,8 @@ def test_environment_that_raises_in_lock_step(tmp_path):
   assert _assert_sound(run).step > 0
 
 
-def test_environment_that_cannot_close(tmp_path):
+@pytest.mark.parametrize('stopped', [False, True])
+def test_environment_that_cannot_close(tmp_path, stopped):
   config = runs.tiny(topology__streams_per_device=2)
   streams = runs.Streams(config)
   run = runs.Run(config, tmp_path, make_streams=streams)
@@ -122,10 +134,12 @@ def test_environment_that_cannot_close(tmp_path):
     raise OSError('It does not close.')
 
   first.close = fails
+  if stopped:
+    run.system.stop()
   with pytest.raises(system.RunFailed, match='It does not close'):
     run.train()
   assert sorted(streams.closed) == [0, 1]
-  assert _assert_sound(run).step > 0
+  assert (_assert_sound(run).step == 0) == stopped
   _assert_no_thread_is_left()
 
 

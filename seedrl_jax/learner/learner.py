@@ -122,10 +122,6 @@ class Learner:
     self.flush()
     return update_lib.host_state(self._state)
 
-  def last_good_state(self) -> update_lib.LearnerState:
-    """Returns the state on the host; updates that were not finite left none."""
-    return update_lib.host_state(self._state)
-
   def metrics(self) -> dict[str, float]:
     """Returns the metrics of the last finished update."""
     metrics = jax.device_get(update_lib.first_shard(dict(self._metrics)))

@@ -87,6 +87,11 @@ class Prefetcher:
     since, now = self._waiting_since, time.perf_counter()
     return self._waited + (0.0 if since is None else now - since)
 
+  @property
+  def is_empty(self) -> bool:
+    """Whether `get` would wait."""
+    return not self._ready
+
   def fetch(self, timeout: float | None = None) -> Prefetched:
     """Draws one batch and puts it on the devices.
 

@@ -28,7 +28,11 @@ class ParameterPublisher:
       params: leaves `[1, ...]`, computed and on one training device. The copy
         goes from device to device.
     """
-    copies = [jax.device_put(params, device) for device in self._devices]
+    source = jax.tree.leaves(params)[0].devices()
+    copies = [
+      params if source == {device} else jax.device_put(params, device)
+      for device in self._devices
+    ]
     for device, copy in zip(self._devices, copies, strict=True):
       # Inference must not be the one to wait for the copy.
       jax.block_until_ready(copy)

@@ -121,8 +121,12 @@ class Updater:
       pieces: for each device a `Batch` of host arrays, laid out for training.
 
     Returns:
-      A `Batch` whose leaves lead with `[D]`, one row on each device.
+      A `Batch` whose leaves lead with `[D]`, one row on each device. A single
+      CPU reads the host's memory itself: there it is `pieces[0]` unmoved.
     """
+    if len(self._devices) == 1 and self._devices[0].platform == 'cpu':
+      (piece,) = pieces
+      return jax.tree.map(lambda x: x[None], piece)
     placed = [
       jax.tree.leaves(
         jax.device_put(jax.tree.map(lambda x: x[None], piece), device)
@@ -148,7 +152,7 @@ class Updater:
 
 def first_shard(tree: types.Nest) -> types.Nest:
   """Returns the first device's part, leaves `[1, ...]`, without a copy."""
-  return jax.tree.map(lambda x: x.addressable_shards[0].data, tree)
+  return jax.tree.map(lambda x: x.addressable_data(0), tree)
 
 
 def host_state(state: LearnerState) -> LearnerState:
@@ -197,8 +201,8 @@ def _make_update(
       lambda new, old: jnp.where(finite, new, old), new_state, state
     )
     metrics = dict(metrics, loss=loss, gradient_norm=norm)
-    # An explicit copy: the same value returned twice would be one buffer, and
-    # the next update donates the state's.
+    # An explicit copy, as the next update donates the state's buffers: that
+    # XLA gives two outputs of one value two buffers is not promised.
     published = jax.tree.map(jnp.copy, new_state.params)
     return new_state, UpdateOutput(
       published,

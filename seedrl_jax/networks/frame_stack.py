@@ -48,19 +48,21 @@ def stack_frames(
   length, channels = frames.shape[0], frames.shape[-1]
   history = kept.shape[-1] // channels
   earlier = jnp.stack(jnp.split(kept, history, axis=-1))
-  extended = jnp.concatenate([earlier, frames])
   # A frame belongs to the step's episode where as many episodes had started
   # by then; frames of `kept` count as the one that goes on until a FIRST.
   episode = jnp.cumsum(first, axis=0, dtype=jnp.int32)
   before = jnp.zeros((history, *episode.shape[1:]), jnp.int32)
   extended_episode = jnp.concatenate([before, episode])
 
-  def delayed(start: int) -> jax.Array:
-    past = slice(start, start + length)
-    same = extended_episode[past] == episode
-    same = same.reshape(same.shape + (1,) * (frames.ndim - 2))
-    return jnp.where(same, extended[past], jnp.zeros((), frames.dtype))
-
-  stacks = [delayed(start) for start in range(history)]
-  stacked = jnp.concatenate([*stacks, frames], axis=-1)
+  extended = jnp.concatenate([earlier, frames])
+  delays = range(history + 1)
+  # One selection over the whole stack: on CPU far quicker than one for each
+  # delay.
+  stacked = jnp.stack([extended[i : i + length] for i in delays], -2)
+  same = jnp.stack(
+    [extended_episode[i : i + length] == episode for i in delays], -1
+  )
+  same = same.reshape((*first.shape, *(1,) * (frames.ndim - 3), -1, 1))
+  stacked = jnp.where(same, stacked, jnp.zeros((), frames.dtype))
+  stacked = stacked.reshape((*frames.shape[:-1], -1))
   return stacked, stacked[-1, ..., channels:]

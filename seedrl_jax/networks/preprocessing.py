@@ -92,11 +92,17 @@ def to_features(x: jax.Array, dtype: jax.typing.DTypeLike) -> jax.Array:
       return x.astype(dtype)
     scaled = x[:, None].astype(dtype) / _SCALAR_LEVELS
     return jnp.concatenate([_one_hot(x, _SCALAR_LEVELS, dtype), scaled], -1)
-  scaled = x.astype(dtype) * (1.0 / 255.0)
+  scaled = scale_bytes(x, dtype)
   if x.ndim != 4 or is_picture(x.shape[1:]):
     return scaled
   code = _one_hot(x, _GRID_LEVELS, dtype).reshape((*x.shape[:-1], -1))
   return jnp.concatenate([code, scaled], axis=-1)
+
+
+def scale_bytes(x: jax.Array, dtype: jax.typing.DTypeLike) -> jax.Array:
+  """Casts to `dtype`, and divides by 255 what was uint8."""
+  features = x.astype(dtype)
+  return features * (1.0 / 255.0) if x.dtype == jnp.uint8 else features
 
 
 def _one_hot(

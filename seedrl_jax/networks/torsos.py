@@ -71,44 +71,46 @@ class MLP(nn.Module):
 
 
 class StridedConv(nn.Module):
-  """A square convolution without padding, as one matrix product.
+  """A square convolution without padding over blocks of pixels.
 
-  Blocks of `stride x stride` pixels become channels (space to depth). One
-  product gives what each block adds to each output that it touches, and the
-  outputs are sums of shifted products. Function and parameters are those of
-  the ordinary convolution. XLA's CPU backend has no fast path for the
-  gradient of a strided convolution's kernel; this way it is a product too,
-  and an update is several times quicker there.
+  Blocks of `stride x stride` pixels become channels (`space_to_depth`), on
+  which the convolution has stride 1. Function and parameters are those of the
+  ordinary convolution. XLA's CPU backend is slow at gradients of a strided
+  convolution; see `_block_conv` for what it is quick at.
 
   Attributes:
     layer: the convolution; its kernel must be a multiple of its stride.
+    num_frames: None where the input is an image; k where it is the blocks of
+      k stacked frames, each brought into blocks before they were stacked.
     dtype: of the computation; parameters are float32.
   """
 
   layer: ConvLayer
+  num_frames: int | None = None
   dtype: jax.typing.DTypeLike = jnp.float32
 
   @nn.compact
   def __call__(self, x: jax.Array) -> jax.Array:
-    """Maps `[N, H, W, C]` to `[N, H', W', layer.channels]`."""
+    """Maps an image `[N, H, W, C]` to `[N, H', W', layer.channels]`.
+
+    Blocks of k frames of C channels are
+    `[N, H / stride, W / stride, k * stride^2 * C]`, oldest frame first.
+    """
     channels, size, stride = self.layer
-    depth = x.shape[-1]
+    if self.num_frames is None:
+      x = space_to_depth(x, self.layer)
+    frames, span = self.num_frames or 1, size // stride
+    depth = x.shape[-1] // stride**2
     kernel = self.param(
       'kernel', _RELU_INIT, (size, size, depth, channels), jnp.float32
     )
     bias = self.param('bias', nn.initializers.zeros, (channels,), jnp.float32)
-    span = size // stride
-    blocks = _space_to_depth(x, size, stride).astype(self.dtype)
-    kernel = kernel.reshape((span, stride, span, stride, depth, channels))
-    kernel = kernel.transpose((1, 3, 4, 0, 2, 5)).astype(self.dtype)
-    parts = blocks @ kernel.reshape((blocks.shape[-1], -1))
-    parts = parts.reshape((*parts.shape[:-1], span, span, channels))
-    rows, columns = (n - span + 1 for n in blocks.shape[1:3])
-    y = bias.astype(self.dtype)
-    for i in range(span):
-      for j in range(span):
-        y = y + parts[:, i : i + rows, j : j + columns, i, j]
-    return y
+    # The ordinary kernel has frames beside channels, innermost; a block has
+    # them outermost.
+    kernel = kernel.reshape((span, stride, span, stride, frames, -1, channels))
+    kernel = kernel.transpose((0, 2, 4, 1, 3, 5, 6)).astype(self.dtype)
+    kernel = kernel.reshape((span, span, -1, channels))
+    return _block_conv(x.astype(self.dtype), kernel) + bias.astype(self.dtype)
 
 
 class Convolutional(nn.Module):
@@ -117,18 +119,22 @@ class Convolutional(nn.Module):
   Attributes:
     layers: the convolutions.
     dense_size: output units, F.
+    num_frames: of the first layer, see `StridedConv`.
     dtype: of the computation; parameters are float32.
   """
 
   layers: Sequence[ConvLayer]
   dense_size: int
+  num_frames: int | None = None
   dtype: jax.typing.DTypeLike = jnp.float32
 
   @nn.compact
   def __call__(self, x: jax.Array) -> jax.Array:
-    """Maps `[N, H, W, C]` to `[N, F]`."""
+    """Maps `[N, H, W, C]`, or blocks of it, to `[N, F]`."""
+    num_frames = self.num_frames
     for i, layer in enumerate(self.layers):
-      x = nn.relu(_make_conv(layer, self.dtype, f'conv_{i}')(x))
+      conv = StridedConv(layer, num_frames, self.dtype, name=f'conv_{i}')
+      x, num_frames = nn.relu(conv(x)), None
     return MLP((self.dense_size,), self.dtype)(x)
 
 
@@ -203,14 +209,38 @@ def resolve_torso(name: str, shape: tuple[int, ...]) -> str:
   return 'grid' if min(shape[:2]) >= _smallest_side('grid') else 'mlp'
 
 
+def first_strided_layer(
+  config: Any, shape: tuple[int, ...]
+) -> ConvLayer | None:
+  """Returns the convolution that takes blocks of frames, or None.
+
+  Only pictures are brought into blocks: smaller images gain channels between
+  stacking and the torso (`preprocessing.to_features`).
+
+  Args:
+    config: `config.network`.
+    shape: of the leaf, without batch dimensions, channels last.
+  """
+  torso = resolve_torso(config.torso, shape)
+  if torso not in CONV_TORSOS or not preprocessing.is_picture(shape):
+    return None
+  layer = CONV_TORSOS[torso].layers[0]
+  return layer if layer.stride > 1 else None
+
+
 def make_torso(
-  config: Any, shape: tuple[int, ...], name: str | None = None
+  config: Any,
+  shape: tuple[int, ...],
+  num_frames: int | None = None,
+  name: str | None = None,
 ) -> nn.Module:
   """Makes the torso of one observation leaf.
 
   Args:
     config: `config.network`.
     shape: of the leaf, without batch dimensions, channels last.
+    num_frames: k where the input will be blocks for `first_strided_layer`, of
+      k stacked frames; None where it will be of `shape`.
     name: of the module, where an observation has several.
 
   Raises:
@@ -225,38 +255,71 @@ def make_torso(
     size = config.dense_size or _RESNET_DENSE_SIZE
     return DeepResNet(channels, size, dtype, name=name)
   layers, size = CONV_TORSOS[torso]
-  return Convolutional(layers, config.dense_size or size, dtype, name=name)
+  size = config.dense_size or size
+  return Convolutional(layers, size, num_frames, dtype, name=name)
 
 
-def _space_to_depth(x: jax.Array, size: int, stride: int) -> jax.Array:
-  """Maps `[N, H, W, C]` to `[N, H / stride, W / stride, stride^2 C]`.
+def space_to_depth(x: jax.Array, layer: ConvLayer) -> jax.Array:
+  """Maps `[..., H, W, C]` to blocks for `layer`, `[..., H', W', stride^2 C]`.
 
-  Pixels that no window of `size` reaches are cut off first.
+  Pixels that no window of the convolution reaches are cut off first.
   """
-  number, height, width, depth = x.shape
+  *leading, height, width, depth = x.shape
+  _, size, stride = layer
   rows = (height - size) // stride + size // stride
   columns = (width - size) // stride + size // stride
-  x = x[:, : rows * stride, : columns * stride]
+  x = x[..., : rows * stride, : columns * stride, :]
   # A block's row is one axis of stride * depth numbers: on CPU the fewer the
   # axes, the quicker the transposition.
-  x = x.reshape((number, rows, stride, columns, stride * depth))
+  x = x.reshape((-1, rows, stride, columns, stride * depth))
   x = x.transpose((0, 1, 3, 2, 4))
-  return x.reshape((number, rows, columns, -1))
+  return x.reshape((*leading, rows, columns, -1))
 
 
-def _make_conv(
-  layer: ConvLayer, dtype: jax.typing.DTypeLike, name: str
-) -> nn.Module:
-  if layer.stride > 1:
-    return StridedConv(layer, dtype, name=name)
-  return nn.Conv(
-    layer.channels,
-    (layer.kernel, layer.kernel),
-    padding='VALID',
-    dtype=dtype,
-    kernel_init=_RELU_INIT,
-    name=name,
+@jax.custom_vjp
+def _block_conv(x: jax.Array, kernel: jax.Array) -> jax.Array:
+  """Convolves `[N, H, W, C]` with `[s, s, C, C']`, stride 1, no padding.
+
+  XLA's CPU backend is quick at such a convolution and at the gradient of its
+  input, which is another one. It is not at the kernel's, a convolution with a
+  window as large as the image; that is s^2 matrix products here.
+  """
+  if kernel.shape[:2] == (1, 1):
+    return x @ kernel[0, 0]
+  return jax.lax.conv_general_dilated(
+    x, kernel, (1, 1), 'VALID', dimension_numbers=('NHWC', 'HWIO', 'NHWC')
   )
+
+
+def _block_conv_forward(
+  x: jax.Array, kernel: jax.Array
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+  return _block_conv(x, kernel), (x, kernel)
+
+
+def _block_conv_backward(
+  residuals: tuple[jax.Array, jax.Array], grad: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  x, kernel = residuals
+  _, input_vjp = jax.vjp(lambda x: _block_conv.fun(x, kernel), x)
+  rows, columns, channels = grad.shape[1:]
+  flat = grad.reshape((-1, channels))
+
+  def product(i: int, j: int) -> jax.Array:
+    window = x[:, i : i + rows, j : j + columns]
+    # The narrow matrix first, which is several times quicker; the barrier
+    # keeps XLA from folding the transposition into the other order.
+    narrow = flat.T @ window.reshape((-1, x.shape[-1]))
+    return jax.lax.optimization_barrier(narrow).T
+
+  span = kernel.shape[0]
+  kernel_grad = jnp.stack([
+    product(i, j) for i in range(span) for j in range(span)
+  ])
+  return *input_vjp(grad), kernel_grad.reshape(kernel.shape)
+
+
+_block_conv.defvjp(_block_conv_forward, _block_conv_backward)
 
 
 def _smallest_side(name: str) -> int:

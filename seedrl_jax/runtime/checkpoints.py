@@ -70,6 +70,11 @@ class Checkpoints:
     self._options = (
       _read_options() if read_only else _save_options(keep, keep_every_hours)
     )
+    if not read_only:
+      # Of a save that was killed. Orbax would do it in a thread, which fails
+      # where the process ends at once.
+      for path in self._path.glob('*.orbax-checkpoint-tmp*'):
+        shutil.rmtree(path)
     self._manager = self._open()
 
   def _open(self) -> ocp.CheckpointManager:
@@ -200,7 +205,6 @@ def _save_options(
     max_to_keep=keep,
     keep_time_interval=interval,
     enable_async_checkpointing=False,
-    cleanup_tmp_directories=True,
     create=True,
   )
 
@@ -209,7 +213,6 @@ def _read_options() -> ocp.CheckpointManagerOptions:
   # Orbax's own `read_only` says so in warnings; this writes as little.
   return ocp.CheckpointManagerOptions(
     enable_async_checkpointing=False,
-    cleanup_tmp_directories=False,
     create=False,
   )
 

@@ -143,21 +143,21 @@ def test_constant_rate():
 
 def test_gradients_are_clipped_by_their_norm_over_all_parameters():
   # With epsilon far above the gradients and no averaging, RMSProp divides by
-  # epsilon: what remains is the clipped gradient.
+  # epsilon: what remains is twice the clipped gradient.
   config = _config(**{
     'optimizer.name': 'rmsprop',
-    'optimizer.learning_rate': 1e6,
+    'optimizer.learning_rate': 2e6,
     'optimizer.epsilon': 1e6,
     'optimizer.clip_norm': 2.5,
   })
   optimizer = optimizers.make_optimizer(config, action_repeat=1)
   gradients = {'a': jnp.array([3.0]), 'b': jnp.array([[4.0]])}
   updates, state = optimizer.update(gradients, optimizer.init(gradients))
-  assert updates['a'].item() == pytest.approx(-1.5, rel=1e-4)
-  assert updates['b'].item() == pytest.approx(-2.0, rel=1e-4)
+  assert updates['a'].item() == pytest.approx(-3.0, rel=1e-4)
+  assert updates['b'].item() == pytest.approx(-4.0, rel=1e-4)
   small = {'a': jnp.array([0.3]), 'b': jnp.array([[0.4]])}
   updates, _ = optimizer.update(small, state)
-  assert updates['b'].item() == pytest.approx(-0.4, rel=1e-4)
+  assert updates['b'].item() == pytest.approx(-0.8, rel=1e-4)
 
 
 def test_state_does_not_depend_on_schedule_and_clip():

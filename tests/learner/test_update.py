@@ -60,7 +60,11 @@ def _vtrace_updates(num_devices, micro_batches, num_updates=3):
   for _ in range(num_updates):
     steps = sequences.random_steps(rng, _LENGTH, _BATCH, _ACTIONS)
     assert (steps.step_type == types.StepType.FIRST).any()
-    batch = sequences.batch_of(steps, agent.initial_core(_BATCH))
+    core = jax.tree.map(
+      lambda x: rng.normal(size=x.shape).astype(np.float32),
+      agent.initial_core(_BATCH),
+    )
+    batch = sequences.batch_of(steps, core)
     shards = updater.shard(_pieces(batch, num_devices))
     state, output = updater(state, shards)
   return state, output, initial

@@ -10,7 +10,7 @@ import pytest
 
 from configs import base
 from seedrl_jax import types
-from seedrl_jax.networks import network
+from seedrl_jax.networks import network, torsos
 
 _LENGTH, _BATCH, _ACTIONS = 6, 3, 4
 
@@ -115,6 +115,21 @@ def _check_steps_equal_unroll(config, observation):
     stepwise.append(y[0])
   np.testing.assert_allclose(jnp.stack(stepwise), features, atol=1e-5)
   chex.assert_trees_all_close(core, final, atol=1e-5)
+
+
+def test_frames_in_blocks_equal_images_stacked_by_hand():
+  net, variables, inputs, core = _make(
+    _config(torso='shallow', frame_stack=3), _FRAME, warm=False
+  )
+  features, _ = _apply(net, variables, inputs, core)
+  # Environment 0 has no reset: from step 2 on its stacks are full.
+  frames = inputs.observation[:, 0, 0].astype(jnp.float32) / 255.0
+  images = jnp.stack([frames[:-2], frames[1:-1], frames[2:]], axis=-1)
+  torso = torsos.make_torso(net.config, images.shape[1:])
+  params = {'params': variables['params']['torso_0']}
+  chex.assert_trees_all_close(
+    torso.apply(params, images), features[2:, 0], atol=1e-5
+  )
 
 
 @pytest.mark.parametrize('observation', ['frame', 'minigrid'])

@@ -131,6 +131,30 @@ def test_strided_conv_is_a_convolution(layer, height, width):
   chex.assert_trees_all_close(*gradients, atol=1e-4)
 
 
+def test_blocks_of_stacked_frames_are_stacked_images():
+  layer = torsos.ConvLayer(5, 8, 4)
+  frames = jax.random.normal(jax.random.key(0), (3, 2, 21, 18, 2))
+  images = jnp.concatenate(list(frames), axis=-1)
+  blocks = jnp.concatenate(
+    [torsos.space_to_depth(x, layer) for x in frames], axis=-1
+  )
+  variables = torsos.StridedConv(layer).init(jax.random.key(1), images)
+  chex.assert_trees_all_close(
+    torsos.StridedConv(layer, num_frames=3).apply(variables, blocks),
+    torsos.StridedConv(layer).apply(variables, images),
+    atol=1e-5,
+  )
+
+
+def test_only_pictures_are_brought_into_blocks():
+  config = base.get_config().network
+  config.torso = 'tiny'
+  assert torsos.first_strided_layer(config, (84, 84, 1)).stride == 8
+  assert torsos.first_strided_layer(config, (31, 84, 1)) is None
+  config.torso = 'resnet'
+  assert torsos.first_strided_layer(config, (84, 84, 1)) is None
+
+
 def test_bfloat16_keeps_float32_parameters():
   config = base.get_config().network
   config.compute_dtype, config.dense_size = 'bfloat16', 8

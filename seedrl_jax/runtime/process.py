@@ -1,0 +1,39 @@
+"""Sets a process up for fast and quiet work; the launch scripts call it first.
+
+All of it is about the CPU backend and the threads around it; an accelerator's
+own work is not touched.
+"""
+
+import logging
+import os
+import sys
+
+import jax
+
+from seedrl_jax.runtime import memory
+
+# Seconds after which a thread that computes in Python lets another in. The
+# default of 5 ms is fifty inference calls long.
+_SWITCH_INTERVAL = 2e-4
+# XLA's newest library for dot products and convolutions works on one thread;
+# this leaves it the single dots and takes the threaded one for the rest.
+_XLA_CPU_FLAG = '--xla_cpu_experimental_ynn_fusion_type=individual_dot'
+# Versions in which the flag was tried: an unknown one ends the process.
+_FLAG_VERSIONS = ((0, 10), (0, 11), (0, 12))
+
+
+def configure() -> None:
+  """Configures the process; to be called before JAX sees a device."""
+  # JAX reports, as a message to the user, every kind of device that it looked
+  # for and did not find.
+  logging.getLogger('jax._src.xla_bridge').setLevel(logging.WARNING)
+  # On the CPU, work is done by the thread that asks for it: the threads of a
+  # run keep the cores busy as it is, and a hand-over to JAX's own costs more
+  # than a small network's step.
+  jax.config.update('jax_cpu_enable_async_dispatch', False)
+  sys.setswitchinterval(_SWITCH_INTERVAL)
+  memory.keep_freed()
+  if jax.__version_info__[:2] in _FLAG_VERSIONS:
+    flags = os.environ.get('XLA_FLAGS', '')
+    if _XLA_CPU_FLAG.partition('=')[0] not in flags:
+      os.environ['XLA_FLAGS'] = f'{flags} {_XLA_CPU_FLAG}'.strip()
