@@ -12,16 +12,13 @@ from configs import vtrace_atari, vtrace_cartpole
 FREE = 'free'
 
 
-def _cartpole(num_envs: int) -> ml_collections.ConfigDict:
+def _cartpole(
+  num_envs: int, env_batch_size: int, batch_size: int = 256
+) -> ml_collections.ConfigDict:
   config = vtrace_cartpole.get_config()
   config.env.num_envs = num_envs
-  config.batch_size = num_envs
-  return config
-
-
-def _free() -> ml_collections.ConfigDict:
-  config = _cartpole(256)
-  config.env.batch_size = 256
+  config.env.batch_size = env_batch_size
+  config.batch_size = batch_size
   return config
 
 
@@ -32,10 +29,11 @@ def _pong(torso: str) -> ml_collections.ConfigDict:
 
 
 _MAKERS = {
-  FREE: _free,
-  'cartpole32': lambda: _cartpole(32),
-  'cartpole128': lambda: _cartpole(128),
-  'cartpole256': lambda: _cartpole(256),
+  FREE: lambda: _cartpole(256, 256),
+  # Halves of 16 would cost more calls than their overlap gains.
+  'cartpole32': lambda: _cartpole(32, 32, batch_size=64),
+  'cartpole128': lambda: _cartpole(128, 64),
+  'cartpole256': lambda: _cartpole(256, 128),
   'pong_tiny': lambda: _pong('tiny'),
   'pong_shallow': lambda: _pong('shallow'),
   'pong_resnet': lambda: _pong('resnet'),

@@ -11,7 +11,6 @@ import os
 import time
 from typing import Any
 
-import jax
 import ml_collections
 import numpy as np
 

@@ -65,7 +65,7 @@ class Placement(NamedTuple):
   """
 
   env_id: np.ndarray
-  index: Any  # the same as a slice, where that can be
+  place: Any  # the same as a slice, where that can be
   core_rows: np.ndarray
   runs: tuple[_Run, ...]
   full: Any  # bool [n] or bool: whose unroll this step completes
@@ -139,8 +139,8 @@ class UnrollAssembler:
     Returns:
       What `write_*` and `finish` need.
     """
-    index = self._index(env_id)
-    cells = self._cell[index]
+    place = self._index(env_id)
+    cells = self._cell[place]
     if self._num_idle:
       fresh = cells == _NO_CELL
       self._num_idle -= int(np.count_nonzero(fresh))
@@ -152,7 +152,7 @@ class UnrollAssembler:
       core_rows = np.flatnonzero(snapshot)
     else:
       core_rows = self._ramp[: len(env_id) if snapshot else 0]
-    return Placement(env_id, index, core_rows, runs, full)
+    return Placement(env_id, place, core_rows, runs, full)
 
   def write(self, placement: Placement, leaves: list[Any]) -> None:
     """Writes a batch into its places.
@@ -188,7 +188,7 @@ class UnrollAssembler:
     else:
       done = env_id if full else None
     if done is None:
-      self._cell[placement.index] += self._width
+      self._cell[placement.place] += self._width
       return 0.0
     old_cells = self._cell[done]
     self._cell[env_id] += self._width

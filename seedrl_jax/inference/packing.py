@@ -26,9 +26,7 @@ def make_header(size: int, padding_slot: int) -> np.ndarray:
   return header
 
 
-def write_ids(
-  header: np.ndarray, slot: np.ndarray, env_id: np.ndarray
-) -> None:
+def write_ids(header: np.ndarray, slot: np.ndarray, env_id: np.ndarray) -> None:
   """Fills in what stays the same while the same environments come.
 
   Args:

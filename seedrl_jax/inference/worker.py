@@ -58,7 +58,7 @@ class _Layout(NamedTuple):
   """What is the same in all batches of the same environments.
 
   Attributes:
-    index: indexes arrays of the stream's environments.
+    place: indexes arrays of the stream's environments.
     header: int32 `[size, 5]`, with slots and ids filled in; `size` is the
       compiled batch size.
     rows: training rows of the batch: None for all of them, else a slice where
@@ -67,7 +67,7 @@ class _Layout(NamedTuple):
     evaluates: bool `[n]`, the other rows; None where there are none.
   """
 
-  index: slice | np.ndarray
+  place: slice | np.ndarray
   header: np.ndarray
   rows: slice | np.ndarray | None
   train_env_id: np.ndarray
@@ -151,7 +151,7 @@ class InferenceWorker:
     n = len(env_id)
     layout = self._layout(env_id)
     first = output.step_type == _FIRST
-    previous_action = self._last_action[layout.index] * ~first
+    previous_action = self._last_action[layout.place] * ~first
     version, params = self._parameters()
     packing.write_step(layout.header[:n], first, previous_action, output.reward)
     observation = output.observation
@@ -162,7 +162,7 @@ class InferenceWorker:
     agent_output = self._unpack(np.asarray(packed)[:n])
     self._stream.send(agent_output.action, env_id)
     sent = time.perf_counter()
-    self._last_action[layout.index] = agent_output.action
+    self._last_action[layout.place] = agent_output.action
     steps = types.Steps(
       observation=output.observation,
       reward=output.reward,
@@ -207,7 +207,7 @@ class InferenceWorker:
       if not evaluates[:count].any():
         rows = slice(0, count)
     return _Layout(
-      index=self._index(env_id),
+      place=self._index(env_id),
       header=header,
       rows=rows,
       train_env_id=env_id if rows is None else env_id[rows],

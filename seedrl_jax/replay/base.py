@@ -18,11 +18,11 @@ from seedrl_jax import types
 SAMPLERS = ('fifo', 'uniform', 'prioritized')
 
 
-class StoreClosed(RuntimeError):  # noqa: N818
+class StoreClosed(RuntimeError):
   """The store was closed, perhaps while the caller waited in it."""
 
 
-class RateLimited(TimeoutError):  # noqa: N818
+class RateLimited(TimeoutError):
   """The table's rules did not let the caller pass before its time-out."""
 
 

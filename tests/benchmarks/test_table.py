@@ -1,0 +1,73 @@
+"""Tests of the benchmark on its smallest case, and of its tables."""
+
+import types as python_types
+
+import pytest
+
+from configs import benchmark
+from seedrl_jax.benchmarks import ceilings, free_stream, table, timing
+
+
+def _timing(rate: float, cpu: float) -> timing.Timing:
+  return timing.Timing(rate, rate, rate, cpu)
+
+
+def _topology(platform: str, shared: bool) -> python_types.SimpleNamespace:
+  device = python_types.SimpleNamespace(platform=platform)
+  other = python_types.SimpleNamespace(platform=platform)
+  return python_types.SimpleNamespace(
+    inference=(device,),
+    training=(device if shared else other,),
+    shared=shared,
+  )
+
+
+_CEILINGS = ceilings.Ceilings(
+  env=_timing(1000.0, 2e-3),
+  inference={8: _timing(500.0, 1e-3)},
+  batch_size=8,
+  update=_timing(250.0, 4e-3),
+  store=_timing(1e6, 1e-3),
+)
+
+
+@pytest.mark.parametrize(
+  ('platform', 'shared', 'ideal'),
+  [
+    # All stages share two cores: 2 + 1 + 4 + 1 ms a step.
+    ('cpu', True, 2 / 8e-3),
+    # One accelerator acts and trains: 1/500 + 1/250 s a step.
+    ('gpu', True, 1 / (1 / 500 + 1 / 250)),
+    # The training device is the busiest.
+    ('gpu', False, 250.0),
+  ],
+)
+def test_ideal_adds_up_what_shares_a_resource(
+  monkeypatch, platform, shared, ideal
+):
+  monkeypatch.setattr(timing, 'cores', lambda: 2)
+  topology = _topology(platform, shared)
+  assert _CEILINGS.ideal(topology) == pytest.approx(ideal)
+
+
+def test_measures_the_whole_of_a_small_case():
+  config = benchmark.get_config(benchmark.FREE)
+  config.env.num_envs = config.env.batch_size = 8
+  config.batch_size = 4
+  config.topology.max_devices = 1
+  row = table.measure(
+    'small',
+    config,
+    free_stream.make_stream,
+    system=True,
+    windows=2,
+    seconds=0.01,
+    system_seconds=0.05,
+    warm_up=0.0,
+  )
+  assert 8 in row['ceilings']['inference']
+  assert row['system']['median'] > 0 and row['system']['ideal'] > 0
+  assert row['system']['trained_share'] > 0
+  text = '\n'.join(table.lines(row) + table.summary([row]))
+  for part in ('small', 'environments', 'batch 8 *', 'update', '| small |'):
+    assert part in text

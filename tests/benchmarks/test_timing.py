@@ -1,0 +1,28 @@
+"""Tests of `seedrl_jax.benchmarks.timing`."""
+
+import pytest
+
+from seedrl_jax.benchmarks import timing
+
+
+def test_summary_takes_medians_and_extremes():
+  result = timing.summarize([5.0, 1.0, 3.0], [0.2, 0.4, 0.3])
+  assert result == timing.Timing(3.0, 1.0, 5.0, 0.3)
+  assert result.text() == '3 (1–5)'
+
+
+def test_counts_the_steps_of_every_window(monkeypatch):
+  clock = iter(range(10_000))
+  monkeypatch.setattr(timing.time, 'perf_counter', lambda: next(clock))
+  monkeypatch.setattr(timing.time, 'process_time', lambda: 0.0)
+  calls = []
+
+  def work() -> int:
+    calls.append(1)
+    return 10
+
+  # The clock goes on by one with every look: a window of three is two looks
+  # in the loop and the last one after it.
+  result = timing.measure(work, windows=2, seconds=3)
+  assert result.median == pytest.approx(10 * 2 / 4)
+  assert len(calls) == 1 + 2 * 2

@@ -1,0 +1,59 @@
+"""Tests that every configuration makes an agent that fits its environments."""
+
+import importlib
+import pathlib
+
+import jax
+import ml_collections
+import pytest
+
+from configs import base, benchmark
+from seedrl_jax import builder
+from seedrl_jax.agents import base as agents
+from seedrl_jax.learner import optimizers
+from seedrl_jax.replay import factory
+
+_FOLDER = pathlib.Path(base.__file__).parent
+_NAMES = sorted(
+  path.stem for path in _FOLDER.glob('*.py') if path.stem != 'benchmark'
+)
+_CONFIGS = {
+  name: importlib.import_module(f'configs.{name}').get_config
+  for name in _NAMES
+} | {
+  f'benchmark:{case}': lambda case=case: benchmark.get_config(case)
+  for case in benchmark.CASES
+}
+
+
+def _keys(config: ml_collections.ConfigDict, prefix: str = '') -> set[str]:
+  keys = set()
+  for name, value in config.items():
+    keys.add(prefix + name)
+    if isinstance(value, ml_collections.ConfigDict):
+      keys |= _keys(value, f'{prefix}{name}.')
+  return keys
+
+
+@pytest.mark.parametrize('name', _CONFIGS)
+def test_has_the_keys_of_the_base(name):
+  assert _keys(_CONFIGS[name]()) == _keys(base.get_config())
+
+
+@pytest.mark.parametrize('name', _CONFIGS)
+def test_makes_agent_optimizer_table_and_streams(name):
+  config = _CONFIGS[name]()
+  env_spec = builder.make_env_spec(config)
+  agent = agents.load_agent(config, env_spec)
+  params = jax.eval_shape(agent.init, jax.random.PRNGKey(0))
+  optimizer = optimizers.make_optimizer(config, env_spec.action_repeat)
+  assert jax.tree.leaves(jax.eval_shape(optimizer.init, params))
+  assert factory.table_config(config).max_size >= config.batch_size
+  (plan,) = builder.plan_streams(config, tuple(jax.devices()[:1]))
+  assert plan.num_train == config.env.num_envs
+  assert builder.check_batch(config, 1) == config.batch_size
+
+
+def test_unknown_benchmark_case_is_refused_with_the_known_ones():
+  with pytest.raises(ValueError, match='no case pong; take one of free, '):
+    benchmark.get_config('pong')
