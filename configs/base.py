@@ -107,6 +107,9 @@ def _loss() -> ml_collections.ConfigDict:
     'kl_cost': 0.0,
     # Clip rewards to [-x, x] in the loss; 0 leaves them.
     'reward_clip': 0.0,
+    # Multiplies (clipped) rewards in the loss. Returns of a few units suit the
+    # baseline's first updates best; reports are in the environment's own.
+    'reward_scale': 1.0,
     # 'mean' over the batch's T x B steps, or 'sum' as the IMPALA paper.
     'reduction': 'mean',
   })

@@ -25,6 +25,8 @@ def _cartpole(
 def _pong(torso: str) -> ml_collections.ConfigDict:
   config = vtrace_atari.get_config()
   config.network.torso = torso
+  config.batch_size = 32
+  config.learner.micro_batches = 4
   return config
 
 

@@ -21,5 +21,4 @@ def get_config() -> ml_collections.ConfigDict:
   config.network.use_previous_action = True
   config.network.compute_dtype = 'bfloat16'
   config.batch_size = 128
-  config.learner.micro_batches = 1
   return config

@@ -11,6 +11,9 @@ def get_config() -> ml_collections.ConfigDict:
   config.env.id = 'CartPole-v1'
   config.batch_size = 32
   config.loss.lambda_ = 0.95
+  # Returns of tens of units, on both sides of zero: without this the policy
+  # collapses before the baseline has caught up (Acrobot shows it best).
+  config.loss.reward_scale = 0.1
   config.optimizer.learning_rate = 2e-3
   # As in PPO: keeps the first updates, whose value errors are large, from
   # filling Adam's moments.

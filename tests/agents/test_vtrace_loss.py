@@ -43,7 +43,7 @@ def _loss(config, outputs, steps, cost=0.02):
     {},
     {'lambda_': 0.9, 'kl_cost': 0.3, 'discount': 0.8},
     {'clip_rho': 2.0, 'clip_c': 0.8, 'clip_pg_rho': 1.5},
-    {'reward_clip': 1.0, 'baseline_cost': 2.0},
+    {'reward_clip': 1.0, 'reward_scale': 0.1, 'baseline_cost': 2.0},
   ],
 )
 def test_equals_numpy(seed, changes):

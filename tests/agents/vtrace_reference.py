@@ -62,6 +62,7 @@ def loss(config: Any, logits, baseline, steps: types.Steps, cost: float):
   reward = steps.reward[1:].astype(np.float64)
   if config.reward_clip:
     reward = np.clip(reward, -config.reward_clip, config.reward_clip)
+  reward = reward * config.reward_scale
   discount = config.discount * steps.discount[1:]
   t, b = np.meshgrid(np.arange(length), np.arange(batch), indexing='ij')
   action = steps.agent_output.action[:-1]

@@ -180,6 +180,7 @@ def _transitions(
   reward = steps.reward[1:]
   if config.reward_clip:
     reward = jnp.clip(reward, -config.reward_clip, config.reward_clip)
+  reward *= config.reward_scale
   log_rho = jax.lax.stop_gradient(terms.log_prob) - terms.behaviour_log_prob
   return targets_lib.Transitions(
     valid=steps.step_type[1:] != types.StepType.FIRST,
