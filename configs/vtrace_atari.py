@@ -5,9 +5,10 @@ loss as an episode's end, no sticky actions, one no-op, 108,000 frames at most,
 rewards clipped while learning. Two differ: the minimal action set, which most
 published V-trace figures use (`--config.env.full_action_space=True` for all
 18), and frames are stacked in the agent's state, not by EnvPool.
-Optimisation follows IMPALA (arXiv 1802.01561, table G.1) in loss, discount and
-costs, with Adam in place of RMSProp, and without the paper's decay over 200M
-frames being reached in short runs.
+Loss, discount and costs are IMPALA's (arXiv 1802.01561, table G.1). Ours are
+lambda 0.95 (the paper has 1), Adam with PPO's epsilon and gradient clip in
+place of RMSProp clipped at 40, a smaller batch, and a learning rate that decays
+over this run's frames in place of 200 million: all for results in short runs.
 """
 
 import ml_collections
@@ -37,6 +38,8 @@ def get_config() -> ml_collections.ConfigDict:
   config.optimizer.learning_rate = 6e-4
   config.optimizer.epsilon = 1e-5
   config.optimizer.clip_norm = 0.5
-  config.loss.entropy_cost = 0.01
+  # A fifth of IMPALA's: with advantages of a few hundredths, 0.01 holds the
+  # policy at uniform for millions of frames.
+  config.loss.entropy_cost = 0.002
   config.loss.lambda_ = 0.95
   return config

@@ -36,10 +36,9 @@ _CONFIG = config_flags.DEFINE_config_file(
 )
 _WORKDIR = flags.DEFINE_string(
   'workdir',
-  None,
+  '',
   'Where the run keeps its checkpoints, curves and summary; a run that is '
   'there already is resumed.',
-  required=True,
 )
 _PROFILE = flags.DEFINE_integer(
   'profile',
@@ -127,7 +126,7 @@ def _parse_flags(argv: list[str]) -> list[str]:
   try:
     rest = flags.FLAGS(argv)
     if not _WORKDIR.value:
-      sys.exit('train: --workdir= is empty; name a folder for the run.')
+      sys.exit('train: --workdir is missing; name a folder for the run.')
   except flags.Error as e:
     sys.exit(f'train: {e}')
   except (AttributeError, KeyError, TypeError):

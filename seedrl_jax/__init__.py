@@ -1,3 +1,3 @@
-"""SEED RL for JAX: central inference, V-trace and R2D2 on accelerators."""
+"""SEED RL for JAX: central inference and V-trace on accelerators."""
 
 __version__ = '0.1.0'

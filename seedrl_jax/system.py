@@ -31,7 +31,10 @@ from seedrl_jax.runtime import (
 from seedrl_jax.runtime import record as record_lib
 from seedrl_jax.runtime import workdir as workdir_lib
 
-_JOIN_SECONDS = 15.0
+# For threads to end, in which they cannot be interrupted: in all, and before
+# the user is told what is waited for.
+_JOIN_SECONDS = 600.0
+_QUIET_JOIN_SECONDS = 10.0
 
 
 class RunFailed(RuntimeError):
@@ -150,7 +153,11 @@ class System:
       self._start_time = self._last_checkpoint = time.perf_counter()
       self._group.run('main', self._train)
       self._group.stop()
-      stuck = self._group.join(_JOIN_SECONDS)
+      stuck = self._group.join(_QUIET_JOIN_SECONDS)
+      if stuck:
+        # A large network's update takes this long on a CPU.
+        self._line.say('Waiting for the running update and batch to end.')
+        stuck = self._group.join(_JOIN_SECONDS)
       # What summary, curves and checkpoint say of the end is one moment.
       self._end_time = time.perf_counter()
       return self._finish(stuck)

@@ -137,7 +137,7 @@ class UnrollAssembler:
       env_id: int `[n]`, the stream's ids, unique.
 
     Returns:
-      What `write_*` and `finish` need.
+      What `write` and `finish` need.
     """
     place = self._index(env_id)
     cells = self._cell[place]

@@ -29,7 +29,7 @@ class LearnerCounters:
   Attributes:
     updates: finished and finite, over all runs of the work directory.
     lag_sum: of the updates' mean policy lag, in parameter versions.
-    lag_max: the largest lag of any step trained on since `reset_lag_max`.
+    lag_max: the largest lag of any step trained on since `take_lag_max`.
     lag_updates: updates that `lag_sum` counts.
   """
 

@@ -172,16 +172,16 @@ def make_network(config: Any, env_spec: types.EnvSpec) -> Network:
 
   Raises:
     ValueError: where a value of the config is unknown or does not fit the
-      observation, naming the key.
+      observation, naming the flag.
   """
   if config.compute_dtype not in COMPUTE_DTYPES:
     raise ValueError(
-      f'network.compute_dtype is {config.compute_dtype!r}; it can be one of '
+      f'--config.network.compute_dtype={config.compute_dtype}: choose one of '
       f'{COMPUTE_DTYPES}.'
     )
   if config.frame_stack < 1:
     raise ValueError(
-      f'network.frame_stack is {config.frame_stack}; at least 1.'
+      f'--config.network.frame_stack={config.frame_stack}: give at least 1.'
     )
   specs = jax.tree.leaves(
     env_spec.observation, is_leaf=lambda s: isinstance(s, types.ArraySpec)

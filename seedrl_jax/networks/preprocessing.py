@@ -35,7 +35,7 @@ def is_channels_first(shape: tuple[int, ...], layout: str) -> bool:
   """
   if layout not in LAYOUTS:
     raise ValueError(
-      f'network.image_layout is {layout!r}; it can be one of {LAYOUTS}.'
+      f'--config.network.image_layout={layout}: choose one of {LAYOUTS}.'
     )
   if len(shape) != 3 or layout == 'channels_last':
     return False

@@ -193,15 +193,15 @@ def resolve_torso(name: str, shape: tuple[int, ...]) -> str:
       it.
   """
   if name not in TORSOS:
-    raise ValueError(f'network.torso is {name!r}; it can be one of {TORSOS}.')
+    raise ValueError(f'--config.network.torso={name}: choose one of {TORSOS}.')
   if len(shape) != 3 or name == 'mlp':
     return 'mlp'
   if name != 'auto':
     smallest = _smallest_side(name)
     if min(shape[:2]) < smallest:
       raise ValueError(
-        f'network.torso={name} needs images of at least {smallest} pixels a '
-        f"side, and this one is {shape[0]}x{shape[1]}; take 'auto'."
+        f'--config.network.torso={name} needs images of at least {smallest} '
+        f"pixels a side, and this one is {shape[0]}x{shape[1]}; take 'auto'."
       )
     return name
   if preprocessing.is_picture(shape):

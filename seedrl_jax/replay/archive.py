@@ -28,6 +28,7 @@ class ArchiveWriter:
   """Writes an archive; made by `create`."""
 
   def __init__(self, file: zipfile.ZipFile):
+    """Writes to a file that is open for writing."""
     self._file = file
     self._meta: dict[str, Any] = {}
 
@@ -68,6 +69,7 @@ class ArchiveReader:
   """Reads an archive; made by `load`."""
 
   def __init__(self, file: zipfile.ZipFile):
+    """Reads what `add_meta` was given; KeyError where there is none."""
     self._file = file
     self.meta: dict[str, Any] = json.loads(file.read(_META))
 

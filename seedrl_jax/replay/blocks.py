@@ -28,6 +28,7 @@ class UnrollLayout:
   """
 
   def __init__(self, unroll_spec: types.Unroll):
+    """Lays `unroll_spec` out; ValueError where a leaf is not of numbers."""
     named = nest.flatten_with_paths(unroll_spec)
     self.unroll_spec = unroll_spec
     self.paths = [path for path, _ in named]
@@ -84,6 +85,7 @@ class BlockPool:
   """
 
   def __init__(self, layout: UnrollLayout, width: int):
+    """Makes an empty pool of blocks of `width` unrolls."""
     self.width = width
     self._layout = layout
     # A deque's append and pop are atomic: no lock on the hot path. The last

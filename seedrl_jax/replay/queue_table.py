@@ -28,6 +28,13 @@ class QueueTable(table.Table):
     layout: blocks.UnrollLayout,
     pool: blocks.BlockPool,
   ):
+    """Makes an empty queue.
+
+    Args:
+      config: its rules.
+      layout: of the unrolls.
+      pool: of the blocks that are inserted.
+    """
     super().__init__(config, layout, pool)
     self._width = pool.width
     self._entries: collections.deque[_Entry] = collections.deque()

@@ -28,6 +28,7 @@ class RateLimiter:
   """
 
   def __init__(self, config: base.TableConfig, block_width: int):
+    """Starts before the first insert, of blocks of `block_width` unrolls."""
     self.inserts = 0
     self.samples = 0
     self._config = config

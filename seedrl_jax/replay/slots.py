@@ -90,6 +90,7 @@ class SlotIndex:
   """
 
   def __init__(self, num_slots: int):
+    """Makes an index of free slots; ValueError where keys cannot tell them."""
     if num_slots > int(_SLOT_MASK):
       raise ValueError(
         f'--config.replay.max_size: at most {int(_SLOT_MASK)} unrolls.'

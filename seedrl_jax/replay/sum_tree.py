@@ -15,6 +15,7 @@ class SumTree:
   """
 
   def __init__(self, size: int):
+    """Makes a tree of `size` slots of weight 0."""
     self._leaves = 1 << max(0, size - 1).bit_length()
     # Node 1 is the root; node i has children 2i and 2i + 1.
     self._nodes = np.zeros(2 * self._leaves)

@@ -57,12 +57,20 @@ def plot(
   """Reads `workdirs` and writes their curves to `out` (PNG, PDF or SVG).
 
   Raises:
-    ValueError: see `curves.read_run`; also for an unknown format of `out`.
+    ValueError: see `curves.read_run`; also where `out` cannot be written.
   """
   figure = draw(
     curves.group_runs([curves.read_run(workdir) for workdir in workdirs])
   )
-  figure.savefig(out, dpi=150, facecolor=_SURFACE)
+  try:
+    figure.savefig(out, dpi=150, facecolor=_SURFACE)
+  except (OSError, ValueError) as e:
+    # Of an OSError only what the path does not say already.
+    reason = getattr(e, 'strerror', None) or str(e)
+    raise ValueError(
+      f'--out={out} cannot be written ({reason}); name another file, such as '
+      'plot.png.'
+    ) from e
 
 
 def _draw_panel(

@@ -1,8 +1,10 @@
 """What a run says while it works: the progress line and the wait report."""
 
 import dataclasses
+import os
 import shutil
 import sys
+import textwrap
 from typing import TextIO
 
 # Shares of the time under which a wait is not worth a word.
@@ -64,33 +66,39 @@ class Waits:
 
 
 class ProgressLine:
-  """One live line on a terminal, plain lines elsewhere."""
+  """One live line, or as many as it needs, on a terminal; else plain lines."""
 
   def __init__(self, out: TextIO | None = None):
     """Writes to `out`, standard output unless given."""
     self._out = out or sys.stdout
-    self._live = self._out.isatty()
-    self._width = 0
+    self._live = self._out.isatty() and os.environ.get('TERM') != 'dumb'
+    self._rows = 0
 
   def update(self, text: str) -> None:
     """Shows `text` in place of what was shown before."""
     if self._live:
-      # A line that wraps could not be taken back.
-      text = text[: shutil.get_terminal_size().columns - 1]
-      padding = ' ' * max(0, self._width - len(text))
-      self._out.write('\r' + text + padding)
-      self._width = len(text)
+      # Cut into rows here: where the terminal wraps, none could be taken back.
+      rows = textwrap.wrap(text, max(1, shutil.get_terminal_size().columns - 1))
+      self._clear()
+      self._out.write('\n'.join(rows))
+      self._rows = len(rows)
     else:
       self._out.write(text + '\n')
     self._out.flush()
 
   def say(self, text: str) -> None:
     """Prints a line that stays."""
-    if self._live and self._width:
-      self._out.write('\r' + ' ' * self._width + '\r')
-      self._width = 0
+    self._clear()
     self._out.write(text + '\n')
     self._out.flush()
+
+  def _clear(self) -> None:
+    """Takes back what `update` shows: up to its first row, then wipe."""
+    if self._rows > 1:
+      self._out.write(f'\x1b[{self._rows - 1}A')
+    if self._rows:
+      self._out.write('\r\x1b[J')
+    self._rows = 0
 
 
 def format_count(value: float) -> str:

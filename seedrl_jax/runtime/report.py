@@ -129,7 +129,10 @@ class Reporter:
     return self._waits(self._start, now)
 
   def summary(self, now: Snapshot, status: str) -> dict[str, Any]:
-    """Returns what summary.json says of the run, over all its starts."""
+    """Returns what summary.json says of the run, over all its starts.
+
+    The policy lag alone is that of the last start.
+    """
     frames = now.env_steps * self._action_repeat
     return {
       'env_frames': frames,

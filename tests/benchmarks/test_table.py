@@ -1,11 +1,16 @@
 """Tests of the benchmark on its smallest case, and of its tables."""
 
+import threading
+import time
 import types as python_types
 
 import pytest
 
 from configs import benchmark
-from seedrl_jax.benchmarks import ceilings, free_stream, table, timing
+from seedrl_jax import system
+from seedrl_jax.benchmarks import ceilings, free_stream, table, timing, whole
+
+_PATIENCE = 60.0  # only for a test that has already failed
 
 
 def _timing(rate: float, cpu: float) -> timing.Timing:
@@ -50,7 +55,30 @@ def test_ideal_adds_up_what_shares_a_resource(
   assert _CEILINGS.ideal(topology) == pytest.approx(ideal)
 
 
-def test_measures_the_whole_of_a_small_case():
+class _Windows(system.System):
+  """A run whose measurer sleeps until an update is done, however long."""
+
+  def sleep(self, seconds):
+    del seconds
+    counters, deadline = (
+      self.parts.learner.counters,
+      time.monotonic() + _PATIENCE,
+    )
+    updates = counters.updates
+    while counters.updates == updates:
+      assert time.monotonic() < deadline, 'no update came'
+      threading.Event().wait(0.001)
+
+
+def test_measures_the_whole_of_a_small_case(monkeypatch):
+  made = []
+
+  def make(*args, **kwargs):
+    made.append(_Windows(*args, **kwargs))
+    return made[-1]
+
+  monkeypatch.setattr(whole.system, 'System', make)
+  monkeypatch.setattr(whole.time, 'sleep', lambda s: made[-1].sleep(s))
   config = benchmark.get_config(benchmark.FREE)
   config.env.num_envs = config.env.batch_size = 8
   config.batch_size = 4

@@ -18,8 +18,7 @@ _NAMES = sorted(
   path.stem for path in _FOLDER.glob('*.py') if path.stem != 'benchmark'
 )
 _CONFIGS = {
-  name: importlib.import_module(f'configs.{name}').get_config
-  for name in _NAMES
+  name: importlib.import_module(f'configs.{name}').get_config for name in _NAMES
 } | {
   f'benchmark:{case}': lambda case=case: benchmark.get_config(case)
   for case in benchmark.CASES

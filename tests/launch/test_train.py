@@ -132,7 +132,8 @@ def test_eight_simulated_devices_and_a_trace(tmp_path):
     ('--config.topology.inference_to_training=x', 'write it as 1:3.'),
     ('--config.replay.backend=disk', '--config.replay.backend=disk: choose'),
     ('--config.optimizer.name=sgd', '--config.optimizer.name=sgd'),
-    ('--config.network.torso=vit', "network.torso is 'vit'"),
+    ('--config.network.torso=vit', '--config.network.torso=vit: choose one'),
+    ('--config.loss.reduction=max', '--config.loss.reduction=max: choose one'),
   ],
 )
 def test_bad_input_is_one_sentence(tmp_path, flag, words):
@@ -149,7 +150,7 @@ def test_workdir_must_be_named_and_writable():
   assert '--workdir=/dev/null/run cannot be written to' in err
   code, _, err = _train('')
   assert (code, err.count('\n')) == (1, 1)
-  assert '--workdir= is empty' in err
+  assert '--workdir is missing' in err
 
 
 def test_missing_system_library_is_one_sentence(tmp_path):

@@ -209,10 +209,10 @@ def test_previous_action_is_unseen_where_unused():
 @pytest.mark.parametrize(
   ('key', 'value', 'message'),
   [
-    ('torso', 'rnn', 'network.torso'),
-    ('compute_dtype', 'float16', 'network.compute_dtype'),
-    ('image_layout', 'chw', 'network.image_layout'),
-    ('frame_stack', 0, 'network.frame_stack'),
+    ('torso', 'rnn', '--config.network.torso=rnn: choose'),
+    ('compute_dtype', 'float16', '--config.network.compute_dtype='),
+    ('image_layout', 'chw', '--config.network.image_layout=chw: '),
+    ('frame_stack', 0, '--config.network.frame_stack=0: give'),
   ],
 )
 def test_unknown_values_are_refused(key, value, message):

@@ -76,7 +76,14 @@ def test_plot_writes_the_file(tmp_path, suffix):
   assert out.stat().st_size > 1000
 
 
-def test_plot_refuses_an_unknown_format(tmp_path):
+@pytest.mark.parametrize(
+  ('name', 'reason'),
+  [
+    ('plot.xyz', "Format 'xyz' is not supported"),
+    ('absent/plot.png', 'No such file or directory'),
+  ],
+)
+def test_plot_says_which_file_it_cannot_write(tmp_path, name, reason):
   (tmp_path / 'metrics.csv').write_text('time,env_frames\n1,10\n2,20\n')
-  with pytest.raises(ValueError, match='not supported'):
-    plotting.plot([tmp_path], tmp_path / 'plot.xyz')
+  with pytest.raises(ValueError, match=f'^--out=.*{name} .*{reason}'):
+    plotting.plot([tmp_path], tmp_path / name)

@@ -1,6 +1,7 @@
 """What a person reads while a run works."""
 
 import io
+import re
 
 import pytest
 
@@ -58,12 +59,21 @@ class _Terminal(io.StringIO):
 
 def _screen(text):
   """Returns the lines that a terminal would show."""
-  lines = []
-  for line in text.split('\n'):
-    shown = ''
-    for part in line.split('\r'):
-      shown = part + shown[len(part) :]
-    lines.append(shown.rstrip())
+  lines, row, column = [''], 0, 0
+  for up, code in re.findall(r'\x1b\[(\d+)A|(\x1b\[J|[^\x1b])', text):
+    if up:
+      row -= int(up)
+      assert row >= 0
+    elif code == '\x1b[J':
+      lines = [*lines[:row], lines[row][:column]]
+    elif code == '\r':
+      column = 0
+    elif code == '\n':
+      row, column = row + 1, 0
+      lines += [''] * (row == len(lines))
+    else:
+      lines[row] = lines[row][:column] + code + lines[row][column + 1 :]
+      column += 1
   return lines
 
 
@@ -76,7 +86,8 @@ def test_file_gets_plain_lines():
   assert out.getvalue() == 'one\ntwo\nthree\n'
 
 
-def test_terminal_gets_one_line_that_changes():
+def test_terminal_gets_one_line_that_changes(monkeypatch):
+  monkeypatch.setenv('TERM', 'xterm')
   out = _Terminal()
   line = progress.ProgressLine(out)
   line.update('a long one')
@@ -88,14 +99,32 @@ def test_terminal_gets_one_line_that_changes():
   assert _screen(out.getvalue()) == ['kept', 'next']
 
 
-def test_line_never_wraps(monkeypatch):
+def test_narrow_terminal_shows_all_of_it_in_rows(monkeypatch):
+  monkeypatch.setenv('TERM', 'xterm')
   monkeypatch.setenv('COLUMNS', '12')
   out = _Terminal()
   line = progress.ProgressLine(out)
-  line.update('0123456789abcdef')
-  assert _screen(out.getvalue()) == ['0123456789a']
-  line.update('x')
-  assert _screen(out.getvalue()) == ['x']
+  line.say('before')
+  line.update('10 frames | lag 2 | waits')
+  assert _screen(out.getvalue()) == [
+    'before',
+    '10 frames |',
+    'lag 2 |',
+    'waits',
+  ]
+  line.update('0123456789abc')
+  assert _screen(out.getvalue()) == ['before', '0123456789a', 'bc']
+  line.say('after')
+  assert _screen(out.getvalue()) == ['before', 'after', '']
+
+
+def test_terminal_that_knows_no_codes_gets_plain_lines(monkeypatch):
+  monkeypatch.setenv('TERM', 'dumb')
+  out = _Terminal()
+  line = progress.ProgressLine(out)
+  line.update('one')
+  line.update('two')
+  assert out.getvalue() == 'one\ntwo\n'
 
 
 @pytest.mark.parametrize(

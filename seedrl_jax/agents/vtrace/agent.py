@@ -112,6 +112,6 @@ def _make_loss(config: Any, network: network_lib.Network) -> base.LossFn:
       config.loss, outputs, unroll.steps, cost
     )
     value *= scale
-    return value, base.LossOutput({'loss/total': value, **metrics})
+    return value, base.LossOutput(metrics)
 
   return loss

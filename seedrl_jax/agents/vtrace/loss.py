@@ -47,8 +47,8 @@ def initial_entropy_cost_param(config: Any) -> jax.Array:
   """
   if config.entropy_cost <= 0:
     raise ValueError(
-      f'loss.entropy_cost is {config.entropy_cost}; adapting it to '
-      'loss.target_entropy needs a positive one to start from.'
+      f'--config.loss.entropy_cost={config.entropy_cost}: adapting it to '
+      '--config.loss.target_entropy needs a positive one to start from.'
     )
   return jnp.log(config.entropy_cost) / config.entropy_cost_adjustment_speed
 
@@ -151,7 +151,7 @@ def reduction_scale(config: Any, unroll_length: int, batch_size: int) -> float:
   """
   if config.reduction not in REDUCTIONS:
     raise ValueError(
-      f'loss.reduction is {config.reduction!r}; it can be one of {REDUCTIONS}.'
+      f'--config.loss.reduction={config.reduction}: choose one of {REDUCTIONS}.'
     )
   return (
     1.0 if config.reduction == 'mean' else float(unroll_length * batch_size)
