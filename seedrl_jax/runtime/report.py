@@ -8,7 +8,10 @@ from typing import Any
 
 from seedrl_jax.runtime import progress
 
-WINDOW = 100  # episodes that a mean return is taken over
+# Episodes that a mean return is taken over. Evaluation has few environments:
+# a hundred of their episodes would reach back to policies long gone.
+WINDOW = 100
+EVAL_WINDOW = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,17 +45,15 @@ class Snapshot:
 class EpisodeWindow:
   """Returns and lengths of the last episodes."""
 
-  def __init__(self, returns: Iterable[float] = ()):
+  def __init__(self, returns: Iterable[float] = (), size: int = WINDOW):
     """Continues from the returns of an earlier start."""
-    self.returns = collections.deque(returns, maxlen=WINDOW)
-    self.lengths: collections.deque[int] = collections.deque(maxlen=WINDOW)
-    self.count = 0
+    self.returns = collections.deque(returns, maxlen=size)
+    self.lengths: collections.deque[int] = collections.deque(maxlen=size)
 
   def add(self, episode_return: float, length: int) -> None:
     """Adds one finished episode."""
     self.returns.append(episode_return)
     self.lengths.append(length)
-    self.count += 1
 
   def mean_return(self) -> float | None:
     """Returns the mean of the window, None while it is empty."""
@@ -81,7 +82,7 @@ class Reporter:
   ):
     """Begins at `start`; the windows continue those of an earlier start."""
     self.training = EpisodeWindow(returns)
-    self.evaluation = EpisodeWindow(eval_returns)
+    self.evaluation = EpisodeWindow(eval_returns, EVAL_WINDOW)
     self._start = self._last = start
     self._action_repeat = action_repeat
     self._num_workers = num_workers
@@ -206,7 +207,7 @@ def summary_text(
     f'({progress.format_count(summary["frames_per_second"])} frames/s), '
     f'{summary["updates"]} updates.\n'
     f'Mean return of the last {WINDOW} episodes: {mean("mean_return_100")}; '
-    f'evaluation: {mean("eval_mean_return")}.\n'
+    f'evaluation (last {EVAL_WINDOW}): {mean("eval_mean_return")}.\n'
     f'{waits.report()[0].upper()}{waits.report()[1:]}.\n'
     f'Curves: {workdir}/metrics.csv; draw them with\n'
     f'  python launch/plot.py --workdir={workdir}'

@@ -2,6 +2,7 @@
 
 import pathlib
 
+import numpy as np
 import pytest
 
 from seedrl_jax.runtime import progress, report
@@ -108,7 +109,13 @@ def test_window_is_of_the_last_hundred_episodes():
   for i in range(100):
     window.add(float(i), i)
   assert window.mean_return() == window.mean_length() == 49.5
-  assert window.count == 100
+
+
+def test_evaluation_forgets_earlier():
+  reporter = _reporter()
+  for i in range(100):
+    reporter.evaluation.add(float(i), i)
+  assert reporter.evaluation.mean_return() == np.mean(range(80, 100))
 
 
 def test_progress_text():
@@ -133,6 +140,6 @@ def test_summary_text():
   waits = progress.Waits(0.1, 0.8, 0.0, 0.2)
   text = report.summary_text(summary, waits, pathlib.Path('runs/a'))
   assert text.startswith('Failed after 2000 frames in 14.0 s (143 frames/s)')
-  assert 'last 100 episodes: 21.00; evaluation: -.' in text
+  assert 'last 100 episodes: 21.00; evaluation (last 20): -.' in text
   assert '\nBottleneck: the environments' in text
   assert 'runs/a/metrics.csv' in text
