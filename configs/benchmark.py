@@ -22,11 +22,11 @@ def _cartpole(
   return config
 
 
-def _pong(torso: str) -> ml_collections.ConfigDict:
+def _pong(torso: str, micro_batches: int) -> ml_collections.ConfigDict:
   config = vtrace_atari.get_config()
   config.network.torso = torso
   config.batch_size = 32
-  config.learner.micro_batches = 4
+  config.learner.micro_batches = micro_batches
   return config
 
 
@@ -36,9 +36,9 @@ _MAKERS = {
   'cartpole32': lambda: _cartpole(32, 32, batch_size=64),
   'cartpole128': lambda: _cartpole(128, 64),
   'cartpole256': lambda: _cartpole(256, 128),
-  'pong_tiny': lambda: _pong('tiny'),
-  'pong_shallow': lambda: _pong('shallow'),
-  'pong_resnet': lambda: _pong('resnet'),
+  'pong_tiny': lambda: _pong('tiny', 4),
+  'pong_shallow': lambda: _pong('shallow', 16),
+  'pong_resnet': lambda: _pong('resnet', 16),
 }
 CASES = tuple(_MAKERS)
 

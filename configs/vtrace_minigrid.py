@@ -8,7 +8,9 @@ from configs import vtrace_cartpole
 def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = vtrace_cartpole.get_config()
-  config.total_env_frames = 5_000_000
+  config.total_env_frames = 1_000_000
   config.env.id = 'MiniGrid-Empty-8x8-v0'
   config.optimizer.learning_rate = 1e-3
+  # One reward of at most 1 an episode.
+  config.loss.reward_scale = 1.0
   return config
