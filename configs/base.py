@@ -140,7 +140,8 @@ def _optimizer() -> ml_collections.ConfigDict:
 
 def _replay() -> ml_collections.ConfigDict:
   return ml_collections.ConfigDict({
-    # 'embedded': in this process; 'reverb'; 'auto': Reverb where it can run.
+    # 'embedded': in this process; 'auto': the same, until there is Reverb;
+    # 'reverb': refused in this version.
     'backend': 'embedded',
     'sampler': 'fifo',  # 'fifo', 'uniform', 'prioritized'
     # Unrolls. None: two batches for a queue.
