@@ -222,20 +222,22 @@ class EnvPoolStream(local_stream.LocalStream):
   def _output(self, state: list[np.ndarray]) -> types.EnvOutput:
     env_id = state[self._env_id]
     truncated = state[self._trunc]
+    done = state[self._done]
+    discount = state[self._discount]
     over = None
     if self._game_over is not None:
       game_over = state[self._game_over] != 0
       over = game_over | truncated
       truncated = truncated & ~game_over
-    self._statistics.update(
-      env_id, state[self._score], state[self._done], truncated, over
-    )
+    if np.count_nonzero(done):
+      # Keeps a 0 that an environment gives in mid-episode, as Atari does with
+      # zero_discount_on_life_loss.
+      discount = np.maximum(discount, truncated)
+    self._statistics.update(env_id, state[self._score], done, truncated, over)
     return types.EnvOutput(
       observation=_gather(self._leaves, state),
       reward=state[self._reward],
-      # Keeps a 0 that an environment gives in mid-episode, as Atari does with
-      # zero_discount_on_life_loss.
-      discount=np.maximum(state[self._discount], truncated),
+      discount=discount,
       step_type=state[self._step_type].astype(np.uint8),
       env_id=env_id,
     )

@@ -61,8 +61,7 @@ class LocalStream(base.EnvStream):
       raise base.StreamClosed(f'The stream of {self.spec.name} is closed.')
 
   def _check_action(self, action: np.ndarray, env_id: np.ndarray) -> None:
-    if np.shape(action) != np.shape(env_id) or np.ndim(action) != 1:
+    if action.shape != env_id.shape or action.ndim != 1:
       raise ValueError(
-        f'action {np.shape(action)} and env_id {np.shape(env_id)} must both '
-        'be [B].'
+        f'action {action.shape} and env_id {env_id.shape} must both be [B].'
       )

@@ -6,22 +6,34 @@ in the learner keeps an `EpisodeLog` of what the actors report.
 
 import collections
 import threading
-from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 
 from seedrl_jax.envs import base, batch_index
 
 
+class EndedEpisodes(NamedTuple):
+  """Episodes that ended in one batch, as columns of `base.Episode`, `[n]`."""
+
+  env_id: np.ndarray
+  episode_return: np.ndarray
+  length: np.ndarray
+  frames: np.ndarray
+  terminated: np.ndarray
+
+
 class EpisodeLog:
-  """A bounded, thread-safe list of finished episodes."""
+  """A bounded, thread-safe list of finished episodes.
+
+  Whoever takes them turns the columns into `base.Episode`s: it has the time.
+  """
 
   def __init__(self, max_size: int = 10_000):
     """Keeps the newest `max_size` episodes until they are taken."""
     self._lock = threading.Lock()
-    self._episodes: collections.deque[base.Episode] = collections.deque(
-      maxlen=max_size
-    )
+    self._batches: collections.deque[EndedEpisodes] = collections.deque()
+    self._size = 0
     self._max_size = max_size
     self._dropped = 0
 
@@ -30,19 +42,34 @@ class EpisodeLog:
     """Episodes that newer ones pushed out before they were taken."""
     return self._dropped
 
-  def extend(self, episodes: Iterable[base.Episode]) -> None:
-    """Adds episodes, oldest first."""
+  def append(self, batch: EndedEpisodes) -> None:
+    """Adds a batch of episodes, oldest first."""
     with self._lock:
-      for episode in episodes:
-        self._dropped += len(self._episodes) == self._max_size
-        self._episodes.append(episode)
+      self._batches.append(batch)
+      self._size += len(batch.env_id)
+      while self._size > self._max_size:
+        self._drop_oldest(self._size - self._max_size)
 
   def take(self) -> list[base.Episode]:
     """Returns and forgets what was added since the last call."""
     with self._lock:
-      episodes = list(self._episodes)
-      self._episodes.clear()
+      batches = list(self._batches)
+      self._batches.clear()
+      self._size = 0
+    episodes: list[base.Episode] = []
+    for batch in batches:
+      columns = (column.tolist() for column in batch)
+      episodes += map(base.Episode, *columns)
     return episodes
+
+  def _drop_oldest(self, most: int) -> None:
+    oldest = self._batches.popleft()
+    n = min(most, len(oldest.env_id))
+    if n < len(oldest.env_id):
+      kept = (column[n:] for column in oldest)
+      self._batches.appendleft(EndedEpisodes(*kept))
+    self._size -= n
+    self._dropped += n
 
 
 class EpisodeStatistics:
@@ -92,12 +119,7 @@ class EpisodeStatistics:
     lengths = self._lengths[index]
     lengths += 1
     if np.count_nonzero(last):
-      ended = last if over is None else last & over
-      self._record(np.flatnonzero(ended), env_id, returns, lengths, truncated)
-      # The FIRST that follows a lost life must not count as a step either.
-      lengths[last] -= 1
-      lengths[ended] = -1
-      returns[ended] = 0.0
+      self._end(env_id, returns, lengths, last, truncated, over)
     # A slice's views were changed in place.
     if index is env_id:
       self._returns[env_id] = returns
@@ -107,16 +129,31 @@ class EpisodeStatistics:
     """Returns return and length of an environment's episode under way."""
     return float(self._returns[env_id]), max(0, int(self._lengths[env_id]))
 
-  def _record(
+  def _end(
     self,
-    rows: np.ndarray,
     env_id: np.ndarray,
     returns: np.ndarray,
     lengths: np.ndarray,
+    last: np.ndarray,
     truncated: np.ndarray,
+    over: np.ndarray | None,
   ) -> None:
-    columns = (x[rows].tolist() for x in (env_id, returns, lengths, truncated))
-    self.log.extend(
-      base.Episode(i, total, length, length * self._action_repeat, not cut)
-      for i, total, length, cut in zip(*columns, strict=True)
+    """Logs what ended and starts it anew in `returns` and `lengths`."""
+    rows = np.flatnonzero(last if over is None else last & over)
+    if over is not None:
+      # The FIRST that follows a lost life must not count as a step either.
+      lengths[last] -= 1
+    if not len(rows):
+      return
+    length = lengths[rows] + (over is not None)
+    self.log.append(
+      EndedEpisodes(
+        env_id[rows],
+        returns[rows],
+        length,
+        length * self._action_repeat,
+        ~truncated[rows],
+      )
     )
+    lengths[rows] = -1
+    returns[rows] = 0.0

@@ -28,6 +28,9 @@ from seedrl_jax.replay import base as replay
 # it. At 1, the environment that takes the place would be as late already.
 _PATIENCE = 2
 
+# Groups to remember; see `envs.batch_index`.
+_MOST_GROUPS = 64
+
 _NO_CELL = -1
 
 
@@ -55,17 +58,33 @@ class _Run(NamedTuple):
   target: Any  # slice or int [n]
 
 
-class Placement(NamedTuple):
-  """Where one batch goes; made by `begin`, used up by `finish`.
+@dataclasses.dataclass(eq=False, slots=True)
+class _Group:
+  """A batch of environments that may come again and again.
 
-  Attributes:
-    env_id: int `[n]`, the stream's ids of the environments.
-    core_rows: int `[m]`, rows of the batch whose core state before the step
-      must be handed to `finish`: an unroll starts there.
+  While its environments stand side by side at the same step it has a block:
+  `begin` need not look at their cells then, nor `finish` move these on. They
+  are made good (`_settle`) before anything else reads them.
   """
 
   env_id: np.ndarray
   place: Any  # the same as a slice, where that can be
+  block: _Block | None = None  # None: the cells say where they are
+  row: int = 0  # of the next step
+  start: int = 0  # its place in the flat block
+  ahead: int = 0  # steps by which the cells lag behind
+
+
+class Placement(NamedTuple):
+  """Where one batch goes; made by `begin`, used up by `finish`.
+
+  Attributes:
+    group: the environments.
+    core_rows: int `[m]`, rows of the batch whose core state before the step
+      must be handed to `finish`: an unroll starts there.
+  """
+
+  group: _Group
   core_rows: np.ndarray
   runs: tuple[_Run, ...]
   full: Any  # bool [n] or bool: whose unroll this step completes
@@ -114,6 +133,8 @@ class UnrollAssembler:
     self._cell = np.full(len(global_env_id), _NO_CELL, np.int64)
     self._num_idle = len(global_env_id)  # environments without a column
     self._index = batch_index.BatchIndex()
+    self._groups: dict[bytes, _Group] = {}
+    self._side_by_side: list[_Group] = []  # those that have a block
     self._ramp = np.arange(len(global_env_id))
     self._blocks: dict[int, _Block] = {}
     self._next_serial = 0
@@ -139,20 +160,20 @@ class UnrollAssembler:
     Returns:
       What `write` and `finish` need.
     """
-    place = self._index(env_id)
-    cells = self._cell[place]
-    if self._num_idle:
-      fresh = cells == _NO_CELL
-      self._num_idle -= int(np.count_nonzero(fresh))
-      cells[fresh] = self._assign(env_id[fresh], first_row=0)
-    runs, row = self._runs(cells)
+    group = self._group(env_id)
+    if group.block is not None:
+      start = group.start
+      runs = (_Run(group.block, None, slice(start, start + len(env_id))),)
+      row: Any = group.row
+    else:
+      runs, row = self._find(group)
     full = row == self._length
     snapshot = row % self._stride == 0
     if isinstance(snapshot, np.ndarray):
       core_rows = np.flatnonzero(snapshot)
     else:
       core_rows = self._ramp[: len(env_id) if snapshot else 0]
-    return Placement(env_id, place, core_rows, runs, full)
+    return Placement(group, core_rows, runs, full)
 
   def write(self, placement: Placement, leaves: list[Any]) -> None:
     """Writes a batch into its places.
@@ -179,8 +200,10 @@ class UnrollAssembler:
     Returns:
       Seconds that handing over complete blocks took (back pressure).
     """
-    env_id = placement.env_id
+    group = placement.group
+    env_id = group.env_id
     if core:
+      self._settle()
       self._keep_core(env_id[placement.core_rows], core)
     full = placement.full
     if isinstance(full, np.ndarray):
@@ -188,8 +211,15 @@ class UnrollAssembler:
     else:
       done = env_id if full else None
     if done is None:
-      self._cell[placement.place] += self._width
+      if group.block is None:
+        self._cell[group.place] += self._width
+      else:
+        group.row += 1
+        group.start += self._width
+        group.ahead += 1
       return 0.0
+    self._settle()
+    self._part(group)
     old_cells = self._cell[done]
     self._cell[env_id] += self._width
     self._turn[done] = (self._turn[done] + 1) % self._depth
@@ -209,6 +239,8 @@ class UnrollAssembler:
       env_id: int `[n]`, the stream's ids, unique; those without an unroll are
         ignored.
     """
+    self._settle()
+    self._part_all()
     cells = self._cell[env_id]
     self._cell[env_id] = _NO_CELL
     cells = cells[cells != _NO_CELL]
@@ -216,17 +248,62 @@ class UnrollAssembler:
     for block, columns in self._columns_by_block(cells):
       block.freed.extend(columns.tolist())
 
+  def _group(self, env_id: np.ndarray) -> _Group:
+    """Returns a batch's group, remembered or new."""
+    key = env_id.tobytes()
+    group = self._groups.get(key)
+    if group is None:
+      env_id = env_id.copy()
+      group = _Group(env_id, self._index(env_id))
+      if len(self._groups) < _MOST_GROUPS:
+        self._groups[key] = group
+    return group
+
+  def _find(self, group: _Group) -> tuple[tuple[_Run, ...], Any]:
+    """Finds a group by its cells; returns the runs and the row(s)."""
+    place = group.place
+    for other in list(self._side_by_side):
+      if not _are_apart(place, other.place):
+        self._settle()
+        self._part(other)
+    cells = self._cell[place]
+    if self._num_idle:
+      fresh = cells == _NO_CELL
+      self._num_idle -= int(np.count_nonzero(fresh))
+      cells[fresh] = self._assign(group.env_id[fresh], first_row=0)
+    runs, row = self._runs(cells)
+    if isinstance(row, int) and isinstance(place, slice):
+      group.block = runs[0].block
+      group.row = row
+      group.start = runs[0].target.start
+      self._side_by_side.append(group)
+    return runs, row
+
+  def _settle(self) -> None:
+    """Moves the cells of all groups on to where these are."""
+    for group in self._side_by_side:
+      self._cell[group.place] += group.ahead * self._width
+      group.ahead = 0
+
+  def _part(self, group: _Group) -> None:
+    """Leaves a settled group to its cells, which are about to change."""
+    if group.block is not None:
+      group.block = None
+      self._side_by_side.remove(group)
+
+  def _part_all(self) -> None:
+    for group in list(self._side_by_side):
+      self._part(group)
+
   def _runs(self, cells: np.ndarray) -> tuple[tuple[_Run, ...], Any]:
     """Groups cells by block; returns the runs and the row(s) of the batch."""
-    n = len(cells)
-    start = int(cells[0])
-    serial, place = divmod(start, self._block_cells)
-    row, column = divmod(place, self._width)
-    side_by_side = column + n <= self._width
-    if side_by_side and (cells == start + self._ramp[:n]).all():
-      run = _Run(self._blocks[serial], None, slice(place, place + n))
-      return (run,), row
+    span = self._span(cells)
+    if span is not None:
+      block, row, column = span
+      start = row * self._width + column.start
+      return (_Run(block, None, slice(start, start + len(cells))),), row
     serials, places = np.divmod(cells, self._block_cells)
+    serial = int(serials[0])
     if (serials == serial).all():
       run = _Run(self._blocks[serial], None, places)
       return (run,), places // self._width
@@ -236,9 +313,25 @@ class UnrollAssembler:
       runs.append(_Run(self._blocks[serial], source, places[source]))
     return tuple(runs), places // self._width
 
+  def _span(self, cells: np.ndarray) -> tuple[_Block, int, slice] | None:
+    """Returns block, row and columns of cells side by side; None for others."""
+    n = len(cells)
+    if not n:
+      return None
+    start = int(cells[0])
+    serial, place = divmod(start, self._block_cells)
+    row, column = divmod(place, self._width)
+    if column + n <= self._width and (cells == start + self._ramp[:n]).all():
+      return self._blocks[serial], row, slice(column, column + n)
+    return None
+
   def _columns_by_block(
     self, cells: np.ndarray
   ) -> Iterator[tuple[_Block, np.ndarray]]:
+    span = self._span(cells)
+    if span is not None:
+      yield span[0], np.arange(span[2].start, span[2].stop)
+      return
     serials, places = np.divmod(cells, self._block_cells)
     columns = places % self._width
     for serial in np.unique(serials).tolist():
@@ -338,6 +431,18 @@ class UnrollAssembler:
   def _copy_columns(
     self, old: np.ndarray, new: np.ndarray, tail: slice, head: slice
   ) -> None:
+    for a, source, b, target in self._column_pairs(old, new):
+      for x, y in zip(a.steps, b.steps, strict=True):
+        y[head, target] = x[tail, source]
+
+  def _column_pairs(
+    self, old: np.ndarray, new: np.ndarray
+  ) -> Iterator[tuple[_Block, Any, _Block, Any]]:
+    """Groups pairs of cells by their blocks; yields blocks and columns."""
+    spans = self._span(old), self._span(new)
+    if spans[0] is not None and spans[1] is not None:
+      yield spans[0][0], spans[0][2], spans[1][0], spans[1][2]
+      return
     old_serial, old_place = np.divmod(old, self._block_cells)
     new_serial, new_place = np.divmod(new, self._block_cells)
     old_column, new_column = old_place % self._width, new_place % self._width
@@ -346,19 +451,17 @@ class UnrollAssembler:
       here = (old_serial == a) & (new_serial == b)
       source = _as_slice(old_column[here])
       target = _as_slice(new_column[here])
-      blocks = self._blocks[a], self._blocks[b]
-      for x, y in zip(blocks[0].steps, blocks[1].steps, strict=True):
-        y[head, target] = x[tail, source]
+      yield self._blocks[a], source, self._blocks[b], target
 
   def _complete(self, cells: np.ndarray) -> None:
     """Counts full columns, and hands over the blocks that have no other."""
-    serials = cells // self._block_cells
     complete = []
-    for serial in np.unique(serials).tolist():
-      block = self._blocks[serial]
-      block.missing -= int(np.count_nonzero(serials == serial))
+    for block, columns in self._columns_by_block(cells):
+      block.missing -= len(columns)
       if not block.missing:
-        complete.append(self._blocks.pop(serial))
+        complete.append(block)
+    for block in complete:
+      del self._blocks[block.serial]
     for done in complete:
       for block in self._blocks.values():
         block.overtaken += block.serial < done.serial
@@ -373,6 +476,7 @@ class UnrollAssembler:
     """Moves a block's unfinished columns to where they hold up no unroll."""
     # Those that take the places have as long again, and then longer: however
     # slow they are, the block is complete one day.
+    self._part_all()
     block.patience *= 2
     others = [b for b in self._blocks.values() if b.missing == self._width]
     stragglers = np.flatnonzero(self._cell // self._block_cells == block.serial)
@@ -385,6 +489,11 @@ class UnrollAssembler:
     rows = (old % self._block_cells) // self._width
     self._cell[stragglers] = new + rows * self._width
     block.freed.extend((old % self._width).tolist())
+
+
+def _are_apart(a: Any, b: slice) -> bool:
+  """Whether two places surely have no environment in common."""
+  return isinstance(a, slice) and (a.stop <= b.start or b.stop <= a.start)
 
 
 def _as_slice(columns: np.ndarray) -> Any:

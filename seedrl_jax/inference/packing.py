@@ -7,6 +7,7 @@ everything an agent puts out comes back as one int32 `[B, K]` array. The device
 step of this room is the only user.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +17,7 @@ import numpy as np
 from seedrl_jax import types
 
 HEADER_WIDTH = 5
+_INT32 = np.dtype(np.int32)
 _SLOT, _ENV_ID, _FIRST, _PREVIOUS_ACTION, _REWARD = range(HEADER_WIDTH)
 
 
@@ -107,16 +109,26 @@ class Unpacker:
 
   def __call__(self, packed: np.ndarray) -> types.Nest:
     """Returns views of `packed`, int32 `[B, K]`, as the nest of `[B, ...]`."""
+    return self.nest(self.leaves(packed))
+
+  @property
+  def num_leaves(self) -> int:
+    """How many leaves the nest has."""
+    return len(self._columns)
+
+  def leaves(self, packed: np.ndarray) -> list[np.ndarray]:
+    """Returns the same views as a list, in the order of `jax.tree.leaves`."""
     n = packed.shape[0]
     leaves = []
     for start, stop, shape, dtype in self._columns:
-      if shape == ():
-        leaves.append(packed[:, start].view(dtype))
-      else:
-        columns = packed[:, start:stop].view(dtype)
-        leaves.append(
-          columns if len(shape) == 1 else columns.reshape(n, *shape)
-        )
+      leaf = packed[:, start:stop] if shape else packed[:, start]
+      if dtype != _INT32:
+        leaf = leaf.view(dtype)
+      leaves.append(leaf.reshape(n, *shape) if len(shape) > 1 else leaf)
+    return leaves
+
+  def nest(self, leaves: Sequence[Any]) -> types.Nest:
+    """Returns anything that has an entry for each leaf as the nest."""
     return jax.tree.unflatten(self._treedef, leaves)
 
 

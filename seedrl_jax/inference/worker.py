@@ -107,6 +107,8 @@ class InferenceWorker:
     self._global_env_id = np.asarray(global_env_id, np.int32)
     self._num_train = num_train_envs
     self._unpack = packing.Unpacker(output_spec)
+    numbers = range(self._unpack.num_leaves)
+    self._action_leaf: int = self._unpack.nest(numbers).action
     self._buckets = device_step_lib.batch_buckets(
       stream.min_batch_size, stream.batch_size
     )
@@ -151,29 +153,35 @@ class InferenceWorker:
     n = len(env_id)
     layout = self._layout(env_id)
     first = output.step_type == _FIRST
-    previous_action = self._last_action[layout.place] * ~first
+    num_first = int(np.count_nonzero(first))
+    previous_action = self._last_action[layout.place].copy()
+    if num_first:
+      previous_action[first] = 0
     version, params = self._parameters()
     packing.write_step(layout.header[:n], first, previous_action, output.reward)
     observation = output.observation
-    if n < len(layout.header):
-      size = len(layout.header)
+    size = len(layout.header)
+    if n < size:
       observation = jax.tree.map(lambda x: _pad(x, size), observation)
     packed, before = self._device_step(params, observation, layout.header)
-    agent_output = self._unpack(np.asarray(packed)[:n])
-    self._stream.send(agent_output.action, env_id)
+    outputs = self._unpack.leaves(np.asarray(packed)[:n])
+    action = outputs[self._action_leaf]
+    self._stream.send(action, env_id)
     sent = time.perf_counter()
-    self._last_action[layout.place] = agent_output.action
-    steps = types.Steps(
-      observation=output.observation,
-      reward=output.reward,
-      discount=output.discount,
-      step_type=output.step_type,
-      previous_action=previous_action,
-      agent_output=agent_output,
-      parameter_version=version,
-    )
-    counters.store_wait += self._record(layout, steps, before)
-    moved = n - int(np.count_nonzero(first))
+    self._last_action[layout.place] = action
+    if len(layout.train_env_id):
+      # The leaves of `types.Steps`, in their order.
+      leaves = [
+        *_leaves(output.observation),
+        output.reward,
+        output.discount,
+        output.step_type,
+        previous_action,
+        *outputs,
+        version,
+      ]
+      counters.store_wait += self._record(layout, leaves, before)
+    moved = n - num_first
     if layout.evaluates is not None:
       eval_moved = int(np.count_nonzero(layout.evaluates & ~first))
       counters.eval_steps += eval_moved
@@ -215,13 +223,10 @@ class InferenceWorker:
     )
 
   def _record(
-    self, layout: _Layout, steps: types.Steps, before: base.Core
+    self, layout: _Layout, leaves: list[Any], before: base.Core
   ) -> float:
     """Writes a batch's training rows; returns seconds the store blocked."""
     rows = layout.rows
-    if not len(layout.train_env_id):
-      return 0.0
-    leaves: list[Any] = jax.tree.leaves(steps)
     if rows is not None:
       leaves = [x[rows] if isinstance(x, np.ndarray) else x for x in leaves]
     placement = self._assembler.begin(layout.train_env_id)
@@ -233,6 +238,11 @@ class InferenceWorker:
         core_rows = rows[core_rows]
       core = jax.tree.leaves(self._device_step.take_core(before, core_rows))
     return self._assembler.finish(placement, core)
+
+
+def _leaves(nest: types.Nest) -> list[np.ndarray]:
+  # Most observations are one array.
+  return [nest] if isinstance(nest, np.ndarray) else jax.tree.leaves(nest)
 
 
 def _pad(x: np.ndarray, size: int) -> np.ndarray:

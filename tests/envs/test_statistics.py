@@ -85,13 +85,22 @@ def test_inputs_are_left_alone():
   chex.assert_trees_all_equal(last, np.array([True, False]))
 
 
+def _append(log: statistics.EpisodeLog, *numbers: int) -> None:
+  episodes = map(_episode, numbers)
+  columns = (np.array(column) for column in zip(*episodes, strict=True))
+  log.append(statistics.EndedEpisodes(*columns))
+
+
 def test_log_keeps_the_newest_and_counts_what_it_drops():
   log = statistics.EpisodeLog(max_size=2)
-  log.extend(map(_episode, range(5)))
+  _append(log, 0)
+  _append(log, 1, 2, 3)
+  assert log.dropped == 2
+  _append(log, 4)
   assert log.dropped == 3
   assert log.take() == [_episode(3), _episode(4)]
   assert log.take() == []
-  log.extend([_episode(5)])
+  _append(log, 5)
   assert (log.take(), log.dropped) == ([_episode(5)], 3)
 
 
@@ -100,7 +109,7 @@ def test_log_loses_nothing_between_threads():
 
   def add() -> None:
     for i in range(500):
-      log.extend([_episode(i)])
+      _append(log, i)
 
   threads = [threading.Thread(target=add) for _ in range(2)]
   for thread in threads:
