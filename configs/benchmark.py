@@ -19,6 +19,9 @@ def _cartpole(
   config.env.num_envs = num_envs
   config.env.batch_size = env_batch_size
   config.batch_size = batch_size
+  if env_batch_size < num_envs:
+    config.topology.inference_affinity_offset = 0
+    config.env.thread_affinity_offset = 1
   return config
 
 
@@ -33,7 +36,7 @@ def _pong(torso: str, micro_batches: int) -> ml_collections.ConfigDict:
 _MAKERS = {
   FREE: lambda: _cartpole(256, 256),
   # Halves of 16 would cost more calls than their overlap gains.
-  'cartpole32': lambda: _cartpole(32, 32, batch_size=64),
+  'cartpole32': lambda: _cartpole(32, 32, batch_size=128),
   'cartpole128': lambda: _cartpole(128, 64),
   'cartpole256': lambda: _cartpole(256, 128),
   'pong_tiny': lambda: _pong('tiny', 4),

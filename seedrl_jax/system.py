@@ -23,6 +23,7 @@ from seedrl_jax.replay import base as replay
 from seedrl_jax.runtime import (
   checkpoints,
   metrics,
+  process,
   profiler,
   progress,
   report,
@@ -83,6 +84,10 @@ class System:
         config, self._restore, lambda: self._resumed.starts, make_streams
       )
       opened.callback(self._parts.close)
+      offset = config.topology.inference_affinity_offset
+      self._cores = [
+        process.pinned_core(offset, i) for i in range(len(self._parts.workers))
+      ]
       self._restore_keys()
       # Nothing failed: `train` closes them.
       opened.pop_all()
@@ -190,7 +195,7 @@ class System:
     parts, group = self._parts, self._group
     for i, worker in enumerate(parts.workers):
       run = functools.partial(worker.run, group.should_stop)
-      group.start(f'inference-{i}', run)
+      group.start(f'inference-{i}', run, self._cores[i])
     group.start('prefetch', lambda: parts.prefetcher.run(group.should_stop))
     group.start('learner', self._learn)
     interval = self._config.log.every_seconds

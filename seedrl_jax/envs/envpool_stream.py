@@ -49,7 +49,7 @@ def make_stream(
   pool_spec, pool_options = _pool_spec(config)
   spec = _stream_spec(config, pool_spec)
   num_threads = config.num_threads or registry.default_num_threads(
-    config.id, batch_size, num_streams
+    config.id, num_envs, batch_size, num_streams
   )
   if rendered:
     pool_options = {**pool_options, 'render_mode': 'rgb_array'}

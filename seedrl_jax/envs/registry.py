@@ -146,16 +146,21 @@ def obeys_time_limit(env_id: str, default_limit: int) -> bool:
   )
 
 
-def default_num_threads(env_id: str, batch_size: int, num_streams: int) -> int:
+def default_num_threads(
+  env_id: str, num_envs: int, batch_size: int, num_streams: int
+) -> int:
   """Returns how many threads a pool should have on this machine.
 
   Args:
     env_id: a known id.
+    num_envs: environments in the pool.
     batch_size: environments that one `recv` gives; more threads than that
       would find nothing to do.
     num_streams: pools that share the cores.
   """
+  cores = len(os.sched_getaffinity(0)) // num_streams
   if family(env_id) in _CHEAP_FAMILIES:
-    return 1
-  cores = len(os.sched_getaffinity(0))
-  return max(1, min(batch_size, cores // num_streams))
+    # One keeps up with inference and gives the same batches in turn. Where
+    # all environments step at once, inference waits for them meanwhile.
+    cores = min(cores, 2 if batch_size == num_envs else 1)
+  return max(1, min(batch_size, cores))

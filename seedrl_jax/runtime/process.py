@@ -32,8 +32,35 @@ def configure() -> None:
   # than a small network's step.
   jax.config.update('jax_cpu_enable_async_dispatch', False)
   sys.setswitchinterval(_SWITCH_INTERVAL)
+  # Threads that wake do not interrupt the one that runs: the environments'
+  # threads would, thousands of times a second, and they can wait.
+  os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
   memory.keep_freed()
   if jax.__version_info__[:2] in _FLAG_VERSIONS:
     flags = os.environ.get('XLA_FLAGS', '')
     if _XLA_CPU_FLAG.partition('=')[0] not in flags:
       os.environ['XLA_FLAGS'] = f'{flags} {_XLA_CPU_FLAG}'.strip()
+
+
+def pinned_core(offset: int, index: int) -> int | None:
+  """Returns the processor that inference thread `index` is pinned to.
+
+  Args:
+    offset: `config.topology.inference_affinity_offset`: that of thread 0; -1
+      for none.
+    index: of the thread.
+
+  Raises:
+    ValueError: where this process may not run on that processor.
+  """
+  if offset < 0:
+    return None
+  core = offset + index
+  allowed = sorted(os.sched_getaffinity(0))
+  if core not in allowed:
+    raise ValueError(
+      f'--config.topology.inference_affinity_offset={offset}: inference thread '
+      f'{index} would need processor {core}, and this process has {allowed}; '
+      'lower it, or give -1.'
+    )
+  return core

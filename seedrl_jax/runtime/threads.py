@@ -1,6 +1,7 @@
 """Named threads that belong to a run: one stops all, and none fails unseen."""
 
 import dataclasses
+import os
 import sys
 import threading
 import time
@@ -64,10 +65,24 @@ class ThreadGroup:
     """Registers what wakes threads that wait; runs when the group stops."""
     self._wakers.append(waker)
 
-  def start(self, name: str, target: Callable[[], None]) -> None:
-    """Starts a thread that runs `target` once."""
+  def start(
+    self, name: str, target: Callable[[], None], core: int | None = None
+  ) -> None:
+    """Starts a thread that runs `target` once.
+
+    Args:
+      name: of the thread.
+      target: what it runs.
+      core: the only processor that it may run on; None: any.
+    """
+
+    def run() -> None:
+      if core is not None:
+        os.sched_setaffinity(0, {core})
+      target()
+
     thread = threading.Thread(
-      target=self._guard, args=(name, target), name=name, daemon=True
+      target=self._guard, args=(name, run), name=name, daemon=True
     )
     self._threads.append(thread)
     thread.start()

@@ -109,26 +109,30 @@ def test_family(env_id: str, family: str):
 
 
 @pytest.mark.parametrize(
-  ('env_id', 'batch_size', 'num_streams', 'threads'),
+  ('env_id', 'num_envs', 'batch_size', 'num_streams', 'threads'),
   [
-    ('CartPole-v1', 64, 1, 1),
-    ('Catch-v0', 64, 1, 1),
-    ('MiniGrid-Empty-8x8-v0', 64, 1, 1),
-    ('Pong-v5', 64, 1, 6),
-    ('Pong-v5', 64, 2, 3),
-    ('Pong-v5', 4, 1, 4),
-    ('Pong-v5', 64, 100, 1),
+    ('CartPole-v1', 128, 64, 1, 1),
+    ('Catch-v0', 128, 64, 1, 1),
+    ('Catch-v0', 64, 64, 1, 2),
+    ('Catch-v0', 64, 64, 6, 1),
+    ('Catch-v0', 1, 1, 1, 1),
+    ('MiniGrid-Empty-8x8-v0', 128, 64, 1, 1),
+    ('Pong-v5', 128, 64, 1, 6),
+    ('Pong-v5', 128, 64, 2, 3),
+    ('Pong-v5', 8, 4, 1, 4),
+    ('Pong-v5', 64, 64, 100, 1),
   ],
 )
 def test_default_threads(
   env_id: str,
+  num_envs: int,
   batch_size: int,
   num_streams: int,
   threads: int,
   monkeypatch: pytest.MonkeyPatch,
 ):
   monkeypatch.setattr(os, 'sched_getaffinity', lambda pid: set(range(6)))
-  got = registry.default_num_threads(env_id, batch_size, num_streams)
+  got = registry.default_num_threads(env_id, num_envs, batch_size, num_streams)
   assert got == threads
 
 

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from seedrl_jax.runtime import process
+
 _PROGRAM = """
 import os, sys, logging
 from seedrl_jax.runtime import process
@@ -17,6 +19,7 @@ assert float(jnp.ones(3).sum()) == 3.0
 print(os.environ.get('XLA_FLAGS', ''))
 print(jax.config.read('jax_cpu_enable_async_dispatch'))
 print(sys.getswitchinterval() < 0.005)
+print(os.sched_getscheduler(0) == os.SCHED_BATCH)
 """
 
 
@@ -33,9 +36,9 @@ def _run(**env: str) -> list[str]:
 
 
 def test_jax_works_with_what_is_set_and_setting_it_twice_is_as_once():
-  flags, dispatch, switches = _run()
+  flags, *others = _run()
   assert flags.count('--xla_cpu_experimental_ynn_fusion_type') == 1
-  assert (dispatch, switches) == ('False', 'True')
+  assert others == ['False', 'True', 'True']
 
 
 @pytest.mark.parametrize(
@@ -49,3 +52,12 @@ def test_keeps_the_users_own_flags(own):
   flags = _run(XLA_FLAGS=own)[0]
   assert own in flags
   assert flags.count('--xla_cpu_experimental_ynn_fusion_type') == 1
+
+
+def test_inference_threads_take_processors_in_turn():
+  cores = sorted(os.sched_getaffinity(0))
+  assert process.pinned_core(-1, 0) is None
+  assert process.pinned_core(cores[0], 0) == cores[0]
+  assert process.pinned_core(cores[0], len(cores) - 1) == cores[-1]
+  with pytest.raises(ValueError, match='inference_affinity_offset'):
+    process.pinned_core(cores[-1], 1)

@@ -1,5 +1,6 @@
 """Threads of a run: one failure stops all, and says where it came from."""
 
+import os
 import threading
 
 import pytest
@@ -26,6 +27,18 @@ def test_threads_run_and_end():
   assert group.alive == []
   assert not group.should_stop()
   assert group.failure is None
+
+
+def test_thread_runs_on_its_own_core_and_no_other_does():
+  group = threads.ThreadGroup()
+  before = os.sched_getaffinity(0)
+  core = max(before)
+  seen = {}
+  group.start('pinned', lambda: seen.update(a=os.sched_getaffinity(0)), core)
+  group.start('free', lambda: seen.update(b=os.sched_getaffinity(0)))
+  assert group.join(_PATIENCE) == []
+  assert seen == {'a': {core}, 'b': before}
+  assert os.sched_getaffinity(0) == before
 
 
 def test_failure_stops_the_group_and_keeps_its_traceback():
