@@ -8,25 +8,21 @@ environments: a batch is written with one slice assignment an array where its
 environments stand side by side at the same step, and with one indexed
 assignment an array and block otherwise.
 
-The place of an environment's next step is one integer, its *cell*:
-`(serial * (T + 1) + row) * W + column`, with the serial number of its block.
+The inference worker is the only caller. `open_blocks` has the columns and the
+arithmetic of cells, `pending_core` the core states of unrolls to come; here is
+which environment stands where.
 """
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from seedrl_jax.envs import batch_index
+from seedrl_jax.inference import open_blocks, pending_core
 from seedrl_jax.replay import base as replay
-
-# A straggler's column moves on once the others could have filled theirs this
-# many times, so that one slow environment does not hold up the unrolls beside
-# it. At 1, the environment that takes the place would be as late already.
-_PATIENCE = 2
 
 # Groups to remember; see `envs.batch_index`.
 _MOST_GROUPS = 64
@@ -34,45 +30,23 @@ _MOST_GROUPS = 64
 _NO_CELL = -1
 
 
-@dataclasses.dataclass(eq=False)
-class _Block:
-  """Storage that is being filled."""
-
-  serial: int
-  storage: replay.Block
-  steps: list[np.ndarray]  # leaves of unroll.steps, [T + 1, W, ...]
-  flat: list[np.ndarray]  # the same memory, [(T + 1) * W, ...]
-  core: list[np.ndarray]  # leaves of unroll.initial_core, [W, ...]
-  unassigned: int  # columns from here on were never given out
-  freed: list[int]  # columns that were given back
-  missing: int  # columns that are not full yet
-  patience: int  # younger blocks that may be complete first
-  overtaken: int = 0  # younger blocks that were
-
-
-class _Run(NamedTuple):
-  """Part of a batch that goes to one block: `flat[target] = batch[source]`."""
-
-  block: _Block
-  source: Any  # int [n], or None for all of the batch
-  target: Any  # slice or int [n]
-
-
 @dataclasses.dataclass(eq=False, slots=True)
 class _Group:
   """A batch of environments that may come again and again.
 
-  While its environments stand side by side at the same step it has a block:
-  `begin` need not look at their cells then, nor `finish` move these on. They
-  are made good (`_settle`) before anything else reads them.
+  While its environments stand side by side at the same step, their position is
+  cached here: `begin` need not look at their cells then, nor `finish` move
+  these on. As in any write-back cache, they are brought up to date before
+  anything else reads them, and the position is dropped before anything else
+  changes them.
   """
 
   env_id: np.ndarray
-  place: Any  # the same as a slice, where that can be
-  block: _Block | None = None  # None: the cells say where they are
+  index: slice | np.ndarray  # the same as a slice, where that can be
+  block: open_blocks.OpenBlock | None = None  # None: no position is cached
   row: int = 0  # of the next step
   start: int = 0  # its place in the flat block
-  ahead: int = 0  # steps by which the cells lag behind
+  lag: int = 0  # steps by which the cells are behind
 
 
 class Placement(NamedTuple):
@@ -82,12 +56,14 @@ class Placement(NamedTuple):
     group: the environments.
     core_rows: int `[m]`, rows of the batch whose core state before the step
       must be handed to `finish`: an unroll starts there.
+    runs: the parts of the batch, by block.
+    full: bool `[n]` or bool, whose unroll this step completes.
   """
 
   group: _Group
   core_rows: np.ndarray
-  runs: tuple[_Run, ...]
-  full: Any  # bool [n] or bool: whose unroll this step completes
+  runs: tuple[open_blocks.Run, ...]
+  full: np.ndarray | bool
 
 
 class UnrollAssembler:
@@ -121,30 +97,26 @@ class UnrollAssembler:
         f'Unrolls of {unroll_length} + 1 steps cannot overlap by {overlap}; '
         'raise --config.unroll_length.'
       )
-    self._allocate = allocate
+    num_envs = len(global_env_id)
     self._insert = insert
     self._global_env_id = np.asarray(global_env_id, np.int32)
     self._length = unroll_length
     self._overlap = overlap
     self._stride = unroll_length + 1 - overlap  # new steps of an unroll
     self._width = block_width
-    self._patience = _PATIENCE * -(-len(global_env_id) // block_width)
-    self._block_cells = (unroll_length + 1) * block_width
-    self._cell = np.full(len(global_env_id), _NO_CELL, np.int64)
-    self._num_idle = len(global_env_id)  # environments without a column
+    self._blocks = open_blocks.OpenBlocks(
+      allocate, num_envs, unroll_length, block_width
+    )
+    self._pending = pending_core.PendingCore(
+      num_envs, unroll_length // self._stride
+    )
+    # The place of each environment's next step; see `open_blocks`.
+    self._cell = np.full(num_envs, _NO_CELL, np.int64)
+    self._num_idle = num_envs  # environments without a column
     self._index = batch_index.BatchIndex()
     self._groups: dict[bytes, _Group] = {}
-    self._side_by_side: list[_Group] = []  # those that have a block
-    self._ramp = np.arange(len(global_env_id))
-    self._blocks: dict[int, _Block] = {}
-    self._next_serial = 0
-    # Core states before the steps that the environment's next unrolls start
-    # with, [N, depth, ...]; made when the first ones arrive. Where unrolls
-    # overlap by more than half, the steps of one are the start of several.
-    self._pending_core: list[np.ndarray] | None = None
-    self._depth = unroll_length // self._stride
-    # The number of each environment's unroll, modulo the depth.
-    self._turn = np.zeros(len(global_env_id), np.int64)
+    self._cached: list[_Group] = []  # those whose position is
+    self._ramp = np.arange(num_envs)
 
   @property
   def num_open_blocks(self) -> int:
@@ -155,15 +127,16 @@ class UnrollAssembler:
     """Finds the places of a batch.
 
     Args:
-      env_id: int `[n]`, the stream's ids, unique.
+      env_id: int `[n]`, the stream's ids, unique; `n` > 0.
 
     Returns:
       What `write` and `finish` need.
     """
     group = self._group(env_id)
     if group.block is not None:
-      start = group.start
-      runs = (_Run(group.block, None, slice(start, start + len(env_id))),)
+      target = slice(group.start, group.start + len(env_id))
+      runs: tuple[open_blocks.Run, ...]
+      runs = (open_blocks.Run(group.block, None, target),)
       row: Any = group.row
     else:
       runs, row = self._find(group)
@@ -200,10 +173,9 @@ class UnrollAssembler:
     Returns:
       Seconds that handing over complete blocks took (back pressure).
     """
-    group = placement.group
-    env_id = group.env_id
+    group, env_id = placement.group, placement.group.env_id
     if core:
-      self._settle()
+      self._write_back()
       self._keep_core(env_id[placement.core_rows], core)
     full = placement.full
     if isinstance(full, np.ndarray):
@@ -212,22 +184,17 @@ class UnrollAssembler:
       done = env_id if full else None
     if done is None:
       if group.block is None:
-        self._cell[group.place] += self._width
+        self._cell[group.index] += self._width
       else:
         group.row += 1
         group.start += self._width
-        group.ahead += 1
+        group.lag += 1
       return 0.0
-    self._settle()
-    self._part(group)
+    self._write_back()
+    self._drop_position(group)
     old_cells = self._cell[done]
     self._cell[env_id] += self._width
-    self._turn[done] = (self._turn[done] + 1) % self._depth
-    new_cells = self._assign(done, first_row=self._overlap)
-    if self._pending_core is not None:
-      turn = self._turn[done]
-      self._write_core(new_cells, [x[done, turn] for x in self._pending_core])
-    self._copy_overlap(old_cells, new_cells)
+    self._start_unrolls(done, old_cells)
     start = time.perf_counter()
     self._complete(old_cells)
     return time.perf_counter() - start
@@ -239,14 +206,13 @@ class UnrollAssembler:
       env_id: int `[n]`, the stream's ids, unique; those without an unroll are
         ignored.
     """
-    self._settle()
-    self._part_all()
+    self._write_back()
+    self._drop_positions()
     cells = self._cell[env_id]
     self._cell[env_id] = _NO_CELL
     cells = cells[cells != _NO_CELL]
     self._num_idle += len(cells)
-    for block, columns in self._columns_by_block(cells):
-      block.freed.extend(columns.tolist())
+    self._blocks.free(cells)
 
   def _group(self, env_id: np.ndarray) -> _Group:
     """Returns a batch's group, remembered or new."""
@@ -259,246 +225,76 @@ class UnrollAssembler:
         self._groups[key] = group
     return group
 
-  def _find(self, group: _Group) -> tuple[tuple[_Run, ...], Any]:
+  def _find(self, group: _Group) -> tuple[tuple[open_blocks.Run, ...], Any]:
     """Finds a group by its cells; returns the runs and the row(s)."""
-    place = group.place
-    for other in list(self._side_by_side):
-      if not _are_apart(place, other.place):
-        self._settle()
-        self._part(other)
-    cells = self._cell[place]
+    index = group.index
+    for other in list(self._cached):
+      if not _are_disjoint(index, other.index):
+        self._write_back()
+        self._drop_position(other)
+    cells = self._cell[index]
     if self._num_idle:
-      fresh = cells == _NO_CELL
-      self._num_idle -= int(np.count_nonzero(fresh))
-      cells[fresh] = self._assign(group.env_id[fresh], first_row=0)
-    runs, row = self._runs(cells)
-    if isinstance(row, int) and isinstance(place, slice):
+      idle = cells == _NO_CELL
+      self._num_idle -= int(np.count_nonzero(idle))
+      global_env_id = self._global_env_id[group.env_id[idle]]
+      cells[idle] = self._blocks.assign(global_env_id, 0)
+      self._cell[index] = cells
+    runs, row = self._blocks.runs(cells)
+    if isinstance(row, int) and isinstance(index, slice):
       group.block = runs[0].block
       group.row = row
       group.start = runs[0].target.start
-      self._side_by_side.append(group)
+      self._cached.append(group)
     return runs, row
 
-  def _settle(self) -> None:
-    """Moves the cells of all groups on to where these are."""
-    for group in self._side_by_side:
-      self._cell[group.place] += group.ahead * self._width
-      group.ahead = 0
+  def _write_back(self) -> None:
+    """Brings the cells of all groups up to date."""
+    for group in self._cached:
+      self._cell[group.index] += group.lag * self._width
+      group.lag = 0
 
-  def _part(self, group: _Group) -> None:
-    """Leaves a settled group to its cells, which are about to change."""
+  def _drop_position(self, group: _Group) -> None:
+    """Leaves a group that is written back to its cells: these will change."""
     if group.block is not None:
       group.block = None
-      self._side_by_side.remove(group)
+      self._cached.remove(group)
 
-  def _part_all(self) -> None:
-    for group in list(self._side_by_side):
-      self._part(group)
-
-  def _runs(self, cells: np.ndarray) -> tuple[tuple[_Run, ...], Any]:
-    """Groups cells by block; returns the runs and the row(s) of the batch."""
-    span = self._span(cells)
-    if span is not None:
-      block, row, column = span
-      start = row * self._width + column.start
-      return (_Run(block, None, slice(start, start + len(cells))),), row
-    serials, places = np.divmod(cells, self._block_cells)
-    serial = int(serials[0])
-    if (serials == serial).all():
-      run = _Run(self._blocks[serial], None, places)
-      return (run,), places // self._width
-    runs = []
-    for serial in np.unique(serials).tolist():
-      source = np.flatnonzero(serials == serial)
-      runs.append(_Run(self._blocks[serial], source, places[source]))
-    return tuple(runs), places // self._width
-
-  def _span(self, cells: np.ndarray) -> tuple[_Block, int, slice] | None:
-    """Returns block, row and columns of cells side by side; None for others."""
-    n = len(cells)
-    if not n:
-      return None
-    start = int(cells[0])
-    serial, place = divmod(start, self._block_cells)
-    row, column = divmod(place, self._width)
-    if column + n <= self._width and (cells == start + self._ramp[:n]).all():
-      return self._blocks[serial], row, slice(column, column + n)
-    return None
-
-  def _columns_by_block(
-    self, cells: np.ndarray
-  ) -> Iterator[tuple[_Block, np.ndarray]]:
-    span = self._span(cells)
-    if span is not None:
-      yield span[0], np.arange(span[2].start, span[2].stop)
-      return
-    serials, places = np.divmod(cells, self._block_cells)
-    columns = places % self._width
-    for serial in np.unique(serials).tolist():
-      yield self._blocks[serial], columns[serials == serial]
-
-  def _assign(
-    self,
-    env_id: np.ndarray,
-    first_row: int,
-    blocks: list[_Block] | None = None,
-  ) -> np.ndarray:
-    """Gives environments new columns, of all open blocks the oldest's first.
-
-    Args:
-      env_id: int `[n]`, the stream's ids.
-      first_row: row of their next step.
-      blocks: to use in place of all open ones, before new ones are opened.
-
-    Returns:
-      Their cells, int `[n]`.
-    """
-    cells = np.empty(len(env_id), np.int64)
-    given = 0
-    blocks = list(self._blocks.values()) if blocks is None else blocks
-    while given < len(env_id):
-      block = blocks.pop(0) if blocks else self._open_block()
-      columns = self._take_columns(block, len(env_id) - given)
-      if not len(columns):
-        continue
-      part = slice(given, given + len(columns))
-      cells[part] = (
-        block.serial * self._block_cells + first_row * self._width + columns
-      )
-      block.storage.unroll.env_id[columns] = self._global_env_id[env_id[part]]
-      given += len(columns)
-    self._cell[env_id] = cells
-    return cells
-
-  def _take_columns(self, block: _Block, most: int) -> np.ndarray:
-    freed = block.freed[:most]
-    del block.freed[:most]
-    stop = min(self._width, block.unassigned + most - len(freed))
-    fresh = np.arange(block.unassigned, stop)
-    block.unassigned = stop
-    return np.concatenate([np.array(freed, int), fresh]) if freed else fresh
-
-  def _open_block(self) -> _Block:
-    storage = self._allocate()
-    unroll = storage.unroll
-    steps = jax.tree.leaves(unroll.steps)
-    block = _Block(
-      serial=self._next_serial,
-      storage=storage,
-      steps=steps,
-      flat=[x.reshape(self._block_cells, *x.shape[2:]) for x in steps],
-      core=jax.tree.leaves(unroll.initial_core),
-      unassigned=0,
-      freed=[],
-      missing=self._width,
-      patience=self._patience,
-    )
-    self._blocks[block.serial] = block
-    self._next_serial += 1
-    return block
+  def _drop_positions(self) -> None:
+    for group in list(self._cached):
+      self._drop_position(group)
 
   def _keep_core(self, env_id: np.ndarray, core: list[np.ndarray]) -> None:
     """Keeps core states for the next unrolls, or for one that starts now."""
-    if self._pending_core is None:
-      shape = (len(self._cell), self._depth)
-      self._pending_core = [
-        np.zeros((*shape, *x.shape[1:]), x.dtype) for x in core
-      ]
     cells = self._cell[env_id]
-    ahead = cells % self._block_cells // self._width // self._stride
-    turn = (self._turn[env_id] + ahead) % self._depth
-    for pending, x in zip(self._pending_core, core, strict=True):
-      pending[env_id, turn] = x
+    ahead = self._blocks.rows(cells) // self._stride
+    self._pending.keep(env_id, ahead, core)
     starting = ahead == 0
     if starting.any():
-      self._write_core(cells[starting], [x[starting] for x in core])
+      self._blocks.write_core(cells[starting], [x[starting] for x in core])
 
-  def _write_core(self, cells: np.ndarray, core: list[np.ndarray]) -> None:
-    """Writes the core states that the unrolls of cells `[n]` start with."""
-    serials = cells // self._block_cells
-    columns = cells % self._width
-    for serial in np.unique(serials).tolist():
-      here = serials == serial
-      for array, x in zip(self._blocks[serial].core, core, strict=True):
-        array[columns[here]] = x[here]
-
-  def _copy_overlap(self, old: np.ndarray, new: np.ndarray) -> None:
-    """Copies the last steps of full unrolls to the start of the next ones."""
-    tail = slice(self._length + 1 - self._overlap, None)
-    head = slice(0, self._overlap)
-    self._copy_columns(old, new, tail, head)
-
-  def _copy_columns(
-    self, old: np.ndarray, new: np.ndarray, tail: slice, head: slice
-  ) -> None:
-    for a, source, b, target in self._column_pairs(old, new):
-      for x, y in zip(a.steps, b.steps, strict=True):
-        y[head, target] = x[tail, source]
-
-  def _column_pairs(
-    self, old: np.ndarray, new: np.ndarray
-  ) -> Iterator[tuple[_Block, Any, _Block, Any]]:
-    """Groups pairs of cells by their blocks; yields blocks and columns."""
-    spans = self._span(old), self._span(new)
-    if spans[0] is not None and spans[1] is not None:
-      yield spans[0][0], spans[0][2], spans[1][0], spans[1][2]
-      return
-    old_serial, old_place = np.divmod(old, self._block_cells)
-    new_serial, new_place = np.divmod(new, self._block_cells)
-    old_column, new_column = old_place % self._width, new_place % self._width
-    pairs = set(zip(old_serial.tolist(), new_serial.tolist(), strict=True))
-    for a, b in pairs:
-      here = (old_serial == a) & (new_serial == b)
-      source = _as_slice(old_column[here])
-      target = _as_slice(new_column[here])
-      yield self._blocks[a], source, self._blocks[b], target
+  def _start_unrolls(self, env_id: np.ndarray, old_cells: np.ndarray) -> None:
+    """Gives environments their next columns, with what they share."""
+    cells = self._blocks.assign(self._global_env_id[env_id], self._overlap)
+    self._cell[env_id] = cells
+    core = self._pending.advance(env_id)
+    if core:
+      self._blocks.write_core(cells, core)
+    self._blocks.copy_overlap(old_cells, cells, self._overlap)
 
   def _complete(self, cells: np.ndarray) -> None:
     """Counts full columns, and hands over the blocks that have no other."""
-    complete = []
-    for block, columns in self._columns_by_block(cells):
-      block.missing -= len(columns)
-      if not block.missing:
-        complete.append(block)
-    for block in complete:
-      del self._blocks[block.serial]
-    for done in complete:
-      for block in self._blocks.values():
-        block.overtaken += block.serial < done.serial
-    for block in list(self._blocks.values()):
-      # Where no column is full, no unroll waits for the others.
-      if block.overtaken >= block.patience and block.missing < self._width:
-        self._move_stragglers(block)
+    complete = self._blocks.take_complete(cells)
+    for block in self._blocks.overdue():
+      self._drop_positions()
+      stragglers = np.flatnonzero(self._blocks.in_block(self._cell, block))
+      cells = self._cell[stragglers]
+      self._cell[stragglers] = self._blocks.move(block, cells)
     for block in complete:
       self._insert(block.storage)
 
-  def _move_stragglers(self, block: _Block) -> None:
-    """Moves a block's unfinished columns to where they hold up no unroll."""
-    # Those that take the places have as long again, and then longer: however
-    # slow they are, the block is complete one day.
-    self._part_all()
-    block.patience *= 2
-    others = [b for b in self._blocks.values() if b.missing == self._width]
-    stragglers = np.flatnonzero(self._cell // self._block_cells == block.serial)
-    old = self._cell[stragglers]
-    core = [x[old % self._width] for x in block.core]
-    new = self._assign(stragglers, first_row=0, blocks=others)
-    whole = slice(None)
-    self._copy_columns(old, new, whole, whole)
-    self._write_core(new, core)
-    rows = (old % self._block_cells) // self._width
-    self._cell[stragglers] = new + rows * self._width
-    block.freed.extend((old % self._width).tolist())
 
-
-def _are_apart(a: Any, b: slice) -> bool:
-  """Whether two places surely have no environment in common."""
-  return isinstance(a, slice) and (a.stop <= b.start or b.stop <= a.start)
-
-
-def _as_slice(columns: np.ndarray) -> Any:
-  """Returns consecutive indices as a slice: a plain copy, not a gather."""
-  first, n = int(columns[0]), len(columns)
-  if (columns == np.arange(first, first + n)).all():
-    return slice(first, first + n)
-  return columns
+def _are_disjoint(a: slice | np.ndarray, b: slice | np.ndarray) -> bool:
+  """Whether two groups surely have no environment in common."""
+  if not (isinstance(a, slice) and isinstance(b, slice)):
+    return False
+  return a.stop <= b.start or b.stop <= a.start

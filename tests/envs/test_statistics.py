@@ -4,6 +4,7 @@ import threading
 
 import chex
 import numpy as np
+import pytest
 
 from seedrl_jax.envs import base, statistics
 
@@ -66,6 +67,81 @@ def test_lost_life_goes_on_and_its_reset_is_no_step():
   assert stats.log.take() == [base.Episode(0, 9.0, 3, 3, True)]
 
 
+def test_lives_and_ends_of_all_kinds_in_one_batch():
+  stats = statistics.EpisodeStatistics(5, action_repeat=4)
+  ids = [0, 1, 2, 3, 4]
+  _update(stats, ids, [0] * 5, over=[0] * 5)
+  _update(stats, ids, [1, 2, 3, 4, 5], over=[0] * 5)
+  # Goes on; a lost life; the last life; cut; and a real end without `last`.
+  ends = {'last': [0, 1, 1, 1, 0], 'truncated': [0, 0, 0, 1, 0]}
+  _update(stats, ids, [10] * 5, **ends, over=[0, 0, 1, 1, 1])
+  assert stats.log.take() == [
+    base.Episode(2, 13.0, 2, 8, True),
+    base.Episode(3, 14.0, 2, 8, False),
+  ]
+  expected = [(11.0, 2), (12.0, 1), (0.0, 0), (0.0, 0), (15.0, 2)]
+  assert [stats.so_far(i) for i in ids] == expected
+  # FIRST for all but environments 0 and 4, after which 1 has its two steps.
+  _update(stats, ids, [0] * 5, over=[0] * 5)
+  assert [stats.so_far(i)[1] for i in ids] == [3, 2, 0, 0, 3]
+
+
+def test_several_lives_are_one_episode():
+  stats = statistics.EpisodeStatistics(1, action_repeat=1)
+  for _ in range(2):
+    for life in range(3):
+      _update(stats, [0], [0], over=[0])
+      _update(stats, [0], [-2], over=[0])
+      _update(stats, [0], [5], last=[1], over=[int(life == 2)])
+    assert stats.log.take() == [base.Episode(0, 9.0, 6, 6, True)]
+
+
+class _Counted:
+  """One environment, its episodes counted one step after the other."""
+
+  def __init__(self) -> None:
+    self.at_first, self.score, self.length = True, 0.0, 0
+
+  def step(self, reward: float, last: bool, over: bool) -> None:
+    self.length += not self.at_first
+    self.score += reward
+    self.at_first = last
+    if last and over:
+      self.score, self.length = 0.0, 0
+
+
+@pytest.mark.parametrize('has_lives', [False, True])
+@pytest.mark.parametrize('seed', range(4))
+def test_random_batches_equal_counting_one_by_one(seed: int, has_lives: bool):
+  rng = np.random.default_rng(seed)
+  stats = statistics.EpisodeStatistics(6, action_repeat=2)
+  counted = [_Counted() for _ in range(6)]
+  expected = []
+  for _ in range(200):
+    start, stop = np.sort(rng.permutation(7)[:2])
+    ids = np.arange(start, stop) if rng.random() < 0.5 else rng.permutation(6)
+    first = np.array([counted[i].at_first for i in ids])
+    reward = np.where(first, 0, rng.integers(-3, 4, len(ids)))
+    last = ~first & (rng.random(len(ids)) < 0.3)
+    over = last & (rng.random(len(ids)) < 0.5) if has_lives else last
+    truncated = over & (rng.random(len(ids)) < 0.5)
+    for i, env in enumerate(ids.tolist()):
+      one = counted[env]
+      score, length = one.score + reward[i], one.length + (not first[i])
+      if over[i]:
+        expected.append(
+          base.Episode(env, score, length, 2 * length, not truncated[i])
+        )
+      one.step(reward[i], last[i], over[i])
+    ids = ids.astype(np.int32)
+    reward = reward.astype(np.float32)
+    stats.update(ids, reward, last, truncated, over if has_lives else None)
+  assert stats.log.take() == expected
+  assert len(expected) > 20
+  for env, one in enumerate(counted):
+    assert stats.so_far(env)[0] == one.score
+
+
 def test_returns_do_not_lose_small_rewards():
   stats = statistics.EpisodeStatistics(1, action_repeat=1)
   _update(stats, [0], [0])
@@ -102,6 +178,14 @@ def test_log_keeps_the_newest_and_counts_what_it_drops():
   assert log.take() == []
   _append(log, 5)
   assert (log.take(), log.dropped) == ([_episode(5)], 3)
+
+
+def test_log_drops_whole_batches_and_the_start_of_one():
+  log = statistics.EpisodeLog(max_size=3)
+  for numbers in ((0,), (1,), (2, 3, 4, 5, 6, 7)):
+    _append(log, *numbers)
+  assert log.dropped == 5
+  assert log.take() == [_episode(5), _episode(6), _episode(7)]
 
 
 def test_log_loses_nothing_between_threads():

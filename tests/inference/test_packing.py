@@ -71,6 +71,22 @@ def test_unpacker_undoes_pack(n: int):
   chex.assert_trees_all_equal(result, output)
 
 
+def test_unpacked_leaves_are_in_the_order_of_the_tree():
+  output = _output(4)
+  unpack = packing.Unpacker(_spec(output))
+  leaves = unpack.leaves(np.asarray(packing.pack(output)))
+  expected = jax.tree.leaves(output)
+  assert unpack.num_leaves == len(leaves) == 4
+  chex.assert_trees_all_equal_shapes_and_dtypes(leaves, expected)
+  chex.assert_trees_all_equal(leaves, expected)
+
+
+def test_nest_puts_anything_where_its_leaf_was():
+  unpack = packing.Unpacker(_spec(_output(1)))
+  expected = _Output(action=0, logits=1, extra={'bits': 2, 'value': 3})
+  assert unpack.nest(range(unpack.num_leaves)) == expected
+
+
 def test_unpacker_takes_the_rows_of_a_padded_batch():
   output = _output(6)
   packed = np.asarray(packing.pack(output))

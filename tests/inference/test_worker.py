@@ -3,8 +3,10 @@
 import itertools
 import types as python_types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+import chex
+import jax
 import numpy as np
 import pytest
 
@@ -48,6 +50,73 @@ def test_unrolls_hold_what_happened(name: str, has_core: bool):
   )
   bench.run()
   worker_bench.check(bench, num_train)
+
+
+class _ActionLast(NamedTuple):
+  env_id: Any
+  seen: Any
+  action: Any
+
+
+def test_action_may_be_any_leaf_of_the_output(monkeypatch: pytest.MonkeyPatch):
+  monkeypatch.setattr(toys, 'Output', _ActionLast)
+  # A new function: JAX remembers what it traced of the old one.
+  act = toys._act
+  monkeypatch.setattr(toys, '_act', lambda *inputs: act(*inputs))
+  bench = worker_bench.Bench(toys.Stream(6, _shuffled(6, (4,))), 4)
+  bench.run()
+  worker_bench.check(bench, 4)
+
+
+_OBSERVATIONS: dict[str, Callable] = {
+  # Not in the order of their names, in which a tree has its leaves.
+  'dict': lambda x: {'vector': x['vector'], 'image': x['image']},
+  'array': lambda x: x['vector'],
+  'nested': lambda x: ({'b': x['vector'], 'a': x['image']}, x['image']),
+}
+
+
+@pytest.mark.parametrize('kind', _OBSERVATIONS)
+def test_leaves_are_in_the_order_of_steps(
+  kind: str, monkeypatch: pytest.MonkeyPatch
+):
+  stream = toys.Stream(3, [[0, 1, 2]] * 6)
+  # Without a core the agent looks at no observation.
+  bench = worker_bench.Bench(stream, 3, has_core=False)
+  recv = stream.recv
+
+  def recv_reordered() -> types.EnvOutput:
+    output = recv()
+    changed = _OBSERVATIONS[kind](output.observation)
+    return output._replace(observation=changed)
+
+  monkeypatch.setattr(stream, 'recv', recv_reordered)
+  written: list[list[Any]] = []
+  monkeypatch.setattr(
+    bench.worker._assembler, 'write', lambda _, leaves: written.append(leaves)
+  )
+  bench.run()
+  last_action = np.zeros(3, np.int32)
+  for version, leaves in enumerate(written, start=10):
+    output = stream.outputs[version - 10]
+    action = stream.actions[version - 10]
+    first = output.step_type == _FIRST
+    previous_action = np.where(first, 0, last_action).astype(np.int32)
+    seen = [3 * output.reward, previous_action, first]
+    steps = types.Steps(
+      observation=_OBSERVATIONS[kind](output.observation),
+      reward=output.reward,
+      discount=output.discount,
+      step_type=output.step_type,
+      previous_action=previous_action,
+      agent_output=toys.Output(
+        action, np.stack(seen, axis=1).astype(np.float32), bench.global_env_id
+      ),
+      parameter_version=version,
+    )
+    chex.assert_trees_all_equal(leaves, jax.tree.leaves(steps))
+    last_action = action
+  assert len(written) == 6
 
 
 def test_overlapping_unrolls_hold_what_happened():
