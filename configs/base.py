@@ -140,9 +140,14 @@ def _optimizer() -> ml_collections.ConfigDict:
 
 def _replay() -> ml_collections.ConfigDict:
   return ml_collections.ConfigDict({
-    # 'embedded': in this process; 'auto': the same, until there is Reverb;
-    # 'reverb': refused in this version.
-    'backend': 'embedded',
+    # 'reverb': a server process, which is started and watched; 'embedded': in
+    # this process; 'auto': Reverb where it can be had, and not where
+    # `deterministic` is asked for.
+    'backend': 'auto',
+    # host:port of a Reverb server that runs already (launch/reverb_server.py).
+    'address': '',
+    # Seconds to keep looking for a Reverb server that was lost.
+    'patience': 60.0,
     'sampler': 'fifo',  # 'fifo', 'uniform', 'prioritized'
     # Unrolls. None: two batches for a queue.
     'max_size': config_dict.placeholder(int),
@@ -189,6 +194,8 @@ def _checkpoint() -> ml_collections.ConfigDict:
   return ml_collections.ConfigDict({
     'every_seconds': 300.0,
     'keep': 3,
+    # Whether the replay is saved with the learner.
+    'replay': True,
     # Keep one for good every so many hours; 0: none.
     'keep_every_hours': 0.0,
   })

@@ -1,7 +1,8 @@
-"""Measures speed: `python launch/benchmark.py ceilings|system [--case=…]`.
+"""Measures speed: `python launch/benchmark.py ceilings|system|replay`.
 
 `ceilings` times each stage of a case alone; `system` times the whole, all
-stages at work, and gives it as a share of what the ceilings allow.
+stages at work, and gives it as a share of what the ceilings allow; both take
+`--case`. `replay` times our Reverb client against the official one.
 """
 
 import importlib.metadata
@@ -33,18 +34,53 @@ _SYSTEM_SECONDS = flags.DEFINE_float(
 _WARM_UP = flags.DEFINE_float(
   'warm_up', 3.0, 'Seconds that the system runs before its first window.'
 )
+_REVERB_PYTHON = flags.DEFINE_string(
+  'reverb_python', None, 'Interpreter that has Reverb, or can have it.'
+)
+_STREAMS = flags.DEFINE_multi_integer(
+  'streams', [1, 2, 4], 'Streams of a client in `replay`.', lower_bound=1
+)
 
-_MODES = ('ceilings', 'system')
+_MODES = ('ceilings', 'system', 'replay')
 
 
 def main(argv: Sequence[str]) -> None:
-  """Runs the cases and prints a table."""
+  """Measures and prints a table."""
   if len(argv) != 2 or argv[1] not in _MODES:
     sys.exit(f'benchmark: say what to measure: one of {", ".join(_MODES)}.')
-  from seedrl_jax.benchmarks import free_stream, table
   from seedrl_jax.runtime import process
 
   process.configure()
+  header, rows = _replay() if argv[1] == 'replay' else _cases(argv[1])
+  if _JSON.value:
+    text = json.dumps({'host': header, 'cases': rows}, indent=2)
+    pathlib.Path(_JSON.value).write_text(text + '\n')
+
+
+def _replay() -> tuple[dict[str, str], list[dict[str, Any]]]:
+  """Times both clients of Reverb; returns what was printed."""
+  from seedrl_jax.benchmarks import replay
+  from seedrl_jax.replay.reverb import environment
+
+  try:
+    python = environment.ensure(_REVERB_PYTHON.value)
+  except environment.EnvironmentUnavailable as e:
+    sys.exit(f'benchmark: {e}')
+  header = _describe()
+  print('\n'.join([*header.values(), '', *replay.header()]), flush=True)
+  rows = []
+  for row in replay.measure(
+    python, _WINDOWS.value, _SECONDS.value, _STREAMS.value
+  ):
+    rows.append(row)
+    print('\n'.join(replay.lines(row)), flush=True)
+  return header, rows
+
+
+def _cases(mode: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
+  """Times the cases of the whole system; returns what was printed."""
+  from seedrl_jax.benchmarks import free_stream, table
+
   names = _CASE.value or benchmark.CASES
   try:
     configs = [benchmark.get_config(name) for name in names]
@@ -59,7 +95,7 @@ def main(argv: Sequence[str]) -> None:
       name,
       config,
       free_stream.make_stream if name == benchmark.FREE else None,
-      argv[1] == 'system',
+      mode == 'system',
       _WINDOWS.value,
       _SECONDS.value,
       _SYSTEM_SECONDS.value,
@@ -67,11 +103,9 @@ def main(argv: Sequence[str]) -> None:
     )
     rows.append(measured)
     print('\n'.join(table.lines(measured)), flush=True)
-  if argv[1] == 'system':
+  if mode == 'system':
     print('\n'.join(table.summary(rows)))
-  if _JSON.value:
-    text = json.dumps({'host': header, 'cases': rows}, indent=2)
-    pathlib.Path(_JSON.value).write_text(text + '\n')
+  return header, rows
 
 
 def _describe() -> dict[str, str]:

@@ -21,6 +21,7 @@ from seedrl_jax.learner import optimizers, publishing, topology, update
 from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import factory as replay_factory
+from seedrl_jax.replay import rules
 from seedrl_jax.runtime import checks
 
 # Environment i of stream s is seeded with s * this + i.
@@ -42,14 +43,23 @@ class Parts:
   workers: tuple[worker_lib.InferenceWorker, ...]
   blank_batch: list[types.Batch]
 
-  def close(self) -> None:
-    """Closes what threads wait in, and so wakes them."""
+  def interrupt(self) -> None:
+    """Closes what threads wait in, and so wakes them.
+
+    The store can still be saved.
+    """
     with contextlib.ExitStack() as stack:
       # All are closed even where one raises.
       for worker in self.workers:
         stack.callback(worker.stream.close)
-      stack.callback(self.store.close)
+      stack.callback(self.store.interrupt)
       stack.callback(self.prefetcher.close)
+
+  def close(self) -> None:
+    """Interrupts, and closes the store for good."""
+    with contextlib.ExitStack() as stack:
+      stack.callback(self.store.close)
+      stack.callback(self.interrupt)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,6 +225,7 @@ def build(
   restore: Callable[[update.LearnerState], update.LearnerState],
   starts: Callable[[], int] = lambda: 0,
   streams: MakeStream | None = None,
+  replay_folder: str | None = None,
 ) -> Parts:
   """Makes and connects all parts of a run.
 
@@ -225,6 +236,7 @@ def build(
     starts: tells, after `restore`, how often this run was started before;
       environments then take other seeds.
     streams: makes the stream of a `StreamPlan`; None: as configured.
+    replay_folder: for the files of a Reverb server; None: temporary.
 
   Raises:
     ValueError: where the configuration cannot be had; names the flag.
@@ -258,7 +270,9 @@ def build(
     _make_stream, config, starts(), len(plans)
   )
   with contextlib.ExitStack() as opened:
-    store = replay_factory.make_store(_replay_config(config), spec, width)
+    store = replay_factory.make_store(
+      _replay_config(config), spec, width, agent.overlap, replay_folder
+    )
     opened.callback(store.close)
     workers = []
     for i, (plan, step) in enumerate(zip(plans, steps, strict=True)):
@@ -297,7 +311,7 @@ def _make_learner(
     updater,
     state,
     publisher,
-    functools.partial(store.update_priorities, replay_factory.TABLE),
+    functools.partial(store.update_priorities, rules.TABLE),
     config.learner.publish_period,
   )
 
@@ -305,9 +319,7 @@ def _make_learner(
 def _make_prefetcher(
   config: Any, updater: update.Updater, store: replay.TrajectoryStore
 ) -> prefetch_lib.Prefetcher:
-  sampler = store.sampler(
-    replay_factory.TABLE, config.batch_size, len(updater.devices)
-  )
+  sampler = store.sampler(rules.TABLE, config.batch_size, len(updater.devices))
   return prefetch_lib.Prefetcher(
     sampler, updater.shard, config.learner.prefetch
   )
@@ -352,7 +364,7 @@ def _make_assembler(
   plan: StreamPlan,
   width: int,
 ) -> assembler_lib.UnrollAssembler:
-  writer = store.writer(replay_factory.TABLE)
+  writer = store.writer(rules.TABLE)
   return assembler_lib.UnrollAssembler(
     allocate=writer.allocate,
     insert=writer.insert,

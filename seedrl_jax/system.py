@@ -20,6 +20,7 @@ from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.learner import update as update_lib
 from seedrl_jax.replay import base as replay
+from seedrl_jax.replay import saving
 from seedrl_jax.runtime import (
   checkpoints,
   metrics,
@@ -81,9 +82,17 @@ class System:
       opened.callback(self._checkpoints.close)
       self._check_resumable()
       self._parts = builder.build(
-        config, self._restore, lambda: self._resumed.starts, make_streams
+        config,
+        self._restore,
+        lambda: self._resumed.starts,
+        make_streams,
+        str(self._workdir.reverb),
       )
       opened.callback(self._parts.close)
+      self._replay = saving.ReplayCheckpoints(
+        self._parts.store, self._workdir.replay, self._line.say
+      )
+      self._restore_replay()
       offset = config.topology.inference_affinity_offset
       self._cores = [
         process.pinned_core(offset, i) for i in range(len(self._parts.workers))
@@ -105,7 +114,7 @@ class System:
     self._group = threads.ThreadGroup(
       ends=(replay.StoreClosed, envs.StreamClosed, prefetch_lib.PrefetchClosed)
     )
-    self._group.on_stop(self._parts.close)
+    self._group.on_stop(self._parts.interrupt)
     self._start_time = 0.0
     self._end_time = 0.0  # while it is not over
     self._last_checkpoint = 0.0
@@ -137,6 +146,7 @@ class System:
     """
     with contextlib.ExitStack() as opened:
       opened.callback(self._checkpoints.close)
+      opened.callback(self._parts.close)
       opened.callback(self._group.stop)
       self._start_time = time.perf_counter()
       if self._is_finished():
@@ -329,6 +339,10 @@ class System:
     )
     return found.state
 
+  def _restore_replay(self) -> None:
+    if self._resumed.replay and self._config.checkpoint.replay:
+      self._replay.restore(self._resumed.replay)
+
   def _restore_keys(self) -> None:
     keys = self._resumed.inference_keys
     if len(keys) == len(self._parts.workers):
@@ -338,6 +352,9 @@ class System:
   def _save(self, state: update_lib.LearnerState) -> None:
     reporter = self._reporter
     keys = [w.device_step.key.tolist() for w in self._parts.workers]
+    step = int(state.step)
+    if step in self._checkpoints.steps():
+      return
     record = record_lib.RunRecord(
       env_steps=self._env_steps(),
       eval_steps=self._snapshot(0.0).eval_steps,
@@ -346,8 +363,11 @@ class System:
       returns=list(reporter.training.returns),
       eval_returns=list(reporter.evaluation.returns),
       inference_keys=keys,
+      # First: a learner's checkpoint that names it is then never without it.
+      replay=self._replay.save(step) if self._config.checkpoint.replay else '',
     )
-    self._checkpoints.save(int(state.step), state, dataclasses.asdict(record))
+    self._checkpoints.save(step, state, dataclasses.asdict(record))
+    self._replay.prune(self._checkpoints.steps())
 
   # -- the end -------------------------------------------------------------
 

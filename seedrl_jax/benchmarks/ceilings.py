@@ -8,7 +8,7 @@ import numpy as np
 from seedrl_jax import builder, types
 from seedrl_jax.benchmarks import timing
 from seedrl_jax.inference import device_step, packing
-from seedrl_jax.replay import factory as replay_factory
+from seedrl_jax.replay import rules
 
 
 class Ceilings(NamedTuple):
@@ -164,11 +164,9 @@ def _update(
 def _store(
   config: Any, parts: builder.Parts, windows: int, seconds: float
 ) -> timing.Timing:
-  writer = parts.store.writer(replay_factory.TABLE)
+  writer = parts.store.writer(rules.TABLE)
   devices = len(parts.topology.training)
-  sampler = parts.store.sampler(
-    replay_factory.TABLE, config.batch_size, devices
-  )
+  sampler = parts.store.sampler(rules.TABLE, config.batch_size, devices)
   steps = config.batch_size * config.unroll_length
 
   def work() -> int:

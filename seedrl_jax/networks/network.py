@@ -14,10 +14,18 @@ import jax.numpy as jnp
 import ml_collections
 
 from seedrl_jax import types
+from seedrl_jax.networks import (
+  block_conv,
+  frame_stack,
+  preprocessing,
+  torsos,
+)
 from seedrl_jax.networks import core as core_lib
-from seedrl_jax.networks import frame_stack, preprocessing, torsos
 
 COMPUTE_DTYPES = ('float32', 'bfloat16')
+
+# What a torso gets: a leaf, stacked or not, or its frames one by one.
+Leaf = jax.Array | frame_stack.FrameHistory
 
 
 class CoreState(NamedTuple):
@@ -26,7 +34,7 @@ class CoreState(NamedTuple):
   Attributes:
     frames: for each stacked leaf `[B, ..., C * (k - 1)]` in the observation's
       dtype, in the order of the observation's leaves; pictures for a strided
-      convolution are in its blocks (`torsos.space_to_depth`).
+      convolution are in its blocks (`block_conv.space_to_depth`).
     lstm: `core.LSTMState`, float32 `[B, H]` each.
   """
 
@@ -85,8 +93,8 @@ class Network(nn.Module):
       self._to_frame(x, spec)
       for x, spec in zip(leaves, self.observation, strict=True)
     ]
-    leaves, frames = self._stack(leaves, inputs.first, core.frames)
-    features = self._torsos(leaves)
+    stacks, frames = self._stack(leaves, inputs.first, core.frames)
+    features = self._torsos(stacks, *inputs.first.shape)
     if self.config.use_previous_action:
       features = self._append_previous(features, inputs)
     lstm = core.lstm
@@ -106,7 +114,7 @@ class Network(nn.Module):
     shape = preprocessing.device_shape(spec.shape, layout)
     x = preprocessing.to_device_layout(x, len(shape), layout)
     layer = torsos.first_strided_layer(self.config, shape)
-    return x if layer is None else torsos.space_to_depth(x, layer)
+    return x if layer is None else block_conv.space_to_depth(x, layer)
 
   def _frame_spec(self, spec: types.ArraySpec) -> jax.ShapeDtypeStruct:
     """Returns what `_to_frame` makes of one environment's leaf."""
@@ -119,35 +127,56 @@ class Network(nn.Module):
     leaves: list[jax.Array],
     first: jax.Array,
     frames: tuple[jax.Array, ...],
-  ) -> tuple[list[jax.Array], tuple[jax.Array, ...]]:
-    """Stacks all leaves but scalars, which have no axis to stack on."""
+  ) -> tuple[list[Leaf], tuple[jax.Array, ...]]:
+    """Stacks all leaves but scalars, which have no axis to stack on.
+
+    A leaf whose first convolution is quicker on single frames stays a history.
+    """
     if not frames:
-      return leaves, frames
+      return list(leaves), frames
     kept = iter(frames)
-    new_leaves, new_frames = [], []
-    for x in leaves:
+    new_leaves: list[Leaf] = []
+    new_frames = []
+    for x, spec in zip(leaves, self.observation, strict=True):
+      leaf: Leaf = x
       if x.ndim > first.ndim:
-        x, state = frame_stack.stack_frames(x, first, next(kept))
+        leaf, state = frame_stack.frame_history(x, first, next(kept))
         new_frames.append(state)
-      new_leaves.append(x)
+        if not self._takes_history(spec, len(first)):
+          leaf = frame_stack.stack_history(leaf)
+      new_leaves.append(leaf)
     return new_leaves, tuple(new_frames)
 
-  def _torsos(self, leaves: list[jax.Array]) -> jax.Array:
+  def _takes_history(self, spec: types.ArraySpec, length: int) -> bool:
+    config = self.config
+    shape = preprocessing.device_shape(spec.shape, config.image_layout)
+    layer = torsos.first_strided_layer(config, shape)
+    return layer is not None and block_conv.suits_single_frames(
+      layer, shape[-1], config.frame_stack, length
+    )
+
+  def _torsos(self, leaves: list[Leaf], length: int, batch: int) -> jax.Array:
     """Concatenates the torsos of all leaves, each run on `[T * B]` at once."""
     config = self.config
-    length, batch = leaves[0].shape[:2]
     dtype = jnp.dtype(config.compute_dtype)
     outputs = []
-    for i, (x, spec) in enumerate(zip(leaves, self.observation, strict=True)):
-      x = x.reshape((length * batch, *x.shape[2:]))
+    for i, (leaf, spec) in enumerate(
+      zip(leaves, self.observation, strict=True)
+    ):
       # The torso goes by the raw shape; a scalar's one-hot code is a vector.
       shape = preprocessing.device_shape(spec.shape, config.image_layout)
-      if torsos.first_strided_layer(config, shape):
-        num_frames, x = config.frame_stack, preprocessing.scale_bytes(x, dtype)
-      else:
-        num_frames, x = None, preprocessing.to_features(x, dtype)
+      in_blocks = torsos.first_strided_layer(config, shape) is not None
+      num_frames = config.frame_stack if in_blocks else None
       torso = torsos.make_torso(config, shape, num_frames, f'torso_{i}')
-      outputs.append(torso(x))
+      if isinstance(leaf, frame_stack.FrameHistory):
+        x = preprocessing.scale_bytes(leaf.frames, dtype)
+        outputs.append(torso(x, leaf.same))
+        continue
+      prepare = preprocessing.to_features
+      if in_blocks:
+        prepare = preprocessing.scale_bytes
+      x = leaf.reshape((length * batch, *leaf.shape[2:]))
+      outputs.append(torso(prepare(x, dtype)))
     features = jnp.concatenate(outputs, axis=-1)
     return features.reshape((length, batch, -1))
 

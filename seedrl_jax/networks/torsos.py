@@ -11,20 +11,9 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from seedrl_jax.networks import preprocessing
-
-# Keeps the variance of what passes through a ReLU.
-_RELU_INIT = nn.initializers.orthogonal(np.sqrt(2.0))
-
-
-class ConvLayer(NamedTuple):
-  """A square convolution without padding."""
-
-  channels: int
-  kernel: int
-  stride: int
+from seedrl_jax.networks.block_conv import RELU_INIT, ConvLayer, StridedConv
 
 
 class ConvTorso(NamedTuple):
@@ -66,51 +55,8 @@ class MLP(nn.Module):
     """Maps `[N, ...]` to `[N, sizes[-1]]`."""
     x = x.reshape((x.shape[0], -1))
     for size in self.sizes:
-      x = nn.relu(nn.Dense(size, dtype=self.dtype, kernel_init=_RELU_INIT)(x))
+      x = nn.relu(nn.Dense(size, dtype=self.dtype, kernel_init=RELU_INIT)(x))
     return x
-
-
-class StridedConv(nn.Module):
-  """A square convolution without padding over blocks of pixels.
-
-  Blocks of `stride x stride` pixels become channels (`space_to_depth`), on
-  which the convolution has stride 1. Function and parameters are those of the
-  ordinary convolution. XLA's CPU backend is slow at gradients of a strided
-  convolution; see `_block_conv` for what it is quick at.
-
-  Attributes:
-    layer: the convolution; its kernel must be a multiple of its stride.
-    num_frames: None where the input is an image; k where it is the blocks of
-      k stacked frames, each brought into blocks before they were stacked.
-    dtype: of the computation; parameters are float32.
-  """
-
-  layer: ConvLayer
-  num_frames: int | None = None
-  dtype: jax.typing.DTypeLike = jnp.float32
-
-  @nn.compact
-  def __call__(self, x: jax.Array) -> jax.Array:
-    """Maps an image `[N, H, W, C]` to `[N, H', W', layer.channels]`.
-
-    Blocks of k frames of C channels are
-    `[N, H / stride, W / stride, k * stride^2 * C]`, oldest frame first.
-    """
-    channels, size, stride = self.layer
-    if self.num_frames is None:
-      x = space_to_depth(x, self.layer)
-    frames, span = self.num_frames or 1, size // stride
-    depth = x.shape[-1] // stride**2
-    kernel = self.param(
-      'kernel', _RELU_INIT, (size, size, depth, channels), jnp.float32
-    )
-    bias = self.param('bias', nn.initializers.zeros, (channels,), jnp.float32)
-    # The ordinary kernel has frames beside channels, innermost; a block has
-    # them outermost.
-    kernel = kernel.reshape((span, stride, span, stride, frames, -1, channels))
-    kernel = kernel.transpose((0, 2, 4, 1, 3, 5, 6)).astype(self.dtype)
-    kernel = kernel.reshape((span, span, -1, channels))
-    return _block_conv(x.astype(self.dtype), kernel) + bias.astype(self.dtype)
 
 
 class Convolutional(nn.Module):
@@ -119,7 +65,7 @@ class Convolutional(nn.Module):
   Attributes:
     layers: the convolutions.
     dense_size: output units, F.
-    num_frames: of the first layer, see `StridedConv`.
+    num_frames: of the first layer, see `block_conv.StridedConv`.
     dtype: of the computation; parameters are float32.
   """
 
@@ -129,12 +75,16 @@ class Convolutional(nn.Module):
   dtype: jax.typing.DTypeLike = jnp.float32
 
   @nn.compact
-  def __call__(self, x: jax.Array) -> jax.Array:
-    """Maps `[N, H, W, C]`, or blocks of it, to `[N, F]`."""
+  def __call__(self, x: jax.Array, same: jax.Array | None = None) -> jax.Array:
+    """Maps what `block_conv.StridedConv` takes to `[N, F]`."""
     num_frames = self.num_frames
     for i, layer in enumerate(self.layers):
       conv = StridedConv(layer, num_frames, self.dtype, name=f'conv_{i}')
-      x, num_frames = nn.relu(conv(x)), None
+      x = nn.relu(conv(x, same))
+      num_frames = same = None
+    # Keeps XLA from flattening the work on pixels together with its result:
+    # on CPU it then uses no vector instructions.
+    x = jax.lax.optimization_barrier(x)
     return MLP((self.dense_size,), self.dtype)(x)
 
 
@@ -257,69 +207,6 @@ def make_torso(
   layers, size = CONV_TORSOS[torso]
   size = config.dense_size or size
   return Convolutional(layers, size, num_frames, dtype, name=name)
-
-
-def space_to_depth(x: jax.Array, layer: ConvLayer) -> jax.Array:
-  """Maps `[..., H, W, C]` to blocks for `layer`, `[..., H', W', stride^2 C]`.
-
-  Pixels that no window of the convolution reaches are cut off first.
-  """
-  *leading, height, width, depth = x.shape
-  _, size, stride = layer
-  rows = (height - size) // stride + size // stride
-  columns = (width - size) // stride + size // stride
-  x = x[..., : rows * stride, : columns * stride, :]
-  # A block's row is one axis of stride * depth numbers: on CPU the fewer the
-  # axes, the quicker the transposition.
-  x = x.reshape((-1, rows, stride, columns, stride * depth))
-  x = x.transpose((0, 1, 3, 2, 4))
-  return x.reshape((*leading, rows, columns, -1))
-
-
-@jax.custom_vjp
-def _block_conv(x: jax.Array, kernel: jax.Array) -> jax.Array:
-  """Convolves `[N, H, W, C]` with `[s, s, C, C']`, stride 1, no padding.
-
-  XLA's CPU backend is quick at such a convolution and at the gradient of its
-  input, which is another one. It is not at the kernel's, a convolution with a
-  window as large as the image; that is s^2 matrix products here.
-  """
-  if kernel.shape[:2] == (1, 1):
-    return x @ kernel[0, 0]
-  return jax.lax.conv_general_dilated(
-    x, kernel, (1, 1), 'VALID', dimension_numbers=('NHWC', 'HWIO', 'NHWC')
-  )
-
-
-def _block_conv_forward(
-  x: jax.Array, kernel: jax.Array
-) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-  return _block_conv(x, kernel), (x, kernel)
-
-
-def _block_conv_backward(
-  residuals: tuple[jax.Array, jax.Array], grad: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-  x, kernel = residuals
-  _, input_vjp = jax.vjp(lambda x: _block_conv.fun(x, kernel), x)
-  rows, columns, channels = grad.shape[1:]
-  flat = grad.reshape((-1, channels))
-
-  def product(i: int, j: int) -> jax.Array:
-    window = x[:, i : i + rows, j : j + columns]
-    # The narrow matrix first, which is several times quicker; the barrier
-    # keeps XLA from folding the transposition into the other order.
-    narrow = flat.T @ window.reshape((-1, x.shape[-1]))
-    return jax.lax.optimization_barrier(narrow).T
-
-  span = kernel.shape[0]
-  kernel_grad = jnp.stack([
-    product(i, j) for i in range(span) for j in range(span)
-  ])
-  return *input_vjp(grad), kernel_grad.reshape(kernel.shape)
-
-
-_block_conv.defvjp(_block_conv_forward, _block_conv_backward)
 
 
 def _smallest_side(name: str) -> int:

@@ -18,7 +18,8 @@ from seedrl_jax.replay.base import (
   TrajectoryWriter,
 )
 from seedrl_jax.replay.embedded import EmbeddedStore
-from seedrl_jax.replay.factory import TABLE, make_store, table_config
+from seedrl_jax.replay.factory import make_store
+from seedrl_jax.replay.rules import TABLE, table_config
 
 __all__ = [
   'TABLE',

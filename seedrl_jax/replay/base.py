@@ -297,8 +297,15 @@ class TrajectoryStore(abc.ABC):
     """
 
   @abc.abstractmethod
+  def interrupt(self) -> None:
+    """Wakes every waiter with `StoreClosed` and lets nobody in any more.
+
+    `info`, `checkpoint` and `Sample.release` go on working.
+    """
+
+  @abc.abstractmethod
   def close(self) -> None:
-    """Wakes every waiter with `StoreClosed`; later calls do nothing."""
+    """Interrupts and gives everything back; later calls do nothing."""
 
 
 def check_priorities(priorities: np.ndarray | None, size: int) -> np.ndarray:

@@ -55,6 +55,32 @@ class UnrollLayout:
       return (shape[0], width, *shape[1:])
     return (width, *shape)
 
+  def signature(self) -> list[list]:
+    """Returns name, shape and type of every leaf, as JSON values."""
+    return [
+      [path, list(spec.shape), spec.dtype.str]
+      for path, spec in zip(self.paths, self.specs, strict=True)
+    ]
+
+  def check_signature(self, start: str, saved: list[list]) -> None:
+    """Checks that saved unrolls are like these.
+
+    Args:
+      start: of the message.
+      saved: what `signature` gave.
+
+    Raises:
+      CheckpointError: naming a leaf that differs.
+    """
+    before = {path: leaf for path, *leaf in saved}
+    wanted = {path: leaf for path, *leaf in self.signature()}
+    for name in sorted(before | wanted):
+      if before.get(name) != wanted.get(name):
+        raise base.CheckpointError(
+          f'{start}: {name} is {before.get(name)} in it and '
+          f'{wanted.get(name)} here (shape and type of one unroll).'
+        )
+
   def new_block(self, width: int) -> base.Block:
     """Returns a block in one fresh, aligned piece of memory."""
     shapes = [self.block_shape(i, width) for i in range(len(self.specs))]
@@ -88,6 +114,7 @@ class BlockPool:
     """Makes an empty pool of blocks of `width` unrolls."""
     self.width = width
     self._layout = layout
+    self._closed = False
     # A deque's append and pop are atomic: no lock on the hot path. The last
     # one given back comes first, as it may still be in the caches.
     self._free: collections.deque[base.Block] = collections.deque()
@@ -99,6 +126,75 @@ class BlockPool:
     except IndexError:
       return self._layout.new_block(self.width)
 
+  def lend(self) -> base.Block:
+    """Lends a block to a writer.
+
+    Raises:
+      StoreClosed: after `close`.
+    """
+    if self._closed:
+      raise base.StoreClosed('The store was closed: no more blocks.')
+    block = self.take()
+    block.lent = True
+    return block
+
+  def check_lent(self, block: base.Block) -> None:
+    """Raises ValueError for a block that is not a writer's own."""
+    if not block.lent or block.width != self.width:
+      raise ValueError(
+        'This block is not lent to a writer of this store: allocate() one for '
+        'each insert.'
+      )
+
+  def close(self) -> None:
+    """Ends the lending; what is in use goes on."""
+    self._closed = True
+
   def give_back(self, block: base.Block) -> None:
     """Takes a block that nobody uses any more."""
     self._free.append(block)
+
+
+def blocks_of_batch(
+  config: base.TableConfig,
+  batch_size: int,
+  num_blocks: int | None,
+  block_width: int,
+) -> int:
+  """Returns how many blocks a batch from a table comes in.
+
+  Args:
+    config: the table's rules.
+    batch_size: unrolls per batch.
+    num_blocks: that are wanted; None: see `TrajectoryStore.sampler`.
+    block_width: unrolls in a block that writers fill.
+
+  Raises:
+    ValueError: where the table cannot give such batches.
+  """
+  limit, size = config.max_times_sampled, config.max_size
+  if config.sampler == 'fifo':
+    expected, rest = divmod(batch_size, block_width)
+    if rest or expected == 0 or num_blocks not in (None, expected):
+      raise ValueError(
+        f'--config.batch_size={batch_size} in {num_blocks or "whole"} blocks: '
+        f'a queue hands on blocks of {block_width} unrolls as they are.'
+      )
+    if batch_size > size:
+      raise ValueError(
+        f'--config.replay.max_size={size}: a queue must hold a batch of '
+        f'{batch_size} unrolls, better two; raise it.'
+      )
+    return expected
+  count = 1 if num_blocks is None else num_blocks
+  if batch_size < 1 or count < 1 or batch_size % count:
+    raise ValueError(
+      f'--config.batch_size={batch_size}: cannot be split into {count} equal '
+      'blocks; make it a multiple.'
+    )
+  if 0 < limit * size < batch_size:
+    raise ValueError(
+      f'--config.replay.max_size={size}: with max_times_sampled={limit} the '
+      f'table never gives a batch of {batch_size}; raise one of them.'
+    )
+  return count

@@ -45,7 +45,6 @@ class EmbeddedStore(base.TrajectoryStore):
     """
     if block_width < 1:
       raise ValueError(f'A block of {block_width} unrolls holds nothing.')
-    self._closed = False
     self._layout = blocks.UnrollLayout(unroll_spec)
     self._pool = blocks.BlockPool(self._layout, block_width)
     self._tables: dict[str, table.Table] = {}
@@ -63,7 +62,7 @@ class EmbeddedStore(base.TrajectoryStore):
 
   def writer(self, table: str) -> base.TrajectoryWriter:
     """See `TrajectoryStore`."""
-    return _Writer(self, self._table(table))
+    return _Writer(self._pool, self._table(table))
 
   def sampler(
     self, table: str, batch_size: int, num_blocks: int | None = None
@@ -92,7 +91,7 @@ class EmbeddedStore(base.TrajectoryStore):
     """See `TrajectoryStore`; sampling goes on meanwhile."""
     with archive.create(path) as writer:
       writer.add_meta('version', _VERSION)
-      writer.add_meta('unroll', self._signature())
+      writer.add_meta('unroll', self._layout.signature())
       writer.add_meta('tables', sorted(self._tables))
       for saved in self._tables.values():
         saved.save(writer)
@@ -105,31 +104,15 @@ class EmbeddedStore(base.TrajectoryStore):
         with _emptied_on_error(found):
           found.load(reader)
 
-  def close(self) -> None:
+  def interrupt(self) -> None:
     """See `TrajectoryStore`."""
-    self._closed = True
+    self._pool.close()
     for closed in self._tables.values():
       closed.close()
 
-  def take_block(self) -> base.Block:
-    """Lends a block to a writer.
-
-    Raises:
-      StoreClosed: after `close`.
-    """
-    if self._closed:
-      raise base.StoreClosed('The store was closed: no more blocks.')
-    block = self._pool.take()
-    block.lent = True
-    return block
-
-  def check_lent(self, block: base.Block) -> None:
-    """Raises ValueError for a block that is not a writer's own."""
-    if not block.lent or block.width != self._pool.width:
-      raise ValueError(
-        'This block is not lent to a writer of this store: allocate() one for '
-        'each insert.'
-      )
+  def close(self) -> None:
+    """See `TrajectoryStore`; memory goes with the last who holds it."""
+    self.interrupt()
 
   def _table(self, name: str) -> table.Table:
     try:
@@ -137,12 +120,6 @@ class EmbeddedStore(base.TrajectoryStore):
     except KeyError:
       known = ', '.join(self._tables)
       raise ValueError(f'There is no table {name}, only {known}.') from None
-
-  def _signature(self) -> list[list]:
-    return [
-      [path, list(spec.shape), spec.dtype.str]
-      for path, spec in zip(self._layout.paths, self._layout.specs, strict=True)
-    ]
 
   def _check_fits(self, path: str, reader: archive.ArchiveReader) -> None:
     start = f'The replay checkpoint {path} does not fit this run'
@@ -154,14 +131,7 @@ class EmbeddedStore(base.TrajectoryStore):
         f'{start}: it has the tables {reader.meta["tables"]}, not '
         f'{sorted(self._tables)}.'
       )
-    saved = {path: leaf for path, *leaf in reader.meta['unroll']}
-    wanted = {path: leaf for path, *leaf in self._signature()}
-    for name in sorted(saved | wanted):
-      if saved.get(name) != wanted.get(name):
-        raise base.CheckpointError(
-          f'{start}: {name} is {saved.get(name)} in it and '
-          f'{wanted.get(name)} here (shape and type of one unroll).'
-        )
+    self._layout.check_signature(start, reader.meta['unroll'])
 
 
 @contextlib.contextmanager
@@ -174,12 +144,12 @@ def _emptied_on_error(loaded: table.Table) -> Iterator[None]:
 
 
 class _Writer(base.TrajectoryWriter):
-  def __init__(self, store: EmbeddedStore, target: table.Table):
-    self._store = store
+  def __init__(self, pool: blocks.BlockPool, target: table.Table):
+    self._pool = pool
     self._target = target
 
   def allocate(self) -> base.Block:
-    return self._store.take_block()
+    return self._pool.lend()
 
   def insert(
     self,
@@ -187,7 +157,7 @@ class _Writer(base.TrajectoryWriter):
     priorities: np.ndarray | None = None,
     timeout: float | None = None,
   ) -> None:
-    self._store.check_lent(block)
+    self._pool.check_lent(block)
     checked = base.check_priorities(priorities, block.width)
     self._target.insert(block, checked, timeout)
 

@@ -9,54 +9,21 @@ from absl import logging
 
 from seedrl_jax import types
 from seedrl_jax.replay import base, embedded
-
-# The one table of a run.
-TABLE = 'unrolls'
+from seedrl_jax.replay.reverb import environment, errors, server, store
+from seedrl_jax.replay.reverb import host as hosts
+from seedrl_jax.replay.rules import table_config
 
 BACKENDS = ('embedded', 'reverb', 'auto')
 
 
-def table_config(config: Any) -> base.TableConfig:
-  """Returns the rules of the run's table.
-
-  Args:
-    config: the run's configuration (`configs/base.py`): `batch_size` and
-      `replay`, whose `max_size` of None means two batches for a queue.
-
-  Raises:
-    ValueError: naming the flag and what would do.
-  """
-  replay = config.replay
-  max_size = replay.max_size
-  if max_size is None:
-    if replay.sampler != 'fifo':
-      raise ValueError(
-        f'--config.replay.max_size: a {replay.sampler} table needs it, in '
-        'unrolls (R2D2 has 100000).'
-      )
-    max_size = 2 * config.batch_size
-  if replay.sampler == 'fifo' and max_size < config.batch_size:
-    raise ValueError(
-      f'--config.replay.max_size={max_size}: less than one batch '
-      f'(--config.batch_size={config.batch_size}), which would never fill; '
-      f'give {2 * config.batch_size} or leave it out.'
-    )
-  return base.TableConfig(
-    name=TABLE,
-    sampler=replay.sampler,
-    max_size=max_size,
-    max_times_sampled=replay.max_times_sampled,
-    samples_per_insert=replay.samples_per_insert,
-    tolerance=replay.tolerance,
-    min_size=replay.min_size,
-    priority_exponent=replay.priority_exponent,
-  )
-
-
 def make_store(
-  config: Any, unroll_spec: types.Unroll, block_width: int
+  config: Any,
+  unroll_spec: types.Unroll,
+  block_width: int,
+  overlap: int = 1,
+  folder: str | None = None,
 ) -> base.TrajectoryStore:
-  """Makes the store of a run, with one table named `TABLE`.
+  """Makes the store of a run, with one table named `rules.TABLE`.
 
   Args:
     config: the run's configuration.
@@ -64,6 +31,9 @@ def make_store(
       under `steps` are `[T + 1, ...]`, the others `[...]`.
     block_width: unrolls in a block that writers fill; in a queue a batch is a
       whole number of them.
+    overlap: steps that consecutive unrolls of an environment share.
+    folder: for a Reverb server's log and unfinished checkpoints; None: a
+      temporary one.
 
   Raises:
     MemoryError, ValueError: naming the flag and what would do.
@@ -75,18 +45,53 @@ def make_store(
       f'--config.batch_size={batch_size}: must be a multiple of '
       f'{block_width}, the unrolls that are assembled side by side.'
     )
-  backend = config.replay.backend
-  if backend not in BACKENDS:
-    raise ValueError(
-      f'--config.replay.backend={backend}: choose one of {BACKENDS}.'
+  host = _choose_host(config, folder)
+  if host is None:
+    return embedded.EmbeddedStore(
+      [rules], unroll_spec, block_width, seed=config.seed
     )
-  if backend == 'reverb':
-    raise ValueError(
-      '--config.replay.backend=reverb: this version has no Reverb client yet; '
-      'use embedded.'
+  try:
+    return store.ReverbStore(
+      [rules], unroll_spec, block_width, host, batch_size, overlap
     )
-  if backend == 'auto':
-    logging.info('Replay: embedded, as this version has no Reverb client yet.')
-  return embedded.EmbeddedStore(
-    [rules], unroll_spec, block_width, seed=config.seed
+  except errors.ReverbError as e:
+    raise ValueError(
+      f'--config.replay.backend={config.replay.backend}: {e}'
+    ) from e
+
+
+def _choose_host(config: Any, folder: str | None) -> store.MakeHost | None:
+  """Returns what makes the Reverb server; None for the embedded store."""
+  chosen = config.replay.backend
+  if chosen not in BACKENDS:
+    raise ValueError(
+      f'--config.replay.backend={chosen}: choose one of {BACKENDS}.'
+    )
+  address, patience = config.replay.address, config.replay.patience
+  if config.deterministic and (chosen == 'reverb' or address):
+    raise ValueError(
+      '--config.deterministic=True: a Reverb server answers when it likes; '
+      'take --config.replay.backend=embedded, without an address.'
+    )
+  if chosen == 'embedded' and address:
+    raise ValueError(
+      f'--config.replay.address={address}: the embedded store has no server; '
+      'take --config.replay.backend=reverb.'
+    )
+  if chosen == 'embedded' or config.deterministic:
+    return None
+  if address:
+    return lambda rules, on_restart: hosts.OutsideServer(
+      address, rules, patience
+    )
+  try:
+    python = environment.ensure()
+  except environment.EnvironmentUnavailable as e:
+    if chosen == 'reverb':
+      raise ValueError(f'--config.replay.backend=reverb: {e}') from e
+    logging.warning('Replay: embedded, as Reverb cannot be had here: %s', e)
+    return None
+  logging.info('Replay: a Reverb server of this run, by %s.', python)
+  return lambda rules, on_restart: hosts.OwnServer(
+    server.ReverbServer(python, rules, folder), on_restart, patience
   )

@@ -56,18 +56,9 @@ class ItemTable(table.Table):
 
   def prepare_sampler(self, batch_size: int, num_blocks: int | None) -> int:
     """See `Table`."""
-    count = 1 if num_blocks is None else num_blocks
-    if batch_size < 1 or count < 1 or batch_size % count:
-      raise ValueError(
-        f'--config.batch_size={batch_size}: cannot be split into {count} '
-        'equal blocks; make it a multiple.'
-      )
-    limit, size = self.config.max_times_sampled, self.config.max_size
-    if 0 < limit * size < batch_size:
-      raise ValueError(
-        f'--config.replay.max_size={size}: with max_times_sampled={limit} the '
-        f'table never gives a batch of {batch_size}; raise one of them.'
-      )
+    count = blocks.blocks_of_batch(
+      self.config, batch_size, num_blocks, self._pool.width
+    )
     width = batch_size // count
     with self._lock:
       if width not in self._pools:

@@ -44,18 +44,9 @@ class QueueTable(table.Table):
 
   def prepare_sampler(self, batch_size: int, num_blocks: int | None) -> int:
     """See `Table`."""
-    expected, rest = divmod(batch_size, self._width)
-    if rest or expected == 0 or num_blocks not in (None, expected):
-      raise ValueError(
-        f'--config.batch_size={batch_size} in {num_blocks or "whole"} blocks: '
-        f'a queue hands on blocks of {self._width} unrolls as they are.'
-      )
-    if batch_size > self.config.max_size:
-      raise ValueError(
-        f'--config.replay.max_size={self.config.max_size}: a queue must hold '
-        f'a batch of {batch_size} unrolls, better two; raise it.'
-      )
-    return expected
+    return blocks.blocks_of_batch(
+      self.config, batch_size, num_blocks, self._width
+    )
 
   def insert(
     self, block: base.Block, priorities: np.ndarray, timeout: float | None

@@ -15,6 +15,7 @@ class RunRecord:
     seconds: of training.
     starts: how often the run was started; environments' seeds depend on it.
     returns, eval_returns: of the last episodes.
+    replay: what `replay.saving` calls the replay's part; '' for none.
     inference_keys: PRNG key of each inference stream, as integers.
   """
 
@@ -24,4 +25,5 @@ class RunRecord:
   starts: int = 0
   returns: list[float] = dataclasses.field(default_factory=list)
   eval_returns: list[float] = dataclasses.field(default_factory=list)
+  replay: str = ''
   inference_keys: list[list[int]] = dataclasses.field(default_factory=list)

@@ -58,6 +58,16 @@ class Workdir:
     return self.path / 'checkpoints'
 
   @property
+  def replay(self) -> pathlib.Path:
+    """The replay's part of the checkpoints, named as these."""
+    return self.path / 'replay'
+
+  @property
+  def reverb(self) -> pathlib.Path:
+    """Log and unfinished checkpoints of the run's Reverb server."""
+    return self.path / 'reverb'
+
+  @property
   def tensorboard(self) -> pathlib.Path:
     """Event files."""
     return self.path / 'tensorboard'

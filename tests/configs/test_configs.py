@@ -11,7 +11,7 @@ from configs import base, benchmark
 from seedrl_jax import builder
 from seedrl_jax.agents import base as agents
 from seedrl_jax.learner import optimizers
-from seedrl_jax.replay import factory
+from seedrl_jax.replay import rules
 
 _FOLDER = pathlib.Path(base.__file__).parent
 _NAMES = sorted(
@@ -47,7 +47,7 @@ def test_makes_agent_optimizer_table_and_streams(name):
   params = jax.eval_shape(agent.init, jax.random.PRNGKey(0))
   optimizer = optimizers.make_optimizer(config, env_spec.action_repeat)
   assert jax.tree.leaves(jax.eval_shape(optimizer.init, params))
-  assert factory.table_config(config).max_size >= config.batch_size
+  assert rules.table_config(config).max_size >= config.batch_size
   (plan,) = builder.plan_streams(config, tuple(jax.devices()[:1]))
   assert plan.num_train == config.env.num_envs
   assert builder.check_batch(config, 1) == config.batch_size

@@ -12,8 +12,11 @@ _PROGRAM = pathlib.Path(__file__).parents[2] / 'launch/benchmark.py'
 @pytest.mark.parametrize(
   ('arguments', 'sentence'),
   [
-    ([], 'benchmark: say what to measure: one of ceilings, system.'),
-    (['speed'], 'benchmark: say what to measure: one of ceilings, system.'),
+    ([], 'benchmark: say what to measure: one of ceilings, system, replay.'),
+    (
+      ['speed'],
+      'benchmark: say what to measure: one of ceilings, system, replay.',
+    ),
     (['system', '--case=pong'], 'There is no case pong; take one of free, '),
     (['system', '--windows=1'], '--windows=1'),
   ],

@@ -10,6 +10,11 @@ import pytest
 from seedrl_jax.networks import frame_stack
 
 
+def _stack(frames, first, kept):
+  history, kept = frame_stack.frame_history(frames, first, kept)
+  return frame_stack.stack_history(history), kept
+
+
 def _reference(frames, first, num_frames):
   """One deque of frames per environment, emptied to zeros at FIRST."""
   stacked = np.zeros((*frames.shape, num_frames), frames.dtype)
@@ -35,17 +40,35 @@ def test_stacks_any_split_of_a_sequence(num_frames, channels, cuts):
   kept = frame_stack.initial_frames(5, (3, 2, channels), np.uint8, num_frames)
   stacks = []
   for x, f in zip(np.split(frames, cuts), np.split(first, cuts), strict=True):
-    stacked, kept = frame_stack.stack_frames(jnp.array(x), jnp.array(f), kept)
+    stacked, kept = _stack(jnp.array(x), jnp.array(f), kept)
     stacks.append(stacked)
   assert kept.dtype == jnp.uint8
   np.testing.assert_array_equal(np.concatenate(stacks), expected)
   np.testing.assert_array_equal(kept, expected[-1, ..., channels:])
 
 
+def test_history_has_each_frame_once_and_says_whose_it_is():
+  frames = jnp.arange(1, 7, dtype=jnp.uint8).reshape((3, 2, 1))
+  kept = jnp.array([[10, 20], [30, 40]], jnp.uint8)
+  first = jnp.array([[False, True], [False, False], [True, False]])
+  history, state = frame_stack.frame_history(frames, first, kept)
+  np.testing.assert_array_equal(
+    history.frames[..., 0], [[10, 30], [20, 40], [1, 2], [3, 4], [5, 6]]
+  )
+  whole, new = [True] * 3, [False, False, True]
+  np.testing.assert_array_equal(
+    history.same,
+    [[whole, new], [whole, [False, True, True]], [new, whole]],
+  )
+  np.testing.assert_array_equal(state, [[0, 5], [4, 6]])
+
+
 def test_dtype_must_be_that_of_the_state():
   kept = frame_stack.initial_frames(1, (2,), np.uint8, 4)
   with pytest.raises(AssertionError):
-    frame_stack.stack_frames(jnp.zeros((1, 1, 2)), jnp.ones((1, 1), bool), kept)
+    frame_stack.frame_history(
+      jnp.zeros((1, 1, 2)), jnp.ones((1, 1), bool), kept
+    )
 
 
 def _pong(stack_num):
@@ -62,7 +85,7 @@ def test_equals_envpool_from_the_fourth_frame_on():
   elapsed = np.zeros(2, int)
   rng = np.random.default_rng(1)
   kept = frame_stack.initial_frames(2, (84, 84, 1), np.uint8, 4)
-  stack = jax.jit(frame_stack.stack_frames)
+  stack = jax.jit(_stack)
   compared = resets = 0
   for _ in range(32):
     first = elapsed == 0

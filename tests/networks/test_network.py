@@ -132,6 +132,33 @@ def test_frames_in_blocks_equal_images_stacked_by_hand():
   )
 
 
+@pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
+def test_frames_one_by_one_equal_stacks(monkeypatch, dtype):
+  config = _config(torso='tiny', frame_stack=4, compute_dtype=dtype)
+  net, variables, inputs, core = _make(config, _FRAME)
+
+  def run(variables):
+    features, final = net.apply(variables, inputs, core)
+    return jnp.sum(jnp.sin(features.astype(jnp.float32))), (features, final)
+
+  # Traced anew for each choice, as `jax.grad` keeps nothing.
+  gradient = jax.grad(run, has_aux=True)
+  grads, (features, final) = gradient(variables)
+  taken = []
+
+  def never(*args):
+    taken.append(args)
+    return False
+
+  monkeypatch.setattr(network.block_conv, 'suits_single_frames', never)
+  expected_grads, (expected, expected_final) = gradient(variables)
+  assert taken
+  atol = 1e-5 if dtype == 'float32' else 0.02
+  chex.assert_trees_all_close(features, expected, atol=atol)
+  chex.assert_trees_all_close(grads, expected_grads, atol=10 * atol)
+  chex.assert_trees_all_equal(final, expected_final)
+
+
 @pytest.mark.parametrize('observation', ['frame', 'minigrid'])
 def test_core_is_zeroed_before_first(observation):
   config = _config(lstm_size=5, use_previous_action=True, frame_stack=4)

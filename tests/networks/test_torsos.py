@@ -1,6 +1,5 @@
-"""Torsos give the published shapes and the ordinary convolution's numbers."""
+"""Torsos have the published shapes, parameters and choices."""
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -92,58 +91,6 @@ def test_convolution_that_does_not_fit_is_refused():
 def test_unknown_torso_is_refused():
   with pytest.raises(ValueError, match="'resnet'"):
     torsos.resolve_torso('resnest', (84, 84, 4))
-
-
-@pytest.mark.parametrize(
-  ('layer', 'height', 'width'),
-  [
-    (torsos.ConvLayer(5, 8, 4), 21, 18),
-    (torsos.ConvLayer(3, 8, 8), 20, 16),
-    (torsos.ConvLayer(2, 4, 2), 9, 10),
-  ],
-)
-def test_strided_conv_is_a_convolution(layer, height, width):
-  conv = torsos.StridedConv(layer)
-  x = jax.random.normal(jax.random.key(0), (3, height, width, 2))
-  params = jax.jit(conv.init)(jax.random.key(1), x)['params']
-  params['bias'] = jnp.arange(layer.channels, dtype=jnp.float32)
-
-  def ours(params, x):
-    return conv.apply({'params': params}, x)
-
-  def reference(params, x):
-    y = jax.lax.conv_general_dilated(
-      x,
-      params['kernel'],
-      (layer.stride, layer.stride),
-      'VALID',
-      dimension_numbers=('NHWC', 'HWIO', 'NHWC'),
-    )
-    return y + params['bias']
-
-  chex.assert_trees_all_close(ours(params, x), reference(params, x), atol=1e-5)
-  gradients = [
-    jax.jit(
-      jax.grad(lambda p, x, f=f: jnp.sum(jnp.sin(f(p, x))), argnums=(0, 1))
-    )(params, x)
-    for f in (ours, reference)
-  ]
-  chex.assert_trees_all_close(*gradients, atol=1e-4)
-
-
-def test_blocks_of_stacked_frames_are_stacked_images():
-  layer = torsos.ConvLayer(5, 8, 4)
-  frames = jax.random.normal(jax.random.key(0), (3, 2, 21, 18, 2))
-  images = jnp.concatenate(list(frames), axis=-1)
-  blocks = jnp.concatenate(
-    [torsos.space_to_depth(x, layer) for x in frames], axis=-1
-  )
-  variables = torsos.StridedConv(layer).init(jax.random.key(1), images)
-  chex.assert_trees_all_close(
-    torsos.StridedConv(layer, num_frames=3).apply(variables, blocks),
-    torsos.StridedConv(layer).apply(variables, images),
-    atol=1e-5,
-  )
 
 
 def test_only_pictures_are_brought_into_blocks():

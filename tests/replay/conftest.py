@@ -1,14 +1,14 @@
 """Toy unrolls, and the backends that the contract suite runs against.
 
 A backend joins the contract suite, `test_contract_*.py`, by an entry in
-`_BACKENDS`: a function of table configurations, unroll spec, block width and
-seed that makes a store.
+`_BACKENDS`: a function of the test's request, table configurations, unroll
+spec, block width and seed that makes a store.
 """
 
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,46 @@ import pytest
 
 from seedrl_jax import replay, types
 from seedrl_jax.replay import nest
+from seedrl_jax.replay.reverb import environment, host, store
+from tests.replay.reverb import shared_servers
 
-_BACKENDS = {'embedded': replay.EmbeddedStore}
+# Of the largest batch that a contract test draws.
+_BATCH_SIZE = 200
+
+
+def _embedded(
+  request: pytest.FixtureRequest,
+  configs: Sequence[replay.TableConfig],
+  spec: types.Unroll,
+  width: int,
+  seed: int,
+) -> replay.TrajectoryStore:
+  del request
+  return replay.EmbeddedStore(configs, spec, width, seed)
+
+
+def _reverb(
+  request: pytest.FixtureRequest,
+  configs: Sequence[replay.TableConfig],
+  spec: types.Unroll,
+  width: int,
+  seed: int,
+) -> replay.TrajectoryStore:
+  # The server draws by its own random numbers.
+  del seed
+  servers = request.getfixturevalue('reverb_servers')
+
+  def make_host(rules, on_restart):
+    process = shared_servers.SharedServer(servers, rules)
+    return host.OwnServer(process, on_restart, patience=PATIENCE)
+
+  # Nothing ahead: tests count what was drawn.
+  return store.ReverbStore(
+    configs, spec, width, make_host, _BATCH_SIZE, ahead=0
+  )
+
+
+_BACKENDS = {'embedded': _embedded, 'reverb': _reverb}
 
 # Only for tests that have already failed: none waits for it.
 PATIENCE = 60.0
@@ -97,6 +135,14 @@ class Toy:
     return [leaf.swapaxes(0, 1) for leaf in time_major] + others
 
 
+@pytest.fixture(scope='session', name='reverb_servers')
+def reverb_servers_fixture() -> Iterator[shared_servers.ServerFactory]:
+  """Real Reverb servers, in one process for all tests."""
+  factory = shared_servers.ServerFactory(environment.ensure())
+  yield factory
+  factory.close()
+
+
 @pytest.fixture(name='toy')
 def toy_fixture() -> Toy:
   return Toy()
@@ -109,16 +155,17 @@ def make_store_fixture(
   """Makes stores of toy unrolls in blocks of 2; closes them afterwards."""
   stores: list[replay.TrajectoryStore] = []
 
+  backend = _BACKENDS[request.param]
+
   def make(
     *configs: replay.TableConfig, width: int = 2, seed: int = 1, steps: int = 3
   ) -> replay.TrajectoryStore:
-    backend = _BACKENDS[request.param]
-    stores.append(backend(configs, toy.spec(steps), width, seed))
+    stores.append(backend(request, configs, toy.spec(steps), width, seed))
     return stores[-1]
 
   yield make
-  for store in stores:
-    store.close()
+  for made in stores:
+    made.close()
 
 
 class Threads:

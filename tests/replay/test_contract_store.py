@@ -202,3 +202,36 @@ def test_prioritized_under_threads_keeps_ratio_and_contents(
   assert abs(debt) <= (2 * 2.0 + 6) / 2
   assert info.size <= 16
   assert len(seen) > 100
+
+
+def test_an_interrupted_store_can_still_be_saved(
+  make_store, toy, kind, threads, tmp_path
+):
+  store = make_store(kind)
+  toy.insert(store, 't', [0, 1])
+  toy.insert(store, 't', [2, 3])
+  sampler = store.sampler('t', 4)
+  sample = sampler.sample(0)
+  store.reset('t')
+  toy.insert(store, 't', [4, 5])
+  toy.insert(store, 't', [6, 7])
+  for _ in range(2):
+    threads.start(lambda: store.sampler('t', 4).sample(None))
+  writer = store.writer('t')
+  store.interrupt()
+  assert {type(e) for e in threads.join()} <= {replay.StoreClosed}
+  for call in (
+    writer.allocate,
+    sampler.sample,
+    lambda: store.writer('t').allocate(),
+  ):
+    with pytest.raises(replay.StoreClosed):
+      call()
+  sample.release()
+  path = str(tmp_path / 'replay')
+  store.checkpoint(path)
+  info = store.info()['t']
+  store.close()
+  other = make_store(kind)
+  other.restore(path)
+  assert other.info()['t'].size == info.size

@@ -1,0 +1,153 @@
+"""Runs a Reverb server for several machines, until Ctrl-C or SIGTERM.
+
+  python launch/reverb_server.py --config=configs/….py --port=8000
+
+A run then uses it by --config.replay.address=host:8000. `--check` tells
+whether a server can run here.
+"""
+
+import pathlib
+import signal
+import sys
+import time
+import types
+from collections.abc import Sequence
+from typing import NoReturn
+
+from absl import app, flags, logging
+from ml_collections import config_flags
+
+from seedrl_jax import replay
+from seedrl_jax.replay.reverb import (
+  environment,
+  errors,
+  interpreters,
+  server,
+  tables,
+)
+
+_DEFAULT_CONFIG = (
+  pathlib.Path(__file__).resolve().parents[1] / 'configs/vtrace_cartpole.py'
+)
+
+_CONFIG = config_flags.DEFINE_config_file(
+  'config',
+  str(_DEFAULT_CONFIG),
+  "The run's configuration; its replay section gives the table's rules.",
+  lock_config=True,
+)
+_PORT = flags.DEFINE_integer(
+  'port', 0, 'Port to listen on; 0: any that is free.', 0, 65535
+)
+_CHECKPOINT_DIR = flags.DEFINE_string(
+  'checkpoint_dir',
+  None,
+  'Folder for checkpoints; the newest there is loaded first. Without it there '
+  'are none that last.',
+)
+_PYTHON = flags.DEFINE_string(
+  'reverb_python',
+  None,
+  'Python that has dm-reverb, or from 3.9 to 3.11 to make its environment '
+  f'from; else {interpreters.VARIABLE}, else one that is found.',
+)
+_CHECK = flags.DEFINE_bool(
+  'check',
+  False,
+  'Tell what there is, start a server for a moment, and exit with 0 where that '
+  'worked. Makes the environment where it is missing.',
+)
+
+# What a server is tried with.
+_TRIAL_TABLE = {
+  'name': 'check',
+  'sampler': 'fifo',
+  'remover': 'fifo',
+  'priority_exponent': 0.0,
+  'max_size': 1,
+  'max_times_sampled': 1,
+  'samples_per_insert': 1.0,
+  'min_size_to_sample': 1,
+  'min_diff': 0.0,
+  'max_diff': 1.0,
+}
+
+
+def _stop(number: int, frame: types.FrameType | None) -> NoReturn:
+  del number, frame
+  # Ends whatever waits; the server is closed on the way out.
+  raise SystemExit(0)
+
+
+def _check() -> None:
+  found = interpreters.find(_PYTHON.value)
+  print(f'interpreter: {found.path} (Python {found.version})')
+  if found.has_reverb:
+    print('environment: none needed, the interpreter has Reverb')
+  else:
+    folder = environment.folder(found)
+    state = 'present' if environment.python_of(folder) else 'absent'
+    print(f'environment: {folder}, {state}', flush=True)
+  python = environment.ensure(_PYTHON.value)
+  print(f'versions: {environment.versions(python)}')
+  start = time.monotonic()
+  with server.ReverbServer(python, [_TRIAL_TABLE]) as trial:
+    trial.start()
+    trial.wait_ready()
+  print(f'server: started and answered in {time.monotonic() - start:.1f} s')
+
+
+def _start(running: server.ReverbServer) -> str:
+  """Starts with the newest checkpoint that can be read; returns which."""
+  newest_first = [str(path) for path in running.checkpoints()]
+  for path in newest_first:
+    try:
+      running.start(path)
+      running.wait_ready()
+      return f'from {path}'
+    except replay.CheckpointError as e:
+      if path == newest_first[-1]:
+        raise
+      logging.warning('%s', e)
+  running.start()
+  running.wait_ready()
+  return 'empty'
+
+
+def _serve() -> None:
+  rules = tables.tables_from_config(_CONFIG.value)
+  python = environment.ensure(_PYTHON.value)
+  with server.ReverbServer(
+    python, rules, _CHECKPOINT_DIR.value, _PORT.value
+  ) as running:
+    how = _start(running)
+    print(
+      f'reverb: serving at port {running.port}, {how}; use it by '
+      f'--config.replay.address=<this host>:{running.port}',
+      flush=True,
+    )
+    running.wait_end()
+    raise server.ServerFailed(running.how_it_ended())
+
+
+def main(argv: Sequence[str]) -> None:
+  """Serves or checks; exits with a sentence where it cannot."""
+  if len(argv) > 1:
+    raise app.UsageError(f'Unexpected arguments: {" ".join(argv[1:])}')
+  for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, _stop)
+  try:
+    if _CHECK.value:
+      _check()
+    else:
+      _serve()
+  except (
+    errors.ReverbError,
+    interpreters.EnvironmentUnavailable,
+    ValueError,
+  ) as e:
+    sys.exit(f'reverb_server: {e}')
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,254 @@
+"""Times our Reverb client and the official one against the same server.
+
+Called by `launch/benchmark.py replay`. Each client is a process of its own, so
+that its memory and CPU time are its own; they take turns, window by window,
+so that both meet the same moods of the machine.
+"""
+
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from seedrl_jax.benchmarks import replay_loop, timing
+from seedrl_jax.replay.reverb import server
+
+CLIENTS = ('ours', 'official')
+DATA = ('frames', 'random')
+MODES = ('insert', 'sample', 'both')
+
+# A block is what a writer of the store hands over: 8 unrolls of 20 steps.
+_WIDTH, _STEPS = 8, 20
+# Blocks that are written in turn, and that a table holds.
+_BLOCKS, _SIZE = 16, 64
+_FOLDER = pathlib.Path(__file__).parent
+
+
+def measure(
+  python: str,
+  windows: int,
+  seconds: float,
+  streams: Sequence[int] = (1, 2, 4),
+) -> Iterator[dict[str, Any]]:
+  """Yields the figures of one combination after the other, ready for JSON.
+
+  Args:
+    python: an interpreter that has Reverb.
+    windows: of which medians are taken.
+    seconds: about how long a window lasts.
+    streams: numbers of writers, and of streams that fetch samples.
+
+  Raises:
+    ReverbError: where the server does not start.
+    RuntimeError: where a client ends by itself.
+  """
+  with tempfile.TemporaryDirectory(prefix='seedrl-bench-') as name:
+    folder = pathlib.Path(name)
+    paths = _make_data(folder)
+    with server.ReverbServer(python, _tables()) as running:
+      running.start()
+      running.wait_ready()
+      clients = _start_clients(python, running.address, folder)
+      try:
+        for data, path in paths.items():
+          clients['ours'].run(path, 'fill', 1, _SIZE)
+          for mode in MODES:
+            for count in streams:
+              row = _measure(clients, path, mode, count, windows, seconds)
+              yield {'data': data, 'mode': mode, 'streams': count, **row}
+      finally:
+        for client in clients.values():
+          client.close()
+
+
+def _tables() -> list[dict[str, Any]]:
+  rules = {
+    'remover': 'fifo',
+    'max_size': _SIZE,
+    'priority_exponent': 0.0,
+    'samples_per_insert': 1.0,
+    'min_size_to_sample': 1,
+  }
+  free = {'min_diff': -1e300, 'max_diff': 1e300}
+  # As `reverb.Table.queue` has it.
+  queue = {'min_diff': 0.0, 'max_diff': float(_SIZE)}
+  kept = {'sampler': 'uniform', 'max_times_sampled': 0, **rules, **free}
+  return [
+    {'name': 'kept', **kept},
+    {'name': 'dropping', **kept},
+    {
+      'name': 'queue',
+      'sampler': 'fifo',
+      'max_times_sampled': 1,
+      **rules,
+      **queue,
+    },
+  ]
+
+
+def _make_data(folder: pathlib.Path) -> dict[str, str]:
+  """Writes blocks of random bytes, and of Pong's frames as an agent gets them.
+
+  Both have the small leaves of an unroll beside.
+  """
+  rng = np.random.default_rng(0)
+  leading = (_BLOCKS, _STEPS, _WIDTH)
+  columns: dict[str, Any] = {
+    'action': rng.integers(0, 6, leading, np.int32),
+    'logits': rng.normal(size=(*leading, 6)).astype(np.float32),
+    'reward': np.zeros(leading, np.float32),
+  }
+  frames = {
+    'frames': _pong_frames(rng),
+    'random': rng.integers(0, 256, (*leading, 84, 84, 1), np.uint8),
+  }
+  paths = {}
+  for name in DATA:
+    paths[name] = str(folder / f'{name}.npz')
+    np.savez(paths[name], **columns, frame=frames[name])
+  return paths
+
+
+def _pong_frames(rng: np.random.Generator) -> np.ndarray:
+  """Returns frames of random play, `[block, T, W, 84, 84, 1]`."""
+  import envpool
+
+  env = envpool.make(
+    'Pong-v5', env_type='gymnasium', num_envs=_WIDTH, stack_num=1
+  )
+  env.reset()
+  frames = np.empty((_BLOCKS, _STEPS, _WIDTH, 84, 84, 1), np.uint8)
+  # The first steps show an empty field.
+  for step in range(-3 * _STEPS, _BLOCKS * _STEPS):
+    actions = rng.integers(0, 6, _WIDTH, np.int32)
+    observation = env.step(actions)[0]
+    if step >= 0:
+      block = frames[step // _STEPS, step % _STEPS]
+      block[...] = observation.transpose(0, 2, 3, 1)
+  env.close()
+  return frames
+
+
+class _Client:
+  """A process that moves blocks as it is told."""
+
+  def __init__(self, command: Sequence[str], log: pathlib.Path):
+    self._log = log
+    with log.open('w') as file:
+      self._process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=file,
+        text=True,
+        cwd=_FOLDER.parents[1],
+      )
+
+  def run(self, path: str, mode: str, streams: int, count: int) -> Any:
+    """Returns what `replay_loop.run` measured."""
+    command = {'data': path, 'mode': mode, 'streams': streams, 'count': count}
+    assert self._process.stdin and self._process.stdout
+    self._process.stdin.write(json.dumps(command) + '\n')
+    self._process.stdin.flush()
+    if not (answer := self._process.stdout.readline()):
+      said = self._log.read_text()[-2000:]
+      raise RuntimeError(f'A client ended by itself: {said}')
+    return json.loads(answer)
+
+  def close(self) -> None:
+    """Ends the process, also in the middle of a command."""
+    self._process.kill()
+    self._process.communicate()
+
+
+def _start_clients(
+  python: str, address: str, folder: pathlib.Path
+) -> dict[str, _Client]:
+  commands = {
+    'ours': [sys.executable, '-m', 'seedrl_jax.benchmarks.replay_client'],
+    'official': [python, str(_FOLDER / 'replay_official.py')],
+  }
+  return {
+    name: _Client([*command, address], folder / f'{name}.log')
+    for name, command in commands.items()
+  }
+
+
+def _measure(
+  clients: dict[str, _Client],
+  path: str,
+  mode: str,
+  streams: int,
+  windows: int,
+  seconds: float,
+) -> dict[str, Any]:
+  """Returns the figures of both clients for one combination."""
+  size = sum(array.nbytes for array in replay_loop.load(path)[0])
+  counts: dict[str, int] = {}
+  runs: dict[str, list[Any]] = {}
+  for name, client in clients.items():
+    client.run(path, mode, streams, 4 * streams)
+    trial = client.run(path, mode, streams, _SIZE)
+    share = _SIZE * seconds / trial['seconds'] / streams
+    counts[name] = streams * max(4, round(share))
+    runs[name] = []
+  for _ in range(windows):
+    for name, client in clients.items():
+      runs[name].append(client.run(path, mode, streams, counts[name]))
+  figures = {name: _figures(runs[name], counts[name], size) for name in clients}
+  pairs = zip(
+    figures['ours']['rates'], figures['official']['rates'], strict=True
+  )
+  return {**figures, 'ratio': statistics.median(a / b for a, b in pairs)}
+
+
+def _figures(
+  runs: Sequence[dict[str, Any]], count: int, size: int
+) -> dict[str, Any]:
+  """Returns rates in uncompressed MB/s, and memory in bytes."""
+  rates = [count * size / run['seconds'] / 1e6 for run in runs]
+  costs = [run['cpu_seconds'] / (count * size / 1e9) for run in runs]
+  summary = timing.summarize(rates, costs)
+  return {
+    'rates': rates,
+    'median': summary.median,
+    'minimum': summary.minimum,
+    'maximum': summary.maximum,
+    'cpu_seconds_per_gb': summary.cpu_seconds,
+    'unrolls_per_second': summary.median * 1e6 / size * _WIDTH,
+    'memory_peak': max(run['memory_peak'] for run in runs),
+  }
+
+
+def header() -> list[str]:
+  """Returns the head of the table of which `line` gives the rows."""
+  return [
+    f'An item is a block of {_WIDTH} unrolls of {_STEPS} steps, uncompressed '
+    'MB/s: median (min–max);',
+    'frames are of Pong by EnvPool; memory is the peak of the whole process.',
+    '',
+    '| data | mode | streams | client | MB/s | unrolls/s | CPU s/GB | peak MB '
+    '| ours / official |',
+    '|---|---|---|---|---|---|---|---|---|',
+  ]
+
+
+def lines(row: dict[str, Any]) -> list[str]:
+  """Returns a combination's figures as rows of the table."""
+  out = []
+  for name in CLIENTS:
+    f = row[name]
+    ratio = f'{row["ratio"]:.2f}' if name == 'ours' else ''
+    out.append(
+      f'| {row["data"]} | {row["mode"]} | {row["streams"]} | {name} '
+      f'| {f["median"]:,.0f} ({f["minimum"]:,.0f}–{f["maximum"]:,.0f}) '
+      f'| {f["unrolls_per_second"]:,.0f} | {f["cpu_seconds_per_gb"]:.2f} '
+      f'| {f["memory_peak"] / 1e6:,.0f} | {ratio} |'
+    )
+  return out

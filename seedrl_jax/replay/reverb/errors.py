@@ -1,0 +1,79 @@
+"""What can go wrong between us and a Reverb server, each in one sentence.
+
+Raised by `connection.py` and the streams; `translate` makes them of gRPC's.
+"""
+
+import grpc
+
+# A chunk or an item that is larger cannot be sent in one message; the server
+# refuses those of more than 300 MB.
+MAX_MESSAGE_BYTES = 280 * 1000 * 1000
+
+_GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ABORTED)
+
+
+class ReverbError(RuntimeError):
+  """A Reverb server did not do what was asked of it."""
+
+
+class ServerLost(ReverbError):
+  """No server answered at the address for as long as we were to try."""
+
+
+class UnknownTable(ReverbError, ValueError):
+  """The server has no such table."""
+
+
+class Refused(ReverbError):
+  """The server understood the request and refused it."""
+
+
+def is_lost(error: grpc.RpcError) -> bool:
+  """Whether the server went away, so that trying again makes sense."""
+  code, details = error.code(), error.details() or ''
+  if code == grpc.StatusCode.UNKNOWN:
+    return 'Stream removed' in details
+  # A server that is shutting down cancels what it has begun.
+  return code in _GONE or code == grpc.StatusCode.CANCELLED
+
+
+def translate(
+  error: grpc.RpcError, address: str, doing: str, table: str | None = None
+) -> ReverbError:
+  """Returns the error to raise instead of gRPC's.
+
+  Args:
+    error: as gRPC raised it; not a rate limiter's time-out.
+    address: of the server.
+    doing: what failed, as 'insert'.
+    table: where it failed; None: the call is about the server.
+  """
+  code = error.code()
+  details = ' '.join((error.details() or '').split()) or 'no details'
+  place = f'the Reverb server at {address}'
+  if table is not None:
+    place = f'table {table} of {place}'
+  if code == grpc.StatusCode.NOT_FOUND and table is not None:
+    return UnknownTable(
+      f'There is no table {table} in the Reverb server at {address}: start it '
+      "with this run's tables, or name another server."
+    )
+  if is_lost(error):
+    return ServerLost(
+      f'Could not {doing} ({place}): it does not answer ({details}); see '
+      'whether it runs and can be reached.'
+    )
+  if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+    return ServerLost(
+      f'Could not {doing} ({place}): no answer in time; see whether the server '
+      'is overloaded or stopped.'
+    )
+  if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
+    return Refused(
+      f'Could not {doing} ({place}): a message was too large or memory ran out '
+      f'({details}); write smaller unrolls or fewer at once.'
+    )
+  return Refused(
+    f'Could not {doing} ({place}): {code.name} ({details}); see that the table '
+    "was made for this run's unrolls and by dm-reverb 0.14."
+  )

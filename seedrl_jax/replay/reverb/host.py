@@ -1,0 +1,235 @@
+"""Where a store's tables are: a server of its own, or one that runs already.
+
+Used by `store.py`. Both kinds say where the server is, save and bring back its
+contents, and know what to do when it is lost.
+"""
+
+import abc
+import json
+import os
+import pathlib
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from absl import logging
+
+from seedrl_jax.replay import base
+from seedrl_jax.replay.reverb import (
+  checkpoint_files,
+  connection,
+  server,
+  tables,
+)
+
+# What the store knows of a checkpoint, beside Reverb's own files.
+_RECORD = 'store.json'
+
+Record = Mapping[str, Any]
+
+
+class Host(abc.ABC):
+  """A Reverb server as the store's home.
+
+  Attributes:
+    link: the connection to it.
+  """
+
+  link: connection.Connection
+
+  @abc.abstractmethod
+  def checkpoint(self, path: str, record: Record) -> None:
+    """Saves the tables, and `record` with them, in `path`.
+
+    Raises:
+      OSError, ReverbError: where that cannot be.
+    """
+
+  @abc.abstractmethod
+  def restore(
+    self, path: str, check: Callable[[Record], None]
+  ) -> Record | None:
+    """Brings the tables of `path` back.
+
+    Args:
+      path: of `checkpoint`.
+      check: raises where the record does not fit; called before anything is
+        changed.
+
+    Returns:
+      The record; None where the server's tables stay what they are.
+
+    Raises:
+      CheckpointError: in one sentence.
+    """
+
+  @abc.abstractmethod
+  def close(self) -> None:
+    """Ends the connection, and the server where it is the store's own."""
+
+
+class OwnServer(Host):
+  """A server that lives as long as the store, and again when it is lost."""
+
+  def __init__(
+    self,
+    process: server.ReverbServer,
+    on_restart: Callable[[Record | None], None],
+    patience: float,
+  ):
+    """Starts the server and waits for it.
+
+    Args:
+      process: the server, not started yet; closed with the host.
+      on_restart: told after a loss of what the server has now: the record of
+        the checkpoint that it began with, None for nothing.
+      patience: seconds in which a restarted server must be found.
+
+    Raises:
+      ServerFailed: where it does not start.
+    """
+    self._on_restart = on_restart
+    self._lock = threading.Lock()
+    self._closed = False
+    # What a server that was lost begins with.
+    self._newest: str | None = None
+    self._server = process
+    try:
+      self._server.start()
+      self._server.wait_ready()
+      self.link = connection.Connection(
+        lambda: self._server.address, patience, self._revive
+      )
+    except BaseException:
+      self._server.close()
+      raise
+
+  @property
+  def pid(self) -> int | None:
+    """The number of the server's process."""
+    return self._server.pid
+
+  def checkpoint(self, path: str, record: Record) -> None:
+    """See `Host`; `path` appears complete."""
+    written = self.link.checkpoint()
+    with open(os.path.join(written, _RECORD), 'w') as file:
+      json.dump(record, file)
+    checkpoint_files.keep(written, path)
+    self._newest = path
+
+  def restore(self, path: str, check: Callable[[Record], None]) -> Record:
+    """See `Host`; after a failure the tables are empty."""
+    record = _read_record(path)
+    check(record)
+    with self._lock:
+      try:
+        self._server.restart(path)
+        self._server.wait_ready()
+      except BaseException:
+        self._server.restart()
+        self._server.wait_ready()
+        raise
+      self._newest = path
+    # Wait for the channels to be at the new server's, so that a failure is
+    # this call's.
+    self.link.server_info()
+    return record
+
+  def close(self) -> None:
+    """See `Host`."""
+    self._closed = True
+    self.link.close()
+    self._server.close()
+
+  def _revive(self) -> None:
+    """Starts the server again where it has ended; the link calls this."""
+    with self._lock:
+      if self._closed or self._server.is_alive():
+        return
+      start = time.monotonic()
+      logging.warning('%s', self._server.how_it_ended())
+      record = None
+      newest = self._newest
+      if newest is not None and checkpoint_files.is_complete(newest):
+        record = _read_record(newest)
+      else:
+        newest = None
+      self._server.restart(newest)
+      self._server.wait_ready()
+      logging.warning(
+        'Restarted the Reverb server in %.1f s, %s; what was never '
+        'acknowledged is sent again.',
+        time.monotonic() - start,
+        f'from {newest}' if newest else 'empty, as there is no checkpoint yet',
+      )
+      self._on_restart(record)
+
+
+class OutsideServer(Host):
+  """A server that somebody else runs, at `--config.replay.address`."""
+
+  def __init__(
+    self, address: str, rules: Sequence[Mapping[str, Any]], patience: float
+  ):
+    """Connects to a server and checks its tables.
+
+    Args:
+      address: 'host:port'.
+      rules: that its tables must have (`tables.server_rules`).
+      patience: seconds to keep trying, now and whenever it is lost.
+
+    Raises:
+      ServerLost, Refused: in one sentence.
+    """
+    self.link = connection.Connection(address, patience)
+    try:
+      tables.check_fits(address, self.link.server_info(), rules)
+    except BaseException:
+      self.link.close()
+      raise
+
+  def checkpoint(self, path: str, record: Record) -> None:
+    """See `Host`; the files stay on the server's machine."""
+    where = {'address': self.link.address, 'path': self.link.checkpoint()}
+    scratch = pathlib.Path(f'{path}.tmp')
+    scratch.mkdir(parents=True, exist_ok=True)
+    with open(scratch / _RECORD, 'w') as file:
+      json.dump({**record, 'server': where}, file)
+    checkpoint_files.keep(scratch, path)
+
+  def restore(self, path: str, check: Callable[[Record], None]) -> None:
+    """See `Host`: nobody but its owner can make it load a checkpoint."""
+    record = _read_record(path)
+    check(record)
+    saved = record.get('server', {}).get('path', path)
+    logging.warning(
+      'The Reverb server at %s keeps what it holds; to go back to this '
+      "checkpoint's replay, start it again with %s as its newest checkpoint.",
+      self.link.address,
+      saved,
+    )
+
+  def close(self) -> None:
+    """See `Host`."""
+    self.link.close()
+
+
+def _read_record(path: str) -> Record:
+  file = pathlib.Path(path, _RECORD)
+  try:
+    return json.loads(file.read_text())
+  except FileNotFoundError:
+    if not os.path.isdir(path):
+      raise base.CheckpointError(
+        f'There is no replay checkpoint {path}.'
+      ) from None
+    raise base.CheckpointError(
+      f'The replay checkpoint {path} is none of a Reverb store '
+      f'({_RECORD} is missing).'
+    ) from None
+  except (OSError, ValueError) as e:
+    raise base.CheckpointError(
+      f'The replay checkpoint {path} is damaged ({e}); use an older one, or '
+      'remove it to start with an empty replay.'
+    ) from e

@@ -1,0 +1,177 @@
+"""A table's rules on this side of the network, for whole blocks and batches.
+
+Used by `store.py`. Reverb's own rules go by single items and tell a writer
+nothing but that an acknowledgement is late. So the store counts along: what
+passes here by the rules of `base.py` will pass there without a long wait, and
+who may not pass waits here, where a time-out takes nothing back and `close`
+wakes at once. What other processes do to the table arrives by `resync`.
+"""
+
+import threading
+
+from seedrl_jax.replay import base, rate_limiter, waiting
+
+
+class Ledger:
+  """Counts of one table, and the threads that wait for them.
+
+  Attributes:
+    config: the table's rules.
+  """
+
+  def __init__(self, config: base.TableConfig, block_width: int):
+    """Starts with an empty table; `block_width` as in the store."""
+    self.config = config
+    self._width = block_width
+    self._batch_size = 0
+    self._lock = threading.Lock()
+    name = config.name
+    self._writers = waiting.Line(self._lock, f'insert into table {name}')
+    self._samplers = waiting.Line(self._lock, f'sample from table {name}')
+    self._is_queue = config.sampler == 'fifo'
+    self._limiter = rate_limiter.RateLimiter(config, block_width)
+    # Unrolls in the table, those on their way included.
+    self._size = 0
+    # Handed over and not acknowledged; drawn and not delivered.
+    self._unacknowledged = 0
+    self._undelivered = 0
+
+  def widen(self, batch_size: int) -> None:
+    """Makes room for batches of `batch_size`."""
+    with self._lock:
+      self._batch_size = max(self._batch_size, batch_size)
+      self._limiter.widen(batch_size)
+      self._wake()
+
+  def admit_insert(self, n: int, timeout: float | None) -> None:
+    """Waits until n unrolls may be inserted, and counts them.
+
+    Raises:
+      RateLimited, StoreClosed: as `TrajectoryWriter.insert`.
+    """
+    with self._lock:
+      self._writers.wait(lambda: self._can_insert(n), timeout)
+      self._limiter.inserts += n
+      self._unacknowledged += n
+      self._size = min(self._size + n, self.config.max_size)
+      self._wake()
+
+  def admit_sample(self, n: int, timeout: float | None) -> int:
+    """Waits until a batch of n may be drawn, and counts it.
+
+    Returns:
+      Unrolls in the table before.
+
+    Raises:
+      RateLimited, StoreClosed: as `TrajectorySampler.sample`.
+    """
+    with self._lock:
+      self._samplers.wait(lambda: self._can_sample(n), timeout)
+      size = self._size
+      self._limiter.samples += n
+      self._undelivered += n
+      if self._is_queue:
+        self._size -= n
+      self._wake()
+      return size
+
+  def acknowledged(self, n: int) -> None:
+    """Notes that the server has n unrolls that were admitted."""
+    with self._lock:
+      self._unacknowledged = max(0, self._unacknowledged - n)
+
+  def delivered(self, n: int, exhausted: int) -> None:
+    """Notes that n samples came, `exhausted` of them for the last time."""
+    with self._lock:
+      self._undelivered = max(0, self._undelivered - n)
+      if not self._is_queue:
+        self._size = max(0, self._size - exhausted)
+      self._wake()
+
+  @property
+  def quiet(self) -> bool:
+    """Whether the server has all that passed here, and the other way round."""
+    return not self._unacknowledged and not self._undelivered
+
+  @property
+  def is_young(self) -> bool:
+    """Whether what is not there yet would be a good part of the table."""
+    return 10 * self._unacknowledged > self._size
+
+  @property
+  def waiting(self) -> bool:
+    """Whether a thread waits."""
+    with self._lock:
+      return bool(len(self._writers) + len(self._samplers))
+
+  def resync(self, inserts: int, samples: int, size: int | None = None) -> None:
+    """Takes over the server's counts, in unrolls.
+
+    Args:
+      inserts, samples: completed there; what is under way comes on top.
+      size: of the table; None: what the counts and rules make it.
+    """
+    with self._lock:
+      self._limiter.inserts = inserts + self._unacknowledged
+      self._limiter.samples = samples + self._undelivered
+      if size is None:
+        size = min(inserts, self.config.max_size)
+        if self._is_queue:
+          size = inserts - samples
+      if self._is_queue:
+        size -= self._undelivered
+      size += self._unacknowledged
+      self._size = max(0, min(size, self.config.max_size))
+      self._wake()
+
+  def info(self, size: int | None = None) -> base.TableInfo:
+    """Returns the table's state.
+
+    Args:
+      size: unrolls on the server; None: what the counts make it.
+    """
+    with self._lock:
+      if size is None or self._is_queue:
+        size = self._size
+      else:
+        size = min(size + self._unacknowledged, self.config.max_size)
+      return base.TableInfo(
+        config=self.config,
+        size=size,
+        inserts=self._limiter.inserts,
+        samples=self._limiter.samples,
+        writer_wait_seconds=self._writers.seconds,
+        sampler_wait_seconds=self._samplers.seconds,
+        waiting_writers=len(self._writers),
+        waiting_samplers=len(self._samplers),
+      )
+
+  def close(self) -> None:
+    """Ends every wait, now and later, with `StoreClosed`."""
+    with self._lock:
+      self._writers.close()
+      self._samplers.close()
+
+  @property
+  def _drawable(self) -> float:
+    """Samples that can be drawn before `max_times_sampled` empties it."""
+    limit = self.config.max_times_sampled
+    if not limit:
+      return float('inf')
+    # What gave way unsampled is not known; no more than this is there.
+    undrawn = self._limiter.inserts * limit - self._limiter.samples
+    return min(undrawn, self._size * limit - self._undelivered)
+
+  def _can_insert(self, n: int) -> bool:
+    if self._is_queue:
+      return self._size + n <= self.config.max_size
+    return self._limiter.can_insert(n, self._size, self._drawable)
+
+  def _can_sample(self, n: int) -> bool:
+    if self._is_queue:
+      return self._size >= n
+    return self._limiter.can_sample(n, self._size, self._drawable)
+
+  def _wake(self) -> None:
+    self._writers.wake()
+    self._samplers.wake()

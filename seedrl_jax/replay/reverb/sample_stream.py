@@ -1,0 +1,244 @@
+"""Fetches samples from a table of a Reverb server, over several streams.
+
+Used by the store's samplers. Each stream has a thread of its own, named
+`reverb-sample-<table>-<number>`, that asks for samples, reads them and
+reconnects; decoding is left to whoever takes them.
+"""
+
+import collections
+import threading
+from collections.abc import Iterator
+
+import grpc
+
+from seedrl_jax.replay import base
+from seedrl_jax.replay.reverb import connection as connection_lib
+from seedrl_jax.replay.reverb import errors, samples
+from seedrl_jax.replay.reverb.proto import reverb_pb2
+
+
+class _Session:
+  """One connected call: samples asked for that are still to come."""
+
+  def __init__(self) -> None:
+    self.awaited = 0
+    self.ended = False
+
+
+class SampleStreams:
+  """Draws samples on demand; any thread may call it.
+
+  Nothing is drawn that was not asked for, so a table is sampled exactly as
+  often as `request` says; the exception is a loss of the server, after which
+  what it had drawn and not delivered is drawn anew. From a table with
+  `max_times_sampled` such a sample is lost with its item.
+  """
+
+  def __init__(
+    self,
+    connection: connection_lib.Connection,
+    table: str,
+    num_streams: int = 1,
+    max_per_request: int = 16,
+    max_bytes: int = 256 * 1000 * 1000,
+    rate_limiter_timeout: float | None = None,
+  ):
+    """Starts the streams' threads; nothing is drawn before `request`.
+
+    Args:
+      connection: to the server.
+      table: its name.
+      num_streams: that fetch side by side. One keeps a queue's order.
+      max_per_request: samples that one stream asks for at once; it has up to
+        two such requests under way.
+      max_bytes: compressed bytes that may wait to be taken. Streams stop
+        reading there, and resume as samples are taken; on top of it comes one
+        message for each stream.
+      rate_limiter_timeout: seconds that the server may let a request wait;
+        None: as long as it takes.
+    """
+    self._connection = connection
+    self._table = table
+    self._per_request = max_per_request
+    self._max_bytes = max_bytes
+    self._timeout = rate_limiter_timeout
+    self._changed = threading.Condition()
+    self._closed = threading.Event()
+    self._error: BaseException | None = None
+    self._limited = False
+    self._calls: set[grpc.Call] = set()
+    self._demand = 0
+    self._ready: collections.deque[samples.Sample] = collections.deque()
+    self._bytes = 0
+    self._threads = [
+      threading.Thread(
+        target=self._run, name=f'reverb-sample-{table}-{i}', daemon=True
+      )
+      for i in range(num_streams)
+    ]
+    for thread in self._threads:
+      thread.start()
+
+  @property
+  def ready(self) -> int:
+    """Samples that have arrived and were not taken."""
+    return len(self._ready)
+
+  @property
+  def ready_bytes(self) -> int:
+    """Compressed bytes of those."""
+    return self._bytes
+
+  def request(self, count: int) -> None:
+    """Asks for `count` more samples; does not wait."""
+    with self._changed:
+      self._check()
+      self._demand += count
+      self._changed.notify_all()
+
+  def get(self, timeout: float | None = None) -> samples.Sample:
+    """Takes the next sample that has arrived; waits for it.
+
+    Args:
+      timeout: seconds to wait; None: as long as it takes, 0: not at all.
+
+    Raises:
+      RateLimited: after `timeout`, or where the rate limiter's time-out passed
+        first. What was asked for stays so: the next call waits on.
+      StoreClosed: after `close`.
+      UnknownTable, ReverbError: with which a stream has ended.
+    """
+    with self._changed:
+      self._changed.wait_for(
+        lambda: (
+          self._ready
+          or self._closed.is_set()
+          or self._error is not None
+          or self._limited
+        ),
+        timeout,
+      )
+      if self._closed.is_set() or not self._ready:
+        self._check()
+      if not self._ready:
+        self._limited = False
+        limit = self._timeout if timeout is None else timeout
+        raise base.RateLimited(
+          f'No sample from table {self._table} at {self._connection.address} '
+          f'within {limit:g} s.'
+        )
+      sample = self._ready.popleft()
+      self._bytes -= sample.size
+      self._changed.notify_all()
+      return sample
+
+  def close(self) -> None:
+    """Ends the streams and every wait."""
+    with self._changed:
+      self._closed.set()
+      self._changed.notify_all()
+      calls = list(self._calls)
+    for call in calls:
+      call.cancel()
+    for thread in self._threads:
+      thread.join()
+
+  def _check(self) -> None:
+    if self._closed.is_set():
+      raise base.StoreClosed(
+        f'The store was closed: no sample from table {self._table}.'
+      )
+    if self._error is not None:
+      raise self._error
+
+  def _run(self) -> None:
+    """A stream's thread: connects, reads, and connects again."""
+    try:
+      while not self._closed.is_set():
+        generation = self._connection.generation
+        try:
+          self._serve()
+        except grpc.RpcError as e:
+          if self._closed.is_set():
+            return
+          if self._is_limited(e):
+            continue
+          if not errors.is_lost(e):
+            address = self._connection.address
+            raise errors.translate(e, address, 'sample', self._table) from e
+        if not self._closed.is_set():
+          self._connection.recover(generation)
+    except BaseException as e:
+      with self._changed:
+        self._error = self._error or e
+        self._changed.notify_all()
+
+  def _is_limited(self, error: grpc.RpcError) -> bool:
+    """Notes a rate limiter's time-out; the call is then made anew."""
+    if error.code() != grpc.StatusCode.DEADLINE_EXCEEDED:
+      return False
+    with self._changed:
+      self._limited = True
+      self._changed.notify_all()
+    return True
+
+  def _serve(self) -> None:
+    """Asks and reads over a new call until it ends."""
+    session = _Session()
+    with self._connection.open_channel() as channel:
+      with self._changed:
+        if self._closed.is_set():
+          return
+        call = connection_lib.stream(channel, 'SampleStream')(
+          self._requests(session)
+        )
+        self._calls.add(call)
+      try:
+        self._read(call, session)
+      finally:
+        with self._changed:
+          self._calls.discard(call)
+          session.ended = True
+          # What did not come is still wanted, from any stream.
+          self._demand += session.awaited
+          self._changed.notify_all()
+
+  def _read(self, call: Iterator[bytes], session: _Session) -> None:
+    joiner = samples.Joiner()
+    for message in call:
+      complete = joiner.add(message)
+      with self._changed:
+        self._ready.extend(complete)
+        self._limited = self._limited and not complete
+        self._bytes += sum(sample.size for sample in complete)
+        session.awaited -= len(complete)
+        self._changed.notify_all()
+        # Not reading is what holds the server back.
+        self._changed.wait_for(
+          lambda: self._closed.is_set() or self._bytes < self._max_bytes
+        )
+
+  def _requests(self, session: _Session) -> Iterator[bytes]:
+    """Yields requests until the session ends; runs in a thread of gRPC's."""
+
+    def may_ask() -> bool:
+      return self._demand > 0 and session.awaited <= self._per_request
+
+    while True:
+      with self._changed:
+        self._changed.wait_for(lambda: session.ended or may_ask())
+        if session.ended:
+          return
+        count = min(self._demand, self._per_request)
+        self._demand -= count
+        session.awaited += count
+      yield self._encode(count)
+
+  def _encode(self, count: int) -> bytes:
+    request = reverb_pb2.SampleStreamRequest(
+      table=self._table, num_samples=count
+    )
+    if self._timeout is not None:
+      # A negative time-out, which is what an absent one means, is for ever.
+      request.rate_limiter_timeout.milliseconds = round(1000 * self._timeout)
+    return request.SerializeToString()

@@ -1,0 +1,136 @@
+"""A Reverb server as a process of its own; `server.py` starts it.
+
+Runs in the server's environment, where this project is not installed, so it
+imports only Reverb and the standard library. It reads one line of JSON from
+its standard input:
+
+  port: to listen on; 0: a free one.
+  tables: a list of {name, sampler, remover, priority_exponent, max_size,
+    max_times_sampled, samples_per_insert, min_size_to_sample, min_diff,
+    max_diff}; a sampler or remover is fifo, lifo, uniform, prioritized,
+    heap_max or heap_min.
+  checkpoints: folder, empty, that it writes checkpoints to.
+  restore: a checkpoint to begin with, or null.
+
+and writes one to its standard output, {"port": ...} when it serves, or
+{"error": ..., "kind": "port" | "start"} before it exits with 1. It lives as
+long as its standard input is open, and so no longer than its owner.
+"""
+
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import sys
+
+# The owner hears nothing but answers, whatever libraries print.
+_ANSWERS = os.dup(1)
+os.dup2(2, 1)
+
+
+def _die_with_owner() -> None:
+  """Has the kernel end this process when its standard input closes.
+
+  The owner's end of that pipe closes however the owner ends. A thread that
+  reads would not do: Reverb holds the interpreter lock while it loads a
+  checkpoint. Nor would PR_SET_PDEATHSIG, which goes by the owner's thread.
+  """
+  for number in (signal.SIGIO, signal.SIGTERM):
+    signal.signal(number, signal.SIG_DFL)
+  signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGIO, signal.SIGTERM})
+  fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
+  flags = fcntl.fcntl(0, fcntl.F_GETFL)
+  fcntl.fcntl(0, fcntl.F_SETFL, flags | os.O_ASYNC)
+  # It may have closed just before.
+  if select.select([0], [], [], 0)[0]:
+    os._exit(0)
+
+
+def _answer(**values) -> None:
+  os.write(_ANSWERS, json.dumps(values).encode() + b'\n')
+
+
+def _fail(kind: str, error: object) -> None:
+  _answer(kind=kind, error=str(error))
+  # At once: an ordinary exit waits for threads that Reverb has started.
+  os._exit(1)
+
+
+def _claim_port(port: int) -> int:
+  """Returns a port that is free.
+
+  Reverb itself cannot tell: it lets a second server share a port, and clients
+  would get either.
+  """
+  try:
+    with socket.socket() as probe:
+      # Connections of the last server may linger; a listener still is refused.
+      probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+      probe.bind(('', port))
+      probe.listen()
+      return probe.getsockname()[1]
+  except OSError as e:
+    _fail('port', e.strerror)
+    raise
+
+
+def _selector(kind: str, exponent: float):
+  from reverb import item_selectors
+
+  if kind == 'prioritized':
+    return item_selectors.Prioritized(exponent)
+  return {
+    'fifo': item_selectors.Fifo,
+    'lifo': item_selectors.Lifo,
+    'uniform': item_selectors.Uniform,
+    'heap_max': item_selectors.MaxHeap,
+    'heap_min': item_selectors.MinHeap,
+  }[kind]()
+
+
+def _table(rules: dict):
+  import reverb
+
+  exponent = rules['priority_exponent']
+  return reverb.Table(
+    name=rules['name'],
+    sampler=_selector(rules['sampler'], exponent),
+    remover=_selector(rules['remover'], exponent),
+    max_size=rules['max_size'],
+    max_times_sampled=rules['max_times_sampled'],
+    rate_limiter=reverb.rate_limiters.RateLimiter(
+      samples_per_insert=rules['samples_per_insert'],
+      min_size_to_sample=rules['min_size_to_sample'],
+      min_diff=rules['min_diff'],
+      max_diff=rules['max_diff'],
+    ),
+  )
+
+
+def _serve(config: dict):
+  import reverb
+
+  checkpointer = reverb.checkpointers.DefaultCheckpointer(
+    config['checkpoints'], fallback_checkpoint_path=config['restore']
+  )
+  tables = [_table(rules) for rules in config['tables']]
+  port = _claim_port(config['port'])
+  return reverb.Server(tables, port=port, checkpointer=checkpointer)
+
+
+def main() -> None:
+  """Serves until the owner ends or says so."""
+  config = json.loads(sys.stdin.buffer.raw.readline())
+  _die_with_owner()
+  try:
+    server = _serve(config)
+  except Exception as e:
+    _fail('start', e)
+  _answer(port=server.port)
+  server.wait()
+
+
+if __name__ == '__main__':
+  main()

@@ -1,0 +1,344 @@
+"""The store on a Reverb server: FIFO queues and prioritized replay.
+
+Made by `factory.make_store`. Unrolls are encoded and decoded here, without
+TensorFlow; the server is a process in an environment of its own.
+"""
+
+import contextlib
+import functools
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from seedrl_jax import types
+from seedrl_jax.replay import base, blocks
+from seedrl_jax.replay.reverb import (
+  errors,
+  ledger,
+  tables,
+  unroll_items,
+)
+from seedrl_jax.replay.reverb import host as host_lib
+from seedrl_jax.replay.reverb import priorities as priorities_lib
+from seedrl_jax.replay.reverb import sampler as sampler_lib
+from seedrl_jax.replay.reverb import writer as writer_lib
+
+_VERSION = 1
+# Seconds between questions to the server while a thread waits for a table:
+# another process may have changed it.
+_REFRESH = 0.1
+# Seconds that a draw from a table that is filling waits for what is under way.
+_SETTLE = 1.0
+# Seconds that a checkpoint waits for what is under way.
+_FLUSH = 10.0
+
+MakeHost = Callable[
+  [Sequence[Mapping[str, Any]], Callable[[host_lib.Record | None], None]],
+  host_lib.Host,
+]
+
+
+class ReverbStore(base.TrajectoryStore):
+  """Tables of unrolls on a Reverb server."""
+
+  def __init__(
+    self,
+    configs: Sequence[base.TableConfig],
+    unroll_spec: types.Unroll,
+    block_width: int,
+    make_host: MakeHost,
+    batch_size: int,
+    overlap: int = 1,
+    ahead: int = 1,
+    num_streams: int = 2,
+  ):
+    """Connects, and starts the store's threads.
+
+    Args:
+      configs: of the tables.
+      unroll_spec: `types.Unroll` of `types.ArraySpec` for one unroll, as the
+        embedded store's.
+      block_width: W, unrolls in a block that writers fill.
+      make_host: gives the server of the rules and of what to call when it was
+        restarted.
+      batch_size: of the largest batch that will be drawn.
+      overlap: steps that consecutive unrolls of an environment share.
+      ahead: batches that a sampler draws ahead.
+      num_streams: of a sampler; a queue has one.
+
+    Raises:
+      ReverbError: in one sentence, where there is no such server.
+      ValueError: where a table cannot be as configured.
+    """
+    if len({config.name for config in configs}) < len(configs):
+      raise ValueError('Two tables have one name.')
+    self._layout = blocks.UnrollLayout(unroll_spec)
+    self._pool = blocks.BlockPool(self._layout, block_width)
+    self._overlap = overlap
+    self._ahead = ahead
+    self._num_streams = num_streams
+    self._lock = threading.Lock()
+    self._closed = threading.Event()
+    self._interrupted = False
+    self._ledgers = {c.name: ledger.Ledger(c, block_width) for c in configs}
+    self._lanes: dict[str, writer_lib.InsertLane] = {}
+    self._updaters: dict[str, priorities_lib.PriorityUpdater] = {}
+    self._samplers: list[sampler_lib.Sampler] = []
+    self._workers = unroll_items.Workers(len(os.sched_getaffinity(0)))
+    self._sizes: dict[str, int] = {}
+    rules = [
+      tables.server_rules(config, block_width, batch_size) for config in configs
+    ]
+    self._host = make_host(rules, self._resync)
+    self._refresher = threading.Thread(
+      target=self._refresh, name='reverb-refresh', daemon=True
+    )
+    self._refresher.start()
+
+  @property
+  def host(self) -> host_lib.Host:
+    """The server that it is on."""
+    return self._host
+
+  def writer(self, table: str) -> base.TrajectoryWriter:
+    """See `TrajectoryStore`."""
+    return writer_lib.Writer(self._lane(table), self._pool)
+
+  def sampler(
+    self, table: str, batch_size: int, num_blocks: int | None = None
+  ) -> base.TrajectorySampler:
+    """See `TrajectoryStore`."""
+    counts = self._ledger(table)
+    is_queue = counts.config.sampler == 'fifo'
+    count = blocks.blocks_of_batch(
+      counts.config, batch_size, num_blocks, self._pool.width
+    )
+    counts.widen(batch_size)
+    made = sampler_lib.Sampler(
+      self._host.link,
+      counts,
+      self._layout,
+      self._workers.map,
+      batch_size,
+      count,
+      self._ahead,
+      1 if is_queue else self._num_streams,
+      (lambda: None) if is_queue else functools.partial(self._settle, table),
+    )
+    with self._lock:
+      self._samplers.append(made)
+    return made
+
+  def update_priorities(
+    self, table: str, keys: np.ndarray, priorities: np.ndarray
+  ) -> None:
+    """See `TrajectoryStore`; returns before the server has them."""
+    checked = base.check_priorities(priorities, len(keys))
+    if self._ledger(table).config.sampler != 'fifo':
+      self._updater(table).update(np.asarray(keys, np.uint64), checked)
+
+  def info(self) -> Mapping[str, base.TableInfo]:
+    """See `TrajectoryStore`; a lost server's sizes are the last known."""
+    self._ask_sizes()
+    return {
+      name: counts.info(self._sizes.get(name))
+      for name, counts in self._ledgers.items()
+    }
+
+  def reset(self, table: str) -> None:
+    """See `TrajectoryStore`; batches drawn ahead are still handed out."""
+    counts = self._ledger(table)
+    self._flush()
+    self._host.link.reset(table)
+    counts.resync(0, 0, 0)
+
+  def checkpoint(self, path: str) -> None:
+    """See `TrajectoryStore`.
+
+    Batches that were drawn ahead are not in it.
+
+    Raises:
+      OSError, ReverbError: where it cannot be written.
+    """
+    self._flush()
+    saved = {name: c.info() for name, c in self._ledgers.items()}
+    record = {
+      'version': _VERSION,
+      'unroll': self._layout.signature(),
+      'block_width': self._pool.width,
+      'tables': {
+        name: {'inserts': info.inserts, 'samples': info.samples}
+        for name, info in saved.items()
+      },
+    }
+    self._host.checkpoint(path, record)
+
+  def restore(self, path: str) -> None:
+    """See `TrajectoryStore`."""
+    # Or it would be sent again, to the tables that are restored.
+    self._flush()
+    record = self._host.restore(path, lambda r: self._check_fits(path, r))
+    if record is None:
+      for name, counts in self._ledgers.items():
+        self._resync_from_server(name, counts)
+      return
+    self._resync(record)
+    if record['block_width'] != self._pool.width:
+      self._drop_queues(path, record['block_width'])
+
+  def interrupt(self) -> None:
+    """See `TrajectoryStore`; what was inserted is still sent."""
+    with self._lock:
+      self._interrupted = True
+      samplers, lanes = list(self._samplers), list(self._lanes.values())
+    self._pool.close()
+    for counts in self._ledgers.values():
+      counts.close()
+    for drawing in samplers:
+      drawing.close()
+    for lane in lanes:
+      lane.interrupt()
+
+  def close(self) -> None:
+    """See `TrajectoryStore`; stops the server where it is the store's own."""
+    self.interrupt()
+    with self._lock:
+      if self._closed.is_set():
+        return
+      self._closed.set()
+      closing: list[Any] = [
+        *self._lanes.values(),
+        *self._updaters.values(),
+      ]
+    # First, as it ends the calls that the others wait for.
+    self._host.link.close()
+    for part in closing:
+      part.close()
+    self._refresher.join()
+    self._workers.close()
+    self._host.close()
+
+  def _ledger(self, table: str) -> ledger.Ledger:
+    try:
+      return self._ledgers[table]
+    except KeyError:
+      known = ', '.join(self._ledgers)
+      raise ValueError(f'There is no table {table}, only {known}.') from None
+
+  def _lane(self, table: str) -> writer_lib.InsertLane:
+    counts = self._ledger(table)
+    with self._lock:
+      self._check_open()
+      if table not in self._lanes:
+        self._lanes[table] = writer_lib.InsertLane(
+          self._host.link,
+          counts,
+          self._encoder(counts.config),
+          self._workers.map,
+          self._pool.give_back,
+        )
+      return self._lanes[table]
+
+  def _encoder(
+    self, config: base.TableConfig
+  ) -> unroll_items.BlockEncoder | unroll_items.UnrollEncoder:
+    if config.sampler == 'fifo':
+      return unroll_items.BlockEncoder(self._layout, config.name)
+    return unroll_items.UnrollEncoder(self._layout, config.name, self._overlap)
+
+  def _updater(self, table: str) -> priorities_lib.PriorityUpdater:
+    with self._lock:
+      self._check_open()
+      if table not in self._updaters:
+        self._updaters[table] = priorities_lib.PriorityUpdater(
+          self._host.link, table
+        )
+      return self._updaters[table]
+
+  def _check_open(self) -> None:
+    if self._interrupted:
+      raise base.StoreClosed('The store was closed.')
+
+  def _flush(self) -> None:
+    for lane in list(self._lanes.values()):
+      # What the server cannot take now is under way, and will be sent again.
+      with contextlib.suppress(base.RateLimited):
+        lane.flush(_FLUSH)
+    for updater in list(self._updaters.values()):
+      updater.flush()
+
+  def _settle(self, table: str) -> None:
+    """Lets a draw see what was written and changed before it."""
+    self._updater(table).flush()
+    counts = self._ledger(table)
+    # Later it makes no difference, and costs a round trip for each batch.
+    if counts.is_young:
+      with contextlib.suppress(base.RateLimited):
+        self._lane(table).flush(_SETTLE)
+
+  def _ask_sizes(self) -> bool:
+    """Notes the sizes of the tables; returns whether the server answered."""
+    try:
+      infos = self._host.link.peek()
+    except (errors.ReverbError, base.StoreClosed):
+      return False
+    for name in self._ledgers:
+      self._sizes[name] = infos[name].current_size
+    return True
+
+  def _refresh(self) -> None:
+    """The thread that asks what others did while somebody waits here."""
+    while not self._closed.wait(_REFRESH):
+      for name, counts in self._ledgers.items():
+        if counts.waiting and counts.quiet:
+          self._resync_from_server(name, counts)
+
+  def _resync_from_server(self, name: str, counts: ledger.Ledger) -> None:
+    try:
+      info = self._host.link.peek()[name]
+    except (errors.ReverbError, base.StoreClosed):
+      # Who waits for the server itself will say so.
+      return
+    limiter = info.rate_limiter_info
+    unit = self._pool.width if counts.config.sampler == 'fifo' else 1
+    if counts.quiet:
+      counts.resync(
+        limiter.insert_stats.completed * unit,
+        limiter.sample_stats.completed * unit,
+        info.current_size * unit,
+      )
+
+  def _resync(self, record: host_lib.Record | None) -> None:
+    """Counts from a checkpoint's record on; None: from nothing."""
+    self._ask_sizes()
+    for name, counts in self._ledgers.items():
+      saved = record['tables'][name] if record else {'inserts': 0, 'samples': 0}
+      size = None
+      if counts.config.sampler != 'fifo':
+        size = self._sizes.get(name)
+      counts.resync(saved['inserts'], saved['samples'], size)
+
+  def _check_fits(self, path: str, record: host_lib.Record) -> None:
+    start = f'The replay checkpoint {path} does not fit this run'
+    if record['version'] != _VERSION:
+      version = record['version']
+      raise base.CheckpointError(f'{start}: it is of version {version}.')
+    self._layout.check_signature(start, record['unroll'])
+
+  def _drop_queues(self, path: str, block_width: int) -> None:
+    """A queue's blocks cannot be cut; other tables hold single unrolls."""
+    queues = [n for n, c in self._ledgers.items() if c.config.sampler == 'fifo']
+    for name in queues:
+      logging.warning(
+        'Table %s of the replay checkpoint %s starts empty: it holds blocks of '
+        '%d unrolls, and this run has blocks of %d.',
+        name,
+        path,
+        block_width,
+        self._pool.width,
+      )
+      self.reset(name)

@@ -1,0 +1,79 @@
+"""Tests of what both clients of the replay benchmark share."""
+
+import io
+import json
+import threading
+
+import numpy as np
+import pytest
+
+from seedrl_jax.benchmarks import replay_loop
+
+
+class _Client(replay_loop.Client):
+  """Notes what it is told to do."""
+
+  def __init__(self, address: str = ''):
+    self.inserted: list[tuple[str, int]] = []
+    self.sampled: list[tuple[str, int, int]] = []
+    self.lock = threading.Lock()
+
+  def insert(self, table, blocks):
+    with self.lock:
+      self.inserted.append((table, len(blocks)))
+
+  def sample(self, table, count, streams, like):
+    self.sampled.append((table, count, streams))
+
+
+class _Failing(_Client):
+  """Fails to insert, and samples for ever."""
+
+  def insert(self, table, blocks):
+    raise OSError('no server')
+
+  def sample(self, table, count, streams, like):
+    threading.Event().wait()
+
+
+_BLOCKS = [[np.full(3, i)] for i in range(2)]
+
+
+@pytest.mark.parametrize(
+  ('mode', 'inserted', 'sampled'),
+  [
+    ('fill', [('kept', 3)] * 2, []),
+    ('insert', [('dropping', 3)] * 2, []),
+    ('sample', [], [('kept', 6, 2)]),
+    ('both', [('queue', 3)] * 2, [('queue', 6, 2)]),
+  ],
+)
+def test_work_is_shared_by_the_streams(mode, inserted, sampled):
+  client = _Client()
+  figures = replay_loop.run(client, _BLOCKS, mode, streams=2, count=6)
+  assert (client.inserted, client.sampled) == (inserted, sampled)
+  assert figures['seconds'] > 0
+  assert figures['memory_peak'] >= figures['memory_before'] > 0
+
+
+def test_failure_does_not_wait_for_the_others():
+  with pytest.raises(OSError, match='no server'):
+    replay_loop.run(_Failing(), _BLOCKS, 'both', streams=1, count=2)
+
+
+def test_commands_are_answered_line_by_line(tmp_path, monkeypatch, capsys):
+  path = str(tmp_path / 'blocks.npz')
+  np.savez(path, b=np.arange(6).reshape(2, 3), a=np.zeros((2, 1)))
+  command = {'data': path, 'mode': 'fill', 'streams': 1, 'count': 4}
+  lines = f'{json.dumps(command)}\n' * 2
+  monkeypatch.setattr('sys.stdin', io.StringIO(lines))
+  monkeypatch.setattr('sys.argv', ['program', 'there:1'])
+  made = []
+  replay_loop.serve(lambda address: made.append(address) or _Client())
+  answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+  assert made == ['there:1']
+  assert [set(a) for a in answers] == [
+    {'seconds', 'cpu_seconds', 'memory_before', 'memory_peak'}
+  ] * 2
+  blocks = replay_loop.load(path)
+  assert [array.shape for array in blocks[1]] == [(1,), (3,)]

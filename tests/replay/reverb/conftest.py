@@ -1,0 +1,207 @@
+"""Real Reverb servers for tests, and the least of a client.
+
+The server's environment is made once, in the user's cache folder; where
+SEEDRL_REVERB_PYTHON names an interpreter that has Reverb, that is used.
+"""
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import grpc
+import pytest
+
+from seedrl_jax.replay.reverb import environment, server
+from seedrl_jax.replay.reverb.proto import reverb_pb2
+
+# Only for what has already gone wrong: no test that passes waits for it.
+PATIENCE = 60.0
+
+_SERVICE = '/deepmind.reverb.ReverbService/'
+
+
+@pytest.fixture(scope='session', name='server_python')
+def server_python_fixture() -> str:
+  """Returns the interpreter of the server's environment."""
+  return environment.ensure()
+
+
+def rules(name: str = 't', **overrides: Any) -> dict[str, Any]:
+  """Returns the rules of a table that refuses nothing."""
+  return {
+    'name': name,
+    'sampler': 'uniform',
+    'remover': 'fifo',
+    'priority_exponent': 0.0,
+    'max_size': 100,
+    'max_times_sampled': 0,
+    'samples_per_insert': 1.0,
+    'min_size_to_sample': 1,
+    'min_diff': -sys.float_info.max,
+    'max_diff': sys.float_info.max,
+    **overrides,
+  }
+
+
+class PlainClient:
+  """Says single requests to a server; shares no code with what is tested."""
+
+  def __init__(self, address: str):
+    self._channel = grpc.insecure_channel(address)
+
+  def close(self) -> None:
+    self._channel.close()
+
+  def insert(
+    self, keys: Sequence[int], table: str = 't', timeout: float = PATIENCE
+  ) -> list[int]:
+    """Inserts items of one number each; returns the keys that got in."""
+    data = reverb_pb2.ChunkData.Data(
+      tensors=[
+        reverb_pb2.Tensor(
+          dtype=4,
+          tensor_shape={'dim': [{'size': 1}]},
+          tensor_content=b'\x01\x00\x07',
+        )
+      ]
+    )
+    requests = [
+      reverb_pb2.InsertStreamRequest(
+        chunks=[
+          reverb_pb2.ChunkData(
+            chunk_key=key,
+            sequence_range={'episode_id': key},
+            data=data,
+            data_tensors_len=1,
+            data_uncompressed_size=1,
+          )
+        ],
+        items=[
+          reverb_pb2.PrioritizedItem(
+            key=key,
+            table=table,
+            priority=1.0,
+            flat_trajectory={
+              'columns': [{'chunk_slices': [{'chunk_key': key, 'length': 1}]}]
+            },
+          )
+        ],
+      )
+      for key in keys
+    ]
+    call = self._channel.stream_stream(
+      _SERVICE + 'InsertStream',
+      reverb_pb2.InsertStreamRequest.SerializeToString,
+      reverb_pb2.InsertStreamResponse.FromString,
+    )
+    acknowledged: list[int] = []
+    done = threading.Event()
+
+    def stay_open() -> Iterator[reverb_pb2.InsertStreamRequest]:
+      yield from requests
+      # The server owes no acknowledgements once this side has closed.
+      done.wait(PATIENCE)
+
+    try:
+      for response in call(stay_open(), timeout=timeout):
+        acknowledged += response.keys
+        if len(acknowledged) == len(requests):
+          done.set()
+    except grpc.RpcError as e:
+      if e.code() != grpc.StatusCode.DEADLINE_EXCEEDED:
+        raise
+    finally:
+      done.set()
+    # They come in no particular order.
+    return sorted(acknowledged)
+
+  def sample(self, n: int, table: str = 't', wait_ms: int = 100) -> list[int]:
+    """Returns the keys of up to n samples, fewer where the table refuses.
+
+    A `wait_ms` of 0 would be for ever.
+    """
+    request = reverb_pb2.SampleStreamRequest(
+      table=table,
+      num_samples=1,
+      rate_limiter_timeout={'milliseconds': wait_ms},
+    )
+    call = self._channel.stream_stream(
+      _SERVICE + 'SampleStream',
+      reverb_pb2.SampleStreamRequest.SerializeToString,
+      reverb_pb2.SampleStreamResponse.FromString,
+    )
+    keys: list[int] = []
+    try:
+      for response in call(iter([request] * n), timeout=PATIENCE):
+        keys += [
+          entry.info.item.key
+          for entry in response.entries
+          if entry.HasField('info')
+        ]
+    except grpc.RpcError as e:
+      if e.code() != grpc.StatusCode.DEADLINE_EXCEEDED:
+        raise
+    return keys
+
+  def info(self, table: str = 't') -> reverb_pb2.TableInfo:
+    """Returns what the server says of a table."""
+    call = self._channel.unary_unary(
+      _SERVICE + 'ServerInfo',
+      None,
+      reverb_pb2.ServerInfoResponse.FromString,
+    )
+    tables = call(b'', timeout=PATIENCE).table_info
+    return next(info for info in tables if info.name == table)
+
+  def checkpoint(self) -> str:
+    """Has the server write a checkpoint; returns its folder."""
+    call = self._channel.unary_unary(
+      _SERVICE + 'Checkpoint',
+      None,
+      reverb_pb2.CheckpointResponse.FromString,
+    )
+    return call(b'', timeout=PATIENCE).checkpoint_path
+
+
+@pytest.fixture(name='make_server')
+def make_server_fixture(
+  server_python: str,
+) -> Iterator[Callable[..., server.ReverbServer]]:
+  """Makes servers of tables `rules()`; closes them afterwards."""
+  servers: list[server.ReverbServer] = []
+
+  def make(
+    *tables: dict[str, Any], start: bool = True, **options: Any
+  ) -> server.ReverbServer:
+    made = server.ReverbServer(
+      options.pop('python', server_python), tables or [rules()], **options
+    )
+    servers.append(made)
+    if start:
+      made.start()
+      made.wait_ready(PATIENCE)
+    return made
+
+  yield make
+  for made in servers:
+    made.close()
+
+
+@pytest.fixture(name='make_client')
+def make_client_fixture() -> Iterator[Callable[[str], PlainClient]]:
+  """Makes clients of an address; closes them afterwards."""
+  clients: list[PlainClient] = []
+
+  def make(address: str) -> PlainClient:
+    clients.append(PlainClient(address))
+    return clients[-1]
+
+  yield make
+  for client in clients:
+    client.close()
+
+
+@pytest.fixture(name='rules')
+def rules_fixture() -> Callable[..., dict[str, Any]]:
+  return rules

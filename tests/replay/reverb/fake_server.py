@@ -1,0 +1,153 @@
+"""A Reverb server of Python functions, for what a real one rarely does.
+
+Speaks the protocol on loopback; tests say how it answers and look at what it
+got. Used by the tests of the streams and of the connection.
+"""
+
+import concurrent.futures
+import queue
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import grpc
+
+from seedrl_jax.replay.reverb.proto import reverb_pb2
+
+_SERVICE = 'deepmind.reverb.ReverbService'
+
+InsertAnswer = Callable[[reverb_pb2.InsertStreamRequest], Iterable[int]]
+SampleAnswer = Callable[
+  [reverb_pb2.SampleStreamRequest],
+  Iterable[reverb_pb2.SampleStreamResponse],
+]
+
+
+class Abort(Exception):
+  """Raised by an answer: the call fails with this status."""
+
+  def __init__(self, code: grpc.StatusCode, details: str = 'as told'):
+    super().__init__(code, details)
+    self.code, self.details = code, details
+
+
+class FakeServer:
+  """Answers each method by a function that tests may replace.
+
+  Attributes:
+    on_insert: keys to acknowledge for a request; all of its items by default.
+    on_sample: responses to a request.
+    on_call: response to a unary call by method name; an empty one by default.
+    inserts: a list for each insert stream: the requests that came on it.
+    samples: all sample requests.
+    calls: all unary calls, (method, request).
+  """
+
+  def __init__(self) -> None:
+    self.on_insert: InsertAnswer = lambda r: [item.key for item in r.items]
+    self.on_sample: SampleAnswer = lambda request: []
+    self.on_call: dict[str, Callable[[Any], Any]] = {}
+    self.inserts: list[list[reverb_pb2.InsertStreamRequest]] = []
+    self.samples: list[reverb_pb2.SampleStreamRequest] = []
+    self.calls: list[tuple[str, Any]] = []
+    self._port = 0
+    self._server: grpc.Server | None = None
+
+  @property
+  def address(self) -> str:
+    return f'localhost:{self._port}'
+
+  def start(self) -> 'FakeServer':
+    """Serves, on the port of before where it has served already."""
+    pool = concurrent.futures.ThreadPoolExecutor(16)
+    options = [('grpc.max_receive_message_length', -1)]
+    self._server = grpc.server(pool, options=options)
+    self._server.add_generic_rpc_handlers([self._handlers()])
+    self._port = self._server.add_insecure_port(f'localhost:{self._port}')
+    self._server.start()
+    return self
+
+  def stop(self) -> None:
+    """Ends all calls with an error of the transport."""
+    if self._server is not None:
+      self._server.stop(grace=None).wait()
+      self._server = None
+
+  def _handlers(self) -> grpc.GenericRpcHandler:
+    pb = reverb_pb2
+    methods = {
+      'InsertStream': grpc.stream_stream_rpc_method_handler(
+        self._insert,
+        pb.InsertStreamRequest.FromString,
+        pb.InsertStreamResponse.SerializeToString,
+      ),
+      'SampleStream': grpc.stream_stream_rpc_method_handler(
+        self._sample,
+        pb.SampleStreamRequest.FromString,
+        pb.SampleStreamResponse.SerializeToString,
+      ),
+    }
+    unary = {
+      'ServerInfo': (pb.Empty, pb.ServerInfoResponse),
+      'MutatePriorities': (pb.MutatePrioritiesRequest, pb.Empty),
+      'Reset': (pb.ResetRequest, pb.Empty),
+      'Checkpoint': (pb.Empty, pb.CheckpointResponse),
+    }
+    for name, (request, response) in unary.items():
+      methods[name] = grpc.unary_unary_rpc_method_handler(
+        self._unary(name, response),
+        request.FromString,
+        response.SerializeToString,
+      )
+    return grpc.method_handlers_generic_handler(_SERVICE, methods)
+
+  def _unary(self, name: str, response: Any) -> Callable[..., Any]:
+    def answer(request: Any, context: grpc.ServicerContext) -> Any:
+      self.calls.append((name, request))
+      try:
+        return self.on_call.get(name, lambda _: response())(request)
+      except Abort as e:
+        context.abort(e.code, e.details)
+
+    return answer
+
+  def _insert(
+    self,
+    requests: Iterator[reverb_pb2.InsertStreamRequest],
+    context: grpc.ServicerContext,
+  ) -> Iterator[reverb_pb2.InsertStreamResponse]:
+    received: list[reverb_pb2.InsertStreamRequest] = []
+    self.inserts.append(received)
+    try:
+      for request in requests:
+        received.append(request)
+        for key in self.on_insert(request):
+          yield reverb_pb2.InsertStreamResponse(keys=[key])
+    except Abort as e:
+      context.abort(e.code, e.details)
+
+  def _sample(
+    self,
+    requests: Iterator[reverb_pb2.SampleStreamRequest],
+    context: grpc.ServicerContext,
+  ) -> Iterator[reverb_pb2.SampleStreamResponse]:
+    try:
+      for request in requests:
+        self.samples.append(request)
+        yield from self.on_sample(request)
+    except Abort as e:
+      context.abort(e.code, e.details)
+
+
+class Gate:
+  """Lets an answer wait until the test says so, or the server is stopped."""
+
+  def __init__(self) -> None:
+    self._tokens: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+  def open(self) -> None:
+    """Lets one waiter pass, now or later."""
+    self._tokens.put(None)
+
+  def wait(self) -> None:
+    """Waits for `open`; a test that fails meanwhile is not held up for long."""
+    self._tokens.get(timeout=60)

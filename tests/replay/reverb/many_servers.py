@@ -1,0 +1,38 @@
+"""Many Reverb servers in one process; run by the server environment's Python.
+
+Importing Reverb takes seconds and starting a server takes none, so the tests
+of the store, which need a server each, share a process. It reads lines of JSON
+from its standard input, {"start": <as server_main.py takes it>} or {"stop":
+port}, and answers each with a line.
+"""
+
+import importlib.util
+import json
+import sys
+
+_MAIN = sys.argv[1]
+
+
+def main() -> None:
+  """Serves until its standard input ends."""
+  spec = importlib.util.spec_from_file_location('server_main', _MAIN)
+  server_main = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(server_main)
+  servers = {}
+  for line in sys.stdin:
+    request = json.loads(line)
+    if 'stop' in request:
+      servers.pop(request['stop']).stop()
+      server_main._answer(stopped=request['stop'])
+      continue
+    try:
+      server = server_main._serve(request['start'])
+    except Exception as e:
+      server_main._answer(error=str(e))
+      continue
+    servers[server.port] = server
+    server_main._answer(port=server.port)
+
+
+if __name__ == '__main__':
+  main()

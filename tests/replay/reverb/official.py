@@ -1,0 +1,131 @@
+"""The official client's part in the interoperation tests.
+
+Run by the server environment's Python as `official.py ADDRESS`; each line of
+standard input is a command in JSON and is answered by a line, 'done' or what
+went wrong. Arrays travel in NumPy archives, bfloat16 as uint16, which those do
+not know; nor does this client, except in TensorFlow's tensors.
+"""
+
+import json
+import sys
+
+import numpy as np
+import reverb
+import tensorflow as tf
+import tree
+
+
+def _fill(structure, leaves):
+  """Returns `structure` with each number replaced by that leaf."""
+  if isinstance(structure, dict):
+    return {key: _fill(part, leaves) for key, part in structure.items()}
+  if isinstance(structure, list):
+    return [_fill(part, leaves) for part in structure]
+  return leaves[structure]
+
+
+def _leaves(path, plan):
+  with np.load(path) as file:
+    return [file[f'leaf{i}'] for i in range(plan['leaves'])]
+
+
+def write(client, table, path, plan):
+  """Writes with TrajectoryWriter: columns are chunked and sliced apart."""
+  leaves = _leaves(path, plan)
+  steps = len(leaves[0])
+  with client.trajectory_writer(num_keep_alive_refs=steps) as writer:
+    paths = tree.flatten_with_path(plan['structure'])
+    for (place, leaf), length in zip(paths, plan['chunk_lengths'], strict=True):
+      del leaf
+      writer.configure(
+        place, num_keep_alive_refs=steps, max_chunk_length=length
+      )
+    for step in range(steps):
+      row = [leaf[step] for leaf in leaves]
+      writer.append(_fill(plan['structure'], row))
+    history = tree.flatten(writer.history)
+    for item in plan['items']:
+      # Counted from the end: it takes a slice up to its length for empty.
+      columns = [
+        history[leaf][start]
+        if end is None
+        else history[leaf][start - steps : end - steps or None]
+        for leaf, start, end in item['columns']
+      ]
+      writer.create_item(table, item['priority'], columns)
+    writer.flush()
+
+
+def write_delta(client, table, path, plan):
+  """Writes with the old Writer, the only one that encodes differences."""
+  leaves = _leaves(path, plan)
+  steps = len(leaves[0])
+  with client.writer(
+    steps, delta_encoded=True, chunk_length=plan['chunk_lengths'][0]
+  ) as writer:
+    for step in range(steps):
+      row = [leaf[step] for leaf in leaves]
+      writer.append(_fill(plan['structure'], row))
+    for item in plan['items']:
+      writer.create_item(table, item['steps'], item['priority'])
+
+
+def read(client, table, path, plan):
+  """Saves the first items of a queue."""
+  arrays = {}
+  drawn = client.sample(table, plan['count'], emit_timesteps=False)
+  for i, sample in enumerate(drawn):
+    arrays[f'priority{i}'] = sample.info.priority
+    arrays[f'key{i}'] = sample.info.key
+    arrays |= {f'item{i}_{j}': leaf for j, leaf in enumerate(sample.data)}
+  np.savez(path, **arrays)
+
+
+def write_bfloat16(client, table, path, plan):
+  """Writes an item of one row by the client of TensorFlow's graphs."""
+  (leaf,) = _leaves(path, plan)
+  tensor = tf.bitcast(tf.constant(leaf), tf.bfloat16)
+  tf_client = reverb.TFClient(client.server_address)
+  tf_client.insert(
+    [tensor], tf.constant([table]), tf.constant([1.0], tf.double)
+  )
+
+
+def read_bfloat16(client, table, path, plan):
+  """Saves the only item of a queue, of the shape that the plan says."""
+  dataset = reverb.TrajectoryDataset(
+    server_address=client.server_address,
+    table=table,
+    dtypes=(tf.bfloat16,),
+    shapes=(tf.TensorShape(plan['shape']),),
+    max_in_flight_samples_per_worker=1,
+    max_samples=1,
+  )
+  (sample,) = dataset
+  np.savez(path, bits=tf.bitcast(sample.data[0], tf.uint16).numpy())
+
+
+_COMMANDS = {
+  'write': write,
+  'write_delta': write_delta,
+  'read': read,
+  'write_bfloat16': write_bfloat16,
+  'read_bfloat16': read_bfloat16,
+}
+
+
+def main():
+  """Answers commands until the input ends."""
+  client = reverb.Client(sys.argv[1])
+  for line in sys.stdin:
+    command = json.loads(line)
+    does = _COMMANDS[command['do']]
+    try:
+      does(client, command['table'], command['path'], command['plan'])
+      print('done', flush=True)
+    except Exception as e:
+      print(repr(e).replace('\n', ' '), flush=True)
+
+
+if __name__ == '__main__':
+  main()

@@ -1,0 +1,110 @@
+"""Reverb servers for tests of the store, in one process for all of them."""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from seedrl_jax.replay import base
+from seedrl_jax.replay.reverb import checkpoint_files, server
+
+_MANY = pathlib.Path(__file__).with_name('many_servers.py')
+_MAIN = pathlib.Path(server.__file__).with_name('server_main.py')
+
+
+class ServerFactory:
+  """The process; makes `SharedServer`s."""
+
+  def __init__(self, python: str):
+    self._popen = subprocess.Popen(
+      [python, str(_MANY), str(_MAIN)],
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.DEVNULL,
+      text=True,
+    )
+    self._lock = threading.Lock()
+
+  def ask(self, **request: Any) -> dict[str, Any]:
+    """Sends a request; returns the answer."""
+    with self._lock:
+      assert self._popen.stdin is not None and self._popen.stdout is not None
+      self._popen.stdin.write(json.dumps(request) + '\n')
+      self._popen.stdin.flush()
+      return json.loads(self._popen.stdout.readline())
+
+  def close(self) -> None:
+    """Ends the process and all of its servers."""
+    self._popen.kill()
+    self._popen.wait()
+
+
+class SharedServer:
+  """Does what `server.ReverbServer` does, in the shared process."""
+
+  def __init__(self, factory: ServerFactory, tables: Sequence[Mapping]):
+    self._factory = factory
+    self._tables = list(tables)
+    self._folder = tempfile.TemporaryDirectory()
+    self._starts = 0
+    self._port = 0
+    self._alive = False
+
+  @property
+  def address(self) -> str:
+    """Where it is."""
+    return f'localhost:{self._port}'
+
+  def start(self, restore: str | None = None) -> None:
+    """Starts a server with the contents of a checkpoint, or empty."""
+    folder = pathlib.Path(self._folder.name, str(self._starts))
+    self._starts += 1
+    own = folder / 'own'
+    own.mkdir(parents=True)
+    if restore is not None:
+      checkpoint_files.rewrite(restore, self._tables, folder / 'restored')
+      restore = str(folder / 'restored')
+    answer = self._factory.ask(
+      start={
+        'port': 0,
+        'tables': self._tables,
+        'checkpoints': str(own),
+        'restore': restore,
+      }
+    )
+    if 'error' in answer:
+      raise base.CheckpointError(answer['error'])
+    self._port = answer['port']
+    self._alive = True
+
+  def wait_ready(self) -> None:
+    """Nothing to wait for."""
+
+  def is_alive(self) -> bool:
+    """Whether it runs."""
+    return self._alive
+
+  def how_it_ended(self) -> str:
+    """A sentence."""
+    return 'The shared server was lost.'
+
+  def kill(self) -> None:
+    """Ends it behind the store's back."""
+    self._alive = False
+    self._factory.ask(stop=self._port)
+
+  def restart(self, restore: str | None = None) -> None:
+    """Stops it and starts another."""
+    if self._alive:
+      self.kill()
+    self.start(restore)
+
+  def close(self) -> None:
+    """Stops it."""
+    if self._alive:
+      self.kill()
+    shutil.rmtree(self._folder.name, ignore_errors=True)

@@ -1,0 +1,300 @@
+"""Tests of our client with the official one through a real server.
+
+What it writes we read, what we write it reads, bit for bit: random nested
+structures, element types, chunk lengths, slices, squeezed columns, and rows
+encoded as differences.
+"""
+
+import json
+import pathlib
+import subprocess
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from seedrl_jax.replay import nest
+from seedrl_jax.replay.reverb import (
+  connection,
+  insert_stream,
+  items,
+  sample_stream,
+  samples,
+  server,
+)
+
+_OFFICIAL = pathlib.Path(__file__).with_name('official.py')
+_SEEDS = range(6)
+# Only for tests that have already failed.
+_PATIENCE = 60.0
+_DTYPES = [
+  *('float16', 'float32', 'float64', 'complex64', 'bool'),
+  *('int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32', 'uint64'),
+]
+_SHAPES = [(), (3,), (2, 3), (0,), (2, 0), (1,)]
+
+
+@pytest.fixture(scope='module', name='address')
+def address_fixture(server_python):
+  names = [f'{kind}{seed}' for kind in 'abcd' for seed in _SEEDS]
+  names += ['e', 'f', 'g']
+  free = {
+    'priority_exponent': 0.0,
+    'samples_per_insert': 1.0,
+    'min_size_to_sample': 1,
+    'min_diff': -1e300,
+    'max_diff': 1e300,
+  }
+  queue = {'sampler': 'fifo', 'remover': 'fifo', 'max_times_sampled': 1}
+  tables = [{'name': n, 'max_size': 100, **queue, **free} for n in names]
+  with server.ReverbServer(server_python, tables) as running:
+    running.start()
+    running.wait_ready(_PATIENCE)
+    yield running.address
+
+
+@pytest.fixture(scope='module', name='official')
+def official_fixture(server_python, address, tmp_path_factory):
+  log = tmp_path_factory.mktemp('official') / 'log'
+  with log.open('w') as file:
+    process = subprocess.Popen(
+      [server_python, _OFFICIAL, address],
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      stderr=file,
+      text=True,
+    )
+
+  def official(do: str, table: str, path: pathlib.Path, plan: Any) -> None:
+    command = {'do': do, 'table': table, 'path': str(path), 'plan': plan}
+    process.stdin.write(json.dumps(command) + '\n')
+    process.stdin.flush()
+    answer = process.stdout.readline()
+    assert answer == 'done\n', log.read_text()
+
+  yield official
+  process.stdin.close()
+  process.stdout.close()
+  process.wait(_PATIENCE)
+
+
+@pytest.fixture(name='link')
+def link_fixture(address):
+  link = connection.Connection(address, _PATIENCE)
+  yield link
+  link.close()
+
+
+class _Plan:
+  """Random leaves `[steps, ...]` in a random nest, and items of their rows."""
+
+  def __init__(self, seed: int):
+    self.rng = np.random.default_rng(seed)
+    self.steps = int(self.rng.integers(3, 9))
+    count = int(self.rng.integers(2, 8))
+    # Every element type and shape comes in some seed.
+    first = seed * 3
+    self.leaves = [
+      self._array(_DTYPES[(first + i) % len(_DTYPES)], _SHAPES[(first + i) % 6])
+      for i in range(count)
+    ]
+    self.structure = self._nest(list(range(count)))
+    # In the order in which both clients flatten.
+    order = nest.flatten(self.structure)
+    self.leaves = [self.leaves[i] for i in order]
+    numbers = iter(range(count))
+    self.structure = nest.unflatten(self.structure, numbers)
+    self.chunk_lengths = self.rng.integers(1, self.steps + 1, count).tolist()
+    self.items = [
+      {'priority': float(i + 1), 'columns': self._columns()} for i in range(4)
+    ]
+
+  def _array(self, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
+    dtype = np.dtype(dtype)
+    size = self.steps * int(np.prod(shape)) * dtype.itemsize
+    raw = self.rng.integers(0, 2 if dtype.kind == 'b' else 256, size, np.uint8)
+    return raw.view(dtype).reshape(self.steps, *shape)
+
+  def _nest(self, numbers: list[int]) -> Any:
+    if len(numbers) == 1:
+      return numbers[0]
+    cut = int(self.rng.integers(1, len(numbers)))
+    parts = [self._nest(numbers[:cut]), self._nest(numbers[cut:])]
+    if self.rng.random() < 0.5:
+      return parts
+    return dict(zip('zb', parts, strict=True))
+
+  def _columns(self) -> list[tuple[int, int, int | None]]:
+    """Random (leaf, start, end); no end: the row alone, squeezed."""
+    columns: list[tuple[int, int, int | None]] = []
+    for leaf in range(len(self.leaves)):
+      start = int(self.rng.integers(self.steps))
+      end = int(self.rng.integers(start + 1, self.steps + 1))
+      columns.append((leaf, start, None if self.rng.random() < 0.3 else end))
+    return columns
+
+  def save(self, path: pathlib.Path) -> dict[str, Any]:
+    """Writes the leaves; returns the plan as the official client takes it."""
+    np.savez(path, **{f'leaf{i}': a for i, a in enumerate(self.leaves)})
+    return {
+      'leaves': len(self.leaves),
+      'structure': self.structure,
+      'chunk_lengths': self.chunk_lengths,
+      'items': self.items,
+    }
+
+  def expected(self, item: dict[str, Any]) -> list[np.ndarray]:
+    """Returns the columns of an item as they must arrive."""
+    return [
+      self.leaves[leaf][start] if end is None else self.leaves[leaf][start:end]
+      for leaf, start, end in item['columns']
+    ]
+
+
+def _assert_same(actual: np.ndarray, expected: np.ndarray) -> None:
+  assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+  assert actual.tobytes() == np.asarray(expected).tobytes()
+
+
+def _sample(
+  link: connection.Connection, table: str, count: int
+) -> list[samples.Sample]:
+  streams = sample_stream.SampleStreams(link, table)
+  streams.request(count)
+  try:
+    return [streams.get(_PATIENCE) for _ in range(count)]
+  finally:
+    streams.close()
+
+
+@pytest.mark.parametrize('seed', _SEEDS)
+def test_we_read_what_the_official_client_writes(
+  seed, official, link, tmp_path
+):
+  plan, path = _Plan(seed), tmp_path / 'leaves.npz'
+  official('write', f'a{seed}', path, plan.save(path))
+  drawn = _sample(link, f'a{seed}', len(plan.items))
+  for sample, item in zip(drawn, plan.items, strict=True):
+    assert (sample.priority, sample.probability) == (item['priority'], 1.0)
+    assert sample.times_sampled == 1
+    expected = plan.expected(item)
+    for column, array in zip(sample.columns, expected, strict=True):
+      _assert_same(column.decode(), array)
+    squeezed = [end is None for _, _, end in item['columns']]
+    assert [column.squeeze for column in sample.columns] == squeezed
+
+
+@pytest.mark.parametrize('seed', _SEEDS)
+def test_we_read_differences_of_the_official_client(
+  seed, official, link, tmp_path
+):
+  plan, path = _Plan(seed), tmp_path / 'leaves.npz'
+  plan.items = [
+    {'priority': 1.0, 'steps': steps} for steps in range(1, plan.steps + 1)
+  ]
+  official('write_delta', f'b{seed}', path, plan.save(path))
+  drawn = _sample(link, f'b{seed}', len(plan.items))
+  assert any(s.delta for x in drawn for c in x.columns for s in c.slices)
+  for sample, item in zip(drawn, plan.items, strict=True):
+    for column, leaf in zip(sample.columns, plan.leaves, strict=True):
+      _assert_same(column.decode(), leaf[plan.steps - item['steps'] :])
+
+
+def _our_columns(plan: _Plan, delta: bool) -> list[list[items.Chunk]]:
+  """Returns the chunks of each leaf, cut as the plan says."""
+  return [
+    [
+      items.encode_chunk([leaf[i : i + length]], delta)
+      for i in range(0, plan.steps, length)
+    ]
+    for leaf, length in zip(plan.leaves, plan.chunk_lengths, strict=True)
+  ]
+
+
+def _our_column(
+  chunks: list[items.Chunk], start: int, end: int | None
+) -> items.Column:
+  slices, row = [], 0
+  stop = start + 1 if end is None else end
+  for chunk in chunks:
+    first, last = max(start - row, 0), min(stop - row, chunk.rows)
+    if first < last:
+      slices.append(items.Slice(chunk, 0, first, last - first))
+    row += chunk.rows
+  return items.Column(slices, squeeze=end is None)
+
+
+@pytest.mark.parametrize('delta', [False, True])
+@pytest.mark.parametrize('seed', _SEEDS)
+def test_the_official_client_reads_what_we_write(
+  seed, delta, official, link, tmp_path
+):
+  plan, path = _Plan(seed), tmp_path / 'read.npz'
+  table = f'{"d" if delta else "c"}{seed}'
+  chunks = _our_columns(plan, delta)
+  made = [
+    items.make_item(
+      table,
+      item['priority'],
+      [_our_column(chunks[i], start, end) for i, start, end in item['columns']],
+    )
+    for item in plan.items
+  ]
+  stream = insert_stream.InsertStream(link, table)
+  # Two inserts, that chunks also pass from one request to the next.
+  stream.insert(made[:2], keep=[c for column in chunks for c in column])
+  stream.insert(made[2:])
+  stream.flush(_PATIENCE)
+  stream.close()
+  official('read', table, path, {'count': len(made)})
+  with np.load(path) as file:
+    for i, (item, ours) in enumerate(zip(plan.items, made, strict=True)):
+      assert int(file[f'key{i}']) == ours.key
+      assert float(file[f'priority{i}']) == item['priority']
+      for j, expected in enumerate(plan.expected(item)):
+        _assert_same(file[f'item{i}_{j}'], expected)
+
+
+def test_we_read_bfloat16_of_the_official_client(official, link, tmp_path):
+  path = tmp_path / 'leaf.npz'
+  bits = np.random.default_rng(0).integers(0, 2**16, (2, 3), np.uint16)
+  np.savez(path, leaf0=bits)
+  official('write_bfloat16', 'e', path, {'leaves': 1})
+  (sample,) = _sample(link, 'e', 1)
+  (column,) = sample.columns
+  _assert_same(column.decode(), bits.view(ml_dtypes.bfloat16)[np.newaxis])
+
+
+def test_the_official_client_reads_our_bfloat16(official, link, tmp_path):
+  path = tmp_path / 'leaf.npz'
+  bits = np.random.default_rng(0).integers(0, 2**16, (2, 3), np.uint16)
+  chunk = items.encode_chunk([bits.view(ml_dtypes.bfloat16)])
+  stream = insert_stream.InsertStream(link, 'f')
+  stream.insert([items.make_item('f', 1.0, [_our_column([chunk], 0, 2)])])
+  stream.flush(_PATIENCE)
+  stream.close()
+  official('read_bfloat16', 'f', path, {'shape': [2, 3]})
+  with np.load(path) as file:
+    _assert_same(file['bits'], bits)
+
+
+def test_large_chunks_go_ahead_and_come_back(link):
+  rng = np.random.default_rng(0)
+  # Together above what is sent, and what is sampled, as one message.
+  rows = rng.integers(0, 256, (5, 1, 3_000_000), np.uint8)
+  chunks = [items.encode_chunk([row]) for row in rows]
+  stream = insert_stream.InsertStream(link, 'g')
+  made = [
+    items.make_item('g', 1.0, [_our_column(chunks, start, 5)])
+    for start in (0, 3)
+  ]
+  stream.insert(made[:1], keep=chunks)
+  stream.insert(made[1:])
+  stream.flush(_PATIENCE)
+  stream.close()
+  for sample, start in zip(_sample(link, 'g', 2), (0, 3), strict=True):
+    (column,) = sample.columns
+    out = np.zeros((5 - start, 2, 3_000_000), np.uint8)
+    column.decode_into(out[:, 1])
+    np.testing.assert_array_equal(out[:, 1], rows[start:, 0])

@@ -1,0 +1,69 @@
+"""Tests that the generated code is current and keeps to itself."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from google.protobuf import descriptor_pb2
+
+from seedrl_jax.replay.reverb.proto import checkpoint_pb2, reverb_pb2
+
+_ROOT = pathlib.Path(__file__).parents[3]
+_FOLDER = 'seedrl_jax/replay/reverb/proto'
+_MODULES = pytest.mark.parametrize('module', [reverb_pb2, checkpoint_pb2])
+
+
+@_MODULES
+def test_generated_code_is_that_of_the_proto(tmp_path, module):
+  proto = pathlib.Path(module.__file__).name.replace('_pb2.py', '.proto')
+  out = tmp_path / 'descriptors'
+  subprocess.run(
+    [
+      sys.executable,
+      '-m',
+      'grpc_tools.protoc',
+      '-I.',
+      f'-o{out}',
+      f'{_FOLDER}/{proto}',
+    ],
+    cwd=_ROOT,
+    check=True,
+  )
+  files = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes()).file
+  current = descriptor_pb2.FileDescriptorProto.FromString(
+    module.DESCRIPTOR.serialized_pb
+  )
+  # Not the text: that depends on the generator's version.
+  assert len(files) == 1
+  for message in files[0].message_type:
+    _clear_json_names(message)
+  assert files[0] == current
+
+
+def _clear_json_names(message: descriptor_pb2.DescriptorProto) -> None:
+  """Removes what generated code leaves out."""
+  for field in message.field:
+    field.ClearField('json_name')
+  for nested in message.nested_type:
+    _clear_json_names(nested)
+
+
+@_MODULES
+def test_messages_are_in_a_package_of_our_own(module):
+  assert module.DESCRIPTOR.package == 'seedrl_jax.reverb'
+  for other in module.DESCRIPTOR.dependencies:
+    assert other.package == 'seedrl_jax.reverb'
+
+
+@_MODULES
+def test_generated_code_asks_for_no_version_of_protobuf(module):
+  text = pathlib.Path(module.__file__).read_text()
+  assert 'ValidateProtobufRuntimeVersion' not in text
+
+
+@_MODULES
+def test_stub_names_every_message(module):
+  stub = pathlib.Path(module.__file__).with_suffix('.pyi').read_text()
+  for name in module.DESCRIPTOR.message_types_by_name:
+    assert f'class {name}(_message.Message)' in stub
