@@ -58,6 +58,7 @@ def get_config(case: str) -> ml_collections.ConfigDict:
     )
   config = _MAKERS[case]()
   config.num_eval_envs = 0
+  config.replay.backend = 'embedded'
   config.total_env_frames = 10**12
   config.checkpoint.every_seconds = 1e9
   config.log.every_seconds = 1.0

@@ -57,6 +57,7 @@ def config(factory: str = 'tests.evaluation_runs:chooser') -> Any:
   run.env.factory = factory
   run.env.id = 'Toy-v0'
   run.env.num_envs = 4
+  run.replay.backend = 'embedded'
   run.network.hidden_sizes = (4,)
   return run
 

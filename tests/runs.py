@@ -46,6 +46,8 @@ _TINY = {
   'total_env_frames': 400,
   'topology.max_devices': 1,
   'log.tensorboard': False,
+  # Without a server's start; tests about Reverb say so.
+  'replay.backend': 'embedded',
 }
 
 

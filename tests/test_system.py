@@ -245,6 +245,7 @@ def test_agent_from_elsewhere_learns_catch(tmp_path):
   runs.set_keys(
     config,
     agent='tests.agents.reinforce',
+    replay__backend='embedded',
     total_env_frames=60_000,
     topology__max_devices=1,
   )

@@ -88,7 +88,30 @@ class Connection:
     return self._closed.is_set()
 
   def open_channel(self) -> grpc.Channel:
-    """Returns a new channel to the server; the caller closes it."""
+    """Returns a new channel that is connected; the caller closes it.
+
+    Raises:
+      StoreClosed, ServerLost: as `recover`.
+    """
+    while True:
+      self.check()
+      generation = self._generation
+      channel = self._new_channel()
+      try:
+        # A stream that is begun while a channel connects may hang for ever
+        # where that fails: gRPC then ends it and never completes its read.
+        self._probe(channel)
+        return channel
+      except (grpc.RpcError, grpc.FutureCancelledError):
+        channel.close()
+      self.recover(generation)
+
+  def _probe(self, channel: grpc.Channel) -> None:
+    """Asks the server for a sign of life over a channel."""
+    empty = reverb_pb2.Empty
+    self._call(channel, 'ServerInfo', empty(), empty, _ATTEMPT)
+
+  def _new_channel(self) -> grpc.Channel:
     return grpc.insecure_channel(self._address, options=_OPTIONS)
 
   def recover(self, generation: int) -> None:
@@ -138,7 +161,7 @@ class Connection:
       self._address = self._read_address()
       self._drop_channel()
       try:
-        self._call('ServerInfo', reverb_pb2.Empty(), reverb_pb2.Empty, _ATTEMPT)
+        self._probe(self._shared_channel())
         if time.monotonic() < self._deadline:
           self._found = time.monotonic()
           return
@@ -178,7 +201,11 @@ class Connection:
     self.check()
     try:
       response = self._call(
-        'ServerInfo', reverb_pb2.Empty(), reverb_pb2.ServerInfoResponse, timeout
+        self._shared_channel(),
+        'ServerInfo',
+        reverb_pb2.Empty(),
+        reverb_pb2.ServerInfoResponse,
+        timeout,
       )
     except (grpc.RpcError, grpc.FutureCancelledError) as e:
       self.check()
@@ -257,7 +284,9 @@ class Connection:
       self.check()
       generation = self._generation
       try:
-        return self._call(method, request, response, timeout)
+        return self._call(
+          self._shared_channel(), method, request, response, timeout
+        )
       except grpc.RpcError as e:
         self.check()
         if not errors.is_lost(e):
@@ -269,19 +298,23 @@ class Connection:
 
   def _call(
     self,
+    channel: grpc.Channel,
     method: str,
     request: Any,
     response: type[_Response],
     timeout: float | None,
   ) -> _Response:
+    """Calls once; `close` cancels it."""
     with self._lock:
-      if self._channel is None:
-        self._channel = self.open_channel()
-      call = self._channel.unary_unary(
-        _SERVICE + method,
-        request_serializer=type(request).SerializeToString,
-        response_deserializer=response.FromString,  # type: ignore[attr-defined]
-      ).future(request, timeout=timeout)
+      try:
+        call = channel.unary_unary(
+          _SERVICE + method,
+          request_serializer=type(request).SerializeToString,
+          response_deserializer=response.FromString,  # type: ignore[attr-defined]
+        ).future(request, timeout=timeout)
+      except ValueError as e:
+        # Another thread noticed a loss and closed the channel.
+        raise grpc.FutureCancelledError from e
       self._calls.add(call)
     if self._closed.is_set():
       call.cancel()
@@ -290,6 +323,13 @@ class Connection:
     finally:
       with self._lock:
         self._calls.discard(call)
+
+  def _shared_channel(self) -> grpc.Channel:
+    """Returns the channel of all unary calls."""
+    with self._lock:
+      if self._channel is None:
+        self._channel = self._new_channel()
+      return self._channel
 
   def _drop_channel(self) -> None:
     with self._lock:

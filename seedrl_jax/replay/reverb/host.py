@@ -5,6 +5,7 @@ contents, and know what to do when it is lost.
 """
 
 import abc
+import contextlib
 import json
 import os
 import pathlib
@@ -22,11 +23,20 @@ from seedrl_jax.replay.reverb import (
   server,
   tables,
 )
+from seedrl_jax.replay.reverb.proto import reverb_pb2
 
 # What the store knows of a checkpoint, beside Reverb's own files.
 _RECORD = 'store.json'
 
+# Seconds in which a server that runs answers, and in which one that does not
+# has ended; one that hangs is then stopped.
+_ANSWER, _END = 5.0, 5.0
+# Seconds in which a server that has just answered does so again.
+_FRESH = 10.0
+
 Record = Mapping[str, Any]
+Infos = Mapping[str, reverb_pb2.TableInfo]
+OnRestart = Callable[[Infos], None]
 
 
 class Host(abc.ABC):
@@ -75,15 +85,14 @@ class OwnServer(Host):
   def __init__(
     self,
     process: server.ReverbServer,
-    on_restart: Callable[[Record | None], None],
+    on_restart: OnRestart,
     patience: float,
   ):
     """Starts the server and waits for it.
 
     Args:
       process: the server, not started yet; closed with the host.
-      on_restart: told after a loss of what the server has now: the record of
-        the checkpoint that it began with, None for nothing.
+      on_restart: told after a loss what the new server says of its tables.
       patience: seconds in which a restarted server must be found.
 
     Raises:
@@ -145,15 +154,12 @@ class OwnServer(Host):
   def _revive(self) -> None:
     """Starts the server again where it has ended; the link calls this."""
     with self._lock:
-      if self._closed or self._server.is_alive():
+      if self._closed or self._is_well():
         return
       start = time.monotonic()
       logging.warning('%s', self._server.how_it_ended())
-      record = None
       newest = self._newest
-      if newest is not None and checkpoint_files.is_complete(newest):
-        record = _read_record(newest)
-      else:
+      if newest is not None and not checkpoint_files.is_complete(newest):
         newest = None
       self._server.restart(newest)
       self._server.wait_ready()
@@ -163,7 +169,24 @@ class OwnServer(Host):
         time.monotonic() - start,
         f'from {newest}' if newest else 'empty, as there is no checkpoint yet',
       )
-      self._on_restart(record)
+      self._on_restart(self._fresh_info())
+
+  def _is_well(self) -> bool:
+    """Whether the server runs and answers: another call has revived it."""
+    # A process that was killed loses its connections before it has ended.
+    if not self._server.is_alive() or self._server.wait_end(0.0):
+      return False
+    if server.answers(self._server.address, _ANSWER):
+      return True
+    self._server.wait_end(_END)
+    return False
+
+  def _fresh_info(self) -> Infos:
+    """Asks the new server itself: the link does not know it yet."""
+    with contextlib.closing(
+      connection.Connection(self._server.address, _FRESH)
+    ) as fresh:
+      return fresh.server_info()
 
 
 class OutsideServer(Host):

@@ -1,8 +1,8 @@
 """Sends items to a Reverb server and knows which of them have arrived.
 
-Used by the store's writers. Two threads serve a stream: its own, named
-`reverb-insert-...`, which reads acknowledgements and reconnects, and one that
-gRPC runs while connected to take requests from us.
+Used by the store's writers. A stream has a thread of its own, named
+`reverb-insert-...`, which connects and reconnects; while connected, one more
+reads acknowledgements (`reader.py`), and one that gRPC runs takes requests.
 """
 
 import collections
@@ -13,7 +13,7 @@ import grpc
 
 from seedrl_jax.replay import base
 from seedrl_jax.replay.reverb import connection as connection_lib
-from seedrl_jax.replay.reverb import errors, items
+from seedrl_jax.replay.reverb import errors, items, reader
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
 # Small requests that wait are sent as one of up to this many bytes; chunks
@@ -85,7 +85,7 @@ class InsertStream:
     # How many pending requests refer to a chunk, for the count of bytes.
     self._references: collections.Counter[int] = collections.Counter()
     self._bytes = 0
-    self._acknowledged = 0
+    self._taked = 0
     self._thread = threading.Thread(
       target=self._run, name=f'reverb-insert-{name}', daemon=True
     )
@@ -94,7 +94,7 @@ class InsertStream:
   @property
   def acknowledged(self) -> int:
     """Items that the server has put into their table."""
-    return self._acknowledged
+    return self._taked
 
   @property
   def in_flight(self) -> int:
@@ -154,7 +154,11 @@ class InsertStream:
       )
 
   def close(self) -> None:
-    """Ends the stream and every wait; what is unacknowledged may be lost."""
+    """Ends the stream and every wait; what is unacknowledged may be lost.
+
+    A stream that looks for a lost server does so to its end: close the
+    connection first.
+    """
     with self._changed:
       self._closed.set()
       self._changed.notify_all()
@@ -205,15 +209,9 @@ class InsertStream:
     """The stream's thread: connects, reads, and connects again."""
     try:
       while not self._closed.is_set():
-        generation = self._connection.generation
-        try:
-          self._serve()
-        except grpc.RpcError as e:
-          if self._closed.is_set():
-            return
-          if not errors.is_lost(e):
-            address = self._connection.address
-            raise errors.translate(e, address, 'insert', self._name) from e
+        with self._connection.open_channel() as channel:
+          generation = self._connection.generation
+          self._serve(channel)
         if not self._closed.is_set():
           self._connection.recover(generation)
     except BaseException as e:
@@ -221,42 +219,52 @@ class InsertStream:
         self._error = None if self._closed.is_set() else e
         self._changed.notify_all()
 
-  def _serve(self) -> None:
-    """Sends what is pending over a new call, and reads until it ends."""
+  def _serve(self, channel: grpc.Channel) -> None:
+    """Sends what is pending over a new call; reads until the server is lost."""
     session = _Session()
-    with self._connection.open_channel() as channel:
+    with self._changed:
+      if self._closed.is_set():
+        return
+      self._unsent = collections.deque(self._pending)
+      call = connection_lib.stream(channel, 'InsertStream')(
+        self._requests(session)
+      )
+      self._call = call
+    try:
+      name = f'reverb-insert-{self._name}-read'
+      reader.Reader(call, self._take, name).run()
+    except grpc.RpcError as e:
+      if not self._closed.is_set() and not errors.is_lost(e):
+        address = self._connection.address
+        raise errors.translate(e, address, 'insert', self._name) from e
+    finally:
       with self._changed:
-        if self._closed.is_set():
-          return
-        self._unsent = collections.deque(self._pending)
-        call = connection_lib.stream(channel, 'InsertStream')(
-          self._requests(session)
-        )
-        self._call = call
-      try:
-        for response in call:
-          self._acknowledge(
-            reverb_pb2.InsertStreamResponse.FromString(response).keys
-          )
-      finally:
-        with self._changed:
-          session.ended = True
-          self._changed.notify_all()
+        session.ended = True
+        self._changed.notify_all()
 
-  def _acknowledge(self, keys: Sequence[int]) -> None:
+  def acknowledge(self, keys: Sequence[int]) -> None:
+    """Takes items for inserted, by whatever sign; ignores unknown keys.
+
+    An item that was sampled has been in its table, though its acknowledgement
+    may be lost with the server.
+    """
     with self._changed:
       for key in keys:
         request = self._by_key.pop(key, None)
         # None: acknowledged before; it was sent twice.
         if request is None:
           continue
-        self._acknowledged += 1
+        self._taked += 1
         del request.items[key]
         if not request.items:
           self._forget(request)
       self._changed.notify_all()
     if self._on_ack is not None:
       self._on_ack(keys)
+
+  def _take(self, response: bytes) -> None:
+    keys = reverb_pb2.InsertStreamResponse.FromString(response).keys
+    self.acknowledge(keys)
 
   def _forget(self, request: _Request) -> None:
     del self._pending[request]

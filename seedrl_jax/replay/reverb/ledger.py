@@ -32,6 +32,8 @@ class Ledger:
     self._limiter = rate_limiter.RateLimiter(config, block_width)
     # Unrolls in the table, those on their way included.
     self._size = 0
+    # Of the counts; what a server said before the last change is too old.
+    self._version = 0
     # Handed over and not acknowledged; drawn and not delivered.
     self._unacknowledged = 0
     self._undelivered = 0
@@ -53,7 +55,10 @@ class Ledger:
       self._writers.wait(lambda: self._can_insert(n), timeout)
       self._limiter.inserts += n
       self._unacknowledged += n
-      self._size = min(self._size + n, self.config.max_size)
+      self._version += 1
+      self._size += n
+      if not self._is_queue:
+        self._size = min(self._size, self.config.max_size)
       self._wake()
 
   def admit_sample(self, n: int, timeout: float | None) -> int:
@@ -70,6 +75,7 @@ class Ledger:
       size = self._size
       self._limiter.samples += n
       self._undelivered += n
+      self._version += 1
       if self._is_queue:
         self._size -= n
       self._wake()
@@ -89,9 +95,12 @@ class Ledger:
       self._wake()
 
   @property
-  def quiet(self) -> bool:
-    """Whether the server has all that passed here, and the other way round."""
-    return not self._unacknowledged and not self._undelivered
+  def version(self) -> int | None:
+    """Changes whenever the counts do; None while something is under way."""
+    with self._lock:
+      if self._unacknowledged or self._undelivered:
+        return None
+      return self._version
 
   @property
   def is_young(self) -> bool:
@@ -104,24 +113,38 @@ class Ledger:
     with self._lock:
       return bool(len(self._writers) + len(self._samplers))
 
-  def resync(self, inserts: int, samples: int, size: int | None = None) -> None:
-    """Takes over the server's counts, in unrolls.
+  def resync(
+    self,
+    inserts: int,
+    samples: int,
+    size: int,
+    undrawn: int,
+    version: int | None = None,
+  ) -> None:
+    """Takes over the server's counts, all in unrolls.
+
+    What is under way to it comes on top.
 
     Args:
-      inserts, samples: completed there; what is under way comes on top.
-      size: of the table; None: what the counts and rules make it.
+      inserts, samples: completed there.
+      size: of the table there.
+      undrawn: samples that the server will still be asked for.
+      version: before the server was asked; where it has changed, the server's
+        counts are too old. None: they hold, as it has just begun.
     """
     with self._lock:
+      if version not in (None, self._version):
+        return
+      self._version += 1
       self._limiter.inserts = inserts + self._unacknowledged
-      self._limiter.samples = samples + self._undelivered
-      if size is None:
-        size = min(inserts, self.config.max_size)
-        if self._is_queue:
-          size = inserts - samples
-      if self._is_queue:
-        size -= self._undelivered
+      self._limiter.samples = samples + undrawn
       size += self._unacknowledged
-      self._size = max(0, min(size, self.config.max_size))
+      if self._is_queue:
+        # After a loss below 0, where more is to be drawn anew than came back,
+        # or above what the queue holds, with what is sent again.
+        self._size = size - undrawn
+      else:
+        self._size = min(size, self.config.max_size)
       self._wake()
 
   def info(self, size: int | None = None) -> base.TableInfo:
@@ -132,7 +155,7 @@ class Ledger:
     """
     with self._lock:
       if size is None or self._is_queue:
-        size = self._size
+        size = max(0, self._size)
       else:
         size = min(size + self._unacknowledged, self.config.max_size)
       return base.TableInfo(

@@ -1,19 +1,21 @@
 """Fetches samples from a table of a Reverb server, over several streams.
 
 Used by the store's samplers. Each stream has a thread of its own, named
-`reverb-sample-<table>-<number>`, that asks for samples, reads them and
-reconnects; decoding is left to whoever takes them.
+`reverb-sample-<table>-<number>`, that connects and reconnects; while
+connected, one more reads samples (`reader.py`), and one that gRPC runs asks
+for them. Decoding is left to whoever takes them.
 """
 
 import collections
+import functools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import grpc
 
 from seedrl_jax.replay import base
 from seedrl_jax.replay.reverb import connection as connection_lib
-from seedrl_jax.replay.reverb import errors, samples
+from seedrl_jax.replay.reverb import errors, reader, samples
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
 
@@ -42,6 +44,7 @@ class SampleStreams:
     max_per_request: int = 16,
     max_bytes: int = 256 * 1000 * 1000,
     rate_limiter_timeout: float | None = None,
+    on_arrival: Callable[[Sequence[int]], None] | None = None,
   ):
     """Starts the streams' threads; nothing is drawn before `request`.
 
@@ -56,7 +59,10 @@ class SampleStreams:
         message for each stream.
       rate_limiter_timeout: seconds that the server may let a request wait;
         None: as long as it takes.
+      on_arrival: gets the keys of items as they come; runs in the streams'
+        threads and must not wait.
     """
+    self._on_arrival = on_arrival
     self._connection = connection
     self._table = table
     self._per_request = max_per_request
@@ -67,7 +73,9 @@ class SampleStreams:
     self._error: BaseException | None = None
     self._limited = False
     self._calls: set[grpc.Call] = set()
+    # Not yet asked of the server, and not yet come from it.
     self._demand = 0
+    self._outstanding = 0
     self._ready: collections.deque[samples.Sample] = collections.deque()
     self._bytes = 0
     self._threads = [
@@ -85,6 +93,11 @@ class SampleStreams:
     return len(self._ready)
 
   @property
+  def outstanding(self) -> int:
+    """Samples that were asked for and have not arrived."""
+    return self._outstanding
+
+  @property
   def ready_bytes(self) -> int:
     """Compressed bytes of those."""
     return self._bytes
@@ -94,6 +107,7 @@ class SampleStreams:
     with self._changed:
       self._check()
       self._demand += count
+      self._outstanding += count
       self._changed.notify_all()
 
   def get(self, timeout: float | None = None) -> samples.Sample:
@@ -133,7 +147,7 @@ class SampleStreams:
       return sample
 
   def close(self) -> None:
-    """Ends the streams and every wait."""
+    """Ends the streams and every wait; as `InsertStream.close`."""
     with self._changed:
       self._closed.set()
       self._changed.notify_all()
@@ -155,17 +169,11 @@ class SampleStreams:
     """A stream's thread: connects, reads, and connects again."""
     try:
       while not self._closed.is_set():
-        generation = self._connection.generation
-        try:
-          self._serve()
-        except grpc.RpcError as e:
-          if self._closed.is_set():
-            return
-          if self._is_limited(e):
-            continue
-          if not errors.is_lost(e):
-            address = self._connection.address
-            raise errors.translate(e, address, 'sample', self._table) from e
+        with self._connection.open_channel() as channel:
+          generation = self._connection.generation
+          # The rate limiter's time-out ends a call, not the connection.
+          while self._serve(channel):
+            pass
         if not self._closed.is_set():
           self._connection.recover(generation)
     except BaseException as e:
@@ -173,8 +181,38 @@ class SampleStreams:
         self._error = self._error or e
         self._changed.notify_all()
 
+  def _serve(self, channel: grpc.Channel) -> bool:
+    """Asks and reads over a new call; returns whether the server is there."""
+    session = _Session()
+    with self._changed:
+      if self._closed.is_set():
+        return False
+      call = connection_lib.stream(channel, 'SampleStream')(
+        self._requests(session)
+      )
+      self._calls.add(call)
+    try:
+      joiner = samples.Joiner()
+      take = functools.partial(self._take, joiner=joiner, session=session)
+      name = f'{threading.current_thread().name}-read'
+      reader.Reader(call, take, name).run()
+    except grpc.RpcError as e:
+      if self._is_limited(e):
+        return True
+      if not self._closed.is_set() and not errors.is_lost(e):
+        address = self._connection.address
+        raise errors.translate(e, address, 'sample', self._table) from e
+    finally:
+      with self._changed:
+        self._calls.discard(call)
+        session.ended = True
+        # What did not come is still wanted, from any stream.
+        self._demand += session.awaited
+        self._changed.notify_all()
+    return False
+
   def _is_limited(self, error: grpc.RpcError) -> bool:
-    """Notes a rate limiter's time-out; the call is then made anew."""
+    """Notes a rate limiter's time-out."""
     if error.code() != grpc.StatusCode.DEADLINE_EXCEEDED:
       return False
     with self._changed:
@@ -182,41 +220,23 @@ class SampleStreams:
       self._changed.notify_all()
     return True
 
-  def _serve(self) -> None:
-    """Asks and reads over a new call until it ends."""
-    session = _Session()
-    with self._connection.open_channel() as channel:
-      with self._changed:
-        if self._closed.is_set():
-          return
-        call = connection_lib.stream(channel, 'SampleStream')(
-          self._requests(session)
-        )
-        self._calls.add(call)
-      try:
-        self._read(call, session)
-      finally:
-        with self._changed:
-          self._calls.discard(call)
-          session.ended = True
-          # What did not come is still wanted, from any stream.
-          self._demand += session.awaited
-          self._changed.notify_all()
-
-  def _read(self, call: Iterator[bytes], session: _Session) -> None:
-    joiner = samples.Joiner()
-    for message in call:
-      complete = joiner.add(message)
-      with self._changed:
-        self._ready.extend(complete)
-        self._limited = self._limited and not complete
-        self._bytes += sum(sample.size for sample in complete)
-        session.awaited -= len(complete)
-        self._changed.notify_all()
-        # Not reading is what holds the server back.
-        self._changed.wait_for(
-          lambda: self._closed.is_set() or self._bytes < self._max_bytes
-        )
+  def _take(
+    self, message: bytes, joiner: samples.Joiner, session: _Session
+  ) -> None:
+    complete = joiner.add(message)
+    if self._on_arrival is not None and complete:
+      self._on_arrival([sample.key for sample in complete])
+    with self._changed:
+      self._ready.extend(complete)
+      self._limited = self._limited and not complete
+      self._bytes += sum(sample.size for sample in complete)
+      session.awaited -= len(complete)
+      self._outstanding -= len(complete)
+      self._changed.notify_all()
+      # Not reading is what holds the server back.
+      self._changed.wait_for(
+        lambda: self._closed.is_set() or self._bytes < self._max_bytes
+      )
 
   def _requests(self, session: _Session) -> Iterator[bytes]:
     """Yields requests until the session ends; runs in a thread of gRPC's."""

@@ -34,6 +34,7 @@ class Sampler(base.TrajectorySampler):
     ahead: int,
     num_streams: int,
     before_request: Callable[[], None],
+    on_arrival: Callable[[Sequence[int]], None] | None = None,
   ):
     """Makes a sampler; nothing is drawn before the first `sample`.
 
@@ -47,6 +48,7 @@ class Sampler(base.TrajectorySampler):
       ahead: batches to draw ahead where the table's rules let them pass.
       num_streams: that fetch side by side; a queue's order needs one.
       before_request: runs before samples are asked for.
+      on_arrival: see `SampleStreams`.
     """
     self._counts = counts
     self._mapper = mapper
@@ -57,7 +59,7 @@ class Sampler(base.TrajectorySampler):
     self._before_request = before_request
     self._pool = blocks.BlockPool(layout, batch_size // num_blocks)
     self._streams = sample_stream.SampleStreams(
-      link, counts.config.name, num_streams
+      link, counts.config.name, num_streams, on_arrival=on_arrival
     )
     self._lock = threading.Lock()
     # Sizes of the table when batches were asked for that are still to come;
@@ -88,6 +90,16 @@ class Sampler(base.TrajectorySampler):
   def close(self) -> None:
     """Ends every wait in it."""
     self._streams.close()
+
+  @property
+  def table(self) -> str:
+    """Where it draws from."""
+    return self._counts.config.name
+
+  @property
+  def undrawn(self) -> int:
+    """Items that were asked for and have not come."""
+    return self._streams.outstanding
 
   @property
   def _num_items(self) -> int:

@@ -23,7 +23,7 @@ import os
 import select
 import signal
 import socket
-import sys
+from typing import Any
 
 # The owner hears nothing but answers, whatever libraries print.
 _ANSWERS = os.dup(1)
@@ -48,7 +48,7 @@ def _die_with_owner() -> None:
     os._exit(0)
 
 
-def _answer(**values) -> None:
+def _answer(**values: object) -> None:
   os.write(_ANSWERS, json.dumps(values).encode() + b'\n')
 
 
@@ -76,7 +76,7 @@ def _claim_port(port: int) -> int:
     raise
 
 
-def _selector(kind: str, exponent: float):
+def _selector(kind: str, exponent: float) -> Any:
   from reverb import item_selectors
 
   if kind == 'prioritized':
@@ -90,7 +90,7 @@ def _selector(kind: str, exponent: float):
   }[kind]()
 
 
-def _table(rules: dict):
+def _table(rules: dict) -> Any:
   import reverb
 
   exponent = rules['priority_exponent']
@@ -109,7 +109,7 @@ def _table(rules: dict):
   )
 
 
-def _serve(config: dict):
+def _serve(config: dict) -> Any:
   import reverb
 
   checkpointer = reverb.checkpointers.DefaultCheckpointer(
@@ -122,7 +122,9 @@ def _serve(config: dict):
 
 def main() -> None:
   """Serves until the owner ends or says so."""
-  config = json.loads(sys.stdin.buffer.raw.readline())
+  # Unbuffered, so that nothing that follows is taken.
+  with open(0, 'rb', buffering=0, closefd=False) as source:
+    config = json.loads(source.readline())
   _die_with_owner()
   try:
     server = _serve(config)

@@ -26,6 +26,7 @@ from seedrl_jax.replay.reverb import host as host_lib
 from seedrl_jax.replay.reverb import priorities as priorities_lib
 from seedrl_jax.replay.reverb import sampler as sampler_lib
 from seedrl_jax.replay.reverb import writer as writer_lib
+from seedrl_jax.replay.reverb.proto import reverb_pb2
 
 _VERSION = 1
 # Seconds between questions to the server while a thread waits for a table:
@@ -37,7 +38,7 @@ _SETTLE = 1.0
 _FLUSH = 10.0
 
 MakeHost = Callable[
-  [Sequence[Mapping[str, Any]], Callable[[host_lib.Record | None], None]],
+  [Sequence[Mapping[str, Any]], host_lib.OnRestart],
   host_lib.Host,
 ]
 
@@ -128,6 +129,7 @@ class ReverbStore(base.TrajectoryStore):
       self._ahead,
       1 if is_queue else self._num_streams,
       (lambda: None) if is_queue else functools.partial(self._settle, table),
+      functools.partial(self._arrived, table) if is_queue else None,
     )
     with self._lock:
       self._samplers.append(made)
@@ -154,7 +156,7 @@ class ReverbStore(base.TrajectoryStore):
     counts = self._ledger(table)
     self._flush()
     self._host.link.reset(table)
-    counts.resync(0, 0, 0)
+    counts.resync(0, 0, 0, 0)
 
   def checkpoint(self, path: str) -> None:
     """See `TrajectoryStore`.
@@ -165,15 +167,10 @@ class ReverbStore(base.TrajectoryStore):
       OSError, ReverbError: where it cannot be written.
     """
     self._flush()
-    saved = {name: c.info() for name, c in self._ledgers.items()}
     record = {
       'version': _VERSION,
       'unroll': self._layout.signature(),
       'block_width': self._pool.width,
-      'tables': {
-        name: {'inserts': info.inserts, 'samples': info.samples}
-        for name, info in saved.items()
-      },
     }
     self._host.checkpoint(path, record)
 
@@ -186,7 +183,7 @@ class ReverbStore(base.TrajectoryStore):
       for name, counts in self._ledgers.items():
         self._resync_from_server(name, counts)
       return
-    self._resync(record)
+    self._resync(self._host.link.server_info())
     if record['block_width'] != self._pool.width:
       self._drop_queues(path, record['block_width'])
 
@@ -271,6 +268,12 @@ class ReverbStore(base.TrajectoryStore):
     for updater in list(self._updaters.values()):
       updater.flush()
 
+  def _arrived(self, table: str, keys: Sequence[int]) -> None:
+    """Else a kill between sample and acknowledgement would repeat a step."""
+    lane = self._lanes.get(table)
+    if lane is not None:
+      lane.arrived(keys)
+
   def _settle(self, table: str) -> None:
     """Lets a draw see what was written and changed before it."""
     self._updater(table).flush()
@@ -294,33 +297,46 @@ class ReverbStore(base.TrajectoryStore):
     """The thread that asks what others did while somebody waits here."""
     while not self._closed.wait(_REFRESH):
       for name, counts in self._ledgers.items():
-        if counts.waiting and counts.quiet:
+        if counts.waiting:
           self._resync_from_server(name, counts)
 
   def _resync_from_server(self, name: str, counts: ledger.Ledger) -> None:
+    version = counts.version
+    if version is None:
+      return
     try:
-      info = self._host.link.peek()[name]
+      infos = self._host.link.peek()
     except (errors.ReverbError, base.StoreClosed):
       # Who waits for the server itself will say so.
       return
-    limiter = info.rate_limiter_info
-    unit = self._pool.width if counts.config.sampler == 'fifo' else 1
-    if counts.quiet:
-      counts.resync(
-        limiter.insert_stats.completed * unit,
-        limiter.sample_stats.completed * unit,
-        info.current_size * unit,
-      )
+    self._resync_table(counts, infos[name], version)
 
-  def _resync(self, record: host_lib.Record | None) -> None:
-    """Counts from a checkpoint's record on; None: from nothing."""
-    self._ask_sizes()
+  def _resync(self, infos: host_lib.Infos) -> None:
+    """Counts from what a server says that has just begun."""
     for name, counts in self._ledgers.items():
-      saved = record['tables'][name] if record else {'inserts': 0, 'samples': 0}
-      size = None
-      if counts.config.sampler != 'fifo':
-        size = self._sizes.get(name)
-      counts.resync(saved['inserts'], saved['samples'], size)
+      self._resync_table(counts, infos[name])
+
+  def _resync_table(
+    self,
+    counts: ledger.Ledger,
+    info: reverb_pb2.TableInfo,
+    version: int | None = None,
+  ) -> None:
+    unit = self._unit(counts)
+    with self._lock:
+      drawing = [s for s in self._samplers if s.table == counts.config.name]
+    limiter = info.rate_limiter_info
+    counts.resync(
+      inserts=limiter.insert_stats.completed * unit,
+      samples=limiter.sample_stats.completed * unit,
+      size=info.current_size * unit,
+      undrawn=sum(sampler.undrawn for sampler in drawing) * unit,
+      version=version,
+    )
+
+  def _unit(self, counts: ledger.Ledger) -> int:
+    """Unrolls in an item."""
+    return self._pool.width if counts.config.sampler == 'fifo' else 1
 
   def _check_fits(self, path: str, record: host_lib.Record) -> None:
     start = f'The replay checkpoint {path} does not fit this run'

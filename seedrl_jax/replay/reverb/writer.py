@@ -92,6 +92,10 @@ class InsertLane:
       self._waiting.append(_Task(block, priorities))
       self._changed.notify_all()
 
+  def arrived(self, keys: Sequence[int]) -> None:
+    """Notes items that were sampled, so that none is sent a second time."""
+    self._stream.acknowledge(keys)
+
   def flush(self, timeout: float | None) -> None:
     """Returns when the server has all that was inserted before.
 

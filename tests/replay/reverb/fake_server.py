@@ -59,7 +59,11 @@ class FakeServer:
   def start(self) -> 'FakeServer':
     """Serves, on the port of before where it has served already."""
     pool = concurrent.futures.ThreadPoolExecutor(16)
-    options = [('grpc.max_receive_message_length', -1)]
+    options = [
+      ('grpc.max_receive_message_length', -1),
+      # Or connections might still go to the listener of before.
+      ('grpc.so_reuseport', 0),
+    ]
     self._server = grpc.server(pool, options=options)
     self._server.add_generic_rpc_handlers([self._handlers()])
     self._port = self._server.add_insecure_port(f'localhost:{self._port}')

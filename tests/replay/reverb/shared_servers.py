@@ -88,6 +88,11 @@ class SharedServer:
     """Whether it runs."""
     return self._alive
 
+  def wait_end(self, timeout: float | None = None) -> bool:
+    """Whether it has ended."""
+    del timeout
+    return not self._alive
+
   def how_it_ended(self) -> str:
     """A sentence."""
     return 'The shared server was lost.'
