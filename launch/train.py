@@ -7,6 +7,7 @@ Starting again with the same `--workdir` resumes. People call it, and
 
 import difflib
 import logging
+import os
 import pathlib
 import re
 import signal
@@ -39,6 +40,12 @@ _WORKDIR = flags.DEFINE_string(
   '',
   'Where the run keeps its checkpoints, curves and summary; a run that is '
   'there already is resumed.',
+)
+_REVERB_PYTHON = flags.DEFINE_string(
+  'reverb_python',
+  '',
+  'Python that has dm-reverb, or from 3.9 to 3.11 to make its environment '
+  'from; else SEEDRL_REVERB_PYTHON, else one that is found.',
 )
 _PROFILE = flags.DEFINE_integer(
   'profile',
@@ -148,9 +155,12 @@ def main(argv: Sequence[str]) -> None:
   # Here, after the flags are known to be right: this takes seconds.
   from seedrl_jax import system
   from seedrl_jax.envs import registry
+  from seedrl_jax.replay.reverb import interpreters
   from seedrl_jax.runtime import process
 
   process.configure()
+  if _REVERB_PYTHON.value:
+    os.environ[interpreters.VARIABLE] = _REVERB_PYTHON.value
   try:
     run = system.System(_CONFIG.value, _WORKDIR.value, _PROFILE.value)
   except (ValueError, MemoryError, registry.MissingLibraryError) as e:

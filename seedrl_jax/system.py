@@ -20,7 +20,7 @@ from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.learner import update as update_lib
 from seedrl_jax.replay import base as replay
-from seedrl_jax.replay import saving
+from seedrl_jax.replay import rules, saving
 from seedrl_jax.runtime import (
   checkpoints,
   metrics,
@@ -300,7 +300,8 @@ class System:
     row, waits = self._reporter.row(
       self._snapshot(self._seconds()),
       self._parts.learner.take_lag_max(),
-      self._parts.learner.metrics(),
+      self._parts.learner.metrics()
+      | self._parts.store.info()[rules.TABLE].metrics(),
     )
     self._waits = waits
     self._metrics.write(row)

@@ -129,6 +129,17 @@ class TableInfo:
     """The measured ratio; 0 before the first insert."""
     return self.samples / self.inserts if self.inserts else 0.0
 
+  def metrics(self) -> dict[str, float]:
+    """Returns what of it belongs into a run's curves, by name."""
+    return {
+      'replay/size': self.size,
+      'replay/inserts': self.inserts,
+      'replay/samples': self.samples,
+      'replay/samples_per_insert': self.samples_per_insert,
+      'replay/writer_wait_seconds': self.writer_wait_seconds,
+      'replay/sampler_wait_seconds': self.sampler_wait_seconds,
+    }
+
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Block:
