@@ -5,7 +5,6 @@ with streams of their own. The rooms are wired by `builder`.
 """
 
 import contextlib
-import dataclasses
 import functools
 import os
 import time
@@ -14,15 +13,14 @@ from typing import Any
 import ml_collections
 import numpy as np
 
-from seedrl_jax import builder
+from seedrl_jax import builder, saved_run
 from seedrl_jax.envs import base as envs
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.learner import update as update_lib
 from seedrl_jax.replay import base as replay
-from seedrl_jax.replay import rules, saving
+from seedrl_jax.replay import rules
 from seedrl_jax.runtime import (
-  checkpoints,
   metrics,
   process,
   profiler,
@@ -71,28 +69,18 @@ class System:
     self._line = line or progress.ProgressLine()
     self._workdir = workdir_lib.Workdir(workdir)
     self._workdir.create()
-    self._resumed = record_lib.RunRecord()
     with contextlib.ExitStack() as opened:
-      self._checkpoints = checkpoints.Checkpoints(
-        self._workdir.checkpoints,
-        config.checkpoint.keep,
-        config.checkpoint.keep_every_hours,
-        self._line.say,
-      )
-      opened.callback(self._checkpoints.close)
-      self._check_resumable()
+      self._saved = saved_run.SavedRun(config, self._workdir, self._line.say)
+      opened.callback(self._saved.close)
       self._parts = builder.build(
         config,
-        self._restore,
-        lambda: self._resumed.starts,
+        self._saved.restore,
+        lambda: self._saved.record.starts,
         make_streams,
         str(self._workdir.reverb),
       )
       opened.callback(self._parts.close)
-      self._replay = saving.ReplayCheckpoints(
-        self._parts.store, self._workdir.replay, self._line.say
-      )
-      self._restore_replay()
+      self._saved.restore_replay(self._parts.store)
       offset = config.topology.inference_affinity_offset
       self._cores = [
         process.pinned_core(offset, i) for i in range(len(self._parts.workers))
@@ -101,12 +89,12 @@ class System:
       # Nothing failed: `train` closes them.
       opened.pop_all()
     self._reporter = report.Reporter(
-      self._snapshot(self._resumed.seconds),
+      self._snapshot(self._saved.record.seconds),
       self._parts.env_spec.action_repeat,
       len(self._parts.workers),
       config.env.num_envs + config.num_eval_envs,
-      self._resumed.returns,
-      self._resumed.eval_returns,
+      self._saved.record.returns,
+      self._saved.record.eval_returns,
     )
     self._profiler = profiler.UpdateProfiler(
       self._workdir.profile, profile_updates, self._line.say
@@ -145,8 +133,8 @@ class System:
       RunFailed: where a thread failed; the summary is written all the same.
     """
     with contextlib.ExitStack() as opened:
-      opened.callback(self._checkpoints.close)
-      opened.callback(self._parts.close)
+      opened.callback(self._saved.close)
+      opened.callback(self._parts.store.close)
       opened.callback(self._group.stop)
       self._start_time = time.perf_counter()
       if self._is_finished():
@@ -163,7 +151,7 @@ class System:
       )
       opened.callback(self._metrics.close)
       self._metrics.roll_back(
-        self._parts.learner.counters.updates, self._resumed.env_steps
+        self._parts.learner.counters.updates, self._saved.record.env_steps
       )
       self._start_time = self._last_checkpoint = time.perf_counter()
       self._group.run('main', self._train)
@@ -259,7 +247,7 @@ class System:
     return frames >= self._config.total_env_frames
 
   def _env_steps(self) -> int:
-    return self._resumed.env_steps + sum(
+    return self._saved.record.env_steps + sum(
       worker.counters.env_steps for worker in self._parts.workers
     )
 
@@ -267,7 +255,7 @@ class System:
 
   def _seconds(self) -> float:
     end = self._end_time or time.perf_counter()
-    return self._resumed.seconds + end - self._start_time
+    return self._saved.record.seconds + end - self._start_time
 
   def _snapshot(self, seconds: float) -> report.Snapshot:
     counters = [worker.counters for worker in self._parts.workers]
@@ -275,7 +263,8 @@ class System:
     return report.Snapshot(
       seconds=seconds,
       env_steps=self._env_steps(),
-      eval_steps=self._resumed.eval_steps + sum(c.eval_steps for c in counters),
+      eval_steps=self._saved.record.eval_steps
+      + sum(c.eval_steps for c in counters),
       updates=learner.updates,
       environment_wait=sum(c.environment_wait for c in counters),
       store_wait=sum(c.store_wait for c in counters),
@@ -311,41 +300,8 @@ class System:
 
   # -- checkpoints ---------------------------------------------------------
 
-  def _check_resumable(self) -> None:
-    if not self._checkpoints.steps():
-      return
-    changes = workdir_lib.check_resumable(
-      self._workdir.read_config(), self._config
-    )
-    if changes:
-      self._line.say('Resuming with changes: ' + '; '.join(changes))
-
-  def _restore(
-    self, template: update_lib.LearnerState
-  ) -> update_lib.LearnerState:
-    some = bool(self._checkpoints.steps())
-    found = self._checkpoints.restore(template)
-    if found is None:
-      if some:
-        # To begin anew would overwrite the curves of the run that was here.
-        raise workdir_lib.WorkdirError(
-          f'No checkpoint in --workdir={self._workdir.path} is sound; start '
-          'with another.'
-        )
-      return template
-    self._resumed = record_lib.RunRecord(**found.record)
-    self._line.say(
-      f'Resuming from checkpoint {found.step}: {self._resumed.env_steps} '
-      f'environment steps and {self._resumed.seconds:.0f} s so far.'
-    )
-    return found.state
-
-  def _restore_replay(self) -> None:
-    if self._resumed.replay and self._config.checkpoint.replay:
-      self._replay.restore(self._resumed.replay)
-
   def _restore_keys(self) -> None:
-    keys = self._resumed.inference_keys
+    keys = self._saved.record.inference_keys
     if len(keys) == len(self._parts.workers):
       for worker, key in zip(self._parts.workers, keys, strict=True):
         worker.device_step.set_key(np.array(key, np.uint32))
@@ -353,22 +309,16 @@ class System:
   def _save(self, state: update_lib.LearnerState) -> None:
     reporter = self._reporter
     keys = [w.device_step.key.tolist() for w in self._parts.workers]
-    step = int(state.step)
-    if step in self._checkpoints.steps():
-      return
-    record = record_lib.RunRecord(
+    now = record_lib.RunRecord(
       env_steps=self._env_steps(),
       eval_steps=self._snapshot(0.0).eval_steps,
       seconds=self._seconds(),
-      starts=self._resumed.starts + 1,
+      starts=self._saved.record.starts + 1,
       returns=list(reporter.training.returns),
       eval_returns=list(reporter.evaluation.returns),
       inference_keys=keys,
-      # First: a learner's checkpoint that names it is then never without it.
-      replay=self._replay.save(step) if self._config.checkpoint.replay else '',
     )
-    self._checkpoints.save(step, state, dataclasses.asdict(record))
-    self._replay.prune(self._checkpoints.steps())
+    self._saved.save(state, now)
 
   # -- the end -------------------------------------------------------------
 

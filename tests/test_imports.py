@@ -28,6 +28,7 @@ _MAY_IMPORT = {
 # builder.py makes the parts of a run from all rooms; system.py wires them,
 # evaluation.py those that play, and benchmarks/ times them.
 _MAY_IMPORT['builder'] = set(_MAY_IMPORT)
+_MAY_IMPORT['saved_run'] = {'learner', 'replay', 'runtime', 'types'}
 _MAY_IMPORT['system'] = set(_MAY_IMPORT)
 _MAY_IMPORT['evaluation_stream'] = {'envs', 'networks', 'runtime', 'types'}
 _MAY_IMPORT['evaluation'] = set(_MAY_IMPORT)
