@@ -31,6 +31,8 @@ _RECORD = 'store.json'
 # Seconds in which a server that runs answers, and in which one that does not
 # has ended; one that hangs is then stopped.
 _ANSWER, _END = 5.0, 5.0
+# How often a lost server is started before the run gives up.
+_ATTEMPTS = 5
 # Seconds in which a server that has just answered does so again.
 _FRESH = 10.0
 
@@ -138,6 +140,8 @@ class OwnServer(Host):
       except BaseException:
         self._server.restart()
         self._server.wait_ready()
+        # Or the store would still count on what is gone.
+        self._on_restart(self._fresh_info())
         raise
       self._newest = path
     # Wait for the channels to be at the new server's, so that a failure is
@@ -161,8 +165,7 @@ class OwnServer(Host):
       newest = self._newest
       if newest is not None and not checkpoint_files.is_complete(newest):
         newest = None
-      self._server.restart(newest)
-      self._server.wait_ready()
+      self._start_again(newest)
       logging.warning(
         'Restarted the Reverb server in %.1f s, %s; what was never '
         'acknowledged is sent again.',
@@ -170,6 +173,18 @@ class OwnServer(Host):
         f'from {newest}' if newest else 'empty, as there is no checkpoint yet',
       )
       self._on_restart(self._fresh_info())
+
+  def _start_again(self, newest: str | None) -> None:
+    for left in reversed(range(_ATTEMPTS)):
+      try:
+        self._server.restart(newest)
+        self._server.wait_ready()
+        return
+      except server.ServerFailed as e:
+        # What killed the last one may have killed this one too.
+        if not left or self._closed:
+          raise
+        logging.warning('%s', e)
 
   def _is_well(self) -> bool:
     """Whether the server runs and answers: another call has revived it."""
