@@ -2,11 +2,14 @@
 
 `ceilings` times each stage of a case alone; `system` times the whole, all
 stages at work, and gives it as a share of what the ceilings allow; both take
-`--case`. `replay` times our Reverb client against the official one.
+`--case` and `--backend`. `replay` times our Reverb client against the official
+one; `replay --case=r2d2` puts R2D2's load on the store.
 """
 
 import importlib.metadata
+import itertools
 import json
+import os
 import pathlib
 import platform
 import sys
@@ -19,7 +22,16 @@ from configs import benchmark
 from seedrl_jax.runtime import memory
 
 _CASE = flags.DEFINE_multi_string(
-  'case', [], 'Case to run; may be repeated. All of them unless given.'
+  'case',
+  [],
+  'Case to run; may be repeated. All of them unless given, and for `replay` '
+  'clients, of clients and r2d2.',
+)
+_BACKEND = flags.DEFINE_multi_enum(
+  'backend',
+  ['embedded'],
+  ['embedded', 'reverb'],
+  'Store of a case; repeated, a case runs on one after the other.',
 )
 _JSON = flags.DEFINE_string('json', None, 'File to write the figures to.')
 _WINDOWS = flags.DEFINE_integer(
@@ -41,6 +53,18 @@ _STREAMS = flags.DEFINE_multi_integer(
   'streams', [1, 2, 4], 'Streams of a client in `replay`.', lower_bound=1
 )
 
+_SEQUENCES = flags.DEFINE_integer(
+  'sequences', 2000, 'Sequences in the table of `replay --case=r2d2`.'
+)
+_STEPS = flags.DEFINE_integer('sequence_steps', 140, 'Steps of a sequence.')
+_OVERLAP = flags.DEFINE_integer(
+  'overlap', 40, 'Steps that consecutive sequences share.'
+)
+_FRAME_SIZE = flags.DEFINE_integer(
+  'frame_size', 84, 'Height and width of a frame of a sequence.'
+)
+
+_REPLAY_CASES = ('clients', 'r2d2')
 _MODES = ('ceilings', 'system', 'replay')
 
 
@@ -58,39 +82,79 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _replay() -> tuple[dict[str, str], list[dict[str, Any]]]:
-  """Times both clients of Reverb; returns what was printed."""
-  from seedrl_jax.benchmarks import replay
+  """Times the cases of Reverb's client and store; returns what was printed."""
+  from seedrl_jax.benchmarks import replay, replay_sequences
+
+  cases = _CASE.value or ['clients']
+  for case in cases:
+    if case not in _REPLAY_CASES:
+      known = ', '.join(_REPLAY_CASES)
+      sys.exit(f'benchmark: --case={case}: replay has {known}.')
+  load = _load()
+  python = _server_python()
+  header = _describe()
+  print('\n'.join(header.values()), flush=True)
+  rows: list[dict[str, Any]] = []
+  length = (_WINDOWS.value, _SECONDS.value)
+  for case in cases:
+    if case == 'r2d2':
+      head, lines = replay_sequences.header(load), replay_sequences.lines
+      measured = replay_sequences.measure(python, load, *length)
+    else:
+      head, lines = replay.header(), replay.lines
+      measured = replay.measure(python, *length, _STREAMS.value)
+    print('\n'.join(['', *head]), flush=True)
+    for row in measured:
+      rows.append(row)
+      print('\n'.join(lines(row)), flush=True)
+  return header, rows
+
+
+def _server_python() -> str:
+  """Returns the interpreter that has Reverb, made where missing."""
   from seedrl_jax.replay.reverb import environment
 
   try:
-    python = environment.ensure(_REVERB_PYTHON.value)
+    return environment.ensure(_REVERB_PYTHON.value)
   except environment.EnvironmentUnavailable as e:
     sys.exit(f'benchmark: {e}')
-  header = _describe()
-  print('\n'.join([*header.values(), '', *replay.header()]), flush=True)
-  rows = []
-  for row in replay.measure(
-    python, _WINDOWS.value, _SECONDS.value, _STREAMS.value
-  ):
-    rows.append(row)
-    print('\n'.join(replay.lines(row)), flush=True)
-  return header, rows
+
+
+def _load() -> Any:
+  """Returns what `replay --case=r2d2` writes and draws."""
+  from seedrl_jax.benchmarks import sequences
+
+  try:
+    return sequences.Load(
+      sequences=_SEQUENCES.value,
+      steps=_STEPS.value,
+      overlap=_OVERLAP.value,
+      frame_size=_FRAME_SIZE.value,
+    )
+  except ValueError as e:
+    sys.exit(f'benchmark: {e}')
 
 
 def _cases(mode: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
   """Times the cases of the whole system; returns what was printed."""
   from seedrl_jax.benchmarks import free_stream, table
+  from seedrl_jax.replay.reverb import interpreters
 
   names = _CASE.value or benchmark.CASES
   try:
     configs = [benchmark.get_config(name) for name in names]
   except ValueError as e:
     sys.exit(f'benchmark: --case: {e}')
+  if 'reverb' in _BACKEND.value:
+    # Where the store looks for it.
+    os.environ[interpreters.VARIABLE] = _server_python()
   header = _describe()
   for line in header.values():
     print(line)
   rows: list[dict[str, Any]] = []
-  for name, config in zip(names, configs, strict=True):
+  runs = list(zip(names, configs, strict=True))
+  for (name, config), backend in itertools.product(runs, _BACKEND.value):
+    config.replay.backend = backend
     measured = table.measure(
       name,
       config,

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from seedrl_jax.benchmarks import replay_loop, timing
+from seedrl_jax.benchmarks import pong_frames, replay_loop, timing
 from seedrl_jax.replay.reverb import server
 
 CLIENTS = ('ours', 'official')
@@ -104,8 +104,10 @@ def _make_data(folder: pathlib.Path) -> dict[str, str]:
     'logits': rng.normal(size=(*leading, 6)).astype(np.float32),
     'reward': np.zeros(leading, np.float32),
   }
+  played = pong_frames.make(rng, _BLOCKS * _STEPS, _WIDTH)
+  played = played.reshape(_BLOCKS, _STEPS, *played.shape[1:])
   frames = {
-    'frames': _pong_frames(rng),
+    'frames': played,
     'random': rng.integers(0, 256, (*leading, 84, 84, 1), np.uint8),
   }
   paths = {}
@@ -113,26 +115,6 @@ def _make_data(folder: pathlib.Path) -> dict[str, str]:
     paths[name] = str(folder / f'{name}.npz')
     np.savez(paths[name], **columns, frame=frames[name])
   return paths
-
-
-def _pong_frames(rng: np.random.Generator) -> np.ndarray:
-  """Returns frames of random play, `[block, T, W, 84, 84, 1]`."""
-  import envpool
-
-  env = envpool.make(
-    'Pong-v5', env_type='gymnasium', num_envs=_WIDTH, stack_num=1
-  )
-  env.reset()
-  frames = np.empty((_BLOCKS, _STEPS, _WIDTH, 84, 84, 1), np.uint8)
-  # The first steps show an empty field.
-  for step in range(-3 * _STEPS, _BLOCKS * _STEPS):
-    actions = rng.integers(0, 6, _WIDTH, np.int32)
-    observation = env.step(actions)[0]
-    if step >= 0:
-      block = frames[step // _STEPS, step % _STEPS]
-      block[...] = observation.transpose(0, 2, 3, 1)
-  env.close()
-  return frames
 
 
 class _Client:

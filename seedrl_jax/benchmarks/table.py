@@ -31,7 +31,11 @@ def measure(
   # The stages are timed before and after the whole, so that a machine whose
   # speed drifts does not pass for a share of the ideal.
   before = ceilings.measure(config, streams, windows, seconds)
-  row = {'case': name, 'ceilings': _ceilings(before)}
+  row = {
+    'case': name,
+    'backend': config.replay.backend,
+    'ceilings': _ceilings(before),
+  }
   if not system:
     return row
   ran = whole.measure(config, streams, windows, system_seconds, warm_up)
@@ -63,7 +67,8 @@ def lines(row: dict[str, Any]) -> list[str]:
   """Returns a case's figures as lines of text."""
   stages = row['ceilings']
   out = [
-    f'\n{row["case"]}: steps/s alone, median (min–max), host µs per step',
+    f'\n{row["case"]} ({row["backend"]} store): steps/s alone, median '
+    '(min–max), host µs per step',
     _line('environments', stages['env']),
   ]
   for size, figures in stages['inference'].items():
@@ -93,13 +98,13 @@ def _line(name: str, figures: dict[str, Any]) -> str:
 def summary(rows: list[dict[str, Any]]) -> list[str]:
   """Returns one line for each case: the whole against its ideal."""
   out = [
-    '\n| case | steps/s | spread | ideal | share | share of envs |',
-    '|---|---|---|---|---|---|',
+    '\n| case | store | steps/s | spread | ideal | share | share of envs |',
+    '|---|---|---|---|---|---|---|',
   ]
   for row in rows:
     ran = row['system']
     out.append(
-      f'| {row["case"]} | {ran["median"]:,.0f} | '
+      f'| {row["case"]} | {row["backend"]} | {ran["median"]:,.0f} | '
       f'{ran["minimum"]:,.0f}–{ran["maximum"]:,.0f} | {ran["ideal"]:,.0f} | '
       f'{ran["share_of_ideal"]:.2f} | {ran["share_of_env"]:.2f} |'
     )

@@ -41,8 +41,8 @@ class ReplayCheckpoints:
       What `restore` wants; '' where nothing was saved.
     """
     path = self._folder / str(step)
-    self._folder.mkdir(parents=True, exist_ok=True)
     try:
+      self._folder.mkdir(parents=True, exist_ok=True)
       self._store.checkpoint(str(path))
     except (OSError, RuntimeError) as e:
       self._report(f'Checkpoint {step} has no replay: {e}')

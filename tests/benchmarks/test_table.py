@@ -97,5 +97,11 @@ def test_measures_the_whole_of_a_small_case(monkeypatch):
   assert row['system']['median'] > 0 and row['system']['ideal'] > 0
   assert row['system']['trained_share'] > 0
   text = '\n'.join(table.lines(row) + table.summary([row]))
-  for part in ('small', 'environments', 'batch 8 *', 'update', '| small |'):
+  for part in (
+    'small (embedded store)',
+    'environments',
+    'batch 8 *',
+    'update',
+    '| small | embedded |',
+  ):
     assert part in text

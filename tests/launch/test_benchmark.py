@@ -1,5 +1,6 @@
-"""Tests of what launch/benchmark.py says to a wrong command line."""
+"""Tests of launch/benchmark.py on tiny cases, and of what it refuses."""
 
+import json
 import pathlib
 import subprocess
 import sys
@@ -19,6 +20,13 @@ _PROGRAM = pathlib.Path(__file__).parents[2] / 'launch/benchmark.py'
     ),
     (['system', '--case=pong'], 'There is no case pong; take one of free, '),
     (['system', '--windows=1'], '--windows=1'),
+    (['system', '--backend=redis'], '--backend=redis'),
+    (
+      ['system', '--backend=reverb', '--reverb_python=/nowhere/python'],
+      '/nowhere/python',
+    ),
+    (['replay', '--case=pong'], '--case=pong: replay has clients, r2d2.'),
+    (['replay', '--case=r2d2', '--overlap=140'], '--overlap=140: give 2 to '),
   ],
 )
 def test_wrong_command_line_is_told_in_a_sentence(arguments, sentence):
@@ -31,3 +39,49 @@ def test_wrong_command_line_is_told_in_a_sentence(arguments, sentence):
   assert done.returncode != 0
   assert sentence in done.stderr
   assert 'Traceback' not in done.stderr
+
+
+def _measure(folder: pathlib.Path, *arguments: str) -> tuple[str, list[dict]]:
+  """Returns what is printed, and the figures' rows."""
+  path = folder / 'figures.json'
+  done = subprocess.run(
+    [sys.executable, _PROGRAM, *arguments, '--seconds=0.05', f'--json={path}'],
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.returncode == 0, done.stderr
+  return done.stdout, json.loads(path.read_text())['cases']
+
+
+def test_a_case_is_measured_on_one_store_after_the_other(tmp_path):
+  text, rows = _measure(
+    tmp_path,
+    'ceilings',
+    '--case=cartpole32',
+    '--backend=reverb',
+    '--backend=embedded',
+  )
+  assert [row['backend'] for row in rows] == ['reverb', 'embedded']
+  for row in rows:
+    assert f'cartpole32 ({row["backend"]} store)' in text
+  # Over a network, and within this process.
+  over, within = (row['ceilings']['store']['median'] for row in rows)
+  assert 0 < over < within
+
+
+def test_replay_under_the_load_of_r2d2(tmp_path):
+  text, rows = _measure(
+    tmp_path,
+    'replay',
+    '--case=r2d2',
+    '--sequences=80',
+    '--sequence_steps=6',
+    '--overlap=2',
+    '--frame_size=8',
+  )
+  assert [row['overlap'] for row in rows] == ['once', 'with each']
+  assert '80 sequences of 6 steps x 8x8x1 uint8, overlapping by 2' in text
+  for row in rows:
+    assert f'| {row["overlap"]} |' in text
+    assert row['restored'] == 80

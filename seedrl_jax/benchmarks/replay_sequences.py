@@ -1,0 +1,246 @@
+"""Measures the Reverb store under R2D2's load: long sequences that overlap.
+
+Called by `launch/benchmark.py replay --case=r2d2`, once with the steps by
+which sequences overlap stored once and once with them stored with each.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import pathlib
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from typing import Any
+
+import numpy as np
+
+from seedrl_jax import replay
+from seedrl_jax.benchmarks import sequences, timing
+from seedrl_jax.replay import blocks
+from seedrl_jax.replay.reverb import checkpoint_files, host, server, store
+
+_TABLE = 'replay'
+# Seconds for a server to be found again, or to take what it was sent.
+_PATIENCE = 60.0
+# Seconds between looks at what the server has taken.
+_LOOK = 0.002
+
+
+def measure(
+  python: str, load: sequences.Load, windows: int, seconds: float
+) -> Iterator[dict[str, Any]]:
+  """Yields the figures of both ways to store overlaps, ready for JSON.
+
+  Args:
+    python: an interpreter that has Reverb.
+    load: what is written and drawn.
+    windows: of which medians are taken.
+    seconds: length of a window of drawing; the table is filled once.
+
+  Raises:
+    ReverbError: where a server does not start, or is lost.
+  """
+  source = sequences.Source(load)
+  for stored, overlap in (('once', load.overlap), ('with each', 1)):
+    with tempfile.TemporaryDirectory(prefix='seedrl-bench-') as folder:
+      measurer = _Measurer(python, load, source, overlap, pathlib.Path(folder))
+      yield {
+        'case': 'r2d2',
+        'overlap': stored,
+        'load': dataclasses.asdict(load),
+        **measurer.measure(windows, seconds),
+      }
+
+
+class _Measurer:
+  """Measures a store that shares `overlap` steps; 1 is none."""
+
+  def __init__(
+    self,
+    python: str,
+    load: sequences.Load,
+    source: sequences.Source,
+    overlap: int,
+    folder: pathlib.Path,
+  ):
+    self._python = python
+    self._load = load
+    self._overlap = overlap
+    self._folder = folder
+    self._source = source
+    self._rng = np.random.default_rng(1)
+
+  def measure(self, windows: int, seconds: float) -> dict[str, Any]:
+    """Returns all figures of one way."""
+    path = str(self._folder / 'checkpoint')
+    layout = blocks.UnrollLayout(self._load.spec())
+    result: dict[str, Any] = {
+      'raw_bytes': self._load.sequences * layout.unroll_bytes
+    }
+    with contextlib.closing(self._make_store()) as made:
+      empty = _resident_bytes(made)
+      result['insert'] = self._insert(made, windows)._asdict()
+      result['server_bytes'] = _resident_bytes(made) - empty
+      result['checkpoint_seconds'] = _seconds(lambda: made.checkpoint(path))
+      result['checkpoint_bytes'] = checkpoint_files.num_bytes(path)
+      result['sample'] = self._sample(made, windows, seconds)._asdict()
+      result['both'] = self._both(made, windows, seconds)
+    with contextlib.closing(self._make_store()) as made:
+      result['restore_seconds'] = _seconds(lambda: made.restore(path))
+      result['restored'] = made.info()[_TABLE].size
+    return result
+
+  def _make_store(self) -> store.ReverbStore:
+    load = self._load
+    # No ratio: each side is as fast as it can.
+    config = replay.TableConfig(
+      _TABLE, 'prioritized', load.sequences, samples_per_insert=0.0
+    )
+
+    def make_host(rules: Any, on_restart: host.OnRestart) -> host.OwnServer:
+      folder = str(self._folder / 'server')
+      process = server.ReverbServer(self._python, rules, folder)
+      return host.OwnServer(process, on_restart, _PATIENCE)
+
+    return store.ReverbStore(
+      [config],
+      load.spec(),
+      load.width,
+      make_host,
+      load.batch_size,
+      self._overlap,
+    )
+
+  def _insert(self, made: store.ReverbStore, windows: int) -> timing.Timing:
+    """Fills the table in `windows` parts; returns sequences per second."""
+    writer = made.writer(_TABLE)
+    count = self._load.sequences // self._load.width
+    parts = min(windows, count)
+    edges = [count * i // parts for i in range(parts + 1)]
+    rates, costs = [], []
+    for first, end in itertools.pairwise(edges):
+      cpu, start = time.process_time(), time.perf_counter()
+      for _ in range(first, end):
+        self._insert_block(writer)
+      _wait_until_stored(made, end * self._load.width)
+      inserted = (end - first) * self._load.width
+      rates.append(inserted / (time.perf_counter() - start))
+      costs.append((time.process_time() - cpu) / inserted)
+    return timing.summarize(rates, costs)
+
+  def _insert_block(self, writer: replay.TrajectoryWriter) -> int:
+    block = writer.allocate()
+    writer.insert(block, self._source.fill(block))
+    return self._load.width
+
+  def _sample(
+    self, made: store.ReverbStore, windows: int, seconds: float
+  ) -> timing.Timing:
+    sampler = made.sampler(_TABLE, self._load.batch_size)
+
+    def work() -> int:
+      sampler.sample().release()
+      return self._load.batch_size
+
+    return timing.measure(work, windows, seconds)
+
+  def _both(
+    self, made: store.ReverbStore, windows: int, seconds: float
+  ) -> dict[str, Any]:
+    """Draws and updates priorities while another thread inserts."""
+    sampler = made.sampler(_TABLE, self._load.batch_size)
+    updates: list[float] = []
+
+    def work() -> int:
+      sample = sampler.sample()
+      priorities = self._rng.uniform(size=self._load.batch_size)
+      updates.append(
+        _seconds(
+          lambda: made.update_priorities(_TABLE, sample.keys, priorities)
+        )
+      )
+      sample.release()
+      return self._load.batch_size
+
+    stop = threading.Event()
+    with futures.ThreadPoolExecutor(1, 'bench-writer') as executor:
+      writing = executor.submit(self._keep_inserting, made, stop)
+      try:
+        drawn = timing.measure(work, windows, seconds)
+      finally:
+        stop.set()
+      inserted = writing.result()
+    return {
+      'insert': inserted,
+      'sample': drawn._asdict(),
+      'update_seconds': float(np.median(updates)),
+    }
+
+  def _keep_inserting(
+    self, made: store.ReverbStore, stop: threading.Event
+  ) -> float:
+    """Inserts until `stop`; returns sequences per second."""
+    writer = made.writer(_TABLE)
+    inserted, start = 0, time.perf_counter()
+    while not stop.is_set():
+      inserted += self._insert_block(writer)
+    return inserted / (time.perf_counter() - start)
+
+
+def _seconds(function: Callable[[], object]) -> float:
+  start = time.perf_counter()
+  function()
+  return time.perf_counter() - start
+
+
+def _wait_until_stored(made: store.ReverbStore, count: int) -> None:
+  """Returns when the server has taken `count` sequences in all."""
+  deadline = time.monotonic() + _PATIENCE
+  while True:
+    table = made.host.link.peek()[_TABLE]
+    if table.rate_limiter_info.insert_stats.completed >= count:
+      return
+    if time.monotonic() > deadline:
+      raise TimeoutError(f'The server took no {count} sequences.')
+    time.sleep(_LOOK)
+
+
+def _resident_bytes(made: store.ReverbStore) -> int:
+  """Returns the memory that the server's process has."""
+  assert isinstance(made.host, host.OwnServer)
+  text = pathlib.Path(f'/proc/{made.host.pid}/status').read_text()
+  line = next(x for x in text.splitlines() if x.startswith('VmRSS:'))
+  return int(line.split()[1]) * 1024
+
+
+def header(load: sequences.Load) -> list[str]:
+  """Returns the head of the table of which `lines` gives the rows."""
+  size = load.frame_size
+  return [
+    f'{load.sequences:,} sequences of {load.steps} steps x {size}x{size}x1 '
+    f'uint8, overlapping by {load.overlap}, core 2 x {load.core_size} '
+    f'float32;\nblocks of {load.width}, batches of {load.batch_size}; '
+    'sequences/s: median (min–max); MB: million bytes',
+    '',
+    '| overlaps stored | inserted | sampled | both: inserted | both: sampled '
+    '| update, µs a batch | raw MB | server MB | checkpoint MB | saved, s '
+    '| restored, s |',
+    '|---|---|---|---|---|---|---|---|---|---|---|',
+  ]
+
+
+def lines(row: dict[str, Any]) -> list[str]:
+  """Returns a way's figures as a row of the table."""
+  both = row['both']
+  return [
+    f'| {row["overlap"]} | {timing.Timing(**row["insert"]).text()} '
+    f'| {timing.Timing(**row["sample"]).text()} | {both["insert"]:,.0f} '
+    f'| {timing.Timing(**both["sample"]).text()} '
+    f'| {both["update_seconds"] * 1e6:,.0f} | {row["raw_bytes"] / 1e6:,.0f} '
+    f'| {row["server_bytes"] / 1e6:,.0f} '
+    f'| {row["checkpoint_bytes"] / 1e6:,.0f} '
+    f'| {row["checkpoint_seconds"]:.1f} | {row["restore_seconds"]:.1f} |'
+  ]
