@@ -66,6 +66,36 @@ def test_kill_and_restart_continues_from_the_last_checkpoint(tmp_path):
   assert values == sorted(values)
 
 
+_REVERB = '--config.replay.backend=reverb'
+_RESTORED = r'Resuming from checkpoint (\d+)'
+
+
+def test_reverb_comes_back_after_a_kill_and_stops_on_a_signal(tmp_path):
+  flags = (_REVERB, '--config.checkpoint.every_seconds=0.1', _LONG)
+  program = runs.Program(tmp_path, *flags)
+  program.wait_for('[1-9]\\d* updates')
+  # More than would be made up for by what waits in the queue.
+  while not any(step > 10 for step in runs.steps(tmp_path)):
+    program.wait_for(_PROGRESS)
+  program.process.kill()
+  assert program.end()[0] == -signal.SIGKILL
+
+  restarted = runs.Program(tmp_path, *flags)
+  step = int(restarted.wait_for(_RESTORED)[1])
+  assert step > 10 and (tmp_path / 'replay' / str(step)).is_dir()
+  while int(restarted.wait_for(_PROGRESS)[1]) <= step:
+    pass
+  restarted.process.send_signal(signal.SIGTERM)
+  assert restarted.end()[0] == 0
+  assert runs.summary(tmp_path)['status'] == 'stopped'
+  # Counts are the server's, which came back with its contents: each update
+  # took a batch that was inserted before or after.
+  inserts = runs.column(tmp_path, 'replay/inserts')
+  updates = runs.column(tmp_path, 'updates')
+  assert updates[-1] > step
+  assert all(i >= 4 * u for i, u in zip(inserts, updates, strict=True))
+
+
 def test_failure_is_told_and_the_last_good_checkpoint_stays(tmp_path):
   code, _, err = _train(
     tmp_path,

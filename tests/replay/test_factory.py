@@ -1,9 +1,14 @@
 """From a run's configuration to a store; errors name the flag."""
 
+import contextlib
+from collections.abc import Callable, Iterator
+
 import pytest
 
 from configs import base as configs
 from seedrl_jax import replay
+from seedrl_jax.replay.reverb import environment, store, tables
+from tests.replay.reverb import shared_servers
 
 
 def _config(**changes):
@@ -46,22 +51,90 @@ def test_rules_that_cannot_be(changes, message):
     replay.table_config(_config(**changes))
 
 
-@pytest.mark.parametrize('backend', ['embedded', 'auto'])
-def test_makes_the_embedded_store(toy, backend):
-  store = replay.make_store(_config(backend=backend), toy.spec(), 16)
-  assert isinstance(store, replay.EmbeddedStore)
-  assert list(store.info()) == [replay.TABLE]
-  assert store.writer(replay.TABLE).allocate().width == 16
+@pytest.fixture(name='no_environment')
+def no_environment_fixture(monkeypatch) -> None:
+  """A machine on which no Reverb server can run."""
+
+  def ensure() -> str:
+    raise environment.EnvironmentUnavailable('No Python has it.')
+
+  monkeypatch.setattr(environment, 'ensure', ensure)
+
+
+@pytest.fixture(name='make')
+def make_fixture(toy) -> Iterator[Callable[..., replay.TrajectoryStore]]:
+  """Makes stores of toy unrolls; closes them afterwards."""
+  with contextlib.ExitStack() as stack:
+
+    def make(width: int = 16, deterministic: bool = False, **changes):
+      config = _config(**changes)
+      config.deterministic = deterministic
+      made = replay.make_store(config, toy.spec(), width)
+      stack.callback(made.close)
+      return made
+
+    yield make
+
+
+def test_makes_the_embedded_store(make):
+  made = make(backend='embedded')
+  assert isinstance(made, replay.EmbeddedStore)
+  assert list(made.info()) == [replay.TABLE]
+  assert made.writer(replay.TABLE).allocate().width == 16
+
+
+@pytest.mark.parametrize('backend', ['reverb', 'auto'])
+def test_makes_a_server_of_its_own(make, toy, backend):
+  made = make(backend=backend)
+  assert isinstance(made, store.ReverbStore)
+  toy.insert(made, replay.TABLE, list(range(16)))
+  assert made.info()[replay.TABLE].size == 16
+
+
+def test_finds_a_server_that_runs(make, toy, reverb_servers):
+  rules = replay.table_config(_config())
+  server = shared_servers.SharedServer(
+    reverb_servers, [tables.server_rules(rules, 32, 32)]
+  )
+  server.start()
+  made = make(backend='auto', address=server.address)
+  assert made.host.link.address == server.address
+  toy.insert(made, replay.TABLE, list(range(16)))
+  made.close()
+  server.close()
+
+
+def test_auto_without_an_environment_is_embedded(make, no_environment, caplog):
+  assert isinstance(make(backend='auto'), replay.EmbeddedStore)
+  (warning,) = [r for r in caplog.records if r.levelname == 'WARNING']
+  assert 'embedded' in warning.getMessage()
+  assert warning.getMessage().endswith('No Python has it.')
+
+
+def test_reverb_without_an_environment_fails(make, no_environment):
+  with pytest.raises(ValueError, match='backend=reverb: No Python has it'):
+    make(backend='reverb')
+
+
+def test_a_deterministic_run_is_embedded(make):
+  made = make(backend='auto', deterministic=True)
+  assert isinstance(made, replay.EmbeddedStore)
 
 
 @pytest.mark.parametrize(
-  'changes,width,message',
+  'changes,message',
   [
-    ({'backend': 'reverb'}, 16, 'backend=reverb: .*use embedded'),
-    ({'backend': 'disk'}, 16, 'backend=disk: choose one of'),
-    ({}, 5, r'batch_size=32: must be a multiple of 5'),
+    ({'backend': 'disk'}, 'backend=disk: choose one of'),
+    ({'width': 5}, r'batch_size=32: must be a multiple of 5'),
+    ({'backend': 'reverb', 'deterministic': True}, 'deterministic=True: '),
+    ({'address': 'h:1', 'deterministic': True}, 'deterministic=True: '),
+    ({'backend': 'embedded', 'address': 'h:1'}, 'replay.address=h:1: '),
+    (
+      {'backend': 'reverb', 'address': 'localhost:1', 'patience': 0.0},
+      'backend=reverb: No Reverb server answers at localhost:1',
+    ),
   ],
 )
-def test_stores_that_cannot_be(toy, changes, width, message):
+def test_stores_that_cannot_be(make, changes, message):
   with pytest.raises(ValueError, match=message):
-    replay.make_store(_config(**changes), toy.spec(), width)
+    make(**changes)

@@ -66,6 +66,8 @@ class Sampler(base.TrajectorySampler):
     # how many of these no caller waits for; samples of the next that came.
     self._asked: collections.deque[int] = collections.deque()
     self._unclaimed = 0
+    self._waiting = 0  # callers that ask for a batch of their own
+    self._turn = threading.Lock()
     self._drawn: list[samples.Sample] = []
 
   def sample(self, timeout: float | None = None) -> base.Sample:
@@ -107,11 +109,16 @@ class Sampler(base.TrajectorySampler):
 
   def _claim(self, timeout: float | None) -> None:
     """Returns when a batch is under way that nobody else takes."""
-    with self._lock:
+    with self._turn:
       if self._unclaimed:
         self._unclaimed -= 1
         return
-    self._ask(timeout)
+      self._waiting += 1
+    try:
+      self._ask(timeout)
+    finally:
+      with self._turn:
+        self._waiting -= 1
 
   def _ask(self, timeout: float | None) -> None:
     size = self._counts.admit_sample(self._batch_size, timeout)
@@ -121,12 +128,14 @@ class Sampler(base.TrajectorySampler):
       self._streams.request(self._num_items)
 
   def _ask_ahead(self) -> None:
-    while self._unclaimed < self._ahead:
-      try:
-        self._ask(0)
-      except base.RateLimited:
-        return
-      with self._lock:
+    # With the lock held, and not before those who wait: the last batch that
+    # can be drawn would otherwise be theirs and nobody's.
+    with self._turn:
+      while self._unclaimed < self._ahead and not self._waiting:
+        try:
+          self._ask(0)
+        except base.RateLimited:
+          return
         self._unclaimed += 1
 
   def _decode(self, drawn: Sequence[samples.Sample], size: int) -> base.Sample:
