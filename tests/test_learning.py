@@ -8,8 +8,14 @@ from tests import runs
 _SEEDS = pytest.mark.parametrize('seed', [1, 2, 3])
 
 
-def _train(config, workdir, seed, **values):
-  runs.set_keys(config, seed=seed, topology__max_devices=1, **values)
+def _train(config, workdir, seed, backend='embedded', **values):
+  runs.set_keys(
+    config,
+    seed=seed,
+    topology__max_devices=1,
+    replay__backend=backend,
+    **values,
+  )
   summary = runs.Run(config, workdir).train()
   frames = summary['env_frames']
   assert frames < config.total_env_frames * 1.01
@@ -18,10 +24,11 @@ def _train(config, workdir, seed, **values):
 
 @pytest.mark.slow
 @_SEEDS
-def test_cartpole(tmp_path, seed):
+@pytest.mark.parametrize('backend', ['embedded', 'reverb'])
+def test_cartpole(tmp_path, seed, backend):
   config = vtrace_cartpole.get_config()
   assert config.total_env_frames <= 2_000_000
-  assert _train(config, tmp_path, seed) >= 475
+  assert _train(config, tmp_path, seed, backend) >= 475
 
 
 @pytest.mark.slow
