@@ -55,9 +55,8 @@ def make_store(
       [rules], unroll_spec, block_width, host, batch_size, overlap
     )
   except errors.ReverbError as e:
-    raise ValueError(
-      f'--config.replay.backend={config.replay.backend}: {e}'
-    ) from e
+    # Not a failure of the program's: whoever typed the flags can mend it.
+    raise ValueError(str(e)) from e
 
 
 def _choose_host(config: Any, folder: str | None) -> store.MakeHost | None:
