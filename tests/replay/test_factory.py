@@ -131,7 +131,7 @@ def test_a_deterministic_run_is_embedded(make):
     ({'backend': 'embedded', 'address': 'h:1'}, 'replay.address=h:1: '),
     (
       {'backend': 'reverb', 'address': 'localhost:1', 'patience': 0.0},
-      'backend=reverb: No Reverb server answers at localhost:1',
+      'No Reverb server answers at localhost:1',
     ),
   ],
 )
