@@ -6,6 +6,7 @@ lend blocks to writers.
 
 import collections
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -153,6 +154,34 @@ class BlockPool:
   def give_back(self, block: base.Block) -> None:
     """Takes a block that nobody uses any more."""
     self._free.append(block)
+
+
+class PoolWriter(base.TrajectoryWriter):
+  """Lends blocks of a pool and hands on those that come back."""
+
+  def __init__(
+    self,
+    pool: BlockPool,
+    insert: Callable[[base.Block, np.ndarray, float | None], None],
+  ):
+    """Makes a writer; `insert` takes block, checked priorities, time-out."""
+    self._pool = pool
+    self._insert = insert
+
+  def allocate(self) -> base.Block:
+    """See `TrajectoryWriter`."""
+    return self._pool.lend()
+
+  def insert(
+    self,
+    block: base.Block,
+    priorities: np.ndarray | None = None,
+    timeout: float | None = None,
+  ) -> None:
+    """See `TrajectoryWriter`."""
+    self._pool.check_lent(block)
+    checked = base.check_priorities(priorities, block.width)
+    self._insert(block, checked, timeout)
 
 
 def blocks_of_batch(

@@ -62,7 +62,7 @@ class EmbeddedStore(base.TrajectoryStore):
 
   def writer(self, table: str) -> base.TrajectoryWriter:
     """See `TrajectoryStore`."""
-    return _Writer(self._pool, self._table(table))
+    return blocks.PoolWriter(self._pool, self._table(table).insert)
 
   def sampler(
     self, table: str, batch_size: int, num_blocks: int | None = None
@@ -141,25 +141,6 @@ def _emptied_on_error(loaded: table.Table) -> Iterator[None]:
   except BaseException:
     loaded.reset()
     raise
-
-
-class _Writer(base.TrajectoryWriter):
-  def __init__(self, pool: blocks.BlockPool, target: table.Table):
-    self._pool = pool
-    self._target = target
-
-  def allocate(self) -> base.Block:
-    return self._pool.lend()
-
-  def insert(
-    self,
-    block: base.Block,
-    priorities: np.ndarray | None = None,
-    timeout: float | None = None,
-  ) -> None:
-    self._pool.check_lent(block)
-    checked = base.check_priorities(priorities, block.width)
-    self._target.insert(block, checked, timeout)
 
 
 class _Sampler(base.TrajectorySampler):

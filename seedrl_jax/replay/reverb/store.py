@@ -107,7 +107,7 @@ class ReverbStore(base.TrajectoryStore):
 
   def writer(self, table: str) -> base.TrajectoryWriter:
     """See `TrajectoryStore`."""
-    return writer_lib.Writer(self._lane(table), self._pool)
+    return blocks.PoolWriter(self._pool, self._lane(table).insert)
 
   def sampler(
     self, table: str, batch_size: int, num_blocks: int | None = None

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seedrl_jax.replay import base, blocks
+from seedrl_jax.replay import base
 from seedrl_jax.replay.reverb import (
   connection,
   insert_stream,
@@ -171,27 +171,3 @@ class InsertLane:
     # None: acknowledged twice, as it was sent twice.
     counts = [self._unrolls.pop(key, 0) for key in keys]
     self._counts.acknowledged(sum(counts))
-
-
-class Writer(base.TrajectoryWriter):
-  """See `TrajectoryWriter`."""
-
-  def __init__(self, lane: InsertLane, pool: blocks.BlockPool):
-    """Writes through `lane`; lends blocks of `pool`."""
-    self._lane = lane
-    self._pool = pool
-
-  def allocate(self) -> base.Block:
-    """See `TrajectoryWriter`."""
-    return self._pool.lend()
-
-  def insert(
-    self,
-    block: base.Block,
-    priorities: np.ndarray | None = None,
-    timeout: float | None = None,
-  ) -> None:
-    """See `TrajectoryWriter`."""
-    self._pool.check_lent(block)
-    checked = base.check_priorities(priorities, block.width)
-    self._lane.insert(block, checked, timeout)
