@@ -86,11 +86,12 @@ def test_factory_takes_the_place_of_envpool():
 
 
 def test_threads_may_be_set():
-  section = streams.config('CartPole-v1', num_threads=2)
+  section = streams.config('CartPole-v1', num_threads=3)
   stream: Any = streams.make(section, 4)
-  assert stream._pool.config['num_threads'] == 2
+  assert stream._pool.config['num_threads'] == 3
+  # One or two by itself, as many as the machine has (`test_registry.py`).
   stream = streams.make(streams.config('CartPole-v1'), 4)
-  assert stream._pool.config['num_threads'] == 1
+  assert stream._pool.config['num_threads'] <= 2
 
 
 def test_making_a_pool_warns_of_nothing():
