@@ -146,14 +146,18 @@ class SampleStreams:
       self._changed.notify_all()
       return sample
 
-  def close(self) -> None:
-    """Ends the streams and every wait; as `InsertStream.close`."""
+  def interrupt(self) -> None:
+    """Ends every wait; the threads end when the connection lets them."""
     with self._changed:
       self._closed.set()
       self._changed.notify_all()
       calls = list(self._calls)
     for call in calls:
       call.cancel()
+
+  def close(self) -> None:
+    """Ends the streams and every wait; as `InsertStream.close`."""
+    self.interrupt()
     for thread in self._threads:
       thread.join()
 

@@ -89,8 +89,12 @@ class Sampler(base.TrajectorySampler):
     self._ask_ahead()
     return self._decode(drawn, size)
 
-  def close(self) -> None:
+  def interrupt(self) -> None:
     """Ends every wait in it."""
+    self._streams.interrupt()
+
+  def close(self) -> None:
+    """Ends its threads too; at once where the connection is closed."""
     self._streams.close()
 
   @property

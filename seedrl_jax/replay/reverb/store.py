@@ -195,8 +195,9 @@ class ReverbStore(base.TrajectoryStore):
     self._pool.close()
     for counts in self._ledgers.values():
       counts.close()
+    # Not their threads: one may be looking for a lost server.
     for drawing in samplers:
-      drawing.close()
+      drawing.interrupt()
     for lane in lanes:
       lane.interrupt()
 
@@ -208,6 +209,7 @@ class ReverbStore(base.TrajectoryStore):
         return
       self._closed.set()
       closing: list[Any] = [
+        *self._samplers,
         *self._lanes.values(),
         *self._updaters.values(),
       ]
