@@ -1,13 +1,18 @@
 """What a run keeps in its work directory to be continued from.
 
 Used by `system`: the learner's checkpoints, the record of the run's counters,
-and the replay's part, which belong to one moment.
+and the replay's part, which belong to one moment. A large replay takes minutes
+to write (Reverb compresses it in one thread, and serves on meanwhile), so a
+thread of its own, `checkpoint`, may do that while the run goes on.
 """
 
 import dataclasses
+import threading
 from collections.abc import Callable
 
+import jax
 import ml_collections
+import numpy as np
 
 from seedrl_jax.learner import update
 from seedrl_jax.replay import base as replay
@@ -45,6 +50,8 @@ class SavedRun:
     self._workdir = workdir
     self._say = say
     self._replay: saving.ReplayCheckpoints | None = None
+    self._thread: threading.Thread | None = None
+    self._error: BaseException | None = None
     self._checkpoints = checkpoints.Checkpoints(
       workdir.checkpoints, self._config.keep, self._config.keep_every_hours, say
     )
@@ -85,6 +92,16 @@ class SavedRun:
     )
     return found.state
 
+  @property
+  def replay_path(self) -> str | None:
+    """What `restore_replay` will bring back; None for nothing.
+
+    Known from `restore` on, so that a store can begin with it.
+    """
+    if not (self._config.replay and self.record.replay):
+      return None
+    return str(self._workdir.replay / self.record.replay)
+
   def restore_replay(self, store: replay.TrajectoryStore) -> None:
     """Brings back what `store` held, and saves it from now on.
 
@@ -103,16 +120,73 @@ class SavedRun:
     except replay.CheckpointError as e:
       self._say(f'The replay starts empty: {e}')
 
-  def save(self, state: update.LearnerState, now: record.RunRecord) -> None:
+  def save(
+    self,
+    state: update.LearnerState,
+    now: record.RunRecord,
+    wait: bool = True,
+  ) -> None:
     """Saves a checkpoint; does nothing where this update has one.
 
     Args:
       state: of the learner, on the host.
       now: the run's counters; its `replay` is filled in.
+      wait: whether to return when it is written, an earlier one included.
+        Otherwise the thread begins to write, and where it is not done with an
+        earlier one, a sentence says that this one is left out.
+
+    Raises:
+      BaseException: with which this one failed, or an earlier one that was not
+        waited for.
     """
-    step = int(state.step)
-    if step in self._checkpoints.steps():
+    if self._thread is not None and self._thread.is_alive():
+      if not wait:
+        self._say(
+          f'Checkpoint {int(state.step)} is left out, as the one before is '
+          'still being written; save less often '
+          '(--config.checkpoint.every_seconds).'
+        )
+        return
+      self._say('Waiting for the checkpoint that is being written.')
+    self.finish()
+    if int(state.step) in self._checkpoints.steps():
       return
+    if wait:
+      self._write(state, now)
+      return
+    # The next update may write to the memory that these arrays are views of.
+    copied = jax.tree.map(np.array, state)
+    self._thread = threading.Thread(
+      target=self._write_guarded,
+      args=(copied, now),
+      name='checkpoint',
+      daemon=True,
+    )
+    self._thread.start()
+
+  def finish(self) -> None:
+    """Waits until nothing is being written.
+
+    Raises:
+      BaseException: with which a checkpoint failed that was not waited for.
+    """
+    if self._thread is not None:
+      self._thread.join()
+      self._thread = None
+    error, self._error = self._error, None
+    if error is not None:
+      raise error
+
+  def _write_guarded(
+    self, state: update.LearnerState, now: record.RunRecord
+  ) -> None:
+    try:
+      self._write(state, now)
+    except BaseException as e:
+      self._error = e
+
+  def _write(self, state: update.LearnerState, now: record.RunRecord) -> None:
+    step = int(state.step)
     # First: a learner's checkpoint that names it is then never without it.
     if self._replay is not None:
       now = dataclasses.replace(now, replay=self._replay.save(step))
@@ -121,5 +195,8 @@ class SavedRun:
       self._replay.prune(self._checkpoints.steps())
 
   def close(self) -> None:
-    """Closes the checkpoints."""
-    self._checkpoints.close()
+    """Closes the checkpoints, after what is being written."""
+    try:
+      self.finish()
+    finally:
+      self._checkpoints.close()

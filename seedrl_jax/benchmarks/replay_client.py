@@ -13,6 +13,7 @@ from seedrl_jax.replay.reverb import (
   sample_stream,
   samples,
 )
+from seedrl_jax.runtime import memory
 
 _IN_FLIGHT = 32
 
@@ -73,4 +74,6 @@ def _decode(
 
 
 if __name__ == '__main__':
+  # As every run does; else most of the time goes into page faults.
+  memory.keep_freed()
   replay_loop.serve(OurClient)

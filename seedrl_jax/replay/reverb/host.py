@@ -89,6 +89,7 @@ class OwnServer(Host):
     process: server.ReverbServer,
     on_restart: OnRestart,
     patience: float,
+    begin_with: str | None = None,
   ):
     """Starts the server and waits for it.
 
@@ -96,6 +97,9 @@ class OwnServer(Host):
       process: the server, not started yet; closed with the host.
       on_restart: told after a loss what the new server says of its tables.
       patience: seconds in which a restarted server must be found.
+      begin_with: what `restore` is about to be called with, if known; it then
+        need not start the server a second time. One that cannot be loaded is
+        left for `restore` to tell, and the tables begin empty.
 
     Raises:
       ServerFailed: where it does not start.
@@ -105,16 +109,30 @@ class OwnServer(Host):
     self._closed = False
     # What a server that was lost begins with.
     self._newest: str | None = None
+    # What it holds and `restore` was not yet asked for.
+    self._begun: str | None = None
     self._server = process
     try:
-      self._server.start()
-      self._server.wait_ready()
+      self._begin(begin_with)
       self.link = connection.Connection(
         lambda: self._server.address, patience, self._revive
       )
     except BaseException:
       self._server.close()
       raise
+
+  def _begin(self, checkpoint: str | None) -> None:
+    if checkpoint is not None:
+      try:
+        self._server.start(checkpoint)
+        self._server.wait_ready()
+        self._begun = self._newest = checkpoint
+        return
+      except base.CheckpointError:
+        # Raised again, and to be heard, by `restore`.
+        pass
+    self._server.start()
+    self._server.wait_ready()
 
   @property
   def pid(self) -> int | None:
@@ -131,23 +149,38 @@ class OwnServer(Host):
 
   def restore(self, path: str, check: Callable[[Record], None]) -> Record:
     """See `Host`; after a failure the tables are empty."""
-    record = _read_record(path)
-    check(record)
     with self._lock:
+      begun, self._begun = self._begun == path, None
       try:
-        self._server.restart(path)
-        self._server.wait_ready()
+        record = _read_record(path)
+        check(record)
       except BaseException:
-        self._server.restart()
-        self._server.wait_ready()
-        # Or the store would still count on what is gone.
-        self._on_restart(self._fresh_info())
+        if begun:
+          self._newest = None
+          self._empty()
         raise
-      self._newest = path
+      if not begun:
+        self._restart_with(path)
     # Wait for the channels to be at the new server's, so that a failure is
     # this call's.
     self.link.server_info()
     return record
+
+  def _restart_with(self, path: str) -> None:
+    try:
+      self._server.restart(path)
+      self._server.wait_ready()
+    except BaseException:
+      self._empty()
+      raise
+    self._newest = path
+
+  def _empty(self) -> None:
+    """Starts the server again without what it cannot or must not hold."""
+    self._server.restart()
+    self._server.wait_ready()
+    # Or the store would still count on what is gone.
+    self._on_restart(self._fresh_info())
 
   def close(self) -> None:
     """See `Host`."""
@@ -228,7 +261,12 @@ class OutsideServer(Host):
       raise
 
   def checkpoint(self, path: str, record: Record) -> None:
-    """See `Host`; the files stay on the server's machine."""
+    """See `Host`; the files stay on the server's machine.
+
+    Of the processes that share a server one should save: of two that do so at
+    once one fails, as a server deletes all but its newest checkpoint, and
+    meanwhile nobody is served, as both occupy a thread that answers calls.
+    """
     where = {'address': self.link.address, 'path': self.link.checkpoint()}
     scratch = pathlib.Path(f'{path}.tmp')
     scratch.mkdir(parents=True, exist_ok=True)

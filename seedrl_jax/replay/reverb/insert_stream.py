@@ -74,7 +74,10 @@ class InsertStream:
     self._max_items = max_items
     self._max_bytes = max_bytes
     self._on_ack = on_ack
-    self._changed = threading.Condition()
+    self._lock = threading.Lock()
+    # Callers wait for one, the stream's thread that sends for the other.
+    self._changed = threading.Condition(self._lock)
+    self._work = threading.Condition(self._lock)
     self._closed = threading.Event()
     self._error: BaseException | None = None
     self._call: grpc.Call | None = None
@@ -137,7 +140,7 @@ class InsertStream:
       for key in request.items:
         self._by_key[key] = request
       self._unsent.append(request)
-      self._changed.notify_all()
+      self._work.notify()
 
   def flush(self, timeout: float | None = None) -> None:
     """Returns when all that was handed over before is acknowledged.
@@ -238,9 +241,9 @@ class InsertStream:
         address = self._connection.address
         raise errors.translate(e, address, 'insert', self._name) from e
     finally:
-      with self._changed:
+      with self._work:
         session.ended = True
-        self._changed.notify_all()
+        self._work.notify_all()
 
   def acknowledge(self, keys: Sequence[int]) -> None:
     """Takes items for inserted, by whatever sign; ignores unknown keys.
@@ -277,8 +280,8 @@ class InsertStream:
   def _requests(self, session: _Session) -> Iterator[bytes]:
     """Yields messages until the session ends; runs in a thread of gRPC's."""
     while True:
-      with self._changed:
-        self._changed.wait_for(lambda: session.ended or self._unsent)
+      with self._work:
+        self._work.wait_for(lambda: session.ended or self._unsent)
         if session.ended:
           return
         batch = self._next_batch()

@@ -110,7 +110,7 @@ def encode_chunk(columns: Sequence[np.ndarray], delta: bool = False) -> Chunk:
   if size > errors.MAX_MESSAGE_BYTES:
     raise ValueError(
       f'A chunk of {size / 1e6:.0f} MB is more than one message to Reverb can '
-      'carry; write fewer or shorter unrolls at once.'
+      'carry; write fewer unrolls at once, or smaller observations.'
     )
   return Chunk(data.chunk_key, length, b''.join(parts))
 

@@ -120,7 +120,7 @@ class Ledger:
     size: int,
     undrawn: int,
     version: int | None = None,
-  ) -> None:
+  ) -> bool:
     """Takes over the server's counts, all in unrolls.
 
     What is under way to it comes on top.
@@ -131,10 +131,14 @@ class Ledger:
       undrawn: samples that the server will still be asked for.
       version: before the server was asked; where it has changed, the server's
         counts are too old. None: they hold, as it has just begun.
+
+    Returns:
+      Whether they say anything new.
     """
     with self._lock:
       if version not in (None, self._version):
-        return
+        return False
+      before = self._limiter.inserts, self._limiter.samples, self._size
       self._version += 1
       self._limiter.inserts = inserts + self._unacknowledged
       self._limiter.samples = samples + undrawn
@@ -146,6 +150,11 @@ class Ledger:
       else:
         self._size = min(size, self.config.max_size)
       self._wake()
+      return before != (
+        self._limiter.inserts,
+        self._limiter.samples,
+        self._size,
+      )
 
   def info(self, size: int | None = None) -> base.TableInfo:
     """Returns the table's state.

@@ -68,7 +68,12 @@ class SampleStreams:
     self._per_request = max_per_request
     self._max_bytes = max_bytes
     self._timeout = rate_limiter_timeout
-    self._changed = threading.Condition()
+    self._lock = threading.Lock()
+    # Who waits for what: a woken thread that finds nothing has cost the
+    # interpreter lock for nothing, a dozen of them more than the work itself.
+    self._arrived = threading.Condition(self._lock)
+    self._wanted = threading.Condition(self._lock)
+    self._room = threading.Condition(self._lock)
     self._closed = threading.Event()
     self._error: BaseException | None = None
     self._limited = False
@@ -104,11 +109,11 @@ class SampleStreams:
 
   def request(self, count: int) -> None:
     """Asks for `count` more samples; does not wait."""
-    with self._changed:
+    with self._lock:
       self._check()
       self._demand += count
       self._outstanding += count
-      self._changed.notify_all()
+      self._wanted.notify_all()
 
   def get(self, timeout: float | None = None) -> samples.Sample:
     """Takes the next sample that has arrived; waits for it.
@@ -122,8 +127,8 @@ class SampleStreams:
       StoreClosed: after `close`.
       UnknownTable, ReverbError: with which a stream has ended.
     """
-    with self._changed:
-      self._changed.wait_for(
+    with self._lock:
+      self._arrived.wait_for(
         lambda: (
           self._ready
           or self._closed.is_set()
@@ -142,15 +147,18 @@ class SampleStreams:
           f'within {limit:g} s.'
         )
       sample = self._ready.popleft()
+      was_full = self._bytes >= self._max_bytes
       self._bytes -= sample.size
-      self._changed.notify_all()
+      if was_full and self._bytes < self._max_bytes:
+        self._room.notify_all()
       return sample
 
   def interrupt(self) -> None:
     """Ends every wait; the threads end when the connection lets them."""
-    with self._changed:
+    with self._lock:
       self._closed.set()
-      self._changed.notify_all()
+      for condition in (self._arrived, self._wanted, self._room):
+        condition.notify_all()
       calls = list(self._calls)
     for call in calls:
       call.cancel()
@@ -181,14 +189,14 @@ class SampleStreams:
         if not self._closed.is_set():
           self._connection.recover(generation)
     except BaseException as e:
-      with self._changed:
+      with self._lock:
         self._error = self._error or e
-        self._changed.notify_all()
+        self._arrived.notify_all()
 
   def _serve(self, channel: grpc.Channel) -> bool:
     """Asks and reads over a new call; returns whether the server is there."""
     session = _Session()
-    with self._changed:
+    with self._lock:
       if self._closed.is_set():
         return False
       call = connection_lib.stream(channel, 'SampleStream')(
@@ -207,21 +215,21 @@ class SampleStreams:
         address = self._connection.address
         raise errors.translate(e, address, 'sample', self._table) from e
     finally:
-      with self._changed:
+      with self._lock:
         self._calls.discard(call)
         session.ended = True
         # What did not come is still wanted, from any stream.
         self._demand += session.awaited
-        self._changed.notify_all()
+        self._wanted.notify_all()
     return False
 
   def _is_limited(self, error: grpc.RpcError) -> bool:
     """Notes a rate limiter's time-out."""
     if error.code() != grpc.StatusCode.DEADLINE_EXCEEDED:
       return False
-    with self._changed:
+    with self._lock:
       self._limited = True
-      self._changed.notify_all()
+      self._arrived.notify_all()
     return True
 
   def _take(
@@ -230,33 +238,35 @@ class SampleStreams:
     complete = joiner.add(message)
     if self._on_arrival is not None and complete:
       self._on_arrival([sample.key for sample in complete])
-    with self._changed:
+    with self._lock:
       self._ready.extend(complete)
       self._limited = self._limited and not complete
       self._bytes += sum(sample.size for sample in complete)
+      could_ask = self._may_ask(session)
       session.awaited -= len(complete)
       self._outstanding -= len(complete)
-      self._changed.notify_all()
+      self._arrived.notify(len(complete))
+      if not could_ask and self._may_ask(session):
+        self._wanted.notify_all()
       # Not reading is what holds the server back.
-      self._changed.wait_for(
+      self._room.wait_for(
         lambda: self._closed.is_set() or self._bytes < self._max_bytes
       )
 
   def _requests(self, session: _Session) -> Iterator[bytes]:
     """Yields requests until the session ends; runs in a thread of gRPC's."""
-
-    def may_ask() -> bool:
-      return self._demand > 0 and session.awaited <= self._per_request
-
     while True:
-      with self._changed:
-        self._changed.wait_for(lambda: session.ended or may_ask())
+      with self._lock:
+        self._wanted.wait_for(lambda: session.ended or self._may_ask(session))
         if session.ended:
           return
         count = min(self._demand, self._per_request)
         self._demand -= count
         session.awaited += count
       yield self._encode(count)
+
+  def _may_ask(self, session: _Session) -> bool:
+    return self._demand > 0 and session.awaited <= self._per_request
 
   def _encode(self, count: int) -> bytes:
     request = reverb_pb2.SampleStreamRequest(

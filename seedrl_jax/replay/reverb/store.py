@@ -30,8 +30,9 @@ from seedrl_jax.replay.reverb.proto import reverb_pb2
 
 _VERSION = 1
 # Seconds between questions to the server while a thread waits for a table:
-# another process may have changed it.
-_REFRESH = 0.1
+# another process may have changed it; and where the last answer says that one
+# has.
+_REFRESH, _REFRESH_SHARED = 0.1, 0.01
 # Seconds that a draw from a table that is filling waits for what is under way.
 _SETTLE = 1.0
 # Seconds that a checkpoint waits for what is under way.
@@ -63,7 +64,8 @@ class ReverbStore(base.TrajectoryStore):
       configs: of the tables.
       unroll_spec: `types.Unroll` of `types.ArraySpec` for one unroll, as the
         embedded store's.
-      block_width: W, unrolls in a block that writers fill.
+      block_width: W, unrolls in a block that writers fill, where a table has
+        no width of its own.
       make_host: gives the server of the rules and of what to call when it was
         restarted.
       batch_size: of the largest batch that will be drawn.
@@ -77,15 +79,19 @@ class ReverbStore(base.TrajectoryStore):
     """
     if len({config.name for config in configs}) < len(configs):
       raise ValueError('Two tables have one name.')
+    self.unroll_spec = unroll_spec
     self._layout = blocks.UnrollLayout(unroll_spec)
-    self._pool = blocks.BlockPool(self._layout, block_width)
+    self._pools = blocks.WriterPools(self._layout, configs, block_width)
+    self._block_width = block_width
     self._overlap = overlap
     self._ahead = ahead
     self._num_streams = num_streams
     self._lock = threading.Lock()
     self._closed = threading.Event()
     self._interrupted = False
-    self._ledgers = {c.name: ledger.Ledger(c, block_width) for c in configs}
+    self._ledgers = {
+      c.name: ledger.Ledger(c, self._pools[c.name].width) for c in configs
+    }
     self._lanes: dict[str, writer_lib.InsertLane] = {}
     self._updaters: dict[str, priorities_lib.PriorityUpdater] = {}
     self._samplers: list[sampler_lib.Sampler] = []
@@ -107,7 +113,8 @@ class ReverbStore(base.TrajectoryStore):
 
   def writer(self, table: str) -> base.TrajectoryWriter:
     """See `TrajectoryStore`."""
-    return blocks.PoolWriter(self._pool, self._lane(table).insert)
+    lane = self._lane(table)
+    return blocks.PoolWriter(self._pools[table], lane.insert)
 
   def sampler(
     self, table: str, batch_size: int, num_blocks: int | None = None
@@ -116,7 +123,7 @@ class ReverbStore(base.TrajectoryStore):
     counts = self._ledger(table)
     is_queue = counts.config.sampler == 'fifo'
     count = blocks.blocks_of_batch(
-      counts.config, batch_size, num_blocks, self._pool.width
+      counts.config, batch_size, num_blocks, self._pools[table].width
     )
     counts.widen(batch_size)
     made = sampler_lib.Sampler(
@@ -143,6 +150,15 @@ class ReverbStore(base.TrajectoryStore):
     if self._ledger(table).config.sampler != 'fifo':
       self._updater(table).update(np.asarray(keys, np.uint64), checked)
 
+  def flush(self) -> None:
+    """See `TrajectoryStore`."""
+    for lane in list(self._lanes.values()):
+      # What the server cannot take now is under way, and will be sent again.
+      with contextlib.suppress(base.RateLimited):
+        lane.flush(_FLUSH)
+    for updater in list(self._updaters.values()):
+      updater.flush()
+
   def info(self) -> Mapping[str, base.TableInfo]:
     """See `TrajectoryStore`; a lost server's sizes are the last known."""
     self._ask_sizes()
@@ -154,7 +170,7 @@ class ReverbStore(base.TrajectoryStore):
   def reset(self, table: str) -> None:
     """See `TrajectoryStore`; batches drawn ahead are still handed out."""
     counts = self._ledger(table)
-    self._flush()
+    self.flush()
     self._host.link.reset(table)
     counts.resync(0, 0, 0, 0)
 
@@ -166,25 +182,25 @@ class ReverbStore(base.TrajectoryStore):
     Raises:
       OSError, ReverbError: where it cannot be written.
     """
-    self._flush()
+    self.flush()
     record = {
       'version': _VERSION,
       'unroll': self._layout.signature(),
-      'block_width': self._pool.width,
+      'block_width': self._block_width,
     }
     self._host.checkpoint(path, record)
 
   def restore(self, path: str) -> None:
     """See `TrajectoryStore`."""
     # Or it would be sent again, to the tables that are restored.
-    self._flush()
+    self.flush()
     record = self._host.restore(path, lambda r: self._check_fits(path, r))
     if record is None:
       for name, counts in self._ledgers.items():
         self._resync_from_server(name, counts)
       return
     self._resync(self._host.link.server_info())
-    if record['block_width'] != self._pool.width:
+    if record['block_width'] != self._block_width:
       self._drop_queues(path, record['block_width'])
 
   def interrupt(self) -> None:
@@ -192,7 +208,7 @@ class ReverbStore(base.TrajectoryStore):
     with self._lock:
       self._interrupted = True
       samplers, lanes = list(self._samplers), list(self._lanes.values())
-    self._pool.close()
+    self._pools.close()
     for counts in self._ledgers.values():
       counts.close()
     # Not their threads: one may be looking for a lost server.
@@ -238,7 +254,7 @@ class ReverbStore(base.TrajectoryStore):
           counts,
           self._encoder(counts.config),
           self._workers.map,
-          self._pool.give_back,
+          self._pools[table].give_back,
         )
       return self._lanes[table]
 
@@ -251,7 +267,9 @@ class ReverbStore(base.TrajectoryStore):
 
   def _updater(self, table: str) -> priorities_lib.PriorityUpdater:
     with self._lock:
-      self._check_open()
+      # Interrupted or not: the learner ends its last update after that.
+      if self._closed.is_set():
+        raise base.StoreClosed('The store was closed.')
       if table not in self._updaters:
         self._updaters[table] = priorities_lib.PriorityUpdater(
           self._host.link, table
@@ -261,14 +279,6 @@ class ReverbStore(base.TrajectoryStore):
   def _check_open(self) -> None:
     if self._interrupted:
       raise base.StoreClosed('The store was closed.')
-
-  def _flush(self) -> None:
-    for lane in list(self._lanes.values()):
-      # What the server cannot take now is under way, and will be sent again.
-      with contextlib.suppress(base.RateLimited):
-        lane.flush(_FLUSH)
-    for updater in list(self._updaters.values()):
-      updater.flush()
 
   def _arrived(self, table: str, keys: Sequence[int]) -> None:
     """Else a kill between sample and acknowledgement would repeat a step."""
@@ -297,21 +307,24 @@ class ReverbStore(base.TrajectoryStore):
 
   def _refresh(self) -> None:
     """The thread that asks what others did while somebody waits here."""
-    while not self._closed.wait(_REFRESH):
+    pause = _REFRESH
+    while not self._closed.wait(pause):
+      pause = _REFRESH
       for name, counts in self._ledgers.items():
-        if counts.waiting:
-          self._resync_from_server(name, counts)
+        if counts.waiting and self._resync_from_server(name, counts):
+          pause = _REFRESH_SHARED
 
-  def _resync_from_server(self, name: str, counts: ledger.Ledger) -> None:
+  def _resync_from_server(self, name: str, counts: ledger.Ledger) -> bool:
+    """Returns whether the server knows of anything new."""
     version = counts.version
     if version is None:
-      return
+      return False
     try:
       infos = self._host.link.peek()
     except (errors.ReverbError, base.StoreClosed):
       # Who waits for the server itself will say so.
-      return
-    self._resync_table(counts, infos[name], version)
+      return False
+    return self._resync_table(counts, infos[name], version)
 
   def _resync(self, infos: host_lib.Infos) -> None:
     """Counts from what a server says that has just begun."""
@@ -323,12 +336,12 @@ class ReverbStore(base.TrajectoryStore):
     counts: ledger.Ledger,
     info: reverb_pb2.TableInfo,
     version: int | None = None,
-  ) -> None:
+  ) -> bool:
     unit = self._unit(counts)
     with self._lock:
       drawing = [s for s in self._samplers if s.table == counts.config.name]
     limiter = info.rate_limiter_info
-    counts.resync(
+    return counts.resync(
       inserts=limiter.insert_stats.completed * unit,
       samples=limiter.sample_stats.completed * unit,
       size=info.current_size * unit,
@@ -338,7 +351,8 @@ class ReverbStore(base.TrajectoryStore):
 
   def _unit(self, counts: ledger.Ledger) -> int:
     """Unrolls in an item."""
-    return self._pool.width if counts.config.sampler == 'fifo' else 1
+    config = counts.config
+    return self._pools[config.name].width if config.sampler == 'fifo' else 1
 
   def _check_fits(self, path: str, record: host_lib.Record) -> None:
     start = f'The replay checkpoint {path} does not fit this run'
@@ -357,6 +371,6 @@ class ReverbStore(base.TrajectoryStore):
         name,
         path,
         block_width,
-        self._pool.width,
+        self._block_width,
       )
       self.reset(name)

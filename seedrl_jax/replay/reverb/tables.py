@@ -12,7 +12,7 @@ from typing import Any
 from seedrl_jax.replay import base, rate_limiter
 from seedrl_jax.replay.reverb import errors
 from seedrl_jax.replay.reverb.proto import reverb_pb2
-from seedrl_jax.replay.rules import table_config
+from seedrl_jax.replay.rules import table_configs
 
 # JSON has no infinity, and Reverb means this by none.
 _UNBOUNDED = sys.float_info.max
@@ -55,7 +55,9 @@ def server_rules(
     'max_diff': _UNBOUNDED,
   }
   if config.samples_per_insert:
-    limiter = rate_limiter.RateLimiter(config, block_width)
+    # As if blocks were whole batches, and none is wider: who starts a server
+    # by hand does not know how a run divides its environments.
+    limiter = rate_limiter.RateLimiter(config, batch_size)
     limiter.widen(batch_size)
     centre = config.min_size * config.samples_per_insert
     rules['min_diff'] = centre - limiter.buffer
@@ -78,8 +80,8 @@ def tables_from_config(config: Any) -> list[dict[str, Any]]:
   Raises:
     ValueError: naming the flag and what would do.
   """
-  rules = table_config(config)
-  return [server_rules(rules, config.batch_size, config.batch_size)]
+  width = config.batch_size
+  return [server_rules(c, width, width) for c in table_configs(config)]
 
 
 def check_fits(

@@ -25,6 +25,9 @@ from seedrl_jax.replay.reverb import codec, items, samples
 
 # What a thread compresses or decompresses at once.
 _CHUNK_BYTES = 1 << 20
+# What a chunk of a single unroll is at most: far below what a message can
+# carry, and far above what unrolls are as a rule, which stay whole.
+_UNROLL_CHUNK_BYTES = 1 << 25
 
 # Runs functions, in order or side by side; gives their results in order.
 Mapper = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
@@ -64,13 +67,7 @@ class BlockEncoder:
       for leaf, major in zip(block.leaves, self._layout.time_major, strict=True)
       if not major
     ]
-    rows = len(steps[0])
-    row_bytes = sum(leaf[0].nbytes for leaf in steps)
-    at_once = max(1, _CHUNK_BYTES // max(1, row_bytes))
-    parts = [
-      [leaf[start : start + at_once] for leaf in steps]
-      for start in range(0, rows, at_once)
-    ]
+    parts = _cut(steps, _CHUNK_BYTES)
     parts.append([*rest, priorities[np.newaxis]])
     *chunks, last = mapper(items.encode_chunk, parts)
     columns = _columns(self._layout.time_major, chunks, last)
@@ -142,8 +139,8 @@ class UnrollEncoder:
     else:
       parts = [fresh]
     for part in parts:
-      if len(part[0]):
-        chunk = items.encode_chunk(part)
+      for piece in _cut(part, _UNROLL_CHUNK_BYTES):
+        chunk = items.encode_chunk(piece)
         chunks = [*chunks, items.Slice(chunk, 0, 0, chunk.rows)]
     last = items.encode_chunk(rest)
     columns = _columns(self._layout.time_major, chunks, last)
@@ -178,6 +175,16 @@ class UnrollEncoder:
         tail.insert(0, items.Slice(s.chunk, 0, offset, length))
       missing -= length
     return _contents([leaf[-self._overlap :] for leaf in steps]), tail
+
+
+def _cut(columns: Sequence[np.ndarray], size: int) -> list[list[np.ndarray]]:
+  """Cuts columns of equal rows into pieces of about `size` bytes."""
+  rows = len(columns[0])
+  at_once = max(1, size * rows // max(1, sum(c.nbytes for c in columns)))
+  return [
+    [column[start : start + at_once] for column in columns]
+    for start in range(0, rows, at_once)
+  ]
 
 
 def _contents(leaves: Sequence[np.ndarray]) -> bytes:

@@ -55,6 +55,11 @@ class SharedServer:
     self._alive = False
 
   @property
+  def starts(self) -> int:
+    """How often it was started."""
+    return self._starts
+
+  @property
   def address(self) -> str:
     """Where it is."""
     return f'localhost:{self._port}'

@@ -40,14 +40,19 @@ class _Hosts:
 
     return self._store(config, make_host)
 
-  def own(self) -> store.ReverbStore:
-    """Returns a store on a server of its own."""
+  def own(self, begin_with: str | None = None) -> store.ReverbStore:
+    """Returns a store on a server of its own, `started` so far."""
 
     def make_host(rules, on_restart):
-      process = shared_servers.SharedServer(self._factory, rules)
-      return host.OwnServer(process, on_restart, PATIENCE)
+      self._process = shared_servers.SharedServer(self._factory, rules)
+      return host.OwnServer(self._process, on_restart, PATIENCE, begin_with)
 
     return self._store(None, make_host)
+
+  @property
+  def starts(self) -> int:
+    """How often the last store's own server was started."""
+    return self._process.starts
 
   def _store(self, config, make_host) -> store.ReverbStore:
     made = store.ReverbStore(
@@ -171,6 +176,45 @@ def test_own_server_is_empty_and_works_after_a_failed_restore(
     if file.name != 'store.json':
       file.write_bytes(b'damaged')
   with pytest.raises(replay.CheckpointError):
+    made.restore(str(path))
+  assert made.info()['t'].size == 0
+  toy.insert(made, 't', [3, 4])
+  assert toy.numbers(made.sampler('t', 2).sample(PATIENCE)) == [3, 4]
+
+
+def _checkpoint(hosts, toy, path: pathlib.Path) -> None:
+  made = hosts.own()
+  toy.insert(made, 't', [1, 2])
+  made.checkpoint(str(path))
+  made.close()
+
+
+def test_own_server_that_begins_with_a_checkpoint_starts_once(
+  hosts, toy, tmp_path
+):
+  path = tmp_path / '1'
+  _checkpoint(hosts, toy, path)
+  made = hosts.own(str(path))
+  made.restore(str(path))
+  assert hosts.starts == 1
+  info = made.info()['t']
+  assert (info.size, info.inserts, info.samples) == (2, 2, 0)
+  assert toy.numbers(made.sampler('t', 2).sample(PATIENCE)) == [1, 2]
+  # What changed since is gone, as after every restore.
+  made.restore(str(path))
+  assert hosts.starts == 2
+  assert made.info()['t'].size == 2
+
+
+@pytest.mark.parametrize('damaged', ['tables.tfrecord', 'store.json'])
+def test_own_server_that_cannot_begin_with_a_checkpoint_is_empty(
+  hosts, toy, tmp_path, damaged
+):
+  path = tmp_path / '1'
+  _checkpoint(hosts, toy, path)
+  (path / damaged).write_bytes(b'damaged')
+  made = hosts.own(str(path))
+  with pytest.raises(replay.CheckpointError, match='is damaged'):
     made.restore(str(path))
   assert made.info()['t'].size == 0
   toy.insert(made, 't', [3, 4])

@@ -134,7 +134,9 @@ def test_a_table_is_young_while_much_of_it_is_under_way():
 def test_resync_takes_over_what_others_did(queue):
   _settled(queue, 4)
   version = queue.version
-  queue.resync(inserts=10, samples=8, size=2, undrawn=0, version=version)
+  assert queue.resync(10, samples=8, size=2, undrawn=0, version=version)
+  version = queue.version
+  assert not queue.resync(10, samples=8, size=2, undrawn=0, version=version)
   info = queue.info()
   assert (info.inserts, info.samples, info.size) == (10, 8, 2)
   queue.admit_insert(2, 0)
@@ -144,7 +146,7 @@ def test_resync_takes_over_what_others_did(queue):
 def test_resync_ignores_counts_from_before_the_last_change(queue):
   version = queue.version
   _settled(queue, 4)
-  queue.resync(inserts=0, samples=0, size=0, undrawn=0, version=version)
+  assert not queue.resync(0, samples=0, size=0, undrawn=0, version=version)
   info = queue.info()
   assert (info.inserts, info.size) == (4, 4)
 

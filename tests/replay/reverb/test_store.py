@@ -182,3 +182,25 @@ def test_the_server_stores_overlapping_steps_once(make, toy, tmp_path):
   shared = _stored_bytes(make, toy, tmp_path, 8)
   # 24 + 4 * 16 steps of 5 * 24, and the records of the items on both sides.
   assert 0.73 < shared / _stored_bytes(make, toy, tmp_path, 1) < 0.8
+
+
+@pytest.mark.parametrize('kind', ['queue', 'items'])
+def test_an_unroll_of_many_megabytes(make, toy, kind):
+  spec = toy.spec()
+  shape = (3, 11, 1000, 1000)
+  spec.steps.observation['image'] = types.ArraySpec(shape, np.dtype(np.uint8))
+  made = make(toy.queue() if kind == 'queue' else toy.items(), spec, ahead=0)
+  writer = made.writer('t')
+  block = writer.allocate()
+  toy.fill(block, [1, 2])
+  # Of all bits: 66 MB that nothing makes smaller.
+  noise = np.random.default_rng(1).integers(0, 256, 66_000_000, np.uint8)
+  block.unroll.steps.observation['image'].reshape(-1)[:] = noise
+  kept = np.swapaxes(block.unroll.steps.observation['image'], 0, 1).copy()
+  writer.insert(block, timeout=PATIENCE)
+  sample = made.sampler('t', _WIDTH).sample(PATIENCE)
+  (drawn,) = sample.blocks
+  for column, env_id in enumerate(drawn.unroll.env_id.tolist()):
+    image = drawn.unroll.steps.observation['image'][:, column]
+    np.testing.assert_array_equal(image, kept[env_id - 1])
+  sample.release()

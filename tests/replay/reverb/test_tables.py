@@ -46,10 +46,10 @@ def test_other_tables_count_unrolls(sampler):
   assert (rules['min_diff'], rules['max_diff']) == (90.0, 110.0)
 
 
-def test_the_ratio_has_room_for_a_block_and_a_batch():
+def test_the_ratio_has_room_for_a_batch_whatever_the_blocks_are():
   rules = _rules(min_size=10, samples_per_insert=0.5, tolerance=0.1)
-  # A block of 2 is worth 1, a batch is 6; half of both.
-  assert (rules['min_diff'], rules['max_diff']) == (1.5, 8.5)
+  # A block as wide as a batch of 6 is worth 3; half of both.
+  assert (rules['min_diff'], rules['max_diff']) == (0.5, 9.5)
 
 
 def test_without_a_ratio_nothing_holds_back():

@@ -213,6 +213,23 @@ def test_overlap_that_is_longer_than_the_stride():
   assert sum(chunk.rows for chunk in chunks.values()) == (6 + 5 * 2) + 6
 
 
+def test_unrolls_that_no_message_could_carry_are_cut(monkeypatch):
+  layout = _layout(6)
+  row_bytes = sum(
+    leaf[0].nbytes
+    for leaf, major in zip(
+      layout.new_block(1).leaves, layout.time_major, strict=True
+    )
+    if major
+  )
+  monkeypatch.setattr(unroll_items, '_UNROLL_CHUNK_BYTES', 2 * row_bytes)
+  experience, encoder = _Experience(layout, 3), _Encoder(layout, 3)
+  made = [encoder.encode(experience.block([0]))[0] for _ in range(3)]
+  # Both halves of the first, then three more steps each; and what has none.
+  rows = [chunk.rows for chunk in _distinct(made).values()]
+  assert rows == [2, 1, 2, 1, 1, 2, 1, 1, 2, 1, 1]
+
+
 def test_two_unrolls_of_an_environment_in_one_block():
   layout = _layout(6)
   experience, encoder = _Experience(layout, 4), _Encoder(layout, 2)

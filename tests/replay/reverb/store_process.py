@@ -1,0 +1,74 @@
+"""A process with a store of toy unrolls on a server that others use too.
+
+Run by `test_several_processes.py`, with its task as an argument in JSON:
+`address`, `rules` (fields of a `TableConfig`), `role`, and for a writer
+`first` and `last`, the numbers that it writes. A writer ends when all are in
+the table. A sampler prints the numbers of each batch, gives even ones the
+priority 0, and ends with its standard input.
+"""
+
+import json
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+
+from seedrl_jax import replay
+from seedrl_jax.replay.reverb import host, store
+from tests.replay.conftest import PATIENCE, Toy
+
+# Unrolls of a block, and of a batch: a larger one might wait for its rest.
+WIDTH = 2
+
+
+def make_store(address: str, rules: dict[str, Any]) -> store.ReverbStore:
+  """Returns a store on the server at `address`."""
+  return store.ReverbStore(
+    [replay.TableConfig(**rules)],
+    Toy().spec(),
+    WIDTH,
+    lambda tables, _: host.OutsideServer(address, tables, PATIENCE),
+    WIDTH,
+  )
+
+
+def _write(made: store.ReverbStore, first: int, last: int) -> None:
+  for number in range(first, last, WIDTH):
+    Toy().insert(made, 't', [number, number + 1], timeout=PATIENCE)
+  made.flush()
+
+
+def _sample(made: store.ReverbStore) -> None:
+  sampler = made.sampler('t', WIDTH)
+  try:
+    while True:
+      sample = sampler.sample(PATIENCE)
+      numbers = Toy().numbers(sample)
+      priorities = np.asarray(numbers) % 2.0
+      made.update_priorities('t', sample.keys, priorities)
+      sample.release()
+      print(json.dumps(numbers), flush=True)
+  except replay.StoreClosed:
+    pass
+
+
+def main() -> None:
+  """Does its task."""
+  task = json.loads(sys.argv[1])
+  made = make_store(task['address'], task['rules'])
+  if task['role'] == 'write':
+    _write(made, task['first'], task['last'])
+  else:
+    thread = threading.Thread(target=_sample, args=(made,))
+    thread.start()
+    sys.stdin.read()
+    made.interrupt()
+    thread.join()
+    # Or the last priorities would be dropped.
+    made.flush()
+  made.close()
+
+
+if __name__ == '__main__':
+  main()
