@@ -31,6 +31,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.loss = _loss()
   config.optimizer = _optimizer()
   config.replay = _replay()
+  config.demonstrations = _demonstrations()
   config.topology = _topology()
   config.learner = _learner()
   config.checkpoint = _checkpoint()
@@ -159,6 +160,21 @@ def _replay() -> ml_collections.ConfigDict:
     'tolerance': 0.1,
     'min_size': 1,
     'priority_exponent': 0.9,
+    # How far the loss makes up for prioritized unrolls being drawn more
+    # often: 1 wholly, 0 not at all.
+    'importance_exponent': 0.0,
+  })
+
+
+def _demonstrations() -> ml_collections.ConfigDict:
+  return ml_collections.ConfigDict({
+    # Folder that launch/record.py wrote; a table of its own is filled from it
+    # where that is empty.
+    'path': '',
+    # Share of each batch that is demonstrations. 0: there is no such table.
+    'fraction': 0.0,
+    # Sequences. None: as many as the folder holds.
+    'max_size': config_dict.placeholder(int),
   })
 
 

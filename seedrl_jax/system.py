@@ -19,7 +19,7 @@ from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.learner import update as update_lib
 from seedrl_jax.replay import base as replay
-from seedrl_jax.replay import rules
+from seedrl_jax.replay import demonstrations, rules
 from seedrl_jax.runtime import (
   metrics,
   process,
@@ -78,9 +78,11 @@ class System:
         lambda: self._saved.record.starts,
         make_streams,
         str(self._workdir.reverb),
+        lambda: self._saved.replay_path,
       )
       opened.callback(self._parts.close)
       self._saved.restore_replay(self._parts.store)
+      self._fill_demonstrations()
       offset = config.topology.inference_affinity_offset
       self._cores = [
         process.pinned_core(offset, i) for i in range(len(self._parts.workers))
@@ -203,6 +205,7 @@ class System:
       now = time.perf_counter()
       if now >= next_report:
         self._report()
+        self._fill_demonstrations()
         next_report = now + interval
 
   def _learn(self) -> None:
@@ -235,12 +238,27 @@ class System:
         self._report()
         next_report += self._config.log.every_seconds
 
+  def _fill_demonstrations(self) -> None:
+    """Fills their table where it is empty.
+
+    That is at a run's start, and after a server was lost that had no
+    checkpoint to begin with again.
+    """
+    path = self._config.demonstrations.path
+    if not path:
+      return
+    parts = self._parts
+    count = demonstrations.fill(parts.store, path, parts.env_spec.env_id)
+    if count:
+      self._line.say(f'Took {count} demonstrations from {path}.')
+
   def _after_update(self) -> None:
     self._profiler.after_update()
     now = time.perf_counter()
     if now - self._last_checkpoint >= self._config.checkpoint.every_seconds:
       self._last_checkpoint = now
-      self._save(self._parts.learner.state())
+      # Lock step promises that nothing happens at a time of its own.
+      self._save(self._parts.learner.state(), self._config.deterministic)
 
   def _is_finished(self) -> bool:
     frames = self._env_steps() * self._parts.env_spec.action_repeat
@@ -286,16 +304,25 @@ class System:
 
   def _report(self) -> None:
     self._collect_episodes()
+    tables = self._parts.store.info()
+    table = tables[rules.TABLE]
+    replayed = table.metrics()
+    if demonstrations.TABLE in tables:
+      name = demonstrations.TABLE
+      replayed |= tables[name].metrics(name)
     row, waits = self._reporter.row(
       self._snapshot(self._seconds()),
       self._parts.learner.take_lag_max(),
-      self._parts.learner.metrics()
-      | self._parts.store.info()[rules.TABLE].metrics(),
+      self._parts.learner.metrics() | replayed,
     )
     self._waits = waits
     self._metrics.write(row)
     self._line.update(
-      report.progress_text(row, self._config.total_env_frames, waits)
+      report.progress_text(
+        row,
+        self._config.total_env_frames,
+        table.filling() or waits.short(),
+      )
     )
 
   # -- checkpoints ---------------------------------------------------------
@@ -306,7 +333,7 @@ class System:
       for worker, key in zip(self._parts.workers, keys, strict=True):
         worker.device_step.set_key(np.array(key, np.uint32))
 
-  def _save(self, state: update_lib.LearnerState) -> None:
+  def _save(self, state: update_lib.LearnerState, wait: bool = True) -> None:
     reporter = self._reporter
     keys = [w.device_step.key.tolist() for w in self._parts.workers]
     now = record_lib.RunRecord(
@@ -318,7 +345,7 @@ class System:
       eval_returns=list(reporter.evaluation.returns),
       inference_keys=keys,
     )
-    self._saved.save(state, now)
+    self._saved.save(state, now, wait)
 
   # -- the end -------------------------------------------------------------
 

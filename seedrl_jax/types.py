@@ -17,6 +17,10 @@ Nest = Any
 Array = Any
 
 
+# The parameter version of steps that no parameters of the run acted in.
+NO_VERSION = -1
+
+
 class StepType(enum.IntEnum):
   """Where in its episode a step stands, numbered as in dm_env."""
 
@@ -96,7 +100,8 @@ class Steps(NamedTuple):
     previous_action: int32, as in `AgentInput`.
     agent_output: the agent's own NamedTuple for the same step: `action` and
       what learning needs from behaviour time.
-    parameter_version: int32, which published parameters acted.
+    parameter_version: int32, which published parameters acted; `NO_VERSION` in
+      demonstrations.
   """
 
   observation: Nest
@@ -123,17 +128,18 @@ class Unroll(NamedTuple):
 
 
 class Batch(NamedTuple):
-  """What a loss gets: unrolls and how they were drawn from the replay.
+  """What a loss gets: unrolls and how much each counts.
 
   Attributes:
     unroll: `Unroll` of B unrolls.
-    probability: float32 `[B]`, chance with which each was drawn (1 in FIFO).
-    table_size: float32 `[B]`, items in the table when it was drawn.
+    weight: float32 `[B]`, what to multiply an unroll's loss by: the importance
+      weights of prioritized replay (Schaul et al. 2016, arXiv 1511.05952,
+      section 3.4), of which the whole batch's largest is 1; all 1 where
+      unrolls were drawn evenly.
   """
 
   unroll: Unroll
-  probability: Array
-  table_size: Array
+  weight: Array
 
 
 def agent_input(steps: Steps) -> AgentInput:

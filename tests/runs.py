@@ -18,7 +18,8 @@ import numpy as np
 from gymnasium import spaces
 
 from configs import base as base_config
-from seedrl_jax import builder, system
+from seedrl_jax import plan as plan_lib
+from seedrl_jax import system
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.runtime import progress
@@ -83,7 +84,7 @@ class Run:
     config: ml_collections.ConfigDict,
     workdir: pathlib.Path,
     profile_updates: int = 0,
-    make_streams: Callable[[int, builder.StreamPlan], envs.EnvStream]
+    make_streams: Callable[[int, plan_lib.StreamPlan], envs.EnvStream]
     | None = None,
   ):
     self._out = io.StringIO()
@@ -181,7 +182,7 @@ class Streams:
     self._fail_at = fail_at
     self.closed: list[int] = []
 
-  def __call__(self, index: int, plan: builder.StreamPlan) -> envs.EnvStream:
+  def __call__(self, index: int, plan: plan_lib.StreamPlan) -> envs.EnvStream:
     if index == self._fail_at:
       raise ValueError('--config.env: this stream cannot be had.')
     stream = env_factory.make_stream(

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from seedrl_jax import builder, types
+from seedrl_jax import builder
 from seedrl_jax.learner import topology
 from tests import runs
 
@@ -57,48 +57,6 @@ def _build(**values):
 def test_refuses_in_one_sentence(values, sentence):
   with pytest.raises(ValueError, match=f'^{re.escape(sentence)}$'):
     _build(**values)
-
-
-def _plans(count, **values):
-  devices = tuple(jax.devices()[:count])
-  return builder.plan_streams(runs.tiny(**values), devices)
-
-
-def test_environments_are_divided_evenly():
-  plans = _plans(
-    2, env__num_envs=7, num_eval_envs=3, topology__streams_per_device=2
-  )
-  ids = np.concatenate([p.global_env_id for p in plans])
-  assert sorted(ids) == list(range(10))
-  assert [p.num_train for p in plans] == [2, 2, 2, 1]
-  sizes = [len(p.global_env_id) for p in plans]
-  assert max(sizes) - min(sizes) <= 1
-  for plan, size in zip(plans, sizes, strict=True):
-    train, evaluation = np.split(plan.global_env_id, [plan.num_train])
-    assert (train < 7).all() and (evaluation >= 7).all()
-    assert plan.batch_size == (size + 1) // 2
-  assert [p.device.id for p in plans] == [0, 0, 1, 1]
-
-
-def test_lock_step_has_one_stream_of_whole_batches():
-  (plan,) = _plans(
-    4, deterministic=True, topology__streams_per_device=2, num_eval_envs=1
-  )
-  assert plan.batch_size == len(plan.global_env_id) == 5
-
-
-def test_unroll_spec():
-  env_spec = types.EnvSpec(
-    'toy', {'x': types.ArraySpec((3,), np.dtype(np.uint8))}, 2, 1, 4, 0
-  )
-  core = types.ArraySpec((7,), np.dtype(np.float32))
-  output = {'action': types.ArraySpec((), np.dtype(np.int32))}
-  spec = builder.unroll_spec(env_spec, 5, output, core)
-  assert spec.steps.observation['x'].shape == (6, 3)
-  assert spec.steps.agent_output['action'].shape == (6,)
-  assert spec.steps.reward == types.ArraySpec((6,), np.dtype(np.float32))
-  assert spec.initial_core == core
-  assert spec.env_id.shape == ()
 
 
 def test_parts_fit_each_other_and_close():

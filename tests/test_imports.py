@@ -26,12 +26,17 @@ _MAY_IMPORT = {
   'runtime': {'types'},
 }
 # builder.py makes the parts of a run from all rooms; system.py wires them,
-# evaluation.py those that play, and benchmarks/ times them.
+# playing.py and what uses it those that play, and benchmarks/ times them.
+_MAY_IMPORT['plan'] = {'envs', 'types'}
 _MAY_IMPORT['builder'] = set(_MAY_IMPORT)
 _MAY_IMPORT['saved_run'] = {'learner', 'replay', 'runtime', 'types'}
 _MAY_IMPORT['system'] = set(_MAY_IMPORT)
 _MAY_IMPORT['evaluation_stream'] = {'envs', 'networks', 'runtime', 'types'}
+_MAY_IMPORT['playing'] = set(_MAY_IMPORT)
 _MAY_IMPORT['evaluation'] = set(_MAY_IMPORT)
+_MAY_IMPORT['recording_tape'] = {'envs', 'evaluation_stream', 'replay', 'types'}
+_MAY_IMPORT['recording_teacher'] = set(_MAY_IMPORT)
+_MAY_IMPORT['recording'] = set(_MAY_IMPORT)
 _MAY_IMPORT['benchmarks'] = set(_MAY_IMPORT)
 _JAX = ('jax', 'jaxlib', 'flax', 'optax', 'rlax', 'chex', 'orbax', 'distrax')
 _TENSORFLOW = ('tensorflow',)

@@ -36,7 +36,7 @@ class ActFn(Protocol):
   """`[B]` steps in, `[B]` actions and the next core state out.
 
   `env_id` is int32 `[B]` and global: ids from `EnvSpec.num_envs` on are
-  evaluation environments, which act greedily.
+  evaluation environments, which act greedily or nearly so.
   """
 
   def __call__(
@@ -65,6 +65,17 @@ class LossFn(Protocol):
   ) -> tuple[jax.Array, LossOutput]: ...
 
 
+class PrioritiesFn(Protocol):
+  """Priorities of new unrolls from what acting recorded of them.
+
+  `steps` is `[T + 1, W, ...]` and has no observation: `()` stands in its
+  place, as pictures need not travel to a device for this. Returns float32
+  `[W]`, finite and not negative.
+  """
+
+  def __call__(self, steps: types.Steps) -> jax.Array: ...
+
+
 @dataclasses.dataclass(frozen=True)
 class Agent:
   """Pure functions of arrays that say what to do with a network.
@@ -76,9 +87,13 @@ class Agent:
       four-byte type; the field `action` is int32 `[B]`.
     loss: see `LossFn`.
     overlap: steps that consecutive unrolls of an environment share: 1 for
-      V-trace, `burn_in + 1` for R2D2.
+      V-trace, `burn_in + lookahead + 1` for R2D2. An unroll has
+      `unroll_length + overlap` steps, so that each brings `unroll_length` new
+      ones.
     target_update_period: updates between copies of `params` to
       `target_params`; 0 where the agent has no target network.
+    initial_priorities: see `PrioritiesFn`; None where new unrolls are all
+      worth the same.
   """
 
   init: Callable[[jax.Array], Params]
@@ -87,6 +102,11 @@ class Agent:
   loss: LossFn
   overlap: int = 1
   target_update_period: int = 0
+  initial_priorities: PrioritiesFn | None = None
+
+  def num_transitions(self, unroll_length: int) -> int:
+    """Returns T, one less than the steps of an unroll."""
+    return unroll_length + self.overlap - 1
 
 
 def load_agent(config: Any, env_spec: types.EnvSpec) -> Agent:

@@ -4,7 +4,8 @@ import threading
 
 import numpy as np
 
-from seedrl_jax import builder, types
+from seedrl_jax import plan as plan_lib
+from seedrl_jax import types
 from seedrl_jax.envs import base as envs
 
 
@@ -74,7 +75,7 @@ class FreeStream(envs.EnvStream):
     self._closed.set()
 
 
-def make_stream(index: int, plan: builder.StreamPlan) -> FreeStream:
+def make_stream(index: int, plan: plan_lib.StreamPlan) -> FreeStream:
   """Makes the stream of a plan; see `builder.build`."""
   del index
   spec = envs.StreamSpec(

@@ -74,7 +74,7 @@ class UnrollAssembler:
     allocate: Callable[[], replay.Block],
     insert: Callable[[replay.Block], None],
     global_env_id: np.ndarray,
-    unroll_length: int,
+    num_transitions: int,
     overlap: int,
     block_width: int,
   ):
@@ -85,30 +85,30 @@ class UnrollAssembler:
       insert: takes a complete block; may block (back pressure).
       global_env_id: int `[N]`, the run-wide id of each of the stream's
         training environments.
-      unroll_length: T; an unroll has T + 1 steps.
+      num_transitions: T; an unroll has T + 1 steps.
       overlap: steps that consecutive unrolls of an environment share, 1..T.
       block_width: W, columns of a block.
 
     Raises:
       ValueError: where the overlap leaves an unroll no new step.
     """
-    if not 1 <= overlap <= unroll_length:
+    if not 1 <= overlap <= num_transitions:
       raise ValueError(
-        f'Unrolls of {unroll_length} + 1 steps cannot overlap by {overlap}; '
+        f'Unrolls of {num_transitions} + 1 steps cannot overlap by {overlap}; '
         'raise --config.unroll_length.'
       )
     num_envs = len(global_env_id)
     self._insert = insert
     self._global_env_id = np.asarray(global_env_id, np.int32)
-    self._length = unroll_length
+    self._length = num_transitions
     self._overlap = overlap
-    self._stride = unroll_length + 1 - overlap  # new steps of an unroll
+    self._stride = num_transitions + 1 - overlap  # new steps of an unroll
     self._width = block_width
     self._blocks = open_blocks.OpenBlocks(
-      allocate, num_envs, unroll_length, block_width
+      allocate, num_envs, num_transitions, block_width
     )
     self._pending = pending_core.PendingCore(
-      num_envs, unroll_length // self._stride
+      num_envs, num_transitions // self._stride
     )
     # The place of each environment's next step; see `open_blocks`.
     self._cell = np.full(num_envs, _NO_CELL, np.int64)

@@ -54,7 +54,7 @@ class OpenBlocks:
     self,
     allocate: Callable[[], replay.Block],
     num_envs: int,
-    unroll_length: int,
+    num_transitions: int,
     block_width: int,
   ):
     """Starts with no block.
@@ -62,12 +62,12 @@ class OpenBlocks:
     Args:
       allocate: gives storage for W unrolls.
       num_envs: environments that share the blocks.
-      unroll_length: T; an unroll has T + 1 steps.
+      num_transitions: T; an unroll has T + 1 steps.
       block_width: W, columns of a block.
     """
     self._allocate = allocate
     self._width = block_width
-    self._block_cells = (unroll_length + 1) * block_width
+    self._block_cells = (num_transitions + 1) * block_width
     self._patience = _PATIENCE * -(-num_envs // block_width)
     self._ramp = np.arange(block_width)
     self._blocks: dict[int, OpenBlock] = {}

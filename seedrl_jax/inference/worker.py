@@ -9,7 +9,7 @@ with the learner (deterministic runs).
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
@@ -18,7 +18,6 @@ from seedrl_jax import types
 from seedrl_jax.agents import base
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import batch_index
-from seedrl_jax.inference import assembler as assembler_lib
 from seedrl_jax.inference import device_step as device_step_lib
 from seedrl_jax.inference import packing
 
@@ -29,6 +28,27 @@ ParameterSource = Callable[[], tuple[int, base.Params]]
 _FIRST = int(types.StepType.FIRST)
 # Layouts of batches to remember; see `envs.batch_index`.
 _MOST_LAYOUTS = 64
+
+
+class StepSink(Protocol):
+  """Takes the steps of training environments, batch by batch.
+
+  `assembler.UnrollAssembler` is training's; `recording` has another.
+  """
+
+  def begin(self, env_id: np.ndarray) -> Any:
+    """Finds where a batch goes, by its ids, int `[n]`.
+
+    Returns:
+      Something whose `core_rows`, int `[m]`, are the rows of the batch of
+      which `finish` wants the core state before the step.
+    """
+
+  def write(self, placement: Any, leaves: list[Any]) -> None:
+    """Takes the leaves of the batch's `types.Steps`."""
+
+  def finish(self, placement: Any, core: list[np.ndarray]) -> float:
+    """Takes core states, leaves `[m, ...]`; returns seconds it was held up."""
 
 
 @dataclasses.dataclass
@@ -81,7 +101,7 @@ class InferenceWorker:
     self,
     stream: envs.EnvStream,
     device_step: device_step_lib.DeviceStep,
-    assembler: assembler_lib.UnrollAssembler,
+    assembler: StepSink | None,
     parameters: ParameterSource,
     global_env_id: np.ndarray,
     num_train_envs: int,
@@ -93,7 +113,8 @@ class InferenceWorker:
       stream: the environments; ids from `num_train_envs` on are for
         evaluation and feed no unrolls.
       device_step: table and act step with one slot for each environment.
-      assembler: of the training environments' unrolls.
+      assembler: of the training environments' unrolls; None where no
+        environment trains.
       parameters: gives the newest parameters; never blocks.
       global_env_id: int `[N]`, run-wide ids of the stream's environments.
       num_train_envs: how many of them train.
@@ -229,15 +250,17 @@ class InferenceWorker:
     rows = layout.rows
     if rows is not None:
       leaves = [x[rows] if isinstance(x, np.ndarray) else x for x in leaves]
-    placement = self._assembler.begin(layout.train_env_id)
-    self._assembler.write(placement, leaves)
+    assembler = self._assembler
+    assert assembler is not None, 'environments that train need an assembler'
+    placement = assembler.begin(layout.train_env_id)
+    assembler.write(placement, leaves)
     core: list[np.ndarray] = []
     if self._device_step.has_core and len(placement.core_rows):
       core_rows = placement.core_rows
       if isinstance(rows, np.ndarray):
         core_rows = rows[core_rows]
       core = jax.tree.leaves(self._device_step.take_core(before, core_rows))
-    return self._assembler.finish(placement, core)
+    return assembler.finish(placement, core)
 
 
 def _leaves(nest: types.Nest) -> list[np.ndarray]:

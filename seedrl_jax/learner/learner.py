@@ -153,9 +153,10 @@ class Learner:
       self._metrics = output.metrics
       metrics = self.metrics()
       raise NonFiniteError(
-        f'Update {done.number} is not finite (loss {metrics["loss"]}, gradient '
-        f'norm {metrics["gradient_norm"]}); the parameters before it were '
-        'kept: lower --config.optimizer.learning_rate or look at the rewards.'
+        f'Update {done.number} is not finite (loss {metrics["loss/total"]}, '
+        f'gradient norm {metrics["gradient_norm"]}); the parameters before it '
+        'were kept: lower --config.optimizer.learning_rate or look at the '
+        'rewards.'
       )
     if done.number % self._publish_period == 0:
       self._publisher.publish(

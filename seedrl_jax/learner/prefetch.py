@@ -33,19 +33,33 @@ class Prefetched:
   version_min: int
 
 
-def to_batches(sample: replay.Sample) -> list[types.Batch]:
-  """Returns a sample as one `types.Batch` of host arrays for each block."""
+def to_batches(
+  sample: replay.Sample, importance_exponent: float = 0.0
+) -> list[types.Batch]:
+  """Returns a sample as one `types.Batch` of host arrays for each block.
+
+  Args:
+    sample: from a store.
+    importance_exponent: see `replay.Sample.importance_weights`. The weights
+      are not divided by the largest: other hosts may have it.
+  """
+  weights = sample.importance_weights(importance_exponent)
   batches = []
   start = 0
   for block in sample.blocks:
     part = slice(start, start + block.width)
-    batches.append(
-      types.Batch(
-        block.unroll, sample.probabilities[part], sample.table_size[part]
-      )
-    )
+    batches.append(types.Batch(block.unroll, weights[part]))
     start += block.width
   return batches
+
+
+def _versions(sample: replay.Sample) -> np.ndarray:
+  """Returns the parameter versions of all steps but demonstrations'."""
+  versions = np.concatenate([
+    block.unroll.steps.parameter_version[:-1].reshape(-1)
+    for block in sample.blocks
+  ])
+  return versions[versions != types.NO_VERSION]
 
 
 class Prefetcher:
@@ -60,6 +74,7 @@ class Prefetcher:
     sampler: replay.TrajectorySampler,
     shard: Callable[[Sequence[types.Batch]], types.Batch],
     size: int,
+    importance_exponent: float = 0.0,
   ):
     """Makes a prefetcher.
 
@@ -67,6 +82,7 @@ class Prefetcher:
       sampler: gives batches of one block for each training device.
       shard: `Updater.shard`.
       size: batches to hold ahead, at least 1.
+      importance_exponent: of the batches' weights, see `to_batches`.
     """
     if size < 1:
       raise ValueError(
@@ -75,6 +91,7 @@ class Prefetcher:
     self._sampler = sampler
     self._shard = shard
     self._size = size
+    self._importance_exponent = importance_exponent
     self._ready: collections.deque[Prefetched] = collections.deque()
     self._condition = threading.Condition()
     self._closed = False
@@ -103,14 +120,12 @@ class Prefetcher:
       replay.StoreClosed: where the store closes.
     """
     sample = self._sampler.sample(timeout)
-    versions = [
-      block.unroll.steps.parameter_version[:-1] for block in sample.blocks
-    ]
+    versions = _versions(sample)
     return Prefetched(
-      batch=self._shard(to_batches(sample)),
+      batch=self._shard(to_batches(sample, self._importance_exponent)),
       sample=sample,
-      version_mean=float(np.mean([v.mean() for v in versions])),
-      version_min=int(min(v.min() for v in versions)),
+      version_mean=float(versions.mean()),
+      version_min=int(versions.min()),
     )
 
   def run(self, should_stop: Callable[[], bool]) -> None:

@@ -172,6 +172,8 @@ def _make_update(
   ) -> tuple[LearnerState, UpdateOutput]:
     key, loss_key = jax.random.split(state.key)
     loss_key = jax.random.fold_in(loss_key, jax.lax.axis_index(AXIS))
+    largest = jax.lax.pmax(jnp.max(batch.weight), AXIS)
+    batch = batch._replace(weight=batch.weight / largest)
     results = [
       gradient(
         state.params,
@@ -200,7 +202,7 @@ def _make_update(
     new_state = jax.tree.map(
       lambda new, old: jnp.where(finite, new, old), new_state, state
     )
-    metrics = dict(metrics, loss=loss, gradient_norm=norm)
+    metrics = dict(metrics) | {'loss/total': loss, 'gradient_norm': norm}
     # An explicit copy, as the next update donates the state's buffers: that
     # XLA gives two outputs of one value two buffers is not promised.
     published = jax.tree.map(jnp.copy, new_state.params)
@@ -222,8 +224,8 @@ def _split(batch: types.Batch, pieces: int) -> list[types.Batch]:
   """
   if pieces == 1:
     return [batch]
-  chex.assert_is_divisible(batch.probability.shape[0], pieces)
-  size = batch.probability.shape[0] // pieces
+  chex.assert_is_divisible(batch.weight.shape[0], pieces)
+  size = batch.weight.shape[0] // pieces
 
   def cut(i: int) -> types.Batch:
     part = slice(i * size, (i + 1) * size)
@@ -234,8 +236,7 @@ def _split(batch: types.Batch, pieces: int) -> list[types.Batch]:
         initial_core=jax.tree.map(lambda x: x[part], unroll.initial_core),
         env_id=unroll.env_id[part],
       ),
-      probability=batch.probability[part],
-      table_size=batch.table_size[part],
+      weight=batch.weight[part],
     )
 
   return [cut(i) for i in range(pieces)]

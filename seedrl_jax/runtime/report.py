@@ -164,9 +164,15 @@ class Reporter:
 
 
 def progress_text(
-  row: Mapping[str, float | None], total_frames: int, waits: progress.Waits
+  row: Mapping[str, float | None], total_frames: int, waits_for: str
 ) -> str:
-  """Returns a row as the line that a person watches."""
+  """Returns a row as the line that a person watches.
+
+  Args:
+    row: from `Reporter.row`.
+    total_frames: that the run will have.
+    waits_for: what holds the run up.
+  """
   frames = row['env_frames'] or 0
 
   def number(name: str, digits: int) -> str:
@@ -181,7 +187,7 @@ def progress_text(
     f'(eval {number("eval_mean_return", 1)}) | '
     f'{progress.format_count(row["updates"] or 0)} updates | '
     f'lag {number("policy_lag_mean", 1)} | '
-    f'waits for {waits.short()}'
+    f'waits for {waits_for}'
   )
 
 

@@ -7,8 +7,8 @@ import jax
 import ml_collections
 import pytest
 
-from configs import base, benchmark
-from seedrl_jax import builder
+from configs import base, benchmark, r2d2_base
+from seedrl_jax import plan as plan_lib
 from seedrl_jax.agents import base as agents
 from seedrl_jax.learner import optimizers
 from seedrl_jax.replay import rules
@@ -24,6 +24,9 @@ _CONFIGS = {
   for case in benchmark.CASES
 }
 
+# The keys of an agent's configs.
+_BASES = {'vtrace': base, 'r2d2': r2d2_base}
+
 
 def _keys(config: ml_collections.ConfigDict, prefix: str = '') -> set[str]:
   keys = set()
@@ -35,22 +38,23 @@ def _keys(config: ml_collections.ConfigDict, prefix: str = '') -> set[str]:
 
 
 @pytest.mark.parametrize('name', _CONFIGS)
-def test_has_the_keys_of_the_base(name):
-  assert _keys(_CONFIGS[name]()) == _keys(base.get_config())
+def test_has_the_keys_of_its_base(name):
+  config = _CONFIGS[name]()
+  assert _keys(config) == _keys(_BASES[config.agent].get_config())
 
 
 @pytest.mark.parametrize('name', _CONFIGS)
 def test_makes_agent_optimizer_table_and_streams(name):
   config = _CONFIGS[name]()
-  env_spec = builder.make_env_spec(config)
+  env_spec = plan_lib.make_env_spec(config)
   agent = agents.load_agent(config, env_spec)
   params = jax.eval_shape(agent.init, jax.random.PRNGKey(0))
   optimizer = optimizers.make_optimizer(config, env_spec.action_repeat)
   assert jax.tree.leaves(jax.eval_shape(optimizer.init, params))
   assert rules.table_config(config).max_size >= config.batch_size
-  (plan,) = builder.plan_streams(config, tuple(jax.devices()[:1]))
+  (plan,) = plan_lib.plan_streams(config, tuple(jax.devices()[:1]))
   assert plan.num_train == config.env.num_envs
-  assert builder.check_batch(config, 1) == config.batch_size
+  assert plan_lib.check_batch(config, 1) == config.batch_size
 
 
 def test_unknown_benchmark_case_is_refused_with_the_known_ones():

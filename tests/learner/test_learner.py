@@ -252,7 +252,7 @@ def test_metrics_are_of_the_last_finished_update():
   error = 1.0 - _LEARNING_RATE
   assert learner.metrics() == pytest.approx({
     'w': _LEARNING_RATE,
-    'loss': 0.5 * toys.SIZE * error**2,
+    'loss/total': 0.5 * toys.SIZE * error**2,
     'gradient_norm': error * np.sqrt(toys.SIZE),
   })
 

@@ -41,8 +41,8 @@ class _Sampler(replay_base.TrajectorySampler):
     return replay_base.Sample(
       [block],
       keys=np.zeros(1, np.uint64),
-      probabilities=batch.probability,
-      table_size=batch.table_size,
+      probabilities=np.ones(1),
+      table_size=np.ones(1),
       priorities=np.ones(1),
       on_release=lambda blocks: self.released.append(number),
     )
@@ -118,13 +118,22 @@ def test_batch_is_what_the_store_gave(store):
   expected = np.repeat(np.expand_dims(row, 1), 2, axis=1)
   np.testing.assert_array_equal(unroll.steps.reward, expected)
   np.testing.assert_array_equal(unroll.env_id, row)
-  np.testing.assert_array_equal(item.batch.probability, np.ones((2, 2)))
-  np.testing.assert_array_equal(item.batch.table_size, np.full((2, 2), 4))
+  np.testing.assert_array_equal(item.batch.weight, np.ones((2, 2)))
   for i, shard in enumerate(unroll.env_id.addressable_shards):
     assert shard.device == jax.devices()[i]
   # Of steps that are trained on; the last one only bootstraps.
   assert item.version_mean == 25.0
   assert item.version_min == 10
+
+
+def test_demonstrations_have_no_version(store):
+  # A step later that is 0, of the step that only bootstraps.
+  none = types.NO_VERSION
+  _insert(store, [30, none])
+  _insert(store, [none, 40])
+  sampler = store.sampler('t', batch_size=4, num_blocks=2)
+  item = _make(sampler, num_devices=2).fetch(timeout=0)
+  assert (item.version_mean, item.version_min) == (35.0, 30)
 
 
 def test_to_batches_gives_each_block_its_columns():
@@ -135,17 +144,19 @@ def test_to_batches_gives_each_block_its_columns():
   sample = replay_base.Sample(
     blocks,
     keys=np.arange(6, dtype=np.uint64),
-    probabilities=np.arange(6.0),
-    table_size=np.arange(6.0) + 10,
+    probabilities=np.arange(1.0, 7.0) / 64,
+    table_size=np.full(6, 4.0),
     priorities=np.ones(6),
     on_release=lambda blocks: None,
   )
-  batches = prefetch.to_batches(sample)
+  batches = prefetch.to_batches(sample, importance_exponent=0.5)
   assert len(batches) == 3
   for i, batch in enumerate(batches):
     assert batch.unroll is blocks[i].unroll
-    np.testing.assert_array_equal(batch.probability, [2 * i, 2 * i + 1])
-    np.testing.assert_array_equal(batch.table_size, [2 * i + 10, 2 * i + 11])
+    # (N P)^-1/2
+    expected = 4.0 / np.sqrt([2 * i + 1, 2 * i + 2])
+    np.testing.assert_allclose(batch.weight, expected, rtol=1e-6)
+    assert batch.weight.dtype == np.float32
 
 
 def test_fetch_hands_on_what_the_store_raises(store):

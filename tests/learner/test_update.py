@@ -28,13 +28,12 @@ def _columns(batch, start, stop):
       jax.tree.map(lambda x: np.asarray(x)[part], unroll.initial_core),
       unroll.env_id[part],
     ),
-    batch.probability[part],
-    batch.table_size[part],
+    batch.weight[part],
   )
 
 
 def _pieces(batch, count):
-  width = len(batch.probability) // count
+  width = len(batch.weight) // count
   return [_columns(batch, i * width, (i + 1) * width) for i in range(count)]
 
 
@@ -87,7 +86,7 @@ def test_vtrace_update_in_pieces_is_the_update_of_the_whole(
       row.params, expected.params, atol=1e-5, rtol=1e-5
     )
     chex.assert_trees_all_equal((row.step, row.key), expected[-2:])
-  for name in ('loss', 'gradient_norm', 'loss/policy', 'loss/baseline'):
+  for name in ('loss/total', 'gradient_norm', 'loss/policy', 'loss/baseline'):
     np.testing.assert_allclose(
       output.metrics[name], whole[1].metrics[name][0], rtol=1e-4, atol=1e-6
     )
@@ -127,7 +126,7 @@ def test_update_follows_the_gradient():
   assert _w(state.params) == _w(output.params) == 2 * _LEARNING_RATE
   assert output.finite.item()
   assert output.metrics['gradient_norm'].item() == 2 * np.sqrt(toys.SIZE)
-  assert output.metrics['loss'].item() == 0.5 * (1 + 9) / 2 * toys.SIZE
+  assert output.metrics['loss/total'].item() == 0.5 * (1 + 9) / 2 * toys.SIZE
   assert int(update.host_state(state).step) == 1
 
 
@@ -157,7 +156,7 @@ def test_gradient_that_is_not_finite_changes_nothing():
   agent = base.Agent(lambda key: {'w': jnp.zeros(3)}, None, None, loss)
   updater, state = _updater(agent)
   state, output = updater(state, updater.shard([toys.batch_of([1.0])]))
-  assert output.metrics['loss'].item() == 0.0
+  assert output.metrics['loss/total'].item() == 0.0
   assert not output.finite.item()
   assert _w(state.params) == 0.0
   assert output.priorities is None
@@ -241,9 +240,22 @@ def test_priorities_come_in_the_order_of_the_batch(num_devices, micro_batches):
   )
 
 
+@pytest.mark.parametrize('num_devices, micro_batches', [(1, 1), (2, 1), (1, 3)])
+def test_weights_are_by_the_largest_of_all_devices(num_devices, micro_batches):
+  updater, state = _updater(
+    num_devices=num_devices, micro_batches=micro_batches
+  )
+  rewards = np.arange(6.0)
+  weights = np.array([1.0, 2.0, 4.0, 8.0, 2.0, 1.0], np.float32)
+  batch = toys.batch_of(rewards)._replace(weight=weights)
+  state, _ = updater(state, updater.shard(_pieces(batch, num_devices)))
+  step = _LEARNING_RATE * np.mean(weights / 8 * rewards)
+  np.testing.assert_allclose(update.host_state(state).params['w'], step)
+
+
 def test_every_piece_of_every_update_has_its_own_key():
   def loss(params, target_params, batch, key):
-    noise = jax.random.uniform(key, batch.probability.shape)
+    noise = jax.random.uniform(key, batch.weight.shape)
     return jnp.sum(params['w']) * 0.0, base.LossOutput({}, noise)
 
   agent = base.Agent(lambda key: {'w': jnp.zeros(3)}, None, None, loss)

@@ -1,7 +1,8 @@
 """An agent that one can follow by hand: its parameters approach rewards.
 
 With w for every entry of its parameters and r for an unroll's reward, the loss
-is the mean over unrolls of (w - r)^2 / 2; its gradient is w - mean(r).
+is the mean over unrolls of weight * (w - r)^2 / 2; its gradient is
+mean(weight * (w - r)).
 """
 
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ def make_agent(target_update_period: int = 0) -> base.Agent:
   ) -> tuple[jax.Array, base.LossOutput]:
     del target_params, key
     error = params['w'][:, None] - batch.unroll.steps.reward[0]
-    value = 0.5 * jnp.mean(jnp.sum(jnp.square(error), axis=0))
+    value = 0.5 * jnp.mean(batch.weight * jnp.sum(jnp.square(error), axis=0))
     return value, base.LossOutput({'w': params['w'][0]}, jnp.abs(error[0]))
 
   return base.Agent(
@@ -76,6 +77,5 @@ def batch_of(rewards: Sequence[float]) -> types.Batch:
     is_leaf=lambda s: isinstance(s, types.ArraySpec),
   )
   steps.reward[:] = np.asarray(rewards, np.float32)
-  ones = np.ones(n, np.float32)
   unroll = types.Unroll(steps, (), np.arange(n, dtype=np.int32))
-  return types.Batch(unroll, ones, ones)
+  return types.Batch(unroll, np.ones(n, np.float32))

@@ -121,7 +121,7 @@ def test_evaluation_forgets_earlier():
 def test_progress_text():
   reporter = _reporter(returns=[21.0])
   row, waits = reporter.row(_NOW, 7, {})
-  assert report.progress_text(row, 8000, waits) == (
+  assert report.progress_text(row, 8000, waits.short()) == (
     '2000/8000 frames (25%) | 400 frames/s | return 21.0 (eval -) | 5 updates '
     '| lag 1.5 | waits for inference (10%)'
   )

@@ -1,0 +1,76 @@
+"""Tests for seedrl_jax/plan.py: how a run is divided and laid out."""
+
+import jax
+import numpy as np
+import pytest
+
+from seedrl_jax import plan as plan_lib
+from seedrl_jax import types
+from tests import runs
+
+
+def _plans(count, **values):
+  devices = tuple(jax.devices()[:count])
+  return plan_lib.plan_streams(runs.tiny(**values), devices)
+
+
+def test_environments_are_divided_evenly():
+  plans = _plans(
+    2, env__num_envs=7, num_eval_envs=3, topology__streams_per_device=2
+  )
+  ids = np.concatenate([p.global_env_id for p in plans])
+  assert sorted(ids) == list(range(10))
+  assert [p.num_train for p in plans] == [2, 2, 2, 1]
+  sizes = [len(p.global_env_id) for p in plans]
+  assert max(sizes) - min(sizes) <= 1
+  for plan, size in zip(plans, sizes, strict=True):
+    train, evaluation = np.split(plan.global_env_id, [plan.num_train])
+    assert (train < 7).all() and (evaluation >= 7).all()
+    assert plan.batch_size == (size + 1) // 2
+  assert [p.device.id for p in plans] == [0, 0, 1, 1]
+
+
+def test_lock_step_has_one_stream_of_whole_batches():
+  (plan,) = _plans(
+    4, deterministic=True, topology__streams_per_device=2, num_eval_envs=1
+  )
+  assert plan.batch_size == len(plan.global_env_id) == 5
+
+
+def test_unroll_spec():
+  env_spec = types.EnvSpec(
+    'toy', {'x': types.ArraySpec((3,), np.dtype(np.uint8))}, 2, 1, 4, 0
+  )
+  core = types.ArraySpec((7,), np.dtype(np.float32))
+  output = {'action': types.ArraySpec((), np.dtype(np.int32))}
+  spec = plan_lib.unroll_spec(env_spec, 5, output, core)
+  assert spec.steps.observation['x'].shape == (6, 3)
+  assert spec.steps.agent_output['action'].shape == (6,)
+  assert spec.steps.reward == types.ArraySpec((6,), np.dtype(np.float32))
+  assert spec.initial_core == core
+  assert spec.env_id.shape == ()
+
+
+@pytest.mark.parametrize(
+  'values, expected',
+  [
+    # The learner gets a queue's blocks as they are.
+    ({'batch_size': 8}, 8),
+    # Else none waits for an environment's second unroll.
+    ({'batch_size': 8, 'replay__sampler': 'uniform'}, 3),
+    ({'batch_size': 2, 'replay__sampler': 'prioritized'}, 2),
+    (
+      {
+        'batch_size': 2,
+        'replay__sampler': 'prioritized',
+        'deterministic': True,
+      },
+      7,
+    ),
+  ],
+)
+def test_block_width(values, expected):
+  config = runs.tiny(env__num_envs=7, topology__streams_per_device=2, **values)
+  plans = plan_lib.plan_streams(config, tuple(jax.devices()[:1]))
+  width = plan_lib.block_width(config, config.batch_size, plans)
+  assert width == expected
