@@ -42,6 +42,14 @@ class CoreState(NamedTuple):
   lstm: types.Nest
 
 
+def without_memory(core: CoreState) -> CoreState:
+  """Returns the state with the recurrent part zeroed.
+
+  Earlier frames stay: they are a part of the next observation.
+  """
+  return core._replace(lstm=jax.tree.map(jnp.zeros_like, core.lstm))
+
+
 class Network(nn.Module):
   """Features of each step of an unroll; made by `make_network`.
 

@@ -56,6 +56,7 @@ def random_steps(
 def batch_of(steps: types.Steps, initial_core: types.Nest) -> types.Batch:
   """Returns the batch of a FIFO queue."""
   batch = steps.reward.shape[1]
-  ones = np.ones(batch, np.float32)
   env_id = np.arange(batch, dtype=np.int32)
-  return types.Batch(types.Unroll(steps, initial_core, env_id), ones, ones)
+  return types.Batch(
+    types.Unroll(steps, initial_core, env_id), np.ones(batch, np.float32)
+  )

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from seedrl_jax import types
+from seedrl_jax.agents import transitions as transitions_lib
 from seedrl_jax.agents.vtrace import targets
 from tests.agents import sequences, vtrace_reference
 
@@ -17,17 +18,14 @@ def _sequence(seed, on_policy=False):
   steps = sequences.random_steps(rng, _LENGTH, _BATCH)
   shape = (_LENGTH, _BATCH)
   rho = np.ones(shape) if on_policy else np.exp(rng.normal(size=shape))
-  transitions = targets.Transitions(
-    valid=steps.step_type[1:] != types.StepType.FIRST,
-    reward=steps.reward[1:],
-    discount=np.float32(0.97) * steps.discount[1:],
-    rho=rho.astype(np.float32),
-  )
+  transitions = transitions_lib.from_steps(steps, discount=0.97)
+  transitions = jax.tree.map(np.asarray, transitions)
+  rho = rho.astype(np.float32)
   baseline = rng.normal(size=(_LENGTH + 1, _BATCH)).astype(np.float32)
-  return steps, transitions, baseline
+  return steps, transitions, rho, baseline
 
 
-def _targets(transitions, baseline, **changes):
+def _targets(transitions, rho, baseline, **changes):
   settings = {
     'lambda_': 1.0,
     'clip_rho': 1.0,
@@ -35,8 +33,8 @@ def _targets(transitions, baseline, **changes):
     'clip_pg_rho': 1.0,
     **changes,
   }
-  return jax.jit(lambda t, b: targets.vtrace_targets(t, b, **settings))(
-    transitions, baseline
+  return jax.jit(lambda *x: targets.vtrace_targets(*x, **settings))(
+    transitions, rho, baseline
   )
 
 
@@ -52,16 +50,17 @@ def _targets(transitions, baseline, **changes):
   ],
 )
 def test_equals_the_papers_sums(seed, lambda_, clip_rho, clip_c, clip_pg_rho):
-  _, transitions, baseline = _sequence(seed)
+  _, transitions, rho, baseline = _sequence(seed)
   output = _targets(
     transitions,
+    rho,
     baseline,
     lambda_=lambda_,
     clip_rho=clip_rho,
     clip_c=clip_c,
     clip_pg_rho=clip_pg_rho,
   )
-  exact = [np.asarray(x, np.float64) for x in transitions[1:]]
+  exact = [np.asarray(x, np.float64) for x in (*transitions[1:], rho)]
   arguments = (transitions.valid, *exact, baseline.astype(np.float64))
   v = vtrace_reference.targets(
     *arguments, lambda_=lambda_, clip_rho=clip_rho, clip_c=clip_c
@@ -74,8 +73,8 @@ def test_equals_the_papers_sums(seed, lambda_, clip_rho, clip_c, clip_pg_rho):
 
 
 def test_on_policy_it_is_the_n_step_return():
-  steps, transitions, baseline = _sequence(seed=5, on_policy=True)
-  output = _targets(transitions, baseline)
+  steps, transitions, rho, baseline = _sequence(seed=5, on_policy=True)
+  output = _targets(transitions, rho, baseline)
   for b in range(_BATCH):
     for s in np.nonzero(transitions.valid[:, b])[0]:
       total, factor, t = 0.0, 1.0, s
@@ -92,45 +91,46 @@ def test_on_policy_it_is_the_n_step_return():
 
 def test_truncation_bootstraps_and_termination_does_not():
   # Two environments: MID, LAST, FIRST, MID; the first one truncated.
-  transitions = targets.Transitions(
+  transitions = transitions_lib.Transitions(
     valid=np.array([[1, 1], [0, 0], [1, 1]], bool),
     reward=np.array([[1, 1], [0, 0], [7, 7]], np.float32),
-    discount=np.array([[0.5, 0], [0.5, 0.5], [0.5, 0.5]], np.float32),
-    rho=np.ones((3, 2), np.float32),
+    discount=np.array([[0.5, 0], [0.0, 0.0], [0.5, 0.5]], np.float32),
   )
+  rho = np.ones((3, 2), np.float32)
   baseline = np.array([[3, 3], [8, 8], [20, 20], [30, 30]], np.float32)
-  output = _targets(transitions, baseline)
+  output = _targets(transitions, rho, baseline)
   np.testing.assert_allclose(output.value, [[5, 1], [8, 8], [22, 22]])
   np.testing.assert_allclose(output.advantage, [[2, -2], [0, 0], [2, 2]])
 
 
 def test_nothing_leaks_over_a_reset():
-  _, transitions, baseline = _sequence(seed=2)
-  output = _targets(transitions, baseline)
+  _, transitions, rho, baseline = _sequence(seed=2)
+  output = _targets(transitions, rho, baseline)
   invalid = ~transitions.valid
   assert invalid[1:-1].any()
   # What stands at a pseudo-transition is never read, not even infinities.
   poisoned = transitions._replace(
     reward=np.where(invalid, 1e6, transitions.reward).astype(np.float32),
     discount=np.where(invalid, 5.0, transitions.discount).astype(np.float32),
-    rho=np.where(invalid, np.inf, transitions.rho).astype(np.float32),
   )
-  for x, y in zip(output, _targets(poisoned, baseline), strict=True):
+  infinite = np.where(invalid, np.inf, rho).astype(np.float32)
+  others = _targets(poisoned, infinite, baseline)
+  for x, y in zip(output, others, strict=True):
     np.testing.assert_array_equal(x, y)
   # And what comes after one does not change what was before it.
   b = int(np.nonzero(invalid[1:-1].any(0))[0][0])
   cut = 1 + int(np.nonzero(invalid[1:-1, b])[0][-1])
   later = baseline.copy()
   later[cut + 1 :, b] += 10.0
-  changed = _targets(transitions, later)
+  changed = _targets(transitions, rho, later)
   for x, y in zip(output, changed, strict=True):
     np.testing.assert_array_equal(x[: cut + 1, b], y[: cut + 1, b])
     assert not np.allclose(x[cut + 1 :, b], y[cut + 1 :, b])
 
 
 def test_targets_are_constants():
-  _, transitions, baseline = _sequence(seed=0)
+  _, transitions, rho, baseline = _sequence(seed=0)
   gradient = jax.grad(
-    lambda b: sum(jnp.sum(x) for x in _targets(transitions, b))
+    lambda b: sum(jnp.sum(x) for x in _targets(transitions, rho, b))
   )(jnp.array(baseline))
   np.testing.assert_array_equal(gradient, 0.0)

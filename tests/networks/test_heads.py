@@ -1,4 +1,4 @@
-"""Heads answer in float32 and start nearly uniform."""
+"""Heads answer in float32; policies start nearly uniform, values by hand."""
 
 import chex
 import jax
@@ -15,6 +15,8 @@ def test_heads_are_float32(dtype):
   for head, shape in (
     (heads.PolicyHead(5), (3, 2, 5)),
     (heads.BaselineHead(), (3, 2)),
+    (heads.QHead(5, 4), (3, 2, 5)),
+    (heads.DuelingHead(5, 4), (3, 2, 5)),
   ):
     output, variables = head.init_with_output(jax.random.key(0), features)
     chex.assert_shape(output, shape)
@@ -26,3 +28,39 @@ def test_first_policy_is_nearly_uniform():
   head = heads.PolicyHead(5)
   logits, _ = head.init_with_output(jax.random.key(0), features)
   np.testing.assert_allclose(jax.nn.softmax(logits), 0.2, atol=0.02)
+
+
+@pytest.mark.parametrize('hidden_size', [0, 6])
+def test_dueling_head_by_hand(hidden_size):
+  features = jax.random.normal(jax.random.key(1), (3, 2, 8))
+  head = heads.DuelingHead(5, hidden_size)
+  q, variables = head.init_with_output(jax.random.key(0), features)
+  params = jax.tree.map(np.asarray, variables['params'])
+  # The mean takes away what a bias of the advantages would add.
+  assert set(params['advantage']) == {'kernel'}
+
+  def stream(name):
+    x = np.asarray(features)
+    for layer in (f'{name}_hidden', name) if hidden_size else (name,):
+      x = x @ params[layer]['kernel'] + params[layer].get('bias', 0.0)
+      if layer != name:
+        x = np.maximum(x, 0.0)
+    return x
+
+  advantage = stream('advantage')
+  expected = stream('value') + advantage - advantage.mean(-1, keepdims=True)
+  np.testing.assert_allclose(q, expected, rtol=1e-5, atol=1e-5)
+  np.testing.assert_allclose(
+    np.mean(q, -1, keepdims=True), stream('value'), rtol=1e-4, atol=1e-5
+  )
+
+
+@pytest.mark.parametrize('hidden_size', [0, 6])
+def test_plain_head_has_the_layers_it_is_asked_for(hidden_size):
+  head = heads.QHead(5, hidden_size)
+  variables = head.init(jax.random.key(0), jnp.ones((3, 8)))
+  shapes = jax.tree.map(np.shape, variables['params'])
+  expected = {'q': {'kernel': (hidden_size or 8, 5), 'bias': (5,)}}
+  if hidden_size:
+    expected['hidden'] = {'kernel': (8, hidden_size), 'bias': (hidden_size,)}
+  assert shapes == expected

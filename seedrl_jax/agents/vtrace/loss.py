@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from seedrl_jax import types
+from seedrl_jax.agents import transitions as transitions_lib
 from seedrl_jax.agents.vtrace import networks
 from seedrl_jax.agents.vtrace import targets as targets_lib
 
@@ -96,9 +97,18 @@ def vtrace_loss(
     steps.agent_output.policy_logits[:-1],
     steps.agent_output.action[:-1],
   )
-  transitions = _transitions(config, steps, terms)
+  transitions = transitions_lib.from_steps(
+    steps,
+    discount=config.discount,
+    reward_clip=config.reward_clip,
+    reward_scale=config.reward_scale,
+  )
+  rho = jnp.exp(
+    jax.lax.stop_gradient(terms.log_prob) - terms.behaviour_log_prob
+  )
   targets = targets_lib.vtrace_targets(
     transitions,
+    rho,
     jax.lax.stop_gradient(baseline),
     lambda_=config.lambda_,
     clip_rho=config.clip_rho,
@@ -130,7 +140,9 @@ def vtrace_loss(
   metrics = {
     'loss/policy': policy_loss,
     'loss/baseline': baseline_loss,
-    **_diagnostics(config, terms, transitions, targets, baseline[:-1]),
+    **_diagnostics(
+      config, terms, transitions.valid, rho, targets, baseline[:-1]
+    ),
     'entropy_cost': cost,
   }
   return loss, metrics
@@ -163,42 +175,23 @@ def _policy_terms(
 ) -> PolicyTerms:
   log_pi = jax.nn.log_softmax(logits)
   log_mu = jax.nn.log_softmax(behaviour_logits)
-  # A product with the one-hot code, not a gather: its gradient is a product
-  # too, where a gather's is a slow scatter.
-  taken = jax.nn.one_hot(action, logits.shape[-1], dtype=logits.dtype)
   return PolicyTerms(
-    log_prob=jnp.sum(taken * log_pi, axis=-1),
-    behaviour_log_prob=jnp.sum(taken * log_mu, axis=-1),
+    log_prob=transitions_lib.of_action(log_pi, action),
+    behaviour_log_prob=transitions_lib.of_action(log_mu, action),
     entropy=-jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1),
     kl=jnp.sum(jnp.exp(log_mu) * (log_mu - log_pi), axis=-1),
-  )
-
-
-def _transitions(
-  config: Any, steps: types.Steps, terms: PolicyTerms
-) -> targets_lib.Transitions:
-  reward = steps.reward[1:]
-  if config.reward_clip:
-    reward = jnp.clip(reward, -config.reward_clip, config.reward_clip)
-  reward *= config.reward_scale
-  log_rho = jax.lax.stop_gradient(terms.log_prob) - terms.behaviour_log_prob
-  return targets_lib.Transitions(
-    valid=steps.step_type[1:] != types.StepType.FIRST,
-    reward=reward,
-    discount=steps.discount[1:] * config.discount,
-    rho=jnp.exp(log_rho),
   )
 
 
 def _diagnostics(
   config: Any,
   terms: PolicyTerms,
-  transitions: targets_lib.Transitions,
+  valid: jax.Array,
+  rho: jax.Array,
   targets: targets_lib.VTraceTargets,
   values: jax.Array,
 ) -> dict[str, jax.Array]:
   """Returns means over valid transitions, for people to look at."""
-  valid = transitions.valid
   count = jnp.maximum(jnp.sum(valid), 1)
 
   def mean(x: jax.Array) -> jax.Array:
@@ -211,8 +204,8 @@ def _diagnostics(
   return {
     'policy/entropy': mean(terms.entropy),
     'policy/kl': mean(terms.kl),
-    'policy/rho': mean(transitions.rho),
-    'policy/rho_clipped': mean(transitions.rho > config.clip_rho),
+    'policy/rho': mean(rho),
+    'policy/rho_clipped': mean(rho > config.clip_rho),
     'value/mean': mean(values),
     'value/target': target_mean,
     'value/explained_variance': 1.0

@@ -1,9 +1,7 @@
 """V-trace targets over sequences with several episodes in them.
 
 `loss` calls this with what the target policy and the behaviour policy say of
-an unroll. Transitions are numbered by the step that they leave: transition t
-takes action t and leads to step t + 1 with `reward[t + 1]`,
-`discount[t + 1]`.
+an unroll.
 """
 
 from typing import NamedTuple
@@ -13,22 +11,7 @@ import jax
 import jax.numpy as jnp
 import rlax
 
-
-class Transitions(NamedTuple):
-  """The T transitions between the T + 1 steps of an unroll, all `[T, B]`.
-
-  Attributes:
-    valid: bool, False where a step FIRST follows: an episode ended and the
-      next one began, and the action between did nothing.
-    reward: float32, clipped where the loss clips.
-    discount: float32, the environment's times the agent's.
-    rho: float32, importance weight pi(a) / mu(a), not clipped.
-  """
-
-  valid: jax.Array
-  reward: jax.Array
-  discount: jax.Array
-  rho: jax.Array
+from seedrl_jax.agents import transitions as transitions_lib
 
 
 class VTraceTargets(NamedTuple):
@@ -45,7 +28,8 @@ class VTraceTargets(NamedTuple):
 
 
 def vtrace_targets(
-  transitions: Transitions,
+  transitions: transitions_lib.Transitions,
+  rho: jax.Array,
   baseline: jax.Array,
   *,
   lambda_: float,
@@ -55,13 +39,15 @@ def vtrace_targets(
 ) -> VTraceTargets:
   """Computes V-trace targets (arXiv 1802.01561, equation 1 and section 4.2).
 
-  A transition that is not valid gets weight, reward and discount 0. Then its
-  target is its own baseline: the transition into a truncated episode's last
-  step bootstraps from V(x_LAST), the product of trace coefficients ends there
-  and nothing of the next episode passes.
+  A transition that is not valid gets weight 0. Then its target is its own
+  baseline: the transition into a truncated episode's last step bootstraps from
+  V(x_LAST), the product of trace coefficients ends there and nothing of the
+  next episode passes.
 
   Args:
     transitions: `[T, B]`.
+    rho: float32 `[T, B]`, importance weight pi(a) / mu(a), not clipped; what
+      stands where a transition is not valid is never read.
     baseline: float32 `[T + 1, B]`, V(x).
     lambda_: factor of the trace coefficients, c_i = lambda min(clip_c, rho_i)
       (remark 2). The advantage uses v_{s+1} undiluted, as the paper and SEED
@@ -72,13 +58,10 @@ def vtrace_targets(
   """
   shape = transitions.reward.shape
   chex.assert_rank(transitions.reward, 2)
-  chex.assert_equal_shape(transitions)
+  chex.assert_equal_shape([*transitions, rho])
   chex.assert_shape(baseline, (shape[0] + 1, shape[1]))
-  zeros = jnp.zeros(shape)
-  rho, reward, discount = (
-    jnp.where(transitions.valid, x, zeros)
-    for x in (transitions.rho, transitions.reward, transitions.discount)
-  )
+  rho = jnp.where(transitions.valid, rho, 0.0)
+  reward, discount = transitions.reward, transitions.discount
   values, next_values = baseline[:-1], baseline[1:]
   # rlax clips its trace at 1 and multiplies by lambda; a lambda for each step
   # turns that into any clip. Exactly lambda_ where clip_c is 1.

@@ -1,0 +1,137 @@
+"""The R2D2 agent: what inference, the learner and the replay's writers call.
+
+A sequence has burn-in steps, which only warm up the recurrent state; U trained
+transitions; lookahead steps, which lend the last of them their rewards; and a
+last step that bootstraps. Without burn-in, lookahead and recurrent core the
+same agent is Ape-X DQN, and with an even table double DQN.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+import chex
+import jax
+
+from seedrl_jax import types
+from seedrl_jax.agents import base
+from seedrl_jax.agents.r2d2 import (
+  checks,
+  exploration,
+  networks,
+  priorities,
+)
+from seedrl_jax.agents.r2d2 import loss as loss_lib
+from seedrl_jax.networks import network as network_lib
+
+
+class AgentOutput(NamedTuple):
+  """What acting records for learning.
+
+  Attributes:
+    action: int32 `[B]`.
+    q_values: float32 `[B, A]`, of the parameters that acted.
+  """
+
+  action: jax.Array
+  q_values: jax.Array
+
+
+def make_agent(config: Any, env_spec: types.EnvSpec) -> base.Agent:
+  """Makes the agent.
+
+  Args:
+    config: the run's configuration; `network`, `loss`, `exploration`,
+      `unroll_length`, `burn_in` and `lookahead` matter.
+    env_spec: the environments that it acts in.
+
+  Raises:
+    ValueError: where a value of the config is unknown or does not fit.
+  """
+  checks.check(config)
+  network = networks.QNetwork(
+    network_lib.make_network(config.network, env_spec),
+    config.network.dueling,
+    config.network.head_hidden_size,
+  )
+  return base.Agent(
+    init=_make_init(env_spec, network),
+    initial_core=network.network.initial_core,
+    act=_make_act(config, env_spec, network),
+    loss=_make_loss(config, network),
+    overlap=config.burn_in + config.lookahead + 1,
+    target_update_period=config.loss.target_update_period,
+    initial_priorities=functools.partial(
+      priorities.initial, config.loss, config.burn_in, config.unroll_length
+    ),
+  )
+
+
+def _make_init(env_spec: types.EnvSpec, network: networks.QNetwork) -> Any:
+  def init(key: jax.Array) -> base.Params:
+    inputs = network_lib.dummy_inputs(env_spec)
+    core = network.network.initial_core(1)
+    return network.init(key, inputs, core)['params']
+
+  return init
+
+
+def _make_act(
+  config: Any, env_spec: types.EnvSpec, network: networks.QNetwork
+) -> base.ActFn:
+  def act(
+    params: base.Params,
+    key: jax.Array,
+    step: types.AgentInput,
+    core: base.Core,
+    env_id: jax.Array,
+  ) -> tuple[AgentOutput, base.Core]:
+    inputs = jax.tree.map(lambda x: x[None], step)
+    q_values, core = network.apply({'params': params}, inputs, core)
+    epsilon = exploration.epsilons(config.exploration, env_spec, env_id)
+    action = exploration.epsilon_greedy(key, q_values[0], epsilon)
+    return AgentOutput(action, q_values[0]), core
+
+  return act
+
+
+def _make_loss(config: Any, network: networks.QNetwork) -> base.LossFn:
+  burn_in = config.burn_in
+  num_steps = burn_in + config.unroll_length + config.lookahead + 1
+
+  def q_values_after_burn_in(
+    params: base.Params, inputs: types.AgentInput, core: base.Core
+  ) -> jax.Array:
+    """Returns float32 `[T + 1 - burn_in, B, A]`."""
+    if burn_in:
+      past, inputs = (
+        jax.tree.map(lambda x, s=s: x[s], inputs)
+        for s in (slice(burn_in), slice(burn_in, None))
+      )
+      # Without gradient. Nobody reads the values, so that XLA does not compute
+      # them.
+      variables = {'params': jax.lax.stop_gradient(params)}
+      _, core = network.apply(variables, past, core)
+    return network.apply({'params': params}, inputs, core)[0]
+
+  def loss(
+    params: base.Params,
+    target_params: base.Params,
+    batch: types.Batch,
+    key: jax.Array,
+  ) -> tuple[jax.Array, base.LossOutput]:
+    del key  # Nothing is left to chance.
+    steps, core = batch.unroll.steps, batch.unroll.initial_core
+    chex.assert_axis_dimension(steps.reward, 0, num_steps)
+    if config.loss.initial_state == 'zero':
+      core = network_lib.without_memory(core)
+    inputs = types.agent_input(steps)
+    return loss_lib.q_loss(
+      config.loss,
+      q_values_after_burn_in(params, inputs, core),
+      q_values_after_burn_in(target_params, inputs, core),
+      jax.tree.map(lambda x: x[burn_in:], steps),
+      batch.weight,
+      config.unroll_length,
+    )
+
+  return loss

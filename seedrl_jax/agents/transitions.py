@@ -1,0 +1,68 @@
+"""What every agent's loss makes of recorded steps.
+
+Transitions are numbered by the step that they leave: transition t takes action
+t and leads to step t + 1 with `reward[t + 1]`, `discount[t + 1]`.
+"""
+
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from seedrl_jax import types
+
+
+class Transitions(NamedTuple):
+  """The T transitions between the T + 1 steps of an unroll, all `[T, B]`.
+
+  Attributes:
+    valid: bool, False where a step FIRST follows: an episode ended and the
+      next one began, and the action between did nothing.
+    reward: float32, clipped and scaled as the loss wants it; 0 where not
+      valid.
+    discount: float32, the environment's times the agent's; 0 where not valid.
+  """
+
+  valid: jax.Array
+  reward: jax.Array
+  discount: jax.Array
+
+
+def from_steps(
+  steps: types.Steps,
+  *,
+  discount: float,
+  reward_clip: float = 0.0,
+  reward_scale: float = 1.0,
+) -> Transitions:
+  """Returns the transitions between steps.
+
+  Args:
+    steps: `[T + 1, B]`; no other fields than `reward`, `discount` and
+      `step_type` are read.
+    discount: the agent's, per step.
+    reward_clip: rewards are clipped to [-x, x]; 0 leaves them.
+    reward_scale: multiplies rewards, clipped or not.
+  """
+  chex.assert_rank([steps.reward, steps.discount, steps.step_type], 2)
+  valid = steps.step_type[1:] != types.StepType.FIRST
+  reward = steps.reward[1:]
+  if reward_clip:
+    reward = jnp.clip(reward, -reward_clip, reward_clip)
+  return Transitions(
+    valid=valid,
+    reward=jnp.where(valid, reward * reward_scale, 0.0),
+    discount=jnp.where(valid, steps.discount[1:] * discount, 0.0),
+  )
+
+
+def of_action(values: jax.Array, action: jax.Array) -> jax.Array:
+  """Picks from `[..., A]` the value of each action `[...]`.
+
+  By a product with the one-hot code, not a gather: its gradient is a product
+  too, where a gather's is a slow scatter. Values must be finite.
+  """
+  chex.assert_equal_shape_prefix([values, action], action.ndim)
+  taken = jax.nn.one_hot(action, values.shape[-1], dtype=values.dtype)
+  return jnp.sum(taken * values, axis=-1)

@@ -1,0 +1,54 @@
+"""Each environment's epsilon, and that acting keeps to it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from seedrl_jax.agents.r2d2 import exploration
+from tests.agents import r2d2_sequences
+
+_CONFIG = r2d2_sequences.config().exploration
+
+
+def _epsilons(num_envs, ids, config=_CONFIG):
+  env_spec = r2d2_sequences.ENV_SPEC._replace(num_envs=num_envs)
+  return exploration.epsilons(config, env_spec, jnp.array(ids, jnp.int32))
+
+
+def test_training_environments_go_from_the_base_to_its_eighth_power():
+  epsilons = _epsilons(256, np.arange(256))
+  expected = 0.4 ** (1 + 7 * np.arange(256) / 255)
+  np.testing.assert_allclose(epsilons, expected, rtol=1e-5)
+
+
+def test_evaluation_environments_have_their_own():
+  np.testing.assert_allclose(_epsilons(6, [6, 7, 100]), 1e-3)
+
+
+@pytest.mark.parametrize('num_envs', [1, 2])
+def test_few_environments(num_envs):
+  epsilons = _epsilons(num_envs, [0, num_envs - 1, num_envs])
+  last = 0.4 if num_envs == 1 else 0.4**8
+  np.testing.assert_allclose(epsilons, [0.4, last, 1e-3], rtol=1e-5)
+
+
+def test_ids_come_in_any_order():
+  np.testing.assert_array_equal(
+    _epsilons(6, [5, 7, 0, 3]),
+    _epsilons(6, [0, 3, 5, 7])[jnp.array([2, 3, 0, 1])],
+  )
+
+
+def test_actions_are_random_as_often_as_asked():
+  each = 4000
+  epsilon = np.repeat(np.array([0.0, 0.3, 1.0], np.float32), each)
+  q_values = np.tile(np.array([0.0, 2.0, 1.0], np.float32), (3 * each, 1))
+  action = exploration.epsilon_greedy(jax.random.key(0), q_values, epsilon)
+  action = np.asarray(action).reshape(3, each)
+  assert action.dtype == np.int32
+  assert (action[0] == 1).all()
+  share = [np.bincount(a, minlength=3) / each for a in action]
+  # Five standard errors of a share.
+  np.testing.assert_allclose(share[1], [0.1, 0.8, 0.1], atol=0.032)
+  np.testing.assert_allclose(share[2], [1 / 3] * 3, atol=0.038)

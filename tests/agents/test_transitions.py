@@ -1,0 +1,45 @@
+"""What losses make of steps: masks, rewards, discounts, values of actions."""
+
+import jax
+import numpy as np
+
+from seedrl_jax import types
+from seedrl_jax.agents import transitions
+
+_FIRST, _MID, _LAST = types.StepType
+
+
+def _steps():
+  column = np.array([_FIRST, _MID, _LAST, _FIRST, _MID], np.uint8)[:, None]
+  zeros = np.zeros(column.shape, np.int32)
+  return types.Steps(
+    observation=(),
+    reward=np.array([[0.0], [3.0], [-2.0], [9.0], [0.5]], np.float32),
+    discount=np.array([[1.0], [1.0], [0.0], [1.0], [1.0]], np.float32),
+    step_type=column,
+    previous_action=zeros,
+    agent_output=(),
+    parameter_version=zeros,
+  )
+
+
+def test_a_transition_leads_to_the_step_after_it_and_never_to_first():
+  result = transitions.from_steps(_steps(), discount=0.5)
+  np.testing.assert_array_equal(result.valid[:, 0], [1, 1, 0, 1])
+  np.testing.assert_array_equal(result.reward[:, 0], [3.0, -2.0, 0.0, 0.5])
+  np.testing.assert_array_equal(result.discount[:, 0], [0.5, 0.0, 0.0, 0.5])
+
+
+def test_rewards_are_clipped_and_then_scaled():
+  result = transitions.from_steps(
+    _steps(), discount=0.5, reward_clip=1.0, reward_scale=10.0
+  )
+  np.testing.assert_array_equal(result.reward[:, 0], [10.0, -10.0, 0.0, 5.0])
+
+
+def test_value_of_an_action_and_its_gradient():
+  values = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], np.float32)
+  action = np.array([2, 0])
+  np.testing.assert_array_equal(transitions.of_action(values, action), [3, 4])
+  gradient = jax.grad(lambda v: transitions.of_action(v, action).sum())(values)
+  np.testing.assert_array_equal(gradient, [[0, 0, 1], [1, 0, 0]])
