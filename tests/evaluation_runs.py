@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from configs import base as base_config
-from seedrl_jax import builder
+from seedrl_jax import plan as plan_lib
 from seedrl_jax.agents import base as agents
 from seedrl_jax.learner import update
 from seedrl_jax.runtime import checkpoints
@@ -71,23 +71,34 @@ def save(folder: pathlib.Path, run: Any, *preferences: float) -> None:
     *preferences: for each checkpoint, the policy logits per action number:
       positive ones like the last action best, whatever is observed.
   """
+
+  def prefer(params: agents.Params, preference: float) -> agents.Params:
+    logits = preference * np.arange(num_actions, dtype=np.float32)
+    return jax.tree.map(
+      lambda x: logits if x.shape == logits.shape else np.zeros_like(x), params
+    )
+
+  num_actions = plan_lib.make_env_spec(run).num_actions
+  initial = initial_params(run)
+  save_params(folder, run, *[prefer(initial, p) for p in preferences])
+
+
+def initial_params(run: Any) -> agents.Params:
+  """Returns parameters that a run of this configuration may start with."""
+  agent = agents.load_agent(run, plan_lib.make_env_spec(run))
+  return agent.init(jax.random.PRNGKey(0))
+
+
+def save_params(folder: pathlib.Path, run: Any, *params: agents.Params) -> None:
+  """Makes a work directory with checkpoints 1, 2, … of these parameters."""
   directory = workdir_lib.Workdir(folder)
   directory.create()
   directory.write_config(run)
-  env_spec = builder.make_env_spec(run)
-  initial = agents.load_agent(run, env_spec).init(jax.random.PRNGKey(0))
   store = checkpoints.Checkpoints(directory.checkpoints)
-  for step, preference in enumerate(preferences, start=1):
-    logits = preference * np.arange(env_spec.num_actions, dtype=np.float32)
-    params = jax.tree.map(
-      lambda x, logits=logits: (
-        logits if x.shape == logits.shape else np.zeros_like(x)
-      ),
-      initial,
-    )
+  for step, of_step in enumerate(params, start=1):
     # What is not parameters is none of an evaluation's business.
     state = update.LearnerState(
-      params, (), {'moments': np.ones(3)}, np.int32(step), np.zeros(2)
+      of_step, (), {'moments': np.ones(3)}, np.int32(step), np.zeros(2)
     )
     store.save(step, state, {})
   store.close()

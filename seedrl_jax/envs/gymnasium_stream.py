@@ -6,7 +6,6 @@ a hook for toys and for what EnvPool does not have, not for speed.
 """
 
 import collections
-import importlib
 import inspect
 import threading
 from collections.abc import Callable, Collection
@@ -17,7 +16,14 @@ import numpy as np
 from gymnasium import spaces, vector
 
 from seedrl_jax import types
-from seedrl_jax.envs import base, local_stream, options, registry, specs
+from seedrl_jax.envs import (
+  base,
+  functions,
+  local_stream,
+  options,
+  registry,
+  specs,
+)
 
 EnvFactory = Callable[[], gymnasium.Env]
 
@@ -34,23 +40,13 @@ def load_factory(config: Any, rendered: bool = False) -> EnvFactory:
       that only EnvPool understands.
   """
   flag = f'--config.env.factory={config.factory}'
-  module_name, colon, function_name = config.factory.partition(':')
-  if not (module_name and colon and function_name):
-    raise ValueError(f'{flag}: must be module:function.')
+  functions.check_reference(flag, config.factory)
   for name in [*options.set_options(config), *config.options]:
     raise ValueError(
       f'--config.env.{name}: is an option of EnvPool, which {flag} replaces; '
       'give it in --config.env.factory_kwargs.'
     )
-  try:
-    module = importlib.import_module(module_name)
-  except ModuleNotFoundError as e:
-    if e.name is None or not module_name.startswith(e.name):
-      raise
-    raise ValueError(f'{flag}: there is no module {module_name}.') from e
-  function = getattr(module, function_name, None)
-  if not callable(function):
-    raise ValueError(f'{flag}: {module_name} has no function {function_name}.')
+  function = functions.load_function(flag, config.factory)
   kwargs = dict(config.factory_kwargs.items())
   if rendered and _takes_render_mode(function):
     kwargs['render_mode'] = 'rgb_array'

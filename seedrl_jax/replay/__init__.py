@@ -19,7 +19,7 @@ from seedrl_jax.replay.base import (
 )
 from seedrl_jax.replay.embedded import EmbeddedStore
 from seedrl_jax.replay.factory import make_store
-from seedrl_jax.replay.rules import TABLE, table_config
+from seedrl_jax.replay.rules import TABLE, table_config, table_configs
 
 __all__ = [
   'TABLE',
@@ -36,4 +36,5 @@ __all__ = [
   'TrajectoryWriter',
   'make_store',
   'table_config',
+  'table_configs',
 ]

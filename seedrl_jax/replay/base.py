@@ -50,6 +50,7 @@ class TableConfig:
     priority_exponent: a prioritized unroll is drawn with probability
       p^exponent / sum of p^exponent (Schaul et al. 2016, arXiv 1511.05952,
       equation 1).
+    block_width: unrolls that a writer hands over at once; None: the store's.
   """
 
   name: str
@@ -60,6 +61,7 @@ class TableConfig:
   tolerance: float = 0.1
   min_size: int = 1
   priority_exponent: float = 0.9
+  block_width: int | None = None
 
   @classmethod
   def queue(cls, name: str, max_size: int) -> 'TableConfig':
@@ -126,19 +128,31 @@ class TableInfo:
 
   @property
   def samples_per_insert(self) -> float:
-    """The measured ratio; 0 before the first insert."""
-    return self.samples / self.inserts if self.inserts else 0.0
+    """The measured ratio since `min_size` was reached; 0 before.
 
-  def metrics(self) -> dict[str, float]:
-    """Returns what of it belongs into a run's curves, by name."""
-    return {
-      'replay/size': self.size,
-      'replay/inserts': self.inserts,
-      'replay/samples': self.samples,
-      'replay/samples_per_insert': self.samples_per_insert,
-      'replay/writer_wait_seconds': self.writer_wait_seconds,
-      'replay/sampler_wait_seconds': self.sampler_wait_seconds,
+    What was inserted until then waits to be sampled as it arrives, and would
+    hide for long what ratio the table really keeps.
+    """
+    counted = self.inserts - self.config.min_size + 1
+    return self.samples / counted if counted > 0 else 0.0
+
+  def filling(self) -> str:
+    """Returns how far the table is from its least size; '' once it has it."""
+    if self.samples or self.size >= self.config.min_size:
+      return ''
+    return f'the replay ({self.size} of {self.config.min_size} unrolls)'
+
+  def metrics(self, prefix: str = 'replay') -> dict[str, float]:
+    """Returns what of it belongs into a run's curves, by `prefix/name`."""
+    values = {
+      'size': self.size,
+      'inserts': self.inserts,
+      'samples': self.samples,
+      'samples_per_insert': self.samples_per_insert,
+      'writer_wait_seconds': self.writer_wait_seconds,
+      'sampler_wait_seconds': self.sampler_wait_seconds,
     }
+    return {f'{prefix}/{name}': value for name, value in values.items()}
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -179,6 +193,20 @@ class Sample:
   priorities: np.ndarray
   on_release: Callable[[Sequence[Block]], None]
 
+  def importance_weights(self, exponent: float) -> np.ndarray:
+    """Returns what undoes the bias of drawing some unrolls more often.
+
+    Args:
+      exponent: beta of Schaul et al. 2016 (arXiv 1511.05952, section 3.4); 1
+        undoes all of it, 0 nothing.
+
+    Returns:
+      float32 `[B]`, (N P)^-beta with N the table's size and P an unroll's
+      chance; not yet divided by the largest.
+    """
+    expected = self.probabilities.astype(np.float64) * self.table_size
+    return (expected**-exponent).astype(np.float32)
+
   def release(self) -> None:
     """Gives the blocks' memory back; call it when nothing reads them any more.
 
@@ -195,7 +223,7 @@ class TrajectoryWriter(abc.ABC):
 
   @abc.abstractmethod
   def allocate(self) -> Block:
-    """Lends a recycled block of the store's width; never waits.
+    """Lends a recycled block of the table's width; never waits.
 
     Raises:
       StoreClosed: after `close`.
@@ -243,7 +271,12 @@ class TrajectoryStore(abc.ABC):
   """Tables of unrolls by name. Everything may be called from any thread.
 
   An unknown table's name is a ValueError in every method.
+
+  Attributes:
+    unroll_spec: `types.Unroll` of `types.ArraySpec`: what one unroll is.
   """
+
+  unroll_spec: types.Unroll
 
   @abc.abstractmethod
   def writer(self, table: str) -> TrajectoryWriter:
@@ -279,6 +312,14 @@ class TrajectoryStore(abc.ABC):
     """
 
   @abc.abstractmethod
+  def flush(self) -> None:
+    """Returns when the tables have what was inserted and changed before.
+
+    What a table cannot take within some seconds, as its server is lost or its
+    rules wait for samples, stays on its way.
+    """
+
+  @abc.abstractmethod
   def info(self) -> Mapping[str, TableInfo]:
     """Returns the state of every table by name."""
 
@@ -311,7 +352,8 @@ class TrajectoryStore(abc.ABC):
   def interrupt(self) -> None:
     """Wakes every waiter with `StoreClosed` and lets nobody in any more.
 
-    `info`, `checkpoint` and `Sample.release` go on working.
+    `info`, `update_priorities`, `checkpoint` and `Sample.release` go on
+    working.
     """
 
   @abc.abstractmethod

@@ -6,7 +6,7 @@ lend blocks to writers.
 
 import collections
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -100,6 +100,18 @@ class UnrollLayout:
     unroll = nest.unflatten(self.unroll_spec, leaves)
     return base.Block(unroll, leaves, width)
 
+  def set_column(
+    self, block: base.Block, column: int, leaves: Sequence[np.ndarray]
+  ) -> None:
+    """Writes one unroll's leaves, shaped as `specs`, to a column of a block."""
+    for leaf, major, value in zip(
+      block.leaves, self.time_major, leaves, strict=True
+    ):
+      if major:
+        leaf[:, column] = value
+      else:
+        leaf[column] = value
+
 
 def _aligned(size: int) -> int:
   return -(-size // _ALIGNMENT) * _ALIGNMENT
@@ -154,6 +166,36 @@ class BlockPool:
   def give_back(self, block: base.Block) -> None:
     """Takes a block that nobody uses any more."""
     self._free.append(block)
+
+
+class WriterPools:
+  """The pools that a store's writers borrow from; tables share what fits."""
+
+  def __init__(
+    self,
+    layout: UnrollLayout,
+    configs: Sequence[base.TableConfig],
+    block_width: int,
+  ):
+    """Makes a pool for each width that a table of `configs` has.
+
+    Args:
+      layout: of the unrolls.
+      configs: of the tables.
+      block_width: of those without a width of their own.
+    """
+    widths = {c.name: c.block_width or block_width for c in configs}
+    made = {width: BlockPool(layout, width) for width in widths.values()}
+    self._pools = {name: made[width] for name, width in widths.items()}
+
+  def __getitem__(self, table: str) -> BlockPool:
+    """Returns the pool of a table's writers."""
+    return self._pools[table]
+
+  def close(self) -> None:
+    """Ends the lending; see `BlockPool.close`."""
+    for pool in self._pools.values():
+      pool.close()
 
 
 class PoolWriter(base.TrajectoryWriter):

@@ -37,7 +37,8 @@ class EmbeddedStore(base.TrajectoryStore):
       configs: of the tables.
       unroll_spec: `types.Unroll` of `types.ArraySpec` for one unroll: leaves
         under `steps` are `[T + 1, ...]`, the others `[...]`.
-      block_width: W, unrolls in a block that writers fill.
+      block_width: W, unrolls in a block that writers fill, where a table has
+        no width of its own.
       seed: of random draws; None: another one each time.
 
     Raises:
@@ -45,8 +46,9 @@ class EmbeddedStore(base.TrajectoryStore):
     """
     if block_width < 1:
       raise ValueError(f'A block of {block_width} unrolls holds nothing.')
+    self.unroll_spec = unroll_spec
     self._layout = blocks.UnrollLayout(unroll_spec)
-    self._pool = blocks.BlockPool(self._layout, block_width)
+    self._pools = blocks.WriterPools(self._layout, configs, block_width)
     self._tables: dict[str, table.Table] = {}
     for config in configs:
       if config.name in self._tables:
@@ -56,13 +58,14 @@ class EmbeddedStore(base.TrajectoryStore):
   def _make_table(
     self, config: base.TableConfig, seed: int | None
   ) -> table.Table:
+    pool = self._pools[config.name]
     if config.sampler == 'fifo':
-      return queue_table.QueueTable(config, self._layout, self._pool)
-    return item_table.ItemTable(config, self._layout, self._pool, seed)
+      return queue_table.QueueTable(config, self._layout, pool)
+    return item_table.ItemTable(config, self._layout, pool, seed)
 
   def writer(self, table: str) -> base.TrajectoryWriter:
     """See `TrajectoryStore`."""
-    return blocks.PoolWriter(self._pool, self._table(table).insert)
+    return self._table(table).writer()
 
   def sampler(
     self, table: str, batch_size: int, num_blocks: int | None = None
@@ -78,6 +81,9 @@ class EmbeddedStore(base.TrajectoryStore):
     """See `TrajectoryStore`."""
     checked = base.check_priorities(priorities, len(keys))
     self._table(table).update_priorities(np.asarray(keys, np.uint64), checked)
+
+  def flush(self) -> None:
+    """See `TrajectoryStore`: nothing is ever on its way."""
 
   def info(self) -> Mapping[str, base.TableInfo]:
     """See `TrajectoryStore`."""
@@ -106,7 +112,7 @@ class EmbeddedStore(base.TrajectoryStore):
 
   def interrupt(self) -> None:
     """See `TrajectoryStore`."""
-    self._pool.close()
+    self._pools.close()
     for closed in self._tables.values():
       closed.close()
 

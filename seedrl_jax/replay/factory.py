@@ -11,7 +11,7 @@ from seedrl_jax import types
 from seedrl_jax.replay import base, embedded
 from seedrl_jax.replay.reverb import environment, errors, server, store
 from seedrl_jax.replay.reverb import host as hosts
-from seedrl_jax.replay.rules import table_config
+from seedrl_jax.replay.rules import table_configs
 
 BACKENDS = ('embedded', 'reverb', 'auto')
 
@@ -22,8 +22,9 @@ def make_store(
   block_width: int,
   overlap: int = 1,
   folder: str | None = None,
+  begin_with: str | None = None,
 ) -> base.TrajectoryStore:
-  """Makes the store of a run, with one table named `rules.TABLE`.
+  """Makes the store of a run, with the tables of `rules.table_configs`.
 
   Args:
     config: the run's configuration.
@@ -34,32 +35,36 @@ def make_store(
     overlap: steps that consecutive unrolls of an environment share.
     folder: for a Reverb server's log and unfinished checkpoints; None: a
       temporary one.
+    begin_with: the checkpoint that `restore` is about to be called with, if
+      any; a Reverb server then starts only once.
 
   Raises:
     MemoryError, ValueError: naming the flag and what would do.
   """
-  rules = table_config(config)
+  tables = table_configs(config)
   batch_size = config.batch_size
-  if rules.sampler == 'fifo' and batch_size % block_width:
+  if config.replay.sampler == 'fifo' and batch_size % block_width:
     raise ValueError(
       f'--config.batch_size={batch_size}: must be a multiple of '
       f'{block_width}, the unrolls that are assembled side by side.'
     )
-  host = _choose_host(config, folder)
+  host = _choose_host(config, folder, begin_with)
   if host is None:
     return embedded.EmbeddedStore(
-      [rules], unroll_spec, block_width, seed=config.seed
+      tables, unroll_spec, block_width, seed=config.seed
     )
   try:
     return store.ReverbStore(
-      [rules], unroll_spec, block_width, host, batch_size, overlap
+      tables, unroll_spec, block_width, host, batch_size, overlap
     )
   except errors.ReverbError as e:
     # Not a failure of the program's: whoever typed the flags can mend it.
     raise ValueError(str(e)) from e
 
 
-def _choose_host(config: Any, folder: str | None) -> store.MakeHost | None:
+def _choose_host(
+  config: Any, folder: str | None, begin_with: str | None
+) -> store.MakeHost | None:
   """Returns what makes the Reverb server; None for the embedded store."""
   chosen = config.replay.backend
   if chosen not in BACKENDS:
@@ -92,5 +97,5 @@ def _choose_host(config: Any, folder: str | None) -> store.MakeHost | None:
     return None
   logging.info('Replay: a Reverb server of this run, by %s.', python)
   return lambda rules, on_restart: hosts.OwnServer(
-    server.ReverbServer(python, rules, folder), on_restart, patience
+    server.ReverbServer(python, rules, folder), on_restart, patience, begin_with
   )

@@ -47,6 +47,10 @@ class Table(abc.ABC):
     self._writers = waiting.Line(self._lock, f'insert into {name}')
     self._samplers = waiting.Line(self._lock, f'sample from {name}')
 
+  def writer(self) -> base.TrajectoryWriter:
+    """Returns a writer to it."""
+    return blocks.PoolWriter(self._pool, self.insert)
+
   @abc.abstractmethod
   def prepare_sampler(self, batch_size: int, num_blocks: int | None) -> int:
     """Makes room for such batches; returns the number of their blocks.

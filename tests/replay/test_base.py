@@ -1,8 +1,10 @@
 """The rules of a table, checked where they are made."""
 
+import numpy as np
 import pytest
 
 from seedrl_jax import replay
+from seedrl_jax.replay import base
 
 
 def test_queue_has_a_queues_rules():
@@ -35,3 +37,48 @@ def test_bad_rules_name_their_flag(changes, flag):
   with pytest.raises(ValueError, match=r'^--config\.replay\..*\.$') as error:
     replay.TableConfig('t', **{**rules, **changes})
   assert flag in str(error.value)
+
+
+def _info(**values):
+  config = replay.TableConfig('t', 'uniform', 100, min_size=10)
+  counts = {'size': 0, 'inserts': 0, 'samples': 0, **values}
+  return base.TableInfo(
+    config,
+    **counts,
+    writer_wait_seconds=0.0,
+    sampler_wait_seconds=0.0,
+    waiting_writers=0,
+    waiting_samplers=0,
+  )
+
+
+@pytest.mark.parametrize(
+  'inserts, samples, ratio', [(0, 0, 0), (9, 0, 0), (10, 2, 2), (29, 40, 2)]
+)
+def test_ratio_counts_from_the_least_size_on(inserts, samples, ratio):
+  assert _info(inserts=inserts, samples=samples).samples_per_insert == ratio
+
+
+def test_a_table_says_how_far_it_is_filled():
+  assert _info(size=3).filling() == 'the replay (3 of 10 unrolls)'
+  assert not _info(size=10).filling()
+  # What is drawn from can fall below it by what is removed.
+  assert not _info(size=3, samples=1).filling()
+
+
+@pytest.mark.parametrize(
+  'exponent, expected',
+  [(0.0, [1.0, 1.0, 1.0]), (0.5, [2.0, 1.0, 0.5]), (1.0, [4.0, 1.0, 0.25])],
+)
+def test_importance_weights(exponent, expected):
+  sample = base.Sample(
+    [],
+    keys=np.arange(3, dtype=np.uint64),
+    probabilities=np.array([0.025, 0.1, 0.2], np.float32),
+    table_size=np.array([10, 10, 20], np.float32),
+    priorities=np.ones(3),
+    on_release=lambda blocks: None,
+  )
+  weights = sample.importance_weights(exponent)
+  assert weights.dtype == np.float32
+  np.testing.assert_allclose(weights, expected, rtol=1e-6)

@@ -1,0 +1,212 @@
+"""A folder of demonstrations, and the table that it fills.
+
+`recording` writes the folder, `system` fills a run's table from it. A folder
+holds `manifest.json`, which says what it is, and `sequences.zip`: the leaves of
+some sequences at a time, each `[n, ...]`, and their priorities.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Iterator
+
+import numpy as np
+
+from seedrl_jax.replay import archive, base, blocks
+
+# Beside a run's own unrolls.
+TABLE = 'demonstrations'
+
+_VERSION = 1
+_MANIFEST, _SEQUENCES = 'manifest.json', 'sequences.zip'
+_FLAG = '--config.demonstrations.path'
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+  """What a folder says of itself.
+
+  Attributes:
+    env_id: the environment's name.
+    sequences: how many there are.
+    episodes: that they were cut from.
+    mean_return: of these, in the environment's own rewards.
+    made_by: who acted, in words.
+    unroll: `UnrollLayout.signature` of one sequence.
+    version: of the folder's format.
+  """
+
+  env_id: str
+  sequences: int
+  episodes: int
+  mean_return: float
+  made_by: str
+  unroll: list[list]
+  version: int = _VERSION
+
+
+class FolderWriter:
+  """Takes sequences; made by `create`.
+
+  Attributes:
+    sequences: how many it has taken.
+    manifest: of the folder; to be set before the end.
+  """
+
+  def __init__(self, layout: blocks.UnrollLayout, file: archive.ArchiveWriter):
+    """Writes sequences of `layout` to a file that is open for writing."""
+    self._layout = layout
+    self._file = file
+    self._pieces = 0
+    self.sequences = 0
+    self.manifest: Manifest | None = None
+
+  def add(self, block: base.Block, priorities: np.ndarray, count: int) -> None:
+    """Adds the first `count` sequences of a block with their priorities."""
+    piece = self._pieces
+    for i, leaf in enumerate(block.leaves):
+      rows = leaf.swapaxes(0, 1) if self._layout.time_major[i] else leaf
+      self._file.add_array(f'{piece}/{i}', rows[:count])
+    self._file.add_array(f'{piece}/priorities', priorities[:count])
+    self._pieces += 1
+    self.sequences += count
+    self._file.add_meta('pieces', self._pieces)
+
+
+def check_new(path: str) -> None:
+  """Checks that a folder can be made at `path`.
+
+  Raises:
+    ValueError: where something is there already, or cannot be.
+  """
+  target = pathlib.Path(path)
+  if target.exists():
+    raise ValueError(f'--out={path} exists already; name a new folder.')
+  try:
+    target.parent.mkdir(parents=True, exist_ok=True)
+  except OSError as e:
+    raise ValueError(f'--out={path} cannot be made ({e.strerror}).') from e
+
+
+@contextlib.contextmanager
+def create(path: str, layout: blocks.UnrollLayout) -> Iterator[FolderWriter]:
+  """Writes a folder, which appears when the body has ended well.
+
+  Args:
+    path: of the folder; see `check_new`.
+    layout: of the sequences.
+
+  Raises:
+    ValueError: as `check_new`.
+    OSError: where it cannot be written; nothing is left behind then.
+  """
+  check_new(path)
+  target = pathlib.Path(path)
+  unfinished = target.with_name(f'{target.name}.{os.getpid()}.partial')
+  unfinished.mkdir()
+  try:
+    with archive.create(str(unfinished / _SEQUENCES)) as file:
+      writer = FolderWriter(layout, file)
+      yield writer
+    if writer.manifest is None:
+      raise AssertionError('A folder of demonstrations needs its manifest.')
+    text = json.dumps(dataclasses.asdict(writer.manifest), indent=2)
+    (unfinished / _MANIFEST).write_text(text + '\n')
+    unfinished.rename(target)
+  except BaseException:
+    shutil.rmtree(unfinished, ignore_errors=True)
+    raise
+
+
+def read_manifest(path: str) -> Manifest:
+  """Reads what a folder says of itself.
+
+  Raises:
+    ValueError: in a sentence, where there is no such folder.
+  """
+  try:
+    fields = json.loads(pathlib.Path(path, _MANIFEST).read_text())
+    manifest = Manifest(**fields)
+  except OSError as e:
+    raise ValueError(
+      f'{_FLAG}={path}: no demonstrations are there ({_MANIFEST}: '
+      f'{e.strerror}); launch/record.py --out={path} makes them.'
+    ) from e
+  except (TypeError, ValueError) as e:
+    raise ValueError(
+      f'{_FLAG}={path}: {_MANIFEST} is damaged ({e}); record them anew.'
+    ) from e
+  if manifest.version != _VERSION:
+    raise ValueError(
+      f'{_FLAG}={path}: it is of version {manifest.version}, and this program '
+      f'reads {_VERSION}; record them anew.'
+    )
+  return manifest
+
+
+def fill(store: base.TrajectoryStore, path: str, env_id: str) -> int:
+  """Inserts all sequences of a folder into a store's table, if that is empty.
+
+  Args:
+    store: with a table `TABLE` that takes sequences one by one.
+    path: of the folder.
+    env_id: the name of the run's environment.
+
+  Returns:
+    How many were inserted; 0 where the table held some.
+
+  Raises:
+    ValueError: in a sentence, where the folder does not fit or is damaged.
+    StoreClosed: where the store is closed meanwhile.
+  """
+  if store.info()[TABLE].size:
+    return 0
+  return insert_all(store, path, env_id)
+
+
+def insert_all(store: base.TrajectoryStore, path: str, env_id: str) -> int:
+  """Inserts all sequences of a folder into a store's table.
+
+  Arguments, result and errors are as of `fill`.
+  """
+  manifest = read_manifest(path)
+  start = f'{_FLAG}={path} does not fit this run'
+  if manifest.env_id != env_id:
+    raise ValueError(
+      f'{start}: it was played in {manifest.env_id}, not in {env_id}.'
+    )
+  layout = blocks.UnrollLayout(store.unroll_spec)
+  layout.check_signature(start, manifest.unroll)
+  writer = store.writer(TABLE)
+  count = 0
+  for leaves, priority in sequences(path, layout):
+    block = writer.allocate()
+    layout.set_column(block, 0, leaves)
+    writer.insert(block, priority)
+    count += 1
+  store.flush()
+  return count
+
+
+def sequences(
+  path: str, layout: blocks.UnrollLayout
+) -> Iterator[tuple[list[np.ndarray], np.ndarray]]:
+  """Yields leaves `[...]` and priority `[1]` of each sequence."""
+  file = pathlib.Path(path, _SEQUENCES)
+  try:
+    with archive.load(str(file)) as reader:
+      for piece in range(reader.meta['pieces']):
+        priorities = reader.array(f'{piece}/priorities')
+        leaves = [
+          reader.array(f'{piece}/{i}') for i in range(len(layout.specs))
+        ]
+        for row in range(len(priorities)):
+          yield [leaf[row] for leaf in leaves], priorities[row : row + 1]
+  except base.CheckpointError as e:
+    raise ValueError(
+      f'{_FLAG}={path}: {_SEQUENCES} is missing or damaged '
+      f'({e.__cause__}); record them anew.'
+    ) from e
