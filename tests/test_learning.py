@@ -2,13 +2,26 @@
 
 import pytest
 
-from configs import vtrace_cartpole, vtrace_catch
+from configs import (
+  r2d2_cartpole,
+  r2d2_catch,
+  r2d2_recall,
+  vtrace_cartpole,
+  vtrace_catch,
+)
 from tests import runs
 
 _SEEDS = pytest.mark.parametrize('seed', [1, 2, 3])
 
 
-def _train(config, workdir, seed, backend='embedded', **values):
+def _train(
+  config,
+  workdir,
+  seed,
+  backend='embedded',
+  score='mean_return_100',
+  **values,
+):
   runs.set_keys(
     config,
     seed=seed,
@@ -19,7 +32,7 @@ def _train(config, workdir, seed, backend='embedded', **values):
   summary = runs.Run(config, workdir).train()
   frames = summary['env_frames']
   assert frames < config.total_env_frames * 1.01
-  return summary['mean_return_100']
+  return summary[score]
 
 
 @pytest.mark.slow
@@ -53,3 +66,39 @@ def test_agent_from_elsewhere(tmp_path, seed):
   config = vtrace_catch.get_config()
   score = _train(config, tmp_path, seed, agent='tests.agents.reinforce')
   assert score >= 0.9
+
+
+# R2D2's training environments explore for ever, each in its own measure; the
+# evaluation environments show what was learned.
+_EVALUATION = {'score': 'eval_mean_return'}
+
+
+@pytest.mark.slow
+@_SEEDS
+@pytest.mark.parametrize('backend', ['embedded', 'reverb'])
+def test_r2d2_cartpole(tmp_path, seed, backend):
+  config = r2d2_cartpole.get_config()
+  assert _train(config, tmp_path, seed, backend, **_EVALUATION) >= 450
+
+
+@pytest.mark.slow
+@_SEEDS
+def test_r2d2_catch(tmp_path, seed):
+  config = r2d2_catch.get_config()
+  assert _train(config, tmp_path, seed, **_EVALUATION) >= 0.95
+
+
+@pytest.mark.slow
+@_SEEDS
+def test_r2d2_recalls(tmp_path, seed):
+  config = r2d2_recall.get_config()
+  assert _train(config, tmp_path, seed, **_EVALUATION) >= 0.95
+
+
+@pytest.mark.slow
+@_SEEDS
+def test_without_memory_recall_is_chance(tmp_path, seed):
+  config = r2d2_recall.get_config()
+  # All training episodes of the window: 20 of evaluation would be few.
+  score = _train(config, tmp_path, seed, network__lstm_size=0, burn_in=0)
+  assert score < 0.45

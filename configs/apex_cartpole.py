@@ -1,0 +1,31 @@
+"""Ape-X DQN on CartPole-v1: R2D2's agent without memory, on transitions.
+
+An item of the replay is one transition with the two steps that its three-step
+target needs. With --config.replay.sampler=uniform it is plain double DQN, with
+--config.env.num_envs=1 --config.exploration.epsilon_base=0.05 a single actor's.
+"""
+
+import ml_collections
+
+from configs import r2d2_cartpole
+
+
+def get_config() -> ml_collections.ConfigDict:
+  """Returns the configuration."""
+  config = r2d2_cartpole.get_config()
+  config.unroll_length = 1
+  config.burn_in = 0
+  config.lookahead = 2
+  config.batch_size = 256
+  config.network.lstm_size = 0
+  config.network.use_previous_action = False
+  config.loss.n_steps = 3
+  config.loss.rescale_epsilon = -1.0
+  config.loss.priority_eta = 1.0
+  # Returns of up to a hundred, in place of the rescaling.
+  config.loss.reward_scale = 0.1
+  config.replay.priority_exponent = 0.6
+  config.replay.importance_exponent = 0.4
+  config.replay.max_size = 50_000
+  config.replay.min_size = 2_000
+  return config

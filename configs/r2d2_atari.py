@@ -1,0 +1,38 @@
+"""R2D2 on Atari as SEED RL runs it; Pong unless told otherwise.
+
+SEED's R2D2 settings (arXiv 1910.06591, and its public code): deep network,
+100 + 40 steps, five-step targets, 100,000 sequences, replay ratio 1.5, rewards
+as they are. Environment conventions are those of SEED's code too: no sticky
+actions, up to 30 no-ops, all 18 actions, no loss of life as an episode's end,
+108,000 frames at most. Ours differ in what a single host wants: 64
+environments in place of 610, a first update at 1,000 sequences, and frames
+for one of the shorter published runs.
+
+One sequence is about a megabyte of frames before compression: 100,000 of them
+want a Reverb server (5 to 10 GB with Pong's frames). A run for small hosts is
+configs/r2d2_pong.py.
+"""
+
+import ml_collections
+
+from configs import r2d2_base
+
+
+def get_config() -> ml_collections.ConfigDict:
+  """Returns the configuration."""
+  config = r2d2_base.get_config()
+  config.total_env_frames = 200_000_000
+  config.num_eval_envs = 4
+  config.env.id = 'Pong-v5'
+  config.env.num_envs = 64
+  config.env.frame_skip = 4
+  config.env.episodic_life = False
+  config.env.repeat_action_probability = 0.0
+  config.env.noop_max = 30
+  config.env.max_episode_steps = 27_000
+  config.env.full_action_space = True
+  config.env.reward_clip = False
+  config.network.torso = 'nature'
+  config.network.frame_stack = 4
+  config.replay.min_size = 1_000
+  return config

@@ -1,0 +1,36 @@
+"""R2D2 on Pong for small hosts: an evening's budget, not a cluster's.
+
+Beside `configs/r2d2_atari.py`: IMPALA's shallow network, the minimal action
+set, short sequences in small batches (many updates from few frames), few
+environments and a replay ratio above SEED's, as frames are scarce here and
+updates are not.
+"""
+
+import ml_collections
+
+from configs import r2d2_atari
+
+
+def get_config() -> ml_collections.ConfigDict:
+  """Returns the configuration."""
+  config = r2d2_atari.get_config()
+  config.total_env_frames = 20_000_000
+  config.num_eval_envs = 2
+  config.env.num_envs = 16
+  config.env.full_action_space = False
+  config.unroll_length = 20
+  config.burn_in = 4
+  config.batch_size = 16
+  config.network.torso = 'shallow'
+  config.network.lstm_size = 128
+  config.network.head_hidden_size = 128
+  config.loss.discount = 0.99
+  config.loss.reduction = 'mean'
+  config.loss.target_update_period = 500
+  config.optimizer.learning_rate = 3e-4
+  config.optimizer.epsilon = 1e-5
+  # 200,000 steps, 1.4 GB where frames are not compressed.
+  config.replay.max_size = 10_000
+  config.replay.min_size = 500
+  config.replay.samples_per_insert = 4.0
+  return config

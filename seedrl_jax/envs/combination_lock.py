@@ -1,0 +1,88 @@
+"""A task too sparse to explore: a lock that opens to one sequence of actions.
+
+For `--config.env.factory=seedrl_jax.envs.combination_lock:make`. Random play
+opens a lock of length n with k actions once in k^n tries; `opener` plays it
+right, for demonstrations (launch/record.py).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from seedrl_jax import types
+
+
+class CombinationLock(gymnasium.Env):
+  """Reward 1 for the whole combination; the first wrong action ends it.
+
+  Observation float32 `[length]`: the one-hot code of how many actions were
+  right so far.
+  """
+
+  def __init__(self, length: int, num_actions: int):
+    """Makes the environment.
+
+    Args:
+      length: actions of the combination, at least 1.
+      num_actions: actions to choose from, at least 2.
+
+    Raises:
+      ValueError: where there is no such lock.
+    """
+    if length < 1 or num_actions < 2:
+      raise ValueError(
+        f'A lock of length {length} with {num_actions} actions: length must be '
+        'at least 1, actions at least 2.'
+      )
+    self._combination = combination(length, num_actions)
+    self.observation_space = spaces.Box(0.0, 1.0, (length,), np.float32)
+    self.action_space = spaces.Discrete(num_actions)
+    self._position = 0
+
+  def reset(
+    self, *, seed: int | None = None, options: dict | None = None
+  ) -> tuple[np.ndarray, dict]:
+    """See `gymnasium.Env`."""
+    super().reset(seed=seed)
+    self._position = 0
+    return self._observe(), {}
+
+  def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+    """See `gymnasium.Env`."""
+    if action != self._combination[self._position]:
+      return self._observe(), 0.0, True, False, {}
+    if self._position + 1 == len(self._combination):
+      return self._observe(), 1.0, True, False, {}
+    self._position += 1
+    return self._observe(), 0.0, False, False, {}
+
+  def _observe(self) -> np.ndarray:
+    observation = np.zeros(len(self._combination), np.float32)
+    observation[self._position] = 1.0
+    return observation
+
+
+def combination(length: int, num_actions: int) -> np.ndarray:
+  """Returns the lock's combination, int `[length]`; always the same one."""
+  return np.random.default_rng(length).integers(num_actions, size=length)
+
+
+def make(length: int = 12, num_actions: int = 4) -> CombinationLock:
+  """Makes one environment; arguments as of `CombinationLock`."""
+  return CombinationLock(length, num_actions)
+
+
+def opener(env_spec: types.EnvSpec, seed: int) -> Callable[[Any], np.ndarray]:
+  """Returns a policy that opens every lock, for `launch/record.py`.
+
+  Args:
+    env_spec: of the lock.
+    seed: not needed; the policy leaves nothing to chance.
+  """
+  del seed
+  (length,) = env_spec.observation.shape
+  answer = combination(length, env_spec.num_actions)
+  return lambda step: answer[np.argmax(step.observation, axis=-1)]

@@ -1,0 +1,73 @@
+"""A memory task: tell at the end of an episode what was seen at its start.
+
+For `--config.env.factory=seedrl_jax.envs.recall:make` (configs/r2d2_recall.py).
+What the best agent without memory scores is known exactly, 1 / `num_cues`, so
+that a score above it is memory and nothing else.
+"""
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Recall(gymnasium.Env):
+  """One of n cues is shown, then nothing, then the answer is asked for.
+
+  Observation float32 `[num_cues + 1]`: the cue's one-hot code in the first
+  step, zeros afterwards; the last entry is 1 in the step whose action is the
+  answer. Actions are the cues; all but the answer do nothing. The right answer
+  is worth 1, and the episode ends with it in any case.
+  """
+
+  def __init__(self, num_cues: int, min_delay: int, max_delay: int):
+    """Makes the environment.
+
+    Args:
+      num_cues: cues, and actions.
+      min_delay, max_delay: actions before the answer, drawn evenly from
+        `[min_delay, max_delay]` for each episode.
+
+    Raises:
+      ValueError: where there is no such task.
+    """
+    if num_cues < 2 or not 1 <= min_delay <= max_delay:
+      raise ValueError(
+        f'Recall of {num_cues} cues after {min_delay} to {max_delay} steps: '
+        'there must be 2 cues or more and 1 <= min_delay <= max_delay.'
+      )
+    self._num_cues = num_cues
+    self._delays = (min_delay, max_delay)
+    self.observation_space = spaces.Box(0.0, 1.0, (num_cues + 1,), np.float32)
+    self.action_space = spaces.Discrete(num_cues)
+    self._cue = 0
+    self._left = 0
+
+  def reset(
+    self, *, seed: int | None = None, options: dict | None = None
+  ) -> tuple[np.ndarray, dict]:
+    """See `gymnasium.Env`."""
+    super().reset(seed=seed)
+    low, high = self._delays
+    self._cue = int(self.np_random.integers(self._num_cues))
+    self._left = int(self.np_random.integers(low, high + 1))
+    observation = self._blank()
+    observation[self._cue] = 1.0
+    return observation, {}
+
+  def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+    """See `gymnasium.Env`."""
+    if self._left == 0:
+      reward = float(action == self._cue)
+      return self._blank(), reward, True, False, {}
+    self._left -= 1
+    observation = self._blank()
+    observation[-1] = float(self._left == 0)
+    return observation, 0.0, False, False, {}
+
+  def _blank(self) -> np.ndarray:
+    return np.zeros(self._num_cues + 1, np.float32)
+
+
+def make(num_cues: int = 4, min_delay: int = 10, max_delay: int = 20) -> Recall:
+  """Makes one environment; arguments as of `Recall`."""
+  return Recall(num_cues, min_delay, max_delay)

@@ -1,0 +1,135 @@
+"""Whole runs of an agent that replays: ratio, start, priorities, resuming."""
+
+import chex
+import ml_collections
+import numpy as np
+import pytest
+
+from configs import r2d2_base
+from tests import runs
+
+_TINY = {
+  'env__id': 'Catch-v0',
+  'env__num_envs': 6,
+  'num_eval_envs': 2,
+  'unroll_length': 5,
+  'burn_in': 2,
+  'batch_size': 4,
+  'network__hidden_sizes': (8,),
+  'network__lstm_size': 4,
+  'network__head_hidden_size': 8,
+  'loss__target_update_period': 10,
+  'total_env_frames': 3_000,
+  'topology__max_devices': 1,
+  'log__tensorboard': False,
+  'log__every_seconds': 0.02,
+  'replay__backend': 'embedded',
+  'replay__max_size': 200,
+  'replay__min_size': 40,
+  'replay__samples_per_insert': 2.0,
+}
+
+
+def _config(**values) -> ml_collections.ConfigDict:
+  config = r2d2_base.get_config()
+  runs.set_keys(config, **{**_TINY, **values})
+  return config
+
+
+@pytest.mark.parametrize('backend', ['embedded', 'reverb'])
+@pytest.mark.parametrize('ratio', [0.5, 2.0, 6.0])
+def test_keeps_the_replay_ratio(tmp_path, backend, ratio):
+  config = _config(
+    replay__backend=backend,
+    replay__samples_per_insert=ratio,
+    replay__tolerance=0.0,
+  )
+  run = runs.Run(config, tmp_path)
+  summary = run.train()
+  last = runs.rows(tmp_path)[-1]
+  measured = float(last['replay/samples_per_insert'])
+  assert measured == pytest.approx(ratio, rel=0.05)
+  # What was sampled is what was trained on, but for the batches ahead.
+  samples = float(last['replay/samples'])
+  ahead = samples / config.batch_size - summary['updates']
+  assert 0 <= ahead <= config.learner.prefetch + 4
+
+
+def test_learning_starts_at_the_least_size(tmp_path):
+  run = runs.Run(_config(), tmp_path)
+  run.train()
+  assert 'waits for the replay (' in run.output
+  rows = runs.rows(tmp_path)
+  before = [r for r in rows if float(r['replay/inserts']) < 40]
+  assert before
+  assert {float(r['updates']) for r in before} == {0}
+  assert float(rows[-1]['updates']) > 0
+
+
+@pytest.mark.parametrize(
+  'values',
+  [
+    {},
+    {'learner__micro_batches': 2},
+    # More environments than a batch has columns, and fewer.
+    {'env__num_envs': 9},
+    {'env__num_envs': 2, 'replay__min_size': 10},
+    {'replay__sampler': 'uniform'},
+    {'unroll_length': 1, 'burn_in': 0, 'lookahead': 2, 'loss__n_steps': 3},
+  ],
+)
+def test_deterministic_runs_are_bit_equal(tmp_path, values):
+  params = []
+  for name in ('a', 'b'):
+    config = _config(deterministic=True, total_env_frames=800, **values)
+    run = runs.Run(config, tmp_path / name)
+    assert run.train()['updates'] > 0
+    params.append(run.params)
+  chex.assert_trees_all_equal(*params)
+
+
+def test_priorities_come_back_from_the_learner(tmp_path):
+  run = runs.Run(_config(deterministic=True), tmp_path)
+  store = run.system.parts.store
+  updates = []
+  update = run.system.parts.learner._update_priorities
+
+  def record(keys, priorities):
+    updates.append((keys, priorities))
+    update(keys, priorities)
+
+  run.system.parts.learner._update_priorities = record
+  run.train()
+  assert len(updates) > 10
+  keys, priorities = updates[-1]
+  chex.assert_shape([keys, priorities], (4,))
+  assert (priorities > 0).all()
+  assert len({p for _, ps in updates for p in ps.tolist()}) > 10
+  store.close()
+
+
+@pytest.mark.parametrize('backend', ['embedded', 'reverb'])
+def test_resumes_with_its_replay(tmp_path, backend):
+  config = _config(replay__backend=backend)
+  runs.Run(config, tmp_path).train()
+  size = float(runs.rows(tmp_path)[-1]['replay/size'])
+  assert size > 40
+  config.total_env_frames *= 2
+  run = runs.Run(config, tmp_path)
+  info = run.system.parts.store.info()['unrolls']
+  assert info.size == size
+  # Nothing waits for the least size again.
+  summary = run.train()
+  assert 'waits for the replay (' not in run.output
+  assert summary['status'] == 'finished'
+  ratio = runs.column(tmp_path, 'replay/samples_per_insert')[-1]
+  assert ratio == pytest.approx(2.0, rel=0.1)
+
+
+def test_trains_on_several_devices(tmp_path):
+  config = _config(
+    topology__max_devices=4, topology__inference_to_training='2:2'
+  )
+  summary = runs.Run(config, tmp_path).train()
+  assert summary['updates'] > 0
+  assert np.isfinite(float(runs.rows(tmp_path)[-1]['loss/total']))
