@@ -12,6 +12,9 @@ import numpy as np
 
 from seedrl_jax import types
 
+_NONE = np.zeros(0, np.int32)
+_NONE.setflags(write=False)
+
 
 class StreamClosed(Exception):
   """The stream was closed; there is nothing more to receive or to send."""
@@ -87,6 +90,18 @@ class EnvStream(abc.ABC):
     Raises:
       StreamClosed: where the stream is closed, also while waiting.
     """
+
+  def take_dropped(self) -> np.ndarray:
+    """Returns the environments that went away before the last `recv`.
+
+    What they were doing is over, without an end of their episodes: unrolls of
+    theirs that are half-built must be dropped. An id in the batch of that
+    `recv` is a new environment's already. For the thread that receives.
+
+    Returns:
+      int32 `[m]`, each once told; those of this process never go away.
+    """
+    return _NONE
 
   @abc.abstractmethod
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:

@@ -1,0 +1,234 @@
+"""Where learner and actors meet, and who may: addresses, TLS, the token.
+
+An address is `unix:/path` or `host:port`. Beyond the machine itself a learner
+wants TLS with its user's certificate and a token that its actors know, unless
+it is told to do without. Called by `server` and `actor`.
+"""
+
+import hmac
+import ipaddress
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import grpc
+
+_UNIX = 'unix:'
+# The longest path of a socket that Linux takes, in bytes.
+_MAX_PATH = 107
+_HEADER = 'authorization'
+_SCHEME = 'Bearer '
+
+
+class Address(NamedTuple):
+  """A place to listen at or to call.
+
+  Attributes:
+    text: as gRPC takes it.
+    is_unix: whether it is a unix socket's.
+    is_local: whether only this machine reaches it.
+  """
+
+  text: str
+  is_unix: bool
+  is_local: bool
+
+  @property
+  def path(self) -> pathlib.Path:
+    """Of a unix socket."""
+    return pathlib.Path(self.text.removeprefix(_UNIX))
+
+
+class Security(NamedTuple):
+  """Of one side: what it shows and what it wants to be shown.
+
+  Attributes:
+    certificate: PEM; the learner's own chain, or the authorities that an actor
+      trusts; empty: no TLS.
+    key: PEM, of the learner's certificate.
+    token: shared secret; empty: none.
+    insecure: whether the user does without TLS and token.
+  """
+
+  certificate: bytes = b''
+  key: bytes = b''
+  token: str = ''
+  insecure: bool = False
+
+
+def parse(flag: str, text: str) -> Address:
+  """Reads an address.
+
+  Args:
+    flag: its flag, for messages.
+    text: `unix:/path` or `host:port`; a host of IPv6 in brackets.
+
+  Raises:
+    ValueError: where it is neither.
+  """
+  if text.startswith(_UNIX):
+    return _parse_unix(flag, text.removeprefix(_UNIX))
+  host, colon, port = text.rpartition(':')
+  bare = host.removeprefix('[').removesuffix(']')
+  if not (colon and bare and port.isdecimal() and int(port) < 1 << 16):
+    raise ValueError(f'{flag}={text}: must be unix:/path or host:port.')
+  return Address(text, False, _is_loopback(bare))
+
+
+def _parse_unix(flag: str, text: str) -> Address:
+  # gRPC takes relative paths for others than people do.
+  path = os.path.abspath(os.path.expanduser(text)) if text else ''
+  if not 1 < len(os.fsencode(path)) <= _MAX_PATH:
+    raise ValueError(
+      f'{flag}=unix:{text}: the path of a socket can have {_MAX_PATH} bytes; '
+      'name a shorter one, such as unix:/tmp/actors.sock.'
+    )
+  return Address(_UNIX + path, True, True)
+
+
+def _is_loopback(host: str) -> bool:
+  try:
+    return ipaddress.ip_address(host).is_loopback
+  except ValueError:
+    return host == 'localhost'
+
+
+def learner_security(config: Any) -> Security:
+  """Reads the files that the `actors` section of a config names.
+
+  Raises:
+    ValueError: where one cannot be read, or half of TLS is missing.
+  """
+  prefix = '--config.actors.'
+  if bool(config.tls_certificate) != bool(config.tls_key):
+    raise ValueError(
+      f'{prefix}tls_certificate and {prefix}tls_key must be given together.'
+    )
+  return Security(
+    _read(f'{prefix}tls_certificate', config.tls_certificate),
+    _read(f'{prefix}tls_key', config.tls_key),
+    _read_token(f'{prefix}token_file', config.token_file),
+    config.insecure,
+  )
+
+
+def actor_security(
+  tls_roots: str, token_file: str, insecure: bool = False
+) -> Security:
+  """Reads the files that an actor's flags name.
+
+  Raises:
+    ValueError: where one cannot be read.
+  """
+  return Security(
+    certificate=_read('--tls_roots', tls_roots),
+    token=_read_token('--token_file', token_file),
+    insecure=insecure,
+  )
+
+
+def _read(flag: str, path: str) -> bytes:
+  if not path:
+    return b''
+  try:
+    return pathlib.Path(path).expanduser().read_bytes()
+  except OSError as e:
+    raise ValueError(f'{flag}={path}: {e.strerror}.') from e
+
+
+def _read_token(flag: str, path: str) -> str:
+  token = _read(flag, path).decode('latin-1').strip()
+  # It travels as a header of HTTP.
+  if path and not (token and token.isascii() and token.isprintable()):
+    raise ValueError(f'{flag}={path}: must hold one line of printable ASCII.')
+  return token
+
+
+def check_listening(found: Sequence[Address], security: Security) -> None:
+  """Refuses to be reached by other machines unprotected.
+
+  Raises:
+    ValueError: says what is missing.
+  """
+  missing = [
+    name
+    for name, value in (
+      ('--config.actors.tls_certificate', security.certificate),
+      ('--config.actors.token_file', security.token),
+    )
+    if not value
+  ]
+  for address in found:
+    if not address.is_local and missing and not security.insecure:
+      raise ValueError(
+        f'--config.actors.addresses={address.text}: other machines reach this '
+        f'address, so give {" and ".join(missing)}, or allow anyone in with '
+        '--config.actors.insecure.'
+      )
+
+
+def listen(server: grpc.aio.Server, address: Address, tls: Security) -> str:
+  """Lets a server listen; returns the address with the port that it got.
+
+  Raises:
+    ValueError: where it cannot.
+  """
+  try:
+    if tls.certificate and not address.is_unix:
+      pair = (tls.key, tls.certificate)
+      credentials = grpc.ssl_server_credentials([pair])
+      port = server.add_secure_port(address.text, credentials)
+    else:
+      port = server.add_insecure_port(address.text)
+  except RuntimeError as e:
+    raise ValueError(
+      f'--config.actors.addresses={address.text}: cannot listen there ({e}).'
+    ) from e
+  if address.is_unix:
+    # Other users of the machine are no actors of ours.
+    address.path.chmod(0o600)
+    return address.text
+  return f'{address.text.rpartition(":")[0]}:{port}'
+
+
+def is_admitted(metadata: Any, token: str) -> bool:
+  """Whether the metadata of a call shows the token, where there is one."""
+  if not token:
+    return True
+  shown = dict(metadata or ()).get(_HEADER, '')
+  if not isinstance(shown, str):
+    return False
+  wanted = (_SCHEME + token).encode()
+  # Takes the same time for every wrong token.
+  return hmac.compare_digest(shown.encode(), wanted)
+
+
+def metadata(security: Security) -> tuple[tuple[str, str], ...]:
+  """Returns the metadata that shows an actor's token."""
+  token = security.token
+  return ((_HEADER, _SCHEME + token),) if token else ()
+
+
+def check_calling(address: Address, security: Security) -> None:
+  """Refuses to call another machine in the clear.
+
+  Raises:
+    ValueError: says what is missing.
+  """
+  if address.is_local or security.certificate or security.insecure:
+    return
+  raise ValueError(
+    f'--learner={address.text}: is on another machine, so give --tls_roots, '
+    'or trust the network with --insecure.'
+  )
+
+
+def open_channel(
+  address: Address, security: Security, options: Any
+) -> grpc.Channel:
+  """Returns a channel to a learner; the caller closes it."""
+  if security.certificate and not address.is_unix:
+    credentials = grpc.ssl_channel_credentials(security.certificate)
+    return grpc.secure_channel(address.text, credentials, options)
+  return grpc.insecure_channel(address.text, options)

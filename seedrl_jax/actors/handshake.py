@@ -1,0 +1,162 @@
+"""What actor and learner agree on before the first step.
+
+The actor says how many environments it has room for (`Hello`); the learner
+answers with everything needed to make them (`Welcome`), so that actors have no
+configuration of their own. Called by `actor` and `server`.
+"""
+
+from typing import Any, NamedTuple
+
+import ml_collections
+import numpy as np
+
+from seedrl_jax import types
+from seedrl_jax.actors import wire
+from seedrl_jax.envs import base
+
+# The rest of the `env` section is about the learner's own environments.
+_HOST_KEYS = ('num_envs', 'batch_size', 'num_threads', 'thread_affinity_offset')
+_MAX_NAME = 200
+
+
+class Hello(NamedTuple):
+  """The actor's first message.
+
+  Attributes:
+    num_envs: environments that it will have.
+    name: of the actor, for messages.
+  """
+
+  num_envs: int
+  name: str
+
+
+class Welcome(NamedTuple):
+  """The learner's answer.
+
+  Attributes:
+    run_id: names this stay of these environments; never used again.
+    env_id: int32 `[num_envs]`, ids to send with their steps.
+    seed: environment i is seeded with `seed + i`.
+    env: the `env` section of the run's config, less what is the actor's own
+      business.
+    spec: what the learner's environments look like.
+  """
+
+  run_id: str
+  env_id: np.ndarray
+  seed: int
+  env: dict[str, Any]
+  spec: base.StreamSpec
+
+
+def env_values(env_config: ml_collections.ConfigDict) -> dict[str, Any]:
+  """Returns what a `Welcome` says of the `env` section of a config."""
+  values = env_config.to_dict()
+  return {k: v for k, v in values.items() if k not in _HOST_KEYS}
+
+
+def env_config(
+  welcome: Welcome, num_threads: int, affinity: int
+) -> ml_collections.ConfigDict:
+  """Returns an `env` section for `envs.factory` on the actor's host.
+
+  Args:
+    welcome: from the learner.
+    num_threads: threads of the environments' pool; 0: what the cores allow.
+    affinity: first processor for them; -1: any.
+  """
+  host = {'num_threads': num_threads, 'thread_affinity_offset': affinity}
+  return ml_collections.ConfigDict(welcome.env | host)
+
+
+def pack_hello(hello: Hello) -> bytes:
+  """Makes the message."""
+  return wire.pack_json(wire.Kind.HELLO, hello._asdict())
+
+
+def unpack_hello(message: wire.Message) -> Hello:
+  """Returns what an actor says.
+
+  Raises:
+    wire.WireError: where it is not a `Hello`.
+  """
+  wire.expect(message, wire.Kind.HELLO)
+  value = wire.unpack_json(message)
+  num_envs, name = value.get('num_envs'), value.get('name')
+  # True is an int, too.
+  if type(num_envs) is not int or num_envs < 1 or not isinstance(name, str):
+    raise wire.WireError('HELLO must have num_envs, at least 1, and a name.')
+  return Hello(num_envs, name[:_MAX_NAME])
+
+
+def pack_welcome(welcome: Welcome) -> bytes:
+  """Makes the message.
+
+  Raises:
+    ValueError: where an environment's option cannot be sent.
+  """
+  spec = welcome.spec._asdict()
+  spec['observation'] = _spec_to_json(welcome.spec.observation)
+  value = welcome._asdict() | {
+    'env_id': welcome.env_id.tolist(),
+    'spec': spec,
+  }
+  return wire.pack_json(wire.Kind.WELCOME, value)
+
+
+def unpack_welcome(message: wire.Message) -> Welcome:
+  """Returns what the learner says.
+
+  Raises:
+    wire.WireError: where it is not a `Welcome`.
+  """
+  wire.expect(message, wire.Kind.WELCOME)
+  value = wire.unpack_json(message)
+  try:
+    spec = dict(value['spec'])
+    spec['observation'] = _spec_from_json(spec['observation'])
+    return Welcome(
+      run_id=str(value['run_id']),
+      env_id=np.array(value['env_id'], np.int32),
+      seed=int(value['seed']),
+      env=dict(value['env']),
+      spec=base.StreamSpec(**spec),
+    )
+  except (KeyError, OverflowError, TypeError, ValueError) as e:
+    raise wire.WireError(f'WELCOME cannot be understood: {e!r}.') from None
+
+
+def check_specs(learner: base.StreamSpec, actor: base.StreamSpec) -> None:
+  """Checks that both sides have the same environments.
+
+  Raises:
+    ValueError: a sentence for people on both sides.
+  """
+  for name, theirs, ours in zip(learner._fields, learner, actor, strict=True):
+    if theirs != ours:
+      raise ValueError(
+        f'{actor.name} has another {name} at the actor than at the learner, '
+        f'{_text(ours)} instead of {_text(theirs)}: install the same '
+        'environments on both sides.'
+      )
+
+
+def _text(part: Any) -> str:
+  return str(_spec_to_json(part))
+
+
+def _spec_to_json(nest: Any) -> Any:
+  """Returns `[dtype, shape]` for each `ArraySpec` in a nest of dicts."""
+  if isinstance(nest, dict):
+    return {key: _spec_to_json(value) for key, value in nest.items()}
+  if isinstance(nest, types.ArraySpec):
+    return [nest.dtype.str, list(nest.shape)]
+  return nest
+
+
+def _spec_from_json(nest: Any) -> types.Nest:
+  if isinstance(nest, dict):
+    return {key: _spec_from_json(nest[key]) for key in sorted(nest)}
+  dtype, shape = nest
+  return types.ArraySpec(tuple(map(int, shape)), np.dtype(dtype))

@@ -1,0 +1,107 @@
+"""One stay of a group of environments: its ids, and the order of its steps.
+
+`remote_stream` makes a `Run` when a group joins. What its messages say is
+checked here: nothing that passes can harm the unrolls of other environments.
+"""
+
+import numpy as np
+
+from seedrl_jax import types
+from seedrl_jax.actors import wire
+from seedrl_jax.envs import statistics
+
+_FIRST, _LAST = int(types.StepType.FIRST), int(types.StepType.LAST)
+
+
+class Run:
+  """A group of environments from its joining to its leaving.
+
+  Attributes:
+    env_id: int32 `[n]`, ids of the stream that are the group's meanwhile.
+  """
+
+  def __init__(self, env_id: np.ndarray, num_slots: int):
+    """Starts before the first step of all environments.
+
+    Args:
+      env_id: int `[n]`, unique, in `[0, num_slots)`.
+      num_slots: ids of the stream.
+    """
+    self.env_id = np.asarray(env_id, np.int32)
+    self._num_slots = num_slots
+    self._mine = np.zeros(num_slots, bool)
+    self._mine[env_id] = True
+    # Where the next step is the first of an episode.
+    self._ended = self._mine.copy()
+    self._next = 0
+
+  def accept(self, sequence: int, rows: wire.StepRows) -> None:
+    """Checks a message of steps against those before.
+
+    Args:
+      sequence: its number.
+      rows: what it holds.
+
+    Raises:
+      wire.WireError: where it cannot follow them, or holds what no
+        environment gives.
+    """
+    *observation, reward, discount, step_type, env_id = rows.output
+    if sequence != self._next:
+      raise wire.WireError(
+        f'Message {sequence} came where message {self._next} is due.'
+      )
+    self._check_ids(env_id)
+    for leaf in observation:
+      _check_values(leaf)
+    if not np.isfinite(reward).all():
+      raise wire.WireError('A reward is not finite.')
+    if not ((discount >= 0) & (discount <= 1)).all():
+      raise wire.WireError('A discount is not in [0, 1].')
+    if (step_type > _LAST).any():
+      raise wire.WireError('There is no such type of step.')
+    if not np.array_equal(step_type == _FIRST, self._ended[env_id]):
+      raise wire.WireError(
+        'A FIRST step must come after the end of an episode, and only there.'
+      )
+    self._check_episodes(rows.episodes, len(env_id))
+    self._ended[env_id] = step_type == _LAST
+    self._next += 1
+
+  def _check_ids(self, env_id: np.ndarray) -> None:
+    if not len(env_id):
+      raise wire.WireError('The message is about no environment.')
+    # The whole group in order, as a rule.
+    if np.array_equal(env_id, self.env_id):
+      return
+    self._check_mine(env_id)
+    if len(np.unique(env_id)) < len(env_id):
+      raise wire.WireError('An environment is in the message twice.')
+
+  def _check_mine(self, env_id: np.ndarray) -> None:
+    inside = (env_id >= 0) & (env_id < self._num_slots)
+    if not (inside.all() and self._mine[env_id].all()):
+      raise wire.WireError("An env_id is not one of this group's.")
+
+  def _check_episodes(
+    self, episodes: statistics.EndedEpisodes, rows: int
+  ) -> None:
+    count = len(episodes.env_id)
+    if not count:
+      return
+    if count > rows:
+      raise wire.WireError(f'{count} episodes cannot end in {rows} steps.')
+    self._check_mine(episodes.env_id)
+    if not np.isfinite(episodes.episode_return).all():
+      raise wire.WireError("An episode's return is not finite.")
+    if (episodes.length < 0).any() or (episodes.frames < 0).any():
+      raise wire.WireError('An episode has a negative length.')
+    _check_values(episodes.terminated)
+
+
+def _check_values(array: np.ndarray) -> None:
+  """Checks that a leaf's bytes are values of its dtype, and finite."""
+  if array.dtype.kind == 'b' and (array.view(np.uint8) > 1).any():
+    raise wire.WireError('A boolean is neither 0 nor 1.')
+  if array.dtype.kind == 'f' and not np.isfinite(array).all():
+    raise wire.WireError('An observation is not finite.')

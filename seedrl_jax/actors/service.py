@@ -1,0 +1,58 @@
+"""Makes the learner's side of remote actors from a run's configuration.
+
+Called by `builder` where the configuration lets actors bring environments.
+"""
+
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from seedrl_jax.actors import addresses, handshake, remote_stream, server
+from seedrl_jax.envs import base
+
+
+def make_server(
+  config: Any,
+  spec: base.StreamSpec,
+  sizes: Sequence[tuple[int, int]],
+  starts: int,
+  socket: str,
+) -> server.ActorServer:
+  """Opens the streams for actors and listens for them.
+
+  Args:
+    config: the run's configuration.
+    spec: what one environment looks like.
+    sizes: (slots, largest batch) of each stream.
+    starts: how often this run was started before.
+    socket: path of the unix socket where no address is configured.
+
+  Raises:
+    ValueError: where the configuration cannot be had; names the flag.
+  """
+  section = config.actors
+  flag = '--config.actors.addresses'
+  texts = section.addresses or (f'unix:{pathlib.Path(socket)}',)
+  if isinstance(texts, str):
+    raise ValueError(
+      f"{flag}={texts}: must be a tuple of strings, such as ('{texts}',)."
+    )
+  streams = [
+    remote_stream.RemoteStream(
+      spec,
+      num_envs,
+      batch_size,
+      min(section.min_batch_size, batch_size),
+      section.batch_timeout_ms / 1000,
+    )
+    for num_envs, batch_size in sizes
+  ]
+  return server.ActorServer(
+    spec,
+    handshake.env_values(config.env),
+    streams,
+    [addresses.parse(flag, text) for text in texts],
+    addresses.learner_security(section),
+    (config.seed, starts),
+    section.timeout,
+  )

@@ -1,0 +1,176 @@
+"""Tests for seedrl_jax/actors/actor.py: a group, with real environments."""
+
+import pathlib
+import queue
+import threading
+
+import numpy as np
+import pytest
+
+from configs import base as base_config
+from seedrl_jax.actors import actor, addresses, handshake
+from seedrl_jax.envs import factory
+from tests.actors import toys
+
+_CONFIG = base_config.get_config().env
+_CONFIG.id = 'Catch-v0'
+_SPEC = factory.make_spec(_CONFIG)
+_ENV = handshake.env_values(_CONFIG)
+
+
+class _Running:
+  """A group in a thread of its own."""
+
+  def __init__(self, address: str, **options):
+    self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    self.ended: bool | None = None
+    self.error: BaseException | None = None
+    target = addresses.parse('--learner', address)
+    values = {'security': toys.OPEN, 'num_envs': 2} | options
+    self.group = actor.Group(
+      actor.GroupOptions(target, **values), self.lines.put
+    )
+    self._thread = threading.Thread(target=self._run)
+    self._thread.start()
+
+  def _run(self) -> None:
+    try:
+      self.ended = self.group.run()
+    except actor.ActorError as e:
+      self.error = e
+    self.lines.put('over')
+
+  def wait_for(self, text: str) -> str:
+    while text not in (line := self.lines.get()):
+      assert line != 'over', f'ended before {text!r}: {self.error}'
+    return line
+
+  def join(self) -> None:
+    self._thread.join()
+
+
+def _learner(*listening: str, **options):
+  return toys.learner(*listening, spec=_SPEC, env=_ENV, **options)
+
+
+def test_group_plays_until_the_training_ends():
+  with _learner() as (server, inference):
+    group = _Running(server.addresses[0])
+    line = group.wait_for('Run ')
+    assert line.endswith(
+      f'2 environments of Catch-v0 for {server.addresses[0]}.'
+    )
+    while not (episodes := inference._stream.take_episodes()):
+      pass
+    server.close(ended=True)
+    group.join()
+    assert group.ended is True and group.error is None
+  assert {e.length for e in episodes} == {9}
+  # Every batch follows the one before, as the server has checked already.
+  outputs = np.concatenate([b.step_type for b in inference.batches[:11]])
+  assert outputs.tolist() == [toys.FIRST] * 2 + [toys.MID] * 16 + [
+    *([toys.LAST] * 2),
+    *([toys.FIRST] * 2),
+  ]
+
+
+def test_group_outlives_its_learner_and_finds_the_next(tmp_path: pathlib.Path):
+  address = f'unix:{tmp_path}/a.sock'
+  group = _Running(address)
+  group.wait_for('Looking for the learner')
+  runs = set()
+  for ended in False, True:
+    with _learner(address) as (server, _):
+      runs.add(group.wait_for('Run ').split()[1])
+      server.close(ended)
+  group.join()
+  assert group.ended is True
+  assert len(runs) == 2
+
+
+@pytest.mark.parametrize('there', [True, False])
+def test_group_can_be_stopped(there: bool, tmp_path: pathlib.Path):
+  with _learner() as (server, _):
+    address = server.addresses[0] if there else f'unix:{tmp_path}/a.sock'
+    group = _Running(address)
+    group.wait_for('Run ' if there else 'Looking for')
+    group.group.stop()
+    group.join()
+    assert group.ended is False and group.error is None
+
+
+def test_group_without_a_learner_gives_up_in_the_end(tmp_path: pathlib.Path):
+  group = _Running(f'unix:{tmp_path}/a.sock', patience=0.01)
+  group.join()
+  assert 'No learner at unix:' in str(group.error)
+
+
+def test_other_environments_end_the_group_and_are_told_of(
+  caplog: pytest.LogCaptureFixture,
+):
+  caplog.set_level('INFO')
+  with toys.learner(spec=_SPEC._replace(num_actions=4), env=_ENV) as (
+    server,
+    _,
+  ):
+    group = _Running(server.addresses[0], name='me')
+    group.join()
+    sentence = (
+      'me cannot serve this learner: Catch-v0 has another num_actions at the '
+      'actor than at the learner, 3 instead of 4: install the same '
+      'environments on both sides.'
+    )
+    assert str(group.error) == sentence
+  assert sentence in caplog.text
+
+
+def test_an_unknown_environment_ends_the_group():
+  env = _ENV | {'id': 'Catched-v0'}
+  with toys.learner(spec=_SPEC, env=env) as (server, _):
+    group = _Running(server.addresses[0])
+    group.join()
+    assert 'EnvPool has no such environment' in str(group.error)
+
+
+def test_a_group_that_is_too_large_ends():
+  with _learner(batch_size=1) as (server, _):
+    group = _Running(server.addresses[0])
+    group.join()
+    assert 'A group of 2 environments is too large' in str(group.error)
+
+
+def test_a_full_learner_is_asked_again():
+  with _learner(num_envs=2, batch_size=2) as (server, _):
+    first = _Running(server.addresses[0])
+    first.wait_for('Run ')
+    second = _Running(server.addresses[0])
+    second.wait_for('There is no room for 2 more environments')
+    first.group.stop()
+    second.wait_for('Run ')
+    second.group.stop()
+    first.join()
+    second.join()
+
+
+def test_wrong_token_and_no_tls_end_the_group(
+  certificate: tuple[pathlib.Path, pathlib.Path],
+):
+  chain, key = (file.read_bytes() for file in certificate)
+  security = addresses.Security(chain, key, 'secret')
+  with _learner('localhost:0', security=security) as (server, _):
+    address = server.addresses[0]
+    right = addresses.Security(certificate=chain, token='secret')
+    group = _Running(address, security=right._replace(token='guess'))
+    group.join()
+    assert 'The token is not the one of this learner' in str(group.error)
+    # Who does not trust the certificate never gets to show a token.
+    group = _Running(
+      address, security=right._replace(certificate=b''), patience=0.01
+    )
+    group.join()
+    assert 'No learner at localhost' in str(group.error)
+    group = _Running(address, security=right)
+    group.wait_for('Run ')
+    server.close(ended=True)
+    group.join()
+    assert group.ended is True

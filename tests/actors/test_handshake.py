@@ -1,0 +1,101 @@
+"""Tests for seedrl_jax/actors/handshake.py."""
+
+import ml_collections
+import numpy as np
+import pytest
+
+from configs import base as base_config
+from seedrl_jax.actors import handshake, wire
+from seedrl_jax.envs import factory
+from tests.actors import toys
+
+
+def _welcome(**values) -> handshake.Welcome:
+  fields = {
+    'run_id': 'ab',
+    'env_id': np.array([3, 4], np.int32),
+    'seed': 11,
+    'env': {'id': 'Toy-v0'},
+    'spec': toys.SPEC,
+  }
+  return handshake.Welcome(**fields | values)
+
+
+def _through(welcome: handshake.Welcome) -> handshake.Welcome:
+  return handshake.unpack_welcome(wire.parse(handshake.pack_welcome(welcome)))
+
+
+def test_hello_comes_out_as_it_went_in():
+  hello = handshake.Hello(4, 'host:1')
+  assert (
+    handshake.unpack_hello(wire.parse(handshake.pack_hello(hello))) == hello
+  )
+
+
+@pytest.mark.parametrize(
+  'value',
+  [
+    {},
+    {'num_envs': 0, 'name': ''},
+    {'num_envs': True, 'name': ''},
+    {'num_envs': '3', 'name': ''},
+    {'num_envs': 3, 'name': 7},
+  ],
+)
+def test_hello_that_is_none_is_refused(value: dict):
+  message = wire.parse(wire.pack_json(wire.Kind.HELLO, value))
+  with pytest.raises(wire.WireError, match='HELLO must have num_envs'):
+    handshake.unpack_hello(message)
+
+
+def test_welcome_comes_out_as_it_went_in():
+  sent, got = _welcome(), _through(_welcome())
+  assert got.env_id.dtype == np.int32
+  assert got.env_id.tolist() == [3, 4]
+  assert got._replace(env_id=sent.env_id) == sent
+  assert list(got.spec.observation) == ['image', 'more']
+
+
+@pytest.mark.parametrize(
+  'value',
+  [
+    {'seed': 'x'},
+    {'env_id': [[1], 2]},
+    {'env_id': [1 << 40]},
+    {'spec': {'name': 'x'}},
+    {'spec': {'observation': ['no dtype', [1]]}},
+    {'env': 3},
+  ],
+)
+def test_welcome_that_is_none_is_refused(value: dict):
+  good = wire.unpack_json(wire.parse(handshake.pack_welcome(_welcome())))
+  message = wire.parse(wire.pack_json(wire.Kind.WELCOME, good | value))
+  with pytest.raises(wire.WireError, match='WELCOME cannot be understood'):
+    handshake.unpack_welcome(message)
+
+
+def test_an_actor_makes_the_environments_of_the_learners_config():
+  config = base_config.get_config().env
+  config.max_episode_steps = 7
+  config.num_threads = 3
+  values = handshake.env_values(config)
+  assert not values.keys() & {'num_envs', 'batch_size', 'num_threads'}
+  spec = factory.make_spec(config)
+  welcome = _through(_welcome(env=values, spec=spec))
+  made = handshake.env_config(welcome, num_threads=1, affinity=-1)
+  assert isinstance(made, ml_collections.ConfigDict)
+  assert made.num_threads == 1 and made.max_episode_steps == 7
+  handshake.check_specs(welcome.spec, factory.make_spec(made))
+  stream = factory.make_stream(made, seed=1, num_envs=2, batch_size=2)
+  assert stream.recv().observation.shape == (2, 4)
+  stream.close()
+
+
+def test_other_environments_are_refused_in_a_sentence():
+  other = toys.SPEC._replace(num_actions=6)
+  with pytest.raises(ValueError) as caught:
+    handshake.check_specs(toys.SPEC, other)
+  assert str(caught.value) == (
+    'Toy-v0 has another num_actions at the actor than at the learner, 6 '
+    'instead of 5: install the same environments on both sides.'
+  )

@@ -1,0 +1,118 @@
+"""Tests for seedrl_jax/actors/wire.py."""
+
+import chex
+import numpy as np
+import pytest
+
+from seedrl_jax.actors import wire
+from tests.actors import toys
+
+
+def test_steps_come_out_as_they_went_in():
+  message = toys.steps([7, 3], toys.MID, sequence=5, ended=(3,))
+  parsed = wire.parse(message)
+  assert (parsed.kind, parsed.rows, parsed.episodes) == (wire.Kind.STEPS, 2, 1)
+  assert parsed.sequence == 5
+  rows = toys.LAYOUT.unpack_steps(parsed)
+  sent = toys.output([7, 3], toys.MID, 5)
+  leaves = [*wire.flatten(sent.observation), *sent[1:]]
+  chex.assert_trees_all_equal(rows.output, leaves)
+  assert [x.dtype for x in rows.output] == [x.dtype for x in leaves]
+  chex.assert_trees_all_equal(rows.episodes, toys.episodes(3))
+  assert len(message) < toys.LAYOUT.num_bytes(2)
+
+
+def test_num_bytes_is_that_of_the_largest_message():
+  message = toys.steps([0, 1, 2], toys.LAST, ended=(0, 1, 2))
+  assert len(message) == toys.LAYOUT.num_bytes(3)
+
+
+def test_actions_come_out_as_they_went_in():
+  message = wire.parse(wire.pack_actions(np.array([4, 0, 2]), 9))
+  action = wire.unpack_actions(message, 3, 9)
+  assert action.dtype == np.int32 and action.tolist() == [4, 0, 2]
+  for rows, sequence in (2, 9), (3, 8):
+    with pytest.raises(wire.WireError, match='Actions for 3 environments'):
+      wire.unpack_actions(message, rows, sequence)
+
+
+def test_flatten_and_unflatten_sort_keys():
+  nest = {'b': 1, 'a': {'y': 2, 'x': 3}}
+  assert wire.flatten(nest) == [3, 2, 1]
+  assert wire.unflatten(nest, [3, 2, 1]) == nest
+
+
+_GOOD = toys.steps([0, 1], toys.FIRST)
+
+
+@pytest.mark.parametrize(
+  'message, sentence',
+  [
+    (_GOOD[:31], 'A message of 31 bytes has no whole header'),
+    (b'X' + _GOOD[1:], 'not of the protocol'),
+    (_GOOD[:4] + b'\x02' + _GOOD[5:], 'of version 2 .* speaks version 1'),
+    (_GOOD[:-1], 'its header says'),
+    (_GOOD[:-1] + b'\x77', 'damaged'),
+    (_GOOD[:6] + b'\x63' + _GOOD[7:], 'no kind 99'),
+  ],
+)
+def test_parse_refuses(message: bytes, sentence: str):
+  with pytest.raises(wire.WireError, match=sentence):
+    wire.parse(message)
+
+
+@pytest.mark.parametrize(
+  'message, sentence',
+  [
+    (toys.reseal(_GOOD + b'?'), '1 bytes too many'),
+    (toys.reseal(_GOOD[:-1]), 'fewer bytes'),
+    (_GOOD[:8] + b'\xff\xff\xff\xff' + _GOOD[12:], 'fewer bytes'),
+    (_GOOD[:12] + b'\xff\xff\xff\xff' + _GOOD[16:], 'fewer bytes'),
+    (wire.pack_json(wire.Kind.END, {}), 'END came where STEPS is due'),
+  ],
+)
+def test_unpack_refuses(message: bytes, sentence: str):
+  with pytest.raises(wire.WireError, match=sentence):
+    toys.rows(message)
+
+
+@pytest.mark.parametrize(
+  'body', [b'', b'[1]', b'{', b'\xff', b'[' * 50_000, b'1' * (1 << 17)]
+)
+def test_json_that_is_none_is_refused(body: bytes):
+  good = wire.pack_json(wire.Kind.HELLO, {})
+  message = wire.parse(toys.reseal(good[:32] + body))
+  with pytest.raises(wire.WireError, match='HELLO'):
+    wire.unpack_json(message)
+
+
+def test_what_json_cannot_hold_is_not_sent():
+  with pytest.raises(ValueError, match='WELCOME cannot be sent'):
+    wire.pack_json(wire.Kind.WELCOME, {'x': object()})
+  with pytest.raises(ValueError, match='too many'):
+    wire.pack_json(wire.Kind.WELCOME, {'x': 'y' * wire.MAX_JSON_BYTES})
+
+
+@pytest.mark.parametrize('sealed', [False, True])
+def test_any_bytes_are_arrays_as_agreed_or_an_error(sealed: bool):
+  rng = np.random.default_rng(3)
+  messages = [
+    toys.steps([0, 1], toys.MID, ended=(1,)),
+    wire.pack_json(wire.Kind.HELLO, {'num_envs': 3}),
+    wire.pack_actions(np.arange(3), 2),
+  ]
+  refused = 0
+  for i in range(6000):
+    message = toys.mutate(messages[i % 3], rng)
+    # With a checksum that fits, more of it is looked at.
+    message = toys.reseal(message) if sealed and len(message) > 31 else message
+    try:
+      parsed = wire.parse(message)
+      rows = toys.LAYOUT.unpack_steps(parsed)
+    except wire.WireError:
+      refused += 1
+      continue
+    assert [x.shape[1:] for x in rows.output[:3]] == [(3, 2), (), (2,)]
+    assert {len(x) for x in rows.output} == {parsed.rows}
+    assert {len(x) for x in rows.episodes} == {parsed.episodes}
+  assert refused > (5900 if not sealed else 4000)

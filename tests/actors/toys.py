@@ -1,0 +1,219 @@
+"""An actor without environments, a learner without a network, and messages."""
+
+import contextlib
+import queue
+import struct
+import threading
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import numpy as np
+
+from seedrl_jax import types
+from seedrl_jax.actors import (
+  addresses,
+  handshake,
+  remote_stream,
+  server,
+  wire,
+)
+from seedrl_jax.envs import base, statistics
+
+SPEC = base.StreamSpec(
+  observation={
+    'image': types.ArraySpec((3, 2), np.dtype(np.uint8)),
+    'more': {
+      'flag': types.ArraySpec((), np.dtype(bool)),
+      'vector': types.ArraySpec((2,), np.dtype(np.float32)),
+    },
+  },
+  num_actions=5,
+  action_repeat=1,
+  name='Toy-v0',
+)
+LAYOUT = wire.Layout(SPEC.observation)
+FIRST, MID, LAST = map(int, types.StepType)
+OPEN = addresses.Security()
+METHOD = f'/{wire.SERVICE}/{wire.METHOD}'
+
+
+def output(env_id: Any, step_type: int, value: int = 0) -> types.EnvOutput:
+  """Returns steps of environments; every value tells env_id and `value`."""
+  ids = np.array(env_id, np.int32)
+  number = ids + 10 * value
+  image = np.broadcast_to(number[:, None, None], (len(ids), 3, 2))
+  return types.EnvOutput(
+    observation={
+      'image': image.astype(np.uint8),
+      'more': {
+        'flag': number % 2 == 1,
+        'vector': np.stack([number, -number], axis=1).astype(np.float32),
+      },
+    },
+    reward=number.astype(np.float32) / 2,
+    discount=np.ones(len(ids), np.float32),
+    step_type=np.full(len(ids), step_type, np.uint8),
+    env_id=ids,
+  )
+
+
+def episodes(*env_id: int) -> statistics.EndedEpisodes:
+  """Returns an ended episode for each id."""
+  ids = np.array(env_id, np.int32)
+  return statistics.EndedEpisodes(
+    env_id=ids,
+    episode_return=ids + 0.5,
+    length=ids + 3,
+    frames=2 * (ids + 3),
+    terminated=ids % 2 == 0,
+  )
+
+
+def steps(
+  env_id: Any, step_type: int, sequence: int = 0, ended: tuple[int, ...] = ()
+) -> bytes:
+  """Returns a message of steps."""
+  value = output(env_id, step_type, sequence)
+  return LAYOUT.pack_steps(value, episodes(*ended), sequence)
+
+
+def rows(message: bytes) -> wire.StepRows:
+  return LAYOUT.unpack_steps(wire.parse(message))
+
+
+def mutate(message: bytes, rng: np.random.Generator) -> bytes:
+  """Returns a message with something wrong in it, or random bytes."""
+  data = bytearray(message)
+  kind = rng.integers(6)
+  if kind == 0:
+    return rng.bytes(int(rng.integers(0, 200)))
+  if kind == 1:
+    return bytes(data[: rng.integers(len(data))])
+  if kind == 2:
+    return bytes(data) + rng.bytes(int(rng.integers(1, 50)))
+  if kind == 3:
+    # The header alone: counts and sizes of any value.
+    data[8:32] = rng.bytes(24)
+    return bytes(data)
+  for place in rng.integers(0, len(data), rng.integers(1, 8)):
+    data[place] ^= 1 << rng.integers(8)
+  return bytes(data)
+
+
+def reseal(message: bytes) -> bytes:
+  """Returns a message with size and checksum that fit its body."""
+  header, body = bytearray(message[:32]), message[32:]
+  header[24:32] = struct.pack('<II', len(body), zlib.crc32(body))
+  return bytes(header) + body
+
+
+class Client:
+  """Speaks to a server as an actor does, or as it should not."""
+
+  def __init__(self, address: str, security: addresses.Security = OPEN):
+    target = addresses.parse('--learner', address)
+    self._channel = addresses.open_channel(target, security, ())
+    self._out: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    self.call: Any = self._channel.stream_stream(METHOD)(
+      iter(self._out.get, None), metadata=addresses.metadata(security)
+    )
+    self.env_id = np.zeros(0, np.int32)
+
+  def say(self, message: bytes | None) -> None:
+    self._out.put(message)
+
+  def hear(self) -> wire.Message:
+    return wire.parse(next(self.call))
+
+  def join(self, num_envs: int) -> handshake.Welcome:
+    self.say(handshake.pack_hello(handshake.Hello(num_envs, 'toy')))
+    welcome = handshake.unpack_welcome(self.hear())
+    self.env_id = welcome.env_id
+    return welcome
+
+  def step(self, step_type: int, sequence: int) -> np.ndarray:
+    """Sends a step of all environments; returns their actions."""
+    self.say(steps(self.env_id, step_type, sequence))
+    return wire.unpack_actions(self.hear(), len(self.env_id), sequence)
+
+  def refused(self) -> tuple[grpc.StatusCode, str]:
+    """Waits for the stream to be ended by the other side; returns why."""
+    try:
+      for _ in self.call:
+        pass
+    except grpc.RpcError as e:
+      return e.code(), e.details()
+    raise AssertionError('The stream ended as if all was well.')
+
+  def close(self) -> None:
+    self.say(None)
+    self.call.cancel()
+    self._channel.close()
+
+
+class Inference:
+  """Answers a stream's batches; the action tells the environment's value.
+
+  Attributes:
+    batches: what was received.
+    dropped: what `take_dropped` gave before each.
+  """
+
+  def __init__(self, stream: remote_stream.RemoteStream):
+    self.batches: list[types.EnvOutput] = []
+    self.dropped: list[list[int]] = []
+    self.error: BaseException | None = None
+    self._stream = stream
+    self._thread = threading.Thread(target=self._run)
+    self._thread.start()
+
+  def _run(self) -> None:
+    try:
+      while True:
+        batch = self._stream.recv()
+        self.dropped.append(self._stream.take_dropped().tolist())
+        self.batches.append(batch)
+        self._stream.send(action(batch), batch.env_id)
+    except BaseException as e:
+      self.error = e
+
+  def join(self) -> None:
+    self._thread.join()
+
+
+def action(batch: types.EnvOutput) -> np.ndarray:
+  return (2 * batch.reward).astype(np.int32) % SPEC.num_actions
+
+
+def expected_action(env_id: np.ndarray, sequence: int) -> list[int]:
+  return ((env_id + 10 * sequence) % SPEC.num_actions).tolist()
+
+
+@contextlib.contextmanager
+def learner(
+  *listening: str,
+  num_envs: int = 8,
+  batch_size: int = 4,
+  security: addresses.Security = OPEN,
+  timeout: float = 60.0,
+  spec: base.StreamSpec = SPEC,
+  env: dict[str, Any] | None = None,
+) -> Iterator[tuple[server.ActorServer, Inference]]:
+  """Yields a server on loopback (or `listening`) with inference behind it."""
+  stream = remote_stream.RemoteStream(spec, num_envs, batch_size, 1, 0.0)
+  found = [
+    addresses.parse('--config.actors.addresses', text)
+    for text in listening or ('127.0.0.1:0',)
+  ]
+  opened = server.ActorServer(
+    spec, env or {'id': spec.name}, [stream], found, security, (1, 2), timeout
+  )
+  inference = Inference(stream)
+  try:
+    yield opened, inference
+  finally:
+    opened.close(ended=False)
+    inference.join()
+    assert isinstance(inference.error, base.StreamClosed), inference.error
