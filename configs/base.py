@@ -33,6 +33,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.replay = _replay()
   config.demonstrations = _demonstrations()
   config.topology = _topology()
+  config.actors = _actors()
   config.learner = _learner()
   config.checkpoint = _checkpoint()
   config.log = _log()
@@ -87,8 +88,10 @@ def _network() -> ml_collections.ConfigDict:
     'image_layout': 'auto',
     # 0: no recurrent core.
     'lstm_size': 0,
-    # Feed previous action and clipped previous reward to the core (or heads).
+    # Feed previous action and reward to the core (or heads).
     'use_previous_action': False,
+    # Clip the reward that is fed to [-x, x]; 0 leaves it.
+    'previous_reward_clip': 1.0,
     'compute_dtype': 'float32',
   })
 
@@ -192,6 +195,33 @@ def _topology() -> ml_collections.ConfigDict:
     # cheap environments keep out of their way: a quarter faster on two cores.
     # Not where two runs share a host: both would take the same processors.
     'inference_affinity_offset': -1,
+  })
+
+
+def _actors() -> ml_collections.ConfigDict:
+  return ml_collections.ConfigDict({
+    # Environments of remote actors (launch/actor.py) at most, beside the
+    # env.num_envs of this process, which may then be 0. 0: no actors.
+    'max_envs': 0,
+    # Where they find the learner: 'unix:/path' or 'host:port', as many as
+    # wanted. (): the socket <workdir>/actors.sock.
+    'addresses': (),
+    # Environments per inference call and stream: the most, which no group of
+    # an actor may exceed (0: any), and how many are enough not to wait for
+    # more.
+    'batch_size': 0,
+    'min_batch_size': 1,
+    # Milliseconds after which fewer than that are acted for.
+    'batch_timeout_ms': 5.0,
+    # Seconds after which an actor that says nothing is given up.
+    'timeout': 60.0,
+    # Files, in PEM: the learner's certificate and its key. Other machines may
+    # reach it only with these and a token, unless `insecure`.
+    'tls_certificate': '',
+    'tls_key': '',
+    # A file with the secret that actors must show.
+    'token_file': '',
+    'insecure': False,
   })
 
 

@@ -1,9 +1,10 @@
-"""Measures speed: `python launch/benchmark.py ceilings|system|replay`.
+"""Measures speed: `python launch/benchmark.py ceilings|system|replay|actors`.
 
 `ceilings` times each stage of a case alone; `system` times the whole, all
 stages at work, and gives it as a share of what the ceilings allow; both take
 `--case` and `--backend`. `replay` times our Reverb client against the official
-one; `replay --case=r2d2` puts R2D2's load on the store.
+one; `replay --case=r2d2` puts R2D2's load on the store. `actors` times remote
+environments against those of this process.
 """
 
 import importlib.metadata
@@ -64,8 +65,16 @@ _FRAME_SIZE = flags.DEFINE_integer(
   'frame_size', 84, 'Height and width of a frame of a sequence.'
 )
 
+_ACTORS = flags.DEFINE_multi_integer(
+  'actors', [1, 2, 4], "Actors' processes in `actors`.", lower_bound=1
+)
+_ENVS_PER_ACTOR = flags.DEFINE_integer(
+  'envs_per_actor', 16, 'Environments of each in `actors`.', lower_bound=2
+)
+
+_ACTOR_CASES = ['cartpole128', 'pong_tiny']
 _REPLAY_CASES = ('clients', 'r2d2')
-_MODES = ('ceilings', 'system', 'replay')
+_MODES = ('ceilings', 'system', 'replay', 'actors')
 
 
 def main(argv: Sequence[str]) -> None:
@@ -75,7 +84,8 @@ def main(argv: Sequence[str]) -> None:
   from seedrl_jax.runtime import process
 
   process.configure()
-  header, rows = _replay() if argv[1] == 'replay' else _cases(argv[1])
+  modes = {'replay': _replay, 'actors': _actors}
+  header, rows = modes.get(argv[1], lambda: _cases(argv[1]))()
   if _JSON.value:
     text = json.dumps({'host': header, 'cases': rows}, indent=2)
     pathlib.Path(_JSON.value).write_text(text + '\n')
@@ -107,6 +117,30 @@ def _replay() -> tuple[dict[str, str], list[dict[str, Any]]]:
     for row in measured:
       rows.append(row)
       print('\n'.join(lines(row)), flush=True)
+  return header, rows
+
+
+def _actors() -> tuple[dict[str, str], list[dict[str, Any]]]:
+  """Times remote environments; returns what was printed."""
+  from seedrl_jax.benchmarks import actors
+
+  header = _describe()
+  print('\n'.join([*header.values(), '', *actors.header()]), flush=True)
+  rows: list[dict[str, Any]] = []
+  try:
+    for case in _CASE.value or _ACTOR_CASES:
+      for row in actors.measure(
+        case,
+        benchmark.get_config(case).env,
+        _ACTORS.value,
+        _ENVS_PER_ACTOR.value,
+        _WINDOWS.value,
+        _SECONDS.value,
+      ):
+        rows.append(row)
+        print(actors.line(row), flush=True)
+  except ValueError as e:
+    sys.exit(f'benchmark: {e}')
   return header, rows
 
 

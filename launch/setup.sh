@@ -3,8 +3,10 @@
 # to date. local.sh, test.sh and people call it:
 #
 #   launch/setup.sh [--extras=test,video]
+#   launch/setup.sh --actor
 #
-# Extras add up over calls. Environment variables:
+# Extras add up over calls. With --actor it has only what launch/actor.py needs,
+# which is not JAX. Environment variables:
 #   SEEDRL_VENV         folder of the environment; default: .venv in the clone
 #   SEEDRL_PYTHON       interpreter to make it with; default: the newest found
 #   SEEDRL_ACCELERATOR  cpu, cuda12, cuda13 or tpu; default: what is here
@@ -17,6 +19,8 @@ readonly ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 readonly VENV=${SEEDRL_VENV:-$ROOT/.venv}
 readonly STAMP=$VENV/.seedrl-stamp
 readonly UNFINISHED=unfinished
+# Of the dependencies in pyproject.toml, those of an actor.
+readonly ACTOR_PACKAGES='absl-py envpool grpcio gymnasium ml_collections numpy'
 readonly ACCELERATORS='cuda12 cuda13 tpu'
 # Oldest NVIDIA drivers that run CUDA 12 and CUDA 13.
 readonly CUDA12_DRIVER=525 CUDA13_DRIVER=580
@@ -33,12 +37,15 @@ unique() { printf '%s\n' "$@" | tr ' ,' '\n' | sort -u | xargs; }
 
 parse_arguments() {
   extras=''
+  only=''
   for argument in "$@"; do
     case $argument in
       --extras=*) extras=$(unique "$extras" "${argument#--extras=}") ;;
-      *) die "$argument is not an option; the only one is --extras=a,b." ;;
+      --actor) only=actor ;;
+      *) die "$argument is not an option; there are --extras=a,b and --actor." ;;
     esac
   done
+  [[ ! ($only && $extras) ]] || die 'give --actor or --extras, not both.'
   for argument in $extras; do
     # Its line in [project.optional-dependencies]; pip would only warn.
     grep -q "^$argument = \[" "$ROOT/pyproject.toml" ||
@@ -114,6 +121,7 @@ detect_accelerator() {
 # environment holds one: their plugins for JAX do not bear each other.
 complete_extras() {
   local installed='' before='' wanted='' extra
+  [[ $only ]] && return
   [[ -f $STAMP ]] && installed=$(sed -n 2p "$STAMP")
   for extra in $ACCELERATORS; do
     [[ " $extras " == *" $extra "* ]] && wanted=$extra
@@ -154,7 +162,7 @@ inspect_environment() {
 fingerprint() {
   {
     cat "$ROOT/pyproject.toml"
-    printf '%s\n' "$ROOT" "$extras"
+    printf '%s\n' "$ROOT" "$extras" "$only"
     readlink -f "$VENV/bin/python"
     "$VENV/bin/python" -I --version
   } | sha256sum | cut -d ' ' -f 1
@@ -162,12 +170,14 @@ fingerprint() {
 
 # Whether the stamp fits and the installation is still in its place.
 up_to_date() {
+  local modules='absl envpool grpc ml_collections seedrl_jax'
+  [[ $only ]] || modules+=' flax jax optax rlax'
   [[ ! $remake && -f $STAMP ]] &&
     [[ $(sed -n 1p "$STAMP") == "$(fingerprint)" ]] &&
-    "$VENV/bin/python" -I -c '
+    "$VENV/bin/python" -I -c "
 import importlib.util, sys
-names = "absl", "envpool", "flax", "jax", "optax", "rlax", "seedrl_jax"
-sys.exit(any(importlib.util.find_spec(name) is None for name in names))'
+names = '$modules'.split()
+sys.exit(any(importlib.util.find_spec(name) is None for name in names))"
 }
 
 write_stamp() { printf '%s\n' "$1" "$extras" >"$STAMP"; }
@@ -187,14 +197,30 @@ make_environment() {
   "$python" -m venv "$VENV" || die "$python -m venv failed, see above."
 }
 
+# Prints an actor's dependencies as pyproject.toml has them, a line each.
+actor_requirements() {
+  sed -n "s/^  \"\(\(${ACTOR_PACKAGES// /\\|}\)[<>=].*\)\",\$/\1/p" \
+    "$ROOT/pyproject.toml"
+}
+
+pip_install() {
+  "$VENV/bin/python" -m pip install --disable-pip-version-check --no-input \
+    "$@" || die 'pip failed, see above; run this again to continue.'
+}
+
 install_package() {
   local target=$ROOT
   [[ $extras ]] && target+="[${extras// /,}]"
   say "installing $target; the first time takes some minutes"
   write_stamp "$UNFINISHED"
-  "$VENV/bin/python" -m pip install --disable-pip-version-check --no-input \
-    --editable "$target" ||
-    die 'pip failed, see above; run this again to continue.'
+  if [[ $only ]]; then
+    local packages
+    mapfile -t packages < <(actor_requirements)
+    pip_install "${packages[@]}"
+    pip_install --no-deps --editable "$target"
+  else
+    pip_install --editable "$target"
+  fi
   write_stamp "$(fingerprint)"
   say "ready: $VENV"
 }

@@ -2,7 +2,7 @@
 
 Every value of the configuration may be overridden as `--config.x.y=…`.
 Starting again with the same `--workdir` resumes. People call it, and
-`launch/local.sh`.
+`launch/local.sh`; `launch/learner.py` is the same with other defaults.
 """
 
 import difflib
@@ -13,7 +13,7 @@ import re
 import signal
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import ml_collections
@@ -25,6 +25,7 @@ from seedrl_jax.runtime import memory
 _DEFAULT_CONFIG = (
   pathlib.Path(__file__).resolve().parents[1] / 'configs/vtrace_cartpole.py'
 )
+_PROGRAM = pathlib.Path(sys.argv[0]).stem
 # A second Ctrl-C ends the process at once; SIGTERM may be sent repeatedly.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -90,6 +91,18 @@ def _config_path(argv: Sequence[str]) -> str | None:
   return path
 
 
+def _load_config(argv: Sequence[str]) -> ml_collections.ConfigDict:
+  """Returns the configuration that a command line names, no more.
+
+  That is apart from the program's flags, and without the overrides.
+  """
+  values = flags.FlagValues()
+  alone = [argv[0], f'--config={_config_path(argv)}']
+  config_flags.DEFINE_config_file('config', flag_values=values, sys_argv=alone)
+  values(alone)
+  return values['config'].value
+
+
 def _keys(config: ml_collections.ConfigDict, prefix: str = '') -> Iterator[str]:
   for name, value in config.items():
     yield prefix + name
@@ -99,13 +112,7 @@ def _keys(config: ml_collections.ConfigDict, prefix: str = '') -> Iterator[str]:
 
 def _unknown_key(argv: Sequence[str]) -> str | None:
   """Returns a sentence about the first unknown key in a command line."""
-  path = _config_path(argv)
-  # Apart from the program's flags, and without the overrides.
-  values = flags.FlagValues()
-  alone = [argv[0], f'--config={path}']
-  config_flags.DEFINE_config_file('config', flag_values=values, sys_argv=alone)
-  values(alone)
-  known = set(_keys(values['config'].value))
+  known = set(_keys(_load_config(argv)))
   for argument in argv:
     match = re.match(r'--?(no)?config\.([^=]+)', argument)
     if match is None or match[2] in known:
@@ -124,26 +131,30 @@ def _unknown_key(argv: Sequence[str]) -> str | None:
   return None
 
 
-def _parse_flags(argv: list[str]) -> list[str]:
-  """Parses the command line; exits with a sentence where it is wrong."""
+def _check_config_file(argv: Sequence[str]) -> None:
   path = _config_path(argv) or ''
   # A config file may take an argument after a colon.
   if not pathlib.Path(path.partition(':')[0]).is_file():
-    sys.exit(f'train: --config={path}: there is no such file.')
+    sys.exit(f'{_PROGRAM}: --config={path}: there is no such file.')
+
+
+def _parse_flags(argv: list[str]) -> list[str]:
+  """Parses the command line; exits with a sentence where it is wrong."""
+  _check_config_file(argv)
   try:
     rest = flags.FLAGS(argv)
     if not _WORKDIR.value:
-      sys.exit('train: --workdir is missing; name a folder for the run.')
+      sys.exit(f'{_PROGRAM}: --workdir is missing; name a folder for the run.')
   except flags.Error as e:
-    sys.exit(f'train: {e}')
+    sys.exit(f'{_PROGRAM}: {e}')
   except (AttributeError, KeyError, TypeError):
     # So ml_collections answers an unknown key; or the file itself is wrong.
     sentence = _unknown_key(argv)
     if sentence is None:
       raise
-    sys.exit(f'train: {sentence}')
+    sys.exit(f'{_PROGRAM}: {sentence}')
   if len(rest) > 1:
-    sys.exit(f'train: unexpected arguments: {" ".join(rest[1:])}')
+    sys.exit(f'{_PROGRAM}: unexpected arguments: {" ".join(rest[1:])}')
   return rest
 
 
@@ -165,17 +176,36 @@ def main(argv: Sequence[str]) -> None:
     run = system.System(_CONFIG.value, _WORKDIR.value, _PROFILE.value)
   except (ValueError, MemoryError, registry.MissingLibraryError) as e:
     logging.debug('Shown by --verbosity=1:', exc_info=True)
-    sys.exit(f'train: {e}')
+    sys.exit(f'{_PROGRAM}: {e}')
   stop.attach(run)
   try:
     run.train()
   except system.RunFailed as e:
-    sys.exit(f'train: {e}')
+    sys.exit(f'{_PROGRAM}: {e}')
+
+
+def start(
+  defaults: Callable[[ml_collections.ConfigDict], Mapping[str, Any]]
+  | None = None,
+) -> None:
+  """Runs the program with the process' command line.
+
+  Args:
+    defaults: gives, for what the config file says, values of keys that the
+      command line does not set.
+  """
+  memory.restart_with_huge_pages()
+  argv = sys.argv
+  if _config_path(argv) is None:
+    # Before the overrides, as they are of what it names.
+    argv.insert(1, f'--config={_DEFAULT_CONFIG}')
+  if defaults is not None:
+    _check_config_file(argv)
+    for key, value in defaults(_load_config(argv)).items():
+      if not any(re.match(rf'--?config\.{key}(=|$)', a) for a in argv):
+        argv.append(f'--config.{key}={value}')
+  app.run(main, flags_parser=_parse_flags)
 
 
 if __name__ == '__main__':
-  memory.restart_with_huge_pages()
-  if _config_path(sys.argv) is None:
-    # Before the overrides, as they are of what it names.
-    sys.argv.insert(1, f'--config={_DEFAULT_CONFIG}')
-  app.run(main, flags_parser=_parse_flags)
+  start()

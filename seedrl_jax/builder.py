@@ -3,13 +3,15 @@
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 
 from seedrl_jax import plan as plan_lib
 from seedrl_jax import types
+from seedrl_jax.actors import server as actor_server
+from seedrl_jax.actors import service as actor_service
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
@@ -46,6 +48,20 @@ class Parts:
   store: replay.TrajectoryStore
   workers: tuple[worker_lib.InferenceWorker, ...]
   blank_batch: list[types.Batch]
+  actors: actor_server.ActorServer | None
+
+  def describe(self) -> str:
+    """Returns what the run works on and with, for people."""
+    text = f'{self.env_spec.env_id} on {self.topology.describe()}'
+    if self.actors is not None:
+      text += f'; actors at {", ".join(self.actors.addresses)}'
+    return text
+
+  def metrics(self) -> dict[str, float]:
+    """Returns what is to be reported of the parts beside the learner's."""
+    if self.actors is None:
+      return {}
+    return {'actors/connected_envs': float(self.actors.num_connected)}
 
   def interrupt(self) -> None:
     """Closes what threads wait in, and so wakes them.
@@ -60,10 +76,48 @@ class Parts:
       stack.callback(self.prefetcher.close)
 
   def close(self) -> None:
-    """Interrupts, and closes the store for good."""
+    """Interrupts, and closes all for good."""
+    with contextlib.ExitStack() as stack:
+      stack.callback(self.release)
+      stack.callback(self.interrupt)
+
+  def release(self, ended: bool = False) -> None:
+    """Closes for good what `interrupt`, to be called before, leaves open.
+
+    Args:
+      ended: whether the training has reached its end, so that actors need not
+        wait for it to go on.
+    """
     with contextlib.ExitStack() as stack:
       stack.callback(self.store.close)
-      stack.callback(self.interrupt)
+      if self.actors is not None:
+        stack.callback(self.actors.close, ended)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Prepared:
+  """What is computed with and how large it is; nothing here is open.
+
+  Attributes:
+    plans: of the streams; `steps` has the device step of each.
+    state: that the learner starts from, without device axis.
+    output_spec: `ArraySpec`s of one step's agent output.
+    unroll_spec: `ArraySpec`s of one unroll.
+    batch_width: unrolls of a batch that each training device gets.
+    block_width: unrolls that are assembled side by side.
+  """
+
+  env_spec: types.EnvSpec
+  topology: topology.Topology
+  plans: list[plan_lib.StreamPlan]
+  agent: agents.Agent
+  updater: update.Updater
+  state: update.LearnerState
+  steps: list[device_step_lib.DeviceStep]
+  output_spec: types.Nest
+  unroll_spec: types.Unroll
+  batch_width: int
+  block_width: int
 
 
 def build(
@@ -73,6 +127,7 @@ def build(
   streams: MakeStream | None = None,
   replay_folder: str | None = None,
   replay_checkpoint: Callable[[], str | None] = lambda: None,
+  actor_socket: str = 'actors.sock',
 ) -> Parts:
   """Makes and connects all parts of a run.
 
@@ -86,10 +141,79 @@ def build(
     replay_folder: for the files of a Reverb server; None: temporary.
     replay_checkpoint: tells, after `restore`, what the store is about to be
       restored from, if anything.
+    actor_socket: path of the unix socket for actors, where they have no other
+      address.
 
   Raises:
     ValueError: where the configuration cannot be had; names the flag.
   """
+  prepared = _prepare(config, restore)
+  publisher = publishing.ParameterPublisher(prepared.topology.inference)
+  with contextlib.ExitStack() as opened:
+    store = replay_factory.make_store(
+      plan_lib.replay_config(config),
+      prepared.unroll_spec,
+      prepared.block_width,
+      prepared.agent.overlap,
+      replay_folder,
+      replay_checkpoint(),
+    )
+    opened.callback(store.close)
+    actors = _make_actor_server(config, prepared, starts, actor_socket)
+    if actors is not None:
+      opened.callback(actors.close, False)
+    opening = _open_streams(config, prepared.plans, actors, starts, streams)
+    workers = []
+    for stream, plan, step in zip(
+      opening, prepared.plans, prepared.steps, strict=True
+    ):
+      opened.callback(stream.close)
+      workers.append(
+        _make_worker(config, prepared, plan, stream, step, store, publisher)
+      )
+    parts = _connect(config, prepared, publisher, store, workers, actors)
+    # Nothing failed: what is open stays open.
+    opened.pop_all()
+  return parts
+
+
+def _connect(
+  config: Any,
+  prepared: _Prepared,
+  publisher: publishing.ParameterPublisher,
+  store: replay.TrajectoryStore,
+  workers: Sequence[worker_lib.InferenceWorker],
+  actors: actor_server.ActorServer | None,
+) -> Parts:
+  """Puts the learner to what is open."""
+  training = prepared.topology.training
+  source = mixing.make_source(config, store, len(training))
+  blank = plan_lib.blank_batch(prepared.unroll_spec, prepared.batch_width)
+  return Parts(
+    env_spec=prepared.env_spec,
+    topology=prepared.topology,
+    agent=prepared.agent,
+    updater=prepared.updater,
+    publisher=publisher,
+    learner=learner_lib.Learner(
+      prepared.updater,
+      prepared.state,
+      publisher,
+      source.update_priorities,
+      config.learner.publish_period,
+    ),
+    prefetcher=_make_prefetcher(config, prepared.updater, source.sampler),
+    store=store,
+    workers=tuple(workers),
+    blank_batch=[blank] * len(training),
+    actors=actors,
+  )
+
+
+def _prepare(
+  config: Any, restore: Callable[[update.LearnerState], update.LearnerState]
+) -> _Prepared:
+  """Checks the configuration and makes what needs no closing; see `build`."""
   checks.check_numbers(config)
   env_spec = plan_lib.make_env_spec(config)
   devices = topology.make_topology(
@@ -97,7 +221,9 @@ def build(
     jax.local_devices(),
     config.topology.max_devices,
   )
-  width = plan_lib.check_batch(config, len(devices.training))
+  batch_width = plan_lib.check_batch(config, len(devices.training))
+  # Refused before the optimiser counts updates by what is left of a batch.
+  mixing.demonstrations_per_block(config, len(devices.training))
   plans = plan_lib.plan_streams(config, devices.inference)
   agent = agents.load_agent(config, env_spec)
   optimizer = optimizers.make_optimizer(config, env_spec.action_repeat)
@@ -108,72 +234,25 @@ def build(
     for p, key in zip(plans, keys[1:], strict=True)
   ]
   output_spec = steps[0].output_spec(state.params, env_spec.observation)
-  spec = plan_lib.unroll_spec(
-    env_spec,
-    agent.num_transitions(config.unroll_length),
-    output_spec,
-    steps[0].core_spec(),
-  )
-  block_width = plan_lib.block_width(config, width, plans)
-  updater = update.Updater(
-    agent, optimizer, devices.training, config.learner.micro_batches
-  )
-  publisher = publishing.ParameterPublisher(devices.inference)
-  make_stream = streams or functools.partial(
-    _make_stream, config, starts(), len(plans)
-  )
-  with contextlib.ExitStack() as opened:
-    store = replay_factory.make_store(
-      plan_lib.replay_config(config),
-      spec,
-      block_width,
-      agent.overlap,
-      replay_folder,
-      replay_checkpoint(),
-    )
-    opened.callback(store.close)
-    workers = []
-    for i, (plan, step) in enumerate(zip(plans, steps, strict=True)):
-      stream = make_stream(i, plan)
-      opened.callback(stream.close)
-      assembler = _make_assembler(config, agent, store, plan, spec, block_width)
-      parameters = functools.partial(publisher.latest, plan.device)
-      workers.append(
-        _make_worker(plan, stream, step, assembler, parameters, output_spec)
-      )
-    source = mixing.make_source(config, store, len(devices.training))
-    parts = Parts(
-      env_spec=env_spec,
-      topology=devices,
-      agent=agent,
-      updater=updater,
-      publisher=publisher,
-      learner=_make_learner(
-        config, updater, state, publisher, source.update_priorities
-      ),
-      prefetcher=_make_prefetcher(config, updater, source.sampler),
-      store=store,
-      workers=tuple(workers),
-      blank_batch=[plan_lib.blank_batch(spec, width)] * len(devices.training),
-    )
-    # Nothing failed: what is open stays open.
-    opened.pop_all()
-  return parts
-
-
-def _make_learner(
-  config: Any,
-  updater: update.Updater,
-  state: update.LearnerState,
-  publisher: publishing.ParameterPublisher,
-  update_priorities: mixing.UpdatePriorities,
-) -> learner_lib.Learner:
-  return learner_lib.Learner(
-    updater,
-    state,
-    publisher,
-    update_priorities,
-    config.learner.publish_period,
+  return _Prepared(
+    env_spec=env_spec,
+    topology=devices,
+    plans=plans,
+    agent=agent,
+    updater=update.Updater(
+      agent, optimizer, devices.training, config.learner.micro_batches
+    ),
+    state=state,
+    steps=steps,
+    output_spec=output_spec,
+    unroll_spec=plan_lib.unroll_spec(
+      env_spec,
+      agent.num_transitions(config.unroll_length),
+      output_spec,
+      steps[0].core_spec(),
+    ),
+    batch_width=batch_width,
+    block_width=plan_lib.block_width(config, batch_width, plans),
   )
 
 
@@ -191,22 +270,63 @@ def _make_prefetcher(
 
 
 def _make_worker(
+  config: Any,
+  prepared: _Prepared,
   plan: plan_lib.StreamPlan,
   stream: envs.EnvStream,
   step: device_step_lib.DeviceStep,
-  assembler: assembler_lib.UnrollAssembler,
-  parameters: worker_lib.ParameterSource,
-  output_spec: types.Nest,
+  store: replay.TrajectoryStore,
+  publisher: publishing.ParameterPublisher,
 ) -> worker_lib.InferenceWorker:
+  assembler = _make_assembler(config, prepared, plan, store)
   return worker_lib.InferenceWorker(
     stream=stream,
     device_step=step,
     assembler=assembler,
-    parameters=parameters,
+    parameters=functools.partial(publisher.latest, plan.device),
     global_env_id=plan.global_env_id,
     num_train_envs=plan.num_train,
-    output_spec=output_spec,
+    output_spec=prepared.output_spec,
+    drop=None if assembler is None else assembler.reset,
   )
+
+
+def _make_actor_server(
+  config: Any, prepared: _Prepared, starts: Callable[[], int], socket: str
+) -> actor_server.ActorServer | None:
+  """Makes the server of the remote streams, where some are planned."""
+  sizes = [
+    (len(plan.global_env_id), plan.batch_size)
+    for plan in prepared.plans
+    if plan.is_remote
+  ]
+  if not sizes:
+    return None
+  env_spec = prepared.env_spec
+  spec = envs.StreamSpec(
+    observation=env_spec.observation,
+    num_actions=env_spec.num_actions,
+    action_repeat=env_spec.action_repeat,
+    name=env_spec.env_id,
+  )
+  return actor_service.make_server(config, spec, sizes, starts(), socket)
+
+
+def _open_streams(
+  config: Any,
+  plans: Sequence[plan_lib.StreamPlan],
+  actors: actor_server.ActorServer | None,
+  starts: Callable[[], int],
+  streams: MakeStream | None,
+) -> Iterator[envs.EnvStream]:
+  """Opens a plan's stream when asked for it, so that each can be closed."""
+  num_local = sum(not plan.is_remote for plan in plans)
+  make_stream = streams or functools.partial(
+    _make_stream, config, starts(), num_local
+  )
+  remote = iter(actors.streams if actors is not None else ())
+  for i, plan in enumerate(plans):
+    yield next(remote) if plan.is_remote else make_stream(i, plan)
 
 
 def _make_stream(
@@ -228,21 +348,26 @@ def _make_stream(
 
 def _make_assembler(
   config: Any,
-  agent: agents.Agent,
-  store: replay.TrajectoryStore,
+  prepared: _Prepared,
   plan: plan_lib.StreamPlan,
-  spec: types.Unroll,
-  block_width: int,
-) -> assembler_lib.UnrollAssembler:
+  store: replay.TrajectoryStore,
+) -> assembler_lib.UnrollAssembler | None:
+  """Makes a stream's assembler, unless all it has is for evaluation."""
+  if not plan.num_train:
+    return None
+  agent, block_width = prepared.agent, prepared.block_width
   writer = store.writer(rules.TABLE)
-  insert: Callable[[replay.Block], None] = writer.insert
+  priorities = None
   if agent.initial_priorities is not None:
-    insert = insertion.PrioritizedInsertion(
-      writer, agent.initial_priorities, spec, block_width, plan.device
+    priorities = insertion.BlockPriorities(
+      agent.initial_priorities,
+      prepared.unroll_spec,
+      block_width,
+      plan.device,
     )
   return assembler_lib.UnrollAssembler(
     allocate=writer.allocate,
-    insert=insert,
+    insert=insertion.Insertion(writer, priorities),
     global_env_id=plan.global_env_id[: plan.num_train],
     num_transitions=agent.num_transitions(config.unroll_length),
     overlap=agent.overlap,

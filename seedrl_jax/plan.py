@@ -23,13 +23,15 @@ class StreamPlan:
     device: inference core that acts for it.
     num_train: training environments; the stream's first ids.
     global_env_id: int32 `[N]`, run-wide ids of all its environments.
-    batch_size: environments per inference call.
+    batch_size: environments per inference call, at most.
+    is_remote: whether actors bring the environments, up to as many.
   """
 
   device: jax.Device
   num_train: int
   global_env_id: np.ndarray
   batch_size: int
+  is_remote: bool = False
 
 
 def make_env_spec(config: Any) -> types.EnvSpec:
@@ -44,9 +46,16 @@ def make_env_spec(config: Any) -> types.EnvSpec:
     observation=spec.observation,
     num_actions=spec.num_actions,
     action_repeat=spec.action_repeat,
-    num_envs=config.env.num_envs,
+    num_envs=config.env.num_envs + num_remote_envs(config),
     num_eval_envs=config.num_eval_envs,
   )
+
+
+def num_remote_envs(config: Any) -> int:
+  """Returns how many training environments actors may bring."""
+  # Runs of before there were actors can still be evaluated.
+  actors = config.get('actors')
+  return actors.max_envs if actors else 0
 
 
 def plan_streams(
@@ -54,23 +63,52 @@ def plan_streams(
 ) -> list[StreamPlan]:
   """Divides the environments over inference streams, as evenly as can be.
 
+  Global ids are first those of this process' training environments, then of
+  the remote ones, then of those for evaluation, which are in this process.
+
   Raises:
     ValueError: where there are fewer environments than streams, or more in a
-      batch than in a stream.
+      batch than in a stream, or none to train on.
   """
+  num_local, num_remote = config.env.num_envs, num_remote_envs(config)
+  if not num_local + num_remote:
+    raise ValueError(
+      '--config.env.num_envs=0: give at least 1, or let actors bring some with '
+      '--config.actors.max_envs.'
+    )
+  if num_remote and config.deterministic:
+    raise ValueError(
+      f'--config.actors.max_envs={num_remote}: actors come and go as they '
+      'will; a run with --config.deterministic has none.'
+    )
+  plans = _plan_local_streams(config, inference)
+  if num_remote:
+    plans += _plan_remote_streams(config, inference)
+  return plans
+
+
+def _plan_local_streams(
+  config: Any, inference: tuple[jax.Device, ...]
+) -> list[StreamPlan]:
   per_device = 1 if config.deterministic else config.topology.streams_per_device
   devices = inference[:1] if config.deterministic else inference
   count = per_device * len(devices)
   num_envs = config.env.num_envs
-  if count > num_envs:
+  if not num_envs:
+    # Actors have all that train.
+    count = min(1, config.num_eval_envs)
+  elif count > num_envs:
     raise ValueError(
       f'--config.env.num_envs={num_envs} cannot feed {count} inference '
       'streams; raise it or lower --config.topology.streams_per_device.'
     )
+  if not count:
+    return []
   train = np.array_split(np.arange(num_envs), count)
   # The streams that got fewer training environments take evaluation first.
+  first_eval_id = num_envs + num_remote_envs(config)
   evaluation = np.array_split(
-    num_envs + np.arange(config.num_eval_envs), count
+    first_eval_id + np.arange(config.num_eval_envs), count
   )[::-1]
   plans = []
   for i in range(count):
@@ -84,6 +122,27 @@ def plan_streams(
       )
     )
   return plans
+
+
+def _plan_remote_streams(
+  config: Any, inference: tuple[jax.Device, ...]
+) -> list[StreamPlan]:
+  """Plans a stream for each inference device that can have one."""
+  num_remote = num_remote_envs(config)
+  devices = inference[:num_remote]
+  ids = config.env.num_envs + np.arange(num_remote, dtype=np.int32)
+  return [
+    StreamPlan(
+      device=device,
+      num_train=len(part),
+      global_env_id=part,
+      batch_size=config.actors.batch_size or len(part),
+      is_remote=True,
+    )
+    for device, part in zip(
+      devices, np.array_split(ids, len(devices)), strict=True
+    )
+  ]
 
 
 def _batch_size(config: Any, num_envs: int) -> int:
@@ -133,7 +192,8 @@ def block_width(
     return plans[0].num_train
   # A block goes to the store when it is full: one that takes every environment
   # at most once keeps no unroll from the learner until the next are complete.
-  return min(batch_width, *(plan.num_train for plan in plans))
+  widths = (plan.num_train for plan in plans if plan.num_train)
+  return min(batch_width, *widths)
 
 
 def replay_config(config: Any) -> Any:

@@ -8,7 +8,7 @@ import pathlib
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import gymnasium
@@ -202,14 +202,23 @@ class Streams:
 
 
 class Program:
-  """launch/train.py as a process, read line by line."""
+  """launch/train.py, or one like it, as a process, read line by line."""
 
-  def __init__(self, workdir: pathlib.Path, *flags: str, **environment: str):
-    tiny_flags = [f'--config.{k}={v}' for k, v in _TINY.items()]
+  def __init__(
+    self,
+    workdir: pathlib.Path,
+    *flags: str,
+    script: str = 'train.py',
+    omit: Collection[str] = (),
+    **environment: str,
+  ):
+    tiny_flags = [
+      f'--config.{k}={v}' for k, v in _TINY.items() if k not in omit
+    ]
     self.process = subprocess.Popen(
       [
         sys.executable,
-        ROOT / 'launch/train.py',
+        ROOT / 'launch' / script,
         f'--config={ROOT / "configs/base.py"}',
         f'--workdir={workdir}',
         *tiny_flags,

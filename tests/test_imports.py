@@ -16,20 +16,22 @@ _PACKAGE = 'seedrl_jax'
 # Rooms, and which others each may import.
 _MAY_IMPORT = {
   'types': set(),
+  'settings': set(),
   'envs': {'types'},
   'networks': {'types'},
-  'agents': {'networks', 'types'},
+  'agents': {'networks', 'settings', 'types'},
   'replay': {'types'},
   'inference': {'agents', 'envs', 'replay', 'types'},
   'actors': {'envs', 'types'},
   'learner': {'agents', 'replay', 'types'},
-  'runtime': {'types'},
+  'runtime': {'settings', 'types'},
 }
 # builder.py makes the parts of a run from all rooms; system.py wires them,
 # playing.py and what uses it those that play, and benchmarks/ times them.
 _MAY_IMPORT['plan'] = {'envs', 'types'}
 _MAY_IMPORT['builder'] = set(_MAY_IMPORT)
 _MAY_IMPORT['saved_run'] = {'learner', 'replay', 'runtime', 'types'}
+_MAY_IMPORT['run_reports'] = set(_MAY_IMPORT)
 _MAY_IMPORT['system'] = set(_MAY_IMPORT)
 _MAY_IMPORT['evaluation_stream'] = {'envs', 'networks', 'runtime', 'types'}
 _MAY_IMPORT['playing'] = set(_MAY_IMPORT)

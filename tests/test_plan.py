@@ -37,6 +37,39 @@ def test_lock_step_has_one_stream_of_whole_batches():
   assert plan.batch_size == len(plan.global_env_id) == 5
 
 
+def test_actors_get_a_stream_of_each_inference_device():
+  plans = _plans(2, actors__max_envs=5, num_eval_envs=3)
+  assert [p.is_remote for p in plans] == [False, False, True, True]
+  assert [p.device.id for p in plans] == [0, 1, 0, 1]
+  local, remote = plans[:2], plans[2:]
+  assert [p.global_env_id.tolist() for p in remote] == [[4, 5, 6], [7, 8]]
+  assert all(p.num_train == len(p.global_env_id) for p in remote)
+  assert [p.batch_size for p in remote] == [3, 2]
+  # Evaluation is in this process, and its ids are the last.
+  ids = np.concatenate([p.global_env_id for p in local])
+  assert sorted(ids) == [0, 1, 2, 3, 9, 10, 11]
+  spec = plan_lib.make_env_spec(runs.tiny(actors__max_envs=5))
+  assert spec.num_envs == 9
+
+
+@pytest.mark.parametrize('num_eval_envs, count', [(0, 1), (3, 2)])
+def test_actors_may_have_all_that_train(num_eval_envs: int, count: int):
+  plans = _plans(
+    2, env__num_envs=0, actors__max_envs=1, num_eval_envs=num_eval_envs
+  )
+  assert [p.num_train for p in plans] == [0, 1][-count:]
+  assert len(plans[0].global_env_id) == (num_eval_envs or 1)
+  assert plan_lib.block_width(runs.tiny(), 4, plans) == 4
+  uniform = runs.tiny(replay__sampler='uniform')
+  assert plan_lib.block_width(uniform, 4, plans) == 1
+
+
+def test_runs_of_before_there_were_actors_have_none():
+  config = runs.tiny()
+  del config['actors']
+  assert plan_lib.make_env_spec(config).num_envs == 4
+
+
 def test_unroll_spec():
   env_spec = types.EnvSpec(
     'toy', {'x': types.ArraySpec((3,), np.dtype(np.uint8))}, 2, 1, 4, 0

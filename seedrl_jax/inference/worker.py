@@ -106,6 +106,7 @@ class InferenceWorker:
     global_env_id: np.ndarray,
     num_train_envs: int,
     output_spec: types.Nest,
+    drop: Callable[[np.ndarray], None] | None = None,
   ):
     """Makes a worker.
 
@@ -119,12 +120,15 @@ class InferenceWorker:
       global_env_id: int `[N]`, run-wide ids of the stream's environments.
       num_train_envs: how many of them train.
       output_spec: `ArraySpec`s of the agent's output, see `DeviceStep`.
+      drop: forgets the half-built unrolls of training environments that went
+        away, by the stream's ids, int32 `[m]`; None where none ever do.
     """
     self.counters = WorkerCounters()
     self._stream = stream
     self._device_step = device_step
     self._assembler = assembler
     self._parameters = parameters
+    self._drop = drop
     self._global_env_id = np.asarray(global_env_id, np.int32)
     self._num_train = num_train_envs
     self._unpack = packing.Unpacker(output_spec)
@@ -170,6 +174,9 @@ class InferenceWorker:
     start = time.perf_counter()
     output = self._stream.recv()
     received = time.perf_counter()
+    dropped = self._stream.take_dropped()
+    if len(dropped) and self._drop is not None:
+      self._drop(dropped[dropped < self._num_train])
     env_id = output.env_id
     n = len(env_id)
     layout = self._layout(env_id)

@@ -2,30 +2,35 @@
 
 from typing import Any
 
-# Keys that count something, and the least that makes sense.
-_LEAST = {
-  'total_env_frames': 1,
-  'env.num_envs': 1,
-  'num_eval_envs': 0,
-  'unroll_length': 1,
-  'batch_size': 1,
-  'learner.micro_batches': 1,
-  'learner.publish_period': 1,
-  'topology.streams_per_device': 1,
-  'checkpoint.keep': 1,
-  'checkpoint.every_seconds': 0,
-  'log.every_seconds': 0.01,
+from seedrl_jax import settings
+
+# Keys that are numbers, and the range that makes sense.
+_RANGES: dict[str, settings.Range] = {
+  'total_env_frames': settings.at_least(1),
+  'env.num_envs': settings.at_least(0),
+  'num_eval_envs': settings.at_least(0),
+  'unroll_length': settings.at_least(1),
+  'batch_size': settings.at_least(1),
+  'learner.micro_batches': settings.at_least(1),
+  'learner.publish_period': settings.at_least(1),
+  'topology.streams_per_device': settings.at_least(1),
+  'actors.max_envs': settings.at_least(0),
+  'actors.batch_size': settings.at_least(0),
+  'actors.min_batch_size': settings.at_least(1),
+  'actors.batch_timeout_ms': settings.at_least(0),
+  'actors.timeout': settings.at_least(0.01),
+  'checkpoint.keep': settings.at_least(1),
+  'checkpoint.every_seconds': settings.at_least(0),
+  'log.every_seconds': settings.at_least(0.01),
+  'network.previous_reward_clip': settings.at_least(0),
+  'replay.importance_exponent': (0, 1),
 }
 
 
 def check_numbers(config: Any) -> None:
-  """Checks what counts something.
+  """Checks the numbers that are of no single room.
 
   Raises:
-    ValueError: naming the flag and the least it can be.
+    ValueError: naming the flag and what it can be.
   """
-  for key, least in _LEAST.items():
-    section, _, name = key.rpartition('.')
-    value = (config[section] if section else config)[name]
-    if value < least:
-      raise ValueError(f'--config.{key}={value}: give at least {least}.')
+  settings.check_ranges(config, _RANGES)

@@ -68,6 +68,11 @@ class Workdir:
     return self.path / 'reverb'
 
   @property
+  def actor_socket(self) -> pathlib.Path:
+    """Where actors find the learner, unless it has other addresses."""
+    return self.path / 'actors.sock'
+
+  @property
   def tensorboard(self) -> pathlib.Path:
     """Event files."""
     return self.path / 'tensorboard'

@@ -13,10 +13,15 @@ _PROGRAM = pathlib.Path(__file__).parents[2] / 'launch/benchmark.py'
 @pytest.mark.parametrize(
   ('arguments', 'sentence'),
   [
-    ([], 'benchmark: say what to measure: one of ceilings, system, replay.'),
+    (
+      [],
+      'benchmark: say what to measure: one of ceilings, system, replay, '
+      'actors.',
+    ),
     (
       ['speed'],
-      'benchmark: say what to measure: one of ceilings, system, replay.',
+      'benchmark: say what to measure: one of ceilings, system, replay, '
+      'actors.',
     ),
     (['system', '--case=pong'], 'There is no case pong; take one of free, '),
     (['system', '--windows=1'], '--windows=1'),
@@ -25,6 +30,8 @@ _PROGRAM = pathlib.Path(__file__).parents[2] / 'launch/benchmark.py'
       ['system', '--backend=reverb', '--reverb_python=/nowhere/python'],
       '/nowhere/python',
     ),
+    (['actors', '--case=pong'], 'There is no case pong; take one of free, '),
+    (['actors', '--envs_per_actor=3'], 'must be a multiple of 2.'),
     (['replay', '--case=pong'], '--case=pong: replay has clients, r2d2.'),
     (['replay', '--case=r2d2', '--overlap=140'], '--overlap=140: give 2 to '),
   ],
@@ -85,3 +92,16 @@ def test_replay_under_the_load_of_r2d2(tmp_path):
   for row in rows:
     assert f'| {row["overlap"]} |' in text
     assert row['restored'] == 80
+
+
+def test_remote_environments_are_timed_against_local_ones(tmp_path):
+  text, rows = _measure(
+    tmp_path,
+    'actors',
+    '--case=cartpole32',
+    '--actors=1',
+    '--envs_per_actor=4',
+  )
+  assert [row['transport'] for row in rows] == ['unix', 'tcp']
+  for row in rows:
+    assert f'| {row["case"]} | {row["transport"]} | 1 x 4 |' in text

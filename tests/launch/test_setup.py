@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -125,6 +126,35 @@ def test_extras_add_up(host: Host):
   host.setup()
   host.setup('--extras=test,video')
   assert host.installs() == ['[video]', '[test,video]']
+
+
+def test_actor_gets_only_what_it_needs(host: Host):
+  host.setup('--actor')
+  host.setup('--actor')
+  # The last requirement of one call, and the package alone of the other.
+  assert host.installs() == ['numpy>=2.0', '']
+  host.setup()
+  assert host.installs() == ['numpy>=2.0', '', '']
+
+
+def test_requirements_of_an_actor_are_those_of_the_project(host: Host):
+  text = (_ROOT / 'launch/setup.sh').read_text()
+  names = re.search("ACTOR_PACKAGES='(.*)'", text)
+  function = re.search(r'^actor_requirements\(\) {.*?^}', text, re.M | re.S)
+  assert names and function
+  result = subprocess.run(
+    [
+      'bash',
+      '-c',
+      f'ROOT=$0; {names[0]}\n{function[0]}\nactor_requirements',
+      str(host.clone),
+    ],
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  found = [re.split('[<>=]', line)[0] for line in result.stdout.splitlines()]
+  assert found == names[1].split()
 
 
 def test_changed_project_is_installed_again(host: Host):
@@ -319,6 +349,7 @@ def test_other_accelerator_remakes_the_environment(host: Host):
   [
     (['--extras=tset'], {}, '--extras=tset: pyproject.toml has no such extra'),
     (['--quick'], {}, '--quick is not an option'),
+    (['--actor', '--extras=test'], {}, 'give --actor or --extras, not both'),
     ([], {'SEEDRL_ACCELERATOR': 'npu'}, 'is none of auto, cpu, cuda12,'),
   ],
 )

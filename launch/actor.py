@@ -1,0 +1,170 @@
+"""An actor: `python launch/actor.py --learner=unix:/path` or `=host:port`.
+
+Steps environments that the learner (launch/learner.py) acts for; it says which.
+May be started before the learner, survives it, and ends when the training has.
+Needs no JAX: `launch/setup.sh --actor` installs what it needs.
+"""
+
+import functools
+import os
+import pathlib
+import re
+import signal
+import socket
+import sys
+import types
+from collections.abc import Sequence
+from typing import Any
+
+from absl import app, flags
+
+# For groups to end in which environments are being made or step.
+_JOIN_SECONDS = 30.0
+
+_LEARNER = flags.DEFINE_string(
+  'learner', '', 'Address of the learner: unix:/path or host:port.'
+)
+_ENVS = flags.DEFINE_integer(
+  'envs_per_group', 8, 'Environments of each group.', lower_bound=1
+)
+_GROUPS = flags.DEFINE_integer(
+  'groups',
+  2,
+  'Groups of environments; one steps while others wait for their actions.',
+  lower_bound=1,
+)
+_THREADS = flags.DEFINE_integer(
+  'threads', 0, "Of a group's environments. 0: what the cores allow."
+)
+_AFFINITY = flags.DEFINE_integer(
+  'affinity', -1, 'First processor for these threads. -1: any.'
+)
+_PATIENCE = flags.DEFINE_float(
+  'patience',
+  0.0,
+  'Seconds to look for a learner that is not there. 0: for ever.',
+  lower_bound=0.0,
+)
+_TLS_ROOTS = flags.DEFINE_string(
+  'tls_roots',
+  '',
+  "File, in PEM, of the authorities that sign the learner's certificate, or "
+  'of that itself. A learner on another machine must have one.',
+)
+_TOKEN_FILE = flags.DEFINE_string(
+  'token_file', '', 'File with the secret that the learner wants to be shown.'
+)
+_INSECURE = flags.DEFINE_bool(
+  'insecure', False, 'Call a learner on another machine without TLS.'
+)
+
+
+def _parse_flags(argv: list[str]) -> list[str]:
+  """Parses the command line; exits with a sentence where it is wrong."""
+  try:
+    rest = flags.FLAGS(argv)
+  except flags.Error as e:
+    sys.exit(f'actor: {e}')
+  if not _LEARNER.value:
+    sys.exit('actor: --learner is missing; give the address of the learner.')
+  if len(rest) > 1:
+    sys.exit(f'actor: unexpected arguments: {" ".join(rest[1:])}')
+  return rest
+
+
+def _say(line: str) -> None:
+  print(f'actor: {line}', flush=True)
+
+
+def _peak_megabytes() -> int:
+  # What getrusage says includes the process that started this one.
+  status = pathlib.Path('/proc/self/status').read_text()
+  match = re.search(r'VmHWM:\s*(\d+) kB', status)
+  return int(match[1]) // 1024 if match else 0
+
+
+def _options() -> Any:
+  """Returns the `actor.GroupOptions` that the flags ask for.
+
+  Raises:
+    ValueError: in a sentence, where they cannot be had.
+  """
+  from seedrl_jax.actors import actor, addresses
+
+  return actor.GroupOptions(
+    address=addresses.parse('--learner', _LEARNER.value),
+    security=addresses.actor_security(
+      _TLS_ROOTS.value, _TOKEN_FILE.value, _INSECURE.value
+    ),
+    num_envs=_ENVS.value,
+    num_groups=_GROUPS.value,
+    num_threads=_THREADS.value,
+    affinity=_AFFINITY.value,
+    patience=_PATIENCE.value,
+    name=f'{socket.gethostname()}:{os.getpid()}',
+  )
+
+
+def _serve(groups: Sequence[Any]) -> str:
+  """Runs groups until one hears of the training's end, or a signal comes.
+
+  Returns:
+    Why they stopped.
+  """
+  from seedrl_jax.actors import actor
+  from seedrl_jax.runtime import threads
+
+  running = threads.ThreadGroup()
+  why = ''
+
+  def run(group: actor.Group) -> None:
+    nonlocal why
+    if group.run():
+      # That is for all, also for those that are not connected.
+      why = 'the training has ended'
+      running.stop()
+
+  def interrupt(number: int, frame: types.FrameType | None) -> None:
+    nonlocal why
+    del number, frame
+    why = why or 'stopped'
+
+  signal.signal(signal.SIGINT, interrupt)
+  signal.signal(signal.SIGTERM, interrupt)
+  for i, group in enumerate(groups):
+    running.on_stop(group.stop)
+    running.start(f'group-{i}', functools.partial(run, group))
+  # Signal handlers run between these waits.
+  while not running.wait(0.1) and not why:
+    pass
+  running.stop()
+  stuck = running.join(_JOIN_SECONDS)
+  failure = running.failure
+  if failure is not None and isinstance(failure.error, actor.ActorError):
+    sys.exit(f'actor: {failure.error}')
+  if failure is not None:
+    sys.exit(f'actor: thread {failure.thread} failed.\n{failure.text}')
+  if stuck:
+    sys.exit('actor: ' + '\n'.join(stuck))
+  return why
+
+
+def main(argv: Sequence[str]) -> None:
+  """Serves until the training ends, SIGINT or SIGTERM."""
+  del argv
+  # What gRPC has to say of a lost learner is said by the groups.
+  os.environ.setdefault('GRPC_VERBOSITY', 'ERROR')
+  # Here, after the flags are known to be right: this takes a second.
+  from seedrl_jax.actors import actor
+
+  try:
+    options = _options()
+    groups = [actor.Group(options, _say) for _ in range(options.num_groups)]
+  except ValueError as e:
+    sys.exit(f'actor: {e}')
+  why = _serve(groups)
+  _say(f'{why}; at most {_peak_megabytes()} MB of memory.')
+
+
+if __name__ == '__main__':
+  app.run(main, flags_parser=_parse_flags)
