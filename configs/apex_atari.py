@@ -37,6 +37,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.optimizer.name = 'rmsprop'
   config.optimizer.learning_rate = 6.25e-5
   config.optimizer.epsilon = 1.5e-7
+  config.optimizer.epsilon_inside_root = True
   config.optimizer.rmsprop_decay = 0.95
   config.optimizer.rmsprop_centered = True
   config.replay.priority_exponent = 0.6

@@ -30,6 +30,8 @@ def get_config() -> ml_collections.ConfigDict:
   config.exploration = _exploration()
   config.network.lstm_size = 512
   config.network.use_previous_action = True
+  # As SEED's R2D2; its V-trace agents clip.
+  config.network.previous_reward_clip = 0.0
   # Value and advantage streams, or a single one.
   config.network.dueling = True
   # Hidden units of each stream. 0: linear.

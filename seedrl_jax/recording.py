@@ -30,6 +30,7 @@ from seedrl_jax.inference import device_step as device_step_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import blocks, demonstrations
 from seedrl_jax.replay import factory as replay_factory
+from seedrl_jax.replay.reverb import errors
 from seedrl_jax.runtime import progress
 from seedrl_jax.runtime import workdir as workdir_lib
 
@@ -119,7 +120,8 @@ def record(
     if store is not None:
       opened.callback(store.close)
     folder = opened.enter_context(_folder(options.out))
-    with demonstrations.create(folder, blocks.UnrollLayout(spec)) as writer:
+    layout = blocks.UnrollLayout(spec, student.overlap)
+    with demonstrations.create(folder, layout) as writer:
       recorder = _play(
         config, options, env_spec, student, teacher, spec, writer, line
       )
@@ -135,11 +137,11 @@ def record(
         episodes=len(returns),
         mean_return=float(returns.mean()),
         made_by=teacher.made_by,
-        unroll=blocks.UnrollLayout(spec).signature(),
+        unroll=layout.signature(),
       )
     places = [options.out] if options.out else []
     if store is not None:
-      demonstrations.insert_all(store, folder, env_spec.env_id)
+      _fill(store, folder, env_spec.env_id)
       places.append(f'the server at {config.replay.address}')
   return Recording(writer.manifest, returns, options.episodes, tuple(places))
 
@@ -213,6 +215,16 @@ def _open_store(
   )
 
 
+def _fill(store: replay.TrajectoryStore, folder: str, env_id: str) -> None:
+  """Fills a server's table; ValueError where the server is lost."""
+  try:
+    demonstrations.insert_all(store, folder, env_id)
+  except errors.ReverbError as e:
+    raise ValueError(
+      f'The server may have only a part of the demonstrations: {e}'
+    ) from e
+
+
 @contextlib.contextmanager
 def _folder(out: str) -> Iterator[str]:
   """Gives the folder to write: the user's, or one for the time being."""
@@ -283,8 +295,7 @@ def _make_priorities(
   compute = jax.jit(student.initial_priorities)
 
   def priorities(block: replay.Block) -> np.ndarray:
-    # Pictures have no say in it.
-    steps = block.unroll.steps._replace(observation=())
+    steps = types.without_observation(block.unroll.steps)
     return np.asarray(compute(steps), np.float64)
 
   return priorities

@@ -3,7 +3,10 @@
 Used by `system`: the learner's checkpoints, the record of the run's counters,
 and the replay's part, which belong to one moment. A large replay takes minutes
 to write (Reverb compresses it in one thread, and serves on meanwhile), so a
-thread of its own, `checkpoint`, may do that while the run goes on.
+thread of its own, `checkpoint`, may do that while the run goes on. The learner
+waits only until the replay is settled on what it saves. That is, with Reverb,
+when what was inserted has arrived and the server was asked: the environments,
+which do not wait, may be milliseconds ahead.
 """
 
 import dataclasses
@@ -19,6 +22,9 @@ from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import saving
 from seedrl_jax.runtime import checkpoints, record
 from seedrl_jax.runtime import workdir as workdir_lib
+
+StateSource = Callable[[], update.LearnerState]
+RecordSource = Callable[[], record.RunRecord]
 
 
 class SavedRun:
@@ -120,77 +126,118 @@ class SavedRun:
     except replay.CheckpointError as e:
       self._say(f'The replay starts empty: {e}')
 
-  def save(
-    self,
-    state: update.LearnerState,
-    now: record.RunRecord,
-    wait: bool = True,
-  ) -> None:
-    """Saves a checkpoint; does nothing where this update has one.
+  def save(self, state: StateSource, now: RecordSource) -> None:
+    """Saves a checkpoint, after one that is being written.
+
+    Does nothing where this update has one.
 
     Args:
-      state: of the learner, on the host.
-      now: the run's counters; its `replay` is filled in.
-      wait: whether to return when it is written, an earlier one included.
-        Otherwise the thread begins to write, and where it is not done with an
-        earlier one, a sentence says that this one is left out.
+      state: gives the learner's, on the host.
+      now: gives the run's counters; called when the replay's contents are
+        those that are saved, which fills in `replay`.
 
     Raises:
-      BaseException: with which this one failed, or an earlier one that was not
-        waited for.
+      BaseException: with which this one failed; or else, when this one is
+        written, an earlier one that was not waited for.
+    """
+    earlier = self._join()
+    taken = state()
+    if int(taken.step) not in self._checkpoints.steps():
+      self._write(taken, now)
+    if earlier is not None:
+      raise earlier
+
+  def save_in_background(self, state: StateSource, now: RecordSource) -> None:
+    """Saves a checkpoint in a thread; returns when no more can change it.
+
+    Where an earlier one is still being written, a sentence says that this one
+    is left out, and nothing is asked of `state`.
+
+    Args:
+      state, now: as in `save`; `now` is called in the thread.
+
+    Raises:
+      BaseException: with which an earlier one failed.
     """
     if self._thread is not None and self._thread.is_alive():
-      if not wait:
-        self._say(
-          f'Checkpoint {int(state.step)} is left out, as the one before is '
-          'still being written; save less often '
-          '(--config.checkpoint.every_seconds).'
-        )
-        return
-      self._say('Waiting for the checkpoint that is being written.')
-    self.finish()
-    if int(state.step) in self._checkpoints.steps():
+      self._say(
+        'A checkpoint is left out, as the one before is still being written; '
+        'save less often (--config.checkpoint.every_seconds).'
+      )
       return
-    if wait:
-      self._write(state, now)
+    self.finish()
+    taken = state()
+    if int(taken.step) in self._checkpoints.steps():
       return
     # The next update may write to the memory that these arrays are views of.
-    copied = jax.tree.map(np.array, state)
+    copied = jax.tree.map(np.array, taken)
+    settled = threading.Event()
     self._thread = threading.Thread(
       target=self._write_guarded,
-      args=(copied, now),
+      args=(copied, now, settled),
       name='checkpoint',
       daemon=True,
     )
     self._thread.start()
+    settled.wait()
 
-  def finish(self) -> None:
-    """Waits until nothing is being written.
+  def finish(self, timeout: float | None = None) -> None:
+    """Waits for the checkpoint that is being written.
+
+    Args:
+      timeout: seconds after which it is left alone; None: as long as it takes.
 
     Raises:
-      BaseException: with which a checkpoint failed that was not waited for.
+      BaseException: with which it failed.
     """
-    if self._thread is not None:
-      self._thread.join()
-      self._thread = None
-    error, self._error = self._error, None
+    error = self._join(timeout)
     if error is not None:
       raise error
 
+  def _join(self, timeout: float | None = None) -> BaseException | None:
+    """Waits for the thread; returns, once, what it failed with."""
+    if self._thread is not None and self._thread.is_alive():
+      self._say('Waiting for the checkpoint that is being written.')
+      self._thread.join(timeout)
+    error, self._error = self._error, None
+    return error
+
   def _write_guarded(
-    self, state: update.LearnerState, now: record.RunRecord
+    self,
+    state: update.LearnerState,
+    now: RecordSource,
+    settled: threading.Event,
   ) -> None:
     try:
-      self._write(state, now)
+      self._write(state, now, settled.set)
     except BaseException as e:
       self._error = e
+    finally:
+      settled.set()
 
-  def _write(self, state: update.LearnerState, now: record.RunRecord) -> None:
+  def _write(
+    self,
+    state: update.LearnerState,
+    now: RecordSource,
+    on_settled: Callable[[], None] = lambda: None,
+  ) -> None:
+    """Writes both parts; `on_settled` is called when both are decided on."""
     step = int(state.step)
+    taken: list[record.RunRecord] = []
+
+    def settle() -> None:
+      taken.append(now())
+      on_settled()
+
     # First: a learner's checkpoint that names it is then never without it.
+    name = ''
     if self._replay is not None:
-      now = dataclasses.replace(now, replay=self._replay.save(step))
-    self._checkpoints.save(step, state, dataclasses.asdict(now))
+      name = self._replay.save(step, settle)
+    if not taken:
+      settle()
+    # Of several, as a lost server was asked again, the last is the one.
+    saved = dataclasses.replace(taken[-1], replay=name)
+    self._checkpoints.save(step, state, dataclasses.asdict(saved))
     if self._replay is not None:
       self._replay.prune(self._checkpoints.steps())
 

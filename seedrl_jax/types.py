@@ -142,6 +142,14 @@ class Batch(NamedTuple):
   weight: Array
 
 
+def without_observation(steps: Steps) -> Steps:
+  """Returns the steps with `()` for the observation.
+
+  Priorities do not need it: pictures need not travel to a device for them.
+  """
+  return steps._replace(observation=())
+
+
 def agent_input(steps: Steps) -> AgentInput:
   """Returns what the network saw in `steps`."""
   return AgentInput(

@@ -148,6 +148,25 @@ def test_a_folder_of_another_layout_is_refused(tmp_path):
     runs.Run(config, tmp_path / 'run')
 
 
+def test_demonstrations_cut_for_another_burn_in_are_refused(tmp_path):
+  _record(tmp_path / 'demos')
+  # As long, but half of the transitions would never be trained on.
+  config = _student(tmp_path / 'demos', unroll_length=2, burn_in=4)
+  with pytest.raises(ValueError, match=r'--config\.unroll_length'):
+    runs.Run(config, tmp_path / 'run')
+
+
+def test_a_resumed_run_says_that_its_table_is_another(tmp_path):
+  _record(tmp_path / 'demos')
+  run = runs.Run(_student(tmp_path / 'demos'), tmp_path / 'run')
+  assert 'The table of demonstrations' not in run.output
+  run.train()
+  count = _record(tmp_path / 'more', episodes=12)
+  again = runs.Run(_student(tmp_path / 'more'), tmp_path / 'run')
+  assert f'/more {count}; the table is kept' in again.output
+  again.system.parts.close()
+
+
 @pytest.mark.parametrize(
   'values,message',
   [

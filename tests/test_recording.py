@@ -314,5 +314,6 @@ def test_the_manifest_says_what_it_is(scripted):
   read = demonstrations.read_manifest(made.places[0])
   assert read == made.manifest
   assert (read.env_id, read.episodes) == ('Toy-v0', 6)
-  assert ['env_id', [], '<i4'] in read.unroll
+  assert ['env_id', [], '<i4'] in read.unroll['leaves']
+  assert read.unroll['stride'] == recording_runs.UNROLL
   assert read.sequences == unroll.env_id.size

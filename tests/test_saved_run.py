@@ -1,5 +1,6 @@
 """Checkpoints of a run: the learner's and the replay's, now or in a thread."""
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
@@ -13,6 +14,8 @@ from seedrl_jax.learner import update
 from seedrl_jax.runtime import record
 from seedrl_jax.runtime import workdir as workdir_lib
 from tests.replay.conftest import PATIENCE, Toy
+
+_NOTHING = record.RunRecord()
 
 
 class _Run:
@@ -42,18 +45,30 @@ class _Run:
     self.store.reset('t')
     self.open()
 
-  def block_replay(self) -> tuple[threading.Event, threading.Event]:
-    """Makes the store slow; returns what is set when it begins, and may go."""
-    begun, go = threading.Event(), threading.Event()
+  def save(
+    self,
+    state: update.LearnerState,
+    now: record.RunRecord = _NOTHING,
+    wait: bool = True,
+  ) -> None:
+    """Saves, here or in the thread."""
+    save = self.saved.save if wait else self.saved.save_in_background
+    save(lambda: state, lambda: now)
+
+  def block_replay(self) -> threading.Event:
+    """Makes the store slow to write; returns what it waits for."""
+    go = threading.Event()
     checkpoint = self.store.checkpoint
 
-    def wait(path: str) -> None:
-      begun.set()
-      assert go.wait(PATIENCE)
-      checkpoint(path)
+    def wait(path: str, on_snapshot: Callable[[], None]) -> None:
+      def settled() -> None:
+        on_snapshot()
+        assert go.wait(PATIENCE)
+
+      checkpoint(path, settled)
 
     self._monkeypatch.setattr(self.store, 'checkpoint', wait)
-    return begun, go
+    return go
 
 
 @pytest.fixture(name='run')
@@ -83,7 +98,7 @@ def test_learner_and_replay_come_back(run, wait):
   toy = Toy()
   toy.insert(run.store, 't', [1, 2])
   assert run.saved.replay_path is None
-  run.saved.save(_state(3), record.RunRecord(env_steps=7), wait=wait)
+  run.save(_state(3), record.RunRecord(env_steps=7), wait=wait)
   run.reopen()
   _assert_is(run.state, 3)
   assert run.saved.record.env_steps == 7
@@ -93,72 +108,129 @@ def test_learner_and_replay_come_back(run, wait):
 
 
 def test_the_run_goes_on_while_a_checkpoint_is_written(run):
-  begun, go = run.block_replay()
+  go = run.block_replay()
   state = _state(1)
-  run.saved.save(state, record.RunRecord(), wait=False)
-  assert begun.wait(PATIENCE)
+  run.save(state, wait=False)
   # What the next update does to the memory must not be saved.
   state.params['w'][:] = 99.0
-  run.saved.save(_state(2), record.RunRecord(), wait=False)
+
+  def forbidden():
+    raise AssertionError('What is left out needs no state.')
+
+  run.saved.save_in_background(forbidden, forbidden)
   (sentence,) = run.said
-  assert sentence.startswith('Checkpoint 2 is left out')
+  assert sentence.startswith('A checkpoint is left out')
   go.set()
   run.reopen()
   _assert_is(run.state, 1)
 
 
+@pytest.mark.parametrize('wait', [True, False])
+def test_all_parts_are_of_one_moment(run, monkeypatch, wait):
+  """The run waits while the replay settles, and takes its counters then."""
+  toy, checkpoint, told = Toy(), run.store.checkpoint, []
+  toy.insert(run.store, 't', [1, 2])
+
+  def slow(path: str, on_snapshot: Callable[[], None]) -> None:
+    # As unrolls on their way arrive at a server.
+    toy.insert(run.store, 't', [3, 4])
+    checkpoint(path, on_snapshot)
+
+  def now() -> record.RunRecord:
+    told.append(run.store.info()['t'].size)
+    return record.RunRecord(env_steps=100 + told[-1])
+
+  monkeypatch.setattr(run.store, 'checkpoint', slow)
+  save = run.saved.save if wait else run.saved.save_in_background
+  save(lambda: _state(1), now)
+  assert told == [4]
+  toy.insert(run.store, 't', [5, 6])
+  run.reopen()
+  assert run.saved.record.env_steps == 104
+  assert run.store.info()['t'].size == 4
+
+
 def test_the_last_checkpoint_waits_for_the_one_before(run):
-  begun, go = run.block_replay()
-  run.saved.save(_state(1), record.RunRecord(), wait=False)
-  assert begun.wait(PATIENCE)
+  go = run.block_replay()
+  run.save(_state(1), wait=False)
   threading.Thread(target=go.set).start()
-  run.saved.save(_state(2), record.RunRecord())
+  run.save(_state(2))
   run.reopen()
   _assert_is(run.state, 2)
   assert run.saved.record.replay == '2'
 
 
-@pytest.mark.parametrize('find', ['save', 'finish', 'close'])
-def test_a_failure_in_the_thread_is_raised_later(run, monkeypatch, find):
+@contextlib.contextmanager
+def _failed_in_background(run, monkeypatch):
+  """Has a checkpoint fail in the thread; there is room again afterwards."""
+
   def fail(*unused: object) -> None:
     raise OSError('No room.')
 
   with monkeypatch.context() as patched:
     patched.setattr(run.saved._checkpoints, 'save', fail)
-    run.saved.save(_state(1), record.RunRecord(), wait=False)
+    run.save(_state(1), wait=False)
     run.saved._thread.join(PATIENCE)
+  with pytest.raises(OSError, match='No room'):
+    yield
+
+
+def test_the_last_checkpoint_is_written_though_one_before_failed(
+  run, monkeypatch
+):
+  # That the first one failed is to be heard, but what was learned since must
+  # not be lost for it.
+  with _failed_in_background(run, monkeypatch):
+    run.save(_state(2))
+  assert run.saved._checkpoints.steps() == [2]
+
+
+def test_a_checkpoint_that_hangs_is_left_alone_in_time(run):
+  go = run.block_replay()
+  run.save(_state(1), wait=False)
+  run.saved.finish(timeout=0.0)
+  assert run.saved._checkpoints.steps() == []
+  go.set()
+  run.saved.finish()
+  assert run.saved._checkpoints.steps() == [1]
+
+
+@pytest.mark.parametrize('find', ['save', 'finish', 'close'])
+def test_a_failure_in_the_thread_is_raised_later(run, monkeypatch, find):
   report: Callable[[], None] = {
-    'save': lambda: run.saved.save(_state(2), record.RunRecord(), wait=False),
+    'save': lambda: run.save(_state(2), wait=False),
     'finish': run.saved.finish,
     'close': run.saved.close,
   }[find]
-  with pytest.raises(OSError, match='No room'):
+  with _failed_in_background(run, monkeypatch):
     report()
   # Once is enough.
   run.saved.finish()
 
 
 def test_an_update_is_saved_once(run, monkeypatch):
-  run.saved.save(_state(1), record.RunRecord(), wait=False)
+  run.save(_state(1), wait=False)
   run.saved.finish()
 
-  def fail(path: str) -> None:
-    raise AssertionError(path)
+  def fail(*unused: object) -> None:
+    raise AssertionError('It is saved again.')
 
   monkeypatch.setattr(run.store, 'checkpoint', fail)
   for wait in (True, False):
-    run.saved.save(_state(1), record.RunRecord(), wait=wait)
+    run.save(_state(1), wait=wait)
     run.saved.finish()
-  assert run.said == []
+  assert not any('replay' in sentence for sentence in run.said)
 
 
-def test_a_replay_that_cannot_be_saved_costs_a_sentence(run, monkeypatch):
-  def fail(path: str) -> None:
+@pytest.mark.parametrize('wait', [True, False])
+def test_a_replay_that_cannot_be_saved_costs_a_sentence(run, monkeypatch, wait):
+  def fail(*unused: object) -> None:
     raise replay.StoreClosed('The store was closed.')
 
   monkeypatch.setattr(run.store, 'checkpoint', fail)
-  run.saved.save(_state(1), record.RunRecord(), wait=False)
+  run.save(_state(1), record.RunRecord(env_steps=3), wait=wait)
   run.saved.finish()
-  assert run.said == ['Checkpoint 1 has no replay: The store was closed.']
+  assert 'Checkpoint 1 has no replay: The store was closed.' in run.said
   run.reopen()
   _assert_is(run.state, 1)
+  assert (run.saved.record.env_steps, run.saved.record.replay) == (3, '')

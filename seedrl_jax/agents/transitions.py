@@ -57,6 +57,19 @@ def from_steps(
   )
 
 
+def mean_of_valid(x: jax.Array, valid: jax.Array) -> jax.Array:
+  """Returns the mean over valid transitions, for metrics; 0 where none is.
+
+  Not for losses: in pieces of a batch its denominators differ.
+
+  Args:
+    x: `[T, B]`; what stands where a transition is not valid is never read.
+    valid: bool `[T, B]`.
+  """
+  chex.assert_equal_shape([x, valid])
+  return jnp.sum(jnp.where(valid, x, 0.0)) / jnp.maximum(jnp.sum(valid), 1)
+
+
 def of_action(values: jax.Array, action: jax.Array) -> jax.Array:
   """Picks from `[..., A]` the value of each action `[...]`.
 

@@ -14,7 +14,6 @@ which environment stands where.
 """
 
 import dataclasses
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -72,7 +71,7 @@ class UnrollAssembler:
   def __init__(
     self,
     allocate: Callable[[], replay.Block],
-    insert: Callable[[replay.Block], None],
+    insert: Callable[[replay.Block], float],
     global_env_id: np.ndarray,
     num_transitions: int,
     overlap: int,
@@ -82,7 +81,8 @@ class UnrollAssembler:
 
     Args:
       allocate: gives storage for W unrolls.
-      insert: takes a complete block; may block (back pressure).
+      insert: takes a complete block; returns the seconds for which it was not
+        taken (back pressure).
       global_env_id: int `[N]`, the run-wide id of each of the stream's
         training environments.
       num_transitions: T; an unroll has T + 1 steps.
@@ -171,7 +171,7 @@ class UnrollAssembler:
         `placement.core_rows`; empty where the agent keeps none.
 
     Returns:
-      Seconds that handing over complete blocks took (back pressure).
+      Seconds for which complete blocks were not taken (back pressure).
     """
     group, env_id = placement.group, placement.group.env_id
     if core:
@@ -195,9 +195,7 @@ class UnrollAssembler:
     old_cells = self._cell[done]
     self._cell[env_id] += self._width
     self._start_unrolls(done, old_cells)
-    start = time.perf_counter()
-    self._complete(old_cells)
-    return time.perf_counter() - start
+    return self._complete(old_cells)
 
   def reset(self, env_id: np.ndarray) -> None:
     """Drops the half-built unrolls of environments that went away.
@@ -281,16 +279,19 @@ class UnrollAssembler:
       self._blocks.write_core(cells, core)
     self._blocks.copy_overlap(old_cells, cells, self._overlap)
 
-  def _complete(self, cells: np.ndarray) -> None:
-    """Counts full columns, and hands over the blocks that have no other."""
+  def _complete(self, cells: np.ndarray) -> float:
+    """Counts full columns, and hands over the blocks that have no other.
+
+    Returns:
+      Seconds for which these were not taken.
+    """
     complete = self._blocks.take_complete(cells)
     for block in self._blocks.overdue():
       self._drop_positions()
       stragglers = np.flatnonzero(self._blocks.in_block(self._cell, block))
       cells = self._cell[stragglers]
       self._cell[stragglers] = self._blocks.move(block, cells)
-    for block in complete:
-      self._insert(block.storage)
+    return sum(self._insert(block.storage) for block in complete)
 
 
 def _are_disjoint(a: slice | np.ndarray, b: slice | np.ndarray) -> bool:

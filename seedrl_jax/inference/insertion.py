@@ -1,8 +1,10 @@
 """Hands finished blocks to the store with the priorities they start with.
 
-`builder` gives it to the assembler of an agent that has
-`initial_priorities`; without, the writer itself does.
+`builder` gives an `Insertion` to each assembler.
 """
+
+import time
+from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -12,12 +14,11 @@ from seedrl_jax.agents import base
 from seedrl_jax.replay import base as replay
 
 
-class PrioritizedInsertion:
-  """Computes a block's priorities, all at once, and inserts it."""
+class BlockPriorities:
+  """Computes what the unrolls of a block are worth, all at once."""
 
   def __init__(
     self,
-    writer: replay.TrajectoryWriter,
     initial_priorities: base.PrioritiesFn,
     unroll_spec: types.Unroll,
     block_width: int,
@@ -26,13 +27,11 @@ class PrioritizedInsertion:
     """Compiles the priorities of a block, so that no run waits for it.
 
     Args:
-      writer: takes the blocks.
       initial_priorities: of the agent.
       unroll_spec: `ArraySpec`s of one unroll.
       block_width: W, unrolls of a block.
       device: where to compute: an inference core.
     """
-    self._writer = writer
     sharding = jax.sharding.SingleDeviceSharding(device)
 
     def shape(spec: types.ArraySpec) -> jax.ShapeDtypeStruct:
@@ -44,16 +43,42 @@ class PrioritizedInsertion:
 
     steps = jax.tree.map(
       shape,
-      _without_observation(unroll_spec.steps),
+      types.without_observation(unroll_spec.steps),
       is_leaf=lambda x: isinstance(x, types.ArraySpec),
     )
     self._compute = jax.jit(initial_priorities).lower(steps).compile()
 
-  def __call__(self, block: replay.Block) -> None:
-    """Inserts `block`; see `TrajectoryWriter.insert`."""
-    priorities = self._compute(_without_observation(block.unroll.steps))
-    self._writer.insert(block, np.asarray(priorities))
+  def __call__(self, block: replay.Block) -> np.ndarray:
+    """Returns float32 `[W]`."""
+    steps = types.without_observation(block.unroll.steps)
+    return np.asarray(self._compute(steps))
 
 
-def _without_observation(steps: types.Steps) -> types.Steps:
-  return steps._replace(observation=())
+class Insertion:
+  """Inserts blocks and tells how long the store did not take them."""
+
+  def __init__(
+    self,
+    writer: replay.TrajectoryWriter,
+    priorities: Callable[[replay.Block], np.ndarray] | None = None,
+  ):
+    """Inserts nothing yet.
+
+    Args:
+      writer: takes the blocks.
+      priorities: gives those of a block, float `[W]`; None where all unrolls
+        are worth the same.
+    """
+    self._writer = writer
+    self._priorities = priorities
+
+  def __call__(self, block: replay.Block) -> float:
+    """Inserts `block`; see `TrajectoryWriter.insert`.
+
+    Returns:
+      Seconds that the store took, which do not include the priorities'.
+    """
+    priorities = self._priorities(block) if self._priorities else None
+    start = time.perf_counter()
+    self._writer.insert(block, priorities)
+    return time.perf_counter() - start

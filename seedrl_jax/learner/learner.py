@@ -19,7 +19,7 @@ from seedrl_jax.learner import update as update_lib
 
 
 class NonFiniteError(RuntimeError):
-  """A loss or gradient was not finite; the state before it was kept."""
+  """A loss, gradient or step was not finite; the state before it was kept."""
 
 
 @dataclasses.dataclass
@@ -134,7 +134,9 @@ class Learner:
 
   def _record_lag(self, item: prefetch_lib.Prefetched) -> None:
     counters = self.counters
-    counters.lag_sum += self._dispatched - item.version_mean
+    # A replay that was saved milliseconds after the parameters may hold steps
+    # of the versions after them.
+    counters.lag_sum += max(0.0, self._dispatched - item.version_mean)
     counters.lag_max = max(
       counters.lag_max, self._dispatched - item.version_min
     )
@@ -154,9 +156,9 @@ class Learner:
       metrics = self.metrics()
       raise NonFiniteError(
         f'Update {done.number} is not finite (loss {metrics["loss/total"]}, '
-        f'gradient norm {metrics["gradient_norm"]}); the parameters before it '
-        'were kept: lower --config.optimizer.learning_rate or look at the '
-        'rewards.'
+        f"gradient norm {metrics['gradient_norm']}, norm of the parameters' "
+        f'change {metrics["update_norm"]}); the parameters before it were '
+        'kept: lower --config.optimizer.learning_rate or look at the rewards.'
       )
     if done.number % self._publish_period == 0:
       self._publisher.publish(

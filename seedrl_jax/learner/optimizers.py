@@ -1,16 +1,20 @@
 """Optimisers by configuration; the learner's only source of them."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import optax
 
 
 def num_updates(config: Any, action_repeat: int) -> int:
   """Returns how many updates the run's frames make, at least 1.
 
-  Counts every frame as trained on `samples_per_insert` times.
+  Counts every frame as trained on `samples_per_insert` times. Demonstrations
+  are no frames of the run: of them an update's batch holds only what is left.
   """
-  frames_per_update = config.batch_size * config.unroll_length * action_repeat
+  own = config.batch_size * (1.0 - config.demonstrations.fraction)
+  frames_per_update = own * config.unroll_length * action_repeat
   total = config.total_env_frames * config.replay.samples_per_insert
   return max(1, int(total // frames_per_update))
 
@@ -70,15 +74,7 @@ def make_optimizer(
       eps_root=settings.epsilon if settings.epsilon_inside_root else 0.0,
     )
   elif settings.name == 'rmsprop':
-    scale = optax.rmsprop(
-      rate,
-      decay=settings.rmsprop_decay,
-      eps=settings.epsilon,
-      eps_in_sqrt=settings.epsilon_inside_root,
-      initial_scale=settings.rmsprop_initial_scale,
-      centered=settings.rmsprop_centered,
-      momentum=settings.rmsprop_momentum or None,
-    )
+    scale = _rmsprop(settings, rate)
   else:
     raise ValueError(
       f"--config.optimizer.name={settings.name} is unknown; take 'adam' or "
@@ -90,3 +86,85 @@ def make_optimizer(
     else optax.identity()
   )
   return optax.chain(clip, scale)
+
+
+def _rmsprop(
+  settings: Any, rate: optax.Schedule
+) -> optax.GradientTransformation:
+  if not settings.rmsprop_centered:
+    return optax.rmsprop(
+      rate,
+      decay=settings.rmsprop_decay,
+      eps=settings.epsilon,
+      eps_in_sqrt=settings.epsilon_inside_root,
+      initial_scale=settings.rmsprop_initial_scale,
+      momentum=settings.rmsprop_momentum or None,
+    )
+  momentum = settings.rmsprop_momentum
+  return optax.chain(
+    scale_by_deviation(
+      settings.rmsprop_decay,
+      settings.epsilon,
+      settings.epsilon_inside_root,
+      settings.rmsprop_initial_scale,
+    ),
+    optax.scale_by_learning_rate(rate),
+    optax.trace(momentum) if momentum else optax.identity(),
+  )
+
+
+class DeviationState(NamedTuple):
+  """Running mean and variance of the gradient, nests like the parameters."""
+
+  mean: optax.Params
+  variance: optax.Params
+
+
+def scale_by_deviation(
+  decay: float,
+  epsilon: float,
+  epsilon_inside_root: bool,
+  initial_variance: float = 0.0,
+) -> optax.GradientTransformation:
+  """Divides a gradient by its standard deviation: centered RMSProp.
+
+  RMSProp of Graves 2013 (arXiv 1308.0850). optax subtracts the squared mean
+  from the mean square, which in float32 falls below -epsilon where a gradient
+  hardly varies: its root is then no number. This follows the variance itself,
+  v' = d (v + (1 - d) (g - m)^2), which is the same and never negative.
+
+  Args:
+    decay: d, of both averages.
+    epsilon: added to the variance, or to its root.
+    epsilon_inside_root: which of the two.
+    initial_variance: before the first gradient.
+  """
+
+  def init(params: optax.Params) -> DeviationState:
+    return DeviationState(
+      optax.tree.zeros_like(params),
+      optax.tree.full_like(params, initial_variance),
+    )
+
+  def scale(gradient: jax.Array, variance: jax.Array) -> jax.Array:
+    if epsilon_inside_root:
+      return gradient * jax.lax.rsqrt(variance + epsilon)
+    return gradient / (jnp.sqrt(variance) + epsilon)
+
+  def update(
+    updates: optax.Updates,
+    state: DeviationState,
+    params: optax.Params | None = None,
+  ) -> tuple[optax.Updates, DeviationState]:
+    del params
+    variance = jax.tree.map(
+      lambda g, m, v: decay * (v + (1.0 - decay) * jnp.square(g - m)),
+      updates,
+      state.mean,
+      state.variance,
+    )
+    mean = optax.tree.update_moment(updates, state.mean, decay, 1)
+    scaled = jax.tree.map(scale, updates, variance)
+    return scaled, DeviationState(mean, variance)
+
+  return optax.GradientTransformation(init, update)

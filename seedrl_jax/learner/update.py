@@ -44,8 +44,8 @@ class UpdateOutput(NamedTuple):
   Attributes:
     params: a copy of the new parameters that no later update donates.
     metrics: float32 scalars by name.
-    finite: bool, whether loss and gradient were; if not, the state is as it
-      was before.
+    finite: bool, whether loss, gradient and what the optimiser made of it
+      were; if not, the state is as it was before.
     priorities: `[B / D]` of the device's unrolls, or None.
   """
 
@@ -187,9 +187,14 @@ def _make_update(
     (loss, metrics), grads = jax.lax.pmean(
       _mean([((loss, dict(o.metrics)), g) for (loss, o), g in results]), AXIS
     )
-    norm = optax.tree.norm(grads)
-    finite = jnp.isfinite(loss) & jnp.isfinite(norm)
     updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+    scalars = {
+      'loss/total': loss,
+      'gradient_norm': optax.tree.norm(grads),
+      'update_norm': optax.tree.norm(updates),
+    }
+    # An optimiser can divide by zero though loss and gradient are finite.
+    finite = jnp.isfinite(jnp.stack(list(scalars.values()))).all()
     params = optax.apply_updates(state.params, updates)
     step = state.step + 1
     target_params = state.target_params
@@ -202,13 +207,12 @@ def _make_update(
     new_state = jax.tree.map(
       lambda new, old: jnp.where(finite, new, old), new_state, state
     )
-    metrics = dict(metrics) | {'loss/total': loss, 'gradient_norm': norm}
     # An explicit copy, as the next update donates the state's buffers: that
     # XLA gives two outputs of one value two buffers is not promised.
     published = jax.tree.map(jnp.copy, new_state.params)
     return new_state, UpdateOutput(
       published,
-      metrics,
+      dict(metrics) | scalars,
       finite,
       None if priorities[0] is None else jnp.concatenate(priorities),
     )

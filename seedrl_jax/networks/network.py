@@ -191,13 +191,17 @@ class Network(nn.Module):
   def _append_previous(
     self, features: jax.Array, inputs: types.AgentInput
   ) -> jax.Array:
-    """Appends previous action (zero at FIRST) and reward clipped to ±1."""
+    """Appends previous action (zero at FIRST) and reward, clipped or not."""
     dtype = features.dtype
     # -1 is no action: its one-hot code is zero.
     action = jnp.where(inputs.first, -1, inputs.previous_action)
     code = jax.nn.one_hot(action, self.num_actions, dtype=dtype)
-    reward = jnp.clip(inputs.reward, -1.0, 1.0).astype(dtype)
-    return jnp.concatenate([features, code, reward[..., None]], axis=-1)
+    reward = inputs.reward
+    # Runs of before the key have clipped, and can still be evaluated.
+    if clip := self.config.get('previous_reward_clip', 1.0):
+      reward = jnp.clip(reward, -clip, clip)
+    reward = reward.astype(dtype)[..., None]
+    return jnp.concatenate([features, code, reward], axis=-1)
 
 
 def make_network(config: Any, env_spec: types.EnvSpec) -> Network:

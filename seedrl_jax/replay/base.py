@@ -16,6 +16,8 @@ import numpy as np
 from seedrl_jax import types
 
 SAMPLERS = ('fifo', 'uniform', 'prioritized')
+# Of `TrajectoryStore.flush`.
+FLUSH_SECONDS = 10.0
 
 
 class StoreClosed(RuntimeError):
@@ -202,9 +204,13 @@ class Sample:
 
     Returns:
       float32 `[B]`, (N P)^-beta with N the table's size and P an unroll's
-      chance; not yet divided by the largest.
+      chance; finite, not yet divided by the largest.
     """
     expected = self.probabilities.astype(np.float64) * self.table_size
+    # A chance that rounds to 0 says no more than that the unroll was among the
+    # least likely. Its weight must not make all others vanish beside it.
+    rounded = expected < np.finfo(np.float32).tiny
+    expected[rounded] = expected[~rounded].min(initial=1.0)
     return (expected**-exponent).astype(np.float32)
 
   def release(self) -> None:
@@ -274,9 +280,11 @@ class TrajectoryStore(abc.ABC):
 
   Attributes:
     unroll_spec: `types.Unroll` of `types.ArraySpec`: what one unroll is.
+    overlap: steps that consecutive unrolls of an environment share.
   """
 
   unroll_spec: types.Unroll
+  overlap: int
 
   @abc.abstractmethod
   def writer(self, table: str) -> TrajectoryWriter:
@@ -312,11 +320,15 @@ class TrajectoryStore(abc.ABC):
     """
 
   @abc.abstractmethod
-  def flush(self) -> None:
+  def flush(self, timeout: float | None = FLUSH_SECONDS) -> None:
     """Returns when the tables have what was inserted and changed before.
 
-    What a table cannot take within some seconds, as its server is lost or its
-    rules wait for samples, stays on its way.
+    Args:
+      timeout: seconds for each table; what it cannot take within these, as its
+        rules wait for samples, say, stays on its way. None: no limit.
+
+    Raises:
+      StoreClosed: where the store is closed meanwhile.
     """
 
   @abc.abstractmethod
@@ -328,8 +340,16 @@ class TrajectoryStore(abc.ABC):
     """Removes everything from `table` and sets its counts to zero."""
 
   @abc.abstractmethod
-  def checkpoint(self, path: str) -> None:
+  def checkpoint(
+    self, path: str, on_snapshot: Callable[[], None] | None = None
+  ) -> None:
     """Saves all tables in `path`, which appears only when it is complete.
+
+    Args:
+      path: where; the folder that holds it is made.
+      on_snapshot: called in this thread once nothing that changes in the
+        tables from then on is saved; writing may take minutes more. Called
+        again where a lost server is asked anew, never where that fails before.
 
     Raises:
       OSError: where it cannot be written; what was there before is kept.

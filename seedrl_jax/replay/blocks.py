@@ -6,7 +6,8 @@ lend blocks to writers.
 
 import collections
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -26,12 +27,22 @@ class UnrollLayout:
     specs: its leaves.
     paths: their names, for messages and files.
     time_major: for each leaf, whether a block has it as `[T + 1, W, ...]`.
+    overlap: steps that consecutive unrolls of an environment share.
   """
 
-  def __init__(self, unroll_spec: types.Unroll):
-    """Lays `unroll_spec` out; ValueError where a leaf is not of numbers."""
+  def __init__(self, unroll_spec: types.Unroll, overlap: int = 1):
+    """Lays `unroll_spec` out.
+
+    Args:
+      unroll_spec: see the class.
+      overlap: see the class; of no matter but to `signature`.
+
+    Raises:
+      ValueError: where a leaf is not of numbers.
+    """
     named = nest.flatten_with_paths(unroll_spec)
     self.unroll_spec = unroll_spec
+    self.overlap = overlap
     self.paths = [path for path, _ in named]
     self.specs = [
       types.ArraySpec(tuple(spec.shape), np.dtype(spec.dtype))
@@ -56,14 +67,24 @@ class UnrollLayout:
       return (shape[0], width, *shape[1:])
     return (width, *shape)
 
-  def signature(self) -> list[list]:
-    """Returns name, shape and type of every leaf, as JSON values."""
-    return [
+  @property
+  def stride(self) -> int:
+    """Steps from an unroll's start to that of the environment's next."""
+    length = self.specs[self.time_major.index(True)].shape[0]
+    return length - self.overlap
+
+  def signature(self) -> dict[str, Any]:
+    """Returns how unrolls were cut and what they hold, as JSON values.
+
+    That is `stride`, and name, shape and type of every leaf under `leaves`.
+    """
+    leaves = [
       [path, list(spec.shape), spec.dtype.str]
       for path, spec in zip(self.paths, self.specs, strict=True)
     ]
+    return {'stride': self.stride, 'leaves': leaves}
 
-  def check_signature(self, start: str, saved: list[list]) -> None:
+  def check_signature(self, start: str, saved: Mapping[str, Any]) -> None:
     """Checks that saved unrolls are like these.
 
     Args:
@@ -71,16 +92,24 @@ class UnrollLayout:
       saved: what `signature` gave.
 
     Raises:
-      CheckpointError: naming a leaf that differs.
+      CheckpointError: naming what differs.
     """
-    before = {path: leaf for path, *leaf in saved}
-    wanted = {path: leaf for path, *leaf in self.signature()}
+    mine = self.signature()
+    before = {path: leaf for path, *leaf in saved['leaves']}
+    wanted = {path: leaf for path, *leaf in mine['leaves']}
     for name in sorted(before | wanted):
       if before.get(name) != wanted.get(name):
         raise base.CheckpointError(
           f'{start}: {name} is {before.get(name)} in it and '
           f'{wanted.get(name)} here (shape and type of one unroll).'
         )
+    # Of equal length, but trained on in another part: of some transitions too
+    # often, or never.
+    if saved['stride'] != mine['stride']:
+      raise base.CheckpointError(
+        f'{start}: a sequence begins every {saved["stride"]} steps in it and '
+        f'every {mine["stride"]} here (--config.unroll_length).'
+      )
 
   def new_block(self, width: int) -> base.Block:
     """Returns a block in one fresh, aligned piece of memory."""

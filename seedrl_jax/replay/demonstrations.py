@@ -12,6 +12,7 @@ import os
 import pathlib
 import shutil
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from seedrl_jax.replay import archive, base, blocks
 # Beside a run's own unrolls.
 TABLE = 'demonstrations'
 
-_VERSION = 1
+_VERSION = 2
 _MANIFEST, _SEQUENCES = 'manifest.json', 'sequences.zip'
 _FLAG = '--config.demonstrations.path'
 
@@ -35,7 +36,7 @@ class Manifest:
     episodes: that they were cut from.
     mean_return: of these, in the environment's own rewards.
     made_by: who acted, in words.
-    unroll: `UnrollLayout.signature` of one sequence.
+    unroll: `UnrollLayout.signature` of its sequences.
     version: of the folder's format.
   """
 
@@ -44,7 +45,7 @@ class Manifest:
   episodes: int
   mean_return: float
   made_by: str
-  unroll: list[list]
+  unroll: dict[str, Any]
   version: int = _VERSION
 
 
@@ -167,10 +168,28 @@ def fill(store: base.TrajectoryStore, path: str, env_id: str) -> int:
   return insert_all(store, path, env_id)
 
 
-def insert_all(store: base.TrajectoryStore, path: str, env_id: str) -> int:
-  """Inserts all sequences of a folder into a store's table.
+def difference(store: base.TrajectoryStore, path: str) -> str:
+  """Tells whether a store's table holds as many sequences as a folder.
 
-  Arguments, result and errors are as of `fill`.
+  Returns:
+    A sentence where it does not; '' where it does.
+  """
+  table = store.info()[TABLE]
+  count = read_manifest(path).sequences
+  if table.size == min(count, table.config.max_size):
+    return ''
+  return (
+    f'The table of demonstrations holds {table.size} sequences and {_FLAG}='
+    f'{path} {count}; the table is kept, whoever filled it. To learn from '
+    'the folder instead, start with another --workdir, or the Reverb server '
+    'that you named without its checkpoint.'
+  )
+
+
+def insert_all(store: base.TrajectoryStore, path: str, env_id: str) -> int:
+  """Inserts all sequences of a folder; returns when the table has had them.
+
+  Arguments, result and errors are as of `fill`, and a lost server's.
   """
   manifest = read_manifest(path)
   start = f'{_FLAG}={path} does not fit this run'
@@ -178,7 +197,7 @@ def insert_all(store: base.TrajectoryStore, path: str, env_id: str) -> int:
     raise ValueError(
       f'{start}: it was played in {manifest.env_id}, not in {env_id}.'
     )
-  layout = blocks.UnrollLayout(store.unroll_spec)
+  layout = blocks.UnrollLayout(store.unroll_spec, store.overlap)
   layout.check_signature(start, manifest.unroll)
   writer = store.writer(TABLE)
   count = 0
@@ -187,7 +206,7 @@ def insert_all(store: base.TrajectoryStore, path: str, env_id: str) -> int:
     layout.set_column(block, 0, leaves)
     writer.insert(block, priority)
     count += 1
-  store.flush()
+  store.flush(timeout=None)
   return count
 
 

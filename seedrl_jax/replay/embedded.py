@@ -4,7 +4,7 @@ Made by `factory.make_store`.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from seedrl_jax.replay import (
   table,
 )
 
-_VERSION = 1
+_VERSION = 2
 
 
 class EmbeddedStore(base.TrajectoryStore):
@@ -30,6 +30,7 @@ class EmbeddedStore(base.TrajectoryStore):
     unroll_spec: types.Unroll,
     block_width: int,
     seed: int | None = None,
+    overlap: int = 1,
   ):
     """Makes empty tables and reserves their memory.
 
@@ -40,6 +41,7 @@ class EmbeddedStore(base.TrajectoryStore):
       block_width: W, unrolls in a block that writers fill, where a table has
         no width of its own.
       seed: of random draws; None: another one each time.
+      overlap: steps that consecutive unrolls of an environment share.
 
     Raises:
       MemoryError, ValueError: where a table cannot be as configured.
@@ -47,7 +49,8 @@ class EmbeddedStore(base.TrajectoryStore):
     if block_width < 1:
       raise ValueError(f'A block of {block_width} unrolls holds nothing.')
     self.unroll_spec = unroll_spec
-    self._layout = blocks.UnrollLayout(unroll_spec)
+    self.overlap = overlap
+    self._layout = blocks.UnrollLayout(unroll_spec, overlap)
     self._pools = blocks.WriterPools(self._layout, configs, block_width)
     self._tables: dict[str, table.Table] = {}
     for config in configs:
@@ -82,8 +85,9 @@ class EmbeddedStore(base.TrajectoryStore):
     checked = base.check_priorities(priorities, len(keys))
     self._table(table).update_priorities(np.asarray(keys, np.uint64), checked)
 
-  def flush(self) -> None:
+  def flush(self, timeout: float | None = base.FLUSH_SECONDS) -> None:
     """See `TrajectoryStore`: nothing is ever on its way."""
+    del timeout
 
   def info(self) -> Mapping[str, base.TableInfo]:
     """See `TrajectoryStore`."""
@@ -93,14 +97,24 @@ class EmbeddedStore(base.TrajectoryStore):
     """See `TrajectoryStore`."""
     self._table(table).reset()
 
-  def checkpoint(self, path: str) -> None:
-    """See `TrajectoryStore`; sampling goes on meanwhile."""
-    with archive.create(path) as writer:
+  def checkpoint(
+    self, path: str, on_snapshot: Callable[[], None] | None = None
+  ) -> None:
+    """See `TrajectoryStore`; sampling goes on meanwhile.
+
+    What is saved keeps its place in memory until it is written. So inserts
+    into a table that is full, for which the oldest must give way, wait till
+    then: as long as the disk takes for the whole replay.
+    """
+    with archive.create(path) as writer, contextlib.ExitStack() as held:
+      saves = [held.enter_context(t.snapshot()) for t in self._tables.values()]
+      if on_snapshot is not None:
+        on_snapshot()
       writer.add_meta('version', _VERSION)
       writer.add_meta('unroll', self._layout.signature())
       writer.add_meta('tables', sorted(self._tables))
-      for saved in self._tables.values():
-        saved.save(writer)
+      for save in saves:
+        save(writer)
 
   def restore(self, path: str) -> None:
     """See `TrajectoryStore`."""

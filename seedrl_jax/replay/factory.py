@@ -51,7 +51,7 @@ def make_store(
   host = _choose_host(config, folder, begin_with)
   if host is None:
     return embedded.EmbeddedStore(
-      tables, unroll_spec, block_width, seed=config.seed
+      tables, unroll_spec, block_width, config.seed, overlap
     )
   try:
     return store.ReverbStore(
@@ -97,5 +97,9 @@ def _choose_host(
     return None
   logging.info('Replay: a Reverb server of this run, by %s.', python)
   return lambda rules, on_restart: hosts.OwnServer(
-    server.ReverbServer(python, rules, folder), on_restart, patience, begin_with
+    # What it left unmoved has no record of the store's, so no use.
+    server.ReverbServer(python, rules, folder, keep_checkpoints=0),
+    on_restart,
+    patience,
+    begin_with,
   )

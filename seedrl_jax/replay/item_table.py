@@ -5,6 +5,7 @@ copies themselves, which take milliseconds for Atari, run outside it, so that
 writers and samplers work side by side.
 """
 
+import contextlib
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -132,7 +133,8 @@ class ItemTable(table.Table):
       self._limiter.inserts, self._limiter.samples = self._pending, 0
       self._wake()
 
-  def save(self, writer: archive.ArchiveWriter) -> None:
+  @contextlib.contextmanager
+  def snapshot(self) -> Iterator[table.Save]:
     """See `Table`; samplers go on, writers until the table is full."""
     with self._lock:
       live = self._index.live()
@@ -150,7 +152,8 @@ class ItemTable(table.Table):
         'priorities': self._selector.priorities[live],
         'times_sampled': self._selector.times_sampled[live],
       }
-    try:
+
+    def save(writer: archive.ArchiveWriter) -> None:
       writer.add_meta(self.config.name, meta)
       for name, array in arrays.items():
         writer.add_array(self._member(name), array)
@@ -158,6 +161,9 @@ class ItemTable(table.Table):
         pieces = self._leaf_pieces(leaf, live)
         member = self._member(leaf)
         writer.add_rows(member, len(live), spec.shape, spec.dtype, pieces)
+
+    try:
+      yield save
     finally:
       self._unpin(live)
 

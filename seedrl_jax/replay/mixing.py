@@ -1,4 +1,4 @@
-"""Batches of which a part is demonstrations, as in R2D3 (arXiv 1909.01387).
+"""Batches of which a part is demonstrations (arXiv 1909.01387).
 
 `builder` asks `make_source` where the learner's batches come from, and where
 its priorities go.

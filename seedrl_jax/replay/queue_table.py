@@ -5,6 +5,7 @@ where the writer assembled them until the learner releases the batch.
 """
 
 import collections
+import contextlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -87,27 +88,32 @@ class QueueTable(table.Table):
       self._clear()
       self._wake()
 
-  def save(self, writer: archive.ArchiveWriter) -> None:
-    """See `Table`; nothing passes the queue meanwhile (it is short)."""
+  @contextlib.contextmanager
+  def snapshot(self) -> Iterator[table.Save]:
+    """See `Table`; copies the unrolls, which are few."""
     with self._lock:
       counts = {
         'inserts': self._inserts,
         'samples': self._samples,
         'next_key': self._next_key,
       }
-      writer.add_meta(self.config.name, counts)
+      size = self._size
       priorities = [entry.priorities for entry in self._entries]
+      leaves = [
+        [piece.copy() for piece in self._leaf_pieces(leaf)]
+        for leaf in range(len(self._layout.specs))
+      ]
+
+    def save(writer: archive.ArchiveWriter) -> None:
+      writer.add_meta(self.config.name, counts)
       writer.add_array(
         self._member('priorities'), np.concatenate([*priorities, np.empty(0)])
       )
       for leaf, spec in enumerate(self._layout.specs):
-        writer.add_rows(
-          self._member(leaf),
-          self._size,
-          spec.shape,
-          spec.dtype,
-          self._leaf_pieces(leaf),
-        )
+        member = self._member(leaf)
+        writer.add_rows(member, size, spec.shape, spec.dtype, leaves[leaf])
+
+    yield save
 
   def load(self, reader: archive.ArchiveReader) -> None:
     """See `Table`; unrolls that make no whole block are dropped, oldest first.

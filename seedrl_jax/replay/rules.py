@@ -43,7 +43,7 @@ def table_config(config: Any) -> base.TableConfig:
     if replay.sampler != 'fifo':
       raise ValueError(
         f'--config.replay.max_size: a {replay.sampler} table needs it, in '
-        'unrolls (R2D2 has 100000).'
+        'unrolls (as 100000).'
       )
     max_size = 2 * config.batch_size
   if replay.sampler == 'fifo' and max_size < config.batch_size:

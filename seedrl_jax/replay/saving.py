@@ -5,10 +5,14 @@ it, and both come back to the same moment.
 """
 
 import pathlib
+import re
 import shutil
 from collections.abc import Callable, Collection
 
 from seedrl_jax.replay import base
+
+# As stores call what they have not finished, all of the step's name.
+_UNFINISHED = re.compile(r'\.\d+\..+|\d+\..+\.partial|\d+\.tmp')
 
 
 class ReplayCheckpoints:
@@ -20,7 +24,7 @@ class ReplayCheckpoints:
     folder: pathlib.Path,
     report: Callable[[str], None],
   ):
-    """Changes nothing yet.
+    """Removes what saves that were killed left behind.
 
     Args:
       store: what to save.
@@ -30,12 +34,19 @@ class ReplayCheckpoints:
     self._store = store
     self._folder = folder
     self._report = report
+    self._delete(lambda name: _UNFINISHED.fullmatch(name) is not None)
 
-  def save(self, step: int) -> str:
+  def save(
+    self, step: int, on_snapshot: Callable[[], None] | None = None
+  ) -> str:
     """Saves the store beside the learner's checkpoint `step`.
 
     A replay that cannot be saved costs a sentence and not the run: the
     learner's checkpoint is worth having without it.
+
+    Args:
+      step: the checkpoint's number.
+      on_snapshot: see `TrajectoryStore.checkpoint`.
 
     Returns:
       What `restore` wants; '' where nothing was saved.
@@ -43,7 +54,7 @@ class ReplayCheckpoints:
     path = self._folder / str(step)
     try:
       self._folder.mkdir(parents=True, exist_ok=True)
-      self._store.checkpoint(str(path))
+      self._store.checkpoint(str(path), on_snapshot)
     except (OSError, RuntimeError) as e:
       self._report(f'Checkpoint {step} has no replay: {e}')
       return ''
@@ -59,10 +70,14 @@ class ReplayCheckpoints:
 
   def prune(self, steps: Collection[int]) -> None:
     """Deletes those whose learner's checkpoint is gone."""
+    self._delete(lambda name: name.isdigit() and int(name) not in steps)
+
+  def _delete(self, is_meant: Callable[[str], bool]) -> None:
+    """Deletes the files and folders of such names."""
     if not self._folder.is_dir():
       return
     for path in self._folder.iterdir():
-      if path.name.isdigit() and int(path.name) not in steps:
+      if is_meant(path.name):
         if path.is_dir():
           shutil.rmtree(path)
         else:

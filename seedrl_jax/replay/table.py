@@ -4,11 +4,16 @@ Subclassed by `queue_table.py` and `item_table.py`, called by `embedded.py`.
 """
 
 import abc
+import contextlib
 import threading
+from collections.abc import Callable
 
 import numpy as np
 
 from seedrl_jax.replay import archive, base, blocks, waiting
+
+# Writes a table's contents.
+Save = Callable[[archive.ArchiveWriter], None]
 
 
 class Table(abc.ABC):
@@ -80,12 +85,15 @@ class Table(abc.ABC):
     """Removes everything and sets the counts to zero."""
 
   @abc.abstractmethod
-  def save(self, writer: archive.ArchiveWriter) -> None:
-    """Writes all unrolls and counts under names that start with the table's."""
+  def snapshot(self) -> contextlib.AbstractContextManager[Save]:
+    """Holds on to all unrolls and counts of this moment, for the body.
+
+    Gives what writes them, under names that start with the table's.
+    """
 
   @abc.abstractmethod
   def load(self, reader: archive.ArchiveReader) -> None:
-    """Replaces everything by what `save` wrote; empty where that fails.
+    """Replaces everything by what was saved; empty where that fails.
 
     Raises:
       CheckpointError, ValueError, KeyError, ...: as `archive.load` turns into

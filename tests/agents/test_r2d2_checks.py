@@ -23,6 +23,7 @@ def _refusal(config):
     ('network.head_hidden_size', -1, 'give at least 0.'),
     ('loss.n_steps', 0, 'give at least 1.'),
     ('loss.discount', 1.5, 'give 0 to 1.'),
+    ('loss.rescale_epsilon', float('nan'), 'give a number.'),
     ('loss.huber_delta', -0.5, 'give at least 0.'),
     ('loss.priority_eta', 1.5, 'give 0 to 1.'),
     ('loss.priority_eta', float('nan'), 'give 0 to 1.'),

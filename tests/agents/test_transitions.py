@@ -43,3 +43,11 @@ def test_value_of_an_action_and_its_gradient():
   np.testing.assert_array_equal(transitions.of_action(values, action), [3, 4])
   gradient = jax.grad(lambda v: transitions.of_action(v, action).sum())(values)
   np.testing.assert_array_equal(gradient, [[0, 0, 1], [1, 0, 0]])
+
+
+def test_mean_is_over_what_is_valid():
+  x = np.array([[1.0, np.nan], [3.0, 8.0]], np.float32)
+  valid = np.array([[True, False], [True, True]])
+  assert transitions.mean_of_valid(x, valid) == 4.0
+  assert transitions.mean_of_valid(x > 2, valid) == np.float32(2 / 3)
+  assert transitions.mean_of_valid(x, np.zeros_like(valid)) == 0.0

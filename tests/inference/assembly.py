@@ -185,7 +185,7 @@ class Bed:
     self.allocated.append(block)
     return block
 
-  def _insert(self, block: replay.Block) -> None:
+  def _insert(self, block: replay.Block) -> float:
     tags = block.unroll.steps.observation['tag'][0]
     keys = [Key(*tag) for tag in tags.tolist()]
     columns = []
@@ -204,3 +204,4 @@ class Bed:
     )
     chex.assert_trees_all_equal(block.unroll, expected)
     self._handed_over.append((block, [x.copy() for x in block.leaves]))
+    return 0.0

@@ -1,12 +1,11 @@
 """Tests of unroll assembly against the reference in `assembly`."""
 
-import types as python_types
+import itertools
 
 import chex
 import numpy as np
 import pytest
 
-from seedrl_jax.inference import assembler as assembler_lib
 from tests.inference import assembly
 
 
@@ -248,25 +247,16 @@ def test_overlap_that_leaves_no_new_step_is_refused(length: int, overlap: int):
     assembly.Bed(2, length, overlap)
 
 
-def test_time_of_handing_over_is_returned(monkeypatch: pytest.MonkeyPatch):
-  clock = [10.0]
-
-  def insert(block: object) -> None:
-    del block
-    clock[0] += 2.5
-
-  bed = assembly.Bed(2, length=1, width=2, has_core=False)
-  bed.assembler._insert = insert
-  monkeypatch.setattr(
-    assembler_lib,
-    'time',
-    python_types.SimpleNamespace(perf_counter=lambda: clock[0]),
-  )
+def test_the_stores_back_pressure_is_returned():
+  waits = itertools.count(2.5)
+  bed = assembly.Bed(2, length=1, width=1, has_core=False)
+  bed.assembler._insert = lambda block: next(waits)
   ids = np.arange(2, dtype=np.int32)
   seconds = [
     bed.assembler.finish(bed.assembler.begin(ids), []) for _ in range(3)
   ]
-  assert seconds == [0.0, 2.5, 2.5]
+  # Two blocks each time.
+  assert seconds == [0.0, 2.5 + 3.5, 4.5 + 5.5]
 
 
 def test_exception_of_the_store_is_passed_on():

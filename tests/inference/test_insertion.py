@@ -1,5 +1,7 @@
 """Tests for seedrl_jax/inference/insertion.py."""
 
+import types
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -27,13 +29,10 @@ def _priorities(steps):
 
 
 def _insertion(store, priorities=_priorities):
-  return insertion.PrioritizedInsertion(
-    store.writer('t'),
-    priorities,
-    toys.unroll_spec(),
-    _WIDTH,
-    jax.devices()[1],
+  compiled = insertion.BlockPriorities(
+    priorities, toys.unroll_spec(), _WIDTH, jax.devices()[1]
   )
+  return insertion.Insertion(store.writer('t'), compiled)
 
 
 def _block(store, rewards):
@@ -67,6 +66,33 @@ def test_compiles_before_the_first_block_only():
   for _ in range(3):
     insert(_block(store, 1.0))
   assert len(traced) == 1
+
+
+def test_without_priorities_all_are_worth_the_same():
+  store = _store()
+  insertion.Insertion(store.writer('t'))(_block(store, 1.0))
+  sample = store.sampler('t', 9).sample(0)
+  np.testing.assert_array_equal(sample.priorities, 1.0)
+
+
+def test_the_wait_is_for_the_store_alone(monkeypatch):
+  clock = [100.0]
+  monkeypatch.setattr(
+    insertion,
+    'time',
+    types.SimpleNamespace(perf_counter=lambda: clock[0]),
+  )
+
+  class Writer:
+    def insert(self, block, priorities):
+      assert (block, priorities) == ('block', 'priorities')
+      clock[0] += 7.0
+
+  def priorities(block):
+    clock[0] += 50.0
+    return 'priorities'
+
+  assert insertion.Insertion(Writer(), priorities)('block') == 7.0
 
 
 def test_a_priority_that_is_not_finite_is_refused():

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from seedrl_jax import types
-from seedrl_jax.inference import assembler as assembler_lib
 from seedrl_jax.inference import device_step as device_step_lib
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.replay import base as replay
@@ -200,22 +199,23 @@ def test_times_are_counted_where_they_are_spent(
 
   stream = toys.Stream(2, [[0, 1]] * 9)
   bench = worker_bench.Bench(stream, 2, width=2)
-  bench.worker._assembler._insert = spend(1000.0, bench._insert)
+  insert = spend(1000.0, bench._insert)
+  # It may have other things to do than to wait.
+  bench.worker._assembler._insert = lambda block: insert(block) + 999.0
   monkeypatch.setattr(stream, 'recv', spend(1.0, stream.recv))
   monkeypatch.setattr(stream, 'send', spend(10.0, stream.send))
-  for module in (worker_lib, assembler_lib):
-    monkeypatch.setattr(
-      module,
-      'time',
-      python_types.SimpleNamespace(perf_counter=lambda: clock[0]),
-    )
+  monkeypatch.setattr(
+    worker_lib,
+    'time',
+    python_types.SimpleNamespace(perf_counter=lambda: clock[0]),
+  )
   for _ in range(9):
     bench.worker.step()
   counters = bench.worker.counters
   assert counters.environment_wait == 9
   assert counters.act == 90
   assert counters.idle_env_seconds == 2 * 90
-  assert counters.store_wait == 2 * 1000
+  assert counters.store_wait == 2 * 999
 
 
 def test_run_ends_when_told_to_stop():

@@ -115,8 +115,9 @@ class Bench:
         result[env_id, start] = one
     return result
 
-  def _insert(self, block: replay.Block) -> None:
+  def _insert(self, block: replay.Block) -> float:
     self.inserted.append(block.unroll)
+    return 0.0
 
 
 class _Step(NamedTuple):

@@ -241,6 +241,15 @@ def test_policy_lag():
   assert learner.take_lag_max() == 1
 
 
+def test_steps_of_versions_to_come_lag_behind_nothing():
+  log = _Log()
+  learner = _learner(log, step=10)
+  learner.step(_item(log, [0.0], version_mean=10.5, version_min=10))
+  learner.step(_item(log, [0.0], version_mean=10.0, version_min=10))
+  assert learner.counters.lag_sum == 1.0
+  assert learner.take_lag_max() == 1
+
+
 def test_metrics_are_of_the_last_finished_update():
   log = _Log()
   learner = _learner(log)
@@ -254,6 +263,7 @@ def test_metrics_are_of_the_last_finished_update():
     'w': _LEARNING_RATE,
     'loss/total': 0.5 * toys.SIZE * error**2,
     'gradient_norm': error * np.sqrt(toys.SIZE),
+    'update_norm': _LEARNING_RATE * error * np.sqrt(toys.SIZE),
   })
 
 
@@ -263,7 +273,10 @@ def test_update_that_is_not_finite_ends_in_a_sentence():
   learner.step(_item(log, [1.0], name='a'))
   good = learner.state()
   log.events.clear()
-  message = r'Update 6 is not finite \(loss nan, gradient norm nan\)'
+  message = (
+    r'Update 6 is not finite \(loss nan, gradient norm nan, norm of the '
+    r"parameters' change nan\)"
+  )
   with pytest.raises(learner_lib.NonFiniteError, match=message):
     # The first may find it finished already.
     learner.step(_item(log, [np.nan], name='bad'))

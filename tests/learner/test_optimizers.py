@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from configs import apex_atari
 from configs import base as base_config
 from seedrl_jax.learner import optimizers
 
@@ -89,6 +90,31 @@ def test_rmsprop(inside, initial_scale, momentum, centered):
   )
 
 
+@pytest.mark.parametrize('size', [1e-2, 1.0, 30.0])
+@pytest.mark.parametrize('inside', [False, True])
+def test_centered_rmsprop_survives_a_gradient_that_hardly_varies(size, inside):
+  config = apex_atari.get_config()
+  config.optimizer.epsilon_inside_root = inside
+  config.optimizer.clip_norm = 0.0
+  gradient = np.random.default_rng(0).normal(size=200) * size
+  optimizer = optimizers.make_optimizer(config, action_repeat=4)
+
+  def step(state, unused):
+    updates, state = optimizer.update(jnp.float32(gradient), state)
+    return state, updates
+
+  _, updates = jax.lax.scan(step, optimizer.init(jnp.zeros(200)), length=400)
+  # The mean square less the squared mean, where rounding makes that negative,
+  # has no root.
+  assert np.isfinite(updates).all()
+
+
+def test_apex_adds_epsilon_as_published():
+  optimizer = apex_atari.get_config().optimizer
+  assert optimizer.rmsprop_centered
+  assert optimizer.epsilon_inside_root
+
+
 def test_linear_decay_reaches_its_end_with_the_frames():
   # 2 x 5 x 4 frames an update: 10 updates.
   config = _config(**{
@@ -129,6 +155,18 @@ def test_replay_makes_more_or_fewer_updates(ratio, expected):
     'unroll_length': 5,
   })
   assert optimizers.num_updates(config, action_repeat=1) == expected
+
+
+def test_demonstrations_make_more_updates_of_the_same_frames():
+  # An update takes 6 of 8 unrolls from the run's own 20, each drawn 3 times.
+  config = _config(**{
+    'demonstrations.fraction': 0.25,
+    'replay.samples_per_insert': 3.0,
+    'total_env_frames': 100,
+    'batch_size': 8,
+    'unroll_length': 5,
+  })
+  assert optimizers.num_updates(config, action_repeat=1) == 10
 
 
 def test_a_run_makes_at_least_one_update():

@@ -125,7 +125,9 @@ def test_update_follows_the_gradient():
   state, output = updater(state, batch)
   assert _w(state.params) == _w(output.params) == 2 * _LEARNING_RATE
   assert output.finite.item()
-  assert output.metrics['gradient_norm'].item() == 2 * np.sqrt(toys.SIZE)
+  norm = output.metrics['gradient_norm'].item()
+  assert norm == 2 * np.sqrt(toys.SIZE)
+  assert output.metrics['update_norm'].item() == _LEARNING_RATE * norm
   assert output.metrics['loss/total'].item() == 0.5 * (1 + 9) / 2 * toys.SIZE
   assert int(update.host_state(state).step) == 1
 
@@ -160,6 +162,23 @@ def test_gradient_that_is_not_finite_changes_nothing():
   assert not output.finite.item()
   assert _w(state.params) == 0.0
   assert output.priorities is None
+
+
+def test_a_step_that_is_not_finite_changes_nothing():
+  agent = toys.make_agent()
+  # Loss and gradient are finite; what the optimizer makes of them is not.
+  optimizer = optax.stateless(
+    lambda updates, params: jax.tree.map(lambda x: x * jnp.nan, updates)
+  )
+  updater = update.Updater(agent, optimizer, jax.devices()[:1])
+  before = update.initial_state(agent, optimizer, jax.random.PRNGKey(0))
+  state, output = updater(
+    updater.replicate(before), updater.shard([toys.batch_of([1.0])])
+  )
+  assert np.isfinite(output.metrics['gradient_norm']).all()
+  assert np.isnan(output.metrics['update_norm']).all()
+  assert not output.finite.item()
+  chex.assert_trees_all_equal(update.host_state(state), before)
 
 
 def test_target_network_follows_every_period():

@@ -224,6 +224,29 @@ def test_previous_action_and_reward_are_appended():
   np.testing.assert_allclose(reward, np.clip(inputs.reward, -1, 1))
 
 
+@pytest.mark.parametrize('clip', [0.0, 0.5, 3.0])
+def test_previous_reward_is_clipped_as_configured(clip):
+  config = _config(use_previous_action=True, previous_reward_clip=clip)
+  net, variables, inputs, core = _make(config, _FLOATS)
+  features, _ = _apply(net, variables, inputs, core)
+  assert np.abs(inputs.reward).max() > 3.0
+  bound = clip or np.inf
+  np.testing.assert_array_equal(
+    features[..., -1], np.clip(inputs.reward, -bound, bound)
+  )
+
+
+def test_configuration_of_before_the_key_clips_the_previous_reward():
+  config = _config(use_previous_action=True)
+  net, variables, inputs, core = _make(config, _FLOATS)
+  del config.previous_reward_clip
+  old = network.make_network(config, _env_spec(_FLOATS))
+  np.testing.assert_array_equal(
+    _apply(old, variables, inputs, core)[0],
+    _apply(net, variables, inputs, core)[0],
+  )
+
+
 def test_previous_action_is_unseen_where_unused():
   net, variables, inputs, core = _make(_config(lstm_size=3), _FLOATS)
   other = inputs._replace(previous_action=3 - inputs.previous_action)

@@ -2,7 +2,7 @@
 
 A backend joins the contract suite, `test_contract_*.py`, by an entry in
 `_BACKENDS`: a function of the test's request, table configurations, unroll
-spec, block width and seed that makes a store.
+spec, block width, seed and overlap that makes a store.
 """
 
 import os
@@ -29,9 +29,10 @@ def _embedded(
   spec: types.Unroll,
   width: int,
   seed: int,
+  overlap: int,
 ) -> replay.TrajectoryStore:
   del request
-  return replay.EmbeddedStore(configs, spec, width, seed)
+  return replay.EmbeddedStore(configs, spec, width, seed, overlap)
 
 
 def _reverb(
@@ -40,6 +41,7 @@ def _reverb(
   spec: types.Unroll,
   width: int,
   seed: int,
+  overlap: int,
 ) -> replay.TrajectoryStore:
   # The server draws by its own random numbers.
   del seed
@@ -51,7 +53,7 @@ def _reverb(
 
   # Nothing ahead: tests count what was drawn.
   return store.ReverbStore(
-    configs, spec, width, make_host, _BATCH_SIZE, ahead=0
+    configs, spec, width, make_host, _BATCH_SIZE, overlap, ahead=0
   )
 
 
@@ -158,9 +160,14 @@ def make_store_fixture(
   backend = _BACKENDS[request.param]
 
   def make(
-    *configs: replay.TableConfig, width: int = 2, seed: int = 1, steps: int = 3
+    *configs: replay.TableConfig,
+    width: int = 2,
+    seed: int = 1,
+    steps: int = 3,
+    overlap: int = 1,
   ) -> replay.TrajectoryStore:
-    stores.append(backend(request, configs, toy.spec(steps), width, seed))
+    spec = toy.spec(steps)
+    stores.append(backend(request, configs, spec, width, seed, overlap))
     return stores[-1]
 
   yield make

@@ -66,19 +66,45 @@ def test_a_table_says_how_far_it_is_filled():
   assert not _info(size=3, samples=1).filling()
 
 
+def _sample(probabilities, table_size):
+  size = len(probabilities)
+  return base.Sample(
+    [],
+    keys=np.arange(size, dtype=np.uint64),
+    probabilities=np.array(probabilities, np.float32),
+    table_size=np.array(table_size, np.float32),
+    priorities=np.ones(size),
+    on_release=lambda blocks: None,
+  )
+
+
 @pytest.mark.parametrize(
   'exponent, expected',
   [(0.0, [1.0, 1.0, 1.0]), (0.5, [2.0, 1.0, 0.5]), (1.0, [4.0, 1.0, 0.25])],
 )
 def test_importance_weights(exponent, expected):
-  sample = base.Sample(
-    [],
-    keys=np.arange(3, dtype=np.uint64),
-    probabilities=np.array([0.025, 0.1, 0.2], np.float32),
-    table_size=np.array([10, 10, 20], np.float32),
-    priorities=np.ones(3),
-    on_release=lambda blocks: None,
-  )
+  sample = _sample([0.025, 0.1, 0.2], [10, 10, 20])
   weights = sample.importance_weights(exponent)
   assert weights.dtype == np.float32
   np.testing.assert_allclose(weights, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize('chance', [0.0, 1e-44])
+@pytest.mark.parametrize(
+  'others, expected',
+  [
+    # As the least likely of the others.
+    ([0.025, 0.2], [4.0, 4.0, 0.5]),
+    # At most as if all were drawn alike.
+    ([0.2, 0.4], [1.0, 0.5, 0.25]),
+    ([0.0, 0.0], [1.0, 1.0, 1.0]),
+  ],
+)
+def test_a_chance_that_rounds_to_nothing_has_no_infinite_weight(
+  chance, others, expected
+):
+  sample = _sample([chance, *others], [10, 10, 10])
+  np.testing.assert_allclose(
+    sample.importance_weights(1.0), expected, rtol=1e-6
+  )
+  np.testing.assert_array_equal(sample.importance_weights(0.0), 1.0)

@@ -1,11 +1,13 @@
 """Layout, alignment and recycling of blocks."""
 
+import json
+
 import chex
 import numpy as np
 import pytest
 
 from seedrl_jax import types
-from seedrl_jax.replay import blocks
+from seedrl_jax.replay import base, blocks
 
 
 @pytest.mark.parametrize('width', [1, 3, 32])
@@ -52,3 +54,18 @@ def test_pool_recycles(toy):
   pool.give_back(first)
   assert pool.take() is first
   assert pool.take() not in (first, second)
+
+
+def test_the_signature_tells_how_unrolls_were_cut(toy):
+  layout = blocks.UnrollLayout(toy.spec(steps=5), overlap=2)
+  assert layout.stride == 3
+  layout.check_signature('It', layout.signature())
+  # JSON must hold it.
+  saved = json.loads(json.dumps(layout.signature()))
+  layout.check_signature('It', saved)
+  other = blocks.UnrollLayout(toy.spec(steps=5), overlap=4)
+  with pytest.raises(
+    base.CheckpointError,
+    match=r'^It: a sequence begins every 3 steps in it and every 1 here',
+  ):
+    other.check_signature('It', saved)

@@ -79,6 +79,39 @@ def test_ratio_goes_on_after_a_restore(make_store, toy, tmp_path):
   toy.insert(other, 't', [0, 1])
 
 
+@pytest.mark.parametrize('kind', ['queue', 'items'])
+def test_what_changes_after_the_snapshot_is_not_saved(
+  make_store, toy, tmp_path, kind
+):
+  path = os.fspath(tmp_path / 'replay')
+  config = getattr(toy, kind)(max_size=8)
+  store = make_store(config)
+  toy.insert(store, 't', [0, 1])
+  sizes = []
+
+  def on_snapshot():
+    assert not os.path.exists(path)
+    sizes.append(store.info()['t'].size)
+
+  store.checkpoint(path, on_snapshot)
+  assert sizes == [2]
+  toy.insert(store, 't', [2, 3])
+  other = make_store(config)
+  other.restore(path)
+  assert other.info()['t'].size == 2
+
+
+def test_a_checkpoint_of_sequences_cut_otherwise_is_refused(
+  make_store, toy, tmp_path
+):
+  path = os.fspath(tmp_path / 'replay')
+  make_store(toy.items(), steps=5, overlap=2).checkpoint(path)
+  other = make_store(toy.items(), steps=5, overlap=3)
+  with pytest.raises(replay.CheckpointError, match=r'--config\.unroll_length'):
+    other.restore(path)
+  assert other.info()['t'].size == 0
+
+
 def test_a_missing_checkpoint_is_one_sentence(make_store, toy, tmp_path):
   store = make_store(toy.queue())
   with pytest.raises(replay.CheckpointError, match='no replay checkpoint'):

@@ -99,6 +99,53 @@ def test_what_differs_is_said(make_store, folder):
   assert store.info()[_TABLE].size == 0
 
 
+def test_sequences_cut_otherwise_are_refused(make_store, folder):
+  store = make_store(*_rules(), overlap=2)
+  with pytest.raises(
+    ValueError,
+    match=r'--config\.demonstrations\.path=.* every 2 steps .* every 1 here',
+  ):
+    demonstrations.fill(store, folder, 'Toy-v0')
+  assert store.info()[_TABLE].size == 0
+
+
+@pytest.mark.parametrize('max_size,held', [(9, 5), (2, 2)])
+def test_a_table_that_holds_a_folder_differs_in_nothing(
+  make_store, folder, max_size, held
+):
+  store = make_store(*_rules(max_size=max_size))
+  demonstrations.fill(store, folder, 'Toy-v0')
+  assert store.info()[_TABLE].size == held
+  assert demonstrations.difference(store, folder) == ''
+
+
+def test_a_table_that_holds_other_demonstrations_is_told(
+  make_store, toy, folder
+):
+  store = make_store(*_rules())
+  toy.insert(store, _TABLE, [77])
+  sentence = demonstrations.difference(store, folder)
+  assert sentence.startswith(
+    'The table of demonstrations holds 1 sequences and '
+    f'--config.demonstrations.path={folder} 5; '
+  )
+
+
+def test_all_have_arrived_when_it_is_filled(make_store, folder, monkeypatch):
+  store = make_store(*_rules())
+  waited = []
+  flush = store.flush
+
+  def watch(timeout=0.0):
+    waited.append(timeout)
+    flush(timeout)
+
+  monkeypatch.setattr(store, 'flush', watch)
+  demonstrations.insert_all(store, folder, 'Toy-v0')
+  # However long it takes.
+  assert waited == [None]
+
+
 def test_a_folder_appears_when_it_is_complete(toy, tmp_path):
   layout = blocks.UnrollLayout(toy.spec())
   path = os.fspath(tmp_path / 'demos')

@@ -191,6 +191,40 @@ def test_sampling_goes_on_during_a_checkpoint(toy, tmp_path, monkeypatch):
   assert set(toy.numbers(other.sampler('t', 40).sample(0))) == {0, 1}
 
 
+@pytest.mark.parametrize('config', [_queue(2), _items(2)])
+def test_the_moment_saved_is_the_snapshots(toy, tmp_path, config):
+  path = os.fspath(tmp_path / 'replay')
+  store = _store(toy, config)
+  toy.insert(store, 't', [0, 1])
+
+  def on_snapshot():
+    # Room for the next ones, which are not saved.
+    store.sampler('t', 2).sample(0).release()
+    toy.insert(store, 't', [2, 3])
+
+  store.checkpoint(path, on_snapshot)
+  other = _store(toy, config)
+  other.restore(path)
+  assert set(toy.numbers(other.sampler('t', 2).sample(0))) <= {0, 1}
+
+
+def test_inserts_into_a_full_table_wait_for_its_checkpoint(toy, tmp_path):
+  store = _store(toy, _items(max_size=6))
+  for first in (0, 2, 4):
+    toy.insert(store, 't', [first, first + 1])
+
+  def on_snapshot():
+    # There is memory for two blocks more than items.
+    toy.insert(store, 't', [6, 7])
+    toy.insert(store, 't', [8, 9])
+    with pytest.raises(replay.RateLimited):
+      toy.insert(store, 't', [10, 11])
+
+  store.checkpoint(os.fspath(tmp_path / 'replay'), on_snapshot)
+  toy.insert(store, 't', [10, 11])
+  assert set(toy.numbers(store.sampler('t', 90).sample(0))) <= set(range(6, 12))
+
+
 def test_stores_that_cannot_be_are_refused(toy):
   with pytest.raises(ValueError, match='block of 0'):
     _store(toy, _queue(), width=0)

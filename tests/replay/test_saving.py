@@ -64,9 +64,33 @@ def test_prune_deletes_those_without_a_learner_and_nothing_else(saved, toy):
     saved.checkpoints.restore(names[1])
 
 
+def test_what_a_killed_save_left_is_removed(toy, tmp_path):
+  folder = tmp_path / 'replay'
+  folder.mkdir()
+  # As `archive.create`, `checkpoint_files.keep` and a store on an outside
+  # server call what is not complete.
+  (folder / '7.abcdefgh.partial').write_bytes(b'gigabytes')
+  for name in ('.8.abcdefgh', '9.tmp', '9', 'mine.partial'):
+    (folder / name).mkdir()
+    (folder / name / 'file').touch()
+  _Saved(toy, folder)
+  assert {path.name for path in folder.iterdir()} == {'9', 'mine.partial'}
+
+
+def test_unfinished_saves_are_called_what_is_removed(saved):
+  seen = set()
+
+  def look() -> None:
+    seen.update(path.name for path in saved.folder.iterdir())
+
+  saved.checkpoints.save(7, look)
+  (unfinished,) = seen
+  assert saving._UNFINISHED.fullmatch(unfinished)
+
+
 @pytest.mark.parametrize('error', [OSError, RuntimeError])
 def test_what_cannot_be_saved_costs_a_sentence(saved, monkeypatch, error):
-  def fail(path: str) -> None:
+  def fail(path: str, on_snapshot: object) -> None:
     raise error(f'No room in {path}.')
 
   monkeypatch.setattr(saved.store, 'checkpoint', fail)

@@ -13,7 +13,7 @@ import chex
 import jax
 
 from seedrl_jax import types
-from seedrl_jax.agents import base
+from seedrl_jax.agents import acting, base
 from seedrl_jax.agents.r2d2 import (
   checks,
   exploration,
@@ -48,16 +48,17 @@ def make_agent(config: Any, env_spec: types.EnvSpec) -> base.Agent:
     ValueError: where a value of the config is unknown or does not fit.
   """
   checks.check(config)
-  network = networks.QNetwork(
-    network_lib.make_network(config.network, env_spec),
-    config.network.dueling,
-    config.network.head_hidden_size,
+  network = network_lib.make_network(config.network, env_spec)
+  module = networks.QNetwork(
+    network, config.network.dueling, config.network.head_hidden_size
   )
   return base.Agent(
-    init=_make_init(env_spec, network),
-    initial_core=network.network.initial_core,
-    act=_make_act(config, env_spec, network),
-    loss=_make_loss(config, network),
+    init=acting.make_init(module, network, env_spec),
+    initial_core=network.initial_core,
+    act=acting.make_act(
+      module, functools.partial(_choose, config.exploration, env_spec)
+    ),
+    loss=_make_loss(config, module),
     overlap=config.burn_in + config.lookahead + 1,
     target_update_period=config.loss.target_update_period,
     initial_priorities=functools.partial(
@@ -66,35 +67,20 @@ def make_agent(config: Any, env_spec: types.EnvSpec) -> base.Agent:
   )
 
 
-def _make_init(env_spec: types.EnvSpec, network: networks.QNetwork) -> Any:
-  def init(key: jax.Array) -> base.Params:
-    inputs = network_lib.dummy_inputs(env_spec)
-    core = network.network.initial_core(1)
-    return network.init(key, inputs, core)['params']
-
-  return init
-
-
-def _make_act(
-  config: Any, env_spec: types.EnvSpec, network: networks.QNetwork
-) -> base.ActFn:
-  def act(
-    params: base.Params,
-    key: jax.Array,
-    step: types.AgentInput,
-    core: base.Core,
-    env_id: jax.Array,
-  ) -> tuple[AgentOutput, base.Core]:
-    inputs = jax.tree.map(lambda x: x[None], step)
-    q_values, core = network.apply({'params': params}, inputs, core)
-    epsilon = exploration.epsilons(config.exploration, env_spec, env_id)
-    action = exploration.epsilon_greedy(key, q_values[0], epsilon)
-    return AgentOutput(action, q_values[0]), core
-
-  return act
+def _choose(
+  config: Any,
+  env_spec: types.EnvSpec,
+  key: jax.Array,
+  q_values: jax.Array,
+  env_id: jax.Array,
+) -> AgentOutput:
+  """Explores as `config.exploration` has it."""
+  epsilon = exploration.epsilons(config, env_spec, env_id)
+  action = exploration.epsilon_greedy(key, q_values, epsilon)
+  return AgentOutput(action, q_values)
 
 
-def _make_loss(config: Any, network: networks.QNetwork) -> base.LossFn:
+def _make_loss(config: Any, module: networks.QNetwork) -> base.LossFn:
   burn_in = config.burn_in
   num_steps = burn_in + config.unroll_length + config.lookahead + 1
 
@@ -110,8 +96,8 @@ def _make_loss(config: Any, network: networks.QNetwork) -> base.LossFn:
       # Without gradient. Nobody reads the values, so that XLA does not compute
       # them.
       variables = {'params': jax.lax.stop_gradient(params)}
-      _, core = network.apply(variables, past, core)
-    return network.apply({'params': params}, inputs, core)[0]
+      _, core = module.apply(variables, past, core)
+    return module.apply({'params': params}, inputs, core)[0]
 
   def loss(
     params: base.Params,

@@ -1,26 +1,27 @@
 """Checks of the configuration that R2D2 makes before anything is built."""
 
-import math
 from typing import Any
+
+from seedrl_jax import settings
 
 REDUCTIONS = ('sum', 'mean')
 INITIAL_STATES = ('stored', 'zero')
 
 # Keys that are numbers, and the range that makes sense.
-_RANGES: dict[str, tuple[float, float]] = {
-  'burn_in': (0, math.inf),
-  'lookahead': (0, math.inf),
-  'network.head_hidden_size': (0, math.inf),
-  'loss.n_steps': (1, math.inf),
+_RANGES: dict[str, settings.Range] = {
+  'burn_in': settings.at_least(0),
+  'lookahead': settings.at_least(0),
+  'network.head_hidden_size': settings.at_least(0),
+  'loss.n_steps': settings.at_least(1),
   'loss.discount': (0, 1),
-  'loss.rescale_epsilon': (-math.inf, math.inf),
-  'loss.huber_delta': (0, math.inf),
-  'loss.reward_clip': (0, math.inf),
-  'loss.reward_scale': (-math.inf, math.inf),
+  'loss.rescale_epsilon': settings.ANY,
+  'loss.huber_delta': settings.at_least(0),
+  'loss.reward_clip': settings.at_least(0),
+  'loss.reward_scale': settings.ANY,
   'loss.priority_eta': (0, 1),
-  'loss.target_update_period': (1, math.inf),
+  'loss.target_update_period': settings.at_least(1),
   'exploration.epsilon_base': (0, 1),
-  'exploration.epsilon_alpha': (0, math.inf),
+  'exploration.epsilon_alpha': settings.at_least(0),
   'exploration.eval_epsilon': (0, 1),
 }
 _CHOICES: dict[str, tuple[Any, ...]] = {
@@ -50,27 +51,16 @@ def check(config: Any) -> None:
           f'--config.{section}.{name} means nothing to R2D2; start from '
           'configs/r2d2_base.py.'
         )
-  for key, (least, most) in _RANGES.items():
-    value = _get(config, key)
-    if not least <= value <= most:
-      allowed = (
-        f'at least {least}' if most == math.inf else f'{least} to {most}'
-      )
-      raise ValueError(f'--config.{key}={value}: give {allowed}.')
+  settings.check_ranges(config, _RANGES)
   for key, choices in _CHOICES.items():
-    value = _get(config, key)
+    value = settings.get(config, key)
     if value not in choices:
       raise ValueError(f'--config.{key}={value}: choose one of {choices}.')
 
 
-def _get(config: Any, key: str) -> Any:
-  section, _, name = key.rpartition('.')
-  return (config[section] if section else config)[name]
-
-
 def _require(config: Any, key: str) -> None:
   try:
-    _get(config, key)
+    settings.get(config, key)
   except KeyError as e:
     raise ValueError(
       f'--config.agent={config.agent}: R2D2 needs --config.{key}; start from '

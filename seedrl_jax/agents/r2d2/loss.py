@@ -13,6 +13,7 @@ import rlax
 
 from seedrl_jax import types
 from seedrl_jax.agents import base
+from seedrl_jax.agents import transitions as transitions_lib
 from seedrl_jax.agents.r2d2 import priorities as priorities_lib
 from seedrl_jax.agents.r2d2 import targets
 
@@ -70,10 +71,9 @@ def _metrics(
   errors: targets.TDErrors, q_values: jax.Array
 ) -> dict[str, jax.Array]:
   """Returns means over valid transitions, for people to look at."""
-  count = jnp.maximum(jnp.sum(errors.valid), 1)
 
   def mean(x: jax.Array) -> jax.Array:
-    return jnp.sum(jnp.where(errors.valid, x, 0.0)) / count
+    return transitions_lib.mean_of_valid(x, errors.valid)
 
   return {
     'loss/td': mean(jnp.abs(errors.error)),

@@ -4,13 +4,15 @@ Parameters are `{'network': ...}`, and `'entropy_cost'` beside it where the
 entropy cost adapts (`loss.entropy_cost` says how).
 """
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from seedrl_jax import types
-from seedrl_jax.agents import base
+from seedrl_jax.agents import acting, base
 from seedrl_jax.agents.vtrace import loss as loss_lib
 from seedrl_jax.agents.vtrace import networks
 from seedrl_jax.networks import network as network_lib
@@ -40,53 +42,49 @@ def make_agent(config: Any, env_spec: types.EnvSpec) -> base.Agent:
     ValueError: where a value of the config is unknown or does not fit.
   """
   network = network_lib.make_network(config.network, env_spec)
+  module = networks.ActorCritic(network)
+  init_network = acting.make_init(module, network, env_spec)
   return base.Agent(
-    init=_make_init(config, env_spec, network),
+    init=functools.partial(_init, config.loss, init_network),
     initial_core=network.initial_core,
-    act=_make_act(env_spec, network),
-    loss=_make_loss(config, network),
+    act=acting.make_act(
+      module, functools.partial(_choose, env_spec), _network_params
+    ),
+    loss=_make_loss(config, module),
   )
 
 
-def _make_init(
-  config: Any, env_spec: types.EnvSpec, network: network_lib.Network
-) -> Any:
-  def init(key: jax.Array) -> base.Params:
-    inputs = network_lib.dummy_inputs(env_spec)
-    core = network.initial_core(1)
-    variables = networks.ActorCritic(network).init(key, inputs, core)
-    params = {'network': variables['params']}
-    if config.loss.target_entropy is not None:
-      params['entropy_cost'] = loss_lib.initial_entropy_cost_param(config.loss)
-    return params
-
-  return init
+def _network_params(params: base.Params) -> base.Params:
+  return params['network']
 
 
-def _make_act(
-  env_spec: types.EnvSpec, network: network_lib.Network
-) -> base.ActFn:
-  def act(
-    params: base.Params,
-    key: jax.Array,
-    step: types.AgentInput,
-    core: base.Core,
-    env_id: jax.Array,
-  ) -> tuple[AgentOutput, base.Core]:
-    inputs = jax.tree.map(lambda x: x[None], step)
-    outputs, core = networks.ActorCritic(network).apply(
-      {'params': params['network']}, inputs, core
-    )
-    logits = outputs.policy_logits[0]
-    sampled = jax.random.categorical(key, logits)
-    greedy = jnp.argmax(logits, axis=-1)
-    action = jnp.where(env_id >= env_spec.num_envs, greedy, sampled)
-    return AgentOutput(action.astype(jnp.int32), logits), core
-
-  return act
+def _init(
+  config: Any,
+  init_network: Callable[[jax.Array], base.Params],
+  key: jax.Array,
+) -> base.Params:
+  """Makes the parameters; `config` is `config.loss`."""
+  params = {'network': init_network(key)}
+  if config.target_entropy is not None:
+    params['entropy_cost'] = loss_lib.initial_entropy_cost_param(config)
+  return params
 
 
-def _make_loss(config: Any, network: network_lib.Network) -> base.LossFn:
+def _choose(
+  env_spec: types.EnvSpec,
+  key: jax.Array,
+  outputs: networks.ActorCriticOutput,
+  env_id: jax.Array,
+) -> AgentOutput:
+  """Samples from the policy; evaluation environments get its likeliest."""
+  logits = outputs.policy_logits
+  sampled = jax.random.categorical(key, logits)
+  greedy = jnp.argmax(logits, axis=-1)
+  action = jnp.where(env_id >= env_spec.num_envs, greedy, sampled)
+  return AgentOutput(action.astype(jnp.int32), logits)
+
+
+def _make_loss(config: Any, module: networks.ActorCritic) -> base.LossFn:
   scale = loss_lib.reduction_scale(
     config.loss, config.unroll_length, config.batch_size
   )
@@ -99,8 +97,8 @@ def _make_loss(config: Any, network: network_lib.Network) -> base.LossFn:
   ) -> tuple[jax.Array, base.LossOutput]:
     del target_params, key  # Neither a target network nor chance is needed.
     unroll = batch.unroll
-    outputs, _ = networks.ActorCritic(network).apply(
-      {'params': params['network']},
+    outputs, _ = module.apply(
+      {'params': _network_params(params)},
       types.agent_input(unroll.steps),
       unroll.initial_core,
     )

@@ -115,37 +115,42 @@ def vtrace_loss(
     clip_c=config.clip_c,
     clip_pg_rho=config.clip_pg_rho,
   )
+  valid, values = transitions.valid, baseline[:-1]
+  loss, parts = _sum_of_parts(config, terms, valid, targets, values, cost)
+  diagnostics = _diagnostics(config, terms, valid, rho, targets, values)
+  return loss, {**parts, **diagnostics, 'entropy_cost': cost}
+
+
+def _sum_of_parts(
+  config: Any,
+  terms: PolicyTerms,
+  valid: jax.Array,
+  targets: targets_lib.VTraceTargets,
+  values: jax.Array,
+  cost: jax.Array,
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+  """Returns the loss per step, and those of its parts that say something."""
 
   def mean(x: jax.Array) -> jax.Array:
     # By all transitions, not by the valid ones: a denominator that is the
     # same for every piece of the batch is what makes the mean of the pieces'
     # losses the loss of the whole.
-    return jnp.sum(jnp.where(transitions.valid, x, 0.0)) / (length * batch)
+    return jnp.sum(jnp.where(valid, x, 0.0)) / valid.size
 
   policy_loss = -mean(targets.advantage * terms.log_prob)
-  baseline_loss = 0.5 * mean(jnp.square(targets.value - baseline[:-1]))
-  entropy = mean(terms.entropy)
-  kl = mean(terms.kl)
+  baseline_loss = 0.5 * mean(jnp.square(targets.value - values))
   loss = (
     policy_loss
     + config.baseline_cost * baseline_loss
-    - jax.lax.stop_gradient(cost) * entropy
-    + config.kl_cost * kl
+    - jax.lax.stop_gradient(cost) * mean(terms.entropy)
+    + config.kl_cost * mean(terms.kl)
   )
   if config.target_entropy is not None:
     # Descending on this raises the cost where the entropy is below its
     # target. Its value means nothing: kept out of the metrics.
     excess = mean(terms.entropy - config.target_entropy)
     loss += cost * jax.lax.stop_gradient(excess)
-  metrics = {
-    'loss/policy': policy_loss,
-    'loss/baseline': baseline_loss,
-    **_diagnostics(
-      config, terms, transitions.valid, rho, targets, baseline[:-1]
-    ),
-    'entropy_cost': cost,
-  }
-  return loss, metrics
+  return loss, {'loss/policy': policy_loss, 'loss/baseline': baseline_loss}
 
 
 def reduction_scale(config: Any, unroll_length: int, batch_size: int) -> float:
@@ -192,10 +197,9 @@ def _diagnostics(
   values: jax.Array,
 ) -> dict[str, jax.Array]:
   """Returns means over valid transitions, for people to look at."""
-  count = jnp.maximum(jnp.sum(valid), 1)
 
   def mean(x: jax.Array) -> jax.Array:
-    return jnp.sum(jnp.where(valid, x, 0.0)) / count
+    return transitions_lib.mean_of_valid(x, valid)
 
   target_mean = mean(targets.value)
   variance = mean(jnp.square(targets.value - target_mean))
@@ -210,5 +214,5 @@ def _diagnostics(
     'value/target': target_mean,
     'value/explained_variance': 1.0
     - residual_variance / jnp.maximum(variance, 1e-8),
-    'masked': 1.0 - count / valid.size,
+    'masked': 1.0 - jnp.mean(valid),
   }

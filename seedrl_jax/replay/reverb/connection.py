@@ -245,14 +245,24 @@ class Connection:
     request = reverb_pb2.ResetRequest(table=table)
     self._unary('Reset', request, reverb_pb2.Empty, timeout, 'reset', table)
 
-  def checkpoint(self, timeout: float | None = None) -> str:
-    """Has the server save its tables; returns the path, on its machine."""
+  def checkpoint(
+    self,
+    on_asked: Callable[[], None] | None = None,
+    timeout: float | None = None,
+  ) -> str:
+    """Has the server save its tables; returns the path, on its machine.
+
+    Args:
+      on_asked: called when the request is on its way, each time that it is.
+      timeout: seconds for the answer; None: as long as it takes.
+    """
     response = self._unary(
       'Checkpoint',
       reverb_pb2.Empty(),
       reverb_pb2.CheckpointResponse,
       timeout,
       'write a checkpoint',
+      on_asked=on_asked,
     )
     return response.checkpoint_path
 
@@ -273,6 +283,7 @@ class Connection:
     timeout: float | None,
     doing: str,
     table: str | None = None,
+    on_asked: Callable[[], None] | None = None,
   ) -> _Response:
     """Calls until it works or fails for another reason than a lost server.
 
@@ -285,7 +296,7 @@ class Connection:
       generation = self._generation
       try:
         return self._call(
-          self._shared_channel(), method, request, response, timeout
+          self._shared_channel(), method, request, response, timeout, on_asked
         )
       except grpc.RpcError as e:
         self.check()
@@ -303,6 +314,7 @@ class Connection:
     request: Any,
     response: type[_Response],
     timeout: float | None,
+    on_asked: Callable[[], None] | None = None,
   ) -> _Response:
     """Calls once; `close` cancels it."""
     with self._lock:
@@ -319,6 +331,8 @@ class Connection:
     if self._closed.is_set():
       call.cancel()
     try:
+      if on_asked is not None:
+        on_asked()
       return call.result()
     finally:
       with self._lock:

@@ -51,8 +51,18 @@ class Host(abc.ABC):
   link: connection.Connection
 
   @abc.abstractmethod
-  def checkpoint(self, path: str, record: Record) -> None:
+  def checkpoint(
+    self,
+    path: str,
+    record: Record,
+    on_asked: Callable[[], None] | None = None,
+  ) -> None:
     """Saves the tables, and `record` with them, in `path`.
+
+    Args:
+      path: where.
+      record: what JSON can hold.
+      on_asked: called when the server was asked to, each time.
 
     Raises:
       OSError, ReverbError: where that cannot be.
@@ -139,9 +149,14 @@ class OwnServer(Host):
     """The number of the server's process."""
     return self._server.pid
 
-  def checkpoint(self, path: str, record: Record) -> None:
+  def checkpoint(
+    self,
+    path: str,
+    record: Record,
+    on_asked: Callable[[], None] | None = None,
+  ) -> None:
     """See `Host`; `path` appears complete."""
-    written = self.link.checkpoint()
+    written = self.link.checkpoint(on_asked)
     with open(os.path.join(written, _RECORD), 'w') as file:
       json.dump(record, file)
     checkpoint_files.keep(written, path)
@@ -260,14 +275,20 @@ class OutsideServer(Host):
       self.link.close()
       raise
 
-  def checkpoint(self, path: str, record: Record) -> None:
+  def checkpoint(
+    self,
+    path: str,
+    record: Record,
+    on_asked: Callable[[], None] | None = None,
+  ) -> None:
     """See `Host`; the files stay on the server's machine.
 
     Of the processes that share a server one should save: of two that do so at
     once one fails, as a server deletes all but its newest checkpoint, and
     meanwhile nobody is served, as both occupy a thread that answers calls.
     """
-    where = {'address': self.link.address, 'path': self.link.checkpoint()}
+    written = self.link.checkpoint(on_asked)
+    where = {'address': self.link.address, 'path': written}
     scratch = pathlib.Path(f'{path}.tmp')
     scratch.mkdir(parents=True, exist_ok=True)
     with open(scratch / _RECORD, 'w') as file:

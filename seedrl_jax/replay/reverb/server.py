@@ -79,6 +79,7 @@ class ReverbServer:
     tables: Sequence[Mapping[str, Any]],
     checkpoint_dir: str | None = None,
     port: int = 0,
+    keep_checkpoints: int | None = None,
   ):
     """Starts nothing yet.
 
@@ -88,11 +89,14 @@ class ReverbServer:
       checkpoint_dir: folder for checkpoints and the log, made if absent; one
         server at a time. None: a temporary one, gone after `close`.
       port: to listen on; 0: any that is free.
+      keep_checkpoints: of those in its folder, the newest that each start
+        leaves there; None: all.
     """
     self._python = python
     self._tables = list(tables)
     self._wanted_port = port
     self._port = port
+    self._keep = keep_checkpoints
     self._lock = threading.RLock()
     self._process: ServerProcess | None = None
     self._closed = False
@@ -234,6 +238,8 @@ class ReverbServer:
     if self._process is not None:
       self._process.close()
     self.checkpoints()
+    if self._keep is not None:
+      checkpoint_files.prune(self._folder, self._keep)
     shutil.rmtree(self._own, ignore_errors=True)
     self._own.mkdir(parents=True)
     rewritten = self._rewrite(restore)

@@ -28,15 +28,13 @@ from seedrl_jax.replay.reverb import sampler as sampler_lib
 from seedrl_jax.replay.reverb import writer as writer_lib
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
-_VERSION = 1
+_VERSION = 2
 # Seconds between questions to the server while a thread waits for a table:
 # another process may have changed it; and where the last answer says that one
 # has.
 _REFRESH, _REFRESH_SHARED = 0.1, 0.01
 # Seconds that a draw from a table that is filling waits for what is under way.
 _SETTLE = 1.0
-# Seconds that a checkpoint waits for what is under way.
-_FLUSH = 10.0
 
 MakeHost = Callable[
   [Sequence[Mapping[str, Any]], host_lib.OnRestart],
@@ -80,10 +78,10 @@ class ReverbStore(base.TrajectoryStore):
     if len({config.name for config in configs}) < len(configs):
       raise ValueError('Two tables have one name.')
     self.unroll_spec = unroll_spec
-    self._layout = blocks.UnrollLayout(unroll_spec)
+    self.overlap = overlap
+    self._layout = blocks.UnrollLayout(unroll_spec, overlap)
     self._pools = blocks.WriterPools(self._layout, configs, block_width)
     self._block_width = block_width
-    self._overlap = overlap
     self._ahead = ahead
     self._num_streams = num_streams
     self._lock = threading.Lock()
@@ -150,12 +148,17 @@ class ReverbStore(base.TrajectoryStore):
     if self._ledger(table).config.sampler != 'fifo':
       self._updater(table).update(np.asarray(keys, np.uint64), checked)
 
-  def flush(self) -> None:
-    """See `TrajectoryStore`."""
+  def flush(self, timeout: float | None = base.FLUSH_SECONDS) -> None:
+    """See `TrajectoryStore`.
+
+    Raises:
+      StoreClosed: as there.
+      ReverbError: where the server is lost for good.
+    """
     for lane in list(self._lanes.values()):
       # What the server cannot take now is under way, and will be sent again.
       with contextlib.suppress(base.RateLimited):
-        lane.flush(_FLUSH)
+        lane.flush(timeout)
     for updater in list(self._updaters.values()):
       updater.flush()
 
@@ -174,10 +177,13 @@ class ReverbStore(base.TrajectoryStore):
     self._host.link.reset(table)
     counts.resync(0, 0, 0, 0)
 
-  def checkpoint(self, path: str) -> None:
+  def checkpoint(
+    self, path: str, on_snapshot: Callable[[], None] | None = None
+  ) -> None:
     """See `TrajectoryStore`.
 
-    Batches that were drawn ahead are not in it.
+    Batches that were drawn ahead are not in it. `on_snapshot` is called when
+    the server was asked, some milliseconds before it looks at its tables.
 
     Raises:
       OSError, ReverbError: where it cannot be written.
@@ -188,7 +194,7 @@ class ReverbStore(base.TrajectoryStore):
       'unroll': self._layout.signature(),
       'block_width': self._block_width,
     }
-    self._host.checkpoint(path, record)
+    self._host.checkpoint(path, record, on_snapshot)
 
   def restore(self, path: str) -> None:
     """See `TrajectoryStore`."""
@@ -263,7 +269,7 @@ class ReverbStore(base.TrajectoryStore):
   ) -> unroll_items.BlockEncoder | unroll_items.UnrollEncoder:
     if config.sampler == 'fifo':
       return unroll_items.BlockEncoder(self._layout, config.name)
-    return unroll_items.UnrollEncoder(self._layout, config.name, self._overlap)
+    return unroll_items.UnrollEncoder(self._layout, config.name, self.overlap)
 
   def _updater(self, table: str) -> priorities_lib.PriorityUpdater:
     with self._lock:

@@ -306,6 +306,23 @@ def test_what_a_dead_server_left_is_found(make_server, make_client, tmp_path):
   assert names == {written.name, '.server', 'server.log'}
 
 
+def test_a_server_whose_checkpoints_are_kept_elsewhere_leaves_none(
+  make_server, make_client, tmp_path
+):
+  running = make_server(checkpoint_dir=str(tmp_path), keep_checkpoints=0)
+  client = make_client(running.address)
+  client.insert([1, 2])
+  written = client.checkpoint()
+  checkpoint_files.keep(written, tmp_path.parent / 'kept')
+  # As one that a run which was killed never moved.
+  client.checkpoint()
+  running.stop()
+  running.start(str(tmp_path.parent / 'kept'))
+  running.wait_ready()
+  assert make_client(running.address).info().current_size == 2
+  assert {path.name for path in tmp_path.iterdir()} == {'.server', 'server.log'}
+
+
 def test_newest_first_and_prune(tmp_path):
   assert checkpoint_files.newest_first(tmp_path / 'none') == []
   for age, name in enumerate(['b', 'c', 'a', 'unfinished']):

@@ -72,7 +72,9 @@ def test_reset_and_checkpoint(server, connect):
   connection = connect()
   connection.reset('t')
   assert server.calls == [('Reset', reverb_pb2.ResetRequest(table='t'))]
-  assert connection.checkpoint() == '/there'
+  asked: list[int] = []
+  assert connection.checkpoint(lambda: asked.append(1)) == '/there'
+  assert asked == [1]
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,24 @@ def test_info_of_a_lost_server_is_the_last_known(make, toy, monkeypatch):
   assert made.info()['t'].size == 2
 
 
+def test_a_checkpoint_has_what_was_inserted_before_it_was_asked_for(
+  make, toy, tmp_path
+):
+  made = make(toy.items())
+  path = str(tmp_path / 'replay')
+  counts: list[int] = []
+
+  def on_snapshot() -> None:
+    counts.append(made.info()['t'].size)
+
+  # Encoded and sent by other threads.
+  for number in range(0, 40, _WIDTH):
+    toy.insert(made, 't', [number, number + 1])
+  made.checkpoint(path, on_snapshot)
+  assert counts == [40]
+  assert checkpoint_files.read(path)['t'].size == 40
+
+
 def test_new_priorities_arrive(make, toy):
   made = make(toy.items(priority_exponent=1.0), ahead=0)
   toy.insert(made, 't', [1, 2])

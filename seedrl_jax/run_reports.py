@@ -1,0 +1,179 @@
+"""What a run knows and says of itself: counters, curves, summary.
+
+`system` asks it for everything that is counted over the parts of a run and all
+its starts, and tells it when the training begins and ends.
+"""
+
+import time
+from typing import Any
+
+import ml_collections
+
+from seedrl_jax import builder
+from seedrl_jax.replay import demonstrations, rules
+from seedrl_jax.runtime import metrics, progress, report
+from seedrl_jax.runtime import record as record_lib
+from seedrl_jax.runtime import workdir as workdir_lib
+
+
+class RunReports:
+  """Counts a run and writes its reports."""
+
+  def __init__(
+    self,
+    config: ml_collections.ConfigDict,
+    parts: builder.Parts,
+    before: record_lib.RunRecord,
+    workdir: workdir_lib.Workdir,
+    line: progress.ProgressLine,
+  ):
+    """Begins where the run was left; writes nothing yet.
+
+    Args:
+      config: the run's configuration.
+      parts: of the run.
+      before: what the checkpoint says that the run continues from.
+      workdir: where the reports go.
+      line: where to say how it goes.
+    """
+    self._config = config
+    self._parts = parts
+    self._before = before
+    self._workdir = workdir
+    self._line = line
+    self._start_time = 0.0
+    self._end_time = 0.0  # while it is not over
+    self._metrics: metrics.MetricsLog | None = None
+    self._waits: progress.Waits | None = None
+    self._reporter = report.Reporter(
+      self._snapshot(before.seconds),
+      parts.env_spec.action_repeat,
+      len(parts.workers),
+      parts.env_spec.num_envs + config.num_eval_envs,
+      before.returns,
+      before.eval_returns,
+    )
+
+  @property
+  def waits(self) -> progress.Waits | None:
+    """The last row's shares of waiting; None before the first."""
+    return self._waits
+
+  @property
+  def start_time(self) -> float:
+    """When the training began, as `time.perf_counter`."""
+    return self._start_time
+
+  def start(self) -> None:
+    """Notes that the training begins now."""
+    self._start_time = time.perf_counter()
+
+  def end(self) -> None:
+    """Notes that it has ended: what is said from now on is of one moment."""
+    self._end_time = time.perf_counter()
+
+  def open(self) -> None:
+    """Opens the curves, as they were at the checkpoint."""
+    self._metrics = metrics.MetricsLog(
+      self._workdir, self._config.log.tensorboard
+    )
+    self._metrics.roll_back(
+      self._parts.learner.counters.updates, self._before.env_steps
+    )
+
+  def close(self) -> None:
+    """Closes the curves."""
+    if self._metrics is not None:
+      self._metrics.close()
+
+  def is_finished(self) -> bool:
+    """Whether the run has all its frames."""
+    frames = self._env_steps() * self._parts.env_spec.action_repeat
+    return frames >= self._config.total_env_frames
+
+  def write(self) -> None:
+    """Writes a row of the curves and shows it; after `open`."""
+    assert self._metrics is not None
+    self._collect_episodes()
+    tables = self._parts.store.info()
+    table = tables[rules.TABLE]
+    replayed = table.metrics()
+    if demonstrations.TABLE in tables:
+      name = demonstrations.TABLE
+      replayed |= tables[name].metrics(name)
+    row, self._waits = self._reporter.row(
+      self._snapshot(self._seconds()),
+      self._parts.learner.take_lag_max(),
+      self._parts.learner.metrics() | replayed | self._parts.metrics(),
+    )
+    self._metrics.write(row)
+    self._line.update(
+      report.progress_text(
+        row,
+        self._config.total_env_frames,
+        table.filling() or self._waits.short(),
+      )
+    )
+
+  def record(self) -> record_lib.RunRecord:
+    """Returns the counters for a checkpoint; any thread may call it."""
+    reporter = self._reporter
+    return record_lib.RunRecord(
+      env_steps=self._env_steps(),
+      eval_steps=self._eval_steps(),
+      seconds=self._seconds(),
+      starts=self._before.starts + 1,
+      returns=list(reporter.training.returns),
+      eval_returns=list(reporter.evaluation.returns),
+      inference_keys=[w.device_step.key.tolist() for w in self._parts.workers],
+    )
+
+  def summary(self, status: str) -> dict[str, Any]:
+    """Returns the summary of a run that has come to `status`."""
+    return self._reporter.summary(self._snapshot(self._seconds()), status)
+
+  def write_summary(self, status: str) -> dict[str, Any]:
+    """Writes the summary, tells it, and returns it."""
+    summary = self.summary(status)
+    waits = self._reporter.total_waits(self._snapshot(summary['seconds']))
+    self._line.say(report.summary_text(summary, waits, self._workdir.path))
+    workdir_lib.write_json(self._workdir.summary_json, summary)
+    return summary
+
+  def _env_steps(self) -> int:
+    workers = self._parts.workers
+    return self._before.env_steps + sum(w.counters.env_steps for w in workers)
+
+  def _eval_steps(self) -> int:
+    workers = self._parts.workers
+    return self._before.eval_steps + sum(w.counters.eval_steps for w in workers)
+
+  def _seconds(self) -> float:
+    end = self._end_time or time.perf_counter()
+    return self._before.seconds + end - self._start_time
+
+  def _snapshot(self, seconds: float) -> report.Snapshot:
+    counters = [worker.counters for worker in self._parts.workers]
+    learner = self._parts.learner.counters
+    return report.Snapshot(
+      seconds=seconds,
+      env_steps=self._env_steps(),
+      eval_steps=self._eval_steps(),
+      updates=learner.updates,
+      environment_wait=sum(c.environment_wait for c in counters),
+      store_wait=sum(c.store_wait for c in counters),
+      idle_env_seconds=sum(c.idle_env_seconds for c in counters),
+      learner_wait=self._parts.prefetcher.wait_seconds,
+      lag_sum=learner.lag_sum,
+      lag_updates=learner.lag_updates,
+    )
+
+  def _collect_episodes(self) -> None:
+    for worker in self._parts.workers:
+      for episode in worker.stream.take_episodes():
+        window = (
+          self._reporter.training
+          if episode.env_id < worker.num_train_envs
+          else self._reporter.evaluation
+        )
+        window.add(episode.episode_return, episode.length)

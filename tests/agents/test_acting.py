@@ -1,0 +1,82 @@
+"""What agents with one network share: its parameters and its single steps."""
+
+from typing import NamedTuple
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from configs import base as base_config
+from seedrl_jax import types
+from seedrl_jax.agents import acting
+from seedrl_jax.networks import network as network_lib
+
+_BATCH, _ACTIONS = 3, 4
+_ENV_SPEC = types.EnvSpec(
+  'toy', types.ArraySpec((2,), np.dtype('float32')), _ACTIONS, 1, 8, 2
+)
+
+
+class _Output(NamedTuple):
+  key: jax.Array
+  values: jax.Array
+  env_id: jax.Array
+
+
+class _Module(nn.Module):
+  """A head on a network."""
+
+  network: network_lib.Network
+
+  @nn.compact
+  def __call__(self, inputs, core):
+    features, core = self.network(inputs, core)
+    return {'values': nn.Dense(_ACTIONS)(features)}, core
+
+
+def _choose(key, outputs, env_id):
+  return _Output(key, outputs['values'], env_id)
+
+
+def _make():
+  config = base_config.get_config().network
+  config.hidden_sizes, config.lstm_size = (8,), 5
+  network = network_lib.make_network(config, _ENV_SPEC)
+  module = _Module(network)
+  params = acting.make_init(module, network, _ENV_SPEC)(jax.random.key(0))
+  return module, network, params
+
+
+def test_acting_is_an_unroll_of_one_step():
+  module, network, params = _make()
+  rng = np.random.default_rng(0)
+  step = types.AgentInput(
+    observation=jnp.array(rng.normal(size=(_BATCH, 2)), jnp.float32),
+    reward=jnp.zeros(_BATCH),
+    previous_action=jnp.zeros(_BATCH, jnp.int32),
+    first=jnp.array([True, False, False]),
+  )
+  core = jax.tree.map(
+    lambda x: jnp.array(rng.normal(size=x.shape), x.dtype),
+    network.initial_core(_BATCH),
+  )
+  key, env_id = jax.random.PRNGKey(1), jnp.arange(_BATCH)
+  act = acting.make_act(module, _choose, lambda params: params['network'])
+  output, new_core = act({'network': params}, key, step, core, env_id)
+  unroll = jax.tree.map(lambda x: x[None], step)
+  expected, expected_core = module.apply({'params': params}, unroll, core)
+  np.testing.assert_array_equal(output.values, expected['values'][0])
+  chex.assert_shape(output.values, (_BATCH, _ACTIONS))
+  chex.assert_trees_all_equal(new_core, expected_core)
+  # What chooses gets the key and the environments as they came.
+  chex.assert_trees_all_equal((output.key, output.env_id), (key, env_id))
+
+
+def test_all_parameters_are_the_modules_own_unless_said_otherwise():
+  module, network, params = _make()
+  step = jax.tree.map(lambda x: x[0], network_lib.dummy_inputs(_ENV_SPEC))
+  arguments = (jax.random.key(0), step, network.initial_core(1), jnp.zeros(1))
+  output, _ = acting.make_act(module, _choose)(params, *arguments)
+  chex.assert_shape(output.values, (1, _ACTIONS))
