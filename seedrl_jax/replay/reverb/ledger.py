@@ -103,6 +103,12 @@ class Ledger:
       return self._version
 
   @property
+  def changes(self) -> int:
+    """Counts how often the counts have changed, whatever is under way."""
+    with self._lock:
+      return self._version
+
+  @property
   def is_young(self) -> bool:
     """Whether what is not there yet would be a good part of the table."""
     return 10 * self._unacknowledged > self._size

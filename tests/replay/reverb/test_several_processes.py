@@ -139,10 +139,39 @@ def test_ratio_and_priorities_hold_for_all_together(share, toy):
   assert len(zeros) > _NUMBERS // 4
   sampler = made.sampler('t', store_process.WIDTH)
   drawn: set[int] = set()
-  for _ in range(20):
-    toy.insert(made, 't', [1, 3], timeout=PATIENCE)
-    for _ in range(2):
+  # Inserts go on for as long as samples are wanted: the server still draws the
+  # last samples that the processes which have ended had asked for.
+  writer = threading.Thread(target=_write_until_closed, args=(made, toy))
+  writer.start()
+  try:
+    for _ in range(40):
       sample = sampler.sample(PATIENCE)
       drawn.update(toy.numbers(sample))
       sample.release()
+  finally:
+    made.interrupt()
+    writer.join(PATIENCE)
   assert not zeros & drawn
+
+
+def test_who_did_not_hear_of_the_others_inserts_still_gets_on(share, toy):
+  config = toy.items(
+    max_size=100, min_size=8, samples_per_insert=2.0, priority_exponent=1.0
+  )
+  shared = share(config)
+  ours, other = shared.store(), shared.store()
+  # All that the ratio allows; our counts are still those of an empty table.
+  with pytest.raises(replay.RateLimited):
+    while True:
+      toy.insert(other, 't', [1, 3], timeout=1.0)
+  # So this one is let out here, and held back by the server.
+  sampler = ours.sampler('t', store_process.WIDTH)
+  toy.insert(ours, 't', [5, 7], timeout=PATIENCE)
+  sampler.sample(PATIENCE).release()
+  sampler.sample(PATIENCE).release()
+
+
+def _write_until_closed(made: store.ReverbStore, toy) -> None:
+  with contextlib.suppress(replay.StoreClosed):
+    while True:
+      toy.insert(made, 't', [1, 3], timeout=None)
