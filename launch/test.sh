@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Checks the clone: lint, format, types, then the tests. `--all` adds the
-# learning proofs, which take minutes each; other arguments go to pytest.
+# learning proofs, which take minutes each; other arguments go to pytest (two
+# processes side by side run the tests; `-n 0` has them in one, for a debugger).
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 "$root/launch/setup.sh" --extras=test
 
-pytest_arguments=()
+pytest_arguments=(-n 2 --dist=worksteal)
 for argument in "$@"; do
   case $argument in
     # Undoes pyproject.toml's `-m 'not slow'`.

@@ -101,7 +101,15 @@ def _checks(*pytest_arguments: str) -> list[list[str]]:
     ['python', '-m', 'ruff', 'check'],
     ['python', '-m', 'ruff', 'format', '--check'],
     ['python', '-m', 'mypy'],
-    ['python', '-m', 'pytest', *pytest_arguments],
+    [
+      'python',
+      '-m',
+      'pytest',
+      '-n',
+      '2',
+      '--dist=worksteal',
+      *pytest_arguments,
+    ],
   ]
 
 
