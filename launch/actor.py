@@ -73,7 +73,10 @@ def _parse_flags(argv: list[str]) -> list[str]:
 
 
 def _say(line: str) -> None:
-  print(f'actor: {line}', flush=True)
+  # In one piece: groups speak from threads of their own, and `print` would
+  # write the line's end apart from the line.
+  sys.stdout.write(f'actor: {line}\n')
+  sys.stdout.flush()
 
 
 def _peak_megabytes() -> int:
