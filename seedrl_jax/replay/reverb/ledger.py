@@ -37,6 +37,8 @@ class Ledger:
     # Handed over and not acknowledged; drawn and not delivered.
     self._unacknowledged = 0
     self._undelivered = 0
+    # See `stalled_version`.
+    self._seen: tuple[int, int, int] | None = None
 
   def widen(self, batch_size: int) -> None:
     """Makes room for batches of `batch_size`."""
@@ -102,11 +104,20 @@ class Ledger:
         return None
       return self._version
 
-  @property
-  def changes(self) -> int:
-    """Counts how often the counts have changed, whatever is under way."""
+  def stalled_version(self, inserts: int, samples: int) -> int | None:
+    """Returns the version where nothing has moved since the last call.
+
+    While something is under way, nobody knows whether the server has counted
+    it, unless nothing at all moves: then the server holds it back, perhaps for
+    what others did and we did not hear of, and only its counts get us on.
+
+    Args:
+      inserts, samples: completed on the server, asked for just now.
+    """
     with self._lock:
-      return self._version
+      seen = (self._version, inserts, samples)
+      before, self._seen = self._seen, seen
+      return self._version if seen == before else None
 
   @property
   def is_young(self) -> bool:

@@ -95,19 +95,26 @@ class ReverbStore(base.TrajectoryStore):
     self._samplers: list[sampler_lib.Sampler] = []
     self._workers = unroll_items.Workers(len(os.sched_getaffinity(0)))
     self._sizes: dict[str, int] = {}
-    # For each table, when something was under way: our changes and what the
-    # server had counted, as last seen.
-    self._seen: dict[str, tuple[int, int, int]] = {}
-    rules = [
-      tables.server_rules(config, block_width, batch_size) for config in configs
-    ]
-    self._host = make_host(rules, self._resync)
-    # A server that ran before has counts, and others may have written to it.
-    self._resync(self._host.link.server_info())
+    self._host = self._open_host(
+      make_host,
+      [tables.server_rules(c, block_width, batch_size) for c in configs],
+    )
     self._refresher = threading.Thread(
       target=self._refresh, name='reverb-refresh', daemon=True
     )
     self._refresher.start()
+
+  def _open_host(
+    self, make_host: MakeHost, rules: Sequence[Mapping[str, Any]]
+  ) -> host_lib.Host:
+    host = make_host(rules, self._resync)
+    try:
+      # A server that ran before has counts, and others may have written to it.
+      self._resync(host.link.server_info())
+    except BaseException:
+      host.close()
+      raise
+    return host
 
   @property
   def host(self) -> host_lib.Host:
@@ -327,26 +334,19 @@ class ReverbStore(base.TrajectoryStore):
 
   def _resync_from_server(self, name: str, counts: ledger.Ledger) -> bool:
     """Returns whether the server knows of anything new."""
-    version, changes = counts.version, counts.changes
+    version = counts.version
     try:
       info = self._host.link.peek()[name]
     except (errors.ReverbError, base.StoreClosed):
       # Who waits for the server itself will say so.
       return False
     if version is None:
-      # Whether the server has counted what is under way is not known, unless
-      # nothing at all moves: then it holds that back, perhaps for what others
-      # did and we did not hear of, so that only the truth gets us on.
       limiter = info.rate_limiter_info
-      seen = (
-        changes,
-        limiter.insert_stats.completed,
-        limiter.sample_stats.completed,
+      version = counts.stalled_version(
+        limiter.insert_stats.completed, limiter.sample_stats.completed
       )
-      before, self._seen[name] = self._seen.get(name), seen
-      if seen != before:
+      if version is None:
         return False
-      version = changes
     return self._resync_table(counts, info, version)
 
   def _resync(self, infos: host_lib.Infos) -> None:

@@ -211,3 +211,17 @@ def test_close_ends_waits_now_and_later(queue, threads):
     queue.admit_insert(2, 0)
   with pytest.raises(replay.StoreClosed):
     queue.admit_sample(2, None)
+
+
+def test_counts_are_trusted_once_nothing_moves():
+  counts = _items()
+  counts.admit_insert(2, 0)
+  assert counts.version is None
+  assert counts.stalled_version(5, 1) is None
+  # The server went on, and then we did.
+  assert counts.stalled_version(6, 1) is None
+  counts.admit_insert(2, 0)
+  assert counts.stalled_version(6, 1) is None
+  version = counts.stalled_version(6, 1)
+  assert version is not None
+  assert counts.resync(6, 1, 6, 0, version)

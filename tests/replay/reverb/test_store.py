@@ -44,6 +44,27 @@ def _reverb_threads() -> set[threading.Thread]:
   return {t for t in threading.enumerate() if t.name.startswith('reverb-')}
 
 
+def test_a_server_that_does_not_answer_is_closed(toy):
+  closed = []
+
+  class Mute:
+    @property
+    def link(self):
+      return self
+
+    def server_info(self):
+      raise errors.ServerLost('nobody there')
+
+    def close(self):
+      closed.append(True)
+
+  with pytest.raises(errors.ServerLost):
+    store.ReverbStore(
+      [toy.queue(4)], toy.spec(), _WIDTH, lambda *_: Mute(), batch_size=2
+    )
+  assert closed == [True]
+
+
 def test_several_writers_and_samplers_of_a_queue(make, toy, threads):
   # Nothing ahead: what one sampler has drawn, no other can have.
   made = make(toy.queue(8), ahead=0)
