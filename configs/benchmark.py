@@ -45,6 +45,9 @@ _MAKERS = {
 }
 CASES = tuple(_MAKERS)
 
+# Environments whose frames are small, of 84 x 84 bytes, and four times that.
+ACTOR_CASES = ('cartpole', 'pong', 'pong_stacked')
+
 
 def get_config(case: str) -> ml_collections.ConfigDict:
   """Returns the configuration of a case.
@@ -65,3 +68,21 @@ def get_config(case: str) -> ml_collections.ConfigDict:
   config.log.tensorboard = False
   config.optimizer.schedule = 'constant'
   return config
+
+
+def get_env(case: str) -> ml_collections.ConfigDict:
+  """Returns the environments of a case of `actors`.
+
+  Raises:
+    ValueError: where there is no such case.
+  """
+  if case not in ACTOR_CASES:
+    raise ValueError(
+      f'There is no case {case}; take one of {", ".join(ACTOR_CASES)}.'
+    )
+  if case == 'cartpole':
+    return vtrace_cartpole.get_config().env
+  env = vtrace_atari.get_config().env
+  if case == 'pong_stacked':
+    env.stack_num = 4
+  return env

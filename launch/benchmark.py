@@ -66,13 +66,15 @@ _FRAME_SIZE = flags.DEFINE_integer(
 )
 
 _ACTORS = flags.DEFINE_multi_integer(
-  'actors', [1, 2, 4], "Actors' processes in `actors`.", lower_bound=1
+  'actors',
+  [1, 2, 4, 8, 16, 32],
+  "Actors' processes in `actors`.",
+  lower_bound=1,
 )
-_ENVS_PER_ACTOR = flags.DEFINE_integer(
-  'envs_per_actor', 16, 'Environments of each in `actors`.', lower_bound=2
+_ENVS_PER_ACTOR = flags.DEFINE_multi_integer(
+  'envs_per_actor', [16], 'Environments of each in `actors`.', lower_bound=2
 )
 
-_ACTOR_CASES = ['cartpole128', 'pong_tiny']
 _REPLAY_CASES = ('clients', 'r2d2')
 _MODES = ('ceilings', 'system', 'replay', 'actors')
 
@@ -128,14 +130,13 @@ def _actors() -> tuple[dict[str, str], list[dict[str, Any]]]:
   print('\n'.join([*header.values(), '', *actors.header()]), flush=True)
   rows: list[dict[str, Any]] = []
   try:
-    for case in _CASE.value or _ACTOR_CASES:
+    for case in _CASE.value or benchmark.ACTOR_CASES:
       for row in actors.measure(
         case,
-        benchmark.get_config(case).env,
+        benchmark.get_env(case),
         _ACTORS.value,
         _ENVS_PER_ACTOR.value,
-        _WINDOWS.value,
-        _SECONDS.value,
+        actors.Length(_WINDOWS.value, _SECONDS.value),
       ):
         rows.append(row)
         print(actors.line(row), flush=True)
