@@ -13,7 +13,7 @@ from seedrl_jax.replay.reverb import (
   sample_stream,
   samples,
 )
-from seedrl_jax.runtime import memory
+from seedrl_jax.runtime import memory, scheduling
 
 _IN_FLIGHT = 32
 
@@ -74,6 +74,8 @@ def _decode(
 
 
 if __name__ == '__main__':
-  # As every run does; else most of the time goes into page faults.
+  # As every run does; else most of the time goes into page faults, and into
+  # threads that take the cores from each other.
   memory.keep_freed()
+  scheduling.configure()
   replay_loop.serve(OurClient)

@@ -6,15 +6,11 @@ own work is not touched.
 
 import logging
 import os
-import sys
 
 import jax
 
-from seedrl_jax.runtime import memory
+from seedrl_jax.runtime import memory, scheduling
 
-# Seconds after which a thread that computes in Python lets another in. The
-# default of 5 ms is fifty inference calls long.
-_SWITCH_INTERVAL = 2e-4
 # XLA's newest library for dot products and convolutions works on one thread;
 # this leaves it the single dots and takes the threaded one for the rest.
 _XLA_CPU_FLAG = '--xla_cpu_experimental_ynn_fusion_type=individual_dot'
@@ -31,10 +27,7 @@ def configure() -> None:
   # run keep the cores busy as it is, and a hand-over to JAX's own costs more
   # than a small network's step.
   jax.config.update('jax_cpu_enable_async_dispatch', False)
-  sys.setswitchinterval(_SWITCH_INTERVAL)
-  # Threads that wake do not interrupt the one that runs: the environments'
-  # threads would, thousands of times a second, and they can wait.
-  os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+  scheduling.configure()
   memory.keep_freed()
   if jax.__version_info__[:2] in _FLAG_VERSIONS:
     flags = os.environ.get('XLA_FLAGS', '')
