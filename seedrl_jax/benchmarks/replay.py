@@ -214,8 +214,8 @@ def header() -> list[str]:
     f'An item is a block of {_WIDTH} unrolls of {_STEPS} steps, uncompressed '
     'MB/s: median (min–max);',
     'frames are of Pong by EnvPool; memory is the peak of the whole process.',
-    'Ours has the settings of a run (`runtime/memory.py`, `scheduling.py`), the '
-    'official one those of its users.',
+    'Ours has the settings of a run (memory, scheduling), the official one '
+    'those of its users.',
     '',
     '| data | mode | streams | client | MB/s | unrolls/s | CPU s/GB | peak MB '
     '| ours / official |',
