@@ -1,0 +1,283 @@
+#!/usr/bin/env bash
+# Trains on the hosts of a Cloud TPU VM slice, by gcloud. People call it, from
+# their own machine; `launch/tpu_vm.sh --help` says how.
+#
+# Nothing is kept here between calls. On each worker the tree is ~/seedrl-jax;
+# the learner that runs there holds a lock on learner.lock, whose text is its
+# process id, and writes learner.log.
+set -euo pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+readonly ROOT
+# In the home directory of a worker, where ssh begins.
+readonly REMOTE=seedrl-jax
+
+usage() {
+  cat <<'END'
+Usage: launch/tpu_vm.sh COMMAND --name=NAME [OPTION]...
+
+Commands:
+  create  makes the slice, unless it is there
+  setup   copies this tree to all workers and installs it; again: updates them
+  train   starts launch/learner.py on all workers and returns; every argument
+          that is no option below, and all after --, goes to the learner
+  logs    follows what a worker's learner writes, until Ctrl-C
+  stop    has the learners save a last checkpoint and end
+  delete  deletes the slice, with all that is on it; asks first
+
+Options, with the environment variables that stand for them:
+  --name=NAME        SEEDRL_TPU_NAME     of the slice; needed
+  --zone=ZONE        SEEDRL_TPU_ZONE     default: what gcloud is configured for
+  --project=PROJECT  SEEDRL_TPU_PROJECT  default: what gcloud is configured for
+  --type=TYPE        SEEDRL_TPU_TYPE     of create; default: v5litepod-16
+  --version=VERSION  SEEDRL_TPU_VERSION  of create: the runtime; default:
+                                         v2-alpha-tpuv5-lite
+  --spot             SEEDRL_TPU_SPOT=1   of create: cheaper, may be taken away
+  --worker=N                             of logs; default: 0
+  --yes                                  of delete: does not ask
+
+The hosts find each other by themselves. A learner waits for actors on other
+machines; to step environments on the TPU's own hosts give train
+  --config.env.num_envs=256 --config.actors.max_envs=0
+Without --workdir a run is in runs/NAME, and so the same command resumes it.
+END
+}
+
+say() { printf 'tpu_vm: %s\n' "$*"; }
+
+die() {
+  printf 'tpu_vm: %s\n' "$*" >&2
+  exit 1
+}
+
+parse_arguments() {
+  command=${1:-}
+  case $command in
+    create | setup | train | logs | stop | delete) shift ;;
+    -h | --help | help)
+      usage
+      exit
+      ;;
+    '') die 'name a command: create, setup, train, logs, stop or delete.' ;;
+    *) die "$command is no command; there are create, setup, train, logs," \
+      'stop and delete (--help).' ;;
+  esac
+  name=${SEEDRL_TPU_NAME:-}
+  zone=${SEEDRL_TPU_ZONE:-}
+  project=${SEEDRL_TPU_PROJECT:-}
+  type=${SEEDRL_TPU_TYPE:-v5litepod-16}
+  version=${SEEDRL_TPU_VERSION:-v2-alpha-tpuv5-lite}
+  spot=${SEEDRL_TPU_SPOT:-}
+  worker=0
+  yes=''
+  rest=()
+  while (($#)); do
+    case $1 in
+      --name=*) name=${1#*=} ;;
+      --zone=*) zone=${1#*=} ;;
+      --project=*) project=${1#*=} ;;
+      --type=*) type=${1#*=} ;;
+      --version=*) version=${1#*=} ;;
+      --spot) spot=1 ;;
+      --worker=*) worker=${1#*=} ;;
+      --yes) yes=1 ;;
+      -h | --help)
+        usage
+        exit
+        ;;
+      --)
+        rest+=("${@:2}")
+        break
+        ;;
+      *) rest+=("$1") ;;
+    esac
+    shift
+  done
+  [[ $command == train || ${#rest[@]} == 0 ]] ||
+    die "${rest[0]} is no option of $command; they are in --help."
+  [[ $name ]] || die '--name is missing; give the name of the TPU slice.'
+  [[ $name =~ ^[a-z]([-a-z0-9]*[a-z0-9])?$ ]] ||
+    die "--name=$name: may have small letters, digits and hyphens only."
+  [[ $worker =~ ^[0-9]+$ ]] ||
+    die "--worker=$worker: must be a number; the first worker is 0."
+}
+
+# tpu COMMAND ARGUMENT...: calls gcloud for this slice's place.
+tpu() {
+  gcloud compute tpus tpu-vm "$@" --quiet ${zone:+"--zone=$zone"} \
+    ${project:+"--project=$project"}
+}
+
+# on WORKER SCRIPT: runs a script in the tree of a worker, or of all.
+on() {
+  tpu ssh "$name" "--worker=$1" "--command=cd $REMOTE && { $2
+}"
+}
+
+# Sets `state` to the slice's, empty where there is none of this name.
+find_state() {
+  local answer
+  if answer=$(tpu describe "$name" '--format=value(state)' 2>&1); then
+    # What gcloud remarks comes before.
+    state=${answer##*$'\n'}
+  elif [[ $answer == *NOT_FOUND* || $answer == *'not found'* ]]; then
+    state=''
+  else
+    die "gcloud cannot tell about $name: $answer"
+  fi
+}
+
+create() {
+  find_state
+  case $state in
+    '') ;;
+    PREEMPTED | TERMINATED)
+      die "$name is $state; make room with: launch/tpu_vm.sh delete" \
+        "--name=$name"
+      ;;
+    *)
+      say "$name exists already ($state)."
+      return
+      ;;
+  esac
+  tpu create "$name" "--accelerator-type=$type" "--version=$version" \
+    ${spot:+--spot} || die "gcloud could not create $name, see above."
+  say "created $name ($type); next: launch/tpu_vm.sh setup --name=$name"
+}
+
+# Prints the script that fails, with a sentence, where a learner runs.
+refuse_running() {
+  cat <<'END'
+flock --nonblock learner.lock true || {
+  echo "tpu_vm: a learner runs on $(hostname) already; end it with: launch/tpu_vm.sh stop" >&2
+  exit 1
+}
+END
+}
+
+setup() {
+  local archive
+  git -C "$ROOT" rev-parse --git-dir >/dev/null 2>&1 ||
+    die "$ROOT is no git clone, which tells what to copy; make one, or git init."
+  archive=$(mktemp -d)
+  # Expands now, as the variable is gone when this runs.
+  # shellcheck disable=SC2064
+  trap "rm -rf '$archive'" EXIT
+  # What git does not ignore, as it is here, committed or not.
+  git -C "$ROOT" ls-files -z --cached --others --exclude-standard |
+    tar --create --gzip --file="$archive/seedrl-jax.tgz" --directory="$ROOT" \
+      --ignore-failed-read --null --files-from=-
+  tpu ssh "$name" --worker=all "--command=mkdir -p $REMOTE" ||
+    die "no ssh to all workers of $name, see above."
+  on all "$(refuse_running)" ||
+    die "not all workers of $name are ready to be set up, see above."
+  tpu scp "$archive/seedrl-jax.tgz" "$name:$REMOTE/" --worker=all ||
+    die "the tree could not be copied to all workers of $name, see above."
+  say "installing on all workers of $name; the first time takes some minutes"
+  on all "$(install_script)" ||
+    die 'the installation failed on a worker, see above; run this again.'
+  say "ready; next: launch/tpu_vm.sh train --name=$name -- --config=…"
+}
+
+# Prints the script that unpacks and installs. TPU VMs come with Python 3.10
+# and without EGL, and look for upgrades, under apt's lock, when they boot.
+install_script() {
+  cat <<'END'
+set -e
+rm -rf configs launch seedrl_jax tests
+tar --extract --gzip --file=seedrl-jax.tgz
+rm seedrl-jax.tgz
+packages=
+/sbin/ldconfig -p | grep -q libEGL.so.1 || packages="$packages libegl1"
+/sbin/ldconfig -p | grep -q libGL.so.1 || packages="$packages libgl1"
+found=
+for python in python3 python3.11 python3.12 python3.13; do
+  "$python" -c "import ensurepip, sys; sys.exit(sys.version_info < (3, 11))" \
+    2>/dev/null && found=1
+done
+[ "$found" ] || packages="$packages python3.11 python3.11-venv"
+if [ "$packages" ]; then
+  sudo apt-get update
+  sudo DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 \
+    install --yes --no-install-recommends $packages
+fi
+SEEDRL_ACCELERATOR=tpu launch/setup.sh --extras=tpu
+END
+}
+
+train() {
+  local argument arguments='' workdir="runs/$name"
+  for argument in ${rest[@]+"${rest[@]}"}; do
+    case $argument in
+      --workdir | --workdir=* | -workdir | -workdir=*) workdir='' ;;
+    esac
+  done
+  [[ ! $workdir ]] || rest=("--workdir=$workdir" ${rest[@]+"${rest[@]}"})
+  printf -v arguments ' %q' "${rest[@]}"
+  # All are asked before any starts: half a job would wait for the other half.
+  on all "$(refuse_running)
+.venv/bin/python launch/learner.py$arguments --only_check_args" ||
+    die "nothing was started: see what the workers of $name say above."
+  # The lock goes with the learner, however that ends. It is in a session of
+  # its own, without a terminal, and so outlives this connection.
+  on all "exec 9>>learner.lock
+flock --nonblock 9 || {
+  echo \"tpu_vm: another learner has just started on \$(hostname).\" >&2
+  exit 1
+}
+setsid .venv/bin/python launch/learner.py$arguments \
+</dev/null >>learner.log 2>&1 &
+echo \$! >learner.lock" ||
+    die "not all workers of $name have started; stop the others with:" \
+      "launch/tpu_vm.sh stop --name=$name"
+  say "training on all workers of $name; follow it with:" \
+    "launch/tpu_vm.sh logs --name=$name"
+}
+
+logs() {
+  tpu ssh "$name" "--worker=$worker" \
+    "--command=tail -n 100 -F $REMOTE/learner.log"
+}
+
+# Prints the script that ends what runs, as a clean stop.
+stop_script() {
+  cat <<'END'
+if flock --nonblock learner.lock true; then
+  echo "tpu_vm: no learner runs on $(hostname)."
+else
+  kill -TERM "$(cat learner.lock)"
+fi
+END
+}
+
+stop() {
+  on all "$(stop_script)" || die "not all workers of $name could be told, see above."
+  say "told the learners of $name to save and end; see launch/tpu_vm.sh logs"
+}
+
+delete() {
+  local answer=''
+  find_state
+  if [[ ! $state ]]; then
+    say "there is no $name."
+    return
+  fi
+  if [[ ! $yes ]]; then
+    printf 'tpu_vm: delete %s and all that is on it? [y/N] ' "$name" >&2
+    read -r answer || true
+    [[ $answer == [yY] || $answer == [yY]es ]] ||
+      die "$name was kept; answer y, or give --yes, to delete it."
+  fi
+  tpu delete "$name" || die "gcloud could not delete $name, see above."
+  say "deleted $name."
+}
+
+main() {
+  parse_arguments "$@"
+  command -v gcloud >/dev/null ||
+    die 'gcloud is not here; install the Google Cloud CLI' \
+      '(https://cloud.google.com/sdk/docs/install) and run: gcloud init'
+  "$command"
+}
+
+main "$@"

@@ -1,0 +1,36 @@
+"""Programs that stand in for others, and checks, for tests of the scripts."""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def add_program(folder: pathlib.Path, name: str, text: str) -> None:
+  """Writes a program; the word PYTHON in its first line is this Python."""
+  path = folder / name
+  path.parent.mkdir(parents=True, exist_ok=True)
+  path.write_text(text.replace('PYTHON', sys.executable, 1))
+  path.chmod(0o755)
+
+
+def check_shell_script(name: str) -> None:
+  """Fails where bash cannot read a script, or shellcheck, if here, objects."""
+  path = str(ROOT / name)
+  subprocess.run(['bash', '-n', path], check=True)
+  if shellcheck := shutil.which('shellcheck'):
+    subprocess.run([shellcheck, path], check=True)
+
+
+def check_flags(program: str, *arguments: str) -> None:
+  """Fails where a program does not know a flag, or the config a key."""
+  result = subprocess.run(
+    [sys.executable, program, *arguments, '--only_check_args'],
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert result.returncode == 0, result.stderr

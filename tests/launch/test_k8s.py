@@ -1,0 +1,360 @@
+"""Tests for launch/k8s: the manifests by schema and against each other.
+
+kubernetes_schemas.json has the part of the published schemas that they use,
+written by hand, as those are megabytes and no cluster can be asked here.
+"""
+
+import copy
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from tests.launch import stand_ins
+
+_FOLDER = stand_ins.ROOT / 'launch/k8s'
+_SCHEMAS = json.loads(
+  pathlib.Path(__file__).with_name('kubernetes_schemas.json').read_text()
+)
+
+
+def _load() -> dict[str, Any]:
+  """Returns all documents by their kind and name."""
+  found: dict[str, Any] = {}
+  for path in sorted(_FOLDER.glob('*.yaml')):
+    for document in yaml.safe_load_all(path.read_text()):
+      name = document.get('metadata', {}).get('name', '')
+      key = f'{document["kind"]}/{name}'.rstrip('/')
+      assert key not in found
+      found[key] = document
+  return found
+
+
+_ALL = _load()
+_JOB = _ALL['JobSet/seedrl']['spec']['replicatedJobs'][0]
+_TEMPLATES = {
+  'learner': _JOB['template']['spec']['template'],
+  'actor': _ALL['Deployment/seedrl-actors']['spec']['template'],
+  'reverb': _ALL['StatefulSet/seedrl-reverb']['spec']['template'],
+}
+_PROGRAMS = {
+  'learner': 'launch/learner.py',
+  'actor': 'launch/actor.py',
+  'reverb': 'launch/reverb_server.py',
+}
+_each_pod = pytest.mark.parametrize('pod', sorted(_TEMPLATES))
+
+
+def _container(pod: str) -> dict[str, Any]:
+  (container,) = _TEMPLATES[pod]['spec']['containers']
+  return container
+
+
+def _flags(pod: str) -> dict[str, str]:
+  pairs = (flag.partition('=') for flag in _container(pod)['args'])
+  return {name: value for name, _, value in pairs}
+
+
+def _ports(pod: str) -> dict[str, int]:
+  ports = _container(pod)['ports']
+  return {port['name']: port['containerPort'] for port in ports}
+
+
+def _validate(document: dict[str, Any]) -> None:
+  schema = {**_SCHEMAS, '$ref': f'#/$defs/{document["kind"]}'}
+  jsonschema.Draft202012Validator(schema).validate(document)
+
+
+def test_schemas_are_schemas():
+  jsonschema.Draft202012Validator.check_schema(_SCHEMAS)
+
+
+@pytest.mark.parametrize('key', sorted(_ALL))
+def test_manifest_is_valid(key: str):
+  _validate(_ALL[key])
+
+
+def _at(document: Any, path: str) -> Any:
+  for step in path.split('.'):
+    document = document[int(step) if step.isdecimal() else step]
+  return document
+
+
+_POD = 'spec.replicatedJobs.0.template.spec.template.spec'
+
+
+@pytest.mark.parametrize(
+  ('path', 'name', 'value'),
+  [
+    ('spec', 'replicatedJob', []),
+    ('spec.failurePolicy.rules.0', 'name', 'with-hyphens'),
+    ('spec.replicatedJobs.0.template.spec', 'completions', '2'),
+    (_POD, 'restartPolicy', 'Always'),
+    (f'{_POD}.containers.0', 'command', 'a string'),
+    (f'{_POD}.containers.0.args', 0, 1),
+    (f'{_POD}.containers.0.ports.0', 'name', 'much_too_long_for_one'),
+    (f'{_POD}.containers.0.resources.limits', 'memory', '32 GB'),
+    (f'{_POD}.volumes.0', 'emptyDir', {}),
+  ],
+)
+def test_schemas_refuse_what_the_api_would(path: str, name: Any, value: Any):
+  document = copy.deepcopy(_ALL['JobSet/seedrl'])
+  _at(document, path)[name] = value
+  with pytest.raises(jsonschema.ValidationError):
+    _validate(document)
+
+
+def test_all_manifests_are_applied_with_images_that_are_built():
+  kustomization = _ALL['Kustomization']
+  files = {path.name for path in _FOLDER.glob('*.yaml')}
+  assert {*kustomization['resources']} == files - {'kustomization.yaml'}
+  images = {image['name'] for image in kustomization['images']}
+  assert images == {_container(pod)['image'] for pod in _TEMPLATES}
+  dockerfile = (_FOLDER / 'Dockerfile').read_text()
+  targets = re.findall(r'^FROM \S+ AS (\w+)$', dockerfile, re.MULTILINE)
+  assert images == {f'seedrl-{target}' for target in targets[1:]}
+
+
+def test_images_have_what_they_run():
+  dockerfile = (_FOLDER / 'Dockerfile').read_text()
+  for sources in re.findall(r'^COPY (.+) \S+$', dockerfile, re.MULTILINE):
+    for source in sources.split():
+      assert (stand_ins.ROOT / source).exists(), source
+  entries = re.findall(r'^ENTRYPOINT (.+)$', dockerfile, re.MULTILINE)
+  programs = [json.loads(entry)[-1] for entry in entries]
+  assert programs == [
+    _PROGRAMS['actor'],
+    _PROGRAMS['reverb'],
+    'launch/k8s/learner.sh',
+  ]
+  for program in programs:
+    assert (stand_ins.ROOT / program).exists()
+  # Kubernetes can tell only of a number that it is not root.
+  users = re.findall(r'^USER (\d+):\d+$', dockerfile, re.MULTILINE)
+  context = _TEMPLATES['actor']['spec']['securityContext']
+  assert users == [str(context['runAsUser'])] * len(entries)
+
+
+@_each_pod
+def test_program_knows_the_flags(pod: str):
+  arguments = _container(pod)['args']
+  filled = [a.replace('$(JOB_COMPLETION_INDEX)', '1') for a in arguments]
+  stand_ins.check_flags(_PROGRAMS[pod], *filled)
+  assert not any('$(' in argument for argument in filled)
+
+
+@_each_pod
+def test_labels_are_selected_by_the_right_ones(pod: str):
+  labels = _TEMPLATES[pod]['metadata']['labels']
+  assert labels['app.kubernetes.io/component'] == pod
+  for key, document in _ALL.items():
+    spec = document.get('spec', {})
+    selector = spec.get('podSelector') or spec.get('selector') or {}
+    selector = selector.get('matchLabels', selector)
+    is_own = (
+      document
+      .get('metadata', {})
+      .get('labels', {})
+      .get('app.kubernetes.io/component')
+      == pod
+    )
+    selects = bool(selector) and selector.items() <= labels.items()
+    assert selects == (is_own and 'JobSet' not in key), key
+
+
+def test_actors_find_the_learners():
+  host, _, port = _flags('actor')['--learner'].partition(':')
+  (service,) = _ALL[f'Service/{host}']['spec']['ports']
+  assert service['port'] == int(port)
+  listening = _ports('learner')[service['targetPort']]
+  address = _flags('learner')['--config.actors.addresses']
+  assert address == f"('0.0.0.0:{listening}',)"
+  # The certificate that README.md makes is for this name.
+  assert f'subjectAltName=DNS:{host} ' in (_FOLDER / 'README.md').read_text()
+
+
+def test_each_learner_has_room_for_all_actors():
+  flags = _flags('actor')
+  num_envs = int(flags['--groups']) * int(flags['--envs_per_group'])
+  num_envs *= _ALL['Deployment/seedrl-actors']['spec']['replicas']
+  assert int(_flags('learner')['--config.actors.max_envs']) >= num_envs
+
+
+def test_learners_find_each_other():
+  flags, job = _flags('learner'), _JOB['template']['spec']
+  job_set = _ALL['JobSet/seedrl']
+  first = f'{job_set["metadata"]["name"]}-{_JOB["name"]}-0-0'
+  port = _ports('learner')['coordinator']
+  assert flags['--coordinator'] == f'{first}.seedrl:{port}'
+  # Its name must be known before it listens to actors and so is ready.
+  assert job_set['spec']['network']['publishNotReadyAddresses']
+  count = int(flags['--num_processes'])
+  assert count == job['completions'] == job['parallelism']
+  assert job['completionMode'] == 'Indexed'
+  assert flags['--process_id'] == '$(JOB_COMPLETION_INDEX)'
+
+
+def test_each_learner_has_a_reverb_server_of_the_same_tables():
+  reverb = _ALL['StatefulSet/seedrl-reverb']['spec']
+  service = _ALL[f'Service/{reverb["serviceName"]}']['spec']
+  assert service['clusterIP'] == 'None'
+  port = _flags('reverb')['--port']
+  assert _ports('reverb') == {service['ports'][0]['targetPort']: int(port)}
+  learner = _flags('learner')
+  assert learner['--config.replay.address'] == (
+    f'seedrl-reverb-$(JOB_COMPLETION_INDEX).{reverb["serviceName"]}:{port}'
+  )
+  assert reverb['replicas'] == int(learner['--num_processes'])
+  assert learner['--config'] == _flags('reverb')['--config']
+  # Tables are of a host's share of the batch.
+  share = int(_flags('reverb')['--config.batch_size'])
+  assert int(learner['--config.batch_size']) == share * reverb['replicas']
+
+
+def test_policies_name_ports_that_there_are():
+  for pod in ('learner', 'reverb'):
+    policy = _ALL[f'NetworkPolicy/seedrl-{pod}']['spec']
+    for rule in policy['ingress']:
+      assert rule['from']
+      for port in rule.get('ports', []):
+        assert port['port'] in _ports(pod)
+  (rule,) = _ALL['NetworkPolicy/seedrl-reverb']['spec']['ingress']
+  (peer,) = rule['from']
+  labels = peer['podSelector']['matchLabels']
+  assert labels['app.kubernetes.io/component'] == 'learner'
+
+
+@_each_pod
+def test_files_of_the_flags_are_mounted(pod: str):
+  spec, container = _TEMPLATES[pod]['spec'], _container(pod)
+  volumes = {volume['name']: volume for volume in spec['volumes']}
+  claims = (
+    _ALL[f'StatefulSet/seedrl-{pod}']['spec']['volumeClaimTemplates']
+    if pod == 'reverb'
+    else []
+  )
+  volumes |= {claim['metadata']['name']: claim for claim in claims}
+  mounts = {
+    m['mountPath']: volumes[m['name']] for m in container['volumeMounts']
+  }
+  assert len(mounts) == len(volumes)
+  made = {'tls.crt', 'tls.key', 'token'}
+  for name, value in _flags(pod).items():
+    if value.startswith('/'):
+      mount, _, file = value.removeprefix('/').partition('/')
+      volume = mounts[f'/{mount}']
+      if secret := volume.get('secret'):
+        items = {item['path'] for item in secret.get('items', [])} or made
+        assert file in items, name
+  readme = (_FOLDER / 'README.md').read_text()
+  assert {*re.findall(r'--from-file=(\S+)', readme)} == made
+  for volume in volumes.values():
+    if claim := volume.get('persistentVolumeClaim'):
+      access = _ALL[f'PersistentVolumeClaim/{claim["claimName"]}']['spec']
+      assert access['accessModes'] == ['ReadWriteMany']
+    if secret := volume.get('secret'):
+      assert f'secret generic {secret["secretName"]} ' in readme
+
+
+def test_actors_never_see_the_learners_key():
+  volumes = _TEMPLATES['actor']['spec']['volumes']
+  (secret,) = (v['secret'] for v in volumes if 'secret' in v)
+  assert {item['key'] for item in secret['items']} == {'tls.crt', 'token'}
+
+
+@_each_pod
+def test_pods_are_confined_and_end_in_time(pod: str):
+  spec, container = _TEMPLATES[pod]['spec'], _container(pod)
+  assert spec['securityContext']['runAsNonRoot']
+  assert spec['securityContext']['seccompProfile'] == {'type': 'RuntimeDefault'}
+  assert spec['automountServiceAccountToken'] is False
+  assert container['securityContext'] == {
+    'allowPrivilegeEscalation': False,
+    'readOnlyRootFilesystem': True,
+    'capabilities': {'drop': ['ALL']},
+  }
+  mounted = {mount['mountPath'] for mount in container['volumeMounts']}
+  assert '/tmp' in mounted
+  assert {'cpu', 'memory'} <= container['resources']['requests'].keys()
+  assert 'memory' in container['resources']['limits']
+  least = {'learner': 120, 'actor': 31, 'reverb': 10}[pod]
+  assert spec['terminationGracePeriodSeconds'] >= least
+  for name in ('startupProbe', 'readinessProbe', 'livenessProbe'):
+    if probe := container.get(name):
+      assert probe['tcpSocket']['port'] in _ports(pod)
+
+
+def test_a_lost_learner_restarts_all_and_a_lost_node_does_not_count():
+  policy = _ALL['JobSet/seedrl']['spec']['failurePolicy']
+  assert policy['maxRestarts'] > 0
+  # The next ones must not share the work directory with the last ones.
+  assert policy['restartStrategy'] == 'BlockingRecreate'
+  (rule,) = policy['rules']
+  assert rule['action'] == 'RestartJobSetAndIgnoreMaxRestarts'
+  assert rule['onJobFailureReasons'] == ['PodFailurePolicy']
+  job = _JOB['template']['spec']
+  assert job['backoffLimit'] == 0
+  (failure,) = job['podFailurePolicy']['rules']
+  assert failure['action'] == 'FailJob'
+  assert failure['onPodConditions'][0]['type'] == 'DisruptionTarget'
+
+
+# Ends as FAKE_STATUS says; with FAKE_PIPE, after SIGTERM.
+_LEARNER = """#!PYTHON
+import json, os, signal, sys
+
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+print(json.dumps(sys.argv[1:]), flush=True)
+if 'FAKE_PIPE' in os.environ:
+  with open(os.environ['FAKE_PIPE'], 'w') as started:
+    print('started', file=started)
+  signal.sigwait({signal.SIGTERM})
+  print('saved', flush=True)
+sys.exit(int(os.environ['FAKE_STATUS']))
+"""
+
+
+def _start(folder: pathlib.Path, *arguments: str, **env: str) -> Any:
+  stand_ins.add_program(folder, 'bin/python', _LEARNER)
+  return subprocess.Popen(
+    [_FOLDER / 'learner.sh', *arguments],
+    env={**os.environ, 'SEEDRL_VENV': str(folder), **env},
+    stdout=subprocess.PIPE,
+    text=True,
+  )
+
+
+def test_learner_script_is_sound():
+  stand_ins.check_shell_script('launch/k8s/learner.sh')
+
+
+@pytest.mark.parametrize('status', [0, 3])
+def test_learner_ends_as_the_program_does(tmp_path: pathlib.Path, status: int):
+  awkward = ["--config.env.id='a b'", '--x=$HOME;*', '']
+  running = _start(tmp_path, *awkward, FAKE_STATUS=str(status))
+  said, _ = running.communicate()
+  program = str(stand_ins.ROOT / 'launch/learner.py')
+  assert json.loads(said) == [program, *awkward]
+  assert running.returncode == status
+
+
+@pytest.mark.parametrize(('status', 'expected'), [(0, 143), (3, 3)])
+def test_a_stopped_learner_saves_and_is_not_done(
+  tmp_path: pathlib.Path, status: int, expected: int
+):
+  pipe = tmp_path / 'pipe'
+  os.mkfifo(pipe)
+  running = _start(tmp_path, FAKE_STATUS=str(status), FAKE_PIPE=str(pipe))
+  with open(pipe) as started:
+    assert started.read() == 'started\n'
+  running.send_signal(signal.SIGTERM)
+  said, _ = running.communicate()
+  assert said.endswith('saved\n')
+  assert running.returncode == expected

@@ -1,0 +1,327 @@
+"""Tests for launch/slurm.sbatch; its srun and scontrol run things here."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import stat
+import subprocess
+
+import pytest
+
+from tests.launch import stand_ins
+
+# Runs the tasks of a step side by side, and passes SIGTERM on to them.
+_SRUN = """#!PYTHON
+import itertools, json, os, signal, subprocess, sys
+
+options = list(itertools.takewhile(lambda a: a.startswith('-'), sys.argv[1:]))
+command = sys.argv[1 + len(options):]
+with open(os.environ['FAKE_LOG'], 'a') as log:
+  print(json.dumps(['srun', *options]), file=log)
+count = int(next(o for o in options if o.startswith('--ntasks=')).split('=')[1])
+tasks = []
+wanted = []
+def forward(number, frame):
+  wanted.append(number)
+  for task in tasks:
+    task.terminate()
+signal.signal(signal.SIGTERM, forward)
+for i in range(count):
+  env = {**os.environ, 'SLURM_PROCID': str(i)}
+  tasks.append(subprocess.Popen(command, env=env))
+  if wanted:
+    tasks[-1].terminate()
+sys.exit(max(task.wait() for task in tasks))
+"""
+
+_SCONTROL = """#!PYTHON
+import json, os, sys
+
+if sys.argv[1:3] == ['show', 'hostnames']:
+  print(sys.argv[3].replace(',', '\\n'))
+else:
+  with open(os.environ['FAKE_LOG'], 'a') as log:
+    print(json.dumps(['scontrol', *sys.argv[1:]]), file=log)
+"""
+
+# A learner ends as FAKE_LEARNER says once FAKE_ACTORS actors have started; with
+# FAKE_PIPE it says there that it has too, and waits for SIGTERM as actors do.
+_PROGRAM = """#!PYTHON
+import json, os, signal, sys
+
+def note(*words):
+  with open(os.environ['FAKE_LOG'], 'a') as log:
+    print(json.dumps(words), file=log)
+
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+note(*sys.argv[1:])
+# Open for both, neither side waits for the other.
+actors = os.fdopen(os.open(os.environ['FAKE_LOG'] + '.actors', os.O_RDWR),
+                   'rb+', buffering=0)
+if sys.argv[1] == 'launch/actor.py':
+  actors.write(b'.')
+elif os.environ['SLURM_PROCID'] == '0':
+  for _ in range(int(os.environ['FAKE_ACTORS'])):
+    actors.read(1)
+if sys.argv[1] == 'launch/learner.py':
+  if 'FAKE_PIPE' not in os.environ:
+    sys.exit(int(os.environ.get('FAKE_LEARNER', '0')))
+  with open(os.environ['FAKE_PIPE'], 'w') as started:
+    print('started', file=started)
+signal.sigwait({signal.SIGTERM})
+note('ended', sys.argv[1])
+sys.exit(int(os.environ.get('FAKE_ENDED', '0')))
+"""
+
+
+class Cluster:
+  """A clone that was submitted from, and the programs of Slurm."""
+
+  def __init__(self, folder: pathlib.Path):
+    self.clone = folder / 'clone'
+    self.log = folder / 'log'
+    self.log.touch()
+    os.mkfifo(f'{self.log}.actors')
+    self.bin = folder / 'bin'
+    stand_ins.add_program(self.bin, 'srun', _SRUN)
+    stand_ins.add_program(self.bin, 'scontrol', _SCONTROL)
+    stand_ins.add_program(self.clone, '.venv/bin/python', _PROGRAM)
+    stand_ins.add_program(self.clone, 'launch/learner.py', '')
+    # Where Slurm has its copy.
+    self.script = folder / 'spool/slurm_script'
+    self.script.parent.mkdir()
+    shutil.copy(stand_ins.ROOT / 'launch/slurm.sbatch', self.script)
+    self.env = {
+      'PATH': f'{self.bin}:/usr/bin:/bin',
+      'FAKE_LOG': str(self.log),
+      'SLURM_SUBMIT_DIR': str(self.clone),
+      'SLURM_JOB_ID': '70123',
+      'SLURM_JOB_NODELIST': 'n1,n2',
+      # As many as there are nodes.
+      'FAKE_ACTORS': '2',
+    }
+
+  def start(self, *arguments: str, **env: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+      ['bash', self.script, *arguments],
+      env=self.env | env,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+      text=True,
+    )
+
+  def run(self, *arguments: str, **env: str) -> tuple[int, str]:
+    """Returns its status and what it said."""
+    running = self.start(*arguments, **env)
+    said = ''.join(running.communicate())
+    return running.returncode, said
+
+  def calls(self, program: str) -> list[list[str]]:
+    """Arguments of the calls of a program, sorted, as tasks start at once."""
+    lines = map(json.loads, self.log.read_text().splitlines())
+    return sorted(line[1:] for line in lines if line[0] == program)
+
+
+@pytest.fixture(name='cluster')
+def _cluster(tmp_path: pathlib.Path) -> Cluster:
+  return Cluster(tmp_path)
+
+
+def test_script_is_sound():
+  stand_ins.check_shell_script('launch/slurm.sbatch')
+
+
+def _directives() -> dict[str, str]:
+  text = (stand_ins.ROOT / 'launch/slurm.sbatch').read_text()
+  comments = text.partition('\nset -')[0].splitlines()
+  lines = [line.split()[1] for line in comments if line.startswith('#SBATCH ')]
+  pairs = (line.removeprefix('--').partition('=') for line in lines)
+  return {name: value for name, _, value in pairs}
+
+
+def test_directives_make_it_resumable():
+  found = _directives()
+  assert found['signal'] == 'B:USR1@300'
+  assert found['open-mode'] == 'append'
+  assert found['ntasks-per-node'] == '1'
+  assert 'requeue' in found
+
+
+def test_each_node_has_a_learner_that_knows_the_first(cluster: Cluster):
+  awkward = ["--config.env.id='a b'", '--x=$HOME;*', '']
+  status, said = cluster.run(
+    *awkward, SEEDRL_ACTORS_PER_NODE='0', FAKE_ACTORS='0'
+  )
+  assert status == 0, said
+  assert cluster.calls('launch/learner.py') == [
+    [
+      f'--process_id={i}',
+      *awkward,
+      '--workdir=runs/slurm-70123',
+      '--coordinator=n1:20246',
+      '--num_processes=2',
+    ]
+    for i in range(2)
+  ]
+  assert cluster.calls('srun') == [
+    [
+      *('--nodes=2', '--ntasks=2', '--ntasks-per-node=1', '--cpu-bind=none'),
+      '--kill-on-bad-exit=1',
+    ]
+  ]
+  assert not cluster.calls('launch/actor.py')
+
+
+def test_learners_listen_with_secrets_that_were_made(cluster: Cluster):
+  assert cluster.run(SEEDRL_PORT='4000')[0] == 0
+  secrets = 'runs/slurm-70123/secrets'
+  for call in cluster.calls('launch/learner.py'):
+    assert call[-4:] == [
+      "--config.actors.addresses=('0.0.0.0:4001',)",
+      f'--config.actors.tls_certificate={secrets}/tls.crt',
+      f'--config.actors.tls_key={secrets}/tls.key',
+      f'--config.actors.token_file={secrets}/token',
+    ]
+  folder = cluster.clone / secrets
+  for path in [folder, *folder.iterdir()]:
+    assert not path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO), path
+  assert len((folder / 'token').read_text()) == 65
+  for node in ('n1', 'n2'):
+    checked = subprocess.run(
+      ['openssl', 'x509', '-in', folder / 'tls.crt', '-checkhost', node],
+      capture_output=True,
+      text=True,
+      check=True,
+    )
+    assert 'does match' in checked.stdout
+
+
+def test_actors_take_turns_at_the_learners(cluster: Cluster):
+  status, said = cluster.run(
+    SEEDRL_PORT='4000',
+    SEEDRL_ACTORS_PER_NODE='2',
+    FAKE_ACTORS='4',
+    SEEDRL_ACTOR_FLAGS='--groups=3  --threads=1',
+  )
+  assert status == 0, said
+  secrets = 'runs/slurm-70123/secrets'
+  assert cluster.calls('launch/actor.py') == [
+    [
+      f'--learner={node}:4001',
+      f'--tls_roots={secrets}/tls.crt',
+      f'--token_file={secrets}/token',
+      '--groups=3',
+      '--threads=1',
+    ]
+    for node in ('n1', 'n1', 'n2', 'n2')
+  ]
+  assert cluster.calls('srun')[1] == [
+    *('--overlap', '--nodes=2', '--ntasks=4', '--ntasks-per-node=2'),
+    '--cpu-bind=none',
+  ]
+
+
+def test_actors_have_nodes_of_their_own(cluster: Cluster):
+  status, said = cluster.run(
+    SLURM_HET_SIZE='2',
+    SLURM_JOB_NODELIST_HET_GROUP_0='g1',
+    SLURM_JOB_NODELIST_HET_GROUP_1='c1,c2,c3',
+    SEEDRL_PORT='4000',
+    FAKE_ACTORS='3',
+  )
+  assert status == 0, said
+  (learner,) = cluster.calls('launch/learner.py')
+  assert '--coordinator=g1:4000' in learner
+  assert [call[0] for call in cluster.calls('launch/actor.py')] == [
+    '--learner=g1:4001'
+  ] * 3
+  learners, actors = cluster.calls('srun')
+  assert learners[:2] == ['--het-group=0', '--nodes=1']
+  assert actors[:3] == ['--het-group=1', '--nodes=3', '--ntasks=3']
+
+
+def test_given_secrets_are_used(cluster: Cluster):
+  names = ('SEEDRL_TLS_CERTIFICATE', 'SEEDRL_TLS_KEY', 'SEEDRL_TOKEN_FILE')
+  given = {name: f'/my/{name}' for name in names}
+  assert cluster.run(**given)[0] == 0
+  assert not (cluster.clone / 'runs/slurm-70123/secrets').exists()
+  learner = cluster.calls('launch/learner.py')[0]
+  assert [flag.partition('=')[2] for flag in learner[-3:]] == [*given.values()]
+  assert (
+    '--tls_roots=/my/SEEDRL_TLS_CERTIFICATE'
+    in (cluster.calls('launch/actor.py')[0])
+  )
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'env', 'said'),
+  [
+    ([], {'SLURM_JOB_NODELIST': ''}, 'this is for Slurm; submit it: sbatch'),
+    ([], {'SLURM_SUBMIT_DIR': '/'}, '/ is no clone of seedrl-jax; call sbatch'),
+    ([], {'SEEDRL_VENV': '/no'}, '/no/bin/python is not there; run launch/'),
+    ([], {'SEEDRL_ACTORS_PER_NODE': 'x'}, 'ACTORS_PER_NODE=x: must be a num'),
+    (
+      [],
+      {'SEEDRL_TLS_KEY': 'k'},
+      'give all of SEEDRL_TLS_CERTIFICATE, SEEDRL_',
+    ),
+    (['--workdir=w'], {}, 'name the work directory by SEEDRL_WORKDIR.'),
+  ],
+)
+def test_what_is_wrong_is_said(
+  cluster: Cluster, arguments: list[str], env: dict[str, str], said: str
+):
+  status, text = cluster.run(*arguments, **env)
+  assert status == 1
+  assert text.startswith('slurm: ') and said in text
+  assert not cluster.calls('srun')
+
+
+def test_a_failure_ends_the_actors_and_the_job(cluster: Cluster):
+  status, said = cluster.run(FAKE_LEARNER='3')
+  assert status == 3, said
+  assert cluster.calls('ended') == [['launch/actor.py']] * 2
+  assert not cluster.calls('scontrol')
+
+
+def _signalled(cluster: Cluster, number: int, **env: str) -> tuple[int, str]:
+  """Sends a signal to the script once a learner runs; returns how it ended."""
+  pipe = cluster.log.with_name('pipe')
+  os.mkfifo(pipe)
+  env |= {'FAKE_PIPE': str(pipe), 'FAKE_ACTORS': '1'}
+  env['SLURM_JOB_NODELIST'] = 'n1'
+  running = cluster.start(**env)
+  with open(pipe) as started:
+    assert started.read() == 'started\n'
+  running.send_signal(number)
+  said = ''.join(running.communicate())
+  return running.returncode, said
+
+
+def test_before_the_time_is_up_it_saves_and_is_queued_again(cluster: Cluster):
+  status, said = _signalled(cluster, signal.SIGUSR1, SEEDRL_WORKDIR='my w')
+  assert status == 0
+  assert 'goes back to the queue and resumes my w.' in said
+  assert cluster.calls('ended') == [['launch/actor.py'], ['launch/learner.py']]
+  assert cluster.calls('scontrol') == [['requeue', '70123']]
+
+
+@pytest.mark.parametrize(
+  ('number', 'ended'), [(signal.SIGTERM, '0'), (signal.SIGUSR1, '4')]
+)
+def test_a_cancelled_or_failed_job_is_not_queued_again(
+  cluster: Cluster, number: int, ended: str
+):
+  status, _ = _signalled(cluster, number, FAKE_ENDED=ended)
+  assert status == int(ended)
+  assert len(cluster.calls('ended')) == 2
+  assert not cluster.calls('scontrol')
+
+
+def test_the_programs_know_the_flags(cluster: Cluster):
+  config = str(stand_ins.ROOT / 'configs/vtrace_atari.py')
+  assert cluster.run(f'--config={config}')[0] == 0
+  for program in ('launch/learner.py', 'launch/actor.py'):
+    stand_ins.check_flags(program, *cluster.calls(program)[0])

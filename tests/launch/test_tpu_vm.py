@@ -1,0 +1,392 @@
+"""Tests for launch/tpu_vm.sh, with a gcloud whose workers are folders here."""
+
+import fcntl
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+from collections.abc import Iterator
+from typing import IO
+
+import pytest
+
+from tests.launch import stand_ins
+
+# Writes its arguments down, then does to local folders what the true one does
+# to the workers: FAKE_WORKERS names them. FAKE_FAIL fails a subcommand.
+_GCLOUD = """#!PYTHON
+import json, os, pathlib, shutil, subprocess, sys
+
+arguments = sys.argv[1:]
+with open(os.environ['FAKE_LOG'], 'a') as log:
+  print(json.dumps(arguments), file=log)
+assert arguments[:3] == ['compute', 'tpus', 'tpu-vm'], arguments
+what, *rest = arguments[3:]
+if what == os.environ.get('FAKE_FAIL'):
+  sys.exit('gcloud: ERROR: no permission')
+if what == 'describe':
+  state = os.environ.get('FAKE_STATE')
+  if state is None:
+    sys.exit('ERROR: NOT_FOUND: Resource was not found')
+  print('Using zone z\\n' + state)
+option = lambda name: next(
+  (a.split('=', 1)[1] for a in rest if a.startswith(name + '=')), '0')
+workers = os.environ['FAKE_WORKERS'].split()
+if option('--worker') != 'all':
+  workers = [workers[int(option('--worker'))]]
+status = 0
+for worker in workers:
+  if what == 'scp':
+    target = pathlib.Path(worker, rest[1].split(':', 1)[1])
+    shutil.copy(rest[0], target)
+  elif what == 'ssh':
+    status |= subprocess.run(
+      ['bash', '-c', option('--command')], cwd=worker).returncode
+sys.exit(status)
+"""
+
+# A learner that says how it was called, once it would hear SIGTERM, and then
+# waits for that.
+_LEARNER = """#!PYTHON
+import json, os, signal, sys
+
+if '--only_check_args' in sys.argv:
+  sys.exit(os.environ.get('FAKE_CHECK'))
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+print(json.dumps(sys.argv[1:]), flush=True)
+signal.sigwait({signal.SIGTERM})
+print('saved', flush=True)
+"""
+
+_SETUP = """#!/usr/bin/env bash
+echo "$SEEDRL_ACCELERATOR $*" >>setup.log
+mkdir -p .venv/bin
+cp "$LEARNER" .venv/bin/python
+exit "${FAKE_SETUP:-0}"
+"""
+
+
+class Desk:
+  """A clone with its launch/tpu_vm.sh, and the workers that gcloud reaches."""
+
+  def __init__(self, folder: pathlib.Path):
+    self.clone = folder / 'a clone'
+    self.bin = folder / 'bin'
+    self.log = folder / 'gcloud.log'
+    self.log.touch()
+    self.logs: dict[pathlib.Path, IO[str]] = {}
+    # Where ssh comes out.
+    self.homes = [folder / 'worker-0', folder / 'worker-1']
+    for home in self.homes:
+      home.mkdir()
+    (self.clone / 'launch').mkdir(parents=True)
+    shutil.copy(stand_ins.ROOT / 'launch/tpu_vm.sh', self.clone / 'launch')
+    stand_ins.add_program(self.clone, 'launch/setup.sh', _SETUP)
+    stand_ins.add_program(self.bin, 'gcloud', _GCLOUD)
+    stand_ins.add_program(self.bin, 'sudo', '#!/bin/sh\necho "$@" >>sudo.log\n')
+    stand_ins.add_program(folder, 'learner', _LEARNER)
+    subprocess.run(['git', 'init', '--quiet', self.clone], check=True)
+    self.env = {
+      'PATH': f'{self.bin}:/usr/bin:/bin',
+      'HOME': str(folder),
+      'FAKE_LOG': str(self.log),
+      'FAKE_WORKERS': ' '.join(map(str, self.homes)),
+      'LEARNER': str(folder / 'learner'),
+    }
+
+  @property
+  def trees(self) -> list[pathlib.Path]:
+    """Where the workers have theirs."""
+    return [home / 'seedrl-jax' for home in self.homes]
+
+  def run(
+    self, *arguments: str, text: str = '', **env: str
+  ) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+      [self.clone / 'launch/tpu_vm.sh', *arguments],
+      env=self.env | env,
+      input=text,
+      capture_output=True,
+      text=True,
+      check=False,
+    )
+
+  def refusal(self, *arguments: str, **env: str) -> str:
+    """Runs what must fail; returns what it says."""
+    result = self.run(*arguments, **env)
+    assert result.returncode == 1, result
+    return result.stderr.strip()
+
+  def calls(self) -> list[list[str]]:
+    """How gcloud was called, without what is in every call."""
+    lines = map(json.loads, self.log.read_text().splitlines())
+    return [line[3:] for line in lines]
+
+  def set_up(self) -> None:
+    """Sets the workers up."""
+    assert self.run('setup', '--name=tpu').returncode == 0
+
+  def train(self, *arguments: str) -> None:
+    """Starts the learners, whose logs are pipes that are read here."""
+    for tree in self.trees:
+      os.mkfifo(tree / 'learner.log')
+      # Open for both, neither side waits for the other.
+      number = os.open(tree / 'learner.log', os.O_RDWR)
+      self.logs[tree] = os.fdopen(number)
+    result = self.run('train', '--name=tpu', *arguments)
+    assert result.returncode == 0, result.stderr
+
+  def stop(self) -> None:
+    """Stops the learners, and waits for their end."""
+    assert self.run('stop', '--name=tpu').returncode == 0
+    for tree in self.trees:
+      with open(tree / 'learner.lock') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+
+@pytest.fixture(name='desk')
+def _desk(tmp_path: pathlib.Path) -> Iterator[Desk]:
+  made = Desk(tmp_path)
+  yield made
+  for log in made.logs.values():
+    log.close()
+
+
+@pytest.fixture(name='training')
+def _training(desk: Desk) -> Iterator[Desk]:
+  """A desk whose learners run, with awkward arguments."""
+  desk.set_up()
+  desk.train('--spot', *_AWKWARD, '--', '--yes')
+  yield desk
+  desk.stop()
+
+
+_AWKWARD = ("--config.env.id='a b'", '--x=$HOME;`id`"', '--y=*', '--z=', 'ü\n')
+
+
+def test_script_is_sound():
+  stand_ins.check_shell_script('launch/tpu_vm.sh')
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'said'),
+  [
+    ([], 'tpu_vm: name a command: create, setup, train, logs, stop or delete.'),
+    (
+      ['mend'],
+      'mend is no command; there are create, setup, train, logs, stop',
+    ),
+    (['create'], '--name is missing; give the name of the TPU slice.'),
+    (['create', '--name=A b'], '--name=A b: may have small letters'),
+    (['create', '--name', 'tpu'], '--name is no option of create'),
+    (['logs', '--name=tpu', '--worker=all'], '--worker=all: must be a number'),
+  ],
+)
+def test_what_is_wrong_is_said(desk: Desk, arguments: list[str], said: str):
+  assert said in desk.refusal(*arguments)
+  assert not desk.calls()
+
+
+def test_gcloud_is_asked_for(desk: Desk):
+  (desk.bin / 'gcloud').unlink()
+  path = desk.clone / 'bin'
+  for name in ('bash', 'cat', 'dirname'):
+    program = shutil.which(name)
+    assert program
+    stand_ins.add_program(path, name, f'#!/bin/sh\nexec {program} "$@"\n')
+  said = desk.refusal('create', '--name=tpu', PATH=f'{path}')
+  assert said.startswith('tpu_vm: gcloud is not here; install the Google Cloud')
+
+
+@pytest.mark.parametrize('arguments', [['--help'], ['train', '--help'], ['-h']])
+def test_help_names_commands_and_options(desk: Desk, arguments: list[str]):
+  result = desk.run(*arguments)
+  assert result.returncode == 0
+  for word in ('create', 'setup', 'train', 'logs', 'delete', '--spot', '--yes'):
+    assert word in result.stdout
+
+
+def test_create_passes_the_options_on(desk: Desk):
+  options = ['--name=tpu', '--zone=z', '--project=p', '--type=v4-16', '--spot']
+  result = desk.run('create', *options, '--version=v2')
+  assert result.returncode == 0, result.stderr
+  assert desk.calls()[-1] == [
+    *('create', 'tpu', '--accelerator-type=v4-16', '--version=v2', '--spot'),
+    *('--quiet', '--zone=z', '--project=p'),
+  ]
+
+
+def test_environment_stands_for_the_options(desk: Desk):
+  names = {'NAME': 'tpu', 'ZONE': 'z', 'PROJECT': 'p', 'TYPE': 't', 'SPOT': '1'}
+  env = {f'SEEDRL_TPU_{name}': value for name, value in names.items()}
+  assert desk.run('create', '--zone=y', **env).returncode == 0
+  call = desk.calls()[-1]
+  assert call[:3] == ['create', 'tpu', '--accelerator-type=t']
+  # A flag has the last word.
+  assert call[-4:] == ['--spot', '--quiet', '--zone=y', '--project=p']
+
+
+def test_create_leaves_what_exists(desk: Desk):
+  result = desk.run('create', '--name=tpu', FAKE_STATE='READY')
+  assert (result.returncode, result.stdout) == (
+    0,
+    'tpu_vm: tpu exists already (READY).\n',
+  )
+  said = desk.refusal('create', '--name=tpu', FAKE_STATE='PREEMPTED')
+  assert 'tpu is PREEMPTED; make room with' in said
+  assert {call[0] for call in desk.calls()} == {'describe'}
+
+
+@pytest.mark.parametrize(
+  ('command', 'fails', 'said'),
+  [
+    ('create', 'describe', 'gcloud cannot tell about tpu: gcloud: ERROR'),
+    ('create', 'create', 'gcloud could not create tpu, see above.'),
+    ('setup', 'ssh', 'no ssh to all workers of tpu, see above.'),
+    ('setup', 'scp', 'the tree could not be copied to all workers of tpu'),
+    ('train', 'ssh', 'nothing was started: see what the workers of tpu say'),
+    ('stop', 'ssh', 'not all workers of tpu could be told'),
+    ('delete', 'describe', 'gcloud cannot tell about tpu'),
+  ],
+)
+def test_failing_gcloud_ends_it(
+  desk: Desk, command: str, fails: str, said: str
+):
+  assert said in desk.refusal(command, '--name=tpu', FAKE_FAIL=fails)
+  assert desk.calls()[-1][0] == fails
+
+
+def test_setup_copies_the_tree_to_all_workers(desk: Desk):
+  (desk.clone / '.gitignore').write_text('ignored\n')
+  for name in ('ignored', 'not committed'):
+    (desk.clone / name).write_text('')
+  # What an earlier tree had is gone; what runs made is kept.
+  for name in ('launch/old.py', 'runs/a'):
+    (desk.trees[1] / name).parent.mkdir(parents=True)
+    (desk.trees[1] / name).write_text('')
+  assert desk.run('setup', '--name=tpu').returncode == 0
+  for tree in desk.trees:
+    assert (tree / 'not committed').exists()
+    assert (tree / 'launch/tpu_vm.sh').exists()
+    assert not (tree / 'ignored').exists()
+    assert not (tree / 'launch/old.py').exists()
+    assert (tree / 'setup.log').read_text() == 'tpu --extras=tpu\n'
+  assert (desk.trees[1] / 'runs/a').exists()
+
+
+def test_setup_installs_a_python_where_all_are_old(desk: Desk):
+  for name in ('python3', 'python3.11', 'python3.12', 'python3.13'):
+    stand_ins.add_program(desk.bin, name, '#!/bin/sh\nexit 1\n')
+  assert desk.run('setup', '--name=tpu').returncode == 0
+  said = (desk.trees[0] / 'sudo.log').read_text()
+  assert 'python3.11 python3.11-venv' in said
+
+
+def test_setup_says_where_a_worker_fails(desk: Desk):
+  said = desk.refusal('setup', '--name=tpu', FAKE_SETUP='1')
+  assert 'the installation failed on a worker, see above; run this' in said
+
+
+def test_setup_wants_a_clone(desk: Desk):
+  shutil.rmtree(desk.clone / '.git')
+  assert 'is no git clone' in desk.refusal('setup', '--name=tpu')
+
+
+def test_train_starts_all_workers_detached(training: Desk):
+  arguments = ['launch/learner.py', '--workdir=runs/tpu', *_AWKWARD]
+  # Its own option is not the learner's, but after -- all are.
+  arguments = [*arguments, '--yes']
+  for tree, lines in training.logs.items():
+    assert json.loads(next(lines)) == arguments
+    # The shell that started it has ended before this is asked.
+    pid = int((tree / 'learner.lock').read_text())
+    assert os.getsid(pid) == pid
+  training.stop()
+  for lines in training.logs.values():
+    assert next(lines) == 'saved\n'
+
+
+def test_a_second_learner_is_refused(training: Desk):
+  for lines in training.logs.values():
+    next(lines)
+  for command in ('train', 'setup'):
+    said = training.refusal(command, '--name=tpu')
+    assert said.count('tpu_vm: a learner runs on') == 2
+  training.stop()
+  # The first is whole.
+  for lines in training.logs.values():
+    assert next(lines) == 'saved\n'
+
+
+def test_one_busy_worker_keeps_all_from_starting(desk: Desk):
+  desk.set_up()
+  with open(desk.trees[1] / 'learner.lock', 'w') as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    said = desk.refusal('train', '--name=tpu', '--workdir=w')
+  assert 'nothing was started' in said
+  assert not (desk.trees[0] / 'learner.lock').read_text()
+
+
+def test_flags_are_checked_before_anything_starts(desk: Desk):
+  desk.set_up()
+  said = desk.refusal('train', '--name=tpu', FAKE_CHECK='learner: no such key')
+  assert 'learner: no such key' in said
+  assert not (desk.trees[0] / 'learner.lock').read_text()
+
+
+def test_a_work_directory_is_the_users(desk: Desk):
+  desk.set_up()
+  desk.train('--workdir', 'my w')
+  for lines in desk.logs.values():
+    assert json.loads(next(lines))[1:] == ['--workdir', 'my w']
+  desk.stop()
+
+
+def test_stop_says_where_nothing_runs(desk: Desk):
+  desk.set_up()
+  assert desk.run('stop', '--name=tpu').stdout.count('no learner runs on') == 2
+
+
+def test_logs_follow_one_worker(desk: Desk):
+  stand_ins.add_program(desk.bin, 'tail', '#!/bin/sh\necho "$PWD" "$@"\n')
+  for worker, home in enumerate(desk.homes):
+    result = desk.run('logs', '--name=tpu', f'--worker={worker}')
+    assert result.stdout == f'{home} -n 100 -F seedrl-jax/learner.log\n'
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'text', 'is_deleted'),
+  [
+    ([], 'y\n', True),
+    ([], 'yes\n', True),
+    ([], 'n\n', False),
+    ([], '', False),
+    (['--yes'], '', True),
+  ],
+)
+def test_delete_asks(
+  desk: Desk, arguments: list[str], text: str, is_deleted: bool
+):
+  result = desk.run(
+    'delete', '--name=tpu', *arguments, text=text, FAKE_STATE='READY'
+  )
+  assert result.returncode == (0 if is_deleted else 1)
+  called = ['delete', 'tpu', '--quiet'] in desk.calls()
+  assert called == is_deleted
+  assert ('[y/N]' in result.stderr) == (not arguments)
+
+
+def test_delete_of_what_is_gone_is_done(desk: Desk):
+  result = desk.run('delete', '--name=tpu', '--yes')
+  assert (result.returncode, result.stdout) == (
+    0,
+    'tpu_vm: there is no tpu.\n',
+  )
+
+
+def test_arguments_of_the_help_are_the_learners():
+  stand_ins.check_flags(
+    'launch/learner.py',
+    *('--workdir=w', '--config.env.num_envs=256', '--config.actors.max_envs=0'),
+  )
