@@ -13,7 +13,9 @@ import sys
 
 # glibc's mallopt parameters.
 _M_TRIM_THRESHOLD = -1
+_M_TOP_PAD = -2
 _M_MMAP_MAX = -4
+_HEAP_BYTES = 64 << 20
 _VARIABLE = 'GLIBC_TUNABLES'
 _TUNABLE = 'glibc.malloc.hugetlb'
 
@@ -25,6 +27,10 @@ def keep_freed() -> None:
   mallopt = ctypes.CDLL(None).mallopt
   mallopt(_M_MMAP_MAX, 0)
   mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+  # A thread's own heaps are given back when they are empty, whatever the
+  # threshold, unless the padding is as large as they are. One heap for all
+  # threads would not be, and they would wait for each other.
+  mallopt(_M_TOP_PAD, _HEAP_BYTES)
 
 
 def restart_with_huge_pages() -> None:
