@@ -89,6 +89,7 @@ class InsertStream:
     self._references: collections.Counter[int] = collections.Counter()
     self._bytes = 0
     self._taked = 0
+    self._sent = 0
     self._thread = threading.Thread(
       target=self._run, name=f'reverb-insert-{name}', daemon=True
     )
@@ -98,6 +99,11 @@ class InsertStream:
   def acknowledged(self) -> int:
     """Items that the server has put into their table."""
     return self._taked
+
+  @property
+  def bytes_sent(self) -> int:
+    """Bytes of all messages so far, those sent again included."""
+    return self._sent
 
   @property
   def in_flight(self) -> int:
@@ -286,9 +292,11 @@ class InsertStream:
           return
         batch = self._next_batch()
         entries = [item for r in batch for item in r.items.values()]
-      yield from items.messages(
+      for message in items.messages(
         entries, session.held, batch[-1].keep, _REQUEST_BYTES
-      )
+      ):
+        self._sent += len(message)
+        yield message
 
   def _next_batch(self) -> list[_Request]:
     """Takes requests that wait, several where they are small."""

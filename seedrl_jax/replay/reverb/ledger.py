@@ -8,6 +8,7 @@ wakes at once. What other processes do to the table arrives by `resync`.
 """
 
 import threading
+from collections.abc import Callable
 
 from seedrl_jax.replay import base, rate_limiter, waiting
 
@@ -19,9 +20,21 @@ class Ledger:
     config: the table's rules.
   """
 
-  def __init__(self, config: base.TableConfig, block_width: int):
-    """Starts with an empty table; `block_width` as in the store."""
+  def __init__(
+    self,
+    config: base.TableConfig,
+    block_width: int,
+    on_wait: Callable[[], None] = lambda: None,
+  ):
+    """Starts with an empty table.
+
+    Args:
+      config: the table's rules.
+      block_width: as in the store.
+      on_wait: called as a thread begins to wait; must not wait itself.
+    """
     self.config = config
+    self._on_wait = on_wait
     self._width = block_width
     self._batch_size = 0
     self._lock = threading.Lock()
@@ -54,6 +67,8 @@ class Ledger:
       RateLimited, StoreClosed: as `TrajectoryWriter.insert`.
     """
     with self._lock:
+      if not self._can_insert(n):
+        self._on_wait()
       self._writers.wait(lambda: self._can_insert(n), timeout)
       self._limiter.inserts += n
       self._unacknowledged += n
@@ -73,6 +88,8 @@ class Ledger:
       RateLimited, StoreClosed: as `TrajectorySampler.sample`.
     """
     with self._lock:
+      if not self._can_sample(n):
+        self._on_wait()
       self._samplers.wait(lambda: self._can_sample(n), timeout)
       size = self._size
       self._limiter.samples += n

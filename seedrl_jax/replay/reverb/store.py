@@ -16,23 +16,15 @@ from absl import logging
 
 from seedrl_jax import types
 from seedrl_jax.replay import base, blocks
-from seedrl_jax.replay.reverb import (
-  errors,
-  ledger,
-  tables,
-  unroll_items,
-)
+from seedrl_jax.replay.reverb import errors, ledger, tables, unroll_items
 from seedrl_jax.replay.reverb import host as host_lib
 from seedrl_jax.replay.reverb import priorities as priorities_lib
+from seedrl_jax.replay.reverb import refresher as refresher_lib
 from seedrl_jax.replay.reverb import sampler as sampler_lib
 from seedrl_jax.replay.reverb import writer as writer_lib
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
 _VERSION = 2
-# Seconds between questions to the server while a thread waits for a table:
-# another process may have changed it; and where the last answer says that one
-# has.
-_REFRESH, _REFRESH_SHARED = 0.1, 0.01
 # Seconds that a draw from a table that is filling waits for what is under way.
 _SETTLE = 1.0
 
@@ -87,8 +79,10 @@ class ReverbStore(base.TrajectoryStore):
     self._lock = threading.Lock()
     self._closed = threading.Event()
     self._interrupted = False
+    somebody_waits = threading.Event()
     self._ledgers = {
-      c.name: ledger.Ledger(c, self._pools[c.name].width) for c in configs
+      c.name: ledger.Ledger(c, self._pools[c.name].width, somebody_waits.set)
+      for c in configs
     }
     self._lanes: dict[str, writer_lib.InsertLane] = {}
     self._updaters: dict[str, priorities_lib.PriorityUpdater] = {}
@@ -99,10 +93,9 @@ class ReverbStore(base.TrajectoryStore):
       make_host,
       [tables.server_rules(c, block_width, batch_size) for c in configs],
     )
-    self._refresher = threading.Thread(
-      target=self._refresh, name='reverb-refresh', daemon=True
+    self._refresher = refresher_lib.Refresher(
+      self._ledgers, self._resync_from_server, somebody_waits
     )
-    self._refresher.start()
 
   def _open_host(
     self, make_host: MakeHost, rules: Sequence[Mapping[str, Any]]
@@ -120,6 +113,11 @@ class ReverbStore(base.TrajectoryStore):
   def host(self) -> host_lib.Host:
     """The server that it is on."""
     return self._host
+
+  @property
+  def bytes_sent(self) -> int:
+    """Bytes that its writers have sent so far."""
+    return sum(lane.bytes_sent for lane in list(self._lanes.values()))
 
   def writer(self, table: str) -> base.TrajectoryWriter:
     """See `TrajectoryStore`."""
@@ -251,7 +249,7 @@ class ReverbStore(base.TrajectoryStore):
     self._host.link.close()
     for part in closing:
       part.close()
-    self._refresher.join()
+    self._refresher.close()
     self._workers.close()
     self._host.close()
 
@@ -322,15 +320,6 @@ class ReverbStore(base.TrajectoryStore):
     for name in self._ledgers:
       self._sizes[name] = infos[name].current_size
     return True
-
-  def _refresh(self) -> None:
-    """The thread that asks what others did while somebody waits here."""
-    pause = _REFRESH
-    while not self._closed.wait(pause):
-      pause = _REFRESH
-      for name, counts in self._ledgers.items():
-        if counts.waiting and self._resync_from_server(name, counts):
-          pause = _REFRESH_SHARED
 
   def _resync_from_server(self, name: str, counts: ledger.Ledger) -> bool:
     """Returns whether the server knows of anything new."""

@@ -92,6 +92,11 @@ class InsertLane:
       self._waiting.append(_Task(block, priorities))
       self._changed.notify_all()
 
+  @property
+  def bytes_sent(self) -> int:
+    """Bytes that went to the server so far."""
+    return self._stream.bytes_sent
+
   def arrived(self, keys: Sequence[int]) -> None:
     """Notes items that were sampled, so that none is sent a second time."""
     self._stream.acknowledge(keys)

@@ -225,3 +225,19 @@ def test_counts_are_trusted_once_nothing_moves():
   version = counts.stalled_version(6, 1)
   assert version is not None
   assert counts.resync(6, 1, 6, 0, version)
+
+
+def test_tells_when_somebody_begins_to_wait():
+  told = []
+  config = replay.TableConfig('queue', 'fifo', 4, max_times_sampled=1)
+  counts = ledger.Ledger(config, 4, lambda: told.append(1))
+  counts.widen(4)
+  counts.admit_insert(4, timeout=0)
+  assert told == []
+  with pytest.raises(replay.RateLimited):
+    counts.admit_insert(4, timeout=0)
+  assert told == [1]
+  counts.admit_sample(4, timeout=0)
+  with pytest.raises(replay.RateLimited):
+    counts.admit_sample(4, timeout=0)
+  assert told == [1, 1]
