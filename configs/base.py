@@ -35,6 +35,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.topology = _topology()
   config.actors = _actors()
   config.learner = _learner()
+  config.hosts = _hosts()
   config.checkpoint = _checkpoint()
   config.log = _log()
   return config
@@ -233,6 +234,18 @@ def _learner() -> ml_collections.ConfigDict:
     'prefetch': 1,
     # Updates between publications of parameters to inference.
     'publish_period': 1,
+  })
+
+
+def _hosts() -> ml_collections.ConfigDict:
+  return ml_collections.ConfigDict({
+    # Of several (launch/learner.py --coordinator=…), which share out
+    # batch_size. Environments, actors and the replay's sizes are of each.
+    #
+    # Seconds after which one that says nothing is taken for dead.
+    'timeout': 60.0,
+    # Updates between comparisons of the hosts' parameters.
+    'check_period': 100,
   })
 
 

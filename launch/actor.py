@@ -2,7 +2,9 @@
 
 Steps environments that the learner (launch/learner.py) acts for; it says which.
 May be started before the learner, survives it, and ends when the training has.
-Needs no JAX: `launch/setup.sh --actor` installs what it needs.
+Needs no JAX: `launch/setup.sh --actor` installs what it needs. Only with
+`--inference=local` it does, as it then acts itself, on the CPU, and writes its
+unrolls to the learner's Reverb server.
 """
 
 import functools
@@ -33,6 +35,13 @@ _GROUPS = flags.DEFINE_integer(
   'Groups of environments; one steps while others wait for their actions.',
   lower_bound=1,
 )
+_INFERENCE = flags.DEFINE_enum(
+  'inference',
+  'central',
+  ['central', 'local'],
+  "Who acts: the learner, or, as in IMPALA, this process with the learner's "
+  'parameters. Then all groups are one, of which a group acts at a time.',
+)
 _THREADS = flags.DEFINE_integer(
   'threads', 0, "Of a group's environments. 0: what the cores allow."
 )
@@ -41,8 +50,9 @@ _AFFINITY = flags.DEFINE_integer(
 )
 _PATIENCE = flags.DEFINE_float(
   'patience',
-  0.0,
-  'Seconds to look for a learner that is not there. 0: for ever.',
+  None,
+  'Seconds to look for a learner that is not there. 0: for ever. By default '
+  'for ever for the first one, and ten minutes for one that was there.',
   lower_bound=0.0,
 )
 _TLS_ROOTS = flags.DEFINE_string(
@@ -86,26 +96,51 @@ def _peak_megabytes() -> int:
   return int(match[1]) // 1024 if match else 0
 
 
-def _options() -> Any:
-  """Returns the `actor.GroupOptions` that the flags ask for.
+def _make_groups() -> list[Any]:
+  """Returns the `actor.Group`s that the flags ask for.
 
   Raises:
     ValueError: in a sentence, where they cannot be had.
   """
   from seedrl_jax.actors import actor, addresses
 
-  return actor.GroupOptions(
+  options = actor.GroupOptions(
     address=addresses.parse('--learner', _LEARNER.value),
     security=addresses.actor_security(
       _TLS_ROOTS.value, _TOKEN_FILE.value, _INSECURE.value
     ),
     num_envs=_ENVS.value,
-    num_groups=_GROUPS.value,
     num_threads=_THREADS.value,
     affinity=_AFFINITY.value,
     patience=_PATIENCE.value,
     name=f'{socket.gethostname()}:{os.getpid()}',
   )
+  if _INFERENCE.value == 'local':
+    return [_make_local_group(options)]
+  return [actor.Group(options, _say) for _ in range(_GROUPS.value)]
+
+
+def _make_local_group(options: Any) -> Any:
+  """Returns all environments as one group that acts itself."""
+  try:
+    from seedrl_jax import local_inference
+    from seedrl_jax.runtime import process
+  except ModuleNotFoundError as e:
+    raise ValueError(
+      f'--inference=local: {e.name} is not installed here; install all that '
+      'learners need (launch/setup.sh), or take --inference=central.'
+    ) from e
+  from seedrl_jax.actors import actor
+
+  process.configure()
+  options = options._replace(
+    num_envs=options.num_envs * _GROUPS.value,
+    batch_size=options.num_envs,
+  )
+  make_player = functools.partial(
+    local_inference.LocalInference, options.address, options.security, _say
+  )
+  return actor.Group(options, _say, make_player)
 
 
 def _serve(groups: Sequence[Any]) -> str:
@@ -157,12 +192,16 @@ def main(argv: Sequence[str]) -> None:
   del argv
   # What gRPC has to say of a lost learner is said by the groups.
   os.environ.setdefault('GRPC_VERBOSITY', 'ERROR')
-  # Here, after the flags are known to be right: this takes a second.
-  from seedrl_jax.actors import actor
+  if _INFERENCE.value == 'local':
+    from seedrl_jax.runtime import memory
 
+    memory.restart_with_huge_pages()
+    # Before anything imports JAX, as EnvPool does: an accelerator is the
+    # learner's.
+    os.environ['JAX_PLATFORMS'] = 'cpu'
   try:
-    options = _options()
-    groups = [actor.Group(options, _say) for _ in range(options.num_groups)]
+    # Only now that the flags are known to be right: imports take a second.
+    groups = _make_groups()
   except ValueError as e:
     sys.exit(f'actor: {e}')
   why = _serve(groups)

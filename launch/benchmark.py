@@ -1,10 +1,11 @@
-"""Measures speed: `python launch/benchmark.py ceilings|system|replay|actors`.
+"""Measures speed: `python launch/benchmark.py <what>`.
 
 `ceilings` times each stage of a case alone; `system` times the whole, all
 stages at work, and gives it as a share of what the ceilings allow; both take
 `--case` and `--backend`. `replay` times our Reverb client against the official
 one; `replay --case=r2d2` puts R2D2's load on the store. `actors` times remote
-environments against those of this process.
+environments against those of this process, and `modes` actors that the learner
+acts for against those that act themselves.
 """
 
 import importlib.metadata
@@ -68,15 +69,16 @@ _FRAME_SIZE = flags.DEFINE_integer(
 _ACTORS = flags.DEFINE_multi_integer(
   'actors',
   [1, 2, 4, 8, 16, 32],
-  "Actors' processes in `actors`.",
+  "Actors' processes in `actors`; in `modes` two unless given.",
   lower_bound=1,
 )
 _ENVS_PER_ACTOR = flags.DEFINE_multi_integer(
-  'envs_per_actor', [16], 'Environments of each in `actors`.', lower_bound=2
+  'envs_per_actor', [16], 'Environments of each of these.', lower_bound=2
 )
 
+_MODES_CASES = ('cartpole128', 'pong_tiny')
 _REPLAY_CASES = ('clients', 'r2d2')
-_MODES = ('ceilings', 'system', 'replay', 'actors')
+_MODES = ('ceilings', 'system', 'replay', 'actors', 'modes')
 
 
 def main(argv: Sequence[str]) -> None:
@@ -86,7 +88,7 @@ def main(argv: Sequence[str]) -> None:
   from seedrl_jax.runtime import process
 
   process.configure()
-  modes = {'replay': _replay, 'actors': _actors}
+  modes = {'replay': _replay, 'actors': _actors, 'modes': _modes}
   header, rows = modes.get(argv[1], lambda: _cases(argv[1]))()
   if _JSON.value:
     text = json.dumps({'host': header, 'cases': rows}, indent=2)
@@ -142,6 +144,39 @@ def _actors() -> tuple[dict[str, str], list[dict[str, Any]]]:
         print(actors.line(row), flush=True)
   except ValueError as e:
     sys.exit(f'benchmark: {e}')
+  return header, rows
+
+
+def _modes() -> tuple[dict[str, str], list[dict[str, Any]]]:
+  """Compares who acts; returns what was printed."""
+  from seedrl_jax.benchmarks import actors, modes
+  from seedrl_jax.replay.reverb import interpreters
+
+  try:
+    actors.check_envs(_ENVS_PER_ACTOR.value)
+    configs = {
+      case: benchmark.get_config(case) for case in _CASE.value or _MODES_CASES
+    }
+  except ValueError as e:
+    sys.exit(f'benchmark: {e}')
+  os.environ[interpreters.VARIABLE] = _server_python()
+  header = _describe()
+  print('\n'.join([*header.values(), '', *modes.header()]), flush=True)
+  rows: list[dict[str, Any]] = []
+  counts = _ACTORS.value if flags.FLAGS['actors'].present else [2]
+  sizes = itertools.product(configs, counts, _ENVS_PER_ACTOR.value)
+  for case, count, size in sizes:
+    for row in modes.measure(
+      case,
+      configs[case],
+      count,
+      size,
+      _WINDOWS.value,
+      _SYSTEM_SECONDS.value,
+      _WARM_UP.value,
+    ):
+      rows.append(row)
+      print(modes.line(row), flush=True)
   return header, rows
 
 

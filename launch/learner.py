@@ -3,11 +3,42 @@
 As launch/train.py, with all of its flags, but for its defaults: it has no
 training environments of its own, and actors (launch/actor.py) may bring as
 many as the configuration says it should have.
+
+Several hosts train together where each of them runs this with the same
+configuration and `--coordinator=host:port --num_processes=N --process_id=I`; on
+TPU VMs they find each other without.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import ml_collections
+from absl import flags
 
 from launch import train
+
+if TYPE_CHECKING:
+  from seedrl_jax.learner import hosts
+
+_COORDINATOR = flags.DEFINE_string(
+  'coordinator',
+  '',
+  'Where several hosts train together: host 0, and a free port of it, as '
+  'host:port.',
+)
+_NUM_PROCESSES = flags.DEFINE_integer(
+  'num_processes', None, 'How many hosts train together.'
+)
+_PROCESS_ID = flags.DEFINE_integer(
+  'process_id', None, 'Which of them this is: 0 to num_processes - 1.'
+)
+_JOIN_TIMEOUT = flags.DEFINE_float(
+  'join_timeout',
+  300.0,
+  'Seconds in which all hosts must have started.',
+  lower_bound=0.1,
+)
 
 
 def _defaults(config: ml_collections.ConfigDict) -> dict[str, int]:
@@ -15,5 +46,17 @@ def _defaults(config: ml_collections.ConfigDict) -> dict[str, int]:
   return {'env.num_envs': 0, 'actors.max_envs': config.env.num_envs}
 
 
+def _join() -> hosts.Hosts | None:
+  """Meets the other hosts that the flags tell of."""
+  from seedrl_jax.learner import hosts as hosts_lib
+
+  return hosts_lib.join(
+    _COORDINATOR.value,
+    _NUM_PROCESSES.value,
+    _PROCESS_ID.value,
+    _JOIN_TIMEOUT.value,
+  )
+
+
 if __name__ == '__main__':
-  train.start(_defaults)
+  train.start(_defaults, _join)

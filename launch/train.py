@@ -5,22 +5,29 @@ Starting again with the same `--workdir` resumes. People call it, and
 `launch/local.sh`; `launch/learner.py` is the same with other defaults.
 """
 
+from __future__ import annotations
+
 import difflib
+import functools
 import logging
 import os
 import pathlib
 import re
 import signal
 import sys
+import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_collections
 from absl import app, flags
 from ml_collections import config_flags
 
 from seedrl_jax.runtime import memory
+
+if TYPE_CHECKING:
+  from seedrl_jax.learner import hosts as hosts_lib
 
 _DEFAULT_CONFIG = (
   pathlib.Path(__file__).resolve().parents[1] / 'configs/vtrace_cartpole.py'
@@ -158,42 +165,85 @@ def _parse_flags(argv: list[str]) -> list[str]:
   return rest
 
 
-def main(argv: Sequence[str]) -> None:
-  """Trains until the end, SIGINT or SIGTERM."""
+def main(
+  argv: Sequence[str],
+  join: Callable[[], hosts_lib.Hosts | None] = lambda: None,
+) -> None:
+  """Trains until the end, SIGINT or SIGTERM.
+
+  Args:
+    argv: nothing is left in it.
+    join: meets the other hosts, where there are some; see `hosts.join`.
+  """
   del argv
   stop = _Stop()
   stop.install()
   # Here, after the flags are known to be right: this takes seconds.
-  from seedrl_jax import system
-  from seedrl_jax.envs import registry
   from seedrl_jax.replay.reverb import interpreters
   from seedrl_jax.runtime import process
 
   process.configure()
   if _REVERB_PYTHON.value:
     os.environ[interpreters.VARIABLE] = _REVERB_PYTHON.value
+  hosts = None
   try:
-    run = system.System(_CONFIG.value, _WORKDIR.value, _PROFILE.value)
-  except (ValueError, MemoryError, registry.MissingLibraryError) as e:
+    hosts = join()
+    _train(stop, hosts)
+  except _said() as e:
     logging.debug('Shown by --verbosity=1:', exc_info=True)
-    sys.exit(f'{_PROGRAM}: {e}')
+    sentence = f'{_PROGRAM}: {e}'
+    if hosts is not None:
+      hosts.fail(str(e), sentence)
+    sys.exit(sentence)
+  except BaseException as e:
+    if hosts is not None:
+      hosts.fail(repr(e), traceback.format_exc())
+    raise
+  if hosts is not None:
+    hosts.leave()
+
+
+def _said() -> tuple[type[BaseException], ...]:
+  """Returns errors whose message says all that the user needs to know."""
+  from seedrl_jax import system
+  from seedrl_jax.envs import registry
+  from seedrl_jax.learner import agreement
+
+  return (
+    *(ValueError, MemoryError),
+    *(registry.MissingLibraryError, agreement.HostLost, system.RunFailed),
+  )
+
+
+def _train(stop: _Stop, hosts: hosts_lib.Hosts | None) -> None:
+  from seedrl_jax import system
+
+  run = system.System(
+    _CONFIG.value, _WORKDIR.value, _PROFILE.value, hosts=hosts
+  )
   stop.attach(run)
   try:
     run.train()
-  except system.RunFailed as e:
-    sys.exit(f'{_PROGRAM}: {e}')
+  except ValueError as e:
+    # Here it is no mistake of the user's: with its traceback.
+    raise RuntimeError('The training has failed.') from e
 
 
 def start(
   defaults: Callable[[ml_collections.ConfigDict], Mapping[str, Any]]
   | None = None,
+  join: Callable[[], hosts_lib.Hosts | None] = lambda: None,
 ) -> None:
   """Runs the program with the process' command line.
 
   Args:
     defaults: gives, for what the config file says, values of keys that the
       command line does not set.
+    join: see `main`.
   """
+  # Before gRPC is imported: else it quotes what strangers send to a port, byte
+  # for byte, in people's terminals.
+  os.environ.setdefault('GRPC_VERBOSITY', 'ERROR')
   memory.restart_with_huge_pages()
   argv = sys.argv
   if _config_path(argv) is None:
@@ -204,7 +254,7 @@ def start(
     for key, value in defaults(_load_config(argv)).items():
       if not any(re.match(rf'--?config\.{key}(=|$)', a) for a in argv):
         argv.append(f'--config.{key}={value}')
-  app.run(main, flags_parser=_parse_flags)
+  app.run(functools.partial(main, join=join), flags_parser=_parse_flags)
 
 
 if __name__ == '__main__':

@@ -9,15 +9,14 @@ from typing import Any
 import jax
 
 from seedrl_jax import plan as plan_lib
-from seedrl_jax import types
+from seedrl_jax import serving, types
 from seedrl_jax.actors import server as actor_server
-from seedrl_jax.actors import service as actor_service
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.inference import assembler as assembler_lib
+from seedrl_jax.inference import assembling
 from seedrl_jax.inference import device_step as device_step_lib
-from seedrl_jax.inference import insertion
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import optimizers, publishing, topology, update
@@ -61,7 +60,14 @@ class Parts:
     """Returns what is to be reported of the parts beside the learner's."""
     if self.actors is None:
       return {}
-    return {'actors/connected_envs': float(self.actors.num_connected)}
+    return serving.metrics(self.actors)
+
+  def env_steps(self) -> int:
+    """Returns the training environments' steps since the parts were made."""
+    acted = sum(worker.counters.env_steps for worker in self.workers)
+    if self.actors is None:
+      return acted
+    return acted + self.actors.reported.env_steps
 
   def interrupt(self) -> None:
     """Closes what threads wait in, and so wakes them.
@@ -128,11 +134,12 @@ def build(
   replay_folder: str | None = None,
   replay_checkpoint: Callable[[], str | None] = lambda: None,
   actor_socket: str = 'actors.sock',
+  place: plan_lib.Place = plan_lib.ALONE,
 ) -> Parts:
-  """Makes and connects all parts of a run.
+  """Makes and connects all parts of a run that are on this host.
 
   Args:
-    config: the run's configuration.
+    config: the configuration of the whole run.
     restore: takes the learner's initial state (no device axis) and returns
       the one to start from.
     starts: tells, after `restore`, how often this run was started before;
@@ -143,11 +150,13 @@ def build(
       restored from, if anything.
     actor_socket: path of the unix socket for actors, where they have no other
       address.
+    place: of this host.
 
   Raises:
     ValueError: where the configuration cannot be had; names the flag.
   """
-  prepared = _prepare(config, restore)
+  prepared = _prepare(config, restore, starts, place)
+  config = plan_lib.host_config(config, place)
   publisher = publishing.ParameterPublisher(prepared.topology.inference)
   with contextlib.ExitStack() as opened:
     store = replay_factory.make_store(
@@ -159,7 +168,9 @@ def build(
       replay_checkpoint(),
     )
     opened.callback(store.close)
-    actors = _make_actor_server(config, prepared, starts, actor_socket)
+    actors = _make_actor_server(
+      config, prepared, starts, actor_socket, store, publisher
+    )
     if actors is not None:
       opened.callback(actors.close, False)
     opening = _open_streams(config, prepared.plans, actors, starts, streams)
@@ -211,24 +222,29 @@ def _connect(
 
 
 def _prepare(
-  config: Any, restore: Callable[[update.LearnerState], update.LearnerState]
+  config: Any,
+  restore: Callable[[update.LearnerState], update.LearnerState],
+  starts: Callable[[], int],
+  place: plan_lib.Place,
 ) -> _Prepared:
   """Checks the configuration and makes what needs no closing; see `build`."""
   checks.check_numbers(config)
-  env_spec = plan_lib.make_env_spec(config)
-  devices = topology.make_topology(
-    config.topology.inference_to_training,
-    jax.local_devices(),
-    config.topology.max_devices,
-  )
-  batch_width = plan_lib.check_batch(config, len(devices.training))
+  own = plan_lib.host_config(config, place)
+  env_spec = plan_lib.make_env_spec(config, place)
+  split = (config.topology.inference_to_training, config.topology.max_devices)
+  devices = topology.make_topology(split[0], jax.local_devices(), split[1])
+  training = topology.all_training(split[0], jax.devices(), split[1])
+  batch_width = plan_lib.check_batch(config, len(training))
   # Refused before the optimiser counts updates by what is left of a batch.
-  mixing.demonstrations_per_block(config, len(devices.training))
-  plans = plan_lib.plan_streams(config, devices.inference)
+  mixing.demonstrations_per_block(own, len(devices.training))
+  plans = plan_lib.plan_streams(own, devices.inference, place)
   agent = agents.load_agent(config, env_spec)
   optimizer = optimizers.make_optimizer(config, env_spec.action_repeat)
-  keys = jax.random.split(jax.random.PRNGKey(config.seed), len(plans) + 1)
+  keys = jax.random.split(jax.random.PRNGKey(own.seed), len(plans) + 1)
   state = restore(update.initial_state(agent, optimizer, keys[0]))
+  if place.index:
+    # Host 0 goes on with keys that it saved; the others take new ones.
+    keys = jax.vmap(jax.random.fold_in, (0, None))(keys, starts())
   steps = [
     device_step_lib.DeviceStep(agent, p.device, len(p.global_env_id), key)
     for p, key in zip(plans, keys[1:], strict=True)
@@ -240,7 +256,7 @@ def _prepare(
     plans=plans,
     agent=agent,
     updater=update.Updater(
-      agent, optimizer, devices.training, config.learner.micro_batches
+      agent, optimizer, training, config.learner.micro_batches
     ),
     state=state,
     steps=steps,
@@ -292,24 +308,29 @@ def _make_worker(
 
 
 def _make_actor_server(
-  config: Any, prepared: _Prepared, starts: Callable[[], int], socket: str
+  config: Any,
+  prepared: _Prepared,
+  starts: Callable[[], int],
+  socket: str,
+  store: replay.TrajectoryStore,
+  publisher: publishing.ParameterPublisher,
 ) -> actor_server.ActorServer | None:
   """Makes the server of the remote streams, where some are planned."""
-  sizes = [
-    (len(plan.global_env_id), plan.batch_size)
-    for plan in prepared.plans
-    if plan.is_remote
-  ]
-  if not sizes:
+  plans = [plan for plan in prepared.plans if plan.is_remote]
+  if not plans:
     return None
-  env_spec = prepared.env_spec
-  spec = envs.StreamSpec(
-    observation=env_spec.observation,
-    num_actions=env_spec.num_actions,
-    action_repeat=env_spec.action_repeat,
-    name=env_spec.env_id,
+  offer = serving.make_local_offer(
+    config,
+    prepared.env_spec,
+    plans,
+    store,
+    agents.parameter_specs(prepared.state.params),
+    prepared.block_width,
+    functools.partial(publisher.latest, prepared.topology.inference[0]),
   )
-  return actor_service.make_server(config, spec, sizes, starts(), socket)
+  return serving.make_server(
+    config, prepared.env_spec, plans, starts(), socket, offer
+  )
 
 
 def _open_streams(
@@ -357,19 +378,13 @@ def _make_assembler(
     return None
   agent, block_width = prepared.agent, prepared.block_width
   writer = store.writer(rules.TABLE)
-  priorities = None
-  if agent.initial_priorities is not None:
-    priorities = insertion.BlockPriorities(
-      agent.initial_priorities,
-      prepared.unroll_spec,
-      block_width,
-      plan.device,
-    )
-  return assembler_lib.UnrollAssembler(
-    allocate=writer.allocate,
-    insert=insertion.Insertion(writer, priorities),
-    global_env_id=plan.global_env_id[: plan.num_train],
-    num_transitions=agent.num_transitions(config.unroll_length),
-    overlap=agent.overlap,
-    block_width=block_width,
+  return assembling.make_assembler(
+    agent,
+    writer,
+    assembling.make_insertion(
+      agent, writer, prepared.unroll_spec, block_width, plan.device
+    ),
+    plan.global_env_id[: plan.num_train],
+    config.unroll_length,
+    block_width,
   )

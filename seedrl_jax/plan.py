@@ -34,8 +34,52 @@ class StreamPlan:
   is_remote: bool = False
 
 
-def make_env_spec(config: Any) -> types.EnvSpec:
-  """Describes the environments of a run.
+@dataclasses.dataclass(frozen=True)
+class Place:
+  """Which host this is, of how many that train together."""
+
+  index: int = 0
+  count: int = 1
+
+
+ALONE = Place()
+
+
+def host_config(config: Any, place: Place) -> Any:
+  """Returns what of a run is this host's part, as a configuration.
+
+  The batch is shared out, evaluation is host 0's, and seeds differ. Whatever
+  else is counted in environments or unrolls is of each host.
+
+  Args:
+    config: of the whole run.
+    place: of this host.
+
+  Raises:
+    ValueError: where the batch cannot be shared out.
+  """
+  if place.count == 1:
+    return config
+  if config.batch_size % place.count:
+    raise ValueError(
+      f'--config.batch_size={config.batch_size} must be a multiple of the '
+      f'{place.count} hosts.'
+    )
+  own = config.copy_and_resolve_references()
+  own.batch_size //= place.count
+  if place.index:
+    own.num_eval_envs = 0
+    seeds = np.random.SeedSequence([config.seed, place.index])
+    own.seed = int(seeds.generate_state(1)[0] >> 1)
+  return own
+
+
+def make_env_spec(config: Any, place: Place = ALONE) -> types.EnvSpec:
+  """Describes the environments of a run, those of all hosts.
+
+  Args:
+    config: of the whole run.
+    place: of this host.
 
   Raises:
     ValueError: where the configuration asks for what there is not.
@@ -46,9 +90,14 @@ def make_env_spec(config: Any) -> types.EnvSpec:
     observation=spec.observation,
     num_actions=spec.num_actions,
     action_repeat=spec.action_repeat,
-    num_envs=config.env.num_envs + num_remote_envs(config),
+    num_envs=place.count * _num_train_envs(config),
     num_eval_envs=config.num_eval_envs,
   )
+
+
+def _num_train_envs(config: Any) -> int:
+  """Returns how many training environments a host has."""
+  return config.env.num_envs + num_remote_envs(config)
 
 
 def num_remote_envs(config: Any) -> int:
@@ -59,12 +108,18 @@ def num_remote_envs(config: Any) -> int:
 
 
 def plan_streams(
-  config: Any, inference: tuple[jax.Device, ...]
+  config: Any, inference: tuple[jax.Device, ...], place: Place = ALONE
 ) -> list[StreamPlan]:
-  """Divides the environments over inference streams, as evenly as can be.
+  """Divides a host's environments over inference streams, evenly if can be.
 
-  Global ids are first those of this process' training environments, then of
-  the remote ones, then of those for evaluation, which are in this process.
+  Global ids are, host by host, first those of its own training environments,
+  then of its remote ones; then those for evaluation, which are in host 0's
+  process.
+
+  Args:
+    config: of this host.
+    inference: its inference cores.
+    place: of this host.
 
   Raises:
     ValueError: where there are fewer environments than streams, or more in a
@@ -81,14 +136,14 @@ def plan_streams(
       f'--config.actors.max_envs={num_remote}: actors come and go as they '
       'will; a run with --config.deterministic has none.'
     )
-  plans = _plan_local_streams(config, inference)
+  plans = _plan_local_streams(config, inference, place)
   if num_remote:
-    plans += _plan_remote_streams(config, inference)
+    plans += _plan_remote_streams(config, inference, place)
   return plans
 
 
 def _plan_local_streams(
-  config: Any, inference: tuple[jax.Device, ...]
+  config: Any, inference: tuple[jax.Device, ...], place: Place
 ) -> list[StreamPlan]:
   per_device = 1 if config.deterministic else config.topology.streams_per_device
   devices = inference[:1] if config.deterministic else inference
@@ -104,9 +159,10 @@ def _plan_local_streams(
     )
   if not count:
     return []
-  train = np.array_split(np.arange(num_envs), count)
+  first_id = place.index * _num_train_envs(config)
+  train = np.array_split(first_id + np.arange(num_envs), count)
   # The streams that got fewer training environments take evaluation first.
-  first_eval_id = num_envs + num_remote_envs(config)
+  first_eval_id = place.count * _num_train_envs(config)
   evaluation = np.array_split(
     first_eval_id + np.arange(config.num_eval_envs), count
   )[::-1]
@@ -125,12 +181,13 @@ def _plan_local_streams(
 
 
 def _plan_remote_streams(
-  config: Any, inference: tuple[jax.Device, ...]
+  config: Any, inference: tuple[jax.Device, ...], place: Place
 ) -> list[StreamPlan]:
   """Plans a stream for each inference device that can have one."""
   num_remote = num_remote_envs(config)
   devices = inference[:num_remote]
-  ids = config.env.num_envs + np.arange(num_remote, dtype=np.int32)
+  first_id = place.index * _num_train_envs(config) + config.env.num_envs
+  ids = first_id + np.arange(num_remote, dtype=np.int32)
   return [
     StreamPlan(
       device=device,
@@ -159,6 +216,10 @@ def _batch_size(config: Any, num_envs: int) -> int:
 
 def check_batch(config: Any, num_training: int) -> int:
   """Returns the unrolls of a batch that each training device gets.
+
+  Args:
+    config: of the whole run.
+    num_training: training devices of all hosts.
 
   Raises:
     ValueError: where the batch does not divide.

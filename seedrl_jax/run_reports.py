@@ -4,16 +4,23 @@
 its starts, and tells it when the training begins and ends.
 """
 
+import collections
+import dataclasses
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ml_collections
 
 from seedrl_jax import builder
+from seedrl_jax import plan as plan_lib
 from seedrl_jax.replay import demonstrations, rules
 from seedrl_jax.runtime import metrics, progress, report
 from seedrl_jax.runtime import record as record_lib
 from seedrl_jax.runtime import workdir as workdir_lib
+
+# Return and length of each.
+_Episodes = collections.deque[tuple[float, int]]
 
 
 class RunReports:
@@ -26,6 +33,7 @@ class RunReports:
     before: record_lib.RunRecord,
     workdir: workdir_lib.Workdir,
     line: progress.ProgressLine,
+    place: plan_lib.Place = plan_lib.ALONE,
   ):
     """Begins where the run was left; writes nothing yet.
 
@@ -35,8 +43,16 @@ class RunReports:
       before: what the checkpoint says that the run continues from.
       workdir: where the reports go.
       line: where to say how it goes.
+      place: of this host. Host 0 writes, of all hosts, what the others told.
     """
     self._config = config
+    self._place = place
+    self._told: dict[int, report.Snapshot] = {}
+    # Episodes on their way to host 0, and arrived there; older ones than the
+    # window has count for nothing.
+    self._untold: _Episodes = collections.deque(maxlen=report.WINDOW)
+    self._heard: _Episodes = collections.deque(maxlen=report.WINDOW)
+    self._next_episodes = 0.0
     self._parts = parts
     self._before = before
     self._workdir = workdir
@@ -48,7 +64,7 @@ class RunReports:
     self._reporter = report.Reporter(
       self._snapshot(before.seconds),
       parts.env_spec.action_repeat,
-      len(parts.workers),
+      len(parts.workers) * place.count,
       parts.env_spec.num_envs + config.num_eval_envs,
       before.returns,
       before.eval_returns,
@@ -73,7 +89,9 @@ class RunReports:
     self._end_time = time.perf_counter()
 
   def open(self) -> None:
-    """Opens the curves, as they were at the checkpoint."""
+    """Opens the curves, as they were at the checkpoint; host 0 has them."""
+    if self._place.index:
+      return
     self._metrics = metrics.MetricsLog(
       self._workdir, self._config.log.tensorboard
     )
@@ -87,13 +105,51 @@ class RunReports:
       self._metrics.close()
 
   def is_finished(self) -> bool:
-    """Whether the run has all its frames."""
-    frames = self._env_steps() * self._parts.env_spec.action_repeat
+    """Whether the run has all its frames, as far as this host knows."""
+    return self._are_all(self._env_steps())
+
+  def _are_all(self, env_steps: int) -> bool:
+    frames = env_steps * self._parts.env_spec.action_repeat
     return frames >= self._config.total_env_frames
+
+  def tell(self, is_last: bool = False) -> dict[str, Any]:
+    """Returns this host's figures for the others; one thread calls it.
+
+    Args:
+      is_last: whether there will be none after these.
+
+    Returns:
+      What JSON can hold: its counters since the start, and now and then the
+      episodes that ended since they were last told.
+    """
+    told = dataclasses.asdict(self._own_snapshot())
+    now = time.perf_counter()
+    if self._place.index and (is_last or now >= self._next_episodes):
+      self._next_episodes = now + self._config.log.every_seconds
+      self._collect_episodes()
+      told['episodes'] = list(self._untold)
+      self._untold.clear()
+    return told
+
+  def hear(self, figures: Sequence[Mapping[str, Any]]) -> bool:
+    """Takes what all hosts told, by their index.
+
+    Returns:
+      Whether the run has all its frames, which all hosts find alike.
+    """
+    told: dict[int, report.Snapshot] = {}
+    for index, counters in enumerate(map(dict, figures)):
+      self._heard.extend(counters.pop('episodes', ()))
+      told[index] = report.Snapshot(**counters)
+    # At once, as other threads read it.
+    self._told = told
+    steps = sum(s.env_steps for s in told.values())
+    return self._are_all(self._before.env_steps + steps)
 
   def write(self) -> None:
     """Writes a row of the curves and shows it; after `open`."""
-    assert self._metrics is not None
+    if self._metrics is None:
+      return  # another host's
     self._collect_episodes()
     tables = self._parts.store.info()
     table = tables[rules.TABLE]
@@ -120,7 +176,7 @@ class RunReports:
     reporter = self._reporter
     return record_lib.RunRecord(
       env_steps=self._env_steps(),
-      eval_steps=self._eval_steps(),
+      eval_steps=self._snapshot(0.0).eval_steps,
       seconds=self._seconds(),
       starts=self._before.starts + 1,
       returns=list(reporter.training.returns),
@@ -133,32 +189,50 @@ class RunReports:
     return self._reporter.summary(self._snapshot(self._seconds()), status)
 
   def write_summary(self, status: str) -> dict[str, Any]:
-    """Writes the summary, tells it, and returns it."""
+    """Writes the summary, tells it, and returns it; host 0 writes it."""
     summary = self.summary(status)
+    if self._place.index:
+      self._line.say(
+        f'Host {self._place.index} has ended: {status}; host 0 has the summary.'
+      )
+      return summary
     waits = self._reporter.total_waits(self._snapshot(summary['seconds']))
     self._line.say(report.summary_text(summary, waits, self._workdir.path))
     workdir_lib.write_json(self._workdir.summary_json, summary)
     return summary
 
   def _env_steps(self) -> int:
-    workers = self._parts.workers
-    return self._before.env_steps + sum(w.counters.env_steps for w in workers)
+    return self._snapshot(0.0).env_steps
 
-  def _eval_steps(self) -> int:
-    workers = self._parts.workers
-    return self._before.eval_steps + sum(w.counters.eval_steps for w in workers)
+  def _others(self) -> list[report.Snapshot]:
+    """Returns what the other hosts told last."""
+    return [s for i, s in self._told.items() if i != self._place.index]
 
   def _seconds(self) -> float:
     end = self._end_time or time.perf_counter()
     return self._before.seconds + end - self._start_time
 
   def _snapshot(self, seconds: float) -> report.Snapshot:
+    """Returns the counters of all hosts, over all starts."""
+    total = self._own_snapshot(seconds)
+    for other in self._others():
+      total = total.plus(other)
+    return dataclasses.replace(
+      total,
+      env_steps=total.env_steps + self._before.env_steps,
+      eval_steps=total.eval_steps + self._before.eval_steps,
+      # The learners wait together: what one of them did, in the mean.
+      learner_wait=total.learner_wait / self._place.count,
+    )
+
+  def _own_snapshot(self, seconds: float = 0.0) -> report.Snapshot:
+    """Returns this host's counters, since its start."""
     counters = [worker.counters for worker in self._parts.workers]
     learner = self._parts.learner.counters
     return report.Snapshot(
       seconds=seconds,
-      env_steps=self._env_steps(),
-      eval_steps=self._eval_steps(),
+      env_steps=self._parts.env_steps(),
+      eval_steps=sum(c.eval_steps for c in counters),
       updates=learner.updates,
       environment_wait=sum(c.environment_wait for c in counters),
       store_wait=sum(c.store_wait for c in counters),
@@ -169,8 +243,14 @@ class RunReports:
     )
 
   def _collect_episodes(self) -> None:
+    while self._heard:
+      self._reporter.training.add(*self._heard.popleft())
     for worker in self._parts.workers:
       for episode in worker.stream.take_episodes():
+        if self._place.index:
+          # Others have the evaluation.
+          self._untold.append((episode.episode_return, episode.length))
+          continue
         window = (
           self._reporter.training
           if episode.env_id < worker.num_train_envs

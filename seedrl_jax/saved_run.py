@@ -12,6 +12,7 @@ which do not wait, may be milliseconds ahead.
 import dataclasses
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import ml_collections
@@ -40,6 +41,7 @@ class SavedRun:
     config: ml_collections.ConfigDict,
     workdir: workdir_lib.Workdir,
     say: Callable[[str], None],
+    leads: bool = True,
   ):
     """Opens the checkpoints of a work directory.
 
@@ -47,6 +49,8 @@ class SavedRun:
       config: the run's configuration.
       workdir: where they are.
       say: takes sentences for the user.
+      leads: whether this host keeps the checkpoints; one that does not has
+        only its own replay here.
 
     Raises:
       WorkdirError: where the configuration does not fit them.
@@ -58,9 +62,16 @@ class SavedRun:
     self._replay: saving.ReplayCheckpoints | None = None
     self._thread: threading.Thread | None = None
     self._error: BaseException | None = None
-    self._checkpoints = checkpoints.Checkpoints(
-      workdir.checkpoints, self._config.keep, self._config.keep_every_hours, say
-    )
+    self._checkpoints: (
+      checkpoints.Checkpoints | checkpoints.NumbersOfCheckpoints
+    ) = checkpoints.NumbersOfCheckpoints(self._config.keep)
+    if leads:
+      self._checkpoints = checkpoints.Checkpoints(
+        workdir.checkpoints,
+        self._config.keep,
+        self._config.keep_every_hours,
+        say,
+      )
     try:
       self._check_resumable(config)
     except BaseException:
@@ -97,6 +108,29 @@ class SavedRun:
       f'environment steps and {self.record.seconds:.0f} s so far.'
     )
     return found.state
+
+  def told(self) -> dict[str, Any]:
+    """Returns the record as JSON can hold it, for `follow` on other hosts."""
+    return dataclasses.asdict(self.record)
+
+  def follow(self, told: record.RunRecord, step: int) -> None:
+    """Continues from the checkpoint that another host found.
+
+    Args:
+      told: its record.
+      step: its number. The replay's part of this host has the same, if it
+        was here when that was saved.
+    """
+    self.record = dataclasses.replace(told, inference_keys=[], replay='')
+    if not told.replay:
+      return
+    if (self._workdir.replay / str(step)).exists():
+      self.record.replay = str(step)
+    else:
+      self._say(
+        f'The replay starts empty: there is none of checkpoint {step} in '
+        f'{self._workdir.replay}.'
+      )
 
   @property
   def replay_path(self) -> str | None:

@@ -13,8 +13,11 @@ from typing import Any
 import ml_collections
 import numpy as np
 
-from seedrl_jax import builder, run_reports, saved_run
+from seedrl_jax import builder, joint_run, run_reports, saved_run
+from seedrl_jax import plan as plan_lib
 from seedrl_jax.envs import base as envs
+from seedrl_jax.learner import agreement, update
+from seedrl_jax.learner import hosts as hosts_lib
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.replay import base as replay
@@ -26,6 +29,12 @@ from seedrl_jax.runtime import workdir as workdir_lib
 # the user is told what is waited for.
 _JOIN_SECONDS = 600.0
 _QUIET_JOIN_SECONDS = 10.0
+# What makes the state that this host has no good one to go on from.
+_SPOILED = (
+  learner_lib.NonFiniteError,
+  joint_run.ParametersDiffer,
+  agreement.HostLost,
+)
 
 
 class RunFailed(RuntimeError):
@@ -42,6 +51,7 @@ class System:
     profile_updates: int = 0,
     make_streams: builder.MakeStream | None = None,
     line: progress.ProgressLine | None = None,
+    hosts: hosts_lib.Hosts | None = None,
   ):
     """Builds the run, or the continuation of the one in `workdir`.
 
@@ -51,17 +61,25 @@ class System:
       profile_updates: updates to capture a profile of.
       make_streams: makes the environments of a stream; None: as configured.
       line: where to say how it goes; None: standard output.
+      hosts: this host among those that train together; None: it is alone.
 
     Raises:
-      ValueError: where configuration, work directory and host do not fit each
+      ValueError: where configuration, work directory and hosts do not fit each
         other, in one sentence.
+      HostLost: where another host is gone.
     """
     self._config = config
     self._line = line or progress.ProgressLine()
-    self._workdir = workdir_lib.Workdir(workdir)
+    self._joint = joint_run.JointRun(hosts, config) if hosts else None
+    self._place = plan_lib.ALONE
+    if hosts is not None:
+      self._place = plan_lib.Place(hosts.index, hosts.count)
+    self._workdir = workdir_lib.Workdir(workdir).of_host(self._place.index)
     self._workdir.create()
     with contextlib.ExitStack() as opened:
-      self._saved = saved_run.SavedRun(config, self._workdir, self._line.say)
+      self._saved = saved_run.SavedRun(
+        config, self._workdir, self._line.say, leads=not self._place.index
+      )
       opened.callback(self._saved.close)
       self._parts = self._build(make_streams)
       opened.callback(self._parts.close)
@@ -72,7 +90,12 @@ class System:
       # Nothing failed: `train` closes them.
       opened.pop_all()
     self._reports = run_reports.RunReports(
-      config, self._parts, self._saved.record, self._workdir, self._line
+      config,
+      self._parts,
+      self._saved.record,
+      self._workdir,
+      self._line,
+      self._place,
     )
     self._profiler = profiler.UpdateProfiler(
       self._workdir.profile, profile_updates, self._line.say
@@ -81,19 +104,26 @@ class System:
       ends=(replay.StoreClosed, envs.StreamClosed, prefetch_lib.PrefetchClosed)
     )
     self._group.on_stop(self._parts.interrupt)
+    if hosts is not None:
+      self._group.on_stop(hosts.ask_to_stop)
     self._last_checkpoint = 0.0
     self._interrupted = False
 
   def _build(self, make_streams: builder.MakeStream | None) -> builder.Parts:
     return builder.build(
       self._config,
-      self._saved.restore,
+      self._restore,
       lambda: self._saved.record.starts,
       make_streams,
       str(self._workdir.reverb),
       lambda: self._saved.replay_path,
       str(self._workdir.actor_socket),
+      self._place,
     )
+
+  def _restore(self, template: update.LearnerState) -> update.LearnerState:
+    state = self._saved.restore(template)
+    return self._joint.share(state, self._saved) if self._joint else state
 
   def _choose_cores(self) -> list[int | None]:
     """Returns the processor of each inference thread, None for any."""
@@ -141,7 +171,8 @@ class System:
         return self._reports.summary('finished')
       self._compile()
       # Only now: a start that fails leaves an earlier run's files as they are.
-      self._workdir.write_config(self._config)
+      if not self._place.index:
+        self._workdir.write_config(self._config)
       opened.callback(self._reports.close)
       self._reports.open()
       self._reports.start()
@@ -149,15 +180,19 @@ class System:
       self._group.run('main', self._train)
       self._group.stop()
       stuck = self._group.join(_QUIET_JOIN_SECONDS)
-      if stuck:
+      if stuck and not self._is_host_lost():
         # A large network's update takes this long on a CPU.
         self._line.say('Waiting for the running update and batch to end.')
         stuck = self._group.join(_JOIN_SECONDS)
       self._reports.end()
       return self._finish(stuck)
 
+  def _is_host_lost(self) -> bool:
+    return self._joint is not None and bool(self._joint.hosts.lost)
+
   def _train(self) -> None:
-    if self._interrupted:
+    # Several hosts stop by their votes.
+    if self._interrupted and not self._joint:
       return
     if self._config.deterministic:
       self._train_in_lock_step()
@@ -173,7 +208,9 @@ class System:
     for worker in self._parts.workers:
       if not self._interrupted:
         worker.compile()
-    if not self._interrupted:
+    if self._joint is not None:
+      self._joint.compile(self._parts)
+    elif not self._interrupted:
       self._parts.learner.compile(self._parts.blank_batch)
     self._line.say(f'Compiled in {time.perf_counter() - start:.1f} s.')
 
@@ -185,16 +222,39 @@ class System:
       run = functools.partial(worker.run, group.should_stop)
       group.start(f'inference-{i}', run, self._cores[i])
     group.start('prefetch', lambda: parts.prefetcher.run(group.should_stop))
-    group.start('learner', self._learn)
+    group.start('learner', self._learn_jointly if self._joint else self._learn)
     interval = self._config.log.every_seconds
     next_report = time.perf_counter() + interval
     # Signal handlers run between these waits.
-    while not group.wait(min(0.1, interval)) and not self._interrupted:
+    while not group.wait(min(0.1, interval)) and not self._must_stop():
       now = time.perf_counter()
       if now >= next_report:
         self._reports.write()
         self._fill_demonstrations()
         next_report = now + interval
+
+  def _must_stop(self) -> bool:
+    """Whether a signal or another host asked for it.
+
+    Raises:
+      HostLost: where another host is gone.
+    """
+    if self._is_host_lost():
+      assert self._joint is not None
+      raise agreement.HostLost(self._joint.hosts.lost)
+    wanted = self._joint is not None and self._joint.hosts.stop_wanted
+    return self._interrupted or wanted
+
+  def _learn_jointly(self) -> None:
+    assert self._joint is not None
+    self._joint.learn(
+      self._parts,
+      self._reports,
+      self._is_checkpoint_due,
+      self._save_checkpoint,
+      self._profiler.after_update,
+    )
+    self._group.stop()
 
   def _learn(self) -> None:
     parts = self._parts
@@ -244,10 +304,15 @@ class System:
 
   def _after_update(self) -> None:
     self._profiler.after_update()
-    now = time.perf_counter()
-    if now - self._last_checkpoint < self._config.checkpoint.every_seconds:
-      return
-    self._last_checkpoint = now
+    if self._is_checkpoint_due():
+      self._save_checkpoint()
+
+  def _is_checkpoint_due(self) -> bool:
+    elapsed = time.perf_counter() - self._last_checkpoint
+    return elapsed >= self._config.checkpoint.every_seconds
+
+  def _save_checkpoint(self) -> None:
+    self._last_checkpoint = time.perf_counter()
     # Lock step promises that nothing happens at a time of its own.
     saved = self._saved
     save = (
@@ -266,20 +331,40 @@ class System:
   def _finish(self, stuck: list[str]) -> dict[str, Any]:
     group = self._group
     group.run('profiler', self._profiler.close)
+    # A learner that did not end still owns its state.
+    is_whole = 'learner' not in group.alive
+    if is_whole and self._joint is not None:
+      group.run('hosts', self._end_jointly)
     # After an update that is not finite, the newest checkpoint stays the last
-    # good one. A learner that did not end still owns its state.
+    # good one.
     bad = group.failure and group.failure.error
-    if 'learner' not in group.alive and not isinstance(
-      bad, learner_lib.NonFiniteError
-    ):
+    is_agreed = self._joint is None or self._joint.is_over
+    if is_whole and is_agreed and not isinstance(bad, _SPOILED):
       group.run('last checkpoint', self._save_last)
     # Before the store is closed, which one that is under way needs; in time,
     # as closing it is what ends one that hangs.
     group.run('checkpoint', lambda: self._saved.finish(_JOIN_SECONDS))
+    if self._joint is not None and self._joint.is_over:
+      group.run('hosts', self._joint.part)
     summary = self._reports.write_summary(self._status(stuck))
-    if group.failure or stuck:
-      raise RunFailed('\n'.join([*self._failure_text(), *stuck]))
+    others = self._joint.failures if self._joint else []
+    if group.failure or stuck or others:
+      raise RunFailed('\n'.join([*self._failure_text(), *stuck, *others]))
     return summary
+
+  def _end_jointly(self) -> None:
+    """Hears the others' last figures, where this host can still vote."""
+    assert self._joint is not None
+    if self._joint.hosts.lost:
+      return
+    failure = self._group.failure
+    if failure is None or failure.thread != 'learner':
+      # An update that was not finite is found here on every host.
+      self._parts.learner.flush()
+    elif not isinstance(failure.error, learner_lib.NonFiniteError):
+      return
+    text = f'{type(failure.error).__name__}: {failure.error}' if failure else ''
+    self._joint.end(self._reports, text)
 
   def _save_last(self) -> None:
     state = self._parts.learner.state()
@@ -293,12 +378,14 @@ class System:
       return f'failed: {kind}: {failure.error}'
     if stuck:
       return f'failed: {", ".join(self._group.alive)} did not end'
+    if self._joint is not None and self._joint.failures:
+      return f'failed: {self._joint.failures[0]}'
     return 'finished' if self._reports.is_finished() else 'stopped'
 
   def _failure_text(self) -> list[str]:
     failure = self._group.failure
     if failure is None:
       return []
-    if isinstance(failure.error, learner_lib.NonFiniteError):
+    if isinstance(failure.error, _SPOILED):
       return [str(failure.error)]
     return [f'Thread {failure.thread} failed.\n{failure.text}']

@@ -29,9 +29,14 @@ _MAY_IMPORT = {
 # builder.py makes the parts of a run from all rooms; system.py wires them,
 # playing.py and what uses it those that play, and benchmarks/ times them.
 _MAY_IMPORT['plan'] = {'envs', 'types'}
+_MAY_IMPORT['serving'] = {
+  *('actors', 'agents', 'envs', 'plan', 'replay', 'types'),
+}
+_MAY_IMPORT['local_inference'] = set(_MAY_IMPORT) - {'learner', 'serving'}
 _MAY_IMPORT['builder'] = set(_MAY_IMPORT)
 _MAY_IMPORT['saved_run'] = {'learner', 'replay', 'runtime', 'types'}
 _MAY_IMPORT['run_reports'] = set(_MAY_IMPORT)
+_MAY_IMPORT['joint_run'] = set(_MAY_IMPORT)
 _MAY_IMPORT['system'] = set(_MAY_IMPORT)
 _MAY_IMPORT['evaluation_stream'] = {'envs', 'networks', 'runtime', 'types'}
 _MAY_IMPORT['playing'] = set(_MAY_IMPORT)

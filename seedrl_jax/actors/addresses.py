@@ -224,6 +224,20 @@ def check_calling(address: Address, security: Security) -> None:
   )
 
 
+def as_seen_from_actor(text: str, learner: Address) -> Address:
+  """Returns where an actor finds what its learner has at 'host:port'.
+
+  Args:
+    text: as the learner sees it; its own machine is then the actor's learner.
+    learner: as the actor calls it.
+  """
+  found = parse('--config.replay.address', text)
+  if not found.is_local or learner.is_local:
+    return found
+  host, port = learner.text.rpartition(':')[0], text.rpartition(':')[2]
+  return Address(f'{host}:{port}', is_unix=False, is_local=False)
+
+
 def open_channel(
   address: Address, security: Security, options: Any
 ) -> grpc.Channel:

@@ -2,7 +2,8 @@
 
 The actor says how many environments it has room for (`Hello`); the learner
 answers with everything needed to make them (`Welcome`), so that actors have no
-configuration of their own. Called by `actor` and `server`.
+configuration of their own. One that acts itself is told with which agent and
+where its unrolls go, too (`LocalRun`). Called by `actor` and `admission`.
 """
 
 from typing import Any, NamedTuple
@@ -18,6 +19,10 @@ from seedrl_jax.envs import base
 _HOST_KEYS = ('num_envs', 'batch_size', 'num_threads', 'thread_affinity_offset')
 _MAX_NAME = 200
 
+# Who acts: the learner, or the actor itself.
+CENTRAL, LOCAL = 'central', 'local'
+INFERENCE = (CENTRAL, LOCAL)
+
 
 class Hello(NamedTuple):
   """The actor's first message.
@@ -25,10 +30,35 @@ class Hello(NamedTuple):
   Attributes:
     num_envs: environments that it will have.
     name: of the actor, for messages.
+    inference: one of `INFERENCE`.
   """
 
   num_envs: int
   name: str
+  inference: str = CENTRAL
+
+
+class LocalRun(NamedTuple):
+  """What an actor must know of a run to act and to write unrolls itself.
+
+  Attributes:
+    config: what the agent, and the table, are made from: the run's config, less
+      what is the learner's own business.
+    global_env_id: int32 `[num_envs]`, run-wide ids of the actor's environments.
+    num_train_envs, num_eval_envs: of the whole run, as `types.EnvSpec` has
+      them.
+    block_width: unrolls that are assembled side by side.
+    replay_address: 'host:port' of the Reverb server, as the learner sees it.
+    parameters: specs of the leaves by name, in the order in which they travel.
+  """
+
+  config: dict[str, Any]
+  global_env_id: np.ndarray
+  num_train_envs: int
+  num_eval_envs: int
+  block_width: int
+  replay_address: str
+  parameters: dict[str, types.ArraySpec]
 
 
 class Welcome(NamedTuple):
@@ -41,6 +71,7 @@ class Welcome(NamedTuple):
     env: the `env` section of the run's config, less what is the actor's own
       business.
     spec: what the learner's environments look like.
+    local: for an actor that acts itself.
   """
 
   run_id: str
@@ -48,6 +79,7 @@ class Welcome(NamedTuple):
   seed: int
   env: dict[str, Any]
   spec: base.StreamSpec
+  local: LocalRun | None = None
 
 
 def env_values(env_config: ml_collections.ConfigDict) -> dict[str, Any]:
@@ -87,7 +119,10 @@ def unpack_hello(message: wire.Message) -> Hello:
   # True is an int, too.
   if type(num_envs) is not int or num_envs < 1 or not isinstance(name, str):
     raise wire.WireError('HELLO must have num_envs, at least 1, and a name.')
-  return Hello(num_envs, name[:_MAX_NAME])
+  inference = value.get('inference')
+  if inference not in INFERENCE:
+    raise wire.WireError(f'HELLO must name one of {INFERENCE} as inference.')
+  return Hello(num_envs, name[:_MAX_NAME], inference)
 
 
 def pack_welcome(welcome: Welcome) -> bytes:
@@ -101,6 +136,7 @@ def pack_welcome(welcome: Welcome) -> bytes:
   value = welcome._asdict() | {
     'env_id': welcome.env_id.tolist(),
     'spec': spec,
+    'local': welcome.local and _local_to_json(welcome.local),
   }
   return wire.pack_json(wire.Kind.WELCOME, value)
 
@@ -122,8 +158,9 @@ def unpack_welcome(message: wire.Message) -> Welcome:
       seed=int(value['seed']),
       env=dict(value['env']),
       spec=base.StreamSpec(**spec),
+      local=value['local'] and _local_from_json(value['local']),
     )
-  except (KeyError, OverflowError, TypeError, ValueError) as e:
+  except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as e:
     raise wire.WireError(f'WELCOME cannot be understood: {e!r}.') from None
 
 
@@ -140,6 +177,26 @@ def check_specs(learner: base.StreamSpec, actor: base.StreamSpec) -> None:
         f'{_text(ours)} instead of {_text(theirs)}: install the same '
         'environments on both sides.'
       )
+
+
+def _local_to_json(local: LocalRun) -> dict[str, Any]:
+  # A list, as its order matters.
+  named = [[k, _spec_to_json(v)] for k, v in local.parameters.items()]
+  return local._asdict() | {
+    'global_env_id': local.global_env_id.tolist(),
+    'parameters': named,
+  }
+
+
+def _local_from_json(value: dict[str, Any]) -> LocalRun:
+  fields = value | {
+    'config': dict(value['config']),
+    'global_env_id': np.array(value['global_env_id'], np.int32),
+    'parameters': {
+      str(name): _spec_from_json(spec) for name, spec in value['parameters']
+    },
+  }
+  return LocalRun(**fields)
 
 
 def _text(part: Any) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.actors import runs, wire
+from seedrl_jax.actors import reports, runs, wire
 from seedrl_jax.envs import base, statistics
 
 # Takes the actions int32 [n] of a message's environments, in its order; called
@@ -75,6 +75,7 @@ class RemoteStream(base.EnvStream):
     self._least = min_batch_size
     self._timeout = timeout
     self._episodes = statistics.EpisodeLog()
+    self._reported = reports.Work()
     # Guards everything below.
     self._changed = threading.Condition()
     self._closed = False
@@ -100,7 +101,13 @@ class RemoteStream(base.EnvStream):
   def num_connected(self) -> int:
     """Environments that are there."""
     with self._changed:
-      return self._connected()
+      return sum(len(run.env_id) for run in self._runs)
+
+  @property
+  def reported(self) -> reports.Work:
+    """What groups that act themselves have done; a copy."""
+    with self._changed:
+      return dataclasses.replace(self._reported)
 
   # -- for the inference worker ----------------------------------------------
 
@@ -178,14 +185,18 @@ class RemoteStream(base.EnvStream):
     with self._changed:
       return int(np.count_nonzero(self._free))
 
-  def join(self, num_envs: int) -> runs.Run | None:
+  def join(self, num_envs: int, acts_itself: bool = False) -> runs.Run | None:
     """Gives a group of environments slots.
 
     Side by side where possible: what inference does with consecutive ids is
     cheaper.
 
+    Args:
+      num_envs: of the group.
+      acts_itself: whether it will `report`, rather than `submit` steps.
+
     Returns:
-      The group's run, for `submit` and `leave`; None where there is no room.
+      The group's run, for these and `leave`; None where there is no room.
     """
     with self._changed:
       free = np.flatnonzero(self._free)
@@ -195,7 +206,7 @@ class RemoteStream(base.EnvStream):
       start = int(np.argmin(spans))
       slots = free[start : start + num_envs]
       self._free[slots] = False
-      run = runs.Run(slots, self.num_envs)
+      run = runs.Run(slots, self.num_envs, acts_itself)
       self._runs.add(run)
     return run
 
@@ -229,6 +240,25 @@ class RemoteStream(base.EnvStream):
       self._num_waiting += size
       self._changed.notify()
 
+  def report(
+    self, run: runs.Run, sequence: int, report: reports.Report
+  ) -> None:
+    """Takes what a group that acts itself has done since its last report.
+
+    Args:
+      run: whose.
+      sequence: number of the report in its stream.
+      report: what it says.
+
+    Raises:
+      wire.WireError: where this cannot be the run's next report.
+    """
+    run.accept_report(sequence, report)
+    if len(report.episodes.env_id):
+      self._episodes.append(report.episodes)
+    with self._changed:
+      self._reported.add(report)
+
   def leave(self, run: runs.Run) -> None:
     """Frees a group's slots; steps that were not received yet are dropped."""
     with self._changed:
@@ -240,6 +270,9 @@ class RemoteStream(base.EnvStream):
       )
       self._num_waiting = sum(len(r.env_id) for r in self._waiting)
       self._free[run.env_id] = True
+      if run.acts_itself:
+        # Inference has nothing of it to drop.
+        return
       self._left.append(run.env_id)
       # Those that are left may be all that a batch waits for.
       self._changed.notify()
@@ -260,8 +293,9 @@ class RemoteStream(base.EnvStream):
         f'The stream of remote {self.spec.name} is closed.'
       )
 
-  def _connected(self) -> int:
-    return sum(len(run.env_id) for run in self._runs)
+  def _expected(self) -> int:
+    """Environments whose steps may come."""
+    return sum(len(r.env_id) for r in self._runs if not r.acts_itself)
 
   def _is_due(self) -> bool:
     """Whether `recv` can go on: with a batch, or because of the end."""
@@ -271,7 +305,7 @@ class RemoteStream(base.EnvStream):
       return False
     if self._num_waiting >= self._least:
       return True
-    return self._num_waiting == self._connected() or self._patience() == 0
+    return self._num_waiting == self._expected() or self._patience() == 0
 
   def _patience(self) -> float | None:
     """Seconds that the steps that wait longest may still wait."""

@@ -4,11 +4,16 @@
 checked here: nothing that passes can harm the unrolls of other environments.
 """
 
+import math
+
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.actors import wire
+from seedrl_jax.actors import reports, wire
 from seedrl_jax.envs import statistics
+
+# Transitions that no actor makes within one report's time.
+_MOST_STEPS = 1 << 32
 
 _FIRST, _LAST = int(types.StepType.FIRST), int(types.StepType.LAST)
 
@@ -18,15 +23,21 @@ class Run:
 
   Attributes:
     env_id: int32 `[n]`, ids of the stream that are the group's meanwhile.
+    acts_itself: whether its steps are acted for by the actor, so that only
+      reports come.
   """
 
-  def __init__(self, env_id: np.ndarray, num_slots: int):
+  def __init__(
+    self, env_id: np.ndarray, num_slots: int, acts_itself: bool = False
+  ):
     """Starts before the first step of all environments.
 
     Args:
       env_id: int `[n]`, unique, in `[0, num_slots)`.
       num_slots: ids of the stream.
+      acts_itself: see the class.
     """
+    self.acts_itself = acts_itself
     self.env_id = np.asarray(env_id, np.int32)
     self._num_slots = num_slots
     self._mine = np.zeros(num_slots, bool)
@@ -47,10 +58,7 @@ class Run:
         environment gives.
     """
     *observation, reward, discount, step_type, env_id = rows.output
-    if sequence != self._next:
-      raise wire.WireError(
-        f'Message {sequence} came where message {self._next} is due.'
-      )
+    self._check_order(sequence)
     self._check_ids(env_id)
     for leaf in observation:
       _check_values(leaf)
@@ -67,6 +75,31 @@ class Run:
     self._check_episodes(rows.episodes, len(env_id))
     self._ended[env_id] = step_type == _LAST
     self._next += 1
+
+  def accept_report(self, sequence: int, report: reports.Report) -> None:
+    """Checks a report, numbered `sequence`.
+
+    Raises:
+      wire.WireError: where it cannot follow those before, or holds what no
+        actor can have done.
+    """
+    self._check_order(sequence)
+    if not 0 <= report.env_steps < _MOST_STEPS:
+      raise wire.WireError('A number of steps is not possible.')
+    if not (math.isfinite(report.store_wait) and report.store_wait >= 0):
+      raise wire.WireError('A wait is not possible.')
+    if report.store_bytes < 0:
+      raise wire.WireError('A number of bytes is negative.')
+    # Steps under way may have ended episodes and not be counted yet.
+    most = report.env_steps + len(self.env_id)
+    self._check_episodes(report.episodes, most)
+    self._next += 1
+
+  def _check_order(self, sequence: int) -> None:
+    if sequence != self._next:
+      raise wire.WireError(
+        f'Message {sequence} came where message {self._next} is due.'
+      )
 
   def _check_ids(self, env_id: np.ndarray) -> None:
     if not len(env_id):

@@ -3,12 +3,40 @@
 Called by `builder` where the configuration lets actors bring environments.
 """
 
+import json
 import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from seedrl_jax.actors import addresses, handshake, remote_stream, server
+from seedrl_jax.actors import (
+  addresses,
+  admission,
+  handshake,
+  remote_stream,
+  server,
+)
 from seedrl_jax.envs import base
+
+# Sections that are the learner's own business, and the environments', which
+# actors are told apart.
+_LEARNERS_OWN = (
+  'actors',
+  'checkpoint',
+  'demonstrations',
+  'env',
+  'learner',
+  'log',
+  'optimizer',
+  'topology',
+)
+
+
+def local_config(config: Any) -> dict[str, Any]:
+  """Returns what a `handshake.LocalRun` says of a run's config."""
+  values = config.to_dict()
+  kept = {k: v for k, v in values.items() if k not in _LEARNERS_OWN}
+  # As config.json has it.
+  return json.loads(json.dumps(kept, default=str))
 
 
 def make_server(
@@ -17,6 +45,7 @@ def make_server(
   sizes: Sequence[tuple[int, int]],
   starts: int,
   socket: str,
+  local: admission.LocalOffer | None = None,
 ) -> server.ActorServer:
   """Opens the streams for actors and listens for them.
 
@@ -26,6 +55,7 @@ def make_server(
     sizes: (slots, largest batch) of each stream.
     starts: how often this run was started before.
     socket: path of the unix socket where no address is configured.
+    local: for actors that act themselves; None: these are refused.
 
   Raises:
     ValueError: where the configuration cannot be had; names the flag.
@@ -55,4 +85,5 @@ def make_server(
     addresses.learner_security(section),
     (config.seed, starts),
     section.timeout,
+    local,
   )

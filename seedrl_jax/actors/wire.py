@@ -1,10 +1,11 @@
 """Messages between an actor and the learner: a fixed header, then arrays.
 
-`actor` and `server` are the callers. What the arrays are is agreed once, in
-the handshake (`handshake`); after that a message is a header of 32 bytes and
-the arrays back to back, in the order of `Layout`. All numbers are little
-endian. Whatever a message holds, taking it apart gives arrays of the agreed
-shapes or a `WireError`.
+`actor` and `server` are the callers, `reports` and `parameters` have messages
+of their own. What the arrays are is agreed once, in the handshake
+(`handshake`); after that a message is a header of 32 bytes and the arrays back
+to back, in the order of `Layout`. All numbers are little endian. Whatever a
+message holds, taking it apart gives arrays of the agreed shapes or a
+`WireError`.
 """
 
 import enum
@@ -19,7 +20,7 @@ import numpy as np
 from seedrl_jax import types
 from seedrl_jax.envs import statistics
 
-VERSION = 1
+VERSION = 2
 SERVICE, METHOD = 'seedrl_jax.Actors', 'Serve'
 # Of a message without arrays, in bytes.
 MAX_JSON_BYTES = 1 << 16
@@ -27,6 +28,7 @@ MAX_JSON_BYTES = 1 << 16
 _MAGIC = b'SRLA'
 # Magic, version, kind, rows, episodes, sequence, body's bytes and its CRC-32.
 _HEADER = struct.Struct('<4sHHIIQII')
+HEADER_BYTES = _HEADER.size
 
 _OUTPUT_COLUMNS = (
   types.ArraySpec((), np.dtype('<f4')),  # reward
@@ -34,7 +36,7 @@ _OUTPUT_COLUMNS = (
   types.ArraySpec((), np.dtype('u1')),  # step_type
   types.ArraySpec((), np.dtype('<i4')),  # env_id
 )
-_EPISODE_COLUMNS = (
+EPISODE_COLUMNS = (
   types.ArraySpec((), np.dtype('<i4')),  # env_id
   types.ArraySpec((), np.dtype('<f8')),  # episode_return
   types.ArraySpec((), np.dtype('<i8')),  # length
@@ -49,7 +51,7 @@ class WireError(ValueError):
 
 
 class Kind(enum.IntEnum):
-  """What a message is; the first two and the last two hold JSON."""
+  """What a message is; those without arrays hold JSON."""
 
   HELLO = 1  # actor: how many environments it has
   WELCOME = 2  # learner: which environments to make, and their ids
@@ -57,6 +59,8 @@ class Kind(enum.IntEnum):
   ACTIONS = 4  # learner: their actions
   REFUSAL = 5  # actor: why it cannot serve this learner
   END = 6  # learner: the training has ended
+  REPORT = 7  # actor that acts itself: what it did, and with which parameters
+  PARAMETERS = 8  # learner: newer ones, or that there are none
 
 
 class Message(NamedTuple):
@@ -66,7 +70,8 @@ class Message(NamedTuple):
     kind: what it is.
     rows: environments that it is about.
     episodes: finished episodes that it tells of.
-    sequence: counts the messages of a stream that hold steps, from 0.
+    sequence: counts the messages of a stream that hold steps, or reports, from
+      0; of parameters the version.
     body: what follows the header.
   """
 
@@ -139,7 +144,7 @@ def pack_json(kind: Kind, value: dict[str, Any]) -> bytes:
     raise ValueError(f'{kind.name} cannot be sent as JSON: {e}') from e
   if len(body) > MAX_JSON_BYTES:
     raise ValueError(f'{kind.name} has {len(body)} bytes of JSON: too many.')
-  return _pack(kind, [memoryview(body)])
+  return pack(kind, [memoryview(body)])
 
 
 def unpack_json(message: Message) -> dict[str, Any]:
@@ -191,8 +196,8 @@ class Layout:
 
   def num_bytes(self, rows: int) -> int:
     """Returns the size of the largest message about `rows` environments."""
-    columns = (*self._columns, *_EPISODE_COLUMNS)
-    return _HEADER.size + sum(_num_bytes(spec, rows) for spec in columns)
+    columns = (*self._columns, *EPISODE_COLUMNS)
+    return HEADER_BYTES + num_bytes(columns, rows)
 
   def pack_steps(
     self,
@@ -202,14 +207,9 @@ class Layout:
   ) -> bytes:
     """Makes a message of `[n]` steps and the episodes that ended."""
     leaves = [*flatten(output.observation), *output[1:]]
-    arrays = [
-      np.ascontiguousarray(x, spec.dtype).data
-      for x, spec in zip(
-        [*leaves, *episodes], (*self._columns, *_EPISODE_COLUMNS), strict=True
-      )
-    ]
+    arrays = buffers([*leaves, *episodes], (*self._columns, *EPISODE_COLUMNS))
     rows, ended = len(output.env_id), len(episodes.env_id)
-    return _pack(Kind.STEPS, arrays, rows, ended, sequence)
+    return pack(Kind.STEPS, arrays, rows, ended, sequence)
 
   def unpack_steps(self, message: Message) -> StepRows:
     """Takes a message of steps apart.
@@ -218,18 +218,18 @@ class Layout:
       WireError: where it is another or its arrays are not those agreed on.
     """
     expect(message, Kind.STEPS)
-    rows, episodes = message.rows, message.episodes
-    output, rest = _take(message.body, self._columns, rows)
-    ended, rest = _take(rest, _EPISODE_COLUMNS, episodes)
-    if rest:
-      raise WireError(f'The message has {len(rest)} bytes too many.')
+    output, ended = take(
+      message.body,
+      (self._columns, message.rows),
+      (EPISODE_COLUMNS, message.episodes),
+    )
     return StepRows(output, statistics.EndedEpisodes(*ended))
 
 
 def pack_actions(action: np.ndarray, sequence: int) -> bytes:
   """Makes a message of the actions `[n]` for a message of `n` steps."""
-  array = np.ascontiguousarray(action, _ACTION.dtype)
-  return _pack(Kind.ACTIONS, [array.data], len(array), 0, sequence)
+  arrays = buffers([action], (_ACTION,))
+  return pack(Kind.ACTIONS, arrays, len(action), 0, sequence)
 
 
 def unpack_actions(message: Message, rows: int, sequence: int) -> np.ndarray:
@@ -244,19 +244,28 @@ def unpack_actions(message: Message, rows: int, sequence: int) -> np.ndarray:
       f'Actions for {message.rows} environments of message '
       f'{message.sequence} came where {rows} of message {sequence} wait.'
     )
-  (action,), rest = _take(message.body, (_ACTION,), rows)
-  if rest:
-    raise WireError(f'The message has {len(rest)} bytes too many.')
+  ((action,),) = take(message.body, ((_ACTION,), rows))
   return action
 
 
-def _pack(
+def buffers(
+  arrays: Iterable[Any], columns: Iterable[types.ArraySpec]
+) -> list[memoryview]:
+  """Returns arrays as they travel, as `columns` has their types."""
+  return [
+    np.ascontiguousarray(x, spec.dtype).data
+    for x, spec in zip(arrays, columns, strict=True)
+  ]
+
+
+def pack(
   kind: Kind,
   parts: Sequence[memoryview],
   rows: int = 0,
   episodes: int = 0,
   sequence: int = 0,
 ) -> bytes:
+  """Makes a message of the parts; the other arguments are `Message`'s."""
   checksum = size = 0
   for part in parts:
     checksum = zlib.crc32(part, checksum)
@@ -267,6 +276,11 @@ def _pack(
   return b''.join([header, *parts])
 
 
+def num_bytes(columns: Iterable[types.ArraySpec], rows: int) -> int:
+  """Returns what the arrays `[rows, ...]` of a message take."""
+  return sum(_num_bytes(spec, rows) for spec in columns)
+
+
 def _num_bytes(spec: types.ArraySpec, rows: int) -> int:
   # In Python's integers, which no message can make overflow.
   count = rows
@@ -275,17 +289,33 @@ def _num_bytes(spec: types.ArraySpec, rows: int) -> int:
   return count * spec.dtype.itemsize
 
 
-def _take(
-  body: memoryview, columns: Iterable[types.ArraySpec], rows: int
-) -> tuple[list[np.ndarray], memoryview]:
-  """Returns the arrays `[rows, ...]` at the start of `body`, and the rest."""
-  arrays = []
-  for spec in columns:
-    size = _num_bytes(spec, rows)
-    if len(body) < size:
-      raise WireError(f'The message has fewer bytes than {rows} rows take.')
-    # Unlike the constructor of arrays, this wants no alignment.
-    flat = np.frombuffer(body[:size], spec.dtype)
-    arrays.append(flat.reshape(rows, *spec.shape))
-    body = body[size:]
-  return arrays, body
+def take(
+  body: memoryview, *groups: tuple[Iterable[types.ArraySpec], int]
+) -> list[list[np.ndarray]]:
+  """Takes a message's body apart.
+
+  Args:
+    body: arrays back to back.
+    groups: each the arrays' specs, and their `rows`.
+
+  Returns:
+    For each group its arrays, `[rows, ...]`; views of `body`.
+
+  Raises:
+    WireError: where the body has fewer bytes or more.
+  """
+  taken = []
+  for columns, rows in groups:
+    arrays = []
+    for spec in columns:
+      size = _num_bytes(spec, rows)
+      if len(body) < size:
+        raise WireError(f'The message has fewer bytes than {rows} rows take.')
+      # Unlike the constructor of arrays, this wants no alignment.
+      flat = np.frombuffer(body[:size], spec.dtype)
+      arrays.append(flat.reshape(rows, *spec.shape))
+      body = body[size:]
+    taken.append(arrays)
+  if body:
+    raise WireError(f'The message has {len(body)} bytes too many.')
+  return taken

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import jax
+import numpy as np
 
 from seedrl_jax import types
 
@@ -107,6 +108,21 @@ class Agent:
   def num_transitions(self, unroll_length: int) -> int:
     """Returns T, one less than the steps of an unroll."""
     return unroll_length + self.overlap - 1
+
+
+def parameter_specs(params: Params) -> dict[str, types.ArraySpec]:
+  """Returns the leaves' specs by name, in the order of `jax.tree.leaves`.
+
+  Args:
+    params: of `Agent.init`, or their shapes (`jax.eval_shape`).
+  """
+  named, _ = jax.tree_util.tree_flatten_with_path(params)
+  return {
+    jax.tree_util.keystr(path): types.ArraySpec(
+      tuple(leaf.shape), np.dtype(leaf.dtype)
+    )
+    for path, leaf in named
+  }
 
 
 def load_agent(config: Any, env_spec: types.EnvSpec) -> Agent:

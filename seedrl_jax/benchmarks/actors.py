@@ -67,11 +67,7 @@ def measure(
   Raises:
     ValueError: where environments cannot be divided into groups.
   """
-  for size in envs_per_actor:
-    if size < _GROUPS or size % _GROUPS:
-      raise ValueError(
-        f'--envs_per_actor={size}: must be a multiple of {_GROUPS}.'
-      )
+  check_envs(envs_per_actor)
   spec = factory.make_spec(env)
   sizes = [(c, size) for size in envs_per_actor for c in num_actors]
   for count, size in [(0, 0), *sizes]:
@@ -94,6 +90,15 @@ def measure(
           'p99': 1000 * float(np.percentile(latency, 99)),
         },
       }
+
+
+def check_envs(envs_per_actor: Sequence[int]) -> None:
+  """Raises ValueError where an actor's environments make no groups."""
+  for size in envs_per_actor:
+    if size < _GROUPS or size % _GROUPS:
+      raise ValueError(
+        f'--envs_per_actor={size}: must be a multiple of {_GROUPS}.'
+      )
 
 
 def header() -> list[str]:
@@ -176,7 +181,7 @@ def _time_actors(
   with contextlib.ExitStack() as opened:
     opened.callback(serving.close, True)
     for _ in range(num_actors):
-      opened.enter_context(_actor(serving.addresses[0], envs_per_actor))
+      opened.enter_context(run_actor(serving.addresses[0], envs_per_actor))
     while stream.num_connected < num_envs:
       answer()
     measured = None
@@ -193,12 +198,19 @@ def _time_actors(
 
 
 @contextlib.contextmanager
-def _actor(address: str, num_envs: int) -> Iterator[None]:
-  """Starts an actor, and waits in the end until it has ended."""
+def run_actor(address: str, num_envs: int, *flags: str) -> Iterator[None]:
+  """Starts an actor, and waits in the end until it has ended.
+
+  Args:
+    address: of its learner.
+    num_envs: its environments, in two groups.
+    flags: more of launch/actor.py's.
+  """
   process = subprocess.Popen(
     [
       *(sys.executable, _ACTOR, f'--learner={address}', '--patience=60'),
       *(f'--groups={_GROUPS}', f'--envs_per_group={num_envs // _GROUPS}'),
+      *flags,
     ],
     stdout=subprocess.DEVNULL,
   )

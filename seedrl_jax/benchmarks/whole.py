@@ -1,9 +1,11 @@
 """What the whole system does, with all stages at work."""
 
+import contextlib
 import io
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from seedrl_jax import builder, system
@@ -39,6 +41,19 @@ def measure(
   Raises:
     system.RunFailed: where the run failed.
   """
+  with running(config, streams) as (run, thread):
+    return _watch(run, thread, config, windows, seconds, warm_up)
+
+
+@contextlib.contextmanager
+def running(
+  config: Any, streams: builder.MakeStream | None = None
+) -> Iterator[tuple[system.System, threading.Thread]]:
+  """Yields a run that trains, and its thread; stops it in the end.
+
+  Raises:
+    system.RunFailed: in the end, where the run failed.
+  """
   with tempfile.TemporaryDirectory() as workdir:
     run = system.System(
       config,
@@ -50,13 +65,12 @@ def measure(
     thread = threading.Thread(target=_train, args=(run, errors), name='run')
     thread.start()
     try:
-      result = _watch(run, thread, config, windows, seconds, warm_up)
+      yield run, thread
     finally:
       run.stop()
       thread.join()
     if errors:
       raise errors[0]
-    return result
 
 
 def _train(run: system.System, errors: list[BaseException]) -> None:

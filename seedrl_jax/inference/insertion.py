@@ -1,6 +1,6 @@
 """Hands finished blocks to the store with the priorities they start with.
 
-`builder` gives an `Insertion` to each assembler.
+`assembling` gives an `Insertion` to each assembler.
 """
 
 import time
@@ -71,6 +71,13 @@ class Insertion:
     """
     self._writer = writer
     self._priorities = priorities
+    self._begun: float | None = None
+
+  @property
+  def waiting(self) -> float:
+    """Seconds that the insert under way has taken; any thread may ask."""
+    begun = self._begun
+    return 0.0 if begun is None else time.perf_counter() - begun
 
   def __call__(self, block: replay.Block) -> float:
     """Inserts `block`; see `TrajectoryWriter.insert`.
@@ -79,6 +86,9 @@ class Insertion:
       Seconds that the store took, which do not include the priorities'.
     """
     priorities = self._priorities(block) if self._priorities else None
-    start = time.perf_counter()
-    self._writer.insert(block, priorities)
+    self._begun = start = time.perf_counter()
+    try:
+      self._writer.insert(block, priorities)
+    finally:
+      self._begun = None
     return time.perf_counter() - start

@@ -79,14 +79,14 @@ class Learner:
     self.counters = LearnerCounters(updates=self._dispatched)
     params = jax.tree.map(lambda x: np.asarray(x)[None], state.params)
     publisher.publish(
-      self._dispatched, jax.device_put(params, updater.devices[0])
+      self._dispatched, jax.device_put(params, updater.local_devices[0])
     )
 
   def compile(self, blank: Sequence[types.Batch]) -> None:
     """Runs the update once on a batch of zeros and forgets the result.
 
     Args:
-      blank: a `Batch` of host arrays for each training device.
+      blank: a `Batch` of host arrays for each of this host's devices.
     """
     state = self._updater.replicate(update_lib.host_state(self._state))
     jax.block_until_ready(self._updater(state, self._updater.shard(blank)))
@@ -121,6 +121,17 @@ class Learner:
     """
     self.flush()
     return update_lib.host_state(self._state)
+
+  def fingerprints(self) -> list[int]:
+    """Returns a number for the state on each of this host's devices.
+
+    They are equal where the states are; see `Updater.fingerprints`.
+
+    Raises:
+      NonFiniteError: where an update was not finite.
+    """
+    self.flush()
+    return self._updater.fingerprints(self._state)
 
   def metrics(self) -> dict[str, float]:
     """Returns the metrics of the last finished update."""
@@ -166,7 +177,7 @@ class Learner:
       )
     if output.priorities is not None:
       self._update_priorities(
-        done.item.sample.keys, np.asarray(output.priorities).reshape(-1)
+        done.item.sample.keys, update_lib.local_rows(output.priorities)
       )
     done.item.sample.release()
     self._metrics = output.metrics

@@ -1,8 +1,10 @@
-"""Which local device does what: inference cores and training cores."""
+"""Which device does what: inference cores and training cores."""
 
 import dataclasses
+import itertools
 import math
 import re
+from collections.abc import Sequence
 
 import jax
 
@@ -76,6 +78,28 @@ def make_topology(
     )
   count = n // parts * inference
   return Topology(tuple(devices[:count]), tuple(devices[count:]))
+
+
+def all_training(
+  ratio: str, devices: Sequence[jax.Device], max_devices: int = 0
+) -> tuple[jax.Device, ...]:
+  """Returns the training cores of all hosts, host by host.
+
+  Args:
+    ratio, max_devices: see `make_topology`; the same on all hosts.
+    devices: of all hosts.
+
+  Raises:
+    ValueError: see `make_topology`.
+  """
+
+  def host(device: jax.Device) -> int:
+    return device.process_index
+
+  training: list[jax.Device] = []
+  for _, own in itertools.groupby(sorted(devices, key=host), key=host):
+    training += make_topology(ratio, list(own), max_devices).training
+  return tuple(training)
 
 
 def _parse(ratio: str, num_devices: int) -> tuple[int, int]:

@@ -1,9 +1,11 @@
 """The update: loss, gradient and optimiser on all training devices.
 
 The one place that calls `jax.pmap`. The per-device function is pure and knows
-of other devices only through the mean over `AXIS`.
+of other devices only through the mean over `AXIS`. Devices may be of several
+hosts: each places, and reads, only what is on its own.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax import flatten_util
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from seedrl_jax import types
@@ -85,15 +88,18 @@ class Updater:
     Args:
       agent: whose `loss` to minimise.
       optimizer: applied to the mean gradient.
-      devices: this host's training devices.
+      devices: the training devices of all hosts, in the same order on each.
       micro_batches: equal pieces that a device works its share through in.
     """
     self._devices = tuple(devices)
+    own = jax.process_index()
+    self._local = tuple(d for d in devices if d.process_index == own)
+    self._fingerprint = jax.jit(_fingerprint)
     self._sharding = NamedSharding(
       Mesh(np.array(self._devices), (AXIS,)), PartitionSpec(AXIS)
     )
     self._update = jax.pmap(
-      _make_update(agent, optimizer, micro_batches),
+      _make_update(agent, optimizer, micro_batches, _mean_over(self._devices)),
       axis_name=AXIS,
       devices=self._devices,
       donate_argnums=0,
@@ -101,24 +107,35 @@ class Updater:
 
   @property
   def devices(self) -> tuple[jax.Device, ...]:
-    """The training devices, in the order of the leading axis."""
+    """The training devices of all hosts, in the order of the leading axis."""
     return self._devices
+
+  @property
+  def local_devices(self) -> tuple[jax.Device, ...]:
+    """Those of this host."""
+    return self._local
 
   def replicate(self, state: LearnerState) -> LearnerState:
     """Puts a state without device axis on every training device."""
-    n = len(self._devices)
 
     def put(x: types.Array) -> jax.Array:
-      x = np.asarray(x)
-      return jax.device_put(np.broadcast_to(x, (n, *x.shape)), self._sharding)
+      row = np.asarray(x)[None]
+      return self._join([jax.device_put(row, d) for d in self._local])
 
     return jax.tree.map(put, state)
 
+  def _join(self, rows: Sequence[jax.Array]) -> jax.Array:
+    """Returns the array of which each of this host's devices has one row."""
+    shape = (len(self._devices), *rows[0].shape[1:])
+    return jax.make_array_from_single_device_arrays(
+      shape, self._sharding, list(rows)
+    )
+
   def shard(self, pieces: Sequence[types.Batch]) -> types.Batch:
-    """Puts one piece of a batch on each training device.
+    """Puts one piece of a batch on each of this host's training devices.
 
     Args:
-      pieces: for each device a `Batch` of host arrays, laid out for training.
+      pieces: for each of them a `Batch` of host arrays, laid out for training.
 
     Returns:
       A `Batch` whose leaves lead with `[D]`, one row on each device. A single
@@ -131,17 +148,23 @@ class Updater:
       jax.tree.leaves(
         jax.device_put(jax.tree.map(lambda x: x[None], piece), device)
       )
-      for piece, device in zip(pieces, self._devices, strict=True)
+      for piece, device in zip(pieces, self._local, strict=True)
     ]
     treedef = jax.tree.structure(pieces[0])
-    n = len(self._devices)
-    leaves = [
-      jax.make_array_from_single_device_arrays(
-        (n, *rows[0].shape[1:]), self._sharding, list(rows)
-      )
-      for rows in zip(*placed, strict=True)
-    ]
+    leaves = [self._join(rows) for rows in zip(*placed, strict=True)]
     return jax.tree.unflatten(treedef, leaves)
+
+  def fingerprints(self, state: LearnerState) -> list[int]:
+    """Returns a number for the state on each of this host's devices.
+
+    All that is in it counts, to the last bit: equal states have equal numbers,
+    and others, but by a chance of 2^-32, have not.
+    """
+    leaves = jax.tree.leaves(state)
+    return [
+      int(self._fingerprint([x.addressable_data(i) for x in leaves]))
+      for i in range(len(self._local))
+    ]
 
   def __call__(
     self, state: LearnerState, batch: types.Batch
@@ -151,12 +174,18 @@ class Updater:
 
 
 def first_shard(tree: types.Nest) -> types.Nest:
-  """Returns the first device's part, leaves `[1, ...]`, without a copy."""
+  """Returns this host's first device's part, leaves `[1, ...]`, not copied."""
   return jax.tree.map(lambda x: x.addressable_data(0), tree)
 
 
+def local_rows(x: jax.Array) -> np.ndarray:
+  """Fetches what this host's devices have of an array `[D, B / D]`, flat."""
+  shards = sorted(x.addressable_shards, key=lambda s: s.index[0].start or 0)
+  return np.concatenate([np.asarray(s.data)[0] for s in shards])
+
+
 def host_state(state: LearnerState) -> LearnerState:
-  """Fetches a state from the first device, without device axis."""
+  """Fetches a state from this host's first device, without device axis."""
   return jax.tree.map(lambda x: x[0], jax.device_get(first_shard(state)))
 
 
@@ -164,6 +193,7 @@ def _make_update(
   agent: base.Agent,
   optimizer: optax.GradientTransformation,
   micro_batches: int,
+  mean_over_devices: Callable[[types.Nest], types.Nest],
 ) -> Callable[[LearnerState, types.Batch], tuple[LearnerState, UpdateOutput]]:
   gradient = jax.value_and_grad(agent.loss, has_aux=True)
 
@@ -184,8 +214,8 @@ def _make_update(
       for i, piece in enumerate(_split(batch, micro_batches))
     ]
     priorities = [output.priorities for (_, output), _ in results]
-    (loss, metrics), grads = jax.lax.pmean(
-      _mean([((loss, dict(o.metrics)), g) for (loss, o), g in results]), AXIS
+    (loss, metrics), grads = mean_over_devices(
+      _mean([((loss, dict(o.metrics)), g) for (loss, o), g in results])
     )
     updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
     scalars = {
@@ -244,6 +274,39 @@ def _split(batch: types.Batch, pieces: int) -> list[types.Batch]:
     )
 
   return [cut(i) for i in range(pieces)]
+
+
+def _mean_over(
+  devices: Sequence[jax.Device],
+) -> Callable[[types.Nest], types.Nest]:
+  """Returns what takes the mean of a nest over devices."""
+  if len({device.process_index for device in devices}) == 1:
+    return functools.partial(jax.lax.pmean, axis_name=AXIS)
+
+  def mean(tree: types.Nest) -> types.Nest:
+    # Between processes a message costs more than its bytes: one for all.
+    flat, restore = flatten_util.ravel_pytree(tree)
+    return restore(jax.lax.pmean(flat, AXIS))
+
+  return mean
+
+
+def _fingerprint(leaves: list[jax.Array]) -> jax.Array:
+  """Returns a hash of arrays' bits, uint32."""
+  total = jnp.zeros((), jnp.uint32)
+  for leaf in leaves:
+    bits = leaf.astype(jnp.uint8) if leaf.dtype == jnp.bool_ else leaf
+    words = jax.lax.bitcast_convert_type(
+      bits, jnp.dtype(f'uint{8 * bits.dtype.itemsize}')
+    ).astype(jnp.uint32)
+    words = words.reshape(-1)
+    # Odd, so that no bit is lost; and another for every place.
+    place = 2 * jnp.arange(words.size, dtype=jnp.uint32) + 1
+    mixed = (words ^ (words >> 15)) * jnp.uint32(0x2C1B3C6D)
+    total = total * jnp.uint32(0x297A2D39) + jnp.sum(
+      (mixed ^ (mixed >> 12)) * place, dtype=jnp.uint32
+    )
+  return total
 
 
 def _mean(trees: list[types.Nest]) -> types.Nest:

@@ -5,6 +5,7 @@ JSON record of counters. The record carries a digest of both, so that a damaged
 file is noticed whatever the storage layer makes of it.
 """
 
+import collections
 import datetime
 import hashlib
 import json
@@ -75,6 +76,7 @@ class Checkpoints:
       # where the process ends at once.
       for path in self._path.glob('*.orbax-checkpoint-tmp*'):
         shutil.rmtree(path)
+      self._path.mkdir(parents=True, exist_ok=True)
     self._manager = self._open()
 
   def _open(self) -> ocp.CheckpointManager:
@@ -195,6 +197,31 @@ class Checkpoints:
     return target
 
 
+class NumbersOfCheckpoints:
+  """Stands in for `Checkpoints` where another host keeps them."""
+
+  def __init__(self, keep: int):
+    """Remembers the numbers of the newest `keep`."""
+    self._steps: collections.deque[int] = collections.deque(maxlen=keep)
+
+  def steps(self) -> list[int]:
+    """Returns the numbers of those that this start has seen."""
+    return list(self._steps)
+
+  def save(self, step: int, state: types.Nest, record: dict[str, Any]) -> None:
+    """Remembers the number."""
+    del state, record
+    self._steps.append(step)
+
+  def restore(self, template: types.Nest) -> Checkpoint | None:
+    """Returns None: what there is comes from the host that keeps it."""
+    del template
+    return None
+
+  def close(self) -> None:
+    """Does nothing: nothing is open."""
+
+
 def _save_options(
   keep: int, keep_every_hours: float
 ) -> ocp.CheckpointManagerOptions:
@@ -205,7 +232,20 @@ def _save_options(
     max_to_keep=keep,
     keep_time_interval=interval,
     enable_async_checkpointing=False,
-    create=True,
+    create=False,
+    multiprocessing_options=_one_host(),
+  )
+
+
+def _one_host() -> ocp.options.MultiprocessingOptions:
+  """Has Orbax wait for no other host: this one alone has checkpoints."""
+  if jax.process_count() == 1:
+    return ocp.options.MultiprocessingOptions()
+  own = jax.process_index()
+  return ocp.options.MultiprocessingOptions(
+    primary_host=own,
+    active_processes={own},
+    barrier_sync_key_prefix=f'host{own}',
   )
 
 

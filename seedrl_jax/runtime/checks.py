@@ -19,6 +19,8 @@ _RANGES: dict[str, settings.Range] = {
   'actors.min_batch_size': settings.at_least(1),
   'actors.batch_timeout_ms': settings.at_least(0),
   'actors.timeout': settings.at_least(0.01),
+  'hosts.timeout': settings.at_least(1),
+  'hosts.check_period': settings.at_least(1),
   'checkpoint.keep': settings.at_least(1),
   'checkpoint.every_seconds': settings.at_least(0),
   'log.every_seconds': settings.at_least(0.01),

@@ -41,6 +41,12 @@ class Snapshot:
   lag_sum: float = 0.0
   lag_updates: int = 0
 
+  def plus(self, other: 'Snapshot') -> 'Snapshot':
+    """Adds what another host counted in the same time, at the same update."""
+    names = {f.name for f in dataclasses.fields(self)} - {'seconds', 'updates'}
+    sums = {name: getattr(self, name) + getattr(other, name) for name in names}
+    return dataclasses.replace(self, **sums)
+
 
 class EpisodeWindow:
   """Returns and lengths of the last episodes."""

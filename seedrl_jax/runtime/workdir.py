@@ -37,6 +37,13 @@ class Workdir:
     """Names the directory; `create` makes it."""
     self.path = pathlib.Path(path).expanduser().absolute()
 
+  def of_host(self, index: int) -> 'Workdir':
+    """Returns where host `index` keeps what is its own: host 0 here.
+
+    The others have folders below, which a shared disk may hold together.
+    """
+    return Workdir(self.path / 'hosts' / str(index)) if index else self
+
   @property
   def config_json(self) -> pathlib.Path:
     """The configuration of the latest start."""
@@ -143,7 +150,7 @@ def check_resumable(
   Raises:
     WorkdirError: naming every difference that the checkpoint cannot follow.
   """
-  before, after = _flatten(_as_json(old)), _flatten(_as_json(new))
+  before, after = flat_config(old), flat_config(new)
   changes: list[str] = []
   refused: list[str] = []
   for key in sorted(before.keys() | after.keys()):
@@ -162,8 +169,9 @@ def check_resumable(
   return changes
 
 
-def _as_json(config: ml_collections.ConfigDict) -> dict[str, Any]:
-  return json.loads(json.dumps(config.to_dict(), default=str))
+def flat_config(config: ml_collections.ConfigDict) -> dict[str, Any]:
+  """Returns a configuration by dotted keys, with values as JSON has them."""
+  return _flatten(json.loads(json.dumps(config.to_dict(), default=str)))
 
 
 def _flatten(value: Any, prefix: str = '') -> dict[str, Any]:

@@ -60,8 +60,9 @@ def test_group_plays_until_the_training_ends():
     assert line.endswith(
       f'2 environments of Catch-v0 for {server.addresses[0]}.'
     )
-    while not (episodes := inference._stream.take_episodes()):
+    while len(inference.batches) < 11:
       pass
+    episodes = inference._stream.take_episodes()
     server.close(ended=True)
     group.join()
     assert group.ended is True and group.error is None
@@ -103,6 +104,45 @@ def test_group_without_a_learner_gives_up_in_the_end(tmp_path: pathlib.Path):
   group = _Running(f'unix:{tmp_path}/a.sock', patience=0.01)
   group.join()
   assert 'No learner at unix:' in str(group.error)
+
+
+class _NoTime(threading.Event):
+  """Notes what is waited for; is set after some waits."""
+
+  def __init__(self):
+    super().__init__()
+    self.waits: list[float] = []
+
+  def wait(self, timeout: float | None = None) -> bool:
+    assert timeout is not None
+    self.waits.append(timeout)
+    if len(self.waits) == 9:
+      self.set()
+    return self.is_set()
+
+
+def test_waits_between_attempts_grow(tmp_path: pathlib.Path):
+  target = addresses.parse('--learner', f'unix:{tmp_path}/a.sock')
+  group = actor.Group(actor.GroupOptions(target, toys.OPEN, 2), lambda _: None)
+  group._stop = stop = _NoTime()
+  assert group.run() is False
+  longest = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
+  # By chance shorter, so that actors do not all come back together.
+  for wait, most in zip(stop.waits, longest, strict=True):
+    assert most / 2 <= wait <= most
+
+
+def test_group_gives_up_only_a_learner_that_was_there(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+  monkeypatch.setattr(actor, '_PATIENCE', 1e-6)
+  address = f'unix:{tmp_path}/a.sock'
+  group = _Running(address)
+  group.wait_for('Looking for the learner')
+  with _learner(address):
+    group.wait_for('Run ')
+  group.join()
+  assert 'if its training has not ended, start the actor' in str(group.error)
 
 
 def test_other_environments_end_the_group_and_are_told_of(

@@ -133,3 +133,24 @@ def test_only_who_shows_the_token_is_admitted():
     assert not addresses.is_admitted(other, 'secret')
   assert not addresses.is_admitted((('authorization', b'secret'),), 'secret')
   assert not addresses.is_admitted((('authorization', '\xe9'),), 'secret')
+
+
+@pytest.mark.parametrize(
+  'replay, learner, expected',
+  [
+    ('localhost:8000', 'unix:/tmp/a', 'localhost:8000'),
+    ('localhost:8000', '127.0.0.1:1', 'localhost:8000'),
+    ('localhost:8000', 'far:1', 'far:8000'),
+    ('[::1]:8000', '[2001::2]:1', '[2001::2]:8000'),
+    ('other:8000', 'far:1', 'other:8000'),
+    ('other:8000', 'unix:/tmp/a', 'other:8000'),
+  ],
+)
+def test_an_actor_finds_what_its_learner_has(
+  replay: str, learner: str, expected: str
+):
+  found = addresses.as_seen_from_actor(
+    replay, addresses.parse('--learner', learner)
+  )
+  assert found.text == expected
+  assert found.is_local == (expected == 'localhost:8000')

@@ -40,11 +40,13 @@ def test_hello_comes_out_as_it_went_in():
     {'num_envs': True, 'name': ''},
     {'num_envs': '3', 'name': ''},
     {'num_envs': 3, 'name': 7},
+    {'num_envs': 3, 'name': '', 'inference': 'no'},
+    {'num_envs': 3, 'name': ''},
   ],
 )
 def test_hello_that_is_none_is_refused(value: dict):
   message = wire.parse(wire.pack_json(wire.Kind.HELLO, value))
-  with pytest.raises(wire.WireError, match='HELLO must have num_envs'):
+  with pytest.raises(wire.WireError, match=r'HELLO must (have num_envs|name)'):
     handshake.unpack_hello(message)
 
 
@@ -54,6 +56,47 @@ def test_welcome_comes_out_as_it_went_in():
   assert got.env_id.tolist() == [3, 4]
   assert got._replace(env_id=sent.env_id) == sent
   assert list(got.spec.observation) == ['image', 'more']
+  assert got.local is None
+
+
+_LOCAL = handshake.LocalRun(
+  config={'agent': 'x', 'network': {'sizes': [1, 2], 'none': None}},
+  global_env_id=np.array([13, 14], np.int32),
+  num_train_envs=20,
+  num_eval_envs=3,
+  block_width=4,
+  replay_address='localhost:8000',
+  # In another order than that of the names.
+  parameters={'b': toys.PARAMETERS['bias'], 'a': toys.PARAMETERS['kernel']},
+)
+
+
+def test_what_a_local_actor_is_told_comes_out_as_it_went_in():
+  local = _through(_welcome(local=_LOCAL)).local
+  assert local is not None
+  assert local.global_env_id.dtype == np.int32
+  assert local.global_env_id.tolist() == [13, 14]
+  assert list(local.parameters) == ['b', 'a']
+  ids = _LOCAL.global_env_id
+  assert local._replace(global_env_id=ids) == _LOCAL
+
+
+@pytest.mark.parametrize(
+  'value',
+  [
+    {'parameters': [['a', ['no dtype', [1]]]]},
+    {'config': 3},
+    {'global_env_id': 'x'},
+    {'more': 1},
+  ],
+)
+def test_what_a_local_actor_cannot_understand_is_refused(value: dict):
+  welcome = _welcome(local=_LOCAL)
+  good = wire.unpack_json(wire.parse(handshake.pack_welcome(welcome)))
+  bad = good | {'local': good['local'] | value}
+  message = wire.parse(wire.pack_json(wire.Kind.WELCOME, bad))
+  with pytest.raises(wire.WireError, match='WELCOME cannot be understood'):
+    handshake.unpack_welcome(message)
 
 
 @pytest.mark.parametrize(

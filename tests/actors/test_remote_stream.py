@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from seedrl_jax import types
-from seedrl_jax.actors import remote_stream, runs, wire
+from seedrl_jax.actors import remote_stream, reports, runs, wire
 from seedrl_jax.envs import base
 from tests.actors import toys
 
@@ -256,3 +256,37 @@ def test_local_streams_drop_nobody():
     send = take_episodes = dropped_episodes = close = recv
 
   assert Local().take_dropped().tolist() == []
+
+
+def test_no_batch_waits_for_those_that_act_themselves():
+  stream = _stream(least=4)
+  actor = stream.join(3, acts_itself=True)
+  assert actor is not None
+  member = _Member(stream, 2)
+  assert (stream.num_connected, stream.num_free) == (5, 3)
+  # All whose steps can come: there is nothing to wait for.
+  member.submit(toys.FIRST)
+  assert stream.recv().env_id.tolist() == [3, 4]
+  stream.leave(actor)
+  assert (stream.num_connected, stream.num_free) == (2, 6)
+  stream.send(np.zeros(2, np.int32), member.env_id)
+  member.submit(toys.MID)
+  stream.recv()
+  # Inference had nothing half-built of theirs.
+  assert stream.take_dropped().tolist() == []
+
+
+def test_reports_add_up_and_are_checked():
+  stream = _stream()
+  run = stream.join(2, acts_itself=True)
+  assert run is not None
+  report = reports.Report(1, 5, 0.5, 100, toys.episodes(1))
+  for sequence in range(2):
+    stream.report(run, sequence, report)
+  with pytest.raises(wire.WireError, match='Message 0 came'):
+    stream.report(run, 0, report)
+  assert stream.reported == reports.Work(10, 1.0, 200)
+  assert [e.env_id for e in stream.take_episodes()] == [1, 1]
+  # What was done stays done.
+  stream.leave(run)
+  assert stream.reported.env_steps == 10

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from seedrl_jax.actors import runs, wire
+from seedrl_jax.actors import reports, runs, wire
 from tests.actors import toys
 
 _NUM_SLOTS = 10
@@ -94,3 +94,36 @@ def _episode(**values: float) -> bytes:
 def test_refuses(messages: list[bytes], sentence: str):
   with pytest.raises(wire.WireError, match=sentence):
     _run(*messages)
+
+
+def _report(**values: object) -> reports.Report:
+  report = reports.Report(1, 5, 0.5, 100, toys.episodes(4))
+  return report._replace(**values)
+
+
+def test_reports_follow_each_other():
+  run = runs.Run(np.array([4, 5, 6]), _NUM_SLOTS, acts_itself=True)
+  run.accept_report(0, _report())
+  # Its last steps are not counted yet.
+  run.accept_report(1, _report(env_steps=0, episodes=toys.episodes(4, 5, 6)))
+
+
+@pytest.mark.parametrize(
+  'sequence, values, sentence',
+  [
+    (1, {}, 'Message 1 came where message 0 is due'),
+    (0, {'env_steps': -1}, 'A number of steps'),
+    (0, {'env_steps': 1 << 40}, 'A number of steps'),
+    (0, {'store_wait': np.nan}, 'A wait'),
+    (0, {'store_wait': -1.0}, 'A wait'),
+    (0, {'store_bytes': -1}, 'bytes is negative'),
+    (0, {'episodes': toys.episodes(3)}, 'An env_id'),
+    (0, {'env_steps': 0, 'episodes': toys.episodes(4, 5, 6, 4)}, '4 episodes'),
+  ],
+)
+def test_a_report_of_the_impossible_is_refused(
+  sequence: int, values: dict, sentence: str
+):
+  run = runs.Run(np.array([4, 5, 6]), _NUM_SLOTS, acts_itself=True)
+  with pytest.raises(wire.WireError, match=sentence):
+    run.accept_report(sequence, _report(**values))

@@ -249,6 +249,24 @@ def test_actors_are_told_of_the_trainings_end(state: str):
     client.close()
 
 
+def test_who_was_lost_hears_of_the_end_on_coming_back():
+  with toys.learner() as (server, _):
+    client = toys.Client(server.addresses[0])
+    client.join(2)
+    client.step(toys.FIRST, 0)
+    # As gRPC tells of an actor that was killed.
+    client.call.cancel()
+    closing = threading.Thread(target=server.close, args=(True,))
+    closing.start()
+    while not server._desk.is_closed:
+      pass
+    client = toys.Client(server.addresses[0])
+    client.say(_HELLO)
+    assert client.hear().kind == wire.Kind.END
+    closing.join()
+    client.close()
+
+
 @pytest.mark.parametrize('waits', [False, True])
 def test_a_learner_that_only_stops_ends_no_training(waits: bool):
   with toys.learner() as (server, inference):

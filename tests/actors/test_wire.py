@@ -50,7 +50,7 @@ _GOOD = toys.steps([0, 1], toys.FIRST)
   [
     (_GOOD[:31], 'A message of 31 bytes has no whole header'),
     (b'X' + _GOOD[1:], 'not of the protocol'),
-    (_GOOD[:4] + b'\x02' + _GOOD[5:], 'of version 2 .* speaks version 1'),
+    (_GOOD[:4] + b'\x01' + _GOOD[5:], 'of version 1 .* speaks version 2'),
     (_GOOD[:-1], 'its header says'),
     (_GOOD[:-1] + b'\x77', 'damaged'),
     (_GOOD[:6] + b'\x63' + _GOOD[7:], 'no kind 99'),

@@ -5,7 +5,7 @@ import queue
 import struct
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
@@ -14,8 +14,11 @@ import numpy as np
 from seedrl_jax import types
 from seedrl_jax.actors import (
   addresses,
+  admission,
   handshake,
+  parameters,
   remote_stream,
+  reports,
   server,
   wire,
 )
@@ -127,8 +130,11 @@ class Client:
   def hear(self) -> wire.Message:
     return wire.parse(next(self.call))
 
-  def join(self, num_envs: int) -> handshake.Welcome:
-    self.say(handshake.pack_hello(handshake.Hello(num_envs, 'toy')))
+  def join(
+    self, num_envs: int, inference: str = handshake.CENTRAL
+  ) -> handshake.Welcome:
+    hello = handshake.Hello(num_envs, 'toy', inference)
+    self.say(handshake.pack_hello(hello))
     welcome = handshake.unpack_welcome(self.hear())
     self.env_id = welcome.env_id
     return welcome
@@ -137,6 +143,12 @@ class Client:
     """Sends a step of all environments; returns their actions."""
     self.say(steps(self.env_id, step_type, sequence))
     return wire.unpack_actions(self.hear(), len(self.env_id), sequence)
+
+  def report(self, sequence: int, **values: Any) -> wire.Message:
+    """Sends a report, of nothing but `values`; returns the answer."""
+    report = reports.Report(types.NO_VERSION, 0, 0.0, 0, reports.NO_EPISODES)
+    self.say(reports.pack(report._replace(**values), sequence))
+    return self.hear()
 
   def refused(self) -> tuple[grpc.StatusCode, str]:
     """Waits for the stream to be ended by the other side; returns why."""
@@ -191,6 +203,36 @@ def expected_action(env_id: np.ndarray, sequence: int) -> list[int]:
   return ((env_id + 10 * sequence) % SPEC.num_actions).tolist()
 
 
+PARAMETERS = {
+  'bias': types.ArraySpec((), np.dtype(np.float32)),
+  'kernel': types.ArraySpec((2, 3), np.dtype(np.float32)),
+}
+
+
+def local_offer(
+  num_envs: int = 8, version: Callable[[], int] = lambda: 7
+) -> admission.LocalOffer:
+  """Returns what a learner has for actors that act themselves.
+
+  The parameters of a version are that number; ids of slots are 100 higher.
+  """
+
+  def read() -> tuple[int, list[np.ndarray]]:
+    number = version()
+    return number, [np.full((1, *s.shape), number) for s in PARAMETERS.values()]
+
+  return admission.LocalOffer(
+    config={'agent': 'toy'},
+    num_train_envs=120,
+    num_eval_envs=3,
+    block_width=4,
+    parameters=PARAMETERS,
+    global_env_id=[np.arange(num_envs, dtype=np.int32) + 100],
+    feed=parameters.Feed(PARAMETERS.values(), read),
+    replay_address=lambda: 'localhost:8000',
+  )
+
+
 @contextlib.contextmanager
 def learner(
   *listening: str,
@@ -200,6 +242,7 @@ def learner(
   timeout: float = 60.0,
   spec: base.StreamSpec = SPEC,
   env: dict[str, Any] | None = None,
+  local: admission.LocalOffer | None = None,
 ) -> Iterator[tuple[server.ActorServer, Inference]]:
   """Yields a server on loopback (or `listening`) with inference behind it."""
   stream = remote_stream.RemoteStream(spec, num_envs, batch_size, 1, 0.0)
@@ -208,7 +251,14 @@ def learner(
     for text in listening or ('127.0.0.1:0',)
   ]
   opened = server.ActorServer(
-    spec, env or {'id': spec.name}, [stream], found, security, (1, 2), timeout
+    spec,
+    env or {'id': spec.name},
+    [stream],
+    found,
+    security,
+    (1, 2),
+    timeout,
+    local,
   )
   inference = Inference(stream)
   try:

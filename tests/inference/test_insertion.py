@@ -101,3 +101,19 @@ def test_a_priority_that_is_not_finite_is_refused():
   with pytest.raises(ValueError, match='Priorities must be finite'):
     insert(_block(store, np.nan))
   assert store.info()['t'].size == 0
+
+
+def test_an_insert_under_way_is_seen_from_other_threads():
+  seen = []
+
+  class Writer:
+    def insert(self, block, priorities):
+      assert (block, priorities) == ('block', None)
+      seen.append(insert.waiting)
+      seen.append(insert.waiting)
+
+  insert = insertion.Insertion(Writer())
+  assert insert.waiting == 0
+  assert insert('block') > 0
+  assert 0 < seen[0] < seen[1]
+  assert insert.waiting == 0

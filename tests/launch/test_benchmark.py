@@ -16,12 +16,12 @@ _PROGRAM = pathlib.Path(__file__).parents[2] / 'launch/benchmark.py'
     (
       [],
       'benchmark: say what to measure: one of ceilings, system, replay, '
-      'actors.',
+      'actors, modes.',
     ),
     (
       ['speed'],
       'benchmark: say what to measure: one of ceilings, system, replay, '
-      'actors.',
+      'actors, modes.',
     ),
     (['system', '--case=pong'], 'There is no case pong; take one of free, '),
     (['system', '--windows=1'], '--windows=1'),
@@ -32,6 +32,8 @@ _PROGRAM = pathlib.Path(__file__).parents[2] / 'launch/benchmark.py'
     ),
     (['actors', '--case=pong'], 'There is no case pong; take one of free, '),
     (['actors', '--envs_per_actor=3'], 'must be a multiple of 2.'),
+    (['modes', '--case=pong'], 'There is no case pong; take one of free, '),
+    (['modes', '--envs_per_actor=3'], 'must be a multiple of 2.'),
     (['replay', '--case=pong'], '--case=pong: replay has clients, r2d2.'),
     (['replay', '--case=r2d2', '--overlap=140'], '--overlap=140: give 2 to '),
   ],

@@ -51,7 +51,7 @@ class _Finite:
 class _SlowUpdater:
   """Dispatches updates that do not end by themselves."""
 
-  devices = tuple(jax.devices()[:1])
+  devices = local_devices = tuple(jax.devices()[:1])
 
   def __init__(self, log):
     self.dispatched = []
@@ -65,7 +65,7 @@ class _SlowUpdater:
     self._log.events.append(f'dispatch {number}')
     finite = _Finite(self._log, number)
     self.dispatched.append(finite)
-    output = update.UpdateOutput(state.params, {}, finite, np.zeros((1, 1)))
+    output = update.UpdateOutput(state.params, {}, finite, jnp.zeros((1, 1)))
     return state, output
 
 

@@ -1,5 +1,7 @@
 """The split of devices, on the eight simulated ones."""
 
+from typing import NamedTuple
+
 import jax
 import pytest
 
@@ -83,3 +85,20 @@ def test_split_that_the_host_cannot_give_is_refused(ratio, num_devices, fix):
   with pytest.raises(ValueError, match=fix) as error:
     _split(ratio, num_devices)
   assert f'the {num_devices} devices' in str(error.value)
+
+
+class _Device(NamedTuple):
+  id: int
+  process_index: int
+
+
+def test_training_cores_of_all_hosts_come_host_by_host():
+  # As JAX may list them where hosts' chips are wired across.
+  devices = [_Device(i, host) for i, host in enumerate([0, 1, 1, 0] * 2)]
+  training = topology.all_training('1:3', devices)
+  assert [d.process_index for d in training] == [0, 0, 0, 1, 1, 1]
+  for host in range(2):
+    own = [d for d in devices if d.process_index == host]
+    split = topology.make_topology('1:3', own)
+    assert training[3 * host : 3 * host + 3] == split.training
+  assert len(topology.all_training('1:1', devices, max_devices=1)) == 2

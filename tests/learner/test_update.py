@@ -323,3 +323,41 @@ def test_initial_state_depends_on_the_key_alone():
   chex.assert_trees_all_equal(make[0], make[1])
   assert not np.allclose(make[0].params['w'], make[2].params['w'])
   assert not np.array_equal(make[0].key, make[2].key)
+
+
+@pytest.mark.parametrize('num_devices', [1, 3])
+def test_fingerprints_tell_states_apart(num_devices):
+  updater, state = _updater(num_devices=num_devices)
+  before = updater.fingerprints(state)
+  assert len(before) == num_devices and len(set(before)) == 1
+  for change in (
+    {'step': np.int32(1)},
+    {'params': {'w': np.full(toys.SIZE, 1e-45, np.float32)}},
+    {'params': {'w': np.eye(1, toys.SIZE, 5, dtype=np.float32)[0]}},
+    {'params': {'w': np.eye(1, toys.SIZE, 6, dtype=np.float32)[0]}},
+  ):
+    changed = update.host_state(state)._replace(**change)
+    prints = updater.fingerprints(updater.replicate(changed))
+    assert len(set(prints)) == 1 and prints[0] not in before
+    before += prints
+
+
+def test_a_device_that_differs_shows():
+  updater, state = _updater(num_devices=3)
+  step = updater._join([
+    jax.device_put(np.array([x], np.int32), device)
+    for x, device in zip([0, 0, 1], updater.devices, strict=True)
+  ])
+  first, second, third = updater.fingerprints(state._replace(step=step))
+  assert first == second != third
+
+
+def test_local_rows_are_in_the_order_of_the_devices():
+  updater, _ = _updater(num_devices=4)
+  rows = [
+    jax.device_put(np.array([[i, i + 0.5]]), device)
+    for i, device in enumerate(updater.devices)
+  ]
+  np.testing.assert_array_equal(
+    update.local_rows(updater._join(rows)), np.arange(8) / 2
+  )

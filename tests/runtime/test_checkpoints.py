@@ -263,3 +263,12 @@ def test_many_differences_are_counted(path):
   # None of the five arrays.
   with pytest.raises(checkpoints.CheckpointMismatch, match='and 2 more'):
     store.restore(())
+
+
+def test_numbers_stand_in_for_checkpoints_of_another_host():
+  numbers = checkpoints.NumbersOfCheckpoints(keep=2)
+  assert numbers.restore({}) is None and numbers.steps() == []
+  for step in (3, 5, 9):
+    numbers.save(step, {}, {})
+  assert numbers.steps() == [5, 9]
+  numbers.close()

@@ -143,3 +143,11 @@ def test_summary_text():
   assert 'last 100 episodes: 21.00; evaluation (last 20): -.' in text
   assert '\nBottleneck: the environments' in text
   assert 'runs/a/metrics.csv' in text
+
+
+def test_hosts_figures_add_up_but_for_what_they_share():
+  one = report.Snapshot(5.0, 10, 2, 7, 0.5, 0.25, 3.0, 1.0, 6.0, 3)
+  two = report.Snapshot(9.0, 20, 0, 7, 0.5, 0.5, 4.0, 2.0, 8.0, 3)
+  assert one.plus(two) == report.Snapshot(
+    5.0, 30, 2, 7, 1.0, 0.75, 7.0, 3.0, 14.0, 6
+  )

@@ -124,3 +124,9 @@ def test_json_is_never_seen_half_written(tmp_path):
   with pytest.raises(RuntimeError, match='power cut'):
     workdir.write_json(path, {'a': 2, 'b': Unprintable()})
   assert json.loads(path.read_text()) == {'a': 1}
+
+
+def test_hosts_have_folders_of_their_own(tmp_path):
+  first = workdir.Workdir(tmp_path)
+  assert first.of_host(0) is first
+  assert first.of_host(2).replay == tmp_path / 'hosts/2/replay'

@@ -1,0 +1,82 @@
+"""Parameters on their way to actors that act themselves.
+
+The learner's side is a `Feed`, which `server` asks; an actor takes its messages
+apart with `unpack`. A message with rows holds every leaf as it is published, in
+the order that the handshake names them; one without says that there is nothing
+newer.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from seedrl_jax import types
+from seedrl_jax.actors import wire
+
+# Gives the newest version and its leaves, `[1, ...]`; LookupError where nothing
+# was published yet.
+Read = Callable[[], tuple[int, Sequence[Any]]]
+
+NOTHING_NEWER = wire.pack(wire.Kind.PARAMETERS, [])
+
+
+class Feed:
+  """Makes the message of a version once, however many actors ask for it."""
+
+  def __init__(self, specs: Iterable[types.ArraySpec], read: Read):
+    """Makes no message before somebody asks.
+
+    Args:
+      specs: of the leaves, without the leading 1.
+      read: gives the newest parameters; any thread may call it.
+    """
+    self._specs = tuple(specs)
+    self._read = read
+    self._lock = threading.Lock()
+    self._version = types.NO_VERSION
+    self._message = NOTHING_NEWER
+
+  def has_newer(self, than: int) -> bool:
+    """Whether there are parameters of a higher version; never waits."""
+    try:
+      version, _ = self._read()
+    except LookupError:
+      return False
+    # A learner that lost its last versions begins again with lower ones, but
+    # its actors have then joined anew.
+    return version > than
+
+  def message(self) -> bytes:
+    """Returns a message of the newest parameters, where there are any.
+
+    Copies them from their device first, and others that ask wait meanwhile.
+    """
+    with self._lock:
+      version, leaves = self._read()
+      if version != self._version:
+        arrays = [np.asarray(leaf) for leaf in leaves]
+        self._message = wire.pack(
+          wire.Kind.PARAMETERS,
+          wire.buffers(arrays, self._specs),
+          rows=1,
+          sequence=version,
+        )
+        self._version = version
+      return self._message
+
+
+def unpack(
+  message: wire.Message, specs: Iterable[types.ArraySpec]
+) -> tuple[int, list[np.ndarray]] | None:
+  """Returns version and leaves `[1, ...]`; None where there is nothing newer.
+
+  Raises:
+    wire.WireError: where it is another message, or of other parameters.
+  """
+  wire.expect(message, wire.Kind.PARAMETERS)
+  if not message.rows:
+    return None
+  (leaves,) = wire.take(message.body, (specs, 1))
+  return message.sequence, leaves

@@ -1,0 +1,120 @@
+"""What an actor that acts itself tells its learner, about once an unroll.
+
+Its unrolls go to Reverb without the learner; frames and finished episodes are
+counted by these. `following` sends them, `server` takes them apart.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+
+from seedrl_jax import types
+from seedrl_jax.actors import wire
+from seedrl_jax.envs import base, statistics
+
+# Of a report; of more the newest are told.
+MAX_EPISODES = 10_000
+_COLUMNS = (
+  types.ArraySpec((), np.dtype('<i4')),  # version
+  types.ArraySpec((), np.dtype('<i8')),  # env_steps
+  types.ArraySpec((), np.dtype('<f8')),  # store_wait
+  types.ArraySpec((), np.dtype('<i8')),  # store_bytes
+)
+MAX_BYTES = (
+  wire.HEADER_BYTES
+  + wire.num_bytes(_COLUMNS, 1)
+  + wire.num_bytes(wire.EPISODE_COLUMNS, MAX_EPISODES)
+)
+
+
+class Report(NamedTuple):
+  """What was done since the report before.
+
+  Attributes:
+    version: of the parameters that the actor has; `types.NO_VERSION`: none.
+    env_steps: transitions, without reset pseudo-steps.
+    store_wait: seconds in which the store took no unroll (back pressure).
+    store_bytes: sent to Reverb.
+    episodes: that ended.
+  """
+
+  version: int
+  env_steps: int
+  store_wait: float
+  store_bytes: int
+  episodes: statistics.EndedEpisodes
+
+
+@dataclasses.dataclass
+class Work:
+  """Sums of reports; fields as in `Report`."""
+
+  env_steps: int = 0
+  store_wait: float = 0.0
+  store_bytes: int = 0
+
+  def add(self, other: 'Report | Work') -> None:
+    """Adds a report, or another's sums."""
+    self.env_steps += other.env_steps
+    self.store_wait += other.store_wait
+    self.store_bytes += other.store_bytes
+
+
+def pack(report: Report, sequence: int) -> bytes:
+  """Makes the message; `sequence` counts a stream's reports from 0."""
+  episodes = [column[-MAX_EPISODES:] for column in report.episodes]
+  head = [np.array([value]) for value in report[:-1]]
+  return wire.pack(
+    wire.Kind.REPORT,
+    wire.buffers([*head, *episodes], (*_COLUMNS, *wire.EPISODE_COLUMNS)),
+    rows=1,
+    episodes=len(episodes[0]),
+    sequence=sequence,
+  )
+
+
+def unpack(message: wire.Message) -> Report:
+  """Takes a report apart.
+
+  Raises:
+    wire.WireError: where the message is none.
+  """
+  wire.expect(message, wire.Kind.REPORT)
+  if message.rows != 1:
+    raise wire.WireError('REPORT must be of one row.')
+  if message.episodes > MAX_EPISODES:
+    raise wire.WireError(f'REPORT tells of more than {MAX_EPISODES} episodes.')
+  head, episodes = wire.take(
+    message.body,
+    (_COLUMNS, 1),
+    (wire.EPISODE_COLUMNS, message.episodes),
+  )
+  version, env_steps, store_wait, store_bytes = (c.item() for c in head)
+  return Report(
+    version,
+    env_steps,
+    store_wait,
+    store_bytes,
+    statistics.EndedEpisodes(*episodes),
+  )
+
+
+def columns(
+  episodes: list[base.Episode], env_id: np.ndarray
+) -> statistics.EndedEpisodes:
+  """Returns finished episodes as columns.
+
+  Args:
+    episodes: of the actor's stream.
+    env_id: int32 `[N]`, the learner's ids of its environments.
+  """
+  if not episodes:
+    return NO_EPISODES
+  local_id, *rest = [np.array(c) for c in zip(*episodes, strict=True)]
+  return statistics.EndedEpisodes(env_id[local_id], *rest)
+
+
+NO_EPISODES = statistics.EndedEpisodes(
+  *(np.zeros(0) for _ in statistics.EndedEpisodes._fields)
+)

@@ -1,0 +1,168 @@
+"""Compares who acts for remote environments: the learner, or their actors.
+
+Called by `launch/benchmark.py modes`. One run after the other, of the same
+configuration with as many actors, through Reverb: with central inference
+(`--inference=central`) and then IMPALA's way (`--inference=local`).
+"""
+
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from seedrl_jax import builder
+from seedrl_jax.actors import handshake
+from seedrl_jax.benchmarks import actors, timing, whole
+
+# A run is let go on so long.
+_UPDATES = 3
+_POLL = 0.05
+
+
+class _Counts(NamedTuple):
+  """Counters of a run at one moment; all grow."""
+
+  seconds: float
+  env_steps: int
+  updates: int
+  stream_bytes: int
+  store_bytes: int
+  lag_sum: float
+  lag_updates: int
+
+
+def measure(
+  name: str,
+  config: Any,
+  num_actors: int,
+  envs_per_actor: int,
+  windows: int,
+  seconds: float,
+  warm_up: float,
+) -> Iterator[dict[str, Any]]:
+  """Yields the figures of either mode, ready for JSON.
+
+  Args:
+    name: of the case.
+    config: of a run; where its environments and unrolls are is chosen here.
+    num_actors: actors' processes.
+    envs_per_actor: environments of each.
+    windows: of which the median is taken.
+    seconds: of a window.
+    warm_up: seconds before the first.
+
+  Raises:
+    system.RunFailed: where the run failed.
+  """
+  config = config.copy_and_resolve_references()
+  num_envs = num_actors * envs_per_actor
+  config.env.num_envs = 0
+  config.actors.max_envs = num_envs
+  # An unroll of every environment: no block waits for more.
+  config.batch_size = num_envs
+  config.replay.backend = 'reverb'
+  config.topology.inference_affinity_offset = -1
+  # The largest policy lag is taken here, not by the run's reports.
+  config.log.every_seconds = 1e9
+  for inference in handshake.INFERENCE:
+    with whole.running(config) as (run, thread):
+      figures = _measure_mode(
+        run.parts, thread, inference, num_actors, windows, seconds, warm_up
+      )
+    yield {
+      'case': name,
+      'inference': inference,
+      'actors': num_actors,
+      'envs': num_envs,
+      **figures,
+    }
+
+
+def header() -> list[str]:
+  """Returns the lines above those of `line`."""
+  return [
+    '| case | inference | actors x envs | frames/s | updates/s '
+    '| actors and learner, MB/s | actors to Reverb, MB/s '
+    '| policy lag, mean | largest |',
+    '|---|---|---|---|---|---|---|---|---|',
+  ]
+
+
+def line(row: dict[str, Any]) -> str:
+  """Returns a row of `measure` as a line of a table."""
+  return (
+    f'| {row["case"]} | {row["inference"]} '
+    f'| {row["actors"]} x {row["envs"] // row["actors"]} '
+    f'| {timing.Timing(**row["frames"]).text()} '
+    f'| {row["updates_per_second"]:.1f} '
+    f'| {row["stream_bytes_per_second"] / 1e6:.2f} '
+    f'| {row["store_bytes_per_second"] / 1e6:.2f} '
+    f'| {row["lag_mean"]:.1f} | {row["lag_max"]} |'
+  )
+
+
+def _measure_mode(
+  parts: builder.Parts,
+  thread: threading.Thread,
+  inference: str,
+  num_actors: int,
+  windows: int,
+  seconds: float,
+  warm_up: float,
+) -> dict[str, Any]:
+  serving = parts.actors
+  assert serving is not None
+  size = parts.env_spec.num_envs // num_actors
+  with contextlib.ExitStack() as opened:
+    for _ in range(num_actors):
+      opened.enter_context(
+        actors.run_actor(serving.addresses[0], size, f'--inference={inference}')
+      )
+    while thread.is_alive() and (
+      serving.num_connected < parts.env_spec.num_envs
+      or parts.learner.counters.updates < _UPDATES
+    ):
+      time.sleep(_POLL)
+    time.sleep(warm_up)
+    parts.learner.take_lag_max()
+    counts = [_count(parts)]
+    for _ in range(windows):
+      time.sleep(seconds)
+      counts.append(_count(parts))
+    lag_max = parts.learner.take_lag_max()
+  return _figures(counts, parts.env_spec.action_repeat) | {'lag_max': lag_max}
+
+
+def _count(parts: builder.Parts) -> _Counts:
+  serving, learner = parts.actors, parts.learner.counters
+  assert serving is not None
+  return _Counts(
+    seconds=time.perf_counter(),
+    env_steps=parts.env_steps(),
+    updates=learner.updates,
+    stream_bytes=serving.num_bytes,
+    store_bytes=serving.reported.store_bytes,
+    lag_sum=learner.lag_sum,
+    lag_updates=learner.lag_updates,
+  )
+
+
+def _figures(counts: list[_Counts], action_repeat: int) -> dict[str, Any]:
+  """Returns what happened between the first count and the last."""
+  rates = [
+    (b.env_steps - a.env_steps) * action_repeat / (b.seconds - a.seconds)
+    for a, b in itertools.pairwise(counts)
+  ]
+  first, last = counts[0], counts[-1]
+  total = last.seconds - first.seconds
+  updates = last.lag_updates - first.lag_updates
+  return {
+    # What a frame costs is divided between processes here.
+    'frames': timing.summarize(rates, [0.0])._asdict(),
+    'updates_per_second': (last.updates - first.updates) / total,
+    'stream_bytes_per_second': (last.stream_bytes - first.stream_bytes) / total,
+    'store_bytes_per_second': (last.store_bytes - first.store_bytes) / total,
+    'lag_mean': (last.lag_sum - first.lag_sum) / max(1, updates),
+  }

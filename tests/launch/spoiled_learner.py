@@ -1,0 +1,30 @@
+"""launch/learner.py whose host 1 has other parameters from an update on."""
+
+from typing import Any
+
+import jax
+
+from launch import learner, train
+from seedrl_jax.learner import update
+
+_FROM_UPDATE = 3
+
+
+class _Spoiled(update.Updater):
+  """Changes the lowest bits of one device's state, once."""
+
+  _calls = 0
+
+  def __call__(self, state: Any, batch: Any) -> Any:
+    state, output = super().__call__(state, batch)
+    self._calls += 1
+    if self._calls == _FROM_UPDATE and jax.process_index() == 1:
+      spoiled = jax.tree.map(lambda x: x * (1 + 1e-6), update.host_state(state))
+      params = self.replicate(spoiled).params
+      state = state._replace(params=params)
+    return state, output
+
+
+if __name__ == '__main__':
+  update.Updater = _Spoiled
+  train.start(learner._defaults, learner._join)

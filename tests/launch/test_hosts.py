@@ -1,0 +1,270 @@
+"""Tests for launch/learner.py over several hosts: two processes of loopback."""
+
+import pathlib
+import signal
+
+import pytest
+
+from tests import runs
+from tests.launch import test_actor
+from tests.learner import ports
+
+_LONG = '--config.total_env_frames=100000000'
+_OFTEN = '--config.checkpoint.every_seconds=0.1'
+_PROGRESS = r'[1-9]\d* updates'
+_LOCAL = ('--config.env.num_envs=4', '--config.actors.max_envs=0')
+_GONE = (
+  'learner: Host {} is gone (its connection was closed); start all hosts '
+  'again to resume from the last checkpoint.'
+)
+
+
+def _host(
+  index: int,
+  address: str,
+  workdir: pathlib.Path,
+  *flags: str,
+  count: int = 2,
+  devices: int = 2,
+  script: str = 'learner.py',
+  **environment: str,
+) -> runs.Program:
+  return runs.Program(
+    workdir,
+    *(f'--coordinator={address}', f'--num_processes={count}'),
+    *(f'--process_id={index}', '--config.topology.max_devices=0'),
+    # A busy machine may hold up one of them.
+    '--config.hosts.timeout=600',
+    *flags,
+    script=script,
+    XLA_FLAGS=f'--xla_force_host_platform_device_count={devices}',
+    **environment,
+  )
+
+
+def _pair(
+  workdir: pathlib.Path, *flags: str, **kwargs: str
+) -> list[runs.Program]:
+  """Starts two hosts with one work directory, as on a shared disk."""
+  address = f'127.0.0.1:{ports.free()}'
+  return [
+    _host(i, address, workdir, *(flags or _LOCAL), **kwargs) for i in range(2)
+  ]
+
+
+def _error(program: runs.Program) -> str:
+  """Waits for a failure; returns the last line of standard error."""
+  code, err = program.end()
+  assert code == 1, err
+  assert 'Traceback' not in err
+  return err.splitlines()[-1]
+
+
+def _wait_for_checkpoint(workdir: pathlib.Path, program: runs.Program) -> int:
+  program.wait_for(_PROGRESS)
+  while not any(runs.steps(workdir)):
+    program.wait_for(_PROGRESS)
+  return runs.steps(workdir)[-1]
+
+
+def test_two_hosts_train_to_one_summary(tmp_path: pathlib.Path):
+  flags = ['--config.env.id=CartPole-v1', '--config.total_env_frames=3000']
+  # Each has a disk of its own.
+  address = f'127.0.0.1:{ports.free()}'
+  folders = [tmp_path / 'a', tmp_path / 'b']
+  hosts = [
+    _host(i, address, folder, *_LOCAL, *flags, '--config.num_eval_envs=2')
+    for i, folder in enumerate(folders)
+  ]
+  for host in hosts:
+    code, err = host.end()
+    assert code == 0, err
+  summary = runs.summary(folders[0])
+  assert summary['status'] == 'finished'
+  assert summary['env_steps'] >= 3000
+  # Four unrolls of five transitions each, two of each host.
+  trained = 20 * summary['updates'] / summary['env_steps']
+  assert 0.9 < trained < 1.2
+  assert summary['mean_return_100'] > 5
+  assert summary['eval_mean_return'] is not None
+  assert max(runs.column(folders[0], 'env_steps')) == summary['env_steps']
+  assert runs.steps(folders[0])[-1] == summary['updates']
+  # All that host 1 leaves is its replay.
+  left = {path.name for path in (folders[1] / 'hosts/1').iterdir()}
+  assert left == {'replay'}
+  assert 'host 0 has the summary' in hosts[1].lines[-1]
+  assert not any('frames/s' in line for line in hosts[1].lines)
+
+
+def test_two_hosts_with_actors_at_each(tmp_path: pathlib.Path):
+  hosts = _pair(
+    tmp_path,
+    *('--config.env.num_envs=0', '--config.actors.max_envs=4'),
+    *('--config.env.id=CartPole-v1', '--config.total_env_frames=2000'),
+  )
+  addresses = [h.wait_for(r'; actors at ([^;\s]+);')[1] for h in hosts]
+  assert addresses[0] != addresses[1]
+  actors = [test_actor.Actor(address) for address in addresses]
+  for process in hosts + actors:
+    assert process.end()[0] == 0
+  summary = runs.summary(tmp_path)
+  assert summary['status'] == 'finished'
+  assert summary['env_steps'] >= 2000
+
+
+@pytest.mark.parametrize('told', [0, 1])
+def test_a_signal_to_one_stops_all(tmp_path: pathlib.Path, told: int):
+  hosts = _pair(tmp_path, *_LOCAL, _LONG)
+  hosts[0].wait_for(_PROGRESS)
+  hosts[told].process.send_signal(signal.SIGTERM)
+  for host in hosts:
+    assert host.end()[0] == 0
+  summary = runs.summary(tmp_path)
+  assert summary['status'] == 'stopped'
+  assert runs.steps(tmp_path)[-1] == summary['updates']
+  assert (tmp_path / 'hosts/1/replay' / str(summary['updates'])).exists()
+
+
+@pytest.mark.parametrize('killed', [0, 1])
+def test_a_host_dies_and_others_go_on_from_the_checkpoint(
+  tmp_path: pathlib.Path, killed: int
+):
+  hosts = _pair(tmp_path, *_LOCAL, _LONG, _OFTEN)
+  step = _wait_for_checkpoint(tmp_path, hosts[0])
+  hosts[killed].process.kill()
+  assert _error(hosts[1 - killed]) == _GONE.format(killed)
+  assert hosts[killed].end()[0] == -signal.SIGKILL
+  frames = 0
+  if not killed:
+    # Both again.
+    hosts = _pair(tmp_path, *_LOCAL, _LONG)
+    resumed = int(hosts[0].wait_for(r'Resuming from checkpoint (\d+)')[1])
+    assert resumed >= step
+    hosts[0].wait_for(_PROGRESS)
+    hosts[1].process.send_signal(signal.SIGTERM)
+    for host in hosts:
+      assert host.end()[0] == 0
+    summary = runs.summary(tmp_path)
+    assert summary['updates'] > resumed
+    frames = summary['env_steps']
+  # One alone, and then two.
+  one = _host(0, '', tmp_path, *_LOCAL, _LONG, count=1)
+  found = one.wait_for(r'Resuming from checkpoint (\d+): (\d+) env')
+  assert int(found[1]) >= step and int(found[2]) >= frames
+  one.wait_for(_PROGRESS)
+  one.process.send_signal(signal.SIGTERM)
+  assert one.end()[0] == 0
+  before = runs.summary(tmp_path)
+  total = before['env_steps'] + 400
+  hosts = _pair(tmp_path, *_LOCAL, f'--config.total_env_frames={total}')
+  for host in hosts:
+    assert host.end()[0] == 0
+  after = runs.summary(tmp_path)
+  assert after['status'] == 'finished'
+  assert after['env_steps'] >= total
+  assert after['updates'] > before['updates']
+  # Host 1 had nothing of the checkpoint of host 0 alone.
+  assert any('The replay starts empty' in line for line in hosts[1].lines)
+
+
+def test_parameters_that_differ_stop_all(tmp_path: pathlib.Path):
+  hosts = _pair(
+    tmp_path,
+    *(*_LOCAL, _LONG, '--config.hosts.check_period=10'),
+    script='../tests/launch/spoiled_learner.py',
+  )
+  for host in hosts:
+    assert _error(host) == (
+      'spoiled_learner: After update 10 the parameters of host 1 are not those '
+      'of host 0; start all hosts again to resume from the last checkpoint.'
+    )
+  assert runs.summary(tmp_path)['status'].startswith('failed: ParametersDiffer')
+  assert not runs.steps(tmp_path)
+
+
+def test_an_environment_that_fails_stops_all(tmp_path: pathlib.Path):
+  address = f'127.0.0.1:{ports.free()}'
+  flags = (
+    *('--config.env.factory=tests.launch.host_toys:pixels', *_LOCAL, _LONG),
+    '--config.network.torso=mlp',
+  )
+  hosts = [
+    _host(0, address, tmp_path, *flags),
+    _host(1, address, tmp_path, *flags, BAD_AFTER='60'),
+  ]
+  reason = 'Host 1 has failed (OSError: The toy is broken.)'
+  assert _error(hosts[0]).startswith(f'learner: {reason}')
+  code, err = hosts[1].end()
+  assert code == 1 and 'Thread inference-0 failed.' in err
+  # Nothing was wrong with what they had learned.
+  summary = runs.summary(tmp_path)
+  assert reason in summary['status']
+  assert runs.steps(tmp_path)[-1] == summary['updates']
+
+
+_ADDRESS = '--coordinator=127.0.0.1:{port}'
+
+
+@pytest.mark.parametrize(
+  'flags, sentence',
+  [
+    (['--num_processes=2'], '--coordinator and --process_id missing: '),
+    (
+      ['--coordinator=a', '--num_processes=2', '--process_id=0'],
+      '--coordinator=a: give host 0 and a free port of it, as host:port.',
+    ),
+    (
+      [_ADDRESS, '--num_processes=2', '--process_id=2'],
+      '--process_id=2: with --num_processes=2 give 0 to 1.',
+    ),
+    (
+      [_ADDRESS, '--num_processes=2', '--process_id=1'],
+      'host 0 was not found there for 0.1 s (',
+    ),
+    (
+      [_ADDRESS, '--num_processes=2', '--process_id=0'],
+      'Host 1 did not join for 0.1 s; ',
+    ),
+  ],
+)
+def test_refuses_in_one_sentence(
+  tmp_path: pathlib.Path,
+  flags: list[str],
+  sentence: str,
+):
+  port = ports.free()
+  flags = [flag.format(port=port) for flag in flags]
+  host = runs.Program(
+    tmp_path, *flags, '--join_timeout=0.1', script='learner.py'
+  )
+  error = _error(host)
+  assert error.startswith('learner: ') and sentence in error
+  assert not (tmp_path / 'config.json').exists()
+
+
+@pytest.mark.parametrize(
+  'flag, devices, sentence',
+  [
+    (
+      '--config.unroll_length=6',
+      2,
+      '--config.unroll_length: host 0 has 5 and host 1 has 6; start all hosts '
+      'with one configuration.',
+    ),
+    (
+      '--config.env.num_threads=1',
+      4,
+      'Host 1 has 4 devices and host 0 2 devices; all hosts must be alike.',
+    ),
+  ],
+)
+def test_hosts_that_differ_are_refused(
+  tmp_path: pathlib.Path, flag: str, devices: int, sentence: str
+):
+  address = f'127.0.0.1:{ports.free()}'
+  hosts = [
+    _host(0, address, tmp_path, *_LOCAL),
+    _host(1, address, tmp_path, *_LOCAL, flag, devices=devices),
+  ]
+  for host in hosts:
+    assert sentence in _error(host)

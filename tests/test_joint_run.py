@@ -1,0 +1,155 @@
+"""Tests for what a run does together with those of other hosts.
+
+The hosts are simulated: what the others say is written down.
+"""
+
+import jax
+import numpy as np
+import pytest
+
+from seedrl_jax import joint_run, saved_run
+from seedrl_jax import plan as plan_lib
+from seedrl_jax.learner import agreement, update
+from seedrl_jax.runtime import record
+from seedrl_jax.runtime import workdir as workdir_lib
+from tests import runs
+
+
+class _Hosts:
+  """Answers for the other of two hosts."""
+
+  def __init__(self, index=1, other=None, state=None):
+    self.index, self.count = index, 2
+    self.leads = index == 0
+    self.timeout = None
+    self._other = other
+    self._state = state
+
+  def gather(self, value):
+    other = value if self._other is None else self._other
+    return [other, value] if self.index else [value, other]
+
+  def broadcast(self, tree):
+    return tree if self.leads else self._state
+
+  def set_timeout(self, seconds):
+    self.timeout = seconds
+
+
+def _flat(**values):
+  return workdir_lib.flat_config(runs.tiny(**values))
+
+
+@pytest.mark.parametrize(
+  'other, sentence',
+  [
+    (
+      _flat(loss__discount=0.5),
+      r'--config.loss.discount: host 0 has 0.5 and host 1 has 0.99; start all',
+    ),
+    (
+      {**_flat(), 'loss.more': 1},
+      r'--config.loss.more: host 0 has 1 and host 1 has None; ',
+    ),
+  ],
+)
+def test_hosts_with_other_configurations_are_refused(other, sentence):
+  with pytest.raises(agreement.Refused, match=sentence):
+    joint_run.JointRun(_Hosts(other=other), runs.tiny())
+
+
+def test_hosts_may_differ_in_what_is_of_their_place():
+  other = _flat(
+    hosts__timeout=7.0,
+    actors__addresses=('10.0.0.1:9000',),
+    env__num_threads=3,
+    replay__address='a',
+  )
+  hosts = _Hosts(other=other)
+  joint_run.JointRun(hosts, runs.tiny(hosts__timeout=7.0))
+  assert hosts.timeout == 7.0
+
+
+def test_several_hosts_are_not_deterministic():
+  with pytest.raises(
+    agreement.Refused, match=r'--config\.deterministic=True: '
+  ):
+    joint_run.JointRun(_Hosts(), runs.tiny(deterministic=True))
+
+
+def _state(step):
+  key = jax.random.PRNGKey(step)
+  return update.LearnerState(
+    {'w': np.full(3, step, np.float32)}, (), (), np.int32(step), np.array(key)
+  )
+
+
+@pytest.mark.parametrize('has_replay', [True, False])
+def test_a_host_starts_from_what_host_0_found(tmp_path, has_replay):
+  told = record.RunRecord(
+    env_steps=70, starts=2, returns=[1.0], replay='9', inference_keys=[[1, 2]]
+  )
+  config = runs.tiny()
+  folder = workdir_lib.Workdir(tmp_path).of_host(1)
+  folder.create()
+  if has_replay:
+    (folder.replay / '9').mkdir(parents=True)
+  said = []
+  saved = saved_run.SavedRun(config, folder, said.append, leads=False)
+  hosts = _Hosts(state=_state(9))
+  joint = joint_run.JointRun(hosts, config)
+  hosts._other = vars(told)
+  assert joint.share(saved.restore(_state(0)), saved) is hosts._state
+  assert saved.record.env_steps == 70 and saved.record.returns == [1.0]
+  # Keys are of each host's own streams.
+  assert saved.record.inference_keys == []
+  assert saved.record.replay == ('9' if has_replay else '')
+  assert (saved.replay_path is not None) == has_replay
+  assert [text[:23] for text in said] == (
+    [] if has_replay else ['The replay starts empty']
+  )
+  # It keeps no checkpoints of its own.
+  saved.save(lambda: _state(10), lambda: saved.record)
+  assert not folder.checkpoints.exists()
+  saved.close()
+
+
+@pytest.mark.parametrize(
+  'prints, is_same',
+  [
+    ([[5, 5], [5, 5]], True),
+    ([[], []], True),
+    # One of them wants to stop.
+    ([[5, 5], None], True),
+    ([[5, 5], [5, 6]], False),
+    ([[5, 5], [6, 6]], False),
+  ],
+)
+def test_fingerprints_that_differ_end_the_run(prints, is_same):
+  joint = joint_run.JointRun(_Hosts(), runs.tiny())
+  votes = [{'prints': x} for x in prints]
+  if is_same:
+    joint._compare(votes, 3)
+    return
+  with pytest.raises(
+    joint_run.ParametersDiffer,
+    match='After update 3 the parameters of host 1 are not those of host 0; ',
+  ):
+    joint._compare(votes, 3)
+
+
+def test_a_run_of_several_hosts_has_the_others_figures(tmp_path):
+  """Host 0 adds up; a host that does not lead tells its episodes."""
+  run = runs.Run(runs.tiny(), tmp_path)
+  reports = run.system._reports
+  reports._place = plan_lib.Place(0, 2)
+  own = reports.tell()
+  assert 'episodes' not in own
+  other = {**own, 'env_steps': 399, 'episodes': [(2.0, 5), (4.0, 7)]}
+  assert not reports.hear([own, other])
+  assert reports.record().env_steps == 399
+  assert reports.hear([own, {**other, 'env_steps': 400, 'episodes': []}])
+  reports._collect_episodes()
+  assert reports.summary('finished')['mean_return_100'] == 3.0
+  assert reports.is_finished()
+  run.train()
