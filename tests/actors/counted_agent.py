@@ -1,0 +1,30 @@
+"""V-trace that writes down which steps of `counted` it is trained on.
+
+A configuration names it as its agent.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+
+from seedrl_jax import types
+from seedrl_jax.agents import base, vtrace
+from tests.actors import counted
+
+
+def make_agent(config: Any, env_spec: types.EnvSpec) -> base.Agent:
+  """Makes the agent; see `agents.base.load_agent`."""
+  agent = vtrace.make_agent(config, env_spec)
+
+  def loss(
+    params: base.Params,
+    target_params: base.Params,
+    batch: types.Batch,
+    key: jax.Array,
+  ) -> tuple[jax.Array, base.LossOutput]:
+    observation = batch.unroll.steps.observation
+    jax.debug.callback(counted.note_unrolls, observation)
+    return agent.loss(params, target_params, batch, key)
+
+  return dataclasses.replace(agent, loss=loss)

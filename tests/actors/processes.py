@@ -1,0 +1,146 @@
+"""Learners and actors as processes, of `counted` environments.
+
+For tests that cut, kill and replace them.
+"""
+
+import collections
+import os
+import pathlib
+import queue
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+
+from tests import runs
+from tests.actors import counted
+
+# What every start writes of its own, kept for messages of failed tests.
+_KEPT_LINES = 200
+# Guards against a hang; a busy machine may take long.
+_END_SECONDS = 300.0
+
+
+class Process:
+  """A program whose lines are read by a thread as they come."""
+
+  def __init__(self, command: Sequence[str | pathlib.Path], **environment: str):
+    self.popen = subprocess.Popen(
+      command,
+      env={
+        **os.environ,
+        'PYTHONPATH': str(runs.ROOT),
+        'JAX_PLATFORMS': 'cpu',
+        **environment,
+      },
+      stdout=subprocess.PIPE,
+      stderr=subprocess.STDOUT,
+      text=True,
+      # gRPC may quote bytes that it got.
+      errors='replace',
+    )
+    self.last_lines: collections.deque[str]
+    self.last_lines = collections.deque(maxlen=_KEPT_LINES)
+    self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    self._reader = threading.Thread(target=self._read, name='reader')
+    self._reader.start()
+
+  def _read(self) -> None:
+    assert self.popen.stdout is not None
+    with self.popen.stdout:
+      for line in self.popen.stdout:
+        self.last_lines.append(line)
+        self._lines.put(line)
+    self._lines.put(None)
+
+  @property
+  def is_alive(self) -> bool:
+    return self.popen.poll() is None
+
+  @property
+  def text(self) -> str:
+    """The last lines that it said."""
+    return ''.join(self.last_lines)
+
+  def wait_for(self, pattern: str) -> re.Match[str]:
+    """Reads on until a line matches."""
+    while (line := self._lines.get()) is not None:
+      if match := re.search(pattern, line):
+        return match
+    # For whoever asks again.
+    self._lines.put(None)
+    raise AssertionError(f'No {pattern!r} in:\n{self.text}')
+
+  def end(self, number: int | None = None) -> int:
+    """Waits for its end, after a signal where one is given."""
+    if number is not None:
+      self.popen.send_signal(number)
+    code = self.popen.wait(_END_SECONDS)
+    self._reader.join()
+    return code
+
+  def kill(self) -> None:
+    """Makes sure that it has ended."""
+    self.popen.kill()
+    self.popen.wait()
+    self._reader.join()
+
+
+def learner(
+  workdir: pathlib.Path,
+  record: pathlib.Path,
+  *flags: str,
+  prefix: Sequence[str] = (),
+  folder: str = '',
+  **environment: str,
+) -> Process:
+  """Starts launch/learner.py.
+
+  Args:
+    workdir: of the run.
+    record: file for `counted.note_unrolls`.
+    *flags: more of its flags.
+    prefix: what to start it with.
+    folder: for the environments' files, see `counted.Counted`.
+    **environment: variables.
+  """
+  values = {
+    'agent': 'tests.actors.counted_agent',
+    'env.id': 'Counted',
+    'env.factory': 'tests.actors.counted:counted',
+    'env.factory_kwargs': {'folder': folder},
+    'num_eval_envs': 0,
+    'unroll_length': 5,
+    'batch_size': 8,
+    'network.hidden_sizes': (16,),
+    'optimizer.learning_rate': 3e-3,
+    'topology.max_devices': 1,
+    'log.tensorboard': False,
+    'total_env_frames': 10**9,
+  }
+  return Process(
+    [
+      *prefix,
+      *(sys.executable, runs.ROOT / 'launch/learner.py'),
+      f'--config={runs.ROOT / "configs/base.py"}',
+      f'--workdir={workdir}',
+      *(f'--config.{key}={value}' for key, value in values.items()),
+      *flags,
+    ],
+    **{counted.VARIABLE: str(record), **environment},
+  )
+
+
+def actor(
+  address: str, *flags: str, prefix: Sequence[str] = (), **environment: str
+) -> Process:
+  """Starts launch/actor.py with two groups of two environments."""
+  return Process(
+    [
+      *prefix,
+      *(sys.executable, runs.ROOT / 'launch/actor.py'),
+      *(f'--learner={address}', '--envs_per_group=2', *flags),
+    ],
+    **environment,
+  )

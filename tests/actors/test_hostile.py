@@ -1,0 +1,273 @@
+"""A hundred thousand messages of every wrong kind at a learner that trains.
+
+`test_server` sends some at a server alone. Here a real learner, a process of
+its own, is trained by a good actor meanwhile.
+"""
+
+import asyncio
+import collections
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import struct
+from collections.abc import Iterator
+
+import grpc
+import numpy as np
+import pytest
+
+from seedrl_jax import types
+from seedrl_jax.actors import handshake, reports, wire
+from tests.actors import counted, processes, toys
+
+_MESSAGES = 100_000
+_STREAMS = 24  # at once
+_RAW_STREAMS = 2_000
+_MEGABYTES = 32  # that the learner may grow by
+_Code = grpc.StatusCode
+_PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'
+_HELLO = handshake.pack_hello(handshake.Hello(2, 'hostile'))
+_LAYOUT = wire.Layout(types.ArraySpec((8,), np.dtype(np.uint8)))
+# Codes by which a learner ends a stream for what it has read.
+_REFUSALS = {
+  _Code.INVALID_ARGUMENT,
+  _Code.FAILED_PRECONDITION,
+  _Code.RESOURCE_EXHAUSTED,
+  # So gRPC ends, by chance, the stream of a message that is too large.
+  _Code.CANCELLED,
+  # On a machine that stands still for long.
+  _Code.DEADLINE_EXCEEDED,
+}
+
+
+def _steps(env_id: np.ndarray, sequence: int) -> bytes:
+  """Returns steps as they should be."""
+  n = len(env_id)
+  first = types.StepType.MID if sequence else types.StepType.FIRST
+  return _LAYOUT.pack_steps(
+    types.EnvOutput(
+      np.zeros((n, 8), np.uint8),
+      np.zeros(n, np.float32),
+      np.ones(n, np.float32),
+      np.full(n, first, np.uint8),
+      env_id,
+    ),
+    reports.NO_EPISODES,
+    sequence,
+  )
+
+
+def _spoil(
+  env_id: np.ndarray, sequence: int, rng: np.random.Generator
+) -> bytes:
+  """Returns a message with something wrong in it, if only its order."""
+  kind = rng.integers(8)
+  if kind == 0:
+    # Twice, or one left out.
+    return _steps(env_id, max(0, sequence + int(rng.choice([-1, 1]))))
+  if kind == 1:
+    return _steps(rng.integers(-(2**31), 2**31, len(env_id)), sequence)
+  if kind == 2:
+    others = [_HELLO, wire.pack_actions(env_id, sequence)]
+    return others[rng.integers(2)]
+  if kind == 3:
+    values = np.full(len(env_id), rng.choice([np.nan, np.inf, -np.inf]))
+    message = bytearray(_steps(env_id, sequence))
+    start = wire.HEADER_BYTES + 8 * len(env_id)
+    message[start : start + 4 * len(env_id)] = values.astype('<f4').tobytes()
+    return toys.reseal(bytes(message))
+  if kind == 4:
+    # Larger than any that is due, some of them by far.
+    size = 10 * reports.MAX_BYTES if rng.random() < 0.05 else 10_000
+    return rng.bytes(size)
+  if kind == 5:
+    return toys.mutate(_HELLO, rng)
+  message = toys.mutate(_steps(env_id, sequence), rng)
+  if kind == 6 and len(message) >= wire.HEADER_BYTES:
+    return toys.reseal(message)
+  return message
+
+
+class _Attack:
+  """Sends messages one by one, so that each is known to have been read.
+
+  Only hostile ones are counted, and not those that lead up to them.
+
+  Attributes:
+    answered: messages that could pass for good ones.
+    refused: by their code.
+    reasons: of refusals, without their numbers.
+  """
+
+  def __init__(self, channel: grpc.aio.Channel, messages: int):
+    self.answered = 0
+    self.refused: collections.Counter[_Code] = collections.Counter()
+    self.reasons: collections.Counter[str] = collections.Counter()
+    self._messages = messages
+    self._open = channel.stream_stream(toys.METHOD)
+
+  @property
+  def read(self) -> int:
+    """Messages that the learner has answered or refused."""
+    return self.answered + self.refused.total()
+
+  async def run(self, seed: int) -> None:
+    """Opens stream after stream, until there were enough messages."""
+    rng = np.random.default_rng(seed)
+    while self.read < self._messages:
+      call = self._open()
+      try:
+        await self._stream(call, rng)
+      except grpc.aio.AioRpcError as e:
+        # Of streams that have just ended some may still have their places.
+        assert e.code() in _REFUSALS - {_Code.INVALID_ARGUMENT}, e
+      finally:
+        call.cancel()
+
+  async def _stream(
+    self, call: grpc.aio.StreamStreamCall, rng: np.random.Generator
+  ) -> None:
+    if rng.random() < 0.6:
+      no_ids = np.zeros(2, np.int32)
+      message = _spoil(no_ids, 0, rng) if rng.integers(2) else _HELLO
+      message = toys.mutate(_HELLO, rng) if message == _HELLO else message
+      await self._send_hostile(call, message)
+      return
+    welcome = await self._send(call, _HELLO)
+    env_id = handshake.unpack_welcome(wire.parse(welcome)).env_id
+    sequence = 0
+    if rng.random() < 0.3:
+      await self._send(call, _steps(env_id, 0))
+      sequence = 1
+    if rng.random() < 0.1:
+      # Half of it: sends steps and has gone before it could be answered.
+      await call.write(_steps(env_id, sequence))
+      return
+    while await self._send_hostile(call, _spoil(env_id, sequence, rng)):
+      sequence += 1
+
+  async def _send_hostile(
+    self, call: grpc.aio.StreamStreamCall, message: bytes
+  ) -> bool:
+    """Returns whether the stream goes on; raises what it is ended with."""
+    try:
+      answer = await self._send(call, message)
+    except grpc.aio.AioRpcError as e:
+      assert e.code() in _REFUSALS, e
+      self.refused[e.code()] += 1
+      self.reasons[re.sub(r'\d+', '#', e.details() or '')] += 1
+      return False
+    self.answered += 1
+    return answer is not grpc.aio.EOF
+
+  async def _send(
+    self, call: grpc.aio.StreamStreamCall, message: bytes
+  ) -> bytes:
+    """Returns the answer, EOF where the other side has ended the stream."""
+    # Where it has ended already, reading tells why.
+    with contextlib.suppress(asyncio.InvalidStateError):
+      await call.write(message)
+    return await call.read()
+
+
+async def _attack(address: str, messages: int, seed: int) -> _Attack:
+  async with grpc.aio.insecure_channel(address) as channel:
+    attack = _Attack(channel, messages)
+    await asyncio.gather(*(attack.run(seed + i) for i in range(_STREAMS)))
+  return attack
+
+
+async def _send_raw(host: str, port: int, seed: int) -> None:
+  """Sends bytes that are no gRPC, at best frames of HTTP/2 at random."""
+  rng = np.random.default_rng(seed)
+  for kind in rng.integers(3, size=_RAW_STREAMS // _STREAMS).tolist():
+    reader, writer = await asyncio.open_connection(host, port)
+    if kind:
+      writer.write(_PREFACE + struct.pack('>IBI', 4, 0, 0))
+    for _ in range(3):
+      body = rng.bytes(int(rng.integers(100)))
+      length = len(body) if kind == 1 else int(rng.integers(1 << 24))
+      header = struct.pack('>I', length)[1:] + rng.bytes(2) + bytes(4)
+      writer.write(header + body if kind else body)
+    with contextlib.suppress(OSError):
+      # Half closed: the learner is to end it, if it has not yet.
+      writer.write_eof()
+      while await reader.read(1 << 16):
+        pass
+    writer.close()
+
+
+async def _attack_raw(address: str) -> None:
+  host, _, port = address.rpartition(':')
+  await asyncio.gather(
+    *(_send_raw(host, int(port), seed) for seed in range(_STREAMS))
+  )
+
+
+def _megabytes(pid: int) -> int:
+  status = pathlib.Path(f'/proc/{pid}/status').read_text()
+  match = re.search(r'VmRSS:\s*(\d+) kB', status)
+  assert match is not None
+  return int(match[1]) // 1024
+
+
+@pytest.fixture
+def training(
+  tmp_path: pathlib.Path,
+) -> Iterator[tuple[processes.Process, processes.Process, str]]:
+  """Yields a learner, its only good actor, and its address."""
+  (tmp_path / 'environments').mkdir()
+  learner = processes.learner(
+    tmp_path / 'run',
+    tmp_path / 'record',
+    '--config.replay.backend=embedded',
+    '--config.log.every_seconds=0.5',
+    f'--config.actors.max_envs={4 + 2 * _STREAMS}',
+    "--config.actors.addresses=('127.0.0.1:0',)",
+    # Garbage that looks like steps is trained on, within bounds.
+    '--config.loss.reward_clip=1',
+    folder=str(tmp_path / 'environments'),
+  )
+  address = learner.wait_for(r'; actors at (\S+);')[1]
+  actor = processes.actor(address)
+  yield learner, actor, address
+  learner.kill()
+  actor.kill()
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_hostile_messages_harm_nobody(
+  training: tuple[processes.Process, processes.Process, str],
+  tmp_path: pathlib.Path,
+):
+  learner, actor, address = training
+  actor.wait_for('Run ')
+  actor.wait_for('Run ')
+  # Until memory is what it is with all that a stream needs.
+  asyncio.run(_attack(address, _MESSAGES // 10, seed=1000))
+  asyncio.run(_attack_raw(address))
+  pid = learner.popen.pid
+  before = _megabytes(pid), len(os.listdir(f'/proc/{pid}/fd'))
+  attack = asyncio.run(_attack(address, _MESSAGES, seed=0))
+  asyncio.run(_attack_raw(address))
+  after = _megabytes(pid), len(os.listdir(f'/proc/{pid}/fd'))
+  print(before, after, attack.answered, attack.refused, attack.reasons)
+  assert attack.read >= _MESSAGES
+  assert after[0] - before[0] < _MEGABYTES
+  # The attack's last connections may still be there.
+  assert after[1] - before[1] <= _STREAMS
+  # Nor may they write what they like to people's terminals.
+  assert 'GOAWAY' not in learner.text
+  learner.wait_for('updates')
+  assert learner.is_alive and actor.is_alive
+  for process in learner, actor:
+    assert process.end(signal.SIGTERM) == 0, process.text
+  good = counted.names(tmp_path / 'environments')
+  assert len(good) == 4
+  tally = counted.tally(tmp_path / 'record', good)
+  assert (tally.broken, tally.missing, tally.repeated) == (0, 0, 0)
+  # All but what was under way at the end.
+  taken = sum(counted.actions_taken(tmp_path / 'environments'))
+  assert tally.steps > 0.9 * taken

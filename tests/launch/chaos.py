@@ -1,0 +1,203 @@
+"""A run whose actors, Reverb server and learner are killed again and again.
+
+`test_chaos` says when. The environments are `tests.actors.counted`, so that
+afterwards every step can be accounted for.
+"""
+
+import dataclasses
+import os
+import pathlib
+import random
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tests import runs
+from tests.actors import counted, processes
+
+NUM_ACTORS = 4
+# In the environment of all processes of a run; the value names the run.
+_MARK = 'SEEDRL_TEST_CHAOS'
+_SERVER = 'server_main.py'
+# What a run leaves in its work directory.
+_KEPT = {
+  'checkpoints',
+  'config.json',
+  'metrics.csv',
+  'replay',
+  'reverb',
+  'summary.json',
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+  """What a learner's process held at a moment.
+
+  Attributes:
+    start: which start of the learner it was, from 0.
+    megabytes: resident.
+    files: open descriptors.
+    threads: in all.
+  """
+
+  start: int
+  megabytes: int
+  files: int
+  threads: int
+
+
+class Chaos:
+  """Processes of one run, and the means to harm them."""
+
+  def __init__(self, root: pathlib.Path, seed: int, *flags: str):
+    """Starts a learner and its actors.
+
+    Args:
+      root: an empty folder for all that the run writes.
+      seed: chooses which actor is killed.
+      *flags: of the learner.
+    """
+    self.workdir = root / 'run'
+    self.record = root / 'record'
+    self.temporary = root / 'tmp'
+    self.temporary.mkdir()
+    self.samples: list[Sample] = []
+    self.kills = dict.fromkeys(('actor', 'reverb', 'learner'), 0)
+    self._root = root
+    self._flags = flags
+    self._random = random.Random(seed)
+    self._variables = {_MARK: str(root), 'TMPDIR': str(self.temporary)}
+    self.learner = self._start_learner(10**9)
+    self.actors = [self._start_actor() for _ in range(NUM_ACTORS)]
+
+  def _start_learner(self, frames: int) -> processes.Process:
+    return processes.learner(
+      self.workdir,
+      self.record,
+      f'--config.actors.max_envs={4 * NUM_ACTORS}',
+      '--config.replay.backend=reverb',
+      f'--config.total_env_frames={frames}',
+      *self._flags,
+      **self._variables,
+    )
+
+  def _start_actor(self) -> processes.Process:
+    address = f'unix:{self.workdir}/actors.sock'
+    return processes.actor(address, **self._variables)
+
+  @property
+  def frames(self) -> int:
+    """Frames by the learner's last report."""
+    return int(float(runs.column(self.workdir, 'env_frames')[-1]))
+
+  def kill_actor(self) -> None:
+    """Kills a random actor and starts another in its place."""
+    index = self._random.randrange(NUM_ACTORS)
+    victim = self.actors[index]
+    code = victim.end(signal.SIGKILL)
+    if code == 0 and 'the training has ended' in victim.text:
+      # Just now; the learner is about to end, too.
+      return
+    assert code == -signal.SIGKILL, victim.text
+    self.actors[index] = self._start_actor()
+    self.kills['actor'] += 1
+
+  def kill_reverb(self) -> None:
+    """Kills the server, which is the learner's to replace."""
+    (server,) = (
+      pid
+      for pid in self._pids()
+      if _SERVER in _read(pid, 'cmdline')
+      and _parent(pid) == self.learner.popen.pid
+    )
+    os.kill(server, signal.SIGKILL)
+    self.kills['reverb'] += 1
+
+  def kill_learner(self, frames: Callable[[int], int]) -> int:
+    """Kills the learner and starts it again with the same work directory.
+
+    Args:
+      frames: tells, by those that there are, at how many to end.
+
+    Returns:
+      How many that are.
+    """
+    assert self.learner.end(signal.SIGKILL) == -signal.SIGKILL
+    self.kills['learner'] += 1
+    total = frames(self.frames)
+    self.learner = self._start_learner(total)
+    return total
+
+  def sample(self) -> None:
+    """Notes what the learner's process holds."""
+    pid = self.learner.popen.pid
+    status = dict(
+      line.split(':', 1) for line in _read(pid, 'status').splitlines()
+    )
+    self.samples.append(
+      Sample(
+        start=self.kills['learner'],
+        megabytes=int(status['VmRSS'].split()[0]) // 1024,
+        files=len(os.listdir(f'/proc/{pid}/fd')),
+        threads=int(status['Threads']),
+      )
+    )
+
+  def finish(self) -> list[str]:
+    """Waits for the training's end; returns the actors' last words.
+
+    Actors that have no learner at that moment are told to end.
+    """
+    code = self.learner.end()
+    assert code == 0, self.learner.text
+    words = []
+    for actor in self.actors:
+      if not any(line.startswith('actor: Run') for line in actor.last_lines):
+        # It has not heard of this learner's end, and can wait for another.
+        actor.wait_for('Looking|Run|no room')
+        actor.popen.send_signal(signal.SIGTERM)
+      assert actor.end() == 0, actor.text
+      words.append(actor.last_lines[-1])
+    return words
+
+  def check_nothing_is_left(self) -> None:
+    """No process, socket or file may outlive the run."""
+    assert list(self._pids()) == []
+    sockets = pathlib.Path('/proc/net/unix').read_text()
+    assert str(self._root) not in sockets
+    assert {p.name for p in self.workdir.iterdir()} == _KEPT
+    assert list(self.temporary.iterdir()) == []
+    names = {p.name for p in (self.workdir / 'reverb').iterdir()}
+    assert names == {'server.log', '.server'}, names
+
+  def kill_all(self) -> None:
+    """Leaves nothing behind, whatever happened."""
+    for process in self.learner, *self.actors:
+      process.kill()
+
+  def summary(self) -> dict[str, Any]:
+    return runs.summary(self.workdir)
+
+  def tally(self) -> counted.Tally:
+    return counted.tally(self.record)
+
+  def _pids(self) -> Iterator[int]:
+    """Yields the processes of this run."""
+    mark = f'{_MARK}={self._root}\0'
+    for entry in pathlib.Path('/proc').iterdir():
+      if entry.name.isdecimal() and mark in _read(int(entry.name), 'environ'):
+        yield int(entry.name)
+
+
+def _read(pid: int, name: str) -> str:
+  try:
+    return pathlib.Path(f'/proc/{pid}/{name}').read_text(errors='replace')
+  except OSError:
+    # It has ended meanwhile.
+    return ''
+
+
+def _parent(pid: int) -> int:
+  # The name, in parentheses, may hold anything.
+  return int(_read(pid, 'stat').rpartition(')')[2].split()[1])

@@ -1,0 +1,141 @@
+"""Runs in which everything is killed: training ends where it should.
+
+Every step is accounted for: see `chaos` and `tests.actors.counted`.
+"""
+
+import json
+import pathlib
+import statistics
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from seedrl_jax.replay.reverb import environment
+from tests.launch import chaos
+
+_UNROLL = 5
+# What a loss of the queue may cost or bring twice, in unrolls: those that were
+# in it, and those of the batches that were on their way from it.
+_LOST_UNROLLS = 16 + 3 * 8
+# Of the long run.
+_SECONDS_BETWEEN = 5.0
+_FAULTS_BEFORE = 60
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _reverb() -> None:
+  """Makes the server's environment before a run would."""
+  environment.ensure()
+
+
+def _run(root: pathlib.Path, *flags: str) -> Iterator[chaos.Chaos]:
+  started = chaos.Chaos(root, 7, *flags)
+  yield started
+  started.kill_all()
+
+
+@pytest.fixture
+def run(tmp_path: pathlib.Path) -> Iterator[chaos.Chaos]:
+  often = (
+    '--config.checkpoint.every_seconds=2',
+    '--config.log.every_seconds=0.2',
+  )
+  yield from _run(tmp_path, *often)
+
+
+@pytest.fixture
+def long_run(tmp_path: pathlib.Path) -> Iterator[chaos.Chaos]:
+  yield from _run(tmp_path, '--config.checkpoint.every_seconds=20')
+
+
+def _go_on(run: chaos.Chaos, updates: int) -> None:
+  """Waits until the learner has made more updates."""
+  before = int(run.learner.wait_for(r'(\d+) updates')[1])
+  while int(run.learner.wait_for(r'(\d+) updates')[1]) < before + updates:
+    pass
+
+
+def _check(run: chaos.Chaos, total: int) -> None:
+  """Checks what a finished run has come to, and what it has left."""
+  summary = run.summary()
+  assert summary['status'] == 'finished'
+  # The last batch of inference may bring more than one.
+  assert total <= summary['env_frames'] < total + 1000
+  # By chance it is 5.
+  assert summary['mean_return_100'] > 6
+  tally = run.tally()
+  losses = run.kills['reverb'] + run.kills['learner']
+  assert tally.broken == 0
+  assert tally.missing <= losses * _LOST_UNROLLS * _UNROLL
+  assert tally.repeated <= losses * _LOST_UNROLLS * _UNROLL
+  run.check_nothing_is_left()
+
+
+def test_training_survives_the_death_of_each_part(run: chaos.Chaos):
+  _go_on(run, 20)
+  run.kill_actor()
+  _go_on(run, 20)
+  run.kill_reverb()
+  _go_on(run, 20)
+  run.kill_actor()
+  total = run.kill_learner(lambda frames: frames + 8000)
+  run.learner.wait_for('Resuming from checkpoint')
+  _go_on(run, 20)
+  run.kill_reverb()
+  _go_on(run, 20)
+  run.kill_actor()
+  words = run.finish()
+  assert 'the training has ended' in ''.join(words)
+  _check(run, total)
+
+
+@pytest.mark.slow
+def test_ten_minutes_of_killing(long_run: chaos.Chaos):
+  """A random actor every five seconds; once or twice everything else."""
+  run = long_run
+  run.learner.wait_for('updates')
+  total = 0
+  others = {
+    _FAULTS_BEFORE // 2: run.kill_reverb,
+    _FAULTS_BEFORE * 3 // 2: run.kill_reverb,
+  }
+  while _lives_on(run):
+    count = run.kills['actor']
+    if count == _FAULTS_BEFORE and not total:
+      # The second half has as much to do as the first.
+      total = run.kill_learner(lambda frames: 2 * frames)
+    elif count in others:
+      others.pop(count)()
+    run.kill_actor()
+    run.sample()
+  run.finish()
+  _check(run, total)
+  assert run.kills['reverb'] == 2 and run.kills['actor'] >= 2 * _FAULTS_BEFORE
+  figures = {
+    'kills': run.kills,
+    'summary': run.summary(),
+    'tally': run.tally()._asdict(),
+    'samples': [s.__dict__ for s in run.samples],
+  }
+  print(json.dumps(figures))
+  for start in 0, 1:
+    samples = [s for s in run.samples if s.start == start]
+    # Allocators are warm after the first fifth.
+    samples = samples[len(samples) // 5 :]
+    early, late = samples[: len(samples) // 3], samples[-(len(samples) // 3) :]
+    for name in 'megabytes', 'files', 'threads':
+      before, after = (
+        statistics.median(getattr(s, name) for s in part)
+        for part in (early, late)
+      )
+      assert after < 1.1 * before, (name, before, after)
+
+
+def _lives_on(run: chaos.Chaos) -> bool:
+  """Waits for the time of the next fault; returns whether one is due."""
+  try:
+    run.learner.popen.wait(_SECONDS_BETWEEN)
+  except subprocess.TimeoutExpired:
+    return True
+  return False
