@@ -84,7 +84,8 @@ class Conversation:
     self.task = task
     self._desk = desk
     self._context = context
-    # Of the actor, from its first message until it is told of the end.
+    # Of the actor, from its first message until it is told of the end or says
+    # that it does not fit.
     self._name = ''
     # What it waits for while its steps are with inference; None comes where
     # the server closes.
@@ -95,6 +96,8 @@ class Conversation:
     abort = self._context.abort
     try:
       await self._talk()
+      # gRPC may also end the messages of one that was killed.
+      self._note_away()
     except wire.WireError as e:
       await abort(_Code.INVALID_ARGUMENT, str(e))
     except admission.Refused as e:
@@ -212,6 +215,7 @@ class Conversation:
       return message
     reason = str(wire.unpack_json(message).get('reason'))
     _log.warning('An actor refuses: %r', reason[:_MAX_REASON])
+    self._name = ''
     return None
 
   async def _read(self, seconds: float) -> wire.Message | None:
