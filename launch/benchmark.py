@@ -131,6 +131,10 @@ def _actors() -> tuple[dict[str, str], list[dict[str, Any]]]:
   header = _describe()
   print('\n'.join([*header.values(), '', *actors.header()]), flush=True)
   rows: list[dict[str, Any]] = []
+  total = _WINDOWS.value * _SECONDS.value
+  length = actors.Length(
+    _WINDOWS.value, _SECONDS.value, calls=max(20, round(100 * total))
+  )
   try:
     for case in _CASE.value or benchmark.ACTOR_CASES:
       for row in actors.measure(
@@ -138,7 +142,7 @@ def _actors() -> tuple[dict[str, str], list[dict[str, Any]]]:
         benchmark.get_env(case),
         _ACTORS.value,
         _ENVS_PER_ACTOR.value,
-        actors.Length(_WINDOWS.value, _SECONDS.value),
+        length,
       ):
         rows.append(row)
         print(actors.line(row), flush=True)

@@ -45,7 +45,7 @@ class Length(NamedTuple):
 
   windows: int
   seconds: float
-  calls: int = 500
+  calls: int
 
 
 def measure(

@@ -30,7 +30,10 @@ _PROGRAM = pathlib.Path(__file__).parents[2] / 'launch/benchmark.py'
       ['system', '--backend=reverb', '--reverb_python=/nowhere/python'],
       '/nowhere/python',
     ),
-    (['actors', '--case=pong'], 'There is no case pong; take one of free, '),
+    (
+      ['actors', '--case=free'],
+      'There is no case free; take one of cartpole, ',
+    ),
     (['actors', '--envs_per_actor=3'], 'must be a multiple of 2.'),
     (['modes', '--case=pong'], 'There is no case pong; take one of free, '),
     (['modes', '--envs_per_actor=3'], 'must be a multiple of 2.'),
@@ -100,10 +103,10 @@ def test_remote_environments_are_timed_against_local_ones(tmp_path):
   text, rows = _measure(
     tmp_path,
     'actors',
-    '--case=cartpole32',
+    '--case=cartpole',
     '--actors=1',
     '--envs_per_actor=4',
   )
-  assert [row['transport'] for row in rows] == ['unix', 'tcp']
-  for row in rows:
-    assert f'| {row["case"]} | {row["transport"]} | 1 x 4 |' in text
+  assert [row['transport'] for row in rows] == ['unix', 'tcp'] * 2
+  for row, envs in zip(rows, ['0 x 0', '0 x 0', '1 x 4', '1 x 4'], strict=True):
+    assert f' B | {row["transport"]} | {envs} |' in text
