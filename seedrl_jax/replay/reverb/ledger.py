@@ -200,7 +200,10 @@ class Ledger:
       if size is None or self._is_queue:
         size = max(0, self._size)
       else:
-        size = min(size + self._unacknowledged, self.config.max_size)
+        # What is under way may be in the server's count already; with nobody
+        # else there, ours knows.
+        most = min(size + self._unacknowledged, self.config.max_size)
+        size = min(most, max(size, self._size))
       return base.TableInfo(
         config=self.config,
         size=size,

@@ -188,6 +188,8 @@ def test_info_prefers_the_servers_size_of_items_only(queue):
   counts.admit_insert(2, 0)
   assert counts.info().size == 6
   assert counts.info(size=3).size == 5
+  # It has what is under way, and the word of it is not here yet.
+  assert counts.info(size=6).size == 6
   assert counts.info(size=10).size == 10
   assert _settled(queue, 4).info(size=1).size == 4
 
