@@ -179,7 +179,7 @@ def test_local_and_remote_environments_train_together(tmp_path: pathlib.Path):
     ),
     (
       ['--learner=unix:/none/a.sock', '--patience=0.01'],
-      'actor: No learner at unix:/none/a.sock for 0.01 s: ',
+      'actor: No learner at unix:/none/a.sock for 0.01 s (nobody answers at ',
     ),
   ],
 )
