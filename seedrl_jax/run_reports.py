@@ -14,6 +14,7 @@ import ml_collections
 
 from seedrl_jax import builder
 from seedrl_jax import plan as plan_lib
+from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import demonstrations, rules
 from seedrl_jax.runtime import metrics, progress, report
 from seedrl_jax.runtime import record as record_lib
@@ -53,6 +54,9 @@ class RunReports:
     self._untold: _Episodes = collections.deque(maxlen=report.WINDOW)
     self._heard: _Episodes = collections.deque(maxlen=report.WINDOW)
     self._next_episodes = 0.0
+    # Of the other hosts' stores and actors, as they told last.
+    self._curves: dict[int, dict[str, float]] = {}
+    self._lag_max = 0
     self._parts = parts
     self._before = before
     self._workdir = workdir
@@ -120,7 +124,8 @@ class RunReports:
 
     Returns:
       What JSON can hold: its counters since the start, and now and then the
-      episodes that ended since they were last told.
+      episodes that ended since they were last told, the largest policy lag
+      since then, and the state of its store and actors.
     """
     told = dataclasses.asdict(self._own_snapshot())
     now = time.perf_counter()
@@ -129,6 +134,10 @@ class RunReports:
       self._collect_episodes()
       told['episodes'] = list(self._untold)
       self._untold.clear()
+      told['lag_max'] = self._parts.learner.take_lag_max()
+      # In the end the store no longer answers.
+      if not is_last:
+        told['curves'] = self._own_curves(self._parts.store.info())
     return told
 
   def hear(self, figures: Sequence[Mapping[str, Any]]) -> bool:
@@ -140,6 +149,9 @@ class RunReports:
     told: dict[int, report.Snapshot] = {}
     for index, counters in enumerate(map(dict, figures)):
       self._heard.extend(counters.pop('episodes', ()))
+      self._lag_max = max(self._lag_max, counters.pop('lag_max', 0))
+      if curves := counters.pop('curves', None):
+        self._curves[index] = curves
       told[index] = report.Snapshot(**counters)
     # At once, as other threads read it.
     self._told = told
@@ -153,14 +165,12 @@ class RunReports:
     self._collect_episodes()
     tables = self._parts.store.info()
     table = tables[rules.TABLE]
-    replayed = table.metrics()
-    if demonstrations.TABLE in tables:
-      name = demonstrations.TABLE
-      replayed |= tables[name].metrics(name)
+    lag_max, self._lag_max = self._lag_max, 0
     row, self._waits = self._reporter.row(
       self._snapshot(self._seconds()),
-      self._parts.learner.take_lag_max(),
-      self._parts.learner.metrics() | replayed | self._parts.metrics(),
+      max(lag_max, self._parts.learner.take_lag_max()),
+      self._parts.learner.metrics()
+      | _together([self._own_curves(tables), *self._curves.values()]),
     )
     self._metrics.write(row)
     self._line.update(
@@ -200,6 +210,16 @@ class RunReports:
     self._line.say(report.summary_text(summary, waits, self._workdir.path))
     workdir_lib.write_json(self._workdir.summary_json, summary)
     return summary
+
+  def _own_curves(
+    self, tables: Mapping[str, replay.TableInfo]
+  ) -> dict[str, float]:
+    """Returns what the curves have of this host's store and actors."""
+    curves = tables[rules.TABLE].metrics() | self._parts.metrics()
+    if demonstrations.TABLE in tables:
+      name = demonstrations.TABLE
+      curves |= tables[name].metrics(name)
+    return curves
 
   def _env_steps(self) -> int:
     return self._snapshot(0.0).env_steps
@@ -257,3 +277,14 @@ class RunReports:
           else self._reporter.evaluation
         )
         window.add(episode.episode_return, episode.length)
+
+
+def _together(hosts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+  """Returns the sums of what hosts counted, and the means of their ratios."""
+  total = {
+    name: sum(curves.get(name, 0.0) for curves in hosts) for name in hosts[0]
+  }
+  for name in total:
+    if name.endswith('/samples_per_insert'):
+      total[name] /= len(hosts)
+  return total

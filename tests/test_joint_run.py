@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from seedrl_jax import joint_run, saved_run
+from seedrl_jax import joint_run, run_reports, saved_run
 from seedrl_jax import plan as plan_lib
 from seedrl_jax.learner import agreement, update
 from seedrl_jax.runtime import record
@@ -151,5 +151,15 @@ def test_a_run_of_several_hosts_has_the_others_figures(tmp_path):
   assert reports.hear([own, {**other, 'env_steps': 400, 'episodes': []}])
   reports._collect_episodes()
   assert reports.summary('finished')['mean_return_100'] == 3.0
+  curves = {'replay/size': 7.0, 'replay/samples_per_insert': 3.0}
+  reports.hear([own, {**other, 'lag_max': 9, 'curves': curves}])
+  # Later votes do not always have them.
+  reports.hear([own, {**other, 'env_steps': 400}])
+  assert reports._lag_max == 9
+  own_curves = {'replay/size': 2.0, 'replay/samples_per_insert': 1.0}
+  assert run_reports._together([own_curves, *reports._curves.values()]) == {
+    'replay/size': 9.0,
+    'replay/samples_per_insert': 2.0,
+  }
   assert reports.is_finished()
   run.train()
