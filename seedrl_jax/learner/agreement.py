@@ -8,6 +8,7 @@ a host that has no batch, has stopped, or has died. Needs no JAX.
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from seedrl_jax.learner import host_wire
@@ -22,6 +23,24 @@ class HostLost(RuntimeError):
 
 class Refused(ValueError):
   """The hosts were not started to work together; says what to change."""
+
+
+def check_same(values: Sequence[Any], what: str) -> None:
+  """Checks what all hosts must have in common.
+
+  Args:
+    values: of the hosts, by their index.
+    what: says what a value is, with {} for it.
+
+  Raises:
+    Refused: where two differ.
+  """
+  for index, value in enumerate(values):
+    if value != values[0]:
+      raise Refused(
+        f'Host {index} has {what.format(value)} and host 0 '
+        f'{what.format(values[0])}; all hosts must be alike.'
+      )
 
 
 def lost_sentence(host: int, what: str) -> str:
@@ -123,8 +142,10 @@ class Agreement:
       self._changed.wait_for(lambda: self._lost, timeout)
       return self._lost
 
-  def leave(self, reason: str = '') -> None:
-    """Ends this host's part.
+  def announce_end(self, reason: str) -> None:
+    """Ends this host's part, but for the connection, until the process ends.
+
+    Host 0 waits for that before it ends itself.
 
     Args:
       reason: what the others will say of this host; '' at the agreed end.
@@ -135,6 +156,10 @@ class Agreement:
       self._closing = True
       self._changed.notify_all()
     self._wire.send('leave', reason)
+
+  def leave(self, reason: str = '') -> None:
+    """Ends this host's part; see `announce_end` for `reason`."""
+    self.announce_end(reason)
     self._wire.close()
     for thread in self._threads:
       thread.join(host_wire.SEND_SECONDS)

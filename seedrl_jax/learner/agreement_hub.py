@@ -45,7 +45,9 @@ class Hub:
     self._wires: dict[int, host_wire.Wire] = {}
     self._silences: dict[int, host_wire.Silence] = {}
     self._votes: dict[int, Any] = {}
+    # Have said goodbye, or are gone; and those whose connection has ended.
     self._left: set[int] = set()
+    self._ended: set[int] = set()
     self._lost = ''
     self._closing = threading.Event()
     self._threads: list[threading.Thread] = []
@@ -81,6 +83,10 @@ class Hub:
           with self._lock:
             self._wires[index] = wire
             self._silences[index] = host_wire.Silence(self._timeout)
+            lost = self._lost
+          if lost:
+            # It came too late to hear of it.
+            wire.send('lost', lost)
           self._start(f'hosts-hub-{index}', self._serve, index, wire)
         case _:
           wire.close()
@@ -114,8 +120,11 @@ class Hub:
             self._lose(index, f'has failed ({reason})')
           with self._lock:
             self._left.add(index)
-          return
-    self._lose(index, 'is gone (its connection was closed)')
+    with self._lock:
+      self._ended.add(index)
+      has_left = index in self._left
+    if not has_left:
+      self._lose(index, 'is gone (its connection was closed)')
 
   def _count_vote(self, index: int, value: Any) -> None:
     with self._lock:
@@ -131,16 +140,20 @@ class Hub:
     while not self._closing.wait(host_wire.Silence(self._timeout).tick):
       self._tell('beat')
       with self._lock:
-        missing = [i for i in range(self._count) if i not in self._wires]
+        # Host 0 is this process.
+        missing = [i for i in range(1, self._count) if i not in self._wires]
         silent = [
           i
           for i, silence in self._silences.items()
-          if i not in self._left and silence.is_over()
+          if i and i not in self._left and silence.is_over()
         ]
       if missing and joining.is_over():
         self._lose(missing[0], f'did not join for {self._join_timeout:g} s')
       for index in silent:
         self._lose(index, f'has said nothing for {self._timeout:g} s')
+        with self._lock:
+          # Not to be waited for.
+          self._ended.add(index)
 
   def _lose(self, index: int, what: str) -> None:
     """Tells the others, once, of a host that is gone."""
@@ -159,9 +172,9 @@ class Hub:
       wire.send(*message)
 
   def close(self) -> None:
-    """Closes when all have left, or soon after."""
-    deadline = time.monotonic() + host_wire.SEND_SECONDS
-    while not self._all_left() and time.monotonic() < deadline:
+    """Closes when all connections have ended, or after the time-out."""
+    deadline = time.monotonic() + max(self._timeout, host_wire.SEND_SECONDS)
+    while not self._have_all_ended() and time.monotonic() < deadline:
       self._closing.wait(0.01)
     self._closing.set()
     with contextlib.suppress(OSError):
@@ -175,6 +188,6 @@ class Hub:
     for thread in self._threads:
       thread.join(host_wire.SEND_SECONDS)
 
-  def _all_left(self) -> bool:
+  def _have_all_ended(self) -> bool:
     with self._lock:
-      return self._left >= self._wires.keys()
+      return self._ended >= self._wires.keys()

@@ -15,7 +15,6 @@ import secrets
 import socket
 import sys
 import threading
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import jax
@@ -132,7 +131,12 @@ class Hosts:
       text: for standard error.
     """
     # A loss is nobody else's news; and the first line says what it is.
-    self.leave('' if self.lost else reason.partition('\n')[0])
+    reason = '' if self.lost else reason.partition('\n')[0]
+    if self.leads:
+      self.leave(reason)
+    else:
+      # JAX would abort this process if that of host 0 ended before it.
+      self._agreement.announce_end(reason)
     # Threads that are held in a collective would hold up any other way.
     exit_now(text)
 
@@ -200,18 +204,18 @@ def join(
       flags.address, '', flags.index, flags.count, timeout
     )
     opened.callback(agreement.leave, 'it could not join')
-    told = agreement.gather([_free_port(interface), jax.__version__])
-    _check_same([version for _, version in told], 'JAX {}')
-    _configure()
-    jax.distributed.initialize(
-      _join_address(flags.address[0], told[0][0]),
-      flags.count,
-      flags.index,
-      coordinator_bind_address=_join_address(interface or '[::]', told[0][0]),
-      heartbeat_timeout_seconds=_JAX_HEARTBEAT_SECONDS,
-    )
-    counts = agreement.gather(jax.local_device_count())
-    _check_same(counts, '{} devices')
+    with _hold_free_port(interface) as held:
+      told = agreement.gather([held.getsockname()[1], jax.__version__])
+      agreement_lib.check_same([version for _, version in told], 'JAX {}')
+      _configure()
+      port = told[0][0]
+      jax.distributed.initialize(
+        _join_address(flags.address[0], port),
+        flags.count,
+        flags.index,
+        coordinator_bind_address=_join_address(interface or '[::]', port),
+        heartbeat_timeout_seconds=_JAX_HEARTBEAT_SECONDS,
+      )
     opened.pop_all()
   return Hosts(flags.index, flags.count, agreement, hub)
 
@@ -224,16 +228,6 @@ def _configure() -> None:
   jax.config.update('jax_cpu_collectives_implementation', 'gloo')
   # It reports, as messages to the user, that it starts and connects.
   logging.getLogger('jax._src.distributed').setLevel(logging.WARNING)
-
-
-def _check_same(values: Sequence[Any], what: str) -> None:
-  """Checks what all hosts must have in common."""
-  for index, value in enumerate(values):
-    if value != values[0]:
-      raise agreement_lib.Refused(
-        f'Host {index} has {what.format(value)} and host 0 '
-        f'{what.format(values[0])}; all hosts must be alike.'
-      )
 
 
 def _check_flags(
@@ -294,10 +288,13 @@ def _open_hub(
     ) from e
 
 
-def _free_port(interface: str) -> int:
+def _hold_free_port(interface: str) -> socket.socket:
+  """Takes a port, at which JAX may listen all the same, and nobody else."""
   family = socket.AF_INET6 if ':' in interface else socket.AF_INET
-  with socket.create_server((interface, 0), family=family) as listener:
-    return listener.getsockname()[1]
+  held = socket.socket(family)
+  held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+  held.bind((interface, 0))
+  return held
 
 
 def _join_address(host: str, port: int) -> str:
