@@ -21,6 +21,7 @@ from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import optimizers, publishing, topology, update
 from seedrl_jax.learner import prefetch as prefetch_lib
+from seedrl_jax.learner import state as state_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import factory as replay_factory
 from seedrl_jax.replay import mixing, rules
@@ -118,7 +119,7 @@ class _Prepared:
   plans: list[plan_lib.StreamPlan]
   agent: agents.Agent
   updater: update.Updater
-  state: update.LearnerState
+  state: state_lib.LearnerState
   steps: list[device_step_lib.DeviceStep]
   output_spec: types.Nest
   unroll_spec: types.Unroll
@@ -128,7 +129,7 @@ class _Prepared:
 
 def build(
   config: Any,
-  restore: Callable[[update.LearnerState], update.LearnerState],
+  restore: Callable[[state_lib.LearnerState], state_lib.LearnerState],
   starts: Callable[[], int] = lambda: 0,
   streams: MakeStream | None = None,
   replay_folder: str | None = None,
@@ -223,7 +224,7 @@ def _connect(
 
 def _prepare(
   config: Any,
-  restore: Callable[[update.LearnerState], update.LearnerState],
+  restore: Callable[[state_lib.LearnerState], state_lib.LearnerState],
   starts: Callable[[], int],
   place: plan_lib.Place,
 ) -> _Prepared:
@@ -241,7 +242,7 @@ def _prepare(
   agent = agents.load_agent(config, env_spec)
   optimizer = optimizers.make_optimizer(config, env_spec.action_repeat)
   keys = jax.random.split(jax.random.PRNGKey(own.seed), len(plans) + 1)
-  state = restore(update.initial_state(agent, optimizer, keys[0]))
+  state = restore(state_lib.initial_state(agent, optimizer, keys[0]))
   if place.index:
     # Host 0 goes on with keys that it saved; the others take new ones.
     keys = jax.vmap(jax.random.fold_in, (0, None))(keys, starts())

@@ -14,10 +14,11 @@ import ml_collections
 import numpy as np
 
 from seedrl_jax import builder, run_reports, saved_run
-from seedrl_jax.learner import agreement, update
+from seedrl_jax.learner import agreement
 from seedrl_jax.learner import hosts as hosts_lib
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import prefetch as prefetch_lib
+from seedrl_jax.learner import state as state_lib
 from seedrl_jax.runtime import record as record_lib
 from seedrl_jax.runtime import workdir as workdir_lib
 
@@ -81,9 +82,14 @@ class JointRun:
       raise agreement.Refused(
         '--config.deterministic=True: not with several hosts; take one.'
       )
-    told = self.hosts.gather(workdir_lib.flat_config(config))
-    first = told[0]
-    for index, other in enumerate(told):
+    told = self.hosts.gather({
+      'devices': jax.local_device_count(),
+      'config': workdir_lib.flat_config(config),
+    })
+    agreement.check_same([host['devices'] for host in told], '{} devices')
+    configs = [host['config'] for host in told]
+    first = configs[0]
+    for index, other in enumerate(configs):
       for key in sorted(first.keys() | other.keys()):
         a, b = first.get(key), other.get(key)
         if a != b and not key.startswith(_OWN_KEYS):
@@ -93,8 +99,8 @@ class JointRun:
           )
 
   def share(
-    self, state: update.LearnerState, saved: saved_run.SavedRun
-  ) -> update.LearnerState:
+    self, state: state_lib.LearnerState, saved: saved_run.SavedRun
+  ) -> state_lib.LearnerState:
     """Starts every host from what host 0 found; no shared disk is needed.
 
     Args:
@@ -115,6 +121,7 @@ class JointRun:
     """
     self.hosts.gather('compile')
     with self._finding_loss():
+      parts.updater.connect()
       parts.learner.compile(parts.blank_batch)
     self.hosts.detach()
 

@@ -18,13 +18,13 @@ import jax
 import ml_collections
 import numpy as np
 
-from seedrl_jax.learner import update
+from seedrl_jax.learner import state as state_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import saving
 from seedrl_jax.runtime import checkpoints, record
 from seedrl_jax.runtime import workdir as workdir_lib
 
-StateSource = Callable[[], update.LearnerState]
+StateSource = Callable[[], state_lib.LearnerState]
 RecordSource = Callable[[], record.RunRecord]
 
 
@@ -85,7 +85,7 @@ class SavedRun:
     if changes:
       self._say('Resuming with changes: ' + '; '.join(changes))
 
-  def restore(self, template: update.LearnerState) -> update.LearnerState:
+  def restore(self, template: state_lib.LearnerState) -> state_lib.LearnerState:
     """Returns the state to continue from, `template` where there is none.
 
     Raises:
@@ -238,7 +238,7 @@ class SavedRun:
 
   def _write_guarded(
     self,
-    state: update.LearnerState,
+    state: state_lib.LearnerState,
     now: RecordSource,
     settled: threading.Event,
   ) -> None:
@@ -251,7 +251,7 @@ class SavedRun:
 
   def _write(
     self,
-    state: update.LearnerState,
+    state: state_lib.LearnerState,
     now: RecordSource,
     on_settled: Callable[[], None] = lambda: None,
   ) -> None:

@@ -16,10 +16,11 @@ import numpy as np
 from seedrl_jax import builder, joint_run, run_reports, saved_run
 from seedrl_jax import plan as plan_lib
 from seedrl_jax.envs import base as envs
-from seedrl_jax.learner import agreement, update
+from seedrl_jax.learner import agreement
 from seedrl_jax.learner import hosts as hosts_lib
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import prefetch as prefetch_lib
+from seedrl_jax.learner import state as state_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import demonstrations
 from seedrl_jax.runtime import process, profiler, progress, threads
@@ -121,7 +122,9 @@ class System:
       self._place,
     )
 
-  def _restore(self, template: update.LearnerState) -> update.LearnerState:
+  def _restore(
+    self, template: state_lib.LearnerState
+  ) -> state_lib.LearnerState:
     state = self._saved.restore(template)
     return self._joint.share(state, self._saved) if self._joint else state
 

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from configs import base as base_config
 from seedrl_jax import plan as plan_lib
 from seedrl_jax.agents import base as agents
-from seedrl_jax.learner import update
+from seedrl_jax.learner import state as state_lib
 from seedrl_jax.runtime import checkpoints
 from seedrl_jax.runtime import workdir as workdir_lib
 
@@ -97,7 +97,7 @@ def save_params(folder: pathlib.Path, run: Any, *params: agents.Params) -> None:
   store = checkpoints.Checkpoints(directory.checkpoints)
   for step, of_step in enumerate(params, start=1):
     # What is not parameters is none of an evaluation's business.
-    state = update.LearnerState(
+    state = state_lib.LearnerState(
       of_step, (), {'moments': np.ones(3)}, np.int32(step), np.zeros(2)
     )
     store.save(step, state, {})

@@ -9,7 +9,8 @@ import pytest
 
 from seedrl_jax import joint_run, run_reports, saved_run
 from seedrl_jax import plan as plan_lib
-from seedrl_jax.learner import agreement, update
+from seedrl_jax.learner import agreement
+from seedrl_jax.learner import state as state_lib
 from seedrl_jax.runtime import record
 from seedrl_jax.runtime import workdir as workdir_lib
 from tests import runs
@@ -36,30 +37,38 @@ class _Hosts:
     self.timeout = seconds
 
 
-def _flat(**values):
-  return workdir_lib.flat_config(runs.tiny(**values))
+def _told(devices=None, **values):
+  """What a host tells of how it was started."""
+  return {
+    'devices': devices or jax.local_device_count(),
+    'config': workdir_lib.flat_config(runs.tiny(**values)),
+  }
 
 
 @pytest.mark.parametrize(
   'other, sentence',
   [
     (
-      _flat(loss__discount=0.5),
+      _told(loss__discount=0.5),
       r'--config.loss.discount: host 0 has 0.5 and host 1 has 0.99; start all',
     ),
     (
-      {**_flat(), 'loss.more': 1},
+      {**_told(), 'config': {**_told()['config'], 'loss.more': 1}},
       r'--config.loss.more: host 0 has 1 and host 1 has None; ',
+    ),
+    (
+      _told(devices=77),
+      r'Host 1 has \d+ devices and host 0 77 devices; all hosts must be alike',
     ),
   ],
 )
-def test_hosts_with_other_configurations_are_refused(other, sentence):
+def test_hosts_that_were_started_otherwise_are_refused(other, sentence):
   with pytest.raises(agreement.Refused, match=sentence):
     joint_run.JointRun(_Hosts(other=other), runs.tiny())
 
 
 def test_hosts_may_differ_in_what_is_of_their_place():
-  other = _flat(
+  other = _told(
     hosts__timeout=7.0,
     actors__addresses=('10.0.0.1:9000',),
     env__num_threads=3,
@@ -79,7 +88,7 @@ def test_several_hosts_are_not_deterministic():
 
 def _state(step):
   key = jax.random.PRNGKey(step)
-  return update.LearnerState(
+  return state_lib.LearnerState(
     {'w': np.full(3, step, np.float32)}, (), (), np.int32(step), np.array(key)
   )
 

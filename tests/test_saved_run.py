@@ -10,7 +10,7 @@ import pytest
 
 from configs import base as base_config
 from seedrl_jax import replay, saved_run
-from seedrl_jax.learner import update
+from seedrl_jax.learner import state as state_lib
 from seedrl_jax.runtime import record
 from seedrl_jax.runtime import workdir as workdir_lib
 from tests.replay.conftest import PATIENCE, Toy
@@ -47,7 +47,7 @@ class _Run:
 
   def save(
     self,
-    state: update.LearnerState,
+    state: state_lib.LearnerState,
     now: record.RunRecord = _NOTHING,
     wait: bool = True,
   ) -> None:
@@ -79,8 +79,8 @@ def run_fixture(tmp_path, monkeypatch) -> Iterator[_Run]:
   made.store.close()
 
 
-def _state(step: int) -> update.LearnerState:
-  return update.LearnerState(
+def _state(step: int) -> state_lib.LearnerState:
+  return state_lib.LearnerState(
     params={'w': np.full(3, step, np.float32)},
     target_params=(),
     opt_state=(),
@@ -89,7 +89,7 @@ def _state(step: int) -> update.LearnerState:
   )
 
 
-def _assert_is(state: update.LearnerState, step: int) -> None:
+def _assert_is(state: state_lib.LearnerState, step: int) -> None:
   jax.tree.map(np.testing.assert_array_equal, state, _state(step))
 
 

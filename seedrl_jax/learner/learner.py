@@ -15,6 +15,7 @@ import numpy as np
 from seedrl_jax import types
 from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.learner import publishing
+from seedrl_jax.learner import state as state_lib
 from seedrl_jax.learner import update as update_lib
 
 
@@ -45,7 +46,7 @@ class _Pending:
 
   number: int
   item: prefetch_lib.Prefetched
-  output: update_lib.UpdateOutput
+  output: state_lib.UpdateOutput
 
 
 class Learner:
@@ -54,7 +55,7 @@ class Learner:
   def __init__(
     self,
     updater: update_lib.Updater,
-    state: update_lib.LearnerState,
+    state: state_lib.LearnerState,
     publisher: publishing.ParameterPublisher,
     update_priorities: Callable[[np.ndarray, np.ndarray], None],
     publish_period: int = 1,
@@ -113,7 +114,7 @@ class Learner:
     while self._pending:
       self._finish_oldest()
 
-  def state(self) -> update_lib.LearnerState:
+  def state(self) -> state_lib.LearnerState:
     """Returns the state on the host, after what was dispatched.
 
     Raises:

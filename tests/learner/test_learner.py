@@ -9,6 +9,7 @@ import pytest
 
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import prefetch, publishing, update
+from seedrl_jax.learner import state as state_lib
 from seedrl_jax.replay import base as replay_base
 from tests.learner import toys
 
@@ -65,7 +66,7 @@ class _SlowUpdater:
     self._log.events.append(f'dispatch {number}')
     finite = _Finite(self._log, number)
     self.dispatched.append(finite)
-    output = update.UpdateOutput(state.params, {}, finite, jnp.zeros((1, 1)))
+    output = state_lib.UpdateOutput(state.params, {}, finite, jnp.zeros((1, 1)))
     return state, output
 
 
@@ -85,7 +86,7 @@ def _item(log, rewards, version_mean=0.0, version_min=0, name=''):
 
 
 def _state(agent=None, step=0):
-  state = update.initial_state(
+  state = state_lib.initial_state(
     agent or toys.make_agent(), optax.sgd(_LEARNING_RATE), jax.random.PRNGKey(0)
   )
   return state._replace(step=np.int32(step))

@@ -15,7 +15,7 @@ from seedrl_jax.learner import prefetch, update
 from seedrl_jax.replay import base as replay_base
 from tests.learner import toys
 
-_PATIENCE = 60.0  # only for a test that has already failed
+_PATIENCE = 600.0  # only for a test that has already failed
 
 
 class _Sampler(replay_base.TrajectorySampler):

@@ -9,7 +9,7 @@ import pytest
 
 from seedrl_jax.learner import publishing
 
-_PATIENCE = 60.0  # only for a test that has already failed
+_PATIENCE = 600.0  # only for a test that has already failed
 
 
 def _params(version, device=None):

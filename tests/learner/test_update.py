@@ -11,6 +11,7 @@ from configs import base as base_config
 from seedrl_jax import types
 from seedrl_jax.agents import base
 from seedrl_jax.learner import optimizers, update
+from seedrl_jax.learner import state as state_lib
 from tests.agents import sequences
 from tests.learner import toys
 
@@ -53,7 +54,7 @@ def _vtrace_updates(num_devices, micro_batches, num_updates=3):
   updater = update.Updater(
     agent, optimizer, jax.devices()[-num_devices:], micro_batches
   )
-  initial = update.initial_state(agent, optimizer, jax.random.PRNGKey(0))
+  initial = state_lib.initial_state(agent, optimizer, jax.random.PRNGKey(0))
   state = updater.replicate(initial)
   rng = np.random.default_rng(0)
   for _ in range(num_updates):
@@ -109,7 +110,7 @@ def _updater(agent=None, num_devices=1, **kwargs):
   updater = update.Updater(
     agent, optimizer, jax.devices()[:num_devices], **kwargs
   )
-  state = update.initial_state(agent, optimizer, jax.random.PRNGKey(0))
+  state = state_lib.initial_state(agent, optimizer, jax.random.PRNGKey(0))
   return updater, updater.replicate(state)
 
 
@@ -171,7 +172,7 @@ def test_a_step_that_is_not_finite_changes_nothing():
     lambda updates, params: jax.tree.map(lambda x: x * jnp.nan, updates)
   )
   updater = update.Updater(agent, optimizer, jax.devices()[:1])
-  before = update.initial_state(agent, optimizer, jax.random.PRNGKey(0))
+  before = state_lib.initial_state(agent, optimizer, jax.random.PRNGKey(0))
   state, output = updater(
     updater.replicate(before), updater.shard([toys.batch_of([1.0])])
   )
@@ -230,7 +231,7 @@ def test_host_state_outlives_the_next_updates():
 def test_what_a_state_was_replicated_from_outlives_the_updates():
   updater, _ = _updater(num_devices=2)
   agent = toys.make_agent()
-  state = update.initial_state(
+  state = state_lib.initial_state(
     agent, optax.sgd(_LEARNING_RATE), jax.random.PRNGKey(0)
   )
   running = updater.replicate(state)
@@ -317,7 +318,7 @@ def test_initial_state_depends_on_the_key_alone():
     lambda key: {'w': jax.random.normal(key, (3,))}, None, None, None
   )
   make = [
-    update.initial_state(agent, optax.adam(1.0), jax.random.PRNGKey(seed))
+    state_lib.initial_state(agent, optax.adam(1.0), jax.random.PRNGKey(seed))
     for seed in (0, 0, 1)
   ]
   chex.assert_trees_all_equal(make[0], make[1])

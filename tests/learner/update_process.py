@@ -16,6 +16,7 @@ from seedrl_jax import types
 from seedrl_jax.agents import base as agents
 from seedrl_jax.inference import device_step
 from seedrl_jax.learner import hosts as hosts_lib
+from seedrl_jax.learner import state as state_lib
 from seedrl_jax.learner import topology, update
 from tests import runs
 from tests.learner import toys
@@ -65,8 +66,9 @@ def train(
   ]
   updater = update.Updater(agent, optimizer, devices)
   state = updater.replicate(
-    update.initial_state(agent, optimizer, jax.random.PRNGKey(7))
+    state_lib.initial_state(agent, optimizer, jax.random.PRNGKey(7))
   )
+  updater.connect()
   rng = np.random.default_rng(3)
   priorities = np.zeros(0, np.float32)
   for _ in range(_UPDATES):
@@ -93,6 +95,8 @@ def main() -> None:
     'vtrace': vtrace(),
     'toy': (toys.make_agent(), toys.unroll_spec()),
   }.items():
+    if hosts is not None:
+      hosts.gather('connect')
     params, priorities, prints = train(agent, spec)
     result |= {f'{name}{i}': x for i, x in enumerate(params)}
     result |= {f'{name}_prints': prints, f'{name}_priorities': priorities}

@@ -4,7 +4,7 @@ import chex
 import numpy as np
 import pytest
 
-from seedrl_jax.learner import update
+from seedrl_jax.learner import state as state_lib
 from seedrl_jax.runtime import checkpoints
 
 
@@ -12,9 +12,9 @@ def _params(value: float) -> dict[str, dict[str, np.ndarray]]:
   return {'head': {'bias': np.full(3, value, np.float32)}}
 
 
-def _state(step: int) -> update.LearnerState:
+def _state(step: int) -> state_lib.LearnerState:
   moments = {'params': np.ones((2, step), np.float32)}
-  return update.LearnerState(
+  return state_lib.LearnerState(
     _params(step), (), moments, np.int32(step), np.zeros(2, np.uint32)
   )
 
