@@ -16,7 +16,7 @@ import pytest
 
 from seedrl_jax import replay, types
 from seedrl_jax.replay import nest
-from seedrl_jax.replay.reverb import environment, host, store
+from seedrl_jax.replay.reverb import connection, environment, host, store
 from tests.replay.reverb import shared_servers
 
 # Of the largest batch that a contract test draws.
@@ -46,6 +46,11 @@ def _reverb(
   # The server draws by its own random numbers.
   del seed
   servers = request.getfixturevalue('reverb_servers')
+  # However slow it is: tests count what they have inserted.
+  patch = request.getfixturevalue('monkeypatch')
+  patch.setattr(store, '_SETTLE', PATIENCE)
+  patch.setattr(connection, '_GLANCE', PATIENCE)
+  patch.setattr(store.ReverbStore.flush, '__defaults__', (PATIENCE,))
 
   def make_host(rules, on_restart):
     process = shared_servers.SharedServer(servers, rules)
@@ -60,7 +65,7 @@ def _reverb(
 _BACKENDS = {'embedded': _embedded, 'reverb': _reverb}
 
 # Only for tests that have already failed: none waits for it.
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 class Toy:

@@ -237,7 +237,7 @@ def test_an_interrupted_store_still_takes_priorities(make_store, toy, tmp_path):
   path = str(tmp_path / 'replay')
   store = make_store(toy.items())
   toy.insert(store, 't', [0, 1])
-  sample = store.sampler('t', 20).sample(60.0)
+  sample = store.sampler('t', 20).sample(300.0)
   store.interrupt()
   # Of the last update, which the end of a run overtakes.
   store.update_priorities('t', sample.keys, np.full(20, 4.0))
@@ -245,5 +245,5 @@ def test_an_interrupted_store_still_takes_priorities(make_store, toy, tmp_path):
   other = make_store(toy.items())
   other.restore(path)
   np.testing.assert_array_equal(
-    other.sampler('t', 20).sample(60.0).priorities, 4.0
+    other.sampler('t', 20).sample(300.0).priorities, 4.0
   )

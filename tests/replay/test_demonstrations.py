@@ -49,7 +49,7 @@ def _rules(**rules) -> list[replay.TableConfig]:
 
 def _contents(store: replay.TrajectoryStore, toy) -> dict[int, float]:
   """Returns the unrolls of the table and their priorities."""
-  sample = store.sampler(_TABLE, 200).sample(60.0)
+  sample = store.sampler(_TABLE, 200).sample(300.0)
   return dict(zip(toy.numbers(sample), sample.priorities, strict=True))
 
 

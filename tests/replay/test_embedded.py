@@ -82,7 +82,7 @@ def test_a_slot_that_is_being_read_is_not_overwritten(
 
   def slow_get(self, places, block):
     reading.release()
-    assert go_on.wait(60)
+    assert go_on.wait(300)
     get(self, places, block)
 
   monkeypatch.setattr(slots.SlotStorage, 'get', slow_get)
@@ -90,7 +90,7 @@ def test_a_slot_that_is_being_read_is_not_overwritten(
   sampler = store.sampler('t', 16)
   for first in (2, 4):
     threads.start(lambda: got.append(toy.numbers(sampler.sample())))
-    assert reading.acquire(timeout=60)
+    assert reading.acquire(timeout=300)
     toy.insert(store, 't', [first, first + 1])
   # Both spare blocks are taken by what the two readers still need.
   threads.start(lambda: toy.insert(store, 't', [6, 7], timeout=None))

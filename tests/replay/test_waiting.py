@@ -33,6 +33,15 @@ class _Stock:
       return len(self.line)
 
 
+class _Clock:
+  """Stands still until it is set."""
+
+  now = 0.0
+
+  def monotonic(self) -> float:
+    return self.now
+
+
 def _queue_up(stock, threads, amounts):
   for i, n in enumerate(amounts):
     threads.start(lambda n=n: stock.take(n))
@@ -53,23 +62,21 @@ def test_served_in_order_of_arrival(threads):
   assert stock.line.seconds > 0
 
 
-def test_who_gives_up_lets_the_next_go_on(threads):
+def test_who_gives_up_lets_the_next_go_on(threads, monkeypatch):
+  clock = _Clock()
+  monkeypatch.setattr(waiting, 'time', clock)
   stock = _Stock()
-  gate = threading.Event()
-
-  def ready():
-    gate.set()
-    return False
-
-  def give_up():
-    with stock.lock:
-      stock.line.wait(ready, timeout=0.05)
-
-  threads.start(give_up)
-  assert gate.wait(60)
+  threads.start(lambda: stock.take(2, timeout=1000.0))
   threads.until(lambda: stock.waiting() == 1)
   threads.start(lambda: stock.take(1))
+  threads.until(lambda: stock.waiting() == 2)
   stock.put(1)
+  assert stock.taken == []
+  # The first finds that its time is over, though the clock was never waited
+  # for: whichever thread is late, both stood in line before.
+  clock.now = 1000.0
+  with stock.lock:
+    stock.line._waiters[0].woken.notify()
   errors = threads.join()
   assert [type(e) for e in errors] == [base.RateLimited]
   assert stock.taken == [1]

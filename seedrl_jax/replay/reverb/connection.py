@@ -35,6 +35,8 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.05, 2.0
 # Seconds that an attempt may take, and those after which a server that was
 # found counts as there.
 _ATTEMPT, _STABLE = 5.0, 5.0
+# Seconds in which a server that is there answers a question.
+_GLANCE = 2.0
 
 _Response = TypeVar('_Response')
 
@@ -191,7 +193,7 @@ class Connection:
     )
     return {info.name: info for info in response.table_info}
 
-  def peek(self, timeout: float = 2.0) -> Mapping[str, reverb_pb2.TableInfo]:
+  def peek(self) -> Mapping[str, reverb_pb2.TableInfo]:
     """Returns `server_info` where the server answers at once.
 
     Raises:
@@ -205,7 +207,7 @@ class Connection:
         'ServerInfo',
         reverb_pb2.Empty(),
         reverb_pb2.ServerInfoResponse,
-        timeout,
+        _GLANCE,
       )
     except (grpc.RpcError, grpc.FutureCancelledError) as e:
       self.check()

@@ -257,6 +257,9 @@ class InsertStream:
     An item that was sampled has been in its table, though its acknowledgement
     may be lost with the server.
     """
+    # First, so that it knows of all that `flush` says has arrived.
+    if self._on_ack is not None:
+      self._on_ack(keys)
     with self._changed:
       for key in keys:
         request = self._by_key.pop(key, None)
@@ -268,8 +271,6 @@ class InsertStream:
         if not request.items:
           self._forget(request)
       self._changed.notify_all()
-    if self._on_ack is not None:
-      self._on_ack(keys)
 
   def _take(self, response: bytes) -> None:
     keys = reverb_pb2.InsertStreamResponse.FromString(response).keys

@@ -104,11 +104,13 @@ class Ledger:
     """Notes that the server has n unrolls that were admitted."""
     with self._lock:
       self._unacknowledged = max(0, self._unacknowledged - n)
+      self._version += 1
 
   def delivered(self, n: int, exhausted: int) -> None:
     """Notes that n samples came, `exhausted` of them for the last time."""
     with self._lock:
       self._undelivered = max(0, self._undelivered - n)
+      self._version += 1
       if not self._is_queue:
         self._size = max(0, self._size - exhausted)
       self._wake()
@@ -157,12 +159,13 @@ class Ledger:
   ) -> bool:
     """Takes over the server's counts, all in unrolls.
 
-    What is under way to it comes on top.
+    What is under way comes on top where the server has just begun. One that
+    goes on may have counted it already, with the word of it not here yet.
 
     Args:
       inserts, samples: completed there.
       size: of the table there.
-      undrawn: samples that the server will still be asked for.
+      undrawn: samples that a server that has just begun will be asked for.
       version: before the server was asked; where it has changed, the server's
         counts are too old. None: they hold, as it has just begun.
 
@@ -174,21 +177,44 @@ class Ledger:
         return False
       before = self._limiter.inserts, self._limiter.samples, self._size
       self._version += 1
-      self._limiter.inserts = inserts + self._unacknowledged
-      self._limiter.samples = samples + undrawn
-      size += self._unacknowledged
-      if self._is_queue:
-        # After a loss below 0, where more is to be drawn anew than came back,
-        # or above what the queue holds, with what is sent again.
-        self._size = size - undrawn
+      if version is None:
+        self._begin(inserts, samples, size, undrawn)
       else:
-        self._size = min(size, self.config.max_size)
+        self._narrow(inserts, samples, size)
       self._wake()
       return before != (
         self._limiter.inserts,
         self._limiter.samples,
         self._size,
       )
+
+  def _begin(self, inserts: int, samples: int, size: int, undrawn: int) -> None:
+    self._limiter.inserts = inserts + self._unacknowledged
+    self._limiter.samples = samples + undrawn
+    size += self._unacknowledged
+    if self._is_queue:
+      # After a loss below 0, where more is to be drawn anew than came back,
+      # or above what the queue holds, with what is sent again.
+      self._size = size - undrawn
+    else:
+      self._size = min(size, self.config.max_size)
+
+  def _narrow(self, inserts: int, samples: int, size: int) -> None:
+    """Corrects only what cannot be: without others, our counts are right."""
+    late, undelivered = self._unacknowledged, self._undelivered
+    self._limiter.inserts = _within(
+      self._limiter.inserts, inserts, inserts + late
+    )
+    self._limiter.samples = _within(
+      self._limiter.samples, samples, samples + undelivered
+    )
+    # Ours leave out a queue's unrolls when they are asked for, and a table's
+    # exhausted ones when they come.
+    if self._is_queue:
+      self._size = _within(self._size, size - undelivered, size + late)
+    else:
+      most = min(size + late + undelivered, self.config.max_size)
+      self._size = _within(self._size, size, most)
 
   def info(self, size: int | None = None) -> base.TableInfo:
     """Returns the table's state.
@@ -244,3 +270,7 @@ class Ledger:
   def _wake(self) -> None:
     self._writers.wake()
     self._samplers.wake()
+
+
+def _within(count: int, least: int, most: int) -> int:
+  return max(least, min(count, most))

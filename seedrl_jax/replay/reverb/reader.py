@@ -36,8 +36,8 @@ class Reader:
     self._taken = 0
     self._abandoned = False
     self._error: BaseException | None = None
-    # The stream has ended; the thread has.
-    self._ended, self._finished = threading.Event(), threading.Event()
+    # The stream has, or the thread is about to.
+    self._ended = threading.Event()
 
   def run(self) -> None:
     """Reads until the stream ends; to be called by the thread that owns it.
@@ -47,11 +47,14 @@ class Reader:
       BaseException: what `take` raised.
     """
     self._call.add_done_callback(lambda _: self._ended.set())
-    threading.Thread(target=self._read, name=self._name, daemon=True).start()
+    thread = threading.Thread(target=self._read, name=self._name, daemon=True)
+    thread.start()
     self._ended.wait()
     taken = -1
-    while not self._finished.wait(_GRACE) and not self._abandon(taken):
+    thread.join(_GRACE)
+    while thread.is_alive() and not self._abandon(taken):
       taken = self._taken
+      thread.join(_GRACE)
     if self._error is not None:
       raise self._error
     if self._abandoned and self._call.code() != grpc.StatusCode.OK:
@@ -70,7 +73,6 @@ class Reader:
     except BaseException as e:
       self._error = e
     finally:
-      self._finished.set()
       self._ended.set()
 
   def _abandon(self, taken: int) -> bool:

@@ -77,6 +77,9 @@ class ReverbStore(base.TrajectoryStore):
     self._ahead = ahead
     self._num_streams = num_streams
     self._lock = threading.Lock()
+    # While a server's counts are asked for and taken over: none are to be from
+    # before a reset.
+    self._counting = threading.Lock()
     self._closed = threading.Event()
     self._interrupted = False
     somebody_waits = threading.Event()
@@ -184,8 +187,9 @@ class ReverbStore(base.TrajectoryStore):
     """See `TrajectoryStore`; batches drawn ahead are still handed out."""
     counts = self._ledger(table)
     self.flush()
-    self._host.link.reset(table)
-    counts.resync(0, 0, 0, 0)
+    with self._counting:
+      self._host.link.reset(table)
+      counts.resync(0, 0, 0, 0)
 
   def checkpoint(
     self, path: str, on_snapshot: Callable[[], None] | None = None
@@ -323,20 +327,21 @@ class ReverbStore(base.TrajectoryStore):
 
   def _resync_from_server(self, name: str, counts: ledger.Ledger) -> bool:
     """Returns whether the server knows of anything new."""
-    version = counts.version
-    try:
-      info = self._host.link.peek()[name]
-    except (errors.ReverbError, base.StoreClosed):
-      # Who waits for the server itself will say so.
-      return False
-    if version is None:
-      limiter = info.rate_limiter_info
-      version = counts.stalled_version(
-        limiter.insert_stats.completed, limiter.sample_stats.completed
-      )
-      if version is None:
+    with self._counting:
+      version = counts.version
+      try:
+        info = self._host.link.peek()[name]
+      except (errors.ReverbError, base.StoreClosed):
+        # Who waits for the server itself will say so.
         return False
-    return self._resync_table(counts, info, version)
+      if version is None:
+        limiter = info.rate_limiter_info
+        version = counts.stalled_version(
+          limiter.insert_stats.completed, limiter.sample_stats.completed
+        )
+        if version is None:
+          return False
+      return self._resync_table(counts, info, version)
 
   def _resync(self, infos: host_lib.Infos) -> None:
     """Counts from what a server says that has just begun."""

@@ -16,7 +16,7 @@ from seedrl_jax.replay.reverb import environment, server
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
 # Only for what has already gone wrong: no test that passes waits for it.
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 _SERVICE = '/deepmind.reverb.ReverbService/'
 

@@ -154,4 +154,4 @@ class Gate:
 
   def wait(self) -> None:
     """Waits for `open`; a test that fails meanwhile is not held up for long."""
-    self._tokens.get(timeout=60)
+    self._tokens.get(timeout=300)

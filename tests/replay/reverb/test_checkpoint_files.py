@@ -9,6 +9,7 @@ import pytest
 from seedrl_jax import replay
 from seedrl_jax.replay.reverb import checkpoint_files, tfrecord
 from seedrl_jax.replay.reverb.proto import reverb_pb2
+from tests.replay.reverb.conftest import PATIENCE
 
 
 @pytest.fixture(name='saved')
@@ -166,7 +167,7 @@ def test_the_newest_stay_where_max_size_shrank(
 
 
 def test_a_smaller_queue_is_full_and_not_overfull(
-  make_server, make_client, rules, tmp_path
+  make_server, make_client, rules, tmp_path, threads
 ):
   def queue(size):
     return rules(
@@ -187,9 +188,19 @@ def test_a_smaller_queue_is_full_and_not_overfull(
   smaller.start(str(tmp_path / 'saved'))
   smaller.wait_ready()
   client = make_client(smaller.address)
-  assert client.insert([30], timeout=0.2) == []
-  assert client.sample(10) == [17, 18, 19, 20, 30]
+  info = client.info()
+  limiter = info.rate_limiter_info
+  ahead = limiter.insert_stats.completed - limiter.sample_stats.completed
+  assert info.current_size == ahead == limiter.max_diff == 4
+  got_in: list[int] = []
+  threads.start(lambda: got_in.extend(client.insert([30])))
+  # However late the insert comes, and however late its turn.
+  drawn = client.sample(5, wait_ms=int(PATIENCE * 1000))
+  assert drawn == [17, 18, 19, 20, 30]
+  assert threads.join() == []
+  assert got_in == [30]
   assert client.insert([31, 32, 33, 34]) == [31, 32, 33, 34]
+  assert client.insert([35], timeout=0.2) == []
 
 
 def test_items_sampled_often_enough_are_left_out(

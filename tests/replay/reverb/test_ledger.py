@@ -229,6 +229,54 @@ def test_counts_are_trusted_once_nothing_moves():
   assert counts.resync(6, 1, 6, 0, version)
 
 
+@pytest.mark.parametrize('counted', [0, 4])
+def test_a_late_acknowledgement_is_not_counted_twice(queue, counted):
+  queue.admit_insert(2, 0)
+  queue.admit_insert(2, 0)
+  queue.stalled_version(counted, 0)
+  version = queue.stalled_version(counted, 0)
+  # It has both or none of them, and nobody knows which.
+  assert not queue.resync(counted, 0, counted, 0, version)
+  info = queue.info()
+  assert (info.inserts, info.samples, info.size) == (4, 0, 4)
+
+
+def test_a_late_sample_is_not_counted_twice(queue):
+  _settled(queue, 4)
+  queue.admit_sample(4, 0)
+  queue.stalled_version(4, 4)
+  version = queue.stalled_version(4, 4)
+  # The server has drawn them, and they are on their way.
+  assert not queue.resync(4, 4, 0, undrawn=4, version=version)
+  info = queue.info()
+  assert (info.inserts, info.samples, info.size) == (4, 4, 0)
+
+
+def test_an_exhausted_item_leaves_once():
+  counts = _settled(_items(max_times_sampled=1), 4)
+  counts.admit_sample(2, 0)
+  counts.stalled_version(4, 2)
+  version = counts.stalled_version(4, 2)
+  assert not counts.resync(4, 2, size=2, undrawn=2, version=version)
+  counts.delivered(2, exhausted=2)
+  assert counts.info().size == 2
+
+
+@pytest.mark.parametrize('change', ['acknowledged', 'delivered'])
+def test_an_answer_is_too_old_where_something_came_after_it(queue, change):
+  _settled(queue, 4)
+  queue.admit_sample(2, 0)
+  queue.admit_insert(2, 0)
+  queue.stalled_version(4, 0)
+  version = queue.stalled_version(4, 0)
+  if change == 'acknowledged':
+    queue.acknowledged(2)
+  else:
+    queue.delivered(2, exhausted=0)
+  assert not queue.resync(4, 0, 4, 0, version)
+  assert queue.info().inserts == 6
+
+
 def test_tells_when_somebody_begins_to_wait():
   told = []
   config = replay.TableConfig('queue', 'fifo', 4, max_times_sampled=1)

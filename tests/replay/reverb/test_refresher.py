@@ -9,7 +9,7 @@ from seedrl_jax.replay.reverb import refresher
 
 _NEVER = 3600.0
 # A guard against a hang.
-_SOON = 60.0
+_SOON = 300.0
 
 
 class _Ledger:

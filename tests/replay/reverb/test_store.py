@@ -188,7 +188,8 @@ def test_close_ends_every_thread(make, toy, threads, kind):
   assert {'reverb-encode', 'reverb-sample-t', 'reverb'} <= names
   made.close()
   assert all(isinstance(e, replay.StoreClosed) for e in threads.join())
-  assert _reverb_threads() <= before
+  # One that gRPC holds up ends by itself.
+  threads.until(lambda: _reverb_threads() <= before)
   made.close()
 
 
