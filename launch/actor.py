@@ -21,7 +21,7 @@ from typing import Any
 from absl import app, flags
 
 # For groups to end in which environments are being made or step.
-_JOIN_SECONDS = 30.0
+_JOIN_SECONDS = 120.0
 
 _LEARNER = flags.DEFINE_string(
   'learner', '', 'Address of the learner: unix:/path or host:port.'

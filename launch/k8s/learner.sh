@@ -20,6 +20,8 @@ stop() {
 trap stop TERM INT
 "${SEEDRL_VENV:-$root/.venv}/bin/python" "$root/launch/learner.py" "$@" &
 learner=$!
+# The signal may have come just before this was known.
+[[ ! $stopped ]] || stop
 
 status=0
 while :; do

@@ -95,6 +95,7 @@ class Group:
     self._start = time.monotonic()
     self._found: float | None = None  # when a learner was last there
     self._wait = 0.0
+    self._reason = ''  # why it looks for the learner, as was last said
 
   def run(self) -> bool:
     """Serves until the training ends or `stop` is called.
@@ -126,7 +127,8 @@ class Group:
     if self._stop.is_set():
       return
     self._check_patience(reason)
-    if not self._wait:
+    if str(reason) != self._reason:
+      self._reason = str(reason)
       self._say(f'Looking for the learner: {reason}')
     self._wait = min(max(2 * self._wait, _FIRST_WAIT), _LONGEST_WAIT)
     # Actors that lost their learner together do not all come back together.
@@ -179,7 +181,7 @@ class Group:
     if message.kind == wire.Kind.END:
       return True
     welcome = handshake.unpack_welcome(message)
-    self._wait = 0.0
+    self._wait, self._reason = 0.0, ''
     try:
       stream = self._make_stream(welcome)
       try:

@@ -26,12 +26,12 @@ from seedrl_jax.actors import (
 )
 from seedrl_jax.envs import base
 
-# Seconds for streams to end when the training has, and for the thread to end
-# after that.
+# Seconds for streams to end that need nothing more from their actors.
 _END_SECONDS = 3.0
 # Seconds for actors that were lost to come and hear of the training's end: a
 # bit more than they wait between two attempts.
 _BACK_SECONDS = 6.0
+# Seconds for the thread to end after all that.
 _CLOSE_SECONDS = 10.0
 # Streams beyond one for each environment, which are in their handshake.
 _MORE_STREAMS = 64
@@ -146,10 +146,21 @@ class ActorServer:
     # A loop that failed is closed already.
     with contextlib.suppress(RuntimeError):
       self._loop.call_soon_threadsafe(self._wake)
-    self._thread.join(2 * _END_SECONDS + _BACK_SECONDS + _CLOSE_SECONDS)
+    self._thread.join(
+      self._goodbye_seconds + 2 * _END_SECONDS + _BACK_SECONDS + _CLOSE_SECONDS
+    )
     for address in self._listening:
       if address.is_unix:
         address.path.unlink(missing_ok=True)
+
+  @property
+  def _goodbye_seconds(self) -> float:
+    """Seconds in which all actors that are here hear of the end.
+
+    Of the training's end they hear when they come with their steps, so that one
+    whose environments are slow is waited for as ever.
+    """
+    return _END_SECONDS + (self._desk.timeout if self._desk.ended else 0.0)
 
   def _wake(self) -> None:
     if self._stopping is not None:
@@ -223,7 +234,9 @@ class ActorServer:
     for one in talking:
       one.say_goodbye()
     if talking:
-      await asyncio.wait([one.task for one in talking], timeout=_END_SECONDS)
+      await asyncio.wait(
+        [one.task for one in talking], timeout=self._goodbye_seconds
+      )
     if self._desk.ended:
       await self._desk.lost.wait(_BACK_SECONDS, self._loop.time())
 

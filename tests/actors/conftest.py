@@ -1,9 +1,22 @@
-"""A certificate for loopback, made anew for each session of tests."""
+"""What all tests of actors share: long guards, and a certificate."""
 
 import pathlib
 import subprocess
 
 import pytest
+
+from seedrl_jax.actors import call, conversation, server
+
+# Seconds, of guards against partners that hang.
+_GUARD = 600.0
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Lets no exchange fail because a machine, or a test, is slow."""
+  monkeypatch.setattr(call, '_ATTEMPT', _GUARD)
+  monkeypatch.setattr(conversation, '_HELLO_SECONDS', _GUARD)
+  monkeypatch.setattr(server, '_END_SECONDS', _GUARD)
 
 
 @pytest.fixture(scope='session')

@@ -92,6 +92,7 @@ def learner(
   record: pathlib.Path,
   *flags: str,
   prefix: Sequence[str] = (),
+  wrapper: Sequence[pathlib.Path] = (),
   folder: str = '',
   **environment: str,
 ) -> Process:
@@ -102,6 +103,7 @@ def learner(
     record: file for `counted.note_unrolls`.
     *flags: more of its flags.
     prefix: what to start it with.
+    wrapper: the Python program that runs it; none by default.
     folder: for the environments' files, see `counted.Counted`.
     **environment: variables.
   """
@@ -122,7 +124,7 @@ def learner(
   return Process(
     [
       *prefix,
-      *(sys.executable, runs.ROOT / 'launch/learner.py'),
+      *(sys.executable, *wrapper, runs.ROOT / 'launch/learner.py'),
       f'--config={runs.ROOT / "configs/base.py"}',
       f'--workdir={workdir}',
       *(f'--config.{key}={value}' for key, value in values.items()),
@@ -133,13 +135,20 @@ def learner(
 
 
 def actor(
-  address: str, *flags: str, prefix: Sequence[str] = (), **environment: str
+  address: str,
+  *flags: str,
+  prefix: Sequence[str] = (),
+  wrapper: Sequence[pathlib.Path] = (),
+  **environment: str,
 ) -> Process:
-  """Starts launch/actor.py with two groups of two environments."""
+  """Starts launch/actor.py with two groups of two environments.
+
+  As `learner` is started.
+  """
   return Process(
     [
       *prefix,
-      *(sys.executable, runs.ROOT / 'launch/actor.py'),
+      *(sys.executable, *wrapper, runs.ROOT / 'launch/actor.py'),
       *(f'--learner={address}', '--envs_per_group=2', *flags),
     ],
     **environment,

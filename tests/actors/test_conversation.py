@@ -3,8 +3,6 @@
 `test_server` has the conversations of those that the learner acts for.
 """
 
-import threading
-
 import grpc
 import numpy as np
 import pytest
@@ -103,13 +101,11 @@ class _Counted:
 
 
 def test_it_is_told_of_the_trainings_end():
-  with toys.learner(local=toys.local_offer()) as (server, inference):
+  with toys.learner(local=toys.local_offer()) as (server, _):
     client = toys.Client(server.addresses[0])
     client.join(2, handshake.LOCAL)
     client.report(0)
-    closing = threading.Thread(target=server.close, args=(True,))
-    closing.start()
-    inference.join()
+    closing = toys.begin_end(server)
     assert client.report(1).kind == wire.Kind.END
     closing.join()
     client.close()

@@ -37,7 +37,7 @@ _REFUSALS = {
   _Code.RESOURCE_EXHAUSTED,
   # So gRPC ends, by chance, the stream of a message that is too large.
   _Code.CANCELLED,
-  # On a machine that stands still for long.
+  # Of a first message that comes late, on a machine that stands still.
   _Code.DEADLINE_EXCEEDED,
 }
 
@@ -224,6 +224,7 @@ def training(
     tmp_path / 'record',
     '--config.replay.backend=embedded',
     '--config.log.every_seconds=0.5',
+    '--config.actors.timeout=600',
     f'--config.actors.max_envs={4 + 2 * _STREAMS}',
     "--config.actors.addresses=('127.0.0.1:0',)",
     # Garbage that looks like steps is trained on, within bounds.

@@ -19,6 +19,7 @@ from tests.actors import counted, processes
 
 _ENVS = 4  # of an actor, in two groups
 _BRIDGE = 'bridge'
+_PATIENT = (runs.ROOT / 'tests/actors/patient.py',)
 
 
 def _ip(*arguments: str) -> None:
@@ -114,10 +115,16 @@ class Training:
       '--config.actors.insecure',
       f'--config.actors.timeout={timeout}',
       prefix=hosts.at_learner,
+      wrapper=_PATIENT,
       folder=str(self.folder),
     )
     self.actors = [
-      processes.actor(hosts.address, '--insecure', prefix=hosts.at_actor(i))
+      processes.actor(
+        hosts.address,
+        '--insecure',
+        prefix=hosts.at_actor(i),
+        wrapper=_PATIENT,
+      )
       for i in range(2)
     ]
 
@@ -130,11 +137,9 @@ class Training:
     while True:
       self.learner.wait_for('updates')
       row = runs.rows(self.workdir)[-1]
-      # The last one may be half written.
-      if row['actors/connected_envs']:
-        now = float(row['env_frames']), float(row['actors/connected_envs'])
-        if done(*now):
-          return now
+      now = float(row['env_frames']), float(row['actors/connected_envs'])
+      if done(*now):
+        return now
 
   def stop(self) -> None:
     for process in self.learner, *self.actors:
@@ -211,5 +216,6 @@ def test_who_is_cut_off_for_long_is_dropped_and_joins_again(
   frames, _ = training.go_on(lambda f, e: e == 2 * _ENVS)
   training.go_on(lambda f, e: f > frames + 1000)
   training.stop()
-  assert _num_runs(training.actors[0]) == 4
+  # Or more, where a busy machine held them up as long as a cut.
+  assert _num_runs(training.actors[0]) >= 4
   _check_every_step(training)

@@ -1,6 +1,7 @@
 """An actor without environments, a learner without a network, and messages."""
 
 import contextlib
+import os
 import queue
 import struct
 import threading
@@ -165,6 +166,28 @@ class Client:
     self._channel.close()
 
 
+class Clock:
+  """Lets a server find that time has passed."""
+
+  def __init__(self, opened: server.ActorServer):
+    """Takes the place of the clock of its event loop."""
+    self._loop = opened._loop
+    self._time = opened._loop.time
+    self._ahead = 0.0
+    opened._loop.time = lambda: self._time() + self._ahead
+
+  def advance(self, seconds: float) -> None:
+    self._ahead += seconds
+    # It may sleep until what was due later.
+    self._loop.call_soon_threadsafe(lambda: None)
+
+  def advance_until_ended(self, client: Client, seconds: float) -> None:
+    """Advances so far again and again, until a client's stream has ended."""
+    while not client.call.done():
+      self.advance(seconds)
+      os.sched_yield()
+
+
 class Inference:
   """Answers a stream's batches; the action tells the environment's value.
 
@@ -233,13 +256,23 @@ def local_offer(
   )
 
 
+def begin_end(opened: server.ActorServer) -> threading.Thread:
+  """Lets a thread tell actors that the training has ended; returns it."""
+  closing = threading.Thread(target=opened.close, args=(True,))
+  closing.start()
+  # Before, what actors send is answered as ever.
+  while not opened._desk.is_closed:
+    os.sched_yield()
+  return closing
+
+
 @contextlib.contextmanager
 def learner(
   *listening: str,
   num_envs: int = 8,
   batch_size: int = 4,
   security: addresses.Security = OPEN,
-  timeout: float = 60.0,
+  timeout: float = 600.0,
   spec: base.StreamSpec = SPEC,
   env: dict[str, Any] | None = None,
   local: admission.LocalOffer | None = None,

@@ -1,0 +1,21 @@
+"""Runs launch/learner.py or launch/actor.py with connections that last.
+
+By itself gRPC gives up a connection on which nothing comes through for long. A
+test that cuts one, however long it then takes, wants to join it again:
+`python patient.py launch/actor.py --flags`.
+"""
+
+import runpy
+import sys
+
+from seedrl_jax.actors import call, server
+
+_HOUR_MS = 3_600_000
+
+server._KEEPALIVE_MS = _HOUR_MS
+call._OPTIONS = tuple(
+  (name, _HOUR_MS if name.startswith('grpc.keepalive') else value)
+  for name, value in call._OPTIONS
+)
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name='__main__')
