@@ -35,6 +35,7 @@ def student(**values: Any) -> Any:
       'network__head_hidden_size': 4,
       'network__frame_stack': 3,
       'replay__backend': 'embedded',
+      'replay__patience': 600.0,
       'replay__max_size': 64,
       'replay__min_size': 4,
       'topology__max_devices': 1,

@@ -1,5 +1,6 @@
 """Whole runs for tests: a tiny configuration, and the program as a process."""
 
+import contextlib
 import csv
 import io
 import json
@@ -49,6 +50,8 @@ _TINY = {
   'log.tensorboard': False,
   # Without a server's start; tests about Reverb say so.
   'replay.backend': 'embedded',
+  # A busy machine may take long to start a server again.
+  'replay.patience': 600.0,
 }
 
 
@@ -116,8 +119,9 @@ def summary(workdir: pathlib.Path) -> dict[str, Any]:
 
 
 def rows(workdir: pathlib.Path) -> list[dict[str, str]]:
-  with (workdir / 'metrics.csv').open() as f:
-    return list(csv.DictReader(f))
+  text = (workdir / 'metrics.csv').read_text()
+  # A run that goes on, or was killed, may not have written all of the last.
+  return list(csv.DictReader(text[: text.rfind('\n') + 1].splitlines()))
 
 
 def column(workdir: pathlib.Path, name: str) -> list[float]:
@@ -129,6 +133,16 @@ def steps(workdir: pathlib.Path) -> list[int]:
   # What is being written has another name.
   names = [p.name for p in (workdir / 'checkpoints').iterdir()]
   return sorted(int(name) for name in names if name.isdecimal())
+
+
+def open_files() -> set[str]:
+  """Returns what this process has open."""
+  found = set()
+  for number in os.listdir('/proc/self/fd'):
+    # One was what listed them.
+    with contextlib.suppress(FileNotFoundError):
+      found.add(os.readlink(f'/proc/self/fd/{number}'))
+  return found
 
 
 class Pixels(gymnasium.Env):
@@ -212,6 +226,7 @@ class Program:
     omit: Collection[str] = (),
     **environment: str,
   ):
+    self._workdir = workdir
     tiny_flags = [
       f'--config.{k}={v}' for k, v in _TINY.items() if k not in omit
     ]
@@ -251,6 +266,19 @@ class Program:
       if match := re.search(pattern, line):
         return match
     raise AssertionError(f'No {pattern!r} in {self.lines}; {self.end()}')
+
+  def wait_for_updates(self, count: int = 1) -> int:
+    """Reads reports until the run, over all its starts, has so many updates.
+
+    Returns:
+      How many it has by its newest report.
+    """
+    while True:
+      self.wait_for(' updates')
+      # What was read may be an old line, and has rounded them.
+      updates = int(float(rows(self._workdir)[-1]['updates']))
+      if updates >= count:
+        return updates
 
   def end(self) -> tuple[int, str]:
     """Waits for the end; returns exit code and standard error."""

@@ -107,7 +107,8 @@ def test_parts_fit_each_other_and_close():
 
 def test_streams_of_later_starts_have_other_seeds():
   def first_observations(starts):
-    config = runs.tiny(env__id='CartPole-v1')
+    # In one batch: of fewer, those come that are stepped first.
+    config = runs.tiny(env__id='CartPole-v1', env__batch_size=4)
     parts = builder.build(config, lambda s: s, lambda: starts)
     observation = parts.workers[0].stream.recv().observation
     parts.close()

@@ -32,6 +32,12 @@ _VERSION = 7
 _STEPS = 40
 
 
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Lets a busy machine take long to end a thread."""
+  monkeypatch.setattr(local_inference, '_JOIN', 600.0)
+
+
 def _vtrace() -> ml_collections.ConfigDict:
   return runs.tiny(network__lstm_size=4)
 
@@ -221,6 +227,10 @@ def test_a_thread_acts_with_what_it_took_and_reports_it():
     for unroll in list(inserted.unrolls):
       versions |= {*unroll.steps.parameter_version.ravel().tolist()}
   local.close()
+  # It went on acting while the last report was made.
+  report = local.report()
+  steps += report.env_steps
+  episodes += report.episodes.env_id.tolist()
   assert versions == {3, 4}
   # By the learner's ids; Catch ends every ninth step.
   assert set(episodes) == {2, 3, 4, 5}

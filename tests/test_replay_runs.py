@@ -1,12 +1,16 @@
 """Whole runs of an agent that replays: ratio, start, priorities, resuming."""
 
+import threading
+
 import chex
 import ml_collections
 import numpy as np
 import pytest
 
 from configs import r2d2_base
+from seedrl_jax.inference import insertion
 from tests import runs
+from tests.replay.conftest import PATIENCE
 
 _TINY = {
   'env__id': 'Catch-v0',
@@ -24,6 +28,7 @@ _TINY = {
   'log__tensorboard': False,
   'log__every_seconds': 0.02,
   'replay__backend': 'embedded',
+  'replay__patience': 600.0,
   'replay__max_size': 200,
   'replay__min_size': 40,
   'replay__samples_per_insert': 2.0,
@@ -55,15 +60,44 @@ def test_keeps_the_replay_ratio(tmp_path, backend, ratio):
   assert 0 <= ahead <= config.learner.prefetch + 4
 
 
-def test_learning_starts_at_the_least_size(tmp_path):
+def test_learning_starts_at_the_least_size(tmp_path, monkeypatch):
   run = runs.Run(_config(), tmp_path)
+  parts, reports = run.system.parts, run.system._reports
+  reported = threading.Event()
+  insert, write, step = (
+    insertion.Insertion.__call__,
+    reports.write,
+    parts.learner.step,
+  )
+  sizes = []
+
+  def num_inserts():
+    return parts.store.info()['unrolls'].inserts
+
+  def insert_slowly(self, block):
+    # However fast the replay fills, it is said how far it is.
+    if num_inserts() >= 20:
+      assert reported.wait(PATIENCE)
+    return insert(self, block)
+
+  def write_and_tell():
+    write()
+    reported.set()
+
+  def record_step(item):
+    sizes.append(num_inserts())
+    step(item)
+
+  monkeypatch.setattr(insertion.Insertion, '__call__', insert_slowly)
+  monkeypatch.setattr(reports, 'write', write_and_tell)
+  monkeypatch.setattr(parts.learner, 'step', record_step)
   run.train()
   assert 'waits for the replay (' in run.output
-  rows = runs.rows(tmp_path)
-  before = [r for r in rows if float(r['replay/inserts']) < 40]
-  assert before
-  assert {float(r['updates']) for r in before} == {0}
-  assert float(rows[-1]['updates']) > 0
+  first, *_, last = runs.rows(tmp_path)
+  assert float(first['replay/inserts']) < 40
+  assert float(first['updates']) == 0
+  assert float(last['updates']) > 0
+  assert sizes[0] >= 40
 
 
 @pytest.mark.parametrize(

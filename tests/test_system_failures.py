@@ -34,7 +34,7 @@ def test_loss_that_is_not_finite(tmp_path, deterministic):
   config = runs.tiny(
     **runs.toy('pixels', bad_after=60, failure='inf'),
     network__torso='mlp',
-    total_env_frames=100_000,
+    total_env_frames=10**9,
     checkpoint__every_seconds=0.0,
     deterministic=deterministic,
   )
@@ -56,7 +56,7 @@ def test_update_that_is_not_finite_makes_no_checkpoint(tmp_path):
   config = runs.tiny(
     **runs.toy('pixels', bad_after=60, failure='inf'),
     network__torso='mlp',
-    total_env_frames=100_000,
+    total_env_frames=10**9,
   )
   with pytest.raises(system.RunFailed, match='is not finite'):
     runs.Run(config, tmp_path).train()
@@ -77,7 +77,9 @@ def test_update_that_is_not_finite_shows_only_at_the_end(tmp_path):
 
 @pytest.mark.parametrize('broken', ['recv', 'send', 'shard', 'step', 'report'])
 def test_part_that_raises(tmp_path, broken):
-  run = runs.Run(runs.tiny(total_env_frames=100_000), tmp_path)
+  # No machine is quick enough to end it first.
+  config = runs.tiny(total_env_frames=10**9, log__every_seconds=0.01)
+  run = runs.Run(config, tmp_path)
   parts = run.system.parts
   calls = 0
   owner, name, thread = {
@@ -117,7 +119,7 @@ def test_environment_that_raises_in_lock_step(tmp_path):
     **runs.toy('pixels', bad_after=40, failure='raise'),
     network__torso='mlp',
     deterministic=True,
-    total_env_frames=100_000,
+    total_env_frames=10**9,
   )
   run = runs.Run(config, tmp_path)
   with pytest.raises(system.RunFailed, match='The toy is broken'):

@@ -1,12 +1,66 @@
 """Tests of `seedrl_jax.benchmarks.modes`."""
 
+import time
+import types as python_types
+
+import pytest
+
 from seedrl_jax.benchmarks import modes
 from tests import runs
 
+_PATIENCE = 300.0  # only for a test that has already failed
+# Enough that what is under way at either end of a window does not count.
+_WINDOW_UPDATES = 10
 
-def test_measures_one_mode_after_the_other():
+
+class _Windows:
+  """Has the measurer sleep until a window has all that is measured."""
+
+  def __init__(self, monkeypatch: pytest.MonkeyPatch):
+    self._count = modes._count
+    self._inference = ''
+    monkeypatch.setattr(modes, '_measure_mode', self._watch(modes))
+    clock = python_types.SimpleNamespace(
+      perf_counter=time.perf_counter, sleep=self._sleep
+    )
+    monkeypatch.setattr(modes, 'time', clock)
+
+  def _watch(self, module):
+    measure = module._measure_mode
+
+    def watched(parts, thread, inference, *args):
+      self._parts, self._thread, self._inference = parts, thread, inference
+      return measure(parts, thread, inference, *args)
+
+    return watched
+
+  def _sleep(self, seconds: float) -> None:
+    if seconds != _SECONDS:
+      time.sleep(seconds)
+      return
+    before, deadline = self._count(self._parts), time.monotonic() + _PATIENCE
+    while not self._is_full(before, self._count(self._parts)):
+      assert self._thread.is_alive(), 'the run has ended'
+      assert time.monotonic() < deadline, 'nothing happens'
+      time.sleep(0.001)
+
+  def _is_full(self, before: modes._Counts, now: modes._Counts) -> bool:
+    return (
+      now.updates >= before.updates + _WINDOW_UPDATES
+      and now.lag_updates > before.lag_updates
+      and now.env_steps > before.env_steps
+      and (self._inference == 'central' or now.store_bytes > before.store_bytes)
+    )
+
+
+# Of a window: tells its sleep from others.
+_SECONDS = 0.5
+
+
+def test_measures_one_mode_after_the_other(monkeypatch):
+  _Windows(monkeypatch)
   config = runs.tiny(total_env_frames=10**9)
-  rows = list(modes.measure('toy', config, 1, 4, 2, 0.5, 0.0))
+  rows = list(modes.measure('toy', config, 1, 4, 2, _SECONDS, 0.0))
   assert [row['inference'] for row in rows] == ['central', 'local']
   lines = [*modes.header(), *map(modes.line, rows)]
   assert len({line.count('|') for line in lines}) == 1

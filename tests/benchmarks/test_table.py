@@ -10,7 +10,7 @@ from configs import benchmark
 from seedrl_jax import system
 from seedrl_jax.benchmarks import ceilings, free_stream, table, timing, whole
 
-_PATIENCE = 60.0  # only for a test that has already failed
+_PATIENCE = 300.0  # only for a test that has already failed
 
 
 def _timing(rate: float, cpu: float) -> timing.Timing:

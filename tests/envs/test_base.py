@@ -110,9 +110,9 @@ def test_close_wakes_a_waiting_recv(
 
   thread = threading.Thread(target=receive, daemon=True)
   thread.start()
-  assert waiting.wait(timeout=60)
+  assert waiting.wait(timeout=300)
   stream.close()
-  assert ended.wait(timeout=60)
+  assert ended.wait(timeout=300)
 
 
 def test_close_with_steps_under_way(section: Any):
@@ -139,10 +139,10 @@ def test_one_thread_may_send_what_another_received(section: Any):
   thread = threading.Thread(target=receive, daemon=True)
   thread.start()
   for t in range(200):
-    assert arrived.acquire(timeout=60)
+    assert arrived.acquire(timeout=300)
     stream.send(np.zeros(2, np.int32), received[t].env_id)
   stream.close()
-  thread.join(timeout=60)
+  thread.join(timeout=300)
   assert not thread.is_alive()
 
 

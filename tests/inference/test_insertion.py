@@ -75,14 +75,18 @@ def test_without_priorities_all_are_worth_the_same():
   np.testing.assert_array_equal(sample.priorities, 1.0)
 
 
-def test_the_wait_is_for_the_store_alone(monkeypatch):
-  clock = [100.0]
+@pytest.fixture(name='clock')
+def clock_fixture(monkeypatch):
+  now = [100.0]
   monkeypatch.setattr(
     insertion,
     'time',
-    types.SimpleNamespace(perf_counter=lambda: clock[0]),
+    types.SimpleNamespace(perf_counter=lambda: now[0]),
   )
+  return now
 
+
+def test_the_wait_is_for_the_store_alone(clock):
   class Writer:
     def insert(self, block, priorities):
       assert (block, priorities) == ('block', 'priorities')
@@ -103,17 +107,18 @@ def test_a_priority_that_is_not_finite_is_refused():
   assert store.info()['t'].size == 0
 
 
-def test_an_insert_under_way_is_seen_from_other_threads():
+def test_an_insert_under_way_is_seen_from_other_threads(clock):
   seen = []
 
   class Writer:
     def insert(self, block, priorities):
       assert (block, priorities) == ('block', None)
-      seen.append(insert.waiting)
-      seen.append(insert.waiting)
+      for _ in range(2):
+        clock[0] += 3.0
+        seen.append(insert.waiting)
 
   insert = insertion.Insertion(Writer())
   assert insert.waiting == 0
-  assert insert('block') > 0
-  assert 0 < seen[0] < seen[1]
+  assert insert('block') == 6.0
+  assert seen == [3.0, 6.0]
   assert insert.waiting == 0

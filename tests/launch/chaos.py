@@ -4,11 +4,14 @@
 afterwards every step can be accounted for.
 """
 
+import contextlib
 import dataclasses
 import os
 import pathlib
 import random
 import signal
+import subprocess
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,6 +22,10 @@ NUM_ACTORS = 4
 # In the environment of all processes of a run; the value names the run.
 _MARK = 'SEEDRL_TEST_CHAOS'
 _SERVER = 'server_main.py'
+# More frames than any run has.
+ENDLESS = 10**9
+# Seconds between two looks at processes, and for the last of them to end.
+_LOOK, _END_SECONDS = 0.05, 120.0
 # What a run leaves in its work directory.
 _KEPT = {
   'checkpoints',
@@ -68,7 +75,7 @@ class Chaos:
     self._flags = flags
     self._random = random.Random(seed)
     self._variables = {_MARK: str(root), 'TMPDIR': str(self.temporary)}
-    self.learner = self._start_learner(10**9)
+    self.learner = self._start_learner(ENDLESS)
     self.actors = [self._start_actor() for _ in range(NUM_ACTORS)]
 
   def _start_learner(self, frames: int) -> processes.Process:
@@ -77,6 +84,9 @@ class Chaos:
       self.record,
       f'--config.actors.max_envs={4 * NUM_ACTORS}',
       '--config.replay.backend=reverb',
+      # A busy machine may hold up any of them.
+      '--config.replay.patience=600',
+      '--config.actors.timeout=600',
       f'--config.total_env_frames={frames}',
       *self._flags,
       **self._variables,
@@ -91,15 +101,16 @@ class Chaos:
     """Frames by the learner's last report."""
     return int(float(runs.column(self.workdir, 'env_frames')[-1]))
 
+  def wait_for_updates(self) -> int:
+    """Waits for a report; returns the updates by the newest."""
+    self.learner.wait_for(' updates')
+    return int(float(runs.column(self.workdir, 'updates')[-1]))
+
   def kill_actor(self) -> None:
     """Kills a random actor and starts another in its place."""
     index = self._random.randrange(NUM_ACTORS)
     victim = self.actors[index]
-    code = victim.end(signal.SIGKILL)
-    if code == 0 and 'the training has ended' in victim.text:
-      # Just now; the learner is about to end, too.
-      return
-    assert code == -signal.SIGKILL, victim.text
+    assert victim.end(signal.SIGKILL) == -signal.SIGKILL, victim.text
     self.actors[index] = self._start_actor()
     self.kills['actor'] += 1
 
@@ -151,18 +162,23 @@ class Chaos:
     """
     code = self.learner.end()
     assert code == 0, self.learner.text
-    words = []
+    # Somebody stepped until then, and hears of it.
+    while all(actor.is_alive for actor in self.actors):
+      _wait(self.actors[0])
     for actor in self.actors:
-      if not any(line.startswith('actor: Run') for line in actor.last_lines):
-        # It has not heard of this learner's end, and can wait for another.
-        actor.wait_for('Looking|Run|no room')
+      while actor.is_alive and not _is_looking(actor):
+        _wait(actor)
+      if actor.is_alive:
         actor.popen.send_signal(signal.SIGTERM)
       assert actor.end() == 0, actor.text
-      words.append(actor.last_lines[-1])
-    return words
+    return [actor.last_lines[-1] for actor in self.actors]
 
   def check_nothing_is_left(self) -> None:
     """No process, socket or file may outlive the run."""
+    # A server whose learner was killed ends by itself, if not at once.
+    deadline = time.monotonic() + _END_SECONDS
+    while list(self._pids()) and time.monotonic() < deadline:
+      time.sleep(_LOOK)
     assert list(self._pids()) == []
     sockets = pathlib.Path('/proc/net/unix').read_text()
     assert str(self._root) not in sockets
@@ -190,6 +206,17 @@ class Chaos:
         yield int(entry.name)
 
 
+def _wait(actor: processes.Process) -> None:
+  with contextlib.suppress(subprocess.TimeoutExpired):
+    actor.popen.wait(_LOOK)
+
+
+def _is_looking(actor: processes.Process) -> bool:
+  """Whether the last that an actor said is that it looks for a learner."""
+  lines = list(actor.last_lines)
+  return bool(lines) and 'Looking for the learner' in lines[-1]
+
+
 def _read(pid: int, name: str) -> str:
   try:
     return pathlib.Path(f'/proc/{pid}/{name}').read_text(errors='replace')
@@ -200,4 +227,5 @@ def _read(pid: int, name: str) -> str:
 
 def _parent(pid: int) -> int:
   # The name, in parentheses, may hold anything.
-  return int(_read(pid, 'stat').rpartition(')')[2].split()[1])
+  fields = _read(pid, 'stat').rpartition(')')[2].split()
+  return int(fields[1]) if fields else 0

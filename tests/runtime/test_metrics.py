@@ -1,6 +1,5 @@
 """The logs of a run: rows that grow, are cut, and are taken back."""
 
-import os
 import struct
 import threading
 
@@ -8,6 +7,7 @@ import pytest
 from tensorboardX.proto import event_pb2
 
 from seedrl_jax.runtime import curves, metrics, workdir
+from tests import runs
 
 
 @pytest.fixture(name='path')
@@ -111,21 +111,15 @@ def test_both_logs_say_the_same(tmp_path):
   assert run.columns['env_frames'].tolist() == [100, 200, 300, 400]
 
 
-def _open_files():
-  return {
-    os.path.realpath(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd')
-  }
-
-
 def test_event_is_on_disk_when_written_and_nothing_stays_open(tmp_path):
-  threads, files = set(threading.enumerate()), _open_files()
+  threads, files = set(threading.enumerate()), runs.open_files()
   directory = workdir.Workdir(tmp_path)
   log = metrics.MetricsLog(directory, tensorboard=True)
   log.write({'env_frames': 3, 'x': 0.5})
   assert _events(directory.tensorboard) == [('x', 0.5, 3)]
   log.close()
   assert set(threading.enumerate()) <= threads
-  assert _open_files() <= files
+  assert runs.open_files() <= files
 
 
 def test_tensorboard_can_be_off(tmp_path):

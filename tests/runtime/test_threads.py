@@ -7,7 +7,7 @@ import pytest
 
 from seedrl_jax.runtime import threads
 
-_PATIENCE = 60.0  # only for a test that has already failed
+_PATIENCE = 600.0  # only for a test that has already failed
 
 
 class _Closed(Exception):

@@ -1,0 +1,37 @@
+"""launch/learner.py whose training ends only after all actors have come.
+
+The environment variable WANTED_ENVS says how many environments a report has to
+have seen at once. So no actor, however slow its start, finds a training that is
+over.
+"""
+
+import os
+from collections.abc import Mapping
+
+from launch import learner, train
+from seedrl_jax import run_reports
+from seedrl_jax.replay import base as replay
+
+_WANTED = float(os.environ['WANTED_ENVS'])
+
+
+class _Gated(run_reports.RunReports):
+  """Has not all frames before it has seen all actors."""
+
+  _has_seen_all = False
+
+  def _own_curves(
+    self, tables: Mapping[str, replay.TableInfo]
+  ) -> dict[str, float]:
+    curves = super()._own_curves(tables)
+    if curves['actors/connected_envs'] >= _WANTED:
+      self._has_seen_all = True
+    return curves
+
+  def _are_all(self, env_steps: int) -> bool:
+    return self._has_seen_all and super()._are_all(env_steps)
+
+
+if __name__ == '__main__':
+  run_reports.RunReports = _Gated
+  train.start(learner._defaults, learner._join)
