@@ -29,7 +29,7 @@ class Hello(NamedTuple):
 
   Attributes:
     num_envs: environments that it will have.
-    name: of the actor, for messages.
+    name: of the actor, for messages; '' for one that nobody need wait for.
     inference: one of `INFERENCE`.
   """
 

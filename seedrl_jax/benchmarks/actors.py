@@ -193,6 +193,8 @@ def _time_actors(
       while True:
         answer()
     latency = probe.result()
+    # Before the server, which would wait for its next step.
+    probe.stop()
     opened.callback(serving.close, True)
   return measured, latency
 

@@ -75,7 +75,7 @@ class Probe:
       self._on_end()
 
   def _measure(self) -> None:
-    self._out.put(handshake.pack_hello(handshake.Hello(1, 'probe')))
+    self._out.put(handshake.pack_hello(handshake.Hello(1, '')))
     welcome = handshake.unpack_welcome(wire.parse(next(self._call)))
     layout = wire.Layout(welcome.spec.observation)
     step_type = types.StepType.FIRST
