@@ -25,11 +25,13 @@ def _cartpole(
   return config
 
 
-def _pong(torso: str, micro_batches: int) -> ml_collections.ConfigDict:
+def _pong(
+  torso: str, env_batch_size: int, micro_batches: int
+) -> ml_collections.ConfigDict:
   config = vtrace_atari.get_config()
   # So many that there is always one to step, in batches that are worth a call.
   config.env.num_envs = 128
-  config.env.batch_size = 64
+  config.env.batch_size = env_batch_size
   config.network.torso = torso
   config.batch_size = 32
   config.learner.micro_batches = micro_batches
@@ -42,9 +44,9 @@ _MAKERS = {
   'cartpole32': lambda: _cartpole(32, 32, batch_size=128),
   'cartpole128': lambda: _cartpole(128, 64),
   'cartpole256': lambda: _cartpole(256, 128),
-  'pong_tiny': lambda: _pong('tiny', 16),
-  'pong_shallow': lambda: _pong('shallow', 16),
-  'pong_resnet': lambda: _pong('resnet', 16),
+  'pong_tiny': lambda: _pong('tiny', 64, 16),
+  'pong_shallow': lambda: _pong('shallow', 32, 16),
+  'pong_resnet': lambda: _pong('resnet', 32, 16),
 }
 CASES = tuple(_MAKERS)
 
