@@ -35,7 +35,7 @@ _OWN_KEYS = (
   'topology.inference_affinity_offset',
 )
 # Seconds in which it shows that an update failed because a host is gone.
-_LOSS_SECONDS = 5.0
+_LOSS_SECONDS = 20.0
 
 
 class ParametersDiffer(RuntimeError):

@@ -82,7 +82,10 @@ class Agreement:
     self._refused = False
     self._stop_wanted = False
     self._closing = False
-    self._silence = host_wire.Silence(join_timeout)
+    # However little time there is to join, a busy host 0 may hold its breath.
+    self._silence = host_wire.Silence(
+      max(join_timeout, host_wire.SEND_SECONDS)
+    )
     self._wire = host_wire.Wire(_connect(address, join_timeout))
     self._wire.send('hello', secret, index, count)
     self._threads = [
