@@ -83,9 +83,7 @@ class Agreement:
     self._stop_wanted = False
     self._closing = False
     # However little time there is to join, a busy host 0 may hold its breath.
-    self._silence = host_wire.Silence(
-      max(join_timeout, host_wire.SEND_SECONDS)
-    )
+    self._silence = host_wire.Silence(max(join_timeout, host_wire.SEND_SECONDS))
     self._wire = host_wire.Wire(_connect(address, join_timeout))
     self._wire.send('hello', secret, index, count)
     self._threads = [

@@ -293,7 +293,7 @@ class ReverbServer:
     except TimeoutError:
       raise self._failed(process, 'does not come up') from None
     if answer is None:
-      process.wait(None)
+      process.wait(max(0.0, deadline - time.monotonic()))
       raise self._failed(process, 'did not come up')
     if 'port' in answer:
       self._port = answer['port']

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -143,7 +144,8 @@ def test_rules_that_reverb_refuses(make_server, rules):
 def mute_fixture(tmp_path) -> str:
   """Returns an interpreter that lives as long as its input and says nothing."""
   path = tmp_path / 'mute'
-  path.write_text('#!/bin/sh\nexec cat > /dev/null\n')
+  # Its output stays open, as 3.
+  path.write_text('#!/bin/sh\nexec 3>&1\nexec cat > /dev/null\n')
   path.chmod(0o755)
   return str(path)
 
@@ -173,6 +175,20 @@ def test_deadline_of_ready(make_server, mute):
   with pytest.raises(
     server.ServerFailed, match=r'does not come up.*still runs'
   ):
+    running.wait_ready(0.0)
+
+
+def test_a_server_that_closes_its_output_is_not_waited_for(
+  make_server, tmp_path
+):
+  path = tmp_path / 'closed'
+  path.write_text('#!/bin/sh\nexec cat > /dev/null\n')
+  path.chmod(0o755)
+  running = make_server(python=str(path), start=False)
+  running.start()
+  process = running._current()
+  assert process.hear(time.monotonic() + _PATIENCE) is None
+  with pytest.raises(server.ServerFailed, match=r'did not come up.*still runs'):
     running.wait_ready(0.0)
 
 
