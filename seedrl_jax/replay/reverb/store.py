@@ -77,8 +77,7 @@ class ReverbStore(base.TrajectoryStore):
     self._ahead = ahead
     self._num_streams = num_streams
     self._lock = threading.Lock()
-    # While a server's counts are asked for and taken over: none are to be from
-    # before a reset.
+    # No server's count from before a reset is taken over after it.
     self._counting = threading.Lock()
     self._closed = threading.Event()
     self._interrupted = False
