@@ -9,9 +9,6 @@ at light load, where nobody has to wait for a processor.
 """
 
 import contextlib
-import pathlib
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -25,13 +22,12 @@ from seedrl_jax.actors import (
   server,
   wire,
 )
+from seedrl_jax.benchmarks import actor_processes, timing
 from seedrl_jax.benchmarks import probe as probe_lib
-from seedrl_jax.benchmarks import timing
 from seedrl_jax.envs import base, factory
 
 TRANSPORTS = ('unix', 'tcp')
-_ACTOR = pathlib.Path(__file__).parents[2] / 'launch/actor.py'
-_GROUPS = 2
+_GROUPS = actor_processes.GROUPS
 
 
 class Length(NamedTuple):
@@ -178,46 +174,30 @@ def _time_actors(
   )
   # The probe comes last, and so gets the last slot.
   answer = _answers(stream, num_envs)
+  measured = None
   with contextlib.ExitStack() as opened:
     opened.callback(serving.close, True)
-    for _ in range(num_actors):
-      opened.enter_context(run_actor(serving.addresses[0], envs_per_actor))
-    while stream.num_connected < num_envs:
-      answer()
-    measured = None
-    if num_actors:
-      measured = timing.measure(answer, length.windows, length.seconds)
-    probe = probe_lib.Probe(serving.addresses[0], length.calls, stream.close)
-    opened.callback(probe.stop)
-    with contextlib.suppress(base.StreamClosed):
-      while True:
+    processes = opened.enter_context(
+      actor_processes.ActorProcesses(serving.addresses[0], stream.close)
+    )
+    try:
+      for _ in range(num_actors):
+        processes.start(envs_per_actor)
+      while stream.num_connected < num_envs:
         answer()
-    latency = probe.result()
+      if num_actors:
+        measured = timing.measure(answer, length.windows, length.seconds)
+      probe = probe_lib.Probe(serving.addresses[0], length.calls, stream.close)
+      opened.callback(probe.stop)
+      with contextlib.suppress(base.StreamClosed):
+        while True:
+          answer()
+      latency = probe.result()
+    except Exception:
+      # Where one is gone, that is why.
+      processes.check()
+      raise
     # Before the server, which would wait for its next step.
     probe.stop()
     opened.callback(serving.close, True)
   return measured, latency
-
-
-@contextlib.contextmanager
-def run_actor(address: str, num_envs: int, *flags: str) -> Iterator[None]:
-  """Starts an actor, and waits in the end until it has ended.
-
-  Args:
-    address: of its learner.
-    num_envs: its environments, in two groups.
-    flags: more of launch/actor.py's.
-  """
-  process = subprocess.Popen(
-    [
-      *(sys.executable, _ACTOR, f'--learner={address}', '--patience=60'),
-      *(f'--groups={_GROUPS}', f'--envs_per_group={num_envs // _GROUPS}'),
-      *flags,
-    ],
-    stdout=subprocess.DEVNULL,
-  )
-  try:
-    yield
-  finally:
-    process.terminate()
-    process.wait()

@@ -5,7 +5,6 @@ configuration with as many actors, through Reverb: with central inference
 (`--inference=central`) and then IMPALA's way (`--inference=local`).
 """
 
-import contextlib
 import itertools
 import threading
 import time
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 
 from seedrl_jax import builder
 from seedrl_jax.actors import handshake
-from seedrl_jax.benchmarks import actors, timing, whole
+from seedrl_jax.benchmarks import actor_processes, timing, whole
 
 # A run is let go on so long.
 _UPDATES = 3
@@ -115,21 +114,21 @@ def _measure_mode(
   serving = parts.actors
   assert serving is not None
   size = parts.env_spec.num_envs // num_actors
-  with contextlib.ExitStack() as opened:
+  with actor_processes.ActorProcesses(serving.addresses[0]) as processes:
     for _ in range(num_actors):
-      opened.enter_context(
-        actors.run_actor(serving.addresses[0], size, f'--inference={inference}')
-      )
+      processes.start(size, f'--inference={inference}')
     while thread.is_alive() and (
       serving.num_connected < parts.env_spec.num_envs
       or parts.learner.counters.updates < _UPDATES
     ):
+      processes.check()
       time.sleep(_POLL)
     time.sleep(warm_up)
     parts.learner.take_lag_max()
     counts = [_count(parts)]
     for _ in range(windows):
       time.sleep(seconds)
+      processes.check()
       counts.append(_count(parts))
     lag_max = parts.learner.take_lag_max()
   return _figures(counts, parts.env_spec.action_repeat) | {'lag_max': lag_max}
