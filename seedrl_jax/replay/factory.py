@@ -3,6 +3,7 @@
 Called by `system`. The errors are for whoever typed the flags.
 """
 
+import urllib.parse
 from typing import Any
 
 from absl import logging
@@ -85,6 +86,7 @@ def _choose_host(
   if chosen == 'embedded' or config.deterministic:
     return None
   if address:
+    _check_address(address)
     return lambda rules, on_restart: hosts.OutsideServer(
       address, rules, patience
     )
@@ -103,3 +105,16 @@ def _choose_host(
     patience,
     begin_with,
   )
+
+
+def _check_address(address: str) -> None:
+  parts = urllib.parse.urlsplit(f'//{address}')
+  try:
+    is_valid = parts.netloc == address and parts.hostname and parts.port
+  except ValueError:
+    is_valid = False
+  if not is_valid:
+    raise ValueError(
+      f'--config.replay.address={address}: must be host:port, as in '
+      'localhost:8000.'
+    )

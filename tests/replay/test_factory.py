@@ -129,6 +129,10 @@ def test_a_deterministic_run_is_embedded(make):
     ({'backend': 'reverb', 'deterministic': True}, 'deterministic=True: '),
     ({'address': 'h:1', 'deterministic': True}, 'deterministic=True: '),
     ({'backend': 'embedded', 'address': 'h:1'}, 'replay.address=h:1: '),
+    *(
+      ({'address': text}, f'replay.address={text}: must be host:port')
+      for text in ('h', 'h:', ':1', 'h:x', 'h:99999', 'dns:///h:1', 'u@h:1/p')
+    ),
     (
       {'backend': 'reverb', 'address': 'localhost:1', 'patience': 0.0},
       'No Reverb server answers at localhost:1',

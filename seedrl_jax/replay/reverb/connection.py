@@ -1,4 +1,4 @@
-"""A Reverb server as a client sees it: channels, calls, and losing it.
+"""A Reverb server as a client sees it: calls, and losing it.
 
 Made by the store, used by the streams. One `Connection` is shared by all that
 talk to a server, so that when it is lost one of them finds it again for all.
@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import grpc
 
 from seedrl_jax.replay import base
+from seedrl_jax.replay.reverb import call as call_lib
 from seedrl_jax.replay.reverb import errors
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
@@ -20,7 +21,7 @@ _SERVICE = '/deepmind.reverb.ReverbService/'
 _OPTIONS = (
   ('grpc.max_receive_message_length', -1),
   ('grpc.max_send_message_length', -1),
-  # A TCP connection for every channel: one is not fast enough for all.
+  # Or a channel to a server that was lost would be used again.
   ('grpc.use_local_subchannel_pool', 1),
   # Notices a host that went away silently. Servers take pings on an idle
   # connection for an attack where they come within five minutes.
@@ -33,8 +34,8 @@ _OPTIONS = (
 # Of the wait between two attempts to reach a server, in seconds.
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 2.0
 # Seconds that an attempt may take, and those after which a server that was
-# found counts as there.
-_ATTEMPT, _STABLE = 5.0, 5.0
+# found counts as there: more than a stream takes to fail.
+_ATTEMPT, _STABLE = 5.0, 20.0
 # Seconds in which a server that is there answers a question.
 _GLANCE = 2.0
 
@@ -67,11 +68,13 @@ class Connection:
     # Held by who looks for a lost server; the others wait for it.
     self._recovery = threading.Lock()
     self._lock = threading.Lock()
-    self._calls: set[grpc.Future] = set()
+    self._calls: set[grpc.Future | call_lib.Call] = set()
     self._channel: grpc.Channel | None = None
     self._generation = 0
     self._found = self._deadline = -math.inf
     self._wait = 0.0
+    # Why the last stream did not begin.
+    self._refusal = ''
     self._address = self._read_address()
 
   @property
@@ -89,8 +92,8 @@ class Connection:
     """Whether `close` was called."""
     return self._closed.is_set()
 
-  def open_channel(self) -> grpc.Channel:
-    """Returns a new channel that is connected; the caller closes it.
+  def open_call(self, method: str) -> call_lib.Call:
+    """Returns a streaming call to a server that is there; the caller closes it.
 
     Raises:
       StoreClosed, ServerLost: as `recover`.
@@ -98,14 +101,19 @@ class Connection:
     while True:
       self.check()
       generation = self._generation
-      channel = self._new_channel()
+      call = call_lib.Call(self._address, _SERVICE + method)
+      with self._lock:
+        self._calls.add(call)
+      if self._closed.is_set():
+        call.cancel()
       try:
-        # A stream that is begun while a channel connects may hang for ever
-        # where that fails: gRPC then ends it and never completes its read.
-        self._probe(channel)
-        return channel
-      except (grpc.RpcError, grpc.FutureCancelledError):
-        channel.close()
+        call.begin(_ATTEMPT)
+        return call
+      except call_lib.CallError as e:
+        self._refusal = e.details()
+      finally:
+        with self._lock:
+          self._calls.discard(call)
       self.recover(generation)
 
   def _probe(self, channel: grpc.Channel) -> None:
@@ -113,14 +121,11 @@ class Connection:
     empty = reverb_pb2.Empty
     self._call(channel, 'ServerInfo', empty(), empty, _ATTEMPT)
 
-  def _new_channel(self) -> grpc.Channel:
-    return grpc.insecure_channel(self._address, options=_OPTIONS)
-
   def recover(self, generation: int) -> None:
     """Returns when the server answers again after a loss.
 
     Args:
-      generation: of this connection when the caller's channel was opened.
+      generation: of this connection when the caller's call was opened.
 
     Raises:
       StoreClosed: where the connection was closed meanwhile.
@@ -168,6 +173,8 @@ class Connection:
           self._found = time.monotonic()
           return
         reason = 'it is lost again and again'
+        if self._refusal:
+          reason += f', {self._refusal}'
       except grpc.RpcError as e:
         reason = e.code().name
       except grpc.FutureCancelledError:
@@ -344,7 +351,7 @@ class Connection:
     """Returns the channel of all unary calls."""
     with self._lock:
       if self._channel is None:
-        self._channel = self._new_channel()
+        self._channel = grpc.insecure_channel(self._address, options=_OPTIONS)
       return self._channel
 
   def _drop_channel(self) -> None:
@@ -352,8 +359,3 @@ class Connection:
       channel, self._channel = self._channel, None
     if channel is not None:
       channel.close()
-
-
-def stream(channel: grpc.Channel, method: str) -> Callable[..., Any]:
-  """Returns a bidirectional call of raw bytes on a channel."""
-  return channel.stream_stream(_SERVICE + method)

@@ -1,19 +1,20 @@
 """Sends items to a Reverb server and knows which of them have arrived.
 
 Used by the store's writers. A stream has a thread of its own, named
-`reverb-insert-...`, which connects and reconnects; while connected, one more
-reads acknowledgements (`reader.py`), and one that gRPC runs takes requests.
+`reverb-insert-...`, which connects, sends and reconnects; while connected, one
+more reads acknowledgements (`exchange.py`).
 """
 
 import collections
+import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-import grpc
-
 from seedrl_jax.replay import base
+from seedrl_jax.replay.reverb import call as call_lib
 from seedrl_jax.replay.reverb import connection as connection_lib
-from seedrl_jax.replay.reverb import errors, items, reader
+from seedrl_jax.replay.reverb import errors, exchange, items
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
 # Small requests that wait are sent as one of up to this many bytes; chunks
@@ -80,7 +81,7 @@ class InsertStream:
     self._work = threading.Condition(self._lock)
     self._closed = threading.Event()
     self._error: BaseException | None = None
-    self._call: grpc.Call | None = None
+    self._call: call_lib.Call | None = None
     # Unacknowledged requests in order, and by item; those not yet sent.
     self._pending: dict[_Request, None] = {}
     self._by_key: dict[int, _Request] = {}
@@ -215,12 +216,14 @@ class InsertStream:
       )
 
   def _run(self) -> None:
-    """The stream's thread: connects, reads, and connects again."""
+    """The stream's thread: connects, sends, and connects again."""
     try:
       while not self._closed.is_set():
-        with self._connection.open_channel() as channel:
+        with contextlib.closing(
+          self._connection.open_call('InsertStream')
+        ) as call:
           generation = self._connection.generation
-          self._serve(channel)
+          self._serve(call)
         if not self._closed.is_set():
           self._connection.recover(generation)
     except BaseException as e:
@@ -228,28 +231,31 @@ class InsertStream:
         self._error = None if self._closed.is_set() else e
         self._changed.notify_all()
 
-  def _serve(self, channel: grpc.Channel) -> None:
-    """Sends what is pending over a new call; reads until the server is lost."""
+  def _serve(self, call: call_lib.Call) -> None:
+    """Sends what is pending over a new call until the server is lost."""
     session = _Session()
     with self._changed:
       if self._closed.is_set():
         return
       self._unsent = collections.deque(self._pending)
-      call = connection_lib.stream(channel, 'InsertStream')(
-        self._requests(session)
-      )
       self._call = call
     try:
-      name = f'reverb-insert-{self._name}-read'
-      reader.Reader(call, self._take, name).run()
-    except grpc.RpcError as e:
+      exchange.run(
+        call,
+        self._requests(session),
+        self._take,
+        functools.partial(self._end, session),
+        f'reverb-insert-{self._name}-read',
+      )
+    except call_lib.CallError as e:
       if not self._closed.is_set() and not errors.is_lost(e):
         address = self._connection.address
         raise errors.translate(e, address, 'insert', self._name) from e
-    finally:
-      with self._work:
-        session.ended = True
-        self._work.notify_all()
+
+  def _end(self, session: _Session) -> None:
+    with self._work:
+      session.ended = True
+      self._work.notify_all()
 
   def acknowledge(self, keys: Sequence[int]) -> None:
     """Takes items for inserted, by whatever sign; ignores unknown keys.
@@ -272,9 +278,9 @@ class InsertStream:
           self._forget(request)
       self._changed.notify_all()
 
-  def _take(self, response: bytes) -> None:
-    keys = reverb_pb2.InsertStreamResponse.FromString(response).keys
-    self.acknowledge(keys)
+  def _take(self, response: memoryview) -> None:
+    message = reverb_pb2.InsertStreamResponse.FromString(bytes(response))
+    self.acknowledge(message.keys)
 
   def _forget(self, request: _Request) -> None:
     del self._pending[request]
@@ -284,8 +290,8 @@ class InsertStream:
         del self._references[key]
         self._bytes -= len(chunk.wire)
 
-  def _requests(self, session: _Session) -> Iterator[bytes]:
-    """Yields messages until the session ends; runs in a thread of gRPC's."""
+  def _requests(self, session: _Session) -> Iterator[list[bytes]]:
+    """Yields messages until the session ends."""
     while True:
       with self._work:
         self._work.wait_for(lambda: session.ended or self._unsent)
@@ -296,7 +302,7 @@ class InsertStream:
       for message in items.messages(
         entries, session.held, batch[-1].keep, _REQUEST_BYTES
       ):
-        self._sent += len(message)
+        self._sent += sum(len(part) for part in message)
         yield message
 
   def _next_batch(self) -> list[_Request]:

@@ -159,8 +159,8 @@ def make_item(table: str, priority: float, columns: Sequence[Column]) -> Item:
 
 def messages(
   entries: Sequence[Item], held: set[int], keep: set[int], size: int
-) -> Iterator[bytes]:
-  """Yields serialized InsertStreamRequests that insert items.
+) -> Iterator[list[bytes]]:
+  """Yields serialized InsertStreamRequests that insert items, each in parts.
 
   Args:
     entries: the items.
@@ -177,14 +177,14 @@ def messages(
       held.add(chunk.key)
       # A request of chunks only drops none, so it may go ahead.
       if parts and total + len(chunk.wire) > size:
-        yield b''.join(parts)
+        yield parts
         parts, total = [], 0
       parts.append(chunk.wire)
       total += len(chunk.wire)
   held &= keep
   parts += [item.wire for item in entries]
   last = reverb_pb2.InsertStreamRequest(keep_chunk_keys=held)
-  yield b''.join([*parts, last.SerializeToString()])
+  yield [*parts, last.SerializeToString()]
 
 
 def random_key() -> int:

@@ -1,12 +1,13 @@
 """Fetches samples from a table of a Reverb server, over several streams.
 
 Used by the store's samplers. Each stream has a thread of its own, named
-`reverb-sample-<table>-<number>`, that connects and reconnects; while
-connected, one more reads samples (`reader.py`), and one that gRPC runs asks
-for them. Decoding is left to whoever takes them.
+`reverb-sample-<table>-<number>`, that connects, asks for samples and
+reconnects; while connected, one more reads them (`exchange.py`). Decoding is
+left to whoever takes them.
 """
 
 import collections
+import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -14,8 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 import grpc
 
 from seedrl_jax.replay import base
+from seedrl_jax.replay.reverb import call as call_lib
 from seedrl_jax.replay.reverb import connection as connection_lib
-from seedrl_jax.replay.reverb import errors, reader, samples
+from seedrl_jax.replay.reverb import errors, exchange, samples
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
 
@@ -54,9 +56,9 @@ class SampleStreams:
       num_streams: that fetch side by side. One keeps a queue's order.
       max_per_request: samples that one stream asks for at once; it has up to
         two such requests under way.
-      max_bytes: compressed bytes that may wait to be taken. Streams stop
-        reading there, and resume as samples are taken; on top of it comes one
-        message for each stream.
+      max_bytes: compressed bytes that may wait to be taken, or be on their
+        way as far as the size of a sample is known from earlier ones. Streams
+        ask for no more there, and go on as samples are taken.
       rate_limiter_timeout: seconds that the server may let a request wait;
         None: as long as it takes.
       on_arrival: gets the keys of items as they come; runs in the streams'
@@ -73,16 +75,17 @@ class SampleStreams:
     # interpreter lock for nothing, a dozen of them more than the work itself.
     self._arrived = threading.Condition(self._lock)
     self._wanted = threading.Condition(self._lock)
-    self._room = threading.Condition(self._lock)
     self._closed = threading.Event()
     self._error: BaseException | None = None
     self._limited = False
-    self._calls: set[grpc.Call] = set()
+    self._calls: set[call_lib.Call] = set()
     # Not yet asked of the server, and not yet come from it.
     self._demand = 0
     self._outstanding = 0
     self._ready: collections.deque[samples.Sample] = collections.deque()
     self._bytes = 0
+    # Of the largest sample so far.
+    self._size = 0
     self._threads = [
       threading.Thread(
         target=self._run, name=f'reverb-sample-{table}-{i}', daemon=True
@@ -147,18 +150,18 @@ class SampleStreams:
           f'within {limit:g} s.'
         )
       sample = self._ready.popleft()
-      was_full = self._bytes >= self._max_bytes
+      had_room = self._room() > 0
       self._bytes -= sample.size
-      if was_full and self._bytes < self._max_bytes:
-        self._room.notify_all()
+      if self._demand and not had_room and self._room() > 0:
+        self._wanted.notify_all()
       return sample
 
   def interrupt(self) -> None:
     """Ends every wait; the threads end when the connection lets them."""
     with self._lock:
       self._closed.set()
-      for condition in (self._arrived, self._wanted, self._room):
-        condition.notify_all()
+      self._arrived.notify_all()
+      self._wanted.notify_all()
       calls = list(self._calls)
     for call in calls:
       call.cancel()
@@ -178,37 +181,39 @@ class SampleStreams:
       raise self._error
 
   def _run(self) -> None:
-    """A stream's thread: connects, reads, and connects again."""
+    """A stream's thread: connects, asks, and connects again."""
     try:
       while not self._closed.is_set():
-        with self._connection.open_channel() as channel:
+        with contextlib.closing(
+          self._connection.open_call('SampleStream')
+        ) as call:
           generation = self._connection.generation
-          # The rate limiter's time-out ends a call, not the connection.
-          while self._serve(channel):
-            pass
-        if not self._closed.is_set():
+          is_there = self._serve(call)
+        if not is_there and not self._closed.is_set():
           self._connection.recover(generation)
     except BaseException as e:
       with self._lock:
         self._error = self._error or e
         self._arrived.notify_all()
 
-  def _serve(self, channel: grpc.Channel) -> bool:
+  def _serve(self, call: call_lib.Call) -> bool:
     """Asks and reads over a new call; returns whether the server is there."""
     session = _Session()
     with self._lock:
       if self._closed.is_set():
         return False
-      call = connection_lib.stream(channel, 'SampleStream')(
-        self._requests(session)
-      )
       self._calls.add(call)
+    joiner = samples.Joiner()
     try:
-      joiner = samples.Joiner()
-      take = functools.partial(self._take, joiner=joiner, session=session)
-      name = f'{threading.current_thread().name}-read'
-      reader.Reader(call, take, name).run()
-    except grpc.RpcError as e:
+      exchange.run(
+        call,
+        self._requests(session),
+        functools.partial(self._take, joiner=joiner, session=session),
+        functools.partial(self._end, session),
+        f'{threading.current_thread().name}-read',
+      )
+    except call_lib.CallError as e:
+      # The rate limiter's time-out ends a call, and no more.
       if self._is_limited(e):
         return True
       if not self._closed.is_set() and not errors.is_lost(e):
@@ -217,11 +222,15 @@ class SampleStreams:
     finally:
       with self._lock:
         self._calls.discard(call)
-        session.ended = True
         # What did not come is still wanted, from any stream.
         self._demand += session.awaited
         self._wanted.notify_all()
     return False
+
+  def _end(self, session: _Session) -> None:
+    with self._lock:
+      session.ended = True
+      self._wanted.notify_all()
 
   def _is_limited(self, error: grpc.RpcError) -> bool:
     """Notes a rate limiter's time-out."""
@@ -233,40 +242,55 @@ class SampleStreams:
     return True
 
   def _take(
-    self, message: bytes, joiner: samples.Joiner, session: _Session
+    self, message: memoryview, joiner: samples.Joiner, session: _Session
   ) -> None:
     complete = joiner.add(message)
     if self._on_arrival is not None and complete:
       self._on_arrival([sample.key for sample in complete])
     with self._lock:
+      could_ask = self._may_ask(session)
       self._ready.extend(complete)
       self._limited = self._limited and not complete
-      self._bytes += sum(sample.size for sample in complete)
-      could_ask = self._may_ask(session)
+      sizes = [sample.size for sample in complete]
+      self._bytes += sum(sizes)
+      self._size = max(self._size, *sizes) if sizes else self._size
       session.awaited -= len(complete)
       self._outstanding -= len(complete)
       self._arrived.notify(len(complete))
       if not could_ask and self._may_ask(session):
         self._wanted.notify_all()
-      # Not reading is what holds the server back.
-      self._room.wait_for(
-        lambda: self._closed.is_set() or self._bytes < self._max_bytes
-      )
 
-  def _requests(self, session: _Session) -> Iterator[bytes]:
-    """Yields requests until the session ends; runs in a thread of gRPC's."""
+  def _requests(self, session: _Session) -> Iterator[list[bytes]]:
+    """Yields requests until the session ends."""
     while True:
       with self._lock:
         self._wanted.wait_for(lambda: session.ended or self._may_ask(session))
         if session.ended:
           return
-        count = min(self._demand, self._per_request)
+        count = min(self._demand, self._per_request, self._room())
         self._demand -= count
         session.awaited += count
-      yield self._encode(count)
+      yield [self._encode(count)]
 
   def _may_ask(self, session: _Session) -> bool:
-    return self._demand > 0 and session.awaited <= self._per_request
+    return (
+      self._demand > 0
+      and session.awaited <= self._per_request
+      and self._room() > 0
+    )
+
+  def _room(self) -> int:
+    """Returns how many more samples may be asked for, by their bytes.
+
+    The server is held back by not asking: were it by not reading, it would
+    take the connection for a dead one after a while.
+    """
+    if not self._size:
+      return self._per_request
+    asked = self._outstanding - self._demand
+    left = self._max_bytes - self._bytes - asked * self._size
+    is_idle = not self._bytes and not asked
+    return max(left // self._size, 1 if is_idle else 0)
 
   def _encode(self, count: int) -> bytes:
     request = reverb_pb2.SampleStreamRequest(

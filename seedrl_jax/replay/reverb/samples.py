@@ -121,7 +121,7 @@ class Joiner:
     self._chunks: dict[int, _Chunk] = {}
     self._size = 0
 
-  def add(self, message: bytes) -> list[Sample]:
+  def add(self, message: wire.Buffer) -> list[Sample]:
     """Returns the samples that a SampleStreamResponse completes.
 
     Their tensors are views of `message`, which they keep in memory.

@@ -6,8 +6,9 @@ import grpc
 import pytest
 
 from seedrl_jax.replay import base
+from seedrl_jax.replay.reverb import call as call_lib
+from seedrl_jax.replay.reverb import call_status, errors
 from seedrl_jax.replay.reverb import connection as connection_lib
-from seedrl_jax.replay.reverb import errors
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 from tests.replay.reverb import fake_server
 
@@ -153,6 +154,17 @@ def test_server_that_is_lost_again_and_again_is_given_up(
   server.on_call['Reset'] = _raises(_CODE.UNAVAILABLE)
   with pytest.raises(errors.ServerLost, match='again and again'):
     connect(patience=0.2).reset('t')
+
+
+def test_streams_that_never_begin_are_given_up(server, connect, monkeypatch):
+  def refuse(call, timeout):
+    raise call_status.CallError(_CODE.UNAVAILABLE, 'no server: odd')
+
+  # Another call works, and so the server is found each time.
+  monkeypatch.setattr(call_lib.Call, 'begin', refuse)
+  monkeypatch.setattr(connection_lib, '_ATTEMPT', _PATIENCE)
+  with pytest.raises(errors.ServerLost, match='again and again, no server: o'):
+    connect(patience=0.2).open_call('SampleStream')
 
 
 def test_failure_of_on_lost_ends_the_connection(server, connect):

@@ -11,9 +11,9 @@ from seedrl_jax.replay import base
 from seedrl_jax.replay.reverb import (
   connection,
   errors,
+  exchange,
   insert_stream,
   items,
-  reader,
 )
 from tests.replay.reverb import fake_server
 
@@ -21,10 +21,10 @@ from tests.replay.reverb import fake_server
 _PATIENCE = 300.0
 
 
-@pytest.fixture(name='patient_reader')
-def patient_reader_fixture(monkeypatch) -> None:
+@pytest.fixture(name='patient_exchange')
+def patient_exchange_fixture(monkeypatch) -> None:
   """Never gives up a message that came before an error."""
-  monkeypatch.setattr(reader, '_GRACE', _PATIENCE)
+  monkeypatch.setattr(exchange, '_GRACE', _PATIENCE)
 
 
 @pytest.fixture(name='server')
@@ -138,7 +138,7 @@ def test_large_requests_send_chunks_ahead(server, open_stream, monkeypatch):
 
 
 def test_what_was_not_acknowledged_is_sent_again(
-  server, open_stream, patient_reader
+  server, open_stream, patient_exchange
 ):
   server.on_insert = lambda request: []
   stream = open_stream()

@@ -11,8 +11,8 @@ from seedrl_jax.replay import base
 from seedrl_jax.replay.reverb import (
   connection,
   errors,
+  exchange,
   items,
-  reader,
   sample_stream,
 )
 from seedrl_jax.replay.reverb.proto import reverb_pb2
@@ -23,10 +23,10 @@ _PATIENCE = 300.0
 _CHUNK = items.encode_chunk([np.zeros((1, 1000), np.uint8)])
 
 
-@pytest.fixture(name='patient_reader')
-def patient_reader_fixture(monkeypatch) -> None:
+@pytest.fixture(name='patient_exchange')
+def patient_exchange_fixture(monkeypatch) -> None:
   """Never gives up a message that came before an error."""
-  monkeypatch.setattr(reader, '_GRACE', _PATIENCE)
+  monkeypatch.setattr(exchange, '_GRACE', _PATIENCE)
 
 
 @pytest.fixture(name='server')
@@ -106,7 +106,7 @@ def test_several_streams_share_the_demand(server, open_streams):
   assert server.on_sample.given == 40
 
 
-def test_time_out_of_the_rate_limiter(server, open_streams, patient_reader):
+def test_time_out_of_the_rate_limiter(server, open_streams, patient_exchange):
   answers = iter([grpc.StatusCode.DEADLINE_EXCEEDED])
   counter = server.on_sample
 
@@ -159,7 +159,7 @@ def test_without_a_time_out_the_server_waits(server, open_streams):
 
 
 def test_lost_server_is_asked_for_the_rest(
-  server, open_streams, patient_reader
+  server, open_streams, patient_exchange
 ):
   losses = iter([grpc.StatusCode.UNAVAILABLE])
   counter = server.on_sample
@@ -178,19 +178,32 @@ def test_lost_server_is_asked_for_the_rest(
   assert [r.num_samples for r in server.samples] == [5, 3]
 
 
-def test_streams_stop_reading_at_their_bound(server, open_streams, threads):
-  size = 70
-  streams = open_streams(max_bytes=3 * size, max_per_request=1000)
+def test_no_more_is_asked_for_than_may_wait(server, open_streams, threads):
+  bound = 1000
+  streams = open_streams(max_bytes=bound, max_per_request=1000)
+  streams.request(1)
+  size = streams.get(_PATIENCE).size
   streams.request(500)
   # Nothing is taken, and so it comes to the bound.
-  threads.until(lambda: streams.ready_bytes >= 3 * size)
-  peak = streams.ready_bytes
+  threads.until(lambda: streams.ready_bytes > bound - 2 * size)
+  assert sum(r.num_samples for r in server.samples) <= 1 + bound // size
+  peak = 0
   for _ in range(500):
-    streams.get(_PATIENCE)
     peak = max(peak, streams.ready_bytes)
-  # A message on top of the bound, for the only stream.
-  assert peak <= 4 * 2 * size
+    streams.get(_PATIENCE)
+  # Later keys are a few bytes longer than those of before.
+  assert peak <= 1.1 * bound
   assert (streams.ready, streams.ready_bytes) == (0, 0)
+  assert sum(r.num_samples for r in server.samples) == 501
+
+
+def test_sample_larger_than_the_bound_is_asked_for_alone(server, open_streams):
+  streams = open_streams(max_bytes=1)
+  streams.request(1)
+  _take(streams, 1)
+  streams.request(4)
+  assert _take(streams, 4) == [2, 3, 4, 5]
+  assert [r.num_samples for r in server.samples] == [1] * 5
 
 
 @pytest.mark.parametrize(
