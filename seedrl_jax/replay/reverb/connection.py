@@ -108,6 +108,7 @@ class Connection:
         call.cancel()
       try:
         call.begin(_ATTEMPT)
+        self._refusal = ''
         return call
       except call_lib.CallError as e:
         self._refusal = e.details()
