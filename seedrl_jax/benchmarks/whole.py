@@ -12,6 +12,10 @@ from seedrl_jax import builder, system
 from seedrl_jax.benchmarks import timing
 from seedrl_jax.runtime import progress
 
+# Before the first window, and in each.
+_FIRST_UPDATES, _LEAST_UPDATES = 3, 4
+_POLL = 0.01
+
 
 class Whole(NamedTuple):
   """Timing of a run.
@@ -37,6 +41,8 @@ def measure(
   warm_up: float,
 ) -> Whole:
   """Runs a configuration for `warm_up` and then `windows` x `seconds`.
+
+  A window is longer where its least number of updates takes longer.
 
   Raises:
     system.RunFailed: where the run failed.
@@ -94,19 +100,29 @@ def _watch(
   def steps() -> int:
     return sum(worker.counters.env_steps for worker in parts.workers)
 
-  while thread.is_alive() and parts.learner.counters.updates < 3:
-    time.sleep(0.05)
+  def wait_for_update(number: int) -> int:
+    """Returns when there have been as many, and how many there were."""
+    while thread.is_alive() and parts.learner.counters.updates < number:
+      time.sleep(_POLL)
+    return parts.learner.counters.updates
+
+  wait_for_update(_FIRST_UPDATES)
   time.sleep(warm_up)
   rates, costs = [], []
-  first, updates = steps(), parts.learner.counters.updates
+  # Where an update takes seconds, environments step in bursts between them; a
+  # window that began and ended anywhere would have more of them or fewer.
+  updates = latest = wait_for_update(parts.learner.counters.updates + 1)
+  first = steps()
   for _ in range(windows):
     before, cpu, start = steps(), time.process_time(), time.perf_counter()
     time.sleep(seconds)
+    least = max(latest + _LEAST_UPDATES, parts.learner.counters.updates + 1)
+    latest = wait_for_update(least)
     elapsed = time.perf_counter() - start
     taken = max(1, steps() - before)
     rates.append(taken / elapsed)
     costs.append((time.process_time() - cpu) / taken)
-  trained = (parts.learner.counters.updates - updates) * per_update
+  trained = (latest - updates) * per_update
   return Whole(
     timing.summarize(rates, costs),
     trained / max(1, steps() - first),

@@ -105,3 +105,32 @@ def test_measures_the_whole_of_a_small_case(monkeypatch):
     '| small | embedded |',
   ):
     assert part in text
+
+
+def test_windows_have_whole_updates(monkeypatch):
+  counters = python_types.SimpleNamespace(updates=0)
+  worker = python_types.SimpleNamespace(env_steps=0)
+  run = python_types.SimpleNamespace(
+    parts=python_types.SimpleNamespace(
+      learner=python_types.SimpleNamespace(counters=counters),
+      workers=[python_types.SimpleNamespace(counters=worker)],
+      topology=None,
+    ),
+    waits=None,
+  )
+  slept = []
+
+  def sleep(seconds):
+    # Environments step in a burst, and then a batch is trained on.
+    slept.append(seconds)
+    if len(slept) % 2:
+      worker.env_steps += 32 * 20
+    else:
+      counters.updates += 1
+
+  monkeypatch.setattr(whole.time, 'sleep', sleep)
+  config = python_types.SimpleNamespace(batch_size=32, unroll_length=20)
+  result = whole._watch(run, threading.current_thread(), config, 5, 1.0, 0.0)
+  assert result.trained_share == 1.0
+  # The first three, one to begin at, and four a window.
+  assert counters.updates >= 3 + 1 + 5 * 4
