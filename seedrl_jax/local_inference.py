@@ -95,9 +95,8 @@ class LocalInference:
     self._complained = False
     # When there are parameters, and when it is time for a report.
     self._arrived, self._due = threading.Event(), threading.Event()
-    self._threads = threads.ThreadGroup(
-      ends=(replay.StoreClosed, envs.StreamClosed)
-    )
+    ends = (replay.StoreClosed, envs.StreamClosed)
+    self._threads = threads.ThreadGroup(ends)
     for waker in (
       stream.close,
       self._interrupt_store,

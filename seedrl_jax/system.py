@@ -72,9 +72,7 @@ class System:
     self._config = config
     self._line = line or progress.ProgressLine()
     self._joint = joint_run.JointRun(hosts, config) if hosts else None
-    self._place = plan_lib.ALONE
-    if hosts is not None:
-      self._place = plan_lib.Place(hosts.index, hosts.count)
+    self._place = _place_of(hosts)
     self._workdir = workdir_lib.Workdir(workdir).of_host(self._place.index)
     self._workdir.create()
     with contextlib.ExitStack() as opened:
@@ -107,8 +105,7 @@ class System:
     self._group.on_stop(self._parts.interrupt)
     if hosts is not None:
       self._group.on_stop(hosts.ask_to_stop)
-    self._last_checkpoint = 0.0
-    self._interrupted = False
+    self._last_checkpoint, self._interrupted = 0.0, False
 
   def _build(self, make_streams: builder.MakeStream | None) -> builder.Parts:
     return builder.build(
@@ -392,3 +389,9 @@ class System:
     if isinstance(failure.error, _SPOILED):
       return [str(failure.error)]
     return [f'Thread {failure.thread} failed.\n{failure.text}']
+
+
+def _place_of(hosts: hosts_lib.Hosts | None) -> plan_lib.Place:
+  if hosts is None:
+    return plan_lib.ALONE
+  return plan_lib.Place(hosts.index, hosts.count)

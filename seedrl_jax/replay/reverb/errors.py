@@ -5,8 +5,8 @@ Raised by `connection.py` and the streams; `translate` makes them of gRPC's.
 
 import grpc
 
-# A chunk or an item that is larger cannot be sent in one message; the server
-# refuses those of more than 300 MB.
+# A chunk or an item that is larger is not sent: Reverb's own limit is 300 MB,
+# which not every way into the server enforces.
 MAX_MESSAGE_BYTES = 280 * 1000 * 1000
 
 _GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ABORTED)

@@ -52,14 +52,19 @@ def test_room_is_not_taken_back_from_what_is_about_to_be_sent(
   held = _Held(send_window.SendWindow.take)
   monkeypatch.setattr(send_window.SendWindow, 'take', lambda *args: held(*args))
   with peers.calling(script) as call:
-    threads.start(lambda: _send_in_vain(call, content))
     # The mark comes after the settings.
-    assert call.receive() == b'mark'
-    held.go_on.set()
-    assert call.receive() is None
-    assert threads.join() == []
+    _send_held(call, content, held, threads)
   # 65,535 bytes of data in frames of 16,384.
   assert order == ['data'] * 4 + ['settings']
+
+
+def _send_held(call, content: bytes, held, threads) -> None:
+  """Sends what is held until the mark has come; receives to the end."""
+  threads.start(lambda: _send_in_vain(call, content))
+  assert call.receive() == b'mark'
+  held.go_on.set()
+  assert call.receive() is None
+  assert threads.join() == []
 
 
 def _send_in_vain(call, *parts: bytes) -> None:
@@ -87,11 +92,7 @@ def test_ping_is_answered_in_the_middle_of_a_message(monkeypatch, threads):
     peer.send(peers.OK)
 
   with peers.calling(script) as call:
-    threads.start(lambda: _send_in_vain(call, content))
-    assert call.receive() == b'mark'
-    held.go_on.set()
-    assert call.receive() is None
-    assert threads.join() == []
+    _send_held(call, content, held, threads)
   assert sum(len(f.payload) for f in order[:-1]) == _FIRST
   assert order[-1] == (peers.PING, peers.ACK, 0, b'midst...')
 
