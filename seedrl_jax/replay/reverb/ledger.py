@@ -50,6 +50,7 @@ class Ledger:
     # Handed over and not acknowledged; drawn and not delivered.
     self._unacknowledged = 0
     self._undelivered = 0
+    self._acknowledged = 0
     # See `stalled_version`.
     self._seen: tuple[int, int, int] | None = None
 
@@ -104,6 +105,7 @@ class Ledger:
     """Notes that the server has n unrolls that were admitted."""
     with self._lock:
       self._unacknowledged = max(0, self._unacknowledged - n)
+      self._acknowledged += n
       self._version += 1
 
   def delivered(self, n: int, exhausted: int) -> None:
@@ -114,6 +116,12 @@ class Ledger:
       if not self._is_queue:
         self._size = max(0, self._size - exhausted)
       self._wake()
+
+  @property
+  def num_acknowledged(self) -> int:
+    """Unrolls of which a server has ever said that it has them."""
+    with self._lock:
+      return self._acknowledged
 
   @property
   def version(self) -> int | None:
@@ -216,19 +224,22 @@ class Ledger:
       most = min(size + late + undelivered, self.config.max_size)
       self._size = _within(self._size, size, most)
 
-  def info(self, size: int | None = None) -> base.TableInfo:
+  def info(self, counted: tuple[int, int] | None = None) -> base.TableInfo:
     """Returns the table's state.
 
     Args:
-      size: unrolls on the server; None: what the counts make it.
+      counted: unrolls on the server, and `num_acknowledged` before it was
+        asked, as these are certainly among them. None: as our counts have it.
     """
     with self._lock:
-      if size is None or self._is_queue:
+      if counted is None or self._is_queue:
         size = max(0, self._size)
       else:
+        size, acknowledged = counted
         # What is under way may be in the server's count already; with nobody
         # else there, ours knows.
-        most = min(size + self._unacknowledged, self.config.max_size)
+        late = self._unacknowledged + self._acknowledged - acknowledged
+        most = min(size + late, self.config.max_size)
         size = min(most, max(size, self._size))
       return base.TableInfo(
         config=self.config,

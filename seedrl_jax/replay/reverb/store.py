@@ -90,7 +90,8 @@ class ReverbStore(base.TrajectoryStore):
     self._updaters: dict[str, priorities_lib.PriorityUpdater] = {}
     self._samplers: list[sampler_lib.Sampler] = []
     self._workers = unroll_items.Workers(len(os.sched_getaffinity(0)))
-    self._sizes: dict[str, int] = {}
+    # Of the tables, and what had been acknowledged before they were asked for.
+    self._sizes: dict[str, tuple[int, int]] = {}
     self._host = self._open_host(
       make_host,
       [tables.server_rules(c, block_width, batch_size) for c in configs],
@@ -314,15 +315,13 @@ class ReverbStore(base.TrajectoryStore):
       with contextlib.suppress(base.RateLimited):
         self._lane(table).flush(_SETTLE)
 
-  def _ask_sizes(self) -> bool:
-    """Notes the sizes of the tables; returns whether the server answered."""
-    try:
+  def _ask_sizes(self) -> None:
+    """Notes the sizes of the tables, where the server answers."""
+    acknowledged = {n: c.num_acknowledged for n, c in self._ledgers.items()}
+    with contextlib.suppress(errors.ReverbError, base.StoreClosed):
       infos = self._host.link.peek()
-    except (errors.ReverbError, base.StoreClosed):
-      return False
-    for name in self._ledgers:
-      self._sizes[name] = infos[name].current_size
-    return True
+      for name, before in acknowledged.items():
+        self._sizes[name] = infos[name].current_size, before
 
   def _resync_from_server(self, name: str, counts: ledger.Ledger) -> bool:
     """Returns whether the server knows of anything new."""

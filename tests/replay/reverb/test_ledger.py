@@ -187,11 +187,22 @@ def test_info_prefers_the_servers_size_of_items_only(queue):
   counts = _settled(_items(max_size=10), 4)
   counts.admit_insert(2, 0)
   assert counts.info().size == 6
-  assert counts.info(size=3).size == 5
+  assert counts.info((3, 4)).size == 5
   # It has what is under way, and the word of it is not here yet.
-  assert counts.info(size=6).size == 6
-  assert counts.info(size=10).size == 10
-  assert _settled(queue, 4).info(size=1).size == 4
+  assert counts.info((6, 4)).size == 6
+  assert counts.info((10, 4)).size == 10
+  assert _settled(queue, 4).info((1, 4)).size == 4
+
+
+def test_info_misses_nothing_that_is_acknowledged_while_the_server_is_asked():
+  counts = _settled(_items(max_size=10), 4)
+  counts.admit_insert(2, 0)
+  before = counts.num_acknowledged
+  counts.acknowledged(2)
+  assert counts.info((4, before)).size == 6
+  # Others took some away; more than ours it may not lack.
+  assert counts.info((3, before)).size == 5
+  assert counts.info((3, counts.num_acknowledged)).size == 3
 
 
 def test_info_says_who_waits(queue, threads):
