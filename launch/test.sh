@@ -10,8 +10,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 pytest_arguments=(-n 2 --dist=worksteal)
 for argument in "$@"; do
   case $argument in
-    # Undoes pyproject.toml's `-m 'not slow'`.
-    --all) pytest_arguments+=(-m '') ;;
+    # Undoes pyproject.toml's `-m 'not slow'`, and its limit of a test's time.
+    --all) pytest_arguments+=(-m '' -o faulthandler_timeout=10800) ;;
     *) pytest_arguments+=("$argument") ;;
   esac
 done

@@ -27,13 +27,17 @@ class _Client(replay_loop.Client):
 
 
 class _Failing(_Client):
-  """Fails to insert, and samples for ever."""
+  """Fails to insert, and samples until the test ends."""
+
+  def __init__(self):
+    super().__init__()
+    self.may_end = threading.Event()
 
   def insert(self, table, blocks):
     raise OSError('no server')
 
   def sample(self, table, count, streams, like):
-    threading.Event().wait()
+    self.may_end.wait()
 
 
 _BLOCKS = [[np.full(3, i)] for i in range(2)]
@@ -57,8 +61,10 @@ def test_work_is_shared_by_the_streams(mode, inserted, sampled):
 
 
 def test_failure_does_not_wait_for_the_others():
+  client = _Failing()
   with pytest.raises(OSError, match='no server'):
-    replay_loop.run(_Failing(), _BLOCKS, 'both', streams=1, count=2)
+    replay_loop.run(client, _BLOCKS, 'both', streams=1, count=2)
+  client.may_end.set()
 
 
 def test_commands_are_answered_line_by_line(tmp_path, monkeypatch, capsys):

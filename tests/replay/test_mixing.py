@@ -67,14 +67,30 @@ def test_what_is_known_of_an_unroll_stands_in_its_column(make, toy):
   np.testing.assert_array_equal(sample.priorities, np.ones(8))
 
 
-def test_priorities_go_to_the_table_of_their_column(make, toy):
-  source = mixing.make_source(_config(batch_size=40), make(), num_blocks=2)
-  sample = source.sampler.sample(0)
-  numbers = np.array(toy.numbers(sample))
-  # Only one of each table is to be drawn from now on.
-  source.update_priorities(sample.keys, np.isin(numbers, (2, 101)) * 1.0)
+def _update_all(source, store, toy, priority) -> None:
+  """Gives each of the seven unrolls, once it was drawn, `priority(number)`."""
+  seen: set[int] = set()
+  for _ in range(1000):
+    sample = source.sampler.sample(0)
+    numbers = toy.numbers(sample)
+    source.update_priorities(
+      sample.keys, np.array([priority(number) for number in numbers])
+    )
+    sample.release()
+    seen.update(numbers)
+    if len(seen) == 7:
+      break
+  assert len(seen) == 7
+  store.flush()
   # Which of several batches was drawn before that is Reverb's affair.
   source.sampler.sample(0).release()
+
+
+def test_priorities_go_to_the_table_of_their_column(make, toy):
+  store = make()
+  source = mixing.make_source(_config(batch_size=40), store, num_blocks=2)
+  # Only one of each table is to be drawn from now on.
+  _update_all(source, store, toy, lambda number: float(number in (2, 101)))
   again = toy.numbers(source.sampler.sample(0))
   assert set(again) == {2, 101}
 
@@ -82,10 +98,7 @@ def test_priorities_go_to_the_table_of_their_column(make, toy):
 def test_equal_keys_of_two_tables_are_two(make, toy):
   store = make()
   source = mixing.make_source(_config(batch_size=40), store, num_blocks=1)
-  sample = source.sampler.sample(0)
-  is_demonstration = np.array(toy.numbers(sample)) >= 100
-  source.update_priorities(sample.keys, np.where(is_demonstration, 5.0, 2.0))
-  source.sampler.sample(0).release()
+  _update_all(source, store, toy, lambda number: 5.0 if number >= 100 else 2.0)
   sample = source.sampler.sample(0)
   is_demonstration = np.array(toy.numbers(sample)) >= 100
   np.testing.assert_array_equal(
