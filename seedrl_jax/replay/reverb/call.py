@@ -19,7 +19,13 @@ from collections.abc import Sequence
 import grpc
 import hpack
 
-from seedrl_jax.replay.reverb import call_status, http2, send_window, wire
+from seedrl_jax.replay.reverb import (
+  call_status,
+  dial,
+  http2,
+  send_window,
+  wire,
+)
 from seedrl_jax.replay.reverb.call_status import CallError
 
 _STREAM = 1
@@ -52,6 +58,9 @@ class Call:
     """
     self._address = address
     self._method = method
+    host, _, port = address.rpartition(':')
+    self._dial = dial.Dial(host.removeprefix('[').removesuffix(']'), port)
+    # Not connected yet.
     self._socket = socket.socket()
     # Held by whoever writes to the socket, so that frames stay whole.
     self._sending = threading.Lock()
@@ -94,23 +103,11 @@ class Call:
       raise CallError(call_status.UNAVAILABLE, f'no server: {e}') from e
 
   def _connect(self, timeout: float) -> None:
-    """Tries all addresses that the host's name stands for."""
-    host, _, port = self._address.rpartition(':')
-    host = host.removeprefix('[').removesuffix(']')
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    for i, (family, kind, protocol, _, address) in enumerate(found, 1):
-      self._socket.close()
-      # Where `cancel` finds it.
-      self._socket = socket.socket(family, kind, protocol)
-      self._socket.settimeout(timeout)
-      try:
-        if self._cancelled:
-          raise BrokenPipeError
-        self._socket.connect(address)
-        break
-      except OSError:
-        if i == len(found):
-          raise
+    unconnected, self._socket = self._socket, self._dial.connect(timeout)
+    unconnected.close()
+    if self._cancelled:
+      # `cancel` may not have found this one.
+      raise BrokenPipeError
     self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if hasattr(socket, 'TCP_USER_TIMEOUT'):
       # A host that went away silently is noticed where something is sent.
@@ -201,6 +198,7 @@ class Call:
   def cancel(self) -> None:
     """Ends the call; what waits in it ends with CANCELLED."""
     self._cancelled = True
+    self._dial.cancel()
     self._window.end()
     with contextlib.suppress(OSError):
       self._socket.shutdown(socket.SHUT_RDWR)

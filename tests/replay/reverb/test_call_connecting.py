@@ -8,6 +8,7 @@ import grpc
 import pytest
 
 from seedrl_jax.replay.reverb import call as call_lib
+from seedrl_jax.replay.reverb import dial
 from tests.replay.reverb import scripted_peer as peers
 
 _CODE = grpc.StatusCode
@@ -37,7 +38,7 @@ def _resolve(monkeypatch, *addresses: tuple[str, int]) -> list:
   """Makes every name stand for these; returns what is asked for."""
   asked: list = []
 
-  def getaddrinfo(host, port, **_):
+  def getaddrinfo(host, port, *_, **__):
     asked.append((host, port))
     return [
       (socket.AF_INET, socket.SOCK_STREAM, 0, '', address)
@@ -193,20 +194,9 @@ def test_cancelled_before_it_begins(refusing):
   call.close()
 
 
-def test_cancelled_just_before_it_connects(monkeypatch):
-  class Socket(socket.socket):
-    def connect(self, address):
-      call.cancel()
-      super().connect(address)
-
-  with socket.create_server(('127.0.0.1', 0)) as listener:
-    address = f'127.0.0.1:{listener.getsockname()[1]}'
-    monkeypatch.setattr(socket, 'socket', Socket)
-    call = call_lib.Call(address, _METHOD)
-    _cancelled(call)
-
-
-def test_cancelled_while_it_connects(threads):
+@contextlib.contextmanager
+def _silent_host():
+  """Gives an address where nobody answers before the end."""
   with contextlib.ExitStack() as stack:
     listener = stack.enter_context(socket.create_server(('127.0.0.1', 0)))
     listener.listen(0)
@@ -215,19 +205,91 @@ def test_cancelled_while_it_connects(threads):
       waiting = stack.enter_context(socket.socket())
       waiting.setblocking(False)
       waiting.connect_ex(listener.getsockname())
-    call = call_lib.Call('{}:{}'.format(*listener.getsockname()), _METHOD)
-    ended = threading.Event()
+    yield '{}:{}'.format(*listener.getsockname())
 
-    def begin():
-      try:
-        _cancelled(call)
-      finally:
-        ended.set()
 
-    threads.start(begin)
-    # One that comes just before the system call is noticed only after it.
-    threads.until(lambda: call.cancel() or ended.is_set())
+def _end_of_dialling() -> None:
+  for thread in threading.enumerate():
+    if thread.name == 'reverb-dial':
+      thread.join(peers.PATIENCE)
+      assert not thread.is_alive()
+
+
+def test_cancelled_while_it_connects(monkeypatch, threads):
+  connecting = threading.Event()
+
+  class Socket(socket.socket):
+    def connect(self, address):
+      connecting.set()
+      super().connect(address)
+
+  with _silent_host() as address:
+    monkeypatch.setattr(socket, 'socket', Socket)
+    call = call_lib.Call(address, _METHOD)
+    threads.start(lambda: _cancelled(call))
+    assert connecting.wait(peers.PATIENCE)
+    call.cancel()
     assert threads.join() == []
+  _end_of_dialling()
+
+
+def test_cancelled_while_a_name_is_looked_up(monkeypatch, threads):
+  looking, may_know = threading.Event(), threading.Event()
+
+  def getaddrinfo(*_, **__):
+    looking.set()
+    assert may_know.wait(peers.PATIENCE)
+    return [(socket.AF_INET, socket.SOCK_STREAM, 0, '', found)]
+
+  with socket.create_server(('127.0.0.1', 0)) as listener:
+    found = listener.getsockname()
+    listener.settimeout(peers.PATIENCE)
+    monkeypatch.setattr(socket, 'getaddrinfo', getaddrinfo)
+    call = call_lib.Call('slow:1', _METHOD)
+    threads.start(lambda: _cancelled(call))
+    assert looking.wait(peers.PATIENCE)
+    call.cancel()
+    assert threads.join() == []
+    # What comes of it all the same is not kept open.
+    may_know.set()
+    accepted, _ = listener.accept()
+    with accepted:
+      accepted.settimeout(peers.PATIENCE)
+      assert accepted.recv(1) == b''
+  _end_of_dialling()
+
+
+def test_cancelled_as_it_is_connected(monkeypatch):
+  class Dial(dial.Dial):
+    def connect(self, timeout):
+      connected = super().connect(timeout)
+      call.cancel()
+      return connected
+
+  monkeypatch.setattr(dial, 'Dial', Dial)
+  with socket.create_server(('127.0.0.1', 0)) as listener:
+    call = call_lib.Call('{}:{}'.format(*listener.getsockname()), _METHOD)
+    _cancelled(call)
+
+
+@pytest.mark.parametrize('connects', [True, False])
+def test_dial_that_is_cancelled_as_it_ends(connects, refusing):
+  with socket.create_server(('127.0.0.1', 0)) as listener:
+    place = listener.getsockname() if connects else refusing
+    dialling = dial.Dial(place[0], str(place[1]))
+    dialling._run(peers.PATIENCE)
+    dialling.cancel()
+    with pytest.raises(OSError) as raised:
+      dialling.connect(peers.PATIENCE)
+    if connects:
+      assert isinstance(raised.value, ConnectionAbortedError)
+      listener.settimeout(peers.PATIENCE)
+      for _ in range(2):
+        accepted, _ = listener.accept()
+        with accepted:
+          accepted.settimeout(peers.PATIENCE)
+          assert accepted.recv(1) == b''
+  _end_of_dialling()
 
 
 def test_cancelled_while_the_server_keeps_silent(threads):
