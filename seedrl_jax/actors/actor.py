@@ -166,11 +166,13 @@ class Group:
       call.open()
       return self._talk(call)
     except grpc.RpcError as e:
-      raise self._translate(e) from e
+      # It is the stream itself, which must not outlive `close`.
+      failure = self._translate(e.with_traceback(None))
     except wire.WireError as e:
       raise ActorError(f'The learner at {options.address.text}: {e}') from e
     finally:
       call.close()
+    raise failure
 
   def _talk(self, call: call_lib.Call) -> bool:
     options = self._options

@@ -84,10 +84,10 @@ class Call:
       wire.WireError: where it is none of this protocol.
       grpc.RpcError: as gRPC has it.
     """
-    try:
-      return wire.parse(next(self._rpc))
-    except StopIteration:
-      raise Lost('it ended the stream.') from None
+    message = next(self._rpc, None)
+    if message is None:
+      raise Lost('it ended the stream.')
+    return wire.parse(message)
 
   def refuse(self, reason: str) -> None:
     """Says why the actor ends; returns when the learner has read it."""
@@ -105,9 +105,18 @@ class Call:
         self._rpc.cancel()
 
   def close(self) -> None:
-    """Ends stream and channel."""
+    """Ends stream and channel; nothing else may be called after it.
+
+    As Python ends it stops gRPC's threads wherever they are, and what is left
+    of a stream would then wait for ever for a lock that one of them held. So
+    the last of it goes here.
+    """
     self._outgoing.put(None)
     self._channel.close()
+    del self._channel
+    with self._lock:
+      rpc, self._rpc = self._rpc, None
+    del rpc
 
   def _connect(self) -> None:
     """Waits until the channel is connected, or cannot be.

@@ -1,9 +1,11 @@
 """Tests for seedrl_jax/actors/actor.py: a group, with real environments."""
 
+import gc
 import pathlib
 import queue
 import threading
 
+import grpc
 import numpy as np
 import pytest
 
@@ -104,6 +106,52 @@ def test_group_without_a_learner_gives_up_in_the_end(tmp_path: pathlib.Path):
   group = _Running(f'unix:{tmp_path}/a.sock', patience=0.01)
   group.join()
   assert 'No learner at unix:' in str(group.error)
+
+
+@pytest.fixture(name='left')
+def left_fixture():
+  """Returns what is left of calls that a test made, cycles included."""
+
+  def calls() -> list[object]:
+    kinds = (grpc.Channel, grpc.RpcError)
+    return [x for x in gc.get_objects() if isinstance(x, kinds)]
+
+  gc.collect()
+  gc.disable()
+  before = calls()
+  yield lambda: [x for x in calls() if not any(x is y for y in before)]
+  gc.enable()
+
+
+@pytest.mark.parametrize('end', ['training', 'learner', 'stop', 'patience'])
+def test_nothing_is_left_of_a_call(end: str, left, tmp_path: pathlib.Path):
+  """Or a program could hang as it exits, in what gRPC does at the last."""
+  address = f'unix:{tmp_path}/a.sock'
+  with _learner(address) as (server, _):
+    group = _Running(address, patience=0.1 if end == 'patience' else None)
+    group.wait_for('Run ')
+    # The call is seen where there is one.
+    assert left()
+    if end == 'stop':
+      group.group.stop()
+    else:
+      server.close(ended=end == 'training')
+  if end == 'learner':
+    group.wait_for('Looking for the learner')
+    group.group.stop()
+  group.join()
+  assert group.ended is (None if end == 'patience' else end == 'training')
+  assert isinstance(group.error, actor.ActorError) is (end == 'patience')
+  assert left() == []
+
+
+def test_nothing_is_left_of_a_call_that_is_refused(left):
+  security = toys.OPEN._replace(token='right')
+  with _learner(security=security) as (server, _):
+    group = _Running(server.addresses[0])
+    group.join()
+    assert isinstance(group.error, actor.ActorError)
+    assert left() == []
 
 
 class _NoTime(threading.Event):
