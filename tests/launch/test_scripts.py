@@ -119,9 +119,10 @@ def test_checks_come_before_tests(clone: Clone, script: str):
   assert clone.calls() == _checks('tests/envs', '-k', 'a or b')
 
 
-def test_all_undoes_the_deselection(clone: Clone):
+def test_all_undoes_the_deselection_and_gives_tests_time(clone: Clone):
   assert clone.run('launch/test.sh', '--all', '-x') == 0
-  assert clone.calls() == _checks('-m', '', '-x')
+  more = ('-m', '', '-o', 'faulthandler_timeout=10800')
+  assert clone.calls() == _checks(*more, '-x')
 
 
 @pytest.mark.parametrize(
