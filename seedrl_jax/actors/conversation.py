@@ -90,6 +90,7 @@ class Conversation:
     # What it waits for while its steps are with inference; None comes where
     # the server closes.
     self._answer: asyncio.Future[np.ndarray | None] | None = None
+    self._is_writing = False
 
   async def talk(self) -> None:
     """Goes on until the stream ends, and ends it where it must."""
@@ -119,9 +120,11 @@ class Conversation:
     """Ends the conversation, as the server closes."""
     if self._answer is not None and not self._answer.done():
       self._answer.set_result(None)
-    elif not self._desk.ended:
+    elif not self._desk.ended and not self._is_writing:
       self.task.cancel()
-    # Else the actor is told when it comes with its steps, or its report.
+    # Else the actor is told when it comes with its steps, or its report, or
+    # when what is being written has gone out: gRPC cannot say how a stream
+    # ends while a message is cut off, and the actor would never hear of it.
 
   async def _talk(self) -> None:
     # Before anything that the stream says is looked at.
@@ -234,7 +237,13 @@ class Conversation:
 
   async def _write(self, message: bytes) -> None:
     self._desk.num_bytes += len(message)
-    await self._context.write(message)
+    self._is_writing = True
+    try:
+      await self._context.write(message)
+    finally:
+      self._is_writing = False
+    if self._desk.is_closed and not self._desk.ended:
+      raise admission.Refused(_Code.UNAVAILABLE, _STOPS)
 
   async def _ask(
     self, place: admission.Place, sequence: int, rows: wire.StepRows

@@ -3,11 +3,21 @@
 `test_server` has the conversations of those that the learner acts for.
 """
 
+import asyncio
+import threading
+
 import grpc
 import numpy as np
 import pytest
 
-from seedrl_jax.actors import handshake, parameters, reports, wire
+from seedrl_jax.actors import (
+  conversation,
+  handshake,
+  parameters,
+  reports,
+  wire,
+)
+from seedrl_jax.actors import server as server_lib
 from tests.actors import toys
 
 _Code = grpc.StatusCode
@@ -117,6 +127,38 @@ def test_a_learner_that_only_stops_ends_no_training():
     client.join(2, handshake.LOCAL)
     client.report(0)
     server.close(ended=False)
+    assert client.refused() == (_Code.UNAVAILABLE, 'The learner stops.')
+    client.close()
+
+
+class _Writing:
+  """A stream's context; the server closes while a message is being written."""
+
+  def __init__(self, context, server: server_lib.ActorServer):
+    self._context, self._server = context, server
+
+  def __getattr__(self, name: str):
+    return getattr(self._context, name)
+
+  async def write(self, message: bytes) -> None:
+    threading.Thread(target=self._server.close, args=(False,)).start()
+    while not self._server._stopping.is_set():
+      await asyncio.sleep(0)
+    # The server goes on once this waits.
+    await self._context.write(message)
+
+
+def test_a_learner_that_stops_while_it_writes_says_so(monkeypatch):
+  talk = conversation.Conversation.talk
+
+  async def talk_meanwhile(self):
+    self._context = _Writing(self._context, server)
+    await talk(self)
+
+  monkeypatch.setattr(conversation.Conversation, 'talk', talk_meanwhile)
+  with toys.learner() as (server, _):
+    client = toys.Client(server.addresses[0])
+    client.join(2)
     assert client.refused() == (_Code.UNAVAILABLE, 'The learner stops.')
     client.close()
 
