@@ -272,26 +272,6 @@ def test_cancelled_as_it_is_connected(monkeypatch):
     _cancelled(call)
 
 
-@pytest.mark.parametrize('connects', [True, False])
-def test_dial_that_is_cancelled_as_it_ends(connects, refusing):
-  with socket.create_server(('127.0.0.1', 0)) as listener:
-    place = listener.getsockname() if connects else refusing
-    dialling = dial.Dial(place[0], str(place[1]))
-    dialling._run(peers.PATIENCE)
-    dialling.cancel()
-    with pytest.raises(OSError) as raised:
-      dialling.connect(peers.PATIENCE)
-    if connects:
-      assert isinstance(raised.value, ConnectionAbortedError)
-      listener.settimeout(peers.PATIENCE)
-      for _ in range(2):
-        accepted, _ = listener.accept()
-        with accepted:
-          accepted.settimeout(peers.PATIENCE)
-          assert accepted.recv(1) == b''
-  _end_of_dialling()
-
-
 def test_cancelled_while_the_server_keeps_silent(threads):
   connected = threading.Event()
 
