@@ -90,8 +90,7 @@ class ReverbStore(base.TrajectoryStore):
     self._updaters: dict[str, priorities_lib.PriorityUpdater] = {}
     self._samplers: list[sampler_lib.Sampler] = []
     self._workers = unroll_items.Workers(len(os.sched_getaffinity(0)))
-    # Of the tables, and what had been acknowledged before they were asked for.
-    self._sizes: dict[str, tuple[int, int]] = {}
+    self._sizes: dict[str, tuple[int, int]] = {}  # as `Ledger.info` takes them
     self._host = self._open_host(
       make_host,
       [tables.server_rules(c, block_width, batch_size) for c in configs],
