@@ -146,8 +146,8 @@ def _optimizer() -> ml_collections.ConfigDict:
 def _replay() -> ml_collections.ConfigDict:
   return ml_collections.ConfigDict({
     # 'reverb': a server process, which is started and watched; 'embedded': in
-    # this process; 'auto': Reverb where it can be had, and not where
-    # `deterministic` is asked for.
+    # this process; 'auto': embedded for a queue (sampler 'fifo') that only
+    # this process fills, else Reverb if it can be had.
     'backend': 'auto',
     # host:port of a Reverb server that runs already (launch/reverb_server.py).
     'address': '',
@@ -204,6 +204,9 @@ def _actors() -> ml_collections.ConfigDict:
     # Environments of remote actors (launch/actor.py) at most, beside the
     # env.num_envs of this process, which may then be 0. 0: no actors.
     'max_envs': 0,
+    # Whether actors may act themselves (launch/actor.py --inference=local),
+    # which needs Reverb.
+    'local_inference': False,
     # Where they find the learner: 'unix:/path' or 'host:port', as many as
     # wanted. (): the socket <workdir>/actors.sock.
     'addresses': (),

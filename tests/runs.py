@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import gymnasium
-import jax
 import ml_collections
 import numpy as np
 from gymnasium import spaces
@@ -244,8 +243,6 @@ class Program:
         **os.environ,
         'PYTHONPATH': str(ROOT),
         'JAX_PLATFORMS': 'cpu',
-        'JAX_COMPILATION_CACHE_DIR': jax.config.jax_compilation_cache_dir,
-        'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
         **environment,
       },
       stdout=subprocess.PIPE,

@@ -17,14 +17,15 @@ _PACKAGE = 'seedrl_jax'
 _MAY_IMPORT = {
   'types': set(),
   'settings': set(),
+  'cache_folder': set(),
   'envs': {'types'},
   'networks': {'types'},
   'agents': {'networks', 'settings', 'types'},
-  'replay': {'types'},
+  'replay': {'cache_folder', 'types'},
   'inference': {'agents', 'envs', 'replay', 'types'},
   'actors': {'envs', 'types'},
   'learner': {'agents', 'replay', 'types'},
-  'runtime': {'settings', 'types'},
+  'runtime': {'cache_folder', 'settings', 'types'},
 }
 # builder.py makes the parts of a run from all rooms; system.py wires them,
 # playing.py and what uses it those that play, and benchmarks/ times them.

@@ -29,7 +29,7 @@ def test_only_reverb_lets_actors_act_themselves(
     if backend == 'embedded':
       hello = handshake.Hello(2, 'toy', handshake.LOCAL)
       client.say(handshake.pack_hello(hello))
-      assert '--config.replay.backend=reverb' in client.refused()[1]
+      assert '--config.actors.local_inference=True' in client.refused()[1]
       return
     welcome = client.join(2, handshake.LOCAL)
     local = welcome.local

@@ -87,6 +87,26 @@ def _parse_unix(flag: str, text: str) -> Address:
   return Address(_UNIX + path, True, True)
 
 
+def in_workdir(socket: str) -> Address:
+  """Returns the socket that a learner listens at without other addresses.
+
+  Args:
+    socket: its path, in the work directory.
+
+  Raises:
+    ValueError: where the path is too long.
+  """
+  path = os.path.abspath(socket)
+  if len(os.fsencode(path)) > _MAX_PATH:
+    raise ValueError(
+      f'--workdir={os.path.dirname(path)}: the path of its socket for actors, '
+      f'{os.path.basename(path)}, would have more than the {_MAX_PATH} bytes '
+      'that a socket can have; take a shorter one, or name a socket elsewhere, '
+      "as in --config.actors.addresses=('unix:/tmp/actors.sock',)."
+    )
+  return Address(_UNIX + path, True, True)
+
+
 def _is_loopback(host: str) -> bool:
   try:
     return ipaddress.ip_address(host).is_loopback

@@ -104,7 +104,7 @@ class Admission:
         _Code.FAILED_PRECONDITION,
         '--inference=local: this learner keeps its unrolls in its own process, '
         'where no actor can put any; start it with '
-        '--config.replay.backend=reverb, or the actor with '
+        '--config.actors.local_inference=True, or the actor with '
         '--inference=central.',
       )
     index, run = self._join(hello.num_envs, acts_itself)

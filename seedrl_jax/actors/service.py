@@ -4,7 +4,6 @@ Called by `builder` where the configuration lets actors bring environments.
 """
 
 import json
-import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -62,7 +61,7 @@ def make_server(
   """
   section = config.actors
   flag = '--config.actors.addresses'
-  texts = section.addresses or (f'unix:{pathlib.Path(socket)}',)
+  texts = section.addresses or ()
   if isinstance(texts, str):
     raise ValueError(
       f"{flag}={texts}: must be a tuple of strings, such as ('{texts}',)."
@@ -81,7 +80,8 @@ def make_server(
     spec,
     handshake.env_values(config.env),
     streams,
-    [addresses.parse(flag, text) for text in texts],
+    [addresses.parse(flag, text) for text in texts]
+    or [addresses.in_workdir(socket)],
     addresses.learner_security(section),
     (config.seed, starts),
     section.timeout,

@@ -226,6 +226,10 @@ def _configure() -> None:
   # It would take SIGTERM for itself.
   jax.config.update('jax_enable_preemption_service', False)
   jax.config.update('jax_cpu_collectives_implementation', 'gloo')
+  # Only host 0 would fill it; hosts that compile wait for each other then.
+  jax.config.update(
+    'jax_compilation_cache_dir', os.environ.get('JAX_COMPILATION_CACHE_DIR')
+  )
   # It reports, as messages to the user, that it starts and connects.
   logging.getLogger('jax._src.distributed').setLevel(logging.WARNING)
 

@@ -67,24 +67,11 @@ def _choose_host(
   config: Any, folder: str | None, begin_with: str | None
 ) -> store.MakeHost | None:
   """Returns what makes the Reverb server; None for the embedded store."""
-  chosen = config.replay.backend
-  if chosen not in BACKENDS:
-    raise ValueError(
-      f'--config.replay.backend={chosen}: choose one of {BACKENDS}.'
-    )
-  address, patience = config.replay.address, config.replay.patience
-  if config.deterministic and (chosen == 'reverb' or address):
-    raise ValueError(
-      '--config.deterministic=True: a Reverb server answers when it likes; '
-      'take --config.replay.backend=embedded, without an address.'
-    )
-  if chosen == 'embedded' and address:
-    raise ValueError(
-      f'--config.replay.address={address}: the embedded store has no server; '
-      'take --config.replay.backend=reverb.'
-    )
-  if chosen == 'embedded' or config.deterministic:
+  _check_backend(config)
+  chosen, address = config.replay.backend, config.replay.address
+  if _is_embedded(config):
     return None
+  patience = config.replay.patience
   if address:
     _check_address(address)
     return lambda rules, on_restart: hosts.OutsideServer(
@@ -95,6 +82,8 @@ def _choose_host(
   except environment.EnvironmentUnavailable as e:
     if chosen == 'reverb':
       raise ValueError(f'--config.replay.backend=reverb: {e}') from e
+    if config.actors.local_inference:
+      raise ValueError(f'--config.actors.local_inference=True: {e}') from e
     logging.warning('Replay: embedded, as Reverb cannot be had here: %s', e)
     return None
   logging.info('Replay: a Reverb server of this run, by %s.', python)
@@ -105,6 +94,44 @@ def _choose_host(
     patience,
     begin_with,
   )
+
+
+def _check_backend(config: Any) -> None:
+  """Refuses keys that contradict each other."""
+  chosen, address = config.replay.backend, config.replay.address
+  if chosen not in BACKENDS:
+    raise ValueError(
+      f'--config.replay.backend={chosen}: choose one of {BACKENDS}.'
+    )
+  if config.deterministic and (chosen == 'reverb' or address):
+    raise ValueError(
+      '--config.deterministic=True: a Reverb server answers when it likes; '
+      'take --config.replay.backend=embedded, without an address.'
+    )
+  if chosen == 'embedded' and address:
+    raise ValueError(
+      f'--config.replay.address={address}: the embedded store has no server; '
+      'take --config.replay.backend=reverb.'
+    )
+  if config.actors.local_inference and (
+    chosen == 'embedded' or config.deterministic
+  ):
+    raise ValueError(
+      '--config.actors.local_inference=True: actors that act themselves need '
+      'Reverb; take --config.replay.backend=reverb, without '
+      '--config.deterministic.'
+    )
+
+
+def _is_embedded(config: Any) -> bool:
+  """Whether the store is in this process, without asking for Reverb."""
+  replay = config.replay
+  if replay.backend != 'auto':
+    return replay.backend == 'embedded'
+  if config.deterministic:
+    return True
+  needs_reverb = replay.address or config.actors.local_inference
+  return replay.sampler == 'fifo' and not needs_reverb
 
 
 def _check_address(address: str) -> None:

@@ -58,7 +58,7 @@ def test_a_batch_limits_only_those_that_the_learner_acts_for():
 
 def test_without_an_offer_nobody_acts_itself():
   admitting = _admission(4, local=False)
-  with pytest.raises(admission.Refused, match=r'replay\.backend=reverb'):
+  with pytest.raises(admission.Refused, match=r'actors\.local_inference=True'):
     admitting.admit(_hello(1, handshake.LOCAL))
   assert admitting.admit(_hello(2, handshake.CENTRAL)).welcome.local is None
 

@@ -73,7 +73,7 @@ def test_without_reverb_it_is_refused_on_both_sides(
     client.say(handshake.pack_hello(hello))
     code, details = client.refused()
     assert code == _Code.FAILED_PRECONDITION
-    assert '--config.replay.backend=reverb' in details
+    assert '--config.actors.local_inference=True' in details
     assert f"Actor 'toy' is refused: {details}" in caplog.text
     client.close()
 

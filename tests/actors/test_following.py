@@ -151,4 +151,4 @@ def test_a_learner_without_reverb_ends_the_group():
   with toys.learner(spec=_SPEC, env=_ENV) as (server, _):
     group = _Running(server.addresses[0])
     group.join()
-  assert '--config.replay.backend=reverb' in str(group.error)
+  assert '--config.actors.local_inference=True' in str(group.error)

@@ -50,6 +50,17 @@ def test_refuses_in_one_sentence(
     _make_server(tmp_path, **values)
 
 
+def test_a_work_directory_too_long_for_a_socket_is_named(
+  tmp_path: pathlib.Path,
+):
+  folder = tmp_path / ('x' * 107)
+  with pytest.raises(ValueError, match=f'^--workdir={folder}: .* 107 bytes'):
+    _make_server(folder)
+  # With another address it does no harm.
+  addresses = (f'unix:{tmp_path}/b.sock',)
+  _make_server(folder, actors__addresses=addresses).close(ended=False)
+
+
 class _Player:
   """Plays any environment's steps from a script."""
 

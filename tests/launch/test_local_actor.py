@@ -60,13 +60,13 @@ def _wait_until(reached: Callable[[], bool], actor: processes.Process) -> None:
 
 @pytest.mark.parametrize('kind', ['unix', 'tcp'])
 def test_two_actors_train_to_the_end(tmp_path: pathlib.Path, kind: str):
-  flags = [
-    '--config.env.id=CartPole-v1',
-    '--config.total_env_frames=6000',
-    _REVERB,
-  ]
+  flags = ['--config.env.id=CartPole-v1', '--config.total_env_frames=6000']
   if kind == 'tcp':
     flags.append("--config.actors.addresses=('127.0.0.1:0',)")
+    flags.append(_REVERB)
+  else:
+    flags.append('--config.replay.backend=auto')
+    flags.append('--config.actors.local_inference=True')
   learner = _learner(
     tmp_path,
     *flags,
@@ -137,7 +137,7 @@ def test_the_embedded_store_is_refused_on_both_sides(tmp_path: pathlib.Path):
   learner = _learner(tmp_path, _LONG)
   actor = _actor(learner.wait_for(r'; actors at (\S+);')[1])
   assert actor.end() == 1
-  sentence = 'start it with --config.replay.backend=reverb'
+  sentence = 'start it with --config.actors.local_inference=True'
   assert sentence in actor.text
   assert 'Traceback' not in actor.text
   learner.process.send_signal(signal.SIGTERM)

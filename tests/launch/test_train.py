@@ -66,6 +66,15 @@ def test_kill_and_restart_continues_from_the_last_checkpoint(tmp_path):
   assert values == sorted(values)
 
 
+def test_a_queue_by_default_makes_no_environment_for_reverb(tmp_path):
+  cache = str(tmp_path / 'cache')
+  code, _, err = _train(
+    tmp_path / 'run', omit=['replay.backend'], SEEDRL_CACHE=cache
+  )
+  assert (code, err) == (0, '')
+  assert not list(tmp_path.glob('cache/reverb-*'))
+
+
 _REVERB = '--config.replay.backend=reverb'
 _RESTORED = r'Resuming from checkpoint (\d+)'
 

@@ -5,7 +5,6 @@ import pathlib
 import subprocess
 import sys
 
-import jax
 import numpy as np
 
 from tests import runs
@@ -23,7 +22,6 @@ def _start(
       **os.environ,
       'PYTHONPATH': str(runs.ROOT),
       'JAX_PLATFORMS': 'cpu',
-      'JAX_COMPILATION_CACHE_DIR': jax.config.jax_compilation_cache_dir,
       'XLA_FLAGS': f'--xla_force_host_platform_device_count={4 // count}',
     },
     stderr=subprocess.PIPE,

@@ -66,9 +66,15 @@ def make_fixture(toy) -> Iterator[Callable[..., replay.TrajectoryStore]]:
   """Makes stores of toy unrolls; closes them afterwards."""
   with contextlib.ExitStack() as stack:
 
-    def make(width: int = 16, deterministic: bool = False, **changes):
+    def make(
+      width: int = 16,
+      deterministic: bool = False,
+      local_inference: bool = False,
+      **changes,
+    ):
       config = _config(**changes)
       config.deterministic = deterministic
+      config.actors.local_inference = local_inference
       made = replay.make_store(config, toy.spec(), width)
       stack.callback(made.close)
       return made
@@ -76,16 +82,27 @@ def make_fixture(toy) -> Iterator[Callable[..., replay.TrajectoryStore]]:
     yield make
 
 
-def test_makes_the_embedded_store(make):
-  made = make(backend='embedded')
+@pytest.mark.parametrize('backend', ['embedded', 'auto'])
+def test_a_queue_of_one_process_never_asks_for_reverb(
+  make, no_environment, caplog, backend
+):
+  made = make(backend=backend)
+  assert not caplog.records
   assert isinstance(made, replay.EmbeddedStore)
   assert list(made.info()) == [replay.TABLE]
   assert made.writer(replay.TABLE).allocate().width == 16
 
 
-@pytest.mark.parametrize('backend', ['reverb', 'auto'])
-def test_makes_a_server_of_its_own(make, toy, backend):
-  made = make(backend=backend)
+@pytest.mark.parametrize(
+  'changes',
+  [
+    {'backend': 'reverb'},
+    {'local_inference': True},
+    {'sampler': 'prioritized', 'max_size': 64, 'max_times_sampled': 0},
+  ],
+)
+def test_makes_a_server_of_its_own(make, toy, changes):
+  made = make(**changes)
   assert isinstance(made, store.ReverbStore)
   toy.insert(made, replay.TABLE, list(range(16)))
   assert made.info()[replay.TABLE].size == 16
@@ -105,19 +122,30 @@ def test_finds_a_server_that_runs(make, toy, reverb_servers):
 
 
 def test_auto_without_an_environment_is_embedded(make, no_environment, caplog):
-  assert isinstance(make(backend='auto'), replay.EmbeddedStore)
+  made = make(sampler='uniform', max_size=64, max_times_sampled=0)
+  assert isinstance(made, replay.EmbeddedStore)
   (warning,) = [r for r in caplog.records if r.levelname == 'WARNING']
   assert 'embedded' in warning.getMessage()
   assert warning.getMessage().endswith('No Python has it.')
 
 
-def test_reverb_without_an_environment_fails(make, no_environment):
-  with pytest.raises(ValueError, match='backend=reverb: No Python has it'):
-    make(backend='reverb')
+@pytest.mark.parametrize(
+  'changes,flag',
+  [
+    ({'backend': 'reverb'}, 'replay.backend=reverb'),
+    ({'local_inference': True}, 'actors.local_inference=True'),
+  ],
+)
+def test_reverb_without_an_environment_fails(
+  make, no_environment, changes, flag
+):
+  with pytest.raises(ValueError, match=f'config.{flag}: No Python has it'):
+    make(**changes)
 
 
-def test_a_deterministic_run_is_embedded(make):
-  made = make(backend='auto', deterministic=True)
+def test_a_deterministic_run_is_embedded(make, no_environment):
+  rules = {'sampler': 'uniform', 'max_size': 64, 'max_times_sampled': 0}
+  made = make(deterministic=True, **rules)
   assert isinstance(made, replay.EmbeddedStore)
 
 
@@ -129,6 +157,13 @@ def test_a_deterministic_run_is_embedded(make):
     ({'backend': 'reverb', 'deterministic': True}, 'deterministic=True: '),
     ({'address': 'h:1', 'deterministic': True}, 'deterministic=True: '),
     ({'backend': 'embedded', 'address': 'h:1'}, 'replay.address=h:1: '),
+    *(
+      (
+        {'local_inference': True, **refused},
+        'actors.local_inference=True: .*need Reverb',
+      )
+      for refused in ({'backend': 'embedded'}, {'deterministic': True})
+    ),
     *(
       ({'address': text}, f'replay.address={text}: must be host:port')
       for text in ('h', 'h:', ':1', 'h:x', 'h:99999', 'dns:///h:1', 'u@h:1/p')

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import grpc
+from absl import logging
 
 from seedrl_jax.replay import base
 from seedrl_jax.replay.reverb import call as call_lib
-from seedrl_jax.replay.reverb import errors
+from seedrl_jax.replay.reverb import errors, silence
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
 _SERVICE = '/deepmind.reverb.ReverbService/'
@@ -76,6 +77,7 @@ class Connection:
     # Why the last stream did not begin.
     self._refusal = ''
     self._address = self._read_address()
+    self._silence = silence.Silence(logging.warning)
 
   @property
   def address(self) -> str:
@@ -209,6 +211,7 @@ class Connection:
       ReverbError: where it does not; nobody looks for it on this account.
     """
     self.check()
+    asked = self._silence.asked()
     try:
       response = self._call(
         self._shared_channel(),
@@ -219,9 +222,11 @@ class Connection:
       )
     except (grpc.RpcError, grpc.FutureCancelledError) as e:
       self.check()
+      self._silence.unanswered(self._address, asked)
       raise errors.ServerLost(
         f'The Reverb server at {self._address} does not answer at the moment.'
       ) from e
+    self._silence.answered(self._address)
     return {info.name: info for info in response.table_info}
 
   def mutate(

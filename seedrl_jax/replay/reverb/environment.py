@@ -22,6 +22,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO
 
+from seedrl_jax import cache_folder
 from seedrl_jax.replay.reverb import interpreters
 from seedrl_jax.replay.reverb.interpreters import EnvironmentUnavailable
 
@@ -66,14 +67,6 @@ _PIP_OPTIONS = (
 _Say = Callable[[str], None]
 
 
-def cache_folder() -> pathlib.Path:
-  """Returns where environments are kept; it need not exist."""
-  if folder := os.environ.get('SEEDRL_CACHE'):
-    return pathlib.Path(folder)
-  base = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
-  return pathlib.Path(base, 'seedrl-jax')
-
-
 def folder(
   interpreter: interpreters.Interpreter,
   requirements: Sequence[str] = REQUIREMENTS,
@@ -81,7 +74,7 @@ def folder(
   """Returns where the environment made from `interpreter` is, or would be."""
   recipe = '\n'.join([interpreter.version, *requirements])
   digest = hashlib.sha256(recipe.encode()).hexdigest()[:12]
-  return cache_folder() / f'reverb-{digest}'
+  return cache_folder.path() / f'reverb-{digest}'
 
 
 def python_of(environment: pathlib.Path) -> pathlib.Path | None:

@@ -1,16 +1,18 @@
 """Tests of calls, of losing a server and of finding it again."""
 
+import contextlib
 import threading
 
 import grpc
 import pytest
+from absl import logging
 
 from seedrl_jax.replay import base
 from seedrl_jax.replay.reverb import call as call_lib
-from seedrl_jax.replay.reverb import call_status, errors
+from seedrl_jax.replay.reverb import call_status, errors, silence
 from seedrl_jax.replay.reverb import connection as connection_lib
 from seedrl_jax.replay.reverb.proto import reverb_pb2
-from tests.replay.reverb import fake_server
+from tests.replay.reverb import fake_server, test_silence
 
 _CODE = grpc.StatusCode
 # Only for tests that have already failed.
@@ -176,6 +178,33 @@ def test_failure_of_on_lost_ends_the_connection(server, connect):
   for _ in range(2):
     with pytest.raises(OSError, match='no disk'):
       connection.server_info()
+
+
+def test_a_server_that_is_frozen_is_named(server, connect, monkeypatch, caplog):
+  clock, thawed = test_silence.Clock(), threading.Event()
+  connection = connect()
+  connection._silence = silence.Silence(logging.warning, clock)
+  connection.peek()
+
+  def freeze(request):
+    clock.now = 112.0
+    thawed.wait(_PATIENCE)
+    return reverb_pb2.ServerInfoResponse()
+
+  server.on_call['ServerInfo'] = freeze
+  with monkeypatch.context() as impatient:
+    impatient.setattr(connection_lib, '_GLANCE', 0.5)
+    while not caplog.records:
+      with contextlib.suppress(errors.ServerLost):
+        connection.peek()
+  thawed.set()
+  del server.on_call['ServerInfo']
+  monkeypatch.setattr(connection_lib, '_GLANCE', _PATIENCE)
+  connection.peek()
+  assert [r.getMessage() for r in caplog.records] == [
+    f'Reverb at {server.address} has not answered for 12 s.',
+    f'Reverb at {server.address} answers again, after 12 s.',
+  ]
 
 
 def test_close_ends_a_call_under_way(server, connect, threads):

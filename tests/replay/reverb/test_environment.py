@@ -156,18 +156,6 @@ def test_cache_that_cannot_be_written(wheel, base, tmp_path, monkeypatch):
     environment.ensure(base, print, [wheel])
 
 
-def test_cache_folder(monkeypatch):
-  monkeypatch.setenv('SEEDRL_CACHE', '/one')
-  assert environment.cache_folder() == pathlib.Path('/one')
-  monkeypatch.delenv('SEEDRL_CACHE')
-  monkeypatch.setenv('XDG_CACHE_HOME', '/two')
-  assert environment.cache_folder() == pathlib.Path('/two/seedrl-jax')
-  monkeypatch.delenv('XDG_CACHE_HOME')
-  monkeypatch.setenv('HOME', '/three')
-  folder = environment.cache_folder()
-  assert folder == pathlib.Path('/three/.cache/seedrl-jax')
-
-
 def test_other_platforms(monkeypatch):
   monkeypatch.setattr(platform, 'machine', lambda: 'aarch64')
   with pytest.raises(

@@ -1,0 +1,65 @@
+"""Keeps compiled programs for later runs, in the user's cache folder.
+
+Called by `process`. JAX's own variables come first: JAX_COMPILATION_CACHE_DIR
+names another folder, and JAX_ENABLE_COMPILATION_CACHE=0 turns the cache off.
+"""
+
+import contextlib
+import hashlib
+import pathlib
+import re
+import warnings
+
+import jax
+
+from seedrl_jax import cache_folder
+
+# Of all programs that are kept, in bytes. A run on CartPole has 1.5 MB.
+_LIMIT = 1 << 30
+_CPUINFO = pathlib.Path('/proc/cpuinfo')
+# What tells one kind of processor from another there.
+_PROCESSOR = re.compile(
+  r'(vendor_id|cpu family|model|flags|Features|CPU (implementer|part))\s*:.*'
+)
+
+
+def configure() -> None:
+  """Has JAX keep what it compiles, unless the user has told it what to do."""
+  is_on = jax.config.jax_enable_compilation_cache
+  if not is_on or jax.config.jax_compilation_cache_dir:
+    return
+  # A folder that cannot be read or written costs a run only time.
+  warnings.filterwarnings(
+    'ignore', r'Error (reading|writing) persistent compilation cache'
+  )
+  with contextlib.suppress(OSError, RuntimeError):
+    folder = cache_folder.path() / f'jax-{_processor()}'
+    # Whoever may write there can make our processes run what they like.
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    prune(folder.parent)
+    jax.config.update('jax_compilation_cache_dir', str(folder))
+    jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
+
+
+def prune(place: pathlib.Path, limit: int = _LIMIT) -> None:
+  """Deletes the programs that were used longest ago.
+
+  Args:
+    place: has the folders of all processors that share it.
+    limit: bytes that may stay.
+  """
+  found = [(p.stat(), p) for p in place.glob('jax-*/*-cache')]
+  for stat, path in sorted(found, key=lambda f: f[0].st_atime, reverse=True):
+    limit -= stat.st_size
+    if limit < 0:
+      path.unlink(missing_ok=True)
+
+
+def _processor() -> str:
+  """Returns a name for this kind of processor.
+
+  Programs for the CPU use all that it can do, and hosts may share a home.
+  """
+  text = _CPUINFO.read_text().partition('\n\n')[0]
+  lines = [line for line in text.splitlines() if _PROCESSOR.fullmatch(line)]
+  return hashlib.sha256('\n'.join(lines).encode()).hexdigest()[:12]
