@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 
 import pytest
 
@@ -144,3 +145,17 @@ def test_what_is_put_aside_keeps_its_content_and_takes_a_free_name(tmp_path):
   assert (tmp_path / 'metrics.csv.damaged-2').is_dir()
   assert os.readlink(tmp_path / 'metrics.csv.damaged-3') == 'nowhere'
   assert not os.path.lexists(path)
+
+
+def test_what_does_not_fit_is_not_appended_in_part(tmp_path):
+  path = tmp_path / 'log'
+  workdir.append_whole(path, b'12345')
+  limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (8, limits[1]))
+  try:
+    with pytest.raises(OSError, match='No space left'):
+      workdir.append_whole(path, b'6789a')
+    workdir.append_whole(path, b'678')
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+  assert path.read_bytes() == b'12345678'
