@@ -97,16 +97,12 @@ class RunReports:
     if self._place.index:
       return
     self._metrics = metrics.MetricsLog(
-      self._workdir, self._config.log.tensorboard
+      self._workdir, self._config.log.tensorboard, self._line.say
     )
     self._metrics.roll_back(
-      self._parts.learner.counters.updates, self._before.env_steps
+      self._parts.learner.counters.updates,
+      self._before.env_steps * self._parts.env_spec.action_repeat,
     )
-
-  def close(self) -> None:
-    """Closes the curves."""
-    if self._metrics is not None:
-      self._metrics.close()
 
   def is_finished(self) -> bool:
     """Whether the run has all its frames, as far as this host knows."""

@@ -88,5 +88,5 @@ def metrics(actors: server.ActorServer) -> dict[str, float]:
     'actors/connected_envs': float(actors.num_connected),
     'actors/stream_bytes': float(actors.num_bytes),
     'actors/store_bytes': float(reported.store_bytes),
-    'actors/store_wait_seconds': reported.store_wait,
+    'actors/store_wait_s': reported.store_wait,
   }

@@ -23,7 +23,7 @@ from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.learner import state as state_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import demonstrations
-from seedrl_jax.runtime import process, profiler, progress, threads
+from seedrl_jax.runtime import process, profiler, progress, threads, versions
 from seedrl_jax.runtime import workdir as workdir_lib
 
 # For threads to end, in which they cannot be interrupted: in all, and before
@@ -173,7 +173,7 @@ class System:
       # Only now: a start that fails leaves an earlier run's files as they are.
       if not self._place.index:
         self._workdir.write_config(self._config)
-      opened.callback(self._reports.close)
+        versions.note(self._workdir, self._line.say)
       self._reports.open()
       self._reports.start()
       self._last_checkpoint = self._reports.start_time

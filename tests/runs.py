@@ -36,6 +36,14 @@ SUMMARY_KEYS = {
   'policy_lag_mean',
   'status',
 }
+# Of what summary.json has, too.
+COLUMNS = {
+  'env_frames': 'time/env_frames',
+  'env_steps': 'time/env_steps',
+  'seconds': 'time/elapsed_s',
+  'updates': 'time/updates',
+  'mean_return_100': 'rollout/return',
+}
 
 _TINY = {
   'env.id': 'Catch-v0',
@@ -273,7 +281,7 @@ class Program:
     while True:
       self.wait_for(' updates')
       # What was read may be an old line, and has rounded them.
-      updates = int(float(rows(self._workdir)[-1]['updates']))
+      updates = int(float(rows(self._workdir)[-1]['time/updates']))
       if updates >= count:
         return updates
 

@@ -7,10 +7,12 @@ import pytest
 
 from seedrl_jax.replay import demonstrations
 from seedrl_jax.replay.reverb import environment, tables
+from seedrl_jax.runtime import columns
 from tests import evaluation_runs, recording_runs, runs
 from tests.replay.reverb import shared_servers
 
-_SIZE, _SAMPLES = 'demonstrations/size', 'demonstrations/samples'
+_SIZE = 'demonstrations/size_unrolls'
+_SAMPLES = 'demonstrations/sampled_unrolls'
 
 
 def _student(folder, **values):
@@ -45,9 +47,10 @@ def test_a_run_learns_from_both_tables_and_resumes_with_them(tmp_path, backend):
   # Of the run's own steps: demonstrations have no version to lag behind.
   assert 0 <= summary['policy_lag_mean'] < summary['updates']
   last = runs.rows(tmp_path / 'run')[-1]
+  assert last.keys() <= columns.TABLE.keys()
   assert float(last[_SIZE]) == count
   # One of four; a batch may be under way, or drawn ahead, of one table alone.
-  share = float(last[_SAMPLES]) / float(last['replay/samples'])
+  share = float(last[_SAMPLES]) / float(last['replay/sampled_unrolls'])
   assert share == pytest.approx(1 / 3, rel=0.2)
 
   values['total_env_frames'] = 900

@@ -160,14 +160,14 @@ def test_a_run_of_several_hosts_has_the_others_figures(tmp_path):
   assert reports.hear([own, {**other, 'env_steps': 400, 'episodes': []}])
   reports._collect_episodes()
   assert reports.summary('finished')['mean_return_100'] == 3.0
-  curves = {'replay/size': 7.0, 'replay/samples_per_insert': 3.0}
+  curves = {'replay/size_unrolls': 7.0, 'replay/samples_per_insert': 3.0}
   reports.hear([own, {**other, 'lag_max': 9, 'curves': curves}])
   # Later votes do not always have them.
   reports.hear([own, {**other, 'env_steps': 400}])
   assert reports._lag_max == 9
-  own_curves = {'replay/size': 2.0, 'replay/samples_per_insert': 1.0}
+  own_curves = {'replay/size_unrolls': 2.0, 'replay/samples_per_insert': 1.0}
   assert run_reports._together([own_curves, *reports._curves.values()]) == {
-    'replay/size': 9.0,
+    'replay/size_unrolls': 9.0,
     'replay/samples_per_insert': 2.0,
   }
   assert reports.is_finished()

@@ -9,6 +9,7 @@ import pytest
 
 from configs import r2d2_base
 from seedrl_jax.inference import insertion
+from seedrl_jax.runtime import columns
 from tests import runs
 from tests.replay.conftest import PATIENCE
 
@@ -52,10 +53,11 @@ def test_keeps_the_replay_ratio(tmp_path, backend, ratio):
   run = runs.Run(config, tmp_path)
   summary = run.train()
   last = runs.rows(tmp_path)[-1]
+  assert last.keys() <= columns.TABLE.keys()
   measured = float(last['replay/samples_per_insert'])
   assert measured == pytest.approx(ratio, rel=0.05)
   # What was sampled is what was trained on, but for the batches ahead.
-  samples = float(last['replay/samples'])
+  samples = float(last['replay/sampled_unrolls'])
   ahead = samples / config.batch_size - summary['updates']
   assert 0 <= ahead <= config.learner.prefetch + 4
 
@@ -94,9 +96,9 @@ def test_learning_starts_at_the_least_size(tmp_path, monkeypatch):
   run.train()
   assert 'waits for the replay (' in run.output
   first, *_, last = runs.rows(tmp_path)
-  assert float(first['replay/inserts']) < 40
-  assert float(first['updates']) == 0
-  assert float(last['updates']) > 0
+  assert float(first['replay/inserted_unrolls']) < 40
+  assert float(first['time/updates']) == 0
+  assert float(last['time/updates']) > 0
   assert sizes[0] >= 40
 
 
@@ -146,7 +148,7 @@ def test_priorities_come_back_from_the_learner(tmp_path):
 def test_resumes_with_its_replay(tmp_path, backend):
   config = _config(replay__backend=backend)
   runs.Run(config, tmp_path).train()
-  size = float(runs.rows(tmp_path)[-1]['replay/size'])
+  size = float(runs.rows(tmp_path)[-1]['replay/size_unrolls'])
   assert size > 40
   config.total_env_frames *= 2
   run = runs.Run(config, tmp_path)
@@ -166,4 +168,4 @@ def test_trains_on_several_devices(tmp_path):
   )
   summary = runs.Run(config, tmp_path).train()
   assert summary['updates'] > 0
-  assert np.isfinite(float(runs.rows(tmp_path)[-1]['loss/total']))
+  assert np.isfinite(float(runs.rows(tmp_path)[-1]['losses/total']))

@@ -7,6 +7,7 @@ import pytest
 
 from seedrl_jax import builder, serving
 from seedrl_jax.actors import handshake
+from seedrl_jax.runtime import columns
 from tests import runs
 from tests.actors import toys
 
@@ -47,6 +48,7 @@ def test_only_reverb_lets_actors_act_themselves(
       np.testing.assert_array_equal(ours, theirs)
     assert parts.env_steps() == 30
     metrics = serving.metrics(parts.actors)
+    assert metrics.keys() <= columns.TABLE.keys()
     assert metrics['actors/connected_envs'] == 2
     assert metrics['actors/stream_bytes'] > 1000
   finally:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from configs import vtrace_catch
-from seedrl_jax.runtime import checkpoints
+from seedrl_jax.runtime import checkpoints, columns
 from tests import runs
+from tests.runtime import test_events
 
 
 def test_leaves_a_complete_work_directory(tmp_path):
@@ -28,8 +29,9 @@ def test_leaves_a_complete_work_directory(tmp_path):
   assert -1 <= summary['eval_mean_return'] <= 1
   assert summary['policy_lag_mean'] >= 0
   last = runs.rows(tmp_path)[-1]
+  assert last.keys() <= columns.TABLE.keys()
   for name in ('env_frames', 'env_steps', 'updates', 'mean_return_100'):
-    assert float(last[name]) == summary[name], name
+    assert float(last[runs.COLUMNS[name]]) == summary[name], name
   saved = json.loads((tmp_path / 'config.json').read_text())
   assert saved['env']['id'] == 'Catch-v0'
   assert runs.steps(tmp_path) == [summary['updates']]
@@ -64,15 +66,15 @@ def test_resumes_where_it_ended(tmp_path):
   transitions = after['env_steps'] * 10 / 9 + 2 * config.env.num_envs
   used = after['updates'] * config.batch_size * config.unroll_length
   assert used <= transitions
-  for name in ('time', 'env_frames', 'updates'):
+  for name in ('time/elapsed_s', 'time/env_frames', 'time/updates'):
     values = runs.column(tmp_path, name)
     assert len(values) > length
     assert values == sorted(values), name
   # The first row is of this start alone.
   row = {k: float(v or 0) for k, v in runs.rows(tmp_path)[length].items()}
-  seconds = row['time'] - before['seconds']
-  frames = row['env_frames'] - before['env_frames']
-  np.testing.assert_allclose(row['frames_per_second'], frames / seconds)
+  seconds = row['time/elapsed_s'] - before['seconds']
+  frames = row['time/env_frames'] - before['env_frames']
+  np.testing.assert_allclose(row['time/frames_per_s'], frames / seconds)
 
 
 def test_finished_run_is_left_as_it_is(tmp_path):
@@ -100,25 +102,31 @@ def test_rows_ahead_of_the_checkpoint_are_dropped(tmp_path):
   header, *lines = path.read_text().splitlines()
   row = dict(zip(header.split(','), lines[-1].split(','), strict=True))
   # Environments went on while the checkpoint was written.
-  ahead = dict(row, env_steps='9999', env_frames='9999')
+  ahead = row | {'time/env_steps': '9999', 'time/env_frames': '9999'}
   path.write_text('\n'.join([header, *lines, ','.join(ahead.values()), '']))
   runs.Run(runs.tiny(total_env_frames=800), tmp_path).train()
-  assert max(runs.column(tmp_path, 'env_steps')) < 9999
+  assert max(runs.column(tmp_path, 'time/env_steps')) < 9999
 
 
 def test_damaged_newest_checkpoint_gives_way_to_the_one_before(tmp_path):
-  runs.Run(runs.tiny(), tmp_path).train()
-  runs.Run(runs.tiny(total_env_frames=800), tmp_path).train()
+  config = runs.tiny(log__tensorboard=True)
+  runs.Run(config, tmp_path).train()
+  config.total_env_frames = 800
+  runs.Run(config, tmp_path).train()
   old, new = runs.steps(tmp_path)
   for path in (tmp_path / f'checkpoints/{new}/state').rglob('*'):
     if path.is_file():
       path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-  run = runs.Run(runs.tiny(total_env_frames=800), tmp_path)
+  run = runs.Run(config, tmp_path)
   assert f'Checkpoint {new} is damaged' in run.output
   assert f'Resuming from checkpoint {old}:' in run.output
   assert run.train()['status'] == 'finished'
-  values = runs.column(tmp_path, 'updates')
+  values = runs.column(tmp_path, 'time/updates')
   assert values == sorted(values)
+  # Both logs went back.
+  events = test_events.read(tmp_path / 'tensorboard')
+  events = [step for tag, _, step in events if tag == 'time/updates']
+  assert sorted(events) == runs.column(tmp_path, 'time/env_frames')
 
 
 def test_half_written_checkpoint_is_removed(tmp_path):

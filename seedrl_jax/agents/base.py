@@ -24,7 +24,8 @@ class LossOutput(NamedTuple):
   """What a loss says besides its value.
 
   Attributes:
-    metrics: scalars by name, averaged over training devices.
+    metrics: scalars by name, averaged over training devices. One without a
+      group goes to `losses/`; see `runtime.columns` for the others' names.
     priorities: float32 `[B]`, new priorities of the sampled unrolls, or None
       where the agent does not prioritise.
   """

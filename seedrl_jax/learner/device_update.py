@@ -143,7 +143,7 @@ def make_finish(
     )
     updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
     scalars = {
-      'loss/total': loss,
+      'total': loss,
       'gradient_norm': optax.tree.norm(grads),
       'update_norm': optax.tree.norm(updates),
     }

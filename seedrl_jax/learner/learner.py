@@ -167,7 +167,7 @@ class Learner:
       self._metrics = output.metrics
       metrics = self.metrics()
       raise NonFiniteError(
-        f'Update {done.number} is not finite (loss {metrics["loss/total"]}, '
+        f'Update {done.number} is not finite (loss {metrics["total"]}, '
         f"gradient norm {metrics['gradient_norm']}, norm of the parameters' "
         f'change {metrics["update_norm"]}); the parameters before it were '
         'kept: lower --config.optimizer.learning_rate or look at the rewards.'

@@ -147,12 +147,12 @@ class TableInfo:
   def metrics(self, prefix: str = 'replay') -> dict[str, float]:
     """Returns what of it belongs into a run's curves, by `prefix/name`."""
     values = {
-      'size': self.size,
-      'inserts': self.inserts,
-      'samples': self.samples,
+      'size_unrolls': self.size,
+      'inserted_unrolls': self.inserts,
+      'sampled_unrolls': self.samples,
       'samples_per_insert': self.samples_per_insert,
-      'writer_wait_seconds': self.writer_wait_seconds,
-      'sampler_wait_seconds': self.sampler_wait_seconds,
+      'writer_wait_s': self.writer_wait_seconds,
+      'sampler_wait_s': self.sampler_wait_seconds,
     }
     return {f'{prefix}/{name}': value for name, value in values.items()}
 

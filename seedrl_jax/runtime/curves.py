@@ -4,7 +4,6 @@ A run's `metrics.csv` says what happened when, its `config.json` which runs are
 seeds of one another.
 """
 
-import csv
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-_REQUIRED = ('time', 'env_frames')
+from seedrl_jax.runtime import csv_log
+
+_REQUIRED = ('time/elapsed_s', 'time/env_frames')
 # Points of the axis that a group's seeds are interpolated to.
 _GRID_SIZE = 400
 
@@ -24,7 +25,7 @@ class Run(NamedTuple):
     name: the work directory's own name.
     config: what `config.json` holds, empty where there is none.
     columns: float64 `[N]` by column of `metrics.csv`, nan where a cell is
-      empty; `env_frames` never decreases.
+      empty; `time/env_frames` never decreases.
   """
 
   name: str
@@ -53,13 +54,14 @@ def read_run(workdir: str | pathlib.Path) -> Run:
 
   A last line that a killed process left unfinished is dropped, and so are
   rows that a resumed run took back (it goes on from its last checkpoint, so
-  `env_frames` can fall from one row to the next).
+  `time/env_frames` can fall from one row to the next).
 
   Args:
     workdir: a run's work directory.
 
   Raises:
-    ValueError: where it has no `metrics.csv`, or one without usable rows.
+    ValueError: where it has no `metrics.csv`, one without usable rows, or a
+      damaged one.
   """
   workdir = pathlib.Path(workdir)
   path = workdir / 'metrics.csv'
@@ -67,12 +69,15 @@ def read_run(workdir: str | pathlib.Path) -> Run:
     raise ValueError(
       f'{workdir} has no metrics.csv; name the --workdir of a run.'
     )
-  table = _read_table(path)
+  try:
+    table = _read_table(path)
+  except ValueError as e:
+    raise ValueError(f'{path} is damaged ({e}).') from e
   missing = [name for name in _REQUIRED if name not in table]
   if missing:
     raise ValueError(f'{path} has no column {" or ".join(missing)}.')
   columns = _without_overtaken(table)
-  if not columns['time'].size:
+  if not columns['time/elapsed_s'].size:
     raise ValueError(f'{path} has no complete row yet; try again later.')
   config_path = workdir / 'config.json'
   config = json.loads(config_path.read_text()) if config_path.is_file() else {}
@@ -136,10 +141,7 @@ def band(group: Group, x: str, y: str) -> Band | None:
 
 def _read_table(path: pathlib.Path) -> dict[str, np.ndarray]:
   """Returns the columns of a CSV file; drops lines that are not whole."""
-  text = path.read_text()
-  # Without its newline the last line may have lost digits of its last cell.
-  lines = text[: text.rfind('\n') + 1].splitlines()
-  header, *rows = [*csv.reader(lines)] or [[]]
+  header, rows = csv_log.read(path)
   whole = [row for row in rows if len(row) == len(header)]
   return {
     name: np.array([_number(row[i]) for row in whole])
@@ -158,7 +160,7 @@ def _without_overtaken(table: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
   """Drops rows without frames or time, and those with later, lower frames."""
   valid = np.all([np.isfinite(table[name]) for name in _REQUIRED], axis=0)
   table = {name: values[valid] for name, values in table.items()}
-  frames = table['env_frames']
+  frames = table['time/env_frames']
   lowest_later = np.minimum.accumulate(frames[::-1])[::-1]
   return {name: v[frames <= lowest_later] for name, v in table.items()}
 

@@ -1,123 +1,79 @@
-"""Where a run's numbers go: metrics.csv, TensorBoard events, summary.json."""
+"""Where a run's metrics go: metrics.csv and TensorBoard events.
 
-import csv
-import io
-import math
+None of it may end a run: what cannot be continued is put aside, what cannot be
+written is left out.
+"""
+
+import contextlib
 import os
 import pathlib
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator
 
-from tensorboardX import event_file_writer, summary
-from tensorboardX.proto import event_pb2
-
+from seedrl_jax.runtime import csv_log, events
 from seedrl_jax.runtime import workdir as workdir_lib
 
-Metrics = Mapping[str, float | None]
-
-
-class CsvLog:
-  """Appends rows to a CSV file whose columns may grow.
-
-  A new column rewrites the file once with the wider header; a resumed run
-  continues the same file. Every row is on disk when `write` returns.
-  """
-
-  def __init__(self, path: pathlib.Path):
-    """Opens the log; a half-written last line is cut off."""
-    self._path = path
-    self._columns: list[str] = []
-    if path.exists():
-      self._rewrite(self._read())
-
-  def write(self, row: Metrics) -> None:
-    """Appends a row; None leaves a cell empty."""
-    if not set(row) <= set(self._columns):
-      rows = self._read() if self._path.exists() else []
-      self._columns += [name for name in row if name not in self._columns]
-      self._rewrite(rows)
-    cells = {k: '' if v is None else v for k, v in row.items()}
-    with self._path.open('a', newline='') as f:
-      csv.DictWriter(f, self._columns, lineterminator='\n').writerow(cells)
-
-  def roll_back(self, updates: int, env_steps: float = math.inf) -> int:
-    """Drops rows of what a resumed run will do again.
-
-    Environments go on while a checkpoint is written, so a row may be of its
-    update and still be ahead of it in steps.
-
-    Args:
-      updates: of the checkpoint that the run resumes from.
-      env_steps: of that checkpoint.
-
-    Returns:
-      How many rows were dropped.
-    """
-    rows = self._read() if self._path.exists() else []
-    kept = [
-      row
-      for row in rows
-      if float(row.get('updates') or 0) <= updates
-      and float(row.get('env_steps') or 0) <= env_steps
-    ]
-    if len(kept) < len(rows):
-      self._rewrite(kept)
-    return len(rows) - len(kept)
-
-  def _read(self) -> list[dict[str, str]]:
-    """Returns the rows and takes over their columns."""
-    text = self._path.read_text()
-    complete = text[: text.rfind('\n') + 1]
-    reader = csv.DictReader(io.StringIO(complete))
-    self._columns = list(reader.fieldnames or [])
-    return [{k: v or '' for k, v in row.items() if k} for row in reader]
-
-  def _rewrite(self, rows: list[dict[str, str]]) -> None:
-    temporary = self._path.with_name(self._path.name + '.tmp')
-    with temporary.open('w', newline='') as f:
-      writer = csv.DictWriter(f, self._columns, lineterminator='\n')
-      writer.writeheader()
-      writer.writerows(rows)
-    os.replace(temporary, self._path)
+Metrics = csv_log.Metrics
+_Say = Callable[[str], None]
 
 
 class MetricsLog:
   """Writes every report to all of a run's logs."""
 
-  def __init__(self, workdir: workdir_lib.Workdir, tensorboard: bool):
-    """Opens the logs of a work directory."""
-    self._csv = CsvLog(workdir.metrics_csv)
-    self._events = _event_writer(workdir.tensorboard) if tensorboard else None
+  def __init__(
+    self, workdir: workdir_lib.Workdir, tensorboard: bool, say: _Say
+  ):
+    """Opens the logs of a work directory.
 
-  def roll_back(self, updates: int, env_steps: float = math.inf) -> int:
-    """See `CsvLog.roll_back`."""
-    return self._csv.roll_back(updates, env_steps)
+    Args:
+      workdir: of the run.
+      tensorboard: whether to write events, too.
+      say: takes a sentence about what cannot be used or written.
+    """
+    self._say = say
+    self._is_failing = False
+    self._csv = _open_csv(workdir.metrics_csv, say)
+    folder = workdir.tensorboard
+    if tensorboard and os.path.lexists(folder) and not folder.is_dir():
+      _put_aside(folder, 'it is no folder', say)
+    self._events = events.EventLog(folder) if tensorboard else None
+
+  def roll_back(self, updates: int, env_frames: int) -> None:
+    """Drops what is later than a checkpoint; see `CsvLog.roll_back`."""
+    with self._spared():
+      self._csv.roll_back(updates, env_frames)
+      if self._events is not None:
+        self._events.roll_back(env_frames)
 
   def write(self, row: Metrics) -> None:
-    """Writes one report; `row` has `env_frames`, TensorBoard's step."""
-    self._csv.write(row)
-    if self._events is None:
-      return
-    event = event_pb2.Event(
-      wall_time=time.time(), step=int(row['env_frames'] or 0)
-    )
-    for name, value in row.items():
-      if value is not None and name != 'env_frames':
-        event.summary.MergeFrom(summary.scalar(name, value))
-    self._events.write_event(event)
-    self._events.flush()
+    """Writes one report; `row` has `time/env_frames`, TensorBoard's step."""
+    with self._spared():
+      self._csv.write(row)
+      if self._events is not None:
+        self._events.write(row, int(row[csv_log.FRAMES] or 0))
+      self._is_failing = False
 
-  def close(self) -> None:
-    """Closes the logs; nothing of them is open, or runs, when it returns."""
-    if self._events is not None:
-      self._events.close()
+  @contextlib.contextmanager
+  def _spared(self) -> Iterator[None]:
+    """Says that a log cannot be written, once until it can be again."""
+    try:
+      yield
+    except OSError as e:
+      if not self._is_failing:
+        self._say(
+          f'The curves cannot be written ({e.strerror}); the run goes on '
+          'without them until they can.'
+        )
+      self._is_failing = True
 
 
-def _event_writer(path: pathlib.Path) -> event_file_writer.EventsWriter:
-  path.mkdir(parents=True, exist_ok=True)
-  # Files are named by the second: two starts in one would share a name, and
-  # the second would overwrite what the first wrote.
-  number = len(list(path.glob('*')))
-  # Not `SummaryWriter`: its two threads are no quicker with a row every few
-  # seconds, and closing it leaves one of them, and its pipe, to end later.
-  return event_file_writer.EventsWriter(str(path / 'events'), f'.{number}')
+def _open_csv(path: pathlib.Path, say: _Say) -> csv_log.CsvLog:
+  try:
+    return csv_log.CsvLog(path)
+  except (OSError, ValueError) as e:
+    _put_aside(path, str(e), say)
+    return csv_log.CsvLog(path)
+
+
+def _put_aside(path: pathlib.Path, reason: str, say: _Say) -> None:
+  aside = workdir_lib.put_aside(path)
+  say(f'{path} cannot be continued ({reason}); it is now {aside.name}.')

@@ -9,7 +9,7 @@ from matplotlib import figure as mpl_figure
 from matplotlib import ticker
 from matplotlib.backends import backend_agg
 
-from seedrl_jax.runtime import curves
+from seedrl_jax.runtime import columns, curves
 
 # What fits beside one another in a line of the legend.
 _LEGEND_CHARACTERS = 130
@@ -36,14 +36,14 @@ def draw(groups: Sequence[curves.Group]) -> mpl_figure.Figure:
     backend_agg.FigureCanvasAgg(figure)
     grid = figure.subplots(2, 2, sharex='col', sharey='row')
     for column, (x, x_label) in enumerate((
-      ('env_frames', 'environment frames'),
-      ('time', 'wall clock, minutes'),
+      ('time/env_frames', columns.TABLE['time/env_frames'].text),
+      ('time/elapsed_s', 'wall clock, minutes'),
     )):
-      _draw_panel(grid[0, column], groups, x, 'mean_return_100', dotted=True)
-      _draw_panel(grid[1, column], groups, x, 'frames_per_second')
+      _draw_panel(grid[0, column], groups, x, 'rollout/return', dotted=True)
+      _draw_panel(grid[1, column], groups, x, 'time/frames_per_s')
       grid[1, column].set_xlabel(x_label)
-    grid[0, 0].set_ylabel('mean return, last 100 episodes')
-    grid[1, 0].set_ylabel('frames per second')
+    grid[0, 0].set_ylabel(columns.TABLE['rollout/return'].text)
+    grid[1, 0].set_ylabel(columns.TABLE['time/frames_per_s'].text)
     grid[1, 0].set_ylim(bottom=0)
     grid[1, 0].xaxis.set_major_formatter(ticker.EngFormatter(sep=''))
     grid[1, 0].yaxis.set_major_formatter(ticker.EngFormatter(sep=''))
@@ -81,11 +81,11 @@ def _draw_panel(
   dotted: bool = False,
 ) -> None:
   """Draws every group's `y` over `x`; `dotted` adds evaluation returns."""
-  scale = 60.0 if x == 'time' else 1.0
+  scale = 60.0 if x == 'time/elapsed_s' else 1.0
   for i, group in enumerate(groups):
     color = _COLORS[i % len(_COLORS)]
     _draw_group(axes, group, x, y, scale, color=color, label=group.label)
-    evaluation = curves.band(group, x, 'eval_mean_return') if dotted else None
+    evaluation = curves.band(group, x, 'eval/return') if dotted else None
     if evaluation:
       axes.plot(
         evaluation.x / scale, evaluation.mean, ':', color=color, linewidth=1.6

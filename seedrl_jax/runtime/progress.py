@@ -7,8 +7,17 @@ import sys
 import textwrap
 from typing import TextIO
 
-# Shares of the time under which a wait is not worth a word.
+# Shares of the time under which a wait for room is not worth a word, and over
+# which both sides of the store wait for it.
 _BLOCKED = 0.1
+_BOTH_BLOCKED = 0.25
+# What `Waits.report` says of each part that may set the pace.
+_SENTENCES = {
+  'learner': 'the learner (inference waits for room in the store)',
+  'store': 'the store (inference waits for room in it, the learner for data)',
+  'envs': 'the environments (inference waits for them)',
+  'inference': 'inference (environments wait for their actions)',
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,27 +38,27 @@ class Waits:
   learner_for_data: float
 
   def bottleneck(self) -> str:
-    """Returns which part sets the pace: 'learner', 'envs' or 'inference'.
+    """Returns what sets the pace: 'learner', 'store', 'envs' or 'inference'.
 
-    Whoever fills the store waits for the learner only when the learner is the
-    slowest. Otherwise the pace is set before the store: by the environments
-    where inference waits for them for longer than it works.
+    Of two that meet, the one that waits less for the other is the slower. At
+    the store these are inference and the learner, be it a queue or a replay
+    that holds back whoever runs ahead of its ratio. If both wait long, what is
+    between them is slow, or so small that they take turns. If the learner
+    waits for longer, acting is slow: environments or inference.
     """
-    if self.inference_for_learner > _BLOCKED:
+    room, data = self.inference_for_learner, self.learner_for_data
+    if min(room, data) > _BOTH_BLOCKED:
+      return 'store'
+    if room > max(data, _BLOCKED):
       return 'learner'
-    if self.inference_for_envs > 0.5:
+    if self.inference_for_envs > self.envs_for_actions:
       return 'envs'
     return 'inference'
 
   def report(self) -> str:
     """Returns the shares and the bottleneck in one line."""
-    name = {
-      'learner': 'the learner (inference waits for room in the store)',
-      'envs': 'the environments (inference waits for them)',
-      'inference': 'inference (environments wait for their actions)',
-    }[self.bottleneck()]
     return (
-      f'bottleneck: {name}; waiting: environments '
+      f'bottleneck: {_SENTENCES[self.bottleneck()]}; waiting: environments '
       f'{self.envs_for_actions:.0%}, inference '
       f'{self.inference_for_envs:.0%} for environments and '
       f'{self.inference_for_learner:.0%} for the learner, learner '
@@ -58,47 +67,57 @@ class Waits:
 
   def short(self) -> str:
     """Returns what the pipeline waits for, for the progress line."""
-    return {
-      'learner': f'learner ({self.inference_for_learner:.0%})',
-      'envs': f'envs ({self.inference_for_envs:.0%})',
-      'inference': f'inference ({self.envs_for_actions:.0%})',
-    }[self.bottleneck()]
+    name = self.bottleneck()
+    share = {
+      'learner': self.inference_for_learner,
+      'store': min(self.inference_for_learner, self.learner_for_data),
+      'envs': self.inference_for_envs,
+      'inference': self.envs_for_actions,
+    }[name]
+    return f'{name} ({share:.0%})'
 
 
 class ProgressLine:
-  """One live line, or as many as it needs, on a terminal; else plain lines."""
+  """One live line, or as many as it needs, on a terminal; else plain lines.
+
+  When nobody reads any more (`train.py | head`), it falls silent.
+  """
 
   def __init__(self, out: TextIO | None = None):
     """Writes to `out`, standard output unless given."""
     self._out = out or sys.stdout
     self._live = self._out.isatty() and os.environ.get('TERM') != 'dumb'
     self._rows = 0
+    self._is_closed = False
 
   def update(self, text: str) -> None:
     """Shows `text` in place of what was shown before."""
     if self._live:
       # Cut into rows here: where the terminal wraps, none could be taken back.
       rows = textwrap.wrap(text, max(1, shutil.get_terminal_size().columns - 1))
-      self._clear()
-      self._out.write('\n'.join(rows))
+      self._write(self._cleared() + '\n'.join(rows))
       self._rows = len(rows)
     else:
-      self._out.write(text + '\n')
-    self._out.flush()
+      self._write(text + '\n')
 
   def say(self, text: str) -> None:
     """Prints a line that stays."""
-    self._clear()
-    self._out.write(text + '\n')
-    self._out.flush()
+    self._write(self._cleared() + text + '\n')
 
-  def _clear(self) -> None:
-    """Takes back what `update` shows: up to its first row, then wipe."""
-    if self._rows > 1:
-      self._out.write(f'\x1b[{self._rows - 1}A')
-    if self._rows:
-      self._out.write('\r\x1b[J')
-    self._rows = 0
+  def _cleared(self) -> str:
+    """Returns what takes back `update`'s text: up to its first row, wipe."""
+    rows, self._rows = self._rows, 0
+    return (f'\x1b[{rows - 1}A' if rows > 1 else '') + '\r\x1b[J' * bool(rows)
+
+  def _write(self, text: str) -> None:
+    if self._is_closed:
+      return
+    try:
+      self._out.write(text)
+      self._out.flush()
+    except (OSError, ValueError):
+      # The other end is closed, or this one. A run goes on without.
+      self._is_closed = True
 
 
 def format_count(value: float) -> str:

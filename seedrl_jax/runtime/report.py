@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from seedrl_jax.runtime import progress
+from seedrl_jax.runtime import columns, progress
 
 # Episodes that a mean return is taken over. Evaluation has few environments:
 # a hundred of their episodes would reach back to policies long gone.
@@ -102,7 +102,7 @@ class Reporter:
     Args:
       now: the counters.
       lag_max: the largest policy lag since the last call.
-      metrics: of the last update.
+      metrics: of the last update, of the store and of the actors.
     """
     last, self._last = self._last, now
     seconds = max(now.seconds - last.seconds, 1e-9)
@@ -110,25 +110,24 @@ class Reporter:
     steps = now.env_steps - last.env_steps
     updates = now.lag_updates - last.lag_updates
     row: dict[str, float | None] = {
-      'time': now.seconds,
-      'env_frames': now.env_steps * self._action_repeat,
-      'env_steps': now.env_steps,
-      'updates': now.updates,
-      'frames_per_second': steps * self._action_repeat / seconds,
-      'updates_per_second': (now.updates - last.updates) / seconds,
-      'mean_return_100': self.training.mean_return(),
-      'eval_mean_return': self.evaluation.mean_return(),
-      'mean_length_100': self.training.mean_length(),
-      'policy_lag_mean': (
+      'time/elapsed_s': now.seconds,
+      'time/env_frames': now.env_steps * self._action_repeat,
+      'time/env_steps': now.env_steps,
+      'time/updates': now.updates,
+      'time/frames_per_s': steps * self._action_repeat / seconds,
+      'time/updates_per_s': (now.updates - last.updates) / seconds,
+      'rollout/return': self.training.mean_return(),
+      'rollout/length_steps': self.training.mean_length(),
+      'eval/return': self.evaluation.mean_return(),
+      'eval/length_steps': self.evaluation.mean_length(),
+      'replay/policy_lag_mean_updates': (
         (now.lag_sum - last.lag_sum) / updates if updates else None
       ),
-      'policy_lag_max': lag_max if updates else None,
+      'replay/policy_lag_max_updates': lag_max if updates else None,
     }
     for field in dataclasses.fields(waits):
-      row[f'wait/{field.name}'] = getattr(waits, field.name)
-    for name, value in metrics.items():
-      # An agent may group its metrics itself, as 'policy/entropy'.
-      row[name if '/' in name else f'loss/{name}'] = value
+      row[f'time/wait_{field.name}_share'] = getattr(waits, field.name)
+    row |= {columns.of_metric(name): value for name, value in metrics.items()}
     return row, waits
 
   def total_waits(self, now: Snapshot) -> progress.Waits:
@@ -179,7 +178,7 @@ def progress_text(
     total_frames: that the run will have.
     waits_for: what holds the run up.
   """
-  frames = row['env_frames'] or 0
+  frames = row['time/env_frames'] or 0
 
   def number(name: str, digits: int) -> str:
     value = row[name]
@@ -188,11 +187,11 @@ def progress_text(
   return (
     f'{progress.format_count(frames)}/{progress.format_count(total_frames)} '
     f'frames ({frames / total_frames:.0%}) | '
-    f'{progress.format_count(row["frames_per_second"] or 0)} frames/s | '
-    f'return {number("mean_return_100", 1)} '
-    f'(eval {number("eval_mean_return", 1)}) | '
-    f'{progress.format_count(row["updates"] or 0)} updates | '
-    f'lag {number("policy_lag_mean", 1)} | '
+    f'{progress.format_count(row["time/frames_per_s"] or 0)} frames/s | '
+    f'return {number("rollout/return", 1)} '
+    f'(eval {number("eval/return", 1)}) | '
+    f'{progress.format_count(row["time/updates"] or 0)} updates | '
+    f'lag {number("replay/policy_lag_mean_updates", 1)} | '
     f'waits for {waits_for}'
   )
 

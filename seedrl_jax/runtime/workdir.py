@@ -4,6 +4,8 @@ Everything that a run leaves behind lies here; starting again with the same
 directory resumes. `system`, `evaluate` and `plot` find files through this.
 """
 
+import errno
+import itertools
 import json
 import os
 import pathlib
@@ -58,6 +60,11 @@ class Workdir:
   def summary_json(self) -> pathlib.Path:
     """What came out, written when a run ends."""
     return self.path / 'summary.json'
+
+  @property
+  def versions_json(self) -> pathlib.Path:
+    """Which software each start of the run had; see `versions`."""
+    return self.path / 'versions.json'
 
   @property
   def checkpoints(self) -> pathlib.Path:
@@ -126,6 +133,40 @@ class Workdir:
   def write_config(self, config: ml_collections.ConfigDict) -> None:
     """Writes the configuration of this start."""
     write_json(self.config_json, config.to_dict())
+
+
+def put_aside(path: pathlib.Path) -> pathlib.Path:
+  """Renames what cannot be used, so that nothing is lost.
+
+  Args:
+    path: of a file, a folder or a symbolic link, which stays one.
+
+  Returns:
+    Where it is now: 'metrics.csv' becomes 'metrics.csv.damaged-1', or the next
+    number that is free.
+  """
+  names = (
+    path.with_name(f'{path.name}.damaged-{i}') for i in itertools.count(1)
+  )
+  target = next(name for name in names if not os.path.lexists(name))
+  os.rename(path, target)
+  return target
+
+
+def append_whole(path: pathlib.Path, data: bytes) -> None:
+  """Appends `data` to a file, which may be new.
+
+  Raises:
+    OSError: if not all of it fits; the file then is as it was.
+  """
+  with path.open('ab', buffering=0) as f:
+    size = f.tell()
+    try:
+      if f.write(data) < len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError:
+      f.truncate(size)
+      raise
 
 
 def write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:

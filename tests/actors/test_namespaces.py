@@ -137,7 +137,7 @@ class Training:
     while True:
       self.learner.wait_for('updates')
       row = runs.rows(self.workdir)[-1]
-      now = float(row['env_frames']), float(row['actors/connected_envs'])
+      now = float(row['time/env_frames']), float(row['actors/connected_envs'])
       if done(*now):
         return now
 

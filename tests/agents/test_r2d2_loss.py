@@ -47,7 +47,9 @@ def test_equals_numpy(changes):
     output.priorities, r2d2_reference.priorities(config, errors), rtol=1e-5
   )
   sizes = np.abs([x for e in errors for x in e.values()])
-  np.testing.assert_allclose(output.metrics['loss/td'], sizes.mean(), rtol=1e-5)
+  np.testing.assert_allclose(
+    output.metrics['td_error'], sizes.mean(), rtol=1e-5
+  )
 
 
 def test_masked_transitions_get_exactly_no_gradient():
@@ -102,7 +104,7 @@ def test_weights_scale_sequences_and_not_priorities():
   values = [compiled(q, target_q, steps, only)[0] for only in np.diag(weight)]
   np.testing.assert_allclose(np.sum(values), value, rtol=1e-5)
   np.testing.assert_allclose(
-    output.metrics['weight/mean'], weight.mean(), rtol=1e-6
+    output.metrics['replay/importance_weight_mean'], weight.mean(), rtol=1e-6
   )
 
 
@@ -117,11 +119,11 @@ def test_metrics_count_valid_transitions_only():
     r2d2_reference.target(config, q, target_q, steps, t, b) for t, b in valid
   ]
   expected = {
-    'masked': 1.0 - len(valid) / (_LENGTH * weight.size),
-    'q/mean': np.mean([q[t, b, action[t, b]] for t, b in valid]),
-    'q/max': np.mean([q[t, b].max() for t, b in valid]),
-    'q/target': np.mean(targets),
-    'priority/mean': np.mean(r2d2_reference.priorities(config, errors)),
+    'masked_share': 1.0 - len(valid) / (_LENGTH * weight.size),
+    'q_mean': np.mean([q[t, b, action[t, b]] for t, b in valid]),
+    'q_max': np.mean([q[t, b].max() for t, b in valid]),
+    'q_target': np.mean(targets),
+    'replay/priority_mean': np.mean(r2d2_reference.priorities(config, errors)),
   }
   for name, value in expected.items():
     np.testing.assert_allclose(

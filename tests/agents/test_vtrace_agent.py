@@ -103,8 +103,8 @@ def test_on_policy_batch_has_weight_one():
     unroll=batch.unroll._replace(steps=steps._replace(agent_output=acted))
   )
   _, output = agent.loss(params, params, batch, jax.random.key(0))
-  np.testing.assert_allclose(output.metrics['policy/rho'], 1.0, atol=1e-5)
-  np.testing.assert_allclose(output.metrics['policy/kl'], 0.0, atol=1e-5)
+  np.testing.assert_allclose(output.metrics['rho'], 1.0, atol=1e-5)
+  np.testing.assert_allclose(output.metrics['kl'], 0.0, atol=1e-5)
 
 
 @pytest.mark.parametrize('reduction', ['mean', 'sum'])

@@ -135,7 +135,7 @@ def test_entropy_cost_moves_towards_its_target(target, direction):
   config = _config(target_entropy=target)
   outputs, steps = _sequence()
   _, metrics = _loss(config, outputs, steps)
-  assert 0.1 < metrics['policy/entropy'] < 1.09
+  assert 0.1 < metrics['entropy'] < 1.09
 
   def total(param):
     cost = loss.entropy_cost(param, config.entropy_cost_adjustment_speed)
@@ -193,13 +193,13 @@ def test_metrics_count_valid_transitions_only():
   action = steps.agent_output.action[:-1, :, None]
   rho = np.exp(np.take_along_axis(log_pi - log_mu, action, -1))[..., 0]
   expected = {
-    'masked': pseudo.mean(),
-    'policy/entropy': -np.sum(np.exp(log_pi) * log_pi, -1)[~pseudo].mean(),
-    'policy/kl': np.sum(np.exp(log_mu) * (log_mu - log_pi), -1)[~pseudo].mean(),
-    'policy/rho': rho[~pseudo].mean(),
-    'policy/rho_clipped': (rho > 1.2)[~pseudo].mean(),
-    'value/mean': outputs.baseline[:-1][~pseudo].mean(),
+    'masked_share': pseudo.mean(),
+    'entropy': -np.sum(np.exp(log_pi) * log_pi, -1)[~pseudo].mean(),
+    'kl': np.sum(np.exp(log_mu) * (log_mu - log_pi), -1)[~pseudo].mean(),
+    'rho': rho[~pseudo].mean(),
+    'rho_clipped_share': (rho > 1.2)[~pseudo].mean(),
+    'value_mean': outputs.baseline[:-1][~pseudo].mean(),
   }
   for name, value in expected.items():
     np.testing.assert_allclose(metrics[name], value, rtol=1e-4, err_msg=name)
-  assert metrics['value/explained_variance'] < 1.0
+  assert metrics['explained_variance'] < 1.0

@@ -34,6 +34,7 @@ _KEPT = {
   'replay',
   'reverb',
   'summary.json',
+  'versions.json',
 }
 
 
@@ -99,12 +100,12 @@ class Chaos:
   @property
   def frames(self) -> int:
     """Frames by the learner's last report."""
-    return int(float(runs.column(self.workdir, 'env_frames')[-1]))
+    return int(float(runs.column(self.workdir, 'time/env_frames')[-1]))
 
   def wait_for_updates(self) -> int:
     """Waits for a report; returns the updates by the newest."""
     self.learner.wait_for(' updates')
-    return int(float(runs.column(self.workdir, 'updates')[-1]))
+    return int(float(runs.column(self.workdir, 'time/updates')[-1]))
 
   def kill_actor(self) -> None:
     """Kills a random actor and starts another in its place."""

@@ -171,7 +171,7 @@ def test_local_and_remote_environments_train_together(tmp_path: pathlib.Path):
   assert code == 0, err
   assert actor.end()[0] == 0
   assert runs.summary(tmp_path)['status'] == 'finished'
-  assert runs.column(tmp_path, 'env_steps')[-1] >= 4000
+  assert runs.column(tmp_path, 'time/env_steps')[-1] >= 4000
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_two_hosts_train_to_one_summary(tmp_path: pathlib.Path):
   assert 0.9 < trained < 1.2
   assert summary['mean_return_100'] > 5
   assert summary['eval_mean_return'] is not None
-  assert max(runs.column(folders[0], 'env_steps')) == summary['env_steps']
+  assert max(runs.column(folders[0], 'time/env_steps')) == summary['env_steps']
   assert runs.steps(folders[0])[-1] == summary['updates']
   # All that host 1 leaves is its replay.
   left = {path.name for path in (folders[1] / 'hosts/1').iterdir()}

@@ -124,7 +124,7 @@ def test_a_learner_that_comes_back_gets_its_actors_back(
   learner.process.send_signal(signal.SIGKILL)
   learner.end()
   actor.wait_for('Looking for the learner')
-  frames = 2000 + int(runs.column(tmp_path, 'env_frames')[-1])
+  frames = 2000 + int(runs.column(tmp_path, 'time/env_frames')[-1])
   learner = _learner(tmp_path, f'--config.total_env_frames={frames}', _REVERB)
   learner.wait_for('Resuming from checkpoint')
   assert learner.end()[0] == 0

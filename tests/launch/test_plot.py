@@ -21,7 +21,8 @@ def _plot(*arguments: str) -> subprocess.CompletedProcess[str]:
 def _workdir(folder: pathlib.Path) -> str:
   folder.mkdir()
   (folder / 'metrics.csv').write_text(
-    'time,env_frames,frames_per_second,mean_return_100\n1,9,9,\n2,18,9,1\n'
+    'time/elapsed_s,time/env_frames,time/frames_per_s,rollout/return\n'
+    '1,9,9,\n2,18,9,1\n'
   )
   return f'--workdir={folder}'
 

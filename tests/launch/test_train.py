@@ -38,7 +38,7 @@ def test_stops_cleanly_on_a_signal_and_goes_on(tmp_path, number):
   assert after['status'] == 'finished'
   for name in ('env_frames', 'seconds', 'updates'):
     assert after[name] > before[name], name
-    values = runs.column(tmp_path, {'seconds': 'time'}.get(name, name))
+    values = runs.column(tmp_path, runs.COLUMNS[name])
     assert len(values) > length
     assert values == sorted(values), name
 
@@ -62,7 +62,7 @@ def test_kill_and_restart_continues_from_the_last_checkpoint(tmp_path):
   restarted.process.send_signal(signal.SIGTERM)
   assert restarted.end() == (0, '')
   assert runs.summary(tmp_path)['updates'] > step
-  values = runs.column(tmp_path, 'env_frames')
+  values = runs.column(tmp_path, 'time/env_frames')
   assert values == sorted(values)
 
 
@@ -100,8 +100,8 @@ def test_reverb_comes_back_after_a_kill_and_stops_on_a_signal(tmp_path):
   assert runs.summary(tmp_path)['status'] == 'stopped'
   # Counts are the server's, which came back with its contents: each update
   # took a batch that was inserted before or after.
-  inserts = runs.column(tmp_path, 'replay/inserts')
-  updates = runs.column(tmp_path, 'updates')
+  inserts = runs.column(tmp_path, 'replay/inserted_unrolls')
+  updates = runs.column(tmp_path, 'time/updates')
   assert updates[-1] > step
   assert all(i >= 4 * u for i, u in zip(inserts, updates, strict=True))
 

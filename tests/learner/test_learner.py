@@ -262,7 +262,7 @@ def test_metrics_are_of_the_last_finished_update():
   error = 1.0 - _LEARNING_RATE
   assert learner.metrics() == pytest.approx({
     'w': _LEARNING_RATE,
-    'loss/total': 0.5 * toys.SIZE * error**2,
+    'total': 0.5 * toys.SIZE * error**2,
     'gradient_norm': error * np.sqrt(toys.SIZE),
     'update_norm': _LEARNING_RATE * error * np.sqrt(toys.SIZE),
   })

@@ -87,7 +87,7 @@ def test_vtrace_update_in_pieces_is_the_update_of_the_whole(
       row.params, expected.params, atol=1e-5, rtol=1e-5
     )
     chex.assert_trees_all_equal((row.step, row.key), expected[-2:])
-  for name in ('loss/total', 'gradient_norm', 'loss/policy', 'loss/baseline'):
+  for name in ('total', 'gradient_norm', 'policy', 'baseline'):
     np.testing.assert_allclose(
       output.metrics[name], whole[1].metrics[name][0], rtol=1e-4, atol=1e-6
     )
@@ -129,7 +129,7 @@ def test_update_follows_the_gradient():
   norm = output.metrics['gradient_norm'].item()
   assert norm == 2 * np.sqrt(toys.SIZE)
   assert output.metrics['update_norm'].item() == _LEARNING_RATE * norm
-  assert output.metrics['loss/total'].item() == 0.5 * (1 + 9) / 2 * toys.SIZE
+  assert output.metrics['total'].item() == 0.5 * (1 + 9) / 2 * toys.SIZE
   assert int(update.host_state(state).step) == 1
 
 
@@ -159,7 +159,7 @@ def test_gradient_that_is_not_finite_changes_nothing():
   agent = base.Agent(lambda key: {'w': jnp.zeros(3)}, None, None, loss)
   updater, state = _updater(agent)
   state, output = updater(state, updater.shard([toys.batch_of([1.0])]))
-  assert output.metrics['loss/total'].item() == 0.0
+  assert output.metrics['total'].item() == 0.0
   assert not output.finite.item()
   assert _w(state.params) == 0.0
   assert output.priorities is None

@@ -11,7 +11,7 @@ import pytest
 
 from seedrl_jax.runtime import curves
 
-_HEADER = 'time,env_frames,mean_return_100'
+_HEADER = 'time/elapsed_s,time/env_frames,rollout/return'
 
 
 def _workdir(
@@ -40,9 +40,9 @@ def test_read_run(tmp_path):
   chex.assert_trees_all_equal(
     run.columns,
     {
-      'time': np.array([1.0, 2.0]),
-      'env_frames': np.array([100.0, 200.0]),
-      'mean_return_100': np.array([np.nan, -1.5]),
+      'time/elapsed_s': np.array([1.0, 2.0]),
+      'time/env_frames': np.array([100.0, 200.0]),
+      'rollout/return': np.array([np.nan, -1.5]),
     },
   )
 
@@ -53,13 +53,15 @@ def test_read_run(tmp_path):
 def test_unfinished_last_line_is_dropped(tmp_path, tail):
   text = f'{_HEADER}\n1,100,5\n2,200,6\n{tail}'
   run = curves.read_run(_workdir(tmp_path / 'a', text))
-  chex.assert_trees_all_equal(run.columns['time'], np.array([1.0, 2.0]))
+  chex.assert_trees_all_equal(
+    run.columns['time/elapsed_s'], np.array([1.0, 2.0])
+  )
 
 
 def test_rows_that_a_resumed_run_took_back_are_dropped(tmp_path):
   text = f'{_HEADER}\n1,100,1\n2,200,2\n3,300,3\n4,150,4\n5,250,5\n'
   run = curves.read_run(_workdir(tmp_path / 'a', text))
-  frames, returns = curves.curve(run, 'env_frames', 'mean_return_100')
+  frames, returns = curves.curve(run, 'time/env_frames', 'rollout/return')
   chex.assert_trees_all_equal(frames, np.array([100.0, 150.0, 250.0]))
   chex.assert_trees_all_equal(returns, np.array([1.0, 4.0, 5.0]))
 
@@ -73,6 +75,13 @@ def test_missing_metrics_are_an_error(tmp_path):
 def test_missing_columns_are_an_error(tmp_path, text):
   with pytest.raises(ValueError, match='has no column'):
     curves.read_run(_workdir(tmp_path / 'a', text))
+
+
+@pytest.mark.parametrize('data', [b'\xff\xfe\n', b'a,b\n"1"2,3\n'])
+def test_damaged_metrics_are_an_error(tmp_path, data):
+  (tmp_path / 'metrics.csv').write_bytes(data)
+  with pytest.raises(ValueError, match=r'metrics\.csv is damaged'):
+    curves.read_run(tmp_path)
 
 
 @pytest.mark.parametrize('rows', ['', '1,', 'x,100,2\n'])

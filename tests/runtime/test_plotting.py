@@ -10,11 +10,11 @@ _TIME = np.array([60.0, 120.0, 180.0])
 
 def _run(name: str, offset: float = 0.0) -> curves.Run:
   columns = {
-    'time': _TIME,
-    'env_frames': 1000 * _TIME,
-    'mean_return_100': np.array([np.nan, 10.0, 20.0]) + offset,
-    'eval_mean_return': np.array([np.nan, 15.0, 25.0]) + offset,
-    'frames_per_second': np.array([1000.0, 1000.0, 1000.0]) + offset,
+    'time/elapsed_s': _TIME,
+    'time/env_frames': 1000 * _TIME,
+    'rollout/return': np.array([np.nan, 10.0, 20.0]) + offset,
+    'eval/return': np.array([np.nan, 15.0, 25.0]) + offset,
+    'time/frames_per_s': np.array([1000.0, 1000.0, 1000.0]) + offset,
   }
   return curves.Run(name, {}, columns)
 
@@ -62,14 +62,14 @@ def test_groups_have_their_own_colour_and_legend_entry():
 def test_run_without_a_finished_episode_still_draws():
   run = _run('a')
   nothing = np.full(3, np.nan)
-  columns = {**run.columns, 'mean_return_100': nothing}
+  columns = {**run.columns, 'rollout/return': nothing}
   figure = plotting.draw([curves.Group('a', [run._replace(columns=columns)])])
   assert _solid(figure.axes[2])[0].get_xdata().size == 3
 
 
 @pytest.mark.parametrize('suffix', ['png', 'svg'])
 def test_plot_writes_the_file(tmp_path, suffix):
-  text = 'time,env_frames,frames_per_second\n1,10,10\n2,20,10\n'
+  text = 'time/elapsed_s,time/env_frames,time/frames_per_s\n1,10,10\n2,20,10\n'
   (tmp_path / 'metrics.csv').write_text(text)
   out = tmp_path / f'plot.{suffix}'
   plotting.plot([tmp_path], out)
@@ -84,6 +84,8 @@ def test_plot_writes_the_file(tmp_path, suffix):
   ],
 )
 def test_plot_says_which_file_it_cannot_write(tmp_path, name, reason):
-  (tmp_path / 'metrics.csv').write_text('time,env_frames\n1,10\n2,20\n')
+  (tmp_path / 'metrics.csv').write_text(
+    'time/elapsed_s,time/env_frames\n1,10\n2,20\n'
+  )
   with pytest.raises(ValueError, match=f'^--out=.*{name} .*{reason}'):
     plotting.plot([tmp_path], tmp_path / name)

@@ -40,15 +40,15 @@ def _reporter(**kwargs):
 def test_row_is_the_difference_since_the_last():
   reporter = _reporter()
   row, waits = reporter.row(_NOW, lag_max=7, metrics={'total': 0.5})
-  assert row['time'] == 14.0
-  assert row['env_steps'] == 500
-  assert row['env_frames'] == 2000
-  assert row['frames_per_second'] == 400.0
-  assert row['updates'] == 5
-  assert row['updates_per_second'] == 0.5
-  assert row['policy_lag_mean'] == 1.5
-  assert row['policy_lag_max'] == 7
-  assert row['loss/total'] == 0.5
+  assert row['time/elapsed_s'] == 14.0
+  assert row['time/env_steps'] == 500
+  assert row['time/env_frames'] == 2000
+  assert row['time/frames_per_s'] == 400.0
+  assert row['time/updates'] == 5
+  assert row['time/updates_per_s'] == 0.5
+  assert row['replay/policy_lag_mean_updates'] == 1.5
+  assert row['replay/policy_lag_max_updates'] == 7
+  assert row['losses/total'] == 0.5
   # Of 2 threads or 10 environments, in 4 seconds.
   expected = progress.Waits(0.1, 0.25, 0.05, 0.25)
   assert [
@@ -57,16 +57,16 @@ def test_row_is_the_difference_since_the_last():
     waits.inference_for_learner,
     waits.learner_for_data,
   ] == pytest.approx([0.1, 0.25, 0.05, 0.25])
-  assert row['wait/learner_for_data'] == expected.learner_for_data
+  assert row['time/wait_learner_for_data_share'] == expected.learner_for_data
 
 
 def test_second_row_starts_where_the_first_ended():
   reporter = _reporter()
   reporter.row(_NOW, 7, {})
   row, waits = reporter.row(_NOW, 0, {})
-  assert row['frames_per_second'] == 0.0
-  assert row['policy_lag_mean'] is None
-  assert row['policy_lag_max'] is None
+  assert row['time/frames_per_s'] == 0.0
+  assert row['replay/policy_lag_mean_updates'] is None
+  assert row['replay/policy_lag_max_updates'] is None
   assert waits == progress.Waits(0.0, 0.0, 0.0, 0.0)
   assert reporter.total_waits(_NOW).inference_for_envs == 0.25
 
@@ -85,23 +85,24 @@ def test_shares_are_shares():
 
 
 def test_agents_may_group_their_metrics():
-  row, _ = _reporter().row(_NOW, 0, {'policy/entropy': 1.0, 'norm': 2.0})
-  assert row['policy/entropy'] == 1.0
-  assert row['loss/norm'] == 2.0
+  row, _ = _reporter().row(_NOW, 0, {'replay/weight': 1.0, 'norm': 2.0})
+  assert row['replay/weight'] == 1.0
+  assert row['losses/norm'] == 2.0
 
 
 def test_episodes_of_training_and_evaluation_are_apart():
   reporter = _reporter(returns=[1.0, 3.0])
   row, _ = reporter.row(_NOW, 0, {})
-  assert row['mean_return_100'] == 2.0
-  assert row['eval_mean_return'] is None
-  assert row['mean_length_100'] is None
+  assert row['rollout/return'] == 2.0
+  assert row['eval/return'] is None
+  assert row['rollout/length_steps'] is None
   reporter.training.add(8.0, 20)
   reporter.evaluation.add(-1.0, 5)
   row, _ = reporter.row(_NOW, 0, {})
-  assert row['mean_return_100'] == 4.0
-  assert row['eval_mean_return'] == -1.0
-  assert row['mean_length_100'] == 20.0
+  assert row['rollout/return'] == 4.0
+  assert row['eval/return'] == -1.0
+  assert row['rollout/length_steps'] == 20.0
+  assert row['eval/length_steps'] == 5.0
 
 
 def test_window_is_of_the_last_hundred_episodes():
@@ -123,7 +124,7 @@ def test_progress_text():
   row, waits = reporter.row(_NOW, 7, {})
   assert report.progress_text(row, 8000, waits.short()) == (
     '2000/8000 frames (25%) | 400 frames/s | return 21.0 (eval -) | 5 updates '
-    '| lag 1.5 | waits for inference (10%)'
+    '| lag 1.5 | waits for envs (25%)'
   )
 
 

@@ -61,8 +61,8 @@ def q_loss(
   priorities = priorities_lib.mix(errors, config.priority_eta)
   metrics = _metrics(errors, q_values[:unroll_length])
   metrics |= {
-    'priority/mean': jnp.mean(priorities),
-    'weight/mean': jnp.mean(weight),
+    'replay/priority_mean': jnp.mean(priorities),
+    'replay/importance_weight_mean': jnp.mean(weight),
   }
   return loss, base.LossOutput(metrics, priorities)
 
@@ -76,10 +76,10 @@ def _metrics(
     return transitions_lib.mean_of_valid(x, errors.valid)
 
   return {
-    'loss/td': mean(jnp.abs(errors.error)),
+    'td_error': mean(jnp.abs(errors.error)),
     # Of the actions that were taken, and of the best ones; rescaled.
-    'q/mean': mean(errors.target - errors.error),
-    'q/max': mean(jnp.max(q_values, axis=-1)),
-    'q/target': mean(errors.target),
-    'masked': 1.0 - jnp.mean(errors.valid),
+    'q_mean': mean(errors.target - errors.error),
+    'q_max': mean(jnp.max(q_values, axis=-1)),
+    'q_target': mean(errors.target),
+    'masked_share': 1.0 - jnp.mean(errors.valid),
   }

@@ -150,7 +150,7 @@ def _sum_of_parts(
     # target. Its value means nothing: kept out of the metrics.
     excess = mean(terms.entropy - config.target_entropy)
     loss += cost * jax.lax.stop_gradient(excess)
-  return loss, {'loss/policy': policy_loss, 'loss/baseline': baseline_loss}
+  return loss, {'policy': policy_loss, 'baseline': baseline_loss}
 
 
 def reduction_scale(config: Any, unroll_length: int, batch_size: int) -> float:
@@ -206,13 +206,12 @@ def _diagnostics(
   residual = targets.value - values
   residual_variance = mean(jnp.square(residual - mean(residual)))
   return {
-    'policy/entropy': mean(terms.entropy),
-    'policy/kl': mean(terms.kl),
-    'policy/rho': mean(rho),
-    'policy/rho_clipped': mean(rho > config.clip_rho),
-    'value/mean': mean(values),
-    'value/target': target_mean,
-    'value/explained_variance': 1.0
-    - residual_variance / jnp.maximum(variance, 1e-8),
-    'masked': 1.0 - jnp.mean(valid),
+    'entropy': mean(terms.entropy),
+    'kl': mean(terms.kl),
+    'rho': mean(rho),
+    'rho_clipped_share': mean(rho > config.clip_rho),
+    'value_mean': mean(values),
+    'value_target': target_mean,
+    'explained_variance': 1.0 - residual_variance / jnp.maximum(variance, 1e-8),
+    'masked_share': 1.0 - jnp.mean(valid),
   }

@@ -133,6 +133,6 @@ def make_agent(config: Any, env_spec: types.EnvSpec) -> base.Agent:
       params, types.agent_input(steps), batch.unroll.initial_core
     )
     value = reinforce_loss(logits, values, steps, config.loss)
-    return value, base.LossOutput({'loss/total': value})
+    return value, base.LossOutput({'total': value})
 
   return base.Agent(init, net.initial_core, act, loss)

@@ -1,0 +1,68 @@
+"""Notes in a run's work directory which software it runs with."""
+
+import datetime
+import importlib.metadata
+import json
+import pathlib
+import platform
+import subprocess
+from collections.abc import Callable
+
+from seedrl_jax.runtime import workdir as workdir_lib
+
+_PACKAGES = ('seedrl-jax', 'jax', 'jaxlib', 'envpool')
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_GIT = ('git', 'describe', '--always', '--dirty', '--abbrev=40', '--exclude=*')
+
+
+def note(workdir: workdir_lib.Workdir, say: Callable[[str], None]) -> None:
+  """Adds this start to `versions.json`, the newest last.
+
+  Args:
+    workdir: of the run.
+    say: takes a sentence if what is there cannot be continued.
+  """
+  path = workdir.versions_json
+  starts = []
+  try:
+    starts = [*json.loads(path.read_text())['starts']]
+  except FileNotFoundError:
+    pass
+  except (OSError, ValueError, TypeError, KeyError):
+    aside = workdir_lib.put_aside(path)
+    say(f'{path} is damaged; it is now {aside.name}.')
+  workdir_lib.write_json(path, {'starts': [*starts, versions()]})
+
+
+def versions() -> dict[str, str | None]:
+  """Returns the time, the git commit and the versions by package.
+
+  None stands for a package that is not installed, and for the commit outside
+  a clone; '-dirty' follows a commit with changes.
+  """
+  now = datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds')
+  return {
+    'time': now,
+    'commit': _commit(_ROOT),
+    'python': platform.python_version(),
+    **{name: _version(name) for name in _PACKAGES},
+  }
+
+
+def _version(package: str) -> str | None:
+  try:
+    return importlib.metadata.version(package)
+  except importlib.metadata.PackageNotFoundError:
+    return None
+
+
+def _commit(root: pathlib.Path) -> str | None:
+  # An installed package may lie in a clone of something else.
+  if not (root / '.git').exists():
+    return None
+  try:
+    return subprocess.run(
+      _GIT, cwd=root, capture_output=True, check=True, text=True, timeout=2
+    ).stdout.strip()
+  except (OSError, subprocess.SubprocessError):
+    return None
