@@ -20,6 +20,8 @@ from typing import Any
 
 from absl import app, flags
 
+from launch import allow_flags
+
 # For groups to end in which environments are being made or step.
 _JOIN_SECONDS = 120.0
 
@@ -114,6 +116,7 @@ def _make_groups() -> list[Any]:
     affinity=_AFFINITY.value,
     patience=_PATIENCE.value,
     name=f'{socket.gethostname()}:{os.getpid()}',
+    allowed=allow_flags.allowed(),
   )
   if _INFERENCE.value == 'local':
     return [_make_local_group(options)]

@@ -11,7 +11,7 @@ JAX, and follows the learner with it (`following`).
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 import grpc
@@ -20,7 +20,7 @@ import numpy as np
 from seedrl_jax.actors import addresses, following, handshake, reports, wire
 from seedrl_jax.actors import call as call_lib
 from seedrl_jax.actors.call import ActorError, Lost
-from seedrl_jax.envs import factory, local_stream
+from seedrl_jax.envs import factory, local_stream, trust
 
 # Seconds of the first wait and the longest one between two attempts.
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
@@ -54,6 +54,7 @@ class GroupOptions(NamedTuple):
     patience: seconds to look for a learner that is not there; 0: for ever;
       None: for ever for the first one, ten minutes for one that was there.
     name: of the actor, for messages.
+    allowed: flags that allow what is not of this package; see `trust.check`.
   """
 
   address: addresses.Address
@@ -64,6 +65,7 @@ class GroupOptions(NamedTuple):
   affinity: int = -1
   patience: float | None = None
   name: str = 'actor'
+  allowed: Collection[str] = ()
 
 
 class Group:
@@ -209,11 +211,13 @@ class Group:
       following.Misfit: where that cannot be.
     """
     options = self._options
-    config = handshake.env_config(
-      welcome, options.num_threads, options.affinity
-    )
     num_envs = options.num_envs
     try:
+      # Before anything that the learner names is looked for.
+      trust.check(handshake.asked(welcome), options.allowed, 'the learner')
+      config = handshake.env_config(
+        welcome, options.num_threads, options.affinity
+      )
       if welcome.env_id.shape != (num_envs,):
         raise ValueError(f'The learner gave ids for other than {num_envs}.')
       handshake.check_specs(welcome.spec, factory.make_spec(config))

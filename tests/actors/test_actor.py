@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from configs import base as base_config
-from seedrl_jax.actors import actor, addresses, handshake
+from seedrl_jax.actors import actor, addresses, following, handshake
 from seedrl_jax.envs import factory
 from tests.actors import toys
 
@@ -23,14 +23,14 @@ _ENV = handshake.env_values(_CONFIG)
 class _Running:
   """A group in a thread of its own."""
 
-  def __init__(self, address: str, **options):
+  def __init__(self, address: str, make_player=None, **options):
     self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     self.ended: bool | None = None
     self.error: BaseException | None = None
     target = addresses.parse('--learner', address)
     values = {'security': toys.OPEN, 'num_envs': 2} | options
     self.group = actor.Group(
-      actor.GroupOptions(target, **values), self.lines.put
+      actor.GroupOptions(target, **values), self.lines.put, make_player
     )
     self._thread = threading.Thread(target=self._run)
     self._thread.start()
@@ -218,6 +218,35 @@ def test_an_unknown_environment_ends_the_group():
     group = _Running(server.addresses[0])
     group.join()
     assert 'EnvPool has no such environment' in str(group.error)
+
+
+def _no_player(*_: object) -> None:
+  raise AssertionError('An agent that is not allowed would be loaded here.')
+
+
+@pytest.mark.parametrize(
+  'factory, make_player, wanted',
+  [('os:mkdir', None, 'os:mkdir'), ('', _no_player, 'os.path:make_agent')],
+)
+def test_a_learner_cannot_run_what_it_likes(
+  factory: str,
+  make_player: following.MakePlayer | None,
+  wanted: str,
+  tmp_path: pathlib.Path,
+  caplog: pytest.LogCaptureFixture,
+):
+  caplog.set_level('INFO')
+  kwargs = {'path': str(tmp_path / 'made')} if factory else {}
+  env = _ENV | {'factory': factory, 'factory_kwargs': kwargs}
+  offer = toys.local_offer()._replace(config={'agent': 'os.path'})
+  with toys.learner(spec=_SPEC, env=env, local=offer) as (server, _):
+    group = _Running(server.addresses[0], make_player)
+    group.join()
+  sentence = f'if you trust it, add --allow_factory={wanted}.'
+  assert sentence in str(group.error)
+  # The learner's people are told, too.
+  assert sentence in caplog.text
+  assert list(tmp_path.iterdir()) == []
 
 
 def test_a_group_that_is_too_large_ends():
