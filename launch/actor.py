@@ -64,7 +64,10 @@ _TLS_ROOTS = flags.DEFINE_string(
   'of that itself. A learner on another machine must have one.',
 )
 _TOKEN_FILE = flags.DEFINE_string(
-  'token_file', '', 'File with the secret that the learner wants to be shown.'
+  'token_file',
+  '',
+  'File with the secret that the learner wants to be shown. It goes only over '
+  'TLS (--tls_roots) or a unix socket.',
 )
 _INSECURE = flags.DEFINE_bool(
   'insecure', False, 'Call a learner on another machine without TLS.'
@@ -194,7 +197,7 @@ def main(argv: Sequence[str]) -> None:
   """Serves until the training ends, SIGINT or SIGTERM."""
   del argv
   # What gRPC has to say of a lost learner is said by the groups.
-  os.environ.setdefault('GRPC_VERBOSITY', 'ERROR')
+  os.environ.setdefault('GRPC_VERBOSITY', 'NONE')
   if _INFERENCE.value == 'local':
     from seedrl_jax.runtime import memory
 

@@ -350,9 +350,9 @@ def test_an_address_in_use_is_refused():
     pass
 
 
-def test_token_is_wanted_before_anything_else():
+def test_token_is_wanted_before_anything_else(tmp_path: pathlib.Path):
   secret = addresses.Security(token='secret')
-  with toys.learner(security=secret) as (server, _):
+  with toys.learner(_unix(tmp_path), security=secret) as (server, _):
     for token in '', 'other':
       client = toys.Client(server.addresses[0], secret._replace(token=token))
       client.say(b'junk')
