@@ -1,7 +1,8 @@
 """An actor: `python launch/actor.py --learner=unix:/path` or `=host:port`.
 
 Steps environments that the learner (launch/learner.py) acts for; it says which.
-May be started before the learner, survives it, and ends when the training has.
+May be started before the learner, survives it, and ends when the training has,
+or when it has looked for a learner in vain for `--patience` seconds.
 Needs no JAX: `launch/setup.sh --actor` installs what it needs. Only with
 `--inference=local` it does, as it then acts itself, on the CPU, and writes its
 unrolls to the learner's Reverb server.
@@ -52,9 +53,9 @@ _AFFINITY = flags.DEFINE_integer(
 )
 _PATIENCE = flags.DEFINE_float(
   'patience',
-  None,
-  'Seconds to look for a learner that is not there. 0: for ever. By default '
-  'for ever for the first one, and ten minutes for one that was there.',
+  600.0,
+  'Seconds to look for a learner that is not there, be it the first one or one '
+  'that was there. 0: for ever.',
   lower_bound=0.0,
 )
 _TLS_ROOTS = flags.DEFINE_string(

@@ -4,6 +4,7 @@ import gc
 import pathlib
 import queue
 import threading
+import types
 
 import grpc
 import numpy as np
@@ -128,7 +129,7 @@ def test_nothing_is_left_of_a_call(end: str, left, tmp_path: pathlib.Path):
   """Or a program could hang as it exits, in what gRPC does at the last."""
   address = f'unix:{tmp_path}/a.sock'
   with _learner(address) as (server, _):
-    group = _Running(address, patience=0.1 if end == 'patience' else None)
+    group = _Running(address, patience=0.1 if end == 'patience' else 600.0)
     group.wait_for('Run ')
     # The call is seen where there is one.
     assert left()
@@ -182,15 +183,40 @@ def test_waits_between_attempts_grow(tmp_path: pathlib.Path):
     assert most / 2 <= wait <= most
 
 
-def test_group_gives_up_only_a_learner_that_was_there(
+@pytest.mark.parametrize('options', [{}, {'patience': 0.0}])
+def test_group_looks_for_its_first_learner_for_ten_minutes(
+  options: dict[str, float],
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+):
+  target = addresses.parse('--learner', f'unix:{tmp_path}/a.sock')
+  waiting = _NoTime()
+  clock = types.SimpleNamespace(monotonic=lambda: 80 * len(waiting.waits))
+  monkeypatch.setattr(actor, 'time', clock)
+  wanted = actor.GroupOptions(target, toys.OPEN, 2, **options)
+  group = actor.Group(wanted, lambda _: None)
+  group._stop = waiting
+  if options:
+    # For ever.
+    assert group.run() is False
+    return
+  with pytest.raises(actor.ActorError, match=f'No learner at {target.text} fo'):
+    group.run()
+  assert clock.monotonic() == 640
+
+
+def test_group_looks_for_a_lost_learner_for_as_long(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ):
-  monkeypatch.setattr(actor, '_PATIENCE', 1e-6)
+  clock = types.SimpleNamespace(monotonic=lambda: 0)
+  monkeypatch.setattr(actor, 'time', clock)
   address = f'unix:{tmp_path}/a.sock'
   group = _Running(address)
-  group.wait_for('Looking for the learner')
   with _learner(address):
     group.wait_for('Run ')
+    clock.monotonic = lambda: 10_000
+  group.wait_for('Looking for the learner')
+  clock.monotonic = lambda: 10_600
   group.join()
   assert 'if its training has not ended, start the actor' in str(group.error)
 

@@ -99,7 +99,7 @@ def test_files_that_will_not_do_are_refused(
 @pytest.mark.parametrize('text', ['', 'no PEM', '-----BEGIN CERTIFICATE-----'])
 def test_actor_takes_no_roots_that_are_none(text: str, tmp_path: pathlib.Path):
   (tmp_path / 'roots').write_text(text)
-  with pytest.raises(ValueError, match='is empty|holds no certificate in PEM'):
+  with pytest.raises(ValueError, match=r'is empty|holds no certificate in PEM'):
     addresses.actor_security(str(tmp_path / 'roots'), '')
 
 
