@@ -223,7 +223,7 @@ def _actors() -> ml_collections.ConfigDict:
     # reach it only with these and a token, unless `insecure`.
     'tls_certificate': '',
     'tls_key': '',
-    # A file with the secret that actors must show.
+    # A file with the secret that actors must show, over TLS or a unix socket.
     'token_file': '',
     'insecure': False,
   })

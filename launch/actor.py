@@ -1,7 +1,8 @@
 """An actor: `python launch/actor.py --learner=unix:/path` or `=host:port`.
 
 Steps environments that the learner (launch/learner.py) acts for; it says which.
-May be started before the learner, survives it, and ends when the training has.
+May be started before the learner, survives it, and ends when the training has,
+or when it has looked for a learner in vain for `--patience` seconds.
 Needs no JAX: `launch/setup.sh --actor` installs what it needs. Only with
 `--inference=local` it does, as it then acts itself, on the CPU, and writes its
 unrolls to the learner's Reverb server.
@@ -19,6 +20,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from absl import app, flags
+
+from launch import allow_flags
 
 # For groups to end in which environments are being made or step.
 _JOIN_SECONDS = 120.0
@@ -50,9 +53,9 @@ _AFFINITY = flags.DEFINE_integer(
 )
 _PATIENCE = flags.DEFINE_float(
   'patience',
-  None,
-  'Seconds to look for a learner that is not there. 0: for ever. By default '
-  'for ever for the first one, and ten minutes for one that was there.',
+  600.0,
+  'Seconds to look for a learner that is not there, be it the first one or one '
+  'that was there. 0: for ever.',
   lower_bound=0.0,
 )
 _TLS_ROOTS = flags.DEFINE_string(
@@ -62,7 +65,10 @@ _TLS_ROOTS = flags.DEFINE_string(
   'of that itself. A learner on another machine must have one.',
 )
 _TOKEN_FILE = flags.DEFINE_string(
-  'token_file', '', 'File with the secret that the learner wants to be shown.'
+  'token_file',
+  '',
+  'File with the secret that the learner wants to be shown. It goes only over '
+  'TLS (--tls_roots) or a unix socket.',
 )
 _INSECURE = flags.DEFINE_bool(
   'insecure', False, 'Call a learner on another machine without TLS.'
@@ -114,6 +120,7 @@ def _make_groups() -> list[Any]:
     affinity=_AFFINITY.value,
     patience=_PATIENCE.value,
     name=f'{socket.gethostname()}:{os.getpid()}',
+    allowed=allow_flags.allowed(),
   )
   if _INFERENCE.value == 'local':
     return [_make_local_group(options)]
@@ -191,7 +198,7 @@ def main(argv: Sequence[str]) -> None:
   """Serves until the training ends, SIGINT or SIGTERM."""
   del argv
   # What gRPC has to say of a lost learner is said by the groups.
-  os.environ.setdefault('GRPC_VERBOSITY', 'ERROR')
+  os.environ.setdefault('GRPC_VERBOSITY', 'NONE')
   if _INFERENCE.value == 'local':
     from seedrl_jax.runtime import memory
 

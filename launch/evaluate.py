@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
+from launch import allow_flags
+
 _WORKDIR = flags.DEFINE_string(
   'workdir', None, "A run's work directory.", required=True
 )
@@ -53,6 +55,7 @@ def main(argv: Sequence[str]) -> None:
     num_envs=_NUM_ENVS.value,
     checkpoint=_CHECKPOINT.value,
     video=pathlib.Path(_VIDEO.value) if _VIDEO.value else None,
+    allowed=tuple(allow_flags.allowed()),
   )
   line = progress.ProgressLine()
   try:

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from absl import app, flags
 from ml_collections import config_flags
 
+from launch import allow_flags
+
 _CONFIG = config_flags.DEFINE_config_file(
   'config',
   None,
@@ -72,6 +74,7 @@ def main(argv: Sequence[str]) -> None:
     seed=_SEED.value,
     num_envs=_NUM_ENVS.value,
     checkpoint=_CHECKPOINT.value,
+    allowed=tuple(allow_flags.allowed()),
   )
   line = progress.ProgressLine()
   try:

@@ -15,6 +15,7 @@ from seedrl_jax import evaluation_stream, plan, playing
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
+from seedrl_jax.envs import trust
 from seedrl_jax.runtime import progress, video
 from seedrl_jax.runtime import workdir as workdir_lib
 
@@ -32,6 +33,7 @@ class Options:
       more than there are episodes.
     checkpoint: which; None: the newest that is sound.
     video: file to show the first environment's episodes in; None: none.
+    allowed: flags that allow what is not of this package; see `trust.check`.
   """
 
   episodes: int = 20
@@ -40,6 +42,7 @@ class Options:
   num_envs: int = 0
   checkpoint: int | None = None
   video: pathlib.Path | None = None
+  allowed: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +115,7 @@ def evaluate(
   num_envs = _check(options)
   directory = workdir_lib.Workdir(workdir)
   config = directory.read_config()
+  trust.check(config.to_dict(), options.allowed, f'--workdir={directory.path}')
   config.num_eval_envs = num_envs
   env_spec = plan.make_env_spec(config)
   agent = agents.load_agent(config, env_spec)

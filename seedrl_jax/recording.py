@@ -52,6 +52,7 @@ class Options:
     seed: of environments, policy and sampling.
     num_envs: environments side by side; 0: `playing.DEFAULT_NUM_ENVS`.
     checkpoint: which; None: the newest that is sound.
+    allowed: flags that allow what is not of this package; see `trust.check`.
   """
 
   teacher_workdir: str = ''
@@ -63,6 +64,7 @@ class Options:
   seed: int = 0
   num_envs: int = 0
   checkpoint: int | None = None
+  allowed: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,6 +181,7 @@ def _make_teacher(
     workdir_lib.Workdir(options.teacher_workdir),
     options.checkpoint,
     line,
+    options.allowed,
   )
 
 

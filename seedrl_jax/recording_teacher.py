@@ -8,7 +8,7 @@ are then zero, and the frames that it stacks are what it would have seen.
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +18,7 @@ import numpy as np
 from seedrl_jax import playing, types
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import base as envs
-from seedrl_jax.envs import functions
+from seedrl_jax.envs import functions, trust
 from seedrl_jax.runtime import progress
 from seedrl_jax.runtime import workdir as workdir_lib
 
@@ -68,6 +68,7 @@ def from_checkpoint(
   directory: workdir_lib.Workdir,
   number: int | None,
   line: progress.ProgressLine,
+  allowed: Collection[str] = (),
 ) -> Teacher:
   """Makes a teacher of a run's checkpoint.
 
@@ -78,12 +79,16 @@ def from_checkpoint(
     directory: the teacher's run.
     number: of the checkpoint; None: the newest.
     line: where to say what is wrong with others.
+    allowed: flags that allow what is not of this package; what `config` names
+      is the user's own and needs none. See `trust.check`.
 
   Raises:
     ValueError: where there is no such checkpoint, or it is of something else.
   """
   trained = directory.read_config()
   flag = '--teacher_workdir'
+  own = trust.flags_needed(config.to_dict())
+  trust.check(trained.to_dict(), [*allowed, *own], f'{flag}={directory.path}')
   if trained.env.id != config.env.id:
     raise ValueError(
       f'{flag}={directory.path}: it was trained on {trained.env.id}, and this '

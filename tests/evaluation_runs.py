@@ -15,6 +15,11 @@ from seedrl_jax.learner import state as state_lib
 from seedrl_jax.runtime import checkpoints
 from seedrl_jax.runtime import workdir as workdir_lib
 
+# What these toys' work directories need to be played.
+ALLOWED = (
+  '--allow_factory=tests.evaluation_runs:chooser',
+  '--allow_factory=tests.envs.toys:scripted',
+)
 LENGTH = 5
 BEST = 2
 

@@ -19,6 +19,7 @@ def _play(
   folder: pathlib.Path, out: io.StringIO | None = None, **options
 ) -> evaluation.Evaluation:
   line = progress.ProgressLine(out or io.StringIO())
+  options.setdefault('allowed', runs.ALLOWED)
   return evaluation.evaluate(folder, evaluation.Options(**options), line)
 
 

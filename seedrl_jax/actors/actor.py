@@ -11,7 +11,7 @@ JAX, and follows the learner with it (`following`).
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 import grpc
@@ -20,14 +20,14 @@ import numpy as np
 from seedrl_jax.actors import addresses, following, handshake, reports, wire
 from seedrl_jax.actors import call as call_lib
 from seedrl_jax.actors.call import ActorError, Lost
-from seedrl_jax.envs import factory, local_stream
+from seedrl_jax.envs import factory, local_stream, trust
 
 # Seconds of the first wait and the longest one between two attempts.
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
-# Seconds to look for a learner that was there: long enough for a machine to be
-# replaced, and not for ever, as an actor that is away when the training ends
-# is not told.
-_PATIENCE = 600.0
+# Seconds to look for a learner: long enough for a machine to be replaced, and
+# not for ever, as an actor that comes when the training has ended, or is away
+# as it ends, is not told.
+PATIENCE = 600.0
 _Code = grpc.StatusCode
 # Trying again would not help.
 _FATAL = {
@@ -51,9 +51,9 @@ class GroupOptions(NamedTuple):
     num_threads: threads for the environments; 0: what the cores allow, all of
       them for each group, as groups step in turn.
     affinity: first processor for these threads; -1: any.
-    patience: seconds to look for a learner that is not there; 0: for ever;
-      None: for ever for the first one, ten minutes for one that was there.
+    patience: seconds to look for a learner that is not there; 0: for ever.
     name: of the actor, for messages.
+    allowed: flags that allow what is not of this package; see `trust.check`.
   """
 
   address: addresses.Address
@@ -62,8 +62,9 @@ class GroupOptions(NamedTuple):
   batch_size: int = 0
   num_threads: int = 0
   affinity: int = -1
-  patience: float | None = None
+  patience: float = PATIENCE
   name: str = 'actor'
+  allowed: Collection[str] = ()
 
 
 class Group:
@@ -92,8 +93,8 @@ class Group:
     self._stop = threading.Event()
     self._lock = threading.Lock()
     self._call: call_lib.Call | None = None  # what `stop` wakes
-    self._start = time.monotonic()
-    self._found: float | None = None  # when a learner was last there
+    # When a learner was last there, or looked for first.
+    self._found = time.monotonic()
     self._wait = 0.0
     self._reason = ''  # why it looks for the learner, as was last said
 
@@ -136,12 +137,8 @@ class Group:
 
   def _check_patience(self, reason: Lost) -> None:
     """Raises ActorError where the learner was away for too long."""
-    patience, since = self._options.patience, self._found
-    if patience is None:
-      patience = 0.0 if since is None else _PATIENCE
-    if since is None:
-      since = self._start
-    if not patience or time.monotonic() - since < patience:
+    patience = self._options.patience
+    if not patience or time.monotonic() - self._found < patience:
       return
     raise ActorError(
       f'No learner at {self._options.address.text} for {patience:g} s '
@@ -209,11 +206,13 @@ class Group:
       following.Misfit: where that cannot be.
     """
     options = self._options
-    config = handshake.env_config(
-      welcome, options.num_threads, options.affinity
-    )
     num_envs = options.num_envs
     try:
+      # Before anything that the learner names is looked for.
+      trust.check(handshake.asked(welcome), options.allowed, 'the learner')
+      config = handshake.env_config(
+        welcome, options.num_threads, options.affinity
+      )
       if welcome.env_id.shape != (num_envs,):
         raise ValueError(f'The learner gave ids for other than {num_envs}.')
       handshake.check_specs(welcome.spec, factory.make_spec(config))

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import grpc
 
+from seedrl_jax.actors import credentials
+
 _UNIX = 'unix:'
 # The longest path of a socket that Linux takes, in bytes.
 _MAX_PATH = 107
@@ -126,9 +128,9 @@ def learner_security(config: Any) -> Security:
       f'{prefix}tls_certificate and {prefix}tls_key must be given together.'
     )
   return Security(
-    _read(f'{prefix}tls_certificate', config.tls_certificate),
-    _read(f'{prefix}tls_key', config.tls_key),
-    _read_token(f'{prefix}token_file', config.token_file),
+    credentials.read(f'{prefix}tls_certificate', config.tls_certificate),
+    credentials.read(f'{prefix}tls_key', config.tls_key, is_secret=True),
+    credentials.read_token(f'{prefix}token_file', config.token_file),
     config.insecure,
   )
 
@@ -142,31 +144,22 @@ def actor_security(
     ValueError: where one cannot be read.
   """
   return Security(
-    certificate=_read('--tls_roots', tls_roots),
-    token=_read_token('--token_file', token_file),
+    certificate=credentials.read_roots('--tls_roots', tls_roots),
+    token=credentials.read_token('--token_file', token_file),
     insecure=insecure,
   )
 
 
-def _read(flag: str, path: str) -> bytes:
-  if not path:
-    return b''
-  try:
-    return pathlib.Path(path).expanduser().read_bytes()
-  except OSError as e:
-    raise ValueError(f'{flag}={path}: {e.strerror}.') from e
-
-
-def _read_token(flag: str, path: str) -> str:
-  token = _read(flag, path).decode('latin-1').strip()
-  # It travels as a header of HTTP.
-  if path and not (token and token.isascii() and token.isprintable()):
-    raise ValueError(f'{flag}={path}: must hold one line of printable ASCII.')
-  return token
+def _shows_in_clear(address: Address, security: Security) -> bool:
+  """Whether the token would travel where others can take it."""
+  has_tls = address.is_unix or bool(security.certificate)
+  return bool(security.token) and not has_tls
 
 
 def check_listening(found: Sequence[Address], security: Security) -> None:
   """Refuses to be reached by other machines unprotected.
+
+  Also refuses a token where no actor would show it.
 
   Raises:
     ValueError: says what is missing.
@@ -185,6 +178,13 @@ def check_listening(found: Sequence[Address], security: Security) -> None:
         f'--config.actors.addresses={address.text}: other machines reach this '
         f'address, so give {" and ".join(missing)}, or allow anyone in with '
         '--config.actors.insecure.'
+      )
+    if _shows_in_clear(address, security):
+      raise ValueError(
+        f'--config.actors.token_file: no actor shows its token at '
+        f'{address.text}, where there is no TLS; give --config.actors.'
+        'tls_certificate and --config.actors.tls_key, or only addresses '
+        'unix:/path, or leave the token out.'
       )
 
 
@@ -231,11 +231,18 @@ def metadata(security: Security) -> tuple[tuple[str, str], ...]:
 
 
 def check_calling(address: Address, security: Security) -> None:
-  """Refuses to call another machine in the clear.
+  """Refuses to call another machine in the clear, or to show a token so.
+
+  On this machine, too, a port may be another's than the learner's.
 
   Raises:
     ValueError: says what is missing.
   """
+  if _shows_in_clear(address, security):
+    raise ValueError(
+      '--token_file: a token is shown only over TLS or a unix socket; give '
+      '--tls_roots, or --learner=unix:/path, or leave the token out.'
+    )
   if address.is_local or security.certificate or security.insecure:
     return
   raise ValueError(

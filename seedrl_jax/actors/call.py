@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from seedrl_jax.actors import addresses, wire
+from seedrl_jax.actors import addresses, tls, wire
 
 # Seconds that connecting may take.
 _ATTEMPT = 10.0
@@ -60,7 +60,7 @@ class Call:
     """Connects and begins the stream.
 
     Raises:
-      Lost: where nobody answers, or after `cancel`.
+      Lost: where nobody answers, or TLS fails, or after `cancel`.
     """
     self._connect()
     rpc = self._channel.stream_stream(_METHOD)(
@@ -133,5 +133,9 @@ class Call:
       state = None
     finally:
       self._channel.unsubscribe(states.put)
-    if state != grpc.ChannelConnectivity.READY:
-      raise Lost(f'nobody answers at {self._address.text}.')
+    if state == grpc.ChannelConnectivity.READY:
+      return
+    reason = ''
+    if state is not None and not self._address.is_unix:
+      reason = tls.disagreement(self._address, self._security.certificate)
+    raise Lost(reason or f'nobody answers at {self._address.text}.')

@@ -24,8 +24,10 @@ from seedrl_jax.actors import (
   wire,
 )
 
-# Seconds for the first message.
-_HELLO_SECONDS = 20.0
+# Seconds for the first message, and streams that may be without one: of more,
+# those that have said nothing for the longest make room.
+_HELLO_SECONDS = 10.0
+MOST_SILENT = 64
 # Characters of what an actor says.
 _MAX_REASON = 500
 
@@ -53,6 +55,8 @@ class Desk:
     ended: whether the training has ended then; set before.
     num_bytes: of all messages, in both directions.
     lost: actors that may come back.
+    silent: deadlines of the streams that wait for their first message, the
+      oldest first.
   """
 
   loop: asyncio.AbstractEventLoop
@@ -66,6 +70,7 @@ class Desk:
   ended: bool = False
   num_bytes: int = 0
   lost: absences.Absences = dataclasses.field(default_factory=absences.Absences)
+  silent: dict[asyncio.Timeout, None] = dataclasses.field(default_factory=dict)
 
 
 class Conversation:
@@ -134,7 +139,7 @@ class Conversation:
       raise admission.Refused(
         _Code.UNAUTHENTICATED, 'The token is not the one of this learner.'
       )
-    message = await self._read(_HELLO_SECONDS)
+    message = await self._read_first()
     if message is None:
       return
     hello = handshake.unpack_hello(message)
@@ -213,7 +218,10 @@ class Conversation:
 
     None where it has no more, also where it says why: people here are told.
     """
-    message = await self._read(self._desk.timeout)
+    seconds = self._desk.timeout
+    message = await self._read(
+      asyncio.timeout(seconds), f'Nothing came for {seconds:g} s.'
+    )
     if message is None or message.kind != wire.Kind.REFUSAL:
       return message
     reason = str(wire.unpack_json(message).get('reason'))
@@ -221,15 +229,30 @@ class Conversation:
     self._name = ''
     return None
 
-  async def _read(self, seconds: float) -> wire.Message | None:
+  async def _read_first(self) -> wire.Message | None:
+    """Returns the first message; takes a place among the silent for it."""
+    silent = self._desk.silent
+    if len(silent) >= MOST_SILENT:
+      oldest = next(iter(silent))
+      del silent[oldest]
+      if not oldest.expired():
+        oldest.reschedule(self._desk.loop.time())
+    deadline = asyncio.timeout(_HELLO_SECONDS)
+    silent[deadline] = None
+    try:
+      return await self._read(deadline, 'No first message came in time.')
+    finally:
+      silent.pop(deadline, None)
+
+  async def _read(
+    self, deadline: asyncio.Timeout, complaint: str
+  ) -> wire.Message | None:
     """Returns the next message; None where the actor has no more."""
     try:
-      async with asyncio.timeout(seconds):
+      async with deadline:
         data = await self._context.read()
     except TimeoutError:
-      raise admission.Refused(
-        _Code.DEADLINE_EXCEEDED, f'Nothing came for {seconds:g} s.'
-      ) from None
+      raise admission.Refused(_Code.DEADLINE_EXCEEDED, complaint) from None
     if data is grpc.aio.EOF:
       return None
     self._desk.num_bytes += len(data)

@@ -88,6 +88,12 @@ def env_values(env_config: ml_collections.ConfigDict) -> dict[str, Any]:
   return {k: v for k, v in values.items() if k not in _HOST_KEYS}
 
 
+def asked(welcome: Welcome) -> dict[str, Any]:
+  """Returns what a learner asks for, for `envs.trust`."""
+  run = welcome.local.config if welcome.local is not None else {}
+  return run | {'env': welcome.env}
+
+
 def env_config(
   welcome: Welcome, num_threads: int, affinity: int
 ) -> ml_collections.ConfigDict:

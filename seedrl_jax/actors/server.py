@@ -33,8 +33,9 @@ _END_SECONDS = 3.0
 _BACK_SECONDS = 6.0
 # Seconds for the thread to end after all that.
 _CLOSE_SECONDS = 10.0
-# Streams beyond one for each environment, which are in their handshake.
-_MORE_STREAMS = 64
+# Streams beyond one for each environment: those in their handshake, and as many
+# that are being ended.
+_MORE_STREAMS = 2 * conversation.MOST_SILENT
 _KEEPALIVE_MS = 20_000
 
 

@@ -20,6 +20,7 @@ from tests.actors import counted
 _KEPT_LINES = 200
 # Guards against a hang; a busy machine may take long.
 _END_SECONDS = 300.0
+_FACTORY = 'tests.actors.counted:counted'
 
 
 class Process:
@@ -110,7 +111,7 @@ def learner(
   values = {
     'agent': 'tests.actors.counted_agent',
     'env.id': 'Counted',
-    'env.factory': 'tests.actors.counted:counted',
+    'env.factory': _FACTORY,
     'env.factory_kwargs': {'folder': folder},
     'num_eval_envs': 0,
     'unroll_length': 5,
@@ -149,7 +150,8 @@ def actor(
     [
       *prefix,
       *(sys.executable, *wrapper, runs.ROOT / 'launch/actor.py'),
-      *(f'--learner={address}', '--envs_per_group=2', *flags),
+      *(f'--learner={address}', '--envs_per_group=2'),
+      *(f'--allow_factory={_FACTORY}', *flags),
     ],
     **environment,
   )

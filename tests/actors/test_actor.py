@@ -4,13 +4,14 @@ import gc
 import pathlib
 import queue
 import threading
+import types
 
 import grpc
 import numpy as np
 import pytest
 
 from configs import base as base_config
-from seedrl_jax.actors import actor, addresses, handshake
+from seedrl_jax.actors import actor, addresses, following, handshake
 from seedrl_jax.envs import factory
 from tests.actors import toys
 
@@ -23,14 +24,14 @@ _ENV = handshake.env_values(_CONFIG)
 class _Running:
   """A group in a thread of its own."""
 
-  def __init__(self, address: str, **options):
+  def __init__(self, address: str, make_player=None, **options):
     self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     self.ended: bool | None = None
     self.error: BaseException | None = None
     target = addresses.parse('--learner', address)
     values = {'security': toys.OPEN, 'num_envs': 2} | options
     self.group = actor.Group(
-      actor.GroupOptions(target, **values), self.lines.put
+      actor.GroupOptions(target, **values), self.lines.put, make_player
     )
     self._thread = threading.Thread(target=self._run)
     self._thread.start()
@@ -128,7 +129,7 @@ def test_nothing_is_left_of_a_call(end: str, left, tmp_path: pathlib.Path):
   """Or a program could hang as it exits, in what gRPC does at the last."""
   address = f'unix:{tmp_path}/a.sock'
   with _learner(address) as (server, _):
-    group = _Running(address, patience=0.1 if end == 'patience' else None)
+    group = _Running(address, patience=0.1 if end == 'patience' else 600.0)
     group.wait_for('Run ')
     # The call is seen where there is one.
     assert left()
@@ -145,10 +146,12 @@ def test_nothing_is_left_of_a_call(end: str, left, tmp_path: pathlib.Path):
   assert left() == []
 
 
-def test_nothing_is_left_of_a_call_that_is_refused(left):
-  security = toys.OPEN._replace(token='right')
-  with _learner(security=security) as (server, _):
-    group = _Running(server.addresses[0])
+def test_nothing_is_left_of_a_call_that_is_refused(
+  left, tmp_path: pathlib.Path
+):
+  address = f'unix:{tmp_path}/a.sock'
+  with _learner(address, security=toys.OPEN._replace(token='right')):
+    group = _Running(address)
     group.join()
     assert isinstance(group.error, actor.ActorError)
     assert left() == []
@@ -180,15 +183,40 @@ def test_waits_between_attempts_grow(tmp_path: pathlib.Path):
     assert most / 2 <= wait <= most
 
 
-def test_group_gives_up_only_a_learner_that_was_there(
+@pytest.mark.parametrize('options', [{}, {'patience': 0.0}])
+def test_group_looks_for_its_first_learner_for_ten_minutes(
+  options: dict[str, float],
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+):
+  target = addresses.parse('--learner', f'unix:{tmp_path}/a.sock')
+  waiting = _NoTime()
+  clock = types.SimpleNamespace(monotonic=lambda: 80 * len(waiting.waits))
+  monkeypatch.setattr(actor, 'time', clock)
+  wanted = actor.GroupOptions(target, toys.OPEN, 2, **options)
+  group = actor.Group(wanted, lambda _: None)
+  group._stop = waiting
+  if options:
+    # For ever.
+    assert group.run() is False
+    return
+  with pytest.raises(actor.ActorError, match=f'No learner at {target.text} fo'):
+    group.run()
+  assert clock.monotonic() == 640
+
+
+def test_group_looks_for_a_lost_learner_for_as_long(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ):
-  monkeypatch.setattr(actor, '_PATIENCE', 1e-6)
+  clock = types.SimpleNamespace(monotonic=lambda: 0)
+  monkeypatch.setattr(actor, 'time', clock)
   address = f'unix:{tmp_path}/a.sock'
   group = _Running(address)
-  group.wait_for('Looking for the learner')
   with _learner(address):
     group.wait_for('Run ')
+    clock.monotonic = lambda: 10_000
+  group.wait_for('Looking for the learner')
+  clock.monotonic = lambda: 10_600
   group.join()
   assert 'if its training has not ended, start the actor' in str(group.error)
 
@@ -218,6 +246,35 @@ def test_an_unknown_environment_ends_the_group():
     group = _Running(server.addresses[0])
     group.join()
     assert 'EnvPool has no such environment' in str(group.error)
+
+
+def _no_player(*_: object) -> None:
+  raise AssertionError('An agent that is not allowed would be loaded here.')
+
+
+@pytest.mark.parametrize(
+  'factory, make_player, wanted',
+  [('os:mkdir', None, 'os:mkdir'), ('', _no_player, 'os.path:make_agent')],
+)
+def test_a_learner_cannot_run_what_it_likes(
+  factory: str,
+  make_player: following.MakePlayer | None,
+  wanted: str,
+  tmp_path: pathlib.Path,
+  caplog: pytest.LogCaptureFixture,
+):
+  caplog.set_level('INFO')
+  kwargs = {'path': str(tmp_path / 'made')} if factory else {}
+  env = _ENV | {'factory': factory, 'factory_kwargs': kwargs}
+  offer = toys.local_offer()._replace(config={'agent': 'os.path'})
+  with toys.learner(spec=_SPEC, env=env, local=offer) as (server, _):
+    group = _Running(server.addresses[0], make_player)
+    group.join()
+  sentence = f'if you trust it, add --allow_factory={wanted}.'
+  assert sentence in str(group.error)
+  # The learner's people are told, too.
+  assert sentence in caplog.text
+  assert list(tmp_path.iterdir()) == []
 
 
 def test_a_group_that_is_too_large_ends():
@@ -252,11 +309,9 @@ def test_wrong_token_and_no_tls_end_the_group(
     group.join()
     assert 'The token is not the one of this learner' in str(group.error)
     # Who does not trust the certificate never gets to show a token.
-    group = _Running(
-      address, security=right._replace(certificate=b''), patience=0.01
-    )
+    group = _Running(address, security=toys.OPEN, patience=0.01)
     group.join()
-    assert 'No learner at localhost' in str(group.error)
+    assert f'({address} wants TLS: give' in str(group.error)
     group = _Running(address, security=right)
     group.wait_for('Run ')
     server.close(ended=True)

@@ -5,13 +5,20 @@ import os
 import pathlib
 import socket
 import threading
+from collections.abc import Callable
 
 import chex
 import grpc
 import numpy as np
 import pytest
 
-from seedrl_jax.actors import absences, addresses, handshake, wire
+from seedrl_jax.actors import (
+  absences,
+  addresses,
+  conversation,
+  handshake,
+  wire,
+)
 from seedrl_jax.actors import server as server_lib
 from tests.actors import toys
 
@@ -194,6 +201,43 @@ def test_a_silent_actor_is_given_up():
     client.close()
 
 
+def test_who_says_nothing_at_all_is_given_up_soon():
+  with toys.learner() as (server, _):
+    clock = toys.Clock(server)
+    client = toys.Client(server.addresses[0])
+    clock.advance_until_ended(client, conversation._HELLO_SECONDS + 1)
+    assert client.refused() == (
+      _Code.DEADLINE_EXCEEDED,
+      'No first message came in time.',
+    )
+    client.close()
+
+
+async def _play_beside_silence(address: str, play: Callable[[], None]) -> None:
+  """Calls `play` in a thread while as many streams are silent as can be."""
+  count = 3 * server_lib._MORE_STREAMS
+  async with grpc.aio.insecure_channel(address) as channel:
+    calls = [channel.stream_stream(toys.METHOD)() for _ in range(count)]
+    # A guard: where they are left alone, they last for longer.
+    async with asyncio.timeout(conversation._HELLO_SECONDS / 2):
+      codes = asyncio.as_completed([call.code() for call in calls])
+      for _ in range(count - conversation.MOST_SILENT):
+        await next(codes)
+    await asyncio.to_thread(play)
+
+
+def test_silent_streams_take_no_place_of_real_ones():
+  with toys.learner(num_envs=2, batch_size=2) as (server, _):
+
+    def play() -> None:
+      client = toys.Client(server.addresses[0])
+      client.join(2)
+      assert len(client.step(toys.FIRST, 0)) == 2
+      client.close()
+
+    asyncio.run(_play_beside_silence(server.addresses[0], play))
+
+
 def test_a_learner_that_is_slow_gives_nobody_up():
   has_steps, stream_may_answer = threading.Event(), threading.Event()
   with toys.learner(timeout=500.0) as (server, inference):
@@ -350,9 +394,9 @@ def test_an_address_in_use_is_refused():
     pass
 
 
-def test_token_is_wanted_before_anything_else():
+def test_token_is_wanted_before_anything_else(tmp_path: pathlib.Path):
   secret = addresses.Security(token='secret')
-  with toys.learner(security=secret) as (server, _):
+  with toys.learner(_unix(tmp_path), security=secret) as (server, _):
     for token in '', 'other':
       client = toys.Client(server.addresses[0], secret._replace(token=token))
       client.say(b'junk')

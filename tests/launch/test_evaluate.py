@@ -19,9 +19,11 @@ def workdir(tmp_path_factory) -> pathlib.Path:
   return folder
 
 
-def _evaluate(*arguments: str) -> subprocess.CompletedProcess[str]:
+def _evaluate(
+  *arguments: str, allowed: str = runs.ALLOWED[0]
+) -> subprocess.CompletedProcess[str]:
   return subprocess.run(
-    [sys.executable, _ROOT / 'launch/evaluate.py', *arguments],
+    [sys.executable, _ROOT / 'launch/evaluate.py', allowed, *arguments],
     env={'PYTHONPATH': str(_ROOT), 'JAX_PLATFORMS': 'cpu'},
     capture_output=True,
     text=True,
@@ -43,6 +45,16 @@ def test_flags_reach_the_evaluation(workdir):
     f'--workdir={workdir}', '--episodes=2', '--sample', '--checkpoint=1'
   )
   assert 'checkpoint 1, 2 episodes, sampled actions' in result.stdout
+
+
+def test_a_work_directory_runs_nothing_that_is_not_allowed(workdir):
+  result = _evaluate(f'--workdir={workdir}', allowed='--allow_factory=a:b')
+  assert (result.returncode, result.stderr) == (
+    1,
+    f'evaluate: --workdir={workdir} asks for tests.evaluation_runs:chooser, '
+    'which could run code from outside of this package; if you trust it, add '
+    f'{runs.ALLOWED[0]}.\n',
+  )
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Tests for launch/record.py as a program."""
 
+import json
 import pathlib
 import re
 import subprocess
@@ -65,6 +66,31 @@ def test_error_is_one_sentence(flags, sentence):
   assert result.stderr.startswith('record: ')
   assert sentence in result.stderr
   assert result.stderr.count('\n') == 1
+
+
+@pytest.mark.parametrize('allowed', ['os.path:make_agent', 'a:b'])
+def test_a_teacher_runs_nothing_that_is_not_allowed(tmp_path, allowed):
+  # Its factory is that of the user's own configuration.
+  factory = 'tests.envs.toys:scripted'
+  (tmp_path / 'config.json').write_text(
+    json.dumps({
+      'agent': 'os.path',
+      'env': {'id': 'Toy-v0', 'factory': factory},
+      'network': {},
+    })
+  )
+  result = _record(
+    f'--allow_factory={allowed}',
+    f'--teacher_workdir={tmp_path}',
+    f'--out={tmp_path}/out',
+  )
+  assert result.returncode == 1
+  refused = (
+    f'record: --teacher_workdir={tmp_path} asks for os.path:make_agent, which '
+    'could run code from outside of this package; if you trust it, add '
+    '--allow_factory=os.path:make_agent.\n'
+  )
+  assert (result.stderr == refused) is (allowed == 'a:b')
 
 
 def test_a_configuration_is_required():

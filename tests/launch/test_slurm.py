@@ -212,6 +212,7 @@ def test_actors_take_turns_at_the_learners(cluster: Cluster):
       f'--learner={node}:4001',
       f'--tls_roots={secrets}/tls.crt',
       f'--token_file={secrets}/token',
+      '--patience=0',
       '--groups=3',
       '--threads=1',
     ]
