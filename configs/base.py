@@ -105,7 +105,8 @@ def _loss() -> ml_collections.ConfigDict:
     'clip_c': 1.0,
     'clip_pg_rho': 1.0,
     'entropy_cost': 0.01,
-    # Entropy (nats) that the cost adapts to; None keeps the cost fixed.
+    # Entropy (nats) that the cost adapts to; None keeps the cost fixed. A low
+    # cost has a small gradient: keep optimizer.epsilon small beside it.
     'target_entropy': config_dict.placeholder(float),
     'entropy_cost_adjustment_speed': 10.0,
     'baseline_cost': 0.5,

@@ -149,7 +149,7 @@ def make_finish(
     }
     # An optimiser can divide by zero though loss and gradient are finite.
     finite = jnp.isfinite(jnp.stack(list(scalars.values()))).all()
-    params = optax.apply_updates(state.params, updates)
+    params = agent.project(optax.apply_updates(state.params, updates))
     step = state.step + 1
     target_params = state.target_params
     if agent.target_update_period:
