@@ -125,8 +125,8 @@ def _optimizer() -> ml_collections.ConfigDict:
   return ml_collections.ConfigDict({
     'name': 'adam',  # 'adam', 'rmsprop'
     'learning_rate': 1e-3,
-    # 'linear' decays to final_learning_rate over total_env_frames;
-    # 'constant'.
+    # 'linear' decays to final_learning_rate with the environments' frames, to
+    # the last of total_env_frames; 'constant'.
     'schedule': 'linear',
     'final_learning_rate': 0.0,
     'clip_norm': 40.0,  # 0: none
