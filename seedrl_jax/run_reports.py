@@ -181,8 +181,19 @@ class RunReports:
       report.progress_text(
         row,
         self._config.total_env_frames,
-        table.filling() or self._waits.short(),
+        self._lacks_actors() or table.filling() or self._waits.short(),
       )
+    )
+
+  def _lacks_actors(self) -> str:
+    """Returns what to do if actors alone can step environments, and none is
+    there; else ''."""
+    actors = self._parts.actors
+    if actors is None or self._config.env.num_envs or actors.num_connected:
+      return ''
+    return (
+      'actors; start one with python launch/actor.py '
+      f'--learner={actors.addresses[0]}'
     )
 
   def record(self) -> record_lib.RunRecord:

@@ -95,9 +95,7 @@ class Learner:
     state = self._updater.replicate(update_lib.host_state(self._state))
     jax.block_until_ready(self._updater(state, self._updater.shard(blank)))
 
-  def step(
-    self, item: prefetch_lib.Prefetched, progress: float = 0.0
-  ) -> None:
+  def step(self, item: prefetch_lib.Prefetched, progress: float = 0.0) -> None:
     """Dispatches the update of a batch and finishes those before it.
 
     Args:

@@ -159,9 +159,9 @@ def test_entropy_cost_comes_back_from_its_bound():
 
   def update(carry, excess):
     params, state = carry
-    gradient = jax.grad(
-      lambda p: jnp.exp(speed * p['entropy_cost']) * excess
-    )(params)
+    gradient = jax.grad(lambda p: jnp.exp(speed * p['entropy_cost']) * excess)(
+      params
+    )
     updates, state = optimizer.update(gradient, state)
     params = agent.project(optax.apply_updates(params, updates))
     return (params, state), jnp.exp(speed * params['entropy_cost'])

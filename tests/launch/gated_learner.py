@@ -34,4 +34,4 @@ class _Gated(run_reports.RunReports):
 
 if __name__ == '__main__':
   run_reports.RunReports = _Gated
-  train.start(learner._defaults, learner._join)
+  train.start(learner._join)
