@@ -61,7 +61,10 @@ def _env() -> ml_collections.ConfigDict:
     'stack_num': config_dict.placeholder(int),
     'noop_max': config_dict.placeholder(int),
     'episodic_life': config_dict.placeholder(bool),
+    # A lost life cuts the return off, in an episode that goes on.
+    'zero_discount_on_life_loss': config_dict.placeholder(bool),
     'reward_clip': config_dict.placeholder(bool),
+    # EnvPool presses FIRE at each reset unless this is False.
     'use_fire_reset': config_dict.placeholder(bool),
     'full_action_space': config_dict.placeholder(bool),
     'repeat_action_probability': config_dict.placeholder(float),
