@@ -1,15 +1,22 @@
 """Ape-X DQN on Atari (arXiv 1803.00933): R2D2's agent without memory.
 
 A feed-forward dueling network, three-step targets in the rewards' own scale,
-Ape-X's exponents, optimiser and target period. An item of the replay is 16
-transitions and the steps that their last targets need, in place of one: the
-frames of overlapping items are then stored 1.2 times and not 4 times over. So
-100,000 items are 1.6 million transitions (Ape-X: 2 million), a batch of 32
-items is 512 transitions, and an item's priority is its largest error
-(priority_eta 1). Single transitions, as published, are
---config.unroll_length=1 --config.batch_size=512.
-Environment conventions are those of the paper: an episode ends with a life,
-rewards are clipped.
+Ape-X's exponents, optimiser and target period. Environment conventions are
+those of the paper: a lost life cuts the return off, rewards are clipped, up to
+30 no-ops, no FIRE at a reset. Ours differ:
+
+* An item of the replay is 16 transitions and the steps that their last targets
+  need, in place of one: the frames of overlapping items are then stored 1.2
+  times and not 4 times over. So 100,000 items are 1.6 million transitions
+  (Ape-X: 2 million), a batch of 32 items is 512 transitions, and an item's
+  priority is its largest error (priority_eta 1). Single transitions, as
+  published, are --config.unroll_length=1 --config.batch_size=512.
+* The replay ratio is held at R2D2's 1.5. Ape-X's learner runs free: 19 batches
+  of 512 and 12,500 new transitions a second, a ratio of some 0.8.
+* 64 training environments in place of 360 actors, the minimal action set, and
+  evaluation at R2D2's epsilon of 0.001.
+* An episode goes on after a lost life, whose discount is 0, in place of a reset
+  of what the agent sees: frames stay stacked over it.
 """
 
 import ml_collections
@@ -20,7 +27,7 @@ from configs import r2d2_atari
 def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = r2d2_atari.get_config()
-  config.env.episodic_life = True
+  config.env.zero_discount_on_life_loss = True
   config.env.reward_clip = True
   config.env.full_action_space = False
   config.unroll_length = 16

@@ -61,7 +61,10 @@ def _env() -> ml_collections.ConfigDict:
     'stack_num': config_dict.placeholder(int),
     'noop_max': config_dict.placeholder(int),
     'episodic_life': config_dict.placeholder(bool),
+    # A lost life cuts the return off, in an episode that goes on.
+    'zero_discount_on_life_loss': config_dict.placeholder(bool),
     'reward_clip': config_dict.placeholder(bool),
+    # EnvPool presses FIRE at each reset unless this is False.
     'use_fire_reset': config_dict.placeholder(bool),
     'full_action_space': config_dict.placeholder(bool),
     'repeat_action_probability': config_dict.placeholder(float),
@@ -105,7 +108,8 @@ def _loss() -> ml_collections.ConfigDict:
     'clip_c': 1.0,
     'clip_pg_rho': 1.0,
     'entropy_cost': 0.01,
-    # Entropy (nats) that the cost adapts to; None keeps the cost fixed.
+    # Entropy (nats) that the cost adapts to; None keeps the cost fixed. A low
+    # cost has a small gradient: keep optimizer.epsilon small beside it.
     'target_entropy': config_dict.placeholder(float),
     'entropy_cost_adjustment_speed': 10.0,
     'baseline_cost': 0.5,
@@ -124,8 +128,8 @@ def _optimizer() -> ml_collections.ConfigDict:
   return ml_collections.ConfigDict({
     'name': 'adam',  # 'adam', 'rmsprop'
     'learning_rate': 1e-3,
-    # 'linear' decays to final_learning_rate over total_env_frames;
-    # 'constant'.
+    # 'linear' decays to final_learning_rate with the environments' frames, to
+    # the last of total_env_frames; 'constant'.
     'schedule': 'linear',
     'final_learning_rate': 0.0,
     'clip_norm': 40.0,  # 0: none

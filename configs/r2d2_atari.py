@@ -3,10 +3,13 @@
 SEED's R2D2 settings (arXiv 1910.06591, and its public code): deep network,
 100 + 40 steps, five-step targets, 100,000 sequences, replay ratio 1.5, rewards
 as they are. Environment conventions are those of SEED's code too: no sticky
-actions, up to 30 no-ops, all 18 actions, no loss of life as an episode's end,
-108,000 frames at most. Ours differ in what a single host wants: 64
-environments in place of 610, a first update at 1,000 sequences, and frames
-for one of the shorter published runs.
+actions, up to 30 no-ops and no FIRE at a reset, all 18 actions, no loss of life
+as an episode's end, 108,000 frames at most. Ours differ in what a single host
+wants:
+
+* 64 training environments in place of 610, and 4 for evaluation;
+* a first update at 1,000 sequences in place of 5,000;
+* 200 million frames, as shorter published runs have.
 
 One sequence is about a megabyte of frames before compression: 100,000 of them
 want a Reverb server (5 to 10 GB with Pong's frames). A run for small hosts is
@@ -29,6 +32,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.env.episodic_life = False
   config.env.repeat_action_probability = 0.0
   config.env.noop_max = 30
+  config.env.use_fire_reset = False
   config.env.max_episode_steps = 27_000
   config.env.full_action_space = True
   config.env.reward_clip = False

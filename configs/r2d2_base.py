@@ -83,8 +83,8 @@ def _loss() -> ml_collections.ConfigDict:
 
 def _exploration() -> ml_collections.ConfigDict:
   return ml_collections.ConfigDict({
-    # Training environment i of N takes a random action with a chance of
-    # epsilon_base ^ (1 + epsilon_alpha * i / (N - 1)).
+    # The N training environments take random actions with chances of
+    # epsilon_base ^ (1 + epsilon_alpha * i / (N - 1)), i from 0 to N - 1.
     'epsilon_base': 0.4,
     'epsilon_alpha': 7.0,
     # Of evaluation environments.

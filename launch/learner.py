@@ -1,10 +1,6 @@
-"""Learns from remote actors: `python launch/learner.py --config=… --workdir=…`.
+"""Trains over several hosts: `python launch/learner.py --coordinator=…`.
 
-As launch/train.py, with all of its flags, but for its defaults: it has no
-training environments of its own, and actors (launch/actor.py) may bring as
-many as the configuration says it should have.
-
-Several hosts train together where each of them runs this with the same
+As launch/train.py, with all of its flags. Each host runs this with the same
 configuration and `--coordinator=host:port --num_processes=N --process_id=I`; on
 TPU VMs they find each other without.
 """
@@ -13,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import ml_collections
 from absl import flags
 
 from launch import train
@@ -41,11 +36,6 @@ _JOIN_TIMEOUT = flags.DEFINE_float(
 )
 
 
-def _defaults(config: ml_collections.ConfigDict) -> dict[str, int]:
-  """Returns keys of the configuration that hand environments to actors."""
-  return {'env.num_envs': 0, 'actors.max_envs': config.env.num_envs}
-
-
 def _join() -> hosts.Hosts | None:
   """Meets the other hosts that the flags tell of."""
   from seedrl_jax.learner import hosts as hosts_lib
@@ -59,4 +49,4 @@ def _join() -> hosts.Hosts | None:
 
 
 if __name__ == '__main__':
-  train.start(_defaults, _join)
+  train.start(_join)

@@ -2,7 +2,7 @@
 
 Every value of the configuration may be overridden as `--config.x.y=…`.
 Starting again with the same `--workdir` resumes. People call it, and
-`launch/local.sh`; `launch/learner.py` is the same with other defaults.
+`launch/local.sh`; `launch/learner.py` is the same over several hosts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import signal
 import sys
 import traceback
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import ml_collections
@@ -230,17 +230,9 @@ def _train(stop: _Stop, hosts: hosts_lib.Hosts | None) -> None:
 
 
 def start(
-  defaults: Callable[[ml_collections.ConfigDict], Mapping[str, Any]]
-  | None = None,
   join: Callable[[], hosts_lib.Hosts | None] = lambda: None,
 ) -> None:
-  """Runs the program with the process' command line.
-
-  Args:
-    defaults: gives, for what the config file says, values of keys that the
-      command line does not set.
-    join: see `main`.
-  """
+  """Runs the program with the process' command line; for `join`, see `main`."""
   # Before gRPC is imported: else it quotes what strangers send to a port, byte
   # for byte, in people's terminals.
   os.environ.setdefault('GRPC_VERBOSITY', 'ERROR')
@@ -249,11 +241,6 @@ def start(
   if _config_path(argv) is None:
     # Before the overrides, as they are of what it names.
     argv.insert(1, f'--config={_DEFAULT_CONFIG}')
-  if defaults is not None:
-    _check_config_file(argv)
-    for key, value in defaults(_load_config(argv)).items():
-      if not any(re.match(rf'--?config\.{key}(=|$)', a) for a in argv):
-        argv.append(f'--config.{key}={value}')
   app.run(functools.partial(main, join=join), flags_parser=_parse_flags)
 
 

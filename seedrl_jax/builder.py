@@ -213,6 +213,7 @@ def _connect(
       publisher,
       source.update_priorities,
       config.learner.publish_period,
+      optimizers.learning_rate(config),
     ),
     prefetcher=_make_prefetcher(config, prepared.updater, source.sampler),
     store=store,
@@ -236,11 +237,11 @@ def _prepare(
   devices = topology.make_topology(split[0], jax.local_devices(), split[1])
   training = topology.all_training(split[0], jax.devices(), split[1])
   batch_width = plan_lib.check_batch(config, len(training))
-  # Refused before the optimiser counts updates by what is left of a batch.
+  # Refused before anything is opened.
   mixing.demonstrations_per_block(own, len(devices.training))
   plans = plan_lib.plan_streams(own, devices.inference, place)
   agent = agents.load_agent(config, env_spec)
-  optimizer = optimizers.make_optimizer(config, env_spec.action_repeat)
+  optimizer = optimizers.make_optimizer(config)
   keys = jax.random.split(jax.random.PRNGKey(own.seed), len(plans) + 1)
   state = restore(state_lib.initial_state(agent, optimizer, keys[0]))
   if place.index:

@@ -168,12 +168,13 @@ class JointRun:
           prints = self._fingerprints(learner)
           votes = self._vote(reports, prints, is_checkpoint_due())
           self._compare(votes, learner.counters.updates)
-          if not all(v['ready'] for v in votes) or votes[0]['finished']:
+          progress = votes[0]['progress']
+          if not all(v['ready'] for v in votes) or progress >= 1.0:
             item.sample.release()
             return
           if votes[0]['save']:
             save()
-          learner.step(item)
+          learner.step(item, progress)
           after_update()
         self._vote(reports, None)
     except learner_lib.NonFiniteError:
@@ -201,7 +202,7 @@ class JointRun:
       'prints': prints,
       'figures': reports.tell(),
     })
-    votes[0]['finished'] = reports.hear([v['figures'] for v in votes])
+    votes[0]['progress'] = reports.hear([v['figures'] for v in votes])
     return votes
 
   def _fingerprints(self, learner: learner_lib.Learner) -> list[int]:

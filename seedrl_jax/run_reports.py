@@ -106,11 +106,15 @@ class RunReports:
 
   def is_finished(self) -> bool:
     """Whether the run has all its frames, as far as this host knows."""
-    return self._are_all(self._env_steps())
+    return self.progress() >= 1.0
 
-  def _are_all(self, env_steps: int) -> bool:
+  def progress(self) -> float:
+    """Returns the share of its frames that the run has, as far as is known."""
+    return self._share(self._env_steps())
+
+  def _share(self, env_steps: int) -> float:
     frames = env_steps * self._parts.env_spec.action_repeat
-    return frames >= self._config.total_env_frames
+    return frames / self._config.total_env_frames
 
   def tell(self, is_last: bool = False) -> dict[str, Any]:
     """Returns this host's figures for the others; one thread calls it.
@@ -136,11 +140,11 @@ class RunReports:
         told['curves'] = self._own_curves(self._parts.store.info())
     return told
 
-  def hear(self, figures: Sequence[Mapping[str, Any]]) -> bool:
+  def hear(self, figures: Sequence[Mapping[str, Any]]) -> float:
     """Takes what all hosts told, by their index.
 
     Returns:
-      Whether the run has all its frames, which all hosts find alike.
+      The run's progress, which all hosts find alike.
     """
     told: dict[int, report.Snapshot] = {}
     for index, counters in enumerate(map(dict, figures)):
@@ -152,7 +156,7 @@ class RunReports:
     # At once, as other threads read it.
     self._told = told
     steps = sum(s.env_steps for s in told.values())
-    return self._are_all(self._before.env_steps + steps)
+    return self._share(self._before.env_steps + steps)
 
   def write(self) -> None:
     """Writes a row of the curves and shows it; after `open`."""
@@ -173,8 +177,19 @@ class RunReports:
       report.progress_text(
         row,
         self._config.total_env_frames,
-        table.filling() or self._waits.short(),
+        self._lacks_actors() or table.filling() or self._waits.short(),
       )
+    )
+
+  def _lacks_actors(self) -> str:
+    """Returns what to do if actors alone can step environments, and none is
+    there; else ''."""
+    actors = self._parts.actors
+    if actors is None or self._config.env.num_envs or actors.num_connected:
+      return ''
+    return (
+      'actors; start one with python launch/actor.py '
+      f'--learner={actors.addresses[0]}'
     )
 
   def record(self) -> record_lib.RunRecord:
@@ -218,7 +233,8 @@ class RunReports:
     return curves
 
   def _env_steps(self) -> int:
-    return self._snapshot(0.0).env_steps
+    others = sum(s.env_steps for s in self._others())
+    return self._before.env_steps + self._parts.env_steps() + others
 
   def _others(self) -> list[report.Snapshot]:
     """Returns what the other hosts told last."""

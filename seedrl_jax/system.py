@@ -263,7 +263,8 @@ class System:
         # With time to spare, inference should not act with older parameters
         # until the next batch comes.
         parts.learner.flush()
-      parts.learner.step(parts.prefetcher.get())
+      item = parts.prefetcher.get()
+      parts.learner.step(item, self._reports.progress())
       self._after_update()
       if self._reports.is_finished():
         self._group.stop()
@@ -279,7 +280,7 @@ class System:
         for worker in parts.workers:
           worker.step()
         continue
-      parts.learner.step(item)
+      parts.learner.step(item, self._reports.progress())
       parts.learner.flush()
       self._after_update()
       if time.perf_counter() >= next_report:

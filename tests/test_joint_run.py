@@ -155,9 +155,9 @@ def test_a_run_of_several_hosts_has_the_others_figures(tmp_path):
   own = reports.tell()
   assert 'episodes' not in own
   other = {**own, 'env_steps': 399, 'episodes': [(2.0, 5), (4.0, 7)]}
-  assert not reports.hear([own, other])
+  assert reports.hear([own, other]) == 399 / 400
   assert reports.record().env_steps == 399
-  assert reports.hear([own, {**other, 'env_steps': 400, 'episodes': []}])
+  assert reports.hear([own, {**other, 'env_steps': 400, 'episodes': []}]) == 1
   reports._collect_episodes()
   assert reports.summary('finished')['mean_return_100'] == 3.0
   curves = {'replay/size_unrolls': 7.0, 'replay/samples_per_insert': 3.0}

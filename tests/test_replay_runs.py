@@ -86,9 +86,9 @@ def test_learning_starts_at_the_least_size(tmp_path, monkeypatch):
     write()
     reported.set()
 
-  def record_step(item):
+  def record_step(item, progress):
     sizes.append(num_inserts())
-    step(item)
+    step(item, progress)
 
   monkeypatch.setattr(insertion.Insertion, '__call__', insert_slowly)
   monkeypatch.setattr(reports, 'write', write_and_tell)
@@ -122,6 +122,54 @@ def test_deterministic_runs_are_bit_equal(tmp_path, values):
     assert run.train()['updates'] > 0
     params.append(run.params)
   chex.assert_trees_all_equal(*params)
+
+
+def _rates(config, workdir, monkeypatch):
+  """Trains; returns the learning rates of the updates."""
+  run = runs.Run(config, workdir)
+  learner, rates = run.system.parts.learner, []
+  learning_rate = learner._learning_rate
+
+  def record(progress):
+    rates.append(learning_rate(progress))
+    return rates[-1]
+
+  monkeypatch.setattr(learner, '_learning_rate', record)
+  run.train()
+  last = runs.rows(workdir)[-1]
+  assert float(last['loss/learning_rate']) == pytest.approx(rates[-1])
+  return rates
+
+
+@pytest.mark.parametrize(
+  'values',
+  [
+    {'replay__samples_per_insert': 0.5},
+    {'replay__samples_per_insert': 6.0},
+    {'replay__samples_per_insert': 0.0, 'deterministic': False},
+    {
+      'replay__sampler': 'fifo',
+      'replay__max_times_sampled': 1,
+      'replay__samples_per_insert': 1.0,
+      'replay__min_size': 1,
+    },
+  ],
+)
+def test_linear_rate_ends_with_the_frames(tmp_path, monkeypatch, values):
+  config = _config(
+    **{'deterministic': True, **values},
+    optimizer__schedule='linear',
+    optimizer__learning_rate=1.0,
+    optimizer__final_learning_rate=0.5,
+  )
+  rates = _rates(config, tmp_path, monkeypatch)
+  assert (np.diff(rates) <= 0).all()
+  # At most 40 of 600 sequences are there before the first update.
+  assert 0.9 < rates[0] < 1.0
+  assert 0.5 < rates[-1] < 0.53
+  # A run that goes on is then at half of its frames.
+  config.total_env_frames *= 2
+  assert _rates(config, tmp_path, monkeypatch)[0] == pytest.approx(0.75, 0.05)
 
 
 def test_priorities_come_back_from_the_learner(tmp_path):

@@ -96,6 +96,7 @@ class Agent:
       `target_params`; 0 where the agent has no target network.
     initial_priorities: see `PrioritiesFn`; None where new unrolls are all
       worth the same.
+    project: params after an update -> the nearest that are allowed.
   """
 
   init: Callable[[jax.Array], Params]
@@ -105,6 +106,7 @@ class Agent:
   overlap: int = 1
   target_update_period: int = 0
   initial_priorities: PrioritiesFn | None = None
+  project: Callable[[Params], Params] = lambda params: params
 
   def num_transitions(self, unroll_length: int) -> int:
     """Returns T, one less than the steps of an unroll."""

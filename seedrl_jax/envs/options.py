@@ -20,6 +20,7 @@ NAMED = (
   'reward_clip',
   'stack_num',
   'use_fire_reset',
+  'zero_discount_on_life_loss',
 )
 
 # EnvPool reads these without a check, and some crash the process at 0.

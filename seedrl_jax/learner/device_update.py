@@ -37,7 +37,7 @@ class Total(NamedTuple):
 
 
 Update = Callable[
-  [state_lib.LearnerState, types.Batch],
+  [state_lib.LearnerState, types.Batch, jax.Array],
   tuple[state_lib.LearnerState, state_lib.UpdateOutput],
 ]
 
@@ -50,14 +50,16 @@ def chain(
   """Returns an update made of its three steps, of one device or of all."""
 
   def update(
-    state: state_lib.LearnerState, batch: types.Batch
+    state: state_lib.LearnerState,
+    batch: types.Batch,
+    learning_rate: jax.Array,
   ) -> tuple[state_lib.LearnerState, state_lib.UpdateOutput]:
     total, pieces = cut(state, batch)
     priorities = []
     for piece in pieces:
       total, some = accumulate(total, state.params, state.target_params, piece)
       priorities.append(some)
-    return finish(state, total, priorities)
+    return finish(state, total, priorities, learning_rate)
 
   return update
 
@@ -135,6 +137,7 @@ def make_finish(
     state: state_lib.LearnerState,
     total: Total,
     priorities: Sequence[jax.Array | None],
+    learning_rate: jax.Array,
   ) -> tuple[state_lib.LearnerState, state_lib.UpdateOutput]:
     key, _ = jax.random.split(state.key)
     found = [x for x in priorities if x is not None]
@@ -142,14 +145,16 @@ def make_finish(
       jax.tree.map(lambda x: x / num_pieces, total)
     )
     updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+    updates = optax.tree.scale(learning_rate, updates)
     scalars = {
       'total': loss,
       'gradient_norm': optax.tree.norm(grads),
       'update_norm': optax.tree.norm(updates),
+      'learning_rate': learning_rate,
     }
     # An optimiser can divide by zero though loss and gradient are finite.
     finite = jnp.isfinite(jnp.stack(list(scalars.values()))).all()
-    params = optax.apply_updates(state.params, updates)
+    params = agent.project(optax.apply_updates(state.params, updates))
     step = state.step + 1
     target_params = state.target_params
     if agent.target_update_period:

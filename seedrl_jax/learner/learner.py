@@ -59,6 +59,7 @@ class Learner:
     publisher: publishing.ParameterPublisher,
     update_priorities: Callable[[np.ndarray, np.ndarray], None],
     publish_period: int = 1,
+    learning_rate: Callable[[float], float] = lambda progress: 1.0,
   ):
     """Makes a learner and publishes the parameters it starts with.
 
@@ -68,11 +69,13 @@ class Learner:
       publisher: to the inference devices.
       update_priorities: takes keys `[B]` and new priorities `[B]`.
       publish_period: updates between publications.
+      learning_rate: of the run's progress; see `optimizers.learning_rate`.
     """
     self._updater = updater
     self._publisher = publisher
     self._update_priorities = update_priorities
     self._publish_period = publish_period
+    self._learning_rate = learning_rate
     self._dispatched = int(state.step)
     self._state = updater.replicate(state)
     self._pending: collections.deque[_Pending] = collections.deque()
@@ -92,14 +95,20 @@ class Learner:
     state = self._updater.replicate(update_lib.host_state(self._state))
     jax.block_until_ready(self._updater(state, self._updater.shard(blank)))
 
-  def step(self, item: prefetch_lib.Prefetched) -> None:
+  def step(self, item: prefetch_lib.Prefetched, progress: float = 0.0) -> None:
     """Dispatches the update of a batch and finishes those before it.
+
+    Args:
+      item: the batch.
+      progress: of the run, for the learning rate; the same on all hosts.
 
     Raises:
       NonFiniteError: where an earlier update was not finite.
     """
     self._record_lag(item)
-    self._state, output = self._updater(self._state, item.batch)
+    self._state, output = self._updater(
+      self._state, item.batch, self._learning_rate(progress)
+    )
     self._dispatched += 1
     self._pending.append(_Pending(self._dispatched, item, output))
     while len(self._pending) > 1 or (self._pending and self._is_done()):

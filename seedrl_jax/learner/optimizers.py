@@ -1,5 +1,6 @@
 """Optimisers by configuration; the learner's only source of them."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -7,74 +8,60 @@ import jax.numpy as jnp
 import optax
 
 
-def num_updates(config: Any, action_repeat: int) -> int:
-  """Returns how many updates the run's frames make, at least 1.
+def learning_rate(config: Any) -> Callable[[float], float]:
+  """Returns the learning rate as a function of the run's progress.
 
-  Counts every frame as trained on `samples_per_insert` times. Demonstrations
-  are no frames of the run: of them an update's batch holds only what is left.
-  """
-  own = config.batch_size * (1.0 - config.demonstrations.fraction)
-  frames_per_update = own * config.unroll_length * action_repeat
-  total = config.total_env_frames * config.replay.samples_per_insert
-  return max(1, int(total // frames_per_update))
-
-
-def learning_rate(config: Any, action_repeat: int) -> optax.Schedule:
-  """Returns the learning rate as a function of the update.
+  Progress is the share of `total_env_frames` that environments have made: the
+  number of updates depends on more than that (resets, a replay's ratio and
+  first size, other changes when a run is resumed).
 
   Args:
     config: the run's configuration; `config.optimizer` is read here.
-    action_repeat: frames of one environment step.
 
   Raises:
-    ValueError: where the schedule has no such name, or is linear and the
-      configuration does not say how many updates there are.
+    ValueError: if the schedule has no such name.
   """
   settings = config.optimizer
+  first, final = settings.learning_rate, settings.final_learning_rate
   if settings.schedule == 'constant':
-    return optax.constant_schedule(settings.learning_rate)
+    return lambda progress: first
   if settings.schedule == 'linear':
-    if not config.replay.samples_per_insert:
-      raise ValueError(
-        '--config.optimizer.schedule=linear needs to know how many updates the '
-        'run makes, which --config.replay.samples_per_insert=0 leaves open; '
-        "take 'constant' or give a ratio."
-      )
-    return optax.linear_schedule(
-      settings.learning_rate,
-      settings.final_learning_rate,
-      num_updates(config, action_repeat),
-    )
+
+    def linear(progress: float) -> float:
+      share = min(progress, 1.0)
+      return (1.0 - share) * first + share * final
+
+    return linear
   raise ValueError(
     f'--config.optimizer.schedule={settings.schedule} is unknown; take '
     "'linear' or 'constant'."
   )
 
 
-def make_optimizer(
-  config: Any, action_repeat: int
-) -> optax.GradientTransformation:
+def make_optimizer(config: Any) -> optax.GradientTransformation:
   """Makes the optimiser: global-norm clip, then Adam or RMSProp.
+
+  Its updates are for a learning rate of 1 and are multiplied by `learning_rate`
+  when they are applied; RMSProp's momentum is thus PyTorch's.
 
   `epsilon_inside_root` tells the two RMSProps that IMPALA reproductions use
   apart: TensorFlow divides by sqrt(mean square + epsilon), PyTorch by
   sqrt(mean square) + epsilon.
 
   Raises:
-    ValueError: where the name or schedule is unknown.
+    ValueError: if the name is unknown.
   """
   settings = config.optimizer
-  rate = learning_rate(config, action_repeat)
   if settings.name == 'adam':
     scale = optax.adam(
-      rate,
+      1.0,
       b1=settings.adam_b1,
       b2=settings.adam_b2,
       eps=0.0 if settings.epsilon_inside_root else settings.epsilon,
       eps_root=settings.epsilon if settings.epsilon_inside_root else 0.0,
     )
   elif settings.name == 'rmsprop':
-    scale = _rmsprop(settings, rate)
+    scale = _rmsprop(settings)
   else:
     raise ValueError(
       f"--config.optimizer.name={settings.name} is unknown; take 'adam' or "
@@ -88,12 +75,10 @@ def make_optimizer(
   return optax.chain(clip, scale)
 
 
-def _rmsprop(
-  settings: Any, rate: optax.Schedule
-) -> optax.GradientTransformation:
+def _rmsprop(settings: Any) -> optax.GradientTransformation:
   if not settings.rmsprop_centered:
     return optax.rmsprop(
-      rate,
+      1.0,
       decay=settings.rmsprop_decay,
       eps=settings.epsilon,
       eps_in_sqrt=settings.epsilon_inside_root,
@@ -108,7 +93,7 @@ def _rmsprop(
       settings.epsilon_inside_root,
       settings.rmsprop_initial_scale,
     ),
-    optax.scale_by_learning_rate(rate),
+    optax.scale_by_learning_rate(1.0),
     optax.trace(momentum) if momentum else optax.identity(),
   )
 

@@ -55,7 +55,9 @@ class Updater:
     )
     if micro_batches == 1:
       self._update = pmap(
-        device_update.chain(cut, accumulate, finish), donate_argnums=0
+        device_update.chain(cut, accumulate, finish),
+        in_axes=(0, 0, None),
+        donate_argnums=0,
       )
     else:
       # Each piece in a call of its own: in one program XLA works on all of them
@@ -64,7 +66,7 @@ class Updater:
       self._update = device_update.chain(
         pmap(cut),
         pmap(accumulate, donate_argnums=0),
-        pmap(finish, donate_argnums=0),
+        pmap(finish, in_axes=(0, 0, 0, None), donate_argnums=0),
       )
 
   @property
@@ -143,10 +145,20 @@ class Updater:
     ]
 
   def __call__(
-    self, state: state_lib.LearnerState, batch: types.Batch
+    self,
+    state: state_lib.LearnerState,
+    batch: types.Batch,
+    learning_rate: float = 1.0,
   ) -> tuple[state_lib.LearnerState, state_lib.UpdateOutput]:
-    """Runs one update; `state` is donated and must not be used again."""
-    return self._update(state, batch)
+    """Runs one update.
+
+    Args:
+      state: is donated and must not be used again.
+      batch: as `shard` gives it.
+      learning_rate: multiplies what the optimiser makes of the gradient; the
+        same on all hosts.
+    """
+    return self._update(state, batch, np.float32(learning_rate))
 
 
 def first_shard(tree: types.Nest) -> types.Nest:

@@ -113,6 +113,7 @@ def learner(
     'env.id': 'Counted',
     'env.factory': _FACTORY,
     'env.factory_kwargs': {'folder': folder},
+    'env.num_envs': 0,
     'num_eval_envs': 0,
     'unroll_length': 5,
     'batch_size': 8,

@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from seedrl_jax.actors import admission, handshake, remote_stream
 from seedrl_jax.agents.r2d2 import exploration
+from tests.actors import toys
 from tests.agents import r2d2_sequences
 
 _CONFIG = r2d2_sequences.config().exploration
@@ -16,10 +18,47 @@ def _epsilons(num_envs, ids, config=_CONFIG):
   return exploration.epsilons(config, env_spec, jnp.array(ids, jnp.int32))
 
 
-def test_training_environments_go_from_the_base_to_its_eighth_power():
-  epsilons = _epsilons(256, np.arange(256))
-  expected = 0.4 ** (1 + 7 * np.arange(256) / 255)
-  np.testing.assert_allclose(epsilons, expected, rtol=1e-5)
+@pytest.mark.parametrize('num_envs', [2, 16, 256, 610])
+def test_training_environments_have_the_published_epsilons(num_envs):
+  epsilons = _epsilons(num_envs, np.arange(num_envs))
+  expected = 0.4 ** (1 + 7 * np.arange(num_envs) / (num_envs - 1))
+  np.testing.assert_allclose(np.sort(epsilons)[::-1], expected, rtol=1e-5)
+
+
+def _check_spread(epsilons):
+  """Checks that 16 epsilons of 256 reach from nearly 0.4 to nearly 0.4^8."""
+  places = np.sort((np.log(epsilons) / np.log(0.4) - 1) / 7)
+  assert places[0] < 0.1 and places[-1] > 0.85
+  assert np.diff(places).max() < 0.25
+
+
+def test_any_few_consecutive_environments_explore_differently():
+  epsilons = np.asarray(_epsilons(256, np.arange(256)))
+  for start in range(256 - 16):
+    _check_spread(epsilons[start : start + 16])
+
+
+@pytest.mark.parametrize('num_streams', [1, 2, 4])
+@pytest.mark.parametrize('group', [1, 4, 8, 16])
+def test_actors_that_are_there_explore_differently(num_streams, group):
+  ids = np.array_split(np.arange(256), num_streams)
+  streams = [
+    remote_stream.RemoteStream(toys.SPEC, len(x), len(x), 1, 0.0) for x in ids
+  ]
+  admitting = admission.Admission(toys.SPEC, {'id': 'x'}, streams, (1,), None)
+
+  def join():
+    return admitting.admit(handshake.Hello(group, 'toy'))
+
+  places = [join() for _ in range(32 // group)]
+  # Every second one goes, and one comes back.
+  for place in places[1::2]:
+    place.stream.leave(place.run)
+  places = places[::2]
+  places[0].stream.leave(places[0].run)
+  places[0] = join()
+  found = [ids[streams.index(p.stream)][p.run.env_id] for p in places]
+  _check_spread(np.asarray(_epsilons(256, np.concatenate(found))))
 
 
 def test_evaluation_environments_have_their_own():

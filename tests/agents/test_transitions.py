@@ -30,6 +30,15 @@ def test_a_transition_leads_to_the_step_after_it_and_never_to_first():
   np.testing.assert_array_equal(result.discount[:, 0], [0.5, 0.0, 0.0, 0.5])
 
 
+def test_a_lost_life_cuts_the_return_and_not_the_transition():
+  steps = _steps()
+  steps.discount[1] = 0.0  # In an episode that goes on.
+  result = transitions.from_steps(steps, discount=0.5)
+  np.testing.assert_array_equal(result.valid[:2, 0], [1, 1])
+  np.testing.assert_array_equal(result.reward[:2, 0], [3.0, -2.0])
+  assert result.discount[0, 0] == 0.0
+
+
 def test_rewards_are_clipped_and_then_scaled():
   result = transitions.from_steps(
     _steps(), discount=0.5, reward_clip=1.0, reward_scale=10.0

@@ -4,6 +4,7 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from configs import base as base_config
@@ -148,6 +149,30 @@ def test_entropy_cost_is_a_parameter_where_it_adapts():
   np.testing.assert_allclose(output.metrics['entropy_cost'], 0.01, rtol=1e-5)
   # Policies start nearly uniform, at ln 3: the cost is to fall.
   assert gradient['entropy_cost'] > 0
+
+
+def test_entropy_cost_comes_back_from_its_bound():
+  config = _config(**{'loss.target_entropy': 0.5})
+  agent = base.load_agent(config, _ENV_SPEC)
+  speed = config.loss.entropy_cost_adjustment_speed
+  optimizer = optax.adam(1e-3)
+
+  def update(carry, excess):
+    params, state = carry
+    gradient = jax.grad(lambda p: jnp.exp(speed * p['entropy_cost']) * excess)(
+      params
+    )
+    updates, state = optimizer.update(gradient, state)
+    params = agent.project(optax.apply_updates(params, updates))
+    return (params, state), jnp.exp(speed * params['entropy_cost'])
+
+  params = agent.init(jax.random.key(0))
+  start = jnp.exp(speed * params['entropy_cost'])
+  carry = (params, optimizer.init(params))
+  carry, _ = jax.lax.scan(update, carry, jnp.full(50_000, 0.5))
+  _, costs = jax.lax.scan(update, carry, jnp.full(25_000, -0.5))
+  # Without a bound as many updates as half of those before.
+  assert 0 < np.argmax(costs > start) < 500
 
 
 def test_every_parameter_is_trained():

@@ -49,7 +49,7 @@ def test_makes_agent_optimizer_table_and_streams(name):
   env_spec = plan_lib.make_env_spec(config)
   agent = agents.load_agent(config, env_spec)
   params = jax.eval_shape(agent.init, jax.random.PRNGKey(0))
-  optimizer = optimizers.make_optimizer(config, env_spec.action_repeat)
+  optimizer = optimizers.make_optimizer(config)
   assert jax.tree.leaves(jax.eval_shape(optimizer.init, params))
   assert rules.table_config(config).max_size >= config.batch_size
   (plan,) = plan_lib.plan_streams(config, tuple(jax.devices()[:1]))

@@ -7,8 +7,10 @@ import envpool
 import numpy as np
 import pytest
 
+from configs import apex_atari, r2d2_atari
+from configs import base as base_config
 from seedrl_jax import types
-from seedrl_jax.envs import base, envpool_stream
+from seedrl_jax.envs import base, envpool_stream, options
 from tests.envs import streams
 
 FIRST, MID, LAST = types.StepType
@@ -164,13 +166,32 @@ def test_atari_tells_a_termination_at_the_time_limit():
   assert stream.take_episodes()[0].terminated
 
 
-def test_life_loss_may_zero_the_discount_in_mid_episode():
-  section = streams.config(
-    'Breakout-v5', options={'zero_discount_on_life_loss': True}
+def test_lost_life_may_cut_the_return_in_an_episode_that_goes_on():
+  actions = _breakout_actions(450)
+  section = streams.config('Breakout-v5', zero_discount_on_life_loss=True)
+  stream = streams.make(section)
+  outputs = streams.roll(stream, actions)
+  end = streams.column(outputs, 'step_type').index(LAST)
+  assert streams.column(outputs, 'step_type')[1:end] == [MID] * (end - 1)
+  # The fifth life ends the episode.
+  assert streams.column(outputs, 'discount')[:end].count(0.0) == 4
+  episode = stream.take_episodes()[0]
+  assert episode.terminated
+  assert episode.length == end
+  assert episode.episode_return == sum(
+    streams.column(outputs, 'reward')[: end + 1]
   )
-  outputs = streams.roll(streams.make(section), _breakout_actions(60))
-  assert set(streams.column(outputs, 'step_type')[1:]) == {MID}
-  assert 0.0 in streams.column(outputs, 'discount')
+
+
+@pytest.mark.parametrize(
+  ('config', 'lives'), [(base_config, 4), (r2d2_atari, 5), (apex_atari, 5)]
+)
+def test_published_settings_do_not_press_fire(config: Any, lives: int):
+  actions = np.zeros((80, 1), np.int32)
+  values = options.set_options(config.get_config().env)
+  # Without FIRE there is no ball to miss.
+  last = _raw('Breakout-v5', actions, seed=1, **values)[-1]
+  assert last['info:lives'] == lives
 
 
 def test_clipped_rewards_are_scored_raw():

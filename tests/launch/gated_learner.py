@@ -28,10 +28,10 @@ class _Gated(run_reports.RunReports):
       self._has_seen_all = True
     return curves
 
-  def _are_all(self, env_steps: int) -> bool:
-    return self._has_seen_all and super()._are_all(env_steps)
+  def is_finished(self) -> bool:
+    return self._has_seen_all and super().is_finished()
 
 
 if __name__ == '__main__':
   run_reports.RunReports = _Gated
-  train.start(learner._defaults, learner._join)
+  train.start(learner._join)

@@ -15,8 +15,8 @@ class _Spoiled(update.Updater):
 
   _calls = 0
 
-  def __call__(self, state: Any, batch: Any) -> Any:
-    state, output = super().__call__(state, batch)
+  def __call__(self, state: Any, batch: Any, learning_rate: float = 1.0) -> Any:
+    state, output = super().__call__(state, batch, learning_rate)
     self._calls += 1
     if self._calls == _FROM_UPDATE and jax.process_index() == 1:
       spoiled = jax.tree.map(lambda x: x * (1 + 1e-6), update.host_state(state))
@@ -27,4 +27,4 @@ class _Spoiled(update.Updater):
 
 if __name__ == '__main__':
   update.Updater = _Spoiled
-  train.start(learner._defaults, learner._join)
+  train.start(learner._join)

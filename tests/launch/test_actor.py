@@ -220,18 +220,25 @@ def test_learner_beyond_loopback_wants_tls_and_a_token(tmp_path: pathlib.Path):
   _stop(learner)
 
 
-def test_all_environments_are_the_actors_by_default(tmp_path: pathlib.Path):
-  learner = runs.Program(
-    tmp_path,
-    *('--config.env.batch_size=3', _LONG, _PATIENT),
-    script='learner.py',
-    omit=('env.num_envs',),
-  )
-  actor = Actor(learner.wait_for(r'; actors at (\S+);')[1])
-  learner.wait_for_updates()
+def test_environments_are_the_learners_own_by_default(tmp_path: pathlib.Path):
+  learner = runs.Program(tmp_path, script='learner.py', omit=('env.num_envs',))
+  assert learner.end() == (0, '')
   config = workdir_lib.Workdir(tmp_path).read_config()
-  # As many as the file says, which names 128.
-  assert (config.env.num_envs, config.actors.max_envs) == (0, 128)
+  # As many as the file says.
+  assert (config.env.num_envs, config.actors.max_envs) == (128, 0)
+
+
+def test_a_run_without_environments_says_how_to_start_an_actor(
+  tmp_path: pathlib.Path,
+):
+  learner = _learner(tmp_path, _LONG, script='train.py')
+  address = learner.wait_for(
+    r'waits for actors; start one with python launch/actor\.py '
+    r'--learner=(\S+)'
+  )[1]
+  actor = Actor(address)
+  learner.wait_for_updates()
+  learner.wait_for('waits for (?!actors)')
   _stop(learner)
   actor.process.send_signal(signal.SIGTERM)
   assert actor.end()[0] == 0

@@ -12,7 +12,7 @@ from tests.learner import ports
 
 _LONG = '--config.total_env_frames=100000000'
 _OFTEN = '--config.checkpoint.every_seconds=0.1'
-_LOCAL = ('--config.env.num_envs=4', '--config.actors.max_envs=0')
+_LOCAL = ('--config.env.num_envs=4',)
 _GONE = (
   'learner: Host {} is gone (its connection was closed); start all hosts '
   'again to resume from the last checkpoint.'

@@ -185,6 +185,7 @@ def test_each_learner_has_room_for_all_actors():
   num_envs = int(flags['--groups']) * int(flags['--envs_per_group'])
   num_envs *= _ALL['Deployment/seedrl-actors']['spec']['replicas']
   assert int(_flags('learner')['--config.actors.max_envs']) >= num_envs
+  assert _flags('learner')['--config.env.num_envs'] == '0'
 
 
 def test_learners_find_each_other():

@@ -178,7 +178,10 @@ def test_learners_listen_with_secrets_that_were_made(cluster: Cluster):
   assert cluster.run(SEEDRL_PORT='4000')[0] == 0
   secrets = 'runs/slurm-70123/secrets'
   for call in cluster.calls('launch/learner.py'):
-    assert call[-4:] == [
+    assert call[-6:] == [
+      # Of one actor.
+      '--config.env.num_envs=0',
+      '--config.actors.max_envs=16',
       "--config.actors.addresses=('0.0.0.0:4001',)",
       f'--config.actors.tls_certificate={secrets}/tls.crt',
       f'--config.actors.tls_key={secrets}/tls.key',
@@ -196,6 +199,13 @@ def test_learners_listen_with_secrets_that_were_made(cluster: Cluster):
       check=True,
     )
     assert 'does match' in checked.stdout
+
+
+def test_environments_that_are_asked_for_are_had(cluster: Cluster):
+  asked = ['--config.env.num_envs=4', '--config.actors.max_envs=99']
+  assert cluster.run(*asked)[0] == 0
+  for call in cluster.calls('launch/learner.py'):
+    assert [flag for flag in call if '_envs=' in flag] == asked
 
 
 def test_actors_take_turns_at_the_learners(cluster: Cluster):
@@ -235,6 +245,8 @@ def test_actors_have_nodes_of_their_own(cluster: Cluster):
   assert status == 0, said
   (learner,) = cluster.calls('launch/learner.py')
   assert '--coordinator=g1:4000' in learner
+  # Of three actors.
+  assert '--config.actors.max_envs=48' in learner
   assert [call[0] for call in cluster.calls('launch/actor.py')] == [
     '--learner=g1:4001'
   ] * 3

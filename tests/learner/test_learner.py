@@ -61,7 +61,7 @@ class _SlowUpdater:
   def replicate(self, state):
     return jax.tree.map(lambda x: jnp.asarray(x)[None], state)
 
-  def __call__(self, state, batch):
+  def __call__(self, state, batch, learning_rate):
     number = len(self.dispatched) + 1
     self._log.events.append(f'dispatch {number}')
     finite = _Finite(self._log, number)
@@ -121,6 +121,15 @@ def _finished(number, name):
     'priorities',
     f'release {name}',
   ]
+
+
+def test_learning_rate_is_that_of_the_progress():
+  log = _Log()
+  learner = _learner(log, learning_rate=lambda progress: 1.0 - progress)
+  learner.step(_item(log, [1.0]), 0.25)
+  params = learner.state().params
+  np.testing.assert_array_equal(params['w'], 0.75 * _LEARNING_RATE)
+  assert learner.metrics()['learning_rate'] == 0.75
 
 
 def test_next_update_is_dispatched_before_the_last_is_waited_for():
@@ -265,6 +274,7 @@ def test_metrics_are_of_the_last_finished_update():
     'total': 0.5 * toys.SIZE * error**2,
     'gradient_norm': error * np.sqrt(toys.SIZE),
     'update_norm': _LEARNING_RATE * error * np.sqrt(toys.SIZE),
+    'learning_rate': 1.0,
   })
 
 

@@ -15,8 +15,6 @@ _STEPS = 5
 
 def _config(**changes):
   config = base_config.get_config()
-  config.optimizer.schedule = 'constant'
-  config.optimizer.learning_rate = 0.1
   config.optimizer.clip_norm = 0.0
   config.update_from_flattened_dict(changes)
   return config
@@ -28,7 +26,7 @@ def _gradients():
 
 def _updates(config, gradients):
   """Returns the updates that the optimiser makes of some gradients."""
-  optimizer = optimizers.make_optimizer(config, action_repeat=1)
+  optimizer = optimizers.make_optimizer(config)
   params = jnp.zeros(gradients.shape[1:])
   state = optimizer.init(params)
   result = []
@@ -41,7 +39,7 @@ def _updates(config, gradients):
 @pytest.mark.parametrize('inside', [False, True])
 @pytest.mark.parametrize('b1', [0.0, 0.9])
 def test_adam(inside, b1):
-  b2, epsilon, rate = 0.99, 1e-2, 0.1
+  b2, epsilon = 0.99, 1e-2
   config = _config(**{
     'optimizer.adam_b1': b1,
     'optimizer.adam_b2': b2,
@@ -55,7 +53,7 @@ def test_adam(inside, b1):
     v = b2 * v + (1 - b2) * g**2
     m_hat, v_hat = m / (1 - b1**t), v / (1 - b2**t)
     root = np.sqrt(v_hat + epsilon) if inside else np.sqrt(v_hat) + epsilon
-    expected.append(-rate * m_hat / root)
+    expected.append(-m_hat / root)
   np.testing.assert_allclose(
     _updates(config, gradients), expected, rtol=1e-5, atol=1e-7
   )
@@ -66,7 +64,7 @@ def test_adam(inside, b1):
 @pytest.mark.parametrize('momentum', [0.0, 0.7])
 @pytest.mark.parametrize('centered', [False, True])
 def test_rmsprop(inside, initial_scale, momentum, centered):
-  decay, epsilon, rate = 0.9, 1e-1, 0.1
+  decay, epsilon = 0.9, 1e-1
   config = _config(**{
     'optimizer.name': 'rmsprop',
     'optimizer.rmsprop_decay': decay,
@@ -83,7 +81,7 @@ def test_rmsprop(inside, initial_scale, momentum, centered):
     mean = decay * mean + (1 - decay) * g if centered else 0.0
     v = square - np.square(mean)
     root = np.sqrt(v + epsilon) if inside else np.sqrt(v) + epsilon
-    velocity = momentum * velocity + rate * g / root
+    velocity = momentum * velocity + g / root
     expected.append(-velocity)
   np.testing.assert_allclose(
     _updates(config, gradients), expected, rtol=1e-5, atol=1e-7
@@ -97,7 +95,7 @@ def test_centered_rmsprop_survives_a_gradient_that_hardly_varies(size, inside):
   config.optimizer.epsilon_inside_root = inside
   config.optimizer.clip_norm = 0.0
   gradient = np.random.default_rng(0).normal(size=200) * size
-  optimizer = optimizers.make_optimizer(config, action_repeat=4)
+  optimizer = optimizers.make_optimizer(config)
 
   def step(state, unused):
     updates, state = optimizer.update(jnp.float32(gradient), state)
@@ -115,87 +113,38 @@ def test_apex_adds_epsilon_as_published():
   assert optimizer.epsilon_inside_root
 
 
-def test_linear_decay_reaches_its_end_with_the_frames():
-  # 2 x 5 x 4 frames an update: 10 updates.
+@pytest.mark.parametrize(
+  ('schedule', 'expected'),
+  [('linear', [1.0, 0.6, 0.2, 0.2]), ('constant', [1.0] * 4)],
+)
+def test_learning_rate_follows_the_progress(schedule, expected):
   config = _config(**{
-    'optimizer.schedule': 'linear',
+    'optimizer.schedule': schedule,
     'optimizer.learning_rate': 1.0,
     'optimizer.final_learning_rate': 0.2,
-    'total_env_frames': 419,
-    'batch_size': 2,
-    'unroll_length': 5,
   })
-  assert optimizers.num_updates(config, action_repeat=4) == 10
-  rate = optimizers.learning_rate(config, action_repeat=4)
-  values = [float(rate(i)) for i in (0, 5, 10, 11)]
-  np.testing.assert_allclose(values, [1.0, 0.6, 0.2, 0.2], rtol=1e-6)
-
-
-def test_linear_decay_acts_on_the_updates():
-  config = _config(**{
-    'optimizer.schedule': 'linear',
-    'optimizer.learning_rate': 1.0,
-    'optimizer.epsilon': 0.0,
-    'total_env_frames': 4,
-    'batch_size': 1,
-    'unroll_length': 1,
-  })
-  # Adam's step of a constant gradient is the learning rate.
-  updates = _updates(config, np.ones((5, 1), np.float32))
-  expected = [-1.0, -0.75, -0.5, -0.25, 0.0]
-  np.testing.assert_allclose(updates[:, 0], expected, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize(('ratio', 'expected'), [(0.5, 5), (4.0, 40)])
-def test_replay_makes_more_or_fewer_updates(ratio, expected):
-  config = _config(**{
-    'replay.samples_per_insert': ratio,
-    'total_env_frames': 100,
-    'batch_size': 2,
-    'unroll_length': 5,
-  })
-  assert optimizers.num_updates(config, action_repeat=1) == expected
-
-
-def test_demonstrations_make_more_updates_of_the_same_frames():
-  # An update takes 6 of 8 unrolls from the run's own 20, each drawn 3 times.
-  config = _config(**{
-    'demonstrations.fraction': 0.25,
-    'replay.samples_per_insert': 3.0,
-    'total_env_frames': 100,
-    'batch_size': 8,
-    'unroll_length': 5,
-  })
-  assert optimizers.num_updates(config, action_repeat=1) == 10
-
-
-def test_a_run_makes_at_least_one_update():
-  config = _config(total_env_frames=1)
-  assert optimizers.num_updates(config, action_repeat=1) == 1
-
-
-def test_constant_rate():
-  rate = optimizers.learning_rate(_config(), action_repeat=1)
-  assert float(rate(0)) == float(rate(10**9)) == pytest.approx(0.1)
+  rate = optimizers.learning_rate(config)
+  # Environments make a few frames more than they have to.
+  assert [rate(x) for x in (0.0, 0.5, 1.0, 1.1)] == pytest.approx(expected)
+  assert rate(1.0) == expected[-1]
 
 
 def test_gradients_are_clipped_by_their_norm_over_all_parameters():
   # With epsilon far above the gradients and no averaging, RMSProp divides by
-  # epsilon: what remains is twice the clipped gradient.
+  # epsilon: what remains is a millionth of the clipped gradient.
   config = _config(**{
     'optimizer.name': 'rmsprop',
-    'optimizer.learning_rate': 2e6,
     'optimizer.epsilon': 1e6,
     'optimizer.clip_norm': 2.5,
   })
-  optimizer = optimizers.make_optimizer(config, action_repeat=1)
+  optimizer = optimizers.make_optimizer(config)
   gradients = {'a': jnp.array([3.0]), 'b': jnp.array([[4.0]])}
   updates, state = optimizer.update(gradients, optimizer.init(gradients))
-  assert updates['a'].item() == pytest.approx(-3.0, rel=1e-4)
-  assert updates['b'].item() == pytest.approx(-4.0, rel=1e-4)
+  assert updates['a'].item() == pytest.approx(-1.5e-6, rel=1e-4)
+  assert updates['b'].item() == pytest.approx(-2e-6, rel=1e-4)
   small = {'a': jnp.array([0.3]), 'b': jnp.array([[0.4]])}
   updates, _ = optimizer.update(small, state)
-  assert updates['b'].item() == pytest.approx(-0.8, rel=1e-4)
+  assert updates['b'].item() == pytest.approx(-4e-7, rel=1e-4)
 
 
 def test_state_does_not_depend_on_schedule_and_clip():
@@ -206,7 +155,7 @@ def test_state_does_not_depend_on_schedule_and_clip():
       'optimizer.schedule': schedule,
       'optimizer.clip_norm': clip,
     })
-    states.append(optimizers.make_optimizer(config, 1).init(jnp.zeros(3)))
+    states.append(optimizers.make_optimizer(config).init(jnp.zeros(3)))
   names = [
     [jax.tree_util.keystr(path) for path, _ in flat]
     for flat in map(jax.tree.leaves_with_path, states)
@@ -216,16 +165,20 @@ def test_state_does_not_depend_on_schedule_and_clip():
 
 
 @pytest.mark.parametrize(
-  ('changes', 'message'),
+  ('make', 'changes', 'message'),
   [
-    ({'optimizer.name': 'sgd'}, "optimizer.name=sgd .* 'adam' or 'rmsprop'"),
-    ({'optimizer.schedule': 'cosine'}, 'optimizer.schedule=cosine .*linear'),
     (
-      {'optimizer.schedule': 'linear', 'replay.samples_per_insert': 0.0},
-      'samples_per_insert=0 leaves open',
+      optimizers.make_optimizer,
+      {'optimizer.name': 'sgd'},
+      "optimizer.name=sgd .* 'adam' or 'rmsprop'",
+    ),
+    (
+      optimizers.learning_rate,
+      {'optimizer.schedule': 'cosine'},
+      'optimizer.schedule=cosine .*linear',
     ),
   ],
 )
-def test_what_is_unknown_is_refused(changes, message):
+def test_what_is_unknown_is_refused(make, changes, message):
   with pytest.raises(ValueError, match=message):
-    optimizers.make_optimizer(_config(**changes), action_repeat=1)
+    make(_config(**changes))

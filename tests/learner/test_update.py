@@ -1,5 +1,7 @@
 """The update: over devices, in pieces, and what it must never do."""
 
+import dataclasses
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -50,7 +52,7 @@ def _vtrace_updates(num_devices, micro_batches, num_updates=3):
     'toy', types.ArraySpec((2,), np.dtype('float32')), _ACTIONS, 1, 8, 0
   )
   agent = base.load_agent(config, env_spec)
-  optimizer = optimizers.make_optimizer(config, action_repeat=1)
+  optimizer = optimizers.make_optimizer(config)
   updater = update.Updater(
     agent, optimizer, jax.devices()[-num_devices:], micro_batches
   )
@@ -131,6 +133,26 @@ def test_update_follows_the_gradient():
   assert output.metrics['update_norm'].item() == _LEARNING_RATE * norm
   assert output.metrics['total'].item() == 0.5 * (1 + 9) / 2 * toys.SIZE
   assert int(update.host_state(state).step) == 1
+
+
+@pytest.mark.parametrize('micro_batches', [1, 2])
+def test_learning_rate_multiplies_the_update(micro_batches):
+  updater, state = _updater(micro_batches=micro_batches)
+  batch = updater.shard([toys.batch_of([1.0, 3.0])])
+  state, output = updater(state, batch, 0.5)
+  assert _w(state.params) == 0.5 * 2 * _LEARNING_RATE
+  assert output.metrics['learning_rate'].item() == 0.5
+
+
+@pytest.mark.parametrize('micro_batches', [1, 2])
+def test_new_parameters_are_those_that_the_agent_allows(micro_batches):
+  agent = dataclasses.replace(
+    toys.make_agent(), project=lambda p: {'w': jnp.minimum(p['w'], 0.125)}
+  )
+  updater, state = _updater(agent, micro_batches=micro_batches)
+  batch = updater.shard([toys.batch_of([1.0, 3.0])])
+  state, output = updater(state, batch)
+  assert _w(state.params) == _w(output.params) == 0.125
 
 
 @pytest.mark.parametrize('bad', [np.nan, np.inf])

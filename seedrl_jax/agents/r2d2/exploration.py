@@ -10,8 +10,11 @@ from typing import Any
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from seedrl_jax import types
+
+_GOLDEN_RATIO = (5**0.5 - 1) / 2
 
 
 def epsilons(
@@ -19,21 +22,33 @@ def epsilons(
 ) -> jax.Array:
   """Returns each environment's epsilon, float32 `[B]`.
 
-  Training environment i of N has base^(1 + alpha i / (N - 1)), from base down
-  to base^(1 + alpha) (Ape-X, Horgan et al. 2018, arXiv 1803.00933, section 4);
-  evaluation environments have `eval_epsilon`.
+  The N training environments have base^(1 + alpha i / (N - 1)), i from 0 to
+  N - 1, each from base down to base^(1 + alpha) once (Ape-X, Horgan et al.
+  2018, arXiv 1803.00933, section 4); evaluation environments have
+  `eval_epsilon`.
 
   Args:
     config: `config.exploration`.
     env_spec: the environments; only their numbers matter.
     env_id: int32 `[B]`, global.
   """
+  num_envs = env_spec.num_envs
   # A single environment has the base.
-  place = env_id / max(env_spec.num_envs - 1, 1)
-  power = 1.0 + config.epsilon_alpha * place
+  share = _places(num_envs) / max(num_envs - 1, 1)
+  power = jnp.float32(1.0 + config.epsilon_alpha * share)
   epsilon = jnp.power(jnp.float32(config.epsilon_base), power)
-  is_evaluation = env_id >= env_spec.num_envs
-  return jnp.where(is_evaluation, config.eval_epsilon, epsilon)
+  training = epsilon[jnp.minimum(env_id, num_envs - 1)]
+  return jnp.where(env_id >= num_envs, config.eval_epsilon, training)
+
+
+def _places(num_envs: int) -> np.ndarray:
+  """Returns each environment's i, int `[N]`: a permutation.
+
+  Any few consecutive ids lie evenly between 0 and N - 1, as the multiples of
+  the golden ratio do between whole numbers: actors that bring fewer
+  environments than there may be get such ids.
+  """
+  return np.argsort(np.argsort(np.arange(num_envs) * _GOLDEN_RATIO % 1.0))
 
 
 def epsilon_greedy(

@@ -51,6 +51,7 @@ def make_agent(config: Any, env_spec: types.EnvSpec) -> base.Agent:
       module, functools.partial(_choose, env_spec), _network_params
     ),
     loss=_make_loss(config, module),
+    project=functools.partial(_project, config.loss),
   )
 
 
@@ -68,6 +69,15 @@ def _init(
   if config.target_entropy is not None:
     params['entropy_cost'] = loss_lib.initial_entropy_cost_param(config)
   return params
+
+
+def _project(config: Any, params: base.Params) -> base.Params:
+  """Keeps the entropy cost in its bounds; `config` is `config.loss`."""
+  if config.target_entropy is None:
+    return params
+  speed = config.entropy_cost_adjustment_speed
+  param = loss_lib.bound_entropy_cost_param(params['entropy_cost'], speed)
+  return {**params, 'entropy_cost': param}
 
 
 def _choose(
@@ -105,7 +115,7 @@ def _make_loss(config: Any, module: networks.ActorCritic) -> base.LossFn:
     cost = jnp.float32(config.loss.entropy_cost)
     if config.loss.target_entropy is not None:
       speed = config.loss.entropy_cost_adjustment_speed
-      cost = loss_lib.entropy_cost(params['entropy_cost'], speed)
+      cost = jnp.exp(speed * params['entropy_cost'])
     value, metrics = loss_lib.vtrace_loss(
       config.loss, outputs, unroll.steps, cost
     )

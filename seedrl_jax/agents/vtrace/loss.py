@@ -38,7 +38,10 @@ class PolicyTerms(NamedTuple):
 
 
 def initial_entropy_cost_param(config: Any) -> jax.Array:
-  """Returns the parameter that `entropy_cost` maps to `config.entropy_cost`.
+  """Returns log(`config.entropy_cost`) / speed.
+
+  The entropy cost is exp(speed * parameter): the speed scales the steps that an
+  optimiser takes of its logarithm, Adam's too.
 
   Args:
     config: `config.loss`.
@@ -54,16 +57,14 @@ def initial_entropy_cost_param(config: Any) -> jax.Array:
   return jnp.log(config.entropy_cost) / config.entropy_cost_adjustment_speed
 
 
-def entropy_cost(param: jax.Array, speed: float) -> jax.Array:
-  """Returns exp(speed * param), kept within e^-20 and e^20.
+def bound_entropy_cost_param(param: jax.Array, speed: float) -> jax.Array:
+  """Returns the parameter with exp(speed * param) in [e^-20, e^20].
 
-  The speed multiplies the logarithm, so that it scales the steps that an
-  optimiser takes, Adam's too. Beyond the bounds the gradient goes on as if
-  there were none, so that the parameter can come back.
+  Applied after an update: a parameter that went on beyond what counts would
+  have all that way to come back.
   """
-  log_cost = speed * param
-  bounded = jnp.clip(log_cost, -_LOG_COST_BOUND, _LOG_COST_BOUND)
-  return jnp.exp(log_cost + jax.lax.stop_gradient(bounded - log_cost))
+  bound = _LOG_COST_BOUND / speed
+  return jnp.clip(param, -bound, bound)
 
 
 def vtrace_loss(
