@@ -15,10 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedrl_jax import playing, types
+from seedrl_jax import loading, playing, types
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import base as envs
-from seedrl_jax.envs import functions
 from seedrl_jax.runtime import progress
 from seedrl_jax.runtime import workdir as workdir_lib
 
@@ -124,7 +123,7 @@ def from_policy(
     ValueError: where there is no such function.
   """
   flag = f'--policy={reference}'
-  policy = functions.load_function(flag, reference)(env_spec, seed)
+  policy = loading.load_function(flag, reference)(env_spec, seed)
 
   def choose(params: Any, key: Any, step: Any, core: Any, env_id: Any) -> Any:
     del params, key, env_id
