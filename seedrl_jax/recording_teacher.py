@@ -83,10 +83,12 @@ def from_checkpoint(
   """
   trained = directory.read_config()
   flag = '--teacher_workdir'
-  if trained.env.id != config.env.id:
+  # A run's own name for what a factory makes is in its config.json, too.
+  if trained.env.id != env_spec.env_id:
     raise ValueError(
       f'{flag}={directory.path}: it was trained on {trained.env.id}, and this '
-      f'is to play {config.env.id}; give --config.env.id={trained.env.id}.'
+      f'is to play {env_spec.env_id}; give --config.env.id or '
+      '--config.env.factory as it was trained.'
     )
   is_student = _network(trained) == _network(config)
   agent = student if is_student else agents.load_agent(trained, env_spec)

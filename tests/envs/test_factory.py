@@ -81,7 +81,9 @@ def test_mission_arrives_where_it_is_not_dropped():
 def test_factory_takes_the_place_of_envpool():
   section = streams.toy('scripted')
   spec = factory.make_spec(section)
-  assert spec == base.StreamSpec(types.ArraySpec((3,), F4), 4, 1, 'Toy-v0')
+  assert spec == base.StreamSpec(
+    types.ArraySpec((3,), F4), 4, 1, 'tests.envs.toys:scripted'
+  )
   assert streams.make(section, 2).spec == spec
 
 

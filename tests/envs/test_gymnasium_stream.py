@@ -83,7 +83,7 @@ def test_dict_observations_follow_the_spec_without_the_text():
     },
     num_actions=4,
     action_repeat=1,
-    name='Toy-v0',
+    name='tests.envs.toys:seeded',
   )
   output = streams.make(section, 3).recv()
   streams.assert_fits(output, spec)
