@@ -287,7 +287,7 @@ def test_refusals_are_one_sentence(tmp_path, options, message):
 def test_a_teacher_of_another_environment_is_refused(tmp_path):
   other = 'tests.evaluation_runs:chooser'
   evaluation_runs.save(tmp_path / 'teacher', _vtrace(other), 1.0)
-  with pytest.raises(ValueError, match=f'on {other}, and .* toys:scripted'):
+  with pytest.raises(ValueError, match=f'on {other}, and .*toys:scripted'):
     recording_runs.record(
       recording_runs.student(),
       tmp_path / 'out',

@@ -24,7 +24,7 @@ class CombinationLock(gymnasium.Env):
   """
 
   # Its name in curves and messages.
-  spec = registration.EnvSpec('CombinationLock')
+  spec = registration.EnvSpec('CombinationLock', f'{__name__}:make')
 
   def __init__(self, length: int, num_actions: int):
     """Makes the environment.

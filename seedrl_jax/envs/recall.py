@@ -21,7 +21,7 @@ class Recall(gymnasium.Env):
   """
 
   # Its name in curves and messages.
-  spec = registration.EnvSpec('Recall')
+  spec = registration.EnvSpec('Recall', f'{__name__}:make')
 
   def __init__(self, num_cues: int, min_delay: int, max_delay: int):
     """Makes the environment.

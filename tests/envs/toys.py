@@ -79,7 +79,11 @@ def scripted() -> gymnasium.Env:
   return Scripted()
 
 
-def seeded(continuous: bool = False, joint: bool = False) -> gymnasium.Env:
+def seeded(
+  continuous: bool = False, joint: bool = False, start: int = 0
+) -> gymnasium.Env:
+  if start:
+    return Seeded(spaces.Discrete(2, start=start))
   if continuous:
     return Seeded(spaces.Box(-1, 1, (2,)))
   return Seeded(spaces.MultiDiscrete([2, 3]) if joint else None)
@@ -128,3 +132,19 @@ def failing(how: str) -> gymnasium.Env:
   if how == 'make' and multiprocessing.parent_process() is not None:
     raise UnpicklableError('make', None)
   return Failing() if how == 'step' else Scripted()
+
+
+class Spoiled(Scripted):
+  """Shows a value that is no number in its third step, beside a huge one."""
+
+  def __init__(self, value: float) -> None:
+    super().__init__()
+    self._value = value
+
+  def _observe(self, action: int) -> np.ndarray:
+    last = self._value if self._step == 2 else action
+    return np.array([3e38, self._step, last], np.float64)
+
+
+def spoiled(value: float) -> gymnasium.Env:
+  return Spoiled(value)
