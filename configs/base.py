@@ -11,8 +11,8 @@ from ml_collections import config_dict
 def get_config() -> ml_collections.ConfigDict:
   """Returns V-trace on CartPole-v1 with everything at its default."""
   config = ml_collections.ConfigDict()
-  # A folder of seedrl_jax/agents, or the dotted path of any module that has
-  # make_agent(config, env_spec).
+  # A folder of seedrl_jax/agents, or the dotted name of any module that has
+  # make_agent(config, env_spec), also of one in the current folder.
   config.agent = 'vtrace'
   config.seed = 1
   # Frames are steps x action repeat, without reset pseudo-steps.
@@ -44,9 +44,10 @@ def get_config() -> ml_collections.ConfigDict:
 def _env() -> ml_collections.ConfigDict:
   # A placeholder each: keys that share one would be set together.
   return ml_collections.ConfigDict({
+    # Of EnvPool; 'gymnasium:CartPole-v1' is Gymnasium's, in Python.
     'id': 'CartPole-v1',
     # 'module:function' that returns a Gymnasium environment, in place of
-    # EnvPool; `id` is then only a name.
+    # EnvPool; `id` is then not read. The module may lie in the current folder.
     'factory': '',
     'factory_kwargs': ml_collections.ConfigDict(),
     'num_envs': 128,
@@ -56,6 +57,9 @@ def _env() -> ml_collections.ConfigDict:
     # Of EnvPool, per stream. 0: what the cores allow.
     'num_threads': 0,
     'thread_affinity_offset': -1,
+    # Of a stream, that Gymnasium's environments step in, at least one for each
+    # batch. 0: none, they step in the inference thread.
+    'processes': 0,
     'max_episode_steps': config_dict.placeholder(int),
     'frame_skip': config_dict.placeholder(int),
     'stack_num': config_dict.placeholder(int),
@@ -68,7 +72,7 @@ def _env() -> ml_collections.ConfigDict:
     'use_fire_reset': config_dict.placeholder(bool),
     'full_action_space': config_dict.placeholder(bool),
     'repeat_action_probability': config_dict.placeholder(float),
-    # Any further option of this EnvPool id, by its own name.
+    # Any further option of this id, by its own name.
     'options': ml_collections.ConfigDict(),
     # Keys of a dict observation that the agent does not see.
     'drop_observations': ('mission',),
@@ -78,7 +82,8 @@ def _env() -> ml_collections.ConfigDict:
 def _network() -> ml_collections.ConfigDict:
   return ml_collections.ConfigDict({
     # 'auto': by the observation's rank; 'mlp', 'shallow', 'nature', 'resnet',
-    # 'tiny'.
+    # 'tiny'; 'module:function' that takes this section and returns a Flax
+    # module from [N, ...] to [N, F].
     'torso': 'auto',
     'hidden_sizes': (64, 64),
     # Output of a convolutional torso. 0: as published (256; Nature 512).

@@ -15,7 +15,6 @@ from configs import r2d2_small
 def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = r2d2_small.get_config()
-  config.env.id = 'Recall'
   config.env.factory = 'seedrl_jax.envs.recall:make'
   config.total_env_frames = 400_000
   config.burn_in = 10

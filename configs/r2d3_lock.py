@@ -18,7 +18,6 @@ from configs import r2d2_cartpole
 def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = r2d2_cartpole.get_config()
-  config.env.id = 'CombinationLock'
   config.env.factory = 'seedrl_jax.envs.combination_lock:make'
   config.total_env_frames = 100_000
   config.unroll_length = 12

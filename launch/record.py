@@ -56,8 +56,6 @@ def main(argv: Sequence[str]) -> None:
     raise app.UsageError(f'Unexpected arguments: {" ".join(argv[1:])}')
   # A training run may hold the same accelerator: take memory as needed.
   os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
-  # Policies of the user's own lie where the command is given.
-  sys.path.append(os.getcwd())
   # Here, after the flags are known to be right: this takes seconds.
   from seedrl_jax import recording
   from seedrl_jax.envs import registry

@@ -95,6 +95,16 @@ def make_env_spec(config: Any, place: Place = ALONE) -> types.EnvSpec:
   )
 
 
+def named_config(config: Any, env_spec: types.EnvSpec) -> Any:
+  """Returns a configuration whose `env.id` is the environment's name.
+
+  For config.json: with a factory, `env.id` is not read and names nothing.
+  """
+  config = config.copy_and_resolve_references()
+  config.env.id = env_spec.env_id
+  return config
+
+
 def _num_train_envs(config: Any) -> int:
   """Returns how many training environments a host has."""
   return config.env.num_envs + num_remote_envs(config)

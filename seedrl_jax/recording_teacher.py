@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedrl_jax import playing, types
+from seedrl_jax import loading, playing, types
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import base as envs
-from seedrl_jax.envs import functions, trust
+from seedrl_jax.envs import trust
 from seedrl_jax.runtime import progress
 from seedrl_jax.runtime import workdir as workdir_lib
 
@@ -89,10 +89,12 @@ def from_checkpoint(
   flag = '--teacher_workdir'
   own = trust.flags_needed(config.to_dict())
   trust.check(trained.to_dict(), [*allowed, *own], f'{flag}={directory.path}')
-  if trained.env.id != config.env.id:
+  # A run's own name for what a factory makes is in its config.json, too.
+  if trained.env.id != env_spec.env_id:
     raise ValueError(
       f'{flag}={directory.path}: it was trained on {trained.env.id}, and this '
-      f'is to play {config.env.id}; give --config.env.id={trained.env.id}.'
+      f'is to play {env_spec.env_id}; give --config.env.id or '
+      '--config.env.factory as it was trained.'
     )
   is_student = _network(trained) == _network(config)
   agent = student if is_student else agents.load_agent(trained, env_spec)
@@ -129,7 +131,7 @@ def from_policy(
     ValueError: where there is no such function.
   """
   flag = f'--policy={reference}'
-  policy = functions.load_function(flag, reference)(env_spec, seed)
+  policy = loading.load_function(flag, reference)(env_spec, seed)
 
   def choose(params: Any, key: Any, step: Any, core: Any, env_id: Any) -> Any:
     del params, key, env_id

@@ -172,7 +172,9 @@ class System:
       self._compile()
       # Only now: a start that fails leaves an earlier run's files as they are.
       if not self._place.index:
-        self._workdir.write_config(self._config)
+        self._workdir.write_config(
+          plan_lib.named_config(self._config, self._parts.env_spec)
+        )
         versions.note(self._workdir, self._line.say)
       self._reports.open()
       self._reports.start()
@@ -387,7 +389,7 @@ class System:
     failure = self._group.failure
     if failure is None:
       return []
-    if isinstance(failure.error, _SPOILED):
+    if isinstance(failure.error, (*_SPOILED, envs.EnvironmentFailed)):
       return [str(failure.error)]
     return [f'Thread {failure.thread} failed.\n{failure.text}']
 

@@ -60,7 +60,6 @@ def config(factory: str = 'tests.evaluation_runs:chooser') -> Any:
   """Returns the configuration of a tiny V-trace run."""
   run = base_config.get_config()
   run.env.factory = factory
-  run.env.id = 'Toy-v0'
   run.env.num_envs = 4
   run.replay.backend = 'embedded'
   run.network.hidden_sizes = (4,)
@@ -98,7 +97,8 @@ def save_params(folder: pathlib.Path, run: Any, *params: agents.Params) -> None:
   """Makes a work directory with checkpoints 1, 2, … of these parameters."""
   directory = workdir_lib.Workdir(folder)
   directory.create()
-  directory.write_config(run)
+  spec = plan_lib.make_env_spec(run)
+  directory.write_config(plan_lib.named_config(run, spec))
   store = checkpoints.Checkpoints(directory.checkpoints)
   for step, of_step in enumerate(params, start=1):
     # What is not parameters is none of an evaluation's business.

@@ -24,7 +24,6 @@ def student(**values: Any) -> Any:
     config,
     **{
       'env__factory': 'tests.envs.toys:scripted',
-      'env__id': 'Toy-v0',
       'env__num_envs': 4,
       'num_eval_envs': 0,
       'unroll_length': UNROLL,

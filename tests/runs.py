@@ -80,7 +80,6 @@ def tiny(**values: Any) -> ml_collections.ConfigDict:
 def toy(name: str, **kwargs: Any) -> dict[str, Any]:
   """Returns values for `tiny` that select a toy of this file."""
   return {
-    'env__id': name,
     'env__factory': f'tests.runs:{name}',
     'env__factory_kwargs': ml_collections.ConfigDict(kwargs),
   }

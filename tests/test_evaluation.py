@@ -187,7 +187,7 @@ def test_envpool_draws_its_own(tmp_path):
 def test_nothing_to_show_is_refused(tmp_path):
   runs.save(tmp_path, runs.config(_SCRIPTED), 1.0)
   path = tmp_path / 'out.gif'
-  with pytest.raises(ValueError, match='Toy-v0 cannot be drawn'):
+  with pytest.raises(ValueError, match='toys:scripted cannot be drawn'):
     _play(tmp_path, video=path)
   assert not path.exists()
 

@@ -18,9 +18,10 @@ _MAY_IMPORT = {
   'types': set(),
   'settings': set(),
   'cache_folder': set(),
-  'envs': {'types'},
-  'networks': {'types'},
-  'agents': {'networks', 'settings', 'types'},
+  'loading': set(),
+  'envs': {'loading', 'types'},
+  'networks': {'loading', 'types'},
+  'agents': {'loading', 'networks', 'settings', 'types'},
   'replay': {'cache_folder', 'types'},
   'inference': {'agents', 'envs', 'replay', 'types'},
   'actors': {'envs', 'types'},
@@ -48,7 +49,7 @@ _MAY_IMPORT['recording'] = set(_MAY_IMPORT)
 _MAY_IMPORT['benchmarks'] = set(_MAY_IMPORT)
 _JAX = ('jax', 'jaxlib', 'flax', 'optax', 'rlax', 'chex', 'orbax', 'distrax')
 _TENSORFLOW = ('tensorflow',)
-_WITHOUT_JAX = ('types', 'envs', 'replay', 'actors')
+_WITHOUT_JAX = ('types', 'loading', 'envs', 'replay', 'actors')
 
 
 def _sources(room: str) -> list[pathlib.Path]:

@@ -187,10 +187,8 @@ def test_who_taught_is_told(own):
   assert made.manifest.made_by.endswith('(r2d2)')
 
 
-def _vtrace(env_id: str = 'Toy-v0'):
-  config = evaluation_runs.config('tests.envs.toys:scripted')
-  config.env.id = env_id
-  return config
+def _vtrace(factory: str = 'tests.envs.toys:scripted'):
+  return evaluation_runs.config(factory)
 
 
 def test_another_agent_teaches_by_its_actions(tmp_path):
@@ -287,8 +285,9 @@ def test_refusals_are_one_sentence(tmp_path, options, message):
 
 
 def test_a_teacher_of_another_environment_is_refused(tmp_path):
-  evaluation_runs.save(tmp_path / 'teacher', _vtrace('Other-v0'), 1.0)
-  with pytest.raises(ValueError, match=r'trained on Other-v0, and .* Toy-v0'):
+  other = 'tests.evaluation_runs:chooser'
+  evaluation_runs.save(tmp_path / 'teacher', _vtrace(other), 1.0)
+  with pytest.raises(ValueError, match=f'on {other}, and .*toys:scripted'):
     recording_runs.record(
       recording_runs.student(),
       tmp_path / 'out',
@@ -313,7 +312,7 @@ def test_the_manifest_says_what_it_is(scripted):
   made, unroll, _ = scripted
   read = demonstrations.read_manifest(made.places[0])
   assert read == made.manifest
-  assert (read.env_id, read.episodes) == ('Toy-v0', 6)
+  assert (read.env_id, read.episodes) == ('tests.envs.toys:scripted', 6)
   assert ['env_id', [], '<i4'] in read.unroll['leaves']
   assert read.unroll['stride'] == recording_runs.UNROLL
   assert read.sequences == unroll.env_id.size

@@ -6,14 +6,14 @@ agent by name. An agent is a module with `make_agent(config, env_spec)`;
 """
 
 import dataclasses
-import importlib
+import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
 
-from seedrl_jax import types
+from seedrl_jax import loading, types
 
 Params = types.Nest
 Core = types.Nest
@@ -133,22 +133,20 @@ def load_agent(config: Any, env_spec: types.EnvSpec) -> Agent:
 
   Args:
     config: the run's configuration. `config.agent` is a folder of
-      `seedrl_jax.agents` (`vtrace`) or the dotted path of any module with
-      `make_agent`.
+      `seedrl_jax.agents` (`vtrace`), or else the dotted name of any module with
+      `make_agent`, which may lie in the current folder.
     env_spec: the environments it will act in.
 
   Raises:
-    ValueError: where there is no such module.
+    ValueError: if there is no such module.
   """
   name = config.agent
-  path = name if '.' in name else f'seedrl_jax.agents.{name}'
-  try:
-    module = importlib.import_module(path)
-  except ModuleNotFoundError as e:
-    if e.name is None or not path.startswith(e.name):
-      raise
-    raise ValueError(
-      f'--config.agent={name}: there is no module {path}; name a folder of '
-      'seedrl_jax/agents or the dotted path of a module with make_agent().'
-    ) from e
-  return module.make_agent(config, env_spec)
+  flag = f'--config.agent={name}'
+  folder = pathlib.Path(__file__).parent
+  built_in = sorted(path.parent.name for path in folder.glob('*/__init__.py'))
+  module = loading.load_module(
+    flag,
+    f'seedrl_jax.agents.{name}' if name in built_in else name,
+    f'; built in are {" and ".join(built_in)}',
+  )
+  return loading.find_function(flag, module, 'make_agent')(config, env_spec)

@@ -20,6 +20,10 @@ class StreamClosed(Exception):
   """The stream was closed; there is nothing more to receive or to send."""
 
 
+class EnvironmentFailed(ValueError):
+  """An environment failed, or gave what cannot be; the message says it all."""
+
+
 class StreamSpec(NamedTuple):
   """What one environment of a stream looks like.
 

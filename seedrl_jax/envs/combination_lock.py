@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs import registration
 
 from seedrl_jax import types
 
@@ -21,6 +22,9 @@ class CombinationLock(gymnasium.Env):
   Observation float32 `[length]`: the one-hot code of how many actions were
   right so far.
   """
+
+  # Its name in curves and messages.
+  spec = registration.EnvSpec('CombinationLock', f'{__name__}:make')
 
   def __init__(self, length: int, num_actions: int):
     """Makes the environment.

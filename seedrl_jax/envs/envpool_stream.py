@@ -13,10 +13,11 @@ Called by `factory`. What EnvPool 1.2 does, each pinned by a test:
 *   An action array that was sent is read later, by the pool's threads.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium import spaces
 
 from seedrl_jax import types
 from seedrl_jax.envs import base, local_stream, options, registry, specs
@@ -100,7 +101,7 @@ def _stream_spec(config: Any, pool_spec: Any) -> base.StreamSpec:
       specs.map_nest(lambda key: _array_spec(arrays[key]), paths),
       specs.check_dropped(config.drop_observations),
     ),
-    num_actions=_num_actions(config.id, pool_spec.action_array_spec),
+    num_actions=_num_actions(config.id, pool_spec),
     action_repeat=values.get('frame_skip', 1),
     name=config.id,
   )
@@ -114,13 +115,15 @@ def _array_spec(array: Any) -> types.ArraySpec:
   return types.ArraySpec(shape, specs.agent_dtype(array.dtype))
 
 
-def _num_actions(env_id: str, arrays: Mapping[str, Any]) -> int:
-  array = arrays['action']
-  if not np.issubdtype(array.dtype, np.integer):
-    specs.refuse_continuous(env_id)
-  if tuple(array.shape) not in ((), (-1,)) or array.minimum != 0:
-    specs.refuse_joint(env_id)
-  return int(array.maximum) + 1
+def _num_actions(env_id: str, pool_spec: Any) -> int:
+  # The space, not the array: ViZDoom's single choices travel as float64.
+  space = pool_spec.action_space
+  if not isinstance(space, spaces.Discrete) or space.start != 0:
+    array = pool_spec.action_array_spec['action']
+    is_joint = np.issubdtype(array.dtype, np.integer)
+    refuse = specs.refuse_joint if is_joint else specs.refuse_continuous
+    refuse(f'--config.env.id={env_id}')
+  return int(space.n)
 
 
 def _observation_keys(state_keys: Collection[str]) -> types.Nest:
@@ -192,6 +195,7 @@ class EnvPoolStream(local_stream.LocalStream):
       keys.index('info:terminated') if 'info:terminated' in keys else None
     )
     arrays = pool.spec.state_array_spec
+    self._action_dtype = pool.spec.action_array_spec['action'].dtype
 
     def leaf(key: str) -> _Leaf:
       dtype = np.dtype(arrays[key].dtype)
@@ -201,6 +205,11 @@ class EnvPoolStream(local_stream.LocalStream):
     self._leaves = specs.drop_keys(
       specs.map_nest(leaf, _observation_keys(keys)), dropped
     )
+    self._floats = [
+      leaf.position
+      for leaf in specs.leaves(self._leaves)
+      if np.issubdtype(arrays[keys[leaf.position]].dtype, np.floating)
+    ]
     self._pool = pool
     pool.async_reset()
     # Environments that step or whose step waits to be received. EnvPool's
@@ -224,6 +233,7 @@ class EnvPoolStream(local_stream.LocalStream):
     truncated = state[self._trunc]
     done = state[self._done]
     discount = state[self._discount]
+    self._check_finite([state[i] for i in self._floats], env_id)
     over = None
     if self._game_over is not None:
       game_over = state[self._game_over] != 0
@@ -249,7 +259,7 @@ class EnvPoolStream(local_stream.LocalStream):
     sent at once: EnvPool then sorts results by their place in the batch.
     """
     # A copy: the pool's threads read it after we have returned.
-    action = np.array(action, np.int32, order='C')
+    action = np.array(action, self._action_dtype, order='C')
     env_id = np.ascontiguousarray(env_id, np.int32)
     self._check_action(action, env_id)
     if self.batch_size == self.num_envs != len(env_id):

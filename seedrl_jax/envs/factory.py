@@ -2,7 +2,7 @@
 
 Called by `system` for the learner's own environments and by `actors` in the
 remote actors' processes. The config says which kind: EnvPool's, or Gymnasium's
-where `factory` names a function.
+if `factory` names a function or `id` is one of Gymnasium's.
 """
 
 from typing import Any
@@ -12,13 +12,14 @@ from seedrl_jax.envs import (
   envpool_stream,
   gymnasium_stream,
   local_stream,
+  making,
 )
 
 
 def make_spec(config: Any) -> base.StreamSpec:
   """Describes the configured environment.
 
-  EnvPool tells without making one; a `factory` makes one and closes it.
+  EnvPool tells without making one; of Gymnasium's, one is made and closed.
 
   Args:
     config: the `env` section of a run's config (`configs/base.py`).
@@ -32,7 +33,7 @@ def make_spec(config: Any) -> base.StreamSpec:
     registry.MissingLibraryError: where EnvPool cannot be loaded; says what to
       install.
   """
-  if config.factory:
+  if making.is_gymnasium(config):
     return gymnasium_stream.make_spec(config)
   return envpool_stream.make_spec(config)
 
@@ -64,9 +65,15 @@ def make_stream(
   Raises:
     ValueError, registry.MissingLibraryError: as `make_spec`.
   """
-  if config.factory:
+  if making.is_gymnasium(config):
     return gymnasium_stream.make_stream(
       config, seed, num_envs, batch_size, rendered
+    )
+  if config.get('processes', 0):
+    raise ValueError(
+      f'--config.env.processes={config.processes}: is for environments of '
+      f'Gymnasium; {config.id} is of EnvPool, which has threads '
+      '(--config.env.num_threads).'
     )
   return envpool_stream.make_stream(
     config, seed, num_envs, batch_size, num_streams, rendered

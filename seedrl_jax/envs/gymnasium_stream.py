@@ -1,114 +1,93 @@
-"""Gymnasium environments of the user's own, as an `EnvStream`.
+"""Gymnasium environments, as an `EnvStream`.
 
-Called by `factory` where the config names a `module:function` that returns a
-`gymnasium.Env`. Gymnasium vectorises them in this process, one after another:
-a hook for toys and for what EnvPool does not have, not for speed.
+Called by `factory` if Gymnasium makes the environments (`making`): those of the
+user's own, and what EnvPool does not have. They step in this process one after
+another, or, as `env.processes` says, in others (`processes`).
 """
 
 import collections
-import inspect
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces, vector
+from gymnasium import spaces
 
 from seedrl_jax import types
 from seedrl_jax.envs import (
   base,
-  functions,
   local_stream,
+  making,
   options,
+  processes,
   registry,
   specs,
 )
-
-EnvFactory = Callable[[], gymnasium.Env]
-
-
-def load_factory(config: Any, rendered: bool = False) -> EnvFactory:
-  """Returns the function that makes one environment.
-
-  Args:
-    config: the `env` section of a run's config, whose `factory` is set.
-    rendered: hand the factory `render_mode='rgb_array'`, if it takes that.
-
-  Raises:
-    ValueError: where there is no such function, or where options are set
-      that only EnvPool understands.
-  """
-  flag = f'--config.env.factory={config.factory}'
-  functions.check_reference(flag, config.factory)
-  for name in [*options.set_options(config), *config.options]:
-    raise ValueError(
-      f'--config.env.{name}: is an option of EnvPool, which {flag} replaces; '
-      'give it in --config.env.factory_kwargs.'
-    )
-  function = functions.load_function(flag, config.factory)
-  kwargs = dict(config.factory_kwargs.items())
-  if rendered and _takes_render_mode(function):
-    kwargs['render_mode'] = 'rgb_array'
-  return lambda: function(**kwargs)
-
-
-def _takes_render_mode(function: EnvFactory) -> bool:
-  parameters = inspect.signature(function).parameters.values()
-  return any(
-    p.name == 'render_mode' or p.kind == p.VAR_KEYWORD for p in parameters
-  )
 
 
 def make_spec(config: Any) -> base.StreamSpec:
   """Describes the environment by making one and closing it again.
 
   Args:
-    config: the `env` section of a run's config, whose `factory` is set.
+    config: the `env` section of a run's config; see `making.is_gymnasium`.
 
   Raises:
-    ValueError: where the factory or its spaces cannot be used.
+    ValueError: if the environment or its spaces cannot be used.
   """
+  return _describe(config)[0]
+
+
+def _describe(
+  config: Any,
+) -> tuple[base.StreamSpec, tuple[spaces.Space, spaces.Space]]:
+  """Returns the spec, and the spaces of the observation and the action."""
   with registry.quiet_spaces():
-    env = load_factory(config)()
-  if not isinstance(env, gymnasium.Env):
-    raise ValueError(
-      f'--config.env.factory={config.factory}: must return a gymnasium.Env, '
-      f'not {type(env).__name__}.'
-    )
-  name = config.id or config.factory
+    env = making.load_factory(config)()
+  making.check_made(config, env)
+  flag = making.flag(config)
   dropped = specs.check_dropped(config.drop_observations)
   try:
-    return base.StreamSpec(
-      observation=_observation_spec(env.observation_space, name, dropped),
-      num_actions=_num_actions(env.action_space, name),
+    kept = specs.drop_keys(env.observation_space, dropped)
+    spec = base.StreamSpec(
+      observation=_observation_spec(kept, flag),
+      num_actions=_num_actions(env.action_space, flag),
       action_repeat=1,
-      name=name,
+      name=making.name(config, env),
     )
+    return spec, (_dict_space(kept), env.action_space)
   finally:
     env.close()
 
 
-def _observation_spec(
-  space: spaces.Space, name: str, dropped: Collection[str]
-) -> types.Nest:
+def _observation_spec(kept: types.Nest, flag: str) -> types.Nest:
   def array_spec(leaf: spaces.Space) -> types.ArraySpec:
     if leaf.shape is None or leaf.dtype is None:
       raise ValueError(
-        f'--config.env.id={name}: observations must be arrays or dicts of '
-        f'arrays, not {type(leaf).__name__}.'
+        f'{flag}: observations must be arrays or dicts of arrays, not '
+        f'{type(leaf).__name__}.'
       )
     return types.ArraySpec(tuple(leaf.shape), specs.agent_dtype(leaf.dtype))
 
-  # Dropped first: what is dropped may be of any kind, as text is.
-  return specs.map_nest(array_spec, specs.drop_keys(space, dropped))
+  return specs.map_nest(array_spec, kept)
 
 
-def _num_actions(space: spaces.Space, name: str) -> int:
+def _dict_space(nest: types.Nest) -> spaces.Space:
+  if not isinstance(nest, dict):
+    return nest
+  return spaces.Dict({k: _dict_space(v) for k, v in nest.items()})
+
+
+def _num_actions(space: spaces.Space, flag: str) -> int:
   if isinstance(space, spaces.Box):
-    specs.refuse_continuous(name)
-  if not isinstance(space, spaces.Discrete) or space.start != 0:
-    specs.refuse_joint(name)
+    specs.refuse_continuous(flag)
+  if not isinstance(space, spaces.Discrete):
+    specs.refuse_joint(flag)
+  if space.start != 0:
+    raise ValueError(
+      f'{flag}: its actions begin at {space.start}; give it actions from 0 on, '
+      'as gymnasium.wrappers.TransformAction can.'
+    )
   return int(space.n)
 
 
@@ -121,38 +100,75 @@ def make_stream(
 ) -> 'GymnasiumStream':
   """Makes vectorised environments; see `factory.make_stream`."""
   options.check_pool_size(num_envs, batch_size)
-  spec = make_spec(config)
-  make_env = load_factory(config, rendered)
-  return GymnasiumStream(make_env, spec, seed, num_envs, batch_size)
+  spec, env_spaces = _describe(config)
+  make_env = making.load_factory(config, rendered)
+  # Runs of before the key can still be evaluated. Drawing happens here.
+  wanted = 0 if rendered else config.get('processes', 0)
+  # Each batch of environments steps apart from the others.
+  num_processes = -(-wanted // -(-num_envs // batch_size))
+
+  def make_envs(seeds: np.ndarray) -> _InProcess | processes.ProcessEnvs:
+    if not wanted:
+      return _InProcess(make_env, seeds)
+    return processes.ProcessEnvs(
+      make_env,
+      env_spaces,
+      specs.check_dropped(config.drop_observations),
+      seeds,
+      num_processes,
+      spec.name,
+    )
+
+  return GymnasiumStream(make_envs, spec, seed, num_envs, batch_size)
+
+
+class _InProcess:
+  """Environments that step when their steps are waited for."""
+
+  def __init__(self, make_env: making.EnvFactory, seeds: np.ndarray):
+    self.envs = processes.make_sync(make_env, len(seeds))
+    self._seeds = seeds.tolist()
+    self._action: np.ndarray | None = None
+
+  def start(self, action: np.ndarray | None) -> None:
+    self._action = action
+
+  def finish(self, is_reset: bool) -> processes.Steps:
+    if is_reset:
+      observation, _ = self.envs.reset(seed=self._seeds)
+      none = np.zeros(len(self._seeds), bool)
+      return observation, np.zeros(len(self._seeds)), none, none
+    observation, reward, terminated, truncated, _ = self.envs.step(self._action)
+    return observation, reward, terminated, truncated
+
+  def close(self) -> None:
+    self.envs.close()
 
 
 class _Group:
   """Environments that step together, and whether they may."""
 
-  def __init__(self, make_env: EnvFactory, env_id: np.ndarray, seed: int):
-    # NEXT_STEP resets on the step after the last one, as EnvPool does.
-    self._envs = vector.SyncVectorEnv(
-      [make_env] * len(env_id),
-      autoreset_mode=vector.AutoresetMode.NEXT_STEP,
-    )
+  def __init__(
+    self, envs: _InProcess | processes.ProcessEnvs, env_id: np.ndarray
+  ):
+    self.envs = envs
     self.env_id = env_id
     self.unanswered = 0
     # None before the first step. Then, where the next step is a reset.
     self._ended: np.ndarray | None = None
-    self._seeds = (seed + env_id.astype(np.int64)).tolist()
 
-  def step(self, action: np.ndarray) -> tuple[Any, ...]:
+  def start(self, action: np.ndarray) -> None:
+    """Begins the next step; the first one, which takes no action, resets."""
+    self.unanswered = len(self.env_id)
+    self.envs.start(None if self._ended is None else action)
+
+  def finish(self) -> tuple[Any, ...]:
     """Returns (observation, reward, step_type, terminated, truncated)."""
     size = len(self.env_id)
-    self.unanswered = size
-    if self._ended is None:
-      observation, _ = self._envs.reset(seed=self._seeds)
-      reward = np.zeros(size)
-      first = np.ones(size, bool)
-      terminated = truncated = np.zeros(size, bool)
-    else:
-      first = self._ended
-      observation, reward, terminated, truncated, _ = self._envs.step(action)
+    first = np.ones(size, bool) if self._ended is None else self._ended
+    observation, reward, terminated, truncated = self.envs.finish(
+      is_reset=self._ended is None
+    )
     self._ended = terminated | truncated
     step_type = np.full(size, types.StepType.MID, np.uint8)
     step_type[first] = types.StepType.FIRST
@@ -160,20 +176,20 @@ class _Group:
     return observation, reward, step_type, terminated, truncated
 
   def env(self, env_id: int) -> gymnasium.Env:
-    """Returns one of the environments, by the stream's id."""
-    return self._envs.envs[env_id - self.env_id[0]]
-
-  def close(self) -> None:
-    """Closes the environments."""
-    self._envs.close()
+    """Returns one of the environments of this process, by the stream's id."""
+    assert isinstance(self.envs, _InProcess), 'what is drawn is in this process'
+    return self.envs.envs.envs[env_id - self.env_id[0]]
 
 
 class GymnasiumStream(local_stream.LocalStream):
-  """Groups of `batch_size` environments, stepped by the receiving thread."""
+  """Groups of `batch_size` environments.
+
+  Those of this process are stepped by the thread that receives.
+  """
 
   def __init__(
     self,
-    make_env: EnvFactory,
+    make_envs: Callable[[np.ndarray], _InProcess | processes.ProcessEnvs],
     spec: base.StreamSpec,
     seed: int,
     num_envs: int,
@@ -182,7 +198,7 @@ class GymnasiumStream(local_stream.LocalStream):
     """Makes the environments; the last group may be smaller than the others.
 
     Args:
-      make_env: makes one environment.
+      make_envs: makes the environments of a group from their seeds, int `[n]`.
       spec: as `make_spec` says; keys that its observation lacks are dropped.
       seed: environment i is seeded with `seed + i`.
       num_envs: environments in all.
@@ -190,12 +206,14 @@ class GymnasiumStream(local_stream.LocalStream):
     """
     super().__init__(spec, num_envs, batch_size)
     env_id = np.arange(num_envs, dtype=np.int32)
-    with registry.quiet_spaces():
-      self._groups = [
-        _Group(make_env, env_id[start : start + batch_size], seed)
-        for start in range(0, num_envs, batch_size)
-      ]
+    seeds = seed + env_id.astype(np.int64)
     self._action = np.zeros(num_envs, np.int32)
+    self._groups: list[_Group] = []
+    for start in range(0, num_envs, batch_size):
+      part = slice(start, start + batch_size)
+      group = _Group(make_envs(seeds[part]), env_id[part])
+      group.start(self._action[part])
+      self._groups.append(group)
     self._ready = collections.deque(self._groups)
     self._stepping = threading.Lock()
 
@@ -213,9 +231,10 @@ class GymnasiumStream(local_stream.LocalStream):
       group = self._ready.popleft()
     with self._stepping:
       self._check_open()
-      observation, reward, step_type, terminated, truncated = group.step(
-        self._action[group.env_id]
-      )
+      observation, reward, step_type, terminated, truncated = group.finish()
+    observation = _convert(observation, self.spec.observation)
+    floats = (x for x in specs.leaves(observation) if x.dtype.kind == 'f')
+    self._check_finite(floats, group.env_id)
     reward = np.asarray(reward, np.float32)
     self._statistics.update(
       group.env_id,
@@ -224,7 +243,7 @@ class GymnasiumStream(local_stream.LocalStream):
       truncated & ~terminated,
     )
     return types.EnvOutput(
-      observation=_convert(observation, self.spec.observation),
+      observation=observation,
       reward=reward,
       discount=1.0 - terminated.astype(np.float32),
       step_type=step_type,
@@ -242,6 +261,7 @@ class GymnasiumStream(local_stream.LocalStream):
         group = self._groups[index]
         group.unanswered -= counts[index]
         if group.unanswered == 0:
+          group.start(self._action[group.env_id])
           self._ready.append(group)
       self._changed.notify()
 
@@ -268,7 +288,7 @@ class GymnasiumStream(local_stream.LocalStream):
       self._changed.notify_all()
     with self._stepping:
       for group in self._groups:
-        group.close()
+        group.envs.close()
 
 
 def _convert(observation: Any, spec: types.Nest) -> types.Nest:

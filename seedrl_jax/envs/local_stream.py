@@ -3,7 +3,9 @@
 Subclassed by `envpool_stream` and `gymnasium_stream`.
 """
 
+import math
 import threading
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -64,4 +66,27 @@ class LocalStream(base.EnvStream):
     if action.shape != env_id.shape or action.ndim != 1:
       raise ValueError(
         f'action {action.shape} and env_id {env_id.shape} must both be [B].'
+      )
+
+  def _check_finite(
+    self, leaves: Iterable[np.ndarray], env_id: np.ndarray
+  ) -> None:
+    """Checks observations, as nobody can learn from what is not a number.
+
+    Args:
+      leaves: floats `[B, ...]`, of the observation.
+      env_id: int32 `[B]`.
+
+    Raises:
+      EnvironmentFailed: if one is not finite; names the environment.
+    """
+    for x in leaves:
+      # One call, at a fraction of the cost; it may overflow, so look again.
+      if math.isfinite(np.vdot(x, x)) or (finite := np.isfinite(x)).all():
+        continue
+      row = int(np.argmin(finite.reshape(len(x), -1).all(axis=1)))
+      raise base.EnvironmentFailed(
+        f'Environment {env_id[row]} of {self.spec.name} gave an observation '
+        f'that is not finite ({x[row][~finite[row]].flat[0]}): mend the '
+        'environment.'
       )

@@ -8,6 +8,7 @@ that a score above it is memory and nothing else.
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs import registration
 
 
 class Recall(gymnasium.Env):
@@ -18,6 +19,9 @@ class Recall(gymnasium.Env):
   answer. Actions are the cues; all but the answer do nothing. The right answer
   is worth 1, and the episode ends with it in any case.
   """
+
+  # Its name in curves and messages.
+  spec = registration.EnvSpec('Recall', f'{__name__}:make')
 
   def __init__(self, num_cues: int, min_delay: int, max_delay: int):
     """Makes the environment.

@@ -114,11 +114,37 @@ def check_id(env_id: str) -> None:
   """
   ids = load_envpool().list_all_envs()
   if env_id not in ids:
-    first, second, third = nearest(env_id, ids, 3)
+    first, second, third = nearest_ids(env_id, ids)
     raise ValueError(
       f'--config.env.id={env_id}: EnvPool has no such environment; the '
       f'nearest are {first}, {second} and {third}.'
     )
+
+
+def nearest_ids(env_id: str, ids: Iterable[str]) -> list[str]:
+  """Returns the three of `ids` that are most likely meant, best first.
+
+  By what is left of a name without the decoration of other packages; then by
+  its spelling, and the newest version first.
+  """
+  meant, spelled = _meaning(env_id), env_id.lower()
+
+  def likeness(candidate: str) -> tuple[float, float, str]:
+    spelling = difflib.SequenceMatcher(None, candidate.lower(), spelled)
+    meaning = difflib.SequenceMatcher(None, _meaning(candidate), meant)
+    return meaning.ratio(), spelling.ratio(), candidate
+
+  by_lower_case = {candidate.lower(): candidate for candidate in ids}
+  return sorted(by_lower_case.values(), key=likeness, reverse=True)[:3]
+
+
+def _meaning(env_id: str) -> str:
+  """Returns 'pong' of 'Pong-v5', 'ALE/Pong-v5' and 'Pong-ramNoFrameskip-v4'."""
+  name = re.split(r'[/: ]', env_id.lower())[-1]
+  name = re.sub(
+    r'-v\d+$|-ram(?=-|no|det|$)|noframeskip|deterministic', '', name
+  )
+  return re.sub(r'^(procgen|dm_control)|[^a-z0-9]', '', name)
 
 
 def family(env_id: str) -> str:

@@ -4,7 +4,7 @@ Called by both kinds of local stream, so that they agree on dtypes, on the
 order of a dict's keys and on what is refused.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
@@ -32,6 +32,15 @@ def map_nest(function: Callable[[Any], Any], nest: types.Nest) -> types.Nest:
   if isinstance(nest, dict):
     return {key: map_nest(function, value) for key, value in nest.items()}
   return function(nest)
+
+
+def leaves(nest: types.Nest) -> Iterator[Any]:
+  """Gives the leaves of `nest`, dicts of anything."""
+  if isinstance(nest, dict):
+    for value in nest.values():
+      yield from leaves(value)
+  else:
+    yield nest
 
 
 def drop_keys(nest: types.Nest, dropped: Collection[str]) -> types.Nest:
@@ -69,18 +78,22 @@ def check_dropped(dropped: Any) -> tuple[str, ...]:
   return tuple(dropped)
 
 
-def refuse_continuous(name: str) -> NoReturn:
-  """Raises ValueError: the agents act in discrete environments only."""
+def refuse_continuous(flag: str) -> NoReturn:
+  """Raises ValueError: the agents act in discrete environments only.
+
+  Args:
+    flag: that named the environment, with its value.
+  """
   raise ValueError(
-    f'--config.env.id={name}: its actions are continuous, which needs the '
-    'continuous-control agents planned for a later version; choose an '
-    'environment with discrete actions.'
+    f'{flag}: its actions are continuous, which needs the continuous-control '
+    'agents planned for a later version; choose an environment with discrete '
+    'actions.'
   )
 
 
-def refuse_joint(name: str) -> NoReturn:
-  """Raises ValueError: an action must be one number."""
+def refuse_joint(flag: str) -> NoReturn:
+  """Raises ValueError: an action must be one number; see above."""
   raise ValueError(
-    f'--config.env.id={name}: an action there is several numbers at once; '
-    'choose an environment whose actions are one discrete choice.'
+    f'{flag}: an action there is several numbers at once; choose an '
+    'environment whose actions are one discrete choice.'
   )

@@ -2,7 +2,8 @@
 
 `network.Network` makes one for each leaf with `make_torso` and runs it over
 all steps of all environments at once (N = T x B), never inside a scan: XLA's
-CPU backend runs convolutions 10 to 20 times slower in a loop.
+CPU backend runs convolutions 10 to 20 times slower in a loop. A torso from
+outside is named as `module:function`; see `_Outside`.
 """
 
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from seedrl_jax import loading
 from seedrl_jax.networks import preprocessing
 from seedrl_jax.networks.block_conv import RELU_INIT, ConvLayer, StridedConv
 
@@ -127,23 +129,56 @@ class DeepResNet(nn.Module):
     return MLP((self.dense_size,), self.dtype)(nn.relu(x))
 
 
+class _Outside(nn.Module):
+  """A torso that is not of this package.
+
+  `--config.network.torso=module:function` names a function, or a Flax module's
+  class, that takes `config.network` and returns a module from `[N, ...]` to
+  `[N, F]`.
+  """
+
+  config: Any
+
+  @nn.compact
+  def __call__(self, x: jax.Array) -> jax.Array:
+    """Maps `[N, ...]` to `[N, F]`; ValueError if the torso does not."""
+    flag = f'--config.network.torso={self.config.torso}'
+    torso = loading.load_function(flag, self.config.torso)(self.config)
+    if not isinstance(torso, nn.Module):
+      raise ValueError(
+        f'{flag}: must return a Flax module, not {type(torso).__name__}.'
+      )
+    features = torso(x)
+    if features.ndim != 2 or len(features) != len(x):
+      raise ValueError(
+        f'{flag}: must map {x.shape} to ({len(x)}, F), not to {features.shape}.'
+      )
+    return features
+
+
 def resolve_torso(name: str, shape: tuple[int, ...]) -> str:
   """Returns the torso that a leaf of `shape` gets where the config has `name`.
 
   'auto' takes 'shallow' for pictures (both sides >= 32), 'grid' for smaller
   images of at least 5 cells a side, 'mlp' for everything else. A convolution
-  that is named holds for the images of a dict; its other leaves get 'mlp'.
+  that is named holds for the images of a dict; its other leaves get 'mlp'. A
+  torso from outside gets every leaf.
 
   Args:
-    name: one of `TORSOS`.
+    name: one of `TORSOS`, or `module:function`.
     shape: of the leaf, without batch dimensions, channels last.
 
   Raises:
     ValueError: where there is no such torso, or the image is too small for
       it.
   """
+  if ':' in name:
+    return name
   if name not in TORSOS:
-    raise ValueError(f'--config.network.torso={name}: choose one of {TORSOS}.')
+    raise ValueError(
+      f'--config.network.torso={name}: choose one of {TORSOS}, or name a '
+      'module:function.'
+    )
   if len(shape) != 3 or name == 'mlp':
     return 'mlp'
   if name != 'auto':
@@ -198,6 +233,8 @@ def make_torso(
   """
   dtype = jnp.dtype(config.compute_dtype)
   torso = resolve_torso(config.torso, shape)
+  if ':' in torso:
+    return _Outside(config, name=name)
   if torso == 'mlp':
     return MLP(tuple(config.hidden_sizes), dtype, name=name)
   if torso == 'resnet':

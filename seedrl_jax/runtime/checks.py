@@ -8,6 +8,7 @@ from seedrl_jax import settings
 _RANGES: dict[str, settings.Range] = {
   'total_env_frames': settings.at_least(1),
   'env.num_envs': settings.at_least(0),
+  'env.processes': settings.at_least(0),
   'num_eval_envs': settings.at_least(0),
   'unroll_length': settings.at_least(1),
   'batch_size': settings.at_least(1),

@@ -192,6 +192,9 @@ def check_resumable(
     WorkdirError: naming every difference that the checkpoint cannot follow.
   """
   before, after = flat_config(old), flat_config(new)
+  if after['env.factory']:
+    # Then it is only the name that the factory's environment was found to have.
+    after['env.id'] = before['env.id']
   changes: list[str] = []
   refused: list[str] = []
   for key in sorted(before.keys() | after.keys()):

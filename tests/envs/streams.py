@@ -22,9 +22,8 @@ def config(env_id: str, **values: Any) -> Any:
 
 def toy(name: str, **kwargs: Any) -> Any:
   """Returns the `env` section of a config for a function of `toys`."""
-  return config(
-    'Toy-v0', factory=f'tests.envs.toys:{name}', factory_kwargs=kwargs
-  )
+  factory = f'tests.envs.toys:{name}'
+  return config('CartPole-v1', factory=factory, factory_kwargs=kwargs)
 
 
 def make(section: Any, num_envs: int = 1, batch_size: int = 0, seed: int = 1):

@@ -1,5 +1,6 @@
 """Tests of `seedrl_jax.envs.envpool_stream`, and of what EnvPool does."""
 
+import types as types_lib
 from typing import Any
 
 import chex
@@ -321,3 +322,20 @@ def test_value_of_a_wrong_type_is_refused():
   section = streams.config('Pong-v5', options={'mode': 'hard'})
   with pytest.raises(ValueError, match=r'takes no such values: .*hard'):
     envpool_stream.make_spec(section)
+
+
+def test_observation_that_is_not_finite_names_the_environment():
+  stream: Any = streams.make(streams.config('CartPole-v1'), 4, 2)
+  stream.recv()
+  receive = stream._pool._recv
+
+  def spoil() -> list[np.ndarray]:
+    state = receive()
+    state[stream._floats[0]][1, 3] = np.inf
+    return state
+
+  stream._pool = types_lib.SimpleNamespace(_recv=spoil)
+  with pytest.raises(
+    base.EnvironmentFailed, match=r'^Environment 3 of CartPole-v1 gave an obs'
+  ):
+    stream.recv()

@@ -49,6 +49,18 @@ def _check_family(env_id: str, expected: tuple[Any, int, int]) -> None:
   stream.close()
 
 
+def test_vizdoom_takes_one_choice_for_several_buttons():
+  section = streams.config('Basic-v1', frame_skip=4)
+  section.options.use_combined_action = True
+  stream = streams.make(section, num_envs=2)
+  assert stream.spec.num_actions == 6
+  outputs = streams.roll(stream, np.array([[0, 5]] * 3, np.int32))
+  streams.assert_fits(outputs[-1], stream.spec)
+  section.options.use_combined_action = False
+  with pytest.raises(ValueError, match='Basic-v1: its actions are continuous'):
+    factory.make_spec(section)
+
+
 @pytest.mark.parametrize('env_id', FAMILIES)
 def test_family_arrives_as_its_spec_says(env_id: str):
   _check_family(env_id, FAMILIES[env_id])
@@ -81,7 +93,9 @@ def test_mission_arrives_where_it_is_not_dropped():
 def test_factory_takes_the_place_of_envpool():
   section = streams.toy('scripted')
   spec = factory.make_spec(section)
-  assert spec == base.StreamSpec(types.ArraySpec((3,), F4), 4, 1, 'Toy-v0')
+  assert spec == base.StreamSpec(
+    types.ArraySpec((3,), F4), 4, 1, 'tests.envs.toys:scripted'
+  )
   assert streams.make(section, 2).spec == spec
 
 

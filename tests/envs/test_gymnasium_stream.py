@@ -83,7 +83,7 @@ def test_dict_observations_follow_the_spec_without_the_text():
     },
     num_actions=4,
     action_repeat=1,
-    name='Toy-v0',
+    name='tests.envs.toys:seeded',
   )
   output = streams.make(section, 3).recv()
   streams.assert_fits(output, spec)
@@ -124,7 +124,7 @@ def test_making_a_stream_warns_of_nothing():
   [
     ('scripted', 'must be module:function'),
     ('tests.envs.toys:', 'must be module:function'),
-    ('no_such_module:make', 'there is no module no_such_module'),
+    ('no_such_module:make', 'there is no module no_such_module,'),
     ('tests.envs.toys:absent', 'has no function absent'),
     ('tests.envs.toys:not_an_environment', 'must return a gymnasium.Env'),
   ],
@@ -135,11 +135,66 @@ def test_unusable_factories_are_refused(factory: str, reason: str):
   assert f'--config.env.factory={factory}' in str(caught.value)
 
 
+def test_id_of_gymnasiums_is_made_with_its_options():
+  section = streams.config('gymnasium:FrozenLake-v1', max_episode_steps=7)
+  section.options.update(is_slippery=False, map_name='8x8')
+  spec = gymnasium_stream.make_spec(section)
+  assert (spec.name, spec.num_actions) == ('gymnasium:FrozenLake-v1', 4)
+  stream = streams.make(section)
+  outputs = streams.roll(stream, np.full((9, 1), 3, np.int32))
+  # At the upper edge nothing happens but the time.
+  assert stream.take_episodes() == [base.Episode(0, 0.0, 7, 7, False)]
+  assert streams.column(outputs, 'observation') == [0] * 9
+
+
+@pytest.mark.parametrize(
+  ('env_id', 'values', 'reason'),
+  [
+    ('CartPoel-v1', {}, 'the nearest are CartPole-v1, CartPole-v0, '),
+    # Gymnasium itself would import these.
+    ('tests.envs.toys:CartPole-v1', {}, 'has not registered such'),
+    ('GymV26Environment-v0', {}, 'has not registered such'),
+    ('CartPole-v1', {'frame_skip': 2}, 'frame_skip: is an option of EnvPool'),
+    ('CartPole-v1', {'options': {'x': 1}}, "cannot make it: .*argument 'x'"),
+    ('Pendulum-v1', {}, 'id=gymnasium:Pendulum-v1: its actions are continuous'),
+  ],
+)
+def test_unusable_ids_of_gymnasiums_are_refused(
+  env_id: str, values: dict[str, Any], reason: str
+):
+  with pytest.raises(ValueError, match=reason):
+    gymnasium_stream.make_spec(streams.config(f'gymnasium:{env_id}', **values))
+
+
+def test_made_environment_has_its_own_name():
+  section = streams.config('CartPole-v1', factory='gymnasium:make')
+  section.factory_kwargs = {'id': 'Acrobot-v1'}
+  assert gymnasium_stream.make_spec(section).name == 'Acrobot-v1'
+
+
+@pytest.mark.parametrize('processes', [0, 2])
+@pytest.mark.parametrize(('value', 'word'), [(np.nan, 'nan'), (np.inf, 'inf')])
+def test_observation_that_is_not_finite_names_the_environment(
+  value: float, word: str, processes: int
+):
+  section = streams.toy('spoiled', value=value)
+  section.processes = processes
+  stream = streams.make(section, 3)
+  with pytest.raises(
+    base.EnvironmentFailed,
+    match=rf'^Environment 0 of tests\.envs\.toys:spoiled gave an observation '
+    rf'that is not finite \({word}\)',
+  ):
+    streams.roll(stream, ACTIONS.repeat(3, axis=1))
+  stream.close()
+
+
 @pytest.mark.parametrize(
   ('kwargs', 'reason'),
   [
     ({'continuous': True}, 'actions are continuous'),
     ({'joint': True}, 'several numbers at once'),
+    ({'start': 5}, 'its actions begin at 5'),
   ],
 )
 def test_unusable_actions_are_refused(kwargs: dict[str, Any], reason: str):

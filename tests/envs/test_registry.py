@@ -20,12 +20,22 @@ def test_known_id_passes():
   ('wrong', 'right'),
   [
     ('Pong-v4', 'Pong-v5'),
+    ('ALE/Pong-v5', 'Pong-v5'),
+    ('PongNoFrameskip-v4', 'Pong-v5'),
+    ('Pong-ramNoFrameskip-v4', 'Pong-v5'),
+    ('BreakoutDeterministic-v4', 'Breakout-v5'),
+    ('MsPacman', 'MsPacman-v5'),
+    ('cartpole', 'CartPole-v1'),
     ('cartpole-v1', 'CartPole-v1'),
+    ('HalfCheetah-v2', 'HalfCheetah-v5'),
     ('Minigrid-Empty8x8-v0', 'MiniGrid-Empty-8x8-v0'),
+    ('procgen:procgen-coinrun-v0', 'Coinrun[A-Z][a-z]+-v0'),
+    ('dm_control cheetah-run', 'CheetahRun-v1'),
+    ('academy_empty_goal', 'gfootball/academy_empty_goal-v1'),
   ],
 )
 def test_unknown_id_names_the_three_nearest(wrong: str, right: str):
-  with pytest.raises(ValueError, match=right) as caught:
+  with pytest.raises(ValueError, match=f'nearest are {right}, ') as caught:
     registry.check_id(wrong)
   message = str(caught.value)
   assert f'--config.env.id={wrong}' in message

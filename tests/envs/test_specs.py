@@ -61,5 +61,5 @@ def test_a_string_is_no_tuple_of_keys():
 )
 def test_refusals_name_the_environment(refuse: Any, reason: str):
   with pytest.raises(ValueError, match=reason) as caught:
-    refuse('Toy-v0')
-  assert '--config.env.id=Toy-v0' in str(caught.value)
+    refuse('--config.env.id=Toy-v0')
+  assert str(caught.value).startswith('--config.env.id=Toy-v0: ')

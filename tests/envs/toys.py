@@ -1,5 +1,8 @@
 """Gymnasium environments whose every step is known beforehand."""
 
+import multiprocessing
+import os
+import sys
 from typing import Any
 
 import gymnasium
@@ -76,7 +79,11 @@ def scripted() -> gymnasium.Env:
   return Scripted()
 
 
-def seeded(continuous: bool = False, joint: bool = False) -> gymnasium.Env:
+def seeded(
+  continuous: bool = False, joint: bool = False, start: int = 0
+) -> gymnasium.Env:
+  if start:
+    return Seeded(spaces.Discrete(2, start=start))
   if continuous:
     return Seeded(spaces.Box(-1, 1, (2,)))
   return Seeded(spaces.MultiDiscrete([2, 3]) if joint else None)
@@ -84,3 +91,60 @@ def seeded(continuous: bool = False, joint: bool = False) -> gymnasium.Env:
 
 def not_an_environment() -> str:
   return 'scripted'
+
+
+class Telling(Scripted):
+  """Shows whether its process has JAX, and whether it may use a device."""
+
+  def __init__(self) -> None:
+    super().__init__()
+    self.observation_space = spaces.Box(0, 1, (2,), np.float32)
+
+  def _observe(self, action: int) -> np.ndarray:
+    del action
+    platforms = os.environ.get('JAX_PLATFORMS')
+    return np.array(['jax' in sys.modules, platforms == 'cpu'], np.float32)
+
+
+def telling() -> gymnasium.Env:
+  return Telling()
+
+
+class UnpicklableError(Exception):
+  """Cannot be made of its text alone."""
+
+  def __init__(self, how: str, more: Any):
+    super().__init__(f'Unpicklable: {how}')
+    self.more = lambda: more
+
+
+class Failing(Scripted):
+  """Fails at its third step."""
+
+  def step(self, action: Any) -> Any:
+    if self._step == 2:
+      raise UnpicklableError('step', None)
+    return super().step(action)
+
+
+def failing(how: str) -> gymnasium.Env:
+  # The first is made to be described.
+  if how == 'make' and multiprocessing.parent_process() is not None:
+    raise UnpicklableError('make', None)
+  return Failing() if how == 'step' else Scripted()
+
+
+class Spoiled(Scripted):
+  """Shows a value that is no number in its third step, beside a huge one."""
+
+  def __init__(self, value: float) -> None:
+    super().__init__()
+    self._value = value
+
+  def _observe(self, action: int) -> np.ndarray:
+    last = self._value if self._step == 2 else action
+    return np.array([3e38, self._step, last], np.float64)
+
+
+def spoiled(value: float) -> gymnasium.Env:
+  return Spoiled(value)

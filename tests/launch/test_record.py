@@ -19,7 +19,6 @@ def _record(*arguments: str) -> subprocess.CompletedProcess[str]:
       sys.executable,
       _ROOT / 'launch/record.py',
       f'--config={_ROOT / "configs/r2d2_base.py"}',
-      '--config.env.id=Toy-v0',
       '--config.env.factory=tests.envs.toys:scripted',
       '--config.unroll_length=4',
       '--config.burn_in=2',
@@ -57,7 +56,7 @@ def test_flags_reach_the_recording(tmp_path):
   [
     (['--policy=a:b'], '--out is missing; name a folder to write'),
     (['--out=x'], 'Give either --teacher_workdir'),
-    (['--out=x', '--policy=tests.nothing:b'], 'no module tests.nothing.'),
+    (['--out=x', '--policy=tests.nothing:b'], 'no module tests.nothing,'),
   ],
 )
 def test_error_is_one_sentence(flags, sentence):

@@ -1,5 +1,8 @@
 """Torsos have the published shapes, parameters and choices."""
 
+from typing import Any
+
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -111,3 +114,47 @@ def test_bfloat16_keeps_float32_parameters():
     features, params = _features(config, (12, 12, 3))
     assert features.dtype == jnp.bfloat16
     assert {x.dtype for x in jax.tree.leaves(params)} == {np.dtype('float32')}
+
+
+class Doubled(nn.Module):
+  """A torso from outside."""
+
+  config: Any
+
+  @nn.compact
+  def __call__(self, x: jax.Array) -> jax.Array:
+    return nn.Dense(self.config.hidden_sizes[0])(x.reshape((len(x), -1)))
+
+
+def flat(config: Any) -> Any:
+  del config
+  return nn.Module
+
+
+def rank_three(config: Any) -> nn.Module:
+  return nn.Dense(config.hidden_sizes[0])
+
+
+@pytest.mark.parametrize('shape', [(3,), (4, 4, 1)])
+def test_torso_from_outside_gets_every_leaf(shape):
+  config = base.get_config().network
+  config.torso, config.hidden_sizes = f'{__name__}:Doubled', (5,)
+  features, params = _features(config, shape)
+  assert features.shape == (2, 5)
+  assert _count(params) == (np.prod(shape) + 1) * 5
+
+
+@pytest.mark.parametrize(
+  ('name', 'reason'),
+  [
+    ('flat', 'must return a Flax module, not type'),
+    ('rank_three', r'must map \(2, 4, 4, 1\) to \(2, F\), not to'),
+    ('absent', r'test_torsos.py\) has no function absent'),
+  ],
+)
+def test_unusable_torso_from_outside_is_refused(name, reason):
+  config = base.get_config().network
+  config.torso = f'{__name__}:{name}'
+  with pytest.raises(ValueError, match=reason) as caught:
+    _features(config, (4, 4, 1))
+  assert f'--config.network.torso={config.torso}: ' in str(caught.value)

@@ -1,0 +1,132 @@
+"""What makes one Gymnasium environment, as the `env` section names it.
+
+That is a function of the user's own (`factory`), or Gymnasium's `make` for an
+id such as `gymnasium:CartPole-v1`. Called by `gymnasium_stream`.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+from gymnasium.envs import registration
+
+from seedrl_jax import loading
+from seedrl_jax.envs import options, registry
+
+EnvFactory = Callable[[], gymnasium.Env]
+
+_PREFIX = 'gymnasium:'
+
+
+def is_gymnasium(config: Any) -> bool:
+  """Says whether Gymnasium makes the environments, and not EnvPool.
+
+  Args:
+    config: the `env` section of a run's config.
+  """
+  return bool(config.factory) or config.id.startswith(_PREFIX)
+
+
+def flag(config: Any) -> str:
+  """Returns the flag that names the environment, with its value."""
+  if config.factory:
+    return f'--config.env.factory={config.factory}'
+  return f'--config.env.id={config.id}'
+
+
+def name(config: Any, env: gymnasium.Env) -> str:
+  """Returns what the environment is called in curves and messages.
+
+  `id` says nothing about what a factory makes: that has its own id if
+  Gymnasium made it, else the factory's name.
+  """
+  if not config.factory:
+    return config.id
+  return env.spec.id if env.spec is not None else config.factory
+
+
+def load_factory(config: Any, rendered: bool = False) -> EnvFactory:
+  """Returns what makes one environment; another process can unpickle it.
+
+  Args:
+    config: the `env` section of a run's config.
+    rendered: hand on `render_mode='rgb_array'`, if a factory takes that.
+
+  Raises:
+    ValueError: if there is no such function or id, or options are set that
+      only EnvPool understands.
+  """
+  if config.factory:
+    return _of_factory(config, rendered)
+  return _of_id(config, rendered)
+
+
+def _of_factory(config: Any, rendered: bool) -> EnvFactory:
+  for option in [*options.set_options(config), *config.options]:
+    raise ValueError(
+      f'--config.env.{option}: is an option of EnvPool, which {flag(config)} '
+      'replaces; give it in --config.env.factory_kwargs.'
+    )
+  kwargs = config.factory_kwargs.to_dict()
+  function = loading.load_function(flag(config), config.factory)
+  if rendered and _takes_render_mode(function):
+    kwargs['render_mode'] = 'rgb_array'
+  return functools.partial(_call, flag(config), config.factory, kwargs)
+
+
+def _call(flag: str, reference: str, kwargs: dict[str, Any]) -> gymnasium.Env:
+  # By name: what it loads is not pickled with it.
+  return loading.load_function(flag, reference)(**kwargs)
+
+
+def _takes_render_mode(function: Callable[..., Any]) -> bool:
+  parameters = inspect.signature(function).parameters.values()
+  return any(
+    p.name == 'render_mode' or p.kind == p.VAR_KEYWORD for p in parameters
+  )
+
+
+def _of_id(config: Any, rendered: bool) -> EnvFactory:
+  env_id = config.id.removeprefix(_PREFIX)
+  # Gymnasium would import a module that the id names, and so would the ids of
+  # its adapters to old Gym; the id may come from a learner elsewhere.
+  known = [key for key in registration.registry if not key.startswith('GymV')]
+  if env_id not in known:
+    near = ', '.join(registry.nearest_ids(env_id, known))
+    raise ValueError(
+      f'{flag(config)}: Gymnasium has not registered such an environment; the '
+      f'nearest are {near}; one of another package needs a function that makes '
+      'it, --config.env.factory=module:function.'
+    )
+  kwargs = config.options.to_dict()
+  for option, value in options.set_options(config).items():
+    if option != 'max_episode_steps':
+      raise ValueError(
+        f'--config.env.{option}: is an option of EnvPool; give those of '
+        f'{config.id} in --config.env.options.'
+      )
+    kwargs[option] = value
+  if rendered:
+    kwargs['render_mode'] = 'rgb_array'
+  return functools.partial(_make, flag(config), env_id, kwargs)
+
+
+def _make(flag: str, env_id: str, kwargs: dict[str, Any]) -> gymnasium.Env:
+  try:
+    return gymnasium.make(env_id, disable_env_checker=True, **kwargs)
+  except (TypeError, gymnasium.error.Error) as e:
+    raise ValueError(f'{flag}: Gymnasium cannot make it: {e}') from e
+
+
+def check_made(config: Any, env: Any) -> None:
+  """Checks what was made.
+
+  Raises:
+    ValueError: if it is no environment of Gymnasium's.
+  """
+  if not isinstance(env, gymnasium.Env):
+    raise ValueError(
+      f'{flag(config)}: must return a gymnasium.Env, not {type(env).__name__}.'
+    )

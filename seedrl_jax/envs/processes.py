@@ -1,0 +1,256 @@
+"""Gymnasium environments that step in processes of their own.
+
+Called by `gymnasium_stream` if `env.processes` asks for it. The processes,
+their pipes and the shared memory are those of Gymnasium's `AsyncVectorEnv`. It
+has a process for every environment; what stands for an environment here is a
+slice of several, so that their number is free.
+"""
+
+import atexit
+import contextlib
+import functools
+import multiprocessing
+import os
+import signal
+import time
+import traceback
+from collections.abc import Callable, Collection
+from multiprocessing import connection
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces, vector
+
+from seedrl_jax.envs import base, registry, specs
+
+# Observation and reward `[n, ...]`, bool `[n]` terminated and truncated.
+Steps = tuple[Any, np.ndarray, np.ndarray, np.ndarray]
+
+# Forked from a process that has no threads and no JAX.
+_CONTEXT = 'forkserver'
+# In which processes end by themselves, and in which one that has ended is seen.
+_END_SECONDS = 10.0
+# Sent to all processes of a group by terminals and clusters; the run's own
+# process decides what follows.
+_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+
+
+def make_sync(
+  make_env: Callable[[], gymnasium.Env], num_envs: int, copy: bool = True
+) -> vector.SyncVectorEnv:
+  """Makes environments that step one after another, in this process."""
+  with registry.quiet_spaces():
+    # NEXT_STEP resets on the step after the last one, as EnvPool does.
+    return vector.SyncVectorEnv(
+      [make_env] * num_envs,
+      copy=copy,
+      autoreset_mode=vector.AutoresetMode.NEXT_STEP,
+    )
+
+
+class _Slice(gymnasium.Env):
+  """Environments of a process; to Gymnasium one, whose arrays are of all.
+
+  Whatever fails here is told as text: an exception may not survive pickling.
+  """
+
+  def __init__(
+    self,
+    make_env: Callable[[], gymnasium.Env],
+    observation_space: spaces.Space,
+    action_space: spaces.Space,
+    dropped: Collection[str],
+    size: int,
+    seeds: list[int | None],
+  ):
+    """Makes nothing yet, as Gymnasium makes one in the parent, too.
+
+    Args:
+      make_env: makes one environment.
+      observation_space: of one, without what is dropped.
+      action_space: of one.
+      dropped: keys of a dict observation to leave out.
+      size: of the arrays; more than the seeds in a last, shorter slice.
+      seeds: of the environments.
+    """
+    self.observation_space = vector.utils.batch_space(observation_space, size)
+    self.action_space = vector.utils.batch_space(action_space, size)
+    self._make_env = make_env
+    self._dropped = dropped
+    self._size = size
+    self._seeds = seeds
+    self._envs: vector.SyncVectorEnv | None = None
+
+  def reset(
+    self, *, seed: int | None = None, options: dict | None = None
+  ) -> tuple[Any, dict]:
+    """Makes the environments and resets them; called once."""
+    del seed, options
+    for number in _SIGNALS:
+      signal.signal(number, signal.SIG_IGN)
+    # An environment that computes with JAX must not take the accelerator.
+    os.environ['JAX_PLATFORMS'] = 'cpu'
+    try:
+      self._envs = make_sync(self._make_env, len(self._seeds), copy=False)
+      observation, _ = self._envs.reset(seed=self._seeds)
+      return self._fill(observation), {}
+    except Exception:
+      return self.observation_space.sample(), {
+        'failure': traceback.format_exc()
+      }
+
+  def step(self, action: np.ndarray) -> tuple[Any, Any, Any, Any, dict]:
+    """Steps all; a failure is in the last of what it returns."""
+    assert self._envs is not None, 'reset comes first'
+    try:
+      observation, *rest, _ = self._envs.step(action[: len(self._seeds)])
+      reward, terminated, truncated = (np.resize(x, self._size) for x in rest)
+      return self._fill(observation), reward, terminated, truncated, {}
+    except Exception:
+      none = np.zeros(self._size)
+      failure = {'failure': traceback.format_exc()}
+      return self.observation_space.sample(), none, none, none, failure
+
+  def close(self) -> None:
+    """Closes the environments."""
+    if self._envs is not None:
+      self._envs.close()
+
+  def _fill(self, observation: Any) -> Any:
+    """Returns observations `[size, ...]`, the last of which mean nothing."""
+    return specs.map_nest(
+      lambda x: np.resize(x, (self._size, *x.shape[1:])),
+      specs.drop_keys(observation, self._dropped),
+    )
+
+
+class ProcessEnvs:
+  """Environments that step together, shared out over processes."""
+
+  def __init__(
+    self,
+    make_env: Callable[[], gymnasium.Env],
+    env_spaces: tuple[spaces.Space, spaces.Space],
+    dropped: Collection[str],
+    seeds: np.ndarray,
+    num_processes: int,
+    name: str,
+  ):
+    """Starts the processes.
+
+    Args:
+      make_env: makes one environment; pickled.
+      env_spaces: of one environment's observation, without what is dropped, and
+        of its action.
+      dropped: keys of a dict observation to leave out.
+      seeds: int `[n]`, of each environment.
+      num_processes: at most one for each environment.
+      name: of the environments, for messages.
+
+    Raises:
+      EnvironmentFailed: if a process does not start.
+    """
+    self._name = name
+    parts = np.array_split(seeds, min(num_processes, len(seeds)))
+    size = len(parts[0])
+    # Which of the rows that come, `size` from each process, are environments.
+    self._rows = np.flatnonzero([
+      row < len(part) for part in parts for row in range(size)
+    ])
+    self._action = np.zeros((len(parts), size), np.int64)
+    multiprocessing.get_context(_CONTEXT).set_forkserver_preload([__name__])
+    slices = [
+      functools.partial(
+        _Slice, make_env, *env_spaces, dropped, size, part.tolist()
+      )
+      for part in parts
+    ]
+    try:
+      self._vector = vector.AsyncVectorEnv(
+        slices,
+        copy=False,
+        context=_CONTEXT,
+        # A slice resets its environments itself.
+        autoreset_mode=vector.AutoresetMode.DISABLED,
+      )
+    except (EOFError, OSError) as e:
+      raise base.EnvironmentFailed(
+        f'A process for environments of {name} does not start; what it said is '
+        'above.'
+      ) from e
+    # Otherwise the interpreter would wait for them at its own end.
+    atexit.register(self.close)
+
+  def start(self, action: np.ndarray | None) -> None:
+    """Lets all step, or reset if there is no action; returns at once."""
+    try:
+      if action is None:
+        self._vector.reset_async()
+        return
+      self._action.reshape(-1)[self._rows] = action
+      self._vector.step_async(self._action)
+    except OSError as e:
+      raise self._lost() from e
+
+  def finish(self, is_reset: bool) -> Steps:
+    """Waits for what was started.
+
+    Args:
+      is_reset: whether that was the reset.
+
+    Raises:
+      EnvironmentFailed: if an environment raised, or a process is gone.
+    """
+    try:
+      if is_reset:
+        observation, info = self._vector.reset_wait()
+        reward = np.zeros(self._action.shape)
+        terminated = truncated = reward.astype(bool)
+      else:
+        observation, reward, terminated, truncated, info = (
+          self._vector.step_wait()
+        )
+    except (EOFError, OSError) as e:
+      raise self._lost() from e
+    if 'failure' in info:
+      text = '\n'.join(filter(None, info['failure']))
+      raise base.EnvironmentFailed(
+        f'{text}\nAn environment of {self._name} failed in its process, as the '
+        'traceback above says.'
+      )
+    return (
+      specs.map_nest(self._flat, observation),
+      self._flat(reward),
+      self._flat(terminated),
+      self._flat(truncated),
+    )
+
+  def close(self) -> None:
+    """Ends the processes, by force if they do not in time."""
+    atexit.unregister(self.close)
+    for pipe in self._vector.parent_pipes:
+      # After the step that it may be in.
+      with contextlib.suppress(OSError):
+        pipe.send(('close', None))
+    deadline = time.monotonic() + _END_SECONDS
+    for process in self._vector.processes:
+      process.join(max(0.0, deadline - time.monotonic()))
+      process.kill()
+      process.join()
+    for pipe in self._vector.parent_pipes:
+      pipe.close()
+    self._vector.closed = True
+
+  def _flat(self, x: np.ndarray) -> np.ndarray:
+    """Returns `[n, ...]`, a copy, of `[processes, size, ...]`."""
+    return x.reshape((-1, *x.shape[2:]))[self._rows]
+
+  def _lost(self) -> base.EnvironmentFailed:
+    processes = self._vector.processes
+    connection.wait([p.sentinel for p in processes], _END_SECONDS)
+    codes = [p.exitcode for p in processes if p.exitcode is not None]
+    return base.EnvironmentFailed(
+      f'A process that steps environments of {self._name} has ended (exit code '
+      f'{", ".join(map(str, codes))}; negative: killed by that signal).'
+    )

@@ -1,0 +1,74 @@
+"""Finds modules and functions of the user's own, which flags name.
+
+Environments, agents, torsos and policies that are not of this package: what is
+installed, or lies in the current folder, wherever the program itself is. Needs
+no JAX: actors run without it.
+"""
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+
+def load_module(flag: str, name: str, hint: str = '') -> ModuleType:
+  """Imports a module.
+
+  Args:
+    flag: the whole flag, for messages.
+    name: dotted, of the module.
+    hint: what to say, too, if there is none.
+
+  Raises:
+    ValueError: if there is none, or it fails; one sentence.
+  """
+  folder = os.getcwd()
+  # Last: a file here must not hide a package that is installed.
+  if folder not in sys.path:
+    sys.path.append(folder)
+  try:
+    return importlib.import_module(name)
+  except Exception as e:
+    missing = e.name if isinstance(e, ModuleNotFoundError) else None
+    if missing and f'{name}.'.startswith(f'{missing}.'):
+      raise ValueError(
+        f'{flag}: there is no module {name}, neither in the current folder '
+        f'({folder}) nor among the installed packages{hint}.'
+      ) from e
+    place = traceback.extract_tb(e.__traceback__)[-1]
+    raise ValueError(
+      f'{flag}: the module {name} fails when it is imported: '
+      f'{type(e).__name__}: {e} ({place.filename}, line {place.lineno}).'
+    ) from e
+
+
+def load_function(flag: str, reference: str) -> Callable[..., Any]:
+  """Returns a function, or whatever else can be called.
+
+  Args:
+    flag: the whole flag, for messages.
+    reference: `module:function`.
+
+  Raises:
+    ValueError: if there is none; one sentence.
+  """
+  module, colon, name = reference.partition(':')
+  if not (module and colon and name):
+    raise ValueError(f'{flag}: must be module:function.')
+  return find_function(flag, load_module(flag, module), name)
+
+
+def find_function(
+  flag: str, module: ModuleType, name: str
+) -> Callable[..., Any]:
+  """Returns a module's function; see `load_function`."""
+  found = getattr(module, name, None)
+  if not callable(found):
+    where = getattr(module, '__file__', 'built in')
+    raise ValueError(
+      f'{flag}: the module {module.__name__} ({where}) has no function {name}.'
+    )
+  return found
