@@ -1,7 +1,8 @@
 """The seam between agents and everything that runs them.
 
 `inference` calls `act`, `learner` calls `init` and `loss`; neither knows an
-agent by name. An agent is a module with `make_agent(config, env_spec)`;
+agent by name. An agent is a module with `make_agent(config, env_spec)`, and
+perhaps `RANGES`, of the keys that only its configurations have (`settings`);
 `load_agent` finds it from `config.agent`.
 """
 
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
-from seedrl_jax import types
+from seedrl_jax import settings, types
 
 Params = types.Nest
 Core = types.Nest
@@ -137,15 +138,31 @@ def load_agent(config: Any, env_spec: types.EnvSpec) -> Agent:
   Raises:
     ValueError: where there is no such module.
   """
-  name = config.agent
+  return _module(config.agent).make_agent(config, env_spec)
+
+
+def ranges(config: Any) -> Mapping[str, settings.Allowed] | None:
+  """Returns what the agent's own keys may be; None where it does not say.
+
+  Raises:
+    ValueError: where there is no such agent.
+  """
+  return getattr(_module(config.agent), 'RANGES', None)
+
+
+def _module(name: str) -> Any:
   path = name if '.' in name else f'seedrl_jax.agents.{name}'
-  try:
-    module = importlib.import_module(path)
-  except ModuleNotFoundError as e:
-    if e.name is None or not path.startswith(e.name):
-      raise
+  module = None
+  if all(part.isidentifier() for part in path.split('.')):
+    try:
+      module = importlib.import_module(path)
+    except ModuleNotFoundError as e:
+      if e.name is None or not path.startswith(e.name):
+        raise
+  if not hasattr(module, 'make_agent'):
     raise ValueError(
-      f'--config.agent={name}: there is no module {path}; name a folder of '
-      'seedrl_jax/agents or the dotted path of a module with make_agent().'
-    ) from e
-  return module.make_agent(config, env_spec)
+      f'--config.agent={name}: there is no module {path} with make_agent(); '
+      'name a folder of seedrl_jax/agents or the dotted path of a module that '
+      'has it.'
+    )
+  return module

@@ -61,7 +61,7 @@ def make_optimizer(
   sqrt(mean square) + epsilon.
 
   Raises:
-    ValueError: where the name or schedule is unknown.
+    ValueError: see `learning_rate`.
   """
   settings = config.optimizer
   rate = learning_rate(config, action_repeat)
@@ -73,13 +73,8 @@ def make_optimizer(
       eps=0.0 if settings.epsilon_inside_root else settings.epsilon,
       eps_root=settings.epsilon if settings.epsilon_inside_root else 0.0,
     )
-  elif settings.name == 'rmsprop':
-    scale = _rmsprop(settings, rate)
   else:
-    raise ValueError(
-      f"--config.optimizer.name={settings.name} is unknown; take 'adam' or "
-      "'rmsprop'."
-    )
+    scale = _rmsprop(settings, rate)
   clip = (
     optax.clip_by_global_norm(settings.clip_norm)
     if settings.clip_norm

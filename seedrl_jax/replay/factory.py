@@ -14,8 +14,6 @@ from seedrl_jax.replay.reverb import environment, errors, server, store
 from seedrl_jax.replay.reverb import host as hosts
 from seedrl_jax.replay.rules import table_configs
 
-BACKENDS = ('embedded', 'reverb', 'auto')
-
 
 def make_store(
   config: Any,
@@ -68,10 +66,6 @@ def _choose_host(
 ) -> store.MakeHost | None:
   """Returns what makes the Reverb server; None for the embedded store."""
   chosen = config.replay.backend
-  if chosen not in BACKENDS:
-    raise ValueError(
-      f'--config.replay.backend={chosen}: choose one of {BACKENDS}.'
-    )
   address, patience = config.replay.address, config.replay.patience
   if config.deterministic and (chosen == 'reverb' or address):
     raise ValueError(

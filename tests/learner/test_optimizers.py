@@ -218,7 +218,6 @@ def test_state_does_not_depend_on_schedule_and_clip():
 @pytest.mark.parametrize(
   ('changes', 'message'),
   [
-    ({'optimizer.name': 'sgd'}, "optimizer.name=sgd .* 'adam' or 'rmsprop'"),
     ({'optimizer.schedule': 'cosine'}, 'optimizer.schedule=cosine .*linear'),
     (
       {'optimizer.schedule': 'linear', 'replay.samples_per_insert': 0.0},
