@@ -46,10 +46,17 @@ _INFERENCE = flags.DEFINE_enum(
   'parameters. Then all groups are one, of which a group acts at a time.',
 )
 _THREADS = flags.DEFINE_integer(
-  'threads', 0, "Of a group's environments. 0: what the cores allow."
+  'threads',
+  0,
+  "Of a group's environments. 0: what the cores allow.",
+  lower_bound=0,
+  upper_bound=1024,
 )
 _AFFINITY = flags.DEFINE_integer(
-  'affinity', -1, 'First processor for these threads. -1: any.'
+  'affinity',
+  -1,
+  'First processor for these threads. -1: any.',
+  lower_bound=-1,
 )
 _PATIENCE = flags.DEFINE_float(
   'patience',

@@ -20,7 +20,9 @@ _EPISODES = flags.DEFINE_integer('episodes', 20, 'Episodes to play.')
 _SAMPLE = flags.DEFINE_bool(
   'sample', False, 'Sample actions as in training, instead of the greedy ones.'
 )
-_SEED = flags.DEFINE_integer('seed', 0, 'Of environments and sampling.')
+_SEED = flags.DEFINE_integer(
+  'seed', 0, 'Of environments and sampling.', 0, 2**31 - 1
+)
 _NUM_ENVS = flags.DEFINE_integer(
   'num_envs', 0, 'Environments side by side; 0: up to 10.'
 )

@@ -25,6 +25,7 @@ from seedrl_jax.replay.reverb import (
   server,
   tables,
 )
+from seedrl_jax.runtime import checks
 
 _DEFAULT_CONFIG = (
   pathlib.Path(__file__).resolve().parents[1] / 'configs/vtrace_cartpole.py'
@@ -115,6 +116,7 @@ def _start(running: server.ReverbServer) -> str:
 
 
 def _serve() -> None:
+  checks.check(_CONFIG.value)
   rules = tables.tables_from_config(_CONFIG.value)
   python = environment.ensure(_PYTHON.value)
   with server.ReverbServer(

@@ -25,7 +25,6 @@ from seedrl_jax.learner import state as state_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import factory as replay_factory
 from seedrl_jax.replay import mixing, rules
-from seedrl_jax.runtime import checks
 
 # Makes the environments of a stream from its number and its plan.
 MakeStream = Callable[[int, plan_lib.StreamPlan], envs.EnvStream]
@@ -230,7 +229,6 @@ def _prepare(
   place: plan_lib.Place,
 ) -> _Prepared:
   """Checks the configuration and makes what needs no closing; see `build`."""
-  checks.check_numbers(config)
   own = plan_lib.host_config(config, place)
   env_spec = plan_lib.make_env_spec(config, place)
   split = (config.topology.inference_to_training, config.topology.max_devices)

@@ -31,7 +31,7 @@ from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import blocks, demonstrations
 from seedrl_jax.replay import factory as replay_factory
 from seedrl_jax.replay.reverb import errors
-from seedrl_jax.runtime import progress
+from seedrl_jax.runtime import checks, progress
 from seedrl_jax.runtime import workdir as workdir_lib
 
 # Recorded as the version of parameters: they are none of the student's.
@@ -149,6 +149,7 @@ def record(
 
 
 def _check(config: Any, options: Options) -> None:
+  checks.check(config, agents.ranges(config))
   if bool(options.teacher_workdir) == bool(options.policy):
     raise ValueError(
       'Give either --teacher_workdir (whose checkpoint plays) or --policy '

@@ -1,54 +1,127 @@
-"""Looks up and checks the keys of a configuration by their dotted names.
+"""What the keys of a configuration may be: one table for all of them.
 
-`runtime.checks` and the agents call it, each for keys of its own.
+`runtime.checks` has the table of the keys that every run has, and an agent
+brings that of its own (`RANGES`). A table maps a dotted key to an `Allowed`.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any
-
-# Least and most that a key may be.
-Range = tuple[float, float]
-
-ANY: Range = (-math.inf, math.inf)
+import numbers
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 
-def get(config: Any, key: str) -> Any:
-  """Returns the value of a key, as 'batch_size' or 'replay.max_size'.
+class Allowed(NamedTuple):
+  """What a key may be.
 
-  Raises:
-    KeyError: where there is none.
+  Attributes:
+    admits: whether a value will do.
+    words: what to do instead, as the end of a sentence.
   """
-  section, _, name = key.rpartition('.')
-  return (config[section] if section else config)[name]
+
+  admits: Callable[[Any], bool]
+  words: str
 
 
-def at_least(least: float) -> Range:
-  """Returns the range from `least` on."""
-  return least, math.inf
+def integer(least: float = -math.inf, most: float = math.inf) -> Allowed:
+  """Returns whole numbers in a range, ends included."""
+  inside = number(least, most)
+  return Allowed(
+    lambda x: isinstance(x, numbers.Integral) and inside.admits(x), inside.words
+  )
 
 
-def check_ranges(config: Any, ranges: Mapping[str, Range]) -> None:
-  """Checks that keys are in their ranges, ends included.
+def number(
+  least: float = -math.inf, most: float = math.inf, below: float = math.inf
+) -> Allowed:
+  """Returns finite numbers in a range, with its ends but for `below`."""
+
+  def admits(x: Any) -> bool:
+    is_number = isinstance(x, numbers.Real) and not isinstance(x, bool)
+    # NaN fails every comparison, and infinity the last.
+    return is_number and least <= x <= most and x < below and x != -math.inf
+
+  words = 'a number' if least == -math.inf else f'at least {least}'
+  if most != math.inf:
+    words = f'{least} to {most}'
+  elif below != math.inf:
+    words += f' and below {below}'
+  return Allowed(admits, f'give {words}')
+
+
+def one_of(*choices: str, or_function: bool = False) -> Allowed:
+  """Returns some strings, and 'module:function' where that is asked for."""
+  words = f'choose one of {choices}'
+  if or_function:
+    words += ", or give a function as 'module:function'"
+
+  def admits(x: Any) -> bool:
+    is_text = isinstance(x, str)
+    return is_text and (x in choices or (or_function and ':' in x))
+
+  return Allowed(admits, words)
+
+
+def each(allowed: Allowed) -> Allowed:
+  """Returns tuples whose elements will all do."""
+  return Allowed(
+    lambda x: isinstance(x, (tuple, list)) and all(map(allowed.admits, x)),
+    f'{allowed.words} for each in the parentheses',
+  )
+
+
+def optional(allowed: Allowed) -> Allowed:
+  """Returns None beside what is allowed."""
+  return Allowed(
+    lambda x: x is None or allowed.admits(x),
+    f'{allowed.words}, or leave it out',
+  )
+
+
+FLAG = Allowed(lambda x: isinstance(x, bool), 'give True or False')
+# Its own room knows more about it.
+TEXT = Allowed(lambda x: isinstance(x, str), 'give a text')
+# A section with names of the user's own.
+SECTION = Allowed(lambda x: hasattr(x, 'items'), "give {'name': value}")
+
+
+def leaves(
+  config: Any, ranges: Mapping[str, Allowed], prefix: str = ''
+) -> Iterator[tuple[str, Any]]:
+  """Gives dotted keys and their values; a section with a range is one, too."""
+  for name, value in config.items():
+    key = prefix + name
+    if hasattr(value, 'items') and key not in ranges:
+      yield from leaves(value, ranges, f'{key}.')
+    else:
+      yield key, value
+
+
+def check(
+  config: Any, ranges: Mapping[str, Allowed], complete: bool = True
+) -> None:
+  """Checks that keys are there and allowed.
 
   Args:
     config: the run's configuration.
     ranges: by dotted key.
+    complete: whether a key that is not among them is a mistake.
 
   Raises:
     ValueError: naming the flag and what would do.
-    KeyError: where a key is missing.
   """
-  for key, (least, most) in ranges.items():
-    value = get(config, key)
-    # A value that is no number fails every comparison.
-    if not least <= value <= most:
-      allowed = _describe((least, most))
-      raise ValueError(f'--config.{key}={value}: give {allowed}.')
-
-
-def _describe(allowed: Range) -> str:
-  least, most = allowed
-  if allowed == ANY:
-    return 'a number'
-  return f'at least {least}' if most == math.inf else f'{least} to {most}'
+  values = dict(leaves(config, ranges))
+  agent = f'--config.agent={config.agent}'
+  for key, allowed in ranges.items():
+    if key not in values:
+      raise ValueError(
+        f'--config.{key} is missing, which {agent} needs; start from a '
+        'configuration for that agent.'
+      )
+    if not allowed.admits(values[key]):
+      raise ValueError(f'--config.{key}={values[key]}: {allowed.words}.')
+  for key in values:
+    if complete and key not in ranges:
+      raise ValueError(
+        f'--config.{key} means nothing to {agent}; take it out of the '
+        'configuration, or start from one for that agent.'
+      )

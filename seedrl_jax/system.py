@@ -15,6 +15,7 @@ import numpy as np
 
 from seedrl_jax import builder, joint_run, run_reports, saved_run
 from seedrl_jax import plan as plan_lib
+from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import base as envs
 from seedrl_jax.learner import agreement
 from seedrl_jax.learner import hosts as hosts_lib
@@ -23,7 +24,14 @@ from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.learner import state as state_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import demonstrations
-from seedrl_jax.runtime import process, profiler, progress, threads, versions
+from seedrl_jax.runtime import (
+  checks,
+  process,
+  profiler,
+  progress,
+  threads,
+  versions,
+)
 from seedrl_jax.runtime import workdir as workdir_lib
 
 # For threads to end, in which they cannot be interrupted: in all, and before
@@ -69,6 +77,7 @@ class System:
         other, in one sentence.
       HostLost: where another host is gone.
     """
+    checks.check(config, agents.ranges(config))
     self._config = config
     self._line = line or progress.ProgressLine()
     self._joint = joint_run.JointRun(hosts, config) if hosts else None

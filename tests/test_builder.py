@@ -23,7 +23,6 @@ def _build(**values):
       '--config.env.num_envs=0: give at least 1, or let actors bring some '
       'with --config.actors.max_envs.',
     ),
-    ({'env__num_envs': -1}, '--config.env.num_envs=-1: give at least 0.'),
     (
       {'actors__max_envs': 4, 'deterministic': True},
       '--config.actors.max_envs=4: actors come and go as they will; a run with '
@@ -35,8 +34,6 @@ def _build(**values):
       'be in this order, and between 1 and the 4 remote environments of a '
       'stream.',
     ),
-    ({'num_eval_envs': -1}, '--config.num_eval_envs=-1: give at least 0.'),
-    ({'unroll_length': 0}, '--config.unroll_length=0: give at least 1.'),
     (
       {'batch_size': 6, 'learner__micro_batches': 4},
       '--config.batch_size=6 must be a multiple of 4: 1 training devices x '
@@ -46,10 +43,6 @@ def _build(**values):
       {'demonstrations__fraction': 1.0},
       '--config.demonstrations.fraction=1.0: of the 4 sequences that a '
       'training device gets of a batch, that is 4; give 0.75 (that is 3).',
-    ),
-    (
-      {'replay__importance_exponent': 1.5},
-      '--config.replay.importance_exponent=1.5: give 0 to 1.',
     ),
     (
       {'topology__streams_per_device': 5},
@@ -73,9 +66,9 @@ def _build(**values):
     ),
     (
       {'agent': 'nobody'},
-      '--config.agent=nobody: there is no module seedrl_jax.agents.nobody; '
-      'name a folder of seedrl_jax/agents or the dotted path of a module with '
-      'make_agent().',
+      '--config.agent=nobody: there is no module seedrl_jax.agents.nobody '
+      'with make_agent(); name a folder of seedrl_jax/agents or the dotted '
+      'path of a module that has it.',
     ),
   ],
 )

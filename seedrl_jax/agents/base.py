@@ -1,19 +1,21 @@
 """The seam between agents and everything that runs them.
 
 `inference` calls `act`, `learner` calls `init` and `loss`; neither knows an
-agent by name. An agent is a module with `make_agent(config, env_spec)`;
+agent by name. An agent is a module with `make_agent(config, env_spec)`, and
+perhaps `RANGES`, of the keys that only its configurations have (`settings`);
 `load_agent` finds it from `config.agent`.
 """
 
 import dataclasses
 import pathlib
+import types as types_lib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
 
-from seedrl_jax import loading, types
+from seedrl_jax import loading, settings, types
 
 Params = types.Nest
 Core = types.Nest
@@ -140,7 +142,23 @@ def load_agent(config: Any, env_spec: types.EnvSpec) -> Agent:
   Raises:
     ValueError: if there is no such module.
   """
-  name = config.agent
+  flag, module = _find(config.agent)
+  return loading.find_function(flag, module, 'make_agent')(config, env_spec)
+
+
+def ranges(config: Any) -> Mapping[str, settings.Allowed] | None:
+  """Returns what the agent's own keys may be; None if it does not say.
+
+  Raises:
+    ValueError: if there is no such agent.
+  """
+  flag, module = _find(config.agent)
+  loading.find_function(flag, module, 'make_agent')
+  return getattr(module, 'RANGES', None)
+
+
+def _find(name: str) -> tuple[str, types_lib.ModuleType]:
+  """Returns an agent's whole flag and its module."""
   flag = f'--config.agent={name}'
   folder = pathlib.Path(__file__).parent
   built_in = sorted(path.parent.name for path in folder.glob('*/__init__.py'))
@@ -149,4 +167,4 @@ def load_agent(config: Any, env_spec: types.EnvSpec) -> Agent:
     f'seedrl_jax.agents.{name}' if name in built_in else name,
     f'; built in are {" and ".join(built_in)}',
   )
-  return loading.find_function(flag, module, 'make_agent')(config, env_spec)
+  return flag, module

@@ -23,9 +23,6 @@ NAMED = (
   'zero_discount_on_life_loss',
 )
 
-# EnvPool reads these without a check, and some crash the process at 0.
-_POSITIVE = ('frame_skip', 'max_episode_steps', 'noop_max', 'stack_num')
-
 # Options that the stream sets itself, and where the user sets them.
 _RESERVED = {
   'batch_size': '--config.env.batch_size',
@@ -61,13 +58,11 @@ def envpool_options(config: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
     ValueError: where the id does not know an option or would ignore it.
   """
   options = set_options(config)
-  for name, value in options.items():
+  for name in options:
     if name not in defaults:
       raise ValueError(
         f'--config.env.{name}: {config.id} has no such option; leave it unset.'
       )
-    if name in _POSITIVE and value < 1:
-      raise ValueError(f'--config.env.{name}={value}: must be at least 1.')
   if 'max_episode_steps' in options and not registry.obeys_time_limit(
     config.id, defaults['max_episode_steps']
   ):

@@ -84,10 +84,6 @@ class Prefetcher:
       size: batches to hold ahead, at least 1.
       importance_exponent: of the batches' weights, see `to_batches`.
     """
-    if size < 1:
-      raise ValueError(
-        f'--config.learner.prefetch={size}: at least 1 batch must be ahead.'
-      )
     self._sampler = sampler
     self._shard = shard
     self._size = size

@@ -46,14 +46,14 @@ def make_topology(
   Args:
     ratio: inference : training, as `1:3` or `4:4`; '' takes 1:3 where four
       divide the number of devices and 1:1 otherwise. A single device serves
-      both, whatever the ratio.
+      both, as an even split of it.
     devices: the host's devices.
     max_devices: use only the first so many; 0 takes all.
 
   Raises:
     ValueError: where the ratio is malformed or does not fit the devices.
   """
-  if max_devices < 0 or max_devices > len(devices):
+  if max_devices > len(devices):
     raise ValueError(
       f'--config.topology.max_devices={max_devices}: this host has '
       f'{len(devices)}; 0 takes all.'
@@ -62,19 +62,19 @@ def make_topology(
     devices = devices[:max_devices]
   n = len(devices)
   inference, training = _parse(ratio, n)
-  if n == 1:
-    return Topology(tuple(devices), tuple(devices))
   parts = inference + training
+  if n == 1 and parts == 2:
+    return Topology(tuple(devices), tuple(devices))
   if n % parts:
     usable = n - n % parts
     fix = (
       f'--config.topology.max_devices={usable} leaves the rest idle'
       if usable
-      else f'a split needs at least {parts} devices'
+      else f'a split needs at least {parts} devices; leave it out'
     )
     raise ValueError(
       f'--config.topology.inference_to_training={inference}:{training} does '
-      f'not divide the {n} devices of this host; {fix}.'
+      f'not divide the {n} device{"s" * (n > 1)} of this host; {fix}.'
     )
   count = n // parts * inference
   return Topology(tuple(devices[:count]), tuple(devices[count:]))

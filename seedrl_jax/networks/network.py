@@ -22,8 +22,6 @@ from seedrl_jax.networks import (
 )
 from seedrl_jax.networks import core as core_lib
 
-COMPUTE_DTYPES = ('float32', 'bfloat16')
-
 # What a torso gets: a leaf, stacked or not, or its frames one by one.
 Leaf = jax.Array | frame_stack.FrameHistory
 
@@ -212,18 +210,8 @@ def make_network(config: Any, env_spec: types.EnvSpec) -> Network:
     env_spec: the environments; only observation and actions matter.
 
   Raises:
-    ValueError: where a value of the config is unknown or does not fit the
-      observation, naming the flag.
+    ValueError: where the torso does not fit the observation, naming the flag.
   """
-  if config.compute_dtype not in COMPUTE_DTYPES:
-    raise ValueError(
-      f'--config.network.compute_dtype={config.compute_dtype}: choose one of '
-      f'{COMPUTE_DTYPES}.'
-    )
-  if config.frame_stack < 1:
-    raise ValueError(
-      f'--config.network.frame_stack={config.frame_stack}: give at least 1.'
-    )
   specs = jax.tree.leaves(
     env_spec.observation, is_leaf=lambda s: isinstance(s, types.ArraySpec)
   )

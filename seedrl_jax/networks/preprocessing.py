@@ -16,8 +16,6 @@ SMALLEST_PICTURE = 32
 _GRID_LEVELS = 16
 _SCALAR_LEVELS = 64
 
-LAYOUTS = ('auto', 'channels_first', 'channels_last')
-
 
 def is_channels_first(shape: tuple[int, ...], layout: str) -> bool:
   """Says whether a rank-3 observation has its channels first.
@@ -28,15 +26,8 @@ def is_channels_first(shape: tuple[int, ...], layout: str) -> bool:
 
   Args:
     shape: of the observation, without batch dimensions.
-    layout: one of `LAYOUTS`.
-
-  Raises:
-    ValueError: where `layout` is none of `LAYOUTS`.
+    layout: 'auto', 'channels_first' or 'channels_last'.
   """
-  if layout not in LAYOUTS:
-    raise ValueError(
-      f'--config.network.image_layout={layout}: choose one of {LAYOUTS}.'
-    )
   if len(shape) != 3 or layout == 'channels_last':
     return False
   return layout == 'channels_first' or shape[0] < shape[-1]
@@ -55,7 +46,7 @@ def to_device_layout(x: jax.Array, rank: int, layout: str) -> jax.Array:
   Args:
     x: `[T, B, ...]`, of which the last `rank` dimensions are the observation.
     rank: of the observation, without batch dimensions.
-    layout: one of `LAYOUTS`.
+    layout: as in `is_channels_first`.
 
   Returns:
     `[T, B, H, W, C]` for images, `x` itself for everything else.

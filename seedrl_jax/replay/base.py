@@ -8,14 +8,12 @@ unrolls everywhere; a *block* is W unrolls side by side, laid out for training.
 
 import abc
 import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from seedrl_jax import types
 
-SAMPLERS = ('fifo', 'uniform', 'prioritized')
 # Of `TrajectoryStore.flush`.
 FLUSH_SECONDS = 10.0
 
@@ -71,17 +69,6 @@ class TableConfig:
     return cls(name, 'fifo', max_size, max_times_sampled=1)
 
   def __post_init__(self) -> None:
-    if self.sampler not in SAMPLERS:
-      raise _bad('sampler', self.sampler, f'choose one of {SAMPLERS}')
-    if self.max_size < 1:
-      raise _bad('max_size', self.max_size, 'give at least 1 unroll')
-    if self.max_times_sampled < 0:
-      times = self.max_times_sampled
-      raise _bad('max_times_sampled', times, 'give 0 (no limit) or more')
-    for field in ('samples_per_insert', 'tolerance', 'priority_exponent'):
-      value = getattr(self, field)
-      if not 0 <= value < math.inf:
-        raise _bad(field, value, 'give a finite number from 0 on')
     if not 1 <= self.min_size <= self.max_size:
       fix = f'give 1 to max_size ({self.max_size})'
       raise _bad('min_size', self.min_size, fix)

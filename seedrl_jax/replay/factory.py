@@ -14,8 +14,6 @@ from seedrl_jax.replay.reverb import environment, errors, server, store
 from seedrl_jax.replay.reverb import host as hosts
 from seedrl_jax.replay.rules import table_configs
 
-BACKENDS = ('embedded', 'reverb', 'auto')
-
 
 def make_store(
   config: Any,
@@ -99,10 +97,6 @@ def _choose_host(
 def _check_backend(config: Any) -> None:
   """Refuses keys that contradict each other."""
   chosen, address = config.replay.backend, config.replay.address
-  if chosen not in BACKENDS:
-    raise ValueError(
-      f'--config.replay.backend={chosen}: choose one of {BACKENDS}.'
-    )
   if config.deterministic and (chosen == 'reverb' or address):
     raise ValueError(
       '--config.deterministic=True: a Reverb server answers when it likes; '

@@ -102,10 +102,6 @@ def demonstrations_config(config: Any) -> base.TableConfig:
         'is no --config.demonstrations.path to count them in.'
       )
     max_size = demonstrations.read_manifest(section.path).sequences
-  if max_size < 1:
-    raise ValueError(
-      f'--config.demonstrations.max_size={max_size}: give at least 1.'
-    )
   return base.TableConfig(
     name=demonstrations.TABLE,
     sampler=replay.sampler,

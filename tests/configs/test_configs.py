@@ -17,7 +17,7 @@ _FOLDER = pathlib.Path(base.__file__).parent
 _NAMES = sorted(
   path.stem for path in _FOLDER.glob('*.py') if path.stem != 'benchmark'
 )
-_CONFIGS = {
+CONFIGS = {
   name: importlib.import_module(f'configs.{name}').get_config for name in _NAMES
 } | {
   f'benchmark:{case}': lambda case=case: benchmark.get_config(case)
@@ -37,15 +37,15 @@ def _keys(config: ml_collections.ConfigDict, prefix: str = '') -> set[str]:
   return keys
 
 
-@pytest.mark.parametrize('name', _CONFIGS)
+@pytest.mark.parametrize('name', CONFIGS)
 def test_has_the_keys_of_its_base(name):
-  config = _CONFIGS[name]()
+  config = CONFIGS[name]()
   assert _keys(config) == _keys(_BASES[config.agent].get_config())
 
 
-@pytest.mark.parametrize('name', _CONFIGS)
+@pytest.mark.parametrize('name', CONFIGS)
 def test_makes_agent_optimizer_table_and_streams(name):
-  config = _CONFIGS[name]()
+  config = CONFIGS[name]()
   env_spec = plan_lib.make_env_spec(config)
   agent = agents.load_agent(config, env_spec)
   params = jax.eval_shape(agent.init, jax.random.PRNGKey(0))

@@ -52,12 +52,6 @@ def test_option_that_the_id_lacks_is_refused(name: str, value: Any):
     options.envpool_options(config, CARTPOLE)
 
 
-@pytest.mark.parametrize('name', ['frame_skip', 'stack_num', 'noop_max'])
-def test_option_that_would_crash_envpool_is_refused(name: str):
-  with pytest.raises(ValueError, match=f'--config.env.{name}=0: must be'):
-    options.envpool_options(streams.config('Pong-v5', **{name: 0}), ATARI)
-
-
 @pytest.mark.parametrize(
   ('env_id', 'default'),
   [('Catch-v0', 2**31 - 1), ('CoinrunEasy-v0', 1000), ('Snake-v1', 4000)],

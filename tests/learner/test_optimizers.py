@@ -162,23 +162,3 @@ def test_state_does_not_depend_on_schedule_and_clip():
   ]
   assert names[0] == names[1]
   chex.assert_trees_all_equal_shapes(*map(jax.tree.leaves, states))
-
-
-@pytest.mark.parametrize(
-  ('make', 'changes', 'message'),
-  [
-    (
-      optimizers.make_optimizer,
-      {'optimizer.name': 'sgd'},
-      "optimizer.name=sgd .* 'adam' or 'rmsprop'",
-    ),
-    (
-      optimizers.learning_rate,
-      {'optimizer.schedule': 'cosine'},
-      'optimizer.schedule=cosine .*linear',
-    ),
-  ],
-)
-def test_what_is_unknown_is_refused(make, changes, message):
-  with pytest.raises(ValueError, match=message):
-    make(_config(**changes))

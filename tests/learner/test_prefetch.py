@@ -270,8 +270,3 @@ def test_no_wait_where_a_batch_is_ready(monkeypatch):
   )
   prefetcher.get()
   assert prefetcher.wait_seconds == 0.0
-
-
-def test_nothing_ahead_is_refused():
-  with pytest.raises(ValueError, match=r'learner\.prefetch=0'):
-    _make(_Sampler(count=0), size=0)

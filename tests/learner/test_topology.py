@@ -37,7 +37,7 @@ def test_split(ratio, num_devices, expected):
   assert _split(ratio, num_devices) == expected
 
 
-@pytest.mark.parametrize('ratio', ['', '1:3', '4:4'])
+@pytest.mark.parametrize('ratio', ['', '1:1', '4:4'])
 def test_single_device_serves_both(ratio):
   split = topology.make_topology(ratio, jax.devices()[:1])
   assert split.inference == split.training == tuple(jax.devices()[:1])
@@ -55,13 +55,12 @@ def test_describe():
 def test_max_devices_leaves_the_rest_idle():
   assert _split('1:3', 6, max_devices=4) == (1, 3)
   assert _split('', 8, max_devices=8) == (2, 6)
-  assert topology.make_topology('1:3', jax.devices(), max_devices=1).shared
+  assert topology.make_topology('1:1', jax.devices(), max_devices=1).shared
 
 
-@pytest.mark.parametrize('max_devices', [-1, 5])
-def test_max_devices_must_be_there(max_devices):
-  with pytest.raises(ValueError, match=f'={max_devices}: this host has 4'):
-    _split('1:3', 4, max_devices)
+def test_max_devices_must_be_there():
+  with pytest.raises(ValueError, match='=5: this host has 4'):
+    _split('1:3', 4, 5)
 
 
 @pytest.mark.parametrize(
@@ -78,13 +77,14 @@ def test_malformed_ratio_is_refused(ratio, num_devices):
   [
     ('1:3', 6, 'max_devices=4 leaves the rest idle'),
     ('1:3', 2, 'a split needs at least 4 devices'),
+    ('3:1', 1, 'a split needs at least 4 devices; leave it out'),
     ('', 3, 'max_devices=2 leaves the rest idle'),
   ],
 )
 def test_split_that_the_host_cannot_give_is_refused(ratio, num_devices, fix):
   with pytest.raises(ValueError, match=fix) as error:
     _split(ratio, num_devices)
-  assert f'the {num_devices} devices' in str(error.value)
+  assert f'the {num_devices} device' in str(error.value)
 
 
 class _Device(NamedTuple):

@@ -30,11 +30,6 @@ def test_channels_come_last_on_the_device(shape, layout, expected):
     np.testing.assert_array_equal(y[..., 1], x[:, :, 1])
 
 
-def test_unknown_layout_is_refused():
-  with pytest.raises(ValueError, match='channels_first'):
-    preprocessing.device_shape((4, 84, 84), 'chw')
-
-
 def test_pictures_are_scaled_to_one():
   x = jnp.full((2, 32, 32, 3), 255, jnp.uint8)
   y = preprocessing.to_features(x, jnp.float32)

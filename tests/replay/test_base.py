@@ -16,13 +16,6 @@ def test_queue_has_a_queues_rules():
 @pytest.mark.parametrize(
   'changes,flag',
   [
-    ({'sampler': 'lifo'}, 'sampler=lifo'),
-    ({'max_size': 0}, 'max_size=0'),
-    ({'max_times_sampled': -1}, 'max_times_sampled=-1'),
-    ({'samples_per_insert': -1.0}, 'samples_per_insert=-1.0'),
-    ({'samples_per_insert': float('nan')}, 'samples_per_insert=nan'),
-    ({'tolerance': -0.1}, 'tolerance=-0.1'),
-    ({'priority_exponent': -1.0}, 'priority_exponent=-1.0'),
     ({'min_size': 0}, 'min_size=0'),
     ({'min_size': 11}, 'min_size=11'),
     ({'max_times_sampled': 2, 'samples_per_insert': 4.0}, 'never reaches'),

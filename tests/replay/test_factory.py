@@ -152,7 +152,6 @@ def test_a_deterministic_run_is_embedded(make, no_environment):
 @pytest.mark.parametrize(
   'changes,message',
   [
-    ({'backend': 'disk'}, 'backend=disk: choose one of'),
     ({'width': 5}, r'batch_size=32: must be a multiple of 5'),
     ({'backend': 'reverb', 'deterministic': True}, 'deterministic=True: '),
     ({'address': 'h:1', 'deterministic': True}, 'deterministic=True: '),

@@ -77,10 +77,6 @@ def test_a_server_by_hand_has_both_tables(folder):
       r'a fifo queue cannot be mixed',
     ),
     ({'path': 'x', 'fraction': 0.5}, 'path=x: no demonstrations are there'),
-    (
-      {'path': 'x', 'fraction': 0.5, 'max_size': 0},
-      r'demonstrations\.max_size=0: give at least 1',
-    ),
   ],
 )
 def test_refusals_name_the_flag(section, message):

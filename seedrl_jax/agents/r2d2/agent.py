@@ -14,12 +14,7 @@ import jax
 
 from seedrl_jax import types
 from seedrl_jax.agents import acting, base
-from seedrl_jax.agents.r2d2 import (
-  checks,
-  exploration,
-  networks,
-  priorities,
-)
+from seedrl_jax.agents.r2d2 import exploration, networks, priorities
 from seedrl_jax.agents.r2d2 import loss as loss_lib
 from seedrl_jax.networks import network as network_lib
 
@@ -47,7 +42,6 @@ def make_agent(config: Any, env_spec: types.EnvSpec) -> base.Agent:
   Raises:
     ValueError: where a value of the config is unknown or does not fit.
   """
-  checks.check(config)
   network = network_lib.make_network(config.network, env_spec)
   module = networks.QNetwork(
     network, config.network.dueling, config.network.head_hidden_size

@@ -16,7 +16,6 @@ from seedrl_jax.agents import transitions as transitions_lib
 from seedrl_jax.agents.vtrace import networks
 from seedrl_jax.agents.vtrace import targets as targets_lib
 
-REDUCTIONS = ('mean', 'sum')
 # Bounds of the adapted entropy cost's logarithm, as in SEED RL.
 _LOG_COST_BOUND = 20.0
 
@@ -163,14 +162,7 @@ def reduction_scale(config: Any, unroll_length: int, batch_size: int) -> float:
     batch_size: unrolls of an update over all devices, not of one device's
       share: gradients of the shares are averaged, so each must be of the
       size of the whole batch's sum.
-
-  Raises:
-    ValueError: where `config.reduction` is none of `REDUCTIONS`.
   """
-  if config.reduction not in REDUCTIONS:
-    raise ValueError(
-      f'--config.loss.reduction={config.reduction}: choose one of {REDUCTIONS}.'
-    )
   return (
     1.0 if config.reduction == 'mean' else float(unroll_length * batch_size)
   )
