@@ -179,28 +179,13 @@ setup() {
   say "ready; next: launch/tpu_vm.sh train --name=$name -- --config=…"
 }
 
-# Prints the script that unpacks and installs. TPU VMs come with Python 3.10
-# and without EGL, and look for upgrades, under apt's lock, when they boot.
+# Prints the script that unpacks and installs.
 install_script() {
   cat <<'END'
 set -e
 rm -rf configs launch seedrl_jax tests
 tar --extract --gzip --file=seedrl-jax.tgz
 rm seedrl-jax.tgz
-packages=
-/sbin/ldconfig -p | grep -q libEGL.so.1 || packages="$packages libegl1"
-/sbin/ldconfig -p | grep -q libGL.so.1 || packages="$packages libgl1"
-found=
-for python in python3 python3.11 python3.12 python3.13; do
-  "$python" -c "import ensurepip, sys; sys.exit(sys.version_info < (3, 11))" \
-    2>/dev/null && found=1
-done
-[ "$found" ] || packages="$packages python3.11 python3.11-venv"
-if [ "$packages" ]; then
-  sudo apt-get update
-  sudo DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 \
-    install --yes --no-install-recommends $packages
-fi
 SEEDRL_ACCELERATOR=tpu launch/setup.sh --extras=tpu
 END
 }

@@ -84,7 +84,6 @@ class Desk:
     shutil.copy(stand_ins.ROOT / 'launch/tpu_vm.sh', self.clone / 'launch')
     stand_ins.add_program(self.clone, 'launch/setup.sh', _SETUP)
     stand_ins.add_program(self.bin, 'gcloud', _GCLOUD)
-    stand_ins.add_program(self.bin, 'sudo', '#!/bin/sh\necho "$@" >>sudo.log\n')
     stand_ins.add_program(folder, 'learner', _LEARNER)
     subprocess.run(['git', 'init', '--quiet', self.clone], check=True)
     self.env = {
@@ -273,14 +272,6 @@ def test_setup_copies_the_tree_to_all_workers(desk: Desk):
     assert not (tree / 'launch/old.py').exists()
     assert (tree / 'setup.log').read_text() == 'tpu --extras=tpu\n'
   assert (desk.trees[1] / 'runs/a').exists()
-
-
-def test_setup_installs_a_python_where_all_are_old(desk: Desk):
-  for name in ('python3', 'python3.11', 'python3.12', 'python3.13'):
-    stand_ins.add_program(desk.bin, name, '#!/bin/sh\nexit 1\n')
-  assert desk.run('setup', '--name=tpu').returncode == 0
-  said = (desk.trees[0] / 'sudo.log').read_text()
-  assert 'python3.11 python3.11-venv' in said
 
 
 def test_setup_says_where_a_worker_fails(desk: Desk):
