@@ -5,8 +5,12 @@ A test of one device takes `jax.devices()[:1]`; one that makes a whole run sets
 inherit this.
 """
 
+import os
+
 import jax
 import pytest
+
+from seedrl_jax.replay.reverb import environment, interpreters
 
 jax.config.update('jax_platforms', 'cpu')
 jax.config.update('jax_num_cpu_devices', 8)
@@ -18,3 +22,26 @@ def _compilation_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
   path = tmp_path_factory.mktemp('compilation-cache')
   jax.config.update('jax_compilation_cache_dir', str(path))
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
+
+
+@pytest.fixture(scope='session', name='server_python')
+def server_python_fixture() -> str:
+  """Returns a Python that has Reverb; all tests of a real server ask for it.
+
+  They are skipped where none can be had. A Reverb that could be had and fails
+  is a failure.
+  """
+  try:
+    return environment.ensure()
+  except interpreters.NoReverb as e:
+    # Programs that tests start need not ask uv again.
+    os.environ['UV_PYTHON_DOWNLOADS'] = 'never'
+    pytest.skip(f'needs a Reverb server: {e}')
+
+
+@pytest.fixture(name='backend', params=['embedded', 'reverb'])
+def backend_fixture(request: pytest.FixtureRequest) -> str:
+  """Returns one `replay.backend` after the other."""
+  if request.param == 'reverb':
+    request.getfixturevalue('server_python')
+  return request.param

@@ -83,6 +83,7 @@ def test_makes_the_embedded_store(make):
   assert made.writer(replay.TABLE).allocate().width == 16
 
 
+@pytest.mark.usefixtures('server_python')
 @pytest.mark.parametrize('backend', ['reverb', 'auto'])
 def test_makes_a_server_of_its_own(make, toy, backend):
   made = make(backend=backend)
