@@ -6,8 +6,8 @@
 #   launch/setup.sh --actor
 #
 # What the system lacks it installs with apt, as root or where sudo needs no
-# password; otherwise it says how. Extras add up over calls. With --actor it has only what launch/actor.py needs,
-# which is not JAX. Environment variables:
+# password; otherwise it says how. Extras add up over calls. With --actor it has
+# only what launch/actor.py needs, which is not JAX. Environment variables:
 #   SEEDRL_VENV         folder of the environment; default: .venv in the clone
 #   SEEDRL_PYTHON       interpreter to make it with; default: the newest found
 #   SEEDRL_ACCELERATOR  cpu, cuda12, cuda13 or tpu; default: what is here
