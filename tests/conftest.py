@@ -24,19 +24,37 @@ def _compilation_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
 
 
+_SKIPPED = 'needs a Reverb server: '
+
+
 @pytest.fixture(scope='session', name='server_python')
 def server_python_fixture() -> str:
-  """Returns a Python that has Reverb; all tests of a real server ask for it.
+  """Returns a Python that has Reverb; all tests of a real server ask for it."""
+  return reverb_or_skip()
 
-  They are skipped where none can be had. A Reverb that could be had and fails
-  is a failure.
+
+def reverb_or_skip() -> str:
+  """Returns a Python that has Reverb, or skips a test where none can be had.
+
+  A Reverb that could be had and fails is a failure.
   """
   try:
     return environment.ensure()
   except interpreters.NoReverb as e:
     # Programs that tests start need not ask uv again.
     os.environ['UV_PYTHON_DOWNLOADS'] = 'never'
-    pytest.skip(f'needs a Reverb server: {e}')
+    pytest.skip(f'{_SKIPPED}{e}')
+
+
+def pytest_terminal_summary(
+  terminalreporter: pytest.TerminalReporter,
+) -> None:
+  """Has all tests that were skipped for want of Reverb counted in one line."""
+  for report in terminalreporter.stats.get('skipped', []):
+    _, _, reason = report.longrepr
+    if _SKIPPED in reason:
+      # What has the same place and reason makes one line.
+      report.longrepr = (__file__, None, reason)
 
 
 @pytest.fixture(name='backend', params=['embedded', 'reverb'])

@@ -14,6 +14,7 @@ import zipfile
 import pytest
 
 from seedrl_jax.replay.reverb import environment, interpreters
+from tests import conftest
 
 _MAKE = """
 import sys
@@ -279,6 +280,16 @@ def test_named_interpreter_that_will_not_do(only, tmp_path, text, words):
     match=f'--reverb_python={path}: {words}',
   ):
     interpreters.find(path)
+
+
+def test_tests_are_skipped_only_if_no_python_will_do(only, monkeypatch):
+  # Is set, and would outlast this test.
+  monkeypatch.setenv('UV_PYTHON_DOWNLOADS', 'never')
+  with pytest.raises(pytest.skip.Exception, match='needs a Reverb server'):
+    conftest.reverb_or_skip()
+  _python(only / 'python3.11', '3.11.2', venv='false')
+  with pytest.raises(interpreters.EnvironmentUnavailable, match='venv'):
+    conftest.reverb_or_skip()
 
 
 def test_no_interpreter_at_all(only):
