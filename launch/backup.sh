@@ -9,7 +9,7 @@
 # named backup in each part says where its copy is.
 set -euo pipefail
 
-readonly SECONDS_BETWEEN=${SEEDRL_BACKUP_SECONDS:-300}
+readonly SECONDS_BETWEEN=300
 # Other workers' parts, and what is unfinished or of this machine only.
 readonly SKIP='^(hosts|reverb)/.*|.*(-tmp|\.(tmp|partial|lock|sock))\b.*'
 readonly METADATA=http://metadata.google.internal/computeMetadata/v1/instance
