@@ -5,8 +5,9 @@
 #   launch/setup.sh [--extras=test,video]
 #   launch/setup.sh --actor
 #
-# Extras add up over calls. With --actor it has only what launch/actor.py needs,
-# which is not JAX. Environment variables:
+# What the system lacks it installs with apt, as root or where sudo needs no
+# password; otherwise it says how. Extras add up over calls. With --actor it has
+# only what launch/actor.py needs, which is not JAX. Environment variables:
 #   SEEDRL_VENV         folder of the environment; default: .venv in the clone
 #   SEEDRL_PYTHON       interpreter to make it with; default: the newest found
 #   SEEDRL_ACCELERATOR  cpu, cuda12, cuda13 or tpu; default: what is here
@@ -19,6 +20,10 @@ readonly ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 readonly VENV=${SEEDRL_VENV:-$ROOT/.venv}
 readonly STAMP=$VENV/.seedrl-stamp
 readonly UNFINISHED=unfinished
+# Of what the system has to have.
+readonly TABLE=$ROOT/seedrl_jax/envs/libraries.txt
+# How long other uses of apt are waited for.
+readonly APT_SECONDS=600
 # Of the dependencies in pyproject.toml, those of an actor.
 readonly ACTOR_PACKAGES='absl-py envpool grpcio gymnasium ml_collections numpy'
 readonly ACCELERATORS='cuda12 cuda13 tpu'
@@ -54,7 +59,8 @@ parse_arguments() {
 }
 
 # Prints the first interpreter that will do: new enough, and able to make an
-# environment with pip in it (which Debian's python3 alone is not).
+# environment with pip in it (which Debian's python3 alone is not). Fails with
+# the packages that bring one.
 find_python() {
   local name version incomplete=''
   for name in ${SEEDRL_PYTHON:-python3.14 python3.13 python3.12 python3.11 \
@@ -69,29 +75,67 @@ if sys.version_info >= (3, 11): print("%d.%d" % sys.version_info[:2])' \
     incomplete=${incomplete:-$version}
   done
   if [[ $incomplete ]]; then
-    die "Python $incomplete is here without its venv module;" \
-      "install it with: apt-get install python$incomplete-venv"
+    echo "python$incomplete-venv"
   elif [[ ${SEEDRL_PYTHON:-} ]]; then
     die "SEEDRL_PYTHON=$SEEDRL_PYTHON is not a working Python 3.11 or newer;" \
       "name another, or unset it."
+  elif command -v python3 >/dev/null; then
+    # Ubuntu 22.04, for one, has a newer beside its own.
+    echo python3.11 python3.11-venv
+  else
+    echo python3 python3-venv
   fi
-  die 'no Python 3.11 or newer is here;' \
-    'install one with: apt-get install python3 python3-venv python3-pip'
+  return 1
 }
 
-# EnvPool loads these at import, and its own error does not say whose they are.
-require_system_libraries() {
-  "$1" -c '
-import ctypes, sys
-packages = []
-for library, package in ("libEGL.so.1", "libegl1"), ("libGL.so.1", "libgl1"):
-  try:
-    ctypes.CDLL(library)
-  except OSError:
-    packages.append(package)
-if packages:
-  sys.exit("setup: EnvPool needs system libraries that are not here; "
-           "install them with: apt-get install " + " ".join(packages))'
+# Sets `python` to what makes or is the environment's, and `packages` to what
+# has to be installed before.
+inspect_system() {
+  local name package user
+  packages=()
+  python=$VENV/bin/python
+  if [[ $remake ]] && ! python=$(find_python); then
+    [[ $python ]] || exit 1
+    read -ra packages <<<"$python"
+    python=python3
+  fi
+  while read -r name package user; do
+    case $user in
+      EnvPool) "$python" -c "import ctypes; ctypes.CDLL('$name')" ;;
+      test) [[ " $extras " != *' test '* ]] || command -v "$name" ;;
+    esac >/dev/null 2>&1 || packages+=("$package")
+  done <"$TABLE"
+}
+
+# Has apt install packages, where this user may.
+apt_install() {
+  local try apt=(env DEBIAN_FRONTEND=noninteractive apt-get --quiet
+    -o "DPkg::Lock::Timeout=$APT_SECONDS")
+  command -v apt-get >/dev/null ||
+    die "there is no apt-get; install what Debian calls $*."
+  if [[ $(id -u) != 0 ]]; then
+    sudo -n true 2>/dev/null ||
+      die "install what is missing with: sudo apt-get install --yes $*"
+    apt=(sudo -n "${apt[@]}")
+  fi
+  say "installing with apt-get: $*"
+  # For the lock of the lists apt does not wait by itself.
+  for ((try = 0; try < 12; try++)); do
+    "${apt[@]}" update && break
+    sleep 5
+  done
+  "${apt[@]}" install --yes --no-install-recommends "$@" ||
+    die 'apt-get failed, see above; run this again to continue.'
+}
+
+# Leaves `python` set and nothing missing.
+complete_system() {
+  inspect_system
+  ((${#packages[@]})) || return 0
+  apt_install "${packages[@]}"
+  inspect_system
+  ((${#packages[@]} == 0)) ||
+    die "apt-get has installed it, but ${packages[*]} is still missing."
 }
 
 # Prints cuda13, cuda12, tpu, or nothing.
@@ -161,7 +205,7 @@ inspect_environment() {
 # What the environment would be made for now, as one word.
 fingerprint() {
   {
-    cat "$ROOT/pyproject.toml"
+    cat "$ROOT/pyproject.toml" "$TABLE"
     printf '%s\n' "$ROOT" "$extras" "$only"
     readlink -f "$VENV/bin/python"
     "$VENV/bin/python" -I --version
@@ -183,8 +227,6 @@ sys.exit(any(importlib.util.find_spec(name) is None for name in names))"
 write_stamp() { printf '%s\n' "$1" "$extras" >"$STAMP"; }
 
 make_environment() {
-  local python
-  python=$(find_python)
   say "making $VENV with $("$python" --version) ($remake)"
   if [[ -e $VENV && ! -e $VENV/pyvenv.cfg && ! -e $STAMP ]]; then
     # Removes an empty folder, and nobody's files.
@@ -238,12 +280,13 @@ main() {
   fi
   complete_extras
   inspect_environment
+  up_to_date && return
+  complete_system
   if [[ $remake ]]; then
     make_environment
     remake=''
   fi
-  require_system_libraries "$VENV/bin/python" || exit 1
-  up_to_date || install_package
+  install_package
 }
 
 main "$@"

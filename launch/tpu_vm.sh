@@ -33,9 +33,15 @@ Options, with the environment variables that stand for them:
   --version=VERSION  SEEDRL_TPU_VERSION  of create: the runtime; default:
                                          v2-alpha-tpuv5-lite
   --spot             SEEDRL_TPU_SPOT=1   of create: cheaper, may be taken away
+  --backup=URL       SEEDRL_TPU_BACKUP   of train: where in a bucket, as in
+                                         gs://bucket/run, copies of the work
+                                         directory go, every five minutes and
+                                         at the end; a slice without the run
+                                         gets it back from there
   --worker=N                             of logs; default: 0
   --yes                                  of delete: does not ask
 
+Without --backup the disks of the slice have all that a run has saved.
 The hosts find each other by themselves. A learner waits for actors on other
 machines; to step environments on the TPU's own hosts give train
   --config.env.num_envs=256 --config.actors.max_envs=0
@@ -68,6 +74,7 @@ parse_arguments() {
   type=${SEEDRL_TPU_TYPE:-v5litepod-16}
   version=${SEEDRL_TPU_VERSION:-v2-alpha-tpuv5-lite}
   spot=${SEEDRL_TPU_SPOT:-}
+  backup=${SEEDRL_TPU_BACKUP:-}
   worker=0
   yes=''
   rest=()
@@ -79,6 +86,7 @@ parse_arguments() {
       --type=*) type=${1#*=} ;;
       --version=*) version=${1#*=} ;;
       --spot) spot=1 ;;
+      --backup=*) backup=${1#*=} ;;
       --worker=*) worker=${1#*=} ;;
       --yes) yes=1 ;;
       -h | --help)
@@ -98,6 +106,8 @@ parse_arguments() {
   [[ $name ]] || die '--name is missing; give the name of the TPU slice.'
   [[ $name =~ ^[a-z]([-a-z0-9]*[a-z0-9])?$ ]] ||
     die "--name=$name: may have small letters, digits and hyphens only."
+  [[ ! $backup || $backup =~ ^gs://[^/]+/. ]] ||
+    die "--backup=$backup: must be a folder of a bucket, as in gs://bucket/run."
   [[ $worker =~ ^[0-9]+$ ]] ||
     die "--worker=$worker: must be a number; the first worker is 0."
 }
@@ -127,13 +137,19 @@ find_state() {
   fi
 }
 
+warn_of_loss() {
+  say "$name may be taken away at any time, with all that is on it; to keep" \
+    'what a run saves, give train --backup=gs://bucket/run.'
+}
+
 create() {
   find_state
   case $state in
     '') ;;
     PREEMPTED | TERMINATED)
-      die "$name is $state; make room with: launch/tpu_vm.sh delete" \
-        "--name=$name"
+      die "$name is $state, and only what its runs saved to a --backup is" \
+        'elsewhere; if you need nothing more of it, make room with:' \
+        "launch/tpu_vm.sh delete --name=$name"
       ;;
     *)
       say "$name exists already ($state)."
@@ -143,6 +159,7 @@ create() {
   tpu create "$name" "--accelerator-type=$type" "--version=$version" \
     ${spot:+--spot} || die "gcloud could not create $name, see above."
   say "created $name ($type); next: launch/tpu_vm.sh setup --name=$name"
+  [[ ! $spot ]] || warn_of_loss
 }
 
 # Prints the script that fails, with a sentence, where a learner runs.
@@ -179,47 +196,49 @@ setup() {
   say "ready; next: launch/tpu_vm.sh train --name=$name -- --config=…"
 }
 
-# Prints the script that unpacks and installs. TPU VMs come with Python 3.10
-# and without EGL, and look for upgrades, under apt's lock, when they boot.
+# Prints the script that unpacks and installs.
 install_script() {
   cat <<'END'
 set -e
 rm -rf configs launch seedrl_jax tests
 tar --extract --gzip --file=seedrl-jax.tgz
 rm seedrl-jax.tgz
-packages=
-/sbin/ldconfig -p | grep -q libEGL.so.1 || packages="$packages libegl1"
-/sbin/ldconfig -p | grep -q libGL.so.1 || packages="$packages libgl1"
-found=
-for python in python3 python3.11 python3.12 python3.13; do
-  "$python" -c "import ensurepip, sys; sys.exit(sys.version_info < (3, 11))" \
-    2>/dev/null && found=1
-done
-[ "$found" ] || packages="$packages python3.11 python3.11-venv"
-if [ "$packages" ]; then
-  sudo apt-get update
-  sudo DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 \
-    install --yes --no-install-recommends $packages
-fi
 SEEDRL_ACCELERATOR=tpu launch/setup.sh --extras=tpu
 END
 }
 
 train() {
-  local argument arguments='' workdir="runs/$name"
+  local argument arguments='' workdir='' previous='' copy='' follow=''
   for argument in ${rest[@]+"${rest[@]}"}; do
     case $argument in
-      --workdir | --workdir=* | -workdir | -workdir=*) workdir='' ;;
+      --workdir=* | -workdir=*) workdir=${argument#*=} ;;
     esac
+    case $previous in
+      --workdir | -workdir) workdir=$argument ;;
+    esac
+    previous=$argument
   done
-  [[ ! $workdir ]] || rest=("--workdir=$workdir" ${rest[@]+"${rest[@]}"})
+  if [[ ! $workdir ]]; then
+    workdir=runs/$name
+    rest=("--workdir=$workdir" ${rest[@]+"${rest[@]}"})
+  fi
   printf -v arguments ' %q' "${rest[@]}"
+  if [[ $backup ]]; then
+    printf -v copy '%q %q' "$workdir" "$backup"
+    follow="setsid launch/backup.sh follow $copy \"\$(cat learner.lock)\" \
+</dev/null >>learner.log 2>&1 &"
+    copy="&& launch/backup.sh restore $copy"
+  elif tpu describe "$name" '--format=value(schedulingConfig.spot)' \
+    2>/dev/null | grep -q True; then
+    warn_of_loss
+  fi
   # All are asked before any starts: half a job would wait for the other half.
   on all "$(refuse_running)
-.venv/bin/python launch/learner.py$arguments --only_check_args" ||
+.venv/bin/python launch/learner.py$arguments --only_check_args $copy" ||
     die "nothing was started: see what the workers of $name say above."
-  # The lock goes with the learner, however that ends. It is in a session of
-  # its own, without a terminal, and so outlives this connection.
+  # The lock goes with the learner, however that ends, and with its backup.
+  # They are in sessions of their own, without a terminal, and so outlive this
+  # connection.
   on all "exec 9>>learner.lock
 flock --nonblock 9 || {
   echo \"tpu_vm: another learner has just started on \$(hostname).\" >&2
@@ -227,7 +246,9 @@ flock --nonblock 9 || {
 }
 setsid .venv/bin/python launch/learner.py$arguments \
 </dev/null >>learner.log 2>&1 &
-echo \$! >learner.lock" ||
+echo \$! >learner.lock
+printf %s $(printf %q "$backup") >learner.backup
+$follow" ||
     die "not all workers of $name have started; stop the others with:" \
       "launch/tpu_vm.sh stop --name=$name"
   say "training on all workers of $name; follow it with:" \
@@ -245,7 +266,8 @@ stop_script() {
 if flock --nonblock learner.lock true; then
   echo "tpu_vm: no learner runs on $(hostname)."
 else
-  kill -TERM "$(cat learner.lock)"
+  kill -TERM "$(cat learner.lock)" ||
+    echo "tpu_vm: on $(hostname) a backup is still being written."
 fi
 END
 }
@@ -263,6 +285,9 @@ delete() {
     return
   fi
   if [[ ! $yes ]]; then
+    answer=$(on 0 'cat learner.backup' 2>/dev/null) || true
+    printf 'tpu_vm: its last run has %s\n' \
+      "${answer:+a copy in }${answer:-no copy elsewhere that is known of.}" >&2
     printf 'tpu_vm: delete %s and all that is on it? [y/N] ' "$name" >&2
     read -r answer || true
     [[ $answer == [yY] || $answer == [yY]es ]] ||

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from seedrl_jax.replay import demonstrations
-from seedrl_jax.replay.reverb import environment, tables
+from seedrl_jax.replay.reverb import tables
 from seedrl_jax.runtime import columns
 from tests import evaluation_runs, recording_runs, runs
 from tests.replay.reverb import shared_servers
@@ -35,7 +35,6 @@ def _table(run: runs.Run):
   return run.system.parts.store.info()[demonstrations.TABLE]
 
 
-@pytest.mark.parametrize('backend', ['embedded', 'reverb'])
 def test_a_run_learns_from_both_tables_and_resumes_with_them(tmp_path, backend):
   count = _record(tmp_path / 'demos')
   values = {'replay__backend': backend}
@@ -101,10 +100,10 @@ def test_a_vtrace_run_teaches(tmp_path):
 
 
 @pytest.fixture(name='served')
-def served_fixture():
+def served_fixture(server_python):
   """Starts a server that runs already; returns a configuration to use it."""
   with contextlib.ExitStack() as opened:
-    factory = shared_servers.ServerFactory(environment.ensure())
+    factory = shared_servers.ServerFactory(server_python)
     opened.callback(factory.close)
     config = recording_runs.student(
       replay__backend='reverb',

@@ -41,7 +41,6 @@ def _train(
 
 @pytest.mark.slow
 @_SEEDS
-@pytest.mark.parametrize('backend', ['embedded', 'reverb'])
 def test_cartpole(tmp_path, seed, backend):
   config = vtrace_cartpole.get_config()
   assert config.total_env_frames <= 2_000_000
@@ -79,7 +78,6 @@ _EVALUATION = {'score': 'eval_mean_return'}
 
 @pytest.mark.slow
 @_SEEDS
-@pytest.mark.parametrize('backend', ['embedded', 'reverb'])
 def test_r2d2_cartpole(tmp_path, seed, backend):
   config = r2d2_cartpole.get_config()
   assert _train(config, tmp_path, seed, backend, **_EVALUATION) >= 450

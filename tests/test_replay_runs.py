@@ -42,7 +42,6 @@ def _config(**values) -> ml_collections.ConfigDict:
   return config
 
 
-@pytest.mark.parametrize('backend', ['embedded', 'reverb'])
 @pytest.mark.parametrize('ratio', [0.5, 2.0, 6.0])
 def test_keeps_the_replay_ratio(tmp_path, backend, ratio):
   config = _config(
@@ -192,7 +191,6 @@ def test_priorities_come_back_from_the_learner(tmp_path):
   store.close()
 
 
-@pytest.mark.parametrize('backend', ['embedded', 'reverb'])
 def test_resumes_with_its_replay(tmp_path, backend):
   config = _config(replay__backend=backend)
   runs.Run(config, tmp_path).train()

@@ -3,7 +3,6 @@
 import pathlib
 
 import numpy as np
-import pytest
 
 from seedrl_jax import builder, serving
 from seedrl_jax.actors import handshake
@@ -19,7 +18,6 @@ def _build(folder: pathlib.Path, **values: object) -> builder.Parts:
   )
 
 
-@pytest.mark.parametrize('backend', ['embedded', 'reverb'])
 def test_only_reverb_lets_actors_act_themselves(
   tmp_path: pathlib.Path, backend: str
 ):

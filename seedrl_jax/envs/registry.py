@@ -5,12 +5,14 @@ is first needed: its import fails where system libraries are missing.
 """
 
 import contextlib
+import ctypes
 import difflib
 import importlib
 import os
+import pathlib
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 # A step costs about a microsecond there, so a second thread only adds
@@ -32,11 +34,8 @@ _FRAMES_PER_SECOND = {
   'toy_text': 4.0,
 }
 
-_PACKAGES = (
-  ('libEGL', 'libegl1'),
-  ('libGLU', 'libglu1-mesa'),
-  ('libGL', 'libgl1'),
-)
+# A library or program, the package that has it, and who needs it, a line.
+_LIBRARIES = pathlib.Path(__file__).with_name('libraries.txt')
 
 
 class MissingLibraryError(ImportError):
@@ -66,27 +65,37 @@ def explain_import_errors() -> Iterator[None]:
 
 def _import_advice(error: ImportError) -> str:
   text = str(error)
-  if 'Qt' in text:
-    return (
-      'Procgen needs the Qt 5 libraries of the system: install them with '
-      '`apt install qtbase5-dev`.'
-    )
   if isinstance(error, ModuleNotFoundError):
     return (
       f'EnvPool cannot be imported because Python has no module {error.name}: '
       'install this project with its dependencies (launch/setup.sh does).'
     )
-  missing = re.search(r'(lib[\w+-]+)\.so[\w.]*: cannot open', text)
-  if missing is None:
-    return f'EnvPool cannot be imported: {text}'
-  # Both GL libraries are named at once: who lacks one often lacks the other.
-  packages = dict(_PACKAGES)
-  package = packages.get(missing[1])
-  names = {'libegl1', 'libgl1'} | {package} if package else {missing[1]}
-  return (
-    f'EnvPool needs {missing[1]} of the system: install it with '
-    f'`apt install {" ".join(sorted(names))}`.'
-  )
+  who = 'Procgen' if 'Procgen' in text else 'EnvPool'
+  # All at once: who lacks one often lacks the others.
+  if packages := _missing_packages({'EnvPool', who}):
+    return (
+      f'{who} needs libraries of the system: install them with '
+      f'`apt install {" ".join(packages)}`.'
+    )
+  if missing := re.search(r'(lib[\w+-]+\.so[\w.]*): cannot open', text):
+    return (
+      f'EnvPool needs {missing[1]} of the system: install the package that '
+      f'`apt-file search {missing[1]}` names.'
+    )
+  return f'EnvPool cannot be imported: {text}'
+
+
+def _missing_packages(users: Collection[str]) -> list[str]:
+  """Returns the packages of libraries that cannot be loaded here."""
+  packages = []
+  for line in _LIBRARIES.read_text().splitlines():
+    library, package, user = line.split(maxsplit=2)
+    if user in users:
+      try:
+        ctypes.CDLL(library)
+      except OSError:
+        packages.append(package)
+  return packages
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 import pytest
 
 from seedrl_jax.benchmarks import replay
-from seedrl_jax.replay.reverb import environment
 
 
 @pytest.fixture(name='small')
@@ -13,9 +12,8 @@ def small_fixture(monkeypatch):
   monkeypatch.setattr(replay, '_SIZE', 8)
 
 
-def test_every_combination_is_measured(small):
-  python = environment.ensure()
-  rows = list(replay.measure(python, 2, 0.001, streams=(1, 2)))
+def test_every_combination_is_measured(small, server_python):
+  rows = list(replay.measure(server_python, 2, 0.001, streams=(1, 2)))
   combinations = [(r['data'], r['mode'], r['streams']) for r in rows]
   assert combinations == [
     (data, mode, streams)

@@ -5,7 +5,6 @@ import types as python_types
 import pytest
 
 from seedrl_jax.benchmarks import replay_sequences, sequences
-from seedrl_jax.replay.reverb import environment
 
 _LOAD = sequences.Load(
   sequences=64,
@@ -17,10 +16,9 @@ _LOAD = sequences.Load(
 )
 
 
-def test_overlaps_stored_once_take_less(monkeypatch):
+def test_overlaps_stored_once_take_less(monkeypatch, server_python):
   monkeypatch.setattr(sequences, '_PERIOD', 50)
-  python = environment.ensure()
-  once, twice = replay_sequences.measure(python, _LOAD, 2, 0.001)
+  once, twice = replay_sequences.measure(server_python, _LOAD, 2, 0.001)
   head = replay_sequences.header(_LOAD)
   for row in (once, twice):
     assert row['insert']['median'] > 0 and row['sample']['median'] > 0

@@ -67,11 +67,12 @@ def test_family_arrives_as_its_spec_says(env_id: str):
 
 
 def test_procgen_arrives_or_says_what_to_install():
-  if util.find_library('Qt5Gui') and util.find_library('Qt5Core'):
+  try:
     _check_family(PROCGEN, (types.ArraySpec((3, 64, 64), U1), 15, 1))
-  else:
-    with pytest.raises(registry.MissingLibraryError, match='qtbase5-dev'):
-      factory.make_spec(streams.config(PROCGEN))
+  except registry.MissingLibraryError as e:
+    # EnvPool 1.2.7 brings its own Qt.
+    assert not util.find_library('Qt5Gui')
+    assert 'apt install libqt5gui5' in str(e)
 
 
 @pytest.mark.parametrize('env_id', ['Catch-v0', 'Acrobot-v1', 'FrozenLake-v1'])

@@ -1,5 +1,6 @@
 """Tests of `seedrl_jax.envs.registry`."""
 
+import ctypes
 import importlib
 import os
 import warnings
@@ -48,51 +49,59 @@ def test_nearest_gives_as_many_however_far():
   assert registry.nearest('CD', ['ab', 'cd', 'ef'], 1) == ['cd']
 
 
+_NO_FILE = 'cannot open shared object file: No such file'
+_QT = ImportError('EnvPool Procgen requires the system Qt 5 runtime on Linux.')
+
+
 @pytest.mark.parametrize(
-  ('error', 'advice'),
+  ('error', 'missing', 'advice'),
   [
     (
-      ImportError('libEGL.so.1: cannot open shared object file: No such file'),
-      'EnvPool needs libEGL of the system: install it with '
-      '`apt install libegl1 libgl1`.',
+      ImportError(f'libEGL.so.1: {_NO_FILE}'),
+      'libEGL.so.1 libOpenGL.so.0 libQt5Gui.so.5',
+      'EnvPool needs libraries of the system: install them with '
+      '`apt install libegl1 libopengl0`.',
     ),
     (
-      ImportError('libGL.so.1: cannot open shared object file: No such file'),
-      'EnvPool needs libGL of the system: install it with '
-      '`apt install libegl1 libgl1`.',
+      _QT,
+      'libQt5Gui.so.5',
+      'Procgen needs libraries of the system: install them with '
+      '`apt install libqt5gui5`.',
     ),
     (
-      ImportError('libz-9.so.1: cannot open shared object file'),
-      'EnvPool needs libz-9 of the system: install it with '
-      '`apt install libz-9`.',
+      ImportError(f'libz-9.so.1: {_NO_FILE}'),
+      '',
+      'EnvPool needs libz-9.so.1 of the system: install the package that '
+      '`apt-file search libz-9.so.1` names.',
     ),
     (
       ModuleNotFoundError("No module named 'envpool'", name='envpool'),
+      '',
       'EnvPool cannot be imported because Python has no module envpool: '
       'install this project with its dependencies (launch/setup.sh does).',
     ),
-    (ImportError('odd'), 'EnvPool cannot be imported: odd'),
+    (ImportError('odd'), '', 'EnvPool cannot be imported: odd'),
   ],
 )
 def test_failing_import_says_what_to_install(
-  error: ImportError, advice: str, monkeypatch: pytest.MonkeyPatch
+  error: ImportError,
+  missing: str,
+  advice: str,
+  monkeypatch: pytest.MonkeyPatch,
 ):
+  def load(name: str) -> None:
+    if name in missing.split():
+      raise OSError
+
   def fail(name: str) -> Any:
     del name
     raise error
 
+  monkeypatch.setattr(ctypes, 'CDLL', load)
   monkeypatch.setattr(importlib, 'import_module', fail)
   with pytest.raises(registry.MissingLibraryError) as caught:
     registry.load_envpool()
   assert str(caught.value) == advice
-
-
-def test_missing_qt_says_what_to_install():
-  with (
-    pytest.raises(registry.MissingLibraryError, match='qtbase5-dev'),
-    registry.explain_import_errors(),
-  ):
-    raise ImportError('Procgen requires the system Qt 5 runtime on Linux.')
 
 
 def test_advice_is_given_once():

@@ -66,6 +66,7 @@ def _measure(folder: pathlib.Path, *arguments: str) -> tuple[str, list[dict]]:
   return done.stdout, json.loads(path.read_text())['cases']
 
 
+@pytest.mark.usefixtures('server_python')
 def test_a_case_is_measured_on_one_store_after_the_other(tmp_path):
   text, rows = _measure(
     tmp_path,
@@ -83,6 +84,7 @@ def test_a_case_is_measured_on_one_store_after_the_other(tmp_path):
   assert 0 < over['minimum'] < within['maximum']
 
 
+@pytest.mark.usefixtures('server_python')
 def test_replay_under_the_load_of_r2d2(tmp_path):
   text, rows = _measure(
     tmp_path,

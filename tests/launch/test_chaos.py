@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from seedrl_jax.replay.reverb import environment
 from tests import runs
 from tests.launch import chaos
 
@@ -23,11 +22,8 @@ _LOST_UNROLLS = 16 + 3 * 8
 _SECONDS_BETWEEN = 5.0
 _FAULTS_BEFORE = 60
 
-
-@pytest.fixture(scope='module', autouse=True)
-def _reverb() -> None:
-  """Makes the server's environment before a run would."""
-  environment.ensure()
+# Made before a run would make it.
+pytestmark = pytest.mark.usefixtures('server_python')
 
 
 def _run(root: pathlib.Path, *flags: str) -> Iterator[chaos.Chaos]:

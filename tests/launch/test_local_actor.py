@@ -58,6 +58,7 @@ def _wait_until(reached: Callable[[], bool], actor: processes.Process) -> None:
     assert actor.is_alive, actor.text
 
 
+@pytest.mark.usefixtures('server_python')
 @pytest.mark.parametrize('kind', ['unix', 'tcp'])
 def test_two_actors_train_to_the_end(tmp_path: pathlib.Path, kind: str):
   flags = ['--config.env.id=CartPole-v1', '--config.total_env_frames=6000']
@@ -92,6 +93,7 @@ def test_two_actors_train_to_the_end(tmp_path: pathlib.Path, kind: str):
   assert summary['policy_lag_mean'] > 0
 
 
+@pytest.mark.usefixtures('server_python')
 def test_both_kinds_train_together_and_one_is_killed(tmp_path: pathlib.Path):
   learner = _learner(tmp_path, _LONG, _REVERB)
   address = learner.wait_for(r'; actors at (\S+);')[1]
@@ -110,6 +112,7 @@ def test_both_kinds_train_together_and_one_is_killed(tmp_path: pathlib.Path):
   _stop(learner)
 
 
+@pytest.mark.usefixtures('server_python')
 def test_a_learner_that_comes_back_gets_its_actors_back(
   tmp_path: pathlib.Path,
 ):
@@ -158,6 +161,7 @@ def _config(**values: object):
   )
 
 
+@pytest.mark.usefixtures('server_python')
 def test_r2d2_trains_with_actors_that_act_themselves():
   config = r2d2_catch.get_config()
   runs.set_keys(
@@ -187,6 +191,7 @@ def test_r2d2_trains_with_actors_that_act_themselves():
   assert table.samples_per_insert == pytest.approx(8, rel=0.2)
 
 
+@pytest.mark.usefixtures('server_python')
 def test_an_actor_waits_for_a_full_queue_and_can_be_stopped(
   tmp_path: pathlib.Path,
 ):
@@ -209,6 +214,7 @@ def test_an_actor_waits_for_a_full_queue_and_can_be_stopped(
     system.parts.close()
 
 
+@pytest.mark.usefixtures('server_python')
 def test_actors_go_on_when_the_reverb_server_was_lost():
   with whole.running(_config()) as (run, thread):
     serving, store = run.parts.actors, run.parts.store

@@ -9,7 +9,7 @@ import sys
 import grpc
 import pytest
 
-from seedrl_jax.replay.reverb import environment, server
+from seedrl_jax.replay.reverb import server
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -20,8 +20,8 @@ def _command(*flags: str) -> list[str]:
 
 
 @pytest.fixture(scope='module', name='python_flag')
-def python_flag_fixture() -> str:
-  return f'--reverb_python={environment.ensure()}'
+def python_flag_fixture(server_python: str) -> str:
+  return f'--reverb_python={server_python}'
 
 
 def _serve(*flags: str) -> tuple[subprocess.Popen, str]:

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 import pytest
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
+_TABLE = 'seedrl_jax/envs/libraries.txt'
 # All that the script may use of the host; everything else is not on PATH.
 _TOOLS = (
   *('bash', 'cat', 'cp', 'cut', 'dirname', 'echo', 'env', 'flock', 'grep'),
   *('mkdir', 'readlink', 'rm', 'rmdir', 'sed', 'sha256sum', 'sort', 'touch'),
-  *('tr', 'xargs'),
+  *('tr', 'true', 'xargs'),
 )
 
 # Acts as a Python 3.MINOR, by name, that lacks what FAKE_* variables say. The
@@ -35,19 +36,27 @@ case "$*" in
     [[ ${FAKE_PIP_FIFO:-} ]] && read -r <"$FAKE_PIP_FIFO"
     [[ ${FAKE_PIP_STATUS:-0} == 0 ]] && touch "$here/installed"
     exit "${FAKE_PIP_STATUS:-0}" ;;
-  *'import ensurepip'*) exit "${FAKE_ENSUREPIP_STATUS:-0}" ;;
+  *'import ensurepip'*)
+    [[ -e $FAKE_LOG.apt || ! ${FAKE_NO_VENV:-} ]]; exit ;;
   *find_spec*) [[ -e $here/installed ]]; exit ;;
   *--version) echo "Python 3.$minor.0"; exit ;;
   *ctypes*)
-    poor="import ctypes
-def load(name):
-  if name in '${FAKE_MISSING_LIBRARIES:-}'.split(): raise OSError
-ctypes.CDLL = load" ;;
+    code=${@: -1}
+    library=${code#*\\'}
+    [[ -e $FAKE_LOG.apt || " ${FAKE_MISSING:-} " != *" ${library%\\'*} "* ]]
+    exit ;;
 esac
 exec REAL -c "import sys
 sys.version_info = (3, $minor, 0)
-${poor:-}
 ${@: -1}"
+"""
+
+# Writes down what it is called for; an installed package is everything.
+_APT = """#!/usr/bin/env bash
+echo "${0##*/} $*" >>"$FAKE_LOG.apt-calls"
+[[ "$*" == *update ]] && exec lists-are-free
+touch "$FAKE_LOG.apt"
+exit "${FAKE_APT_STATUS:-0}"
 """
 
 
@@ -59,14 +68,18 @@ class Host:
     self.venv = self.clone / '.venv'
     self.bin = folder / 'bin'
     self.log = folder / 'pip.log'
-    (self.clone / 'launch').mkdir(parents=True)
     self.bin.mkdir()
-    for name in ('launch/setup.sh', 'pyproject.toml'):
+    for name in ('launch/setup.sh', 'pyproject.toml', _TABLE):
+      (self.clone / name).parent.mkdir(parents=True, exist_ok=True)
       shutil.copy(_ROOT / name, self.clone / name)
     for tool in _TOOLS:
       path = shutil.which(tool)
       assert path, tool
       (self.bin / tool).symlink_to(path)
+    # A user who may do nothing; tests of extras have what they need.
+    self.add('id', '#!/bin/sh\necho 1000\n')
+    for name in ('git', 'openssl', 'lists-are-free'):
+      self.add(name, '#!/bin/sh\n')
 
   def add(self, name: str, script: str) -> None:
     """Puts a program on PATH."""
@@ -281,39 +294,88 @@ def test_given_python_is_taken_and_another_remakes(host: Host):
   assert host.installs() == ['', '']
 
 
-def test_old_python_is_refused(host: Host):
+def test_a_python_that_will_not_do_is_refused(host: Host):
   host.add_python('python3', 10)
-  assert host.refusal() == (
-    'setup: no Python 3.11 or newer is here; install one with: '
-    'apt-get install python3 python3-venv python3-pip'
-  )
   assert 'SEEDRL_PYTHON=python3 is not' in host.refusal(SEEDRL_PYTHON='python3')
   assert not host.venv.exists()
 
 
-def test_missing_venv_module_is_named(host: Host):
-  assert host.refusal(FAKE_ENSUREPIP_STATUS='1') == (
-    'setup: Python 3.11 is here without its venv module; install it with: '
-    'apt-get install python3.11-venv'
-  )
+def _remove_python(host: Host) -> None:
+  (host.bin / 'python3').unlink()
+
+
+def _remove_git(host: Host) -> None:
+  (host.bin / 'git').unlink()
 
 
 @pytest.mark.parametrize(
-  ('missing', 'packages'),
+  ('change', 'env', 'packages'),
   [
-    ('libEGL.so.1', 'libegl1'),
-    ('libGL.so.1', 'libgl1'),
-    ('libEGL.so.1 libGL.so.1', 'libegl1 libgl1'),
+    (_remove_python, {}, 'python3 python3-venv libegl1 libopengl0'),
+    (
+      lambda host: host.add_python('python3', 10),
+      {},
+      'python3.11 python3.11-venv',
+    ),
+    (
+      _remove_git,
+      {'FAKE_NO_VENV': '1', 'FAKE_MISSING': 'libEGL.so.1 libOpenGL.so.0'},
+      'python3.11-venv libegl1 libopengl0 git',
+    ),
+    (_remove_git, {}, 'git'),
   ],
 )
-def test_missing_system_libraries_are_named(
-  host: Host, missing: str, packages: str
+def test_all_that_is_missing_is_one_command(
+  host: Host,
+  change: Callable[[Host], None],
+  env: Mapping[str, str],
+  packages: str,
 ):
-  sentence = host.refusal(FAKE_MISSING_LIBRARIES=missing)
-  assert sentence.startswith('setup: EnvPool needs system libraries')
-  assert sentence.endswith(f'apt-get install {packages}')
+  change(host)
+  extras = ['--extras=test'] if packages.endswith('git') else []
+  assert host.refusal(*extras, **env) == (
+    f'setup: there is no apt-get; install what Debian calls {packages}.'
+  )
+  host.add('apt-get', _APT)
+  assert host.refusal(*extras, **env) == (
+    'setup: install what is missing with: '
+    f'sudo apt-get install --yes {packages}'
+  )
   assert host.installs() == []
-  host.setup()
+
+
+_SUDO = '#!/bin/sh\n[ "$1" = -n ] && shift && exec "$@"\n'
+
+
+@pytest.mark.parametrize(
+  ('name', 'script'), [('id', '#!/bin/sh\necho 0\n'), ('sudo', _SUDO)]
+)
+def test_what_is_missing_is_installed(host: Host, name: str, script: str):
+  host.add('apt-get', _APT)
+  host.add(name, script)
+  # Another process updates the lists, and is waited for.
+  host.add('lists-are-free', '#!/bin/sh\n[ -e "$FAKE_LOG.slept" ]\n')
+  host.add('sleep', '#!/bin/sh\n: >"$FAKE_LOG.slept"\n')
+  missing = {'FAKE_NO_VENV': '1', 'FAKE_MISSING': 'libEGL.so.1'}
+  host.setup(**missing)
+  calls = pathlib.Path(f'{host.log}.apt-calls').read_text().splitlines()
+  assert [call.split()[-1] for call in calls[:2]] == ['update', 'update']
+  assert 'DPkg::Lock::Timeout=' in calls[2]
+  assert calls[2].endswith(
+    'install --yes --no-install-recommends python3.11-venv libegl1'
+  )
+  assert host.installs() == ['']
+  host.setup(**missing)
+  assert host.installs() == ['']
+
+
+def test_failing_apt_ends_it(host: Host):
+  host.add('apt-get', _APT)
+  host.add('sudo', _SUDO)
+  env = {'FAKE_MISSING': 'libEGL.so.1'}
+  said = host.refusal(FAKE_APT_STATUS='100', **env)
+  assert said == 'setup: apt-get failed, see above; run this again to continue.'
+  assert host.installs() == []
 
 
 @pytest.mark.parametrize(

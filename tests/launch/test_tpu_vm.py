@@ -21,6 +21,8 @@ import json, os, pathlib, shutil, subprocess, sys
 arguments = sys.argv[1:]
 with open(os.environ['FAKE_LOG'], 'a') as log:
   print(json.dumps(arguments), file=log)
+if arguments[0] == 'storage':
+  os.execv(os.environ['FAKE_STORAGE'], arguments)
 assert arguments[:3] == ['compute', 'tpus', 'tpu-vm'], arguments
 what, *rest = arguments[3:]
 if what == os.environ.get('FAKE_FAIL'):
@@ -30,6 +32,7 @@ if what == 'describe':
   if state is None:
     sys.exit('ERROR: NOT_FOUND: Resource was not found')
   print('Using zone z\\n' + state)
+  sys.exit()
 option = lambda name: next(
   (a.split('=', 1)[1] for a in rest if a.startswith(name + '=')), '0')
 workers = os.environ['FAKE_WORKERS'].split()
@@ -44,6 +47,33 @@ for worker in workers:
     status |= subprocess.run(
       ['bash', '-c', option('--command')], cwd=worker).returncode
 sys.exit(status)
+"""
+
+# `gcloud storage`, with a folder for all buckets.
+_STORAGE = """#!PYTHON
+import os, pathlib, re, shutil, sys
+
+what, *rest = [
+  re.sub('^gs:/', os.environ['FAKE_BUCKETS'], word) for word in sys.argv[1:]]
+places = [pathlib.Path(word) for word in rest if not word.startswith('--')]
+if what == os.environ.get('FAKE_FAIL'):
+  sys.exit('ERROR: no permission')
+if what == 'ls':
+  sys.exit(None if places[0].exists() else 'ERROR: matched no objects.')
+if what == 'cp':
+  places[1].parent.mkdir(parents=True, exist_ok=True)
+  sys.exit(not shutil.copy(*places))
+skip = next(word[10:] for word in rest if word.startswith('--exclude='))
+source, target = ({
+  str(path.relative_to(place)) for path in place.rglob('*')
+  if path.is_file() and not re.match(skip, str(path.relative_to(place)))
+} for place in places)
+for name in source:
+  (places[1] / name).parent.mkdir(parents=True, exist_ok=True)
+  shutil.copy(places[0] / name, places[1] / name)
+if '--delete-unmatched-destination-objects' in rest:
+  for name in target - source:
+    (places[1] / name).unlink()
 """
 
 # A learner that says how it was called, once it would hear SIGTERM, and then
@@ -81,10 +111,15 @@ class Desk:
     for home in self.homes:
       home.mkdir()
     (self.clone / 'launch').mkdir(parents=True)
-    shutil.copy(stand_ins.ROOT / 'launch/tpu_vm.sh', self.clone / 'launch')
+    for name in ('tpu_vm.sh', 'backup.sh'):
+      shutil.copy(stand_ins.ROOT / 'launch' / name, self.clone / 'launch')
     stand_ins.add_program(self.clone, 'launch/setup.sh', _SETUP)
     stand_ins.add_program(self.bin, 'gcloud', _GCLOUD)
-    stand_ins.add_program(self.bin, 'sudo', '#!/bin/sh\necho "$@" >>sudo.log\n')
+    stand_ins.add_program(folder, 'storage', _STORAGE)
+    # Of the metadata: a worker's number.
+    number = 'pwd | sed "s/.*worker-//; s,/.*,,"'
+    stand_ins.add_program(self.bin, 'curl', f'#!/bin/sh\n{number}\n')
+    self.bucket = folder / 'buckets/b'
     stand_ins.add_program(folder, 'learner', _LEARNER)
     subprocess.run(['git', 'init', '--quiet', self.clone], check=True)
     self.env = {
@@ -92,6 +127,8 @@ class Desk:
       'HOME': str(folder),
       'FAKE_LOG': str(self.log),
       'FAKE_WORKERS': ' '.join(map(str, self.homes)),
+      'FAKE_STORAGE': str(folder / 'storage'),
+      'FAKE_BUCKETS': str(self.bucket.parent),
       'LEARNER': str(folder / 'learner'),
     }
 
@@ -126,6 +163,23 @@ class Desk:
   def set_up(self) -> None:
     """Sets the workers up."""
     assert self.run('setup', '--name=tpu').returncode == 0
+
+  def back_up(
+    self, worker: int, *arguments: str
+  ) -> subprocess.CompletedProcess[str]:
+    """Runs launch/backup.sh on a worker, for the bucket's folder r."""
+    command, *more = arguments
+    return subprocess.run(
+      [
+        *(self.clone / 'launch/backup.sh', command),
+        *('runs/tpu', 'gs://b/r', *more),
+      ],
+      cwd=self.trees[worker],
+      env=self.env,
+      capture_output=True,
+      text=True,
+      check=False,
+    )
 
   def train(self, *arguments: str) -> None:
     """Starts the learners, whose logs are pipes that are read here."""
@@ -165,8 +219,9 @@ def _training(desk: Desk) -> Iterator[Desk]:
 _AWKWARD = ("--config.env.id='a b'", '--x=$HOME;`id`"', '--y=*', '--z=', 'ü\n')
 
 
-def test_script_is_sound():
-  stand_ins.check_shell_script('launch/tpu_vm.sh')
+@pytest.mark.parametrize('name', ['tpu_vm.sh', 'backup.sh'])
+def test_script_is_sound(name: str):
+  stand_ins.check_shell_script(f'launch/{name}')
 
 
 @pytest.mark.parametrize(
@@ -181,6 +236,7 @@ def test_script_is_sound():
     (['create', '--name=A b'], '--name=A b: may have small letters'),
     (['create', '--name', 'tpu'], '--name is no option of create'),
     (['logs', '--name=tpu', '--worker=all'], '--worker=all: must be a number'),
+    (['train', '--name=tpu', '--backup=b/r'], '--backup=b/r: must be a folder'),
   ],
 )
 def test_what_is_wrong_is_said(desk: Desk, arguments: list[str], said: str):
@@ -234,7 +290,7 @@ def test_create_leaves_what_exists(desk: Desk):
     'tpu_vm: tpu exists already (READY).\n',
   )
   said = desk.refusal('create', '--name=tpu', FAKE_STATE='PREEMPTED')
-  assert 'tpu is PREEMPTED; make room with' in said
+  assert 'only what its runs saved to a --backup is elsewhere' in said
   assert {call[0] for call in desk.calls()} == {'describe'}
 
 
@@ -273,14 +329,6 @@ def test_setup_copies_the_tree_to_all_workers(desk: Desk):
     assert not (tree / 'launch/old.py').exists()
     assert (tree / 'setup.log').read_text() == 'tpu --extras=tpu\n'
   assert (desk.trees[1] / 'runs/a').exists()
-
-
-def test_setup_installs_a_python_where_all_are_old(desk: Desk):
-  for name in ('python3', 'python3.11', 'python3.12', 'python3.13'):
-    stand_ins.add_program(desk.bin, name, '#!/bin/sh\nexit 1\n')
-  assert desk.run('setup', '--name=tpu').returncode == 0
-  said = (desk.trees[0] / 'sudo.log').read_text()
-  assert 'python3.11 python3.11-venv' in said
 
 
 def test_setup_says_where_a_worker_fails(desk: Desk):
@@ -383,6 +431,103 @@ def test_delete_of_what_is_gone_is_done(desk: Desk):
     0,
     'tpu_vm: there is no tpu.\n',
   )
+
+
+# A process that has ended.
+_ENDED = str(2**22 + 1)
+
+
+@pytest.mark.parametrize(('worker', 'part'), [(0, ''), (1, 'hosts/1/')])
+def test_backup_has_what_a_worker_owns(desk: Desk, worker: int, part: str):
+  desk.set_up()
+  here = desk.trees[worker] / 'runs/tpu' / part
+  there = desk.bucket / 'r' / part
+  foreign = desk.bucket / 'r/hosts/2/replay/3/a'
+  unfinished = ['6.orbax-checkpoint-tmp/a', '6.tmp/a', 'config.json.tmp']
+  for name in ['4/a', *unfinished]:
+    (here / name).parent.mkdir(parents=True, exist_ok=True)
+    (here / name).write_text(name)
+  foreign.parent.mkdir(parents=True)
+  foreign.touch()
+  assert desk.back_up(worker, 'follow', _ENDED).returncode == 0
+  assert (there / '4/a').exists()
+  assert not any((there / name).exists() for name in unfinished)
+  # A newer checkpoint takes the place of an older one.
+  (here / '4').rename(here / '5')
+  desk.back_up(worker, 'follow', _ENDED)
+  assert (there / '5/a').exists() and not (there / '4/a').exists()
+  assert foreign.exists()
+
+
+@pytest.mark.parametrize(('worker', 'part'), [(0, ''), (1, 'hosts/1/')])
+def test_backup_comes_back_once(desk: Desk, worker: int, part: str):
+  desk.set_up()
+  here = desk.trees[worker] / 'runs/tpu' / part
+  there = desk.bucket / 'r' / part
+  (there / '5').mkdir(parents=True)
+  for name in ('5/a', 'backup'):
+    (there / name).touch()
+  (desk.bucket / 'r/hosts/2').mkdir(parents=True)
+  assert desk.back_up(worker, 'restore').returncode == 0
+  assert (here / '5/a').exists()
+  assert not (here / 'hosts/2').exists()
+  # From now on what is here is the run.
+  (here / '5').rename(here / '6')
+  assert desk.back_up(worker, 'restore').returncode == 0
+  assert not (here / '5').exists()
+  (here / 'backup').unlink()
+  refused = desk.back_up(worker, 'restore')
+  assert refused.returncode == 1
+  assert 'has a run, and runs/tpu' in refused.stderr
+  assert (there / '5/a').exists()
+
+
+def test_backup_goes_on_when_a_copy_fails(desk: Desk):
+  desk.set_up()
+  desk.env['FAKE_FAIL'] = 'rsync'
+  result = desk.back_up(0, 'follow', _ENDED)
+  assert result.returncode == 0
+  assert 'gs://b/r is not up to date, see above.' in result.stderr
+
+
+def test_backup_that_cannot_be_had_keeps_all_from_starting(desk: Desk):
+  desk.set_up()
+  arguments = ('train', '--name=tpu', '--backup=gs://b/r')
+  said = desk.refusal(*arguments, FAKE_FAIL='ls')
+  assert 'gs://b/r cannot be read: ERROR: no permission' in said
+  assert not (desk.trees[0] / 'learner.lock').read_text()
+
+
+def test_backup_is_complete_when_a_learner_has_ended(desk: Desk):
+  desk.set_up()
+  desk.train('--backup=gs://b/r', '--workdir', 'my w')
+  (desk.trees[0] / 'my w/5').touch()
+  result = desk.run('delete', '--name=tpu', FAKE_STATE='READY')
+  assert 'its last run has a copy in gs://b/r' in result.stderr
+  desk.stop()
+  assert (desk.bucket / 'r/5').exists()
+  assert (desk.bucket / 'r/hosts/1/backup').exists()
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'env', 'warns'),
+  [
+    (('create', '--spot'), {}, True),
+    (('create',), {}, False),
+    (('train',), {'FAKE_STATE': 'True'}, True),
+    (('train',), {'FAKE_STATE': ''}, False),
+    (('train', '--backup=gs://b/r'), {'FAKE_STATE': 'True'}, False),
+  ],
+)
+def test_what_may_be_taken_away_is_said(
+  desk: Desk, arguments: tuple[str, ...], env: dict[str, str], warns: bool
+):
+  if 'train' in arguments:
+    desk.set_up()
+  result = desk.run(*arguments, '--name=tpu', **env)
+  assert ('give train --backup=gs://bucket/run.' in result.stdout) == warns
+  if 'train' in arguments:
+    desk.stop()
 
 
 def test_arguments_of_the_help_are_the_learners():

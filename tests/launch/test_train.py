@@ -79,6 +79,7 @@ _REVERB = '--config.replay.backend=reverb'
 _RESTORED = r'Resuming from checkpoint (\d+)'
 
 
+@pytest.mark.usefixtures('server_python')
 def test_reverb_comes_back_after_a_kill_and_stops_on_a_signal(tmp_path):
   flags = (_REVERB, '--config.replay.patience=600', _LONG)
   often = '--config.checkpoint.every_seconds=0.1'

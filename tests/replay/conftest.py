@@ -16,7 +16,7 @@ import pytest
 
 from seedrl_jax import replay, types
 from seedrl_jax.replay import nest
-from seedrl_jax.replay.reverb import connection, environment, host, store
+from seedrl_jax.replay.reverb import connection, host, store
 from tests.replay.reverb import shared_servers
 
 # Of the largest batch that a contract test draws.
@@ -143,9 +143,11 @@ class Toy:
 
 
 @pytest.fixture(scope='session', name='reverb_servers')
-def reverb_servers_fixture() -> Iterator[shared_servers.ServerFactory]:
+def reverb_servers_fixture(
+  server_python: str,
+) -> Iterator[shared_servers.ServerFactory]:
   """Real Reverb servers, in one process for all tests."""
-  factory = shared_servers.ServerFactory(environment.ensure())
+  factory = shared_servers.ServerFactory(server_python)
   yield factory
   factory.close()
 

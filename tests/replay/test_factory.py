@@ -93,6 +93,7 @@ def test_a_queue_of_one_process_never_asks_for_reverb(
   assert made.writer(replay.TABLE).allocate().width == 16
 
 
+@pytest.mark.usefixtures('server_python')
 @pytest.mark.parametrize(
   'changes',
   [

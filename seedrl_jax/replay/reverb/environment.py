@@ -101,7 +101,8 @@ def ensure(
     requirements: what to install, as pip takes it.
 
   Raises:
-    EnvironmentUnavailable: in one sentence, what is missing and what to do.
+    EnvironmentUnavailable: in one sentence, what is missing and what to do;
+      `interpreters.NoReverb` if nothing that is here can have a Reverb.
   """
   _check_platform()
   found = interpreters.find(python)
@@ -141,7 +142,7 @@ def versions(python: str) -> str:
 def _check_platform() -> None:
   # No other has a dm-reverb.
   if (sys.platform, platform.machine()) != ('linux', 'x86_64'):
-    raise EnvironmentUnavailable(
+    raise interpreters.NoReverb(
       f'Reverb is published for Linux on x86_64 only, not for {sys.platform} '
       f'on {platform.machine()}; use --config.replay.backend=embedded, or a '
       'server on another machine (--config.replay.address).'

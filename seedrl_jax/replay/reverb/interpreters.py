@@ -4,6 +4,7 @@ Called by `environment.py`. Every candidate is run before it is believed: a
 pyenv shim is on PATH also where the version that it stands for is not chosen.
 """
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -28,8 +29,17 @@ print(json.dumps([platform.python_version(), has('reverb', 'tensorflow'),
 """
 
 
+# Of uv's download of a Python, some 30 MB; without a network it gives up soon.
+_UV_SECONDS = 120.0
+_UV_LIMITS = {'UV_HTTP_TIMEOUT': '10', 'UV_HTTP_RETRIES': '1'}
+
+
 class EnvironmentUnavailable(RuntimeError):
   """There is no Python to run a Reverb server with, and none can be made."""
+
+
+class NoReverb(EnvironmentUnavailable):
+  """No Reverb is published for this machine or for any Python that it has."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +88,7 @@ def find(python: str | None = None) -> Interpreter:
   Args:
     python: value of --reverb_python, which has the last word; where it is None
       or '', SEEDRL_REVERB_PYTHON does; else it is this Python, then
-      python3.11, 3.10 and 3.9 on PATH, then what uv finds or installs.
+      python3.11, 3.10 and 3.9 on PATH, then what uv finds or downloads.
 
   Raises:
     EnvironmentUnavailable: in one sentence, what is missing and what to do.
@@ -91,12 +101,12 @@ def find(python: str | None = None) -> Interpreter:
     found = probe(path)
     if found is None or not found.fits:
       continue
-    if found.has_venv or shutil.which('uv'):
+    if found.has_venv or _find_uv():
       return found
     bare = bare or found
   if bare is not None:
     raise _without_venv(bare)
-  raise EnvironmentUnavailable(
+  raise NoReverb(
     'Reverb needs a Python from 3.9 to 3.11, and there is none: install one '
     f'(or uv, which then does), or name one by {FLAG}.'
   )
@@ -106,7 +116,7 @@ def venv_command(base: Interpreter, folder: str) -> list[str]:
   """Returns the command that makes a venv with pip in `folder`."""
   if base.has_venv:
     return [base.path, '-I', '-m', 'venv', folder]
-  return ['uv', 'venv', '--seed', '--python', base.path, folder]
+  return [str(_find_uv()), 'venv', '--seed', '--python', base.path, folder]
 
 
 def _named(name: str, path: str) -> Interpreter:
@@ -122,7 +132,7 @@ def _named(name: str, path: str) -> Interpreter:
       f'{name}={path}: this is Python {found.version}, and Reverb needs 3.9 '
       'to 3.11; name one of these.'
     )
-  if not (found.has_venv or shutil.which('uv')):
+  if not (found.has_venv or _find_uv()):
     raise _without_venv(found)
   return found
 
@@ -141,22 +151,47 @@ def _candidates() -> Iterator[str]:
   for version in _VERSIONS:
     if path := shutil.which(f'python{version}'):
       yield path
-  if uv := shutil.which('uv'):
-    found = _uv(uv, 'find')
-    if not found:
-      # The last resort, as this downloads one.
-      _uv(uv, 'install')
-      found = _uv(uv, 'find')
-    yield from found
+  if uv := _find_uv():
+    # The last resort, as it may download one.
+    yield from _ask_uv(uv)
 
 
-def _uv(uv: str, action: str) -> list[str]:
-  """Returns the lines of `uv python find|install`; none where it fails."""
+def _find_uv() -> str | None:
+  """Returns uv: the one on PATH, or the one installed with this package."""
+  beside = os.path.dirname(sys.executable)
+  return shutil.which('uv') or shutil.which('uv', path=beside)
+
+
+def _ask_uv(uv: str) -> list[str]:
+  """Returns the Python that uv has or can download.
+
+  Raises:
+    NoReverb: it can do neither; says why.
+  """
+  try:
+    with contextlib.suppress(subprocess.CalledProcessError):
+      return _run_uv(uv, 'find')
+    _run_uv(uv, 'install')
+    return _run_uv(uv, 'find')
+  except subprocess.TimeoutExpired:
+    why = f'not within {_UV_SECONDS:g} s'
+  except subprocess.CalledProcessError as e:
+    why = e.stderr.strip().rpartition('\n')[2].strip().rstrip('.')
+  raise NoReverb(
+    'Reverb needs a Python from 3.9 to 3.11; there is none, and uv could not '
+    f'download one ({why}): install one, or name one by {FLAG}.'
+  )
+
+
+def _run_uv(uv: str, action: str) -> list[str]:
+  """Returns the lines of `uv python find|install`."""
   result = subprocess.run(
     [uv, 'python', action, _VERSIONS[0]],
     stdin=subprocess.DEVNULL,
     capture_output=True,
     text=True,
-    check=False,
+    env={**os.environ, **_UV_LIMITS},
+    timeout=_UV_SECONDS,
+    check=True,
   )
-  return [] if result.returncode else result.stdout.splitlines()
+  return result.stdout.splitlines()

@@ -12,19 +12,13 @@ from typing import Any
 import grpc
 import pytest
 
-from seedrl_jax.replay.reverb import environment, server
+from seedrl_jax.replay.reverb import server
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
 # Only for what has already gone wrong: no test that passes waits for it.
 PATIENCE = 300.0
 
 _SERVICE = '/deepmind.reverb.ReverbService/'
-
-
-@pytest.fixture(scope='session', name='server_python')
-def server_python_fixture() -> str:
-  """Returns the interpreter of the server's environment."""
-  return environment.ensure()
 
 
 def rules(name: str = 't', **overrides: Any) -> dict[str, Any]:

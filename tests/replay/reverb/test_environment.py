@@ -14,6 +14,7 @@ import zipfile
 import pytest
 
 from seedrl_jax.replay.reverb import environment, interpreters
+from tests import conftest
 
 _MAKE = """
 import sys
@@ -50,9 +51,13 @@ def wheel_fixture(tmp_path) -> str:
 
 
 @pytest.fixture(name='base')
-def base_fixture() -> str:
-  """Returns an interpreter that an environment can be made from."""
-  return interpreters.find().path
+def base_fixture(tmp_path) -> str:
+  """Returns this Python, which says that it is one for Reverb."""
+  said = '["3.11.0", false, true]'
+  return _script(
+    tmp_path / 'base',
+    f'[ "$2" = -c ] && echo \'{said}\' || exec {sys.executable} "$@"',
+  )
 
 
 def _script(path: pathlib.Path, text: str) -> str:
@@ -158,9 +163,7 @@ def test_cache_that_cannot_be_written(wheel, base, tmp_path, monkeypatch):
 
 def test_other_platforms(monkeypatch):
   monkeypatch.setattr(platform, 'machine', lambda: 'aarch64')
-  with pytest.raises(
-    interpreters.EnvironmentUnavailable, match='backend=embedded'
-  ):
+  with pytest.raises(interpreters.NoReverb, match='backend=embedded'):
     environment.ensure()
 
 
@@ -197,19 +200,40 @@ def test_this_python_first_then_the_newest_that_works(only, monkeypatch):
   assert interpreters.find().path == this
 
 
-def test_uv_is_the_last_resort(only, tmp_path):
+# Finds nothing until it has installed one, and is called by NAME.
+_UV = """echo "$UV_HTTP_RETRIES" >NAME.retries
+case "$1 $2 $3" in
+"python find 3.11") [ -e NAME.done ] && echo PYTHON ;;
+"python install 3.11") : >NAME.done ;;
+*) exit 2 ;; esac"""
+
+
+@pytest.mark.parametrize('place', ['bin/uv', 'uv'])
+def test_uv_is_the_last_resort(only, tmp_path, place):
   made = _python(tmp_path / 'uv-python', '3.11.9')
-  # Finds nothing until it has installed one.
-  _script(
-    only / 'uv',
-    f'case "$1 $2 $3" in\n'
-    f'"python find 3.11") [ -e {only}/done ] && echo {made} ;;\n'
-    f'"python install 3.11") : > {only}/done ;;\n'
-    f'*) exit 2 ;; esac',
-  )
+  # On PATH, or beside this Python.
+  text = _UV.replace('PYTHON', made).replace('NAME', str(tmp_path / 'uv'))
+  _script(tmp_path / place, text)
   assert interpreters.find().path == made
+  assert (tmp_path / 'uv.retries').read_text() == '1\n'
   other = _python(only / 'python3.9', '3.9.1')
   assert interpreters.find().path == other
+
+
+@pytest.mark.parametrize(
+  ('text', 'seconds', 'why'),
+  [
+    ('echo error: no >&2; echo " cause: DNS." >&2; exit 1', 99, '(cause: DNS)'),
+    ('exec /bin/sleep 600', 0.1, '(not within 0.1 s)'),
+  ],
+)
+def test_uv_that_fails_is_one_sentence(only, monkeypatch, text, seconds, why):
+  monkeypatch.setattr(interpreters, '_UV_SECONDS', seconds)
+  _script(only / 'uv', f'[ "$2" = find ] && exit 1\n{text}')
+  with pytest.raises(interpreters.NoReverb) as error:
+    interpreters.find()
+  assert f'uv could not download one {why}: install' in str(error.value)
+  assert os.linesep not in str(error.value)
 
 
 def test_uv_makes_the_venv_where_ensurepip_is_missing(only):
@@ -222,10 +246,10 @@ def test_uv_makes_the_venv_where_ensurepip_is_missing(only):
     interpreters.EnvironmentUnavailable, match=r'package python3\.11-venv'
   ):
     interpreters.find(path)
-  _script(only / 'uv', 'exit 2')
+  uv = _script(only / 'uv', 'exit 2')
   found = interpreters.find()
   assert found.path == path
-  assert interpreters.venv_command(found, 'x')[:2] == ['uv', 'venv']
+  assert interpreters.venv_command(found, 'x')[:2] == [uv, 'venv']
 
 
 @pytest.mark.parametrize(
@@ -246,8 +270,18 @@ def test_named_interpreter_that_will_not_do(only, tmp_path, text, words):
     interpreters.find(path)
 
 
+def test_tests_are_skipped_only_if_no_python_will_do(only, monkeypatch):
+  # Is set, and would outlast this test.
+  monkeypatch.setenv('UV_PYTHON_DOWNLOADS', 'never')
+  with pytest.raises(pytest.skip.Exception, match='needs a Reverb server'):
+    conftest.reverb_or_skip()
+  _python(only / 'python3.11', '3.11.2', venv='false')
+  with pytest.raises(interpreters.EnvironmentUnavailable, match='venv'):
+    conftest.reverb_or_skip()
+
+
 def test_no_interpreter_at_all(only):
-  with pytest.raises(interpreters.EnvironmentUnavailable) as error:
+  with pytest.raises(interpreters.NoReverb) as error:
     interpreters.find()
   assert 'Python from 3.9 to 3.11' in str(error.value)
   assert '--reverb_python' in str(error.value)

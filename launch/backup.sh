@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Keeps a copy of a run's work directory in a bucket, by gcloud. tpu_vm.sh has
+# every worker of a slice call it:
+#
+#   launch/backup.sh restore WORKDIR URL     before its learner starts
+#   launch/backup.sh follow WORKDIR URL PID  until its learner has ended
+#
+# Worker 0 owns all of the work directory but hosts/, worker i hosts/i. A file
+# named backup in each part says where its copy is.
+set -euo pipefail
+
+readonly SECONDS_BETWEEN=300
+# Other workers' parts, and what is unfinished or of this machine only.
+readonly SKIP='^(hosts|reverb)/.*|.*(-tmp|\.(tmp|partial|lock|sock))\b.*'
+readonly METADATA=http://metadata.google.internal/computeMetadata/v1/instance
+
+die() {
+  printf 'backup: %s\n' "$*" >&2
+  exit 1
+}
+
+# copy FROM TO [OPTION]
+copy() {
+  gcloud storage rsync --recursive "--exclude=$SKIP" "$@"
+}
+
+# Brings back the copy where there is nothing here, and claims the place.
+restore() {
+  local found
+  [[ ! -e $folder/backup || $(<"$folder/backup") != "$url" ]] || return 0
+  if found=$(gcloud storage ls "$url/backup" 2>&1); then
+    [[ ! -e $folder ]] ||
+      die "$url has a run, and $folder another; give an empty --backup, or" \
+        'move that folder away.'
+    # What was interrupted is continued; it gets its name when it is whole.
+    mkdir -p "$folder.partial"
+    copy "$url" "$folder.partial"
+    mv "$folder.partial" "$folder"
+  elif [[ $found != *'matched no objects'* ]]; then
+    die "$url cannot be read: $found"
+  fi
+  mkdir -p "$folder"
+  printf '%s\n' "$url" >"$folder/backup.tmp"
+  gcloud storage cp "$folder/backup.tmp" "$url/backup"
+  mv "$folder/backup.tmp" "$folder/backup"
+}
+
+# Copies every few minutes, and once more when the process has ended.
+follow() {
+  local status=124
+  # The machine that goes down tells all processes so.
+  trap '' TERM
+  while ((status == 124)); do
+    status=0
+    timeout "$SECONDS_BETWEEN" tail --pid="$1" -f /dev/null || status=$?
+    # What is new is there before anything old goes.
+    copy "$folder" "$url" &&
+      copy "$folder" "$url" --delete-unmatched-destination-objects ||
+      printf 'backup: %s is not up to date, see above.\n' "$url" >&2
+  done
+}
+
+part=$(curl --silent --show-error --fail --header 'Metadata-Flavor: Google' \
+  "$METADATA/attributes/agent-worker-number") || die 'this is no worker of a TPU VM slice.'
+part=${part/#0/}
+folder=$2${part:+/hosts/$part}
+url=${3%/}${part:+/hosts/$part}
+"$1" "${@:4}"
