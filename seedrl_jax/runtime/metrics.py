@@ -40,9 +40,9 @@ class MetricsLog:
   def roll_back(self, updates: int, env_frames: int) -> None:
     """Drops what is later than a checkpoint; see `CsvLog.roll_back`."""
     with self._spared():
-      self._csv.roll_back(updates, env_frames)
       if self._events is not None:
         self._events.roll_back(env_frames)
+      self._csv.roll_back(updates, env_frames)
 
   def write(self, row: Metrics) -> None:
     """Writes one report; `row` has `time/env_frames`, TensorBoard's step."""
