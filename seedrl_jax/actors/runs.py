@@ -61,9 +61,8 @@ class Run:
     self._check_order(sequence)
     self._check_ids(env_id)
     for leaf in observation:
-      _check_values(leaf)
-    if not np.isfinite(reward).all():
-      raise wire.WireError('A reward is not finite.')
+      _check_values(leaf, 'An observation')
+    _check_values(reward, 'A reward')
     if not ((discount >= 0) & (discount <= 1)).all():
       raise wire.WireError('A discount is not in [0, 1].')
     if (step_type > _LAST).any():
@@ -125,16 +124,26 @@ class Run:
     if count > rows:
       raise wire.WireError(f'{count} episodes cannot end in {rows} steps.')
     self._check_mine(episodes.env_id)
-    if not np.isfinite(episodes.episode_return).all():
-      raise wire.WireError("An episode's return is not finite.")
-    if (episodes.length < 0).any() or (episodes.frames < 0).any():
-      raise wire.WireError('An episode has a negative length.')
-    _check_values(episodes.terminated)
+    for length in episodes.length, episodes.frames:
+      if not ((length >= 0) & (length < _MOST_STEPS)).all():
+        raise wire.WireError("An episode's length is not possible.")
+    most = wire.LARGEST * episodes.length
+    if not (np.abs(episodes.episode_return) <= most).all():
+      raise wire.WireError("An episode's return is not possible.")
+    _check_values(episodes.terminated, "An episode's end")
 
 
-def _check_values(array: np.ndarray) -> None:
-  """Checks that a leaf's bytes are values of its dtype, and finite."""
+def _check_values(array: np.ndarray, name: str) -> None:
+  """Checks that bytes are values of their dtype, finite and not too large."""
   if array.dtype.kind == 'b' and (array.view(np.uint8) > 1).any():
     raise wire.WireError('A boolean is neither 0 nor 1.')
-  if array.dtype.kind == 'f' and not np.isfinite(array).all():
-    raise wire.WireError('An observation is not finite.')
+  if array.dtype.kind != 'f' and array.dtype.itemsize <= 2:
+    return
+  # As Python's numbers: 1e6 is infinite as a float16, and the smallest integer
+  # has no absolute value. What is no number fails both comparisons.
+  largest, least = array.max(initial=0).item(), array.min(initial=0).item()
+  if not (largest <= wire.LARGEST and least >= -wire.LARGEST):
+    raise wire.WireError(
+      f'{name} is not a number from {-wire.LARGEST:,.0f} to '
+      f'{wire.LARGEST:,.0f}; scale it in the environment.'
+    )

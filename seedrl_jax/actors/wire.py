@@ -25,6 +25,13 @@ SERVICE, METHOD = 'seedrl_jax.Actors', 'Serve'
 # Of a message without arrays, in bytes.
 MAX_JSON_BYTES = 1 << 16
 
+# The most that rewards and numbers in observations may be; beyond it a stream
+# ends. Losses square values that follow from rewards, and gradient norms their
+# products with observations: all that stays within float32 with both this
+# large, or ten times as large, and not with both a thousand times as large
+# (tests/learner/test_update.py). Scores of Atari games are within it.
+LARGEST = 1e6
+
 _MAGIC = b'SRLA'
 # Magic, version, kind, rows, episodes, sequence, body's bytes and its CRC-32.
 _HEADER = struct.Struct('<4sHHIIQII')

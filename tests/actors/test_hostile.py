@@ -73,7 +73,7 @@ def _spoil(
     others = [_HELLO, wire.pack_actions(env_id, sequence)]
     return others[rng.integers(2)]
   if kind == 3:
-    values = np.full(len(env_id), rng.choice([np.nan, np.inf, -np.inf]))
+    values = np.full(len(env_id), rng.choice([np.nan, np.inf, -np.inf, 3e38]))
     message = bytearray(_steps(env_id, sequence))
     start = wire.HEADER_BYTES + 8 * len(env_id)
     message[start : start + 4 * len(env_id)] = values.astype('<f4').tobytes()

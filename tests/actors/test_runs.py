@@ -1,5 +1,7 @@
 """Tests for seedrl_jax/actors/runs.py: what can be a run's next steps."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
@@ -42,9 +44,9 @@ def _edited(**values: float) -> bytes:
   return toys.LAYOUT.pack_steps(output, toys.episodes(), 0)
 
 
-def _bad_vector() -> bytes:
+def _bad_vector(value: float) -> bytes:
   output = toys.output([4, 5, 6], toys.FIRST)
-  output.observation['more']['vector'][0, 1] = np.nan
+  output.observation['more']['vector'][0, 1] = value
   return toys.LAYOUT.pack_steps(output, toys.episodes(), 0)
 
 
@@ -54,12 +56,13 @@ def _bad_flag() -> bytes:
   return toys.reseal(bytes(message))
 
 
-def _episode(**values: float) -> bytes:
+def _episode(sequence: int = 0, **values: float) -> bytes:
   ended = toys.episodes(4)
   for name, value in values.items():
     ended = ended._replace(**{name: np.array([value])})
-  output = toys.output([4, 5, 6], toys.FIRST)
-  return toys.LAYOUT.pack_steps(output, ended, 0)
+  kind = toys.MID if sequence else toys.FIRST
+  output = toys.output([4, 5, 6], kind)
+  return toys.LAYOUT.pack_steps(output, ended, sequence)
 
 
 @pytest.mark.parametrize(
@@ -79,21 +82,53 @@ def _episode(**values: float) -> bytes:
       'A FIRST step',
     ),
     ([toys.steps([4, 5, 6], 3)], 'type of step'),
-    ([_edited(reward=np.inf)], 'A reward'),
+    ([_edited(reward=np.inf)], 'A reward is not a number from -1,000,000 to'),
+    ([_edited(reward=3e38)], 'A reward'),
+    ([_edited(reward=-1.1e6)], 'A reward'),
     ([_edited(discount=1.5)], 'A discount'),
     ([_edited(discount=np.nan)], 'A discount'),
-    ([_bad_vector()], 'An observation is not finite'),
+    ([_bad_vector(np.nan)], 'An observation is not a number'),
+    ([_bad_vector(1.1e6)], 'An observation is not a number'),
     ([_bad_flag()], 'A boolean'),
     ([toys.steps([4], toys.FIRST, ended=(4, 5))], '2 episodes cannot end'),
     ([_episode(env_id=7)], 'An env_id'),
     ([_episode(episode_return=np.nan)], "An episode's return"),
-    ([_episode(length=-1)], 'a negative length'),
-    ([_episode(frames=-1)], 'a negative length'),
+    # Of seven steps.
+    ([_episode(episode_return=7.1e6)], "An episode's return"),
+    ([_episode(length=-1)], "An episode's length"),
+    ([_episode(frames=-1)], "An episode's length"),
+    ([_episode(frames=1 << 40)], "An episode's length"),
   ],
 )
 def test_refuses(messages: list[bytes], sentence: str):
   with pytest.raises(wire.WireError, match=sentence):
     _run(*messages)
+
+
+def test_scores_of_games_pass():
+  _run(_edited(reward=-1e6), _episode(episode_return=7e6, sequence=1))
+
+
+@pytest.mark.parametrize(
+  'value, dtype, passes',
+  [
+    (10**6, np.int32, True),
+    (10**6 + 1, np.int32, False),
+    (-(2**63), np.int64, False),
+    (2**32 - 1, np.uint32, False),
+    (2**15, np.uint16, True),
+    (255, np.uint8, True),
+    (np.inf, np.float16, False),
+  ],
+)
+def test_integers_are_bounded_too(value: float, dtype: type, passes: bool):
+  refusing = contextlib.nullcontext if passes else _refusal
+  with refusing():
+    runs._check_values(np.array([[0, value]], dtype), 'X')
+
+
+def _refusal():
+  return pytest.raises(wire.WireError, match='X is not a number')
 
 
 def _report(**values: object) -> reports.Report:

@@ -11,6 +11,7 @@ import pytest
 
 from configs import base as base_config
 from seedrl_jax import types
+from seedrl_jax.actors import wire
 from seedrl_jax.agents import base
 from seedrl_jax.learner import optimizers, update
 from seedrl_jax.learner import state as state_lib
@@ -104,6 +105,35 @@ def test_the_updates_compared_moved_every_parameter(whole):
     initial.params,
   )
   assert min(jax.tree.leaves(moved)) > 1e-4, moved
+
+
+@pytest.mark.parametrize('factor', [1, 10, 1000])
+def test_the_largest_numbers_of_actors_stay_within_float32(factor):
+  """With the largest sums that any configuration here takes."""
+  config = base_config.get_config()
+  config.loss.update(reduction='sum', discount=0.999)
+  config.optimizer.clip_norm = 0.0
+  length, batch, largest = 80, 64, factor * wire.LARGEST
+  config.unroll_length, config.batch_size = length, batch
+  spec = types.ArraySpec((8,), np.dtype('float32'))
+  agent = base.load_agent(config, types.EnvSpec('toy', spec, 3, 1, batch, 0))
+  steps = sequences.random_steps(np.random.default_rng(0), length, batch)
+  steps = steps._replace(
+    observation=np.full((length + 1, batch, 8), largest, np.float32),
+    reward=np.full((length + 1, batch), largest, np.float32),
+    step_type=np.full_like(steps.step_type, types.StepType.MID),
+    discount=np.ones_like(steps.discount),
+  )
+  optimizer = optimizers.make_optimizer(config, action_repeat=1)
+  updater = update.Updater(agent, optimizer, jax.devices()[:1])
+  state = updater.replicate(
+    state_lib.initial_state(agent, optimizer, jax.random.PRNGKey(0))
+  )
+  data = updater.shard([sequences.batch_of(steps, agent.initial_core(batch))])
+  for _ in range(3):
+    state, output = updater(state, data)
+  # The bound leaves a factor of ten, and no more than is needed.
+  assert output.finite.item() is (factor < 1000)
 
 
 def _updater(agent=None, num_devices=1, **kwargs):
