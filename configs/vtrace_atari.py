@@ -4,8 +4,8 @@ Environment conventions are Cleanba's defaults (Huang et al. 2023): no life
 loss as an episode's end, no sticky actions, one no-op and EnvPool's FIRE at a
 reset, 108,000 frames at most, rewards clipped while learning. Two differ: the
 minimal action set, which most published V-trace figures use
-(`--config.env.full_action_space=True` for all 18), and frames are stacked in the
-agent's state, not by EnvPool.
+(`--config.env.full_action_space=True` for all 18), and frames are stacked in
+the agent's state, not by EnvPool.
 
 Network, unroll, discount, baseline cost and learning rate are IMPALA's (arXiv
 1802.01561, table G.1). All else is for results in short runs:
