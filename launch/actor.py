@@ -1,6 +1,6 @@
 """An actor: `python launch/actor.py --learner=unix:/path` or `=host:port`.
 
-Steps environments that the learner (launch/learner.py) acts for; it says which.
+Steps environments that the learner (launch/train.py) acts for; it says which.
 May be started before the learner, survives it, and ends when the training has,
 or when it has looked for a learner in vain for `--patience` seconds.
 Needs no JAX: `launch/setup.sh --actor` installs what it needs. Only with

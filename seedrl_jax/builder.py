@@ -106,6 +106,7 @@ class _Prepared:
 
   Attributes:
     plans: of the streams; `steps` has the device step of each.
+    learning_rate: see `optimizers.learning_rate`.
     state: that the learner starts from, without device axis.
     output_spec: `ArraySpec`s of one step's agent output.
     unroll_spec: `ArraySpec`s of one unroll.
@@ -118,6 +119,7 @@ class _Prepared:
   plans: list[plan_lib.StreamPlan]
   agent: agents.Agent
   updater: update.Updater
+  learning_rate: Callable[[float], float]
   state: state_lib.LearnerState
   steps: list[device_step_lib.DeviceStep]
   output_spec: types.Nest
@@ -212,7 +214,7 @@ def _connect(
       publisher,
       source.update_priorities,
       config.learner.publish_period,
-      optimizers.learning_rate(config),
+      prepared.learning_rate,
     ),
     prefetcher=_make_prefetcher(config, prepared.updater, source.sampler),
     store=store,
@@ -258,6 +260,7 @@ def _prepare(
     updater=update.Updater(
       agent, optimizer, training, config.learner.micro_batches
     ),
+    learning_rate=optimizers.learning_rate(config),
     state=state,
     steps=steps,
     output_spec=output_spec,

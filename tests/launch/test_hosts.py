@@ -70,7 +70,11 @@ def _wait_for_checkpoint(workdir: pathlib.Path, program: runs.Program) -> int:
 
 
 def test_two_hosts_train_to_one_summary(tmp_path: pathlib.Path):
-  flags = ['--config.env.id=CartPole-v1', '--config.total_env_frames=3000']
+  flags = [
+    *('--config.env.id=CartPole-v1', '--config.total_env_frames=3000'),
+    # Of a learning rate that differed, each update would tell.
+    '--config.hosts.check_period=1',
+  ]
   # Each has a disk of its own.
   address = f'127.0.0.1:{ports.free()}'
   folders = [tmp_path / 'a', tmp_path / 'b']
