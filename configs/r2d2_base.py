@@ -52,6 +52,7 @@ def get_config() -> ml_collections.ConfigDict:
 
 
 def _loss() -> ml_collections.ConfigDict:
+  """Q-learning over sequences (Kapturowski et al., ICLR 2019)."""
   return ml_collections.ConfigDict({
     'discount': 0.997,
     # Rewards of a target before it bootstraps.
@@ -82,6 +83,7 @@ def _loss() -> ml_collections.ConfigDict:
 
 
 def _exploration() -> ml_collections.ConfigDict:
+  """Chances of random actions."""
   return ml_collections.ConfigDict({
     # Training environment i of N takes a random action with a chance of
     # epsilon_base ^ (1 + epsilon_alpha * i / (N - 1)).
