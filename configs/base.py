@@ -21,7 +21,8 @@ def get_config() -> ml_collections.ConfigDict:
   # Environments beside the training ones that act greedily, feed no unrolls
   # and are reported apart.
   config.num_eval_envs = 8
-  # Steps that are trained on together.
+  # Transitions of an unroll that are trained on; R2D2's sequences have
+  # burn_in + lookahead steps more.
   config.unroll_length = 20
   # Unrolls per update, over all training devices.
   config.batch_size = 32
@@ -47,7 +48,7 @@ def _env() -> ml_collections.ConfigDict:
   """Environments; what is not set is as EnvPool has it for this id."""
   # A placeholder each: keys that share one would be set together.
   return ml_collections.ConfigDict({
-    # Of EnvPool.
+    # As EnvPool has it.
     'id': 'CartPole-v1',
     # 'module:function' that returns a Gymnasium environment, in place of
     # EnvPool; `id` is then only a name.

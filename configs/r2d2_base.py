@@ -17,10 +17,10 @@ def get_config() -> ml_collections.ConfigDict:
   # unroll_length transitions are trained; the next one of the environment
   # begins unroll_length steps later. The R2D2 paper has 80, SEED 100.
   config.unroll_length = 100
-  # Steps before these that only warm up the recurrent state of both networks,
-  # from the stored one, without gradient.
+  # Steps before the trained ones that only warm up the recurrent state of both
+  # networks, from the stored one, without gradient.
   config.burn_in = 40
-  # Steps after these, for the rewards of the last targets. With
+  # Steps after the trained ones, for the rewards of the last targets. With
   # loss.n_steps - 1 all have their n rewards, which single transitions
   # (unroll_length 1) need; with 0, as published, the last ones bootstrap from
   # the sequence's last step with what rewards remain.

@@ -108,7 +108,7 @@ def parse(argv: list[str], default: str | None = DEFAULT) -> list[str]:
     # Before the overrides, as they are of what it names.
     argv.insert(1, f'--config={default}')
   try:
-    return flags.FLAGS(argv)
+    rest = flags.FLAGS(argv)
   except flags.Error as e:
     sys.exit(f'{PROGRAM}: {str(e).removeprefix("flag ")}')
   except (AttributeError, KeyError, TypeError):
@@ -124,6 +124,11 @@ def parse(argv: list[str], default: str | None = DEFAULT) -> list[str]:
     name = (path_of(argv) or DEFAULT).partition(':')[0]
     print(config_help.describe(config, find(name)))
     raise
+  if path_of(argv) is None:
+    sys.exit(
+      f'{PROGRAM}: --config is missing; name a file, or one of configs/.'
+    )
+  return rest
 
 
 def _keys(config: ml_collections.ConfigDict, prefix: str = '') -> Iterator[str]:

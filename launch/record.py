@@ -46,7 +46,6 @@ _NUM_ENVS = flags.DEFINE_integer(
 _CHECKPOINT = flags.DEFINE_integer(
   'checkpoint', None, "Number of the teacher's; the newest by default."
 )
-flags.mark_flag_as_required('config')
 
 
 def main(argv: Sequence[str]) -> None:
