@@ -14,12 +14,15 @@ def get_config() -> ml_collections.ConfigDict:
   # A folder of seedrl_jax/agents, or the dotted name of any module that has
   # make_agent(config, env_spec), also of one in the current folder.
   config.agent = 'vtrace'
+  # Of networks, sampling, environments and the replay's draws.
   config.seed = 1
   # Frames are steps x action repeat, without reset pseudo-steps.
   config.total_env_frames = 2_000_000
   # Environments beside the training ones that act greedily, feed no unrolls
   # and are reported apart.
   config.num_eval_envs = 8
+  # Transitions of an unroll that are trained on; R2D2's sequences have
+  # burn_in + lookahead steps more.
   config.unroll_length = 20
   # Unrolls per update, over all training devices.
   config.batch_size = 32
@@ -42,6 +45,7 @@ def get_config() -> ml_collections.ConfigDict:
 
 
 def _env() -> ml_collections.ConfigDict:
+  """Environments; what is not set is as EnvPool has it for this id."""
   # A placeholder each: keys that share one would be set together.
   return ml_collections.ConfigDict({
     # Of EnvPool; 'gymnasium:CartPole-v1' is Gymnasium's, in Python.
@@ -49,13 +53,15 @@ def _env() -> ml_collections.ConfigDict:
     # 'module:function' that returns a Gymnasium environment, in place of
     # EnvPool; `id` is then not read. The module may lie in the current folder.
     'factory': '',
-    'factory_kwargs': ml_collections.ConfigDict(),
+    'factory_kwargs': ml_collections.ConfigDict(),  # its arguments
+    # Environments that train, in this process.
     'num_envs': 128,
     # Environments per inference call and stream. 0: half of the stream's, so
     # that one half steps while the other half is acted for.
     'batch_size': 0,
     # Of EnvPool, per stream. 0: what the cores allow.
     'num_threads': 0,
+    # Pins these threads to this processor and those after it; -1: to none.
     'thread_affinity_offset': -1,
     # Of a stream, that Gymnasium's environments step in, at least one for each
     # batch. 0: none, they step in the inference thread.
@@ -80,12 +86,13 @@ def _env() -> ml_collections.ConfigDict:
 
 
 def _network() -> ml_collections.ConfigDict:
+  """What turns observations into features."""
   return ml_collections.ConfigDict({
     # 'auto': by the observation's rank; 'mlp', 'shallow', 'nature', 'resnet',
     # 'tiny'; 'module:function' that takes this section and returns a Flax
     # module from [N, ...] to [N, F].
     'torso': 'auto',
-    'hidden_sizes': (64, 64),
+    'hidden_sizes': (64, 64),  # of 'mlp'
     # Output of a convolutional torso. 0: as published (256; Nature 512).
     'dense_size': 0,
     # Width multiplier of the deep ResNet's channels (16, 32, 32).
@@ -101,11 +108,12 @@ def _network() -> ml_collections.ConfigDict:
     'use_previous_action': False,
     # Clip the reward that is fed to [-x, x]; 0 leaves it.
     'previous_reward_clip': 1.0,
-    'compute_dtype': 'float32',
+    'compute_dtype': 'float32',  # 'float32', 'bfloat16'
   })
 
 
 def _loss() -> ml_collections.ConfigDict:
+  """V-trace (arXiv 1802.01561, section 4): clips, and what parts cost."""
   return ml_collections.ConfigDict({
     'discount': 0.99,
     'lambda_': 1.0,
@@ -130,6 +138,7 @@ def _loss() -> ml_collections.ConfigDict:
 
 
 def _optimizer() -> ml_collections.ConfigDict:
+  """Adam or RMSProp, after a clip of the gradient's global norm."""
   return ml_collections.ConfigDict({
     'name': 'adam',  # 'adam', 'rmsprop'
     'learning_rate': 1e-3,
@@ -153,6 +162,7 @@ def _optimizer() -> ml_collections.ConfigDict:
 
 
 def _replay() -> ml_collections.ConfigDict:
+  """Where unrolls wait to be trained on."""
   return ml_collections.ConfigDict({
     # 'reverb': a server process, which is started and watched; 'embedded': in
     # this process; 'auto': embedded for a queue (sampler 'fifo') that only
@@ -171,7 +181,9 @@ def _replay() -> ml_collections.ConfigDict:
     # How far samples may run ahead of or behind samples_per_insert, as a
     # share of min_size.
     'tolerance': 0.1,
+    # Unrolls before the first update.
     'min_size': 1,
+    # An unroll is drawn with a chance of priority ^ this.
     'priority_exponent': 0.9,
     # How far the loss makes up for prioritized unrolls being drawn more
     # often: 1 wholly, 0 not at all.
@@ -180,6 +192,7 @@ def _replay() -> ml_collections.ConfigDict:
 
 
 def _demonstrations() -> ml_collections.ConfigDict:
+  """What an R2D3 run learns from beside its own experience."""
   return ml_collections.ConfigDict({
     # Folder that launch/record.py wrote; a table of its own is filled from it
     # where that is empty.
@@ -192,9 +205,10 @@ def _demonstrations() -> ml_collections.ConfigDict:
 
 
 def _topology() -> ml_collections.ConfigDict:
+  """Which devices act and which train."""
   return ml_collections.ConfigDict({
-    # Local devices for inference : for training. '' shares them by default:
-    # one device does both; several are split 1:3.
+    # Local devices for inference : for training, as 1:3. '': one device does
+    # both; several are split 1:3 where four divide them, else 1:1.
     'inference_to_training': '',
     # Environment pools (each with its thread) per inference device.
     'streams_per_device': 1,
@@ -209,6 +223,7 @@ def _topology() -> ml_collections.ConfigDict:
 
 
 def _actors() -> ml_collections.ConfigDict:
+  """Environments that other processes bring (launch/actor.py)."""
   return ml_collections.ConfigDict({
     # Environments of remote actors (launch/actor.py) at most, beside the
     # env.num_envs of this process, which may then be 0. 0: no actors.
@@ -234,11 +249,12 @@ def _actors() -> ml_collections.ConfigDict:
     'tls_key': '',
     # A file with the secret that actors must show, over TLS or a unix socket.
     'token_file': '',
-    'insecure': False,
+    'insecure': False,  # whether other machines may do without
   })
 
 
 def _learner() -> ml_collections.ConfigDict:
+  """How an update is made."""
   return ml_collections.ConfigDict({
     # Equal pieces that a device's share of the batch is worked through in.
     'micro_batches': 1,
@@ -250,10 +266,12 @@ def _learner() -> ml_collections.ConfigDict:
 
 
 def _hosts() -> ml_collections.ConfigDict:
+  """Several that train together (launch/learner.py --coordinator=…).
+
+  They share out batch_size; environments, actors and the replay's sizes are
+  of each.
+  """
   return ml_collections.ConfigDict({
-    # Of several (launch/learner.py --coordinator=…), which share out
-    # batch_size. Environments, actors and the replay's sizes are of each.
-    #
     # Seconds after which one that says nothing is taken for dead.
     'timeout': 60.0,
     # Updates between comparisons of the hosts' parameters.
@@ -262,9 +280,10 @@ def _hosts() -> ml_collections.ConfigDict:
 
 
 def _checkpoint() -> ml_collections.ConfigDict:
+  """What a run can go on from."""
   return ml_collections.ConfigDict({
     'every_seconds': 300.0,
-    'keep': 3,
+    'keep': 3,  # the newest so many
     # Whether the replay is saved with the learner.
     'replay': True,
     # Keep one for good every so many hours; 0: none.
@@ -273,7 +292,8 @@ def _checkpoint() -> ml_collections.ConfigDict:
 
 
 def _log() -> ml_collections.ConfigDict:
+  """Progress and curves."""
   return ml_collections.ConfigDict({
     'every_seconds': 2.0,
-    'tensorboard': True,
+    'tensorboard': True,  # write its events
   })

@@ -17,10 +17,10 @@ def get_config() -> ml_collections.ConfigDict:
   # unroll_length transitions are trained; the next one of the environment
   # begins unroll_length steps later. The R2D2 paper has 80, SEED 100.
   config.unroll_length = 100
-  # Steps before these that only warm up the recurrent state of both networks,
-  # from the stored one, without gradient.
+  # Steps before the trained ones that only warm up the recurrent state of both
+  # networks, from the stored one, without gradient.
   config.burn_in = 40
-  # Steps after these, for the rewards of the last targets. With
+  # Steps after the trained ones, for the rewards of the last targets. With
   # loss.n_steps - 1 all have their n rewards, which single transitions
   # (unroll_length 1) need; with 0, as published, the last ones bootstrap from
   # the sequence's last step with what rewards remain.
@@ -52,6 +52,7 @@ def get_config() -> ml_collections.ConfigDict:
 
 
 def _loss() -> ml_collections.ConfigDict:
+  """Q-learning over sequences (Kapturowski et al., ICLR 2019)."""
   return ml_collections.ConfigDict({
     'discount': 0.997,
     # Rewards of a target before it bootstraps.
@@ -82,6 +83,7 @@ def _loss() -> ml_collections.ConfigDict:
 
 
 def _exploration() -> ml_collections.ConfigDict:
+  """Chances of random actions."""
   return ml_collections.ConfigDict({
     # The N training environments take random actions with chances of
     # epsilon_base ^ (1 + epsilon_alpha * i / (N - 1)), i from 0 to N - 1.

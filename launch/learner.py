@@ -16,6 +16,8 @@ from launch import train
 if TYPE_CHECKING:
   from seedrl_jax.learner import hosts
 
+flags.adopt_module_key_flags(train)
+
 _COORDINATOR = flags.DEFINE_string(
   'coordinator',
   '',

@@ -8,20 +8,17 @@ A run with the same configuration then learns from them by
 --config.replay.address the table of a Reverb server that runs is filled.
 """
 
+import functools
 import os
 import sys
 from collections.abc import Sequence
 
 from absl import app, flags
-from ml_collections import config_flags
 
-from launch import allow_flags
+from launch import allow_flags, config_flag
 
-_CONFIG = config_flags.DEFINE_config_file(
-  'config',
-  None,
-  'The configuration of the run that is to learn from the demonstrations.',
-  lock_config=True,
+_CONFIG = config_flag.define(
+  'The configuration of the run that is to learn from the demonstrations.'
 )
 _TEACHER_WORKDIR = flags.DEFINE_string(
   'teacher_workdir', '', 'Work directory of a run whose checkpoint plays.'
@@ -49,7 +46,6 @@ _NUM_ENVS = flags.DEFINE_integer(
 _CHECKPOINT = flags.DEFINE_integer(
   'checkpoint', None, "Number of the teacher's; the newest by default."
 )
-flags.mark_flag_as_required('config')
 
 
 def main(argv: Sequence[str]) -> None:
@@ -86,4 +82,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  app.run(main, flags_parser=functools.partial(config_flag.parse, default=None))

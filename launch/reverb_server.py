@@ -6,7 +6,6 @@ A run then uses it by --config.replay.address=host:8000. `--check` tells
 whether a server can run here.
 """
 
-import pathlib
 import signal
 import sys
 import time
@@ -15,8 +14,8 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from absl import app, flags, logging
-from ml_collections import config_flags
 
+from launch import config_flag
 from seedrl_jax import replay
 from seedrl_jax.replay.reverb import (
   environment,
@@ -27,15 +26,8 @@ from seedrl_jax.replay.reverb import (
 )
 from seedrl_jax.runtime import checks
 
-_DEFAULT_CONFIG = (
-  pathlib.Path(__file__).resolve().parents[1] / 'configs/vtrace_cartpole.py'
-)
-
-_CONFIG = config_flags.DEFINE_config_file(
-  'config',
-  str(_DEFAULT_CONFIG),
-  "The run's configuration; its replay section gives the table's rules.",
-  lock_config=True,
+_CONFIG = config_flag.define(
+  "The run's configuration; its replay section gives the table's rules."
 )
 _PORT = flags.DEFINE_integer(
   'port', 0, 'Port to listen on; 0: any that is free.', 0, 65535
@@ -152,4 +144,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  app.run(main, flags_parser=config_flag.parse)

@@ -7,41 +7,30 @@ Starting again with the same `--workdir` resumes. People call it, and
 
 from __future__ import annotations
 
-import difflib
 import functools
 import logging
 import os
-import pathlib
-import re
 import signal
 import sys
 import traceback
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import ml_collections
 from absl import app, flags
-from ml_collections import config_flags
 
+from launch import config_flag
 from seedrl_jax.runtime import memory
 
 if TYPE_CHECKING:
   from seedrl_jax.learner import hosts as hosts_lib
 
-_DEFAULT_CONFIG = (
-  pathlib.Path(__file__).resolve().parents[1] / 'configs/vtrace_cartpole.py'
-)
-_PROGRAM = pathlib.Path(sys.argv[0]).stem
+_PROGRAM = config_flag.PROGRAM
 # A second Ctrl-C ends the process at once; SIGTERM may be sent repeatedly.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-_CONFIG = config_flags.DEFINE_config_file(
-  'config',
-  None,
-  'A file with get_config(); any value may be overridden as --config.x.y=z. '
-  'By default configs/vtrace_cartpole.py.',
-  lock_config=True,
+_CONFIG = config_flag.define(
+  f"The run's configuration, {config_flag.DEFAULT} by default."
 )
 _WORKDIR = flags.DEFINE_string(
   'workdir',
@@ -89,77 +78,9 @@ class _Stop:
       signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _config_path(argv: Sequence[str]) -> str | None:
-  """Returns the last --config of a command line, None without one."""
-  path = None
-  for i, argument in enumerate(argv):
-    if match := re.fullmatch(r'--?config(?:=(.*))?', argument):
-      path = match[1] or next(iter(argv[i + 1 :]), '')
-  return path
-
-
-def _load_config(argv: Sequence[str]) -> ml_collections.ConfigDict:
-  """Returns the configuration that a command line names, no more.
-
-  That is apart from the program's flags, and without the overrides.
-  """
-  values = flags.FlagValues()
-  alone = [argv[0], f'--config={_config_path(argv)}']
-  config_flags.DEFINE_config_file('config', flag_values=values, sys_argv=alone)
-  values(alone)
-  return values['config'].value
-
-
-def _keys(config: ml_collections.ConfigDict, prefix: str = '') -> Iterator[str]:
-  for name, value in config.items():
-    yield prefix + name
-    if isinstance(value, ml_collections.ConfigDict):
-      yield from _keys(value, f'{prefix}{name}.')
-
-
-def _unknown_key(argv: Sequence[str]) -> str | None:
-  """Returns a sentence about the first unknown key in a command line."""
-  known = set(_keys(_load_config(argv)))
-  for argument in argv:
-    match = re.match(r'--?(no)?config\.([^=]+)', argument)
-    if match is None or match[2] in known:
-      continue
-    section = match[2].rpartition('.')[0]
-    if section in known and not any(k.startswith(section + '.') for k in known):
-      return (
-        f'--config.{match[2]}: give all of this section at once, as '
-        f'--config.{section}="{{\'name\': value}}".'
-      )
-    near = difflib.get_close_matches(match[2], known, n=1, cutoff=0.0)
-    return (
-      f'--config.{match[2]}: the configuration has no such key; the nearest '
-      f'is --config.{near[0]}.'
-    )
-  return None
-
-
-def _check_config_file(argv: Sequence[str]) -> None:
-  path = _config_path(argv) or ''
-  # A config file may take an argument after a colon.
-  if not pathlib.Path(path.partition(':')[0]).is_file():
-    sys.exit(f'{_PROGRAM}: --config={path}: there is no such file.')
-
-
 def _parse_flags(argv: list[str]) -> list[str]:
   """Parses the command line; exits with a sentence where it is wrong."""
-  _check_config_file(argv)
-  try:
-    rest = flags.FLAGS(argv)
-    if not _WORKDIR.value:
-      sys.exit(f'{_PROGRAM}: --workdir is missing; name a folder for the run.')
-  except flags.Error as e:
-    sys.exit(f'{_PROGRAM}: {e}')
-  except (AttributeError, KeyError, TypeError):
-    # So ml_collections answers an unknown key; or the file itself is wrong.
-    sentence = _unknown_key(argv)
-    if sentence is None:
-      raise
-    sys.exit(f'{_PROGRAM}: {sentence}')
+  rest = config_flag.parse(argv)
   if len(rest) > 1:
     sys.exit(f'{_PROGRAM}: unexpected arguments: {" ".join(rest[1:])}')
   return rest
@@ -237,10 +158,6 @@ def start(
   # for byte, in people's terminals.
   os.environ.setdefault('GRPC_VERBOSITY', 'ERROR')
   memory.restart_with_huge_pages()
-  argv = sys.argv
-  if _config_path(argv) is None:
-    # Before the overrides, as they are of what it names.
-    argv.insert(1, f'--config={_DEFAULT_CONFIG}')
   app.run(functools.partial(main, join=join), flags_parser=_parse_flags)
 
 

@@ -53,6 +53,7 @@ RANGES: dict[str, Allowed] = {
   'env.stack_num': optional(integer(1)),
   'env.noop_max': optional(integer(1)),
   'env.episodic_life': optional(FLAG),
+  'env.zero_discount_on_life_loss': optional(FLAG),
   'env.reward_clip': optional(FLAG),
   'env.use_fire_reset': optional(FLAG),
   'env.full_action_space': optional(FLAG),

@@ -101,4 +101,4 @@ def test_a_configuration_is_required():
     check=False,
   )
   assert result.returncode == 1
-  assert '--config' in result.stdout + result.stderr
+  assert result.stderr.startswith('record: --config is missing; name a file')

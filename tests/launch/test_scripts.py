@@ -71,6 +71,7 @@ def test_local_trains_cartpole_in_a_new_folder(clone: Clone):
     (['--config', 'a/b.py', '--workdir', 'my w'], []),
     (['--config=a/b.py'], ['--workdir=ROOT/runs/b-20200102-030405']),
     (['--config=a/b.py:x/y'], ['--workdir=ROOT/runs/b-20200102-030405']),
+    (['--config=b:x'], ['--workdir=ROOT/runs/b-20200102-030405']),
     (
       ['--workdir=w', '--config.env.id=Pong-v5'],
       ['--config=ROOT/configs/vtrace_cartpole.py'],

@@ -257,5 +257,5 @@ def test_previous_action_is_unseen_where_unused():
 
 
 def test_unknown_torso_is_refused():
-  with pytest.raises(ValueError, match=r'network\.torso=rnn: choose'):
+  with pytest.raises(ValueError, match='torso=rnn: choose'):
     network.make_network(_config(torso='rnn'), _env_spec(_FRAME))

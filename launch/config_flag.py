@@ -1,0 +1,159 @@
+"""The flag --config of the programs: finds the file, says what is wrong.
+
+`define` is for a program's flags and `parse` for `app.run(flags_parser=…)`.
+"""
+
+import difflib
+import pathlib
+import re
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import ml_collections
+from absl import flags
+from ml_collections import config_flags
+
+from launch import config_help
+
+_FOLDER = pathlib.Path(__file__).resolve().parents[1] / 'configs'
+DEFAULT = 'vtrace_cartpole'
+PROGRAM = pathlib.Path(sys.argv[0]).stem
+
+# The flag belongs to the program that calls `define`, whose help shows it.
+flags.disclaim_key_flags()
+
+
+class _Finder(flags.ArgumentParser):
+  """Lets a parser of paths have names, too."""
+
+  def __init__(self, of_paths: flags.ArgumentParser):
+    self._of_paths = of_paths
+
+  def parse(self, argument: str) -> Any:
+    name, colon, rest = argument.partition(':')
+    return self._of_paths.parse(f'{find(name)}{colon}{rest}')
+
+
+def define(text: str) -> flags.FlagHolder:
+  """Defines --config, which has no default: `parse` gives it one.
+
+  Args:
+    text: what the configuration is for.
+  """
+  holder = config_flags.DEFINE_config_file(
+    'config',
+    None,
+    f'{text} A file with get_config(), or the name of one in configs/; any '
+    'value may be overridden as --config.x.y=z.',
+    lock_config=True,
+  )
+  flag = flags.FLAGS['config']
+  flag.parser = _Finder(flag.parser)
+  return holder
+
+
+def find(name: str) -> pathlib.Path:
+  """Returns the file of a configuration.
+
+  Args:
+    name: a path, or the name of a file in `configs`; with `.py` or without.
+
+  Raises:
+    ValueError: where there is no such file; says which is the nearest.
+  """
+  for folder in (pathlib.Path(), _FOLDER):
+    for file in (folder / name, folder / f'{name}.py'):
+      if file.is_file():
+        return file
+  known = sorted(path.stem for path in _FOLDER.glob('*.py'))
+  near = difflib.get_close_matches(pathlib.Path(name).stem, known, n=1)
+  fix = f'the nearest is {near[0]}' if near else f'take {", ".join(known)}'
+  raise ValueError(f'there is no such file; {fix}.')
+
+
+def path_of(argv: Sequence[str]) -> str | None:
+  """Returns the last --config of a command line, None without one."""
+  path = None
+  for i, argument in enumerate(argv):
+    if match := re.fullmatch(r'--?config(?:=(.*))?', argument):
+      path = match[1] or next(iter(argv[i + 1 :]), '')
+  return path
+
+
+def load(argv: Sequence[str]) -> ml_collections.ConfigDict:
+  """Returns the configuration that a command line names, no overrides.
+
+  It exits with a sentence where there is no such file.
+  """
+  path = path_of(argv) or DEFAULT
+  try:
+    return flags.FLAGS['config'].parser.parse(path)
+  except ValueError as e:
+    sys.exit(f'{PROGRAM}: --config={path}: {e}')
+
+
+def parse(argv: list[str], default: str | None = DEFAULT) -> list[str]:
+  """Parses the command line; exits with a sentence where it is wrong.
+
+  Args:
+    argv: gets the default, in place.
+    default: of --config; None where it must be given.
+
+  Returns:
+    what is no flag, the program's name first.
+  """
+  if path_of(argv) is None and default:
+    # Before the overrides, as they are of what it names.
+    argv.insert(1, f'--config={default}')
+  try:
+    rest = flags.FLAGS(argv)
+  except flags.Error as e:
+    sys.exit(f'{PROGRAM}: {str(e).removeprefix("flag ")}')
+  except (AttributeError, KeyError, TypeError):
+    # So ml_collections answers an unknown key; or the file itself is wrong.
+    sentence = _unknown_key(argv)
+    if sentence is None:
+      raise
+    sys.exit(f'{PROGRAM}: {sentence}')
+  except SystemExit:
+    # The program's own flags have been shown, perhaps to `head`.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    config = load(argv)
+    name = (path_of(argv) or DEFAULT).partition(':')[0]
+    print(config_help.describe(config, find(name)))
+    raise
+  if path_of(argv) is None:
+    sys.exit(
+      f'{PROGRAM}: --config is missing; name a file, or one of configs/.'
+    )
+  return rest
+
+
+def _keys(config: ml_collections.ConfigDict, prefix: str = '') -> Iterator[str]:
+  for name, value in config.items():
+    yield prefix + name
+    if isinstance(value, ml_collections.ConfigDict):
+      yield from _keys(value, f'{prefix}{name}.')
+
+
+def _unknown_key(argv: Sequence[str]) -> str | None:
+  """Returns a sentence about the first unknown key in a command line."""
+  known = set(_keys(load(argv)))
+  for argument in argv:
+    match = re.match(r'--?(no)?config\.([^=]+)', argument)
+    if match is None or match[2] in known:
+      continue
+    section = match[2].rpartition('.')[0]
+    if section in known and not any(k.startswith(section + '.') for k in known):
+      return (
+        f'--config.{match[2]}: give all of this section at once, as '
+        f'--config.{section}="{{\'name\': value}}".'
+      )
+    near = difflib.get_close_matches(match[2], known, n=1, cutoff=0.0)
+    return (
+      f'--config.{match[2]}: the configuration has no such key; the nearest '
+      f'is --config.{near[0]}.'
+    )
+  return None

@@ -1,0 +1,85 @@
+"""Tests for launch/config_flag.py: finding files, as module and in programs."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from launch import config_flag
+from tests import runs
+
+_CONFIGS = runs.ROOT / 'configs'
+
+
+@pytest.fixture(name='here', autouse=True)
+def _here(tmp_path, monkeypatch) -> pathlib.Path:
+  """The current folder, which has two files."""
+  monkeypatch.chdir(tmp_path)
+  for name in ('mine.py', 'r2d2_base.py'):
+    (tmp_path / name).write_text('')
+  return tmp_path
+
+
+@pytest.mark.parametrize(
+  ('name', 'path'),
+  [
+    ('vtrace_cartpole', _CONFIGS / 'vtrace_cartpole.py'),
+    ('vtrace_cartpole.py', _CONFIGS / 'vtrace_cartpole.py'),
+    (str(_CONFIGS / 'base'), _CONFIGS / 'base.py'),
+    ('mine', pathlib.Path('mine.py')),
+    ('r2d2_base.py', pathlib.Path('r2d2_base.py')),
+  ],
+)
+def test_finds_a_file_here_or_among_those_that_come_along(name, path):
+  assert config_flag.find(name) == path
+
+
+@pytest.mark.parametrize(
+  ('name', 'fix'),
+  [
+    ('vtrace_cartpol', 'the nearest is vtrace_cartpole.'),
+    ('configs/r2d2_atary.py', 'the nearest is r2d2_atari.'),
+    ('', 'take apex_atari, apex_cartpole, base, '),
+    ('.', 'take apex_atari, apex_cartpole, base, '),
+  ],
+)
+def test_says_what_is_there_instead(name, fix):
+  with pytest.raises(ValueError, match=f'^there is no such file; {fix}'):
+    config_flag.find(name)
+
+
+def _run(program: str, *flags: str) -> subprocess.CompletedProcess[str]:
+  return subprocess.run(
+    [sys.executable, runs.ROOT / f'launch/{program}.py', *flags],
+    env={'PYTHONPATH': str(runs.ROOT), 'JAX_PLATFORMS': 'cpu'},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+
+
+_BENCHMARK = '--config=benchmark:pong_tiny'
+
+
+@pytest.mark.parametrize('program', ['train', 'record', 'reverb_server'])
+@pytest.mark.parametrize(
+  ('flags', 'sentence'),
+  [
+    (['--config=vtrace_cartpol'], '--config=vtrace_cartpol: there is no such '),
+    ([_BENCHMARK, '--config.sed=1'], '--config.sed: the configuration has no'),
+    ([_BENCHMARK, '--config.seed=x'], '--config.seed=x: invalid literal for'),
+  ],
+)
+def test_programs_refuse_in_a_sentence(program, flags, sentence):
+  result = _run(program, *flags)
+  assert result.returncode == 1
+  assert result.stderr.startswith(f'{program}: {sentence}')
+  assert result.stderr.count('\n') == 1
+
+
+@pytest.mark.parametrize('program', ['train', 'learner', 'record'])
+def test_help_has_flags_and_keys(program):
+  result = _run(program, '--help', _BENCHMARK)
+  assert '  --config: ' in result.stdout
+  assert '--config.env.id=Pong-v5\n' in result.stdout

@@ -1,0 +1,70 @@
+"""Tests for launch/config_help.py."""
+
+import pathlib
+import re
+
+import pytest
+
+from configs import base, r2d2_base
+from launch import config_help
+from seedrl_jax import settings
+from seedrl_jax.runtime import checks
+from tests.configs import test_configs
+
+_FOLDER = pathlib.Path(base.__file__).parent
+
+
+def _describe(name, width=80):
+  path = _FOLDER / f'{name.partition(":")[0]}.py'
+  return config_help.describe(test_configs.CONFIGS[name](), path, width)
+
+
+@pytest.mark.parametrize('name', test_configs.CONFIGS)
+def test_lists_every_key_with_its_default(name):
+  text = _describe(name)
+  assert max(map(len, text.splitlines())) <= 80
+  values = settings.leaves(test_configs.CONFIGS[name](), checks.RANGES)
+  for key, value in values:
+    (given,) = re.findall(
+      rf'^  --config\.{re.escape(key)}[ =](.*)$', text, re.M
+    )
+    shown = '(not set)' if value is None else str(value).strip()
+    assert given.strip('\'"') == shown.strip('\'"'), key
+
+
+@pytest.mark.parametrize('module', [base, r2d2_base])
+def test_every_key_or_its_section_has_a_comment(module):
+  said = config_help.comments(pathlib.Path(module.__file__))
+  for key in said.keys() - {'config'}:
+    assert said[key] or said[key.rpartition('.')[0]], key
+
+
+def test_is_in_the_order_of_the_source_and_as_wide_as_wanted():
+  text = _describe('r2d2_cartpole', width=50)
+  keys = ['seed=', 'batch_size=', 'env.id=', 'loss.n_steps=', 'log.']
+  places = [text.index(f'--config.{key}') for key in keys]
+  assert places == sorted(places)
+  assert '\n      Unrolls per update, over all training\n      dev' in text
+  # The defaults are this file's, the comment that of the nearest section.
+  assert '--config.loss.discount=0.98\n' in text
+  assert 'loss: Q-learning over sequences' in text
+  assert '--config.env.frame_skip (not set)\n' in text
+
+
+def test_a_file_of_ones_own_is_read(tmp_path):
+  path = tmp_path / 'mine.py'
+  path.write_text(
+    'from configs import base\n'
+    'def get_config():\n'
+    '  config = base.get_config()\n'
+    '  # Not said: the key has a comment.\n'
+    '  config.batch_size = 7\n'
+    '  # Of mine,\n'
+    '  # two lines.\n'
+    '  config.mine = (1,\n'
+    '    2)  # And behind.\n'
+    '  return config\n'
+  )
+  said = config_help.comments(path)
+  assert said['mine'] == 'Of mine, two lines. And behind.'
+  assert said['batch_size'].startswith('Unrolls per update')
