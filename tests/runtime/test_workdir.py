@@ -99,6 +99,12 @@ def test_changes_that_the_parameters_cannot_follow_are_refused(key, value):
   )
 
 
+def test_name_of_what_a_factory_makes_may_change():
+  factory = {'env.factory': 'toys:make'}
+  old = _config(**factory, **{'env.id': 'toys:make'})
+  assert workdir.check_resumable(old, _config(**factory)) == []
+
+
 def test_every_refused_difference_is_named_and_no_other():
   new = _config(**{'network.lstm_size': 8, 'env.id': 'x', 'seed': 2})
   with pytest.raises(workdir.WorkdirError) as error:
