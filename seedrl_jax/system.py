@@ -190,6 +190,9 @@ class System:
       self._last_checkpoint = self._reports.start_time
       self._group.run('main', self._train)
       self._group.stop()
+      if self._interrupted:
+        # A Reverb server that was just lost must be back before.
+        self._line.say('Stopping, with a last checkpoint.')
       stuck = self._group.join(_QUIET_JOIN_SECONDS)
       if stuck and not self._is_host_lost():
         # A large network's update takes this long on a CPU.

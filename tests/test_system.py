@@ -92,6 +92,7 @@ def test_stop_before_the_first_update_is_clean(tmp_path):
   run = runs.Run(runs.tiny(), tmp_path)
   run.system.stop()
   assert run.train()['status'] == 'stopped'
+  assert 'Stopping, with a last checkpoint.' in run.output
   assert runs.steps(tmp_path) == [0]
   assert runs.Run(runs.tiny(), tmp_path).train()['status'] == 'finished'
 

@@ -9,6 +9,7 @@ import hashlib
 import pathlib
 import re
 import warnings
+from typing import Any
 
 import jax
 
@@ -25,8 +26,10 @@ _PROCESSOR = re.compile(
 
 def configure() -> None:
   """Has JAX keep what it compiles, unless the user has told it what to do."""
-  is_on = jax.config.jax_enable_compilation_cache
-  if not is_on or jax.config.jax_compilation_cache_dir:
+  config: Any = jax.config
+  if (
+    not config.jax_enable_compilation_cache or config.jax_compilation_cache_dir
+  ):
     return
   # A folder that cannot be read or written costs a run only time.
   warnings.filterwarnings(
@@ -37,8 +40,8 @@ def configure() -> None:
     # Whoever may write there can make our processes run what they like.
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     prune(folder.parent)
-    jax.config.update('jax_compilation_cache_dir', str(folder))
-    jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
+    config.update('jax_compilation_cache_dir', str(folder))
+    config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
 
 
 def prune(place: pathlib.Path, limit: int = _LIMIT) -> None:

@@ -29,8 +29,10 @@ from seedrl_jax.replay.reverb.proto import reverb_pb2
 _RECORD = 'store.json'
 
 # Seconds in which a server that runs answers, and in which one that does not
-# has ended; one that hangs is then stopped.
+# has ended; one that hangs is then stopped. The first in pieces of so many, so
+# that the end is noticed.
 _ANSWER, _END = 5.0, 5.0
+_PIECE = 1.0
 # How often a lost server is started before the run gives up.
 _ATTEMPTS = 5
 # Seconds in which a server that has just answered does so again.
@@ -236,11 +238,13 @@ class OwnServer(Host):
 
   def _is_well(self) -> bool:
     """Whether the server runs and answers: another call has revived it."""
-    # A process that was killed loses its connections before it has ended.
-    if not self._server.is_alive() or self._server.wait_end(0.0):
-      return False
-    if server.answers(self._server.address, _ANSWER):
-      return True
+    deadline = time.monotonic() + _ANSWER
+    while time.monotonic() < deadline:
+      # A process that was killed loses its connections before it has ended.
+      if not self._server.is_alive() or self._server.wait_end(0.0):
+        return False
+      if server.answers(self._server.address, _PIECE):
+        return True
     self._server.wait_end(_END)
     return False
 

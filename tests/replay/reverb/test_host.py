@@ -235,3 +235,40 @@ def test_own_server_that_does_not_start_is_closed(toy):
   with pytest.raises(errors.Refused):
     host.OwnServer(broken, lambda infos: None, PATIENCE)
   assert broken.closed
+
+
+class _Dying:
+  """A server that was killed and has not quite ended when it is asked."""
+
+  address = 'localhost:1'
+
+  def __init__(self) -> None:
+    self.asked: list[float] = []
+
+  def start(self) -> None:
+    pass
+
+  def wait_ready(self) -> None:
+    pass
+
+  def close(self) -> None:
+    pass
+
+  def is_alive(self) -> bool:
+    return True
+
+  def wait_end(self, timeout: float) -> bool:
+    return len(self.asked) > 0
+
+  def answers(self, address: str, timeout: float) -> bool:
+    self.asked.append(timeout)
+    return False
+
+
+def test_a_server_that_is_dying_is_not_waited_for_long(monkeypatch):
+  dying = _Dying()
+  monkeypatch.setattr(host.server, 'answers', dying.answers)
+  with contextlib.closing(host.OwnServer(dying, print, PATIENCE)) as own:
+    assert not own._is_well()
+  # Or each loss of a server, and a stop after it, would take as much longer.
+  assert dying.asked == [host._PIECE]
