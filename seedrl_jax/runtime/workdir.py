@@ -4,6 +4,7 @@ Everything that a run leaves behind lies here; starting again with the same
 directory resumes. `system`, `evaluate` and `plot` find files through this.
 """
 
+import itertools
 import json
 import os
 import pathlib
@@ -126,6 +127,24 @@ class Workdir:
   def write_config(self, config: ml_collections.ConfigDict) -> None:
     """Writes the configuration of this start."""
     write_json(self.config_json, config.to_dict())
+
+
+def put_aside(path: pathlib.Path) -> pathlib.Path:
+  """Renames what cannot be used, so that nothing is lost.
+
+  Args:
+    path: of a file, a folder or a symbolic link, which stays one.
+
+  Returns:
+    Where it is now: 'metrics.csv' becomes 'metrics.csv.damaged-1', or the next
+    number that is free.
+  """
+  names = (
+    path.with_name(f'{path.name}.damaged-{i}') for i in itertools.count(1)
+  )
+  target = next(name for name in names if not os.path.lexists(name))
+  os.rename(path, target)
+  return target
 
 
 def write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:

@@ -130,3 +130,17 @@ def test_hosts_have_folders_of_their_own(tmp_path):
   first = workdir.Workdir(tmp_path)
   assert first.of_host(0) is first
   assert first.of_host(2).replay == tmp_path / 'hosts/2/replay'
+
+
+def test_what_is_put_aside_keeps_its_content_and_takes_a_free_name(tmp_path):
+  path = tmp_path / 'metrics.csv'
+  path.write_text('a file')
+  assert workdir.put_aside(path) == tmp_path / 'metrics.csv.damaged-1'
+  path.mkdir()
+  workdir.put_aside(path)
+  path.symlink_to('nowhere')
+  workdir.put_aside(path)
+  assert (tmp_path / 'metrics.csv.damaged-1').read_text() == 'a file'
+  assert (tmp_path / 'metrics.csv.damaged-2').is_dir()
+  assert os.readlink(tmp_path / 'metrics.csv.damaged-3') == 'nowhere'
+  assert not os.path.lexists(path)
