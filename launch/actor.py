@@ -11,7 +11,6 @@ import functools
 import os
 import pathlib
 import re
-import signal
 import socket
 import sys
 import types
@@ -19,6 +18,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from absl import app, flags
+
+from seedrl_jax.runtime import terminal
 
 # For groups to end in which environments are being made or step.
 _JOIN_SECONDS = 120.0
@@ -83,10 +84,8 @@ def _parse_flags(argv: list[str]) -> list[str]:
 
 
 def _say(line: str) -> None:
-  # In one piece: groups speak from threads of their own, and `print` would
-  # write the line's end apart from the line.
-  sys.stdout.write(f'actor: {line}\n')
-  sys.stdout.flush()
+  # In one piece: groups speak from threads of their own.
+  terminal.say(f'actor: {line}')
 
 
 def _peak_megabytes() -> int:
@@ -167,8 +166,7 @@ def _serve(groups: Sequence[Any]) -> str:
     del number, frame
     why = why or 'stopped'
 
-  signal.signal(signal.SIGINT, interrupt)
-  signal.signal(signal.SIGTERM, interrupt)
+  terminal.on_stop(interrupt)
   for i, group in enumerate(groups):
     running.on_stop(group.stop)
     running.start(f'group-{i}', functools.partial(run, group))
@@ -188,10 +186,11 @@ def _serve(groups: Sequence[Any]) -> str:
 
 
 def main(argv: Sequence[str]) -> None:
-  """Serves until the training ends, SIGINT or SIGTERM."""
+  """Serves until the training ends, SIGINT, SIGTERM or SIGHUP."""
   del argv
   # What gRPC has to say of a lost learner is said by the groups.
   os.environ.setdefault('GRPC_VERBOSITY', 'ERROR')
+  terminal.ensure_outputs()
   if _INFERENCE.value == 'local':
     from seedrl_jax.runtime import memory
 
@@ -209,4 +208,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main, flags_parser=_parse_flags)
+  try:
+    app.run(main, flags_parser=_parse_flags)
+  finally:
+    terminal.drop_unread()

@@ -1,4 +1,4 @@
-"""Runs a Reverb server for several machines, until Ctrl-C or SIGTERM.
+"""Runs a Reverb server for several machines, until a signal to stop.
 
   python launch/reverb_server.py --config=configs/….py --port=8000
 
@@ -7,7 +7,6 @@ whether a server can run here.
 """
 
 import pathlib
-import signal
 import sys
 import time
 import types
@@ -25,6 +24,7 @@ from seedrl_jax.replay.reverb import (
   server,
   tables,
 )
+from seedrl_jax.runtime import terminal
 
 _DEFAULT_CONFIG = (
   pathlib.Path(__file__).resolve().parents[1] / 'configs/vtrace_cartpole.py'
@@ -121,10 +121,9 @@ def _serve() -> None:
     python, rules, _CHECKPOINT_DIR.value, _PORT.value
   ) as running:
     how = _start(running)
-    print(
+    terminal.say(
       f'reverb: serving at port {running.port}, {how}; use it by '
-      f'--config.replay.address=<this host>:{running.port}',
-      flush=True,
+      f'--config.replay.address=<this host>:{running.port}'
     )
     running.wait_end()
     raise server.ServerFailed(running.how_it_ended())
@@ -134,8 +133,7 @@ def main(argv: Sequence[str]) -> None:
   """Serves or checks; exits with a sentence where it cannot."""
   if len(argv) > 1:
     raise app.UsageError(f'Unexpected arguments: {" ".join(argv[1:])}')
-  for number in (signal.SIGINT, signal.SIGTERM):
-    signal.signal(number, _stop)
+  terminal.on_stop(_stop)
   try:
     if _CHECK.value:
       _check()
@@ -150,4 +148,8 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  terminal.ensure_outputs()
+  try:
+    app.run(main)
+  finally:
+    terminal.drop_unread()

@@ -1,5 +1,6 @@
 """What a run says while it works: the progress line and the wait report."""
 
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -80,25 +81,29 @@ class ProgressLine:
       # Cut into rows here: where the terminal wraps, none could be taken back.
       rows = textwrap.wrap(text, max(1, shutil.get_terminal_size().columns - 1))
       self._clear()
-      self._out.write('\n'.join(rows))
+      self._write('\n'.join(rows))
       self._rows = len(rows)
     else:
-      self._out.write(text + '\n')
-    self._out.flush()
+      self._write(text + '\n')
 
   def say(self, text: str) -> None:
     """Prints a line that stays."""
     self._clear()
-    self._out.write(text + '\n')
-    self._out.flush()
+    self._write(text + '\n')
 
   def _clear(self) -> None:
     """Takes back what `update` shows: up to its first row, then wipe."""
     if self._rows > 1:
-      self._out.write(f'\x1b[{self._rows - 1}A')
+      self._write(f'\x1b[{self._rows - 1}A')
     if self._rows:
-      self._out.write('\r\x1b[J')
+      self._write('\r\x1b[J')
     self._rows = 0
+
+  def _write(self, text: str) -> None:
+    # Whoever read may be gone; the run goes on.
+    with contextlib.suppress(OSError):
+      self._out.write(text)
+      self._out.flush()
 
 
 def format_count(value: float) -> str:
