@@ -24,7 +24,7 @@ import ml_collections
 from absl import app, flags
 from ml_collections import config_flags
 
-from seedrl_jax.runtime import memory
+from seedrl_jax.runtime import memory, terminal, workdir
 
 if TYPE_CHECKING:
   from seedrl_jax.learner import hosts as hosts_lib
@@ -33,8 +33,6 @@ _DEFAULT_CONFIG = (
   pathlib.Path(__file__).resolve().parents[1] / 'configs/vtrace_cartpole.py'
 )
 _PROGRAM = pathlib.Path(sys.argv[0]).stem
-# A second Ctrl-C ends the process at once; SIGTERM may be sent repeatedly.
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 _CONFIG = config_flags.DEFINE_config_file(
   'config',
@@ -64,15 +62,14 @@ _PROFILE = flags.DEFINE_integer(
 
 
 class _Stop:
-  """What SIGINT and SIGTERM do: a clean stop as soon as there is a run."""
+  """What SIGINT, SIGTERM and SIGHUP do: a clean stop once there is a run."""
 
   def __init__(self) -> None:
     self._run: Any = None
     self._wanted = False
 
   def install(self) -> None:
-    for number in _SIGNALS:
-      signal.signal(number, self._handle)
+    terminal.on_stop(self._handle)
 
   def attach(self, run: Any) -> None:
     """Stops `run` on a signal, or now where one came before."""
@@ -85,6 +82,7 @@ class _Stop:
     self._wanted = True
     if self._run is not None:
       self._run.stop()
+    # A second Ctrl-C ends the process at once; others may be sent repeatedly.
     if number == signal.SIGINT:
       signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -152,7 +150,8 @@ def _parse_flags(argv: list[str]) -> list[str]:
     rest = flags.FLAGS(argv)
     if not _WORKDIR.value:
       sys.exit(f'{_PROGRAM}: --workdir is missing; name a folder for the run.')
-  except flags.Error as e:
+    workdir.Workdir(_WORKDIR.value)
+  except (flags.Error, workdir.WorkdirError) as e:
     sys.exit(f'{_PROGRAM}: {e}')
   except (AttributeError, KeyError, TypeError):
     # So ml_collections answers an unknown key; or the file itself is wrong.
@@ -169,7 +168,7 @@ def main(
   argv: Sequence[str],
   join: Callable[[], hosts_lib.Hosts | None] = lambda: None,
 ) -> None:
-  """Trains until the end, SIGINT or SIGTERM.
+  """Trains until the end, SIGINT, SIGTERM or SIGHUP.
 
   Args:
     argv: nothing is left in it.
@@ -210,7 +209,7 @@ def _said() -> tuple[type[BaseException], ...]:
   from seedrl_jax.learner import agreement
 
   return (
-    *(ValueError, MemoryError),
+    *(ValueError, MemoryError, workdir.NotWritten),
     *(registry.MissingLibraryError, agreement.HostLost, system.RunFailed),
   )
 
@@ -244,6 +243,7 @@ def start(
   # Before gRPC is imported: else it quotes what strangers send to a port, byte
   # for byte, in people's terminals.
   os.environ.setdefault('GRPC_VERBOSITY', 'ERROR')
+  terminal.ensure_outputs()
   memory.restart_with_huge_pages()
   argv = sys.argv
   if _config_path(argv) is None:
@@ -254,7 +254,10 @@ def start(
     for key, value in defaults(_load_config(argv)).items():
       if not any(re.match(rf'--?config\.{key}(=|$)', a) for a in argv):
         argv.append(f'--config.{key}={value}')
-  app.run(functools.partial(main, join=join), flags_parser=_parse_flags)
+  try:
+    app.run(functools.partial(main, join=join), flags_parser=_parse_flags)
+  finally:
+    terminal.drop_unread()
 
 
 if __name__ == '__main__':

@@ -23,7 +23,7 @@ from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.learner import state as state_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import demonstrations
-from seedrl_jax.runtime import process, profiler, progress, threads
+from seedrl_jax.runtime import lock, process, profiler, progress, threads
 from seedrl_jax.runtime import workdir as workdir_lib
 
 # For threads to end, in which they cannot be interrupted: in all, and before
@@ -66,7 +66,7 @@ class System:
 
     Raises:
       ValueError: where configuration, work directory and hosts do not fit each
-        other, in one sentence.
+        other, or another run has the directory; in one sentence.
       HostLost: where another host is gone.
     """
     self._config = config
@@ -76,6 +76,9 @@ class System:
     self._workdir = workdir_lib.Workdir(workdir).of_host(self._place.index)
     self._workdir.create()
     with contextlib.ExitStack() as opened:
+      self._lock = lock.acquire(self._workdir, self._line.say)
+      opened.callback(self._lock.close)
+      self._workdir.clear(self._line.say)
       self._saved = saved_run.SavedRun(
         config, self._workdir, self._line.say, leads=not self._place.index
       )
@@ -154,8 +157,10 @@ class System:
 
     Raises:
       RunFailed: where a thread failed; the summary is written all the same.
+      NotWritten: where config.json cannot be written.
     """
     with contextlib.ExitStack() as opened:
+      opened.callback(self._lock.close)
       opened.callback(self._saved.close)
       opened.callback(
         lambda: self._parts.release(ended=self._reports.is_finished())
@@ -318,7 +323,10 @@ class System:
     save = (
       saved.save if self._config.deterministic else saved.save_in_background
     )
-    save(self._parts.learner.state, self._reports.record)
+    try:
+      save(self._parts.learner.state, self._reports.record)
+    except workdir_lib.NotWritten as e:
+      saved.say_next_tries(e)
 
   def _restore_keys(self) -> None:
     keys = self._saved.record.inference_keys
@@ -346,8 +354,12 @@ class System:
     group.run('checkpoint', lambda: self._saved.finish(_JOIN_SECONDS))
     if self._joint is not None and self._joint.is_over:
       group.run('hosts', self._joint.part)
-    summary = self._reports.write_summary(self._status(stuck))
     others = self._joint.failures if self._joint else []
+    summary: dict[str, Any] = {}
+    try:
+      summary = self._reports.write_summary(self._status(stuck))
+    except workdir_lib.NotWritten as e:
+      others = [*others, str(e)]
     if group.failure or stuck or others:
       raise RunFailed('\n'.join([*self._failure_text(), *stuck, *others]))
     return summary
@@ -386,7 +398,7 @@ class System:
     failure = self._group.failure
     if failure is None:
       return []
-    if isinstance(failure.error, _SPOILED):
+    if isinstance(failure.error, (*_SPOILED, workdir_lib.NotWritten)):
       return [str(failure.error)]
     return [f'Thread {failure.thread} failed.\n{failure.text}']
 
