@@ -12,7 +12,6 @@ import functools
 import os
 import pathlib
 import re
-import signal
 import socket
 import sys
 import types
@@ -22,6 +21,7 @@ from typing import Any
 from absl import app, flags
 
 from launch import allow_flags
+from seedrl_jax.runtime import terminal
 
 # For groups to end in which environments are being made or step.
 _JOIN_SECONDS = 120.0
@@ -96,10 +96,8 @@ def _parse_flags(argv: list[str]) -> list[str]:
 
 
 def _say(line: str) -> None:
-  # In one piece: groups speak from threads of their own, and `print` would
-  # write the line's end apart from the line.
-  sys.stdout.write(f'actor: {line}\n')
-  sys.stdout.flush()
+  # In one piece: groups speak from threads of their own.
+  terminal.say(f'actor: {line}')
 
 
 def _peak_megabytes() -> int:
@@ -181,8 +179,7 @@ def _serve(groups: Sequence[Any]) -> str:
     del number, frame
     why = why or 'stopped'
 
-  signal.signal(signal.SIGINT, interrupt)
-  signal.signal(signal.SIGTERM, interrupt)
+  terminal.on_stop(interrupt)
   for i, group in enumerate(groups):
     running.on_stop(group.stop)
     running.start(f'group-{i}', functools.partial(run, group))
@@ -202,10 +199,11 @@ def _serve(groups: Sequence[Any]) -> str:
 
 
 def main(argv: Sequence[str]) -> None:
-  """Serves until the training ends, SIGINT or SIGTERM."""
+  """Serves until the training ends, SIGINT, SIGTERM or SIGHUP."""
   del argv
   # What gRPC has to say of a lost learner is said by the groups.
   os.environ.setdefault('GRPC_VERBOSITY', 'NONE')
+  terminal.ensure_outputs()
   if _INFERENCE.value == 'local':
     from seedrl_jax.runtime import memory
 
@@ -223,4 +221,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main, flags_parser=_parse_flags)
+  try:
+    app.run(main, flags_parser=_parse_flags)
+  finally:
+    terminal.drop_unread()

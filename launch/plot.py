@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from seedrl_jax.runtime import plotting
+from seedrl_jax.runtime import plotting, workdir
 
 _WORKDIR = flags.DEFINE_multi_string(
   'workdir', [], "A run's work directory; may be given several times."
@@ -25,9 +25,10 @@ def main(argv: Sequence[str]) -> None:
   """Draws what the flags say; exits with a sentence where it cannot."""
   if len(argv) > 1 or not _WORKDIR.value:
     raise app.UsageError('Name runs as --workdir=DIR, once for each.')
-  out = pathlib.Path(_OUT.value or pathlib.Path(_WORKDIR.value[0], 'plot.png'))
   try:
-    plotting.plot(_WORKDIR.value, out)
+    paths = [workdir.Workdir(value).path for value in _WORKDIR.value]
+    out = pathlib.Path(_OUT.value or paths[0] / 'plot.png')
+    plotting.plot(paths, out)
   except (OSError, ValueError) as e:
     sys.exit(f'plot: {e}')
   print(f'plot: {out}')

@@ -1,4 +1,4 @@
-"""Runs a Reverb server for several machines, until Ctrl-C or SIGTERM.
+"""Runs a Reverb server for several machines, until a signal to stop.
 
   python launch/reverb_server.py --config=configs/….py --port=8000
 
@@ -6,7 +6,6 @@ A run then uses it by --config.replay.address=host:8000. `--check` tells
 whether a server can run here.
 """
 
-import signal
 import sys
 import time
 import types
@@ -24,7 +23,7 @@ from seedrl_jax.replay.reverb import (
   server,
   tables,
 )
-from seedrl_jax.runtime import checks
+from seedrl_jax.runtime import checks, terminal
 
 _CONFIG = config_flag.define(
   "The run's configuration; its replay section gives the table's rules."
@@ -115,10 +114,9 @@ def _serve() -> None:
     python, rules, _CHECKPOINT_DIR.value, _PORT.value
   ) as running:
     how = _start(running)
-    print(
+    terminal.say(
       f'reverb: serving at port {running.port}, {how}; use it by '
-      f'--config.replay.address=<this host>:{running.port}',
-      flush=True,
+      f'--config.replay.address=<this host>:{running.port}'
     )
     running.wait_end()
     raise server.ServerFailed(running.how_it_ended())
@@ -128,8 +126,7 @@ def main(argv: Sequence[str]) -> None:
   """Serves or checks; exits with a sentence where it cannot."""
   if len(argv) > 1:
     raise app.UsageError(f'Unexpected arguments: {" ".join(argv[1:])}')
-  for number in (signal.SIGINT, signal.SIGTERM):
-    signal.signal(number, _stop)
+  terminal.on_stop(_stop)
   try:
     if _CHECK.value:
       _check()
@@ -144,4 +141,8 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main, flags_parser=config_flag.parse)
+  terminal.ensure_outputs()
+  try:
+    app.run(main, flags_parser=config_flag.parse)
+  finally:
+    terminal.drop_unread()

@@ -20,14 +20,12 @@ from typing import TYPE_CHECKING, Any
 from absl import app, flags
 
 from launch import config_flag
-from seedrl_jax.runtime import memory
+from seedrl_jax.runtime import memory, terminal, workdir
 
 if TYPE_CHECKING:
   from seedrl_jax.learner import hosts as hosts_lib
 
 _PROGRAM = config_flag.PROGRAM
-# A second Ctrl-C ends the process at once; SIGTERM may be sent repeatedly.
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 _CONFIG = config_flag.define(
   f"The run's configuration, {config_flag.DEFAULT} by default."
@@ -53,15 +51,14 @@ _PROFILE = flags.DEFINE_integer(
 
 
 class _Stop:
-  """What SIGINT and SIGTERM do: a clean stop as soon as there is a run."""
+  """What SIGINT, SIGTERM and SIGHUP do: a clean stop once there is a run."""
 
   def __init__(self) -> None:
     self._run: Any = None
     self._wanted = False
 
   def install(self) -> None:
-    for number in _SIGNALS:
-      signal.signal(number, self._handle)
+    terminal.on_stop(self._handle)
 
   def attach(self, run: Any) -> None:
     """Stops `run` on a signal, or now where one came before."""
@@ -74,6 +71,7 @@ class _Stop:
     self._wanted = True
     if self._run is not None:
       self._run.stop()
+    # A second Ctrl-C ends the process at once; others may be sent repeatedly.
     if number == signal.SIGINT:
       signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -81,6 +79,12 @@ class _Stop:
 def _parse_flags(argv: list[str]) -> list[str]:
   """Parses the command line; exits with a sentence where it is wrong."""
   rest = config_flag.parse(argv)
+  if not _WORKDIR.value:
+    sys.exit(f'{_PROGRAM}: --workdir is missing; name a folder for the run.')
+  try:
+    workdir.Workdir(_WORKDIR.value)
+  except workdir.WorkdirError as e:
+    sys.exit(f'{_PROGRAM}: {e}')
   if len(rest) > 1:
     sys.exit(f'{_PROGRAM}: unexpected arguments: {" ".join(rest[1:])}')
   return rest
@@ -90,7 +94,7 @@ def main(
   argv: Sequence[str],
   join: Callable[[], hosts_lib.Hosts | None] = lambda: None,
 ) -> None:
-  """Trains until the end, SIGINT or SIGTERM.
+  """Trains until the end, SIGINT, SIGTERM or SIGHUP.
 
   Args:
     argv: nothing is left in it.
@@ -131,7 +135,7 @@ def _said() -> tuple[type[BaseException], ...]:
   from seedrl_jax.learner import agreement
 
   return (
-    *(ValueError, MemoryError),
+    *(ValueError, MemoryError, workdir.NotWritten),
     *(registry.MissingLibraryError, agreement.HostLost, system.RunFailed),
   )
 
@@ -157,8 +161,12 @@ def start(
   # Before gRPC is imported: else it quotes what strangers send to a port, byte
   # for byte, in people's terminals.
   os.environ.setdefault('GRPC_VERBOSITY', 'ERROR')
+  terminal.ensure_outputs()
   memory.restart_with_huge_pages()
-  app.run(functools.partial(main, join=join), flags_parser=_parse_flags)
+  try:
+    app.run(functools.partial(main, join=join), flags_parser=_parse_flags)
+  finally:
+    terminal.drop_unread()
 
 
 if __name__ == '__main__':

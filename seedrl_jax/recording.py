@@ -179,7 +179,7 @@ def _make_teacher(
     student,
     config,
     env_spec,
-    workdir_lib.Workdir(options.teacher_workdir),
+    workdir_lib.Workdir(options.teacher_workdir, '--teacher_workdir'),
     options.checkpoint,
     line,
     options.allowed,

@@ -79,11 +79,27 @@ class SavedRun:
       raise
 
   def _check_resumable(self, config: ml_collections.ConfigDict) -> None:
+    old = self._read_config()
     if not self._checkpoints.steps():
       return
-    changes = workdir_lib.check_resumable(self._workdir.read_config(), config)
-    if changes:
+    if old is None:
+      self._say(
+        'No config.json says what the checkpoints were made with, so changes '
+        'are not checked.'
+      )
+    elif changes := workdir_lib.check_resumable(old, config):
       self._say('Resuming with changes: ' + '; '.join(changes))
+
+  def _read_config(self) -> ml_collections.ConfigDict | None:
+    """Returns the earlier start's configuration; puts a damaged one aside."""
+    path = self._workdir.config_json
+    if not path.exists():
+      return None
+    try:
+      return self._workdir.read_config()
+    except workdir_lib.WorkdirError as e:
+      self._say(f'{e} It is now {workdir_lib.put_aside(path).name}.')
+      return None
 
   def restore(self, template: state_lib.LearnerState) -> state_lib.LearnerState:
     """Returns the state to continue from, `template` where there is none.
@@ -171,6 +187,7 @@ class SavedRun:
         those that are saved, which fills in `replay`.
 
     Raises:
+      NotWritten: this one, as on a full disk.
       BaseException: with which this one failed; or else, when this one is
         written, an earlier one that was not waited for.
     """
@@ -185,7 +202,8 @@ class SavedRun:
     """Saves a checkpoint in a thread; returns when no more can change it.
 
     Where an earlier one is still being written, a sentence says that this one
-    is left out, and nothing is asked of `state`.
+    is left out, and nothing is asked of `state`. One that cannot be written,
+    as on a full disk, costs a sentence.
 
     Args:
       state, now: as in `save`; `now` is called in the thread.
@@ -236,6 +254,10 @@ class SavedRun:
     error, self._error = self._error, None
     return error
 
+  def say_next_tries(self, error: workdir_lib.NotWritten) -> None:
+    """Tells of a checkpoint that the run can do without."""
+    self._say(f'{error} The next save tries again.')
+
   def _write_guarded(
     self,
     state: state_lib.LearnerState,
@@ -244,6 +266,8 @@ class SavedRun:
   ) -> None:
     try:
       self._write(state, now, settled.set)
+    except workdir_lib.NotWritten as e:
+      self.say_next_tries(e)
     except BaseException as e:
       self._error = e
     finally:
@@ -271,9 +295,11 @@ class SavedRun:
       settle()
     # Of several, as a lost server was asked again, the last is the one.
     saved = dataclasses.replace(taken[-1], replay=name)
-    self._checkpoints.save(step, state, dataclasses.asdict(saved))
-    if self._replay is not None:
-      self._replay.prune(self._checkpoints.steps())
+    try:
+      self._checkpoints.save(step, state, dataclasses.asdict(saved))
+    finally:
+      if self._replay is not None:
+        self._replay.prune(self._checkpoints.steps())
 
   def close(self) -> None:
     """Closes the checkpoints, after what is being written."""

@@ -26,6 +26,7 @@ from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import demonstrations
 from seedrl_jax.runtime import (
   checks,
+  lock,
   process,
   profiler,
   progress,
@@ -74,7 +75,7 @@ class System:
 
     Raises:
       ValueError: where configuration, work directory and hosts do not fit each
-        other, in one sentence.
+        other, or another run has the directory; in one sentence.
       HostLost: where another host is gone.
     """
     checks.check(config, agents.ranges(config))
@@ -85,6 +86,9 @@ class System:
     self._workdir = workdir_lib.Workdir(workdir).of_host(self._place.index)
     self._workdir.create()
     with contextlib.ExitStack() as opened:
+      self._lock = lock.acquire(self._workdir, self._line.say)
+      opened.callback(self._lock.close)
+      self._workdir.clear(self._line.say)
       self._saved = saved_run.SavedRun(
         config, self._workdir, self._line.say, leads=not self._place.index
       )
@@ -163,8 +167,10 @@ class System:
 
     Raises:
       RunFailed: where a thread failed; the summary is written all the same.
+      NotWritten: where config.json cannot be written.
     """
     with contextlib.ExitStack() as opened:
+      opened.callback(self._lock.close)
       opened.callback(self._saved.close)
       opened.callback(
         lambda: self._parts.release(ended=self._reports.is_finished())
@@ -333,7 +339,10 @@ class System:
     save = (
       saved.save if self._config.deterministic else saved.save_in_background
     )
-    save(self._parts.learner.state, self._reports.record)
+    try:
+      save(self._parts.learner.state, self._reports.record)
+    except workdir_lib.NotWritten as e:
+      saved.say_next_tries(e)
 
   def _restore_keys(self) -> None:
     keys = self._saved.record.inference_keys
@@ -361,8 +370,12 @@ class System:
     group.run('checkpoint', lambda: self._saved.finish(_JOIN_SECONDS))
     if self._joint is not None and self._joint.is_over:
       group.run('hosts', self._joint.part)
-    summary = self._reports.write_summary(self._status(stuck))
     others = self._joint.failures if self._joint else []
+    summary: dict[str, Any] = {}
+    try:
+      summary = self._reports.write_summary(self._status(stuck))
+    except workdir_lib.NotWritten as e:
+      others = [*others, str(e)]
     if group.failure or stuck or others:
       raise RunFailed('\n'.join([*self._failure_text(), *stuck, *others]))
     return summary
@@ -401,7 +414,8 @@ class System:
     failure = self._group.failure
     if failure is None:
       return []
-    if isinstance(failure.error, (*_SPOILED, envs.EnvironmentFailed)):
+    said = (*_SPOILED, envs.EnvironmentFailed, workdir_lib.NotWritten)
+    if isinstance(failure.error, said):
       return [str(failure.error)]
     return [f'Thread {failure.thread} failed.\n{failure.text}']
 

@@ -230,14 +230,17 @@ class Program:
     *flags: str,
     script: str = 'train.py',
     omit: Collection[str] = (),
+    start: Collection[str] = (),
     **environment: str,
   ):
+    """Starts the program; `start` is the command that runs the command."""
     self._workdir = workdir
     tiny_flags = [
       f'--config.{k}={v}' for k, v in _TINY.items() if k not in omit
     ]
     self.process = subprocess.Popen(
       [
+        *start,
         sys.executable,
         ROOT / 'launch' / script,
         f'--config={ROOT / "configs/base.py"}',

@@ -195,6 +195,33 @@ def test_a_checkpoint_that_hangs_is_left_alone_in_time(run):
   assert run.saved._checkpoints.steps() == [1]
 
 
+def _no_room(*unused: object) -> None:
+  raise workdir_lib.NotWritten('Checkpoint 1 could not be written (Full).')
+
+
+@pytest.mark.parametrize('wait', [True, False])
+def test_a_full_disk_is_told_and_the_next_save_tries_again(
+  run, monkeypatch, wait
+):
+  run.save(_state(1))
+  with monkeypatch.context() as patched:
+    patched.setattr(run.saved._checkpoints, 'save', _no_room)
+    if wait:
+      with pytest.raises(workdir_lib.NotWritten):
+        run.save(_state(2))
+    else:
+      run.save(_state(2), wait=False)
+      run.saved.finish()
+      assert run.said[-1] == (
+        'Checkpoint 1 could not be written (Full). The next save tries again.'
+      )
+  # The replay's part is not left behind.
+  assert [p.name for p in run.folder.replay.iterdir()] == ['1']
+  run.save(_state(3), wait=wait)
+  run.saved.finish()
+  assert run.saved._checkpoints.steps() == [1, 3]
+
+
 @pytest.mark.parametrize('find', ['save', 'finish', 'close'])
 def test_a_failure_in_the_thread_is_raised_later(run, monkeypatch, find):
   report: Callable[[], None] = {

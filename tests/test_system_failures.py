@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from seedrl_jax import system
+from seedrl_jax import run_reports, system
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.replay import base as replay
-from seedrl_jax.runtime import checkpoints
+from seedrl_jax.runtime import checkpoints, workdir
 from tests import runs
 from tests.replay.conftest import PATIENCE
 
@@ -250,6 +250,42 @@ def test_a_checkpoint_that_failed_does_not_hide_the_first_failure(
     run.train()
   assert slow.under_way is False
   assert runs.steps(tmp_path) == []
+
+
+@pytest.mark.parametrize('deterministic', [False, True])
+def test_full_disk_fails_the_last_checkpoint_alone(
+  tmp_path, monkeypatch, deterministic
+):
+  config = runs.tiny(checkpoint__every_seconds=0.0, deterministic=deterministic)
+  run = runs.Run(config, tmp_path)
+
+  def fail(step, *unused):
+    raise workdir.NotWritten(f'Checkpoint {step} could not be written (Full).')
+
+  monkeypatch.setattr(run.system._saved._checkpoints, 'save', fail)
+  # No traceback.
+  with pytest.raises(
+    system.RunFailed, match=r'^Checkpoint \d+ could not be written \(Full\)\.$'
+  ):
+    run.train()
+  assert ' could not be written (Full). The next save tries' in run.output
+  summary = runs.summary(tmp_path)
+  assert summary['env_frames'] >= config.total_env_frames
+  assert summary['status'].startswith('failed: NotWritten: Checkpoint ')
+
+
+def test_summary_without_room_fails_the_run_in_a_sentence(
+  tmp_path, monkeypatch
+):
+  run = runs.Run(runs.tiny(), tmp_path)
+
+  def fail(self, status):
+    raise workdir.NotWritten('summary.json could not be written (Full).')
+
+  monkeypatch.setattr(run_reports.RunReports, 'write_summary', fail)
+  with pytest.raises(system.RunFailed, match=r'^summary.json could not be'):
+    run.train()
+  assert runs.steps(tmp_path)
 
 
 def test_stream_that_cannot_be_made_closes_the_others(tmp_path, monkeypatch):

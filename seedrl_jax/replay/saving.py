@@ -56,7 +56,8 @@ class ReplayCheckpoints:
       self._folder.mkdir(parents=True, exist_ok=True)
       self._store.checkpoint(str(path), on_snapshot)
     except (OSError, RuntimeError) as e:
-      self._report(f'Checkpoint {step} has no replay: {e}')
+      reason = getattr(e, 'strerror', None) or e
+      self._report(f'Checkpoint {step} has no replay: {reason}')
       return ''
     return path.name
 
@@ -77,8 +78,10 @@ class ReplayCheckpoints:
     if not self._folder.is_dir():
       return
     for path in self._folder.iterdir():
-      if is_meant(path.name):
-        if path.is_dir():
-          shutil.rmtree(path)
-        else:
-          path.unlink()
+      if not is_meant(path.name):
+        continue
+      # Of a link, what it points to stays.
+      if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+      else:
+        path.unlink()

@@ -6,20 +6,25 @@ file is noticed whatever the storage layer makes of it.
 """
 
 import collections
+import contextlib
 import datetime
+import errno
 import hashlib
 import json
 import logging as std_logging
+import os
 import pathlib
-import shutil
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from absl import logging
 
 from seedrl_jax import types
+from seedrl_jax.runtime import workdir
 
 _DIGEST = 'digest'
 
@@ -63,8 +68,8 @@ class Checkpoints:
       read_only: change nothing, so that a run may be saving here meanwhile;
         the directory must exist.
     """
-    # Orbax logs every step of every save at INFO.
     std_logging.getLogger('absl').addFilter(_drop_orbax)
+    sys.unraisablehook = _drop_closed_loop
     self._path = path
     self._report = report
     self._read_only = read_only
@@ -72,12 +77,19 @@ class Checkpoints:
       _read_options() if read_only else _save_options(keep, keep_every_hours)
     )
     if not read_only:
-      # Of a save that was killed. Orbax would do it in a thread, which fails
-      # where the process ends at once.
-      for path in self._path.glob('*.orbax-checkpoint-tmp*'):
-        shutil.rmtree(path)
       self._path.mkdir(parents=True, exist_ok=True)
+      self._clear()
     self._manager = self._open()
+
+  def _clear(self) -> None:
+    """Removes unfinished checkpoints; puts aside what only has such a name."""
+    # Orbax would do it in a thread, which fails where the process ends at once.
+    for path in self._path.glob('*.orbax-checkpoint-tmp*'):
+      workdir.remove(path)
+    for path in list(self._path.iterdir()):
+      if path.name.isdecimal() and not path.is_dir():
+        aside = workdir.put_aside(path).name
+        self._report(f'{path} is no checkpoint; it is now {aside}.')
 
   def _open(self) -> ocp.CheckpointManager:
     return ocp.CheckpointManager(self._path, options=self._options)
@@ -93,23 +105,41 @@ class Checkpoints:
       step: updates that made the state.
       state: nest of host arrays.
       record: JSON values.
+
+    Raises:
+      NotWritten: in one sentence; those that were there are there still.
     """
     if step in self._manager.all_steps():
       return
+    # After a save that failed its threads may have written on.
+    self._clear()
     arrays = _flatten(state)
-    self._manager.save(
-      step,
-      args=ocp.args.Composite(
-        state=ocp.args.StandardSave(arrays),
-        record=ocp.args.JsonSave({**record, _DIGEST: _digest(arrays, record)}),
-      ),
+    args = ocp.args.Composite(
+      state=ocp.args.StandardSave(arrays),
+      record=ocp.args.JsonSave({**record, _DIGEST: _digest(arrays, record)}),
     )
+    try:
+      self._manager.save(step, args=args)
+    # Whatever a full disk makes the storage layer raise.
+    except Exception as e:
+      logging.debug('Shown by --verbosity=1:', exc_info=True)
+      self._reopen()
+      raise workdir.NotWritten(
+        f'Checkpoint {step} could not be written ({_reason(e)}).'
+      ) from e
+
+  def _reopen(self) -> None:
+    """Has Orbax forget a save that failed, and what it left."""
+    with contextlib.suppress(Exception):
+      self._manager.close()
+    self._clear()
+    self._manager = self._open()
 
   def restore(self, template: types.Nest) -> Checkpoint | None:
     """Reads the newest checkpoint that is sound.
 
-    A damaged one is reported and put aside, in `damaged_checkpoints`, so that
-    the run can make that step again.
+    A damaged one is reported and put aside, as `workdir.put_aside` does, so
+    that the run can make that step again.
 
     Args:
       template: nest of arrays with the structure, shapes and dtypes of the
@@ -178,21 +208,18 @@ class Checkpoints:
     return arrays, record
 
   def _report_damage(self, step: int, error: Exception, is_last: bool) -> None:
-    reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
     moved = ''
     if not self._read_only:
       moved = f'it was moved to {self._put_aside(step)} and '
     rest = 'there is none before it' if is_last else 'the one before is used'
-    self._report(f'Checkpoint {step} is damaged ({reason}); {moved}{rest}.')
+    self._report(
+      f'Checkpoint {step} is damaged ({_reason(error)}); {moved}{rest}.'
+    )
 
   def _put_aside(self, step: int) -> pathlib.Path:
     """Moves a checkpoint out of the way and returns where it is now."""
-    aside = self._path.parent / 'damaged_checkpoints'
-    aside.mkdir(exist_ok=True)
-    target = aside / str(step)
-    shutil.rmtree(target, ignore_errors=True)
     self._manager.close()
-    shutil.move(self._path / str(step), target)
+    target = workdir.put_aside(self._path / str(step))
     self._manager = self._open()
     return target
 
@@ -309,5 +336,22 @@ def _check_fits(
     )
 
 
+def _reason(error: Exception) -> str:
+  """Returns what went wrong, in the system's words if it has some."""
+  text = str(error)
+  for number in errno.errorcode:
+    if os.strerror(number) in text:
+      return os.strerror(number)
+  return (text.splitlines() or [type(error).__name__])[0][:200]
+
+
 def _drop_orbax(record: std_logging.LogRecord) -> bool:
-  return record.levelno >= std_logging.WARNING or 'orbax' not in record.pathname
+  # It logs every step of every save, and the traceback of each of its threads
+  # for an error that it raises, too.
+  return logging.level_debug() or 'orbax' not in record.pathname
+
+
+def _drop_closed_loop(args: 'sys.UnraisableHookArgs') -> None:
+  """Drops what TensorStore's threads say after a write that failed."""
+  if str(args.exc_value) != 'Event loop is closed' or logging.level_debug():
+    sys.__unraisablehook__(args)

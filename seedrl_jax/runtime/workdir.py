@@ -4,13 +4,16 @@ Everything that a run leaves behind lies here; starting again with the same
 directory resumes. `system`, `evaluate` and `plot` find files through this.
 """
 
+import contextlib
 import errno
 import itertools
 import json
 import os
 import pathlib
+import re
+import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ml_collections
@@ -26,17 +29,34 @@ _FIXED = (
   'optimizer.rmsprop_centered',
   'optimizer.rmsprop_momentum',
 )
+# Without which a configuration is none of a run's.
+_SECTIONS = {'agent', 'env', 'network'}
 
 
 class WorkdirError(ValueError):
   """The work directory does not fit what is asked of it."""
 
 
+class NotWritten(RuntimeError):
+  """A file could not be written, as on a full disk; one sentence."""
+
+
 class Workdir:
   """Paths below one directory."""
 
-  def __init__(self, path: str | os.PathLike[str]):
-    """Names the directory; `create` makes it."""
+  def __init__(self, path: str | os.PathLike[str], flag: str = '--workdir'):
+    """Names the directory; `create` makes it.
+
+    Raises:
+      WorkdirError: if it is a URL. Locks, sockets, curves that grow and
+        Reverb's checkpoints need a file system.
+    """
+    if re.match(r'[A-Za-z][\w+.-]*://', os.fspath(path)):
+      raise WorkdirError(
+        f'{flag}={path} is a URL; give a folder of this machine, such as a '
+        'disk or a bucket that is mounted, and copy it from there. On TPU VMs '
+        '`launch/tpu_vm.sh train --backup=gs://…` does so.'
+      )
     self.path = pathlib.Path(path).expanduser().absolute()
 
   def of_host(self, index: int) -> 'Workdir':
@@ -45,6 +65,11 @@ class Workdir:
     The others have folders below, which a shared disk may hold together.
     """
     return Workdir(self.path / 'hosts' / str(index)) if index else self
+
+  @property
+  def lock(self) -> pathlib.Path:
+    """Names the process that has the directory; see `lock.acquire`."""
+    return self.path / 'run.lock'
 
   @property
   def config_json(self) -> pathlib.Path:
@@ -112,6 +137,28 @@ class Workdir:
         'folder that you may write to.'
       ) from e
 
+  def clear(self, say: Callable[[str], None]) -> None:
+    """Puts aside what is a file instead of a folder, or the reverse.
+
+    `metrics` does so with the curves.
+
+    Args:
+      say: takes a sentence for each.
+
+    Raises:
+      WorkdirError: if a folder is a link to nothing, as to a disk that is not
+        mounted: a run that began anew would take back the curves.
+    """
+    for path in (self.config_json, self.summary_json):
+      clear_for_file(path, say)
+    for path in (self.checkpoints, self.replay, self.reverb, self.profile):
+      if path.is_symlink() and not path.exists():
+        raise WorkdirError(
+          f'{path} is a link to nothing; mount what it points to, or remove it.'
+        )
+      if path.exists() and not path.is_dir():
+        say(f'{path} is no folder; it is now {put_aside(path).name}.')
+
   def read_config(self) -> ml_collections.ConfigDict:
     """Returns the configuration that the directory's run was started with.
 
@@ -119,19 +166,24 @@ class Workdir:
       WorkdirError: where there is none, or it cannot be read.
     """
     try:
-      text = self.config_json.read_text()
+      value = json.loads(self.config_json.read_text())
+      if not isinstance(value, dict) or _SECTIONS - value.keys():
+        raise ValueError('it holds something else')
+      return ml_collections.ConfigDict(value)
     except OSError as e:
       raise WorkdirError(
         f'--workdir={self.path} holds no run (no config.json); give the '
         'folder that a training run printed.'
       ) from e
-    try:
-      return ml_collections.ConfigDict(json.loads(text))
     except ValueError as e:
       raise WorkdirError(f'{self.config_json} is damaged ({e}).') from e
 
   def write_config(self, config: ml_collections.ConfigDict) -> None:
-    """Writes the configuration of this start."""
+    """Writes the configuration of this start.
+
+    Raises:
+      NotWritten: in one sentence.
+    """
     write_json(self.config_json, config.to_dict())
 
 
@@ -153,6 +205,23 @@ def put_aside(path: pathlib.Path) -> pathlib.Path:
   return target
 
 
+def clear_for_file(path: pathlib.Path, say: Callable[[str], None]) -> None:
+  """Puts aside what is at `path` and no file, and says so."""
+  if os.path.lexists(path) and not path.is_file():
+    say(f'{path} is no file; it is now {put_aside(path).name}.')
+
+
+def remove(path: pathlib.Path) -> None:
+  """Deletes a file, a folder, or a link but not what it points to.
+
+  In a folder, a file that others delete meanwhile is no error.
+  """
+  if path.is_dir() and not path.is_symlink():
+    shutil.rmtree(path, ignore_errors=True)
+  else:
+    path.unlink(missing_ok=True)
+
+
 def append_whole(path: pathlib.Path, data: bytes) -> None:
   """Appends `data` to a file, which may be new.
 
@@ -170,10 +239,26 @@ def append_whole(path: pathlib.Path, data: bytes) -> None:
 
 
 def write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
-  """Writes JSON so that the file is never seen half-written."""
+  """Writes JSON so that the file is never seen half-written.
+
+  Raises:
+    NotWritten: in one sentence.
+  """
+  text = json.dumps(value, indent=2, default=str) + '\n'
   temporary = path.with_name(path.name + '.tmp')
-  temporary.write_text(json.dumps(value, indent=2, default=str) + '\n')
-  os.replace(temporary, path)
+  try:
+    if temporary.is_dir():
+      put_aside(temporary)
+    # Of a process that was killed.
+    temporary.unlink(missing_ok=True)
+    # 'x' follows no link.
+    with temporary.open('x') as file:
+      file.write(text)
+    os.replace(temporary, path)
+  except OSError as e:
+    with contextlib.suppress(OSError):
+      temporary.unlink(missing_ok=True)
+    raise NotWritten(f'{path} could not be written ({e.strerror}).') from e
 
 
 def check_resumable(

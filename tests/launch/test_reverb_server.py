@@ -67,7 +67,9 @@ def test_bad_interpreter_is_one_sentence(flags):
   assert result.stderr.count('\n') == 1
 
 
-@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+  'number', [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+)
 def test_serves_until_a_signal(python_flag, number):
   program, line = _serve(python_flag)
   with program:

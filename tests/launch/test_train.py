@@ -18,7 +18,9 @@ def _train(workdir, *flags, **environment):
   return code, ''.join(program.lines), err
 
 
-@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+  'number', [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+)
 def test_stops_cleanly_on_a_signal_and_goes_on(tmp_path, number):
   program = runs.Program(tmp_path, _LONG)
   program.wait_for_updates()
@@ -41,6 +43,45 @@ def test_stops_cleanly_on_a_signal_and_goes_on(tmp_path, number):
     values = runs.column(tmp_path, runs.COLUMNS[name])
     assert len(values) > length
     assert values == sorted(values), name
+
+
+def test_a_second_run_is_kept_out_and_nohup_is_respected(tmp_path):
+  # As `nohup` does; children inherit it.
+  before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+  try:
+    program = runs.Program(tmp_path, _LONG)
+  finally:
+    signal.signal(signal.SIGHUP, before)
+  program.wait_for_updates()
+  unfinished = tmp_path / 'checkpoints/5.orbax-checkpoint-tmp'
+  unfinished.mkdir()
+  program.process.send_signal(signal.SIGHUP)
+  code, _, err = _train(tmp_path)
+  assert (code, err) == (
+    1,
+    f'train: --workdir={tmp_path} is in use by process '
+    f'{program.process.pid}; stop that run, or choose another folder.\n',
+  )
+  assert unfinished.is_dir() and program.process.poll() is None
+  program.process.send_signal(signal.SIGTERM)
+  assert program.end() == (0, '')
+
+
+def test_output_that_nobody_reads_does_not_end_the_run(tmp_path):
+  program = runs.Program(tmp_path)
+  program.wait_for_updates()
+  program.process.stdout.close()
+  program.process.stdout = None
+  _, err = program.process.communicate(timeout=600)
+  assert (program.process.returncode, err) == (0, '')
+  assert runs.summary(tmp_path)['status'] == 'finished'
+  assert runs.steps(tmp_path)
+
+
+def test_run_without_outputs_ends_well(tmp_path):
+  program = runs.Program(tmp_path, start=['sh', '-c', 'exec "$@" >&- 2>&-', ''])
+  assert program.end() == (0, '')
+  assert runs.summary(tmp_path)['status'] == 'finished'
 
 
 def test_kill_and_restart_continues_from_the_last_checkpoint(tmp_path):
@@ -190,6 +231,9 @@ def test_bad_input_is_one_sentence(tmp_path, flag, words):
 
 
 def test_workdir_must_be_named_and_writable():
+  code, _, err = _train('gs://bucket/run')
+  assert (code, len(err.splitlines())) == (1, 1)
+  assert err.startswith('train: --workdir=gs://bucket/run is a URL; give a ')
   code, _, err = _train('/dev/null/run')
   assert (code, len(err.splitlines())) == (1, 1)
   assert '--workdir=/dev/null/run cannot be written to' in err

@@ -1,6 +1,7 @@
 """Checkpoints: what is kept, and what happens to damaged ones."""
 
 import json
+import os
 import shutil
 from typing import NamedTuple
 
@@ -8,7 +9,7 @@ import chex
 import numpy as np
 import pytest
 
-from seedrl_jax.runtime import checkpoints
+from seedrl_jax.runtime import checkpoints, workdir
 
 
 class _State(NamedTuple):
@@ -172,7 +173,7 @@ def test_damaged_newest_is_put_aside_and_the_one_before_is_used(path, damage):
   assert found.step == 1
   assert found.record == _record(1)
   chex.assert_trees_all_equal(found.state, _state(1))
-  aside = path.parent / 'damaged_checkpoints' / '2'
+  aside = path / '2.damaged-1'
   assert aside.is_dir()
   (sentence,) = said
   assert sentence.startswith('Checkpoint 2 is damaged (')
@@ -201,13 +202,13 @@ def test_none_is_left(path):
   assert sentence.endswith('there is none before it.')
 
 
-def test_step_that_is_damaged_again_replaces_the_first(path):
+def test_step_that_is_damaged_again_leaves_the_first(path):
   for _ in range(2):
     _save(path, [1])
     _truncate(path / '1')
     _restore(path)
-  aside = path.parent / 'damaged_checkpoints'
-  assert [p.name for p in aside.iterdir()] == ['1']
+  names = sorted(p.name for p in path.iterdir())
+  assert names == ['1.damaged-1', '1.damaged-2']
 
 
 def test_half_written_checkpoint_is_cleared_away(path):
@@ -221,6 +222,51 @@ def test_half_written_checkpoint_is_cleared_away(path):
   assert not partial.exists()
   _save(path, [2])
   assert _restore(path)[0].step == 2
+
+
+def test_what_only_has_the_name_of_a_checkpoint_blocks_nothing(path, tmp_path):
+  (tmp_path / 'mine').mkdir()
+  (tmp_path / 'mine' / 'file').touch()
+  path.mkdir()
+  (path / '5.orbax-checkpoint-tmp').symlink_to(tmp_path / 'mine')
+  (path / '6.orbax-checkpoint-tmp').write_text('a file')
+  (path / '2').symlink_to('nowhere')
+  (path / '3').write_text('a file')
+  _save(path, [2, 3])
+  names = sorted(p.name for p in path.iterdir())
+  assert names == ['2', '2.damaged-1', '3', '3.damaged-1']
+  assert (tmp_path / 'mine' / 'file').exists()
+  assert _restore(path)[0].step == 3
+
+
+@pytest.fixture(name='small_disk')
+def small_disk_fixture(tmp_path):
+  """A file system of half a megabyte, which may grow by `mount`'s options."""
+  disk = tmp_path / 'disk'
+  disk.mkdir()
+  if os.system(f'mount -t tmpfs -o size=512k tmpfs {disk} 2>/dev/null'):
+    pytest.skip('only root may mount a file system')
+  yield disk
+  os.system(f'umount {disk}')
+
+
+def test_full_disk_costs_a_sentence_and_no_checkpoint(small_disk, capfd):
+  path = small_disk / 'checkpoints'
+  store = checkpoints.Checkpoints(path, keep=1)
+  store.save(1, _state(1, 80_000), _record(1))
+  for step in (2, 3):
+    with pytest.raises(workdir.NotWritten) as error:
+      store.save(step, _state(step, 80_000), _record(step))
+    assert str(error.value) == (
+      f'Checkpoint {step} could not be written (No space left on device).'
+    )
+    assert [p.name for p in path.iterdir()] == ['1']
+  assert store.restore(_state(0, 80_000)).step == 1
+  os.system(f'mount -o remount,size=4m {small_disk}')
+  store.save(4, _state(4, 80_000), _record(4))
+  assert store.steps() == [4]
+  store.close()
+  assert capfd.readouterr() == ('', '')
 
 
 def test_other_shape_is_refused_by_name(path):

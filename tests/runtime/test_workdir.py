@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import signal
 
 import pytest
 
@@ -36,6 +37,14 @@ def test_path_is_absolute_and_expanded(monkeypatch, tmp_path):
   assert workdir.Workdir('~/x').path == tmp_path / 'home' / 'x'
 
 
+@pytest.mark.parametrize('url', ['gs://bucket/run', 's3://b', 'file:///tmp/x'])
+def test_url_is_refused_and_says_what_to_do(url):
+  with pytest.raises(workdir.WorkdirError) as error:
+    workdir.Workdir(url, '--teacher_workdir')
+  assert str(error.value).startswith(f'--teacher_workdir={url} is a URL; give')
+  assert '--backup=gs://' in str(error.value)
+
+
 def test_config_comes_back_and_resumes_itself(tmp_path):
   config = _config()
   directory = workdir.Workdir(tmp_path)
@@ -53,8 +62,9 @@ def test_read_config_without_a_run(tmp_path):
     workdir.Workdir(tmp_path).read_config()
 
 
-def test_read_config_that_is_damaged(tmp_path):
-  (tmp_path / 'config.json').write_text('{"seed": ')
+@pytest.mark.parametrize('data', [b'{"seed": ', b'[1]', b'\x89\xff', b'{}'])
+def test_read_config_that_is_damaged(tmp_path, data):
+  (tmp_path / 'config.json').write_bytes(data)
   with pytest.raises(workdir.WorkdirError, match='is damaged'):
     workdir.Workdir(tmp_path).read_config()
 
@@ -130,6 +140,41 @@ def test_json_is_never_seen_half_written(tmp_path):
 
   with pytest.raises(RuntimeError, match='power cut'):
     workdir.write_json(path, {'a': 2, 'b': Unprintable()})
+  assert json.loads(path.read_text()) == {'a': 1}
+
+
+def test_folder_on_a_disk_that_is_not_mounted_is_refused(tmp_path):
+  (tmp_path / 'checkpoints').symlink_to('nowhere')
+  with pytest.raises(workdir.WorkdirError, match='checkpoints is a link to no'):
+    workdir.Workdir(tmp_path).clear(pytest.fail)
+  assert (tmp_path / 'checkpoints').is_symlink()
+
+
+def test_json_is_not_written_through_a_link(tmp_path):
+  mine = tmp_path / 'mine'
+  mine.write_text('mine')
+  (tmp_path / 'config.json.tmp').symlink_to(mine)
+  workdir.write_json(tmp_path / 'config.json', {'a': 1})
+  assert mine.read_text() == 'mine'
+  assert sorted(os.listdir(tmp_path)) == ['config.json', 'mine']
+  (tmp_path / 'config.json.tmp').mkdir()
+  workdir.write_json(tmp_path / 'config.json', {'a': 2})
+  assert json.loads((tmp_path / 'config.json').read_text()) == {'a': 2}
+
+
+def test_json_that_finds_no_room_is_one_sentence(tmp_path):
+  path = tmp_path / 'summary.json'
+  workdir.write_json(path, {'a': 1})
+  signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+  soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+  try:
+    with pytest.raises(workdir.NotWritten) as error:
+      workdir.write_json(path, {'a': 'x' * 10_000})
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+  assert str(error.value) == f'{path} could not be written (File too large).'
+  assert os.listdir(tmp_path) == ['summary.json']
   assert json.loads(path.read_text()) == {'a': 1}
 
 
