@@ -67,6 +67,7 @@ TABLE: Mapping[str, Column] = {
   'losses/total': Column('', 'what the update descends on'),
   'losses/gradient_norm': Column('', 'before clipping'),
   'losses/update_norm': Column('', "of the parameters' change"),
+  'losses/learning_rate': Column('', 'of the update'),
   'losses/masked_share': Column('0..1', 'of the steps, no transitions'),
   'losses/policy': Column('', 'V-trace: policy gradient loss'),
   'losses/baseline': Column('', 'V-trace: value loss'),
