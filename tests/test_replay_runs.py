@@ -145,7 +145,6 @@ def _rates(config, workdir, monkeypatch):
   [
     {'replay__samples_per_insert': 0.5},
     {'replay__samples_per_insert': 6.0},
-    {'replay__samples_per_insert': 0.0, 'deterministic': False},
     {
       'replay__sampler': 'fifo',
       'replay__max_times_sampled': 1,
@@ -156,7 +155,8 @@ def _rates(config, workdir, monkeypatch):
 )
 def test_linear_rate_ends_with_the_frames(tmp_path, monkeypatch, values):
   config = _config(
-    **{'deterministic': True, **values},
+    **values,
+    deterministic=True,
     optimizer__schedule='linear',
     optimizer__learning_rate=1.0,
     optimizer__final_learning_rate=0.5,

@@ -122,6 +122,8 @@ def test_learning_rate_follows_the_progress(schedule, expected):
     'optimizer.schedule': schedule,
     'optimizer.learning_rate': 1.0,
     'optimizer.final_learning_rate': 0.2,
+    # It is not said how many updates there will be.
+    'replay.samples_per_insert': 0.0,
   })
   rate = optimizers.learning_rate(config)
   # Environments make a few frames more than they have to.
