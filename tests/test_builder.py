@@ -1,5 +1,6 @@
 """Tests for seedrl_jax/builder.py: what is refused, and how parts are cut."""
 
+import os
 import re
 
 import jax
@@ -73,9 +74,9 @@ def _build(**values):
     ),
     (
       {'agent': 'nobody'},
-      '--config.agent=nobody: there is no module seedrl_jax.agents.nobody; '
-      'name a folder of seedrl_jax/agents or the dotted path of a module with '
-      'make_agent().',
+      '--config.agent=nobody: there is no module nobody, neither in the '
+      f'current folder ({os.getcwd()}) nor among the installed packages; built '
+      'in are r2d2 and vtrace.',
     ),
   ],
 )
