@@ -1,5 +1,6 @@
 """Tests for seedrl_jax/builder.py: what is refused, and how parts are cut."""
 
+import os
 import re
 
 import jax
@@ -66,9 +67,9 @@ def _build(**values):
     ),
     (
       {'agent': 'nobody'},
-      '--config.agent=nobody: there is no module seedrl_jax.agents.nobody '
-      'with make_agent(); name a folder of seedrl_jax/agents or the dotted '
-      'path of a module that has it.',
+      '--config.agent=nobody: there is no module nobody, neither in the '
+      f'current folder ({os.getcwd()}) nor among the installed packages; built '
+      'in are r2d2 and vtrace.',
     ),
   ],
 )
