@@ -42,9 +42,9 @@ Options, with the environment variables that stand for them:
   --yes                                  of delete: does not ask
 
 Without --backup the disks of the slice have all that a run has saved.
-The hosts find each other by themselves. A learner waits for actors on other
-machines; to step environments on the TPU's own hosts give train
-  --config.env.num_envs=256 --config.actors.max_envs=0
+The hosts find each other by themselves. Each steps as many environments as
+--config.env.num_envs says; with --config.actors.max_envs, actors on other
+machines may bring more.
 Without --workdir a run is in runs/NAME, and so the same command resumes it.
 END
 }
