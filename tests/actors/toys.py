@@ -245,7 +245,7 @@ def local_offer(
     return number, [np.full((1, *s.shape), number) for s in PARAMETERS.values()]
 
   return admission.LocalOffer(
-    config={'agent': 'toy'},
+    config={'agent': 'vtrace'},
     num_train_envs=120,
     num_eval_envs=3,
     block_width=4,
