@@ -15,6 +15,7 @@ those of the paper: a lost life cuts the return off, rewards are clipped, up to
   of 512 and 12,500 new transitions a second, a ratio of some 0.8.
 * 64 training environments in place of 360 actors, the minimal action set, and
   evaluation at R2D2's epsilon of 0.001.
+* 200 million frames, and R2D2's limit of an episode, 108,000 frames.
 * An episode goes on after a lost life, whose discount is 0, in place of a reset
   of what the agent sees: frames stay stacked over it.
 """

@@ -228,8 +228,8 @@ def _actors() -> ml_collections.ConfigDict:
     # Environments of remote actors (launch/actor.py) at most, beside the
     # env.num_envs of this process, which may then be 0. 0: no actors.
     'max_envs': 0,
-    # Whether actors may act themselves (launch/actor.py --inference=local),
-    # which needs Reverb.
+    # With replay.backend='auto': takes Reverb, which actors that act themselves
+    # (launch/actor.py --inference=local) write their unrolls to.
     'local_inference': False,
     # Where they find the learner: 'unix:/path' or 'host:port', as many as
     # wanted. (): the socket <workdir>/actors.sock.

@@ -1,11 +1,11 @@
 """R2D2 on Atari as SEED RL runs it; Pong unless told otherwise.
 
-SEED's R2D2 settings (arXiv 1910.06591, and its public code): deep network,
-100 + 40 steps, five-step targets, 100,000 sequences, replay ratio 1.5, rewards
-as they are. Environment conventions are those of SEED's code too: no sticky
-actions, up to 30 no-ops and no FIRE at a reset, all 18 actions, no loss of life
-as an episode's end, 108,000 frames at most. Ours differ in what a single host
-wants:
+SEED's R2D2 settings (arXiv 1910.06591, and its public code): Nature's
+convolutions, 100 + 40 steps, five-step targets, 100,000 sequences, replay ratio
+1.5, rewards as they are. Environment conventions are those of SEED's code too:
+no sticky actions, up to 30 no-ops and no FIRE at a reset, all 18 actions, no
+loss of life as an episode's end, 108,000 frames at most. Ours differ in what a
+single host wants:
 
 * 64 training environments in place of 610, and 4 for evaluation;
 * a first update at 1,000 sequences in place of 5,000;

@@ -8,7 +8,8 @@ Beside `configs/r2d2_atari.py`, many updates from few frames:
   that is begun at 500, and a replay ratio of 4, as frames are scarce here and
   updates are not;
 * discount 0.99, the mean over a sequence in place of the sum, Adam at 3e-4 with
-  epsilon 1e-5, the target network every 500 updates.
+  epsilon 1e-5, the target network every 500 updates;
+* 20 million frames.
 """
 
 import ml_collections

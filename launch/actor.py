@@ -23,6 +23,8 @@ from absl import app, flags
 from launch import allow_flags
 from seedrl_jax.runtime import terminal
 
+flags.adopt_module_key_flags(allow_flags)
+
 # For groups to end in which environments are being made or step.
 _JOIN_SECONDS = 120.0
 

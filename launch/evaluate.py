@@ -13,6 +13,8 @@ from absl import app, flags
 
 from launch import allow_flags
 
+flags.adopt_module_key_flags(allow_flags)
+
 _WORKDIR = flags.DEFINE_string(
   'workdir', None, "A run's work directory.", required=True
 )

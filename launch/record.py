@@ -17,6 +17,8 @@ from absl import app, flags
 
 from launch import allow_flags, config_flag
 
+flags.adopt_module_key_flags(allow_flags)
+
 _CONFIG = config_flag.define(
   'The configuration of the run that is to learn from the demonstrations.'
 )

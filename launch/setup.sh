@@ -109,7 +109,7 @@ inspect_system() {
 
 # Has apt install packages, where this user may.
 apt_install() {
-  local try apt=(env DEBIAN_FRONTEND=noninteractive apt-get --quiet
+  local try output apt=(env DEBIAN_FRONTEND=noninteractive apt-get --quiet
     -o "DPkg::Lock::Timeout=$APT_SECONDS")
   command -v apt-get >/dev/null ||
     die "there is no apt-get; install what Debian calls $*."
@@ -121,7 +121,9 @@ apt_install() {
   say "installing with apt-get: $*"
   # For the lock of the lists apt does not wait by itself.
   for ((try = 0; try < 12; try++)); do
-    "${apt[@]}" update && break
+    output=$("${apt[@]}" update 2>&1) && break
+    printf '%s\n' "$output" >&2
+    [[ $output == *'get lock'* ]] || break
     sleep 5
   done
   "${apt[@]}" install --yes --no-install-recommends "$@" ||

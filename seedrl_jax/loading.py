@@ -26,8 +26,10 @@ def load_module(flag: str, name: str, hint: str = '') -> ModuleType:
     ValueError: if there is none, or it fails; one sentence.
   """
   folder = os.getcwd()
-  # Last: a file here must not hide a package that is installed.
-  if folder not in sys.path:
+  is_ours = name.partition('.')[0] == __package__
+  # Only for modules of the user's: others would find what a stranger's folder
+  # has. Last, so that a file here hides no package that is installed.
+  if not is_ours and folder not in sys.path:
     sys.path.append(folder)
   try:
     return importlib.import_module(name)

@@ -57,6 +57,7 @@ class RunReports:
     # Of the other hosts' stores and actors, as they told last.
     self._curves: dict[int, dict[str, float]] = {}
     self._lag_max = 0
+    self._lacked = ''  # what this host waited for at its last report
     self._parts = parts
     self._before = before
     self._workdir = workdir
@@ -69,7 +70,6 @@ class RunReports:
       self._snapshot(before.seconds),
       parts.env_spec.action_repeat,
       len(parts.workers) * place.count,
-      parts.env_spec.num_envs + config.num_eval_envs,
       before.returns,
       before.eval_returns,
     )
@@ -161,7 +161,9 @@ class RunReports:
   def write(self) -> None:
     """Writes a row of the curves and shows it; after `open`."""
     if self._metrics is None:
-      return  # another host's
+      # The curves are another host's.
+      self._say_what_lacks()
+      return
     self._collect_episodes()
     tables = self._parts.store.info()
     table = tables[rules.TABLE]
@@ -180,6 +182,12 @@ class RunReports:
         self._lacks_actors() or table.filling() or self._waits.short(),
       )
     )
+
+  def _say_what_lacks(self) -> None:
+    """Says, once each time, that this host can only wait for actors."""
+    before, self._lacked = self._lacked, self._lacks_actors()
+    if self._lacked and not before:
+      self._line.say(f'This host waits for {self._lacked}')
 
   def _lacks_actors(self) -> str:
     """Returns what to do if actors alone can step environments, and none is
@@ -272,7 +280,15 @@ class RunReports:
       learner_wait=self._parts.prefetcher.wait_seconds,
       lag_sum=learner.lag_sum,
       lag_updates=learner.lag_updates,
+      num_envs=self._num_envs(),
     )
+
+  def _num_envs(self) -> int:
+    """Returns the environments of this host that are there now."""
+    config, actors = self._config, self._parts.actors
+    evaluation = 0 if self._place.index else config.num_eval_envs
+    remote = 0 if actors is None else actors.num_connected
+    return config.env.num_envs + evaluation + remote
 
   def _collect_episodes(self) -> None:
     while self._heard:

@@ -3,6 +3,8 @@
 The hosts are simulated: what the others say is written down.
 """
 
+import contextlib
+
 import jax
 import numpy as np
 import pytest
@@ -145,6 +147,17 @@ def test_fingerprints_that_differ_end_the_run(prints, is_same):
     match='After update 3 the parameters of host 1 are not those of host 0; ',
   ):
     joint._compare(votes, 3)
+
+
+def test_a_host_without_environments_says_once_how_to_start_an_actor(tmp_path):
+  run = runs.Run(
+    runs.tiny(env__num_envs=0, actors__max_envs=8, num_eval_envs=0), tmp_path
+  )
+  with contextlib.closing(run.system.parts):
+    reports = run.system._reports
+    for _ in range(2):
+      reports.write()
+  assert run.output.count('This host waits for actors; start one with') == 1
 
 
 def test_a_run_of_several_hosts_has_the_others_figures(tmp_path):

@@ -35,6 +35,12 @@ def test_agent_may_be_one_file_in_the_current_folder():
   assert base.load_agent(types.SimpleNamespace(agent='users_dqn'), 7) == 7
 
 
+def test_modules_of_the_package_do_not_open_the_folder_to_others():
+  # Libraries would import what lies there: `tensorflow.py`, say.
+  loading.load_module('--flag', 'seedrl_jax.agents.vtrace')
+  assert str(pathlib.Path.cwd()) not in sys.path
+
+
 def test_agents_of_the_package_win_by_name():
   _write('vtrace', 'def make_agent(config, env_spec):\n  return env_spec\n')
   with pytest.raises(AttributeError):

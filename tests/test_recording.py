@@ -292,6 +292,7 @@ def test_a_teacher_of_another_environment_is_refused(tmp_path):
       recording_runs.student(),
       tmp_path / 'out',
       teacher_workdir=tmp_path / 'teacher',
+      allowed=evaluation_runs.ALLOWED,
     )
 
 

@@ -136,7 +136,7 @@ def _rates(config, workdir, monkeypatch):
   monkeypatch.setattr(learner, '_learning_rate', record)
   run.train()
   last = runs.rows(workdir)[-1]
-  assert float(last['loss/learning_rate']) == pytest.approx(rates[-1])
+  assert float(last['losses/learning_rate']) == pytest.approx(rates[-1])
   return rates
 
 

@@ -205,10 +205,10 @@ class _SlowCheckpoint:
 
     self._checkpoint(path, settled)
 
-  def _fail_later(self, item):
+  def _fail_later(self, item, progress):
     if self._saved._thread is not None:
       raise learner_lib.NonFiniteError('Update 2 is not finite.')
-    self._step(item)
+    self._step(item, progress)
 
   def _wait(self, *args):
     # Whoever waits for the checkpoint gets it.

@@ -16,7 +16,10 @@ from seedrl_jax.actors import wire
 from seedrl_jax.envs import base
 
 # The rest of the `env` section is about the learner's own environments.
-_HOST_KEYS = ('num_envs', 'batch_size', 'num_threads', 'thread_affinity_offset')
+_HOST_KEYS = (
+  *('num_envs', 'batch_size'),
+  *('num_threads', 'thread_affinity_offset', 'processes'),
+)
 _MAX_NAME = 200
 
 # Who acts: the learner, or the actor itself.
@@ -104,7 +107,12 @@ def env_config(
     num_threads: threads of the environments' pool; 0: what the cores allow.
     affinity: first processor for them; -1: any.
   """
-  host = {'num_threads': num_threads, 'thread_affinity_offset': affinity}
+  host = {
+    'num_threads': num_threads,
+    'thread_affinity_offset': affinity,
+    # Actors are processes: more of them serve as well.
+    'processes': 0,
+  }
   return ml_collections.ConfigDict(welcome.env | host)
 
 

@@ -45,7 +45,7 @@ def disagreement(address: addresses.Address, roots: bytes) -> str:
     return ''
   except (ssl.SSLError, ConnectionResetError):
     is_tls = False
-  except OSError:
+  except (OSError, UnicodeError):
     return ''
   if is_tls and not roots:
     return (

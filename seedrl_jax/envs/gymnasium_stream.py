@@ -141,6 +141,9 @@ class _InProcess:
     observation, reward, terminated, truncated, _ = self.envs.step(self._action)
     return observation, reward, terminated, truncated
 
+  def kill(self) -> None:
+    """Does nothing: a step of this process can only be waited for."""
+
   def close(self) -> None:
     self.envs.close()
 
@@ -231,7 +234,12 @@ class GymnasiumStream(local_stream.LocalStream):
       group = self._ready.popleft()
     with self._stepping:
       self._check_open()
-      observation, reward, step_type, terminated, truncated = group.finish()
+      try:
+        observation, reward, step_type, terminated, truncated = group.finish()
+      except base.EnvironmentFailed:
+        # Perhaps `close` has ended it.
+        self._check_open()
+        raise
     observation = _convert(observation, self.spec.observation)
     floats = (x for x in specs.leaves(observation) if x.dtype.kind == 'f')
     self._check_finite(floats, group.env_id)
@@ -280,15 +288,22 @@ class GymnasiumStream(local_stream.LocalStream):
     return np.asarray(env.render(), np.uint8)
 
   def close(self) -> None:
-    """See `EnvStream.close`; waits for a group that is stepping."""
+    """See `EnvStream.close`; waits for a group that is stepping.
+
+    In processes a step that takes too long is ended with them.
+    """
     with self._changed:
       if self._closed:
         return
       self._closed = True
       self._changed.notify_all()
-    with self._stepping:
+    if not self._stepping.acquire(timeout=processes.END_SECONDS):
       for group in self._groups:
-        group.envs.close()
+        group.envs.kill()
+      self._stepping.acquire()
+    for group in self._groups:
+      group.envs.close()
+    self._stepping.release()
 
 
 def _convert(observation: Any, spec: types.Nest) -> types.Nest:

@@ -94,7 +94,7 @@ def _of_id(config: Any, rendered: bool) -> EnvFactory:
   # its adapters to old Gym; the id may come from a learner elsewhere.
   known = [key for key in registration.registry if not key.startswith('GymV')]
   if env_id not in known:
-    near = ', '.join(registry.nearest_ids(env_id, known))
+    near = ', '.join(_PREFIX + n for n in registry.nearest_ids(env_id, known))
     raise ValueError(
       f'{flag(config)}: Gymnasium has not registered such an environment; the '
       f'nearest are {near}; one of another package needs a function that makes '

@@ -30,7 +30,7 @@ Steps = tuple[Any, np.ndarray, np.ndarray, np.ndarray]
 # Forked from a process that has no threads and no JAX.
 _CONTEXT = 'forkserver'
 # In which processes end by themselves, and in which one that has ended is seen.
-_END_SECONDS = 10.0
+END_SECONDS = 10.0
 # Sent to all processes of a group by terminals and clusters; the run's own
 # process decides what follows.
 _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
@@ -226,6 +226,11 @@ class ProcessEnvs:
       self._flat(truncated),
     )
 
+  def kill(self) -> None:
+    """Ends a step that hangs, with its processes; `finish` then raises."""
+    for process in self._vector.processes:
+      process.kill()
+
   def close(self) -> None:
     """Ends the processes, by force if they do not in time."""
     atexit.unregister(self.close)
@@ -233,7 +238,7 @@ class ProcessEnvs:
       # After the step that it may be in.
       with contextlib.suppress(OSError):
         pipe.send(('close', None))
-    deadline = time.monotonic() + _END_SECONDS
+    deadline = time.monotonic() + END_SECONDS
     for process in self._vector.processes:
       process.join(max(0.0, deadline - time.monotonic()))
       process.kill()
@@ -248,7 +253,7 @@ class ProcessEnvs:
 
   def _lost(self) -> base.EnvironmentFailed:
     processes = self._vector.processes
-    connection.wait([p.sentinel for p in processes], _END_SECONDS)
+    connection.wait([p.sentinel for p in processes], END_SECONDS)
     codes = [p.exitcode for p in processes if p.exitcode is not None]
     return base.EnvironmentFailed(
       f'A process that steps environments of {self._name} has ended (exit code '

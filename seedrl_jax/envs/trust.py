@@ -72,10 +72,7 @@ def _functions(config: Any, env: Any, network: Any) -> Iterator[str]:
 
 
 def _text_options(env: Any) -> Iterator[str]:
-  given = dict(env.get('options', {}))
-  if not env.get('factory'):
-    given |= env.get('factory_kwargs', {})
-  for name, value in given.items():
+  for name, value in env.get('options', {}).items():
     if not _is_number(value):
       yield f'{name}={value}'
 

@@ -58,8 +58,8 @@ class Learner:
     state: state_lib.LearnerState,
     publisher: publishing.ParameterPublisher,
     update_priorities: Callable[[np.ndarray, np.ndarray], None],
+    learning_rate: Callable[[float], float],
     publish_period: int = 1,
-    learning_rate: Callable[[float], float] = lambda progress: 1.0,
   ):
     """Makes a learner and publishes the parameters it starts with.
 
@@ -68,8 +68,8 @@ class Learner:
       state: to start from, without device axis.
       publisher: to the inference devices.
       update_priorities: takes keys `[B]` and new priorities `[B]`.
-      publish_period: updates between publications.
       learning_rate: of the run's progress; see `optimizers.learning_rate`.
+      publish_period: updates between publications.
     """
     self._updater = updater
     self._publisher = publisher
@@ -93,9 +93,9 @@ class Learner:
       blank: a `Batch` of host arrays for each of this host's devices.
     """
     state = self._updater.replicate(update_lib.host_state(self._state))
-    jax.block_until_ready(self._updater(state, self._updater.shard(blank)))
+    jax.block_until_ready(self._updater(state, self._updater.shard(blank), 0.0))
 
-  def step(self, item: prefetch_lib.Prefetched, progress: float = 0.0) -> None:
+  def step(self, item: prefetch_lib.Prefetched, progress: float) -> None:
     """Dispatches the update of a batch and finishes those before it.
 
     Args:

@@ -148,7 +148,7 @@ class Updater:
     self,
     state: state_lib.LearnerState,
     batch: types.Batch,
-    learning_rate: float = 1.0,
+    learning_rate: float,
   ) -> tuple[state_lib.LearnerState, state_lib.UpdateOutput]:
     """Runs one update.
 

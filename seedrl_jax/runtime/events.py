@@ -46,7 +46,9 @@ class EventLog:
     Not by a `SessionLog`: TensorBoard 2.21 shows the old points all the same.
     """
     for path in self._folder.glob(f'{_PREFIX}*'):
-      _cut(path, step)
+      # What a link leads to is not this run's.
+      if path.is_file() and not path.is_symlink():
+        _cut(path, step)
 
   def _begin(self) -> pathlib.Path:
     self._folder.mkdir(parents=True, exist_ok=True)

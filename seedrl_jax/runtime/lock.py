@@ -39,7 +39,8 @@ def acquire(
   workdir_lib.clear_for_file(workdir.lock, say)
   try:
     # Appending, as the text is another's until the lock is ours.
-    file = workdir.lock.open('ab+', buffering=0)
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    file = os.fdopen(os.open(workdir.lock, flags, 0o644), 'ab+', buffering=0)
   except OSError as e:
     raise workdir_lib.NotWritten(
       f'{workdir.lock} could not be written ({e.strerror}).'

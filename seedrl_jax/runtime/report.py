@@ -28,6 +28,7 @@ class Snapshot:
     idle_env_seconds: environments x seconds of waiting for actions.
     learner_wait: seconds that the learner waited for data.
     lag_sum, lag_updates: sum of the updates' mean policy lag, and their count.
+    num_envs: environments that are there now.
   """
 
   seconds: float
@@ -40,6 +41,7 @@ class Snapshot:
   learner_wait: float = 0.0
   lag_sum: float = 0.0
   lag_updates: int = 0
+  num_envs: int = 0
 
   def plus(self, other: 'Snapshot') -> 'Snapshot':
     """Adds what another host counted in the same time, at the same update."""
@@ -82,7 +84,6 @@ class Reporter:
     start: Snapshot,
     action_repeat: int,
     num_workers: int,
-    num_envs: int,
     returns: Iterable[float] = (),
     eval_returns: Iterable[float] = (),
   ):
@@ -92,7 +93,6 @@ class Reporter:
     self._start = self._last = start
     self._action_repeat = action_repeat
     self._num_workers = num_workers
-    self._num_envs = num_envs
 
   def row(
     self, now: Snapshot, lag_max: int, metrics: Mapping[str, float]
@@ -155,13 +155,15 @@ class Reporter:
   def _waits(self, last: Snapshot, now: Snapshot) -> progress.Waits:
     seconds = max(now.seconds - last.seconds, 1e-9)
     threads = seconds * self._num_workers
+    # Actors may have come or gone.
+    envs = seconds * max(last.num_envs, now.num_envs, 1)
     idle = now.idle_env_seconds - last.idle_env_seconds
     environment = now.environment_wait - last.environment_wait
     store = now.store_wait - last.store_wait
     learner = now.learner_wait - last.learner_wait
     # A wait may be counted as it ends, later than most of it was.
     return progress.Waits(
-      envs_for_actions=min(1.0, idle / (seconds * self._num_envs)),
+      envs_for_actions=min(1.0, idle / envs),
       inference_for_envs=min(1.0, environment / threads),
       inference_for_learner=min(1.0, store / threads),
       learner_for_data=min(1.0, learner / seconds),

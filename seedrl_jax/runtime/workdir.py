@@ -30,7 +30,7 @@ _FIXED = (
   'optimizer.rmsprop_momentum',
 )
 # Without which a configuration is none of a run's.
-_SECTIONS = {'agent', 'env', 'network'}
+_PARTS = {'agent': str, 'env': dict, 'network': dict}
 
 
 class WorkdirError(ValueError):
@@ -167,7 +167,9 @@ class Workdir:
     """
     try:
       value = json.loads(self.config_json.read_text())
-      if not isinstance(value, dict) or _SECTIONS - value.keys():
+      if not isinstance(value, dict) or not all(
+        isinstance(value.get(name), kind) for name, kind in _PARTS.items()
+      ):
         raise ValueError('it holds something else')
       return ml_collections.ConfigDict(value)
     except OSError as e:
@@ -175,7 +177,7 @@ class Workdir:
         f'--workdir={self.path} holds no run (no config.json); give the '
         'folder that a training run printed.'
       ) from e
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
       raise WorkdirError(f'{self.config_json} is damaged ({e}).') from e
 
   def write_config(self, config: ml_collections.ConfigDict) -> None:
@@ -206,8 +208,8 @@ def put_aside(path: pathlib.Path) -> pathlib.Path:
 
 
 def clear_for_file(path: pathlib.Path, say: Callable[[str], None]) -> None:
-  """Puts aside what is at `path` and no file, and says so."""
-  if os.path.lexists(path) and not path.is_file():
+  """Puts aside what is at `path` and no file of its own, and says so."""
+  if path.is_symlink() or (path.exists() and not path.is_file()):
     say(f'{path} is no file; it is now {put_aside(path).name}.')
 
 

@@ -6,13 +6,14 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import chex
 import numpy as np
 import pytest
 
-from seedrl_jax.envs import base
+from seedrl_jax.envs import base, processes
 from tests.envs import streams
 
 _ACTIONS = np.random.default_rng(0).integers(0, 4, (60, 7), np.int32)
@@ -93,6 +94,32 @@ def test_killed_process_is_noticed():
     stream.recv()
   stream.close()
   assert not any(map(_is_there, _pids(stream)))
+
+
+def test_step_that_never_ends_does_not_outlive_close(monkeypatch):
+  monkeypatch.setattr(processes, 'END_SECONDS', 0.1)
+  stream = _make('stuck', 2)
+  first, _ = stream.recv(), stream.recv()
+  stream.send(np.zeros(5, np.int32), first.env_id)
+  group, stepping, ended = stream._groups[0], threading.Event(), []
+  finish = group.finish
+
+  def wait():
+    stepping.set()
+    return finish()
+
+  def receive():
+    with pytest.raises(base.StreamClosed):
+      stream.recv()
+    ended.append(True)
+
+  group.finish = wait
+  thread = threading.Thread(target=receive)
+  thread.start()
+  stepping.wait()
+  stream.close()
+  thread.join()
+  assert ended and not any(map(_is_there, _pids(stream)))
 
 
 _PARENT = """

@@ -30,7 +30,6 @@ from seedrl_jax.envs import trust
     ({'agent': ''}, ['--allow_factory=:make_agent']),
     ({'network': {'torso': 'my.torsos:f'}}, ['--allow_factory=my.torsos:f']),
     ({'env': {'options': {'vzd_path': 'x'}}}, ['--allow_option=vzd_path=x']),
-    ({'env': {'factory_kwargs': {'id': 'm:E'}}}, ['--allow_option=id=m:E']),
     # Arguments of a function that is allowed are its own.
     ({'env': {'factory': 'a:b', 'factory_kwargs': {'c': 'd'}}}, ['a:b']),
   ],

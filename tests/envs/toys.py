@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import sys
+import threading
 from typing import Any
 
 import gymnasium
@@ -108,6 +109,17 @@ class Telling(Scripted):
 
 def telling() -> gymnasium.Env:
   return Telling()
+
+
+class Stuck(Scripted):
+  """Never returns from a step."""
+
+  def step(self, action: Any) -> Any:
+    threading.Event().wait()
+
+
+def stuck() -> gymnasium.Env:
+  return Stuck()
 
 
 class UnpicklableError(Exception):

@@ -33,6 +33,7 @@ _KEPT = {
   'metrics.csv',
   'replay',
   'reverb',
+  'run.lock',
   'summary.json',
   'versions.json',
 }

@@ -95,9 +95,9 @@ def test_two_hosts_train_to_one_summary(tmp_path: pathlib.Path):
   assert summary['eval_mean_return'] is not None
   assert max(runs.column(folders[0], 'time/env_steps')) == summary['env_steps']
   assert runs.steps(folders[0])[-1] == summary['updates']
-  # All that host 1 leaves is its replay.
+  # All that host 1 leaves is its replay, and the lock's file.
   left = {path.name for path in (folders[1] / 'hosts/1').iterdir()}
-  assert left == {'replay'}
+  assert left == {'replay', 'run.lock'}
   assert 'host 0 has the summary' in hosts[1].lines[-1]
   assert not any('frames/s' in line for line in hosts[1].lines)
 

@@ -213,7 +213,7 @@ def test_eight_simulated_devices_and_a_trace(tmp_path):
     ('--config.env.num_threads=-1', 'num_threads=-1: give 0 to 1024.'),
     ('--config.network.hidden_sizes=(0,)', '0): give at least 1 for each'),
     ('--config.checkpoint.keep=-1', 'checkpoint.keep=-1: give at least 1.'),
-    ('--config.agent=os.path', 'no module os.path with make_agent()'),
+    ('--config.agent=os.path', 'has no function make_agent.'),
     ('--config.learner.micro_batches=3', '--config.batch_size=4 must be a'),
     ('--config.topology.inference_to_training=x', 'write it as 1:3.'),
     ('--config.replay.backend=disk', '--config.replay.backend=disk: choose'),
@@ -246,10 +246,10 @@ def test_missing_system_library_is_one_sentence(tmp_path):
   package = tmp_path / 'envpool'
   package.mkdir()
   (package / '__init__.py').write_text(
-    "raise ImportError('libEGL.so.1: cannot open shared object file')\n"
+    "raise ImportError('libz-9.so.1: cannot open shared object file')\n"
   )
   path = os.pathsep.join([str(tmp_path), str(runs.ROOT)])
   code, _, err = _train(tmp_path / 'run', PYTHONPATH=path)
   assert code == 1
-  assert err.startswith('train: EnvPool needs libEGL of the system: ')
+  assert err.startswith('train: EnvPool needs libz-9.so.1 of the system: ')
   assert len(err.splitlines()) == 1

@@ -102,13 +102,15 @@ def _learner(log, publisher=None, step=0, **kwargs):
     _state(step=step),
     publisher or log,
     log.update_priorities,
-    **kwargs,
+    **{'learning_rate': lambda _: 1.0} | kwargs,
   )
 
 
 def _slow_learner(log):
   updater = _SlowUpdater(log)
-  learner = learner_lib.Learner(updater, _state(), log, log.update_priorities)
+  learner = learner_lib.Learner(
+    updater, _state(), log, log.update_priorities, lambda _: 1.0
+  )
   assert log.events == ['publish 0']
   log.events.clear()
   return learner, updater
@@ -135,9 +137,9 @@ def test_learning_rate_is_that_of_the_progress():
 def test_next_update_is_dispatched_before_the_last_is_waited_for():
   log = _Log()
   learner, _ = _slow_learner(log)
-  learner.step(_item(log, [0.0], name='a'))
+  learner.step(_item(log, [0.0], name='a'), 0.0)
   assert log.events == ['dispatch 1']
-  learner.step(_item(log, [0.0], name='b'))
+  learner.step(_item(log, [0.0], name='b'), 0.0)
   # Published and given back when it has ended, and not before.
   assert log.events == ['dispatch 1', 'dispatch 2', *_finished(1, 'a')]
   assert learner.counters.updates == 1
@@ -152,20 +154,20 @@ def test_next_update_is_dispatched_before_the_last_is_waited_for():
 def test_update_that_has_ended_is_finished_at_once():
   log = _Log()
   learner, updater = _slow_learner(log)
-  learner.step(_item(log, [0.0], name='a'))
+  learner.step(_item(log, [0.0], name='a'), 0.0)
   updater.dispatched[0].ready = True
   log.events.clear()
-  learner.step(_item(log, [0.0], name='b'))
+  learner.step(_item(log, [0.0], name='b'), 0.0)
   assert log.events == ['dispatch 2', *_finished(1, 'a')]
   updater.dispatched[1].ready = True
-  learner.step(_item(log, [0.0], name='c'))
+  learner.step(_item(log, [0.0], name='c'), 0.0)
   assert learner.counters.updates == 2
 
 
 def test_state_waits_for_what_was_dispatched():
   log = _Log()
   learner, _ = _slow_learner(log)
-  learner.step(_item(log, [0.0], name='a'))
+  learner.step(_item(log, [0.0], name='a'), 0.0)
   learner.state()
   assert log.events == ['dispatch 1', *_finished(1, 'a')]
 
@@ -182,7 +184,7 @@ def test_updates_publish_their_parameters():
     np.testing.assert_array_equal(
       params['w'], np.full((1, toys.SIZE), w, np.float32)
     )
-    learner.step(_item(log, [1.0]))
+    learner.step(_item(log, [1.0]), 0.0)
     learner.flush()
     w += _LEARNING_RATE * (1.0 - w)
 
@@ -195,7 +197,7 @@ def test_what_inference_reads_outlives_the_updates():
   learner = _learner(log, publisher)
   held = [publisher.latest(device)]
   for _ in range(4):
-    learner.step(_item(log, [1.0]))
+    learner.step(_item(log, [1.0]), 0.0)
     learner.flush()
     held.append(publisher.latest(device))
   values = [np.unique(params['w']).tolist() for _, params in held]
@@ -208,7 +210,7 @@ def test_publish_period():
   log = _Log()
   learner = _learner(log, step=7, publish_period=3)
   for _ in range(6):
-    learner.step(_item(log, [1.0]))
+    learner.step(_item(log, [1.0]), 0.0)
   learner.flush()
   published = [e for e in log.events if e.startswith('publish')]
   assert published == ['publish 7', 'publish 9', 'publish 12']
@@ -217,7 +219,7 @@ def test_publish_period():
 def test_priorities_go_with_their_keys():
   log = _Log()
   learner = _learner(log)
-  learner.step(_item(log, [3.0, 1.0, 2.0]))
+  learner.step(_item(log, [3.0, 1.0, 2.0]), 0.0)
   learner.flush()
   assert log.priorities == [([50, 51, 52], [3.0, 1.0, 2.0])]
 
@@ -225,12 +227,12 @@ def test_priorities_go_with_their_keys():
 def test_state_is_after_all_that_was_dispatched():
   log = _Log()
   learner = _learner(log)
-  learner.step(_item(log, [1.0], name='a'))
+  learner.step(_item(log, [1.0], name='a'), 0.0)
   state = learner.state()
   assert int(state.step) == 1
   assert 'release a' in log.events
   for _ in range(2):
-    learner.step(_item(log, [1.0]))
+    learner.step(_item(log, [1.0]), 0.0)
   assert int(learner.state().step) == 3
   # What was handed out is nobody's to change.
   chex.assert_trees_all_equal(
@@ -241,21 +243,21 @@ def test_state_is_after_all_that_was_dispatched():
 def test_policy_lag():
   log = _Log()
   learner = _learner(log, step=10)
-  learner.step(_item(log, [0.0], version_mean=8.5, version_min=4))
-  learner.step(_item(log, [0.0], version_mean=11.0, version_min=9))
+  learner.step(_item(log, [0.0], version_mean=8.5, version_min=4), 0.0)
+  learner.step(_item(log, [0.0], version_mean=11.0, version_min=9), 0.0)
   counters = learner.counters
   assert (counters.lag_sum, counters.lag_updates) == (1.5, 2)
   assert learner.take_lag_max() == 6
   assert learner.take_lag_max() == 0
-  learner.step(_item(log, [0.0], version_mean=12.0, version_min=11))
+  learner.step(_item(log, [0.0], version_mean=12.0, version_min=11), 0.0)
   assert learner.take_lag_max() == 1
 
 
 def test_steps_of_versions_to_come_lag_behind_nothing():
   log = _Log()
   learner = _learner(log, step=10)
-  learner.step(_item(log, [0.0], version_mean=10.5, version_min=10))
-  learner.step(_item(log, [0.0], version_mean=10.0, version_min=10))
+  learner.step(_item(log, [0.0], version_mean=10.5, version_min=10), 0.0)
+  learner.step(_item(log, [0.0], version_mean=10.0, version_min=10), 0.0)
   assert learner.counters.lag_sum == 1.0
   assert learner.take_lag_max() == 1
 
@@ -265,7 +267,7 @@ def test_metrics_are_of_the_last_finished_update():
   learner = _learner(log)
   assert learner.metrics() == {}
   for _ in range(2):
-    learner.step(_item(log, [1.0]))
+    learner.step(_item(log, [1.0]), 0.0)
     learner.flush()
   # `w` is from before the update.
   error = 1.0 - _LEARNING_RATE
@@ -281,7 +283,7 @@ def test_metrics_are_of_the_last_finished_update():
 def test_update_that_is_not_finite_ends_in_a_sentence():
   log = _Log()
   learner = _learner(log, step=4)
-  learner.step(_item(log, [1.0], name='a'))
+  learner.step(_item(log, [1.0], name='a'), 0.0)
   good = learner.state()
   log.events.clear()
   message = (
@@ -290,7 +292,7 @@ def test_update_that_is_not_finite_ends_in_a_sentence():
   )
   with pytest.raises(learner_lib.NonFiniteError, match=message):
     # The first may find it finished already.
-    learner.step(_item(log, [np.nan], name='bad'))
+    learner.step(_item(log, [np.nan], name='bad'), 0.0)
     learner.flush()
   assert log.events == []
   assert learner.counters.updates == 5
@@ -301,12 +303,12 @@ def test_update_that_is_not_finite_ends_in_a_sentence():
 def test_compile_leaves_no_trace():
   log = _Log()
   learner = _learner(log)
-  learner.step(_item(log, [1.0]))
+  learner.step(_item(log, [1.0]), 0.0)
   before = learner.state()
   log.events.clear()
   learner.compile([toys.batch_of([5.0])])
   chex.assert_trees_all_equal(learner.state(), before)
   assert log.events == []
   assert learner.counters.updates == 1
-  learner.step(_item(log, [1.0]))
+  learner.step(_item(log, [1.0]), 0.0)
   assert int(learner.state().step) == 2

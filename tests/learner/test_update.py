@@ -69,7 +69,7 @@ def _vtrace_updates(num_devices, micro_batches, num_updates=3):
     )
     batch = sequences.batch_of(steps, core)
     shards = updater.shard(_pieces(batch, num_devices))
-    state, output = updater(state, shards)
+    state, output = updater(state, shards, 1.0)
   return state, output, initial
 
 
@@ -124,14 +124,14 @@ def test_the_largest_numbers_of_actors_stay_within_float32(factor):
     step_type=np.full_like(steps.step_type, types.StepType.MID),
     discount=np.ones_like(steps.discount),
   )
-  optimizer = optimizers.make_optimizer(config, action_repeat=1)
+  optimizer = optimizers.make_optimizer(config)
   updater = update.Updater(agent, optimizer, jax.devices()[:1])
   state = updater.replicate(
     state_lib.initial_state(agent, optimizer, jax.random.PRNGKey(0))
   )
   data = updater.shard([sequences.batch_of(steps, agent.initial_core(batch))])
   for _ in range(3):
-    state, output = updater(state, data)
+    state, output = updater(state, data, config.optimizer.learning_rate)
   # The bound leaves a factor of ten, and no more than is needed.
   assert output.finite.item() is (factor < 1000)
 
@@ -155,7 +155,7 @@ def _w(params):
 def test_update_follows_the_gradient():
   updater, state = _updater()
   batch = updater.shard([toys.batch_of([1.0, 3.0])])
-  state, output = updater(state, batch)
+  state, output = updater(state, batch, 1.0)
   assert _w(state.params) == _w(output.params) == 2 * _LEARNING_RATE
   assert output.finite.item()
   norm = output.metrics['gradient_norm'].item()
@@ -181,7 +181,7 @@ def test_new_parameters_are_those_that_the_agent_allows(micro_batches):
   )
   updater, state = _updater(agent, micro_batches=micro_batches)
   batch = updater.shard([toys.batch_of([1.0, 3.0])])
-  state, output = updater(state, batch)
+  state, output = updater(state, batch, 1.0)
   assert _w(state.params) == _w(output.params) == 0.125
 
 
@@ -189,15 +189,15 @@ def test_new_parameters_are_those_that_the_agent_allows(micro_batches):
 def test_update_that_is_not_finite_changes_nothing(bad):
   updater, state = _updater(toys.make_agent(1), num_devices=2)
   good = updater.shard([toys.batch_of([1.0]), toys.batch_of([2.0])])
-  state, _ = updater(state, good)
+  state, _ = updater(state, good, 1.0)
   before = update.host_state(state)
   # One device's loss is enough.
   shards = updater.shard([toys.batch_of([1.0]), toys.batch_of([bad])])
-  state, output = updater(state, shards)
+  state, output = updater(state, shards, 1.0)
   chex.assert_trees_all_equal(update.host_state(state), before)
   chex.assert_trees_all_equal(output.params, state.params)
   assert not np.asarray(output.finite).any()
-  state, output = updater(state, good)
+  state, output = updater(state, good, 1.0)
   assert np.asarray(output.finite).all()
   assert int(update.host_state(state).step) == 2
 
@@ -210,7 +210,7 @@ def test_gradient_that_is_not_finite_changes_nothing():
 
   agent = base.Agent(lambda key: {'w': jnp.zeros(3)}, None, None, loss)
   updater, state = _updater(agent)
-  state, output = updater(state, updater.shard([toys.batch_of([1.0])]))
+  state, output = updater(state, updater.shard([toys.batch_of([1.0])]), 1.0)
   assert output.metrics['total'].item() == 0.0
   assert not output.finite.item()
   assert _w(state.params) == 0.0
@@ -226,7 +226,7 @@ def test_a_step_that_is_not_finite_changes_nothing():
   updater = update.Updater(agent, optimizer, jax.devices()[:1])
   before = state_lib.initial_state(agent, optimizer, jax.random.PRNGKey(0))
   state, output = updater(
-    updater.replicate(before), updater.shard([toys.batch_of([1.0])])
+    updater.replicate(before), updater.shard([toys.batch_of([1.0])]), 1.0
   )
   assert np.isfinite(output.metrics['gradient_norm']).all()
   assert np.isnan(output.metrics['update_norm']).all()
@@ -238,7 +238,7 @@ def test_target_network_follows_every_period():
   updater, state = _updater(toys.make_agent(target_update_period=2))
   targets, params = [], []
   for _ in range(5):
-    state, _ = updater(state, updater.shard([toys.batch_of([1.0])]))
+    state, _ = updater(state, updater.shard([toys.batch_of([1.0])]), 1.0)
     targets.append(_w(state.target_params))
     params.append(_w(state.params))
   assert targets == [0.0, params[1], params[1], params[3], params[3]]
@@ -253,7 +253,7 @@ def test_agent_without_target_network_has_no_target_parameters():
 def test_published_parameters_outlive_the_state_they_came_with(num_devices):
   updater, state = _updater(num_devices=num_devices)
   pieces = [toys.batch_of([1.0])] * num_devices
-  old_state, output = updater(state, updater.shard(pieces))
+  old_state, output = updater(state, updater.shard(pieces), 1.0)
   published = update.first_shard(output.params)
   own = update.first_shard(old_state.params)
   assert (
@@ -261,7 +261,7 @@ def test_published_parameters_outlive_the_state_they_came_with(num_devices):
   )
   state = old_state
   for _ in range(3):
-    state, _ = updater(state, updater.shard(pieces))
+    state, _ = updater(state, updater.shard(pieces), 1.0)
   jax.block_until_ready(state)
   assert old_state.params['w'].is_deleted()
   assert _w(published) == _LEARNING_RATE
@@ -271,10 +271,10 @@ def test_published_parameters_outlive_the_state_they_came_with(num_devices):
 def test_host_state_outlives_the_next_updates():
   updater, state = _updater()
   pieces = [toys.batch_of([1.0])]
-  state, _ = updater(state, updater.shard(pieces))
+  state, _ = updater(state, updater.shard(pieces), 1.0)
   kept = update.host_state(state)
   for _ in range(3):
-    state, _ = updater(state, updater.shard(pieces))
+    state, _ = updater(state, updater.shard(pieces), 1.0)
   jax.block_until_ready(state)
   assert _w(kept.params) == _LEARNING_RATE
   assert int(kept.step) == 1
@@ -291,7 +291,7 @@ def test_what_a_state_was_replicated_from_outlives_the_updates():
   assert running.params['w'].devices() == set(updater.devices)
   for _ in range(3):
     shards = updater.shard([toys.batch_of([1.0])] * 2)
-    running, _ = updater(running, shards)
+    running, _ = updater(running, shards, 1.0)
   jax.block_until_ready(running)
   assert _w(state.params) == 0.0
 
@@ -305,7 +305,7 @@ def test_priorities_come_in_the_order_of_the_batch(num_devices, micro_batches):
   )
   rewards = np.arange(6.0)
   shards = updater.shard(_pieces(toys.batch_of(rewards), num_devices))
-  _, output = updater(state, shards)
+  _, output = updater(state, shards, 1.0)
   chex.assert_shape(output.priorities, (num_devices, 6 // num_devices))
   np.testing.assert_array_equal(
     np.asarray(output.priorities).reshape(-1), rewards
@@ -320,7 +320,7 @@ def test_weights_are_by_the_largest_of_all_devices(num_devices, micro_batches):
   rewards = np.arange(6.0)
   weights = np.array([1.0, 2.0, 4.0, 8.0, 2.0, 1.0], np.float32)
   batch = toys.batch_of(rewards)._replace(weight=weights)
-  state, _ = updater(state, updater.shard(_pieces(batch, num_devices)))
+  state, _ = updater(state, updater.shard(_pieces(batch, num_devices)), 1.0)
   step = _LEARNING_RATE * np.mean(weights / 8 * rewards)
   np.testing.assert_allclose(update.host_state(state).params['w'], step)
 
@@ -335,7 +335,7 @@ def test_every_piece_of_every_update_has_its_own_key():
   noises = []
   for _ in range(2):
     shards = updater.shard([toys.batch_of([0.0, 0.0])] * 2)
-    state, output = updater(state, shards)
+    state, output = updater(state, shards, 1.0)
     noises.append(np.asarray(output.priorities).ravel())
   assert np.unique(noises).size == 8
 
@@ -362,7 +362,7 @@ def test_shard_wants_a_piece_for_each_device():
 def test_micro_batches_must_divide_the_share():
   updater, state = _updater(micro_batches=2)
   with pytest.raises(AssertionError, match='divisible'):
-    updater(state, updater.shard([toys.batch_of([0.0] * 3)]))
+    updater(state, updater.shard([toys.batch_of([0.0] * 3)]), 1.0)
 
 
 def test_initial_state_depends_on_the_key_alone():

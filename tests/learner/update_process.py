@@ -78,7 +78,7 @@ def train(
       for piece, device in zip(pieces, devices, strict=True)
       if device in updater.local_devices
     ]
-    state, output = updater(state, updater.shard(own))
+    state, output = updater(state, updater.shard(own), 1.0)
     if output.priorities is not None:
       priorities = update.local_rows(output.priorities)
   params = jax.tree.leaves(update.host_state(state).params)

@@ -53,12 +53,24 @@ def test_event_is_on_disk_when_written(tmp_path):
 @pytest.mark.parametrize(
   ('step', 'kept'), [(5, [1, 2, 3, 4, 5]), (9, [1, 2, 3, 4, 5, 9]), (0, [])]
 )
-def test_roll_back_drops_later_steps_of_all_starts(tmp_path, step, kept):
+def test_roll_back_drops_later_steps_of_all_starts(
+  tmp_path, tmp_path_factory, step, kept
+):
   _starts(tmp_path, [1, 2, 3], [4, 5, 9])
   (tmp_path / 'events.out.tfevents.other').write_text('not an event file')
   (tmp_path / 'events.out.tfevents.short').write_bytes(b'\x05')
+  # What is another run's stays as it is.
+  elsewhere = tmp_path_factory.mktemp('elsewhere')
+  _starts(elsewhere, [7, 8])
+  (theirs,) = elsewhere.iterdir()
+  before = theirs.read_bytes()
+  (tmp_path / 'events.out.tfevents.linked').symlink_to(theirs)
+  (tmp_path / 'events.out.tfevents.dangling').symlink_to('nowhere')
   log = events.EventLog(tmp_path)
   log.roll_back(step)
+  assert theirs.read_bytes() == before
+  for name in ('linked', 'dangling'):
+    (tmp_path / f'events.out.tfevents.{name}').unlink()
   for name in ('other', 'short'):
     (tmp_path / f'events.out.tfevents.{name}').unlink()
   assert _steps(tmp_path) == kept

@@ -55,6 +55,16 @@ def test_a_second_process_is_told_who_has_it_until_that_is_killed(tmp_path):
   assert (tmp_path / 'run.lock').read_text().startswith(f'{os.getpid()} ')
 
 
+def test_a_link_is_put_aside_and_what_it_leads_to_stays(tmp_path):
+  target = tmp_path / 'mine'
+  target.write_text('mine')
+  (tmp_path / 'run.lock').symlink_to(target)
+  said = []
+  lock.acquire(workdir.Workdir(tmp_path), said.append).close()
+  assert target.read_text() == 'mine'
+  assert 'is now run.lock.damaged-1.' in said[0]
+
+
 @pytest.mark.parametrize(
   ('text', 'owner'),
   [('7 far\n', 'process 7 on far'), ('', 'another process')],

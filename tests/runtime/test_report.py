@@ -17,6 +17,7 @@ _START = report.Snapshot(
   learner_wait=4.0,
   lag_sum=5.0,
   lag_updates=3,
+  num_envs=4,
 )
 _NOW = report.Snapshot(
   seconds=14.0,
@@ -28,13 +29,12 @@ _NOW = report.Snapshot(
   learner_wait=5.0,
   lag_sum=8.0,
   lag_updates=5,
+  num_envs=10,
 )
 
 
 def _reporter(**kwargs):
-  return report.Reporter(
-    _START, action_repeat=4, num_workers=2, num_envs=10, **kwargs
-  )
+  return report.Reporter(_START, action_repeat=4, num_workers=2, **kwargs)
 
 
 def test_row_is_the_difference_since_the_last():
@@ -147,8 +147,8 @@ def test_summary_text():
 
 
 def test_hosts_figures_add_up_but_for_what_they_share():
-  one = report.Snapshot(5.0, 10, 2, 7, 0.5, 0.25, 3.0, 1.0, 6.0, 3)
-  two = report.Snapshot(9.0, 20, 0, 7, 0.5, 0.5, 4.0, 2.0, 8.0, 3)
+  one = report.Snapshot(5.0, 10, 2, 7, 0.5, 0.25, 3.0, 1.0, 6.0, 3, 4)
+  two = report.Snapshot(9.0, 20, 0, 7, 0.5, 0.5, 4.0, 2.0, 8.0, 3, 5)
   assert one.plus(two) == report.Snapshot(
-    5.0, 30, 2, 7, 1.0, 0.75, 7.0, 3.0, 14.0, 6
+    5.0, 30, 2, 7, 1.0, 0.75, 7.0, 3.0, 14.0, 6, 9
   )

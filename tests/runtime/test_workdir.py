@@ -62,7 +62,13 @@ def test_read_config_without_a_run(tmp_path):
     workdir.Workdir(tmp_path).read_config()
 
 
-@pytest.mark.parametrize('data', [b'{"seed": ', b'[1]', b'\x89\xff', b'{}'])
+@pytest.mark.parametrize(
+  'data',
+  [
+    *(b'{"seed": ', b'[1]', b'\x89\xff', b'{}', b'[' * 99_999),
+    b'{"agent": "vtrace", "env": [], "network": {}}',
+  ],
+)
 def test_read_config_that_is_damaged(tmp_path, data):
   (tmp_path / 'config.json').write_bytes(data)
   with pytest.raises(workdir.WorkdirError, match='is damaged'):
