@@ -150,7 +150,11 @@ def test_id_of_gymnasiums_is_made_with_its_options():
 @pytest.mark.parametrize(
   ('env_id', 'values', 'reason'),
   [
-    ('CartPoel-v1', {}, 'the nearest are CartPole-v1, CartPole-v0, '),
+    (
+      'CartPoel-v1',
+      {},
+      'the nearest are gymnasium:CartPole-v1, gymnasium:CartPole-v0, ',
+    ),
     # Gymnasium itself would import these.
     ('tests.envs.toys:CartPole-v1', {}, 'has not registered such'),
     ('GymV26Environment-v0', {}, 'has not registered such'),
