@@ -109,7 +109,7 @@ inspect_system() {
 
 # Has apt install packages, where this user may.
 apt_install() {
-  local try output apt=(env DEBIAN_FRONTEND=noninteractive apt-get --quiet
+  local try output apt=(env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get --quiet
     -o "DPkg::Lock::Timeout=$APT_SECONDS")
   command -v apt-get >/dev/null ||
     die "there is no apt-get; install what Debian calls $*."

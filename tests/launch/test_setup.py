@@ -354,7 +354,11 @@ def test_what_is_missing_is_installed(host: Host, name: str, script: str):
   host.add('apt-get', _APT)
   host.add(name, script)
   # Another process updates the lists, and is waited for.
-  host.add('lists-are-free', '#!/bin/sh\n[ -e "$FAKE_LOG.slept" ]\n')
+  host.add(
+    'lists-are-free',
+    '#!/bin/sh\n[ -e "$FAKE_LOG.slept" ] && exit\n'
+    'echo E: Could not get lock lists >&2\nexit 100\n',
+  )
   host.add('sleep', '#!/bin/sh\n: >"$FAKE_LOG.slept"\n')
   missing = {'FAKE_NO_VENV': '1', 'FAKE_MISSING': 'libEGL.so.1'}
   host.setup(**missing)
