@@ -69,7 +69,7 @@ def _vtrace_updates(num_devices, micro_batches, num_updates=3):
     )
     batch = sequences.batch_of(steps, core)
     shards = updater.shard(_pieces(batch, num_devices))
-    state, output = updater(state, shards, 1.0)
+    state, output = updater(state, shards, 0.01)
   return state, output, initial
 
 
