@@ -71,6 +71,7 @@ class Checkpoints:
     std_logging.getLogger('absl').addFilter(_drop_orbax)
     sys.unraisablehook = _drop_closed_loop
     self._path = path
+    self._keep = keep
     self._report = report
     self._read_only = read_only
     self._options = (
@@ -113,6 +114,7 @@ class Checkpoints:
       return
     # After a save that failed its threads may have written on.
     self._clear()
+    self._unlink_old()
     arrays = _flatten(state)
     args = ocp.args.Composite(
       state=ocp.args.StandardSave(arrays),
@@ -127,6 +129,18 @@ class Checkpoints:
       raise workdir.NotWritten(
         f'Checkpoint {step} could not be written ({_reason(e)}).'
       ) from e
+
+  def _unlink_old(self) -> None:
+    """Removes links to checkpoints that the next save does not keep.
+
+    Orbax would delete the folder behind one, and fails as it is a link.
+    """
+    steps = self.steps()
+    for step in steps[: len(steps) + 1 - self._keep]:
+      path = self._path / str(step)
+      if path.is_symlink():
+        path.unlink()
+        self._manager.reload()
 
   def _reopen(self) -> None:
     """Has Orbax forget a save that failed, and what it left."""

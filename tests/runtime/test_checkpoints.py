@@ -72,6 +72,16 @@ def test_nothing_to_restore(path):
   assert checkpoints.Checkpoints(path).steps() == []
 
 
+def test_a_linked_checkpoint_goes_and_what_it_leads_to_stays(path, tmp_path):
+  _save(tmp_path / 'other', [1])
+  path.mkdir()
+  (path / '1').symlink_to(tmp_path / 'other' / '1')
+  assert _restore(path)[0].step == 1
+  _save(path, [2, 3, 4], keep=2)
+  assert checkpoints.Checkpoints(path).steps() == [3, 4]
+  assert _restore(tmp_path / 'other')[0].step == 1
+
+
 def test_newest_are_kept(path):
   _save(path, [1, 2, 3, 4, 5], keep=2)
   assert checkpoints.Checkpoints(path).steps() == [4, 5]
