@@ -17,12 +17,16 @@ jax.config.update('jax_num_cpu_devices', 8)
 
 
 @pytest.fixture(scope='session', autouse=True)
-def _compilation_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+def _compilation_cache(
+  tmp_path_factory: pytest.TempPathFactory, worker_id: str
+) -> None:
   """Compiles once what many tests' runs share; half of their time.
 
   Away from the user's own: for their processes, too.
   """
-  path = tmp_path_factory.mktemp('compilation-cache')
+  base = tmp_path_factory.getbasetemp()
+  # pytest-xdist's processes have a folder each, in a common one.
+  path = (base if worker_id == 'master' else base.parent) / 'compilation-cache'
   os.environ['JAX_COMPILATION_CACHE_DIR'] = str(path)
   os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0'
   jax.config.update('jax_compilation_cache_dir', str(path))

@@ -18,11 +18,6 @@ _PROGRAM = pathlib.Path(__file__).parents[2] / 'launch/benchmark.py'
       'benchmark: say what to measure: one of ceilings, system, replay, '
       'actors, modes.',
     ),
-    (
-      ['speed'],
-      'benchmark: say what to measure: one of ceilings, system, replay, '
-      'actors, modes.',
-    ),
     (['system', '--case=pong'], 'There is no case pong; take one of free, '),
     (['system', '--windows=1'], '--windows=1'),
     (['system', '--backend=redis'], '--backend=redis'),
@@ -35,8 +30,6 @@ _PROGRAM = pathlib.Path(__file__).parents[2] / 'launch/benchmark.py'
       'There is no case free; take one of cartpole, ',
     ),
     (['actors', '--envs_per_actor=3'], 'must be a multiple of 2.'),
-    (['modes', '--case=pong'], 'There is no case pong; take one of free, '),
-    (['modes', '--envs_per_actor=3'], 'must be a multiple of 2.'),
     (['replay', '--case=pong'], '--case=pong: replay has clients, r2d2.'),
     (['replay', '--case=r2d2', '--overlap=140'], '--overlap=140: give 2 to '),
   ],
@@ -82,24 +75,6 @@ def test_a_case_is_measured_on_one_store_after_the_other(tmp_path):
   over, within = (row['ceilings']['store'] for row in rows)
   # The worst and the best of their windows, some of which may have stalled.
   assert 0 < over['minimum'] < within['maximum']
-
-
-@pytest.mark.usefixtures('server_python')
-def test_replay_under_the_load_of_r2d2(tmp_path):
-  text, rows = _measure(
-    tmp_path,
-    'replay',
-    '--case=r2d2',
-    '--sequences=80',
-    '--sequence_steps=6',
-    '--overlap=2',
-    '--frame_size=8',
-  )
-  assert [row['overlap'] for row in rows] == ['once', 'with each']
-  assert '80 sequences of 6 steps x 8x8x1 uint8, overlapping by 2' in text
-  for row in rows:
-    assert f'| {row["overlap"]} |' in text
-    assert row['restored'] == 80
 
 
 def test_remote_environments_are_timed_against_local_ones(tmp_path):

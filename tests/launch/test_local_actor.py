@@ -59,15 +59,12 @@ def _wait_until(reached: Callable[[], bool], actor: processes.Process) -> None:
 
 
 @pytest.mark.usefixtures('server_python')
-@pytest.mark.parametrize('kind', ['unix', 'tcp'])
-def test_two_actors_train_to_the_end(tmp_path: pathlib.Path, kind: str):
-  flags = ['--config.env.id=CartPole-v1', '--config.total_env_frames=6000']
-  if kind == 'tcp':
-    flags.append("--config.actors.addresses=('127.0.0.1:0',)")
-    flags.append(_REVERB)
-  else:
-    flags.append('--config.replay.backend=auto')
-    flags.append('--config.actors.local_inference=True')
+def test_two_actors_train_to_the_end(tmp_path: pathlib.Path):
+  flags = [
+    *('--config.env.id=CartPole-v1', '--config.total_env_frames=6000'),
+    '--config.replay.backend=auto',
+    '--config.actors.local_inference=True',
+  ]
   learner = _learner(
     tmp_path,
     *flags,

@@ -20,6 +20,8 @@ _MAIN = pathlib.Path(__file__).with_name('server_main.py')
 # Seconds from SIGTERM to SIGKILL. Nothing is saved in between; the default
 # action of SIGTERM ends the process at once unless it hangs in the kernel.
 _GRACE = 5.0
+# Seconds after which a wait without end looks for signals.
+_PIECE = 1.0
 _LOG_LINES = 3
 _LOG_BYTES = 4096
 
@@ -103,6 +105,11 @@ class ServerProcess:
       # Of its own, as another thread may close the first one.
       descriptor = os.dup(self._descriptor)
     try:
+      # In pieces: a signal that comes just before a wait does not end it, and
+      # its handler runs after it.
+      while timeout is None:
+        if _readable(descriptor, _PIECE):
+          return True
       return _readable(descriptor, timeout)
     finally:
       os.close(descriptor)

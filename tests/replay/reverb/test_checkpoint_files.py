@@ -1,5 +1,6 @@
 """Tests for checkpoint_files.py with checkpoints that real servers write."""
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -7,21 +8,29 @@ import shutil
 import pytest
 
 from seedrl_jax import replay
-from seedrl_jax.replay.reverb import checkpoint_files, tfrecord
+from seedrl_jax.replay.reverb import checkpoint_files, server, tfrecord
 from seedrl_jax.replay.reverb.proto import reverb_pb2
-from tests.replay.reverb.conftest import PATIENCE
+from tests.replay.reverb.conftest import PATIENCE, PlainClient, rules
+
+
+@pytest.fixture(name='original', scope='module')
+def original_fixture(server_python, tmp_path_factory) -> pathlib.Path:
+  """A checkpoint of 20 items, keys 1 to 20, after 5 samples."""
+  path = tmp_path_factory.mktemp('reverb') / 'saved'
+  with contextlib.closing(server.ReverbServer(server_python, [rules()])) as up:
+    up.start()
+    up.wait_ready(PATIENCE)
+    with contextlib.closing(PlainClient(up.address)) as client:
+      assert client.insert(range(1, 21)) == list(range(1, 21))
+      assert len(client.sample(5)) == 5
+      checkpoint_files.keep(client.checkpoint(), path)
+  return path
 
 
 @pytest.fixture(name='saved')
-def saved_fixture(make_server, make_client, tmp_path) -> pathlib.Path:
-  """A checkpoint of 20 items, keys 1 to 20, after 5 samples."""
-  running = make_server()
-  client = make_client(running.address)
-  assert client.insert(range(1, 21)) == list(range(1, 21))
-  assert len(client.sample(5)) == 5
-  path = tmp_path / 'saved'
-  checkpoint_files.keep(client.checkpoint(), path)
-  return path
+def saved_fixture(original, tmp_path) -> pathlib.Path:
+  """A copy of `original` that a test may damage."""
+  return shutil.copytree(original, tmp_path / 'saved')
 
 
 @pytest.fixture(name='restored')
@@ -62,35 +71,34 @@ def test_read(saved):
   )
 
 
-def test_rewrite_under_the_same_rules_changes_nothing(saved, rules, tmp_path):
+def test_rewrite_under_the_same_rules_changes_nothing(saved, tmp_path):
   target = tmp_path / 'rewritten'
   checkpoint_files.rewrite(saved, [rules()], target)
   assert checkpoint_files.read(target) == checkpoint_files.read(saved)
   assert checkpoint_files.is_complete(target)
 
 
-@pytest.mark.parametrize(
-  'kind', ['fifo', 'lifo', 'uniform', 'prioritized', 'heap_max', 'heap_min']
-)
-def test_a_selector_survives_the_rewriting(
-  make_server, make_client, rules, tmp_path, kind
-):
+def test_selectors_survive_the_rewriting(make_server, make_client, tmp_path):
   # A rule is told to a server in two ways: at its start, and in a checkpoint.
-  now = rules(sampler=kind, remover=kind, priority_exponent=0.0)
-  running = make_server(now)
-  fresh = make_client(running.address).info()
-  written = make_client(running.address).checkpoint()
-  checkpoint_files.keep(written, tmp_path / 'saved')
+  kinds = ['fifo', 'lifo', 'uniform', 'prioritized', 'heap_max', 'heap_min']
+  running = make_server(
+    *(rules(k, sampler=k, remover=k, priority_exponent=0.0) for k in kinds)
+  )
+  client = make_client(running.address)
+  fresh = {kind: client.info(kind) for kind in kinds}
+  checkpoint_files.keep(client.checkpoint(), tmp_path / 'saved')
   running.restart(str(tmp_path / 'saved'))
   running.wait_ready()
-  restored = make_client(running.address).info()
-  case = kind.partition('_')[0]
-  for options in ('sampler_options', 'remover_options'):
-    assert getattr(fresh, options).WhichOneof('distribution') == case
-    assert getattr(restored, options) == getattr(fresh, options)
+  client = make_client(running.address)
+  for kind in kinds:
+    restored = client.info(kind)
+    for options in ('sampler_options', 'remover_options'):
+      before = getattr(fresh[kind], options)
+      assert before.WhichOneof('distribution') == kind.partition('_')[0]
+      assert getattr(restored, options) == before
 
 
-def test_restored_table_has_all_rules_of_now(restored, rules):
+def test_restored_table_has_all_rules_of_now(restored):
   now = rules(
     sampler='prioritized',
     remover='lifo',
@@ -116,7 +124,7 @@ def test_restored_table_has_all_rules_of_now(restored, rules):
 
 
 @pytest.mark.parametrize('ratio', [0.25, 4.0, 100.0])
-def test_neither_blocks_nor_runs_away(restored, rules, ratio):
+def test_neither_blocks_nor_runs_away(restored, ratio):
   # The saved debt under the new ratio is 20 * ratio - 5: 0, 75 or 1995.
   width = 4 * ratio + 8
   centre = 6 * ratio
@@ -137,7 +145,7 @@ def test_neither_blocks_nor_runs_away(restored, rules, ratio):
   assert int(ratio) <= more + 1 and more <= ratio + 1
 
 
-def test_too_few_inserts_for_the_new_rules_is_a_fresh_start(restored, rules):
+def test_too_few_inserts_for_the_new_rules_is_a_fresh_start(restored):
   client = restored(rules(min_size_to_sample=40, min_diff=30.0, max_diff=90.0))
   assert client.sample(1) == []
   assert client.insert(range(21, 61)) == list(range(21, 61))
@@ -154,7 +162,7 @@ def _keys(path):
 
 
 def test_the_newest_stay_where_max_size_shrank(
-  make_server, make_client, saved, rules, tmp_path
+  make_server, make_client, saved, tmp_path
 ):
   now = rules(max_size=8)
   checkpoint_files.rewrite(saved, [now], tmp_path / 'rewritten')
@@ -167,7 +175,7 @@ def test_the_newest_stay_where_max_size_shrank(
 
 
 def test_a_smaller_queue_is_full_and_not_overfull(
-  make_server, make_client, rules, tmp_path, threads
+  make_server, make_client, tmp_path, threads
 ):
   def queue(size):
     return rules(
@@ -204,7 +212,7 @@ def test_a_smaller_queue_is_full_and_not_overfull(
 
 
 def test_items_sampled_often_enough_are_left_out(
-  make_server, make_client, rules, tmp_path
+  make_server, make_client, tmp_path
 ):
   running = make_server(rules(sampler='lifo'))
   client = make_client(running.address)
@@ -287,13 +295,13 @@ def test_damage_that_only_the_server_sees(
     running.wait_ready()
 
 
-def test_items_that_must_be_read_and_are_damaged(saved, rules, tmp_path):
+def test_items_that_must_be_read_and_are_damaged(saved, tmp_path):
   _garbled_items(saved)
   with pytest.raises(replay.CheckpointError, match='is damaged'):
     checkpoint_files.rewrite(saved, [rules(max_size=5)], tmp_path / 'x')
 
 
-def test_other_tables(saved, rules, tmp_path):
+def test_other_tables(saved, tmp_path):
   with pytest.raises(replay.CheckpointError, match=r"\['t'\].*\['other'\]"):
     checkpoint_files.rewrite(saved, [rules('other')], tmp_path / 'x')
   assert not (tmp_path / 'x').exists()

@@ -192,6 +192,22 @@ def test_a_server_that_closes_its_output_is_not_waited_for(
     running.wait_ready(0.0)
 
 
+def test_a_wait_without_end_looks_for_signals(make_server, mute, monkeypatch):
+  running = make_server(python=mute, start=False)
+  running.start()
+  waits = []
+
+  def readable(descriptor, timeout):
+    waits.append(timeout)
+    return len(waits) == 3
+
+  # As a signal would come that the system call does not see.
+  with monkeypatch.context() as patch:
+    patch.setattr(server_process, '_readable', readable)
+    assert running.wait_end()
+  assert max(waits) <= 1.0
+
+
 def test_close_is_for_good(make_server):
   running = make_server(start=False)
   running.start()
