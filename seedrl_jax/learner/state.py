@@ -52,12 +52,18 @@ def initial_state(
   agent: base.Agent, optimizer: optax.GradientTransformation, key: jax.Array
 ) -> LearnerState:
   """Returns the state before the first update, without a device axis."""
-  init_key, key = jax.random.split(key)
-  params = agent.init(init_key)
-  return LearnerState(
-    params=params,
-    target_params=params if agent.target_update_period else (),
-    opt_state=optimizer.init(params),
-    step=jnp.zeros((), jnp.int32),
-    key=key,
-  )
+
+  # As one program: each of its many operations would be compiled alone.
+  @jax.jit
+  def make(key: jax.Array) -> LearnerState:
+    init_key, key = jax.random.split(key)
+    params = agent.init(init_key)
+    return LearnerState(
+      params=params,
+      target_params=params if agent.target_update_period else (),
+      opt_state=optimizer.init(params),
+      step=jnp.zeros((), jnp.int32),
+      key=key,
+    )
+
+  return make(key)
