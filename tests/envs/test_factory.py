@@ -1,5 +1,6 @@
 """Tests of `seedrl_jax.envs.factory`: the families, specs against arrivals."""
 
+import os
 import subprocess
 import sys
 import types as python_types
@@ -12,6 +13,7 @@ import pytest
 
 from seedrl_jax import types
 from seedrl_jax.envs import base, factory, registry
+from tests import runs
 from tests.envs import streams
 
 U1, I4, F4 = np.dtype('uint8'), np.dtype('int32'), np.dtype('float32')
@@ -57,6 +59,32 @@ def test_vizdoom_takes_one_choice_for_several_buttons():
   section.options.use_combined_action = False
   with pytest.raises(ValueError, match='Basic-v1: its actions are continuous'):
     factory.make_spec(section)
+
+
+_VIZDOOM = """
+import seedrl_jax
+import os
+import scipy.linalg
+# Threads of OpenBLAS's, which a fork waits for.
+assert len(os.listdir('/proc/self/task')) == 1
+import numpy as np
+from tests.envs import streams
+section = streams.config('Basic-v1', frame_skip=4)
+section.options.use_combined_action = True
+stream = streams.make(section, num_envs=4)
+streams.roll(stream, np.full((12, 4), 5))
+stream.close()
+"""
+
+
+def test_vizdoom_starts_beside_scipy(tmp_path):
+  subprocess.run(
+    [sys.executable, '-c', _VIZDOOM],
+    check=True,
+    # It leaves files where it runs.
+    cwd=tmp_path,
+    env={**os.environ, 'PYTHONPATH': str(runs.ROOT)},
+  )
 
 
 def test_actions_travel_as_the_pool_has_them(monkeypatch):
