@@ -3,6 +3,21 @@
 import pathlib
 import subprocess
 
+# Before OpenSSL 3.4 only `openssl ca` takes dates, and it wants all of this.
+_CONFIG = """
+[ca]
+default_ca = ca_here
+[ca_here]
+new_certs_dir = {folder}
+database = {folder}/index.txt
+serial = {folder}/serial
+default_md = sha256
+policy = policy_here
+copy_extensions = copy
+[policy_here]
+commonName = supplied
+"""
+
 
 def make(
   folder: pathlib.Path,
@@ -14,11 +29,15 @@ def make(
   Args:
     folder: for the files.
     names: that it holds.
-    is_expired: whether it was valid until yesterday.
+    is_expired: whether it is no longer valid.
   """
-  request, certificate, key = (
-    folder / name for name in ('request.pem', 'certificate.pem', 'key.pem')
+  request, certificate, key, config = (
+    folder / name
+    for name in ('request.pem', 'certificate.pem', 'key.pem', 'ca.cnf')
   )
+  config.write_text(_CONFIG.format(folder=folder))
+  (folder / 'index.txt').touch()
+  end = '20010101000000Z' if is_expired else '20990101000000Z'
   for command in (
     [
       *('req', '-newkey', 'ec', '-nodes', '-subj', '/CN=learner'),
@@ -26,8 +45,10 @@ def make(
       *('-addext', f'subjectAltName={names}', '-out', request, '-keyout', key),
     ],
     [
-      *('x509', '-req', '-in', request, '-signkey', key, '-out', certificate),
-      *('-copy_extensions', 'copy', '-days', '-1' if is_expired else '2'),
+      *('ca', '-batch', '-selfsign', '-create_serial', '-notext'),
+      *('-config', config, '-keyfile', key, '-in', request),
+      *('-out', certificate),
+      *('-startdate', '20000101000000Z', '-enddate', end),
     ],
   ):
     subprocess.run(['openssl', *command], check=True, capture_output=True)

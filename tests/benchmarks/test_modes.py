@@ -57,6 +57,7 @@ class _Windows:
 _SECONDS = 0.5
 
 
+@pytest.mark.usefixtures('server_python')
 def test_measures_one_mode_after_the_other(monkeypatch):
   _Windows(monkeypatch)
   config = runs.tiny(total_env_frames=10**9)
