@@ -12,6 +12,7 @@ from configs import base as base_config
 from seedrl_jax import types
 from seedrl_jax.agents import acting
 from seedrl_jax.networks import network as network_lib
+from tests.networks import parameters
 
 _BATCH, _ACTIONS = 3, 4
 _ENV_SPEC = types.EnvSpec(
@@ -45,28 +46,30 @@ def _make():
   config.hidden_sizes, config.lstm_size = (8,), 5
   network = network_lib.make_network(config, _ENV_SPEC)
   module = _Module(network)
-  params = acting.make_init(module, network, _ENV_SPEC)(jax.random.key(0))
-  return module, network, params
+  init = acting.make_init(module, network, _ENV_SPEC)
+  return module, network, parameters.draw(init, jax.random.key(0))
 
 
 def test_acting_is_an_unroll_of_one_step():
   module, network, params = _make()
   rng = np.random.default_rng(0)
   step = types.AgentInput(
-    observation=jnp.array(rng.normal(size=(_BATCH, 2)), jnp.float32),
-    reward=jnp.zeros(_BATCH),
-    previous_action=jnp.zeros(_BATCH, jnp.int32),
-    first=jnp.array([True, False, False]),
+    observation=rng.normal(size=(_BATCH, 2)).astype(np.float32),
+    reward=np.zeros(_BATCH, np.float32),
+    previous_action=np.zeros(_BATCH, np.int32),
+    first=np.array([True, False, False]),
   )
   core = jax.tree.map(
-    lambda x: jnp.array(rng.normal(size=x.shape), x.dtype),
+    lambda x: rng.normal(size=x.shape).astype(x.dtype),
     network.initial_core(_BATCH),
   )
-  key, env_id = jax.random.PRNGKey(1), jnp.arange(_BATCH)
+  key, env_id = jax.random.PRNGKey(1), np.arange(_BATCH)
   act = acting.make_act(module, _choose, lambda params: params['network'])
-  output, new_core = act({'network': params}, key, step, core, env_id)
+  output, new_core = jax.jit(act)({'network': params}, key, step, core, env_id)
   unroll = jax.tree.map(lambda x: x[None], step)
-  expected, expected_core = module.apply({'params': params}, unroll, core)
+  expected, expected_core = jax.jit(module.apply)(
+    {'params': params}, unroll, core
+  )
   np.testing.assert_array_equal(output.values, expected['values'][0])
   chex.assert_shape(output.values, (_BATCH, _ACTIONS))
   chex.assert_trees_all_equal(new_core, expected_core)
@@ -78,5 +81,6 @@ def test_all_parameters_are_the_modules_own_unless_said_otherwise():
   module, network, params = _make()
   step = jax.tree.map(lambda x: x[0], network_lib.dummy_inputs(_ENV_SPEC))
   arguments = (jax.random.key(0), step, network.initial_core(1), jnp.zeros(1))
-  output, _ = acting.make_act(module, _choose)(params, *arguments)
+  act = jax.jit(acting.make_act(module, _choose))
+  output, _ = act(params, *arguments)
   chex.assert_shape(output.values, (1, _ACTIONS))

@@ -10,15 +10,20 @@ import pytest
 from seedrl_jax import types
 from seedrl_jax.agents import base
 from tests.agents import r2d2_reference, r2d2_sequences, sequences
+from tests.networks import parameters
 
 _LENGTH, _BURN_IN = 4, 2
 _ENV_SPEC = r2d2_sequences.ENV_SPEC
 
 
-def _agent(seed=0, **changes):
+def _agent(**changes):
   config = r2d2_sequences.config(**changes)
   agent = base.load_agent(config, _ENV_SPEC)
-  return agent, jax.jit(agent.init)(jax.random.key(seed)), config.loss
+  return agent, _params(agent), config.loss
+
+
+def _params(agent, seed=0):
+  return parameters.draw(agent.init, jax.random.key(0), seed=seed)
 
 
 def _random_core(agent, batch, seed=0):
@@ -62,14 +67,15 @@ def _goes_on_past_burn_in(steps):
 
 
 def test_act_gives_what_the_seam_promises():
-  agent, params, _ = _agent()
+  agent, _, _ = _agent()
+  params = jax.jit(agent.init)(jax.random.key(0))
   step = jax.tree.map(
     lambda x: x[0], types.agent_input(_batch(agent).unroll.steps)
   )
   batch = step.reward.size
   core = agent.initial_core(batch)
   output, new_core = jax.jit(agent.act)(
-    params, jax.random.key(1), step, core, jnp.arange(batch)
+    params, jax.random.key(1), step, core, np.arange(batch)
   )
   chex.assert_shape(output.action, (batch,))
   chex.assert_shape(output.q_values, (batch, 3))
@@ -100,9 +106,10 @@ def test_environments_explore_by_their_id():
   )
   # Ids 0 to 5 train, 6 and 7 evaluate.
   env_id = np.arange(600) % 8
-  output, _ = agent.act(
+  output, _ = jax.jit(agent.act)(
     params, jax.random.key(0), step, agent.initial_core(600), env_id
   )
+  output = jax.device_get(output)
   best = np.argmax(output.q_values[0])
   assert (output.action[env_id >= 6] == best).all()
   counts = np.bincount(output.action[env_id < 6], minlength=3)
@@ -121,7 +128,7 @@ def test_environments_explore_by_their_id():
 def test_loss_is_what_stepping_by_hand_gives(lookahead, network):
   """Burn-in, both networks' own cores, TD errors and priorities, in NumPy."""
   agent, params, config = _agent(lookahead=lookahead, **network)
-  target_params = jax.jit(agent.init)(jax.random.key(1))
+  target_params = _params(agent, seed=1)
   batch = _batch(agent, _BURN_IN + _LENGTH + lookahead)
   value, output = jax.jit(agent.loss)(
     params, target_params, batch, jax.random.key(0)
@@ -188,7 +195,7 @@ def test_burn_in_reaches_only_the_episode_that_goes_on():
 
 def test_target_network_is_a_constant():
   agent, params, _ = _agent()
-  target_params = jax.jit(agent.init)(jax.random.key(1))
+  target_params = _params(agent, seed=1)
   gradient, _ = jax.jit(jax.grad(agent.loss, argnums=1, has_aux=True))(
     params, target_params, _batch(agent), jax.random.key(0)
   )
@@ -197,7 +204,8 @@ def test_target_network_is_a_constant():
 
 
 def test_every_parameter_is_trained():
-  agent, params, _ = _agent()
+  agent, _, _ = _agent()
+  params = jax.jit(agent.init)(jax.random.key(0))
   gradient, output = jax.jit(jax.grad(agent.loss, has_aux=True))(
     params, params, _batch(agent), jax.random.key(0)
   )
@@ -274,7 +282,7 @@ def test_initial_priorities_are_those_of_the_values_that_acted():
 
 
 def test_learns_which_action_pays():
-  agent, params, _ = _agent(**{
+  agent, _, _ = _agent(**{
     'unroll_length': 1,
     'burn_in': 0,
     'network.lstm_size': 0,
@@ -293,6 +301,7 @@ def test_learns_which_action_pays():
   steps.step_type[0] = types.StepType.FIRST
   steps.step_type[1] = types.StepType.LAST
   batch = sequences.batch_of(steps, agent.initial_core(256))
+  params = jax.jit(agent.init)(jax.random.key(0))
   optimizer = optax.adam(0.03)
 
   @jax.jit
@@ -308,7 +317,7 @@ def test_learns_which_action_pays():
     return np.mean(q[0].argmax(-1) == right)
 
   assert share(params) < 0.8
-  state = optimizer.init(params)
+  state = jax.jit(optimizer.init)(params)
   for _ in range(100):
     params, state = update(params, state)
   assert share(params) > 0.9

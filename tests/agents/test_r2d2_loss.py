@@ -21,6 +21,10 @@ def _sequence(seed=0, length=_LENGTH + 2):
   return q, target_q, steps, weight
 
 
+def _gradient(config):
+  return jax.jit(jax.value_and_grad(_loss(config), has_aux=True))
+
+
 def _loss(config):
   return jax.jit(lambda *x: loss.q_loss(config, *x, unroll_length=_LENGTH))
 
@@ -55,9 +59,8 @@ def test_equals_numpy(changes):
 def test_masked_transitions_get_exactly_no_gradient():
   q, target_q, steps, weight = _sequence()
   config = r2d2_sequences.config().loss
-  gradient, _ = jax.grad(_loss(config), has_aux=True)(
-    q, target_q, steps, weight
-  )
+  _, gradient = _gradient(config)(q, target_q, steps, weight)
+  gradient = np.asarray(gradient)
   valid = steps.step_type[1 : _LENGTH + 1] != types.StepType.FIRST
   taken = np.eye(3)[steps.agent_output.action[:_LENGTH]] * valid[..., None]
   np.testing.assert_array_equal(gradient[:_LENGTH][taken == 0], 0.0)
@@ -68,7 +71,7 @@ def test_masked_transitions_get_exactly_no_gradient():
 @pytest.mark.parametrize('reduction', ['sum', 'mean'])
 def test_mean_over_pieces_is_the_whole(reduction):
   config = r2d2_sequences.config(**{'loss.reduction': reduction}).loss
-  compiled = jax.jit(jax.value_and_grad(_loss(config), has_aux=True))
+  compiled = _gradient(config)
   whole = _sequence()
   size = whole[-1].size // 3
   parts = [slice(i * size, (i + 1) * size) for i in range(3)]

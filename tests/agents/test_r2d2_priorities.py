@@ -13,11 +13,18 @@ def test_mix_by_hand():
   valid = np.array([[1, 1, 0], [1, 0, 0]], bool)
   error = np.array([[-4.0, -3.0, 0.0], [2.0, 0.0, 0.0]], np.float32)
   errors = targets.TDErrors(valid, error, error)
-  mixed = priorities.mix(errors, 0.9)
+  mix = jax.jit(priorities.mix)
+  mixed = mix(errors, 0.9)
   # The mean is over valid transitions; without any there is nothing to learn.
   np.testing.assert_allclose(mixed, [0.9 * 4 + 0.1 * 3, 3.0, 0.0], rtol=1e-6)
-  np.testing.assert_allclose(priorities.mix(errors, 1.0), [4.0, 3.0, 0.0])
-  np.testing.assert_allclose(priorities.mix(errors, 0.0), [3.0, 3.0, 0.0])
+  np.testing.assert_allclose(mix(errors, 1.0), [4.0, 3.0, 0.0])
+  np.testing.assert_allclose(mix(errors, 0.0), [3.0, 3.0, 0.0])
+
+
+def _initial(config, burn_in, length, steps):
+  return jax.jit(lambda s: priorities.initial(config, burn_in, length, s))(
+    steps
+  )
 
 
 @pytest.mark.parametrize('lookahead', [0, 2])
@@ -32,9 +39,7 @@ def test_initial_ones_take_behaviour_values_for_both_networks(
   )
   # Pictures do not travel for this.
   steps = steps._replace(observation=())
-  result = jax.jit(lambda s: priorities.initial(config, burn_in, length, s))(
-    steps
-  )
+  result = _initial(config, burn_in, length, steps)
   trained = jax.tree.map(lambda x: x[burn_in:], steps)
   q = trained.agent_output.q_values
   errors = r2d2_reference.td_errors(config, q, q, trained, length)
@@ -46,5 +51,5 @@ def test_a_lone_pseudo_transition_has_priority_zero():
   steps = r2d2_sequences.random_steps(np.random.default_rng(0), 1, 2)
   steps.step_type[:] = [[types.StepType.LAST], [types.StepType.FIRST]]
   config = r2d2_sequences.config().loss
-  result = priorities.initial(config, 0, 1, steps)
+  result = _initial(config, 0, 1, steps)
   np.testing.assert_array_equal(result, 0.0)

@@ -32,7 +32,7 @@ def test_returns_stop_at_the_end_of_the_episode():
     [_FIRST, _MID, _LAST, _FIRST, _LAST, _FIRST, _MID],
     [0.0, 1.0, 2.0, 0.0, 4.0, 0.0, 8.0],
   )
-  returns, ended = reinforce.returns_to_go(steps, 0.5)
+  returns, ended = jax.device_get(jax.jit(reinforce.returns_to_go)(steps, 0.5))
   np.testing.assert_array_equal(ended[:, 0], [1, 1, 0, 1, 0, 0])
   np.testing.assert_allclose(returns[:, 0][ended[:, 0]], [2.0, 2.0, 4.0])
 
@@ -41,8 +41,10 @@ def test_loss_by_hand():
   config = base_config.get_config().loss
   config.discount, config.entropy_cost, config.baseline_cost = 0.5, 0.1, 0.5
   steps = _steps([_FIRST, _MID, _LAST, _FIRST], [0.0, 1.0, 2.0, 0.0])
-  logits, values = jnp.zeros((4, 1, 4)), jnp.ones((4, 1))
-  value = reinforce.reinforce_loss(logits, values, steps, config)
+  logits, values = np.zeros((4, 1, 4)), np.ones((4, 1))
+  value = jax.jit(lambda *x: reinforce.reinforce_loss(*x, config))(
+    logits, values, steps
+  )
   # Both transitions return 2, so their errors are 1; the third is masked.
   each = np.log(4) + 0.25 - 0.1 * np.log(4)
   np.testing.assert_allclose(value, 2 * each / 3, rtol=1e-6)
@@ -56,8 +58,9 @@ def test_learns_a_bandit():
   config.agent = 'tests.agents.reinforce'
   config.network.hidden_sizes = (4,)
   agent = base.load_agent(config, env_spec)
-  params, optimizer = agent.init(jax.random.key(0)), optax.adam(0.05)
-  state, ids = optimizer.init(params), jnp.arange(64)
+  params = jax.jit(agent.init)(jax.random.key(0))
+  optimizer = optax.adam(0.05)
+  state, ids = jax.jit(optimizer.init)(params), jnp.arange(64)
   ones = jnp.ones((64, 1))
   first = types.AgentInput(ones, ids * 0.0, ids * 0, ids == ids)
 

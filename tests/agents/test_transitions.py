@@ -23,8 +23,13 @@ def _steps():
   )
 
 
+def _from_steps(steps, **kwargs):
+  compiled = jax.jit(lambda s: transitions.from_steps(s, **kwargs))
+  return jax.device_get(compiled(steps))
+
+
 def test_a_transition_leads_to_the_step_after_it_and_never_to_first():
-  result = transitions.from_steps(_steps(), discount=0.5)
+  result = _from_steps(_steps(), discount=0.5)
   np.testing.assert_array_equal(result.valid[:, 0], [1, 1, 0, 1])
   np.testing.assert_array_equal(result.reward[:, 0], [3.0, -2.0, 0.0, 0.5])
   np.testing.assert_array_equal(result.discount[:, 0], [0.5, 0.0, 0.0, 0.5])
@@ -33,14 +38,14 @@ def test_a_transition_leads_to_the_step_after_it_and_never_to_first():
 def test_a_lost_life_cuts_the_return_and_not_the_transition():
   steps = _steps()
   steps.discount[1] = 0.0  # In an episode that goes on.
-  result = transitions.from_steps(steps, discount=0.5)
+  result = _from_steps(steps, discount=0.5)
   np.testing.assert_array_equal(result.valid[:2, 0], [1, 1])
   np.testing.assert_array_equal(result.reward[:2, 0], [3.0, -2.0])
   assert result.discount[0, 0] == 0.0
 
 
 def test_rewards_are_clipped_and_then_scaled():
-  result = transitions.from_steps(
+  result = _from_steps(
     _steps(), discount=0.5, reward_clip=1.0, reward_scale=10.0
   )
   np.testing.assert_array_equal(result.reward[:, 0], [10.0, -10.0, 0.0, 5.0])
@@ -49,14 +54,16 @@ def test_rewards_are_clipped_and_then_scaled():
 def test_value_of_an_action_and_its_gradient():
   values = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], np.float32)
   action = np.array([2, 0])
-  np.testing.assert_array_equal(transitions.of_action(values, action), [3, 4])
-  gradient = jax.grad(lambda v: transitions.of_action(v, action).sum())(values)
+  of_action = jax.jit(transitions.of_action)
+  np.testing.assert_array_equal(of_action(values, action), [3, 4])
+  gradient = jax.jit(jax.grad(lambda v: of_action(v, action).sum()))(values)
   np.testing.assert_array_equal(gradient, [[0, 0, 1], [1, 0, 0]])
 
 
 def test_mean_is_over_what_is_valid():
   x = np.array([[1.0, np.nan], [3.0, 8.0]], np.float32)
   valid = np.array([[True, False], [True, True]])
-  assert transitions.mean_of_valid(x, valid) == 4.0
-  assert transitions.mean_of_valid(x > 2, valid) == np.float32(2 / 3)
-  assert transitions.mean_of_valid(x, np.zeros_like(valid)) == 0.0
+  mean = jax.jit(transitions.mean_of_valid)
+  assert mean(x, valid) == 4.0
+  assert mean(x > 2, valid) == np.float32(2 / 3)
+  assert mean(x, np.zeros_like(valid)) == 0.0

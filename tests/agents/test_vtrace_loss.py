@@ -1,5 +1,7 @@
 """The V-trace loss against NumPy, its masks, its linearity, its costs."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,9 +33,16 @@ def _sequence(seed=0):
   return outputs, steps
 
 
-def _loss(config, outputs, steps, cost=0.02):
-  outputs = jax.tree.map(jnp.asarray, outputs)
-  return loss.vtrace_loss(config, outputs, steps, jnp.float32(cost))
+def _loss(config, outputs, steps):
+  return jax.jit(functools.partial(loss.vtrace_loss, config))(
+    outputs, steps, np.float32(0.02)
+  )
+
+
+def _gradient(config, outputs, steps):
+  """Returns the loss with its metrics, and its gradient by `outputs`."""
+  gradient = jax.value_and_grad(lambda o, s: _loss(config, o, s), has_aux=True)
+  return jax.device_get(jax.jit(gradient)(outputs, steps))
 
 
 @pytest.mark.parametrize('seed', range(2))
@@ -75,7 +84,7 @@ def test_pseudo_transitions_get_no_gradient():
   outputs, steps = _sequence()
   pseudo = _pseudo(steps)
   config = _config(kl_cost=0.5, target_entropy=0.4)
-  gradient = jax.grad(lambda o: _loss(config, o, steps)[0])(outputs)
+  _, gradient = _gradient(config, outputs, steps)
   np.testing.assert_array_equal(gradient.policy_logits[:-1][pseudo], 0.0)
   np.testing.assert_array_equal(gradient.baseline[:-1][pseudo], 0.0)
   assert (np.abs(gradient.baseline[:-1][~pseudo]) > 1e-6).all()
@@ -101,12 +110,7 @@ def test_what_stands_at_pseudo_transitions_is_unseen():
     ),
   )
   config = _config(kl_cost=0.5, target_entropy=0.4)
-  both = [
-    jax.value_and_grad(lambda o, s=s: _loss(config, o, s), has_aux=True)(
-      outputs
-    )
-    for s in (steps, poisoned)
-  ]
+  both = [_gradient(config, outputs, s) for s in (steps, poisoned)]
   for x, y in zip(*map(jax.tree.leaves, both), strict=True):
     np.testing.assert_array_equal(x, y)
 
@@ -117,13 +121,12 @@ def test_mean_over_pieces_is_the_whole():
   # The pieces differ in how many of their transitions count.
   pseudo = _pseudo(steps)
   assert pseudo[:, :3].sum() != pseudo[:, 3:].sum()
-  whole = jax.grad(lambda o: _loss(config, o, steps)[0])(outputs)
-  value, _ = _loss(config, outputs, steps)
+  (value, _), whole = _gradient(config, outputs, steps)
   pieces = []
   for part in (slice(0, 3), slice(3, 6)):
     piece = jax.tree.map(lambda x, part=part: x[:, part], (outputs, steps))
-    pieces.append(_loss(config, *piece)[0])
-    gradient = jax.grad(lambda o, s=piece[1]: _loss(config, o, s)[0])(piece[0])
+    (piece_value, _), gradient = _gradient(config, *piece)
+    pieces.append(piece_value)
     for x, y in zip(gradient, whole, strict=True):
       np.testing.assert_allclose(x / 2, y[:, part], atol=1e-6)
   np.testing.assert_allclose(np.mean(pieces), value, rtol=1e-5)
@@ -145,9 +148,10 @@ def test_entropy_cost_moves_towards_its_target(target, direction):
   optimizer = optax.adam(1e-2)
   state = optimizer.init(param)
   costs = []
+  gradient = jax.jit(jax.grad(total))
   for _ in range(5):
-    costs.append(float(jnp.exp(10.0 * param)))
-    update, state = optimizer.update(jax.grad(total)(param), state)
+    costs.append(np.exp(10.0 * param))
+    update, state = optimizer.update(gradient(param), state)
     param = optax.apply_updates(param, update)
   np.testing.assert_allclose(costs[0], config.entropy_cost, rtol=1e-5)
   assert (np.sign(np.diff(costs)) == direction).all()
@@ -156,7 +160,7 @@ def test_entropy_cost_moves_towards_its_target(target, direction):
 def test_adapted_cost_does_not_reach_the_policy():
   outputs, steps = _sequence()
   gradients = [
-    jax.grad(lambda o, c=config: _loss(c, o, steps)[0])(outputs)
+    _gradient(config, outputs, steps)[1]
     for config in (_config(), _config(target_entropy=0.5))
   ]
   for x, y in zip(*gradients, strict=True):

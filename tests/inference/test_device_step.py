@@ -79,7 +79,8 @@ def test_table_rows_follow_their_slots():
   driver = _Driver(_make())
   rng = np.random.default_rng(1)
   for _ in range(30):
-    size = int(rng.integers(1, _SLOTS + 1))
+    # Each size is compiled by itself.
+    size = int(rng.choice([1, 4, _SLOTS]))
     driver.act(rng.permutation(_SLOTS)[:size].tolist())
   driver.check_table()
 

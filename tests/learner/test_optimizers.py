@@ -27,11 +27,11 @@ def _gradients():
 def _updates(config, gradients):
   """Returns the updates that the optimiser makes of some gradients."""
   optimizer = optimizers.make_optimizer(config)
-  params = jnp.zeros(gradients.shape[1:])
-  state = optimizer.init(params)
-  result = []
+  params = np.zeros_like(gradients[0])
+  state, result = optimizer.init(params), []
+  step = jax.jit(optimizer.update)
   for g in gradients:
-    update, state = optimizer.update(jnp.asarray(g), state, params)
+    update, state = step(g, state, params)
     result.append(update)
   return np.stack(result)
 
@@ -141,11 +141,12 @@ def test_gradients_are_clipped_by_their_norm_over_all_parameters():
   })
   optimizer = optimizers.make_optimizer(config)
   gradients = {'a': jnp.array([3.0]), 'b': jnp.array([[4.0]])}
-  updates, state = optimizer.update(gradients, optimizer.init(gradients))
+  update = jax.jit(optimizer.update)
+  updates, state = update(gradients, optimizer.init(gradients))
   assert updates['a'].item() == pytest.approx(-1.5e-6, rel=1e-4)
   assert updates['b'].item() == pytest.approx(-2e-6, rel=1e-4)
   small = {'a': jnp.array([0.3]), 'b': jnp.array([[0.4]])}
-  updates, _ = optimizer.update(small, state)
+  updates, _ = update(small, state)
   assert updates['b'].item() == pytest.approx(-4e-7, rel=1e-4)
 
 

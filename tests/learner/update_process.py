@@ -34,7 +34,7 @@ def vtrace() -> tuple[agents.Agent, types.Unroll]:
   step = device_step.DeviceStep(
     agent, jax.local_devices()[0], 1, jax.random.PRNGKey(0)
   )
-  params = agent.init(jax.random.PRNGKey(0))
+  params = jax.eval_shape(agent.init, jax.random.PRNGKey(0))
   output = step.output_spec(params, spec.observation)
   return agent, plan_lib.unroll_spec(spec, 5, output, step.core_spec())
 

@@ -7,8 +7,17 @@ import numpy as np
 import pytest
 
 from seedrl_jax.networks import block_conv, frame_stack
+from tests.networks import parameters
 
 _LENGTH, _BATCH, _FRAMES = 5, 2, 3
+
+
+def _normal(*shape):
+  return np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+
+def _variables(conv, *args):
+  return parameters.draw(conv.init, jax.random.key(1), *args)
 
 
 @pytest.mark.parametrize(
@@ -22,9 +31,8 @@ _LENGTH, _BATCH, _FRAMES = 5, 2, 3
 )
 def test_strided_conv_is_a_convolution(layer, height, width):
   conv = block_conv.StridedConv(layer)
-  x = jax.random.normal(jax.random.key(0), (3, height, width, 2))
-  params = jax.jit(conv.init)(jax.random.key(1), x)['params']
-  params['bias'] = jnp.arange(layer.channels, dtype=jnp.float32)
+  x = _normal(3, height, width, 2)
+  params = _variables(conv, x)['params']
 
   def ours(params, x):
     return conv.apply({'params': params}, x)
@@ -39,42 +47,55 @@ def test_strided_conv_is_a_convolution(layer, height, width):
     )
     return y + params['bias']
 
-  chex.assert_trees_all_close(ours(params, x), reference(params, x), atol=1e-5)
-  gradients = [
-    jax.jit(
-      jax.grad(lambda p, x, f=f: jnp.sum(jnp.sin(f(p, x))), argnums=(0, 1))
-    )(params, x)
-    for f in (ours, reference)
-  ]
-  chex.assert_trees_all_close(*gradients, atol=1e-4)
+  _check_alike(ours, reference, params, x)
+
+
+def _check_alike(ours, reference, params, x):
+  """Compares outputs and gradients; returns one of the outputs."""
+
+  def run(f):
+    def total(params, x):
+      y = f(params, x)
+      return jnp.sum(jnp.sin(y)), y
+
+    gradient = jax.grad(total, argnums=(0, 1), has_aux=True)
+    return jax.jit(gradient)(params, x)
+
+  (gradients, output), (expected_gradients, expected) = map(
+    run, (ours, reference)
+  )
+  chex.assert_trees_all_close(output, expected, atol=1e-5)
+  chex.assert_trees_all_close(gradients, expected_gradients, atol=1e-4)
+  return output
 
 
 def test_blocks_of_stacked_frames_are_stacked_images():
   layer = block_conv.ConvLayer(5, 8, 4)
-  frames = jax.random.normal(jax.random.key(0), (3, 2, 21, 18, 2))
-  images = jnp.concatenate(list(frames), axis=-1)
-  blocks = jnp.concatenate(
+  frames = _normal(3, 2, 21, 18, 2)
+  images = np.concatenate(frames, axis=-1)
+  blocks = np.concatenate(
     [block_conv.space_to_depth(x, layer) for x in frames], axis=-1
   )
-  variables = block_conv.StridedConv(layer).init(jax.random.key(1), images)
+  stacked = block_conv.StridedConv(layer, num_frames=3)
+  plain = block_conv.StridedConv(layer)
+  variables = _variables(plain, images)
   chex.assert_trees_all_close(
-    block_conv.StridedConv(layer, num_frames=3).apply(variables, blocks),
-    block_conv.StridedConv(layer).apply(variables, images),
+    jax.jit(stacked.apply)(variables, blocks),
+    jax.jit(plain.apply)(variables, images),
     atol=1e-5,
   )
 
 
-def _history(layer, dtype=jnp.float32):
+def _history(layer):
   """Returns the blocks of some frames with a reset in the middle."""
-  keys = jax.random.split(jax.random.key(0))
-  frames = jax.random.normal(keys[0], (_LENGTH, _BATCH, 18, 17, 2), dtype)
+  frames = _normal(_FRAMES - 1 + _LENGTH, _BATCH, 18, 17, 2)
   blocks = block_conv.space_to_depth(frames, layer)
-  kept = jax.random.normal(
-    keys[1], (*blocks.shape[1:-1], 2 * blocks.shape[-1]), dtype
-  )
+  *kept, blocks = np.split(blocks, range(1, _FRAMES))
+  kept = np.concatenate(kept, axis=-1)[0]
   # Environment 0 has no reset, environment 1 has two.
-  first = jnp.zeros((_LENGTH, _BATCH), bool).at[jnp.array([2, 3]), 1].set(True)
-  return frame_stack.frame_history(blocks, first, kept)[0]
+  first = np.zeros((_LENGTH, _BATCH), bool)
+  first[2:4, 1] = True
+  return jax.jit(frame_stack.frame_history)(blocks, first, kept)[0]
 
 
 def _both_ways(conv, history):
@@ -99,30 +120,20 @@ def _both_ways(conv, history):
 def test_single_frames_are_convolved_as_their_stacks(layer):
   history = _history(layer)
   conv = block_conv.StridedConv(layer, _FRAMES)
-  variables = conv.init(jax.random.key(1), *history)
-  kernel = variables['params']['kernel']
-  chex.assert_shape(kernel, (8, 8, 2 * _FRAMES, layer.channels))
-  functions = _both_ways(conv, history)
-  params = {'kernel': kernel, 'bias': jnp.arange(layer.channels, dtype=float)}
-  outputs = [f(params, history.frames) for f in functions]
-  chex.assert_shape(outputs[0], (_LENGTH * _BATCH, ..., layer.channels))
-  chex.assert_trees_all_close(*outputs, atol=1e-5)
-  gradients = [
-    jax.jit(
-      jax.grad(lambda p, x, f=f: jnp.sum(jnp.sin(f(p, x))), argnums=(0, 1))
-    )(params, history.frames)
-    for f in functions
-  ]
-  chex.assert_trees_all_close(*gradients, atol=1e-4)
+  params = _variables(conv, *history)['params']
+  chex.assert_shape(params['kernel'], (8, 8, 2 * _FRAMES, layer.channels))
+  output = _check_alike(*_both_ways(conv, history), params, history.frames)
+  chex.assert_shape(output, (_LENGTH * _BATCH, ..., layer.channels))
 
 
 def test_initial_parameters_do_not_depend_on_the_way():
   layer = block_conv.ConvLayer(5, 8, 8)
   history = _history(layer)
   conv = block_conv.StridedConv(layer, _FRAMES)
-  stack = frame_stack.stack_history(history)[0]
+  stack = jax.jit(frame_stack.stack_history)(history)[0]
+  init = jax.jit(conv.init)
   chex.assert_trees_all_equal(
-    conv.init(jax.random.key(1), *history), conv.init(jax.random.key(1), stack)
+    init(jax.random.key(1), *history), init(jax.random.key(1), stack)
   )
 
 
@@ -130,12 +141,13 @@ def test_frames_of_other_episodes_have_no_influence():
   layer = block_conv.ConvLayer(5, 8, 8)
   history = _history(layer)
   conv = block_conv.StridedConv(layer, _FRAMES)
-  variables = conv.init(jax.random.key(1), *history)
-  y = conv.apply(variables, *history)
+  apply, variables = jax.jit(conv.apply), _variables(conv, *history)
+  y = apply(variables, *history)
   # Environment 1 starts anew at step 2, which is frame 4 of the history.
-  other = history._replace(frames=history.frames.at[:4].set(np.nan))
-  z = conv.apply(variables, *other)
-  y, z = (a.reshape((_LENGTH, _BATCH, -1)) for a in (y, z))
+  frames = np.array(history.frames)
+  frames[:4] = np.nan
+  z = apply(variables, frames, history.same)
+  y, z = (np.reshape(a, (_LENGTH, _BATCH, -1)) for a in (y, z))
   np.testing.assert_array_equal(y[2:, 1], z[2:, 1])
   assert np.isnan(z[:2, 1]).all()
   assert np.isnan(z[2:4, 0]).all()
@@ -146,16 +158,16 @@ def test_bfloat16_sums_are_as_exact_as_one_product():
   history = _history(layer)
   history = history._replace(frames=history.frames.astype(jnp.bfloat16))
   conv = block_conv.StridedConv(layer, _FRAMES, jnp.bfloat16)
-  params = conv.init(jax.random.key(1), *history)['params']
+  params = _variables(conv, *history)['params']
   chex.assert_type(jax.tree.leaves(params), jnp.float32)
-  exact = block_conv.StridedConv(layer, _FRAMES).apply(
+  exact = jax.jit(block_conv.StridedConv(layer, _FRAMES).apply)(
     {'params': params}, *history
   )
   errors = []
   for f in _both_ways(conv, history):
-    y = f(params, history.frames)
+    y = jax.jit(f)(params, history.frames)
     assert y.dtype == jnp.bfloat16
-    errors.append(float(jnp.abs(y.astype(jnp.float32) - exact).mean()))
+    errors.append(np.abs(np.float32(y) - np.float32(exact)).mean())
   assert errors[0] < 1.1 * errors[1] < 0.05
 
 

@@ -10,6 +10,7 @@ import pytest
 from seedrl_jax.networks import frame_stack
 
 
+@jax.jit
 def _stack(frames, first, kept):
   history, kept = frame_stack.frame_history(frames, first, kept)
   return frame_stack.stack_history(history), kept
@@ -28,9 +29,8 @@ def _reference(frames, first, num_frames):
   return np.moveaxis(stacked, -1, -2).reshape((*frames.shape[:-1], -1))
 
 
-@pytest.mark.parametrize('num_frames', [2, 3, 4])
-@pytest.mark.parametrize('channels', [1, 2])
-@pytest.mark.parametrize('cuts', [(3, 8), (1, 2), (5,), ()])
+@pytest.mark.parametrize(('num_frames', 'channels'), [(2, 1), (3, 2), (4, 1)])
+@pytest.mark.parametrize('cuts', [(3, 8), (1, 2, 5, 8), ()])
 def test_stacks_any_split_of_a_sequence(num_frames, channels, cuts):
   rng = np.random.default_rng(0)
   frames = rng.integers(1, 255, (11, 5, 3, 2, channels), np.uint8)
@@ -40,7 +40,7 @@ def test_stacks_any_split_of_a_sequence(num_frames, channels, cuts):
   kept = frame_stack.initial_frames(5, (3, 2, channels), np.uint8, num_frames)
   stacks = []
   for x, f in zip(np.split(frames, cuts), np.split(first, cuts), strict=True):
-    stacked, kept = _stack(jnp.array(x), jnp.array(f), kept)
+    stacked, kept = _stack(x, f, kept)
     stacks.append(stacked)
   assert kept.dtype == jnp.uint8
   np.testing.assert_array_equal(np.concatenate(stacks), expected)
@@ -48,10 +48,10 @@ def test_stacks_any_split_of_a_sequence(num_frames, channels, cuts):
 
 
 def test_history_has_each_frame_once_and_says_whose_it_is():
-  frames = jnp.arange(1, 7, dtype=jnp.uint8).reshape((3, 2, 1))
-  kept = jnp.array([[10, 20], [30, 40]], jnp.uint8)
-  first = jnp.array([[False, True], [False, False], [True, False]])
-  history, state = frame_stack.frame_history(frames, first, kept)
+  frames = np.arange(1, 7, dtype=np.uint8).reshape((3, 2, 1))
+  kept = np.array([[10, 20], [30, 40]], np.uint8)
+  first = np.array([[False, True], [False, False], [True, False]])
+  history, state = jax.jit(frame_stack.frame_history)(frames, first, kept)
   np.testing.assert_array_equal(
     history.frames[..., 0], [[10, 30], [20, 40], [1, 2], [3, 4], [5, 6]]
   )
@@ -85,13 +85,12 @@ def test_equals_envpool_from_the_fourth_frame_on():
   elapsed = np.zeros(2, int)
   rng = np.random.default_rng(1)
   kept = frame_stack.initial_frames(2, (84, 84, 1), np.uint8, 4)
-  stack = jax.jit(_stack)
   compared = resets = 0
   for _ in range(32):
     first = elapsed == 0
-    frames = jnp.moveaxis(jnp.array(frame), 1, -1)[None]
-    ours, kept = stack(frames, jnp.array(first)[None], kept)
-    ours = np.moveaxis(np.asarray(ours[0]), -1, 1)
+    frames = np.moveaxis(frame, 1, -1)[None]
+    ours, kept = _stack(frames, first[None], kept)
+    ours = np.moveaxis(np.asarray(ours)[0], -1, 1)
     for b in range(2):
       if elapsed[b] >= 3:
         np.testing.assert_array_equal(ours[b], expected[b])

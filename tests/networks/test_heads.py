@@ -7,40 +7,44 @@ import numpy as np
 import pytest
 
 from seedrl_jax.networks import heads
+from tests.networks import parameters
 
 
 @pytest.mark.parametrize('dtype', [jnp.float32, jnp.bfloat16])
 def test_heads_are_float32(dtype):
-  features = jnp.ones((3, 2, 8), dtype)
+  features = jax.ShapeDtypeStruct((3, 2, 8), dtype)
   for head, shape in (
     (heads.PolicyHead(5), (3, 2, 5)),
     (heads.BaselineHead(), (3, 2)),
     (heads.QHead(5, 4), (3, 2, 5)),
     (heads.DuelingHead(5, 4), (3, 2, 5)),
   ):
-    output, variables = head.init_with_output(jax.random.key(0), features)
+    output, variables = jax.eval_shape(
+      head.init_with_output, jax.random.key(0), features
+    )
     chex.assert_shape(output, shape)
     chex.assert_type([output, *jax.tree.leaves(variables)], jnp.float32)
 
 
 def test_first_policy_is_nearly_uniform():
-  features = jax.random.normal(jax.random.key(1), (20, 64))
+  features = np.random.default_rng(0).normal(size=(20, 64))
   head = heads.PolicyHead(5)
-  logits, _ = head.init_with_output(jax.random.key(0), features)
+  logits, _ = jax.jit(head.init_with_output)(jax.random.key(0), features)
   np.testing.assert_allclose(jax.nn.softmax(logits), 0.2, atol=0.02)
 
 
 @pytest.mark.parametrize('hidden_size', [0, 6])
 def test_dueling_head_by_hand(hidden_size):
-  features = jax.random.normal(jax.random.key(1), (3, 2, 8))
+  features = np.random.default_rng(0).normal(size=(3, 2, 8))
   head = heads.DuelingHead(5, hidden_size)
-  q, variables = head.init_with_output(jax.random.key(0), features)
-  params = jax.tree.map(np.asarray, variables['params'])
+  variables = parameters.draw(head.init, jax.random.key(0), features)
+  q = jax.jit(head.apply)(variables, features)
+  params = variables['params']
   # The mean takes away what a bias of the advantages would add.
   assert set(params['advantage']) == {'kernel'}
 
   def stream(name):
-    x = np.asarray(features)
+    x = features
     for layer in (f'{name}_hidden', name) if hidden_size else (name,):
       x = x @ params[layer]['kernel'] + params[layer].get('bias', 0.0)
       if layer != name:
@@ -58,7 +62,7 @@ def test_dueling_head_by_hand(hidden_size):
 @pytest.mark.parametrize('hidden_size', [0, 6])
 def test_plain_head_has_the_layers_it_is_asked_for(hidden_size):
   head = heads.QHead(5, hidden_size)
-  variables = head.init(jax.random.key(0), jnp.ones((3, 8)))
+  variables = jax.eval_shape(head.init, jax.random.key(0), jnp.ones((3, 8)))
   shapes = jax.tree.map(np.shape, variables['params'])
   expected = {'q': {'kernel': (hidden_size or 8, 5), 'bias': (5,)}}
   if hidden_size:

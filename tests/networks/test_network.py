@@ -11,6 +11,7 @@ import pytest
 from configs import base
 from seedrl_jax import types
 from seedrl_jax.networks import network, torsos
+from tests.networks import parameters
 
 _LENGTH, _BATCH, _ACTIONS = 6, 3, 4
 
@@ -46,8 +47,8 @@ def _inputs(observation, seed=0):
   def leaf(spec):
     shape = (_LENGTH, _BATCH, *spec.shape)
     if spec.dtype.kind == 'f':
-      return jnp.array(rng.normal(size=shape), jnp.float32)
-    return jnp.array(rng.integers(0, 9, shape), spec.dtype)
+      return rng.normal(size=shape).astype(np.float32)
+    return rng.integers(0, 9, shape, spec.dtype)
 
   # Environment 0 has no reset, 1 one in the middle, 2 several.
   first = np.zeros((_LENGTH, _BATCH), bool)
@@ -57,11 +58,9 @@ def _inputs(observation, seed=0):
     observation=jax.tree.map(
       leaf, observation, is_leaf=lambda s: isinstance(s, types.ArraySpec)
     ),
-    reward=jnp.array(rng.normal(size=shape) * 2 * ~first, jnp.float32),
-    previous_action=jnp.array(
-      rng.integers(0, _ACTIONS, shape) * ~first, jnp.int32
-    ),
-    first=jnp.array(first),
+    reward=(rng.normal(size=shape) * 2 * ~first).astype(np.float32),
+    previous_action=rng.integers(0, _ACTIONS, shape, np.int32) * ~first,
+    first=first,
   )
 
 
@@ -70,10 +69,8 @@ def _make(config, observation, warm=True):
   env_spec = _env_spec(observation)
   net = network.make_network(config, env_spec)
   core = net.initial_core(_BATCH)
-  variables = jax.jit(net.init)(
-    jax.random.key(0), network.dummy_inputs(env_spec), net.initial_core(1)
-  )
   inputs = _inputs(observation)
+  variables = parameters.draw(net.init, jax.random.key(0), inputs, core)
   if warm:
     _, core = _apply(net, variables, _inputs(observation, seed=1), core)
   return net, variables, inputs, core
@@ -113,7 +110,7 @@ def _check_steps_equal_unroll(config, observation):
     step = jax.tree.map(lambda x, t=t: x[t : t + 1], inputs)
     y, core = _apply(net, variables, step, core)
     stepwise.append(y[0])
-  np.testing.assert_allclose(jnp.stack(stepwise), features, atol=1e-5)
+  np.testing.assert_allclose(np.stack(stepwise), features, atol=1e-5)
   chex.assert_trees_all_close(core, final, atol=1e-5)
 
 
@@ -123,12 +120,12 @@ def test_frames_in_blocks_equal_images_stacked_by_hand():
   )
   features, _ = _apply(net, variables, inputs, core)
   # Environment 0 has no reset: from step 2 on its stacks are full.
-  frames = inputs.observation[:, 0, 0].astype(jnp.float32) / 255.0
-  images = jnp.stack([frames[:-2], frames[1:-1], frames[2:]], axis=-1)
+  frames = inputs.observation[:, 0, 0].astype(np.float32) / 255.0
+  images = np.stack([frames[:-2], frames[1:-1], frames[2:]], axis=-1)
   torso = torsos.make_torso(net.config, images.shape[1:])
   params = {'params': variables['params']['torso_0']}
   chex.assert_trees_all_close(
-    torso.apply(params, images), features[2:, 0], atol=1e-5
+    jax.jit(torso.apply)(params, images), features[2:, 0], atol=1e-5
   )
 
 
@@ -137,13 +134,15 @@ def test_frames_one_by_one_equal_stacks(monkeypatch, dtype):
   config = _config(torso='tiny', frame_stack=4, compute_dtype=dtype)
   net, variables, inputs, core = _make(config, _FRAME)
 
-  def run(variables):
+  def run(variables, inputs, core):
     features, final = net.apply(variables, inputs, core)
     return jnp.sum(jnp.sin(features.astype(jnp.float32))), (features, final)
 
-  # Traced anew for each choice, as `jax.grad` keeps nothing.
-  gradient = jax.grad(run, has_aux=True)
-  grads, (features, final) = gradient(variables)
+  def gradient():
+    # Another function each time, so that it is traced anew for each choice.
+    return jax.jit(jax.grad(run, has_aux=True))(variables, inputs, core)
+
+  grads, (features, final) = gradient()
   taken = []
 
   def never(*args):
@@ -151,7 +150,7 @@ def test_frames_one_by_one_equal_stacks(monkeypatch, dtype):
     return False
 
   monkeypatch.setattr(network.block_conv, 'suits_single_frames', never)
-  expected_grads, (expected, expected_final) = gradient(variables)
+  expected_grads, (expected, expected_final) = gradient()
   assert taken
   atol = 1e-5 if dtype == 'float32' else 0.02
   chex.assert_trees_all_close(features, expected, atol=atol)
@@ -206,7 +205,7 @@ def test_layout_of_the_environment_makes_no_difference():
   net, variables, inputs, core = _make(config, _FRAME)
   expected, expected_core = _apply(net, variables, inputs, core)
   other = network.make_network(config, _env_spec(last))
-  moved = inputs._replace(observation=jnp.moveaxis(inputs.observation, 2, -1))
+  moved = inputs._replace(observation=np.moveaxis(inputs.observation, 2, -1))
   features, new_core = _apply(other, variables, moved, core)
   np.testing.assert_array_equal(features, expected)
   chex.assert_trees_all_equal(new_core, expected_core)
