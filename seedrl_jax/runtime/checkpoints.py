@@ -136,7 +136,7 @@ class Checkpoints:
     Orbax would delete the folder behind one, and fails as it is a link.
     """
     steps = self.steps()
-    for step in steps[: len(steps) + 1 - self._keep]:
+    for step in steps[: max(0, len(steps) + 1 - self._keep)]:
       path = self._path / str(step)
       if path.is_symlink():
         path.unlink()

@@ -72,13 +72,18 @@ def test_nothing_to_restore(path):
   assert checkpoints.Checkpoints(path).steps() == []
 
 
-def test_a_linked_checkpoint_goes_and_what_it_leads_to_stays(path, tmp_path):
+@pytest.mark.parametrize(
+  ('keep', 'left'), [(1, [4]), (2, [3, 4]), (6, [1, 2, 3, 4])]
+)
+def test_a_linked_checkpoint_goes_and_what_it_leads_to_stays(
+  path, tmp_path, keep, left
+):
   _save(tmp_path / 'other', [1])
   path.mkdir()
   (path / '1').symlink_to(tmp_path / 'other' / '1')
   assert _restore(path)[0].step == 1
-  _save(path, [2, 3, 4], keep=2)
-  assert checkpoints.Checkpoints(path).steps() == [3, 4]
+  _save(path, [2, 3, 4], keep=keep)
+  assert checkpoints.Checkpoints(path).steps() == left
   assert _restore(tmp_path / 'other')[0].step == 1
 
 
