@@ -115,7 +115,8 @@ def _make_groups() -> list[Any]:
   Raises:
     ValueError: in a sentence, where they cannot be had.
   """
-  from seedrl_jax.actors import actor, addresses
+  from seedrl_jax.actors import addresses
+  from seedrl_jax.actors.actor_side import actor
 
   options = actor.GroupOptions(
     address=addresses.parse('--learner', _LEARNER.value),
@@ -137,14 +138,14 @@ def _make_groups() -> list[Any]:
 def _make_local_group(options: Any) -> Any:
   """Returns all environments as one group that acts itself."""
   try:
-    from seedrl_jax import local_inference
+    from seedrl_jax.actors.actor_side import local_inference
     from seedrl_jax.runtime import process
   except ModuleNotFoundError as e:
     raise ValueError(
       f'--inference=local: {e.name} is not installed here; install all that '
       'learners need (launch/setup.sh), or take --inference=central.'
     ) from e
-  from seedrl_jax.actors import actor
+  from seedrl_jax.actors.actor_side import actor
 
   process.configure()
   options = options._replace(
@@ -163,7 +164,7 @@ def _serve(groups: Sequence[Any]) -> str:
   Returns:
     Why they stopped.
   """
-  from seedrl_jax.actors import actor
+  from seedrl_jax.actors.actor_side import actor
   from seedrl_jax.runtime import threads
 
   running = threads.ThreadGroup()

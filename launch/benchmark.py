@@ -154,7 +154,7 @@ def _actors() -> tuple[dict[str, str], list[dict[str, Any]]]:
 def _modes() -> tuple[dict[str, str], list[dict[str, Any]]]:
   """Compares who acts; returns what was printed."""
   from seedrl_jax.benchmarks import actors, modes
-  from seedrl_jax.replay.reverb import interpreters
+  from seedrl_jax.replay.reverb.server import interpreters
 
   try:
     actors.check_envs(_ENVS_PER_ACTOR.value)
@@ -186,7 +186,7 @@ def _modes() -> tuple[dict[str, str], list[dict[str, Any]]]:
 
 def _server_python() -> str:
   """Returns the interpreter that has Reverb, made where missing."""
-  from seedrl_jax.replay.reverb import environment
+  from seedrl_jax.replay.reverb.server import environment
 
   try:
     return environment.ensure(_REVERB_PYTHON.value)
@@ -212,7 +212,7 @@ def _load() -> Any:
 def _cases(mode: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
   """Times the cases of the whole system; returns what was printed."""
   from seedrl_jax.benchmarks import free_stream, table
-  from seedrl_jax.replay.reverb import interpreters
+  from seedrl_jax.replay.reverb.server import interpreters
 
   names = _CASE.value or benchmark.CASES
   try:

@@ -46,13 +46,13 @@ def main(argv: Sequence[str]) -> None:
   # A training run may hold the same accelerator: take memory as needed.
   os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
   # Here, after the flags are known to be right: this takes seconds.
-  from seedrl_jax import evaluation
   from seedrl_jax.envs import registry
+  from seedrl_jax.evaluation import scoring
   from seedrl_jax.runtime import process, progress
 
   process.configure()
 
-  options = evaluation.Options(
+  options = scoring.Options(
     episodes=_EPISODES.value,
     sample=_SAMPLE.value,
     seed=_SEED.value,
@@ -63,7 +63,7 @@ def main(argv: Sequence[str]) -> None:
   )
   line = progress.ProgressLine()
   try:
-    line.say(evaluation.evaluate(_WORKDIR.value, options, line).report())
+    line.say(scoring.evaluate(_WORKDIR.value, options, line).report())
   except (OSError, ValueError, registry.MissingLibraryError) as e:
     sys.exit(f'evaluate: {e}')
   except KeyboardInterrupt:

@@ -14,7 +14,7 @@ from absl import flags
 from launch import train
 
 if TYPE_CHECKING:
-  from seedrl_jax.learner import hosts
+  from seedrl_jax.distributed import hosts
 
 flags.adopt_module_key_flags(train)
 
@@ -40,7 +40,7 @@ _JOIN_TIMEOUT = flags.DEFINE_float(
 
 def _join() -> hosts.Hosts | None:
   """Meets the other hosts that the flags tell of."""
-  from seedrl_jax.learner import hosts as hosts_lib
+  from seedrl_jax.distributed import hosts as hosts_lib
 
   return hosts_lib.join(
     _COORDINATOR.value,

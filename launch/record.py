@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> None:
   # A training run may hold the same accelerator: take memory as needed.
   os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
   # Here, after the flags are known to be right: this takes seconds.
-  from seedrl_jax import recording
+  from seedrl_jax.demonstrations import recording
   from seedrl_jax.envs import registry
   from seedrl_jax.runtime import process, progress
 

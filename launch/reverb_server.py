@@ -16,14 +16,10 @@ from absl import app, flags, logging
 
 from launch import config_flag
 from seedrl_jax import replay
-from seedrl_jax.replay.reverb import (
-  environment,
-  errors,
-  interpreters,
-  server,
-  tables,
-)
-from seedrl_jax.runtime import checks, terminal
+from seedrl_jax.replay.reverb.client import errors, tables
+from seedrl_jax.replay.reverb.server import environment, interpreters, server
+from seedrl_jax.run import config_checks
+from seedrl_jax.runtime import terminal
 
 _CONFIG = config_flag.define(
   "The run's configuration; its replay section gives the table's rules."
@@ -107,7 +103,7 @@ def _start(running: server.ReverbServer) -> str:
 
 
 def _serve() -> None:
-  checks.check(_CONFIG.value)
+  config_checks.check(_CONFIG.value)
   rules = tables.tables_from_config(_CONFIG.value)
   python = environment.ensure(_PYTHON.value)
   with server.ReverbServer(

@@ -23,7 +23,7 @@ from launch import config_flag
 from seedrl_jax.runtime import memory, terminal, workdir
 
 if TYPE_CHECKING:
-  from seedrl_jax.learner import hosts as hosts_lib
+  from seedrl_jax.distributed import hosts as hosts_lib
 
 _PROGRAM = config_flag.PROGRAM
 
@@ -104,7 +104,7 @@ def main(
   stop = _Stop()
   stop.install()
   # Here, after the flags are known to be right: this takes seconds.
-  from seedrl_jax.replay.reverb import interpreters
+  from seedrl_jax.replay.reverb.server import interpreters
   from seedrl_jax.runtime import process
 
   process.configure()
@@ -130,18 +130,18 @@ def main(
 
 def _said() -> tuple[type[BaseException], ...]:
   """Returns errors whose message says all that the user needs to know."""
-  from seedrl_jax import system
+  from seedrl_jax.distributed import vote_client
   from seedrl_jax.envs import registry
-  from seedrl_jax.learner import agreement
+  from seedrl_jax.run import system
 
   return (
     *(ValueError, MemoryError, workdir.NotWritten),
-    *(registry.MissingLibraryError, agreement.HostLost, system.RunFailed),
+    *(registry.MissingLibraryError, vote_client.HostLost, system.RunFailed),
   )
 
 
 def _train(stop: _Stop, hosts: hosts_lib.Hosts | None) -> None:
-  from seedrl_jax import system
+  from seedrl_jax.run import system
 
   run = system.System(
     _CONFIG.value, _WORKDIR.value, _PROFILE.value, hosts=hosts

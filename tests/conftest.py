@@ -10,7 +10,7 @@ import os
 import jax
 import pytest
 
-from seedrl_jax.replay.reverb import environment, interpreters
+from seedrl_jax.replay.reverb.server import environment, interpreters
 
 jax.config.update('jax_platforms', 'cpu')
 jax.config.update('jax_num_cpu_devices', 8)

@@ -18,10 +18,10 @@ import numpy as np
 from gymnasium import spaces
 
 from configs import base as base_config
-from seedrl_jax import plan as plan_lib
-from seedrl_jax import system
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
+from seedrl_jax.run import layout as layout_lib
+from seedrl_jax.run import system
 from seedrl_jax.runtime import progress
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -93,7 +93,7 @@ class Run:
     config: ml_collections.ConfigDict,
     workdir: pathlib.Path,
     profile_updates: int = 0,
-    make_streams: Callable[[int, plan_lib.StreamPlan], envs.EnvStream]
+    make_streams: Callable[[int, layout_lib.StreamPlan], envs.EnvStream]
     | None = None,
   ):
     self._out = io.StringIO()
@@ -202,7 +202,7 @@ class Streams:
     self._fail_at = fail_at
     self.closed: list[int] = []
 
-  def __call__(self, index: int, plan: plan_lib.StreamPlan) -> envs.EnvStream:
+  def __call__(self, index: int, plan: layout_lib.StreamPlan) -> envs.EnvStream:
     if index == self._fail_at:
       raise ValueError('--config.env: this stream cannot be had.')
     stream = env_factory.make_stream(

@@ -11,7 +11,7 @@ from configs import (
   vtrace_cartpole,
   vtrace_catch,
 )
-from seedrl_jax import recording
+from seedrl_jax.demonstrations import recording
 from seedrl_jax.runtime import progress
 from tests import runs
 

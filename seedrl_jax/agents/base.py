@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
-from seedrl_jax import loading, settings, types
+from seedrl_jax import types
+from seedrl_jax.runtime import loading, settings
 
 Params = types.Nest
 Core = types.Nest

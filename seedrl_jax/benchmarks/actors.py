@@ -15,13 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seedrl_jax.actors import (
-  addresses,
-  handshake,
-  remote_stream,
-  server,
-  wire,
-)
+from seedrl_jax.actors import addresses, handshake, wire
+from seedrl_jax.actors.learner_side import remote_stream, server
 from seedrl_jax.benchmarks import actor_processes, timing
 from seedrl_jax.benchmarks import probe as probe_lib
 from seedrl_jax.envs import base, factory

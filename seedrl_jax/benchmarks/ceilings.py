@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from seedrl_jax import builder, types
+from seedrl_jax import types
 from seedrl_jax.benchmarks import timing
 from seedrl_jax.inference import device_step, packing
-from seedrl_jax.replay import rules
+from seedrl_jax.replay import table_configs
+from seedrl_jax.run import build as build_lib
 
 
 class Ceilings(NamedTuple):
@@ -53,7 +54,7 @@ class Ceilings(NamedTuple):
 
 def measure(
   config: Any,
-  streams: builder.MakeStream | None,
+  streams: build_lib.MakeStream | None,
   windows: int,
   seconds: float,
 ) -> Ceilings:
@@ -65,7 +66,7 @@ def measure(
     windows: of which medians are taken.
     seconds: length of a window.
   """
-  parts = builder.build(config, restore=lambda state: state, streams=streams)
+  parts = build_lib.build(config, restore=lambda state: state, streams=streams)
   try:
     worker = parts.workers[0]
     size = worker.stream.batch_size
@@ -81,7 +82,7 @@ def measure(
     parts.close()
 
 
-def _env(parts: builder.Parts, windows: int, seconds: float) -> timing.Timing:
+def _env(parts: build_lib.Parts, windows: int, seconds: float) -> timing.Timing:
   stream = parts.workers[0].stream
   rng = np.random.default_rng(0)
   actions = rng.integers(
@@ -99,7 +100,7 @@ def _env(parts: builder.Parts, windows: int, seconds: float) -> timing.Timing:
 
 
 def _inference(
-  parts: builder.Parts, size: int, windows: int, seconds: float
+  parts: build_lib.Parts, size: int, windows: int, seconds: float
 ) -> timing.Timing:
   device = parts.topology.inference[0]
   step = device_step.DeviceStep(
@@ -135,7 +136,7 @@ def _random_observation(spec: types.Nest, leading: tuple[int, ...]) -> Any:
 
 
 def _update(
-  config: Any, parts: builder.Parts, windows: int, seconds: float
+  config: Any, parts: build_lib.Parts, windows: int, seconds: float
 ) -> timing.Timing:
   steps = config.batch_size * config.unroll_length
   state = parts.updater.replicate(parts.learner.state())
@@ -162,11 +163,11 @@ def _update(
 
 
 def _store(
-  config: Any, parts: builder.Parts, windows: int, seconds: float
+  config: Any, parts: build_lib.Parts, windows: int, seconds: float
 ) -> timing.Timing:
-  writer = parts.store.writer(rules.TABLE)
+  writer = parts.store.writer(table_configs.TABLE)
   devices = len(parts.topology.training)
-  sampler = parts.store.sampler(rules.TABLE, config.batch_size, devices)
+  sampler = parts.store.sampler(table_configs.TABLE, config.batch_size, devices)
   steps = config.batch_size * config.unroll_length
 
   def work() -> int:

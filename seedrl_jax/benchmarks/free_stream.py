@@ -4,9 +4,9 @@ import threading
 
 import numpy as np
 
-from seedrl_jax import plan as plan_lib
 from seedrl_jax import types
 from seedrl_jax.envs import base as envs
+from seedrl_jax.run import layout as layout_lib
 
 
 class FreeStream(envs.EnvStream):
@@ -75,7 +75,7 @@ class FreeStream(envs.EnvStream):
     self._closed.set()
 
 
-def make_stream(index: int, plan: plan_lib.StreamPlan) -> FreeStream:
+def make_stream(index: int, plan: layout_lib.StreamPlan) -> FreeStream:
   """Makes the stream of a plan; see `builder.build`."""
   del index
   spec = envs.StreamSpec(

@@ -11,9 +11,9 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from seedrl_jax import builder
 from seedrl_jax.actors import handshake
 from seedrl_jax.benchmarks import actor_processes, timing, whole
+from seedrl_jax.run import build
 
 # A run is let go on so long.
 _UPDATES = 3
@@ -103,7 +103,7 @@ def line(row: dict[str, Any]) -> str:
 
 
 def _measure_mode(
-  parts: builder.Parts,
+  parts: build.Parts,
   thread: threading.Thread,
   inference: str,
   num_actors: int,
@@ -134,7 +134,7 @@ def _measure_mode(
   return _figures(counts, parts.env_spec.action_repeat) | {'lag_max': lag_max}
 
 
-def _count(parts: builder.Parts) -> _Counts:
+def _count(parts: build.Parts) -> _Counts:
   serving, learner = parts.actors, parts.learner.counters
   assert serving is not None
   return _Counts(

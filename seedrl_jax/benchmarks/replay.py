@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from seedrl_jax.benchmarks import pong_frames, replay_loop, timing
-from seedrl_jax.replay.reverb import server
+from seedrl_jax.replay.reverb.server import server
 
 CLIENTS = ('ours', 'official')
 DATA = ('frames', 'random')

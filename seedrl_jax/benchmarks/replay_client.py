@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from seedrl_jax.benchmarks import replay_loop
-from seedrl_jax.replay.reverb import (
+from seedrl_jax.replay.reverb.client import (
   connection,
   insert_stream,
   items,

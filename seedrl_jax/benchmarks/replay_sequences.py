@@ -20,7 +20,8 @@ import numpy as np
 from seedrl_jax import replay
 from seedrl_jax.benchmarks import sequences, timing
 from seedrl_jax.replay import blocks
-from seedrl_jax.replay.reverb import checkpoint_files, host, server, store
+from seedrl_jax.replay.reverb.client import server_location, store
+from seedrl_jax.replay.reverb.server import checkpoint_files, server
 
 _TABLE = 'replay'
 # Seconds for a server to be found again, or to take what it was sent.
@@ -100,10 +101,12 @@ class _Measurer:
       _TABLE, 'prioritized', load.sequences, samples_per_insert=0.0
     )
 
-    def make_host(rules: Any, on_restart: host.OnRestart) -> host.OwnServer:
+    def make_host(
+      rules: Any, on_restart: server_location.OnRestart
+    ) -> server_location.OwnServer:
       folder = str(self._folder / 'server')
       process = server.ReverbServer(self._python, rules, folder)
-      return host.OwnServer(process, on_restart, _PATIENCE)
+      return server_location.OwnServer(process, on_restart, _PATIENCE)
 
     return store.ReverbStore(
       [config],
@@ -212,7 +215,7 @@ def _wait_until_stored(made: store.ReverbStore, count: int) -> None:
 
 def _resident_bytes(made: store.ReverbStore) -> int:
   """Returns the memory that the server's process has."""
-  assert isinstance(made.host, host.OwnServer)
+  assert isinstance(made.host, server_location.OwnServer)
   text = pathlib.Path(f'/proc/{made.host.pid}/status').read_text()
   line = next(x for x in text.splitlines() if x.startswith('VmRSS:'))
   return int(line.split()[1]) * 1024

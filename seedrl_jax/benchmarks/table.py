@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from seedrl_jax import builder
 from seedrl_jax.benchmarks import ceilings, timing, whole
+from seedrl_jax.run import build
 
 
 def measure(
   name: str,
   config: Any,
-  streams: builder.MakeStream | None,
+  streams: build.MakeStream | None,
   system: bool,
   windows: int,
   seconds: float,

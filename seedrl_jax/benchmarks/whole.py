@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from seedrl_jax import builder, system
 from seedrl_jax.benchmarks import timing
+from seedrl_jax.run import build, system
 from seedrl_jax.runtime import progress
 
 # Before the first window, and in each.
@@ -35,7 +35,7 @@ class Whole(NamedTuple):
 
 def measure(
   config: Any,
-  streams: builder.MakeStream | None,
+  streams: build.MakeStream | None,
   windows: int,
   seconds: float,
   warm_up: float,
@@ -53,7 +53,7 @@ def measure(
 
 @contextlib.contextmanager
 def running(
-  config: Any, streams: builder.MakeStream | None = None
+  config: Any, streams: build.MakeStream | None = None
 ) -> Iterator[tuple[system.System, threading.Thread]]:
   """Yields a run that trains, and its thread; stops it in the end.
 

@@ -12,8 +12,8 @@ from typing import Any
 import gymnasium
 from gymnasium.envs import registration
 
-from seedrl_jax import loading
 from seedrl_jax.envs import options, registry
+from seedrl_jax.runtime import loading
 
 EnvFactory = Callable[[], gymnasium.Env]
 

@@ -13,9 +13,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from seedrl_jax import loading
 from seedrl_jax.networks import preprocessing
 from seedrl_jax.networks.block_conv import RELU_INIT, ConvLayer, StridedConv
+from seedrl_jax.runtime import loading
 
 
 class ConvTorso(NamedTuple):

@@ -1,7 +1,7 @@
 """The trajectory store: tables of unrolls between inference and learner.
 
 `base.py` is the seam, `factory.py` makes a store from a configuration, and
-`embedded.py` is the backend in this process. Imports neither JAX nor
+`embedded/` is the backend in this process. Imports neither JAX nor
 TensorFlow.
 """
 
@@ -17,9 +17,9 @@ from seedrl_jax.replay.base import (
   TrajectoryStore,
   TrajectoryWriter,
 )
-from seedrl_jax.replay.embedded import EmbeddedStore
+from seedrl_jax.replay.embedded.store import EmbeddedStore
 from seedrl_jax.replay.factory import make_store
-from seedrl_jax.replay.rules import TABLE, table_config, table_configs
+from seedrl_jax.replay.table_configs import TABLE
 
 __all__ = [
   'TABLE',
@@ -35,6 +35,4 @@ __all__ = [
   'TrajectoryStore',
   'TrajectoryWriter',
   'make_store',
-  'table_config',
-  'table_configs',
 ]

@@ -9,10 +9,11 @@ from typing import Any
 from absl import logging
 
 from seedrl_jax import types
-from seedrl_jax.replay import base, embedded
-from seedrl_jax.replay.reverb import environment, errors, server, store
-from seedrl_jax.replay.reverb import host as hosts
-from seedrl_jax.replay.rules import table_configs
+from seedrl_jax.replay import base
+from seedrl_jax.replay.embedded import store as embedded
+from seedrl_jax.replay.reverb.client import errors, server_location, store
+from seedrl_jax.replay.reverb.server import environment, server
+from seedrl_jax.replay.table_configs import table_configs
 
 
 def make_store(
@@ -72,7 +73,7 @@ def _choose_host(
   patience = config.replay.patience
   if address:
     _check_address(address)
-    return lambda rules, on_restart: hosts.OutsideServer(
+    return lambda rules, on_restart: server_location.OutsideServer(
       address, rules, patience
     )
   try:
@@ -85,7 +86,7 @@ def _choose_host(
     logging.warning('Replay: embedded, as Reverb cannot be had here: %s', e)
     return None
   logging.info('Replay: a Reverb server of this run, by %s.', python)
-  return lambda rules, on_restart: hosts.OwnServer(
+  return lambda rules, on_restart: server_location.OwnServer(
     # What it left unmoved has no record of the store's, so no use.
     server.ReverbServer(python, rules, folder, keep_checkpoints=0),
     on_restart,

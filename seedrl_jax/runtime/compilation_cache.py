@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from seedrl_jax import cache_folder
+from seedrl_jax.runtime import cache_folder
 
 # Of all programs that are kept, in bytes. A run on CartPole has 1.5 MB.
 _LIMIT = 1 << 30

@@ -4,7 +4,9 @@ import pathlib
 
 import pytest
 
-from seedrl_jax.actors import call, conversation, server, tls
+from seedrl_jax.actors import tls
+from seedrl_jax.actors.actor_side import call
+from seedrl_jax.actors.learner_side import actor_session, server
 from tests.actors import certificates
 
 # Seconds, of guards against partners that hang.
@@ -16,7 +18,7 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
   """Lets no exchange fail because a machine, or a test, is slow."""
   monkeypatch.setattr(call, '_ATTEMPT', _GUARD)
   monkeypatch.setattr(tls, '_SECONDS', _GUARD)
-  monkeypatch.setattr(conversation, '_HELLO_SECONDS', _GUARD)
+  monkeypatch.setattr(actor_session, '_HELLO_SECONDS', _GUARD)
   monkeypatch.setattr(server, '_END_SECONDS', _GUARD)
 
 

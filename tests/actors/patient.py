@@ -8,7 +8,8 @@ test that cuts one, however long it then takes, wants to join it again:
 import runpy
 import sys
 
-from seedrl_jax.actors import call, server
+from seedrl_jax.actors.actor_side import call
+from seedrl_jax.actors.learner_side import server
 
 _HOUR_MS = 3_600_000
 

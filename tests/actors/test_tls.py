@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from seedrl_jax.actors import addresses, call
+from seedrl_jax.actors import addresses
+from seedrl_jax.actors.actor_side import call
 from tests.actors import certificates, toys
 
 

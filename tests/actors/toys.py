@@ -13,16 +13,8 @@ import grpc
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.actors import (
-  addresses,
-  admission,
-  handshake,
-  parameters,
-  remote_stream,
-  reports,
-  server,
-  wire,
-)
+from seedrl_jax.actors import addresses, handshake, parameters, reports, wire
+from seedrl_jax.actors.learner_side import remote_stream, server, slot_allocator
 from seedrl_jax.envs import base, statistics
 
 SPEC = base.StreamSpec(
@@ -234,7 +226,7 @@ PARAMETERS = {
 
 def local_offer(
   num_envs: int = 8, version: Callable[[], int] = lambda: 7
-) -> admission.LocalOffer:
+) -> slot_allocator.LocalOffer:
   """Returns what a learner has for actors that act themselves.
 
   The parameters of a version are that number; ids of slots are 100 higher.
@@ -244,7 +236,7 @@ def local_offer(
     number = version()
     return number, [np.full((1, *s.shape), number) for s in PARAMETERS.values()]
 
-  return admission.LocalOffer(
+  return slot_allocator.LocalOffer(
     config={'agent': 'vtrace'},
     num_train_envs=120,
     num_eval_envs=3,
@@ -275,7 +267,7 @@ def learner(
   timeout: float = 600.0,
   spec: base.StreamSpec = SPEC,
   env: dict[str, Any] | None = None,
-  local: admission.LocalOffer | None = None,
+  local: slot_allocator.LocalOffer | None = None,
 ) -> Iterator[tuple[server.ActorServer, Inference]]:
   """Yields a server on loopback (or `listening`) with inference behind it."""
   stream = remote_stream.RemoteStream(spec, num_envs, batch_size, 1, 0.0)

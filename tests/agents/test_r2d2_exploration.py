@@ -4,7 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from seedrl_jax.actors import admission, handshake, remote_stream
+from seedrl_jax.actors import handshake
+from seedrl_jax.actors.learner_side import remote_stream, slot_allocator
 from seedrl_jax.agents.r2d2 import exploration
 from tests.actors import toys
 from tests.agents import r2d2_sequences
@@ -45,7 +46,9 @@ def test_actors_that_are_there_explore_differently(num_streams, group):
   streams = [
     remote_stream.RemoteStream(toys.SPEC, len(x), len(x), 1, 0.0) for x in ids
   ]
-  admitting = admission.Admission(toys.SPEC, {'id': 'x'}, streams, (1,), None)
+  admitting = slot_allocator.Admission(
+    toys.SPEC, {'id': 'x'}, streams, (1,), None
+  )
 
   def join():
     return admitting.admit(handshake.Hello(group, 'toy'))

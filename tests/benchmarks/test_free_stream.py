@@ -4,14 +4,14 @@ import jax
 import numpy as np
 import pytest
 
-from seedrl_jax import plan as plan_lib
 from seedrl_jax import types
 from seedrl_jax.benchmarks import free_stream
 from seedrl_jax.envs import base as envs
+from seedrl_jax.run import layout as layout_lib
 
 
 def _make(num_envs=4, batch_size=2):
-  plan = plan_lib.StreamPlan(
+  plan = layout_lib.StreamPlan(
     device=jax.devices()[0],
     num_train=num_envs,
     global_env_id=np.arange(num_envs, dtype=np.int32),

@@ -7,8 +7,8 @@ import types as python_types
 import pytest
 
 from configs import benchmark
-from seedrl_jax import system
 from seedrl_jax.benchmarks import ceilings, free_stream, table, timing, whole
+from seedrl_jax.run import system
 
 _PATIENCE = 300.0  # only for a test that has already failed
 

@@ -8,10 +8,10 @@ import ml_collections
 import pytest
 
 from configs import base, benchmark, r2d2_base
-from seedrl_jax import plan as plan_lib
 from seedrl_jax.agents import base as agents
-from seedrl_jax.learner import optimizers
-from seedrl_jax.replay import rules
+from seedrl_jax.agents import optimizers
+from seedrl_jax.replay import table_configs
+from seedrl_jax.run import layout as layout_lib
 
 _FOLDER = pathlib.Path(base.__file__).parent
 _NAMES = sorted(
@@ -46,15 +46,15 @@ def test_has_the_keys_of_its_base(name):
 @pytest.mark.parametrize('name', CONFIGS)
 def test_makes_agent_optimizer_table_and_streams(name):
   config = CONFIGS[name]()
-  env_spec = plan_lib.make_env_spec(config)
+  env_spec = layout_lib.make_env_spec(config)
   agent = agents.load_agent(config, env_spec)
   params = jax.eval_shape(agent.init, jax.random.PRNGKey(0))
   optimizer = optimizers.make_optimizer(config)
   assert jax.tree.leaves(jax.eval_shape(optimizer.init, params))
-  assert rules.table_config(config).max_size >= config.batch_size
-  (plan,) = plan_lib.plan_streams(config, tuple(jax.devices()[:1]))
+  assert table_configs.table_config(config).max_size >= config.batch_size
+  (plan,) = layout_lib.plan_streams(config, tuple(jax.devices()[:1]))
   assert plan.num_train == config.env.num_envs
-  assert plan_lib.check_batch(config, 1) == config.batch_size
+  assert layout_lib.check_batch(config, 1) == config.batch_size
 
 
 def test_unknown_benchmark_case_is_refused_with_the_known_ones():

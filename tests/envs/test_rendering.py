@@ -15,7 +15,9 @@ def _make(section, rendered: bool = True, num_envs: int = 1):
 
 
 def _chooser():
-  return streams.config('Toy-v0', factory='tests.evaluation_runs:chooser')
+  return streams.config(
+    'Toy-v0', factory='tests.evaluation.evaluation_runs:chooser'
+  )
 
 
 @pytest.mark.parametrize(

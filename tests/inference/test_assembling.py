@@ -5,7 +5,8 @@ import numpy as np
 
 from seedrl_jax.agents import base as agents
 from seedrl_jax.inference import assembling
-from seedrl_jax.replay import base, embedded
+from seedrl_jax.replay import base
+from seedrl_jax.replay.embedded import store as store_lib
 from tests.learner import toys
 
 
@@ -26,7 +27,7 @@ def test_an_agent_without_priorities_has_none_computed():
 
 def test_assembler_cuts_unrolls_as_the_agent_has_them():
   rules = base.TableConfig('t', 'uniform', max_size=9, samples_per_insert=0.0)
-  store = embedded.EmbeddedStore([rules], toys.unroll_spec(), 2)
+  store = store_lib.EmbeddedStore([rules], toys.unroll_spec(), 2)
   writer = store.writer('t')
   agent = _agent(overlap=1)
   insert = assembling.make_insertion(

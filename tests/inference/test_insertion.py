@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from seedrl_jax.inference import insertion
-from seedrl_jax.replay import base, embedded
+from seedrl_jax.replay import base
+from seedrl_jax.replay.embedded import store as store_lib
 from tests.learner import toys
 
 _WIDTH = 3
@@ -19,7 +20,7 @@ def _store():
   rules = base.TableConfig(
     't', 'prioritized', max_size=9, samples_per_insert=0.0
   )
-  return embedded.EmbeddedStore([rules], toys.unroll_spec(), _WIDTH)
+  return store_lib.EmbeddedStore([rules], toys.unroll_spec(), _WIDTH)
 
 
 def _priorities(steps):

@@ -9,13 +9,13 @@ import os
 from collections.abc import Mapping
 
 from launch import learner, train
-from seedrl_jax import run_reports
 from seedrl_jax.replay import base as replay
+from seedrl_jax.run import reporting
 
 _WANTED = float(os.environ['WANTED_ENVS'])
 
 
-class _Gated(run_reports.RunReports):
+class _Gated(reporting.RunReports):
   """Has not all frames before it has seen all actors."""
 
   _has_seen_all = False
@@ -33,5 +33,5 @@ class _Gated(run_reports.RunReports):
 
 
 if __name__ == '__main__':
-  run_reports.RunReports = _Gated
+  reporting.RunReports = _Gated
   train.start(learner._join)

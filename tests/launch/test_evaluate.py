@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests import evaluation_runs as runs
+from tests.evaluation import evaluation_runs as runs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -51,7 +51,8 @@ def test_a_work_directory_runs_nothing_that_is_not_allowed(workdir):
   result = _evaluate(f'--workdir={workdir}', allowed='--allow_factory=a:b')
   assert (result.returncode, result.stderr) == (
     1,
-    f'evaluate: --workdir={workdir} asks for tests.evaluation_runs:chooser, '
+    f'evaluate: --workdir={workdir} asks for '
+    'tests.evaluation.evaluation_runs:chooser, '
     'which could run code from outside of this package; if you trust it, add '
     f'{runs.ALLOWED[0]}.\n',
   )

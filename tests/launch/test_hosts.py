@@ -7,8 +7,8 @@ import signal
 import pytest
 
 from tests import runs
+from tests.distributed import ports
 from tests.launch import test_actor
-from tests.learner import ports
 
 _LONG = '--config.total_env_frames=100000000'
 _OFTEN = '--config.checkpoint.every_seconds=0.1'

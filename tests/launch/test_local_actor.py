@@ -12,8 +12,8 @@ import pytest
 
 from configs import r2d2_catch
 from seedrl_jax.benchmarks import whole
-from seedrl_jax.replay import rules
-from seedrl_jax.replay.reverb import store as reverb_store
+from seedrl_jax.replay import table_configs
+from seedrl_jax.replay.reverb.client import store as reverb_store
 from tests import runs
 from tests.actors import processes
 
@@ -182,7 +182,7 @@ def test_r2d2_trains_with_actors_that_act_themselves():
     thread.join()
     assert actor.end() == 0, actor.text
     assert 'the training has ended' in actor.text
-    table = run.parts.store.info()[rules.TABLE]
+    table = run.parts.store.info()[table_configs.TABLE]
   assert run.parts.learner.counters.updates > 10
   # Eight times, but for a batch or two.
   assert table.samples_per_insert == pytest.approx(8, rel=0.2)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from seedrl_jax.replay import demonstrations
+from seedrl_jax.demonstrations import folder
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -47,7 +47,7 @@ def test_flags_reach_the_recording(tmp_path):
     r'kept 2 of 3 episodes, return 12\.50 ± 2\.50', result.stdout
   )
   assert f'3 sequences in {out}' in result.stdout
-  manifest = demonstrations.read_manifest(str(out))
+  manifest = folder.read_manifest(str(out))
   assert (manifest.sequences, manifest.mean_return) == (3, 12.5)
 
 

@@ -9,8 +9,8 @@ import sys
 import grpc
 import pytest
 
-from seedrl_jax.replay.reverb import server
 from seedrl_jax.replay.reverb.proto import reverb_pb2
+from seedrl_jax.replay.reverb.server import server
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 

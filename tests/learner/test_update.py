@@ -12,9 +12,9 @@ import pytest
 from configs import base as base_config
 from seedrl_jax import types
 from seedrl_jax.actors import wire
-from seedrl_jax.agents import base
-from seedrl_jax.learner import optimizers, update
+from seedrl_jax.agents import base, optimizers
 from seedrl_jax.learner import state as state_lib
+from seedrl_jax.learner import update
 from tests.agents import sequences
 from tests.learner import toys
 

@@ -16,7 +16,7 @@ import pytest
 
 from seedrl_jax import replay, types
 from seedrl_jax.replay import nest
-from seedrl_jax.replay.reverb import connection, host, store
+from seedrl_jax.replay.reverb.client import connection, server_location, store
 from tests.replay.reverb import shared_servers
 
 # Of the largest batch that a contract test draws.
@@ -54,7 +54,7 @@ def _reverb(
 
   def make_host(rules, on_restart):
     process = shared_servers.SharedServer(servers, rules)
-    return host.OwnServer(process, on_restart, patience=PATIENCE)
+    return server_location.OwnServer(process, on_restart, patience=PATIENCE)
 
   # Nothing ahead: tests count what was drawn.
   return store.ReverbStore(

@@ -7,7 +7,9 @@ import pytest
 
 from configs import base as configs
 from seedrl_jax import replay
-from seedrl_jax.replay.reverb import environment, store, tables
+from seedrl_jax.replay import table_configs
+from seedrl_jax.replay.reverb.client import store, tables
+from seedrl_jax.replay.reverb.server import environment
 from tests.replay.reverb import shared_servers
 
 
@@ -20,7 +22,7 @@ def _config(**changes):
 def test_the_default_is_a_queue_of_two_batches():
   config = _config()
   expected = replay.TableConfig.queue(replay.TABLE, 2 * config.batch_size)
-  assert replay.table_config(config) == expected
+  assert table_configs.table_config(config) == expected
 
 
 def test_every_rule_comes_from_the_configuration():
@@ -34,7 +36,7 @@ def test_every_rule_comes_from_the_configuration():
     'priority_exponent': 0.6,
   }
   expected = replay.TableConfig(replay.TABLE, **rules)
-  assert replay.table_config(_config(**rules)) == expected
+  assert table_configs.table_config(_config(**rules)) == expected
 
 
 @pytest.mark.parametrize(
@@ -48,7 +50,7 @@ def test_every_rule_comes_from_the_configuration():
 )
 def test_rules_that_cannot_be(changes, message):
   with pytest.raises(ValueError, match=message):
-    replay.table_config(_config(**changes))
+    table_configs.table_config(_config(**changes))
 
 
 @pytest.fixture(name='no_environment')
@@ -110,7 +112,7 @@ def test_makes_a_server_of_its_own(make, toy, changes):
 
 
 def test_finds_a_server_that_runs(make, toy, reverb_servers):
-  rules = replay.table_config(_config())
+  rules = table_configs.table_config(_config())
   server = shared_servers.SharedServer(
     reverb_servers, [tables.server_rules(rules, 32, 32)]
   )

@@ -1,6 +1,6 @@
 """What the keys of the configuration that are R2D2's own may be."""
 
-from seedrl_jax.settings import FLAG, Allowed, integer, number, one_of
+from seedrl_jax.runtime.settings import FLAG, Allowed, integer, number, one_of
 
 RANGES: dict[str, Allowed] = {
   'burn_in': integer(0),

@@ -1,6 +1,6 @@
 """What the keys of the configuration that are V-trace's own may be."""
 
-from seedrl_jax.settings import Allowed, number, one_of, optional
+from seedrl_jax.runtime.settings import Allowed, number, one_of, optional
 
 RANGES: dict[str, Allowed] = {
   'loss.discount': number(0, 1),

@@ -12,8 +12,8 @@ from typing import Any
 import grpc
 import pytest
 
-from seedrl_jax.replay.reverb import server
 from seedrl_jax.replay.reverb.proto import reverb_pb2
+from seedrl_jax.replay.reverb.server import server
 
 # Only for what has already gone wrong: no test that passes waits for it.
 PATIENCE = 300.0

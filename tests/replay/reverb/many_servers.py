@@ -2,7 +2,7 @@
 
 Importing Reverb takes seconds and starting a server takes none, so the tests
 of the store, which need a server each, share a process. It reads lines of JSON
-from its standard input, {"start": <as server_main.py takes it>} or {"stop":
+from its standard input, {"start": <as main.py takes it>} or {"stop":
 port}, and answers each with a line.
 """
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seedrl_jax.replay import base
-from seedrl_jax.replay.reverb import checkpoint_files, server
+from seedrl_jax.replay.reverb.server import checkpoint_files, server
 
 _MANY = pathlib.Path(__file__).with_name('many_servers.py')
-_MAIN = pathlib.Path(server.__file__).with_name('server_main.py')
+_MAIN = pathlib.Path(server.__file__).with_name('main.py')
 
 
 class ServerFactory:

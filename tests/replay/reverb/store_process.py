@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from seedrl_jax import replay
-from seedrl_jax.replay.reverb import host, store
+from seedrl_jax.replay.reverb.client import server_location, store
 from tests.replay.conftest import PATIENCE, Toy
 
 # Unrolls of a block, and of a batch: a larger one might wait for its rest.
@@ -28,7 +28,7 @@ def make_store(address: str, rules: dict[str, Any]) -> store.ReverbStore:
     [replay.TableConfig(**rules)],
     Toy().spec(),
     WIDTH,
-    lambda tables, _: host.OutsideServer(address, tables, PATIENCE),
+    lambda tables, _: server_location.OutsideServer(address, tables, PATIENCE),
     WIDTH,
   )
 

@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 from seedrl_jax.replay import nest
-from seedrl_jax.replay.reverb import (
+from seedrl_jax.replay.reverb.client import (
   connection,
   insert_stream,
   items,
   sample_stream,
   samples,
-  server,
 )
+from seedrl_jax.replay.reverb.server import server
 
 _OFFICIAL = pathlib.Path(__file__).with_name('official.py')
 _SEEDS = range(6)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from seedrl_jax import replay
-from seedrl_jax.replay.reverb import store, tables
+from seedrl_jax.replay.reverb.client import store, tables
 from tests.replay.conftest import PATIENCE
 from tests.replay.reverb import shared_servers, store_process
 

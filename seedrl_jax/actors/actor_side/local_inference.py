@@ -1,0 +1,316 @@
+"""Inference in an actor's process, as IMPALA has it; `--inference=local`.
+
+`launch/actor.py` gives a group of environments this player (`actors.following`
+has what it must do). It acts with the agent, the device step, the worker and
+the assembler of central inference, so that its unrolls are the same, and writes
+them straight to the learner's Reverb server. Parameters come from outside,
+through `take`, while the thread that acts goes on.
+
+Espeholt et al. 2018, arXiv 1802.01561, section 3.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import ml_collections
+import numpy as np
+
+from seedrl_jax import types
+from seedrl_jax.actors import addresses, handshake, reports
+from seedrl_jax.actors.actor_side import local_actor_loop
+from seedrl_jax.actors.actor_side.call import Lost
+from seedrl_jax.agents import base as agents
+from seedrl_jax.envs import base as envs
+from seedrl_jax.envs import local_stream
+from seedrl_jax.inference import assembling, insertion
+from seedrl_jax.inference import device_step as device_step_lib
+from seedrl_jax.inference import worker as worker_lib
+from seedrl_jax.replay import base as replay
+from seedrl_jax.replay import table_configs
+from seedrl_jax.replay.reverb.client import errors, server_location, tables
+from seedrl_jax.replay.reverb.client import store as reverb_store
+from seedrl_jax.replay.reverb.server import server
+from seedrl_jax.run import layout as layout_lib
+from seedrl_jax.runtime import threads
+
+# Seconds between two reports, at most.
+_REPORT_SECONDS = 1.0
+# Seconds in which a Reverb server answers for the first time; that an insert
+# waits before people are told; for the thread to end.
+_ANSWER, _LONG_WAIT, _JOIN = 10.0, 10.0, 60.0
+
+
+class LocalInference:
+  """Acts for a group's environments; a `following.Player`."""
+
+  def __init__(
+    self,
+    learner: addresses.Address,
+    security: addresses.Security,
+    say: Callable[[str], None],
+    welcome: handshake.Welcome,
+    stream: local_stream.LocalStream,
+  ):
+    """Makes the agent; `start` lets it act.
+
+    Args:
+      learner: its address, as the actor calls it.
+      security: of the actor.
+      say: takes a line for people.
+      welcome: from the handshake, with `local`.
+      stream: the environments; closed with this.
+
+    Raises:
+      following.Misfit: where it cannot act in this run.
+    """
+    assert welcome.local is not None
+    self._say = say
+    self._env_id = welcome.env_id
+    self._local = welcome.local
+    self._stream = stream
+    self._config = ml_collections.ConfigDict(self._local.config)
+    self._device = jax.local_devices(backend='cpu')[0]
+    self._address = _replay_address(self._local, learner, security)
+    env_spec = self._env_spec()
+    try:
+      self._agent = agents.load_agent(self._config, env_spec)
+    except (ValueError, ImportError) as e:
+      raise local_actor_loop.Misfit(str(e)) from e
+    self._shapes = jax.eval_shape(self._agent.init, jax.random.PRNGKey(0))
+    _check_parameters(self._shapes, self._local)
+    self._device_step = device_step_lib.DeviceStep(
+      self._agent,
+      self._device,
+      stream.num_envs,
+      jax.random.PRNGKey(welcome.seed),
+    )
+    self._output_spec = self._device_step.output_spec(
+      self._shapes, env_spec.observation
+    )
+    self._newest: tuple[int, agents.Params] | None = None
+    self._worker: worker_lib.InferenceWorker | None = None
+    self._store: reverb_store.ReverbStore | None = None
+    self._insertion: insertion.Insertion | None = None
+    self._told = reports.Work()
+    self._complained = False
+    # When there are parameters, and when it is time for a report.
+    self._arrived, self._due = threading.Event(), threading.Event()
+    ends = (replay.StoreClosed, envs.StreamClosed)
+    self._threads = threads.ThreadGroup(ends)
+    for waker in (
+      stream.close,
+      self._interrupt_store,
+      self._arrived.set,
+      self._due.set,
+    ):
+      self._threads.on_stop(waker)
+
+  def start(self) -> None:
+    """See `following.Player`."""
+    self._threads.start('inference', self._run)
+
+  def take(self, version: int, leaves: Sequence[np.ndarray]) -> None:
+    """See `following.Player`."""
+    params = jax.tree.unflatten(jax.tree.structure(self._shapes), leaves)
+    # Inference must not be the one to wait for the copy.
+    params = jax.block_until_ready(jax.device_put(params, self._device))
+    self._newest = version, params
+    self._arrived.set()
+
+  def report(self) -> reports.Report:
+    """See `following.Player`."""
+    if self._threads.failure is not None:
+      error = self._threads.failure.error
+      # It may come back, or the learner with another.
+      if isinstance(error, errors.ServerLost):
+        raise Lost(str(error)) from error
+      raise error
+    done = self._done()
+    told, self._told = self._told, done
+    return reports.Report(
+      version=self._version(),
+      env_steps=done.env_steps - told.env_steps,
+      store_wait=done.store_wait - told.store_wait,
+      store_bytes=done.store_bytes - told.store_bytes,
+      episodes=reports.columns(self._stream.take_episodes(), self._env_id),
+    )
+
+  def wait(self) -> None:
+    """See `following.Player`."""
+    self._due.wait(_REPORT_SECONDS)
+    self._due.clear()
+
+  def close(self) -> None:
+    """See `following.Player`.
+
+    Raises:
+      RuntimeError: where the thread does not end; says what it does.
+    """
+    self._threads.stop()
+    stuck = self._threads.join(_JOIN)
+    if self._store is not None:
+      self._store.close()
+    if stuck:
+      raise RuntimeError('\n'.join(stuck))
+
+  # -- in the thread of inference ----------------------------------------------
+
+  def _run(self) -> None:
+    self._worker = worker = self._open()
+    self._arrived.wait()
+    if self._threads.should_stop():
+      return
+    worker.compile()
+    stream = self._stream
+    # Batches in which every environment takes an unroll's steps.
+    round_of_unrolls = max(
+      1, self._config.unroll_length * stream.num_envs // stream.batch_size
+    )
+    while not self._threads.should_stop():
+      worker.step()
+      if worker.counters.batches % round_of_unrolls == 0:
+        self._due.set()
+
+  def _open(self) -> worker_lib.InferenceWorker:
+    """Connects to the Reverb server; returns what acts."""
+    config, local, agent = self._config, self._local, self._agent
+    unroll_spec = layout_lib.unroll_spec(
+      self._env_spec(),
+      agent.num_transitions(config.unroll_length),
+      self._output_spec,
+      self._device_step.core_spec(),
+    )
+    width = local.block_width
+    if config.replay.sampler != 'fifo':
+      # As the learner's own: none waits for the next unrolls of others.
+      width = min(width, self._stream.num_envs)
+    self._store = self._connect(unroll_spec, width)
+    writer = self._store.writer(table_configs.TABLE)
+    self._insertion = assembling.make_insertion(
+      agent, writer, unroll_spec, width, self._device
+    )
+    assembler = assembling.make_assembler(
+      agent,
+      writer,
+      self._insertion,
+      local.global_env_id,
+      config.unroll_length,
+      width,
+    )
+    return worker_lib.InferenceWorker(
+      stream=self._stream,
+      device_step=self._device_step,
+      assembler=assembler,
+      parameters=self._parameters,
+      global_env_id=local.global_env_id,
+      num_train_envs=self._stream.num_envs,
+      output_spec=self._output_spec,
+    )
+
+  def _connect(
+    self, unroll_spec: types.Unroll, width: int
+  ) -> reverb_store.ReverbStore:
+    if not server.answers(self._address, _ANSWER):
+      raise errors.ServerLost(
+        f'the Reverb server of the learner does not answer at {self._address}; '
+        'let this host reach that port, or start a server that all reach '
+        '(launch/reverb_server.py) and give the learner its '
+        '--config.replay.address=host:port.'
+      )
+    config = self._config
+    table = table_configs.table_config(config)
+    served = tables.server_rules(
+      table, self._local.block_width, config.batch_size
+    )
+    try:
+      return reverb_store.ReverbStore(
+        [table],
+        unroll_spec,
+        width,
+        lambda _, on_restart: server_location.OutsideServer(
+          self._address, [served], config.replay.patience
+        ),
+        config.batch_size,
+        self._agent.overlap,
+      )
+    except (errors.Refused, errors.UnknownTable) as e:
+      raise local_actor_loop.Misfit(str(e)) from e
+
+  def _parameters(self) -> tuple[int, agents.Params]:
+    assert self._newest is not None, 'inference begins with parameters'
+    return self._newest
+
+  # -- in any thread -----------------------------------------------------------
+
+  def _env_spec(self) -> types.EnvSpec:
+    spec = self._stream.spec
+    return types.EnvSpec(
+      env_id=spec.name,
+      observation=spec.observation,
+      num_actions=spec.num_actions,
+      action_repeat=spec.action_repeat,
+      num_envs=self._local.num_train_envs,
+      num_eval_envs=self._local.num_eval_envs,
+    )
+
+  def _version(self) -> int:
+    return types.NO_VERSION if self._newest is None else self._newest[0]
+
+  def _done(self) -> reports.Work:
+    """Returns what was done since the start."""
+    worker, store, inserting = self._worker, self._store, self._insertion
+    if worker is None or store is None or inserting is None:
+      return reports.Work()
+    waiting = inserting.waiting
+    self._complain(waiting)
+    # What waits is counted as it ends, but not in the same moment.
+    wait = max(worker.counters.store_wait + waiting, self._told.store_wait)
+    return reports.Work(worker.counters.env_steps, wait, store.bytes_sent)
+
+  def _complain(self, waiting: float) -> None:
+    """Tells people of a store that takes nothing, once each time."""
+    if waiting > _LONG_WAIT and not self._complained:
+      self._say(
+        f'The replay has taken no unroll for {waiting:.0f} s: waiting for the '
+        'learner to train on what there is.'
+      )
+    self._complained = waiting > _LONG_WAIT
+
+  def _interrupt_store(self) -> None:
+    if self._store is not None:
+      self._store.interrupt()
+
+
+def _replay_address(
+  local: handshake.LocalRun,
+  learner: addresses.Address,
+  security: addresses.Security,
+) -> str:
+  """Returns where the Reverb server is, if it may be called there."""
+  found = addresses.as_seen_from_actor(local.replay_address, learner)
+  if not found.is_local and not security.insecure:
+    raise local_actor_loop.Misfit(
+      f'Reverb at {found.text} takes unrolls in the clear, without TLS or a '
+      'token; trust the network between with --insecure, or take '
+      '--inference=central.'
+    )
+  return found.text
+
+
+def _check_parameters(shapes: Any, local: handshake.LocalRun) -> None:
+  """Checks that the agent here has the parameters that will come."""
+  ours, theirs = agents.parameter_specs(shapes), local.parameters
+  if list(ours.items()) == list(theirs.items()):
+    return
+  differing = sorted(
+    name
+    for name in ours.keys() | theirs.keys()
+    if ours.get(name) != theirs.get(name)
+  )
+  raise local_actor_loop.Misfit(
+    'the agent has other parameters at the actor than at the learner '
+    f'({", ".join(differing) or "their order"}): install the same release of '
+    'seedrl-jax, and of the agent, on both sides.'
+  )

@@ -1,0 +1,174 @@
+"""Plays episodes with given parameters, outside of a training run.
+
+What `evaluation` and `recording` have in common: a checkpoint's parameters,
+the environments, and the worker that acts in them as training's does.
+"""
+
+import time
+
+import jax
+import numpy as np
+
+from seedrl_jax import types
+from seedrl_jax.agents import base as agents
+from seedrl_jax.envs import base as envs
+from seedrl_jax.evaluation import stream as stream_lib
+from seedrl_jax.inference import device_step as device_step_lib
+from seedrl_jax.inference import worker as worker_lib
+from seedrl_jax.runtime import checkpoints, progress
+from seedrl_jax.runtime import workdir as workdir_lib
+
+DEFAULT_NUM_ENVS = 10
+
+# Keeps these environments' seeds apart from those of any training stream.
+_SEED_OFFSET = 1_500_000_007
+_PROGRESS_SECONDS = 1.0
+
+
+def check_counts(episodes: int, num_envs: int) -> int:
+  """Returns the environments to play side by side.
+
+  Args:
+    episodes: to play.
+    num_envs: that are wanted; 0: `DEFAULT_NUM_ENVS`.
+
+  Raises:
+    ValueError: naming the flag.
+  """
+  if episodes < 1:
+    raise ValueError(f'--episodes={episodes}: give at least 1.')
+  if num_envs < 0:
+    raise ValueError(f'--num_envs={num_envs}: give 0 or more.')
+  return min(num_envs or DEFAULT_NUM_ENVS, episodes)
+
+
+def env_seed(seed: int) -> int:
+  """Returns the seed of the environments' stream."""
+  return (seed + _SEED_OFFSET) % 2**31
+
+
+def env_ids(env_spec: types.EnvSpec, num_envs: int, sample: bool) -> np.ndarray:
+  """Returns int32 `[num_envs]` ids that make agents act as is wanted.
+
+  Args:
+    env_spec: of the agent.
+    num_envs: environments to play.
+    sample: ids that lie evenly among the training environments, which may
+      explore by id; else the evaluation environments' own.
+  """
+  ids = np.arange(num_envs, dtype=np.int32)
+  if sample:
+    return ids * env_spec.num_envs // num_envs
+  return ids + env_spec.num_envs
+
+
+def load_params(
+  directory: workdir_lib.Workdir,
+  agent: agents.Agent,
+  number: int | None,
+  line: progress.ProgressLine,
+  flag: str = '--workdir',
+) -> checkpoints.Checkpoint:
+  """Returns a checkpoint, with parameters alone as its state.
+
+  Args:
+    directory: of a run, which may be training meanwhile.
+    agent: the run's.
+    number: of the checkpoint; None: the newest that is sound.
+    line: where to say what is wrong with others.
+    flag: that named the directory.
+
+  Raises:
+    ValueError: where there is none, or it is another agent's; one sentence.
+  """
+  none = f'{flag}={directory.path} holds no checkpoint'
+  if not directory.checkpoints.is_dir():
+    raise ValueError(f'{none} yet.')
+  store = checkpoints.Checkpoints(
+    directory.checkpoints, report=line.say, read_only=True
+  )
+  steps = store.steps()
+  if number is not None and number not in steps:
+    there = ', '.join(map(str, steps)) or 'none'
+    raise ValueError(f'{none} {number}; there are: {there}.')
+  shapes = jax.eval_shape(agent.init, jax.random.PRNGKey(0))
+  # Only shapes and dtypes matter; a broadcast zero has them for nothing.
+  template = jax.tree.map(
+    lambda x: np.broadcast_to(np.zeros((), x.dtype), x.shape), shapes
+  )
+  found = store.restore_part('params', template, number)
+  store.close()
+  if found is None:
+    raise ValueError(f'{none} that is sound.' if steps else f'{none} yet.')
+  return found
+
+
+def make_worker(
+  agent: agents.Agent,
+  params: agents.Params,
+  version: int,
+  stream: envs.EnvStream,
+  ids: np.ndarray,
+  seed: int,
+  sink: worker_lib.StepSink | None = None,
+) -> worker_lib.InferenceWorker:
+  """Makes a worker that acts with parameters that stay as they are.
+
+  Args:
+    agent: who acts.
+    params: its parameters, on the host.
+    version: recorded with every step.
+    stream: the environments, one batch of all of them at a time.
+    ids: int32 `[num_envs]`, that the agent knows them by; see `env_ids`.
+    seed: of what the agent samples.
+    sink: gets every step of every environment; None: nobody does, and they
+      count as evaluation's.
+  """
+  device = jax.local_devices()[0]
+  key = jax.random.PRNGKey(seed)
+  step = device_step_lib.DeviceStep(agent, device, stream.num_envs, key)
+  # Published parameters have an axis of training devices.
+  published = jax.device_put(jax.tree.map(lambda x: x[None], params), device)
+  return worker_lib.InferenceWorker(
+    stream=stream,
+    device_step=step,
+    assembler=sink,
+    parameters=lambda: (version, published),
+    global_env_id=ids,
+    num_train_envs=0 if sink is None else stream.num_envs,
+    output_spec=step.output_spec(params, stream.spec.observation),
+  )
+
+
+def play(
+  worker: worker_lib.InferenceWorker,
+  quota: stream_lib.EpisodeQuota,
+  line: progress.ProgressLine,
+) -> None:
+  """Plays until the quota is met, and says how it goes."""
+  worker.compile()
+  next_report = time.perf_counter() + _PROGRESS_SECONDS
+  while not quota.is_met:
+    worker.step()
+    now = time.perf_counter()
+    if now >= next_report:
+      next_report = now + _PROGRESS_SECONDS
+      counters = worker.counters
+      steps = progress.format_count(counters.eval_steps + counters.env_steps)
+      line.update(
+        f'{len(quota.episodes)}/{quota.total} episodes | {steps} steps'
+      )
+
+
+def standard_error(returns: np.ndarray) -> float:
+  """Standard error of the mean of returns `[episodes]`; nan of a single one."""
+  n = len(returns)
+  return float(returns.std(ddof=1) / np.sqrt(n)) if n > 1 else np.nan
+
+
+def mean_text(returns: np.ndarray) -> str:
+  """Returns mean and standard error of returns `[episodes]` in words."""
+  text = f'return {returns.mean():.2f}'
+  if len(returns) > 1:
+    text += f' ± {standard_error(returns):.2f} (mean ± standard error)'
+  return text

@@ -1,0 +1,249 @@
+"""The embedded store's uniform and prioritized tables: one unroll an item.
+
+Called by `embedded.py`. The table's lock covers choosing and counting; the
+copies themselves, which take milliseconds for Atari, run outside it, so that
+writers and samplers work side by side.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from seedrl_jax.replay import archive, base, blocks, rate_limiter
+from seedrl_jax.replay.embedded import selector, slots, table
+
+# Unrolls that a checkpoint copies at a time.
+_SAVE_AT_ONCE = 64
+
+
+class ItemTable(table.Table):
+  """Unrolls drawn independently, with replacement; the oldest gives way."""
+
+  def __init__(
+    self,
+    config: base.TableConfig,
+    layout: blocks.UnrollLayout,
+    pool: blocks.BlockPool,
+    seed: int | None,
+  ):
+    """Makes an empty table and reserves the memory of `max_size` unrolls.
+
+    Args:
+      config: its rules.
+      layout: of the unrolls.
+      pool: of the blocks that are inserted.
+      seed: of the draws; None: another one each time.
+
+    Raises:
+      MemoryError: where the machine cannot hold `max_size` unrolls.
+      ValueError: where the table cannot hold one block.
+    """
+    super().__init__(config, layout, pool)
+    # Two blocks more than items: one can be filled while the table is full.
+    self._num_slots = config.max_size + 2 * pool.width
+    self._storage = slots.SlotStorage(layout, self._num_slots)
+    self._pools = {pool.width: pool}
+    self._rng = np.random.default_rng(seed)
+    self._batch_size = 0
+    self._clear()
+
+  def prepare_sampler(self, batch_size: int, num_blocks: int | None) -> int:
+    """See `Table`."""
+    count = blocks.blocks_of_batch(
+      self.config, batch_size, num_blocks, self._pool.width
+    )
+    width = batch_size // count
+    with self._lock:
+      if width not in self._pools:
+        self._pools[width] = blocks.BlockPool(self._layout, width)
+      self._batch_size = max(self._batch_size, batch_size)
+      self._limiter.widen(batch_size)
+      self._wake()
+    return count
+
+  def insert(
+    self, block: base.Block, priorities: np.ndarray, timeout: float | None
+  ) -> None:
+    """See `Table`."""
+    with self._lock:
+      self._writers.wait(lambda: self._can_insert(block.width), timeout)
+      block.lent = False
+      taken = self._index.reserve(block.width)
+      self._limiter.inserts += block.width
+      self._pending += block.width
+      self._wake()
+    self._storage.put(taken, block)
+    with self._lock:
+      self._pending -= block.width
+      self._index.publish(taken)
+      self._selector.add(taken, priorities)
+      excess = self._index.size - self.config.max_size
+      if excess > 0:
+        self._remove(self._index.oldest(excess))
+      self._wake()
+    self._pool.give_back(block)
+
+  def sample(
+    self, batch_size: int, num_blocks: int, timeout: float | None
+  ) -> base.Sample:
+    """See `Table`."""
+    width = batch_size // num_blocks
+    with self._lock:
+      self._samplers.wait(lambda: self._can_sample(batch_size), timeout)
+      size = self._index.size
+      chosen, probabilities = self._selector.draw(batch_size)
+      keys = self._index.keys(chosen)
+      priorities = self._selector.priorities[chosen]
+      self._index.pin(chosen)
+      self._remove(self._selector.exhausted(chosen))
+      self._limiter.samples += batch_size
+      pool = self._pools[width]
+      self._wake()
+    gathered = [pool.take() for _ in range(num_blocks)]
+    for block, part in zip(gathered, chosen.reshape(-1, width), strict=True):
+      self._storage.get(part, block)
+    self._unpin(chosen)
+    return base.Sample(
+      blocks=gathered,
+      keys=keys,
+      probabilities=probabilities.astype(np.float32),
+      table_size=np.full(batch_size, size, np.float32),
+      priorities=priorities,
+      on_release=self._release,
+    )
+
+  def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
+    """See `Table`."""
+    with self._lock:
+      live, found = self._index.find(keys)
+      self._selector.set_priorities(found, priorities[live])
+
+  def reset(self) -> None:
+    """See `Table`; a block that is being copied in arrives afterwards."""
+    with self._lock:
+      self._remove(self._index.live())
+      self._limiter.inserts, self._limiter.samples = self._pending, 0
+      self._wake()
+
+  @contextlib.contextmanager
+  def snapshot(self) -> Iterator[table.Save]:
+    """See `Table`; samplers go on, writers until the table is full."""
+    with self._lock:
+      live = self._index.live()
+      self._index.pin(live)
+      meta = {
+        'inserts': self._limiter.inserts,
+        'samples': self._limiter.samples,
+        'next_sequence': self._index.next_sequence,
+        'num_slots': self._num_slots,
+        'rng': self._rng.bit_generator.state,
+      }
+      arrays = {
+        'slots': live,
+        'keys': self._index.keys(live),
+        'priorities': self._selector.priorities[live],
+        'times_sampled': self._selector.times_sampled[live],
+      }
+
+    def save(writer: archive.ArchiveWriter) -> None:
+      writer.add_meta(self.config.name, meta)
+      for name, array in arrays.items():
+        writer.add_array(self._member(name), array)
+      for leaf, spec in enumerate(self._layout.specs):
+        pieces = self._leaf_pieces(leaf, live)
+        member = self._member(leaf)
+        writer.add_rows(member, len(live), spec.shape, spec.dtype, pieces)
+
+    try:
+      yield save
+    finally:
+      self._unpin(live)
+
+  def load(self, reader: archive.ArchiveReader) -> None:
+    """See `Table`; keys stay where the table's size is what it was."""
+    with self._lock:
+      self._clear()
+      meta = reader.meta[self.config.name]
+      saved = {
+        name: reader.array(self._member(name))
+        for name in ('slots', 'keys', 'priorities', 'times_sampled')
+      }
+      count = len(saved['slots'])
+      skip = max(0, count - self.config.max_size)
+      if skip == 0 and meta['num_slots'] == self._num_slots:
+        places = saved['slots']
+      else:
+        places = np.arange(count - skip)
+      for leaf in range(len(self._layout.specs)):
+        self._load_leaf(reader, leaf, places, skip)
+      # Nothing is counted before everything has been read.
+      sequence = int(meta['next_sequence'])
+      self._index.occupy(places, saved['keys'][skip:], sequence)
+      self._selector.add(
+        places, saved['priorities'][skip:], saved['times_sampled'][skip:]
+      )
+      self._remove(self._selector.exhausted(places))
+      self._limiter.inserts = int(meta['inserts'])
+      self._limiter.samples = int(meta['samples'])
+      self._rng.bit_generator.state = meta['rng']
+      self._wake()
+
+  def _clear(self) -> None:
+    config = self.config
+    prioritized = config.sampler == 'prioritized'
+    self._pending = 0
+    self._index = slots.SlotIndex(self._num_slots)
+    self._selector = selector.Selector(
+      self._num_slots,
+      config.priority_exponent if prioritized else 0.0,
+      config.max_times_sampled,
+      self._rng,
+    )
+    self._limiter = rate_limiter.RateLimiter(config, self._pool.width)
+    self._limiter.widen(self._batch_size)
+
+  def _can_insert(self, n: int) -> bool:
+    if self._index.num_free < n:
+      return False
+    size = self._index.size + self._pending
+    arriving = self._pending * self.config.max_times_sampled
+    return self._limiter.can_insert(n, size, self._selector.drawable + arriving)
+
+  def _can_sample(self, n: int) -> bool:
+    drawable = self._selector.drawable
+    return self._limiter.can_sample(n, self._index.size, drawable)
+
+  def _remove(self, items: np.ndarray) -> None:
+    self._selector.remove(items)
+    self._index.remove(items)
+
+  def _unpin(self, items: np.ndarray) -> None:
+    with self._lock:
+      self._index.unpin(items)
+      self._wake()
+
+  def _release(self, released: Sequence[base.Block]) -> None:
+    for block in released:
+      self._pools[block.width].give_back(block)
+
+  def _leaf_pieces(self, leaf: int, items: np.ndarray) -> Iterator[np.ndarray]:
+    for start in range(0, len(items), _SAVE_AT_ONCE):
+      yield self._storage.leaf_at(leaf, items[start : start + _SAVE_AT_ONCE])
+
+  def _load_leaf(
+    self,
+    reader: archive.ArchiveReader,
+    leaf: int,
+    places: np.ndarray,
+    skip: int,
+  ) -> None:
+    row = -skip
+    for piece in reader.rows(self._member(leaf)):
+      old = max(0, -row)
+      stop = row + len(piece)
+      self._storage.set_leaf_at(leaf, places[row + old : stop], piece[old:])
+      row = stop
+
+  def _counts(self) -> tuple[int, int, int]:
+    return self._index.size, self._limiter.inserts, self._limiter.samples

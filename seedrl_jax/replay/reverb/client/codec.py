@@ -1,0 +1,214 @@
+"""NumPy arrays to and from the tensors of Reverb's chunks.
+
+Called by `items.py` to encode and by whoever sampled to decode. Compression
+and decompression, which are nearly all of the time, run without the
+interpreter lock, so threads of the caller's run side by side.
+
+bfloat16 is no type of NumPy's own. Where `ml_dtypes` is installed (it comes
+with JAX) its type is used both ways; elsewhere such a tensor is decoded as
+uint16 with the same bits.
+"""
+
+import functools
+import math
+import threading
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import cramjam
+import numpy as np
+
+from seedrl_jax.replay.reverb.transport import wire
+
+# tensorflow.DataType of the element types that Reverb can hold for us.
+_CODES = {
+  'float32': 1,
+  'float64': 2,
+  'int32': 3,
+  'uint8': 4,
+  'int16': 5,
+  'int8': 6,
+  'complex64': 8,
+  'int64': 9,
+  'bool': 10,
+  'bfloat16': 14,
+  'uint16': 17,
+  'float16': 19,
+  'uint32': 22,
+  'uint64': 23,
+}
+_NAMES = {code: name for name, code in _CODES.items()}
+_BFLOAT16 = _CODES['bfloat16']
+
+_snappy = cramjam.snappy
+
+
+class _Scratch(threading.local):
+  """Each thread's own memory for what cannot be written in place."""
+
+  def __init__(self) -> None:
+    self._memory = np.empty(0, np.uint8)
+
+  def take(self, size: int) -> np.ndarray:
+    """Returns `size` bytes that stay the caller's until the next call."""
+    if self._memory.size < size:
+      self._memory = np.empty(size, np.uint8)
+    return self._memory[:size]
+
+
+_encoded, _decoded = _Scratch(), _Scratch()
+
+
+class Tensor(NamedTuple):
+  """A chunk's column, compressed.
+
+  Attributes:
+    code: its tensorflow.DataType.
+    shape: `[rows, ...]`.
+    content: raw snappy of the row-major bytes.
+  """
+
+  code: int
+  shape: tuple[int, ...]
+  content: wire.Buffer
+
+  @property
+  def dtype(self) -> np.dtype:
+    """Its element type; ValueError where that is no number."""
+    return _dtype(self.code)
+
+
+@functools.cache
+def _dtype(code: int) -> np.dtype:
+  if code not in _NAMES:
+    raise ValueError(
+      f'A tensor is of TensorFlow type {code}; only numbers can be read.'
+    )
+  if code == _BFLOAT16:
+    try:
+      import ml_dtypes
+    except ImportError:
+      return np.dtype(np.uint16)
+    return np.dtype(ml_dtypes.bfloat16)
+  return np.dtype(_NAMES[code])
+
+
+def encode(columns: Sequence[np.ndarray], delta: bool = False) -> list[Tensor]:
+  """Returns the tensors of a chunk's columns.
+
+  Args:
+    columns: `[rows, ...]` each, any layout, of numbers.
+    delta: whether to store differences between rows, which compress better
+      where rows change little. Does nothing to types that are no integers.
+
+  Returns:
+    Tensors whose content is overwritten by this thread's next call.
+
+  Raises:
+    ValueError: for an element type that Reverb cannot hold.
+  """
+  raws = [_raw(column, delta) for column in columns]
+  rooms = [_snappy.compress_raw_max_len(raw) for raw in raws]
+  memory, start = _encoded.take(sum(rooms)).data, 0
+  tensors = []
+  for column, raw, room in zip(columns, raws, rooms, strict=True):
+    size = _snappy.compress_raw_into(raw, memory[start : start + room])
+    content = memory[start : start + size]
+    tensors.append(Tensor(_CODES[column.dtype.name], column.shape, content))
+    start += size
+  return tensors
+
+
+def _raw(array: np.ndarray, delta: bool) -> memoryview:
+  """Returns the bytes to compress."""
+  if array.dtype.name not in _CODES:
+    raise ValueError(f'Reverb cannot hold arrays of type {array.dtype}.')
+  if not array.dtype.isnative:
+    array = array.astype(array.dtype.newbyteorder('='))
+  if delta and is_delta(array.dtype, array.ndim):
+    array = _differences(array)
+  return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def is_delta(dtype: np.dtype, rank: int) -> bool:
+  """Whether Reverb encodes such tensors of a delta encoded chunk."""
+  return dtype.kind in 'iu' and rank >= 2
+
+
+def _unsigned(dtype: np.dtype) -> np.dtype:
+  return np.dtype(f'u{dtype.itemsize}')
+
+
+def _differences(array: np.ndarray) -> np.ndarray:
+  # Unsigned, where overflow is defined and wraps.
+  values = array.view(_unsigned(array.dtype))
+  differences = np.empty(array.shape, values.dtype)
+  differences[:1] = values[:1]
+  np.subtract(values[1:], values[:-1], out=differences[1:])
+  return differences.view(array.dtype)
+
+
+def decode(tensor: Tensor, delta: bool = False) -> np.ndarray:
+  """Returns a tensor as a fresh array `[rows, ...]`; see `decode_into`."""
+  out = np.empty(tensor.shape, tensor.dtype)
+  decode_into(tensor, out, delta=delta)
+  return out
+
+
+def decode_into(
+  tensor: Tensor,
+  out: np.ndarray,
+  offset: int = 0,
+  delta: bool = False,
+) -> None:
+  """Writes rows of a tensor to given memory.
+
+  Where all rows are wanted and `out` is contiguous they are decompressed in
+  place; otherwise into memory of this thread's, then copied once.
+
+  Args:
+    tensor: `[rows, ...]`.
+    out: `[n, ...]`, any strides, of the tensor's element type; gets rows
+      `offset` to `offset + n`.
+    offset: first row that is wanted.
+    delta: whether the chunk was delta encoded.
+
+  Raises:
+    ValueError: where shape or type do not fit, or the bytes are damaged.
+  """
+  shape, dtype = tensor.shape, tensor.dtype
+  end = offset + out.shape[0]
+  if out.dtype != dtype or out.shape[1:] != shape[1:] or end > shape[0]:
+    raise ValueError(
+      f'A tensor of {dtype}{list(shape)} from row {offset} on was to fill '
+      f'{out.dtype}{list(out.shape)}; the unrolls in the table are of another '
+      'kind.'
+    )
+  whole = out.shape[0] == shape[0] and out.flags.c_contiguous
+  raw = (
+    out.reshape(-1).view(np.uint8)
+    if whole
+    else _decoded.take(math.prod(shape) * dtype.itemsize)
+  )
+  _decompress(tensor, raw)
+  rows = out if whole else raw.view(dtype).reshape(shape)
+  if delta and is_delta(dtype, len(shape)):
+    # In place: only the rows before are read, and those are final.
+    values = rows.view(_unsigned(dtype))[:end]
+    np.cumsum(values, axis=0, dtype=values.dtype, out=values)
+  if not whole:
+    out[...] = rows[offset:end]
+
+
+def _decompress(tensor: Tensor, raw: np.ndarray) -> None:
+  content = tensor.content
+  try:
+    size = _snappy.decompress_raw_len(content)
+    if size == raw.size:
+      # An empty destination is refused though there is nothing to write.
+      if size:
+        _snappy.decompress_raw_into(content, raw.data)
+      return
+  except cramjam.DecompressionError as e:
+    raise ValueError(f'A tensor is damaged: {e}') from e
+  raise ValueError(f'A tensor has {size} bytes where {raw.size} were expected.')

@@ -1,0 +1,193 @@
+"""Chunks of rows and the items that refer to them, encoded for the wire.
+
+Made by whoever writes, sent by `insert_stream.py`. Encoding costs the time of
+compression; it may be done in any thread, several at once.
+"""
+
+import dataclasses
+import secrets
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from seedrl_jax.replay.reverb.client import codec, errors
+from seedrl_jax.replay.reverb.proto import reverb_pb2
+from seedrl_jax.replay.reverb.transport import wire
+
+_REQUEST_CHUNKS = reverb_pb2.InsertStreamRequest.CHUNKS_FIELD_NUMBER
+_CHUNK_DATA = reverb_pb2.ChunkData.DATA_FIELD_NUMBER
+_DATA_TENSORS = reverb_pb2.ChunkData.Data.TENSORS_FIELD_NUMBER
+_TENSOR_CONTENT = reverb_pb2.Tensor.TENSOR_CONTENT_FIELD_NUMBER
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Chunk:
+  """Rows of several columns, compressed; may serve many items.
+
+  Attributes:
+    key: random, not zero; what the server calls it.
+    rows: of each column.
+    wire: an InsertStreamRequest that holds nothing else. Concatenated such
+      requests are one request with all they hold, by protobuf's rules.
+  """
+
+  key: int
+  rows: int
+  wire: bytes
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Item:
+  """An entry of a table.
+
+  Attributes:
+    key: random, not zero; acknowledgements and samples name it.
+    table: where it goes.
+    chunks: those that it refers to, each once.
+    wire: as `Chunk.wire`.
+  """
+
+  key: int
+  table: str
+  chunks: tuple[Chunk, ...]
+  wire: bytes
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Slice:
+  """Rows `offset` to `offset + length` of column `index` of a chunk."""
+
+  chunk: Chunk
+  index: int
+  offset: int
+  length: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Column:
+  """A column of an item: its slices in order, one after the other.
+
+  Attributes:
+    slices: at least one.
+    squeeze: whether the only row is meant without its leading 1.
+  """
+
+  slices: Sequence[Slice]
+  squeeze: bool = False
+
+
+def encode_chunk(columns: Sequence[np.ndarray], delta: bool = False) -> Chunk:
+  """Compresses columns.
+
+  Args:
+    columns: arrays `[rows, ...]` with the same number of rows, at least one.
+      They may be written to again afterwards.
+    delta: whether integers are stored as differences between rows.
+
+  Raises:
+    ValueError: for unequal columns, element types that Reverb does not hold,
+      or more than one message can carry.
+  """
+  rows = {column.shape[0] for column in columns if column.ndim}
+  if len(rows) != 1 or 0 in rows or not all(c.ndim for c in columns):
+    shapes = [column.shape for column in columns]
+    raise ValueError(f'Columns of a chunk need the same rows; got {shapes}.')
+  length = rows.pop()
+  data = reverb_pb2.ChunkData(
+    chunk_key=random_key(),
+    sequence_range=reverb_pb2.SequenceRange(
+      episode_id=random_key(), start=0, end=length - 1
+    ),
+    delta_encoded=delta,
+    data_tensors_len=len(columns),
+    data_uncompressed_size=sum(column.nbytes for column in columns),
+  )
+  tensors: list[wire.Buffer] = []
+  for tensor in codec.encode(columns, delta):
+    tensors += wire.field(_DATA_TENSORS, _tensor_parts(tensor))
+  contents = wire.field(_CHUNK_DATA, tensors)
+  parts = wire.field(_REQUEST_CHUNKS, [data.SerializeToString(), *contents])
+  size = sum(len(part) for part in parts)
+  if size > errors.MAX_MESSAGE_BYTES:
+    raise ValueError(
+      f'A chunk of {size / 1e6:.0f} MB is more than one message to Reverb can '
+      'carry; write fewer unrolls at once, or smaller observations.'
+    )
+  return Chunk(data.chunk_key, length, b''.join(parts))
+
+
+def _tensor_parts(tensor: codec.Tensor) -> list[wire.Buffer]:
+  """Returns the parts of a serialized `reverb_pb2.Tensor`."""
+  shape = reverb_pb2.TensorShape()
+  for length in tensor.shape:
+    shape.dim.add().size = length
+  head = reverb_pb2.Tensor(dtype=tensor.code, tensor_shape=shape)
+  content = wire.field(_TENSOR_CONTENT, [tensor.content])
+  return [head.SerializeToString(), *content]
+
+
+def make_item(table: str, priority: float, columns: Sequence[Column]) -> Item:
+  """Makes an item of columns.
+
+  Args:
+    table: where it goes.
+    priority: finite and not negative.
+    columns: in the order in which they will be sampled.
+
+  Raises:
+    ValueError: for a slice that is not inside its chunk.
+  """
+  item = reverb_pb2.PrioritizedItem(
+    key=random_key(), table=table, priority=priority
+  )
+  chunks: dict[int, Chunk] = {}
+  for column in columns:
+    entry = item.flat_trajectory.columns.add(squeeze=column.squeeze)
+    for s in column.slices:
+      if s.offset < 0 or not 0 < s.length <= s.chunk.rows - s.offset:
+        raise ValueError(
+          f'Rows {s.offset} to {s.offset + s.length} are not all in a chunk of '
+          f'{s.chunk.rows}.'
+        )
+      chunks[s.chunk.key] = s.chunk
+      entry.chunk_slices.add(
+        chunk_key=s.chunk.key, offset=s.offset, length=s.length, index=s.index
+      )
+  request = reverb_pb2.InsertStreamRequest(items=[item])
+  chunk_set = tuple(chunks.values())
+  return Item(item.key, table, chunk_set, request.SerializeToString())
+
+
+def messages(
+  entries: Sequence[Item], held: set[int], keep: set[int], size: int
+) -> Iterator[list[bytes]]:
+  """Yields serialized InsertStreamRequests that insert items, each in parts.
+
+  Args:
+    entries: the items.
+    held: keys of the chunks that the server holds for the stream; updated.
+    keep: keys of those that it should hold afterwards, where it has them.
+    size: bytes of chunks that go with the items; more are sent ahead.
+  """
+  parts: list[bytes] = []
+  total = 0
+  for item in entries:
+    for chunk in item.chunks:
+      if chunk.key in held:
+        continue
+      held.add(chunk.key)
+      # A request of chunks only drops none, so it may go ahead.
+      if parts and total + len(chunk.wire) > size:
+        yield parts
+        parts, total = [], 0
+      parts.append(chunk.wire)
+      total += len(chunk.wire)
+  held &= keep
+  parts += [item.wire for item in entries]
+  last = reverb_pb2.InsertStreamRequest(keep_chunk_keys=held)
+  yield [*parts, last.SerializeToString()]
+
+
+def random_key() -> int:
+  """Returns a random 64-bit number other than zero."""
+  return secrets.randbits(64) or random_key()

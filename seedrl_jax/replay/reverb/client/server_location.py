@@ -1,0 +1,332 @@
+"""Where a store's tables are: a server of its own, or one that runs already.
+
+Used by `store.py`. Both kinds say where the server is, save and bring back its
+contents, and know what to do when it is lost.
+"""
+
+import abc
+import contextlib
+import json
+import os
+import pathlib
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from absl import logging
+
+from seedrl_jax.replay import base
+from seedrl_jax.replay.reverb.client import connection, tables
+from seedrl_jax.replay.reverb.proto import reverb_pb2
+from seedrl_jax.replay.reverb.server import checkpoint_files, server
+
+# What the store knows of a checkpoint, beside Reverb's own files.
+_RECORD = 'store.json'
+
+# Seconds in which a server that runs answers, and in which one that does not
+# has ended; one that hangs is then stopped. The first in pieces of so many, so
+# that the end is noticed.
+_ANSWER, _END = 5.0, 5.0
+_PIECE = 1.0
+# How often a lost server is started before the run gives up.
+_ATTEMPTS = 5
+# Seconds in which a server that has just answered does so again.
+_FRESH = 10.0
+
+Record = Mapping[str, Any]
+Infos = Mapping[str, reverb_pb2.TableInfo]
+OnRestart = Callable[[Infos], None]
+
+
+class Host(abc.ABC):
+  """A Reverb server as the store's home.
+
+  Attributes:
+    link: the connection to it.
+  """
+
+  link: connection.Connection
+
+  @abc.abstractmethod
+  def checkpoint(
+    self,
+    path: str,
+    record: Record,
+    on_asked: Callable[[], None] | None = None,
+  ) -> None:
+    """Saves the tables, and `record` with them, in `path`.
+
+    Args:
+      path: where.
+      record: what JSON can hold.
+      on_asked: called when the server was asked to, each time.
+
+    Raises:
+      OSError, ReverbError: where that cannot be.
+    """
+
+  @abc.abstractmethod
+  def restore(
+    self, path: str, check: Callable[[Record], None]
+  ) -> Record | None:
+    """Brings the tables of `path` back.
+
+    Args:
+      path: of `checkpoint`.
+      check: raises where the record does not fit; called before anything is
+        changed.
+
+    Returns:
+      The record; None where the server's tables stay what they are.
+
+    Raises:
+      CheckpointError: in one sentence.
+    """
+
+  @abc.abstractmethod
+  def close(self) -> None:
+    """Ends the connection, and the server where it is the store's own."""
+
+
+class OwnServer(Host):
+  """A server that lives as long as the store, and again when it is lost."""
+
+  def __init__(
+    self,
+    process: server.ReverbServer,
+    on_restart: OnRestart,
+    patience: float,
+    begin_with: str | None = None,
+  ):
+    """Starts the server and waits for it.
+
+    Args:
+      process: the server, not started yet; closed with the host.
+      on_restart: told after a loss what the new server says of its tables.
+      patience: seconds in which a restarted server must be found.
+      begin_with: what `restore` is about to be called with, if known; it then
+        need not start the server a second time. One that cannot be loaded is
+        left for `restore` to tell, and the tables begin empty.
+
+    Raises:
+      ServerFailed: where it does not start.
+    """
+    self._on_restart = on_restart
+    self._lock = threading.Lock()
+    self._closed = False
+    # What a server that was lost begins with.
+    self._newest: str | None = None
+    # What it holds and `restore` was not yet asked for.
+    self._begun: str | None = None
+    self._server = process
+    try:
+      self._begin(begin_with)
+      self.link = connection.Connection(
+        lambda: self._server.address, patience, self._revive
+      )
+    except BaseException:
+      self._server.close()
+      raise
+
+  def _begin(self, checkpoint: str | None) -> None:
+    if checkpoint is not None:
+      try:
+        self._server.start(checkpoint)
+        self._server.wait_ready()
+        self._begun = self._newest = checkpoint
+        return
+      except base.CheckpointError:
+        # Raised again, and to be heard, by `restore`.
+        pass
+    self._server.start()
+    self._server.wait_ready()
+
+  @property
+  def pid(self) -> int | None:
+    """The number of the server's process."""
+    return self._server.pid
+
+  def checkpoint(
+    self,
+    path: str,
+    record: Record,
+    on_asked: Callable[[], None] | None = None,
+  ) -> None:
+    """See `Host`; `path` appears complete."""
+    written = self.link.checkpoint(on_asked)
+    with open(os.path.join(written, _RECORD), 'w') as file:
+      json.dump(record, file)
+    checkpoint_files.keep(written, path)
+    self._newest = path
+
+  def restore(self, path: str, check: Callable[[Record], None]) -> Record:
+    """See `Host`; after a failure the tables are empty."""
+    with self._lock:
+      begun, self._begun = self._begun == path, None
+      try:
+        record = _read_record(path)
+        check(record)
+      except BaseException:
+        if begun:
+          self._newest = None
+          self._empty()
+        raise
+      if not begun:
+        self._restart_with(path)
+    # Wait for the channels to be at the new server's, so that a failure is
+    # this call's.
+    self.link.server_info()
+    return record
+
+  def _restart_with(self, path: str) -> None:
+    try:
+      self._server.restart(path)
+      self._server.wait_ready()
+    except BaseException:
+      self._empty()
+      raise
+    self._newest = path
+
+  def _empty(self) -> None:
+    """Starts the server again without what it cannot or must not hold."""
+    self._server.restart()
+    self._server.wait_ready()
+    # Or the store would still count on what is gone.
+    self._on_restart(self._fresh_info())
+
+  def close(self) -> None:
+    """See `Host`."""
+    self._closed = True
+    self.link.close()
+    self._server.close()
+
+  def _revive(self) -> None:
+    """Starts the server again where it has ended; the link calls this."""
+    with self._lock:
+      if self._closed or self._is_well():
+        return
+      start = time.monotonic()
+      logging.warning('%s', self._server.how_it_ended())
+      newest = self._newest
+      if newest is not None and not checkpoint_files.is_complete(newest):
+        newest = None
+      self._start_again(newest)
+      logging.warning(
+        'Restarted the Reverb server in %.1f s, %s; what was never '
+        'acknowledged is sent again.',
+        time.monotonic() - start,
+        f'from {newest}' if newest else 'empty, as there is no checkpoint yet',
+      )
+      self._on_restart(self._fresh_info())
+
+  def _start_again(self, newest: str | None) -> None:
+    for left in reversed(range(_ATTEMPTS)):
+      try:
+        self._server.restart(newest)
+        self._server.wait_ready()
+        return
+      except server.ServerFailed as e:
+        # What killed the last one may have killed this one too.
+        if not left or self._closed:
+          raise
+        logging.warning('%s', e)
+
+  def _is_well(self) -> bool:
+    """Whether the server runs and answers: another call has revived it."""
+    deadline = time.monotonic() + _ANSWER
+    while time.monotonic() < deadline:
+      # A process that was killed loses its connections before it has ended.
+      if not self._server.is_alive() or self._server.wait_end(0.0):
+        return False
+      if server.answers(self._server.address, _PIECE):
+        return True
+    self._server.wait_end(_END)
+    return False
+
+  def _fresh_info(self) -> Infos:
+    """Asks the new server itself: the link does not know it yet."""
+    with contextlib.closing(
+      connection.Connection(self._server.address, _FRESH)
+    ) as fresh:
+      return fresh.server_info()
+
+
+class OutsideServer(Host):
+  """A server that somebody else runs, at `--config.replay.address`."""
+
+  def __init__(
+    self, address: str, rules: Sequence[Mapping[str, Any]], patience: float
+  ):
+    """Connects to a server and checks its tables.
+
+    Args:
+      address: 'host:port'.
+      rules: that its tables must have (`tables.server_rules`).
+      patience: seconds to keep trying, now and whenever it is lost.
+
+    Raises:
+      ServerLost, Refused: in one sentence.
+    """
+    self.link = connection.Connection(address, patience)
+    try:
+      tables.check_fits(address, self.link.server_info(), rules)
+    except BaseException:
+      self.link.close()
+      raise
+
+  def checkpoint(
+    self,
+    path: str,
+    record: Record,
+    on_asked: Callable[[], None] | None = None,
+  ) -> None:
+    """See `Host`; the files stay on the server's machine.
+
+    Of the processes that share a server one should save: of two that do so at
+    once one fails, as a server deletes all but its newest checkpoint, and
+    meanwhile nobody is served, as both occupy a thread that answers calls.
+    """
+    written = self.link.checkpoint(on_asked)
+    where = {'address': self.link.address, 'path': written}
+    scratch = pathlib.Path(f'{path}.tmp')
+    scratch.mkdir(parents=True, exist_ok=True)
+    with open(scratch / _RECORD, 'w') as file:
+      json.dump({**record, 'server': where}, file)
+    checkpoint_files.keep(scratch, path)
+
+  def restore(self, path: str, check: Callable[[Record], None]) -> None:
+    """See `Host`: nobody but its owner can make it load a checkpoint."""
+    record = _read_record(path)
+    check(record)
+    saved = record.get('server', {}).get('path', path)
+    logging.warning(
+      'The Reverb server at %s keeps what it holds; to go back to this '
+      "checkpoint's replay, start it again with %s as its newest checkpoint.",
+      self.link.address,
+      saved,
+    )
+
+  def close(self) -> None:
+    """See `Host`."""
+    self.link.close()
+
+
+def _read_record(path: str) -> Record:
+  file = pathlib.Path(path, _RECORD)
+  try:
+    return json.loads(file.read_text())
+  except FileNotFoundError:
+    if not os.path.isdir(path):
+      raise base.CheckpointError(
+        f'There is no replay checkpoint {path}.'
+      ) from None
+    raise base.CheckpointError(
+      f'The replay checkpoint {path} is none of a Reverb store '
+      f'({_RECORD} is missing).'
+    ) from None
+  except (OSError, ValueError) as e:
+    raise base.CheckpointError(
+      f'The replay checkpoint {path} is damaged ({e}); use an older one, or '
+      'remove it to start with an empty replay.'
+    ) from e

@@ -1,0 +1,233 @@
+"""HTTP/2 frames, as far as one gRPC call on a connection of its own needs them.
+
+Used by `call.py`. Reads from a socket straight into the memory where the bytes
+stay. RFC 9113, sections 4 and 6.
+"""
+
+import collections
+import enum
+import socket
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from seedrl_jax.replay.reverb.transport import wire
+
+PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'
+HEADER_BYTES = 9
+# What flow control, or a frame, allows before the first word about it, and at
+# most.
+FIRST_WINDOW, LARGEST_WINDOW = 65_535, 2**31 - 1
+FIRST_FRAME_BYTES, LARGEST_FRAME_BYTES = 16_384, 2**24 - 1
+
+# Of one system call.
+_MOST_BUFFERS = 512
+
+_SETTING = struct.Struct('>HI')
+_NUMBER = struct.Struct('>I')
+# Read beyond what is wanted, as the next frame's header follows at once; more
+# of it would be copied twice.
+_READ_AHEAD = 4096
+
+
+class ProtocolError(ValueError):
+  """The other side does not speak HTTP/2, or speaks it wrongly."""
+
+
+class Kind(enum.IntEnum):
+  """Types of frames; others are to be ignored."""
+
+  DATA = 0
+  HEADERS = 1
+  PRIORITY = 2
+  RST_STREAM = 3
+  SETTINGS = 4
+  PUSH_PROMISE = 5
+  PING = 6
+  GOAWAY = 7
+  WINDOW_UPDATE = 8
+  CONTINUATION = 9
+
+
+class Flag(enum.IntFlag):
+  """Flags; ACK and END_STREAM belong to different types."""
+
+  ACK = 0x1
+  END_STREAM = 0x1
+  END_HEADERS = 0x4
+  PADDED = 0x8
+  PRIORITY = 0x20
+
+
+class Setting(enum.IntEnum):
+  """Settings that matter here."""
+
+  ENABLE_PUSH = 2
+  INITIAL_WINDOW_SIZE = 4
+  MAX_FRAME_SIZE = 5
+
+
+class Header(NamedTuple):
+  """What stands before a frame's payload of `size` bytes."""
+
+  size: int
+  kind: int
+  flags: int
+  stream: int
+
+
+def header(kind: Kind, flags: int, stream: int, size: int) -> bytes:
+  """Returns the nine bytes before a payload of `size` bytes."""
+  return _NUMBER.pack(size << 8 | kind) + bytes((flags,)) + _NUMBER.pack(stream)
+
+
+def frame(kind: Kind, payload: bytes, flags: int = 0, stream: int = 0) -> bytes:
+  """Returns a whole frame."""
+  return header(kind, flags, stream, len(payload)) + payload
+
+
+def settings(values: Mapping[Setting, int]) -> bytes:
+  """Returns a frame of settings."""
+  parts = [_SETTING.pack(key, value) for key, value in values.items()]
+  return frame(Kind.SETTINGS, b''.join(parts))
+
+
+def window_update(stream: int, increment: int) -> bytes:
+  """Returns a frame that allows the other side `increment` bytes more."""
+  return frame(Kind.WINDOW_UPDATE, _NUMBER.pack(increment), stream=stream)
+
+
+def parse_header(content: bytes) -> Header:
+  """Takes nine bytes apart."""
+  size_and_kind, flags, stream = struct.unpack('>IBI', content)
+  return Header(
+    size_and_kind >> 8, size_and_kind & 0xFF, flags, stream & LARGEST_WINDOW
+  )
+
+
+def parse_settings(payload: bytes) -> Iterator[tuple[int, int]]:
+  """Yields the (identifier, value) pairs of a frame of settings."""
+  if len(payload) % _SETTING.size:
+    raise ProtocolError(f'settings of {len(payload)} bytes')
+  return _SETTING.iter_unpack(payload)
+
+
+def parse_number(payload: bytes) -> int:
+  """Returns the number at a payload's start, less its reserved bit."""
+  if len(payload) < _NUMBER.size:
+    raise ProtocolError(f'a number of {len(payload)} bytes')
+  return _NUMBER.unpack_from(payload)[0] & LARGEST_WINDOW
+
+
+def without_padding(payload: bytes, flags: int) -> bytes:
+  """Returns a frame of headers without padding and priority."""
+  start = end = 0
+  if flags & Flag.PADDED:
+    start, end = 1, payload[0] if payload else 1
+  if flags & Flag.PRIORITY:
+    start += 5
+  if start + end > len(payload):
+    raise ProtocolError('a frame is all padding')
+  return payload[start : len(payload) - end]
+
+
+class SocketReader:
+  """Reads exactly as many bytes as are wanted; one thread at a time."""
+
+  def __init__(self, source: socket.socket, on_silence: Callable[[], None]):
+    """Reads nothing yet.
+
+    Args:
+      source: where to read; may have a time-out.
+      on_silence: called where that passes; reading goes on unless it raises.
+    """
+    self._socket = source
+    self._on_silence = on_silence
+    self._ahead = memoryview(bytearray(_READ_AHEAD))
+    self._start = self._end = 0
+
+  def read(self, size: int) -> bytes:
+    """Returns the next `size` bytes; errors as `read_into`."""
+    if self._end - self._start >= size:
+      start, self._start = self._start, self._start + size
+      return bytes(self._ahead[start : self._start])
+    memory = bytearray(size)
+    self.read_into(memoryview(memory))
+    return bytes(memory)
+
+  def read_into(self, out: memoryview) -> None:
+    """Fills `out`, bytes.
+
+    Raises:
+      ConnectionError: where the other side ended the connection.
+      OSError: whatever else the socket has.
+    """
+    taken = min(len(out), self._end - self._start)
+    if taken:
+      out[:taken] = self._ahead[self._start : self._start + taken]
+      self._start += taken
+    while taken < len(out):
+      rest = out[taken:]
+      try:
+        size = self._socket.recvmsg_into([rest, self._ahead])[0]
+      except TimeoutError as e:
+        # With a number it is the kernel's, of a connection that is lost.
+        if e.errno:
+          raise
+        self._on_silence()
+        continue
+      if not size:
+        raise ConnectionResetError('the connection was closed')
+      taken += size
+      if size >= len(rest):
+        self._start, self._end = 0, size - len(rest)
+
+
+def uninitialized(size: int) -> memoryview:
+  """Returns memory for `size` bytes, which are not set to zero first."""
+  return np.empty(size, np.uint8).data
+
+
+class Pieces:
+  """Buffers one after the other, of which slices are taken in order."""
+
+  def __init__(self, buffers: Sequence[wire.Buffer]):
+    """Takes nothing yet."""
+    self._buffers = collections.deque(buffers)
+    self._offset = 0
+
+  def take(self, size: int, out: list[wire.Buffer]) -> None:
+    """Appends the next `size` bytes to `out`, without copying them."""
+    while size:
+      buffer, start = self._buffers[0], self._offset
+      length = min(size, len(buffer) - start)
+      out.append(memoryview(buffer)[start : start + length])
+      size -= length
+      self._offset += length
+      if self._offset == len(buffer):
+        self._buffers.popleft()
+        self._offset = 0
+
+  def frames(self, size: int, largest: int, stream: int) -> list[wire.Buffer]:
+    """Returns frames of data with the next `size` bytes, as `take` does."""
+    out: list[wire.Buffer] = []
+    while size:
+      length = min(size, largest)
+      out.append(header(Kind.DATA, 0, stream, length))
+      self.take(length, out)
+      size -= length
+    return out
+
+
+def send_all(target: socket.socket, buffers: list[wire.Buffer]) -> None:
+  """Sends buffers one after the other, in as few system calls as it takes."""
+  first = 0
+  while first < len(buffers):
+    sent = target.sendmsg(buffers[first : first + _MOST_BUFFERS])
+    while first < len(buffers) and sent >= len(buffers[first]):
+      sent -= len(buffers[first])
+      first += 1
+    if sent:
+      buffers[first] = memoryview(buffers[first])[sent:]

@@ -1,0 +1,320 @@
+"""Tests for actors/actor_side/actor.py: a group, with real environments."""
+
+import gc
+import pathlib
+import queue
+import threading
+import types
+
+import grpc
+import numpy as np
+import pytest
+
+from configs import base as base_config
+from seedrl_jax.actors import addresses, handshake
+from seedrl_jax.actors.actor_side import actor, local_actor_loop
+from seedrl_jax.envs import factory
+from tests.actors import toys
+
+_CONFIG = base_config.get_config().env
+_CONFIG.id = 'Catch-v0'
+_SPEC = factory.make_spec(_CONFIG)
+_ENV = handshake.env_values(_CONFIG)
+
+
+class _Running:
+  """A group in a thread of its own."""
+
+  def __init__(self, address: str, make_player=None, **options):
+    self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    self.ended: bool | None = None
+    self.error: BaseException | None = None
+    target = addresses.parse('--learner', address)
+    values = {'security': toys.OPEN, 'num_envs': 2} | options
+    self.group = actor.Group(
+      actor.GroupOptions(target, **values), self.lines.put, make_player
+    )
+    self._thread = threading.Thread(target=self._run)
+    self._thread.start()
+
+  def _run(self) -> None:
+    try:
+      self.ended = self.group.run()
+    except actor.ActorError as e:
+      self.error = e
+    self.lines.put('over')
+
+  def wait_for(self, text: str) -> str:
+    while text not in (line := self.lines.get()):
+      assert line != 'over', f'ended before {text!r}: {self.error}'
+    return line
+
+  def join(self) -> None:
+    self._thread.join()
+
+
+def _learner(*listening: str, **options):
+  return toys.learner(*listening, spec=_SPEC, env=_ENV, **options)
+
+
+def test_group_plays_until_the_training_ends():
+  with _learner() as (server, inference):
+    group = _Running(server.addresses[0])
+    line = group.wait_for('Run ')
+    assert line.endswith(
+      f'2 environments of Catch-v0 for {server.addresses[0]}.'
+    )
+    while len(inference.batches) < 11:
+      pass
+    episodes = inference._stream.take_episodes()
+    server.close(ended=True)
+    group.join()
+    assert group.ended is True and group.error is None
+  assert {e.length for e in episodes} == {9}
+  # Every batch follows the one before, as the server has checked already.
+  outputs = np.concatenate([b.step_type for b in inference.batches[:11]])
+  assert outputs.tolist() == [toys.FIRST] * 2 + [toys.MID] * 16 + [
+    *([toys.LAST] * 2),
+    *([toys.FIRST] * 2),
+  ]
+
+
+def test_group_outlives_its_learner_and_finds_the_next(tmp_path: pathlib.Path):
+  address = f'unix:{tmp_path}/a.sock'
+  group = _Running(address)
+  group.wait_for('Looking for the learner')
+  runs = set()
+  for ended in False, True:
+    with _learner(address) as (server, _):
+      runs.add(group.wait_for('Run ').split()[1])
+      server.close(ended)
+  group.join()
+  assert group.ended is True
+  assert len(runs) == 2
+
+
+@pytest.mark.parametrize('there', [True, False])
+def test_group_can_be_stopped(there: bool, tmp_path: pathlib.Path):
+  with _learner() as (server, _):
+    address = server.addresses[0] if there else f'unix:{tmp_path}/a.sock'
+    group = _Running(address)
+    group.wait_for('Run ' if there else 'Looking for')
+    group.group.stop()
+    group.join()
+    assert group.ended is False and group.error is None
+
+
+def test_group_without_a_learner_gives_up_in_the_end(tmp_path: pathlib.Path):
+  group = _Running(f'unix:{tmp_path}/a.sock', patience=0.01)
+  group.join()
+  assert 'No learner at unix:' in str(group.error)
+
+
+@pytest.fixture(name='left')
+def left_fixture():
+  """Returns what is left of calls that a test made, cycles included."""
+
+  def calls() -> list[object]:
+    kinds = (grpc.Channel, grpc.RpcError)
+    return [x for x in gc.get_objects() if isinstance(x, kinds)]
+
+  gc.collect()
+  gc.disable()
+  before = calls()
+  yield lambda: [x for x in calls() if not any(x is y for y in before)]
+  gc.enable()
+
+
+@pytest.mark.parametrize('end', ['training', 'learner', 'stop', 'patience'])
+def test_nothing_is_left_of_a_call(end: str, left, tmp_path: pathlib.Path):
+  """Or a program could hang as it exits, in what gRPC does at the last."""
+  address = f'unix:{tmp_path}/a.sock'
+  with _learner(address) as (server, _):
+    group = _Running(address, patience=0.1 if end == 'patience' else 600.0)
+    group.wait_for('Run ')
+    # The call is seen where there is one.
+    assert left()
+    if end == 'stop':
+      group.group.stop()
+    else:
+      server.close(ended=end == 'training')
+  if end == 'learner':
+    group.wait_for('Looking for the learner')
+    group.group.stop()
+  group.join()
+  assert group.ended is (None if end == 'patience' else end == 'training')
+  assert isinstance(group.error, actor.ActorError) is (end == 'patience')
+  assert left() == []
+
+
+def test_nothing_is_left_of_a_call_that_is_refused(
+  left, tmp_path: pathlib.Path
+):
+  address = f'unix:{tmp_path}/a.sock'
+  with _learner(address, security=toys.OPEN._replace(token='right')):
+    group = _Running(address)
+    group.join()
+    assert isinstance(group.error, actor.ActorError)
+    assert left() == []
+
+
+class _NoTime(threading.Event):
+  """Notes what is waited for; is set after some waits."""
+
+  def __init__(self):
+    super().__init__()
+    self.waits: list[float] = []
+
+  def wait(self, timeout: float | None = None) -> bool:
+    assert timeout is not None
+    self.waits.append(timeout)
+    if len(self.waits) == 9:
+      self.set()
+    return self.is_set()
+
+
+def test_waits_between_attempts_grow(tmp_path: pathlib.Path):
+  target = addresses.parse('--learner', f'unix:{tmp_path}/a.sock')
+  group = actor.Group(actor.GroupOptions(target, toys.OPEN, 2), lambda _: None)
+  group._stop = stop = _NoTime()
+  assert group.run() is False
+  longest = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
+  # By chance shorter, so that actors do not all come back together.
+  for wait, most in zip(stop.waits, longest, strict=True):
+    assert most / 2 <= wait <= most
+
+
+@pytest.mark.parametrize('options', [{}, {'patience': 0.0}])
+def test_group_looks_for_its_first_learner_for_ten_minutes(
+  options: dict[str, float],
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+):
+  target = addresses.parse('--learner', f'unix:{tmp_path}/a.sock')
+  waiting = _NoTime()
+  clock = types.SimpleNamespace(monotonic=lambda: 80 * len(waiting.waits))
+  monkeypatch.setattr(actor, 'time', clock)
+  wanted = actor.GroupOptions(target, toys.OPEN, 2, **options)
+  group = actor.Group(wanted, lambda _: None)
+  group._stop = waiting
+  if options:
+    # For ever.
+    assert group.run() is False
+    return
+  with pytest.raises(actor.ActorError, match=f'No learner at {target.text} fo'):
+    group.run()
+  assert clock.monotonic() == 640
+
+
+def test_group_looks_for_a_lost_learner_for_as_long(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+  clock = types.SimpleNamespace(monotonic=lambda: 0)
+  monkeypatch.setattr(actor, 'time', clock)
+  address = f'unix:{tmp_path}/a.sock'
+  group = _Running(address)
+  with _learner(address):
+    group.wait_for('Run ')
+    clock.monotonic = lambda: 10_000
+  group.wait_for('Looking for the learner')
+  clock.monotonic = lambda: 10_600
+  group.join()
+  assert 'if its training has not ended, start the actor' in str(group.error)
+
+
+def test_other_environments_end_the_group_and_are_told_of(
+  caplog: pytest.LogCaptureFixture,
+):
+  caplog.set_level('INFO')
+  with toys.learner(spec=_SPEC._replace(num_actions=4), env=_ENV) as (
+    server,
+    _,
+  ):
+    group = _Running(server.addresses[0], name='me')
+    group.join()
+    sentence = (
+      'me cannot serve this learner: Catch-v0 has another num_actions at the '
+      'actor than at the learner, 3 instead of 4: install the same '
+      'environments on both sides.'
+    )
+    assert str(group.error) == sentence
+  assert sentence in caplog.text
+
+
+def test_an_unknown_environment_ends_the_group():
+  env = _ENV | {'id': 'Catched-v0'}
+  with toys.learner(spec=_SPEC, env=env) as (server, _):
+    group = _Running(server.addresses[0])
+    group.join()
+    assert 'EnvPool has no such environment' in str(group.error)
+
+
+def _no_player(*_: object) -> None:
+  raise AssertionError('An agent that is not allowed would be loaded here.')
+
+
+@pytest.mark.parametrize(
+  'factory, make_player, wanted',
+  [('os:mkdir', None, 'os:mkdir'), ('', _no_player, 'os.path:make_agent')],
+)
+def test_a_learner_cannot_run_what_it_likes(
+  factory: str,
+  make_player: local_actor_loop.MakePlayer | None,
+  wanted: str,
+  tmp_path: pathlib.Path,
+  caplog: pytest.LogCaptureFixture,
+):
+  caplog.set_level('INFO')
+  kwargs = {'path': str(tmp_path / 'made')} if factory else {}
+  env = _ENV | {'factory': factory, 'factory_kwargs': kwargs}
+  offer = toys.local_offer()._replace(config={'agent': 'os.path'})
+  with toys.learner(spec=_SPEC, env=env, local=offer) as (server, _):
+    group = _Running(server.addresses[0], make_player)
+    group.join()
+  sentence = f'if you trust it, add --allow_factory={wanted}.'
+  assert sentence in str(group.error)
+  # The learner's people are told, too.
+  assert sentence in caplog.text
+  assert list(tmp_path.iterdir()) == []
+
+
+def test_a_group_that_is_too_large_ends():
+  with _learner(batch_size=1) as (server, _):
+    group = _Running(server.addresses[0])
+    group.join()
+    assert 'A group of 2 environments is too large' in str(group.error)
+
+
+def test_a_full_learner_is_asked_again():
+  with _learner(num_envs=2, batch_size=2) as (server, _):
+    first = _Running(server.addresses[0])
+    first.wait_for('Run ')
+    second = _Running(server.addresses[0])
+    second.wait_for('There is no room for 2 more environments')
+    first.group.stop()
+    second.wait_for('Run ')
+    second.group.stop()
+    first.join()
+    second.join()
+
+
+def test_wrong_token_and_no_tls_end_the_group(
+  certificate: tuple[pathlib.Path, pathlib.Path],
+):
+  chain, key = (file.read_bytes() for file in certificate)
+  security = addresses.Security(chain, key, 'secret')
+  with _learner('localhost:0', security=security) as (server, _):
+    address = server.addresses[0]
+    right = addresses.Security(certificate=chain, token='secret')
+    group = _Running(address, security=right._replace(token='guess'))
+    group.join()
+    assert 'The token is not the one of this learner' in str(group.error)
+    # Who does not trust the certificate never gets to show a token.
+    group = _Running(address, security=toys.OPEN, patience=0.01)
+    group.join()
+    assert f'({address} wants TLS: give' in str(group.error)
+    group = _Running(address, security=right)
+    group.wait_for('Run ')
+    server.close(ended=True)
+    group.join()
+    assert group.ended is True

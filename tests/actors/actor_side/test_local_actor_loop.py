@@ -1,0 +1,157 @@
+"""Tests for actors/actor_side/local_actor_loop.py, with a group around it."""
+
+import queue
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from configs import base as base_config
+from seedrl_jax import types
+from seedrl_jax.actors import addresses, handshake, reports
+from seedrl_jax.actors.actor_side import actor, local_actor_loop
+from seedrl_jax.actors.actor_side.call import Lost
+from seedrl_jax.envs import factory
+from tests.actors import toys
+
+_CONFIG = base_config.get_config().env
+_CONFIG.id = 'Catch-v0'
+_SPEC = factory.make_spec(_CONFIG)
+_ENV = handshake.env_values(_CONFIG)
+
+
+class _Player:
+  """Reports a step each time; ends as it is told."""
+
+  def __init__(self, welcome: handshake.Welcome, error: Exception | None):
+    self.welcome = welcome
+    self.taken: queue.SimpleQueue[int] = queue.SimpleQueue()
+    self.waits = 0
+    self.closed = False
+    self._version = types.NO_VERSION
+    self._error = error
+
+  def start(self) -> None:
+    assert not self.closed
+
+  def report(self) -> reports.Report:
+    if self._error is not None and self._version != types.NO_VERSION:
+      raise self._error
+    return reports.Report(self._version, 1, 0.0, 0, reports.NO_EPISODES)
+
+  def take(self, version: int, leaves: Sequence[np.ndarray]) -> None:
+    assert [x.shape for x in leaves] == [(1,), (1, 2, 3)]
+    assert all((x == version).all() for x in leaves)
+    self._version = version
+    self.taken.put(version)
+
+  def wait(self) -> None:
+    self.waits += 1
+
+  def close(self) -> None:
+    self.closed = True
+
+
+class _Running:
+  """A group that acts itself, in a thread of its own."""
+
+  def __init__(self, address: str, error: Exception | None = None, **options):
+    self.players: queue.SimpleQueue[_Player] = queue.SimpleQueue()
+    self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    self.ended: bool | None = None
+    self.error: BaseException | None = None
+    self._raises = error
+    values = {'security': toys.OPEN, 'num_envs': 2, 'name': 'me'} | options
+    self.group = actor.Group(
+      actor.GroupOptions(addresses.parse('--learner', address), **values),
+      self.lines.put,
+      self._make_player,
+    )
+    self._thread = threading.Thread(target=self._run)
+    self._thread.start()
+
+  def _make_player(self, welcome: handshake.Welcome, stream: object) -> _Player:
+    player = _Player(welcome, self._raises)
+    self.players.put(player)
+    return player
+
+  def _run(self) -> None:
+    try:
+      self.ended = self.group.run()
+    except Exception as e:
+      self.error = e
+
+  def join(self) -> None:
+    self._thread.join()
+
+
+def _learner(version=lambda: 7, **options):
+  offer = toys.local_offer(version=version)
+  return toys.learner(spec=_SPEC, env=_ENV, local=offer, **options)
+
+
+def test_a_group_follows_until_the_training_ends():
+  versions = [7]
+  with _learner(lambda: versions[0]) as (server, inference):
+    group = _Running(server.addresses[0])
+    player = group.players.get()
+    assert player.taken.get() == 7
+    versions[0] = 9
+    assert player.taken.get() == 9
+    server.close(ended=True)
+    group.join()
+  assert group.ended is True and player.closed
+  # One report more than pauses: the last was answered by the end.
+  assert server.reported.env_steps == player.waits + 1
+  assert player.taken.empty()
+  assert inference.batches == []
+
+
+def test_a_group_can_be_stopped_and_closes_its_player():
+  with _learner() as (server, _):
+    group = _Running(server.addresses[0])
+    player = group.players.get()
+    player.taken.get()
+    group.group.stop()
+    group.join()
+  assert group.ended is False and player.closed
+
+
+def test_where_somebody_is_lost_the_learner_is_asked_again():
+  with _learner() as (server, _):
+    group = _Running(server.addresses[0], Lost('no Reverb.'))
+    first, second = group.players.get(), group.players.get()
+    assert first.closed
+    assert first.welcome.run_id != second.welcome.run_id
+    group.group.stop()
+    group.join()
+  lines = [group.lines.get() for _ in range(2)]
+  assert lines[1] == 'Looking for the learner: no Reverb.'
+
+
+def test_a_misfit_is_told_on_both_sides(caplog: pytest.LogCaptureFixture):
+  with _learner() as (server, _):
+    group = _Running(
+      server.addresses[0], local_actor_loop.Misfit('other agent.')
+    )
+    group.join()
+  sentence = 'me cannot serve this learner: other agent.'
+  assert isinstance(group.error, actor.ActorError)
+  assert str(group.error) == sentence
+  assert sentence in caplog.text
+
+
+def test_a_failure_of_the_player_is_the_groups():
+  with _learner() as (server, _):
+    group = _Running(server.addresses[0], OSError('broken'))
+    group.join()
+    assert group.players.get().closed
+  assert isinstance(group.error, OSError)
+
+
+def test_a_learner_without_reverb_ends_the_group():
+  with toys.learner(spec=_SPEC, env=_ENV) as (server, _):
+    group = _Running(server.addresses[0])
+    group.join()
+  assert '--config.actors.local_inference=True' in str(group.error)

@@ -1,0 +1,165 @@
+"""Tests for group_lease.py: what can be a run's next steps."""
+
+import contextlib
+
+import numpy as np
+import pytest
+
+from seedrl_jax.actors import reports, wire
+from seedrl_jax.actors.learner_side import group_lease
+from tests.actors import toys
+
+_NUM_SLOTS = 10
+
+
+def _run(*messages: bytes) -> group_lease.Run:
+  """Returns a run of environments 4 to 6 that has had some messages."""
+  run = group_lease.Run(np.array([4, 5, 6]), _NUM_SLOTS)
+  for message in messages:
+    run.accept(wire.parse(message).sequence, toys.rows(message))
+  return run
+
+
+def test_episodes_follow_each_other():
+  kinds = [toys.FIRST, toys.MID, toys.LAST, toys.FIRST, toys.LAST, toys.FIRST]
+  _run(*[toys.steps([4, 5, 6], kind, i) for i, kind in enumerate(kinds)])
+
+
+def test_parts_of_a_group_in_any_order():
+  _run(
+    toys.steps([6], toys.FIRST, 0),
+    toys.steps([5, 4], toys.FIRST, 1),
+    toys.steps([5, 6], toys.MID, 2, ended=(5,)),
+  )
+
+
+_FIRST = toys.steps([4, 5, 6], toys.FIRST)
+
+
+def _edited(**values: float) -> bytes:
+  output = toys.output([4, 5, 6], toys.FIRST)
+  for name, value in values.items():
+    array = getattr(output, name).copy()
+    array[1] = value
+    output = output._replace(**{name: array})
+  return toys.LAYOUT.pack_steps(output, toys.episodes(), 0)
+
+
+def _bad_vector(value: float) -> bytes:
+  output = toys.output([4, 5, 6], toys.FIRST)
+  output.observation['more']['vector'][0, 1] = value
+  return toys.LAYOUT.pack_steps(output, toys.episodes(), 0)
+
+
+def _bad_flag() -> bytes:
+  message = bytearray(_FIRST)
+  message[32 + 3 * 6] = 2  # after three images
+  return toys.reseal(bytes(message))
+
+
+def _episode(sequence: int = 0, **values: float) -> bytes:
+  ended = toys.episodes(4)
+  for name, value in values.items():
+    ended = ended._replace(**{name: np.array([value])})
+  kind = toys.MID if sequence else toys.FIRST
+  output = toys.output([4, 5, 6], kind)
+  return toys.LAYOUT.pack_steps(output, ended, sequence)
+
+
+@pytest.mark.parametrize(
+  'messages, sentence',
+  [
+    ([toys.steps([4, 5, 6], toys.FIRST, 1)], 'Message 1 .* message 0 is due'),
+    ([_FIRST, _FIRST], 'Message 0 came where message 1 is due'),
+    ([toys.steps([], toys.FIRST)], 'no environment'),
+    ([toys.steps([4, 3], toys.FIRST)], 'An env_id'),
+    ([toys.steps([4, _NUM_SLOTS], toys.FIRST)], 'An env_id'),
+    ([toys.steps([4, -6], toys.FIRST)], 'An env_id'),
+    ([toys.steps([4, 5, 4], toys.FIRST)], 'twice'),
+    ([toys.steps([4, 5, 6], toys.MID)], 'A FIRST step'),
+    ([_FIRST, toys.steps([4, 5, 6], toys.FIRST, 1)], 'A FIRST step'),
+    (
+      [_FIRST, toys.steps([5], toys.LAST, 1), toys.steps([5], toys.LAST, 2)],
+      'A FIRST step',
+    ),
+    ([toys.steps([4, 5, 6], 3)], 'type of step'),
+    ([_edited(reward=np.inf)], 'A reward is not a number from -1,000,000 to'),
+    ([_edited(reward=3e38)], 'A reward'),
+    ([_edited(reward=-1.1e6)], 'A reward'),
+    ([_edited(discount=1.5)], 'A discount'),
+    ([_edited(discount=np.nan)], 'A discount'),
+    ([_bad_vector(np.nan)], 'An observation is not a number'),
+    ([_bad_vector(1.1e6)], 'An observation is not a number'),
+    ([_bad_flag()], 'A boolean'),
+    ([toys.steps([4], toys.FIRST, ended=(4, 5))], '2 episodes cannot end'),
+    ([_episode(env_id=7)], 'An env_id'),
+    ([_episode(episode_return=np.nan)], "An episode's return"),
+    # Of seven steps.
+    ([_episode(episode_return=7.1e6)], "An episode's return"),
+    ([_episode(length=-1)], "An episode's length"),
+    ([_episode(frames=-1)], "An episode's length"),
+    ([_episode(frames=1 << 40)], "An episode's length"),
+  ],
+)
+def test_refuses(messages: list[bytes], sentence: str):
+  with pytest.raises(wire.WireError, match=sentence):
+    _run(*messages)
+
+
+def test_scores_of_games_pass():
+  _run(_edited(reward=-1e6), _episode(episode_return=7e6, sequence=1))
+
+
+@pytest.mark.parametrize(
+  'value, dtype, passes',
+  [
+    (10**6, np.int32, True),
+    (10**6 + 1, np.int32, False),
+    (-(2**63), np.int64, False),
+    (2**32 - 1, np.uint32, False),
+    (2**15, np.uint16, True),
+    (255, np.uint8, True),
+    (np.inf, np.float16, False),
+  ],
+)
+def test_integers_are_bounded_too(value: float, dtype: type, passes: bool):
+  refusing = contextlib.nullcontext if passes else _refusal
+  with refusing():
+    group_lease._check_values(np.array([[0, value]], dtype), 'X')
+
+
+def _refusal():
+  return pytest.raises(wire.WireError, match='X is not a number')
+
+
+def _report(**values: object) -> reports.Report:
+  report = reports.Report(1, 5, 0.5, 100, toys.episodes(4))
+  return report._replace(**values)
+
+
+def test_reports_follow_each_other():
+  run = group_lease.Run(np.array([4, 5, 6]), _NUM_SLOTS, acts_itself=True)
+  run.accept_report(0, _report())
+  # Its last steps are not counted yet.
+  run.accept_report(1, _report(env_steps=0, episodes=toys.episodes(4, 5, 6)))
+
+
+@pytest.mark.parametrize(
+  'sequence, values, sentence',
+  [
+    (1, {}, 'Message 1 came where message 0 is due'),
+    (0, {'env_steps': -1}, 'A number of steps'),
+    (0, {'env_steps': 1 << 40}, 'A number of steps'),
+    (0, {'store_wait': np.nan}, 'A wait'),
+    (0, {'store_wait': -1.0}, 'A wait'),
+    (0, {'store_bytes': -1}, 'bytes is negative'),
+    (0, {'episodes': toys.episodes(3)}, 'An env_id'),
+    (0, {'env_steps': 0, 'episodes': toys.episodes(4, 5, 6, 4)}, '4 episodes'),
+  ],
+)
+def test_a_report_of_the_impossible_is_refused(
+  sequence: int, values: dict, sentence: str
+):
+  run = group_lease.Run(np.array([4, 5, 6]), _NUM_SLOTS, acts_itself=True)
+  with pytest.raises(wire.WireError, match=sentence):
+    run.accept_report(sequence, _report(**values))

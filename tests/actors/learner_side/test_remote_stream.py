@@ -1,0 +1,293 @@
+"""Tests for seedrl_jax/actors/learner_side/remote_stream.py."""
+
+import threading
+
+import chex
+import numpy as np
+import pytest
+
+from seedrl_jax import types
+from seedrl_jax.actors import reports, wire
+from seedrl_jax.actors.learner_side import group_lease, remote_stream
+from seedrl_jax.envs import base
+from tests.actors import toys
+
+# No test waits so long: it would hang instead.
+_FOREVER = 1e6
+
+
+def _stream(
+  num_envs: int = 8,
+  batch_size: int = 4,
+  least: int = 1,
+  timeout: float = _FOREVER,
+) -> remote_stream.RemoteStream:
+  return remote_stream.RemoteStream(
+    toys.SPEC, num_envs, batch_size, least, timeout
+  )
+
+
+class _Member:
+  """A group that has joined, and the answers that it got."""
+
+  def __init__(self, stream: remote_stream.RemoteStream, num_envs: int):
+    run = stream.join(num_envs)
+    assert run is not None
+    self.run: group_lease.Run = run
+    self.env_id = run.env_id
+    self.answers: list[list[int]] = []
+    self._stream = stream
+    self._sequence = 0
+
+  def submit(self, step_type: int, ended: tuple[int, ...] = ()) -> None:
+    message = toys.steps(self.env_id, step_type, self._sequence, ended)
+    rows = toys.rows(message)
+    self._stream.submit(
+      self.run,
+      self._sequence,
+      rows,
+      lambda action: self.answers.append(action.tolist()),
+    )
+    self._sequence += 1
+
+
+def test_groups_are_batched_and_answered():
+  stream = _stream()
+  a, b = _Member(stream, 2), _Member(stream, 1)
+  assert (stream.num_connected, stream.num_free) == (3, 5)
+  a.submit(toys.FIRST)
+  b.submit(toys.FIRST)
+  batch = stream.recv()
+  chex.assert_trees_all_equal(batch, toys.output([0, 1, 2], toys.FIRST))
+  assert batch.reward.flags.writeable
+  stream.send(np.array([4, 3, 2], np.int32), batch.env_id)
+  assert (a.answers, b.answers) == ([[4, 3]], [[2]])
+
+
+def test_actions_may_come_in_parts_and_in_any_order():
+  stream = _stream()
+  a, b = _Member(stream, 2), _Member(stream, 2)
+  a.submit(toys.FIRST)
+  b.submit(toys.FIRST)
+  stream.recv()
+  stream.send(np.array([7, 8]), np.array([3, 0]))
+  assert a.answers == b.answers == []
+  stream.send(np.array([9]), np.array([2]))
+  assert (a.answers, b.answers) == ([], [[9, 7]])
+  stream.send(np.array([6]), np.array([1]))
+  assert a.answers == [[8, 6]]
+
+
+def test_more_than_a_batch_waits_in_its_order():
+  stream = _stream(batch_size=3)
+  members = [_Member(stream, 2) for _ in range(3)]
+  for member in reversed(members):
+    member.submit(toys.FIRST)
+  assert [stream.recv().env_id.tolist() for _ in range(3)] == [
+    [4, 5],
+    [2, 3],
+    [0, 1],
+  ]
+
+
+def test_fewer_than_enough_wait_for_others():
+  stream = _stream(least=3)
+  a, b, _ = (_Member(stream, n) for n in (2, 2, 1))
+  a.submit(toys.FIRST)
+  batches = []
+  thread = threading.Thread(target=lambda: batches.append(stream.recv()))
+  thread.start()
+  b.submit(toys.FIRST)
+  thread.join()
+  assert batches[0].env_id.tolist() == [0, 1, 2, 3]
+
+
+def test_nothing_waits_for_who_is_not_there():
+  stream = _stream(least=4)
+  member = _Member(stream, 2)
+  member.submit(toys.FIRST)
+  # Both environments that are connected.
+  assert stream.recv().env_id.tolist() == [0, 1]
+
+
+def test_nothing_waits_for_who_leaves():
+  stream = _stream(least=4)
+  a, b = _Member(stream, 2), _Member(stream, 2)
+  a.submit(toys.FIRST)
+  batches = []
+  thread = threading.Thread(target=lambda: batches.append(stream.recv()))
+  thread.start()
+  stream.leave(b.run)
+  thread.join()
+  assert batches[0].env_id.tolist() == [0, 1]
+
+
+def test_nothing_waits_for_a_slow_actor():
+  stream = _stream(least=4, timeout=0.001)
+  a, b = _Member(stream, 2), _Member(stream, 2)
+  for step_type in toys.FIRST, toys.MID, toys.MID:
+    a.submit(step_type)
+    batch = stream.recv()
+    assert batch.env_id.tolist() == [0, 1]
+    stream.send(np.zeros(2, np.int32), batch.env_id)
+  assert len(a.answers) == 3
+  b.submit(toys.FIRST)
+  assert stream.recv().env_id.tolist() == [2, 3]
+
+
+def test_who_left_is_told_of_with_the_next_batch():
+  stream = _stream(num_envs=2, batch_size=2)
+  gone, other = _Member(stream, 1), _Member(stream, 1)
+  other.submit(toys.FIRST)
+  assert stream.recv().env_id.tolist() == [1]
+  assert not len(stream.take_dropped())
+  gone.submit(toys.FIRST)
+  stream.leave(gone.run)
+  stream.leave(gone.run)
+  assert not len(stream.take_dropped()), 'before the next batch'
+  # The slot comes and goes once more before there is a batch.
+  stream.leave(_Member(stream, 1).run)
+  new = _Member(stream, 1)
+  assert new.env_id.tolist() == [0]
+  new.submit(toys.FIRST)
+  chex.assert_trees_all_equal(stream.recv(), toys.output([0], toys.FIRST))
+  assert stream.take_dropped().tolist() == [0]
+  assert not len(stream.take_dropped())
+
+
+def test_actions_of_who_left_go_to_nobody_else():
+  stream = _stream(num_envs=1, batch_size=1)
+  gone = _Member(stream, 1)
+  gone.submit(toys.FIRST)
+  stream.recv()
+  stream.leave(gone.run)
+  new = _Member(stream, 1)
+  new.submit(toys.FIRST)
+  stream.send(np.array([3]), np.array([0]))
+  assert (gone.answers, new.answers) == ([[3]], [])
+  stream.recv()
+  stream.send(np.array([2]), np.array([0]))
+  assert new.answers == [[2]]
+
+
+def test_what_comes_after_leaving_is_lost():
+  stream = _stream()
+  a, b = _Member(stream, 1), _Member(stream, 1)
+  stream.leave(a.run)
+  a.submit(toys.FIRST)
+  b.submit(toys.FIRST)
+  assert stream.recv().env_id.tolist() == [1]
+
+
+def test_groups_get_ids_side_by_side_where_they_can():
+  stream = _stream()
+  members = [_Member(stream, 2) for _ in range(4)]
+  assert stream.join(1) is None
+  stream.leave(members[0].run)
+  stream.leave(members[2].run)
+  stream.leave(members[3].run)
+  assert _Member(stream, 3).env_id.tolist() == [4, 5, 6]
+  assert _Member(stream, 3).env_id.tolist() == [0, 1, 7]
+  assert stream.join(1) is None
+
+
+def test_episodes_are_reported():
+  stream = _stream()
+  member = _Member(stream, 3)
+  member.submit(toys.FIRST, ended=(1, 2))
+  assert stream.take_episodes() == [
+    base.Episode(1, 1.5, 4, 8, False),
+    base.Episode(2, 2.5, 5, 10, True),
+  ]
+  assert (stream.take_episodes(), stream.dropped_episodes) == ([], 0)
+
+
+def test_actions_that_nobody_wants_are_an_error():
+  stream = _stream()
+  _Member(stream, 2).submit(toys.FIRST)
+  stream.recv()
+  with pytest.raises(ValueError, match='did not ask'):
+    stream.send(np.array([1, 1]), np.array([0, 3]))
+  with pytest.raises(ValueError, match='must both be'):
+    stream.send(np.array([1, 1]), np.array([0]))
+
+
+def test_a_message_larger_than_a_batch_is_refused():
+  stream = _stream(batch_size=1)
+  member = _Member(stream, 2)
+  with pytest.raises(wire.WireError, match='2 environments are too many'):
+    member.submit(toys.FIRST)
+
+
+@pytest.mark.parametrize('error', [None, OSError('The server is gone.')])
+def test_the_end_wakes_who_waits(error: BaseException | None):
+  stream = _stream()
+  caught: list[BaseException] = []
+
+  def recv() -> None:
+    try:
+      stream.recv()
+    except BaseException as e:
+      caught.append(e)
+
+  thread = threading.Thread(target=recv)
+  thread.start()
+  if error is None:
+    stream.close()
+  else:
+    stream.fail(error)
+  thread.join()
+  kind = base.StreamClosed if error is None else OSError
+  assert isinstance(caught[0], kind)
+  with pytest.raises(kind):
+    stream.send(np.array([1]), np.array([0]))
+
+
+@pytest.mark.parametrize('sizes', [(8, 4, 0), (8, 4, 5), (8, 9, 1)])
+def test_sizes_that_cannot_be_had_are_refused(sizes: tuple[int, int, int]):
+  with pytest.raises(ValueError, match=r'--config\.actors\.min_batch_size'):
+    remote_stream.RemoteStream(toys.SPEC, *sizes, 0.0)
+
+
+def test_local_streams_drop_nobody():
+  class Local(base.EnvStream):
+    def recv(self) -> types.EnvOutput:
+      raise NotImplementedError
+
+    send = take_episodes = dropped_episodes = close = recv
+
+  assert Local().take_dropped().tolist() == []
+
+
+def test_no_batch_waits_for_those_that_act_themselves():
+  stream = _stream(least=4)
+  actor = stream.join(3, acts_itself=True)
+  assert actor is not None
+  member = _Member(stream, 2)
+  assert (stream.num_connected, stream.num_free) == (5, 3)
+  # All whose steps can come: there is nothing to wait for.
+  member.submit(toys.FIRST)
+  assert stream.recv().env_id.tolist() == [3, 4]
+  stream.leave(actor)
+  assert (stream.num_connected, stream.num_free) == (2, 6)
+  stream.send(np.zeros(2, np.int32), member.env_id)
+  member.submit(toys.MID)
+  stream.recv()
+  # Inference had nothing half-built of theirs.
+  assert stream.take_dropped().tolist() == []
+
+
+def test_reports_add_up_and_are_checked():
+  stream = _stream()
+  run = stream.join(2, acts_itself=True)
+  assert run is not None
+  report = reports.Report(1, 5, 0.5, 100, toys.episodes(1))
+  for sequence in range(2):
+    stream.report(run, sequence, report)
+  with pytest.raises(wire.WireError, match='Message 0 came'):
+    stream.report(run, 0, report)
+  assert stream.reported == reports.Work(10, 1.0, 200)
+  assert [e.env_id for e in stream.take_episodes()] == [1, 1]
+  # What was done stays done.
+  stream.leave(run)
+  assert stream.reported.env_steps == 10

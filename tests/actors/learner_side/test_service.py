@@ -1,0 +1,127 @@
+"""Tests for learner_side/service.py, and how a run is wired to actors."""
+
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+
+from seedrl_jax import types
+from seedrl_jax.actors import handshake, wire
+from seedrl_jax.actors.learner_side import service
+from seedrl_jax.run import build as build_lib
+from tests import runs
+from tests.actors import toys
+
+
+def _config(**values: object):
+  return runs.tiny(env__num_envs=0, actors__max_envs=4, **values)
+
+
+def _make_server(tmp_path: pathlib.Path, **values: object):
+  return service.make_server(
+    _config(**values), toys.SPEC, [(4, 4)], 0, str(tmp_path / 'a.sock')
+  )
+
+
+def test_default_is_the_socket_and_addresses_replace_it(
+  tmp_path: pathlib.Path,
+):
+  server = _make_server(tmp_path)
+  assert server.addresses == (f'unix:{tmp_path}/a.sock',)
+  server.close(ended=False)
+  other = ('127.0.0.1:0', f'unix:{tmp_path}/b.sock')
+  server = _make_server(tmp_path, actors__addresses=other)
+  assert server.addresses[0].startswith('127.0.0.1:')
+  assert server.addresses[1:] == other[1:]
+  assert not (tmp_path / 'a.sock').exists()
+  server.close(ended=False)
+
+
+@pytest.mark.parametrize(
+  'values, sentence',
+  [
+    ({'actors__addresses': ('x',)}, 'addresses=x: must be unix:/path or'),
+    ({'actors__tls_key': 'x'}, 'tls_key must be given together'),
+  ],
+)
+def test_refuses_in_one_sentence(
+  values: dict, sentence: str, tmp_path: pathlib.Path
+):
+  with pytest.raises(ValueError, match=sentence):
+    _make_server(tmp_path, **values)
+
+
+def test_a_work_directory_too_long_for_a_socket_is_named(
+  tmp_path: pathlib.Path,
+):
+  folder = tmp_path / ('x' * 107)
+  with pytest.raises(ValueError, match=f'^--workdir={folder}: .* 107 bytes'):
+    _make_server(folder)
+  # With another address it does no harm.
+  addresses = (f'unix:{tmp_path}/b.sock',)
+  _make_server(folder, actors__addresses=addresses).close(ended=False)
+
+
+class _Player:
+  """Plays any environment's steps from a script."""
+
+  def __init__(self, parts: build_lib.Parts):
+    assert parts.actors is not None
+    self._worker = parts.workers[-1]
+    self._client = toys.Client(parts.actors.addresses[0])
+    self._welcome: handshake.Welcome = self._client.join(4)
+    self._layout = wire.Layout(self._welcome.spec.observation)
+    self._sequence = 0
+
+  def play(self, step_type: int, reward: float) -> None:
+    """Makes a step of all environments, and inference answer it."""
+    spec = self._welcome.spec.observation
+    output = types.EnvOutput(
+      observation=np.zeros((4, *spec.shape), spec.dtype),
+      reward=np.full(4, reward, np.float32),
+      discount=np.ones(4, np.float32),
+      step_type=np.full(4, step_type, np.uint8),
+      env_id=self._welcome.env_id,
+    )
+    sequence = self._sequence
+    self._client.say(self._layout.pack_steps(output, toys.episodes(), sequence))
+    self._worker.step()
+    wire.unpack_actions(self._client.hear(), 4, sequence)
+    self._sequence += 1
+
+  def leave(self) -> None:
+    self._client.close()
+
+
+def test_what_an_actor_left_half_done_is_never_trained_on(
+  tmp_path: pathlib.Path,
+):
+  parts = build_lib.build(
+    _config(),
+    lambda state: state,
+    actor_socket=str(tmp_path / 'a.sock'),
+  )
+  assert parts.actors is not None
+  assert f'; actors at unix:{tmp_path}/a.sock' in parts.describe()
+  gone = _Player(parts)
+  assert parts.metrics()['actors/connected_envs'] == 4.0
+  for step_type in toys.FIRST, toys.MID, toys.MID, toys.MID:
+    gone.play(step_type, reward=1.0)
+  gone.leave()
+  while parts.actors.num_connected:
+    pass
+  player = _Player(parts)
+  # One unroll has six steps.
+  for step_type in (toys.FIRST, *[toys.MID] * 5):
+    player.play(step_type, reward=2.0)
+  unroll = jax.device_get(parts.prefetcher.fetch().batch.unroll)
+  steps = jax.tree.map(lambda x: x[0], unroll.steps)
+  assert (steps.reward == 2).all()
+  assert steps.step_type[0].tolist() == [toys.FIRST] * 4
+  assert (steps.step_type[1:] == toys.MID).all()
+  assert sorted(unroll.env_id[0]) == [0, 1, 2, 3]
+  # Steps of who left were taken, and counted.
+  assert parts.workers[-1].counters.env_steps == 4 * (3 + 5)
+  player.leave()
+  parts.close()

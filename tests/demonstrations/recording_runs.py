@@ -1,0 +1,94 @@
+"""Configurations, policies and readers for tests of demonstrations."""
+
+import io
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from configs import r2d2_base
+from seedrl_jax import types
+from seedrl_jax.agents import base as agents
+from seedrl_jax.demonstrations import folder as folder_lib
+from seedrl_jax.demonstrations import recording
+from seedrl_jax.replay import blocks
+from seedrl_jax.run import layout as layout_lib
+from seedrl_jax.runtime import progress
+from tests import runs
+
+# Of a sequence: U, burn-in and T + 1.
+UNROLL, BURN_IN, STEPS = 4, 2, 7
+
+
+def student(**values: Any) -> Any:
+  """Returns R2D2 with LSTM and stacked frames on the scripted toy."""
+  config = r2d2_base.get_config()
+  runs.set_keys(
+    config,
+    **{
+      'env__factory': 'tests.envs.toys:scripted',
+      'env__num_envs': 4,
+      'num_eval_envs': 0,
+      'unroll_length': UNROLL,
+      'burn_in': BURN_IN,
+      'batch_size': 4,
+      'network__hidden_sizes': (4,),
+      'network__lstm_size': 3,
+      'network__head_hidden_size': 4,
+      'network__frame_stack': 3,
+      'replay__backend': 'embedded',
+      'replay__patience': 600.0,
+      'replay__max_size': 64,
+      'replay__min_size': 4,
+      'topology__max_devices': 1,
+      'log__tensorboard': False,
+      'total_env_frames': 600,
+      **values,
+    },
+  )
+  return config
+
+
+def by_step(env_spec: types.EnvSpec, seed: int) -> Any:
+  """A policy: the action is the step's number, plus the seed."""
+
+  def act(output: types.EnvOutput) -> np.ndarray:
+    step = output.observation[:, 1].astype(np.int64)
+    return (step + seed) % env_spec.num_actions
+
+  return act
+
+
+def unknown_action(env_spec: types.EnvSpec, seed: int) -> Any:
+  """A policy that does not know its environment."""
+  del seed
+  return lambda output: np.full(len(output.env_id), env_spec.num_actions)
+
+
+def record(
+  config: Any, out: pathlib.Path | str, **options: Any
+) -> recording.Recording:
+  """Records a policy, unless a teacher is named."""
+  if 'teacher_workdir' in options:
+    options['teacher_workdir'] = str(options['teacher_workdir'])
+  else:
+    options.setdefault('policy', 'tests.demonstrations.recording_runs:by_step')
+  wanted = recording.Options(out=str(out), **options)
+  return recording.record(config, wanted, progress.ProgressLine(io.StringIO()))
+
+
+def read(folder: pathlib.Path, config: Any) -> tuple[types.Unroll, np.ndarray]:
+  """Returns a folder's sequences as one unroll, and their priorities."""
+  env_spec = layout_lib.make_env_spec(config)
+  agent = agents.load_agent(config, env_spec)
+  spec = recording.sequence_spec(config, env_spec, agent)
+  layout = blocks.UnrollLayout(spec)
+  count = folder_lib.read_manifest(str(folder)).sequences
+  block = layout.new_block(count)
+  priorities = np.zeros(count)
+  for column, (leaves, priority) in enumerate(
+    folder_lib.sequences(str(folder), layout)
+  ):
+    priorities[column] = priority[0]
+    layout.set_column(block, column, leaves)
+  return block.unroll, priorities

@@ -1,0 +1,185 @@
+"""Runs that learn from demonstrations, from recording to resuming."""
+
+import contextlib
+
+import numpy as np
+import pytest
+
+from seedrl_jax.demonstrations import folder as folder_lib
+from seedrl_jax.replay.reverb.client import tables
+from seedrl_jax.runtime import columns
+from tests import runs
+from tests.demonstrations import recording_runs
+from tests.evaluation import evaluation_runs
+from tests.replay.reverb import shared_servers
+
+_SIZE = 'demonstrations/size_unrolls'
+_SAMPLES = 'demonstrations/sampled_unrolls'
+
+
+def _student(folder, **values):
+  return recording_runs.student(**{
+    'demonstrations__path': str(folder),
+    'demonstrations__fraction': 0.25,
+    'log__every_seconds': 0.05,
+    **values,
+  })
+
+
+def _record(folder, **options) -> int:
+  """Returns how many sequences there are."""
+  config = recording_runs.student()
+  options = {'episodes': 6, 'num_envs': 2, **options}
+  return recording_runs.record(config, folder, **options).manifest.sequences
+
+
+def _table(run: runs.Run):
+  return run.system.parts.store.info()[folder_lib.TABLE]
+
+
+def test_a_run_learns_from_both_tables_and_resumes_with_them(tmp_path, backend):
+  count = _record(tmp_path / 'demos')
+  values = {'replay__backend': backend}
+  run = runs.Run(_student(tmp_path / 'demos', **values), tmp_path / 'run')
+  assert f'Took {count} demonstrations' in run.output
+  assert _table(run).size == count
+  summary = run.train()
+  assert summary['status'] == 'finished'
+  # Of the run's own steps: demonstrations have no version to lag behind.
+  assert 0 <= summary['policy_lag_mean'] < summary['updates']
+  last = runs.rows(tmp_path / 'run')[-1]
+  assert last.keys() <= columns.TABLE.keys()
+  assert float(last[_SIZE]) == count
+  # One of four; a batch may be under way, or drawn ahead, of one table alone.
+  share = float(last[_SAMPLES]) / float(last['replay/sampled_unrolls'])
+  assert share == pytest.approx(1 / 3, rel=0.2)
+
+  values['total_env_frames'] = 900
+  again = runs.Run(_student(tmp_path / 'demos', **values), tmp_path / 'run')
+  assert 'Took' not in again.output
+  assert _table(again).size == count
+  assert _table(again).samples > 0
+  assert again.train()['status'] == 'finished'
+
+
+def test_their_priorities_are_updated_by_the_learner(tmp_path):
+  _record(tmp_path / 'demos')
+  run = runs.Run(_student(tmp_path / 'demos'), tmp_path / 'run')
+  store = run.system.parts.store
+  sampler = store.sampler(folder_lib.TABLE, 50)
+  np.testing.assert_array_equal(sampler.sample(0).priorities, 1)
+  seen: list[float] = []
+  update = store.update_priorities
+
+  def spy(table, keys, priorities):
+    if table == folder_lib.TABLE:
+      seen.extend(priorities)
+    update(table, keys, priorities)
+
+  store.update_priorities = spy
+  run.train()
+  # One of a batch of four.
+  assert len(seen) == run.system.parts.learner.counters.updates
+  assert np.unique(np.round(seen, 6)).size > 1
+
+
+def test_a_vtrace_run_teaches(tmp_path):
+  teacher = evaluation_runs.config('tests.envs.toys:scripted')
+  runs.set_keys(
+    teacher,
+    total_env_frames=300,
+    batch_size=4,
+    unroll_length=5,
+    num_eval_envs=0,
+    topology__max_devices=1,
+    log__tensorboard=False,
+  )
+  runs.Run(teacher, tmp_path / 'teacher').train()
+  count = _record(tmp_path / 'demos', teacher_workdir=tmp_path / 'teacher')
+  run = runs.Run(_student(tmp_path / 'demos'), tmp_path / 'run')
+  assert _table(run).size == count
+  assert run.train()['status'] == 'finished'
+
+
+@pytest.fixture(name='served')
+def served_fixture(server_python):
+  """Starts a server that runs already; returns a configuration to use it."""
+  with contextlib.ExitStack() as opened:
+    factory = shared_servers.ServerFactory(server_python)
+    opened.callback(factory.close)
+    config = recording_runs.student(
+      replay__backend='reverb',
+      replay__address='localhost:1',
+      demonstrations__fraction=0.25,
+      demonstrations__max_size=100,
+    )
+    server = shared_servers.SharedServer(
+      factory, tables.tables_from_config(config)
+    )
+    server.start()
+    opened.callback(server.close)
+    config.replay.address = server.address
+    yield config
+
+
+def test_a_server_that_runs_is_filled(served, tmp_path):
+  options = {'episodes': 6, 'num_envs': 2}
+  made = recording_runs.record(served, '', **options)
+  assert made.places == (f'the server at {served.replay.address}',)
+  again = recording_runs.record(served, tmp_path / 'out', **options)
+  assert again.places[0] == str(tmp_path / 'out')
+  run = runs.Run(served, tmp_path / 'run')
+  assert _table(run).size == 2 * made.manifest.sequences
+  run.system.parts.close()
+
+
+def test_in_lock_step_two_runs_are_equal(tmp_path):
+  _record(tmp_path / 'demos')
+  values = {'deterministic': True, 'replay__samples_per_insert': 0.5}
+  config = _student(tmp_path / 'demos', **values)
+  made = [runs.Run(config, tmp_path / name) for name in 'ab']
+  for run in made:
+    run.train()
+  first, second = (run.params for run in made)
+  assert runs.column(tmp_path / 'a', _SAMPLES)[-1] > 0
+  np.testing.assert_equal(first, second)
+
+
+def test_a_folder_of_another_layout_is_refused(tmp_path):
+  _record(tmp_path / 'demos')
+  config = _student(tmp_path / 'demos', network__lstm_size=5)
+  with pytest.raises(ValueError, match=r'initial_core\.lstm\.cell is'):
+    runs.Run(config, tmp_path / 'run')
+
+
+def test_demonstrations_cut_for_another_burn_in_are_refused(tmp_path):
+  _record(tmp_path / 'demos')
+  # As long, but half of the transitions would never be trained on.
+  config = _student(tmp_path / 'demos', unroll_length=2, burn_in=4)
+  with pytest.raises(ValueError, match=r'--config\.unroll_length'):
+    runs.Run(config, tmp_path / 'run')
+
+
+def test_a_resumed_run_says_that_its_table_is_another(tmp_path):
+  _record(tmp_path / 'demos')
+  run = runs.Run(_student(tmp_path / 'demos'), tmp_path / 'run')
+  assert 'The table of demonstrations' not in run.output
+  run.train()
+  count = _record(tmp_path / 'more', episodes=12)
+  again = runs.Run(_student(tmp_path / 'more'), tmp_path / 'run')
+  assert f'/more {count}; the table is kept' in again.output
+  again.system.parts.close()
+
+
+@pytest.mark.parametrize(
+  'values,message',
+  [
+    ({'demonstrations__fraction': 0.3}, r'give 0\.25 \(that is 1\)'),
+    ({'demonstrations__fraction': 0.0}, 'above 0 and below 1'),
+    ({'demonstrations__path': '/nowhere'}, 'no demonstrations are there'),
+  ],
+)
+def test_refuses_in_one_sentence(tmp_path, values, message):
+  _record(tmp_path / 'demos', episodes=1, num_envs=1)
+  with pytest.raises(ValueError, match=message):
+    runs.Run(_student(tmp_path / 'demos', **values), tmp_path / 'run')

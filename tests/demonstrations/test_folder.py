@@ -1,0 +1,226 @@
+"""Folders of demonstrations, and the tables that they fill."""
+
+import json
+import os
+import pathlib
+
+import numpy as np
+import pytest
+
+from seedrl_jax import replay
+from seedrl_jax.demonstrations import folder as folder_lib
+from seedrl_jax.replay import blocks
+
+_TABLE = folder_lib.TABLE
+
+
+def _manifest(layout: blocks.UnrollLayout, sequences: int):
+  return folder_lib.Manifest(
+    env_id='Toy-v0',
+    sequences=sequences,
+    episodes=3,
+    mean_return=1.5,
+    made_by='a test',
+    unroll=layout.signature(),
+  )
+
+
+@pytest.fixture(name='folder')
+def folder_fixture(toy, tmp_path) -> str:
+  """A folder of five toy unrolls, of priorities 1 to 5, in two pieces."""
+  layout = blocks.UnrollLayout(toy.spec())
+  path = os.fspath(tmp_path / 'new' / 'demos')
+  with folder_lib.create(path, layout) as writer:
+    block = layout.new_block(4)
+    toy.fill(block, [10, 11, 12, 13])
+    writer.add(block, np.arange(1.0, 5.0), 4)
+    toy.fill(block, [14, 90, 91, 92])
+    writer.add(block, np.arange(5.0, 9.0), 1)
+    writer.manifest = _manifest(layout, writer.sequences)
+  return path
+
+
+def _rules(**rules) -> list[replay.TableConfig]:
+  rules = {'max_size': 9, 'samples_per_insert': 0.0, **rules}
+  return [
+    replay.TableConfig(replay.TABLE, 'prioritized', 9),
+    replay.TableConfig(_TABLE, 'prioritized', block_width=1, **rules),
+  ]
+
+
+def _contents(store: replay.TrajectoryStore, toy) -> dict[int, float]:
+  """Returns the unrolls of the table and their priorities."""
+  sample = store.sampler(_TABLE, 200).sample(300.0)
+  return dict(zip(toy.numbers(sample), sample.priorities, strict=True))
+
+
+def test_all_sequences_come_with_their_priorities(make_store, toy, folder):
+  store = make_store(*_rules(), width=4)
+  assert folder_lib.fill(store, folder, 'Toy-v0') == 5
+  assert store.info()[_TABLE].size == 5
+  assert _contents(store, toy) == {10 + i: 1.0 + i for i in range(5)}
+  assert store.info()[replay.TABLE].size == 0
+
+
+def test_a_table_that_holds_some_is_left_alone(make_store, toy, folder):
+  store = make_store(*_rules())
+  toy.insert(store, _TABLE, [77])
+  assert folder_lib.fill(store, folder, 'Toy-v0') == 0
+  assert folder_lib.insert_all(store, folder, 'Toy-v0') == 5
+  assert store.info()[_TABLE].size == 6
+
+
+def test_a_smaller_table_keeps_the_last(make_store, toy, folder):
+  store = make_store(*_rules(max_size=2))
+  folder_lib.fill(store, folder, 'Toy-v0')
+  assert set(_contents(store, toy)) == {13, 14}
+
+
+def test_demonstrations_survive_a_checkpoint(make_store, toy, folder, tmp_path):
+  path = os.fspath(tmp_path / 'replay')
+  store = make_store(*_rules())
+  folder_lib.fill(store, folder, 'Toy-v0')
+  toy.insert(store, replay.TABLE, [0, 1])
+  store.checkpoint(path)
+  other = make_store(*_rules())
+  other.restore(path)
+  assert other.info()[_TABLE].size == 5
+  assert folder_lib.fill(other, folder, 'Toy-v0') == 0
+  assert _contents(other, toy) == {10 + i: 1.0 + i for i in range(5)}
+  assert other.info()[replay.TABLE].size == 2
+
+
+def test_what_differs_is_said(make_store, folder):
+  store = make_store(*_rules(), steps=4)
+  with pytest.raises(ValueError, match=r'steps\.agent_output\.0 is .*\[3\]'):
+    folder_lib.fill(store, folder, 'Toy-v0')
+  store = make_store(*_rules())
+  with pytest.raises(ValueError, match='played in Toy-v0, not in Other-v1'):
+    folder_lib.fill(store, folder, 'Other-v1')
+  assert store.info()[_TABLE].size == 0
+
+
+def test_sequences_cut_otherwise_are_refused(make_store, folder):
+  store = make_store(*_rules(), overlap=2)
+  with pytest.raises(
+    ValueError,
+    match=r'--config\.demonstrations\.path=.* every 2 steps .* every 1 here',
+  ):
+    folder_lib.fill(store, folder, 'Toy-v0')
+  assert store.info()[_TABLE].size == 0
+
+
+@pytest.mark.parametrize('max_size,held', [(9, 5), (2, 2)])
+def test_a_table_that_holds_a_folder_differs_in_nothing(
+  make_store, folder, max_size, held
+):
+  store = make_store(*_rules(max_size=max_size))
+  folder_lib.fill(store, folder, 'Toy-v0')
+  assert store.info()[_TABLE].size == held
+  assert folder_lib.difference(store, folder) == ''
+
+
+def test_a_table_that_holds_other_demonstrations_is_told(
+  make_store, toy, folder
+):
+  store = make_store(*_rules())
+  toy.insert(store, _TABLE, [77])
+  sentence = folder_lib.difference(store, folder)
+  assert sentence.startswith(
+    'The table of demonstrations holds 1 sequences and '
+    f'--config.demonstrations.path={folder} 5; '
+  )
+
+
+def test_all_have_arrived_when_it_is_filled(make_store, folder, monkeypatch):
+  store = make_store(*_rules())
+  waited = []
+  flush = store.flush
+
+  def watch(timeout=0.0):
+    waited.append(timeout)
+    flush(timeout)
+
+  monkeypatch.setattr(store, 'flush', watch)
+  folder_lib.insert_all(store, folder, 'Toy-v0')
+  # However long it takes.
+  assert waited == [None]
+
+
+def test_a_folder_appears_when_it_is_complete(toy, tmp_path):
+  layout = blocks.UnrollLayout(toy.spec())
+  path = os.fspath(tmp_path / 'demos')
+  with (
+    pytest.raises(OSError, match='full'),
+    folder_lib.create(path, layout) as writer,
+  ):
+    writer.add(layout.new_block(2), np.ones(2), 2)
+    assert not os.path.exists(path)
+    raise OSError('The disk is full.')
+  assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_overwritten(toy, folder):
+  layout = blocks.UnrollLayout(toy.spec())
+  with (
+    pytest.raises(ValueError, match=r'--out=.*demos exists already'),
+    folder_lib.create(folder, layout),
+  ):
+    pass
+  assert folder_lib.read_manifest(folder).sequences == 5
+
+
+def test_a_place_that_cannot_be_is_refused(tmp_path):
+  (tmp_path / 'file').touch()
+  with pytest.raises(ValueError, match='cannot be made'):
+    folder_lib.check_new(os.fspath(tmp_path / 'file' / 'demos'))
+
+
+def test_no_folder_is_one_sentence(tmp_path):
+  with pytest.raises(ValueError, match='no demonstrations are there'):
+    folder_lib.read_manifest(os.fspath(tmp_path / 'none'))
+
+
+@pytest.mark.parametrize(
+  'text,message',
+  [
+    ('{"version": 1', 'manifest.json is damaged'),
+    ('{"colour": 1}', 'manifest.json is damaged'),
+    ('[]', 'manifest.json is damaged'),
+  ],
+)
+def test_a_damaged_manifest_is_one_sentence(folder, text, message):
+  pathlib.Path(folder, 'manifest.json').write_text(text)
+  with pytest.raises(ValueError, match=message):
+    folder_lib.read_manifest(folder)
+
+
+def test_another_version_is_refused(folder):
+  file = pathlib.Path(folder, 'manifest.json')
+  file.write_text(json.dumps(json.loads(file.read_text()) | {'version': 9}))
+  with pytest.raises(ValueError, match='of version 9, and this program'):
+    folder_lib.read_manifest(folder)
+
+
+@pytest.mark.parametrize('damage', ['missing', 'short', 'changed'])
+def test_damaged_sequences_are_one_sentence(make_store, folder, damage):
+  file = pathlib.Path(folder, 'sequences.zip')
+  content = bytearray(file.read_bytes())
+  if damage == 'missing':
+    file.unlink()
+  elif damage == 'short':
+    file.write_bytes(content[:100])
+  else:
+    # A number of the first piece, so that its sum is wrong.
+    content[200] ^= 255
+    file.write_bytes(content)
+  with pytest.raises(ValueError, match=r'sequences\.zip is missing or damaged'):
+    folder_lib.fill(make_store(*_rules()), folder, 'Toy-v0')
+
+
+def test_a_table_that_was_lost_is_filled_again(make_store, toy, folder):
+  store = make_store(*_rules())
+  folder_lib.fill(store, folder, 'Toy-v0')
+  store.reset(_TABLE)
+  assert folder_lib.fill(store, folder, 'Toy-v0') == 5
+  assert set(_contents(store, toy)) == set(range(10, 15))

@@ -1,0 +1,324 @@
+"""Tests for seedrl_jax/demonstrations/recording.py and recording_teacher.py."""
+
+import itertools
+
+import chex
+import jax
+import numpy as np
+import pytest
+
+from seedrl_jax import types
+from seedrl_jax.agents import base as agents
+from seedrl_jax.demonstrations import folder as folder_lib
+from seedrl_jax.run import layout
+from tests.demonstrations import recording_runs
+from tests.evaluation import evaluation_runs
+
+_FIRST, _LAST = types.StepType.FIRST, types.StepType.LAST
+
+
+def _columns(unroll: types.Unroll, env_id: int) -> list[int]:
+  return np.flatnonzero(unroll.env_id == env_id).tolist()
+
+
+@pytest.fixture(scope='module', name='scripted')
+def scripted_fixture(tmp_path_factory):
+  """Six episodes of a policy, in two environments: both had all three kinds."""
+  folder = tmp_path_factory.mktemp('demos') / 'scripted'
+  config = recording_runs.student()
+  made = recording_runs.record(config, folder, episodes=6, num_envs=2)
+  return made, *recording_runs.read(folder, config)
+
+
+def test_a_policys_play_is_recorded_step_by_step(scripted):
+  _, unroll, _ = scripted
+  steps = unroll.steps
+  chex.assert_shape(steps.reward, (recording_runs.STEPS, None))
+  _, step, last_action = np.moveaxis(steps.observation, -1, 0)
+  first = steps.step_type == _FIRST
+  np.testing.assert_array_equal(first, step == 0)
+  np.testing.assert_array_equal(steps.reward, step)
+  np.testing.assert_array_equal(steps.agent_output.action, step % 4)
+  # Of LAST the action is ignored, but what was chosen is recorded.
+  np.testing.assert_array_equal(
+    steps.previous_action, np.where(first, 0, last_action)
+  )
+  assert (steps.parameter_version == types.NO_VERSION).all()
+
+
+def test_episodes_follow_each_other_and_end_as_they_did(scripted):
+  _, unroll, _ = scripted
+  steps = unroll.steps
+  last = steps.step_type == _LAST
+  np.testing.assert_array_equal(last[:-1], (steps.step_type == _FIRST)[1:])
+  kind = steps.observation[..., 0] % 3
+  # The second kind of episode is truncated only.
+  np.testing.assert_array_equal(steps.discount == 0, last & (kind != 1))
+
+
+def test_every_transition_is_trained_on(scripted):
+  made, unroll, _ = scripted
+  trained = slice(recording_runs.BURN_IN, -1)
+  seen = unroll.steps.observation[trained, :, :2].reshape(-1, 2)
+  # Per environment 3 + 5 + 4 transitions and three FIRSTs, by fours.
+  assert made.manifest.sequences == unroll.env_id.size == 2 * 4
+  expected = {(e, s) for e, n in enumerate((3, 5, 4)) for s in range(n + 1)}
+  assert {(int(e), int(s)) for e, s in seen} == expected
+
+
+def test_frames_are_right_and_the_memory_is_zero(scripted):
+  _, unroll, _ = scripted
+  core = unroll.initial_core
+  chex.assert_trees_all_equal(core.lstm, jax.tree.map(np.zeros_like, core.lstm))
+  (frames,) = core.frames
+  starts_inside = 0
+  for env_id in (0, 1):
+    columns = _columns(unroll, env_id)
+    for earlier, column in itertools.pairwise(columns):
+      # The two frames before the sequence are in the one before it.
+      place = recording_runs.UNROLL
+      before = unroll.steps.observation[place - 2 : place, earlier]
+      same = before[:, 0] == unroll.steps.observation[0, column, 0]
+      expected = np.where(same[:, None], before, 0).reshape(-1)
+      if unroll.steps.step_type[0, column] != _FIRST:
+        starts_inside += 1
+        np.testing.assert_array_equal(frames[column], expected)
+  assert starts_inside
+
+
+def test_a_policys_priorities_and_values_say_nothing(scripted):
+  made, unroll, priorities = scripted
+  assert not unroll.steps.agent_output.q_values.any()
+  np.testing.assert_array_equal(priorities, 1)
+  assert (
+    made.manifest.made_by
+    == 'policy tests.demonstrations.recording_runs:by_step'
+  )
+
+
+def test_the_report_has_the_figures(scripted):
+  made, *_ = scripted
+  assert sorted(made.returns) == [6, 6, 10, 10, 15, 15]
+  text = made.report()
+  assert 'kept 6 of 6 episodes, return 10.33 ± 1.65' in text
+  assert text.endswith(f'8 sequences in {made.places[0]}')
+  assert made.manifest.mean_return == pytest.approx(31 / 3)
+
+
+def test_only_good_episodes_are_kept(tmp_path):
+  config = recording_runs.student()
+  made = recording_runs.record(
+    config, tmp_path / 'out', episodes=6, num_envs=2, min_return=10.0
+  )
+  assert sorted(made.returns) == [10, 10, 15, 15]
+  unroll, _ = recording_runs.read(tmp_path / 'out', config)
+  steps = unroll.steps
+  assert set(np.unique(steps.observation[..., 0])) == {1, 2}
+  # What is left follows each other as if nothing had been between.
+  last = steps.step_type == _LAST
+  np.testing.assert_array_equal(last[:-1], (steps.step_type == _FIRST)[1:])
+  # 5 + 4 transitions and two FIRSTs make three sequences of each.
+  assert made.manifest.sequences == 2 * 3
+
+
+def test_nothing_good_is_refused_and_leaves_no_folder(tmp_path):
+  with pytest.raises(ValueError, match=r'--min_return=16\.0: none of the 3'):
+    recording_runs.record(
+      recording_runs.student(), tmp_path / 'out', episodes=3, min_return=16.0
+    )
+  assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope='module', name='own')
+def own_fixture(tmp_path_factory):
+  """A checkpoint of R2D2 teaches R2D2."""
+  folder = tmp_path_factory.mktemp('own')
+  config = recording_runs.student()
+  params = evaluation_runs.initial_params(config)
+  evaluation_runs.save_params(folder / 'teacher', config, params)
+  made = recording_runs.record(
+    config,
+    folder / 'out',
+    teacher_workdir=folder / 'teacher',
+    episodes=6,
+    num_envs=2,
+  )
+  return config, params, made, *recording_runs.read(folder / 'out', config)
+
+
+def _agent(config) -> agents.Agent:
+  config = config.copy_and_resolve_references()
+  config.num_eval_envs = 2
+  return agents.load_agent(config, layout.make_env_spec(config))
+
+
+def test_the_same_agents_values_and_states_are_recorded(own):
+  config, params, _, unroll, _ = own
+  agent = _agent(config)
+  core = unroll.initial_core
+  inputs = types.agent_input(unroll.steps)
+  ids = 4 + unroll.env_id
+  act = jax.jit(agent.act)
+  states = [core]
+  for t in range(recording_runs.STEPS):
+    step = jax.tree.map(lambda x, t=t: x[t], inputs)
+    output, core = act(params, jax.random.PRNGKey(0), step, core, ids)
+    states.append(core)
+    np.testing.assert_allclose(
+      output.q_values, unroll.steps.agent_output.q_values[t], rtol=1e-5
+    )
+  for env_id in (0, 1):
+    columns = _columns(unroll, env_id)
+    for earlier, column in itertools.pairwise(columns):
+      chex.assert_trees_all_close(
+        jax.tree.map(lambda x, c=earlier: x[c], states[recording_runs.UNROLL]),
+        jax.tree.map(lambda x, c=column: x[c], unroll.initial_core),
+        rtol=1e-5,
+      )
+  assert all(x.any() for x in jax.tree.leaves(unroll.initial_core))
+
+
+def test_the_same_agents_priorities_are_its_own(own):
+  config, _, _, unroll, priorities = own
+  steps = unroll.steps._replace(observation=())
+  expected = _agent(config).initial_priorities(steps)
+  np.testing.assert_allclose(priorities, expected, rtol=1e-5)
+  assert len(set(priorities.round(6))) > 1
+
+
+def test_who_taught_is_told(own):
+  _, _, made, *_ = own
+  assert made.manifest.made_by.startswith('checkpoint 1 of ')
+  assert made.manifest.made_by.endswith('(r2d2)')
+
+
+def _vtrace(factory: str = 'tests.envs.toys:scripted'):
+  return evaluation_runs.config(factory)
+
+
+def test_another_agent_teaches_by_its_actions(tmp_path):
+  evaluation_runs.save(tmp_path / 'teacher', _vtrace(), 1.0)
+  config = recording_runs.student()
+  recording_runs.record(
+    config,
+    tmp_path / 'out',
+    teacher_workdir=tmp_path / 'teacher',
+    episodes=3,
+    num_envs=1,
+  )
+  unroll, priorities = recording_runs.read(tmp_path / 'out', config)
+  # V-trace with these parameters likes the last of four actions best.
+  assert (unroll.steps.agent_output.action == 3).all()
+  assert not unroll.steps.agent_output.q_values.any()
+  np.testing.assert_array_equal(priorities, 1)
+  memory = jax.tree.leaves(unroll.initial_core.lstm)
+  assert not any(x.any() for x in memory)
+  assert unroll.initial_core.frames[0].any()
+
+
+def test_another_network_is_another_teacher(tmp_path):
+  trained = recording_runs.student(network__lstm_size=5)
+  params = evaluation_runs.initial_params(trained)
+  evaluation_runs.save_params(tmp_path / 'teacher', trained, params)
+  config = recording_runs.student()
+  recording_runs.record(
+    config, tmp_path / 'out', teacher_workdir=tmp_path / 'teacher', episodes=2
+  )
+  unroll, _ = recording_runs.read(tmp_path / 'out', config)
+  assert unroll.initial_core.lstm.hidden.shape[1] == 3
+  assert not unroll.steps.agent_output.q_values.any()
+
+
+def test_sampling_explores(tmp_path):
+  evaluation_runs.save(tmp_path / 'teacher', _vtrace(), 0.1)
+  config = recording_runs.student()
+  recording_runs.record(
+    config,
+    tmp_path / 'out',
+    teacher_workdir=tmp_path / 'teacher',
+    episodes=4,
+    sample=True,
+  )
+  unroll, _ = recording_runs.read(tmp_path / 'out', config)
+  assert len(np.unique(unroll.steps.agent_output.action)) == 4
+
+
+def test_seeds_reach_the_policy(tmp_path):
+  config = recording_runs.student()
+  recording_runs.record(config, tmp_path / 'out', episodes=1, seed=1)
+  unroll, _ = recording_runs.read(tmp_path / 'out', config)
+  step = unroll.steps.observation[..., 1]
+  np.testing.assert_array_equal(
+    unroll.steps.agent_output.action, (step + 1) % 4
+  )
+
+
+def test_a_run_without_core_and_overlap_can_learn_too(tmp_path):
+  config = evaluation_runs.config('tests.envs.toys:scripted')
+  config.unroll_length = 4
+  made = recording_runs.record(config, tmp_path / 'out', episodes=1)
+  # A FIRST and three transitions, and the FIRST again.
+  unroll, _ = recording_runs.read(tmp_path / 'out', config)
+  assert made.manifest.sequences == 1
+  np.testing.assert_array_equal(
+    unroll.steps.observation[:, 0, 1], [0, 1, 2, 3, 0]
+  )
+
+
+@pytest.mark.parametrize(
+  'options,message',
+  [
+    ({'policy': ''}, 'Give either --teacher_workdir'),
+    ({'teacher_workdir': 'x', 'policy': 'a:b'}, 'Give either'),
+    ({'out': ''}, '--out is missing'),
+    ({'episodes': 0}, '--episodes=0: give at least 1'),
+    ({'policy': 'by_step'}, '--policy=by_step: must be module:function'),
+    ({'policy': 'tests.demonstrations.recording_runs:x'}, 'has no function x'),
+    (
+      {'policy': 'tests.demonstrations.recording_runs:unknown_action'},
+      r'unknown_action: it must return integers \[1\] from 0 to 3; it returned',
+    ),
+    ({'teacher_workdir': '/nowhere', 'policy': ''}, 'holds no run'),
+  ],
+)
+def test_refusals_are_one_sentence(tmp_path, options, message):
+  options = {'out': tmp_path / 'out', 'episodes': 1, **options}
+  with pytest.raises(ValueError, match=message) as caught:
+    recording_runs.record(recording_runs.student(), **options)
+  assert '\n' not in str(caught.value)
+  assert not (tmp_path / 'out').exists()
+
+
+def test_a_teacher_of_another_environment_is_refused(tmp_path):
+  other = 'tests.evaluation.evaluation_runs:chooser'
+  evaluation_runs.save(tmp_path / 'teacher', _vtrace(other), 1.0)
+  with pytest.raises(ValueError, match=f'on {other}, and .*toys:scripted'):
+    recording_runs.record(
+      recording_runs.student(),
+      tmp_path / 'out',
+      teacher_workdir=tmp_path / 'teacher',
+      allowed=evaluation_runs.ALLOWED,
+    )
+
+
+def test_what_is_there_is_not_overwritten(tmp_path):
+  with pytest.raises(ValueError, match='exists already'):
+    recording_runs.record(recording_runs.student(), tmp_path)
+
+
+def test_a_server_without_the_table_is_refused(tmp_path):
+  config = recording_runs.student(replay__address='localhost:1')
+  with pytest.raises(
+    ValueError, match=r'without --config\.demonstrations.frac'
+  ):
+    recording_runs.record(config, tmp_path / 'out')
+
+
+def test_the_manifest_says_what_it_is(scripted):
+  made, unroll, _ = scripted
+  read = folder_lib.read_manifest(made.places[0])
+  assert read == made.manifest
+  assert (read.env_id, read.episodes) == ('tests.envs.toys:scripted', 6)
+  assert ['env_id', [], '<i4'] in read.unroll['leaves']
+  assert read.unroll['stride'] == recording_runs.UNROLL
+  assert read.sequences == unroll.env_id.size

@@ -1,0 +1,202 @@
+"""Tests for the agreement of hosts: votes, and word of who is gone."""
+
+import concurrent.futures
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from seedrl_jax.distributed import host_wire, vote_client, vote_server
+
+# Guards against a hang; a busy machine may take long.
+_LONG = 600.0
+_RESUME = 'start all hosts again to resume from the last checkpoint.'
+
+
+class _Hosts:
+  """A hub and, in this process, what each host has."""
+
+  def __init__(self, count: int = 2, timeout: float = _LONG):
+    self.hub = vote_server.Hub(('127.0.0.1', 0), 'secret', count, timeout)
+    self.timeout = timeout
+    self.all: list[vote_client.Agreement] = []
+    for _ in range(count):
+      self.join(len(self.all), count)
+
+  def join(
+    self, index: int, count: int, secret: str = 'secret'
+  ) -> vote_client.Agreement:
+    host = vote_client.Agreement(
+      ('127.0.0.1', self.hub.port), secret, index, count, self.timeout
+    )
+    self.all.append(host)
+    return host
+
+  def gather(self, *values: object) -> list[list[object]]:
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+      calls = [
+        pool.submit(host.gather, value)
+        for host, value in zip(self.all, values, strict=True)
+      ]
+      return [call.result(_LONG) for call in calls]
+
+  def close(self) -> None:
+    for host in self.all:
+      host.leave()
+    self.hub.close()
+
+
+@pytest.fixture
+def hosts() -> Iterator[_Hosts]:
+  found = _Hosts()
+  yield found
+  found.close()
+
+
+def test_every_host_hears_all_values_by_index(hosts: _Hosts):
+  for turn in range(3):
+    values = [{'turn': turn, 'x': 0.5}, [1, 'two']]
+    assert hosts.gather(*values) == [values] * 2
+
+
+def test_values_wait_for_the_last_host(hosts: _Hosts):
+  first, second = hosts.all
+  with concurrent.futures.ThreadPoolExecutor() as pool:
+    waiting = pool.submit(first.gather, 'early')
+    # What is sent later on the same connections has no value yet.
+    second.ask_to_stop()
+    while not (first.stop_wanted and second.stop_wanted):
+      assert not waiting.done()
+    assert second.gather('late') == ['early', 'late']
+    assert waiting.result(_LONG) == ['early', 'late']
+
+
+def test_a_closed_connection_is_a_loss_to_who_waits(hosts: _Hosts):
+  first, second = hosts.all
+  with concurrent.futures.ThreadPoolExecutor() as pool:
+    waiting = pool.submit(first.gather, 0)
+    second._wire.close()
+    with pytest.raises(vote_client.HostLost) as raised:
+      waiting.result(_LONG)
+  expected = f'Host 1 is gone (its connection was closed); {_RESUME}'
+  assert str(raised.value) == first.lost == expected
+  # It cannot be told, but finds out.
+  assert second.wait_lost(_LONG).startswith('Host 0 is gone')
+  with pytest.raises(vote_client.HostLost):
+    first.gather(1)
+
+
+def test_host_0_is_missed_too(hosts: _Hosts):
+  # The hub has both of them.
+  hosts.gather(1, 2)
+  hosts.hub._wires[1].close()
+  assert hosts.all[1].wait_lost(_LONG) == (
+    f'Host 0 is gone (its connection was closed); {_RESUME}'
+  )
+
+
+def test_a_host_that_fails_says_why(hosts: _Hosts):
+  hosts.all[1].leave('OSError: broken')
+  assert hosts.all[0].wait_lost(_LONG) == (
+    f'Host 1 has failed (OSError: broken); {_RESUME}'
+  )
+
+
+def test_leaving_is_no_loss(hosts: _Hosts):
+  hosts.all[1].leave()
+  hosts.all[0].leave()
+  hosts.hub.close()
+  assert [host.lost for host in hosts.all] == ['', '']
+
+
+def test_silence_is_a_loss(hosts: _Hosts, monkeypatch: pytest.MonkeyPatch):
+  first, second = hosts.all
+  monkeypatch.setattr(second._wire, 'send', lambda *message: True)
+  hosts.hub.set_timeout(0.2)
+  assert first.wait_lost(_LONG) == (
+    f'Host 1 has said nothing for 0.2 s; {_RESUME}'
+  )
+
+
+def test_silence_of_host_0_is_a_loss(
+  hosts: _Hosts, monkeypatch: pytest.MonkeyPatch
+):
+  monkeypatch.setattr(hosts.hub, '_tell', lambda *message: None)
+  hosts.all[1].set_timeout(0.2)
+  assert hosts.all[1].wait_lost(_LONG) == (
+    f'Host 0 has said nothing for 0.2 s; {_RESUME}'
+  )
+
+
+def test_silence_counts_no_time_in_which_nobody_listened(
+  monkeypatch: pytest.MonkeyPatch,
+):
+  now = 0.0
+  monkeypatch.setattr(host_wire.time, 'monotonic', lambda: now)
+  silence = host_wire.Silence(10.0)
+  for _ in range(7):
+    now += 1.0
+    assert not silence.is_over()
+  # This process was stopped.
+  now += 1000.0
+  assert not silence.is_over()
+  silence.heard()
+  for _ in range(10):
+    now += 1.0
+    assert not silence.is_over()
+  now += 1.0
+  assert silence.is_over()
+
+
+@pytest.mark.parametrize(
+  'index, count, sentence',
+  [
+    (1, 2, '--process_id=1: there is a host 1 already; give every host anothe'),
+    (2, 3, '--num_processes=3: host 0 has --num_processes=2; give all hosts t'),
+  ],
+)
+def test_hosts_of_another_run_are_refused(
+  hosts: _Hosts, index: int, count: int, sentence: str
+):
+  with pytest.raises(vote_client.Refused, match=sentence):
+    hosts.join(index, count).gather(0)
+  hosts.all.pop().leave()
+  # The others do not notice.
+  assert hosts.gather(1, 2) == [[1, 2]] * 2
+
+
+@pytest.mark.parametrize(
+  'message', [b'\n', b'GET / HTTP/1.1\r\n\r\n', b'["hello","no",1,2]\n']
+)
+def test_strangers_are_shut_out(hosts: _Hosts, message: bytes):
+  address = ('127.0.0.1', hosts.hub.port)
+  with socket.create_connection(address, _LONG) as stranger:
+    stranger.sendall(message)
+    stranger.shutdown(socket.SHUT_WR)
+    # Reset, where it had more to say.
+    with contextlib.suppress(ConnectionResetError):
+      assert stranger.recv(1) == b''
+  assert hosts.gather(1, 2) == [[1, 2]] * 2
+
+
+@pytest.mark.parametrize('is_late', [False, True])
+def test_a_host_that_does_not_join_is_named(is_late: bool):
+  hub = vote_server.Hub(('127.0.0.1', 0), '', 2, join_timeout=0.2)
+  address = ('127.0.0.1', hub.port)
+  while is_late and not hub._lost:
+    os.sched_yield()
+  host = vote_client.Agreement(address, '', 0, 2, _LONG)
+  with pytest.raises(vote_client.HostLost, match='Host 1 did not join for'):
+    host.gather(0)
+  host.leave()
+  hub.close()
+
+
+def test_host_0_that_is_not_there_is_looked_for():
+  with socket.socket() as bound:
+    # It is nobody else's either, and nobody listens.
+    bound.bind(('127.0.0.1', 0))
+    with pytest.raises(vote_client.Refused, match='host 0 was not found there'):
+      vote_client.Agreement(bound.getsockname(), '', 1, 2, join_timeout=0.0)

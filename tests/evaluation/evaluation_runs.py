@@ -1,0 +1,116 @@
+"""Work directories with a checkpoint, and toys, for tests of evaluation."""
+
+import pathlib
+from typing import Any
+
+import gymnasium
+import jax
+import numpy as np
+from gymnasium import spaces
+
+from configs import base as base_config
+from seedrl_jax.agents import base as agents
+from seedrl_jax.learner import state as state_lib
+from seedrl_jax.run import layout as layout_lib
+from seedrl_jax.runtime import checkpoints
+from seedrl_jax.runtime import workdir as workdir_lib
+
+# What these toys' work directories need to be played.
+ALLOWED = (
+  '--allow_factory=tests.evaluation_runs:chooser',
+  '--allow_factory=tests.envs.toys:scripted',
+)
+LENGTH = 5
+BEST = 2
+
+
+class Chooser(gymnasium.Env):
+  """Five steps, each rewarded by 1 for action 2; drawn in a colour a step."""
+
+  metadata = {'render_modes': ['rgb_array'], 'render_fps': 10}  # noqa: RUF012
+
+  def __init__(self, render_mode: str | None = None) -> None:
+    self.observation_space = spaces.Box(0, 1, (2,), np.float32)
+    self.action_space = spaces.Discrete(3)
+    self.render_mode = render_mode
+    self._step = 0
+
+  def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
+    super().reset(**kwargs)
+    self._step = 0
+    return np.zeros(2, np.float32), {}
+
+  def step(
+    self, action: Any
+  ) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    self._step += 1
+    reward = float(action == BEST)
+    over = self._step == LENGTH
+    return np.zeros(2, np.float32), reward, False, over, {}
+
+  def render(self) -> np.ndarray:
+    return np.full((12, 16, 3), 40 * self._step, np.uint8)
+
+
+def chooser(render_mode: str | None = None) -> gymnasium.Env:
+  return Chooser(render_mode)
+
+
+def config(factory: str = 'tests.evaluation.evaluation_runs:chooser') -> Any:
+  """Returns the configuration of a tiny V-trace run."""
+  run = base_config.get_config()
+  run.env.factory = factory
+  run.env.num_envs = 4
+  run.replay.backend = 'embedded'
+  run.network.hidden_sizes = (4,)
+  return run
+
+
+def save(folder: pathlib.Path, run: Any, *preferences: float) -> None:
+  """Makes a work directory with checkpoints 1, 2, ….
+
+  Args:
+    folder: the work directory.
+    run: its configuration.
+    *preferences: for each checkpoint, the policy logits per action number:
+      positive ones like the last action best, whatever is observed.
+  """
+
+  def prefer(params: agents.Params, preference: float) -> agents.Params:
+    logits = preference * np.arange(num_actions, dtype=np.float32)
+    return jax.tree.map(
+      lambda x: logits if x.shape == logits.shape else np.zeros_like(x), params
+    )
+
+  num_actions = layout_lib.make_env_spec(run).num_actions
+  initial = initial_params(run)
+  save_params(folder, run, *[prefer(initial, p) for p in preferences])
+
+
+def initial_params(run: Any) -> agents.Params:
+  """Returns parameters that a run of this configuration may start with."""
+  agent = agents.load_agent(run, layout_lib.make_env_spec(run))
+  return agent.init(jax.random.PRNGKey(0))
+
+
+def save_params(folder: pathlib.Path, run: Any, *params: agents.Params) -> None:
+  """Makes a work directory with checkpoints 1, 2, … of these parameters."""
+  directory = workdir_lib.Workdir(folder)
+  directory.create()
+  spec = layout_lib.make_env_spec(run)
+  directory.write_config(layout_lib.named_config(run, spec))
+  store = checkpoints.Checkpoints(directory.checkpoints)
+  for step, of_step in enumerate(params, start=1):
+    # What is not parameters is none of an evaluation's business.
+    state = state_lib.LearnerState(
+      of_step, (), {'moments': np.ones(3)}, np.int32(step), np.zeros(2)
+    )
+    store.save(step, state, {})
+  store.close()
+
+
+def damage(folder: pathlib.Path, step: int) -> None:
+  """Cuts short every file of a checkpoint."""
+  for file in (folder / 'checkpoints' / str(step)).rglob('*'):
+    if file.is_file():
+      file.write_bytes(file.read_bytes()[:7])

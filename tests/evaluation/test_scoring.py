@@ -1,0 +1,200 @@
+"""Tests for seedrl_jax/evaluation/scoring.py."""
+
+import io
+import os
+import pathlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from seedrl_jax.evaluation import scoring
+from seedrl_jax.runtime import progress, video
+from tests.evaluation import evaluation_runs as runs
+
+_SCRIPTED = 'tests.envs.toys:scripted'
+
+
+def _play(
+  folder: pathlib.Path, out: io.StringIO | None = None, **options
+) -> scoring.Evaluation:
+  line = progress.ProgressLine(out or io.StringIO())
+  options.setdefault('allowed', runs.ALLOWED)
+  return scoring.evaluate(folder, scoring.Options(**options), line)
+
+
+def _tree(folder: pathlib.Path) -> dict[str, bytes]:
+  files = (pathlib.Path(d, f) for d, _, fs in os.walk(folder) for f in fs)
+  return {str(file): file.read_bytes() for file in files}
+
+
+def test_episodes_are_exactly_those_asked_for(tmp_path):
+  runs.save(tmp_path, runs.config(_SCRIPTED), 1.0)
+  result = _play(tmp_path, episodes=5, num_envs=2)
+  # Episodes of 3, 5 and 4 steps by turns; the reward of step t is t.
+  of_env = {i: [e for e in result.episodes if e.env_id == i] for i in (0, 1)}
+  assert [e.episode_return for e in of_env[0]] == [6.0, 15.0, 10.0]
+  assert [e.episode_return for e in of_env[1]] == [6.0, 15.0]
+  assert [e.length for e in of_env[0]] == [3, 5, 4]
+  assert result.mean_length == pytest.approx(20 / 5)
+  np.testing.assert_allclose(
+    result.standard_error, np.std([6, 15, 10, 6, 15], ddof=1) / np.sqrt(5)
+  )
+
+
+def test_fewer_episodes_than_environments_make_fewer_environments(tmp_path):
+  runs.save(tmp_path, runs.config(), 1.0)
+  result = _play(tmp_path, episodes=2, num_envs=7)
+  assert [e.env_id for e in result.episodes] == [0, 1]
+
+
+def test_greedy_by_default(tmp_path):
+  runs.save(tmp_path, runs.config(), 0.1)
+  result = _play(tmp_path, episodes=4)
+  np.testing.assert_array_equal(result.returns, runs.LENGTH)
+  assert 'greedy' in result.report()
+
+
+def test_sampling_follows_policy_and_seed(tmp_path):
+  runs.save(tmp_path, runs.config(), 0.1)
+  first, again, other = (
+    _play(tmp_path, episodes=40, sample=True, seed=seed) for seed in (3, 3, 4)
+  )
+  # A third of the actions, or a little more, is the best one.
+  assert 1.0 < first.returns.mean() < 3.0
+  np.testing.assert_array_equal(first.returns, again.returns)
+  assert first.returns.tolist() != other.returns.tolist()
+  assert 'sampled' in first.report()
+
+
+def test_newest_checkpoint_unless_one_is_named(tmp_path):
+  runs.save(tmp_path, runs.config(), -1.0, 1.0)
+  newest, named = _play(tmp_path), _play(tmp_path, checkpoint=1)
+  assert (newest.checkpoint, newest.returns.mean()) == (2, runs.LENGTH)
+  assert (named.checkpoint, named.returns.mean()) == (1, 0.0)
+
+
+def test_damaged_newest_is_reported_and_left_alone(tmp_path):
+  runs.save(tmp_path, runs.config(), -1.0, 1.0)
+  runs.damage(tmp_path, 2)
+  before = _tree(tmp_path)
+  out = io.StringIO()
+  assert _play(tmp_path, out, episodes=2).checkpoint == 1
+  assert 'Checkpoint 2 is damaged' in out.getvalue()
+  # The run, which may be training, is who puts it aside.
+  assert _tree(tmp_path) == before
+
+
+def test_only_checkpoint_damaged_is_refused(tmp_path):
+  runs.save(tmp_path, runs.config(), 1.0)
+  runs.damage(tmp_path, 1)
+  with pytest.raises(ValueError, match='holds no checkpoint that is sound'):
+    _play(tmp_path)
+
+
+def test_unknown_checkpoint_names_those_there(tmp_path):
+  runs.save(tmp_path, runs.config(), 1.0, 1.0)
+  with pytest.raises(ValueError, match=r'no checkpoint 9; there are: 1, 2\.'):
+    _play(tmp_path, checkpoint=9)
+
+
+def test_folder_without_run_or_checkpoint_is_refused(tmp_path):
+  with pytest.raises(ValueError, match='holds no run'):
+    _play(tmp_path)
+  runs.save(tmp_path, runs.config())
+  with pytest.raises(ValueError, match='holds no checkpoint yet'):
+    _play(tmp_path)
+
+
+def test_checkpoint_of_another_network_is_refused(tmp_path):
+  runs.save(tmp_path, runs.config(), 1.0)
+  config = runs.config()
+  config.network.hidden_sizes = (6,)
+  runs.save(tmp_path, config)
+  with pytest.raises(ValueError, match='does not fit'):
+    _play(tmp_path)
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
+    ({'episodes': 0}, '--episodes=0'),
+    ({'num_envs': -1}, '--num_envs=-1'),
+    ({'video': pathlib.Path('out.avi')}, 'must end in .mp4 or .gif'),
+  ],
+)
+def test_bad_options_are_refused_before_anything_is_read(options, message):
+  with pytest.raises(ValueError, match=message):
+    _play(pathlib.Path('nowhere'), **options)
+
+
+def test_single_episode_has_no_standard_error(tmp_path):
+  runs.save(tmp_path, runs.config(), 1.0)
+  result = _play(tmp_path, episodes=1)
+  assert np.isnan(result.standard_error)
+  assert '±' not in result.report()
+
+
+def test_report_has_the_figures(tmp_path):
+  runs.save(tmp_path, runs.config(_SCRIPTED), 1.0)
+  text = _play(tmp_path, episodes=3, num_envs=1).report()
+  assert 'return 10.33 ± 2.60' in text
+  assert 'median 10.00 | min 6.00 | max 15.00 | mean length 4.0' in text
+
+
+def test_video_shows_the_first_environments_counted_episodes(tmp_path):
+  runs.save(tmp_path, runs.config(), 1.0)
+  path = tmp_path / 'out.gif'
+  result = _play(tmp_path, episodes=3, num_envs=2, video=path)
+  # Two episodes: a FIRST and five steps each; the last frame stays 0.7 s.
+  assert result.video.num_frames == 2 * (1 + runs.LENGTH + 7)
+  with Image.open(path) as gif:
+    # Frames that are alike are one in the file, shown for longer.
+    assert gif.n_frames == 2 * (1 + runs.LENGTH)
+    gif.seek(runs.LENGTH)
+    assert gif.info['duration'] == 800
+    centre = gif.convert('RGB').getpixel((gif.width // 2, gif.height // 2))
+  assert centre == pytest.approx((40 * runs.LENGTH,) * 3, abs=3)
+
+
+def test_what_is_not_drawn_shows_its_observation(tmp_path):
+  config = runs.config(factory='')
+  config.env.id = 'Catch-v0'
+  runs.save(tmp_path, config, 1.0)
+  path = tmp_path / 'catch.gif'
+  result = _play(tmp_path, episodes=1, video=path)
+  with Image.open(path) as gif:
+    assert gif.n_frames == 1 + result.episodes[0].length
+    pixels = np.asarray(gif.convert('RGB'))
+  # Ball and paddle, and nothing else, are white; the caption is above.
+  factor = 48
+  cells = pixels[-10 * factor :: factor, 40::factor][:, :5]
+  assert np.count_nonzero(cells.min(axis=-1) > 250) == 2
+
+
+def test_envpool_draws_its_own(tmp_path):
+  config = runs.config(factory='')
+  config.env.id = 'CartPole-v1'
+  config.env.max_episode_steps = 4
+  runs.save(tmp_path, config, 1.0)
+  path = tmp_path / 'cartpole.gif'
+  result = _play(tmp_path, episodes=1, video=path)
+  assert [e.length for e in result.episodes] == [4]
+  with Image.open(path) as gif:
+    assert (gif.width, gif.n_frames) == (600, 5)
+
+
+def test_nothing_to_show_is_refused(tmp_path):
+  runs.save(tmp_path, runs.config(_SCRIPTED), 1.0)
+  path = tmp_path / 'out.gif'
+  with pytest.raises(ValueError, match='toys:scripted cannot be drawn'):
+    _play(tmp_path, video=path)
+  assert not path.exists()
+
+
+def test_remark_on_the_missing_encoder_is_reported(tmp_path, monkeypatch):
+  monkeypatch.setattr(video, 'find_ffmpeg', lambda: None)
+  runs.save(tmp_path, runs.config(), 1.0)
+  text = _play(tmp_path, episodes=1, video=tmp_path / 'out.mp4').report()
+  assert f'video: {tmp_path}/out.gif' in text
+  assert 'no ffmpeg' in text

@@ -1,0 +1,234 @@
+"""What is particular to the store in this process."""
+
+import os
+import threading
+
+import numpy as np
+import pytest
+
+from seedrl_jax import replay
+from seedrl_jax.replay.embedded import slots
+
+
+def _store(toy, *configs, width=2, steps=3, seed=1):
+  return replay.EmbeddedStore(configs, toy.spec(steps), width, seed)
+
+
+def _queue(max_size=8):
+  return replay.TableConfig.queue('t', max_size)
+
+
+def _items(max_size=8, **kwargs):
+  return replay.TableConfig(
+    't', 'prioritized', max_size, samples_per_insert=0.0, **kwargs
+  )
+
+
+def test_a_queue_copies_nothing(toy):
+  store = _store(toy, _queue())
+  writer = store.writer('t')
+  block = writer.allocate()
+  writer.insert(block)
+  sample = store.sampler('t', 2).sample(0)
+  assert sample.blocks[0] is block
+  sample.release()
+  assert writer.allocate() is block
+
+
+@pytest.mark.parametrize('config', [_queue(), _items()])
+def test_memory_stays_bounded_by_what_is_in_use(toy, config):
+  store = _store(toy, config)
+  writer, sampler = store.writer('t'), store.sampler('t', 2)
+  seen = set()
+  for _ in range(50):
+    block = writer.allocate()
+    writer.insert(block)
+    sample = sampler.sample(0)
+    seen |= {id(block), *(id(b) for b in sample.blocks)}
+    sample.release()
+  assert len(seen) <= 2
+
+
+def test_draws_follow_the_seed(toy):
+  def keys(seed):
+    store = _store(toy, _items(), seed=seed)
+    toy.insert(store, 't', [0, 1])
+    toy.insert(store, 't', [2, 3])
+    return store.sampler('t', 20).sample(0).keys.tolist()
+
+  assert keys(1) == keys(1)
+  assert keys(1) != keys(2)
+
+
+def test_draws_go_on_after_a_restore(toy, tmp_path):
+  path = os.fspath(tmp_path / 'replay')
+  store = _store(toy, _items())
+  toy.insert(store, 't', [0, 1])
+  store.sampler('t', 5).sample(0)
+  store.checkpoint(path)
+  other = _store(toy, _items(), seed=9)
+  other.restore(path)
+  samples = [s.sampler('t', 20).sample(0).keys for s in (store, other)]
+  np.testing.assert_array_equal(*samples)
+
+
+def test_a_slot_that_is_being_read_is_not_overwritten(
+  toy, threads, monkeypatch
+):
+  store = _store(toy, _items(max_size=2))
+  toy.insert(store, 't', [0, 1])
+  reading, go_on = threading.Semaphore(0), threading.Event()
+  get = slots.SlotStorage.get
+
+  def slow_get(self, places, block):
+    reading.release()
+    assert go_on.wait(300)
+    get(self, places, block)
+
+  monkeypatch.setattr(slots.SlotStorage, 'get', slow_get)
+  got = []
+  sampler = store.sampler('t', 16)
+  for first in (2, 4):
+    threads.start(lambda: got.append(toy.numbers(sampler.sample())))
+    assert reading.acquire(timeout=300)
+    toy.insert(store, 't', [first, first + 1])
+  # Both spare blocks are taken by what the two readers still need.
+  threads.start(lambda: toy.insert(store, 't', [6, 7], timeout=None))
+  threads.until(lambda: store.info()['t'].waiting_writers == 1)
+  go_on.set()
+  assert threads.join() == []
+  assert sorted(map(set, got), key=min) == [{0, 1}, {2, 3}]
+  assert set(toy.numbers(sampler.sample(0))) == {6, 7}
+
+
+@pytest.mark.parametrize('width', [1, 4])
+def test_a_queue_is_restored_at_another_width(toy, tmp_path, width):
+  path = os.fspath(tmp_path / 'replay')
+  store = _store(toy, _queue())
+  for first in (0, 2, 4):
+    toy.insert(store, 't', [first, first + 1])
+  store.checkpoint(path)
+  other = _store(toy, _queue(), width=width)
+  other.restore(path)
+  kept = other.info()['t'].size
+  numbers = toy.numbers(other.sampler('t', kept).sample(0))
+  assert numbers == [0, 1, 2, 3, 4, 5][-kept:]
+  assert kept == {1: 6, 4: 4}[width]
+
+
+def test_a_smaller_table_keeps_the_newest(toy, tmp_path):
+  path = os.fspath(tmp_path / 'replay')
+  store = _store(toy, _items())
+  for first in (0, 2, 4):
+    toy.insert(store, 't', [first, first + 1], [1.0, 3.0])
+  store.checkpoint(path)
+  other = _store(toy, _items(max_size=3))
+  other.restore(path)
+  sample = other.sampler('t', 60).sample(0)
+  numbers = np.array(toy.numbers(sample))
+  assert set(numbers.tolist()) == {3, 4, 5}
+  np.testing.assert_array_equal(sample.priorities == 3, numbers % 2 == 1)
+  toy.insert(other, 't', [6, 7])
+  assert set(toy.numbers(other.sampler('t', 60).sample(0))) == {5, 6, 7}
+
+
+@pytest.mark.parametrize('config', [_queue(), _items()])
+def test_a_checkpoint_of_other_unrolls_is_refused(toy, tmp_path, config):
+  path = os.fspath(tmp_path / 'replay')
+  _store(toy, config).checkpoint(path)
+  other = _store(toy, config, steps=5)
+  with pytest.raises(replay.CheckpointError, match=r'steps.*\[3\].*\[5\]'):
+    other.restore(path)
+
+
+def test_a_checkpoint_of_other_tables_is_refused(toy, tmp_path):
+  path = os.fspath(tmp_path / 'replay')
+  _store(toy, _queue()).checkpoint(path)
+  other = _store(toy, replay.TableConfig.queue('x', 8))
+  with pytest.raises(replay.CheckpointError, match='tables'):
+    other.restore(path)
+
+
+@pytest.mark.parametrize('config', [_queue(), _items()])
+def test_damage_leaves_an_empty_table_that_works(toy, tmp_path, config):
+  path = tmp_path / 'replay'
+  store = _store(toy, config)
+  toy.insert(store, 't', [77, 78])
+  store.checkpoint(os.fspath(path))
+  data = bytearray(path.read_bytes())
+  # The images are all 77s, and nothing else is.
+  data[data.index(b'\x4d' * 12) + 5] ^= 1
+  path.write_bytes(data)
+  other = _store(toy, config)
+  toy.insert(other, 't', [0, 1])
+  with pytest.raises(replay.CheckpointError, match='damaged'):
+    other.restore(os.fspath(path))
+  assert other.info()['t'].size == 0
+  toy.insert(other, 't', [2, 3])
+  assert set(toy.numbers(other.sampler('t', 2).sample(0))) <= {2, 3}
+
+
+def test_sampling_goes_on_during_a_checkpoint(toy, tmp_path, monkeypatch):
+  store = _store(toy, _items(max_size=2))
+  toy.insert(store, 't', [0, 1])
+  sampler = store.sampler('t', 4)
+  leaf_at = slots.SlotStorage.leaf_at
+  calls = []
+
+  def sampling_leaf_at(self, leaf, places):
+    calls.append(sampler.sample(0))
+    # The old unrolls are still being saved, though these replace them.
+    if len(calls) == 1:
+      toy.insert(store, 't', [2, 3])
+    return leaf_at(self, leaf, places)
+
+  monkeypatch.setattr(slots.SlotStorage, 'leaf_at', sampling_leaf_at)
+  path = os.fspath(tmp_path / 'replay')
+  store.checkpoint(path)
+  assert set(toy.numbers(sampler.sample(0))) == {2, 3}
+  other = _store(toy, _items(max_size=2))
+  other.restore(path)
+  assert set(toy.numbers(other.sampler('t', 40).sample(0))) == {0, 1}
+
+
+@pytest.mark.parametrize('config', [_queue(2), _items(2)])
+def test_the_moment_saved_is_the_snapshots(toy, tmp_path, config):
+  path = os.fspath(tmp_path / 'replay')
+  store = _store(toy, config)
+  toy.insert(store, 't', [0, 1])
+
+  def on_snapshot():
+    # Room for the next ones, which are not saved.
+    store.sampler('t', 2).sample(0).release()
+    toy.insert(store, 't', [2, 3])
+
+  store.checkpoint(path, on_snapshot)
+  other = _store(toy, config)
+  other.restore(path)
+  assert set(toy.numbers(other.sampler('t', 2).sample(0))) <= {0, 1}
+
+
+def test_inserts_into_a_full_table_wait_for_its_checkpoint(toy, tmp_path):
+  store = _store(toy, _items(max_size=6))
+  for first in (0, 2, 4):
+    toy.insert(store, 't', [first, first + 1])
+
+  def on_snapshot():
+    # There is memory for two blocks more than items.
+    toy.insert(store, 't', [6, 7])
+    toy.insert(store, 't', [8, 9])
+    with pytest.raises(replay.RateLimited):
+      toy.insert(store, 't', [10, 11])
+
+  store.checkpoint(os.fspath(tmp_path / 'replay'), on_snapshot)
+  toy.insert(store, 't', [10, 11])
+  assert set(toy.numbers(store.sampler('t', 90).sample(0))) <= set(range(6, 12))
+
+
+def test_stores_that_cannot_be_are_refused(toy):
+  with pytest.raises(ValueError, match='block of 0'):
+    _store(toy, _queue(), width=0)
+  with pytest.raises(ValueError, match='Two tables'):
+    _store(toy, _queue(), _items())
+  with pytest.raises(ValueError, match='must fit in'):
+    _store(toy, _items(max_size=1))

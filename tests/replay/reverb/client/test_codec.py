@@ -1,0 +1,133 @@
+"""Tests of tensors against what NumPy says of the same arrays."""
+
+import cramjam
+import ml_dtypes
+import numpy as np
+import pytest
+
+from seedrl_jax.replay.reverb.client import codec
+
+_DTYPES = [
+  *('float16', 'float32', 'float64', 'complex64', 'bool'),
+  *('int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32', 'uint64'),
+]
+_SHAPES = [(1,), (4,), (3, 2), (2, 3, 4), (3, 0), (2, 0, 5)]
+
+
+def _random(dtype, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+  """Arbitrary bits: also NaNs, infinities and the ends of integers' ranges."""
+  dtype = np.dtype(dtype)
+  size = int(np.prod(shape)) * dtype.itemsize
+  raw = np.random.default_rng(seed).integers(0, 256, size, np.uint8)
+  if dtype.kind == 'b':
+    raw %= 2
+  return raw.view(dtype).reshape(shape)
+
+
+def _encode(array: np.ndarray, delta: bool = False) -> codec.Tensor:
+  (tensor,) = codec.encode([array], delta)
+  return tensor._replace(content=bytes(tensor.content))
+
+
+def _assert_same_bits(actual: np.ndarray, expected: np.ndarray) -> None:
+  assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+  assert actual.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize('delta', [False, True])
+@pytest.mark.parametrize('shape', _SHAPES)
+@pytest.mark.parametrize('dtype', [*_DTYPES, ml_dtypes.bfloat16])
+def test_round_trip(dtype, shape, delta):
+  array = _random(dtype, shape)
+  tensor = _encode(array, delta)
+  assert tensor.shape == shape
+  _assert_same_bits(codec.decode(tensor, delta), array)
+
+
+def test_content_is_raw_snappy_of_the_rows():
+  array = np.arange(6, dtype=np.int32).reshape(3, 2)
+  tensor = _encode(array)
+  content = bytes(cramjam.snappy.decompress_raw(tensor.content))
+  assert (tensor.code, content) == (3, array.tobytes())
+
+
+def test_delta_stores_differences_that_wrap():
+  array = np.array([[1, 250], [0, 4]], np.uint8)
+  stored = codec.decode(_encode(array, delta=True))
+  np.testing.assert_array_equal(stored, [[1, 250], [255, 10]])
+
+
+@pytest.mark.parametrize(
+  'array', [np.ones((2, 2), np.float32), np.arange(5), np.ones((2, 2), bool)]
+)
+def test_delta_leaves_other_tensors_alone(array):
+  assert _encode(array, delta=True) == _encode(array)
+
+
+@pytest.mark.parametrize('delta', [False, True])
+@pytest.mark.parametrize(('offset', 'rows'), [(0, 5), (0, 2), (2, 3), (4, 1)])
+def test_decode_into_strided_memory(offset, rows, delta):
+  array = _random(np.int16, (5, 3))
+  batch = np.full((rows, 4, 3), 7, np.int16)
+  tensor = _encode(array, delta)
+  codec.decode_into(tensor, batch[:, 1], offset, delta)
+  np.testing.assert_array_equal(batch[:, 1], array[offset : offset + rows])
+  assert (batch[:, [0, 2, 3]] == 7).all()
+
+
+def test_layouts_and_byte_orders_of_the_writer():
+  array = np.arange(24, dtype=np.int32).reshape(4, 6)
+  for other in (array.T[::2], array.astype('>i4'), np.asfortranarray(array)):
+    for delta in (False, True):
+      decoded = codec.decode(_encode(other, delta), delta)
+      np.testing.assert_array_equal(decoded, other)
+
+
+def test_bfloat16_without_its_package_is_uint16(monkeypatch):
+  array = _random(ml_dtypes.bfloat16, (3, 2))
+  tensor = _encode(array)
+  monkeypatch.setitem(__import__('sys').modules, 'ml_dtypes', None)
+  codec._dtype.cache_clear()
+  try:
+    decoded = codec.decode(tensor)
+  finally:
+    codec._dtype.cache_clear()
+  _assert_same_bits(decoded, array.view(np.uint16))
+
+
+@pytest.mark.parametrize('array', [np.array(['a']), np.array([object()])])
+def test_what_is_no_number_is_refused(array):
+  with pytest.raises(ValueError, match='Reverb cannot hold'):
+    codec.encode([array])
+  with pytest.raises(ValueError, match='TensorFlow type 7'):
+    _ = codec.Tensor(7, (1,), b'').dtype
+
+
+@pytest.mark.parametrize(
+  'out',
+  [
+    np.empty((3, 2), np.float32),
+    np.empty((3, 3), np.int32),
+    np.empty((4, 2), np.int32),
+  ],
+)
+def test_memory_that_does_not_fit_is_refused(out):
+  tensor = _encode(np.zeros((3, 2), np.int32))
+  with pytest.raises(ValueError, match='another kind'):
+    codec.decode_into(tensor, out)
+
+
+def test_damaged_tensors_are_refused():
+  tensor = _encode(np.zeros((3, 2), np.int32))
+  with pytest.raises(ValueError, match='damaged'):
+    codec.decode(tensor._replace(content=b'\xff\xff'))
+  other = _encode(np.zeros(5, np.int32))
+  with pytest.raises(ValueError, match='20 bytes where 24'):
+    codec.decode(tensor._replace(content=other.content))
+
+
+def test_columns_of_a_chunk_share_memory_but_not_bytes():
+  columns = [_random(np.int32, (4, 2), seed) for seed in range(3)]
+  tensors = codec.encode(columns)
+  for tensor, column in zip(tensors, columns, strict=True):
+    _assert_same_bits(codec.decode(tensor), column)

@@ -1,0 +1,238 @@
+"""Tests of calls, of losing a server and of finding it again."""
+
+import contextlib
+import threading
+
+import grpc
+import pytest
+from absl import logging
+
+from seedrl_jax.replay import base
+from seedrl_jax.replay.reverb.client import connection as connection_lib
+from seedrl_jax.replay.reverb.client import errors, silence
+from seedrl_jax.replay.reverb.proto import reverb_pb2
+from seedrl_jax.replay.reverb.transport import call as call_lib
+from seedrl_jax.replay.reverb.transport import call_status
+from tests.replay.reverb import fake_server
+from tests.replay.reverb.client import test_silence
+
+_CODE = grpc.StatusCode
+# Only for tests that have already failed.
+_PATIENCE = 300.0
+
+
+@pytest.fixture(name='server')
+def server_fixture():
+  server = fake_server.FakeServer().start()
+  yield server
+  server.stop()
+
+
+@pytest.fixture(name='connect')
+def connect_fixture(server):
+  made = []
+
+  def connect(address=None, patience=_PATIENCE, **kwargs):
+    connection = connection_lib.Connection(
+      address or server.address, patience, **kwargs
+    )
+    made.append(connection)
+    return connection
+
+  yield connect
+  for connection in made:
+    connection.close()
+
+
+def _raises(code: grpc.StatusCode):
+  def answer(request):
+    raise fake_server.Abort(code)
+
+  return answer
+
+
+def test_server_info_by_table(server, connect):
+  info = reverb_pb2.TableInfo(name='t', max_size=5, current_size=2)
+  server.on_call['ServerInfo'] = lambda _: reverb_pb2.ServerInfoResponse(
+    table_info=[info, reverb_pb2.TableInfo(name='u')]
+  )
+  tables = connect().server_info()
+  assert set(tables) == {'t', 'u'}
+  assert tables['t'] == info
+
+
+def test_mutate_sends_updates_and_deletes(server, connect):
+  connect().mutate('t', {1: 0.5, 2**64 - 1: 2.0}, deletes=[7])
+  ((method, request),) = server.calls
+  assert (method, request.table) == ('MutatePriorities', 't')
+  updates = {u.key: u.priority for u in request.updates}
+  assert updates == {1: 0.5, 2**64 - 1: 2.0}
+  assert list(request.delete_keys) == [7]
+
+
+def test_reset_and_checkpoint(server, connect):
+  server.on_call['Checkpoint'] = lambda _: reverb_pb2.CheckpointResponse(
+    checkpoint_path='/there'
+  )
+  connection = connect()
+  connection.reset('t')
+  assert server.calls == [('Reset', reverb_pb2.ResetRequest(table='t'))]
+  asked: list[int] = []
+  assert connection.checkpoint(lambda: asked.append(1)) == '/there'
+  assert asked == [1]
+
+
+@pytest.mark.parametrize(
+  ('code', 'kind', 'words'),
+  [
+    (_CODE.NOT_FOUND, errors.UnknownTable, 'There is no table t'),
+    (_CODE.NOT_FOUND, ValueError, 'There is no table t'),
+    (_CODE.RESOURCE_EXHAUSTED, errors.Refused, 'fewer at once'),
+    (_CODE.INVALID_ARGUMENT, errors.Refused, 'INVALID_ARGUMENT .as told.'),
+    (_CODE.DEADLINE_EXCEEDED, errors.ServerLost, 'overloaded'),
+  ],
+)
+def test_refusals_are_one_sentence(server, connect, code, kind, words):
+  server.on_call['Reset'] = _raises(code)
+  with pytest.raises(kind, match=words) as raised:
+    connect().reset('t')
+  assert server.address in str(raised.value)
+  assert 'table t' in str(raised.value)
+
+
+def test_call_is_made_again_after_a_loss(server, connect):
+  failures = iter([_CODE.UNAVAILABLE, _CODE.CANCELLED])
+
+  def fail_twice(request):
+    if code := next(failures, None):
+      raise fake_server.Abort(code)
+    return reverb_pb2.Empty()
+
+  server.on_call['Reset'] = fail_twice
+  connection = connect()
+  connection.reset('t')
+  assert connection.generation == 2
+  assert [name for name, _ in server.calls].count('Reset') == 3
+
+
+def test_on_lost_restarts_the_server_elsewhere(server, connect):
+  others = []
+
+  def restart():
+    others.append(fake_server.FakeServer().start())
+
+  connection = connect(
+    lambda: (others or [server])[-1].address, on_lost=restart
+  )
+  connection.server_info()
+  server.stop()
+  connection.server_info()
+  assert len(others) == 1
+  assert connection.address == others[0].address != server.address
+  others[0].stop()
+
+
+def test_one_thread_recovers_for_all(server, connect, threads):
+  losses = []
+  connection = connect(on_lost=lambda: losses.append(1))
+  for _ in range(5):
+    threads.start(lambda: connection.recover(0))
+  assert threads.join() == []
+  assert (losses, connection.generation) == ([1], 1)
+
+
+def test_server_that_never_comes_back(server, connect):
+  server.stop()
+  connection = connect(patience=0.0)
+  for _ in range(2):
+    with pytest.raises(errors.ServerLost, match='tried for 0 s') as raised:
+      connection.server_info()
+    assert server.address in str(raised.value)
+
+
+def test_server_that_is_lost_again_and_again_is_given_up(
+  server, connect, monkeypatch
+):
+  # It answers, however late, so that it is not given up for its silence.
+  monkeypatch.setattr(connection_lib, '_ATTEMPT', _PATIENCE)
+  server.on_call['Reset'] = _raises(_CODE.UNAVAILABLE)
+  with pytest.raises(errors.ServerLost, match='again and again'):
+    connect(patience=0.2).reset('t')
+
+
+def test_streams_that_never_begin_are_given_up(server, connect, monkeypatch):
+  def refuse(call, timeout):
+    raise call_status.CallError(_CODE.UNAVAILABLE, 'no server: odd')
+
+  # Another call works, and so the server is found each time.
+  monkeypatch.setattr(call_lib.Call, 'begin', refuse)
+  monkeypatch.setattr(connection_lib, '_ATTEMPT', _PATIENCE)
+  with pytest.raises(errors.ServerLost, match='again and again, no server: o'):
+    connect(patience=0.2).open_call('SampleStream')
+
+
+def test_failure_of_on_lost_ends_the_connection(server, connect):
+  def fail():
+    raise OSError('no disk')
+
+  server.stop()
+  connection = connect(on_lost=fail)
+  for _ in range(2):
+    with pytest.raises(OSError, match='no disk'):
+      connection.server_info()
+
+
+def test_a_server_that_is_frozen_is_named(server, connect, monkeypatch, caplog):
+  clock, thawed = test_silence.Clock(), threading.Event()
+  connection = connect()
+  connection._silence = silence.Silence(logging.warning, clock)
+  connection.peek()
+
+  def freeze(request):
+    clock.now = 112.0
+    thawed.wait(_PATIENCE)
+    return reverb_pb2.ServerInfoResponse()
+
+  server.on_call['ServerInfo'] = freeze
+  with monkeypatch.context() as impatient:
+    impatient.setattr(connection_lib, '_GLANCE', 0.5)
+    while not caplog.records:
+      with contextlib.suppress(errors.ServerLost):
+        connection.peek()
+  thawed.set()
+  del server.on_call['ServerInfo']
+  monkeypatch.setattr(connection_lib, '_GLANCE', _PATIENCE)
+  connection.peek()
+  assert [r.getMessage() for r in caplog.records] == [
+    f'Reverb at {server.address} has not answered for 12 s.',
+    f'Reverb at {server.address} answers again, after 12 s.',
+  ]
+
+
+def test_close_ends_a_call_under_way(server, connect, threads):
+  entered, gate = threading.Event(), fake_server.Gate()
+
+  def answer(request):
+    entered.set()
+    gate.wait()
+    return reverb_pb2.Empty()
+
+  server.on_call['Reset'] = answer
+  connection = connect()
+  threads.start(lambda: connection.reset('t'))
+  assert entered.wait(_PATIENCE)
+  connection.close()
+  assert [type(e) for e in threads.join()] == [base.StoreClosed]
+  gate.open()
+  with pytest.raises(base.StoreClosed):
+    connection.reset('t')
+
+
+def test_close_ends_a_search_for_the_server(server, connect, threads):
+  searching = threading.Event()
+  server.stop()
+  connection = connect(on_lost=searching.set)
+  threads.start(connection.server_info)
+  assert searching.wait(_PATIENCE)
+  connection.close()
+  assert [type(e) for e in threads.join()] == [base.StoreClosed]

@@ -1,0 +1,252 @@
+"""Tests of how samples are asked for, bounded, and asked for again."""
+
+import contextlib
+import threading
+
+import grpc
+import numpy as np
+import pytest
+
+from seedrl_jax.replay import base
+from seedrl_jax.replay.reverb.client import (
+  connection,
+  errors,
+  items,
+  sample_stream,
+)
+from seedrl_jax.replay.reverb.proto import reverb_pb2
+from seedrl_jax.replay.reverb.transport import exchange
+from tests.replay.reverb import fake_server
+
+# Only for tests that have already failed.
+_PATIENCE = 300.0
+_CHUNK = items.encode_chunk([np.zeros((1, 1000), np.uint8)])
+
+
+@pytest.fixture(name='patient_exchange')
+def patient_exchange_fixture(monkeypatch) -> None:
+  """Never gives up a message that came before an error."""
+  monkeypatch.setattr(exchange, '_GRACE', _PATIENCE)
+
+
+@pytest.fixture(name='server')
+def server_fixture():
+  server = fake_server.FakeServer()
+  server.on_sample = _Counter()
+  yield server.start()
+  server.stop()
+
+
+@pytest.fixture(name='open_streams')
+def open_streams_fixture(server):
+  with contextlib.ExitStack() as stack:
+
+    def open_streams(**kwargs):
+      link = connection.Connection(server.address, _PATIENCE)
+      stack.callback(link.close)
+      streams = sample_stream.SampleStreams(link, 't', **kwargs)
+      stack.callback(streams.close)
+      return streams
+
+    yield open_streams
+
+
+class _Counter:
+  """Answers with items whose keys count from 1, a message for each."""
+
+  def __init__(self) -> None:
+    self.given = 0
+    self._lock = threading.Lock()
+
+  def __call__(self, request):
+    for _ in range(request.num_samples):
+      yield self.one()
+
+  def one(self):
+    with self._lock:
+      self.given += 1
+      key = self.given
+    chunk = reverb_pb2.InsertStreamRequest.FromString(_CHUNK.wire).chunks[0]
+    info = reverb_pb2.SampleInfo(
+      item=reverb_pb2.PrioritizedItem(key=key, table='t')
+    )
+    entry = reverb_pb2.SampleStreamResponse.SampleEntry(
+      info=info, data=[chunk], end_of_sequence=True
+    )
+    return reverb_pb2.SampleStreamResponse(entries=[entry])
+
+
+def _take(streams: sample_stream.SampleStreams, count: int) -> list[int]:
+  return [streams.get(_PATIENCE).key for _ in range(count)]
+
+
+def test_as_many_samples_as_were_requested(server, open_streams):
+  streams = open_streams(max_per_request=4)
+  streams.request(7)
+  assert _take(streams, 7) == list(range(1, 8))
+  streams.request(2)
+  assert _take(streams, 2) == [8, 9]
+  with pytest.raises(base.RateLimited, match=r'table t at .* within 0 s'):
+    streams.get(0)
+  assert sum(r.num_samples for r in server.samples) == 9
+  assert {r.table for r in server.samples} == {'t'}
+
+
+def test_a_request_is_of_limited_size(server, open_streams):
+  streams = open_streams(max_per_request=3)
+  streams.request(10)
+  _take(streams, 10)
+  assert [r.num_samples for r in server.samples] == [3, 3, 3, 1]
+
+
+def test_several_streams_share_the_demand(server, open_streams):
+  streams = open_streams(num_streams=3, max_per_request=2)
+  streams.request(40)
+  assert sorted(_take(streams, 40)) == list(range(1, 41))
+  assert server.on_sample.given == 40
+
+
+def test_time_out_of_the_rate_limiter(server, open_streams, patient_exchange):
+  answers = iter([grpc.StatusCode.DEADLINE_EXCEEDED])
+  counter = server.on_sample
+
+  def limited_once(request):
+    if code := next(answers, None):
+      yield counter.one()
+      raise fake_server.Abort(code)
+    yield from counter(request)
+
+  server.on_sample = limited_once
+  streams = open_streams(rate_limiter_timeout=0.25)
+  streams.request(3)
+  keys = _take(streams, 1)
+  # It may have passed before the first was taken.
+  with contextlib.suppress(base.RateLimited):
+    keys.append(streams.get().key)
+  while len(keys) < 3:
+    keys.append(streams.get(_PATIENCE).key)
+  # What did not come before the time-out was asked for again.
+  assert keys == [1, 2, 3]
+  assert [r.num_samples for r in server.samples] == [3, 2]
+  assert server.samples[0].rate_limiter_timeout.milliseconds == 250
+
+
+def test_time_out_of_the_rate_limiter_is_raised_once(server, open_streams):
+  limited = threading.Semaphore(1)
+  counter = server.on_sample
+  gate = fake_server.Gate()
+
+  def limited_once(request):
+    if limited.acquire(blocking=False):
+      raise fake_server.Abort(grpc.StatusCode.DEADLINE_EXCEEDED)
+    gate.wait()
+    yield from counter(request)
+
+  server.on_sample = limited_once
+  streams = open_streams(rate_limiter_timeout=0.25)
+  streams.request(1)
+  with pytest.raises(base.RateLimited, match=r'within 0\.25 s'):
+    streams.get()
+  gate.open()
+  assert _take(streams, 1) == [1]
+
+
+def test_without_a_time_out_the_server_waits(server, open_streams):
+  streams = open_streams()
+  streams.request(1)
+  _take(streams, 1)
+  assert not server.samples[0].HasField('rate_limiter_timeout')
+
+
+def test_lost_server_is_asked_for_the_rest(
+  server, open_streams, patient_exchange
+):
+  losses = iter([grpc.StatusCode.UNAVAILABLE])
+  counter = server.on_sample
+
+  def lost_once(request):
+    if code := next(losses, None):
+      yield counter.one()
+      yield counter.one()
+      raise fake_server.Abort(code)
+    yield from counter(request)
+
+  server.on_sample = lost_once
+  streams = open_streams(max_per_request=5)
+  streams.request(5)
+  assert _take(streams, 5) == [1, 2, 3, 4, 5]
+  assert [r.num_samples for r in server.samples] == [5, 3]
+
+
+def test_no_more_is_asked_for_than_may_wait(server, open_streams, threads):
+  bound = 1000
+  streams = open_streams(max_bytes=bound, max_per_request=1000)
+  streams.request(1)
+  size = streams.get(_PATIENCE).size
+  streams.request(500)
+  # Nothing is taken, and so it comes to the bound.
+  threads.until(lambda: streams.ready_bytes > bound - 2 * size)
+  assert sum(r.num_samples for r in server.samples) <= 1 + bound // size
+  peak = 0
+  for _ in range(500):
+    peak = max(peak, streams.ready_bytes)
+    streams.get(_PATIENCE)
+  # Later keys are a few bytes longer than those of before.
+  assert peak <= 1.1 * bound
+  assert (streams.ready, streams.ready_bytes) == (0, 0)
+  assert sum(r.num_samples for r in server.samples) == 501
+
+
+def test_sample_larger_than_the_bound_is_asked_for_alone(server, open_streams):
+  streams = open_streams(max_bytes=1)
+  streams.request(1)
+  _take(streams, 1)
+  streams.request(4)
+  assert _take(streams, 4) == [2, 3, 4, 5]
+  assert [r.num_samples for r in server.samples] == [1] * 5
+
+
+@pytest.mark.parametrize(
+  ('code', 'kind'),
+  [
+    (grpc.StatusCode.NOT_FOUND, errors.UnknownTable),
+    (grpc.StatusCode.INTERNAL, errors.Refused),
+  ],
+)
+def test_refusal_reaches_whoever_comes_next(server, open_streams, code, kind):
+  def refuse(request):
+    raise fake_server.Abort(code)
+
+  server.on_sample = refuse
+  streams = open_streams()
+  streams.request(1)
+  for call in (streams.get, lambda: streams.request(1)):
+    with pytest.raises(kind, match='table t'):
+      call()
+
+
+def test_close_wakes_everybody(server, open_streams, threads):
+  entered = threading.Event()
+
+  def never(request):
+    entered.set()
+    return []
+
+  server.on_sample = never
+  streams = open_streams(num_streams=2)
+  streams.request(1)
+  assert entered.wait(_PATIENCE)
+  for _ in range(3):
+    threads.start(streams.get)
+  streams.close()
+  assert [type(e) for e in threads.join()] == [base.StoreClosed] * 3
+  with pytest.raises(base.StoreClosed):
+    streams.request(1)
+  # One that gRPC holds up ends by itself.
+  threads.until(
+    lambda: (
+      not [
+        t for t in threading.enumerate() if t.name.startswith('reverb-sample')
+      ]
+    )
+  )

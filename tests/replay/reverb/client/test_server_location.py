@@ -1,0 +1,283 @@
+"""The server under a store: one of its own, and one that somebody else runs."""
+
+import contextlib
+import json
+import pathlib
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from seedrl_jax import replay
+from seedrl_jax.replay.reverb.client import (
+  errors,
+  server_location,
+  store,
+  tables,
+)
+from tests.replay.conftest import PATIENCE
+from tests.replay.reverb import shared_servers
+
+_WIDTH = 2
+
+
+class _Hosts:
+  """Makes servers and stores on them; closes them afterwards."""
+
+  def __init__(self, factory, toy, stack: contextlib.ExitStack):
+    self._factory = factory
+    self._toy = toy
+    self._stack = stack
+
+  def server(self, config=None) -> shared_servers.SharedServer:
+    """Returns a server that runs."""
+    rules = tables.server_rules(config or self._toy.queue(), _WIDTH, 4)
+    made = shared_servers.SharedServer(self._factory, [rules])
+    made.start()
+    self._stack.callback(made.close)
+    return made
+
+  def outside(self, address: str, config=None) -> store.ReverbStore:
+    """Returns a store on a server that runs."""
+
+    def make_host(rules, on_restart):
+      del on_restart
+      return server_location.OutsideServer(address, rules, patience=0.0)
+
+    return self._store(config, make_host)
+
+  def own(self, begin_with: str | None = None) -> store.ReverbStore:
+    """Returns a store on a server of its own, `started` so far."""
+
+    def make_host(rules, on_restart):
+      self._process = shared_servers.SharedServer(self._factory, rules)
+      return server_location.OwnServer(
+        self._process, on_restart, PATIENCE, begin_with
+      )
+
+    return self._store(None, make_host)
+
+  @property
+  def starts(self) -> int:
+    """How often the last store's own server was started."""
+    return self._process.starts
+
+  def _store(self, config, make_host) -> store.ReverbStore:
+    made = store.ReverbStore(
+      [config or self._toy.queue()],
+      self._toy.spec(),
+      _WIDTH,
+      make_host,
+      batch_size=4,
+      ahead=0,
+    )
+    self._stack.callback(made.close)
+    return made
+
+
+@pytest.fixture(name='hosts')
+def hosts_fixture(reverb_servers, toy) -> Iterator[_Hosts]:
+  with contextlib.ExitStack() as stack:
+    yield _Hosts(reverb_servers, toy, stack)
+
+
+def test_outside_server_without_the_table(hosts, toy):
+  address = hosts.server().address
+  config = replay.TableConfig.queue('other', 4)
+  with pytest.raises(errors.UnknownTable) as e:
+    hosts.outside(address, config)
+  assert f'--config.replay.address={address}: ' in str(e.value)
+  assert 'no table other' in str(e.value)
+
+
+def test_outside_server_with_other_rules(hosts, toy):
+  address = hosts.server(toy.items()).address
+  with pytest.raises(errors.Refused) as e:
+    hosts.outside(address, toy.items(max_size=50))
+  assert f'--config.replay.address={address}: ' in str(e.value)
+  assert 'max_size is 100 there and 50 here' in str(e.value)
+
+
+def test_outside_server_that_is_not_there(hosts):
+  with pytest.raises(errors.ServerLost, match='localhost:1'):
+    hosts.outside('localhost:1')
+
+
+def test_outside_server_outlives_the_store(hosts, toy):
+  address = hosts.server().address
+  first = hosts.outside(address)
+  toy.insert(first, 't', [1, 2])
+  sampler = hosts.outside(address).sampler('t', 2)
+  assert toy.numbers(sampler.sample(PATIENCE)) == [1, 2]
+  first.close()
+  assert hosts.outside(address).info()['t'].size == 0
+
+
+def test_outside_server_keeps_its_files_and_contents(
+  hosts, toy, tmp_path, caplog
+):
+  server = hosts.server()
+  made = hosts.outside(server.address)
+  path = tmp_path / 'replay' / '1'
+  toy.insert(made, 't', [1, 2])
+  made.checkpoint(str(path))
+  record = json.loads((path / 'store.json').read_text())
+  assert record['server']['address'] == server.address
+  saved = pathlib.Path(record['server']['path'])
+  assert saved.is_dir() and saved != path
+  # Whoever owns the server starts it with these.
+  toy.insert(made, 't', [3, 4])
+  made.restore(str(path))
+  assert made.info()['t'].size == 4
+  assert [str(saved) in r.getMessage() for r in caplog.records].count(True) == 1
+  server.restart(str(saved))
+  again = hosts.outside(server.address).sampler('t', 2)
+  assert toy.numbers(again.sample(PATIENCE)) == [1, 2]
+
+
+@pytest.mark.parametrize('kind', ['own', 'outside'])
+@pytest.mark.parametrize(
+  'make,words',
+  [
+    (lambda path: None, 'There is no replay checkpoint'),
+    (lambda path: path.mkdir(), r'none of a Reverb store .*store\.json'),
+    (
+      lambda path: path.mkdir() or (path / 'store.json').write_text('{'),
+      'is damaged',
+    ),
+  ],
+)
+def test_a_folder_that_is_no_checkpoint_changes_nothing(
+  hosts,
+  toy,
+  tmp_path,
+  kind: str,
+  make: Callable[[pathlib.Path], object],
+  words: str,
+):
+  made = hosts.own() if kind == 'own' else hosts.outside(hosts.server().address)
+  toy.insert(made, 't', [1, 2])
+  path = tmp_path / 'replay'
+  make(path)
+  with pytest.raises(replay.CheckpointError, match=words) as e:
+    made.restore(str(path))
+  assert str(path) in str(e.value) and '\n' not in str(e.value)
+  assert toy.numbers(made.sampler('t', 2).sample(PATIENCE)) == [1, 2]
+
+
+def test_an_embedded_stores_checkpoint_is_told(hosts, toy, tmp_path):
+  path = str(tmp_path / 'replay')
+  replay.EmbeddedStore([toy.queue()], toy.spec(), 2).checkpoint(path)
+  with pytest.raises(replay.CheckpointError) as e:
+    hosts.own().restore(path)
+  assert path in str(e.value)
+
+
+def test_own_server_is_empty_and_works_after_a_failed_restore(
+  hosts, toy, tmp_path
+):
+  made = hosts.own()
+  path = tmp_path / 'replay'
+  toy.insert(made, 't', [1, 2])
+  made.checkpoint(str(path))
+  for file in path.iterdir():
+    if file.name != 'store.json':
+      file.write_bytes(b'damaged')
+  with pytest.raises(replay.CheckpointError):
+    made.restore(str(path))
+  assert made.info()['t'].size == 0
+  toy.insert(made, 't', [3, 4])
+  assert toy.numbers(made.sampler('t', 2).sample(PATIENCE)) == [3, 4]
+
+
+def _checkpoint(hosts, toy, path: pathlib.Path) -> None:
+  made = hosts.own()
+  toy.insert(made, 't', [1, 2])
+  made.checkpoint(str(path))
+  made.close()
+
+
+def test_own_server_that_begins_with_a_checkpoint_starts_once(
+  hosts, toy, tmp_path
+):
+  path = tmp_path / '1'
+  _checkpoint(hosts, toy, path)
+  made = hosts.own(str(path))
+  made.restore(str(path))
+  assert hosts.starts == 1
+  info = made.info()['t']
+  assert (info.size, info.inserts, info.samples) == (2, 2, 0)
+  assert toy.numbers(made.sampler('t', 2).sample(PATIENCE)) == [1, 2]
+  # What changed since is gone, as after every restore.
+  made.restore(str(path))
+  assert hosts.starts == 2
+  assert made.info()['t'].size == 2
+
+
+@pytest.mark.parametrize('damaged', ['tables.tfrecord', 'store.json'])
+def test_own_server_that_cannot_begin_with_a_checkpoint_is_empty(
+  hosts, toy, tmp_path, damaged
+):
+  path = tmp_path / '1'
+  _checkpoint(hosts, toy, path)
+  (path / damaged).write_bytes(b'damaged')
+  made = hosts.own(str(path))
+  with pytest.raises(replay.CheckpointError, match='is damaged'):
+    made.restore(str(path))
+  assert made.info()['t'].size == 0
+  toy.insert(made, 't', [3, 4])
+  assert toy.numbers(made.sampler('t', 2).sample(PATIENCE)) == [3, 4]
+
+
+def test_own_server_that_does_not_start_is_closed(toy):
+  class Broken:
+    closed = False
+
+    def start(self) -> None:
+      raise errors.Refused('It does not start.')
+
+    def close(self) -> None:
+      self.closed = True
+
+  broken = Broken()
+  with pytest.raises(errors.Refused):
+    server_location.OwnServer(broken, lambda infos: None, PATIENCE)
+  assert broken.closed
+
+
+class _Dying:
+  """A server that was killed and has not quite ended when it is asked."""
+
+  address = 'localhost:1'
+
+  def __init__(self) -> None:
+    self.asked: list[float] = []
+
+  def start(self) -> None:
+    pass
+
+  def wait_ready(self) -> None:
+    pass
+
+  def close(self) -> None:
+    pass
+
+  def is_alive(self) -> bool:
+    return True
+
+  def wait_end(self, timeout: float) -> bool:
+    return len(self.asked) > 0
+
+  def answers(self, address: str, timeout: float) -> bool:
+    self.asked.append(timeout)
+    return False
+
+
+def test_a_server_that_is_dying_is_not_waited_for_long(monkeypatch):
+  dying = _Dying()
+  monkeypatch.setattr(server_location.server, 'answers', dying.answers)
+  with contextlib.closing(
+    server_location.OwnServer(dying, print, PATIENCE)
+  ) as own:
+    assert not own._is_well()
+  # Or each loss of a server, and a stop after it, would take as much longer.
+  assert dying.asked == [server_location._PIECE]

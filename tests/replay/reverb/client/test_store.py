@@ -1,0 +1,247 @@
+"""The store on Reverb beyond the contract: threads, losses, shared steps."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from seedrl_jax import replay, types
+from seedrl_jax.replay.reverb.client import errors, server_location, store
+from seedrl_jax.replay.reverb.server import checkpoint_files
+from tests.replay.conftest import PATIENCE
+from tests.replay.reverb import shared_servers
+
+_WIDTH = 2
+
+
+@pytest.fixture(name='make')
+def make_fixture(
+  reverb_servers, toy
+) -> Iterator[Callable[..., store.ReverbStore]]:
+  """Makes stores of toy unrolls; closes them afterwards."""
+  with contextlib.ExitStack() as stack:
+
+    def make(config, spec=None, **options) -> store.ReverbStore:
+      def make_host(rules, on_restart):
+        process = shared_servers.SharedServer(reverb_servers, rules)
+        return server_location.OwnServer(process, on_restart, PATIENCE)
+
+      made = store.ReverbStore(
+        [config],
+        spec or toy.spec(),
+        _WIDTH,
+        make_host,
+        **{'batch_size': 4, **options},
+      )
+      stack.callback(made.close)
+      return made
+
+    yield make
+
+
+def _reverb_threads() -> set[threading.Thread]:
+  return {t for t in threading.enumerate() if t.name.startswith('reverb-')}
+
+
+def test_a_server_that_does_not_answer_is_closed(toy):
+  closed = []
+
+  class Mute:
+    @property
+    def link(self):
+      return self
+
+    def server_info(self):
+      raise errors.ServerLost('nobody there')
+
+    def close(self):
+      closed.append(True)
+
+  with pytest.raises(errors.ServerLost):
+    store.ReverbStore(
+      [toy.queue(4)], toy.spec(), _WIDTH, lambda *_: Mute(), batch_size=2
+    )
+  assert closed == [True]
+
+
+def test_several_writers_and_samplers_of_a_queue(make, toy, threads):
+  # Nothing ahead: what one sampler has drawn, no other can have.
+  made = make(toy.queue(8), ahead=0)
+  got: list[int] = []
+
+  def write(first: int) -> None:
+    for number in range(first, first + 20, _WIDTH):
+      toy.insert(made, 't', [number, number + 1], timeout=None)
+
+  def read() -> None:
+    sampler = made.sampler('t', 4)
+    for _ in range(5):
+      sample = sampler.sample(PATIENCE)
+      got.extend(toy.numbers(sample))
+      sample.release()
+
+  for first in (0, 20, 40):
+    threads.start(lambda first=first: write(first))
+  for _ in range(3):
+    threads.start(read)
+  assert threads.join() == []
+  assert sorted(got) == list(range(60))
+  info = made.info()['t']
+  assert (info.inserts, info.samples, info.size) == (60, 60, 0)
+
+
+def test_threads_share_a_prioritized_sampler(make, toy, threads):
+  made = make(toy.items())
+  toy.insert(made, 't', [1, 2])
+  sampler = made.sampler('t', 4)
+  got: list[int] = []
+
+  def read() -> None:
+    for _ in range(5):
+      sample = sampler.sample(PATIENCE)
+      got.extend(toy.numbers(sample))
+      sample.release()
+
+  for _ in range(3):
+    threads.start(read)
+  assert threads.join() == []
+  assert len(got) == 60 and set(got) <= {1, 2}
+
+
+@pytest.mark.parametrize('ahead', [0, 2])
+def test_batches_are_drawn_ahead(make, toy, ahead):
+  made = make(toy.queue(16), ahead=ahead)
+  for number in range(0, 16, _WIDTH):
+    toy.insert(made, 't', [number, number + 1])
+  sampler = made.sampler('t', 4)
+  assert toy.numbers(sampler.sample(PATIENCE)) == [0, 1, 2, 3]
+  assert made.info()['t'].samples == 4 * (1 + ahead)
+  for first in (4, 8, 12):
+    numbers = toy.numbers(sampler.sample(PATIENCE))
+    assert numbers == list(range(first, first + 4))
+  with pytest.raises(replay.RateLimited):
+    sampler.sample(0)
+
+
+def test_info_of_a_lost_server_is_the_last_known(make, toy, monkeypatch):
+  made = make(toy.items())
+  toy.insert(made, 't', [1, 2])
+  made.sampler('t', 2).sample(PATIENCE)
+  assert made.info()['t'].size == 2
+
+  def lost(*unused: object) -> None:
+    raise errors.ServerLost('It is not there.')
+
+  monkeypatch.setattr(made.host.link, 'peek', lost)
+  monkeypatch.setattr(made.host.link, 'recover', lost)
+  assert made.info()['t'].size == 2
+
+
+def test_a_checkpoint_has_what_was_inserted_before_it_was_asked_for(
+  make, toy, tmp_path
+):
+  made = make(toy.items())
+  path = str(tmp_path / 'replay')
+  counts: list[int] = []
+
+  def on_snapshot() -> None:
+    counts.append(made.info()['t'].size)
+
+  # Encoded and sent by other threads.
+  for number in range(0, 40, _WIDTH):
+    toy.insert(made, 't', [number, number + 1])
+  made.checkpoint(path, on_snapshot)
+  assert counts == [40]
+  assert checkpoint_files.read(path)['t'].size == 40
+
+
+def test_new_priorities_arrive(make, toy):
+  made = make(toy.items(priority_exponent=1.0), ahead=0)
+  toy.insert(made, 't', [1, 2])
+  sampler = made.sampler('t', 4)
+  keys: dict[int, int] = {}
+  while len(keys) < 2:
+    sample = sampler.sample(PATIENCE)
+    keys |= dict(zip(toy.numbers(sample), sample.keys.tolist(), strict=True))
+  made.update_priorities(
+    't', np.array([keys[1], keys[2]], np.uint64), np.array([0.0, 3.0])
+  )
+  sample = sampler.sample(PATIENCE)
+  assert toy.numbers(sample) == [2] * 4
+  np.testing.assert_array_equal(sample.priorities, [3.0] * 4)
+  np.testing.assert_allclose(sample.probabilities, np.ones(4))
+
+
+@pytest.mark.parametrize('kind', ['queue', 'items'])
+def test_close_ends_every_thread(make, toy, threads, kind):
+  before = _reverb_threads()
+  made = make(toy.queue() if kind == 'queue' else toy.items())
+  toy.insert(made, 't', [1, 2])
+  sample = made.sampler('t', 2).sample(PATIENCE)
+  made.update_priorities('t', sample.keys, np.ones(2))
+  empty = made.sampler('t', 4)
+  if kind == 'queue':
+    threads.start(empty.sample)
+    threads.until(lambda: made.info()['t'].waiting_samplers == 1)
+  names = {thread.name.rsplit('-', 1)[0] for thread in _reverb_threads()}
+  assert {'reverb-encode', 'reverb-sample-t', 'reverb'} <= names
+  made.close()
+  assert all(isinstance(e, replay.StoreClosed) for e in threads.join())
+  # One that gRPC holds up ends by itself.
+  threads.until(lambda: _reverb_threads() <= before)
+  made.close()
+
+
+def _stored_bytes(make, toy, folder, overlap: int) -> int:
+  """Of five unrolls of 24 steps for each of two environments, on the server."""
+  spec = toy.spec(24)
+  spec.steps.observation['image'] = types.ArraySpec(
+    (24, 40, 40), np.dtype(np.uint8)
+  )
+  made = make(toy.items(), spec, overlap=overlap)
+  rng = np.random.default_rng(1)
+  writer = made.writer('t')
+  last = None
+  for _ in range(5):
+    block = writer.allocate()
+    toy.fill(block, [1, 2])
+    image = block.unroll.steps.observation['image']
+    # Of all bits: nothing that could be compressed.
+    image[...] = rng.integers(0, 256, image.shape, np.uint8)
+    if last is not None:
+      image[:8] = last
+    last = image[-8:].copy()
+    writer.insert(block, timeout=0)
+  path = str(folder / str(overlap))
+  made.checkpoint(path)
+  return checkpoint_files.num_bytes(path)
+
+
+def test_the_server_stores_overlapping_steps_once(make, toy, tmp_path):
+  shared = _stored_bytes(make, toy, tmp_path, 8)
+  # 24 + 4 * 16 steps of 5 * 24, and the records of the items on both sides.
+  assert 0.73 < shared / _stored_bytes(make, toy, tmp_path, 1) < 0.8
+
+
+@pytest.mark.parametrize('kind', ['queue', 'items'])
+def test_an_unroll_of_many_megabytes(make, toy, kind):
+  spec = toy.spec()
+  shape = (3, 11, 1000, 1000)
+  spec.steps.observation['image'] = types.ArraySpec(shape, np.dtype(np.uint8))
+  made = make(toy.queue() if kind == 'queue' else toy.items(), spec, ahead=0)
+  writer = made.writer('t')
+  block = writer.allocate()
+  toy.fill(block, [1, 2])
+  # Of all bits: 66 MB that nothing makes smaller.
+  noise = np.random.default_rng(1).integers(0, 256, 66_000_000, np.uint8)
+  block.unroll.steps.observation['image'].reshape(-1)[:] = noise
+  kept = np.swapaxes(block.unroll.steps.observation['image'], 0, 1).copy()
+  writer.insert(block, timeout=PATIENCE)
+  sample = made.sampler('t', _WIDTH).sample(PATIENCE)
+  (drawn,) = sample.blocks
+  for column, env_id in enumerate(drawn.unroll.env_id.tolist()):
+    image = drawn.unroll.steps.observation['image'][:, column]
+    np.testing.assert_array_equal(image, kept[env_id - 1])
+  sample.release()

@@ -1,0 +1,155 @@
+"""A store whose own server is killed while it writes and samples."""
+
+import collections
+import os
+import signal
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from seedrl_jax import replay
+from seedrl_jax.replay.reverb.client import server_location, store
+from seedrl_jax.replay.reverb.server import server
+from tests.replay.conftest import PATIENCE, Toy
+
+_WIDTH = 2
+
+
+class _Killed:
+  """A queue on a server that dies: what went in, and what came out."""
+
+  def __init__(self, python: str, toy: Toy, folder: str):
+    def make_host(rules, on_restart):
+      process = server.ReverbServer(python, rules, f'{folder}/server')
+      return server_location.OwnServer(process, on_restart, PATIENCE)
+
+    self.store = store.ReverbStore(
+      [toy.queue(64)], toy.spec(), _WIDTH, make_host, batch_size=8
+    )
+    self._folder = folder
+    self._checkpoints = 0
+    self._lock = threading.Lock()
+    self._stop = threading.Event()
+    self.progress = threading.Condition()
+    self.inserted = 0
+    self.sampled: list[int] = []
+    self.error: BaseException | None = None
+    self._threads = [
+      threading.Thread(target=self._guard, args=(f,), daemon=True)
+      for f in (self._write, self._read)
+    ]
+    for thread in self._threads:
+      thread.start()
+
+  def _guard(self, function) -> None:
+    try:
+      function()
+    except replay.StoreClosed:
+      pass
+    except BaseException as e:
+      with self.progress:
+        self.error = e
+        self.progress.notify_all()
+
+  def _write(self) -> None:
+    writer = self.store.writer('t')
+    while not self._stop.is_set():
+      block = writer.allocate()
+      # Held, so that a checkpoint comes between two inserts, not during one.
+      with self._lock:
+        first = self.inserted
+        block.unroll.env_id[:] = np.arange(first, first + _WIDTH)
+        block.unroll.steps.reward[:] = block.unroll.env_id
+        writer.insert(block)
+        self.inserted += _WIDTH
+
+  def _read(self) -> None:
+    sampler = self.store.sampler('t', 8)
+    while not self._stop.is_set():
+      sample = sampler.sample()
+      with self.progress:
+        for block in sample.blocks:
+          ids = block.unroll.env_id.tolist()
+          np.testing.assert_array_equal(block.unroll.steps.reward, [ids] * 3)
+          self.sampled += ids
+        self.progress.notify_all()
+      sample.release()
+
+  def wait_for_samples(self, count: int) -> None:
+    """Returns when `count` more samples have come."""
+    with self.progress:
+      goal = len(self.sampled) + count
+      passed = self.progress.wait_for(
+        lambda: self.error or len(self.sampled) >= goal, 2 * PATIENCE
+      )
+    if self.error:
+      raise self.error
+    assert passed, 'it hangs'
+
+  def checkpoint(self) -> tuple[int, int]:
+    """Saves; returns what had been inserted and what sampled before."""
+    self._checkpoints += 1
+    path = f'{self._folder}/replay/{self._checkpoints}'
+    # The writer waits meanwhile; the reader does not.
+    with self._lock:
+      with self.progress:
+        before = self.inserted, len(self.sampled)
+      self.store.checkpoint(path)
+    return before
+
+  def kill(self) -> None:
+    """Kills the server's process."""
+    os.kill(self.store.host.pid, signal.SIGKILL)
+
+  def close(self) -> None:
+    self._stop.set()
+    self.store.close()
+    for thread in self._threads:
+      thread.join(PATIENCE)
+      assert not thread.is_alive()
+
+
+@pytest.fixture(name='killed')
+def killed_fixture(server_python, toy, tmp_path) -> Iterator[_Killed]:
+  made = _Killed(server_python, toy, os.fspath(tmp_path))
+  yield made
+  made.close()
+
+
+def _kill_again_and_again(killed: _Killed, times: int) -> None:
+  came_back: set[int] = set()
+  may_be_lost: set[int] = set()
+  for _ in range(times):
+    killed.wait_for_samples(50)
+    inserted, sampled = killed.checkpoint()
+    killed.wait_for_samples(50)
+    killed.kill()
+    # What the server had acknowledged since it was saved.
+    may_be_lost.update(range(inserted, killed.inserted + 64))
+    # More than a queue and what is drawn ahead: all that was saved is out.
+    killed.wait_for_samples(200)
+    with killed.progress:
+      ids = list(killed.sampled)
+    lost = set(range(inserted)) - set(ids)
+    assert lost <= may_be_lost, 'lost though it was saved'
+    came_back |= {i for i in ids[sampled:] if i < inserted}
+  counts = collections.Counter(ids)
+  twice = {i for i, count in counts.items() if count > 1}
+  assert twice <= came_back
+
+
+def test_nothing_saved_is_lost_and_only_what_came_back_comes_twice(killed):
+  _kill_again_and_again(killed, 2)
+
+
+@pytest.mark.slow
+def test_twenty_kills_in_a_row(killed):
+  _kill_again_and_again(killed, 20)
+
+
+def test_a_kill_before_the_first_checkpoint_starts_empty(killed):
+  killed.wait_for_samples(50)
+  killed.kill()
+  killed.wait_for_samples(200)

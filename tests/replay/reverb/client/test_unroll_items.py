@@ -1,0 +1,258 @@
+"""Blocks as items and back, and what overlapping unrolls share."""
+
+from collections.abc import Iterable, Sequence
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from seedrl_jax import types
+from seedrl_jax.replay import base, blocks
+from seedrl_jax.replay.reverb.client import items, samples, unroll_items
+from seedrl_jax.replay.reverb.proto import reverb_pb2
+
+_Response = reverb_pb2.SampleStreamResponse
+
+
+def _layout(rows: int, image: Sequence[int] = (2, 2)) -> blocks.UnrollLayout:
+  def spec(dtype, *shape: int) -> types.ArraySpec:
+    return types.ArraySpec((rows, *shape), np.dtype(dtype))
+
+  return blocks.UnrollLayout(
+    types.Unroll(
+      steps=types.Steps(
+        observation={
+          'image': spec(np.uint8, *image),
+          'half': spec(ml_dtypes.bfloat16, 3),
+          'nothing': spec(np.float64, 0),
+        },
+        reward=spec(np.float32),
+        discount=spec(np.float16),
+        step_type=spec(np.uint8),
+        previous_action=spec(np.int64),
+        agent_output=(spec(bool), None),
+        parameter_version=spec(np.int32),
+      ),
+      initial_core=[types.ArraySpec((4,), np.dtype(np.float32))],
+      env_id=types.ArraySpec((), np.dtype(np.int32)),
+    )
+  )
+
+
+class _Experience:
+  """Steps of environments that go on and on, cut into unrolls."""
+
+  def __init__(self, layout: blocks.UnrollLayout, stride: int):
+    self._layout = layout
+    self._stride = stride
+    self._rng = np.random.default_rng(1)
+    self._last: dict[int, base.Block] = {}
+
+  def forget(self, env_id: int) -> None:
+    """Lets an environment start anew."""
+    del self._last[env_id]
+
+  def block(self, env_ids: Sequence[int]) -> base.Block:
+    """Returns the next unroll of each environment, in order."""
+    block = self._layout.new_block(len(env_ids))
+    for leaf in block.leaves:
+      leaf[...] = self._rng.integers(0, 200, leaf.shape).astype(leaf.dtype)
+    block.unroll.env_id[:] = env_ids
+    for column, env_id in enumerate(env_ids):
+      self._continue(block, column, env_id)
+    return block
+
+  def _continue(self, block: base.Block, column: int, env_id: int) -> None:
+    if before := self._last.get(env_id):
+      for i, major in enumerate(self._layout.time_major):
+        if major:
+          old = before.leaves[i][self._stride :, 0]
+          block.leaves[i][: len(old), column] = old
+    kept = self._layout.new_block(1)
+    for i, major in enumerate(self._layout.time_major):
+      at = (slice(None), [column]) if major else [column]
+      kept.leaves[i][...] = block.leaves[i][at]
+    self._last[env_id] = kept
+
+
+def _sampled(item: items.Item) -> samples.Sample:
+  """Returns an item as a server would send it."""
+  request = reverb_pb2.InsertStreamRequest.FromString
+  entry = _Response.SampleEntry(
+    info=reverb_pb2.SampleInfo(item=request(item.wire).items[0]),
+    data=[request(chunk.wire).chunks[0] for chunk in item.chunks],
+    end_of_sequence=True,
+  )
+  response = _Response(entries=[entry])
+  (sample,) = samples.Joiner().add(response.SerializeToString())
+  return sample
+
+
+def _assert_equal(got: base.Block, expected: base.Block) -> None:
+  for one, other in zip(got.leaves, expected.leaves, strict=True):
+    np.testing.assert_array_equal(one, other)
+
+
+def _distinct(entries: Iterable[items.Item]) -> dict[int, items.Chunk]:
+  return {chunk.key: chunk for item in entries for chunk in item.chunks}
+
+
+class _Encoder:
+  """An `UnrollEncoder` that checks what it made."""
+
+  def __init__(self, layout: blocks.UnrollLayout, overlap: int):
+    self._layout = layout
+    self._encoder = unroll_items.UnrollEncoder(layout, 't', overlap)
+    self._kept: set[int] = set()
+    self._sent: set[int] = set()
+
+  def encode(self, block: base.Block) -> list[items.Item]:
+    """Encodes; old chunks must have been kept, and unrolls come back."""
+    width = block.width
+    made = self._encoder.encode(block, np.arange(width) / 2, map)
+    new = _distinct(made.items).keys()
+    assert new & self._sent <= self._kept
+    self._sent |= new
+    self._kept = {chunk.key for chunk in made.keep}
+    drawn = [_sampled(item) for item in made.items]
+    assert [sample.priority for sample in drawn] == [
+      i / 2 for i in range(width)
+    ]
+    got = self._layout.new_block(width)
+    unroll_items.decode_unrolls(drawn, got, map)
+    _assert_equal(got, block)
+    return made.items
+
+
+@pytest.mark.parametrize(
+  'rows,image',
+  [
+    (1, (2, 2)),
+    (4, (2, 2)),
+    # More than a chunk: a megabyte.
+    (5, (600, 500)),
+  ],
+)
+def test_block_of_a_queue_comes_back(rows, image):
+  layout = _layout(rows, image)
+  block = _Experience(layout, rows).block([3, 1])
+  encoder = unroll_items.BlockEncoder(layout, 't')
+  (item,), keep = encoder.encode(block, np.array([0.5, 2.0]), map)
+  assert keep == []
+  assert len(item.chunks) > (3 if image == (600, 500) else 1)
+  got = layout.new_block(2)
+  priorities = unroll_items.decode_block(_sampled(item), got, map)
+  np.testing.assert_array_equal(priorities, [0.5, 2.0])
+  _assert_equal(got, block)
+
+
+def test_encoded_block_may_be_written_to():
+  layout = _layout(3)
+  block = _Experience(layout, 3).block([0])
+  for encoder in (
+    unroll_items.BlockEncoder(layout, 't'),
+    unroll_items.UnrollEncoder(layout, 't', 2),
+  ):
+    made = encoder.encode(block, np.ones(1), map)
+    before = [column.decode() for column in _sampled(made.items[0]).columns]
+    for leaf in block.leaves:
+      leaf[...] = 0
+    after = [column.decode() for column in _sampled(made.items[0]).columns]
+    for one, other in zip(before, after, strict=True):
+      np.testing.assert_array_equal(one, other)
+
+
+def _bytes_and_chunks(overlap: int) -> tuple[int, int]:
+  """Of five unrolls of 121 steps that overlap by 41."""
+  layout = _layout(121, (10, 10))
+  experience = _Experience(layout, 80)
+  encoder = _Encoder(layout, overlap)
+  made = [encoder.encode(experience.block([0]))[0] for _ in range(5)]
+  chunks = _distinct(made)
+  return sum(len(chunk.wire) for chunk in chunks.values()), len(chunks)
+
+
+def test_overlapping_steps_are_stored_once():
+  shared_bytes, shared_chunks = _bytes_and_chunks(41)
+  all_bytes, all_chunks = _bytes_and_chunks(1)
+  # Of each unroll the steps, and what has none; the first's steps are two.
+  assert (shared_chunks, all_chunks) == (11, 10)
+  # 121 + 4 * 80 steps of 5 * 121, and chunks have heads.
+  assert 0.72 < shared_bytes / all_bytes < 0.76
+
+
+def test_an_environment_that_starts_anew_shares_nothing():
+  layout = _layout(6)
+  experience, encoder = _Experience(layout, 4), _Encoder(layout, 2)
+  first = encoder.encode(experience.block([0, 1]))
+  experience.forget(1)
+  second = encoder.encode(experience.block([0, 1]))
+  shared = [
+    len(set(_distinct([a])) & set(_distinct([b])))
+    for a, b in zip(first, second, strict=True)
+  ]
+  assert shared == [1, 0]
+
+
+def test_environments_are_told_apart_wherever_they_are_in_a_block():
+  layout = _layout(6)
+  experience, encoder = _Experience(layout, 4), _Encoder(layout, 2)
+  first = encoder.encode(experience.block([0, 1]))
+  encoder.encode(experience.block([2, 3]))
+  later = encoder.encode(experience.block([1, 0]))
+  for a, b in zip(first, reversed(later), strict=True):
+    assert _distinct([a]).keys() & _distinct([b]).keys()
+
+
+def test_overlap_that_is_longer_than_the_stride():
+  layout = _layout(6)
+  experience, encoder = _Experience(layout, 2), _Encoder(layout, 4)
+  made = [encoder.encode(experience.block([0]))[0] for _ in range(6)]
+  chunks = _distinct(made)
+  # Steps, and what has none once for each unroll.
+  assert sum(chunk.rows for chunk in chunks.values()) == (6 + 5 * 2) + 6
+
+
+def test_unrolls_that_no_message_could_carry_are_cut(monkeypatch):
+  layout = _layout(6)
+  row_bytes = sum(
+    leaf[0].nbytes
+    for leaf, major in zip(
+      layout.new_block(1).leaves, layout.time_major, strict=True
+    )
+    if major
+  )
+  monkeypatch.setattr(unroll_items, '_UNROLL_CHUNK_BYTES', 2 * row_bytes)
+  experience, encoder = _Experience(layout, 3), _Encoder(layout, 3)
+  made = [encoder.encode(experience.block([0]))[0] for _ in range(3)]
+  # Both halves of the first, then three more steps each; and what has none.
+  rows = [chunk.rows for chunk in _distinct(made).values()]
+  assert rows == [2, 1, 2, 1, 1, 2, 1, 1, 2, 1, 1]
+
+
+def test_two_unrolls_of_an_environment_in_one_block():
+  layout = _layout(6)
+  experience, encoder = _Experience(layout, 4), _Encoder(layout, 2)
+  first = encoder.encode(experience.block([7, 7]))
+  second = encoder.encode(experience.block([7, 7]))
+  assert _distinct(first[1:]).keys() & _distinct(second[:1]).keys()
+
+
+def test_workers_keep_the_order_and_hand_on_errors():
+  workers = unroll_items.Workers(2)
+  assert workers.map(lambda x: 2 * x, range(9)) == list(range(0, 18, 2))
+  with pytest.raises(ZeroDivisionError):
+    workers.map(lambda x: 1 // x, [1, 0, 2])
+  workers.close()
+
+
+def test_items_of_another_configuration_are_told():
+  layout, shorter = _layout(4), _layout(3)
+  item = _Encoder(shorter, 1).encode(_Experience(shorter, 3).block([0]))[0]
+  with pytest.raises(ValueError, match='unroll_length'):
+    unroll_items.decode_unrolls([_sampled(item)], layout.new_block(1), map)
+  rows = items.encode_chunk([np.zeros((4, 1))])
+  column = items.Column([items.Slice(rows, 0, 0, 4)])
+  foreign = _sampled(items.make_item('t', 1.0, [column]))
+  with pytest.raises(ValueError, match='columns'):
+    unroll_items.decode_unrolls([foreign], layout.new_block(1), map)

@@ -1,0 +1,368 @@
+"""Tests for checkpoint_files.py with checkpoints that real servers write."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+
+import pytest
+
+from seedrl_jax import replay
+from seedrl_jax.replay.reverb.proto import reverb_pb2
+from seedrl_jax.replay.reverb.server import checkpoint_files, server, tfrecord
+from tests.replay.reverb.conftest import PATIENCE, PlainClient, rules
+
+
+@pytest.fixture(name='original', scope='module')
+def original_fixture(server_python, tmp_path_factory) -> pathlib.Path:
+  """A checkpoint of 20 items, keys 1 to 20, after 5 samples."""
+  path = tmp_path_factory.mktemp('reverb') / 'saved'
+  with contextlib.closing(server.ReverbServer(server_python, [rules()])) as up:
+    up.start()
+    up.wait_ready(PATIENCE)
+    with contextlib.closing(PlainClient(up.address)) as client:
+      assert client.insert(range(1, 21)) == list(range(1, 21))
+      assert len(client.sample(5)) == 5
+      checkpoint_files.keep(client.checkpoint(), path)
+  return path
+
+
+@pytest.fixture(name='saved')
+def saved_fixture(original, tmp_path) -> pathlib.Path:
+  """A copy of `original` that a test may damage."""
+  return shutil.copytree(original, tmp_path / 'saved')
+
+
+@pytest.fixture(name='restored')
+def restored_fixture(make_server, make_client, saved):
+  """Restores `saved` under other rules; returns a client."""
+
+  def restore(table):
+    running = make_server(table, start=False)
+    running.start(str(saved))
+    running.wait_ready()
+    return make_client(running.address)
+
+  return restore
+
+
+def test_what_reverb_itself_does(make_server, make_client):
+  """The facts that this module exists for; a release may change them."""
+  running = make_server()
+  client = make_client(running.address)
+  first = client.checkpoint()
+  beside = pathlib.Path(first).with_name('0-something-else')
+  beside.mkdir()
+  second = client.checkpoint()
+  assert [path.name for path in pathlib.Path(second).parent.iterdir()] == [
+    os.path.basename(second)
+  ]
+
+
+def test_read(saved):
+  assert checkpoint_files.read(saved) == {
+    't': checkpoint_files.SavedTable(
+      size=20, inserts=20, samples=5, max_size=100
+    )
+  }
+  assert checkpoint_files.num_bytes(saved) == sum(
+    (saved / f'{name}.tfrecord').stat().st_size
+    for name in ('tables', 'items', 'chunks')
+  )
+
+
+def test_rewrite_under_the_same_rules_changes_nothing(saved, tmp_path):
+  target = tmp_path / 'rewritten'
+  checkpoint_files.rewrite(saved, [rules()], target)
+  assert checkpoint_files.read(target) == checkpoint_files.read(saved)
+  assert checkpoint_files.is_complete(target)
+
+
+def test_selectors_survive_the_rewriting(make_server, make_client, tmp_path):
+  # A rule is told to a server in two ways: at its start, and in a checkpoint.
+  kinds = ['fifo', 'lifo', 'uniform', 'prioritized', 'heap_max', 'heap_min']
+  running = make_server(
+    *(rules(k, sampler=k, remover=k, priority_exponent=0.0) for k in kinds)
+  )
+  client = make_client(running.address)
+  fresh = {kind: client.info(kind) for kind in kinds}
+  checkpoint_files.keep(client.checkpoint(), tmp_path / 'saved')
+  running.restart(str(tmp_path / 'saved'))
+  running.wait_ready()
+  client = make_client(running.address)
+  for kind in kinds:
+    restored = client.info(kind)
+    for options in ('sampler_options', 'remover_options'):
+      before = getattr(fresh[kind], options)
+      assert before.WhichOneof('distribution') == kind.partition('_')[0]
+      assert getattr(restored, options) == before
+
+
+def test_restored_table_has_all_rules_of_now(restored):
+  now = rules(
+    sampler='prioritized',
+    remover='lifo',
+    priority_exponent=0.75,
+    max_size=30,
+    max_times_sampled=9,
+    samples_per_insert=2.0,
+    min_size_to_sample=3,
+    min_diff=-50.0,
+    max_diff=60.0,
+  )
+  info = restored(now).info()
+  limiter = info.rate_limiter_info
+  assert info.sampler_options.prioritized.priority_exponent == 0.75
+  assert info.remover_options.lifo
+  assert (info.max_size, info.max_times_sampled) == (30, 9)
+  assert (limiter.samples_per_insert, limiter.min_size_to_sample) == (2.0, 3)
+  assert (limiter.min_diff, limiter.max_diff) == (-50.0, 60.0)
+  # 20 * 2 - 5 is within these bounds, so the counts are as they were.
+  assert limiter.insert_stats.completed == 20
+  assert limiter.sample_stats.completed == 5
+  assert info.current_size == 20
+
+
+@pytest.mark.parametrize('ratio', [0.25, 4.0, 100.0])
+def test_neither_blocks_nor_runs_away(restored, ratio):
+  # The saved debt under the new ratio is 20 * ratio - 5: 0, 75 or 1995.
+  width = 4 * ratio + 8
+  centre = 6 * ratio
+  client = restored(
+    rules(
+      samples_per_insert=ratio,
+      min_size_to_sample=6,
+      min_diff=centre - width,
+      max_diff=centre + width,
+    )
+  )
+  limit = int(2 * width)
+  # Samples run ahead until the bound, and then inserts let them go on.
+  drawn = len(client.sample(limit + 50))
+  assert 0 < drawn <= limit
+  assert client.insert([101]) == [101]
+  more = len(client.sample(limit + 50))
+  assert int(ratio) <= more + 1 and more <= ratio + 1
+
+
+def test_too_few_inserts_for_the_new_rules_is_a_fresh_start(restored):
+  client = restored(rules(min_size_to_sample=40, min_diff=30.0, max_diff=90.0))
+  assert client.sample(1) == []
+  assert client.insert(range(21, 61)) == list(range(21, 61))
+  assert len(client.sample(100)) == 30
+  assert client.info().rate_limiter_info.sample_stats.completed == 30
+
+
+def _keys(path):
+  """Returns the keys of the items in a checkpoint."""
+  records = tfrecord.read(path / 'items.tfrecord')
+  return [
+    reverb_pb2.PrioritizedItem.FromString(record).key for record in records
+  ]
+
+
+def test_the_newest_stay_where_max_size_shrank(
+  make_server, make_client, saved, tmp_path
+):
+  now = rules(max_size=8)
+  checkpoint_files.rewrite(saved, [now], tmp_path / 'rewritten')
+  assert len(_keys(saved)) == 20
+  assert _keys(tmp_path / 'rewritten') == _keys(saved)[-8:]
+  running = make_server(now, start=False)
+  running.start(str(saved))
+  running.wait_ready()
+  assert make_client(running.address).info().current_size == 8
+
+
+def test_a_smaller_queue_is_full_and_not_overfull(
+  make_server, make_client, tmp_path, threads
+):
+  def queue(size):
+    return rules(
+      sampler='fifo',
+      max_size=size,
+      max_times_sampled=1,
+      min_diff=0.0,
+      max_diff=float(size),
+    )
+
+  running = make_server(queue(20))
+  client = make_client(running.address)
+  client.insert(range(1, 21))
+  assert client.sample(2) == [1, 2]
+  checkpoint_files.keep(client.checkpoint(), tmp_path / 'saved')
+
+  smaller = make_server(queue(4), start=False)
+  smaller.start(str(tmp_path / 'saved'))
+  smaller.wait_ready()
+  client = make_client(smaller.address)
+  info = client.info()
+  limiter = info.rate_limiter_info
+  ahead = limiter.insert_stats.completed - limiter.sample_stats.completed
+  assert info.current_size == ahead == limiter.max_diff == 4
+  got_in: list[int] = []
+  threads.start(lambda: got_in.extend(client.insert([30])))
+  # However late the insert comes, and however late its turn.
+  drawn = client.sample(5, wait_ms=int(PATIENCE * 1000))
+  assert drawn == [17, 18, 19, 20, 30]
+  assert threads.join() == []
+  assert got_in == [30]
+  assert client.insert([31, 32, 33, 34]) == [31, 32, 33, 34]
+  assert client.insert([35], timeout=0.2) == []
+
+
+def test_items_sampled_often_enough_are_left_out(
+  make_server, make_client, tmp_path
+):
+  running = make_server(rules(sampler='lifo'))
+  client = make_client(running.address)
+  client.insert([1, 2, 3])
+  assert client.sample(2) == [3, 3]
+  checkpoint_files.keep(client.checkpoint(), tmp_path / 'saved')
+
+  # Reverb removes an item when it reaches the limit, not beyond.
+  now = make_server(rules(max_times_sampled=2, sampler='fifo'), start=False)
+  now.start(str(tmp_path / 'saved'))
+  now.wait_ready()
+  assert make_client(now.address).sample(5) == [1, 1, 2, 2]
+
+
+def _without_done(path):
+  (path / 'DONE').unlink()
+
+
+def _without_chunks(path):
+  (path / 'chunks.tfrecord').unlink()
+
+
+def _cut_tables(path):
+  os.truncate(path / 'tables.tfrecord', 20)
+
+
+def _cut_chunks(path):
+  os.truncate(path / 'chunks.tfrecord', 50)
+
+
+def _cut_items(path):
+  size = (path / 'items.tfrecord').stat().st_size
+  os.truncate(path / 'items.tfrecord', size - 1)
+
+
+def _garbled_items(path):
+  (path / 'items.tfrecord').write_bytes(b'hello')
+
+
+def _gone(path):
+  shutil.rmtree(path)
+
+
+@pytest.mark.parametrize(
+  'damage', [_without_done, _without_chunks, _cut_tables, _gone]
+)
+def test_damage_that_a_look_shows(saved, damage):
+  damage(saved)
+  with pytest.raises(replay.CheckpointError, match=str(saved)) as error:
+    checkpoint_files.read(saved)
+  assert '\n' not in str(error.value)
+
+
+@pytest.mark.parametrize(
+  'damage', [_without_done, _cut_chunks, _cut_items, _garbled_items]
+)
+def test_the_one_before_a_damaged_one_can_be_used(
+  make_server, make_client, saved, tmp_path, damage
+):
+  before = tmp_path / 'before'
+  shutil.copytree(saved, before)
+  damage(saved)
+  running = make_server(start=False)
+  with pytest.raises(replay.CheckpointError, match=str(saved)):
+    running.start(str(saved))
+  assert running.pid is None
+  running.start(str(before))
+  running.wait_ready()
+  assert make_client(running.address).info().current_size == 20
+
+
+def test_damage_that_only_the_server_sees(
+  make_server, make_client, saved, tmp_path
+):
+  records = list(tfrecord.read(saved / 'chunks.tfrecord'))
+  tfrecord.write(saved / 'chunks.tfrecord', [b'\xff', *records])
+  running = make_server(start=False)
+  running.start(str(saved))
+  with pytest.raises(replay.CheckpointError, match='cannot be loaded'):
+    running.wait_ready()
+
+
+def test_items_that_must_be_read_and_are_damaged(saved, tmp_path):
+  _garbled_items(saved)
+  with pytest.raises(replay.CheckpointError, match='is damaged'):
+    checkpoint_files.rewrite(saved, [rules(max_size=5)], tmp_path / 'x')
+
+
+def test_other_tables(saved, tmp_path):
+  with pytest.raises(replay.CheckpointError, match=r"\['t'\].*\['other'\]"):
+    checkpoint_files.rewrite(saved, [rules('other')], tmp_path / 'x')
+  assert not (tmp_path / 'x').exists()
+
+
+def test_what_a_dead_server_left_is_found(make_server, make_client, tmp_path):
+  running = make_server(checkpoint_dir=str(tmp_path))
+  client = make_client(running.address)
+  client.insert([1, 2])
+  written = pathlib.Path(client.checkpoint())
+  assert running.checkpoints() == []
+  # As a server that was killed while it wrote would leave it.
+  (written.parent / 'unfinished').mkdir()
+  running.stop()
+  found = running.checkpoints()
+  assert found == [tmp_path / written.name]
+  running.start(str(found[0]))
+  running.wait_ready()
+  assert make_client(running.address).info().current_size == 2
+  names = {path.name for path in tmp_path.iterdir()}
+  assert names == {written.name, '.server', 'server.log'}
+
+
+def test_a_server_whose_checkpoints_are_kept_elsewhere_leaves_none(
+  make_server, make_client, tmp_path
+):
+  running = make_server(checkpoint_dir=str(tmp_path), keep_checkpoints=0)
+  client = make_client(running.address)
+  client.insert([1, 2])
+  written = client.checkpoint()
+  checkpoint_files.keep(written, tmp_path.parent / 'kept')
+  # As one that a run which was killed never moved.
+  client.checkpoint()
+  running.stop()
+  running.start(str(tmp_path.parent / 'kept'))
+  running.wait_ready()
+  assert make_client(running.address).info().current_size == 2
+  assert {path.name for path in tmp_path.iterdir()} == {'.server', 'server.log'}
+
+
+def test_newest_first_and_prune(tmp_path):
+  assert checkpoint_files.newest_first(tmp_path / 'none') == []
+  for age, name in enumerate(['b', 'c', 'a', 'unfinished']):
+    (tmp_path / name).mkdir()
+    if name != 'unfinished':
+      (tmp_path / name / 'DONE').touch()
+      os.utime(tmp_path / name / 'DONE', (1000 + age, 1000 + age))
+
+  def names():
+    return [path.name for path in checkpoint_files.newest_first(tmp_path)]
+
+  assert names() == ['a', 'c', 'b']
+  checkpoint_files.prune(tmp_path, 2)
+  assert names() == ['a', 'c']
+  assert not (tmp_path / 'b').exists() and (tmp_path / 'unfinished').exists()
+
+
+def test_keep_replaces(tmp_path):
+  for name in ('old', 'new'):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / name).touch()
+  checkpoint_files.keep(tmp_path / 'new', tmp_path / 'old')
+  assert [path.name for path in tmp_path.iterdir()] == ['old']
+  assert [path.name for path in (tmp_path / 'old').iterdir()] == ['new']

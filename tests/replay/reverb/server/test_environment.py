@@ -1,0 +1,288 @@
+"""Tests for environment.py and interpreters.py.
+
+What is installed here is a stand-in for Reverb, a wheel of one line; the real
+environment is made by the fixture `server_python`.
+"""
+
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from seedrl_jax.replay.reverb.server import environment, interpreters
+from tests import conftest
+
+_MAKE = """
+import sys
+from seedrl_jax.replay.reverb import environment
+print(environment.ensure(sys.argv[1], requirements=[sys.argv[2]]))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch, tmp_path):
+  monkeypatch.setenv('SEEDRL_CACHE', str(tmp_path / 'cache'))
+  monkeypatch.delenv(interpreters.VARIABLE, raising=False)
+  interpreters.probe.cache_clear()
+  yield
+  interpreters.probe.cache_clear()
+
+
+@pytest.fixture(name='wheel')
+def wheel_fixture(tmp_path) -> str:
+  """A wheel of a package named reverb, without a single dependency."""
+  path = tmp_path / 'reverb-1.0-py3-none-any.whl'
+  info = 'reverb-1.0.dist-info'
+  files = {
+    'reverb.py': 'HERE = True\n',
+    f'{info}/METADATA': 'Metadata-Version: 2.1\nName: reverb\nVersion: 1.0\n',
+    f'{info}/WHEEL': 'Wheel-Version: 1.0\nRoot-Is-Purelib: true\n'
+    'Tag: py3-none-any\n',
+  }
+  files[f'{info}/RECORD'] = ''.join(f'{name},,\n' for name in files)
+  with zipfile.ZipFile(path, 'w') as file:
+    for name, text in files.items():
+      file.writestr(name, text)
+  return str(path)
+
+
+@pytest.fixture(name='base')
+def base_fixture(tmp_path) -> str:
+  """Returns this Python, which says that it is one for Reverb."""
+  said = '["3.11.0", false, true]'
+  return _script(
+    tmp_path / 'base',
+    f'[ "$2" = -c ] && echo \'{said}\' || exec {sys.executable} "$@"',
+  )
+
+
+def _script(path: pathlib.Path, text: str) -> str:
+  path.parent.mkdir(exist_ok=True)
+  path.write_text(f'#!/bin/sh\n{text}\n')
+  path.chmod(0o755)
+  return str(path)
+
+
+def _python(path: pathlib.Path, version: str, reverb='false', venv='true'):
+  """Makes an interpreter that says this of itself."""
+  return _script(path, f'echo \'["{version}", {reverb}, {venv}]\'')
+
+
+@pytest.fixture(name='only')
+def only_fixture(monkeypatch, tmp_path) -> pathlib.Path:
+  """Returns a folder that is all of PATH; this Python is too new."""
+  folder = tmp_path / 'bin'
+  folder.mkdir()
+  this = _python(tmp_path / 'this', '3.13.0')
+  monkeypatch.setattr(sys, 'executable', this)
+  monkeypatch.setenv('PATH', str(folder))
+  return folder
+
+
+def _in_process(base: str, wheel: str) -> subprocess.Popen:
+  return subprocess.Popen(
+    [sys.executable, '-c', _MAKE, base, wheel],
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+
+
+def test_made_once_and_then_only_found(wheel, base, monkeypatch, tmp_path):
+  said = []
+  python = environment.ensure(base, said.append, [wheel])
+  assert len(said) == 1 and '\n' not in said[0]
+  assert pathlib.Path(python).is_relative_to(tmp_path / 'cache')
+  subprocess.run([python, '-I', '-c', 'import reverb'], check=True)
+
+  def refuse(*unused):
+    raise AssertionError('nothing is to be installed')
+
+  monkeypatch.setattr(environment, '_build', refuse)
+  assert environment.ensure(base, said.append, [wheel]) == python
+  assert len(said) == 1
+  # Other requirements are another environment.
+  with pytest.raises(AssertionError):
+    environment.ensure(base, said.append, [wheel, 'more'])
+
+
+def test_two_first_runs_at_once(wheel, base):
+  runs = [_in_process(base, wheel) for _ in range(2)]
+  results = [run.communicate() for run in runs]
+  assert [run.returncode for run in runs] == [0, 0], results
+  assert results[0][0] == results[1][0]
+  said = results[0][1] + results[1][1]
+  assert said.count("making the server's environment") == 1
+
+
+def test_an_interrupted_build_does_no_harm(wheel, base, tmp_path):
+  run = _in_process(base, wheel)
+  with run:
+    run.stderr.readline()
+    run.kill()
+  python = environment.ensure(base, print, [wheel])
+  subprocess.run([python, '-I', '-c', 'import reverb'], check=True)
+  assert not list((tmp_path / 'cache').glob('*.partial'))
+
+
+def test_leftovers_and_a_broken_environment_give_way(wheel, base, tmp_path):
+  place = environment.folder(interpreters.find(base), [wheel])
+  (place / 'bin').mkdir(parents=True)
+  # Its interpreter was removed.
+  (place / 'bin/python').symlink_to(tmp_path / 'gone')
+  partial = place.with_name(f'{place.name}.partial')
+  (partial / 'lib').mkdir(parents=True)
+  python = environment.ensure(base, print, [wheel])
+  subprocess.run([python, '-I', '-c', 'import reverb'], check=True)
+  assert not partial.exists()
+
+
+def test_a_failing_pip_is_told_with_its_log(base, tmp_path):
+  with pytest.raises(interpreters.EnvironmentUnavailable) as error:
+    environment.ensure(base, print, [str(tmp_path / 'missing.whl')])
+  sentence = str(error.value)
+  (log,) = (tmp_path / 'cache').glob('*.log')
+  assert '"pip install" failed' in sentence and str(log) in sentence
+  assert '--reverb_python' in sentence and '\n' not in sentence
+  assert 'missing.whl' in log.read_text()
+  assert not list((tmp_path / 'cache').glob('reverb-*/'))
+
+
+def test_cache_that_cannot_be_written(wheel, base, tmp_path, monkeypatch):
+  (tmp_path / 'file').touch()
+  monkeypatch.setenv('SEEDRL_CACHE', str(tmp_path / 'file/cache'))
+  with pytest.raises(
+    interpreters.EnvironmentUnavailable, match='set SEEDRL_CACHE'
+  ):
+    environment.ensure(base, print, [wheel])
+
+
+def test_other_platforms(monkeypatch):
+  monkeypatch.setattr(platform, 'machine', lambda: 'aarch64')
+  with pytest.raises(interpreters.NoReverb, match='backend=embedded'):
+    environment.ensure()
+
+
+def test_versions(server_python):
+  words = environment.versions(server_python)
+  assert words.startswith('Python 3.')
+  assert 'dm-reverb 0.14.0' in words and 'numpy 1.26' in words
+
+
+def test_an_interpreter_with_reverb_is_used_as_it_is(only, tmp_path):
+  path = _python(tmp_path / 'ready', '3.11.4', reverb='true')
+  assert environment.ensure(path) == path
+  assert not (tmp_path / 'cache').exists()
+
+
+def test_flag_before_variable_before_what_is_found(only, tmp_path, monkeypatch):
+  found = _python(only / 'python3.10', '3.10.2')
+  flag = _python(tmp_path / 'flag', '3.9.1')
+  variable = _python(tmp_path / 'variable', '3.11.1')
+  assert interpreters.find().path == found
+  monkeypatch.setenv(interpreters.VARIABLE, variable)
+  assert interpreters.find('').path == variable
+  assert interpreters.find(flag).path == flag
+
+
+def test_this_python_first_then_the_newest_that_works(only, monkeypatch):
+  _python(only / 'python3.9', '3.9.1')
+  # A shim for a version that is not chosen.
+  _script(only / 'python3.11', 'echo not installed >&2; exit 127')
+  newest = _python(only / 'python3.10', '3.10.1')
+  assert interpreters.find().path == newest
+  this = _python(only / 'this', '3.11.9')
+  monkeypatch.setattr(sys, 'executable', this)
+  assert interpreters.find().path == this
+
+
+# Finds nothing until it has installed one, and is called by NAME.
+_UV = """echo "$UV_HTTP_RETRIES" >NAME.retries
+case "$1 $2 $3" in
+"python find 3.11") [ -e NAME.done ] && echo PYTHON ;;
+"python install 3.11") : >NAME.done ;;
+*) exit 2 ;; esac"""
+
+
+@pytest.mark.parametrize('place', ['bin/uv', 'uv'])
+def test_uv_is_the_last_resort(only, tmp_path, place):
+  made = _python(tmp_path / 'uv-python', '3.11.9')
+  # On PATH, or beside this Python.
+  text = _UV.replace('PYTHON', made).replace('NAME', str(tmp_path / 'uv'))
+  _script(tmp_path / place, text)
+  assert interpreters.find().path == made
+  assert (tmp_path / 'uv.retries').read_text() == '1\n'
+  other = _python(only / 'python3.9', '3.9.1')
+  assert interpreters.find().path == other
+
+
+@pytest.mark.parametrize(
+  ('text', 'seconds', 'why'),
+  [
+    ('echo error: no >&2; echo " cause: DNS." >&2; exit 1', 99, '(cause: DNS)'),
+    ('exec /bin/sleep 600', 0.1, '(not within 0.1 s)'),
+  ],
+)
+def test_uv_that_fails_is_one_sentence(only, monkeypatch, text, seconds, why):
+  monkeypatch.setattr(interpreters, '_UV_SECONDS', seconds)
+  _script(only / 'uv', f'[ "$2" = find ] && exit 1\n{text}')
+  with pytest.raises(interpreters.NoReverb) as error:
+    interpreters.find()
+  assert f'uv could not download one {why}: install' in str(error.value)
+  assert os.linesep not in str(error.value)
+
+
+def test_uv_makes_the_venv_where_ensurepip_is_missing(only):
+  path = _python(only / 'python3.11', '3.11.2', venv='false')
+  with pytest.raises(
+    interpreters.EnvironmentUnavailable, match=r'package python3\.11-venv'
+  ):
+    interpreters.find()
+  with pytest.raises(
+    interpreters.EnvironmentUnavailable, match=r'package python3\.11-venv'
+  ):
+    interpreters.find(path)
+  uv = _script(only / 'uv', 'exit 2')
+  found = interpreters.find()
+  assert found.path == path
+  assert interpreters.venv_command(found, 'x')[:2] == [uv, 'venv']
+
+
+@pytest.mark.parametrize(
+  ('text', 'words'),
+  [
+    ('echo \'["3.12.1", false, true]\'', 'this is Python 3.12.1, .* 3.9 to 3'),
+    ('echo \'["3.8.1", false, true]\'', 'this is Python 3.8.1, .* 3.9 to 3'),
+    ('exit 1', 'this is no Python'),
+    ('echo hello', 'this is no Python'),
+  ],
+)
+def test_named_interpreter_that_will_not_do(only, tmp_path, text, words):
+  path = _script(tmp_path / 'named', text)
+  with pytest.raises(
+    interpreters.EnvironmentUnavailable,
+    match=f'--reverb_python={path}: {words}',
+  ):
+    interpreters.find(path)
+
+
+def test_tests_are_skipped_only_if_no_python_will_do(only, monkeypatch):
+  # Is set, and would outlast this test.
+  monkeypatch.setenv('UV_PYTHON_DOWNLOADS', 'never')
+  with pytest.raises(pytest.skip.Exception, match='needs a Reverb server'):
+    conftest.reverb_or_skip()
+  _python(only / 'python3.11', '3.11.2', venv='false')
+  with pytest.raises(interpreters.EnvironmentUnavailable, match='venv'):
+    conftest.reverb_or_skip()
+
+
+def test_no_interpreter_at_all(only):
+  with pytest.raises(interpreters.NoReverb) as error:
+    interpreters.find()
+  assert 'Python from 3.9 to 3.11' in str(error.value)
+  assert '--reverb_python' in str(error.value)
+  assert os.linesep not in str(error.value)

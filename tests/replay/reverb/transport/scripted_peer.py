@@ -1,0 +1,237 @@
+"""An HTTP/2 peer on loopback that a test scripts frame by frame.
+
+For what no real server does, or not when asked to. Shares no code with what is
+tested. Used by the tests of `call.py`.
+"""
+
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import hpack
+
+from seedrl_jax.replay.reverb.transport import call as call_lib
+
+# Only for tests that have already failed.
+PATIENCE = 300.0
+
+PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'
+DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS = 0, 1, 2, 3, 4
+PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 6, 7, 8, 9
+ACK = END_STREAM = 0x1
+END_HEADERS, PADDED, HAS_PRIORITY = 0x4, 0x8, 0x20
+WINDOW_SIZE, FRAME_SIZE = 4, 5
+
+
+class Frame(NamedTuple):
+  """A frame that came from the client."""
+
+  kind: int
+  flags: int
+  stream: int
+  payload: bytes
+
+
+def frame(
+  kind: int, payload: bytes = b'', flags: int = 0, stream: int = 0
+) -> bytes:
+  """Returns a frame's bytes."""
+  return (
+    len(payload).to_bytes(3, 'big')
+    + bytes([kind, flags])
+    + stream.to_bytes(4, 'big')
+    + payload
+  )
+
+
+def settings(*pairs: tuple[int, int]) -> bytes:
+  """Returns a frame of settings, (identifier, value)."""
+  return frame(SETTINGS, b''.join(struct.pack('>HI', *pair) for pair in pairs))
+
+
+def window_update(size: int, stream: int) -> bytes:
+  """Returns a frame that allows `size` bytes more."""
+  return frame(WINDOW_UPDATE, size.to_bytes(4, 'big'), stream=stream)
+
+
+def ping(payload: bytes) -> bytes:
+  """Returns a frame that asks for an answer; `payload` has eight bytes."""
+  return frame(PING, payload)
+
+
+def fields(**values: str) -> bytes:
+  """Returns encoded header fields; _ stands for -, status is HTTP's."""
+  names = {'status': ':status'}
+  encoder = hpack.Encoder()
+  return encoder.encode([
+    (names.get(name, name.replace('_', '-')), value)
+    for name, value in values.items()
+  ])
+
+
+def headers(flags: int = END_HEADERS, **values: str) -> bytes:
+  """Returns a frame of headers for the call."""
+  return frame(HEADERS, fields(**values), flags, 1)
+
+
+def trailers(**values: str) -> bytes:
+  """Returns what ends the call."""
+  return headers(END_HEADERS | END_STREAM, **values)
+
+
+def message(content: bytes) -> bytes:
+  """Returns a message as it stands in frames of data."""
+  return b'\0' + len(content).to_bytes(4, 'big') + content
+
+
+def data(content: bytes, flags: int = 0) -> bytes:
+  """Returns a frame of data for the call."""
+  return frame(DATA, content, flags, 1)
+
+
+RESPONSE = headers(status='200', content_type='application/grpc')
+OK = trailers(grpc_status='0')
+
+
+class Peer:
+  """The server's side of a connection, for a script."""
+
+  def __init__(self, connection: socket.socket):
+    """Takes a connection that was accepted."""
+    self.socket = connection
+
+  def send(self, *parts: bytes) -> None:
+    """Sends all of them at once."""
+    self.socket.sendall(b''.join(parts))
+
+  def read(self, size: int) -> bytes:
+    """Returns the next `size` bytes."""
+    content = bytearray()
+    while len(content) < size:
+      piece = self.socket.recv(size - len(content))
+      assert piece, 'the client ended the connection'
+      content += piece
+    return bytes(content)
+
+  def frame(self) -> Frame:
+    """Returns the next frame."""
+    head = self.read(9)
+    size = int.from_bytes(head[:3], 'big')
+    stream = int.from_bytes(head[5:], 'big')
+    payload = self.read(size)
+    return Frame(head[3], head[4], stream, payload)
+
+  def next(self, kind: int) -> Frame:
+    """Returns the next frame, which must be of that kind."""
+    got = self.frame()
+    assert got.kind == kind, got
+    return got
+
+  def hello(self) -> list[Frame]:
+    """Returns the three frames that a client begins with."""
+    assert self.read(len(PREFACE)) == PREFACE
+    return [self.next(k) for k in (SETTINGS, WINDOW_UPDATE, HEADERS)]
+
+  def begin(self, *pairs: tuple[int, int]) -> None:
+    """Takes a client's beginning and answers with settings."""
+    self.hello()
+    self.send(settings(*pairs))
+    self.acknowledged()
+
+  def acknowledged(self) -> None:
+    """Takes the client's word that it follows the settings."""
+    assert self.next(SETTINGS).flags == ACK
+
+  def data(self, size: int) -> list[bytes]:
+    """Returns frames of data until `size` bytes of it have come."""
+    frames: list[bytes] = []
+    while (left := size - sum(map(len, frames))) > 0:
+      frames.append(self.next(DATA).payload)
+      assert len(frames[-1]) <= left, 'more than was allowed'
+    return frames
+
+  def drain(self) -> None:
+    """Reads until the client ends the connection."""
+    with contextlib.suppress(OSError):
+      while self.socket.recv(1 << 20):
+        pass
+
+  def end(self) -> None:
+    """Sends no more, and reads until the client ends the connection."""
+    with contextlib.suppress(OSError):
+      self.socket.shutdown(socket.SHUT_WR)
+    self.drain()
+
+  def reset(self) -> None:
+    """Ends the connection; what the client sends from here on is refused."""
+    linger = struct.pack('ii', 1, 0)
+    self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    self.socket.close()
+
+
+Script = Callable[[Peer], object]
+
+
+@contextlib.contextmanager
+def serve(script: Script) -> Iterator[str]:
+  """Runs a script on the first connection; gives the address.
+
+  The peer ends its side with the script, and reads on until the client ends
+  too. What the script raises is raised here.
+  """
+  failures: list[BaseException] = []
+  listener = socket.create_server(('127.0.0.1', 0))
+  listener.settimeout(PATIENCE)
+  # Wakes the thread where the test fails first.
+  ends: list[socket.socket] = [listener]
+
+  def run() -> None:
+    try:
+      connection, _ = listener.accept()
+    except OSError:
+      return
+    with connection:
+      ends.append(connection)
+      connection.settimeout(PATIENCE)
+      connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+      peer = Peer(connection)
+      try:
+        script(peer)
+        peer.end()
+      # Before the client sees that the connection has ended.
+      except BaseException as e:
+        failures.append(e)
+
+  thread = threading.Thread(target=run, name='scripted-peer', daemon=True)
+  thread.start()
+  try:
+    yield f'127.0.0.1:{listener.getsockname()[1]}'
+    thread.join(PATIENCE)
+    assert not thread.is_alive(), 'the script hangs'
+  except BaseException:
+    if not failures:
+      for end in ends:
+        with contextlib.suppress(OSError):
+          end.shutdown(socket.SHUT_RDWR)
+      thread.join(PATIENCE)
+      raise
+  finally:
+    listener.close()
+  if failures:
+    raise failures[0]
+
+
+@contextlib.contextmanager
+def calling(script: Script) -> Iterator[call_lib.Call]:
+  """Gives a call to a scripted peer that has begun; ends it afterwards."""
+  with serve(script) as address:
+    call = call_lib.Call(address, '/package.Service/Method')
+    try:
+      call.begin(PATIENCE)
+      yield call
+    finally:
+      call.cancel()
+      call.close()

@@ -1,0 +1,201 @@
+"""Tests of calls to a server of gRPC's own."""
+
+import concurrent.futures
+import contextlib
+import random
+import threading
+
+import grpc
+import pytest
+
+from seedrl_jax.replay.reverb.client import errors
+from seedrl_jax.replay.reverb.transport import call as call_lib
+
+# Only for tests that have already failed.
+_PATIENCE = 300.0
+_CODE = grpc.StatusCode
+_DETAILS = 'größer als 100% erlaubt ✓\nzweite Zeile'
+
+
+def _echo(requests, context):
+  yield from requests
+
+
+def _refuse(requests, context):
+  context.abort(_CODE.RESOURCE_EXHAUSTED, _DETAILS)
+
+
+def _refuse_later(requests, context):
+  for _ in range(3):
+    yield next(requests)
+  context.abort(_CODE.FAILED_PRECONDITION, _DETAILS)
+
+
+def _leave(requests, context):
+  return iter(())
+
+
+@pytest.fixture(name='server')
+def server_fixture():
+  pool = concurrent.futures.ThreadPoolExecutor(8)
+  options = [('grpc.max_receive_message_length', -1)]
+  server = grpc.server(pool, options=options)
+  methods = {
+    'Echo': _echo,
+    'Refuse': _refuse,
+    'RefuseLater': _refuse_later,
+    'Leave': _leave,
+  }
+  handlers = {
+    name: grpc.stream_stream_rpc_method_handler(function)
+    for name, function in methods.items()
+  }
+  server.add_generic_rpc_handlers([
+    grpc.method_handlers_generic_handler('test.Service', handlers)
+  ])
+  server.port = server.add_insecure_port('localhost:0')
+  server.start()
+  yield server
+  server.stop(None).wait()
+
+
+@pytest.fixture(name='begin')
+def begin_fixture(server):
+  with contextlib.ExitStack() as stack:
+
+    def begin(method: str) -> call_lib.Call:
+      address = f'localhost:{server.port}'
+      call = call_lib.Call(address, f'/test.Service/{method}')
+      stack.callback(call.close)
+      call.begin(_PATIENCE)
+      stack.callback(call.cancel)
+      return call
+
+    yield begin
+
+
+def _bytes(size: int) -> bytes:
+  return random.Random(size).randbytes(size)
+
+
+def _error(call: call_lib.Call) -> call_lib.CallError:
+  with pytest.raises(call_lib.CallError) as raised:
+    call.receive()
+  return raised.value
+
+
+_SIZES = [0, 1, 4, 5, 6, 16_378, 16_379, 16_380, 16_383, 16_384, 16_385]
+_SIZES += [65_530, 65_531, 70_000, 5_000_000]
+
+
+@pytest.mark.parametrize('size', _SIZES)
+def test_echo(begin, threads, size):
+  call = begin('Echo')
+  content = _bytes(size)
+  for cuts in ([], [0, size], [size // 3, size // 3, size // 2]):
+    starts = [0, *cuts]
+    parts = [
+      memoryview(content)[start:end]
+      for start, end in zip(starts, [*cuts, size], strict=True)
+    ]
+    # Room for a large message comes only while the call receives.
+    threads.start(lambda parts=parts: call.send(parts))
+    assert call.receive() == content
+    assert threads.join() == []
+
+
+def test_many_small_messages(begin, threads):
+  call = begin('Echo')
+  messages = [_bytes(i % 300) for i in range(3000)]
+  threads.start(lambda: [call.send([message]) for message in messages])
+  assert [bytes(call.receive() or b'') for _ in messages] == messages
+  assert threads.join() == []
+
+
+def test_both_ways_at_full_load(begin, threads):
+  call = begin('Echo')
+  messages = [_bytes(4_000_000 + i) for i in range(10)]
+  threads.start(lambda: [call.send([message]) for message in messages])
+  received = [call.receive() for _ in messages]
+  assert threads.join() == []
+  assert [bytes(message) for message in received] == messages
+
+
+def test_several_calls_side_by_side(begin, threads):
+  def echo(number):
+    call = begin('Echo')
+    content = _bytes(300_000 + number)
+    sender = threading.Thread(
+      target=lambda: [call.send([content]) for _ in range(5)], daemon=True
+    )
+    sender.start()
+    assert all(call.receive() == content for _ in range(5))
+    sender.join(_PATIENCE)
+
+  for number in range(4):
+    threads.start(lambda number=number: echo(number))
+  assert threads.join() == []
+
+
+def test_refusal_while_a_large_message_is_sent(begin, threads):
+  call = begin('Refuse')
+
+  def send():
+    with pytest.raises(call_lib.CallError):
+      while True:
+        call.send([bytes(1 << 25)])
+
+  threads.start(send)
+  error = _error(call)
+  assert error.code() == _CODE.RESOURCE_EXHAUSTED
+  assert error.details() == _DETAILS
+  assert threads.join() == []
+
+
+def test_refusal_after_messages(begin):
+  call = begin('RefuseLater')
+  for i in range(3):
+    call.send([_bytes(i)])
+    assert call.receive() == _bytes(i)
+  error = _error(call)
+  assert error.code() == _CODE.FAILED_PRECONDITION
+  assert error.details() == _DETAILS
+
+
+def test_server_that_ends_the_call_without_a_word(begin):
+  assert begin('Leave').receive() is None
+
+
+def test_unknown_method(begin):
+  assert _error(begin('Nothing')).code() == _CODE.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize('under_way', [0, 1 << 25])
+def test_server_that_stops(begin, server, threads, under_way):
+  call = begin('Echo')
+  call.send([b'there'])
+  assert call.receive() == b'there'
+
+  def send():
+    with contextlib.suppress(call_lib.CallError):
+      while under_way:
+        call.send([bytes(under_way)])
+
+  threads.start(send)
+  stopped = server.stop(None)
+  with pytest.raises(call_lib.CallError) as raised:
+    while call.receive() is not None:
+      pass
+  assert errors.is_lost(raised.value)
+  assert threads.join() == []
+  assert stopped.wait(_PATIENCE)
+
+
+def test_cancelled_call_ends_on_the_server_too(begin, server):
+  call = begin('Echo')
+  call.send([b'there'])
+  assert call.receive() == b'there'
+  call.cancel()
+  assert _error(call).code() == _CODE.CANCELLED
+  # Which would wait for its calls otherwise.
+  assert server.stop(_PATIENCE).wait(_PATIENCE / 2)

@@ -1,0 +1,112 @@
+"""Tests for seedrl_jax/run/build.py: what is refused, and how parts are cut."""
+
+import os
+import re
+
+import jax
+import numpy as np
+import pytest
+
+from seedrl_jax.learner import topology
+from seedrl_jax.run import build as build_lib
+from tests import runs
+
+
+def _build(**values):
+  return build_lib.build(runs.tiny(**values), lambda state: state)
+
+
+@pytest.mark.parametrize(
+  'values, sentence',
+  [
+    (
+      {'env__num_envs': 0},
+      '--config.env.num_envs=0: give at least 1, or let actors bring some '
+      'with --config.actors.max_envs.',
+    ),
+    (
+      {'actors__max_envs': 4, 'deterministic': True},
+      '--config.actors.max_envs=4: actors come and go as they will; a run with '
+      '--config.deterministic has none.',
+    ),
+    (
+      {'actors__max_envs': 4, 'actors__batch_size': 5},
+      '--config.actors.min_batch_size=1 and --config.actors.batch_size=5 must '
+      'be in this order, and between 1 and the 4 remote environments of a '
+      'stream.',
+    ),
+    (
+      {'batch_size': 6, 'learner__micro_batches': 4},
+      '--config.batch_size=6 must be a multiple of 4: 1 training devices x '
+      '--config.learner.micro_batches=4.',
+    ),
+    (
+      {'demonstrations__fraction': 1.0},
+      '--config.demonstrations.fraction=1.0: of the 4 sequences that a '
+      'training device gets of a batch, that is 4; give 0.75 (that is 3).',
+    ),
+    (
+      {'topology__streams_per_device': 5},
+      '--config.env.num_envs=4 cannot feed 5 inference streams; raise it or '
+      'lower --config.topology.streams_per_device.',
+    ),
+    (
+      {'env__batch_size': 5},
+      '--config.env.batch_size=5: a stream has 4 environments (evaluation '
+      'included); give fewer, or 0 for half of them.',
+    ),
+    (
+      {'topology__max_devices': 9},
+      '--config.topology.max_devices=9: this host has 8; 0 takes all.',
+    ),
+    (
+      {'topology__inference_to_training': '3:4', 'topology__max_devices': 8},
+      '--config.topology.inference_to_training=3:4 does not divide the 8 '
+      'devices of this host; --config.topology.max_devices=7 leaves the rest '
+      'idle.',
+    ),
+    (
+      {'agent': 'nobody'},
+      '--config.agent=nobody: there is no module nobody, neither in the '
+      f'current folder ({os.getcwd()}) nor among the installed packages; built '
+      'in are r2d2 and vtrace.',
+    ),
+  ],
+)
+def test_refuses_in_one_sentence(values, sentence):
+  with pytest.raises(ValueError, match=f'^{re.escape(sentence)}$'):
+    _build(**values)
+
+
+def test_parts_fit_each_other_and_close():
+  parts = _build(
+    topology__max_devices=4,
+    topology__inference_to_training='2:2',
+    env__num_envs=5,
+    network__lstm_size=3,
+    batch_size=8,
+  )
+  expected = topology.make_topology('2:2', jax.devices()[:4])
+  assert parts.topology == expected
+  assert len(parts.workers) == 2
+  assert len(parts.blank_batch) == 2
+  assert parts.blank_batch[0].unroll.steps.reward.shape == (6, 4)
+  # The update takes what the store's layout says.
+  parts.learner.compile(parts.blank_batch)
+  parts.close()
+  for worker in parts.workers:
+    with pytest.raises(Exception, match='closed'):
+      worker.stream.recv()
+
+
+def test_streams_of_later_starts_have_other_seeds():
+  def first_observations(starts):
+    # In one batch: of fewer, those come that are stepped first.
+    config = runs.tiny(env__id='CartPole-v1', env__batch_size=4)
+    parts = build_lib.build(config, lambda s: s, lambda: starts)
+    observation = parts.workers[0].stream.recv().observation
+    parts.close()
+    return observation
+
+  np.testing.assert_array_equal(first_observations(0), first_observations(0))
+  assert not np.array_equal(first_observations(0), first_observations(1))

@@ -1,0 +1,264 @@
+"""Checkpoints of a run: the learner's and the replay's, now or in a thread."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+import jax
+import numpy as np
+import pytest
+
+from configs import base as base_config
+from seedrl_jax import replay
+from seedrl_jax.learner import state as state_lib
+from seedrl_jax.run import checkpointing
+from seedrl_jax.runtime import record
+from seedrl_jax.runtime import workdir as workdir_lib
+from tests.replay.conftest import PATIENCE, Toy
+
+_NOTHING = record.RunRecord()
+
+
+class _Run:
+  """A work directory, a store of toy unrolls, and what the user was told."""
+
+  def __init__(self, path, monkeypatch):
+    self._monkeypatch = monkeypatch
+    self.folder = workdir_lib.Workdir(path)
+    self.folder.create()
+    self.folder.write_config(base_config.get_config())
+    self.said: list[str] = []
+    self.store = replay.EmbeddedStore([Toy().queue(8)], Toy().spec(), 2)
+    self.open()
+
+  def open(self) -> None:
+    """Opens the checkpoints as a run that starts does."""
+    self.saved = checkpointing.SavedRun(
+      base_config.get_config(), self.folder, self.said.append
+    )
+    self.state = self.saved.restore(_state(0))
+    self.saved.restore_replay(self.store)
+    self.said.clear()
+
+  def reopen(self) -> None:
+    """Starts the run again."""
+    self.saved.close()
+    self.store.reset('t')
+    self.open()
+
+  def save(
+    self,
+    state: state_lib.LearnerState,
+    now: record.RunRecord = _NOTHING,
+    wait: bool = True,
+  ) -> None:
+    """Saves, here or in the thread."""
+    save = self.saved.save if wait else self.saved.save_in_background
+    save(lambda: state, lambda: now)
+
+  def block_replay(self) -> threading.Event:
+    """Makes the store slow to write; returns what it waits for."""
+    go = threading.Event()
+    checkpoint = self.store.checkpoint
+
+    def wait(path: str, on_snapshot: Callable[[], None]) -> None:
+      def settled() -> None:
+        on_snapshot()
+        assert go.wait(PATIENCE)
+
+      checkpoint(path, settled)
+
+    self._monkeypatch.setattr(self.store, 'checkpoint', wait)
+    return go
+
+
+@pytest.fixture(name='run')
+def run_fixture(tmp_path, monkeypatch) -> Iterator[_Run]:
+  made = _Run(tmp_path, monkeypatch)
+  yield made
+  made.saved.close()
+  made.store.close()
+
+
+def _state(step: int) -> state_lib.LearnerState:
+  return state_lib.LearnerState(
+    params={'w': np.full(3, step, np.float32)},
+    target_params=(),
+    opt_state=(),
+    step=np.int32(step),
+    key=np.array([0, step], np.uint32),
+  )
+
+
+def _assert_is(state: state_lib.LearnerState, step: int) -> None:
+  jax.tree.map(np.testing.assert_array_equal, state, _state(step))
+
+
+@pytest.mark.parametrize('wait', [True, False])
+def test_learner_and_replay_come_back(run, wait):
+  toy = Toy()
+  toy.insert(run.store, 't', [1, 2])
+  assert run.saved.replay_path is None
+  run.save(_state(3), record.RunRecord(env_steps=7), wait=wait)
+  run.reopen()
+  _assert_is(run.state, 3)
+  assert run.saved.record.env_steps == 7
+  assert run.saved.record.replay == '3'
+  assert run.saved.replay_path == str(run.folder.replay / '3')
+  assert toy.numbers(run.store.sampler('t', 2).sample(0)) == [1, 2]
+
+
+def test_the_run_goes_on_while_a_checkpoint_is_written(run):
+  go = run.block_replay()
+  state = _state(1)
+  run.save(state, wait=False)
+  # What the next update does to the memory must not be saved.
+  state.params['w'][:] = 99.0
+
+  def forbidden():
+    raise AssertionError('What is left out needs no state.')
+
+  run.saved.save_in_background(forbidden, forbidden)
+  (sentence,) = run.said
+  assert sentence.startswith('A checkpoint is left out')
+  go.set()
+  run.reopen()
+  _assert_is(run.state, 1)
+
+
+@pytest.mark.parametrize('wait', [True, False])
+def test_all_parts_are_of_one_moment(run, monkeypatch, wait):
+  """The run waits while the replay settles, and takes its counters then."""
+  toy, checkpoint, told = Toy(), run.store.checkpoint, []
+  toy.insert(run.store, 't', [1, 2])
+
+  def slow(path: str, on_snapshot: Callable[[], None]) -> None:
+    # As unrolls on their way arrive at a server.
+    toy.insert(run.store, 't', [3, 4])
+    checkpoint(path, on_snapshot)
+
+  def now() -> record.RunRecord:
+    told.append(run.store.info()['t'].size)
+    return record.RunRecord(env_steps=100 + told[-1])
+
+  monkeypatch.setattr(run.store, 'checkpoint', slow)
+  save = run.saved.save if wait else run.saved.save_in_background
+  save(lambda: _state(1), now)
+  assert told == [4]
+  toy.insert(run.store, 't', [5, 6])
+  run.reopen()
+  assert run.saved.record.env_steps == 104
+  assert run.store.info()['t'].size == 4
+
+
+def test_the_last_checkpoint_waits_for_the_one_before(run):
+  go = run.block_replay()
+  run.save(_state(1), wait=False)
+  threading.Thread(target=go.set).start()
+  run.save(_state(2))
+  run.reopen()
+  _assert_is(run.state, 2)
+  assert run.saved.record.replay == '2'
+
+
+@contextlib.contextmanager
+def _failed_in_background(run, monkeypatch):
+  """Has a checkpoint fail in the thread; there is room again afterwards."""
+
+  def fail(*unused: object) -> None:
+    raise OSError('No room.')
+
+  with monkeypatch.context() as patched:
+    patched.setattr(run.saved._checkpoints, 'save', fail)
+    run.save(_state(1), wait=False)
+    run.saved._thread.join(PATIENCE)
+  with pytest.raises(OSError, match='No room'):
+    yield
+
+
+def test_the_last_checkpoint_is_written_though_one_before_failed(
+  run, monkeypatch
+):
+  # That the first one failed is to be heard, but what was learned since must
+  # not be lost for it.
+  with _failed_in_background(run, monkeypatch):
+    run.save(_state(2))
+  assert run.saved._checkpoints.steps() == [2]
+
+
+def test_a_checkpoint_that_hangs_is_left_alone_in_time(run):
+  go = run.block_replay()
+  run.save(_state(1), wait=False)
+  run.saved.finish(timeout=0.0)
+  assert run.saved._checkpoints.steps() == []
+  go.set()
+  run.saved.finish()
+  assert run.saved._checkpoints.steps() == [1]
+
+
+def _no_room(*unused: object) -> None:
+  raise workdir_lib.NotWritten('Checkpoint 1 could not be written (Full).')
+
+
+@pytest.mark.parametrize('wait', [True, False])
+def test_a_full_disk_is_told_and_the_next_save_tries_again(
+  run, monkeypatch, wait
+):
+  run.save(_state(1))
+  with monkeypatch.context() as patched:
+    patched.setattr(run.saved._checkpoints, 'save', _no_room)
+    if wait:
+      with pytest.raises(workdir_lib.NotWritten):
+        run.save(_state(2))
+    else:
+      run.save(_state(2), wait=False)
+      run.saved.finish()
+      assert run.said[-1] == (
+        'Checkpoint 1 could not be written (Full). The next save tries again.'
+      )
+  # The replay's part is not left behind.
+  assert [p.name for p in run.folder.replay.iterdir()] == ['1']
+  run.save(_state(3), wait=wait)
+  run.saved.finish()
+  assert run.saved._checkpoints.steps() == [1, 3]
+
+
+@pytest.mark.parametrize('find', ['save', 'finish', 'close'])
+def test_a_failure_in_the_thread_is_raised_later(run, monkeypatch, find):
+  report: Callable[[], None] = {
+    'save': lambda: run.save(_state(2), wait=False),
+    'finish': run.saved.finish,
+    'close': run.saved.close,
+  }[find]
+  with _failed_in_background(run, monkeypatch):
+    report()
+  # Once is enough.
+  run.saved.finish()
+
+
+def test_an_update_is_saved_once(run, monkeypatch):
+  run.save(_state(1), wait=False)
+  run.saved.finish()
+
+  def fail(*unused: object) -> None:
+    raise AssertionError('It is saved again.')
+
+  monkeypatch.setattr(run.store, 'checkpoint', fail)
+  for wait in (True, False):
+    run.save(_state(1), wait=wait)
+    run.saved.finish()
+  assert not any('replay' in sentence for sentence in run.said)
+
+
+@pytest.mark.parametrize('wait', [True, False])
+def test_a_replay_that_cannot_be_saved_costs_a_sentence(run, monkeypatch, wait):
+  def fail(*unused: object) -> None:
+    raise replay.StoreClosed('The store was closed.')
+
+  monkeypatch.setattr(run.store, 'checkpoint', fail)
+  run.save(_state(1), record.RunRecord(env_steps=3), wait=wait)
+  run.saved.finish()
+  assert 'Checkpoint 1 has no replay: The store was closed.' in run.said
+  run.reopen()
+  _assert_is(run.state, 1)
+  assert (run.saved.record.env_steps, run.saved.record.replay) == (3, '')

@@ -1,0 +1,141 @@
+"""Tests for seedrl_jax/run/layout.py: how a run is divided and laid out."""
+
+import jax
+import numpy as np
+import pytest
+
+from seedrl_jax import types
+from seedrl_jax.run import layout as layout_lib
+from tests import runs
+
+
+def _plans(count, **values):
+  devices = tuple(jax.devices()[:count])
+  return layout_lib.plan_streams(runs.tiny(**values), devices)
+
+
+def test_environments_are_divided_evenly():
+  plans = _plans(
+    2, env__num_envs=7, num_eval_envs=3, topology__streams_per_device=2
+  )
+  ids = np.concatenate([p.global_env_id for p in plans])
+  assert sorted(ids) == list(range(10))
+  assert [p.num_train for p in plans] == [2, 2, 2, 1]
+  sizes = [len(p.global_env_id) for p in plans]
+  assert max(sizes) - min(sizes) <= 1
+  for plan, size in zip(plans, sizes, strict=True):
+    train, evaluation = np.split(plan.global_env_id, [plan.num_train])
+    assert (train < 7).all() and (evaluation >= 7).all()
+    assert plan.batch_size == (size + 1) // 2
+  assert [p.device.id for p in plans] == [0, 0, 1, 1]
+
+
+def test_lock_step_has_one_stream_of_whole_batches():
+  (plan,) = _plans(
+    4, deterministic=True, topology__streams_per_device=2, num_eval_envs=1
+  )
+  assert plan.batch_size == len(plan.global_env_id) == 5
+
+
+def test_actors_get_a_stream_of_each_inference_device():
+  plans = _plans(2, actors__max_envs=5, num_eval_envs=3)
+  assert [p.is_remote for p in plans] == [False, False, True, True]
+  assert [p.device.id for p in plans] == [0, 1, 0, 1]
+  local, remote = plans[:2], plans[2:]
+  assert [p.global_env_id.tolist() for p in remote] == [[4, 5, 6], [7, 8]]
+  assert all(p.num_train == len(p.global_env_id) for p in remote)
+  assert [p.batch_size for p in remote] == [3, 2]
+  # Evaluation is in this process, and its ids are the last.
+  ids = np.concatenate([p.global_env_id for p in local])
+  assert sorted(ids) == [0, 1, 2, 3, 9, 10, 11]
+  spec = layout_lib.make_env_spec(runs.tiny(actors__max_envs=5))
+  assert spec.num_envs == 9
+
+
+@pytest.mark.parametrize('num_eval_envs, count', [(0, 1), (3, 2)])
+def test_actors_may_have_all_that_train(num_eval_envs: int, count: int):
+  plans = _plans(
+    2, env__num_envs=0, actors__max_envs=1, num_eval_envs=num_eval_envs
+  )
+  assert [p.num_train for p in plans] == [0, 1][-count:]
+  assert len(plans[0].global_env_id) == (num_eval_envs or 1)
+  assert layout_lib.block_width(runs.tiny(), 4, plans) == 4
+  uniform = runs.tiny(replay__sampler='uniform')
+  assert layout_lib.block_width(uniform, 4, plans) == 1
+
+
+def test_runs_of_before_there_were_actors_have_none():
+  config = runs.tiny()
+  del config['actors']
+  assert layout_lib.make_env_spec(config).num_envs == 4
+
+
+def test_unroll_spec():
+  env_spec = types.EnvSpec(
+    'toy', {'x': types.ArraySpec((3,), np.dtype(np.uint8))}, 2, 1, 4, 0
+  )
+  core = types.ArraySpec((7,), np.dtype(np.float32))
+  output = {'action': types.ArraySpec((), np.dtype(np.int32))}
+  spec = layout_lib.unroll_spec(env_spec, 5, output, core)
+  assert spec.steps.observation['x'].shape == (6, 3)
+  assert spec.steps.agent_output['action'].shape == (6,)
+  assert spec.steps.reward == types.ArraySpec((6,), np.dtype(np.float32))
+  assert spec.initial_core == core
+  assert spec.env_id.shape == ()
+
+
+@pytest.mark.parametrize(
+  'values, expected',
+  [
+    # The learner gets a queue's blocks as they are.
+    ({'batch_size': 8}, 8),
+    # Else none waits for an environment's second unroll.
+    ({'batch_size': 8, 'replay__sampler': 'uniform'}, 3),
+    ({'batch_size': 2, 'replay__sampler': 'prioritized'}, 2),
+    (
+      {
+        'batch_size': 2,
+        'replay__sampler': 'prioritized',
+        'deterministic': True,
+      },
+      7,
+    ),
+  ],
+)
+def test_block_width(values, expected):
+  config = runs.tiny(env__num_envs=7, topology__streams_per_device=2, **values)
+  plans = layout_lib.plan_streams(config, tuple(jax.devices()[:1]))
+  width = layout_lib.block_width(config, config.batch_size, plans)
+  assert width == expected
+
+
+def test_hosts_share_out_the_batch_and_have_seeds_of_their_own():
+  config = runs.tiny(batch_size=12, num_eval_envs=3)
+  assert layout_lib.host_config(config, layout_lib.ALONE) is config
+  own = [
+    layout_lib.host_config(config, layout_lib.Place(i, 3)) for i in range(3)
+  ]
+  assert [c.batch_size for c in own] == [4, 4, 4]
+  assert [c.num_eval_envs for c in own] == [3, 0, 0]
+  assert own[0].seed == config.seed and len({c.seed for c in own}) == 3
+  assert [c.env.num_envs for c in own] == [config.env.num_envs] * 3
+  with pytest.raises(ValueError, match='be a multiple of the 5 hosts'):
+    layout_lib.host_config(config, layout_lib.Place(0, 5))
+
+
+def test_environments_of_all_hosts_have_ids_of_their_own():
+  config = runs.tiny(actors__max_envs=3, num_eval_envs=2)
+  assert layout_lib.make_env_spec(config, layout_lib.Place(1, 2)).num_envs == 14
+  ids = [
+    np.concatenate([
+      p.global_env_id
+      for p in layout_lib.plan_streams(
+        layout_lib.host_config(config, layout_lib.Place(i, 2)),
+        tuple(jax.devices()[:2]),
+        layout_lib.Place(i, 2),
+      )
+    ]).tolist()
+    for i in range(2)
+  ]
+  assert sorted(ids[0]) == [*range(7), 14, 15]
+  assert sorted(ids[1]) == [*range(7, 14)]

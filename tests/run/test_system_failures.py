@@ -1,0 +1,330 @@
+"""Tests of runs that fail: nothing hangs, nothing is lost, all is said."""
+
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+from seedrl_jax.learner import learner as learner_lib
+from seedrl_jax.replay import base as replay
+from seedrl_jax.run import reporting, system
+from seedrl_jax.runtime import checkpoints, workdir
+from tests import runs
+from tests.replay.conftest import PATIENCE
+
+
+def _assert_no_thread_is_left():
+  names = {thread.name for thread in threading.enumerate()}
+  assert not names & {'prefetch', 'learner', 'inference-0', 'inference-1'}
+
+
+def _assert_sound(run):
+  """The newest checkpoint is finite and fits."""
+  found = checkpoints.Checkpoints(run.workdir / 'checkpoints').restore(
+    run.initial_state
+  )
+  assert found is not None
+  assert all(np.isfinite(x).all() for x in jax.tree.leaves(found.state))
+  return found
+
+
+@pytest.mark.parametrize('deterministic', [False, True])
+def test_loss_that_is_not_finite(tmp_path, deterministic):
+  config = runs.tiny(
+    **runs.toy('pixels', bad_after=60, failure='inf'),
+    network__torso='mlp',
+    total_env_frames=10**9,
+    checkpoint__every_seconds=0.0,
+    deterministic=deterministic,
+  )
+  run = runs.Run(config, tmp_path)
+  with pytest.raises(system.RunFailed, match=r'^Update \d+ is not finite'):
+    run.train()
+  status = runs.summary(tmp_path)['status']
+  assert status.startswith('failed: NonFiniteError: Update ')
+  found = _assert_sound(run)
+  updates = runs.summary(tmp_path)['updates']
+  assert f'Update {updates + 1} is' in status
+  # In threads, the last ones may be left out.
+  assert 0 < found.step <= updates
+  assert found.step == updates or not deterministic
+  _assert_no_thread_is_left()
+
+
+@pytest.mark.parametrize('processes', [0, 2])
+def test_observation_that_is_not_finite(tmp_path, processes):
+  config = runs.tiny(
+    env__factory='tests.envs.toys:spoiled',
+    env__factory_kwargs={'value': np.nan},
+    env__processes=processes,
+  )
+  with pytest.raises(
+    system.RunFailed, match=r'^Environment \d of .*:spoiled gave an observation'
+  ):
+    runs.Run(config, tmp_path).train()
+  # It has not reached the learner.
+  assert runs.steps(tmp_path) == [0]
+  _assert_no_thread_is_left()
+
+
+def test_update_that_is_not_finite_makes_no_checkpoint(tmp_path):
+  config = runs.tiny(
+    **runs.toy('pixels', bad_after=60, failure='inf'),
+    network__torso='mlp',
+    total_env_frames=10**9,
+  )
+  with pytest.raises(system.RunFailed, match='is not finite'):
+    runs.Run(config, tmp_path).train()
+  assert runs.steps(tmp_path) == []
+
+
+def test_update_that_is_not_finite_shows_only_at_the_end(tmp_path):
+  run = runs.Run(runs.tiny(), tmp_path)
+
+  def state():
+    raise learner_lib.NonFiniteError('Update 7 is not finite.')
+
+  run.system.parts.learner.state = state
+  with pytest.raises(system.RunFailed, match=r'^Update 7 is not finite'):
+    run.train()
+  assert runs.summary(tmp_path)['status'].startswith('failed: NonFinite')
+
+
+@pytest.mark.parametrize('broken', ['recv', 'send', 'shard', 'step', 'report'])
+def test_part_that_raises(tmp_path, broken):
+  # No machine is quick enough to end it first.
+  config = runs.tiny(total_env_frames=10**9, log__every_seconds=0.01)
+  run = runs.Run(config, tmp_path)
+  parts = run.system.parts
+  calls = 0
+  owner, name, thread = {
+    'recv': (parts.workers[0].stream, 'recv', 'inference-0'),
+    'send': (parts.workers[0].stream, 'send', 'inference-0'),
+    'shard': (parts.prefetcher, 'fetch', 'prefetch'),
+    'step': (parts.learner, 'step', 'learner'),
+    'report': (run.system._reports, 'write', 'main'),
+  }[broken]
+  works = getattr(owner, name)
+
+  def fails_later(*args, **kwargs):
+    nonlocal calls
+    calls += 1
+    # What the learner does goes on failing, the report only once.
+    if calls == (1 if broken == 'report' else 30):
+      raise OSError('It broke.')
+    return works(*args, **kwargs)
+
+  setattr(owner, name, fails_later)
+  with pytest.raises(system.RunFailed) as e:
+    run.train()
+  assert f'Thread {thread} failed' in str(e.value)
+  assert 'fails_later' in str(e.value)  # the traceback
+  assert runs.summary(tmp_path)['status'] == 'failed: OSError: It broke.'
+  assert _assert_sound(run).step == runs.summary(tmp_path)['updates']
+  _assert_no_thread_is_left()
+  # The run can be taken up again.
+  again = runs.Run(runs.tiny(), tmp_path)
+  assert 'Resuming from checkpoint' in again.output
+  again.system.stop()
+  again.train()
+
+
+def test_environment_that_raises_in_lock_step(tmp_path):
+  config = runs.tiny(
+    **runs.toy('pixels', bad_after=40, failure='raise'),
+    network__torso='mlp',
+    deterministic=True,
+    total_env_frames=10**9,
+  )
+  run = runs.Run(config, tmp_path)
+  with pytest.raises(system.RunFailed, match='The toy is broken'):
+    run.train()
+  assert _assert_sound(run).step > 0
+
+
+@pytest.mark.parametrize('stopped', [False, True])
+def test_environment_that_cannot_close(tmp_path, stopped):
+  config = runs.tiny(topology__streams_per_device=2)
+  streams = runs.Streams(config)
+  run = runs.Run(config, tmp_path, make_streams=streams)
+  first = run.system.parts.workers[0].stream
+  close = first.close
+
+  def fails():
+    close()
+    raise OSError('It does not close.')
+
+  first.close = fails
+  if stopped:
+    run.system.stop()
+  with pytest.raises(system.RunFailed, match='It does not close'):
+    run.train()
+  assert sorted(streams.closed) == [0, 1]
+  assert (_assert_sound(run).step == 0) == stopped
+  _assert_no_thread_is_left()
+
+
+def test_failing_checkpoint_does_not_hide_the_first_failure(tmp_path):
+  run = runs.Run(runs.tiny(), tmp_path)
+
+  def fails(*args):
+    raise OSError('The state is gone.')
+
+  run.system.parts.learner.step = fails
+  run.system.parts.learner.state = fails
+  with pytest.raises(system.RunFailed, match='Thread learner failed'):
+    run.train()
+  assert 'The state is gone' in runs.summary(tmp_path)['status']
+
+
+class _SlowCheckpoint:
+  """A run whose second update is bad while its first is being saved.
+
+  Attributes:
+    under_way: whether that was so when the store was closed.
+  """
+
+  def __init__(self, run: runs.Run, monkeypatch: pytest.MonkeyPatch):
+    self._saved, parts = run.system._saved, run.system.parts
+    self._go = threading.Event()
+    self._learner = parts.learner
+    self._step = parts.learner.step
+    self._checkpoint, self._close = parts.store.checkpoint, parts.store.close
+    self._finish = self._saved.finish
+    self.under_way: bool | None = None
+    monkeypatch.setattr(parts.store, 'checkpoint', self._write_slowly)
+    monkeypatch.setattr(parts.store, 'close', self._close_store)
+    monkeypatch.setattr(parts.learner, 'step', self._fail_later)
+    monkeypatch.setattr(self._saved, 'finish', self._wait)
+
+  def _write_slowly(self, path, on_snapshot):
+    def settled():
+      on_snapshot()
+      assert self._go.wait(PATIENCE)
+
+    self._checkpoint(path, settled)
+
+  def _fail_later(self, item, progress):
+    if self._saved._thread is not None:
+      raise learner_lib.NonFiniteError('Update 2 is not finite.')
+    self._step(item, progress)
+
+  def _wait(self, *args):
+    # Whoever waits for the checkpoint gets it.
+    self._go.set()
+    self._finish(*args)
+
+  def _close_store(self):
+    if self.under_way is None:
+      thread = self._saved._thread
+      self.under_way = thread is not None and thread.is_alive()
+    self._go.set()
+    self._close()
+
+
+def test_the_store_is_closed_after_the_checkpoint_under_way(
+  tmp_path, monkeypatch
+):
+  """A Reverb store that is closed meanwhile cannot be saved any more."""
+  run = runs.Run(runs.tiny(checkpoint__every_seconds=0.0), tmp_path)
+  slow = _SlowCheckpoint(run, monkeypatch)
+  with pytest.raises(system.RunFailed, match='is not finite'):
+    run.train()
+  assert slow.under_way is False
+  assert len(runs.steps(tmp_path)) == 1
+
+
+def test_a_checkpoint_that_failed_does_not_hide_the_first_failure(
+  tmp_path, monkeypatch
+):
+  config = runs.tiny(checkpoint__every_seconds=0.0)
+  run = runs.Run(config, tmp_path)
+  slow = _SlowCheckpoint(run, monkeypatch)
+
+  def fail(*unused):
+    raise OSError('No room.')
+
+  monkeypatch.setattr(run.system._saved._checkpoints, 'save', fail)
+  with pytest.raises(system.RunFailed, match='is not finite'):
+    run.train()
+  assert slow.under_way is False
+  assert runs.steps(tmp_path) == []
+
+
+@pytest.mark.parametrize('deterministic', [False, True])
+def test_full_disk_fails_the_last_checkpoint_alone(
+  tmp_path, monkeypatch, deterministic
+):
+  config = runs.tiny(checkpoint__every_seconds=0.0, deterministic=deterministic)
+  run = runs.Run(config, tmp_path)
+
+  def fail(step, *unused):
+    raise workdir.NotWritten(f'Checkpoint {step} could not be written (Full).')
+
+  monkeypatch.setattr(run.system._saved._checkpoints, 'save', fail)
+  # No traceback.
+  with pytest.raises(
+    system.RunFailed, match=r'^Checkpoint \d+ could not be written \(Full\)\.$'
+  ):
+    run.train()
+  assert ' could not be written (Full). The next save tries' in run.output
+  summary = runs.summary(tmp_path)
+  assert summary['env_frames'] >= config.total_env_frames
+  assert summary['status'].startswith('failed: NotWritten: Checkpoint ')
+
+
+def test_summary_without_room_fails_the_run_in_a_sentence(
+  tmp_path, monkeypatch
+):
+  run = runs.Run(runs.tiny(), tmp_path)
+
+  def fail(self, status):
+    raise workdir.NotWritten('summary.json could not be written (Full).')
+
+  monkeypatch.setattr(reporting.RunReports, 'write_summary', fail)
+  with pytest.raises(system.RunFailed, match=r'^summary.json could not be'):
+    run.train()
+  assert runs.steps(tmp_path)
+
+
+def test_stream_that_cannot_be_made_closes_the_others(tmp_path, monkeypatch):
+  runs.Run(runs.tiny(), tmp_path).train()
+  files = {p: p.read_bytes() for p in tmp_path.rglob('*') if p.is_file()}
+  stores = []
+  make_store = system.builder.replay_factory.make_store
+
+  def remember(*args):
+    stores.append(make_store(*args))
+    return stores[-1]
+
+  monkeypatch.setattr(system.builder.replay_factory, 'make_store', remember)
+  config = runs.tiny(topology__streams_per_device=3, total_env_frames=800)
+  streams = runs.Streams(config, fail_at=2)
+  with pytest.raises(ValueError, match='this stream cannot be had'):
+    runs.Run(config, tmp_path, make_streams=streams)
+  assert sorted(streams.closed) == [0, 1]
+  with pytest.raises(replay.StoreClosed):
+    stores[0].sampler('unrolls', 4, 1).sample(timeout=0.0)
+  assert files == {
+    p: p.read_bytes() for p in tmp_path.rglob('*') if p.is_file()
+  }
+
+
+def test_failure_to_compile_changes_nothing(tmp_path):
+  runs.Run(runs.tiny(), tmp_path).train()
+  files = {p: p.read_bytes() for p in tmp_path.rglob('*') if p.is_file()}
+  config = runs.tiny(total_env_frames=800)
+  streams = runs.Streams(config)
+  run = runs.Run(config, tmp_path, make_streams=streams)
+
+  def fails(*args):
+    raise TypeError('Shapes do not fit.')
+
+  run.system.parts.learner.compile = fails
+  with pytest.raises(TypeError, match='Shapes do not fit'):
+    run.train()
+  assert streams.closed == [0]
+  assert files == {
+    p: p.read_bytes() for p in tmp_path.rglob('*') if p.is_file()
+  }
