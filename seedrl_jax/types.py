@@ -36,13 +36,50 @@ class ArraySpec(NamedTuple):
   dtype: np.dtype
 
 
+class ActionSpec(NamedTuple):
+  """What one action of an environment is.
+
+  Attributes:
+    shape: without batch dimensions; `()` for one number.
+    dtype: int32 for discrete actions, float32 for continuous ones.
+    minimum: the least value of each of the action's numbers, in C order.
+    maximum: the largest.
+  """
+
+  shape: tuple[int, ...]
+  dtype: np.dtype
+  minimum: tuple[float, ...]
+  maximum: tuple[float, ...]
+
+  @property
+  def is_discrete(self) -> bool:
+    """Whether the action's numbers are integers."""
+    return bool(np.issubdtype(self.dtype, np.integer))
+
+  @property
+  def num_values(self) -> int:
+    """A, if an action is one integer in `[0, A)`.
+
+    Raises:
+      ValueError: if it is anything else.
+    """
+    if self.shape or not self.is_discrete or any(self.minimum):
+      raise ValueError(f'{self} is not one integer from 0 on.')
+    return int(self.maximum[0]) + 1
+
+
+def discrete(num_values: int) -> ActionSpec:
+  """Returns the spec of actions that are int32 in `[0, num_values)`."""
+  return ActionSpec((), np.dtype(np.int32), (0,), (num_values - 1,))
+
+
 class EnvSpec(NamedTuple):
   """What an agent must know of its environments.
 
   Attributes:
     env_id: the environment's name, for messages.
     observation: nest of `ArraySpec`, as `EnvOutput.observation` has it.
-    num_actions: actions are int32 in `[0, num_actions)`.
+    action: what the environment takes.
     action_repeat: frames that one step takes.
     num_envs: training environments; global ids `[0, num_envs)`.
     num_eval_envs: evaluation environments; global ids from `num_envs` on.
@@ -50,7 +87,7 @@ class EnvSpec(NamedTuple):
 
   env_id: str
   observation: Nest
-  num_actions: int
+  action: ActionSpec
   action_repeat: int
   num_envs: int
   num_eval_envs: int

@@ -147,6 +147,7 @@ def pack_welcome(welcome: Welcome) -> bytes:
   """
   spec = welcome.spec._asdict()
   spec['observation'] = _spec_to_json(welcome.spec.observation)
+  spec['action'] = _action_to_json(welcome.spec.action)
   value = welcome._asdict() | {
     'env_id': welcome.env_id.tolist(),
     'spec': spec,
@@ -166,6 +167,7 @@ def unpack_welcome(message: wire.Message) -> Welcome:
   try:
     spec = dict(value['spec'])
     spec['observation'] = _spec_from_json(spec['observation'])
+    spec['action'] = _action_from_json(spec['action'])
     return Welcome(
       run_id=str(value['run_id']),
       env_id=np.array(value['env_id'], np.int32),
@@ -214,7 +216,22 @@ def _local_from_json(value: dict[str, Any]) -> LocalRun:
 
 
 def _text(part: Any) -> str:
+  if isinstance(part, types.ActionSpec):
+    return str(_action_to_json(part))
   return str(_spec_to_json(part))
+
+
+def _action_to_json(spec: types.ActionSpec) -> dict[str, Any]:
+  return spec._asdict() | {'dtype': spec.dtype.str}
+
+
+def _action_from_json(value: dict[str, Any]) -> types.ActionSpec:
+  return types.ActionSpec(
+    shape=tuple(map(int, value['shape'])),
+    dtype=np.dtype(value['dtype']),
+    minimum=tuple(map(float, value['minimum'])),
+    maximum=tuple(map(float, value['maximum'])),
+  )
 
 
 def _spec_to_json(nest: Any) -> Any:

@@ -86,7 +86,7 @@ def _env(parts: build_lib.Parts, windows: int, seconds: float) -> timing.Timing:
   stream = parts.workers[0].stream
   rng = np.random.default_rng(0)
   actions = rng.integers(
-    0, parts.env_spec.num_actions, (64, stream.batch_size), np.int32
+    0, parts.env_spec.action.num_values, (64, stream.batch_size), np.int32
   )
   calls = max(1, 2048 // stream.batch_size)
 

@@ -79,6 +79,6 @@ def make_stream(index: int, plan: layout_lib.StreamPlan) -> FreeStream:
   """Makes the stream of a plan; see `builder.build`."""
   del index
   spec = envs.StreamSpec(
-    types.ArraySpec((4,), np.dtype(np.float32)), 2, 1, 'free'
+    types.ArraySpec((4,), np.dtype(np.float32)), types.discrete(2), 1, 'free'
   )
   return FreeStream(spec, len(plan.global_env_id), plan.batch_size)

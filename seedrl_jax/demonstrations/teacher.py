@@ -174,7 +174,7 @@ class ScriptedStream(envs.EnvStream):
     """
     output = self._stream.recv()
     action = np.asarray(self._policy(output))
-    bound = self.spec.num_actions
+    bound = self.spec.action.num_values
     if (
       action.shape != output.env_id.shape
       or action.dtype.kind not in 'iu'

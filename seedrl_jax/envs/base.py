@@ -29,13 +29,13 @@ class StreamSpec(NamedTuple):
 
   Attributes:
     observation: nest of `types.ArraySpec`; dicts have sorted keys.
-    num_actions: actions are int32 in `[0, num_actions)`.
+    action: what an environment takes.
     action_repeat: frames that one step takes.
     name: the environment's name, for messages.
   """
 
   observation: types.Nest
-  num_actions: int
+  action: types.ActionSpec
   action_repeat: int
   name: str
 
@@ -112,7 +112,7 @@ class EnvStream(abc.ABC):
     """Gives received environments their actions.
 
     Args:
-      action: integers `[B]` in `[0, num_actions)`; copied, so that the caller
+      action: `[B, ...]` as `spec.action` says; copied, so that the caller
         may use the array again at once.
       env_id: int32 `[B]`, environments that were received and have had no
         action since, each at most once.

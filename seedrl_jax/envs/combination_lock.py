@@ -88,5 +88,5 @@ def opener(env_spec: types.EnvSpec, seed: int) -> Callable[[Any], np.ndarray]:
   """
   del seed
   (length,) = env_spec.observation.shape
-  answer = combination(length, env_spec.num_actions)
+  answer = combination(length, env_spec.action.num_values)
   return lambda step: answer[np.argmax(step.observation, axis=-1)]

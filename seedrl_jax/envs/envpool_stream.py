@@ -101,7 +101,7 @@ def _stream_spec(config: Any, pool_spec: Any) -> base.StreamSpec:
       specs.map_nest(lambda key: _array_spec(arrays[key]), paths),
       specs.check_dropped(config.drop_observations),
     ),
-    num_actions=_num_actions(config.id, pool_spec),
+    action=_action_spec(config.id, pool_spec),
     action_repeat=values.get('frame_skip', 1),
     name=config.id,
   )
@@ -115,7 +115,7 @@ def _array_spec(array: Any) -> types.ArraySpec:
   return types.ArraySpec(shape, specs.agent_dtype(array.dtype))
 
 
-def _num_actions(env_id: str, pool_spec: Any) -> int:
+def _action_spec(env_id: str, pool_spec: Any) -> types.ActionSpec:
   # The space, not the array: ViZDoom's single choices travel as float64.
   space = pool_spec.action_space
   if not isinstance(space, spaces.Discrete) or space.start != 0:
@@ -123,7 +123,7 @@ def _num_actions(env_id: str, pool_spec: Any) -> int:
     is_joint = np.issubdtype(array.dtype, np.integer)
     refuse = specs.refuse_joint if is_joint else specs.refuse_continuous
     refuse(f'--config.env.id={env_id}')
-  return int(space.n)
+  return types.discrete(int(space.n))
 
 
 def _observation_keys(state_keys: Collection[str]) -> types.Nest:

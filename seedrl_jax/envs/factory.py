@@ -25,7 +25,7 @@ def make_spec(config: Any) -> base.StreamSpec:
     config: the `env` section of a run's config (`configs/base.py`).
 
   Returns:
-    `base.StreamSpec(observation, num_actions, action_repeat, name)`.
+    `base.StreamSpec(observation, action, action_repeat, name)`.
 
   Raises:
     ValueError: where the config asks for what there is not; one sentence that

@@ -51,7 +51,7 @@ def _describe(
     kept = specs.drop_keys(env.observation_space, dropped)
     spec = base.StreamSpec(
       observation=_observation_spec(kept, flag),
-      num_actions=_num_actions(env.action_space, flag),
+      action=_action_spec(env.action_space, flag),
       action_repeat=1,
       name=making.name(config, env),
     )
@@ -78,7 +78,7 @@ def _dict_space(nest: types.Nest) -> spaces.Space:
   return spaces.Dict({k: _dict_space(v) for k, v in nest.items()})
 
 
-def _num_actions(space: spaces.Space, flag: str) -> int:
+def _action_spec(space: spaces.Space, flag: str) -> types.ActionSpec:
   if isinstance(space, spaces.Box):
     specs.refuse_continuous(flag)
   if not isinstance(space, spaces.Discrete):
@@ -88,7 +88,7 @@ def _num_actions(space: spaces.Space, flag: str) -> int:
       f'{flag}: its actions begin at {space.start}; give it actions from 0 on, '
       'as gymnasium.wrappers.TransformAction can.'
     )
-  return int(space.n)
+  return types.discrete(int(space.n))
 
 
 def make_stream(

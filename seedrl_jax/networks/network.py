@@ -220,7 +220,7 @@ def make_network(config: Any, env_spec: types.EnvSpec) -> Network:
     torsos.resolve_torso(config.torso, shape)
   # Frozen: a compiled network must not follow later edits of the config.
   frozen = ml_collections.FrozenConfigDict(config)
-  return Network(frozen, tuple(specs), env_spec.num_actions)
+  return Network(frozen, tuple(specs), env_spec.action.num_values)
 
 
 def dummy_inputs(env_spec: types.EnvSpec) -> types.AgentInput:

@@ -88,7 +88,7 @@ def make_env_spec(config: Any, place: Place = ALONE) -> types.EnvSpec:
   return types.EnvSpec(
     env_id=spec.name,
     observation=spec.observation,
-    num_actions=spec.num_actions,
+    action=spec.action,
     action_repeat=spec.action_repeat,
     num_envs=place.count * _num_train_envs(config),
     num_eval_envs=config.num_eval_envs,

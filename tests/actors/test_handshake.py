@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from configs import base as base_config
+from seedrl_jax import types
 from seedrl_jax.actors import handshake, wire
 from seedrl_jax.envs import factory
 from tests.actors import toys
@@ -135,10 +136,12 @@ def test_an_actor_makes_the_environments_of_the_learners_config():
 
 
 def test_other_environments_are_refused_in_a_sentence():
-  other = toys.SPEC._replace(num_actions=6)
+  other = toys.SPEC._replace(action=types.discrete(6))
   with pytest.raises(ValueError) as caught:
     handshake.check_specs(toys.SPEC, other)
   assert str(caught.value) == (
-    'Toy-v0 has another num_actions at the actor than at the learner, 6 '
-    'instead of 5: install the same environments on both sides.'
+    'Toy-v0 has another action at the actor than at the learner, '
+    "{'shape': (), 'dtype': '<i4', 'minimum': (0,), 'maximum': (5,)} instead "
+    "of {'shape': (), 'dtype': '<i4', 'minimum': (0,), 'maximum': (4,)}: "
+    'install the same environments on both sides.'
   )

@@ -25,7 +25,7 @@ SPEC = base.StreamSpec(
       'vector': types.ArraySpec((2,), np.dtype(np.float32)),
     },
   },
-  num_actions=5,
+  action=types.discrete(5),
   action_repeat=1,
   name='Toy-v0',
 )
@@ -211,11 +211,11 @@ class Inference:
 
 
 def action(batch: types.EnvOutput) -> np.ndarray:
-  return (2 * batch.reward).astype(np.int32) % SPEC.num_actions
+  return (2 * batch.reward).astype(np.int32) % SPEC.action.num_values
 
 
 def expected_action(env_id: np.ndarray, sequence: int) -> list[int]:
-  return ((env_id + 10 * sequence) % SPEC.num_actions).tolist()
+  return ((env_id + 10 * sequence) % SPEC.action.num_values).tolist()
 
 
 PARAMETERS = {

@@ -16,7 +16,12 @@ from tests.networks import parameters
 
 _BATCH, _ACTIONS = 3, 4
 _ENV_SPEC = types.EnvSpec(
-  'toy', types.ArraySpec((2,), np.dtype('float32')), _ACTIONS, 1, 8, 2
+  'toy',
+  types.ArraySpec((2,), np.dtype('float32')),
+  types.discrete(_ACTIONS),
+  1,
+  8,
+  2,
 )
 
 

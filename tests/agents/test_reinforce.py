@@ -52,7 +52,12 @@ def test_loss_by_hand():
 
 def test_learns_a_bandit():
   env_spec = types.EnvSpec(
-    'bandit', types.ArraySpec((1,), np.dtype('float32')), 2, 1, 64, 0
+    'bandit',
+    types.ArraySpec((1,), np.dtype('float32')),
+    types.discrete(2),
+    1,
+    64,
+    0,
   )
   config = base_config.get_config()
   config.agent = 'tests.agents.reinforce'

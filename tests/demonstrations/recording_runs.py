@@ -54,7 +54,7 @@ def by_step(env_spec: types.EnvSpec, seed: int) -> Any:
 
   def act(output: types.EnvOutput) -> np.ndarray:
     step = output.observation[:, 1].astype(np.int64)
-    return (step + seed) % env_spec.num_actions
+    return (step + seed) % env_spec.action.num_values
 
   return act
 
@@ -62,7 +62,7 @@ def by_step(env_spec: types.EnvSpec, seed: int) -> Any:
 def unknown_action(env_spec: types.EnvSpec, seed: int) -> Any:
   """A policy that does not know its environment."""
   del seed
-  return lambda output: np.full(len(output.env_id), env_spec.num_actions)
+  return lambda output: np.full(len(output.env_id), env_spec.action.num_values)
 
 
 def record(

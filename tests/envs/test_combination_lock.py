@@ -23,7 +23,9 @@ def _open(env, policy):
 
 def _spec(length, num_actions):
   observation = types.ArraySpec((length,), np.dtype(np.float32))
-  return types.EnvSpec('lock', observation, num_actions, 1, 1, 0)
+  return types.EnvSpec(
+    'lock', observation, types.discrete(num_actions), 1, 1, 0
+  )
 
 
 def test_opener_opens():

@@ -251,7 +251,7 @@ def test_float64_becomes_float32():
   name = 'LaneKeeping-v0'  # Continuous, but the only family with float64.
   pool = envpool.make_dm(name, num_envs=2, num_threads=1)
   leaf = types.ArraySpec((), np.dtype('float32'))
-  spec = base.StreamSpec({'state': leaf}, 1, 1, name)
+  spec = base.StreamSpec({'state': leaf}, types.discrete(1), 1, name)
   stream = envpool_stream.EnvPoolStream(
     pool, spec, 2, 2, dropped=('derivative', 'reference_state')
   )

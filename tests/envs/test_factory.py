@@ -37,7 +37,9 @@ PROCGEN = 'CoinrunEasy-v0'
 def _check_family(env_id: str, expected: tuple[Any, int, int]) -> None:
   section = streams.config(env_id)
   spec = factory.make_spec(section)
-  assert spec == base.StreamSpec(*expected, env_id)
+  assert spec == base.StreamSpec(
+    expected[0], types.discrete(expected[1]), expected[2], env_id
+  )
   stream = streams.make(section, num_envs=2, batch_size=1)
   assert stream.spec == spec
   rng = np.random.default_rng(0)
@@ -47,7 +49,7 @@ def _check_family(env_id: str, expected: tuple[Any, int, int]) -> None:
     if t == 0:
       assert output.step_type[0] == types.StepType.FIRST
       assert output.reward[0] == 0.0
-    action = rng.integers(0, spec.num_actions, 1, dtype=np.int32)
+    action = rng.integers(0, spec.action.num_values, 1, dtype=np.int32)
     stream.send(action, output.env_id)
   stream.close()
 
@@ -55,7 +57,7 @@ def _check_family(env_id: str, expected: tuple[Any, int, int]) -> None:
 def test_vizdoom_takes_one_choice_for_several_buttons():
   section = streams.config('Basic-v1', frame_skip=4)
   section.options.use_combined_action = True
-  assert factory.make_spec(section).num_actions == 6
+  assert factory.make_spec(section).action.num_values == 6
   section.options.use_combined_action = False
   with pytest.raises(ValueError, match='Basic-v1: its actions are continuous'):
     factory.make_spec(section)
@@ -135,7 +137,7 @@ def test_factory_takes_the_place_of_envpool():
   section = streams.toy('scripted')
   spec = factory.make_spec(section)
   assert spec == base.StreamSpec(
-    types.ArraySpec((3,), F4), 4, 1, 'tests.envs.toys:scripted'
+    types.ArraySpec((3,), F4), types.discrete(4), 1, 'tests.envs.toys:scripted'
   )
   assert streams.make(section, 2).spec == spec
 

@@ -81,7 +81,7 @@ def test_dict_observations_follow_the_spec_without_the_text():
       },
       'noise': types.ArraySpec((), np.dtype('float32')),
     },
-    num_actions=4,
+    action=types.discrete(4),
     action_repeat=1,
     name='tests.envs.toys:seeded',
   )
@@ -139,7 +139,7 @@ def test_id_of_gymnasiums_is_made_with_its_options():
   section = streams.config('gymnasium:FrozenLake-v1', max_episode_steps=7)
   section.options.update(is_slippery=False, map_name='8x8')
   spec = gymnasium_stream.make_spec(section)
-  assert (spec.name, spec.num_actions) == ('gymnasium:FrozenLake-v1', 4)
+  assert (spec.name, spec.action.num_values) == ('gymnasium:FrozenLake-v1', 4)
   stream = streams.make(section)
   outputs = streams.roll(stream, np.full((9, 1), 3, np.int32))
   # At the upper edge nothing happens but the time.

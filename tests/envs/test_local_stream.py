@@ -6,7 +6,9 @@ import pytest
 from seedrl_jax import types
 from seedrl_jax.envs import base, local_stream, statistics
 
-SPEC = base.StreamSpec(types.ArraySpec((), np.dtype('f4')), 2, 4, 'Toy-v0')
+SPEC = base.StreamSpec(
+  types.ArraySpec((), np.dtype('f4')), types.discrete(2), 4, 'Toy-v0'
+)
 
 
 class Mute(local_stream.LocalStream):

@@ -82,7 +82,7 @@ def save(folder: pathlib.Path, run: Any, *preferences: float) -> None:
       lambda x: logits if x.shape == logits.shape else np.zeros_like(x), params
     )
 
-  num_actions = layout_lib.make_env_spec(run).num_actions
+  num_actions = layout_lib.make_env_spec(run).action.num_values
   initial = initial_params(run)
   save_params(folder, run, *[prefer(initial, p) for p in preferences])
 

@@ -22,7 +22,7 @@ SPEC = envs.StreamSpec(
     'image': types.ArraySpec((2, 1), np.dtype(np.uint8)),
     'vector': types.ArraySpec((2,), np.dtype(np.float32)),
   },
-  num_actions=NUM_ACTIONS,
+  action=types.discrete(NUM_ACTIONS),
   action_repeat=1,
   name='Scripted-v0',
 )

@@ -50,7 +50,12 @@ def _vtrace_updates(num_devices, micro_batches, num_updates=3):
   config.network.use_previous_action = True
   config.loss.target_entropy = 0.5
   env_spec = types.EnvSpec(
-    'toy', types.ArraySpec((2,), np.dtype('float32')), _ACTIONS, 1, 8, 0
+    'toy',
+    types.ArraySpec((2,), np.dtype('float32')),
+    types.discrete(_ACTIONS),
+    1,
+    8,
+    0,
   )
   agent = base.load_agent(config, env_spec)
   optimizer = optimizers.make_optimizer(config)
@@ -116,7 +121,9 @@ def test_the_largest_numbers_of_actors_stay_within_float32(factor):
   length, batch, largest = 80, 64, factor * wire.LARGEST
   config.unroll_length, config.batch_size = length, batch
   spec = types.ArraySpec((8,), np.dtype('float32'))
-  agent = base.load_agent(config, types.EnvSpec('toy', spec, 3, 1, batch, 0))
+  agent = base.load_agent(
+    config, types.EnvSpec('toy', spec, types.discrete(3), 1, batch, 0)
+  )
   steps = sequences.random_steps(np.random.default_rng(0), length, batch)
   steps = steps._replace(
     observation=np.full((length + 1, batch, 8), largest, np.float32),

@@ -30,7 +30,7 @@ _OBSERVATIONS = {
 
 
 def _env_spec(observation):
-  return types.EnvSpec('toy', observation, _ACTIONS, 1, 8, 2)
+  return types.EnvSpec('toy', observation, types.discrete(_ACTIONS), 1, 8, 2)
 
 
 def _config(**changes):

@@ -72,7 +72,12 @@ def test_runs_of_before_there_were_actors_have_none():
 
 def test_unroll_spec():
   env_spec = types.EnvSpec(
-    'toy', {'x': types.ArraySpec((3,), np.dtype(np.uint8))}, 2, 1, 4, 0
+    'toy',
+    {'x': types.ArraySpec((3,), np.dtype(np.uint8))},
+    types.discrete(2),
+    1,
+    4,
+    0,
   )
   core = types.ArraySpec((7,), np.dtype(np.float32))
   output = {'action': types.ArraySpec((), np.dtype(np.int32))}

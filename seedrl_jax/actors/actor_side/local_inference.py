@@ -249,7 +249,7 @@ class LocalInference:
     return types.EnvSpec(
       env_id=spec.name,
       observation=spec.observation,
-      num_actions=spec.num_actions,
+      action=spec.action,
       action_repeat=spec.action_repeat,
       num_envs=self._local.num_train_envs,
       num_eval_envs=self._local.num_eval_envs,

@@ -73,7 +73,7 @@ def make_server(
   """Makes the server of the remote streams; see `service.make_server`."""
   spec = envs.StreamSpec(
     observation=env_spec.observation,
-    num_actions=env_spec.num_actions,
+    action=env_spec.action,
     action_repeat=env_spec.action_repeat,
     name=env_spec.env_id,
   )

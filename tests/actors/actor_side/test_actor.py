@@ -4,13 +4,14 @@ import gc
 import pathlib
 import queue
 import threading
-import types
+import types as types_lib
 
 import grpc
 import numpy as np
 import pytest
 
 from configs import base as base_config
+from seedrl_jax import types
 from seedrl_jax.actors import addresses, handshake
 from seedrl_jax.actors.actor_side import actor, local_actor_loop
 from seedrl_jax.envs import factory
@@ -192,7 +193,7 @@ def test_group_looks_for_its_first_learner_for_ten_minutes(
 ):
   target = addresses.parse('--learner', f'unix:{tmp_path}/a.sock')
   waiting = _NoTime()
-  clock = types.SimpleNamespace(monotonic=lambda: 80 * len(waiting.waits))
+  clock = types_lib.SimpleNamespace(monotonic=lambda: 80 * len(waiting.waits))
   monkeypatch.setattr(actor, 'time', clock)
   wanted = actor.GroupOptions(target, toys.OPEN, 2, **options)
   group = actor.Group(wanted, lambda _: None)
@@ -209,7 +210,7 @@ def test_group_looks_for_its_first_learner_for_ten_minutes(
 def test_group_looks_for_a_lost_learner_for_as_long(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ):
-  clock = types.SimpleNamespace(monotonic=lambda: 0)
+  clock = types_lib.SimpleNamespace(monotonic=lambda: 0)
   monkeypatch.setattr(actor, 'time', clock)
   address = f'unix:{tmp_path}/a.sock'
   group = _Running(address)
@@ -226,16 +227,20 @@ def test_other_environments_end_the_group_and_are_told_of(
   caplog: pytest.LogCaptureFixture,
 ):
   caplog.set_level('INFO')
-  with toys.learner(spec=_SPEC._replace(num_actions=4), env=_ENV) as (
+  with toys.learner(
+    spec=_SPEC._replace(action=types.discrete(4)), env=_ENV
+  ) as (
     server,
     _,
   ):
     group = _Running(server.addresses[0], name='me')
     group.join()
     sentence = (
-      'me cannot serve this learner: Catch-v0 has another num_actions at the '
-      'actor than at the learner, 3 instead of 4: install the same '
-      'environments on both sides.'
+      'me cannot serve this learner: Catch-v0 has another action at the '
+      "actor than at the learner, {'shape': (), 'dtype': '<i4', 'minimum': "
+      "(0,), 'maximum': (2,)} instead of {'shape': (), 'dtype': '<i4', "
+      "'minimum': (0.0,), 'maximum': (3.0,)}: install the same environments on "
+      'both sides.'
     )
     assert str(group.error) == sentence
   assert sentence in caplog.text
