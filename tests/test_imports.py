@@ -32,7 +32,7 @@ _ALL = {
   *_MAY_IMPORT,
   *('distributed', 'evaluation', 'demonstrations', 'run', 'benchmarks'),
 }
-_MAY_IMPORT |= dict.fromkeys(_ALL - {*_MAY_IMPORT}, _ALL)
+_MAY_IMPORT |= dict.fromkeys(sorted(_ALL - {*_MAY_IMPORT}), _ALL)
 _JAX = ('jax', 'jaxlib', 'flax', 'optax', 'rlax', 'chex', 'orbax', 'distrax')
 _TENSORFLOW = ('tensorflow',)
 _WITHOUT_JAX = ('types', 'envs', 'replay', 'actors')
