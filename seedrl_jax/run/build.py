@@ -9,8 +9,8 @@ from typing import Any
 import jax
 
 from seedrl_jax import types
-from seedrl_jax.actors.learner_side import offer as offer_lib
 from seedrl_jax.actors.learner_side import server as actor_server
+from seedrl_jax.actors.learner_side import service
 from seedrl_jax.agents import base as agents
 from seedrl_jax.agents import optimizers
 from seedrl_jax.demonstrations import mixing
@@ -63,7 +63,7 @@ class Parts:
     """Returns what is to be reported of the parts beside the learner's."""
     if self.actors is None:
       return {}
-    return offer_lib.metrics(self.actors)
+    return self.actors.metrics()
 
   def env_steps(self) -> int:
     """Returns the training environments' steps since the parts were made."""
@@ -325,16 +325,14 @@ def _make_actor_server(
   plans = [plan for plan in prepared.plans if plan.is_remote]
   if not plans:
     return None
-  offer = offer_lib.make_local_offer(
-    config,
-    prepared.env_spec,
-    plans,
-    store,
+  feed = service.make_feed(
     agents.parameter_specs(prepared.state.params),
-    prepared.block_width,
     functools.partial(publisher.latest, prepared.topology.inference[0]),
   )
-  return offer_lib.make_server(
+  offer = service.make_local_offer(
+    config, prepared.env_spec, plans, prepared.block_width, store, feed
+  )
+  return service.make_server(
     config, prepared.env_spec, plans, starts(), socket, offer
   )
 
