@@ -24,7 +24,7 @@ from seedrl_jax.demonstrations import mixing
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.inference import assembler as assembler_lib
-from seedrl_jax.inference import assembling
+from seedrl_jax.inference import assembling, unrolls
 from seedrl_jax.inference import device_step as device_step_lib
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.learner import learner as learner_lib
@@ -258,13 +258,13 @@ class _Opener:
       # Host 0 goes on with keys that it saved; the others take new ones.
       keys = jax.vmap(jax.random.fold_in, (0, None))(keys, start.starts)
     self._steps = [
-      device_step_lib.DeviceStep(setup.agent, p.device, len(p.global_env_id), k)
+      device_step_lib.DeviceStep(
+        setup.agent, setup.env_spec, p.device, len(p.global_env_id), k
+      )
       for p, k in zip(setup.plans, keys, strict=True)
     ]
-    self._output_spec = self._steps[0].output_spec(
-      state.params, setup.env_spec.observation
-    )
-    self._unroll_spec = layout_lib.unroll_spec(
+    self._output_spec = self._steps[0].output_spec(state.params)
+    self._unroll_spec = unrolls.unroll_spec(
       setup.env_spec,
       setup.agent.num_transitions(self._config.unroll_length),
       self._output_spec,
@@ -401,7 +401,7 @@ class _Opener:
     source = mixing.make_source(config, store, len(training))
     # A queue's unrolls are each drawn once: there is nothing to make up for.
     is_queue = config.replay.sampler == 'fifo'
-    blank = layout_lib.blank_batch(self._unroll_spec, setup.batch_width)
+    blank = unrolls.blank_batch(self._unroll_spec, setup.batch_width)
     return Parts(
       env_spec=setup.env_spec,
       topology=setup.topology,
