@@ -22,8 +22,7 @@ def _config(**values: object):
 def _build(folder: pathlib.Path, **values: object) -> build_lib.Parts:
   return build_lib.build(
     _config(**values),
-    lambda state: state,
-    actor_socket=str(folder / 'a.sock'),
+    start=build_lib.Start(actor_socket=str(folder / 'a.sock')),
   )
 
 
