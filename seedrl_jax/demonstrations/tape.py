@@ -17,6 +17,7 @@ import numpy as np
 
 from seedrl_jax.envs import base as envs
 from seedrl_jax.evaluation import stream
+from seedrl_jax.inference import assembler
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import blocks
 
@@ -183,6 +184,7 @@ class GameRecorder:
       keep: says whether to keep an episode.
     """
     self.kept: list[envs.Episode] = []
+    self.num_envs = num_envs
     self._sequences = sequences
     self._quota = quota
     self._keep = keep
@@ -194,8 +196,14 @@ class GameRecorder:
     # Whether the game under way counts.
     self._records = [quota.wants(i) for i in range(num_envs)]
 
-  def begin(self, env_id: np.ndarray) -> _Placement:
-    """See `StepSink.begin`."""
+  @property
+  def waited(self) -> float:
+    """Seconds that it held the worker up: none."""
+    return 0.0
+
+  def begin(self, group: assembler.EnvGroup) -> _Placement:
+    """See `UnrollAssembler.begin`."""
+    env_id = group.env_id
     rows = [
       row
       for row, i in enumerate(env_id.tolist())
@@ -204,12 +212,12 @@ class GameRecorder:
     return _Placement(env_id, np.array(rows, np.int64), [])
 
   def write(self, placement: _Placement, leaves: list[np.ndarray]) -> None:
-    """See `StepSink.write`; what a teacher added comes first and is left."""
+    """As `UnrollAssembler.write`; what a teacher added comes first: left."""
     kept = leaves[-self._sequences.num_steps_leaves :]
     placement.leaves.extend(kept)
 
-  def finish(self, placement: _Placement, core: list[np.ndarray]) -> float:
-    """See `StepSink.finish`; what a teacher keeps comes first in the core."""
+  def finish(self, placement: _Placement, core: list[np.ndarray]) -> None:
+    """As `UnrollAssembler.finish`; what a teacher keeps comes first in core."""
     own_core = core[len(core) - self._sequences.num_core_leaves :]
     starts = {row: i for i, row in enumerate(placement.core_rows.tolist())}
     for row, env_id in enumerate(placement.env_id.tolist()):
@@ -224,7 +232,9 @@ class GameRecorder:
       before = [] if start is None else [np.array(x[start]) for x in own_core]
       self._tapes[env_id].append(Step(leaves, before))
     self._end_games()
-    return 0.0
+
+  def reset(self, env_id: np.ndarray) -> None:
+    """Does nothing: environments of this process never go away."""
 
   def close(self) -> None:
     """Completes the sequences of all environments."""

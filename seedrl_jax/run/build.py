@@ -17,8 +17,8 @@ from seedrl_jax.demonstrations import mixing
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.inference import assembler as assembler_lib
-from seedrl_jax.inference import assembling, unrolls
 from seedrl_jax.inference import device_step as device_step_lib
+from seedrl_jax.inference import insertion, unrolls
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import prefetch as prefetch_lib
@@ -302,16 +302,13 @@ def _make_worker(
   store: replay.TrajectoryStore,
   publisher: publishing.ParameterPublisher,
 ) -> worker_lib.InferenceWorker:
-  assembler = _make_assembler(config, prepared, plan, store)
   return worker_lib.InferenceWorker(
     stream=stream,
     device_step=step,
-    assembler=assembler,
+    assembler=_make_assembler(config, prepared, plan, store),
     parameters=functools.partial(publisher.latest, plan.device),
     global_env_id=plan.global_env_id,
-    num_train_envs=plan.num_train,
     output_spec=prepared.output_spec,
-    drop=None if assembler is None else assembler.reset,
   )
 
 
@@ -385,14 +382,16 @@ def _make_assembler(
   if not plan.num_train:
     return None
   agent, block_width = prepared.agent, prepared.block_width
-  writer = store.writer(table_configs.TABLE)
-  return assembling.make_assembler(
-    agent,
-    writer,
-    assembling.make_insertion(
-      agent, writer, prepared.unroll_spec, block_width, plan.device
+  return assembler_lib.UnrollAssembler(
+    insertion.Insertion(
+      store.writer(table_configs.TABLE),
+      agent,
+      prepared.unroll_spec,
+      block_width,
+      plan.device,
     ),
     plan.global_env_id[: plan.num_train],
-    config.unroll_length,
+    agent.num_transitions(config.unroll_length),
+    agent.overlap,
     block_width,
   )

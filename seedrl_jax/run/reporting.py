@@ -276,7 +276,7 @@ class RunReports:
       eval_steps=sum(c.eval_steps for c in counters),
       updates=learner.updates,
       environment_wait=sum(c.environment_wait for c in counters),
-      store_wait=sum(c.store_wait for c in counters),
+      store_wait=sum(w.store_wait for w in self._parts.workers),
       idle_env_seconds=sum(c.idle_env_seconds for c in counters),
       learner_wait=self._parts.prefetcher.wait_seconds,
       lag_sum=learner.lag_sum,
