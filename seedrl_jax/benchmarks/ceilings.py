@@ -62,11 +62,11 @@ def measure(
 
   Args:
     config: the run's configuration.
-    streams: see `builder.build`.
+    streams: see `build.build`.
     windows: of which medians are taken.
     seconds: length of a window.
   """
-  parts = build_lib.build(config, restore=lambda state: state, streams=streams)
+  parts = build_lib.build(config, streams)
   try:
     worker = parts.workers[0]
     size = worker.stream.batch_size
