@@ -72,7 +72,7 @@ def measure(
         'transport': transport,
         'actors': count,
         'envs': count * size,
-        'bytes_per_step': wire.Layout(spec.observation).num_bytes(1),
+        'bytes_per_step': wire.StreamCodec(spec).num_bytes(1),
         'pool': pool and pool._asdict(),
         'remote': remote and remote._asdict(),
         'share': pool and remote and remote.median / pool.median,
