@@ -205,8 +205,8 @@ def _answers(stream: base.EnvStream, num_envs: int) -> Callable[[], int]:
 
   def answer() -> int:
     env_id = stream.recv().env_id
-    action = rng.integers(stream.spec.action.num_values, size=len(env_id))
-    stream.send(action.astype(np.int32), env_id)
+    action = stream.spec.action.sample(rng, len(env_id))
+    stream.send(action, env_id)
     return int(np.count_nonzero(env_id < num_envs))
 
   return answer

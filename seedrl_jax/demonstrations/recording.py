@@ -25,11 +25,11 @@ from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.evaluation import playing
 from seedrl_jax.evaluation import stream as stream_lib
 from seedrl_jax.inference import device_step as device_step_lib
+from seedrl_jax.inference import unrolls
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import blocks
 from seedrl_jax.replay import factory as replay_factory
 from seedrl_jax.replay.reverb.client import errors
-from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.runtime import progress
 
 
@@ -167,12 +167,12 @@ def sequence_spec(student: teacher_lib.Student) -> types.Unroll:
   """Returns what the student's run will store."""
   agent, config, env_spec = student
   key = jax.random.PRNGKey(0)
-  step = device_step_lib.DeviceStep(agent, jax.local_devices()[0], 1, key)
-  params = jax.eval_shape(agent.init, key)
-  return layout_lib.unroll_spec(
+  device = jax.local_devices()[0]
+  step = device_step_lib.DeviceStep(agent, env_spec, device, 1, key)
+  return unrolls.unroll_spec(
     env_spec,
     agent.num_transitions(config.unroll_length),
-    step.output_spec(params, env_spec.observation),
+    step.output_spec(jax.eval_shape(agent.init, key)),
     step.core_spec(),
   )
 

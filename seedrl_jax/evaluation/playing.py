@@ -140,7 +140,9 @@ def make_worker(
   agent, params, version = player
   device = jax.local_devices()[0]
   key = jax.random.PRNGKey(options.seed)
-  step = device_step_lib.DeviceStep(agent, device, stream.num_envs, key)
+  step = device_step_lib.DeviceStep(
+    agent, stream.spec, device, stream.num_envs, key
+  )
   # Published parameters have an axis of training devices.
   published = jax.device_put(jax.tree.map(lambda x: x[None], params), device)
   return worker_lib.InferenceWorker(
@@ -150,7 +152,7 @@ def make_worker(
     parameters=lambda: (version, published),
     global_env_id=_env_ids(env_spec, stream.num_envs, options.sample),
     num_train_envs=0 if sink is None else stream.num_envs,
-    output_spec=step.output_spec(params, stream.spec.observation),
+    output_spec=step.output_spec(params),
   )
 
 

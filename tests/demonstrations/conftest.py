@@ -1,8 +1,15 @@
-"""Stores and toy unrolls of the replay's tests, for those of demonstrations."""
+"""The stores and toys that the tests of replay have."""
 
-from tests.replay.conftest import (  # noqa: F401
+from tests.replay.conftest import (
   make_store_fixture,
   reverb_servers_fixture,
   threads_fixture,
   toy_fixture,
 )
+
+__all__ = [
+  'make_store_fixture',
+  'reverb_servers_fixture',
+  'threads_fixture',
+  'toy_fixture',
+]
