@@ -60,7 +60,7 @@ def measure(
   windows: timing.Windows,
 ) -> Ceilings:
   """Measures every stage of a run; `streams` is as in `build.build`."""
-  parts = build_lib.build(config, restore=lambda state: state, streams=streams)
+  parts = build_lib.build(config, streams)
   with contextlib.closing(parts):
     size = parts.workers[0].stream.batch_size
     sizes = sorted({1, 8, 32, 128, size})

@@ -99,8 +99,7 @@ def test_what_an_actor_left_half_done_is_never_trained_on(
 ):
   parts = build_lib.build(
     _config(),
-    lambda state: state,
-    actor_socket=str(tmp_path / 'a.sock'),
+    start=build_lib.Start(actor_socket=str(tmp_path / 'a.sock')),
   )
   assert parts.actors is not None
   assert f'; actors at unix:{tmp_path}/a.sock' in parts.describe()
