@@ -24,8 +24,8 @@ import ml_collections
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.actors import addresses, handshake, wire
-from seedrl_jax.actors.learner_side import remote_stream, server
+from seedrl_jax.actors import addresses, credentials, handshake, wire
+from seedrl_jax.actors.learner_side import remote_stream, server, slot_allocator
 from seedrl_jax.benchmarks import timing
 from seedrl_jax.envs import base, factory, statistics
 
@@ -229,12 +229,11 @@ def _serve(
     spec, num_envs + 1, num_envs + 1, min_batch_size=1, timeout=0.0
   )
   serving = server.ActorServer(
-    spec,
-    handshake.env_values(case.env),
-    [stream],
+    slot_allocator.SlotAllocator(
+      handshake.env_values(case.env), [stream], (1,)
+    ),
     [addresses.parse('--address', address)],
-    addresses.Security(),
-    (1,),
+    credentials.Security(),
     timeout=60.0,
   )
   try:

@@ -53,12 +53,12 @@ class OurClient(Client):
   def __init__(self, address: str):
     """Prepares a connection to 'host:port'."""
     from seedrl_jax.replay.reverb.client import connection
-    from seedrl_jax.runtime import memory, scheduling
+    from seedrl_jax.runtime import process
 
     # As every run does; else most of the time goes into page faults, and into
     # threads that take the cores from each other.
-    memory.keep_freed()
-    scheduling.configure()
+    process.keep_freed_memory()
+    process.schedule_threads()
     self._connection = connection.Connection(address)
 
   def insert(self, table: str, blocks: Sequence[Block]) -> None:
