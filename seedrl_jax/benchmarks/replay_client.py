@@ -13,7 +13,7 @@ from seedrl_jax.replay.reverb.client import (
   sample_stream,
   samples,
 )
-from seedrl_jax.runtime import memory, scheduling
+from seedrl_jax.runtime import process
 
 _IN_FLIGHT = 32
 
@@ -76,6 +76,6 @@ def _decode(
 if __name__ == '__main__':
   # As every run does; else most of the time goes into page faults, and into
   # threads that take the cores from each other.
-  memory.keep_freed()
-  scheduling.configure()
+  process.keep_freed_memory()
+  process.schedule_threads()
   replay_loop.serve(OurClient)
