@@ -38,7 +38,7 @@ _JAX = ('jax', 'jaxlib', 'flax', 'optax', 'rlax', 'chex', 'orbax', 'distrax')
 _TENSORFLOW = ('tensorflow',)
 _WITHOUT_JAX = ('types', 'envs', 'replay', 'actors')
 # Of these rooms, what acts or hands out parameters has JAX.
-_WITH_JAX = ('local_inference.py', 'offer.py')
+_WITH_JAX = ('local_inference.py', 'service.py')
 
 
 def _sources(room: str) -> list[pathlib.Path]:

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seedrl_jax.actors import addresses, handshake, wire
-from seedrl_jax.actors.learner_side import remote_stream, server
+from seedrl_jax.actors import addresses, credentials, handshake, wire
+from seedrl_jax.actors.learner_side import remote_stream, server, slot_allocator
 from seedrl_jax.benchmarks import actor_processes, timing
 from seedrl_jax.benchmarks import probe as probe_lib
 from seedrl_jax.envs import base, factory
@@ -159,12 +159,9 @@ def _time_actors(
     spec, num_envs + 1, num_envs + 1, min_batch_size=1, timeout=0.0
   )
   serving = server.ActorServer(
-    spec,
-    handshake.env_values(env),
-    [stream],
+    slot_allocator.SlotAllocator(handshake.env_values(env), [stream], (1,)),
     [addresses.parse('--address', address)],
-    addresses.Security(),
-    (1,),
+    credentials.Security(),
     timeout=60.0,
   )
   # The probe comes last, and so gets the last slot.
