@@ -21,7 +21,7 @@ from typing import Any
 from absl import app, flags
 
 from configs import benchmark
-from seedrl_jax.runtime import memory
+from seedrl_jax.runtime import process
 
 _CASE = flags.DEFINE_multi_string(
   'case',
@@ -88,8 +88,6 @@ def main(argv: Sequence[str]) -> None:
   """Measures and prints a table."""
   if len(argv) != 2 or argv[1] not in _MODES:
     sys.exit(f'benchmark: say what to measure: one of {", ".join(_MODES)}.')
-  from seedrl_jax.runtime import process
-
   process.configure()
   try:
     header, rows = _MODES[argv[1]]()
@@ -297,5 +295,5 @@ def _processor() -> str:
 
 
 if __name__ == '__main__':
-  memory.restart_with_huge_pages()
+  process.restart_with_huge_pages()
   app.run(main)
