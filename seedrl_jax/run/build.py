@@ -14,8 +14,8 @@ import ml_collections
 import optax
 
 from seedrl_jax import types
-from seedrl_jax.actors.learner_side import offer as offer_lib
 from seedrl_jax.actors.learner_side import server as actor_server
+from seedrl_jax.actors.learner_side import service
 from seedrl_jax.agents import base as agents
 from seedrl_jax.agents import optimizers
 from seedrl_jax.demonstrations import mixing
@@ -117,7 +117,7 @@ class Parts:
 
   def metrics(self) -> dict[str, float]:
     """Returns the metrics of the actors."""
-    return offer_lib.metrics(self.actors) if self.actors is not None else {}
+    return self.actors.metrics() if self.actors is not None else {}
 
   def env_steps(self) -> int:
     """Returns the steps of the training environments since the start."""
@@ -292,16 +292,14 @@ class _Opener:
     plans = [plan for plan in setup.plans if plan.is_remote]
     if not plans:
       return None
-    offer = offer_lib.make_local_offer(
-      self._config,
-      setup.env_spec,
-      plans,
-      store,
+    feed = service.make_feed(
       agents.parameter_specs(self._state.params),
-      setup.block_width,
       functools.partial(self._publisher.latest, setup.topology.inference[0]),
     )
-    return offer_lib.make_server(
+    offer = service.make_local_offer(
+      self._config, setup.env_spec, plans, setup.block_width, store, feed
+    )
+    return service.make_server(
       self._config,
       setup.env_spec,
       plans,

@@ -20,11 +20,11 @@ import numpy as np
 from seedrl_jax.learner import state as state_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import checkpoints as checkpoints_lib
-from seedrl_jax.runtime import checkpoints, record
+from seedrl_jax.runtime import checkpoints, report
 from seedrl_jax.runtime import workdir as workdir_lib
 
 StateSource = Callable[[], state_lib.LearnerState]
-RecordSource = Callable[[], record.RunRecord]
+RecordSource = Callable[[], report.RunRecord]
 Storage = checkpoints.Checkpoints | checkpoints.NumbersOfCheckpoints
 
 
@@ -55,7 +55,7 @@ class RunCheckpoints:
     Raises:
       WorkdirError: if the configuration does not fit them.
     """
-    self.record = record.RunRecord()
+    self.record = report.RunRecord()
     self._config = config.checkpoint
     self._workdir = workdir
     self._say = say
@@ -117,7 +117,7 @@ class RunCheckpoints:
           'with another.'
         )
       return initial
-    self.record = record.RunRecord(**found.record)
+    self.record = report.RunRecord(**found.record)
     self._say(
       f'Resuming from checkpoint {found.step}: {self.record.env_steps} '
       f'environment steps and {self.record.seconds:.0f} s so far.'
@@ -137,7 +137,7 @@ class RunCheckpoints:
     """
     if self._leads:
       return
-    told = record.RunRecord(**shared)
+    told = report.RunRecord(**shared)
     self.record = dataclasses.replace(told, inference_keys=[], replay='')
     if not told.replay:
       return
@@ -328,7 +328,7 @@ class CheckpointWriter:
   ) -> None:
     """Writes both parts; `on_settled` is called when both are decided on."""
     step = int(state.step)
-    taken: list[record.RunRecord] = []
+    taken: list[report.RunRecord] = []
 
     def settle() -> None:
       taken.append(now())

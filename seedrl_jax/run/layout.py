@@ -79,15 +79,7 @@ def make_env_spec(
   Raises:
     ValueError: if the configuration asks for what there is not.
   """
-  spec = env_factory.make_spec(config.env)
-  return types.EnvSpec(
-    env_id=spec.name,
-    observation=spec.observation,
-    action=spec.action,
-    action_repeat=spec.action_repeat,
-    num_envs=host.count * _num_train_envs(config),
-    num_eval_envs=config.num_eval_envs,
-  )
+  return env_factory.make_env_spec(config, host.count)
 
 
 def named_config(

@@ -14,7 +14,6 @@ from seedrl_jax.replay import table_configs
 from seedrl_jax.run import build
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.runtime import metrics, progress, report
-from seedrl_jax.runtime import record as record_lib
 from seedrl_jax.runtime import workdir as workdir_lib
 
 
@@ -32,7 +31,7 @@ class RunCounters:
     self,
     config: ml_collections.ConfigDict,
     parts: build.Parts,
-    before: record_lib.RunRecord,
+    before: report.RunRecord,
     host: layout_lib.HostIndex = layout_lib.ONLY_HOST,
   ):
     """Begins at what `before` says."""
@@ -254,7 +253,7 @@ class RunReporter:
       counters.before.returns,
       counters.before.eval_returns,
     )
-    self.waits: progress.Waits | None = None
+    self.waits: report.Waits | None = None
 
   def open(self) -> None:
     """Opens the curves, as they were at the checkpoint; host 0 has them."""
@@ -288,7 +287,7 @@ class RunReporter:
       or self.waits.short()
     )
     self.line.update(
-      report.progress_text(row, self._config.total_env_frames, waits_for)
+      progress.progress_text(row, self._config.total_env_frames, waits_for)
     )
 
   def _collect_episodes(self) -> None:
@@ -313,10 +312,10 @@ class RunReporter:
       f'--learner={actors.addresses[0]}'
     )
 
-  def record(self) -> record_lib.RunRecord:
+  def record(self) -> report.RunRecord:
     """Returns the counters for a checkpoint; any thread may call it."""
     counters = self.counters
-    return record_lib.RunRecord(
+    return report.RunRecord(
       env_steps=counters.env_steps(),
       eval_steps=counters.snapshot().eval_steps,
       seconds=counters.seconds(),
@@ -340,6 +339,6 @@ class RunReporter:
       )
       return summary
     waits = self._reporter.total_waits(self.counters.snapshot())
-    self.line.say(report.summary_text(summary, waits, self._workdir.path))
+    self.line.say(progress.summary_text(summary, waits, self._workdir.path))
     workdir_lib.write_json(self._workdir.summary_json, summary)
     return summary

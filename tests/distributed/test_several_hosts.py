@@ -13,7 +13,7 @@ from seedrl_jax.distributed import several_hosts, vote_client
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import state as state_lib
 from seedrl_jax.run import checkpointing
-from seedrl_jax.runtime import record, threads
+from seedrl_jax.runtime import report, threads
 from seedrl_jax.runtime import workdir as workdir_lib
 from tests import runs
 
@@ -110,7 +110,7 @@ def _state(step):
 
 @pytest.mark.parametrize('has_replay', [True, False])
 def test_a_host_starts_from_what_host_0_found(tmp_path, has_replay):
-  told = record.RunRecord(
+  told = report.RunRecord(
     env_steps=70, starts=2, returns=[1.0], replay='9', inference_keys=[[1, 2]]
   )
   config = runs.tiny()
