@@ -21,7 +21,7 @@ from typing import Any
 from absl import app, flags
 
 from launch import allow_flags
-from seedrl_jax.runtime import terminal
+from seedrl_jax.runtime import process, terminal
 
 flags.adopt_module_key_flags(allow_flags)
 
@@ -139,7 +139,6 @@ def _make_local_group(options: Any) -> Any:
   """Returns all environments as one group that acts itself."""
   try:
     from seedrl_jax.actors.actor_side import local_inference
-    from seedrl_jax.runtime import process
   except ModuleNotFoundError as e:
     raise ValueError(
       f'--inference=local: {e.name} is not installed here; install all that '
@@ -208,9 +207,7 @@ def main(argv: Sequence[str]) -> None:
   os.environ.setdefault('GRPC_VERBOSITY', 'NONE')
   terminal.ensure_outputs()
   if _INFERENCE.value == 'local':
-    from seedrl_jax.runtime import memory
-
-    memory.restart_with_huge_pages()
+    process.restart_with_huge_pages()
     # Before anything imports JAX, as EnvPool does: an accelerator is the
     # learner's.
     os.environ['JAX_PLATFORMS'] = 'cpu'

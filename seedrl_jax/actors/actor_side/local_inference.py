@@ -22,8 +22,9 @@ from seedrl_jax.actors.actor_side.connection import PeerLost
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import local_stream
-from seedrl_jax.inference import assembling, insertion, unrolls
+from seedrl_jax.inference import assembler as assembler_lib
 from seedrl_jax.inference import device_step as device_step_lib
+from seedrl_jax.inference import insertion, unrolls
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
@@ -161,11 +162,8 @@ class LocalInference:
         'learner to train on what there is.'
       )
     self._complained = waiting > _LONG_WAIT
-    # A wait moves to the worker's counter as it ends, but not in the same
-    # moment: the total must not shrink.
-    wait = max(worker.counters.store_wait + waiting, self._told.store_wait)
     return reports.ReportTotals(
-      worker.counters.env_steps, wait, store.bytes_sent
+      worker.counters.env_steps, inserting.waited, store.bytes_sent
     )
 
   def _interrupt_store(self) -> None:
@@ -205,15 +203,14 @@ class LocalInference:
       width = min(width, self._stream.num_envs)
     self._store = self._connect(unroll_spec, width)
     writer = self._store.writer(table_configs.TABLE)
-    self._insertion = assembling.make_insertion(
-      agent, writer, unroll_spec, width, self._device
+    self._insertion = insertion.Insertion(
+      writer, agent, unroll_spec, width, self._device
     )
-    assembler = assembling.make_assembler(
-      agent,
-      writer,
+    assembler = assembler_lib.UnrollAssembler(
       self._insertion,
       run.global_env_id,
-      config.unroll_length,
+      agent.num_transitions(config.unroll_length),
+      agent.overlap,
       width,
     )
     return worker_lib.InferenceWorker(
@@ -222,7 +219,6 @@ class LocalInference:
       assembler=assembler,
       parameters=self._parameters,
       global_env_id=run.global_env_id,
-      num_train_envs=self._stream.num_envs,
       output_spec=self._output_spec,
     )
 
