@@ -192,11 +192,10 @@ def sequence_spec(
   """Returns what the student's run will store."""
   key = jax.random.PRNGKey(0)
   step = device_step_lib.DeviceStep(student, jax.local_devices()[0], 1, key)
-  params = jax.eval_shape(student.init, key)
   return layout_lib.unroll_spec(
     env_spec,
     student.num_transitions(config.unroll_length),
-    step.output_spec(params, env_spec.observation),
+    step.output_spec(student.params_shapes(), env_spec.observation),
     step.core_spec(),
   )
 

@@ -35,7 +35,7 @@ class Teacher:
   Attributes:
     agent: for the worker. Where it is not the student itself, its core state
       and observations have the student's last.
-    params: of `agent`, on the host.
+    params: acting parameters of `agent`, on the host.
     made_by: the teacher in words.
     is_student: whether outputs and core states are the student's own.
     wrap: puts around the environments what the teacher needs.
@@ -98,11 +98,12 @@ def from_checkpoint(
       '--config.env.factory as it was trained.'
     )
   is_student = _network(trained) == _network(config)
-  agent = student if is_student else agents.load_agent(trained, env_spec)
+  # Its optimiser may be another than the student's.
+  agent = agents.load_agent(trained, env_spec)
   found = playing.load_params(directory, agent, number, line, flag)
   made_by = f'checkpoint {found.step} of {directory.path} ({trained.agent})'
   if is_student:
-    return Teacher(agent, found.state, made_by, True)
+    return Teacher(student, found.state, made_by, True)
 
   def choose(params: Any, key: Any, step: Any, core: Any, env_id: Any) -> Any:
     output, core = agent.act(params, key, step, core, env_id)
@@ -245,8 +246,9 @@ def _taught(
 
 
 def _zero_params(agent: agents.Agent) -> agents.Params:
-  shapes = jax.eval_shape(agent.init, jax.random.PRNGKey(0))
-  return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
+  return jax.tree.map(
+    lambda x: np.zeros(x.shape, x.dtype), agent.params_shapes()
+  )
 
 
 def _network(config: Any) -> str:

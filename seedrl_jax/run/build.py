@@ -12,7 +12,6 @@ from seedrl_jax import types
 from seedrl_jax.actors.learner_side import offer as offer_lib
 from seedrl_jax.actors.learner_side import server as actor_server
 from seedrl_jax.agents import base as agents
-from seedrl_jax.agents import optimizers
 from seedrl_jax.demonstrations import mixing
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
@@ -109,7 +108,6 @@ class _Prepared:
 
   Attributes:
     plans: of the streams; `steps` has the device step of each.
-    learning_rate: see `optimizers.learning_rate`.
     state: that the learner starts from, without device axis.
     output_spec: `ArraySpec`s of one step's agent output.
     unroll_spec: `ArraySpec`s of one unroll.
@@ -122,7 +120,6 @@ class _Prepared:
   plans: list[layout_lib.StreamPlan]
   agent: agents.Agent
   updater: update.Updater
-  learning_rate: Callable[[float], float]
   state: state_lib.LearnerState
   steps: list[device_step_lib.DeviceStep]
   output_spec: types.Nest
@@ -216,7 +213,6 @@ def _connect(
       prepared.state,
       publisher,
       source.update_priorities,
-      prepared.learning_rate,
       config.learner.publish_period,
     ),
     prefetcher=_make_prefetcher(config, prepared.updater, source.sampler),
@@ -244,9 +240,8 @@ def _prepare(
   mixing.demonstrations_per_block(own, len(devices.training))
   plans = layout_lib.plan_streams(own, devices.inference, place)
   agent = agents.load_agent(config, env_spec)
-  optimizer = optimizers.make_optimizer(config)
   keys = jax.random.split(jax.random.PRNGKey(own.seed), len(plans) + 1)
-  state = restore(state_lib.initial_state(agent, optimizer, keys[0]))
+  state = restore(state_lib.initial_state(agent, keys[0]))
   if place.index:
     # Host 0 goes on with keys that it saved; the others take new ones.
     keys = jax.vmap(jax.random.fold_in, (0, None))(keys, starts())
@@ -254,16 +249,14 @@ def _prepare(
     device_step_lib.DeviceStep(agent, p.device, len(p.global_env_id), key)
     for p, key in zip(plans, keys[1:], strict=True)
   ]
-  output_spec = steps[0].output_spec(state.params, env_spec.observation)
+  params = agent.params_shapes()
+  output_spec = steps[0].output_spec(params, env_spec.observation)
   return _Prepared(
     env_spec=env_spec,
     topology=devices,
     plans=plans,
     agent=agent,
-    updater=update.Updater(
-      agent, optimizer, training, config.learner.micro_batches
-    ),
-    learning_rate=optimizers.learning_rate(config),
+    updater=update.Updater(agent, training),
     state=state,
     steps=steps,
     output_spec=output_spec,
@@ -330,7 +323,7 @@ def _make_actor_server(
     prepared.env_spec,
     plans,
     store,
-    agents.parameter_specs(prepared.state.params),
+    agents.parameter_specs(prepared.agent.params_shapes()),
     prepared.block_width,
     functools.partial(publisher.latest, prepared.topology.inference[0]),
   )

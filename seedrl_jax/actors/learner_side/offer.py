@@ -36,8 +36,8 @@ def make_local_offer(
     store: of the run.
     specs: of the agent's parameters (`agents.base.parameter_specs`).
     block_width: unrolls that are assembled side by side.
-    latest: gives the newest version and its parameters, leaves `[1, ...]`;
-      KeyError before the first is published.
+    latest: gives the newest version and its parameters; KeyError before the
+      first is published.
 
   Returns:
     The offer; None where the store is not in Reverb, which alone takes unrolls
