@@ -26,11 +26,12 @@ _MAY_IMPORT = {
     *('agents', 'envs', 'inference', 'replay', 'run', 'runtime', 'types'),
   },
   'learner': {'agents', 'replay', 'types'},
+  'distributed': {'learner', 'replay', 'runtime', 'types'},
 }
 # These rooms make, run and use whole runs.
 _ALL = {
   *_MAY_IMPORT,
-  *('distributed', 'evaluation', 'demonstrations', 'run', 'benchmarks'),
+  *('evaluation', 'demonstrations', 'run', 'benchmarks'),
 }
 _MAY_IMPORT |= dict.fromkeys(sorted(_ALL - {*_MAY_IMPORT}), _ALL)
 _JAX = ('jax', 'jaxlib', 'flax', 'optax', 'rlax', 'chex', 'orbax', 'distrax')

@@ -19,7 +19,7 @@ from seedrl_jax.actors import wire
 # yet.
 Read = Callable[[], tuple[int, Sequence[Any]]]
 
-NOTHING_NEWER = wire.pack(wire.Kind.PARAMETERS, [])
+NOTHING_NEWER = wire.pack(wire.MessageKind.PARAMETERS, [])
 
 
 class Feed:
@@ -59,7 +59,7 @@ class Feed:
         # One row.
         arrays = [np.asarray(leaf)[None] for leaf in leaves]
         self._message = wire.pack(
-          wire.Kind.PARAMETERS,
+          wire.MessageKind.PARAMETERS,
           wire.buffers(arrays, self._specs),
           rows=1,
           sequence=version,
@@ -76,7 +76,7 @@ def unpack(
   Raises:
     wire.WireError: where it is another message, or of other parameters.
   """
-  wire.expect(message, wire.Kind.PARAMETERS)
+  wire.expect(message, wire.MessageKind.PARAMETERS)
   if not message.rows:
     return None
   (leaves,) = wire.take(message.body, (specs, 1))

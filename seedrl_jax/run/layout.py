@@ -4,7 +4,6 @@
 """
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,17 +34,17 @@ class StreamPlan:
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class HostIndex:
   """Which host this is, of how many that train together."""
 
   index: int = 0
   count: int = 1
 
 
-ALONE = Place()
+ONLY_HOST = HostIndex()
 
 
-def host_config(config: Any, place: Place) -> Any:
+def host_config(config: Any, host: HostIndex) -> Any:
   """Returns what of a run is this host's part, as a configuration.
 
   The batch is shared out, evaluation is host 0's, and seeds differ. Whatever
@@ -53,33 +52,33 @@ def host_config(config: Any, place: Place) -> Any:
 
   Args:
     config: of the whole run.
-    place: of this host.
+    host: this one.
 
   Raises:
     ValueError: where the batch cannot be shared out.
   """
-  if place.count == 1:
+  if host.count == 1:
     return config
-  if config.batch_size % place.count:
+  if config.batch_size % host.count:
     raise ValueError(
       f'--config.batch_size={config.batch_size} must be a multiple of the '
-      f'{place.count} hosts.'
+      f'{host.count} hosts.'
     )
   own = config.copy_and_resolve_references()
-  own.batch_size //= place.count
-  if place.index:
+  own.batch_size //= host.count
+  if host.index:
     own.num_eval_envs = 0
-    seeds = np.random.SeedSequence([config.seed, place.index])
+    seeds = np.random.SeedSequence([config.seed, host.index])
     own.seed = int(seeds.generate_state(1)[0] >> 1)
   return own
 
 
-def make_env_spec(config: Any, place: Place = ALONE) -> types.EnvSpec:
+def make_env_spec(config: Any, host: HostIndex = ONLY_HOST) -> types.EnvSpec:
   """Describes the environments of a run, those of all hosts.
 
   Args:
     config: of the whole run.
-    place: of this host.
+    host: this one.
 
   Raises:
     ValueError: where the configuration asks for what there is not.
@@ -90,7 +89,7 @@ def make_env_spec(config: Any, place: Place = ALONE) -> types.EnvSpec:
     observation=spec.observation,
     action=spec.action,
     action_repeat=spec.action_repeat,
-    num_envs=place.count * _num_train_envs(config),
+    num_envs=host.count * _num_train_envs(config),
     num_eval_envs=config.num_eval_envs,
   )
 
@@ -118,7 +117,7 @@ def num_remote_envs(config: Any) -> int:
 
 
 def plan_streams(
-  config: Any, inference: tuple[jax.Device, ...], place: Place = ALONE
+  config: Any, inference: tuple[jax.Device, ...], host: HostIndex = ONLY_HOST
 ) -> list[StreamPlan]:
   """Divides a host's environments over inference streams, evenly if can be.
 
@@ -129,7 +128,7 @@ def plan_streams(
   Args:
     config: of this host.
     inference: its inference cores.
-    place: of this host.
+    host: this one.
 
   Raises:
     ValueError: where there are fewer environments than streams, or more in a
@@ -146,14 +145,14 @@ def plan_streams(
       f'--config.actors.max_envs={num_remote}: actors come and go as they '
       'will; a run with --config.deterministic has none.'
     )
-  plans = _plan_local_streams(config, inference, place)
+  plans = _plan_local_streams(config, inference, host)
   if num_remote:
-    plans += _plan_remote_streams(config, inference, place)
+    plans += _plan_remote_streams(config, inference, host)
   return plans
 
 
 def _plan_local_streams(
-  config: Any, inference: tuple[jax.Device, ...], place: Place
+  config: Any, inference: tuple[jax.Device, ...], host: HostIndex
 ) -> list[StreamPlan]:
   per_device = 1 if config.deterministic else config.topology.streams_per_device
   devices = inference[:1] if config.deterministic else inference
@@ -169,10 +168,10 @@ def _plan_local_streams(
     )
   if not count:
     return []
-  first_id = place.index * _num_train_envs(config)
+  first_id = host.index * _num_train_envs(config)
   train = np.array_split(first_id + np.arange(num_envs), count)
   # The streams that got fewer training environments take evaluation first.
-  first_eval_id = place.count * _num_train_envs(config)
+  first_eval_id = host.count * _num_train_envs(config)
   evaluation = np.array_split(
     first_eval_id + np.arange(config.num_eval_envs), count
   )[::-1]
@@ -191,12 +190,12 @@ def _plan_local_streams(
 
 
 def _plan_remote_streams(
-  config: Any, inference: tuple[jax.Device, ...], place: Place
+  config: Any, inference: tuple[jax.Device, ...], host: HostIndex
 ) -> list[StreamPlan]:
   """Plans a stream for each inference device that can have one."""
   num_remote = num_remote_envs(config)
   devices = inference[:num_remote]
-  first_id = place.index * _num_train_envs(config) + config.env.num_envs
+  first_id = host.index * _num_train_envs(config) + config.env.num_envs
   ids = first_id + np.arange(num_remote, dtype=np.int32)
   return [
     StreamPlan(
@@ -280,57 +279,3 @@ def replay_config(config: Any) -> Any:
     config.replay.max_size or 0, config.env.num_envs + 2 * config.batch_size
   )
   return config
-
-
-def unroll_spec(
-  env_spec: types.EnvSpec,
-  num_transitions: int,
-  agent_output: types.Nest,
-  core: types.Nest,
-) -> types.Unroll:
-  """Returns `ArraySpec`s of one unroll of T transitions, as it is stored."""
-
-  def step(spec: types.ArraySpec) -> types.ArraySpec:
-    return types.ArraySpec((num_transitions + 1, *spec.shape), spec.dtype)
-
-  def scalar(dtype: Any) -> types.ArraySpec:
-    return types.ArraySpec((num_transitions + 1,), np.dtype(dtype))
-
-  is_spec = functools.partial(_isinstance, types.ArraySpec)
-  return types.Unroll(
-    steps=types.Steps(
-      observation=jax.tree.map(step, env_spec.observation, is_leaf=is_spec),
-      reward=scalar(np.float32),
-      discount=scalar(np.float32),
-      step_type=scalar(np.uint8),
-      previous_action=scalar(np.int32),
-      agent_output=jax.tree.map(step, agent_output, is_leaf=is_spec),
-      parameter_version=scalar(np.int32),
-    ),
-    initial_core=core,
-    env_id=types.ArraySpec((), np.dtype(np.int32)),
-  )
-
-
-def blank_batch(spec: types.Unroll, width: int) -> types.Batch:
-  """Returns a batch of zeros for one training device, to compile with."""
-  is_spec = functools.partial(_isinstance, types.ArraySpec)
-
-  def steps(s: types.ArraySpec) -> np.ndarray:
-    return np.zeros((s.shape[0], width, *s.shape[1:]), s.dtype)
-
-  def rows(s: types.ArraySpec) -> np.ndarray:
-    return np.zeros((width, *s.shape), s.dtype)
-
-  return types.Batch(
-    types.Unroll(
-      jax.tree.map(steps, spec.steps, is_leaf=is_spec),
-      jax.tree.map(rows, spec.initial_core, is_leaf=is_spec),
-      rows(spec.env_id),
-    ),
-    weight=np.ones(width, np.float32),
-  )
-
-
-def _isinstance(cls: type, x: Any) -> bool:
-  return isinstance(x, cls)

@@ -182,15 +182,15 @@ def test_checkpoints_in_mid_run_restore(tmp_path, monkeypatch):
     checkpoint__every_seconds=0.0, total_env_frames=240, network__lstm_size=3
   )
   run = runs.Run(config, tmp_path)
-  saved = run.system._saved
-  save = saved.save_in_background
+  writer = run.system._writer
+  save = writer.save_midway
 
-  def save_every_one(*args):
+  def save_every_one(*args, **kwargs):
     # However quick the updates are, none is left out.
-    saved.finish()
-    save(*args)
+    writer.finish()
+    save(*args, **kwargs)
 
-  monkeypatch.setattr(saved, 'save_in_background', save_every_one)
+  monkeypatch.setattr(writer, 'save_midway', save_every_one)
   updates = run.train()['updates']
   assert len(runs.steps(tmp_path)) == config.checkpoint.keep
   found = checkpoints.Checkpoints(tmp_path / 'checkpoints').restore(
@@ -213,15 +213,15 @@ def test_checkpoints_in_mid_run_restore(tmp_path, monkeypatch):
 def test_finishes_in_unusual_shapes(tmp_path, monkeypatch, values):
   config = runs.tiny(**values)
   run = runs.Run(config, tmp_path)
-  workers, reports = run.system.parts.workers, run.system._reports
-  is_finished = reports.is_finished
+  workers, counters = run.system.parts.workers, run.system._counters
+  is_finished = counters.is_finished
 
   def is_evaluated_too():
     # Catch's episodes are of nine steps; others may be as quick as they like.
     moved = sum(worker.counters.eval_steps for worker in workers)
     return is_finished() and moved >= 9 * config.num_eval_envs
 
-  monkeypatch.setattr(reports, 'is_finished', is_evaluated_too)
+  monkeypatch.setattr(counters, 'is_finished', is_evaluated_too)
   summary = run.train()
   assert summary['status'] == 'finished'
   # The others may have been on their way when the last one was in time: two in

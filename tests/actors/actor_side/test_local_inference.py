@@ -134,9 +134,7 @@ def _central(
       inserted=inserted,
     ),
   )
-  parts = build_lib.build(
-    config, lambda state: state, streams=lambda *_: _stream(config)
-  )
+  parts = build_lib.build(config, lambda *_: _stream(config))
   (worker,) = parts.workers
   worker.device_step.set_key(np.asarray(jax.random.PRNGKey(_SEED)))
   _, params = parts.publisher.latest(parts.topology.inference[0])

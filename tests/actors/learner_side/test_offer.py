@@ -15,7 +15,7 @@ from tests.actors import toys
 def _build(folder: pathlib.Path, **values: object) -> build_lib.Parts:
   config = runs.tiny(env__num_envs=2, actors__max_envs=4, **values)
   return build_lib.build(
-    config, lambda state: state, actor_socket=str(folder / 'a.sock')
+    config, start=build_lib.Start(actor_socket=str(folder / 'a.sock'))
   )
 
 
