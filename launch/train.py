@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from absl import app, flags
 
 from launch import config_flag
-from seedrl_jax.runtime import memory, startup, terminal, workdir
+from seedrl_jax.runtime import process, startup, terminal, workdir
 
 if TYPE_CHECKING:
   from seedrl_jax.distributed import coordinator as coordinator_lib
@@ -105,11 +105,9 @@ def main(
   stop.install()
   # Here, after the flags are known to be right: this takes a second.
   with startup.without_collection():
+    process.configure()
     from seedrl_jax.distributed import coordinator as coordinator_lib
     from seedrl_jax.replay.reverb.server import interpreters
-    from seedrl_jax.runtime import process
-
-  process.configure()
   if _REVERB_PYTHON.value:
     os.environ[interpreters.VARIABLE] = _REVERB_PYTHON.value
   coordinator = coordinator_lib.Coordinator()
@@ -163,7 +161,7 @@ def start(
   # for byte, in people's terminals.
   os.environ.setdefault('GRPC_VERBOSITY', 'ERROR')
   terminal.ensure_outputs()
-  memory.restart_with_huge_pages()
+  process.restart_with_huge_pages()
   try:
     app.run(functools.partial(main, join=join), flags_parser=_parse_flags)
   finally:

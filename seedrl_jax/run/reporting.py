@@ -14,7 +14,6 @@ from seedrl_jax.replay import table_configs
 from seedrl_jax.run import build
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.runtime import metrics, progress, report
-from seedrl_jax.runtime import record as record_lib
 from seedrl_jax.runtime import workdir as workdir_lib
 
 
@@ -32,7 +31,7 @@ class RunCounters:
     self,
     config: ml_collections.ConfigDict,
     parts: build.Parts,
-    before: record_lib.RunRecord,
+    before: report.RunRecord,
     host: layout_lib.HostIndex = layout_lib.ONLY_HOST,
   ):
     """Begins at what `before` says."""
@@ -104,7 +103,8 @@ class RunCounters:
 
   def _own_snapshot(self, seconds: float = 0.0) -> report.Snapshot:
     """Returns this host's counters, since its start."""
-    counters = [worker.counters for worker in self.parts.workers]
+    workers = self.parts.workers
+    counters = [worker.counters for worker in workers]
     learner = self.parts.learner.counters
     return report.Snapshot(
       seconds=seconds,
@@ -112,7 +112,7 @@ class RunCounters:
       eval_steps=sum(c.eval_steps for c in counters),
       updates=learner.updates,
       environment_wait=sum(c.environment_wait for c in counters),
-      store_wait=sum(c.store_wait for c in counters),
+      store_wait=sum(worker.store_wait for worker in workers),
       idle_env_seconds=sum(c.idle_env_seconds for c in counters),
       learner_wait=self.parts.prefetcher.wait_seconds,
       lag_sum=learner.lag_sum,
@@ -254,7 +254,7 @@ class RunReporter:
       counters.before.returns,
       counters.before.eval_returns,
     )
-    self.waits: progress.Waits | None = None
+    self.waits: report.Waits | None = None
 
   def open(self) -> None:
     """Opens the curves, as they were at the checkpoint; host 0 has them."""
@@ -288,7 +288,7 @@ class RunReporter:
       or self.waits.short()
     )
     self.line.update(
-      report.progress_text(row, self._config.total_env_frames, waits_for)
+      progress.progress_text(row, self._config.total_env_frames, waits_for)
     )
 
   def _collect_episodes(self) -> None:
@@ -313,10 +313,10 @@ class RunReporter:
       f'--learner={actors.addresses[0]}'
     )
 
-  def record(self) -> record_lib.RunRecord:
+  def record(self) -> report.RunRecord:
     """Returns the counters for a checkpoint; any thread may call it."""
     counters = self.counters
-    return record_lib.RunRecord(
+    return report.RunRecord(
       env_steps=counters.env_steps(),
       eval_steps=counters.snapshot().eval_steps,
       seconds=counters.seconds(),
@@ -340,6 +340,6 @@ class RunReporter:
       )
       return summary
     waits = self._reporter.total_waits(self.counters.snapshot())
-    self.line.say(report.summary_text(summary, waits, self._workdir.path))
+    self.line.say(progress.summary_text(summary, waits, self._workdir.path))
     workdir_lib.write_json(self._workdir.summary_json, summary)
     return summary

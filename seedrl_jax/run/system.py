@@ -17,7 +17,7 @@ from seedrl_jax.run import build as build_lib
 from seedrl_jax.run import checkpointing, config_checks, reporting
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import training as training_lib
-from seedrl_jax.runtime import lock, profiler, progress, versions
+from seedrl_jax.runtime import lock, profiler, progress, report, versions
 from seedrl_jax.runtime import workdir as workdir_lib
 
 # For threads to end, in which they cannot be interrupted: in all, and before
@@ -134,7 +134,7 @@ class System:
     return self._parts
 
   @property
-  def waits(self) -> progress.Waits | None:
+  def waits(self) -> report.Waits | None:
     """The last report's shares of waiting; None before the first."""
     return self._reporter.waits
 
@@ -242,8 +242,7 @@ class System:
     group, learner = self._training.group, self._parts.learner
     failure = group.failure
     group.run(
-      'hosts',
-      lambda: self._coordinator.end(learner, self._counters, failure),
+      'hosts', lambda: self._coordinator.end(learner, self._counters, failure)
     )
     # After an update that is not finite, the newest checkpoint stays the last
     # good one.

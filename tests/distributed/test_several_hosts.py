@@ -13,7 +13,7 @@ from seedrl_jax.distributed import several_hosts, vote_client
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import state as state_lib
 from seedrl_jax.run import checkpointing
-from seedrl_jax.runtime import record, threads
+from seedrl_jax.runtime import report, threads
 from seedrl_jax.runtime import workdir as workdir_lib
 from tests import runs
 
@@ -23,7 +23,7 @@ class _Hosts:
 
   def __init__(self, index=1, other=None, state=None):
     self.index, self.count = index, 2
-    self.leads = index == 0
+    self.votes = self
     self.timeout = None
     self.lost = ''
     self._other = other
@@ -35,7 +35,7 @@ class _Hosts:
     return [other, value] if self.index else [value, other]
 
   def broadcast(self, tree):
-    return tree if self.leads else self._state
+    return self._state if self.index else tree
 
   def set_timeout(self, seconds):
     self.timeout = seconds
@@ -110,7 +110,7 @@ def _state(step):
 
 @pytest.mark.parametrize('has_replay', [True, False])
 def test_a_host_starts_from_what_host_0_found(tmp_path, has_replay):
-  told = record.RunRecord(
+  told = report.RunRecord(
     env_steps=70, starts=2, returns=[1.0], replay='9', inference_keys=[[1, 2]]
   )
   config = runs.tiny()

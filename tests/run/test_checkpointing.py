@@ -12,11 +12,11 @@ from configs import base as base_config
 from seedrl_jax import replay
 from seedrl_jax.learner import state as state_lib
 from seedrl_jax.run import checkpointing
-from seedrl_jax.runtime import record
+from seedrl_jax.runtime import report
 from seedrl_jax.runtime import workdir as workdir_lib
 from tests.replay.conftest import PATIENCE, Toy
 
-_NOTHING = record.RunRecord()
+_NOTHING = report.RunRecord()
 
 
 class _Run:
@@ -58,7 +58,7 @@ class _Run:
   def save(
     self,
     state: state_lib.LearnerState,
-    now: record.RunRecord = _NOTHING,
+    now: report.RunRecord = _NOTHING,
     wait: bool = True,
   ) -> None:
     """Saves, here or in the thread."""
@@ -116,7 +116,7 @@ def test_learner_and_replay_come_back(run, wait):
   toy = Toy()
   toy.insert(run.store, 't', [1, 2])
   assert run.saved.replay_path is None
-  run.save(_state(3), record.RunRecord(env_steps=7), wait=wait)
+  run.save(_state(3), report.RunRecord(env_steps=7), wait=wait)
   run.reopen()
   _assert_is(run.state, 3)
   assert run.saved.record.env_steps == 7
@@ -154,9 +154,9 @@ def test_all_parts_are_of_one_moment(run, monkeypatch, wait):
     toy.insert(run.store, 't', [3, 4])
     checkpoint(path, on_snapshot)
 
-  def now() -> record.RunRecord:
+  def now() -> report.RunRecord:
     told.append(run.store.info()['t'].size)
-    return record.RunRecord(env_steps=100 + told[-1])
+    return report.RunRecord(env_steps=100 + told[-1])
 
   monkeypatch.setattr(run.store, 'checkpoint', slow)
   run.save_from(lambda: _state(1), now, wait)
@@ -272,7 +272,7 @@ def test_a_replay_that_cannot_be_saved_costs_a_sentence(run, monkeypatch, wait):
     raise replay.StoreClosed('The store was closed.')
 
   monkeypatch.setattr(run.store, 'checkpoint', fail)
-  run.save(_state(1), record.RunRecord(env_steps=3), wait=wait)
+  run.save(_state(1), report.RunRecord(env_steps=3), wait=wait)
   run.writer.finish()
   assert 'Checkpoint 1 has no replay: The store was closed.' in run.said
   run.reopen()

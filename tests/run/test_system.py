@@ -11,7 +11,7 @@ import pytest
 from configs import vtrace_catch
 from seedrl_jax.runtime import checkpoints, columns
 from tests import runs
-from tests.runtime import test_events
+from tests.runtime import test_metrics
 
 
 def test_leaves_a_complete_work_directory(tmp_path):
@@ -133,7 +133,7 @@ def test_damaged_newest_checkpoint_gives_way_to_the_one_before(tmp_path):
   values = runs.column(tmp_path, 'time/updates')
   assert values == sorted(values)
   # Both logs went back.
-  events = test_events.read(tmp_path / 'tensorboard')
+  events = test_metrics.read_events(tmp_path / 'tensorboard')
   events = [step for tag, _, step in events if tag == 'time/updates']
   assert sorted(events) == runs.column(tmp_path, 'time/env_frames')
 
