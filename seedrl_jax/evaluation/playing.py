@@ -151,7 +151,6 @@ def make_worker(
     assembler=sink,
     parameters=lambda: (version, published),
     global_env_id=_env_ids(env_spec, stream.num_envs, options.sample),
-    num_train_envs=0 if sink is None else stream.num_envs,
     output_spec=step.output_spec(params),
   )
 

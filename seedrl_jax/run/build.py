@@ -1,9 +1,7 @@
 """Makes and connects the parts of a run.
 
-`plan` checks the configuration and opens nothing, `initial_state` is what the
-learner begins with where there is no checkpoint, and `open_parts` opens the
-store, the environments and the actors' server around the learner. `system`
-restores the state in between.
+`plan` checks the configuration and opens nothing; `open_parts` opens the store,
+the environments and the actors' server around a learner's state.
 """
 
 import contextlib
@@ -24,8 +22,8 @@ from seedrl_jax.demonstrations import mixing
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.inference import assembler as assembler_lib
-from seedrl_jax.inference import assembling, unrolls
 from seedrl_jax.inference import device_step as device_step_lib
+from seedrl_jax.inference import insertion, unrolls
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import prefetch as prefetch_lib
@@ -49,14 +47,14 @@ class Setup:
 
   Attributes:
     config: of this host.
-    host: this one, of those that train together.
+    host: this one.
     env_spec: of the environments of all hosts.
     topology: of this host's devices.
     plans: of its streams.
-    agent: see `agents.base`.
+    agent: of the run.
     optimizer: of the learner's state.
-    updater: runs the update on the training devices of all hosts.
-    keys: a PRNG key for the initial state and one for each stream.
+    updater: for the training devices of all hosts.
+    keys: PRNG keys of the initial state and of each stream.
     batch_width: unrolls of a batch that each training device gets.
     block_width: unrolls that are assembled side by side.
   """
@@ -76,15 +74,13 @@ class Setup:
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-  """Where a start of a run begins, beside the learner's state.
+  """What a start of a run begins with, beside the learner's state.
 
   Attributes:
-    starts: how often the run was started before; environments and the keys of
-      all hosts but the first then take other seeds.
+    starts: how often the run was started before; each has seeds of its own.
     replay: checkpoint that the store will be restored from; None for none.
     reverb_folder: for the files of a Reverb server; None: a temporary one.
-    actor_socket: path of the unix socket for actors, if they have no other
-      address.
+    actor_socket: unix socket for actors, if they have no other address.
   """
 
   starts: int = 0
@@ -124,7 +120,7 @@ class Parts:
     return self.actors.metrics() if self.actors is not None else {}
 
   def env_steps(self) -> int:
-    """Returns the training environments' steps since the parts were made."""
+    """Returns the steps of the training environments since the start."""
     acted = sum(worker.counters.env_steps for worker in self.workers)
     if self.actors is None:
       return acted
@@ -163,16 +159,7 @@ def build(
   streams: MakeStream | None = None,
   start: Start = FIRST_START,
 ) -> Parts:
-  """Makes the parts of a run on one host, from an initial state.
-
-  Args:
-    config: of the run.
-    streams: makes the stream of a `StreamPlan`; None: as configured.
-    start: of the run.
-
-  Raises:
-    ValueError: naming the flag, if the configuration cannot be had.
-  """
+  """Makes the parts of a new run on one host; see `open_parts`."""
   setup = plan(config)
   return open_parts(setup, initial_state(setup), start, streams)
 
@@ -181,11 +168,7 @@ def plan(
   config: ml_collections.ConfigDict,
   host: layout_lib.HostIndex = layout_lib.ONLY_HOST,
 ) -> Setup:
-  """Works out what a run consists of on this host.
-
-  Args:
-    config: of the whole run.
-    host: this one.
+  """Works out what the run with this configuration consists of on a host.
 
   Raises:
     ValueError: naming the flag, if the configuration cannot be had.
@@ -232,11 +215,11 @@ def open_parts(
   start: Start = FIRST_START,
   streams: MakeStream | None = None,
 ) -> Parts:
-  """Opens and connects all parts of a run that are on this host.
+  """Opens and connects the parts of a run that are on this host.
 
   Args:
     setup: from `plan`.
-    state: that the learner starts from, without device axis.
+    state: that the learner starts from, without a device axis.
     start: of the run.
     streams: makes the stream of a `StreamPlan`; None: as configured.
 
@@ -326,9 +309,7 @@ class _Opener:
     )
 
   def _open_streams(
-    self,
-    streams: MakeStream | None,
-    actors: actor_server.ActorServer | None,
+    self, streams: MakeStream | None, actors: actor_server.ActorServer | None
   ) -> Iterator[envs.EnvStream]:
     """Opens a plan's stream when asked for it, so that each can be closed."""
     make_stream = streams or self._make_stream
@@ -356,16 +337,13 @@ class _Opener:
     step: device_step_lib.DeviceStep,
     store: replay.TrajectoryStore,
   ) -> worker_lib.InferenceWorker:
-    assembler = self._make_assembler(plan, store)
     return worker_lib.InferenceWorker(
       stream=stream,
       device_step=step,
-      assembler=assembler,
+      assembler=self._make_assembler(plan, store),
       parameters=functools.partial(self._publisher.latest, plan.device),
       global_env_id=plan.global_env_id,
-      num_train_envs=plan.num_train,
       output_spec=self._output_spec,
-      drop=None if assembler is None else assembler.reset,
     )
 
   def _make_assembler(
@@ -375,15 +353,17 @@ class _Opener:
     if not plan.num_train:
       return None
     agent, block_width = self._setup.agent, self._setup.block_width
-    writer = store.writer(table_configs.TABLE)
-    return assembling.make_assembler(
-      agent,
-      writer,
-      assembling.make_insertion(
-        agent, writer, self._unroll_spec, block_width, plan.device
+    return assembler_lib.UnrollAssembler(
+      insertion.Insertion(
+        store.writer(table_configs.TABLE),
+        agent,
+        self._unroll_spec,
+        block_width,
+        plan.device,
       ),
       plan.global_env_id[: plan.num_train],
-      self._config.unroll_length,
+      agent.num_transitions(self._config.unroll_length),
+      agent.overlap,
       block_width,
     )
 
