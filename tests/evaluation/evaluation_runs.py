@@ -5,6 +5,7 @@ from typing import Any
 
 import gymnasium
 import jax
+import ml_collections
 import numpy as np
 from gymnasium import spaces
 
@@ -19,6 +20,8 @@ from seedrl_jax.runtime import workdir as workdir_lib
 ALLOWED = (
   '--allow_factory=tests.evaluation.evaluation_runs:chooser',
   '--allow_factory=tests.envs.toys:scripted',
+  '--allow_factory=tests.envs.toys:echo',
+  '--allow_factory=tests.evaluation.constant_agent:make_agent',
 )
 LENGTH = 5
 BEST = 2
@@ -54,6 +57,19 @@ class Chooser(gymnasium.Env):
 
 def chooser(render_mode: str | None = None) -> gymnasium.Env:
   return Chooser(render_mode)
+
+
+def echo(kind: str) -> dict[str, Any]:
+  """Returns keys of a configuration for environments with such actions.
+
+  Their observations are their last actions; see `tests.envs.toys.Echo`. The
+  agent is the one that takes any.
+  """
+  return {
+    'agent': 'tests.evaluation.constant_agent',
+    'env__factory': 'tests.envs.toys:echo',
+    'env__factory_kwargs': ml_collections.ConfigDict({'kind': kind}),
+  }
 
 
 def config(factory: str = 'tests.evaluation.evaluation_runs:chooser') -> Any:
