@@ -27,11 +27,18 @@ _MAY_IMPORT = {
   },
   'learner': {'agents', 'replay', 'types'},
   'distributed': {'learner', 'replay', 'runtime', 'types'},
+  'evaluation': {
+    *('agents', 'envs', 'inference', 'networks', 'runtime', 'types'),
+  },
+  'demonstrations': {
+    *('agents', 'envs', 'evaluation', 'inference', 'replay', 'runtime'),
+    'types',
+  },
 }
 # These rooms make, run and use whole runs.
 _ALL = {
   *_MAY_IMPORT,
-  *('evaluation', 'demonstrations', 'run', 'benchmarks'),
+  *('run', 'benchmarks'),
 }
 _MAY_IMPORT |= dict.fromkeys(sorted(_ALL - {*_MAY_IMPORT}), _ALL)
 _JAX = ('jax', 'jaxlib', 'flax', 'optax', 'rlax', 'chex', 'orbax', 'distrax')

@@ -26,11 +26,14 @@ from absl import logging
 from seedrl_jax import types
 from seedrl_jax.runtime import workdir
 
-_DIGEST = 'digest'
+# Beside the counters in a record.
+_DIGEST, _LAYOUT = 'digest', 'layout'
+# Of the state's arrays: 2 since the agent owns its state.
+_CURRENT_LAYOUT = 2
 
 
 class CheckpointMismatch(ValueError):
-  """A checkpoint is sound but of another network or optimiser."""
+  """A checkpoint is sound but of another agent, or of another release."""
 
 
 class Checkpoint(NamedTuple):
@@ -114,6 +117,7 @@ class Checkpoints:
     self._clear()
     self._unlink_old()
     arrays = _flatten(state)
+    record = {**record, _LAYOUT: _CURRENT_LAYOUT}
     args = ocp.args.Composite(
       state=ocp.args.StandardSave(arrays),
       record=ocp.args.JsonSave({**record, _DIGEST: _digest(arrays, record)}),
@@ -162,6 +166,7 @@ class Checkpoints:
     found = self._newest_sound(self.steps())
     if found is None:
       return None
+    self._check_layout(found)
     return found._replace(state=_assemble(template, found.state, found.step))
 
   def restore_part(
@@ -183,6 +188,7 @@ class Checkpoints:
     found = self._newest_sound([s for s in self.steps() if step in (None, s)])
     if found is None:
       return None
+    self._check_layout(found)
     part = {k: x for k, x in found.state.items() if k.split('.')[0] == name}
     state = _assemble({name: template}, part, found.step)[name]
     return found._replace(state=state)
@@ -196,6 +202,15 @@ class Checkpoints:
       except Exception as e:
         self._report_damage(step, e, is_last=step == steps[0])
     return None
+
+  def _check_layout(self, found: Checkpoint) -> None:
+    """Takes the layout out of a checkpoint's record; it must be today's."""
+    if found.record.pop(_LAYOUT, 1) != _CURRENT_LAYOUT:
+      raise CheckpointMismatch(
+        f'Checkpoint {found.step} in {self._path.parent} is of another release '
+        'of seedrl-jax, with another layout; go on with that release, or give '
+        'another --workdir.'
+      )
 
   def close(self) -> None:
     """Closes the manager."""

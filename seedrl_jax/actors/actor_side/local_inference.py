@@ -24,8 +24,9 @@ from seedrl_jax.actors.actor_side.connection import PeerLost
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import local_stream
-from seedrl_jax.inference import assembling, insertion, unrolls
+from seedrl_jax.inference import assembler as assembler_lib
 from seedrl_jax.inference import device_step as device_step_lib
+from seedrl_jax.inference import insertion, unrolls
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
@@ -77,7 +78,7 @@ class LocalInference:
       self._agent = agents.load_agent(self._config, env_spec)
     except (ValueError, ImportError) as e:
       raise actor_loops.IncompatibleLearner(str(e)) from e
-    self._shapes = jax.eval_shape(self._agent.init, jax.random.PRNGKey(0))
+    self._shapes = self._agent.params_shapes()
     _check_parameters(self._shapes, self._local)
     self._device_step = device_step_lib.DeviceStep(
       self._agent,
@@ -186,15 +187,14 @@ class LocalInference:
       width = min(width, self._stream.num_envs)
     self._store = self._connect(unroll_spec, width)
     writer = self._store.writer(table_configs.TABLE)
-    self._insertion = assembling.make_insertion(
-      agent, writer, unroll_spec, width, self._device
+    self._insertion = insertion.Insertion(
+      writer, agent, unroll_spec, width, self._device
     )
-    assembler = assembling.make_assembler(
-      agent,
-      writer,
+    assembler = assembler_lib.UnrollAssembler(
       self._insertion,
       local.global_env_id,
-      config.unroll_length,
+      agent.num_transitions(config.unroll_length),
+      agent.overlap,
       width,
     )
     return worker_lib.InferenceWorker(
@@ -203,7 +203,6 @@ class LocalInference:
       assembler=assembler,
       parameters=self._parameters,
       global_env_id=local.global_env_id,
-      num_train_envs=self._stream.num_envs,
       output_spec=self._output_spec,
     )
 
@@ -261,12 +260,9 @@ class LocalInference:
     worker, store, inserting = self._worker, self._store, self._insertion
     if worker is None or store is None or inserting is None:
       return reports.ReportTotals()
-    waiting = inserting.waiting
-    self._complain(waiting)
-    # What waits is counted as it ends, but not in the same moment.
-    wait = max(worker.counters.store_wait + waiting, self._told.store_wait)
+    self._complain(inserting.waiting)
     return reports.ReportTotals(
-      worker.counters.env_steps, wait, store.bytes_sent
+      worker.counters.env_steps, inserting.waited, store.bytes_sent
     )
 
   def _complain(self, waiting: float) -> None:
