@@ -95,7 +95,7 @@ class LocalInference:
       self._agent = agents.load_agent(self._config, self._env_spec)
     except (ValueError, ImportError) as e:
       raise actor_loops.IncompatibleLearner(str(e)) from e
-    self._shapes = jax.eval_shape(self._agent.init, jax.random.PRNGKey(0))
+    self._shapes = self._agent.params_shapes()
     _check_parameters(self._shapes, self._run)
     self._device_step = device_step_lib.DeviceStep(
       self._agent, self._env_spec, self._device, self._stream.num_envs, key
