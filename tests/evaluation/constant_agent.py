@@ -37,7 +37,7 @@ def make_agent(config: Any, env_spec: types.EnvSpec) -> base.Agent:
     action = jnp.broadcast_to(params['action'].reshape(spec.shape), shape)
     return Output(action, jnp.ones_like(step.reward)), core
 
-  def loss(*args: Any) -> Any:
+  def update(*args: Any) -> Any:
     raise NotImplementedError('It does not learn.')
 
-  return base.Agent(init, lambda batch: (), act, loss)
+  return base.Agent(init, lambda state: state, lambda batch: (), act, update)
