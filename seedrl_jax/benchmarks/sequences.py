@@ -9,8 +9,9 @@ import dataclasses
 
 import numpy as np
 
-from seedrl_jax import replay, types
+from seedrl_jax import types
 from seedrl_jax.benchmarks import pong_frames
+from seedrl_jax.replay import base as replay
 
 _NUM_ACTIONS = 6
 # Different steps of an environment; then they come again.

@@ -57,7 +57,6 @@ class Learner:
     updater: update_lib.Updater,
     state: state_lib.LearnerState,
     publisher: publishing.ParameterPublisher,
-    update_priorities: Callable[[np.ndarray, np.ndarray], None],
     learning_rate: Callable[[float], float],
     publish_period: int = 1,
   ):
@@ -67,13 +66,11 @@ class Learner:
       updater: runs the update.
       state: to start from, without device axis.
       publisher: to the inference devices.
-      update_priorities: takes keys `[B]` and new priorities `[B]`.
       learning_rate: of the run's progress; see `optimizers.learning_rate`.
       publish_period: updates between publications.
     """
     self._updater = updater
     self._publisher = publisher
-    self._update_priorities = update_priorities
     self._publish_period = publish_period
     self._learning_rate = learning_rate
     self._dispatched = int(state.step)
@@ -186,8 +183,8 @@ class Learner:
         done.number, update_lib.first_shard(output.params)
       )
     if output.priorities is not None:
-      self._update_priorities(
-        done.item.sample.keys, update_lib.local_rows(output.priorities)
+      done.item.sample.update_priorities(
+        update_lib.local_rows(output.priorities)
       )
     done.item.sample.release()
     self._metrics = output.metrics

@@ -165,7 +165,8 @@ def build(
   publisher = publishing.ParameterPublisher(prepared.topology.inference)
   with contextlib.ExitStack() as opened:
     store = replay_factory.make_store(
-      layout_lib.replay_config(config),
+      config,
+      mixing.run_tables(config),
       prepared.unroll_spec,
       prepared.block_width,
       prepared.agent.overlap,
@@ -203,7 +204,7 @@ def _connect(
 ) -> Parts:
   """Puts the learner to what is open."""
   training = prepared.topology.training
-  source = mixing.make_source(config, store, len(training))
+  sampler = mixing.make_sampler(config, store, len(training))
   blank = layout_lib.blank_batch(prepared.unroll_spec, prepared.batch_width)
   return Parts(
     env_spec=prepared.env_spec,
@@ -215,11 +216,10 @@ def _connect(
       prepared.updater,
       prepared.state,
       publisher,
-      source.update_priorities,
       prepared.learning_rate,
       config.learner.publish_period,
     ),
-    prefetcher=_make_prefetcher(config, prepared.updater, source.sampler),
+    prefetcher=_make_prefetcher(config, prepared.updater, sampler),
     store=store,
     workers=tuple(workers),
     blank_batch=[blank] * len(training),
@@ -281,13 +281,11 @@ def _prepare(
 def _make_prefetcher(
   config: Any, updater: update.Updater, sampler: replay.TrajectorySampler
 ) -> prefetch_lib.Prefetcher:
-  # A queue's unrolls are each drawn once: there is nothing to make up for.
-  is_queue = config.replay.sampler == 'fifo'
   return prefetch_lib.Prefetcher(
     sampler,
     updater.shard,
     config.learner.prefetch,
-    0.0 if is_queue else config.replay.importance_exponent,
+    config.replay.importance_exponent,
   )
 
 
@@ -383,7 +381,7 @@ def _make_assembler(
   if not plan.num_train:
     return None
   agent, block_width = prepared.agent, prepared.block_width
-  writer = store.writer(table_configs.TABLE)
+  writer = store.table(table_configs.TABLE)
   return assembling.make_assembler(
     agent,
     writer,

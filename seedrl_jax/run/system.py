@@ -297,7 +297,7 @@ class System:
     next_report = self._reports.start_time + self._config.log.every_seconds
     while not (self._reports.is_finished() or self._interrupted):
       try:
-        item = parts.prefetcher.fetch(timeout=0.0)
+        item = parts.prefetcher.fetch(wait=False)
       except replay.RateLimited:
         for worker in parts.workers:
           worker.step()

@@ -5,7 +5,7 @@ import numpy as np
 
 from seedrl_jax.agents import base as agents
 from seedrl_jax.inference import assembling
-from seedrl_jax.replay import base
+from seedrl_jax.replay import table_configs
 from seedrl_jax.replay.embedded import store as store_lib
 from tests.learner import toys
 
@@ -26,9 +26,11 @@ def test_an_agent_without_priorities_has_none_computed():
 
 
 def test_assembler_cuts_unrolls_as_the_agent_has_them():
-  rules = base.TableConfig('t', 'uniform', max_size=9, samples_per_insert=0.0)
+  rules = table_configs.ReplayConfig(
+    't', 'uniform', max_size=9, samples_per_insert=0.0
+  )
   store = store_lib.EmbeddedStore([rules], toys.unroll_spec(), 2)
-  writer = store.writer('t')
+  writer = store.table('t')
   agent = _agent(overlap=1)
   insert = assembling.make_insertion(
     agent, writer, toys.unroll_spec(), 2, jax.devices()[0]
@@ -46,6 +48,6 @@ def test_assembler_cuts_unrolls_as_the_agent_has_them():
     assembler.write(placement, leaves)
     assembler.finish(placement, core if len(placement.core_rows) else [])
   assert store.info()['t'].inserts == 2
-  sample = store.sampler('t', 8).sample(0)
+  sample = store.table('t').sampler(8).sample()
   assert set(sample.blocks[0].unroll.env_id.tolist()) <= {7, 9}
   store.close()

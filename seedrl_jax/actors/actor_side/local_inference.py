@@ -29,7 +29,11 @@ from seedrl_jax.inference import device_step as device_step_lib
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
-from seedrl_jax.replay.reverb.client import errors, server_location, tables
+from seedrl_jax.replay.reverb.client import (
+  errors,
+  server_location,
+  server_rules,
+)
 from seedrl_jax.replay.reverb.client import store as reverb_store
 from seedrl_jax.replay.reverb.server import server
 from seedrl_jax.run import layout as layout_lib
@@ -182,12 +186,11 @@ class LocalInference:
       self._output_spec,
       self._device_step.core_spec(),
     )
-    width = local.block_width
-    if config.replay.sampler != 'fifo':
-      # As the learner's own: none waits for the next unrolls of others.
-      width = min(width, self._stream.num_envs)
+    width = table_configs.table_config(config).writer_width(
+      local.block_width, self._stream.num_envs
+    )
     self._store = self._connect(unroll_spec, width)
-    writer = self._store.writer(table_configs.TABLE)
+    writer = self._store.table(table_configs.TABLE)
     self._insertion = assembling.make_insertion(
       agent, writer, unroll_spec, width, self._device
     )
@@ -221,7 +224,7 @@ class LocalInference:
       )
     config = self._config
     table = table_configs.table_config(config)
-    served = tables.server_rules(
+    served = server_rules.server_rules(
       table, self._local.block_width, config.batch_size
     )
     try:
@@ -229,7 +232,7 @@ class LocalInference:
         [table],
         unroll_spec,
         width,
-        lambda _, on_restart: server_location.OutsideServer(
+        lambda _, on_restart: server_location.ExternalServer(
           self._address, [served], config.replay.patience
         ),
         config.batch_size,

@@ -58,7 +58,7 @@ def make_local_offer(
     parameters=dict(specs),
     global_env_id=[plan.global_env_id for plan in plans],
     feed=parameters.Feed(specs.values(), read),
-    replay_address=lambda: store.host.link.address,
+    replay_address=lambda: store.location.link.address,
   )
 
 
