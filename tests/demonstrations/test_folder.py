@@ -217,9 +217,14 @@ def test_damaged_sequences_are_one_sentence(make_store, folder, damage):
     folder_lib.fill(make_store(*_rules()), folder, 'Toy-v0')
 
 
-def test_a_table_that_was_lost_is_filled_again(make_store, toy, folder):
+def test_a_table_that_was_lost_is_filled_again(
+  make_store, toy, folder, tmp_path
+):
   store = make_store(*_rules())
+  # As a server that was lost comes back.
+  empty = os.fspath(tmp_path / 'empty')
+  store.checkpoint(empty)
   folder_lib.fill(store, folder, 'Toy-v0')
-  store.reset(_TABLE)
+  store.restore(empty)
   assert folder_lib.fill(store, folder, 'Toy-v0') == 5
   assert set(_contents(store, toy)) == set(range(10, 15))

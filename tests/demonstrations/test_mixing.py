@@ -119,7 +119,7 @@ def test_a_time_out_loses_nothing_of_the_other_part(make, toy):
   sampler = mixing.make_sampler(_config(), store, num_blocks=1)
   for _ in range(3):
     with pytest.raises(replay.RateLimited, match='table demonstrations'):
-      sampler.sample()
+      sampler.sample(wait=False)
   toy.insert(store, folder.TABLE, [100])
   assert toy.numbers(sampler.sample())[6:] == [100, 100]
   # Six of the unrolls were drawn for this batch, none for those that failed.
@@ -132,7 +132,7 @@ def test_a_table_that_fills_holds_the_batch_up(make, toy):
   store = make(min_size=5)
   sampler = mixing.make_sampler(_config(), store, num_blocks=1)
   with pytest.raises(replay.RateLimited, match='table unrolls'):
-    sampler.sample()
+    sampler.sample(wait=False)
   assert store.info()[folder.TABLE].samples == 0
   toy.insert(store, table_configs.TABLE, [4, 5])
   assert len(toy.numbers(sampler.sample())) == 8
@@ -159,8 +159,8 @@ def test_who_waits_for_another_callers_turn_times_out(make, threads):
   threads.start(sampler.sample)
   name = folder.TABLE
   threads.until(lambda: store.info()[name].waiting_samplers == 1)
-  with pytest.raises(replay.RateLimited, match='turn'):
-    sampler.sample()
+  with pytest.raises(replay.RateLimited, match='Another thread'):
+    sampler.sample(wait=False)
   store.interrupt()
   threads.join()
 
