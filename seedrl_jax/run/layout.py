@@ -1,13 +1,13 @@
 """What a run consists of, worked out from its configuration.
 
-`builder` opens what is planned here; nothing here opens anything.
+Nothing here opens anything; `build` does.
 """
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import jax
+import ml_collections
 import numpy as np
 
 from seedrl_jax import types
@@ -35,105 +35,96 @@ class StreamPlan:
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class HostIndex:
   """Which host this is, of how many that train together."""
 
   index: int = 0
   count: int = 1
 
 
-ALONE = Place()
+ONLY_HOST = HostIndex()
 
 
-def host_config(config: Any, place: Place) -> Any:
-  """Returns what of a run is this host's part, as a configuration.
+def host_config(
+  config: ml_collections.ConfigDict, host: HostIndex
+) -> ml_collections.ConfigDict:
+  """Returns the configuration of this host's part of a run.
 
-  The batch is shared out, evaluation is host 0's, and seeds differ. Whatever
-  else is counted in environments or unrolls is of each host.
-
-  Args:
-    config: of the whole run.
-    place: of this host.
+  The batch is shared out, evaluation is host 0's, and seeds differ. All else
+  that is counted in environments or unrolls is for each host.
 
   Raises:
-    ValueError: where the batch cannot be shared out.
+    ValueError: if the batch cannot be shared out.
   """
-  if place.count == 1:
+  if host.count == 1:
     return config
-  if config.batch_size % place.count:
+  if config.batch_size % host.count:
     raise ValueError(
       f'--config.batch_size={config.batch_size} must be a multiple of the '
-      f'{place.count} hosts.'
+      f'{host.count} hosts.'
     )
   own = config.copy_and_resolve_references()
-  own.batch_size //= place.count
-  if place.index:
+  own.batch_size //= host.count
+  if host.index:
     own.num_eval_envs = 0
-    seeds = np.random.SeedSequence([config.seed, place.index])
+    seeds = np.random.SeedSequence([config.seed, host.index])
     own.seed = int(seeds.generate_state(1)[0] >> 1)
   return own
 
 
-def make_env_spec(config: Any, place: Place = ALONE) -> types.EnvSpec:
+def make_env_spec(
+  config: ml_collections.ConfigDict, host: HostIndex = ONLY_HOST
+) -> types.EnvSpec:
   """Describes the environments of a run, those of all hosts.
 
-  Args:
-    config: of the whole run.
-    place: of this host.
-
   Raises:
-    ValueError: where the configuration asks for what there is not.
+    ValueError: if the configuration asks for what there is not.
   """
-  spec = env_factory.make_spec(config.env)
-  return types.EnvSpec(
-    env_id=spec.name,
-    observation=spec.observation,
-    action=spec.action,
-    action_repeat=spec.action_repeat,
-    num_envs=place.count * _num_train_envs(config),
-    num_eval_envs=config.num_eval_envs,
-  )
+  return env_factory.make_env_spec(config, host.count)
 
 
-def named_config(config: Any, env_spec: types.EnvSpec) -> Any:
+def named_config(
+  config: ml_collections.ConfigDict, env_spec: types.EnvSpec
+) -> ml_collections.ConfigDict:
   """Returns a configuration whose `env.id` is the environment's name.
 
-  For config.json: with a factory, `env.id` is not read and names nothing.
+  With a factory, `env.id` is not read and names nothing.
   """
   config = config.copy_and_resolve_references()
   config.env.id = env_spec.env_id
   return config
 
 
-def _num_train_envs(config: Any) -> int:
+def _num_train_envs(config: ml_collections.ConfigDict) -> int:
   """Returns how many training environments a host has."""
   return config.env.num_envs + num_remote_envs(config)
 
 
-def num_remote_envs(config: Any) -> int:
+def num_remote_envs(config: ml_collections.ConfigDict) -> int:
   """Returns how many training environments actors may bring."""
-  # Runs of before there were actors can still be evaluated.
+  # Runs from before there were actors can still be evaluated.
   actors = config.get('actors')
   return actors.max_envs if actors else 0
 
 
 def plan_streams(
-  config: Any, inference: tuple[jax.Device, ...], place: Place = ALONE
+  config: ml_collections.ConfigDict,
+  inference: tuple[jax.Device, ...],
+  host: HostIndex = ONLY_HOST,
 ) -> list[StreamPlan]:
-  """Divides a host's environments over inference streams, evenly if can be.
+  """Divides a host's environments over inference streams, as evenly as can be.
 
   Global ids are, host by host, first those of its own training environments,
-  then of its remote ones; then those for evaluation, which are in host 0's
-  process.
+  then of its remote ones; the last are for evaluation, in host 0's process.
 
   Args:
     config: of this host.
     inference: its inference cores.
-    place: of this host.
+    host: this one.
 
   Raises:
-    ValueError: where there are fewer environments than streams, or more in a
-      batch than in a stream, or none to train on.
+    ValueError: if there are fewer environments than streams, or more in a batch
+      than in a stream, or none to train on.
   """
   num_local, num_remote = config.env.num_envs, num_remote_envs(config)
   if not num_local + num_remote:
@@ -146,21 +137,23 @@ def plan_streams(
       f'--config.actors.max_envs={num_remote}: actors come and go as they '
       'will; a run with --config.deterministic has none.'
     )
-  plans = _plan_local_streams(config, inference, place)
+  plans = _plan_local_streams(config, inference, host)
   if num_remote:
-    plans += _plan_remote_streams(config, inference, place)
+    plans += _plan_remote_streams(config, inference, host)
   return plans
 
 
 def _plan_local_streams(
-  config: Any, inference: tuple[jax.Device, ...], place: Place
+  config: ml_collections.ConfigDict,
+  inference: tuple[jax.Device, ...],
+  host: HostIndex,
 ) -> list[StreamPlan]:
   per_device = 1 if config.deterministic else config.topology.streams_per_device
   devices = inference[:1] if config.deterministic else inference
   count = per_device * len(devices)
   num_envs = config.env.num_envs
   if not num_envs:
-    # Actors have all that train.
+    # Actors have all training environments.
     count = min(1, config.num_eval_envs)
   elif count > num_envs:
     raise ValueError(
@@ -169,10 +162,10 @@ def _plan_local_streams(
     )
   if not count:
     return []
-  first_id = place.index * _num_train_envs(config)
+  first_id = host.index * _num_train_envs(config)
   train = np.array_split(first_id + np.arange(num_envs), count)
   # The streams that got fewer training environments take evaluation first.
-  first_eval_id = place.count * _num_train_envs(config)
+  first_eval_id = host.count * _num_train_envs(config)
   evaluation = np.array_split(
     first_eval_id + np.arange(config.num_eval_envs), count
   )[::-1]
@@ -191,12 +184,14 @@ def _plan_local_streams(
 
 
 def _plan_remote_streams(
-  config: Any, inference: tuple[jax.Device, ...], place: Place
+  config: ml_collections.ConfigDict,
+  inference: tuple[jax.Device, ...],
+  host: HostIndex,
 ) -> list[StreamPlan]:
-  """Plans a stream for each inference device that can have one."""
+  """Plans a stream for each inference core that can have one."""
   num_remote = num_remote_envs(config)
   devices = inference[:num_remote]
-  first_id = place.index * _num_train_envs(config) + config.env.num_envs
+  first_id = host.index * _num_train_envs(config) + config.env.num_envs
   ids = first_id + np.arange(num_remote, dtype=np.int32)
   return [
     StreamPlan(
@@ -212,7 +207,7 @@ def _plan_remote_streams(
   ]
 
 
-def _batch_size(config: Any, num_envs: int) -> int:
+def _batch_size(config: ml_collections.ConfigDict, num_envs: int) -> int:
   wanted = config.env.batch_size
   if config.deterministic:
     return num_envs
@@ -224,7 +219,7 @@ def _batch_size(config: Any, num_envs: int) -> int:
   return wanted or (num_envs + 1) // 2
 
 
-def check_batch(config: Any, num_training: int) -> int:
+def check_batch(config: ml_collections.ConfigDict, num_training: int) -> int:
   """Returns the unrolls of a batch that each training device gets.
 
   Args:
@@ -232,7 +227,7 @@ def check_batch(config: Any, num_training: int) -> int:
     num_training: training devices of all hosts.
 
   Raises:
-    ValueError: where the batch does not divide.
+    ValueError: if the batch does not divide.
   """
   pieces = num_training * config.learner.micro_batches
   if config.batch_size % pieces:
@@ -245,12 +240,14 @@ def check_batch(config: Any, num_training: int) -> int:
 
 
 def block_width(
-  config: Any, batch_width: int, plans: Sequence[StreamPlan]
+  config: ml_collections.ConfigDict,
+  batch_width: int,
+  plans: Sequence[StreamPlan],
 ) -> int:
   """Returns how many unrolls are assembled side by side.
 
   Args:
-    config: the run's configuration.
+    config: of the run.
     batch_width: unrolls of a batch for one training device.
     plans: of all streams.
   """

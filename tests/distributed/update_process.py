@@ -96,14 +96,14 @@ def main() -> None:
     'toy': (toys.make_agent(), toys.unroll_spec()),
   }.items():
     if hosts is not None:
-      hosts.gather('connect')
+      hosts.votes.gather('connect')
     params, priorities, prints = train(agent, spec)
     result |= {f'{name}{i}': x for i, x in enumerate(params)}
     result |= {f'{name}_prints': prints, f'{name}_priorities': priorities}
   np.savez(pathlib.Path(folder) / f'{index}of{count}.npz', **result)
   if hosts is not None:
     hosts.detach()
-    hosts.gather('done')
+    hosts.votes.gather('done')
     hosts.leave()
 
 

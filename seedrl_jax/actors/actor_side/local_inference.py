@@ -18,14 +18,15 @@ import ml_collections
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.actors import addresses, handshake, reports
-from seedrl_jax.actors.actor_side import local_actor_loop
-from seedrl_jax.actors.actor_side.call import Lost
+from seedrl_jax.actors import addresses, credentials, handshake, reports
+from seedrl_jax.actors.actor_side import actor_loops
+from seedrl_jax.actors.actor_side.connection import PeerLost
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import local_stream
-from seedrl_jax.inference import assembling, insertion, unrolls
+from seedrl_jax.inference import assembler as assembler_lib
 from seedrl_jax.inference import device_step as device_step_lib
+from seedrl_jax.inference import insertion, unrolls
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
@@ -46,12 +47,12 @@ _ANSWER, _LONG_WAIT, _JOIN = 10.0, 10.0, 60.0
 
 
 class LocalInference:
-  """Acts for a group's environments; a `following.Player`."""
+  """Acts for a group's environments; a `actor_loops.LocalActor`."""
 
   def __init__(
     self,
     learner: addresses.Address,
-    security: addresses.Security,
+    security: credentials.Security,
     say: Callable[[str], None],
     welcome: handshake.Welcome,
     stream: local_stream.LocalStream,
@@ -66,7 +67,7 @@ class LocalInference:
       stream: the environments; closed with this.
 
     Raises:
-      following.Misfit: where it cannot act in this run.
+      actor_loops.IncompatibleLearner: where it cannot act in this run.
     """
     assert welcome.local is not None
     self._say = say
@@ -80,7 +81,7 @@ class LocalInference:
     try:
       self._agent = agents.load_agent(self._config, env_spec)
     except (ValueError, ImportError) as e:
-      raise local_actor_loop.Misfit(str(e)) from e
+      raise actor_loops.IncompatibleLearner(str(e)) from e
     self._shapes = jax.eval_shape(self._agent.init, jax.random.PRNGKey(0))
     _check_parameters(self._shapes, self._local)
     self._device_step = device_step_lib.DeviceStep(
@@ -95,7 +96,7 @@ class LocalInference:
     self._worker: worker_lib.InferenceWorker | None = None
     self._store: reverb_store.ReverbStore | None = None
     self._insertion: insertion.Insertion | None = None
-    self._told = reports.Work()
+    self._told = reports.ReportTotals()
     self._complained = False
     # When there are parameters, and when it is time for a report.
     self._arrived, self._due = threading.Event(), threading.Event()
@@ -110,11 +111,11 @@ class LocalInference:
       self._threads.on_stop(waker)
 
   def start(self) -> None:
-    """See `following.Player`."""
+    """See `actor_loops.LocalActor`."""
     self._threads.start('inference', self._run)
 
   def take(self, version: int, leaves: Sequence[np.ndarray]) -> None:
-    """See `following.Player`."""
+    """See `actor_loops.LocalActor`."""
     params = jax.tree.unflatten(jax.tree.structure(self._shapes), leaves)
     # Inference must not be the one to wait for the copy.
     params = jax.block_until_ready(jax.device_put(params, self._device))
@@ -122,12 +123,12 @@ class LocalInference:
     self._arrived.set()
 
   def report(self) -> reports.Report:
-    """See `following.Player`."""
+    """See `actor_loops.LocalActor`."""
     if self._threads.failure is not None:
       error = self._threads.failure.error
       # It may come back, or the learner with another.
       if isinstance(error, errors.ServerLost):
-        raise Lost(str(error)) from error
+        raise PeerLost(str(error)) from error
       raise error
     done = self._done()
     told, self._told = self._told, done
@@ -140,12 +141,12 @@ class LocalInference:
     )
 
   def wait(self) -> None:
-    """See `following.Player`."""
+    """See `actor_loops.LocalActor`."""
     self._due.wait(_REPORT_SECONDS)
     self._due.clear()
 
   def close(self) -> None:
-    """See `following.Player`.
+    """See `actor_loops.LocalActor`.
 
     Raises:
       RuntimeError: where the thread does not end; says what it does.
@@ -189,15 +190,14 @@ class LocalInference:
     )
     self._store = self._connect(unroll_spec, width)
     writer = self._store.table(table_configs.TABLE)
-    self._insertion = assembling.make_insertion(
-      agent, writer, unroll_spec, width, self._device
+    self._insertion = insertion.Insertion(
+      writer, agent, unroll_spec, width, self._device
     )
-    assembler = assembling.make_assembler(
-      agent,
-      writer,
+    assembler = assembler_lib.UnrollAssembler(
       self._insertion,
       local.global_env_id,
-      config.unroll_length,
+      agent.num_transitions(config.unroll_length),
+      agent.overlap,
       width,
     )
     return worker_lib.InferenceWorker(
@@ -206,7 +206,6 @@ class LocalInference:
       assembler=assembler,
       parameters=self._parameters,
       global_env_id=local.global_env_id,
-      num_train_envs=self._stream.num_envs,
       output_spec=self._output_spec,
     )
 
@@ -237,7 +236,7 @@ class LocalInference:
         self._agent.overlap,
       )
     except (errors.Refused, errors.UnknownTable) as e:
-      raise local_actor_loop.Misfit(str(e)) from e
+      raise actor_loops.IncompatibleLearner(str(e)) from e
 
   def _parameters(self) -> tuple[int, agents.Params]:
     assert self._newest is not None, 'inference begins with parameters'
@@ -259,16 +258,15 @@ class LocalInference:
   def _version(self) -> int:
     return types.NO_VERSION if self._newest is None else self._newest[0]
 
-  def _done(self) -> reports.Work:
+  def _done(self) -> reports.ReportTotals:
     """Returns what was done since the start."""
     worker, store, inserting = self._worker, self._store, self._insertion
     if worker is None or store is None or inserting is None:
-      return reports.Work()
-    waiting = inserting.waiting
-    self._complain(waiting)
-    # What waits is counted as it ends, but not in the same moment.
-    wait = max(worker.counters.store_wait + waiting, self._told.store_wait)
-    return reports.Work(worker.counters.env_steps, wait, store.bytes_sent)
+      return reports.ReportTotals()
+    self._complain(inserting.waiting)
+    return reports.ReportTotals(
+      worker.counters.env_steps, inserting.waited, store.bytes_sent
+    )
 
   def _complain(self, waiting: float) -> None:
     """Tells people of a store that takes nothing, once each time."""
@@ -287,12 +285,12 @@ class LocalInference:
 def _replay_address(
   local: handshake.LocalRun,
   learner: addresses.Address,
-  security: addresses.Security,
+  security: credentials.Security,
 ) -> str:
   """Returns where the Reverb server is, if it may be called there."""
   found = addresses.as_seen_from_actor(local.replay_address, learner)
   if not found.is_local and not security.insecure:
-    raise local_actor_loop.Misfit(
+    raise actor_loops.IncompatibleLearner(
       f'Reverb at {found.text} takes unrolls in the clear, without TLS or a '
       'token; trust the network between with --insecure, or take '
       '--inference=central.'
@@ -310,7 +308,7 @@ def _check_parameters(shapes: Any, local: handshake.LocalRun) -> None:
     for name in ours.keys() | theirs.keys()
     if ours.get(name) != theirs.get(name)
   )
-  raise local_actor_loop.Misfit(
+  raise actor_loops.IncompatibleLearner(
     'the agent has other parameters at the actor than at the learner '
     f'({", ".join(differing) or "their order"}): install the same release of '
     'seedrl-jax, and of the agent, on both sides.'

@@ -24,7 +24,7 @@ from typing import IO
 
 from seedrl_jax.replay.reverb.server import interpreters
 from seedrl_jax.replay.reverb.server.interpreters import EnvironmentUnavailable
-from seedrl_jax.runtime import cache_folder
+from seedrl_jax.runtime import cache
 
 # All that a server imports, for Python 3.9 to 3.11, installed without their
 # dependencies: TensorFlow asks for TensorBoard, Keras and what they need, which
@@ -74,7 +74,7 @@ def folder(
   """Returns where the environment made from `interpreter` is, or would be."""
   recipe = '\n'.join([interpreter.version, *requirements])
   digest = hashlib.sha256(recipe.encode()).hexdigest()[:12]
-  return cache_folder.path() / f'reverb-{digest}'
+  return cache.folder() / f'reverb-{digest}'
 
 
 def python_of(environment: pathlib.Path) -> pathlib.Path | None:
