@@ -66,10 +66,9 @@ def test_a_run_learns_from_both_tables_and_resumes_with_them(tmp_path, backend):
 def test_their_priorities_are_updated_by_the_learner(tmp_path):
   _record(tmp_path / 'demos')
   run = runs.Run(_student(tmp_path / 'demos'), tmp_path / 'run')
-  store = run.system.parts.store
-  sampler = store.sampler(folder_lib.TABLE, 50)
-  np.testing.assert_array_equal(sampler.sample().priorities, 1)
-  table = store.table(folder_lib.TABLE)
+  table = run.system.parts.store.table(folder_lib.TABLE)
+  sample = table.sampler(50).sample()
+  np.testing.assert_array_equal(sample.priorities, 1)
   seen: list[float] = []
   update = table.update_priorities
 
