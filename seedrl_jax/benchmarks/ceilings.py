@@ -136,7 +136,7 @@ def _update(
 
   def work() -> int:
     nonlocal state
-    state, output = parts.updater(state, parts.updater.shard(pieces), 0.0)
+    state, output, _ = parts.updater(state, parts.updater.shard(pieces), 0.0)
     jax.block_until_ready(output)
     return steps
 

@@ -20,6 +20,8 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.benchmarks import environments, timing
+from seedrl_jax.envs import base as envs
+from seedrl_jax.inference import unrolls
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import blocks, table_configs
 from seedrl_jax.replay.reverb.client import server_location, store
@@ -30,7 +32,7 @@ _TABLE = 'replay'
 _PATIENCE = 60.0
 # Seconds between looks at what the server has taken.
 _LOOK = 0.002
-_NUM_ACTIONS = 6
+_ACTION = types.discrete(6)
 # Different steps of an environment; then they come again.
 _PERIOD = 1000
 
@@ -48,7 +50,6 @@ class Load:
     overlap: steps that consecutive sequences of an environment share.
     width: environments, and sequences in a block.
     batch_size: sequences in a batch.
-    frame_size: height and width of a frame, at most 84.
     core_size: of each of an LSTM's two states.
   """
 
@@ -57,43 +58,18 @@ class Load:
   overlap: int = 40
   width: int = 16
   batch_size: int = 64
-  frame_size: int = 84
   core_size: int = 512
-
-  def __post_init__(self) -> None:
-    if not 1 < self.overlap < self.steps:
-      raise ValueError(
-        f'--overlap={self.overlap}: give 2 to {self.steps - 1} steps, fewer '
-        'than a sequence has.'
-      )
-    if self.sequences < self.batch_size or self.sequences % self.width:
-      raise ValueError(
-        f'--sequences={self.sequences}: give a multiple of {self.width}, the '
-        f'sequences in a block, and at least a batch, {self.batch_size}.'
-      )
-    if not 1 <= self.frame_size <= 84:
-      raise ValueError(f'--frame_size={self.frame_size}: give 1 to 84.')
 
   def spec(self) -> types.Unroll:
     """Returns the spec of a sequence."""
-
-    def step(dtype: type, *shape: int) -> types.ArraySpec:
-      return types.ArraySpec((self.steps, *shape), np.dtype(dtype))
-
     core = types.ArraySpec((self.core_size,), np.dtype(np.float32))
-    return types.Unroll(
-      steps=types.Steps(
-        observation=step(np.uint8, self.frame_size, self.frame_size, 1),
-        reward=step(np.float32),
-        discount=step(np.float32),
-        step_type=step(np.uint8),
-        previous_action=step(np.int32),
-        agent_output=(step(np.int32), step(np.float32, _NUM_ACTIONS)),
-        parameter_version=step(np.int32),
-      ),
-      initial_core=(core, core),
-      env_id=types.ArraySpec((), np.dtype(np.int32)),
+    frame = types.ArraySpec((84, 84, 1), np.dtype(np.uint8))
+    env = envs.StreamSpec(frame, _ACTION, 1, 'Pong')
+    output = (
+      types.ArraySpec(_ACTION.shape, _ACTION.dtype),
+      types.ArraySpec((_ACTION.num_values,), np.dtype(np.float32)),
     )
+    return unrolls.unroll_spec(env, self.steps - 1, output, (core, core))
 
 
 class Source:
@@ -103,17 +79,15 @@ class Source:
     """Plays the steps, which then come again and again."""
     self._load = load
     self._rng = rng = np.random.default_rng(0)
-    frames = environments.pong_frames(rng, _PERIOD, load.width)
-    size = load.frame_size
     leading = (_PERIOD, load.width)
     self._leaves = [
-      np.ascontiguousarray(frames[:, :, :size, :size]),
+      environments.pong_frames(rng, *leading),
       np.zeros(leading, np.float32),
       np.ones(leading, np.float32),
       np.full(leading, types.StepType.MID, np.uint8),
-      rng.integers(0, _NUM_ACTIONS, leading, np.int32),
-      rng.integers(0, _NUM_ACTIONS, leading, np.int32),
-      rng.normal(size=(*leading, _NUM_ACTIONS)).astype(np.float32),
+      _ACTION.sample(rng, *leading),
+      _ACTION.sample(rng, *leading),
+      rng.normal(size=(*leading, _ACTION.num_values)).astype(np.float32),
       np.zeros(leading, np.int32),
     ]
     shape = (load.width, load.core_size)
@@ -323,10 +297,9 @@ def _resident_bytes(made: store.ReverbStore) -> int:
 
 def header(load: Load) -> list[str]:
   """Returns the head of the table of which `lines` gives the rows."""
-  size = load.frame_size
   return [
-    f'{load.sequences:,} sequences of {load.steps} steps x {size}x{size}x1 '
-    f'uint8, overlapping by {load.overlap}, core 2 x {load.core_size} '
+    f'{load.sequences:,} sequences of {load.steps} steps x 84x84x1 uint8, '
+    f' overlapping by {load.overlap}, core 2 x {load.core_size} '
     f'float32;\nblocks of {load.width}, batches of {load.batch_size}; '
     'sequences/s: median (min–max); MB: million bytes',
     '',

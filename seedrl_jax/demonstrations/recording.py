@@ -172,7 +172,7 @@ def sequence_spec(student: teacher_lib.Student) -> types.Unroll:
   return unrolls.unroll_spec(
     env_spec,
     agent.num_transitions(config.unroll_length),
-    step.output_spec(jax.eval_shape(agent.init, key)),
+    step.output_spec(agent.params_shapes()),
     step.core_spec(),
   )
 

@@ -7,7 +7,6 @@ import types as py_types
 
 import jax
 import numpy as np
-import optax
 import pytest
 
 from seedrl_jax import types
@@ -51,9 +50,7 @@ def _never():
 
 
 def _make(sampler, size=1, num_devices=1):
-  updater = update.Updater(
-    toys.make_agent(), optax.sgd(1.0), jax.devices()[:num_devices]
-  )
+  updater = update.Updater(toys.make_agent(), jax.devices()[:num_devices])
   return prefetch.Prefetcher(sampler, updater.shard, size)
 
 

@@ -102,9 +102,7 @@ def run_fixture(tmp_path, monkeypatch) -> Iterator[_Run]:
 
 def _state(step: int) -> state_lib.LearnerState:
   return state_lib.LearnerState(
-    params={'w': np.full(3, step, np.float32)},
-    target_params=(),
-    opt_state=(),
+    agent={'w': np.full(3, step, np.float32)},
     step=np.int32(step),
     key=np.array([0, step], np.uint32),
   )
@@ -133,7 +131,7 @@ def test_the_run_goes_on_while_a_checkpoint_is_written(run):
   state = _state(1)
   run.save(state, wait=False)
   # What the next update does to the memory must not be saved.
-  state.params['w'][:] = 99.0
+  state.agent['w'][:] = 99.0
 
   def forbidden():
     raise AssertionError('What is left out needs no state.')

@@ -126,18 +126,20 @@ def test_deterministic_runs_are_bit_equal(tmp_path, values):
 def _rates(config, workdir, monkeypatch):
   """Trains; returns the learning rates of the updates."""
   run = runs.Run(config, workdir)
-  learner, rates = run.system.parts.learner, []
-  learning_rate = learner._learning_rate
+  updater, rates = run.system.parts.updater, []
+  update = updater._update
 
-  def record(progress):
-    rates.append(learning_rate(progress))
-    return rates[-1]
+  def record(state, batch, progress):
+    result = update(state, batch, progress)
+    rates.append(float(result[1].metrics['learning_rate']))
+    return result
 
-  monkeypatch.setattr(learner, '_learning_rate', record)
+  monkeypatch.setattr(updater, '_update', record)
   run.train()
   last = runs.rows(workdir)[-1]
   assert float(last['losses/learning_rate']) == pytest.approx(rates[-1])
-  return rates
+  # Compiling was the first call.
+  return rates[1:]
 
 
 @pytest.mark.parametrize(

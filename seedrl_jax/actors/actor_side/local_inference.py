@@ -82,7 +82,7 @@ class LocalInference:
       self._agent = agents.load_agent(self._config, env_spec)
     except (ValueError, ImportError) as e:
       raise actor_loops.IncompatibleLearner(str(e)) from e
-    self._shapes = jax.eval_shape(self._agent.init, jax.random.PRNGKey(0))
+    self._shapes = self._agent.params_shapes()
     _check_parameters(self._shapes, self._local)
     self._device_step = device_step_lib.DeviceStep(
       self._agent,

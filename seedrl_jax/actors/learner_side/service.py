@@ -61,8 +61,8 @@ def make_feed(
 
   Args:
     specs: of the agent's parameters (`agents.base.parameter_specs`).
-    latest: returns the newest version and its parameters, leaves `[1, ...]`;
-      raises KeyError before the first is published.
+    latest: returns the newest version and its parameters; raises KeyError
+      before the first is published.
   """
 
   def read() -> tuple[int, list[jax.Array]]:

@@ -154,7 +154,7 @@ def _welcome(config: Any, stream: Any, /, **values: Any) -> handshake.Welcome:
     'num_eval_envs': 0,
     'block_width': 4,
     'replay_address': 'localhost:1',
-    'parameters': agents.parameter_specs(agent.init(jax.random.PRNGKey(0))),
+    'parameters': agents.parameter_specs(agent.params_shapes()),
   }
   welcome = handshake.Welcome(
     run_id='x',
