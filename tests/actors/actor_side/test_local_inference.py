@@ -213,7 +213,7 @@ def test_a_thread_acts_with_what_it_took_and_reports_it():
   rng = np.random.default_rng(0)
   leaves = [
     rng.normal(size=(1, *spec.shape)).astype(spec.dtype)
-    for spec in local._local.parameters.values()
+    for spec in local._run.parameters.values()
   ]
   local.take(3, leaves)
   steps, episodes, versions = 0, [], set()
@@ -261,7 +261,7 @@ def test_a_failure_of_the_thread_is_raised_by_the_next_report():
 
 
 def _specs(local: local_inference.LocalInference) -> list[types.ArraySpec]:
-  return list(local._local.parameters.values())
+  return list(local._run.parameters.values())
 
 
 @pytest.mark.parametrize(
