@@ -21,7 +21,7 @@ _MAY_IMPORT = {
   'envs': {'runtime', 'types'},
   'networks': {'runtime', 'types'},
   'agents': {'networks', 'runtime', 'types'},
-  'replay': {'demonstrations', 'runtime', 'types'},
+  'replay': {'runtime', 'types'},
   'inference': {'agents', 'envs', 'replay', 'types'},
   'actors': {'envs', 'types'},
   'learner': {'agents', 'replay', 'types'},
