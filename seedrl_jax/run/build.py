@@ -268,7 +268,8 @@ class _Opener:
 
   def _open_store(self) -> replay.TrajectoryStore:
     return replay_factory.make_store(
-      layout_lib.replay_config(self._config),
+      self._config,
+      mixing.run_tables(self._config),
       self._unroll_spec,
       self._setup.block_width,
       self._setup.agent.overlap,
@@ -347,7 +348,7 @@ class _Opener:
     agent, block_width = self._setup.agent, self._setup.block_width
     return assembler_lib.UnrollAssembler(
       insertion.Insertion(
-        store.writer(table_configs.TABLE),
+        store.table(table_configs.TABLE),
         agent,
         self._unroll_spec,
         block_width,
@@ -368,9 +369,6 @@ class _Opener:
     """Makes the learner and connects it to the store and the workers."""
     setup, config = self._setup, self._config
     training = setup.topology.training
-    source = mixing.make_source(config, store, len(training))
-    # A queue's unrolls are each drawn once: there is nothing to make up for.
-    is_queue = config.replay.sampler == 'fifo'
     blank = unrolls.blank_batch(self._unroll_spec, setup.batch_width)
     return Parts(
       env_spec=setup.env_spec,
@@ -382,14 +380,13 @@ class _Opener:
         setup.updater,
         self._state,
         self._publisher,
-        source.update_priorities,
         config.learner.publish_period,
       ),
       prefetcher=prefetch_lib.Prefetcher(
-        source.sampler,
+        mixing.make_sampler(config, store, len(training)),
         setup.updater.shard,
         config.learner.prefetch,
-        0.0 if is_queue else config.replay.importance_exponent,
+        config.replay.importance_exponent,
       ),
       store=store,
       workers=tuple(workers),

@@ -21,7 +21,7 @@ def make_agent(config: Any, env_spec: types.EnvSpec) -> base.Agent:
   del config
   spec = env_spec.action
 
-  def init(key: jax.Array) -> base.Params:
+  def init(key: jax.Array) -> base.State:
     del key
     return {'action': jnp.asarray(spec.maximum, spec.dtype)}
 
@@ -40,4 +40,10 @@ def make_agent(config: Any, env_spec: types.EnvSpec) -> base.Agent:
   def update(*args: Any) -> Any:
     raise NotImplementedError('It does not learn.')
 
-  return base.Agent(init, lambda state: state, lambda batch: (), act, update)
+  return base.Agent(
+    init=init,
+    acting_params=lambda state: state,
+    initial_core=lambda batch: (),
+    act=act,
+    update=update,
+  )
