@@ -135,8 +135,8 @@ def own_fixture(tmp_path_factory):
   """A checkpoint of R2D2 teaches R2D2."""
   folder = tmp_path_factory.mktemp('own')
   config = recording_runs.student()
-  params = evaluation_runs.initial_params(config)
-  evaluation_runs.save_params(folder / 'teacher', config, params)
+  state = evaluation_runs.initial_state(config)
+  evaluation_runs.save_states(folder / 'teacher', config, state)
   made = recording_runs.record(
     config,
     folder / 'out',
@@ -144,7 +144,12 @@ def own_fixture(tmp_path_factory):
     episodes=6,
     num_envs=2,
   )
-  return config, params, made, *recording_runs.read(folder / 'out', config)
+  return (
+    config,
+    state.params,
+    made,
+    *recording_runs.read(folder / 'out', config),
+  )
 
 
 def _agent(config) -> agents.Agent:
@@ -219,8 +224,8 @@ def test_another_agent_teaches_by_its_actions(tmp_path):
 
 def test_another_network_is_another_teacher(tmp_path):
   trained = recording_runs.student(network__lstm_size=5)
-  params = evaluation_runs.initial_params(trained)
-  evaluation_runs.save_params(tmp_path / 'teacher', trained, params)
+  state = evaluation_runs.initial_state(trained)
+  evaluation_runs.save_states(tmp_path / 'teacher', trained, state)
   config = recording_runs.student()
   recording_runs.record(
     config, tmp_path / 'out', teacher_workdir=tmp_path / 'teacher', episodes=2
@@ -288,8 +293,8 @@ def test_actions_of_any_shape_are_recorded(tmp_path, kind):
 @pytest.mark.parametrize('kind', ['joint', 'box'])
 def test_a_checkpoint_with_actions_of_any_shape_teaches(tmp_path, kind):
   config = runs.tiny(**evaluation_runs.echo(kind), unroll_length=4)
-  params = evaluation_runs.initial_params(config)
-  evaluation_runs.save_params(tmp_path / 'teacher', config, params)
+  state = evaluation_runs.initial_state(config)
+  evaluation_runs.save_states(tmp_path / 'teacher', config, state)
   recording_runs.record(
     config,
     tmp_path / 'out',

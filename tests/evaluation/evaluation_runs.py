@@ -92,35 +92,34 @@ def save(folder: pathlib.Path, run: Any, *preferences: float) -> None:
       positive ones like the last action best, whatever is observed.
   """
 
-  def prefer(params: agents.Params, preference: float) -> agents.Params:
+  def prefer(state: agents.State, preference: float) -> agents.State:
     logits = preference * np.arange(num_actions, dtype=np.float32)
-    return jax.tree.map(
-      lambda x: logits if x.shape == logits.shape else np.zeros_like(x), params
+    params = jax.tree.map(
+      lambda x: logits if x.shape == logits.shape else np.zeros_like(x),
+      state.params,
     )
+    return state._replace(params=params)
 
   num_actions = layout_lib.make_env_spec(run).action.num_values
-  initial = initial_params(run)
-  save_params(folder, run, *[prefer(initial, p) for p in preferences])
+  initial = initial_state(run)
+  save_states(folder, run, *[prefer(initial, p) for p in preferences])
 
 
-def initial_params(run: Any) -> agents.Params:
-  """Returns parameters that a run of this configuration may start with."""
+def initial_state(run: Any) -> agents.State:
+  """Returns a state that a run's agent may start with."""
   agent = agents.load_agent(run, layout_lib.make_env_spec(run))
   return agent.init(jax.random.PRNGKey(0))
 
 
-def save_params(folder: pathlib.Path, run: Any, *params: agents.Params) -> None:
-  """Makes a work directory with checkpoints 1, 2, … of these parameters."""
+def save_states(folder: pathlib.Path, run: Any, *states: agents.State) -> None:
+  """Makes a work directory with checkpoints 1, 2, … of these states."""
   directory = workdir_lib.Workdir(folder)
   directory.create()
   spec = layout_lib.make_env_spec(run)
   directory.write_config(layout_lib.named_config(run, spec))
   store = checkpoints.Checkpoints(directory.checkpoints)
-  for step, of_step in enumerate(params, start=1):
-    # What is not parameters is none of an evaluation's business.
-    state = state_lib.LearnerState(
-      of_step, (), {'moments': np.ones(3)}, np.int32(step), np.zeros(2)
-    )
+  for step, of_step in enumerate(states, start=1):
+    state = state_lib.LearnerState(of_step, np.int32(step), np.zeros(2))
     store.save(step, state, {})
   store.close()
 
