@@ -212,7 +212,7 @@ def test_a_thread_acts_with_what_it_took_and_reports_it():
   assert local.report().version == types.NO_VERSION
   rng = np.random.default_rng(0)
   leaves = [
-    rng.normal(size=(1, *spec.shape)).astype(spec.dtype)
+    rng.normal(size=spec.shape).astype(spec.dtype)
     for spec in local._run.parameters.values()
   ]
   local.take(3, leaves)
