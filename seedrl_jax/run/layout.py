@@ -12,6 +12,7 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.envs import factory as env_factory
+from seedrl_jax.replay import table_configs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,31 +251,7 @@ def block_width(
     batch_width: unrolls of a batch for one training device.
     plans: of all streams.
   """
-  if config.replay.sampler == 'fifo':
-    # The learner gets the very blocks that were filled.
-    return batch_width
-  if config.deterministic:
-    # In lock step nothing is sampled between the blocks that one step
-    # completes: the replay ratio would let only the first of them in.
-    return plans[0].num_train
-  # A block goes to the store when it is full: one that takes every environment
-  # at most once keeps no unroll from the learner until the next are complete.
-  widths = (plan.num_train for plan in plans if plan.num_train)
-  return min(batch_width, *widths)
-
-
-def replay_config(
-  config: ml_collections.ConfigDict,
-) -> ml_collections.ConfigDict:
-  """Returns the configuration that the store gets.
-
-  In lock step, one step may complete an unroll of every environment. A queue
-  must take them all, as nothing is sampled meanwhile.
-  """
-  if not config.deterministic or config.replay.sampler != 'fifo':
-    return config
-  config = config.copy_and_resolve_references()
-  config.replay.max_size = max(
-    config.replay.max_size or 0, config.env.num_envs + 2 * config.batch_size
+  num_envs = min(plan.num_train for plan in plans if plan.num_train)
+  return table_configs.table_config(config).writer_width(
+    batch_width, num_envs, config.deterministic
   )
-  return config

@@ -32,8 +32,7 @@ class _Leaf:
 
   def __array__(self, dtype=None, copy=None) -> np.ndarray:
     self._learner.copies += 1
-    shape = (1, *self._spec.shape)
-    return np.full(shape, self._learner.version, self._spec.dtype)
+    return np.full(self._spec.shape, self._learner.version, self._spec.dtype)
 
 
 def _feed() -> tuple[_Learner, parameters.ParameterFeed]:
@@ -69,7 +68,7 @@ def test_leaves_come_out_as_they_are_published():
   version, leaves = unpacked
   assert version == 7
   for leaf, spec in zip(leaves, _SPECS, strict=True):
-    assert (leaf.shape, leaf.dtype) == ((1, *spec.shape), spec.dtype)
+    assert (leaf.shape, leaf.dtype) == spec
     assert (leaf == 7).all()
 
 

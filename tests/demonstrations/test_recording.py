@@ -293,8 +293,8 @@ def test_actions_of_any_shape_are_recorded(tmp_path, kind):
 @pytest.mark.parametrize('kind', ['joint', 'box'])
 def test_a_checkpoint_with_actions_of_any_shape_teaches(tmp_path, kind):
   config = runs.tiny(**evaluation_runs.echo(kind), unroll_length=4)
-  params = evaluation_runs.initial_params(config)
-  evaluation_runs.save_params(tmp_path / 'teacher', config, params)
+  state = evaluation_runs.initial_state(config)
+  evaluation_runs.save_states(tmp_path / 'teacher', config, state)
   recording_runs.record(
     config,
     tmp_path / 'out',

@@ -59,7 +59,7 @@ def test_greedy_by_default(tmp_path):
 @pytest.mark.parametrize('kind', ['joint', 'box'])
 def test_actions_of_any_shape_are_played_and_filmed(tmp_path, kind):
   config = tiny_runs.tiny(**runs.echo(kind))
-  runs.save_params(tmp_path / 'run', config, runs.initial_params(config))
+  runs.save_states(tmp_path / 'run', config, runs.initial_state(config))
   path = tmp_path / 'out.gif' if kind == 'box' else None
   result = _play(tmp_path / 'run', episodes=3, num_envs=2, video=path)
   assert sorted(result.returns) == [6.0, 6.0, 15.0]
