@@ -6,6 +6,7 @@ stored with each.
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import pathlib
 import tempfile
@@ -17,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from seedrl_jax import replay, types
+from seedrl_jax import types
 from seedrl_jax.benchmarks import environments, timing
 from seedrl_jax.envs import base as envs
 from seedrl_jax.inference import unrolls
-from seedrl_jax.replay import blocks
+from seedrl_jax.replay import base as replay
+from seedrl_jax.replay import blocks, table_configs
 from seedrl_jax.replay.reverb.client import server_location, store
 from seedrl_jax.replay.reverb.server import checkpoint_files, server
 
@@ -171,11 +173,11 @@ class _Measurer:
   def _make_store(self) -> store.ReverbStore:
     load = self._load
     # No ratio: each side is as fast as it can.
-    config = replay.TableConfig(
+    config = table_configs.ReplayConfig(
       _TABLE, 'prioritized', load.sequences, samples_per_insert=0.0
     )
 
-    def make_host(
+    def make_location(
       rules: Any, on_restart: server_location.OnRestart
     ) -> server_location.OwnServer:
       folder = str(self._folder / 'server')
@@ -186,14 +188,14 @@ class _Measurer:
       [config],
       load.spec(),
       load.width,
-      make_host,
+      make_location,
       load.batch_size,
       self._overlap,
     )
 
   def _insert(self, made: store.ReverbStore, parts: int) -> timing.Timing:
     """Fills the table in so many parts; returns sequences per second."""
-    writer = made.writer(_TABLE)
+    writer = made.table(_TABLE)
     count = self._load.sequences // self._load.width
     parts = min(parts, count)
     edges = [count * i // parts for i in range(parts + 1)]
@@ -216,7 +218,7 @@ class _Measurer:
   def _sample(
     self, made: store.ReverbStore, windows: timing.Windows
   ) -> timing.Timing:
-    sampler = made.sampler(_TABLE, self._load.batch_size)
+    sampler = made.table(_TABLE).sampler(self._load.batch_size)
 
     def work() -> int:
       sampler.sample().release()
@@ -228,16 +230,14 @@ class _Measurer:
     self, made: store.ReverbStore, windows: timing.Windows
   ) -> dict[str, Any]:
     """Draws and updates priorities while another thread inserts."""
-    sampler = made.sampler(_TABLE, self._load.batch_size)
+    sampler = made.table(_TABLE).sampler(self._load.batch_size)
     updates: list[float] = []
 
     def work() -> int:
       sample = sampler.sample()
       priorities = self._rng.uniform(size=self._load.batch_size)
       updates.append(
-        _seconds(
-          lambda: made.update_priorities(_TABLE, sample.keys, priorities)
-        )
+        _seconds(functools.partial(sample.update_priorities, priorities))
       )
       sample.release()
       return self._load.batch_size
@@ -260,7 +260,7 @@ class _Measurer:
     self, made: store.ReverbStore, stop: threading.Event
   ) -> float:
     """Inserts until `stop`; returns sequences per second."""
-    writer = made.writer(_TABLE)
+    writer = made.table(_TABLE)
     start = time.perf_counter()
     # At least once, however late this thread comes to it.
     inserted = self._insert_block(writer)
@@ -279,7 +279,7 @@ def _wait_until_stored(made: store.ReverbStore, count: int) -> None:
   """Returns when the server has taken `count` sequences in all."""
   deadline = time.monotonic() + _PATIENCE
   while True:
-    table = made.host.link.peek()[_TABLE]
+    table = made.location.link.peek()[_TABLE]
     if table.rate_limiter_info.insert_stats.completed >= count:
       return
     if time.monotonic() > deadline:
@@ -289,8 +289,8 @@ def _wait_until_stored(made: store.ReverbStore, count: int) -> None:
 
 def _resident_bytes(made: store.ReverbStore) -> int:
   """Returns the memory that the server's process has."""
-  assert isinstance(made.host, server_location.OwnServer)
-  text = pathlib.Path(f'/proc/{made.host.pid}/status').read_text()
+  assert isinstance(made.location, server_location.OwnServer)
+  text = pathlib.Path(f'/proc/{made.location.pid}/status').read_text()
   line = next(x for x in text.splitlines() if x.startswith('VmRSS:'))
   return int(line.split()[1]) * 1024
 
@@ -299,7 +299,7 @@ def header(load: Load) -> list[str]:
   """Returns the head of the table of which `lines` gives the rows."""
   return [
     f'{load.sequences:,} sequences of {load.steps} steps x 84x84x1 uint8, '
-    f' overlapping by {load.overlap}, core 2 x {load.core_size} '
+    f'overlapping by {load.overlap}, core 2 x {load.core_size} '
     f'float32;\nblocks of {load.width}, batches of {load.batch_size}; '
     'sequences/s: median (min–max); MB: million bytes',
     '',

@@ -6,7 +6,7 @@ looked at, so that the training cores do not wait for the host.
 
 import collections
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -66,7 +66,6 @@ class Learner:
     updater: update_lib.Updater,
     state: state_lib.LearnerState,
     publisher: publishing.ParameterPublisher,
-    update_priorities: Callable[[np.ndarray, np.ndarray], None],
     publish_period: int = 1,
   ):
     """Makes a learner and publishes the parameters it starts with.
@@ -75,12 +74,10 @@ class Learner:
       updater: runs the update.
       state: to start from, without device axis.
       publisher: to the inference devices.
-      update_priorities: takes keys `[B]` and new priorities `[B]`.
       publish_period: updates between publications.
     """
     self._updater = updater
     self._publisher = publisher
-    self._update_priorities = update_priorities
     self._publish_period = publish_period
     self._dispatched = int(state.step)
     self._state = updater.replicate(state)
@@ -188,8 +185,8 @@ class Learner:
       params = update_lib.first_shard(done.params)
       self._publisher.publish(done.number, params)
     if output.priorities is not None:
-      self._update_priorities(
-        done.item.sample.keys, update_lib.local_rows(output.priorities)
+      done.item.sample.update_priorities(
+        update_lib.local_rows(output.priorities)
       )
     done.item.sample.release()
     self.counters.updates = done.number

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 
 import jax
+import jax.numpy as jnp
 import ml_collections
 
 from seedrl_jax import types
@@ -74,12 +75,14 @@ class Start:
 
   Attributes:
     starts: how often the run was started before; each has seeds of its own.
+    inference_keys: PRNG key of each stream to go on with; empty for new ones.
     replay: checkpoint that the store will be restored from; None for none.
     reverb_folder: for the files of a Reverb server; None: a temporary one.
     actor_socket: unix socket for actors, if they have no other address.
   """
 
   starts: int = 0
+  inference_keys: Sequence[Sequence[int]] = ()
   replay: str | None = None
   reverb_folder: str | None = None
   actor_socket: str = 'actors.sock'
@@ -170,7 +173,7 @@ def plan(
     ValueError: naming the flag, if the configuration cannot be had.
   """
   own = layout_lib.host_config(config, host)
-  env_spec = layout_lib.make_env_spec(config, host)
+  env_spec = env_factory.make_env_spec(config, host.count)
   ratio, most = (
     config.topology.inference_to_training,
     config.topology.max_devices,
@@ -229,8 +232,10 @@ class _Opener:
     self._config = setup.config
     self._publisher = publishing.ParameterPublisher(setup.topology.inference)
     keys = setup.keys[1:]
-    if setup.host.index:
-      # Host 0 goes on with keys that it saved; the others take new ones.
+    if len(start.inference_keys) == len(setup.plans):
+      keys = jnp.array(start.inference_keys, jnp.uint32)
+    elif setup.host.index:
+      # Host 0 alone has saved its keys; the others take new ones.
       keys = jax.vmap(jax.random.fold_in, (0, None))(keys, start.starts)
     self._steps = [
       device_step_lib.DeviceStep(
@@ -268,7 +273,8 @@ class _Opener:
 
   def _open_store(self) -> replay.TrajectoryStore:
     return replay_factory.make_store(
-      layout_lib.replay_config(self._config),
+      self._config,
+      mixing.run_tables(self._config),
       self._unroll_spec,
       self._setup.block_width,
       self._setup.agent.overlap,
@@ -347,7 +353,7 @@ class _Opener:
     agent, block_width = self._setup.agent, self._setup.block_width
     return assembler_lib.UnrollAssembler(
       insertion.Insertion(
-        store.writer(table_configs.TABLE),
+        store.table(table_configs.TABLE),
         agent,
         self._unroll_spec,
         block_width,
@@ -368,9 +374,6 @@ class _Opener:
     """Makes the learner and connects it to the store and the workers."""
     setup, config = self._setup, self._config
     training = setup.topology.training
-    source = mixing.make_source(config, store, len(training))
-    # A queue's unrolls are each drawn once: there is nothing to make up for.
-    is_queue = config.replay.sampler == 'fifo'
     blank = unrolls.blank_batch(self._unroll_spec, setup.batch_width)
     return Parts(
       env_spec=setup.env_spec,
@@ -382,14 +385,13 @@ class _Opener:
         setup.updater,
         self._state,
         self._publisher,
-        source.update_priorities,
         config.learner.publish_period,
       ),
       prefetcher=prefetch_lib.Prefetcher(
-        source.sampler,
+        mixing.make_sampler(config, store, len(training)),
         setup.updater.shard,
         config.learner.prefetch,
-        0.0 if is_queue else config.replay.importance_exponent,
+        config.replay.importance_exponent,
       ),
       store=store,
       workers=tuple(workers),

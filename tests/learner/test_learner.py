@@ -28,9 +28,9 @@ class _Log:
   def publish(self, version, params):
     self.events.append(f'publish {version}')
 
-  def update_priorities(self, keys, priorities):
+  def update_priorities(self, priorities):
     self.events.append('priorities')
-    self.priorities.append((keys.tolist(), priorities.tolist()))
+    self.priorities.append(priorities.tolist())
 
 
 class _Finite:
@@ -76,13 +76,14 @@ class _SlowUpdater:
 def _item(log, rewards, version_mean=0.0, version_min=0, name=''):
   """Returns a batch for one device, whose release is noted."""
   n = len(rewards)
-  sample = replay_base.Sample(
+  sample = replay_base.ReplaySample(
     ['block'],
+    on_release=lambda blocks: log.events.append(f'release {name}'),
     keys=np.arange(n, dtype=np.uint64) + 50,
     probabilities=np.ones(n),
     table_size=np.ones(n),
     priorities=np.ones(n),
-    on_release=lambda blocks: log.events.append(f'release {name}'),
+    on_update=log.update_priorities,
   )
   batch = jax.tree.map(lambda x: x[None], toys.batch_of(rewards))
   return prefetch.Prefetched(batch, sample, version_mean, version_min)
@@ -105,14 +106,13 @@ def _learner(log, publisher=None, step=0, publish_period=1, agent=None):
     update.Updater(agent, jax.devices()[:1]),
     _state(step),
     publisher or log,
-    log.update_priorities,
     publish_period,
   )
 
 
 def _slow_learner(log):
   updater = _SlowUpdater(log)
-  learner = learner_lib.Learner(updater, _state(), log, log.update_priorities)
+  learner = learner_lib.Learner(updater, _state(), log)
   assert log.events == ['publish 0']
   log.events.clear()
   return learner, updater
@@ -233,12 +233,12 @@ def test_versions_and_lag_count_the_updates_of_a_batch():
   assert learner.counters.lag_sum == 0 + 3 + 6 + 9
 
 
-def test_priorities_go_with_their_keys():
+def test_a_batch_gets_its_new_priorities():
   log = _Log()
   learner = _learner(log)
   learner.step(_item(log, [3.0, 1.0, 2.0]), 0.0)
   learner.flush()
-  assert log.priorities == [([50, 51, 52], [3.0, 1.0, 2.0])]
+  assert log.priorities == [[3.0, 1.0, 2.0]]
 
 
 def test_state_is_after_all_that_was_dispatched():

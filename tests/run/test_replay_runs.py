@@ -177,13 +177,14 @@ def test_priorities_come_back_from_the_learner(tmp_path):
   run = runs.Run(_config(deterministic=True), tmp_path)
   store = run.system.parts.store
   updates = []
-  update = run.system.parts.learner._update_priorities
+  table = store.table('unrolls')
+  update = table.update_priorities
 
   def record(keys, priorities):
     updates.append((keys, priorities))
     update(keys, priorities)
 
-  run.system.parts.learner._update_priorities = record
+  table.update_priorities = record
   run.train()
   assert len(updates) > 10
   keys, priorities = updates[-1]

@@ -28,7 +28,11 @@ from seedrl_jax.inference import insertion, unrolls
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
-from seedrl_jax.replay.reverb.client import errors, server_location, tables
+from seedrl_jax.replay.reverb.client import (
+  errors,
+  server_location,
+  server_rules,
+)
 from seedrl_jax.replay.reverb.client import store as reverb_store
 from seedrl_jax.replay.reverb.server import server
 from seedrl_jax.runtime import threads
@@ -197,12 +201,11 @@ class LocalInference:
       self._output_spec,
       self._device_step.core_spec(),
     )
-    width = run.block_width
-    if config.replay.sampler != 'fifo':
-      # As the learner's own: none waits for the next unrolls of others.
-      width = min(width, self._stream.num_envs)
+    width = table_configs.table_config(config).writer_width(
+      run.block_width, self._stream.num_envs
+    )
     self._store = self._connect(unroll_spec, width)
-    writer = self._store.writer(table_configs.TABLE)
+    writer = self._store.table(table_configs.TABLE)
     self._insertion = insertion.Insertion(
       writer, agent, unroll_spec, width, self._device
     )
@@ -249,13 +252,13 @@ def _connect(
     )
   config = ml_collections.ConfigDict(run.config)
   table = table_configs.table_config(config)
-  served = tables.server_rules(table, run.block_width, config.batch_size)
+  served = server_rules.server_rules(table, run.block_width, config.batch_size)
   try:
     return reverb_store.ReverbStore(
       [table],
       unroll_spec,
       width,
-      lambda _, on_restart: server_location.OutsideServer(
+      lambda _, on_restart: server_location.ExternalServer(
         address, [served], config.replay.patience
       ),
       config.batch_size,

@@ -98,7 +98,7 @@ def make_local_offer(
   return slot_allocator.LocalOffer(
     run,
     global_env_id=[plan.global_env_id for plan in plans],
-    replay_address=lambda: store.host.link.address,
+    replay_address=lambda: store.location.link.address,
     feed=feed,
   )
 

@@ -73,9 +73,7 @@ class _Inserted:
     self,
     block: replay.Block,
     priorities: np.ndarray | None = None,
-    timeout: float | None = None,
   ) -> None:
-    del timeout
     self.unrolls.append(jax.tree.map(np.copy, block.unroll))
     self.priorities.append(priorities)
 
@@ -89,10 +87,10 @@ class _Recording(store.EmbeddedStore):
     super().__init__(*args)
     self._inserted = inserted
 
-  def writer(self, table: str) -> replay.TrajectoryWriter:
-    writer = super().writer(table)
-    writer.insert = self._inserted.insert
-    return writer
+  def table(self, name: str) -> replay.TrajectoryWriter:
+    table = super().table(name)
+    table.insert = self._inserted.insert
+    return table
 
 
 class _Local(local_inference.LocalInference):
@@ -125,8 +123,8 @@ def _central(
   monkeypatch.setattr(
     build_lib.replay_factory,
     'make_store',
-    lambda config, spec, width, overlap, *_: _Recording(
-      [table_configs.table_config(config)],
+    lambda config, tables, spec, width, overlap, *_: _Recording(
+      tables,
       spec,
       width,
       config.seed,
