@@ -9,6 +9,7 @@ import pytest
 from seedrl_jax import types
 from seedrl_jax.actors import handshake, wire
 from seedrl_jax.actors.learner_side import service
+from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.run import build as build_lib
 from seedrl_jax.runtime import columns
 from tests import runs
@@ -31,7 +32,7 @@ def _make_server(tmp_path: pathlib.Path, **values: object):
   plan = build_lib.layout_lib.StreamPlan(None, 4, np.arange(4), 4)
   return service.make_server(
     config,
-    build_lib.layout_lib.make_env_spec(config),
+    env_factory.make_env_spec(config),
     [plan],
     0,
     str(tmp_path / 'a.sock'),
