@@ -117,7 +117,7 @@ class Run:
   @property
   def params(self) -> Any:
     """The learner's parameters, on the host."""
-    return self.system.parts.learner.state().params
+    return self.system.parts.learner.state().agent.params
 
 
 def summary(workdir: pathlib.Path) -> dict[str, Any]:
@@ -219,6 +219,32 @@ class Streams:
 
     stream.close = record
     return stream
+
+
+def call(
+  program: str, *flags: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+  """Runs launch/PROGRAM.py to its end."""
+  return subprocess.run(
+    [sys.executable, ROOT / f'launch/{program}.py', *flags],
+    env={
+      **os.environ,
+      'PYTHONPATH': str(ROOT),
+      'JAX_PLATFORMS': 'cpu',
+      **environment,
+    },
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+
+
+def refusal(program: str, *flags: str) -> str:
+  """Returns the one sentence in which a program refuses its flags."""
+  result = call(program, *flags)
+  assert result.returncode == 1, result
+  assert result.stderr.count('\n') == 1, result.stderr
+  return result.stderr.removesuffix('\n')
 
 
 class Program:

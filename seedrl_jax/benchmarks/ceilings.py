@@ -1,7 +1,7 @@
 """Times each stage of a case alone, with nothing else at work."""
 
 import contextlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import ml_collections
@@ -31,6 +31,16 @@ class Ceilings(NamedTuple):
   batch_size: int
   update: timing.Timing
   store: timing.Timing
+
+  def row(self) -> dict[str, Any]:
+    """Returns the figures, ready for JSON."""
+    return {
+      'env': self.env._asdict(),
+      'inference': {n: t._asdict() for n, t in self.inference.items()},
+      'batch_size': self.batch_size,
+      'update': self.update._asdict(),
+      'store': self.store._asdict(),
+    }
 
   def ideal(self, topology: topology_lib.Topology) -> float:
     """Returns the steps per second of a run that wastes nothing.
@@ -136,7 +146,7 @@ def _update(
 
   def work() -> int:
     nonlocal state
-    state, output = parts.updater(state, parts.updater.shard(pieces), 0.0)
+    state, output, _ = parts.updater(state, parts.updater.shard(pieces), 0.0)
     jax.block_until_ready(output)
     return steps
 
@@ -148,15 +158,15 @@ def _store(
   parts: build_lib.Parts,
   windows: timing.Windows,
 ) -> timing.Timing:
-  writer = parts.store.writer(table_configs.TABLE)
+  table = parts.store.table(table_configs.TABLE)
   devices = len(parts.topology.training)
-  sampler = parts.store.sampler(table_configs.TABLE, config.batch_size, devices)
+  sampler = table.sampler(config.batch_size, devices)
   steps = config.batch_size * config.unroll_length
 
   def work() -> int:
     for _ in range(20):
       for _ in range(devices):
-        writer.insert(writer.allocate())
+        table.insert(table.allocate())
       sampler.sample().release()
     return 20 * steps
 

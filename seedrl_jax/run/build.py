@@ -10,14 +10,13 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 
 import jax
+import jax.numpy as jnp
 import ml_collections
-import optax
 
 from seedrl_jax import types
 from seedrl_jax.actors.learner_side import server as actor_server
 from seedrl_jax.actors.learner_side import service
 from seedrl_jax.agents import base as agents
-from seedrl_jax.agents import optimizers
 from seedrl_jax.demonstrations import mixing
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
@@ -52,7 +51,6 @@ class Setup:
     topology: of this host's devices.
     plans: of its streams.
     agent: of the run.
-    optimizer: of the learner's state.
     updater: for the training devices of all hosts.
     keys: PRNG keys of the initial state and of each stream.
     batch_width: unrolls of a batch that each training device gets.
@@ -65,7 +63,6 @@ class Setup:
   topology: topology.Topology
   plans: list[layout_lib.StreamPlan]
   agent: agents.Agent
-  optimizer: optax.GradientTransformation
   updater: update.Updater
   keys: jax.Array
   batch_width: int
@@ -78,12 +75,14 @@ class Start:
 
   Attributes:
     starts: how often the run was started before; each has seeds of its own.
+    inference_keys: PRNG key of each stream to go on with; empty for new ones.
     replay: checkpoint that the store will be restored from; None for none.
     reverb_folder: for the files of a Reverb server; None: a temporary one.
     actor_socket: unix socket for actors, if they have no other address.
   """
 
   starts: int = 0
+  inference_keys: Sequence[Sequence[int]] = ()
   replay: str | None = None
   reverb_folder: str | None = None
   actor_socket: str = 'actors.sock'
@@ -174,7 +173,7 @@ def plan(
     ValueError: naming the flag, if the configuration cannot be had.
   """
   own = layout_lib.host_config(config, host)
-  env_spec = layout_lib.make_env_spec(config, host)
+  env_spec = env_factory.make_env_spec(config, host.count)
   ratio, most = (
     config.topology.inference_to_training,
     config.topology.max_devices,
@@ -186,7 +185,6 @@ def plan(
   mixing.demonstrations_per_block(own, len(devices.training))
   plans = layout_lib.plan_streams(own, devices.inference, host)
   agent = agents.load_agent(config, env_spec)
-  optimizer = optimizers.make_optimizer(config)
   return Setup(
     config=own,
     host=host,
@@ -194,10 +192,7 @@ def plan(
     topology=devices,
     plans=plans,
     agent=agent,
-    optimizer=optimizer,
-    updater=update.Updater(
-      agent, optimizer, training, config.learner.micro_batches
-    ),
+    updater=update.Updater(agent, training),
     keys=jax.random.split(jax.random.PRNGKey(own.seed), len(plans) + 1),
     batch_width=batch_width,
     block_width=layout_lib.block_width(config, batch_width, plans),
@@ -206,7 +201,7 @@ def plan(
 
 def initial_state(setup: Setup) -> state_lib.LearnerState:
   """Returns the learner's state before the first update."""
-  return state_lib.initial_state(setup.agent, setup.optimizer, setup.keys[0])
+  return state_lib.initial_state(setup.agent, setup.keys[0])
 
 
 def open_parts(
@@ -237,8 +232,10 @@ class _Opener:
     self._config = setup.config
     self._publisher = publishing.ParameterPublisher(setup.topology.inference)
     keys = setup.keys[1:]
-    if setup.host.index:
-      # Host 0 goes on with keys that it saved; the others take new ones.
+    if len(start.inference_keys) == len(setup.plans):
+      keys = jnp.array(start.inference_keys, jnp.uint32)
+    elif setup.host.index:
+      # Host 0 alone has saved its keys; the others take new ones.
       keys = jax.vmap(jax.random.fold_in, (0, None))(keys, start.starts)
     self._steps = [
       device_step_lib.DeviceStep(
@@ -246,7 +243,7 @@ class _Opener:
       )
       for p, k in zip(setup.plans, keys, strict=True)
     ]
-    self._output_spec = self._steps[0].output_spec(state.params)
+    self._output_spec = self._steps[0].output_spec(setup.agent.params_shapes())
     self._unroll_spec = unrolls.unroll_spec(
       setup.env_spec,
       setup.agent.num_transitions(self._config.unroll_length),
@@ -276,7 +273,8 @@ class _Opener:
 
   def _open_store(self) -> replay.TrajectoryStore:
     return replay_factory.make_store(
-      layout_lib.replay_config(self._config),
+      self._config,
+      mixing.run_tables(self._config),
       self._unroll_spec,
       self._setup.block_width,
       self._setup.agent.overlap,
@@ -293,7 +291,7 @@ class _Opener:
     if not plans:
       return None
     feed = service.make_feed(
-      agents.parameter_specs(self._state.params),
+      agents.parameter_specs(setup.agent.params_shapes()),
       functools.partial(self._publisher.latest, setup.topology.inference[0]),
     )
     offer = service.make_local_offer(
@@ -355,7 +353,7 @@ class _Opener:
     agent, block_width = self._setup.agent, self._setup.block_width
     return assembler_lib.UnrollAssembler(
       insertion.Insertion(
-        store.writer(table_configs.TABLE),
+        store.table(table_configs.TABLE),
         agent,
         self._unroll_spec,
         block_width,
@@ -376,9 +374,6 @@ class _Opener:
     """Makes the learner and connects it to the store and the workers."""
     setup, config = self._setup, self._config
     training = setup.topology.training
-    source = mixing.make_source(config, store, len(training))
-    # A queue's unrolls are each drawn once: there is nothing to make up for.
-    is_queue = config.replay.sampler == 'fifo'
     blank = unrolls.blank_batch(self._unroll_spec, setup.batch_width)
     return Parts(
       env_spec=setup.env_spec,
@@ -390,15 +385,13 @@ class _Opener:
         setup.updater,
         self._state,
         self._publisher,
-        source.update_priorities,
-        optimizers.learning_rate(config),
         config.learner.publish_period,
       ),
       prefetcher=prefetch_lib.Prefetcher(
-        source.sampler,
+        mixing.make_sampler(config, store, len(training)),
         setup.updater.shard,
         config.learner.prefetch,
-        0.0 if is_queue else config.replay.importance_exponent,
+        config.replay.importance_exponent,
       ),
       store=store,
       workers=tuple(workers),

@@ -11,7 +11,7 @@ import ml_collections
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.envs import factory as env_factory
+from seedrl_jax.replay import table_configs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,17 +71,6 @@ def host_config(
   return own
 
 
-def make_env_spec(
-  config: ml_collections.ConfigDict, host: HostIndex = ONLY_HOST
-) -> types.EnvSpec:
-  """Describes the environments of a run, those of all hosts.
-
-  Raises:
-    ValueError: if the configuration asks for what there is not.
-  """
-  return env_factory.make_env_spec(config, host.count)
-
-
 def named_config(
   config: ml_collections.ConfigDict, env_spec: types.EnvSpec
 ) -> ml_collections.ConfigDict:
@@ -92,18 +81,6 @@ def named_config(
   config = config.copy_and_resolve_references()
   config.env.id = env_spec.env_id
   return config
-
-
-def _num_train_envs(config: ml_collections.ConfigDict) -> int:
-  """Returns how many training environments a host has."""
-  return config.env.num_envs + num_remote_envs(config)
-
-
-def num_remote_envs(config: ml_collections.ConfigDict) -> int:
-  """Returns how many training environments actors may bring."""
-  # Runs from before there were actors can still be evaluated.
-  actors = config.get('actors')
-  return actors.max_envs if actors else 0
 
 
 def plan_streams(
@@ -125,8 +102,8 @@ def plan_streams(
     ValueError: if there are fewer environments than streams, or more in a batch
       than in a stream, or none to train on.
   """
-  num_local, num_remote = config.env.num_envs, num_remote_envs(config)
-  if not num_local + num_remote:
+  num_remote = config.actors.max_envs
+  if not config.env.num_envs + num_remote:
     raise ValueError(
       '--config.env.num_envs=0: give at least 1, or let actors bring some with '
       '--config.actors.max_envs.'
@@ -161,10 +138,11 @@ def _plan_local_streams(
     )
   if not count:
     return []
-  first_id = host.index * _num_train_envs(config)
+  num_train = num_envs + config.actors.max_envs
+  first_id = host.index * num_train
   train = np.array_split(first_id + np.arange(num_envs), count)
   # The streams that got fewer training environments take evaluation first.
-  first_eval_id = host.count * _num_train_envs(config)
+  first_eval_id = host.count * num_train
   evaluation = np.array_split(
     first_eval_id + np.arange(config.num_eval_envs), count
   )[::-1]
@@ -188,9 +166,9 @@ def _plan_remote_streams(
   host: HostIndex,
 ) -> list[StreamPlan]:
   """Plans a stream for each inference core that can have one."""
-  num_remote = num_remote_envs(config)
+  num_local, num_remote = config.env.num_envs, config.actors.max_envs
   devices = inference[:num_remote]
-  first_id = host.index * _num_train_envs(config) + config.env.num_envs
+  first_id = host.index * (num_local + num_remote) + num_local
   ids = first_id + np.arange(num_remote, dtype=np.int32)
   return [
     StreamPlan(
@@ -250,31 +228,7 @@ def block_width(
     batch_width: unrolls of a batch for one training device.
     plans: of all streams.
   """
-  if config.replay.sampler == 'fifo':
-    # The learner gets the very blocks that were filled.
-    return batch_width
-  if config.deterministic:
-    # In lock step nothing is sampled between the blocks that one step
-    # completes: the replay ratio would let only the first of them in.
-    return plans[0].num_train
-  # A block goes to the store when it is full: one that takes every environment
-  # at most once keeps no unroll from the learner until the next are complete.
-  widths = (plan.num_train for plan in plans if plan.num_train)
-  return min(batch_width, *widths)
-
-
-def replay_config(
-  config: ml_collections.ConfigDict,
-) -> ml_collections.ConfigDict:
-  """Returns the configuration that the store gets.
-
-  In lock step, one step may complete an unroll of every environment. A queue
-  must take them all, as nothing is sampled meanwhile.
-  """
-  if not config.deterministic or config.replay.sampler != 'fifo':
-    return config
-  config = config.copy_and_resolve_references()
-  config.replay.max_size = max(
-    config.replay.max_size or 0, config.env.num_envs + 2 * config.batch_size
+  num_envs = min(plan.num_train for plan in plans if plan.num_train)
+  return table_configs.table_config(config).writer_width(
+    batch_width, num_envs, config.deterministic
   )
-  return config

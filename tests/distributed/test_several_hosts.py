@@ -104,7 +104,7 @@ def test_several_hosts_are_not_deterministic():
 def _state(step):
   key = jax.random.PRNGKey(step)
   return state_lib.LearnerState(
-    {'w': np.full(3, step, np.float32)}, (), (), np.int32(step), np.array(key)
+    {'w': np.full(3, step, np.float32)}, np.int32(step), np.array(key)
   )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from seedrl_jax.inference import insertion
-from seedrl_jax.replay import base
+from seedrl_jax.replay import base, table_configs
 from seedrl_jax.replay.embedded import store as store_lib
 from tests.learner import toys
 
@@ -17,7 +17,7 @@ _WIDTH = 3
 
 
 def _store():
-  rules = base.TableConfig(
+  rules = table_configs.ReplayConfig(
     't', 'prioritized', max_size=9, samples_per_insert=0.0
   )
   return store_lib.EmbeddedStore([rules], toys.unroll_spec(), _WIDTH)
@@ -37,7 +37,7 @@ def _insertion(writer, priorities=_priorities):
 
 
 def _block(store, rewards):
-  block = store.writer('t').allocate()
+  block = store.table('t').allocate()
   for leaf in block.leaves:
     leaf[...] = 0
   block.unroll.steps.reward[:] = rewards
@@ -46,9 +46,9 @@ def _block(store, rewards):
 
 def test_inserts_with_the_priorities_of_the_block():
   store = _store()
-  insert = _insertion(store.writer('t'))
+  insert = _insertion(store.table('t'))
   insert(_block(store, [[1.0, -2.0, 0.5], [1.0, 2.0, 0.0]]))
-  sample = store.sampler('t', 30).sample(0)
+  sample = store.table('t').sampler(30).sample()
   drawn = sample.blocks[0].unroll.steps.reward[0]
   expected = np.select([drawn == 1, drawn == -2], [2.0, 4.0], 0.5)
   np.testing.assert_array_equal(sample.priorities, expected)
@@ -62,7 +62,7 @@ def test_compiles_before_the_first_block_only():
     traced.append(steps)
     return _priorities(steps)
 
-  insert = _insertion(store.writer('t'), priorities)
+  insert = _insertion(store.table('t'), priorities)
   assert len(traced) == 1
   for _ in range(3):
     insert(_block(store, 1.0))
@@ -71,8 +71,8 @@ def test_compiles_before_the_first_block_only():
 
 def test_without_priorities_all_are_worth_the_same():
   store = _store()
-  _insertion(store.writer('t'), None)(_block(store, 1.0))
-  sample = store.sampler('t', 9).sample(0)
+  _insertion(store.table('t'), None)(_block(store, 1.0))
+  sample = store.table('t').sampler(9).sample()
   np.testing.assert_array_equal(sample.priorities, 1.0)
 
 
@@ -133,7 +133,7 @@ def test_the_wait_of_a_store_that_is_closed_is_counted(clock):
 
 def test_a_priority_that_is_not_finite_is_refused():
   store = _store()
-  insert = _insertion(store.writer('t'))
+  insert = _insertion(store.table('t'))
   with pytest.raises(ValueError, match='Priorities must be finite'):
     insert(_block(store, np.nan))
   assert store.info()['t'].size == 0

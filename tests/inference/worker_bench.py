@@ -55,8 +55,7 @@ class Bench:
       stream.num_envs,
       jax.random.PRNGKey(0),
     )
-    params = jax.tree.map(lambda x: x[0], toys.PARAMS)
-    output_spec = device_step.output_spec(params)
+    output_spec = device_step.output_spec(toys.PARAMS)
     layout = blocks.UnrollLayout(
       unrolls.unroll_spec(
         toys.SPEC, LENGTH, output_spec, device_step.core_spec()

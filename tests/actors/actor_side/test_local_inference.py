@@ -73,9 +73,7 @@ class _Inserted:
     self,
     block: replay.Block,
     priorities: np.ndarray | None = None,
-    timeout: float | None = None,
   ) -> None:
-    del timeout
     self.unrolls.append(jax.tree.map(np.copy, block.unroll))
     self.priorities.append(priorities)
 
@@ -89,10 +87,10 @@ class _Recording(store.EmbeddedStore):
     super().__init__(*args)
     self._inserted = inserted
 
-  def writer(self, table: str) -> replay.TrajectoryWriter:
-    writer = super().writer(table)
-    writer.insert = self._inserted.insert
-    return writer
+  def table(self, name: str) -> replay.TrajectoryWriter:
+    table = super().table(name)
+    table.insert = self._inserted.insert
+    return table
 
 
 class _Local(local_inference.LocalInference):
@@ -121,12 +119,12 @@ def _stream(config: Any) -> Any:
 def _central(
   config: Any, inserted: _Inserted, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[build_lib.Parts, list[np.ndarray]]:
-  """Acts in the learner; returns its parts and parameters, `[1, ...]`."""
+  """Acts in the learner; returns its parts and parameters."""
   monkeypatch.setattr(
     build_lib.replay_factory,
     'make_store',
-    lambda config, spec, width, overlap, *_: _Recording(
-      [table_configs.table_config(config)],
+    lambda config, tables, spec, width, overlap, *_: _Recording(
+      tables,
       spec,
       width,
       config.seed,
@@ -156,7 +154,7 @@ def _welcome(config: Any, stream: Any, /, **values: Any) -> handshake.Welcome:
     'num_eval_envs': 0,
     'block_width': 4,
     'replay_address': 'localhost:1',
-    'parameters': agents.parameter_specs(agent.init(jax.random.PRNGKey(0))),
+    'parameters': agents.parameter_specs(agent.params_shapes()),
   }
   welcome = handshake.Welcome(
     run_id='x',
@@ -214,8 +212,8 @@ def test_a_thread_acts_with_what_it_took_and_reports_it():
   assert local.report().version == types.NO_VERSION
   rng = np.random.default_rng(0)
   leaves = [
-    rng.normal(size=(1, *spec.shape)).astype(spec.dtype)
-    for spec in local._local.parameters.values()
+    rng.normal(size=spec.shape).astype(spec.dtype)
+    for spec in local._run.parameters.values()
   ]
   local.take(3, leaves)
   steps, episodes, versions = 0, [], set()
@@ -253,7 +251,7 @@ def test_a_failure_of_the_thread_is_raised_by_the_next_report():
       raise OSError('The store is broken.')
 
   local = _local(_vtrace(), Bad())
-  local.take(0, [np.zeros((1, *s.shape), s.dtype) for s in _specs(local)])
+  local.take(0, [np.zeros(s.shape, s.dtype) for s in _specs(local)])
   local.start()
   with pytest.raises(OSError, match='The store is broken'):
     while True:
@@ -263,7 +261,7 @@ def test_a_failure_of_the_thread_is_raised_by_the_next_report():
 
 
 def _specs(local: local_inference.LocalInference) -> list[types.ArraySpec]:
-  return list(local._local.parameters.values())
+  return list(local._run.parameters.values())
 
 
 @pytest.mark.parametrize(

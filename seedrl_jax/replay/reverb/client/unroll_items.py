@@ -1,12 +1,11 @@
 """Blocks of unrolls as chunks and items, and samples as blocks again.
 
-Used by `writer.py` and `sampler.py`. How an unroll lies in an item:
+How an unroll lies in an item:
 
 *   A queue's item is a block. Each leaf under `steps` is a column of T + 1
     rows `[W, ...]`, cut into chunks of about a megabyte that several threads
-    work on; every other leaf, and the priorities, are columns of one row
-    `[W, ...]`.
-*   Another table's item is one unroll: columns of T + 1 rows `[...]` for the
+    work on; every other leaf is a column of one row `[W, ...]`.
+*   A replay's item is one unroll: columns of T + 1 rows `[...]` for the
     leaves under `steps`, of one row `[...]` for the others. Consecutive
     unrolls of an environment share the chunks of the steps that they overlap
     by.
@@ -14,6 +13,9 @@ Used by `writer.py` and `sampler.py`. How an unroll lies in an item:
 One-row columns are squeezed, as the official client writes a scalar step.
 """
 
+import abc
+import functools
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple
@@ -25,11 +27,11 @@ from seedrl_jax.replay.reverb.client import codec, items, samples
 
 # What a thread compresses or decompresses at once.
 _CHUNK_BYTES = 1 << 20
-# What a chunk of a single unroll is at most: far below what a message can
-# carry, and far above what unrolls are as a rule, which stay whole.
+# The largest chunk of a single unroll: far below what a message can carry, and
+# far above most unrolls, which stay whole.
 _UNROLL_CHUNK_BYTES = 1 << 25
 
-# Runs functions, in order or side by side; gives their results in order.
+# Maps a function, in order or side by side; returns results in order.
 Mapper = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
@@ -45,7 +47,17 @@ class Encoded(NamedTuple):
   keep: list[items.Chunk]
 
 
-class BlockEncoder:
+class Encoder(abc.ABC):
+  """Makes the items of blocks."""
+
+  @abc.abstractmethod
+  def encode(
+    self, block: base.Block, priorities: np.ndarray, mapper: Mapper
+  ) -> Encoded:
+    """Encodes a block, which may be written to again afterwards."""
+
+
+class BlockEncoder(Encoder):
   """Makes one item of a block, for a queue."""
 
   def __init__(self, layout: blocks.UnrollLayout, table: str):
@@ -56,48 +68,38 @@ class BlockEncoder:
   def encode(
     self, block: base.Block, priorities: np.ndarray, mapper: Mapper
   ) -> Encoded:
-    """Encodes a block, which may be written to again afterwards."""
-    steps = [
-      leaf
-      for leaf, major in zip(block.leaves, self._layout.time_major, strict=True)
-      if major
-    ]
-    rest = [
-      leaf[np.newaxis]
-      for leaf, major in zip(block.leaves, self._layout.time_major, strict=True)
-      if not major
-    ]
-    parts = _cut(steps, _CHUNK_BYTES)
-    parts.append([*rest, priorities[np.newaxis]])
+    """See `Encoder`; a queue has no priorities."""
+    del priorities
+    steps: list[np.ndarray] = []
+    rest: list[np.ndarray] = []
+    for leaf, major in zip(block.leaves, self._layout.time_major, strict=True):
+      if major:
+        steps.append(leaf)
+      else:
+        rest.append(leaf[np.newaxis])
+    parts = [*_cut(steps, _CHUNK_BYTES), rest]
     *chunks, last = mapper(items.encode_chunk, parts)
     columns = _columns(self._layout.time_major, chunks, last)
-    columns.append(items.Column([items.Slice(last, len(rest), 0, 1)], True))
     item = items.make_item(self._table, 1.0, columns)
     return Encoded([item], [])
 
 
-class UnrollEncoder:
+class UnrollEncoder(Encoder):
   """Makes an item of each unroll of a block; shares overlapping steps."""
 
-  def __init__(self, layout: blocks.UnrollLayout, table: str, overlap: int):
-    """Makes an encoder.
-
-    Args:
-      layout: of the unrolls.
-      table: where the items go.
-      overlap: steps that consecutive unrolls of an environment share. One
-        step is not worth a chunk.
-    """
+  def __init__(self, layout: blocks.UnrollLayout, table: str):
+    """Makes an encoder of unrolls of `layout` for `table`."""
     self._layout = layout
     self._table = table
-    self._overlap = overlap if overlap > 1 else 0
+    # An overlap of one step is not worth a chunk.
+    self._overlap = layout.overlap if layout.overlap > 1 else 0
     # By environment: contents and slices of the last unroll's last steps.
     self._tails: dict[int, tuple[bytes, list[items.Slice]]] = {}
 
   def encode(
     self, block: base.Block, priorities: np.ndarray, mapper: Mapper
   ) -> Encoded:
-    """See `BlockEncoder.encode`."""
+    """See `Encoder`."""
     made = list(
       mapper(
         lambda column: self._encode_unroll(
@@ -124,20 +126,11 @@ class UnrollEncoder:
         steps.append(np.ascontiguousarray(leaf[:, column]))
       else:
         rest.append(leaf[column : column + 1])
-    env_id = int(block.unroll.env_id[column])
-    head, body = self._head(env_id, steps), self._overlap
-    if head is None:
-      head, body = [], 0
-    chunks = head
-    fresh = [leaf[body:] for leaf in steps]
-    if self._overlap and not body:
-      # So that a tail never keeps more than the steps it is about.
-      parts = [
-        [leaf[: self._overlap] for leaf in steps],
-        [leaf[self._overlap :] for leaf in steps],
-      ]
-    else:
-      parts = [fresh]
+    chunks = self._head(int(block.unroll.env_id[column]), steps)
+    first = [leaf[: self._overlap] for leaf in steps]
+    fresh = [leaf[self._overlap :] for leaf in steps]
+    # Cut after the overlap, so that a tail keeps no more steps than it needs.
+    parts = [fresh] if chunks or not self._overlap else [first, fresh]
     for part in parts:
       for piece in _cut(part, _UNROLL_CHUNK_BYTES):
         chunk = items.encode_chunk(piece)
@@ -149,17 +142,17 @@ class UnrollEncoder:
 
   def _head(
     self, env_id: int, steps: Sequence[np.ndarray]
-  ) -> list[items.Slice] | None:
-    """Returns where the unroll's first steps already are, if they are.
+  ) -> list[items.Slice]:
+    """Returns the slices that hold the unroll's first steps already, if any.
 
-    By the steps themselves and not by counting: an environment that went away
-    meanwhile starts anew.
+    Compares the steps themselves: an environment that went away meanwhile
+    starts anew.
     """
     if not self._overlap or env_id not in self._tails:
-      return None
+      return []
     contents, slices = self._tails[env_id]
     same = contents == _contents([leaf[: self._overlap] for leaf in steps])
-    return list(slices) if same else None
+    return list(slices) if same else []
 
   def _tail(
     self, steps: Sequence[np.ndarray], slices: Sequence[items.Slice]
@@ -199,15 +192,14 @@ def _columns(
 ) -> list[items.Column]:
   """Returns the columns of an item, one for each leaf in order."""
   columns = []
-  counts = {True: 0, False: 0}
+  of_steps, of_rest = itertools.count(), itertools.count()
   for major in time_major:
-    index = counts[major]
-    counts[major] += 1
     if major:
-      slices = [_slice(chunk, index) for chunk in steps]
-      columns.append(items.Column(slices))
+      index = next(of_steps)
+      columns.append(items.Column([_slice(part, index) for part in steps]))
     else:
-      columns.append(items.Column([items.Slice(rest, index, 0, 1)], True))
+      last = items.Slice(rest, next(of_rest), 0, 1)
+      columns.append(items.Column([last], True))
   return columns
 
 
@@ -217,34 +209,103 @@ def _slice(source: items.Chunk | items.Slice, index: int) -> items.Slice:
   return items.Slice(source.chunk, index, source.offset, source.length)
 
 
-def decode_block(
-  sample: samples.Sample, block: base.Block, mapper: Mapper
-) -> np.ndarray:
-  """Writes a queue's sample to a block; returns the priorities, `[W]`.
+class Decoder(abc.ABC):
+  """Makes batches of samples.
 
-  Raises:
-    ValueError: where the sample is not such a block.
+  Attributes:
+    batch_size: B, unrolls of a batch.
+    num_items: samples of a batch.
   """
-  *columns, last = sample.columns
-  _check_columns(columns, block)
-  tasks: list[tuple[samples.TensorSlice, np.ndarray]] = []
-  for column, leaf in zip(columns, block.leaves, strict=True):
-    out = leaf[np.newaxis] if column.squeeze else leaf
-    tasks += _pieces(column, out)
-  list(mapper(_decode, tasks))
-  return last.decode()
+
+  def __init__(
+    self,
+    layout: blocks.UnrollLayout,
+    batch_size: int,
+    num_blocks: int,
+    mapper: Mapper,
+  ):
+    """Makes a decoder of batches of `batch_size` in `num_blocks` blocks."""
+    self.batch_size = batch_size
+    self._num_blocks = num_blocks
+    self._mapper = mapper
+    self._pool = blocks.BlockPool(layout, batch_size // num_blocks)
+
+  @property
+  @abc.abstractmethod
+  def num_items(self) -> int: ...
+
+  @abc.abstractmethod
+  def decode(self, drawn: Sequence[samples.Sample]) -> base.Sample:
+    """Decodes a batch.
+
+    Raises:
+      ValueError: if the samples are not of such unrolls.
+    """
 
 
-def decode_unrolls(
-  drawn: Sequence[samples.Sample],
-  block: base.Block,
-  mapper: Mapper,
+class BlockDecoder(Decoder):
+  """Makes batches of a queue's items, which are blocks."""
+
+  @property
+  def num_items(self) -> int:
+    """See `Decoder`."""
+    return self._num_blocks
+
+  def decode(self, drawn: Sequence[samples.Sample]) -> base.Sample:
+    """See `Decoder`."""
+    taken = [self._pool.take() for _ in drawn]
+    for sample, block in zip(drawn, taken, strict=True):
+      _check_columns(sample.columns, block)
+      tasks: list[tuple[samples.TensorSlice, np.ndarray]] = []
+      for column, leaf in zip(sample.columns, block.leaves, strict=True):
+        out = leaf[np.newaxis] if column.squeeze else leaf
+        tasks += _pieces(column, out)
+      list(self._mapper(_decode, tasks))
+    return base.Sample(taken, self._pool.give_back)
+
+
+class UnrollDecoder(Decoder):
+  """Makes batches of a replay's items, which are unrolls."""
+
+  def __init__(
+    self,
+    layout: blocks.UnrollLayout,
+    batch_size: int,
+    num_blocks: int,
+    mapper: Mapper,
+    update_priorities: Callable[[np.ndarray, np.ndarray], None],
+  ):
+    """Makes a decoder; see `Decoder` and `Replay.update_priorities`."""
+    super().__init__(layout, batch_size, num_blocks, mapper)
+    self._update_priorities = update_priorities
+
+  @property
+  def num_items(self) -> int:
+    """See `Decoder`."""
+    return self.batch_size
+
+  def decode(self, drawn: Sequence[samples.Sample]) -> base.Sample:
+    """See `Decoder`."""
+    taken = [self._pool.take() for _ in range(self._num_blocks)]
+    width = self._pool.width
+    for i, block in enumerate(taken):
+      _decode_unrolls(drawn[i * width : (i + 1) * width], block, self._mapper)
+    keys = np.array([s.key for s in drawn], np.uint64)
+    return base.ReplaySample(
+      blocks=taken,
+      on_release=self._pool.give_back,
+      keys=keys,
+      probabilities=np.array([s.probability for s in drawn], np.float32),
+      table_size=np.array([s.table_size for s in drawn], np.float32),
+      priorities=np.array([s.priority for s in drawn]),
+      on_update=functools.partial(self._update_priorities, keys),
+    )
+
+
+def _decode_unrolls(
+  drawn: Sequence[samples.Sample], block: base.Block, mapper: Mapper
 ) -> None:
-  """Writes samples of single unrolls to a block's columns, in order.
-
-  Raises:
-    ValueError: where they are not such unrolls.
-  """
+  """Writes samples of single unrolls to a block's columns, in order."""
 
   def decode(index: int) -> None:
     columns = drawn[index].columns

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from seedrl_jax import replay
+from seedrl_jax.replay import base as replay
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 from seedrl_jax.replay.reverb.server import checkpoint_files, server, tfrecord
 from tests.replay.reverb.conftest import PATIENCE, PlainClient, rules
