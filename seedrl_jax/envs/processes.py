@@ -14,7 +14,7 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from multiprocessing import connection
 from typing import Any
 
@@ -173,7 +173,7 @@ class ProcessEnvs:
     atexit.register(self.close)
 
   def _start_processes(
-    self, slices: list[Callable[[], gymnasium.Env]]
+    self, slices: Sequence[Callable[[], gymnasium.Env]]
   ) -> vector.AsyncVectorEnv:
     try:
       return vector.AsyncVectorEnv(
