@@ -173,7 +173,7 @@ def plan(
     ValueError: naming the flag, if the configuration cannot be had.
   """
   own = layout_lib.host_config(config, host)
-  env_spec = layout_lib.make_env_spec(config, host)
+  env_spec = env_factory.make_env_spec(config, host.count)
   ratio, most = (
     config.topology.inference_to_training,
     config.topology.max_devices,
