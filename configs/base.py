@@ -1,10 +1,12 @@
 """Every key of a run with its default; other configs change what they need.
 
-An agent's keys are in its own `config.py`, here V-trace's.
+An agent's keys are in its own `config.py`.
 
 A value of None in `env` means "EnvPool's own default for this environment";
 in `network` and `replay`, "derived" as the comment says.
 """
+
+from collections.abc import Callable
 
 import ml_collections
 from ml_collections import config_dict
@@ -12,8 +14,16 @@ from ml_collections import config_dict
 from seedrl_jax.agents.vtrace import config as vtrace_config
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns V-trace on CartPole-v1 with everything at its default."""
+def get_config(
+  set_agent: Callable[
+    [ml_collections.ConfigDict], None
+  ] = vtrace_config.set_defaults,
+) -> ml_collections.ConfigDict:
+  """Returns an agent on CartPole-v1 with everything at its default.
+
+  Args:
+    set_agent: sets the agent's keys; V-trace's.
+  """
   config = ml_collections.ConfigDict()
   # A folder of seedrl_jax/agents, or the dotted name of any module that has
   # make_agent(config, env_spec), also of one in the current folder.
@@ -35,7 +45,6 @@ def get_config() -> ml_collections.ConfigDict:
   config.deterministic = False
   config.env = _env()
   config.network = _network()
-  vtrace_config.set_defaults(config)
   config.replay = _replay()
   config.demonstrations = _demonstrations()
   config.topology = _topology()
@@ -44,6 +53,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.hosts = _hosts()
   config.checkpoint = _checkpoint()
   config.log = _log()
+  set_agent(config)
   return config
 
 

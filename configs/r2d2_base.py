@@ -13,8 +13,7 @@ from seedrl_jax.agents.r2d2 import config as r2d2_config
 
 def get_config() -> ml_collections.ConfigDict:
   """Returns R2D2 on CartPole-v1 with everything at its default."""
-  config = base.get_config()
-  r2d2_config.set_defaults(config)
+  config = base.get_config(r2d2_config.set_defaults)
   # A sequence has burn_in + unroll_length + lookahead + 1 steps, of which
   # unroll_length transitions are trained; the next one of the environment
   # begins unroll_length steps later. The R2D2 paper has 80, SEED 100.

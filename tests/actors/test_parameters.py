@@ -32,7 +32,8 @@ class _Leaf:
 
   def __array__(self, dtype=None, copy=None) -> np.ndarray:
     self._learner.copies += 1
-    return np.full(self._spec.shape, self._learner.version, self._spec.dtype)
+    shape = self._spec.shape
+    return np.full(shape, self._learner.version, self._spec.dtype)
 
 
 def _feed() -> tuple[_Learner, parameters.ParameterFeed]:
