@@ -247,7 +247,7 @@ class StreamCodec:
         f'{message.sequence} came instead of those for {rows} of message '
         f'{sequence}.'
       )
-    size = num_bytes([self._action], rows)
+    size = _num_bytes(self._action, rows)
     if len(message.body) != size:
       raise WireError(
         f'Actions for {rows} environments came as {len(message.body)} bytes '
@@ -288,10 +288,12 @@ def pack(
 
 def num_bytes(columns: Iterable[types.ArraySpec], rows: int) -> int:
   """Returns how many bytes the arrays `[rows, ...]` of a message take."""
+  return sum(_num_bytes(spec, rows) for spec in columns)
+
+
+def _num_bytes(spec: types.ArraySpec, rows: int) -> int:
   # In Python's integers, which no message can make overflow.
-  return sum(
-    rows * math.prod(spec.shape) * spec.dtype.itemsize for spec in columns
-  )
+  return rows * math.prod(spec.shape) * spec.dtype.itemsize
 
 
 def take(
@@ -313,7 +315,7 @@ def take(
   for columns, rows in groups:
     arrays = []
     for spec in columns:
-      size = num_bytes([spec], rows)
+      size = _num_bytes(spec, rows)
       if len(body) < size:
         raise WireError(f'The message has fewer bytes than {rows} rows take.')
       # Unlike the constructor of arrays, this wants no alignment.
