@@ -18,7 +18,7 @@ from typing import NamedTuple
 import cramjam
 import numpy as np
 
-from seedrl_jax.replay.reverb.transport import wire
+from seedrl_jax.replay.reverb.client import wire
 
 # tensorflow.DataType of the element types that Reverb can hold for us.
 _CODES = {

@@ -11,12 +11,13 @@ import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
+import grpc
+
 from seedrl_jax.replay import base
+from seedrl_jax.replay.reverb import transport
 from seedrl_jax.replay.reverb.client import connection as connection_lib
 from seedrl_jax.replay.reverb.client import errors, items
 from seedrl_jax.replay.reverb.proto import reverb_pb2
-from seedrl_jax.replay.reverb.transport import call as call_lib
-from seedrl_jax.replay.reverb.transport import exchange
 
 # Small requests that wait are sent as one of up to this many bytes; chunks
 # that come to more are sent ahead of the items.
@@ -82,7 +83,7 @@ class InsertStream:
     self._work = threading.Condition(self._lock)
     self._closed = threading.Event()
     self._error: BaseException | None = None
-    self._call: call_lib.Call | None = None
+    self._call: transport.Stream | None = None
     # Unacknowledged requests in order, and by item; those not yet sent.
     self._pending: dict[_Request, None] = {}
     self._by_key: dict[int, _Request] = {}
@@ -221,7 +222,7 @@ class InsertStream:
     try:
       while not self._closed.is_set():
         with contextlib.closing(
-          self._connection.open_call('InsertStream')
+          self._connection.open_stream('InsertStream')
         ) as call:
           generation = self._connection.generation
           self._serve(call)
@@ -232,7 +233,7 @@ class InsertStream:
         self._error = None if self._closed.is_set() else e
         self._changed.notify_all()
 
-  def _serve(self, call: call_lib.Call) -> None:
+  def _serve(self, call: transport.Stream) -> None:
     """Sends what is pending over a new call until the server is lost."""
     session = _Session()
     with self._changed:
@@ -241,14 +242,14 @@ class InsertStream:
       self._unsent = collections.deque(self._pending)
       self._call = call
     try:
-      exchange.run(
+      transport.exchange(
         call,
         self._requests(session),
         self._take,
         functools.partial(self._end, session),
         f'reverb-insert-{self._name}-read',
       )
-    except call_lib.CallError as e:
+    except grpc.RpcError as e:
       if not self._closed.is_set() and not errors.is_lost(e):
         address = self._connection.address
         raise errors.translate(e, address, 'insert', self._name) from e

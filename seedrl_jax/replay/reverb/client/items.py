@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from seedrl_jax.replay.reverb.client import codec, errors
+from seedrl_jax.replay.reverb.client import codec, errors, wire
 from seedrl_jax.replay.reverb.proto import reverb_pb2
-from seedrl_jax.replay.reverb.transport import wire
 
 _REQUEST_CHUNKS = reverb_pb2.InsertStreamRequest.CHUNKS_FIELD_NUMBER
 _CHUNK_DATA = reverb_pb2.ChunkData.DATA_FIELD_NUMBER

@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 import grpc
 
 from seedrl_jax.replay import base
+from seedrl_jax.replay.reverb import transport
 from seedrl_jax.replay.reverb.client import connection as connection_lib
 from seedrl_jax.replay.reverb.client import errors, samples
 from seedrl_jax.replay.reverb.proto import reverb_pb2
-from seedrl_jax.replay.reverb.transport import call as call_lib
-from seedrl_jax.replay.reverb.transport import exchange
 
 
 class _Session:
@@ -79,7 +78,7 @@ class SampleStreams:
     self._closed = threading.Event()
     self._error: BaseException | None = None
     self._limited = False
-    self._calls: set[call_lib.Call] = set()
+    self._calls: set[transport.Stream] = set()
     # Not yet asked of the server, and not yet come from it.
     self._demand = 0
     self._outstanding = 0
@@ -186,7 +185,7 @@ class SampleStreams:
     try:
       while not self._closed.is_set():
         with contextlib.closing(
-          self._connection.open_call('SampleStream')
+          self._connection.open_stream('SampleStream')
         ) as call:
           generation = self._connection.generation
           is_there = self._serve(call)
@@ -197,7 +196,7 @@ class SampleStreams:
         self._error = self._error or e
         self._arrived.notify_all()
 
-  def _serve(self, call: call_lib.Call) -> bool:
+  def _serve(self, call: transport.Stream) -> bool:
     """Asks and reads over a new call; returns whether the server is there."""
     session = _Session()
     with self._lock:
@@ -206,14 +205,14 @@ class SampleStreams:
       self._calls.add(call)
     joiner = samples.Joiner()
     try:
-      exchange.run(
+      transport.exchange(
         call,
         self._requests(session),
         functools.partial(self._take, joiner=joiner, session=session),
         functools.partial(self._end, session),
         f'{threading.current_thread().name}-read',
       )
-    except call_lib.CallError as e:
+    except grpc.RpcError as e:
       # The rate limiter's time-out ends a call, and no more.
       if self._is_limited(e):
         return True

@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seedrl_jax.replay.reverb.client import codec
+from seedrl_jax.replay.reverb.client import codec, wire
 from seedrl_jax.replay.reverb.proto import reverb_pb2
-from seedrl_jax.replay.reverb.transport import wire
 
 _Response = reverb_pb2.SampleStreamResponse
 _Entry = _Response.SampleEntry

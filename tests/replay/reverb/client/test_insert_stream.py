@@ -14,7 +14,7 @@ from seedrl_jax.replay.reverb.client import (
   insert_stream,
   items,
 )
-from seedrl_jax.replay.reverb.transport import exchange
+from seedrl_jax.replay.reverb.transport import stream as stream_lib
 from tests.replay.reverb import fake_server
 
 # Only for tests that have already failed.
@@ -24,7 +24,7 @@ _PATIENCE = 300.0
 @pytest.fixture(name='patient_exchange')
 def patient_exchange_fixture(monkeypatch) -> None:
   """Never gives up a message that came before an error."""
-  monkeypatch.setattr(exchange, '_GRACE', _PATIENCE)
+  monkeypatch.setattr(stream_lib, '_GRACE', _PATIENCE)
 
 
 @pytest.fixture(name='server')

@@ -15,7 +15,7 @@ from seedrl_jax.replay.reverb.client import (
   sample_stream,
 )
 from seedrl_jax.replay.reverb.proto import reverb_pb2
-from seedrl_jax.replay.reverb.transport import exchange
+from seedrl_jax.replay.reverb.transport import stream as stream_lib
 from tests.replay.reverb import fake_server
 
 # Only for tests that have already failed.
@@ -26,7 +26,7 @@ _CHUNK = items.encode_chunk([np.zeros((1, 1000), np.uint8)])
 @pytest.fixture(name='patient_exchange')
 def patient_exchange_fixture(monkeypatch) -> None:
   """Never gives up a message that came before an error."""
-  monkeypatch.setattr(exchange, '_GRACE', _PATIENCE)
+  monkeypatch.setattr(stream_lib, '_GRACE', _PATIENCE)
 
 
 @pytest.fixture(name='server')

@@ -85,7 +85,7 @@ def test_more_padding_than_payload_is_refused(payload, flags):
 def test_pieces_are_slices_and_not_copies():
   first, second = np.arange(5, dtype=np.uint8), np.arange(5, 8, dtype=np.uint8)
   pieces = http2.Pieces([first.data, bytes([100]), second.data])
-  taken: list[http2.Buffer] = []
+  taken: list[memoryview] = []
   for size in (2, 5, 0, 2):
     pieces.take(size, taken)
   assert [bytes(part) for part in taken] == [
@@ -101,11 +101,11 @@ def test_pieces_are_slices_and_not_copies():
 
 def test_pieces_in_frames():
   pieces = http2.Pieces([b'abc', b'defgh'])
-  assert b''.join(pieces.frames(7, largest=4, stream=1)) == (
+  assert b''.join(pieces.frames(7, largest=4)) == (
     b'\0\0\x04\0\0\0\0\0\x01abcd' + b'\0\0\x03\0\0\0\0\0\x01efg'
   )
-  assert pieces.frames(0, largest=4, stream=1) == []
-  assert b''.join(pieces.frames(1, largest=4, stream=1))[9:] == b'h'
+  assert pieces.frames(0, largest=4) == []
+  assert b''.join(pieces.frames(1, largest=4))[9:] == b'h'
 
 
 class _Miser:

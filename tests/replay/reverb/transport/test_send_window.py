@@ -2,12 +2,12 @@
 
 import pytest
 
-from seedrl_jax.replay.reverb.transport import http2, send_window
+from seedrl_jax.replay.reverb.transport import http2, sender
 
 
 @pytest.fixture(name='window')
-def window_fixture() -> send_window.SendWindow:
-  return send_window.SendWindow()
+def window_fixture() -> sender.SendWindow:
+  return sender.SendWindow()
 
 
 def test_first_window_is_that_of_the_protocol(window):
@@ -24,12 +24,12 @@ def test_takes_what_is_wanted(window):
 @pytest.mark.parametrize('to_call', [True, False])
 def test_both_must_allow(window, to_call):
   window.take(65_535)
-  window.add(10, to_call=to_call)
+  window.add(10, to_stream=to_call)
   assert window.take(100) == 0
-  window.add(7, to_call=not to_call)
+  window.add(7, to_stream=not to_call)
   assert window.take(100) == 7
   # Of the ten, three are left.
-  window.add(100, to_call=not to_call)
+  window.add(100, to_stream=not to_call)
   assert window.take(100) == 3
 
 
@@ -47,15 +47,15 @@ def test_settings_may_take_back_more_than_is_left(window):
   assert window.take(1000) == 1000
   window.set_initial(400)
   assert window.take(1) == 0
-  window.add(600, to_call=True)
+  window.add(600, to_stream=True)
   assert window.take(1) == 0
-  window.add(1, to_call=True)
+  window.add(1, to_stream=True)
   assert window.take(10) == 1
 
 
 def test_settings_do_not_undo_updates(window):
   window.set_initial(0)
-  window.add(5, to_call=True)
+  window.add(5, to_stream=True)
   window.set_initial(3)
   assert window.take(100) == 8
 
@@ -70,13 +70,13 @@ def test_largest_window(window):
 @pytest.mark.parametrize(
   'give',
   [
-    lambda window: window.add(1, to_call=True),
+    lambda window: window.add(1, to_stream=True),
     lambda window: window.set_initial(65_536),
   ],
 )
 def test_room_wakes_who_waits(window, threads, give):
   window.take(65_535)
-  window.add(1, to_call=False)
+  window.add(1, to_stream=False)
   taken = []
 
   def send():
@@ -97,6 +97,6 @@ def test_end_wakes_who_waits_and_who_comes_later(window, threads):
   window.end()
   assert threads.join() == []
   assert waited == [False, False]
-  window.add(10, to_call=True)
-  window.add(10, to_call=False)
+  window.add(10, to_stream=True)
+  window.add(10, to_stream=False)
   assert not window.wait()

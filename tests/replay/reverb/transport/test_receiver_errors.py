@@ -5,7 +5,8 @@ import threading
 import grpc
 import pytest
 
-from seedrl_jax.replay.reverb.transport import call as call_lib
+from seedrl_jax.replay.reverb import transport
+from seedrl_jax.replay.reverb.transport import http2_stream
 from tests.replay.reverb.transport import scripted_peer as peers
 
 _CODE = grpc.StatusCode
@@ -29,13 +30,13 @@ def _answer(*parts: bytes):
   return script
 
 
-def _received(call) -> tuple[list[bytes], call_lib.CallError | None]:
+def _received(call) -> tuple[list[bytes], transport.StreamError | None]:
   """Returns messages, and the error after them."""
   messages: list[bytes] = []
   try:
     while (message := call.receive()) is not None:
       messages.append(bytes(message))
-  except call_lib.CallError as e:
+  except transport.StreamError as e:
     return messages, e
   return messages, None
 
@@ -50,12 +51,12 @@ def test_connection_that_ends_anywhere(size, end):
       peer.reset()
 
   with peers.serve(script) as address:
-    call = call_lib.Call(address, '/package.Service/Method')
+    call = http2_stream.Http2Stream(address, '/package.Service/Method')
     messages: list[bytes] = []
     try:
       call.begin(peers.PATIENCE)
       messages, error = _received(call)
-    except call_lib.CallError as e:
+    except transport.StreamError as e:
       error = e
     finally:
       call.close()
@@ -178,6 +179,6 @@ def _is_reset(call) -> bool:
   """Sends; whether the system has learnt that nobody takes it."""
   try:
     call.send([])
-  except call_lib.CallError:
+  except transport.StreamError:
     return True
   return False

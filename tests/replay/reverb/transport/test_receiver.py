@@ -4,7 +4,7 @@ import grpc
 import hpack
 import pytest
 
-from seedrl_jax.replay.reverb.transport import call as call_lib
+from seedrl_jax.replay.reverb import transport
 from seedrl_jax.replay.reverb.transport import http2
 from tests.replay.reverb.transport import scripted_peer as peers
 
@@ -28,15 +28,15 @@ def _receive_all(call) -> list[bytes]:
   return messages
 
 
-def _error(*parts: bytes, before: int = 0) -> call_lib.CallError:
+def _error(*parts: bytes, before: int = 0) -> transport.StreamError:
   """Returns the error that an answer is, after `before` messages."""
   with peers.calling(_answer(*parts)) as call:
     for _ in range(before):
       assert call.receive() is not None
-    with pytest.raises(call_lib.CallError) as raised:
+    with pytest.raises(transport.StreamError) as raised:
       call.receive()
     # Whoever asks again learns no less.
-    with pytest.raises(call_lib.CallError):
+    with pytest.raises(transport.StreamError):
       call.receive()
   return raised.value
 

@@ -5,8 +5,8 @@ import threading
 import grpc
 import pytest
 
-from seedrl_jax.replay.reverb.transport import call as call_lib
-from seedrl_jax.replay.reverb.transport import http2, send_window
+from seedrl_jax.replay.reverb import transport
+from seedrl_jax.replay.reverb.transport import http2, sender
 from tests.replay.reverb.transport import scripted_peer as peers
 
 _CODE = grpc.StatusCode
@@ -49,8 +49,8 @@ def test_room_is_not_taken_back_from_what_is_about_to_be_sent(
       order.append('data' if kind == peers.DATA else 'settings')
     peer.send(peers.OK)
 
-  held = _Held(send_window.SendWindow.take)
-  monkeypatch.setattr(send_window.SendWindow, 'take', lambda *args: held(*args))
+  held = _Held(sender.SendWindow.take)
+  monkeypatch.setattr(sender.SendWindow, 'take', lambda *args: held(*args))
   with peers.calling(script) as call:
     # The mark comes after the settings.
     _send_held(call, content, held, threads)
@@ -68,7 +68,7 @@ def _send_held(call, content: bytes, held, threads) -> None:
 
 
 def _send_in_vain(call, *parts: bytes) -> None:
-  with pytest.raises(call_lib.CallError):
+  with pytest.raises(transport.StreamError):
     call.send(parts)
 
 
@@ -127,7 +127,7 @@ def test_pings_that_cannot_be_answered_do_not_pile_up(monkeypatch, threads):
 
   with peers.calling(script) as call:
     threads.start(lambda: _send_in_vain(call, bytes(10**6)))
-    with pytest.raises(call_lib.CallError) as raised:
+    with pytest.raises(transport.StreamError) as raised:
       call.receive()
     assert raised.value.code() == _CODE.INTERNAL
     assert 'without end' in raised.value.details()
@@ -145,7 +145,7 @@ def test_status_ends_a_message_that_waits_for_room(threads):
 
   with peers.calling(script) as call:
     threads.start(lambda: _send_in_vain(call, bytes(10**6)))
-    with pytest.raises(call_lib.CallError) as raised:
+    with pytest.raises(transport.StreamError) as raised:
       call.receive()
     assert (raised.value.code(), raised.value.details()) == (
       _CODE.NOT_FOUND,
@@ -174,7 +174,7 @@ def test_cancel_ends_a_message_under_way(threads, waits_for):
     assert call.receive() == b'go on'
 
     def send():
-      with pytest.raises(call_lib.CallError) as raised:
+      with pytest.raises(transport.StreamError) as raised:
         call.send([bytes(1 << 26)])
       assert raised.value.code() == _CODE.CANCELLED
 
