@@ -17,7 +17,7 @@ from seedrl_jax.runtime import workdir as workdir_lib
 
 # What these toys' work directories need to be played.
 ALLOWED = (
-  '--allow_factory=tests.evaluation_runs:chooser',
+  '--allow_factory=tests.evaluation.evaluation_runs:chooser',
   '--allow_factory=tests.envs.toys:scripted',
 )
 LENGTH = 5

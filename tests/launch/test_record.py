@@ -36,7 +36,7 @@ def _record(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_flags_reach_the_recording(tmp_path):
   out = tmp_path / 'demos'
   result = _record(
-    '--policy=tests.recording_runs:by_step',
+    '--policy=tests.demonstrations.recording_runs:by_step',
     f'--out={out}',
     '--episodes=3',
     '--num_envs=1',
