@@ -38,6 +38,8 @@ _TENSORFLOW = ('tensorflow',)
 _WITHOUT_JAX = ('types', 'envs', 'replay', 'actors')
 # Of these rooms, what acts or hands out parameters has JAX.
 _WITH_JAX = ('local_inference.py', 'offer.py')
+# Runs with the Python of Reverb's server alone.
+_IN_SERVER = ('checkpoint_rewriting.py',)
 
 
 def _sources(room: str) -> list[pathlib.Path]:
@@ -48,7 +50,8 @@ def _sources(room: str) -> list[pathlib.Path]:
 
 
 def _without_jax(room: str) -> list[pathlib.Path]:
-  return [path for path in _sources(room) if path.name not in _WITH_JAX]
+  others = (*_WITH_JAX, *_IN_SERVER)
+  return [path for path in _sources(room) if path.name not in others]
 
 
 def _module(path: pathlib.Path) -> str:

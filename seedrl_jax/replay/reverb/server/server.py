@@ -1,12 +1,15 @@
 """The owner's side of a Reverb server: starts, watches, restarts, stops it.
 
-Called by the store (`store.py`) and by `launch/reverb_server.py`. The server
-is a process in an environment of its own (`environment.py`).
+The server is a process in an environment of its own (`environment.py`).
 """
 
+import contextlib
+import json
+import os
 import pathlib
-import shutil
-import tempfile
+import select
+import signal
+import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -16,10 +19,18 @@ import grpc
 from absl import logging
 
 from seedrl_jax.replay import base
+from seedrl_jax.replay.reverb import transport
 from seedrl_jax.replay.reverb.client import errors
 from seedrl_jax.replay.reverb.server import checkpoint_files
-from seedrl_jax.replay.reverb.server.server_process import ServerProcess
 
+_MAIN = pathlib.Path(__file__).with_name('main.py')
+# Seconds from SIGTERM to SIGKILL. Nothing is saved in between; the default
+# action of SIGTERM ends the process at once unless it hangs in the kernel.
+_GRACE = 5.0
+# Seconds after which a wait without end looks for signals.
+_PIECE = 1.0
+_LOG_LINES = 3
+_LOG_BYTES = 4096
 # Seconds to wait for a server to be ready: imports take 2 to 10 of them.
 _START = 120.0
 # Bytes of a checkpoint that a slow machine loads in a second.
@@ -47,20 +58,166 @@ def exposure_warning(port: int) -> str:
 
 def answers(address: str, timeout: float) -> bool:
   """Whether a Reverb server answers at `address` within `timeout` seconds."""
-  options = [
-    # Its answer names every table and its signature.
-    ('grpc.max_receive_message_length', -1),
-    # Or a server that came up after a refusal would wait for a second.
-    ('grpc.initial_reconnect_backoff_ms', 100),
-    ('grpc.enable_http_proxy', 0),
-  ]
-  with grpc.insecure_channel(address, options) as channel:
+  with grpc.insecure_channel(
+    address, options=transport.CHANNEL_OPTIONS
+  ) as channel:
     # Without serializers, bytes are sent and received as they are.
     try:
       channel.unary_unary(_INFO)(b'', timeout=timeout, wait_for_ready=True)
     except grpc.RpcError:
       return False
   return True
+
+
+class ServerProcess:
+  """A process that was started; any thread may call it."""
+
+  def __init__(self, python: str, config: Mapping[str, Any], log: pathlib.Path):
+    """Starts the process.
+
+    Args:
+      python: the server environment's interpreter.
+      config: what `main.py` takes.
+      log: file that gets what the server says.
+
+    Raises:
+      OSError: where the interpreter or the log cannot be used.
+    """
+    environment = {
+      **os.environ,
+      'TF_CPP_MIN_LOG_LEVEL': '2',
+      'TF_ENABLE_ONEDNN_OPTS': '0',
+      # Reverb names checkpoints by local time and takes the last name for the
+      # newest; local time jumps back once a year.
+      'TZ': 'UTC',
+    }
+    self._log = log
+    self._lock = threading.Lock()
+    self._hearing = threading.Lock()
+    self._heard = b''
+    with log.open('ab') as output:
+      self._popen = subprocess.Popen(
+        [python, '-I', str(_MAIN)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=output,
+        env=environment,
+        # Out of reach of a terminal's Ctrl-C: the owner stops it when it has
+        # finished with it.
+        start_new_session=True,
+      )
+    self.pid = self._popen.pid
+    # The process is not reaped before its descriptor is open.
+    self._descriptor = os.pidfd_open(self.pid)
+    self._tell(config)
+
+  def _tell(self, config: Mapping[str, Any]) -> None:
+    # Stays open: its end tells the server of ours.
+    assert self._popen.stdin is not None
+    line = json.dumps(config).encode() + b'\n'
+    # Where it has ended already, `hear` tells.
+    with contextlib.suppress(BrokenPipeError):
+      os.write(self._popen.stdin.fileno(), line)
+
+  def hear(self, deadline: float) -> dict[str, Any] | None:
+    """Returns the server's one answer; None where it ends without.
+
+    Args:
+      deadline: by `time.monotonic`.
+
+    Raises:
+      TimeoutError: at the deadline.
+    """
+    assert self._popen.stdout is not None
+    descriptor = self._popen.stdout.fileno()
+    with self._hearing:
+      while not self._heard.endswith(b'\n'):
+        if not _readable(descriptor, deadline - time.monotonic()):
+          raise TimeoutError
+        piece = os.read(descriptor, 4096)
+        if not piece:
+          return None
+        self._heard += piece
+      return json.loads(self._heard)
+
+  def wait(self, timeout: float | None) -> bool:
+    """Waits until the process has ended; returns whether it has."""
+    with self._lock:
+      if self._popen.returncode is not None:
+        return True
+      # Of its own, as another thread may close the first one.
+      descriptor = os.dup(self._descriptor)
+    try:
+      # In pieces: a signal that comes just before a wait does not end it, and
+      # its handler runs after it.
+      while timeout is None:
+        if _readable(descriptor, _PIECE):
+          return True
+      return _readable(descriptor, timeout)
+    finally:
+      os.close(descriptor)
+
+  @property
+  def exit_code(self) -> int | None:
+    """Its exit code, -n where signal n ended it; None while it runs."""
+    with self._lock:
+      return self._popen.poll()
+
+  def how_it_ended(self) -> str:
+    """Returns how it ended and its last lines, without a full stop."""
+    code = self.exit_code
+    if code is None:
+      how = 'still runs'
+    elif code < 0:
+      how = f'was ended by {signal.Signals(-code).name}'
+    else:
+      how = f'ended with exit code {code}'
+    return f'{how}; its log is {self._log}, and its last lines are: ' + (
+      ' | '.join(self.last_lines()) or '(none)'
+    )
+
+  def last_lines(self) -> list[str]:
+    """Returns the last lines of its log; none where that is gone."""
+    if not self._log.exists():
+      return []
+    with self._log.open('rb') as file:
+      file.seek(0, os.SEEK_END)
+      file.seek(max(0, file.tell() - _LOG_BYTES))
+      lines = file.read().decode(errors='replace').splitlines()
+    return [line.strip() for line in lines if line.strip()][-_LOG_LINES:]
+
+  def stop(self) -> None:
+    """Ends the process and its group; returns when they have ended."""
+    with self._lock:
+      if self._popen.returncode is not None:
+        return
+      # Unlike Popen's own way this does not reap it, so that its group's
+      # number is not another's yet.
+      signal.pidfd_send_signal(self._descriptor, signal.SIGTERM)
+      _readable(self._descriptor, _GRACE)
+      os.killpg(self.pid, signal.SIGKILL)
+      self._popen.wait()
+
+  def close(self) -> None:
+    """Stops it and closes what belongs to it."""
+    self.stop()
+    # Whoever still listens hears that it has ended, and is gone soon.
+    with self._hearing, self._lock:
+      if self._descriptor < 0:
+        return
+      os.close(self._descriptor)
+      self._descriptor = -1
+      for pipe in (self._popen.stdin, self._popen.stdout):
+        assert pipe is not None
+        pipe.close()
+
+
+def _readable(descriptor: int, timeout: float | None) -> bool:
+  # Not select.select, which refuses descriptors from 1024 on.
+  poll = select.poll()
+  poll.register(descriptor, select.POLLIN)
+  milliseconds = None if timeout is None else max(0, int(timeout * 1000))
+  return bool(poll.poll(milliseconds))
 
 
 class ReverbServer:
@@ -97,16 +254,13 @@ class ReverbServer:
     self._tables = list(tables)
     self._wanted_port = port
     self._port = port
-    self._keep = keep_checkpoints
     self._lock = threading.RLock()
     self._process: ServerProcess | None = None
     self._closed = False
     self._restore: str | None = None
-    self._scratch: tempfile.TemporaryDirectory | None = None
-    if checkpoint_dir is None:
-      self._scratch = tempfile.TemporaryDirectory(prefix='seedrl-reverb-')
-      checkpoint_dir = self._scratch.name
-    self._folder = pathlib.Path(checkpoint_dir).absolute()
+    self._folder = checkpoint_files.ServerFolder(
+      checkpoint_dir, keep_checkpoints
+    )
 
   def __enter__(self) -> 'ReverbServer':
     return self
@@ -133,7 +287,7 @@ class ReverbServer:
   @property
   def log_path(self) -> pathlib.Path:
     """The file that has what the server says."""
-    return self._folder / 'server.log'
+    return self._folder.log
 
   def checkpoints(self) -> list[pathlib.Path]:
     """Returns the checkpoints in its folder, newest first.
@@ -142,9 +296,8 @@ class ReverbServer:
     """
     with self._lock:
       if not self.is_alive():
-        for path in checkpoint_files.newest_first(self._own):
-          checkpoint_files.keep(path, self._folder / path.name)
-      return checkpoint_files.newest_first(self._folder)
+        self._folder.collect()
+      return self._folder.checkpoints()
 
   def start(self, restore: str | None = None) -> None:
     """Starts the process; `wait_ready` tells how that went.
@@ -154,8 +307,7 @@ class ReverbServer:
         tables are empty.
 
     Raises:
-      CheckpointError: where `restore` is missing, damaged or of other tables.
-      ServerFailed: where the process cannot be started.
+      ServerFailed: if the process cannot be started.
       StoreClosed: after `close`.
     """
     with self._lock:
@@ -168,9 +320,9 @@ class ReverbServer:
       timeout: seconds; None: what a slow machine needs for its checkpoint.
 
     Raises:
-      CheckpointError: where the server cannot load the checkpoint.
-      PortInUse: where another listens on the port that was asked for.
-      ServerFailed: where it ended, was stopped, or does not answer in time.
+      CheckpointError: if the checkpoint is missing, damaged or of other tables.
+      PortInUse: if another listens on the port that was asked for.
+      ServerFailed: if it ended, was stopped, or does not answer in time.
     """
     if timeout is None:
       timeout = _START
@@ -184,7 +336,7 @@ class ReverbServer:
     while not answers(self.address, timeout=1.0):
       if process.exit_code is not None or time.monotonic() > deadline:
         raise self._failed(process, 'does not answer')
-    self._remove_restored()
+    self._folder.remove_rewritten()
     logging.warning('%s', exposure_warning(self._port))
 
   def is_alive(self) -> bool:
@@ -227,9 +379,7 @@ class ReverbServer:
       self._closed = True
       if self._process is not None:
         self._process.close()
-      self._remove_restored()
-      if self._scratch is not None:
-        self._scratch.cleanup()
+      self._folder.close()
 
   def _start(self, restore: str | None, port: int) -> None:
     if self._closed:
@@ -238,17 +388,14 @@ class ReverbServer:
       raise ServerFailed(f'The Reverb server at {self.address} runs already.')
     if self._process is not None:
       self._process.close()
-    self.checkpoints()
-    if self._keep is not None:
-      checkpoint_files.prune(self._folder, self._keep)
-    shutil.rmtree(self._own, ignore_errors=True)
-    self._own.mkdir(parents=True)
-    rewritten = self._rewrite(restore)
+    self._folder.prepare()
+    self._restore = restore
     config = {
       'port': port,
       'tables': self._tables,
-      'checkpoints': str(self._own),
-      'restore': rewritten,
+      'checkpoints': str(self._folder.own),
+      'restore': restore,
+      'rewritten': str(self._folder.rewritten),
     }
     try:
       self._process = ServerProcess(self._python, config, self.log_path)
@@ -257,28 +404,6 @@ class ReverbServer:
         f'The Reverb server cannot be started with {self._python} '
         f'({e.strerror}); name another Python by --reverb_python.'
       ) from e
-
-  def _rewrite(self, restore: str | None) -> str | None:
-    """Puts a copy of a checkpoint under this server's rules."""
-    self._restore = restore
-    self._remove_restored()
-    if restore is None:
-      return None
-    target = self._restored / 'checkpoint'
-    checkpoint_files.rewrite(restore, self._tables, target)
-    return str(target)
-
-  @property
-  def _restored(self) -> pathlib.Path:
-    return self._folder / '.restored'
-
-  def _remove_restored(self) -> None:
-    shutil.rmtree(self._restored, ignore_errors=True)
-
-  @property
-  def _own(self) -> pathlib.Path:
-    # The server writes here, and deletes all that is here but the newest.
-    return self._folder / '.server'
 
   def _current(self) -> ServerProcess:
     process = self._process
@@ -303,6 +428,8 @@ class ReverbServer:
     if answer['kind'] == 'port':
       self._start_elsewhere()
       return False
+    if answer['kind'] == 'checkpoint':
+      raise base.CheckpointError(answer['error'])
     if self._restore:
       raise base.CheckpointError(
         f'The replay checkpoint {self._restore} cannot be loaded '

@@ -18,7 +18,7 @@ from tests import conftest
 
 _MAKE = """
 import sys
-from seedrl_jax.replay.reverb import environment
+from seedrl_jax.replay.reverb.server import environment
 print(environment.ensure(sys.argv[1], requirements=[sys.argv[2]]))
 """
 
