@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from absl import app, flags
 
 from launch import config_flag
-from seedrl_jax.runtime import memory, terminal, workdir
+from seedrl_jax.runtime import memory, startup, terminal, workdir
 
 if TYPE_CHECKING:
   from seedrl_jax.distributed import hosts as hosts_lib
@@ -103,9 +103,10 @@ def main(
   del argv
   stop = _Stop()
   stop.install()
-  # Here, after the flags are known to be right: this takes seconds.
-  from seedrl_jax.replay.reverb.server import interpreters
-  from seedrl_jax.runtime import process
+  # Here, after the flags are known to be right: this takes a second.
+  with startup.without_collection():
+    from seedrl_jax.replay.reverb.server import interpreters
+    from seedrl_jax.runtime import process
 
   process.configure()
   if _REVERB_PYTHON.value:
@@ -141,11 +142,12 @@ def _said() -> tuple[type[BaseException], ...]:
 
 
 def _train(stop: _Stop, hosts: hosts_lib.Hosts | None) -> None:
-  from seedrl_jax.run import system
+  with startup.without_collection():
+    from seedrl_jax.run import system
 
-  run = system.System(
-    _CONFIG.value, _WORKDIR.value, _PROFILE.value, hosts=hosts
-  )
+    run = system.System(
+      _CONFIG.value, _WORKDIR.value, _PROFILE.value, hosts=hosts
+    )
   stop.attach(run)
   try:
     run.train()

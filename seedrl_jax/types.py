@@ -42,8 +42,9 @@ class ActionSpec(NamedTuple):
   Attributes:
     shape: without batch dimensions; `()` for one number.
     dtype: int32 for discrete actions, float32 for continuous ones.
-    minimum: the least value of each of the action's numbers, in C order.
-    maximum: the largest.
+    minimum: the least value of each of the action's numbers, in C order;
+      -inf if there is none.
+    maximum: the largest, or inf.
   """
 
   shape: tuple[int, ...]
@@ -64,8 +65,22 @@ class ActionSpec(NamedTuple):
       ValueError: if it is anything else.
     """
     if self.shape or not self.is_discrete or any(self.minimum):
-      raise ValueError(f'{self} is not one integer from 0 on.')
+      raise ValueError(
+        f'an action is {self.dtype}{list(self.shape)} from {self.minimum} to '
+        f'{self.maximum}, not one discrete choice from 0 on'
+      )
     return int(self.maximum[0]) + 1
+
+  def sample(self, rng: np.random.Generator, *leading: int) -> np.ndarray:
+    """Returns random actions `[*leading, ...]`, evenly from what is allowed."""
+    shape = (*leading, *self.shape)
+    low = np.reshape(self.minimum, self.shape)
+    high = np.reshape(self.maximum, self.shape)
+    if self.is_discrete:
+      return rng.integers(low, high, shape, self.dtype, endpoint=True)
+    # What has no bounds stays within a thousand.
+    low, high = np.maximum(low, -1.0e3), np.minimum(high, 1.0e3)
+    return rng.uniform(low, high, shape).astype(self.dtype)
 
 
 def discrete(num_values: int) -> ActionSpec:
@@ -118,7 +133,8 @@ class AgentInput(NamedTuple):
   Attributes:
     observation: nest of arrays in the environment's dtypes.
     reward: float32, reward that came with the observation; 0 at FIRST.
-    previous_action: int32, action that led to the observation; 0 at FIRST.
+    previous_action: as the environment's `ActionSpec` says, the action that led
+      to the observation; 0 at FIRST.
     first: bool, whether an episode starts here: recurrent state is zeroed
       before the step is processed, and the previous action is masked.
   """
@@ -134,7 +150,7 @@ class Steps(NamedTuple):
 
   Attributes:
     observation, reward, discount, step_type: as in `EnvOutput`.
-    previous_action: int32, as in `AgentInput`.
+    previous_action: as in `AgentInput`.
     agent_output: the agent's own NamedTuple for the same step: `action` and
       what learning needs from behaviour time.
     parameter_version: int32, which published parameters acted; `NO_VERSION` in

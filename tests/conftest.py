@@ -5,13 +5,17 @@ A test of one device takes `jax.devices()[:1]`; one that makes a whole run sets
 inherit this, but for where compiled programs are kept.
 """
 
+import gc
 import os
 
 import jax
 import pytest
 
 from seedrl_jax.replay.reverb.server import environment, interpreters
+from seedrl_jax.runtime import startup
 
+# As the programs do; each process of pytest-xdist starts, too.
+startup.defer_packages()
 jax.config.update('jax_platforms', 'cpu')
 jax.config.update('jax_num_cpu_devices', 8)
 
@@ -31,6 +35,11 @@ def _compilation_cache(
   os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0'
   jax.config.update('jax_compilation_cache_dir', str(path))
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
+
+
+def pytest_collection_finish() -> None:
+  """Has the garbage collector skip modules and tests, which all stay."""
+  gc.freeze()
 
 
 _SKIPPED = 'needs a Reverb server: '

@@ -1,9 +1,9 @@
 """What actor and learner agree on before the first step.
 
 The actor says how many environments it has room for (`Hello`); the learner
-answers with everything needed to make them (`Welcome`), so that actors have no
-configuration of their own. One that acts itself is told with which agent and
-where its unrolls go, too (`LocalRun`). Called by `actor` and `admission`.
+answers with everything needed to make them (`Welcome`), so that actors need no
+configuration of their own. An actor that acts itself also learns which agent to
+make and where its unrolls go (`LocalRun`).
 """
 
 from typing import Any, NamedTuple
@@ -15,8 +15,8 @@ from seedrl_jax import types
 from seedrl_jax.actors import wire
 from seedrl_jax.envs import base
 
-# The rest of the `env` section is about the learner's own environments.
-_HOST_KEYS = (
+# Keys of the `env` section that are about the learner's own environments.
+_LEARNER_KEYS = (
   *('num_envs', 'batch_size'),
   *('num_threads', 'thread_affinity_offset', 'processes'),
 )
@@ -31,8 +31,8 @@ class Hello(NamedTuple):
   """The actor's first message.
 
   Attributes:
-    num_envs: environments that it will have.
-    name: of the actor, for messages; '' for one that nobody need wait for.
+    num_envs: number of environments that it will have.
+    name: of the actor, for messages; '' if nobody need wait for it.
     inference: one of `INFERENCE`.
   """
 
@@ -45,11 +45,11 @@ class LocalRun(NamedTuple):
   """What an actor must know of a run to act and to write unrolls itself.
 
   Attributes:
-    config: what the agent, and the table, are made from: the run's config, less
-      what is the learner's own business.
+    config: the parts of the run's config that the agent and the table are made
+      from.
     global_env_id: int32 `[num_envs]`, run-wide ids of the actor's environments.
-    num_train_envs, num_eval_envs: of the whole run, as `types.EnvSpec` has
-      them.
+    num_train_envs: of the whole run, as in `types.EnvSpec`.
+    num_eval_envs: likewise.
     block_width: unrolls that are assembled side by side.
     replay_address: 'host:port' of the Reverb server, as the learner sees it.
     parameters: specs of the leaves by name, in the order in which they travel.
@@ -71,8 +71,7 @@ class Welcome(NamedTuple):
     run_id: names this stay of these environments; never used again.
     env_id: int32 `[num_envs]`, ids to send with their steps.
     seed: environment i is seeded with `seed + i`.
-    env: the `env` section of the run's config, less what is the actor's own
-      business.
+    env: the `env` section of the run's config, as `env_values` returns it.
     spec: what the learner's environments look like.
     local: for an actor that acts itself.
   """
@@ -86,13 +85,13 @@ class Welcome(NamedTuple):
 
 
 def env_values(env_config: ml_collections.ConfigDict) -> dict[str, Any]:
-  """Returns what a `Welcome` says of the `env` section of a config."""
+  """Returns the part of a config's `env` section that actors are told."""
   values = env_config.to_dict()
-  return {k: v for k, v in values.items() if k not in _HOST_KEYS}
+  return {k: v for k, v in values.items() if k not in _LEARNER_KEYS}
 
 
-def asked(welcome: Welcome) -> dict[str, Any]:
-  """Returns what a learner asks for, for `envs.trust`."""
+def requested_config(welcome: Welcome) -> dict[str, Any]:
+  """Returns the config that a learner asks for, as `envs.trust` checks it."""
   run = welcome.local.config if welcome.local is not None else {}
   return run | {'env': welcome.env}
 
@@ -100,34 +99,34 @@ def asked(welcome: Welcome) -> dict[str, Any]:
 def env_config(
   welcome: Welcome, num_threads: int, affinity: int
 ) -> ml_collections.ConfigDict:
-  """Returns an `env` section for `envs.factory` on the actor's host.
+  """Returns an `env` section for `envs.factory` at the actor.
 
   Args:
     welcome: from the learner.
-    num_threads: threads of the environments' pool; 0: what the cores allow.
+    num_threads: threads of the environments' pool; 0: as the cores allow.
     affinity: first processor for them; -1: any.
   """
-  host = {
+  own = {
     'num_threads': num_threads,
     'thread_affinity_offset': affinity,
-    # Actors are processes: more of them serve as well.
+    # Actors are processes: more of them do as well.
     'processes': 0,
   }
-  return ml_collections.ConfigDict(welcome.env | host)
+  return ml_collections.ConfigDict(welcome.env | own)
 
 
 def pack_hello(hello: Hello) -> bytes:
   """Makes the message."""
-  return wire.pack_json(wire.Kind.HELLO, hello._asdict())
+  return wire.pack_json(wire.MessageKind.HELLO, hello._asdict())
 
 
 def unpack_hello(message: wire.Message) -> Hello:
   """Returns what an actor says.
 
   Raises:
-    wire.WireError: where it is not a `Hello`.
+    wire.WireError: if it is not a `Hello`.
   """
-  wire.expect(message, wire.Kind.HELLO)
+  wire.expect(message, wire.MessageKind.HELLO)
   value = wire.unpack_json(message)
   num_envs, name = value.get('num_envs'), value.get('name')
   # True is an int, too.
@@ -143,7 +142,7 @@ def pack_welcome(welcome: Welcome) -> bytes:
   """Makes the message.
 
   Raises:
-    ValueError: where an environment's option cannot be sent.
+    ValueError: if an environment's option cannot be sent.
   """
   spec = welcome.spec._asdict()
   spec['observation'] = _spec_to_json(welcome.spec.observation)
@@ -153,16 +152,16 @@ def pack_welcome(welcome: Welcome) -> bytes:
     'spec': spec,
     'local': welcome.local and _local_to_json(welcome.local),
   }
-  return wire.pack_json(wire.Kind.WELCOME, value)
+  return wire.pack_json(wire.MessageKind.WELCOME, value)
 
 
 def unpack_welcome(message: wire.Message) -> Welcome:
   """Returns what the learner says.
 
   Raises:
-    wire.WireError: where it is not a `Welcome`.
+    wire.WireError: if it is not a `Welcome`.
   """
-  wire.expect(message, wire.Kind.WELCOME)
+  wire.expect(message, wire.MessageKind.WELCOME)
   value = wire.unpack_json(message)
   try:
     spec = dict(value['spec'])
@@ -189,10 +188,31 @@ def check_specs(learner: base.StreamSpec, actor: base.StreamSpec) -> None:
   for name, theirs, ours in zip(learner._fields, learner, actor, strict=True):
     if theirs != ours:
       raise ValueError(
-        f'{actor.name} has another {name} at the actor than at the learner, '
-        f'{_text(ours)} instead of {_text(theirs)}: install the same '
+        f'{actor.name} has another {name} at the actor than at the learner: '
+        f'{_text(ours)} instead of {_text(theirs)}; install the same '
         'environments on both sides.'
       )
+
+
+def _text(part: Any) -> str:
+  """Describes a field of a `StreamSpec`, or a part of one, to people."""
+  if isinstance(part, dict):
+    return ', '.join(f'{key} {_text(value)}' for key, value in part.items())
+  if isinstance(part, types.ActionSpec):
+    return _action_text(part)
+  if isinstance(part, types.ArraySpec):
+    return f'{part.dtype.name} {list(part.shape)}'
+  return str(part)
+
+
+def _action_text(spec: types.ActionSpec) -> str:
+  if spec.is_discrete and not spec.shape and not any(spec.minimum):
+    return f'{spec.num_values} discrete actions'
+  low, high = (
+    f'{limit[0]:g}' if len({*limit}) == 1 else f'({", ".join(map(str, limit))})'
+    for limit in (spec.minimum, spec.maximum)
+  )
+  return f'{spec.dtype.name} {list(spec.shape)} in [{low}, {high}]'
 
 
 def _local_to_json(local: LocalRun) -> dict[str, Any]:
@@ -215,32 +235,11 @@ def _local_from_json(value: dict[str, Any]) -> LocalRun:
   return LocalRun(**fields)
 
 
-def _text(part: Any) -> str:
-  if isinstance(part, types.ActionSpec):
-    return str(_action_to_json(part))
-  return str(_spec_to_json(part))
-
-
-def _action_to_json(spec: types.ActionSpec) -> dict[str, Any]:
-  return spec._asdict() | {'dtype': spec.dtype.str}
-
-
-def _action_from_json(value: dict[str, Any]) -> types.ActionSpec:
-  return types.ActionSpec(
-    shape=tuple(map(int, value['shape'])),
-    dtype=np.dtype(value['dtype']),
-    minimum=tuple(map(float, value['minimum'])),
-    maximum=tuple(map(float, value['maximum'])),
-  )
-
-
-def _spec_to_json(nest: Any) -> Any:
+def _spec_to_json(nest: types.Nest) -> Any:
   """Returns `[dtype, shape]` for each `ArraySpec` in a nest of dicts."""
   if isinstance(nest, dict):
     return {key: _spec_to_json(value) for key, value in nest.items()}
-  if isinstance(nest, types.ArraySpec):
-    return [nest.dtype.str, list(nest.shape)]
-  return nest
+  return [nest.dtype.str, list(nest.shape)]
 
 
 def _spec_from_json(nest: Any) -> types.Nest:
@@ -248,3 +247,19 @@ def _spec_from_json(nest: Any) -> types.Nest:
     return {key: _spec_from_json(nest[key]) for key in sorted(nest)}
   dtype, shape = nest
   return types.ArraySpec(tuple(map(int, shape)), np.dtype(dtype))
+
+
+def _action_to_json(spec: types.ActionSpec) -> list[Any]:
+  # As text, since JSON has no infinite numbers.
+  bounds = [[*map(str, limit)] for limit in (spec.minimum, spec.maximum)]
+  return [spec.dtype.str, list(spec.shape), *bounds]
+
+
+def _action_from_json(value: list[Any]) -> types.ActionSpec:
+  dtype, shape, low, high = value
+  return types.ActionSpec(
+    tuple(map(int, shape)),
+    np.dtype(dtype),
+    tuple(map(float, low)),
+    tuple(map(float, high)),
+  )

@@ -19,7 +19,7 @@ from seedrl_jax.actors import wire
 # was published yet.
 Read = Callable[[], tuple[int, Sequence[Any]]]
 
-NOTHING_NEWER = wire.pack(wire.Kind.PARAMETERS, [])
+NOTHING_NEWER = wire.pack(wire.MessageKind.PARAMETERS, [])
 
 
 class Feed:
@@ -58,7 +58,7 @@ class Feed:
       if version != self._version:
         arrays = [np.asarray(leaf) for leaf in leaves]
         self._message = wire.pack(
-          wire.Kind.PARAMETERS,
+          wire.MessageKind.PARAMETERS,
           wire.buffers(arrays, self._specs),
           rows=1,
           sequence=version,
@@ -75,7 +75,7 @@ def unpack(
   Raises:
     wire.WireError: where it is another message, or of other parameters.
   """
-  wire.expect(message, wire.Kind.PARAMETERS)
+  wire.expect(message, wire.MessageKind.PARAMETERS)
   if not message.rows:
     return None
   (leaves,) = wire.take(message.body, (specs, 1))

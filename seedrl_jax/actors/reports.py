@@ -66,7 +66,7 @@ def pack(report: Report, sequence: int) -> bytes:
   episodes = [column[-MAX_EPISODES:] for column in report.episodes]
   head = [np.array([value]) for value in report[:-1]]
   return wire.pack(
-    wire.Kind.REPORT,
+    wire.MessageKind.REPORT,
     wire.buffers([*head, *episodes], (*_COLUMNS, *wire.EPISODE_COLUMNS)),
     rows=1,
     episodes=len(episodes[0]),
@@ -80,7 +80,7 @@ def unpack(message: wire.Message) -> Report:
   Raises:
     wire.WireError: where the message is none.
   """
-  wire.expect(message, wire.Kind.REPORT)
+  wire.expect(message, wire.MessageKind.REPORT)
   if message.rows != 1:
     raise wire.WireError('REPORT must be of one row.')
   if message.episodes > MAX_EPISODES:

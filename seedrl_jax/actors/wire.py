@@ -1,15 +1,14 @@
 """Messages between an actor and the learner: a fixed header, then arrays.
 
-`actor` and `server` are the callers, `reports` and `parameters` have messages
-of their own. What the arrays are is agreed once, in the handshake
-(`handshake`); after that a message is a header of 32 bytes and the arrays back
-to back, in the order of `Layout`. All numbers are little endian. Whatever a
-message holds, taking it apart gives arrays of the agreed shapes or a
+The handshake settles once what the arrays are; after that a message is a header
+of 32 bytes and the arrays back to back, in a fixed order. All numbers are
+little endian. Unpacking any bytes gives arrays of the agreed shapes or raises
 `WireError`.
 """
 
 import enum
 import json
+import math
 import struct
 import zlib
 from collections.abc import Iterable, Sequence
@@ -18,17 +17,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.envs import statistics
+from seedrl_jax.envs import base, statistics
 
-VERSION = 2
+VERSION = 3
 SERVICE, METHOD = 'seedrl_jax.Actors', 'Serve'
-# Of a message without arrays, in bytes.
+# The largest body of a JSON message, in bytes.
 MAX_JSON_BYTES = 1 << 16
 
-# The most that rewards and numbers in observations may be; beyond it a stream
-# ends. Losses square values that follow from rewards, and gradient norms their
-# products with observations: all that stays within float32 with both this
-# large, or ten times as large, and not with both a thousand times as large
+# The largest reward, and the largest number in an observation, that a learner
+# accepts. Losses square values that follow from rewards, and gradient norms
+# multiply them with observations: that stays within float32 with both this
+# large or ten times as large, but not a thousand times as large
 # (tests/learner/test_update.py). Scores of Atari games are within it.
 LARGEST = 1e6
 
@@ -50,14 +49,13 @@ EPISODE_COLUMNS = (
   types.ArraySpec((), np.dtype('<i8')),  # frames
   types.ArraySpec((), np.dtype('?')),  # terminated
 )
-_ACTION = types.ArraySpec((), np.dtype('<i4'))
 
 
 class WireError(ValueError):
-  """A message is not what it should be; says what is wrong with it."""
+  """A message is malformed; the text says what is wrong with it."""
 
 
-class Kind(enum.IntEnum):
+class MessageKind(enum.IntEnum):
   """What a message is; those without arrays hold JSON."""
 
   HELLO = 1  # actor: how many environments it has
@@ -66,23 +64,23 @@ class Kind(enum.IntEnum):
   ACTIONS = 4  # learner: their actions
   REFUSAL = 5  # actor: why it cannot serve this learner
   END = 6  # learner: the training has ended
-  REPORT = 7  # actor that acts itself: what it did, and with which parameters
-  PARAMETERS = 8  # learner: newer ones, or that there are none
+  REPORT = 7  # actor that acts itself: its progress since the last report
+  PARAMETERS = 8  # learner: newer parameters, or that there are none
 
 
 class Message(NamedTuple):
-  """A message whose header was found right.
+  """A message whose header and checksum are right.
 
   Attributes:
     kind: what it is.
-    rows: environments that it is about.
-    episodes: finished episodes that it tells of.
-    sequence: counts the messages of a stream that hold steps, or reports, from
-      0; of parameters the version.
-    body: what follows the header.
+    rows: number of environments in it.
+    episodes: number of finished episodes in it.
+    sequence: number of a STEPS or REPORT message in its stream, from 0; of
+      PARAMETERS, their version.
+    body: the bytes after the header.
   """
 
-  kind: Kind
+  kind: MessageKind
   rows: int
   episodes: int
   sequence: int
@@ -90,7 +88,7 @@ class Message(NamedTuple):
 
 
 class StepRows(NamedTuple):
-  """What a message of steps holds; the arrays are views of it.
+  """Contents of a STEPS message; the arrays are views of it.
 
   Attributes:
     output: leaves of the observation, then reward, discount, step type and id,
@@ -106,8 +104,8 @@ def parse(message: bytes) -> Message:
   """Checks a message's header.
 
   Raises:
-    WireError: where it is no message of this protocol, of another version of
-      it, cut off or damaged.
+    WireError: if it is no message of this protocol and version, or is cut off
+      or damaged.
   """
   if len(message) < _HEADER.size:
     raise WireError(f'A message of {len(message)} bytes has no whole header.')
@@ -127,23 +125,23 @@ def parse(message: bytes) -> Message:
   if zlib.crc32(body) != checksum:
     raise WireError('The message is damaged: its checksum is wrong.')
   try:
-    kind = Kind(number)
+    kind = MessageKind(number)
   except ValueError:
-    raise WireError(f'There is no kind {number} of messages.') from None
+    raise WireError(f'There is no message kind {number}.') from None
   return Message(kind, rows, episodes, sequence, body)
 
 
-def expect(message: Message, kind: Kind) -> None:
-  """Raises WireError where a message is of another kind."""
+def expect(message: Message, kind: MessageKind) -> None:
+  """Raises `WireError` if a message is of another kind."""
   if message.kind != kind:
-    raise WireError(f'{message.kind.name} came where {kind.name} is due.')
+    raise WireError(f'{message.kind.name} came instead of {kind.name}.')
 
 
-def pack_json(kind: Kind, value: dict[str, Any]) -> bytes:
+def pack_json(kind: MessageKind, value: dict[str, Any]) -> bytes:
   """Makes a message of a JSON object.
 
   Raises:
-    ValueError: where JSON cannot hold it, or it is too large.
+    ValueError: if JSON cannot hold it, or it is too large.
   """
   try:
     body = json.dumps(value, allow_nan=False).encode()
@@ -158,7 +156,7 @@ def unpack_json(message: Message) -> dict[str, Any]:
   """Returns the JSON object of a message.
 
   Raises:
-    WireError: where there is none.
+    WireError: if there is none.
   """
   if len(message.body) > MAX_JSON_BYTES:
     raise WireError(f'{message.kind.name} is too large.')
@@ -172,14 +170,14 @@ def unpack_json(message: Message) -> dict[str, Any]:
 
 
 def flatten(nest: types.Nest) -> list[Any]:
-  """Returns the leaves of dicts, by sorted keys as `jax.tree` has them."""
+  """Returns the leaves of nested dicts, by sorted keys as `jax.tree` does."""
   if isinstance(nest, dict):
     return [leaf for key in sorted(nest) for leaf in flatten(nest[key])]
   return [nest]
 
 
 def unflatten(nest: types.Nest, leaves: Sequence[Any]) -> types.Nest:
-  """Returns a nest like `nest` of other leaves, in the order of `flatten`."""
+  """Returns a nest like `nest` with other leaves, in the order of `flatten`."""
   remaining = iter(leaves)
 
   def rebuild(node: types.Nest) -> types.Nest:
@@ -190,20 +188,17 @@ def unflatten(nest: types.Nest, leaves: Sequence[Any]) -> types.Nest:
   return rebuild(nest)
 
 
-class Layout:
-  """Puts steps and actions into messages, and takes them out again."""
+class StreamCodec:
+  """Packs and unpacks the steps and actions of one kind of environment."""
 
-  def __init__(self, observation: types.Nest):
-    """Fixes the order of the arrays.
-
-    Args:
-      observation: nest of `types.ArraySpec`, of one environment.
-    """
-    self._columns = (*flatten(observation), *_OUTPUT_COLUMNS)
+  def __init__(self, spec: base.StreamSpec):
+    """Derives the arrays of messages from what one environment looks like."""
+    self._steps = (*flatten(spec.observation), *_OUTPUT_COLUMNS)
+    self._action = types.ArraySpec(spec.action.shape, spec.action.dtype)
 
   def num_bytes(self, rows: int) -> int:
-    """Returns the size of the largest message about `rows` environments."""
-    columns = (*self._columns, *EPISODE_COLUMNS)
+    """Returns the size of the largest STEPS message with `rows` rows."""
+    columns = (*self._steps, *EPISODE_COLUMNS)
     return HEADER_BYTES + num_bytes(columns, rows)
 
   def pack_steps(
@@ -214,51 +209,59 @@ class Layout:
   ) -> bytes:
     """Makes a message of `[n]` steps and the episodes that ended."""
     leaves = [*flatten(output.observation), *output[1:]]
-    arrays = buffers([*leaves, *episodes], (*self._columns, *EPISODE_COLUMNS))
+    arrays = buffers([*leaves, *episodes], (*self._steps, *EPISODE_COLUMNS))
     rows, ended = len(output.env_id), len(episodes.env_id)
-    return pack(Kind.STEPS, arrays, rows, ended, sequence)
+    return pack(MessageKind.STEPS, arrays, rows, ended, sequence)
 
   def unpack_steps(self, message: Message) -> StepRows:
-    """Takes a message of steps apart.
+    """Returns what a message of steps holds.
 
     Raises:
-      WireError: where it is another or its arrays are not those agreed on.
+      WireError: if it is of another kind, or holds other arrays.
     """
-    expect(message, Kind.STEPS)
+    expect(message, MessageKind.STEPS)
     output, ended = take(
       message.body,
-      (self._columns, message.rows),
+      (self._steps, message.rows),
       (EPISODE_COLUMNS, message.episodes),
     )
     return StepRows(output, statistics.EndedEpisodes(*ended))
 
+  def pack_actions(self, action: np.ndarray, sequence: int) -> bytes:
+    """Makes the answer `[n, ...]` to the STEPS message `sequence`."""
+    arrays = buffers([action], [self._action])
+    return pack(MessageKind.ACTIONS, arrays, len(action), 0, sequence)
 
-def pack_actions(action: np.ndarray, sequence: int) -> bytes:
-  """Makes a message of the actions `[n]` for a message of `n` steps."""
-  arrays = buffers([action], (_ACTION,))
-  return pack(Kind.ACTIONS, arrays, len(action), 0, sequence)
+  def unpack_actions(
+    self, message: Message, rows: int, sequence: int
+  ) -> np.ndarray:
+    """Returns the actions `[rows, ...]` for the STEPS message `sequence`.
 
-
-def unpack_actions(message: Message, rows: int, sequence: int) -> np.ndarray:
-  """Returns the actions, int32 `[rows]`, for the message `sequence`.
-
-  Raises:
-    WireError: where these are other actions or none.
-  """
-  expect(message, Kind.ACTIONS)
-  if (message.rows, message.sequence) != (rows, sequence):
-    raise WireError(
-      f'Actions for {message.rows} environments of message '
-      f'{message.sequence} came where {rows} of message {sequence} wait.'
-    )
-  ((action,),) = take(message.body, ((_ACTION,), rows))
-  return action
+    Raises:
+      WireError: if the message holds anything else.
+    """
+    expect(message, MessageKind.ACTIONS)
+    if (message.rows, message.sequence) != (rows, sequence):
+      raise WireError(
+        f'Actions for {message.rows} environments of message '
+        f'{message.sequence} came instead of those for {rows} of message '
+        f'{sequence}.'
+      )
+    size = num_bytes([self._action], rows)
+    if len(message.body) != size:
+      raise WireError(
+        f'Actions for {rows} environments came as {len(message.body)} bytes '
+        f'instead of {size}: each must be {self._action.dtype.name} '
+        f'{list(self._action.shape)}.'
+      )
+    ((action,),) = take(message.body, ([self._action], rows))
+    return action
 
 
 def buffers(
   arrays: Iterable[Any], columns: Iterable[types.ArraySpec]
 ) -> list[memoryview]:
-  """Returns arrays as they travel, as `columns` has their types."""
+  """Returns the bytes of arrays, in the dtypes of `columns`."""
   return [
     np.ascontiguousarray(x, spec.dtype).data
     for x, spec in zip(arrays, columns, strict=True)
@@ -266,7 +269,7 @@ def buffers(
 
 
 def pack(
-  kind: Kind,
+  kind: MessageKind,
   parts: Sequence[memoryview],
   rows: int = 0,
   episodes: int = 0,
@@ -284,38 +287,33 @@ def pack(
 
 
 def num_bytes(columns: Iterable[types.ArraySpec], rows: int) -> int:
-  """Returns what the arrays `[rows, ...]` of a message take."""
-  return sum(_num_bytes(spec, rows) for spec in columns)
-
-
-def _num_bytes(spec: types.ArraySpec, rows: int) -> int:
+  """Returns how many bytes the arrays `[rows, ...]` of a message take."""
   # In Python's integers, which no message can make overflow.
-  count = rows
-  for length in spec.shape:
-    count *= length
-  return count * spec.dtype.itemsize
+  return sum(
+    rows * math.prod(spec.shape) * spec.dtype.itemsize for spec in columns
+  )
 
 
 def take(
   body: memoryview, *groups: tuple[Iterable[types.ArraySpec], int]
 ) -> list[list[np.ndarray]]:
-  """Takes a message's body apart.
+  """Splits a message's body into arrays.
 
   Args:
     body: arrays back to back.
-    groups: each the arrays' specs, and their `rows`.
+    groups: the specs of some arrays each, and their number of rows.
 
   Returns:
     For each group its arrays, `[rows, ...]`; views of `body`.
 
   Raises:
-    WireError: where the body has fewer bytes or more.
+    WireError: if the body has fewer bytes or more.
   """
   taken = []
   for columns, rows in groups:
     arrays = []
     for spec in columns:
-      size = _num_bytes(spec, rows)
+      size = num_bytes([spec], rows)
       if len(body) < size:
         raise WireError(f'The message has fewer bytes than {rows} rows take.')
       # Unlike the constructor of arrays, this wants no alignment.

@@ -89,7 +89,7 @@ class Agent:
     init: key -> params (float32 leaves).
     initial_core: batch size -> core state, nest of `[batch, ...]` zeros.
     act: see `ActFn`. Every leaf of its `AgentOutput` is `[B, ...]` and of a
-      four-byte type; the field `action` is int32 `[B]`.
+      four-byte type; the field `action` is as `EnvSpec.action` says.
     loss: see `LossFn`.
     overlap: steps that consecutive unrolls of an environment share: 1 for
       V-trace, `burn_in + lookahead + 1` for R2D2. An unroll has

@@ -72,7 +72,7 @@ def measure(
         'transport': transport,
         'actors': count,
         'envs': count * size,
-        'bytes_per_step': wire.Layout(spec.observation).num_bytes(1),
+        'bytes_per_step': wire.StreamCodec(spec).num_bytes(1),
         'pool': pool and pool._asdict(),
         'remote': remote and remote._asdict(),
         'share': pool and remote and remote.median / pool.median,
@@ -127,8 +127,8 @@ def _answers(stream: base.EnvStream, num_envs: int) -> Callable[[], int]:
 
   def answer() -> int:
     env_id = stream.recv().env_id
-    action = rng.integers(stream.spec.action.num_values, size=len(env_id))
-    stream.send(action.astype(np.int32), env_id)
+    action = stream.spec.action.sample(rng, len(env_id))
+    stream.send(action, env_id)
     return int(np.count_nonzero(env_id < num_envs))
 
   return answer

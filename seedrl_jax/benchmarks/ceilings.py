@@ -85,9 +85,7 @@ def measure(
 def _env(parts: build_lib.Parts, windows: int, seconds: float) -> timing.Timing:
   stream = parts.workers[0].stream
   rng = np.random.default_rng(0)
-  actions = rng.integers(
-    0, parts.env_spec.action.num_values, (64, stream.batch_size), np.int32
-  )
+  actions = parts.env_spec.action.sample(rng, 64, stream.batch_size)
   calls = max(1, 2048 // stream.batch_size)
 
   def work() -> int:
@@ -104,11 +102,11 @@ def _inference(
 ) -> timing.Timing:
   device = parts.topology.inference[0]
   step = device_step.DeviceStep(
-    parts.agent, device, size, jax.random.PRNGKey(0)
+    parts.agent, parts.env_spec, device, size, jax.random.PRNGKey(0)
   )
   _, params = parts.publisher.latest(device)
   observation = _random_observation(parts.env_spec.observation, (size,))
-  header = np.zeros((size, packing.HEADER_WIDTH), np.int32)
+  header = packing.make_header(size, 0, parts.env_spec.action)
   header[:, 0] = np.arange(size)
   calls = max(1, 512 // size)
 

@@ -77,13 +77,13 @@ class Probe:
   def _measure(self) -> None:
     self._out.put(handshake.pack_hello(handshake.Hello(1, '')))
     welcome = handshake.unpack_welcome(wire.parse(next(self._call)))
-    layout = wire.Layout(welcome.spec.observation)
+    codec = wire.StreamCodec(welcome.spec)
     step_type = types.StepType.FIRST
     for sequence in range(self._calls):
       output = _blank(welcome, step_type)
       start = time.perf_counter()
-      self._out.put(layout.pack_steps(output, _NO_EPISODES, sequence))
-      wire.unpack_actions(wire.parse(next(self._call)), 1, sequence)
+      self._out.put(codec.pack_steps(output, _NO_EPISODES, sequence))
+      codec.unpack_actions(wire.parse(next(self._call)), 1, sequence)
       self._seconds.append(time.perf_counter() - start)
       step_type = types.StepType.MID
       if self._stopped.wait(_PAUSE_SECONDS):

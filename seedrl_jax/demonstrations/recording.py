@@ -25,6 +25,7 @@ from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.evaluation import playing
 from seedrl_jax.evaluation import stream as stream_lib
 from seedrl_jax.inference import device_step as device_step_lib
+from seedrl_jax.inference import unrolls
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import blocks
 from seedrl_jax.replay import factory as replay_factory
@@ -191,12 +192,14 @@ def sequence_spec(
 ) -> types.Unroll:
   """Returns what the student's run will store."""
   key = jax.random.PRNGKey(0)
-  step = device_step_lib.DeviceStep(student, jax.local_devices()[0], 1, key)
+  step = device_step_lib.DeviceStep(
+    student, env_spec, jax.local_devices()[0], 1, key
+  )
   params = jax.eval_shape(student.init, key)
-  return layout_lib.unroll_spec(
+  return unrolls.unroll_spec(
     env_spec,
     student.num_transitions(config.unroll_length),
-    step.output_spec(params, env_spec.observation),
+    step.output_spec(params),
     step.core_spec(),
   )
 

@@ -40,6 +40,21 @@ class StreamSpec(NamedTuple):
   name: str
 
 
+def check_action(
+  spec: types.ActionSpec, action: np.ndarray, env_id: np.ndarray
+) -> None:
+  """Checks the shapes of what a stream is sent.
+
+  Raises:
+    ValueError: if they do not fit each other or the spec.
+  """
+  if env_id.ndim != 1 or action.shape != (len(env_id), *spec.shape):
+    raise ValueError(
+      f'action {action.shape} and env_id {env_id.shape} must be '
+      f'{["B", *spec.shape]} and [B].'.replace("'", '')
+    )
+
+
 class Episode(NamedTuple):
   """One finished episode, scored as evaluations do.
 

@@ -17,7 +17,6 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium import spaces
 
 from seedrl_jax import types
 from seedrl_jax.envs import base, local_stream, options, registry, specs
@@ -101,7 +100,10 @@ def _stream_spec(config: Any, pool_spec: Any) -> base.StreamSpec:
       specs.map_nest(lambda key: _array_spec(arrays[key]), paths),
       specs.check_dropped(config.drop_observations),
     ),
-    action=_action_spec(config.id, pool_spec),
+    # The space, not the array: in that, one number has an axis of its own.
+    action=specs.action_spec(
+      pool_spec.action_space, f'--config.env.id={config.id}'
+    ),
     action_repeat=values.get('frame_skip', 1),
     name=config.id,
   )
@@ -113,17 +115,6 @@ def _array_spec(array: Any) -> types.ArraySpec:
   if shape[:1] == (-1,):
     shape = shape[1:]
   return types.ArraySpec(shape, specs.agent_dtype(array.dtype))
-
-
-def _action_spec(env_id: str, pool_spec: Any) -> types.ActionSpec:
-  # The space, not the array: ViZDoom's single choices travel as float64.
-  space = pool_spec.action_space
-  if not isinstance(space, spaces.Discrete) or space.start != 0:
-    array = pool_spec.action_array_spec['action']
-    is_joint = np.issubdtype(array.dtype, np.integer)
-    refuse = specs.refuse_joint if is_joint else specs.refuse_continuous
-    refuse(f'--config.env.id={env_id}')
-  return types.discrete(int(space.n))
 
 
 def _observation_keys(state_keys: Collection[str]) -> types.Nest:
@@ -179,7 +170,9 @@ class EnvPoolStream(local_stream.LocalStream):
       batch_size: environments per `recv`.
       dropped: keys of a dict observation to leave out.
     """
-    super().__init__(spec, num_envs, batch_size)
+    # Often float64, in which agents do not compute.
+    action_dtype = np.dtype(pool.spec.action_array_spec['action'].dtype)
+    super().__init__(spec, action_dtype, num_envs, batch_size)
     keys = list(pool._state_keys)
     self._env_id = keys.index('info:env_id')
     self._reward = keys.index('reward')
@@ -195,7 +188,6 @@ class EnvPoolStream(local_stream.LocalStream):
       keys.index('info:terminated') if 'info:terminated' in keys else None
     )
     arrays = pool.spec.state_array_spec
-    self._action_dtype = pool.spec.action_array_spec['action'].dtype
 
     def leaf(key: str) -> _Leaf:
       dtype = np.dtype(arrays[key].dtype)
@@ -258,10 +250,9 @@ class EnvPoolStream(local_stream.LocalStream):
     Where a batch is the whole pool (`batch_size == num_envs`), all must be
     sent at once: EnvPool then sorts results by their place in the batch.
     """
-    # A copy: the pool's threads read it after we have returned.
-    action = np.array(action, self._action_dtype, order='C')
     env_id = np.ascontiguousarray(env_id, np.int32)
-    self._check_action(action, env_id)
+    # A copy: the pool's threads read it after we have returned.
+    action = self._env_action(action, env_id)
     if self.batch_size == self.num_envs != len(env_id):
       raise ValueError(
         f'All {self.num_envs} environments of a synchronous stream must be '

@@ -51,7 +51,7 @@ def _describe(
     kept = specs.drop_keys(env.observation_space, dropped)
     spec = base.StreamSpec(
       observation=_observation_spec(kept, flag),
-      action=_action_spec(env.action_space, flag),
+      action=specs.action_spec(env.action_space, flag),
       action_repeat=1,
       name=making.name(config, env),
     )
@@ -78,19 +78,6 @@ def _dict_space(nest: types.Nest) -> spaces.Space:
   return spaces.Dict({k: _dict_space(v) for k, v in nest.items()})
 
 
-def _action_spec(space: spaces.Space, flag: str) -> types.ActionSpec:
-  if isinstance(space, spaces.Box):
-    specs.refuse_continuous(flag)
-  if not isinstance(space, spaces.Discrete):
-    specs.refuse_joint(flag)
-  if space.start != 0:
-    raise ValueError(
-      f'{flag}: its actions begin at {space.start}; give it actions from 0 on, '
-      'as gymnasium.wrappers.TransformAction can.'
-    )
-  return types.discrete(int(space.n))
-
-
 def make_stream(
   config: Any,
   seed: int,
@@ -100,7 +87,7 @@ def make_stream(
 ) -> 'GymnasiumStream':
   """Makes vectorised environments; see `factory.make_stream`."""
   options.check_pool_size(num_envs, batch_size)
-  spec, env_spaces = _describe(config)
+  spec, (observation_space, action_space) = _describe(config)
   make_env = making.load_factory(config, rendered)
   # Runs of before the key can still be evaluated. Drawing happens here.
   wanted = 0 if rendered else config.get('processes', 0)
@@ -112,14 +99,16 @@ def make_stream(
       return _InProcess(make_env, seeds)
     return processes.ProcessEnvs(
       make_env,
-      env_spaces,
+      (observation_space, action_space),
       specs.check_dropped(config.drop_observations),
       seeds,
       num_processes,
       spec.name,
     )
 
-  return GymnasiumStream(make_envs, spec, seed, num_envs, batch_size)
+  return GymnasiumStream(
+    make_envs, spec, np.dtype(action_space.dtype), seed, num_envs, batch_size
+  )
 
 
 class _InProcess:
@@ -194,6 +183,7 @@ class GymnasiumStream(local_stream.LocalStream):
     self,
     make_envs: Callable[[np.ndarray], _InProcess | processes.ProcessEnvs],
     spec: base.StreamSpec,
+    action_dtype: np.dtype,
     seed: int,
     num_envs: int,
     batch_size: int,
@@ -203,14 +193,15 @@ class GymnasiumStream(local_stream.LocalStream):
     Args:
       make_envs: makes the environments of a group from their seeds, int `[n]`.
       spec: as `make_spec` says; keys that its observation lacks are dropped.
+      action_dtype: of the environments' action space.
       seed: environment i is seeded with `seed + i`.
       num_envs: environments in all.
       batch_size: environments per `recv`.
     """
-    super().__init__(spec, num_envs, batch_size)
+    super().__init__(spec, action_dtype, num_envs, batch_size)
     env_id = np.arange(num_envs, dtype=np.int32)
     seeds = seed + env_id.astype(np.int64)
-    self._action = np.zeros(num_envs, np.int32)
+    self._action = np.zeros((num_envs, *spec.action.shape), action_dtype)
     self._groups: list[_Group] = []
     for start in range(0, num_envs, batch_size):
       part = slice(start, start + batch_size)
@@ -260,7 +251,7 @@ class GymnasiumStream(local_stream.LocalStream):
 
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
     """See `EnvStream.send`."""
-    self._check_action(action, env_id)
+    action = self._env_action(action, env_id)
     counts = np.bincount(env_id // self.batch_size)
     with self._changed:
       self._check_open()

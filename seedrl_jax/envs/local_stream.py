@@ -13,11 +13,36 @@ from seedrl_jax.envs import base, registry, statistics
 
 
 class LocalStream(base.EnvStream):
-  """Keeps the score, and the state that threads wait for."""
+  """Keeps the score, clips actions, and has the state that threads wait for.
 
-  def __init__(self, spec: base.StreamSpec, num_envs: int, batch_size: int):
-    """Sets the public attributes; see `EnvStream`."""
+  Continuous actions are clipped to the bounds of `spec.action` before an
+  environment gets them. What is recorded is the action as the agent gave it.
+  """
+
+  def __init__(
+    self,
+    spec: base.StreamSpec,
+    action_dtype: np.dtype,
+    num_envs: int,
+    batch_size: int,
+  ):
+    """Sets the public attributes; see `EnvStream`.
+
+    Args:
+      spec: what agents are told.
+      action_dtype: in which the environments take their actions.
+      num_envs: environments.
+      batch_size: environments per `recv`.
+    """
     self.spec = spec
+    self._action_dtype = action_dtype
+    action = spec.action
+    self._bounds = None
+    if not action.is_discrete:
+      self._bounds = tuple(
+        np.reshape(bound, action.shape).astype(action_dtype)
+        for bound in (action.minimum, action.maximum)
+      )
     self.num_envs = num_envs
     self.batch_size = batch_size
     self._statistics = statistics.EpisodeStatistics(
@@ -62,11 +87,13 @@ class LocalStream(base.EnvStream):
     if self._closed:
       raise base.StreamClosed(f'The stream of {self.spec.name} is closed.')
 
-  def _check_action(self, action: np.ndarray, env_id: np.ndarray) -> None:
-    if action.shape != env_id.shape or action.ndim != 1:
-      raise ValueError(
-        f'action {action.shape} and env_id {env_id.shape} must both be [B].'
-      )
+  def _env_action(self, action: np.ndarray, env_id: np.ndarray) -> np.ndarray:
+    """Returns a copy of actions, as the environments take them."""
+    base.check_action(self.spec.action, action, env_id)
+    action = np.array(action, self._action_dtype, order='C')
+    if self._bounds is not None:
+      np.clip(action, *self._bounds, out=action)
+    return action
 
   def _check_finite(
     self, leaves: Iterable[np.ndarray], env_id: np.ndarray

@@ -158,7 +158,9 @@ class ProcessEnvs:
     self._rows = np.flatnonzero([
       row < len(part) for part in parts for row in range(size)
     ])
-    self._action = np.zeros((len(parts), size), np.int64)
+    _, action_space = env_spaces
+    shape = (len(parts), size, *(action_space.shape or ()))
+    self._action = np.zeros(shape, action_space.dtype)
     multiprocessing.get_context(_CONTEXT).set_forkserver_preload([__name__])
     slices = [
       functools.partial(
@@ -188,7 +190,8 @@ class ProcessEnvs:
       if action is None:
         self._vector.reset_async()
         return
-      self._action.reshape(-1)[self._rows] = action
+      shape = self._action.shape
+      self._action.reshape(-1, *shape[2:])[self._rows] = action
       self._vector.step_async(self._action)
     except OSError as e:
       raise self._lost() from e
@@ -205,7 +208,7 @@ class ProcessEnvs:
     try:
       if is_reset:
         observation, info = self._vector.reset_wait()
-        reward = np.zeros(self._action.shape)
+        reward = np.zeros(self._action.shape[:2])
         terminated = truncated = reward.astype(bool)
       else:
         observation, reward, terminated, truncated, info = (

@@ -15,6 +15,8 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
+from seedrl_jax.runtime import startup
+
 # A step costs about a microsecond there, so a second thread only adds
 # contention: CartPole, 128 environments in batches of 64, makes 1.45M steps/s
 # with one thread on two cores and 1.10M with two.
@@ -48,6 +50,7 @@ def load_envpool() -> Any:
   Raises:
     MissingLibraryError: where it cannot be imported; says what to install.
   """
+  startup.defer_packages()
   with explain_import_errors():
     return importlib.import_module('envpool')
 

@@ -1,13 +1,14 @@
-"""Which observations and actions an agent can have, and their specs.
+"""What an agent is told of observations and actions.
 
-Called by both kinds of local stream, so that they agree on dtypes, on the
-order of a dict's keys and on what is refused.
+Both kinds of local stream agree here on dtypes, on the order of a dict's keys
+and on what is refused.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
 from seedrl_jax import types
 
@@ -78,22 +79,44 @@ def check_dropped(dropped: Any) -> tuple[str, ...]:
   return tuple(dropped)
 
 
-def refuse_continuous(flag: str) -> NoReturn:
-  """Raises ValueError: the agents act in discrete environments only.
+def action_spec(space: spaces.Space, flag: str) -> types.ActionSpec:
+  """Returns what agents are told of an action space.
 
   Args:
+    space: `Discrete`, or several numbers at once: `MultiDiscrete`,
+      `MultiBinary` or `Box`.
     flag: that named the environment, with its value.
+
+  Raises:
+    ValueError: if it is another.
   """
-  raise ValueError(
-    f'{flag}: its actions are continuous, which needs the continuous-control '
-    'agents planned for a later version; choose an environment with discrete '
-    'actions.'
+  match space:
+    case spaces.Discrete():
+      low, high = space.start, space.start + space.n - 1
+    case spaces.MultiDiscrete():
+      low, high = space.start, space.start + space.nvec - 1
+    case spaces.MultiBinary():
+      low, high = np.zeros(space.shape), np.ones(space.shape)
+    case spaces.Box():
+      low, high = _bound(space.low), _bound(space.high)
+    case _:
+      raise ValueError(
+        f'{flag}: actions must be one array of numbers, not '
+        f'{type(space).__name__}; choose an environment with others, or wrap '
+        'it.'
+      )
+  is_float = np.issubdtype(space.dtype, np.floating)
+  return types.ActionSpec(
+    np.shape(low),
+    np.dtype(np.float32 if is_float else np.int32),
+    tuple(np.ravel(low).tolist()),
+    tuple(np.ravel(high).tolist()),
   )
 
 
-def refuse_joint(flag: str) -> NoReturn:
-  """Raises ValueError: an action must be one number; see above."""
-  raise ValueError(
-    f'{flag}: an action there is several numbers at once; choose an '
-    'environment whose actions are one discrete choice.'
-  )
+def _bound(values: np.ndarray) -> np.ndarray:
+  """Returns a box's bound; what float32 cannot hold is 0 or none."""
+  # ViZDoom's buttons go from the least float64 above 0 to the largest.
+  with np.errstate(over='ignore', under='ignore'):
+    narrow = values.astype(np.float32)
+  return np.where(np.isfinite(narrow) & (narrow != 0), values, narrow)

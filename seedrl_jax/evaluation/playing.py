@@ -126,7 +126,9 @@ def make_worker(
   """
   device = jax.local_devices()[0]
   key = jax.random.PRNGKey(seed)
-  step = device_step_lib.DeviceStep(agent, device, stream.num_envs, key)
+  step = device_step_lib.DeviceStep(
+    agent, stream.spec, device, stream.num_envs, key
+  )
   # Published parameters have an axis of training devices.
   published = jax.device_put(jax.tree.map(lambda x: x[None], params), device)
   return worker_lib.InferenceWorker(
@@ -136,7 +138,7 @@ def make_worker(
     parameters=lambda: (version, published),
     global_env_id=ids,
     num_train_envs=0 if sink is None else stream.num_envs,
-    output_spec=step.output_spec(params, stream.spec.observation),
+    output_spec=step.output_spec(params),
   )
 
 

@@ -1,8 +1,7 @@
 """The part of central inference that runs on an inference core.
 
 Holds the table of recurrent states of a stream's environments and the jitted
-step that gathers from it, acts and scatters back. `worker.InferenceWorker`
-owns one for each stream.
+step that gathers from it, acts and scatters back.
 """
 
 import functools
@@ -13,6 +12,7 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.agents import base
+from seedrl_jax.envs import base as envs
 from seedrl_jax.inference import packing
 
 
@@ -39,6 +39,7 @@ class DeviceStep:
   def __init__(
     self,
     agent: base.Agent,
+    spec: types.EnvSpec | envs.StreamSpec,
     device: jax.Device,
     num_slots: int,
     key: jax.Array,
@@ -47,27 +48,30 @@ class DeviceStep:
 
     Args:
       agent: whose `act` to run.
+      spec: of the environments.
       device: the inference core.
       num_slots: environments of the stream; the table has one row more, where
         the padding of a short batch goes.
       key: PRNG key, uint32 `[2]`; advances with every step.
     """
     self._agent = agent
+    self._spec = spec
     self._device = device
     self._num_slots = num_slots
     core = agent.initial_core(num_slots + 1)
     self.has_core = bool(jax.tree.leaves(core))
     self._table, self._key = jax.device_put((core, key), device)
     # The key is not donated: checkpoints read it in mid-run.
-    self._act = jax.jit(functools.partial(_act, agent.act), donate_argnums=(1,))
+    self._act = jax.jit(
+      functools.partial(_act, agent.act, spec.action), donate_argnums=(1,)
+    )
     self._take = jax.jit(
       lambda core, rows: jax.tree.map(lambda x: x[rows], core)
     )
 
-  @property
-  def padding_slot(self) -> int:
-    """Row of the table that belongs to no environment."""
-    return self._num_slots
+  def make_header(self, size: int) -> np.ndarray:
+    """Returns a header `[size, H]` that names no environment's row."""
+    return packing.make_header(size, self._num_slots, self._spec.action)
 
   @property
   def key(self) -> np.ndarray:
@@ -78,24 +82,26 @@ class DeviceStep:
     """Continues from a checkpoint's key, uint32 `[2]`."""
     self._key = jax.device_put(key, self._device)
 
-  def output_spec(
-    self, params: base.Params, observation: types.Nest
-  ) -> types.Nest:
+  def output_spec(self, params: base.Params) -> types.Nest:
     """Returns the agent output's `ArraySpec`s, without the batch dimension.
 
     Args:
       params: any parameters of the agent, without an axis of devices.
-      observation: nest of `ArraySpec`, one environment's.
+
+    Raises:
+      ValueError: if the actions are not what the environments take.
     """
-    b = 1
+    b, spec = 1, self._spec
     step = types.AgentInput(
       observation=jax.tree.map(
         lambda s: jax.ShapeDtypeStruct((b, *s.shape), s.dtype),
-        observation,
+        spec.observation,
         is_leaf=lambda s: isinstance(s, types.ArraySpec),
       ),
       reward=jax.ShapeDtypeStruct((b,), jnp.float32),
-      previous_action=jax.ShapeDtypeStruct((b,), jnp.int32),
+      previous_action=jax.ShapeDtypeStruct(
+        (b, *spec.action.shape), spec.action.dtype
+      ),
       first=jax.ShapeDtypeStruct((b,), jnp.bool_),
     )
     output, _ = jax.eval_shape(
@@ -106,9 +112,16 @@ class DeviceStep:
       jax.eval_shape(lambda: self._agent.initial_core(b)),
       jax.ShapeDtypeStruct((b,), jnp.int32),
     )
-    return jax.tree.map(
+    specs = jax.tree.map(
       lambda x: types.ArraySpec(tuple(x.shape[1:]), np.dtype(x.dtype)), output
     )
+    ours, theirs = specs.action, types.ArraySpec(*spec.action[:2])
+    if ours != theirs:
+      raise ValueError(
+        f'The agent acts with {ours.dtype}{list(ours.shape)}, but the '
+        f'environments take {theirs.dtype}{list(theirs.shape)}.'
+      )
+    return specs
 
   def core_spec(self) -> types.Nest:
     """Returns the core state's `ArraySpec`s, without the batch dimension."""
@@ -125,7 +138,7 @@ class DeviceStep:
     Args:
       params: published parameters: leaves `[1, ...]` on this device.
       observation: nest of `[B, ...]` host arrays.
-      header: int32 `[B, 5]`, see `packing.make_header`; slots must be unique
+      header: int32 `[B, H]`, see `packing.make_header`; slots must be unique
         but for the padding slot.
 
     Returns:
@@ -155,30 +168,23 @@ class DeviceStep:
     taken = jax.device_get(self._take(before, padded))
     return jax.tree.map(lambda x: x[:n], taken)
 
-  def compile(
-    self,
-    params: base.Params,
-    observation: types.Nest,
-    sizes: tuple[int, ...],
-  ) -> None:
+  def compile(self, params: base.Params, sizes: tuple[int, ...]) -> None:
     """Runs the step once for each batch size, on padding rows only.
 
     Neither an environment's core state nor the PRNG key changes.
 
     Args:
       params: published parameters on this device.
-      observation: nest of `ArraySpec`, one environment's.
       sizes: batch sizes, see `batch_buckets`.
     """
     key = self.key
     for size in sizes:
       blank = jax.tree.map(
         lambda s, size=size: np.zeros((size, *s.shape), s.dtype),
-        observation,
+        self._spec.observation,
         is_leaf=lambda s: isinstance(s, types.ArraySpec),
       )
-      header = np.zeros((size, packing.HEADER_WIDTH), np.int32)
-      header[:, 0] = self.padding_slot
+      header = self.make_header(size)
       packed, before = self(params, blank, header)
       packed.block_until_ready()
       count = 1
@@ -197,6 +203,7 @@ def _unstack(params: base.Params) -> base.Params:
 
 def _act(
   act: base.ActFn,
+  action: types.ActionSpec,
   params: base.Params,
   table: base.Core,
   key: jax.Array,
@@ -204,7 +211,7 @@ def _act(
   header: jax.Array,
 ) -> tuple[base.Core, jax.Array, jax.Array, base.Core]:
   """Gathers core states, acts, scatters; jitted by `DeviceStep`."""
-  columns = packing.read_header(header)
+  columns = packing.read_header(header, action)
   before = jax.tree.map(
     lambda x: x.at[columns.slot].get(mode='promise_in_bounds'), table
   )

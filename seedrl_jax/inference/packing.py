@@ -2,9 +2,8 @@
 
 A transfer between host and accelerator costs tens of microseconds whatever it
 carries, and a call's every argument costs one more conversion. So everything
-of a step but its observation goes up as one int32 `[B, 5]` header, and
-everything an agent puts out comes back as one int32 `[B, K]` array. The device
-step of this room is the only user.
+of a step but its observation goes up as one int32 `[B, H]` header, and
+everything an agent puts out comes back as one int32 `[B, K]` array.
 """
 
 from collections.abc import Sequence
@@ -16,60 +15,60 @@ import numpy as np
 
 from seedrl_jax import types
 
-HEADER_WIDTH = 5
 _INT32 = np.dtype(np.int32)
-_SLOT, _ENV_ID, _FIRST, _PREVIOUS_ACTION, _REWARD = range(HEADER_WIDTH)
+_SLOT, _ENV_ID, _FIRST, _REWARD, _PREVIOUS_ACTION = range(5)
 
 
-def make_header(size: int, padding_slot: int) -> np.ndarray:
-  """Returns an int32 `[size, 5]` header whose rows are all padding."""
-  header = np.zeros((size, HEADER_WIDTH), np.int32)
+class Header(NamedTuple):
+  """The columns of a header.
+
+  Attributes:
+    slot: int32 `[B]`, rows of the core-state table.
+    env_id: int32 `[B]`, run-wide ids.
+    first, reward, previous_action: as in `types.AgentInput`; `first` is int32
+      on the host.
+  """
+
+  slot: types.Array
+  env_id: types.Array
+  first: types.Array
+  reward: types.Array
+  previous_action: types.Array
+
+
+def make_header(
+  size: int, padding_slot: int, action: types.ActionSpec
+) -> np.ndarray:
+  """Returns an int32 `[size, H]` header whose rows are all padding."""
+  width = _PREVIOUS_ACTION + int(np.prod(action.shape, dtype=int))
+  header = np.zeros((size, width), np.int32)
   header[:, _SLOT] = padding_slot
   return header
 
 
-def write_ids(header: np.ndarray, slot: np.ndarray, env_id: np.ndarray) -> None:
-  """Fills in what stays the same while the same environments come.
-
-  Args:
-    header: int32 `[B, 5]`.
-    slot: int `[B]`, rows of the core-state table.
-    env_id: int `[B]`, run-wide ids.
-  """
-  header[:, _SLOT] = slot
-  header[:, _ENV_ID] = env_id
-
-
-def write_step(
-  header: np.ndarray,
-  first: np.ndarray,
-  previous_action: np.ndarray,
-  reward: np.ndarray,
-) -> None:
-  """Fills in a step, from arrays of `[B]` as in `types.AgentInput`."""
-  header[:, _FIRST] = first
-  header[:, _PREVIOUS_ACTION] = previous_action
-  header[:, _REWARD] = reward.view(np.int32)
+def header_views(header: np.ndarray, action: types.ActionSpec) -> Header:
+  """Returns views of a header on the host; writing to them fills it in."""
+  previous_action = header[:, _PREVIOUS_ACTION:].view(action.dtype)
+  return Header(
+    slot=header[:, _SLOT],
+    env_id=header[:, _ENV_ID],
+    first=header[:, _FIRST],
+    reward=header[:, _REWARD].view(np.float32),
+    previous_action=previous_action.reshape(len(header), *action.shape),
+  )
 
 
-class Header(NamedTuple):
-  """The columns of a header on the device, each `[B]`."""
-
-  slot: jax.Array
-  env_id: jax.Array
-  first: jax.Array
-  previous_action: jax.Array
-  reward: jax.Array
-
-
-def read_header(header: jax.Array) -> Header:
-  """Splits an int32 `[B, 5]` header inside a jitted function."""
+def read_header(header: jax.Array, action: types.ActionSpec) -> Header:
+  """Splits an int32 `[B, H]` header inside a jitted function."""
+  previous_action = jax.lax.bitcast_convert_type(
+    header[:, _PREVIOUS_ACTION:], action.dtype
+  )
   return Header(
     slot=header[:, _SLOT],
     env_id=header[:, _ENV_ID],
     first=header[:, _FIRST] != 0,
-    previous_action=header[:, _PREVIOUS_ACTION],
     reward=jax.lax.bitcast_convert_type(header[:, _REWARD], jnp.float32),
+    previous_action=previous_action.reshape(len(header), *action.shape),
   )
 
 

@@ -79,8 +79,9 @@ class _Layout(NamedTuple):
 
   Attributes:
     place: indexes arrays of the stream's environments.
-    header: int32 `[size, 5]`, with slots and ids filled in; `size` is the
+    header: int32 `[size, H]`, with slots and ids filled in; `size` is the
       compiled batch size.
+    columns: views of the header's first `n` rows.
     rows: training rows of the batch: None for all of them, else a slice where
       they lead the batch, or an array.
     train_env_id: int32 `[m]`, the stream's ids in these rows.
@@ -89,6 +90,7 @@ class _Layout(NamedTuple):
 
   place: slice | np.ndarray
   header: np.ndarray
+  columns: packing.Header
   rows: slice | np.ndarray | None
   train_env_id: np.ndarray
   evaluates: np.ndarray | None
@@ -139,7 +141,10 @@ class InferenceWorker:
     )
     self._index = batch_index.BatchIndex()
     self._layouts: dict[bytes, _Layout] = {}
-    self._last_action = np.zeros(len(global_env_id), np.int32)
+    action = stream.spec.action
+    self._last_action = np.zeros(
+      (len(global_env_id), *action.shape), action.dtype
+    )
 
   @property
   def stream(self) -> envs.EnvStream:
@@ -159,9 +164,7 @@ class InferenceWorker:
   def compile(self) -> None:
     """Compiles every batch size ahead; call before the first `step`."""
     _, params = self._parameters()
-    self._device_step.compile(
-      params, self._stream.spec.observation, self._buckets
-    )
+    self._device_step.compile(params, self._buckets)
 
   def run(self, should_stop: Callable[[], bool]) -> None:
     """Steps until told to stop; the stream or store may end it by raising."""
@@ -186,7 +189,10 @@ class InferenceWorker:
     if num_first:
       previous_action[first] = 0
     version, params = self._parameters()
-    packing.write_step(layout.header[:n], first, previous_action, output.reward)
+    columns = layout.columns
+    columns.first[:] = first
+    columns.reward[:] = output.reward
+    columns.previous_action[:] = previous_action
     observation = output.observation
     size = len(layout.header)
     if n < size:
@@ -233,8 +239,10 @@ class InferenceWorker:
   def _make_layout(self, env_id: np.ndarray) -> _Layout:
     n = len(env_id)
     size = next(s for s in self._buckets if s >= n)
-    header = packing.make_header(size, self._device_step.padding_slot)
-    packing.write_ids(header[:n], env_id, self._global_env_id[env_id])
+    header = self._device_step.make_header(size)
+    columns = packing.header_views(header[:n], self._stream.spec.action)
+    columns.slot[:] = env_id
+    columns.env_id[:] = self._global_env_id[env_id]
     evaluates = env_id >= self._num_train
     count = n - int(np.count_nonzero(evaluates))
     rows: slice | np.ndarray | None = None
@@ -245,6 +253,7 @@ class InferenceWorker:
     return _Layout(
       place=self._index(env_id),
       header=header,
+      columns=columns,
       rows=rows,
       train_env_id=env_id if rows is None else env_id[rows],
       evaluates=None if rows is None else evaluates,

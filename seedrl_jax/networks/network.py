@@ -210,7 +210,8 @@ def make_network(config: Any, env_spec: types.EnvSpec) -> Network:
     env_spec: the environments; only observation and actions matter.
 
   Raises:
-    ValueError: where the torso does not fit the observation, naming the flag.
+    ValueError: if the torso does not fit the observation, or the actions are
+      not one discrete choice; names the flag.
   """
   specs = jax.tree.leaves(
     env_spec.observation, is_leaf=lambda s: isinstance(s, types.ArraySpec)
@@ -220,7 +221,14 @@ def make_network(config: Any, env_spec: types.EnvSpec) -> Network:
     torsos.resolve_torso(config.torso, shape)
   # Frozen: a compiled network must not follow later edits of the config.
   frozen = ml_collections.FrozenConfigDict(config)
-  return Network(frozen, tuple(specs), env_spec.action.num_values)
+  try:
+    num_actions = env_spec.action.num_values
+  except ValueError as e:
+    raise ValueError(
+      f'--config.env: in {env_spec.env_id} {e}, which this agent makes; choose '
+      'another environment or --config.agent.'
+    ) from e
+  return Network(frozen, tuple(specs), num_actions)
 
 
 def dummy_inputs(env_spec: types.EnvSpec) -> types.AgentInput:

@@ -17,7 +17,7 @@ from seedrl_jax.demonstrations import mixing
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.inference import assembler as assembler_lib
-from seedrl_jax.inference import assembling
+from seedrl_jax.inference import assembling, unrolls
 from seedrl_jax.inference import device_step as device_step_lib
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.learner import learner as learner_lib
@@ -204,7 +204,7 @@ def _connect(
   """Puts the learner to what is open."""
   training = prepared.topology.training
   source = mixing.make_source(config, store, len(training))
-  blank = layout_lib.blank_batch(prepared.unroll_spec, prepared.batch_width)
+  blank = unrolls.blank_batch(prepared.unroll_spec, prepared.batch_width)
   return Parts(
     env_spec=prepared.env_spec,
     topology=prepared.topology,
@@ -251,10 +251,12 @@ def _prepare(
     # Host 0 goes on with keys that it saved; the others take new ones.
     keys = jax.vmap(jax.random.fold_in, (0, None))(keys, starts())
   steps = [
-    device_step_lib.DeviceStep(agent, p.device, len(p.global_env_id), key)
+    device_step_lib.DeviceStep(
+      agent, env_spec, p.device, len(p.global_env_id), key
+    )
     for p, key in zip(plans, keys[1:], strict=True)
   ]
-  output_spec = steps[0].output_spec(state.params, env_spec.observation)
+  output_spec = steps[0].output_spec(state.params)
   return _Prepared(
     env_spec=env_spec,
     topology=devices,
@@ -267,7 +269,7 @@ def _prepare(
     state=state,
     steps=steps,
     output_spec=output_spec,
-    unroll_spec=layout_lib.unroll_spec(
+    unroll_spec=unrolls.unroll_spec(
       env_spec,
       agent.num_transitions(config.unroll_length),
       output_spec,

@@ -4,7 +4,6 @@
 """
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -280,57 +279,3 @@ def replay_config(config: Any) -> Any:
     config.replay.max_size or 0, config.env.num_envs + 2 * config.batch_size
   )
   return config
-
-
-def unroll_spec(
-  env_spec: types.EnvSpec,
-  num_transitions: int,
-  agent_output: types.Nest,
-  core: types.Nest,
-) -> types.Unroll:
-  """Returns `ArraySpec`s of one unroll of T transitions, as it is stored."""
-
-  def step(spec: types.ArraySpec) -> types.ArraySpec:
-    return types.ArraySpec((num_transitions + 1, *spec.shape), spec.dtype)
-
-  def scalar(dtype: Any) -> types.ArraySpec:
-    return types.ArraySpec((num_transitions + 1,), np.dtype(dtype))
-
-  is_spec = functools.partial(_isinstance, types.ArraySpec)
-  return types.Unroll(
-    steps=types.Steps(
-      observation=jax.tree.map(step, env_spec.observation, is_leaf=is_spec),
-      reward=scalar(np.float32),
-      discount=scalar(np.float32),
-      step_type=scalar(np.uint8),
-      previous_action=scalar(np.int32),
-      agent_output=jax.tree.map(step, agent_output, is_leaf=is_spec),
-      parameter_version=scalar(np.int32),
-    ),
-    initial_core=core,
-    env_id=types.ArraySpec((), np.dtype(np.int32)),
-  )
-
-
-def blank_batch(spec: types.Unroll, width: int) -> types.Batch:
-  """Returns a batch of zeros for one training device, to compile with."""
-  is_spec = functools.partial(_isinstance, types.ArraySpec)
-
-  def steps(s: types.ArraySpec) -> np.ndarray:
-    return np.zeros((s.shape[0], width, *s.shape[1:]), s.dtype)
-
-  def rows(s: types.ArraySpec) -> np.ndarray:
-    return np.zeros((width, *s.shape), s.dtype)
-
-  return types.Batch(
-    types.Unroll(
-      jax.tree.map(steps, spec.steps, is_leaf=is_spec),
-      jax.tree.map(rows, spec.initial_core, is_leaf=is_spec),
-      rows(spec.env_id),
-    ),
-    weight=np.ones(width, np.float32),
-  )
-
-
-def _isinstance(cls: type, x: Any) -> bool:
-  return isinstance(x, cls)

@@ -26,7 +26,7 @@ def load_module(flag: str, name: str, hint: str = '') -> ModuleType:
     ValueError: if there is none, or it fails; one sentence.
   """
   folder = os.getcwd()
-  is_ours = name.partition('.')[0] == __package__
+  is_ours = name.partition('.')[0] == __name__.partition('.')[0]
   # Only for modules of the user's: others would find what a stranger's folder
   # has. Last, so that a file here hides no package that is installed.
   if not is_ours and folder not in sys.path:

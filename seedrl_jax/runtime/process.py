@@ -9,7 +9,7 @@ import os
 
 import jax
 
-from seedrl_jax.runtime import compilation_cache, memory, scheduling
+from seedrl_jax.runtime import compilation_cache, memory, scheduling, startup
 
 # XLA's newest library for dot products and convolutions works on one thread;
 # this leaves it the single dots and takes the threaded one for the rest.
@@ -27,6 +27,7 @@ def configure() -> None:
   # run keep the cores busy as it is, and a hand-over to JAX's own costs more
   # than a small network's step.
   jax.config.update('jax_cpu_enable_async_dispatch', False)
+  startup.defer_packages()
   compilation_cache.configure()
   scheduling.configure()
   memory.keep_freed()

@@ -46,7 +46,7 @@ def test_hello_comes_out_as_it_went_in():
   ],
 )
 def test_hello_that_is_none_is_refused(value: dict):
-  message = wire.parse(wire.pack_json(wire.Kind.HELLO, value))
+  message = wire.parse(wire.pack_json(wire.MessageKind.HELLO, value))
   with pytest.raises(wire.WireError, match=r'HELLO must (have num_envs|name)'):
     handshake.unpack_hello(message)
 
@@ -95,7 +95,7 @@ def test_what_a_local_actor_cannot_understand_is_refused(value: dict):
   welcome = _welcome(local=_LOCAL)
   good = wire.unpack_json(wire.parse(handshake.pack_welcome(welcome)))
   bad = good | {'local': good['local'] | value}
-  message = wire.parse(wire.pack_json(wire.Kind.WELCOME, bad))
+  message = wire.parse(wire.pack_json(wire.MessageKind.WELCOME, bad))
   with pytest.raises(wire.WireError, match='WELCOME cannot be understood'):
     handshake.unpack_welcome(message)
 
@@ -113,7 +113,7 @@ def test_what_a_local_actor_cannot_understand_is_refused(value: dict):
 )
 def test_welcome_that_is_none_is_refused(value: dict):
   good = wire.unpack_json(wire.parse(handshake.pack_welcome(_welcome())))
-  message = wire.parse(wire.pack_json(wire.Kind.WELCOME, good | value))
+  message = wire.parse(wire.pack_json(wire.MessageKind.WELCOME, good | value))
   with pytest.raises(wire.WireError, match='WELCOME cannot be understood'):
     handshake.unpack_welcome(message)
 
@@ -135,13 +135,47 @@ def test_an_actor_makes_the_environments_of_the_learners_config():
   stream.close()
 
 
-def test_other_environments_are_refused_in_a_sentence():
-  other = toys.SPEC._replace(action=types.discrete(6))
+_PLANE = types.ActionSpec((2,), np.dtype(np.float32), (-1.0,) * 2, (1.0,) * 2)
+
+
+@pytest.mark.parametrize(
+  'values, sentence',
+  [
+    (
+      {'action': types.discrete(6)},
+      'another action at the actor than at the learner: 6 discrete actions '
+      'instead of float32 [2] in [-1, 1]',
+    ),
+    (
+      {'action': _PLANE._replace(shape=(2, 1), minimum=(-np.inf, 0.5))},
+      'another action at the actor than at the learner: float32 [2, 1] in '
+      '[(-inf, 0.5), 1] instead of float32 [2] in [-1, 1]',
+    ),
+    (
+      {'observation': types.ArraySpec((3,), np.dtype(np.uint8))},
+      'another observation at the actor than at the learner: uint8 [3] instead '
+      'of image uint8 [3, 2], more flag bool [], vector float32 [2]',
+    ),
+    (
+      {'action_repeat': 4},
+      'another action_repeat at the actor than at the learner: 4 instead of 1',
+    ),
+  ],
+)
+def test_other_environments_are_refused_in_a_sentence(
+  values: dict, sentence: str
+):
+  spec = toys.SPEC._replace(action=_PLANE)
   with pytest.raises(ValueError) as caught:
-    handshake.check_specs(toys.SPEC, other)
+    handshake.check_specs(spec, spec._replace(**values))
   assert str(caught.value) == (
-    'Toy-v0 has another action at the actor than at the learner, '
-    "{'shape': (), 'dtype': '<i4', 'minimum': (0,), 'maximum': (5,)} instead "
-    "of {'shape': (), 'dtype': '<i4', 'minimum': (0,), 'maximum': (4,)}: "
-    'install the same environments on both sides.'
+    f'Toy-v0 has {sentence}; install the same environments on both sides.'
   )
+
+
+@pytest.mark.parametrize(
+  'action', [_PLANE, _PLANE._replace(minimum=(-np.inf, 0.1))]
+)
+def test_actions_of_any_spec_are_told(action: types.ActionSpec):
+  spec = toys.SPEC._replace(action=action)
+  assert _through(_welcome(spec=spec)).spec == spec

@@ -29,7 +29,9 @@ _MEGABYTES = 32  # that the learner may grow by
 _Code = grpc.StatusCode
 _PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'
 _HELLO = handshake.pack_hello(handshake.Hello(2, 'hostile'))
-_LAYOUT = wire.Layout(types.ArraySpec((8,), np.dtype(np.uint8)))
+_CODEC = wire.StreamCodec(
+  toys.SPEC._replace(observation=types.ArraySpec((8,), np.dtype(np.uint8)))
+)
 # Codes by which a learner ends a stream for what it has read.
 _REFUSALS = {
   _Code.INVALID_ARGUMENT,
@@ -46,7 +48,7 @@ def _steps(env_id: np.ndarray, sequence: int) -> bytes:
   """Returns steps as they should be."""
   n = len(env_id)
   first = types.StepType.MID if sequence else types.StepType.FIRST
-  return _LAYOUT.pack_steps(
+  return _CODEC.pack_steps(
     types.EnvOutput(
       np.zeros((n, 8), np.uint8),
       np.zeros(n, np.float32),
@@ -70,7 +72,7 @@ def _spoil(
   if kind == 1:
     return _steps(rng.integers(-(2**31), 2**31, len(env_id)), sequence)
   if kind == 2:
-    others = [_HELLO, wire.pack_actions(env_id, sequence)]
+    others = [_HELLO, toys.CODEC.pack_actions(env_id, sequence)]
     return others[rng.integers(2)]
   if kind == 3:
     values = np.full(len(env_id), rng.choice([np.nan, np.inf, -np.inf, 3e38]))

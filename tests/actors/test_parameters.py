@@ -91,6 +91,6 @@ def test_other_parameters_are_refused(specs, sentence: str):
 
 
 def test_another_message_is_refused():
-  end = wire.parse(wire.pack_json(wire.Kind.END, {}))
-  with pytest.raises(wire.WireError, match='END came where PARAMETERS is due'):
+  end = wire.parse(wire.pack_json(wire.MessageKind.END, {}))
+  with pytest.raises(wire.WireError, match='END came instead of PARAMETERS'):
     parameters.unpack(end, _SPECS)

@@ -49,11 +49,11 @@ def test_episodes_become_columns_under_the_learners_ids():
 @pytest.mark.parametrize(
   'message, sentence',
   [
-    (wire.pack_json(wire.Kind.END, {}), 'END came where REPORT is due'),
-    (wire.pack(wire.Kind.REPORT, [], rows=2), 'must be of one row'),
-    (wire.pack(wire.Kind.REPORT, [], rows=1), 'fewer bytes'),
+    (wire.pack_json(wire.MessageKind.END, {}), 'END came instead of REPORT'),
+    (wire.pack(wire.MessageKind.REPORT, [], rows=2), 'must be of one row'),
+    (wire.pack(wire.MessageKind.REPORT, [], rows=1), 'fewer bytes'),
     (
-      wire.pack(wire.Kind.REPORT, [], rows=1, episodes=10_001),
+      wire.pack(wire.MessageKind.REPORT, [], rows=1, episodes=10_001),
       'more than 10000 episodes',
     ),
   ],

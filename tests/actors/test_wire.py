@@ -4,6 +4,7 @@ import chex
 import numpy as np
 import pytest
 
+from seedrl_jax import types
 from seedrl_jax.actors import wire
 from tests.actors import toys
 
@@ -11,29 +12,66 @@ from tests.actors import toys
 def test_steps_come_out_as_they_went_in():
   message = toys.steps([7, 3], toys.MID, sequence=5, ended=(3,))
   parsed = wire.parse(message)
-  assert (parsed.kind, parsed.rows, parsed.episodes) == (wire.Kind.STEPS, 2, 1)
+  assert (parsed.kind, parsed.rows, parsed.episodes) == (
+    wire.MessageKind.STEPS,
+    2,
+    1,
+  )
   assert parsed.sequence == 5
-  rows = toys.LAYOUT.unpack_steps(parsed)
+  rows = toys.CODEC.unpack_steps(parsed)
   sent = toys.output([7, 3], toys.MID, 5)
   leaves = [*wire.flatten(sent.observation), *sent[1:]]
   chex.assert_trees_all_equal(rows.output, leaves)
   assert [x.dtype for x in rows.output] == [x.dtype for x in leaves]
   chex.assert_trees_all_equal(rows.episodes, toys.episodes(3))
-  assert len(message) < toys.LAYOUT.num_bytes(2)
+  assert len(message) < toys.CODEC.num_bytes(2)
 
 
 def test_num_bytes_is_that_of_the_largest_message():
   message = toys.steps([0, 1, 2], toys.LAST, ended=(0, 1, 2))
-  assert len(message) == toys.LAYOUT.num_bytes(3)
+  assert len(message) == toys.CODEC.num_bytes(3)
 
 
-def test_actions_come_out_as_they_went_in():
-  message = wire.parse(wire.pack_actions(np.array([4, 0, 2]), 9))
-  action = wire.unpack_actions(message, 3, 9)
-  assert action.dtype == np.int32 and action.tolist() == [4, 0, 2]
+_ACTIONS = [
+  (types.discrete(5), np.array([4, 0, 2])),
+  (
+    types.ActionSpec((2,), np.dtype(np.float32), (-1.0,) * 2, (1.0,) * 2),
+    np.array([[0.5, -1.0], [0.1, 0.2], [1e-9, 3.0]], np.float32),
+  ),
+  (
+    types.ActionSpec((2, 3), np.dtype(np.int32), (0,) * 6, (7,) * 6),
+    np.arange(18).reshape(3, 2, 3),
+  ),
+]
+
+
+def _codec(action: types.ActionSpec) -> wire.StreamCodec:
+  return wire.StreamCodec(toys.SPEC._replace(action=action))
+
+
+@pytest.mark.parametrize('spec, action', _ACTIONS)
+def test_actions_come_out_as_they_went_in(
+  spec: types.ActionSpec, action: np.ndarray
+):
+  codec = _codec(spec)
+  message = wire.parse(codec.pack_actions(action, 9))
+  got = codec.unpack_actions(message, 3, 9)
+  assert got.dtype == spec.dtype
+  np.testing.assert_array_equal(got, action)
   for rows, sequence in (2, 9), (3, 8):
     with pytest.raises(wire.WireError, match='Actions for 3 environments'):
-      wire.unpack_actions(message, rows, sequence)
+      codec.unpack_actions(message, rows, sequence)
+
+
+def test_actions_of_another_shape_are_refused():
+  (plain, action), (pair, _), _ = _ACTIONS
+  message = wire.parse(_codec(plain).pack_actions(action, 9))
+  with pytest.raises(wire.WireError) as caught:
+    _codec(pair).unpack_actions(message, 3, 9)
+  assert str(caught.value) == (
+    'Actions for 3 environments came as 12 bytes instead of 24: each must be '
+    'float32 [2].'
+  )
 
 
 def test_flatten_and_unflatten_sort_keys():
@@ -50,10 +88,10 @@ _GOOD = toys.steps([0, 1], toys.FIRST)
   [
     (_GOOD[:31], 'A message of 31 bytes has no whole header'),
     (b'X' + _GOOD[1:], 'not of the protocol'),
-    (_GOOD[:4] + b'\x01' + _GOOD[5:], 'of version 1 .* speaks version 2'),
+    (_GOOD[:4] + b'\x01' + _GOOD[5:], 'of version 1 .* speaks version 3'),
     (_GOOD[:-1], 'its header says'),
     (_GOOD[:-1] + b'\x77', 'damaged'),
-    (_GOOD[:6] + b'\x63' + _GOOD[7:], 'no kind 99'),
+    (_GOOD[:6] + b'\x63' + _GOOD[7:], 'no message kind 99'),
   ],
 )
 def test_parse_refuses(message: bytes, sentence: str):
@@ -68,7 +106,7 @@ def test_parse_refuses(message: bytes, sentence: str):
     (toys.reseal(_GOOD[:-1]), 'fewer bytes'),
     (_GOOD[:8] + b'\xff\xff\xff\xff' + _GOOD[12:], 'fewer bytes'),
     (_GOOD[:12] + b'\xff\xff\xff\xff' + _GOOD[16:], 'fewer bytes'),
-    (wire.pack_json(wire.Kind.END, {}), 'END came where STEPS is due'),
+    (wire.pack_json(wire.MessageKind.END, {}), 'END came instead of STEPS'),
   ],
 )
 def test_unpack_refuses(message: bytes, sentence: str):
@@ -80,7 +118,7 @@ def test_unpack_refuses(message: bytes, sentence: str):
   'body', [b'', b'[1]', b'{', b'\xff', b'[' * 50_000, b'1' * (1 << 17)]
 )
 def test_json_that_is_none_is_refused(body: bytes):
-  good = wire.pack_json(wire.Kind.HELLO, {})
+  good = wire.pack_json(wire.MessageKind.HELLO, {})
   message = wire.parse(toys.reseal(good[:32] + body))
   with pytest.raises(wire.WireError, match='HELLO'):
     wire.unpack_json(message)
@@ -88,9 +126,9 @@ def test_json_that_is_none_is_refused(body: bytes):
 
 def test_what_json_cannot_hold_is_not_sent():
   with pytest.raises(ValueError, match='WELCOME cannot be sent'):
-    wire.pack_json(wire.Kind.WELCOME, {'x': object()})
+    wire.pack_json(wire.MessageKind.WELCOME, {'x': object()})
   with pytest.raises(ValueError, match='too many'):
-    wire.pack_json(wire.Kind.WELCOME, {'x': 'y' * wire.MAX_JSON_BYTES})
+    wire.pack_json(wire.MessageKind.WELCOME, {'x': 'y' * wire.MAX_JSON_BYTES})
 
 
 @pytest.mark.parametrize('sealed', [False, True])
@@ -98,8 +136,8 @@ def test_any_bytes_are_arrays_as_agreed_or_an_error(sealed: bool):
   rng = np.random.default_rng(3)
   messages = [
     toys.steps([0, 1], toys.MID, ended=(1,)),
-    wire.pack_json(wire.Kind.HELLO, {'num_envs': 3}),
-    wire.pack_actions(np.arange(3), 2),
+    wire.pack_json(wire.MessageKind.HELLO, {'num_envs': 3}),
+    toys.CODEC.pack_actions(np.arange(3), 2),
   ]
   refused = 0
   for i in range(6000):
@@ -108,7 +146,7 @@ def test_any_bytes_are_arrays_as_agreed_or_an_error(sealed: bool):
     message = toys.reseal(message) if sealed and len(message) > 31 else message
     try:
       parsed = wire.parse(message)
-      rows = toys.LAYOUT.unpack_steps(parsed)
+      rows = toys.CODEC.unpack_steps(parsed)
     except wire.WireError:
       refused += 1
       continue

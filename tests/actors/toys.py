@@ -29,7 +29,7 @@ SPEC = base.StreamSpec(
   action_repeat=1,
   name='Toy-v0',
 )
-LAYOUT = wire.Layout(SPEC.observation)
+CODEC = wire.StreamCodec(SPEC)
 FIRST, MID, LAST = map(int, types.StepType)
 OPEN = addresses.Security()
 METHOD = f'/{wire.SERVICE}/{wire.METHOD}'
@@ -72,11 +72,11 @@ def steps(
 ) -> bytes:
   """Returns a message of steps."""
   value = output(env_id, step_type, sequence)
-  return LAYOUT.pack_steps(value, episodes(*ended), sequence)
+  return CODEC.pack_steps(value, episodes(*ended), sequence)
 
 
 def rows(message: bytes) -> wire.StepRows:
-  return LAYOUT.unpack_steps(wire.parse(message))
+  return CODEC.unpack_steps(wire.parse(message))
 
 
 def mutate(message: bytes, rng: np.random.Generator) -> bytes:
@@ -135,7 +135,7 @@ class Client:
   def step(self, step_type: int, sequence: int) -> np.ndarray:
     """Sends a step of all environments; returns their actions."""
     self.say(steps(self.env_id, step_type, sequence))
-    return wire.unpack_actions(self.hear(), len(self.env_id), sequence)
+    return CODEC.unpack_actions(self.hear(), len(self.env_id), sequence)
 
   def report(self, sequence: int, **values: Any) -> wire.Message:
     """Sends a report, of nothing but `values`; returns the answer."""

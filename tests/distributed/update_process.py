@@ -14,7 +14,7 @@ import optax
 from seedrl_jax import types
 from seedrl_jax.agents import base as agents
 from seedrl_jax.distributed import hosts as hosts_lib
-from seedrl_jax.inference import device_step
+from seedrl_jax.inference import device_step, unrolls
 from seedrl_jax.learner import state as state_lib
 from seedrl_jax.learner import topology, update
 from seedrl_jax.run import layout as layout_lib
@@ -32,11 +32,11 @@ def vtrace() -> tuple[agents.Agent, types.Unroll]:
   spec = layout_lib.make_env_spec(config)
   agent = agents.load_agent(config, spec)
   step = device_step.DeviceStep(
-    agent, jax.local_devices()[0], 1, jax.random.PRNGKey(0)
+    agent, spec, jax.local_devices()[0], 1, jax.random.PRNGKey(0)
   )
   params = jax.eval_shape(agent.init, jax.random.PRNGKey(0))
-  output = step.output_spec(params, spec.observation)
-  return agent, layout_lib.unroll_spec(spec, 5, output, step.core_spec())
+  output = step.output_spec(params)
+  return agent, unrolls.unroll_spec(spec, 5, output, step.core_spec())
 
 
 def random_batch(rng: np.random.Generator, spec: types.Unroll) -> types.Batch:
@@ -47,7 +47,7 @@ def random_batch(rng: np.random.Generator, spec: types.Unroll) -> types.Batch:
       return rng.normal(size=x.shape).astype(x.dtype)
     return rng.integers(0, 2, x.shape).astype(x.dtype)
 
-  batch = jax.tree.map(fill, layout_lib.blank_batch(spec, _WIDTH))
+  batch = jax.tree.map(fill, unrolls.blank_batch(spec, _WIDTH))
   batch.unroll.steps.discount[:] = 1
   return batch._replace(weight=rng.uniform(0.5, 2, _WIDTH).astype(np.float32))
 

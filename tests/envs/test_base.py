@@ -152,5 +152,5 @@ def test_one_thread_may_send_what_another_received(section: Any):
 def test_actions_of_a_wrong_shape_are_refused(section: Any, action: np.ndarray):
   stream = streams.make(section, 2)
   env_id = stream.recv().env_id
-  with pytest.raises(ValueError, match=r'must both be \[B\]'):
+  with pytest.raises(ValueError, match=r'must be \[B\] and \[B\]'):
     stream.send(action.astype(np.int32), env_id)

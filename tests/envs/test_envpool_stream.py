@@ -248,16 +248,46 @@ def test_received_arrays_are_the_callers():
 
 
 def test_float64_becomes_float32():
-  name = 'LaneKeeping-v0'  # Continuous, but the only family with float64.
-  pool = envpool.make_dm(name, num_envs=2, num_threads=1)
-  leaf = types.ArraySpec((), np.dtype('float32'))
-  spec = base.StreamSpec({'state': leaf}, types.discrete(1), 1, name)
-  stream = envpool_stream.EnvPoolStream(
-    pool, spec, 2, 2, dropped=('derivative', 'reference_state')
+  section = streams.config(
+    'LaneKeeping-v0', drop_observations=('derivative', 'reference_state')
   )
-  observation = stream.recv().observation
-  assert list(observation) == ['state']
-  assert observation['state'].dtype == np.float32
+  stream = streams.make(section, 2)
+  output = stream.recv()
+  assert list(output.observation) == ['state']
+  streams.assert_fits(output, stream.spec)
+
+
+@pytest.mark.parametrize(
+  ('env_id', 'dtype', 'shape', 'pools'),
+  [
+    ('Pendulum-v1', np.float32, (1,), np.float32),
+    ('HalfCheetah-v4', np.float32, (6,), np.float64),
+    ('LaneKeeping-v0', np.float32, (1,), np.float32),
+    ('BinPack-v2', np.int32, (2,), np.int32),
+    ('MultiCVRP-v0', np.int32, (2,), np.int16),
+    ('SearchAndRescue-v0', np.float32, (2, 2), np.float32),
+  ],
+)
+def test_actions_of_any_shape_reach_the_pool_in_its_dtype(
+  env_id: str, dtype: type, shape: tuple[int, ...], pools: type
+):
+  stream: Any = streams.make(streams.config(env_id), 3, 2)
+  action = stream.spec.action
+  assert (action.shape, action.dtype) == (shape, dtype)
+  sent, send = [], stream._pool._send
+  stream._pool = types_lib.SimpleNamespace(
+    _recv=stream._pool._recv,
+    _send=lambda arrays: (sent.append(arrays[-1]), send(arrays)),
+  )
+  rng = np.random.default_rng(0)
+  for _ in range(20):
+    output = stream.recv()
+    streams.assert_fits(output, stream.spec)
+    given = action.sample(rng, 2)
+    stream.send(given if action.is_discrete else 3 * given, output.env_id)
+  assert {x.dtype for x in sent} == {np.dtype(pools)}
+  if not action.is_discrete:
+    assert max(np.abs(x).max() for x in sent) == action.maximum[0]
 
 
 def test_nested_dicts():
@@ -305,9 +335,6 @@ def test_streams_of_a_seed_are_equal_and_environments_differ():
 @pytest.mark.parametrize(
   ('env_id', 'reason'),
   [
-    ('Pendulum-v1', 'actions are continuous'),
-    ('Basic-v1', 'actions are continuous'),
-    ('Sudoku-v0', 'several numbers at once'),
     ('Chess-v1', 'has 2 players'),
     ('Pong-v4', 'EnvPool has no such environment'),
   ],

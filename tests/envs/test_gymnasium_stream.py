@@ -160,7 +160,6 @@ def test_id_of_gymnasiums_is_made_with_its_options():
     ('GymV26Environment-v0', {}, 'has not registered such'),
     ('CartPole-v1', {'frame_skip': 2}, 'frame_skip: is an option of EnvPool'),
     ('CartPole-v1', {'options': {'x': 1}}, "cannot make it: .*argument 'x'"),
-    ('Pendulum-v1', {}, 'id=gymnasium:Pendulum-v1: its actions are continuous'),
   ],
 )
 def test_unusable_ids_of_gymnasiums_are_refused(
@@ -193,17 +192,27 @@ def test_observation_that_is_not_finite_names_the_environment(
   stream.close()
 
 
-@pytest.mark.parametrize(
-  ('kwargs', 'reason'),
-  [
-    ({'continuous': True}, 'actions are continuous'),
-    ({'joint': True}, 'several numbers at once'),
-    ({'start': 5}, 'its actions begin at 5'),
-  ],
-)
-def test_unusable_actions_are_refused(kwargs: dict[str, Any], reason: str):
-  with pytest.raises(ValueError, match=reason):
-    gymnasium_stream.make_spec(streams.toy('seeded', **kwargs))
+@pytest.mark.parametrize('processes', [0, 2])
+@pytest.mark.parametrize('kind', toys.ACTION_SPACES)
+def test_actions_of_any_shape_reach_their_environments(
+  kind: str, processes: int
+):
+  section = streams.toy('echo', kind=kind)
+  section.processes = processes
+  stream = streams.make(section, 3)
+  spec = stream.spec.action
+  actions = spec.sample(np.random.default_rng(0), 3, 3)
+  outputs = streams.roll(stream, actions)
+  stream.close()
+  for action, output in zip(actions, outputs[1:], strict=False):
+    streams.assert_fits(output, stream.spec)
+    np.testing.assert_array_equal(output.observation, action)
+
+
+def test_continuous_actions_are_clipped():
+  stream = streams.make(streams.toy('echo', kind='box'))
+  outputs = streams.roll(stream, np.full((2, 1, 2, 2), 7.0, np.float32))
+  np.testing.assert_array_equal(outputs[1].observation, 1.0)
 
 
 def test_text_observations_are_refused_where_they_are_not_dropped():

@@ -11,6 +11,12 @@ SPEC = base.StreamSpec(
 )
 
 
+def _mute(
+  action: types.ActionSpec = SPEC.action, dtype: type = np.int32
+) -> 'Mute':
+  return Mute(SPEC._replace(action=action), np.dtype(dtype), 2, 2)
+
+
 class Mute(local_stream.LocalStream):
   """Says nothing; its score is set by the test."""
 
@@ -19,14 +25,14 @@ class Mute(local_stream.LocalStream):
     raise AssertionError('nothing to receive')
 
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
-    self._check_action(action, env_id)
+    self.sent = self._env_action(action, env_id)
 
   def close(self) -> None:
     self._closed = True
 
 
 def test_score_counts_frames_and_losses():
-  stream = Mute(SPEC, 1, 1)
+  stream = _mute()
   stream._statistics.log = statistics.EpisodeLog(max_size=1)
   for _ in range(2):
     for last in (False, True):
@@ -41,14 +47,31 @@ def test_score_counts_frames_and_losses():
 
 
 def test_closed_stream_names_itself():
-  stream = Mute(SPEC, 1, 1)
+  stream = _mute()
   stream.close()
   with pytest.raises(base.StreamClosed, match='stream of Toy-v0 is closed'):
     stream.recv()
 
 
 def test_action_must_have_the_shape_of_the_ids():
-  stream = Mute(SPEC, 2, 2)
+  stream = _mute()
   stream.send(np.zeros(2), np.zeros(2))
   with pytest.raises(ValueError, match=r'action \(1,\) and env_id \(2,\)'):
     stream.send(np.zeros(1), np.zeros(2))
+
+
+def test_continuous_actions_are_clipped_in_the_environments_dtype():
+  low, high = (-1.0, -np.inf, 1 / 3), (1.0, 2.0, np.inf)
+  action = types.ActionSpec((3,), np.dtype(np.float32), low, high)
+  stream = _mute(action, np.float64)
+  given = np.array([[-3, -1e9, 0], [0.5, 3, 1e9]], np.float32)
+  stream.send(given, np.arange(2))
+  expected = [[-1, -1e9, 1 / 3], [0.5, 2, 1e9]]
+  np.testing.assert_array_equal(stream.sent, expected)
+  assert stream.sent.dtype == np.float64 and given[0, 0] == -3
+
+
+def test_discrete_actions_are_passed_on_as_they_are():
+  stream = _mute()
+  stream.send(np.array([1, 7], np.int32), np.arange(2))
+  assert stream.sent.tolist() == [1, 7]

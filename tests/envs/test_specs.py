@@ -4,7 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
+from seedrl_jax import types
 from seedrl_jax.envs import specs
 
 
@@ -53,13 +55,35 @@ def test_a_string_is_no_tuple_of_keys():
 
 
 @pytest.mark.parametrize(
-  ('refuse', 'reason'),
+  ('space', 'dtype', 'shape', 'low', 'high'),
   [
-    (specs.refuse_continuous, 'continuous-control agents planned'),
-    (specs.refuse_joint, 'several numbers at once'),
+    (spaces.Discrete(3), np.int32, (), [0], [2]),
+    (spaces.Discrete(2, start=5), np.int32, (), [5], [6]),
+    (spaces.MultiDiscrete([2, 3]), np.int32, (2,), [0, 0], [1, 2]),
+    (spaces.MultiBinary(2), np.int32, (2,), [0, 0], [1, 1]),
+    (spaces.Box(-1, 2, (2,)), np.float32, (2,), [-1, -1], [2, 2]),
+    (spaces.Box(0, 9, (1,), np.int16), np.int32, (1,), [0], [9]),
+    (
+      spaces.Box(
+        np.array([[0.0, -np.inf]]), np.array([[1 / 3, np.inf]]), dtype=float
+      ),
+      *(np.float32, (1, 2), [0, -np.inf], [1 / 3, np.inf]),
+    ),
+    # As EnvPool has the buttons of ViZDoom.
+    (
+      spaces.Box(np.finfo(float).tiny, np.finfo(float).max, (1,), float),
+      *(np.float32, (1,), [0], [np.inf]),
+    ),
   ],
 )
-def test_refusals_name_the_environment(refuse: Any, reason: str):
-  with pytest.raises(ValueError, match=reason) as caught:
-    refuse('--config.env.id=Toy-v0')
-  assert str(caught.value).startswith('--config.env.id=Toy-v0: ')
+def test_action_specs(
+  space: Any, dtype: type, shape: tuple, low: list, high: list
+):
+  spec = specs.action_spec(space, '--config.env.id=Toy-v0')
+  expected = (shape, np.dtype(dtype), tuple(low), tuple(high))
+  assert spec == types.ActionSpec(*expected)
+
+
+def test_actions_that_are_no_array_are_refused():
+  with pytest.raises(ValueError, match=r'^--x=Toy: .*not Text; choose an'):
+    specs.action_spec(spaces.Text(3), '--x=Toy')

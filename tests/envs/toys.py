@@ -28,7 +28,7 @@ class Scripted(gymnasium.Env):
     self._step = 0
 
   def _observe(self, action: int) -> np.ndarray:
-    return np.array([self._episode, self._step, action], np.float64)
+    return np.array([self._episode, self._step, int(action)], np.float64)
 
   def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
     super().reset(**kwargs)
@@ -43,14 +43,14 @@ class Scripted(gymnasium.Env):
     kind = self._episode % 3
     over = self._step == self.LENGTHS[kind]
     terminated, truncated = over and kind != 1, over and kind != 0
-    observation = self._observe(int(action))
+    observation = self._observe(action)
     return observation, float(self._step), terminated, truncated, {}
 
 
 class Seeded(Scripted):
   """Shows a number drawn from its seed, in a nested dict, beside a text."""
 
-  def __init__(self, action_space: spaces.Space | None = None) -> None:
+  def __init__(self) -> None:
     super().__init__()
     self.observation_space = spaces.Dict({
       'noise': spaces.Box(0, 1, (), np.float32),
@@ -60,8 +60,6 @@ class Seeded(Scripted):
       }),
       'mission': spaces.Text(20),
     })
-    if action_space is not None:
-      self.action_space = action_space
 
   def _observe(self, action: int) -> Any:
     if self._step == 0:
@@ -80,14 +78,38 @@ def scripted() -> gymnasium.Env:
   return Scripted()
 
 
-def seeded(
-  continuous: bool = False, joint: bool = False, start: int = 0
-) -> gymnasium.Env:
-  if start:
-    return Seeded(spaces.Discrete(2, start=start))
-  if continuous:
-    return Seeded(spaces.Box(-1, 1, (2,)))
-  return Seeded(spaces.MultiDiscrete([2, 3]) if joint else None)
+def seeded() -> gymnasium.Env:
+  return Seeded()
+
+
+ACTION_SPACES = {
+  'discrete': spaces.Discrete(4),
+  'joint': spaces.MultiDiscrete([2, 3]),
+  'binary': spaces.MultiBinary(3),
+  # Environments often compute in float64, agents do not.
+  'box': spaces.Box(-1, 1, (2, 2), np.float64),
+}
+
+
+class Echo(Scripted):
+  """Shows the last action; accepts none that its space has not."""
+
+  def __init__(self, kind: str) -> None:
+    super().__init__()
+    self.action_space = ACTION_SPACES[kind]
+    shape = self.action_space.shape
+    self.observation_space = spaces.Box(-9, 9, shape, np.float32)
+
+  def _observe(self, action: Any) -> np.ndarray:
+    shape = self.observation_space.shape
+    if self._step == 0:
+      return np.zeros(shape, np.float32)
+    assert self.action_space.contains(action), action
+    return np.asarray(action, np.float32).reshape(shape)
+
+
+def echo(kind: str) -> gymnasium.Env:
+  return Echo(kind)
 
 
 def not_an_environment() -> str:

@@ -17,6 +17,7 @@ _SLOTS = 6
 def _make(has_core: bool = True, seed: int = 0) -> device_step.DeviceStep:
   return device_step.DeviceStep(
     toys.make_agent(has_core),
+    toys.SPEC,
     jax.local_devices()[0],
     _SLOTS,
     jax.random.PRNGKey(seed),
@@ -31,7 +32,7 @@ class _Driver:
     self._rng = np.random.default_rng(seed)
     self.steps = np.zeros(_SLOTS, np.int32)
     self.vector = np.zeros((_SLOTS, 2), np.float32)
-    spec = step.output_spec(_unstacked(), toys.SPEC.observation)
+    spec = step.output_spec(_unstacked())
     self._unpack = packing.Unpacker(spec)
 
   def act(self, slots: list[int], size: int = 0) -> toys.Output:
@@ -39,19 +40,17 @@ class _Driver:
     n = len(slots)
     rng = self._rng
     size = size or n
-    header = np.zeros((size, packing.HEADER_WIDTH), np.int32)
+    header = self._step.make_header(size)
     # What stands beside a padding slot must not matter.
-    header[n:] = 1
-    header[n:, 0] = self._step.padding_slot
+    header[n:, 1:] = 1
     first = rng.random(n) < 0.3
-    packing.write_ids(
-      header[:n], np.array(slots), 10 * np.array(slots, np.int32)
-    )
-    packing.write_step(
+    _fill(
       header[:n],
+      np.array(slots),
+      10 * np.array(slots, np.int32),
       first,
-      rng.integers(0, 9, n).astype(np.int32),
-      rng.integers(0, 9, n).astype(np.float32),
+      rng.integers(0, 9, n),
+      rng.integers(0, 9, n),
     )
     vector = rng.normal(size=(size, 2)).astype(np.float32)
     image = rng.integers(0, 255, (size, 2, 1)).astype(np.uint8)
@@ -69,6 +68,13 @@ class _Driver:
   def check_table(self) -> None:
     """Reads every row of the table by a step over all of them."""
     self.act(list(range(_SLOTS)))
+
+
+def _fill(header: np.ndarray, *columns: Any) -> None:
+  """Fills in a header's columns, in the order of `packing.Header`."""
+  views = packing.header_views(header, toys.SPEC.action)
+  for view, values in zip(views, columns, strict=True):
+    view[:] = values
 
 
 def _unstacked() -> Any:
@@ -104,16 +110,10 @@ def test_padding_changes_no_output_of_a_feed_forward_agent():
 
 def test_agent_sees_the_header_and_unstacked_parameters():
   step = _make()
-  spec = step.output_spec(_unstacked(), toys.SPEC.observation)
-  header = np.zeros((2, packing.HEADER_WIDTH), np.int32)
-  packing.write_ids(
-    header, np.array([3, 5]), np.array([33, toys.FIRST_EVAL_ID])
-  )
-  packing.write_step(
-    header,
-    np.array([False, True]),
-    np.array([7, 0], np.int32),
-    np.array([1.5, -2], np.float32),
+  spec = step.output_spec(_unstacked())
+  header = step.make_header(2)
+  _fill(
+    header, [3, 5], [33, toys.FIRST_EVAL_ID], [False, True], [1.5, -2], [7, 0]
   )
   observation = {
     'image': np.zeros((2, 2, 1), np.uint8),
@@ -130,7 +130,7 @@ def test_agent_sees_the_header_and_unstacked_parameters():
 def test_specs_describe_one_environment():
   step = _make()
   int32, float32 = np.dtype(np.int32), np.dtype(np.float32)
-  assert step.output_spec(_unstacked(), toys.SPEC.observation) == toys.Output(
+  assert step.output_spec(_unstacked()) == toys.Output(
     action=types.ArraySpec((), int32),
     seen=types.ArraySpec((3,), float32),
     env_id=types.ArraySpec((), int32),
@@ -141,13 +141,28 @@ def test_specs_describe_one_environment():
   }
 
 
+def test_actions_that_the_environments_do_not_take_are_refused():
+  action = types.ActionSpec((), np.dtype(np.float32), (-1,), (1,))
+  step = device_step.DeviceStep(
+    toys.make_agent(),
+    toys.SPEC._replace(action=action),
+    jax.local_devices()[0],
+    _SLOTS,
+    jax.random.PRNGKey(0),
+  )
+  with pytest.raises(
+    ValueError, match=r'with int32\[\], but the environments take float32\[\]'
+  ):
+    step.output_spec(_unstacked())
+
+
 @pytest.mark.parametrize('has_core', [True, False])
 def test_compile_changes_neither_table_nor_key(has_core: bool):
   plain, compiled = _make(has_core), _make(has_core)
   drivers = _Driver(plain), _Driver(compiled)
   outputs = [d.act([1, 3, 4]) for d in drivers]
   key = compiled.key.copy()
-  compiled.compile(toys.PARAMS, toys.SPEC.observation, (1, 2, 6))
+  compiled.compile(toys.PARAMS, (1, 2, 6))
   chex.assert_trees_all_equal(compiled.key, key)
   for slots in ([0, 1, 2, 3, 4, 5], [5, 2]):
     outputs = [d.act(slots) for d in drivers]
@@ -158,7 +173,7 @@ def test_compile_changes_neither_table_nor_key(has_core: bool):
 def test_nothing_is_compiled_after_compile(sizes: tuple[int, ...]):
   step = _make()
   driver = _Driver(step)
-  step.compile(toys.PARAMS, toys.SPEC.observation, sizes)
+  step.compile(toys.PARAMS, sizes)
   rng = np.random.default_rng(3)
   with toys.count_compilations() as compiled:
     for size in sizes * 3:
@@ -166,8 +181,7 @@ def test_nothing_is_compiled_after_compile(sizes: tuple[int, ...]):
       driver.act(rng.permutation(_SLOTS)[:n].tolist(), size=size)
     step.set_key(step.key)
     for size in sizes:
-      header = np.zeros((size, packing.HEADER_WIDTH), np.int32)
-      header[:, 0] = step.padding_slot
+      header = step.make_header(size)
       observation = {
         'image': np.zeros((size, 2, 1), np.uint8),
         'vector': np.zeros((size, 2), np.float32),
@@ -226,11 +240,11 @@ def test_set_key_continues_where_key_was_taken():
 def test_table_is_donated_and_stays_on_its_device():
   device = jax.local_devices()[-1]
   step = device_step.DeviceStep(
-    toys.make_agent(), device, _SLOTS, jax.random.PRNGKey(0)
+    toys.make_agent(), toys.SPEC, device, _SLOTS, jax.random.PRNGKey(0)
   )
   old, key = step._table['vector'], step._key
   # A row that padding may write to; the jitted step checks no bounds.
-  chex.assert_shape(old, (step.padding_slot + 1, 2))
+  chex.assert_shape(old, (_SLOTS + 1, 2))
   _Driver(step).act([0, 1])
   assert old.is_deleted()
   # Checkpoints read it from another thread.

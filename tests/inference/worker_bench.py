@@ -5,7 +5,7 @@ steps, from which unrolls are cut by hand.
 """
 
 import itertools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import chex
 import jax
@@ -16,6 +16,7 @@ from seedrl_jax import types
 from seedrl_jax.envs import base as envs
 from seedrl_jax.inference import assembler as assembler_lib
 from seedrl_jax.inference import device_step as device_step_lib
+from seedrl_jax.inference import unrolls
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import blocks
@@ -23,25 +24,6 @@ from tests.inference import toys
 
 LENGTH = 4
 _FIRST = types.StepType.FIRST
-
-
-def _unroll_spec(output: types.Nest, core: types.Nest) -> types.Unroll:
-  def step(spec: types.ArraySpec) -> types.ArraySpec:
-    return types.ArraySpec((LENGTH + 1, *spec.shape), spec.dtype)
-
-  def scalar(dtype: Any) -> types.ArraySpec:
-    return step(types.ArraySpec((), np.dtype(dtype)))
-
-  steps = types.Steps(
-    observation={k: step(s) for k, s in toys.SPEC.observation.items()},
-    reward=scalar(np.float32),
-    discount=scalar(np.float32),
-    step_type=scalar(np.uint8),
-    previous_action=scalar(np.int32),
-    agent_output=toys.Output(*map(step, output)),
-    parameter_version=scalar(np.int32),
-  )
-  return types.Unroll(steps, core, types.ArraySpec((), np.dtype(np.int32)))
 
 
 class Bench:
@@ -68,14 +50,18 @@ class Bench:
     agent = toys.make_agent(has_core, overlap)
     device_step = device_step_lib.DeviceStep(
       agent,
+      toys.SPEC,
       jax.local_devices()[0],
       stream.num_envs,
       jax.random.PRNGKey(0),
     )
     params = jax.tree.map(lambda x: x[0], toys.PARAMS)
-    output_spec = device_step.output_spec(params, toys.SPEC.observation)
-    spec = _unroll_spec(output_spec, device_step.core_spec())
-    layout = blocks.UnrollLayout(spec)
+    output_spec = device_step.output_spec(params)
+    layout = blocks.UnrollLayout(
+      unrolls.unroll_spec(
+        toys.SPEC, LENGTH, output_spec, device_step.core_spec()
+      )
+    )
     self.inserted: list[types.Unroll] = []
     self.versions = itertools.count(10)
     self.worker = worker_lib.InferenceWorker(

@@ -21,7 +21,7 @@ from tests.actors import counted, processes
 NUM_ACTORS = 4
 # In the environment of all processes of a run; the value names the run.
 _MARK = 'SEEDRL_TEST_CHAOS'
-_SERVER = 'server_main.py'
+_SERVER = 'reverb/server/main.py'
 # More frames than any run has.
 ENDLESS = 10**9
 # Seconds between two looks at processes, and for the last of them to end.

@@ -4,7 +4,6 @@ import jax
 import numpy as np
 import pytest
 
-from seedrl_jax import types
 from seedrl_jax.run import layout as layout_lib
 from tests import runs
 
@@ -68,25 +67,6 @@ def test_runs_of_before_there_were_actors_have_none():
   config = runs.tiny()
   del config['actors']
   assert layout_lib.make_env_spec(config).num_envs == 4
-
-
-def test_unroll_spec():
-  env_spec = types.EnvSpec(
-    'toy',
-    {'x': types.ArraySpec((3,), np.dtype(np.uint8))},
-    types.discrete(2),
-    1,
-    4,
-    0,
-  )
-  core = types.ArraySpec((7,), np.dtype(np.float32))
-  output = {'action': types.ArraySpec((), np.dtype(np.int32))}
-  spec = layout_lib.unroll_spec(env_spec, 5, output, core)
-  assert spec.steps.observation['x'].shape == (6, 3)
-  assert spec.steps.agent_output['action'].shape == (6,)
-  assert spec.steps.reward == types.ArraySpec((6,), np.dtype(np.float32))
-  assert spec.initial_core == core
-  assert spec.env_id.shape == ()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from seedrl_jax.agents import base
+from seedrl_jax.agents import base, vtrace
 from seedrl_jax.runtime import loading
 
 
@@ -37,7 +37,7 @@ def test_agent_may_be_one_file_in_the_current_folder():
 
 def test_modules_of_the_package_do_not_open_the_folder_to_others():
   # Libraries would import what lies there: `tensorflow.py`, say.
-  loading.load_module('--flag', 'seedrl_jax.agents.vtrace')
+  loading.load_module('--flag', vtrace.__name__)
   assert str(pathlib.Path.cwd()) not in sys.path
 
 

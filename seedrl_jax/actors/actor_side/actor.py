@@ -178,7 +178,7 @@ class Group:
     hello = handshake.Hello(options.num_envs, options.name, inference)
     call.say(handshake.pack_hello(hello))
     message = call.hear()
-    if message.kind == wire.Kind.END:
+    if message.kind == wire.MessageKind.END:
       return True
     welcome = handshake.unpack_welcome(message)
     self._wait, self._reason = 0.0, ''
@@ -210,7 +210,9 @@ class Group:
     num_envs = options.num_envs
     try:
       # Before anything that the learner names is looked for.
-      trust.check(handshake.asked(welcome), options.allowed, 'the learner')
+      trust.check(
+        handshake.requested_config(welcome), options.allowed, 'the learner'
+      )
       config = handshake.env_config(
         welcome, options.num_threads, options.affinity
       )
@@ -260,20 +262,20 @@ def _step(
   stream: local_stream.LocalStream, env_id: np.ndarray, call: call_lib.Call
 ) -> bool:
   """Steps until the learner says that the training has ended."""
-  layout = wire.Layout(stream.spec.observation)
+  codec = wire.StreamCodec(stream.spec)
   sequence = 0
   while True:
     output = stream.recv()
     call.say(
-      layout.pack_steps(
+      codec.pack_steps(
         output._replace(env_id=env_id[output.env_id]),
         reports.columns(stream.take_episodes(), env_id),
         sequence,
       )
     )
     message = call.hear()
-    if message.kind == wire.Kind.END:
+    if message.kind == wire.MessageKind.END:
       return True
     rows = len(output.env_id)
-    stream.send(wire.unpack_actions(message, rows, sequence), output.env_id)
+    stream.send(codec.unpack_actions(message, rows, sequence), output.env_id)
     sequence += 1

@@ -91,7 +91,7 @@ class Call:
 
   def refuse(self, reason: str) -> None:
     """Says why the actor ends; returns when the learner has read it."""
-    self.say(wire.pack_json(wire.Kind.REFUSAL, {'reason': reason}))
+    self.say(wire.pack_json(wire.MessageKind.REFUSAL, {'reason': reason}))
     self._outgoing.put(None)
     for _ in self._rpc:
       pass

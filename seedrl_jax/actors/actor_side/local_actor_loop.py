@@ -70,7 +70,7 @@ def follow(
   while True:
     call.say(reports.pack(player.report(), sequence))
     message = call.hear()
-    if message.kind == wire.Kind.END:
+    if message.kind == wire.MessageKind.END:
       return True
     newer = parameters.unpack(message, specs)
     if newer is not None:

@@ -24,7 +24,7 @@ from seedrl_jax.actors.actor_side.call import Lost
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import local_stream
-from seedrl_jax.inference import assembling, insertion
+from seedrl_jax.inference import assembling, insertion, unrolls
 from seedrl_jax.inference import device_step as device_step_lib
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.replay import base as replay
@@ -32,7 +32,6 @@ from seedrl_jax.replay import table_configs
 from seedrl_jax.replay.reverb.client import errors, server_location, tables
 from seedrl_jax.replay.reverb.client import store as reverb_store
 from seedrl_jax.replay.reverb.server import server
-from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.runtime import threads
 
 # Seconds between two reports, at most.
@@ -82,13 +81,12 @@ class LocalInference:
     _check_parameters(self._shapes, self._local)
     self._device_step = device_step_lib.DeviceStep(
       self._agent,
+      env_spec,
       self._device,
       stream.num_envs,
       jax.random.PRNGKey(welcome.seed),
     )
-    self._output_spec = self._device_step.output_spec(
-      self._shapes, env_spec.observation
-    )
+    self._output_spec = self._device_step.output_spec(self._shapes)
     self._newest: tuple[int, agents.Params] | None = None
     self._worker: worker_lib.InferenceWorker | None = None
     self._store: reverb_store.ReverbStore | None = None
@@ -176,7 +174,7 @@ class LocalInference:
   def _open(self) -> worker_lib.InferenceWorker:
     """Connects to the Reverb server; returns what acts."""
     config, local, agent = self._config, self._local, self._agent
-    unroll_spec = layout_lib.unroll_spec(
+    unroll_spec = unrolls.unroll_spec(
       self._env_spec(),
       agent.num_transitions(config.unroll_length),
       self._output_spec,

@@ -40,7 +40,7 @@ class Desk:
     loop: that they run in.
     admission: lets actors in.
     token: that they must show.
-    layout: of their steps.
+    codec: of their steps and actions.
     timeout: seconds after which a silent actor is given up.
     feed: of parameters; None where no actor can act itself.
     copying: the thread that copies parameters from their device meanwhile.
@@ -55,7 +55,7 @@ class Desk:
   loop: asyncio.AbstractEventLoop
   admission: slot_allocator.Admission
   token: str
-  layout: wire.Layout
+  codec: wire.StreamCodec
   timeout: float
   feed: parameters.Feed | None
   copying: concurrent.futures.Executor
@@ -174,12 +174,12 @@ class Conversation:
   async def _carry(self, place: slot_allocator.Place) -> None:
     """Carries steps to inference and actions back until the stream ends."""
     while (message := await self._hear()) is not None:
-      rows = self._desk.layout.unpack_steps(message)
+      rows = self._desk.codec.unpack_steps(message)
       action = await self._ask(place, message.sequence, rows)
       if action is None:
         await self._end()
         return
-      await self._write(wire.pack_actions(action, message.sequence))
+      await self._write(self._desk.codec.pack_actions(action, message.sequence))
 
   async def _inform(self, place: slot_allocator.Place) -> None:
     """Takes reports and answers with parameters until the stream ends."""
@@ -206,7 +206,7 @@ class Conversation:
     # sent.
     self._desk.lost.note_here(self._name)
     self._name = ''
-    await self._write(wire.pack_json(wire.Kind.END, {}))
+    await self._write(wire.pack_json(wire.MessageKind.END, {}))
 
   async def _hear(self) -> wire.Message | None:
     """Returns the next message of an actor that has joined.
@@ -217,7 +217,7 @@ class Conversation:
     message = await self._read(
       asyncio.timeout(seconds), f'Nothing came for {seconds:g} s.'
     )
-    if message is None or message.kind != wire.Kind.REFUSAL:
+    if message is None or message.kind != wire.MessageKind.REFUSAL:
       return message
     reason = str(wire.unpack_json(message).get('reason'))
     _log.warning('An actor refuses: %r', reason[:_MAX_REASON])

@@ -20,7 +20,7 @@ from seedrl_jax.actors import reports, wire
 from seedrl_jax.actors.learner_side import group_lease
 from seedrl_jax.envs import base, statistics
 
-# Takes the actions int32 [n] of a message's environments, in its order; called
+# Takes the actions [n, ...] of a message's environments, in its order; called
 # in the thread that sends.
 Answer = Callable[[np.ndarray], None]
 
@@ -89,7 +89,8 @@ class RemoteStream(base.EnvStream):
     self._received: dict[int, _Request] = {}
     self._next_serial = 0
     self._owner = np.full(num_envs, _NOBODY, np.int64)
-    self._action = np.zeros(num_envs, np.int32)
+    action = spec.action
+    self._action = np.zeros((num_envs, *action.shape), action.dtype)
     self._left: list[np.ndarray] = []  # since the last batch was received
     self._dropped = _NO_ID  # before it was
 
@@ -142,9 +143,10 @@ class RemoteStream(base.EnvStream):
 
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
     """See `EnvStream.send`; actions for environments that left are lost."""
-    if action.shape != env_id.shape or action.ndim != 1:
+    if action.shape != (len(env_id), *self.spec.action.shape):
       raise ValueError(
-        f'action {action.shape} and env_id {env_id.shape} must both be [B].'
+        f'action {action.shape} of {len(env_id)} environments must be '
+        f'{(len(env_id), *self.spec.action.shape)}.'
       )
     answered = []
     with self._changed:

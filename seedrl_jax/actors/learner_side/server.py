@@ -81,7 +81,7 @@ class ActorServer:
       self._loop,
       admitting,
       security.token,
-      wire.Layout(spec.observation),
+      wire.StreamCodec(spec),
       timeout,
       local.feed if local is not None else None,
       self._copying,
@@ -185,7 +185,7 @@ class ActorServer:
     most = max(stream.batch_size for stream in self._streams)
     rpcs = sum(stream.num_envs for stream in self._streams) + _MORE_STREAMS
     size = max(
-      self._desk.layout.num_bytes(most),
+      self._desk.codec.num_bytes(most),
       wire.HEADER_BYTES + wire.MAX_JSON_BYTES,
       reports.MAX_BYTES,
     )

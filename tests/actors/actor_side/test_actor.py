@@ -12,7 +12,7 @@ import pytest
 
 from configs import base as base_config
 from seedrl_jax import types
-from seedrl_jax.actors import addresses, handshake
+from seedrl_jax.actors import addresses, handshake, wire
 from seedrl_jax.actors.actor_side import actor, local_actor_loop
 from seedrl_jax.envs import factory
 from tests.actors import toys
@@ -237,13 +237,24 @@ def test_other_environments_end_the_group_and_are_told_of(
     group.join()
     sentence = (
       'me cannot serve this learner: Catch-v0 has another action at the '
-      "actor than at the learner, {'shape': (), 'dtype': '<i4', 'minimum': "
-      "(0,), 'maximum': (2,)} instead of {'shape': (), 'dtype': '<i4', "
-      "'minimum': (0.0,), 'maximum': (3.0,)}: install the same environments on "
-      'both sides.'
+      'actor than at the learner: 3 discrete actions instead of 4 discrete '
+      'actions; install the same environments on both sides.'
     )
     assert str(group.error) == sentence
   assert sentence in caplog.text
+
+
+def test_actions_of_another_shape_end_the_group():
+  with _learner() as (server, _):
+    other = _SPEC.action._replace(dtype=np.dtype(np.float64))
+    spec = _SPEC._replace(action=other)
+    server._desk.codec = wire.StreamCodec(spec)
+    group = _Running(server.addresses[0])
+    group.join()
+    assert str(group.error) == (
+      f'The learner at {server.addresses[0]}: Actions for 2 environments came '
+      'as 16 bytes instead of 8: each must be int32 [].'
+    )
 
 
 def test_an_unknown_environment_ends_the_group():

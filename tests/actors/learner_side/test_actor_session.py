@@ -111,7 +111,7 @@ def test_it_is_told_of_the_trainings_end():
     client.join(2, handshake.LOCAL)
     client.report(0)
     closing = toys.begin_end(server)
-    assert client.report(1).kind == wire.Kind.END
+    assert client.report(1).kind == wire.MessageKind.END
     closing.join()
     client.close()
 
@@ -165,7 +165,7 @@ def test_steps_of_one_that_acts_itself_are_refused():
     client.say(toys.steps(client.env_id, toys.FIRST))
     assert client.refused() == (
       _Code.INVALID_ARGUMENT,
-      'STEPS came where REPORT is due.',
+      'STEPS came instead of REPORT.',
     )
     client.close()
 

@@ -42,13 +42,13 @@ def _edited(**values: float) -> bytes:
     array = getattr(output, name).copy()
     array[1] = value
     output = output._replace(**{name: array})
-  return toys.LAYOUT.pack_steps(output, toys.episodes(), 0)
+  return toys.CODEC.pack_steps(output, toys.episodes(), 0)
 
 
 def _bad_vector(value: float) -> bytes:
   output = toys.output([4, 5, 6], toys.FIRST)
   output.observation['more']['vector'][0, 1] = value
-  return toys.LAYOUT.pack_steps(output, toys.episodes(), 0)
+  return toys.CODEC.pack_steps(output, toys.episodes(), 0)
 
 
 def _bad_flag() -> bytes:
@@ -63,7 +63,7 @@ def _episode(sequence: int = 0, **values: float) -> bytes:
     ended = ended._replace(**{name: np.array([value])})
   kind = toys.MID if sequence else toys.FIRST
   output = toys.output([4, 5, 6], kind)
-  return toys.LAYOUT.pack_steps(output, ended, sequence)
+  return toys.CODEC.pack_steps(output, ended, sequence)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ class _Member:
     assert run is not None
     self.run: group_lease.Run = run
     self.env_id = run.env_id
-    self.answers: list[list[int]] = []
+    self.answers: list[list] = []
     self._stream = stream
     self._sequence = 0
 
@@ -76,6 +76,19 @@ def test_actions_may_come_in_parts_and_in_any_order():
   assert (a.answers, b.answers) == ([], [[9, 7]])
   stream.send(np.array([6]), np.array([1]))
   assert a.answers == [[8, 6]]
+
+
+def test_actions_are_what_the_spec_says():
+  action = types.ActionSpec((2,), np.dtype(np.float32), (-1.0,) * 2, (1.0,) * 2)
+  spec = toys.SPEC._replace(action=action)
+  stream = remote_stream.RemoteStream(spec, 4, 4, 1, _FOREVER)
+  member = _Member(stream, 2)
+  member.submit(toys.FIRST)
+  env_id = stream.recv().env_id
+  with pytest.raises(ValueError, match=r'must be \(2, 2\)'):
+    stream.send(np.zeros(2, np.float32), env_id)
+  stream.send(np.array([[0.5, -1.0], [0.25, 2.0]]), env_id)
+  assert member.answers == [[[0.5, -1.0], [0.25, 2.0]]]
 
 
 def test_more_than_a_batch_waits_in_its_order():
@@ -208,7 +221,7 @@ def test_actions_that_nobody_wants_are_an_error():
   stream.recv()
   with pytest.raises(ValueError, match='did not ask'):
     stream.send(np.array([1, 1]), np.array([0, 3]))
-  with pytest.raises(ValueError, match='must both be'):
+  with pytest.raises(ValueError, match=r'must be \(1,\)'):
     stream.send(np.array([1, 1]), np.array([0]))
 
 

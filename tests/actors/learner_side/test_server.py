@@ -102,8 +102,8 @@ _HELLO = handshake.pack_hello(handshake.Hello(2, 'toy'))
   [
     ([b'junk'], 'no whole header'),
     ([_HELLO[:4] + b'\x09' + _HELLO[5:]], 'of version 9'),
-    ([toys.steps([0], toys.FIRST)], 'STEPS came where HELLO is due'),
-    ([_HELLO, _HELLO], 'HELLO came where STEPS is due'),
+    ([toys.steps([0], toys.FIRST)], 'STEPS came instead of HELLO'),
+    ([_HELLO, _HELLO], 'HELLO came instead of STEPS'),
     ([_HELLO, toys.steps([6], toys.FIRST)], 'An env_id'),
     ([_HELLO, toys.steps([0], toys.MID)], 'A FIRST step'),
     ([_HELLO, toys.steps([0], toys.FIRST, 4)], 'Message 4 came'),
@@ -262,7 +262,7 @@ def test_a_learner_that_is_slow_gives_nobody_up():
     clock.advance_until_ended(silent, 501.0)
     assert silent.refused()[0] == _Code.DEADLINE_EXCEEDED
     stream_may_answer.set()
-    assert client.hear().kind == wire.Kind.ACTIONS
+    assert client.hear().kind == wire.MessageKind.ACTIONS
     client.close()
     silent.close()
 
@@ -272,7 +272,9 @@ def test_refusal_of_an_actor_is_logged(caplog: pytest.LogCaptureFixture):
   with toys.learner() as (server, _):
     client = toys.Client(server.addresses[0])
     client.join(2)
-    client.say(wire.pack_json(wire.Kind.REFUSAL, {'reason': 'Other Toy.'}))
+    client.say(
+      wire.pack_json(wire.MessageKind.REFUSAL, {'reason': 'Other Toy.'})
+    )
     assert list(client.call) == []
     client.close()
   assert "An actor refuses: 'Other Toy.'" in caplog.text
@@ -292,7 +294,7 @@ def test_actors_are_told_of_the_trainings_end(state: str):
     closing = toys.begin_end(server)
     if state == 'stepping':
       client.say(toys.steps(client.env_id, toys.MID, 1))
-    assert client.hear().kind == wire.Kind.END
+    assert client.hear().kind == wire.MessageKind.END
     assert list(client.call) == []
     closing.join()
     client.close()
@@ -325,7 +327,7 @@ def test_a_slow_actor_hears_of_the_trainings_end(
       asyncio.run_coroutine_threadsafe(turn, server._loop).result()
     assert not over.is_set()
     client.say(toys.steps(client.env_id, toys.MID, 1))
-    assert client.hear().kind == wire.Kind.END
+    assert client.hear().kind == wire.MessageKind.END
     closing.join()
     client.close()
 
@@ -346,7 +348,7 @@ def test_who_was_lost_hears_of_the_end_on_coming_back(
     closing = toys.begin_end(server)
     client = toys.Client(server.addresses[0])
     client.say(_HELLO)
-    assert client.hear().kind == wire.Kind.END
+    assert client.hear().kind == wire.MessageKind.END
     closing.join()
     client.close()
 

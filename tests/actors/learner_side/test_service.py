@@ -71,7 +71,7 @@ class _Player:
     self._worker = parts.workers[-1]
     self._client = toys.Client(parts.actors.addresses[0])
     self._welcome: handshake.Welcome = self._client.join(4)
-    self._layout = wire.Layout(self._welcome.spec.observation)
+    self._codec = wire.StreamCodec(self._welcome.spec)
     self._sequence = 0
 
   def play(self, step_type: int, reward: float) -> None:
@@ -85,9 +85,9 @@ class _Player:
       env_id=self._welcome.env_id,
     )
     sequence = self._sequence
-    self._client.say(self._layout.pack_steps(output, toys.episodes(), sequence))
+    self._client.say(self._codec.pack_steps(output, toys.episodes(), sequence))
     self._worker.step()
-    wire.unpack_actions(self._client.hear(), 4, sequence)
+    self._codec.unpack_actions(self._client.hear(), 4, sequence)
     self._sequence += 1
 
   def leave(self) -> None:
