@@ -154,7 +154,7 @@ def _actors() -> tuple[dict[str, str], list[dict[str, Any]]]:
 def _modes() -> tuple[dict[str, str], list[dict[str, Any]]]:
   """Compares who acts; returns what was printed."""
   from seedrl_jax.benchmarks import actors, modes
-  from seedrl_jax.replay.reverb.server import interpreters
+  from seedrl_jax.replay.reverb.server import environment
 
   try:
     actors.check_envs(_ENVS_PER_ACTOR.value)
@@ -163,7 +163,7 @@ def _modes() -> tuple[dict[str, str], list[dict[str, Any]]]:
     }
   except ValueError as e:
     sys.exit(f'benchmark: {e}')
-  os.environ[interpreters.VARIABLE] = _server_python()
+  os.environ[environment.VARIABLE] = _server_python()
   header = _describe()
   print('\n'.join([*header.values(), '', *modes.header()]), flush=True)
   rows: list[dict[str, Any]] = []
@@ -212,7 +212,7 @@ def _load() -> Any:
 def _cases(mode: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
   """Times the cases of the whole system; returns what was printed."""
   from seedrl_jax.benchmarks import free_stream, table
-  from seedrl_jax.replay.reverb.server import interpreters
+  from seedrl_jax.replay.reverb.server import environment
 
   names = _CASE.value or benchmark.CASES
   try:
@@ -221,7 +221,7 @@ def _cases(mode: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
     sys.exit(f'benchmark: --case: {e}')
   if 'reverb' in _BACKEND.value:
     # Where the store looks for it.
-    os.environ[interpreters.VARIABLE] = _server_python()
+    os.environ[environment.VARIABLE] = _server_python()
   header = _describe()
   for line in header.values():
     print(line)

@@ -17,7 +17,7 @@ from absl import app, flags, logging
 from launch import config_flag
 from seedrl_jax import replay
 from seedrl_jax.replay.reverb.client import errors, tables
-from seedrl_jax.replay.reverb.server import environment, interpreters, server
+from seedrl_jax.replay.reverb.server import environment, server
 from seedrl_jax.run import config_checks
 from seedrl_jax.runtime import terminal
 
@@ -37,7 +37,7 @@ _PYTHON = flags.DEFINE_string(
   'reverb_python',
   None,
   'Python that has dm-reverb, or from 3.9 to 3.11 to make its environment '
-  f'from; else {interpreters.VARIABLE}, else one that is found.',
+  f'from; else {environment.VARIABLE}, else one that is found.',
 )
 _CHECK = flags.DEFINE_bool(
   'check',
@@ -50,7 +50,6 @@ _CHECK = flags.DEFINE_bool(
 _TRIAL_TABLE = {
   'name': 'check',
   'sampler': 'fifo',
-  'remover': 'fifo',
   'priority_exponent': 0.0,
   'max_size': 1,
   'max_times_sampled': 1,
@@ -68,13 +67,13 @@ def _stop(number: int, frame: types.FrameType | None) -> NoReturn:
 
 
 def _check() -> None:
-  found = interpreters.find(_PYTHON.value)
+  found = environment.find(_PYTHON.value)
   print(f'interpreter: {found.path} (Python {found.version})')
   if found.has_reverb:
     print('environment: none needed, the interpreter has Reverb')
   else:
     folder = environment.folder(found)
-    state = 'present' if environment.python_of(folder) else 'absent'
+    state = 'present' if environment.is_made(folder) else 'absent'
     print(f'environment: {folder}, {state}', flush=True)
   python = environment.ensure(_PYTHON.value)
   print(f'versions: {environment.versions(python)}')
@@ -130,7 +129,7 @@ def main(argv: Sequence[str]) -> None:
       _serve()
   except (
     errors.ReverbError,
-    interpreters.EnvironmentUnavailable,
+    environment.EnvironmentUnavailable,
     ValueError,
   ) as e:
     sys.exit(f'reverb_server: {e}')

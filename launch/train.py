@@ -105,12 +105,12 @@ def main(
   stop.install()
   # Here, after the flags are known to be right: this takes a second.
   with startup.without_collection():
-    from seedrl_jax.replay.reverb.server import interpreters
+    from seedrl_jax.replay.reverb.server import environment
     from seedrl_jax.runtime import process
 
   process.configure()
   if _REVERB_PYTHON.value:
-    os.environ[interpreters.VARIABLE] = _REVERB_PYTHON.value
+    os.environ[environment.VARIABLE] = _REVERB_PYTHON.value
   hosts = None
   try:
     hosts = join()
