@@ -23,13 +23,14 @@ from seedrl_jax.replay.reverb.client import (
   samples,
 )
 from seedrl_jax.replay.reverb.server import server
+from tests.replay.reverb import columns
 
 _OFFICIAL = pathlib.Path(__file__).with_name('official.py')
 _SEEDS = range(6)
 # Only for tests that have already failed.
 _PATIENCE = 300.0
 _DTYPES = [
-  *('float16', 'float32', 'float64', 'complex64', 'bool'),
+  *('float16', 'float32', 'float64', 'bool'),
   *('int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32', 'uint64'),
 ]
 _SHAPES = [(), (3,), (2, 3), (0,), (2, 0), (1,)]
@@ -37,7 +38,7 @@ _SHAPES = [(), (3,), (2, 3), (0,), (2, 0), (1,)]
 
 @pytest.fixture(scope='module', name='address')
 def address_fixture(server_python):
-  names = [f'{kind}{seed}' for kind in 'abcd' for seed in _SEEDS]
+  names = [f'{kind}{seed}' for kind in 'ac' for seed in _SEEDS]
   names += ['e', 'f', 'g']
   free = {
     'priority_exponent': 0.0,
@@ -180,32 +181,16 @@ def test_we_read_what_the_official_client_writes(
     assert sample.times_sampled == 1
     expected = plan.expected(item)
     for column, array in zip(sample.columns, expected, strict=True):
-      _assert_same(column.decode(), array)
+      _assert_same(columns.decode_column(column), array)
     squeezed = [end is None for _, _, end in item['columns']]
     assert [column.squeeze for column in sample.columns] == squeezed
 
 
-@pytest.mark.parametrize('seed', _SEEDS)
-def test_we_read_differences_of_the_official_client(
-  seed, official, link, tmp_path
-):
-  plan, path = _Plan(seed), tmp_path / 'leaves.npz'
-  plan.items = [
-    {'priority': 1.0, 'steps': steps} for steps in range(1, plan.steps + 1)
-  ]
-  official('write_delta', f'b{seed}', path, plan.save(path))
-  drawn = _sample(link, f'b{seed}', len(plan.items))
-  assert any(s.delta for x in drawn for c in x.columns for s in c.slices)
-  for sample, item in zip(drawn, plan.items, strict=True):
-    for column, leaf in zip(sample.columns, plan.leaves, strict=True):
-      _assert_same(column.decode(), leaf[plan.steps - item['steps'] :])
-
-
-def _our_columns(plan: _Plan, delta: bool) -> list[list[items.Chunk]]:
+def _our_columns(plan: _Plan) -> list[list[items.Chunk]]:
   """Returns the chunks of each leaf, cut as the plan says."""
   return [
     [
-      items.encode_chunk([leaf[i : i + length]], delta)
+      items.encode_chunk([leaf[i : i + length]])
       for i in range(0, plan.steps, length)
     ]
     for leaf, length in zip(plan.leaves, plan.chunk_lengths, strict=True)
@@ -225,14 +210,13 @@ def _our_column(
   return items.Column(slices, squeeze=end is None)
 
 
-@pytest.mark.parametrize('delta', [False, True])
 @pytest.mark.parametrize('seed', _SEEDS)
 def test_the_official_client_reads_what_we_write(
-  seed, delta, official, link, tmp_path
+  seed, official, link, tmp_path
 ):
   plan, path = _Plan(seed), tmp_path / 'read.npz'
-  table = f'{"d" if delta else "c"}{seed}'
-  chunks = _our_columns(plan, delta)
+  table = f'c{seed}'
+  chunks = _our_columns(plan)
   made = [
     items.make_item(
       table,
@@ -263,7 +247,9 @@ def test_we_read_bfloat16_of_the_official_client(official, link, tmp_path):
   official('write_bfloat16', 'e', path, {'leaves': 1})
   (sample,) = _sample(link, 'e', 1)
   (column,) = sample.columns
-  _assert_same(column.decode(), bits.view(ml_dtypes.bfloat16)[np.newaxis])
+  _assert_same(
+    columns.decode_column(column), bits.view(ml_dtypes.bfloat16)[np.newaxis]
+  )
 
 
 def test_the_official_client_reads_our_bfloat16(official, link, tmp_path):
@@ -295,6 +281,4 @@ def test_large_chunks_go_ahead_and_come_back(link):
   stream.close()
   for sample, start in zip(_sample(link, 'g', 2), (0, 3), strict=True):
     (column,) = sample.columns
-    out = np.zeros((5 - start, 2, 3_000_000), np.uint8)
-    column.decode_into(out[:, 1])
-    np.testing.assert_array_equal(out[:, 1], rows[start:, 0])
+    _assert_same(columns.decode_column(column), rows[start:, 0])

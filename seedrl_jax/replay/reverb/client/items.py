@@ -1,7 +1,7 @@
 """Chunks of rows and the items that refer to them, encoded for the wire.
 
-Made by whoever writes, sent by `insert_stream.py`. Encoding costs the time of
-compression; it may be done in any thread, several at once.
+Encoding costs the time of compression; it may be done in any thread, several
+at once.
 """
 
 import dataclasses
@@ -75,13 +75,12 @@ class Column:
   squeeze: bool = False
 
 
-def encode_chunk(columns: Sequence[np.ndarray], delta: bool = False) -> Chunk:
+def encode_chunk(columns: Sequence[np.ndarray]) -> Chunk:
   """Compresses columns.
 
   Args:
     columns: arrays `[rows, ...]` with the same number of rows, at least one.
       They may be written to again afterwards.
-    delta: whether integers are stored as differences between rows.
 
   Raises:
     ValueError: for unequal columns, element types that Reverb does not hold,
@@ -97,12 +96,11 @@ def encode_chunk(columns: Sequence[np.ndarray], delta: bool = False) -> Chunk:
     sequence_range=reverb_pb2.SequenceRange(
       episode_id=random_key(), start=0, end=length - 1
     ),
-    delta_encoded=delta,
     data_tensors_len=len(columns),
     data_uncompressed_size=sum(column.nbytes for column in columns),
   )
   tensors: list[wire.Buffer] = []
-  for tensor in codec.encode(columns, delta):
+  for tensor in codec.encode(columns):
     tensors += wire.field(_DATA_TENSORS, _tensor_parts(tensor))
   contents = wire.field(_CHUNK_DATA, tensors)
   parts = wire.field(_REQUEST_CHUNKS, [data.SerializeToString(), *contents])

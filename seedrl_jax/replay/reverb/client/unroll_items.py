@@ -232,7 +232,10 @@ def decode_block(
     out = leaf[np.newaxis] if column.squeeze else leaf
     tasks += _pieces(column, out)
   list(mapper(_decode, tasks))
-  return last.decode()
+  (piece,) = last.slices
+  priorities = np.empty((1, block.width), piece.tensor.dtype)
+  _decode((piece, priorities))
+  return priorities[0]
 
 
 def decode_unrolls(
@@ -288,7 +291,7 @@ def _pieces(
 
 def _decode(task: tuple[samples.TensorSlice, np.ndarray]) -> None:
   source, out = task
-  codec.decode_into(source.tensor, out, source.offset, source.delta)
+  codec.decode_into(source.tensor, out, source.offset)
 
 
 class Workers:
