@@ -7,6 +7,7 @@ import numpy as np
 
 from seedrl_jax.benchmarks import replay_loop
 from seedrl_jax.replay.reverb.client import (
+  codec,
   connection,
   insert_stream,
   items,
@@ -70,7 +71,8 @@ def _decode(
   for _ in range(count):
     sample: samples.Sample = stream.get()
     for column, array in zip(sample.columns, out, strict=True):
-      column.decode_into(array)
+      (piece,) = column.slices
+      codec.decode_into(piece.tensor, array, piece.offset)
 
 
 if __name__ == '__main__':

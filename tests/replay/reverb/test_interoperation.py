@@ -164,7 +164,7 @@ def _sample(
   streams = sample_stream.SampleStreams(link, table)
   streams.request(count)
   try:
-    return [streams.get(_PATIENCE) for _ in range(count)]
+    return [streams.get() for _ in range(count)]
   finally:
     streams.close()
 

@@ -1,9 +1,4 @@
-"""Sends items to a Reverb server and knows which of them have arrived.
-
-Used by the store's writers. A stream has a thread of its own, named
-`reverb-insert-...`, which connects, sends and reconnects; while connected, one
-more reads acknowledgements (`exchange.py`).
-"""
+"""Sends items to a Reverb server and tells which of them have arrived."""
 
 import collections
 import contextlib
@@ -22,6 +17,8 @@ from seedrl_jax.replay.reverb.proto import reverb_pb2
 # Small requests that wait are sent as one of up to this many bytes; chunks
 # that come to more are sent ahead of the items.
 _REQUEST_BYTES = 4 * 1000 * 1000
+# Compressed bytes of the chunks of unacknowledged items.
+_MAX_BYTES = 256 * 1000 * 1000
 
 
 class _Request:
@@ -36,8 +33,59 @@ class _Request:
     self.size = sum(len(c.wire) for c in self.chunks.values())
 
 
-class _Session:
-  """One connected call: which chunks the server holds, and whether it ended."""
+class _Unacknowledged:
+  """Requests with items that the server has not acknowledged, in order."""
+
+  def __init__(self, max_items: int):
+    self._max_items = max_items
+    self.requests: dict[_Request, None] = {}
+    self.by_key: dict[int, _Request] = {}
+    # Compressed bytes of all chunks; how many requests refer to each.
+    self.num_bytes = 0
+    self._references: collections.Counter[int] = collections.Counter()
+
+  def has_room(self, request: _Request) -> bool:
+    """Returns whether `request` may join; the largest may if it is alone."""
+    if not self.requests:
+      return True
+    fresh = sum(
+      len(chunk.wire)
+      for key, chunk in request.chunks.items()
+      if not self._references[key]
+    )
+    return (
+      len(self.by_key) + len(request.items) <= self._max_items
+      and self.num_bytes + fresh <= _MAX_BYTES
+    )
+
+  def add(self, request: _Request) -> None:
+    """Adds a request behind the others."""
+    self.requests[request] = None
+    for key, chunk in request.chunks.items():
+      if not self._references[key]:
+        self.num_bytes += len(chunk.wire)
+      self._references[key] += 1
+    for key in request.items:
+      self.by_key[key] = request
+
+  def acknowledge(self, key: int) -> None:
+    """Removes an item; of one that was sent twice, the second time nothing."""
+    request = self.by_key.pop(key, None)
+    if request is None:
+      return
+    del request.items[key]
+    if request.items:
+      return
+    del self.requests[request]
+    for chunk_key, chunk in request.chunks.items():
+      self._references[chunk_key] -= 1
+      if not self._references[chunk_key]:
+        del self._references[chunk_key]
+        self.num_bytes -= len(chunk.wire)
+
+
+class _InsertCall:
+  """One connected stream: which chunks the server holds; whether it ended."""
 
   def __init__(self) -> None:
     self.held: set[int] = set()
@@ -55,27 +103,21 @@ class InsertStream:
   def __init__(
     self,
     connection: connection_lib.Connection,
-    name: str,
+    table: str,
+    on_ack: Callable[[Sequence[int]], None] = lambda keys: None,
     max_items: int = 1000,
-    max_bytes: int = 256 * 1000 * 1000,
-    on_ack: Callable[[Sequence[int]], None] | None = None,
   ):
     """Starts the stream's thread.
 
     Args:
       connection: to the server.
-      name: what messages and threads call the stream; a table's name where it
-        writes to one only.
-      max_items: items that may be unacknowledged.
-      max_bytes: compressed bytes that their chunks may take here. A single
-        insert that has more passes when nothing else is under way.
+      table: its name.
       on_ack: gets the keys of items that are in their table now; runs in the
         stream's thread and must not wait.
+      max_items: that may be unacknowledged.
     """
     self._connection = connection
-    self._name = name
-    self._max_items = max_items
-    self._max_bytes = max_bytes
+    self._table = table
     self._on_ack = on_ack
     self._lock = threading.Lock()
     # Callers wait for one, the stream's thread that sends for the other.
@@ -83,25 +125,14 @@ class InsertStream:
     self._work = threading.Condition(self._lock)
     self._closed = threading.Event()
     self._error: BaseException | None = None
-    self._call: transport.Stream | None = None
-    # Unacknowledged requests in order, and by item; those not yet sent.
-    self._pending: dict[_Request, None] = {}
-    self._by_key: dict[int, _Request] = {}
+    self._stream: transport.Stream | None = None
+    self._pending = _Unacknowledged(max_items)
     self._unsent: collections.deque[_Request] = collections.deque()
-    # How many pending requests refer to a chunk, for the count of bytes.
-    self._references: collections.Counter[int] = collections.Counter()
-    self._bytes = 0
-    self._taked = 0
     self._sent = 0
     self._thread = threading.Thread(
-      target=self._run, name=f'reverb-insert-{name}', daemon=True
+      target=self._run, name=f'reverb-insert-{table}', daemon=True
     )
     self._thread.start()
-
-  @property
-  def acknowledged(self) -> int:
-    """Items that the server has put into their table."""
-    return self._taked
 
   @property
   def bytes_sent(self) -> int:
@@ -111,18 +142,15 @@ class InsertStream:
   @property
   def in_flight(self) -> int:
     """Items handed over and not yet acknowledged."""
-    return len(self._by_key)
+    return len(self._pending.by_key)
 
   @property
   def in_flight_bytes(self) -> int:
     """Compressed bytes of the chunks that those refer to."""
-    return self._bytes
+    return self._pending.num_bytes
 
   def insert(
-    self,
-    entries: Sequence[items.Item],
-    keep: Sequence[items.Chunk] = (),
-    timeout: float | None = None,
+    self, entries: Sequence[items.Item], keep: Sequence[items.Chunk] = ()
   ) -> None:
     """Hands items over; waits while too much is under way.
 
@@ -130,24 +158,16 @@ class InsertStream:
       entries: at least one; they are inserted in order within a table.
       keep: chunks that the server should hold on to, because items of the
         next insert refer to them. One that is left out is dropped, and sent
-        again where a later item refers to it all the same.
-      timeout: seconds to wait; None: as long as it takes, 0: not at all.
+        again if a later item refers to it all the same.
 
     Raises:
-      RateLimited: after `timeout`; nothing was handed over.
       StoreClosed: after `close`.
       ReverbError: with which the stream has ended.
     """
     request = _Request(entries, keep)
     with self._changed:
-      self._wait(lambda: self._has_room(request), timeout, 'insert into')
-      self._pending[request] = None
-      for key, chunk in request.chunks.items():
-        if not self._references[key]:
-          self._bytes += len(chunk.wire)
-        self._references[key] += 1
-      for key in request.items:
-        self._by_key[key] = request
+      self._wait(lambda: self._pending.has_room(request))
+      self._pending.add(request)
       self._unsent.append(request)
       self._work.notify()
 
@@ -155,15 +175,32 @@ class InsertStream:
     """Returns when all that was handed over before is acknowledged.
 
     Raises:
-      RateLimited, StoreClosed, ReverbError: as `insert`.
+      RateLimited: after `timeout` seconds.
+      StoreClosed, ReverbError: as `insert`.
     """
     with self._changed:
-      awaited = list(self._pending)
-      self._wait(
-        lambda: not any(r in self._pending for r in awaited),
-        timeout,
-        'flush of',
-      )
+      pending = self._pending.requests
+      awaited = list(pending)
+      if not self._wait(
+        lambda: not any(r in pending for r in awaited), timeout
+      ):
+        raise base.RateLimited(
+          f'No flush of {self._table} at {self._connection.address} within '
+          f'{timeout:g} s.'
+        )
+
+  def acknowledge(self, keys: Sequence[int]) -> None:
+    """Takes items for inserted, by whatever sign; ignores unknown keys.
+
+    An item that was sampled has been in its table, though its acknowledgement
+    may be lost with the server.
+    """
+    # First, so that it knows of all that `flush` says has arrived.
+    self._on_ack(keys)
+    with self._changed:
+      for key in keys:
+        self._pending.acknowledge(key)
+      self._changed.notify_all()
 
   def close(self) -> None:
     """Ends the stream and every wait; what is unacknowledged may be lost.
@@ -174,48 +211,27 @@ class InsertStream:
     with self._changed:
       self._closed.set()
       self._changed.notify_all()
-      call = self._call
-    if call is not None:
-      call.cancel()
-    if threading.current_thread() is not self._thread:
-      self._thread.join()
-
-  def _has_room(self, request: _Request) -> bool:
-    if not self._pending:
-      return True
-    fresh = sum(
-      len(chunk.wire)
-      for key, chunk in request.chunks.items()
-      if not self._references[key]
-    )
-    return (
-      len(self._by_key) + len(request.items) <= self._max_items
-      and self._bytes + fresh <= self._max_bytes
-    )
-
-  def _check(self) -> None:
-    if self._error is not None:
-      raise self._error
-    if self._closed.is_set():
-      raise base.StoreClosed(
-        f'The store was closed: no insert into {self._name}.'
-      )
+      stream = self._stream
+    if stream is not None:
+      stream.cancel()
+    self._thread.join()
 
   def _wait(
-    self, ready: Callable[[], bool], timeout: float | None, doing: str
-  ) -> None:
-    """Waits for `ready` with the lock held."""
+    self, ready: Callable[[], bool], timeout: float | None = None
+  ) -> bool:
+    """Waits for `ready` with the lock held; returns whether it came true."""
 
     def done() -> bool:
       return self._closed.is_set() or self._error is not None or ready()
 
     passed = self._changed.wait_for(done, timeout)
-    self._check()
-    if not passed:
-      raise base.RateLimited(
-        f'No {doing} {self._name} at {self._connection.address} within '
-        f'{timeout:g} s.'
+    if self._error is not None:
+      raise self._error
+    if self._closed.is_set():
+      raise base.StoreClosed(
+        f'The store was closed: no insert into {self._table}.'
       )
+    return passed
 
   def _run(self) -> None:
     """The stream's thread: connects, sends, and connects again."""
@@ -223,9 +239,9 @@ class InsertStream:
       while not self._closed.is_set():
         with contextlib.closing(
           self._connection.open_stream('InsertStream')
-        ) as call:
+        ) as stream:
           generation = self._connection.generation
-          self._serve(call)
+          self._serve(stream)
         if not self._closed.is_set():
           self._connection.recover(generation)
     except BaseException as e:
@@ -233,82 +249,53 @@ class InsertStream:
         self._error = None if self._closed.is_set() else e
         self._changed.notify_all()
 
-  def _serve(self, call: transport.Stream) -> None:
-    """Sends what is pending over a new call until the server is lost."""
-    session = _Session()
+  def _serve(self, stream: transport.Stream) -> None:
+    """Sends what is pending over a new stream until the server is lost."""
+    call = _InsertCall()
     with self._changed:
       if self._closed.is_set():
         return
-      self._unsent = collections.deque(self._pending)
-      self._call = call
+      self._unsent = collections.deque(self._pending.requests)
+      self._stream = stream
     try:
       transport.exchange(
-        call,
-        self._requests(session),
+        stream,
+        self._messages(call),
         self._take,
-        functools.partial(self._end, session),
-        f'reverb-insert-{self._name}-read',
+        functools.partial(self._end, call),
+        f'reverb-insert-{self._table}-read',
       )
     except grpc.RpcError as e:
       if not self._closed.is_set() and not errors.is_lost(e):
         address = self._connection.address
-        raise errors.translate(e, address, 'insert', self._name) from e
+        raise errors.translate(e, address, 'insert', self._table) from e
 
-  def _end(self, session: _Session) -> None:
+  def _end(self, call: _InsertCall) -> None:
     with self._work:
-      session.ended = True
+      call.ended = True
       self._work.notify_all()
-
-  def acknowledge(self, keys: Sequence[int]) -> None:
-    """Takes items for inserted, by whatever sign; ignores unknown keys.
-
-    An item that was sampled has been in its table, though its acknowledgement
-    may be lost with the server.
-    """
-    # First, so that it knows of all that `flush` says has arrived.
-    if self._on_ack is not None:
-      self._on_ack(keys)
-    with self._changed:
-      for key in keys:
-        request = self._by_key.pop(key, None)
-        # None: acknowledged before; it was sent twice.
-        if request is None:
-          continue
-        self._taked += 1
-        del request.items[key]
-        if not request.items:
-          self._forget(request)
-      self._changed.notify_all()
 
   def _take(self, response: memoryview) -> None:
     message = reverb_pb2.InsertStreamResponse.FromString(bytes(response))
     self.acknowledge(message.keys)
 
-  def _forget(self, request: _Request) -> None:
-    del self._pending[request]
-    for key, chunk in request.chunks.items():
-      self._references[key] -= 1
-      if not self._references[key]:
-        del self._references[key]
-        self._bytes -= len(chunk.wire)
-
-  def _requests(self, session: _Session) -> Iterator[list[bytes]]:
-    """Yields messages until the session ends."""
+  def _messages(self, call: _InsertCall) -> Iterator[list[bytes]]:
+    """Yields messages until the call ends."""
     while True:
       with self._work:
-        self._work.wait_for(lambda: session.ended or self._unsent)
-        if session.ended:
+        self._work.wait_for(lambda: call.ended or self._unsent)
+        if call.ended:
           return
         batch = self._next_batch()
         entries = [item for r in batch for item in r.items.values()]
       for message in items.messages(
-        entries, session.held, batch[-1].keep, _REQUEST_BYTES
+        entries, call.held, batch[-1].keep, _REQUEST_BYTES
       ):
         self._sent += sum(len(part) for part in message)
         yield message
 
   def _next_batch(self) -> list[_Request]:
-    """Takes requests that wait, several where they are small."""
+    """Takes requests that wait, several if they are small."""
     batch = [self._unsent.popleft()]
     size = batch[0].size
     while self._unsent and size + self._unsent[0].size <= _REQUEST_BYTES:
