@@ -21,7 +21,7 @@ from typing import Any
 from absl import app, flags
 
 from launch import allow_flags
-from seedrl_jax.runtime import terminal
+from seedrl_jax.runtime import process, terminal
 
 flags.adopt_module_key_flags(allow_flags)
 
@@ -110,17 +110,17 @@ def _peak_megabytes() -> int:
 
 
 def _make_groups() -> list[Any]:
-  """Returns the `actor.Group`s that the flags ask for.
+  """Returns the `actor.EnvGroup`s that the flags ask for.
 
   Raises:
     ValueError: in a sentence, where they cannot be had.
   """
-  from seedrl_jax.actors import addresses
+  from seedrl_jax.actors import addresses, credentials
   from seedrl_jax.actors.actor_side import actor
 
   options = actor.GroupOptions(
     address=addresses.parse('--learner', _LEARNER.value),
-    security=addresses.actor_security(
+    security=credentials.actor_security(
       _TLS_ROOTS.value, _TOKEN_FILE.value, _INSECURE.value
     ),
     num_envs=_ENVS.value,
@@ -132,14 +132,13 @@ def _make_groups() -> list[Any]:
   )
   if _INFERENCE.value == 'local':
     return [_make_local_group(options)]
-  return [actor.Group(options, _say) for _ in range(_GROUPS.value)]
+  return [actor.EnvGroup(options, _say) for _ in range(_GROUPS.value)]
 
 
 def _make_local_group(options: Any) -> Any:
   """Returns all environments as one group that acts itself."""
   try:
     from seedrl_jax.actors.actor_side import local_inference
-    from seedrl_jax.runtime import process
   except ModuleNotFoundError as e:
     raise ValueError(
       f'--inference=local: {e.name} is not installed here; install all that '
@@ -152,10 +151,10 @@ def _make_local_group(options: Any) -> Any:
     num_envs=options.num_envs * _GROUPS.value,
     batch_size=options.num_envs,
   )
-  make_player = functools.partial(
+  make_local_actor = functools.partial(
     local_inference.LocalInference, options.address, options.security, _say
   )
-  return actor.Group(options, _say, make_player)
+  return actor.EnvGroup(options, _say, make_local_actor)
 
 
 def _serve(groups: Sequence[Any]) -> str:
@@ -170,7 +169,7 @@ def _serve(groups: Sequence[Any]) -> str:
   running = threads.ThreadGroup()
   why = ''
 
-  def run(group: actor.Group) -> None:
+  def run(group: actor.EnvGroup) -> None:
     nonlocal why
     if group.run():
       # That is for all, also for those that are not connected.
@@ -208,9 +207,7 @@ def main(argv: Sequence[str]) -> None:
   os.environ.setdefault('GRPC_VERBOSITY', 'NONE')
   terminal.ensure_outputs()
   if _INFERENCE.value == 'local':
-    from seedrl_jax.runtime import memory
-
-    memory.restart_with_huge_pages()
+    process.restart_with_huge_pages()
     # Before anything imports JAX, as EnvPool does: an accelerator is the
     # learner's.
     os.environ['JAX_PLATFORMS'] = 'cpu'

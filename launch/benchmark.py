@@ -15,13 +15,13 @@ import os
 import pathlib
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from absl import app, flags
 
 from configs import benchmark
-from seedrl_jax.runtime import memory
+from seedrl_jax.runtime import process
 
 _CASE = flags.DEFINE_multi_string(
   'case',
@@ -78,114 +78,155 @@ _ENVS_PER_ACTOR = flags.DEFINE_multi_integer(
 
 _MODES_CASES = ('cartpole128', 'pong_tiny')
 _REPLAY_CASES = ('clients', 'r2d2')
-_MODES = ('ceilings', 'system', 'replay', 'actors', 'modes')
+
+# A row of figures; and a header with all rows, as they were printed.
+_Row = dict[str, Any]
+_Printed = tuple[dict[str, str], list[_Row]]
 
 
 def main(argv: Sequence[str]) -> None:
   """Measures and prints a table."""
   if len(argv) != 2 or argv[1] not in _MODES:
     sys.exit(f'benchmark: say what to measure: one of {", ".join(_MODES)}.')
-  from seedrl_jax.runtime import process
-
   process.configure()
-  modes = {'replay': _replay, 'actors': _actors, 'modes': _modes}
-  header, rows = modes.get(argv[1], lambda: _cases(argv[1]))()
+  try:
+    header, rows = _MODES[argv[1]]()
+  except ValueError as e:
+    sys.exit(f'benchmark: {e}')
   if _JSON.value:
     text = json.dumps({'host': header, 'cases': rows}, indent=2)
     pathlib.Path(_JSON.value).write_text(text + '\n')
 
 
-def _replay() -> tuple[dict[str, str], list[dict[str, Any]]]:
-  """Times the cases of Reverb's client and store; returns what was printed."""
+def _ceilings() -> _Printed:
+  return _cases(None)
+
+
+def _system() -> _Printed:
+  from seedrl_jax.benchmarks import whole
+
+  header, rows = _cases(_system_windows())
+  print('\n'.join(whole.summary(rows)))
+  return header, rows
+
+
+def _cases(windows: Any) -> _Printed:
+  """Times stages of the cases, and the whole if it has windows."""
+  from seedrl_jax.benchmarks import environments, whole
+
+  names = _CASE.value or benchmark.CASES
+  configs = [benchmark.get_config(name) for name in names]
+  if 'reverb' in _BACKEND.value:
+    _name_server_python()
+  header = _print_header()
+  rows: list[_Row] = []
+  runs = list(zip(names, configs, strict=True))
+  for (name, config), backend in itertools.product(runs, _BACKEND.value):
+    config.replay.backend = backend
+    free = name == benchmark.FREE
+    streams = environments.free_streams(config) if free else None
+    case = whole.Case(name, config, streams)
+    rows.append(whole.measure(case, _stage_windows(), windows))
+    print('\n'.join(whole.lines(rows[-1])), flush=True)
+  return header, rows
+
+
+def _replay() -> _Printed:
+  """Times the cases of Reverb's client and store."""
   from seedrl_jax.benchmarks import replay, replay_sequences
 
   cases = _CASE.value or ['clients']
   for case in cases:
     if case not in _REPLAY_CASES:
       known = ', '.join(_REPLAY_CASES)
-      sys.exit(f'benchmark: --case={case}: replay has {known}.')
-  load = _load()
+      raise ValueError(f'--case={case}: replay has {known}.')
+  load = replay_sequences.Load(
+    sequences=_SEQUENCES.value,
+    steps=_STEPS.value,
+    overlap=_OVERLAP.value,
+    frame_size=_FRAME_SIZE.value,
+  )
   python = _server_python()
-  header = _describe()
-  print('\n'.join(header.values()), flush=True)
-  rows: list[dict[str, Any]] = []
-  length = (_WINDOWS.value, _SECONDS.value)
+  windows = _stage_windows()
+  header = _print_header()
+  rows: list[_Row] = []
   for case in cases:
     if case == 'r2d2':
       head, lines = replay_sequences.header(load), replay_sequences.lines
-      measured = replay_sequences.measure(python, load, *length)
+      measured = replay_sequences.measure(python, load, windows)
     else:
       head, lines = replay.header(), replay.lines
-      measured = replay.measure(python, *length, _STREAMS.value)
-    print('\n'.join(['', *head]), flush=True)
-    for row in measured:
-      rows.append(row)
-      print('\n'.join(lines(row)), flush=True)
+      measured = replay.measure(python, windows, _STREAMS.value)
+    rows += _print_rows(head, measured, lines)
   return header, rows
 
 
-def _actors() -> tuple[dict[str, str], list[dict[str, Any]]]:
-  """Times remote environments; returns what was printed."""
+def _actors() -> _Printed:
+  """Times remote environments."""
   from seedrl_jax.benchmarks import actors
 
-  header = _describe()
-  print('\n'.join([*header.values(), '', *actors.header()]), flush=True)
-  rows: list[dict[str, Any]] = []
-  total = _WINDOWS.value * _SECONDS.value
-  length = actors.Length(
-    _WINDOWS.value, _SECONDS.value, calls=max(20, round(100 * total))
+  windows = _stage_windows()
+  calls = max(20, round(100 * windows.number * windows.seconds))
+  cases = [
+    actors.ActorsCase(name, benchmark.get_env(name), windows, calls)
+    for name in _CASE.value or benchmark.ACTOR_CASES
+  ]
+  actors.check_envs(_ENVS_PER_ACTOR.value)
+  header = _print_header()
+  measured = itertools.chain.from_iterable(
+    actors.measure(case, _ACTORS.value, _ENVS_PER_ACTOR.value) for case in cases
   )
-  try:
-    for case in _CASE.value or benchmark.ACTOR_CASES:
-      for row in actors.measure(
-        case,
-        benchmark.get_env(case),
-        _ACTORS.value,
-        _ENVS_PER_ACTOR.value,
-        length,
-      ):
-        rows.append(row)
-        print(actors.line(row), flush=True)
-  except ValueError as e:
-    sys.exit(f'benchmark: {e}')
-  return header, rows
+  return header, _print_rows(
+    actors.header(), measured, lambda row: [actors.line(row)]
+  )
 
 
-def _modes() -> tuple[dict[str, str], list[dict[str, Any]]]:
-  """Compares who acts; returns what was printed."""
-  from seedrl_jax.benchmarks import actors, modes
-  from seedrl_jax.replay.reverb.server import environment
+def _modes() -> _Printed:
+  """Compares who acts."""
+  from seedrl_jax.benchmarks import actors, modes, whole
 
-  try:
-    actors.check_envs(_ENVS_PER_ACTOR.value)
-    configs = {
-      case: benchmark.get_config(case) for case in _CASE.value or _MODES_CASES
-    }
-  except ValueError as e:
-    sys.exit(f'benchmark: {e}')
-  os.environ[environment.VARIABLE] = _server_python()
-  header = _describe()
-  print('\n'.join([*header.values(), '', *modes.header()]), flush=True)
-  rows: list[dict[str, Any]] = []
+  actors.check_envs(_ENVS_PER_ACTOR.value)
+  cases = [
+    whole.Case(name, benchmark.get_config(name))
+    for name in _CASE.value or _MODES_CASES
+  ]
+  _name_server_python()
+  header = _print_header()
   counts = _ACTORS.value if flags.FLAGS['actors'].present else [2]
-  sizes = itertools.product(configs, counts, _ENVS_PER_ACTOR.value)
-  for case, count, size in sizes:
-    for row in modes.measure(
-      case,
-      configs[case],
-      count,
-      size,
-      _WINDOWS.value,
-      _SYSTEM_SECONDS.value,
-      _WARM_UP.value,
-    ):
-      rows.append(row)
-      print(modes.line(row), flush=True)
-  return header, rows
+  measured = itertools.chain.from_iterable(
+    modes.measure(case, count, size, _system_windows())
+    for case, count, size in itertools.product(
+      cases, counts, _ENVS_PER_ACTOR.value
+    )
+  )
+  return header, _print_rows(
+    modes.header(), measured, lambda row: [modes.line(row)]
+  )
+
+
+_MODES = {
+  'ceilings': _ceilings,
+  'system': _system,
+  'replay': _replay,
+  'actors': _actors,
+  'modes': _modes,
+}
+
+
+def _stage_windows() -> Any:
+  from seedrl_jax.benchmarks import timing
+
+  return timing.Windows(_WINDOWS.value, _SECONDS.value)
+
+
+def _system_windows() -> Any:
+  from seedrl_jax.benchmarks import timing
+
+  return timing.Windows(_WINDOWS.value, _SYSTEM_SECONDS.value, _WARM_UP.value)
 
 
 def _server_python() -> str:
-  """Returns the interpreter that has Reverb, made where missing."""
+  """Returns the interpreter that has Reverb, made if missing."""
   from seedrl_jax.replay.reverb.server import environment
 
   try:
@@ -194,56 +235,31 @@ def _server_python() -> str:
     sys.exit(f'benchmark: {e}')
 
 
-def _load() -> Any:
-  """Returns what `replay --case=r2d2` writes and draws."""
-  from seedrl_jax.benchmarks import sequences
-
-  try:
-    return sequences.Load(
-      sequences=_SEQUENCES.value,
-      steps=_STEPS.value,
-      overlap=_OVERLAP.value,
-      frame_size=_FRAME_SIZE.value,
-    )
-  except ValueError as e:
-    sys.exit(f'benchmark: {e}')
-
-
-def _cases(mode: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
-  """Times the cases of the whole system; returns what was printed."""
-  from seedrl_jax.benchmarks import free_stream, table
+def _name_server_python() -> None:
+  """Names that interpreter where the store looks for it."""
   from seedrl_jax.replay.reverb.server import environment
 
-  names = _CASE.value or benchmark.CASES
-  try:
-    configs = [benchmark.get_config(name) for name in names]
-  except ValueError as e:
-    sys.exit(f'benchmark: --case: {e}')
-  if 'reverb' in _BACKEND.value:
-    # Where the store looks for it.
-    os.environ[environment.VARIABLE] = _server_python()
+  os.environ[environment.VARIABLE] = _server_python()
+
+
+def _print_rows(
+  head: Iterable[str],
+  measured: Iterable[_Row],
+  lines: Callable[[_Row], list[str]],
+) -> list[_Row]:
+  """Prints rows of a table as they come; returns them."""
+  print('\n'.join(['', *head]), flush=True)
+  rows = []
+  for row in measured:
+    rows.append(row)
+    print('\n'.join(lines(row)), flush=True)
+  return rows
+
+
+def _print_header() -> dict[str, str]:
   header = _describe()
-  for line in header.values():
-    print(line)
-  rows: list[dict[str, Any]] = []
-  runs = list(zip(names, configs, strict=True))
-  for (name, config), backend in itertools.product(runs, _BACKEND.value):
-    config.replay.backend = backend
-    measured = table.measure(
-      name,
-      config,
-      free_stream.make_stream if name == benchmark.FREE else None,
-      mode == 'system',
-      _WINDOWS.value,
-      _SECONDS.value,
-      _SYSTEM_SECONDS.value,
-      _WARM_UP.value,
-    )
-    rows.append(measured)
-    print('\n'.join(table.lines(measured)), flush=True)
-  if mode == 'system':
-    print('\n'.join(table.summary(rows)))
-  return header, rows
+  print('\n'.join(header.values()), flush=True)
+  return header
 
 
 def _describe() -> dict[str, str]:
@@ -279,5 +295,5 @@ def _processor() -> str:
 
 
 if __name__ == '__main__':
-  memory.restart_with_huge_pages()
+  process.restart_with_huge_pages()
   app.run(main)

@@ -14,7 +14,7 @@ from absl import flags
 from launch import train
 
 if TYPE_CHECKING:
-  from seedrl_jax.distributed import hosts
+  from seedrl_jax.distributed import coordinator
 
 flags.adopt_module_key_flags(train)
 
@@ -38,15 +38,17 @@ _JOIN_TIMEOUT = flags.DEFINE_float(
 )
 
 
-def _join() -> hosts.Hosts | None:
+def _join() -> coordinator.Coordinator:
   """Meets the other hosts that the flags tell of."""
-  from seedrl_jax.distributed import hosts as hosts_lib
+  from seedrl_jax.distributed import hosts, several_hosts
 
-  return hosts_lib.join(
-    _COORDINATOR.value,
-    _NUM_PROCESSES.value,
-    _PROCESS_ID.value,
-    _JOIN_TIMEOUT.value,
+  return several_hosts.make_coordinator(
+    hosts.join(
+      _COORDINATOR.value,
+      _NUM_PROCESSES.value,
+      _PROCESS_ID.value,
+      _JOIN_TIMEOUT.value,
+    )
   )
 
 

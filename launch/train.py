@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 from absl import app, flags
 
 from launch import config_flag
-from seedrl_jax.runtime import memory, startup, terminal, workdir
+from seedrl_jax.runtime import process, startup, terminal, workdir
 
 if TYPE_CHECKING:
-  from seedrl_jax.distributed import hosts as hosts_lib
+  from seedrl_jax.distributed import coordinator as coordinator_lib
 
 _PROGRAM = config_flag.PROGRAM
 
@@ -92,41 +92,38 @@ def _parse_flags(argv: list[str]) -> list[str]:
 
 def main(
   argv: Sequence[str],
-  join: Callable[[], hosts_lib.Hosts | None] = lambda: None,
+  join: Callable[[], coordinator_lib.Coordinator] | None = None,
 ) -> None:
   """Trains until the end, SIGINT, SIGTERM or SIGHUP.
 
   Args:
     argv: nothing is left in it.
-    join: meets the other hosts, where there are some; see `hosts.join`.
+    join: meets the other hosts; None: there are none.
   """
   del argv
   stop = _Stop()
   stop.install()
   # Here, after the flags are known to be right: this takes a second.
   with startup.without_collection():
+    process.configure()
+    from seedrl_jax.distributed import coordinator as coordinator_lib
     from seedrl_jax.replay.reverb.server import environment
-    from seedrl_jax.runtime import process
-
-  process.configure()
   if _REVERB_PYTHON.value:
     os.environ[environment.VARIABLE] = _REVERB_PYTHON.value
-  hosts = None
+  coordinator = coordinator_lib.Coordinator()
   try:
-    hosts = join()
-    _train(stop, hosts)
+    if join is not None:
+      coordinator = join()
+    _train(stop, coordinator)
   except _said() as e:
     logging.debug('Shown by --verbosity=1:', exc_info=True)
     sentence = f'{_PROGRAM}: {e}'
-    if hosts is not None:
-      hosts.fail(str(e), sentence)
+    coordinator.fail(str(e), sentence)
     sys.exit(sentence)
   except BaseException as e:
-    if hosts is not None:
-      hosts.fail(repr(e), traceback.format_exc())
+    coordinator.fail(repr(e), traceback.format_exc())
     raise
-  if hosts is not None:
-    hosts.leave()
+  coordinator.leave()
 
 
 def _said() -> tuple[type[BaseException], ...]:
@@ -141,12 +138,12 @@ def _said() -> tuple[type[BaseException], ...]:
   )
 
 
-def _train(stop: _Stop, hosts: hosts_lib.Hosts | None) -> None:
+def _train(stop: _Stop, coordinator: coordinator_lib.Coordinator) -> None:
   with startup.without_collection():
     from seedrl_jax.run import system
 
     run = system.System(
-      _CONFIG.value, _WORKDIR.value, _PROFILE.value, hosts=hosts
+      _CONFIG.value, _WORKDIR.value, _PROFILE.value, coordinator=coordinator
     )
   stop.attach(run)
   try:
@@ -157,14 +154,14 @@ def _train(stop: _Stop, hosts: hosts_lib.Hosts | None) -> None:
 
 
 def start(
-  join: Callable[[], hosts_lib.Hosts | None] = lambda: None,
+  join: Callable[[], coordinator_lib.Coordinator] | None = None,
 ) -> None:
   """Runs the program with the process' command line; for `join`, see `main`."""
   # Before gRPC is imported: else it quotes what strangers send to a port, byte
   # for byte, in people's terminals.
   os.environ.setdefault('GRPC_VERBOSITY', 'ERROR')
   terminal.ensure_outputs()
-  memory.restart_with_huge_pages()
+  process.restart_with_huge_pages()
   try:
     app.run(functools.partial(main, join=join), flags_parser=_parse_flags)
   finally:

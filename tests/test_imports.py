@@ -26,18 +26,26 @@ _MAY_IMPORT = {
     *('agents', 'envs', 'inference', 'replay', 'run', 'runtime', 'types'),
   },
   'learner': {'agents', 'replay', 'types'},
+  'distributed': {'learner', 'replay', 'runtime', 'types'},
+  'evaluation': {
+    *('agents', 'envs', 'inference', 'networks', 'runtime', 'types'),
+  },
+  'demonstrations': {
+    *('agents', 'envs', 'evaluation', 'inference', 'replay', 'runtime'),
+    'types',
+  },
 }
 # These rooms make, run and use whole runs.
 _ALL = {
   *_MAY_IMPORT,
-  *('distributed', 'evaluation', 'demonstrations', 'run', 'benchmarks'),
+  *('run', 'benchmarks'),
 }
 _MAY_IMPORT |= dict.fromkeys(sorted(_ALL - {*_MAY_IMPORT}), _ALL)
 _JAX = ('jax', 'jaxlib', 'flax', 'optax', 'rlax', 'chex', 'orbax', 'distrax')
 _TENSORFLOW = ('tensorflow',)
 _WITHOUT_JAX = ('types', 'envs', 'replay', 'actors')
 # Of these rooms, what acts or hands out parameters has JAX.
-_WITH_JAX = ('local_inference.py', 'offer.py')
+_WITH_JAX = ('local_inference.py', 'service.py')
 # Runs with the Python of Reverb's server alone.
 _IN_SERVER = ('checkpoint_rewriting.py',)
 

@@ -119,7 +119,7 @@ def test_apex_cartpole(tmp_path, seed):
 @_SEEDS
 def test_only_demonstrations_open_the_lock(tmp_path, seed):
   demos = tmp_path / 'demos'
-  options = recording.Options(
+  options = recording.RecordingOptions(
     policy='seedrl_jax.envs.combination_lock:opener',
     out=str(demos),
     episodes=200,

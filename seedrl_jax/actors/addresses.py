@@ -1,11 +1,9 @@
-"""Where learner and actors meet, and who may: addresses, TLS, the token.
+"""Where learner and actors meet: addresses, and what each of them requires.
 
-An address is `unix:/path` or `host:port`. Beyond the machine itself a learner
-wants TLS with its user's certificate and a token that its actors know, unless
-it is told to do without. Called by `server` and `actor`.
+An address is `unix:/path` or `host:port`. Beyond its own machine a learner
+requires TLS and a token, unless the user decides to do without.
 """
 
-import hmac
 import ipaddress
 import os
 import pathlib
@@ -14,17 +12,15 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from seedrl_jax.actors import credentials
+from seedrl_jax.actors.credentials import Security
 
 _UNIX = 'unix:'
 # The longest path of a socket that Linux takes, in bytes.
 _MAX_PATH = 107
-_HEADER = 'authorization'
-_SCHEME = 'Bearer '
 
 
 class Address(NamedTuple):
-  """A place to listen at or to call.
+  """An address to listen at or to call.
 
   Attributes:
     text: as gRPC takes it.
@@ -38,25 +34,8 @@ class Address(NamedTuple):
 
   @property
   def path(self) -> pathlib.Path:
-    """Of a unix socket."""
+    """Path of the unix socket."""
     return pathlib.Path(self.text.removeprefix(_UNIX))
-
-
-class Security(NamedTuple):
-  """Of one side: what it shows and what it wants to be shown.
-
-  Attributes:
-    certificate: PEM; the learner's own chain, or the authorities that an actor
-      trusts; empty: no TLS.
-    key: PEM, of the learner's certificate.
-    token: shared secret; empty: none.
-    insecure: whether the user does without TLS and token.
-  """
-
-  certificate: bytes = b''
-  key: bytes = b''
-  token: str = ''
-  insecure: bool = False
 
 
 def parse(flag: str, text: str) -> Address:
@@ -67,7 +46,7 @@ def parse(flag: str, text: str) -> Address:
     text: `unix:/path` or `host:port`; a host of IPv6 in brackets.
 
   Raises:
-    ValueError: where it is neither.
+    ValueError: if it is neither.
   """
   if text.startswith(_UNIX):
     return _parse_unix(flag, text.removeprefix(_UNIX))
@@ -96,7 +75,7 @@ def in_workdir(socket: str) -> Address:
     socket: its path, in the work directory.
 
   Raises:
-    ValueError: where the path is too long.
+    ValueError: if the path is too long.
   """
   path = os.path.abspath(socket)
   if len(os.fsencode(path)) > _MAX_PATH:
@@ -114,40 +93,6 @@ def _is_loopback(host: str) -> bool:
     return ipaddress.ip_address(host).is_loopback
   except ValueError:
     return host == 'localhost'
-
-
-def learner_security(config: Any) -> Security:
-  """Reads the files that the `actors` section of a config names.
-
-  Raises:
-    ValueError: where one cannot be read, or half of TLS is missing.
-  """
-  prefix = '--config.actors.'
-  if bool(config.tls_certificate) != bool(config.tls_key):
-    raise ValueError(
-      f'{prefix}tls_certificate and {prefix}tls_key must be given together.'
-    )
-  return Security(
-    credentials.read(f'{prefix}tls_certificate', config.tls_certificate),
-    credentials.read(f'{prefix}tls_key', config.tls_key, is_secret=True),
-    credentials.read_token(f'{prefix}token_file', config.token_file),
-    config.insecure,
-  )
-
-
-def actor_security(
-  tls_roots: str, token_file: str, insecure: bool = False
-) -> Security:
-  """Reads the files that an actor's flags name.
-
-  Raises:
-    ValueError: where one cannot be read.
-  """
-  return Security(
-    certificate=credentials.read_roots('--tls_roots', tls_roots),
-    token=credentials.read_token('--token_file', token_file),
-    insecure=insecure,
-  )
 
 
 def _shows_in_clear(address: Address, security: Security) -> bool:
@@ -189,10 +134,10 @@ def check_listening(found: Sequence[Address], security: Security) -> None:
 
 
 def listen(server: grpc.aio.Server, address: Address, tls: Security) -> str:
-  """Lets a server listen; returns the address with the port that it got.
+  """Makes a server listen; returns the address, with the port that it got.
 
   Raises:
-    ValueError: where it cannot.
+    ValueError: if it cannot.
   """
   try:
     if tls.certificate and not address.is_unix:
@@ -212,28 +157,10 @@ def listen(server: grpc.aio.Server, address: Address, tls: Security) -> str:
   return f'{address.text.rpartition(":")[0]}:{port}'
 
 
-def is_admitted(metadata: Any, token: str) -> bool:
-  """Whether the metadata of a call shows the token, where there is one."""
-  if not token:
-    return True
-  shown = dict(metadata or ()).get(_HEADER, '')
-  if not isinstance(shown, str):
-    return False
-  wanted = (_SCHEME + token).encode()
-  # Takes the same time for every wrong token.
-  return hmac.compare_digest(shown.encode(), wanted)
-
-
-def metadata(security: Security) -> tuple[tuple[str, str], ...]:
-  """Returns the metadata that shows an actor's token."""
-  token = security.token
-  return ((_HEADER, _SCHEME + token),) if token else ()
-
-
 def check_calling(address: Address, security: Security) -> None:
   """Refuses to call another machine in the clear, or to show a token so.
 
-  On this machine, too, a port may be another's than the learner's.
+  Even on this machine, a port may be held by something else than the learner.
 
   Raises:
     ValueError: says what is missing.

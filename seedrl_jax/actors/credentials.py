@@ -1,29 +1,103 @@
-"""Files that actors and learners know each other by: certificates, a token.
+"""How actors and learners know each other: TLS certificates and a token.
 
-Every complaint is one sentence that names the flag. Called by `addresses`, and
-by `tls` for what gRPC does not tell.
+A learner shows its user's certificate and wants to be shown a token. Complaints
+about their files are one sentence that names the flag. gRPC only says that no
+connection came about; `tls_failure` finds out why.
 """
 
+import hmac
 import logging
 import os
 import pathlib
+import socket
 import ssl
 import stat
+from typing import Any, NamedTuple
 
+import ml_collections
+
+_HEADER = 'authorization'
+_SCHEME = 'Bearer '
+# Seconds for a port to answer.
+_PROBE_SECONDS = 5.0
+_OTHER_NAME = 'call the learner by a name that it holds, or make another'
+# By OpenSSL's codes of what is wrong with a certificate.
+_ADVICE = {10: 'make a new one', 62: _OTHER_NAME, 64: _OTHER_NAME}
 _log = logging.getLogger(__name__)
 
 
-def read(flag: str, path: str, is_secret: bool = False) -> bytes:
-  """Returns what a file holds; empty where there is no path.
+class Security(NamedTuple):
+  """What one side shows, and what it wants to be shown.
 
-  Args:
-    flag: that names it, for messages.
-    path: of the file.
-    is_secret: whether to warn if others may read it.
+  Attributes:
+    certificate: PEM; the learner's own chain, or the authorities that an actor
+      trusts; empty: no TLS.
+    key: PEM, of the learner's certificate.
+    token: shared secret; empty: none.
+    insecure: whether the user does without TLS and token.
+  """
+
+  certificate: bytes = b''
+  key: bytes = b''
+  token: str = ''
+  insecure: bool = False
+
+  def metadata(self) -> tuple[tuple[str, str], ...]:
+    """Returns the metadata of a call that shows the token."""
+    return ((_HEADER, _SCHEME + self.token),) if self.token else ()
+
+  def admits(self, metadata: Any) -> bool:
+    """Whether the metadata of a call shows the token, if there is one."""
+    if not self.token:
+      return True
+    shown = dict(metadata or ()).get(_HEADER, '')
+    if not isinstance(shown, str):
+      return False
+    wanted = (_SCHEME + self.token).encode()
+    # Takes the same time for every wrong token.
+    return hmac.compare_digest(shown.encode(), wanted)
+
+
+def learner_security(config: ml_collections.ConfigDict) -> Security:
+  """Reads the files that the `actors` section of a config names.
 
   Raises:
-    ValueError: where it cannot be read, or is empty.
+    ValueError: if one cannot be read, or half of TLS is missing.
   """
+  prefix = '--config.actors.'
+  if bool(config.tls_certificate) != bool(config.tls_key):
+    raise ValueError(
+      f'{prefix}tls_certificate and {prefix}tls_key must be given together.'
+    )
+  return Security(
+    _read(f'{prefix}tls_certificate', config.tls_certificate),
+    _read(f'{prefix}tls_key', config.tls_key, is_secret=True),
+    _read_token(f'{prefix}token_file', config.token_file),
+    config.insecure,
+  )
+
+
+def actor_security(
+  tls_roots: str, token_file: str, insecure: bool = False
+) -> Security:
+  """Reads the files that an actor's flags name.
+
+  Raises:
+    ValueError: if one cannot be read, or does not hold what it should.
+  """
+  roots = _read('--tls_roots', tls_roots)
+  try:
+    _tls_context(roots)
+  except ssl.SSLError as e:
+    raise ValueError(
+      f'--tls_roots={tls_roots}: holds no certificate in PEM.'
+    ) from e
+  token = _read_token('--token_file', token_file)
+  return Security(certificate=roots, token=token, insecure=insecure)
+
+
+def _read(flag: str, path: str, is_secret: bool = False) -> bytes:
+  """Returns what a file holds; empty if there is no path."""
   if not path:
     return b''
   try:
@@ -34,7 +108,7 @@ def read(flag: str, path: str, is_secret: bool = False) -> bytes:
   except OSError as e:
     raise ValueError(f'{flag}={path}: {e.strerror}.') from e
   if not data:
-    # Else it would stand for no file at all.
+    # Otherwise it would stand for no file at all.
     raise ValueError(f'{flag}={path}: is empty.')
   return data
 
@@ -52,41 +126,22 @@ def _check_mode(flag: str, file: pathlib.Path) -> None:
     )
 
 
-def read_roots(flag: str, path: str) -> bytes:
-  """Returns certificates of authorities; see `read`.
-
-  Raises:
-    ValueError: as `read`, or where there is none in the file.
-  """
-  roots = read(flag, path)
-  try:
-    tls_context(roots)
-  except ssl.SSLError as e:
-    raise ValueError(f'{flag}={path}: holds no certificate in PEM.') from e
-  return roots
-
-
-def read_token(flag: str, path: str) -> str:
-  """Returns the secret that a file holds; see `read`.
-
-  Raises:
-    ValueError: as `read`, or where it cannot be sent.
-  """
-  token = read(flag, path, is_secret=True).decode('latin-1').strip()
+def _read_token(flag: str, path: str) -> str:
+  token = _read(flag, path, is_secret=True).decode('latin-1').strip()
   # It travels as a header of HTTP.
   if path and not (token and token.isascii() and token.isprintable()):
     raise ValueError(f'{flag}={path}: must hold one line of printable ASCII.')
   return token
 
 
-def tls_context(roots: bytes) -> ssl.SSLContext:
+def _tls_context(roots: bytes) -> ssl.SSLContext:
   """Returns what checks a learner's certificate as gRPC does.
 
   Args:
     roots: PEM; empty: any certificate will do.
 
   Raises:
-    ssl.SSLError: where there is no certificate in them.
+    ssl.SSLError: if there is no certificate in them.
   """
   context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
   context.set_alpn_protocols(['h2'])
@@ -98,3 +153,59 @@ def tls_context(roots: bytes) -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
   return context
+
+
+def tls_failure(address: str, roots: bytes) -> str:
+  """Returns why TLS keeps an actor from its learner; '' if it does not.
+
+  Makes a handshake of its own and sends nothing else, so no token either.
+
+  Args:
+    address: of the learner, `host:port`.
+    roots: PEM of the authorities that the actor trusts; empty: it calls
+      without TLS.
+  """
+  try:
+    is_tls = _speaks_tls(address, roots)
+  except ssl.SSLCertVerificationError as e:
+    advice = _ADVICE.get(e.verify_code, 'give its authority by --tls_roots')
+    return (
+      f'the certificate at {address} is refused '
+      f'({e.verify_message.rstrip(".")}): {advice}.'
+    )
+  except (OSError, UnicodeError):
+    return ''
+  if is_tls and not roots:
+    return (
+      f'{address} wants TLS: give its certificate, or its authority, by '
+      '--tls_roots.'
+    )
+  if roots and not is_tls:
+    return (
+      f'there is no TLS at {address}: give the learner '
+      '--config.actors.tls_certificate, or leave out --tls_roots.'
+    )
+  return ''
+
+
+def _speaks_tls(address: str, roots: bytes) -> bool:
+  """Whether a port answers a TLS handshake.
+
+  Raises:
+    ssl.SSLCertVerificationError: if it does, with a certificate that is not
+      trusted.
+    OSError, UnicodeError: if it does not answer at all.
+  """
+  host, _, port = address.rpartition(':')
+  host = host.removeprefix('[').removesuffix(']')
+  context = _tls_context(roots)
+  try:
+    with (
+      socket.create_connection((host, int(port)), _PROBE_SECONDS) as connection,
+      context.wrap_socket(connection, server_hostname=host),
+    ):
+      return True
+  except (ssl.SSLCertVerificationError, TimeoutError):
+    raise
+  except (ssl.SSLError, ConnectionResetError):
+    return False

@@ -7,7 +7,7 @@ newer.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,17 +22,17 @@ Read = Callable[[], tuple[int, Sequence[Any]]]
 NOTHING_NEWER = wire.pack(wire.MessageKind.PARAMETERS, [])
 
 
-class Feed:
+class ParameterFeed:
   """Makes the message of a version once, however many actors ask for it."""
 
-  def __init__(self, specs: Iterable[types.ArraySpec], read: Read):
-    """Makes no message before somebody asks.
+  def __init__(self, specs: Mapping[str, types.ArraySpec], read: Read):
+    """Makes no message before an actor asks.
 
     Args:
-      specs: of the leaves, without the leading 1.
+      specs: of the leaves by name, without the leading 1.
       read: gives the newest parameters; any thread may call it.
     """
-    self._specs = tuple(specs)
+    self.specs = specs
     self._read = read
     self._lock = threading.Lock()
     self._version = types.NO_VERSION
@@ -59,7 +59,7 @@ class Feed:
         arrays = [np.asarray(leaf) for leaf in leaves]
         self._message = wire.pack(
           wire.MessageKind.PARAMETERS,
-          wire.buffers(arrays, self._specs),
+          wire.buffers(arrays, self.specs.values()),
           rows=1,
           sequence=version,
         )

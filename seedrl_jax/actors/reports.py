@@ -47,14 +47,14 @@ class Report(NamedTuple):
 
 
 @dataclasses.dataclass
-class Work:
+class ReportTotals:
   """Sums of reports; fields as in `Report`."""
 
   env_steps: int = 0
   store_wait: float = 0.0
   store_bytes: int = 0
 
-  def add(self, other: 'Report | Work') -> None:
+  def add(self, other: 'Report | ReportTotals') -> None:
     """Adds a report, or another's sums."""
     self.env_steps += other.env_steps
     self.store_wait += other.store_wait

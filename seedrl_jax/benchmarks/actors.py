@@ -1,74 +1,87 @@
 """Times the way from remote actors to inference and back.
 
-Called by `launch/benchmark.py actors`. Actors are processes of their own, with
-real environments; in place of a network, actions are drawn, so that what is
-measured are environments and transport. The same environments in this process
-are the measure of what that costs. How long an action is waited for is then
-measured beside them by a `probe.Probe`, and first of all without any actor:
-at light load, where nobody has to wait for a processor.
+Actors are processes of their own, with real environments; in place of a
+network, actions are drawn, so that what is measured are environments and
+transport. The same environments in this process are the measure of what that
+costs. How long an action is waited for is then measured beside them by a
+`Probe`, and first of all without any actor: at light load, when nothing has to
+wait for a processor.
 """
 
 import contextlib
+import pathlib
+import queue
+import subprocess
+import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import grpc
+import ml_collections
 import numpy as np
 
-from seedrl_jax.actors import addresses, handshake, wire
-from seedrl_jax.actors.learner_side import remote_stream, server
-from seedrl_jax.benchmarks import actor_processes, timing
-from seedrl_jax.benchmarks import probe as probe_lib
-from seedrl_jax.envs import base, factory
+from seedrl_jax import types
+from seedrl_jax.actors import addresses, credentials, handshake, wire
+from seedrl_jax.actors.learner_side import remote_stream, server, slot_allocator
+from seedrl_jax.benchmarks import timing
+from seedrl_jax.envs import base, factory, statistics
 
 TRANSPORTS = ('unix', 'tcp')
-_GROUPS = actor_processes.GROUPS
+
+# Groups of environments of an actor, which take turns.
+_GROUPS = 2
+_ACTOR = pathlib.Path(__file__).parents[2] / 'launch/actor.py'
+# A probe asks at intervals, as an actor with other things to do would: one that
+# asked without a pause would be a load of its own.
+_PAUSE_SECONDS = 0.005
+_NO_EPISODES = statistics.EndedEpisodes(*([np.zeros(0)] * 5))
 
 
-class Length(NamedTuple):
-  """How long to measure.
+class ActorsCase(NamedTuple):
+  """What to measure.
 
   Attributes:
-    windows: of which medians are taken.
-    seconds: least length of a window.
-    calls: inference calls of which the latency is taken.
+    name: for the table.
+    env: the `env` section of a run's config.
+    windows: of steps per second.
+    calls: actions whose latency is taken.
   """
 
-  windows: int
-  seconds: float
+  name: str
+  env: ml_collections.ConfigDict
+  windows: timing.Windows
   calls: int
 
 
 def measure(
-  name: str,
-  env: Any,
-  num_actors: Sequence[int],
-  envs_per_actor: Sequence[int],
-  length: Length,
+  case: ActorsCase, num_actors: Sequence[int], envs_per_actor: Sequence[int]
 ) -> Iterator[dict[str, Any]]:
   """Yields the figures of one combination after the other, ready for JSON.
 
   Args:
-    name: of the case.
-    env: the `env` section of a run's config.
+    case: what to measure.
     num_actors: numbers of actors' processes.
     envs_per_actor: environments of each, multiples of two.
-    length: of the measurements.
 
   Raises:
-    ValueError: where environments cannot be divided into groups.
+    ValueError: if environments cannot be divided into groups.
+    RuntimeError: if an actor ends by itself.
   """
   check_envs(envs_per_actor)
-  spec = factory.make_spec(env)
-  sizes = [(c, size) for size in envs_per_actor for c in num_actors]
+  spec = factory.make_spec(case.env)
+  sizes = [(count, size) for size in envs_per_actor for count in num_actors]
   for count, size in [(0, 0), *sizes]:
-    pool = _time_pool(env, count * size, length) if count else None
+    pool = _time_pool(case, count * size) if count else None
     for transport in TRANSPORTS:
       with tempfile.TemporaryDirectory(prefix='seedrl-bench-') as folder:
         address = f'unix:{folder}/a' if transport == 'unix' else 'localhost:0'
-        remote, latency = _time_actors(env, spec, address, count, size, length)
+        with _serve(case, address, count * size) as (stream, serving):
+          remote, latency = _time_actors(case, stream, serving, count)
       yield {
-        'case': name,
+        'case': case.name,
         'transport': transport,
         'actors': count,
         'envs': count * size,
@@ -84,7 +97,7 @@ def measure(
 
 
 def check_envs(envs_per_actor: Sequence[int]) -> None:
-  """Raises ValueError where an actor's environments make no groups."""
+  """Raises ValueError if an actor's environments make no groups."""
   for size in envs_per_actor:
     if size < _GROUPS or size % _GROUPS:
       raise ValueError(
@@ -118,6 +131,71 @@ def line(row: dict[str, Any]) -> str:
   )
 
 
+class ActorProcesses:
+  """Starts actors, watches them, and ends them with its context.
+
+  Whoever waits for the steps of one that is gone would wait for ever.
+  """
+
+  def __init__(self, address: str, on_end: Callable[[], None] | None = None):
+    """Starts none yet.
+
+    Args:
+      address: of their learner.
+      on_end: called, in a thread of its own, if one ends before its time.
+    """
+    self._address = address
+    self._on_end = on_end
+    self._stopping = threading.Event()
+    self._codes: list[int] = []
+    self._watched: list[tuple[subprocess.Popen, threading.Thread]] = []
+
+  def start(self, num_envs: int, *flags: str) -> None:
+    """Starts an actor with so many environments and more flags."""
+    process = subprocess.Popen(
+      [
+        *(sys.executable, _ACTOR, f'--learner={self._address}'),
+        *('--patience=60', f'--groups={_GROUPS}'),
+        f'--envs_per_group={num_envs // _GROUPS}',
+        *flags,
+      ],
+      stdout=subprocess.DEVNULL,
+    )
+    name = f'watch-actor-{len(self._watched)}'
+    thread = threading.Thread(
+      target=self._watch, args=(process,), name=name, daemon=True
+    )
+    self._watched.append((process, thread))
+    thread.start()
+
+  def check(self) -> None:
+    """Raises RuntimeError if an actor has failed."""
+    failed = [code for code in self._codes if code]
+    if failed:
+      raise RuntimeError(
+        f'An actor of the benchmark ended by itself (exit code {failed[0]}); '
+        'what it said is above.'
+      )
+
+  def _watch(self, process: subprocess.Popen) -> None:
+    code = process.wait()
+    if self._stopping.is_set():
+      return
+    self._codes.append(code)
+    if self._on_end is not None:
+      self._on_end()
+
+  def __enter__(self) -> 'ActorProcesses':
+    return self
+
+  def __exit__(self, *error: object) -> None:
+    self._stopping.set()
+    for process, _ in self._watched:
+      process.terminate()
+    for _, thread in self._watched:
+      thread.join()
+
+
 def _answers(stream: base.EnvStream, num_envs: int) -> Callable[[], int]:
   """Returns what answers a batch.
 
@@ -134,65 +212,153 @@ def _answers(stream: base.EnvStream, num_envs: int) -> Callable[[], int]:
   return answer
 
 
-def _time_pool(env: Any, num_envs: int, length: Length) -> timing.Timing:
-  stream = factory.make_stream(env, 1, num_envs, num_envs // _GROUPS)
-  try:
-    return timing.measure(
-      _answers(stream, num_envs), length.windows, length.seconds
-    )
-  finally:
-    stream.close()
+def _time_pool(case: ActorsCase, num_envs: int) -> timing.Timing:
+  stream = factory.make_stream(case.env, 1, num_envs, num_envs // _GROUPS)
+  with contextlib.closing(stream):
+    return timing.measure(_answers(stream, num_envs), case.windows)
 
 
-def _time_actors(
-  env: Any,
-  spec: base.StreamSpec,
-  address: str,
-  num_actors: int,
-  envs_per_actor: int,
-  length: Length,
-) -> tuple[timing.Timing | None, list[float]]:
-  """Returns steps per second, and seconds that the probe waited."""
-  num_envs = num_actors * envs_per_actor
+@contextlib.contextmanager
+def _serve(
+  case: ActorsCase, address: str, num_envs: int
+) -> Iterator[tuple[remote_stream.RemoteStream, server.ActorServer]]:
+  """Yields a stream of actors' environments, and its server."""
+  spec = factory.make_spec(case.env)
   # One more for the probe.
   stream = remote_stream.RemoteStream(
     spec, num_envs + 1, num_envs + 1, min_batch_size=1, timeout=0.0
   )
   serving = server.ActorServer(
-    spec,
-    handshake.env_values(env),
-    [stream],
+    slot_allocator.SlotAllocator(
+      handshake.env_values(case.env), [stream], (1,)
+    ),
     [addresses.parse('--address', address)],
-    addresses.Security(),
-    (1,),
+    credentials.Security(),
     timeout=60.0,
   )
+  try:
+    yield stream, serving
+  finally:
+    serving.close(True)
+
+
+def _time_actors(
+  case: ActorsCase,
+  stream: remote_stream.RemoteStream,
+  serving: server.ActorServer,
+  num_actors: int,
+) -> tuple[timing.Timing | None, list[float]]:
+  """Returns steps per second, and seconds that the probe waited."""
   # The probe comes last, and so gets the last slot.
+  num_envs = stream.num_envs - 1
   answer = _answers(stream, num_envs)
   measured = None
-  with contextlib.ExitStack() as opened:
-    opened.callback(serving.close, True)
-    processes = opened.enter_context(
-      actor_processes.ActorProcesses(serving.addresses[0], stream.close)
-    )
+  address = serving.addresses[0]
+  with ActorProcesses(address, stream.close) as processes:
     try:
       for _ in range(num_actors):
-        processes.start(envs_per_actor)
+        processes.start(num_envs // num_actors)
       while stream.num_connected < num_envs:
         answer()
       if num_actors:
-        measured = timing.measure(answer, length.windows, length.seconds)
-      probe = probe_lib.Probe(serving.addresses[0], length.calls, stream.close)
-      opened.callback(probe.stop)
-      with contextlib.suppress(base.StreamClosed):
-        while True:
-          answer()
-      latency = probe.result()
+        measured = timing.measure(answer, case.windows)
+      # Ends before the server, which would wait for its next step.
+      with Probe(address, case.calls, stream.close) as probe:
+        with contextlib.suppress(base.StreamClosed):
+          while True:
+            answer()
+        latency = probe.result()
     except Exception:
-      # Where one is gone, that is why.
+      # If one is gone, that is why.
       processes.check()
       raise
-    # Before the server, which would wait for its next step.
-    probe.stop()
-    opened.callback(serving.close, True)
+    # Actors that are told to go need not be waited for.
+    serving.close(True)
   return measured, latency
+
+
+class Probe:
+  """An actor with one environment that measures how long actions take.
+
+  Its environment takes no time. It ends with its context.
+  """
+
+  def __init__(self, address: str, calls: int, on_end: Callable[[], None]):
+    """Starts to measure.
+
+    Args:
+      address: of the learner, as gRPC has it.
+      calls: how many actions to wait for.
+      on_end: called when it has as many, or will get no more.
+    """
+    self._calls = calls
+    self._on_end = on_end
+    self._seconds: list[float] = []
+    self._failure: BaseException | None = None
+    self._stopped = threading.Event()
+    # Messages that the call has not taken yet; None ends it.
+    self._out: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    self._channel = grpc.insecure_channel(address)
+    self._call: Any = self._channel.stream_stream(
+      f'/{wire.SERVICE}/{wire.METHOD}'
+    )(iter(self._out.get, None))
+    self._thread = threading.Thread(target=self._run, name='probe', daemon=True)
+    self._thread.start()
+
+  def result(self) -> list[float]:
+    """Returns the seconds that each action took to come.
+
+    Raises:
+      BaseException: with which the measuring failed.
+    """
+    self._thread.join()
+    if self._failure is not None:
+      raise self._failure
+    return self._seconds
+
+  def __enter__(self) -> 'Probe':
+    return self
+
+  def __exit__(self, *error: object) -> None:
+    self._stopped.set()
+    self._out.put(None)
+    self._call.cancel()
+    self._channel.close()
+    self._thread.join()
+
+  def _run(self) -> None:
+    try:
+      self._measure()
+    except BaseException as e:
+      self._failure = e
+    finally:
+      self._on_end()
+
+  def _measure(self) -> None:
+    self._out.put(handshake.pack_hello(handshake.Hello(1, '')))
+    welcome = handshake.unpack_welcome(wire.parse(next(self._call)))
+    codec = wire.StreamCodec(welcome.spec)
+    step_type = types.StepType.FIRST
+    for sequence in range(self._calls):
+      output = _blank(welcome, step_type)
+      start = time.perf_counter()
+      self._out.put(codec.pack_steps(output, _NO_EPISODES, sequence))
+      codec.unpack_actions(wire.parse(next(self._call)), 1, sequence)
+      self._seconds.append(time.perf_counter() - start)
+      step_type = types.StepType.MID
+      if self._stopped.wait(_PAUSE_SECONDS):
+        return
+
+
+def _blank(welcome: handshake.Welcome, step_type: int) -> types.EnvOutput:
+  leaves = [
+    np.zeros((1, *spec.shape), spec.dtype)
+    for spec in wire.flatten(welcome.spec.observation)
+  ]
+  return types.EnvOutput(
+    observation=wire.unflatten(welcome.spec.observation, leaves),
+    reward=np.zeros(1, np.float32),
+    discount=np.ones(1, np.float32),
+    step_type=np.full(1, step_type, np.uint8),
+    env_id=welcome.env_id,
+  )

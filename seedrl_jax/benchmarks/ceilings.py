@@ -1,13 +1,16 @@
-"""What each stage of a case does alone, with nothing else at work."""
+"""Times each stage of a case alone, with nothing else at work."""
 
-from typing import Any, NamedTuple
+import contextlib
+from typing import NamedTuple
 
 import jax
+import ml_collections
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.benchmarks import timing
+from seedrl_jax.benchmarks import environments, timing
 from seedrl_jax.inference import device_step, packing
+from seedrl_jax.learner import topology as topology_lib
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import build as build_lib
 
@@ -29,7 +32,7 @@ class Ceilings(NamedTuple):
   update: timing.Timing
   store: timing.Timing
 
-  def ideal(self, topology: Any) -> float:
+  def ideal(self, topology: topology_lib.Topology) -> float:
     """Returns the steps per second of a run that wastes nothing.
 
     What stages cost one resource adds up, and the busiest resource sets the
@@ -38,12 +41,11 @@ class Ceilings(NamedTuple):
     """
     acting = self.inference[self.batch_size]
     host = self.env.cpu_seconds + self.store.cpu_seconds
-    inference, training = topology.inference, topology.training
-    if training[0].platform == 'cpu':
+    if topology.training[0].platform == 'cpu':
       host += acting.cpu_seconds + self.update.cpu_seconds
       return timing.cores() / host
     costs = [host / timing.cores(), 1.0 / self.env.median]
-    acting_cost = 1.0 / acting.median / len(inference)
+    acting_cost = 1.0 / acting.median / len(topology.inference)
     update_cost = 1.0 / self.update.median
     if topology.shared:
       costs.append(acting_cost + update_cost)
@@ -53,36 +55,25 @@ class Ceilings(NamedTuple):
 
 
 def measure(
-  config: Any,
+  config: ml_collections.ConfigDict,
   streams: build_lib.MakeStream | None,
-  windows: int,
-  seconds: float,
+  windows: timing.Windows,
 ) -> Ceilings:
-  """Measures every stage of a configuration.
-
-  Args:
-    config: the run's configuration.
-    streams: see `builder.build`.
-    windows: of which medians are taken.
-    seconds: length of a window.
-  """
-  parts = build_lib.build(config, restore=lambda state: state, streams=streams)
-  try:
-    worker = parts.workers[0]
-    size = worker.stream.batch_size
+  """Measures every stage of a run; `streams` is as in `build.build`."""
+  parts = build_lib.build(config, streams)
+  with contextlib.closing(parts):
+    size = parts.workers[0].stream.batch_size
     sizes = sorted({1, 8, 32, 128, size})
     return Ceilings(
-      env=_env(parts, windows, seconds),
-      inference={n: _inference(parts, n, windows, seconds) for n in sizes},
+      env=_env(parts, windows),
+      inference={n: _inference(parts, n, windows) for n in sizes},
       batch_size=size,
-      update=_update(config, parts, windows, seconds),
-      store=_store(config, parts, windows, seconds),
+      update=_update(config, parts, windows),
+      store=_store(config, parts, windows),
     )
-  finally:
-    parts.close()
 
 
-def _env(parts: build_lib.Parts, windows: int, seconds: float) -> timing.Timing:
+def _env(parts: build_lib.Parts, windows: timing.Windows) -> timing.Timing:
   stream = parts.workers[0].stream
   rng = np.random.default_rng(0)
   actions = parts.env_spec.action.sample(rng, 64, stream.batch_size)
@@ -94,18 +85,20 @@ def _env(parts: build_lib.Parts, windows: int, seconds: float) -> timing.Timing:
       stream.send(actions[i % 64, : len(env_id)], env_id)
     return calls * stream.batch_size
 
-  return timing.measure(work, windows, seconds)
+  return timing.measure(work, windows)
 
 
 def _inference(
-  parts: build_lib.Parts, size: int, windows: int, seconds: float
+  parts: build_lib.Parts, size: int, windows: timing.Windows
 ) -> timing.Timing:
   device = parts.topology.inference[0]
   step = device_step.DeviceStep(
     parts.agent, parts.env_spec, device, size, jax.random.PRNGKey(0)
   )
   _, params = parts.publisher.latest(device)
-  observation = _random_observation(parts.env_spec.observation, (size,))
+  observation = environments.random_observation(
+    np.random.default_rng(0), parts.env_spec.observation, (size,)
+  )
   header = packing.make_header(size, 0, parts.env_spec.action)
   header[:, 0] = np.arange(size)
   calls = max(1, 512 // size)
@@ -116,25 +109,13 @@ def _inference(
       np.asarray(packed)
     return calls * size
 
-  return timing.measure(work, windows, seconds)
-
-
-def _random_observation(spec: types.Nest, leading: tuple[int, ...]) -> Any:
-  rng = np.random.default_rng(0)
-
-  def random(s: types.ArraySpec) -> np.ndarray:
-    shape = (*leading, *s.shape)
-    if s.dtype == np.uint8:
-      return rng.integers(0, 256, shape, np.uint8)
-    return rng.uniform(size=shape).astype(s.dtype)
-
-  return jax.tree.map(
-    random, spec, is_leaf=lambda s: isinstance(s, types.ArraySpec)
-  )
+  return timing.measure(work, windows)
 
 
 def _update(
-  config: Any, parts: build_lib.Parts, windows: int, seconds: float
+  config: ml_collections.ConfigDict,
+  parts: build_lib.Parts,
+  windows: timing.Windows,
 ) -> timing.Timing:
   steps = config.batch_size * config.unroll_length
   state = parts.updater.replicate(parts.learner.state())
@@ -143,7 +124,9 @@ def _update(
     unroll = piece.unroll
     shape = unroll.steps.reward.shape
     recorded = unroll.steps._replace(
-      observation=_random_observation(parts.env_spec.observation, shape),
+      observation=environments.random_observation(
+        np.random.default_rng(0), parts.env_spec.observation, shape
+      ),
       step_type=np.full(shape, types.StepType.MID, np.uint8),
       discount=np.ones(shape, np.float32),
     )
@@ -157,11 +140,13 @@ def _update(
     jax.block_until_ready(output)
     return steps
 
-  return timing.measure(work, windows, seconds)
+  return timing.measure(work, windows)
 
 
 def _store(
-  config: Any, parts: build_lib.Parts, windows: int, seconds: float
+  config: ml_collections.ConfigDict,
+  parts: build_lib.Parts,
+  windows: timing.Windows,
 ) -> timing.Timing:
   writer = parts.store.writer(table_configs.TABLE)
   devices = len(parts.topology.training)
@@ -175,4 +160,4 @@ def _store(
       sampler.sample().release()
     return 20 * steps
 
-  return timing.measure(work, windows, seconds)
+  return timing.measure(work, windows)

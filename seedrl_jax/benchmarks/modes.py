@@ -1,8 +1,8 @@
 """Compares who acts for remote environments: the learner, or their actors.
 
-Called by `launch/benchmark.py modes`. One run after the other, of the same
-configuration with as many actors, through Reverb: with central inference
-(`--inference=central`) and then IMPALA's way (`--inference=local`).
+One run after the other, of the same configuration with as many actors, through
+Reverb: with central inference (`--inference=central`) and then IMPALA's way
+(`--inference=local`).
 """
 
 import itertools
@@ -11,11 +11,13 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import ml_collections
+
 from seedrl_jax.actors import handshake
-from seedrl_jax.benchmarks import actor_processes, timing, whole
+from seedrl_jax.benchmarks import actors, timing, whole
 from seedrl_jax.run import build
 
-# A run is let go on so long.
+# Updates before the first window.
 _UPDATES = 3
 _POLL = 0.05
 
@@ -33,30 +35,47 @@ class _Counts(NamedTuple):
 
 
 def measure(
-  name: str,
-  config: Any,
+  case: whole.Case,
   num_actors: int,
   envs_per_actor: int,
-  windows: int,
-  seconds: float,
-  warm_up: float,
+  windows: timing.Windows,
 ) -> Iterator[dict[str, Any]]:
   """Yields the figures of either mode, ready for JSON.
 
   Args:
-    name: of the case.
-    config: of a run; where its environments and unrolls are is chosen here.
+    case: its configuration, but for its environments and its store, is used.
     num_actors: actors' processes.
     envs_per_actor: environments of each.
-    windows: of which the median is taken.
-    seconds: of a window.
-    warm_up: seconds before the first.
+    windows: how long to measure.
 
   Raises:
-    system.RunFailed: where the run failed.
+    system.RunFailed: if the run failed.
   """
-  config = config.copy_and_resolve_references()
   num_envs = num_actors * envs_per_actor
+  config = _remote_config(case.config, num_envs)
+  for inference in handshake.INFERENCE:
+    with (
+      whole.running(config) as (run, thread),
+      actors.ActorProcesses(_serving(run.parts).addresses[0]) as processes,
+    ):
+      for _ in range(num_actors):
+        processes.start(envs_per_actor, f'--inference={inference}')
+      _wait_until_training(run.parts, thread, processes)
+      figures = _watch(run.parts, processes, windows)
+    yield {
+      'case': case.name,
+      'inference': inference,
+      'actors': num_actors,
+      'envs': num_envs,
+      **figures,
+    }
+
+
+def _remote_config(
+  config: ml_collections.ConfigDict, num_envs: int
+) -> ml_collections.ConfigDict:
+  """Returns the configuration with remote environments and Reverb."""
+  config = config.copy_and_resolve_references()
   config.env.num_envs = 0
   config.actors.max_envs = num_envs
   # An unroll of every environment: no block waits for more.
@@ -65,18 +84,7 @@ def measure(
   config.topology.inference_affinity_offset = -1
   # The largest policy lag is taken here, not by the run's reports.
   config.log.every_seconds = 1e9
-  for inference in handshake.INFERENCE:
-    with whole.running(config) as (run, thread):
-      figures = _measure_mode(
-        run.parts, thread, inference, num_actors, windows, seconds, warm_up
-      )
-    yield {
-      'case': name,
-      'inference': inference,
-      'actors': num_actors,
-      'envs': num_envs,
-      **figures,
-    }
+  return config
 
 
 def header() -> list[str]:
@@ -102,41 +110,43 @@ def line(row: dict[str, Any]) -> str:
   )
 
 
-def _measure_mode(
+def _wait_until_training(
   parts: build.Parts,
   thread: threading.Thread,
-  inference: str,
-  num_actors: int,
-  windows: int,
-  seconds: float,
-  warm_up: float,
+  processes: actors.ActorProcesses,
+) -> None:
+  """Waits until all actors are connected and updates come."""
+  while thread.is_alive() and (
+    _serving(parts).num_connected < parts.env_spec.num_envs
+    or parts.learner.counters.updates < _UPDATES
+  ):
+    processes.check()
+    time.sleep(_POLL)
+
+
+def _watch(
+  parts: build.Parts,
+  processes: actors.ActorProcesses,
+  windows: timing.Windows,
 ) -> dict[str, Any]:
-  serving = parts.actors
-  assert serving is not None
-  size = parts.env_spec.num_envs // num_actors
-  with actor_processes.ActorProcesses(serving.addresses[0]) as processes:
-    for _ in range(num_actors):
-      processes.start(size, f'--inference={inference}')
-    while thread.is_alive() and (
-      serving.num_connected < parts.env_spec.num_envs
-      or parts.learner.counters.updates < _UPDATES
-    ):
-      processes.check()
-      time.sleep(_POLL)
-    time.sleep(warm_up)
-    parts.learner.take_lag_max()
-    counts = [_count(parts)]
-    for _ in range(windows):
-      time.sleep(seconds)
-      processes.check()
-      counts.append(_count(parts))
-    lag_max = parts.learner.take_lag_max()
+  time.sleep(windows.warm_up)
+  parts.learner.take_lag_max()
+  counts = [_count(parts)]
+  for _ in range(windows.number):
+    time.sleep(windows.seconds)
+    processes.check()
+    counts.append(_count(parts))
+  lag_max = parts.learner.take_lag_max()
   return _figures(counts, parts.env_spec.action_repeat) | {'lag_max': lag_max}
 
 
+def _serving(parts: build.Parts) -> Any:
+  assert parts.actors is not None
+  return parts.actors
+
+
 def _count(parts: build.Parts) -> _Counts:
-  serving, learner = parts.actors, parts.learner.counters
-  assert serving is not None
+  serving, learner = _serving(parts), parts.learner.counters
   return _Counts(
     seconds=time.perf_counter(),
     env_steps=parts.env_steps(),

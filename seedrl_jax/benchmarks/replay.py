@@ -1,8 +1,8 @@
 """Times our Reverb client and the official one against the same server.
 
-Called by `launch/benchmark.py replay`. Each client is a process of its own, so
-that its memory and CPU time are its own; they take turns, window by window,
-so that both meet the same moods of the machine.
+Each client is a process of its own, so that its memory and CPU time are its
+own; they take turns, window by window, so that both meet the same moods of the
+machine.
 """
 
 import json
@@ -16,10 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from seedrl_jax.benchmarks import pong_frames, replay_loop, timing
+from seedrl_jax.benchmarks import environments, replay_clients, timing
 from seedrl_jax.replay.reverb.server import server
 
-CLIENTS = ('ours', 'official')
 DATA = ('frames', 'random')
 MODES = ('insert', 'sample', 'both')
 
@@ -27,26 +26,22 @@ MODES = ('insert', 'sample', 'both')
 _WIDTH, _STEPS = 8, 20
 # Blocks that are written in turn, and that a table holds.
 _BLOCKS, _SIZE = 16, 64
-_FOLDER = pathlib.Path(__file__).parent
+_ROOT = pathlib.Path(__file__).parents[2]
 
 
 def measure(
-  python: str,
-  windows: int,
-  seconds: float,
-  streams: Sequence[int] = (1, 2, 4),
+  python: str, windows: timing.Windows, streams: Sequence[int] = (1, 2, 4)
 ) -> Iterator[dict[str, Any]]:
   """Yields the figures of one combination after the other, ready for JSON.
 
   Args:
     python: an interpreter that has Reverb.
-    windows: of which medians are taken.
-    seconds: about how long a window lasts.
+    windows: about how long to measure.
     streams: numbers of writers, and of streams that fetch samples.
 
   Raises:
-    ReverbError: where the server does not start.
-    RuntimeError: where a client ends by itself.
+    ReverbError: if the server does not start.
+    RuntimeError: if a client ends by itself.
   """
   with tempfile.TemporaryDirectory(prefix='seedrl-bench-') as name:
     folder = pathlib.Path(name)
@@ -60,7 +55,7 @@ def measure(
           clients['ours'].run(path, 'fill', 1, _SIZE)
           for mode in MODES:
             for count in streams:
-              row = _measure(clients, path, mode, count, windows, seconds)
+              row = _measure(clients, path, mode, count, windows)
               yield {'data': data, 'mode': mode, 'streams': count, **row}
       finally:
         for client in clients.values():
@@ -79,16 +74,11 @@ def _tables() -> list[dict[str, Any]]:
   # As `reverb.Table.queue` has it.
   queue = {'min_diff': 0.0, 'max_diff': float(_SIZE)}
   kept = {'sampler': 'uniform', 'max_times_sampled': 0, **rules, **free}
+  once = {'sampler': 'fifo', 'max_times_sampled': 1, **rules, **queue}
   return [
     {'name': 'kept', **kept},
     {'name': 'dropping', **kept},
-    {
-      'name': 'queue',
-      'sampler': 'fifo',
-      'max_times_sampled': 1,
-      **rules,
-      **queue,
-    },
+    {'name': 'queue', **once},
   ]
 
 
@@ -104,7 +94,7 @@ def _make_data(folder: pathlib.Path) -> dict[str, str]:
     'logits': rng.normal(size=(*leading, 6)).astype(np.float32),
     'reward': np.zeros(leading, np.float32),
   }
-  played = pong_frames.make(rng, _BLOCKS * _STEPS, _WIDTH)
+  played = environments.pong_frames(rng, _BLOCKS * _STEPS, _WIDTH)
   played = played.reshape(_BLOCKS, _STEPS, *played.shape[1:])
   frames = {
     'frames': played,
@@ -117,8 +107,8 @@ def _make_data(folder: pathlib.Path) -> dict[str, str]:
   return paths
 
 
-class _Client:
-  """A process that moves blocks as it is told."""
+class _ClientProcess:
+  """A process that runs `replay_clients`."""
 
   def __init__(self, command: Sequence[str], log: pathlib.Path):
     self._log = log
@@ -129,11 +119,11 @@ class _Client:
         stdout=subprocess.PIPE,
         stderr=file,
         text=True,
-        cwd=_FOLDER.parents[1],
+        cwd=_ROOT,
       )
 
   def run(self, path: str, mode: str, streams: int, count: int) -> Any:
-    """Returns what `replay_loop.run` measured."""
+    """Returns what `replay_clients.run` measured."""
     command = {'data': path, 'mode': mode, 'streams': streams, 'count': count}
     assert self._process.stdin and self._process.stdout
     self._process.stdin.write(json.dumps(command) + '\n')
@@ -151,36 +141,36 @@ class _Client:
 
 def _start_clients(
   python: str, address: str, folder: pathlib.Path
-) -> dict[str, _Client]:
-  commands = {
-    'ours': [sys.executable, '-m', 'seedrl_jax.benchmarks.replay_client'],
-    'official': [python, str(_FOLDER / 'replay_official.py')],
+) -> dict[str, _ClientProcess]:
+  programs = {
+    'ours': [sys.executable, '-m', replay_clients.__name__],
+    # By its path: the package is not installed there.
+    'official': [python, replay_clients.__file__],
   }
   return {
-    name: _Client([*command, address], folder / f'{name}.log')
-    for name, command in commands.items()
+    name: _ClientProcess([*program, name, address], folder / f'{name}.log')
+    for name, program in programs.items()
   }
 
 
 def _measure(
-  clients: dict[str, _Client],
+  clients: dict[str, _ClientProcess],
   path: str,
   mode: str,
   streams: int,
-  windows: int,
-  seconds: float,
+  windows: timing.Windows,
 ) -> dict[str, Any]:
   """Returns the figures of both clients for one combination."""
-  size = sum(array.nbytes for array in replay_loop.load(path)[0])
+  size = sum(array.nbytes for array in replay_clients.load(path)[0])
   counts: dict[str, int] = {}
   runs: dict[str, list[Any]] = {}
   for name, client in clients.items():
     client.run(path, mode, streams, 4 * streams)
     trial = client.run(path, mode, streams, _SIZE)
-    share = _SIZE * seconds / trial['seconds'] / streams
+    share = _SIZE * windows.seconds / trial['seconds'] / streams
     counts[name] = streams * max(4, round(share))
     runs[name] = []
-  for _ in range(windows):
+  for _ in range(windows.number):
     for name, client in clients.items():
       runs[name].append(client.run(path, mode, streams, counts[name]))
   figures = {name: _figures(runs[name], counts[name], size) for name in clients}
@@ -226,7 +216,7 @@ def header() -> list[str]:
 def lines(row: dict[str, Any]) -> list[str]:
   """Returns a combination's figures as rows of the table."""
   out = []
-  for name in CLIENTS:
+  for name in replay_clients.CLIENTS:
     f = row[name]
     ratio = f'{row["ratio"]:.2f}' if name == 'ours' else ''
     out.append(

@@ -1,7 +1,7 @@
 """Measures the Reverb store under R2D2's load: long sequences that overlap.
 
-Called by `launch/benchmark.py replay --case=r2d2`, once with the steps by
-which sequences overlap stored once and once with them stored with each.
+Once with the steps by which sequences overlap stored once, and once with them
+stored with each.
 """
 
 import contextlib
@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from seedrl_jax import replay
-from seedrl_jax.benchmarks import sequences, timing
+from seedrl_jax import replay, types
+from seedrl_jax.benchmarks import environments, timing
 from seedrl_jax.replay import blocks
 from seedrl_jax.replay.reverb.client import server_location, store
 from seedrl_jax.replay.reverb.server import checkpoint_files, server
@@ -28,23 +28,123 @@ _TABLE = 'replay'
 _PATIENCE = 60.0
 # Seconds between looks at what the server has taken.
 _LOOK = 0.002
+_NUM_ACTIONS = 6
+# Different steps of an environment; then they come again.
+_PERIOD = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+  """What is written and drawn; R2D2's on Atari, as SEED RL has it, by default.
+
+  That is (Espeholt et al. 2020, arXiv 1910.06591) sequences of 100 steps behind
+  40 of burn-in, by which consecutive ones overlap.
+
+  Attributes:
+    sequences: that the table holds.
+    steps: of a sequence.
+    overlap: steps that consecutive sequences of an environment share.
+    width: environments, and sequences in a block.
+    batch_size: sequences in a batch.
+    frame_size: height and width of a frame, at most 84.
+    core_size: of each of an LSTM's two states.
+  """
+
+  sequences: int = 2000
+  steps: int = 140
+  overlap: int = 40
+  width: int = 16
+  batch_size: int = 64
+  frame_size: int = 84
+  core_size: int = 512
+
+  def __post_init__(self) -> None:
+    if not 1 < self.overlap < self.steps:
+      raise ValueError(
+        f'--overlap={self.overlap}: give 2 to {self.steps - 1} steps, fewer '
+        'than a sequence has.'
+      )
+    if self.sequences < self.batch_size or self.sequences % self.width:
+      raise ValueError(
+        f'--sequences={self.sequences}: give a multiple of {self.width}, the '
+        f'sequences in a block, and at least a batch, {self.batch_size}.'
+      )
+    if not 1 <= self.frame_size <= 84:
+      raise ValueError(f'--frame_size={self.frame_size}: give 1 to 84.')
+
+  def spec(self) -> types.Unroll:
+    """Returns the spec of a sequence."""
+
+    def step(dtype: type, *shape: int) -> types.ArraySpec:
+      return types.ArraySpec((self.steps, *shape), np.dtype(dtype))
+
+    core = types.ArraySpec((self.core_size,), np.dtype(np.float32))
+    return types.Unroll(
+      steps=types.Steps(
+        observation=step(np.uint8, self.frame_size, self.frame_size, 1),
+        reward=step(np.float32),
+        discount=step(np.float32),
+        step_type=step(np.uint8),
+        previous_action=step(np.int32),
+        agent_output=(step(np.int32), step(np.float32, _NUM_ACTIONS)),
+        parameter_version=step(np.int32),
+      ),
+      initial_core=(core, core),
+      env_id=types.ArraySpec((), np.dtype(np.int32)),
+    )
+
+
+class Source:
+  """Environments that play in step, and fill blocks with what they saw."""
+
+  def __init__(self, load: Load):
+    """Plays the steps, which then come again and again."""
+    self._load = load
+    self._rng = rng = np.random.default_rng(0)
+    frames = environments.pong_frames(rng, _PERIOD, load.width)
+    size = load.frame_size
+    leading = (_PERIOD, load.width)
+    self._leaves = [
+      np.ascontiguousarray(frames[:, :, :size, :size]),
+      np.zeros(leading, np.float32),
+      np.ones(leading, np.float32),
+      np.full(leading, types.StepType.MID, np.uint8),
+      rng.integers(0, _NUM_ACTIONS, leading, np.int32),
+      rng.integers(0, _NUM_ACTIONS, leading, np.int32),
+      rng.normal(size=(*leading, _NUM_ACTIONS)).astype(np.float32),
+      np.zeros(leading, np.int32),
+    ]
+    shape = (load.width, load.core_size)
+    self._core = rng.normal(size=shape).astype(np.float32)
+    self._first = 0
+
+  def fill(self, block: replay.Block) -> np.ndarray:
+    """Writes the next sequences; returns priorities for them, `[W]`."""
+    load = self._load
+    steps = np.arange(self._first, self._first + load.steps)
+    self._first += load.steps - load.overlap
+    for leaf, out in zip(self._leaves, block.leaves, strict=False):
+      np.take(leaf, steps, axis=0, out=out, mode='wrap')
+    for core in block.unroll.initial_core:
+      core[...] = self._core
+    block.unroll.env_id[:] = np.arange(load.width)
+    return self._rng.uniform(size=load.width)
 
 
 def measure(
-  python: str, load: sequences.Load, windows: int, seconds: float
+  python: str, load: Load, windows: timing.Windows
 ) -> Iterator[dict[str, Any]]:
   """Yields the figures of both ways to store overlaps, ready for JSON.
 
   Args:
     python: an interpreter that has Reverb.
     load: what is written and drawn.
-    windows: of which medians are taken.
-    seconds: length of a window of drawing; the table is filled once.
+    windows: of drawing; the table is filled once, in as many parts.
 
   Raises:
-    ReverbError: where a server does not start, or is lost.
+    ReverbError: if a server does not start, or is lost.
   """
-  source = sequences.Source(load)
+  source = Source(load)
   for stored, overlap in (('once', load.overlap), ('with each', 1)):
     with tempfile.TemporaryDirectory(prefix='seedrl-bench-') as folder:
       measurer = _Measurer(python, load, source, overlap, pathlib.Path(folder))
@@ -52,7 +152,7 @@ def measure(
         'case': 'r2d2',
         'overlap': stored,
         'load': dataclasses.asdict(load),
-        **measurer.measure(windows, seconds),
+        **measurer.measure(windows),
       }
 
 
@@ -62,8 +162,8 @@ class _Measurer:
   def __init__(
     self,
     python: str,
-    load: sequences.Load,
-    source: sequences.Source,
+    load: Load,
+    source: Source,
     overlap: int,
     folder: pathlib.Path,
   ):
@@ -74,7 +174,7 @@ class _Measurer:
     self._source = source
     self._rng = np.random.default_rng(1)
 
-  def measure(self, windows: int, seconds: float) -> dict[str, Any]:
+  def measure(self, windows: timing.Windows) -> dict[str, Any]:
     """Returns all figures of one way."""
     path = str(self._folder / 'checkpoint')
     layout = blocks.UnrollLayout(self._load.spec())
@@ -83,12 +183,12 @@ class _Measurer:
     }
     with contextlib.closing(self._make_store()) as made:
       empty = _resident_bytes(made)
-      result['insert'] = self._insert(made, windows)._asdict()
+      result['insert'] = self._insert(made, windows.number)._asdict()
       result['server_bytes'] = _resident_bytes(made) - empty
       result['checkpoint_seconds'] = _seconds(lambda: made.checkpoint(path))
       result['checkpoint_bytes'] = checkpoint_files.num_bytes(path)
-      result['sample'] = self._sample(made, windows, seconds)._asdict()
-      result['both'] = self._both(made, windows, seconds)
+      result['sample'] = self._sample(made, windows)._asdict()
+      result['both'] = self._both(made, windows)
     with contextlib.closing(self._make_store()) as made:
       result['restore_seconds'] = _seconds(lambda: made.restore(path))
       result['restored'] = made.info()[_TABLE].size
@@ -117,11 +217,11 @@ class _Measurer:
       self._overlap,
     )
 
-  def _insert(self, made: store.ReverbStore, windows: int) -> timing.Timing:
-    """Fills the table in `windows` parts; returns sequences per second."""
+  def _insert(self, made: store.ReverbStore, parts: int) -> timing.Timing:
+    """Fills the table in so many parts; returns sequences per second."""
     writer = made.writer(_TABLE)
     count = self._load.sequences // self._load.width
-    parts = min(windows, count)
+    parts = min(parts, count)
     edges = [count * i // parts for i in range(parts + 1)]
     rates, costs = [], []
     for first, end in itertools.pairwise(edges):
@@ -140,7 +240,7 @@ class _Measurer:
     return self._load.width
 
   def _sample(
-    self, made: store.ReverbStore, windows: int, seconds: float
+    self, made: store.ReverbStore, windows: timing.Windows
   ) -> timing.Timing:
     sampler = made.sampler(_TABLE, self._load.batch_size)
 
@@ -148,10 +248,10 @@ class _Measurer:
       sampler.sample().release()
       return self._load.batch_size
 
-    return timing.measure(work, windows, seconds)
+    return timing.measure(work, windows)
 
   def _both(
-    self, made: store.ReverbStore, windows: int, seconds: float
+    self, made: store.ReverbStore, windows: timing.Windows
   ) -> dict[str, Any]:
     """Draws and updates priorities while another thread inserts."""
     sampler = made.sampler(_TABLE, self._load.batch_size)
@@ -172,7 +272,7 @@ class _Measurer:
     with futures.ThreadPoolExecutor(1, 'bench-writer') as executor:
       writing = executor.submit(self._keep_inserting, made, stop)
       try:
-        drawn = timing.measure(work, windows, seconds)
+        drawn = timing.measure(work, windows)
       finally:
         stop.set()
       inserted = writing.result()
@@ -221,7 +321,7 @@ def _resident_bytes(made: store.ReverbStore) -> int:
   return int(line.split()[1]) * 1024
 
 
-def header(load: sequences.Load) -> list[str]:
+def header(load: Load) -> list[str]:
   """Returns the head of the table of which `lines` gives the rows."""
   size = load.frame_size
   return [

@@ -7,6 +7,20 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 
+class Windows(NamedTuple):
+  """How long to measure.
+
+  Attributes:
+    number: of windows, of which medians are taken.
+    seconds: least length of a window.
+    warm_up: seconds that a whole run works before the first window.
+  """
+
+  number: int
+  seconds: float
+  warm_up: float = 0.0
+
+
 class Timing(NamedTuple):
   """Steps per second, and what a step costs the host.
 
@@ -26,27 +40,22 @@ class Timing(NamedTuple):
 
 
 def cores() -> int:
-  """Returns the processors that this process may run on."""
+  """Returns how many processors this process may run on."""
   return len(os.sched_getaffinity(0))
 
 
-def measure(
-  work: Callable[[], int], windows: int = 5, seconds: float = 0.7
-) -> Timing:
-  """Times `work` over several windows.
+def measure(work: Callable[[], int], windows: Windows) -> Timing:
+  """Times `work`, which does some steps and returns how many.
 
-  Args:
-    work: does some steps and returns how many; called once to warm up.
-    windows: of which the median is taken.
-    seconds: least length of a window.
+  One call before the first window warms up.
   """
   work()
   rates, costs = [], []
-  for _ in range(windows):
+  for _ in range(windows.number):
     cpu, start = time.process_time(), time.perf_counter()
     # At least once, however late this thread comes to it.
     steps = work()
-    while time.perf_counter() - start < seconds:
+    while time.perf_counter() - start < windows.seconds:
       steps += work()
     elapsed = time.perf_counter() - start
     rates.append(steps / elapsed)
@@ -55,7 +64,7 @@ def measure(
 
 
 def summarize(rates: list[float], costs: list[float]) -> Timing:
-  """Returns the `Timing` of windows that were measured elsewhere."""
+  """Returns the `Timing` of windows: steps per second, CPU seconds a step."""
   return Timing(
     statistics.median(rates), min(rates), max(rates), statistics.median(costs)
   )

@@ -1,4 +1,4 @@
-"""What the whole system does, with all stages at work."""
+"""Times the whole system, all stages at work, against what stages do alone."""
 
 import contextlib
 import io
@@ -8,13 +8,30 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from seedrl_jax.benchmarks import timing
+import ml_collections
+
+from seedrl_jax.benchmarks import ceilings, timing
+from seedrl_jax.learner import topology as topology_lib
 from seedrl_jax.run import build, system
 from seedrl_jax.runtime import progress
 
 # Before the first window, and in each.
 _FIRST_UPDATES, _LEAST_UPDATES = 3, 4
 _POLL = 0.01
+
+
+class Case(NamedTuple):
+  """What to measure.
+
+  Attributes:
+    name: for the tables.
+    config: of a run.
+    streams: makes its environments; None: the configured ones.
+  """
+
+  name: str
+  config: ml_collections.ConfigDict
+  streams: build.MakeStream | None = None
 
 
 class Whole(NamedTuple):
@@ -30,35 +47,61 @@ class Whole(NamedTuple):
   steps: timing.Timing
   trained_share: float
   waits: str
-  topology: Any
+  topology: topology_lib.Topology
 
 
 def measure(
-  config: Any,
-  streams: build.MakeStream | None,
-  windows: int,
-  seconds: float,
-  warm_up: float,
-) -> Whole:
-  """Runs a configuration for `warm_up` and then `windows` x `seconds`.
+  case: Case, stages: timing.Windows, whole: timing.Windows | None
+) -> dict[str, Any]:
+  """Returns a case's figures, ready for JSON.
 
-  A window is longer where its least number of updates takes longer.
+  Args:
+    case: what to measure.
+    stages: windows of each stage.
+    whole: windows of the whole; None: stages only.
 
   Raises:
-    system.RunFailed: where the run failed.
+    system.RunFailed: if the run failed.
   """
-  with running(config, streams) as (run, thread):
-    return _watch(run, thread, config, windows, seconds, warm_up)
+  # The stages are timed before and after the whole, so that a machine whose
+  # speed drifts does not pass for a share of the ideal.
+  before = ceilings.measure(case.config, case.streams, stages)
+  row = {
+    'case': case.name,
+    'backend': case.config.replay.backend,
+    'ceilings': {
+      **before._asdict(),
+      'env': before.env._asdict(),
+      'inference': {n: t._asdict() for n, t in before.inference.items()},
+      'update': before.update._asdict(),
+      'store': before.store._asdict(),
+    },
+  }
+  if whole is None:
+    return row
+  ran = _measure_whole(case, whole)
+  after = ceilings.measure(case.config, case.streams, stages)
+  ideal = (before.ideal(ran.topology) + after.ideal(ran.topology)) / 2
+  env = (before.env.median + after.env.median) / 2
+  row['system'] = {
+    **ran.steps._asdict(),
+    'trained_share': ran.trained_share,
+    'ideal': ideal,
+    'share_of_ideal': ran.steps.median / ideal,
+    'share_of_env': ran.steps.median / env,
+    'waits': ran.waits,
+  }
+  return row
 
 
 @contextlib.contextmanager
 def running(
-  config: Any, streams: build.MakeStream | None = None
+  config: ml_collections.ConfigDict, streams: build.MakeStream | None = None
 ) -> Iterator[tuple[system.System, threading.Thread]]:
   """Yields a run that trains, and its thread; stops it in the end.
 
   Raises:
-    system.RunFailed: in the end, where the run failed.
+    system.RunFailed: in the end, if the run failed.
   """
   with tempfile.TemporaryDirectory() as workdir:
     run = system.System(
@@ -82,50 +125,97 @@ def running(
 def _train(run: system.System, errors: list[BaseException]) -> None:
   try:
     run.train()
-  except BaseException as e:  # Handed to the thread that waits for this one.
+  except BaseException as e:  # Raised again by `running`.
     errors.append(e)
+
+
+def _measure_whole(case: Case, windows: timing.Windows) -> Whole:
+  with running(case.config, case.streams) as (run, thread):
+    return _watch(run, thread, case.config, windows)
 
 
 def _watch(
   run: system.System,
   thread: threading.Thread,
-  config: Any,
-  windows: int,
-  seconds: float,
-  warm_up: float,
+  config: ml_collections.ConfigDict,
+  windows: timing.Windows,
 ) -> Whole:
-  parts = run.parts
+  learner = run.parts.learner.counters
   per_update = config.batch_size * config.unroll_length
 
   def steps() -> int:
-    return sum(worker.counters.env_steps for worker in parts.workers)
+    return sum(worker.counters.env_steps for worker in run.parts.workers)
 
   def wait_for_update(number: int) -> int:
-    """Returns when there have been as many, and how many there were."""
-    while thread.is_alive() and parts.learner.counters.updates < number:
+    """Waits for that many updates; returns how many there were."""
+    while thread.is_alive() and learner.updates < number:
       time.sleep(_POLL)
-    return parts.learner.counters.updates
+    return learner.updates
 
   wait_for_update(_FIRST_UPDATES)
-  time.sleep(warm_up)
+  time.sleep(windows.warm_up)
   rates, costs = [], []
-  # Where an update takes seconds, environments step in bursts between them; a
+  # If an update takes seconds, environments step in bursts between them; a
   # window that began and ended anywhere would have more of them or fewer.
-  updates = latest = wait_for_update(parts.learner.counters.updates + 1)
+  updates = latest = wait_for_update(learner.updates + 1)
   first = steps()
-  for _ in range(windows):
+  for _ in range(windows.number):
     before, cpu, start = steps(), time.process_time(), time.perf_counter()
-    time.sleep(seconds)
-    least = max(latest + _LEAST_UPDATES, parts.learner.counters.updates + 1)
-    latest = wait_for_update(least)
+    time.sleep(windows.seconds)
+    latest = wait_for_update(max(latest + _LEAST_UPDATES, learner.updates + 1))
     elapsed = time.perf_counter() - start
     taken = max(1, steps() - before)
     rates.append(taken / elapsed)
     costs.append((time.process_time() - cpu) / taken)
-  trained = (latest - updates) * per_update
   return Whole(
     timing.summarize(rates, costs),
-    trained / max(1, steps() - first),
+    (latest - updates) * per_update / max(1, steps() - first),
     run.waits.report() if run.waits else '',
-    parts.topology,
+    run.parts.topology,
   )
+
+
+def lines(row: dict[str, Any]) -> list[str]:
+  """Returns a case's figures as lines of text."""
+  stages = row['ceilings']
+  out = [
+    f'\n{row["case"]} ({row["backend"]} store): steps/s alone, median '
+    '(min–max), host µs per step',
+    _line('environments', stages['env']),
+  ]
+  for size, figures in stages['inference'].items():
+    mark = ' *' if size == stages['batch_size'] else ''
+    out.append(_line(f'inference, batch {size}{mark}', figures))
+  out.append(_line('update', stages['update']))
+  out.append(_line('store', stages['store']))
+  if 'system' in row:
+    ran = row['system']
+    out.append(_line('whole system', ran))
+    out.append(
+      f'  = {ran["share_of_ideal"]:.2f} of the ideal {ran["ideal"]:,.0f}, '
+      f'{ran["share_of_env"]:.2f} of the environments alone; trained on '
+      f'{ran["trained_share"]:.2f} of the steps\n  {ran["waits"]}'
+    )
+  return out
+
+
+def _line(name: str, figures: dict[str, Any]) -> str:
+  fields = (figures[field] for field in timing.Timing._fields)
+  text = timing.Timing(*fields).text()
+  return f'  {name:<24} {text:>40} {figures["cpu_seconds"] * 1e6:>10.3f}'
+
+
+def summary(rows: list[dict[str, Any]]) -> list[str]:
+  """Returns one line for each case: the whole against its ideal."""
+  out = [
+    '\n| case | store | steps/s | spread | ideal | share | share of envs |',
+    '|---|---|---|---|---|---|---|',
+  ]
+  for row in rows:
+    ran = row['system']
+    out.append(
+      f'| {row["case"]} | {row["backend"]} | {ran["median"]:,.0f} | '
+      f'{ran["minimum"]:,.0f}–{ran["maximum"]:,.0f} | {ran["ideal"]:,.0f} | '
+      f'{ran["share_of_ideal"]:.2f} | {ran["share_of_env"]:.2f} |'
+    )
+  return out

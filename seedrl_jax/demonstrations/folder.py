@@ -1,8 +1,7 @@
 """A folder of demonstrations, and the table that it fills.
 
-`recording` writes the folder, `system` fills a run's table from it. A folder
-holds `manifest.json`, which says what it is, and `sequences.zip`: the leaves of
-some sequences at a time, each `[n, ...]`, and their priorities.
+A folder holds `manifest.json`, which describes it, and `sequences.zip`: the
+leaves of some sequences at a time, each `[n, ...]`, and their priorities.
 """
 
 import contextlib
@@ -18,7 +17,7 @@ import numpy as np
 
 from seedrl_jax.replay import archive, base, blocks
 
-# Beside a run's own unrolls.
+# Name of the table, which a run has beside its own unrolls.
 TABLE = 'demonstrations'
 
 _VERSION = 2
@@ -28,7 +27,7 @@ _FLAG = '--config.demonstrations.path'
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-  """What a folder says of itself.
+  """Description of a folder.
 
   Attributes:
     env_id: the environment's name.
@@ -50,16 +49,17 @@ class Manifest:
 
 
 class FolderWriter:
-  """Takes sequences; made by `create`.
+  """Writes sequences; made by `create`.
 
   Attributes:
-    sequences: how many it has taken.
+    layout: of the sequences.
+    sequences: how many are written.
     manifest: of the folder; to be set before the end.
   """
 
   def __init__(self, layout: blocks.UnrollLayout, file: archive.ArchiveWriter):
     """Writes sequences of `layout` to a file that is open for writing."""
-    self._layout = layout
+    self.layout = layout
     self._file = file
     self._pieces = 0
     self.sequences = 0
@@ -69,7 +69,7 @@ class FolderWriter:
     """Adds the first `count` sequences of a block with their priorities."""
     piece = self._pieces
     for i, leaf in enumerate(block.leaves):
-      rows = leaf.swapaxes(0, 1) if self._layout.time_major[i] else leaf
+      rows = leaf.swapaxes(0, 1) if self.layout.time_major[i] else leaf
       self._file.add_array(f'{piece}/{i}', rows[:count])
     self._file.add_array(f'{piece}/priorities', priorities[:count])
     self._pieces += 1
@@ -81,7 +81,7 @@ def check_new(path: str) -> None:
   """Checks that a folder can be made at `path`.
 
   Raises:
-    ValueError: where something is there already, or cannot be.
+    ValueError: if something is there already, or cannot be.
   """
   target = pathlib.Path(path)
   if target.exists():
@@ -102,7 +102,7 @@ def create(path: str, layout: blocks.UnrollLayout) -> Iterator[FolderWriter]:
 
   Raises:
     ValueError: as `check_new`.
-    OSError: where it cannot be written; nothing is left behind then.
+    OSError: if it cannot be written; nothing is left behind then.
   """
   check_new(path)
   target = pathlib.Path(path)
@@ -112,8 +112,7 @@ def create(path: str, layout: blocks.UnrollLayout) -> Iterator[FolderWriter]:
     with archive.create(str(unfinished / _SEQUENCES)) as file:
       writer = FolderWriter(layout, file)
       yield writer
-    if writer.manifest is None:
-      raise AssertionError('A folder of demonstrations needs its manifest.')
+    assert writer.manifest is not None
     text = json.dumps(dataclasses.asdict(writer.manifest), indent=2)
     (unfinished / _MANIFEST).write_text(text + '\n')
     unfinished.rename(target)
@@ -123,10 +122,10 @@ def create(path: str, layout: blocks.UnrollLayout) -> Iterator[FolderWriter]:
 
 
 def read_manifest(path: str) -> Manifest:
-  """Reads what a folder says of itself.
+  """Reads a folder's description.
 
   Raises:
-    ValueError: in a sentence, where there is no such folder.
+    ValueError: if there is no such folder, or it is damaged; one sentence.
   """
   try:
     fields = json.loads(pathlib.Path(path, _MANIFEST).read_text())
@@ -151,45 +150,27 @@ def read_manifest(path: str) -> Manifest:
 def fill(store: base.TrajectoryStore, path: str, env_id: str) -> int:
   """Inserts all sequences of a folder into a store's table, if that is empty.
 
-  Args:
-    store: with a table `TABLE` that takes sequences one by one.
-    path: of the folder.
-    env_id: the name of the run's environment.
-
-  Returns:
-    How many were inserted; 0 where the table held some.
-
-  Raises:
-    ValueError: in a sentence, where the folder does not fit or is damaged.
-    StoreClosed: where the store is closed meanwhile.
+  Args, returns and raises are those of `insert_all`; 0 if the table held some.
   """
   if store.info()[TABLE].size:
     return 0
   return insert_all(store, path, env_id)
 
 
-def difference(store: base.TrajectoryStore, path: str) -> str:
-  """Tells whether a store's table holds as many sequences as a folder.
+def insert_all(store: base.TrajectoryStore, path: str, env_id: str) -> int:
+  """Inserts all sequences of a folder, and waits until they have arrived.
+
+  Args:
+    store: with a table `TABLE` that takes sequences one by one.
+    path: of the folder.
+    env_id: the name of the run's environment.
 
   Returns:
-    A sentence where it does not; '' where it does.
-  """
-  table = store.info()[TABLE]
-  count = read_manifest(path).sequences
-  if table.size == min(count, table.config.max_size):
-    return ''
-  return (
-    f'The table of demonstrations holds {table.size} sequences and {_FLAG}='
-    f'{path} {count}; the table is kept, whoever filled it. To learn from '
-    'the folder instead, start with another --workdir, or the Reverb server '
-    'that you named without its checkpoint.'
-  )
+    How many were inserted.
 
-
-def insert_all(store: base.TrajectoryStore, path: str, env_id: str) -> int:
-  """Inserts all sequences of a folder; returns when the table has had them.
-
-  Arguments, result and errors are as of `fill`, and a lost server's.
+  Raises:
+    ValueError: if the folder does not fit or is damaged; one sentence.
+    StoreClosed: if the store is closed meanwhile.
   """
   manifest = read_manifest(path)
   start = f'{_FLAG}={path} does not fit this run'
@@ -208,6 +189,24 @@ def insert_all(store: base.TrajectoryStore, path: str, env_id: str) -> int:
     count += 1
   store.flush(timeout=None)
   return count
+
+
+def difference(store: base.TrajectoryStore, path: str) -> str:
+  """Compares the sizes of a store's table and of a folder.
+
+  Returns:
+    A sentence if they differ, else ''.
+  """
+  table = store.info()[TABLE]
+  count = read_manifest(path).sequences
+  if table.size == min(count, table.config.max_size):
+    return ''
+  return (
+    f'The table of demonstrations holds {table.size} sequences and {_FLAG}='
+    f'{path} {count}; the table is kept, whoever filled it. To learn from '
+    'the folder instead, start with another --workdir, or the Reverb server '
+    'that you named without its checkpoint.'
+  )
 
 
 def sequences(

@@ -1,18 +1,18 @@
 """Records demonstrations: plays, and keeps the sequences that a run would.
 
-`launch/record.py` calls `record`. What it writes fills the table of
-demonstrations of a run with the same configuration (`replay.demonstrations`,
-`--config.demonstrations.path`), as R2D3 uses them (arXiv 1909.01387).
+They fill the table of demonstrations of a run with the same configuration
+(`replay.demonstrations`, `--config.demonstrations.path`), as R2D3 uses them
+(arXiv 1909.01387).
 """
 
 import contextlib
 import dataclasses
 import os
 import tempfile
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import jax
+import ml_collections
 import numpy as np
 
 from seedrl_jax import types
@@ -30,42 +30,40 @@ from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import blocks
 from seedrl_jax.replay import factory as replay_factory
 from seedrl_jax.replay.reverb.client import errors
-from seedrl_jax.run import config_checks
-from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.runtime import progress
-from seedrl_jax.runtime import workdir as workdir_lib
-
-# Recorded as the version of parameters: they are none of the student's.
-_VERSION = types.NO_VERSION
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
-  """What to play, and what to keep of it.
+class RecordingOptions(playing.PlayOptions):
+  """What to play, and which episodes to keep; see `PlayOptions`.
 
   Attributes:
-    teacher_workdir: of the run whose checkpoint plays; '' where a policy does.
-    policy: `module:function`, see `recording_teacher.from_policy`; or ''.
-    out: folder to write; '': none, where there is a server to fill.
-    episodes: to play, exactly.
+    teacher_workdir: of the run whose checkpoint plays; '' if a policy does.
+    policy: `module:function`, see `teacher.from_policy`; or ''.
+    out: folder to write; '': none, as there is a server to fill.
     min_return: raw return from which an episode is kept; None: any.
-    sample: act as the training environments do, instead of greedily.
-    seed: of environments, policy and sampling.
-    num_envs: environments side by side; 0: `playing.DEFAULT_NUM_ENVS`.
-    checkpoint: which; None: the newest that is sound.
-    allowed: flags that allow what is not of this package; see `trust.check`.
   """
 
   teacher_workdir: str = ''
   policy: str = ''
   out: str = ''
-  episodes: int = 20
   min_return: float | None = None
-  sample: bool = False
-  seed: int = 0
-  num_envs: int = 0
-  checkpoint: int | None = None
-  allowed: tuple[str, ...] = ()
+
+  def check(self) -> None:
+    """See `PlayOptions.check`; also checks teacher and folder."""
+    super().check()
+    if bool(self.teacher_workdir) == bool(self.policy):
+      raise ValueError(
+        'Give either --teacher_workdir (whose checkpoint plays) or --policy '
+        '(module:function).'
+      )
+    if self.out:
+      folder_lib.check_new(self.out)
+
+  def keeps(self, episode: envs.Episode) -> bool:
+    """Returns whether an episode is good enough."""
+    least = self.min_return
+    return least is None or episode.episode_return >= least
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +74,7 @@ class Recording:
     manifest: of the folder.
     returns: float64 `[kept]`, of the episodes that were kept.
     played: episodes, kept or not.
-    places: where the sequences are now.
+    places: where the sequences are now, in words.
   """
 
   manifest: folder_lib.Manifest
@@ -85,7 +83,7 @@ class Recording:
   places: tuple[str, ...]
 
   def report(self) -> str:
-    """Returns it all in a few lines."""
+    """Returns the figures in a few lines."""
     manifest = self.manifest
     return (
       f'{manifest.env_id}, {manifest.made_by}: kept {len(self.returns)} of '
@@ -95,7 +93,9 @@ class Recording:
 
 
 def record(
-  config: Any, options: Options, line: progress.ProgressLine
+  config: ml_collections.ConfigDict,
+  options: RecordingOptions,
+  line: progress.ProgressLine,
 ) -> Recording:
   """Plays and records.
 
@@ -103,39 +103,31 @@ def record(
     config: of the run that is to learn from it. With `replay.address`, the
       server's table of demonstrations gets the sequences too.
     options: what to play and keep.
-    line: where to say how it goes.
+    line: shows the progress.
 
   Raises:
-    ValueError: where that cannot be done, or nothing was kept; one sentence.
-    OSError: where the folder cannot be written.
-    registry.MissingLibraryError: where EnvPool cannot be loaded.
+    ValueError: if that cannot be done, or nothing was kept; one sentence.
+    OSError: if the folder cannot be written.
+    registry.MissingLibraryError: if EnvPool cannot be loaded.
   """
-  _check(config, options)
-  num_envs = playing.check_counts(options.episodes, options.num_envs)
-  config = config.copy_and_resolve_references()
-  config.num_eval_envs = num_envs
-  env_spec = layout_lib.make_env_spec(config)
-  student = agents.load_agent(config, env_spec)
-  teacher = _make_teacher(config, options, env_spec, student, line)
-  spec = sequence_spec(config, env_spec, student)
+  options.check()
+  if not options.out and not config.replay.address:
+    raise ValueError(
+      '--out is missing; name a folder to write, or a server to fill by '
+      '--config.replay.address.'
+    )
+  student = _make_student(config, options.width)
+  teacher = _make_teacher(student, options, line)
+  layout = blocks.UnrollLayout(sequence_spec(student), student.agent.overlap)
   with contextlib.ExitStack() as opened:
-    store = _open_store(config, spec, student.overlap)
+    store = _open_store(student.config, layout)
     if store is not None:
       opened.callback(store.close)
-    folder = opened.enter_context(_folder(options.out))
-    layout = blocks.UnrollLayout(spec, student.overlap)
-    with folder_lib.create(folder, layout) as writer:
-      recorder = _play(
-        config, options, env_spec, student, teacher, spec, writer, line
-      )
-      returns = np.array([e.episode_return for e in recorder.kept])
-      if not len(returns):
-        raise ValueError(
-          f'--min_return={options.min_return}: none of the {options.episodes} '
-          'episodes had as much; lower it, play more or take another teacher.'
-        )
+    path = opened.enter_context(_folder(options.out))
+    with folder_lib.create(path, layout) as writer:
+      returns = _play(student, teacher, options, writer, line)
       writer.manifest = folder_lib.Manifest(
-        env_id=env_spec.env_id,
+        env_id=student.env_spec.env_id,
         sequences=writer.sequences,
         episodes=len(returns),
         mean_return=float(returns.mean()),
@@ -144,70 +136,51 @@ def record(
       )
     places = [options.out] if options.out else []
     if store is not None:
-      _fill(store, folder, env_spec.env_id)
+      _fill(store, path, student.env_spec.env_id)
       places.append(f'the server at {config.replay.address}')
   return Recording(writer.manifest, returns, options.episodes, tuple(places))
 
 
-def _check(config: Any, options: Options) -> None:
-  config_checks.check(config, agents.ranges(config))
-  if bool(options.teacher_workdir) == bool(options.policy):
-    raise ValueError(
-      'Give either --teacher_workdir (whose checkpoint plays) or --policy '
-      '(module:function).'
-    )
-  if options.out:
-    folder_lib.check_new(options.out)
-  elif not config.replay.address:
-    raise ValueError(
-      '--out is missing; name a folder to write, or a server to fill by '
-      '--config.replay.address.'
-    )
+def _make_student(
+  config: ml_collections.ConfigDict, num_envs: int
+) -> teacher_lib.Student:
+  config = config.copy_and_resolve_references()
+  config.num_eval_envs = num_envs
+  env_spec = env_factory.make_env_spec(config)
+  agent = agents.load_agent(config, env_spec)
+  return teacher_lib.Student(agent, config, env_spec)
 
 
 def _make_teacher(
-  config: Any,
-  options: Options,
-  env_spec: types.EnvSpec,
-  student: agents.Agent,
+  student: teacher_lib.Student,
+  options: RecordingOptions,
   line: progress.ProgressLine,
 ) -> teacher_lib.Teacher:
   if options.policy:
-    return teacher_lib.from_policy(
-      student, env_spec, options.policy, options.seed
-    )
+    return teacher_lib.from_policy(student, options.policy, options.seed)
   return teacher_lib.from_checkpoint(
-    student,
-    config,
-    env_spec,
-    workdir_lib.Workdir(options.teacher_workdir, '--teacher_workdir'),
-    options.checkpoint,
-    line,
-    options.allowed,
+    student, options.teacher_workdir, options, line
   )
 
 
-def sequence_spec(
-  config: Any, env_spec: types.EnvSpec, student: agents.Agent
-) -> types.Unroll:
+def sequence_spec(student: teacher_lib.Student) -> types.Unroll:
   """Returns what the student's run will store."""
+  agent, config, env_spec = student
   key = jax.random.PRNGKey(0)
-  step = device_step_lib.DeviceStep(
-    student, env_spec, jax.local_devices()[0], 1, key
-  )
-  params = jax.eval_shape(student.init, key)
+  device = jax.local_devices()[0]
+  step = device_step_lib.DeviceStep(agent, env_spec, device, 1, key)
   return unrolls.unroll_spec(
     env_spec,
-    student.num_transitions(config.unroll_length),
-    step.output_spec(params),
+    agent.num_transitions(config.unroll_length),
+    step.output_spec(jax.eval_shape(agent.init, key)),
     step.core_spec(),
   )
 
 
 def _open_store(
-  config: Any, spec: types.Unroll, overlap: int
+  config: ml_collections.ConfigDict, layout: blocks.UnrollLayout
 ) -> replay.TrajectoryStore | None:
-  """Connects to the server to fill; None where there is none."""
+  """Connects to the server to fill; returns None if none is named."""
   address = config.replay.address
   if not address:
     return None
@@ -218,12 +191,15 @@ def _open_store(
       'the run and the server have it.'
     )
   return replay_factory.make_store(
-    config, spec, block_width=config.batch_size, overlap=overlap
+    config,
+    layout.unroll_spec,
+    block_width=config.batch_size,
+    overlap=layout.overlap,
   )
 
 
 def _fill(store: replay.TrajectoryStore, folder: str, env_id: str) -> None:
-  """Fills a server's table; ValueError where the server is lost."""
+  """Fills a server's table; raises ValueError if the server is lost."""
   try:
     folder_lib.insert_all(store, folder, env_id)
   except errors.ReverbError as e:
@@ -234,7 +210,7 @@ def _fill(store: replay.TrajectoryStore, folder: str, env_id: str) -> None:
 
 @contextlib.contextmanager
 def _folder(out: str) -> Iterator[str]:
-  """Gives the folder to write: the user's, or one for the time being."""
+  """Yields the folder to write: the user's, or a temporary one."""
   if out:
     yield out
     return
@@ -243,59 +219,45 @@ def _folder(out: str) -> Iterator[str]:
 
 
 def _play(
-  config: Any,
-  options: Options,
-  env_spec: types.EnvSpec,
-  student: agents.Agent,
+  student: teacher_lib.Student,
   teacher: teacher_lib.Teacher,
-  spec: types.Unroll,
+  options: RecordingOptions,
   writer: folder_lib.FolderWriter,
   line: progress.ProgressLine,
-) -> tape.GameRecorder:
-  """Plays all episodes and writes the sequences of those that are kept."""
-  num_envs = env_spec.num_eval_envs
+) -> np.ndarray:
+  """Plays, and writes what is kept; returns float64 returns `[kept]`."""
+  num_envs = options.width
   quota = stream_lib.EpisodeQuota(options.episodes, num_envs)
-  priorities = _make_priorities(student, teacher)
+  priorities = _make_priorities(student.agent, teacher)
 
   def take(block: replay.Block, count: int) -> None:
     writer.add(block, priorities(block), count)
 
-  def keep(episode: envs.Episode) -> bool:
-    least = options.min_return
-    return least is None or episode.episode_return >= least
-
   recorder = tape.GameRecorder(
-    tape.SequenceBlocks(blocks.UnrollLayout(spec), take),
-    num_transitions=student.num_transitions(config.unroll_length),
-    stride=config.unroll_length,
-    num_envs=num_envs,
-    quota=quota,
-    keep=keep,
+    tape.SequenceBlocks(writer.layout, take), num_envs, quota, options.keeps
   )
   stream = env_factory.make_stream(
-    config.env, playing.env_seed(options.seed), num_envs, batch_size=num_envs
+    student.config.env, options.env_seed, num_envs, batch_size=num_envs
   )
-  observed = stream_lib.ObservedStream(stream, quota, None)
-  worker = playing.make_worker(
-    teacher.agent,
-    teacher.params,
-    _VERSION,
-    teacher.wrap(observed),
-    playing.env_ids(env_spec, num_envs, options.sample),
-    options.seed,
-    recorder,
-  )
-  try:
+  observed = teacher.wrap(stream_lib.ObservedStream(stream, quota))
+  player = playing.Player(teacher.agent, teacher.params, types.NO_VERSION)
+  with contextlib.closing(observed):
+    worker = playing.make_worker(
+      player, observed, student.env_spec, options, recorder
+    )
     playing.play(worker, quota, line)
-  finally:
-    observed.close()
   recorder.close()
-  return recorder
+  if not recorder.kept:
+    raise ValueError(
+      f'--min_return={options.min_return}: none of the {options.episodes} '
+      'episodes had as much; lower it, play more or take another teacher.'
+    )
+  return np.array([episode.episode_return for episode in recorder.kept])
 
 
 def _make_priorities(
   student: agents.Agent, teacher: teacher_lib.Teacher
-) -> Any:
+) -> Callable[[replay.Block], np.ndarray]:
   """Returns what makes float64 `[W]` priorities of a block."""
   if not teacher.is_student or student.initial_priorities is None:
     return lambda block: np.ones(block.width)

@@ -1,14 +1,12 @@
 """Cuts played games into the sequences that a run would have stored.
 
-`recording` hands `GameRecorder` to the inference worker in an assembler's
-place. Whether a game is kept is known only at its end, and a sequence may hold
-the end of one game and the start of the next; so the steps of a game wait, and
-those that are kept go on a tape as if nothing had been played between them.
-That is no less true: LAST -> FIRST is no transition, and a core state is zeroed
-at FIRST whatever came before.
+Whether a game is kept is known only at its end, and a sequence may hold the
+end of one game and the start of the next. So the steps of a game wait, and
+those that are kept follow each other as if nothing had been played between
+them. That is no less true: LAST -> FIRST is no transition, and a core state is
+zeroed at FIRST whatever came before.
 """
 
-import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -29,8 +27,8 @@ class Step(NamedTuple):
 
   Attributes:
     leaves: of `types.Steps`, each `[...]`.
-    core: leaves of the core state before it, each `[...]`; empty where no
-      sequence starts.
+    core: leaves of the core state before it, each `[...]`; empty unless a
+      sequence starts here.
   """
 
   leaves: list[np.ndarray]
@@ -45,19 +43,16 @@ class Tape:
   """
 
   def __init__(
-    self,
-    num_transitions: int,
-    stride: int,
-    emit: Callable[[Sequence[Step]], None],
+    self, length: int, stride: int, emit: Callable[[Sequence[Step]], None]
   ):
     """Makes an empty tape.
 
     Args:
-      num_transitions: T; a sequence has T + 1 steps.
+      length: T + 1, the steps of a sequence.
       stride: steps between the starts of two sequences, 1..T.
       emit: takes the steps of a sequence; the first has its core state.
     """
-    self._length = num_transitions + 1
+    self._length = length
     self._stride = stride
     self._emit = emit
     self._game: list[Step] = []  # under way
@@ -76,7 +71,7 @@ class Tape:
     self._game.append(step)
 
   def end_game(self, keep: bool) -> None:
-    """Puts the game under way on the tape, or forgets it."""
+    """Keeps the game under way, or drops it."""
     game, self._game = self._game, []
     if not keep:
       return
@@ -100,7 +95,11 @@ class Tape:
 
 
 class SequenceBlocks:
-  """Lays sequences side by side in blocks."""
+  """Collects sequences in blocks.
+
+  Attributes:
+    layout: of the sequences.
+  """
 
   def __init__(
     self,
@@ -114,46 +113,32 @@ class SequenceBlocks:
       take: takes a block and how many of its first columns hold a sequence;
         the block is written to again afterwards.
     """
+    self.layout = layout
     self._take = take
-    self._num_steps_leaves = sum(layout.time_major)
     self._block = layout.new_block(_WIDTH)
     for leaf in self._block.leaves:
       leaf.fill(0)
     self._count = 0
 
-  @property
-  def num_steps_leaves(self) -> int:
-    """Leaves of `types.Steps`; those of the core state follow."""
-    return self._num_steps_leaves
-
-  @property
-  def num_core_leaves(self) -> int:
-    """Leaves of the core state."""
-    return len(self._block.leaves) - self._num_steps_leaves - 1
-
   def add(self, env_id: int, sequence: Sequence[Step]) -> None:
     """Adds a sequence of an environment's T + 1 steps."""
-    column, self._count = self._count, self._count + 1
-    *leaves, env_ids = self._block.leaves
-    steps = leaves[: self._num_steps_leaves]
-    core = leaves[self._num_steps_leaves :]
-    for row, step in enumerate(sequence):
-      for leaf, value in zip(steps, step.leaves, strict=True):
-        leaf[row, column] = value
-    for leaf, value in zip(core, sequence[0].core, strict=True):
-      leaf[column] = value
-    env_ids[column] = env_id
+    steps = map(np.stack, zip(*(s.leaves for s in sequence), strict=True))
+    leaves = [*steps, *sequence[0].core, np.asarray(env_id)]
+    self.layout.set_column(self._block, self._count, leaves)
+    self._count += 1
     if self._count == _WIDTH:
       self.flush()
 
   def flush(self) -> None:
-    """Hands on what is there."""
+    """Hands on the sequences of the last block."""
     if self._count:
       self._take(self._block, self._count)
     self._count = 0
 
 
-class _Placement(NamedTuple):
+class _GamePlacement(NamedTuple):
+  """One batch of steps on its way; see `worker.StepSink`."""
+
   env_id: np.ndarray
   core_rows: np.ndarray
   leaves: list[np.ndarray]
@@ -165,57 +150,61 @@ class GameRecorder:
   def __init__(
     self,
     sequences: SequenceBlocks,
-    num_transitions: int,
-    stride: int,
     num_envs: int,
     quota: stream.EpisodeQuota,
     keep: Callable[[envs.Episode], bool],
   ):
-    """Makes a recorder that has seen nothing.
+    """Makes a recorder of games that begin.
 
     Args:
       sequences: take what is cut.
-      num_transitions: T of a sequence.
-      stride: steps between the starts of two sequences.
       num_envs: environments, which come in one batch.
       quota: has the episodes that count, each by the time that its last step
         is recorded.
-      keep: says whether to keep an episode.
+      keep: returns whether to keep an episode.
     """
+    layout = sequences.layout
     self.kept: list[envs.Episode] = []
     self._sequences = sequences
     self._quota = quota
     self._keep = keep
     self._seen = 0  # episodes of the quota
-    self._tapes = [
-      Tape(num_transitions, stride, functools.partial(sequences.add, i))
-      for i in range(num_envs)
-    ]
+    self._num_steps_leaves = sum(layout.time_major)
+    # All leaves but those of the steps and the environment's id.
+    self._num_core_leaves = len(layout.specs) - self._num_steps_leaves - 1
+    self._tapes = [self._make_tape(i) for i in range(num_envs)]
     # Whether the game under way counts.
     self._records = [quota.wants(i) for i in range(num_envs)]
 
-  def begin(self, env_id: np.ndarray) -> _Placement:
+  def _make_tape(self, env_id: int) -> Tape:
+    layout = self._sequences.layout
+    return Tape(
+      layout.stride + layout.overlap,
+      layout.stride,
+      lambda sequence: self._sequences.add(env_id, sequence),
+    )
+
+  def begin(self, env_id: np.ndarray) -> _GamePlacement:
     """See `StepSink.begin`."""
     rows = [
       row
       for row, i in enumerate(env_id.tolist())
       if self._records[i] and self._tapes[i].needs_core
     ]
-    return _Placement(env_id, np.array(rows, np.int64), [])
+    return _GamePlacement(env_id, np.array(rows, np.int64), [])
 
-  def write(self, placement: _Placement, leaves: list[np.ndarray]) -> None:
-    """See `StepSink.write`; what a teacher added comes first and is left."""
-    kept = leaves[-self._sequences.num_steps_leaves :]
-    placement.leaves.extend(kept)
+  def write(self, placement: _GamePlacement, leaves: list[np.ndarray]) -> None:
+    """See `StepSink.write`; a teacher's own leaves come first and are left."""
+    placement.leaves.extend(leaves[-self._num_steps_leaves :])
 
-  def finish(self, placement: _Placement, core: list[np.ndarray]) -> float:
-    """See `StepSink.finish`; what a teacher keeps comes first in the core."""
-    own_core = core[len(core) - self._sequences.num_core_leaves :]
+  def finish(self, placement: _GamePlacement, core: list[np.ndarray]) -> float:
+    """See `StepSink.finish`; a teacher's own core state comes first."""
+    own_core = core[len(core) - self._num_core_leaves :]
     starts = {row: i for i, row in enumerate(placement.core_rows.tolist())}
     for row, env_id in enumerate(placement.env_id.tolist()):
       if not self._records[env_id]:
         continue
-      # Copies, as the batch's arrays would be kept for a single row.
+      # Copies, as a row would keep the batch's arrays.
       leaves = [
         np.array(x[row] if isinstance(x, np.ndarray) else x)
         for x in placement.leaves

@@ -1,18 +1,19 @@
-"""Who plays when demonstrations are recorded.
+"""Who plays when demonstrations are recorded: a checkpoint or a function.
 
-`recording` runs a `Teacher` in the inference worker. The same agent as the
-student's is just that. Any other chooses the actions, while the student looks
-on with parameters that are all zero: its own outputs and the state of its LSTM
-are then zero, and the frames that it stacks are what it would have seen.
+A checkpoint of the student's own agent and network plays as it is. Any other
+teacher chooses the actions, while the student runs along with parameters that
+are all zero: its own outputs and the state of its LSTM are then zero, and the
+frames that it stacks are those it would have seen.
 """
 
 import dataclasses
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 import numpy as np
 
 from seedrl_jax import types
@@ -20,12 +21,27 @@ from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import trust
 from seedrl_jax.evaluation import playing
+from seedrl_jax.evaluation import stream as stream_lib
 from seedrl_jax.runtime import loading, progress
 from seedrl_jax.runtime import workdir as workdir_lib
 
-# Takes each step of the environments and returns actions, integers `[B]`; what
-# it returns for a LAST step is ignored.
+# Takes each step of the environments and returns actions `[B, ...]`; what it
+# returns for a LAST step is ignored.
 Policy = Callable[[types.EnvOutput], np.ndarray]
+
+
+class Student(NamedTuple):
+  """The agent that is to learn from the demonstrations.
+
+  Attributes:
+    agent: made from `config` and `env_spec`.
+    config: of its run.
+    env_spec: the environments to play in, as evaluation environments.
+  """
+
+  agent: agents.Agent
+  config: ml_collections.ConfigDict
+  env_spec: types.EnvSpec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,8 +49,8 @@ class Teacher:
   """Who acts.
 
   Attributes:
-    agent: for the worker. Where it is not the student itself, its core state
-      and observations have the student's last.
+    agent: for the worker. Unless it is the student itself, its core state and
+      observations have the student's last.
     params: of `agent`, on the host.
     made_by: the teacher in words.
     is_student: whether outputs and core states are the student's own.
@@ -44,125 +60,104 @@ class Teacher:
   agent: agents.Agent
   params: agents.Params
   made_by: str
-  is_student: bool
+  is_student: bool = False
   wrap: Callable[[envs.EnvStream], envs.EnvStream] = lambda stream: stream
 
 
 class _Pair(NamedTuple):
-  """Something of the teacher's and the student's: parameters, core states."""
+  """The teacher's and the student's parameters, or their core states."""
 
   teacher: types.Nest
   student: types.Nest
 
 
 class ScriptedObservation(NamedTuple):
-  """An observation with the action that a policy answers it with."""
+  """An observation, and the action with which a policy answers it."""
 
   action: types.Array
   observation: types.Nest
 
 
 def from_checkpoint(
-  student: agents.Agent,
-  config: Any,
-  env_spec: types.EnvSpec,
-  directory: workdir_lib.Workdir,
-  number: int | None,
+  student: Student,
+  workdir: str,
+  options: playing.PlayOptions,
   line: progress.ProgressLine,
-  allowed: Collection[str] = (),
 ) -> Teacher:
   """Makes a teacher of a run's checkpoint.
 
   Args:
     student: whose demonstrations these will be.
-    config: the student's configuration.
-    env_spec: of the environments to play.
-    directory: the teacher's run.
-    number: of the checkpoint; None: the newest.
-    line: where to say what is wrong with others.
-    allowed: flags that allow what is not of this package; what `config` names
-      is the user's own and needs none. See `trust.check`.
+    workdir: the teacher's run.
+    options: the checkpoint's number and the code that may run; what the
+      student's configuration names is the user's own and always may.
+    line: reports damaged checkpoints.
 
   Raises:
-    ValueError: where there is no such checkpoint, or it is of something else.
+    ValueError: if there is no such checkpoint, or it is of something else.
   """
-  trained = directory.read_config()
   flag = '--teacher_workdir'
-  own = trust.flags_needed(config.to_dict())
-  trust.check(trained.to_dict(), [*allowed, *own], f'{flag}={directory.path}')
+  directory = workdir_lib.Workdir(workdir, flag)
+  trained = directory.read_config()
+  own = trust.flags_needed(student.config.to_dict())
+  allowed = [*options.allowed, *own]
+  trust.check(trained.to_dict(), allowed, f'{flag}={directory.path}')
   # A run's own name for what a factory makes is in its config.json, too.
-  if trained.env.id != env_spec.env_id:
+  if trained.env.id != student.env_spec.env_id:
     raise ValueError(
       f'{flag}={directory.path}: it was trained on {trained.env.id}, and this '
-      f'is to play {env_spec.env_id}; give --config.env.id or '
+      f'is to play {student.env_spec.env_id}; give --config.env.id or '
       '--config.env.factory as it was trained.'
     )
-  is_student = _network(trained) == _network(config)
-  agent = student if is_student else agents.load_agent(trained, env_spec)
-  found = playing.load_params(directory, agent, number, line, flag)
+  is_student = _network(trained) == _network(student.config)
+  agent = student.agent
+  if not is_student:
+    agent = agents.load_agent(trained, student.env_spec)
+  found = playing.load_params(directory, agent, options.checkpoint, line, flag)
   made_by = f'checkpoint {found.step} of {directory.path} ({trained.agent})'
   if is_student:
-    return Teacher(agent, found.state, made_by, True)
-
-  def choose(params: Any, key: Any, step: Any, core: Any, env_id: Any) -> Any:
-    output, core = agent.act(params, key, step, core, env_id)
-    return output.action, core
-
+    return Teacher(agent, found.state, made_by, is_student=True)
   return Teacher(
-    _taught(student, choose, agent.initial_core, lambda step: step),
-    _Pair(found.state, _zero_params(student)),
+    _taught(student.agent, _by_agent(agent), agent.initial_core),
+    _Pair(found.state, _zero_params(student.agent)),
     made_by,
-    False,
   )
 
 
-def from_policy(
-  student: agents.Agent, env_spec: types.EnvSpec, reference: str, seed: int
-) -> Teacher:
+def from_policy(student: Student, reference: str, seed: int) -> Teacher:
   """Makes a teacher of a scripted policy.
 
   Args:
     student: whose demonstrations these will be.
-    env_spec: of the environments to play.
     reference: `module:function` of a function that takes `env_spec` and
       `seed`, and returns a `Policy`.
     seed: of what the policy draws.
 
   Raises:
-    ValueError: where there is no such function.
+    ValueError: if there is no such function.
   """
   flag = f'--policy={reference}'
-  policy = loading.load_function(flag, reference)(env_spec, seed)
-
-  def choose(params: Any, key: Any, step: Any, core: Any, env_id: Any) -> Any:
-    del params, key, env_id
-    return step.observation.action, core
-
-  def look(step: types.AgentInput) -> types.AgentInput:
-    return step._replace(observation=step.observation.observation)
-
+  policy = loading.load_function(flag, reference)(student.env_spec, seed)
   return Teacher(
-    _taught(student, choose, lambda batch: (), look),
-    _Pair((), _zero_params(student)),
+    _taught(student.agent, _by_script, lambda batch: ()),
+    _Pair((), _zero_params(student.agent)),
     f'policy {reference}',
-    False,
-    lambda stream: ScriptedStream(stream, policy, flag),
+    wrap=lambda stream: ScriptedStream(stream, policy, flag),
   )
 
 
-class ScriptedStream(envs.EnvStream):
+class ScriptedStream(stream_lib.WrappedStream):
   """A stream whose observations come with a policy's actions."""
 
   def __init__(self, stream: envs.EnvStream, policy: Policy, flag: str):
     """Takes over `stream`; `flag` is for messages about the policy."""
+    super().__init__(stream)
+    action = stream.spec.action
     self.spec = stream.spec._replace(
       observation=ScriptedObservation(
-        types.ArraySpec((), np.dtype(np.int32)), stream.spec.observation
+        types.ArraySpec(action.shape, action.dtype), stream.spec.observation
       )
     )
-    self.num_envs = stream.num_envs
-    self.batch_size = stream.batch_size
-    self._stream = stream
     self._policy = policy
     self._flag = flag
 
@@ -170,55 +165,78 @@ class ScriptedStream(envs.EnvStream):
     """See `EnvStream.recv`.
 
     Raises:
-      ValueError: where the policy's actions are none.
+      ValueError: if the policy's actions are not what the environments take.
     """
     output = self._stream.recv()
     action = np.asarray(self._policy(output))
-    bound = self.spec.action.num_values
-    if (
-      action.shape != output.env_id.shape
-      or action.dtype.kind not in 'iu'
-      or not ((action >= 0) & (action < bound)).all()
-    ):
+    spec = self.spec.action
+    if not _fits(action, spec, len(output.env_id)):
       raise ValueError(
-        f'{self._flag}: it must return integers [{len(output.env_id)}] from 0 '
-        f'to {bound - 1}; it returned {action.dtype}{list(action.shape)}: '
+        f'{self._flag}: it must return {_in_words(spec, len(output.env_id))}; '
+        f'it returned {action.dtype}{list(action.shape)}: '
         f'{action.ravel()[:8]}.'
       )
-    scripted = ScriptedObservation(action.astype(np.int32), output.observation)
+    scripted = ScriptedObservation(
+      action.astype(spec.dtype), output.observation
+    )
     return output._replace(observation=scripted)
 
-  def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
-    """See `EnvStream.send`."""
-    self._stream.send(action, env_id)
 
-  def take_episodes(self) -> list[envs.Episode]:
-    """See `EnvStream.take_episodes`."""
-    return self._stream.take_episodes()
+def _fits(action: np.ndarray, spec: types.ActionSpec, batch: int) -> bool:
+  """Returns whether `action` is `[batch, ...]` as the spec says."""
+  if action.shape != (batch, *spec.shape):
+    return False
+  if action.dtype.kind not in ('iu' if spec.is_discrete else 'f'):
+    return False
+  numbers = action.reshape(batch, -1)
+  within = (numbers >= spec.minimum) & (numbers <= spec.maximum)
+  return bool((within & np.isfinite(numbers)).all())
 
-  @property
-  def dropped_episodes(self) -> int:
-    """See `EnvStream.dropped_episodes`."""
-    return self._stream.dropped_episodes
 
-  def close(self) -> None:
-    """See `EnvStream.close`."""
-    self._stream.close()
+def _in_words(spec: types.ActionSpec, batch: int) -> str:
+  """Returns what `_fits` accepts."""
+  kind = 'integers' if spec.is_discrete else 'floats'
+  # One number if it is the same for all.
+  least, largest = (
+    f'{bounds[0]:g}' if len({*bounds}) == 1 else f'{list(bounds)}'
+    for bounds in (spec.minimum, spec.maximum)
+  )
+  return f'{kind} {[batch, *spec.shape]} from {least} to {largest}'
+
+
+def _by_script(
+  params: Any, key: Any, step: types.AgentInput, core: Any, env_id: Any
+) -> tuple[Any, Any, types.AgentInput]:
+  """Chooses the action that came with the observation; see `_taught`."""
+  del params, key, env_id
+  action, observation = step.observation
+  return action, core, step._replace(observation=observation)
+
+
+def _by_agent(agent: agents.Agent) -> Callable[..., Any]:
+  """Returns what chooses as an agent does; see `_taught`."""
+
+  def choose(
+    params: Any, key: Any, step: types.AgentInput, core: Any, env_id: Any
+  ) -> tuple[Any, Any, types.AgentInput]:
+    output, core = agent.act(params, key, step, core, env_id)
+    return output.action, core, step
+
+  return choose
 
 
 def _taught(
   student: agents.Agent,
-  choose: Callable[..., Any],
+  choose: Callable[..., tuple[Any, Any, types.AgentInput]],
   initial_core: Callable[[int], agents.Core],
-  look: Callable[[types.AgentInput], types.AgentInput],
 ) -> agents.Agent:
   """Returns the student, acting as `choose` says.
 
   Args:
     student: whose outputs, all zero but the action, and core are recorded.
-    choose: takes what `ActFn` takes and returns actions and the next core.
+    choose: takes what `ActFn` takes; returns actions, the teacher's next core
+      state, and the step as the student sees it.
     initial_core: of the teacher.
-    look: makes of a step what the student sees of it.
   """
 
   def act(
@@ -228,12 +246,12 @@ def _taught(
     core: Any,
     env_id: jax.Array,
   ) -> tuple[Any, Any]:
-    action, chosen = choose(params.teacher, key, step, core.teacher, env_id)
-    output, seen = student.act(
-      params.student, key, look(step), core.student, env_id
+    action, chosen, seen = choose(
+      params.teacher, key, step, core.teacher, env_id
     )
+    output, own = student.act(params.student, key, seen, core.student, env_id)
     output = jax.tree.map(jnp.zeros_like, output)
-    return output._replace(action=action), _Pair(chosen, seen)
+    return output._replace(action=action), _Pair(chosen, own)
 
   return dataclasses.replace(
     student,
@@ -249,6 +267,6 @@ def _zero_params(agent: agents.Agent) -> agents.Params:
   return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
 
 
-def _network(config: Any) -> str:
+def _network(config: ml_collections.ConfigDict) -> str:
   """Returns what outputs and core states depend on, comparable."""
   return json.dumps([config.agent, config.network.to_dict()], sort_keys=True)

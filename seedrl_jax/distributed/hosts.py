@@ -186,7 +186,7 @@ def join(
     This host among them; None where it is alone.
 
   Raises:
-    Refused: where the flags, or those of the hosts together, are wrong.
+    HostsMismatch: where the flags, or those of the hosts together, are wrong.
     HostLost: where a host does not come.
   """
   if not coordinator and num_processes is None and process_id is None:
@@ -247,22 +247,22 @@ def _check_flags(
       )
       if value is None
     ]
-    raise vote_client_lib.Refused(
+    raise vote_client_lib.HostsMismatch(
       f'{" and ".join(missing)} missing: give all of --coordinator, '
       '--num_processes and --process_id for several hosts, or none for one.'
     )
   host, _, port = coordinator.rpartition(':')
   if not host or not port.isdigit() or not 0 < int(port) < 65536:
-    raise vote_client_lib.Refused(
+    raise vote_client_lib.HostsMismatch(
       f'--coordinator={coordinator}: give host 0 and a free port of it, as '
       'host:port.'
     )
   if num_processes < 1:
-    raise vote_client_lib.Refused(
+    raise vote_client_lib.HostsMismatch(
       f'--num_processes={num_processes}: give at least 1.'
     )
   if not 0 <= process_id < num_processes:
-    raise vote_client_lib.Refused(
+    raise vote_client_lib.HostsMismatch(
       f'--process_id={process_id}: with --num_processes={num_processes} give '
       f'0 to {num_processes - 1}.'
     )
@@ -284,7 +284,7 @@ def _open_hub(flags: _Flags, interface: str, timeout: float) -> vote_server.Hub:
   try:
     return vote_server.Hub((interface, port), '', flags.count, timeout)
   except OSError as e:
-    raise vote_client_lib.Refused(
+    raise vote_client_lib.HostsMismatch(
       f'--coordinator={host}:{port}: cannot listen there ({e.strerror}); '
       'choose another port.'
     ) from e

@@ -21,7 +21,7 @@ class HostLost(RuntimeError):
   """Another host is gone; the message says which, why, and what to do."""
 
 
-class Refused(ValueError):
+class HostsMismatch(ValueError):
   """The hosts were not started to work together; says what to change."""
 
 
@@ -33,11 +33,11 @@ def check_same(values: Sequence[Any], what: str) -> None:
     what: says what a value is, with {} for it.
 
   Raises:
-    Refused: where two differ.
+    HostsMismatch: where two differ.
   """
   for index, value in enumerate(values):
     if value != values[0]:
-      raise Refused(
+      raise HostsMismatch(
         f'Host {index} has {what.format(value)} and host 0 '
         f'{what.format(values[0])}; all hosts must be alike.'
       )
@@ -72,7 +72,7 @@ class Agreement:
       join_timeout: seconds to look for host 0.
 
     Raises:
-      Refused: where host 0 is not found in that time.
+      HostsMismatch: where host 0 is not found in that time.
     """
     self._changed = threading.Condition()
     self._round = 0
@@ -121,7 +121,7 @@ class Agreement:
 
     Raises:
       HostLost: where a host is gone.
-      Refused: where host 0 does not take this one.
+      HostsMismatch: where host 0 does not take this one.
     """
     with self._changed:
       self._results.clear()
@@ -131,7 +131,7 @@ class Agreement:
       self._changed.wait_for(lambda: self._lost or self._results)
       if self._results:
         return self._results[0]
-    raise (Refused if self._refused else HostLost)(self._lost)
+    raise (HostsMismatch if self._refused else HostLost)(self._lost)
 
   def ask_to_stop(self) -> None:
     """Tells all hosts that this one wants to stop; returns at once."""
@@ -210,7 +210,7 @@ def _connect(address: tuple[str, int], timeout: float) -> socket.socket:
       connection = socket.create_connection(address, host_wire.SEND_SECONDS)
     except OSError as e:
       if time.monotonic() > deadline:
-        raise Refused(
+        raise HostsMismatch(
           f'--coordinator={address[0]}:{address[1]}: host 0 was not found '
           f'there for {timeout:g} s ({e}); start it with --process_id=0, or '
           'mend the address.'

@@ -7,6 +7,9 @@ if `factory` names a function or `id` is one of Gymnasium's.
 
 from typing import Any
 
+import ml_collections
+
+from seedrl_jax import types
 from seedrl_jax.envs import (
   base,
   envpool_stream,
@@ -36,6 +39,32 @@ def make_spec(config: Any) -> base.StreamSpec:
   if making.is_gymnasium(config):
     return gymnasium_stream.make_spec(config)
   return envpool_stream.make_spec(config)
+
+
+def make_env_spec(
+  config: ml_collections.ConfigDict, num_hosts: int = 1
+) -> types.EnvSpec:
+  """Describes the environments of a run, those of all its hosts.
+
+  Args:
+    config: of the whole run.
+    num_hosts: learner hosts, with as many training environments each.
+
+  Raises:
+    ValueError, registry.MissingLibraryError: as `make_spec`.
+  """
+  spec = make_spec(config.env)
+  # Runs from before there were actors can still be evaluated.
+  actors = config.get('actors')
+  num_remote = actors.max_envs if actors else 0
+  return types.EnvSpec(
+    env_id=spec.name,
+    observation=spec.observation,
+    action=spec.action,
+    action_repeat=spec.action_repeat,
+    num_envs=num_hosts * (config.env.num_envs + num_remote),
+    num_eval_envs=config.num_eval_envs,
+  )
 
 
 def make_stream(

@@ -1,10 +1,12 @@
-"""Plays episodes with given parameters, outside of a training run.
+"""Plays episodes with fixed parameters, outside of a training run.
 
-What `evaluation` and `recording` have in common: a checkpoint's parameters,
-the environments, and the worker that acts in them as training's does.
+Acting goes through the inference worker and the environment streams that
+training uses.
 """
 
+import dataclasses
 import time
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -18,48 +20,63 @@ from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.runtime import checkpoints, progress
 from seedrl_jax.runtime import workdir as workdir_lib
 
-DEFAULT_NUM_ENVS = 10
-
+_DEFAULT_NUM_ENVS = 10
 # Keeps these environments' seeds apart from those of any training stream.
 _SEED_OFFSET = 1_500_000_007
 _PROGRESS_SECONDS = 1.0
 
 
-def check_counts(episodes: int, num_envs: int) -> int:
-  """Returns the environments to play side by side.
+@dataclasses.dataclass(frozen=True)
+class PlayOptions:
+  """How to play.
 
-  Args:
-    episodes: to play.
-    num_envs: that are wanted; 0: `DEFAULT_NUM_ENVS`.
-
-  Raises:
-    ValueError: naming the flag.
+  Attributes:
+    episodes: how many, exactly.
+    sample: act as the training environments do, instead of greedily.
+    seed: of environments, policy and sampling.
+    num_envs: environments side by side; 0: up to ten.
+    checkpoint: its number; None: the newest that is sound.
+    allowed: flags that allow code from outside of this package; see
+      `trust.check`.
   """
-  if episodes < 1:
-    raise ValueError(f'--episodes={episodes}: give at least 1.')
-  if num_envs < 0:
-    raise ValueError(f'--num_envs={num_envs}: give 0 or more.')
-  return min(num_envs or DEFAULT_NUM_ENVS, episodes)
+
+  episodes: int = 20
+  sample: bool = False
+  seed: int = 0
+  num_envs: int = 0
+  checkpoint: int | None = None
+  allowed: tuple[str, ...] = ()
+
+  @property
+  def width(self) -> int:
+    """Environments to play side by side, at most as many as episodes."""
+    return min(self.num_envs or _DEFAULT_NUM_ENVS, self.episodes)
+
+  @property
+  def env_seed(self) -> int:
+    """Seed of the environments' stream."""
+    return (self.seed + _SEED_OFFSET) % 2**31
+
+  def check(self) -> None:
+    """Raises ValueError, naming the flag, for numbers that make no sense."""
+    if self.episodes < 1:
+      raise ValueError(f'--episodes={self.episodes}: give at least 1.')
+    if self.num_envs < 0:
+      raise ValueError(f'--num_envs={self.num_envs}: give 0 or more.')
 
 
-def env_seed(seed: int) -> int:
-  """Returns the seed of the environments' stream."""
-  return (seed + _SEED_OFFSET) % 2**31
+class Player(NamedTuple):
+  """An agent with parameters that stay as they are.
 
-
-def env_ids(env_spec: types.EnvSpec, num_envs: int, sample: bool) -> np.ndarray:
-  """Returns int32 `[num_envs]` ids that make agents act as is wanted.
-
-  Args:
-    env_spec: of the agent.
-    num_envs: environments to play.
-    sample: ids that lie evenly among the training environments, which may
-      explore by id; else the evaluation environments' own.
+  Attributes:
+    agent: acts.
+    params: its parameters, on the host.
+    version: recorded with every step.
   """
-  ids = np.arange(num_envs, dtype=np.int32)
-  if sample:
-    return ids * env_spec.num_envs // num_envs
-  return ids + env_spec.num_envs
+
+  agent: agents.Agent
+  params: agents.Params
+  version: int
 
 
 def load_params(
@@ -75,11 +92,11 @@ def load_params(
     directory: of a run, which may be training meanwhile.
     agent: the run's.
     number: of the checkpoint; None: the newest that is sound.
-    line: where to say what is wrong with others.
+    line: reports damaged checkpoints.
     flag: that named the directory.
 
   Raises:
-    ValueError: where there is none, or it is another agent's; one sentence.
+    ValueError: if there is none, or it is another agent's; one sentence.
   """
   none = f'{flag}={directory.path} holds no checkpoint'
   if not directory.checkpoints.is_dir():
@@ -104,28 +121,25 @@ def load_params(
 
 
 def make_worker(
-  agent: agents.Agent,
-  params: agents.Params,
-  version: int,
+  player: Player,
   stream: envs.EnvStream,
-  ids: np.ndarray,
-  seed: int,
+  env_spec: types.EnvSpec,
+  options: PlayOptions,
   sink: worker_lib.StepSink | None = None,
 ) -> worker_lib.InferenceWorker:
-  """Makes a worker that acts with parameters that stay as they are.
+  """Makes a worker that acts with a player's parameters.
 
   Args:
-    agent: who acts.
-    params: its parameters, on the host.
-    version: recorded with every step.
+    player: who acts.
     stream: the environments, one batch of all of them at a time.
-    ids: int32 `[num_envs]`, that the agent knows them by; see `env_ids`.
-    seed: of what the agent samples.
-    sink: gets every step of every environment; None: nobody does, and they
-      count as evaluation's.
+    env_spec: that the agent was made for.
+    options: whether and from which seed to sample.
+    sink: gets every step of every environment; None: they count as
+      evaluation's, whose steps are not recorded.
   """
+  agent, params, version = player
   device = jax.local_devices()[0]
-  key = jax.random.PRNGKey(seed)
+  key = jax.random.PRNGKey(options.seed)
   step = device_step_lib.DeviceStep(
     agent, stream.spec, device, stream.num_envs, key
   )
@@ -136,10 +150,24 @@ def make_worker(
     device_step=step,
     assembler=sink,
     parameters=lambda: (version, published),
-    global_env_id=ids,
+    global_env_id=_env_ids(env_spec, stream.num_envs, options.sample),
     num_train_envs=0 if sink is None else stream.num_envs,
     output_spec=step.output_spec(params),
   )
+
+
+def _env_ids(
+  env_spec: types.EnvSpec, num_envs: int, sample: bool
+) -> np.ndarray:
+  """Returns int32 `[num_envs]` ids, which tell an agent how to act.
+
+  To sample, they lie evenly among the training environments, which may explore
+  by id; else they are the evaluation environments' own.
+  """
+  ids = np.arange(num_envs, dtype=np.int32)
+  if sample:
+    return ids * env_spec.num_envs // num_envs
+  return ids + env_spec.num_envs
 
 
 def play(
@@ -147,7 +175,7 @@ def play(
   quota: stream_lib.EpisodeQuota,
   line: progress.ProgressLine,
 ) -> None:
-  """Plays until the quota is met, and says how it goes."""
+  """Plays until the quota is met, and shows the progress."""
   worker.compile()
   next_report = time.perf_counter() + _PROGRESS_SECONDS
   while not quota.is_met:

@@ -1,14 +1,11 @@
-"""Plays a checkpoint of a run and scores its episodes.
+"""Plays a checkpoint of a run, and scores and films its episodes."""
 
-`launch/evaluate.py` calls `evaluate`. Acting goes through the inference worker
-and the environment stream that training uses, with the run's environment
-options, so that what is scored is what was trained.
-"""
-
+import contextlib
 import dataclasses
 import os
 import pathlib
 
+import ml_collections
 import numpy as np
 
 from seedrl_jax.agents import base as agents
@@ -17,39 +14,30 @@ from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.envs import trust
 from seedrl_jax.evaluation import playing
 from seedrl_jax.evaluation import stream as stream_lib
-from seedrl_jax.run import layout
 from seedrl_jax.runtime import progress, video
 from seedrl_jax.runtime import workdir as workdir_lib
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
-  """What to play and how.
+class EvaluationOptions(playing.PlayOptions):
+  """What to play and how; see `PlayOptions`.
 
   Attributes:
-    episodes: how many, exactly.
-    sample: act as the training environments do, instead of as the evaluation
-      environments (greedily).
-    seed: of environments and sampling.
-    num_envs: environments side by side; 0: `playing.DEFAULT_NUM_ENVS`. Never
-      more than there are episodes.
-    checkpoint: which; None: the newest that is sound.
-    video: file to show the first environment's episodes in; None: none.
-    allowed: flags that allow what is not of this package; see `trust.check`.
+    video: file to show the first environment's episodes in; None: no video.
   """
 
-  episodes: int = 20
-  sample: bool = False
-  seed: int = 0
-  num_envs: int = 0
-  checkpoint: int | None = None
   video: pathlib.Path | None = None
-  allowed: tuple[str, ...] = ()
+
+  def check(self) -> None:
+    """See `PlayOptions.check`; also checks the video's path."""
+    super().check()
+    if self.video is not None:
+      video.check_path(self.video)
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-  """What came out.
+  """The outcome of an evaluation.
 
   Attributes:
     env_id: the environment's name.
@@ -57,7 +45,7 @@ class Evaluation:
     sampled: whether actions were sampled.
     episodes: scored on raw rewards and at the real end; in the order of their
       ends.
-    video: what was written, and a remark on it; None where nothing was.
+    video: what was written, and a remark on it; None if nothing was.
   """
 
   env_id: str
@@ -82,7 +70,7 @@ class Evaluation:
     return playing.standard_error(self.returns)
 
   def report(self) -> str:
-    """Returns it all in a few lines."""
+    """Returns the figures in a few lines."""
     returns = self.returns
     lines = [
       f'{self.env_id}, checkpoint {self.checkpoint}, {len(returns)} episodes, '
@@ -101,56 +89,36 @@ class Evaluation:
 
 
 def evaluate(
-  workdir: str | os.PathLike[str], options: Options, line: progress.ProgressLine
+  workdir: str | os.PathLike[str],
+  options: EvaluationOptions,
+  line: progress.ProgressLine,
 ) -> Evaluation:
   """Plays a checkpoint.
 
   Args:
     workdir: of a run, which may be training meanwhile.
     options: what to play.
-    line: where to say how it goes.
+    line: shows the progress.
 
   Raises:
-    ValueError: where that cannot be done; one sentence.
-    registry.MissingLibraryError: where EnvPool cannot be loaded.
+    ValueError: if that cannot be done; one sentence.
+    registry.MissingLibraryError: if EnvPool cannot be loaded.
   """
-  num_envs = _check(options)
+  options.check()
   directory = workdir_lib.Workdir(workdir)
   config = directory.read_config()
   trust.check(config.to_dict(), options.allowed, f'--workdir={directory.path}')
-  config.num_eval_envs = num_envs
-  env_spec = layout.make_env_spec(config)
+  config.num_eval_envs = options.width
+  env_spec = env_factory.make_env_spec(config)
   agent = agents.load_agent(config, env_spec)
   found = playing.load_params(directory, agent, options.checkpoint, line)
-  stream = env_factory.make_stream(
-    config.env,
-    seed=playing.env_seed(options.seed),
-    num_envs=num_envs,
-    # All at once: what is played then depends on the seed alone.
-    batch_size=num_envs,
-    rendered=options.video is not None,
-  )
-  recorder = None
-  if options.video is not None:
-    recorder = stream_lib.Recorder(
-      stream,
-      video.EpisodeVideo(options.video, stream.steps_per_second),
-      config.network.image_layout,
-    )
-  quota = stream_lib.EpisodeQuota(options.episodes, num_envs)
+  player = playing.Player(agent, found.state, found.step)
+  quota = stream_lib.EpisodeQuota(options.episodes, options.width)
+  stream, recorder = _open(config, options)
   observed = stream_lib.ObservedStream(stream, quota, recorder)
-  worker = playing.make_worker(
-    agent,
-    found.state,
-    found.step,
-    observed,
-    playing.env_ids(env_spec, num_envs, options.sample),
-    options.seed,
-  )
-  try:
+  with contextlib.closing(observed):
+    worker = playing.make_worker(player, observed, env_spec, options)
     playing.play(worker, quota, line)
-  finally:
-    observed.close()
   return Evaluation(
     env_spec.env_id,
     found.step,
@@ -160,9 +128,20 @@ def evaluate(
   )
 
 
-def _check(options: Options) -> int:
-  """Returns the environments to play side by side."""
-  num_envs = playing.check_counts(options.episodes, options.num_envs)
-  if options.video is not None:
-    video.check_path(options.video)
-  return num_envs
+def _open(
+  config: ml_collections.ConfigDict, options: EvaluationOptions
+) -> tuple[envs.EnvStream, stream_lib.VideoRecorder | None]:
+  """Opens the environments, and what films them."""
+  stream = env_factory.make_stream(
+    config.env,
+    seed=options.env_seed,
+    num_envs=options.width,
+    # All at once: what is played then depends on the seed alone.
+    batch_size=options.width,
+    rendered=options.video is not None,
+  )
+  if options.video is None:
+    return stream, None
+  written = video.EpisodeVideo(options.video, stream.steps_per_second)
+  layout = config.network.image_layout
+  return stream, stream_lib.VideoRecorder(stream, written, layout)

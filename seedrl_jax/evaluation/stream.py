@@ -1,8 +1,4 @@
-"""The stream that an evaluation plays on: it scores and records.
-
-`evaluation` puts it around the environments' own, so that the inference worker
-acts as it does in training and knows nothing of scores and videos.
-"""
+"""Streams around a stream: they count its episodes and show them in a video."""
 
 from collections.abc import Sequence
 
@@ -13,7 +9,7 @@ from seedrl_jax import types
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import local_stream
 from seedrl_jax.networks import preprocessing
-from seedrl_jax.runtime import video
+from seedrl_jax.runtime import video as video_lib
 
 
 class EpisodeQuota:
@@ -25,7 +21,7 @@ class EpisodeQuota:
   """
 
   def __init__(self, episodes: int, num_envs: int):
-    """Divides `episodes` over environments as evenly as can be."""
+    """Divides `episodes` over environments as evenly as possible."""
     self.total = episodes
     self.episodes: list[envs.Episode] = []
     self._missing = [
@@ -34,52 +30,48 @@ class EpisodeQuota:
 
   @property
   def is_met(self) -> bool:
-    """Whether all are there."""
+    """Whether all episodes have ended."""
     return len(self.episodes) == self.total
 
   def wants(self, env_id: int) -> bool:
-    """Says whether the environment's next episode counts."""
+    """Returns whether the environment's next episode counts."""
     return self._missing[env_id] > 0
 
   def add(self, episodes: Sequence[envs.Episode]) -> None:
-    """Counts those that are wanted of an environment's episodes, in order."""
+    """Takes those episodes that count; each environment's come in order."""
     for episode in episodes:
       if self.wants(episode.env_id):
         self._missing[episode.env_id] -= 1
         self.episodes.append(episode)
 
 
-class Recorder:
+class VideoRecorder:
   """Shows the first environment's episodes in a video."""
 
   def __init__(
     self,
     stream: local_stream.LocalStream,
-    recording: video.EpisodeVideo,
+    video: video_lib.EpisodeVideo,
     image_layout: str,
   ):
     """Records environment 0 of `stream`.
 
     Args:
       stream: made to be rendered.
-      recording: the video to write.
+      video: to write.
       image_layout: of observations, as `network.image_layout` in the config.
     """
-    self.video = recording
+    self.video = video
     self._stream = stream
     self._layout = image_layout
 
   def record(
     self, output: types.EnvOutput, ended: Sequence[envs.Episode]
   ) -> None:
-    """Adds the step that was just received.
-
-    Args:
-      output: the stream's.
-      ended: episodes that ended with it.
+    """Adds the step that was just received, and the episodes it ended.
 
     Raises:
-      ValueError: where there is nothing to show; one sentence.
+      ValueError: if there is nothing to show; one sentence.
     """
     if self.video.is_full:
       return
@@ -104,29 +96,58 @@ class Recorder:
     image = max(images, key=lambda x: x.size)
     if preprocessing.is_channels_first(image.shape, self._layout):
       image = np.moveaxis(image, 0, -1)
-    return video.picture_of(image)
+    return video_lib.picture_of(image)
 
 
-class ObservedStream(envs.EnvStream):
-  """A stream that keeps the score, and records, before anyone acts."""
+class WrappedStream(envs.EnvStream):
+  """A stream that hands on another's; subclasses change what they need."""
+
+  def __init__(self, stream: envs.EnvStream):
+    """Takes over `stream`."""
+    self.spec = stream.spec
+    self.num_envs = stream.num_envs
+    self.batch_size = stream.batch_size
+    self._stream = stream
+
+  def recv(self) -> types.EnvOutput:
+    """See `EnvStream.recv`."""
+    return self._stream.recv()
+
+  def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
+    """See `EnvStream.send`."""
+    self._stream.send(action, env_id)
+
+  def take_episodes(self) -> list[envs.Episode]:
+    """See `EnvStream.take_episodes`."""
+    return self._stream.take_episodes()
+
+  @property
+  def dropped_episodes(self) -> int:
+    """See `EnvStream.dropped_episodes`."""
+    return self._stream.dropped_episodes
+
+  def close(self) -> None:
+    """See `EnvStream.close`."""
+    self._stream.close()
+
+
+class ObservedStream(WrappedStream):
+  """Counts episodes, and records a video, before anyone acts."""
 
   def __init__(
     self,
-    stream: local_stream.LocalStream,
+    stream: envs.EnvStream,
     quota: EpisodeQuota,
-    recorder: Recorder | None,
+    recorder: VideoRecorder | None = None,
   ):
     """Takes over `stream`.
 
     Args:
       stream: the environments.
       quota: gets every episode that ends.
-      recorder: shows environment 0 until its part of the quota is there.
+      recorder: shows environment 0 until its part of the quota is met.
     """
-    self.spec = stream.spec
-    self.num_envs = stream.num_envs
-    self.batch_size = stream.batch_size
-    self._stream = stream
+    super().__init__(stream)
     self._quota = quota
     self._recorder = recorder
 
@@ -140,18 +161,9 @@ class ObservedStream(envs.EnvStream):
       self._recorder.record(output, ended)
     return output
 
-  def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
-    """See `EnvStream.send`."""
-    self._stream.send(action, env_id)
-
   def take_episodes(self) -> list[envs.Episode]:
     """Returns nothing: the quota has them all."""
     return []
-
-  @property
-  def dropped_episodes(self) -> int:
-    """See `EnvStream.dropped_episodes`."""
-    return self._stream.dropped_episodes
 
   def close(self) -> None:
     """See `EnvStream.close`; completes the video."""

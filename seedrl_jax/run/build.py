@@ -1,16 +1,23 @@
-"""Wires the rooms for one run; `system` gives the parts their life."""
+"""Makes and connects the parts of a run.
+
+`plan` checks the configuration and opens nothing, `initial_state` is what the
+learner begins with where there is no checkpoint, and `open_parts` opens the
+store, the environments and the actors' server around the learner. `system`
+restores the state in between.
+"""
 
 import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import jax
+import ml_collections
+import optax
 
 from seedrl_jax import types
-from seedrl_jax.actors.learner_side import offer as offer_lib
 from seedrl_jax.actors.learner_side import server as actor_server
+from seedrl_jax.actors.learner_side import service
 from seedrl_jax.agents import base as agents
 from seedrl_jax.agents import optimizers
 from seedrl_jax.demonstrations import mixing
@@ -37,6 +44,59 @@ _SEED_STRIDE = 1_000_003
 
 
 @dataclasses.dataclass(frozen=True)
+class Setup:
+  """What a run computes with and how large it is; nothing here is open.
+
+  Attributes:
+    config: of this host.
+    host: this one, of those that train together.
+    env_spec: of the environments of all hosts.
+    topology: of this host's devices.
+    plans: of its streams.
+    agent: see `agents.base`.
+    optimizer: of the learner's state.
+    updater: runs the update on the training devices of all hosts.
+    keys: a PRNG key for the initial state and one for each stream.
+    batch_width: unrolls of a batch that each training device gets.
+    block_width: unrolls that are assembled side by side.
+  """
+
+  config: ml_collections.ConfigDict
+  host: layout_lib.HostIndex
+  env_spec: types.EnvSpec
+  topology: topology.Topology
+  plans: list[layout_lib.StreamPlan]
+  agent: agents.Agent
+  optimizer: optax.GradientTransformation
+  updater: update.Updater
+  keys: jax.Array
+  batch_width: int
+  block_width: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+  """Where a start of a run begins, beside the learner's state.
+
+  Attributes:
+    starts: how often the run was started before; environments and the keys of
+      all hosts but the first then take other seeds.
+    replay: checkpoint that the store will be restored from; None for none.
+    reverb_folder: for the files of a Reverb server; None: a temporary one.
+    actor_socket: path of the unix socket for actors, if they have no other
+      address.
+  """
+
+  starts: int = 0
+  replay: str | None = None
+  reverb_folder: str | None = None
+  actor_socket: str = 'actors.sock'
+
+
+FIRST_START = Start()
+
+
+@dataclasses.dataclass(frozen=True)
 class Parts:
   """Everything that works in a run, connected and not yet started."""
 
@@ -60,10 +120,8 @@ class Parts:
     return text
 
   def metrics(self) -> dict[str, float]:
-    """Returns what is to be reported of the parts beside the learner's."""
-    if self.actors is None:
-      return {}
-    return offer_lib.metrics(self.actors)
+    """Returns the metrics of the actors."""
+    return self.actors.metrics() if self.actors is not None else {}
 
   def env_steps(self) -> int:
     """Returns the training environments' steps since the parts were made."""
@@ -73,25 +131,16 @@ class Parts:
     return acted + self.actors.reported.env_steps
 
   def interrupt(self) -> None:
-    """Closes what threads wait in, and so wakes them.
-
-    The store can still be saved.
-    """
+    """Closes what threads wait in; the store can still be saved."""
     with contextlib.ExitStack() as stack:
-      # All are closed even where one raises.
+      # All are closed even if one raises.
       for worker in self.workers:
         stack.callback(worker.stream.close)
       stack.callback(self.store.interrupt)
       stack.callback(self.prefetcher.close)
 
-  def close(self) -> None:
-    """Interrupts, and closes all for good."""
-    with contextlib.ExitStack() as stack:
-      stack.callback(self.release)
-      stack.callback(self.interrupt)
-
   def release(self, ended: bool = False) -> None:
-    """Closes for good what `interrupt`, to be called before, leaves open.
+    """Closes what `interrupt`, to be called before, leaves open.
 
     Args:
       ended: whether the training has reached its end, so that actors need not
@@ -102,297 +151,277 @@ class Parts:
       if self.actors is not None:
         stack.callback(self.actors.close, ended)
 
-
-@dataclasses.dataclass(frozen=True)
-class _Prepared:
-  """What is computed with and how large it is; nothing here is open.
-
-  Attributes:
-    plans: of the streams; `steps` has the device step of each.
-    learning_rate: see `optimizers.learning_rate`.
-    state: that the learner starts from, without device axis.
-    output_spec: `ArraySpec`s of one step's agent output.
-    unroll_spec: `ArraySpec`s of one unroll.
-    batch_width: unrolls of a batch that each training device gets.
-    block_width: unrolls that are assembled side by side.
-  """
-
-  env_spec: types.EnvSpec
-  topology: topology.Topology
-  plans: list[layout_lib.StreamPlan]
-  agent: agents.Agent
-  updater: update.Updater
-  learning_rate: Callable[[float], float]
-  state: state_lib.LearnerState
-  steps: list[device_step_lib.DeviceStep]
-  output_spec: types.Nest
-  unroll_spec: types.Unroll
-  batch_width: int
-  block_width: int
+  def close(self) -> None:
+    """Interrupts and releases."""
+    with contextlib.ExitStack() as stack:
+      stack.callback(self.release)
+      stack.callback(self.interrupt)
 
 
 def build(
-  config: Any,
-  restore: Callable[[state_lib.LearnerState], state_lib.LearnerState],
-  starts: Callable[[], int] = lambda: 0,
+  config: ml_collections.ConfigDict,
   streams: MakeStream | None = None,
-  replay_folder: str | None = None,
-  replay_checkpoint: Callable[[], str | None] = lambda: None,
-  actor_socket: str = 'actors.sock',
-  place: layout_lib.Place = layout_lib.ALONE,
+  start: Start = FIRST_START,
 ) -> Parts:
-  """Makes and connects all parts of a run that are on this host.
+  """Makes the parts of a run on one host, from an initial state.
 
   Args:
-    config: the configuration of the whole run.
-    restore: takes the learner's initial state (no device axis) and returns
-      the one to start from.
-    starts: tells, after `restore`, how often this run was started before;
-      environments then take other seeds.
+    config: of the run.
     streams: makes the stream of a `StreamPlan`; None: as configured.
-    replay_folder: for the files of a Reverb server; None: temporary.
-    replay_checkpoint: tells, after `restore`, what the store is about to be
-      restored from, if anything.
-    actor_socket: path of the unix socket for actors, where they have no other
-      address.
-    place: of this host.
+    start: of the run.
 
   Raises:
-    ValueError: where the configuration cannot be had; names the flag.
+    ValueError: naming the flag, if the configuration cannot be had.
   """
-  prepared = _prepare(config, restore, starts, place)
-  config = layout_lib.host_config(config, place)
-  publisher = publishing.ParameterPublisher(prepared.topology.inference)
-  with contextlib.ExitStack() as opened:
-    store = replay_factory.make_store(
-      layout_lib.replay_config(config),
-      prepared.unroll_spec,
-      prepared.block_width,
-      prepared.agent.overlap,
-      replay_folder,
-      replay_checkpoint(),
-    )
-    opened.callback(store.close)
-    actors = _make_actor_server(
-      config, prepared, starts, actor_socket, store, publisher
-    )
-    if actors is not None:
-      opened.callback(actors.close, False)
-    opening = _open_streams(config, prepared.plans, actors, starts, streams)
-    workers = []
-    for stream, plan, step in zip(
-      opening, prepared.plans, prepared.steps, strict=True
-    ):
-      opened.callback(stream.close)
-      workers.append(
-        _make_worker(config, prepared, plan, stream, step, store, publisher)
-      )
-    parts = _connect(config, prepared, publisher, store, workers, actors)
-    # Nothing failed: what is open stays open.
-    opened.pop_all()
-  return parts
+  setup = plan(config)
+  return open_parts(setup, initial_state(setup), start, streams)
 
 
-def _connect(
-  config: Any,
-  prepared: _Prepared,
-  publisher: publishing.ParameterPublisher,
-  store: replay.TrajectoryStore,
-  workers: Sequence[worker_lib.InferenceWorker],
-  actors: actor_server.ActorServer | None,
-) -> Parts:
-  """Puts the learner to what is open."""
-  training = prepared.topology.training
-  source = mixing.make_source(config, store, len(training))
-  blank = unrolls.blank_batch(prepared.unroll_spec, prepared.batch_width)
-  return Parts(
-    env_spec=prepared.env_spec,
-    topology=prepared.topology,
-    agent=prepared.agent,
-    updater=prepared.updater,
-    publisher=publisher,
-    learner=learner_lib.Learner(
-      prepared.updater,
-      prepared.state,
-      publisher,
-      source.update_priorities,
-      prepared.learning_rate,
-      config.learner.publish_period,
-    ),
-    prefetcher=_make_prefetcher(config, prepared.updater, source.sampler),
-    store=store,
-    workers=tuple(workers),
-    blank_batch=[blank] * len(training),
-    actors=actors,
+def plan(
+  config: ml_collections.ConfigDict,
+  host: layout_lib.HostIndex = layout_lib.ONLY_HOST,
+) -> Setup:
+  """Works out what a run consists of on this host.
+
+  Args:
+    config: of the whole run.
+    host: this one.
+
+  Raises:
+    ValueError: naming the flag, if the configuration cannot be had.
+  """
+  own = layout_lib.host_config(config, host)
+  env_spec = layout_lib.make_env_spec(config, host)
+  ratio, most = (
+    config.topology.inference_to_training,
+    config.topology.max_devices,
   )
-
-
-def _prepare(
-  config: Any,
-  restore: Callable[[state_lib.LearnerState], state_lib.LearnerState],
-  starts: Callable[[], int],
-  place: layout_lib.Place,
-) -> _Prepared:
-  """Checks the configuration and makes what needs no closing; see `build`."""
-  own = layout_lib.host_config(config, place)
-  env_spec = layout_lib.make_env_spec(config, place)
-  split = (config.topology.inference_to_training, config.topology.max_devices)
-  devices = topology.make_topology(split[0], jax.local_devices(), split[1])
-  training = topology.all_training(split[0], jax.devices(), split[1])
+  devices = topology.make_topology(ratio, jax.local_devices(), most)
+  training = topology.all_training(ratio, jax.devices(), most)
   batch_width = layout_lib.check_batch(config, len(training))
   # Refused before anything is opened.
   mixing.demonstrations_per_block(own, len(devices.training))
-  plans = layout_lib.plan_streams(own, devices.inference, place)
+  plans = layout_lib.plan_streams(own, devices.inference, host)
   agent = agents.load_agent(config, env_spec)
   optimizer = optimizers.make_optimizer(config)
-  keys = jax.random.split(jax.random.PRNGKey(own.seed), len(plans) + 1)
-  state = restore(state_lib.initial_state(agent, optimizer, keys[0]))
-  if place.index:
-    # Host 0 goes on with keys that it saved; the others take new ones.
-    keys = jax.vmap(jax.random.fold_in, (0, None))(keys, starts())
-  steps = [
-    device_step_lib.DeviceStep(
-      agent, env_spec, p.device, len(p.global_env_id), key
-    )
-    for p, key in zip(plans, keys[1:], strict=True)
-  ]
-  output_spec = steps[0].output_spec(state.params)
-  return _Prepared(
+  return Setup(
+    config=own,
+    host=host,
     env_spec=env_spec,
     topology=devices,
     plans=plans,
     agent=agent,
+    optimizer=optimizer,
     updater=update.Updater(
       agent, optimizer, training, config.learner.micro_batches
     ),
-    learning_rate=optimizers.learning_rate(config),
-    state=state,
-    steps=steps,
-    output_spec=output_spec,
-    unroll_spec=unrolls.unroll_spec(
-      env_spec,
-      agent.num_transitions(config.unroll_length),
-      output_spec,
-      steps[0].core_spec(),
-    ),
+    keys=jax.random.split(jax.random.PRNGKey(own.seed), len(plans) + 1),
     batch_width=batch_width,
     block_width=layout_lib.block_width(config, batch_width, plans),
   )
 
 
-def _make_prefetcher(
-  config: Any, updater: update.Updater, sampler: replay.TrajectorySampler
-) -> prefetch_lib.Prefetcher:
-  # A queue's unrolls are each drawn once: there is nothing to make up for.
-  is_queue = config.replay.sampler == 'fifo'
-  return prefetch_lib.Prefetcher(
-    sampler,
-    updater.shard,
-    config.learner.prefetch,
-    0.0 if is_queue else config.replay.importance_exponent,
-  )
+def initial_state(setup: Setup) -> state_lib.LearnerState:
+  """Returns the learner's state before the first update."""
+  return state_lib.initial_state(setup.agent, setup.optimizer, setup.keys[0])
 
 
-def _make_worker(
-  config: Any,
-  prepared: _Prepared,
-  plan: layout_lib.StreamPlan,
-  stream: envs.EnvStream,
-  step: device_step_lib.DeviceStep,
-  store: replay.TrajectoryStore,
-  publisher: publishing.ParameterPublisher,
-) -> worker_lib.InferenceWorker:
-  assembler = _make_assembler(config, prepared, plan, store)
-  return worker_lib.InferenceWorker(
-    stream=stream,
-    device_step=step,
-    assembler=assembler,
-    parameters=functools.partial(publisher.latest, plan.device),
-    global_env_id=plan.global_env_id,
-    num_train_envs=plan.num_train,
-    output_spec=prepared.output_spec,
-    drop=None if assembler is None else assembler.reset,
-  )
+def open_parts(
+  setup: Setup,
+  state: state_lib.LearnerState,
+  start: Start = FIRST_START,
+  streams: MakeStream | None = None,
+) -> Parts:
+  """Opens and connects all parts of a run that are on this host.
+
+  Args:
+    setup: from `plan`.
+    state: that the learner starts from, without device axis.
+    start: of the run.
+    streams: makes the stream of a `StreamPlan`; None: as configured.
+
+  Raises:
+    ValueError: naming the flag, if the configuration cannot be had.
+  """
+  return _Opener(setup, state, start).open(streams)
 
 
-def _make_actor_server(
-  config: Any,
-  prepared: _Prepared,
-  starts: Callable[[], int],
-  socket: str,
-  store: replay.TrajectoryStore,
-  publisher: publishing.ParameterPublisher,
-) -> actor_server.ActorServer | None:
-  """Makes the server of the remote streams, where some are planned."""
-  plans = [plan for plan in prepared.plans if plan.is_remote]
-  if not plans:
-    return None
-  offer = offer_lib.make_local_offer(
-    config,
-    prepared.env_spec,
-    plans,
-    store,
-    agents.parameter_specs(prepared.state.params),
-    prepared.block_width,
-    functools.partial(publisher.latest, prepared.topology.inference[0]),
-  )
-  return offer_lib.make_server(
-    config, prepared.env_spec, plans, starts(), socket, offer
-  )
+class _Opener:
+  """Opens the parts of a run, each with those that were opened before."""
 
+  def __init__(self, setup: Setup, state: state_lib.LearnerState, start: Start):
+    self._setup, self._state, self._start = setup, state, start
+    self._config = setup.config
+    self._publisher = publishing.ParameterPublisher(setup.topology.inference)
+    keys = setup.keys[1:]
+    if setup.host.index:
+      # Host 0 goes on with keys that it saved; the others take new ones.
+      keys = jax.vmap(jax.random.fold_in, (0, None))(keys, start.starts)
+    self._steps = [
+      device_step_lib.DeviceStep(
+        setup.agent, setup.env_spec, p.device, len(p.global_env_id), k
+      )
+      for p, k in zip(setup.plans, keys, strict=True)
+    ]
+    self._output_spec = self._steps[0].output_spec(state.params)
+    self._unroll_spec = unrolls.unroll_spec(
+      setup.env_spec,
+      setup.agent.num_transitions(self._config.unroll_length),
+      self._output_spec,
+      self._steps[0].core_spec(),
+    )
 
-def _open_streams(
-  config: Any,
-  plans: Sequence[layout_lib.StreamPlan],
-  actors: actor_server.ActorServer | None,
-  starts: Callable[[], int],
-  streams: MakeStream | None,
-) -> Iterator[envs.EnvStream]:
-  """Opens a plan's stream when asked for it, so that each can be closed."""
-  num_local = sum(not plan.is_remote for plan in plans)
-  make_stream = streams or functools.partial(
-    _make_stream, config, starts(), num_local
-  )
-  remote = iter(actors.streams if actors is not None else ())
-  for i, plan in enumerate(plans):
-    yield next(remote) if plan.is_remote else make_stream(i, plan)
+  def open(self, streams: MakeStream | None) -> Parts:
+    """Opens all parts, or none if one fails."""
+    workers = []
+    with contextlib.ExitStack() as opened:
+      store = self._open_store()
+      opened.callback(store.close)
+      actors = self._open_actor_server(store)
+      if actors is not None:
+        opened.callback(actors.close, False)
+      opening = self._open_streams(streams, actors)
+      for stream, plan, step in zip(
+        opening, self._setup.plans, self._steps, strict=True
+      ):
+        opened.callback(stream.close)
+        workers.append(self._make_worker(stream, plan, step, store))
+      parts = self._connect(store, workers, actors)
+      # Nothing failed: what is open stays open.
+      opened.pop_all()
+    return parts
 
+  def _open_store(self) -> replay.TrajectoryStore:
+    return replay_factory.make_store(
+      layout_lib.replay_config(self._config),
+      self._unroll_spec,
+      self._setup.block_width,
+      self._setup.agent.overlap,
+      self._start.reverb_folder,
+      self._start.replay,
+    )
 
-def _make_stream(
-  config: Any,
-  starts: int,
-  num_streams: int,
-  index: int,
-  plan: layout_lib.StreamPlan,
-) -> envs.EnvStream:
-  run = starts * num_streams + index
-  return env_factory.make_stream(
-    config.env,
-    seed=(config.seed + run * _SEED_STRIDE) % 2**31,
-    num_envs=len(plan.global_env_id),
-    batch_size=plan.batch_size,
-    num_streams=num_streams,
-  )
+  def _open_actor_server(
+    self, store: replay.TrajectoryStore
+  ) -> actor_server.ActorServer | None:
+    """Opens the server of the remote streams, if some are planned."""
+    setup = self._setup
+    plans = [plan for plan in setup.plans if plan.is_remote]
+    if not plans:
+      return None
+    feed = service.make_feed(
+      agents.parameter_specs(self._state.params),
+      functools.partial(self._publisher.latest, setup.topology.inference[0]),
+    )
+    offer = service.make_local_offer(
+      self._config, setup.env_spec, plans, setup.block_width, store, feed
+    )
+    return service.make_server(
+      self._config,
+      setup.env_spec,
+      plans,
+      self._start.starts,
+      self._start.actor_socket,
+      offer,
+    )
 
+  def _open_streams(
+    self,
+    streams: MakeStream | None,
+    actors: actor_server.ActorServer | None,
+  ) -> Iterator[envs.EnvStream]:
+    """Opens a plan's stream when asked for it, so that each can be closed."""
+    make_stream = streams or self._make_stream
+    remote = iter(actors.streams if actors is not None else ())
+    for i, plan in enumerate(self._setup.plans):
+      yield next(remote) if plan.is_remote else make_stream(i, plan)
 
-def _make_assembler(
-  config: Any,
-  prepared: _Prepared,
-  plan: layout_lib.StreamPlan,
-  store: replay.TrajectoryStore,
-) -> assembler_lib.UnrollAssembler | None:
-  """Makes a stream's assembler, unless all it has is for evaluation."""
-  if not plan.num_train:
-    return None
-  agent, block_width = prepared.agent, prepared.block_width
-  writer = store.writer(table_configs.TABLE)
-  return assembling.make_assembler(
-    agent,
-    writer,
-    assembling.make_insertion(
-      agent, writer, prepared.unroll_spec, block_width, plan.device
-    ),
-    plan.global_env_id[: plan.num_train],
-    config.unroll_length,
-    block_width,
-  )
+  def _make_stream(
+    self, index: int, plan: layout_lib.StreamPlan
+  ) -> envs.EnvStream:
+    num_streams = sum(not plan.is_remote for plan in self._setup.plans)
+    number = self._start.starts * num_streams + index
+    return env_factory.make_stream(
+      self._config.env,
+      seed=(self._config.seed + number * _SEED_STRIDE) % 2**31,
+      num_envs=len(plan.global_env_id),
+      batch_size=plan.batch_size,
+      num_streams=num_streams,
+    )
+
+  def _make_worker(
+    self,
+    stream: envs.EnvStream,
+    plan: layout_lib.StreamPlan,
+    step: device_step_lib.DeviceStep,
+    store: replay.TrajectoryStore,
+  ) -> worker_lib.InferenceWorker:
+    assembler = self._make_assembler(plan, store)
+    return worker_lib.InferenceWorker(
+      stream=stream,
+      device_step=step,
+      assembler=assembler,
+      parameters=functools.partial(self._publisher.latest, plan.device),
+      global_env_id=plan.global_env_id,
+      num_train_envs=plan.num_train,
+      output_spec=self._output_spec,
+      drop=None if assembler is None else assembler.reset,
+    )
+
+  def _make_assembler(
+    self, plan: layout_lib.StreamPlan, store: replay.TrajectoryStore
+  ) -> assembler_lib.UnrollAssembler | None:
+    """Makes a stream's assembler, unless all its environments evaluate."""
+    if not plan.num_train:
+      return None
+    agent, block_width = self._setup.agent, self._setup.block_width
+    writer = store.writer(table_configs.TABLE)
+    return assembling.make_assembler(
+      agent,
+      writer,
+      assembling.make_insertion(
+        agent, writer, self._unroll_spec, block_width, plan.device
+      ),
+      plan.global_env_id[: plan.num_train],
+      self._config.unroll_length,
+      block_width,
+    )
+
+  def _connect(
+    self,
+    store: replay.TrajectoryStore,
+    workers: Sequence[worker_lib.InferenceWorker],
+    actors: actor_server.ActorServer | None,
+  ) -> Parts:
+    """Makes the learner and connects it to the store and the workers."""
+    setup, config = self._setup, self._config
+    training = setup.topology.training
+    source = mixing.make_source(config, store, len(training))
+    # A queue's unrolls are each drawn once: there is nothing to make up for.
+    is_queue = config.replay.sampler == 'fifo'
+    blank = unrolls.blank_batch(self._unroll_spec, setup.batch_width)
+    return Parts(
+      env_spec=setup.env_spec,
+      topology=setup.topology,
+      agent=setup.agent,
+      updater=setup.updater,
+      publisher=self._publisher,
+      learner=learner_lib.Learner(
+        setup.updater,
+        self._state,
+        self._publisher,
+        source.update_priorities,
+        optimizers.learning_rate(config),
+        config.learner.publish_period,
+      ),
+      prefetcher=prefetch_lib.Prefetcher(
+        source.sampler,
+        setup.updater.shard,
+        config.learner.prefetch,
+        0.0 if is_queue else config.replay.importance_exponent,
+      ),
+      store=store,
+      workers=tuple(workers),
+      blank_batch=[blank] * len(training),
+      actors=actors,
+    )

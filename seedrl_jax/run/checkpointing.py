@@ -1,17 +1,18 @@
 """What a run keeps in its work directory to be continued from.
 
-Used by `system`: the learner's checkpoints, the record of the run's counters,
-and the replay's part, which belong to one moment. A large replay takes minutes
-to write (Reverb compresses it in one thread, and serves on meanwhile), so a
-thread of its own, `checkpoint`, may do that while the run goes on. The learner
-waits only until the replay is settled on what it saves. That is, with Reverb,
-when what was inserted has arrived and the server was asked: the environments,
-which do not wait, may be milliseconds ahead.
+A checkpoint is the learner's state, the record of the run's counters and the
+replay's contents, all of one moment. A large replay takes minutes to write
+(Reverb compresses it in one thread, and serves on meanwhile), so a thread of
+its own, `checkpoint`, may do that while the run goes on. The learner waits only
+until the replay is settled on what it saves. That is, with Reverb, when what
+was inserted has arrived and the server was asked: the environments, which do
+not wait, may be milliseconds ahead.
 """
 
 import dataclasses
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -21,19 +22,21 @@ import numpy as np
 from seedrl_jax.learner import state as state_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import checkpoints as checkpoints_lib
-from seedrl_jax.runtime import checkpoints, record
+from seedrl_jax.runtime import checkpoints, report
 from seedrl_jax.runtime import workdir as workdir_lib
 
 StateSource = Callable[[], state_lib.LearnerState]
-RecordSource = Callable[[], record.RunRecord]
+RecordSource = Callable[[], report.RunRecord]
+Storage = checkpoints.Checkpoints | checkpoints.NumbersOfCheckpoints
 
 
-class SavedRun:
-  """Checkpoints of a run.
+class RunCheckpoints:
+  """The checkpoints of a work directory, and what a run continues from.
 
   Attributes:
-    record: of the checkpoint that the run continues from; all zero where it
-      begins.
+    record: of the checkpoint that the run continues from; all zero if it begins
+      anew.
+    storage: of the learner's part.
   """
 
   def __init__(
@@ -53,34 +56,33 @@ class SavedRun:
         only its own replay here.
 
     Raises:
-      WorkdirError: where the configuration does not fit them.
+      WorkdirError: if the configuration does not fit them.
     """
-    self.record = record.RunRecord()
+    self.record = report.RunRecord()
     self._config = config.checkpoint
     self._workdir = workdir
     self._say = say
-    self._replay: checkpoints_lib.ReplayCheckpoints | None = None
-    self._thread: threading.Thread | None = None
-    self._error: BaseException | None = None
-    self._checkpoints: (
-      checkpoints.Checkpoints | checkpoints.NumbersOfCheckpoints
-    ) = checkpoints.NumbersOfCheckpoints(self._config.keep)
-    if leads:
-      self._checkpoints = checkpoints.Checkpoints(
-        workdir.checkpoints,
-        self._config.keep,
-        self._config.keep_every_hours,
-        say,
-      )
+    self._leads = leads
+    self.storage = self._open_storage()
     try:
       self._check_resumable(config)
     except BaseException:
       self.close()
       raise
 
+  def _open_storage(self) -> Storage:
+    if not self._leads:
+      return checkpoints.NumbersOfCheckpoints(self._config.keep)
+    return checkpoints.Checkpoints(
+      self._workdir.checkpoints,
+      self._config.keep,
+      self._config.keep_every_hours,
+      self._say,
+    )
+
   def _check_resumable(self, config: ml_collections.ConfigDict) -> None:
     old = self._read_config()
-    if not self._checkpoints.steps():
+    if not self.storage.steps():
       return
     if old is None:
       self._say(
@@ -101,15 +103,15 @@ class SavedRun:
       self._say(f'{e} It is now {workdir_lib.put_aside(path).name}.')
       return None
 
-  def restore(self, template: state_lib.LearnerState) -> state_lib.LearnerState:
-    """Returns the state to continue from, `template` where there is none.
+  def restore(self, initial: state_lib.LearnerState) -> state_lib.LearnerState:
+    """Returns the state to continue from; `initial` if there is none.
 
     Raises:
-      WorkdirError: where there are checkpoints and none is sound.
-      CheckpointMismatch: where the state is of another kind.
+      WorkdirError: if there are checkpoints and none is sound.
+      CheckpointMismatch: if the state is of another kind.
     """
-    some = bool(self._checkpoints.steps())
-    found = self._checkpoints.restore(template)
+    some = bool(self.storage.steps())
+    found = self.storage.restore(initial)
     if found is None:
       if some:
         # To begin anew would overwrite the curves of the run that was here.
@@ -117,8 +119,8 @@ class SavedRun:
           f'No checkpoint in --workdir={self._workdir.path} is sound; start '
           'with another.'
         )
-      return template
-    self.record = record.RunRecord(**found.record)
+      return initial
+    self.record = report.RunRecord(**found.record)
     self._say(
       f'Resuming from checkpoint {found.step}: {self.record.env_steps} '
       f'environment steps and {self.record.seconds:.0f} s so far.'
@@ -129,14 +131,17 @@ class SavedRun:
     """Returns the record as JSON can hold it, for `follow` on other hosts."""
     return dataclasses.asdict(self.record)
 
-  def follow(self, told: record.RunRecord, step: int) -> None:
-    """Continues from the checkpoint that another host found.
+  def follow(self, shared: Mapping[str, Any], step: int) -> None:
+    """Continues, on a host that does not lead, from what host 0 restored.
 
     Args:
-      told: its record.
-      step: its number. The replay's part of this host has the same, if it
-        was here when that was saved.
+      shared: host 0's record, as a dict.
+      step: its checkpoint's number. The replay's part of this host has the
+        same, if it was here when that was saved.
     """
+    if self._leads:
+      return
+    told = report.RunRecord(**shared)
     self.record = dataclasses.replace(told, inference_keys=[], replay='')
     if not told.replay:
       return
@@ -150,36 +155,72 @@ class SavedRun:
 
   @property
   def replay_path(self) -> str | None:
-    """What `restore_replay` will bring back; None for nothing.
-
-    Known from `restore` on, so that a store can begin with it.
-    """
+    """What `restore_replay` will restore; None for nothing."""
     if not (self._config.replay and self.record.replay):
       return None
     return str(self._workdir.replay / self.record.replay)
 
-  def restore_replay(self, store: replay.TrajectoryStore) -> None:
-    """Brings back what `store` held, and saves it from now on.
+  def restore_replay(
+    self, store: replay.TrajectoryStore
+  ) -> checkpoints_lib.ReplayCheckpoints | None:
+    """Restores what `store` held; one that cannot be read costs a sentence.
 
-    A replay that cannot be read costs a sentence: what was learned is worth
-    more.
+    Returns:
+      What saves the store; None if it is not to be saved.
     """
     if not self._config.replay:
-      return
-    self._replay = checkpoints_lib.ReplayCheckpoints(
+      return None
+    saved = checkpoints_lib.ReplayCheckpoints(
       store, self._workdir.replay, self._say
     )
-    if not self.record.replay:
-      return
-    try:
-      self._replay.restore(self.record.replay)
-    except replay.CheckpointError as e:
-      self._say(f'The replay starts empty: {e}')
+    if self.record.replay:
+      try:
+        saved.restore(self.record.replay)
+      except replay.CheckpointError as e:
+        self._say(f'The replay starts empty: {e}')
+    return saved
+
+  def close(self) -> None:
+    """Closes the storage."""
+    self.storage.close()
+
+
+class CheckpointWriter:
+  """Writes checkpoints, at once or in a thread; one thread calls it."""
+
+  def __init__(
+    self,
+    storage: Storage,
+    saved_replay: checkpoints_lib.ReplayCheckpoints | None,
+    say: Callable[[str], None],
+  ):
+    """Writes nothing yet.
+
+    Args:
+      storage: of the learner's part.
+      saved_replay: of the replay's; None to save none.
+      say: takes sentences for the user.
+    """
+    self._storage = storage
+    self._replay = saved_replay
+    self._say = say
+    self._thread: threading.Thread | None = None
+    self._error: BaseException | None = None
+    self._last = time.perf_counter()
+
+  def restart_clock(self) -> None:
+    """Counts `age` from now on."""
+    self._last = time.perf_counter()
+
+  @property
+  def age(self) -> float:
+    """Seconds since the last checkpoint in mid-run was begun."""
+    return time.perf_counter() - self._last
 
   def save(self, state: StateSource, now: RecordSource) -> None:
     """Saves a checkpoint, after one that is being written.
 
-    Does nothing where this update has one.
+    Does nothing if this update has one.
 
     Args:
       state: gives the learner's, on the host.
@@ -193,24 +234,37 @@ class SavedRun:
     """
     earlier = self._join()
     taken = state()
-    if int(taken.step) not in self._checkpoints.steps():
+    if int(taken.step) not in self._storage.steps():
       self._write(taken, now)
     if earlier is not None:
       raise earlier
 
-  def save_in_background(self, state: StateSource, now: RecordSource) -> None:
-    """Saves a checkpoint in a thread; returns when no more can change it.
+  def save_midway(
+    self, state: StateSource, now: RecordSource, wait: bool
+  ) -> None:
+    """Saves a checkpoint that the run can do without.
 
-    Where an earlier one is still being written, a sentence says that this one
-    is left out, and nothing is asked of `state`. One that cannot be written,
-    as on a full disk, costs a sentence.
+    One that cannot be written, as on a full disk, costs a sentence.
 
     Args:
-      state, now: as in `save`; `now` is called in the thread.
+      state, now: as in `save`; `now` may be called in the thread.
+      wait: whether to return when it is written, and not when no more can
+        change it.
 
     Raises:
-      BaseException: with which an earlier one failed.
+      BaseException: with which this one, or an earlier one, failed.
     """
+    self.restart_clock()
+    if not wait:
+      self._save_in_background(state, now)
+      return
+    try:
+      self.save(state, now)
+    except workdir_lib.NotWritten as e:
+      self._say_next_tries(e)
+
+  def _save_in_background(self, state: StateSource, now: RecordSource) -> None:
+    """Saves in a thread, unless an earlier one is still being written."""
     if self._thread is not None and self._thread.is_alive():
       self._say(
         'A checkpoint is left out, as the one before is still being written; '
@@ -219,7 +273,7 @@ class SavedRun:
       return
     self.finish()
     taken = state()
-    if int(taken.step) in self._checkpoints.steps():
+    if int(taken.step) in self._storage.steps():
       return
     # The next update may write to the memory that these arrays are views of.
     copied = jax.tree.map(np.array, taken)
@@ -254,8 +308,7 @@ class SavedRun:
     error, self._error = self._error, None
     return error
 
-  def say_next_tries(self, error: workdir_lib.NotWritten) -> None:
-    """Tells of a checkpoint that the run can do without."""
+  def _say_next_tries(self, error: workdir_lib.NotWritten) -> None:
     self._say(f'{error} The next save tries again.')
 
   def _write_guarded(
@@ -267,7 +320,7 @@ class SavedRun:
     try:
       self._write(state, now, settled.set)
     except workdir_lib.NotWritten as e:
-      self.say_next_tries(e)
+      self._say_next_tries(e)
     except BaseException as e:
       self._error = e
     finally:
@@ -281,7 +334,7 @@ class SavedRun:
   ) -> None:
     """Writes both parts; `on_settled` is called when both are decided on."""
     step = int(state.step)
-    taken: list[record.RunRecord] = []
+    taken: list[report.RunRecord] = []
 
     def settle() -> None:
       taken.append(now())
@@ -296,14 +349,7 @@ class SavedRun:
     # Of several, as a lost server was asked again, the last is the one.
     saved = dataclasses.replace(taken[-1], replay=name)
     try:
-      self._checkpoints.save(step, state, dataclasses.asdict(saved))
+      self._storage.save(step, state, dataclasses.asdict(saved))
     finally:
       if self._replay is not None:
-        self._replay.prune(self._checkpoints.steps())
-
-  def close(self) -> None:
-    """Closes the checkpoints, after what is being written."""
-    try:
-      self.finish()
-    finally:
-      self._checkpoints.close()
+        self._replay.prune(self._storage.steps())

@@ -34,17 +34,17 @@ class StreamPlan:
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class HostIndex:
   """Which host this is, of how many that train together."""
 
   index: int = 0
   count: int = 1
 
 
-ALONE = Place()
+ONLY_HOST = HostIndex()
 
 
-def host_config(config: Any, place: Place) -> Any:
+def host_config(config: Any, host: HostIndex) -> Any:
   """Returns what of a run is this host's part, as a configuration.
 
   The batch is shared out, evaluation is host 0's, and seeds differ. Whatever
@@ -52,46 +52,38 @@ def host_config(config: Any, place: Place) -> Any:
 
   Args:
     config: of the whole run.
-    place: of this host.
+    host: this one.
 
   Raises:
     ValueError: where the batch cannot be shared out.
   """
-  if place.count == 1:
+  if host.count == 1:
     return config
-  if config.batch_size % place.count:
+  if config.batch_size % host.count:
     raise ValueError(
       f'--config.batch_size={config.batch_size} must be a multiple of the '
-      f'{place.count} hosts.'
+      f'{host.count} hosts.'
     )
   own = config.copy_and_resolve_references()
-  own.batch_size //= place.count
-  if place.index:
+  own.batch_size //= host.count
+  if host.index:
     own.num_eval_envs = 0
-    seeds = np.random.SeedSequence([config.seed, place.index])
+    seeds = np.random.SeedSequence([config.seed, host.index])
     own.seed = int(seeds.generate_state(1)[0] >> 1)
   return own
 
 
-def make_env_spec(config: Any, place: Place = ALONE) -> types.EnvSpec:
+def make_env_spec(config: Any, host: HostIndex = ONLY_HOST) -> types.EnvSpec:
   """Describes the environments of a run, those of all hosts.
 
   Args:
     config: of the whole run.
-    place: of this host.
+    host: this one.
 
   Raises:
     ValueError: where the configuration asks for what there is not.
   """
-  spec = env_factory.make_spec(config.env)
-  return types.EnvSpec(
-    env_id=spec.name,
-    observation=spec.observation,
-    action=spec.action,
-    action_repeat=spec.action_repeat,
-    num_envs=place.count * _num_train_envs(config),
-    num_eval_envs=config.num_eval_envs,
-  )
+  return env_factory.make_env_spec(config, host.count)
 
 
 def named_config(config: Any, env_spec: types.EnvSpec) -> Any:
@@ -117,7 +109,7 @@ def num_remote_envs(config: Any) -> int:
 
 
 def plan_streams(
-  config: Any, inference: tuple[jax.Device, ...], place: Place = ALONE
+  config: Any, inference: tuple[jax.Device, ...], host: HostIndex = ONLY_HOST
 ) -> list[StreamPlan]:
   """Divides a host's environments over inference streams, evenly if can be.
 
@@ -128,7 +120,7 @@ def plan_streams(
   Args:
     config: of this host.
     inference: its inference cores.
-    place: of this host.
+    host: this one.
 
   Raises:
     ValueError: where there are fewer environments than streams, or more in a
@@ -145,14 +137,14 @@ def plan_streams(
       f'--config.actors.max_envs={num_remote}: actors come and go as they '
       'will; a run with --config.deterministic has none.'
     )
-  plans = _plan_local_streams(config, inference, place)
+  plans = _plan_local_streams(config, inference, host)
   if num_remote:
-    plans += _plan_remote_streams(config, inference, place)
+    plans += _plan_remote_streams(config, inference, host)
   return plans
 
 
 def _plan_local_streams(
-  config: Any, inference: tuple[jax.Device, ...], place: Place
+  config: Any, inference: tuple[jax.Device, ...], host: HostIndex
 ) -> list[StreamPlan]:
   per_device = 1 if config.deterministic else config.topology.streams_per_device
   devices = inference[:1] if config.deterministic else inference
@@ -168,10 +160,10 @@ def _plan_local_streams(
     )
   if not count:
     return []
-  first_id = place.index * _num_train_envs(config)
+  first_id = host.index * _num_train_envs(config)
   train = np.array_split(first_id + np.arange(num_envs), count)
   # The streams that got fewer training environments take evaluation first.
-  first_eval_id = place.count * _num_train_envs(config)
+  first_eval_id = host.count * _num_train_envs(config)
   evaluation = np.array_split(
     first_eval_id + np.arange(config.num_eval_envs), count
   )[::-1]
@@ -190,12 +182,12 @@ def _plan_local_streams(
 
 
 def _plan_remote_streams(
-  config: Any, inference: tuple[jax.Device, ...], place: Place
+  config: Any, inference: tuple[jax.Device, ...], host: HostIndex
 ) -> list[StreamPlan]:
   """Plans a stream for each inference device that can have one."""
   num_remote = num_remote_envs(config)
   devices = inference[:num_remote]
-  first_id = place.index * _num_train_envs(config) + config.env.num_envs
+  first_id = host.index * _num_train_envs(config) + config.env.num_envs
   ids = first_id + np.arange(num_remote, dtype=np.int32)
   return [
     StreamPlan(

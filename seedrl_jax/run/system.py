@@ -1,11 +1,6 @@
-"""One run from its configuration to its summary: threads and life cycle.
-
-`launch/train.py` calls `System.train`; tests and benchmarks make a `System`
-with streams of their own. The rooms are wired by `builder`.
-"""
+"""One run from its configuration to its summary."""
 
 import contextlib
-import functools
 import os
 import time
 from typing import Any
@@ -14,25 +9,15 @@ import ml_collections
 import numpy as np
 
 from seedrl_jax.agents import base as agents
-from seedrl_jax.demonstrations import folder
-from seedrl_jax.distributed import coordinator, vote_client
-from seedrl_jax.distributed import hosts as hosts_lib
+from seedrl_jax.distributed import coordinator as coordinator_lib
+from seedrl_jax.distributed import several_hosts, vote_client
 from seedrl_jax.envs import base as envs
 from seedrl_jax.learner import learner as learner_lib
-from seedrl_jax.learner import prefetch as prefetch_lib
-from seedrl_jax.learner import state as state_lib
-from seedrl_jax.replay import base as replay
 from seedrl_jax.run import build as build_lib
 from seedrl_jax.run import checkpointing, config_checks, reporting
 from seedrl_jax.run import layout as layout_lib
-from seedrl_jax.runtime import (
-  lock,
-  process,
-  profiler,
-  progress,
-  threads,
-  versions,
-)
+from seedrl_jax.run import training as training_lib
+from seedrl_jax.runtime import lock, profiler, progress, report, versions
 from seedrl_jax.runtime import workdir as workdir_lib
 
 # For threads to end, in which they cannot be interrupted: in all, and before
@@ -42,7 +27,7 @@ _QUIET_JOIN_SECONDS = 10.0
 # What makes the state that this host has no good one to go on from.
 _SPOILED = (
   learner_lib.NonFiniteError,
-  coordinator.ParametersDiffer,
+  several_hosts.ParametersDiffer,
   vote_client.HostLost,
 )
 
@@ -61,91 +46,87 @@ class System:
     profile_updates: int = 0,
     make_streams: build_lib.MakeStream | None = None,
     line: progress.ProgressLine | None = None,
-    hosts: hosts_lib.Hosts | None = None,
+    coordinator: coordinator_lib.Coordinator | None = None,
   ):
     """Builds the run, or the continuation of the one in `workdir`.
 
     Args:
       config: see `configs/base.py`.
-      workdir: made where needed.
+      workdir: made if needed.
       profile_updates: updates to capture a profile of.
       make_streams: makes the environments of a stream; None: as configured.
       line: where to say how it goes; None: standard output.
-      hosts: this host among those that train together; None: it is alone.
+      coordinator: of this host with others; None: it is alone.
 
     Raises:
-      ValueError: where configuration, work directory and hosts do not fit each
-        other, or another run has the directory; in one sentence.
-      HostLost: where another host is gone.
+      ValueError: in one sentence, if configuration, work directory and hosts do
+        not fit each other, or another run has the directory.
+      HostLost: if another host is gone.
     """
     config_checks.check(config, agents.ranges(config))
     self._config = config
     self._line = line or progress.ProgressLine()
-    self._joint = coordinator.JointRun(hosts, config) if hosts else None
-    self._place = _place_of(hosts)
-    self._workdir = workdir_lib.Workdir(workdir).of_host(self._place.index)
+    self._coordinator = coordinator or coordinator_lib.Coordinator()
+    self._coordinator.check_start(config)
+    self._host = layout_lib.HostIndex(
+      self._coordinator.index, self._coordinator.count
+    )
+    self._workdir = workdir_lib.Workdir(workdir).of_host(self._host.index)
     self._workdir.create()
     with contextlib.ExitStack() as opened:
       self._lock = lock.acquire(self._workdir, self._line.say)
       opened.callback(self._lock.close)
       self._workdir.clear(self._line.say)
-      self._saved = checkpointing.SavedRun(
-        config, self._workdir, self._line.say, leads=not self._place.index
+      self._checkpoints = checkpointing.RunCheckpoints(
+        config, self._workdir, self._line.say, leads=not self._host.index
       )
-      opened.callback(self._saved.close)
-      self._parts = self._build(make_streams)
+      opened.callback(self._checkpoints.close)
+      self._parts = self._restore_and_open(make_streams)
       opened.callback(self._parts.close)
-      self._saved.restore_replay(self._parts.store)
-      self._fill_demonstrations(at_start=True)
-      self._cores = self._choose_cores()
-      self._restore_keys()
+      self._connect(profile_updates)
       # Nothing failed: `train` closes them.
       opened.pop_all()
-    self._reports = reporting.RunReports(
-      config,
-      self._parts,
-      self._saved.record,
-      self._workdir,
-      self._line,
-      self._place,
-    )
-    self._profiler = profiler.UpdateProfiler(
-      self._workdir.profile, profile_updates, self._line.say
-    )
-    self._group = threads.ThreadGroup(
-      ends=(replay.StoreClosed, envs.StreamClosed, prefetch_lib.PrefetchClosed)
-    )
-    self._group.on_stop(self._parts.interrupt)
-    if hosts is not None:
-      self._group.on_stop(hosts.ask_to_stop)
-    self._last_checkpoint, self._interrupted = 0.0, False
 
-  def _build(
+  def _restore_and_open(
     self, make_streams: build_lib.MakeStream | None
   ) -> build_lib.Parts:
-    return build_lib.build(
-      self._config,
-      self._restore,
-      lambda: self._saved.record.starts,
-      make_streams,
-      str(self._workdir.reverb),
-      lambda: self._saved.replay_path,
-      str(self._workdir.actor_socket),
-      self._place,
+    """Restores the learner's state, and opens the parts around it."""
+    checkpoints = self._checkpoints
+    setup = build_lib.plan(self._config, self._host)
+    state = checkpoints.restore(build_lib.initial_state(setup))
+    shared, state = self._coordinator.share(checkpoints.told(), state)
+    checkpoints.follow(shared, int(state.step))
+    start = build_lib.Start(
+      starts=checkpoints.record.starts,
+      replay=checkpoints.replay_path,
+      reverb_folder=str(self._workdir.reverb),
+      actor_socket=str(self._workdir.actor_socket),
     )
+    return build_lib.open_parts(setup, state, start, make_streams)
 
-  def _restore(
-    self, template: state_lib.LearnerState
-  ) -> state_lib.LearnerState:
-    state = self._saved.restore(template)
-    return self._joint.share(state, self._saved) if self._joint else state
-
-  def _choose_cores(self) -> list[int | None]:
-    """Returns the processor of each inference thread, None for any."""
-    offset = self._config.topology.inference_affinity_offset
-    return [
-      process.pinned_core(offset, i) for i in range(len(self._parts.workers))
-    ]
+  def _connect(self, profile_updates: int) -> None:
+    """Restores the replay, and makes what counts, saves and trains."""
+    config, parts, say = self._config, self._parts, self._line.say
+    self._writer = checkpointing.CheckpointWriter(
+      self._checkpoints.storage,
+      self._checkpoints.restore_replay(parts.store),
+      say,
+    )
+    training_lib.fill_demonstrations(config, parts, say, at_start=True)
+    record = self._checkpoints.record
+    if len(record.inference_keys) == len(parts.workers):
+      for worker, key in zip(parts.workers, record.inference_keys, strict=True):
+        worker.device_step.set_key(np.array(key, np.uint32))
+    self._counters = reporting.RunCounters(config, parts, record, self._host)
+    self._reporter = reporting.RunReporter(
+      config, self._counters, self._workdir, self._line
+    )
+    self._profiler = profiler.UpdateProfiler(
+      self._workdir.profile, profile_updates, say
+    )
+    self._training = training_lib.Training(
+      config, self._coordinator, self._reporter, self._writer, self._profiler
+    )
 
   @property
   def parts(self) -> build_lib.Parts:
@@ -153,13 +134,13 @@ class System:
     return self._parts
 
   @property
-  def waits(self) -> progress.Waits | None:
+  def waits(self) -> report.Waits | None:
     """The last report's shares of waiting; None before the first."""
-    return self._reports.waits
+    return self._reporter.waits
 
   def stop(self) -> None:
     """Asks the run to stop, from any thread or a signal handler."""
-    self._interrupted = True
+    self._training.interrupted = True
 
   def train(self) -> dict[str, Any]:
     """Trains to the end, or until stopped; to be called once.
@@ -168,58 +149,30 @@ class System:
       The summary, as written to summary.json.
 
     Raises:
-      RunFailed: where a thread failed; the summary is written all the same.
-      NotWritten: where config.json cannot be written.
+      RunFailed: if a thread failed; the summary is written all the same.
+      NotWritten: if config.json cannot be written.
     """
     with contextlib.ExitStack() as opened:
       opened.callback(self._lock.close)
-      opened.callback(self._saved.close)
+      opened.callback(self._checkpoints.close)
+      opened.callback(self._writer.finish)
       opened.callback(
-        lambda: self._parts.release(ended=self._reports.is_finished())
+        lambda: self._parts.release(ended=self._counters.is_finished())
       )
       # Interrupts the parts.
-      opened.callback(self._group.stop)
-      self._reports.start()
-      if self._reports.is_finished():
+      opened.callback(self._training.group.stop)
+      if self._counters.is_finished():
         self._line.say(
           'The run has all its frames; raise --config.total_env_frames to go '
           'on.'
         )
-        return self._reports.summary('finished')
+        return self._reporter.summary('finished')
       self._compile()
-      # Only now: a start that fails leaves an earlier run's files as they are.
-      if not self._place.index:
-        self._workdir.write_config(
-          layout_lib.named_config(self._config, self._parts.env_spec)
-        )
-        versions.note(self._workdir, self._line.say)
-      self._reports.open()
-      self._reports.start()
-      self._last_checkpoint = self._reports.start_time
-      self._group.run('main', self._train)
-      self._group.stop()
-      if self._interrupted:
-        # A Reverb server that was just lost must be back before.
-        self._line.say('Stopping, with a last checkpoint.')
-      stuck = self._group.join(_QUIET_JOIN_SECONDS)
-      if stuck and not self._is_host_lost():
-        # A large network's update takes this long on a CPU.
-        self._line.say('Waiting for the running update and batch to end.')
-        stuck = self._group.join(_JOIN_SECONDS)
-      self._reports.end()
+      self._open_reports()
+      self._training.group.run('main', self._training.run)
+      stuck = self._join()
+      self._counters.end()
       return self._finish(stuck)
-
-  def _is_host_lost(self) -> bool:
-    return self._joint is not None and bool(self._joint.hosts.lost)
-
-  def _train(self) -> None:
-    # Several hosts stop by their votes.
-    if self._interrupted and not self._joint:
-      return
-    if self._config.deterministic:
-      self._train_in_lock_step()
-    else:
-      self._train_in_threads()
 
   def _compile(self) -> None:
     """Compiles inference and update, so that nothing does in mid-run."""
@@ -228,201 +181,97 @@ class System:
     )
     start = time.perf_counter()
     for worker in self._parts.workers:
-      if not self._interrupted:
+      if not self._training.interrupted:
         worker.compile()
-    if self._joint is not None:
-      self._joint.compile(self._parts)
-    elif not self._interrupted:
-      self._parts.learner.compile(self._parts.blank_batch)
+    self._coordinator.compile(
+      self._parts.updater.connect,
+      lambda: self._parts.learner.compile(self._parts.blank_batch),
+      wanted=not self._training.interrupted,
+    )
     self._line.say(f'Compiled in {time.perf_counter() - start:.1f} s.')
 
-  # -- threads -------------------------------------------------------------
-
-  def _train_in_threads(self) -> None:
-    parts, group = self._parts, self._group
-    for i, worker in enumerate(parts.workers):
-      run = functools.partial(worker.run, group.should_stop)
-      group.start(f'inference-{i}', run, self._cores[i])
-    group.start('prefetch', lambda: parts.prefetcher.run(group.should_stop))
-    group.start('learner', self._learn_jointly if self._joint else self._learn)
-    interval = self._config.log.every_seconds
-    next_report = time.perf_counter() + interval
-    # Signal handlers run between these waits.
-    while not group.wait(min(0.1, interval)) and not self._must_stop():
-      now = time.perf_counter()
-      if now >= next_report:
-        self._reports.write()
-        self._fill_demonstrations()
-        next_report = now + interval
-
-  def _must_stop(self) -> bool:
-    """Whether a signal or another host asked for it.
-
-    Raises:
-      HostLost: where another host is gone.
-    """
-    if self._is_host_lost():
-      assert self._joint is not None
-      raise vote_client.HostLost(self._joint.hosts.lost)
-    wanted = self._joint is not None and self._joint.hosts.stop_wanted
-    return self._interrupted or wanted
-
-  def _learn_jointly(self) -> None:
-    assert self._joint is not None
-    self._joint.learn(
-      self._parts,
-      self._reports,
-      self._is_checkpoint_due,
-      self._save_checkpoint,
-      self._profiler.after_update,
-    )
-    self._group.stop()
-
-  def _learn(self) -> None:
-    parts = self._parts
-    while not self._group.should_stop():
-      if parts.prefetcher.is_empty:
-        # With time to spare, inference should not act with older parameters
-        # until the next batch comes.
-        parts.learner.flush()
-      item = parts.prefetcher.get()
-      parts.learner.step(item, self._reports.progress())
-      self._after_update()
-      if self._reports.is_finished():
-        self._group.stop()
-
-  def _train_in_lock_step(self) -> None:
-    """Acts until a batch is there, updates, publishes, and again."""
-    parts = self._parts
-    next_report = self._reports.start_time + self._config.log.every_seconds
-    while not (self._reports.is_finished() or self._interrupted):
-      try:
-        item = parts.prefetcher.fetch(timeout=0.0)
-      except replay.RateLimited:
-        for worker in parts.workers:
-          worker.step()
-        continue
-      parts.learner.step(item, self._reports.progress())
-      parts.learner.flush()
-      self._after_update()
-      if time.perf_counter() >= next_report:
-        self._reports.write()
-        next_report += self._config.log.every_seconds
-
-  def _fill_demonstrations(self, at_start: bool = False) -> None:
-    """Fills their table where it is empty.
-
-    That is at a run's start, and after a server was lost that had no
-    checkpoint to begin with again.
-    """
-    path = self._config.demonstrations.path
-    if not path:
-      return
-    parts = self._parts
-    count = folder.fill(parts.store, path, parts.env_spec.env_id)
-    if count:
-      self._line.say(f'Took {count} demonstrations from {path}.')
-    elif at_start and (text := folder.difference(parts.store, path)):
-      self._line.say(text)
-
-  def _after_update(self) -> None:
-    self._profiler.after_update()
-    if self._is_checkpoint_due():
-      self._save_checkpoint()
-
-  def _is_checkpoint_due(self) -> bool:
-    elapsed = time.perf_counter() - self._last_checkpoint
-    return elapsed >= self._config.checkpoint.every_seconds
-
-  def _save_checkpoint(self) -> None:
-    self._last_checkpoint = time.perf_counter()
-    # Lock step promises that nothing happens at a time of its own.
-    saved = self._saved
-    save = (
-      saved.save if self._config.deterministic else saved.save_in_background
-    )
-    try:
-      save(self._parts.learner.state, self._reports.record)
-    except workdir_lib.NotWritten as e:
-      saved.say_next_tries(e)
-
-  def _restore_keys(self) -> None:
-    keys = self._saved.record.inference_keys
-    if len(keys) == len(self._parts.workers):
-      for worker, key in zip(self._parts.workers, keys, strict=True):
-        worker.device_step.set_key(np.array(key, np.uint32))
+  def _open_reports(self) -> None:
+    """Begins to write; a start that failed has left the files as they were."""
+    if not self._host.index:
+      self._workdir.write_config(
+        layout_lib.named_config(self._config, self._parts.env_spec)
+      )
+      versions.note(self._workdir, self._line.say)
+    self._reporter.open()
+    self._counters.begin()
 
   # -- the end -------------------------------------------------------------
 
+  def _join(self) -> list[str]:
+    """Stops the threads; returns the stacks of those that do not end."""
+    group = self._training.group
+    group.stop()
+    if self._training.interrupted:
+      # A Reverb server that was just lost must be back before.
+      self._line.say('Stopping, with a last checkpoint.')
+    stuck = group.join(_QUIET_JOIN_SECONDS)
+    if stuck and not self._coordinator.lost:
+      # A large network's update takes this long on a CPU.
+      self._line.say('Waiting for the running update and batch to end.')
+      stuck = group.join(_JOIN_SECONDS)
+    return stuck
+
   def _finish(self, stuck: list[str]) -> dict[str, Any]:
-    group = self._group
+    """Saves a last checkpoint and the summary; raises if anything failed."""
+    group, coordinator = self._training.group, self._coordinator
     group.run('profiler', self._profiler.close)
     # A learner that did not end still owns its state.
-    is_whole = 'learner' not in group.alive
-    if is_whole and self._joint is not None:
-      group.run('hosts', self._end_jointly)
-    # After an update that is not finite, the newest checkpoint stays the last
-    # good one.
-    bad = group.failure and group.failure.error
-    is_agreed = self._joint is None or self._joint.is_over
-    if is_whole and is_agreed and not isinstance(bad, _SPOILED):
-      group.run('last checkpoint', self._save_last)
+    if 'learner' not in group.alive:
+      self._end_learning()
     # Before the store is closed, which one that is under way needs; in time,
     # as closing it is what ends one that hangs.
-    group.run('checkpoint', lambda: self._saved.finish(_JOIN_SECONDS))
-    if self._joint is not None and self._joint.is_over:
-      group.run('hosts', self._joint.part)
-    others = self._joint.failures if self._joint else []
+    group.run('checkpoint', lambda: self._writer.finish(_JOIN_SECONDS))
+    group.run('hosts', coordinator.wait_saved)
+    others = list(coordinator.failures)
     summary: dict[str, Any] = {}
     try:
-      summary = self._reports.write_summary(self._status(stuck))
+      summary = self._reporter.write_summary(self._status(stuck))
     except workdir_lib.NotWritten as e:
-      others = [*others, str(e)]
+      others.append(str(e))
     if group.failure or stuck or others:
       raise RunFailed('\n'.join([*self._failure_text(), *stuck, *others]))
     return summary
 
-  def _end_jointly(self) -> None:
-    """Hears the others' last figures, where this host can still vote."""
-    assert self._joint is not None
-    if self._joint.hosts.lost:
-      return
-    failure = self._group.failure
-    if failure is None or failure.thread != 'learner':
-      # An update that was not finite is found here on every host.
-      self._parts.learner.flush()
-    elif not isinstance(failure.error, learner_lib.NonFiniteError):
-      return
-    text = f'{type(failure.error).__name__}: {failure.error}' if failure else ''
-    self._joint.end(self._reports, text)
+  def _end_learning(self) -> None:
+    """Ends it on all hosts; saves a last checkpoint if the state is good."""
+    group, learner = self._training.group, self._parts.learner
+    failure = group.failure
+    group.run(
+      'hosts',
+      lambda: self._coordinator.end(learner, self._counters, failure),
+    )
+    # After an update that is not finite, the newest checkpoint stays the last
+    # good one.
+    bad = group.failure and group.failure.error
+    if self._coordinator.agreed and not isinstance(bad, _SPOILED):
+      group.run('last checkpoint', self._save_last)
 
   def _save_last(self) -> None:
     state = self._parts.learner.state()
-    self._reports.write()
-    self._saved.save(lambda: state, self._reports.record)
+    self._reporter.write()
+    self._writer.save(lambda: state, self._reporter.record)
 
   def _status(self, stuck: list[str]) -> str:
-    failure = self._group.failure
-    if failure is not None:
-      kind = type(failure.error).__name__
-      return f'failed: {kind}: {failure.error}'
+    group = self._training.group
+    if group.failure is not None:
+      kind = type(group.failure.error).__name__
+      return f'failed: {kind}: {group.failure.error}'
     if stuck:
-      return f'failed: {", ".join(self._group.alive)} did not end'
-    if self._joint is not None and self._joint.failures:
-      return f'failed: {self._joint.failures[0]}'
-    return 'finished' if self._reports.is_finished() else 'stopped'
+      return f'failed: {", ".join(group.alive)} did not end'
+    if self._coordinator.failures:
+      return f'failed: {self._coordinator.failures[0]}'
+    return 'finished' if self._counters.is_finished() else 'stopped'
 
   def _failure_text(self) -> list[str]:
-    failure = self._group.failure
+    failure = self._training.group.failure
     if failure is None:
       return []
     said = (*_SPOILED, envs.EnvironmentFailed, workdir_lib.NotWritten)
     if isinstance(failure.error, said):
       return [str(failure.error)]
     return [f'Thread {failure.thread} failed.\n{failure.text}']
-
-
-def _place_of(hosts: hosts_lib.Hosts | None) -> layout_lib.Place:
-  if hosts is None:
-    return layout_lib.ALONE
-  return layout_lib.Place(hosts.index, hosts.count)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seedrl_jax.runtime import csv_log
+from seedrl_jax.runtime import metrics
 
 _REQUIRED = ('time/elapsed_s', 'time/env_frames')
 # Points of the axis that a group's seeds are interpolated to.
@@ -141,7 +141,7 @@ def band(group: Group, x: str, y: str) -> Band | None:
 
 def _read_table(path: pathlib.Path) -> dict[str, np.ndarray]:
   """Returns the columns of a CSV file; drops lines that are not whole."""
-  header, rows = csv_log.read(path)
+  header, rows = metrics.read_csv(path)
   whole = [row for row in rows if len(row) == len(header)]
   return {
     name: np.array([_number(row[i]) for row in whole])

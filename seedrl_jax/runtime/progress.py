@@ -1,80 +1,14 @@
-"""What a run says while it works: the progress line and the wait report."""
+"""What a person reads of a run: the progress line and the closing lines."""
 
-import dataclasses
 import os
+import pathlib
 import shutil
 import sys
 import textwrap
-from typing import TextIO
+from collections.abc import Mapping
+from typing import Any, TextIO
 
-# Shares of the time under which a wait for room is not worth a word, and over
-# which both sides of the store wait for it.
-_BLOCKED = 0.1
-_BOTH_BLOCKED = 0.25
-# What `Waits.report` says of each part that may set the pace.
-_SENTENCES = {
-  'learner': 'the learner (inference waits for room in the store)',
-  'store': 'the store (inference waits for room in it, the learner for data)',
-  'envs': 'the environments (inference waits for them)',
-  'inference': 'inference (environments wait for their actions)',
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class Waits:
-  """Shares of the time, 0..1, in which each part waited for another.
-
-  Attributes:
-    envs_for_actions: environments, on average, from the arrival of their step
-      to the departure of its action.
-    inference_for_envs: inference threads, for a batch of steps.
-    inference_for_learner: inference threads, for room in the store.
-    learner_for_data: the learner, for a batch.
-  """
-
-  envs_for_actions: float
-  inference_for_envs: float
-  inference_for_learner: float
-  learner_for_data: float
-
-  def bottleneck(self) -> str:
-    """Returns what sets the pace: 'learner', 'store', 'envs' or 'inference'.
-
-    Of two that meet, the one that waits less for the other is the slower. At
-    the store these are inference and the learner, be it a queue or a replay
-    that holds back whoever runs ahead of its ratio. If both wait long, what is
-    between them is slow, or so small that they take turns. If the learner
-    waits for longer, acting is slow: environments or inference.
-    """
-    room, data = self.inference_for_learner, self.learner_for_data
-    if min(room, data) > _BOTH_BLOCKED:
-      return 'store'
-    if room > max(data, _BLOCKED):
-      return 'learner'
-    if self.inference_for_envs > self.envs_for_actions:
-      return 'envs'
-    return 'inference'
-
-  def report(self) -> str:
-    """Returns the shares and the bottleneck in one line."""
-    return (
-      f'bottleneck: {_SENTENCES[self.bottleneck()]}; waiting: environments '
-      f'{self.envs_for_actions:.0%}, inference '
-      f'{self.inference_for_envs:.0%} for environments and '
-      f'{self.inference_for_learner:.0%} for the learner, learner '
-      f'{self.learner_for_data:.0%} for data'
-    )
-
-  def short(self) -> str:
-    """Returns what the pipeline waits for, for the progress line."""
-    name = self.bottleneck()
-    share = {
-      'learner': self.inference_for_learner,
-      'store': min(self.inference_for_learner, self.learner_for_data),
-      'envs': self.inference_for_envs,
-      'inference': self.envs_for_actions,
-    }[name]
-    return f'{name} ({share:.0%})'
+from seedrl_jax.runtime import report
 
 
 class ProgressLine:
@@ -128,3 +62,61 @@ def format_count(value: float) -> str:
     if abs(rounded) >= limit:
       return f'{rounded / scale:g}{unit}'
   return f'{value:.0f}'
+
+
+def progress_text(
+  row: Mapping[str, float | None], total_frames: int, waits_for: str
+) -> str:
+  """Returns a row as the line that a person watches.
+
+  Args:
+    row: from `Reporter.row`.
+    total_frames: that the run will have.
+    waits_for: what holds the run up.
+  """
+  frames = row['time/env_frames'] or 0
+
+  def number(name: str, digits: int) -> str:
+    value = row[name]
+    return '-' if value is None else f'{value:.{digits}f}'
+
+  return (
+    f'{format_count(frames)}/{format_count(total_frames)} '
+    f'frames ({frames / total_frames:.0%}) | '
+    f'{format_count(row["time/frames_per_s"] or 0)} frames/s | '
+    f'return {number("rollout/return", 1)} '
+    f'(eval {number("eval/return", 1)}) | '
+    f'{format_count(row["time/updates"] or 0)} updates | '
+    f'lag {number("replay/policy_lag_mean_updates", 1)} | '
+    f'waits for {waits_for}'
+  )
+
+
+def summary_text(
+  summary: Mapping[str, Any], waits: report.Waits, workdir: pathlib.Path
+) -> str:
+  """Returns the lines that a run ends with.
+
+  Args:
+    summary: as in summary.json.
+    waits: over this start of the run.
+    workdir: where the curves are.
+  """
+
+  def mean(name: str) -> str:
+    value = summary[name]
+    return '-' if value is None else f'{value:.2f}'
+
+  status = str(summary['status']).partition(':')[0].capitalize()
+  return (
+    f'{status} after {summary["env_frames"]} frames in '
+    f'{summary["seconds"]:.1f} s '
+    f'({format_count(summary["frames_per_second"])} frames/s), '
+    f'{summary["updates"]} updates.\n'
+    f'Mean return of the last {report.WINDOW} episodes: '
+    f'{mean("mean_return_100")}; evaluation (last {report.EVAL_WINDOW}): '
+    f'{mean("eval_mean_return")}.\n'
+    f'{waits.report()[0].upper()}{waits.report()[1:]}.\n'
+    f'Curves: {workdir}/metrics.csv; draw them with\n'
+    f'  python launch/plot.py --workdir={workdir}'
+  )

@@ -2,16 +2,26 @@
 
 import collections
 import dataclasses
-import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from seedrl_jax.runtime import columns, progress
+from seedrl_jax.runtime import columns
 
 # Episodes that a mean return is taken over. Evaluation has few environments:
 # a hundred of their episodes would reach back to policies long gone.
 WINDOW = 100
 EVAL_WINDOW = 20
+# Shares of the time under which a wait for room is not worth a word, and over
+# which both sides of the store wait for it.
+_BLOCKED = 0.1
+_BOTH_BLOCKED = 0.25
+# What `Waits.report` says of each part that may set the pace.
+_SENTENCES = {
+  'learner': 'the learner (inference waits for room in the store)',
+  'store': 'the store (inference waits for room in it, the learner for data)',
+  'envs': 'the environments (inference waits for them)',
+  'inference': 'inference (environments wait for their actions)',
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +58,86 @@ class Snapshot:
     names = {f.name for f in dataclasses.fields(self)} - {'seconds', 'updates'}
     sums = {name: getattr(self, name) + getattr(other, name) for name in names}
     return dataclasses.replace(self, **sums)
+
+
+@dataclasses.dataclass
+class RunRecord:
+  """Counters of the run so far, over all its starts.
+
+  Attributes:
+    env_steps, eval_steps: transitions of training and evaluation environments.
+    seconds: of training.
+    starts: how often the run was started; environments' seeds depend on it.
+    returns, eval_returns: of the last episodes.
+    replay: what `replay.saving` calls the replay's part; '' for none.
+    inference_keys: PRNG key of each inference stream, as integers.
+  """
+
+  env_steps: int = 0
+  eval_steps: int = 0
+  seconds: float = 0.0
+  starts: int = 0
+  returns: list[float] = dataclasses.field(default_factory=list)
+  eval_returns: list[float] = dataclasses.field(default_factory=list)
+  replay: str = ''
+  inference_keys: list[list[int]] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True)
+class Waits:
+  """Shares of the time, 0..1, in which each part waited for another.
+
+  Attributes:
+    envs_for_actions: environments, on average, from the arrival of their step
+      to the departure of its action.
+    inference_for_envs: inference threads, for a batch of steps.
+    inference_for_learner: inference threads, for room in the store.
+    learner_for_data: the learner, for a batch.
+  """
+
+  envs_for_actions: float
+  inference_for_envs: float
+  inference_for_learner: float
+  learner_for_data: float
+
+  def bottleneck(self) -> str:
+    """Returns what sets the pace: 'learner', 'store', 'envs' or 'inference'.
+
+    Of two that meet, the one that waits less for the other is the slower. At
+    the store these are inference and the learner, be it a queue or a replay
+    that holds back whoever runs ahead of its ratio. If both wait long, what is
+    between them is slow, or so small that they take turns. If the learner
+    waits for longer, acting is slow: environments or inference.
+    """
+    room, data = self.inference_for_learner, self.learner_for_data
+    if min(room, data) > _BOTH_BLOCKED:
+      return 'store'
+    if room > max(data, _BLOCKED):
+      return 'learner'
+    if self.inference_for_envs > self.envs_for_actions:
+      return 'envs'
+    return 'inference'
+
+  def report(self) -> str:
+    """Returns the shares and the bottleneck in one line."""
+    return (
+      f'bottleneck: {_SENTENCES[self.bottleneck()]}; waiting: environments '
+      f'{self.envs_for_actions:.0%}, inference '
+      f'{self.inference_for_envs:.0%} for environments and '
+      f'{self.inference_for_learner:.0%} for the learner, learner '
+      f'{self.learner_for_data:.0%} for data'
+    )
+
+  def short(self) -> str:
+    """Returns what the pipeline waits for, for the progress line."""
+    name = self.bottleneck()
+    share = {
+      'learner': self.inference_for_learner,
+      'store': min(self.inference_for_learner, self.learner_for_data),
+      'envs': self.inference_for_envs,
+      'inference': self.envs_for_actions,
+    }[name]
+    return f'{name} ({share:.0%})'
 
 
 class EpisodeWindow:
@@ -96,7 +186,7 @@ class Reporter:
 
   def row(
     self, now: Snapshot, lag_max: int, metrics: Mapping[str, float]
-  ) -> tuple[dict[str, float | None], progress.Waits]:
+  ) -> tuple[dict[str, float | None], Waits]:
     """Returns the metrics since the last call and the shares of waiting.
 
     Args:
@@ -130,7 +220,7 @@ class Reporter:
     row |= {columns.of_metric(name): value for name, value in metrics.items()}
     return row, waits
 
-  def total_waits(self, now: Snapshot) -> progress.Waits:
+  def total_waits(self, now: Snapshot) -> Waits:
     """Returns the shares of waiting since the reporter was made."""
     return self._waits(self._start, now)
 
@@ -152,7 +242,7 @@ class Reporter:
       'status': status,
     }
 
-  def _waits(self, last: Snapshot, now: Snapshot) -> progress.Waits:
+  def _waits(self, last: Snapshot, now: Snapshot) -> Waits:
     seconds = max(now.seconds - last.seconds, 1e-9)
     threads = seconds * self._num_workers
     # Actors may have come or gone.
@@ -162,66 +252,9 @@ class Reporter:
     store = now.store_wait - last.store_wait
     learner = now.learner_wait - last.learner_wait
     # A wait may be counted as it ends, later than most of it was.
-    return progress.Waits(
+    return Waits(
       envs_for_actions=min(1.0, idle / envs),
       inference_for_envs=min(1.0, environment / threads),
       inference_for_learner=min(1.0, store / threads),
       learner_for_data=min(1.0, learner / seconds),
     )
-
-
-def progress_text(
-  row: Mapping[str, float | None], total_frames: int, waits_for: str
-) -> str:
-  """Returns a row as the line that a person watches.
-
-  Args:
-    row: from `Reporter.row`.
-    total_frames: that the run will have.
-    waits_for: what holds the run up.
-  """
-  frames = row['time/env_frames'] or 0
-
-  def number(name: str, digits: int) -> str:
-    value = row[name]
-    return '-' if value is None else f'{value:.{digits}f}'
-
-  return (
-    f'{progress.format_count(frames)}/{progress.format_count(total_frames)} '
-    f'frames ({frames / total_frames:.0%}) | '
-    f'{progress.format_count(row["time/frames_per_s"] or 0)} frames/s | '
-    f'return {number("rollout/return", 1)} '
-    f'(eval {number("eval/return", 1)}) | '
-    f'{progress.format_count(row["time/updates"] or 0)} updates | '
-    f'lag {number("replay/policy_lag_mean_updates", 1)} | '
-    f'waits for {waits_for}'
-  )
-
-
-def summary_text(
-  summary: Mapping[str, Any], waits: progress.Waits, workdir: pathlib.Path
-) -> str:
-  """Returns the lines that a run ends with.
-
-  Args:
-    summary: as in summary.json.
-    waits: over this start of the run.
-    workdir: where the curves are.
-  """
-
-  def mean(name: str) -> str:
-    value = summary[name]
-    return '-' if value is None else f'{value:.2f}'
-
-  status = str(summary['status']).partition(':')[0].capitalize()
-  return (
-    f'{status} after {summary["env_frames"]} frames in '
-    f'{summary["seconds"]:.1f} s '
-    f'({progress.format_count(summary["frames_per_second"])} frames/s), '
-    f'{summary["updates"]} updates.\n'
-    f'Mean return of the last {WINDOW} episodes: {mean("mean_return_100")}; '
-    f'evaluation (last {EVAL_WINDOW}): {mean("eval_mean_return")}.\n'
-    f'{waits.report()[0].upper()}{waits.report()[1:]}.\n'
-    f'Curves: {workdir}/metrics.csv; draw them with\n'
-    f'  python launch/plot.py --workdir={workdir}'
-  )

@@ -4,8 +4,8 @@ import pathlib
 
 import pytest
 
-from seedrl_jax.actors import tls
-from seedrl_jax.actors.actor_side import call
+from seedrl_jax.actors import credentials
+from seedrl_jax.actors.actor_side import connection
 from seedrl_jax.actors.learner_side import actor_session, server
 from tests.actors import certificates
 
@@ -16,8 +16,8 @@ _GUARD = 600.0
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
   """Lets no exchange fail because a machine, or a test, is slow."""
-  monkeypatch.setattr(call, '_ATTEMPT', _GUARD)
-  monkeypatch.setattr(tls, '_SECONDS', _GUARD)
+  monkeypatch.setattr(connection, '_CONNECT_SECONDS', _GUARD)
+  monkeypatch.setattr(credentials, '_PROBE_SECONDS', _GUARD)
   monkeypatch.setattr(actor_session, '_HELLO_SECONDS', _GUARD)
   monkeypatch.setattr(server, '_END_SECONDS', _GUARD)
 

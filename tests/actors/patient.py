@@ -8,15 +8,15 @@ test that cuts one, however long it then takes, wants to join it again:
 import runpy
 import sys
 
-from seedrl_jax.actors.actor_side import call
+from seedrl_jax.actors.actor_side import connection
 from seedrl_jax.actors.learner_side import server
 
 _HOUR_MS = 3_600_000
 
 server._KEEPALIVE_MS = _HOUR_MS
-call._OPTIONS = tuple(
+connection._OPTIONS = tuple(
   (name, _HOUR_MS if name.startswith('grpc.keepalive') else value)
-  for name, value in call._OPTIONS
+  for name, value in connection._OPTIONS
 )
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name='__main__')

@@ -36,9 +36,11 @@ class _Leaf:
     return np.full(shape, self._learner.version, self._spec.dtype)
 
 
-def _feed() -> tuple[_Learner, parameters.Feed]:
+def _feed() -> tuple[_Learner, parameters.ParameterFeed]:
   learner = _Learner()
-  return learner, parameters.Feed(_SPECS, learner.read)
+  return learner, parameters.ParameterFeed(
+    dict(zip('ab', _SPECS, strict=True)), learner.read
+  )
 
 
 def test_there_is_nothing_before_the_first_version():

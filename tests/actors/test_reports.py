@@ -29,10 +29,10 @@ def test_of_too_many_episodes_the_newest_are_told():
 
 
 def test_work_adds_up():
-  work = reports.Work(1, 0.5, 2)
+  work = reports.ReportTotals(1, 0.5, 2)
   work.add(_REPORT._replace(env_steps=3))
-  work.add(reports.Work(1, 1.0, 1))
-  assert work == reports.Work(5, 1.75, 15)
+  work.add(reports.ReportTotals(1, 1.0, 1))
+  assert work == reports.ReportTotals(5, 1.75, 15)
 
 
 def test_episodes_become_columns_under_the_learners_ids():

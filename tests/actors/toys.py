@@ -13,7 +13,14 @@ import grpc
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.actors import addresses, handshake, parameters, reports, wire
+from seedrl_jax.actors import (
+  addresses,
+  credentials,
+  handshake,
+  parameters,
+  reports,
+  wire,
+)
 from seedrl_jax.actors.learner_side import remote_stream, server, slot_allocator
 from seedrl_jax.envs import base, statistics
 
@@ -31,7 +38,7 @@ SPEC = base.StreamSpec(
 )
 CODEC = wire.StreamCodec(SPEC)
 FIRST, MID, LAST = map(int, types.StepType)
-OPEN = addresses.Security()
+OPEN = credentials.Security()
 METHOD = f'/{wire.SERVICE}/{wire.METHOD}'
 
 
@@ -108,12 +115,12 @@ def reseal(message: bytes) -> bytes:
 class Client:
   """Speaks to a server as an actor does, or as it should not."""
 
-  def __init__(self, address: str, security: addresses.Security = OPEN):
+  def __init__(self, address: str, security: credentials.Security = OPEN):
     target = addresses.parse('--learner', address)
     self._channel = addresses.open_channel(target, security, ())
     self._out: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     self.call: Any = self._channel.stream_stream(METHOD)(
-      iter(self._out.get, None), metadata=addresses.metadata(security)
+      iter(self._out.get, None), metadata=security.metadata()
     )
     self.env_id = np.zeros(0, np.int32)
 
@@ -163,10 +170,10 @@ class Clock:
 
   def __init__(self, opened: server.ActorServer):
     """Takes the place of the clock of its event loop."""
-    self._loop = opened._loop
-    self._time = opened._loop.time
+    self._loop = opened._state.loop
+    self._time = self._loop.time
     self._ahead = 0.0
-    opened._loop.time = lambda: self._time() + self._ahead
+    self._loop.time = lambda: self._time() + self._ahead
 
   def advance(self, seconds: float) -> None:
     self._ahead += seconds
@@ -236,15 +243,20 @@ def local_offer(
     number = version()
     return number, [np.full((1, *s.shape), number) for s in PARAMETERS.values()]
 
-  return slot_allocator.LocalOffer(
+  run = handshake.LocalRun(
     config={'agent': 'vtrace'},
+    global_env_id=np.zeros(0, np.int32),
     num_train_envs=120,
     num_eval_envs=3,
     block_width=4,
+    replay_address='',
     parameters=PARAMETERS,
+  )
+  return slot_allocator.LocalOffer(
+    run,
     global_env_id=[np.arange(num_envs, dtype=np.int32) + 100],
-    feed=parameters.Feed(PARAMETERS.values(), read),
     replay_address=lambda: 'localhost:8000',
+    feed=parameters.ParameterFeed(PARAMETERS, read),
   )
 
 
@@ -253,7 +265,7 @@ def begin_end(opened: server.ActorServer) -> threading.Thread:
   closing = threading.Thread(target=opened.close, args=(True,))
   closing.start()
   # Before, what actors send is answered as ever.
-  while not opened._desk.is_closed:
+  while not opened._state.is_closed:
     os.sched_yield()
   return closing
 
@@ -263,7 +275,7 @@ def learner(
   *listening: str,
   num_envs: int = 8,
   batch_size: int = 4,
-  security: addresses.Security = OPEN,
+  security: credentials.Security = OPEN,
   timeout: float = 600.0,
   spec: base.StreamSpec = SPEC,
   env: dict[str, Any] | None = None,
@@ -275,16 +287,10 @@ def learner(
     addresses.parse('--config.actors.addresses', text)
     for text in listening or ('127.0.0.1:0',)
   ]
-  opened = server.ActorServer(
-    spec,
-    env or {'id': spec.name},
-    [stream],
-    found,
-    security,
-    (1, 2),
-    timeout,
-    local,
+  allocator = slot_allocator.SlotAllocator(
+    env or {'id': spec.name}, [stream], (1, 2), local
   )
+  opened = server.ActorServer(allocator, found, security, timeout)
   inference = Inference(stream)
   try:
     yield opened, inference

@@ -46,21 +46,19 @@ def test_actors_that_are_there_explore_differently(num_streams, group):
   streams = [
     remote_stream.RemoteStream(toys.SPEC, len(x), len(x), 1, 0.0) for x in ids
   ]
-  admitting = slot_allocator.Admission(
-    toys.SPEC, {'id': 'x'}, streams, (1,), None
-  )
+  allocator = slot_allocator.SlotAllocator({'id': 'x'}, streams, (1,))
 
   def join():
-    return admitting.admit(handshake.Hello(group, 'toy'))
+    return allocator.allocate(handshake.Hello(group, 'toy'))
 
   places = [join() for _ in range(32 // group)]
   # Every second one goes, and one comes back.
   for place in places[1::2]:
-    place.stream.leave(place.run)
+    place.stream.leave(place.lease)
   places = places[::2]
-  places[0].stream.leave(places[0].run)
+  places[0].stream.leave(places[0].lease)
   places[0] = join()
-  found = [ids[streams.index(p.stream)][p.run.env_id] for p in places]
+  found = [ids[streams.index(p.stream)][p.lease.env_id] for p in places]
   _check_spread(_epsilons(256, np.concatenate(found)))
 
 

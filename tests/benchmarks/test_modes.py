@@ -5,7 +5,7 @@ import types as python_types
 
 import pytest
 
-from seedrl_jax.benchmarks import modes
+from seedrl_jax.benchmarks import modes, timing, whole
 from tests import runs
 
 _PATIENCE = 300.0  # only for a test that has already failed
@@ -18,19 +18,20 @@ class _Windows:
 
   def __init__(self, monkeypatch: pytest.MonkeyPatch):
     self._count = modes._count
-    self._inference = ''
-    monkeypatch.setattr(modes, '_measure_mode', self._watch(modes))
+    monkeypatch.setattr(
+      modes, '_wait_until_training', self._watch(modes._wait_until_training)
+    )
     clock = python_types.SimpleNamespace(
       perf_counter=time.perf_counter, sleep=self._sleep
     )
     monkeypatch.setattr(modes, 'time', clock)
+    self._num_runs = 0
 
-  def _watch(self, module):
-    measure = module._measure_mode
-
-    def watched(parts, thread, inference, *args):
-      self._parts, self._thread, self._inference = parts, thread, inference
-      return measure(parts, thread, inference, *args)
+  def _watch(self, wait):
+    def watched(parts, thread, processes):
+      self._parts, self._thread = parts, thread
+      self._num_runs += 1
+      wait(parts, thread, processes)
 
     return watched
 
@@ -49,7 +50,8 @@ class _Windows:
       now.updates >= before.updates + _WINDOW_UPDATES
       and now.lag_updates > before.lag_updates
       and now.env_steps > before.env_steps
-      and (self._inference == 'central' or now.store_bytes > before.store_bytes)
+      # The second run's actors write to the store.
+      and (self._num_runs == 1 or now.store_bytes > before.store_bytes)
     )
 
 
@@ -61,7 +63,8 @@ _SECONDS = 0.5
 def test_measures_one_mode_after_the_other(monkeypatch):
   _Windows(monkeypatch)
   config = runs.tiny(total_env_frames=10**9)
-  rows = list(modes.measure('toy', config, 1, 4, 2, _SECONDS, 0.0))
+  case = whole.Case('toy', config)
+  rows = list(modes.measure(case, 1, 4, timing.Windows(2, _SECONDS)))
   assert [row['inference'] for row in rows] == ['central', 'local']
   lines = [*modes.header(), *map(modes.line, rows)]
   assert len({line.count('|') for line in lines}) == 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from seedrl_jax.benchmarks import replay
+from seedrl_jax.benchmarks import replay, replay_clients, timing
 
 
 @pytest.fixture(name='small')
@@ -13,7 +13,7 @@ def small_fixture(monkeypatch):
 
 
 def test_every_combination_is_measured(small, server_python):
-  rows = list(replay.measure(server_python, 2, 0.001, streams=(1, 2)))
+  rows = list(replay.measure(server_python, timing.Windows(2, 0.001), (1, 2)))
   combinations = [(r['data'], r['mode'], r['streams']) for r in rows]
   assert combinations == [
     (data, mode, streams)
@@ -22,7 +22,7 @@ def test_every_combination_is_measured(small, server_python):
     for streams in (1, 2)
   ]
   for row in rows:
-    for client in replay.CLIENTS:
+    for client in replay_clients.CLIENTS:
       figures = row[client]
       assert len(figures['rates']) == 2
       assert 0 < figures['minimum'] <= figures['median'] <= figures['maximum']
@@ -35,7 +35,7 @@ def test_every_combination_is_measured(small, server_python):
 
 def test_client_that_ends_by_itself_is_quoted(tmp_path):
   log = tmp_path / 'log'
-  client = replay._Client(['sh', '-c', 'read line; echo gone >&2'], log)
+  client = replay._ClientProcess(['sh', '-c', 'read line; echo gone >&2'], log)
   with pytest.raises(RuntimeError, match='ended by itself: gone'):
     client.run('blocks.npz', 'both', 1, 1)
   client.close()

@@ -1,12 +1,15 @@
 """Tests of the store's benchmark under R2D2's load, on a real server."""
 
+import dataclasses
 import types as python_types
 
+import numpy as np
 import pytest
 
-from seedrl_jax.benchmarks import replay_sequences, sequences
+from seedrl_jax.benchmarks import replay_sequences, timing
+from seedrl_jax.replay import blocks
 
-_LOAD = sequences.Load(
+_LOAD = replay_sequences.Load(
   sequences=64,
   steps=20,
   overlap=10,
@@ -14,11 +17,16 @@ _LOAD = sequences.Load(
   batch_size=8,
   core_size=2,
 )
+_SMALL = dataclasses.replace(
+  _LOAD, sequences=4, steps=5, overlap=2, width=2, batch_size=3, frame_size=8
+)
 
 
 def test_overlaps_stored_once_take_less(monkeypatch, server_python):
-  monkeypatch.setattr(sequences, '_PERIOD', 50)
-  once, twice = replay_sequences.measure(server_python, _LOAD, 2, 0.001)
+  monkeypatch.setattr(replay_sequences, '_PERIOD', 50)
+  once, twice = replay_sequences.measure(
+    server_python, _LOAD, timing.Windows(2, 0.001)
+  )
   head = replay_sequences.header(_LOAD)
   for row in (once, twice):
     assert row['insert']['median'] > 0 and row['sample']['median'] > 0
@@ -46,3 +54,23 @@ def test_server_that_takes_nothing_is_not_waited_for_in_vain(monkeypatch):
   replay_sequences._wait_until_stored(made, 3)
   with pytest.raises(TimeoutError, match='took no 4 sequences'):
     replay_sequences._wait_until_stored(made, 4)
+
+
+def test_consecutive_sequences_overlap(monkeypatch):
+  monkeypatch.setattr(replay_sequences, '_PERIOD', 7)
+  source = replay_sequences.Source(_SMALL)
+  layout = blocks.UnrollLayout(_SMALL.spec())
+  first, second = layout.new_block(2), layout.new_block(2)
+  for block in (first, second):
+    assert source.fill(block).shape == (2,)
+    assert block.unroll.env_id.tolist() == [0, 1]
+    assert block.unroll.initial_core[1].std() > 0
+  for before, after, major in zip(
+    first.leaves, second.leaves, layout.time_major, strict=True
+  ):
+    if major:
+      np.testing.assert_array_equal(after[:2], before[-2:])
+  # Steps 3 to 7, of which the last is the first again.
+  values = [block.unroll.steps.agent_output[1] for block in (first, second)]
+  np.testing.assert_array_equal(values[1][4], values[0][0])
+  assert (values[1][2] != values[0][4]).any()

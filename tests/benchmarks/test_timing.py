@@ -23,11 +23,11 @@ def test_counts_the_steps_of_every_window(monkeypatch):
 
   # The clock goes on by one with every look: a window of three is a call
   # before the first, one after each of two, and the last look after it.
-  result = timing.measure(work, windows=2, seconds=3)
+  result = timing.measure(work, timing.Windows(2, 3))
   assert result.median == pytest.approx(10 * 3 / 4)
   assert len(calls) == 1 + 2 * 3
 
 
 def test_a_window_that_is_over_at_once_has_a_step():
-  result = timing.measure(lambda: 2, windows=3, seconds=0.0)
+  result = timing.measure(lambda: 2, timing.Windows(3, 0.0))
   assert result.minimum > 0

@@ -10,9 +10,9 @@ from configs import r2d2_base
 from seedrl_jax import types
 from seedrl_jax.agents import base as agents
 from seedrl_jax.demonstrations import folder as folder_lib
-from seedrl_jax.demonstrations import recording
+from seedrl_jax.demonstrations import recording, teacher
+from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.replay import blocks
-from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.runtime import progress
 from tests import runs
 
@@ -73,15 +73,15 @@ def record(
     options['teacher_workdir'] = str(options['teacher_workdir'])
   else:
     options.setdefault('policy', 'tests.demonstrations.recording_runs:by_step')
-  wanted = recording.Options(out=str(out), **options)
+  wanted = recording.RecordingOptions(out=str(out), **options)
   return recording.record(config, wanted, progress.ProgressLine(io.StringIO()))
 
 
 def read(folder: pathlib.Path, config: Any) -> tuple[types.Unroll, np.ndarray]:
   """Returns a folder's sequences as one unroll, and their priorities."""
-  env_spec = layout_lib.make_env_spec(config)
+  env_spec = env_factory.make_env_spec(config)
   agent = agents.load_agent(config, env_spec)
-  spec = recording.sequence_spec(config, env_spec, agent)
+  spec = recording.sequence_spec(teacher.Student(agent, config, env_spec))
   layout = blocks.UnrollLayout(spec)
   count = folder_lib.read_manifest(str(folder)).sequences
   block = layout.new_block(count)

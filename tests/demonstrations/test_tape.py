@@ -21,7 +21,7 @@ def _tape(length: int, stride: int):
     assert steps[0].core == [np.int64(steps[0].leaves[0])]
     sequences.append([int(step.leaves[0]) for step in steps])
 
-  return tape_lib.Tape(length - 1, stride, emit), sequences
+  return tape_lib.Tape(length, stride, emit), sequences
 
 
 def _play(tape: tape_lib.Tape, *numbers: int, keep: bool = True) -> None:
@@ -101,8 +101,6 @@ class _Recording:
 
     self.recorder = tape_lib.GameRecorder(
       tape_lib.SequenceBlocks(layout, take),
-      num_transitions=2,
-      stride=2,
       num_envs=2,
       quota=self.quota,
       keep=lambda episode: episode.episode_return >= 0,

@@ -20,7 +20,7 @@ def _play(
 ) -> scoring.Evaluation:
   line = progress.ProgressLine(out or io.StringIO())
   options.setdefault('allowed', runs.ALLOWED)
-  return scoring.evaluate(folder, scoring.Options(**options), line)
+  return scoring.evaluate(folder, scoring.EvaluationOptions(**options), line)
 
 
 def _tree(folder: pathlib.Path) -> dict[str, bytes]:

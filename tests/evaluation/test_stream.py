@@ -46,7 +46,7 @@ def test_recording_ends_with_the_first_environments_share(tmp_path):
   recording = video.EpisodeVideo(tmp_path / 'a.gif', 1.0)
   quota = stream_lib.EpisodeQuota(2, 2)
   observed = stream_lib.ObservedStream(
-    stream, quota, stream_lib.Recorder(stream, recording, 'auto')
+    stream, quota, stream_lib.VideoRecorder(stream, recording, 'auto')
   )
   # Each plays two episodes, of six outputs, but only one of each counts.
   streams.roll(observed, np.zeros((12, 2), np.int32))

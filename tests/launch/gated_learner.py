@@ -15,7 +15,7 @@ from seedrl_jax.run import reporting
 _WANTED = float(os.environ['WANTED_ENVS'])
 
 
-class _Gated(reporting.RunReports):
+class _Gated(reporting.RunCounters):
   """Has not all frames before it has seen all actors."""
 
   _has_seen_all = False
@@ -33,5 +33,5 @@ class _Gated(reporting.RunReports):
 
 
 if __name__ == '__main__':
-  reporting.RunReports = _Gated
+  reporting.RunCounters = _Gated
   train.start(learner._join)

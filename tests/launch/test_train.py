@@ -205,7 +205,7 @@ def test_eight_simulated_devices_and_a_trace(tmp_path):
     ('--config=no.py', '--config=no.py: there is no such file; '),
     ('surplus', 'unexpected arguments: surplus'),
     ('--config.env.id=CartPol-v1', 'nearest are CartPole-v1, '),
-    ('--config.env.id=Pendulum-v1', 'ontinuous'),
+    ('--config.env.id=Pendulum-v1', 'not one discrete choice'),
     ('--config.env.num_threads=-1', 'num_threads=-1: give 0 to 1024.'),
     ('--config.agent=os.path', 'has no function make_agent.'),
     ('--config.learner.micro_batches=3', '--config.batch_size=4 must be a'),

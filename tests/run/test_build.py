@@ -13,7 +13,7 @@ from tests import runs
 
 
 def _build(**values):
-  return build_lib.build(runs.tiny(**values), lambda state: state)
+  return build_lib.build(runs.tiny(**values))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_streams_of_later_starts_have_other_seeds():
   def first_observations(starts):
     # In one batch: of fewer, those come that are stepped first.
     config = runs.tiny(env__id='CartPole-v1', env__batch_size=4)
-    parts = build_lib.build(config, lambda s: s, lambda: starts)
+    parts = build_lib.build(config, start=build_lib.Start(starts))
     observation = parts.workers[0].stream.recv().observation
     parts.close()
     return observation

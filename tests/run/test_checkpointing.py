@@ -12,11 +12,11 @@ from configs import base as base_config
 from seedrl_jax import replay
 from seedrl_jax.learner import state as state_lib
 from seedrl_jax.run import checkpointing
-from seedrl_jax.runtime import record
+from seedrl_jax.runtime import report
 from seedrl_jax.runtime import workdir as workdir_lib
 from tests.replay.conftest import PATIENCE, Toy
 
-_NOTHING = record.RunRecord()
+_NOTHING = report.RunRecord()
 
 
 class _Run:
@@ -33,28 +33,47 @@ class _Run:
 
   def open(self) -> None:
     """Opens the checkpoints as a run that starts does."""
-    self.saved = checkpointing.SavedRun(
+    self.saved = checkpointing.RunCheckpoints(
       base_config.get_config(), self.folder, self.said.append
     )
     self.state = self.saved.restore(_state(0))
-    self.saved.restore_replay(self.store)
+    self.writer = checkpointing.CheckpointWriter(
+      self.saved.storage,
+      self.saved.restore_replay(self.store),
+      self.said.append,
+    )
     self.said.clear()
+
+  def close(self) -> None:
+    """Closes the checkpoints as a run that ends does."""
+    self.writer.finish()
+    self.saved.close()
 
   def reopen(self) -> None:
     """Starts the run again."""
-    self.saved.close()
+    self.close()
     self.store.reset('t')
     self.open()
 
   def save(
     self,
     state: state_lib.LearnerState,
-    now: record.RunRecord = _NOTHING,
+    now: report.RunRecord = _NOTHING,
     wait: bool = True,
   ) -> None:
     """Saves, here or in the thread."""
-    save = self.saved.save if wait else self.saved.save_in_background
-    save(lambda: state, lambda: now)
+    self.save_from(lambda: state, lambda: now, wait)
+
+  def save_from(
+    self,
+    state: checkpointing.StateSource,
+    now: checkpointing.RecordSource,
+    wait: bool,
+  ) -> None:
+    if wait:
+      self.writer.save(state, now)
+    else:
+      self.writer.save_midway(state, now, wait=False)
 
   def block_replay(self) -> threading.Event:
     """Makes the store slow to write; returns what it waits for."""
@@ -76,7 +95,7 @@ class _Run:
 def run_fixture(tmp_path, monkeypatch) -> Iterator[_Run]:
   made = _Run(tmp_path, monkeypatch)
   yield made
-  made.saved.close()
+  made.close()
   made.store.close()
 
 
@@ -99,7 +118,7 @@ def test_learner_and_replay_come_back(run, wait):
   toy = Toy()
   toy.insert(run.store, 't', [1, 2])
   assert run.saved.replay_path is None
-  run.save(_state(3), record.RunRecord(env_steps=7), wait=wait)
+  run.save(_state(3), report.RunRecord(env_steps=7), wait=wait)
   run.reopen()
   _assert_is(run.state, 3)
   assert run.saved.record.env_steps == 7
@@ -118,7 +137,7 @@ def test_the_run_goes_on_while_a_checkpoint_is_written(run):
   def forbidden():
     raise AssertionError('What is left out needs no state.')
 
-  run.saved.save_in_background(forbidden, forbidden)
+  run.save_from(forbidden, forbidden, wait=False)
   (sentence,) = run.said
   assert sentence.startswith('A checkpoint is left out')
   go.set()
@@ -137,13 +156,12 @@ def test_all_parts_are_of_one_moment(run, monkeypatch, wait):
     toy.insert(run.store, 't', [3, 4])
     checkpoint(path, on_snapshot)
 
-  def now() -> record.RunRecord:
+  def now() -> report.RunRecord:
     told.append(run.store.info()['t'].size)
-    return record.RunRecord(env_steps=100 + told[-1])
+    return report.RunRecord(env_steps=100 + told[-1])
 
   monkeypatch.setattr(run.store, 'checkpoint', slow)
-  save = run.saved.save if wait else run.saved.save_in_background
-  save(lambda: _state(1), now)
+  run.save_from(lambda: _state(1), now, wait)
   assert told == [4]
   toy.insert(run.store, 't', [5, 6])
   run.reopen()
@@ -169,9 +187,9 @@ def _failed_in_background(run, monkeypatch):
     raise OSError('No room.')
 
   with monkeypatch.context() as patched:
-    patched.setattr(run.saved._checkpoints, 'save', fail)
+    patched.setattr(run.saved.storage, 'save', fail)
     run.save(_state(1), wait=False)
-    run.saved._thread.join(PATIENCE)
+    run.writer._thread.join(PATIENCE)
   with pytest.raises(OSError, match='No room'):
     yield
 
@@ -183,17 +201,17 @@ def test_the_last_checkpoint_is_written_though_one_before_failed(
   # not be lost for it.
   with _failed_in_background(run, monkeypatch):
     run.save(_state(2))
-  assert run.saved._checkpoints.steps() == [2]
+  assert run.saved.storage.steps() == [2]
 
 
 def test_a_checkpoint_that_hangs_is_left_alone_in_time(run):
   go = run.block_replay()
   run.save(_state(1), wait=False)
-  run.saved.finish(timeout=0.0)
-  assert run.saved._checkpoints.steps() == []
+  run.writer.finish(timeout=0.0)
+  assert run.saved.storage.steps() == []
   go.set()
-  run.saved.finish()
-  assert run.saved._checkpoints.steps() == [1]
+  run.writer.finish()
+  assert run.saved.storage.steps() == [1]
 
 
 def _no_room(*unused: object) -> None:
@@ -206,39 +224,39 @@ def test_a_full_disk_is_told_and_the_next_save_tries_again(
 ):
   run.save(_state(1))
   with monkeypatch.context() as patched:
-    patched.setattr(run.saved._checkpoints, 'save', _no_room)
+    patched.setattr(run.saved.storage, 'save', _no_room)
     if wait:
       with pytest.raises(workdir_lib.NotWritten):
         run.save(_state(2))
     else:
       run.save(_state(2), wait=False)
-      run.saved.finish()
+      run.writer.finish()
       assert run.said[-1] == (
         'Checkpoint 1 could not be written (Full). The next save tries again.'
       )
   # The replay's part is not left behind.
   assert [p.name for p in run.folder.replay.iterdir()] == ['1']
   run.save(_state(3), wait=wait)
-  run.saved.finish()
-  assert run.saved._checkpoints.steps() == [1, 3]
+  run.writer.finish()
+  assert run.saved.storage.steps() == [1, 3]
 
 
 @pytest.mark.parametrize('find', ['save', 'finish', 'close'])
 def test_a_failure_in_the_thread_is_raised_later(run, monkeypatch, find):
   report: Callable[[], None] = {
     'save': lambda: run.save(_state(2), wait=False),
-    'finish': run.saved.finish,
-    'close': run.saved.close,
+    'finish': run.writer.finish,
+    'close': run.close,
   }[find]
   with _failed_in_background(run, monkeypatch):
     report()
   # Once is enough.
-  run.saved.finish()
+  run.writer.finish()
 
 
 def test_an_update_is_saved_once(run, monkeypatch):
   run.save(_state(1), wait=False)
-  run.saved.finish()
+  run.writer.finish()
 
   def fail(*unused: object) -> None:
     raise AssertionError('It is saved again.')
@@ -246,7 +264,7 @@ def test_an_update_is_saved_once(run, monkeypatch):
   monkeypatch.setattr(run.store, 'checkpoint', fail)
   for wait in (True, False):
     run.save(_state(1), wait=wait)
-    run.saved.finish()
+    run.writer.finish()
   assert not any('replay' in sentence for sentence in run.said)
 
 
@@ -256,8 +274,8 @@ def test_a_replay_that_cannot_be_saved_costs_a_sentence(run, monkeypatch, wait):
     raise replay.StoreClosed('The store was closed.')
 
   monkeypatch.setattr(run.store, 'checkpoint', fail)
-  run.save(_state(1), record.RunRecord(env_steps=3), wait=wait)
-  run.saved.finish()
+  run.save(_state(1), report.RunRecord(env_steps=3), wait=wait)
+  run.writer.finish()
   assert 'Checkpoint 1 has no replay: The store was closed.' in run.said
   run.reopen()
   _assert_is(run.state, 1)

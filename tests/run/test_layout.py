@@ -96,28 +96,30 @@ def test_block_width(values, expected):
 
 def test_hosts_share_out_the_batch_and_have_seeds_of_their_own():
   config = runs.tiny(batch_size=12, num_eval_envs=3)
-  assert layout_lib.host_config(config, layout_lib.ALONE) is config
+  assert layout_lib.host_config(config, layout_lib.ONLY_HOST) is config
   own = [
-    layout_lib.host_config(config, layout_lib.Place(i, 3)) for i in range(3)
+    layout_lib.host_config(config, layout_lib.HostIndex(i, 3)) for i in range(3)
   ]
   assert [c.batch_size for c in own] == [4, 4, 4]
   assert [c.num_eval_envs for c in own] == [3, 0, 0]
   assert own[0].seed == config.seed and len({c.seed for c in own}) == 3
   assert [c.env.num_envs for c in own] == [config.env.num_envs] * 3
   with pytest.raises(ValueError, match='be a multiple of the 5 hosts'):
-    layout_lib.host_config(config, layout_lib.Place(0, 5))
+    layout_lib.host_config(config, layout_lib.HostIndex(0, 5))
 
 
 def test_environments_of_all_hosts_have_ids_of_their_own():
   config = runs.tiny(actors__max_envs=3, num_eval_envs=2)
-  assert layout_lib.make_env_spec(config, layout_lib.Place(1, 2)).num_envs == 14
+  assert (
+    layout_lib.make_env_spec(config, layout_lib.HostIndex(1, 2)).num_envs == 14
+  )
   ids = [
     np.concatenate([
       p.global_env_id
       for p in layout_lib.plan_streams(
-        layout_lib.host_config(config, layout_lib.Place(i, 2)),
+        layout_lib.host_config(config, layout_lib.HostIndex(i, 2)),
         tuple(jax.devices()[:2]),
-        layout_lib.Place(i, 2),
+        layout_lib.HostIndex(i, 2),
       )
     ]).tolist()
     for i in range(2)

@@ -63,11 +63,11 @@ def test_keeps_the_replay_ratio(tmp_path, backend, ratio):
 
 def test_learning_starts_at_the_least_size(tmp_path, monkeypatch):
   run = runs.Run(_config(), tmp_path)
-  parts, reports = run.system.parts, run.system._reports
+  parts, reporter = run.system.parts, run.system._reporter
   reported = threading.Event()
   insert, write, step = (
     insertion.Insertion.__call__,
-    reports.write,
+    reporter.write,
     parts.learner.step,
   )
   sizes = []
@@ -90,7 +90,7 @@ def test_learning_starts_at_the_least_size(tmp_path, monkeypatch):
     step(item, progress)
 
   monkeypatch.setattr(insertion.Insertion, '__call__', insert_slowly)
-  monkeypatch.setattr(reports, 'write', write_and_tell)
+  monkeypatch.setattr(reporter, 'write', write_and_tell)
   monkeypatch.setattr(parts.learner, 'step', record_step)
   run.train()
   assert 'waits for the replay (' in run.output

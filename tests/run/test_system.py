@@ -11,7 +11,7 @@ import pytest
 from configs import vtrace_catch
 from seedrl_jax.runtime import checkpoints, columns
 from tests import runs
-from tests.runtime import test_events
+from tests.runtime import test_metrics
 
 
 def test_leaves_a_complete_work_directory(tmp_path):
@@ -133,7 +133,7 @@ def test_damaged_newest_checkpoint_gives_way_to_the_one_before(tmp_path):
   values = runs.column(tmp_path, 'time/updates')
   assert values == sorted(values)
   # Both logs went back.
-  events = test_events.read(tmp_path / 'tensorboard')
+  events = test_metrics.read_events(tmp_path / 'tensorboard')
   events = [step for tag, _, step in events if tag == 'time/updates']
   assert sorted(events) == runs.column(tmp_path, 'time/env_frames')
 
@@ -182,15 +182,15 @@ def test_checkpoints_in_mid_run_restore(tmp_path, monkeypatch):
     checkpoint__every_seconds=0.0, total_env_frames=240, network__lstm_size=3
   )
   run = runs.Run(config, tmp_path)
-  saved = run.system._saved
-  save = saved.save_in_background
+  writer = run.system._writer
+  save = writer.save_midway
 
-  def save_every_one(*args):
+  def save_every_one(*args, **kwargs):
     # However quick the updates are, none is left out.
-    saved.finish()
-    save(*args)
+    writer.finish()
+    save(*args, **kwargs)
 
-  monkeypatch.setattr(saved, 'save_in_background', save_every_one)
+  monkeypatch.setattr(writer, 'save_midway', save_every_one)
   updates = run.train()['updates']
   assert len(runs.steps(tmp_path)) == config.checkpoint.keep
   found = checkpoints.Checkpoints(tmp_path / 'checkpoints').restore(
@@ -213,15 +213,15 @@ def test_checkpoints_in_mid_run_restore(tmp_path, monkeypatch):
 def test_finishes_in_unusual_shapes(tmp_path, monkeypatch, values):
   config = runs.tiny(**values)
   run = runs.Run(config, tmp_path)
-  workers, reports = run.system.parts.workers, run.system._reports
-  is_finished = reports.is_finished
+  workers, counters = run.system.parts.workers, run.system._counters
+  is_finished = counters.is_finished
 
   def is_evaluated_too():
     # Catch's episodes are of nine steps; others may be as quick as they like.
     moved = sum(worker.counters.eval_steps for worker in workers)
     return is_finished() and moved >= 9 * config.num_eval_envs
 
-  monkeypatch.setattr(reports, 'is_finished', is_evaluated_too)
+  monkeypatch.setattr(counters, 'is_finished', is_evaluated_too)
   summary = run.train()
   assert summary['status'] == 'finished'
   # The others may have been on their way when the last one was in time: two in

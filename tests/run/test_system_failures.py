@@ -103,7 +103,7 @@ def test_part_that_raises(tmp_path, broken):
     'send': (parts.workers[0].stream, 'send', 'inference-0'),
     'shard': (parts.prefetcher, 'fetch', 'prefetch'),
     'step': (parts.learner, 'step', 'learner'),
-    'report': (run.system._reports, 'write', 'main'),
+    'report': (run.system._reporter, 'write', 'main'),
   }[broken]
   works = getattr(owner, name)
 
@@ -186,17 +186,17 @@ class _SlowCheckpoint:
   """
 
   def __init__(self, run: runs.Run, monkeypatch: pytest.MonkeyPatch):
-    self._saved, parts = run.system._saved, run.system.parts
+    self._writer, parts = run.system._writer, run.system.parts
     self._go = threading.Event()
     self._learner = parts.learner
     self._step = parts.learner.step
     self._checkpoint, self._close = parts.store.checkpoint, parts.store.close
-    self._finish = self._saved.finish
+    self._finish = self._writer.finish
     self.under_way: bool | None = None
     monkeypatch.setattr(parts.store, 'checkpoint', self._write_slowly)
     monkeypatch.setattr(parts.store, 'close', self._close_store)
     monkeypatch.setattr(parts.learner, 'step', self._fail_later)
-    monkeypatch.setattr(self._saved, 'finish', self._wait)
+    monkeypatch.setattr(self._writer, 'finish', self._wait)
 
   def _write_slowly(self, path, on_snapshot):
     def settled():
@@ -206,7 +206,7 @@ class _SlowCheckpoint:
     self._checkpoint(path, settled)
 
   def _fail_later(self, item, progress):
-    if self._saved._thread is not None:
+    if self._writer._thread is not None:
       raise learner_lib.NonFiniteError('Update 2 is not finite.')
     self._step(item, progress)
 
@@ -217,7 +217,7 @@ class _SlowCheckpoint:
 
   def _close_store(self):
     if self.under_way is None:
-      thread = self._saved._thread
+      thread = self._writer._thread
       self.under_way = thread is not None and thread.is_alive()
     self._go.set()
     self._close()
@@ -245,7 +245,7 @@ def test_a_checkpoint_that_failed_does_not_hide_the_first_failure(
   def fail(*unused):
     raise OSError('No room.')
 
-  monkeypatch.setattr(run.system._saved._checkpoints, 'save', fail)
+  monkeypatch.setattr(run.system._checkpoints.storage, 'save', fail)
   with pytest.raises(system.RunFailed, match='is not finite'):
     run.train()
   assert slow.under_way is False
@@ -262,7 +262,7 @@ def test_full_disk_fails_the_last_checkpoint_alone(
   def fail(step, *unused):
     raise workdir.NotWritten(f'Checkpoint {step} could not be written (Full).')
 
-  monkeypatch.setattr(run.system._saved._checkpoints, 'save', fail)
+  monkeypatch.setattr(run.system._checkpoints.storage, 'save', fail)
   # No traceback.
   with pytest.raises(
     system.RunFailed, match=r'^Checkpoint \d+ could not be written \(Full\)\.$'
@@ -282,7 +282,7 @@ def test_summary_without_room_fails_the_run_in_a_sentence(
   def fail(self, status):
     raise workdir.NotWritten('summary.json could not be written (Full).')
 
-  monkeypatch.setattr(reporting.RunReports, 'write_summary', fail)
+  monkeypatch.setattr(reporting.RunReporter, 'write_summary', fail)
   with pytest.raises(system.RunFailed, match=r'^summary.json could not be'):
     run.train()
   assert runs.steps(tmp_path)
@@ -292,13 +292,13 @@ def test_stream_that_cannot_be_made_closes_the_others(tmp_path, monkeypatch):
   runs.Run(runs.tiny(), tmp_path).train()
   files = {p: p.read_bytes() for p in tmp_path.rglob('*') if p.is_file()}
   stores = []
-  make_store = system.builder.replay_factory.make_store
+  make_store = system.build_lib.replay_factory.make_store
 
   def remember(*args):
     stores.append(make_store(*args))
     return stores[-1]
 
-  monkeypatch.setattr(system.builder.replay_factory, 'make_store', remember)
+  monkeypatch.setattr(system.build_lib.replay_factory, 'make_store', remember)
   config = runs.tiny(topology__streams_per_device=3, total_env_frames=800)
   streams = runs.Streams(config, fail_at=2)
   with pytest.raises(ValueError, match='this stream cannot be had'):

@@ -1,87 +1,12 @@
 """What a person reads while a run works."""
 
 import io
+import pathlib
 import re
 
 import pytest
 
-from seedrl_jax.runtime import progress
-
-
-def _waits(**shares):
-  names = ('envs_for_actions', 'inference_for_envs')
-  names += ('inference_for_learner', 'learner_for_data')
-  return progress.Waits(**(dict.fromkeys(names, 0.0) | shares))
-
-
-@pytest.mark.parametrize(
-  ('waits', 'short', 'sentence'),
-  [
-    # A queue, or a ratio that holds acting back: learning is slow.
-    (
-      _waits(inference_for_learner=0.4, inference_for_envs=0.5),
-      'learner (40%)',
-      'the learner (inference waits for room in the store)',
-    ),
-    (
-      _waits(inference_for_learner=0.7, learner_for_data=0.2),
-      'learner (70%)',
-      'the learner (inference waits for room in the store)',
-    ),
-    # A queue, or a ratio that holds learning back: acting is slow.
-    (
-      _waits(inference_for_envs=0.8, learner_for_data=0.9),
-      'envs (80%)',
-      'the environments (inference waits for them)',
-    ),
-    (
-      _waits(envs_for_actions=0.6, learner_for_data=0.9),
-      'inference (60%)',
-      'inference (environments wait for their actions)',
-    ),
-    # Both wait at times for the other's half of the environments.
-    (
-      _waits(envs_for_actions=0.3, inference_for_envs=0.4),
-      'envs (40%)',
-      'the environments (inference waits for them)',
-    ),
-    (
-      _waits(envs_for_actions=0.4, inference_for_envs=0.3),
-      'inference (40%)',
-      'inference (environments wait for their actions)',
-    ),
-    # CartPole: unrolls come in bursts, for which inference waits at times.
-    (
-      progress.Waits(0.12, 0.42, 0.13, 0.71),
-      'envs (42%)',
-      'the environments (inference waits for them)',
-    ),
-    # Both wait at the store.
-    (
-      _waits(inference_for_learner=0.5, learner_for_data=0.69),
-      'store (50%)',
-      'the store (inference waits for room in it, the learner for data)',
-    ),
-    # Nobody waits at the store: without a ratio, acting sets the pace.
-    (
-      _waits(inference_for_learner=0.09),
-      'inference (0%)',
-      'inference (environments wait for their actions)',
-    ),
-  ],
-)
-def test_bottleneck(waits, short, sentence):
-  assert waits.short() == short
-  assert f'bottleneck: {sentence};' in waits.report()
-
-
-def test_report_is_one_line_with_every_share():
-  report = progress.Waits(0.11, 0.22, 0.33, 0.44).report()
-  assert '\n' not in report
-  assert report.endswith(
-    'waiting: environments 11%, inference 22% for environments and 33% for the '
-    'learner, learner 44% for data'
-  )
+from seedrl_jax.runtime import progress, report
 
 
 class _Terminal(io.StringIO):
@@ -204,3 +129,36 @@ def test_closed_output_is_the_end_of_the_line_alone(monkeypatch, term, error):
 )
 def test_format_count(value, text):
   assert progress.format_count(value) == text
+
+
+def test_progress_text():
+  row = {
+    'time/env_frames': 2000,
+    'time/frames_per_s': 400.0,
+    'time/updates': 5,
+    'rollout/return': 21.0,
+    'eval/return': None,
+    'replay/policy_lag_mean_updates': 1.5,
+  }
+  assert progress.progress_text(row, 8000, 'envs (25%)') == (
+    '2000/8000 frames (25%) | 400 frames/s | return 21.0 (eval -) | 5 updates '
+    '| lag 1.5 | waits for envs (25%)'
+  )
+
+
+def test_summary_text():
+  summary = {
+    'env_frames': 2000,
+    'seconds': 14.0,
+    'frames_per_second': 142.9,
+    'updates': 5,
+    'mean_return_100': 21.0,
+    'eval_mean_return': None,
+    'status': 'failed: ValueError: broken',
+  }
+  waits = report.Waits(0.1, 0.8, 0.0, 0.2)
+  text = progress.summary_text(summary, waits, pathlib.Path('runs/a'))
+  assert text.startswith('Failed after 2000 frames in 14.0 s (143 frames/s)')
+  assert 'last 100 episodes: 21.00; evaluation (last 20): -.' in text
+  assert '\nBottleneck: the environments' in text
+  assert 'runs/a/metrics.csv' in text

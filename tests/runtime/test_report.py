@@ -1,11 +1,9 @@
 """Rows of metrics out of growing counters."""
 
-import pathlib
-
 import numpy as np
 import pytest
 
-from seedrl_jax.runtime import progress, report
+from seedrl_jax.runtime import report
 
 _START = report.Snapshot(
   seconds=10.0,
@@ -50,7 +48,7 @@ def test_row_is_the_difference_since_the_last():
   assert row['replay/policy_lag_max_updates'] == 7
   assert row['losses/total'] == 0.5
   # Of 2 threads or 10 environments, in 4 seconds.
-  expected = progress.Waits(0.1, 0.25, 0.05, 0.25)
+  expected = report.Waits(0.1, 0.25, 0.05, 0.25)
   assert [
     waits.envs_for_actions,
     waits.inference_for_envs,
@@ -67,7 +65,7 @@ def test_second_row_starts_where_the_first_ended():
   assert row['time/frames_per_s'] == 0.0
   assert row['replay/policy_lag_mean_updates'] is None
   assert row['replay/policy_lag_max_updates'] is None
-  assert waits == progress.Waits(0.0, 0.0, 0.0, 0.0)
+  assert waits == report.Waits(0.0, 0.0, 0.0, 0.0)
   assert reporter.total_waits(_NOW).inference_for_envs == 0.25
 
 
@@ -81,7 +79,7 @@ def test_shares_are_shares():
     learner_wait=99.0,
   )
   _, waits = _reporter().row(late, 0, {})
-  assert waits == progress.Waits(1.0, 1.0, 1.0, 1.0)
+  assert waits == report.Waits(1.0, 1.0, 1.0, 1.0)
 
 
 def test_agents_may_group_their_metrics():
@@ -119,36 +117,85 @@ def test_evaluation_forgets_earlier():
   assert reporter.evaluation.mean_return() == np.mean(range(80, 100))
 
 
-def test_progress_text():
-  reporter = _reporter(returns=[21.0])
-  row, waits = reporter.row(_NOW, 7, {})
-  assert report.progress_text(row, 8000, waits.short()) == (
-    '2000/8000 frames (25%) | 400 frames/s | return 21.0 (eval -) | 5 updates '
-    '| lag 1.5 | waits for envs (25%)'
-  )
-
-
-def test_summary_text():
-  summary = {
-    'env_frames': 2000,
-    'seconds': 14.0,
-    'frames_per_second': 142.9,
-    'updates': 5,
-    'mean_return_100': 21.0,
-    'eval_mean_return': None,
-    'status': 'failed: ValueError: broken',
-  }
-  waits = progress.Waits(0.1, 0.8, 0.0, 0.2)
-  text = report.summary_text(summary, waits, pathlib.Path('runs/a'))
-  assert text.startswith('Failed after 2000 frames in 14.0 s (143 frames/s)')
-  assert 'last 100 episodes: 21.00; evaluation (last 20): -.' in text
-  assert '\nBottleneck: the environments' in text
-  assert 'runs/a/metrics.csv' in text
-
-
 def test_hosts_figures_add_up_but_for_what_they_share():
   one = report.Snapshot(5.0, 10, 2, 7, 0.5, 0.25, 3.0, 1.0, 6.0, 3, 4)
   two = report.Snapshot(9.0, 20, 0, 7, 0.5, 0.5, 4.0, 2.0, 8.0, 3, 5)
   assert one.plus(two) == report.Snapshot(
     5.0, 30, 2, 7, 1.0, 0.75, 7.0, 3.0, 14.0, 6, 9
+  )
+
+
+def _waits(**shares):
+  names = ('envs_for_actions', 'inference_for_envs')
+  names += ('inference_for_learner', 'learner_for_data')
+  return report.Waits(**(dict.fromkeys(names, 0.0) | shares))
+
+
+@pytest.mark.parametrize(
+  ('waits', 'short', 'sentence'),
+  [
+    # A queue, or a ratio that holds acting back: learning is slow.
+    (
+      _waits(inference_for_learner=0.4, inference_for_envs=0.5),
+      'learner (40%)',
+      'the learner (inference waits for room in the store)',
+    ),
+    (
+      _waits(inference_for_learner=0.7, learner_for_data=0.2),
+      'learner (70%)',
+      'the learner (inference waits for room in the store)',
+    ),
+    # A queue, or a ratio that holds learning back: acting is slow.
+    (
+      _waits(inference_for_envs=0.8, learner_for_data=0.9),
+      'envs (80%)',
+      'the environments (inference waits for them)',
+    ),
+    (
+      _waits(envs_for_actions=0.6, learner_for_data=0.9),
+      'inference (60%)',
+      'inference (environments wait for their actions)',
+    ),
+    # Both wait at times for the other's half of the environments.
+    (
+      _waits(envs_for_actions=0.3, inference_for_envs=0.4),
+      'envs (40%)',
+      'the environments (inference waits for them)',
+    ),
+    (
+      _waits(envs_for_actions=0.4, inference_for_envs=0.3),
+      'inference (40%)',
+      'inference (environments wait for their actions)',
+    ),
+    # CartPole: unrolls come in bursts, for which inference waits at times.
+    (
+      report.Waits(0.12, 0.42, 0.13, 0.71),
+      'envs (42%)',
+      'the environments (inference waits for them)',
+    ),
+    # Both wait at the store.
+    (
+      _waits(inference_for_learner=0.5, learner_for_data=0.69),
+      'store (50%)',
+      'the store (inference waits for room in it, the learner for data)',
+    ),
+    # Nobody waits at the store: without a ratio, acting sets the pace.
+    (
+      _waits(inference_for_learner=0.09),
+      'inference (0%)',
+      'inference (environments wait for their actions)',
+    ),
+  ],
+)
+def test_bottleneck(waits, short, sentence):
+  assert waits.short() == short
+  assert f'bottleneck: {sentence};' in waits.report()
+
+
+def test_report_is_one_line_with_every_share():
+  text = report.Waits(0.11, 0.22, 0.33, 0.44).report()
+  assert '\n' not in text
+  assert text.endswith(
+    'waiting: environments 11%, inference 22% for environments and 33% for the '
+    'learner, learner 44% for data'
   )

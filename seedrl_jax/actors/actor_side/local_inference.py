@@ -18,9 +18,9 @@ import ml_collections
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.actors import addresses, handshake, reports
-from seedrl_jax.actors.actor_side import local_actor_loop
-from seedrl_jax.actors.actor_side.call import Lost
+from seedrl_jax.actors import addresses, credentials, handshake, reports
+from seedrl_jax.actors.actor_side import actor_loops
+from seedrl_jax.actors.actor_side.connection import PeerLost
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import local_stream
@@ -42,12 +42,12 @@ _ANSWER, _LONG_WAIT, _JOIN = 10.0, 10.0, 60.0
 
 
 class LocalInference:
-  """Acts for a group's environments; a `following.Player`."""
+  """Acts for a group's environments; a `actor_loops.LocalActor`."""
 
   def __init__(
     self,
     learner: addresses.Address,
-    security: addresses.Security,
+    security: credentials.Security,
     say: Callable[[str], None],
     welcome: handshake.Welcome,
     stream: local_stream.LocalStream,
@@ -62,7 +62,7 @@ class LocalInference:
       stream: the environments; closed with this.
 
     Raises:
-      following.Misfit: where it cannot act in this run.
+      actor_loops.IncompatibleLearner: where it cannot act in this run.
     """
     assert welcome.local is not None
     self._say = say
@@ -76,7 +76,7 @@ class LocalInference:
     try:
       self._agent = agents.load_agent(self._config, env_spec)
     except (ValueError, ImportError) as e:
-      raise local_actor_loop.Misfit(str(e)) from e
+      raise actor_loops.IncompatibleLearner(str(e)) from e
     self._shapes = jax.eval_shape(self._agent.init, jax.random.PRNGKey(0))
     _check_parameters(self._shapes, self._local)
     self._device_step = device_step_lib.DeviceStep(
@@ -91,7 +91,7 @@ class LocalInference:
     self._worker: worker_lib.InferenceWorker | None = None
     self._store: reverb_store.ReverbStore | None = None
     self._insertion: insertion.Insertion | None = None
-    self._told = reports.Work()
+    self._told = reports.ReportTotals()
     self._complained = False
     # When there are parameters, and when it is time for a report.
     self._arrived, self._due = threading.Event(), threading.Event()
@@ -106,11 +106,11 @@ class LocalInference:
       self._threads.on_stop(waker)
 
   def start(self) -> None:
-    """See `following.Player`."""
+    """See `actor_loops.LocalActor`."""
     self._threads.start('inference', self._run)
 
   def take(self, version: int, leaves: Sequence[np.ndarray]) -> None:
-    """See `following.Player`."""
+    """See `actor_loops.LocalActor`."""
     params = jax.tree.unflatten(jax.tree.structure(self._shapes), leaves)
     # Inference must not be the one to wait for the copy.
     params = jax.block_until_ready(jax.device_put(params, self._device))
@@ -118,12 +118,12 @@ class LocalInference:
     self._arrived.set()
 
   def report(self) -> reports.Report:
-    """See `following.Player`."""
+    """See `actor_loops.LocalActor`."""
     if self._threads.failure is not None:
       error = self._threads.failure.error
       # It may come back, or the learner with another.
       if isinstance(error, errors.ServerLost):
-        raise Lost(str(error)) from error
+        raise PeerLost(str(error)) from error
       raise error
     done = self._done()
     told, self._told = self._told, done
@@ -136,12 +136,12 @@ class LocalInference:
     )
 
   def wait(self) -> None:
-    """See `following.Player`."""
+    """See `actor_loops.LocalActor`."""
     self._due.wait(_REPORT_SECONDS)
     self._due.clear()
 
   def close(self) -> None:
-    """See `following.Player`.
+    """See `actor_loops.LocalActor`.
 
     Raises:
       RuntimeError: where the thread does not end; says what it does.
@@ -234,7 +234,7 @@ class LocalInference:
         self._agent.overlap,
       )
     except (errors.Refused, errors.UnknownTable) as e:
-      raise local_actor_loop.Misfit(str(e)) from e
+      raise actor_loops.IncompatibleLearner(str(e)) from e
 
   def _parameters(self) -> tuple[int, agents.Params]:
     assert self._newest is not None, 'inference begins with parameters'
@@ -256,16 +256,18 @@ class LocalInference:
   def _version(self) -> int:
     return types.NO_VERSION if self._newest is None else self._newest[0]
 
-  def _done(self) -> reports.Work:
+  def _done(self) -> reports.ReportTotals:
     """Returns what was done since the start."""
     worker, store, inserting = self._worker, self._store, self._insertion
     if worker is None or store is None or inserting is None:
-      return reports.Work()
+      return reports.ReportTotals()
     waiting = inserting.waiting
     self._complain(waiting)
     # What waits is counted as it ends, but not in the same moment.
     wait = max(worker.counters.store_wait + waiting, self._told.store_wait)
-    return reports.Work(worker.counters.env_steps, wait, store.bytes_sent)
+    return reports.ReportTotals(
+      worker.counters.env_steps, wait, store.bytes_sent
+    )
 
   def _complain(self, waiting: float) -> None:
     """Tells people of a store that takes nothing, once each time."""
@@ -284,12 +286,12 @@ class LocalInference:
 def _replay_address(
   local: handshake.LocalRun,
   learner: addresses.Address,
-  security: addresses.Security,
+  security: credentials.Security,
 ) -> str:
   """Returns where the Reverb server is, if it may be called there."""
   found = addresses.as_seen_from_actor(local.replay_address, learner)
   if not found.is_local and not security.insecure:
-    raise local_actor_loop.Misfit(
+    raise actor_loops.IncompatibleLearner(
       f'Reverb at {found.text} takes unrolls in the clear, without TLS or a '
       'token; trust the network between with --insecure, or take '
       '--inference=central.'
@@ -307,7 +309,7 @@ def _check_parameters(shapes: Any, local: handshake.LocalRun) -> None:
     for name in ours.keys() | theirs.keys()
     if ours.get(name) != theirs.get(name)
   )
-  raise local_actor_loop.Misfit(
+  raise actor_loops.IncompatibleLearner(
     'the agent has other parameters at the actor than at the learner '
     f'({", ".join(differing) or "their order"}): install the same release of '
     'seedrl-jax, and of the agent, on both sides.'

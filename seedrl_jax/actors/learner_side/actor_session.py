@@ -1,137 +1,100 @@
-"""What a learner and one actor say to each other, from the first message on.
+"""One stream of an actor, as the learner serves it.
 
-`server` runs `Conversation.talk` as a coroutine for every stream. What an actor
-sends can end its own conversation, and no other.
+Whatever an actor sends can end its own session, and no other.
 """
 
 import asyncio
-import concurrent.futures
-import dataclasses
 import functools
 import logging
-from typing import Any
+from collections.abc import Callable
 
 import grpc
 import numpy as np
 
-from seedrl_jax.actors import addresses, handshake, parameters, reports, wire
-from seedrl_jax.actors.learner_side import disconnected_actors, slot_allocator
+from seedrl_jax.actors import handshake, parameters, reports, wire
+from seedrl_jax.actors.learner_side import server_state, slot_allocator
+from seedrl_jax.actors.learner_side.slot_allocator import StreamRefused
 
-# Seconds for the first message, and streams that may be without one: of more,
-# those that have said nothing for the longest make room.
+# Seconds for the first message, and how many streams may be without one: beyond
+# that, those that have been silent for the longest make room.
 _HELLO_SECONDS = 10.0
-MOST_SILENT = 64
+MAX_SILENT = 64
 # Characters of what an actor says.
 _MAX_REASON = 500
 
 _STOPS = 'The learner stops.'
 
 _Code = grpc.StatusCode
-# The actor comes again.
+# Refusals after which the actor comes again.
 _FOR_NOW = {_Code.RESOURCE_EXHAUSTED, _Code.DEADLINE_EXCEEDED}
 _log = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(eq=False)
-class Desk:
-  """What all conversations of a server share.
-
-  Attributes:
-    loop: that they run in.
-    admission: lets actors in.
-    token: that they must show.
-    codec: of their steps and actions.
-    timeout: seconds after which a silent actor is given up.
-    feed: of parameters; None where no actor can act itself.
-    copying: the thread that copies parameters from their device meanwhile.
-    is_closed: whether the server closes; set from any thread.
-    ended: whether the training has ended then; set before.
-    num_bytes: of all messages, in both directions.
-    lost: actors that may come back.
-    silent: deadlines of the streams that wait for their first message, the
-      oldest first.
-  """
-
-  loop: asyncio.AbstractEventLoop
-  admission: slot_allocator.Admission
-  token: str
-  codec: wire.StreamCodec
-  timeout: float
-  feed: parameters.Feed | None
-  copying: concurrent.futures.Executor
-  is_closed: bool = False
-  ended: bool = False
-  num_bytes: int = 0
-  lost: disconnected_actors.Absences = dataclasses.field(
-    default_factory=disconnected_actors.Absences
-  )
-  silent: dict[asyncio.Timeout, None] = dataclasses.field(default_factory=dict)
-
-
-class Conversation:
-  """One stream; everything runs in the event loop's thread."""
+class ActorSession:
+  """Serves one stream; everything runs in the event loop's thread."""
 
   def __init__(
-    self, desk: Desk, context: grpc.aio.ServicerContext, task: asyncio.Task
+    self,
+    state: server_state.ServerState,
+    context: grpc.aio.ServicerContext,
+    task: asyncio.Task,
   ):
-    """Says nothing yet.
+    """Prepares to serve a stream.
 
     Args:
-      desk: of the server.
+      state: of the server.
       context: of the stream.
-      task: its coroutine.
+      task: the coroutine that will call `serve`.
     """
     self.task = task
-    self._desk = desk
+    self._state = state
     self._context = context
     # Of the actor, from its first message until it is told of the end or says
     # that it does not fit.
     self._name = ''
-    # What it waits for while its steps are with inference; None comes where
-    # the server closes.
+    # Actions, while the actor's steps are with inference; None if the server
+    # closes.
     self._answer: asyncio.Future[np.ndarray | None] | None = None
     self._is_writing = False
 
-  async def talk(self) -> None:
-    """Goes on until the stream ends, and ends it where it must."""
+  async def serve(self) -> None:
+    """Serves the actor until its stream ends, or has to be ended."""
     abort = self._context.abort
     try:
-      await self._talk()
-      # gRPC may also end the messages of one that was killed.
-      self._note_away()
+      await self._serve()
+      # gRPC may end the messages of a killed actor like those of any other.
+      self._note_disconnected()
     except wire.WireError as e:
       await abort(_Code.INVALID_ARGUMENT, str(e))
-    except slot_allocator.Refused as e:
+    except StreamRefused as e:
       if e.code in _FOR_NOW:
-        self._note_away()
+        self._note_disconnected()
       await abort(e.code, str(e))
     except asyncio.CancelledError:
-      # So gRPC tells of an actor that was killed or cut off.
-      self._note_away()
-      if not self._desk.is_closed:
+      # The actor was killed or cut off, or the server closes.
+      self._note_disconnected()
+      if not self._state.is_closed:
         raise
       await abort(_Code.UNAVAILABLE, _STOPS)
 
-  def _note_away(self) -> None:
-    if self._name:
-      self._desk.lost.note_away(self._name, self._desk.loop.time())
-
-  def say_goodbye(self) -> None:
-    """Ends the conversation, as the server closes."""
+  def close(self) -> None:
+    """Ends the session, as the server closes."""
     if self._answer is not None and not self._answer.done():
       self._answer.set_result(None)
-    elif not self._desk.ended and not self._is_writing:
+    elif not self._state.ended and not self._is_writing:
       self.task.cancel()
-    # Else the actor is told when it comes with its steps, or its report, or
-    # when what is being written has gone out: gRPC cannot say how a stream
-    # ends while a message is cut off, and the actor would never hear of it.
+    # Otherwise the actor is told when its next message comes, or when what is
+    # being written has gone out: gRPC cannot say how a stream ends while a
+    # message is cut off, and the actor would never hear of it.
 
-  async def _talk(self) -> None:
+  def _note_disconnected(self) -> None:
+    if self._name:
+      self._state.disconnected.add(self._name, self._state.loop.time())
+
+  async def _serve(self) -> None:
     # Before anything that the stream says is looked at.
-    if not addresses.is_admitted(
-      self._context.invocation_metadata(), self._desk.token
-    ):
-      raise slot_allocator.Refused(
+    if not self._state.security.admits(self._context.invocation_metadata()):
+      raise StreamRefused(
         _Code.UNAUTHENTICATED, 'The token is not the one of this learner.'
       )
     message = await self._read_first()
@@ -139,81 +102,62 @@ class Conversation:
       return
     hello = handshake.unpack_hello(message)
     self._name = hello.name
-    if self._desk.is_closed:
-      await self._end()
+    if self._state.is_closed:
+      await self._tell_end()
       return
-    place = self._admit(hello)
-    self._desk.lost.note_here(hello.name)
+    grant = self._state.allocator.allocate(hello)
+    self._state.disconnected.discard(hello.name)
     try:
-      await self._write(handshake.pack_welcome(place.welcome))
-      if place.run.acts_itself:
-        await self._inform(place)
+      await self._write(handshake.pack_welcome(grant.welcome))
+      if grant.lease.acts_itself:
+        await self._answer_reports(grant)
       else:
-        await self._carry(place)
+        await self._answer_steps(grant)
     finally:
-      place.stream.leave(place.run)
-      _log.debug('Run %s leaves.', place.welcome.run_id)
+      grant.stream.leave(grant.lease)
+      _log.debug('Run %s leaves.', grant.welcome.run_id)
 
-  def _admit(self, hello: handshake.Hello) -> slot_allocator.Place:
-    try:
-      place = self._desk.admission.admit(hello)
-    except slot_allocator.Refused as e:
-      # An actor without room asks again and again.
-      full = e.code == _Code.RESOURCE_EXHAUSTED
-      level = logging.DEBUG if full else logging.WARNING
-      _log.log(level, 'Actor %r is refused: %s', hello.name, e)
-      raise
-    _log.debug(
-      'Actor %r joins as run %s with %d environments.',
-      hello.name,
-      place.welcome.run_id,
-      hello.num_envs,
-    )
-    return place
-
-  async def _carry(self, place: slot_allocator.Place) -> None:
-    """Carries steps to inference and actions back until the stream ends."""
-    while (message := await self._hear()) is not None:
-      rows = self._desk.codec.unpack_steps(message)
-      action = await self._ask(place, message.sequence, rows)
+  async def _answer_steps(self, grant: slot_allocator.SlotGrant) -> None:
+    """Answers steps with actions until the stream ends."""
+    codec = self._state.codec
+    while (message := await self._read_next()) is not None:
+      rows = codec.unpack_steps(message)
+      action = await self._infer(grant, message.sequence, rows)
       if action is None:
-        await self._end()
+        await self._tell_end()
         return
-      await self._write(self._desk.codec.pack_actions(action, message.sequence))
+      await self._write(codec.pack_actions(action, message.sequence))
 
-  async def _inform(self, place: slot_allocator.Place) -> None:
-    """Takes reports and answers with parameters until the stream ends."""
-    desk = self._desk
-    assert desk.feed is not None
-    while (message := await self._hear()) is not None:
+  async def _answer_reports(self, grant: slot_allocator.SlotGrant) -> None:
+    """Answers reports with parameters until the stream ends."""
+    state, feed = self._state, self._state.allocator.feed
+    assert feed is not None
+    while (message := await self._read_next()) is not None:
       report = reports.unpack(message)
-      place.stream.report(place.run, message.sequence, report)
-      if desk.is_closed:
-        await self._end()
+      grant.stream.report(grant.lease, message.sequence, report)
+      if state.is_closed:
+        await self._tell_end()
         return
       answer = parameters.NOTHING_NEWER
-      if desk.feed.has_newer(report.version):
-        answer = await desk.loop.run_in_executor(
-          desk.copying, desk.feed.message
-        )
+      if feed.has_newer(report.version):
+        answer = await state.loop.run_in_executor(state.copying, feed.message)
       await self._write(answer)
 
-  async def _end(self) -> None:
+  async def _tell_end(self) -> None:
     """Tells an actor that the training has ended, or that this learner has."""
-    if not self._desk.ended:
-      raise slot_allocator.Refused(_Code.UNAVAILABLE, _STOPS)
-    # Before it is told, as it may have hung up before the message counts as
-    # sent.
-    self._desk.lost.note_here(self._name)
+    if not self._state.ended:
+      raise StreamRefused(_Code.UNAVAILABLE, _STOPS)
+    # Before it is told, as it may hang up before the message counts as sent.
+    self._state.disconnected.discard(self._name)
     self._name = ''
     await self._write(wire.pack_json(wire.MessageKind.END, {}))
 
-  async def _hear(self) -> wire.Message | None:
+  async def _read_next(self) -> wire.Message | None:
     """Returns the next message of an actor that has joined.
 
-    None where it has no more, also where it says why: people here are told.
+    None if it has no more. If it says why, that is logged.
     """
-    seconds = self._desk.timeout
+    seconds = self._state.timeout
     message = await self._read(
       asyncio.timeout(seconds), f'Nothing came for {seconds:g} s.'
     )
@@ -225,13 +169,13 @@ class Conversation:
     return None
 
   async def _read_first(self) -> wire.Message | None:
-    """Returns the first message; takes a place among the silent for it."""
-    silent = self._desk.silent
-    if len(silent) >= MOST_SILENT:
+    """Returns the first message; until then the stream counts as silent."""
+    silent = self._state.silent
+    if len(silent) >= MAX_SILENT:
       oldest = next(iter(silent))
       del silent[oldest]
       if not oldest.expired():
-        oldest.reschedule(self._desk.loop.time())
+        oldest.reschedule(self._state.loop.time())
     deadline = asyncio.timeout(_HELLO_SECONDS)
     silent[deadline] = None
     try:
@@ -242,37 +186,40 @@ class Conversation:
   async def _read(
     self, deadline: asyncio.Timeout, complaint: str
   ) -> wire.Message | None:
-    """Returns the next message; None where the actor has no more."""
+    """Returns the next message; None if the actor has no more."""
     try:
       async with deadline:
         data = await self._context.read()
     except TimeoutError:
-      raise slot_allocator.Refused(_Code.DEADLINE_EXCEEDED, complaint) from None
+      raise StreamRefused(_Code.DEADLINE_EXCEEDED, complaint) from None
     if data is grpc.aio.EOF:
       return None
-    self._desk.num_bytes += len(data)
+    self._state.num_bytes += len(data)
     return wire.parse(data)
 
   async def _write(self, message: bytes) -> None:
-    self._desk.num_bytes += len(message)
+    self._state.num_bytes += len(message)
     self._is_writing = True
     try:
       await self._context.write(message)
     finally:
       self._is_writing = False
-    if self._desk.is_closed and not self._desk.ended:
-      raise slot_allocator.Refused(_Code.UNAVAILABLE, _STOPS)
+    if self._state.is_closed and not self._state.ended:
+      raise StreamRefused(_Code.UNAVAILABLE, _STOPS)
 
-  async def _ask(
-    self, place: slot_allocator.Place, sequence: int, rows: wire.StepRows
+  async def _infer(
+    self,
+    grant: slot_allocator.SlotGrant,
+    sequence: int,
+    rows: wire.StepRows,
   ) -> np.ndarray | None:
-    """Waits for inference; returns the actions, None at the server's end."""
-    if self._desk.is_closed:
+    """Returns the actions for some steps; None if the server closes."""
+    if self._state.is_closed:
       return None
-    self._answer = self._desk.loop.create_future()
+    self._answer = self._state.loop.create_future()
     deliver = functools.partial(_deliver, self._answer)
-    place.stream.submit(
-      place.run,
+    grant.stream.submit(
+      grant.lease,
       sequence,
       rows,
       lambda action: self._call_soon(deliver, action),
@@ -282,13 +229,15 @@ class Conversation:
     finally:
       self._answer = None
 
-  def _call_soon(self, deliver: Any, action: np.ndarray) -> None:
-    """Runs in the thread of inference."""
+  def _call_soon(
+    self, deliver: Callable[[np.ndarray], None], action: np.ndarray
+  ) -> None:
+    """Delivers actions; runs in the thread of inference."""
     try:
-      self._desk.loop.call_soon_threadsafe(deliver, action)
+      self._state.loop.call_soon_threadsafe(deliver, action)
     except RuntimeError:
       # The loop has ended, and the actor's stream with it.
-      if not self._desk.is_closed:
+      if not self._state.is_closed:
         raise
 
 

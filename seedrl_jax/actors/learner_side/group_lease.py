@@ -1,7 +1,6 @@
-"""One stay of a group of environments: its ids, and the order of its steps.
+"""The slots of a group of environments, and checks of what it sends.
 
-`remote_stream` makes a `Run` when a group joins. What its messages say is
-checked here: nothing that passes can harm the unrolls of other environments.
+Nothing that passes these checks can harm the unrolls of other environments.
 """
 
 import math
@@ -12,19 +11,18 @@ from seedrl_jax import types
 from seedrl_jax.actors import reports, wire
 from seedrl_jax.envs import statistics
 
-# Transitions that no actor makes within one report's time.
-_MOST_STEPS = 1 << 32
+# Transitions that no actor makes between two reports.
+_MAX_STEPS = 1 << 32
 
 _FIRST, _LAST = int(types.StepType.FIRST), int(types.StepType.LAST)
 
 
-class Run:
-  """A group of environments from its joining to its leaving.
+class GroupLease:
+  """The slots of a group of environments, from its joining to its leaving.
 
   Attributes:
-    env_id: int32 `[n]`, ids of the stream that are the group's meanwhile.
-    acts_itself: whether its steps are acted for by the actor, so that only
-      reports come.
+    env_id: int32 `[n]`, the group's ids in the stream.
+    acts_itself: whether the actor acts for them, so that only reports come.
   """
 
   def __init__(
@@ -40,22 +38,18 @@ class Run:
     self.acts_itself = acts_itself
     self.env_id = np.asarray(env_id, np.int32)
     self._num_slots = num_slots
-    self._mine = np.zeros(num_slots, bool)
-    self._mine[env_id] = True
-    # Where the next step is the first of an episode.
-    self._ended = self._mine.copy()
+    self._is_mine = np.zeros(num_slots, bool)
+    self._is_mine[env_id] = True
+    # Whether the next step is the first of an episode.
+    self._ended = self._is_mine.copy()
     self._next = 0
 
   def accept(self, sequence: int, rows: wire.StepRows) -> None:
-    """Checks a message of steps against those before.
-
-    Args:
-      sequence: its number.
-      rows: what it holds.
+    """Checks the STEPS message `sequence` against those before.
 
     Raises:
-      wire.WireError: where it cannot follow them, or holds what no
-        environment gives.
+      wire.WireError: if it cannot follow them, or holds what no environment
+        gives.
     """
     *observation, reward, discount, step_type, env_id = rows.output
     self._check_order(sequence)
@@ -76,28 +70,27 @@ class Run:
     self._next += 1
 
   def accept_report(self, sequence: int, report: reports.Report) -> None:
-    """Checks a report, numbered `sequence`.
+    """Checks the REPORT message `sequence` against those before.
 
     Raises:
-      wire.WireError: where it cannot follow those before, or holds what no
-        actor can have done.
+      wire.WireError: if it cannot follow them, or is not possible.
     """
     self._check_order(sequence)
-    if not 0 <= report.env_steps < _MOST_STEPS:
+    if not 0 <= report.env_steps < _MAX_STEPS:
       raise wire.WireError('A number of steps is not possible.')
     if not (math.isfinite(report.store_wait) and report.store_wait >= 0):
       raise wire.WireError('A wait is not possible.')
     if report.store_bytes < 0:
       raise wire.WireError('A number of bytes is negative.')
     # Steps under way may have ended episodes and not be counted yet.
-    most = report.env_steps + len(self.env_id)
-    self._check_episodes(report.episodes, most)
+    num_steps = report.env_steps + len(self.env_id)
+    self._check_episodes(report.episodes, num_steps)
     self._next += 1
 
   def _check_order(self, sequence: int) -> None:
     if sequence != self._next:
       raise wire.WireError(
-        f'Message {sequence} came where message {self._next} is due.'
+        f'Message {sequence} came instead of message {self._next}.'
       )
 
   def _check_ids(self, env_id: np.ndarray) -> None:
@@ -112,23 +105,23 @@ class Run:
 
   def _check_mine(self, env_id: np.ndarray) -> None:
     inside = (env_id >= 0) & (env_id < self._num_slots)
-    if not (inside.all() and self._mine[env_id].all()):
+    if not (inside.all() and self._is_mine[env_id].all()):
       raise wire.WireError("An env_id is not one of this group's.")
 
   def _check_episodes(
-    self, episodes: statistics.EndedEpisodes, rows: int
+    self, episodes: statistics.EndedEpisodes, num_steps: int
   ) -> None:
     count = len(episodes.env_id)
     if not count:
       return
-    if count > rows:
-      raise wire.WireError(f'{count} episodes cannot end in {rows} steps.')
+    if count > num_steps:
+      raise wire.WireError(f'{count} episodes cannot end in {num_steps} steps.')
     self._check_mine(episodes.env_id)
     for length in episodes.length, episodes.frames:
-      if not ((length >= 0) & (length < _MOST_STEPS)).all():
+      if not ((length >= 0) & (length < _MAX_STEPS)).all():
         raise wire.WireError("An episode's length is not possible.")
-    most = wire.LARGEST * episodes.length
-    if not (np.abs(episodes.episode_return) <= most).all():
+    bound = wire.LARGEST * episodes.length
+    if not (np.abs(episodes.episode_return) <= bound).all():
       raise wire.WireError("An episode's return is not possible.")
     _check_values(episodes.terminated, "An episode's end")
 

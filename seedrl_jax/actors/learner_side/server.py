@@ -1,10 +1,8 @@
 """The learner's end of the streams of actors.
 
-One thread runs an event loop with gRPC's server; every stream of an actor is a
-coroutine in it, a `conversation`. A group of environments joins a
-`RemoteStream`, whose steps it then carries there, and actions back; or, of an
-actor that acts itself, reports there, and parameters back. Made by `service`,
-closed by `system`.
+One thread runs an event loop with gRPC's server; every stream of an actor is an
+`ActorSession` in it, which carries steps to a `RemoteStream` and actions back.
+If the actor acts itself, it carries reports there and parameters back.
 """
 
 import asyncio
@@ -16,82 +14,72 @@ from typing import Any
 
 import grpc
 
-from seedrl_jax.actors import addresses, reports, wire
+from seedrl_jax.actors import addresses, credentials, reports, wire
 from seedrl_jax.actors.learner_side import (
   actor_session,
   remote_stream,
+  server_state,
   slot_allocator,
 )
-from seedrl_jax.envs import base
 
 # Seconds for streams to end that need nothing more from their actors.
 _END_SECONDS = 3.0
-# Seconds for actors that were lost to come and hear of the training's end: a
+# Seconds for disconnected actors to come back and hear of the training's end: a
 # bit more than they wait between two attempts.
 _BACK_SECONDS = 6.0
 # Seconds for the thread to end after all that.
 _CLOSE_SECONDS = 10.0
 # Streams beyond one for each environment: those in their handshake, and as many
 # that are being ended.
-_MORE_STREAMS = 2 * actor_session.MOST_SILENT
+_EXTRA_STREAMS = 2 * actor_session.MAX_SILENT
 _KEEPALIVE_MS = 20_000
 
 
 class ActorServer:
-  """Listens for actors on behalf of some streams."""
+  """Listens for actors on behalf of some streams.
+
+  Attributes:
+    streams: the environments of all actors.
+    addresses: where it listens.
+  """
 
   def __init__(
     self,
-    spec: base.StreamSpec,
-    env_values: dict[str, Any],
-    streams: Sequence[remote_stream.RemoteStream],
+    allocator: slot_allocator.SlotAllocator,
     listening: Sequence[addresses.Address],
-    security: addresses.Security,
-    seed: Sequence[int],
+    security: credentials.Security,
     timeout: float,
-    local: slot_allocator.LocalOffer | None = None,
   ):
     """Starts to listen.
 
     Args:
-      spec: what one environment looks like.
-      env_values: what actors make environments from, as
-        `handshake.env_values` gives it.
-      streams: take the environments; the emptiest first.
+      allocator: gives actors slots of its streams.
       listening: at least one address.
       security: certificate and token of the learner.
-      seed: numbers that no other start of any run shares.
       timeout: seconds after which a silent actor is given up.
-      local: for actors that act themselves; None: these are refused.
 
     Raises:
-      ValueError: where it cannot listen there, or should not, or an option
-        cannot be sent.
+      ValueError: if it cannot listen there, or should not.
     """
     addresses.check_listening(listening, security)
-    self._streams = tuple(streams)
-    self._security = security
-    # Copies parameters from their device, while the event loop goes on.
-    self._copying = concurrent.futures.ThreadPoolExecutor(
-      1, thread_name_prefix='actors-parameters'
-    )
-    admitting = slot_allocator.Admission(spec, env_values, streams, seed, local)
-    self._loop = asyncio.new_event_loop()
-    self._desk = actor_session.Desk(
-      self._loop,
-      admitting,
-      security.token,
-      wire.StreamCodec(spec),
+    self.streams: tuple[remote_stream.RemoteStream, ...] = allocator.streams
+    self.addresses: tuple[str, ...] = ()
+    self._listening = tuple(listening)
+    self._state = server_state.ServerState(
+      asyncio.new_event_loop(),
+      allocator,
+      security,
+      wire.StreamCodec(allocator.spec),
       timeout,
-      local.feed if local is not None else None,
-      self._copying,
+      # Copies parameters from their device while the event loop goes on.
+      concurrent.futures.ThreadPoolExecutor(
+        1, thread_name_prefix='actors-parameters'
+      ),
     )
-    self._conversations: set[actor_session.Conversation] = set()
+    self._sessions: set[actor_session.ActorSession] = set()
     self._started = threading.Event()
     self._stopping: asyncio.Event | None = None
     self._failure: BaseException | None = None
-    self.addresses: tuple[str, ...] = ()
-    self._listening = tuple(listening)
     self._thread = threading.Thread(
       target=self._run, name='actors', daemon=True
     )
@@ -106,45 +94,51 @@ class ActorServer:
       raise self._failure
 
   @property
-  def streams(self) -> tuple[remote_stream.RemoteStream, ...]:
-    """The environments of all actors."""
-    return self._streams
-
-  @property
   def num_connected(self) -> int:
-    """Environments that are there."""
-    return sum(stream.num_connected for stream in self._streams)
+    """Environments that actors have brought."""
+    return sum(stream.num_connected for stream in self.streams)
 
   @property
   def num_bytes(self) -> int:
     """Bytes of all messages so far, in both directions."""
-    return self._desk.num_bytes
+    return self._state.num_bytes
 
   @property
-  def reported(self) -> reports.Work:
-    """What actors that act themselves have done."""
-    total = reports.Work()
-    for stream in self._streams:
+  def reported(self) -> reports.ReportTotals:
+    """Progress of actors that act themselves."""
+    total = reports.ReportTotals()
+    for stream in self.streams:
       total.add(stream.reported)
     return total
+
+  def metrics(self) -> dict[str, float]:
+    """Returns what a run's curves show of its actors."""
+    reported = self.reported
+    return {
+      'actors/connected_envs': float(self.num_connected),
+      'actors/stream_bytes': float(self.num_bytes),
+      # Of actors that act themselves.
+      'actors/store_bytes': float(reported.store_bytes),
+      'actors/store_wait_s': reported.store_wait,
+    }
 
   def close(self, ended: bool) -> None:
     """Ends all streams and the thread; may be called again.
 
     Args:
       ended: whether the training has reached its end: actors are then told to
-        end, too. Else they keep looking for a learner to come back.
+        end, too. Otherwise they keep looking for a learner to come back.
     """
-    for stream in self._streams:
+    for stream in self.streams:
       stream.close()
-    if self._desk.is_closed:
+    if self._state.is_closed:
       return
-    # In this order, as streams look at both.
-    self._desk.ended = ended
-    self._desk.is_closed = True
+    # In this order, as sessions look at both.
+    self._state.ended = ended
+    self._state.is_closed = True
     # A loop that failed is closed already.
     with contextlib.suppress(RuntimeError):
-      self._loop.call_soon_threadsafe(self._wake)
+      self._state.loop.call_soon_threadsafe(self._wake)
     self._thread.join(
       self._goodbye_seconds + 2 * _END_SECONDS + _BACK_SECONDS + _CLOSE_SECONDS
     )
@@ -154,12 +148,12 @@ class ActorServer:
 
   @property
   def _goodbye_seconds(self) -> float:
-    """Seconds in which all actors that are here hear of the end.
+    """Seconds in which all connected actors hear of the end.
 
-    Of the training's end they hear when they come with their steps, so that one
-    whose environments are slow is waited for as ever.
+    They hear of the training's end when they come with their steps, so the
+    server waits for slow environments as long as ever.
     """
-    return _END_SECONDS + (self._desk.timeout if self._desk.ended else 0.0)
+    return _END_SECONDS + (self._state.timeout if self._state.ended else 0.0)
 
   def _wake(self) -> None:
     if self._stopping is not None:
@@ -168,31 +162,52 @@ class ActorServer:
   # -- in the event loop's thread ----------------------------------------------
 
   def _run(self) -> None:
+    loop = self._state.loop
     try:
-      self._loop.run_until_complete(self._serve_all())
+      loop.run_until_complete(self._serve_all())
     except BaseException as e:
       # Before the start is over, the constructor raises it; later, `recv`.
       self._failure = e
-      for stream in self._streams:
+      for stream in self.streams:
         stream.fail(e)
     finally:
-      self._copying.shutdown()
-      self._loop.close()
+      self._state.copying.shutdown()
+      loop.close()
       self._started.set()
 
   async def _serve_all(self) -> None:
     self._stopping = asyncio.Event()
-    most = max(stream.batch_size for stream in self._streams)
-    rpcs = sum(stream.num_envs for stream in self._streams) + _MORE_STREAMS
-    size = max(
-      self._desk.codec.num_bytes(most),
+    server = self._make_grpc_server()
+    try:
+      self.addresses = tuple(
+        addresses.listen(server, address, self._state.security)
+        for address in self._listening
+      )
+      await server.start()
+      self._started.set()
+      await self._stopping.wait()
+      await self._say_goodbye()
+    finally:
+      # With no time at all, gRPC calls it an error, and its clients say so.
+      await server.stop(_END_SECONDS)
+      # gRPC ends its own part of a stream after ours, and complains if the loop
+      # is closed before that.
+      rest = asyncio.all_tasks() - {asyncio.current_task()}
+      if rest:
+        await asyncio.wait(rest, timeout=_END_SECONDS)
+
+  def _make_grpc_server(self) -> grpc.aio.Server:
+    num_rows = max(stream.batch_size for stream in self.streams)
+    largest_message = max(
+      self._state.codec.num_bytes(num_rows),
       wire.HEADER_BYTES + wire.MAX_JSON_BYTES,
       reports.MAX_BYTES,
     )
+    num_slots = sum(stream.num_envs for stream in self.streams)
     server = grpc.aio.server(
-      maximum_concurrent_rpcs=rpcs,
+      maximum_concurrent_rpcs=num_slots + _EXTRA_STREAMS,
       options=(
-        ('grpc.max_receive_message_length', size),
+        ('grpc.max_receive_message_length', largest_message),
         ('grpc.max_send_message_length', -1),
         # Two learners would share a port and its actors.
         ('grpc.so_reuseport', 0),
@@ -203,49 +218,31 @@ class ActorServer:
         ('grpc.http2.min_ping_interval_without_data_ms', _KEEPALIVE_MS // 4),
       ),
     )
-    handler = grpc.stream_stream_rpc_method_handler(self._serve)
-    server.add_generic_rpc_handlers((
-      grpc.method_handlers_generic_handler(
-        wire.SERVICE, {wire.METHOD: handler}
-      ),
-    ))
-    try:
-      self.addresses = tuple(
-        addresses.listen(server, address, self._security)
-        for address in self._listening
-      )
-      await server.start()
-      self._started.set()
-      await self._stopping.wait()
-      await self._say_goodbye()
-    finally:
-      # With no time at all, gRPC calls it an error, and its clients say so.
-      await server.stop(_END_SECONDS)
-      # gRPC ends its own part of a stream after ours; a loop that is closed
-      # before would complain of it.
-      rest = asyncio.all_tasks() - {asyncio.current_task()}
-      if rest:
-        await asyncio.wait(rest, timeout=_END_SECONDS)
+    methods = {wire.METHOD: grpc.stream_stream_rpc_method_handler(self._serve)}
+    server.add_generic_rpc_handlers([
+      grpc.method_handlers_generic_handler(wire.SERVICE, methods)
+    ])
+    return server
 
   async def _say_goodbye(self) -> None:
     """Ends all streams: their actors may end, or look for another learner."""
-    talking = list(self._conversations)
-    for one in talking:
-      one.say_goodbye()
-    if talking:
-      await asyncio.wait(
-        [one.task for one in talking], timeout=self._goodbye_seconds
-      )
-    if self._desk.ended:
-      await self._desk.lost.wait(_BACK_SECONDS, self._loop.time())
+    sessions = list(self._sessions)
+    for session in sessions:
+      session.close()
+    if sessions:
+      tasks = [session.task for session in sessions]
+      await asyncio.wait(tasks, timeout=self._goodbye_seconds)
+    if self._state.ended:
+      now = self._state.loop.time()
+      await self._state.disconnected.wait(_BACK_SECONDS, now)
 
   async def _serve(self, _: Any, context: grpc.aio.ServicerContext) -> None:
-    """One stream of an actor, from its first message to its last."""
+    """Serves one stream of an actor, from its first message to its last."""
     task = asyncio.current_task()
     assert task is not None
-    one = actor_session.Conversation(self._desk, context, task)
-    self._conversations.add(one)
+    session = actor_session.ActorSession(self._state, context, task)
+    self._sessions.add(session)
     try:
-      await one.talk()
+      await session.serve()
     finally:
-      self._conversations.discard(one)
+      self._sessions.discard(session)

@@ -1,19 +1,24 @@
-"""Makes the learner's side of remote actors from a run's configuration.
-
-Called by `builder` where the configuration lets actors bring environments.
-"""
+"""Makes the learner's side of remote actors from a run's configuration."""
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
-from seedrl_jax.actors import addresses, handshake
+import jax
+import ml_collections
+import numpy as np
+
+from seedrl_jax import types
+from seedrl_jax.actors import addresses, credentials, handshake, parameters
 from seedrl_jax.actors.learner_side import remote_stream, server, slot_allocator
-from seedrl_jax.envs import base
+from seedrl_jax.agents import base as agents
+from seedrl_jax.envs import base as envs
+from seedrl_jax.replay import base as replay
+from seedrl_jax.replay.reverb.client import store as reverb_store
 
-# Sections that are the learner's own business, and the environments', which
-# actors are told apart.
-_LEARNERS_OWN = (
+# Sections that are the learner's own business, and `env`, which actors are told
+# apart.
+_LEARNER_SECTIONS = (
   'actors',
   'checkpoint',
   'demonstrations',
@@ -25,18 +30,93 @@ _LEARNERS_OWN = (
 )
 
 
-def local_config(config: Any) -> dict[str, Any]:
-  """Returns what a `handshake.LocalRun` says of a run's config."""
+class RemotePlan(Protocol):
+  """The share of a run's remote environments that one stream has.
+
+  Attributes:
+    global_env_id: int32 `[N]`, run-wide ids of the stream's slots.
+    batch_size: environments per inference call, at most.
+  """
+
+  @property
+  def global_env_id(self) -> np.ndarray: ...
+
+  @property
+  def batch_size(self) -> int: ...
+
+
+def local_config(config: ml_collections.ConfigDict) -> dict[str, Any]:
+  """Returns the part of a run's config that `handshake.LocalRun` holds."""
   values = config.to_dict()
-  kept = {k: v for k, v in values.items() if k not in _LEARNERS_OWN}
+  kept = {k: v for k, v in values.items() if k not in _LEARNER_SECTIONS}
   # As config.json has it.
   return json.loads(json.dumps(kept, default=str))
 
 
+def make_feed(
+  specs: Mapping[str, types.ArraySpec],
+  latest: Callable[[], tuple[int, agents.Params]],
+) -> parameters.ParameterFeed:
+  """Makes the source of parameters for actors that act themselves.
+
+  Args:
+    specs: of the agent's parameters (`agents.base.parameter_specs`).
+    latest: returns the newest version and its parameters, leaves `[1, ...]`;
+      raises KeyError before the first is published.
+  """
+
+  def read() -> tuple[int, list[jax.Array]]:
+    version, params = latest()
+    return version, jax.tree.leaves(params)
+
+  return parameters.ParameterFeed(specs, read)
+
+
+def make_local_offer(
+  config: ml_collections.ConfigDict,
+  env_spec: types.EnvSpec,
+  plans: Sequence[RemotePlan],
+  block_width: int,
+  store: replay.TrajectoryStore,
+  feed: parameters.ParameterFeed,
+) -> slot_allocator.LocalOffer | None:
+  """Makes what actors need to act themselves.
+
+  Args:
+    config: the run's configuration.
+    env_spec: of all its environments.
+    plans: of the remote streams.
+    block_width: unrolls that are assembled side by side.
+    store: of the run.
+    feed: of the learner's parameters.
+
+  Returns:
+    The offer; None if the store is not in Reverb, which alone takes unrolls
+    from other processes.
+  """
+  if not isinstance(store, reverb_store.ReverbStore):
+    return None
+  run = handshake.LocalRun(
+    config=local_config(config),
+    global_env_id=np.zeros(0, np.int32),
+    num_train_envs=env_spec.num_envs,
+    num_eval_envs=env_spec.num_eval_envs,
+    block_width=block_width,
+    replay_address='',
+    parameters=dict(feed.specs),
+  )
+  return slot_allocator.LocalOffer(
+    run,
+    global_env_id=[plan.global_env_id for plan in plans],
+    replay_address=lambda: store.host.link.address,
+    feed=feed,
+  )
+
+
 def make_server(
-  config: Any,
-  spec: base.StreamSpec,
-  sizes: Sequence[tuple[int, int]],
+  config: ml_collections.ConfigDict,
+  env_spec: types.EnvSpec,
+  plans: Sequence[RemotePlan],
   starts: int,
   socket: str,
   local: slot_allocator.LocalOffer | None = None,
@@ -45,40 +125,52 @@ def make_server(
 
   Args:
     config: the run's configuration.
-    spec: what one environment looks like.
-    sizes: (slots, largest batch) of each stream.
+    env_spec: of all its environments.
+    plans: of the remote streams.
     starts: how often this run was started before.
-    socket: path of the unix socket where no address is configured.
+    socket: path of the unix socket, if no address is configured.
     local: for actors that act themselves; None: these are refused.
 
   Raises:
-    ValueError: where the configuration cannot be had; names the flag.
+    ValueError: if the configuration is not possible; names the flag.
   """
   section = config.actors
+  spec = envs.StreamSpec(
+    observation=env_spec.observation,
+    action=env_spec.action,
+    action_repeat=env_spec.action_repeat,
+    name=env_spec.env_id,
+  )
+  streams = [
+    remote_stream.RemoteStream(
+      spec,
+      len(plan.global_env_id),
+      plan.batch_size,
+      min(section.min_batch_size, plan.batch_size),
+      section.batch_timeout_ms / 1000,
+    )
+    for plan in plans
+  ]
+  return server.ActorServer(
+    slot_allocator.SlotAllocator(
+      handshake.env_values(config.env), streams, (config.seed, starts), local
+    ),
+    _listening(section, socket),
+    credentials.learner_security(section),
+    section.timeout,
+  )
+
+
+def _listening(
+  section: ml_collections.ConfigDict, socket: str
+) -> list[addresses.Address]:
+  """Returns the configured addresses, or else the socket."""
   flag = '--config.actors.addresses'
   texts = section.addresses or ()
   if isinstance(texts, str):
     raise ValueError(
       f"{flag}={texts}: must be a tuple of strings, such as ('{texts}',)."
     )
-  streams = [
-    remote_stream.RemoteStream(
-      spec,
-      num_envs,
-      batch_size,
-      min(section.min_batch_size, batch_size),
-      section.batch_timeout_ms / 1000,
-    )
-    for num_envs, batch_size in sizes
-  ]
-  return server.ActorServer(
-    spec,
-    handshake.env_values(config.env),
-    streams,
-    [addresses.parse(flag, text) for text in texts]
-    or [addresses.in_workdir(socket)],
-    addresses.learner_security(section),
-    (config.seed, starts),
-    section.timeout,
-    local,
-  )
+  if not texts:
+    return [addresses.in_workdir(socket)]
+  return [addresses.parse(flag, text) for text in texts]

@@ -1,8 +1,6 @@
-"""Whom a learner lets in, and what it tells them to begin with.
+"""Which slots a group of environments gets, and what its actor is told."""
 
-`server` asks for every stream of an actor.
-"""
-
+import logging
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -10,16 +8,16 @@ from typing import Any, NamedTuple
 import grpc
 import numpy as np
 
-from seedrl_jax import types
 from seedrl_jax.actors import handshake, parameters
 from seedrl_jax.actors.learner_side import group_lease, remote_stream
 from seedrl_jax.envs import base
 
 _Code = grpc.StatusCode
+_log = logging.getLogger(__name__)
 
 
-class Refused(Exception):
-  """A stream that must end, with gRPC's code; the text is for its actor."""
+class StreamRefused(Exception):
+  """A stream must end, with gRPC's code; the text is for its actor."""
 
   def __init__(self, code: grpc.StatusCode, text: str):
     super().__init__(text)
@@ -30,136 +28,147 @@ class LocalOffer(NamedTuple):
   """What a learner has for actors that act themselves.
 
   Attributes:
-    config, num_train_envs, num_eval_envs, block_width, parameters: as
-      `handshake.LocalRun` has them.
+    run: what they are told, but for the next two.
     global_env_id: of each stream, int32 `[N]`, run-wide ids of its slots.
+    replay_address: returns where the Reverb server is at the moment.
     feed: of the learner's parameters.
-    replay_address: tells where the Reverb server is at the moment.
   """
 
-  config: dict[str, Any]
-  num_train_envs: int
-  num_eval_envs: int
-  block_width: int
-  parameters: dict[str, types.ArraySpec]
+  run: handshake.LocalRun
   global_env_id: Sequence[np.ndarray]
-  feed: parameters.Feed
   replay_address: Callable[[], str]
+  feed: parameters.ParameterFeed
 
 
-class Place(NamedTuple):
-  """Where a group of environments is let in.
+class SlotGrant(NamedTuple):
+  """The slots that a group of environments gets.
 
   Attributes:
-    stream: that has its slots.
-    run: its stay there; the caller ends it with `stream.leave`.
-    welcome: what its actor is told.
+    stream: that has them.
+    lease: of the slots; the caller ends it with `stream.leave`.
+    welcome: what the group's actor is told.
   """
 
   stream: remote_stream.RemoteStream
-  run: group_lease.Run
+  lease: group_lease.GroupLease
   welcome: handshake.Welcome
 
 
-class Admission:
-  """Gives groups of environments their places."""
+class SlotAllocator:
+  """Gives groups of environments their slots."""
 
   def __init__(
     self,
-    spec: base.StreamSpec,
     env_values: dict[str, Any],
     streams: Sequence[remote_stream.RemoteStream],
     seed: Sequence[int],
-    local: LocalOffer | None,
+    local: LocalOffer | None = None,
   ):
-    """Prepares to let actors in.
+    """Prepares to give away the slots of some streams.
 
     Args:
-      spec: what one environment looks like.
-      env_values: as `handshake.env_values` gives them.
-      streams: take the environments; the emptiest first.
+      env_values: what actors make environments from, as
+        `handshake.env_values` returns it.
+      streams: of equal environments; the emptiest is filled first.
       seed: numbers that no other start of any run shares.
-      local: None: nobody can act itself here.
+      local: for actors that act themselves; None: these are refused.
 
     Raises:
-      ValueError: where an option cannot be sent.
+      ValueError: if an option cannot be sent.
     """
-    self._spec = spec
+    self.streams = tuple(streams)
     self._env_values = env_values
-    self._streams = tuple(streams)
     self._seeds = np.random.default_rng(list(seed))
     self._local = local
-    blank = np.arange(1)
-    told = self._local_run(0, blank) if local is not None else None
-    handshake.pack_welcome(self._welcome(blank, told))
+    acts_itself = local is not None
+    handshake.pack_welcome(self._welcome(0, np.arange(1), acts_itself))
 
-  def admit(self, hello: handshake.Hello) -> Place:
-    """Finds a place for a group.
+  @property
+  def spec(self) -> base.StreamSpec:
+    """What one environment looks like."""
+    return self.streams[0].spec
+
+  @property
+  def feed(self) -> parameters.ParameterFeed | None:
+    """Parameters for actors that act themselves; None if there are none."""
+    return self._local.feed if self._local is not None else None
+
+  def allocate(self, hello: handshake.Hello) -> SlotGrant:
+    """Finds slots for a group.
 
     Raises:
-      Refused: where there is none, or never can be.
+      StreamRefused: if there are none, or never can be.
     """
+    try:
+      grant = self._allocate(hello)
+    except StreamRefused as e:
+      # An actor without room asks again and again.
+      full = e.code == _Code.RESOURCE_EXHAUSTED
+      level = logging.DEBUG if full else logging.WARNING
+      _log.log(level, 'Actor %r is refused: %s', hello.name, e)
+      raise
+    _log.debug(
+      'Actor %r joins as run %s with %d environments.',
+      hello.name,
+      grant.welcome.run_id,
+      hello.num_envs,
+    )
+    return grant
+
+  def _allocate(self, hello: handshake.Hello) -> SlotGrant:
     acts_itself = hello.inference == handshake.LOCAL
     if acts_itself and self._local is None:
-      raise Refused(
+      raise StreamRefused(
         _Code.FAILED_PRECONDITION,
         '--inference=local: this learner keeps its unrolls in its own process, '
         'where no actor can put any; start it with '
         '--config.actors.local_inference=True, or the actor with '
         '--inference=central.',
       )
-    index, run = self._join(hello.num_envs, acts_itself)
-    local = self._local_run(index, run.env_id) if acts_itself else None
-    return Place(self._streams[index], run, self._welcome(run.env_id, local))
+    index, lease = self._join(hello.num_envs, acts_itself)
+    welcome = self._welcome(index, lease.env_id, acts_itself)
+    return SlotGrant(self.streams[index], lease, welcome)
 
   def _join(
     self, num_envs: int, acts_itself: bool
-  ) -> tuple[int, group_lease.Run]:
-    """Returns the number of the stream that takes a group, and its run."""
+  ) -> tuple[int, group_lease.GroupLease]:
+    """Returns the index of the stream that takes a group, and the lease."""
+    streams = self.streams
     # Those that act themselves do so in batches of their own.
-    sizes = [s.num_envs if acts_itself else s.batch_size for s in self._streams]
+    sizes = [s.num_envs if acts_itself else s.batch_size for s in streams]
     flag = 'max_envs' if acts_itself else 'batch_size'
     if num_envs > max(sizes):
-      raise Refused(
+      raise StreamRefused(
         _Code.FAILED_PRECONDITION,
         f'A group of {num_envs} environments is too large: '
         f'--config.actors.{flag} allows {max(sizes)}.',
       )
-    emptiest = sorted(
-      range(len(sizes)), key=lambda i: -self._streams[i].num_free
-    )
-    for index in emptiest:
+    for index in sorted(range(len(sizes)), key=lambda i: -streams[i].num_free):
       if num_envs <= sizes[index]:
-        run = self._streams[index].join(num_envs, acts_itself)
-        if run is not None:
-          return index, run
-    raise Refused(
+        lease = streams[index].join(num_envs, acts_itself)
+        if lease is not None:
+          return index, lease
+    raise StreamRefused(
       _Code.RESOURCE_EXHAUSTED,
       f'There is no room for {num_envs} more environments: '
       '--config.actors.max_envs are there.',
     )
 
-  def _local_run(self, index: int, env_id: np.ndarray) -> handshake.LocalRun:
-    offer = self._local
-    assert offer is not None
-    return handshake.LocalRun(
-      config=offer.config,
-      global_env_id=offer.global_env_id[index][env_id],
-      num_train_envs=offer.num_train_envs,
-      num_eval_envs=offer.num_eval_envs,
-      block_width=offer.block_width,
-      replay_address=offer.replay_address(),
-      parameters=offer.parameters,
-    )
-
   def _welcome(
-    self, env_id: np.ndarray, local: handshake.LocalRun | None
+    self, index: int, env_id: np.ndarray, acts_itself: bool
   ) -> handshake.Welcome:
+    """Returns what the actor of these slots of a stream is told."""
+    local, offer = None, self._local
+    if acts_itself and offer is not None:
+      local = offer.run._replace(
+        global_env_id=offer.global_env_id[index][env_id],
+        replay_address=offer.replay_address(),
+      )
     return handshake.Welcome(
       run_id=uuid.uuid4().hex,
       env_id=env_id,
       seed=int(self._seeds.integers(1 << 31)),
       env=self._env_values,
-      spec=self._spec,
+      spec=self.spec,
       local=local,
     )

@@ -12,8 +12,8 @@ import pytest
 
 from configs import base as base_config
 from seedrl_jax import types
-from seedrl_jax.actors import addresses, handshake, wire
-from seedrl_jax.actors.actor_side import actor, local_actor_loop
+from seedrl_jax.actors import addresses, credentials, handshake, wire
+from seedrl_jax.actors.actor_side import actor, actor_loops
 from seedrl_jax.envs import factory
 from tests.actors import toys
 
@@ -26,14 +26,14 @@ _ENV = handshake.env_values(_CONFIG)
 class _Running:
   """A group in a thread of its own."""
 
-  def __init__(self, address: str, make_player=None, **options):
+  def __init__(self, address: str, make_local_actor=None, **options):
     self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     self.ended: bool | None = None
     self.error: BaseException | None = None
     target = addresses.parse('--learner', address)
     values = {'security': toys.OPEN, 'num_envs': 2} | options
-    self.group = actor.Group(
-      actor.GroupOptions(target, **values), self.lines.put, make_player
+    self.group = actor.EnvGroup(
+      actor.GroupOptions(target, **values), self.lines.put, make_local_actor
     )
     self._thread = threading.Thread(target=self._run)
     self._thread.start()
@@ -176,7 +176,9 @@ class _NoTime(threading.Event):
 
 def test_waits_between_attempts_grow(tmp_path: pathlib.Path):
   target = addresses.parse('--learner', f'unix:{tmp_path}/a.sock')
-  group = actor.Group(actor.GroupOptions(target, toys.OPEN, 2), lambda _: None)
+  group = actor.EnvGroup(
+    actor.GroupOptions(target, toys.OPEN, 2), lambda _: None
+  )
   group._stop = stop = _NoTime()
   assert group.run() is False
   longest = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
@@ -196,7 +198,7 @@ def test_group_looks_for_its_first_learner_for_ten_minutes(
   clock = types_lib.SimpleNamespace(monotonic=lambda: 80 * len(waiting.waits))
   monkeypatch.setattr(actor, 'time', clock)
   wanted = actor.GroupOptions(target, toys.OPEN, 2, **options)
-  group = actor.Group(wanted, lambda _: None)
+  group = actor.EnvGroup(wanted, lambda _: None)
   group._stop = waiting
   if options:
     # For ever.
@@ -248,7 +250,7 @@ def test_actions_of_another_shape_end_the_group():
   with _learner() as (server, _):
     other = _SPEC.action._replace(dtype=np.dtype(np.float64))
     spec = _SPEC._replace(action=other)
-    server._desk.codec = wire.StreamCodec(spec)
+    server._state.codec = wire.StreamCodec(spec)
     group = _Running(server.addresses[0])
     group.join()
     assert str(group.error) == (
@@ -270,12 +272,12 @@ def _no_player(*_: object) -> None:
 
 
 @pytest.mark.parametrize(
-  'factory, make_player, wanted',
+  'factory, make_local_actor, wanted',
   [('os:mkdir', None, 'os:mkdir'), ('', _no_player, 'os.path:make_agent')],
 )
 def test_a_learner_cannot_run_what_it_likes(
   factory: str,
-  make_player: local_actor_loop.MakePlayer | None,
+  make_local_actor: actor_loops.MakeLocalActor | None,
   wanted: str,
   tmp_path: pathlib.Path,
   caplog: pytest.LogCaptureFixture,
@@ -283,9 +285,10 @@ def test_a_learner_cannot_run_what_it_likes(
   caplog.set_level('INFO')
   kwargs = {'path': str(tmp_path / 'made')} if factory else {}
   env = _ENV | {'factory': factory, 'factory_kwargs': kwargs}
-  offer = toys.local_offer()._replace(config={'agent': 'os.path'})
+  offer = toys.local_offer()
+  offer = offer._replace(run=offer.run._replace(config={'agent': 'os.path'}))
   with toys.learner(spec=_SPEC, env=env, local=offer) as (server, _):
-    group = _Running(server.addresses[0], make_player)
+    group = _Running(server.addresses[0], make_local_actor)
     group.join()
   sentence = f'if you trust it, add --allow_factory={wanted}.'
   assert sentence in str(group.error)
@@ -318,10 +321,10 @@ def test_wrong_token_and_no_tls_end_the_group(
   certificate: tuple[pathlib.Path, pathlib.Path],
 ):
   chain, key = (file.read_bytes() for file in certificate)
-  security = addresses.Security(chain, key, 'secret')
+  security = credentials.Security(chain, key, 'secret')
   with _learner('localhost:0', security=security) as (server, _):
     address = server.addresses[0]
-    right = addresses.Security(certificate=chain, token='secret')
+    right = credentials.Security(certificate=chain, token='secret')
     group = _Running(address, security=right._replace(token='guess'))
     group.join()
     assert 'The token is not the one of this learner' in str(group.error)

@@ -16,8 +16,8 @@ import pytest
 
 from configs import r2d2_base
 from seedrl_jax import types
-from seedrl_jax.actors import addresses, handshake
-from seedrl_jax.actors.actor_side import local_actor_loop, local_inference
+from seedrl_jax.actors import addresses, credentials, handshake
+from seedrl_jax.actors.actor_side import actor_loops, local_inference
 from seedrl_jax.actors.learner_side import service
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import factory
@@ -30,7 +30,7 @@ from tests import runs
 _NUM_ENVS = 4
 _SEED = 11
 _LEARNER = addresses.parse('--learner', 'localhost:1')
-_OPEN = addresses.Security()
+_OPEN = credentials.Security()
 _VERSION = 7
 # Catch's episodes end within them.
 _STEPS = 40
@@ -134,9 +134,7 @@ def _central(
       inserted=inserted,
     ),
   )
-  parts = build_lib.build(
-    config, lambda state: state, streams=lambda *_: _stream(config)
-  )
+  parts = build_lib.build(config, lambda *_: _stream(config))
   (worker,) = parts.workers
   worker.device_step.set_key(np.asarray(jax.random.PRNGKey(_SEED)))
   _, params = parts.publisher.latest(parts.topology.inference[0])
@@ -282,7 +280,7 @@ def _specs(local: local_inference.LocalInference) -> list[types.ArraySpec]:
 def test_what_does_not_fit_is_told_in_a_sentence(
   values: dict[str, Any], sentence: str
 ):
-  with pytest.raises(local_actor_loop.Misfit, match=sentence):
+  with pytest.raises(actor_loops.IncompatibleLearner, match=sentence):
     _local(_vtrace(), _Inserted(), **values)
 
 
@@ -296,7 +294,9 @@ def test_without_a_reverb_server_the_sentence_names_the_flag(
     _LEARNER, _OPEN, print, _welcome(config, stream), stream
   )
   local.start()
-  with pytest.raises(local_inference.Lost, match=r'--config\.replay\.address='):
+  with pytest.raises(
+    local_inference.PeerLost, match=r'--config\.replay\.address='
+  ):
     while True:
       local.report()
       local.wait()

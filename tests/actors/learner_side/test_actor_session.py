@@ -33,7 +33,7 @@ def test_reports_are_counted_and_answered_with_parameters():
     work = {'env_steps': 3, 'store_wait': 0.5, 'store_bytes': 9}
     newer = parameters.unpack(client.report(2, version=5, **work), _SPECS)
     assert newer is not None and (newer[1][1] == 6).all()
-    assert server.reported == reports.Work(7, 0.5, 9)
+    assert server.reported == reports.ReportTotals(7, 0.5, 9)
     assert [e.env_id for e in server.streams[0].take_episodes()] == [1]
     assert server.num_connected == 3
     assert server.num_bytes > 3 * 7 * 4
@@ -144,13 +144,13 @@ class _Writing:
 
 
 def test_a_learner_that_stops_while_it_writes_says_so(monkeypatch):
-  talk = actor_session.Conversation.talk
+  serve = actor_session.ActorSession.serve
 
-  async def talk_meanwhile(self):
+  async def serve_meanwhile(self):
     self._context = _Writing(self._context, server)
-    await talk(self)
+    await serve(self)
 
-  monkeypatch.setattr(actor_session.Conversation, 'talk', talk_meanwhile)
+  monkeypatch.setattr(actor_session.ActorSession, 'serve', serve_meanwhile)
   with toys.learner() as (server, _):
     client = toys.Client(server.addresses[0])
     client.join(2)

@@ -1,4 +1,4 @@
-"""Tests for group_lease.py: what can be a run's next steps."""
+"""Tests for seedrl_jax/actors/learner_side/group_lease.py."""
 
 import contextlib
 
@@ -12,21 +12,21 @@ from tests.actors import toys
 _NUM_SLOTS = 10
 
 
-def _run(*messages: bytes) -> group_lease.Run:
-  """Returns a run of environments 4 to 6 that has had some messages."""
-  run = group_lease.Run(np.array([4, 5, 6]), _NUM_SLOTS)
+def _lease(*messages: bytes) -> group_lease.GroupLease:
+  """Returns a lease of slots 4 to 6 whose group has sent some messages."""
+  lease = group_lease.GroupLease(np.array([4, 5, 6]), _NUM_SLOTS)
   for message in messages:
-    run.accept(wire.parse(message).sequence, toys.rows(message))
-  return run
+    lease.accept(wire.parse(message).sequence, toys.rows(message))
+  return lease
 
 
 def test_episodes_follow_each_other():
   kinds = [toys.FIRST, toys.MID, toys.LAST, toys.FIRST, toys.LAST, toys.FIRST]
-  _run(*[toys.steps([4, 5, 6], kind, i) for i, kind in enumerate(kinds)])
+  _lease(*[toys.steps([4, 5, 6], kind, i) for i, kind in enumerate(kinds)])
 
 
 def test_parts_of_a_group_in_any_order():
-  _run(
+  _lease(
     toys.steps([6], toys.FIRST, 0),
     toys.steps([5, 4], toys.FIRST, 1),
     toys.steps([5, 6], toys.MID, 2, ended=(5,)),
@@ -69,8 +69,11 @@ def _episode(sequence: int = 0, **values: float) -> bytes:
 @pytest.mark.parametrize(
   'messages, sentence',
   [
-    ([toys.steps([4, 5, 6], toys.FIRST, 1)], 'Message 1 .* message 0 is due'),
-    ([_FIRST, _FIRST], 'Message 0 came where message 1 is due'),
+    (
+      [toys.steps([4, 5, 6], toys.FIRST, 1)],
+      'Message 1 .* message 0',
+    ),
+    ([_FIRST, _FIRST], 'Message 0 came instead of message 1'),
     ([toys.steps([], toys.FIRST)], 'no environment'),
     ([toys.steps([4, 3], toys.FIRST)], 'An env_id'),
     ([toys.steps([4, _NUM_SLOTS], toys.FIRST)], 'An env_id'),
@@ -103,11 +106,11 @@ def _episode(sequence: int = 0, **values: float) -> bytes:
 )
 def test_refuses(messages: list[bytes], sentence: str):
   with pytest.raises(wire.WireError, match=sentence):
-    _run(*messages)
+    _lease(*messages)
 
 
 def test_scores_of_games_pass():
-  _run(_edited(reward=-1e6), _episode(episode_return=7e6, sequence=1))
+  _lease(_edited(reward=-1e6), _episode(episode_return=7e6, sequence=1))
 
 
 @pytest.mark.parametrize(
@@ -138,16 +141,16 @@ def _report(**values: object) -> reports.Report:
 
 
 def test_reports_follow_each_other():
-  run = group_lease.Run(np.array([4, 5, 6]), _NUM_SLOTS, acts_itself=True)
-  run.accept_report(0, _report())
+  lease = group_lease.GroupLease(np.array([4, 5, 6]), _NUM_SLOTS, True)
+  lease.accept_report(0, _report())
   # Its last steps are not counted yet.
-  run.accept_report(1, _report(env_steps=0, episodes=toys.episodes(4, 5, 6)))
+  lease.accept_report(1, _report(env_steps=0, episodes=toys.episodes(4, 5, 6)))
 
 
 @pytest.mark.parametrize(
   'sequence, values, sentence',
   [
-    (1, {}, 'Message 1 came where message 0 is due'),
+    (1, {}, 'Message 1 came instead of message 0'),
     (0, {'env_steps': -1}, 'A number of steps'),
     (0, {'env_steps': 1 << 40}, 'A number of steps'),
     (0, {'store_wait': np.nan}, 'A wait'),
@@ -160,6 +163,6 @@ def test_reports_follow_each_other():
 def test_a_report_of_the_impossible_is_refused(
   sequence: int, values: dict, sentence: str
 ):
-  run = group_lease.Run(np.array([4, 5, 6]), _NUM_SLOTS, acts_itself=True)
+  lease = group_lease.GroupLease(np.array([4, 5, 6]), _NUM_SLOTS, True)
   with pytest.raises(wire.WireError, match=sentence):
-    run.accept_report(sequence, _report(**values))
+    lease.accept_report(sequence, _report(**values))

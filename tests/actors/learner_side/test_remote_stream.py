@@ -31,10 +31,10 @@ class _Member:
   """A group that has joined, and the answers that it got."""
 
   def __init__(self, stream: remote_stream.RemoteStream, num_envs: int):
-    run = stream.join(num_envs)
-    assert run is not None
-    self.run: group_lease.Run = run
-    self.env_id = run.env_id
+    lease = stream.join(num_envs)
+    assert lease is not None
+    self.lease: group_lease.GroupLease = lease
+    self.env_id = lease.env_id
     self.answers: list[list] = []
     self._stream = stream
     self._sequence = 0
@@ -43,7 +43,7 @@ class _Member:
     message = toys.steps(self.env_id, step_type, self._sequence, ended)
     rows = toys.rows(message)
     self._stream.submit(
-      self.run,
+      self.lease,
       self._sequence,
       rows,
       lambda action: self.answers.append(action.tolist()),
@@ -130,7 +130,7 @@ def test_nothing_waits_for_who_leaves():
   batches = []
   thread = threading.Thread(target=lambda: batches.append(stream.recv()))
   thread.start()
-  stream.leave(b.run)
+  stream.leave(b.lease)
   thread.join()
   assert batches[0].env_id.tolist() == [0, 1]
 
@@ -155,11 +155,11 @@ def test_who_left_is_told_of_with_the_next_batch():
   assert stream.recv().env_id.tolist() == [1]
   assert not len(stream.take_dropped())
   gone.submit(toys.FIRST)
-  stream.leave(gone.run)
-  stream.leave(gone.run)
+  stream.leave(gone.lease)
+  stream.leave(gone.lease)
   assert not len(stream.take_dropped()), 'before the next batch'
   # The slot comes and goes once more before there is a batch.
-  stream.leave(_Member(stream, 1).run)
+  stream.leave(_Member(stream, 1).lease)
   new = _Member(stream, 1)
   assert new.env_id.tolist() == [0]
   new.submit(toys.FIRST)
@@ -173,7 +173,7 @@ def test_actions_of_who_left_go_to_nobody_else():
   gone = _Member(stream, 1)
   gone.submit(toys.FIRST)
   stream.recv()
-  stream.leave(gone.run)
+  stream.leave(gone.lease)
   new = _Member(stream, 1)
   new.submit(toys.FIRST)
   stream.send(np.array([3]), np.array([0]))
@@ -186,7 +186,7 @@ def test_actions_of_who_left_go_to_nobody_else():
 def test_what_comes_after_leaving_is_lost():
   stream = _stream()
   a, b = _Member(stream, 1), _Member(stream, 1)
-  stream.leave(a.run)
+  stream.leave(a.lease)
   a.submit(toys.FIRST)
   b.submit(toys.FIRST)
   assert stream.recv().env_id.tolist() == [1]
@@ -196,9 +196,9 @@ def test_groups_get_ids_side_by_side_where_they_can():
   stream = _stream()
   members = [_Member(stream, 2) for _ in range(4)]
   assert stream.join(1) is None
-  stream.leave(members[0].run)
-  stream.leave(members[2].run)
-  stream.leave(members[3].run)
+  stream.leave(members[0].lease)
+  stream.leave(members[2].lease)
+  stream.leave(members[3].lease)
   assert _Member(stream, 3).env_id.tolist() == [4, 5, 6]
   assert _Member(stream, 3).env_id.tolist() == [0, 1, 7]
   assert stream.join(1) is None
@@ -292,15 +292,15 @@ def test_no_batch_waits_for_those_that_act_themselves():
 
 def test_reports_add_up_and_are_checked():
   stream = _stream()
-  run = stream.join(2, acts_itself=True)
-  assert run is not None
+  lease = stream.join(2, acts_itself=True)
+  assert lease is not None
   report = reports.Report(1, 5, 0.5, 100, toys.episodes(1))
   for sequence in range(2):
-    stream.report(run, sequence, report)
+    stream.report(lease, sequence, report)
   with pytest.raises(wire.WireError, match='Message 0 came'):
-    stream.report(run, 0, report)
-  assert stream.reported == reports.Work(10, 1.0, 200)
+    stream.report(lease, 0, report)
+  assert stream.reported == reports.ReportTotals(10, 1.0, 200)
   assert [e.env_id for e in stream.take_episodes()] == [1, 1]
   # What was done stays done.
-  stream.leave(run)
+  stream.leave(lease)
   assert stream.reported.env_steps == 10

@@ -12,8 +12,8 @@ import grpc
 import numpy as np
 import pytest
 
-from seedrl_jax.actors import addresses, handshake, wire
-from seedrl_jax.actors.learner_side import actor_session, disconnected_actors
+from seedrl_jax.actors import credentials, handshake, wire
+from seedrl_jax.actors.learner_side import actor_session, server_state
 from seedrl_jax.actors.learner_side import server as server_lib
 from tests.actors import toys
 
@@ -210,13 +210,13 @@ def test_who_says_nothing_at_all_is_given_up_soon():
 
 async def _play_beside_silence(address: str, play: Callable[[], None]) -> None:
   """Calls `play` in a thread while as many streams are silent as can be."""
-  count = 3 * server_lib._MORE_STREAMS
+  count = 3 * server_lib._EXTRA_STREAMS
   async with grpc.aio.insecure_channel(address) as channel:
     calls = [channel.stream_stream(toys.METHOD)() for _ in range(count)]
     # A guard: where they are left alone, they last for longer.
     async with asyncio.timeout(actor_session._HELLO_SECONDS / 2):
       codes = asyncio.as_completed([call.code() for call in calls])
-      for _ in range(count - actor_session.MOST_SILENT):
+      for _ in range(count - actor_session.MAX_SILENT):
         await next(codes)
     await asyncio.to_thread(play)
 
@@ -313,7 +313,7 @@ def test_a_slow_actor_hears_of_the_trainings_end(
     waits, over = threading.Event(), threading.Event()
 
     async def say_goodbye() -> None:
-      server._loop.call_soon(waits.set)
+      server._state.loop.call_soon(waits.set)
       await goodbye()
       over.set()
 
@@ -324,7 +324,7 @@ def test_a_slow_actor_hears_of_the_trainings_end(
     clock.advance(100.0)
     for _ in range(10):
       turn = asyncio.sleep(0)
-      asyncio.run_coroutine_threadsafe(turn, server._loop).result()
+      asyncio.run_coroutine_threadsafe(turn, server._state.loop).result()
     assert not over.is_set()
     client.say(toys.steps(client.env_id, toys.MID, 1))
     assert client.hear().kind == wire.MessageKind.END
@@ -336,14 +336,14 @@ def test_who_was_lost_hears_of_the_end_on_coming_back(
   monkeypatch: pytest.MonkeyPatch,
 ):
   monkeypatch.setattr(server_lib, '_BACK_SECONDS', 600.0)
-  monkeypatch.setattr(disconnected_actors, '_SECONDS', 600.0)
+  monkeypatch.setattr(server_state, '_EXPECTED_SECONDS', 600.0)
   with toys.learner() as (server, _):
     client = toys.Client(server.addresses[0])
     client.join(2)
     client.step(toys.FIRST, 0)
     # As gRPC tells of an actor that was killed.
     client.call.cancel()
-    while not server._desk.lost._left:
+    while not server._state.disconnected._since:
       os.sched_yield()
     closing = toys.begin_end(server)
     client = toys.Client(server.addresses[0])
@@ -378,7 +378,7 @@ def test_a_server_that_fails_tells_inference():
     toys.learner() as (server, inference),
   ):
     server._say_goodbye = fail
-    server._loop.call_soon_threadsafe(server._wake)
+    server._state.loop.call_soon_threadsafe(server._wake)
     inference.join()
 
 
@@ -392,7 +392,7 @@ def test_an_address_in_use_is_refused():
 
 
 def test_token_is_wanted_before_anything_else(tmp_path: pathlib.Path):
-  secret = addresses.Security(token='secret')
+  secret = credentials.Security(token='secret')
   with toys.learner(_unix(tmp_path), security=secret) as (server, _):
     for token in '', 'other':
       client = toys.Client(server.addresses[0], secret._replace(token=token))
@@ -411,13 +411,13 @@ def test_tls_is_wanted_where_there_is_a_certificate(
   certificate: tuple[pathlib.Path, pathlib.Path], tmp_path: pathlib.Path
 ):
   chain, key = (file.read_bytes() for file in certificate)
-  security = addresses.Security(chain, key, 'secret')
+  security = credentials.Security(chain, key, 'secret')
   with toys.learner('127.0.0.1:0', _unix(tmp_path), security=security) as (
     server,
     _,
   ):
     # Without TLS on the unix socket, which has no network to fear.
-    actor = addresses.Security(certificate=chain, token='secret')
+    actor = credentials.Security(certificate=chain, token='secret')
     for address in server.addresses:
       client = toys.Client(address, actor)
       client.join(1)
@@ -430,7 +430,7 @@ def test_tls_is_wanted_where_there_is_a_certificate(
 
 
 def test_a_certificate_that_is_none_is_refused():
-  security = addresses.Security(b'no', b'pem', 'secret')
+  security = credentials.Security(b'no', b'pem', 'secret')
   with (
     pytest.raises(ValueError, match='cannot listen there'),
     toys.learner(security=security),

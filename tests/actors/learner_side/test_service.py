@@ -10,17 +10,31 @@ from seedrl_jax import types
 from seedrl_jax.actors import handshake, wire
 from seedrl_jax.actors.learner_side import service
 from seedrl_jax.run import build as build_lib
+from seedrl_jax.runtime import columns
 from tests import runs
 from tests.actors import toys
 
 
 def _config(**values: object):
-  return runs.tiny(env__num_envs=0, actors__max_envs=4, **values)
+  return runs.tiny(**{'env__num_envs': 0, 'actors__max_envs': 4, **values})
+
+
+def _build(folder: pathlib.Path, **values: object) -> build_lib.Parts:
+  return build_lib.build(
+    _config(**values),
+    start=build_lib.Start(actor_socket=str(folder / 'a.sock')),
+  )
 
 
 def _make_server(tmp_path: pathlib.Path, **values: object):
+  config = _config(**values)
+  plan = build_lib.layout_lib.StreamPlan(None, 4, np.arange(4), 4)
   return service.make_server(
-    _config(**values), toys.SPEC, [(4, 4)], 0, str(tmp_path / 'a.sock')
+    config,
+    build_lib.layout_lib.make_env_spec(config),
+    [plan],
+    0,
+    str(tmp_path / 'a.sock'),
   )
 
 
@@ -63,7 +77,43 @@ def test_a_work_directory_too_long_for_a_socket_is_named(
   _make_server(folder, actors__addresses=addresses).close(ended=False)
 
 
-class _Player:
+def test_only_reverb_lets_actors_act_themselves(
+  tmp_path: pathlib.Path, backend: str
+):
+  parts = _build(tmp_path, env__num_envs=2, replay__backend=backend)
+  assert parts.actors is not None
+  client = toys.Client(parts.actors.addresses[0])
+  try:
+    if backend == 'embedded':
+      hello = handshake.Hello(2, 'toy', handshake.LOCAL)
+      client.say(handshake.pack_hello(hello))
+      assert '--config.actors.local_inference=True' in client.refused()[1]
+      return
+    welcome = client.join(2, handshake.LOCAL)
+    local = welcome.local
+    assert local is not None
+    # Behind those of the learner's own environments.
+    assert local.global_env_id.tolist() == [2, 3]
+    assert (local.num_train_envs, local.num_eval_envs) == (6, 0)
+    assert local.config['network']['hidden_sizes'] == [8]
+    assert not local.config.keys() & {'actors', 'checkpoint', 'env'}
+    newer = handshake.wire.take(
+      client.report(0, env_steps=30).body, (local.parameters.values(), 1)
+    )
+    _, params = parts.publisher.latest(parts.topology.inference[0])
+    for ours, theirs in zip(newer[0], jax.tree.leaves(params), strict=True):
+      np.testing.assert_array_equal(ours, theirs)
+    assert parts.env_steps() == 30
+    metrics = parts.actors.metrics()
+    assert metrics.keys() <= columns.TABLE.keys()
+    assert metrics['actors/connected_envs'] == 2
+    assert metrics['actors/stream_bytes'] > 1000
+  finally:
+    client.close()
+    parts.close()
+
+
+class _Stepper:
   """Plays any environment's steps from a script."""
 
   def __init__(self, parts: build_lib.Parts):
@@ -97,21 +147,17 @@ class _Player:
 def test_what_an_actor_left_half_done_is_never_trained_on(
   tmp_path: pathlib.Path,
 ):
-  parts = build_lib.build(
-    _config(),
-    lambda state: state,
-    actor_socket=str(tmp_path / 'a.sock'),
-  )
+  parts = _build(tmp_path)
   assert parts.actors is not None
   assert f'; actors at unix:{tmp_path}/a.sock' in parts.describe()
-  gone = _Player(parts)
+  gone = _Stepper(parts)
   assert parts.metrics()['actors/connected_envs'] == 4.0
   for step_type in toys.FIRST, toys.MID, toys.MID, toys.MID:
     gone.play(step_type, reward=1.0)
   gone.leave()
   while parts.actors.num_connected:
     pass
-  player = _Player(parts)
+  player = _Stepper(parts)
   # One unroll has six steps.
   for step_type in (toys.FIRST, *[toys.MID] * 5):
     player.play(step_type, reward=2.0)

@@ -24,7 +24,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import IO
 
-from seedrl_jax.runtime import cache_folder
+from seedrl_jax.runtime import cache
 
 FLAG = '--reverb_python'
 # Does the same, also for programs without the flag.
@@ -201,7 +201,7 @@ def folder(
   """Returns where the environment made from `interpreter` is, or would be."""
   recipe = '\n'.join([interpreter.version, *requirements])
   digest = hashlib.sha256(recipe.encode()).hexdigest()[:12]
-  return cache_folder.path() / f'reverb-{digest}'
+  return cache.folder() / f'reverb-{digest}'
 
 
 def is_made(environment: pathlib.Path) -> bool:

@@ -1,19 +1,16 @@
-"""Keeps compiled programs for later runs, in the user's cache folder.
+"""The user's cache folder, and the compiled programs in it.
 
-Called by `process`. JAX's own variables come first: JAX_COMPILATION_CACHE_DIR
-names another folder, and JAX_ENABLE_COMPILATION_CACHE=0 turns the cache off.
+JAX's own variables come first: JAX_COMPILATION_CACHE_DIR names another folder
+for programs, and JAX_ENABLE_COMPILATION_CACHE=0 keeps none.
 """
 
 import contextlib
 import hashlib
+import os
 import pathlib
 import re
 import warnings
 from typing import Any
-
-import jax
-
-from seedrl_jax.runtime import cache_folder
 
 # Of all programs that are kept, in bytes. A run on CartPole has 1.5 MB.
 _LIMIT = 1 << 30
@@ -24,8 +21,18 @@ _PROCESSOR = re.compile(
 )
 
 
-def configure() -> None:
-  """Has JAX keep what it compiles, unless the user has told it what to do."""
+def folder() -> pathlib.Path:
+  """Returns the user's folder, which need not exist."""
+  if own := os.environ.get('SEEDRL_CACHE'):
+    return pathlib.Path(own)
+  base = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
+  return pathlib.Path(base, 'seedrl-jax')
+
+
+def keep_compiled() -> None:
+  """Makes JAX keep compiled programs, unless the user set its variables."""
+  import jax
+
   config: Any = jax.config
   if (
     not config.jax_enable_compilation_cache or config.jax_compilation_cache_dir
@@ -36,11 +43,11 @@ def configure() -> None:
     'ignore', r'Error (reading|writing) persistent compilation cache'
   )
   with contextlib.suppress(OSError, RuntimeError):
-    folder = cache_folder.path() / f'jax-{_processor()}'
+    programs = folder() / f'jax-{_processor()}'
     # Whoever may write there can make our processes run what they like.
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    prune(folder.parent)
-    config.update('jax_compilation_cache_dir', str(folder))
+    programs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    prune(programs.parent)
+    config.update('jax_compilation_cache_dir', str(programs))
     config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
 
 
@@ -48,7 +55,7 @@ def prune(place: pathlib.Path, limit: int = _LIMIT) -> None:
   """Deletes the programs that were used longest ago.
 
   Args:
-    place: has the folders of all processors that share it.
+    place: holds the folders of all processors that share it.
     limit: bytes that may stay.
   """
   found = [(p.stat(), p) for p in place.glob('jax-*/*-cache')]
@@ -59,10 +66,8 @@ def prune(place: pathlib.Path, limit: int = _LIMIT) -> None:
 
 
 def _processor() -> str:
-  """Returns a name for this kind of processor.
-
-  Programs for the CPU use all that it can do, and hosts may share a home.
-  """
+  """Returns a name for this kind of processor."""
+  # Programs for the CPU use all that it can do, and machines may share a home.
   text = _CPUINFO.read_text().partition('\n\n')[0]
   lines = [line for line in text.splitlines() if _PROCESSOR.fullmatch(line)]
   return hashlib.sha256('\n'.join(lines).encode()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""Tests for seedrl_jax/runtime/compilation_cache.py, by processes."""
+"""Tests for seedrl_jax/runtime/cache.py, by processes."""
 
 import os
 import pathlib
@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from seedrl_jax.runtime import checkpoints, compilation_cache
+from seedrl_jax.runtime import cache, checkpoints
 from tests import runs
 
 # Says where programs are kept, how many came from there, and whether one wrote
@@ -49,6 +49,17 @@ def _run(*arguments: str, **env: str) -> list[str]:
   return done.stdout.split()
 
 
+def test_the_environment_says_where_it_is(monkeypatch: pytest.MonkeyPatch):
+  monkeypatch.setenv('SEEDRL_CACHE', '/one')
+  assert cache.folder() == pathlib.Path('/one')
+  monkeypatch.delenv('SEEDRL_CACHE')
+  monkeypatch.setenv('XDG_CACHE_HOME', '/two')
+  assert cache.folder() == pathlib.Path('/two/seedrl-jax')
+  monkeypatch.delenv('XDG_CACHE_HOME')
+  monkeypatch.setenv('HOME', '/three')
+  assert cache.folder() == pathlib.Path('/three/.cache/seedrl-jax')
+
+
 def test_programs_are_kept_and_write_where_they_should(tmp_path):
   cold, warm = [_run(SEEDRL_CACHE=str(tmp_path)) for _ in range(2)]
   (folder,) = tmp_path.glob('jax-*')
@@ -83,7 +94,7 @@ def test_those_used_longest_ago_make_room(tmp_path: pathlib.Path):
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b'12345')
     os.utime(path, (1000 - i, 2000))
-  compilation_cache.prune(tmp_path, 14)
+  cache.prune(tmp_path, 14)
   assert [p.name for p in sorted(tmp_path.rglob('*-cache'))] == [
     '1-cache',
     '2-cache',
@@ -93,11 +104,11 @@ def test_those_used_longest_ago_make_room(tmp_path: pathlib.Path):
 def test_every_kind_of_processor_has_programs_of_its_own(tmp_path, monkeypatch):
   text = 'processor: 0\nmodel\t: 7\nMHz\t: {}\nflags\t: {}\n\nprocessor: 1\n'
   file = tmp_path / 'cpuinfo'
-  monkeypatch.setattr(compilation_cache, '_CPUINFO', file)
+  monkeypatch.setattr(cache, '_CPUINFO', file)
   names = []
   for hertz, flags in (1, 'avx'), (2, 'avx'), (1, 'avx avx512'):
     file.write_text(text.format(hertz, flags))
-    names.append(compilation_cache._processor())
+    names.append(cache._processor())
   assert names[0] == names[1] != names[2]
 
 

@@ -7,7 +7,7 @@ import types as python_types
 import pytest
 
 from configs import benchmark
-from seedrl_jax.benchmarks import ceilings, free_stream, table, timing, whole
+from seedrl_jax.benchmarks import ceilings, environments, timing, whole
 from seedrl_jax.run import system
 
 _PATIENCE = 300.0  # only for a test that has already failed
@@ -89,20 +89,15 @@ def test_measures_the_whole_of_a_small_case(monkeypatch):
   config.env.num_envs = config.env.batch_size = 8
   config.batch_size = 4
   config.topology.max_devices = 1
-  row = table.measure(
-    'small',
-    config,
-    free_stream.make_stream,
-    system=True,
-    windows=2,
-    seconds=0.01,
-    system_seconds=0.05,
-    warm_up=0.0,
+  row = whole.measure(
+    whole.Case('small', config, environments.free_streams(config)),
+    timing.Windows(2, 0.01),
+    timing.Windows(2, 0.05),
   )
   assert 8 in row['ceilings']['inference']
   assert row['system']['median'] > 0 and row['system']['ideal'] > 0
   assert row['system']['trained_share'] > 0
-  text = '\n'.join(table.lines(row) + table.summary([row]))
+  text = '\n'.join(whole.lines(row) + whole.summary([row]))
   for part in (
     'small (embedded store)',
     'environments',
@@ -136,7 +131,9 @@ def test_windows_have_whole_updates(monkeypatch):
 
   monkeypatch.setattr(whole.time, 'sleep', sleep)
   config = python_types.SimpleNamespace(batch_size=32, unroll_length=20)
-  result = whole._watch(run, threading.current_thread(), config, 5, 1.0, 0.0)
+  result = whole._watch(
+    run, threading.current_thread(), config, timing.Windows(5, 1.0)
+  )
   assert result.trained_share == 1.0
   # The first three, one to begin at, and four a window.
   assert counters.updates >= 3 + 1 + 5 * 4

@@ -1,29 +1,32 @@
-"""Tests of `seedrl_jax.benchmarks.free_stream`."""
+"""Tests of `seedrl_jax.benchmarks.environments`."""
 
 import jax
+import ml_collections
 import numpy as np
 import pytest
 
 from seedrl_jax import types
-from seedrl_jax.benchmarks import free_stream
+from seedrl_jax.benchmarks import environments
 from seedrl_jax.envs import base as envs
+from seedrl_jax.envs import factory
 from seedrl_jax.run import layout as layout_lib
+from tests import runs
 
 
-def _make(num_envs=4, batch_size=2):
+def _make(num_envs=4, batch_size=2, **values):
   plan = layout_lib.StreamPlan(
     device=jax.devices()[0],
     num_train=num_envs,
     global_env_id=np.arange(num_envs, dtype=np.int32),
     batch_size=batch_size,
   )
-  return free_stream.make_stream(0, plan)
+  return environments.free_streams(runs.tiny(**values))(0, plan)
 
 
 def test_groups_take_turns_and_episodes_have_a_first_and_a_last_step():
   stream = _make()
   kinds = {0: [], 2: []}
-  for _ in range(2 * (stream.EPISODE + 1)):
+  for _ in range(2 * (200 + 1)):
     output = stream.recv()
     stream.send(np.zeros(2, np.int32), output.env_id)
     assert len(set(output.step_type.tolist())) == 1
@@ -37,11 +40,22 @@ def test_groups_take_turns_and_episodes_have_a_first_and_a_last_step():
     assert following.step_type[0] == types.StepType.FIRST
 
 
-def test_matches_its_spec_and_ends_when_closed():
-  stream = _make()
+@pytest.mark.parametrize('kind', ['', 'joint', 'box'])
+def test_looks_like_the_configured_environments(kind):
+  values = {
+    'env__factory': 'tests.envs.toys:echo',
+    'env__factory_kwargs': ml_collections.ConfigDict({'kind': kind}),
+  }
+  stream = _make(**(values if kind else {}))
+  spec = factory.make_spec(runs.tiny(**(values if kind else {})).env)
+  assert stream.spec == spec._replace(name='free')
   output = stream.recv()
-  assert output.observation.shape == (2, *stream.spec.observation.shape)
-  assert output.observation.dtype == stream.spec.observation.dtype
+  assert output.observation.shape == (2, *spec.observation.shape)
+  assert output.observation.dtype == spec.observation.dtype
+
+
+def test_ends_when_closed():
+  stream = _make()
   assert stream.take_episodes() == [] and stream.dropped_episodes == 0
   stream.close()
   with pytest.raises(envs.StreamClosed):
@@ -51,3 +65,9 @@ def test_matches_its_spec_and_ends_when_closed():
 def test_refuses_uneven_groups():
   with pytest.raises(ValueError, match='3 does not divide 4'):
     _make(4, 3)
+
+
+def test_frames_are_of_a_game_that_goes_on():
+  frames = environments.pong_frames(np.random.default_rng(0), steps=3, width=2)
+  assert frames.shape == (3, 2, 84, 84, 1) and frames.dtype == np.uint8
+  assert (frames[0] != frames[1]).any()

@@ -1,7 +1,4 @@
-"""An actor's call to its learner: messages in both directions, and its end.
-
-`actor` opens it and waits for its channel, `following` speaks over it, too.
-"""
+"""An actor's stream to its learner: messages, and how the stream ends."""
 
 import queue
 import threading
@@ -9,10 +6,9 @@ from typing import Any
 
 import grpc
 
-from seedrl_jax.actors import addresses, tls, wire
+from seedrl_jax.actors import addresses, credentials, wire
 
-# Seconds that connecting may take.
-_ATTEMPT = 10.0
+_CONNECT_SECONDS = 10.0
 _KEEPALIVE_MS = 20_000
 _OPTIONS = (
   ('grpc.max_receive_message_length', -1),
@@ -36,20 +32,22 @@ class ActorError(RuntimeError):
   """An actor and its learner cannot work together; says why."""
 
 
-class Lost(Exception):
-  """Somebody is not there (any more), and may be again; says who."""
+class PeerLost(Exception):
+  """The learner, or its Reverb server, is not reachable; it may come back."""
 
 
-class Call:
-  """One stream to the learner; to be closed."""
+class LearnerConnection:
+  """One stream to the learner; the caller closes it."""
 
-  def __init__(self, address: addresses.Address, security: addresses.Security):
-    """Prepares a channel; `open` connects it."""
+  def __init__(
+    self, address: addresses.Address, security: credentials.Security
+  ):
+    """Makes a channel; `open` connects it."""
     self._address = address
     self._security = security
     self._channel = addresses.open_channel(address, security, _OPTIONS)
     self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-    # What `cancel` wakes: `open` waits for the channel, `hear` in the call.
+    # Changes of the channel; None, from `cancel`, ends the wait for them.
     self._states: queue.SimpleQueue[grpc.ChannelConnectivity | None]
     self._states = queue.SimpleQueue()
     self._lock = threading.Lock()
@@ -60,38 +58,37 @@ class Call:
     """Connects and begins the stream.
 
     Raises:
-      Lost: where nobody answers, or TLS fails, or after `cancel`.
+      PeerLost: if nobody answers, or TLS fails, or after `cancel`.
     """
     self._connect()
     rpc = self._channel.stream_stream(_METHOD)(
-      iter(self._outgoing.get, None),
-      metadata=addresses.metadata(self._security),
+      iter(self._outgoing.get, None), metadata=self._security.metadata()
     )
     with self._lock:
       self._rpc = rpc
       if self._cancelled:
         rpc.cancel()
 
-  def say(self, message: bytes) -> None:
+  def send(self, message: bytes) -> None:
     """Sends a message; does not wait."""
     self._outgoing.put(message)
 
-  def hear(self) -> wire.Message:
+  def receive(self) -> wire.Message:
     """Waits for the learner's next message.
 
     Raises:
-      Lost: where it ended the stream.
-      wire.WireError: where it is none of this protocol.
-      grpc.RpcError: as gRPC has it.
+      PeerLost: if it ended the stream.
+      wire.WireError: if it is no message of this protocol.
+      grpc.RpcError: if the stream failed.
     """
     message = next(self._rpc, None)
     if message is None:
-      raise Lost('it ended the stream.')
+      raise PeerLost('it ended the stream.')
     return wire.parse(message)
 
   def refuse(self, reason: str) -> None:
     """Says why the actor ends; returns when the learner has read it."""
-    self.say(wire.pack_json(wire.MessageKind.REFUSAL, {'reason': reason}))
+    self.send(wire.pack_json(wire.MessageKind.REFUSAL, {'reason': reason}))
     self._outgoing.put(None)
     for _ in self._rpc:
       pass
@@ -105,11 +102,10 @@ class Call:
         self._rpc.cancel()
 
   def close(self) -> None:
-    """Ends stream and channel; nothing else may be called after it.
+    """Ends stream and channel, and frees them.
 
-    As Python ends it stops gRPC's threads wherever they are, and what is left
-    of a stream would then wait for ever for a lock that one of them held. So
-    the last of it goes here.
+    As Python ends, it stops gRPC's threads wherever they are. What is left of a
+    stream would then wait for ever for a lock that one of them held.
     """
     self._outgoing.put(None)
     self._channel.close()
@@ -121,13 +117,13 @@ class Call:
   def _connect(self) -> None:
     """Waits until the channel is connected, or cannot be.
 
-    A stream that is begun while its channel connects may hang for ever where
+    A stream begun on a channel that is still connecting may hang for ever if
     that fails.
     """
     states = self._states
     self._channel.subscribe(states.put, try_to_connect=True)
     try:
-      while (state := states.get(timeout=_ATTEMPT)) in _CONNECTING:
+      while (state := states.get(timeout=_CONNECT_SECONDS)) in _CONNECTING:
         pass
     except queue.Empty:
       state = None
@@ -135,7 +131,7 @@ class Call:
       self._channel.unsubscribe(states.put)
     if state == grpc.ChannelConnectivity.READY:
       return
-    reason = ''
+    text, reason = self._address.text, ''
     if state is not None and not self._address.is_unix:
-      reason = tls.disagreement(self._address, self._security.certificate)
-    raise Lost(reason or f'nobody answers at {self._address.text}.')
+      reason = credentials.tls_failure(text, self._security.certificate)
+    raise PeerLost(reason or f'nobody answers at {text}.')

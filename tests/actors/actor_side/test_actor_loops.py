@@ -1,4 +1,4 @@
-"""Tests for actors/actor_side/local_actor_loop.py, with a group around it."""
+"""Tests for actors/actor_side/actor_loops.py, with a group around it."""
 
 import queue
 import threading
@@ -10,8 +10,8 @@ import pytest
 from configs import base as base_config
 from seedrl_jax import types
 from seedrl_jax.actors import addresses, handshake, reports
-from seedrl_jax.actors.actor_side import actor, local_actor_loop
-from seedrl_jax.actors.actor_side.call import Lost
+from seedrl_jax.actors.actor_side import actor, actor_loops
+from seedrl_jax.actors.actor_side.connection import PeerLost
 from seedrl_jax.envs import factory
 from tests.actors import toys
 
@@ -21,7 +21,7 @@ _SPEC = factory.make_spec(_CONFIG)
 _ENV = handshake.env_values(_CONFIG)
 
 
-class _Player:
+class _ToyActor:
   """Reports a step each time; ends as it is told."""
 
   def __init__(self, welcome: handshake.Welcome, error: Exception | None):
@@ -57,24 +57,24 @@ class _Running:
   """A group that acts itself, in a thread of its own."""
 
   def __init__(self, address: str, error: Exception | None = None, **options):
-    self.players: queue.SimpleQueue[_Player] = queue.SimpleQueue()
+    self.made: queue.SimpleQueue[_ToyActor] = queue.SimpleQueue()
     self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     self.ended: bool | None = None
     self.error: BaseException | None = None
     self._raises = error
     values = {'security': toys.OPEN, 'num_envs': 2, 'name': 'me'} | options
-    self.group = actor.Group(
+    self.group = actor.EnvGroup(
       actor.GroupOptions(addresses.parse('--learner', address), **values),
       self.lines.put,
-      self._make_player,
+      self._make,
     )
     self._thread = threading.Thread(target=self._run)
     self._thread.start()
 
-  def _make_player(self, welcome: handshake.Welcome, stream: object) -> _Player:
-    player = _Player(welcome, self._raises)
-    self.players.put(player)
-    return player
+  def _make(self, welcome: handshake.Welcome, stream: object) -> _ToyActor:
+    local_actor = _ToyActor(welcome, self._raises)
+    self.made.put(local_actor)
+    return local_actor
 
   def _run(self) -> None:
     try:
@@ -95,33 +95,33 @@ def test_a_group_follows_until_the_training_ends():
   versions = [7]
   with _learner(lambda: versions[0]) as (server, inference):
     group = _Running(server.addresses[0])
-    player = group.players.get()
-    assert player.taken.get() == 7
+    local_actor = group.made.get()
+    assert local_actor.taken.get() == 7
     versions[0] = 9
-    assert player.taken.get() == 9
+    assert local_actor.taken.get() == 9
     server.close(ended=True)
     group.join()
-  assert group.ended is True and player.closed
+  assert group.ended is True and local_actor.closed
   # One report more than pauses: the last was answered by the end.
-  assert server.reported.env_steps == player.waits + 1
-  assert player.taken.empty()
+  assert server.reported.env_steps == local_actor.waits + 1
+  assert local_actor.taken.empty()
   assert inference.batches == []
 
 
-def test_a_group_can_be_stopped_and_closes_its_player():
+def test_a_group_can_be_stopped_and_closes_its_local_actor():
   with _learner() as (server, _):
     group = _Running(server.addresses[0])
-    player = group.players.get()
-    player.taken.get()
+    local_actor = group.made.get()
+    local_actor.taken.get()
     group.group.stop()
     group.join()
-  assert group.ended is False and player.closed
+  assert group.ended is False and local_actor.closed
 
 
 def test_where_somebody_is_lost_the_learner_is_asked_again():
   with _learner() as (server, _):
-    group = _Running(server.addresses[0], Lost('no Reverb.'))
-    first, second = group.players.get(), group.players.get()
+    group = _Running(server.addresses[0], PeerLost('no Reverb.'))
+    first, second = group.made.get(), group.made.get()
     assert first.closed
     assert first.welcome.run_id != second.welcome.run_id
     group.group.stop()
@@ -133,7 +133,7 @@ def test_where_somebody_is_lost_the_learner_is_asked_again():
 def test_a_misfit_is_told_on_both_sides(caplog: pytest.LogCaptureFixture):
   with _learner() as (server, _):
     group = _Running(
-      server.addresses[0], local_actor_loop.Misfit('other agent.')
+      server.addresses[0], actor_loops.IncompatibleLearner('other agent.')
     )
     group.join()
   sentence = 'me cannot serve this learner: other agent.'
@@ -142,11 +142,11 @@ def test_a_misfit_is_told_on_both_sides(caplog: pytest.LogCaptureFixture):
   assert sentence in caplog.text
 
 
-def test_a_failure_of_the_player_is_the_groups():
+def test_a_failure_of_the_local_actor_is_the_groups():
   with _learner() as (server, _):
     group = _Running(server.addresses[0], OSError('broken'))
     group.join()
-    assert group.players.get().closed
+    assert group.made.get().closed
   assert isinstance(group.error, OSError)
 
 

@@ -1,0 +1,59 @@
+"""Flags of evaluate.py and record.py: how many episodes to play, and how."""
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from absl import flags
+
+from launch import allow_flags
+
+_EPISODES = flags.DEFINE_integer('episodes', 20, 'Episodes to play.')
+_SAMPLE = flags.DEFINE_bool(
+  'sample', False, 'Sample actions as in training, instead of the greedy ones.'
+)
+_SEED = flags.DEFINE_integer(
+  'seed', 0, 'Of environments, policy and sampling.', 0, 2**31 - 1
+)
+_NUM_ENVS = flags.DEFINE_integer(
+  'num_envs', 0, 'Environments side by side; 0: up to 10.'
+)
+_CHECKPOINT = flags.DEFINE_integer(
+  'checkpoint', None, 'Number of the checkpoint; the newest by default.'
+)
+
+
+def options() -> dict[str, Any]:
+  """Returns the fields of `playing.PlayOptions`."""
+  return {
+    'episodes': _EPISODES.value,
+    'sample': _SAMPLE.value,
+    'seed': _SEED.value,
+    'num_envs': _NUM_ENVS.value,
+    'checkpoint': _CHECKPOINT.value,
+    'allowed': tuple(allow_flags.allowed()),
+  }
+
+
+def run(program: str, play: Callable[[Any], Any]) -> None:
+  """Plays and prints the report; exits with a sentence if that fails.
+
+  Args:
+    program: name, for messages.
+    play: takes a progress line; returns what has a `report`.
+  """
+  # A training run may hold the same accelerator: take memory as needed.
+  os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
+  # Here, after the flags are known to be right: this takes seconds.
+  from seedrl_jax.envs import registry
+  from seedrl_jax.runtime import process, progress
+
+  process.configure()
+  line = progress.ProgressLine()
+  try:
+    line.say(play(line).report())
+  except (OSError, ValueError, registry.MissingLibraryError) as e:
+    sys.exit(f'{program}: {e}')
+  except KeyboardInterrupt:
+    sys.exit(f'{program}: interrupted')

@@ -1,0 +1,138 @@
+"""Environments and observations for benchmarks: free ones, random, of Pong."""
+
+import functools
+import threading
+from typing import Any
+
+import jax
+import ml_collections
+import numpy as np
+
+from seedrl_jax import types
+from seedrl_jax.envs import base as envs
+from seedrl_jax.envs import factory
+from seedrl_jax.run import build
+from seedrl_jax.run import layout as layout_lib
+
+_EPISODE_STEPS = 200
+# Different observations of `FreeStream`; then they come again.
+_PERIOD = 16
+# Steps before the first frame of Pong that is kept: they show an empty field.
+_SKIPPED = 60
+
+
+class FreeStream(envs.EnvStream):
+  """Environments that cost nothing: the same observations again and again."""
+
+  def __init__(self, spec: envs.StreamSpec, num_envs: int, batch_size: int):
+    """Prepares the outputs that `recv` hands out in turn."""
+    if num_envs % batch_size:
+      raise ValueError(f'{batch_size} does not divide {num_envs}.')
+    self.spec = spec
+    self.num_envs = num_envs
+    self.batch_size = batch_size
+    self._closed = threading.Event()
+    self._env_ids = np.split(
+      np.arange(num_envs, dtype=np.int32), num_envs // batch_size
+    )
+    self._group = 0
+    self._step = 0
+    rng = np.random.default_rng(0)
+    self._observations = [
+      random_observation(rng, spec.observation, (batch_size,))
+      for _ in range(_PERIOD)
+    ]
+    self._step_types = {
+      t: np.full(batch_size, t, np.uint8) for t in types.StepType
+    }
+    self._ones = np.ones(batch_size, np.float32)
+    self._zeros = np.zeros(batch_size, np.float32)
+
+  def recv(self) -> types.EnvOutput:
+    """Returns the next group's step at once."""
+    if self._closed.is_set():
+      raise envs.StreamClosed('The stream was closed.')
+    step = self._step % _EPISODE_STEPS
+    last = step == _EPISODE_STEPS - 1
+    kind = types.StepType.LAST if last else types.StepType.MID
+    if step == 0:
+      kind = types.StepType.FIRST
+    output = types.EnvOutput(
+      observation=self._observations[self._step % _PERIOD],
+      reward=self._zeros if step == 0 else self._ones,
+      discount=self._zeros if last else self._ones,
+      step_type=self._step_types[kind],
+      env_id=self._env_ids[self._group],
+    )
+    self._group = (self._group + 1) % len(self._env_ids)
+    self._step += self._group == 0
+    return output
+
+  def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
+    """Takes the actions, which change nothing."""
+
+  def take_episodes(self) -> list[envs.Episode]:
+    """Returns none."""
+    return []
+
+  @property
+  def dropped_episodes(self) -> int:
+    """Returns 0."""
+    return 0
+
+  def close(self) -> None:
+    """Ends the stream."""
+    self._closed.set()
+
+
+def free_streams(config: ml_collections.ConfigDict) -> build.MakeStream:
+  """Returns what makes free streams that look like the configured ones."""
+  spec = factory.make_spec(config.env)._replace(name='free')
+  return functools.partial(_make_free, spec)
+
+
+def _make_free(
+  spec: envs.StreamSpec, index: int, plan: layout_lib.StreamPlan
+) -> FreeStream:
+  del index
+  return FreeStream(spec, len(plan.global_env_id), plan.batch_size)
+
+
+def random_observation(
+  rng: np.random.Generator, spec: types.Nest, leading: tuple[int, ...]
+) -> Any:
+  """Returns a nest of `[*leading, ...]` arrays of a nest of `ArraySpec`."""
+
+  def random(s: types.ArraySpec) -> np.ndarray:
+    shape = (*leading, *s.shape)
+    if s.dtype == np.uint8:
+      return rng.integers(0, 256, shape, np.uint8)
+    return rng.uniform(size=shape).astype(s.dtype)
+
+  return jax.tree.map(
+    random, spec, is_leaf=lambda s: isinstance(s, types.ArraySpec)
+  )
+
+
+def pong_frames(rng: np.random.Generator, steps: int, width: int) -> np.ndarray:
+  """Returns frames of random play, uint8 `[steps, width, 84, 84, 1]`.
+
+  Args:
+    rng: draws the actions.
+    steps: consecutive steps of each environment.
+    width: environments side by side.
+  """
+  import envpool
+
+  env = envpool.make(
+    'Pong-v5', env_type='gymnasium', num_envs=width, stack_num=1
+  )
+  env.reset()
+  frames = np.empty((steps, width, 84, 84, 1), np.uint8)
+  for step in range(-_SKIPPED, steps):
+    actions = rng.integers(0, 6, width, np.int32)
+    observation = env.step(actions)[0]
+    if step >= 0:
+      frames[step] = observation.transpose(0, 2, 3, 1)
+  env.close()
+  return frames

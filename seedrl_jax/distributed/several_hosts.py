@@ -1,0 +1,241 @@
+"""Coordinates a run of several hosts by votes.
+
+The hosts vote before each update: whether each has a batch or wants to stop,
+whether host 0 wants a checkpoint, how far each is. All hosts hear the same and
+so do the same.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn
+
+import jax
+import ml_collections
+import numpy as np
+
+from seedrl_jax.distributed import coordinator, vote_client
+from seedrl_jax.distributed import hosts as hosts_lib
+from seedrl_jax.learner import learner as learner_lib
+from seedrl_jax.learner import state as state_lib
+from seedrl_jax.runtime import threads
+from seedrl_jax.runtime import workdir as workdir_lib
+
+# Keys that hosts may differ in: what is only of a host's own place.
+_OWN_KEYS = (
+  'actors.addresses',
+  'actors.tls_certificate',
+  'actors.tls_key',
+  'actors.token_file',
+  'demonstrations.path',
+  'env.num_threads',
+  'env.thread_affinity_offset',
+  'replay.address',
+  'topology.inference_affinity_offset',
+)
+# Seconds in which it shows that an update failed because a host is gone.
+_LOSS_SECONDS = 20.0
+
+
+class ParametersDiffer(RuntimeError):
+  """The hosts' parameters are no longer the same."""
+
+
+# Says itself what it is.
+_OWN_ERRORS = (
+  ParametersDiffer,
+  vote_client.HostLost,
+  learner_lib.NonFiniteError,
+)
+
+
+def make_coordinator(hosts: hosts_lib.Hosts | None) -> coordinator.Coordinator:
+  """Returns the coordinator of a run on `hosts`; None: on this host alone."""
+  return coordinator.Coordinator() if hosts is None else SeveralHosts(hosts)
+
+
+class SeveralHosts(coordinator.Coordinator):
+  """Coordinates this host with others; see the base class for the methods."""
+
+  def __init__(self, hosts: hosts_lib.Hosts):
+    self._hosts = hosts
+    self._check_period = 1
+    self._turn = 0
+    self.index, self.count = hosts.index, hosts.count
+    self.failures = []
+    self.agreed = False
+
+  @property
+  def lost(self) -> str:
+    return self._hosts.lost
+
+  # -- start ---------------------------------------------------------------
+
+  def check_start(self, config: ml_collections.ConfigDict) -> None:
+    if config.deterministic:
+      raise vote_client.HostsMismatch(
+        '--config.deterministic=True: not with several hosts; take one.'
+      )
+    told = self._hosts.gather({
+      'devices': jax.local_device_count(),
+      'config': workdir_lib.flat_config(config),
+    })
+    vote_client.check_same([host['devices'] for host in told], '{} devices')
+    _check_configs([host['config'] for host in told])
+    self._hosts.set_timeout(config.hosts.timeout)
+    self._check_period = config.hosts.check_period
+
+  def share(
+    self, record: dict[str, Any], state: state_lib.LearnerState
+  ) -> tuple[dict[str, Any], state_lib.LearnerState]:
+    told = self._hosts.gather(record)
+    return told[0], self._hosts.broadcast(jax.tree.map(np.asarray, state))
+
+  def compile(
+    self,
+    connect: Callable[[], None],
+    compile_update: Callable[[], None],
+    wanted: bool,
+  ) -> None:
+    del wanted
+    self._hosts.gather('compile')
+    with self._finding_loss():
+      connect()
+      compile_update()
+    self._hosts.detach()
+
+  @contextlib.contextmanager
+  def _finding_loss(self) -> Iterator[None]:
+    """Has a collective's error say which host is gone, if one is."""
+    try:
+      yield
+    except _OWN_ERRORS:
+      raise
+    except Exception as e:  # JAX has several for it, ValueError among them.
+      if sentence := self._hosts.wait_lost(_LOSS_SECONDS):
+        raise vote_client.HostLost(sentence) from e
+      raise
+
+  # -- updates -------------------------------------------------------------
+
+  @contextlib.contextmanager
+  def deciding(
+    self, learner: learner_lib.Learner, figures: coordinator.Figures
+  ) -> Iterator[coordinator.Decide]:
+    def decide(ready: bool, save_due: bool) -> coordinator.Decision:
+      prints = self._fingerprints(learner) if ready else []
+      votes, progress = self._vote(figures, ready, save_due, prints)
+      check_fingerprints([v['prints'] for v in votes], learner.counters.updates)
+      return coordinator.Decision(
+        update=all(v['ready'] for v in votes) and progress < 1.0,
+        save=votes[0]['save'],
+        progress=progress,
+      )
+
+    try:
+      with self._finding_loss():
+        yield decide
+    except learner_lib.NonFiniteError:
+      # The others find the same, or wait for this host's vote.
+      self._vote(figures)
+      raise
+
+  def _vote(
+    self,
+    figures: coordinator.Figures,
+    ready: bool = False,
+    save_due: bool = False,
+    prints: Sequence[int] = (),
+  ) -> tuple[list[dict[str, Any]], float]:
+    """Returns the votes of all hosts and the run's progress."""
+    votes = self._hosts.gather({
+      'ready': ready,
+      'save': save_due,
+      'prints': prints,
+      'figures': figures.tell(),
+    })
+    return votes, figures.hear([v['figures'] for v in votes])
+
+  def _fingerprints(self, learner: learner_lib.Learner) -> list[int]:
+    """Returns those of the parameters if they are to be compared now."""
+    self._turn += 1
+    if (self._turn - 1) % self._check_period:
+      return []
+    return learner.fingerprints()
+
+  def must_stop(self) -> bool:
+    if self.lost:
+      raise vote_client.HostLost(self.lost)
+    return self._hosts.stop_wanted
+
+  def ask_to_stop(self) -> None:
+    self._hosts.ask_to_stop()
+
+  # -- the end -------------------------------------------------------------
+
+  def end(
+    self,
+    learner: learner_lib.Learner,
+    figures: coordinator.Figures,
+    failure: threads.Failure | None,
+  ) -> None:
+    if self.lost:
+      return
+    if failure is None or failure.thread != 'learner':
+      # An update that was not finite is found here on every host.
+      learner.flush()
+    elif not isinstance(failure.error, learner_lib.NonFiniteError):
+      return
+    reason = ''
+    if failure is not None:
+      reason = f'{type(failure.error).__name__}: {failure.error}'
+    told = self._hosts.gather([figures.tell(is_last=True), reason])
+    figures.hear([host_figures for host_figures, _ in told])
+    self.failures = [
+      vote_client.lost_sentence(index, f'has failed ({text})')
+      for index, (_, text) in enumerate(told)
+      if text and index != self.index
+    ]
+    self.agreed = True
+
+  def wait_saved(self) -> None:
+    if self.agreed:
+      self._hosts.gather('saved')
+
+  def leave(self) -> None:
+    self._hosts.leave()
+
+  def fail(self, reason: str, text: str) -> NoReturn:
+    self._hosts.fail(reason, text)
+
+
+def _check_configs(configs: Sequence[Mapping[str, Any]]) -> None:
+  first = configs[0]
+  for index, other in enumerate(configs):
+    for key in sorted(first.keys() | other.keys()):
+      a, b = first.get(key), other.get(key)
+      if a != b and not key.startswith(_OWN_KEYS):
+        raise vote_client.HostsMismatch(
+          f'--config.{key}: host 0 has {a} and host {index} has {b}; start '
+          'all hosts with one configuration.'
+        )
+
+
+def check_fingerprints(prints: Sequence[Sequence[int]], update: int) -> None:
+  """Checks that the hosts' parameters are the same.
+
+  Args:
+    prints: for each host those of its devices; none if it gave none.
+    update: that the parameters are from.
+
+  Raises:
+    ParametersDiffer: if they are not.
+  """
+  told = {index: found for index, found in enumerate(prints) if found}
+  expected = next(iter(told.values()), [0])[0]
+  for index, found in told.items():
+    if any(x != expected for x in found):
+      raise ParametersDiffer(
+        f'After update {update} the parameters of host {index} are not those '
+        f'of host {min(told)}; start all hosts again to resume from the last '
+        'checkpoint.'
+      )

@@ -1,0 +1,184 @@
+"""The threads of a run, and the loop that updates until it ends."""
+
+import functools
+import time
+from collections.abc import Callable
+
+import ml_collections
+
+from seedrl_jax.demonstrations import folder
+from seedrl_jax.distributed import coordinator as coordinator_lib
+from seedrl_jax.envs import base as envs
+from seedrl_jax.learner import prefetch as prefetch_lib
+from seedrl_jax.replay import base as replay
+from seedrl_jax.run import build, checkpointing, reporting
+from seedrl_jax.runtime import process, threads
+from seedrl_jax.runtime import profiler as profiler_lib
+
+# Waits for a batch; None if this host wants to stop.
+_NextBatch = Callable[[], prefetch_lib.Prefetched | None]
+
+
+class Training:
+  """Acts and learns until all frames are there or something asks to stop.
+
+  Attributes:
+    group: the threads, and the first failure.
+    interrupted: whether to stop; any thread or signal handler may set it.
+  """
+
+  def __init__(
+    self,
+    config: ml_collections.ConfigDict,
+    coordinator: coordinator_lib.Coordinator,
+    reporter: reporting.RunReporter,
+    writer: checkpointing.CheckpointWriter,
+    profiler: profiler_lib.UpdateProfiler,
+  ):
+    """Starts nothing yet.
+
+    Args:
+      config: the run's configuration.
+      coordinator: of this host with the others.
+      reporter: of the run.
+      writer: of its checkpoints.
+      profiler: of its updates.
+
+    Raises:
+      ValueError: if inference threads cannot have their processors.
+    """
+    self.interrupted = False
+    self._config = config
+    self._coordinator = coordinator
+    self._reporter = reporter
+    self._counters = reporter.counters
+    self._parts = reporter.counters.parts
+    self._writer = writer
+    self._profiler = profiler
+    offset = config.topology.inference_affinity_offset
+    self._cores = [
+      process.pinned_core(offset, i) for i in range(len(self._parts.workers))
+    ]
+    self._next_report = 0.0
+    self.group = threads.ThreadGroup(
+      ends=(replay.StoreClosed, envs.StreamClosed, prefetch_lib.PrefetchClosed)
+    )
+    self.group.on_stop(self._parts.interrupt)
+    self.group.on_stop(coordinator.ask_to_stop)
+
+  def run(self) -> None:
+    """Trains in threads or in lock step; returns when it is time to stop.
+
+    Raises:
+      HostLost: if another host is gone.
+      Exception: what failed in lock step, or in writing a report.
+    """
+    if self.interrupted:
+      # The threads still start, as other hosts wait for this one's vote.
+      self.group.stop()
+    self._writer.restart_clock()
+    self._next_report = time.perf_counter() + self._config.log.every_seconds
+    if self._config.deterministic:
+      self._learn(self._batch_in_lock_step)
+      return
+    self._start_threads()
+    # Signal handlers run between these waits.
+    seconds = min(0.1, self._config.log.every_seconds)
+    while not self.group.wait(seconds) and not self._must_stop():
+      if self._report_if_due():
+        fill_demonstrations(self._config, self._parts, self._reporter.line.say)
+
+  def _start_threads(self) -> None:
+    parts, group = self._parts, self.group
+    for i, worker in enumerate(parts.workers):
+      act = functools.partial(worker.run, group.should_stop)
+      group.start(f'inference-{i}', act, self._cores[i])
+    group.start('prefetch', lambda: parts.prefetcher.run(group.should_stop))
+    group.start('learner', lambda: self._learn(self._batch_from_threads))
+
+  def _must_stop(self) -> bool:
+    others = self._coordinator.must_stop()
+    return self.interrupted or others
+
+  def _report_if_due(self) -> bool:
+    now = time.perf_counter()
+    if now < self._next_report:
+      return False
+    self._reporter.write()
+    self._next_report = now + self._config.log.every_seconds
+    return True
+
+  def _learn(self, next_batch: _NextBatch) -> None:
+    """Updates until the hosts decide to stop, and stops the threads."""
+    learner, config = self._parts.learner, self._config
+    with self._coordinator.deciding(learner, self._counters) as decide:
+      while True:
+        item = next_batch()
+        save_due = self._writer.age >= config.checkpoint.every_seconds
+        decision = decide(item is not None, save_due)
+        if item is None:
+          break
+        if not decision.update:
+          item.sample.release()
+          break
+        learner.step(item, decision.progress)
+        self._profiler.after_update()
+        if decision.save:
+          # Lock step promises that nothing happens at a time of its own.
+          self._writer.save_midway(
+            learner.state, self._reporter.record, wait=config.deterministic
+          )
+    self.group.stop()
+
+  def _batch_from_threads(self) -> prefetch_lib.Prefetched | None:
+    prefetcher = self._parts.prefetcher
+    if self._counters.is_finished():
+      return None
+    if prefetcher.is_empty:
+      # With time to spare, inference should not act with older parameters
+      # until the next batch comes.
+      self._parts.learner.flush()
+    try:
+      return prefetcher.get()
+    except prefetch_lib.PrefetchClosed:
+      return None
+
+  def _batch_in_lock_step(self) -> prefetch_lib.Prefetched | None:
+    """Publishes the last update, and acts until there is a batch."""
+    parts = self._parts
+    parts.learner.flush()
+    self._report_if_due()
+    while not (self._counters.is_finished() or self.interrupted):
+      try:
+        return parts.prefetcher.fetch(timeout=0.0)
+      except replay.RateLimited:
+        for worker in parts.workers:
+          worker.step()
+    return None
+
+
+def fill_demonstrations(
+  config: ml_collections.ConfigDict,
+  parts: build.Parts,
+  say: Callable[[str], None],
+  at_start: bool = False,
+) -> None:
+  """Fills the table of demonstrations if it is empty.
+
+  That is at a run's start, and after a server was lost that had no checkpoint
+  to begin with again.
+
+  Args:
+    config: the run's configuration.
+    parts: of the run.
+    say: takes sentences for the user.
+    at_start: whether to say that a table is not that of the folder.
+  """
+  path = config.demonstrations.path
+  if not path:
+    return
+  count = folder.fill(parts.store, path, parts.env_spec.env_id)
+  if count:
+    say(f'Took {count} demonstrations from {path}.')
+  elif at_start and (text := folder.difference(parts.store, path)):
+    say(text)
