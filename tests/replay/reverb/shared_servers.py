@@ -73,6 +73,7 @@ class SharedServer:
     answer = self._factory.ask(
       start={
         'port': 0,
+        'fixed': True,
         'tables': self._tables,
         'checkpoints': str(own),
         'restore': restore,

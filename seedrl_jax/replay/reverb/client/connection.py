@@ -84,6 +84,12 @@ class _Calls:
         on_asked()
       return call.result()
 
+  def server_info(
+    self, address: str, timeout: float
+  ) -> reverb_pb2.ServerInfoResponse:
+    """Asks once for a sign of life; raises as `unary`."""
+    return self.unary(address, 'ServerInfo', reverb_pb2.Empty(), timeout)
+
   def drop_channel(self) -> None:
     """Has the next unary call connect anew; ends those under way."""
     with self._lock:
@@ -116,13 +122,18 @@ class _Calls:
 
 
 class Connection:
-  """Reaches one Reverb server, wherever it is at the moment."""
+  """Reaches one Reverb server, wherever it is at the moment.
+
+  Attributes:
+    address: where the server was last looked for.
+    generation: how often it was lost and found again.
+  """
 
   def __init__(
     self,
     address: str | Callable[[], str],
     patience: float = 60.0,
-    on_lost: Callable[[], None] | None = None,
+    on_lost: Callable[[], None] = lambda: None,
   ):
     """Sends nothing yet.
 
@@ -140,23 +151,13 @@ class Connection:
     self._failure: BaseException | None = None
     # Held by the thread that looks for a lost server; the others wait for it.
     self._recovery = threading.Lock()
-    self._generation = 0
+    self.generation = 0
     self._found = self._deadline = -math.inf
     self._wait = 0.0
     # Why the last stream did not begin.
     self._refusal = ''
-    self._address = self._read_address()
+    self.address = self._read_address()
     self._silence = silence.Silence(logging.warning)
-
-  @property
-  def address(self) -> str:
-    """Where the server was last looked for."""
-    return self._address
-
-  @property
-  def generation(self) -> int:
-    """How often the server was lost and found again."""
-    return self._generation
 
   def open_stream(self, method: str) -> transport.Stream:
     """Returns a stream to a server that is there; the caller closes it.
@@ -166,9 +167,9 @@ class Connection:
     """
     while True:
       self.check()
-      generation = self._generation
+      generation = self.generation
       try:
-        stream = self._calls.begin_stream(self._address, method)
+        stream = self._calls.begin_stream(self.address, method)
         self._refusal = ''
         return stream
       except grpc.RpcError as e:
@@ -187,23 +188,22 @@ class Connection:
     """
     with self._recovery:
       self.check()
-      if generation != self._generation:
+      if generation != self.generation:
         return
       try:
-        if self._on_lost is not None:
-          self._on_lost()
+        self._on_lost()
         self._reach()
       except base.StoreClosed:
         raise
       except BaseException as e:
         self._failure = e
         raise
-      self._generation += 1
+      self.generation += 1
 
   def check(self) -> None:
     """Raises what `recover` ended with, or StoreClosed after `close`."""
     if self._calls.closed.is_set():
-      raise base.StoreClosed(f'The store at {self._address} was closed.')
+      raise base.StoreClosed(f'The store at {self.address} was closed.')
     if self._failure is not None:
       raise self._failure
 
@@ -219,7 +219,7 @@ class Connection:
       self._calls.closed.wait(self._wait)
       self.check()
       self._wait = min(max(2 * self._wait, _FIRST_WAIT), _LONGEST_WAIT)
-      self._address = self._read_address()
+      self.address = self._read_address()
       self._calls.drop_channel()
       reason = self._probe()
       if reason is None:
@@ -227,7 +227,7 @@ class Connection:
         return
       if time.monotonic() + self._wait > self._deadline:
         raise errors.ServerLost(
-          f'No Reverb server answers at {self._address}, tried for '
+          f'No Reverb server answers at {self.address}, tried for '
           f'{self._patience:g} s ({reason}); start it again there and resume '
           'the run.'
         )
@@ -235,7 +235,7 @@ class Connection:
   def _probe(self) -> str | None:
     """Returns why the server is not there, or None."""
     try:
-      self._server_info(_ATTEMPT)
+      self._calls.server_info(self.address, _ATTEMPT)
     except grpc.RpcError as e:
       return e.code().name
     except grpc.FutureCancelledError:
@@ -261,14 +261,14 @@ class Connection:
     self.check()
     asked = self._silence.asked()
     try:
-      response = self._server_info(_GLANCE)
+      response = self._calls.server_info(self.address, _GLANCE)
     except (grpc.RpcError, grpc.FutureCancelledError) as e:
       self.check()
-      self._silence.unanswered(self._address, asked)
+      self._silence.unanswered(self.address, asked)
       raise errors.ServerLost(
-        f'The Reverb server at {self._address} does not answer at the moment.'
+        f'The Reverb server at {self.address} does not answer at the moment.'
       ) from e
-    self._silence.answered(self._address)
+    self._silence.answered(self.address)
     return _by_name(response)
 
   def mutate(self, table: str, priorities: Mapping[int, float]) -> None:
@@ -284,26 +284,19 @@ class Connection:
     self._unary('Reset', request, 'reset', table)
 
   def checkpoint(self, on_asked: Callable[[], None] | None = None) -> str:
-    """Has the server save its tables, however long it takes.
+    """Has the server save its tables; returns the path, on its machine.
 
     Args:
       on_asked: called when the request is on its way, each time that it is.
-
-    Returns:
-      The checkpoint's path, on the server's machine.
     """
-    empty, doing = reverb_pb2.Empty(), 'write a checkpoint'
-    return self._unary(
-      'Checkpoint', empty, doing, timeout=None, on_asked=on_asked
-    ).checkpoint_path
+    request, doing = reverb_pb2.Empty(), 'write a checkpoint'
+    # However long it takes.
+    response = self._unary('Checkpoint', request, doing, None, None, on_asked)
+    return response.checkpoint_path
 
   def close(self) -> None:
     """Ends calls and recoveries under way; later ones raise StoreClosed."""
     self._calls.close()
-
-  def _server_info(self, timeout: float) -> reverb_pb2.ServerInfoResponse:
-    empty = reverb_pb2.Empty()
-    return self._calls.unary(self._address, 'ServerInfo', empty, timeout)
 
   def _unary(
     self,
@@ -322,19 +315,45 @@ class Connection:
     """
     while True:
       self.check()
-      generation = self._generation
+      generation = self.generation
       try:
         return self._calls.unary(
-          self._address, method, request, timeout, on_asked
+          self.address, method, request, timeout, on_asked
         )
       except grpc.RpcError as e:
         self.check()
         if not errors.is_lost(e):
-          raise errors.translate(e, self._address, doing, table) from e
+          raise errors.translate(e, self.address, doing, table) from e
       except grpc.FutureCancelledError:
         # Another thread noticed the loss first and closed the channel.
         self.check()
       self.recover(generation)
+
+
+def serve_streams(
+  connection: Connection,
+  method: str,
+  table: str,
+  closed: threading.Event,
+  serve: Callable[[transport.Stream], None],
+) -> None:
+  """Calls `serve` with one stream after another until `closed` is set.
+
+  Raises:
+    StoreClosed, ServerLost: as `Connection.recover`.
+    ReverbError: if the server refuses something in table `table`.
+  """
+  while not closed.is_set():
+    with contextlib.closing(connection.open_stream(method)) as stream:
+      generation = connection.generation
+      try:
+        serve(stream)
+      except grpc.RpcError as e:
+        if not closed.is_set() and not errors.is_lost(e):
+          doing = method.removesuffix('Stream').lower()
+          raise errors.translate(e, connection.address, doing, table) from e
+    if not closed.is_set():
+      connection.recover(generation)
 
 
 def _by_name(

@@ -1,17 +1,14 @@
 """Sends items to a Reverb server and tells which of them have arrived."""
 
 import collections
-import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-import grpc
-
 from seedrl_jax.replay import base
 from seedrl_jax.replay.reverb import transport
 from seedrl_jax.replay.reverb.client import connection as connection_lib
-from seedrl_jax.replay.reverb.client import errors, items
+from seedrl_jax.replay.reverb.client import items
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
 # Small requests that wait are sent as one of up to this many bytes; chunks
@@ -234,16 +231,14 @@ class InsertStream:
     return passed
 
   def _run(self) -> None:
-    """The stream's thread: connects, sends, and connects again."""
     try:
-      while not self._closed.is_set():
-        with contextlib.closing(
-          self._connection.open_stream('InsertStream')
-        ) as stream:
-          generation = self._connection.generation
-          self._serve(stream)
-        if not self._closed.is_set():
-          self._connection.recover(generation)
+      connection_lib.serve_streams(
+        self._connection,
+        'InsertStream',
+        self._table,
+        self._closed,
+        self._serve,
+      )
     except BaseException as e:
       with self._changed:
         self._error = None if self._closed.is_set() else e
@@ -257,18 +252,13 @@ class InsertStream:
         return
       self._unsent = collections.deque(self._pending.requests)
       self._stream = stream
-    try:
-      transport.exchange(
-        stream,
-        self._messages(call),
-        self._take,
-        functools.partial(self._end, call),
-        f'reverb-insert-{self._table}-read',
-      )
-    except grpc.RpcError as e:
-      if not self._closed.is_set() and not errors.is_lost(e):
-        address = self._connection.address
-        raise errors.translate(e, address, 'insert', self._table) from e
+    transport.exchange(
+      stream,
+      self._messages(call),
+      self._take,
+      functools.partial(self._end, call),
+      f'reverb-insert-{self._table}-read',
+    )
 
   def _end(self, call: _InsertCall) -> None:
     with self._work:

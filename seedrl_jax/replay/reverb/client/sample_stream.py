@@ -1,17 +1,14 @@
 """Fetches samples from a table of a Reverb server, over several streams."""
 
 import collections
-import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-import grpc
-
 from seedrl_jax.replay import base
 from seedrl_jax.replay.reverb import transport
 from seedrl_jax.replay.reverb.client import connection as connection_lib
-from seedrl_jax.replay.reverb.client import errors, samples
+from seedrl_jax.replay.reverb.client import samples
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
 # Samples that one stream asks for at once; it has up to two such requests
@@ -60,9 +57,8 @@ class SampleStreams:
     self._connection = connection
     self._table = table
     self._lock = threading.Lock()
-    # A condition each for those who wait for samples and for demand: a thread
-    # woken for nothing costs the interpreter lock, a dozen of them more than
-    # the work itself.
+    # Two, as a thread woken for nothing costs the interpreter lock, a dozen of
+    # them more than the work itself.
     self._arrived = threading.Condition(self._lock)
     self._wanted = threading.Condition(self._lock)
     self._closed = threading.Event()
@@ -142,16 +138,14 @@ class SampleStreams:
       raise self._error
 
   def _run(self) -> None:
-    """A stream's thread: connects, asks, and connects again."""
     try:
-      while not self._closed.is_set():
-        with contextlib.closing(
-          self._connection.open_stream('SampleStream')
-        ) as stream:
-          generation = self._connection.generation
-          self._serve(stream)
-        if not self._closed.is_set():
-          self._connection.recover(generation)
+      connection_lib.serve_streams(
+        self._connection,
+        'SampleStream',
+        self._table,
+        self._closed,
+        self._serve,
+      )
     except BaseException as e:
       with self._lock:
         self._error = self._error or e
@@ -172,10 +166,6 @@ class SampleStreams:
         functools.partial(self._end, call),
         f'{threading.current_thread().name}-read',
       )
-    except grpc.RpcError as e:
-      if not self._closed.is_set() and not errors.is_lost(e):
-        address = self._connection.address
-        raise errors.translate(e, address, 'sample', self._table) from e
     finally:
       with self._lock:
         self._streams.discard(stream)

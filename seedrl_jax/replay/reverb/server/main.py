@@ -5,6 +5,7 @@ imports only Reverb and the standard library. It reads one line of JSON from
 its standard input:
 
   port: to listen on; 0: a free one.
+  fixed: whether no other port will do if that one is in use.
   tables: a list of {name, sampler, priority_exponent, max_size,
     max_times_sampled, samples_per_insert, min_size_to_sample, min_diff,
     max_diff}; a sampler is fifo, uniform or prioritized. The oldest item is
@@ -60,8 +61,8 @@ def _fail(kind: str, error: object) -> None:
   os._exit(1)
 
 
-def _claim_port(port: int) -> int:
-  """Returns a port that is free.
+def _claim_port(port: int, fixed: bool) -> int:
+  """Returns a port that is free, `port` if that is.
 
   Reverb itself cannot tell: it lets a second server share a port, and clients
   would get either.
@@ -74,8 +75,9 @@ def _claim_port(port: int) -> int:
       probe.listen()
       return probe.getsockname()[1]
   except OSError as e:
-    _fail('port', e.strerror)
-    raise
+    if fixed:
+      _fail('port', e.strerror)
+    return _claim_port(0, fixed=True)
 
 
 def _table(rules: dict) -> Any:
@@ -122,7 +124,7 @@ def _serve(config: dict) -> Any:
     config['checkpoints'], fallback_checkpoint_path=_rewritten(config)
   )
   tables = [_table(rules) for rules in config['tables']]
-  port = _claim_port(config['port'])
+  port = _claim_port(config['port'], config['fixed'])
   return reverb.Server(tables, port=port, checkpointer=checkpointer)
 
 

@@ -81,7 +81,7 @@ class ServerProcess:
       log: file that gets what the server says.
 
     Raises:
-      OSError: where the interpreter or the log cannot be used.
+      OSError: if the interpreter or the log cannot be used.
     """
     environment = {
       **os.environ,
@@ -115,7 +115,7 @@ class ServerProcess:
     # Stays open: its end tells the server of ours.
     assert self._popen.stdin is not None
     line = json.dumps(config).encode() + b'\n'
-    # Where it has ended already, `hear` tells.
+    # If it has ended already, `hear` tells.
     with contextlib.suppress(BrokenPipeError):
       os.write(self._popen.stdin.fileno(), line)
 
@@ -159,7 +159,7 @@ class ServerProcess:
 
   @property
   def exit_code(self) -> int | None:
-    """Its exit code, -n where signal n ended it; None while it runs."""
+    """Its exit code, -n if signal n ended it; None while it runs."""
     with self._lock:
       return self._popen.poll()
 
@@ -220,15 +220,10 @@ def _readable(descriptor: int, timeout: float | None) -> bool:
   return bool(poll.poll(milliseconds))
 
 
-class ReverbServer:
+class ReverbServer(contextlib.AbstractContextManager):
   """A server that this process owns; any thread may call it.
 
   It ends with `close`, and when this process ends, however that happens.
-
-  Example:
-    with ReverbServer(environment.ensure(), tables) as server:
-      server.start()
-      server.wait_ready()
   """
 
   def __init__(
@@ -262,21 +257,15 @@ class ReverbServer:
       checkpoint_dir, keep_checkpoints
     )
 
-  def __enter__(self) -> 'ReverbServer':
-    return self
-
-  def __exit__(self, *unused: object) -> None:
-    self.close()
+  @property
+  def port(self) -> int:
+    """Where it listens; known from `wait_ready` on."""
+    return self._port
 
   @property
   def address(self) -> str:
     """Where this machine's clients find it; known from `wait_ready` on."""
     return f'localhost:{self._port}'
-
-  @property
-  def port(self) -> int:
-    """The port; known from `wait_ready` on."""
-    return self._port
 
   @property
   def pid(self) -> int | None:
@@ -311,7 +300,7 @@ class ReverbServer:
       StoreClosed: after `close`.
     """
     with self._lock:
-      self._start(restore, self._port)
+      self._start(restore)
 
   def wait_ready(self, timeout: float | None = None) -> None:
     """Waits until the server answers.
@@ -329,9 +318,8 @@ class ReverbServer:
       if self._restore:
         timeout += checkpoint_files.num_bytes(self._restore) / _LOAD_RATE
     deadline = time.monotonic() + timeout
-    while not self._hear_port(deadline):
-      pass
     process = self._current()
+    self._port = self._hear_port(process, deadline)
     # In short pieces, so that the end of the process is noticed.
     while not answers(self.address, timeout=1.0):
       if process.exit_code is not None or time.monotonic() > deadline:
@@ -363,13 +351,16 @@ class ReverbServer:
     """
     with self._lock:
       self.stop()
-      self._start(restore, self._port)
+      self._start(restore)
 
   def stop(self) -> None:
     """Ends the process; what is in the tables is lost."""
     with self._lock:
       if self._process is not None:
         self._process.stop()
+
+  def __exit__(self, *unused: object) -> None:
+    self.close()
 
   def close(self) -> None:
     """Stops it for good; further calls do nothing."""
@@ -381,7 +372,7 @@ class ReverbServer:
         self._process.close()
       self._folder.close()
 
-  def _start(self, restore: str | None, port: int) -> None:
+  def _start(self, restore: str | None) -> None:
     if self._closed:
       raise base.StoreClosed('The Reverb server was closed.')
     if self.is_alive():
@@ -391,7 +382,8 @@ class ReverbServer:
     self._folder.prepare()
     self._restore = restore
     config = {
-      'port': port,
+      'port': self._port,
+      'fixed': bool(self._wanted_port),
       'tables': self._tables,
       'checkpoints': str(self._folder.own),
       'restore': restore,
@@ -411,9 +403,7 @@ class ReverbServer:
       raise ServerFailed('The Reverb server has not been started.')
     return process
 
-  def _hear_port(self, deadline: float) -> bool:
-    """Learns the port; returns false where it starts anew on another."""
-    process = self._current()
+  def _hear_port(self, process: ServerProcess, deadline: float) -> int:
     try:
       answer = process.hear(deadline)
     except TimeoutError:
@@ -422,33 +412,27 @@ class ReverbServer:
       process.wait(max(0.0, deadline - time.monotonic()))
       raise self._failed(process, 'did not come up')
     if 'port' in answer:
-      self._port = answer['port']
-      return True
+      return answer['port']
     process.wait(None)
-    if answer['kind'] == 'port':
-      self._start_elsewhere()
-      return False
-    if answer['kind'] == 'checkpoint':
-      raise base.CheckpointError(answer['error'])
-    if self._restore:
-      raise base.CheckpointError(
-        f'The replay checkpoint {self._restore} cannot be loaded '
-        f'({answer["error"]}); use an older one, or remove it to start with an '
-        'empty replay.'
-      )
-    raise ServerFailed(
-      f'The Reverb server did not come up: {answer["error"]}; its log is '
-      f'{self.log_path}.'
-    )
+    raise self._refusal(answer['kind'], answer['error'])
 
-  def _start_elsewhere(self) -> None:
-    if self._wanted_port:
-      raise PortInUse(
+  def _refusal(self, kind: str, error: str) -> Exception:
+    """Returns what to raise for an answer of `main.py`."""
+    if kind == 'port':
+      return PortInUse(
         f'Port {self._wanted_port} is in use; give the Reverb server another, '
         'or 0 for any that is free.'
       )
-    with self._lock:
-      self._start(self._restore, 0)
+    if kind == 'checkpoint':
+      return base.CheckpointError(error)
+    if self._restore:
+      return base.CheckpointError(
+        f'The replay checkpoint {self._restore} cannot be loaded ({error}); '
+        'use an older one, or remove it to start with an empty replay.'
+      )
+    return ServerFailed(
+      f'The Reverb server did not come up: {error}; its log is {self.log_path}.'
+    )
 
   def _failed(self, process: ServerProcess, what: str) -> ServerFailed:
     return ServerFailed(

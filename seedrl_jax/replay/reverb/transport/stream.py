@@ -71,17 +71,14 @@ def exchange(
 ) -> None:
   """Sends messages in this thread while another receives, until both end.
 
+  Raises what the stream, `messages` or `take` raised.
+
   Args:
     stream: has begun; is cancelled in the end.
     messages: each in parts; may wait for more, but must end after `on_end`.
-    take: gets each response, in the receiving thread. Must not wait: a server
+    take: gets each response, in a thread named `name`. Must not wait: a server
       gives up a client that does not read.
-    on_end: called in the receiving thread when nothing more will come.
-    name: of that thread.
-
-  Raises:
-    grpc.RpcError: with which the stream ended.
-    BaseException: what `messages` or `take` raised.
+    on_end: called in that thread when nothing more will come.
   """
   failures: list[BaseException] = []
 
