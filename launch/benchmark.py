@@ -54,18 +54,6 @@ _REVERB_PYTHON = flags.DEFINE_string(
 _STREAMS = flags.DEFINE_multi_integer(
   'streams', [1, 2, 4], 'Streams of a client in `replay`.', lower_bound=1
 )
-
-_SEQUENCES = flags.DEFINE_integer(
-  'sequences', 2000, 'Sequences in the table of `replay --case=r2d2`.'
-)
-_STEPS = flags.DEFINE_integer('sequence_steps', 140, 'Steps of a sequence.')
-_OVERLAP = flags.DEFINE_integer(
-  'overlap', 40, 'Steps that consecutive sequences share.'
-)
-_FRAME_SIZE = flags.DEFINE_integer(
-  'frame_size', 84, 'Height and width of a frame of a sequence.'
-)
-
 _ACTORS = flags.DEFINE_multi_integer(
   'actors',
   [1, 2, 4, 8, 16, 32],
@@ -140,12 +128,7 @@ def _replay() -> _Printed:
     if case not in _REPLAY_CASES:
       known = ', '.join(_REPLAY_CASES)
       raise ValueError(f'--case={case}: replay has {known}.')
-  load = replay_sequences.Load(
-    sequences=_SEQUENCES.value,
-    steps=_STEPS.value,
-    overlap=_OVERLAP.value,
-    frame_size=_FRAME_SIZE.value,
-  )
+  load = replay_sequences.Load()
   python = _server_python()
   windows = _stage_windows()
   header = _print_header()

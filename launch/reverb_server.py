@@ -15,8 +15,9 @@ from typing import NoReturn
 from absl import app, flags, logging
 
 from launch import config_flag
-from seedrl_jax import replay
-from seedrl_jax.replay.reverb.client import errors, tables
+from seedrl_jax.demonstrations import mixing
+from seedrl_jax.replay import base as replay
+from seedrl_jax.replay.reverb.client import errors, server_rules
 from seedrl_jax.replay.reverb.server import environment, server
 from seedrl_jax.run import config_checks
 from seedrl_jax.runtime import terminal
@@ -103,7 +104,14 @@ def _start(running: server.ReverbServer) -> str:
 
 def _serve() -> None:
   config_checks.check(_CONFIG.value)
-  rules = tables.tables_from_config(_CONFIG.value)
+  config = _CONFIG.value
+  # A queue there holds blocks of a whole batch; a run whose blocks are narrower
+  # keeps to its own limit.
+  width = config.batch_size
+  rules = [
+    server_rules.server_rules(table, width, width)
+    for table in mixing.run_tables(config)
+  ]
   python = environment.ensure(_PYTHON.value)
   with server.ReverbServer(
     python, rules, _CHECKPOINT_DIR.value, _PORT.value

@@ -117,7 +117,7 @@ class Run:
   @property
   def params(self) -> Any:
     """The learner's parameters, on the host."""
-    return self.system.parts.learner.state().params
+    return self.system.parts.learner.state().agent.params
 
 
 def summary(workdir: pathlib.Path) -> dict[str, Any]:

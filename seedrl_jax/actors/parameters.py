@@ -15,8 +15,8 @@ import numpy as np
 from seedrl_jax import types
 from seedrl_jax.actors import wire
 
-# Gives the newest version and its leaves, `[1, ...]`; LookupError where nothing
-# was published yet.
+# Gives the newest version and its leaves; LookupError if nothing was published
+# yet.
 Read = Callable[[], tuple[int, Sequence[Any]]]
 
 NOTHING_NEWER = wire.pack(wire.MessageKind.PARAMETERS, [])
@@ -29,7 +29,7 @@ class ParameterFeed:
     """Makes no message before an actor asks.
 
     Args:
-      specs: of the leaves by name, without the leading 1.
+      specs: of the leaves by name.
       read: gives the newest parameters; any thread may call it.
     """
     self.specs = specs
@@ -56,7 +56,8 @@ class ParameterFeed:
     with self._lock:
       version, leaves = self._read()
       if version != self._version:
-        arrays = [np.asarray(leaf) for leaf in leaves]
+        # One row.
+        arrays = [np.asarray(leaf)[None] for leaf in leaves]
         self._message = wire.pack(
           wire.MessageKind.PARAMETERS,
           wire.buffers(arrays, self.specs.values()),
@@ -70,7 +71,7 @@ class ParameterFeed:
 def unpack(
   message: wire.Message, specs: Iterable[types.ArraySpec]
 ) -> tuple[int, list[np.ndarray]] | None:
-  """Returns version and leaves `[1, ...]`; None where there is nothing newer.
+  """Returns version and leaves; None if there is nothing newer.
 
   Raises:
     wire.WireError: where it is another message, or of other parameters.
@@ -79,4 +80,4 @@ def unpack(
   if not message.rows:
     return None
   (leaves,) = wire.take(message.body, (specs, 1))
-  return message.sequence, leaves
+  return message.sequence, [leaf[0] for leaf in leaves]

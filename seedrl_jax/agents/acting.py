@@ -45,17 +45,10 @@ def make_init(
   return init
 
 
-def make_act(
-  module: nn.Module,
-  choose: ChooseFn,
-  network_params: Callable[[base.Params], base.Params] = lambda params: params,
-) -> base.ActFn:
-  """Returns what acts by `module` and `choose`.
+def make_act(module: nn.Module, choose: ChooseFn) -> base.ActFn:
+  """Returns what acts by `choose` on the outputs of `module`.
 
-  Args:
-    module: see `make_init`.
-    choose: makes actions of its outputs.
-    network_params: picks the module's parameters of the agent's.
+  Its acting parameters are those of the module.
   """
 
   def act(
@@ -67,8 +60,7 @@ def make_act(
   ) -> tuple[base.AgentOutput, base.Core]:
     # Acting is an unroll of one step.
     inputs = jax.tree.map(lambda x: x[None], step)
-    variables = {'params': network_params(params)}
-    outputs, core = module.apply(variables, inputs, core)
+    outputs, core = module.apply({'params': params}, inputs, core)
     outputs = jax.tree.map(lambda x: x[0], outputs)
     return choose(key, outputs, env_id), core
 

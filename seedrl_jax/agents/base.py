@@ -1,9 +1,8 @@
 """The seam between agents and everything that runs them.
 
-`inference` calls `act`, `learner` calls `init` and `loss`; neither knows an
-agent by name. An agent is a module with `make_agent(config, env_spec)`, and
-perhaps `RANGES`, of the keys that only its configurations have (`settings`);
-`load_agent` finds it from `config.agent`.
+An agent is a module with `make_agent(config, env_spec)`, and perhaps `RANGES`,
+of the keys that only its configurations have (`settings`); `load_agent` finds
+it from `config.agent`. Inference runs `act`, every training core runs `update`.
 """
 
 import dataclasses
@@ -13,27 +12,37 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import jax
+import ml_collections
 import numpy as np
+from jax import flatten_util
 
 from seedrl_jax import types
 from seedrl_jax.runtime import loading, settings
 
+# The axis of the training devices, of all hosts.
+AXIS = 'learner'
+
+# What an agent trains, and what of it acting needs.
+State = types.Nest
 Params = types.Nest
 Core = types.Nest
 AgentOutput = types.Nest
 
 
-class LossOutput(NamedTuple):
-  """What a loss says besides its value.
+class UpdateOutput(NamedTuple):
+  """What an update says besides the next state.
 
   Attributes:
-    metrics: scalars by name, averaged over training devices. One without a
-      group goes to `losses/`; see `runtime.columns` for the others' names.
-    priorities: float32 `[B]`, new priorities of the sampled unrolls, or None
-      where the agent does not prioritise.
+    metrics: scalars by name, the same on all devices (`mean_over_devices`). One
+      without a group goes to `losses/`; see `runtime.columns` for the others.
+    finite: bool, the same on all devices; if False, the learner keeps the state
+      from before the update and stops.
+    priorities: float32 `[B]`, new priorities of the device's unrolls, or None
+      if the agent does not prioritise.
   """
 
   metrics: Mapping[str, jax.Array]
+  finite: jax.Array
   priorities: jax.Array | None = None
 
 
@@ -54,20 +63,54 @@ class ActFn(Protocol):
   ) -> tuple[AgentOutput, Core]: ...
 
 
-class LossFn(Protocol):
-  """Mean loss of a batch; linear in equal pieces of the batch.
+class UpdateFn(Protocol):
+  """Trains a state on one batch; runs on every training device under `AXIS`.
 
-  A batch that is split evenly over devices (or micro-batches) must give, on
-  average over the pieces, the loss of the whole.
+  `batch` is the device's share, and `key` the device's own. `progress` is the
+  run's, float32 in [0, 1], for schedules. The new state must be the same on all
+  devices: gradients are averaged with `mean_over_devices`.
   """
 
   def __call__(
     self,
-    params: Params,
-    target_params: Params,
+    state: State,
     batch: types.Batch,
     key: jax.Array,
-  ) -> tuple[jax.Array, LossOutput]: ...
+    progress: jax.Array,
+  ) -> tuple[State, UpdateOutput]: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class UpdateInPieces:
+  """An `UpdateFn` whose steps the learner runs in calls of their own.
+
+  For less memory: in one program XLA works on all pieces at once, whatever
+  barriers stand between them.
+
+  Attributes:
+    cut: (state, batch, key) -> (total, pieces): what to add to, and a list.
+    accumulate: (total, state, piece) -> (total, result of the piece).
+    finish: (state, total, results, progress) -> (state, `UpdateOutput`).
+  """
+
+  cut: Callable[..., tuple[Any, list[Any]]]
+  accumulate: Callable[..., tuple[Any, Any]]
+  finish: Callable[..., tuple[State, UpdateOutput]]
+
+  def __call__(
+    self,
+    state: State,
+    batch: types.Batch,
+    key: jax.Array,
+    progress: jax.Array,
+  ) -> tuple[State, UpdateOutput]:
+    """Runs all steps."""
+    total, pieces = self.cut(state, batch, key)
+    results = []
+    for piece in pieces:
+      total, result = self.accumulate(total, state, piece)
+      results.append(result)
+    return self.finish(state, total, results, progress)
 
 
 class PrioritiesFn(Protocol):
@@ -86,41 +129,60 @@ class Agent:
   """Pure functions of arrays that say what to do with a network.
 
   Attributes:
-    init: key -> params (float32 leaves).
+    init: key -> state: parameters, optimisers, targets, all that training
+      changes.
+    acting_params: state -> all that `act` needs of it; only this is published
+      to inference. A schedule of exploration belongs in here.
     initial_core: batch size -> core state, nest of `[batch, ...]` zeros.
     act: see `ActFn`. Every leaf of its `AgentOutput` is `[B, ...]` and of a
       four-byte type; the field `action` is as `EnvSpec.action` says.
-    loss: see `LossFn`.
+    update: see `UpdateFn`; perhaps an `UpdateInPieces`.
     overlap: steps that consecutive unrolls of an environment share: 1 for
       V-trace, `burn_in + lookahead + 1` for R2D2. An unroll has
       `unroll_length + overlap` steps, so that each brings `unroll_length` new
       ones.
-    target_update_period: updates between copies of `params` to
-      `target_params`; 0 where the agent has no target network.
-    initial_priorities: see `PrioritiesFn`; None where new unrolls are all
-      worth the same.
-    project: params after an update -> the nearest that are allowed.
+    updates_per_batch: optimiser steps that `update` takes. Parameter versions
+      and policy lag are counted in them.
+    initial_priorities: see `PrioritiesFn`; None if new unrolls are all worth
+      the same.
   """
 
-  init: Callable[[jax.Array], Params]
+  init: Callable[[jax.Array], State]
+  acting_params: Callable[[State], Params]
   initial_core: Callable[[int], Core]
   act: ActFn
-  loss: LossFn
+  update: UpdateFn
   overlap: int = 1
-  target_update_period: int = 0
+  updates_per_batch: int = 1
   initial_priorities: PrioritiesFn | None = None
-  project: Callable[[Params], Params] = lambda params: params
 
   def num_transitions(self, unroll_length: int) -> int:
     """Returns T, one less than the steps of an unroll."""
     return unroll_length + self.overlap - 1
+
+  def state_shapes(self) -> State:
+    """Returns the `ShapeDtypeStruct`s of a state."""
+    return jax.eval_shape(self.init, jax.random.PRNGKey(0))
+
+  def params_shapes(self) -> Params:
+    """Returns the `ShapeDtypeStruct`s of the acting parameters."""
+    return jax.eval_shape(self.acting_params, self.state_shapes())
+
+
+def mean_over_devices(tree: types.Nest) -> types.Nest:
+  """Returns the mean of a nest over all training devices, for `UpdateFn`s."""
+  if jax.process_count() == 1:
+    return jax.lax.pmean(tree, AXIS)
+  # Between hosts a message costs more than its bytes: one for all.
+  flat, restore = flatten_util.ravel_pytree(tree)
+  return restore(jax.lax.pmean(flat, AXIS))
 
 
 def parameter_specs(params: Params) -> dict[str, types.ArraySpec]:
   """Returns the leaves' specs by name, in the order of `jax.tree.leaves`.
 
   Args:
-    params: of `Agent.init`, or their shapes (`jax.eval_shape`).
+    params: acting parameters, or their shapes.
   """
   named, _ = jax.tree_util.tree_flatten_with_path(params)
   return {
@@ -131,7 +193,9 @@ def parameter_specs(params: Params) -> dict[str, types.ArraySpec]:
   }
 
 
-def load_agent(config: Any, env_spec: types.EnvSpec) -> Agent:
+def load_agent(
+  config: ml_collections.ConfigDict, env_spec: types.EnvSpec
+) -> Agent:
   """Makes the agent that `config.agent` names.
 
   Args:
@@ -147,7 +211,9 @@ def load_agent(config: Any, env_spec: types.EnvSpec) -> Agent:
   return loading.find_function(flag, module, 'make_agent')(config, env_spec)
 
 
-def ranges(config: Any) -> Mapping[str, settings.Allowed] | None:
+def ranges(
+  config: ml_collections.ConfigDict,
+) -> Mapping[str, settings.Allowed] | None:
   """Returns what the agent's own keys may be; None if it does not say.
 
   Raises:

@@ -1,14 +1,17 @@
-"""Optimisers by configuration; the learner's only source of them."""
+"""Optimisers and learning rates by configuration."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 import optax
 
 
-def learning_rate(config: Any) -> Callable[[float], float]:
+def learning_rate(
+  config: ml_collections.ConfigDict,
+) -> Callable[[jax.Array], jax.Array]:
   """Returns the learning rate as a function of the run's progress.
 
   Progress is the share of `total_env_frames` that environments have made: the
@@ -21,16 +24,18 @@ def learning_rate(config: Any) -> Callable[[float], float]:
   settings = config.optimizer
   first, final = settings.learning_rate, settings.final_learning_rate
   if settings.schedule == 'constant':
-    return lambda progress: first
+    return lambda progress: jnp.float32(first)
 
-  def linear(progress: float) -> float:
-    share = min(progress, 1.0)
+  def linear(progress: jax.Array) -> jax.Array:
+    share = jnp.minimum(progress, 1.0)
     return (1.0 - share) * first + share * final
 
   return linear
 
 
-def make_optimizer(config: Any) -> optax.GradientTransformation:
+def make_optimizer(
+  config: ml_collections.ConfigDict,
+) -> optax.GradientTransformation:
   """Makes the optimiser: global-norm clip, then Adam or RMSProp.
 
   Its updates are for a learning rate of 1 and are multiplied by `learning_rate`
@@ -59,7 +64,9 @@ def make_optimizer(config: Any) -> optax.GradientTransformation:
   return optax.chain(clip, scale)
 
 
-def _rmsprop(settings: Any) -> optax.GradientTransformation:
+def _rmsprop(
+  settings: ml_collections.ConfigDict,
+) -> optax.GradientTransformation:
   if not settings.rmsprop_centered:
     return optax.rmsprop(
       1.0,

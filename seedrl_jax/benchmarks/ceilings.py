@@ -136,7 +136,7 @@ def _update(
 
   def work() -> int:
     nonlocal state
-    state, output = parts.updater(state, parts.updater.shard(pieces), 0.0)
+    state, output, _ = parts.updater(state, parts.updater.shard(pieces), 0.0)
     jax.block_until_ready(output)
     return steps
 
@@ -148,15 +148,15 @@ def _store(
   parts: build_lib.Parts,
   windows: timing.Windows,
 ) -> timing.Timing:
-  writer = parts.store.writer(table_configs.TABLE)
+  table = parts.store.table(table_configs.TABLE)
   devices = len(parts.topology.training)
-  sampler = parts.store.sampler(table_configs.TABLE, config.batch_size, devices)
+  sampler = table.sampler(config.batch_size, devices)
   steps = config.batch_size * config.unroll_length
 
   def work() -> int:
     for _ in range(20):
       for _ in range(devices):
-        writer.insert(writer.allocate())
+        table.insert(table.allocate())
       sampler.sample().release()
     return 20 * steps
 

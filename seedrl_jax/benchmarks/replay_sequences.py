@@ -6,6 +6,7 @@ stored with each.
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import pathlib
 import tempfile
@@ -17,9 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from seedrl_jax import replay, types
+from seedrl_jax import types
 from seedrl_jax.benchmarks import environments, timing
-from seedrl_jax.replay import blocks
+from seedrl_jax.envs import base as envs
+from seedrl_jax.inference import unrolls
+from seedrl_jax.replay import base as replay
+from seedrl_jax.replay import blocks, table_configs
 from seedrl_jax.replay.reverb.client import server_location, store
 from seedrl_jax.replay.reverb.server import checkpoint_files, server
 
@@ -28,7 +32,7 @@ _TABLE = 'replay'
 _PATIENCE = 60.0
 # Seconds between looks at what the server has taken.
 _LOOK = 0.002
-_NUM_ACTIONS = 6
+_ACTION = types.discrete(6)
 # Different steps of an environment; then they come again.
 _PERIOD = 1000
 
@@ -46,7 +50,6 @@ class Load:
     overlap: steps that consecutive sequences of an environment share.
     width: environments, and sequences in a block.
     batch_size: sequences in a batch.
-    frame_size: height and width of a frame, at most 84.
     core_size: of each of an LSTM's two states.
   """
 
@@ -55,43 +58,18 @@ class Load:
   overlap: int = 40
   width: int = 16
   batch_size: int = 64
-  frame_size: int = 84
   core_size: int = 512
-
-  def __post_init__(self) -> None:
-    if not 1 < self.overlap < self.steps:
-      raise ValueError(
-        f'--overlap={self.overlap}: give 2 to {self.steps - 1} steps, fewer '
-        'than a sequence has.'
-      )
-    if self.sequences < self.batch_size or self.sequences % self.width:
-      raise ValueError(
-        f'--sequences={self.sequences}: give a multiple of {self.width}, the '
-        f'sequences in a block, and at least a batch, {self.batch_size}.'
-      )
-    if not 1 <= self.frame_size <= 84:
-      raise ValueError(f'--frame_size={self.frame_size}: give 1 to 84.')
 
   def spec(self) -> types.Unroll:
     """Returns the spec of a sequence."""
-
-    def step(dtype: type, *shape: int) -> types.ArraySpec:
-      return types.ArraySpec((self.steps, *shape), np.dtype(dtype))
-
     core = types.ArraySpec((self.core_size,), np.dtype(np.float32))
-    return types.Unroll(
-      steps=types.Steps(
-        observation=step(np.uint8, self.frame_size, self.frame_size, 1),
-        reward=step(np.float32),
-        discount=step(np.float32),
-        step_type=step(np.uint8),
-        previous_action=step(np.int32),
-        agent_output=(step(np.int32), step(np.float32, _NUM_ACTIONS)),
-        parameter_version=step(np.int32),
-      ),
-      initial_core=(core, core),
-      env_id=types.ArraySpec((), np.dtype(np.int32)),
+    frame = types.ArraySpec((84, 84, 1), np.dtype(np.uint8))
+    env = envs.StreamSpec(frame, _ACTION, 1, 'Pong')
+    output = (
+      types.ArraySpec(_ACTION.shape, _ACTION.dtype),
+      types.ArraySpec((_ACTION.num_values,), np.dtype(np.float32)),
     )
+    return unrolls.unroll_spec(env, self.steps - 1, output, (core, core))
 
 
 class Source:
@@ -101,17 +79,15 @@ class Source:
     """Plays the steps, which then come again and again."""
     self._load = load
     self._rng = rng = np.random.default_rng(0)
-    frames = environments.pong_frames(rng, _PERIOD, load.width)
-    size = load.frame_size
     leading = (_PERIOD, load.width)
     self._leaves = [
-      np.ascontiguousarray(frames[:, :, :size, :size]),
+      environments.pong_frames(rng, *leading),
       np.zeros(leading, np.float32),
       np.ones(leading, np.float32),
       np.full(leading, types.StepType.MID, np.uint8),
-      rng.integers(0, _NUM_ACTIONS, leading, np.int32),
-      rng.integers(0, _NUM_ACTIONS, leading, np.int32),
-      rng.normal(size=(*leading, _NUM_ACTIONS)).astype(np.float32),
+      _ACTION.sample(rng, *leading),
+      _ACTION.sample(rng, *leading),
+      rng.normal(size=(*leading, _ACTION.num_values)).astype(np.float32),
       np.zeros(leading, np.int32),
     ]
     shape = (load.width, load.core_size)
@@ -197,11 +173,11 @@ class _Measurer:
   def _make_store(self) -> store.ReverbStore:
     load = self._load
     # No ratio: each side is as fast as it can.
-    config = replay.TableConfig(
+    config = table_configs.ReplayConfig(
       _TABLE, 'prioritized', load.sequences, samples_per_insert=0.0
     )
 
-    def make_host(
+    def make_location(
       rules: Any, on_restart: server_location.OnRestart
     ) -> server_location.OwnServer:
       folder = str(self._folder / 'server')
@@ -212,14 +188,14 @@ class _Measurer:
       [config],
       load.spec(),
       load.width,
-      make_host,
+      make_location,
       load.batch_size,
       self._overlap,
     )
 
   def _insert(self, made: store.ReverbStore, parts: int) -> timing.Timing:
     """Fills the table in so many parts; returns sequences per second."""
-    writer = made.writer(_TABLE)
+    writer = made.table(_TABLE)
     count = self._load.sequences // self._load.width
     parts = min(parts, count)
     edges = [count * i // parts for i in range(parts + 1)]
@@ -242,7 +218,7 @@ class _Measurer:
   def _sample(
     self, made: store.ReverbStore, windows: timing.Windows
   ) -> timing.Timing:
-    sampler = made.sampler(_TABLE, self._load.batch_size)
+    sampler = made.table(_TABLE).sampler(self._load.batch_size)
 
     def work() -> int:
       sampler.sample().release()
@@ -254,16 +230,14 @@ class _Measurer:
     self, made: store.ReverbStore, windows: timing.Windows
   ) -> dict[str, Any]:
     """Draws and updates priorities while another thread inserts."""
-    sampler = made.sampler(_TABLE, self._load.batch_size)
+    sampler = made.table(_TABLE).sampler(self._load.batch_size)
     updates: list[float] = []
 
     def work() -> int:
       sample = sampler.sample()
       priorities = self._rng.uniform(size=self._load.batch_size)
       updates.append(
-        _seconds(
-          lambda: made.update_priorities(_TABLE, sample.keys, priorities)
-        )
+        _seconds(functools.partial(sample.update_priorities, priorities))
       )
       sample.release()
       return self._load.batch_size
@@ -286,7 +260,7 @@ class _Measurer:
     self, made: store.ReverbStore, stop: threading.Event
   ) -> float:
     """Inserts until `stop`; returns sequences per second."""
-    writer = made.writer(_TABLE)
+    writer = made.table(_TABLE)
     start = time.perf_counter()
     # At least once, however late this thread comes to it.
     inserted = self._insert_block(writer)
@@ -305,7 +279,7 @@ def _wait_until_stored(made: store.ReverbStore, count: int) -> None:
   """Returns when the server has taken `count` sequences in all."""
   deadline = time.monotonic() + _PATIENCE
   while True:
-    table = made.host.link.peek()[_TABLE]
+    table = made.location.link.peek()[_TABLE]
     if table.rate_limiter_info.insert_stats.completed >= count:
       return
     if time.monotonic() > deadline:
@@ -315,18 +289,17 @@ def _wait_until_stored(made: store.ReverbStore, count: int) -> None:
 
 def _resident_bytes(made: store.ReverbStore) -> int:
   """Returns the memory that the server's process has."""
-  assert isinstance(made.host, server_location.OwnServer)
-  text = pathlib.Path(f'/proc/{made.host.pid}/status').read_text()
+  assert isinstance(made.location, server_location.OwnServer)
+  text = pathlib.Path(f'/proc/{made.location.pid}/status').read_text()
   line = next(x for x in text.splitlines() if x.startswith('VmRSS:'))
   return int(line.split()[1]) * 1024
 
 
 def header(load: Load) -> list[str]:
   """Returns the head of the table of which `lines` gives the rows."""
-  size = load.frame_size
   return [
-    f'{load.sequences:,} sequences of {load.steps} steps x {size}x{size}x1 '
-    f'uint8, overlapping by {load.overlap}, core 2 x {load.core_size} '
+    f'{load.sequences:,} sequences of {load.steps} steps x 84x84x1 uint8, '
+    f' overlapping by {load.overlap}, core 2 x {load.core_size} '
     f'float32;\nblocks of {load.width}, batches of {load.batch_size}; '
     'sequences/s: median (min–max); MB: million bytes',
     '',

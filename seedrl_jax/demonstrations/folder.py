@@ -180,14 +180,14 @@ def insert_all(store: base.TrajectoryStore, path: str, env_id: str) -> int:
     )
   layout = blocks.UnrollLayout(store.unroll_spec, store.overlap)
   layout.check_signature(start, manifest.unroll)
-  writer = store.writer(TABLE)
+  writer = store.table(TABLE)
   count = 0
   for leaves, priority in sequences(path, layout):
     block = writer.allocate()
     layout.set_column(block, 0, leaves)
     writer.insert(block, priority)
     count += 1
-  store.flush(timeout=None)
+  store.flush()
   return count
 
 

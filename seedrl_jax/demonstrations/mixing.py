@@ -1,15 +1,11 @@
-"""Batches of which a part is demonstrations (arXiv 1909.01387).
-
-`builder` asks `make_source` where the learner's batches come from, and where
-its priorities go.
-"""
+"""Batches of which a part is demonstrations (arXiv 1909.01387)."""
 
 import contextlib
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
+import ml_collections
 import numpy as np
 
 from seedrl_jax.demonstrations import folder
@@ -18,21 +14,78 @@ from seedrl_jax.replay import base, blocks, table_configs
 # How far from a whole number a share may be that was typed in decimals.
 _ROUNDING = 1e-3
 
-# Takes keys, uint64 `[B]`, and priorities, float `[B]`, of a whole batch.
-UpdatePriorities = Callable[[np.ndarray, np.ndarray], None]
+
+def run_tables(
+  config: ml_collections.ConfigDict,
+) -> list[table_configs.TableConfig]:
+  """Returns the rules of all tables of a run, the unrolls' first.
+
+  Raises:
+    ValueError: naming the flag and what would do.
+  """
+  own = table_configs.table_config(config)
+  section = config.demonstrations
+  if not (section.fraction or section.path):
+    return [own]
+  if not 0 < section.fraction < 1:
+    raise _bad_fraction(
+      config,
+      'give a number above 0 and below 1, as 0.25, if there are demonstrations',
+    )
+  if not isinstance(own, table_configs.ReplayConfig):
+    raise _bad_fraction(
+      config,
+      'a fifo queue cannot be mixed with demonstrations; take '
+      '--config.replay.sampler=prioritized or uniform',
+    )
+  return [own, _demonstrations_config(config, own)]
 
 
-class Source(NamedTuple):
-  """Where batches come from and their new priorities go."""
+def _demonstrations_config(
+  config: ml_collections.ConfigDict, own: table_configs.ReplayConfig
+) -> table_configs.ReplayConfig:
+  """Returns the rules of the demonstrations' table.
 
-  sampler: base.TrajectorySampler
-  update_priorities: UpdatePriorities
+  Demonstrations are drawn as the run's own unrolls are, as often as anybody
+  asks, and stay.
+  """
+  section = config.demonstrations
+  if not section.path and not config.replay.address:
+    raise _bad_fraction(
+      config,
+      'there are none; give --config.demonstrations.path, a folder of '
+      'launch/record.py',
+    )
+  max_size = section.max_size
+  if max_size is None:
+    if not section.path:
+      raise ValueError(
+        '--config.demonstrations.max_size: give it, in sequences, if there is '
+        'no --config.demonstrations.path to count them in.'
+      )
+    max_size = folder.read_manifest(section.path).sequences
+  return table_configs.ReplayConfig(
+    name=folder.TABLE,
+    sampler=own.sampler,
+    max_size=max_size,
+    samples_per_insert=0.0,
+    priority_exponent=own.priority_exponent,
+    # Any number of sequences can be inserted.
+    block_width=1,
+  )
 
 
-def make_source(
-  config: Any, store: base.TrajectoryStore, num_blocks: int
-) -> Source:
-  """Makes the learner's source of batches.
+def _bad_fraction(config: ml_collections.ConfigDict, fix: str) -> ValueError:
+  fraction = config.demonstrations.fraction
+  return ValueError(f'--config.demonstrations.fraction={fraction}: {fix}.')
+
+
+def make_sampler(
+  config: ml_collections.ConfigDict,
+  store: base.TrajectoryStore,
+  num_blocks: int,
+) -> base.TrajectorySampler:
+  """Makes the learner's sampler, of batches that are mixed if configured so.
 
   Args:
     config: the run's configuration.
@@ -40,21 +93,17 @@ def make_source(
     num_blocks: blocks of a batch, one for each training device.
 
   Raises:
-    ValueError: where such batches cannot be had, naming the flag.
+    ValueError: if such batches cannot be had, naming the flag.
   """
   count = demonstrations_per_block(config, num_blocks)
   if count:
-    mixed = MixedSampler(store, config.batch_size, num_blocks, count)
-    return Source(mixed, mixed.update_priorities)
-  sampler = store.sampler(table_configs.TABLE, config.batch_size, num_blocks)
-
-  def update(keys: np.ndarray, priorities: np.ndarray) -> None:
-    store.update_priorities(table_configs.TABLE, keys, priorities)
-
-  return Source(sampler, update)
+    return MixedSampler(store, config.batch_size, num_blocks, count)
+  return store.table(table_configs.TABLE).sampler(config.batch_size, num_blocks)
 
 
-def demonstrations_per_block(config: Any, num_blocks: int) -> int:
+def demonstrations_per_block(
+  config: ml_collections.ConfigDict, num_blocks: int
+) -> int:
   """Returns how many columns of each device's block are demonstrations.
 
   Args:
@@ -62,7 +111,7 @@ def demonstrations_per_block(config: Any, num_blocks: int) -> int:
     num_blocks: training devices.
 
   Raises:
-    ValueError: where that is no whole number, or leaves nothing else.
+    ValueError: if that is no whole number, or leaves nothing else.
   """
   fraction = config.demonstrations.fraction
   width = config.batch_size // num_blocks
@@ -87,7 +136,6 @@ def demonstrations_per_block(config: Any, num_blocks: int) -> int:
 class _Part(NamedTuple):
   """A table's share of every block."""
 
-  table: str
   columns: slice
   sampler: base.TrajectorySampler
 
@@ -114,78 +162,70 @@ class MixedSampler(base.TrajectorySampler):
       num_blocks: that a batch comes in.
       demonstrations_per_block: columns of each that are demonstrations.
     """
-    self._store = store
     self._num_blocks = num_blocks
     width = batch_size // num_blocks
     own = width - demonstrations_per_block
+    shares = {table_configs.TABLE: (0, own), folder.TABLE: (own, width)}
     self._parts = [
-      _Part(table, columns, store.sampler(table, size * num_blocks, num_blocks))
-      for table, columns, size in (
-        (table_configs.TABLE, slice(0, own), own),
-        (
-          folder.TABLE,
-          slice(own, width),
-          demonstrations_per_block,
-        ),
+      _Part(
+        slice(start, end),
+        store.table(name).sampler((end - start) * num_blocks, num_blocks),
       )
+      for name, (start, end) in shares.items()
     ]
     self._layout = blocks.UnrollLayout(store.unroll_spec)
     self._pool = blocks.BlockPool(self._layout, width)
     self._turn = threading.Lock()
     # What was drawn of a batch whose other part has not come.
-    self._drawn: list[base.Sample] = []
+    self._drawn: list[base.ReplaySample] = []
 
-  def sample(self, timeout: float | None = None) -> base.Sample:
-    """See `TrajectorySampler`; what a time-out interrupts is not lost."""
-    deadline = None if timeout is None else time.monotonic() + timeout
-    with self._my_turn(timeout):
+  def sample(self, wait: bool = True) -> base.Sample:
+    """See `TrajectorySampler`; a part that was drawn before a refusal stays."""
+    with self._my_turn(wait):
       try:
         for part in self._parts[len(self._drawn) :]:
-          self._drawn.append(part.sampler.sample(_left(deadline)))
+          drawn = part.sampler.sample(wait)
+          assert isinstance(drawn, base.ReplaySample)
+          self._drawn.append(drawn)
       except base.StoreClosed:
         for drawn in self._drawn:
           drawn.release()
         self._drawn = []
         raise
       complete, self._drawn = self._drawn, []
-    mixed = [self._pool.take() for _ in range(self._num_blocks)]
-    for part, drawn in zip(self._parts, complete, strict=True):
-      self._copy(drawn.blocks, mixed, part.columns)
-      drawn.release()
-    return base.Sample(
-      blocks=mixed,
-      keys=self._join([s.keys for s in complete]),
-      probabilities=self._join([s.probabilities for s in complete]),
-      table_size=self._join([s.table_size for s in complete]),
-      priorities=self._join([s.priorities for s in complete]),
-      on_release=self._release,
-    )
-
-  def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
-    """Sets the priorities of a batch, each in its own table.
-
-    By place in the batch and not by key: two tables may use a key each.
-
-    Args:
-      keys: uint64 `[B]`, of `sample`.
-      priorities: float `[B]`.
-
-    Raises:
-      ValueError: as `TrajectoryStore.update_priorities`.
-    """
-    by_block = [x.reshape(self._num_blocks, -1) for x in (keys, priorities)]
-    for table, columns, _ in self._parts:
-      mine = [x[:, columns].reshape(-1) for x in by_block]
-      self._store.update_priorities(table, *mine)
+    return self._mix(complete)
 
   @contextlib.contextmanager
-  def _my_turn(self, timeout: float | None) -> Iterator[None]:
-    if not self._turn.acquire(timeout=-1 if timeout is None else timeout):
-      raise base.RateLimited(f'No turn to sample within {timeout:g} s.')
+  def _my_turn(self, wait: bool) -> Iterator[None]:
+    if not self._turn.acquire(blocking=wait):
+      raise base.RateLimited('Another thread waits to sample.')
     try:
       yield
     finally:
       self._turn.release()
+
+  def _mix(self, drawn: Sequence[base.ReplaySample]) -> base.ReplaySample:
+    """Copies the parts of a batch to common blocks and releases them."""
+    mixed = [self._pool.take() for _ in range(self._num_blocks)]
+    for part, sample in zip(self._parts, drawn, strict=True):
+      self._copy(sample.blocks, mixed, part.columns)
+      sample.release()
+
+    def update(priorities: np.ndarray) -> None:
+      # By place in the batch and not by key: two tables may use a key each.
+      by_block = priorities.reshape(self._num_blocks, -1)
+      for part, sample in zip(self._parts, drawn, strict=True):
+        sample.update_priorities(by_block[:, part.columns].reshape(-1))
+
+    return base.ReplaySample(
+      blocks=mixed,
+      on_release=self._pool.give_back,
+      keys=self._join([s.keys for s in drawn]),
+      probabilities=self._join([s.probabilities for s in drawn]),
+      table_size=self._join([s.table_size for s in drawn]),
+      priorities=self._join([s.priorities for s in drawn]),
+      on_update=update,
+    )
 
   def _copy(
     self,
@@ -195,21 +235,12 @@ class MixedSampler(base.TrajectorySampler):
   ) -> None:
     for source, target in zip(sources, targets, strict=True):
       for i, leaf in enumerate(source.leaves):
-        out = target.leaves[i]
         if self._layout.time_major[i]:
-          out[:, columns] = leaf
+          target.leaves[i][:, columns] = leaf
         else:
-          out[columns] = leaf
+          target.leaves[i][columns] = leaf
 
   def _join(self, parts: Sequence[np.ndarray]) -> np.ndarray:
     """Returns `[B]` in the order of the blocks' columns."""
     by_block = [x.reshape(self._num_blocks, -1) for x in parts]
     return np.concatenate(by_block, axis=1).reshape(-1)
-
-  def _release(self, released: Sequence[base.Block]) -> None:
-    for block in released:
-      self._pool.give_back(block)
-
-
-def _left(deadline: float | None) -> float | None:
-  return None if deadline is None else max(0.0, deadline - time.monotonic())

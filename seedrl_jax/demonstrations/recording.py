@@ -18,7 +18,7 @@ import numpy as np
 from seedrl_jax import types
 from seedrl_jax.agents import base as agents
 from seedrl_jax.demonstrations import folder as folder_lib
-from seedrl_jax.demonstrations import tape
+from seedrl_jax.demonstrations import mixing, tape
 from seedrl_jax.demonstrations import teacher as teacher_lib
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
@@ -172,7 +172,7 @@ def sequence_spec(student: teacher_lib.Student) -> types.Unroll:
   return unrolls.unroll_spec(
     env_spec,
     agent.num_transitions(config.unroll_length),
-    step.output_spec(jax.eval_shape(agent.init, key)),
+    step.output_spec(agent.params_shapes()),
     step.core_spec(),
   )
 
@@ -192,6 +192,7 @@ def _open_store(
     )
   return replay_factory.make_store(
     config,
+    mixing.run_tables(config),
     layout.unroll_spec,
     block_width=config.batch_size,
     overlap=layout.overlap,

@@ -15,6 +15,7 @@ import numpy as np
 
 from seedrl_jax.envs import base as envs
 from seedrl_jax.evaluation import stream
+from seedrl_jax.inference import assembler
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import blocks
 
@@ -165,6 +166,7 @@ class GameRecorder:
     """
     layout = sequences.layout
     self.kept: list[envs.Episode] = []
+    self.num_envs = num_envs
     self._sequences = sequences
     self._quota = quota
     self._keep = keep
@@ -184,8 +186,14 @@ class GameRecorder:
       lambda sequence: self._sequences.add(env_id, sequence),
     )
 
-  def begin(self, env_id: np.ndarray) -> _GamePlacement:
-    """See `StepSink.begin`."""
+  @property
+  def waited(self) -> float:
+    """Seconds that it held the worker up: none."""
+    return 0.0
+
+  def begin(self, group: assembler.EnvGroup) -> _GamePlacement:
+    """See `UnrollAssembler.begin`."""
+    env_id = group.env_id
     rows = [
       row
       for row, i in enumerate(env_id.tolist())
@@ -194,11 +202,11 @@ class GameRecorder:
     return _GamePlacement(env_id, np.array(rows, np.int64), [])
 
   def write(self, placement: _GamePlacement, leaves: list[np.ndarray]) -> None:
-    """See `StepSink.write`; a teacher's own leaves come first and are left."""
+    """See `UnrollAssembler.write`; a teacher's own leaves come first: left."""
     placement.leaves.extend(leaves[-self._num_steps_leaves :])
 
-  def finish(self, placement: _GamePlacement, core: list[np.ndarray]) -> float:
-    """See `StepSink.finish`; a teacher's own core state comes first."""
+  def finish(self, placement: _GamePlacement, core: list[np.ndarray]) -> None:
+    """See `UnrollAssembler.finish`; a teacher's own core state comes first."""
     own_core = core[len(core) - self._num_core_leaves :]
     starts = {row: i for i, row in enumerate(placement.core_rows.tolist())}
     for row, env_id in enumerate(placement.env_id.tolist()):
@@ -213,7 +221,9 @@ class GameRecorder:
       before = [] if start is None else [np.array(x[start]) for x in own_core]
       self._tapes[env_id].append(Step(leaves, before))
     self._end_games()
-    return 0.0
+
+  def reset(self, env_id: np.ndarray) -> None:
+    """Does nothing: environments of this process never go away."""
 
   def close(self) -> None:
     """Completes the sequences of all environments."""

@@ -51,7 +51,7 @@ class Teacher:
   Attributes:
     agent: for the worker. Unless it is the student itself, its core state and
       observations have the student's last.
-    params: of `agent`, on the host.
+    params: acting parameters of `agent`, on the host.
     made_by: the teacher in words.
     is_student: whether outputs and core states are the student's own.
     wrap: puts around the environments what the teacher needs.
@@ -110,13 +110,12 @@ def from_checkpoint(
       '--config.env.factory as it was trained.'
     )
   is_student = _network(trained) == _network(student.config)
-  agent = student.agent
-  if not is_student:
-    agent = agents.load_agent(trained, student.env_spec)
+  # Its optimiser may be another than the student's.
+  agent = agents.load_agent(trained, student.env_spec)
   found = playing.load_params(directory, agent, options.checkpoint, line, flag)
   made_by = f'checkpoint {found.step} of {directory.path} ({trained.agent})'
   if is_student:
-    return Teacher(agent, found.state, made_by, is_student=True)
+    return Teacher(student.agent, found.state, made_by, is_student=True)
   return Teacher(
     _taught(student.agent, _by_agent(agent), agent.initial_core),
     _Pair(found.state, _zero_params(student.agent)),
@@ -263,7 +262,7 @@ def _taught(
 
 
 def _zero_params(agent: agents.Agent) -> agents.Params:
-  shapes = jax.eval_shape(agent.init, jax.random.PRNGKey(0))
+  shapes = agent.params_shapes()
   return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
 
 

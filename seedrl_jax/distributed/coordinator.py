@@ -1,7 +1,6 @@
 """What the hosts of a run decide together: start, stop, checkpoint, count.
 
-A run has one `Coordinator` and asks it at each of these points. The one here
-is that of a single host; `several_hosts` has that of more.
+A single host has the trivial `Coordinator`; `several_hosts` has the other.
 """
 
 import contextlib
@@ -77,12 +76,7 @@ class Coordinator:
   def share(
     self, record: dict[str, Any], state: state_lib.LearnerState
   ) -> tuple[dict[str, Any], state_lib.LearnerState]:
-    """Returns what host 0 restored, so that no shared disk is needed.
-
-    Args:
-      record: of the checkpoint that this host found; JSON values.
-      state: of it, or an initial one.
-    """
+    """Returns the record and state of host 0; no shared disk is needed."""
     return record, state
 
   def compile(
@@ -95,8 +89,8 @@ class Coordinator:
 
     Args:
       connect: lets the training devices of all hosts find each other.
-      compile_update: compiles, and runs once, the update.
-      wanted: whether this host will update; other hosts need it all the same.
+      compile_update: compiles the update and runs it once.
+      wanted: whether this host will update; others need it all the same.
 
     Raises:
       HostLost: if a host is gone.
@@ -108,13 +102,9 @@ class Coordinator:
   def deciding(
     self, learner: learner_lib.Learner, figures: Figures
   ) -> Iterator[Decide]:
-    """Yields a function that decides, before each update, what to do.
+    """Yields a function that decides what to do before each update.
 
     The updates run in this context: their errors then say which host is gone.
-
-    Args:
-      learner: of this host.
-      figures: of this host; hears those of the others.
 
     Raises:
       HostLost: if a host is gone.
@@ -139,12 +129,7 @@ class Coordinator:
     figures: Figures,
     failure: threads.Failure | None,
   ) -> None:
-    """Exchanges the last figures, and who failed, if this host still can.
-
-    Args:
-      learner: of this host; its thread has ended.
-      figures: of this host.
-      failure: of this host.
+    """Exchanges the last figures and `failure`, if this host still can.
 
     Raises:
       HostLost: if a host is gone.

@@ -1,7 +1,4 @@
-"""What travels between the hosts of a run: JSON lines, and their absence.
-
-`agreement` and its hub on host 0 (`agreement_hub`) talk through this.
-"""
+"""Messages between the hosts of a run: JSON lines, and their absence."""
 
 import contextlib
 import json
@@ -10,22 +7,21 @@ import threading
 import time
 from typing import Any
 
-# Seconds that a message may take to be taken from this process, and that a
-# connection may take to be made.
+# Seconds to send a message or to make a connection.
 SEND_SECONDS = 10.0
-# Most bytes of a message: that of a host that left many episodes untold.
+# Most bytes of a message.
 _MOST_BYTES = 1 << 26
 
 
-class Silence:
-  """Counts for how long somebody has said nothing.
+class SilenceTimer:
+  """Measures for how long another host has sent nothing.
 
-  In ticks of this process and not by the clock: a process that was itself
+  It counts ticks of this process, not the clock: a process that was itself
   stopped for a while must not take the others for dead when it goes on.
   """
 
   def __init__(self, timeout: float):
-    """Counts up to `timeout` seconds."""
+    """Starts at zero; `timeout` is in seconds."""
     self.tick = min(1.0, timeout / 10)
     self.timeout = timeout
     self._silent = 0.0
@@ -36,14 +32,14 @@ class Silence:
     self._silent = 0.0
 
   def is_over(self) -> bool:
-    """Whether nothing came for the time-out; to be asked once a tick."""
+    """Whether the time-out is over; to be called once every `tick` seconds."""
     now = time.monotonic()
     self._silent += min(now - self._last, 2 * self.tick)
     self._last = now
     return self._silent > self.timeout
 
 
-class Wire:
+class HostWire:
   """JSON lines over a socket; any thread sends, one receives."""
 
   def __init__(self, connection: socket.socket):
@@ -54,7 +50,7 @@ class Wire:
     self._lock = threading.Lock()
 
   def send(self, *message: Any) -> bool:
-    """Sends a message; returns whether the other side can still be reached."""
+    """Sends a message; returns whether the other side can be reached."""
     data = json.dumps(message, separators=(',', ':')).encode() + b'\n'
     try:
       with self._lock:
@@ -64,7 +60,7 @@ class Wire:
     return True
 
   def receive(self) -> list[Any] | None:
-    """Returns the next message, None after the last or at one that is none."""
+    """Returns the next message; None at the end or if it is not JSON."""
     try:
       line = self._file.readline(_MOST_BYTES)
       message = json.loads(line) if line.endswith(b'\n') else None

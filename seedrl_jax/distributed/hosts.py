@@ -1,9 +1,8 @@
 """Joins the processes of several hosts to one run.
 
-launch/learner.py calls `join` before JAX sees a device; `joint_run` asks the
-`Hosts` it returns for all that goes beyond one host. Each host first meets the
-others through an `agreement`, whose errors are sentences, and only then in
-JAX's own distributed service, which ends the process where anybody is missing.
+Each host first meets the others through a `VoteServer`, whose errors are
+sentences, and only then in JAX's own distributed service, which ends the
+process if anybody is missing.
 """
 
 import contextlib
@@ -15,7 +14,7 @@ import secrets
 import socket
 import sys
 import threading
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import jax
 import numpy as np
@@ -25,74 +24,46 @@ from seedrl_jax import types
 from seedrl_jax.distributed import vote_client as vote_client_lib
 from seedrl_jax.distributed import vote_server
 
-# `agreement` finds out sooner who is gone, and says it in a sentence.
+# The votes find out sooner who is gone, and say it in a sentence.
 _JAX_HEARTBEAT_SECONDS = 24 * 3600
 # Seconds that a host has to end by itself after another one is gone.
 _GRACE_SECONDS = 30.0
-# Bytes in which host 0 tells where its hub is.
+# Bytes in which host 0 tells where its server is.
 _ADDRESS_BYTES = 256
 
 
 class Hosts:
-  """This host among those that train together."""
+  """This host among those that train together.
+
+  Attributes:
+    index: of this host.
+    count: of all hosts.
+    votes: of this host with the others.
+  """
 
   def __init__(
     self,
     index: int,
     count: int,
-    agreement: vote_client_lib.Agreement,
-    hub: vote_server.Hub | None,
+    votes: vote_client_lib.VoteClient,
+    server: vote_server.VoteServer | None,
   ):
-    """Takes what `join` opened; `leave` closes it.
-
-    Args:
-      index: of this host.
-      count: of all hosts.
-      agreement: of this host with the others.
-      hub: host 0's.
-    """
+    """Takes what `join` opened; `server` is host 0's."""
     self.index = index
     self.count = count
-    self._agreement = agreement
-    self._hub = hub
+    self.votes = votes
+    self._server = server
     self._gone = threading.Event()
     self._guard = threading.Thread(
       target=self._end_in_time, name='hosts-guard', daemon=True
     )
     self._guard.start()
 
-  @property
-  def leads(self) -> bool:
-    """Whether this is host 0, which writes what is written once."""
-    return self.index == 0
-
-  @property
-  def lost(self) -> str:
-    """The sentence about a host that is gone; '' while all are there."""
-    return self._agreement.lost
-
-  @property
-  def stop_wanted(self) -> bool:
-    """Whether some host asked all to stop."""
-    return self._agreement.stop_wanted
-
   def set_timeout(self, seconds: float) -> None:
-    """Takes a host for gone that says nothing for so long."""
-    if self._hub is not None:
-      self._hub.set_timeout(seconds)
-    self._agreement.set_timeout(seconds)
-
-  def gather(self, value: Any) -> list[Any]:
-    """Returns every host's value; see `Agreement.gather`."""
-    return self._agreement.gather(value)
-
-  def ask_to_stop(self) -> None:
-    """Tells all hosts that this one wants to stop."""
-    self._agreement.ask_to_stop()
-
-  def wait_lost(self, timeout: float) -> str:
-    """Waits for word of a host that is gone; returns `lost`."""
-    return self._agreement.wait_lost(timeout)
+    """Takes a host for gone that sends nothing for so long."""
+    if self._server is not None:
+      self._server.set_timeout(seconds)
+    self.votes.set_timeout(seconds)
 
   def broadcast(self, tree: types.Nest) -> types.Nest:
     """Returns host 0's arrays on every host.
@@ -101,9 +72,9 @@ class Hosts:
       tree: nest of arrays, of the same shapes and dtypes everywhere.
 
     Raises:
-      HostLost: where a host is gone.
+      HostLost: if a host is gone.
     """
-    self.gather('broadcast')
+    self.votes.gather('broadcast')
     return multihost_utils.broadcast_one_to_all(tree)
 
   def detach(self) -> None:
@@ -112,16 +83,16 @@ class Hosts:
     It would end this process, with a stack trace, when host 0 is gone; what
     was compiled goes on without it. Host 0 keeps it: checkpoints ask for it.
     """
-    self.gather('detach')
-    if not self.leads:
+    self.votes.gather('detach')
+    if self.index:
       jax.distributed.shutdown()
 
   def leave(self, reason: str = '') -> None:
-    """Ends this host's part; see `Agreement.leave`."""
+    """Ends this host's part; see `VoteClient.announce_end` for `reason`."""
     self._gone.set()
-    self._agreement.leave(reason)
-    if self._hub is not None:
-      self._hub.close()
+    self.votes.leave(reason)
+    if self._server is not None:
+      self._server.close()
 
   def fail(self, reason: str, text: str) -> NoReturn:
     """Ends the process with exit code 1, after telling the others why.
@@ -131,23 +102,23 @@ class Hosts:
       text: for standard error.
     """
     # A loss is nobody else's news; and the first line says what it is.
-    reason = '' if self.lost else reason.partition('\n')[0]
-    if self.leads:
+    reason = '' if self.votes.lost else reason.partition('\n')[0]
+    if self.index == 0:
       self.leave(reason)
     else:
       # JAX would abort this process if that of host 0 ended before it.
-      self._agreement.announce_end(reason)
+      self.votes.announce_end(reason)
     # Threads that are held in a collective would hold up any other way.
     exit_now(text)
 
   def _end_in_time(self) -> None:
-    """Ends the process where it does not end itself without another host.
+    """Ends the process if it does not end itself when another host is gone.
 
     A collective that the other one never joins may hold a thread for good.
     """
     while not self._gone.is_set():
-      if self._agreement.wait_lost(1.0) and not self._gone.wait(_GRACE_SECONDS):
-        exit_now(self.lost)
+      if self.votes.wait_lost(1.0) and not self._gone.wait(_GRACE_SECONDS):
+        exit_now(self.votes.lost)
 
 
 def exit_now(sentence: str) -> NoReturn:
@@ -160,7 +131,7 @@ def exit_now(sentence: str) -> NoReturn:
 
 @dataclasses.dataclass(frozen=True)
 class _Flags:
-  """What a host is told of the others, checked."""
+  """The flags about the other hosts, checked."""
 
   address: tuple[str, int]
   count: int
@@ -176,18 +147,18 @@ def join(
   """Meets the other hosts; to be called before JAX sees a device.
 
   Args:
-    coordinator: host:port at which host 0 listens; '' where there is one host,
-      or JAX finds the others (TPU VMs).
+    coordinator: host:port at which host 0 listens; '' if there is one host, or
+      JAX finds the others (TPU VMs).
     num_processes: how many hosts there are.
     process_id: which of them this is.
     timeout: seconds in which all must be there.
 
   Returns:
-    This host among them; None where it is alone.
+    This host among them; None if it is alone.
 
   Raises:
-    HostsMismatch: where the flags, or those of the hosts together, are wrong.
-    HostLost: where a host does not come.
+    HostsMismatch: if the flags, or those of the hosts together, are wrong.
+    HostLost: if a host does not come.
   """
   if not coordinator and num_processes is None and process_id is None:
     return _join_on_tpu(timeout) if on_tpu_vm() else None
@@ -195,29 +166,36 @@ def join(
     return None
   flags = _check_flags(coordinator, num_processes, process_id)
   interface = _interface(flags.address[0])
-  hub = None
+  server = None
   with contextlib.ExitStack() as opened:
     if flags.index == 0:
-      hub = _open_hub(flags, interface, timeout)
-      opened.callback(hub.close)
-    agreement = vote_client_lib.Agreement(
+      server = _open_server(flags, interface, timeout)
+      opened.callback(server.close)
+    votes = vote_client_lib.VoteClient(
       flags.address, '', flags.index, flags.count, timeout
     )
-    opened.callback(agreement.leave, 'it could not join')
-    with _hold_free_port(interface) as held:
-      told = agreement.gather([held.getsockname()[1], jax.__version__])
-      vote_client_lib.check_same([version for _, version in told], 'JAX {}')
-      _configure()
-      port = told[0][0]
-      jax.distributed.initialize(
-        _join_address(flags.address[0], port),
-        flags.count,
-        flags.index,
-        coordinator_bind_address=_join_address(interface or '[::]', port),
-        heartbeat_timeout_seconds=_JAX_HEARTBEAT_SECONDS,
-      )
+    opened.callback(votes.leave, 'it could not join')
+    _start_jax(flags, interface, votes)
     opened.pop_all()
-  return Hosts(flags.index, flags.count, agreement, hub)
+  return Hosts(flags.index, flags.count, votes, server)
+
+
+def _start_jax(
+  flags: _Flags, interface: str, votes: vote_client_lib.VoteClient
+) -> None:
+  """Joins JAX's distributed service, at a free port of host 0."""
+  with _hold_free_port(interface) as held:
+    told = votes.gather([held.getsockname()[1], jax.__version__])
+    vote_client_lib.check_same([version for _, version in told], 'JAX {}')
+    _configure()
+    port = told[0][0]
+    jax.distributed.initialize(
+      _join_address(flags.address[0], port),
+      flags.count,
+      flags.index,
+      coordinator_bind_address=_join_address(interface or '[::]', port),
+      heartbeat_timeout_seconds=_JAX_HEARTBEAT_SECONDS,
+    )
 
 
 def _configure() -> None:
@@ -279,10 +257,12 @@ def _interface(host: str) -> str:
   return ''
 
 
-def _open_hub(flags: _Flags, interface: str, timeout: float) -> vote_server.Hub:
+def _open_server(
+  flags: _Flags, interface: str, timeout: float
+) -> vote_server.VoteServer:
   host, port = flags.address
   try:
-    return vote_server.Hub((interface, port), '', flags.count, timeout)
+    return vote_server.VoteServer((interface, port), '', flags.count, timeout)
   except OSError as e:
     raise vote_client_lib.HostsMismatch(
       f'--coordinator={host}:{port}: cannot listen there ({e.strerror}); '
@@ -291,7 +271,7 @@ def _open_hub(flags: _Flags, interface: str, timeout: float) -> vote_server.Hub:
 
 
 def _hold_free_port(interface: str) -> socket.socket:
-  """Takes a port, at which JAX may listen all the same, and nobody else."""
+  """Reserves a port at which JAX can still listen."""
   family = socket.AF_INET6 if ':' in interface else socket.AF_INET
   held = socket.socket(family)
   held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -322,16 +302,16 @@ def _join_on_tpu(timeout: float) -> Hosts | None:
   index, count = jax.process_index(), jax.process_count()
   if count == 1:
     return None
-  hub, told = None, b''
+  server, told = None, b''
   if index == 0:
     # In a network of the project's own, by its name there.
     secret = secrets.token_hex(16)
-    hub = vote_server.Hub(('', 0), secret, count, timeout)
-    told = f'{socket.gethostname()} {hub.port} {secret}'.encode()
+    server = vote_server.VoteServer(('', 0), secret, count, timeout)
+    told = f'{socket.gethostname()} {server.port} {secret}'.encode()
   padded = np.frombuffer(told.ljust(_ADDRESS_BYTES), np.uint8)
   found = np.asarray(multihost_utils.broadcast_one_to_all(padded))
   host, port, secret = found.astype(np.uint8).tobytes().decode().split()
-  agreement = vote_client_lib.Agreement(
+  votes = vote_client_lib.VoteClient(
     (host, int(port)), secret, index, count, timeout
   )
-  return Hosts(index, count, agreement, hub)
+  return Hosts(index, count, votes, server)

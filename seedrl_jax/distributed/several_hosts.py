@@ -58,6 +58,7 @@ class SeveralHosts(coordinator.Coordinator):
 
   def __init__(self, hosts: hosts_lib.Hosts):
     self._hosts = hosts
+    self._votes = hosts.votes
     self._check_period = 1
     self._turn = 0
     self.index, self.count = hosts.index, hosts.count
@@ -66,7 +67,7 @@ class SeveralHosts(coordinator.Coordinator):
 
   @property
   def lost(self) -> str:
-    return self._hosts.lost
+    return self._votes.lost
 
   # -- start ---------------------------------------------------------------
 
@@ -75,7 +76,7 @@ class SeveralHosts(coordinator.Coordinator):
       raise vote_client.HostsMismatch(
         '--config.deterministic=True: not with several hosts; take one.'
       )
-    told = self._hosts.gather({
+    told = self._votes.gather({
       'devices': jax.local_device_count(),
       'config': workdir_lib.flat_config(config),
     })
@@ -87,7 +88,7 @@ class SeveralHosts(coordinator.Coordinator):
   def share(
     self, record: dict[str, Any], state: state_lib.LearnerState
   ) -> tuple[dict[str, Any], state_lib.LearnerState]:
-    told = self._hosts.gather(record)
+    told = self._votes.gather(record)
     return told[0], self._hosts.broadcast(jax.tree.map(np.asarray, state))
 
   def compile(
@@ -97,7 +98,7 @@ class SeveralHosts(coordinator.Coordinator):
     wanted: bool,
   ) -> None:
     del wanted
-    self._hosts.gather('compile')
+    self._votes.gather('compile')
     with self._finding_loss():
       connect()
       compile_update()
@@ -111,7 +112,7 @@ class SeveralHosts(coordinator.Coordinator):
     except _OWN_ERRORS:
       raise
     except Exception as e:  # JAX has several for it, ValueError among them.
-      if sentence := self._hosts.wait_lost(_LOSS_SECONDS):
+      if sentence := self._votes.wait_lost(_LOSS_SECONDS):
         raise vote_client.HostLost(sentence) from e
       raise
 
@@ -147,7 +148,7 @@ class SeveralHosts(coordinator.Coordinator):
     prints: Sequence[int] = (),
   ) -> tuple[list[dict[str, Any]], float]:
     """Returns the votes of all hosts and the run's progress."""
-    votes = self._hosts.gather({
+    votes = self._votes.gather({
       'ready': ready,
       'save': save_due,
       'prints': prints,
@@ -165,10 +166,10 @@ class SeveralHosts(coordinator.Coordinator):
   def must_stop(self) -> bool:
     if self.lost:
       raise vote_client.HostLost(self.lost)
-    return self._hosts.stop_wanted
+    return self._votes.stop_wanted
 
   def ask_to_stop(self) -> None:
-    self._hosts.ask_to_stop()
+    self._votes.ask_to_stop()
 
   # -- the end -------------------------------------------------------------
 
@@ -188,7 +189,7 @@ class SeveralHosts(coordinator.Coordinator):
     reason = ''
     if failure is not None:
       reason = f'{type(failure.error).__name__}: {failure.error}'
-    told = self._hosts.gather([figures.tell(is_last=True), reason])
+    told = self._votes.gather([figures.tell(is_last=True), reason])
     figures.hear([host_figures for host_figures, _ in told])
     self.failures = [
       vote_client.lost_sentence(index, f'has failed ({text})')
@@ -199,7 +200,7 @@ class SeveralHosts(coordinator.Coordinator):
 
   def wait_saved(self) -> None:
     if self.agreed:
-      self._hosts.gather('saved')
+      self._votes.gather('saved')
 
   def leave(self) -> None:
     self._hosts.leave()

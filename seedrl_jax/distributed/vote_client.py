@@ -1,8 +1,8 @@
-"""Lets the processes of several hosts agree, over a socket to host 0.
+"""Votes among the hosts of a run, over a socket to host 0.
 
-`hosts` opens it. What all must do in the same order (an update, a checkpoint,
-the end) is first voted on here: a device then never waits in a collective for
-a host that has no batch, has stopped, or has died. Needs no JAX.
+What all must do in the same order (an update, a checkpoint, the end) is first
+voted on: a device then never waits in a collective for a host that has no
+batch, has stopped, or has died. Needs no JAX.
 """
 
 import socket
@@ -33,7 +33,7 @@ def check_same(values: Sequence[Any], what: str) -> None:
     what: says what a value is, with {} for it.
 
   Raises:
-    HostsMismatch: where two differ.
+    HostsMismatch: if two differ.
   """
   for index, value in enumerate(values):
     if value != values[0]:
@@ -51,8 +51,13 @@ def lost_sentence(host: int, what: str) -> str:
   )
 
 
-class Agreement:
-  """One host's end: votes, and word of hosts that stop or are gone."""
+class VoteClient:
+  """A host's connection to host 0's `VoteServer`.
+
+  Attributes:
+    lost: the sentence about a host that is gone; '' while all are there.
+    stop_wanted: whether some host asked all to stop.
+  """
 
   def __init__(
     self,
@@ -62,76 +67,60 @@ class Agreement:
     count: int,
     join_timeout: float,
   ):
-    """Connects to the `agreement_hub.Hub` of host 0.
+    """Connects.
 
     Args:
-      address: of the hub.
-      secret: the hub's.
+      address: of the server.
+      secret: the server's.
       index: of this host.
       count: of all hosts, as this one was told.
       join_timeout: seconds to look for host 0.
 
     Raises:
-      HostsMismatch: where host 0 is not found in that time.
+      HostsMismatch: if host 0 is not found in that time.
     """
+    self.lost = ''
+    self.stop_wanted = False
     self._changed = threading.Condition()
-    self._round = 0
     # Of the vote that is going on, once it is over.
     self._results: list[list[Any]] = []
-    self._lost = ''
     self._refused = False
-    self._stop_wanted = False
     self._closing = False
     # However little time there is to join, a busy host 0 may hold its breath.
-    self._silence = host_wire.Silence(max(join_timeout, host_wire.SEND_SECONDS))
-    self._wire = host_wire.Wire(_connect(address, join_timeout))
+    self.set_timeout(max(join_timeout, host_wire.SEND_SECONDS))
+    self._wire = host_wire.HostWire(_connect(address, join_timeout))
     self._wire.send('hello', secret, index, count)
     self._threads = [
-      threading.Thread(target=target, name=name, daemon=True)
-      for name, target in (
-        ('hosts-reader', self._read),
-        ('hosts-beat', self._beat),
-      )
+      threading.Thread(target=self._read, name='hosts-reader', daemon=True),
+      threading.Thread(target=self._beat, name='hosts-beat', daemon=True),
     ]
     for thread in self._threads:
       thread.start()
 
-  @property
-  def lost(self) -> str:
-    """The sentence about a host that is gone; '' while all are there."""
-    return self._lost
-
-  @property
-  def stop_wanted(self) -> bool:
-    """Whether some host asked all to stop."""
-    return self._stop_wanted
-
   def set_timeout(self, timeout: float) -> None:
     """Takes host 0 for gone after `timeout` seconds of silence."""
-    self._silence = host_wire.Silence(timeout)
+    self._silence = host_wire.SilenceTimer(timeout)
 
   def gather(self, value: Any) -> list[Any]:
     """Waits until every host has called this; one thread of each does.
 
     Args:
-      value: anything JSON can hold.
+      value: JSON values.
 
     Returns:
       The hosts' values, by their index.
 
     Raises:
-      HostLost: where a host is gone.
-      HostsMismatch: where host 0 does not take this one.
+      HostLost: if a host is gone.
+      HostsMismatch: if host 0 does not take this one.
     """
+    self._results.clear()
+    self._wire.send('vote', value)
     with self._changed:
-      self._results.clear()
-      self._round += 1
-    self._wire.send('vote', self._round, value)
-    with self._changed:
-      self._changed.wait_for(lambda: self._lost or self._results)
+      self._changed.wait_for(lambda: self.lost or self._results)
       if self._results:
         return self._results[0]
-    raise (HostsMismatch if self._refused else HostLost)(self._lost)
+    raise (HostsMismatch if self._refused else HostLost)(self.lost)
 
   def ask_to_stop(self) -> None:
     """Tells all hosts that this one wants to stop; returns at once."""
@@ -140,11 +129,11 @@ class Agreement:
   def wait_lost(self, timeout: float) -> str:
     """Waits for word of a host that is gone; returns `lost`."""
     with self._changed:
-      self._changed.wait_for(lambda: self._lost, timeout)
-      return self._lost
+      self._changed.wait_for(lambda: self.lost, timeout)
+      return self.lost
 
   def announce_end(self, reason: str) -> None:
-    """Ends this host's part, but for the connection, until the process ends.
+    """Ends this host's part, but keeps the connection until the process ends.
 
     Host 0 waits for that before it ends itself.
 
@@ -174,31 +163,26 @@ class Agreement:
             self._results.append(values)
             self._changed.notify_all()
         case ['stop']:
-          self._stop_wanted = True
-        case ['lost', sentence]:
-          self._lose(sentence)
-        case ['refused', sentence]:
-          self._refused = True
+          self.stop_wanted = True
+        case [('lost' | 'refused') as kind, sentence]:
+          self._refused = kind == 'refused'
           self._lose(sentence)
     self._lose(lost_sentence(0, 'is gone (its connection was closed)'))
 
   def _beat(self) -> None:
-    while not (self._closing or self._lost):
+    while not (self._closing or self.lost):
       self._wire.send('beat')
       silence = self._silence
       if silence.is_over():
-        self._lose(
-          lost_sentence(0, f'has said nothing for {silence.timeout:g} s')
-        )
+        what = f'has said nothing for {silence.timeout:g} s'
+        self._lose(lost_sentence(0, what))
       with self._changed:
-        self._changed.wait_for(
-          lambda: self._closing or self._lost, silence.tick
-        )
+        self._changed.wait_for(lambda: self._closing or self.lost, silence.tick)
 
   def _lose(self, sentence: str) -> None:
     with self._changed:
-      if not (self._lost or self._closing):
-        self._lost = sentence
+      if not (self.lost or self._closing):
+        self.lost = sentence
       self._changed.notify_all()
 
 

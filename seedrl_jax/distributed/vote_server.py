@@ -1,10 +1,11 @@
-"""Host 0's part of `agreement`: takes all votes and hands out the results.
+"""Host 0's part of the votes: takes them all and sends out the results.
 
-`hosts` opens it. Also finds out who is gone: whose connection closed, or who
-says nothing for too long.
+It also finds out who is gone: whose connection closed, or who sends nothing
+for too long.
 """
 
 import contextlib
+import dataclasses
 import socket
 import threading
 import time
@@ -14,15 +15,26 @@ from typing import Any
 from seedrl_jax.distributed import host_wire, vote_client
 
 
-class Hub:
-  """Serves the `Agreement` of every host, its own host's too."""
+@dataclasses.dataclass
+class _Voter:
+  """A host that has joined.
+
+  Attributes:
+    left: whether it has said goodbye or is gone.
+    ended: whether its connection has ended, or is not to be waited for.
+  """
+
+  wire: host_wire.HostWire
+  silence: host_wire.SilenceTimer
+  left: bool = False
+  ended: bool = False
+
+
+class VoteServer:
+  """Serves the `VoteClient` of every host, its own host's too."""
 
   def __init__(
-    self,
-    address: tuple[str, int],
-    secret: str,
-    count: int,
-    join_timeout: float,
+    self, address: tuple[str, int], secret: str, count: int, join_timeout: float
   ):
     """Listens.
 
@@ -33,7 +45,7 @@ class Hub:
       join_timeout: seconds in which all must.
 
     Raises:
-      OSError: where it cannot listen there.
+      OSError: if it cannot listen there.
     """
     family = socket.AF_INET6 if ':' in address[0] else socket.AF_INET
     self._listener = socket.create_server(address, family=family)
@@ -42,23 +54,20 @@ class Hub:
     self._count = count
     self._join_timeout = self._timeout = join_timeout
     self._lock = threading.Lock()
-    self._wires: dict[int, host_wire.Wire] = {}
-    self._silences: dict[int, host_wire.Silence] = {}
+    self._voters: dict[int, _Voter] = {}
     self._votes: dict[int, Any] = {}
-    # Have said goodbye, or are gone; and those whose connection has ended.
-    self._left: set[int] = set()
-    self._ended: set[int] = set()
     self._lost = ''
     self._closing = threading.Event()
     self._threads: list[threading.Thread] = []
-    self._start('hosts-hub', self._accept)
+    self._start('hosts-server', self._accept)
     self._start('hosts-watch', self._watch)
 
   def set_timeout(self, timeout: float) -> None:
     """Takes a host for gone after `timeout` seconds of silence."""
     with self._lock:
       self._timeout = timeout
-      self._silences = {i: host_wire.Silence(timeout) for i in self._silences}
+      for voter in self._voters.values():
+        voter.silence = host_wire.SilenceTimer(timeout)
 
   def _start(self, name: str, target: Callable[..., None], *args: Any) -> None:
     thread = threading.Thread(target=target, args=args, name=name, daemon=True)
@@ -72,7 +81,7 @@ class Hub:
       except OSError:
         return  # closed
       connection.settimeout(host_wire.SEND_SECONDS)
-      wire = host_wire.Wire(connection)
+      wire = host_wire.HostWire(connection)
       match wire.receive():
         case ['hello', self._secret, int(index), int(count)]:
           if problem := self._problem(index, count):
@@ -80,14 +89,7 @@ class Hub:
             wire.close()
             continue
           connection.settimeout(None)
-          with self._lock:
-            self._wires[index] = wire
-            self._silences[index] = host_wire.Silence(self._timeout)
-            lost = self._lost
-          if lost:
-            # It came too late to hear of it.
-            wire.send('lost', lost)
-          self._start(f'hosts-hub-{index}', self._serve, index, wire)
+          self._join(index, wire)
         case _:
           wire.close()
 
@@ -98,32 +100,38 @@ class Hub:
         f'--num_processes={count}: host 0 has --num_processes={self._count}; '
         'give all hosts the same.'
       )
-    with self._lock:
-      if index in self._wires:
-        return (
-          f'--process_id={index}: there is a host {index} already; give every '
-          'host another.'
-        )
+    if index in self._voters:
+      return (
+        f'--process_id={index}: there is a host {index} already; give every '
+        'host another.'
+      )
     return ''
 
-  def _serve(self, index: int, wire: host_wire.Wire) -> None:
+  def _join(self, index: int, wire: host_wire.HostWire) -> None:
+    with self._lock:
+      silence = host_wire.SilenceTimer(self._timeout)
+      voter = self._voters[index] = _Voter(wire, silence)
+      lost = self._lost
+    if lost:
+      # It came too late to hear of it.
+      wire.send('lost', lost)
+    self._start(f'hosts-server-{index}', self._serve, index, voter)
+
+  def _serve(self, index: int, voter: _Voter) -> None:
     """Takes a host's messages until it leaves or is gone."""
-    while message := wire.receive():
-      self._silences[index].heard()
+    while message := voter.wire.receive():
+      voter.silence.heard()
       match message:
-        case ['vote', _, value]:
+        case ['vote', value]:
           self._count_vote(index, value)
         case ['stop']:
           self._tell('stop')
         case ['leave', reason]:
           if reason:
             self._lose(index, f'has failed ({reason})')
-          with self._lock:
-            self._left.add(index)
-    with self._lock:
-      self._ended.add(index)
-      has_left = index in self._left
-    if not has_left:
+          voter.left = True
+    voter.ended = True
+    if not voter.left:
       self._lose(index, 'is gone (its connection was closed)')
 
   def _count_vote(self, index: int, value: Any) -> None:
@@ -136,29 +144,25 @@ class Hub:
     self._tell('result', values)
 
   def _watch(self) -> None:
-    joining = host_wire.Silence(self._join_timeout)
-    while not self._closing.wait(host_wire.Silence(self._timeout).tick):
+    joining = host_wire.SilenceTimer(self._join_timeout)
+    while not self._closing.wait(host_wire.SilenceTimer(self._timeout).tick):
       self._tell('beat')
       with self._lock:
-        # Host 0 is this process.
-        missing = [i for i in range(1, self._count) if i not in self._wires]
-        silent = [
-          i
-          for i, silence in self._silences.items()
-          if i and i not in self._left and silence.is_over()
-        ]
+        voters = dict(self._voters)
+      # Host 0 is this process.
+      missing = [i for i in range(1, self._count) if i not in voters]
       if missing and joining.is_over():
         self._lose(missing[0], f'did not join for {self._join_timeout:g} s')
-      for index in silent:
-        self._lose(index, f'has said nothing for {self._timeout:g} s')
-        with self._lock:
-          # Not to be waited for.
-          self._ended.add(index)
+      for index, voter in voters.items():
+        if index and not voter.left and voter.silence.is_over():
+          self._lose(index, f'has said nothing for {self._timeout:g} s')
+          voter.ended = True
 
   def _lose(self, index: int, what: str) -> None:
     """Tells the others, once, of a host that is gone."""
     with self._lock:
-      self._left.add(index)
+      if index in self._voters:
+        self._voters[index].left = True
       if self._lost or self._closing.is_set():
         return
       self._lost = vote_client.lost_sentence(index, what)
@@ -166,7 +170,7 @@ class Hub:
 
   def _tell(self, *message: Any) -> None:
     with self._lock:
-      wires = [w for i, w in self._wires.items() if i not in self._left]
+      wires = [v.wire for v in self._voters.values() if not v.left]
     for wire in wires:
       # One that cannot be reached is found out by whoever reads from it.
       wire.send(*message)
@@ -181,13 +185,11 @@ class Hub:
       # Wakes `accept`.
       self._listener.shutdown(socket.SHUT_RDWR)
     self._listener.close()
-    with self._lock:
-      wires = list(self._wires.values())
-    for wire in wires:
-      wire.close()
+    for voter in list(self._voters.values()):
+      voter.wire.close()
     for thread in self._threads:
       thread.join(host_wire.SEND_SECONDS)
 
   def _have_all_ended(self) -> bool:
     with self._lock:
-      return self._ended >= self._wires.keys()
+      return all(voter.ended for voter in self._voters.values())

@@ -55,6 +55,17 @@ def check_action(
     )
 
 
+def as_slice(index: np.ndarray) -> slice | np.ndarray:
+  """Returns indices `[n]`, `n` > 0, as a slice if they are consecutive.
+
+  That is several times cheaper: it gives views, and copies are plain.
+  """
+  first, n = int(index[0]), len(index)
+  # Comparing bytes costs a fraction of comparing arrays.
+  consecutive = np.arange(first, first + n, dtype=index.dtype).tobytes()
+  return slice(first, first + n) if index.tobytes() == consecutive else index
+
+
 class Episode(NamedTuple):
   """One finished episode, scored as evaluations do.
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seedrl_jax.envs import base, batch_index
+from seedrl_jax.envs import base
 
 
 class EndedEpisodes(NamedTuple):
@@ -90,7 +90,6 @@ class EpisodeStatistics:
     """
     self.log = EpisodeLog() if log is None else log
     self._action_repeat = action_repeat
-    self._index = batch_index.BatchIndex()
     self._returns = np.zeros(num_envs, np.float64)
     # FIRST is no step: counting starts at -1, which saves a mask per batch.
     self._lengths = np.full(num_envs, -1, np.int64)
@@ -113,7 +112,7 @@ class EpisodeStatistics:
       over: bool `[B]`, where the real episode ends, if `last` ends more (a
         lost life in Atari); None where `last` says it all.
     """
-    index = self._index(env_id)
+    index = base.as_slice(env_id)
     returns = self._returns[index]
     returns += reward
     lengths = self._lengths[index]

@@ -70,7 +70,7 @@ class Player(NamedTuple):
 
   Attributes:
     agent: acts.
-    params: its parameters, on the host.
+    params: its acting parameters, on the host.
     version: recorded with every step.
   """
 
@@ -86,7 +86,7 @@ def load_params(
   line: progress.ProgressLine,
   flag: str = '--workdir',
 ) -> checkpoints.Checkpoint:
-  """Returns a checkpoint, with parameters alone as its state.
+  """Returns a checkpoint, with acting parameters as its state.
 
   Args:
     directory: of a run, which may be training meanwhile.
@@ -108,16 +108,16 @@ def load_params(
   if number is not None and number not in steps:
     there = ', '.join(map(str, steps)) or 'none'
     raise ValueError(f'{none} {number}; there are: {there}.')
-  shapes = jax.eval_shape(agent.init, jax.random.PRNGKey(0))
   # Only shapes and dtypes matter; a broadcast zero has them for nothing.
   template = jax.tree.map(
-    lambda x: np.broadcast_to(np.zeros((), x.dtype), x.shape), shapes
+    lambda x: np.broadcast_to(np.zeros((), x.dtype), x.shape),
+    agent.state_shapes(),
   )
-  found = store.restore_part('params', template, number)
+  found = store.restore_part('agent', template, number)
   store.close()
   if found is None:
     raise ValueError(f'{none} that is sound.' if steps else f'{none} yet.')
-  return found
+  return found._replace(state=agent.acting_params(found.state))
 
 
 def make_worker(
@@ -143,15 +143,13 @@ def make_worker(
   step = device_step_lib.DeviceStep(
     agent, stream.spec, device, stream.num_envs, key
   )
-  # Published parameters have an axis of training devices.
-  published = jax.device_put(jax.tree.map(lambda x: x[None], params), device)
+  published = jax.device_put(params, device)
   return worker_lib.InferenceWorker(
     stream=stream,
     device_step=step,
     assembler=sink,
     parameters=lambda: (version, published),
     global_env_id=_env_ids(env_spec, stream.num_envs, options.sample),
-    num_train_envs=0 if sink is None else stream.num_envs,
     output_spec=step.output_spec(params),
   )
 

@@ -4,33 +4,38 @@ Storage comes from the trajectory store in blocks of W columns, laid out for
 training (`[T + 1, W, ...]`). An environment owns one column at a time; every
 step is written once, straight to where the learner will read it. A block goes
 back to the store when its last column is full. There is no Python loop over
-environments: a batch is written with one slice assignment an array where its
+environments: a batch is written with one slice assignment an array if its
 environments stand side by side at the same step, and with one indexed
 assignment an array and block otherwise.
 
-The inference worker is the only caller. `open_blocks` has the columns and the
-arithmetic of cells, `pending_core` the core states of unrolls to come; here is
-which environment stands where.
+`open_blocks` has the columns and the arithmetic of cells; here is which
+environment stands where.
 """
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from seedrl_jax.envs import batch_index
-from seedrl_jax.inference import open_blocks, pending_core
+from seedrl_jax.inference import open_blocks
 from seedrl_jax.replay import base as replay
-
-# Groups to remember; see `envs.batch_index`.
-_MOST_GROUPS = 64
 
 _NO_CELL = -1
 
 
+class BlockSink(Protocol):
+  """Gives blocks and takes them back full; see `insertion.Insertion`."""
+
+  def allocate(self) -> replay.Block: ...
+
+  def __call__(self, block: replay.Block) -> None: ...
+
+  @property
+  def waited(self) -> float: ...
+
+
 @dataclasses.dataclass(eq=False, slots=True)
-class _Group:
+class EnvGroup:
   """A batch of environments that may come again and again.
 
   While its environments stand side by side at the same step, their position is
@@ -38,14 +43,22 @@ class _Group:
   these on. As in any write-back cache, they are brought up to date before
   anything else reads them, and the position is dropped before anything else
   changes them.
+
+  Attributes:
+    env_id: int `[n]`, the stream's ids, unique.
+    index: the same, as a slice if they are consecutive.
+    block: None if no position is cached.
+    row: of the next step.
+    start: of the next step's place in the flat block.
+    lag: steps by which the cells are behind.
   """
 
   env_id: np.ndarray
-  index: slice | np.ndarray  # the same as a slice, where that can be
-  block: open_blocks.OpenBlock | None = None  # None: no position is cached
-  row: int = 0  # of the next step
-  start: int = 0  # its place in the flat block
-  lag: int = 0  # steps by which the cells are behind
+  index: slice | np.ndarray
+  block: open_blocks.OpenBlock | None = None
+  row: int = 0
+  start: int = 0
+  lag: int = 0
 
 
 class Placement(NamedTuple):
@@ -59,7 +72,7 @@ class Placement(NamedTuple):
     full: bool `[n]` or bool, whose unroll this step completes.
   """
 
-  group: _Group
+  group: EnvGroup
   core_rows: np.ndarray
   runs: tuple[open_blocks.Run, ...]
   full: np.ndarray | bool
@@ -70,8 +83,7 @@ class UnrollAssembler:
 
   def __init__(
     self,
-    allocate: Callable[[], replay.Block],
-    insert: Callable[[replay.Block], float],
+    sink: BlockSink,
     global_env_id: np.ndarray,
     num_transitions: int,
     overlap: int,
@@ -80,9 +92,7 @@ class UnrollAssembler:
     """Makes an assembler.
 
     Args:
-      allocate: gives storage for W unrolls.
-      insert: takes a complete block; returns the seconds for which it was not
-        taken (back pressure).
+      sink: gives storage for W unrolls and takes it back complete.
       global_env_id: int `[N]`, the run-wide id of each of the stream's
         training environments.
       num_transitions: T; an unroll has T + 1 steps.
@@ -90,32 +100,28 @@ class UnrollAssembler:
       block_width: W, columns of a block.
 
     Raises:
-      ValueError: where the overlap leaves an unroll no new step.
+      ValueError: if the overlap leaves an unroll no new step.
     """
     if not 1 <= overlap <= num_transitions:
       raise ValueError(
         f'Unrolls of {num_transitions} + 1 steps cannot overlap by {overlap}; '
         'raise --config.unroll_length.'
       )
-    num_envs = len(global_env_id)
-    self._insert = insert
+    self.num_envs = num_envs = len(global_env_id)
+    self._sink = sink
     self._global_env_id = np.asarray(global_env_id, np.int32)
     self._length = num_transitions
     self._overlap = overlap
     self._stride = num_transitions + 1 - overlap  # new steps of an unroll
     self._width = block_width
     self._blocks = open_blocks.OpenBlocks(
-      allocate, num_envs, num_transitions, block_width
+      sink.allocate, num_envs, num_transitions, block_width
     )
-    self._pending = pending_core.PendingCore(
-      num_envs, num_transitions // self._stride
-    )
+    self._pending = PendingCore(num_envs, num_transitions // self._stride)
     # The place of each environment's next step; see `open_blocks`.
     self._cell = np.full(num_envs, _NO_CELL, np.int64)
     self._num_idle = num_envs  # environments without a column
-    self._index = batch_index.BatchIndex()
-    self._groups: dict[bytes, _Group] = {}
-    self._cached: list[_Group] = []  # those whose position is
+    self._cached: list[EnvGroup] = []  # those whose position is
     self._ramp = np.arange(num_envs)
 
   @property
@@ -123,21 +129,19 @@ class UnrollAssembler:
     """Blocks that are being filled."""
     return len(self._blocks)
 
-  def begin(self, env_id: np.ndarray) -> Placement:
-    """Finds the places of a batch.
+  @property
+  def waited(self) -> float:
+    """Seconds in which the store took no block (back pressure)."""
+    return self._sink.waited
 
-    Args:
-      env_id: int `[n]`, the stream's ids, unique; `n` > 0.
-
-    Returns:
-      What `write` and `finish` need.
-    """
-    group = self._group(env_id)
+  def begin(self, group: EnvGroup) -> Placement:
+    """Finds the places of a batch of at least one environment."""
+    row: Any
     if group.block is not None:
-      target = slice(group.start, group.start + len(env_id))
+      target = slice(group.start, group.start + len(group.env_id))
       runs: tuple[open_blocks.Run, ...]
       runs = (open_blocks.Run(group.block, None, target),)
-      row: Any = group.row
+      row = group.row
     else:
       runs, row = self._find(group)
     full = row == self._length
@@ -145,7 +149,7 @@ class UnrollAssembler:
     if isinstance(snapshot, np.ndarray):
       core_rows = np.flatnonzero(snapshot)
     else:
-      core_rows = self._ramp[: len(env_id) if snapshot else 0]
+      core_rows = self._ramp[: len(group.env_id) if snapshot else 0]
     return Placement(group, core_rows, runs, full)
 
   def write(self, placement: Placement, leaves: list[Any]) -> None:
@@ -162,16 +166,13 @@ class UnrollAssembler:
           leaf = leaf[run.source]
         array[run.target] = leaf
 
-  def finish(self, placement: Placement, core: list[np.ndarray]) -> float:
+  def finish(self, placement: Placement, core: list[np.ndarray]) -> None:
     """Advances the batch's environments and passes on what is complete.
 
     Args:
       placement: from `begin`; all leaves must have been written.
       core: leaves of the core state before the step, `[m, ...]`, of the rows
-        `placement.core_rows`; empty where the agent keeps none.
-
-    Returns:
-      Seconds for which complete blocks were not taken (back pressure).
+        `placement.core_rows`; empty if the agent keeps none.
     """
     group, env_id = placement.group, placement.group.env_id
     if core:
@@ -182,20 +183,19 @@ class UnrollAssembler:
       done = env_id[full] if full.any() else None
     else:
       done = env_id if full else None
-    if done is None:
-      if group.block is None:
-        self._cell[group.index] += self._width
-      else:
-        group.row += 1
-        group.start += self._width
-        group.lag += 1
-      return 0.0
-    self._write_back()
-    self._drop_position(group)
-    old_cells = self._cell[done]
-    self._cell[env_id] += self._width
-    self._start_unrolls(done, old_cells)
-    return self._complete(old_cells)
+    if done is not None:
+      self._write_back()
+      self._drop_position(group)
+      old_cells = self._cell[done]
+      self._cell[env_id] += self._width
+      self._start_unrolls(done, old_cells)
+      self._complete(old_cells)
+    elif group.block is None:
+      self._cell[group.index] += self._width
+    else:
+      group.row += 1
+      group.start += self._width
+      group.lag += 1
 
   def reset(self, env_id: np.ndarray) -> None:
     """Drops the half-built unrolls of environments that went away.
@@ -212,18 +212,7 @@ class UnrollAssembler:
     self._num_idle += len(cells)
     self._blocks.free(cells)
 
-  def _group(self, env_id: np.ndarray) -> _Group:
-    """Returns a batch's group, remembered or new."""
-    key = env_id.tobytes()
-    group = self._groups.get(key)
-    if group is None:
-      env_id = env_id.copy()
-      group = _Group(env_id, self._index(env_id))
-      if len(self._groups) < _MOST_GROUPS:
-        self._groups[key] = group
-    return group
-
-  def _find(self, group: _Group) -> tuple[tuple[open_blocks.Run, ...], Any]:
+  def _find(self, group: EnvGroup) -> tuple[tuple[open_blocks.Run, ...], Any]:
     """Finds a group by its cells; returns the runs and the row(s)."""
     index = group.index
     for other in list(self._cached):
@@ -251,8 +240,8 @@ class UnrollAssembler:
       self._cell[group.index] += group.lag * self._width
       group.lag = 0
 
-  def _drop_position(self, group: _Group) -> None:
-    """Leaves a group that is written back to its cells: these will change."""
+  def _drop_position(self, group: EnvGroup) -> None:
+    """Forgets a position that is written back: the cells will change."""
     if group.block is not None:
       group.block = None
       self._cached.remove(group)
@@ -279,23 +268,75 @@ class UnrollAssembler:
       self._blocks.write_core(cells, core)
     self._blocks.copy_overlap(old_cells, cells, self._overlap)
 
-  def _complete(self, cells: np.ndarray) -> float:
-    """Counts full columns, and hands over the blocks that have no other.
-
-    Returns:
-      Seconds for which these were not taken.
-    """
+  def _complete(self, cells: np.ndarray) -> None:
+    """Counts full columns, and hands over the blocks that have no other."""
     complete = self._blocks.take_complete(cells)
     for block in self._blocks.overdue():
       self._drop_positions()
       stragglers = np.flatnonzero(self._blocks.in_block(self._cell, block))
       cells = self._cell[stragglers]
       self._cell[stragglers] = self._blocks.move(block, cells)
-    return sum(self._insert(block.storage) for block in complete)
+    for block in complete:
+      self._sink(block.storage)
+
+
+class PendingCore:
+  """Core states that are known before the unrolls that start with them.
+
+  An unroll's first steps are the last ones of the unroll before, so the core
+  state before them passes by while that one is still being filled. It is kept
+  here until the new unroll has a column.
+  """
+
+  def __init__(self, num_envs: int, depth: int):
+    """Starts with none.
+
+    Args:
+      num_envs: environments, of ids `[0, num_envs)`.
+      depth: unrolls of an environment that may have begun before one is full.
+        If they overlap by more than half, the last steps of one are the start
+        of several.
+    """
+    self._depth = depth
+    # Leaves [num_envs, depth, ...]; made when the first states arrive, and
+    # never for agents without any.
+    self._states: list[np.ndarray] = []
+    # The number of each environment's unroll, modulo the depth.
+    self._turn = np.zeros(num_envs, np.int64)
+
+  def keep(
+    self, env_id: np.ndarray, ahead: np.ndarray, core: list[np.ndarray]
+  ) -> None:
+    """Keeps the core states that coming unrolls start with.
+
+    Args:
+      env_id: int `[n]`, unique.
+      ahead: int `[n]`, in `[0, depth]`, whose: 1 is the unroll that follows
+        the present one. 0, the present one's, is not given out any more.
+      core: leaves `[n, ...]`.
+    """
+    if not self._states:
+      shape = (len(self._turn), self._depth)
+      self._states = [np.zeros((*shape, *x.shape[1:]), x.dtype) for x in core]
+    turn = (self._turn[env_id] + ahead) % self._depth
+    for states, x in zip(self._states, core, strict=True):
+      states[env_id, turn] = x
+
+  def advance(self, env_id: np.ndarray) -> list[np.ndarray]:
+    """Goes on to the next unroll of environments, int `[n]`.
+
+    Returns:
+      The leaves `[n, ...]` that it starts with; empty if none were kept.
+    """
+    if not self._states:
+      return []
+    turn = (self._turn[env_id] + 1) % self._depth
+    self._turn[env_id] = turn
+    return [states[env_id, turn] for states in self._states]
 
 
 def _are_disjoint(a: slice | np.ndarray, b: slice | np.ndarray) -> bool:
-  """Whether two groups surely have no environment in common."""
+  """Returns whether two groups surely have no environment in common."""
   if not (isinstance(a, slice) and isinstance(b, slice)):
     return False
   return a.stop <= b.start or b.stop <= a.start

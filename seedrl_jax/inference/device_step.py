@@ -86,7 +86,7 @@ class DeviceStep:
     """Returns the agent output's `ArraySpec`s, without the batch dimension.
 
     Args:
-      params: any parameters of the agent, without an axis of devices.
+      params: any acting parameters, or their shapes.
 
     Raises:
       ValueError: if the actions are not what the environments take.
@@ -136,7 +136,7 @@ class DeviceStep:
     """Acts for one batch.
 
     Args:
-      params: published parameters: leaves `[1, ...]` on this device.
+      params: published parameters, on this device.
       observation: nest of `[B, ...]` host arrays.
       header: int32 `[B, H]`, see `packing.make_header`; slots must be unique
         but for the padding slot.
@@ -196,11 +196,6 @@ class DeviceStep:
     self.set_key(key)
 
 
-def _unstack(params: base.Params) -> base.Params:
-  """Drops the axis of training devices, `[1, ...]`, from published params."""
-  return jax.tree.map(lambda x: x[0], params)
-
-
 def _act(
   act: base.ActFn,
   action: types.ActionSpec,
@@ -222,7 +217,7 @@ def _act(
     previous_action=columns.previous_action,
     first=columns.first,
   )
-  output, after = act(_unstack(params), act_key, step, before, columns.env_id)
+  output, after = act(params, act_key, step, before, columns.env_id)
   table = jax.tree.map(
     lambda x, rows: x.at[columns.slot].set(rows, mode='promise_in_bounds'),
     table,

@@ -1,7 +1,4 @@
-"""Hands finished blocks to the store with the priorities they start with.
-
-`assembling` gives an `Insertion` to each assembler.
-"""
+"""Hands finished blocks to the store, and measures how long that takes."""
 
 import time
 from collections.abc import Callable
@@ -14,12 +11,13 @@ from seedrl_jax.agents import base
 from seedrl_jax.replay import base as replay
 
 
-class BlockPriorities:
-  """Computes what the unrolls of a block are worth, all at once."""
+class Insertion:
+  """Inserts blocks with the priorities that the agent gives new unrolls."""
 
   def __init__(
     self,
-    initial_priorities: base.PrioritiesFn,
+    writer: replay.TrajectoryWriter,
+    agent: base.Agent,
     unroll_spec: types.Unroll,
     block_width: int,
     device: jax.Device,
@@ -27,68 +25,67 @@ class BlockPriorities:
     """Compiles the priorities of a block, so that no run waits for it.
 
     Args:
-      initial_priorities: of the agent.
+      writer: takes the blocks.
+      agent: whose unrolls they are.
       unroll_spec: `ArraySpec`s of one unroll.
       block_width: W, unrolls of a block.
-      device: where to compute: an inference core.
-    """
-    sharding = jax.sharding.SingleDeviceSharding(device)
-
-    def shape(spec: types.ArraySpec) -> jax.ShapeDtypeStruct:
-      length, *rest = spec.shape
-      dtype = jax.dtypes.canonicalize_dtype(spec.dtype)
-      return jax.ShapeDtypeStruct(
-        (length, block_width, *rest), dtype, sharding=sharding
-      )
-
-    steps = jax.tree.map(
-      shape,
-      types.without_observation(unroll_spec.steps),
-      is_leaf=lambda x: isinstance(x, types.ArraySpec),
-    )
-    self._compute = jax.jit(initial_priorities).lower(steps).compile()
-
-  def __call__(self, block: replay.Block) -> np.ndarray:
-    """Returns float32 `[W]`."""
-    steps = types.without_observation(block.unroll.steps)
-    return np.asarray(self._compute(steps))
-
-
-class Insertion:
-  """Inserts blocks and tells how long the store did not take them."""
-
-  def __init__(
-    self,
-    writer: replay.TrajectoryWriter,
-    priorities: Callable[[replay.Block], np.ndarray] | None = None,
-  ):
-    """Inserts nothing yet.
-
-    Args:
-      writer: takes the blocks.
-      priorities: gives those of a block, float `[W]`; None where all unrolls
-        are worth the same.
+      device: where to compute priorities: an inference core.
     """
     self._writer = writer
-    self._priorities = priorities
-    self._begun: float | None = None
+    self._priorities: Callable[..., jax.Array] | None = None
+    if agent.initial_priorities is not None:
+      steps = _step_shapes(unroll_spec, block_width, device)
+      compute = jax.jit(agent.initial_priorities)
+      self._priorities = compute.lower(steps).compile()
+    # Seconds of finished inserts, and the start of the one under way; one
+    # tuple, as other threads read both.
+    self._clock: tuple[float, float | None] = (0.0, None)
+
+  def allocate(self) -> replay.Block:
+    """Returns a block to fill."""
+    return self._writer.allocate()
+
+  def __call__(self, block: replay.Block) -> None:
+    """Inserts a block; waits as `TrajectoryWriter.insert` does."""
+    priorities = None
+    if self._priorities is not None:
+      steps = types.without_observation(block.unroll.steps)
+      priorities = np.asarray(self._priorities(steps))
+    total, start = self._clock[0], time.perf_counter()
+    self._clock = total, start
+    try:
+      self._writer.insert(block, priorities)
+    finally:
+      self._clock = total + time.perf_counter() - start, None
 
   @property
   def waiting(self) -> float:
     """Seconds that the insert under way has taken; any thread may ask."""
-    begun = self._begun
-    return 0.0 if begun is None else time.perf_counter() - begun
+    start = self._clock[1]
+    return 0.0 if start is None else time.perf_counter() - start
 
-  def __call__(self, block: replay.Block) -> float:
-    """Inserts `block`; see `TrajectoryWriter.insert`.
+  @property
+  def waited(self) -> float:
+    """Seconds that all inserts have taken, with the one under way."""
+    total, start = self._clock
+    return total if start is None else total + time.perf_counter() - start
 
-    Returns:
-      Seconds that the store took, which do not include the priorities'.
-    """
-    priorities = self._priorities(block) if self._priorities else None
-    self._begun = start = time.perf_counter()
-    try:
-      self._writer.insert(block, priorities)
-    finally:
-      self._begun = None
-    return time.perf_counter() - start
+
+def _step_shapes(
+  unroll_spec: types.Unroll, block_width: int, device: jax.Device
+) -> types.Steps:
+  """Returns shapes `[T + 1, W, ...]` of a block's steps without observation."""
+  sharding = jax.sharding.SingleDeviceSharding(device)
+
+  def shape(spec: types.ArraySpec) -> jax.ShapeDtypeStruct:
+    length, *rest = spec.shape
+    dtype = jax.dtypes.canonicalize_dtype(spec.dtype)
+    return jax.ShapeDtypeStruct(
+      (length, block_width, *rest), dtype, sharding=sharding
+    )
+
+  return jax.tree.map(
+    shape,
+    types.without_observation(unroll_spec.steps),
+    is_leaf=lambda x: isinstance(x, types.ArraySpec),
+  )

@@ -6,17 +6,25 @@ looked at, so that the training cores do not wait for the host.
 
 import collections
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
 from seedrl_jax import types
+from seedrl_jax.agents import base
 from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.learner import publishing
 from seedrl_jax.learner import state as state_lib
 from seedrl_jax.learner import update as update_lib
+
+# What is said of an update that was not finite, if the agent has it.
+_TOLD = {
+  'total': 'loss',
+  'gradient_norm': 'gradient norm',
+  'update_norm': "norm of the parameters' change",
+}
 
 
 class NonFiniteError(RuntimeError):
@@ -46,7 +54,8 @@ class _Pending:
 
   number: int
   item: prefetch_lib.Prefetched
-  output: state_lib.UpdateOutput
+  output: base.UpdateOutput
+  params: base.Params
 
 
 class Learner:
@@ -57,8 +66,6 @@ class Learner:
     updater: update_lib.Updater,
     state: state_lib.LearnerState,
     publisher: publishing.ParameterPublisher,
-    update_priorities: Callable[[np.ndarray, np.ndarray], None],
-    learning_rate: Callable[[float], float],
     publish_period: int = 1,
   ):
     """Makes a learner and publishes the parameters it starts with.
@@ -67,21 +74,17 @@ class Learner:
       updater: runs the update.
       state: to start from, without device axis.
       publisher: to the inference devices.
-      update_priorities: takes keys `[B]` and new priorities `[B]`.
-      learning_rate: of the run's progress; see `optimizers.learning_rate`.
       publish_period: updates between publications.
     """
     self._updater = updater
     self._publisher = publisher
-    self._update_priorities = update_priorities
     self._publish_period = publish_period
-    self._learning_rate = learning_rate
     self._dispatched = int(state.step)
     self._state = updater.replicate(state)
     self._pending: collections.deque[_Pending] = collections.deque()
     self._metrics: Mapping[str, Any] = {}
     self.counters = LearnerCounters(updates=self._dispatched)
-    params = jax.tree.map(lambda x: np.asarray(x)[None], state.params)
+    params = updater.agent.acting_params(state.agent)
     publisher.publish(
       self._dispatched, jax.device_put(params, updater.local_devices[0])
     )
@@ -100,17 +103,17 @@ class Learner:
 
     Args:
       item: the batch.
-      progress: of the run, for the learning rate; the same on all hosts.
+      progress: of the run, in [0, 1]; the same on all hosts.
 
     Raises:
       NonFiniteError: where an earlier update was not finite.
     """
     self._record_lag(item)
-    self._state, output = self._updater(
-      self._state, item.batch, self._learning_rate(progress)
+    self._state, output, params = self._updater(
+      self._state, item.batch, progress
     )
-    self._dispatched += 1
-    self._pending.append(_Pending(self._dispatched, item, output))
+    self._dispatched += self._updater.agent.updates_per_batch
+    self._pending.append(_Pending(self._dispatched, item, output, params))
     while len(self._pending) > 1 or (self._pending and self._is_done()):
       self._finish_oldest()
 
@@ -146,7 +149,7 @@ class Learner:
   def metrics(self) -> dict[str, float]:
     """Returns the metrics of the last finished update."""
     metrics = jax.device_get(update_lib.first_shard(dict(self._metrics)))
-    return {name: float(value[0]) for name, value in metrics.items()}
+    return {name: float(value) for name, value in metrics.items()}
 
   def take_lag_max(self) -> int:
     """Returns the largest policy lag since the last call."""
@@ -171,24 +174,31 @@ class Learner:
     """Publishes an update's parameters and gives its batch back."""
     done = self._pending.popleft()
     output = done.output
-    finite = update_lib.first_shard(output.finite)
-    if not np.asarray(finite)[0]:
-      self._metrics = output.metrics
-      metrics = self.metrics()
+    self._metrics = output.metrics
+    if not np.asarray(update_lib.first_shard(output.finite)):
       raise NonFiniteError(
-        f'Update {done.number} is not finite (loss {metrics["total"]}, '
-        f"gradient norm {metrics['gradient_norm']}, norm of the parameters' "
-        f'change {metrics["update_norm"]}); the parameters before it were '
-        'kept: lower --config.optimizer.learning_rate or look at the rewards.'
+        f'Update {done.number} is not finite ({self._bad_values()}); the '
+        'parameters before it were kept: lower '
+        '--config.optimizer.learning_rate or look at the rewards.'
       )
-    if done.number % self._publish_period == 0:
-      self._publisher.publish(
-        done.number, update_lib.first_shard(output.params)
-      )
+    if self._is_to_publish(done.number):
+      params = update_lib.first_shard(done.params)
+      self._publisher.publish(done.number, params)
     if output.priorities is not None:
-      self._update_priorities(
-        done.item.sample.keys, update_lib.local_rows(output.priorities)
+      done.item.sample.update_priorities(
+        update_lib.local_rows(output.priorities)
       )
     done.item.sample.release()
-    self._metrics = output.metrics
     self.counters.updates = done.number
+
+  def _is_to_publish(self, number: int) -> bool:
+    """Says whether a batch's updates up to `number` reach a new period."""
+    before = number - self._updater.agent.updates_per_batch
+    return number // self._publish_period > before // self._publish_period
+
+  def _bad_values(self) -> str:
+    metrics = self.metrics()
+    told = [x for x in _TOLD if x in metrics] or [
+      name for name, value in metrics.items() if not np.isfinite(value)
+    ]
+    return ', '.join(f'{_TOLD.get(x, x)} {metrics[x]}' for x in told)

@@ -105,17 +105,14 @@ class Prefetcher:
     """Whether `get` would wait."""
     return not self._ready
 
-  def fetch(self, timeout: float | None = None) -> Prefetched:
+  def fetch(self, wait: bool = True) -> Prefetched:
     """Draws one batch and puts it on the devices.
 
-    Args:
-      timeout: seconds to wait for the replay; None: as long as it takes.
-
     Raises:
-      replay.RateLimited: after the time-out.
-      replay.StoreClosed: where the store closes.
+      replay.RateLimited: if the replay has none yet and `wait` is false.
+      replay.StoreClosed: if the store closes.
     """
-    sample = self._sampler.sample(timeout)
+    sample = self._sampler.sample(wait)
     versions = _versions(sample)
     return Prefetched(
       batch=self._shard(to_batches(sample, self._importance_exponent)),

@@ -11,8 +11,7 @@ class ParameterPublisher:
   """Keeps the newest parameters ready on every inference device.
 
   The learner's thread publishes; inference threads read with a single
-  reference, so neither waits for the other. What is published must be a buffer
-  that no later update donates (`UpdateOutput.params` is).
+  reference, so neither waits for the other.
   """
 
   def __init__(self, devices: Sequence[jax.Device]):
@@ -25,8 +24,8 @@ class ParameterPublisher:
 
     Args:
       version: updates that made them.
-      params: leaves `[1, ...]`, computed and on one training device. The copy
-        goes from device to device.
+      params: acting parameters on one training device, in buffers that no
+        later update donates. The copy goes from device to device.
     """
     source = jax.tree.leaves(params)[0].devices()
     copies = [

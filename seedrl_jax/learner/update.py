@@ -1,73 +1,42 @@
-"""The update: loss, gradient and optimiser on all training devices.
+"""The update of a batch on all training devices.
 
-The one place that calls `jax.pmap`, of what `device_update` makes for each
-device. Devices may be of several hosts: each places, and reads, only what is on
-its own.
+The one place that calls `jax.pmap`. Devices may be of several hosts: each
+places, and reads, only what is on its own.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from seedrl_jax import types
 from seedrl_jax.agents import base
-from seedrl_jax.learner import device_update, fingerprint
 from seedrl_jax.learner import state as state_lib
 
 
 class Updater:
-  """Runs updates over a set of training devices."""
+  """Runs an agent's updates over a set of training devices."""
 
-  def __init__(
-    self,
-    agent: base.Agent,
-    optimizer: optax.GradientTransformation,
-    devices: Sequence[jax.Device],
-    micro_batches: int = 1,
-  ):
+  def __init__(self, agent: base.Agent, devices: Sequence[jax.Device]):
     """Makes an updater.
 
     Args:
-      agent: whose `loss` to minimise.
-      optimizer: applied to the mean gradient.
+      agent: whose `update` to run.
       devices: the training devices of all hosts, in the same order on each.
-      micro_batches: equal pieces that a device works its share through in.
     """
+    self.agent = agent
     self._devices = tuple(devices)
     own = jax.process_index()
     self._local = tuple(d for d in devices if d.process_index == own)
-    self._fingerprint = jax.jit(fingerprint.fingerprint)
+    self._fingerprint = jax.jit(fingerprint)
     self._sharding = NamedSharding(
-      Mesh(np.array(self._devices), (device_update.AXIS,)),
-      PartitionSpec(device_update.AXIS),
+      Mesh(np.array(self._devices), (base.AXIS,)), PartitionSpec(base.AXIS)
     )
-    pmap = functools.partial(
-      jax.pmap, axis_name=device_update.AXIS, devices=self._devices
-    )
-    cut = device_update.make_cut(agent, micro_batches)
-    accumulate = device_update.make_accumulate(agent)
-    finish = device_update.make_finish(
-      agent, optimizer, micro_batches, device_update.mean_over(self._devices)
-    )
-    if micro_batches == 1:
-      self._update = pmap(
-        device_update.chain(cut, accumulate, finish),
-        in_axes=(0, 0, None),
-        donate_argnums=0,
-      )
-    else:
-      # Each piece in a call of its own: in one program XLA works on all of them
-      # at once, with the temporary memory of all, and a thread other than the
-      # main one gives back to the system whatever is over 64 MB.
-      self._update = device_update.chain(
-        pmap(cut),
-        pmap(accumulate, donate_argnums=0),
-        pmap(finish, in_axes=(0, 0, 0, None), donate_argnums=0),
-      )
+    self._update = _on_all(agent, self._devices)
 
   @property
   def devices(self) -> tuple[jax.Device, ...]:
@@ -102,8 +71,8 @@ class Updater:
     than that to compile than another.
     """
     meet = jax.pmap(
-      lambda x: jax.lax.psum(x, device_update.AXIS),
-      axis_name=device_update.AXIS,
+      lambda x: jax.lax.psum(x, base.AXIS),
+      axis_name=base.AXIS,
       devices=self._devices,
     )
     rows = [jax.device_put(np.ones((1, 1)), d) for d in self._local]
@@ -145,24 +114,104 @@ class Updater:
     ]
 
   def __call__(
-    self,
-    state: state_lib.LearnerState,
-    batch: types.Batch,
-    learning_rate: float,
-  ) -> tuple[state_lib.LearnerState, state_lib.UpdateOutput]:
+    self, state: state_lib.LearnerState, batch: types.Batch, progress: float
+  ) -> tuple[state_lib.LearnerState, base.UpdateOutput, base.Params]:
     """Runs one update.
 
     Args:
       state: is donated and must not be used again.
       batch: as `shard` gives it.
-      learning_rate: multiplies what the optimiser makes of the gradient; the
-        same on all hosts.
+      progress: of the run, in [0, 1]; the same on all hosts.
+
+    Returns:
+      the next state, or the same if the update was not finite; what the agent
+      says of the update, of which only `priorities` lead with `[D]`; and the
+      acting parameters, which no later update donates.
     """
-    return self._update(state, batch, np.float32(learning_rate))
+    return self._update(state, batch, np.float32(progress))
+
+
+def _on_all(
+  agent: base.Agent, devices: Sequence[jax.Device]
+) -> Callable[
+  [state_lib.LearnerState, types.Batch, np.float32],
+  tuple[state_lib.LearnerState, base.UpdateOutput, base.Params],
+]:
+  """Returns the agent's update of a batch on all devices."""
+  pmap = functools.partial(jax.pmap, axis_name=base.AXIS, devices=devices)
+  # What is the same on all devices comes without their axis.
+  out_axes = (0, base.UpdateOutput._make((None, None, 0)), None)
+
+  def update(state: Any, batch: types.Batch, progress: Any) -> Any:
+    batch, key = _prepare(state, batch)
+    return _end(agent, state, *agent.update(state.agent, batch, key, progress))
+
+  if not isinstance(agent.update, base.UpdateInPieces):
+    return pmap(
+      update, in_axes=(0, 0, None), out_axes=out_axes, donate_argnums=0
+    )
+  steps = agent.update
+
+  def cut(state: Any, batch: types.Batch) -> Any:
+    return steps.cut(state.agent, *_prepare(state, batch))
+
+  def finish(state: Any, total: Any, results: Any, progress: Any) -> Any:
+    return _end(
+      agent, state, *steps.finish(state.agent, total, results, progress)
+    )
+
+  cut, finish = (
+    pmap(cut),
+    pmap(finish, in_axes=(0, 0, 0, None), out_axes=out_axes, donate_argnums=0),
+  )
+  accumulate = pmap(steps.accumulate, donate_argnums=0)
+
+  def update_in_pieces(state: Any, batch: types.Batch, progress: Any) -> Any:
+    total, pieces = cut(state, batch)
+    results = []
+    for piece in pieces:
+      total, result = accumulate(total, state.agent, piece)
+      results.append(result)
+    return finish(state, total, results, progress)
+
+  return update_in_pieces
+
+
+def _prepare(
+  state: state_lib.LearnerState, batch: types.Batch
+) -> tuple[types.Batch, jax.Array]:
+  """Returns a device's share with its final weights, and the device's key."""
+  _, key = jax.random.split(state.key)
+  largest = jax.lax.pmax(jnp.max(batch.weight), base.AXIS)
+  return (
+    batch._replace(weight=batch.weight / largest),
+    jax.random.fold_in(key, jax.lax.axis_index(base.AXIS)),
+  )
+
+
+def _end(
+  agent: base.Agent,
+  state: state_lib.LearnerState,
+  agent_state: base.State,
+  output: base.UpdateOutput,
+) -> tuple[state_lib.LearnerState, base.UpdateOutput, base.Params]:
+  """Returns the next state, if it is good, and what goes to inference."""
+  key, _ = jax.random.split(state.key)
+  new_state = state_lib.LearnerState(
+    agent_state, state.step + agent.updates_per_batch, key
+  )
+  # A bad update must not reach the checkpoint that the run leaves behind.
+  new_state = jax.tree.map(
+    lambda new, old: jnp.where(output.finite, new, old), new_state, state
+  )
+  # An explicit copy, as the next update donates the state's buffers: that XLA
+  # gives two outputs of one value two buffers is not promised.
+  params = jax.tree.map(jnp.copy, agent.acting_params(new_state.agent))
+  return new_state, output, params
 
 
 def first_shard(tree: types.Nest) -> types.Nest:
-  """Returns this host's first device's part, leaves `[1, ...]`, not copied."""
+  """Returns this host's first device's part, not copied."""
   return jax.tree.map(lambda x: x.addressable_data(0), tree)
 
 
@@ -175,3 +224,28 @@ def local_rows(x: jax.Array) -> np.ndarray:
 def host_state(state: state_lib.LearnerState) -> state_lib.LearnerState:
   """Fetches a state from this host's first device, without device axis."""
   return jax.tree.map(lambda x: x[0], jax.device_get(first_shard(state)))
+
+
+def fingerprint(leaves: Sequence[jax.Array]) -> jax.Array:
+  """Returns a hash of arrays' bits, uint32.
+
+  All counts, to the last bit: equal arrays have equal hashes, and others, but
+  by a chance of 2^-32, have not.
+
+  Args:
+    leaves: arrays of any shapes and types.
+  """
+  total = jnp.zeros((), jnp.uint32)
+  for leaf in leaves:
+    bits = leaf.astype(jnp.uint8) if leaf.dtype == jnp.bool_ else leaf
+    words = jax.lax.bitcast_convert_type(
+      bits, jnp.dtype(f'uint{8 * bits.dtype.itemsize}')
+    ).astype(jnp.uint32)
+    words = words.reshape(-1)
+    # Odd, so that no bit is lost; and another for every place.
+    place = 2 * jnp.arange(words.size, dtype=jnp.uint32) + 1
+    mixed = (words ^ (words >> 15)) * jnp.uint32(0x2C1B3C6D)
+    total = total * jnp.uint32(0x297A2D39) + jnp.sum(
+      (mixed ^ (mixed >> 12)) * place, dtype=jnp.uint32
+    )
+  return total

@@ -1,21 +1,22 @@
-"""The trajectory store's seam: what writers, samplers and backends agree on.
+"""The trajectory store's contract: queues and replays of unrolls.
 
-`inference` writes unrolls through a `TrajectoryWriter`, `learner` reads
-batches through a `TrajectorySampler`, `system` makes the store (`factory.py`),
-reports its `info` and checkpoints it. Sizes, counts and capacities are in
-unrolls everywhere; a *block* is W unrolls side by side, laid out for training.
+Inference writes unrolls, the learner draws batches of them. A `Queue` hands
+over whole blocks in order, each once; a `Replay` draws single unrolls by
+priority. Sizes, counts and capacities are in unrolls everywhere; a *block* is
+W unrolls side by side, laid out for training.
 """
 
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from seedrl_jax import types
+from seedrl_jax.replay import table_configs
 
-# Of `TrajectoryStore.flush`.
-FLUSH_SECONDS = 10.0
+_Table = TypeVar('_Table', bound='Table')
 
 
 class StoreClosed(RuntimeError):
@@ -23,90 +24,27 @@ class StoreClosed(RuntimeError):
 
 
 class RateLimited(TimeoutError):
-  """The table's rules did not let the caller pass before its time-out."""
+  """The table's rules do not let the caller pass now."""
 
 
 class CheckpointError(ValueError):
-  """A checkpoint cannot be read, or is not one of this store."""
-
-
-@dataclasses.dataclass(frozen=True)
-class TableConfig:
-  """The rules of one table. The oldest unroll is always removed first.
-
-  Attributes:
-    name: what writers and samplers call it.
-    sampler: 'fifo' (a queue: whole blocks in order, each once, writers wait
-      while it is full), 'uniform', or 'prioritized' (unrolls independently,
-      with replacement; the oldest gives way where the table is full).
-    max_size: unrolls it holds at most.
-    max_times_sampled: samples after which an unroll is removed; 0: never.
-    samples_per_insert: how often an unroll is sampled on average; whoever runs
-      ahead waits. 0: no ratio is kept. A queue's is 1.
-    tolerance: how far samples may run ahead of or behind that ratio, as a
-      share of `min_size * samples_per_insert`. Never less than one insert and
-      one batch need (see `rate_limiter.py`).
-    min_size: unrolls without which nothing is sampled. A queue's is 1.
-    priority_exponent: a prioritized unroll is drawn with probability
-      p^exponent / sum of p^exponent (Schaul et al. 2016, arXiv 1511.05952,
-      equation 1).
-    block_width: unrolls that a writer hands over at once; None: the store's.
-  """
-
-  name: str
-  sampler: str
-  max_size: int
-  max_times_sampled: int = 0
-  samples_per_insert: float = 1.0
-  tolerance: float = 0.1
-  min_size: int = 1
-  priority_exponent: float = 0.9
-  block_width: int | None = None
-
-  @classmethod
-  def queue(cls, name: str, max_size: int) -> 'TableConfig':
-    """Returns a FIFO queue of at most `max_size` unrolls."""
-    return cls(name, 'fifo', max_size, max_times_sampled=1)
-
-  def __post_init__(self) -> None:
-    if not 1 <= self.min_size <= self.max_size:
-      fix = f'give 1 to max_size ({self.max_size})'
-      raise _bad('min_size', self.min_size, fix)
-    if self.sampler == 'fifo':
-      self._check_queue()
-    elif 0 < self.max_times_sampled < self.samples_per_insert:
-      fix = (
-        f'max_times_sampled={self.max_times_sampled} never reaches that; '
-        'lower one or raise the other (0: no limit)'
-      )
-      raise _bad('samples_per_insert', self.samples_per_insert, fix)
-
-  def _check_queue(self) -> None:
-    for field in ('max_times_sampled', 'samples_per_insert', 'min_size'):
-      value = getattr(self, field)
-      if value != 1:
-        fix = "a fifo queue's is 1; leave it, or choose another sampler"
-        raise _bad(field, value, fix)
-
-
-def _bad(field: str, value: object, fix: str) -> ValueError:
-  return ValueError(f'--config.replay.{field}={value}: {fix}.')
+  """A checkpoint cannot be read, or does not fit this store."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TableInfo:
-  """What a table says of itself; counts are in unrolls.
+  """The state of a table; counts are in unrolls.
 
   Attributes:
     config: its rules.
     size: unrolls in it now.
-    inserts, samples: since it was made, reset, or first made where restored.
+    inserts, samples: since the table was first made; restoring keeps them.
     writer_wait_seconds, sampler_wait_seconds: what all threads together have
-      waited, including those that still do.
+      waited, including waits that still go on.
     waiting_writers, waiting_samplers: threads that wait now.
   """
 
-  config: TableConfig
+  config: table_configs.TableConfig
   size: int
   inserts: int
   samples: int
@@ -119,8 +57,8 @@ class TableInfo:
   def samples_per_insert(self) -> float:
     """The measured ratio since `min_size` was reached; 0 before.
 
-    What was inserted until then waits to be sampled as it arrives, and would
-    hide for long what ratio the table really keeps.
+    The first `min_size` inserts are not counted: they would hide for long
+    which ratio the table really keeps.
     """
     counted = self.inserts - self.config.min_size + 1
     return self.samples / counted if counted > 0 else 0.0
@@ -132,7 +70,7 @@ class TableInfo:
     return f'the replay ({self.size} of {self.config.min_size} unrolls)'
 
   def metrics(self, prefix: str = 'replay') -> dict[str, float]:
-    """Returns what of it belongs into a run's curves, by `prefix/name`."""
+    """Returns the values for a run's curves, by `prefix/name`."""
     values = {
       'size_unrolls': self.size,
       'inserted_unrolls': self.inserts,
@@ -165,25 +103,56 @@ class Block:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Sample:
-  """A batch of B unrolls; `blocks` side by side are its B columns.
+  """A batch of B unrolls.
 
   Attributes:
-    blocks: equal blocks, one after the other; read only, until `release`.
-    keys: uint64 `[B]`, what `update_priorities` calls the unrolls.
-    probabilities: float32 `[B]`, chance with which each was drawn; 1 in FIFO.
-    table_size: float32 `[B]`, unrolls in the table when it was drawn.
-    priorities: float64 `[B]`, when it was drawn.
+    blocks: equal blocks whose columns, one after the other, are the batch's;
+      read only, until `release`.
+    on_release: takes the blocks back.
   """
 
   blocks: Sequence[Block]
+  on_release: Callable[[Sequence[Block]], None]
+
+  def importance_weights(self, exponent: float) -> np.ndarray:
+    """Returns float32 `[B]`; ones, as a queue draws every unroll once."""
+    del exponent
+    return np.ones(sum(block.width for block in self.blocks), np.float32)
+
+  def update_priorities(self, priorities: np.ndarray) -> None:
+    """Sets the priorities, float `[B]`; a queue has none and ignores them."""
+
+  def release(self) -> None:
+    """Gives the blocks' memory back once nothing reads them any more.
+
+    JAX on CPU may alias the memory, so that means: when the update that read
+    the batch has finished. Further calls do nothing.
+    """
+    blocks, self.blocks = self.blocks, ()
+    if blocks:
+      self.on_release(blocks)
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class ReplaySample(Sample):
+  """A batch of B unrolls that were drawn by their priorities.
+
+  Attributes:
+    keys: uint64 `[B]`, the unrolls' names in `Replay.update_priorities`.
+    probabilities: float32 `[B]`, chance with which each was drawn.
+    table_size: float32 `[B]`, unrolls in the table when it was drawn.
+    priorities: float64 `[B]`, when it was drawn.
+    on_update: takes the batch's new priorities.
+  """
+
   keys: np.ndarray
   probabilities: np.ndarray
   table_size: np.ndarray
   priorities: np.ndarray
-  on_release: Callable[[Sequence[Block]], None]
+  on_update: Callable[[np.ndarray], None]
 
   def importance_weights(self, exponent: float) -> np.ndarray:
-    """Returns what undoes the bias of drawing some unrolls more often.
+    """Returns the weights that undo the bias of drawing some unrolls more.
 
     Args:
       exponent: beta of Schaul et al. 2016 (arXiv 1511.05952, section 3.4); 1
@@ -200,70 +169,101 @@ class Sample:
     expected[rounded] = expected[~rounded].min(initial=1.0)
     return (expected**-exponent).astype(np.float32)
 
-  def release(self) -> None:
-    """Gives the blocks' memory back; call it when nothing reads them any more.
-
-    JAX on CPU may alias the memory, so that means: when the update that read
-    the batch has finished. Further calls do nothing.
-    """
-    blocks, self.blocks = self.blocks, ()
-    if blocks:
-      self.on_release(blocks)
+  def update_priorities(self, priorities: np.ndarray) -> None:
+    """Sets the priorities, float `[B]`; as `Replay.update_priorities`."""
+    self.on_update(priorities)
 
 
 class TrajectoryWriter(abc.ABC):
-  """Puts blocks of unrolls into one table; any thread may call it."""
+  """Takes blocks of unrolls; any thread may call it."""
 
   @abc.abstractmethod
   def allocate(self) -> Block:
     """Lends a recycled block of the table's width; never waits.
 
     Raises:
-      StoreClosed: after `close`.
+      StoreClosed: after `interrupt`.
     """
 
   @abc.abstractmethod
-  def insert(
-    self,
-    block: Block,
-    priorities: np.ndarray | None = None,
-    timeout: float | None = None,
-  ) -> None:
+  def insert(self, block: Block, priorities: np.ndarray | None = None) -> None:
     """Hands a block over; waits while the table's rules refuse it.
 
     Args:
-      block: from `allocate` of this store. The caller must not touch it
-        afterwards; where an error is raised, it is still the caller's.
-      priorities: float `[W]`, finite and not negative; None: 1 each.
-      timeout: seconds to wait; None: as long as it takes, 0: not at all.
+      block: from `allocate`. The caller must not touch it afterwards; if an
+        error is raised, it is still the caller's.
+      priorities: float `[W]`, finite and not negative; None: 1 each. A queue
+        ignores them.
 
     Raises:
-      StoreClosed: where the store is closed, before or during the wait.
-      RateLimited: after `timeout`.
+      StoreClosed: if the store is closed, before or during the wait.
       ValueError: for a block that is not the caller's, or bad priorities.
     """
 
 
 class TrajectorySampler(abc.ABC):
-  """Draws batches of unrolls from one table; any thread may call it."""
+  """Draws batches of unrolls; any thread may call it."""
 
   @abc.abstractmethod
-  def sample(self, timeout: float | None = None) -> Sample:
+  def sample(self, wait: bool = True) -> Sample:
     """Draws a batch; waits while the table's rules refuse it.
 
+    Raises:
+      StoreClosed: if the store is closed, before or during the wait.
+      RateLimited: if the rules refuse it and `wait` is false.
+    """
+
+
+class Table(TrajectoryWriter):
+  """What a queue and a replay have in common.
+
+  Attributes:
+    config: its rules.
+  """
+
+  config: table_configs.TableConfig
+
+  @abc.abstractmethod
+  def sampler(
+    self, batch_size: int, num_blocks: int | None = None
+  ) -> TrajectorySampler:
+    """Returns a sampler of batches.
+
     Args:
-      timeout: as in `TrajectoryWriter.insert`.
+      batch_size: unrolls per batch.
+      num_blocks: blocks that a batch comes in, say one for each training
+        device. None: in a queue as many as `batch_size` holds, else 1.
 
     Raises:
-      StoreClosed: where the store is closed, before or during the wait.
-      RateLimited: after `timeout`.
+      ValueError: if the table cannot give such batches.
+    """
+
+
+class Queue(Table):
+  """Whole blocks in order of arrival, each drawn once. Full: writers wait."""
+
+
+class Replay(Table):
+  """Unrolls drawn independently, with replacement; samples are `ReplaySample`s.
+
+  The oldest unroll gives way when the table is full.
+  """
+
+  @abc.abstractmethod
+  def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
+    """Sets priorities, float `[n]`, of `keys`, uint64 `[n]`.
+
+    Returns at once; a draw may still go by the old priorities, until `flush`.
+    Keys that have left the table are ignored. If a key comes twice, its last
+    priority counts.
+
+    Raises:
+      ValueError: for priorities that are negative or not finite.
     """
 
 
 class TrajectoryStore(abc.ABC):
-  """Tables of unrolls by name. Everything may be called from any thread.
-
-  An unknown table's name is a ValueError in every method.
+  """Tables by name, and their life cycle. Any thread may call every method.
 
   Attributes:
     unroll_spec: `types.Unroll` of `types.ArraySpec`: what one unroll is.
@@ -274,57 +274,20 @@ class TrajectoryStore(abc.ABC):
   overlap: int
 
   @abc.abstractmethod
-  def writer(self, table: str) -> TrajectoryWriter:
-    """Returns a writer to `table`."""
+  def table(self, name: str) -> Table:
+    """Returns a table; ValueError if there is none of that name."""
 
   @abc.abstractmethod
-  def sampler(
-    self, table: str, batch_size: int, num_blocks: int | None = None
-  ) -> TrajectorySampler:
-    """Returns a sampler of batches from `table`.
-
-    Args:
-      table: its name.
-      batch_size: unrolls per batch.
-      num_blocks: blocks that a batch comes in, say one for each training
-        device. None: in a queue as many as `batch_size` holds, else 1.
-
-    Raises:
-      ValueError: where such batches cannot be had from this table.
-    """
-
-  @abc.abstractmethod
-  def update_priorities(
-    self, table: str, keys: np.ndarray, priorities: np.ndarray
-  ) -> None:
-    """Sets priorities, float `[n]`, of `keys`, uint64 `[n]`.
-
-    Keys that have left the table are ignored; in a queue that is all of them.
-    Where a key comes twice, its last priority counts.
-
-    Raises:
-      ValueError: for priorities that are negative or not finite.
-    """
-
-  @abc.abstractmethod
-  def flush(self, timeout: float | None = FLUSH_SECONDS) -> None:
+  def flush(self) -> None:
     """Returns when the tables have what was inserted and changed before.
 
-    Args:
-      timeout: seconds for each table; what it cannot take within these, as its
-        rules wait for samples, say, stays on its way. None: no limit.
-
     Raises:
-      StoreClosed: where the store is closed meanwhile.
+      StoreClosed: if the store is closed meanwhile.
     """
 
   @abc.abstractmethod
   def info(self) -> Mapping[str, TableInfo]:
     """Returns the state of every table by name."""
-
-  @abc.abstractmethod
-  def reset(self, table: str) -> None:
-    """Removes everything from `table` and sets its counts to zero."""
 
   @abc.abstractmethod
   def checkpoint(
@@ -336,19 +299,19 @@ class TrajectoryStore(abc.ABC):
       path: where; the folder that holds it is made.
       on_snapshot: called in this thread once nothing that changes in the
         tables from then on is saved; writing may take minutes more. Called
-        again where a lost server is asked anew, never where that fails before.
+        again if a lost server is asked anew, never if that fails before.
 
     Raises:
-      OSError: where it cannot be written; what was there before is kept.
+      OSError: if it cannot be written; what was there before is kept.
     """
 
   @abc.abstractmethod
   def restore(self, path: str) -> None:
-    """Replaces what the tables hold by what `checkpoint` saved in `path`.
+    """Replaces the tables' contents by what `checkpoint` saved in `path`.
 
     To be called before writers and samplers start. The rules stay those of
-    this store's configuration; where `max_size` is smaller than what was
-    saved, the newest unrolls are kept.
+    this store's configuration; if `max_size` is smaller than what was saved,
+    the newest unrolls are kept.
 
     Raises:
       CheckpointError: in one sentence; tables not yet read stay as they were,
@@ -357,7 +320,7 @@ class TrajectoryStore(abc.ABC):
 
   @abc.abstractmethod
   def interrupt(self) -> None:
-    """Wakes every waiter with `StoreClosed` and lets nobody in any more.
+    """Wakes every waiter with `StoreClosed`, and refuses later callers.
 
     `info`, `update_priorities`, `checkpoint` and `Sample.release` go on
     working.
@@ -365,14 +328,23 @@ class TrajectoryStore(abc.ABC):
 
   @abc.abstractmethod
   def close(self) -> None:
-    """Interrupts and gives everything back; later calls do nothing."""
+    """Interrupts and frees everything; later calls do nothing."""
+
+
+def find_table(tables: Mapping[str, _Table], name: str) -> _Table:
+  """Returns a table by name; ValueError if there is none."""
+  try:
+    return tables[name]
+  except KeyError:
+    known = ', '.join(tables)
+    raise ValueError(f'There is no table {name}, only {known}.') from None
 
 
 def check_priorities(priorities: np.ndarray | None, size: int) -> np.ndarray:
   """Returns float64 `[size]` priorities; None becomes ones.
 
   Raises:
-    ValueError: where they are negative, not finite, or of another shape.
+    ValueError: if they are negative, not finite, or of another shape.
   """
   if priorities is None:
     return np.ones(size)

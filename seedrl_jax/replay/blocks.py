@@ -1,18 +1,14 @@
-"""Memory for blocks of unrolls: their layout, alignment and recycling.
-
-Called by the tables of the embedded store, and by any backend that has to
-lend blocks to writers.
-"""
+"""Memory for blocks of unrolls: their layout, alignment and recycling."""
 
 import collections
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.replay import base, nest
+from seedrl_jax.replay import base, nest, table_configs
 
 # What JAX on CPU asks for before it aliases a NumPy array.
 _ALIGNMENT = 64
@@ -35,10 +31,10 @@ class UnrollLayout:
 
     Args:
       unroll_spec: see the class.
-      overlap: see the class; of no matter but to `signature`.
+      overlap: see the class; only `signature` uses it.
 
     Raises:
-      ValueError: where a leaf is not of numbers.
+      ValueError: if a leaf is not of numbers.
     """
     named = nest.flatten_with_paths(unroll_spec)
     self.unroll_spec = unroll_spec
@@ -192,109 +188,30 @@ class BlockPool:
     """Ends the lending; what is in use goes on."""
     self._closed = True
 
-  def give_back(self, block: base.Block) -> None:
-    """Takes a block that nobody uses any more."""
-    self._free.append(block)
+  def give_back(self, blocks: Iterable[base.Block]) -> None:
+    """Takes blocks that nobody uses any more."""
+    self._free.extend(blocks)
 
 
-class WriterPools:
-  """The pools that a store's writers borrow from; tables share what fits."""
-
-  def __init__(
-    self,
-    layout: UnrollLayout,
-    configs: Sequence[base.TableConfig],
-    block_width: int,
-  ):
-    """Makes a pool for each width that a table of `configs` has.
-
-    Args:
-      layout: of the unrolls.
-      configs: of the tables.
-      block_width: of those without a width of their own.
-    """
-    widths = {c.name: c.block_width or block_width for c in configs}
-    made = {width: BlockPool(layout, width) for width in widths.values()}
-    self._pools = {name: made[width] for name, width in widths.items()}
-
-  def __getitem__(self, table: str) -> BlockPool:
-    """Returns the pool of a table's writers."""
-    return self._pools[table]
-
-  def close(self) -> None:
-    """Ends the lending; see `BlockPool.close`."""
-    for pool in self._pools.values():
-      pool.close()
-
-
-class PoolWriter(base.TrajectoryWriter):
-  """Lends blocks of a pool and hands on those that come back."""
-
-  def __init__(
-    self,
-    pool: BlockPool,
-    insert: Callable[[base.Block, np.ndarray, float | None], None],
-  ):
-    """Makes a writer; `insert` takes block, checked priorities, time-out."""
-    self._pool = pool
-    self._insert = insert
-
-  def allocate(self) -> base.Block:
-    """See `TrajectoryWriter`."""
-    return self._pool.lend()
-
-  def insert(
-    self,
-    block: base.Block,
-    priorities: np.ndarray | None = None,
-    timeout: float | None = None,
-  ) -> None:
-    """See `TrajectoryWriter`."""
-    self._pool.check_lent(block)
-    checked = base.check_priorities(priorities, block.width)
-    self._insert(block, checked, timeout)
-
-
-def blocks_of_batch(
-  config: base.TableConfig,
-  batch_size: int,
-  num_blocks: int | None,
+def make_pools(
+  layout: UnrollLayout,
+  configs: Sequence[table_configs.TableConfig],
   block_width: int,
-) -> int:
-  """Returns how many blocks a batch from a table comes in.
+) -> dict[str, BlockPool]:
+  """Makes the pools that writers borrow from, by table; equal widths share one.
 
   Args:
-    config: the table's rules.
-    batch_size: unrolls per batch.
-    num_blocks: that are wanted; None: see `TrajectoryStore.sampler`.
-    block_width: unrolls in a block that writers fill.
+    layout: of the unrolls.
+    configs: of the tables.
+    block_width: of those without a width of their own.
 
   Raises:
-    ValueError: where the table cannot give such batches.
+    ValueError: if two tables have one name, or the width is 0.
   """
-  limit, size = config.max_times_sampled, config.max_size
-  if config.sampler == 'fifo':
-    expected, rest = divmod(batch_size, block_width)
-    if rest or expected == 0 or num_blocks not in (None, expected):
-      raise ValueError(
-        f'--config.batch_size={batch_size} in {num_blocks or "whole"} blocks: '
-        f'a queue hands on blocks of {block_width} unrolls as they are.'
-      )
-    if batch_size > size:
-      raise ValueError(
-        f'--config.replay.max_size={size}: a queue must hold a batch of '
-        f'{batch_size} unrolls, better two; raise it.'
-      )
-    return expected
-  count = 1 if num_blocks is None else num_blocks
-  if batch_size < 1 or count < 1 or batch_size % count:
-    raise ValueError(
-      f'--config.batch_size={batch_size}: cannot be split into {count} equal '
-      'blocks; make it a multiple.'
-    )
-  if 0 < limit * size < batch_size:
-    raise ValueError(
-      f'--config.replay.max_size={size}: with max_times_sampled={limit} the '
-      f'table never gives a batch of {batch_size}; raise one of them.'
-    )
-  return count
+  if block_width < 1:
+    raise ValueError(f'A block of {block_width} unrolls holds nothing.')
+  widths = {c.name: c.block_width or block_width for c in configs}
+  if len(widths) < len(configs):
+    raise ValueError('Two tables have one name.')
+  made = {width: BlockPool(layout, width) for width in widths.values()}
+  return {name: made[width] for name, width in widths.items()}

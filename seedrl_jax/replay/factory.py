@@ -1,33 +1,35 @@
 """Makes the store that a run's configuration asks for.
 
-Called by `system`. The errors are for whoever typed the flags.
+The errors are for whoever typed the flags.
 """
 
 import urllib.parse
-from typing import Any
+from collections.abc import Sequence
 
+import ml_collections
 from absl import logging
 
 from seedrl_jax import types
-from seedrl_jax.replay import base
+from seedrl_jax.replay import base, table_configs
 from seedrl_jax.replay.embedded import store as embedded
 from seedrl_jax.replay.reverb.client import errors, server_location, store
 from seedrl_jax.replay.reverb.server import environment, server
-from seedrl_jax.replay.table_configs import table_configs
 
 
 def make_store(
-  config: Any,
+  config: ml_collections.ConfigDict,
+  tables: Sequence[table_configs.TableConfig],
   unroll_spec: types.Unroll,
   block_width: int,
   overlap: int = 1,
   folder: str | None = None,
   begin_with: str | None = None,
 ) -> base.TrajectoryStore:
-  """Makes the store of a run, with the tables of `rules.table_configs`.
+  """Makes the store of a run.
 
   Args:
     config: the run's configuration.
+    tables: the rules of its tables; the first is the learner's.
     unroll_spec: `types.Unroll` of `types.ArraySpec` for one unroll: leaves
       under `steps` are `[T + 1, ...]`, the others `[...]`.
     block_width: unrolls in a block that writers fill; in a queue a batch is a
@@ -41,39 +43,42 @@ def make_store(
   Raises:
     MemoryError, ValueError: naming the flag and what would do.
   """
-  tables = table_configs(config)
-  batch_size = config.batch_size
-  if config.replay.sampler == 'fifo' and batch_size % block_width:
-    raise ValueError(
-      f'--config.batch_size={batch_size}: must be a multiple of '
-      f'{block_width}, the unrolls that are assembled side by side.'
-    )
-  host = _choose_host(config, folder, begin_with)
-  if host is None:
+  # Refuses batches that the table cannot give.
+  tables[0].num_blocks(config.batch_size, None, block_width)
+  make_location = _choose_server(config, tables[0], folder, begin_with)
+  if make_location is None:
     return embedded.EmbeddedStore(
       tables, unroll_spec, block_width, config.seed, overlap
     )
   try:
     return store.ReverbStore(
-      tables, unroll_spec, block_width, host, batch_size, overlap
+      tables,
+      unroll_spec,
+      block_width,
+      make_location,
+      config.batch_size,
+      overlap,
     )
   except errors.ReverbError as e:
     # Not a failure of the program's: whoever typed the flags can mend it.
     raise ValueError(str(e)) from e
 
 
-def _choose_host(
-  config: Any, folder: str | None, begin_with: str | None
-) -> store.MakeHost | None:
+def _choose_server(
+  config: ml_collections.ConfigDict,
+  table: table_configs.TableConfig,
+  folder: str | None,
+  begin_with: str | None,
+) -> store.MakeLocation | None:
   """Returns what makes the Reverb server; None for the embedded store."""
   _check_backend(config)
   chosen, address = config.replay.backend, config.replay.address
-  if _is_embedded(config):
+  if _is_embedded(config, table):
     return None
   patience = config.replay.patience
   if address:
     _check_address(address)
-    return lambda rules, on_restart: server_location.OutsideServer(
+    return lambda rules, on_restart: server_location.ExternalServer(
       address, rules, patience
     )
   try:
@@ -95,7 +100,7 @@ def _choose_host(
   )
 
 
-def _check_backend(config: Any) -> None:
+def _check_backend(config: ml_collections.ConfigDict) -> None:
   """Refuses keys that contradict each other."""
   chosen, address = config.replay.backend, config.replay.address
   if config.deterministic and (chosen == 'reverb' or address):
@@ -118,7 +123,9 @@ def _check_backend(config: Any) -> None:
     )
 
 
-def _is_embedded(config: Any) -> bool:
+def _is_embedded(
+  config: ml_collections.ConfigDict, table: table_configs.TableConfig
+) -> bool:
   """Whether the store is in this process, without asking for Reverb."""
   replay = config.replay
   if replay.backend != 'auto':
@@ -126,7 +133,8 @@ def _is_embedded(config: Any) -> bool:
   if config.deterministic:
     return True
   needs_reverb = replay.address or config.actors.local_inference
-  return replay.sampler == 'fifo' and not needs_reverb
+  is_queue = isinstance(table, table_configs.QueueConfig)
+  return is_queue and not needs_reverb
 
 
 def _check_address(address: str) -> None:

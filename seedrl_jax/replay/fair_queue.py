@@ -1,7 +1,4 @@
-"""A line of threads that wait for a table, served in order of arrival.
-
-Called by the tables of the embedded store.
-"""
+"""Threads that wait for a table, served in order of arrival."""
 
 import collections
 import dataclasses
@@ -9,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from seedrl_jax.replay import base
+from seedrl_jax.replay import base, table_configs
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -19,15 +16,15 @@ class _Waiter:
   since: float
 
 
-class Line:
+class FairQueue:
   """Lets one thread after the other pass when its condition holds.
 
-  Only the first in line is ever woken, and only when it can go on; nobody
+  Only the first in the queue is ever woken, and only when it can go on; nobody
   overtakes. Every method is called with the table's lock held.
   """
 
   def __init__(self, lock: threading.Lock, name: str):
-    """Makes an empty line.
+    """Makes an empty queue.
 
     Args:
       lock: the table's; released while a thread waits.
@@ -44,48 +41,41 @@ class Line:
 
   @property
   def seconds(self) -> float:
-    """What all threads together have waited, those in line included."""
+    """What all threads together have waited, those that still wait included."""
     now = time.monotonic()
     return self._seconds + sum(now - w.since for w in self._waiters)
 
-  def wait(self, ready: Callable[[], bool], timeout: float | None) -> None:
+  def enter(self, ready: Callable[[], bool], wait: bool = True) -> None:
     """Returns when it is the caller's turn and `ready()` is true.
 
-    The caller then changes the table and calls `wake` of its lines, all
+    The caller then changes the table and calls `wake` of its queues, all
     without letting go of the lock.
 
     Args:
       ready: reads the table's state; called with the lock held.
-      timeout: seconds; None: no limit, 0: does not wait.
+      wait: whether to wait for it.
 
     Raises:
-      StoreClosed: where `close` was called, before or during the wait.
-      RateLimited: after `timeout`.
+      StoreClosed: after `close`, also during the wait.
+      RateLimited: if the caller would have to wait and does not want to.
     """
     self._check_open()
     if not self._waiters and ready():
       return
-    if timeout is not None and timeout <= 0:
-      raise self._rate_limited(0)
-    now = time.monotonic()
-    waiter = _Waiter(threading.Condition(self._lock), ready, now)
+    if not wait:
+      raise base.RateLimited(f'No {self._name} at the moment.')
+    waiter = _Waiter(threading.Condition(self._lock), ready, time.monotonic())
     self._waiters.append(waiter)
     try:
       while not (self._waiters[0] is waiter and ready()):
-        if timeout is None:
-          waiter.woken.wait()
-        elif not waiter.woken.wait(max(0.0, now + timeout - time.monotonic())):
-          raise self._rate_limited(timeout)
+        waiter.woken.wait()
         self._check_open()
-    except BaseException:
-      self._leave(waiter)
-      # The next in line may ask for less than the one that gave up.
-      self.wake()
-      raise
-    self._leave(waiter)
+    finally:
+      self._waiters.remove(waiter)
+      self._seconds += time.monotonic() - waiter.since
 
   def wake(self) -> None:
-    """Wakes the first in line where it can go on."""
+    """Wakes the first in the queue if it can go on."""
     if self._waiters and self._waiters[0].ready():
       self._waiters[0].woken.notify()
 
@@ -95,13 +85,51 @@ class Line:
     for waiter in self._waiters:
       waiter.woken.notify()
 
-  def _leave(self, waiter: _Waiter) -> None:
-    self._waiters.remove(waiter)
-    self._seconds += time.monotonic() - waiter.since
-
   def _check_open(self) -> None:
     if self._closed:
       raise base.StoreClosed(f'The store was closed: no {self._name}.')
 
-  def _rate_limited(self, timeout: float) -> base.RateLimited:
-    return base.RateLimited(f'No {self._name} within {timeout:g} s.')
+
+class TableGate:
+  """A table's lock, and its queues of writers and of samplers.
+
+  Attributes:
+    lock: to be held around every change of the table.
+    writers, samplers: who waits to insert and to sample.
+  """
+
+  def __init__(self, name: str):
+    """Makes the gate of table `name`, where nobody waits."""
+    self.lock = threading.Lock()
+    self.writers = FairQueue(self.lock, f'insert into table {name}')
+    self.samplers = FairQueue(self.lock, f'sample from table {name}')
+
+  def wake(self) -> None:
+    """To be called after every change, with the lock held."""
+    self.writers.wake()
+    self.samplers.wake()
+
+  def close(self) -> None:
+    """Wakes every waiter with `StoreClosed`."""
+    with self.lock:
+      self.writers.close()
+      self.samplers.close()
+
+  def info(
+    self,
+    config: table_configs.TableConfig,
+    size: int,
+    inserts: int,
+    samples: int,
+  ) -> base.TableInfo:
+    """Returns a table's state; called with the lock held."""
+    return base.TableInfo(
+      config=config,
+      size=size,
+      inserts=inserts,
+      samples=samples,
+      writer_wait_seconds=self.writers.seconds,
+      sampler_wait_seconds=self.samplers.seconds,
+      waiting_writers=len(self.writers),
+      waiting_samplers=len(self.samplers),
+    )

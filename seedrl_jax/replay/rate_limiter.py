@@ -1,36 +1,41 @@
 """Keeps samples and inserts of a table near a ratio, as Reverb does.
 
-Called by `item_table.py`. The rule is that of Reverb's SampleToInsertRatio
+The rule is that of Reverb's SampleToInsertRatio
 (Cassirer et al. 2021, arXiv 2102.04736, section 3.4), made safe for whole
 blocks and whole batches.
 """
 
+import dataclasses
 import math
 
-from seedrl_jax.replay import base
+from seedrl_jax.replay import table_configs
 
 
-class RateLimiter:
+@dataclasses.dataclass
+class Counts:
+  """Unrolls that a table has ever been given, and has ever handed out."""
+
+  inserts: int = 0
+  samples: int = 0
+
+
+class RateLimiter(Counts):
   """Says who may pass; its caller holds the table's lock.
 
   Let `debt = inserts * samples_per_insert - samples`. An insert of n passes
-  where the debt stays at or below `centre + buffer`, a batch where it stays at
-  or above `centre - buffer`; `centre` is the debt when `min_size` unrolls were
+  if the debt stays at or below `centre + buffer`, a batch if it stays at or
+  above `centre - buffer`; `centre` is the debt when `min_size` unrolls were
   inserted and none was sampled.
 
-  Where a block is worth `w = width * samples_per_insert` of debt and the
+  If a block is worth `w = width * samples_per_insert` of debt and the
   largest batch is b, neither could pass in a state with
   `centre + buffer - w < debt < centre - buffer + b`. No such state exists
-  where `2 * buffer >= w + b`, which is the least that the buffer is given.
-
-  Attributes:
-    inserts, samples: how many have passed.
+  if `2 * buffer >= w + b`, which is the least that the buffer is given.
   """
 
-  def __init__(self, config: base.TableConfig, block_width: int):
+  def __init__(self, config: table_configs.ReplayConfig, block_width: int):
     """Starts before the first insert, of blocks of `block_width` unrolls."""
-    self.inserts = 0
-    self.samples = 0
+    super().__init__()
     self._config = config
     self._block_width = block_width
     self._batch_size = 0

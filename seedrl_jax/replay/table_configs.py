@@ -1,62 +1,174 @@
-"""The tables of a run, from its configuration.
+"""The rules of tables, and those of a run's own table from its configuration.
 
-Called by `factory.py`, and by whatever starts a Reverb server for a run. The
-errors are for whoever typed the flags.
+Whether a run has a queue or a replay is decided here, by
+`--config.replay.sampler`. The errors are for whoever typed the flags.
 """
 
-from typing import Any
+import dataclasses
+from typing import ClassVar
 
-from seedrl_jax.demonstrations import folder
-from seedrl_jax.replay import base
+import ml_collections
 
-# What inference writes and the learner reads.
+# The table that inference writes and the learner reads.
 TABLE = 'unrolls'
 
 
-def table_configs(config: Any) -> list[base.TableConfig]:
-  """Returns the rules of all tables of a run, the unrolls' first.
+@dataclasses.dataclass(frozen=True)
+class QueueConfig:
+  """The rules of a queue.
 
-  Args:
-    config: the run's configuration (`configs/base.py`).
-
-  Raises:
-    ValueError: naming the flag and what would do.
+  Attributes:
+    name: what writers and samplers call it.
+    max_size: unrolls it holds at most.
   """
-  tables = [table_config(config)]
-  if config.demonstrations.fraction or config.demonstrations.path:
-    tables.append(demonstrations_config(config))
-  return tables
+
+  name: str
+  max_size: int
+  min_size: ClassVar[int] = 1
+  block_width: ClassVar[None] = None
+
+  def writer_width(
+    self, batch_width: int, num_envs: int, lock_step: bool = False
+  ) -> int:
+    """Returns the width of blocks to fill; see `ReplayConfig`."""
+    # The learner gets the very blocks that were filled.
+    del num_envs, lock_step
+    return batch_width
+
+  def num_blocks(
+    self, batch_size: int, wanted: int | None, block_width: int
+  ) -> int:
+    """Returns how many blocks a batch comes in; see `ReplayConfig`."""
+    expected, rest = divmod(batch_size, block_width)
+    if rest or expected == 0 or wanted not in (None, expected):
+      raise ValueError(
+        f'--config.batch_size={batch_size} in {wanted or "whole"} blocks: must '
+        f'be a multiple of {block_width}, as a queue hands on blocks of so '
+        'many unrolls as they were assembled.'
+      )
+    if batch_size > self.max_size:
+      raise ValueError(
+        f'--config.replay.max_size={self.max_size}: a queue must hold a batch '
+        f'of {batch_size} unrolls, better two; raise it.'
+      )
+    return expected
 
 
-def table_config(config: Any) -> base.TableConfig:
+@dataclasses.dataclass(frozen=True)
+class ReplayConfig:
+  """The rules of a replay table. The oldest unroll is always removed first.
+
+  Attributes:
+    name: what writers and samplers call it.
+    sampler: 'uniform' or 'prioritized'.
+    max_size: unrolls it holds at most.
+    max_times_sampled: samples after which an unroll is removed; 0: never.
+    samples_per_insert: how often an unroll is sampled on average; whoever runs
+      ahead waits. 0: no ratio is kept.
+    tolerance: how far samples may run ahead of or behind that ratio, as a
+      share of `min_size * samples_per_insert`. Never less than one insert and
+      one batch need (see `rate_limiter.py`).
+    min_size: unrolls without which nothing is sampled.
+    priority_exponent: a prioritized unroll is drawn with probability
+      p^exponent / sum of p^exponent (Schaul et al. 2016, arXiv 1511.05952,
+      equation 1).
+    block_width: unrolls that a writer hands over at once; None: the store's.
+  """
+
+  name: str
+  sampler: str
+  max_size: int
+  max_times_sampled: int = 0
+  samples_per_insert: float = 1.0
+  tolerance: float = 0.1
+  min_size: int = 1
+  priority_exponent: float = 0.9
+  block_width: int | None = None
+
+  def __post_init__(self) -> None:
+    if not 1 <= self.min_size <= self.max_size:
+      fix = f'give 1 to max_size ({self.max_size})'
+      raise _bad('min_size', self.min_size, fix)
+    if 0 < self.max_times_sampled < self.samples_per_insert:
+      fix = (
+        f'max_times_sampled={self.max_times_sampled} never reaches that; '
+        'lower one or raise the other (0: no limit)'
+      )
+      raise _bad('samples_per_insert', self.samples_per_insert, fix)
+
+  def writer_width(
+    self, batch_width: int, num_envs: int, lock_step: bool = False
+  ) -> int:
+    """Returns the width of blocks to fill.
+
+    Args:
+      batch_width: unrolls of a batch for one training device.
+      num_envs: of the smallest stream.
+      lock_step: whether the run is deterministic.
+    """
+    # In lock step nobody samples between the blocks that one step completes:
+    # the ratio of samples to inserts would let only the first of them in.
+    # Otherwise, a block goes to the store when it is full: one that takes every
+    # environment at most once keeps no unroll from the learner until the next
+    # are complete.
+    return num_envs if lock_step else min(batch_width, num_envs)
+
+  def num_blocks(
+    self, batch_size: int, wanted: int | None, block_width: int
+  ) -> int:
+    """Returns how many blocks a batch comes in.
+
+    Args:
+      batch_size: unrolls per batch.
+      wanted: see `Table.sampler`.
+      block_width: unrolls in a block that writers fill.
+
+    Raises:
+      ValueError: if the table cannot give such batches.
+    """
+    del block_width
+    count = 1 if wanted is None else wanted
+    if batch_size < 1 or count < 1 or batch_size % count:
+      raise ValueError(
+        f'--config.batch_size={batch_size}: cannot be split into {count} equal '
+        'blocks; make it a multiple.'
+      )
+    if 0 < self.max_times_sampled * self.max_size < batch_size:
+      raise ValueError(
+        f'--config.replay.max_size={self.max_size}: with '
+        f'max_times_sampled={self.max_times_sampled} the table never gives a '
+        f'batch of {batch_size}; raise one of them.'
+      )
+    return count
+
+
+TableConfig = QueueConfig | ReplayConfig
+
+
+def _bad(field: str, value: object, fix: str) -> ValueError:
+  return ValueError(f'--config.replay.{field}={value}: {fix}.')
+
+
+def table_config(config: ml_collections.ConfigDict) -> TableConfig:
   """Returns the rules of the run's table.
 
   Args:
-    config: the run's configuration (`configs/base.py`): `batch_size` and
-      `replay`, whose `max_size` of None means two batches for a queue.
+    config: the run's configuration (`configs/base.py`); a `replay.max_size` of
+      None means two batches for a queue.
 
   Raises:
     ValueError: naming the flag and what would do.
   """
+  if config.replay.sampler == 'fifo':
+    return _queue_config(config)
   replay = config.replay
-  max_size = replay.max_size
-  if max_size is None:
-    if replay.sampler != 'fifo':
-      raise ValueError(
-        f'--config.replay.max_size: a {replay.sampler} table needs it, in '
-        'unrolls (as 100000).'
-      )
-    max_size = 2 * config.batch_size
-  if replay.sampler == 'fifo' and max_size < config.batch_size:
-    raise ValueError(
-      f'--config.replay.max_size={max_size}: less than one batch '
-      f'(--config.batch_size={config.batch_size}), which would never fill; '
-      f'give {2 * config.batch_size} or leave it out.'
-    )
-  return base.TableConfig(
+  if replay.max_size is None:
+    fix = f'a {replay.sampler} table needs it, in unrolls (as 100000)'
+    raise ValueError(f'--config.replay.max_size: {fix}.')
+  return ReplayConfig(
     name=TABLE,
     sampler=replay.sampler,
-    max_size=max_size,
+    max_size=replay.max_size,
     max_times_sampled=replay.max_times_sampled,
     samples_per_insert=replay.samples_per_insert,
     tolerance=replay.tolerance,
@@ -65,50 +177,22 @@ def table_config(config: Any) -> base.TableConfig:
   )
 
 
-def demonstrations_config(config: Any) -> base.TableConfig:
-  """Returns the rules of the demonstrations' table.
-
-  Demonstrations are drawn as the run's own unrolls are, as often as anybody
-  asks, and stay.
-
-  Args:
-    config: the run's configuration: `demonstrations`, whose `max_size` of None
-      means as many as its folder holds, and `replay`.
-
-  Raises:
-    ValueError: naming the flag and what would do.
-  """
-  section, replay = config.demonstrations, config.replay
-  if not 0 < section.fraction < 1:
+def _queue_config(config: ml_collections.ConfigDict) -> QueueConfig:
+  for field in ('max_times_sampled', 'samples_per_insert', 'min_size'):
+    value = config.replay[field]
+    if value != 1:
+      fix = "a fifo queue's is 1; leave it, or choose another sampler"
+      raise _bad(field, value, fix)
+  two_batches = 2 * config.batch_size
+  max_size = config.replay.max_size
+  if max_size is not None and max_size < config.batch_size:
     raise ValueError(
-      f'--config.demonstrations.fraction={section.fraction}: give a number '
-      'above 0 and below 1, as 0.25, where there are demonstrations.'
+      f'--config.replay.max_size={max_size}: less than one batch '
+      f'(--config.batch_size={config.batch_size}), which would never fill; '
+      f'give {two_batches} or leave it out.'
     )
-  if replay.sampler == 'fifo':
-    raise ValueError(
-      f'--config.demonstrations.fraction={section.fraction}: a fifo queue '
-      'cannot be mixed with demonstrations; take --config.replay.sampler='
-      'prioritized or uniform.'
-    )
-  if not section.path and not replay.address:
-    raise ValueError(
-      f'--config.demonstrations.fraction={section.fraction}: there are none; '
-      'give --config.demonstrations.path, a folder of launch/record.py.'
-    )
-  max_size = section.max_size
-  if max_size is None:
-    if not section.path:
-      raise ValueError(
-        '--config.demonstrations.max_size: give it, in sequences, where there '
-        'is no --config.demonstrations.path to count them in.'
-      )
-    max_size = folder.read_manifest(section.path).sequences
-  return base.TableConfig(
-    name=folder.TABLE,
-    sampler=replay.sampler,
-    max_size=max_size,
-    samples_per_insert=0.0,
-    priority_exponent=replay.priority_exponent,
-    # Any number of sequences can be inserted.
-    block_width=1,
-  )
+  if config.deterministic:
+    # One step may complete an unroll of every environment. The queue must take
+    # them all, as nobody samples meanwhile.
+    max_size = max(max_size or 0, config.env.num_envs + two_batches)
+  return QueueConfig(TABLE, two_batches if max_size is None else max_size)

@@ -1,9 +1,7 @@
 """Makes and connects the parts of a run.
 
-`plan` checks the configuration and opens nothing, `initial_state` is what the
-learner begins with where there is no checkpoint, and `open_parts` opens the
-store, the environments and the actors' server around the learner. `system`
-restores the state in between.
+`plan` checks the configuration and opens nothing; `open_parts` opens the store,
+the environments and the actors' server around a learner's state.
 """
 
 import contextlib
@@ -13,19 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 
 import jax
 import ml_collections
-import optax
 
 from seedrl_jax import types
 from seedrl_jax.actors.learner_side import server as actor_server
 from seedrl_jax.actors.learner_side import service
 from seedrl_jax.agents import base as agents
-from seedrl_jax.agents import optimizers
 from seedrl_jax.demonstrations import mixing
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.inference import assembler as assembler_lib
-from seedrl_jax.inference import assembling, unrolls
 from seedrl_jax.inference import device_step as device_step_lib
+from seedrl_jax.inference import insertion, unrolls
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import prefetch as prefetch_lib
@@ -49,14 +45,13 @@ class Setup:
 
   Attributes:
     config: of this host.
-    host: this one, of those that train together.
+    host: this one.
     env_spec: of the environments of all hosts.
     topology: of this host's devices.
     plans: of its streams.
-    agent: see `agents.base`.
-    optimizer: of the learner's state.
-    updater: runs the update on the training devices of all hosts.
-    keys: a PRNG key for the initial state and one for each stream.
+    agent: of the run.
+    updater: for the training devices of all hosts.
+    keys: PRNG keys of the initial state and of each stream.
     batch_width: unrolls of a batch that each training device gets.
     block_width: unrolls that are assembled side by side.
   """
@@ -67,7 +62,6 @@ class Setup:
   topology: topology.Topology
   plans: list[layout_lib.StreamPlan]
   agent: agents.Agent
-  optimizer: optax.GradientTransformation
   updater: update.Updater
   keys: jax.Array
   batch_width: int
@@ -76,15 +70,13 @@ class Setup:
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-  """Where a start of a run begins, beside the learner's state.
+  """What a start of a run begins with, beside the learner's state.
 
   Attributes:
-    starts: how often the run was started before; environments and the keys of
-      all hosts but the first then take other seeds.
+    starts: how often the run was started before; each has seeds of its own.
     replay: checkpoint that the store will be restored from; None for none.
     reverb_folder: for the files of a Reverb server; None: a temporary one.
-    actor_socket: path of the unix socket for actors, if they have no other
-      address.
+    actor_socket: unix socket for actors, if they have no other address.
   """
 
   starts: int = 0
@@ -124,7 +116,7 @@ class Parts:
     return self.actors.metrics() if self.actors is not None else {}
 
   def env_steps(self) -> int:
-    """Returns the training environments' steps since the parts were made."""
+    """Returns the steps of the training environments since the start."""
     acted = sum(worker.counters.env_steps for worker in self.workers)
     if self.actors is None:
       return acted
@@ -163,16 +155,7 @@ def build(
   streams: MakeStream | None = None,
   start: Start = FIRST_START,
 ) -> Parts:
-  """Makes the parts of a run on one host, from an initial state.
-
-  Args:
-    config: of the run.
-    streams: makes the stream of a `StreamPlan`; None: as configured.
-    start: of the run.
-
-  Raises:
-    ValueError: naming the flag, if the configuration cannot be had.
-  """
+  """Makes the parts of a new run on one host; see `open_parts`."""
   setup = plan(config)
   return open_parts(setup, initial_state(setup), start, streams)
 
@@ -181,11 +164,7 @@ def plan(
   config: ml_collections.ConfigDict,
   host: layout_lib.HostIndex = layout_lib.ONLY_HOST,
 ) -> Setup:
-  """Works out what a run consists of on this host.
-
-  Args:
-    config: of the whole run.
-    host: this one.
+  """Works out what the run with this configuration consists of on a host.
 
   Raises:
     ValueError: naming the flag, if the configuration cannot be had.
@@ -203,7 +182,6 @@ def plan(
   mixing.demonstrations_per_block(own, len(devices.training))
   plans = layout_lib.plan_streams(own, devices.inference, host)
   agent = agents.load_agent(config, env_spec)
-  optimizer = optimizers.make_optimizer(config)
   return Setup(
     config=own,
     host=host,
@@ -211,10 +189,7 @@ def plan(
     topology=devices,
     plans=plans,
     agent=agent,
-    optimizer=optimizer,
-    updater=update.Updater(
-      agent, optimizer, training, config.learner.micro_batches
-    ),
+    updater=update.Updater(agent, training),
     keys=jax.random.split(jax.random.PRNGKey(own.seed), len(plans) + 1),
     batch_width=batch_width,
     block_width=layout_lib.block_width(config, batch_width, plans),
@@ -223,7 +198,7 @@ def plan(
 
 def initial_state(setup: Setup) -> state_lib.LearnerState:
   """Returns the learner's state before the first update."""
-  return state_lib.initial_state(setup.agent, setup.optimizer, setup.keys[0])
+  return state_lib.initial_state(setup.agent, setup.keys[0])
 
 
 def open_parts(
@@ -232,11 +207,11 @@ def open_parts(
   start: Start = FIRST_START,
   streams: MakeStream | None = None,
 ) -> Parts:
-  """Opens and connects all parts of a run that are on this host.
+  """Opens and connects the parts of a run that are on this host.
 
   Args:
     setup: from `plan`.
-    state: that the learner starts from, without device axis.
+    state: that the learner starts from, without a device axis.
     start: of the run.
     streams: makes the stream of a `StreamPlan`; None: as configured.
 
@@ -263,7 +238,7 @@ class _Opener:
       )
       for p, k in zip(setup.plans, keys, strict=True)
     ]
-    self._output_spec = self._steps[0].output_spec(state.params)
+    self._output_spec = self._steps[0].output_spec(setup.agent.params_shapes())
     self._unroll_spec = unrolls.unroll_spec(
       setup.env_spec,
       setup.agent.num_transitions(self._config.unroll_length),
@@ -293,7 +268,8 @@ class _Opener:
 
   def _open_store(self) -> replay.TrajectoryStore:
     return replay_factory.make_store(
-      layout_lib.replay_config(self._config),
+      self._config,
+      mixing.run_tables(self._config),
       self._unroll_spec,
       self._setup.block_width,
       self._setup.agent.overlap,
@@ -310,7 +286,7 @@ class _Opener:
     if not plans:
       return None
     feed = service.make_feed(
-      agents.parameter_specs(self._state.params),
+      agents.parameter_specs(setup.agent.params_shapes()),
       functools.partial(self._publisher.latest, setup.topology.inference[0]),
     )
     offer = service.make_local_offer(
@@ -326,9 +302,7 @@ class _Opener:
     )
 
   def _open_streams(
-    self,
-    streams: MakeStream | None,
-    actors: actor_server.ActorServer | None,
+    self, streams: MakeStream | None, actors: actor_server.ActorServer | None
   ) -> Iterator[envs.EnvStream]:
     """Opens a plan's stream when asked for it, so that each can be closed."""
     make_stream = streams or self._make_stream
@@ -356,16 +330,13 @@ class _Opener:
     step: device_step_lib.DeviceStep,
     store: replay.TrajectoryStore,
   ) -> worker_lib.InferenceWorker:
-    assembler = self._make_assembler(plan, store)
     return worker_lib.InferenceWorker(
       stream=stream,
       device_step=step,
-      assembler=assembler,
+      assembler=self._make_assembler(plan, store),
       parameters=functools.partial(self._publisher.latest, plan.device),
       global_env_id=plan.global_env_id,
-      num_train_envs=plan.num_train,
       output_spec=self._output_spec,
-      drop=None if assembler is None else assembler.reset,
     )
 
   def _make_assembler(
@@ -375,15 +346,17 @@ class _Opener:
     if not plan.num_train:
       return None
     agent, block_width = self._setup.agent, self._setup.block_width
-    writer = store.writer(table_configs.TABLE)
-    return assembling.make_assembler(
-      agent,
-      writer,
-      assembling.make_insertion(
-        agent, writer, self._unroll_spec, block_width, plan.device
+    return assembler_lib.UnrollAssembler(
+      insertion.Insertion(
+        store.table(table_configs.TABLE),
+        agent,
+        self._unroll_spec,
+        block_width,
+        plan.device,
       ),
       plan.global_env_id[: plan.num_train],
-      self._config.unroll_length,
+      agent.num_transitions(self._config.unroll_length),
+      agent.overlap,
       block_width,
     )
 
@@ -396,9 +369,6 @@ class _Opener:
     """Makes the learner and connects it to the store and the workers."""
     setup, config = self._setup, self._config
     training = setup.topology.training
-    source = mixing.make_source(config, store, len(training))
-    # A queue's unrolls are each drawn once: there is nothing to make up for.
-    is_queue = config.replay.sampler == 'fifo'
     blank = unrolls.blank_batch(self._unroll_spec, setup.batch_width)
     return Parts(
       env_spec=setup.env_spec,
@@ -410,15 +380,13 @@ class _Opener:
         setup.updater,
         self._state,
         self._publisher,
-        source.update_priorities,
-        optimizers.learning_rate(config),
         config.learner.publish_period,
       ),
       prefetcher=prefetch_lib.Prefetcher(
-        source.sampler,
+        mixing.make_sampler(config, store, len(training)),
         setup.updater.shard,
         config.learner.prefetch,
-        0.0 if is_queue else config.replay.importance_exponent,
+        config.replay.importance_exponent,
       ),
       store=store,
       workers=tuple(workers),

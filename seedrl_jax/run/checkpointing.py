@@ -1,12 +1,10 @@
-"""What a run keeps in its work directory to be continued from.
+"""The checkpoints of a run: state, counters and replay of one moment.
 
-A checkpoint is the learner's state, the record of the run's counters and the
-replay's contents, all of one moment. A large replay takes minutes to write
-(Reverb compresses it in one thread, and serves on meanwhile), so a thread of
-its own, `checkpoint`, may do that while the run goes on. The learner waits only
-until the replay is settled on what it saves. That is, with Reverb, when what
-was inserted has arrived and the server was asked: the environments, which do
-not wait, may be milliseconds ahead.
+A large replay takes minutes to write, as Reverb compresses it in one thread, so
+the thread `checkpoint` does that while the run goes on. The learner waits only
+until the replay is settled on what it saves: with Reverb, until all that was
+inserted has arrived and the server was asked. The environments, which do not
+wait, may be milliseconds ahead.
 """
 
 import dataclasses
@@ -52,8 +50,7 @@ class RunCheckpoints:
       config: the run's configuration.
       workdir: where they are.
       say: takes sentences for the user.
-      leads: whether this host keeps the checkpoints; one that does not has
-        only its own replay here.
+      leads: whether this host keeps the checkpoints, or only its own replay.
 
     Raises:
       WorkdirError: if the configuration does not fit them.
@@ -132,12 +129,11 @@ class RunCheckpoints:
     return dataclasses.asdict(self.record)
 
   def follow(self, shared: Mapping[str, Any], step: int) -> None:
-    """Continues, on a host that does not lead, from what host 0 restored.
+    """Continues from what host 0 restored.
 
     Args:
       shared: host 0's record, as a dict.
-      step: its checkpoint's number. The replay's part of this host has the
-        same, if it was here when that was saved.
+      step: its checkpoint's number, which this host's replay shares.
     """
     if self._leads:
       return
@@ -218,19 +214,19 @@ class CheckpointWriter:
     return time.perf_counter() - self._last
 
   def save(self, state: StateSource, now: RecordSource) -> None:
-    """Saves a checkpoint, after one that is being written.
+    """Saves a checkpoint, after any that is being written.
 
     Does nothing if this update has one.
 
     Args:
       state: gives the learner's, on the host.
-      now: gives the run's counters; called when the replay's contents are
-        those that are saved, which fills in `replay`.
+      now: gives the run's counters; called when the replay has settled on what
+        it saves.
 
     Raises:
-      NotWritten: this one, as on a full disk.
-      BaseException: with which this one failed; or else, when this one is
-        written, an earlier one that was not waited for.
+      NotWritten: if this one could not be, as on a full disk.
+      BaseException: what this one failed with; or else, when it is written, an
+        earlier one in the thread.
     """
     earlier = self._join()
     taken = state()
@@ -242,17 +238,15 @@ class CheckpointWriter:
   def save_midway(
     self, state: StateSource, now: RecordSource, wait: bool
   ) -> None:
-    """Saves a checkpoint that the run can do without.
-
-    One that cannot be written, as on a full disk, costs a sentence.
+    """Saves a checkpoint, and says so if it cannot be written.
 
     Args:
       state, now: as in `save`; `now` may be called in the thread.
-      wait: whether to return when it is written, and not when no more can
-        change it.
+      wait: whether to return when it is written, and not as soon as nothing
+        can change it any more.
 
     Raises:
-      BaseException: with which this one, or an earlier one, failed.
+      BaseException: what this one, or an earlier one, failed with.
     """
     self.restart_clock()
     if not wait:
@@ -291,10 +285,10 @@ class CheckpointWriter:
     """Waits for the checkpoint that is being written.
 
     Args:
-      timeout: seconds after which it is left alone; None: as long as it takes.
+      timeout: in seconds; None: as long as it takes.
 
     Raises:
-      BaseException: with which it failed.
+      BaseException: what it failed with.
     """
     error = self._join(timeout)
     if error is not None:
@@ -340,13 +334,11 @@ class CheckpointWriter:
       taken.append(now())
       on_settled()
 
-    # First: a learner's checkpoint that names it is then never without it.
-    name = ''
-    if self._replay is not None:
-      name = self._replay.save(step, settle)
+    # First, so that no learner's checkpoint names one that is not there.
+    name = self._replay.save(step, settle) if self._replay else ''
     if not taken:
       settle()
-    # Of several, as a lost server was asked again, the last is the one.
+    # The last of several, if a lost server was asked again.
     saved = dataclasses.replace(taken[-1], replay=name)
     try:
       self._storage.save(step, state, dataclasses.asdict(saved))

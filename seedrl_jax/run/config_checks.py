@@ -1,13 +1,13 @@
 """What the keys of `configs/base.py` may be; see `settings`.
 
-Agents bring the table of those that are theirs: `loss`, and what they add.
-What depends on several keys, or on the environment, is checked by the room
-that knows it.
+Agents bring the table of their own keys. What depends on several keys, or on
+the environment, is checked by the room that knows it.
 """
 
 import os
 from collections.abc import Mapping
-from typing import Any
+
+import ml_collections
 
 from seedrl_jax.runtime import settings
 from seedrl_jax.runtime.settings import (
@@ -131,12 +131,14 @@ RANGES: dict[str, Allowed] = {
 }
 
 
-def check(config: Any, own: Mapping[str, Allowed] | None = None) -> None:
+def check(
+  config: ml_collections.ConfigDict, own: Mapping[str, Allowed] | None = None
+) -> None:
   """Checks a run's configuration before anything is made of it.
 
   Args:
     config: of the run.
-    own: the agent's table; None where it brings none, and may have any keys.
+    own: the agent's table; None if it brings none, and may have any keys.
 
   Raises:
     ValueError: naming the flag and what it can be.

@@ -1,17 +1,18 @@
 """What a run consists of, worked out from its configuration.
 
-`builder` opens what is planned here; nothing here opens anything.
+Nothing here opens anything; `build` does.
 """
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import jax
+import ml_collections
 import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.envs import factory as env_factory
+from seedrl_jax.replay import table_configs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,18 +45,16 @@ class HostIndex:
 ONLY_HOST = HostIndex()
 
 
-def host_config(config: Any, host: HostIndex) -> Any:
-  """Returns what of a run is this host's part, as a configuration.
+def host_config(
+  config: ml_collections.ConfigDict, host: HostIndex
+) -> ml_collections.ConfigDict:
+  """Returns the configuration of this host's part of a run.
 
-  The batch is shared out, evaluation is host 0's, and seeds differ. Whatever
-  else is counted in environments or unrolls is of each host.
-
-  Args:
-    config: of the whole run.
-    host: this one.
+  The batch is shared out, evaluation is host 0's, and seeds differ. All else
+  that is counted in environments or unrolls is for each host.
 
   Raises:
-    ValueError: where the batch cannot be shared out.
+    ValueError: if the batch cannot be shared out.
   """
   if host.count == 1:
     return config
@@ -73,49 +72,50 @@ def host_config(config: Any, host: HostIndex) -> Any:
   return own
 
 
-def make_env_spec(config: Any, host: HostIndex = ONLY_HOST) -> types.EnvSpec:
+def make_env_spec(
+  config: ml_collections.ConfigDict, host: HostIndex = ONLY_HOST
+) -> types.EnvSpec:
   """Describes the environments of a run, those of all hosts.
 
-  Args:
-    config: of the whole run.
-    host: this one.
-
   Raises:
-    ValueError: where the configuration asks for what there is not.
+    ValueError: if the configuration asks for what there is not.
   """
   return env_factory.make_env_spec(config, host.count)
 
 
-def named_config(config: Any, env_spec: types.EnvSpec) -> Any:
+def named_config(
+  config: ml_collections.ConfigDict, env_spec: types.EnvSpec
+) -> ml_collections.ConfigDict:
   """Returns a configuration whose `env.id` is the environment's name.
 
-  For config.json: with a factory, `env.id` is not read and names nothing.
+  With a factory, `env.id` is not read and names nothing.
   """
   config = config.copy_and_resolve_references()
   config.env.id = env_spec.env_id
   return config
 
 
-def _num_train_envs(config: Any) -> int:
+def _num_train_envs(config: ml_collections.ConfigDict) -> int:
   """Returns how many training environments a host has."""
   return config.env.num_envs + num_remote_envs(config)
 
 
-def num_remote_envs(config: Any) -> int:
+def num_remote_envs(config: ml_collections.ConfigDict) -> int:
   """Returns how many training environments actors may bring."""
-  # Runs of before there were actors can still be evaluated.
+  # Runs from before there were actors can still be evaluated.
   actors = config.get('actors')
   return actors.max_envs if actors else 0
 
 
 def plan_streams(
-  config: Any, inference: tuple[jax.Device, ...], host: HostIndex = ONLY_HOST
+  config: ml_collections.ConfigDict,
+  inference: tuple[jax.Device, ...],
+  host: HostIndex = ONLY_HOST,
 ) -> list[StreamPlan]:
-  """Divides a host's environments over inference streams, evenly if can be.
+  """Divides a host's environments over inference streams, as evenly as can be.
 
   Global ids are, host by host, first those of its own training environments,
-  then of its remote ones; then those for evaluation, which are in host 0's
-  process.
+  then of its remote ones; the last are for evaluation, in host 0's process.
 
   Args:
     config: of this host.
@@ -123,8 +123,8 @@ def plan_streams(
     host: this one.
 
   Raises:
-    ValueError: where there are fewer environments than streams, or more in a
-      batch than in a stream, or none to train on.
+    ValueError: if there are fewer environments than streams, or more in a batch
+      than in a stream, or none to train on.
   """
   num_local, num_remote = config.env.num_envs, num_remote_envs(config)
   if not num_local + num_remote:
@@ -144,14 +144,16 @@ def plan_streams(
 
 
 def _plan_local_streams(
-  config: Any, inference: tuple[jax.Device, ...], host: HostIndex
+  config: ml_collections.ConfigDict,
+  inference: tuple[jax.Device, ...],
+  host: HostIndex,
 ) -> list[StreamPlan]:
   per_device = 1 if config.deterministic else config.topology.streams_per_device
   devices = inference[:1] if config.deterministic else inference
   count = per_device * len(devices)
   num_envs = config.env.num_envs
   if not num_envs:
-    # Actors have all that train.
+    # Actors have all training environments.
     count = min(1, config.num_eval_envs)
   elif count > num_envs:
     raise ValueError(
@@ -182,9 +184,11 @@ def _plan_local_streams(
 
 
 def _plan_remote_streams(
-  config: Any, inference: tuple[jax.Device, ...], host: HostIndex
+  config: ml_collections.ConfigDict,
+  inference: tuple[jax.Device, ...],
+  host: HostIndex,
 ) -> list[StreamPlan]:
-  """Plans a stream for each inference device that can have one."""
+  """Plans a stream for each inference core that can have one."""
   num_remote = num_remote_envs(config)
   devices = inference[:num_remote]
   first_id = host.index * _num_train_envs(config) + config.env.num_envs
@@ -203,7 +207,7 @@ def _plan_remote_streams(
   ]
 
 
-def _batch_size(config: Any, num_envs: int) -> int:
+def _batch_size(config: ml_collections.ConfigDict, num_envs: int) -> int:
   wanted = config.env.batch_size
   if config.deterministic:
     return num_envs
@@ -215,7 +219,7 @@ def _batch_size(config: Any, num_envs: int) -> int:
   return wanted or (num_envs + 1) // 2
 
 
-def check_batch(config: Any, num_training: int) -> int:
+def check_batch(config: ml_collections.ConfigDict, num_training: int) -> int:
   """Returns the unrolls of a batch that each training device gets.
 
   Args:
@@ -223,7 +227,7 @@ def check_batch(config: Any, num_training: int) -> int:
     num_training: training devices of all hosts.
 
   Raises:
-    ValueError: where the batch does not divide.
+    ValueError: if the batch does not divide.
   """
   pieces = num_training * config.learner.micro_batches
   if config.batch_size % pieces:
@@ -236,38 +240,18 @@ def check_batch(config: Any, num_training: int) -> int:
 
 
 def block_width(
-  config: Any, batch_width: int, plans: Sequence[StreamPlan]
+  config: ml_collections.ConfigDict,
+  batch_width: int,
+  plans: Sequence[StreamPlan],
 ) -> int:
   """Returns how many unrolls are assembled side by side.
 
   Args:
-    config: the run's configuration.
+    config: of the run.
     batch_width: unrolls of a batch for one training device.
     plans: of all streams.
   """
-  if config.replay.sampler == 'fifo':
-    # The learner gets the very blocks that were filled.
-    return batch_width
-  if config.deterministic:
-    # In lock step nobody samples between the blocks that one step completes:
-    # the ratio of samples to inserts would let only the first of them in.
-    return plans[0].num_train
-  # A block goes to the store when it is full: one that takes every environment
-  # at most once keeps no unroll from the learner until the next are complete.
-  widths = (plan.num_train for plan in plans if plan.num_train)
-  return min(batch_width, *widths)
-
-
-def replay_config(config: Any) -> Any:
-  """Returns the configuration that the store gets.
-
-  In lock step, one step may complete an unroll of every environment. A queue
-  must take them all, as nobody samples meanwhile.
-  """
-  if not config.deterministic or config.replay.sampler != 'fifo':
-    return config
-  config = config.copy_and_resolve_references()
-  config.replay.max_size = max(
-    config.replay.max_size or 0, config.env.num_envs + 2 * config.batch_size
+  num_envs = min(plan.num_train for plan in plans if plan.num_train)
+  return table_configs.table_config(config).writer_width(
+    batch_width, num_envs, config.deterministic
   )
-  return config

@@ -103,7 +103,8 @@ class RunCounters:
 
   def _own_snapshot(self, seconds: float = 0.0) -> report.Snapshot:
     """Returns this host's counters, since its start."""
-    counters = [worker.counters for worker in self.parts.workers]
+    workers = self.parts.workers
+    counters = [worker.counters for worker in workers]
     learner = self.parts.learner.counters
     return report.Snapshot(
       seconds=seconds,
@@ -111,7 +112,7 @@ class RunCounters:
       eval_steps=sum(c.eval_steps for c in counters),
       updates=learner.updates,
       environment_wait=sum(c.environment_wait for c in counters),
-      store_wait=sum(c.store_wait for c in counters),
+      store_wait=sum(worker.store_wait for worker in workers),
       idle_env_seconds=sum(c.idle_env_seconds for c in counters),
       learner_wait=self.parts.prefetcher.wait_seconds,
       lag_sum=learner.lag_sum,

@@ -242,8 +242,7 @@ class System:
     group, learner = self._training.group, self._parts.learner
     failure = group.failure
     group.run(
-      'hosts',
-      lambda: self._coordinator.end(learner, self._counters, failure),
+      'hosts', lambda: self._coordinator.end(learner, self._counters, failure)
     )
     # After an update that is not finite, the newest checkpoint stays the last
     # good one.

@@ -150,7 +150,7 @@ class Training:
     self._report_if_due()
     while not (self._counters.is_finished() or self.interrupted):
       try:
-        return parts.prefetcher.fetch(timeout=0.0)
+        return parts.prefetcher.fetch(wait=False)
       except replay.RateLimited:
         for worker in parts.workers:
           worker.step()

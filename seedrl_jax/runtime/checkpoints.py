@@ -26,20 +26,23 @@ from absl import logging
 from seedrl_jax import types
 from seedrl_jax.runtime import workdir
 
-_DIGEST = 'digest'
+# Beside the counters in a record.
+_DIGEST, _LAYOUT = 'digest', 'layout'
+# Of the state's arrays: 2 since the agent owns its state.
+_CURRENT_LAYOUT = 2
 
 
 class CheckpointMismatch(ValueError):
-  """A checkpoint is sound but of another network or optimiser."""
+  """A checkpoint is sound but of another agent, or of another release."""
 
 
 class Checkpoint(NamedTuple):
-  """What `restore` gives.
+  """A restored checkpoint.
 
   Attributes:
     step: its number, the updates that made it.
     state: nest of NumPy arrays.
-    record: counters and whatever else was saved beside it.
+    record: counters and other values that were saved with the state.
   """
 
   step: int
@@ -58,15 +61,15 @@ class Checkpoints:
     report: Callable[[str], None] = print,
     read_only: bool = False,
   ):
-    """Opens the directory, making it where needed.
+    """Opens the directory, and makes it if it does not exist.
 
     Args:
       path: of the directory.
       keep: newest checkpoints to keep.
       keep_every_hours: keep one for good every so many hours; 0: none.
       report: takes sentences about damaged checkpoints.
-      read_only: change nothing, so that a run may be saving here meanwhile;
-        the directory must exist.
+      read_only: change nothing, as a run may be saving here; the directory
+        must exist.
     """
     std_logging.getLogger('absl').addFilter(_drop_orbax)
     sys.unraisablehook = _drop_closed_loop
@@ -74,17 +77,15 @@ class Checkpoints:
     self._keep = keep
     self._report = report
     self._read_only = read_only
-    self._options = (
-      _read_options() if read_only else _save_options(keep, keep_every_hours)
-    )
+    self._options = _options(keep, keep_every_hours, read_only)
     if not read_only:
       self._path.mkdir(parents=True, exist_ok=True)
       self._clear()
     self._manager = self._open()
 
   def _clear(self) -> None:
-    """Removes unfinished checkpoints; puts aside what only has such a name."""
-    # Orbax would do it in a thread, which fails where the process ends at once.
+    """Removes unfinished checkpoints; puts aside files with their names."""
+    # Orbax would do it in a thread, which fails if the process ends at once.
     for path in self._path.glob('*.orbax-checkpoint-tmp*'):
       workdir.remove(path)
     for path in list(self._path.iterdir()):
@@ -96,11 +97,11 @@ class Checkpoints:
     return ocp.CheckpointManager(self._path, options=self._options)
 
   def steps(self) -> list[int]:
-    """Returns the numbers of the checkpoints that are there, oldest first."""
+    """Returns the numbers of the checkpoints, oldest first."""
     return sorted(self._manager.all_steps())
 
   def save(self, step: int, state: types.Nest, record: dict[str, Any]) -> None:
-    """Saves a checkpoint; does nothing where this step is already there.
+    """Saves a checkpoint; does nothing if this step is already saved.
 
     Args:
       step: updates that made the state.
@@ -108,14 +109,15 @@ class Checkpoints:
       record: JSON values.
 
     Raises:
-      NotWritten: in one sentence; those that were there are there still.
+      NotWritten: if it cannot be written; the earlier ones are unchanged.
     """
     if step in self._manager.all_steps():
       return
-    # After a save that failed its threads may have written on.
+    # The threads of a save that failed may have written on.
     self._clear()
     self._unlink_old()
     arrays = _flatten(state)
+    record = {**record, _LAYOUT: _CURRENT_LAYOUT}
     args = ocp.args.Composite(
       state=ocp.args.StandardSave(arrays),
       record=ocp.args.JsonSave({**record, _DIGEST: _digest(arrays, record)}),
@@ -143,31 +145,28 @@ class Checkpoints:
         self._manager.reload()
 
   def _reopen(self) -> None:
-    """Has Orbax forget a save that failed, and what it left."""
+    """Clears away a save that failed, and opens the directory anew."""
     with contextlib.suppress(Exception):
       self._manager.close()
     self._clear()
     self._manager = self._open()
 
   def restore(self, template: types.Nest) -> Checkpoint | None:
-    """Reads the newest checkpoint that is sound.
+    """Reads the newest sound checkpoint; None if there is none.
 
-    A damaged one is reported and put aside, as `workdir.put_aside` does, so
-    that the run can make that step again.
+    A damaged one is reported and put aside, so that the run can make that step
+    again.
 
     Args:
-      template: nest of arrays with the structure, shapes and dtypes of the
-        state that is wanted.
-
-    Returns:
-      The checkpoint, or None where there is none.
+      template: nest of arrays with the structure, shapes and dtypes to expect.
 
     Raises:
-      CheckpointMismatch: where the arrays' names, shapes or dtypes differ.
+      CheckpointMismatch: if the arrays' names, shapes or dtypes differ.
     """
     found = self._newest_sound(self.steps())
     if found is None:
       return None
+    self._check_layout(found)
     return found._replace(state=_assemble(template, found.state, found.step))
 
   def restore_part(
@@ -178,24 +177,24 @@ class Checkpoints:
     Args:
       name: of the field, such as 'params'.
       template: nest of arrays with the field's structure, shapes and dtypes.
-      step: which checkpoint; None: the newest that is sound.
+      step: which checkpoint; None: the newest sound one.
 
     Returns:
-      The checkpoint with the field alone as its `state`, or None where there
-      is none.
+      The checkpoint with only the field as its `state`; None if there is none.
 
     Raises:
-      CheckpointMismatch: where the field's names, shapes or dtypes differ.
+      CheckpointMismatch: if the field's names, shapes or dtypes differ.
     """
     found = self._newest_sound([s for s in self.steps() if step in (None, s)])
     if found is None:
       return None
+    self._check_layout(found)
     part = {k: x for k, x in found.state.items() if k.split('.')[0] == name}
     state = _assemble({name: template}, part, found.step)[name]
     return found._replace(state=state)
 
   def _newest_sound(self, steps: list[int]) -> Checkpoint | None:
-    """Returns the last of `steps` that can be read, its arrays by name."""
+    """Returns the last readable one of `steps`, with its arrays by name."""
     for step in reversed(steps):
       try:
         return Checkpoint(step, *self._read(step))
@@ -203,6 +202,15 @@ class Checkpoints:
       except Exception as e:
         self._report_damage(step, e, is_last=step == steps[0])
     return None
+
+  def _check_layout(self, found: Checkpoint) -> None:
+    """Takes the layout out of a checkpoint's record; it must be today's."""
+    if found.record.pop(_LAYOUT, 1) != _CURRENT_LAYOUT:
+      raise CheckpointMismatch(
+        f'Checkpoint {found.step} in {self._path.parent} is of another release '
+        'of seedrl-jax, with another layout; go on with that release, or give '
+        'another --workdir.'
+      )
 
   def close(self) -> None:
     """Closes the manager."""
@@ -231,7 +239,7 @@ class Checkpoints:
     )
 
   def _put_aside(self, step: int) -> pathlib.Path:
-    """Moves a checkpoint out of the way and returns where it is now."""
+    """Moves a checkpoint away and returns its new path."""
     self._manager.close()
     target = workdir.put_aside(self._path / str(step))
     self._manager = self._open()
@@ -239,14 +247,14 @@ class Checkpoints:
 
 
 class NumbersOfCheckpoints:
-  """Stands in for `Checkpoints` where another host keeps them."""
+  """Replaces `Checkpoints` on a host that saves none: only their numbers."""
 
   def __init__(self, keep: int):
     """Remembers the numbers of the newest `keep`."""
     self._steps: collections.deque[int] = collections.deque(maxlen=keep)
 
   def steps(self) -> list[int]:
-    """Returns the numbers of those that this start has seen."""
+    """Returns the numbers of the newest, oldest first."""
     return list(self._steps)
 
   def save(self, step: int, state: types.Nest, record: dict[str, Any]) -> None:
@@ -255,17 +263,22 @@ class NumbersOfCheckpoints:
     self._steps.append(step)
 
   def restore(self, template: types.Nest) -> Checkpoint | None:
-    """Returns None: what there is comes from the host that keeps it."""
+    """Returns None: the state comes from the host that saves it."""
     del template
     return None
 
   def close(self) -> None:
-    """Does nothing: nothing is open."""
+    """Does nothing."""
 
 
-def _save_options(
-  keep: int, keep_every_hours: float
+def _options(
+  keep: int, keep_every_hours: float, read_only: bool
 ) -> ocp.CheckpointManagerOptions:
+  if read_only:
+    # Orbax's own `read_only` logs warnings; this writes as little.
+    return ocp.CheckpointManagerOptions(
+      enable_async_checkpointing=False, create=False
+    )
   interval = (
     datetime.timedelta(hours=keep_every_hours) if keep_every_hours else None
   )
@@ -279,7 +292,7 @@ def _save_options(
 
 
 def _one_host() -> ocp.options.MultiprocessingOptions:
-  """Has Orbax wait for no other host: this one alone has checkpoints."""
+  """Makes Orbax wait for no other host: only this one has checkpoints."""
   if jax.process_count() == 1:
     return ocp.options.MultiprocessingOptions()
   own = jax.process_index()
@@ -287,14 +300,6 @@ def _one_host() -> ocp.options.MultiprocessingOptions:
     primary_host=own,
     active_processes={own},
     barrier_sync_key_prefix=f'host{own}',
-  )
-
-
-def _read_options() -> ocp.CheckpointManagerOptions:
-  # Orbax's own `read_only` says so in warnings; this writes as little.
-  return ocp.CheckpointManagerOptions(
-    enable_async_checkpointing=False,
-    create=False,
   )
 
 
@@ -332,8 +337,8 @@ def _check_fits(
   for name in sorted(wanted.keys() | found.keys()):
     a, b = found.get(name), wanted.get(name)
     if a is None or b is None:
-      where = 'configuration' if a is None else 'checkpoint'
-      differences.append(f'{name} is only in the {where}')
+      side = 'configuration' if a is None else 'checkpoint'
+      differences.append(f'{name} is only in the {side}')
     elif a.shape != b.shape or a.dtype != b.dtype:
       differences.append(
         f'{name} is {a.dtype}{list(a.shape)} in the checkpoint, '
@@ -351,7 +356,7 @@ def _check_fits(
 
 
 def _reason(error: Exception) -> str:
-  """Returns what went wrong, in the system's words if it has some."""
+  """Returns the system's words for an error, or its first line."""
   text = str(error)
   for number in errno.errorcode:
     if os.strerror(number) in text:
@@ -360,12 +365,11 @@ def _reason(error: Exception) -> str:
 
 
 def _drop_orbax(record: std_logging.LogRecord) -> bool:
-  # It logs every step of every save, and the traceback of each of its threads
-  # for an error that it raises, too.
+  # Orbax logs every step of a save, and tracebacks of errors that it raises.
   return logging.level_debug() or 'orbax' not in record.pathname
 
 
 def _drop_closed_loop(args: 'sys.UnraisableHookArgs') -> None:
-  """Drops what TensorStore's threads say after a write that failed."""
+  """Hides what TensorStore's threads report after a write that failed."""
   if str(args.exc_value) != 'Event loop is closed' or logging.level_debug():
     sys.__unraisablehook__(args)

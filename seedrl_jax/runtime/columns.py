@@ -1,7 +1,7 @@
 """Names of a run's metrics: columns of metrics.csv and tags of TensorBoard.
 
-A name is `group/quantity_unit`. Without a unit at its end it is a count of
-what it names, or a plain number.
+A name is `group/quantity_unit`. A name without a unit is a count or a plain
+number.
 """
 
 from collections.abc import Mapping
@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 
 class Column(NamedTuple):
-  """What the numbers under a name are.
+  """The unit and the meaning of a column.
 
   Attributes:
     unit: '' for a plain number.
-    text: what they say.
+    text: what the numbers mean.
   """
 
   unit: str
@@ -87,5 +87,5 @@ TABLE: Mapping[str, Column] = {
 
 
 def of_metric(name: str) -> str:
-  """Returns the column of what an agent reports, which may have a group."""
+  """Returns the column of an agent's metric, `losses/` if it names none."""
   return name if '/' in name else f'losses/{name}'

@@ -1,7 +1,7 @@
-"""What a run's work directory says, as curves; `plotting` draws them.
+"""Reads a run's work directory as curves.
 
-A run's `metrics.csv` says what happened when, its `config.json` which runs are
-seeds of one another.
+`metrics.csv` has the points; runs whose `config.json` differ only in the seed
+form a group.
 """
 
 import json
@@ -18,14 +18,14 @@ _REQUIRED = ('time/elapsed_s', 'time/env_frames')
 _GRID_SIZE = 400
 
 
-class Run(NamedTuple):
+class RunCurves(NamedTuple):
   """One work directory.
 
   Attributes:
     name: the work directory's own name.
-    config: what `config.json` holds, empty where there is none.
-    columns: float64 `[N]` by column of `metrics.csv`, nan where a cell is
-      empty; `time/env_frames` never decreases.
+    config: what `config.json` holds; empty if there is none.
+    columns: float64 `[N]` by column of `metrics.csv`, nan for an empty
+      cell; `time/env_frames` never decreases.
   """
 
   name: str
@@ -33,11 +33,11 @@ class Run(NamedTuple):
   columns: Mapping[str, np.ndarray]
 
 
-class Group(NamedTuple):
+class SeedGroup(NamedTuple):
   """Runs whose configurations differ in nothing but the seed."""
 
   label: str
-  runs: Sequence[Run]
+  runs: Sequence[RunCurves]
 
 
 class Band(NamedTuple):
@@ -49,19 +49,14 @@ class Band(NamedTuple):
   high: np.ndarray
 
 
-def read_run(workdir: str | pathlib.Path) -> Run:
+def read_run(workdir: str | pathlib.Path) -> RunCurves:
   """Reads one work directory.
 
-  A last line that a killed process left unfinished is dropped, and so are
-  rows that a resumed run took back (it goes on from its last checkpoint, so
-  `time/env_frames` can fall from one row to the next).
-
-  Args:
-    workdir: a run's work directory.
+  Drops an unfinished last line, and rows that a resumed run took back: it goes
+  on from its last checkpoint, so `time/env_frames` can fall.
 
   Raises:
-    ValueError: where it has no `metrics.csv`, one without usable rows, or a
-      damaged one.
+    ValueError: if `metrics.csv` is missing, damaged or without usable rows.
   """
   workdir = pathlib.Path(workdir)
   path = workdir / 'metrics.csv'
@@ -81,17 +76,16 @@ def read_run(workdir: str | pathlib.Path) -> Run:
     raise ValueError(f'{path} has no complete row yet; try again later.')
   config_path = workdir / 'config.json'
   config = json.loads(config_path.read_text()) if config_path.is_file() else {}
-  return Run(workdir.resolve().name, config, columns)
+  return RunCurves(workdir.resolve().name, config, columns)
 
 
-def group_runs(runs: Sequence[Run]) -> list[Group]:
-  """Puts seeds of one configuration together, in order of appearance.
+def group_runs(runs: Sequence[RunCurves]) -> list[SeedGroup]:
+  """Groups the seeds of one configuration, in order of appearance.
 
-  A run without `config.json` is a group of its own. A group is labelled by
-  its agent, its environment and what sets its configuration apart from the
-  other groups'.
+  A run without `config.json` is a group of its own. A group's label names its
+  agent, its environment and what differs from the other groups.
   """
-  members: dict[str, list[Run]] = {}
+  members: dict[str, list[RunCurves]] = {}
   for i, run in enumerate(runs):
     config = {k: v for k, v in run.config.items() if k != 'seed'}
     key = json.dumps(config, sort_keys=True) if config else f'no config {i}'
@@ -99,12 +93,14 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
   groups = list(members.values())
   labels = _labels([group[0] for group in groups])
   return [
-    Group(f'{label} ({len(group)} seeds)' if len(group) > 1 else label, group)
+    SeedGroup(
+      f'{label} ({len(group)} seeds)' if len(group) > 1 else label, group
+    )
     for label, group in zip(labels, groups, strict=True)
   ]
 
 
-def curve(run: Run, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
+def curve(run: RunCurves, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
   """Returns `[N]` points of column `y` over column `x`, none of them nan."""
   if y not in run.columns:
     return np.empty(0), np.empty(0)
@@ -113,11 +109,11 @@ def curve(run: Run, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
   return x_values[valid], y_values[valid]
 
 
-def band(group: Group, x: str, y: str) -> Band | None:
-  """Interpolates a group's runs to one axis and summarises them there.
+def band(group: SeedGroup, x: str, y: str) -> Band | None:
+  """Returns mean, minimum and maximum of `y` over a group's runs.
 
-  The axis is what all runs that have `y` share: beyond it a mean would jump
-  wherever a seed ends.
+  All runs are interpolated to the part of the axis that they share: beyond it
+  the mean would jump at the end of each seed.
 
   Args:
     group: runs to summarise.
@@ -125,7 +121,7 @@ def band(group: Group, x: str, y: str) -> Band | None:
     y: column to summarise.
 
   Returns:
-    Mean, minimum and maximum over runs, or None where the runs share nothing.
+    The band, or None if the runs share nothing.
   """
   curves = [points for r in group.runs if (points := curve(r, x, y))[0].size]
   if not curves:
@@ -165,7 +161,7 @@ def _without_overtaken(table: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
   return {name: v[frames <= lowest_later] for name, v in table.items()}
 
 
-def _labels(runs: Sequence[Run]) -> list[str]:
+def _labels(runs: Sequence[RunCurves]) -> list[str]:
   """Names each configuration by what it is and what is special about it."""
   flat = [_flatten(run.config) for run in runs]
   keys = sorted({key for config in flat for key in config} - {'seed'})
@@ -179,7 +175,7 @@ def _labels(runs: Sequence[Run]) -> list[str]:
     own = [k for k in differing if k not in ('agent', 'env.id') and k in config]
     parts += [f'{key}={config[key]}' for key in own[:3]]
     labels.append(', '.join(parts) or run.name)
-  # Where three keys do not tell two apart, their folders do.
+  # If three keys do not tell two apart, their folders do.
   return [
     f'{label}, {run.name}' if labels.count(label) > 1 else label
     for label, run in zip(labels, runs, strict=True)

@@ -1,8 +1,7 @@
-"""Finds modules and functions of the user's own, which flags name.
+"""Loads the user's own modules and functions, which flags name.
 
-Environments, agents, torsos and policies that are not of this package: what is
-installed, or lies in the current folder, wherever the program itself is. Needs
-no JAX: actors run without it.
+They are installed, or lie in the current folder. Needs no JAX: actors run
+without it.
 """
 
 import importlib
@@ -20,15 +19,15 @@ def load_module(flag: str, name: str, hint: str = '') -> ModuleType:
   Args:
     flag: the whole flag, for messages.
     name: dotted, of the module.
-    hint: what to say, too, if there is none.
+    hint: ends the message if there is none.
 
   Raises:
-    ValueError: if there is none, or it fails; one sentence.
+    ValueError: if there is none, or its import fails; one sentence.
   """
   folder = os.getcwd()
   is_ours = name.partition('.')[0] == __name__.partition('.')[0]
-  # Only for modules of the user's: others would find what a stranger's folder
-  # has. Last, so that a file here hides no package that is installed.
+  # Only for the user's modules: other imports would find what a stranger's
+  # folder has. Last, so that a file here hides no installed package.
   if not is_ours and folder not in sys.path:
     sys.path.append(folder)
   try:
@@ -48,7 +47,7 @@ def load_module(flag: str, name: str, hint: str = '') -> ModuleType:
 
 
 def load_function(flag: str, reference: str) -> Callable[..., Any]:
-  """Returns a function, or whatever else can be called.
+  """Returns a function or another callable.
 
   Args:
     flag: the whole flag, for messages.
@@ -69,8 +68,8 @@ def find_function(
   """Returns a module's function; see `load_function`."""
   found = getattr(module, name, None)
   if not callable(found):
-    where = getattr(module, '__file__', 'built in')
+    file = getattr(module, '__file__', 'built in')
     raise ValueError(
-      f'{flag}: the module {module.__name__} ({where}) has no function {name}.'
+      f'{flag}: the module {module.__name__} ({file}) has no function {name}.'
     )
   return found

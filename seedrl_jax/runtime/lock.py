@@ -1,8 +1,7 @@
 """Keeps a second run out of a work directory.
 
-The lock is the operating system's, on a file that names the process that has
-it. It goes with that process, however it ends, so that there is nothing to
-clear away after a `kill -9`.
+The operating system locks a file that names the process. It releases the lock
+when that process ends, even after a `kill -9`.
 """
 
 import contextlib
@@ -14,7 +13,7 @@ from typing import IO
 
 from seedrl_jax.runtime import workdir as workdir_lib
 
-# What the file system answers if another process has the lock.
+# The file system's answers if another process holds the lock.
 _HELD = (BlockingIOError, PermissionError)
 
 
@@ -26,19 +25,19 @@ def acquire(
   Args:
     workdir: the directory, which exists.
     say: takes a sentence if the file system has no locks; the run then goes
-      on without.
+      on without one.
 
   Returns:
-    A file that holds the lock until it is closed. Child processes do not get
-    it: neither by fork, as the lock is a process' own, nor by exec.
+    A file that holds the lock until it is closed. Child processes do not
+    inherit the lock.
 
   Raises:
-    WorkdirError: if another process has the lock.
-    NotWritten: if there cannot be such a file.
+    WorkdirError: if another process holds the lock.
+    NotWritten: if the file cannot be written.
   """
   workdir_lib.clear_for_file(workdir.lock, say)
   try:
-    # Appending, as the text is another's until the lock is ours.
+    # Appending: until the lock is ours, the text is another process'.
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     file = os.fdopen(os.open(workdir.lock, flags, 0o644), 'ab+', buffering=0)
   except OSError as e:
@@ -57,11 +56,11 @@ def acquire(
   except OSError as e:
     say(
       f'--workdir={workdir.path} is not locked, as its file system cannot '
-      f'({e.strerror}); see that no second run uses it.'
+      f'({e.strerror}); make sure that no second run uses it.'
     )
     return file
   file.truncate(0)
-  # A full disk costs the other run a number.
+  # On a full disk the file stays empty.
   with contextlib.suppress(OSError):
     file.write(f'{os.getpid()} {socket.gethostname()}\n'.encode())
   return file
@@ -72,5 +71,5 @@ def _owner(file: IO[bytes]) -> str:
   pid, _, host = file.read().decode(errors='replace').strip().partition(' ')
   if not pid:
     return 'another process'
-  where = '' if host == socket.gethostname() else f' on {host}'
-  return f'process {pid}{where}'
+  machine = '' if host == socket.gethostname() else f' on {host}'
+  return f'process {pid}{machine}'

@@ -1,4 +1,4 @@
-"""Draws curves of runs; launch/plot.py calls it. Needs no display, no JAX."""
+"""Draws curves of runs. Needs no display and no JAX."""
 
 import pathlib
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _COLORS = (
 )
 
 
-def draw(groups: Sequence[curves.Group]) -> mpl_figure.Figure:
+def draw(groups: Sequence[curves.SeedGroup]) -> mpl_figure.Figure:
   """Draws return and throughput (rows) over frames and minutes (columns)."""
   with matplotlib.rc_context({'font.size': 10, 'text.color': _INK}):
     figure = mpl_figure.Figure(figsize=(11, 7), facecolor=_SURFACE)
@@ -57,7 +57,7 @@ def plot(
   """Reads `workdirs` and writes their curves to `out` (PNG, PDF or SVG).
 
   Raises:
-    ValueError: see `curves.read_run`; also where `out` cannot be written.
+    ValueError: see `curves.read_run`; also if `out` cannot be written.
   """
   figure = draw(
     curves.group_runs([curves.read_run(workdir) for workdir in workdirs])
@@ -65,7 +65,7 @@ def plot(
   try:
     figure.savefig(out, dpi=150, facecolor=_SURFACE)
   except (OSError, ValueError) as e:
-    # Of an OSError only what the path does not say already.
+    # An OSError's own text would repeat the path.
     reason = getattr(e, 'strerror', None) or str(e)
     raise ValueError(
       f'--out={out} cannot be written ({reason}); name another file, such as '
@@ -75,7 +75,7 @@ def plot(
 
 def _draw_panel(
   axes: mpl_axes.Axes,
-  groups: Sequence[curves.Group],
+  groups: Sequence[curves.SeedGroup],
   x: str,
   y: str,
   dotted: bool = False,
@@ -101,7 +101,7 @@ def _draw_panel(
 
 def _draw_group(
   axes: mpl_axes.Axes,
-  group: curves.Group,
+  group: curves.SeedGroup,
   x: str,
   y: str,
   scale: float,
@@ -131,7 +131,7 @@ def _draw_group(
 
 
 def _draw_legend(figure: mpl_figure.Figure, axes: mpl_axes.Axes) -> None:
-  """Puts the legend above all panels, with a word on the line styles."""
+  """Puts the legend above all panels and explains the line styles."""
   handles, labels = axes.get_legend_handles_labels()
   longest = max(map(len, labels), default=1)
   columns = max(1, min(len(labels), _LEGEND_CHARACTERS // (longest + 8)))

@@ -1,4 +1,4 @@
-"""What a person reads of a run: the progress line and the closing lines."""
+"""Text about a run for people: the progress line and the summary."""
 
 import os
 import pathlib
@@ -12,9 +12,9 @@ from seedrl_jax.runtime import report
 
 
 class ProgressLine:
-  """One live line, or as many as it needs, on a terminal; else plain lines.
+  """A line that changes on a terminal, and plain lines elsewhere.
 
-  When nobody reads any more (`train.py | head`), it falls silent.
+  If the output is closed (`train.py | head`), it prints nothing more.
   """
 
   def __init__(self, out: TextIO | None = None):
@@ -27,7 +27,7 @@ class ProgressLine:
   def update(self, text: str) -> None:
     """Shows `text` in place of what was shown before."""
     if self._live:
-      # Cut into rows here: where the terminal wraps, none could be taken back.
+      # Wrapped here: rows that the terminal wraps could not be cleared.
       rows = textwrap.wrap(text, max(1, shutil.get_terminal_size().columns - 1))
       self._write(self._cleared() + '\n'.join(rows))
       self._rows = len(rows)
@@ -39,7 +39,7 @@ class ProgressLine:
     self._write(self._cleared() + text + '\n')
 
   def _cleared(self) -> str:
-    """Returns what takes back `update`'s text: up to its first row, wipe."""
+    """Returns the codes that clear the text of `update`."""
     rows, self._rows = self._rows, 0
     return (f'\x1b[{rows - 1}A' if rows > 1 else '') + '\r\x1b[J' * bool(rows)
 
@@ -50,12 +50,12 @@ class ProgressLine:
       self._out.write(text)
       self._out.flush()
     except (OSError, ValueError):
-      # The other end is closed, or this one. A run goes on without.
+      # Either end is closed. The run goes on.
       self._is_closed = True
 
 
 def format_count(value: float) -> str:
-  """Returns a count as people read it: 950, 12.3k, 4.56M."""
+  """Returns a short count, such as 950, 12.3k or 4.56M."""
   # Before the unit is chosen: 999,999 is 1M.
   rounded = float(f'{value:.3g}')
   for limit, scale, unit in ((1e9, 1e9, 'G'), (1e6, 1e6, 'M'), (1e4, 1e3, 'k')):

@@ -1,4 +1,4 @@
-"""Turns a run's growing counters into rows of metrics and progress lines."""
+"""Turns a run's growing counters into rows of metrics and shares of waiting."""
 
 import collections
 import dataclasses
@@ -11,11 +11,11 @@ from seedrl_jax.runtime import columns
 # a hundred of their episodes would reach back to policies long gone.
 WINDOW = 100
 EVAL_WINDOW = 20
-# Shares of the time under which a wait for room is not worth a word, and over
-# which both sides of the store wait for it.
+# Shares of the time: a shorter wait for room is ignored, and if both sides of
+# the store wait longer than the second, the store sets the pace.
 _BLOCKED = 0.1
 _BOTH_BLOCKED = 0.25
-# What `Waits.report` says of each part that may set the pace.
+# What `Waits.report` says of the part that sets the pace.
 _SENTENCES = {
   'learner': 'the learner (inference waits for room in the store)',
   'store': 'the store (inference waits for room in it, the learner for data)',
@@ -38,7 +38,7 @@ class Snapshot:
     idle_env_seconds: environments x seconds of waiting for actions.
     learner_wait: seconds that the learner waited for data.
     lag_sum, lag_updates: sum of the updates' mean policy lag, and their count.
-    num_envs: environments that are there now.
+    num_envs: connected environments.
   """
 
   seconds: float
@@ -54,7 +54,7 @@ class Snapshot:
   num_envs: int = 0
 
   def plus(self, other: 'Snapshot') -> 'Snapshot':
-    """Adds what another host counted in the same time, at the same update."""
+    """Adds another host's counters of the same time and update."""
     names = {f.name for f in dataclasses.fields(self)} - {'seconds', 'updates'}
     sums = {name: getattr(self, name) + getattr(other, name) for name in names}
     return dataclasses.replace(self, **sums)
@@ -69,7 +69,7 @@ class RunRecord:
     seconds: of training.
     starts: how often the run was started; environments' seeds depend on it.
     returns, eval_returns: of the last episodes.
-    replay: what `replay.saving` calls the replay's part; '' for none.
+    replay: name of the saved replay; '' for none.
     inference_keys: PRNG key of each inference stream, as integers.
   """
 
@@ -103,11 +103,10 @@ class Waits:
   def bottleneck(self) -> str:
     """Returns what sets the pace: 'learner', 'store', 'envs' or 'inference'.
 
-    Of two that meet, the one that waits less for the other is the slower. At
-    the store these are inference and the learner, be it a queue or a replay
-    that holds back whoever runs ahead of its ratio. If both wait long, what is
-    between them is slow, or so small that they take turns. If the learner
-    waits for longer, acting is slow: environments or inference.
+    Of two sides that meet, the one that waits less is the slower. At the store,
+    inference and learner meet. If both wait long, the store is slow, or so
+    small that they take turns. If the learner waits longer, acting is slow:
+    environments or inference.
     """
     room, data = self.inference_for_learner, self.learner_for_data
     if min(room, data) > _BOTH_BLOCKED:
@@ -129,7 +128,7 @@ class Waits:
     )
 
   def short(self) -> str:
-    """Returns what the pipeline waits for, for the progress line."""
+    """Returns the bottleneck and its share, for the progress line."""
     name = self.bottleneck()
     share = {
       'learner': self.inference_for_learner,
@@ -177,7 +176,7 @@ class Reporter:
     returns: Iterable[float] = (),
     eval_returns: Iterable[float] = (),
   ):
-    """Begins at `start`; the windows continue those of an earlier start."""
+    """Starts at `start`, with the returns of earlier starts."""
     self.training = EpisodeWindow(returns)
     self.evaluation = EpisodeWindow(eval_returns, EVAL_WINDOW)
     self._start = self._last = start
@@ -225,9 +224,9 @@ class Reporter:
     return self._waits(self._start, now)
 
   def summary(self, now: Snapshot, status: str) -> dict[str, Any]:
-    """Returns what summary.json says of the run, over all its starts.
+    """Returns the contents of summary.json, over all starts of the run.
 
-    The policy lag alone is that of the last start.
+    Only the policy lag is of the last start.
     """
     frames = now.env_steps * self._action_repeat
     return {

@@ -1,7 +1,7 @@
-"""What the keys of a configuration may be: one table for all of them.
+"""Checks the values of a configuration against a table of allowed ones.
 
-`runtime.checks` has the table of the keys that every run has, and an agent
-brings that of its own (`RANGES`). A table maps a dotted key to an `Allowed`.
+A table maps a dotted key to an `Allowed`. One table has the keys of every run;
+an agent brings its own as `RANGES`.
 """
 
 import math
@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 
 class Allowed(NamedTuple):
-  """What a key may be.
+  """The allowed values of a key.
 
   Attributes:
-    admits: whether a value will do.
-    words: what to do instead, as the end of a sentence.
+    admits: returns whether a value is allowed.
+    words: says what to give instead, as the end of a sentence.
   """
 
   admits: Callable[[Any], bool]
@@ -33,7 +33,7 @@ def integer(least: float = -math.inf, most: float = math.inf) -> Allowed:
 def number(
   least: float = -math.inf, most: float = math.inf, below: float = math.inf
 ) -> Allowed:
-  """Returns finite numbers in a range, with its ends but for `below`."""
+  """Returns finite numbers from `least` to `most`, and less than `below`."""
 
   def admits(x: Any) -> bool:
     is_number = isinstance(x, numbers.Real) and not isinstance(x, bool)
@@ -49,7 +49,7 @@ def number(
 
 
 def one_of(*choices: str, or_function: bool = False) -> Allowed:
-  """Returns some strings, and 'module:function' where that is asked for."""
+  """Returns some strings, and any 'module:function' if `or_function`."""
   words = f'choose one of {choices}'
   if or_function:
     words += ", or give a function as 'module:function'"
@@ -62,7 +62,7 @@ def one_of(*choices: str, or_function: bool = False) -> Allowed:
 
 
 def each(allowed: Allowed) -> Allowed:
-  """Returns tuples whose elements will all do."""
+  """Returns tuples whose elements are all allowed."""
   return Allowed(
     lambda x: isinstance(x, (tuple, list)) and all(map(allowed.admits, x)),
     f'{allowed.words} for each in the parentheses',
@@ -70,7 +70,7 @@ def each(allowed: Allowed) -> Allowed:
 
 
 def optional(allowed: Allowed) -> Allowed:
-  """Returns None beside what is allowed."""
+  """Returns what is allowed, or None."""
   return Allowed(
     lambda x: x is None or allowed.admits(x),
     f'{allowed.words}, or leave it out',
@@ -78,16 +78,15 @@ def optional(allowed: Allowed) -> Allowed:
 
 
 FLAG = Allowed(lambda x: isinstance(x, bool), 'give True or False')
-# Its own room knows more about it.
 TEXT = Allowed(lambda x: isinstance(x, str), 'give a text')
-# A section with names of the user's own.
+# A section whose keys the user chooses.
 SECTION = Allowed(lambda x: hasattr(x, 'items'), "give {'name': value}")
 
 
 def leaves(
   config: Any, ranges: Mapping[str, Allowed], prefix: str = ''
 ) -> Iterator[tuple[str, Any]]:
-  """Gives dotted keys and their values; a section with a range is one, too."""
+  """Yields dotted keys and values; a section in `ranges` is one value."""
   for name, value in config.items():
     key = prefix + name
     if hasattr(value, 'items') and key not in ranges:
@@ -99,15 +98,15 @@ def leaves(
 def check(
   config: Any, ranges: Mapping[str, Allowed], complete: bool = True
 ) -> None:
-  """Checks that keys are there and allowed.
+  """Checks that all keys are there and their values allowed.
 
   Args:
     config: the run's configuration.
     ranges: by dotted key.
-    complete: whether a key that is not among them is a mistake.
+    complete: whether a key outside of `ranges` is a mistake.
 
   Raises:
-    ValueError: naming the flag and what would do.
+    ValueError: if not; names the flag and what to give instead.
   """
   values = dict(leaves(config, ranges))
   agent = f'--config.agent={config.agent}'

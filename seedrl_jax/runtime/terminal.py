@@ -1,6 +1,6 @@
-"""Has a program outlive its terminal: hang-ups, and output that nobody reads.
+"""Signals and outputs of a program that may outlive its terminal.
 
-The launch scripts call this. Imports nothing of JAX, as actors do without.
+Imports nothing of JAX, which actors do not have.
 """
 
 import os
@@ -18,7 +18,7 @@ def on_stop(
 ) -> None:
   """Calls `handler` on Ctrl-C, SIGTERM and SIGHUP.
 
-  A SIGHUP that the process was started to ignore, as by `nohup`, stays so.
+  If the process was started to ignore SIGHUP, as by `nohup`, it still does.
   """
   numbers = [signal.SIGINT, signal.SIGTERM]
   if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
@@ -28,10 +28,10 @@ def on_stop(
 
 
 def ensure_outputs() -> None:
-  """Opens outputs that the process was started without, to nowhere.
+  """Opens missing standard outputs to /dev/null.
 
-  The first files that it opens would take their numbers, and get what
-  libraries print.
+  Otherwise the first files that the process opens would take their numbers and
+  get what libraries print.
   """
   for name, number in _OUTPUTS:
     if getattr(sys, name) is None:
@@ -40,7 +40,7 @@ def ensure_outputs() -> None:
 
 
 def say(text: str) -> None:
-  """Prints a line, in one piece; nothing where nobody reads it."""
+  """Prints a line in one piece, or nothing if the output is closed."""
   try:
     sys.stdout.write(text + '\n')
     sys.stdout.flush()
@@ -49,10 +49,10 @@ def say(text: str) -> None:
 
 
 def drop_unread() -> None:
-  """Sends outputs that are closed to nowhere, with what waits to be written.
+  """Redirects closed outputs to /dev/null.
 
-  To be called last of all, too: the interpreter's own try at its end would
-  complain, and change the exit code.
+  Call this last: the interpreter's own flush at its end would complain and
+  change the exit code.
   """
   for name, _ in _OUTPUTS:
     output = getattr(sys, name)

@@ -1,4 +1,4 @@
-"""Named threads that belong to a run: one stops all, and none fails unseen."""
+"""Groups of named threads that stop together and report their failures."""
 
 import dataclasses
 import os
@@ -31,9 +31,8 @@ class ThreadGroup:
     """Makes an empty group.
 
     Args:
-      ends: exceptions by which a thread may end once the group is stopping
-        (something that it waited in was closed). Before that they are
-        failures as any other.
+      ends: exceptions that may end a thread once the group is stopping, such
+        as those of something closed. Before that they are failures.
     """
     self._ends = ends
     self._threads: list[threading.Thread] = []
@@ -58,11 +57,11 @@ class ThreadGroup:
     return [t.name for t in self._threads if t.is_alive()]
 
   def should_stop(self) -> bool:
-    """Whether the group is stopping; threads ask this in their loops."""
+    """Returns whether the group is stopping."""
     return self._stopping.is_set()
 
   def on_stop(self, waker: Callable[[], None]) -> None:
-    """Registers what wakes threads that wait; runs when the group stops."""
+    """Registers a function that wakes waiting threads when the group stops."""
     self._wakers.append(waker)
 
   def start(
@@ -73,7 +72,7 @@ class ThreadGroup:
     Args:
       name: of the thread.
       target: what it runs.
-      core: the only processor that it may run on; None: any.
+      core: the only processor for it; None: any.
     """
 
     def run() -> None:
@@ -88,13 +87,13 @@ class ThreadGroup:
     thread.start()
 
   def run(self, name: str, target: Callable[[], None]) -> None:
-    """Runs `target` in the calling thread; it fails as a thread's would."""
+    """Runs `target` in the calling thread; its failure counts, too."""
     self._guard(name, target)
 
   def stop(self) -> None:
     """Tells all threads to stop and wakes those that wait.
 
-    A waker that raises is a failure, and does not keep the others from waking.
+    If a waker raises, that is a failure; the others still run.
     """
     with self._lock:
       if self._stopping.is_set():
@@ -114,7 +113,7 @@ class ThreadGroup:
       timeout: seconds for all of them together.
 
     Returns:
-      The stacks of threads that still run, as text; empty when all ended.
+      The stacks of threads that still run, as text; empty if all ended.
     """
     deadline = time.monotonic() + timeout
     for thread in self._threads:

@@ -1,4 +1,4 @@
-"""Notes in a run's work directory which software it runs with."""
+"""Writes the versions of a run's software to its work directory."""
 
 import datetime
 import importlib.metadata
@@ -20,7 +20,7 @@ def note(workdir: workdir_lib.Workdir, say: Callable[[str], None]) -> None:
 
   Args:
     workdir: of the run.
-    say: takes a sentence if what is there cannot be continued.
+    say: takes a sentence if the file is damaged.
   """
   path = workdir.versions_json
   starts = []
@@ -37,8 +37,8 @@ def note(workdir: workdir_lib.Workdir, say: Callable[[str], None]) -> None:
 def versions() -> dict[str, str | None]:
   """Returns the time, the git commit and the versions by package.
 
-  None stands for a package that is not installed, and for the commit outside
-  a clone; '-dirty' follows a commit with changes.
+  The version of a package that is not installed is None, and so is the commit
+  outside a clone. '-dirty' follows a commit with changes.
   """
   now = datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds')
   return {

@@ -1,10 +1,9 @@
 """Writes videos of episodes: MP4 through ffmpeg, or GIF through Pillow.
 
-`evaluation` records with it. Frames are enlarged to a size that a person can
-watch, under a line that says which episode it is and how it goes.
+Frames are enlarged to a size that a person can watch, under a line with the
+episode's number, return and length.
 """
 
-import abc
 import pathlib
 import shutil
 import subprocess
@@ -34,11 +33,7 @@ class VideoError(ValueError):
 
 
 def check_path(path: pathlib.Path) -> None:
-  """Checks what can be checked before a frame is there.
-
-  Raises:
-    VideoError: where the ending or the folder will not do.
-  """
+  """Raises VideoError if the path's ending or folder will not do."""
   if path.suffix.lower() not in ENDINGS:
     raise VideoError(
       f'--video={path}: the name must end in {" or ".join(ENDINGS)}.'
@@ -61,19 +56,9 @@ def find_ffmpeg() -> str | None:
     return None
 
 
-class _Encoder(abc.ABC):
-  """Takes frames, uint8 `[H, W, 3]`, all of one size; H and W even."""
+class _Gif:
+  """Writes frames, uint8 `[H, W, 3]`, all of one size, as a GIF."""
 
-  @abc.abstractmethod
-  def append(self, frame: np.ndarray) -> None:
-    """Adds a frame."""
-
-  @abc.abstractmethod
-  def close(self) -> None:
-    """Completes the file."""
-
-
-class _Gif(_Encoder):
   def __init__(self, path: pathlib.Path, frames_per_second: float):
     self._path = path
     # A GIF counts in hundredths of a second, and viewers slow down below two.
@@ -96,8 +81,8 @@ class _Gif(_Encoder):
       )
 
 
-class _Mp4(_Encoder):
-  """A pipe into ffmpeg, which starts with the first frame's size."""
+class _Mp4:
+  """Pipes frames, uint8 `[H, W, 3]`, H and W even, into ffmpeg."""
 
   def __init__(self, path: pathlib.Path, frames_per_second: float, ffmpeg: str):
     self._path = path
@@ -108,6 +93,7 @@ class _Mp4(_Encoder):
     self._messages = tempfile.TemporaryFile()  # noqa: SIM115
 
   def append(self, frame: np.ndarray) -> None:
+    # The first frame's size is the video's.
     if self._process is None:
       self._process = self._start(frame.shape[1], frame.shape[0])
     assert self._process.stdin is not None
@@ -150,7 +136,7 @@ class EpisodeVideo:
 
   Attributes:
     path: the file that is written.
-    remark: a sentence for the user where that is not the one asked for; ''.
+    remark: a sentence for the user if that is not the one asked for, or ''.
     num_frames: frames so far.
   """
 
@@ -158,8 +144,7 @@ class EpisodeVideo:
     """Starts a video; nothing is written before the first frame.
 
     Args:
-      path: ends in .mp4, or in .gif; a GIF is written in any case where there
-        is no encoder.
+      path: ends in .mp4 or .gif; without an encoder a GIF is written.
       frames_per_second: pace.
 
     Raises:
@@ -171,18 +156,17 @@ class EpisodeVideo:
     self.num_frames = 0
     self._episode = 1
     self._hold = round(_HOLD * frames_per_second)
-    ffmpeg = find_ffmpeg() if path.suffix.lower() == '.mp4' else None
-    if path.suffix.lower() == '.mp4' and ffmpeg is None:
+    self._encoder: _Mp4 | _Gif
+    if path.suffix.lower() == '.mp4':
+      if ffmpeg := find_ffmpeg():
+        self._encoder = _Mp4(path, frames_per_second, ffmpeg)
+        return
       self.path = path.with_suffix('.gif')
       self.remark = (
         'This is a GIF, as there is no ffmpeg to write MP4 with; install '
         'ffmpeg or the Python package imageio-ffmpeg.'
       )
-    self._encoder: _Encoder = (
-      _Mp4(self.path, frames_per_second, ffmpeg)
-      if ffmpeg
-      else _Gif(self.path, frames_per_second)
-    )
+    self._encoder = _Gif(self.path, frames_per_second)
 
   @property
   def is_full(self) -> bool:
@@ -201,7 +185,7 @@ class EpisodeVideo:
       ends: whether it ends here.
 
     Raises:
-      VideoError: where the encoder fails.
+      VideoError: if the encoder fails.
     """
     text = (
       f'episode {self._episode}   return {episode_return:g}   step {length}'
@@ -214,25 +198,17 @@ class EpisodeVideo:
     self._episode += ends
 
   def close(self) -> None:
-    """Completes the file.
-
-    Raises:
-      VideoError: where the encoder fails.
-    """
+    """Completes the file; raises VideoError if the encoder fails."""
     self._encoder.close()
 
 
 def picture_of(image: np.ndarray) -> np.ndarray:
-  """Turns an observation into a picture.
+  """Returns an observation as a picture, uint8 `[H, W, 3]`, RGB.
 
   Args:
     image: `[H, W]` or `[H, W, C]`; uint8, or anything else with 0 for black
-      and its largest value for white. Of three channels RGB is made, of
-      another number of channels the last one, which is the newest of stacked
-      frames.
-
-  Returns:
-    uint8 `[H, W, 3]`.
+      and its largest value for white. Three channels are RGB; of another number
+      the last is shown, the newest of stacked frames.
   """
   if image.dtype != np.uint8:
     scaled = image.astype(np.float32) / max(float(image.max()), 1e-6)
@@ -250,11 +226,7 @@ def enlarged(picture: np.ndarray) -> np.ndarray:
 
 
 def captioned(picture: np.ndarray, text: str) -> np.ndarray:
-  """Puts a line of text over a picture.
-
-  Args:
-    picture: uint8 `[H, W, 3]`.
-    text: the line.
+  """Puts a line of text over a picture, uint8 `[H, W, 3]`.
 
   Returns:
     uint8 `[H', W', 3]` with even H' and W', as video encoders want them.

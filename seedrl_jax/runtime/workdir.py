@@ -1,7 +1,7 @@
-"""The work directory of a run: its files' names, its configuration.
+"""The work directory of a run: the names of its files, and how to write them.
 
-Everything that a run leaves behind lies here; starting again with the same
-directory resumes. `system`, `evaluate` and `plot` find files through this.
+All that a run leaves behind lies here. Starting again with the same directory
+resumes the run.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from typing import Any
 
 import ml_collections
 
-# What a checkpoint's parameters depend on: a resumed run cannot change it.
+# Keys that a checkpoint depends on: a resumed run cannot change them.
 _FIXED = (
   'agent',
   'env.id',
@@ -29,103 +29,71 @@ _FIXED = (
   'optimizer.rmsprop_centered',
   'optimizer.rmsprop_momentum',
 )
-# Without which a configuration is none of a run's.
+# Sections that the configuration of every run has.
 _PARTS = {'agent': str, 'env': dict, 'network': dict}
 
 
 class WorkdirError(ValueError):
-  """The work directory does not fit what is asked of it."""
+  """The work directory cannot be used; one sentence."""
 
 
 class NotWritten(RuntimeError):
-  """A file could not be written, as on a full disk; one sentence."""
+  """A file could not be written, such as on a full disk; one sentence."""
 
 
 class Workdir:
-  """Paths below one directory."""
+  """Paths below one directory.
+
+  Attributes:
+    path: of the directory, absolute.
+    lock: names the process that uses the directory; see `lock.acquire`.
+    config_json: the configuration of the latest start.
+    metrics_csv: one row per report.
+    summary_json: the results, written when a run ends.
+    versions_json: the software of each start of the run; see `versions`.
+    checkpoints: one folder per checkpoint, named by its update.
+    replay: the replay's part of each checkpoint, with the same names.
+    reverb: log and unfinished checkpoints of the run's Reverb server.
+    actor_socket: that actors connect to, unless addresses are configured.
+    tensorboard: event files.
+    profile: traces of `--profile`.
+  """
 
   def __init__(self, path: str | os.PathLike[str], flag: str = '--workdir'):
-    """Names the directory; `create` makes it.
+    """Names the directory, which `create` makes.
 
     Raises:
-      WorkdirError: if it is a URL. Locks, sockets, curves that grow and
-        Reverb's checkpoints need a file system.
+      WorkdirError: if it is a URL. Locks, sockets, growing curves and Reverb's
+        checkpoints need a file system.
     """
     if re.match(r'[A-Za-z][\w+.-]*://', os.fspath(path)):
       raise WorkdirError(
         f'{flag}={path} is a URL; give a folder of this machine, such as a '
-        'disk or a bucket that is mounted, and copy it from there. On TPU VMs '
+        'disk or a mounted bucket, and copy it from there. On TPU VMs '
         '`launch/tpu_vm.sh train --backup=gs://…` does so.'
       )
     self.path = pathlib.Path(path).expanduser().absolute()
+    self.lock = self.path / 'run.lock'
+    self.config_json = self.path / 'config.json'
+    self.metrics_csv = self.path / 'metrics.csv'
+    self.summary_json = self.path / 'summary.json'
+    self.versions_json = self.path / 'versions.json'
+    self.checkpoints = self.path / 'checkpoints'
+    self.replay = self.path / 'replay'
+    self.reverb = self.path / 'reverb'
+    self.actor_socket = self.path / 'actors.sock'
+    self.tensorboard = self.path / 'tensorboard'
+    self.profile = self.path / 'profile'
 
   def of_host(self, index: int) -> 'Workdir':
-    """Returns where host `index` keeps what is its own: host 0 here.
-
-    The others have folders below, which a shared disk may hold together.
-    """
+    """Returns the directory of host `index`: this for host 0, else below it."""
     return Workdir(self.path / 'hosts' / str(index)) if index else self
 
-  @property
-  def lock(self) -> pathlib.Path:
-    """Names the process that has the directory; see `lock.acquire`."""
-    return self.path / 'run.lock'
-
-  @property
-  def config_json(self) -> pathlib.Path:
-    """The configuration of the latest start."""
-    return self.path / 'config.json'
-
-  @property
-  def metrics_csv(self) -> pathlib.Path:
-    """A row for every report."""
-    return self.path / 'metrics.csv'
-
-  @property
-  def summary_json(self) -> pathlib.Path:
-    """What came out, written when a run ends."""
-    return self.path / 'summary.json'
-
-  @property
-  def versions_json(self) -> pathlib.Path:
-    """Which software each start of the run had; see `versions`."""
-    return self.path / 'versions.json'
-
-  @property
-  def checkpoints(self) -> pathlib.Path:
-    """One folder for each checkpoint, named by its update."""
-    return self.path / 'checkpoints'
-
-  @property
-  def replay(self) -> pathlib.Path:
-    """The replay's part of the checkpoints, named as these."""
-    return self.path / 'replay'
-
-  @property
-  def reverb(self) -> pathlib.Path:
-    """Log and unfinished checkpoints of the run's Reverb server."""
-    return self.path / 'reverb'
-
-  @property
-  def actor_socket(self) -> pathlib.Path:
-    """Where actors find the learner, unless it has other addresses."""
-    return self.path / 'actors.sock'
-
-  @property
-  def tensorboard(self) -> pathlib.Path:
-    """Event files."""
-    return self.path / 'tensorboard'
-
-  @property
-  def profile(self) -> pathlib.Path:
-    """Traces of `--profile`."""
-    return self.path / 'profile'
-
   def create(self) -> None:
-    """Makes the directory, or checks that it can be written to.
+    """Makes the directory and checks that it can be written to.
 
     Raises:
-      WorkdirError: where that is not possible.
+      WorkdirError: if that is not possible.
     """
     try:
       self.path.mkdir(parents=True, exist_ok=True)
@@ -138,16 +106,14 @@ class Workdir:
       ) from e
 
   def clear(self, say: Callable[[str], None]) -> None:
-    """Puts aside what is a file instead of a folder, or the reverse.
-
-    `metrics` does so with the curves.
+    """Puts aside files that should be folders, and the reverse.
 
     Args:
       say: takes a sentence for each.
 
     Raises:
-      WorkdirError: if a folder is a link to nothing, as to a disk that is not
-        mounted: a run that began anew would take back the curves.
+      WorkdirError: if a folder is a link to nothing, such as to a disk that is
+        not mounted: a run that began anew would roll back the curves.
     """
     for path in (self.config_json, self.summary_json):
       clear_for_file(path, say)
@@ -160,10 +126,10 @@ class Workdir:
         say(f'{path} is no folder; it is now {put_aside(path).name}.')
 
   def read_config(self) -> ml_collections.ConfigDict:
-    """Returns the configuration that the directory's run was started with.
+    """Returns the configuration of the latest start.
 
     Raises:
-      WorkdirError: where there is none, or it cannot be read.
+      WorkdirError: if there is none, or it cannot be read.
     """
     try:
       value = json.loads(self.config_json.read_text())
@@ -181,23 +147,16 @@ class Workdir:
       raise WorkdirError(f'{self.config_json} is damaged ({e}).') from e
 
   def write_config(self, config: ml_collections.ConfigDict) -> None:
-    """Writes the configuration of this start.
-
-    Raises:
-      NotWritten: in one sentence.
-    """
+    """Writes the configuration of this start; raises NotWritten."""
     write_json(self.config_json, config.to_dict())
 
 
 def put_aside(path: pathlib.Path) -> pathlib.Path:
-  """Renames what cannot be used, so that nothing is lost.
-
-  Args:
-    path: of a file, a folder or a symbolic link, which stays one.
+  """Renames an unusable file, folder or symbolic link, so that none is lost.
 
   Returns:
-    Where it is now: 'metrics.csv' becomes 'metrics.csv.damaged-1', or the next
-    number that is free.
+    The new path: 'metrics.csv' becomes 'metrics.csv.damaged-1', or the next
+    free number.
   """
   names = (
     path.with_name(f'{path.name}.damaged-{i}') for i in itertools.count(1)
@@ -208,16 +167,14 @@ def put_aside(path: pathlib.Path) -> pathlib.Path:
 
 
 def clear_for_file(path: pathlib.Path, say: Callable[[str], None]) -> None:
-  """Puts aside what is at `path` and no file of its own, and says so."""
+  """Puts aside a link or a folder at `path`, and reports it."""
   if path.is_symlink() or (path.exists() and not path.is_file()):
     say(f'{path} is no file; it is now {put_aside(path).name}.')
 
 
 def remove(path: pathlib.Path) -> None:
-  """Deletes a file, a folder, or a link but not what it points to.
-
-  In a folder, a file that others delete meanwhile is no error.
-  """
+  """Deletes a file, a folder, or a link but not what it points to."""
+  # Others may delete files of the folder meanwhile.
   if path.is_dir() and not path.is_symlink():
     shutil.rmtree(path, ignore_errors=True)
   else:
@@ -225,10 +182,10 @@ def remove(path: pathlib.Path) -> None:
 
 
 def append_whole(path: pathlib.Path, data: bytes) -> None:
-  """Appends `data` to a file, which may be new.
+  """Appends `data` to a file, and makes the file if it does not exist.
 
   Raises:
-    OSError: if not all of it fits; the file then is as it was.
+    OSError: if not all of it fits; the file is then unchanged.
   """
   with path.open('ab', buffering=0) as f:
     size = f.tell()
@@ -241,17 +198,17 @@ def append_whole(path: pathlib.Path, data: bytes) -> None:
 
 
 def write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
-  """Writes JSON so that the file is never seen half-written.
+  """Writes JSON in one step: readers see the old file or the new one.
 
   Raises:
-    NotWritten: in one sentence.
+    NotWritten: if it cannot be written.
   """
   text = json.dumps(value, indent=2, default=str) + '\n'
   temporary = path.with_name(path.name + '.tmp')
   try:
     if temporary.is_dir():
       put_aside(temporary)
-    # Of a process that was killed.
+    # A process that was killed may have left one.
     temporary.unlink(missing_ok=True)
     # 'x' follows no link.
     with temporary.open('x') as file:
@@ -273,14 +230,14 @@ def check_resumable(
     new: of this start.
 
   Returns:
-    Changes that a resumed run can follow, as 'key: old -> new'.
+    The changes that the run accepts, as 'key: old -> new'.
 
   Raises:
-    WorkdirError: naming every difference that the checkpoint cannot follow.
+    WorkdirError: if the checkpoint does not allow a change; names them all.
   """
   before, after = flat_config(old), flat_config(new)
   if after['env.factory']:
-    # Then it is only the name that the factory's environment was found to have.
+    # Then the id is only the name that the factory's environment reports.
     after['env.id'] = before['env.id']
   changes: list[str] = []
   refused: list[str] = []
@@ -301,7 +258,7 @@ def check_resumable(
 
 
 def flat_config(config: ml_collections.ConfigDict) -> dict[str, Any]:
-  """Returns a configuration by dotted keys, with values as JSON has them."""
+  """Returns a configuration by dotted keys, with values as in JSON."""
   return _flatten(json.loads(json.dumps(config.to_dict(), default=str)))
 
 

@@ -17,14 +17,14 @@ def make_agent(config: Any, env_spec: types.EnvSpec) -> base.Agent:
   """Makes the agent; see `agents.base.load_agent`."""
   agent = vtrace.make_agent(config, env_spec)
 
-  def loss(
-    params: base.Params,
-    target_params: base.Params,
+  def update(
+    state: base.State,
     batch: types.Batch,
     key: jax.Array,
-  ) -> tuple[jax.Array, base.LossOutput]:
+    progress: jax.Array,
+  ) -> tuple[base.State, base.UpdateOutput]:
     observation = batch.unroll.steps.observation
     jax.debug.callback(counted.note_unrolls, observation)
-    return agent.loss(params, target_params, batch, key)
+    return agent.update(state, batch, key, progress)
 
-  return dataclasses.replace(agent, loss=loss)
+  return dataclasses.replace(agent, update=update)

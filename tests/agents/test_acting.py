@@ -5,7 +5,6 @@ from typing import NamedTuple
 import chex
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from configs import base as base_config
@@ -69,8 +68,8 @@ def test_acting_is_an_unroll_of_one_step():
     network.initial_core(_BATCH),
   )
   key, env_id = jax.random.PRNGKey(1), np.arange(_BATCH)
-  act = acting.make_act(module, _choose, lambda params: params['network'])
-  output, new_core = jax.jit(act)({'network': params}, key, step, core, env_id)
+  act = acting.make_act(module, _choose)
+  output, new_core = jax.jit(act)(params, key, step, core, env_id)
   unroll = jax.tree.map(lambda x: x[None], step)
   expected, expected_core = jax.jit(module.apply)(
     {'params': params}, unroll, core
@@ -80,12 +79,3 @@ def test_acting_is_an_unroll_of_one_step():
   chex.assert_trees_all_equal(new_core, expected_core)
   # What chooses gets the key and the environments as they came.
   chex.assert_trees_all_equal((output.key, output.env_id), (key, env_id))
-
-
-def test_all_parameters_are_the_modules_own_unless_said_otherwise():
-  module, network, params = _make()
-  step = jax.tree.map(lambda x: x[0], network_lib.dummy_inputs(_ENV_SPEC))
-  arguments = (jax.random.key(0), step, network.initial_core(1), jnp.zeros(1))
-  act = jax.jit(acting.make_act(module, _choose))
-  output, _ = act(params, *arguments)
-  chex.assert_shape(output.values, (1, _ACTIONS))

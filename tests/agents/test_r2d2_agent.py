@@ -9,6 +9,9 @@ import pytest
 
 from seedrl_jax import types
 from seedrl_jax.agents import base
+from seedrl_jax.agents.r2d2 import agent as agent_lib
+from seedrl_jax.agents.r2d2 import networks
+from seedrl_jax.networks import network as network_lib
 from tests.agents import r2d2_reference, r2d2_sequences, sequences
 from tests.networks import parameters
 
@@ -16,10 +19,25 @@ _LENGTH, _BURN_IN = 4, 2
 _ENV_SPEC = r2d2_sequences.ENV_SPEC
 
 
+class _Agent:
+  """The agent's functions, its loss, and the configuration of that."""
+
+  def __init__(self, **changes):
+    config = r2d2_sequences.config(**changes)
+    self.agent = base.load_agent(config, _ENV_SPEC)
+    self.config = config.loss
+    self.act, self.initial_core = self.agent.act, self.agent.initial_core
+    network = network_lib.make_network(config.network, _ENV_SPEC)
+    sizes = (config.network.dueling, config.network.head_hidden_size)
+    self.loss = agent_lib.make_loss(config, networks.QNetwork(network, *sizes))
+
+  def init(self, key):
+    return self.agent.init(key).params
+
+
 def _agent(**changes):
-  config = r2d2_sequences.config(**changes)
-  agent = base.load_agent(config, _ENV_SPEC)
-  return agent, _params(agent), config.loss
+  agent = _Agent(**changes)
+  return agent, _params(agent), agent.config
 
 
 def _params(agent, seed=0):
@@ -68,7 +86,9 @@ def _goes_on_past_burn_in(steps):
 
 def test_act_gives_what_the_seam_promises():
   agent, _, _ = _agent()
-  params = jax.jit(agent.init)(jax.random.key(0))
+  state = jax.jit(agent.agent.init)(jax.random.key(0))
+  chex.assert_trees_all_equal(state.target_params, state.params)
+  params = agent.agent.acting_params(state)
   step = jax.tree.map(
     lambda x: x[0], types.agent_input(_batch(agent).unroll.steps)
   )
@@ -87,10 +107,9 @@ def test_act_gives_what_the_seam_promises():
 @pytest.mark.parametrize(('burn_in', 'lookahead'), [(0, 0), (40, 0), (2, 3)])
 def test_overlap(burn_in, lookahead):
   agent, _, _ = _agent(burn_in=burn_in, lookahead=lookahead)
-  assert agent.overlap == burn_in + lookahead + 1
+  assert agent.agent.overlap == burn_in + lookahead + 1
   steps = burn_in + _LENGTH + lookahead + 1
-  assert agent.num_transitions(_LENGTH) == steps - 1
-  assert agent.target_update_period == 2500
+  assert agent.agent.num_transitions(_LENGTH) == steps - 1
 
 
 def test_environments_explore_by_their_id():
@@ -274,7 +293,7 @@ def test_initial_priorities_are_those_of_the_values_that_acted():
   steps = batch.unroll.steps
   acted = steps.agent_output._replace(q_values=q)
   _, output = jax.jit(agent.loss)(params, params, batch, None)
-  initial = jax.jit(agent.initial_priorities)(
+  initial = jax.jit(agent.agent.initial_priorities)(
     steps._replace(observation=(), agent_output=acted)
   )
   # The loss with the parameters that acted, for both networks.

@@ -3,12 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from configs import base as base_config
 from seedrl_jax import types
 from seedrl_jax.agents import base
-from tests.agents import reinforce, sequences
+from tests.agents import reinforce, sequences, updates
 
 _FIRST, _MID, _LAST = types.StepType
 
@@ -62,15 +61,15 @@ def test_learns_a_bandit():
   config = base_config.get_config()
   config.agent = 'tests.agents.reinforce'
   config.network.hidden_sizes = (4,)
+  config.optimizer.learning_rate = 0.05
   agent = base.load_agent(config, env_spec)
-  params = jax.jit(agent.init)(jax.random.key(0))
-  optimizer = optax.adam(0.05)
-  state, ids = jax.jit(optimizer.init)(params), jnp.arange(64)
+  state, ids = jax.jit(agent.init)(jax.random.key(0)), jnp.arange(64)
   ones = jnp.ones((64, 1))
   first = types.AgentInput(ones, ids * 0.0, ids * 0, ids == ids)
 
   @jax.jit
-  def update(params, state, key):
+  def update(state, key):
+    params = agent.acting_params(state)
     acted, _ = agent.act(params, key, first, agent.initial_core(64), ids)
     # One step an episode; action 1 pays.
     reward = jnp.stack([jnp.zeros(64), acted.action.astype(jnp.float32)])
@@ -81,13 +80,12 @@ def test_learns_a_bandit():
       jnp.stack([ones, ones]), reward, reward, step_type, zeros, outputs, zeros
     )
     batch = sequences.batch_of(steps, agent.initial_core(64))
-    gradient, _ = jax.grad(agent.loss, has_aux=True)(params, params, batch, key)
-    change, state = optimizer.update(gradient, state)
-    return optax.apply_updates(params, change), state, jnp.mean(reward[1])
+    state, _ = updates.run(agent, state, batch, key)
+    return state, jnp.mean(reward[1])
 
   paid = []
   for key in jax.random.split(jax.random.key(1), 60):
-    params, state, mean = update(params, state, key)
+    state, mean = update(state, key)
     paid.append(float(mean))
   assert paid[0] < 0.8
   assert np.mean(paid[-5:]) > 0.95

@@ -1,5 +1,7 @@
 """The V-trace agent behind the seam of `agents.base`."""
 
+import functools
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -10,10 +12,15 @@ import pytest
 from configs import base as base_config
 from seedrl_jax import types
 from seedrl_jax.agents import base
+from seedrl_jax.agents.vtrace import agent as agent_lib
+from seedrl_jax.agents.vtrace import loss as loss_lib
+from seedrl_jax.agents.vtrace import networks
+from seedrl_jax.networks import network as network_lib
 from tests.agents import sequences
 from tests.networks import parameters
 
 _LENGTH, _BATCH, _ACTIONS = 5, 4, 3
+_KEY = jax.random.key(0)
 _ENV_SPEC = types.EnvSpec(
   env_id='toy',
   observation=types.ArraySpec((2,), np.dtype('float32')),
@@ -35,19 +42,23 @@ def _config(**changes):
 
 
 def _agent(**changes):
-  agent = base.load_agent(_config(**changes), _ENV_SPEC)
-  params = parameters.draw(agent.init, jax.random.key(0))
+  """Returns the agent, parameters that were drawn, and its jitted loss."""
+  config = _config(**changes)
+  agent = base.load_agent(config, _ENV_SPEC)
+  params = parameters.draw(lambda key: agent.init(key).params, _KEY)
   if 'entropy_cost' in params:
     params['entropy_cost'] = _entropy_cost(agent)
-  return agent, params
+  network = network_lib.make_network(config.network, _ENV_SPEC)
+  loss = agent_lib.make_loss(config, networks.ActorCritic(network))
+  return agent, params, functools.partial(loss, key=None, target_params=())
 
 
 def _initial(agent):
-  return jax.jit(agent.init)(jax.random.key(0))
+  return jax.jit(lambda key: agent.init(key).params)(_KEY)
 
 
 def _entropy_cost(agent):
-  return jax.jit(lambda key: agent.init(key)['entropy_cost'])(jax.random.key(0))
+  return jax.jit(lambda key: agent.init(key).params['entropy_cost'])(_KEY)
 
 
 def _batch(agent, seed=0):
@@ -67,8 +78,9 @@ def _step(batch_size):
 
 
 def test_act_gives_what_the_seam_promises():
-  agent, _ = _agent()
-  params, core = _initial(agent), agent.initial_core(8)
+  agent, _, _ = _agent()
+  state, core = agent.init(_KEY), agent.initial_core(8)
+  params = agent.acting_params(state)
   output, new_core = jax.jit(agent.act)(
     params, jax.random.key(1), _step(8), core, np.arange(8)
   )
@@ -77,14 +89,15 @@ def test_act_gives_what_the_seam_promises():
   chex.assert_type(list(output), [jnp.int32, jnp.float32])
   chex.assert_trees_all_equal_shapes_and_dtypes(core, new_core)
   chex.assert_type(jax.tree.leaves(params), jnp.float32)
-  assert agent.overlap == 1
-  assert agent.target_update_period == 0
+  assert agent.overlap == agent.updates_per_batch == 1
+  assert state.target_params == ()
 
 
 def test_training_samples_and_evaluation_is_greedy():
-  agent, params = _agent()
+  agent, params, _ = _agent()
+  params = params['network']
   # A policy far from uniform and from greedy, the same for every step.
-  policy = params['network']['policy']['Dense_0']
+  policy = params['policy']['Dense_0']
   policy['kernel'] *= 0.0
   probability = np.array([0.2, 0.5, 0.3])
   policy['bias'] = np.log(probability)
@@ -102,63 +115,62 @@ def test_training_samples_and_evaluation_is_greedy():
 
 
 def test_on_policy_batch_has_weight_one():
-  agent, params = _agent()
+  agent, params, loss = _agent()
   batch = _batch(agent)
   steps, core = batch.unroll.steps, batch.unroll.initial_core
   outputs = []
   act = jax.jit(agent.act)
   for t in range(_LENGTH + 1):
     step = jax.tree.map(lambda x, t=t: x[t], types.agent_input(steps))
-    output, core = act(params, jax.random.key(t), step, core, np.arange(4))
+    output, core = act(
+      params['network'], jax.random.key(t), step, core, np.arange(4)
+    )
     outputs.append(output)
   acted = jax.tree.map(lambda *x: np.stack(x), *outputs)
   batch = batch._replace(
     unroll=batch.unroll._replace(steps=steps._replace(agent_output=acted))
   )
-  _, output = jax.jit(agent.loss)(params, params, batch, jax.random.key(0))
+  _, output = jax.jit(loss)(params, batch=batch)
   np.testing.assert_allclose(output.metrics['rho'], 1.0, atol=1e-5)
   np.testing.assert_allclose(output.metrics['kl'], 0.0, atol=1e-5)
 
 
 def test_pieces_average_to_the_whole():
-  agent, params = _agent(**{
+  agent, params, loss = _agent(**{
     'loss.reduction': 'sum',
     'loss.target_entropy': 0.5,
   })
   batch = _batch(agent)
   steps = batch.unroll.steps
-  gradient = jax.jit(jax.grad(agent.loss, has_aux=True))
-  whole, _ = gradient(params, params, batch, jax.random.key(0))
+  gradient = jax.jit(jax.grad(loss, has_aux=True))
+  whole, _ = gradient(params, batch=batch)
   pieces = []
   for part in (slice(0, 2), slice(2, 4)):
     piece = sequences.batch_of(
       jax.tree.map(lambda x, part=part: x[:, part], steps),
       agent.initial_core(2),
     )
-    pieces.append(gradient(params, params, piece, jax.random.key(0))[0])
+    pieces.append(gradient(params, batch=piece)[0])
   mean = jax.tree.map(lambda *x: np.mean(x, axis=0), *pieces)
   chex.assert_trees_all_close(mean, whole, rtol=1e-4, atol=1e-6)
 
 
 def test_sum_is_the_mean_times_the_steps_of_the_batch():
-  agent, params = _agent()
-  summing, _ = _agent(**{'loss.reduction': 'sum'})
+  agent, params, averaging = _agent()
+  _, _, summing = _agent(**{'loss.reduction': 'sum'})
   batch = _batch(agent)
   mean, total = (
-    jax.jit(a.loss)(params, params, batch, jax.random.key(0))[0]
-    for a in (agent, summing)
+    jax.jit(loss)(params, batch=batch)[0] for loss in (averaging, summing)
   )
   np.testing.assert_allclose(total, mean * _LENGTH * _BATCH, rtol=1e-5)
 
 
 def test_entropy_cost_is_a_parameter_where_it_adapts():
-  _, params = _agent()
+  _, params, _ = _agent()
   assert set(params) == {'network'}
-  agent, _ = _agent(**{'loss.target_entropy': 0.5})
+  agent, _, loss = _agent(**{'loss.target_entropy': 0.5})
   params, batch = _initial(agent), _batch(agent)
-  gradient, output = jax.jit(jax.grad(agent.loss, has_aux=True))(
-    params, params, batch, jax.random.key(0)
-  )
+  gradient, output = jax.jit(jax.grad(loss, has_aux=True))(params, batch=batch)
   np.testing.assert_allclose(output.metrics['entropy_cost'], 0.01, rtol=1e-5)
   # Policies start nearly uniform, at ln 3: the cost is to fall.
   assert gradient['entropy_cost'] > 0
@@ -176,7 +188,7 @@ def test_entropy_cost_comes_back_from_its_bound():
       params
     )
     updates, state = optimizer.update(gradient, state)
-    params = agent.project(optax.apply_updates(params, updates))
+    params = loss_lib.project(config.loss, optax.apply_updates(params, updates))
     return (params, state), jnp.exp(speed * params['entropy_cost'])
 
   params = {'entropy_cost': _entropy_cost(agent)}
@@ -189,10 +201,9 @@ def test_entropy_cost_comes_back_from_its_bound():
 
 
 def test_every_parameter_is_trained():
-  agent, _ = _agent()
-  params = _initial(agent)
-  gradient, output = jax.jit(jax.grad(agent.loss, has_aux=True))(
-    params, params, _batch(agent), jax.random.key(0)
+  agent, _, loss = _agent()
+  gradient, output = jax.jit(jax.grad(loss, has_aux=True))(
+    _initial(agent), batch=_batch(agent)
   )
   for path, g in jax.tree_util.tree_leaves_with_path(gradient):
     assert np.abs(g).max() > 0, jax.tree_util.keystr(path)

@@ -18,7 +18,7 @@ _LOAD = replay_sequences.Load(
   core_size=2,
 )
 _SMALL = dataclasses.replace(
-  _LOAD, sequences=4, steps=5, overlap=2, width=2, batch_size=3, frame_size=8
+  _LOAD, sequences=4, steps=5, overlap=2, width=2, batch_size=3
 )
 
 

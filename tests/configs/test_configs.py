@@ -9,7 +9,6 @@ import pytest
 
 from configs import base, benchmark, r2d2_base
 from seedrl_jax.agents import base as agents
-from seedrl_jax.agents import optimizers
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import layout as layout_lib
 
@@ -44,13 +43,12 @@ def test_has_the_keys_of_its_base(name):
 
 
 @pytest.mark.parametrize('name', CONFIGS)
-def test_makes_agent_optimizer_table_and_streams(name):
+def test_makes_agent_table_and_streams(name):
   config = CONFIGS[name]()
   env_spec = layout_lib.make_env_spec(config)
   agent = agents.load_agent(config, env_spec)
-  params = jax.eval_shape(agent.init, jax.random.PRNGKey(0))
-  optimizer = optimizers.make_optimizer(config)
-  assert jax.tree.leaves(jax.eval_shape(optimizer.init, params))
+  assert jax.tree.leaves(agent.state_shapes().opt_state)
+  assert jax.tree.leaves(agent.params_shapes())
   assert table_configs.table_config(config).max_size >= config.batch_size
   (plan,) = layout_lib.plan_streams(config, tuple(jax.devices()[:1]))
   assert plan.num_train == config.env.num_envs

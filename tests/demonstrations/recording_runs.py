@@ -59,6 +59,12 @@ def by_step(env_spec: types.EnvSpec, seed: int) -> Any:
   return act
 
 
+def drawn(env_spec: types.EnvSpec, seed: int) -> Any:
+  """A policy that draws its actions."""
+  rng = np.random.default_rng(seed)
+  return lambda output: env_spec.action.sample(rng, len(output.env_id))
+
+
 def unknown_action(env_spec: types.EnvSpec, seed: int) -> Any:
   """A policy that does not know its environment."""
   del seed

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from seedrl_jax.demonstrations import folder as folder_lib
-from seedrl_jax.replay.reverb.client import tables
+from seedrl_jax.demonstrations import mixing
+from seedrl_jax.replay.reverb.client import server_rules
 from seedrl_jax.runtime import columns
 from tests import runs
 from tests.demonstrations import recording_runs
@@ -65,18 +66,17 @@ def test_a_run_learns_from_both_tables_and_resumes_with_them(tmp_path, backend):
 def test_their_priorities_are_updated_by_the_learner(tmp_path):
   _record(tmp_path / 'demos')
   run = runs.Run(_student(tmp_path / 'demos'), tmp_path / 'run')
-  store = run.system.parts.store
-  sampler = store.sampler(folder_lib.TABLE, 50)
-  np.testing.assert_array_equal(sampler.sample(0).priorities, 1)
+  table = run.system.parts.store.table(folder_lib.TABLE)
+  sample = table.sampler(50).sample()
+  np.testing.assert_array_equal(sample.priorities, 1)
   seen: list[float] = []
-  update = store.update_priorities
+  update = table.update_priorities
 
-  def spy(table, keys, priorities):
-    if table == folder_lib.TABLE:
-      seen.extend(priorities)
-    update(table, keys, priorities)
+  def spy(keys, priorities):
+    seen.extend(priorities)
+    update(keys, priorities)
 
-  store.update_priorities = spy
+  table.update_priorities = spy
   run.train()
   # One of a batch of four.
   assert len(seen) == run.system.parts.learner.counters.updates
@@ -114,7 +114,11 @@ def served_fixture(server_python):
       demonstrations__max_size=100,
     )
     server = shared_servers.SharedServer(
-      factory, tables.tables_from_config(config)
+      factory,
+      [
+        server_rules.server_rules(table, config.batch_size, config.batch_size)
+        for table in mixing.run_tables(config)
+      ],
     )
     server.start()
     opened.callback(server.close)

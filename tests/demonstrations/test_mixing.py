@@ -1,15 +1,14 @@
 """Batches of unrolls and demonstrations, on both backends."""
 
-import types as python_types
+import os
 
 import numpy as np
 import pytest
 
 from configs import base as configs
-from seedrl_jax import replay
 from seedrl_jax.demonstrations import folder, mixing
-
-_FRACTION = 'demonstrations.fraction'
+from seedrl_jax.replay import base as replay
+from seedrl_jax.replay import blocks, table_configs
 
 
 def _config(batch_size: int = 8, fraction: float = 0.25):
@@ -19,9 +18,9 @@ def _config(batch_size: int = 8, fraction: float = 0.25):
   return config
 
 
-def _rules(name: str, **rules) -> replay.TableConfig:
+def _rules(name: str, **rules) -> table_configs.ReplayConfig:
   rules = {'max_size': 100, 'samples_per_insert': 0.0, **rules}
-  return replay.TableConfig(name, 'prioritized', **rules)
+  return table_configs.ReplayConfig(name, 'prioritized', **rules)
 
 
 @pytest.fixture(name='make')
@@ -30,11 +29,11 @@ def make_fixture(make_store, toy):
 
   def make(demos=(100, 101, 102), **rules) -> replay.TrajectoryStore:
     store = make_store(
-      _rules(replay.TABLE, **rules),
+      _rules(table_configs.TABLE, **rules),
       _rules(folder.TABLE, block_width=1),
     )
     for first in (0, 2):
-      toy.insert(store, replay.TABLE, [first, first + 1])
+      toy.insert(store, table_configs.TABLE, [first, first + 1])
     for number in demos:
       toy.insert(store, folder.TABLE, [number])
     return store
@@ -43,8 +42,8 @@ def make_fixture(make_store, toy):
 
 
 def test_every_block_has_its_share(make, toy):
-  source = mixing.make_source(_config(), make(), num_blocks=2)
-  sample = source.sampler.sample(0)
+  sampler = mixing.make_sampler(_config(), make(), num_blocks=2)
+  sample = sampler.sample()
   assert [block.width for block in sample.blocks] == [4, 4]
   numbers = np.array(toy.numbers(sample)).reshape(2, 4)
   assert (numbers[:, :3] < 4).all()
@@ -52,8 +51,8 @@ def test_every_block_has_its_share(make, toy):
 
 
 def test_what_is_known_of_an_unroll_stands_in_its_column(make, toy):
-  source = mixing.make_source(_config(), make(), num_blocks=2)
-  sample = source.sampler.sample(0)
+  sampler = mixing.make_sampler(_config(), make(), num_blocks=2)
+  sample = sampler.sample()
   is_demonstration = np.array(toy.numbers(sample)) >= 100
   np.testing.assert_array_equal(
     sample.table_size, np.where(is_demonstration, 3, 4)
@@ -67,15 +66,13 @@ def test_what_is_known_of_an_unroll_stands_in_its_column(make, toy):
   np.testing.assert_array_equal(sample.priorities, np.ones(8))
 
 
-def _update_all(source, store, toy, priority) -> None:
+def _update_all(sampler, store, toy, priority) -> None:
   """Gives each of the seven unrolls, once it was drawn, `priority(number)`."""
   seen: set[int] = set()
   for _ in range(1000):
-    sample = source.sampler.sample(0)
+    sample = sampler.sample()
     numbers = toy.numbers(sample)
-    source.update_priorities(
-      sample.keys, np.array([priority(number) for number in numbers])
-    )
+    sample.update_priorities(np.array([priority(number) for number in numbers]))
     sample.release()
     seen.update(numbers)
     if len(seen) == 7:
@@ -83,23 +80,23 @@ def _update_all(source, store, toy, priority) -> None:
   assert len(seen) == 7
   store.flush()
   # Which of several batches was drawn before that is Reverb's affair.
-  source.sampler.sample(0).release()
+  sampler.sample().release()
 
 
 def test_priorities_go_to_the_table_of_their_column(make, toy):
   store = make()
-  source = mixing.make_source(_config(batch_size=40), store, num_blocks=2)
+  sampler = mixing.make_sampler(_config(batch_size=40), store, num_blocks=2)
   # Only one of each table is to be drawn from now on.
-  _update_all(source, store, toy, lambda number: float(number in (2, 101)))
-  again = toy.numbers(source.sampler.sample(0))
+  _update_all(sampler, store, toy, lambda number: float(number in (2, 101)))
+  again = toy.numbers(sampler.sample())
   assert set(again) == {2, 101}
 
 
 def test_equal_keys_of_two_tables_are_two(make, toy):
   store = make()
-  source = mixing.make_source(_config(batch_size=40), store, num_blocks=1)
-  _update_all(source, store, toy, lambda number: 5.0 if number >= 100 else 2.0)
-  sample = source.sampler.sample(0)
+  sampler = mixing.make_sampler(_config(batch_size=40), store, num_blocks=1)
+  _update_all(sampler, store, toy, lambda number: 5.0 if number >= 100 else 2.0)
+  sample = sampler.sample()
   is_demonstration = np.array(toy.numbers(sample)) >= 100
   np.testing.assert_array_equal(
     sample.priorities, np.where(is_demonstration, 5.0, 2.0)
@@ -107,47 +104,47 @@ def test_equal_keys_of_two_tables_are_two(make, toy):
 
 
 def test_a_released_batch_gives_its_memory_to_another(make):
-  sampler = mixing.make_source(_config(), make(), num_blocks=1).sampler
-  first = sampler.sample(0)
+  sampler = mixing.make_sampler(_config(), make(), num_blocks=1)
+  first = sampler.sample()
   memory = first.blocks[0].leaves[0]
-  other = sampler.sample(0)
+  other = sampler.sample()
   assert other.blocks[0].leaves[0] is not memory
   first.release()
   first.release()
-  assert sampler.sample(0).blocks[0].leaves[0] is memory
+  assert sampler.sample().blocks[0].leaves[0] is memory
 
 
 def test_a_time_out_loses_nothing_of_the_other_part(make, toy):
   store = make(demos=())
-  sampler = mixing.make_source(_config(), store, num_blocks=1).sampler
+  sampler = mixing.make_sampler(_config(), store, num_blocks=1)
   for _ in range(3):
     with pytest.raises(replay.RateLimited, match='table demonstrations'):
-      sampler.sample(0)
+      sampler.sample(wait=False)
   toy.insert(store, folder.TABLE, [100])
-  assert toy.numbers(sampler.sample(300.0))[6:] == [100, 100]
+  assert toy.numbers(sampler.sample())[6:] == [100, 100]
   # Six of the unrolls were drawn for this batch, none for those that failed.
   drawn = store.info()
-  assert drawn[replay.TABLE].samples == 6
+  assert drawn[table_configs.TABLE].samples == 6
   assert drawn[folder.TABLE].samples == 2
 
 
 def test_a_table_that_fills_holds_the_batch_up(make, toy):
   store = make(min_size=5)
-  sampler = mixing.make_source(_config(), store, num_blocks=1).sampler
+  sampler = mixing.make_sampler(_config(), store, num_blocks=1)
   with pytest.raises(replay.RateLimited, match='table unrolls'):
-    sampler.sample(0)
+    sampler.sample(wait=False)
   assert store.info()[folder.TABLE].samples == 0
-  toy.insert(store, replay.TABLE, [4, 5])
-  assert len(toy.numbers(sampler.sample(300.0))) == 8
+  toy.insert(store, table_configs.TABLE, [4, 5])
+  assert len(toy.numbers(sampler.sample())) == 8
 
 
-@pytest.mark.parametrize('waits_for', [replay.TABLE, folder.TABLE])
+@pytest.mark.parametrize('waits_for', [table_configs.TABLE, folder.TABLE])
 def test_interruption_ends_every_wait(make, threads, waits_for):
   store = make(
     demos=() if waits_for == folder.TABLE else (100,),
     min_size=1 if waits_for == folder.TABLE else 5,
   )
-  sampler = mixing.make_source(_config(), store, num_blocks=1).sampler
+  sampler = mixing.make_sampler(_config(), store, num_blocks=1)
   for _ in range(2):
     threads.start(sampler.sample)
   threads.until(lambda: store.info()[waits_for].waiting_samplers == 1)
@@ -158,27 +155,27 @@ def test_interruption_ends_every_wait(make, threads, waits_for):
 
 def test_who_waits_for_another_callers_turn_times_out(make, threads):
   store = make(demos=())
-  sampler = mixing.make_source(_config(), store, num_blocks=1).sampler
+  sampler = mixing.make_sampler(_config(), store, num_blocks=1)
   threads.start(sampler.sample)
   name = folder.TABLE
   threads.until(lambda: store.info()[name].waiting_samplers == 1)
-  with pytest.raises(replay.RateLimited, match='turn'):
-    sampler.sample(0)
+  with pytest.raises(replay.RateLimited, match='Another thread'):
+    sampler.sample(wait=False)
   store.interrupt()
   threads.join()
 
 
 def test_without_a_fraction_there_is_one_table(make_store, toy):
-  store = make_store(_rules(replay.TABLE))
+  store = make_store(_rules(table_configs.TABLE))
   for first in (0, 2):
-    toy.insert(store, replay.TABLE, [first, first + 1])
-  source = mixing.make_source(_config(fraction=0.0), store, num_blocks=1)
-  sample = source.sampler.sample(0)
-  assert isinstance(source.sampler, replay.TrajectorySampler)
-  source.update_priorities(sample.keys, np.full(8, 3.0))
-  source.sampler.sample(0).release()
-  assert set(source.sampler.sample(0).priorities) <= {1.0, 3.0}
-  assert list(store.info()) == [replay.TABLE]
+    toy.insert(store, table_configs.TABLE, [first, first + 1])
+  sampler = mixing.make_sampler(_config(fraction=0.0), store, num_blocks=1)
+  sample = sampler.sample()
+  assert isinstance(sampler, replay.TrajectorySampler)
+  sample.update_priorities(np.full(8, 3.0))
+  sampler.sample().release()
+  assert set(sampler.sample().priorities) <= {1.0, 3.0}
+  assert list(store.info()) == [table_configs.TABLE]
 
 
 @pytest.mark.parametrize(
@@ -205,27 +202,78 @@ def test_shares_that_cannot_be(batch_size, fraction, num_blocks, message):
     mixing.demonstrations_per_block(_config(batch_size, fraction), num_blocks)
 
 
-def test_the_clock_of_a_time_out_runs_over_both_parts(make, monkeypatch):
-  store = make(demos=())
-  sampler = mixing.make_source(_config(), store, num_blocks=1).sampler
-  given = []
-  clock = python_types.SimpleNamespace(now=0.0)
-  clock.monotonic = lambda: clock.now
-  monkeypatch.setattr(mixing, 'time', clock)
-  unrolls, others = (part.sampler for part in sampler._parts)
-  draw = unrolls.sample
+def _table_config(sampler: str = 'prioritized', **section):
+  config = configs.get_config()
+  config.replay.update(
+    sampler=sampler, max_size=50, max_times_sampled=0, priority_exponent=0.7
+  )
+  config.demonstrations.update(section)
+  return config
 
-  def slow(timeout):
-    given.append(timeout)
-    clock.now += 4.0
-    return draw(timeout)
 
-  def fail(timeout):
-    given.append(timeout)
-    raise replay.RateLimited('none')
+@pytest.fixture(name='demos')
+def demos_fixture(toy, tmp_path) -> str:
+  layout = blocks.UnrollLayout(toy.spec())
+  path = os.fspath(tmp_path / 'demos')
+  with folder.create(path, layout) as writer:
+    writer.add(layout.new_block(7), np.ones(7), 7)
+    writer.manifest = folder.Manifest(
+      'Toy-v0', 7, 1, 0.0, 'a test', layout.signature()
+    )
+  return path
 
-  monkeypatch.setattr(unrolls, 'sample', slow)
-  monkeypatch.setattr(others, 'sample', fail)
-  with pytest.raises(replay.RateLimited):
-    sampler.sample(10.0)
-  assert given == [10.0, 6.0]
+
+def test_without_demonstrations_there_is_one_table():
+  (only,) = mixing.run_tables(_table_config())
+  assert only == table_configs.table_config(_table_config())
+
+
+@pytest.mark.parametrize('sampler', ['prioritized', 'uniform'])
+def test_demonstrations_are_drawn_as_unrolls_are_and_stay(demos, sampler):
+  config = _table_config(sampler, path=demos, fraction=0.25)
+  first, second = mixing.run_tables(config)
+  assert first == table_configs.table_config(config)
+  assert second == table_configs.ReplayConfig(
+    'demonstrations',
+    sampler,
+    max_size=7,
+    max_times_sampled=0,
+    samples_per_insert=0.0,
+    priority_exponent=0.7,
+    block_width=1,
+  )
+
+
+def test_their_number_can_be_given(demos):
+  config = _table_config(path=demos, fraction=0.25, max_size=3)
+  assert mixing.run_tables(config)[1].max_size == 3
+
+
+@pytest.mark.parametrize(
+  'section,message',
+  [
+    ({'path': 'x'}, r'fraction=0\.0: give a number above 0 and below 1'),
+    ({'path': 'x', 'fraction': 1.0}, r'fraction=1\.0: give a number'),
+    ({'fraction': 0.5}, r'fraction=0\.5: there are none; give .*\.path'),
+    (
+      {'path': 'x', 'fraction': 0.5, 'sampler': 'fifo'},
+      r'a fifo queue cannot be mixed',
+    ),
+    ({'path': 'x', 'fraction': 0.5}, 'path=x: no demonstrations are there'),
+  ],
+)
+def test_refusals_name_the_flag(section, message):
+  with pytest.raises(ValueError, match=message):
+    config = _table_config(section.pop('sampler', 'prioritized'), **section)
+    if config.replay.sampler == 'fifo':
+      config.replay.max_times_sampled = 1
+    mixing.run_tables(config)
+
+
+def test_a_server_that_others_fill_needs_a_size():
+  config = _table_config(fraction=0.5)
+  config.replay.address = 'localhost:1'
+  with pytest.raises(ValueError, match=r'demonstrations\.max_size: give it'):
+    mixing.run_tables(config)
+  config.demonstrations.max_size = 8
+  assert mixing.run_tables(config)[1].max_size == 8

@@ -11,6 +11,7 @@ from seedrl_jax import types
 from seedrl_jax.agents import base as agents
 from seedrl_jax.demonstrations import folder as folder_lib
 from seedrl_jax.run import layout
+from tests import runs
 from tests.demonstrations import recording_runs
 from tests.evaluation import evaluation_runs
 
@@ -134,8 +135,8 @@ def own_fixture(tmp_path_factory):
   """A checkpoint of R2D2 teaches R2D2."""
   folder = tmp_path_factory.mktemp('own')
   config = recording_runs.student()
-  params = evaluation_runs.initial_params(config)
-  evaluation_runs.save_params(folder / 'teacher', config, params)
+  state = evaluation_runs.initial_state(config)
+  evaluation_runs.save_states(folder / 'teacher', config, state)
   made = recording_runs.record(
     config,
     folder / 'out',
@@ -143,7 +144,12 @@ def own_fixture(tmp_path_factory):
     episodes=6,
     num_envs=2,
   )
-  return config, params, made, *recording_runs.read(folder / 'out', config)
+  return (
+    config,
+    state.params,
+    made,
+    *recording_runs.read(folder / 'out', config),
+  )
 
 
 def _agent(config) -> agents.Agent:
@@ -218,8 +224,8 @@ def test_another_agent_teaches_by_its_actions(tmp_path):
 
 def test_another_network_is_another_teacher(tmp_path):
   trained = recording_runs.student(network__lstm_size=5)
-  params = evaluation_runs.initial_params(trained)
-  evaluation_runs.save_params(tmp_path / 'teacher', trained, params)
+  state = evaluation_runs.initial_state(trained)
+  evaluation_runs.save_states(tmp_path / 'teacher', trained, state)
   config = recording_runs.student()
   recording_runs.record(
     config, tmp_path / 'out', teacher_workdir=tmp_path / 'teacher', episodes=2
@@ -263,6 +269,47 @@ def test_a_run_without_core_and_overlap_can_learn_too(tmp_path):
   np.testing.assert_array_equal(
     unroll.steps.observation[:, 0, 1], [0, 1, 2, 3, 0]
   )
+
+
+@pytest.mark.parametrize('kind', ['joint', 'box'])
+def test_actions_of_any_shape_are_recorded(tmp_path, kind):
+  config = runs.tiny(**evaluation_runs.echo(kind), unroll_length=4)
+  policy = 'tests.demonstrations.recording_runs:drawn'
+  recording_runs.record(config, tmp_path / 'out', episodes=3, policy=policy)
+  steps = recording_runs.read(tmp_path / 'out', config)[0].steps
+  spec = layout.make_env_spec(config).action
+  action, previous = steps.agent_output.action, steps.previous_action
+  assert action.dtype == previous.dtype == spec.dtype
+  assert action.shape == (*steps.reward.shape, *spec.shape)
+  # The observation is the action before it.
+  np.testing.assert_allclose(steps.observation, previous)
+  follows = (steps.step_type[1:] != _FIRST) & (steps.reward[1:] > 0)
+  np.testing.assert_array_equal(previous[1:][follows], action[:-1][follows])
+  assert np.unique(action).size > 1
+  # A student that only looks on says nothing of its own.
+  assert not steps.agent_output.value.any()
+
+
+@pytest.mark.parametrize('kind', ['joint', 'box'])
+def test_a_checkpoint_with_actions_of_any_shape_teaches(tmp_path, kind):
+  config = runs.tiny(**evaluation_runs.echo(kind), unroll_length=4)
+  params = evaluation_runs.initial_params(config)
+  evaluation_runs.save_params(tmp_path / 'teacher', config, params)
+  recording_runs.record(
+    config,
+    tmp_path / 'out',
+    teacher_workdir=tmp_path / 'teacher',
+    episodes=2,
+    allowed=evaluation_runs.ALLOWED,
+  )
+  steps = recording_runs.read(tmp_path / 'out', config)[0].steps
+  spec = layout.make_env_spec(config).action
+  largest = np.reshape(spec.maximum, spec.shape)
+  np.testing.assert_array_equal(
+    steps.agent_output.action,
+    np.broadcast_to(largest, steps.agent_output.action.shape),
+  )
+  assert (steps.agent_output.value == 1).all()
 
 
 @pytest.mark.parametrize(

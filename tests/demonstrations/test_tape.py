@@ -8,6 +8,7 @@ import pytest
 from seedrl_jax.demonstrations import tape as tape_lib
 from seedrl_jax.envs import base as envs
 from seedrl_jax.evaluation import stream
+from seedrl_jax.inference import assembler
 from seedrl_jax.replay import blocks
 from tests.learner import toys
 
@@ -109,12 +110,12 @@ class _Recording:
   def step(self, *numbers: float, ended: tuple[envs.Episode, ...] = ()) -> None:
     self.quota.add(ended)
     rewards = np.array(numbers, np.float32)
-    placement = self.recorder.begin(np.arange(2))
+    placement = self.recorder.begin(assembler.EnvGroup(np.arange(2), slice(2)))
     zeros = np.zeros(2, np.int32)
     # One leaf more than a step has comes first: a teacher's.
     leaves = [rewards + 9, zeros, rewards, rewards, zeros, zeros, -1]
     self.recorder.write(placement, leaves)
-    assert self.recorder.finish(placement, []) == 0.0
+    self.recorder.finish(placement, [])
 
 
 def test_games_are_kept_by_their_return():

@@ -23,7 +23,7 @@ class _Hosts:
 
   def __init__(self, index=1, other=None, state=None):
     self.index, self.count = index, 2
-    self.leads = index == 0
+    self.votes = self
     self.timeout = None
     self.lost = ''
     self._other = other
@@ -35,7 +35,7 @@ class _Hosts:
     return [other, value] if self.index else [value, other]
 
   def broadcast(self, tree):
-    return tree if self.leads else self._state
+    return self._state if self.index else tree
 
   def set_timeout(self, seconds):
     self.timeout = seconds
@@ -104,7 +104,7 @@ def test_several_hosts_are_not_deterministic():
 def _state(step):
   key = jax.random.PRNGKey(step)
   return state_lib.LearnerState(
-    {'w': np.full(3, step, np.float32)}, (), (), np.int32(step), np.array(key)
+    {'w': np.full(3, step, np.float32)}, np.int32(step), np.array(key)
   )
 
 

@@ -1,4 +1,4 @@
-"""Tests for the agreement of hosts: votes, and word of who is gone."""
+"""Tests for the votes of hosts, and for word of who is gone."""
 
 import concurrent.futures
 import contextlib
@@ -16,20 +16,22 @@ _RESUME = 'start all hosts again to resume from the last checkpoint.'
 
 
 class _Hosts:
-  """A hub and, in this process, what each host has."""
+  """A server and, in this process, what each host has."""
 
   def __init__(self, count: int = 2, timeout: float = _LONG):
-    self.hub = vote_server.Hub(('127.0.0.1', 0), 'secret', count, timeout)
+    self.server = vote_server.VoteServer(
+      ('127.0.0.1', 0), 'secret', count, timeout
+    )
     self.timeout = timeout
-    self.all: list[vote_client.Agreement] = []
+    self.all: list[vote_client.VoteClient] = []
     for _ in range(count):
       self.join(len(self.all), count)
 
   def join(
     self, index: int, count: int, secret: str = 'secret'
-  ) -> vote_client.Agreement:
-    host = vote_client.Agreement(
-      ('127.0.0.1', self.hub.port), secret, index, count, self.timeout
+  ) -> vote_client.VoteClient:
+    host = vote_client.VoteClient(
+      ('127.0.0.1', self.server.port), secret, index, count, self.timeout
     )
     self.all.append(host)
     return host
@@ -45,7 +47,7 @@ class _Hosts:
   def close(self) -> None:
     for host in self.all:
       host.leave()
-    self.hub.close()
+    self.server.close()
 
 
 @pytest.fixture
@@ -89,9 +91,9 @@ def test_a_closed_connection_is_a_loss_to_who_waits(hosts: _Hosts):
 
 
 def test_host_0_is_missed_too(hosts: _Hosts):
-  # The hub has both of them.
+  # The server has both of them.
   hosts.gather(1, 2)
-  hosts.hub._wires[1].close()
+  hosts.server._voters[1].wire.close()
   assert hosts.all[1].wait_lost(_LONG) == (
     f'Host 0 is gone (its connection was closed); {_RESUME}'
   )
@@ -107,14 +109,14 @@ def test_a_host_that_fails_says_why(hosts: _Hosts):
 def test_leaving_is_no_loss(hosts: _Hosts):
   hosts.all[1].leave()
   hosts.all[0].leave()
-  hosts.hub.close()
+  hosts.server.close()
   assert [host.lost for host in hosts.all] == ['', '']
 
 
 def test_silence_is_a_loss(hosts: _Hosts, monkeypatch: pytest.MonkeyPatch):
   first, second = hosts.all
   monkeypatch.setattr(second._wire, 'send', lambda *message: True)
-  hosts.hub.set_timeout(0.2)
+  hosts.server.set_timeout(0.2)
   assert first.wait_lost(_LONG) == (
     f'Host 1 has said nothing for 0.2 s; {_RESUME}'
   )
@@ -123,7 +125,7 @@ def test_silence_is_a_loss(hosts: _Hosts, monkeypatch: pytest.MonkeyPatch):
 def test_silence_of_host_0_is_a_loss(
   hosts: _Hosts, monkeypatch: pytest.MonkeyPatch
 ):
-  monkeypatch.setattr(hosts.hub, '_tell', lambda *message: None)
+  monkeypatch.setattr(hosts.server, '_tell', lambda *message: None)
   hosts.all[1].set_timeout(0.2)
   assert hosts.all[1].wait_lost(_LONG) == (
     f'Host 0 has said nothing for 0.2 s; {_RESUME}'
@@ -135,7 +137,7 @@ def test_silence_counts_no_time_in_which_nobody_listened(
 ):
   now = 0.0
   monkeypatch.setattr(host_wire.time, 'monotonic', lambda: now)
-  silence = host_wire.Silence(10.0)
+  silence = host_wire.SilenceTimer(10.0)
   for _ in range(7):
     now += 1.0
     assert not silence.is_over()
@@ -160,7 +162,7 @@ def test_silence_counts_no_time_in_which_nobody_listened(
 def test_hosts_of_another_run_are_refused(
   hosts: _Hosts, index: int, count: int, sentence: str
 ):
-  with pytest.raises(vote_client.Refused, match=sentence):
+  with pytest.raises(vote_client.HostsMismatch, match=sentence):
     hosts.join(index, count).gather(0)
   hosts.all.pop().leave()
   # The others do not notice.
@@ -171,7 +173,7 @@ def test_hosts_of_another_run_are_refused(
   'message', [b'\n', b'GET / HTTP/1.1\r\n\r\n', b'["hello","no",1,2]\n']
 )
 def test_strangers_are_shut_out(hosts: _Hosts, message: bytes):
-  address = ('127.0.0.1', hosts.hub.port)
+  address = ('127.0.0.1', hosts.server.port)
   with socket.create_connection(address, _LONG) as stranger:
     stranger.sendall(message)
     stranger.shutdown(socket.SHUT_WR)
@@ -183,20 +185,22 @@ def test_strangers_are_shut_out(hosts: _Hosts, message: bytes):
 
 @pytest.mark.parametrize('is_late', [False, True])
 def test_a_host_that_does_not_join_is_named(is_late: bool):
-  hub = vote_server.Hub(('127.0.0.1', 0), '', 2, join_timeout=0.2)
-  address = ('127.0.0.1', hub.port)
-  while is_late and not hub._lost:
+  server = vote_server.VoteServer(('127.0.0.1', 0), '', 2, join_timeout=0.2)
+  address = ('127.0.0.1', server.port)
+  while is_late and not server._lost:
     os.sched_yield()
-  host = vote_client.Agreement(address, '', 0, 2, _LONG)
+  host = vote_client.VoteClient(address, '', 0, 2, _LONG)
   with pytest.raises(vote_client.HostLost, match='Host 1 did not join for'):
     host.gather(0)
   host.leave()
-  hub.close()
+  server.close()
 
 
 def test_host_0_that_is_not_there_is_looked_for():
   with socket.socket() as bound:
     # It is nobody else's either, and nobody listens.
     bound.bind(('127.0.0.1', 0))
-    with pytest.raises(vote_client.Refused, match='host 0 was not found there'):
-      vote_client.Agreement(bound.getsockname(), '', 1, 2, join_timeout=0.0)
+    with pytest.raises(
+      vote_client.HostsMismatch, match='host 0 was not found there'
+    ):
+      vote_client.VoteClient(bound.getsockname(), '', 1, 2, join_timeout=0.0)

@@ -9,7 +9,6 @@ import sys
 
 import jax
 import numpy as np
-import optax
 
 from seedrl_jax import types
 from seedrl_jax.agents import base as agents
@@ -34,8 +33,7 @@ def vtrace() -> tuple[agents.Agent, types.Unroll]:
   step = device_step.DeviceStep(
     agent, spec, jax.local_devices()[0], 1, jax.random.PRNGKey(0)
   )
-  params = jax.eval_shape(agent.init, jax.random.PRNGKey(0))
-  output = step.output_spec(params)
+  output = step.output_spec(agent.params_shapes())
   return agent, unrolls.unroll_spec(spec, 5, output, step.core_spec())
 
 
@@ -56,7 +54,6 @@ def train(
   agent: agents.Agent, spec: types.Unroll
 ) -> tuple[list[np.ndarray], np.ndarray, list[int]]:
   """Returns parameters, this host's priorities, and fingerprints."""
-  optimizer = optax.chain(optax.clip_by_global_norm(0.5), optax.adam(1e-2))
   # All devices train.
   devices = [
     d
@@ -64,9 +61,9 @@ def train(
     for d in jax.devices()
     if d.process_index == host
   ]
-  updater = update.Updater(agent, optimizer, devices)
+  updater = update.Updater(agent, devices)
   state = updater.replicate(
-    state_lib.initial_state(agent, optimizer, jax.random.PRNGKey(7))
+    state_lib.initial_state(agent, jax.random.PRNGKey(7))
   )
   updater.connect()
   rng = np.random.default_rng(3)
@@ -78,11 +75,12 @@ def train(
       for piece, device in zip(pieces, devices, strict=True)
       if device in updater.local_devices
     ]
-    state, output = updater(state, updater.shard(own), 1.0)
+    state, output, params = updater(state, updater.shard(own), 1.0)
     if output.priorities is not None:
       priorities = update.local_rows(output.priorities)
-  params = jax.tree.leaves(update.host_state(state).params)
-  return params, priorities, updater.fingerprints(state)
+  acting = jax.tree.leaves(update.first_shard(params))
+  leaves = [*acting, *jax.tree.leaves(update.host_state(state).agent)]
+  return leaves, priorities, updater.fingerprints(state)
 
 
 def main() -> None:
@@ -96,14 +94,14 @@ def main() -> None:
     'toy': (toys.make_agent(), toys.unroll_spec()),
   }.items():
     if hosts is not None:
-      hosts.gather('connect')
+      hosts.votes.gather('connect')
     params, priorities, prints = train(agent, spec)
     result |= {f'{name}{i}': x for i, x in enumerate(params)}
     result |= {f'{name}_prints': prints, f'{name}_priorities': priorities}
   np.savez(pathlib.Path(folder) / f'{index}of{count}.npz', **result)
   if hosts is not None:
     hosts.detach()
-    hosts.gather('done')
+    hosts.votes.gather('done')
     hosts.leave()
 
 

@@ -154,3 +154,23 @@ def test_actions_of_a_wrong_shape_are_refused(section: Any, action: np.ndarray):
   env_id = stream.recv().env_id
   with pytest.raises(ValueError, match=r'must be \[B\] and \[B\]'):
     stream.send(action.astype(np.int32), env_id)
+
+
+@pytest.mark.parametrize(
+  ('ids', 'consecutive'),
+  [
+    ([3, 4, 5], True),
+    ([7], True),
+    ([5, 4, 3], False),
+    ([3, 5, 6], False),
+    ([3, 5, 4, 6], False),
+  ],
+)
+def test_only_consecutive_ascending_ids_become_a_slice(
+  ids: list[int], consecutive: bool
+):
+  env_id = np.array(ids, np.int32)
+  values = np.arange(100, 110)
+  found = base.as_slice(env_id)
+  assert isinstance(found, slice) == consecutive
+  np.testing.assert_array_equal(values[found], values[env_id])

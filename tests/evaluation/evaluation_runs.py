@@ -5,6 +5,7 @@ from typing import Any
 
 import gymnasium
 import jax
+import ml_collections
 import numpy as np
 from gymnasium import spaces
 
@@ -19,6 +20,8 @@ from seedrl_jax.runtime import workdir as workdir_lib
 ALLOWED = (
   '--allow_factory=tests.evaluation.evaluation_runs:chooser',
   '--allow_factory=tests.envs.toys:scripted',
+  '--allow_factory=tests.envs.toys:echo',
+  '--allow_factory=tests.evaluation.constant_agent:make_agent',
 )
 LENGTH = 5
 BEST = 2
@@ -56,6 +59,19 @@ def chooser(render_mode: str | None = None) -> gymnasium.Env:
   return Chooser(render_mode)
 
 
+def echo(kind: str) -> dict[str, Any]:
+  """Returns keys of a configuration for environments with such actions.
+
+  Their observations are their last actions; see `tests.envs.toys.Echo`. The
+  agent is the one that takes any.
+  """
+  return {
+    'agent': 'tests.evaluation.constant_agent',
+    'env__factory': 'tests.envs.toys:echo',
+    'env__factory_kwargs': ml_collections.ConfigDict({'kind': kind}),
+  }
+
+
 def config(factory: str = 'tests.evaluation.evaluation_runs:chooser') -> Any:
   """Returns the configuration of a tiny V-trace run."""
   run = base_config.get_config()
@@ -76,35 +92,34 @@ def save(folder: pathlib.Path, run: Any, *preferences: float) -> None:
       positive ones like the last action best, whatever is observed.
   """
 
-  def prefer(params: agents.Params, preference: float) -> agents.Params:
+  def prefer(state: agents.State, preference: float) -> agents.State:
     logits = preference * np.arange(num_actions, dtype=np.float32)
-    return jax.tree.map(
-      lambda x: logits if x.shape == logits.shape else np.zeros_like(x), params
+    params = jax.tree.map(
+      lambda x: logits if x.shape == logits.shape else np.zeros_like(x),
+      state.params,
     )
+    return state._replace(params=params)
 
   num_actions = layout_lib.make_env_spec(run).action.num_values
-  initial = initial_params(run)
-  save_params(folder, run, *[prefer(initial, p) for p in preferences])
+  initial = initial_state(run)
+  save_states(folder, run, *[prefer(initial, p) for p in preferences])
 
 
-def initial_params(run: Any) -> agents.Params:
-  """Returns parameters that a run of this configuration may start with."""
+def initial_state(run: Any) -> agents.State:
+  """Returns a state that a run's agent may start with."""
   agent = agents.load_agent(run, layout_lib.make_env_spec(run))
   return agent.init(jax.random.PRNGKey(0))
 
 
-def save_params(folder: pathlib.Path, run: Any, *params: agents.Params) -> None:
-  """Makes a work directory with checkpoints 1, 2, … of these parameters."""
+def save_states(folder: pathlib.Path, run: Any, *states: agents.State) -> None:
+  """Makes a work directory with checkpoints 1, 2, … of these states."""
   directory = workdir_lib.Workdir(folder)
   directory.create()
   spec = layout_lib.make_env_spec(run)
   directory.write_config(layout_lib.named_config(run, spec))
   store = checkpoints.Checkpoints(directory.checkpoints)
-  for step, of_step in enumerate(params, start=1):
-    # What is not parameters is none of an evaluation's business.
-    state = state_lib.LearnerState(
-      of_step, (), {'moments': np.ones(3)}, np.int32(step), np.zeros(2)
-    )
+  for step, of_step in enumerate(states, start=1):
+    state = state_lib.LearnerState(of_step, np.int32(step), np.zeros(2))
     store.save(step, state, {})
   store.close()
 

@@ -10,6 +10,7 @@ from PIL import Image
 
 from seedrl_jax.evaluation import scoring
 from seedrl_jax.runtime import progress, video
+from tests import runs as tiny_runs
 from tests.evaluation import evaluation_runs as runs
 
 _SCRIPTED = 'tests.envs.toys:scripted'
@@ -53,6 +54,25 @@ def test_greedy_by_default(tmp_path):
   result = _play(tmp_path, episodes=4)
   np.testing.assert_array_equal(result.returns, runs.LENGTH)
   assert 'greedy' in result.report()
+
+
+@pytest.mark.parametrize('kind', ['joint', 'box'])
+def test_actions_of_any_shape_are_played_and_filmed(tmp_path, kind):
+  config = tiny_runs.tiny(**runs.echo(kind))
+  runs.save_params(tmp_path / 'run', config, runs.initial_params(config))
+  path = tmp_path / 'out.gif' if kind == 'box' else None
+  result = _play(tmp_path / 'run', episodes=3, num_envs=2, video=path)
+  assert sorted(result.returns) == [6.0, 6.0, 15.0]
+  if path:
+    with Image.open(path) as gif:
+      shades = []
+      for frame in range(gif.n_frames):
+        gif.seek(frame)
+        pixel = (gif.width // 2, gif.height // 2)
+        shades.append(gif.convert('RGB').getpixel(pixel)[0])
+    # The observation is the last action: zeros at FIRST, then the largest.
+    played = [round(shade / 255) for shade in shades]
+    assert played == [0, 1, 1, 1, 0, 1, 1, 1, 1, 1]
 
 
 def test_sampling_follows_policy_and_seed(tmp_path):

@@ -6,6 +6,7 @@ it at once: whole unrolls of consecutive steps, none twice, none out of thin
 air; `missing` says which have not come yet.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import chex
@@ -13,11 +14,13 @@ import jax
 import numpy as np
 
 from seedrl_jax import types
+from seedrl_jax.envs import base as envs
 from seedrl_jax.inference import assembler as assembler_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import blocks
 
 _POISON = 111
+_MOST_GROUPS = 64
 _CORE = (
   types.ArraySpec((2,), np.dtype(np.float32)),
   types.ArraySpec((), np.dtype(np.int32)),
@@ -65,6 +68,22 @@ def _unroll_spec(length: int, has_core: bool) -> types.Unroll:
   return types.Unroll(steps, _CORE if has_core else (), env_id)
 
 
+class Sink:
+  """Stands in for `insertion.Insertion`; tests may replace `insert`."""
+
+  def __init__(
+    self,
+    allocate: Callable[[], replay.Block],
+    insert: Callable[[replay.Block], None],
+  ):
+    self.allocate = allocate
+    self.insert = insert
+    self.waited = 0.0
+
+  def __call__(self, block: replay.Block) -> None:
+    self.insert(block)
+
+
 class Bed:
   """Steps environments through an assembler and checks all it hands over.
 
@@ -100,9 +119,10 @@ class Bed:
     self._history: list[list[_Recorded]] = [[] for _ in range(num_envs)]
     self._expected: dict[Key, list[_Recorded]] = {}
     self._handed_over: list[tuple[replay.Block, list[np.ndarray]]] = []
+    self._groups: dict[bytes, assembler_lib.EnvGroup] = {}
+    self.sink = Sink(self._allocate, self._insert)
     self.assembler = assembler_lib.UnrollAssembler(
-      self._allocate,
-      self._insert,
+      self.sink,
       self.global_env_id,
       length,
       overlap,
@@ -124,7 +144,7 @@ class Bed:
     leaves = jax.tree.leaves(
       steps._replace(parameter_version=int(steps.parameter_version[0]))
     )
-    placement = self.assembler.begin(ids)
+    placement = self.assembler.begin(self.group(ids))
     self.assembler.write(placement, leaves)
     rows = placement.core_rows
     passed = [x[rows] for x in core] if self.has_core and len(rows) else []
@@ -132,6 +152,16 @@ class Bed:
     self.batches += 1
     self.most_open = max(self.most_open, self.assembler.num_open_blocks)
     return placement
+
+  def group(self, ids: np.ndarray) -> assembler_lib.EnvGroup:
+    """Returns the group of environments; some of those seen stay the same."""
+    group = assembler_lib.EnvGroup(ids, envs.as_slice(ids))
+    remembered = (
+      len(self._groups) < _MOST_GROUPS or ids.tobytes() in self._groups
+    )
+    return (
+      self._groups.setdefault(ids.tobytes(), group) if remembered else group
+    )
 
   def reset(self, env_id: list[int] | np.ndarray) -> None:
     """Lets environments go away; their next step begins a new life."""
@@ -185,7 +215,7 @@ class Bed:
     self.allocated.append(block)
     return block
 
-  def _insert(self, block: replay.Block) -> float:
+  def _insert(self, block: replay.Block) -> None:
     tags = block.unroll.steps.observation['tag'][0]
     keys = [Key(*tag) for tag in tags.tolist()]
     columns = []
@@ -204,4 +234,3 @@ class Bed:
     )
     chex.assert_trees_all_equal(block.unroll, expected)
     self._handed_over.append((block, [x.copy() for x in block.leaves]))
-    return 0.0

@@ -1,7 +1,5 @@
 """Tests of unroll assembly against the reference in `assembly`."""
 
-import itertools
-
 import chex
 import numpy as np
 import pytest
@@ -247,24 +245,12 @@ def test_overlap_that_leaves_no_new_step_is_refused(length: int, overlap: int):
     assembly.Bed(2, length, overlap)
 
 
-def test_the_stores_back_pressure_is_returned():
-  waits = itertools.count(2.5)
-  bed = assembly.Bed(2, length=1, width=1, has_core=False)
-  bed.assembler._insert = lambda block: next(waits)
-  ids = np.arange(2, dtype=np.int32)
-  seconds = [
-    bed.assembler.finish(bed.assembler.begin(ids), []) for _ in range(3)
-  ]
-  # Two blocks each time.
-  assert seconds == [0.0, 2.5 + 3.5, 4.5 + 5.5]
-
-
 def test_exception_of_the_store_is_passed_on():
   def insert(block: object) -> None:
     raise RuntimeError('closed')
 
   bed = assembly.Bed(1, length=1, width=1)
-  bed.assembler._insert = insert
+  bed.sink.insert = insert
   bed.step([0])
   with pytest.raises(RuntimeError, match='closed'):
     bed.step([0])

@@ -32,7 +32,7 @@ class _Driver:
     self._rng = np.random.default_rng(seed)
     self.steps = np.zeros(_SLOTS, np.int32)
     self.vector = np.zeros((_SLOTS, 2), np.float32)
-    spec = step.output_spec(_unstacked())
+    spec = step.output_spec(toys.PARAMS)
     self._unpack = packing.Unpacker(spec)
 
   def act(self, slots: list[int], size: int = 0) -> toys.Output:
@@ -77,10 +77,6 @@ def _fill(header: np.ndarray, *columns: Any) -> None:
     view[:] = values
 
 
-def _unstacked() -> Any:
-  return jax.tree.map(lambda x: x[0], toys.PARAMS)
-
-
 def test_table_rows_follow_their_slots():
   driver = _Driver(_make())
   rng = np.random.default_rng(1)
@@ -108,9 +104,9 @@ def test_padding_changes_no_output_of_a_feed_forward_agent():
   chex.assert_shape(output.seen, (2, 3))
 
 
-def test_agent_sees_the_header_and_unstacked_parameters():
+def test_agent_sees_the_header_and_the_parameters():
   step = _make()
-  spec = step.output_spec(_unstacked())
+  spec = step.output_spec(toys.PARAMS)
   header = step.make_header(2)
   _fill(
     header, [3, 5], [33, toys.FIRST_EVAL_ID], [False, True], [1.5, -2], [7, 0]
@@ -130,7 +126,7 @@ def test_agent_sees_the_header_and_unstacked_parameters():
 def test_specs_describe_one_environment():
   step = _make()
   int32, float32 = np.dtype(np.int32), np.dtype(np.float32)
-  assert step.output_spec(_unstacked()) == toys.Output(
+  assert step.output_spec(toys.PARAMS) == toys.Output(
     action=types.ArraySpec((), int32),
     seen=types.ArraySpec((3,), float32),
     env_id=types.ArraySpec((), int32),
@@ -153,7 +149,7 @@ def test_actions_that_the_environments_do_not_take_are_refused():
   with pytest.raises(
     ValueError, match=r'with int32\[\], but the environments take float32\[\]'
   ):
-    step.output_spec(_unstacked())
+    step.output_spec(toys.PARAMS)
 
 
 @pytest.mark.parametrize('has_core', [True, False])

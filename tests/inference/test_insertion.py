@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from seedrl_jax.inference import insertion
-from seedrl_jax.replay import base
+from seedrl_jax.replay import base, table_configs
 from seedrl_jax.replay.embedded import store as store_lib
 from tests.learner import toys
 
@@ -17,7 +17,7 @@ _WIDTH = 3
 
 
 def _store():
-  rules = base.TableConfig(
+  rules = table_configs.ReplayConfig(
     't', 'prioritized', max_size=9, samples_per_insert=0.0
   )
   return store_lib.EmbeddedStore([rules], toys.unroll_spec(), _WIDTH)
@@ -29,15 +29,15 @@ def _priorities(steps):
   return jnp.sum(jnp.abs(steps.reward), axis=0)
 
 
-def _insertion(store, priorities=_priorities):
-  compiled = insertion.BlockPriorities(
-    priorities, toys.unroll_spec(), _WIDTH, jax.devices()[1]
+def _insertion(writer, priorities=_priorities):
+  agent = types.SimpleNamespace(initial_priorities=priorities)
+  return insertion.Insertion(
+    writer, agent, toys.unroll_spec(), _WIDTH, jax.devices()[1]
   )
-  return insertion.Insertion(store.writer('t'), compiled)
 
 
 def _block(store, rewards):
-  block = store.writer('t').allocate()
+  block = store.table('t').allocate()
   for leaf in block.leaves:
     leaf[...] = 0
   block.unroll.steps.reward[:] = rewards
@@ -46,9 +46,9 @@ def _block(store, rewards):
 
 def test_inserts_with_the_priorities_of_the_block():
   store = _store()
-  insert = _insertion(store)
+  insert = _insertion(store.table('t'))
   insert(_block(store, [[1.0, -2.0, 0.5], [1.0, 2.0, 0.0]]))
-  sample = store.sampler('t', 30).sample(0)
+  sample = store.table('t').sampler(30).sample()
   drawn = sample.blocks[0].unroll.steps.reward[0]
   expected = np.select([drawn == 1, drawn == -2], [2.0, 4.0], 0.5)
   np.testing.assert_array_equal(sample.priorities, expected)
@@ -62,7 +62,7 @@ def test_compiles_before_the_first_block_only():
     traced.append(steps)
     return _priorities(steps)
 
-  insert = _insertion(store, priorities)
+  insert = _insertion(store.table('t'), priorities)
   assert len(traced) == 1
   for _ in range(3):
     insert(_block(store, 1.0))
@@ -71,8 +71,8 @@ def test_compiles_before_the_first_block_only():
 
 def test_without_priorities_all_are_worth_the_same():
   store = _store()
-  insertion.Insertion(store.writer('t'))(_block(store, 1.0))
-  sample = store.sampler('t', 9).sample(0)
+  _insertion(store.table('t'), None)(_block(store, 1.0))
+  sample = store.table('t').sampler(9).sample()
   np.testing.assert_array_equal(sample.priorities, 1.0)
 
 
@@ -87,39 +87,53 @@ def clock_fixture(monkeypatch):
   return now
 
 
-def test_the_wait_is_for_the_store_alone(clock):
+class _Writer:
+  """Takes three seconds twice; notes what others see of it meanwhile."""
+
+  def __init__(self, clock):
+    self.clock, self.seen, self.insertion = clock, [], None
+
+  def insert(self, block, priorities):
+    del block, priorities
+    for _ in range(2):
+      self.clock[0] += 3.0
+      self.seen.append((self.insertion.waiting, self.insertion.waited))
+
+
+@pytest.mark.parametrize('has_priorities', [False, True])
+def test_the_wait_is_for_the_store_alone(clock, has_priorities):
+  writer = _Writer(clock)
+  insert = writer.insertion = _insertion(writer, None)
+
+  def priorities(steps):
+    clock[0] += 50.0
+
+  if has_priorities:
+    insert._priorities = priorities
+  block = types.SimpleNamespace(unroll=toys.unroll_spec())
+  assert (insert.waiting, insert.waited) == (0, 0)
+  insert(block)
+  assert (insert.waiting, insert.waited) == (0, 6)
+  insert(block)
+  assert (insert.waiting, insert.waited) == (0, 12)
+  assert writer.seen == [(3, 3), (6, 6), (3, 9), (6, 12)]
+
+
+def test_the_wait_of_a_store_that_is_closed_is_counted(clock):
   class Writer:
     def insert(self, block, priorities):
-      assert (block, priorities) == ('block', 'priorities')
-      clock[0] += 7.0
+      clock[0] += 5.0
+      raise base.StoreClosed('closed')
 
-  def priorities(block):
-    clock[0] += 50.0
-    return 'priorities'
-
-  assert insertion.Insertion(Writer(), priorities)('block') == 7.0
+  insert = _insertion(Writer(), None)
+  with pytest.raises(base.StoreClosed):
+    insert('block')
+  assert (insert.waiting, insert.waited) == (0, 5)
 
 
 def test_a_priority_that_is_not_finite_is_refused():
   store = _store()
-  insert = _insertion(store)
+  insert = _insertion(store.table('t'))
   with pytest.raises(ValueError, match='Priorities must be finite'):
     insert(_block(store, np.nan))
   assert store.info()['t'].size == 0
-
-
-def test_an_insert_under_way_is_seen_from_other_threads(clock):
-  seen = []
-
-  class Writer:
-    def insert(self, block, priorities):
-      assert (block, priorities) == ('block', None)
-      for _ in range(2):
-        clock[0] += 3.0
-        seen.append(insert.waiting)
-
-  insert = insertion.Insertion(Writer())
-  assert insert.waiting == 0
-  assert insert('block') == 6.0
-  assert seen == [3.0, 6.0]
-  assert insert.waiting == 0

@@ -4,7 +4,7 @@ import chex
 import numpy as np
 import pytest
 
-from seedrl_jax.inference import pending_core
+from seedrl_jax.inference import assembler
 
 
 def _core(*values: int) -> list[np.ndarray]:
@@ -14,7 +14,7 @@ def _core(*values: int) -> list[np.ndarray]:
 
 
 def test_next_unroll_starts_with_what_was_kept_for_it():
-  pending = pending_core.PendingCore(4, depth=1)
+  pending = assembler.PendingCore(4, depth=1)
   pending.keep(np.array([2, 0]), np.array([1, 1]), _core(20, 30))
   result = pending.advance(np.array([0, 2]))
   chex.assert_trees_all_equal_shapes_and_dtypes(result, _core(30, 20))
@@ -22,12 +22,12 @@ def test_next_unroll_starts_with_what_was_kept_for_it():
 
 
 def test_nothing_is_given_for_agents_that_keep_nothing():
-  pending = pending_core.PendingCore(2, depth=1)
+  pending = assembler.PendingCore(2, depth=1)
   assert pending.advance(np.array([0, 1])) == []
 
 
 def test_unroll_that_was_dropped_leaves_nothing_behind():
-  pending = pending_core.PendingCore(1, depth=2)
+  pending = assembler.PendingCore(1, depth=2)
   env = np.array([0])
   for ahead in (0, 1, 2):
     pending.keep(env, np.array([ahead]), _core(ahead))
@@ -41,7 +41,7 @@ def test_unroll_that_was_dropped_leaves_nothing_behind():
 @pytest.mark.parametrize('depth', [1, 2, 3])
 def test_environments_out_of_step_equal_a_queue_each(depth: int):
   rng = np.random.default_rng(depth)
-  pending = pending_core.PendingCore(5, depth)
+  pending = assembler.PendingCore(5, depth)
   queues: list[list[int]] = [[] for _ in range(5)]
   for t in range(200):
     env_id = rng.permutation(5)[: rng.integers(1, 6)]

@@ -23,7 +23,6 @@ def _starts(
 
   monkeypatch.setattr(stream, 'take_dropped', take_dropped)
   bench = worker_bench.Bench(stream, 2)
-  monkeypatch.setattr(bench.worker, '_drop', bench.worker._assembler.reset)
   bench.run()
   starts: dict[int, list[int]] = {0: [], 1: []}
   for env_id, start in sorted(bench.unrolls()):

@@ -15,7 +15,7 @@ from seedrl_jax.envs import base as envs
 NUM_ACTIONS = 1000
 # Global ids from here on are evaluation environments.
 FIRST_EVAL_ID = 500
-PARAMS = {'scale': np.full((1,), 3.0, np.float32)}
+PARAMS = {'scale': np.float32(3)}
 
 SPEC = envs.StreamSpec(
   observation={
@@ -75,23 +75,20 @@ def _act(
   return output, {'steps': steps, 'vector': step.observation['vector']}
 
 
-def _loss(
-  params: base.Params,
-  target_params: base.Params,
-  batch: types.Batch,
-  key: jax.Array,
-) -> tuple[jax.Array, base.LossOutput]:
-  del params, target_params, batch, key
-  return jnp.float32(0), base.LossOutput({})
+def _update(
+  state: base.State, batch: types.Batch, key: jax.Array, progress: jax.Array
+) -> tuple[base.State, base.UpdateOutput]:
+  raise NotImplementedError('Inference does not train.')
 
 
 def make_agent(has_core: bool = True, overlap: int = 1) -> base.Agent:
   """Returns the agent; without core state it gives the same outputs."""
   return base.Agent(
     init=_init,
+    acting_params=lambda state: state,
     initial_core=_initial_core if has_core else lambda batch: (),
     act=_act,
-    loss=_loss,
+    update=_update,
     overlap=overlap,
   )
 

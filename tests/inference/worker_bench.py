@@ -20,7 +20,7 @@ from seedrl_jax.inference import unrolls
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import blocks
-from tests.inference import toys
+from tests.inference import assembly, toys
 
 LENGTH = 4
 _FIRST = types.StepType.FIRST
@@ -55,8 +55,7 @@ class Bench:
       stream.num_envs,
       jax.random.PRNGKey(0),
     )
-    params = jax.tree.map(lambda x: x[0], toys.PARAMS)
-    output_spec = device_step.output_spec(params)
+    output_spec = device_step.output_spec(toys.PARAMS)
     layout = blocks.UnrollLayout(
       unrolls.unroll_spec(
         toys.SPEC, LENGTH, output_spec, device_step.core_spec()
@@ -64,12 +63,12 @@ class Bench:
     )
     self.inserted: list[types.Unroll] = []
     self.versions = itertools.count(10)
+    self.sink = assembly.Sink(lambda: layout.new_block(width), self._insert)
     self.worker = worker_lib.InferenceWorker(
       stream=stream,
       device_step=device_step,
       assembler=assembler_lib.UnrollAssembler(
-        lambda: layout.new_block(width),
-        self._insert,
+        self.sink,
         self.global_env_id[:num_train],
         LENGTH,
         overlap,
@@ -77,7 +76,6 @@ class Bench:
       ),
       parameters=lambda: (next(self.versions), toys.PARAMS),
       global_env_id=self.global_env_id,
-      num_train_envs=num_train,
       output_spec=output_spec,
     )
 
@@ -101,9 +99,8 @@ class Bench:
         result[env_id, start] = one
     return result
 
-  def _insert(self, block: replay.Block) -> float:
+  def _insert(self, block: replay.Block) -> None:
     self.inserted.append(block.unroll)
-    return 0.0
 
 
 class _Step(NamedTuple):

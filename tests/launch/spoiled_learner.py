@@ -15,14 +15,16 @@ class _Spoiled(update.Updater):
 
   _calls = 0
 
-  def __call__(self, state: Any, batch: Any, learning_rate: float = 1.0) -> Any:
-    state, output = super().__call__(state, batch, learning_rate)
+  def __call__(self, state: Any, batch: Any, progress: float) -> Any:
+    state, output, published = super().__call__(state, batch, progress)
     self._calls += 1
     if self._calls == _FROM_UPDATE and jax.process_index() == 1:
-      spoiled = jax.tree.map(lambda x: x * (1 + 1e-6), update.host_state(state))
-      params = self.replicate(spoiled).params
-      state = state._replace(params=params)
-    return state, output
+      kept = update.host_state(state)
+      params = jax.tree.map(lambda x: x * (1 + 1e-6), kept.agent.params)
+      state = self.replicate(
+        kept._replace(agent=kept.agent._replace(params=params))
+      )
+    return state, output, published
 
 
 if __name__ == '__main__':

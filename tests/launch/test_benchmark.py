@@ -31,7 +31,6 @@ _PROGRAM = pathlib.Path(__file__).parents[2] / 'launch/benchmark.py'
     ),
     (['actors', '--envs_per_actor=3'], 'must be a multiple of 2.'),
     (['replay', '--case=pong'], '--case=pong: replay has clients, r2d2.'),
-    (['replay', '--case=r2d2', '--overlap=140'], '--overlap=140: give 2 to '),
   ],
 )
 def test_wrong_command_line_is_told_in_a_sentence(arguments, sentence):

@@ -225,7 +225,7 @@ def test_actors_go_on_when_the_reverb_server_was_lost():
         lambda goal=goal: counters.updates > goal or not thread.is_alive(),
         actor,
       )
-      os.kill(store.host.pid, signal.SIGKILL)
+      os.kill(store.location.pid, signal.SIGKILL)
     goal = counters.updates + 20
     _wait_until(lambda: counters.updates > goal or not thread.is_alive(), actor)
     assert actor.end(signal.SIGTERM) == 0, actor.text

@@ -1,19 +1,21 @@
 """The learner's loop body: its order, its counters, its failures."""
 
+import dataclasses
+
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
+from seedrl_jax.agents import base
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import prefetch, publishing, update
 from seedrl_jax.learner import state as state_lib
 from seedrl_jax.replay import base as replay_base
 from tests.learner import toys
 
-_LEARNING_RATE = 0.25
+_LEARNING_RATE = toys.LEARNING_RATE
 
 
 class _Log:
@@ -26,9 +28,9 @@ class _Log:
   def publish(self, version, params):
     self.events.append(f'publish {version}')
 
-  def update_priorities(self, keys, priorities):
+  def update_priorities(self, priorities):
     self.events.append('priorities')
-    self.priorities.append((keys.tolist(), priorities.tolist()))
+    self.priorities.append(priorities.tolist())
 
 
 class _Finite:
@@ -46,13 +48,14 @@ class _Finite:
 
   def __array__(self, dtype=None, copy=None):
     self._log.events.append(f'wait {self._number}')
-    return np.array([True])
+    return np.array(True)
 
 
 class _SlowUpdater:
   """Dispatches updates that do not end by themselves."""
 
   devices = local_devices = tuple(jax.devices()[:1])
+  agent = toys.make_agent()
 
   def __init__(self, log):
     self.dispatched = []
@@ -61,56 +64,55 @@ class _SlowUpdater:
   def replicate(self, state):
     return jax.tree.map(lambda x: jnp.asarray(x)[None], state)
 
-  def __call__(self, state, batch, learning_rate):
+  def __call__(self, state, batch, progress):
     number = len(self.dispatched) + 1
     self._log.events.append(f'dispatch {number}')
     finite = _Finite(self._log, number)
     self.dispatched.append(finite)
-    output = state_lib.UpdateOutput(state.params, {}, finite, jnp.zeros((1, 1)))
-    return state, output
+    output = base.UpdateOutput({}, finite, jnp.zeros((1, 1)))
+    return state, output, state.agent.params
 
 
 def _item(log, rewards, version_mean=0.0, version_min=0, name=''):
   """Returns a batch for one device, whose release is noted."""
   n = len(rewards)
-  sample = replay_base.Sample(
+  sample = replay_base.ReplaySample(
     ['block'],
+    on_release=lambda blocks: log.events.append(f'release {name}'),
     keys=np.arange(n, dtype=np.uint64) + 50,
     probabilities=np.ones(n),
     table_size=np.ones(n),
     priorities=np.ones(n),
-    on_release=lambda blocks: log.events.append(f'release {name}'),
+    on_update=log.update_priorities,
   )
   batch = jax.tree.map(lambda x: x[None], toys.batch_of(rewards))
   return prefetch.Prefetched(batch, sample, version_mean, version_min)
 
 
-def _state(agent=None, step=0):
-  state = state_lib.initial_state(
-    agent or toys.make_agent(), optax.sgd(_LEARNING_RATE), jax.random.PRNGKey(0)
-  )
+def _state(step=0):
+  state = state_lib.initial_state(toys.make_agent(), jax.random.PRNGKey(0))
   return state._replace(step=np.int32(step))
 
 
-def _learner(log, publisher=None, step=0, **kwargs):
+def _agent(**changes):
+  agent = toys.make_agent(learning_rate=lambda progress: jnp.float32(1))
+  return dataclasses.replace(agent, **changes)
+
+
+def _learner(log, publisher=None, step=0, publish_period=1, agent=None):
   """Returns a learner with real updates on one device."""
-  updater = update.Updater(
-    toys.make_agent(), optax.sgd(_LEARNING_RATE), jax.devices()[:1]
-  )
+  agent = agent or _agent()
   return learner_lib.Learner(
-    updater,
-    _state(step=step),
+    update.Updater(agent, jax.devices()[:1]),
+    _state(step),
     publisher or log,
-    log.update_priorities,
-    **{'learning_rate': lambda _: 1.0} | kwargs,
+    publish_period,
   )
 
 
 def _slow_learner(log):
   updater = _SlowUpdater(log)
-  learner = learner_lib.Learner(
-    updater, _state(), log, log.update_priorities, lambda _: 1.0
-  )
+  learner = learner_lib.Learner(updater, _state(), log)
   assert log.events == ['publish 0']
   log.events.clear()
   return learner, updater
@@ -125,11 +127,12 @@ def _finished(number, name):
   ]
 
 
-def test_learning_rate_is_that_of_the_progress():
+def test_update_knows_the_progress_of_the_run():
   log = _Log()
-  learner = _learner(log, learning_rate=lambda progress: 1.0 - progress)
+  agent = toys.make_agent(learning_rate=lambda progress: 1.0 - progress)
+  learner = _learner(log, agent=agent)
   learner.step(_item(log, [1.0]), 0.25)
-  params = learner.state().params
+  params = learner.state().agent.params
   np.testing.assert_array_equal(params['w'], 0.75 * _LEARNING_RATE)
   assert learner.metrics()['learning_rate'] == 0.75
 
@@ -182,7 +185,7 @@ def test_updates_publish_their_parameters():
     found, params = publisher.latest(device)
     assert found == version
     np.testing.assert_array_equal(
-      params['w'], np.full((1, toys.SIZE), w, np.float32)
+      params['w'], np.full(toys.SIZE, w, np.float32)
     )
     learner.step(_item(log, [1.0]), 0.0)
     learner.flush()
@@ -216,12 +219,26 @@ def test_publish_period():
   assert published == ['publish 7', 'publish 9', 'publish 12']
 
 
-def test_priorities_go_with_their_keys():
+def test_versions_and_lag_count_the_updates_of_a_batch():
+  log = _Log()
+  agent = _agent(updates_per_batch=3)
+  learner = _learner(log, step=8, publish_period=4, agent=agent)
+  for _ in range(4):
+    learner.step(_item(log, [1.0], version_mean=8.0, version_min=8), 0.0)
+  learner.flush()
+  published = [e for e in log.events if e.startswith('publish')]
+  # After 11, 14, 17 and 20: where 12, 16 and 20 are reached.
+  assert published == ['publish 8', 'publish 14', 'publish 17', 'publish 20']
+  assert learner.counters.updates == int(learner.state().step) == 20
+  assert learner.counters.lag_sum == 0 + 3 + 6 + 9
+
+
+def test_a_batch_gets_its_new_priorities():
   log = _Log()
   learner = _learner(log)
   learner.step(_item(log, [3.0, 1.0, 2.0]), 0.0)
   learner.flush()
-  assert log.priorities == [([50, 51, 52], [3.0, 1.0, 2.0])]
+  assert log.priorities == [[3.0, 1.0, 2.0]]
 
 
 def test_state_is_after_all_that_was_dispatched():
@@ -236,7 +253,7 @@ def test_state_is_after_all_that_was_dispatched():
   assert int(learner.state().step) == 3
   # What was handed out is nobody's to change.
   chex.assert_trees_all_equal(
-    state.params, {'w': np.full(toys.SIZE, 0.25, np.float32)}
+    state.agent.params, {'w': np.full(toys.SIZE, 0.25, np.float32)}
   )
 
 

@@ -7,12 +7,14 @@ import types as py_types
 
 import jax
 import numpy as np
-import optax
 import pytest
 
-from seedrl_jax import replay, types
+from seedrl_jax import types
 from seedrl_jax.learner import prefetch, update
+from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import base as replay_base
+from seedrl_jax.replay import table_configs
+from seedrl_jax.replay.embedded import store as embedded
 from tests.learner import toys
 
 _PATIENCE = 600.0  # only for a test that has already failed
@@ -30,7 +32,7 @@ class _Sampler(replay_base.TrajectorySampler):
     self.released = []
     self._count = count
 
-  def sample(self, timeout=None):
+  def sample(self, wait=True):
     if self.drawn == self._count:
       raise replay_base.StoreClosed('no more')
     number = self.drawn
@@ -39,12 +41,7 @@ class _Sampler(replay_base.TrajectorySampler):
     batch.unroll.steps.parameter_version[:] = [[number], [100]]
     block = replay_base.Block(batch.unroll, [], 1)
     return replay_base.Sample(
-      [block],
-      keys=np.zeros(1, np.uint64),
-      probabilities=np.ones(1),
-      table_size=np.ones(1),
-      priorities=np.ones(1),
-      on_release=lambda blocks: self.released.append(number),
+      [block], lambda blocks: self.released.append(number)
     )
 
 
@@ -53,9 +50,7 @@ def _never():
 
 
 def _make(sampler, size=1, num_devices=1):
-  updater = update.Updater(
-    toys.make_agent(), optax.sgd(1.0), jax.devices()[:num_devices]
-  )
+  updater = update.Updater(toys.make_agent(), jax.devices()[:num_devices])
   return prefetch.Prefetcher(sampler, updater.shard, size)
 
 
@@ -89,29 +84,29 @@ def _reward(item):
 
 @pytest.fixture(name='store')
 def store_fixture():
-  config = replay.TableConfig.queue('t', max_size=8)
-  store = replay.EmbeddedStore([config], toys.unroll_spec(), 2, seed=0)
+  config = table_configs.QueueConfig('t', max_size=8)
+  store = embedded.EmbeddedStore([config], toys.unroll_spec(), 2, seed=0)
   yield store
   store.close()
 
 
 def _insert(store, numbers):
   """Inserts a block: rewards are the numbers, versions the numbers + t."""
-  block = store.writer('t').allocate()
+  block = store.table('t').allocate()
   for leaf in block.leaves:
     leaf[...] = 0
   steps = block.unroll.steps
   steps.reward[:] = numbers
   steps.parameter_version[:] = np.add.outer(np.arange(2), numbers)
   block.unroll.env_id[:] = numbers
-  store.writer('t').insert(block, timeout=0)
+  store.table('t').insert(block)
 
 
 def test_batch_is_what_the_store_gave(store):
   _insert(store, [10, 20])
   _insert(store, [30, 40])
-  sampler = store.sampler('t', batch_size=4, num_blocks=2)
-  item = _make(sampler, num_devices=2).fetch(timeout=0)
+  sampler = store.table('t').sampler(batch_size=4, num_blocks=2)
+  item = _make(sampler, num_devices=2).fetch(wait=False)
   unroll = item.batch.unroll
   # `[D, T + 1, B / D]` and `[D, B / D]`.
   row = [[10, 20], [30, 40]]
@@ -131,8 +126,8 @@ def test_demonstrations_have_no_version(store):
   none = types.NO_VERSION
   _insert(store, [30, none])
   _insert(store, [none, 40])
-  sampler = store.sampler('t', batch_size=4, num_blocks=2)
-  item = _make(sampler, num_devices=2).fetch(timeout=0)
+  sampler = store.table('t').sampler(batch_size=4, num_blocks=2)
+  item = _make(sampler, num_devices=2).fetch(wait=False)
   assert (item.version_mean, item.version_min) == (35.0, 30)
 
 
@@ -141,13 +136,14 @@ def test_to_batches_gives_each_block_its_columns():
     replay_base.Block(types.Unroll((), (), np.full(2, i)), [], 2)
     for i in range(3)
   ]
-  sample = replay_base.Sample(
+  sample = replay_base.ReplaySample(
     blocks,
+    on_release=lambda blocks: None,
     keys=np.arange(6, dtype=np.uint64),
     probabilities=np.arange(1.0, 7.0) / 64,
     table_size=np.full(6, 4.0),
     priorities=np.ones(6),
-    on_release=lambda blocks: None,
+    on_update=lambda priorities: None,
   )
   batches = prefetch.to_batches(sample, importance_exponent=0.5)
   assert len(batches) == 3
@@ -160,9 +156,9 @@ def test_to_batches_gives_each_block_its_columns():
 
 
 def test_fetch_hands_on_what_the_store_raises(store):
-  prefetcher = _make(store.sampler('t', batch_size=2))
+  prefetcher = _make(store.table('t').sampler(batch_size=2))
   with pytest.raises(replay.RateLimited):
-    prefetcher.fetch(timeout=0)
+    prefetcher.fetch(wait=False)
   store.close()
   with pytest.raises(replay.StoreClosed):
     prefetcher.fetch()
@@ -224,8 +220,8 @@ def test_batch_that_arrives_after_the_end_is_given_back():
   prefetcher = _make(sampler, size=2)
   draw = sampler.sample
 
-  def close_meanwhile(timeout=None):
-    sample = draw(timeout)
+  def close_meanwhile(wait=True):
+    sample = draw(wait)
     prefetcher.close()
     return sample
 

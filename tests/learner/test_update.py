@@ -6,20 +6,19 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from configs import base as base_config
 from seedrl_jax import types
 from seedrl_jax.actors import wire
-from seedrl_jax.agents import base, optimizers
+from seedrl_jax.agents import base, sgd
 from seedrl_jax.learner import state as state_lib
 from seedrl_jax.learner import update
 from tests.agents import sequences
 from tests.learner import toys
 
 _LENGTH, _BATCH, _ACTIONS = 4, 8, 3
-_LEARNING_RATE = 0.25
+_LEARNING_RATE = toys.LEARNING_RATE
 
 
 def _columns(batch, start, stop):
@@ -49,6 +48,8 @@ def _vtrace_updates(num_devices, micro_batches, num_updates=3):
   config.network.lstm_size = 4
   config.network.use_previous_action = True
   config.loss.target_entropy = 0.5
+  config.optimizer.learning_rate, config.optimizer.schedule = 0.01, 'constant'
+  config.learner.micro_batches = micro_batches
   env_spec = types.EnvSpec(
     'toy',
     types.ArraySpec((2,), np.dtype('float32')),
@@ -58,11 +59,8 @@ def _vtrace_updates(num_devices, micro_batches, num_updates=3):
     0,
   )
   agent = base.load_agent(config, env_spec)
-  optimizer = optimizers.make_optimizer(config)
-  updater = update.Updater(
-    agent, optimizer, jax.devices()[-num_devices:], micro_batches
-  )
-  initial = state_lib.initial_state(agent, optimizer, jax.random.PRNGKey(0))
+  updater = update.Updater(agent, jax.devices()[-num_devices:])
+  initial = state_lib.initial_state(agent, jax.random.PRNGKey(0))
   state = updater.replicate(initial)
   rng = np.random.default_rng(0)
   for _ in range(num_updates):
@@ -74,7 +72,12 @@ def _vtrace_updates(num_devices, micro_batches, num_updates=3):
     )
     batch = sequences.batch_of(steps, core)
     shards = updater.shard(_pieces(batch, num_devices))
-    state, output = updater(state, shards, 0.01)
+    state, output, params = updater(state, shards, 0.0)
+  network = state.agent.params['network']
+  for published, own in zip(
+    *map(jax.tree.leaves, (params, network)), strict=True
+  ):
+    np.testing.assert_array_equal(published, np.asarray(own)[0])
   return state, output, initial
 
 
@@ -92,22 +95,21 @@ def test_vtrace_update_in_pieces_is_the_update_of_the_whole(
   for device in range(num_devices):
     row = jax.tree.map(lambda x, d=device: np.asarray(x)[d], state)
     chex.assert_trees_all_close(
-      row.params, expected.params, atol=1e-5, rtol=1e-5
+      row.agent.params, expected.agent.params, atol=1e-5, rtol=1e-5
     )
     chex.assert_trees_all_equal((row.step, row.key), expected[-2:])
   for name in ('total', 'gradient_norm', 'policy', 'baseline'):
     np.testing.assert_allclose(
-      output.metrics[name], whole[1].metrics[name][0], rtol=1e-4, atol=1e-6
+      output.metrics[name], whole[1].metrics[name], rtol=1e-4, atol=1e-6
     )
-  chex.assert_trees_all_equal(output.params, state.params)
 
 
 def test_the_updates_compared_moved_every_parameter(whole):
   state, initial = whole[0], whole[2]
   moved = jax.tree.map(
     lambda x, y: np.abs(np.asarray(x)[0] - y).max(),
-    state.params,
-    initial.params,
+    state.agent.params,
+    initial.agent.params,
   )
   assert min(jax.tree.leaves(moved)) > 1e-4, moved
 
@@ -131,25 +133,18 @@ def test_the_largest_numbers_of_actors_stay_within_float32(factor):
     step_type=np.full_like(steps.step_type, types.StepType.MID),
     discount=np.ones_like(steps.discount),
   )
-  optimizer = optimizers.make_optimizer(config)
-  updater = update.Updater(agent, optimizer, jax.devices()[:1])
-  state = updater.replicate(
-    state_lib.initial_state(agent, optimizer, jax.random.PRNGKey(0))
-  )
+  updater, state = _updater(agent)
   data = updater.shard([sequences.batch_of(steps, agent.initial_core(batch))])
   for _ in range(3):
-    state, output = updater(state, data, config.optimizer.learning_rate)
+    state, output, _ = updater(state, data, 0.0)
   # The bound leaves a factor of ten, and no more than is needed.
   assert output.finite.item() is (factor < 1000)
 
 
-def _updater(agent=None, num_devices=1, **kwargs):
+def _updater(agent=None, num_devices=1):
   agent = agent or toys.make_agent()
-  optimizer = optax.sgd(_LEARNING_RATE)
-  updater = update.Updater(
-    agent, optimizer, jax.devices()[:num_devices], **kwargs
-  )
-  state = state_lib.initial_state(agent, optimizer, jax.random.PRNGKey(0))
+  updater = update.Updater(agent, jax.devices()[:num_devices])
+  state = state_lib.initial_state(agent, jax.random.PRNGKey(0))
   return updater, updater.replicate(state)
 
 
@@ -159,160 +154,86 @@ def _w(params):
   return values.item()
 
 
-def test_update_follows_the_gradient():
-  updater, state = _updater()
-  batch = updater.shard([toys.batch_of([1.0, 3.0])])
-  state, output = updater(state, batch, 1.0)
-  assert _w(state.params) == _w(output.params) == 2 * _LEARNING_RATE
-  assert output.finite.item()
-  norm = output.metrics['gradient_norm'].item()
-  assert norm == 2 * np.sqrt(toys.SIZE)
-  assert output.metrics['update_norm'].item() == _LEARNING_RATE * norm
-  assert output.metrics['total'].item() == 0.5 * (1 + 9) / 2 * toys.SIZE
-  assert int(update.host_state(state).step) == 1
-
-
-@pytest.mark.parametrize('micro_batches', [1, 2])
-def test_learning_rate_multiplies_the_update(micro_batches):
-  updater, state = _updater(micro_batches=micro_batches)
-  batch = updater.shard([toys.batch_of([1.0, 3.0])])
-  state, output = updater(state, batch, 0.5)
-  assert _w(state.params) == 0.5 * 2 * _LEARNING_RATE
-  assert output.metrics['learning_rate'].item() == 0.5
-
-
-@pytest.mark.parametrize('micro_batches', [1, 2])
-def test_new_parameters_are_those_that_the_agent_allows(micro_batches):
-  agent = dataclasses.replace(
-    toys.make_agent(), project=lambda p: {'w': jnp.minimum(p['w'], 0.125)}
-  )
-  updater, state = _updater(agent, micro_batches=micro_batches)
-  batch = updater.shard([toys.batch_of([1.0, 3.0])])
-  state, output = updater(state, batch, 1.0)
-  assert _w(state.params) == _w(output.params) == 0.125
+def test_a_batch_counts_as_the_agents_updates():
+  agent = dataclasses.replace(toys.make_agent(), updates_per_batch=3)
+  updater, state = _updater(agent)
+  for steps in (3, 6):
+    state, _, _ = updater(state, updater.shard([toys.batch_of([1.0])]), 1.0)
+    assert int(update.host_state(state).step) == steps
 
 
 @pytest.mark.parametrize('bad', [np.nan, np.inf])
 def test_update_that_is_not_finite_changes_nothing(bad):
-  updater, state = _updater(toys.make_agent(1), num_devices=2)
+  agent = toys.make_agent(target_update_period=1)
+  updater, state = _updater(agent, num_devices=2)
   good = updater.shard([toys.batch_of([1.0]), toys.batch_of([2.0])])
-  state, _ = updater(state, good, 1.0)
+  state, _, _ = updater(state, good, 1.0)
   before = update.host_state(state)
   # One device's loss is enough.
   shards = updater.shard([toys.batch_of([1.0]), toys.batch_of([bad])])
-  state, output = updater(state, shards, 1.0)
+  state, output, params = updater(state, shards, 1.0)
   chex.assert_trees_all_equal(update.host_state(state), before)
-  chex.assert_trees_all_equal(output.params, state.params)
-  assert not np.asarray(output.finite).any()
-  state, output = updater(state, good, 1.0)
-  assert np.asarray(output.finite).all()
+  chex.assert_trees_all_equal(params, before.agent.params)
+  assert not output.finite
+  state, output, _ = updater(state, good, 1.0)
+  assert output.finite
   assert int(update.host_state(state).step) == 2
-
-
-def test_gradient_that_is_not_finite_changes_nothing():
-  def loss(params, target_params, batch, key):
-    # The root's slope at 0 is infinite, its value is not.
-    value = jnp.sum(jnp.sqrt(params['w']))
-    return value, base.LossOutput({})
-
-  agent = base.Agent(lambda key: {'w': jnp.zeros(3)}, None, None, loss)
-  updater, state = _updater(agent)
-  state, output = updater(state, updater.shard([toys.batch_of([1.0])]), 1.0)
-  assert output.metrics['total'].item() == 0.0
-  assert not output.finite.item()
-  assert _w(state.params) == 0.0
-  assert output.priorities is None
-
-
-def test_a_step_that_is_not_finite_changes_nothing():
-  agent = toys.make_agent()
-  # Loss and gradient are finite; what the optimizer makes of them is not.
-  optimizer = optax.stateless(
-    lambda updates, params: jax.tree.map(lambda x: x * jnp.nan, updates)
-  )
-  updater = update.Updater(agent, optimizer, jax.devices()[:1])
-  before = state_lib.initial_state(agent, optimizer, jax.random.PRNGKey(0))
-  state, output = updater(
-    updater.replicate(before), updater.shard([toys.batch_of([1.0])]), 1.0
-  )
-  assert np.isfinite(output.metrics['gradient_norm']).all()
-  assert np.isnan(output.metrics['update_norm']).all()
-  assert not output.finite.item()
-  chex.assert_trees_all_equal(update.host_state(state), before)
-
-
-def test_target_network_follows_every_period():
-  updater, state = _updater(toys.make_agent(target_update_period=2))
-  targets, params = [], []
-  for _ in range(5):
-    state, _ = updater(state, updater.shard([toys.batch_of([1.0])]), 1.0)
-    targets.append(_w(state.target_params))
-    params.append(_w(state.params))
-  assert targets == [0.0, params[1], params[1], params[3], params[3]]
-
-
-def test_agent_without_target_network_has_no_target_parameters():
-  _, state = _updater(toys.make_agent(target_update_period=0))
-  assert state.target_params == ()
 
 
 @pytest.mark.parametrize('num_devices', [1, 2])
 def test_published_parameters_outlive_the_state_they_came_with(num_devices):
   updater, state = _updater(num_devices=num_devices)
   pieces = [toys.batch_of([1.0])] * num_devices
-  old_state, output = updater(state, updater.shard(pieces), 1.0)
-  published = update.first_shard(output.params)
-  own = update.first_shard(old_state.params)
+  old_state, _, params = updater(state, updater.shard(pieces), 1.0)
+  published = update.first_shard(params)
+  own = update.first_shard(old_state.agent.params)
   assert (
     published['w'].unsafe_buffer_pointer() != own['w'].unsafe_buffer_pointer()
   )
+  chex.assert_shape(published['w'], (toys.SIZE,))
   state = old_state
   for _ in range(3):
-    state, _ = updater(state, updater.shard(pieces), 1.0)
+    state, _, _ = updater(state, updater.shard(pieces), 1.0)
   jax.block_until_ready(state)
-  assert old_state.params['w'].is_deleted()
+  assert old_state.agent.params['w'].is_deleted()
   assert _w(published) == _LEARNING_RATE
-  assert _w(state.params) > _LEARNING_RATE
+  assert _w(state.agent.params) > _LEARNING_RATE
 
 
 def test_host_state_outlives_the_next_updates():
   updater, state = _updater()
   pieces = [toys.batch_of([1.0])]
-  state, _ = updater(state, updater.shard(pieces), 1.0)
+  state, _, _ = updater(state, updater.shard(pieces), 1.0)
   kept = update.host_state(state)
   for _ in range(3):
-    state, _ = updater(state, updater.shard(pieces), 1.0)
+    state, _, _ = updater(state, updater.shard(pieces), 1.0)
   jax.block_until_ready(state)
-  assert _w(kept.params) == _LEARNING_RATE
+  assert _w(kept.agent.params) == _LEARNING_RATE
   assert int(kept.step) == 1
 
 
 def test_what_a_state_was_replicated_from_outlives_the_updates():
   updater, _ = _updater(num_devices=2)
-  agent = toys.make_agent()
-  state = state_lib.initial_state(
-    agent, optax.sgd(_LEARNING_RATE), jax.random.PRNGKey(0)
-  )
+  state = state_lib.initial_state(updater.agent, jax.random.PRNGKey(0))
   running = updater.replicate(state)
   chex.assert_tree_shape_prefix(running, (2,))
-  assert running.params['w'].devices() == set(updater.devices)
+  assert running.agent.params['w'].devices() == set(updater.devices)
   for _ in range(3):
     shards = updater.shard([toys.batch_of([1.0])] * 2)
-    running, _ = updater(running, shards, 1.0)
+    running, _, _ = updater(running, shards, 1.0)
   jax.block_until_ready(running)
-  assert _w(state.params) == 0.0
+  assert _w(state.agent.params) == 0.0
 
 
 @pytest.mark.parametrize(
   ('num_devices', 'micro_batches'), [(1, 1), (2, 1), (1, 3), (2, 3)]
 )
 def test_priorities_come_in_the_order_of_the_batch(num_devices, micro_batches):
-  updater, state = _updater(
-    num_devices=num_devices, micro_batches=micro_batches
-  )
+  agent = toys.make_agent(micro_batches=micro_batches)
+  updater, state = _updater(agent, num_devices)
   rewards = np.arange(6.0)
   shards = updater.shard(_pieces(toys.batch_of(rewards), num_devices))
-  _, output = updater(state, shards, 1.0)
+  _, output, _ = updater(state, shards, 1.0)
   chex.assert_shape(output.priorities, (num_devices, 6 // num_devices))
   np.testing.assert_array_equal(
     np.asarray(output.priorities).reshape(-1), rewards
@@ -321,28 +242,28 @@ def test_priorities_come_in_the_order_of_the_batch(num_devices, micro_batches):
 
 @pytest.mark.parametrize('num_devices, micro_batches', [(1, 1), (2, 1), (1, 3)])
 def test_weights_are_by_the_largest_of_all_devices(num_devices, micro_batches):
-  updater, state = _updater(
-    num_devices=num_devices, micro_batches=micro_batches
-  )
+  agent = toys.make_agent(micro_batches=micro_batches)
+  updater, state = _updater(agent, num_devices)
   rewards = np.arange(6.0)
   weights = np.array([1.0, 2.0, 4.0, 8.0, 2.0, 1.0], np.float32)
   batch = toys.batch_of(rewards)._replace(weight=weights)
-  state, _ = updater(state, updater.shard(_pieces(batch, num_devices)), 1.0)
+  shards = updater.shard(_pieces(batch, num_devices))
+  state, _, _ = updater(state, shards, 1.0)
   step = _LEARNING_RATE * np.mean(weights / 8 * rewards)
-  np.testing.assert_allclose(update.host_state(state).params['w'], step)
+  np.testing.assert_allclose(update.host_state(state).agent.params['w'], step)
 
 
 def test_every_piece_of_every_update_has_its_own_key():
   def loss(params, target_params, batch, key):
     noise = jax.random.uniform(key, batch.weight.shape)
-    return jnp.sum(params['w']) * 0.0, base.LossOutput({}, noise)
+    return jnp.sum(params['w']) * 0.0, sgd.LossOutput({}, noise)
 
-  agent = base.Agent(lambda key: {'w': jnp.zeros(3)}, None, None, loss)
-  updater, state = _updater(agent, num_devices=2, micro_batches=2)
+  agent = toys.make_agent(loss=loss, micro_batches=2)
+  updater, state = _updater(agent, num_devices=2)
   noises = []
   for _ in range(2):
     shards = updater.shard([toys.batch_of([0.0, 0.0])] * 2)
-    state, output = updater(state, shards, 1.0)
+    state, output, _ = updater(state, shards, 1.0)
     noises.append(np.asarray(output.priorities).ravel())
   assert np.unique(noises).size == 8
 
@@ -366,22 +287,16 @@ def test_shard_wants_a_piece_for_each_device():
     updater.shard([toys.batch_of([0.0])] * 2)
 
 
-def test_micro_batches_must_divide_the_share():
-  updater, state = _updater(micro_batches=2)
-  with pytest.raises(AssertionError, match='divisible'):
-    updater(state, updater.shard([toys.batch_of([0.0] * 3)]), 1.0)
-
-
 def test_initial_state_depends_on_the_key_alone():
-  agent = base.Agent(
-    lambda key: {'w': jax.random.normal(key, (3,))}, None, None, None
+  agent = dataclasses.replace(
+    toys.make_agent(), init=lambda key: {'w': jax.random.normal(key, (3,))}
   )
   make = [
-    state_lib.initial_state(agent, optax.adam(1.0), jax.random.PRNGKey(seed))
+    state_lib.initial_state(agent, jax.random.PRNGKey(seed))
     for seed in (0, 0, 1)
   ]
   chex.assert_trees_all_equal(make[0], make[1])
-  assert not np.allclose(make[0].params['w'], make[2].params['w'])
+  assert not np.allclose(make[0].agent['w'], make[2].agent['w'])
   assert not np.array_equal(make[0].key, make[2].key)
 
 
@@ -390,13 +305,17 @@ def test_fingerprints_tell_states_apart(num_devices):
   updater, state = _updater(num_devices=num_devices)
   before = updater.fingerprints(state)
   assert len(before) == num_devices and len(set(before)) == 1
-  for change in (
-    {'step': np.int32(1)},
-    {'params': {'w': np.full(toys.SIZE, 1e-45, np.float32)}},
-    {'params': {'w': np.eye(1, toys.SIZE, 5, dtype=np.float32)[0]}},
-    {'params': {'w': np.eye(1, toys.SIZE, 6, dtype=np.float32)[0]}},
+  kept = update.host_state(state)
+  for changed in (
+    kept._replace(step=np.int32(1)),
+    *(
+      kept._replace(agent=kept.agent._replace(params={'w': w}))
+      for w in (
+        np.full(toys.SIZE, 1e-45, np.float32),
+        *np.eye(toys.SIZE, dtype=np.float32)[5:7],
+      )
+    ),
   ):
-    changed = update.host_state(state)._replace(**change)
     prints = updater.fingerprints(updater.replicate(changed))
     assert len(set(prints)) == 1 and prints[0] not in before
     before += prints

@@ -2,7 +2,7 @@
 
 With w for every entry of its parameters and r for an unroll's reward, the loss
 is the mean over unrolls of weight * (w - r)^2 / 2; its gradient is
-mean(weight * (w - r)).
+mean(weight * (w - r)). The learning rate is `LEARNING_RATE` x progress.
 """
 
 from collections.abc import Sequence
@@ -11,34 +11,39 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from seedrl_jax import types
-from seedrl_jax.agents import base
+from seedrl_jax.agents import base, sgd
 
 SIZE = 64  # entries of the parameters; the gradient is shared among them
+LEARNING_RATE = 0.25
 
 
-def make_agent(target_update_period: int = 0) -> base.Agent:
-  """Returns the agent; its priorities are |w - r| of each unroll."""
+def loss(
+  params: base.Params, target_params: Any, batch: types.Batch, key: jax.Array
+) -> tuple[jax.Array, sgd.LossOutput]:
+  """See `sgd.LossFn`; priorities are |w - r| of each unroll."""
+  del target_params, key
+  error = params['w'][:, None] - batch.unroll.steps.reward[0]
+  value = 0.5 * jnp.mean(batch.weight * jnp.sum(jnp.square(error), axis=0))
+  return value, sgd.LossOutput({'w': params['w'][0]}, jnp.abs(error[0]))
 
-  def init(key: jax.Array) -> base.Params:
-    del key
-    return {'w': jnp.zeros(SIZE)}
 
-  def loss(
-    params: base.Params, target_params: Any, batch: types.Batch, key: jax.Array
-  ) -> tuple[jax.Array, base.LossOutput]:
-    del target_params, key
-    error = params['w'][:, None] - batch.unroll.steps.reward[0]
-    value = 0.5 * jnp.mean(batch.weight * jnp.sum(jnp.square(error), axis=0))
-    return value, base.LossOutput({'w': params['w'][0]}, jnp.abs(error[0]))
-
+def make_agent(size: int = SIZE, **changes: Any) -> base.Agent:
+  """Returns the agent; `changes` are of its `sgd.Trainer`."""
+  trainer = sgd.Trainer(**{
+    'loss': loss,
+    'optimizer': optax.sgd(LEARNING_RATE),
+    'learning_rate': lambda progress: progress,
+    **changes,
+  })
   return base.Agent(
-    init=init,
+    init=lambda key: trainer.init({'w': jnp.zeros(size)}),
+    acting_params=lambda state: state.params,
     initial_core=lambda batch: (),
     act=_no_act,
-    loss=loss,
-    target_update_period=target_update_period,
+    update=trainer.update,
   )
 
 

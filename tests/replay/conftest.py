@@ -14,9 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seedrl_jax import replay, types
-from seedrl_jax.replay import nest
-from seedrl_jax.replay.reverb.client import connection, server_location, store
+from seedrl_jax import types
+from seedrl_jax.replay import base as replay
+from seedrl_jax.replay import nest, table_configs
+from seedrl_jax.replay.embedded import store as embedded
+from seedrl_jax.replay.reverb.client import (
+  connection,
+  server_location,
+  store,
+  tables,
+)
 from tests.replay.reverb import shared_servers
 
 # Of the largest batch that a contract test draws.
@@ -25,19 +32,19 @@ _BATCH_SIZE = 200
 
 def _embedded(
   request: pytest.FixtureRequest,
-  configs: Sequence[replay.TableConfig],
+  configs: Sequence[table_configs.TableConfig],
   spec: types.Unroll,
   width: int,
   seed: int,
   overlap: int,
 ) -> replay.TrajectoryStore:
   del request
-  return replay.EmbeddedStore(configs, spec, width, seed, overlap)
+  return embedded.EmbeddedStore(configs, spec, width, seed, overlap)
 
 
 def _reverb(
   request: pytest.FixtureRequest,
-  configs: Sequence[replay.TableConfig],
+  configs: Sequence[table_configs.TableConfig],
   spec: types.Unroll,
   width: int,
   seed: int,
@@ -48,17 +55,18 @@ def _reverb(
   servers = request.getfixturevalue('reverb_servers')
   # However slow it is: tests count what they have inserted.
   patch = request.getfixturevalue('monkeypatch')
-  patch.setattr(store, '_SETTLE', PATIENCE)
+  patch.setattr(tables, '_SETTLE_SECONDS', PATIENCE)
+  patch.setattr(store, '_FLUSH_SECONDS', PATIENCE)
   patch.setattr(connection, '_GLANCE', PATIENCE)
-  patch.setattr(store.ReverbStore.flush, '__defaults__', (PATIENCE,))
+  # Nothing ahead: tests count what was drawn.
+  patch.setattr(tables, '_AHEAD', 0)
 
-  def make_host(rules, on_restart):
+  def make_location(rules, on_restart):
     process = shared_servers.SharedServer(servers, rules)
     return server_location.OwnServer(process, on_restart, patience=PATIENCE)
 
-  # Nothing ahead: tests count what was drawn.
   return store.ReverbStore(
-    configs, spec, width, make_host, _BATCH_SIZE, overlap, ahead=0
+    configs, spec, width, make_location, _BATCH_SIZE, overlap
   )
 
 
@@ -103,16 +111,16 @@ class Toy:
       env_id=types.ArraySpec((), np.dtype(np.int32)),
     )
 
-  def queue(self, max_size: int = 4) -> replay.TableConfig:
+  def queue(self, max_size: int = 4) -> table_configs.QueueConfig:
     """Returns the rules of a queue named t."""
-    return replay.TableConfig.queue('t', max_size)
+    return table_configs.QueueConfig('t', max_size)
 
   def items(
     self, sampler: str = 'prioritized', **rules: Any
-  ) -> replay.TableConfig:
-    """Returns the rules of a table named t that keeps no ratio by default."""
+  ) -> table_configs.ReplayConfig:
+    """Returns the rules of a replay named t that keeps no ratio by default."""
     rules = {'max_size': 100, 'samples_per_insert': 0.0, **rules}
-    return replay.TableConfig('t', sampler, **rules)
+    return table_configs.ReplayConfig('t', sampler, **rules)
 
   def fill(self, block: replay.Block, numbers: list[int]) -> None:
     """Writes number i to all of column i."""
@@ -127,14 +135,22 @@ class Toy:
     table: str,
     numbers: list[int],
     priorities: list[float] | None = None,
-    timeout: float | None = 0,
   ) -> None:
-    """Inserts one block; by default fails rather than waits."""
-    writer = store.writer(table)
+    """Inserts one block."""
+    writer = store.table(table)
     block = writer.allocate()
     self.fill(block, numbers)
     array = None if priorities is None else np.asarray(priorities)
-    writer.insert(block, array, timeout)
+    writer.insert(block, array)
+
+  def insert_pairs(self, store: replay.TrajectoryStore, count: int) -> None:
+    """Inserts `count` blocks of the numbers 0 and 1, 2 and 3, ..."""
+    for first in range(0, 2 * count, 2):
+      self.insert(store, 't', [first, first + 1])
+
+  def drawn(self, store: replay.TrajectoryStore, batch_size: int) -> set[int]:
+    """Returns the numbers in a batch of table t."""
+    return set(self.numbers(store.table('t').sampler(batch_size).sample()))
 
   def numbers(self, sample: replay.Sample) -> list[int]:
     """Returns the number of each unroll, having checked all of it."""
@@ -179,7 +195,7 @@ def make_store_fixture(
   backend = _BACKENDS[request.param]
 
   def make(
-    *configs: replay.TableConfig,
+    *configs: table_configs.TableConfig,
     width: int = 2,
     seed: int = 1,
     steps: int = 3,

@@ -1,39 +1,13 @@
-"""The rules of a table, checked where they are made."""
+"""What a table says of itself, and the weights of samples."""
 
 import numpy as np
 import pytest
 
-from seedrl_jax import replay
-from seedrl_jax.replay import base
-
-
-def test_queue_has_a_queues_rules():
-  config = replay.TableConfig.queue('q', 10)
-  assert (config.sampler, config.max_size) == ('fifo', 10)
-  assert (config.max_times_sampled, config.samples_per_insert) == (1, 1.0)
-
-
-@pytest.mark.parametrize(
-  'changes,flag',
-  [
-    ({'min_size': 0}, 'min_size=0'),
-    ({'min_size': 11}, 'min_size=11'),
-    ({'max_times_sampled': 2, 'samples_per_insert': 4.0}, 'never reaches'),
-    ({'sampler': 'fifo', 'max_times_sampled': 2}, 'max_times_sampled=2'),
-    ({'sampler': 'fifo', 'samples_per_insert': 2.0}, 'samples_per_insert=2.0'),
-  ],
-)
-def test_bad_rules_name_their_flag(changes, flag):
-  rules = {'sampler': 'uniform', 'max_size': 10, 'max_times_sampled': 0}
-  if changes.get('sampler') == 'fifo':
-    rules['max_times_sampled'] = 1
-  with pytest.raises(ValueError, match=r'^--config\.replay\..*\.$') as error:
-    replay.TableConfig('t', **{**rules, **changes})
-  assert flag in str(error.value)
+from seedrl_jax.replay import base, table_configs
 
 
 def _info(**values):
-  config = replay.TableConfig('t', 'uniform', 100, min_size=10)
+  config = table_configs.ReplayConfig('t', 'uniform', 100, min_size=10)
   counts = {'size': 0, 'inserts': 0, 'samples': 0, **values}
   return base.TableInfo(
     config,
@@ -61,13 +35,14 @@ def test_a_table_says_how_far_it_is_filled():
 
 def _sample(probabilities, table_size):
   size = len(probabilities)
-  return base.Sample(
+  return base.ReplaySample(
     [],
+    on_release=lambda blocks: None,
     keys=np.arange(size, dtype=np.uint64),
     probabilities=np.array(probabilities, np.float32),
     table_size=np.array(table_size, np.float32),
     priorities=np.ones(size),
-    on_release=lambda blocks: None,
+    on_update=lambda priorities: None,
   )
 
 

@@ -51,7 +51,7 @@ def test_pool_recycles(toy):
   pool = blocks.BlockPool(blocks.UnrollLayout(toy.spec()), 2)
   first, second = pool.take(), pool.take()
   assert first is not second
-  pool.give_back(first)
+  pool.give_back([first])
   assert pool.take() is first
   assert pool.take() not in (first, second)
 

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from seedrl_jax import replay
+from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import checkpoints as checkpoints_lib
+from seedrl_jax.replay.embedded import store as embedded
 
 
 class _Saved:
@@ -15,7 +16,7 @@ class _Saved:
   def __init__(self, toy, folder: pathlib.Path):
     self.said: list[str] = []
     self.folder = folder
-    self.store = replay.EmbeddedStore([toy.queue(8)], toy.spec(), 2)
+    self.store = embedded.EmbeddedStore([toy.queue(8)], toy.spec(), 2)
     self.checkpoints = checkpoints_lib.ReplayCheckpoints(
       self.store, folder, self.said.append
     )
@@ -35,7 +36,7 @@ def test_another_run_gets_back_what_was_saved(saved, toy):
   other = _Saved(toy, saved.folder)
   other.checkpoints.restore(name)
   assert other.store.info()['t'].size == 2
-  assert toy.numbers(other.store.sampler('t', 2).sample(0)) == [1, 2]
+  assert toy.numbers(other.store.table('t').sampler(2).sample()) == [1, 2]
   assert saved.said == []
 
 

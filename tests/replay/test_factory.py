@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from configs import base as configs
-from seedrl_jax import replay
-from seedrl_jax.replay import table_configs
-from seedrl_jax.replay.reverb.client import store, tables
+from seedrl_jax.replay import base as replay
+from seedrl_jax.replay import factory, table_configs
+from seedrl_jax.replay.embedded import store as embedded
+from seedrl_jax.replay.reverb.client import server_rules, store
 from seedrl_jax.replay.reverb.server import environment
 from tests.replay.reverb import shared_servers
 
@@ -17,40 +18,6 @@ def _config(**changes):
   config = configs.get_config()
   config.replay.update(changes)
   return config
-
-
-def test_the_default_is_a_queue_of_two_batches():
-  config = _config()
-  expected = replay.TableConfig.queue(replay.TABLE, 2 * config.batch_size)
-  assert table_configs.table_config(config) == expected
-
-
-def test_every_rule_comes_from_the_configuration():
-  rules = {
-    'sampler': 'prioritized',
-    'max_size': 500,
-    'max_times_sampled': 0,
-    'samples_per_insert': 1.5,
-    'tolerance': 0.2,
-    'min_size': 50,
-    'priority_exponent': 0.6,
-  }
-  expected = replay.TableConfig(replay.TABLE, **rules)
-  assert table_configs.table_config(_config(**rules)) == expected
-
-
-@pytest.mark.parametrize(
-  'changes,message',
-  [
-    ({'max_size': 31}, r'replay\.max_size=31.*give 64'),
-    ({'sampler': 'uniform'}, r'replay\.max_size: a uniform table needs it'),
-    ({'max_times_sampled': 3}, r'replay\.max_times_sampled=3'),
-    ({'sampler': 'lifo'}, r'replay\.'),
-  ],
-)
-def test_rules_that_cannot_be(changes, message):
-  with pytest.raises(ValueError, match=message):
-    table_configs.table_config(_config(**changes))
 
 
 @pytest.fixture(name='no_environment')
@@ -77,7 +44,9 @@ def make_fixture(toy) -> Iterator[Callable[..., replay.TrajectoryStore]]:
       config = _config(**changes)
       config.deterministic = deterministic
       config.actors.local_inference = local_inference
-      made = replay.make_store(config, toy.spec(), width)
+      made = factory.make_store(
+        config, [table_configs.table_config(config)], toy.spec(), width
+      )
       stack.callback(made.close)
       return made
 
@@ -90,9 +59,9 @@ def test_a_queue_of_one_process_never_asks_for_reverb(
 ):
   made = make(backend=backend)
   assert not caplog.records
-  assert isinstance(made, replay.EmbeddedStore)
-  assert list(made.info()) == [replay.TABLE]
-  assert made.writer(replay.TABLE).allocate().width == 16
+  assert isinstance(made, embedded.EmbeddedStore)
+  assert list(made.info()) == [table_configs.TABLE]
+  assert made.table(table_configs.TABLE).allocate().width == 16
 
 
 @pytest.mark.usefixtures('server_python')
@@ -107,26 +76,26 @@ def test_a_queue_of_one_process_never_asks_for_reverb(
 def test_makes_a_server_of_its_own(make, toy, changes):
   made = make(**changes)
   assert isinstance(made, store.ReverbStore)
-  toy.insert(made, replay.TABLE, list(range(16)))
-  assert made.info()[replay.TABLE].size == 16
+  toy.insert(made, table_configs.TABLE, list(range(16)))
+  assert made.info()[table_configs.TABLE].size == 16
 
 
 def test_finds_a_server_that_runs(make, toy, reverb_servers):
   rules = table_configs.table_config(_config())
   server = shared_servers.SharedServer(
-    reverb_servers, [tables.server_rules(rules, 32, 32)]
+    reverb_servers, [server_rules.server_rules(rules, 32, 32)]
   )
   server.start()
   made = make(backend='auto', address=server.address)
-  assert made.host.link.address == server.address
-  toy.insert(made, replay.TABLE, list(range(16)))
+  assert made.location.link.address == server.address
+  toy.insert(made, table_configs.TABLE, list(range(16)))
   made.close()
   server.close()
 
 
 def test_auto_without_an_environment_is_embedded(make, no_environment, caplog):
   made = make(sampler='uniform', max_size=64, max_times_sampled=0)
-  assert isinstance(made, replay.EmbeddedStore)
+  assert isinstance(made, embedded.EmbeddedStore)
   (warning,) = [r for r in caplog.records if r.levelname == 'WARNING']
   assert 'embedded' in warning.getMessage()
   assert warning.getMessage().endswith('No Python has it.')
@@ -149,13 +118,13 @@ def test_reverb_without_an_environment_fails(
 def test_a_deterministic_run_is_embedded(make, no_environment):
   rules = {'sampler': 'uniform', 'max_size': 64, 'max_times_sampled': 0}
   made = make(deterministic=True, **rules)
-  assert isinstance(made, replay.EmbeddedStore)
+  assert isinstance(made, embedded.EmbeddedStore)
 
 
 @pytest.mark.parametrize(
   'changes,message',
   [
-    ({'width': 5}, r'batch_size=32: must be a multiple of 5'),
+    ({'width': 5}, r'batch_size=32 .*: must be a multiple of 5'),
     ({'backend': 'reverb', 'deterministic': True}, 'deterministic=True: '),
     ({'address': 'h:1', 'deterministic': True}, 'deterministic=True: '),
     ({'backend': 'embedded', 'address': 'h:1'}, 'replay.address=h:1: '),

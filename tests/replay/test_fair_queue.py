@@ -1,4 +1,4 @@
-"""The line: order of arrival, targeted wake-ups, giving up."""
+"""The queue of waiting threads: order of arrival, and its end."""
 
 import threading
 
@@ -12,34 +12,25 @@ class _Stock:
 
   def __init__(self):
     self.lock = threading.Lock()
-    self.line = fair_queue.Line(self.lock, 'take')
+    self.queue = fair_queue.FairQueue(self.lock, 'take')
     self.amount = 0
     self.taken = []
 
-  def take(self, n, timeout=None):
+  def take(self, n, wait=True):
     with self.lock:
-      self.line.wait(lambda: self.amount >= n, timeout)
+      self.queue.enter(lambda: self.amount >= n, wait)
       self.amount -= n
       self.taken.append(n)
-      self.line.wake()
+      self.queue.wake()
 
   def put(self, n):
     with self.lock:
       self.amount += n
-      self.line.wake()
+      self.queue.wake()
 
   def waiting(self):
     with self.lock:
-      return len(self.line)
-
-
-class _Clock:
-  """Stands still until it is set."""
-
-  now = 0.0
-
-  def monotonic(self) -> float:
-    return self.now
+      return len(self.queue)
 
 
 def _queue_up(stock, threads, amounts):
@@ -54,40 +45,19 @@ def test_served_in_order_of_arrival(threads):
   stock.put(2)
   # There is enough for the second, but the first is not overtaken.
   with pytest.raises(base.RateLimited):
-    stock.take(1, timeout=0)
+    stock.take(1, wait=False)
   assert stock.taken == []
   stock.put(4)
   assert threads.join() == []
   assert stock.taken == [3, 1, 2]
-  assert stock.line.seconds > 0
-
-
-def test_who_gives_up_lets_the_next_go_on(threads, monkeypatch):
-  clock = _Clock()
-  monkeypatch.setattr(fair_queue, 'time', clock)
-  stock = _Stock()
-  threads.start(lambda: stock.take(2, timeout=1000.0))
-  threads.until(lambda: stock.waiting() == 1)
-  threads.start(lambda: stock.take(1))
-  threads.until(lambda: stock.waiting() == 2)
-  stock.put(1)
-  assert stock.taken == []
-  # The first finds that its time is over, though the clock was never waited
-  # for: whichever thread is late, both stood in line before.
-  clock.now = 1000.0
-  with stock.lock:
-    stock.line._waiters[0].woken.notify()
-  errors = threads.join()
-  assert [type(e) for e in errors] == [base.RateLimited]
-  assert stock.taken == [1]
-  assert stock.waiting() == 0
+  assert stock.queue.seconds > 0
 
 
 def test_close_ends_every_wait(threads):
   stock = _Stock()
   _queue_up(stock, threads, [1, 1, 1])
   with stock.lock:
-    stock.line.close()
+    stock.queue.close()
   errors = threads.join()
   assert [type(e) for e in errors] == [base.StoreClosed] * 3
   stock.amount = 1

@@ -5,12 +5,12 @@ import math
 
 import pytest
 
-from seedrl_jax.replay import base, rate_limiter
+from seedrl_jax.replay import rate_limiter, table_configs
 
 
 def _limiter(width=1, batch_size=1, **kwargs):
   kwargs = {'max_size': 10_000, 'tolerance': 0.0, **kwargs}
-  config = base.TableConfig('t', 'uniform', **kwargs)
+  config = table_configs.ReplayConfig('t', 'uniform', **kwargs)
   limiter = rate_limiter.RateLimiter(config, width)
   limiter.widen(batch_size)
   return limiter

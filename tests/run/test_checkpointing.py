@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from configs import base as base_config
-from seedrl_jax import replay
 from seedrl_jax.learner import state as state_lib
+from seedrl_jax.replay import base as replay
+from seedrl_jax.replay.embedded import store as embedded
 from seedrl_jax.run import checkpointing
 from seedrl_jax.runtime import report
 from seedrl_jax.runtime import workdir as workdir_lib
@@ -28,7 +29,7 @@ class _Run:
     self.folder.create()
     self.folder.write_config(base_config.get_config())
     self.said: list[str] = []
-    self.store = replay.EmbeddedStore([Toy().queue(8)], Toy().spec(), 2)
+    self.store = embedded.EmbeddedStore([Toy().queue(8)], Toy().spec(), 2)
     self.open()
 
   def open(self) -> None:
@@ -52,7 +53,7 @@ class _Run:
   def reopen(self) -> None:
     """Starts the run again."""
     self.close()
-    self.store.reset('t')
+    self.store = embedded.EmbeddedStore([Toy().queue(8)], Toy().spec(), 2)
     self.open()
 
   def save(
@@ -101,9 +102,7 @@ def run_fixture(tmp_path, monkeypatch) -> Iterator[_Run]:
 
 def _state(step: int) -> state_lib.LearnerState:
   return state_lib.LearnerState(
-    params={'w': np.full(3, step, np.float32)},
-    target_params=(),
-    opt_state=(),
+    agent={'w': np.full(3, step, np.float32)},
     step=np.int32(step),
     key=np.array([0, step], np.uint32),
   )
@@ -124,7 +123,7 @@ def test_learner_and_replay_come_back(run, wait):
   assert run.saved.record.env_steps == 7
   assert run.saved.record.replay == '3'
   assert run.saved.replay_path == str(run.folder.replay / '3')
-  assert toy.numbers(run.store.sampler('t', 2).sample(0)) == [1, 2]
+  assert toy.numbers(run.store.table('t').sampler(2).sample()) == [1, 2]
 
 
 def test_the_run_goes_on_while_a_checkpoint_is_written(run):
@@ -132,7 +131,7 @@ def test_the_run_goes_on_while_a_checkpoint_is_written(run):
   state = _state(1)
   run.save(state, wait=False)
   # What the next update does to the memory must not be saved.
-  state.params['w'][:] = 99.0
+  state.agent['w'][:] = 99.0
 
   def forbidden():
     raise AssertionError('What is left out needs no state.')

@@ -59,7 +59,7 @@ def test_actors_may_have_all_that_train(num_eval_envs: int, count: int):
   assert [p.num_train for p in plans] == [0, 1][-count:]
   assert len(plans[0].global_env_id) == (num_eval_envs or 1)
   assert layout_lib.block_width(runs.tiny(), 4, plans) == 4
-  uniform = runs.tiny(replay__sampler='uniform')
+  uniform = runs.tiny(replay__sampler='uniform', replay__max_size=9)
   assert layout_lib.block_width(uniform, 4, plans) == 1
 
 
@@ -88,7 +88,12 @@ def test_runs_of_before_there_were_actors_have_none():
   ],
 )
 def test_block_width(values, expected):
-  config = runs.tiny(env__num_envs=7, topology__streams_per_device=2, **values)
+  config = runs.tiny(
+    env__num_envs=7,
+    topology__streams_per_device=2,
+    replay__max_size=9,
+    **values,
+  )
   plans = layout_lib.plan_streams(config, tuple(jax.devices()[:1]))
   width = layout_lib.block_width(config, config.batch_size, plans)
   assert width == expected

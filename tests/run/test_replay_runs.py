@@ -126,18 +126,20 @@ def test_deterministic_runs_are_bit_equal(tmp_path, values):
 def _rates(config, workdir, monkeypatch):
   """Trains; returns the learning rates of the updates."""
   run = runs.Run(config, workdir)
-  learner, rates = run.system.parts.learner, []
-  learning_rate = learner._learning_rate
+  updater, rates = run.system.parts.updater, []
+  update = updater._update
 
-  def record(progress):
-    rates.append(learning_rate(progress))
-    return rates[-1]
+  def record(state, batch, progress):
+    result = update(state, batch, progress)
+    rates.append(float(result[1].metrics['learning_rate']))
+    return result
 
-  monkeypatch.setattr(learner, '_learning_rate', record)
+  monkeypatch.setattr(updater, '_update', record)
   run.train()
   last = runs.rows(workdir)[-1]
   assert float(last['losses/learning_rate']) == pytest.approx(rates[-1])
-  return rates
+  # Compiling was the first call.
+  return rates[1:]
 
 
 @pytest.mark.parametrize(
@@ -175,13 +177,14 @@ def test_priorities_come_back_from_the_learner(tmp_path):
   run = runs.Run(_config(deterministic=True), tmp_path)
   store = run.system.parts.store
   updates = []
-  update = run.system.parts.learner._update_priorities
+  table = store.table('unrolls')
+  update = table.update_priorities
 
   def record(keys, priorities):
     updates.append((keys, priorities))
     update(keys, priorities)
 
-  run.system.parts.learner._update_priorities = record
+  table.update_priorities = record
   run.train()
   assert len(updates) > 10
   keys, priorities = updates[-1]

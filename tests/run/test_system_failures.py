@@ -305,7 +305,7 @@ def test_stream_that_cannot_be_made_closes_the_others(tmp_path, monkeypatch):
     runs.Run(config, tmp_path, make_streams=streams)
   assert sorted(streams.closed) == [0, 1]
   with pytest.raises(replay.StoreClosed):
-    stores[0].sampler('unrolls', 4, 1).sample(timeout=0.0)
+    stores[0].table('unrolls').sampler(4, 1).sample(wait=False)
   assert files == {
     p: p.read_bytes() for p in tmp_path.rglob('*') if p.is_file()
   }

@@ -13,9 +13,8 @@ def _params(value: float) -> dict[str, dict[str, np.ndarray]]:
 
 
 def _state(step: int) -> state_lib.LearnerState:
-  moments = {'params': np.ones((2, step), np.float32)}
   return state_lib.LearnerState(
-    _params(step), (), moments, np.int32(step), np.zeros(2, np.uint32)
+    _params(step), np.int32(step), np.ones(step, np.uint32)
   )
 
 
@@ -34,26 +33,26 @@ def _reader(path, said=None) -> checkpoints.Checkpoints:
 
 
 def test_part_needs_no_template_of_the_rest(path):
-  found = _reader(path).restore_part('params', _params(0.0))
+  found = _reader(path).restore_part('agent', _params(0.0))
   assert (found.step, found.record) == (5, {'starts': 5})
   chex.assert_trees_all_equal(found.state, _params(5.0))
 
 
 def test_part_of_a_named_step(path):
-  found = _reader(path).restore_part('params', _params(0.0), step=3)
+  found = _reader(path).restore_part('agent', _params(0.0), step=3)
   chex.assert_trees_all_equal(found.state, _params(3.0))
 
 
 def test_absent_step_gives_none(path):
-  assert _reader(path).restore_part('params', _params(0.0), step=4) is None
+  assert _reader(path).restore_part('agent', _params(0.0), step=4) is None
 
 
 def test_part_that_does_not_fit_is_refused(path):
   wanted = {'head': {'bias': np.zeros(4, np.float32)}}
   with pytest.raises(
-    checkpoints.CheckpointMismatch, match=r'params\.head\.bias is float32\[3\]'
+    checkpoints.CheckpointMismatch, match=r'agent\.head\.bias is float32\[3\]'
   ):
-    _reader(path).restore_part('params', wanted)
+    _reader(path).restore_part('agent', wanted)
 
 
 def test_reader_moves_nothing(path):
@@ -63,7 +62,7 @@ def test_reader_moves_nothing(path):
     if file.is_file():
       file.write_bytes(b'')
   said = []
-  found = _reader(path, said).restore_part('params', _params(0.0))
+  found = _reader(path, said).restore_part('agent', _params(0.0))
   assert found.step == 3
   assert len(said) == 1
   assert 'Checkpoint 5 is damaged' in said[0]

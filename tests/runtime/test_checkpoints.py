@@ -326,6 +326,20 @@ def test_many_differences_are_counted(path):
     store.restore(())
 
 
+def test_another_releases_layout_is_refused(path, monkeypatch):
+  with monkeypatch.context() as patch:
+    patch.setattr(checkpoints, '_CURRENT_LAYOUT', 1)
+    _save(path, [1])
+  sentence = (
+    r'Checkpoint 1 in \S+ is of another release of seedrl-jax, with another '
+    r'layout; go on with that release, or give another --workdir\.'
+  )
+  store = checkpoints.Checkpoints(path)
+  for restore in (store.restore, lambda _: store.restore_part('step', 0)):
+    with pytest.raises(checkpoints.CheckpointMismatch, match=sentence):
+      restore(_state(0))
+
+
 def test_numbers_stand_in_for_checkpoints_of_another_host():
   numbers = checkpoints.NumbersOfCheckpoints(keep=2)
   assert numbers.restore({}) is None and numbers.steps() == []

@@ -26,8 +26,10 @@ def _workdir(
   return folder
 
 
-def _run(name: str, config: Mapping[str, Any], **columns: Any) -> curves.Run:
-  return curves.Run(
+def _run(
+  name: str, config: Mapping[str, Any], **columns: Any
+) -> curves.RunCurves:
+  return curves.RunCurves(
     name, config, {k: np.array(v, float) for k, v in columns.items()}
   )
 
@@ -149,7 +151,7 @@ def test_labels_are_never_the_same():
 def test_band_is_of_what_all_seeds_share():
   a = _run('a', {}, time=[0, 10], y=[0, 10])
   b = _run('b', {}, time=[2, 4, 6], y=[4, 6, 8])
-  band = curves.band(curves.Group('', [a, b]), 'time', 'y')
+  band = curves.band(curves.SeedGroup('', [a, b]), 'time', 'y')
   assert band is not None
   chex.assert_equal_shape(band)
   np.testing.assert_allclose(band.x[[0, -1]], [2, 6])
@@ -161,7 +163,7 @@ def test_band_is_of_what_all_seeds_share():
 def test_band_ignores_a_run_without_the_column():
   a = _run('a', {}, time=[0, 10], y=[0, 10])
   b = _run('b', {}, time=[0, 1])
-  band = curves.band(curves.Group('', [a, b]), 'time', 'y')
+  band = curves.band(curves.SeedGroup('', [a, b]), 'time', 'y')
   assert band is not None
   np.testing.assert_allclose(band.x[-1], 10)
 
@@ -169,5 +171,5 @@ def test_band_ignores_a_run_without_the_column():
 def test_no_band_where_nothing_is_shared():
   a = _run('a', {}, time=[0, 1], y=[0, 1])
   b = _run('b', {}, time=[2, 3], y=[2, 3])
-  assert curves.band(curves.Group('', [a, b]), 'time', 'y') is None
-  assert curves.band(curves.Group('', [a]), 'time', 'z') is None
+  assert curves.band(curves.SeedGroup('', [a, b]), 'time', 'y') is None
+  assert curves.band(curves.SeedGroup('', [a]), 'time', 'z') is None

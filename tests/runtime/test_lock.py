@@ -90,7 +90,7 @@ def test_without_locks_the_run_goes_on_and_says_so(tmp_path, monkeypatch):
   said = []
   monkeypatch.setattr(lock.fcntl, 'lockf', fail)
   lock.acquire(workdir.Workdir(tmp_path), said.append).close()
-  assert 'cannot (Operation not supported); see that no' in said[0]
+  assert 'cannot (Operation not supported); make sure that no' in said[0]
 
 
 def test_what_is_no_file_is_put_aside(tmp_path):

@@ -8,7 +8,7 @@ from seedrl_jax.runtime import curves, plotting
 _TIME = np.array([60.0, 120.0, 180.0])
 
 
-def _run(name: str, offset: float = 0.0) -> curves.Run:
+def _run(name: str, offset: float = 0.0) -> curves.RunCurves:
   columns = {
     'time/elapsed_s': _TIME,
     'time/env_frames': 1000 * _TIME,
@@ -16,7 +16,7 @@ def _run(name: str, offset: float = 0.0) -> curves.Run:
     'eval/return': np.array([np.nan, 15.0, 25.0]) + offset,
     'time/frames_per_s': np.array([1000.0, 1000.0, 1000.0]) + offset,
   }
-  return curves.Run(name, {}, columns)
+  return curves.RunCurves(name, {}, columns)
 
 
 def _solid(axes):
@@ -24,7 +24,7 @@ def _solid(axes):
 
 
 def test_single_run_is_a_line_in_each_panel():
-  figure = plotting.draw([curves.Group('one', [_run('a')])])
+  figure = plotting.draw([curves.SeedGroup('one', [_run('a')])])
   returns, returns_time, speed, speed_time = figure.axes
   np.testing.assert_allclose(_solid(returns)[0].get_xdata(), [120e3, 180e3])
   np.testing.assert_allclose(_solid(returns)[0].get_ydata(), [10, 20])
@@ -35,13 +35,13 @@ def test_single_run_is_a_line_in_each_panel():
 
 
 def test_evaluation_is_dotted_beside_the_returns_only():
-  figure = plotting.draw([curves.Group('one', [_run('a')])])
+  figure = plotting.draw([curves.SeedGroup('one', [_run('a')])])
   dotted = [len(axes.lines) - len(_solid(axes)) for axes in figure.axes]
   assert dotted == [1, 1, 0, 0]
 
 
 def test_seeds_are_a_band_their_mean_and_faint_lines():
-  group = curves.Group('two', [_run('a'), _run('b', offset=4.0)])
+  group = curves.SeedGroup('two', [_run('a'), _run('b', offset=4.0)])
   figure = plotting.draw([group])
   axes = figure.axes[0]
   assert len(axes.collections) == 1
@@ -51,7 +51,7 @@ def test_seeds_are_a_band_their_mean_and_faint_lines():
 
 
 def test_groups_have_their_own_colour_and_legend_entry():
-  groups = [curves.Group(name, [_run(name)]) for name in 'abc']
+  groups = [curves.SeedGroup(name, [_run(name)]) for name in 'abc']
   figure = plotting.draw(groups)
   colors = {line.get_color() for line in _solid(figure.axes[0])}
   assert len(colors) == 3
@@ -63,7 +63,9 @@ def test_run_without_a_finished_episode_still_draws():
   run = _run('a')
   nothing = np.full(3, np.nan)
   columns = {**run.columns, 'rollout/return': nothing}
-  figure = plotting.draw([curves.Group('a', [run._replace(columns=columns)])])
+  figure = plotting.draw([
+    curves.SeedGroup('a', [run._replace(columns=columns)])
+  ])
   assert _solid(figure.axes[2])[0].get_xdata().size == 3
 
 

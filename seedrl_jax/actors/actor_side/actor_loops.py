@@ -35,7 +35,7 @@ class LocalActor(Protocol):
     """
 
   def take(self, version: int, leaves: Sequence[np.ndarray]) -> None:
-    """Takes newer parameters, leaves `[1, ...]`."""
+    """Takes the leaves of newer acting parameters."""
 
   def wait(self) -> None:
     """Waits until it is time for a report: about an unroll, or a second."""

@@ -1,17 +1,15 @@
 """Inference in an actor's process, as IMPALA has it; `--inference=local`.
 
-`launch/actor.py` gives a group of environments this player (`actors.following`
-has what it must do). It acts with the agent, the device step, the worker and
-the assembler of central inference, so that its unrolls are the same, and writes
-them straight to the learner's Reverb server. Parameters come from outside,
-through `take`, while the thread that acts goes on.
+Acts with the agent, the device step, the worker and the assembler of central
+inference, so that its unrolls are the same, and writes them straight to the
+learner's Reverb server. Newer parameters come through `take`, while the thread
+that acts goes on.
 
 Espeholt et al. 2018, arXiv 1802.01561, section 3.
 """
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import ml_collections
@@ -24,12 +22,17 @@ from seedrl_jax.actors.actor_side.connection import PeerLost
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import local_stream
-from seedrl_jax.inference import assembling, insertion, unrolls
+from seedrl_jax.inference import assembler as assembler_lib
 from seedrl_jax.inference import device_step as device_step_lib
+from seedrl_jax.inference import insertion, unrolls
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
-from seedrl_jax.replay.reverb.client import errors, server_location, tables
+from seedrl_jax.replay.reverb.client import (
+  errors,
+  server_location,
+  server_rules,
+)
 from seedrl_jax.replay.reverb.client import store as reverb_store
 from seedrl_jax.replay.reverb.server import server
 from seedrl_jax.runtime import threads
@@ -42,7 +45,7 @@ _ANSWER, _LONG_WAIT, _JOIN = 10.0, 10.0, 60.0
 
 
 class LocalInference:
-  """Acts for a group's environments; a `actor_loops.LocalActor`."""
+  """Acts for a group's environments; an `actor_loops.LocalActor`."""
 
   def __init__(
     self,
@@ -57,36 +60,22 @@ class LocalInference:
     Args:
       learner: its address, as the actor calls it.
       security: of the actor.
-      say: takes a line for people.
+      say: prints a line for people.
       welcome: from the handshake, with `local`.
       stream: the environments; closed with this.
 
     Raises:
-      actor_loops.IncompatibleLearner: where it cannot act in this run.
+      actor_loops.IncompatibleLearner: if it cannot act in this run.
     """
     assert welcome.local is not None
     self._say = say
     self._env_id = welcome.env_id
-    self._local = welcome.local
+    self._run = welcome.local
     self._stream = stream
-    self._config = ml_collections.ConfigDict(self._local.config)
+    self._config = ml_collections.ConfigDict(self._run.config)
     self._device = jax.local_devices(backend='cpu')[0]
-    self._address = _replay_address(self._local, learner, security)
-    env_spec = self._env_spec()
-    try:
-      self._agent = agents.load_agent(self._config, env_spec)
-    except (ValueError, ImportError) as e:
-      raise actor_loops.IncompatibleLearner(str(e)) from e
-    self._shapes = jax.eval_shape(self._agent.init, jax.random.PRNGKey(0))
-    _check_parameters(self._shapes, self._local)
-    self._device_step = device_step_lib.DeviceStep(
-      self._agent,
-      env_spec,
-      self._device,
-      stream.num_envs,
-      jax.random.PRNGKey(welcome.seed),
-    )
-    self._output_spec = self._device_step.output_spec(self._shapes)
+    self._address = _replay_address(self._run, learner, security)
+    self._make_agent(jax.random.PRNGKey(welcome.seed))
     self._newest: tuple[int, agents.Params] | None = None
     self._worker: worker_lib.InferenceWorker | None = None
     self._store: reverb_store.ReverbStore | None = None
@@ -95,8 +84,7 @@ class LocalInference:
     self._complained = False
     # When there are parameters, and when it is time for a report.
     self._arrived, self._due = threading.Event(), threading.Event()
-    ends = (replay.StoreClosed, envs.StreamClosed)
-    self._threads = threads.ThreadGroup(ends)
+    self._threads = threads.ThreadGroup((replay.StoreClosed, envs.StreamClosed))
     for waker in (
       stream.close,
       self._interrupt_store,
@@ -105,12 +93,25 @@ class LocalInference:
     ):
       self._threads.on_stop(waker)
 
+  def _make_agent(self, key: jax.Array) -> None:
+    self._env_spec = _env_spec(self._stream.spec, self._run)
+    try:
+      self._agent = agents.load_agent(self._config, self._env_spec)
+    except (ValueError, ImportError) as e:
+      raise actor_loops.IncompatibleLearner(str(e)) from e
+    self._shapes = self._agent.params_shapes()
+    _check_parameters(self._shapes, self._run)
+    self._device_step = device_step_lib.DeviceStep(
+      self._agent, self._env_spec, self._device, self._stream.num_envs, key
+    )
+    self._output_spec = self._device_step.output_spec(self._shapes)
+
   def start(self) -> None:
-    """See `actor_loops.LocalActor`."""
-    self._threads.start('inference', self._run)
+    """See `LocalActor`."""
+    self._threads.start('inference', self._act)
 
   def take(self, version: int, leaves: Sequence[np.ndarray]) -> None:
-    """See `actor_loops.LocalActor`."""
+    """See `LocalActor`."""
     params = jax.tree.unflatten(jax.tree.structure(self._shapes), leaves)
     # Inference must not be the one to wait for the copy.
     params = jax.block_until_ready(jax.device_put(params, self._device))
@@ -118,7 +119,7 @@ class LocalInference:
     self._arrived.set()
 
   def report(self) -> reports.Report:
-    """See `actor_loops.LocalActor`."""
+    """See `LocalActor`."""
     if self._threads.failure is not None:
       error = self._threads.failure.error
       # It may come back, or the learner with another.
@@ -128,7 +129,7 @@ class LocalInference:
     done = self._done()
     told, self._told = self._told, done
     return reports.Report(
-      version=self._version(),
+      version=types.NO_VERSION if self._newest is None else self._newest[0],
       env_steps=done.env_steps - told.env_steps,
       store_wait=done.store_wait - told.store_wait,
       store_bytes=done.store_bytes - told.store_bytes,
@@ -136,15 +137,15 @@ class LocalInference:
     )
 
   def wait(self) -> None:
-    """See `actor_loops.LocalActor`."""
+    """See `LocalActor`."""
     self._due.wait(_REPORT_SECONDS)
     self._due.clear()
 
   def close(self) -> None:
-    """See `actor_loops.LocalActor`.
+    """See `LocalActor`.
 
     Raises:
-      RuntimeError: where the thread does not end; says what it does.
+      RuntimeError: if the thread does not end; says what it does.
     """
     self._threads.stop()
     stuck = self._threads.join(_JOIN)
@@ -153,9 +154,29 @@ class LocalInference:
     if stuck:
       raise RuntimeError('\n'.join(stuck))
 
+  def _done(self) -> reports.ReportTotals:
+    """Returns the progress since the start."""
+    worker, store, inserting = self._worker, self._store, self._insertion
+    if worker is None or store is None or inserting is None:
+      return reports.ReportTotals()
+    waiting = inserting.waiting
+    if waiting > _LONG_WAIT and not self._complained:
+      self._say(
+        f'The replay has taken no unroll for {waiting:.0f} s: waiting for the '
+        'learner to train on what there is.'
+      )
+    self._complained = waiting > _LONG_WAIT
+    return reports.ReportTotals(
+      worker.counters.env_steps, inserting.waited, store.bytes_sent
+    )
+
+  def _interrupt_store(self) -> None:
+    if self._store is not None:
+      self._store.interrupt()
+
   # -- in the thread of inference ----------------------------------------------
 
-  def _run(self) -> None:
+  def _act(self) -> None:
     self._worker = worker = self._open()
     self._arrived.wait()
     if self._threads.should_stop():
@@ -173,28 +194,26 @@ class LocalInference:
 
   def _open(self) -> worker_lib.InferenceWorker:
     """Connects to the Reverb server; returns what acts."""
-    config, local, agent = self._config, self._local, self._agent
+    config, run, agent = self._config, self._run, self._agent
     unroll_spec = unrolls.unroll_spec(
-      self._env_spec(),
+      self._env_spec,
       agent.num_transitions(config.unroll_length),
       self._output_spec,
       self._device_step.core_spec(),
     )
-    width = local.block_width
-    if config.replay.sampler != 'fifo':
-      # As the learner's own: none waits for the next unrolls of others.
-      width = min(width, self._stream.num_envs)
-    self._store = self._connect(unroll_spec, width)
-    writer = self._store.writer(table_configs.TABLE)
-    self._insertion = assembling.make_insertion(
-      agent, writer, unroll_spec, width, self._device
+    width = table_configs.table_config(config).writer_width(
+      run.block_width, self._stream.num_envs
     )
-    assembler = assembling.make_assembler(
-      agent,
-      writer,
+    self._store = self._connect(unroll_spec, width)
+    writer = self._store.table(table_configs.TABLE)
+    self._insertion = insertion.Insertion(
+      writer, agent, unroll_spec, width, self._device
+    )
+    assembler = assembler_lib.UnrollAssembler(
       self._insertion,
-      local.global_env_id,
-      config.unroll_length,
+      run.global_env_id,
+      agent.num_transitions(config.unroll_length),
+      agent.overlap,
       width,
     )
     return worker_lib.InferenceWorker(
@@ -202,94 +221,71 @@ class LocalInference:
       device_step=self._device_step,
       assembler=assembler,
       parameters=self._parameters,
-      global_env_id=local.global_env_id,
-      num_train_envs=self._stream.num_envs,
+      global_env_id=run.global_env_id,
       output_spec=self._output_spec,
     )
 
   def _connect(
     self, unroll_spec: types.Unroll, width: int
   ) -> reverb_store.ReverbStore:
-    if not server.answers(self._address, _ANSWER):
-      raise errors.ServerLost(
-        f'the Reverb server of the learner does not answer at {self._address}; '
-        'let this host reach that port, or start a server that all reach '
-        '(launch/reverb_server.py) and give the learner its '
-        '--config.replay.address=host:port.'
-      )
-    config = self._config
-    table = table_configs.table_config(config)
-    served = tables.server_rules(
-      table, self._local.block_width, config.batch_size
-    )
-    try:
-      return reverb_store.ReverbStore(
-        [table],
-        unroll_spec,
-        width,
-        lambda _, on_restart: server_location.OutsideServer(
-          self._address, [served], config.replay.patience
-        ),
-        config.batch_size,
-        self._agent.overlap,
-      )
-    except (errors.Refused, errors.UnknownTable) as e:
-      raise actor_loops.IncompatibleLearner(str(e)) from e
+    return _connect(self._address, self._run, self._agent, unroll_spec, width)
 
   def _parameters(self) -> tuple[int, agents.Params]:
     assert self._newest is not None, 'inference begins with parameters'
     return self._newest
 
-  # -- in any thread -----------------------------------------------------------
 
-  def _env_spec(self) -> types.EnvSpec:
-    spec = self._stream.spec
-    return types.EnvSpec(
-      env_id=spec.name,
-      observation=spec.observation,
-      action=spec.action,
-      action_repeat=spec.action_repeat,
-      num_envs=self._local.num_train_envs,
-      num_eval_envs=self._local.num_eval_envs,
+def _connect(
+  address: str,
+  run: handshake.LocalRun,
+  agent: agents.Agent,
+  unroll_spec: types.Unroll,
+  width: int,
+) -> reverb_store.ReverbStore:
+  """Connects to the Reverb server; see `ReverbStore` for the last two."""
+  if not server.answers(address, _ANSWER):
+    raise errors.ServerLost(
+      f'the Reverb server of the learner does not answer at {address}; let '
+      'this host reach that port, or start a server that all reach '
+      '(launch/reverb_server.py) and give the learner its '
+      '--config.replay.address=host:port.'
     )
-
-  def _version(self) -> int:
-    return types.NO_VERSION if self._newest is None else self._newest[0]
-
-  def _done(self) -> reports.ReportTotals:
-    """Returns what was done since the start."""
-    worker, store, inserting = self._worker, self._store, self._insertion
-    if worker is None or store is None or inserting is None:
-      return reports.ReportTotals()
-    waiting = inserting.waiting
-    self._complain(waiting)
-    # What waits is counted as it ends, but not in the same moment.
-    wait = max(worker.counters.store_wait + waiting, self._told.store_wait)
-    return reports.ReportTotals(
-      worker.counters.env_steps, wait, store.bytes_sent
+  config = ml_collections.ConfigDict(run.config)
+  table = table_configs.table_config(config)
+  served = server_rules.server_rules(table, run.block_width, config.batch_size)
+  try:
+    return reverb_store.ReverbStore(
+      [table],
+      unroll_spec,
+      width,
+      lambda _, on_restart: server_location.ExternalServer(
+        address, [served], config.replay.patience
+      ),
+      config.batch_size,
+      agent.overlap,
     )
+  except (errors.Refused, errors.UnknownTable) as e:
+    raise actor_loops.IncompatibleLearner(str(e)) from e
 
-  def _complain(self, waiting: float) -> None:
-    """Tells people of a store that takes nothing, once each time."""
-    if waiting > _LONG_WAIT and not self._complained:
-      self._say(
-        f'The replay has taken no unroll for {waiting:.0f} s: waiting for the '
-        'learner to train on what there is.'
-      )
-    self._complained = waiting > _LONG_WAIT
 
-  def _interrupt_store(self) -> None:
-    if self._store is not None:
-      self._store.interrupt()
+def _env_spec(spec: envs.StreamSpec, run: handshake.LocalRun) -> types.EnvSpec:
+  return types.EnvSpec(
+    env_id=spec.name,
+    observation=spec.observation,
+    action=spec.action,
+    action_repeat=spec.action_repeat,
+    num_envs=run.num_train_envs,
+    num_eval_envs=run.num_eval_envs,
+  )
 
 
 def _replay_address(
-  local: handshake.LocalRun,
+  run: handshake.LocalRun,
   learner: addresses.Address,
   security: credentials.Security,
 ) -> str:
   """Returns where the Reverb server is, if it may be called there."""
-  found = addresses.as_seen_from_actor(local.replay_address, learner)
+  found = addresses.as_seen_from_actor(run.replay_address, learner)
   if not found.is_local and not security.insecure:
     raise actor_loops.IncompatibleLearner(
       f'Reverb at {found.text} takes unrolls in the clear, without TLS or a '
@@ -299,9 +295,9 @@ def _replay_address(
   return found.text
 
 
-def _check_parameters(shapes: Any, local: handshake.LocalRun) -> None:
+def _check_parameters(shapes: agents.Params, run: handshake.LocalRun) -> None:
   """Checks that the agent here has the parameters that will come."""
-  ours, theirs = agents.parameter_specs(shapes), local.parameters
+  ours, theirs = agents.parameter_specs(shapes), run.parameters
   if list(ours.items()) == list(theirs.items()):
     return
   differing = sorted(

@@ -6,7 +6,6 @@ Whatever an actor sends can end its own session, and no other.
 import asyncio
 import functools
 import logging
-from collections.abc import Callable
 
 import grpc
 import numpy as np
@@ -39,13 +38,7 @@ class ActorSession:
     context: grpc.aio.ServicerContext,
     task: asyncio.Task,
   ):
-    """Prepares to serve a stream.
-
-    Args:
-      state: of the server.
-      context: of the stream.
-      task: the coroutine that will call `serve`.
-    """
+    """Prepares to serve the stream of `context`; `task` will call `serve`."""
     self.task = task
     self._state = state
     self._context = context
@@ -153,9 +146,9 @@ class ActorSession:
     await self._write(wire.pack_json(wire.MessageKind.END, {}))
 
   async def _read_next(self) -> wire.Message | None:
-    """Returns the next message of an actor that has joined.
+    """Returns the next message of an actor that has joined; None at its end.
 
-    None if it has no more. If it says why, that is logged.
+    Logs why, if the actor says so.
     """
     seconds = self._state.timeout
     message = await self._read(
@@ -208,42 +201,30 @@ class ActorSession:
       raise StreamRefused(_Code.UNAVAILABLE, _STOPS)
 
   async def _infer(
-    self,
-    grant: slot_allocator.SlotGrant,
-    sequence: int,
-    rows: wire.StepRows,
+    self, grant: slot_allocator.SlotGrant, sequence: int, rows: wire.StepRows
   ) -> np.ndarray | None:
     """Returns the actions for some steps; None if the server closes."""
     if self._state.is_closed:
       return None
-    self._answer = self._state.loop.create_future()
-    deliver = functools.partial(_deliver, self._answer)
-    grant.stream.submit(
-      grant.lease,
-      sequence,
-      rows,
-      lambda action: self._call_soon(deliver, action),
-    )
+    answer = self._answer = self._state.loop.create_future()
+    deliver = functools.partial(self._deliver, answer)
+    grant.stream.submit(grant.lease, sequence, rows, deliver)
     try:
-      return await self._answer
+      return await answer
     finally:
       self._answer = None
 
-  def _call_soon(
-    self, deliver: Callable[[np.ndarray], None], action: np.ndarray
-  ) -> None:
-    """Delivers actions; runs in the thread of inference."""
+  def _deliver(self, answer: asyncio.Future, action: np.ndarray) -> None:
+    """Hands actions over; runs in the thread of inference."""
     try:
-      self._state.loop.call_soon_threadsafe(deliver, action)
+      self._state.loop.call_soon_threadsafe(_set_result, answer, action)
     except RuntimeError:
       # The loop has ended, and the actor's stream with it.
       if not self._state.is_closed:
         raise
 
 
-def _deliver(
-  answer: asyncio.Future[np.ndarray | None], action: np.ndarray
-) -> None:
+def _set_result(answer: asyncio.Future, action: np.ndarray) -> None:
   # The stream may have ended meanwhile.
   if not answer.done():
     answer.set_result(action)

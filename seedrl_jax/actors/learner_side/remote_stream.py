@@ -36,8 +36,7 @@ class RemoteStream(base.EnvStream):
     Args:
       spec: what one environment looks like.
       num_envs: slots; ids are `[0, num_envs)`.
-      batch_size: the most environments that one `recv` gives, and that one
-        message may be about.
+      batch_size: the most environments in one `recv`, and in one message.
       min_batch_size: how many are worth a batch at once.
       timeout: seconds after which fewer are one, too.
 
@@ -70,7 +69,7 @@ class RemoteStream(base.EnvStream):
 
   @property
   def min_batch_size(self) -> int:
-    """See `EnvStream.min_batch_size`; a group may have one environment."""
+    """Always 1, as a group may have one environment."""
     return 1
 
   @property
@@ -105,16 +104,9 @@ class RemoteStream(base.EnvStream):
         self._dropped = np.unique(np.concatenate(self._left))
         self._left.clear()
     columns = zip(*(request.leaves for request in taken), strict=True)
-    *observation, reward, discount, step_type, env_id = map(
-      np.concatenate, columns
-    )
-    return types.EnvOutput(
-      wire.unflatten(self.spec.observation, observation),
-      reward,
-      discount,
-      step_type,
-      env_id,
-    )
+    leaves = [np.concatenate(column) for column in columns]
+    observation = wire.unflatten(self.spec.observation, leaves[:-4])
+    return types.EnvOutput(observation, *leaves[-4:])
 
   def take_dropped(self) -> np.ndarray:
     """See `EnvStream.take_dropped`."""
@@ -123,11 +115,7 @@ class RemoteStream(base.EnvStream):
 
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
     """See `EnvStream.send`; actions for environments that left are lost."""
-    if action.shape != (len(env_id), *self.spec.action.shape):
-      raise ValueError(
-        f'action {action.shape} of {len(env_id)} environments must be '
-        f'{(len(env_id), *self.spec.action.shape)}.'
-      )
+    base.check_action(self.spec.action, action, env_id)
     with self._changed:
       self._check_open()
       answered = self._requests.answer(action, env_id)
@@ -165,24 +153,15 @@ class RemoteStream(base.EnvStream):
   def join(
     self, num_envs: int, acts_itself: bool = False
   ) -> group_lease.GroupLease | None:
-    """Gives a group of environments slots, side by side if possible.
+    """Gives a group of environments slots; None if there is no room.
 
-    What inference does with consecutive ids is cheaper.
-
-    Args:
-      num_envs: of the group.
-      acts_itself: whether it will `report`, rather than `submit` steps.
-
-    Returns:
-      The lease, to be ended with `leave`; None if there is no room.
+    The caller ends the lease with `leave`. A group that acts itself will
+    `report`, rather than `submit` steps.
     """
     with self._changed:
-      free = np.flatnonzero(self._free)
-      if len(free) < num_envs:
+      slots = _side_by_side(np.flatnonzero(self._free), num_envs)
+      if slots is None:
         return None
-      spans = free[num_envs - 1 :] - free[: len(free) - num_envs + 1]
-      start = int(np.argmin(spans))
-      slots = free[start : start + num_envs]
       self._free[slots] = False
       lease = group_lease.GroupLease(slots, self.num_envs, acts_itself)
       self._leases.add(lease)
@@ -197,13 +176,7 @@ class RemoteStream(base.EnvStream):
     rows: wire.StepRows,
     answer: request_queue.Answer,
   ) -> None:
-    """Takes a message of steps.
-
-    Args:
-      lease: of the group.
-      sequence: number of the message in its stream.
-      rows: what it holds; must stay as it is.
-      answer: takes the actions, once.
+    """Takes the steps of a group's message `sequence`; keeps the arrays.
 
     Raises:
       wire.WireError: if these cannot be the group's next steps.
@@ -222,10 +195,10 @@ class RemoteStream(base.EnvStream):
   def report(
     self, lease: group_lease.GroupLease, sequence: int, report: reports.Report
   ) -> None:
-    """Takes a report of a group that acts itself.
+    """Takes report `sequence` of a group that acts itself.
 
     Raises:
-      wire.WireError: if this cannot be the group's report `sequence`.
+      wire.WireError: if this cannot be the group's next report.
     """
     lease.accept_report(sequence, report)
     if len(report.episodes.env_id):
@@ -254,3 +227,15 @@ class RemoteStream(base.EnvStream):
     with self._changed:
       self._failure = error
       self._changed.notify_all()
+
+
+def _side_by_side(free: np.ndarray, count: int) -> np.ndarray | None:
+  """Returns the closest `count` of the free slots, which are sorted.
+
+  What inference does with consecutive ids is cheaper.
+  """
+  if len(free) < count:
+    return None
+  spans = free[count - 1 :] - free[: len(free) - count + 1]
+  start = int(np.argmin(spans))
+  return free[start : start + count]

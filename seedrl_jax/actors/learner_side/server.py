@@ -6,10 +6,9 @@ If the actor acts itself, it carries reports there and parameters back.
 """
 
 import asyncio
-import concurrent.futures
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
@@ -66,15 +65,7 @@ class ActorServer:
     self.addresses: tuple[str, ...] = ()
     self._listening = tuple(listening)
     self._state = server_state.ServerState(
-      asyncio.new_event_loop(),
-      allocator,
-      security,
-      wire.StreamCodec(allocator.spec),
-      timeout,
-      # Copies parameters from their device while the event loop goes on.
-      concurrent.futures.ThreadPoolExecutor(
-        1, thread_name_prefix='actors-parameters'
-      ),
+      asyncio.new_event_loop(), allocator, security, timeout
     )
     self._sessions: set[actor_session.ActorSession] = set()
     self._started = threading.Event()
@@ -177,7 +168,17 @@ class ActorServer:
 
   async def _serve_all(self) -> None:
     self._stopping = asyncio.Event()
-    server = self._make_grpc_server()
+    num_rows = max(stream.batch_size for stream in self.streams)
+    num_slots = sum(stream.num_envs for stream in self.streams)
+    server = _make_grpc_server(
+      self._serve,
+      max_streams=num_slots + _EXTRA_STREAMS,
+      max_bytes=max(
+        self._state.codec.num_bytes(num_rows),
+        wire.HEADER_BYTES + wire.MAX_JSON_BYTES,
+        reports.MAX_BYTES,
+      ),
+    )
     try:
       self.addresses = tuple(
         addresses.listen(server, address, self._state.security)
@@ -195,34 +196,6 @@ class ActorServer:
       rest = asyncio.all_tasks() - {asyncio.current_task()}
       if rest:
         await asyncio.wait(rest, timeout=_END_SECONDS)
-
-  def _make_grpc_server(self) -> grpc.aio.Server:
-    num_rows = max(stream.batch_size for stream in self.streams)
-    largest_message = max(
-      self._state.codec.num_bytes(num_rows),
-      wire.HEADER_BYTES + wire.MAX_JSON_BYTES,
-      reports.MAX_BYTES,
-    )
-    num_slots = sum(stream.num_envs for stream in self.streams)
-    server = grpc.aio.server(
-      maximum_concurrent_rpcs=num_slots + _EXTRA_STREAMS,
-      options=(
-        ('grpc.max_receive_message_length', largest_message),
-        ('grpc.max_send_message_length', -1),
-        # Two learners would share a port and its actors.
-        ('grpc.so_reuseport', 0),
-        # Notices an actor whose machine went away.
-        ('grpc.keepalive_time_ms', _KEEPALIVE_MS),
-        ('grpc.keepalive_timeout_ms', _KEEPALIVE_MS),
-        # The actors' own pings are welcome.
-        ('grpc.http2.min_ping_interval_without_data_ms', _KEEPALIVE_MS // 4),
-      ),
-    )
-    methods = {wire.METHOD: grpc.stream_stream_rpc_method_handler(self._serve)}
-    server.add_generic_rpc_handlers([
-      grpc.method_handlers_generic_handler(wire.SERVICE, methods)
-    ])
-    return server
 
   async def _say_goodbye(self) -> None:
     """Ends all streams: their actors may end, or look for another learner."""
@@ -246,3 +219,28 @@ class ActorServer:
       await session.serve()
     finally:
       self._sessions.discard(session)
+
+
+def _make_grpc_server(
+  serve: Callable[..., Any], max_streams: int, max_bytes: int
+) -> grpc.aio.Server:
+  """Returns a server that runs `serve` for every stream of messages."""
+  server = grpc.aio.server(
+    maximum_concurrent_rpcs=max_streams,
+    options=(
+      ('grpc.max_receive_message_length', max_bytes),
+      ('grpc.max_send_message_length', -1),
+      # Two learners would share a port and its actors.
+      ('grpc.so_reuseport', 0),
+      # Notices an actor whose machine went away.
+      ('grpc.keepalive_time_ms', _KEEPALIVE_MS),
+      ('grpc.keepalive_timeout_ms', _KEEPALIVE_MS),
+      # The actors' own pings are welcome.
+      ('grpc.http2.min_ping_interval_without_data_ms', _KEEPALIVE_MS // 4),
+    ),
+  )
+  methods = {wire.METHOD: grpc.stream_stream_rpc_method_handler(serve)}
+  server.add_generic_rpc_handlers([
+    grpc.method_handlers_generic_handler(wire.SERVICE, methods)
+  ])
+  return server

@@ -3,7 +3,6 @@
 import asyncio
 import concurrent.futures
 import contextlib
-import dataclasses
 
 from seedrl_jax.actors import credentials, wire
 from seedrl_jax.actors.learner_side import slot_allocator
@@ -57,7 +56,6 @@ class DisconnectedActors:
           await self._changed.wait()
 
 
-@dataclasses.dataclass(eq=False)
 class ServerState:
   """What all sessions of a server share.
 
@@ -65,9 +63,10 @@ class ServerState:
     loop: the event loop that they run in.
     allocator: gives actors their slots.
     security: has the token that they must show.
-    codec: of their steps and actions.
     timeout: seconds after which a silent actor is given up.
-    copying: the thread that copies parameters from their device.
+    codec: of steps and actions.
+    copying: the thread that copies parameters from their device, while the
+      event loop goes on.
     is_closed: whether the server closes; set from any thread.
     ended: whether the training has ended then; set before.
     num_bytes: of all messages, in both directions.
@@ -76,16 +75,24 @@ class ServerState:
       oldest first.
   """
 
-  loop: asyncio.AbstractEventLoop
-  allocator: slot_allocator.SlotAllocator
-  security: credentials.Security
-  codec: wire.StreamCodec
-  timeout: float
-  copying: concurrent.futures.Executor
-  is_closed: bool = False
-  ended: bool = False
-  num_bytes: int = 0
-  disconnected: DisconnectedActors = dataclasses.field(
-    default_factory=DisconnectedActors
-  )
-  silent: dict[asyncio.Timeout, None] = dataclasses.field(default_factory=dict)
+  def __init__(
+    self,
+    loop: asyncio.AbstractEventLoop,
+    allocator: slot_allocator.SlotAllocator,
+    security: credentials.Security,
+    timeout: float,
+  ):
+    """Starts without any session."""
+    self.loop = loop
+    self.allocator = allocator
+    self.security = security
+    self.timeout = timeout
+    self.codec = wire.StreamCodec(allocator.spec)
+    self.copying = concurrent.futures.ThreadPoolExecutor(
+      1, thread_name_prefix='actors-parameters'
+    )
+    self.is_closed = False
+    self.ended = False
+    self.num_bytes = 0
+    self.disconnected = DisconnectedActors()
+    self.silent: dict[asyncio.Timeout, None] = {}

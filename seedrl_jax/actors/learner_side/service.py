@@ -31,18 +31,15 @@ _LEARNER_SECTIONS = (
 
 
 class RemotePlan(Protocol):
-  """The share of a run's remote environments that one stream has.
-
-  Attributes:
-    global_env_id: int32 `[N]`, run-wide ids of the stream's slots.
-    batch_size: environments per inference call, at most.
-  """
+  """The share of a run's remote environments that one stream has."""
 
   @property
-  def global_env_id(self) -> np.ndarray: ...
+  def global_env_id(self) -> np.ndarray:
+    """Run-wide ids of the stream's slots, int32 `[N]`."""
 
   @property
-  def batch_size(self) -> int: ...
+  def batch_size(self) -> int:
+    """Environments per inference call, at most."""
 
 
 def local_config(config: ml_collections.ConfigDict) -> dict[str, Any]:
@@ -61,8 +58,8 @@ def make_feed(
 
   Args:
     specs: of the agent's parameters (`agents.base.parameter_specs`).
-    latest: returns the newest version and its parameters, leaves `[1, ...]`;
-      raises KeyError before the first is published.
+    latest: returns the newest version and its parameters; raises KeyError
+      before the first is published.
   """
 
   def read() -> tuple[int, list[jax.Array]]:
@@ -108,7 +105,7 @@ def make_local_offer(
   return slot_allocator.LocalOffer(
     run,
     global_env_id=[plan.global_env_id for plan in plans],
-    replay_address=lambda: store.host.link.address,
+    replay_address=lambda: store.location.link.address,
     feed=feed,
   )
 
@@ -136,28 +133,34 @@ def make_server(
   """
   section = config.actors
   spec = envs.StreamSpec(
-    observation=env_spec.observation,
-    action=env_spec.action,
-    action_repeat=env_spec.action_repeat,
+    env_spec.observation,
+    env_spec.action,
+    env_spec.action_repeat,
     name=env_spec.env_id,
   )
-  streams = [
-    remote_stream.RemoteStream(
-      spec,
-      len(plan.global_env_id),
-      plan.batch_size,
-      min(section.min_batch_size, plan.batch_size),
-      section.batch_timeout_ms / 1000,
-    )
-    for plan in plans
-  ]
+  allocator = slot_allocator.SlotAllocator(
+    handshake.env_values(config.env),
+    [_make_stream(section, spec, plan) for plan in plans],
+    (config.seed, starts),
+    local,
+  )
   return server.ActorServer(
-    slot_allocator.SlotAllocator(
-      handshake.env_values(config.env), streams, (config.seed, starts), local
-    ),
+    allocator,
     _listening(section, socket),
     credentials.learner_security(section),
     section.timeout,
+  )
+
+
+def _make_stream(
+  section: ml_collections.ConfigDict, spec: envs.StreamSpec, plan: RemotePlan
+) -> remote_stream.RemoteStream:
+  return remote_stream.RemoteStream(
+    spec,
+    len(plan.global_env_id),
+    plan.batch_size,
+    min(section.min_batch_size, plan.batch_size),
+    section.batch_timeout_ms / 1000,
   )
 
 

@@ -7,13 +7,14 @@ same agent is Ape-X DQN, and with an even table double DQN.
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import chex
 import jax
+import ml_collections
 
 from seedrl_jax import types
-from seedrl_jax.agents import acting, base
+from seedrl_jax.agents import acting, base, optimizers, sgd
 from seedrl_jax.agents.r2d2 import exploration, networks, priorities
 from seedrl_jax.agents.r2d2 import loss as loss_lib
 from seedrl_jax.networks import network as network_lib
@@ -31,30 +32,41 @@ class AgentOutput(NamedTuple):
   q_values: jax.Array
 
 
-def make_agent(config: Any, env_spec: types.EnvSpec) -> base.Agent:
+def make_agent(
+  config: ml_collections.ConfigDict, env_spec: types.EnvSpec
+) -> base.Agent:
   """Makes the agent.
 
   Args:
-    config: the run's configuration; `network`, `loss`, `exploration`,
-      `unroll_length`, `burn_in` and `lookahead` matter.
+    config: the run's configuration; `network`, `loss`, `optimizer`,
+      `exploration`, `unroll_length`, `burn_in`, `lookahead` and
+      `learner.micro_batches` matter.
     env_spec: the environments that it acts in.
 
   Raises:
-    ValueError: where a value of the config is unknown or does not fit.
+    ValueError: if a value of the config is unknown or does not fit.
   """
   network = network_lib.make_network(config.network, env_spec)
   module = networks.QNetwork(
     network, config.network.dueling, config.network.head_hidden_size
   )
+  init_network = acting.make_init(module, network, env_spec)
+  trainer = sgd.Trainer(
+    loss=make_loss(config, module),
+    optimizer=optimizers.make_optimizer(config),
+    learning_rate=optimizers.learning_rate(config),
+    target_update_period=config.loss.target_update_period,
+    micro_batches=config.learner.micro_batches,
+  )
   return base.Agent(
-    init=acting.make_init(module, network, env_spec),
+    init=lambda key: trainer.init(init_network(key)),
+    acting_params=lambda state: state.params,
     initial_core=network.initial_core,
     act=acting.make_act(
       module, functools.partial(_choose, config.exploration, env_spec)
     ),
-    loss=_make_loss(config, module),
+    update=trainer.update,
     overlap=config.burn_in + config.lookahead + 1,
-    target_update_period=config.loss.target_update_period,
     initial_priorities=functools.partial(
       priorities.initial, config.loss, config.burn_in, config.unroll_length
     ),
@@ -62,7 +74,7 @@ def make_agent(config: Any, env_spec: types.EnvSpec) -> base.Agent:
 
 
 def _choose(
-  config: Any,
+  config: ml_collections.ConfigDict,
   env_spec: types.EnvSpec,
   key: jax.Array,
   q_values: jax.Array,
@@ -74,7 +86,10 @@ def _choose(
   return AgentOutput(action, q_values)
 
 
-def _make_loss(config: Any, module: networks.QNetwork) -> base.LossFn:
+def make_loss(
+  config: ml_collections.ConfigDict, module: networks.QNetwork
+) -> sgd.LossFn:
+  """Returns the loss of a batch; `module` gives action values."""
   burn_in = config.burn_in
   num_steps = burn_in + config.unroll_length + config.lookahead + 1
 
@@ -98,7 +113,7 @@ def _make_loss(config: Any, module: networks.QNetwork) -> base.LossFn:
     target_params: base.Params,
     batch: types.Batch,
     key: jax.Array,
-  ) -> tuple[jax.Array, base.LossOutput]:
+  ) -> tuple[jax.Array, sgd.LossOutput]:
     del key  # Nothing is left to chance.
     steps, core = batch.unroll.steps, batch.unroll.initial_core
     chex.assert_axis_dimension(steps.reward, 0, num_steps)

@@ -1,31 +1,29 @@
 """The R2D2 loss of a batch of sequences, from two networks' action values.
 
-`agent.make_agent` binds it to the networks; the learner differentiates it. It
-is linear in equal pieces of the batch, as `agents.base.LossFn` asks.
+It is linear in equal pieces of the batch, as `sgd.LossFn` asks.
 """
-
-from typing import Any
 
 import chex
 import jax
 import jax.numpy as jnp
+import ml_collections
 import rlax
 
 from seedrl_jax import types
-from seedrl_jax.agents import base
+from seedrl_jax.agents import sgd
 from seedrl_jax.agents import transitions as transitions_lib
 from seedrl_jax.agents.r2d2 import priorities as priorities_lib
 from seedrl_jax.agents.r2d2 import targets
 
 
 def q_loss(
-  config: Any,
+  config: ml_collections.ConfigDict,
   q_values: jax.Array,
   target_q_values: jax.Array,
   steps: types.Steps,
   weight: jax.Array,
   unroll_length: int,
-) -> tuple[jax.Array, base.LossOutput]:
+) -> tuple[jax.Array, sgd.LossOutput]:
   """Half the squared TD error, or Huber's loss of it, of trained transitions.
 
   Args:
@@ -64,7 +62,7 @@ def q_loss(
     'replay/priority_mean': jnp.mean(priorities),
     'replay/importance_weight_mean': jnp.mean(weight),
   }
-  return loss, base.LossOutput(metrics, priorities)
+  return loss, sgd.LossOutput(metrics, priorities)
 
 
 def _metrics(

@@ -1,18 +1,18 @@
-"""The V-trace agent: what inference and the learner call.
+"""The V-trace agent: its network, its actions and its update.
 
 Parameters are `{'network': ...}`, and `'entropy_cost'` beside it where the
 entropy cost adapts (`loss.entropy_cost` says how).
 """
 
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 
 from seedrl_jax import types
-from seedrl_jax.agents import acting, base
+from seedrl_jax.agents import acting, base, optimizers, sgd
 from seedrl_jax.agents.vtrace import loss as loss_lib
 from seedrl_jax.agents.vtrace import networks
 from seedrl_jax.networks import network as network_lib
@@ -30,54 +30,43 @@ class AgentOutput(NamedTuple):
   policy_logits: jax.Array
 
 
-def make_agent(config: Any, env_spec: types.EnvSpec) -> base.Agent:
+def make_agent(
+  config: ml_collections.ConfigDict, env_spec: types.EnvSpec
+) -> base.Agent:
   """Makes the agent.
 
   Args:
-    config: the run's configuration; `network`, `loss`, `unroll_length` and
-      `batch_size` matter.
+    config: the run's configuration; `network`, `loss`, `optimizer`,
+      `unroll_length`, `batch_size` and `learner.micro_batches` matter.
     env_spec: the environments that it acts in.
 
   Raises:
-    ValueError: where a value of the config is unknown or does not fit.
+    ValueError: if a value of the config is unknown or does not fit.
   """
   network = network_lib.make_network(config.network, env_spec)
   module = networks.ActorCritic(network)
   init_network = acting.make_init(module, network, env_spec)
-  return base.Agent(
-    init=functools.partial(_init, config.loss, init_network),
-    initial_core=network.initial_core,
-    act=acting.make_act(
-      module, functools.partial(_choose, env_spec), _network_params
-    ),
-    loss=_make_loss(config, module),
-    project=functools.partial(_project, config.loss),
+  trainer = sgd.Trainer(
+    loss=make_loss(config, module),
+    optimizer=optimizers.make_optimizer(config),
+    learning_rate=optimizers.learning_rate(config),
+    project=functools.partial(loss_lib.project, config.loss),
+    micro_batches=config.learner.micro_batches,
   )
 
+  def init(key: jax.Array) -> sgd.TrainState:
+    params = {'network': init_network(key)}
+    if config.loss.target_entropy is not None:
+      params['entropy_cost'] = loss_lib.initial_entropy_cost_param(config.loss)
+    return trainer.init(params)
 
-def _network_params(params: base.Params) -> base.Params:
-  return params['network']
-
-
-def _init(
-  config: Any,
-  init_network: Callable[[jax.Array], base.Params],
-  key: jax.Array,
-) -> base.Params:
-  """Makes the parameters; `config` is `config.loss`."""
-  params = {'network': init_network(key)}
-  if config.target_entropy is not None:
-    params['entropy_cost'] = loss_lib.initial_entropy_cost_param(config)
-  return params
-
-
-def _project(config: Any, params: base.Params) -> base.Params:
-  """Keeps the entropy cost in its bounds; `config` is `config.loss`."""
-  if config.target_entropy is None:
-    return params
-  speed = config.entropy_cost_adjustment_speed
-  param = loss_lib.bound_entropy_cost_param(params['entropy_cost'], speed)
-  return {**params, 'entropy_cost': param}
+  return base.Agent(
+    init=init,
+    acting_params=lambda state: state.params['network'],
+    initial_core=network.initial_core,
+    act=acting.make_act(module, functools.partial(_choose, env_spec)),
+    update=trainer.update,
+  )
 
 
 def _choose(
@@ -94,7 +83,10 @@ def _choose(
   return AgentOutput(action.astype(jnp.int32), logits)
 
 
-def _make_loss(config: Any, module: networks.ActorCritic) -> base.LossFn:
+def make_loss(
+  config: ml_collections.ConfigDict, module: networks.ActorCritic
+) -> sgd.LossFn:
+  """Returns the loss of a batch; `module` gives policy and baseline."""
   scale = loss_lib.reduction_scale(
     config.loss, config.unroll_length, config.batch_size
   )
@@ -104,11 +96,11 @@ def _make_loss(config: Any, module: networks.ActorCritic) -> base.LossFn:
     target_params: base.Params,
     batch: types.Batch,
     key: jax.Array,
-  ) -> tuple[jax.Array, base.LossOutput]:
+  ) -> tuple[jax.Array, sgd.LossOutput]:
     del target_params, key  # Neither a target network nor chance is needed.
     unroll = batch.unroll
     outputs, _ = module.apply(
-      {'params': _network_params(params)},
+      {'params': params['network']},
       types.agent_input(unroll.steps),
       unroll.initial_core,
     )
@@ -120,6 +112,6 @@ def _make_loss(config: Any, module: networks.ActorCritic) -> base.LossFn:
       config.loss, outputs, unroll.steps, cost
     )
     value *= scale
-    return value, base.LossOutput(metrics)
+    return value, sgd.LossOutput(metrics)
 
   return loss

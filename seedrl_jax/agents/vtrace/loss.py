@@ -1,17 +1,18 @@
 """The V-trace loss of a batch of unrolls.
 
-`agent.make_agent` binds it to a network; the learner differentiates it. All
-of it is masked over LAST -> FIRST (see `targets`), and it is linear in equal
-pieces of the batch, as `agents.base.LossFn` asks.
+All of it is masked over LAST -> FIRST (see `targets`), and it is linear in
+equal pieces of the batch, as `sgd.LossFn` asks.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
+import ml_collections
 
 from seedrl_jax import types
+from seedrl_jax.agents import base
 from seedrl_jax.agents import transitions as transitions_lib
 from seedrl_jax.agents.vtrace import networks
 from seedrl_jax.agents.vtrace import targets as targets_lib
@@ -36,7 +37,7 @@ class PolicyTerms(NamedTuple):
   kl: jax.Array
 
 
-def initial_entropy_cost_param(config: Any) -> jax.Array:
+def initial_entropy_cost_param(config: ml_collections.ConfigDict) -> jax.Array:
   """Returns log(`config.entropy_cost`) / speed.
 
   The entropy cost is exp(speed * parameter): the speed scales the steps that an
@@ -56,18 +57,27 @@ def initial_entropy_cost_param(config: Any) -> jax.Array:
   return jnp.log(config.entropy_cost) / config.entropy_cost_adjustment_speed
 
 
-def bound_entropy_cost_param(param: jax.Array, speed: float) -> jax.Array:
-  """Returns the parameter with exp(speed * param) in [e^-20, e^20].
+def project(
+  config: ml_collections.ConfigDict, params: base.Params
+) -> base.Params:
+  """Keeps an adapted entropy cost in [e^-20, e^20], after an update.
 
-  Applied after an update: a parameter that went on beyond what counts would
-  have all that way to come back.
+  A parameter that went on beyond what counts would have all that way to come
+  back.
+
+  Args:
+    config: `config.loss`.
+    params: of the agent.
   """
-  bound = _LOG_COST_BOUND / speed
-  return jnp.clip(param, -bound, bound)
+  if config.target_entropy is None:
+    return params
+  bound = _LOG_COST_BOUND / config.entropy_cost_adjustment_speed
+  param = jnp.clip(params['entropy_cost'], -bound, bound)
+  return {**params, 'entropy_cost': param}
 
 
 def vtrace_loss(
-  config: Any,
+  config: ml_collections.ConfigDict,
   outputs: networks.ActorCriticOutput,
   steps: types.Steps,
   cost: jax.Array,
@@ -122,7 +132,7 @@ def vtrace_loss(
 
 
 def _sum_of_parts(
-  config: Any,
+  config: ml_collections.ConfigDict,
   terms: PolicyTerms,
   valid: jax.Array,
   targets: targets_lib.VTraceTargets,
@@ -153,7 +163,9 @@ def _sum_of_parts(
   return loss, {'policy': policy_loss, 'baseline': baseline_loss}
 
 
-def reduction_scale(config: Any, unroll_length: int, batch_size: int) -> float:
+def reduction_scale(
+  config: ml_collections.ConfigDict, unroll_length: int, batch_size: int
+) -> float:
   """Returns what turns the loss per step into the configured reduction.
 
   Args:
@@ -182,7 +194,7 @@ def _policy_terms(
 
 
 def _diagnostics(
-  config: Any,
+  config: ml_collections.ConfigDict,
   terms: PolicyTerms,
   valid: jax.Array,
   rho: jax.Array,

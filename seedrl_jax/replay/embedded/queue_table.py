@@ -1,115 +1,77 @@
-"""The embedded store's FIFO queue: whole blocks, handed on without a copy.
+"""The embedded store's queue: whole blocks, handed on without a copy.
 
-Called by `embedded.py`. Insert and sample move references; the unrolls stay
-where the writer assembled them until the learner releases the batch.
+Insert and sample move references; the unrolls stay where the writer assembled
+them until the learner releases the batch.
 """
 
 import collections
 import contextlib
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
-from seedrl_jax.replay import archive, base, blocks
+from seedrl_jax.replay import archive, base, blocks, table_configs
 from seedrl_jax.replay.embedded import table
 
 
-class _Entry(NamedTuple):
-  block: base.Block
-  keys: np.ndarray
-  priorities: np.ndarray
-
-
-class QueueTable(table.Table):
-  """Blocks in order of arrival, each sampled once. Full: writers wait."""
+class EmbeddedQueue(table.EmbeddedTable, base.Queue):
+  """Blocks in order of arrival, each drawn once. Full: writers wait."""
 
   def __init__(
     self,
-    config: base.TableConfig,
+    config: table_configs.TableConfig,
     layout: blocks.UnrollLayout,
     pool: blocks.BlockPool,
   ):
-    """Makes an empty queue.
-
-    Args:
-      config: its rules.
-      layout: of the unrolls.
-      pool: of the blocks that are inserted.
-    """
+    """Makes an empty queue; see `EmbeddedTable`."""
     super().__init__(config, layout, pool)
     self._width = pool.width
-    self._entries: collections.deque[_Entry] = collections.deque()
-    self._next_key = 1
+    self._blocks: collections.deque[base.Block] = collections.deque()
     self._inserts = 0
     self._samples = 0
 
-  def prepare_sampler(self, batch_size: int, num_blocks: int | None) -> int:
-    """See `Table`."""
-    return blocks.blocks_of_batch(
-      self.config, batch_size, num_blocks, self._width
-    )
-
   def insert(
-    self, block: base.Block, priorities: np.ndarray, timeout: float | None
+    self, block: base.Block, priorities: np.ndarray | None = None
   ) -> None:
-    """See `Table`."""
-    with self._lock:
-      self._writers.wait(self._has_room, timeout)
+    """See `TrajectoryWriter`."""
+    del priorities
+    self._pool.check_lent(block)
+    with self._gate.lock:
+      self._gate.writers.enter(self._has_room)
       block.lent = False
-      self._append(block, priorities)
+      self._blocks.append(block)
       self._inserts += block.width
-      self._wake()
+      self._gate.wake()
 
-  def sample(
-    self, batch_size: int, num_blocks: int, timeout: float | None
-  ) -> base.Sample:
+  def sampler(
+    self, batch_size: int, num_blocks: int | None = None
+  ) -> base.TrajectorySampler:
     """See `Table`."""
-    with self._lock:
-      self._samplers.wait(lambda: len(self._entries) >= num_blocks, timeout)
-      size = self._size
-      entries = [self._entries.popleft() for _ in range(num_blocks)]
+    count = self.config.num_blocks(batch_size, num_blocks, self._width)
+    return table.EmbeddedSampler(self, batch_size, count)
+
+  def draw(self, batch_size: int, num_blocks: int, wait: bool) -> base.Sample:
+    """See `EmbeddedTable`."""
+    with self._gate.lock:
+      self._gate.samplers.enter(lambda: len(self._blocks) >= num_blocks, wait)
+      drawn = [self._blocks.popleft() for _ in range(num_blocks)]
       self._samples += batch_size
-      self._wake()
-    return base.Sample(
-      blocks=[entry.block for entry in entries],
-      keys=np.concatenate([entry.keys for entry in entries]),
-      probabilities=np.ones(batch_size, np.float32),
-      table_size=np.full(batch_size, size, np.float32),
-      priorities=np.concatenate([entry.priorities for entry in entries]),
-      on_release=self._release,
-    )
-
-  def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
-    """Does nothing: who knows a key has sampled it, so it has left."""
-
-  def reset(self) -> None:
-    """See `Table`."""
-    with self._lock:
-      self._clear()
-      self._wake()
+      self._gate.wake()
+    return base.Sample(drawn, self._pool.give_back)
 
   @contextlib.contextmanager
   def snapshot(self) -> Iterator[table.Save]:
-    """See `Table`; copies the unrolls, which are few."""
-    with self._lock:
-      counts = {
-        'inserts': self._inserts,
-        'samples': self._samples,
-        'next_key': self._next_key,
-      }
-      size = self._size
-      priorities = [entry.priorities for entry in self._entries]
+    """See `EmbeddedTable`; copies the unrolls, which are few."""
+    with self._gate.lock:
+      size, inserts, samples = self._counts()
       leaves = [
         [piece.copy() for piece in self._leaf_pieces(leaf)]
         for leaf in range(len(self._layout.specs))
       ]
 
     def save(writer: archive.ArchiveWriter) -> None:
+      counts = {'size': size, 'inserts': inserts, 'samples': samples}
       writer.add_meta(self.config.name, counts)
-      writer.add_array(
-        self._member('priorities'), np.concatenate([*priorities, np.empty(0)])
-      )
       for leaf, spec in enumerate(self._layout.specs):
         member = self._member(leaf)
         writer.add_rows(member, size, spec.shape, spec.dtype, leaves[leaf])
@@ -117,29 +79,26 @@ class QueueTable(table.Table):
     yield save
 
   def load(self, reader: archive.ArchiveReader) -> None:
-    """See `Table`; unrolls that make no whole block are dropped, oldest first.
+    """See `EmbeddedTable`.
 
-    The block width may differ from the one that was saved.
+    The block width may differ from the one that was saved; unrolls that make
+    no whole block are dropped, oldest first.
     """
-    with self._lock:
+    with self._gate.lock:
       self._clear()
-      loaded = self._load_blocks(reader)
       meta = reader.meta[self.config.name]
-      counts = meta['inserts'], meta['samples'], meta['next_key']
-      self._inserts, self._samples, self._next_key = map(int, counts)
-      for block, priorities in loaded:
-        self._append(block, priorities)
-      self._wake()
+      loaded = self._load_blocks(reader, int(meta['size']))
+      self._inserts, self._samples = int(meta['inserts']), int(meta['samples'])
+      self._blocks.extend(loaded)
+      self._gate.wake()
 
   def _load_blocks(
-    self, reader: archive.ArchiveReader
-  ) -> list[tuple[base.Block, np.ndarray]]:
-    priorities = reader.array(self._member('priorities'))
-    keep = min(len(priorities), self.config.max_size) // self._width
-    skip = len(priorities) - keep * self._width
+    self, reader: archive.ArchiveReader, size: int
+  ) -> list[base.Block]:
+    keep = min(size, self.config.max_size) // self._width
     loaded = [self._pool.take() for _ in range(keep)]
     for leaf, time_major in enumerate(self._layout.time_major):
-      row = -skip
+      row = keep * self._width - size
       for piece in reader.rows(self._member(leaf)):
         for unroll in piece:
           if row >= 0:
@@ -147,36 +106,20 @@ class QueueTable(table.Table):
             place = (slice(None), column) if time_major else column
             loaded[block].leaves[leaf][place] = unroll
           row += 1
-    return list(
-      zip(loaded, priorities[skip:].reshape(keep, self._width), strict=True)
-    )
-
-  @property
-  def _size(self) -> int:
-    return len(self._entries) * self._width
+    return loaded
 
   def _has_room(self) -> bool:
-    return self._size + self._width <= self.config.max_size
-
-  def _append(self, block: base.Block, priorities: np.ndarray) -> None:
-    end = self._next_key + block.width
-    keys = np.arange(self._next_key, end, dtype=np.uint64)
-    self._next_key = end
-    self._entries.append(_Entry(block, keys, priorities))
+    return (len(self._blocks) + 1) * self._width <= self.config.max_size
 
   def _clear(self) -> None:
-    self._release([entry.block for entry in self._entries])
-    self._entries.clear()
+    self._pool.give_back(self._blocks)
+    self._blocks.clear()
     self._inserts = self._samples = 0
 
-  def _release(self, released: collections.abc.Sequence[base.Block]) -> None:
-    for block in released:
-      self._pool.give_back(block)
-
   def _leaf_pieces(self, leaf: int) -> Iterator[np.ndarray]:
-    for entry in self._entries:
-      array = entry.block.leaves[leaf]
+    for block in self._blocks:
+      array = block.leaves[leaf]
       yield array.swapaxes(0, 1) if self._layout.time_major[leaf] else array
 
   def _counts(self) -> tuple[int, int, int]:
-    return self._size, self._inserts, self._samples
+    return len(self._blocks) * self._width, self._inserts, self._samples

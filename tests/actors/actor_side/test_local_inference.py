@@ -73,9 +73,7 @@ class _Inserted:
     self,
     block: replay.Block,
     priorities: np.ndarray | None = None,
-    timeout: float | None = None,
   ) -> None:
-    del timeout
     self.unrolls.append(jax.tree.map(np.copy, block.unroll))
     self.priorities.append(priorities)
 
@@ -89,10 +87,10 @@ class _Recording(store.EmbeddedStore):
     super().__init__(*args)
     self._inserted = inserted
 
-  def writer(self, table: str) -> replay.TrajectoryWriter:
-    writer = super().writer(table)
-    writer.insert = self._inserted.insert
-    return writer
+  def table(self, name: str) -> replay.TrajectoryWriter:
+    table = super().table(name)
+    table.insert = self._inserted.insert
+    return table
 
 
 class _Local(local_inference.LocalInference):
@@ -125,8 +123,8 @@ def _central(
   monkeypatch.setattr(
     build_lib.replay_factory,
     'make_store',
-    lambda config, spec, width, overlap, *_: _Recording(
-      [table_configs.table_config(config)],
+    lambda config, tables, spec, width, overlap, *_: _Recording(
+      tables,
       spec,
       width,
       config.seed,
@@ -156,7 +154,7 @@ def _welcome(config: Any, stream: Any, /, **values: Any) -> handshake.Welcome:
     'num_eval_envs': 0,
     'block_width': 4,
     'replay_address': 'localhost:1',
-    'parameters': agents.parameter_specs(agent.init(jax.random.PRNGKey(0))),
+    'parameters': agents.parameter_specs(agent.params_shapes()),
   }
   welcome = handshake.Welcome(
     run_id='x',
@@ -215,7 +213,7 @@ def test_a_thread_acts_with_what_it_took_and_reports_it():
   rng = np.random.default_rng(0)
   leaves = [
     rng.normal(size=(1, *spec.shape)).astype(spec.dtype)
-    for spec in local._local.parameters.values()
+    for spec in local._run.parameters.values()
   ]
   local.take(3, leaves)
   steps, episodes, versions = 0, [], set()
@@ -263,7 +261,7 @@ def test_a_failure_of_the_thread_is_raised_by_the_next_report():
 
 
 def _specs(local: local_inference.LocalInference) -> list[types.ArraySpec]:
-  return list(local._local.parameters.values())
+  return list(local._run.parameters.values())
 
 
 @pytest.mark.parametrize(

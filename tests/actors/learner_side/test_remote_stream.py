@@ -85,7 +85,7 @@ def test_actions_are_what_the_spec_says():
   member = _Member(stream, 2)
   member.submit(toys.FIRST)
   env_id = stream.recv().env_id
-  with pytest.raises(ValueError, match=r'must be \(2, 2\)'):
+  with pytest.raises(ValueError, match=r'must be \[B, 2\]'):
     stream.send(np.zeros(2, np.float32), env_id)
   stream.send(np.array([[0.5, -1.0], [0.25, 2.0]]), env_id)
   assert member.answers == [[[0.5, -1.0], [0.25, 2.0]]]
@@ -221,7 +221,7 @@ def test_actions_that_nobody_wants_are_an_error():
   stream.recv()
   with pytest.raises(ValueError, match='did not ask'):
     stream.send(np.array([1, 1]), np.array([0, 3]))
-  with pytest.raises(ValueError, match=r'must be \(1,\)'):
+  with pytest.raises(ValueError, match='must be'):
     stream.send(np.array([1, 1]), np.array([0]))
 
 

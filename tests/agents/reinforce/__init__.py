@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from seedrl_jax import types
-from seedrl_jax.agents import base
+from seedrl_jax.agents import base, optimizers, sgd
 from seedrl_jax.networks import heads
 from seedrl_jax.networks import network as network_lib
 
@@ -126,13 +126,22 @@ def make_agent(config: Any, env_spec: types.EnvSpec) -> base.Agent:
     target_params: base.Params,
     batch: types.Batch,
     key: jax.Array,
-  ) -> tuple[jax.Array, base.LossOutput]:
+  ) -> tuple[jax.Array, sgd.LossOutput]:
     del target_params, key
     steps = batch.unroll.steps
     logits, values, _ = model.apply(
       params, types.agent_input(steps), batch.unroll.initial_core
     )
     value = reinforce_loss(logits, values, steps, config.loss)
-    return value, base.LossOutput({'total': value})
+    return value, sgd.LossOutput({})
 
-  return base.Agent(init, net.initial_core, act, loss)
+  trainer = sgd.Trainer(
+    loss, optimizers.make_optimizer(config), optimizers.learning_rate(config)
+  )
+  return base.Agent(
+    init=lambda key: trainer.init(init(key)),
+    acting_params=lambda state: state.params,
+    initial_core=net.initial_core,
+    act=act,
+    update=trainer.update,
+  )

@@ -6,30 +6,32 @@ import threading
 import numpy as np
 import pytest
 
-from seedrl_jax import replay
+from seedrl_jax.replay import base as replay
+from seedrl_jax.replay import table_configs
 from seedrl_jax.replay.embedded import slots
+from seedrl_jax.replay.embedded import store as embedded
 
 
 def _store(toy, *configs, width=2, steps=3, seed=1):
-  return replay.EmbeddedStore(configs, toy.spec(steps), width, seed)
+  return embedded.EmbeddedStore(configs, toy.spec(steps), width, seed)
 
 
 def _queue(max_size=8):
-  return replay.TableConfig.queue('t', max_size)
+  return table_configs.QueueConfig('t', max_size)
 
 
 def _items(max_size=8, **kwargs):
-  return replay.TableConfig(
+  return table_configs.ReplayConfig(
     't', 'prioritized', max_size, samples_per_insert=0.0, **kwargs
   )
 
 
 def test_a_queue_copies_nothing(toy):
   store = _store(toy, _queue())
-  writer = store.writer('t')
+  writer = store.table('t')
   block = writer.allocate()
   writer.insert(block)
-  sample = store.sampler('t', 2).sample(0)
+  sample = store.table('t').sampler(2).sample()
   assert sample.blocks[0] is block
   sample.release()
   assert writer.allocate() is block
@@ -38,12 +40,12 @@ def test_a_queue_copies_nothing(toy):
 @pytest.mark.parametrize('config', [_queue(), _items()])
 def test_memory_stays_bounded_by_what_is_in_use(toy, config):
   store = _store(toy, config)
-  writer, sampler = store.writer('t'), store.sampler('t', 2)
+  writer, sampler = store.table('t'), store.table('t').sampler(2)
   seen = set()
   for _ in range(50):
     block = writer.allocate()
     writer.insert(block)
-    sample = sampler.sample(0)
+    sample = sampler.sample()
     seen |= {id(block), *(id(b) for b in sample.blocks)}
     sample.release()
   assert len(seen) <= 2
@@ -54,7 +56,7 @@ def test_draws_follow_the_seed(toy):
     store = _store(toy, _items(), seed=seed)
     toy.insert(store, 't', [0, 1])
     toy.insert(store, 't', [2, 3])
-    return store.sampler('t', 20).sample(0).keys.tolist()
+    return store.table('t').sampler(20).sample().keys.tolist()
 
   assert keys(1) == keys(1)
   assert keys(1) != keys(2)
@@ -64,11 +66,11 @@ def test_draws_go_on_after_a_restore(toy, tmp_path):
   path = os.fspath(tmp_path / 'replay')
   store = _store(toy, _items())
   toy.insert(store, 't', [0, 1])
-  store.sampler('t', 5).sample(0)
+  store.table('t').sampler(5).sample()
   store.checkpoint(path)
   other = _store(toy, _items(), seed=9)
   other.restore(path)
-  samples = [s.sampler('t', 20).sample(0).keys for s in (store, other)]
+  samples = [s.table('t').sampler(20).sample().keys for s in (store, other)]
   np.testing.assert_array_equal(*samples)
 
 
@@ -87,18 +89,24 @@ def test_a_slot_that_is_being_read_is_not_overwritten(
 
   monkeypatch.setattr(slots.SlotStorage, 'get', slow_get)
   got = []
-  sampler = store.sampler('t', 16)
+  sampler = store.table('t').sampler(16)
   for first in (2, 4):
     threads.start(lambda: got.append(toy.numbers(sampler.sample())))
     assert reading.acquire(timeout=300)
     toy.insert(store, 't', [first, first + 1])
   # Both spare blocks are taken by what the two readers still need.
-  threads.start(lambda: toy.insert(store, 't', [6, 7], timeout=None))
+  threads.start(
+    lambda: toy.insert(
+      store,
+      't',
+      [6, 7],
+    )
+  )
   threads.until(lambda: store.info()['t'].waiting_writers == 1)
   go_on.set()
   assert threads.join() == []
   assert sorted(map(set, got), key=min) == [{0, 1}, {2, 3}]
-  assert set(toy.numbers(sampler.sample(0))) == {6, 7}
+  assert set(toy.numbers(sampler.sample())) == {6, 7}
 
 
 @pytest.mark.parametrize('width', [1, 4])
@@ -111,7 +119,7 @@ def test_a_queue_is_restored_at_another_width(toy, tmp_path, width):
   other = _store(toy, _queue(), width=width)
   other.restore(path)
   kept = other.info()['t'].size
-  numbers = toy.numbers(other.sampler('t', kept).sample(0))
+  numbers = toy.numbers(other.table('t').sampler(kept).sample())
   assert numbers == [0, 1, 2, 3, 4, 5][-kept:]
   assert kept == {1: 6, 4: 4}[width]
 
@@ -124,12 +132,12 @@ def test_a_smaller_table_keeps_the_newest(toy, tmp_path):
   store.checkpoint(path)
   other = _store(toy, _items(max_size=3))
   other.restore(path)
-  sample = other.sampler('t', 60).sample(0)
+  sample = other.table('t').sampler(60).sample()
   numbers = np.array(toy.numbers(sample))
   assert set(numbers.tolist()) == {3, 4, 5}
   np.testing.assert_array_equal(sample.priorities == 3, numbers % 2 == 1)
   toy.insert(other, 't', [6, 7])
-  assert set(toy.numbers(other.sampler('t', 60).sample(0))) == {5, 6, 7}
+  assert toy.drawn(other, 60) == {5, 6, 7}
 
 
 @pytest.mark.parametrize('config', [_queue(), _items()])
@@ -144,7 +152,7 @@ def test_a_checkpoint_of_other_unrolls_is_refused(toy, tmp_path, config):
 def test_a_checkpoint_of_other_tables_is_refused(toy, tmp_path):
   path = os.fspath(tmp_path / 'replay')
   _store(toy, _queue()).checkpoint(path)
-  other = _store(toy, replay.TableConfig.queue('x', 8))
+  other = _store(toy, table_configs.QueueConfig('x', 8))
   with pytest.raises(replay.CheckpointError, match='tables'):
     other.restore(path)
 
@@ -165,18 +173,18 @@ def test_damage_leaves_an_empty_table_that_works(toy, tmp_path, config):
     other.restore(os.fspath(path))
   assert other.info()['t'].size == 0
   toy.insert(other, 't', [2, 3])
-  assert set(toy.numbers(other.sampler('t', 2).sample(0))) <= {2, 3}
+  assert toy.drawn(other, 2) <= {2, 3}
 
 
 def test_sampling_goes_on_during_a_checkpoint(toy, tmp_path, monkeypatch):
   store = _store(toy, _items(max_size=2))
   toy.insert(store, 't', [0, 1])
-  sampler = store.sampler('t', 4)
+  sampler = store.table('t').sampler(4)
   leaf_at = slots.SlotStorage.leaf_at
   calls = []
 
   def sampling_leaf_at(self, leaf, places):
-    calls.append(sampler.sample(0))
+    calls.append(sampler.sample())
     # The old unrolls are still being saved, though these replace them.
     if len(calls) == 1:
       toy.insert(store, 't', [2, 3])
@@ -185,10 +193,10 @@ def test_sampling_goes_on_during_a_checkpoint(toy, tmp_path, monkeypatch):
   monkeypatch.setattr(slots.SlotStorage, 'leaf_at', sampling_leaf_at)
   path = os.fspath(tmp_path / 'replay')
   store.checkpoint(path)
-  assert set(toy.numbers(sampler.sample(0))) == {2, 3}
+  assert set(toy.numbers(sampler.sample())) == {2, 3}
   other = _store(toy, _items(max_size=2))
   other.restore(path)
-  assert set(toy.numbers(other.sampler('t', 40).sample(0))) == {0, 1}
+  assert toy.drawn(other, 40) == {0, 1}
 
 
 @pytest.mark.parametrize('config', [_queue(2), _items(2)])
@@ -199,16 +207,18 @@ def test_the_moment_saved_is_the_snapshots(toy, tmp_path, config):
 
   def on_snapshot():
     # Room for the next ones, which are not saved.
-    store.sampler('t', 2).sample(0).release()
+    store.table('t').sampler(2).sample().release()
     toy.insert(store, 't', [2, 3])
 
   store.checkpoint(path, on_snapshot)
   other = _store(toy, config)
   other.restore(path)
-  assert set(toy.numbers(other.sampler('t', 2).sample(0))) <= {0, 1}
+  assert toy.drawn(other, 2) <= {0, 1}
 
 
-def test_inserts_into_a_full_table_wait_for_its_checkpoint(toy, tmp_path):
+def test_inserts_into_a_full_table_wait_for_its_checkpoint(
+  toy, tmp_path, threads
+):
   store = _store(toy, _items(max_size=6))
   for first in (0, 2, 4):
     toy.insert(store, 't', [first, first + 1])
@@ -217,12 +227,12 @@ def test_inserts_into_a_full_table_wait_for_its_checkpoint(toy, tmp_path):
     # There is memory for two blocks more than items.
     toy.insert(store, 't', [6, 7])
     toy.insert(store, 't', [8, 9])
-    with pytest.raises(replay.RateLimited):
-      toy.insert(store, 't', [10, 11])
+    threads.start(lambda: toy.insert(store, 't', [10, 11]))
+    threads.until(lambda: store.info()['t'].waiting_writers == 1)
 
   store.checkpoint(os.fspath(tmp_path / 'replay'), on_snapshot)
-  toy.insert(store, 't', [10, 11])
-  assert set(toy.numbers(store.sampler('t', 90).sample(0))) <= set(range(6, 12))
+  assert threads.join() == []
+  assert toy.drawn(store, 90) <= set(range(6, 12))
 
 
 def test_stores_that_cannot_be_are_refused(toy):

@@ -127,7 +127,7 @@ class PlainClient:
     )
     keys: list[int] = []
     try:
-      for response in call(iter([request] * n), timeout=PATIENCE):
+      for response in call(iter([request] * n)):
         keys += [
           entry.info.item.key
           for entry in response.entries
@@ -145,7 +145,7 @@ class PlainClient:
       None,
       reverb_pb2.ServerInfoResponse.FromString,
     )
-    tables = call(b'', timeout=PATIENCE).table_info
+    tables = call(b'').table_info
     return next(info for info in tables if info.name == table)
 
   def checkpoint(self) -> str:
@@ -155,7 +155,7 @@ class PlainClient:
       None,
       reverb_pb2.CheckpointResponse.FromString,
     )
-    return call(b'', timeout=PATIENCE).checkpoint_path
+    return call(b'').checkpoint_path
 
 
 @pytest.fixture(name='make_server')

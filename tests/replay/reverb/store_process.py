@@ -1,7 +1,7 @@
 """A process with a store of toy unrolls on a server that others use too.
 
 Run by `test_several_processes.py`, with its task as an argument in JSON:
-`address`, `rules` (fields of a `TableConfig`), `role`, and for a writer
+`address`, `rules` (fields of a table's configuration), `role`, and for a writer
 `first` and `last`, the numbers that it writes. A writer ends when all are in
 the table. A sampler prints the numbers of each batch, gives even ones the
 priority 0, and ends with its standard input.
@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from seedrl_jax import replay
+from seedrl_jax.replay import base as replay
+from seedrl_jax.replay import table_configs
 from seedrl_jax.replay.reverb.client import server_location, store
 from tests.replay.conftest import PATIENCE, Toy
 
@@ -24,29 +25,31 @@ WIDTH = 2
 
 def make_store(address: str, rules: dict[str, Any]) -> store.ReverbStore:
   """Returns a store on the server at `address`."""
+  is_replay = 'sampler' in rules
+  kind = table_configs.ReplayConfig if is_replay else table_configs.QueueConfig
   return store.ReverbStore(
-    [replay.TableConfig(**rules)],
+    [kind(**rules)],
     Toy().spec(),
     WIDTH,
-    lambda tables, _: server_location.OutsideServer(address, tables, PATIENCE),
+    lambda tables, _: server_location.ExternalServer(address, tables, PATIENCE),
     WIDTH,
   )
 
 
 def _write(made: store.ReverbStore, first: int, last: int) -> None:
   for number in range(first, last, WIDTH):
-    Toy().insert(made, 't', [number, number + 1], timeout=PATIENCE)
+    Toy().insert(made, 't', [number, number + 1])
   made.flush()
 
 
 def _sample(made: store.ReverbStore) -> None:
-  sampler = made.sampler('t', WIDTH)
+  sampler = made.table('t').sampler(WIDTH)
   try:
     while True:
-      sample = sampler.sample(PATIENCE)
+      sample = sampler.sample()
       numbers = Toy().numbers(sample)
       priorities = np.asarray(numbers) % 2.0
-      made.update_priorities('t', sample.keys, priorities)
+      sample.update_priorities(priorities)
       sample.release()
       print(json.dumps(numbers), flush=True)
   except replay.StoreClosed:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from seedrl_jax import replay
-from seedrl_jax.replay.reverb.client import store, tables
+from seedrl_jax.replay import base as replay
+from seedrl_jax.replay import table_configs
+from seedrl_jax.replay.reverb.client import server_rules, store
 from tests.replay.conftest import PATIENCE
 from tests.replay.reverb import shared_servers, store_process
 
@@ -28,7 +29,7 @@ class _Processes:
     self._stack = stack
     self._rules = dataclasses.asdict(config)
     width = store_process.WIDTH
-    rules = tables.server_rules(config, width, width)
+    rules = server_rules.server_rules(config, width, width)
     self._server = shared_servers.SharedServer(factory, [rules])
     self._server.start()
     stack.callback(self._server.close)
@@ -106,7 +107,7 @@ class _Processes:
 @pytest.fixture(name='share')
 def share_fixture(
   reverb_servers,
-) -> Iterator[Callable[[replay.TableConfig], _Processes]]:
+) -> Iterator[Callable[[table_configs.TableConfig], _Processes]]:
   with contextlib.ExitStack() as stack:
     yield lambda config: _Processes(reverb_servers, config, stack)
 
@@ -129,7 +130,7 @@ def test_ratio_and_priorities_hold_for_all_together(share, toy):
   shared = share(config)
   shared.run()
   made = shared.store()
-  limiter = made.host.link.server_info()['t'].rate_limiter_info
+  limiter = made.location.link.server_info()['t'].rate_limiter_info
   debt = 2 * _NUMBERS - limiter.sample_stats.completed
   assert limiter.insert_stats.completed == _NUMBERS
   assert limiter.min_diff <= debt <= limiter.max_diff
@@ -137,7 +138,7 @@ def test_ratio_and_priorities_hold_for_all_together(share, toy):
   # Even numbers were given the priority 0 when they were sampled.
   zeros = {number for number in shared.sampled if number % 2 == 0}
   assert len(zeros) > _NUMBERS // 4
-  sampler = made.sampler('t', store_process.WIDTH)
+  sampler = made.table('t').sampler(store_process.WIDTH)
   drawn: set[int] = set()
   # Inserts go on for as long as samples are wanted: the server still draws the
   # last samples that the processes which have ended had asked for.
@@ -145,7 +146,7 @@ def test_ratio_and_priorities_hold_for_all_together(share, toy):
   writer.start()
   try:
     for _ in range(40):
-      sample = sampler.sample(PATIENCE)
+      sample = sampler.sample()
       drawn.update(toy.numbers(sample))
       sample.release()
   finally:
@@ -154,24 +155,29 @@ def test_ratio_and_priorities_hold_for_all_together(share, toy):
   assert not zeros & drawn
 
 
-def test_who_did_not_hear_of_the_others_inserts_still_gets_on(share, toy):
+def test_who_did_not_hear_of_the_others_inserts_still_gets_on(
+  share, toy, threads
+):
   config = toy.items(
     max_size=100, min_size=8, samples_per_insert=2.0, priority_exponent=1.0
   )
   shared = share(config)
   ours, other = shared.store(), shared.store()
   # All that the ratio allows; our counts are still those of an empty table.
-  with pytest.raises(replay.RateLimited):
-    while True:
-      toy.insert(other, 't', [1, 3], timeout=1.0)
+  threading.Thread(target=_write_until_closed, args=(other, toy)).start()
+  threads.until(lambda: other.info()['t'].waiting_writers)
   # So this one is let out here, and held back by the server.
-  sampler = ours.sampler('t', store_process.WIDTH)
-  toy.insert(ours, 't', [5, 7], timeout=PATIENCE)
-  sampler.sample(PATIENCE).release()
-  sampler.sample(PATIENCE).release()
+  sampler = ours.table('t').sampler(store_process.WIDTH)
+  toy.insert(ours, 't', [5, 7])
+  sampler.sample().release()
+  sampler.sample().release()
 
 
 def _write_until_closed(made: store.ReverbStore, toy) -> None:
   with contextlib.suppress(replay.StoreClosed):
     while True:
-      toy.insert(made, 't', [1, 3], timeout=None)
+      toy.insert(
+        made,
+        't',
+        [1, 3],
+      )

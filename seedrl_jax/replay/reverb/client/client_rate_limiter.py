@@ -1,48 +1,44 @@
 """A table's rules on this side of the network, for whole blocks and batches.
 
-Used by `store.py`. Reverb's own rules go by single items and tell a writer
-nothing but that an acknowledgement is late. So the store counts along: what
-passes here by the rules of `base.py` will pass there without a long wait, and
-who may not pass waits here, where a time-out takes nothing back and `close`
-wakes at once. What other processes do to the table arrives by `resync`.
+Reverb's own rules go by single items and tell a writer nothing but that an
+acknowledgement is late. So the client counts along: what passes here will pass
+there without a long wait, and who may not pass waits here, where `close` wakes
+at once. What other processes do to the table arrives by `resync`.
 """
 
-import threading
+import abc
+import math
 from collections.abc import Callable
 
-from seedrl_jax.replay import base, fair_queue, rate_limiter
+from seedrl_jax.replay import base, fair_queue, rate_limiter, table_configs
 
 
-class Ledger:
+class ClientRateLimiter(abc.ABC):
   """Counts of one table, and the threads that wait for them.
 
   Attributes:
     config: the table's rules.
   """
 
+  config: table_configs.TableConfig
+
   def __init__(
     self,
-    config: base.TableConfig,
-    block_width: int,
+    config: table_configs.TableConfig,
+    counts: rate_limiter.Counts,
     on_wait: Callable[[], None] = lambda: None,
   ):
     """Starts with an empty table.
 
     Args:
       config: the table's rules.
-      block_width: as in the store.
+      counts: of admitted unrolls.
       on_wait: called as a thread begins to wait; must not wait itself.
     """
     self.config = config
     self._on_wait = on_wait
-    self._width = block_width
-    self._batch_size = 0
-    self._lock = threading.Lock()
-    name = config.name
-    self._writers = fair_queue.Line(self._lock, f'insert into table {name}')
-    self._samplers = fair_queue.Line(self._lock, f'sample from table {name}')
-    self._is_queue = config.sampler == 'fifo'
-    self._limiter = rate_limiter.RateLimiter(config, block_width)
+    self._gate = fair_queue.TableGate(config.name)
+    self._counts = counts
     # Unrolls in the table, those on their way included.
     self._size = 0
     # Of the counts; what a server said before the last change is too old.
@@ -54,85 +50,74 @@ class Ledger:
     # See `stalled_version`.
     self._seen: tuple[int, int, int] | None = None
 
-  def widen(self, batch_size: int) -> None:
-    """Makes room for batches of `batch_size`."""
-    with self._lock:
-      self._batch_size = max(self._batch_size, batch_size)
-      self._limiter.widen(batch_size)
-      self._wake()
+  @property
+  def max_times_sampled(self) -> int:
+    """Samples after which an unroll leaves the table as it comes; 0: none."""
+    return 0
 
-  def admit_insert(self, n: int, timeout: float | None) -> None:
+  def admit_insert(self, n: int) -> None:
     """Waits until n unrolls may be inserted, and counts them.
 
     Raises:
-      RateLimited, StoreClosed: as `TrajectoryWriter.insert`.
+      StoreClosed: as `TrajectoryWriter.insert`.
     """
-    with self._lock:
+    with self._gate.lock:
       if not self._can_insert(n):
         self._on_wait()
-      self._writers.wait(lambda: self._can_insert(n), timeout)
-      self._limiter.inserts += n
+      self._gate.writers.enter(lambda: self._can_insert(n))
+      self._counts.inserts += n
       self._unacknowledged += n
       self._version += 1
-      self._size += n
-      if not self._is_queue:
-        self._size = min(self._size, self.config.max_size)
-      self._wake()
+      self._add(n)
+      self._gate.wake()
 
-  def admit_sample(self, n: int, timeout: float | None) -> int:
+  def admit_sample(self, n: int, wait: bool = True) -> None:
     """Waits until a batch of n may be drawn, and counts it.
-
-    Returns:
-      Unrolls in the table before.
 
     Raises:
       RateLimited, StoreClosed: as `TrajectorySampler.sample`.
     """
-    with self._lock:
+    with self._gate.lock:
       if not self._can_sample(n):
         self._on_wait()
-      self._samplers.wait(lambda: self._can_sample(n), timeout)
-      size = self._size
-      self._limiter.samples += n
+      self._gate.samplers.enter(lambda: self._can_sample(n), wait)
+      self._counts.samples += n
       self._undelivered += n
       self._version += 1
-      if self._is_queue:
-        self._size -= n
-      self._wake()
-      return size
+      self._take(n)
+      self._gate.wake()
 
   def acknowledged(self, n: int) -> None:
     """Notes that the server has n unrolls that were admitted."""
-    with self._lock:
+    with self._gate.lock:
       self._unacknowledged = max(0, self._unacknowledged - n)
       self._acknowledged += n
       self._version += 1
 
   def delivered(self, n: int, exhausted: int) -> None:
     """Notes that n samples came, `exhausted` of them for the last time."""
-    with self._lock:
+    with self._gate.lock:
       self._undelivered = max(0, self._undelivered - n)
       self._version += 1
-      if not self._is_queue:
-        self._size = max(0, self._size - exhausted)
-      self._wake()
+      self._drop(exhausted)
+      self._gate.wake()
 
   @property
   def num_acknowledged(self) -> int:
-    """Unrolls of which a server has ever said that it has them."""
-    with self._lock:
+    """Unrolls that a server has ever acknowledged."""
+    with self._gate.lock:
       return self._acknowledged
 
   @property
   def version(self) -> int | None:
     """Changes whenever the counts do; None while something is under way."""
-    with self._lock:
+    with self._gate.lock:
       if self._unacknowledged or self._undelivered:
         return None
       return self._version
 
   def stalled_version(self, inserts: int, samples: int) -> int | None:
-    """Returns the version where nothing has moved since the last call.
+    """Returns the version if nothing has moved since the last call.
 
     While something is under way, nobody knows whether the server has counted
     it, unless nothing at all moves: then the server holds it back, perhaps for
@@ -141,7 +126,7 @@ class Ledger:
     Args:
       inserts, samples: completed on the server, asked for just now.
     """
-    with self._lock:
+    with self._gate.lock:
       seen = (self._version, inserts, samples)
       before, self._seen = self._seen, seen
       return self._version if seen == before else None
@@ -154,75 +139,59 @@ class Ledger:
   @property
   def waiting(self) -> bool:
     """Whether a thread waits."""
-    with self._lock:
-      return bool(len(self._writers) + len(self._samplers))
+    with self._gate.lock:
+      return bool(len(self._gate.writers) + len(self._gate.samplers))
 
-  def resync(
-    self,
-    inserts: int,
-    samples: int,
-    size: int,
-    undrawn: int,
-    version: int | None = None,
-  ) -> bool:
-    """Takes over the server's counts, all in unrolls.
+  def restart(
+    self, inserts: int, samples: int, size: int, undrawn: int
+  ) -> None:
+    """Takes over the counts of a server that has just begun, in unrolls.
 
-    What is under way comes on top where the server has just begun. One that
-    goes on may have counted it already, with the word of it not here yet.
+    Adds what is under way: it will be sent, or asked for, again.
 
     Args:
       inserts, samples: completed there.
       size: of the table there.
-      undrawn: samples that a server that has just begun will be asked for.
-      version: before the server was asked; where it has changed, the server's
-        counts are too old. None: they hold, as it has just begun.
+      undrawn: samples that the server will be asked for.
+    """
+    with self._gate.lock:
+      self._version += 1
+      self._counts.inserts = inserts + self._unacknowledged
+      self._counts.samples = samples + undrawn
+      self._size = self._restarted_size(size + self._unacknowledged, undrawn)
+      self._gate.wake()
+
+  def correct(
+    self, inserts: int, samples: int, size: int, version: int
+  ) -> bool:
+    """Corrects the counts by the server's, in unrolls, as far as they differ.
+
+    The server may have counted already what is under way, so only what cannot
+    be is corrected: as long as nobody else uses the table, our counts are
+    right.
+
+    Args:
+      inserts, samples, size: on the server.
+      version: before the server was asked. If the counts have changed since,
+        the server's are too old.
 
     Returns:
       Whether they say anything new.
     """
-    with self._lock:
-      if version not in (None, self._version):
+    with self._gate.lock:
+      if version != self._version:
         return False
-      before = self._limiter.inserts, self._limiter.samples, self._size
+      counts, before = self._counts, self._state()
       self._version += 1
-      if version is None:
-        self._begin(inserts, samples, size, undrawn)
-      else:
-        self._narrow(inserts, samples, size)
-      self._wake()
-      return before != (
-        self._limiter.inserts,
-        self._limiter.samples,
-        self._size,
+      counts.inserts = _within(
+        counts.inserts, inserts, inserts + self._unacknowledged
       )
-
-  def _begin(self, inserts: int, samples: int, size: int, undrawn: int) -> None:
-    self._limiter.inserts = inserts + self._unacknowledged
-    self._limiter.samples = samples + undrawn
-    size += self._unacknowledged
-    if self._is_queue:
-      # After a loss below 0, where more is to be drawn anew than came back,
-      # or above what the queue holds, with what is sent again.
-      self._size = size - undrawn
-    else:
-      self._size = min(size, self.config.max_size)
-
-  def _narrow(self, inserts: int, samples: int, size: int) -> None:
-    """Corrects only what cannot be: without others, our counts are right."""
-    late, undelivered = self._unacknowledged, self._undelivered
-    self._limiter.inserts = _within(
-      self._limiter.inserts, inserts, inserts + late
-    )
-    self._limiter.samples = _within(
-      self._limiter.samples, samples, samples + undelivered
-    )
-    # Ours leave out a queue's unrolls when they are asked for, and a table's
-    # exhausted ones when they come.
-    if self._is_queue:
-      self._size = _within(self._size, size - undelivered, size + late)
-    else:
-      most = min(size + late + undelivered, self.config.max_size)
-      self._size = _within(self._size, size, most)
+      counts.samples = _within(
+        counts.samples, samples, samples + self._undelivered
+      )
+      self._size = _within(self._size, *self._possible_sizes(size))
+      self._gate.wake()
+      return before != self._state()
 
   def info(self, counted: tuple[int, int] | None = None) -> base.TableInfo:
     """Returns the table's state.
@@ -231,56 +200,146 @@ class Ledger:
       counted: unrolls on the server, and `num_acknowledged` before it was
         asked, as these are certainly among them. None: as our counts have it.
     """
-    with self._lock:
-      if counted is None or self._is_queue:
-        size = max(0, self._size)
-      else:
-        size, acknowledged = counted
-        # What is under way may be in the server's count already; with nobody
-        # else there, ours knows.
-        late = self._unacknowledged + self._acknowledged - acknowledged
-        most = min(size + late, self.config.max_size)
-        size = min(most, max(size, self._size))
-      return base.TableInfo(
-        config=self.config,
-        size=size,
-        inserts=self._limiter.inserts,
-        samples=self._limiter.samples,
-        writer_wait_seconds=self._writers.seconds,
-        sampler_wait_seconds=self._samplers.seconds,
-        waiting_writers=len(self._writers),
-        waiting_samplers=len(self._samplers),
-      )
+    with self._gate.lock:
+      counts = self._counts
+      size = self._told_size(counted)
+      return self._gate.info(self.config, size, counts.inserts, counts.samples)
 
   def close(self) -> None:
     """Ends every wait, now and later, with `StoreClosed`."""
-    with self._lock:
-      self._writers.close()
-      self._samplers.close()
+    self._gate.close()
+
+  def _state(self) -> tuple[int, int, int]:
+    return self._counts.inserts, self._counts.samples, self._size
+
+  @abc.abstractmethod
+  def _can_insert(self, n: int) -> bool: ...
+
+  @abc.abstractmethod
+  def _can_sample(self, n: int) -> bool: ...
+
+  @abc.abstractmethod
+  def _add(self, n: int) -> None:
+    """Counts n unrolls into the size as they are admitted."""
+
+  def _take(self, n: int) -> None:
+    """Counts n unrolls out of the size as they are asked for."""
+    del n
+
+  def _drop(self, n: int) -> None:
+    """Counts n exhausted unrolls out of the size as they come."""
+    del n
+
+  @abc.abstractmethod
+  def _restarted_size(self, size: int, undrawn: int) -> int: ...
+
+  @abc.abstractmethod
+  def _possible_sizes(self, size: int) -> tuple[int, int]:
+    """Returns the least and the most that our size may be."""
+
+  @abc.abstractmethod
+  def _told_size(self, counted: tuple[int, int] | None) -> int: ...
+
+
+class ClientQueueLimiter(ClientRateLimiter):
+  """Of a queue: unrolls leave it when they are asked for."""
+
+  def __init__(
+    self,
+    config: table_configs.QueueConfig,
+    on_wait: Callable[[], None] = lambda: None,
+  ):
+    """Starts with an empty queue; see `ClientRateLimiter`."""
+    super().__init__(config, rate_limiter.Counts(), on_wait)
+
+  def _can_insert(self, n: int) -> bool:
+    return self._size + n <= self.config.max_size
+
+  def _can_sample(self, n: int) -> bool:
+    return self._size >= n
+
+  def _add(self, n: int) -> None:
+    self._size += n
+
+  def _take(self, n: int) -> None:
+    self._size -= n
+
+  def _restarted_size(self, size: int, undrawn: int) -> int:
+    # After a loss below 0, if more is to be drawn anew than came back, or
+    # above what the queue holds, with what is sent again.
+    return size - undrawn
+
+  def _possible_sizes(self, size: int) -> tuple[int, int]:
+    return size - self._undelivered, size + self._unacknowledged
+
+  def _told_size(self, counted: tuple[int, int] | None) -> int:
+    return max(0, self._size)
+
+
+class ClientReplayLimiter(ClientRateLimiter):
+  """Of a replay: unrolls stay until they give way or are exhausted."""
+
+  config: table_configs.ReplayConfig
+
+  def __init__(
+    self,
+    config: table_configs.ReplayConfig,
+    block_width: int,
+    on_wait: Callable[[], None] = lambda: None,
+  ):
+    """Starts with an empty table that is given blocks of `block_width`."""
+    self._limiter = rate_limiter.RateLimiter(config, block_width)
+    super().__init__(config, self._limiter, on_wait)
+
+  def widen(self, batch_size: int) -> None:
+    """Makes room for batches of `batch_size`."""
+    with self._gate.lock:
+      self._limiter.widen(batch_size)
+      self._gate.wake()
+
+  @property
+  def max_times_sampled(self) -> int:
+    """See `ClientRateLimiter`."""
+    return self.config.max_times_sampled
 
   @property
   def _drawable(self) -> float:
     """Samples that can be drawn before `max_times_sampled` empties it."""
     limit = self.config.max_times_sampled
     if not limit:
-      return float('inf')
+      return math.inf
     # What gave way unsampled is not known; no more than this is there.
-    undrawn = self._limiter.inserts * limit - self._limiter.samples
+    undrawn = self._counts.inserts * limit - self._counts.samples
     return min(undrawn, self._size * limit - self._undelivered)
 
   def _can_insert(self, n: int) -> bool:
-    if self._is_queue:
-      return self._size + n <= self.config.max_size
     return self._limiter.can_insert(n, self._size, self._drawable)
 
   def _can_sample(self, n: int) -> bool:
-    if self._is_queue:
-      return self._size >= n
     return self._limiter.can_sample(n, self._size, self._drawable)
 
-  def _wake(self) -> None:
-    self._writers.wake()
-    self._samplers.wake()
+  def _add(self, n: int) -> None:
+    self._size = min(self._size + n, self.config.max_size)
+
+  def _drop(self, n: int) -> None:
+    self._size = max(0, self._size - n)
+
+  def _restarted_size(self, size: int, undrawn: int) -> int:
+    return min(size, self.config.max_size)
+
+  def _possible_sizes(self, size: int) -> tuple[int, int]:
+    most = size + self._unacknowledged + self._undelivered
+    return size, min(most, self.config.max_size)
+
+  def _told_size(self, counted: tuple[int, int] | None) -> int:
+    if counted is None:
+      return self._size
+    size, acknowledged = counted
+    # What is under way may be in the server's count already; with nobody else
+    # there, ours knows.
+    late = self._unacknowledged + self._acknowledged - acknowledged
+    most = min(size + late, self.config.max_size)
+    return min(most, max(size, self._size))
 
 
 def _within(count: int, least: int, most: int) -> int:

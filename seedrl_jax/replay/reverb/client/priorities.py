@@ -1,7 +1,4 @@
-"""Sends new priorities to a Reverb server, off the learner's critical path.
-
-Used by the store. The thread is named `reverb-priorities-<table>`.
-"""
+"""Sends new priorities to a Reverb server, while learning and drawing go on."""
 
 import threading
 from collections.abc import Callable
@@ -15,25 +12,20 @@ from seedrl_jax.replay.reverb.client import connection as connection_lib
 _KEYS_PER_CALL = 10_000
 
 
+# Keys that may wait to be sent: of more than a thousand batches.
+_MAX_PENDING = 100_000
+
+
 class PriorityUpdater:
-  """Collects priorities and sends them; of a key's several the last counts."""
+  """Collects priorities and sends them; of a key's several the last counts.
 
-  def __init__(
-    self,
-    connection: connection_lib.Connection,
-    table: str,
-    max_pending: int = 100_000,
-  ):
-    """Starts the thread.
+  Its thread is named `reverb-priorities-<table>`.
+  """
 
-    Args:
-      connection: to the server.
-      table: its name.
-      max_pending: keys that may wait to be sent.
-    """
+  def __init__(self, connection: connection_lib.Connection, table: str):
+    """Starts the thread that sends to `table`."""
     self._connection = connection
     self._table = table
-    self._max_pending = max_pending
     self._changed = threading.Condition()
     self._pending: dict[int, float] = {}
     self._sending = 0
@@ -44,21 +36,14 @@ class PriorityUpdater:
     )
     self._thread.start()
 
-  def update(
-    self,
-    keys: np.ndarray,
-    priorities: np.ndarray,
-    timeout: float | None = None,
-  ) -> None:
-    """Hands priorities over; waits only while too many are to be sent.
+  def update(self, keys: np.ndarray, priorities: np.ndarray) -> None:
+    """Hands priorities over; waits only while far too many are to be sent.
 
     Args:
       keys: uint64 `[n]`, of items; unknown ones are ignored.
       priorities: float `[n]`, finite and not negative.
-      timeout: seconds to wait; None: as long as it takes.
 
     Raises:
-      RateLimited: after `timeout`; nothing was handed over.
       StoreClosed: after `close`.
       ReverbError: with which an earlier call to the server failed.
     """
@@ -66,25 +51,23 @@ class PriorityUpdater:
     with self._changed:
       self._wait(
         lambda: (
-          not self._pending
-          or len(self._pending) + len(fresh) <= self._max_pending
-        ),
-        timeout,
+          not self._pending or len(self._pending) + len(fresh) <= _MAX_PENDING
+        )
       )
       self._pending.update(fresh)
       self._changed.notify_all()
 
-  def flush(self, timeout: float | None = None) -> None:
+  def flush(self) -> None:
     """Returns when the server has all that was handed over before.
 
     Raises:
-      RateLimited, StoreClosed, ReverbError: as `update`.
+      StoreClosed, ReverbError: as `update`.
     """
     with self._changed:
-      self._wait(lambda: not self._pending and not self._sending, timeout)
+      self._wait(lambda: not self._pending and not self._sending)
 
   def close(self) -> None:
-    """Ends the thread and every wait; what was not sent is dropped.
+    """Ends the thread and every wait; priorities not yet sent are dropped.
 
     A call under way ends when it is answered or the connection is closed.
     """
@@ -93,21 +76,15 @@ class PriorityUpdater:
       self._changed.notify_all()
     self._thread.join()
 
-  def _wait(self, ready: Callable[[], bool], timeout: float | None) -> None:
-    def done() -> bool:
-      return self._closed or self._error is not None or ready()
-
-    passed = self._changed.wait_for(done, timeout)
+  def _wait(self, ready: Callable[[], bool]) -> None:
+    self._changed.wait_for(
+      lambda: self._closed or self._error is not None or ready()
+    )
     if self._error is not None:
       raise self._error
     if self._closed:
       raise base.StoreClosed(
         f'The store was closed: no update of priorities in {self._table}.'
-      )
-    if not passed:
-      raise base.RateLimited(
-        f'No update of priorities in table {self._table} at '
-        f'{self._connection.address} within {timeout:g} s.'
       )
 
   def _run(self) -> None:

@@ -1,19 +1,11 @@
-"""From samples that the server sends to batches laid out for training.
+"""From samples that the server sends to batches laid out for training."""
 
-Used by `store.py`. One sampler has streams of its own, so that batches do not
-mix.
-"""
-
-import collections
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-import numpy as np
-
-from seedrl_jax.replay import base, blocks
+from seedrl_jax.replay import base
 from seedrl_jax.replay.reverb.client import (
   client_rate_limiter,
-  connection,
   sample_stream,
   samples,
   unroll_items,
@@ -25,69 +17,50 @@ class Sampler(base.TrajectorySampler):
 
   def __init__(
     self,
-    link: connection.Connection,
-    counts: client_rate_limiter.Ledger,
-    layout: blocks.UnrollLayout,
-    mapper: unroll_items.Mapper,
-    batch_size: int,
-    num_blocks: int,
+    streams: sample_stream.SampleStreams,
+    counts: client_rate_limiter.ClientRateLimiter,
+    decoder: unroll_items.Decoder,
     ahead: int,
-    num_streams: int,
     before_request: Callable[[], None],
-    on_arrival: Callable[[Sequence[int]], None] | None = None,
   ):
     """Makes a sampler; nothing is drawn before the first `sample`.
 
     Args:
-      link: to the server.
+      streams: of its own, so that batches do not mix; closed with it.
       counts: of the table.
-      layout: of the unrolls.
-      mapper: of `unroll_items.Workers`.
-      batch_size: B.
-      num_blocks: blocks that a batch comes in.
-      ahead: batches to draw ahead where the table's rules let them pass.
-      num_streams: that fetch side by side; a queue's order needs one.
+      decoder: makes batches of samples.
+      ahead: batches to draw ahead if the table's rules let them pass.
       before_request: runs before samples are asked for.
-      on_arrival: see `SampleStreams`.
     """
+    self._streams = streams
     self._counts = counts
-    self._mapper = mapper
-    self._batch_size = batch_size
-    self._is_queue = counts.config.sampler == 'fifo'
-    self._num_blocks = num_blocks
+    self._decoder = decoder
     self._ahead = ahead
     self._before_request = before_request
-    self._pool = blocks.BlockPool(layout, batch_size // num_blocks)
-    self._streams = sample_stream.SampleStreams(
-      link, counts.config.name, num_streams, on_arrival=on_arrival
-    )
     self._lock = threading.Lock()
-    # Sizes of the table when batches were asked for that are still to come;
-    # how many of these no caller waits for; samples of the next that came.
-    self._asked: collections.deque[int] = collections.deque()
-    self._unclaimed = 0
-    self._waiting = 0  # callers that ask for a batch of their own
-    self._turn = threading.Lock()
+    # Samples of the next batch that came; batches under way that no caller
+    # waits for; callers that ask for a batch of their own.
     self._drawn: list[samples.Sample] = []
+    self._unclaimed = 0
+    self._waiting = 0
+    self._turn = threading.Lock()
 
-  def sample(self, timeout: float | None = None) -> base.Sample:
+  def sample(self, wait: bool = True) -> base.Sample:
     """See `TrajectorySampler`.
 
-    The time-out is for the table's rules; what they let pass has come over
+    Only the table's rules are not waited for: what they let pass has come over
     the network by then or is waited for.
     """
-    self._claim(timeout)
+    self._claim(wait)
     with self._lock:
-      size = self._asked[0]
-      while len(self._drawn) < self._num_items:
+      while len(self._drawn) < self._decoder.num_items:
         self._drawn.append(self._streams.get())
-      self._asked.popleft()
       drawn, self._drawn = self._drawn, []
-    limit = self._counts.config.max_times_sampled
+    limit = self._counts.max_times_sampled
     last = sum(s.times_sampled == limit for s in drawn) if limit else 0
-    self._counts.delivered(self._batch_size, last)
+    self._counts.delivered(self._decoder.batch_size, last)
     self._ask_ahead()
-    return self._decode(drawn, size)
+    return self._decoder.decode(drawn)
 
   def interrupt(self) -> None:
     """Ends every wait in it."""
@@ -98,20 +71,11 @@ class Sampler(base.TrajectorySampler):
     self._streams.close()
 
   @property
-  def table(self) -> str:
-    """Where it draws from."""
-    return self._counts.config.name
-
-  @property
   def undrawn(self) -> int:
     """Items that were asked for and have not come."""
     return self._streams.outstanding
 
-  @property
-  def _num_items(self) -> int:
-    return self._num_blocks if self._is_queue else self._batch_size
-
-  def _claim(self, timeout: float | None) -> None:
+  def _claim(self, wait: bool) -> None:
     """Returns when a batch is under way that nobody else takes."""
     with self._turn:
       if self._unclaimed:
@@ -119,17 +83,15 @@ class Sampler(base.TrajectorySampler):
         return
       self._waiting += 1
     try:
-      self._ask(timeout)
+      self._ask(wait)
     finally:
       with self._turn:
         self._waiting -= 1
 
-  def _ask(self, timeout: float | None) -> None:
-    size = self._counts.admit_sample(self._batch_size, timeout)
+  def _ask(self, wait: bool) -> None:
+    self._counts.admit_sample(self._decoder.batch_size, wait)
     self._before_request()
-    with self._lock:
-      self._asked.append(size)
-      self._streams.request(self._num_items)
+    self._streams.request(self._decoder.num_items)
 
   def _ask_ahead(self) -> None:
     # With the lock held, and not before those who wait: the last batch that
@@ -137,49 +99,7 @@ class Sampler(base.TrajectorySampler):
     with self._turn:
       while self._unclaimed < self._ahead and not self._waiting:
         try:
-          self._ask(0)
+          self._ask(wait=False)
         except base.RateLimited:
           return
         self._unclaimed += 1
-
-  def _decode(self, drawn: Sequence[samples.Sample], size: int) -> base.Sample:
-    taken = [self._pool.take() for _ in range(self._num_blocks)]
-    if self._is_queue:
-      return self._decode_queue(drawn, taken, size)
-    width = self._pool.width
-    for i, block in enumerate(taken):
-      part = drawn[i * width : (i + 1) * width]
-      unroll_items.decode_unrolls(part, block, self._mapper)
-    return base.Sample(
-      blocks=taken,
-      keys=np.array([s.key for s in drawn], np.uint64),
-      probabilities=np.array([s.probability for s in drawn], np.float32),
-      table_size=np.array([s.table_size for s in drawn], np.float32),
-      priorities=np.array([s.priority for s in drawn]),
-      on_release=self._release,
-    )
-
-  def _decode_queue(
-    self,
-    drawn: Sequence[samples.Sample],
-    taken: Sequence[base.Block],
-    size: int,
-  ) -> base.Sample:
-    priorities = [
-      unroll_items.decode_block(sample, block, self._mapper)
-      for sample, block in zip(drawn, taken, strict=True)
-    ]
-    columns = np.arange(self._pool.width, dtype=np.uint64)
-    return base.Sample(
-      blocks=taken,
-      # An item's key is random: one that follows it is as good.
-      keys=np.concatenate([np.uint64(s.key) + columns for s in drawn]),
-      probabilities=np.ones(self._batch_size, np.float32),
-      table_size=np.full(self._batch_size, size, np.float32),
-      priorities=np.concatenate(priorities),
-      on_release=self._release,
-    )
-
-  def _release(self, released: Sequence[base.Block]) -> None:
-    for block in released:
-      self._pool.give_back(block)

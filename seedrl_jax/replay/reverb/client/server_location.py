@@ -1,7 +1,7 @@
-"""Where a store's tables are: a server of its own, or one that runs already.
+"""The server of a store: one of its own, or one that runs already.
 
-Used by `store.py`. Both kinds say where the server is, save and bring back its
-contents, and know what to do when it is lost.
+Both kinds connect to the server, save and restore its contents, and know what
+to do when it is lost.
 """
 
 import abc
@@ -17,7 +17,7 @@ from typing import Any
 from absl import logging
 
 from seedrl_jax.replay import base
-from seedrl_jax.replay.reverb.client import connection, tables
+from seedrl_jax.replay.reverb.client import connection, server_rules
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 from seedrl_jax.replay.reverb.server import checkpoint_files, server
 
@@ -39,8 +39,8 @@ Infos = Mapping[str, reverb_pb2.TableInfo]
 OnRestart = Callable[[Infos], None]
 
 
-class Host(abc.ABC):
-  """A Reverb server as the store's home.
+class ServerLocation(abc.ABC):
+  """Where the Reverb server of a store is.
 
   Attributes:
     link: the connection to it.
@@ -89,7 +89,7 @@ class Host(abc.ABC):
     """Ends the connection, and the server where it is the store's own."""
 
 
-class OwnServer(Host):
+class OwnServer(ServerLocation):
   """A server that lives as long as the store, and again when it is lost."""
 
   def __init__(
@@ -102,7 +102,7 @@ class OwnServer(Host):
     """Starts the server and waits for it.
 
     Args:
-      process: the server, not started yet; closed with the host.
+      process: the server, not started yet; closed with the location.
       on_restart: told after a loss what the new server says of its tables.
       patience: seconds in which a restarted server must be found.
       begin_with: what `restore` is about to be called with, if known; it then
@@ -153,7 +153,7 @@ class OwnServer(Host):
     record: Record,
     on_asked: Callable[[], None] | None = None,
   ) -> None:
-    """See `Host`; `path` appears complete."""
+    """See `ServerLocation`; `path` appears complete."""
     written = self.link.checkpoint(on_asked)
     with open(os.path.join(written, _RECORD), 'w') as file:
       json.dump(record, file)
@@ -161,7 +161,7 @@ class OwnServer(Host):
     self._newest = path
 
   def restore(self, path: str, check: Callable[[Record], None]) -> Record:
-    """See `Host`; after a failure the tables are empty."""
+    """See `ServerLocation`; after a failure the tables are empty."""
     with self._lock:
       begun, self._begun = self._begun == path, None
       try:
@@ -196,7 +196,7 @@ class OwnServer(Host):
     self._on_restart(self._fresh_info())
 
   def close(self) -> None:
-    """See `Host`."""
+    """See `ServerLocation`."""
     self._closed = True
     self.link.close()
     self._server.close()
@@ -252,7 +252,7 @@ class OwnServer(Host):
       return fresh.server_info()
 
 
-class OutsideServer(Host):
+class ExternalServer(ServerLocation):
   """A server that somebody else runs, at `--config.replay.address`."""
 
   def __init__(
@@ -262,7 +262,7 @@ class OutsideServer(Host):
 
     Args:
       address: 'host:port'.
-      rules: that its tables must have (`tables.server_rules`).
+      rules: that its tables must have (`server_rules.server_rules`).
       patience: seconds to keep trying, now and whenever it is lost.
 
     Raises:
@@ -270,7 +270,7 @@ class OutsideServer(Host):
     """
     self.link = connection.Connection(address, patience)
     try:
-      tables.check_fits(address, self.link.server_info(), rules)
+      server_rules.check_fits(address, self.link.server_info(), rules)
     except BaseException:
       self.link.close()
       raise
@@ -281,7 +281,7 @@ class OutsideServer(Host):
     record: Record,
     on_asked: Callable[[], None] | None = None,
   ) -> None:
-    """See `Host`; the files stay on the server's machine.
+    """See `ServerLocation`; the files stay on the server's machine.
 
     Of the processes that share a server one should save: of two that do so at
     once one fails, as a server deletes all but its newest checkpoint, and
@@ -296,7 +296,7 @@ class OutsideServer(Host):
     checkpoint_files.keep(scratch, path)
 
   def restore(self, path: str, check: Callable[[Record], None]) -> None:
-    """See `Host`: nobody but its owner can make it load a checkpoint."""
+    """See `ServerLocation`; only its owner can make it load a checkpoint."""
     record = _read_record(path)
     check(record)
     saved = record.get('server', {}).get('path', path)
@@ -308,7 +308,7 @@ class OutsideServer(Host):
     )
 
   def close(self) -> None:
-    """See `Host`."""
+    """See `ServerLocation`."""
     self.link.close()
 
 

@@ -1,46 +1,41 @@
-"""Asks a Reverb server what others did to a table while somebody waits here.
+"""Asks a Reverb server what others did to a table while a thread waits here.
 
-Made by `store.py`. Without others the store's own counts are right, and it is
+Without others the store's own counts are right, and it is
 enough to ask now and then; with actors that write, or a learner elsewhere that
 draws, what is waited for is theirs.
 """
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 
-from seedrl_jax.replay.reverb.client import client_rate_limiter
+from seedrl_jax.replay.reverb.client import tables as tables_lib
 
-# Seconds between questions where nobody else is known of.
+# Seconds between questions while nobody else is known to use the table.
 _ALONE = 0.1
-# Where others were noticed: the first pause after news, and the longest.
+# While others are: the first pause after news, and the longest.
 _FIRST, _LONGEST = 0.005, 0.02
-# Seconds for which others count as there.
+# Seconds for which others count as there after news of them.
 _NOTICED = 2.0
 
 
-class Refresher:
-  """A thread, `reverb-refresh`, that keeps counts up to date."""
+class TableInfoPoller:
+  """A thread, `reverb-poll`, that keeps counts up to date."""
 
   def __init__(
-    self,
-    ledgers: Mapping[str, client_rate_limiter.Ledger],
-    resync: Callable[[str, client_rate_limiter.Ledger], bool],
-    begun: threading.Event,
+    self, tables: Sequence[tables_lib.ReverbTable], wait_begun: threading.Event
   ):
     """Starts the thread.
 
     Args:
-      ledgers: by table.
-      resync: asks for a table; returns whether there was anything new.
-      begun: set by ledgers when a thread begins to wait.
+      tables: of the store.
+      wait_begun: set when a thread begins to wait for one of them.
     """
-    self._ledgers = ledgers
-    self._resync = resync
-    self._begun = begun
+    self._tables = tables
+    self._begun = wait_begun
     self._closed = threading.Event()
     self._thread = threading.Thread(
-      target=self._run, name='reverb-refresh', daemon=True
+      target=self._run, name='reverb-poll', daemon=True
     )
     self._thread.start()
 
@@ -61,8 +56,8 @@ class Refresher:
         pause = _ALONE
         self._closed.wait(pause)
       self._begun.clear()
-      waited_for = [x for x in self._ledgers.items() if x[1].waiting]
-      if sum(self._resync(name, counts) for name, counts in waited_for):
+      waited_for = [t for t in self._tables if t.limiter.waiting]
+      if sum(table.correct() for table in waited_for):
         pause, noticed = _FIRST, time.monotonic()
       else:
         pause = min(2 * pause, _LONGEST)

@@ -1,152 +1,338 @@
-"""A table's rules as a Reverb server takes them, and whether one has them.
+"""The tables of a store on a Reverb server."""
 
-Called by the store and by `launch/reverb_server.py`. A queue's item is a block
-of unrolls that finished together, so the server counts blocks there; an item
-of every other table is one unroll.
-"""
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+import numpy as np
 
-from seedrl_jax.replay import base, rate_limiter
-from seedrl_jax.replay.reverb.client import errors
+from seedrl_jax.replay import base, blocks, table_configs
+from seedrl_jax.replay.reverb.client import (
+  client_rate_limiter,
+  connection,
+  errors,
+  sample_stream,
+  unroll_items,
+)
+from seedrl_jax.replay.reverb.client import priorities as priorities_lib
+from seedrl_jax.replay.reverb.client import sampler as sampler_lib
+from seedrl_jax.replay.reverb.client import writer as writer_lib
 from seedrl_jax.replay.reverb.proto import reverb_pb2
-from seedrl_jax.replay.table_configs import table_configs
 
-# JSON has no infinity, and Reverb means this by none.
-_UNBOUNDED = sys.float_info.max
+# Batches that a sampler draws ahead.
+_AHEAD = 1
+# Streams of a replay's sampler that fetch side by side.
+_REPLAY_STREAMS = 2
+# Seconds that a draw from a table that is filling waits for what is under way.
+_SETTLE_SECONDS = 1.0
 
 
-def server_rules(
-  config: base.TableConfig, block_width: int, batch_size: int
-) -> dict[str, Any]:
-  """Returns a table as `main.py` takes it.
+class Shared(NamedTuple):
+  """What the tables of a store share.
 
-  The store's `ledger.py` lets whole blocks and batches pass by the same rules
-  before anything is sent; the server's are what several processes share.
-
-  Args:
-    config: the table's rules.
-    block_width: unrolls in a block that writers fill.
-    batch_size: of the largest batch that will be drawn; the ratio's buffer
-      must hold one.
+  Attributes:
+    link: to the server.
+    layout: of the unrolls.
+    mapper: of `unroll_items.Workers`.
+    on_wait: see `ClientRateLimiter`.
   """
-  rules: dict[str, Any] = {
-    'name': config.name,
-    'sampler': config.sampler,
-    'remover': 'fifo',
-    'priority_exponent': config.priority_exponent,
-    'max_times_sampled': config.max_times_sampled,
-    'samples_per_insert': config.samples_per_insert,
-  }
-  if config.sampler == 'fifo':
-    blocks = max(1, config.max_size // block_width)
-    return rules | {
-      'max_size': blocks,
-      'min_size_to_sample': 1,
-      'min_diff': 0.0,
-      'max_diff': float(blocks),
-    }
-  rules |= {
-    'max_size': config.max_size,
-    'min_size_to_sample': config.min_size,
-    'min_diff': -_UNBOUNDED,
-    'max_diff': _UNBOUNDED,
-  }
-  if config.samples_per_insert:
-    # As if blocks were whole batches, and none is wider: who starts a server
-    # by hand does not know how a run divides its environments.
-    limiter = rate_limiter.RateLimiter(config, batch_size)
-    limiter.widen(batch_size)
-    centre = config.min_size * config.samples_per_insert
-    rules['min_diff'] = centre - limiter.buffer
-    rules['max_diff'] = centre + limiter.buffer
-  else:
-    # A ratio of 0 would let Reverb take nothing.
-    rules['samples_per_insert'] = 1.0
-  return rules
+
+  link: connection.Connection
+  layout: blocks.UnrollLayout
+  mapper: unroll_items.Mapper
+  on_wait: Callable[[], None]
 
 
-def tables_from_config(config: Any) -> list[dict[str, Any]]:
-  """Returns the tables of a run, for a server that is started by hand.
+class ReverbTable(base.Table):
+  """A table on a server; starts a part's threads when it is first asked for.
 
-  A queue there holds blocks of a whole batch; a run whose blocks are narrower
-  keeps to its own limit.
-
-  Args:
-    config: the run's configuration.
-
-  Raises:
-    ValueError: naming the flag and what would do.
+  Attributes:
+    config: its rules.
+    limiter: its counts.
   """
-  width = config.batch_size
-  return [server_rules(c, width, width) for c in table_configs(config)]
+
+  def __init__(
+    self,
+    shared: Shared,
+    pool: blocks.BlockPool,
+    limiter: client_rate_limiter.ClientRateLimiter,
+    encoder: unroll_items.Encoder,
+    unrolls_per_item: int,
+  ):
+    """Makes a table that is taken to be empty.
+
+    Args:
+      shared: with the store's other tables.
+      pool: of the blocks that are inserted.
+      limiter: of the table.
+      encoder: makes items of blocks.
+      unrolls_per_item: what the server counts as one.
+    """
+    self.config = limiter.config
+    self.limiter = limiter
+    self._shared = shared
+    self._pool = pool
+    self._encoder = encoder
+    self._unit = unrolls_per_item
+    self._lock = threading.Lock()
+    # No server's count from before a reset is taken over after it.
+    self._counting = threading.Lock()
+    self._interrupted = False
+    self._lane: writer_lib.InsertLane | None = None
+    self._samplers: list[sampler_lib.Sampler] = []
+    # See `ClientRateLimiter.info`.
+    self._counted: tuple[int, int] | None = None
+
+  def allocate(self) -> base.Block:
+    """See `TrajectoryWriter`."""
+    return self._pool.lend()
+
+  def insert(
+    self, block: base.Block, priorities: np.ndarray | None = None
+  ) -> None:
+    """See `TrajectoryWriter`."""
+    self._pool.check_lent(block)
+    checked = base.check_priorities(priorities, block.width)
+    self._insert_lane().insert(block, checked)
+
+  @property
+  def bytes_sent(self) -> int:
+    """Bytes that its writers have sent so far."""
+    return self._lane.bytes_sent if self._lane is not None else 0
+
+  def flush(self, timeout: float | None = None) -> None:
+    """Returns when the server has what was inserted and changed before.
+
+    Args:
+      timeout: seconds; what the table cannot take within these, as its rules
+        wait for samples, say, stays on its way. None: no limit.
+
+    Raises:
+      StoreClosed: if the store is closed meanwhile.
+      ReverbError: if the server is lost for good.
+    """
+    if self._lane is not None:
+      # What the server cannot take now is under way, and will be sent again.
+      with contextlib.suppress(base.RateLimited):
+        self._lane.flush(timeout)
+
+  def info(self) -> base.TableInfo:
+    """Returns its state, with the size that the server told last."""
+    return self.limiter.info(self._counted)
+
+  def note_size(self, size: int, acknowledged: int) -> None:
+    """Notes the server's size; see `ClientRateLimiter.info`."""
+    self._counted = size * self._unit, acknowledged
+
+  def reset(self, timeout: float | None = None) -> None:
+    """Removes everything and sets the counts to zero; see `flush`."""
+    self.flush(timeout)
+    with self._counting:
+      self._shared.link.reset(self.config.name)
+      self.limiter.restart(0, 0, 0, 0)
+
+  def restart(self, info: reverb_pb2.TableInfo) -> None:
+    """Takes over the counts of a server that has just begun."""
+    with self._lock:
+      undrawn = sum(sampler.undrawn for sampler in self._samplers)
+    counts = self._in_unrolls(info)
+    self.limiter.restart(*counts, undrawn=undrawn * self._unit)
+
+  def correct(self) -> bool:
+    """Asks the server; returns whether it knows of anything new."""
+    with self._counting:
+      version = self.limiter.version
+      try:
+        info = self._shared.link.peek()[self.config.name]
+      except (errors.ReverbError, base.StoreClosed):
+        # Who waits for the server itself will say so.
+        return False
+      inserts, samples, size = self._in_unrolls(info)
+      if version is None:
+        version = self.limiter.stalled_version(inserts, samples)
+        if version is None:
+          return False
+      return self.limiter.correct(inserts, samples, size, version)
+
+  def _in_unrolls(self, info: reverb_pb2.TableInfo) -> tuple[int, int, int]:
+    """Returns the server's inserts, samples and size."""
+    limiter = info.rate_limiter_info
+    return (
+      limiter.insert_stats.completed * self._unit,
+      limiter.sample_stats.completed * self._unit,
+      info.current_size * self._unit,
+    )
+
+  def interrupt(self) -> None:
+    """See `TrajectoryStore`; what was inserted is still sent."""
+    with self._lock:
+      self._interrupted = True
+    self._pool.close()
+    self.limiter.close()
+    # Not their threads: one may be looking for a lost server.
+    for sampler in self._samplers:
+      sampler.interrupt()
+    if self._lane is not None:
+      self._lane.interrupt()
+
+  def close(self) -> None:
+    """Ends the threads; the connection is closed already."""
+    for sampler in self._samplers:
+      sampler.close()
+    if self._lane is not None:
+      self._lane.close()
+
+  def _insert_lane(self) -> writer_lib.InsertLane:
+    if self._lane is None:
+      with self._lock:
+        self._check_open()
+        if self._lane is None:
+          self._lane = writer_lib.InsertLane(
+            self._shared.link,
+            self.limiter,
+            self._encoder,
+            self._shared.mapper,
+            self._pool.give_back,
+          )
+    return self._lane
+
+  def _add_sampler(
+    self,
+    streams: sample_stream.SampleStreams,
+    decoder: unroll_items.Decoder,
+    before_request: Callable[[], None],
+  ) -> sampler_lib.Sampler:
+    made = sampler_lib.Sampler(
+      streams, self.limiter, decoder, _AHEAD, before_request
+    )
+    with self._lock:
+      self._samplers.append(made)
+    return made
+
+  def _check_open(self) -> None:
+    if self._interrupted:
+      raise base.StoreClosed('The store was closed.')
 
 
-def check_fits(
-  address: str,
-  served: Mapping[str, reverb_pb2.TableInfo],
-  wanted: Sequence[Mapping[str, Any]],
-) -> None:
-  """Checks that a server which runs already has the run's tables.
+class ReverbQueue(ReverbTable, base.Queue):
+  """A queue on a server, where an item is a whole block."""
 
-  Args:
-    address: of the server.
-    served: its tables by name.
-    wanted: as `server_rules` gives them. Of a queue's size nothing is asked:
-      the run keeps to its own.
+  def __init__(
+    self,
+    config: table_configs.QueueConfig,
+    shared: Shared,
+    pool: blocks.BlockPool,
+  ):
+    """Makes a queue that is taken to be empty; see `ReverbTable`."""
+    limiter = client_rate_limiter.ClientQueueLimiter(config, shared.on_wait)
+    encoder = unroll_items.BlockEncoder(shared.layout, config.name)
+    super().__init__(shared, pool, limiter, encoder, pool.width)
 
-  Raises:
-    Refused: in one sentence that says what differs.
-  """
-  for rules in wanted:
-    name = rules['name']
-    if name not in served:
-      raise errors.UnknownTable(
-        f'--config.replay.address={address}: the server has no table {name}, '
-        f'only {sorted(served)}; start it with this configuration '
-        '(launch/reverb_server.py --config=…).'
-      )
-    differences = [
-      f'{key} is {there} there and {here} here'
-      for key, there, here in _compare(served[name], rules)
-      if there != here
-    ]
-    if differences:
-      raise errors.Refused(
-        f'--config.replay.address={address}: table {name} does not fit this '
-        f'run ({"; ".join(differences)}); start the server with this '
-        'configuration, or change the configuration.'
-      )
+  def sampler(
+    self, batch_size: int, num_blocks: int | None = None
+  ) -> base.TrajectorySampler:
+    """See `Table`."""
+    count = self.config.num_blocks(batch_size, num_blocks, self._pool.width)
+    shared = self._shared
+    # More than one stream would not keep the order.
+    streams = sample_stream.SampleStreams(
+      shared.link, self.config.name, on_arrival=self._on_arrival
+    )
+    decoder = unroll_items.BlockDecoder(
+      shared.layout, batch_size, count, shared.mapper
+    )
+    return self._add_sampler(streams, decoder, lambda: None)
+
+  def _on_arrival(self, keys: Sequence[int]) -> None:
+    """Else a kill between sample and acknowledgement would repeat a step."""
+    if self._lane is not None:
+      self._lane.arrived(keys)
 
 
-def _compare(
-  info: reverb_pb2.TableInfo, rules: Mapping[str, Any]
-) -> list[tuple[str, Any, Any]]:
-  """Returns (rule, the server's, ours) for every rule that must be equal."""
-  kind, exponent = _selector(info.sampler_options)
-  remover, _ = _selector(info.remover_options)
-  result: list[tuple[str, Any, Any]] = [
-    ('sampler', kind, rules['sampler']),
-    ('remover', remover, rules['remover']),
-    ('max_times_sampled', info.max_times_sampled, rules['max_times_sampled']),
-  ]
-  if kind == rules['sampler'] == 'prioritized':
-    result.append(('priority_exponent', exponent, rules['priority_exponent']))
-  if rules['sampler'] == 'fifo':
-    return result
-  limiter = info.rate_limiter_info
-  result.append(('max_size', info.max_size, rules['max_size']))
-  for key in ('samples_per_insert', 'min_size_to_sample'):
-    result.append((key, getattr(limiter, key), rules[key]))
-  for key in ('min_diff', 'max_diff'):
-    result.append((key, getattr(limiter, key), rules[key]))
-  return result
+class ReverbReplay(ReverbTable, base.Replay):
+  """A replay on a server, where an item is one unroll."""
+
+  config: table_configs.ReplayConfig
+
+  def __init__(
+    self,
+    config: table_configs.ReplayConfig,
+    shared: Shared,
+    pool: blocks.BlockPool,
+  ):
+    """Makes a replay that is taken to be empty; see `ReverbTable`."""
+    self._limiter = client_rate_limiter.ClientReplayLimiter(
+      config, pool.width, shared.on_wait
+    )
+    encoder = unroll_items.UnrollEncoder(shared.layout, config.name)
+    super().__init__(shared, pool, self._limiter, encoder, 1)
+    self._updater: priorities_lib.PriorityUpdater | None = None
+    self._closed = False
+
+  def sampler(
+    self, batch_size: int, num_blocks: int | None = None
+  ) -> base.TrajectorySampler:
+    """See `Table`."""
+    count = self.config.num_blocks(batch_size, num_blocks, self._pool.width)
+    shared = self._shared
+    self._limiter.widen(batch_size)
+    streams = sample_stream.SampleStreams(
+      shared.link, self.config.name, _REPLAY_STREAMS
+    )
+    decoder = unroll_items.UnrollDecoder(
+      shared.layout, batch_size, count, shared.mapper, self.update_priorities
+    )
+    return self._add_sampler(streams, decoder, self._settle)
+
+  def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
+    """See `Replay`; a thread of its own sends them.
+
+    Raises:
+      ReverbError: with which an earlier update failed.
+      StoreClosed: if the store is closed. An interrupted one takes them: the
+        learner ends its last update after that.
+    """
+    checked = base.check_priorities(priorities, len(keys))
+    self._priority_updater().update(np.asarray(keys, np.uint64), checked)
+
+  def flush(self, timeout: float | None = None) -> None:
+    """See `ReverbTable`; the time-out is for the inserts only."""
+    super().flush(timeout)
+    if self._updater is not None:
+      self._updater.flush()
+
+  def close(self) -> None:
+    """See `ReverbTable`; priorities that were not sent are dropped."""
+    super().close()
+    with self._lock:
+      self._closed = True
+    if self._updater is not None:
+      self._updater.close()
+
+  def _priority_updater(self) -> priorities_lib.PriorityUpdater:
+    if self._updater is None:
+      with self._lock:
+        if self._closed:
+          raise base.StoreClosed('The store was closed.')
+        if self._updater is None:
+          self._updater = priorities_lib.PriorityUpdater(
+            self._shared.link, self.config.name
+          )
+    return self._updater
+
+  def _settle(self) -> None:
+    """Lets a draw from a table that is filling see what was inserted."""
+    # Later it makes no difference, and costs a round trip for each batch.
+    if self._lane is not None and self._limiter.is_young:
+      with contextlib.suppress(base.RateLimited):
+        self._lane.flush(_SETTLE_SECONDS)
 
 
-def _selector(options: reverb_pb2.KeyDistributionOptions) -> tuple[str, float]:
-  kind = options.WhichOneof('distribution') or 'unknown'
-  if kind == 'heap':
-    return ('heap_min' if options.heap.min_heap else 'heap_max'), 0.0
-  return kind, options.prioritized.priority_exponent
+def make_table(
+  config: table_configs.TableConfig, shared: Shared, pool: blocks.BlockPool
+) -> ReverbTable:
+  """Makes a table that is taken to be empty; see `ReverbTable`."""
+  if isinstance(config, table_configs.QueueConfig):
+    return ReverbQueue(config, shared, pool)
+  return ReverbReplay(config, shared, pool)

@@ -1,12 +1,11 @@
 """Blocks of unrolls as chunks and items, and samples as blocks again.
 
-Used by `writer.py` and `sampler.py`. How an unroll lies in an item:
+How an unroll lies in an item:
 
 *   A queue's item is a block. Each leaf under `steps` is a column of T + 1
     rows `[W, ...]`, cut into chunks of about a megabyte that several threads
-    work on; every other leaf, and the priorities, are columns of one row
-    `[W, ...]`.
-*   Another table's item is one unroll: columns of T + 1 rows `[...]` for the
+    work on; every other leaf is a column of one row `[W, ...]`.
+*   A replay's item is one unroll: columns of T + 1 rows `[...]` for the
     leaves under `steps`, of one row `[...]` for the others. Consecutive
     unrolls of an environment share the chunks of the steps that they overlap
     by.
@@ -14,6 +13,8 @@ Used by `writer.py` and `sampler.py`. How an unroll lies in an item:
 One-row columns are squeezed, as the official client writes a scalar step.
 """
 
+import abc
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple
@@ -45,7 +46,17 @@ class Encoded(NamedTuple):
   keep: list[items.Chunk]
 
 
-class BlockEncoder:
+class Encoder(abc.ABC):
+  """Makes the items of blocks."""
+
+  @abc.abstractmethod
+  def encode(
+    self, block: base.Block, priorities: np.ndarray, mapper: Mapper
+  ) -> Encoded:
+    """Encodes a block, which may be written to again afterwards."""
+
+
+class BlockEncoder(Encoder):
   """Makes one item of a block, for a queue."""
 
   def __init__(self, layout: blocks.UnrollLayout, table: str):
@@ -56,7 +67,8 @@ class BlockEncoder:
   def encode(
     self, block: base.Block, priorities: np.ndarray, mapper: Mapper
   ) -> Encoded:
-    """Encodes a block, which may be written to again afterwards."""
+    """See `Encoder`; a queue has no priorities."""
+    del priorities
     steps = [
       leaf
       for leaf, major in zip(block.leaves, self._layout.time_major, strict=True)
@@ -68,36 +80,29 @@ class BlockEncoder:
       if not major
     ]
     parts = _cut(steps, _CHUNK_BYTES)
-    parts.append([*rest, priorities[np.newaxis]])
+    parts.append(rest)
     *chunks, last = mapper(items.encode_chunk, parts)
     columns = _columns(self._layout.time_major, chunks, last)
-    columns.append(items.Column([items.Slice(last, len(rest), 0, 1)], True))
     item = items.make_item(self._table, 1.0, columns)
     return Encoded([item], [])
 
 
-class UnrollEncoder:
+class UnrollEncoder(Encoder):
   """Makes an item of each unroll of a block; shares overlapping steps."""
 
-  def __init__(self, layout: blocks.UnrollLayout, table: str, overlap: int):
-    """Makes an encoder.
-
-    Args:
-      layout: of the unrolls.
-      table: where the items go.
-      overlap: steps that consecutive unrolls of an environment share. One
-        step is not worth a chunk.
-    """
+  def __init__(self, layout: blocks.UnrollLayout, table: str):
+    """Makes an encoder of unrolls of `layout` for `table`."""
     self._layout = layout
     self._table = table
-    self._overlap = overlap if overlap > 1 else 0
+    # An overlap of one step is not worth a chunk.
+    self._overlap = layout.overlap if layout.overlap > 1 else 0
     # By environment: contents and slices of the last unroll's last steps.
     self._tails: dict[int, tuple[bytes, list[items.Slice]]] = {}
 
   def encode(
     self, block: base.Block, priorities: np.ndarray, mapper: Mapper
   ) -> Encoded:
-    """See `BlockEncoder.encode`."""
+    """See `Encoder`."""
     made = list(
       mapper(
         lambda column: self._encode_unroll(
@@ -217,37 +222,103 @@ def _slice(source: items.Chunk | items.Slice, index: int) -> items.Slice:
   return items.Slice(source.chunk, index, source.offset, source.length)
 
 
-def decode_block(
-  sample: samples.Sample, block: base.Block, mapper: Mapper
-) -> np.ndarray:
-  """Writes a queue's sample to a block; returns the priorities, `[W]`.
+class Decoder(abc.ABC):
+  """Makes batches of samples.
 
-  Raises:
-    ValueError: where the sample is not such a block.
+  Attributes:
+    batch_size: B, unrolls of a batch.
+    num_items: samples of a batch.
   """
-  *columns, last = sample.columns
-  _check_columns(columns, block)
-  tasks: list[tuple[samples.TensorSlice, np.ndarray]] = []
-  for column, leaf in zip(columns, block.leaves, strict=True):
-    out = leaf[np.newaxis] if column.squeeze else leaf
-    tasks += _pieces(column, out)
-  list(mapper(_decode, tasks))
-  (piece,) = last.slices
-  priorities = np.empty((1, block.width), piece.tensor.dtype)
-  _decode((piece, priorities))
-  return priorities[0]
+
+  def __init__(
+    self,
+    layout: blocks.UnrollLayout,
+    batch_size: int,
+    num_blocks: int,
+    mapper: Mapper,
+  ):
+    """Makes a decoder of batches of `batch_size` in `num_blocks` blocks."""
+    self.batch_size = batch_size
+    self._num_blocks = num_blocks
+    self._mapper = mapper
+    self._pool = blocks.BlockPool(layout, batch_size // num_blocks)
+
+  @property
+  @abc.abstractmethod
+  def num_items(self) -> int: ...
+
+  @abc.abstractmethod
+  def decode(self, drawn: Sequence[samples.Sample]) -> base.Sample:
+    """Decodes a batch.
+
+    Raises:
+      ValueError: if the samples are not of such unrolls.
+    """
 
 
-def decode_unrolls(
-  drawn: Sequence[samples.Sample],
-  block: base.Block,
-  mapper: Mapper,
+class BlockDecoder(Decoder):
+  """Makes batches of a queue's items, which are blocks."""
+
+  @property
+  def num_items(self) -> int:
+    """See `Decoder`."""
+    return self._num_blocks
+
+  def decode(self, drawn: Sequence[samples.Sample]) -> base.Sample:
+    """See `Decoder`."""
+    taken = [self._pool.take() for _ in drawn]
+    for sample, block in zip(drawn, taken, strict=True):
+      _check_columns(sample.columns, block)
+      tasks: list[tuple[samples.TensorSlice, np.ndarray]] = []
+      for column, leaf in zip(sample.columns, block.leaves, strict=True):
+        out = leaf[np.newaxis] if column.squeeze else leaf
+        tasks += _pieces(column, out)
+      list(self._mapper(_decode, tasks))
+    return base.Sample(taken, self._pool.give_back)
+
+
+class UnrollDecoder(Decoder):
+  """Makes batches of a replay's items, which are unrolls."""
+
+  def __init__(
+    self,
+    layout: blocks.UnrollLayout,
+    batch_size: int,
+    num_blocks: int,
+    mapper: Mapper,
+    update_priorities: Callable[[np.ndarray, np.ndarray], None],
+  ):
+    """Makes a decoder; see `Decoder` and `Replay.update_priorities`."""
+    super().__init__(layout, batch_size, num_blocks, mapper)
+    self._update_priorities = update_priorities
+
+  @property
+  def num_items(self) -> int:
+    """See `Decoder`."""
+    return self.batch_size
+
+  def decode(self, drawn: Sequence[samples.Sample]) -> base.Sample:
+    """See `Decoder`."""
+    taken = [self._pool.take() for _ in range(self._num_blocks)]
+    width = self._pool.width
+    for i, block in enumerate(taken):
+      _decode_unrolls(drawn[i * width : (i + 1) * width], block, self._mapper)
+    keys = np.array([s.key for s in drawn], np.uint64)
+    return base.ReplaySample(
+      blocks=taken,
+      on_release=self._pool.give_back,
+      keys=keys,
+      probabilities=np.array([s.probability for s in drawn], np.float32),
+      table_size=np.array([s.table_size for s in drawn], np.float32),
+      priorities=np.array([s.priority for s in drawn]),
+      on_update=functools.partial(self._update_priorities, keys),
+    )
+
+
+def _decode_unrolls(
+  drawn: Sequence[samples.Sample], block: base.Block, mapper: Mapper
 ) -> None:
-  """Writes samples of single unrolls to a block's columns, in order.
-
-  Raises:
-    ValueError: where they are not such unrolls.
-  """
+  """Writes samples of single unrolls to a block's columns, in order."""
 
   def decode(index: int) -> None:
     columns = drawn[index].columns

@@ -34,10 +34,10 @@ class InsertLane:
   def __init__(
     self,
     link: connection.Connection,
-    counts: client_rate_limiter.Ledger,
-    encoder: unroll_items.BlockEncoder | unroll_items.UnrollEncoder,
+    counts: client_rate_limiter.ClientRateLimiter,
+    encoder: unroll_items.Encoder,
     mapper: unroll_items.Mapper,
-    give_back: Callable[[base.Block], None],
+    give_back: Callable[[Sequence[base.Block]], None],
   ):
     """Starts the lane's thread, `reverb-encode-<table>`.
 
@@ -66,16 +66,14 @@ class InsertLane:
     )
     self._thread.start()
 
-  def insert(
-    self, block: base.Block, priorities: np.ndarray, timeout: float | None
-  ) -> None:
+  def insert(self, block: base.Block, priorities: np.ndarray) -> None:
     """Takes a block over; see `TrajectoryWriter.insert`.
 
-    The time-out is for the table's rules. Room for one more block to encode
-    is waited for as long as it takes: while a lost server comes back, say.
+    Waits for the table's rules, and for room for one more block to encode:
+    while a lost server comes back, say.
     """
     self._check()
-    self._counts.admit_insert(block.width, timeout)
+    self._counts.admit_insert(block.width)
     block.lent = False
     with self._changed:
       self._changed.wait_for(
@@ -169,7 +167,7 @@ class InsertLane:
     each = task.block.width // len(encoded.items)
     # Before the server can acknowledge them.
     self._unrolls.update((item.key, each) for item in encoded.items)
-    self._give_back(task.block)
+    self._give_back([task.block])
     self._stream.insert(encoded.items, encoded.keep)
 
   def _on_ack(self, keys: Sequence[int]) -> None:

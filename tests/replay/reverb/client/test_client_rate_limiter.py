@@ -2,67 +2,73 @@
 
 import pytest
 
-from seedrl_jax import replay
+from seedrl_jax.replay import base as replay
+from seedrl_jax.replay import table_configs
 from seedrl_jax.replay.reverb.client import client_rate_limiter
 
 _WIDTH = 2
 
 
-def _items(**rules) -> client_rate_limiter.Ledger:
+def _items(**rules) -> client_rate_limiter.ClientReplayLimiter:
   rules = {'max_size': 100, 'samples_per_insert': 0.0, **rules}
-  config = replay.TableConfig('t', 'prioritized', **rules)
-  return client_rate_limiter.Ledger(config, _WIDTH)
+  config = table_configs.ReplayConfig('t', 'prioritized', **rules)
+  return client_rate_limiter.ClientReplayLimiter(config, _WIDTH)
 
 
 @pytest.fixture(name='queue')
-def queue_fixture() -> client_rate_limiter.Ledger:
+def queue_fixture() -> client_rate_limiter.ClientQueueLimiter:
   """Of at most four unrolls."""
-  return client_rate_limiter.Ledger(replay.TableConfig.queue('t', 4), _WIDTH)
+  return client_rate_limiter.ClientQueueLimiter(
+    table_configs.QueueConfig('t', 4)
+  )
 
 
 def _settled(
-  counts: client_rate_limiter.Ledger, inserts: int
-) -> client_rate_limiter.Ledger:
+  counts: client_rate_limiter.ClientRateLimiter, inserts: int
+) -> client_rate_limiter.ClientRateLimiter:
   """Has the server acknowledge `inserts` unrolls."""
   for _ in range(inserts // _WIDTH):
-    counts.admit_insert(_WIDTH, 0)
+    counts.admit_insert(_WIDTH)
   counts.acknowledged(inserts)
   return counts
 
 
-def _is_refused(admit, n: int) -> bool:
+def _is_full(counts: client_rate_limiter.ClientRateLimiter) -> bool:
+  return not counts._can_insert(2)
+
+
+def _is_refused(counts, n: int) -> bool:
   try:
-    admit(n, 0)
+    counts.admit_sample(n, wait=False)
   except replay.RateLimited:
     return True
   return False
 
 
 def test_a_full_queue_refuses_inserts_until_a_batch_is_drawn(queue):
-  queue.admit_insert(2, 0)
-  queue.admit_insert(2, 0)
-  with pytest.raises(replay.RateLimited, match='insert into table t'):
-    queue.admit_insert(2, 0)
-  assert queue.admit_sample(4, 0) == 4
-  queue.admit_insert(2, 0)
+  queue.admit_insert(2)
+  queue.admit_insert(2)
+  assert _is_full(queue)
+  queue.admit_sample(4, wait=False)
+  queue.admit_insert(2)
 
 
 def test_a_queue_gives_only_whole_batches(queue):
-  queue.admit_insert(2, 0)
+  queue.admit_insert(2)
   with pytest.raises(replay.RateLimited, match='sample from table t'):
-    queue.admit_sample(4, 0)
-  queue.admit_insert(2, 0)
-  assert queue.admit_sample(4, 0) == 4
-  assert _is_refused(queue.admit_sample, 4)
+    queue.admit_sample(4, wait=False)
+  queue.admit_insert(2)
+  queue.admit_sample(4, wait=False)
+  assert _is_refused(queue, 4)
 
 
 def test_items_wait_for_the_least_size():
   counts = _items(min_size=4)
   counts.widen(2)
-  counts.admit_insert(2, 0)
-  assert _is_refused(counts.admit_sample, 2)
-  counts.admit_insert(2, 0)
-  assert counts.admit_sample(2, 0) == 4
+  counts.admit_insert(2)
+  assert _is_refused(counts, 2)
+  counts.admit_insert(2)
+  counts.admit_sample(2, wait=False)
 
 
 def test_items_keep_their_ratio_on_both_sides():
@@ -70,30 +76,30 @@ def test_items_keep_their_ratio_on_both_sides():
   # The debt is to be 4, and 2 more or less: a block and a batch.
   counts.widen(2)
   for _ in range(3):
-    counts.admit_insert(2, 0)
-  assert _is_refused(counts.admit_insert, 2)
-  counts.admit_sample(2, 0)
-  counts.admit_sample(2, 0)
-  assert _is_refused(counts.admit_sample, 2)
-  counts.admit_insert(2, 0)
+    counts.admit_insert(2)
+  assert _is_full(counts)
+  counts.admit_sample(2, wait=False)
+  counts.admit_sample(2, wait=False)
+  assert _is_refused(counts, 2)
+  counts.admit_insert(2)
 
 
 def test_items_that_may_be_drawn_once_run_out_before_they_are_delivered():
   counts = _items(max_times_sampled=1)
-  counts.admit_insert(2, 0)
-  counts.admit_sample(2, 0)
-  assert _is_refused(counts.admit_sample, 2)
+  counts.admit_insert(2)
+  counts.admit_sample(2, wait=False)
+  assert _is_refused(counts, 2)
   counts.delivered(2, exhausted=2)
   assert counts.info().size == 0
-  assert _is_refused(counts.admit_sample, 2)
-  counts.admit_insert(2, 0)
-  counts.admit_sample(2, 0)
+  assert _is_refused(counts, 2)
+  counts.admit_insert(2)
+  counts.admit_sample(2, wait=False)
 
 
 def test_the_oldest_item_gives_way_in_a_full_table():
   counts = _items(max_size=3)
-  counts.admit_insert(2, 0)
-  counts.admit_insert(2, 0)
+  counts.admit_insert(2)
+  counts.admit_insert(2)
   assert counts.info().size == 3
   assert counts.info().inserts == 4
 
@@ -103,91 +109,91 @@ def test_there_is_no_version_while_anything_is_under_way(make, queue):
   counts = queue if make == 'queue' else _items()
   first = counts.version
   assert first is not None
-  counts.admit_insert(4, 0)
+  counts.admit_insert(4)
   assert counts.version is None
   counts.acknowledged(2)
   assert counts.version is None
   counts.acknowledged(2)
   second = counts.version
   assert second not in (None, first)
-  counts.admit_sample(2, 0)
+  counts.admit_sample(2, wait=False)
   assert counts.version is None
   counts.delivered(2, exhausted=0)
   assert counts.version not in (None, first, second)
 
 
 def test_what_is_acknowledged_twice_counts_once(queue):
-  queue.admit_insert(2, 0)
+  queue.admit_insert(2)
   queue.acknowledged(2)
   queue.acknowledged(2)
-  queue.admit_insert(2, 0)
+  queue.admit_insert(2)
   assert queue.version is None
 
 
 def test_a_table_is_young_while_much_of_it_is_under_way():
   counts = _settled(_items(), 20)
   assert not counts.is_young
-  counts.admit_insert(2, 0)
+  counts.admit_insert(2)
   assert not counts.is_young
-  counts.admit_insert(2, 0)
+  counts.admit_insert(2)
   assert counts.is_young
 
 
-def test_resync_takes_over_what_others_did(queue):
+def test_correction_takes_over_what_others_did(queue):
   _settled(queue, 4)
   version = queue.version
-  assert queue.resync(10, samples=8, size=2, undrawn=0, version=version)
+  assert queue.correct(10, 8, 2, version)
   version = queue.version
-  assert not queue.resync(10, samples=8, size=2, undrawn=0, version=version)
+  assert not queue.correct(10, 8, 2, version)
   info = queue.info()
   assert (info.inserts, info.samples, info.size) == (10, 8, 2)
-  queue.admit_insert(2, 0)
-  assert _is_refused(queue.admit_insert, 2)
+  queue.admit_insert(2)
+  assert _is_full(queue)
 
 
-def test_resync_ignores_counts_from_before_the_last_change(queue):
+def test_correction_ignores_counts_from_before_the_last_change(queue):
   version = queue.version
   _settled(queue, 4)
-  assert not queue.resync(0, samples=0, size=0, undrawn=0, version=version)
+  assert not queue.correct(0, 0, 0, version)
   info = queue.info()
   assert (info.inserts, info.size) == (4, 4)
 
 
-def test_resync_adds_what_is_under_way_to_a_new_server(queue):
-  queue.admit_insert(2, 0)
-  queue.admit_insert(2, 0)
+def test_a_new_server_gets_what_is_under_way_again(queue):
+  queue.admit_insert(2)
+  queue.admit_insert(2)
   queue.acknowledged(2)
-  queue.admit_sample(2, 0)
+  queue.admit_sample(2, wait=False)
   # It came back with what was acknowledged; the other block is sent again.
-  queue.resync(inserts=2, samples=0, size=2, undrawn=2)
+  queue.restart(inserts=2, samples=0, size=2, undrawn=2)
   info = queue.info()
   assert (info.inserts, info.samples, info.size) == (4, 2, 2)
 
 
 def test_a_queue_that_came_back_empty_first_pays_what_is_to_be_drawn(queue):
   _settled(queue, 4)
-  queue.admit_sample(4, 0)
-  queue.resync(inserts=0, samples=0, size=0, undrawn=4)
+  queue.admit_sample(4, wait=False)
+  queue.restart(inserts=0, samples=0, size=0, undrawn=4)
   assert queue.info().size == 0
-  queue.admit_insert(2, 0)
-  queue.admit_insert(2, 0)
-  assert _is_refused(queue.admit_sample, 2)
-  queue.admit_insert(2, 0)
-  queue.admit_sample(2, 0)
+  queue.admit_insert(2)
+  queue.admit_insert(2)
+  assert _is_refused(queue, 2)
+  queue.admit_insert(2)
+  queue.admit_sample(2, wait=False)
 
 
-def test_resync_lets_those_pass_who_wait(queue, threads):
+def test_correction_lets_those_pass_who_wait(queue, threads):
   _settled(queue, 4)
-  threads.start(lambda: queue.admit_insert(2, None))
+  threads.start(lambda: queue.admit_insert(2))
   threads.until(lambda: queue.waiting)
-  queue.resync(4, 4, 0, 0, queue.version)
+  queue.correct(4, 4, 0, queue.version)
   assert threads.join() == []
   assert not queue.waiting
 
 
 def test_info_prefers_the_servers_size_of_items_only(queue):
   counts = _settled(_items(max_size=10), 4)
-  counts.admit_insert(2, 0)
+  counts.admit_insert(2)
   assert counts.info().size == 6
   assert counts.info((3, 4)).size == 5
   # It has what is under way, and the word of it is not here yet.
@@ -198,7 +204,7 @@ def test_info_prefers_the_servers_size_of_items_only(queue):
 
 def test_info_misses_nothing_that_is_acknowledged_while_the_server_is_asked():
   counts = _settled(_items(max_size=10), 4)
-  counts.admit_insert(2, 0)
+  counts.admit_insert(2)
   before = counts.num_acknowledged
   counts.acknowledged(2)
   assert counts.info((4, before)).size == 6
@@ -208,69 +214,69 @@ def test_info_misses_nothing_that_is_acknowledged_while_the_server_is_asked():
 
 
 def test_info_says_who_waits(queue, threads):
-  threads.start(lambda: queue.admit_sample(2, None))
+  threads.start(lambda: queue.admit_sample(2))
   threads.until(lambda: queue.info().waiting_samplers == 1)
   assert queue.info().waiting_writers == 0
-  queue.admit_insert(2, 0)
+  queue.admit_insert(2)
   assert threads.join() == []
   assert queue.info().sampler_wait_seconds > 0
 
 
 def test_close_ends_waits_now_and_later(queue, threads):
-  threads.start(lambda: queue.admit_sample(2, None))
+  threads.start(lambda: queue.admit_sample(2))
   threads.until(lambda: queue.waiting)
   queue.close()
   (error,) = threads.join()
   assert isinstance(error, replay.StoreClosed)
   with pytest.raises(replay.StoreClosed):
-    queue.admit_insert(2, 0)
+    queue.admit_insert(2)
   with pytest.raises(replay.StoreClosed):
-    queue.admit_sample(2, None)
+    queue.admit_sample(2)
 
 
 def test_counts_are_trusted_once_nothing_moves():
   counts = _items()
-  counts.admit_insert(2, 0)
+  counts.admit_insert(2)
   assert counts.version is None
   assert counts.stalled_version(5, 1) is None
   # The server went on, and then we did.
   assert counts.stalled_version(6, 1) is None
-  counts.admit_insert(2, 0)
+  counts.admit_insert(2)
   assert counts.stalled_version(6, 1) is None
   version = counts.stalled_version(6, 1)
   assert version is not None
-  assert counts.resync(6, 1, 6, 0, version)
+  assert counts.correct(6, 1, 6, version)
 
 
 @pytest.mark.parametrize('counted', [0, 4])
 def test_a_late_acknowledgement_is_not_counted_twice(queue, counted):
-  queue.admit_insert(2, 0)
-  queue.admit_insert(2, 0)
+  queue.admit_insert(2)
+  queue.admit_insert(2)
   queue.stalled_version(counted, 0)
   version = queue.stalled_version(counted, 0)
   # It has both or none of them, and nobody knows which.
-  assert not queue.resync(counted, 0, counted, 0, version)
+  assert not queue.correct(counted, 0, counted, version)
   info = queue.info()
   assert (info.inserts, info.samples, info.size) == (4, 0, 4)
 
 
 def test_a_late_sample_is_not_counted_twice(queue):
   _settled(queue, 4)
-  queue.admit_sample(4, 0)
+  queue.admit_sample(4, wait=False)
   queue.stalled_version(4, 4)
   version = queue.stalled_version(4, 4)
   # The server has drawn them, and they are on their way.
-  assert not queue.resync(4, 4, 0, undrawn=4, version=version)
+  assert not queue.correct(4, 4, 0, version)
   info = queue.info()
   assert (info.inserts, info.samples, info.size) == (4, 4, 0)
 
 
 def test_an_exhausted_item_leaves_once():
   counts = _settled(_items(max_times_sampled=1), 4)
-  counts.admit_sample(2, 0)
+  counts.admit_sample(2, wait=False)
   counts.stalled_version(4, 2)
   version = counts.stalled_version(4, 2)
-  assert not counts.resync(4, 2, size=2, undrawn=2, version=version)
+  assert not counts.correct(4, 2, 2, version)
   counts.delivered(2, exhausted=2)
   assert counts.info().size == 2
 
@@ -278,29 +284,26 @@ def test_an_exhausted_item_leaves_once():
 @pytest.mark.parametrize('change', ['acknowledged', 'delivered'])
 def test_an_answer_is_too_old_where_something_came_after_it(queue, change):
   _settled(queue, 4)
-  queue.admit_sample(2, 0)
-  queue.admit_insert(2, 0)
+  queue.admit_sample(2, wait=False)
+  queue.admit_insert(2)
   queue.stalled_version(4, 0)
   version = queue.stalled_version(4, 0)
   if change == 'acknowledged':
     queue.acknowledged(2)
   else:
     queue.delivered(2, exhausted=0)
-  assert not queue.resync(4, 0, 4, 0, version)
+  assert not queue.correct(4, 0, 4, version)
   assert queue.info().inserts == 6
 
 
-def test_tells_when_somebody_begins_to_wait():
+def test_tells_when_a_thread_begins_to_wait():
   told = []
-  config = replay.TableConfig('queue', 'fifo', 4, max_times_sampled=1)
-  counts = client_rate_limiter.Ledger(config, 4, lambda: told.append(1))
-  counts.widen(4)
-  counts.admit_insert(4, timeout=0)
+  counts = client_rate_limiter.ClientQueueLimiter(
+    table_configs.QueueConfig('queue', 4), lambda: told.append(1)
+  )
+  counts.admit_insert(4)
   assert told == []
+  counts.admit_sample(4)
   with pytest.raises(replay.RateLimited):
-    counts.admit_insert(4, timeout=0)
+    counts.admit_sample(4, wait=False)
   assert told == [1]
-  counts.admit_sample(4, timeout=0)
-  with pytest.raises(replay.RateLimited):
-    counts.admit_sample(4, timeout=0)
-  assert told == [1, 1]

@@ -34,8 +34,8 @@ def link_fixture(server):
 def make_updater_fixture(link):
   with contextlib.ExitStack() as stack:
 
-    def make_updater(**kwargs):
-      updater = priorities.PriorityUpdater(link, 't', **kwargs)
+    def make_updater():
+      updater = priorities.PriorityUpdater(link, 't')
       stack.callback(updater.close)
       # First: an updater waits for the call under way.
       stack.callback(link.close)
@@ -44,9 +44,9 @@ def make_updater_fixture(link):
     yield make_updater
 
 
-def _update(updater, values: dict[int, float], timeout=_PATIENCE) -> None:
+def _update(updater, values: dict[int, float]) -> None:
   keys = np.array(list(values), np.uint64)
-  updater.update(keys, np.array(list(values.values())), timeout)
+  updater.update(keys, np.array(list(values.values())))
 
 
 def _sent(server) -> list[dict[int, float]]:
@@ -74,7 +74,7 @@ class _Held:
 def test_priorities_are_sent(server, make_updater):
   updater = make_updater()
   _update(updater, {1: 0.5, 2**64 - 1: 2.0})
-  updater.flush(_PATIENCE)
+  updater.flush()
   assert _sent(server) == [{1: 0.5, 2**64 - 1: 2.0}]
   assert server.calls[0][1].table == 't'
 
@@ -88,7 +88,7 @@ def test_last_priority_of_a_key_counts(server, make_updater):
   _update(updater, {2: 5.0})
   updater.update(np.array([4, 4], np.uint64), np.array([1.0, 7.0]))
   held.let_go(2)
-  updater.flush(_PATIENCE)
+  updater.flush()
   assert _sent(server) == [{1: 1.0}, {2: 5.0, 3: 1.0, 4: 7.0}]
 
 
@@ -96,24 +96,24 @@ def test_a_call_is_of_limited_size(server, make_updater, monkeypatch):
   monkeypatch.setattr(priorities, '_KEYS_PER_CALL', 2)
   updater = make_updater()
   _update(updater, dict.fromkeys(range(1, 6), 1.0))
-  updater.flush(_PATIENCE)
+  updater.flush()
   assert [len(update) for update in _sent(server)] == [2, 2, 1]
 
 
-def test_waiting_priorities_are_bounded(server, make_updater, threads):
+def test_waiting_priorities_are_bounded(
+  server, make_updater, threads, monkeypatch
+):
+  monkeypatch.setattr(priorities, '_MAX_PENDING', 2)
   held = _Held(server)
-  updater = make_updater(max_pending=2)
+  updater = make_updater()
   _update(updater, {1: 1.0})
   assert held.entered.acquire(timeout=_PATIENCE)
   _update(updater, {2: 1.0, 3: 1.0})
-  with pytest.raises(base.RateLimited, match=r'table t at .* within 0 s'):
-    _update(updater, {4: 1.0}, timeout=0)
-  with pytest.raises(base.RateLimited):
-    updater.flush(0)
   threads.start(lambda: _update(updater, {4: 1.0}))
+  threads.until(lambda: updater._changed._waiters)
   held.let_go(3)
   assert threads.join() == []
-  updater.flush(_PATIENCE)
+  updater.flush()
   assert _sent(server) == [{1: 1.0}, {2: 1.0, 3: 1.0}, {4: 1.0}]
 
 
@@ -130,15 +130,16 @@ def test_failure_reaches_whoever_comes_next(server, make_updater):
 
 
 def test_close_of_the_connection_wakes_everybody(
-  server, link, make_updater, threads
+  server, link, make_updater, threads, monkeypatch
 ):
+  monkeypatch.setattr(priorities, '_MAX_PENDING', 1)
   held = _Held(server)
-  updater = make_updater(max_pending=1)
+  updater = make_updater()
   _update(updater, {1: 1.0})
   assert held.entered.acquire(timeout=_PATIENCE)
   _update(updater, {2: 1.0})
   threads.start(updater.flush)
-  threads.start(lambda: _update(updater, {3: 1.0}, None))
+  threads.start(lambda: _update(updater, {3: 1.0}))
   link.close()
   assert [type(e) for e in threads.join()] == [base.StoreClosed] * 2
   held.let_go(1)

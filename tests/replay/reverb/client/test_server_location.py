@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from seedrl_jax import replay
+from seedrl_jax.replay import base as replay
+from seedrl_jax.replay import table_configs
+from seedrl_jax.replay.embedded import store as embedded
 from seedrl_jax.replay.reverb.client import (
   errors,
   server_location,
+  server_rules,
   store,
   tables,
 )
@@ -30,7 +33,7 @@ class _Hosts:
 
   def server(self, config=None) -> shared_servers.SharedServer:
     """Returns a server that runs."""
-    rules = tables.server_rules(config or self._toy.queue(), _WIDTH, 4)
+    rules = server_rules.server_rules(config or self._toy.queue(), _WIDTH, 4)
     made = shared_servers.SharedServer(self._factory, [rules])
     made.start()
     self._stack.callback(made.close)
@@ -39,50 +42,50 @@ class _Hosts:
   def outside(self, address: str, config=None) -> store.ReverbStore:
     """Returns a store on a server that runs."""
 
-    def make_host(rules, on_restart):
+    def make_location(rules, on_restart):
       del on_restart
-      return server_location.OutsideServer(address, rules, patience=0.0)
+      return server_location.ExternalServer(address, rules, patience=0.0)
 
-    return self._store(config, make_host)
+    return self._store(config, make_location)
 
   def own(self, begin_with: str | None = None) -> store.ReverbStore:
     """Returns a store on a server of its own, `started` so far."""
 
-    def make_host(rules, on_restart):
+    def make_location(rules, on_restart):
       self._process = shared_servers.SharedServer(self._factory, rules)
       return server_location.OwnServer(
         self._process, on_restart, PATIENCE, begin_with
       )
 
-    return self._store(None, make_host)
+    return self._store(None, make_location)
 
   @property
   def starts(self) -> int:
     """How often the last store's own server was started."""
     return self._process.starts
 
-  def _store(self, config, make_host) -> store.ReverbStore:
+  def _store(self, config, make_location) -> store.ReverbStore:
     made = store.ReverbStore(
       [config or self._toy.queue()],
       self._toy.spec(),
       _WIDTH,
-      make_host,
+      make_location,
       batch_size=4,
-      ahead=0,
     )
     self._stack.callback(made.close)
     return made
 
 
 @pytest.fixture(name='hosts')
-def hosts_fixture(reverb_servers, toy) -> Iterator[_Hosts]:
+def hosts_fixture(reverb_servers, toy, monkeypatch) -> Iterator[_Hosts]:
+  monkeypatch.setattr(tables, '_AHEAD', 0)
   with contextlib.ExitStack() as stack:
     yield _Hosts(reverb_servers, toy, stack)
 
 
 def test_outside_server_without_the_table(hosts, toy):
   address = hosts.server().address
-  config = replay.TableConfig.queue('other', 4)
+  config = table_configs.QueueConfig('other', 4)
   with pytest.raises(errors.UnknownTable) as e:
     hosts.outside(address, config)
   assert f'--config.replay.address={address}: ' in str(e.value)
@@ -106,8 +109,8 @@ def test_outside_server_outlives_the_store(hosts, toy):
   address = hosts.server().address
   first = hosts.outside(address)
   toy.insert(first, 't', [1, 2])
-  sampler = hosts.outside(address).sampler('t', 2)
-  assert toy.numbers(sampler.sample(PATIENCE)) == [1, 2]
+  sampler = hosts.outside(address).table('t').sampler(2)
+  assert toy.numbers(sampler.sample()) == [1, 2]
   first.close()
   assert hosts.outside(address).info()['t'].size == 0
 
@@ -130,8 +133,8 @@ def test_outside_server_keeps_its_files_and_contents(
   assert made.info()['t'].size == 4
   assert [str(saved) in r.getMessage() for r in caplog.records].count(True) == 1
   server.restart(str(saved))
-  again = hosts.outside(server.address).sampler('t', 2)
-  assert toy.numbers(again.sample(PATIENCE)) == [1, 2]
+  again = hosts.outside(server.address).table('t').sampler(2)
+  assert toy.numbers(again.sample()) == [1, 2]
 
 
 @pytest.mark.parametrize('kind', ['own', 'outside'])
@@ -161,12 +164,12 @@ def test_a_folder_that_is_no_checkpoint_changes_nothing(
   with pytest.raises(replay.CheckpointError, match=words) as e:
     made.restore(str(path))
   assert str(path) in str(e.value) and '\n' not in str(e.value)
-  assert toy.numbers(made.sampler('t', 2).sample(PATIENCE)) == [1, 2]
+  assert toy.numbers(made.table('t').sampler(2).sample()) == [1, 2]
 
 
 def test_an_embedded_stores_checkpoint_is_told(hosts, toy, tmp_path):
   path = str(tmp_path / 'replay')
-  replay.EmbeddedStore([toy.queue()], toy.spec(), 2).checkpoint(path)
+  embedded.EmbeddedStore([toy.queue()], toy.spec(), 2).checkpoint(path)
   with pytest.raises(replay.CheckpointError) as e:
     hosts.own().restore(path)
   assert path in str(e.value)
@@ -186,7 +189,7 @@ def test_own_server_is_empty_and_works_after_a_failed_restore(
     made.restore(str(path))
   assert made.info()['t'].size == 0
   toy.insert(made, 't', [3, 4])
-  assert toy.numbers(made.sampler('t', 2).sample(PATIENCE)) == [3, 4]
+  assert toy.numbers(made.table('t').sampler(2).sample()) == [3, 4]
 
 
 def _checkpoint(hosts, toy, path: pathlib.Path) -> None:
@@ -206,7 +209,7 @@ def test_own_server_that_begins_with_a_checkpoint_starts_once(
   assert hosts.starts == 1
   info = made.info()['t']
   assert (info.size, info.inserts, info.samples) == (2, 2, 0)
-  assert toy.numbers(made.sampler('t', 2).sample(PATIENCE)) == [1, 2]
+  assert toy.numbers(made.table('t').sampler(2).sample()) == [1, 2]
   # What changed since is gone, as after every restore.
   made.restore(str(path))
   assert hosts.starts == 2
@@ -225,7 +228,7 @@ def test_own_server_that_cannot_begin_with_a_checkpoint_is_empty(
     made.restore(str(path))
   assert made.info()['t'].size == 0
   toy.insert(made, 't', [3, 4])
-  assert toy.numbers(made.sampler('t', 2).sample(PATIENCE)) == [3, 4]
+  assert toy.numbers(made.table('t').sampler(2).sample()) == [3, 4]
 
 
 def test_own_server_that_does_not_start_is_closed(toy):

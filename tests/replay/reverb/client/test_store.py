@@ -7,8 +7,14 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from seedrl_jax import replay, types
-from seedrl_jax.replay.reverb.client import errors, server_location, store
+from seedrl_jax import types
+from seedrl_jax.replay import base as replay
+from seedrl_jax.replay.reverb.client import (
+  errors,
+  server_location,
+  store,
+  tables,
+)
 from seedrl_jax.replay.reverb.server import checkpoint_files
 from tests.replay.conftest import PATIENCE
 from tests.replay.reverb import shared_servers
@@ -18,13 +24,15 @@ _WIDTH = 2
 
 @pytest.fixture(name='make')
 def make_fixture(
-  reverb_servers, toy
+  reverb_servers, toy, monkeypatch
 ) -> Iterator[Callable[..., store.ReverbStore]]:
   """Makes stores of toy unrolls; closes them afterwards."""
   with contextlib.ExitStack() as stack:
 
-    def make(config, spec=None, **options) -> store.ReverbStore:
-      def make_host(rules, on_restart):
+    def make(config, spec=None, ahead=1, overlap=1) -> store.ReverbStore:
+      monkeypatch.setattr(tables, '_AHEAD', ahead)
+
+      def make_location(rules, on_restart):
         process = shared_servers.SharedServer(reverb_servers, rules)
         return server_location.OwnServer(process, on_restart, PATIENCE)
 
@@ -32,8 +40,9 @@ def make_fixture(
         [config],
         spec or toy.spec(),
         _WIDTH,
-        make_host,
-        **{'batch_size': 4, **options},
+        make_location,
+        batch_size=4,
+        overlap=overlap,
       )
       stack.callback(made.close)
       return made
@@ -73,12 +82,16 @@ def test_several_writers_and_samplers_of_a_queue(make, toy, threads):
 
   def write(first: int) -> None:
     for number in range(first, first + 20, _WIDTH):
-      toy.insert(made, 't', [number, number + 1], timeout=None)
+      toy.insert(
+        made,
+        't',
+        [number, number + 1],
+      )
 
   def read() -> None:
-    sampler = made.sampler('t', 4)
+    sampler = made.table('t').sampler(4)
     for _ in range(5):
-      sample = sampler.sample(PATIENCE)
+      sample = sampler.sample()
       got.extend(toy.numbers(sample))
       sample.release()
 
@@ -95,12 +108,12 @@ def test_several_writers_and_samplers_of_a_queue(make, toy, threads):
 def test_threads_share_a_prioritized_sampler(make, toy, threads):
   made = make(toy.items())
   toy.insert(made, 't', [1, 2])
-  sampler = made.sampler('t', 4)
+  sampler = made.table('t').sampler(4)
   got: list[int] = []
 
   def read() -> None:
     for _ in range(5):
-      sample = sampler.sample(PATIENCE)
+      sample = sampler.sample()
       got.extend(toy.numbers(sample))
       sample.release()
 
@@ -115,27 +128,27 @@ def test_batches_are_drawn_ahead(make, toy, ahead):
   made = make(toy.queue(16), ahead=ahead)
   for number in range(0, 16, _WIDTH):
     toy.insert(made, 't', [number, number + 1])
-  sampler = made.sampler('t', 4)
-  assert toy.numbers(sampler.sample(PATIENCE)) == [0, 1, 2, 3]
+  sampler = made.table('t').sampler(4)
+  assert toy.numbers(sampler.sample()) == [0, 1, 2, 3]
   assert made.info()['t'].samples == 4 * (1 + ahead)
   for first in (4, 8, 12):
-    numbers = toy.numbers(sampler.sample(PATIENCE))
+    numbers = toy.numbers(sampler.sample())
     assert numbers == list(range(first, first + 4))
   with pytest.raises(replay.RateLimited):
-    sampler.sample(0)
+    sampler.sample(wait=False)
 
 
 def test_info_of_a_lost_server_is_the_last_known(make, toy, monkeypatch):
   made = make(toy.items())
   toy.insert(made, 't', [1, 2])
-  made.sampler('t', 2).sample(PATIENCE)
+  made.table('t').sampler(2).sample()
   assert made.info()['t'].size == 2
 
   def lost(*unused: object) -> None:
     raise errors.ServerLost('It is not there.')
 
-  monkeypatch.setattr(made.host.link, 'peek', lost)
-  monkeypatch.setattr(made.host.link, 'recover', lost)
+  monkeypatch.setattr(made.location.link, 'peek', lost)
+  monkeypatch.setattr(made.location.link, 'recover', lost)
   assert made.info()['t'].size == 2
 
 
@@ -158,21 +171,47 @@ def test_a_checkpoint_has_what_was_inserted_before_it_was_asked_for(
   assert made.info()['t'].size == 40
 
 
-def test_new_priorities_arrive(make, toy):
+def test_no_draw_and_no_update_waits_until_the_server_has_priorities(
+  make, toy, monkeypatch
+):
   made = make(toy.items(priority_exponent=1.0), ahead=0)
   toy.insert(made, 't', [1, 2])
-  sampler = made.sampler('t', 4)
-  keys: dict[int, int] = {}
-  while len(keys) < 2:
-    sample = sampler.sample(PATIENCE)
-    keys |= dict(zip(toy.numbers(sample), sample.keys.tolist(), strict=True))
-  made.update_priorities(
-    't', np.array([keys[1], keys[2]], np.uint64), np.array([0.0, 3.0])
-  )
-  sample = sampler.sample(PATIENCE)
+  mutate = made.location.link.mutate
+  asked, answer = threading.Event(), threading.Event()
+
+  def slow(*arguments: object) -> None:
+    asked.set()
+    assert answer.wait(PATIENCE)
+    mutate(*arguments)
+
+  monkeypatch.setattr(made.location.link, 'mutate', slow)
+  sampler = made.table('t').sampler(4)
+  seen: set[int] = set()
+  while len(seen) < 2 or not asked.is_set():
+    sample = sampler.sample()
+    numbers = np.array(toy.numbers(sample))
+    sample.update_priorities(np.where(numbers == 1, 0.0, 3.0))
+    seen |= set(numbers.tolist())
+  # The server still has those of the beginning.
+  np.testing.assert_array_equal(sampler.sample().priorities, 1.0)
+  answer.set()
+  made.flush()
+  sample = sampler.sample()
   assert toy.numbers(sample) == [2] * 4
-  np.testing.assert_array_equal(sample.priorities, [3.0] * 4)
-  np.testing.assert_allclose(sample.probabilities, np.ones(4))
+  np.testing.assert_array_equal(sample.priorities, 3.0)
+
+
+def test_a_checkpoint_has_the_priorities_that_were_set_before_it(
+  make, toy, tmp_path
+):
+  made = make(toy.items())
+  toy.insert(made, 't', [1, 2])
+  made.table('t').sampler(40).sample().update_priorities(np.full(40, 5.0))
+  path = str(tmp_path / 'replay')
+  made.checkpoint(path)
+  made.restore(path)
+  restored = made.table('t').sampler(4).sample()
+  np.testing.assert_array_equal(restored.priorities, 5.0)
 
 
 @pytest.mark.parametrize('kind', ['queue', 'items'])
@@ -180,9 +219,9 @@ def test_close_ends_every_thread(make, toy, threads, kind):
   before = _reverb_threads()
   made = make(toy.queue() if kind == 'queue' else toy.items())
   toy.insert(made, 't', [1, 2])
-  sample = made.sampler('t', 2).sample(PATIENCE)
-  made.update_priorities('t', sample.keys, np.ones(2))
-  empty = made.sampler('t', 4)
+  sample = made.table('t').sampler(2).sample()
+  sample.update_priorities(np.ones(2))
+  empty = made.table('t').sampler(4)
   if kind == 'queue':
     threads.start(empty.sample)
     threads.until(lambda: made.info()['t'].waiting_samplers == 1)
@@ -203,7 +242,7 @@ def _stored_bytes(make, toy, folder, overlap: int) -> int:
   )
   made = make(toy.items(), spec, overlap=overlap)
   rng = np.random.default_rng(1)
-  writer = made.writer('t')
+  writer = made.table('t')
   last = None
   for _ in range(5):
     block = writer.allocate()
@@ -214,7 +253,7 @@ def _stored_bytes(make, toy, folder, overlap: int) -> int:
     if last is not None:
       image[:8] = last
     last = image[-8:].copy()
-    writer.insert(block, timeout=0)
+    writer.insert(block)
   path = str(folder / str(overlap))
   made.checkpoint(path)
   return checkpoint_files.num_bytes(path)
@@ -232,15 +271,15 @@ def test_an_unroll_of_many_megabytes(make, toy, kind):
   shape = (3, 11, 1000, 1000)
   spec.steps.observation['image'] = types.ArraySpec(shape, np.dtype(np.uint8))
   made = make(toy.queue() if kind == 'queue' else toy.items(), spec, ahead=0)
-  writer = made.writer('t')
+  writer = made.table('t')
   block = writer.allocate()
   toy.fill(block, [1, 2])
   # Of all bits: 66 MB that nothing makes smaller.
   noise = np.random.default_rng(1).integers(0, 256, 66_000_000, np.uint8)
   block.unroll.steps.observation['image'].reshape(-1)[:] = noise
   kept = np.swapaxes(block.unroll.steps.observation['image'], 0, 1).copy()
-  writer.insert(block, timeout=PATIENCE)
-  sample = made.sampler('t', _WIDTH).sample(PATIENCE)
+  writer.insert(block)
+  sample = made.table('t').sampler(_WIDTH).sample()
   (drawn,) = sample.blocks
   for column, env_id in enumerate(drawn.unroll.env_id.tolist()):
     image = drawn.unroll.steps.observation['image'][:, column]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from seedrl_jax import replay
+from seedrl_jax.replay import base as replay
 from seedrl_jax.replay.reverb.client import server_location, store
 from seedrl_jax.replay.reverb.server import server
 from tests.replay.conftest import PATIENCE, Toy
@@ -21,12 +21,12 @@ class _Killed:
   """A queue on a server that dies: what went in, and what came out."""
 
   def __init__(self, python: str, toy: Toy, folder: str):
-    def make_host(rules, on_restart):
+    def make_location(rules, on_restart):
       process = server.ReverbServer(python, rules, f'{folder}/server')
       return server_location.OwnServer(process, on_restart, PATIENCE)
 
     self.store = store.ReverbStore(
-      [toy.queue(64)], toy.spec(), _WIDTH, make_host, batch_size=8
+      [toy.queue(64)], toy.spec(), _WIDTH, make_location, batch_size=8
     )
     self._folder = folder
     self._checkpoints = 0
@@ -54,7 +54,7 @@ class _Killed:
         self.progress.notify_all()
 
   def _write(self) -> None:
-    writer = self.store.writer('t')
+    writer = self.store.table('t')
     while not self._stop.is_set():
       block = writer.allocate()
       # Held, so that a checkpoint comes between two inserts, not during one.
@@ -66,7 +66,7 @@ class _Killed:
         self.inserted += _WIDTH
 
   def _read(self) -> None:
-    sampler = self.store.sampler('t', 8)
+    sampler = self.store.table('t').sampler(8)
     while not self._stop.is_set():
       sample = sampler.sample()
       with self.progress:
@@ -101,7 +101,7 @@ class _Killed:
 
   def kill(self) -> None:
     """Kills the server's process."""
-    os.kill(self.store.host.pid, signal.SIGKILL)
+    os.kill(self.store.location.pid, signal.SIGKILL)
 
   def close(self) -> None:
     self._stop.set()

@@ -15,7 +15,9 @@ from tests.replay.reverb import columns
 _Response = reverb_pb2.SampleStreamResponse
 
 
-def _layout(rows: int, image: Sequence[int] = (2, 2)) -> blocks.UnrollLayout:
+def _layout(
+  rows: int, image: Sequence[int] = (2, 2), overlap: int = 1
+) -> blocks.UnrollLayout:
   def spec(dtype, *shape: int) -> types.ArraySpec:
     return types.ArraySpec((rows, *shape), np.dtype(dtype))
 
@@ -36,7 +38,8 @@ def _layout(rows: int, image: Sequence[int] = (2, 2)) -> blocks.UnrollLayout:
       ),
       initial_core=[types.ArraySpec((4,), np.dtype(np.float32))],
       env_id=types.ArraySpec((), np.dtype(np.int32)),
-    )
+    ),
+    overlap,
   )
 
 
@@ -98,12 +101,21 @@ def _distinct(entries: Iterable[items.Item]) -> dict[int, items.Chunk]:
   return {chunk.key: chunk for item in entries for chunk in item.chunks}
 
 
+def _decoded(
+  layout: blocks.UnrollLayout, drawn: Sequence[samples.Sample]
+) -> base.Block:
+  """Returns a replay's samples as a block."""
+  decoder = unroll_items.UnrollDecoder(layout, len(drawn), 1, map, print)
+  (block,) = decoder.decode(drawn).blocks
+  return block
+
+
 class _Encoder:
   """An `UnrollEncoder` that checks what it made."""
 
-  def __init__(self, layout: blocks.UnrollLayout, overlap: int):
+  def __init__(self, layout: blocks.UnrollLayout):
     self._layout = layout
-    self._encoder = unroll_items.UnrollEncoder(layout, 't', overlap)
+    self._encoder = unroll_items.UnrollEncoder(layout, 't')
     self._kept: set[int] = set()
     self._sent: set[int] = set()
 
@@ -119,9 +131,7 @@ class _Encoder:
     assert [sample.priority for sample in drawn] == [
       i / 2 for i in range(width)
     ]
-    got = self._layout.new_block(width)
-    unroll_items.decode_unrolls(drawn, got, map)
-    _assert_equal(got, block)
+    _assert_equal(_decoded(self._layout, drawn), block)
     return made.items
 
 
@@ -141,19 +151,18 @@ def test_block_of_a_queue_comes_back(rows, image):
   (item,), keep = encoder.encode(block, np.array([0.5, 2.0]), map)
   assert keep == []
   assert len(item.chunks) > (3 if image == (600, 500) else 1)
-  got = layout.new_block(2)
-  priorities = unroll_items.decode_block(_sampled(item), got, map)
-  np.testing.assert_array_equal(priorities, [0.5, 2.0])
+  decoder = unroll_items.BlockDecoder(layout, 2, 1, map)
+  (got,) = decoder.decode([_sampled(item)]).blocks
   _assert_equal(got, block)
 
 
 def test_encoded_block_may_be_written_to():
   decode = columns.decode_column
-  layout = _layout(3)
+  layout = _layout(3, overlap=2)
   block = _Experience(layout, 3).block([0])
   for encoder in (
     unroll_items.BlockEncoder(layout, 't'),
-    unroll_items.UnrollEncoder(layout, 't', 2),
+    unroll_items.UnrollEncoder(layout, 't'),
   ):
     made = encoder.encode(block, np.ones(1), map)
     before = list(map(decode, _sampled(made.items[0]).columns))
@@ -166,9 +175,9 @@ def test_encoded_block_may_be_written_to():
 
 def _bytes_and_chunks(overlap: int) -> tuple[int, int]:
   """Of five unrolls of 121 steps that overlap by 41."""
-  layout = _layout(121, (10, 10))
+  layout = _layout(121, (10, 10), overlap)
   experience = _Experience(layout, 80)
-  encoder = _Encoder(layout, overlap)
+  encoder = _Encoder(layout)
   made = [encoder.encode(experience.block([0]))[0] for _ in range(5)]
   chunks = _distinct(made)
   return sum(len(chunk.wire) for chunk in chunks.values()), len(chunks)
@@ -184,8 +193,8 @@ def test_overlapping_steps_are_stored_once():
 
 
 def test_an_environment_that_starts_anew_shares_nothing():
-  layout = _layout(6)
-  experience, encoder = _Experience(layout, 4), _Encoder(layout, 2)
+  layout = _layout(6, overlap=2)
+  experience, encoder = _Experience(layout, 4), _Encoder(layout)
   first = encoder.encode(experience.block([0, 1]))
   experience.forget(1)
   second = encoder.encode(experience.block([0, 1]))
@@ -197,8 +206,8 @@ def test_an_environment_that_starts_anew_shares_nothing():
 
 
 def test_environments_are_told_apart_wherever_they_are_in_a_block():
-  layout = _layout(6)
-  experience, encoder = _Experience(layout, 4), _Encoder(layout, 2)
+  layout = _layout(6, overlap=2)
+  experience, encoder = _Experience(layout, 4), _Encoder(layout)
   first = encoder.encode(experience.block([0, 1]))
   encoder.encode(experience.block([2, 3]))
   later = encoder.encode(experience.block([1, 0]))
@@ -207,8 +216,8 @@ def test_environments_are_told_apart_wherever_they_are_in_a_block():
 
 
 def test_overlap_that_is_longer_than_the_stride():
-  layout = _layout(6)
-  experience, encoder = _Experience(layout, 2), _Encoder(layout, 4)
+  layout = _layout(6, overlap=4)
+  experience, encoder = _Experience(layout, 2), _Encoder(layout)
   made = [encoder.encode(experience.block([0]))[0] for _ in range(6)]
   chunks = _distinct(made)
   # Steps, and what has none once for each unroll.
@@ -216,7 +225,7 @@ def test_overlap_that_is_longer_than_the_stride():
 
 
 def test_unrolls_that_no_message_could_carry_are_cut(monkeypatch):
-  layout = _layout(6)
+  layout = _layout(6, overlap=3)
   row_bytes = sum(
     leaf[0].nbytes
     for leaf, major in zip(
@@ -225,7 +234,7 @@ def test_unrolls_that_no_message_could_carry_are_cut(monkeypatch):
     if major
   )
   monkeypatch.setattr(unroll_items, '_UNROLL_CHUNK_BYTES', 2 * row_bytes)
-  experience, encoder = _Experience(layout, 3), _Encoder(layout, 3)
+  experience, encoder = _Experience(layout, 3), _Encoder(layout)
   made = [encoder.encode(experience.block([0]))[0] for _ in range(3)]
   # Both halves of the first, then three more steps each; and what has none.
   rows = [chunk.rows for chunk in _distinct(made).values()]
@@ -233,8 +242,8 @@ def test_unrolls_that_no_message_could_carry_are_cut(monkeypatch):
 
 
 def test_two_unrolls_of_an_environment_in_one_block():
-  layout = _layout(6)
-  experience, encoder = _Experience(layout, 4), _Encoder(layout, 2)
+  layout = _layout(6, overlap=2)
+  experience, encoder = _Experience(layout, 4), _Encoder(layout)
   first = encoder.encode(experience.block([7, 7]))
   second = encoder.encode(experience.block([7, 7]))
   assert _distinct(first[1:]).keys() & _distinct(second[:1]).keys()
@@ -250,11 +259,11 @@ def test_workers_keep_the_order_and_hand_on_errors():
 
 def test_items_of_another_configuration_are_told():
   layout, shorter = _layout(4), _layout(3)
-  item = _Encoder(shorter, 1).encode(_Experience(shorter, 3).block([0]))[0]
+  item = _Encoder(shorter).encode(_Experience(shorter, 3).block([0]))[0]
   with pytest.raises(ValueError, match='unroll_length'):
-    unroll_items.decode_unrolls([_sampled(item)], layout.new_block(1), map)
+    _decoded(layout, [_sampled(item)])
   rows = items.encode_chunk([np.zeros((4, 1))])
   column = items.Column([items.Slice(rows, 0, 0, 4)])
   foreign = _sampled(items.make_item('t', 1.0, [column]))
   with pytest.raises(ValueError, match='columns'):
-    unroll_items.decode_unrolls([foreign], layout.new_block(1), map)
+    _decoded(layout, [foreign])

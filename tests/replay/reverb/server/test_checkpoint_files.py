@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from seedrl_jax import replay
+from seedrl_jax.replay import base as replay
 from seedrl_jax.replay.reverb.server import checkpoint_files, server
 from tests.replay.reverb import shared_servers
 from tests.replay.reverb.conftest import PATIENCE, PlainClient, rules

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from seedrl_jax import replay
+from seedrl_jax.replay import base as replay
 from seedrl_jax.replay.reverb.server import server
 
 # A program that owns a server, and says its process when it is ready.

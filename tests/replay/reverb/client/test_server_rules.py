@@ -5,24 +5,30 @@ import sys
 
 import pytest
 
-from configs import base as configs
-from seedrl_jax import replay
-from seedrl_jax.replay.reverb.client import connection, errors, tables
+from seedrl_jax.replay import table_configs
+from seedrl_jax.replay.reverb.client import connection, errors, server_rules
 from tests.replay.reverb import shared_servers
 
 
 def _rules(sampler: str = 'prioritized', **rules) -> dict:
-  config = replay.TableConfig('t', sampler, **{'max_size': 100, **rules})
-  return tables.server_rules(config, block_width=2, batch_size=6)
+  config = table_configs.ReplayConfig(
+    't', sampler, **{'max_size': 100, **rules}
+  )
+  return server_rules.server_rules(config, block_width=2, batch_size=6)
+
+
+def _queue_rules(max_size: int = 9) -> dict:
+  return server_rules.server_rules(
+    table_configs.QueueConfig('t', max_size), 2, 4
+  )
 
 
 def test_a_queue_counts_blocks():
-  config = replay.TableConfig.queue('t', 9)
-  assert tables.server_rules(config, 2, 4) == {
+  assert _queue_rules() == {
     'name': 't',
     'sampler': 'fifo',
     'remover': 'fifo',
-    'priority_exponent': 0.9,
+    'priority_exponent': 0.0,
     'max_times_sampled': 1,
     'samples_per_insert': 1.0,
     'max_size': 4,
@@ -58,13 +64,6 @@ def test_without_a_ratio_nothing_holds_back():
   assert rules['max_diff'] == -rules['min_diff'] == sys.float_info.max
 
 
-def test_a_run_has_blocks_of_a_batch_by_hand():
-  config = configs.get_config()
-  (rules,) = tables.tables_from_config(config)
-  # Two batches.
-  assert (rules['name'], rules['max_size']) == (replay.TABLE, 2)
-
-
 @pytest.fixture(name='serve')
 def serve_fixture(reverb_servers):
   """Starts servers; returns what they say of their tables."""
@@ -82,28 +81,26 @@ def serve_fixture(reverb_servers):
 
 
 @pytest.mark.parametrize(
-  'sampler,rules',
+  'wanted',
   [
-    ('fifo', {'max_times_sampled': 1}),
-    ('uniform', {'samples_per_insert': 0.3, 'min_size': 7}),
-    ('uniform', {'samples_per_insert': 0.0}),
-    ('prioritized', {'priority_exponent': 0.6, 'max_times_sampled': 5}),
+    _queue_rules(),
+    _rules('uniform', samples_per_insert=0.3, min_size=7),
+    _rules('uniform', samples_per_insert=0.0),
+    _rules(priority_exponent=0.6, max_times_sampled=5),
   ],
 )
-def test_a_server_that_was_started_so_fits(serve, sampler, rules):
-  wanted = _rules(sampler, **rules)
-  tables.check_fits('h:1', serve(wanted), [wanted])
+def test_a_server_that_was_started_so_fits(serve, wanted):
+  server_rules.check_fits('h:1', serve(wanted), [wanted])
 
 
 def test_a_queue_on_a_server_may_be_of_another_size(serve):
-  served = serve(_rules('fifo', max_size=50, max_times_sampled=1))
-  tables.check_fits('h:1', served, [_rules('fifo', max_times_sampled=1)])
+  server_rules.check_fits('h:1', serve(_queue_rules(50)), [_queue_rules()])
 
 
 def test_what_differs_is_said(serve):
   served = serve(_rules(max_size=50, priority_exponent=0.5, min_size=3))
   with pytest.raises(errors.Refused) as e:
-    tables.check_fits('h:1', served, [_rules(max_size=60, min_size=4)])
+    server_rules.check_fits('h:1', served, [_rules(max_size=60, min_size=4)])
   sentence = str(e.value)
   assert sentence.startswith('--config.replay.address=h:1: table t ')
   for words in (
@@ -118,12 +115,10 @@ def test_what_differs_is_said(serve):
 
 def test_another_sampler_is_said(serve):
   with pytest.raises(errors.Refused, match='sampler is uniform there and fifo'):
-    tables.check_fits(
-      'h:1', serve(_rules('uniform')), [_rules('fifo', max_times_sampled=1)]
-    )
+    server_rules.check_fits('h:1', serve(_rules('uniform')), [_queue_rules()])
 
 
 def test_a_table_that_is_not_there_is_named(serve):
   wanted = _rules() | {'name': 'other'}
   with pytest.raises(errors.UnknownTable, match=r"address=h:1.*other.*\['t'\]"):
-    tables.check_fits('h:1', serve(_rules()), [wanted])
+    server_rules.check_fits('h:1', serve(_rules()), [wanted])

@@ -1,28 +1,37 @@
-"""The embedded store's uniform and prioritized tables: one unroll an item.
+"""The embedded store's replay: single unrolls, drawn by priority or uniformly.
 
-Called by `embedded.py`. The table's lock covers choosing and counting; the
+The table's lock covers choosing and counting; the
 copies themselves, which take milliseconds for Atari, run outside it, so that
 writers and samplers work side by side.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Iterator
 
 import numpy as np
 
-from seedrl_jax.replay import archive, base, blocks, rate_limiter
+from seedrl_jax.replay import (
+  archive,
+  base,
+  blocks,
+  rate_limiter,
+  table_configs,
+)
 from seedrl_jax.replay.embedded import selector, slots, table
 
 # Unrolls that a checkpoint copies at a time.
 _SAVE_AT_ONCE = 64
 
 
-class ItemTable(table.Table):
+class EmbeddedReplay(table.EmbeddedTable, base.Replay):
   """Unrolls drawn independently, with replacement; the oldest gives way."""
+
+  config: table_configs.ReplayConfig
 
   def __init__(
     self,
-    config: base.TableConfig,
+    config: table_configs.ReplayConfig,
     layout: blocks.UnrollLayout,
     pool: blocks.BlockPool,
     seed: int | None,
@@ -36,8 +45,8 @@ class ItemTable(table.Table):
       seed: of the draws; None: another one each time.
 
     Raises:
-      MemoryError: where the machine cannot hold `max_size` unrolls.
-      ValueError: where the table cannot hold one block.
+      MemoryError: if the machine cannot hold `max_size` unrolls.
+      ValueError: if the table cannot hold one block.
     """
     super().__init__(config, layout, pool)
     # Two blocks more than items: one can be filled while the table is full.
@@ -48,49 +57,48 @@ class ItemTable(table.Table):
     self._batch_size = 0
     self._clear()
 
-  def prepare_sampler(self, batch_size: int, num_blocks: int | None) -> int:
+  def sampler(
+    self, batch_size: int, num_blocks: int | None = None
+  ) -> base.TrajectorySampler:
     """See `Table`."""
-    count = blocks.blocks_of_batch(
-      self.config, batch_size, num_blocks, self._pool.width
-    )
+    count = self.config.num_blocks(batch_size, num_blocks, self._pool.width)
     width = batch_size // count
-    with self._lock:
+    with self._gate.lock:
       if width not in self._pools:
         self._pools[width] = blocks.BlockPool(self._layout, width)
       self._batch_size = max(self._batch_size, batch_size)
       self._limiter.widen(batch_size)
-      self._wake()
-    return count
+      self._gate.wake()
+    return table.EmbeddedSampler(self, batch_size, count)
 
   def insert(
-    self, block: base.Block, priorities: np.ndarray, timeout: float | None
+    self, block: base.Block, priorities: np.ndarray | None = None
   ) -> None:
-    """See `Table`."""
-    with self._lock:
-      self._writers.wait(lambda: self._can_insert(block.width), timeout)
+    """See `TrajectoryWriter`."""
+    self._pool.check_lent(block)
+    checked = base.check_priorities(priorities, block.width)
+    with self._gate.lock:
+      self._gate.writers.enter(lambda: self._can_insert(block.width))
       block.lent = False
       taken = self._index.reserve(block.width)
       self._limiter.inserts += block.width
       self._pending += block.width
-      self._wake()
+      self._gate.wake()
     self._storage.put(taken, block)
-    with self._lock:
+    with self._gate.lock:
       self._pending -= block.width
       self._index.publish(taken)
-      self._selector.add(taken, priorities)
+      self._selector.add(taken, checked)
       excess = self._index.size - self.config.max_size
       if excess > 0:
         self._remove(self._index.oldest(excess))
-      self._wake()
-    self._pool.give_back(block)
+      self._gate.wake()
+    self._pool.give_back([block])
 
-  def sample(
-    self, batch_size: int, num_blocks: int, timeout: float | None
-  ) -> base.Sample:
-    """See `Table`."""
-    width = batch_size // num_blocks
-    with self._lock:
-      self._samplers.wait(lambda: self._can_sample(batch_size), timeout)
+  def draw(self, batch_size: int, num_blocks: int, wait: bool) -> base.Sample:
+    """See `EmbeddedTable`."""
+    with self._gate.lock:
+      self._gate.samplers.enter(lambda: self._can_sample(batch_size), wait)
       size = self._index.size
       chosen, probabilities = self._selector.draw(batch_size)
       keys = self._index.keys(chosen)
@@ -98,38 +106,35 @@ class ItemTable(table.Table):
       self._index.pin(chosen)
       self._remove(self._selector.exhausted(chosen))
       self._limiter.samples += batch_size
-      pool = self._pools[width]
-      self._wake()
+      pool = self._pools[batch_size // num_blocks]
+      self._gate.wake()
     gathered = [pool.take() for _ in range(num_blocks)]
-    for block, part in zip(gathered, chosen.reshape(-1, width), strict=True):
+    for block, part in zip(
+      gathered, chosen.reshape(-1, pool.width), strict=True
+    ):
       self._storage.get(part, block)
     self._unpin(chosen)
-    return base.Sample(
+    return base.ReplaySample(
       blocks=gathered,
+      on_release=pool.give_back,
       keys=keys,
       probabilities=probabilities.astype(np.float32),
       table_size=np.full(batch_size, size, np.float32),
       priorities=priorities,
-      on_release=self._release,
+      on_update=functools.partial(self.update_priorities, keys),
     )
 
   def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
-    """See `Table`."""
-    with self._lock:
-      live, found = self._index.find(keys)
-      self._selector.set_priorities(found, priorities[live])
-
-  def reset(self) -> None:
-    """See `Table`; a block that is being copied in arrives afterwards."""
-    with self._lock:
-      self._remove(self._index.live())
-      self._limiter.inserts, self._limiter.samples = self._pending, 0
-      self._wake()
+    """See `Replay`; every later draw goes by them."""
+    checked = base.check_priorities(priorities, len(keys))
+    with self._gate.lock:
+      live, found = self._index.find(np.asarray(keys, np.uint64))
+      self._selector.set_priorities(found, checked[live])
 
   @contextlib.contextmanager
   def snapshot(self) -> Iterator[table.Save]:
-    """See `Table`; samplers go on, writers until the table is full."""
-    with self._lock:
+    """See `EmbeddedTable`; samplers go on, writers until the table is full."""
+    with self._gate.lock:
       live = self._index.live()
       self._index.pin(live)
       meta = {
@@ -161,8 +166,8 @@ class ItemTable(table.Table):
       self._unpin(live)
 
   def load(self, reader: archive.ArchiveReader) -> None:
-    """See `Table`; keys stay where the table's size is what it was."""
-    with self._lock:
+    """See `EmbeddedTable`; keys stay where the table's size is what it was."""
+    with self._gate.lock:
       self._clear()
       meta = reader.meta[self.config.name]
       saved = {
@@ -187,20 +192,19 @@ class ItemTable(table.Table):
       self._limiter.inserts = int(meta['inserts'])
       self._limiter.samples = int(meta['samples'])
       self._rng.bit_generator.state = meta['rng']
-      self._wake()
+      self._gate.wake()
 
   def _clear(self) -> None:
-    config = self.config
-    prioritized = config.sampler == 'prioritized'
+    rules = self.config
     self._pending = 0
     self._index = slots.SlotIndex(self._num_slots)
     self._selector = selector.Selector(
       self._num_slots,
-      config.priority_exponent if prioritized else 0.0,
-      config.max_times_sampled,
+      rules.priority_exponent if rules.sampler == 'prioritized' else 0.0,
+      rules.max_times_sampled,
       self._rng,
     )
-    self._limiter = rate_limiter.RateLimiter(config, self._pool.width)
+    self._limiter = rate_limiter.RateLimiter(rules, self._pool.width)
     self._limiter.widen(self._batch_size)
 
   def _can_insert(self, n: int) -> bool:
@@ -219,13 +223,9 @@ class ItemTable(table.Table):
     self._index.remove(items)
 
   def _unpin(self, items: np.ndarray) -> None:
-    with self._lock:
+    with self._gate.lock:
       self._index.unpin(items)
-      self._wake()
-
-  def _release(self, released: Sequence[base.Block]) -> None:
-    for block in released:
-      self._pools[block.width].give_back(block)
+      self._gate.wake()
 
   def _leaf_pieces(self, leaf: int, items: np.ndarray) -> Iterator[np.ndarray]:
     for start in range(0, len(items), _SAVE_AT_ONCE):

@@ -1,0 +1,144 @@
+"""A table's rules as a Reverb server takes them, and whether one has them.
+
+A queue's item is a block of unrolls that finished together, so the server
+counts blocks there; a replay's item is one unroll.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from seedrl_jax.replay import rate_limiter, table_configs
+from seedrl_jax.replay.reverb.client import errors
+from seedrl_jax.replay.reverb.proto import reverb_pb2
+
+# JSON has no infinity, and Reverb means this by none.
+_UNBOUNDED = sys.float_info.max
+
+
+def server_rules(
+  config: table_configs.TableConfig, block_width: int, batch_size: int
+) -> dict[str, Any]:
+  """Returns a table's rules as the server's `main.py` takes them.
+
+  The client lets whole blocks and batches pass by the same rules before
+  anything is sent (`client_rate_limiter.py`); the server's are what several
+  processes share.
+
+  Args:
+    config: the table's rules.
+    block_width: unrolls in a block that writers fill.
+    batch_size: of the largest batch that will be drawn; the ratio's buffer
+      must hold one.
+  """
+  if isinstance(config, table_configs.QueueConfig):
+    return _queue_rules(config, block_width)
+  return _replay_rules(config, batch_size)
+
+
+def _queue_rules(
+  config: table_configs.QueueConfig, block_width: int
+) -> dict[str, Any]:
+  blocks = max(1, config.max_size // block_width)
+  return {
+    'name': config.name,
+    'sampler': 'fifo',
+    'remover': 'fifo',
+    'priority_exponent': 0.0,
+    'max_times_sampled': 1,
+    'samples_per_insert': 1.0,
+    'max_size': blocks,
+    'min_size_to_sample': 1,
+    'min_diff': 0.0,
+    'max_diff': float(blocks),
+  }
+
+
+def _replay_rules(
+  config: table_configs.ReplayConfig, batch_size: int
+) -> dict[str, Any]:
+  rules: dict[str, Any] = {
+    'name': config.name,
+    'sampler': config.sampler,
+    'remover': 'fifo',
+    'priority_exponent': config.priority_exponent,
+    'max_times_sampled': config.max_times_sampled,
+    'max_size': config.max_size,
+    'min_size_to_sample': config.min_size,
+  }
+  if not config.samples_per_insert:
+    # A ratio of 0 would let Reverb take nothing.
+    free = {'min_diff': -_UNBOUNDED, 'max_diff': _UNBOUNDED}
+    return rules | {'samples_per_insert': 1.0} | free
+  # As if blocks were whole batches, and none is wider: who starts a server by
+  # hand does not know how a run divides its environments.
+  limiter = rate_limiter.RateLimiter(config, batch_size)
+  limiter.widen(batch_size)
+  centre = config.min_size * config.samples_per_insert
+  return rules | {
+    'samples_per_insert': config.samples_per_insert,
+    'min_diff': centre - limiter.buffer,
+    'max_diff': centre + limiter.buffer,
+  }
+
+
+def check_fits(
+  address: str,
+  served: Mapping[str, reverb_pb2.TableInfo],
+  wanted: Sequence[Mapping[str, Any]],
+) -> None:
+  """Checks that a server which runs already has the run's tables.
+
+  Args:
+    address: of the server.
+    served: its tables by name.
+    wanted: as `server_rules` gives them. A queue's size may differ: the run
+      keeps to its own.
+
+  Raises:
+    Refused: in one sentence that says what differs.
+  """
+  for rules in wanted:
+    name = rules['name']
+    if name not in served:
+      raise errors.UnknownTable(
+        f'--config.replay.address={address}: the server has no table {name}, '
+        f'only {sorted(served)}; start it with this configuration '
+        '(launch/reverb_server.py --config=…).'
+      )
+    differences = [
+      f'{key} is {there} there and {here} here'
+      for key, there, here in _compare(served[name], rules)
+      if there != here
+    ]
+    if differences:
+      raise errors.Refused(
+        f'--config.replay.address={address}: table {name} does not fit this '
+        f'run ({"; ".join(differences)}); start the server with this '
+        'configuration, or change the configuration.'
+      )
+
+
+def _compare(
+  info: reverb_pb2.TableInfo, rules: Mapping[str, Any]
+) -> list[tuple[str, Any, Any]]:
+  """Returns (rule, the server's, ours) for every rule that must be equal."""
+  options, limiter = info.sampler_options, info.rate_limiter_info
+  kind = options.WhichOneof('distribution') or 'unknown'
+  remover = info.remover_options.WhichOneof('distribution') or 'unknown'
+  result: list[tuple[str, Any, Any]] = [
+    ('sampler', kind, rules['sampler']),
+    ('remover', remover, rules['remover']),
+    ('max_times_sampled', info.max_times_sampled, rules['max_times_sampled']),
+  ]
+  if kind == rules['sampler'] == 'prioritized':
+    exponent = options.prioritized.priority_exponent
+    result.append(('priority_exponent', exponent, rules['priority_exponent']))
+  if rules['sampler'] == 'fifo':
+    return result
+  result.append(('max_size', info.max_size, rules['max_size']))
+  for key in (
+    *('samples_per_insert', 'min_size_to_sample', 'min_diff', 'max_diff'),
+  ):
+    result.append((key, getattr(limiter, key), rules[key]))
+  return result

@@ -1,0 +1,101 @@
+"""Updates made of a loss: steps, pieces, targets, and what is not finite."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from seedrl_jax.agents import base, sgd
+from tests.agents import updates
+from tests.learner import toys
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _run(agent, state, batch, progress):
+  return updates.run(agent, state, batch, jax.random.key(0), progress)
+
+
+def _update(agent, rewards, progress=1.0, state=None):
+  state = state or agent.init(jax.random.key(0))
+  return _run(agent, state, toys.batch_of(rewards), progress)
+
+
+def _w(params):
+  values = np.unique(np.asarray(params['w']))
+  assert values.size == 1, values
+  return values.item()
+
+
+@pytest.mark.parametrize('micro_batches', [1, 2])
+def test_update_follows_the_gradient(micro_batches):
+  agent = toys.make_agent(micro_batches=micro_batches)
+  state, output = _update(agent, [1.0, 3.0], progress=0.5)
+  assert _w(state.params) == 0.5 * 2 * toys.LEARNING_RATE
+  assert int(state.step) == 1 and output.finite
+  norm = output.metrics['gradient_norm'].item()
+  assert norm == 2 * np.sqrt(toys.SIZE)
+  assert output.metrics['learning_rate'] == 0.5
+  assert output.metrics['update_norm'] == 0.5 * toys.LEARNING_RATE * norm
+  assert output.metrics['total'] == 0.5 * (1 + 9) / 2 * toys.SIZE
+  np.testing.assert_array_equal(output.priorities, [1.0, 3.0])
+
+
+def test_new_parameters_are_those_that_the_agent_allows():
+  agent = toys.make_agent(project=lambda p: {'w': jnp.minimum(p['w'], 0.125)})
+  assert _w(_update(agent, [1.0, 3.0])[0].params) == 0.125
+
+
+def _infinite_slope(params, target_params, batch, key):
+  # The root's slope at 0 is infinite, its value is not.
+  return jnp.sum(jnp.sqrt(params['w'])), sgd.LossOutput({})
+
+
+@pytest.mark.parametrize(
+  ('changes', 'bad'),
+  [
+    ({'loss': _infinite_slope}, 'gradient_norm'),
+    # What the optimizer makes of a finite gradient.
+    (
+      {
+        'optimizer': optax.stateless(
+          lambda updates, _: jax.tree.map(lambda x: x * jnp.nan, updates)
+        )
+      },
+      'update_norm',
+    ),
+  ],
+)
+def test_gradients_and_steps_must_be_finite_too(changes, bad):
+  _, output = _update(toys.make_agent(**changes), [1.0])
+  assert np.isfinite(output.metrics['total'])
+  assert not np.isfinite(output.metrics[bad])
+  assert not output.finite
+
+
+def test_target_network_follows_every_period():
+  agent = toys.make_agent(target_update_period=2)
+  state, targets, params = None, [], []
+  for _ in range(5):
+    state, _ = _update(agent, [1.0], state=state)
+    targets.append(_w(state.target_params))
+    params.append(_w(state.params))
+  assert targets == [0.0, params[1], params[1], params[3], params[3]]
+
+
+def test_agent_without_target_network_has_no_target_parameters():
+  agent = toys.make_agent(target_update_period=0)
+  assert agent.init(jax.random.key(0)).target_params == ()
+
+
+def test_micro_batches_must_divide_the_share():
+  with pytest.raises(AssertionError, match='divisible'):
+    _update(toys.make_agent(micro_batches=2), [0.0] * 3)
+
+
+def test_only_micro_batches_are_calls_of_their_own():
+  for count in (1, 2):
+    update = toys.make_agent(micro_batches=count).update
+    assert isinstance(update, base.UpdateInPieces) == (count > 1)
