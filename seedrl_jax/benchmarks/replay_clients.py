@@ -63,9 +63,9 @@ class OurClient(Client):
 
   def insert(self, table: str, blocks: Sequence[Block]) -> None:
     """See `Client`."""
-    from seedrl_jax.replay.reverb.client import insert_stream, items
+    from seedrl_jax.replay.reverb.client import insert_lane, items
 
-    stream = insert_stream.InsertStream(
+    stream = insert_lane.InsertStream(
       self._connection, table, max_items=_IN_FLIGHT
     )
     try:
@@ -82,9 +82,9 @@ class OurClient(Client):
 
   def sample(self, table: str, count: int, streams: int, like: Block) -> None:
     """See `Client`."""
-    from seedrl_jax.replay.reverb.client import codec, sample_stream
+    from seedrl_jax.replay.reverb.client import codec, sampler
 
-    stream = sample_stream.SampleStreams(self._connection, table, streams)
+    stream = sampler.SampleStreams(self._connection, table, streams)
 
     def decode() -> None:
       out = [np.empty_like(array[np.newaxis]) for array in like]

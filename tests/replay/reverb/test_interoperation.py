@@ -17,9 +17,9 @@ import pytest
 from seedrl_jax.replay import nest
 from seedrl_jax.replay.reverb.client import (
   connection,
-  insert_stream,
+  insert_lane,
   items,
-  sample_stream,
+  sampler,
   samples,
 )
 from seedrl_jax.replay.reverb.server import server
@@ -47,7 +47,7 @@ def address_fixture(server_python):
     'min_diff': -1e300,
     'max_diff': 1e300,
   }
-  queue = {'sampler': 'fifo', 'remover': 'fifo', 'max_times_sampled': 1}
+  queue = {'sampler': 'fifo', 'max_times_sampled': 1}
   tables = [{'name': n, 'max_size': 100, **queue, **free} for n in names]
   with server.ReverbServer(server_python, tables) as running:
     running.start()
@@ -161,7 +161,7 @@ def _assert_same(actual: np.ndarray, expected: np.ndarray) -> None:
 def _sample(
   link: connection.Connection, table: str, count: int
 ) -> list[samples.Sample]:
-  streams = sample_stream.SampleStreams(link, table)
+  streams = sampler.SampleStreams(link, table)
   streams.request(count)
   try:
     return [streams.get() for _ in range(count)]
@@ -225,7 +225,7 @@ def test_the_official_client_reads_what_we_write(
     )
     for item in plan.items
   ]
-  stream = insert_stream.InsertStream(link, table)
+  stream = insert_lane.InsertStream(link, table)
   # Two inserts, that chunks also pass from one request to the next.
   stream.insert(made[:2], keep=[c for column in chunks for c in column])
   stream.insert(made[2:])
@@ -256,7 +256,7 @@ def test_the_official_client_reads_our_bfloat16(official, link, tmp_path):
   path = tmp_path / 'leaf.npz'
   bits = np.random.default_rng(0).integers(0, 2**16, (2, 3), np.uint16)
   chunk = items.encode_chunk([bits.view(ml_dtypes.bfloat16)])
-  stream = insert_stream.InsertStream(link, 'f')
+  stream = insert_lane.InsertStream(link, 'f')
   stream.insert([items.make_item('f', 1.0, [_our_column([chunk], 0, 2)])])
   stream.flush(_PATIENCE)
   stream.close()
@@ -270,7 +270,7 @@ def test_large_chunks_go_ahead_and_come_back(link):
   # Together above what is sent, and what is sampled, as one message.
   rows = rng.integers(0, 256, (5, 1, 3_000_000), np.uint8)
   chunks = [items.encode_chunk([row]) for row in rows]
-  stream = insert_stream.InsertStream(link, 'g')
+  stream = insert_lane.InsertStream(link, 'g')
   made = [
     items.make_item('g', 1.0, [_our_column(chunks, start, 5)])
     for start in (0, 3)

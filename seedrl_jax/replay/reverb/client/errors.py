@@ -24,7 +24,7 @@ class UnknownTable(ReverbError, ValueError):
   """The server has no such table."""
 
 
-class Refused(ReverbError):
+class RequestRefused(ReverbError):
   """The server understood the request and refused it."""
 
 
@@ -69,11 +69,11 @@ def translate(
       'is overloaded or stopped.'
     )
   if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
-    return Refused(
+    return RequestRefused(
       f'Could not {doing} ({place}): a message was too large or memory ran out '
       f'({details}); write smaller unrolls or fewer at once.'
     )
-  return Refused(
+  return RequestRefused(
     f'Could not {doing} ({place}): {code.name} ({details}); see that the table '
     "was made for this run's unrolls and by dm-reverb 0.14."
   )

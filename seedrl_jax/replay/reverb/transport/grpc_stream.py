@@ -30,25 +30,19 @@ class GrpcStream:
     """See `stream.Stream`."""
     self._method = method
     self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
-    self._ready = grpc.channel_ready_future(self._channel)
     self._call: Any = None
     self._changed = threading.Condition()
     self._next: bytes | None = None
     self._cancelled = self._ended = False
 
   def begin(self, timeout: float) -> None:
-    """See `stream.Stream`."""
-    try:
-      self._ready.result(timeout)
-    except (grpc.FutureTimeoutError, grpc.FutureCancelledError):
-      self.close()
-      raise self._failure('no server') from None
-    call = self._channel.stream_stream(self._method)(self._messages())
-    self._call = call
-    if not call.add_callback(self._end):
+    """See `stream.Stream`; gRPC connects later, and `receive` tells how."""
+    del timeout
+    self._call = self._channel.stream_stream(self._method)(self._messages())
+    if not self._call.add_callback(self._end):
       self._end()
     if self._cancelled:
-      call.cancel()
+      self._call.cancel()
 
   def send(self, parts: Sequence[stream.Buffer]) -> None:
     """See `stream.Stream`."""
@@ -56,7 +50,10 @@ class GrpcStream:
     with self._changed:
       self._changed.wait_for(lambda: self._ended or self._next is None)
       if self._ended:
-        raise self._failure('the stream has ended')
+        code = grpc.StatusCode.UNAVAILABLE
+        if self._cancelled:
+          code = grpc.StatusCode.CANCELLED
+        raise stream.StreamError(code, 'the stream has ended')
       self._next = message
       self._changed.notify_all()
 
@@ -70,7 +67,6 @@ class GrpcStream:
   def cancel(self) -> None:
     """See `stream.Stream`."""
     self._cancelled = True
-    self._ready.cancel()
     self._end()
     if self._call is not None:
       self._call.cancel()
@@ -94,9 +90,3 @@ class GrpcStream:
     with self._changed:
       self._ended = True
       self._changed.notify_all()
-
-  def _failure(self, details: str) -> stream.StreamError:
-    code = grpc.StatusCode.UNAVAILABLE
-    if self._cancelled:
-      code = grpc.StatusCode.CANCELLED
-    return stream.StreamError(code, details)

@@ -43,7 +43,9 @@ class Stream(Protocol):
     """Prepares a stream of a method at 'host:port'; connects to nothing."""
 
   def begin(self, timeout: float) -> None:
-    """Connects; to be called once, before `send` and `receive`.
+    """Connects, or leaves it to `receive` to tell that it could not.
+
+    To be called once, before `send` and `receive`.
 
     Args:
       timeout: seconds that each step may take until the server has answered.

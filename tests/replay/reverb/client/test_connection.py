@@ -86,8 +86,12 @@ def test_reset_and_checkpoint(server, connect):
   [
     (_CODE.NOT_FOUND, errors.UnknownTable, 'There is no table t'),
     (_CODE.NOT_FOUND, ValueError, 'There is no table t'),
-    (_CODE.RESOURCE_EXHAUSTED, errors.Refused, 'fewer at once'),
-    (_CODE.INVALID_ARGUMENT, errors.Refused, 'INVALID_ARGUMENT .as told.'),
+    (_CODE.RESOURCE_EXHAUSTED, errors.RequestRefused, 'fewer at once'),
+    (
+      _CODE.INVALID_ARGUMENT,
+      errors.RequestRefused,
+      'INVALID_ARGUMENT .as told.',
+    ),
     (_CODE.DEADLINE_EXCEEDED, errors.ServerLost, 'overloaded'),
   ],
 )

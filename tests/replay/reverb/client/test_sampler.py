@@ -12,7 +12,7 @@ from seedrl_jax.replay.reverb.client import (
   connection,
   errors,
   items,
-  sample_stream,
+  sampler,
 )
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 from seedrl_jax.replay.reverb.transport import stream as stream_lib
@@ -43,10 +43,10 @@ def open_streams_fixture(server, monkeypatch):
 
     def open_streams(num_streams=1, **bounds):
       for name, value in bounds.items():
-        monkeypatch.setattr(sample_stream, f'_{name.upper()}', value)
+        monkeypatch.setattr(sampler, f'_{name.upper()}', value)
       link = connection.Connection(server.address, _PATIENCE)
       stack.callback(link.close)
-      streams = sample_stream.SampleStreams(link, 't', num_streams)
+      streams = sampler.SampleStreams(link, 't', num_streams)
       stack.callback(streams.close)
       return streams
 
@@ -78,7 +78,7 @@ class _Counter:
     return reverb_pb2.SampleStreamResponse(entries=[entry])
 
 
-def _take(streams: sample_stream.SampleStreams, count: int) -> list[int]:
+def _take(streams: sampler.SampleStreams, count: int) -> list[int]:
   return [streams.get().key for _ in range(count)]
 
 
@@ -166,7 +166,7 @@ def test_sample_larger_than_the_bound_is_asked_for_alone(server, open_streams):
   ('code', 'kind'),
   [
     (grpc.StatusCode.NOT_FOUND, errors.UnknownTable),
-    (grpc.StatusCode.INTERNAL, errors.Refused),
+    (grpc.StatusCode.INTERNAL, errors.RequestRefused),
   ],
 )
 def test_refusal_reaches_whoever_comes_next(server, open_streams, code, kind):

@@ -11,7 +11,7 @@ from seedrl_jax.replay import base
 from seedrl_jax.replay.reverb.client import (
   connection,
   errors,
-  insert_stream,
+  insert_lane,
   items,
 )
 from seedrl_jax.replay.reverb.transport import stream as stream_lib
@@ -41,7 +41,7 @@ def open_stream_fixture(server):
     def open_stream(*args, **kwargs):
       link = connection.Connection(server.address, _PATIENCE)
       stack.callback(link.close)
-      stream = insert_stream.InsertStream(link, 't', *args, **kwargs)
+      stream = insert_lane.InsertStream(link, 't', *args, **kwargs)
       stack.callback(stream.close)
       return stream
 
@@ -125,7 +125,7 @@ def test_chunk_that_the_server_does_not_hold_is_not_kept(server, open_stream):
 
 
 def test_large_requests_send_chunks_ahead(server, open_stream, monkeypatch):
-  monkeypatch.setattr(insert_stream, '_REQUEST_BYTES', 150)
+  monkeypatch.setattr(insert_lane, '_REQUEST_BYTES', 150)
   stream = open_stream()
   chunks = [_chunk(i) for i in range(5)]
   stream.insert([_item(*chunks)])
@@ -191,7 +191,7 @@ def test_in_flight_is_bounded(server, open_stream, threads, monkeypatch, bound):
   entries = [_item(_chunk(i)) for i in range(3)]
   size = sum(len(entry.chunks[0].wire) for entry in entries[:2])
   if bound == 'max_bytes':
-    monkeypatch.setattr(insert_stream, '_MAX_BYTES', size)
+    monkeypatch.setattr(insert_lane, '_MAX_BYTES', size)
   stream = open_stream(max_items=2 if bound == 'max_items' else 1000)
   stream.insert([entries[0]])
   stream.insert([entries[1]])
@@ -215,7 +215,7 @@ def test_in_flight_is_bounded(server, open_stream, threads, monkeypatch, bound):
 
 
 def test_insert_above_the_bounds_passes_alone(open_stream, monkeypatch):
-  monkeypatch.setattr(insert_stream, '_MAX_BYTES', 1)
+  monkeypatch.setattr(insert_lane, '_MAX_BYTES', 1)
   stream = open_stream(max_items=1)
   stream.insert([_item(_chunk(i)) for i in range(3)])
   stream.flush(_PATIENCE)
@@ -235,7 +235,7 @@ def test_shared_chunk_counts_once(server, open_stream):
   ('code', 'kind'),
   [
     (grpc.StatusCode.NOT_FOUND, errors.UnknownTable),
-    (grpc.StatusCode.FAILED_PRECONDITION, errors.Refused),
+    (grpc.StatusCode.FAILED_PRECONDITION, errors.RequestRefused),
   ],
 )
 def test_refusal_reaches_whoever_comes_next(server, open_stream, code, kind):
