@@ -2,7 +2,7 @@
 
   python launch/reverb_server.py --config=configs/….py --port=8000
 
-A run then uses it by --config.replay.address=host:8000. `--check` tells
+A run then uses it by --config.replay.address=<machine>:8000. `--check` tells
 whether a server can run here.
 """
 
@@ -43,11 +43,11 @@ _PYTHON = flags.DEFINE_string(
 _CHECK = flags.DEFINE_bool(
   'check',
   False,
-  'Tell what there is, start a server for a moment, and exit with 0 where that '
-  'worked. Makes the environment where it is missing.',
+  'Tell what there is, start a server for a moment, and exit with 0 if that '
+  'worked. Makes the environment if it is missing.',
 )
 
-# What a server is tried with.
+# For `--check`.
 _TRIAL_TABLE = {
   'name': 'check',
   'sampler': 'fifo',
@@ -126,7 +126,7 @@ def _serve() -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-  """Serves or checks; exits with a sentence where it cannot."""
+  """Serves or checks; exits with a sentence if it cannot."""
   if len(argv) > 1:
     raise app.UsageError(f'Unexpected arguments: {" ".join(argv[1:])}')
   terminal.on_stop(_stop)

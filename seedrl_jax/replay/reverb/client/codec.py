@@ -160,4 +160,4 @@ def _decompress(tensor: Tensor, raw: np.ndarray) -> None:
       return
   except cramjam.DecompressionError as e:
     raise ValueError(f'A tensor is damaged: {e}') from e
-  raise ValueError(f'A tensor has {size} bytes where {raw.size} were expected.')
+  raise ValueError(f'A tensor has {size} bytes and not {raw.size}.')

@@ -256,7 +256,7 @@ class Connection:
 
     Raises:
       StoreClosed: if the connection is closed.
-      ReverbError: if it does not; nobody looks for it on this account.
+      ReverbError: if it does not; this starts no recovery.
     """
     self.check()
     asked = self._silence.asked()

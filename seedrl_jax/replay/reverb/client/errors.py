@@ -1,7 +1,4 @@
-"""What can go wrong between us and a Reverb server, each in one sentence.
-
-Raised by `connection.py` and the streams; `translate` makes them of gRPC's.
-"""
+"""Errors of a Reverb server, each in one sentence; made of gRPC's."""
 
 import grpc
 
@@ -46,7 +43,7 @@ def translate(
     error: as gRPC raised it; not a rate limiter's time-out.
     address: of the server.
     doing: what failed, as 'insert'.
-    table: where it failed; None: the call is about the server.
+    table: that the call was about; None: the server.
   """
   code = error.code()
   details = ' '.join((error.details() or '').split()) or 'no details'

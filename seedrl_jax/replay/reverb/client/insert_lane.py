@@ -432,7 +432,7 @@ class InsertLane:
         if not self._closed:
           self._error = e
         self._changed.notify_all()
-      # Whoever waits for this table must not wait for ever.
+      # Or other threads would wait for this table for ever.
       self._counts.close()
 
   def _take(self) -> _Task | None:

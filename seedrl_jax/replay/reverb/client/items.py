@@ -41,7 +41,7 @@ class Item:
 
   Attributes:
     key: random, not zero; acknowledgements and samples name it.
-    table: where it goes.
+    table: its table.
     chunks: those that it refers to, each once.
     wire: as `Chunk.wire`.
   """
@@ -127,7 +127,7 @@ def make_item(table: str, priority: float, columns: Sequence[Column]) -> Item:
   """Makes an item of columns.
 
   Args:
-    table: where it goes.
+    table: its table.
     priority: finite and not negative.
     columns: in the order in which they will be sampled.
 
@@ -163,7 +163,7 @@ def messages(
   Args:
     entries: the items.
     held: keys of the chunks that the server holds for the stream; updated.
-    keep: keys of those that it should hold afterwards, where it has them.
+    keep: keys of those that it should hold afterwards, if it has them.
     size: bytes of chunks that go with the items; more are sent ahead.
   """
   parts: list[bytes] = []

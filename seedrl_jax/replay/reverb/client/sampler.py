@@ -294,7 +294,7 @@ class Sampler(base.TrajectorySampler):
     self._streams.interrupt()
 
   def close(self) -> None:
-    """Ends its threads too; at once where the connection is closed."""
+    """Ends its threads too; at once if the connection is closed."""
     self._streams.close()
 
   @property
@@ -303,7 +303,7 @@ class Sampler(base.TrajectorySampler):
     return self._streams.outstanding
 
   def _claim(self, wait: bool) -> None:
-    """Returns when a batch is under way that nobody else takes."""
+    """Returns when a batch is under way that no other caller takes."""
     with self._turn:
       if self._unclaimed:
         self._unclaimed -= 1

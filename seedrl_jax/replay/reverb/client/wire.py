@@ -69,7 +69,7 @@ def fields(message: memoryview) -> Iterator[tuple[int, int, memoryview]]:
 
 
 def _read_varint(message: memoryview, position: int) -> tuple[int, int]:
-  """Returns the number at `position` and where the next field goes on."""
+  """Returns the number at `position` and the position behind it."""
   byte = message[position]
   # One byte is enough for nearly all: keys, types, short lengths.
   if byte < 0x80:

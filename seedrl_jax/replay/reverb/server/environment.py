@@ -6,7 +6,7 @@ none of which can be had in the process that trains.
 The environment is a venv in the cache folder, named by interpreter version and
 requirements. It is built beside its place and renamed when it is complete; a
 venv bears that as long as only its `bin/python` is called (the other scripts
-in `bin` spell out the old path), and nobody else calls anything.
+in `bin` spell out the old path).
 """
 
 import contextlib
@@ -371,8 +371,8 @@ def _run(command: list[str], log: IO[str], lock: IO[str]) -> None:
       stdin=subprocess.DEVNULL,
       stdout=log,
       stderr=subprocess.STDOUT,
-      # A child that outlives this process keeps the lock, so that nobody
-      # builds in the folder that it still writes to.
+      # A child that outlives this process keeps the lock, so that no
+      # other process builds in the folder that it still writes to.
       pass_fds=[lock.fileno()],
     )
   except (OSError, subprocess.CalledProcessError) as e:

@@ -47,7 +47,7 @@ class PortInUse(ServerFailed):
 
 
 def exposure_warning(port: int) -> str:
-  """Returns what whoever starts a server must know, with a remedy."""
+  """Returns a warning that everybody can connect, with a remedy."""
   return (
     f'Reverb listens on port {port} of every network interface, without '
     'authentication, and cannot be told otherwise; unless this network is '
@@ -120,7 +120,7 @@ class ServerProcess:
       os.write(self._popen.stdin.fileno(), line)
 
   def hear(self, deadline: float) -> dict[str, Any] | None:
-    """Returns the server's one answer; None where it ends without.
+    """Returns the server's one answer; None if it ends without one.
 
     Args:
       deadline: by `time.monotonic`.
@@ -177,7 +177,7 @@ class ServerProcess:
     )
 
   def last_lines(self) -> list[str]:
-    """Returns the last lines of its log; none where that is gone."""
+    """Returns the last lines of its log; none if that is gone."""
     if not self._log.exists():
       return []
     with self._log.open('rb') as file:
@@ -201,7 +201,7 @@ class ServerProcess:
   def close(self) -> None:
     """Stops it and closes what belongs to it."""
     self.stop()
-    # Whoever still listens hears that it has ended, and is gone soon.
+    # A thread that still reads is told that it has ended, and returns soon.
     with self._hearing, self._lock:
       if self._descriptor < 0:
         return
@@ -281,7 +281,7 @@ class ReverbServer(contextlib.AbstractContextManager):
   def checkpoints(self) -> list[pathlib.Path]:
     """Returns the checkpoints in its folder, newest first.
 
-    What a server that has ended wrote and nobody moved is there too.
+    This includes what a server that has ended left in its own folder.
     """
     with self._lock:
       if not self.is_alive():

@@ -1,6 +1,6 @@
 """Bidirectional streams of messages to a Reverb server, behind one interface.
 
-`make_stream` gives our own HTTP/2 stream, which copies a message once where
+`make_stream` gives our own HTTP/2 stream, which copies a message once;
 gRPC for Python copies it two or three times. To measure what that gains,
 SEEDRL_REVERB_TRANSPORT=grpc chooses gRPC's instead. Unary calls always use
 gRPC, with `CHANNEL_OPTIONS`.

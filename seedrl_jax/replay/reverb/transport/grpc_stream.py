@@ -13,8 +13,8 @@ CHANNEL_OPTIONS = (
   ('grpc.max_send_message_length', -1),
   # Or a channel to a server that was lost would be used again.
   ('grpc.use_local_subchannel_pool', 1),
-  # Notices a host that went away silently. Servers take pings on an idle
-  # connection for an attack if they come within five minutes.
+  # Notices a machine that went away silently. Servers take pings on an
+  # idle connection for an attack if they come within five minutes.
   ('grpc.keepalive_time_ms', 310_000),
   ('grpc.keepalive_timeout_ms', 20_000),
   # Or a server that came up just after a refusal would wait for a second.

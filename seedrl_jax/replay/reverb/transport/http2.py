@@ -143,7 +143,7 @@ class SocketReader:
 
     Args:
       source: where to read; may have a time-out.
-      on_silence: called where that passes; reading goes on unless it raises.
+      on_silence: called after it; reading goes on unless it raises.
     """
     self._socket = source
     self._on_silence = on_silence
@@ -163,8 +163,8 @@ class SocketReader:
     """Fills `out`, bytes.
 
     Raises:
-      ConnectionError: where the other side ended the connection.
-      OSError: whatever else the socket has.
+      ConnectionError: if the other side ended the connection.
+      OSError: for any other failure of the socket.
     """
     taken = min(len(out), self._end - self._start)
     if taken:

@@ -2,8 +2,8 @@
 
 gRPC for Python copies each message that it receives three times and each that
 it sends twice, and holds the interpreter lock meanwhile; at a gigabyte a second
-that is most of the work. Here a message is sent from where it lies and
-received where it stays.
+that is most of the work. Here a message is sent from the memory it is in and
+received into the memory where it stays.
 
 HTTP/2: RFC 9113. gRPC on it: its document PROTOCOL-HTTP2.
 """
@@ -50,7 +50,7 @@ class Http2Stream:
       self._receiver = receiver.Receiver(self._socket, self._sender)
       self._socket.sendall(self._beginning())
       self._receiver.begin()
-    # UnicodeError: of a host that is no name.
+    # UnicodeError: the address has no valid name.
     except (OSError, UnicodeError, http2.ProtocolError) as e:
       self.close()
       if self._cancelled:
@@ -120,7 +120,7 @@ class Http2Stream:
       raise BrokenPipeError
     self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if hasattr(socket, 'TCP_USER_TIMEOUT'):
-      # Notices a host that went away silently when something is sent.
+      # Notices a machine that went away silently when something is sent.
       milliseconds = int(1000 * receiver.ANSWER)
       self._socket.setsockopt(
         socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds
@@ -165,7 +165,7 @@ def _dial(
   timeout: float,
   dialled: 'concurrent.futures.Future[socket.socket]',
 ) -> None:
-  """Connects, in a thread that nobody need wait for.
+  """Connects; to run in a thread that may be left behind.
 
   Looking up a name cannot be interrupted, nor, on every system, an attempt to
   connect.

@@ -95,7 +95,7 @@ def test_damaged_tensors_are_refused():
   with pytest.raises(ValueError, match='damaged'):
     columns.decode_tensor(tensor._replace(content=b'\xff\xff'))
   other = _encode(np.zeros(5, np.int32))
-  with pytest.raises(ValueError, match='20 bytes where 24'):
+  with pytest.raises(ValueError, match='20 bytes and not 24'):
     columns.decode_tensor(tensor._replace(content=other.content))
 
 
