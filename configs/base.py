@@ -1,19 +1,33 @@
 """Every key of a run with its default; other configs change what they need.
 
+An agent's keys are in its own `config.py`.
+
 A value of None in `env` means "EnvPool's own default for this environment";
 in `network` and `replay`, "derived" as the comment says.
 """
 
+from collections.abc import Callable
+
 import ml_collections
 from ml_collections import config_dict
 
+from seedrl_jax.agents.vtrace import config as vtrace_config
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns V-trace on CartPole-v1 with everything at its default."""
+
+def get_config(
+  set_agent: Callable[
+    [ml_collections.ConfigDict], None
+  ] = vtrace_config.set_defaults,
+) -> ml_collections.ConfigDict:
+  """Returns an agent on CartPole-v1 with everything at its default.
+
+  Args:
+    set_agent: sets the agent's keys; V-trace's.
+  """
   config = ml_collections.ConfigDict()
   # A folder of seedrl_jax/agents, or the dotted name of any module that has
   # make_agent(config, env_spec), also of one in the current folder.
-  config.agent = 'vtrace'
+  config.agent = ''
   # Of networks, sampling, environments and the replay's draws.
   config.seed = 1
   # Frames are steps x action repeat, without reset pseudo-steps.
@@ -31,8 +45,6 @@ def get_config() -> ml_collections.ConfigDict:
   config.deterministic = False
   config.env = _env()
   config.network = _network()
-  config.loss = _loss()
-  config.optimizer = _optimizer()
   config.replay = _replay()
   config.demonstrations = _demonstrations()
   config.topology = _topology()
@@ -41,6 +53,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.hosts = _hosts()
   config.checkpoint = _checkpoint()
   config.log = _log()
+  set_agent(config)
   return config
 
 
@@ -109,55 +122,6 @@ def _network() -> ml_collections.ConfigDict:
     # Clip the reward that is fed to [-x, x]; 0 leaves it.
     'previous_reward_clip': 1.0,
     'compute_dtype': 'float32',  # 'float32', 'bfloat16'
-  })
-
-
-def _loss() -> ml_collections.ConfigDict:
-  """V-trace (arXiv 1802.01561, section 4): clips, and what parts cost."""
-  return ml_collections.ConfigDict({
-    'discount': 0.99,
-    'lambda_': 1.0,
-    'clip_rho': 1.0,
-    'clip_c': 1.0,
-    'clip_pg_rho': 1.0,
-    'entropy_cost': 0.01,
-    # Entropy (nats) that the cost adapts to; None keeps the cost fixed. A low
-    # cost has a small gradient: keep optimizer.epsilon small beside it.
-    'target_entropy': config_dict.placeholder(float),
-    'entropy_cost_adjustment_speed': 10.0,
-    'baseline_cost': 0.5,
-    'kl_cost': 0.0,
-    # Clip rewards to [-x, x] in the loss; 0 leaves them.
-    'reward_clip': 0.0,
-    # Multiplies (clipped) rewards in the loss. Returns of a few units suit the
-    # baseline's first updates best; reports are in the environment's own.
-    'reward_scale': 1.0,
-    # 'mean' over the batch's T x B steps, or 'sum' as the IMPALA paper.
-    'reduction': 'mean',
-  })
-
-
-def _optimizer() -> ml_collections.ConfigDict:
-  """Adam or RMSProp, after a clip of the gradient's global norm."""
-  return ml_collections.ConfigDict({
-    'name': 'adam',  # 'adam', 'rmsprop'
-    'learning_rate': 1e-3,
-    # 'linear' decays to final_learning_rate with the environments' frames, to
-    # the last of total_env_frames; 'constant'.
-    'schedule': 'linear',
-    'final_learning_rate': 0.0,
-    'clip_norm': 40.0,  # 0: none
-    'adam_b1': 0.9,
-    'adam_b2': 0.999,
-    'epsilon': 1e-8,
-    # True: sqrt(v + epsilon), as TensorFlow's RMSProp; False: sqrt(v) +
-    # epsilon, as PyTorch's, and as Adam is defined.
-    'epsilon_inside_root': False,
-    'rmsprop_decay': 0.99,
-    'rmsprop_momentum': 0.0,
-    'rmsprop_centered': False,
-    # First mean square: TensorFlow starts at 1, PyTorch at 0.
-    'rmsprop_initial_scale': 0.0,
   })
 
 

@@ -12,6 +12,7 @@ import shutil
 import sys
 import textwrap
 import tokenize
+import types
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -76,16 +77,19 @@ def comments(path: pathlib.Path) -> dict[str, str]:
   nothing was said of the key before.
 
   Args:
-    path: of a file with get_config(), which has been loaded.
+    path: of a file with get_config() or set_defaults(config), which has been
+      loaded.
   """
   source = path.read_text()
   tree = ast.parse(source)
   found: dict[str, str] = {}
   for base in _bases(tree):
-    found |= comments(base)
+    said = comments(base)
+    found |= {k: x for k, x in said.items() if x or k not in found}
   text = _Comments(source)
   functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
-  for node in ast.walk(functions.get('get_config', tree)):
+  maker = functions.get('get_config') or functions.get('set_defaults')
+  for node in ast.walk(maker or tree):
     if not isinstance(node, ast.Assign):
       continue
     key = ast.unparse(node.targets[0]).removeprefix('config.')
@@ -105,8 +109,13 @@ def _bases(tree: ast.Module) -> Iterator[pathlib.Path]:
   for node in imports:
     for alias in node.names:
       module = sys.modules.get(f'{node.module}.{alias.name}')
-      if module and module.__file__ and hasattr(module, 'get_config'):
+      if module and module.__file__ and _has_keys(module):
         yield pathlib.Path(module.__file__)
+
+
+def _has_keys(module: types.ModuleType) -> bool:
+  """Whether a module is a configuration, or an agent's part of one."""
+  return hasattr(module, 'get_config') or hasattr(module, 'set_defaults')
 
 
 def _items(maker: ast.FunctionDef) -> Iterator[tuple[str, ast.expr]]:

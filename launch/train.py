@@ -1,8 +1,8 @@
 """Trains an agent: `python launch/train.py --config=… --workdir=…`.
 
 Every value of the configuration may be overridden as `--config.x.y=…`.
-Starting again with the same `--workdir` resumes. People call it, and
-`launch/local.sh`; `launch/learner.py` is the same over several hosts.
+Starting again with the same `--workdir` resumes. `launch/learner.py` is the
+same over several hosts.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Stop:
     terminal.on_stop(self._handle)
 
   def attach(self, run: Any) -> None:
-    """Stops `run` on a signal, or now where one came before."""
+    """Stops `run` on a signal, or now if one came before."""
     self._run = run
     if self._wanted:
       run.stop()
@@ -77,7 +77,7 @@ class _Stop:
 
 
 def _parse_flags(argv: list[str]) -> list[str]:
-  """Parses the command line; exits with a sentence where it is wrong."""
+  """Parses the command line; exits with a sentence if it is wrong."""
   rest = config_flag.parse(argv)
   if not _WORKDIR.value:
     sys.exit(f'{_PROGRAM}: --workdir is missing; name a folder for the run.')

@@ -221,6 +221,32 @@ class Streams:
     return stream
 
 
+def call(
+  program: str, *flags: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+  """Runs launch/PROGRAM.py to its end."""
+  return subprocess.run(
+    [sys.executable, ROOT / f'launch/{program}.py', *flags],
+    env={
+      **os.environ,
+      'PYTHONPATH': str(ROOT),
+      'JAX_PLATFORMS': 'cpu',
+      **environment,
+    },
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+
+
+def refusal(program: str, *flags: str) -> str:
+  """Returns the one sentence in which a program refuses its flags."""
+  result = call(program, *flags)
+  assert result.returncode == 1, result
+  assert result.stderr.count('\n') == 1, result.stderr
+  return result.stderr.removesuffix('\n')
+
+
 class Program:
   """launch/train.py, or one like it, as a process, read line by line."""
 

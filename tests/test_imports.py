@@ -6,6 +6,7 @@ serve them from hosts of their own, and the store beside Reverb's server.
 
 import ast
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -41,6 +42,8 @@ _ALL = {
 _MAY_IMPORT |= dict.fromkeys(sorted(_ALL - {*_MAY_IMPORT}), _ALL)
 _JAX = ('jax', 'jaxlib', 'flax', 'optax', 'rlax', 'chex', 'orbax', 'distrax')
 _TENSORFLOW = ('tensorflow',)
+# What configurations may import of the package.
+_AGENT_CONFIG = r'seedrl_jax\.agents\.\w+\.config'
 _WITHOUT_JAX = ('types', 'envs', 'replay', 'actors')
 # Files of these rooms that act or hand out parameters; what else they import.
 _WITH_JAX = {
@@ -117,8 +120,15 @@ def test_rooms_import_nothing_of_launch_configs_or_tests(room):
 
 
 @pytest.mark.parametrize('path', sorted((_ROOT / 'configs').glob('*.py')))
-def test_configs_import_nothing_of_the_package(path):
-  assert _PACKAGE not in {name.split('.')[0] for name in _imports(path)}
+def test_configs_import_only_agents_configs_of_the_package(path):
+  ours = {name for name in _imports(path) if name.startswith(_PACKAGE)}
+  assert all(re.fullmatch(_AGENT_CONFIG, name) for name in ours)
+
+
+def test_agents_configs_can_be_imported_without_jax():
+  paths = (_ROOT / _PACKAGE / 'agents').glob('*/config.py')
+  result = _import_without(_JAX, [_module(path) for path in paths])
+  assert result.returncode == 0, result.stderr
 
 
 def test_no_module_imports_itself_over_others():

@@ -1,8 +1,8 @@
 """The seam between agents and everything that runs them.
 
-An agent is a module with `make_agent(config, env_spec)`, and perhaps `RANGES`,
-of the keys that only its configurations have (`settings`); `load_agent` finds
-it from `config.agent`. Inference runs `act`, every training core runs `update`.
+An agent is a module with `make_agent(config, env_spec)`, and perhaps `RANGES`
+of the keys that are its own (`settings`); `load_agent` finds it from
+`config.agent`. Inference runs `act`, every training core runs `update`.
 """
 
 import dataclasses
@@ -200,14 +200,15 @@ def load_agent(
 
   Args:
     config: the run's configuration. `config.agent` is a folder of
-      `seedrl_jax.agents` (`vtrace`), or else the dotted name of any module with
-      `make_agent`, which may lie in the current folder.
+      `seedrl_jax.agents` (`vtrace`), whose `agent.py` has `make_agent`, or else
+      the dotted name of any module with `make_agent`, which may lie in the
+      current folder.
     env_spec: the environments it will act in.
 
   Raises:
     ValueError: if there is no such module.
   """
-  flag, module = _find(config.agent)
+  flag, module = _find(config.agent, 'agent')
   return loading.find_function(flag, module, 'make_agent')(config, env_spec)
 
 
@@ -219,19 +220,21 @@ def ranges(
   Raises:
     ValueError: if there is no such agent.
   """
-  flag, module = _find(config.agent)
-  loading.find_function(flag, module, 'make_agent')
+  _, module = _find(config.agent, 'config')
   return getattr(module, 'RANGES', None)
 
 
-def _find(name: str) -> tuple[str, types_lib.ModuleType]:
-  """Returns an agent's whole flag and its module."""
+def _find(name: str, part: str) -> tuple[str, types_lib.ModuleType]:
+  """Returns an agent's whole flag, and a module of it.
+
+  That is `part` of an agent of this package, and an agent of the user's itself.
+  """
   flag = f'--config.agent={name}'
   folder = pathlib.Path(__file__).parent
-  built_in = sorted(path.parent.name for path in folder.glob('*/__init__.py'))
-  module = loading.load_module(
-    flag,
-    f'seedrl_jax.agents.{name}' if name in built_in else name,
-    f'; built in are {" and ".join(built_in)}',
-  )
+  built_in = sorted(path.parent.name for path in folder.glob('*/agent.py'))
+  if name in built_in:
+    return flag, loading.load_module(flag, f'{__package__}.{name}.{part}')
+  hint = f'; built in are {" and ".join(built_in)}'
+  module = loading.load_module(flag, name, hint)
+  loading.find_function(flag, module, 'make_agent')
   return flag, module

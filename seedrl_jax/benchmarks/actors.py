@@ -4,7 +4,7 @@ Actors are processes of their own, with real environments; in place of a
 network, actions are drawn, so that what is measured are environments and
 transport. The same environments in this process are the measure of what that
 costs. How long an action is waited for is then measured beside them by a
-`Probe`, and first of all without any actor: at light load, when nothing has to
+`probe`, and first of all without any actor: at light load, when nothing has to
 wait for a processor.
 """
 
@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
 from typing import Any, NamedTuple
 
 import grpc
@@ -37,6 +38,7 @@ _ACTOR = pathlib.Path(__file__).parents[2] / 'launch/actor.py'
 # A probe asks at intervals, as an actor with other things to do would: one that
 # asked without a pause would be a load of its own.
 _PAUSE_SECONDS = 0.005
+_FIRST, _MID = types.StepType.FIRST, types.StepType.MID
 _NO_EPISODES = statistics.EndedEpisodes(*([np.zeros(0)] * 5))
 
 
@@ -254,7 +256,11 @@ def _time_actors(
   answer = _answers(stream, num_envs)
   measured = None
   address = serving.addresses[0]
-  with ActorProcesses(address, stream.close) as processes:
+  with (
+    ActorProcesses(address, stream.close) as processes,
+    futures.ThreadPoolExecutor(1, 'probe') as executor,
+    grpc.insecure_channel(address) as channel,
+  ):
     try:
       for _ in range(num_actors):
         processes.start(num_envs // num_actors)
@@ -262,12 +268,12 @@ def _time_actors(
         answer()
       if num_actors:
         measured = timing.measure(answer, case.windows)
-      # Ends before the server, which would wait for its next step.
-      with Probe(address, case.calls, stream.close) as probe:
-        with contextlib.suppress(base.StreamClosed):
-          while True:
-            answer()
-        latency = probe.result()
+      probing = executor.submit(probe, channel, case.calls)
+      probing.add_done_callback(lambda _: stream.close())
+      with contextlib.suppress(base.StreamClosed):
+        while True:
+          answer()
+      latency = probing.result()
     except Exception:
       # If one is gone, that is why.
       processes.check()
@@ -277,77 +283,33 @@ def _time_actors(
   return measured, latency
 
 
-class Probe:
-  """An actor with one environment that measures how long actions take.
+def probe(channel: grpc.Channel, calls: int) -> list[float]:
+  """Returns the seconds that each of so many actions took to come.
 
-  Its environment takes no time. It ends with its context.
+  Args:
+    channel: to the learner; to be closed to end the probe early.
+    calls: how many actions to wait for.
   """
-
-  def __init__(self, address: str, calls: int, on_end: Callable[[], None]):
-    """Starts to measure.
-
-    Args:
-      address: of the learner, as gRPC has it.
-      calls: how many actions to wait for.
-      on_end: called when it has as many, or will get no more.
-    """
-    self._calls = calls
-    self._on_end = on_end
-    self._seconds: list[float] = []
-    self._failure: BaseException | None = None
-    self._stopped = threading.Event()
-    # Messages that the call has not taken yet; None ends it.
-    self._out: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-    self._channel = grpc.insecure_channel(address)
-    self._call: Any = self._channel.stream_stream(
-      f'/{wire.SERVICE}/{wire.METHOD}'
-    )(iter(self._out.get, None))
-    self._thread = threading.Thread(target=self._run, name='probe', daemon=True)
-    self._thread.start()
-
-  def result(self) -> list[float]:
-    """Returns the seconds that each action took to come.
-
-    Raises:
-      BaseException: with which the measuring failed.
-    """
-    self._thread.join()
-    if self._failure is not None:
-      raise self._failure
-    return self._seconds
-
-  def __enter__(self) -> 'Probe':
-    return self
-
-  def __exit__(self, *error: object) -> None:
-    self._stopped.set()
-    self._out.put(None)
-    self._call.cancel()
-    self._channel.close()
-    self._thread.join()
-
-  def _run(self) -> None:
-    try:
-      self._measure()
-    except BaseException as e:
-      self._failure = e
-    finally:
-      self._on_end()
-
-  def _measure(self) -> None:
-    self._out.put(handshake.pack_hello(handshake.Hello(1, '')))
-    welcome = handshake.unpack_welcome(wire.parse(next(self._call)))
+  # Messages that the call has not taken yet; None ends it.
+  messages: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+  method = channel.stream_stream(f'/{wire.SERVICE}/{wire.METHOD}')
+  call = method(iter(messages.get, None))
+  try:
+    messages.put(handshake.pack_hello(handshake.Hello(1, '')))
+    welcome = handshake.unpack_welcome(wire.parse(next(call)))
     codec = wire.StreamCodec(welcome.spec)
-    step_type = types.StepType.FIRST
-    for sequence in range(self._calls):
-      output = _blank(welcome, step_type)
+    seconds = []
+    for sequence in range(calls):
+      output = _blank(welcome, _MID if sequence else _FIRST)
       start = time.perf_counter()
-      self._out.put(codec.pack_steps(output, _NO_EPISODES, sequence))
-      codec.unpack_actions(wire.parse(next(self._call)), 1, sequence)
-      self._seconds.append(time.perf_counter() - start)
-      step_type = types.StepType.MID
-      if self._stopped.wait(_PAUSE_SECONDS):
-        return
+      messages.put(codec.pack_steps(output, _NO_EPISODES, sequence))
+      codec.unpack_actions(wire.parse(next(call)), 1, sequence)
+      seconds.append(time.perf_counter() - start)
+      time.sleep(_PAUSE_SECONDS)
+    return seconds
+  finally:
+    messages.put(None)
+    call.cancel()
 
 
 def _blank(welcome: handshake.Welcome, step_type: int) -> types.EnvOutput:

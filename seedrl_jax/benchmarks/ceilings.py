@@ -1,7 +1,7 @@
 """Times each stage of a case alone, with nothing else at work."""
 
 import contextlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import ml_collections
@@ -31,6 +31,16 @@ class Ceilings(NamedTuple):
   batch_size: int
   update: timing.Timing
   store: timing.Timing
+
+  def row(self) -> dict[str, Any]:
+    """Returns the figures, ready for JSON."""
+    return {
+      'env': self.env._asdict(),
+      'inference': {n: t._asdict() for n, t in self.inference.items()},
+      'batch_size': self.batch_size,
+      'update': self.update._asdict(),
+      'store': self.store._asdict(),
+    }
 
   def ideal(self, topology: topology_lib.Topology) -> float:
     """Returns the steps per second of a run that wastes nothing.

@@ -6,7 +6,6 @@ The official client runs in the server's environment, where this package is not
 installed: so nothing but NumPy and the standard library is imported above.
 """
 
-import abc
 import concurrent.futures
 import json
 import pathlib
@@ -35,19 +34,7 @@ MODES = {
 _IN_FLIGHT = 32
 
 
-class Client(abc.ABC):
-  """One way to talk to Reverb."""
-
-  @abc.abstractmethod
-  def insert(self, table: str, blocks: Sequence[Block]) -> None:
-    """Inserts each block as one item; returns when all have arrived."""
-
-  @abc.abstractmethod
-  def sample(self, table: str, count: int, streams: int, like: Block) -> None:
-    """Draws `count` items over several streams and decodes each wholly."""
-
-
-class OurClient(Client):
+class OurClient:
   """Inserts and samples as the store does."""
 
   def __init__(self, address: str):
@@ -62,7 +49,7 @@ class OurClient(Client):
     self._connection = connection.Connection(address)
 
   def insert(self, table: str, blocks: Sequence[Block]) -> None:
-    """See `Client`."""
+    """Inserts each block as one item; returns when all have arrived."""
     from seedrl_jax.replay.reverb.client import insert_lane, items
 
     stream = insert_lane.InsertStream(
@@ -81,7 +68,7 @@ class OurClient(Client):
       stream.close()
 
   def sample(self, table: str, count: int, streams: int, like: Block) -> None:
-    """See `Client`."""
+    """Draws `count` items over several streams and decodes each wholly."""
     from seedrl_jax.replay.reverb.client import codec, sampler
 
     stream = sampler.SampleStreams(self._connection, table, streams)
@@ -104,7 +91,7 @@ class OurClient(Client):
       stream.close()
 
 
-class OfficialClient(Client):
+class OfficialClient:
   """Writes with TrajectoryWriter, samples with TrajectoryDataset."""
 
   def __init__(self, address: str):
@@ -117,7 +104,7 @@ class OfficialClient(Client):
     self._client = reverb.Client(address)
 
   def insert(self, table: str, blocks: Sequence[Block]) -> None:
-    """See `Client`."""
+    """See `OurClient`."""
     # A block is one step: fewer calls, no stacking of rows.
     with self._client.trajectory_writer(num_keep_alive_refs=1) as writer:
       for block in blocks:
@@ -128,7 +115,7 @@ class OfficialClient(Client):
       writer.flush()
 
   def sample(self, table: str, count: int, streams: int, like: Block) -> None:
-    """See `Client`."""
+    """See `OurClient`."""
     dataset = self._reverb.TrajectoryDataset(
       server_address=self._address,
       table=table,
@@ -144,11 +131,11 @@ class OfficialClient(Client):
       raise RuntimeError(f'{drawn} samples came instead of {count}.')
 
 
-CLIENTS = {'ours': OurClient, 'official': OfficialClient}
+CLIENTS: dict[str, Any] = {'ours': OurClient, 'official': OfficialClient}
 
 
-def serve(client: Client) -> None:
-  """Answers the commands on standard input until it ends."""
+def serve(client: Any) -> None:
+  """Has one of `CLIENTS` run the commands on standard input until it ends."""
   data: dict[str, list[Block]] = {}
   for line in sys.stdin:
     command = json.loads(line)
@@ -162,16 +149,17 @@ def load(path: str) -> list[Block]:
   """Returns the blocks in a file of arrays, `[block, ...]` each."""
   with np.load(path) as file:
     columns = [file[name] for name in sorted(file.files)]
-  return [list(block) for block in zip(*columns, strict=True)]
+  # Python 3.9, which Reverb may have, knows no `strict`.
+  return [list(block) for block in zip(*columns)]  # noqa: B905
 
 
 def run(
-  client: Client, blocks: Sequence[Block], mode: str, streams: int, count: int
+  client: Any, blocks: Sequence[Block], mode: str, streams: int, count: int
 ) -> dict[str, Any]:
   """Moves `count` blocks; returns seconds, CPU seconds, and memory in bytes.
 
   Args:
-    client: moves them.
+    client: one of `CLIENTS`.
     blocks: written in turn.
     mode: a key of `MODES`.
     streams: writers, and as many streams that fetch samples.

@@ -299,7 +299,7 @@ def header(load: Load) -> list[str]:
   """Returns the head of the table of which `lines` gives the rows."""
   return [
     f'{load.sequences:,} sequences of {load.steps} steps x 84x84x1 uint8, '
-    f' overlapping by {load.overlap}, core 2 x {load.core_size} '
+    f'overlapping by {load.overlap}, core 2 x {load.core_size} '
     f'float32;\nblocks of {load.width}, batches of {load.batch_size}; '
     'sequences/s: median (min–max); MB: million bytes',
     '',

@@ -69,13 +69,7 @@ def measure(
   row = {
     'case': case.name,
     'backend': case.config.replay.backend,
-    'ceilings': {
-      **before._asdict(),
-      'env': before.env._asdict(),
-      'inference': {n: t._asdict() for n, t in before.inference.items()},
-      'update': before.update._asdict(),
-      'store': before.store._asdict(),
-    },
+    'ceilings': before.row(),
   }
   if whole is None:
     return row

@@ -111,11 +111,7 @@ def record(
     registry.MissingLibraryError: if EnvPool cannot be loaded.
   """
   options.check()
-  if not options.out and not config.replay.address:
-    raise ValueError(
-      '--out is missing; name a folder to write, or a server to fill by '
-      '--config.replay.address.'
-    )
+  _check_places(config, options)
   student = _make_student(config, options.width)
   teacher = _make_teacher(student, options, line)
   layout = blocks.UnrollLayout(sequence_spec(student), student.agent.overlap)
@@ -134,11 +130,29 @@ def record(
         made_by=teacher.made_by,
         unroll=layout.signature(),
       )
-    places = [options.out] if options.out else []
     if store is not None:
       _fill(store, path, student.env_spec.env_id)
-      places.append(f'the server at {config.replay.address}')
-  return Recording(writer.manifest, returns, options.episodes, tuple(places))
+  server = store and f'the server at {config.replay.address}'
+  places = tuple(place for place in (options.out, server) if place)
+  return Recording(writer.manifest, returns, options.episodes, places)
+
+
+def _check_places(
+  config: ml_collections.ConfigDict, options: RecordingOptions
+) -> None:
+  """Checks that the sequences have a place to go."""
+  address = config.replay.address
+  if not options.out and not address:
+    raise ValueError(
+      '--out is missing; name a folder to write, or a server to fill by '
+      '--config.replay.address.'
+    )
+  if address and not config.demonstrations.fraction:
+    raise ValueError(
+      f'--config.replay.address={address}: without '
+      '--config.demonstrations.fraction there is no table to fill; give it as '
+      'the run and the server have it.'
+    )
 
 
 def _make_student(
@@ -181,15 +195,8 @@ def _open_store(
   config: ml_collections.ConfigDict, layout: blocks.UnrollLayout
 ) -> replay.TrajectoryStore | None:
   """Connects to the server to fill; returns None if none is named."""
-  address = config.replay.address
-  if not address:
+  if not config.replay.address:
     return None
-  if not config.demonstrations.fraction:
-    raise ValueError(
-      f'--config.replay.address={address}: without '
-      '--config.demonstrations.fraction there is no table to fill; give it as '
-      'the run and the server have it.'
-    )
   return replay_factory.make_store(
     config,
     mixing.run_tables(config),

@@ -29,6 +29,8 @@ from seedrl_jax.runtime import workdir as workdir_lib
 # returns for a LAST step is ignored.
 Policy = Callable[[types.EnvOutput], np.ndarray]
 
+_WORKDIR_FLAG = '--teacher_workdir'
+
 
 class Student(NamedTuple):
   """The agent that is to learn from the demonstrations.
@@ -96,31 +98,39 @@ def from_checkpoint(
   Raises:
     ValueError: if there is no such checkpoint, or it is of something else.
   """
-  flag = '--teacher_workdir'
-  directory = workdir_lib.Workdir(workdir, flag)
-  trained = directory.read_config()
-  own = trust.flags_needed(student.config.to_dict())
-  allowed = [*options.allowed, *own]
-  trust.check(trained.to_dict(), allowed, f'{flag}={directory.path}')
-  # A run's own name for what a factory makes is in its config.json, too.
-  if trained.env.id != student.env_spec.env_id:
-    raise ValueError(
-      f'{flag}={directory.path}: it was trained on {trained.env.id}, and this '
-      f'is to play {student.env_spec.env_id}; give --config.env.id or '
-      '--config.env.factory as it was trained.'
-    )
-  is_student = _network(trained) == _network(student.config)
-  # Its optimiser may be another than the student's.
+  directory = workdir_lib.Workdir(workdir, _WORKDIR_FLAG)
+  trained = _read_config(directory, student, options.allowed)
+  # Even if networks are alike, optimisers may differ.
   agent = agents.load_agent(trained, student.env_spec)
-  found = playing.load_params(directory, agent, options.checkpoint, line, flag)
+  found = playing.load_params(
+    directory, agent, options.checkpoint, line, _WORKDIR_FLAG
+  )
   made_by = f'checkpoint {found.step} of {directory.path} ({trained.agent})'
-  if is_student:
+  if _network(trained) == _network(student.config):
     return Teacher(student.agent, found.state, made_by, is_student=True)
   return Teacher(
     _taught(student.agent, _by_agent(agent), agent.initial_core),
     _Pair(found.state, _zero_params(student.agent)),
     made_by,
   )
+
+
+def _read_config(
+  directory: workdir_lib.Workdir, student: Student, allowed: tuple[str, ...]
+) -> ml_collections.ConfigDict:
+  """Returns a teacher's configuration, having checked that it may play."""
+  trained = directory.read_config()
+  asker = f'{_WORKDIR_FLAG}={directory.path}'
+  own = trust.flags_needed(student.config.to_dict())
+  trust.check(trained.to_dict(), [*allowed, *own], asker)
+  # A run's own name for what a factory makes is in its config.json, too.
+  if trained.env.id != student.env_spec.env_id:
+    raise ValueError(
+      f'{asker}: it was trained on {trained.env.id}, and this is to play '
+      f'{student.env_spec.env_id}; give --config.env.id or '
+      '--config.env.factory as it was trained.'
+    )
+  return trained
 
 
 def from_policy(student: Student, reference: str, seed: int) -> Teacher:

@@ -64,11 +64,6 @@ class Evaluation:
     """Mean of the episodes' agent steps."""
     return float(np.mean([e.length for e in self.episodes]))
 
-  @property
-  def standard_error(self) -> float:
-    """Standard error of the mean return; nan of a single episode."""
-    return playing.standard_error(self.returns)
-
   def report(self) -> str:
     """Returns the figures in a few lines."""
     returns = self.returns

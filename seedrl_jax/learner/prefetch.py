@@ -65,8 +65,8 @@ def _versions(sample: replay.Sample) -> np.ndarray:
 class Prefetcher:
   """A bounded queue of batches that are on their devices.
 
-  The system runs `run` in a thread; the learner's thread calls `get`. Without
-  a thread (deterministic runs), `fetch` does both at once.
+  One thread calls `run`, the learner's calls `get`. Without threads
+  (deterministic runs), `fetch` does both at once.
   """
 
   def __init__(
@@ -96,7 +96,7 @@ class Prefetcher:
 
   @property
   def wait_seconds(self) -> float:
-    """What `get` has waited, with the wait that still goes on."""
+    """Seconds that `get` has waited, including a wait that still goes on."""
     since, now = self._waiting_since, time.perf_counter()
     return self._waited + (0.0 if since is None else now - since)
 
@@ -158,7 +158,7 @@ class Prefetcher:
       self._condition.notify_all()
 
   def close(self) -> None:
-    """Wakes every waiter; batches that nobody took are given back."""
+    """Wakes every waiter, and releases batches that were not taken."""
     with self._condition:
       self._closed = True
       while self._ready:

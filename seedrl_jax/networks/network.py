@@ -12,6 +12,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import ml_collections
+import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.networks import (
@@ -54,12 +55,17 @@ class Network(nn.Module):
   Attributes:
     config: `config.network`.
     observation: specs of the observation's leaves, flattened.
-    num_actions: A.
+    action: spec of the environments' actions.
   """
 
   config: Any
   observation: tuple[types.ArraySpec, ...]
-  num_actions: int
+  action: types.ActionSpec
+
+  @property
+  def num_actions(self) -> int:
+    """A, if an action is one choice of that many."""
+    return self.action.num_values
 
   def initial_core(self, batch: int) -> CoreState:
     """Returns the core state of `batch` environments before any step."""
@@ -189,11 +195,22 @@ class Network(nn.Module):
   def _append_previous(
     self, features: jax.Array, inputs: types.AgentInput
   ) -> jax.Array:
-    """Appends previous action (zero at FIRST) and reward, clipped or not."""
+    """Appends previous actions (zero at FIRST) and rewards, clipped or not.
+
+    Discrete actions are one-hot, each of their numbers.
+    """
     dtype = features.dtype
-    # -1 is no action: its one-hot code is zero.
-    action = jnp.where(inputs.first, -1, inputs.previous_action)
-    code = jax.nn.one_hot(action, self.num_actions, dtype=dtype)
+    first = inputs.first[..., None]
+    action = inputs.previous_action.reshape((*inputs.first.shape, -1))
+    if self.action.is_discrete:
+      lowest = np.array(self.action.minimum, int)
+      depth = int(np.max(np.array(self.action.maximum) - lowest)) + 1
+      # -1 is no action: its one-hot code is zero.
+      code = jax.nn.one_hot(
+        jnp.where(first, -1, action - lowest), depth, dtype=dtype
+      ).reshape((*inputs.first.shape, -1))
+    else:
+      code = jnp.where(first, 0.0, action).astype(dtype)
     reward = inputs.reward
     # Runs of before the key have clipped, and can still be evaluated.
     if clip := self.config.get('previous_reward_clip', 1.0):
@@ -210,8 +227,7 @@ def make_network(config: Any, env_spec: types.EnvSpec) -> Network:
     env_spec: the environments; only observation and actions matter.
 
   Raises:
-    ValueError: if the torso does not fit the observation, or the actions are
-      not one discrete choice; names the flag.
+    ValueError: if the torso does not fit the observation; names the flag.
   """
   specs = jax.tree.leaves(
     env_spec.observation, is_leaf=lambda s: isinstance(s, types.ArraySpec)
@@ -221,14 +237,22 @@ def make_network(config: Any, env_spec: types.EnvSpec) -> Network:
     torsos.resolve_torso(config.torso, shape)
   # Frozen: a compiled network must not follow later edits of the config.
   frozen = ml_collections.FrozenConfigDict(config)
+  return Network(frozen, tuple(specs), env_spec.action)
+
+
+def check_discrete(env_spec: types.EnvSpec) -> None:
+  """Checks that an action is one discrete choice.
+
+  Raises:
+    ValueError: if it is not; names the flag.
+  """
   try:
-    num_actions = env_spec.action.num_values
+    _ = env_spec.action.num_values
   except ValueError as e:
     raise ValueError(
       f'--config.env: in {env_spec.env_id} {e}, which this agent makes; choose '
       'another environment or --config.agent.'
     ) from e
-  return Network(frozen, tuple(specs), num_actions)
 
 
 def dummy_inputs(env_spec: types.EnvSpec) -> types.AgentInput:
@@ -243,6 +267,8 @@ def dummy_inputs(env_spec: types.EnvSpec) -> types.AgentInput:
   return types.AgentInput(
     observation=observation,
     reward=jnp.zeros((1, 1)),
-    previous_action=jnp.zeros((1, 1), jnp.int32),
+    previous_action=jnp.zeros(
+      (1, 1, *env_spec.action.shape), env_spec.action.dtype
+    ),
     first=jnp.ones((1, 1), bool),
   )

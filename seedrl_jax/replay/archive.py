@@ -1,9 +1,7 @@
-"""One file of named arrays, written in pieces: the embedded store's checkpoint.
+"""One file of named arrays, written in pieces.
 
-Called by `embedded.py` and its tables. The file is an uncompressed ZIP of
-`.npy` members (`numpy.load` opens it) and one JSON member. ZIP checks a sum
-of each member when it is read, so damage is noticed. It is written under a
-temporary name and renamed when complete.
+An uncompressed ZIP of `.npy` members (`numpy.load` opens it) and one JSON
+member. ZIP checks a sum of each member, so damage is noticed.
 """
 
 import contextlib
@@ -28,7 +26,7 @@ class ArchiveWriter:
   """Writes an archive; made by `create`."""
 
   def __init__(self, file: zipfile.ZipFile):
-    """Writes to a file that is open for writing."""
+    """Writes to an open file."""
     self._file = file
     self._meta: dict[str, Any] = {}
 
@@ -69,12 +67,12 @@ class ArchiveReader:
   """Reads an archive; made by `load`."""
 
   def __init__(self, file: zipfile.ZipFile):
-    """Reads what `add_meta` was given; KeyError where there is none."""
+    """Reads the JSON member; KeyError if there is none."""
     self._file = file
     self.meta: dict[str, Any] = json.loads(file.read(_META))
 
   def rows(self, name: str) -> Iterator[np.ndarray]:
-    """Gives an array in pieces `[n, ...]`, n >= 1; none where empty."""
+    """Yields an array in pieces `[n, ...]`, n >= 1; none if it is empty."""
     with self._file.open(f'{name}.npy') as member:
       shape, dtype = _read_header(member)
       row_bytes = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
@@ -100,7 +98,7 @@ def _read_header(member: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
 
 @contextlib.contextmanager
 def create(path: str) -> Iterator[ArchiveWriter]:
-  """Writes `path`; where the body raises, what was there before is kept."""
+  """Writes `path` under another name, and renames it if the body succeeds."""
   target = pathlib.Path(path)
   target.parent.mkdir(parents=True, exist_ok=True)
   handle, temporary = tempfile.mkstemp(
@@ -126,8 +124,8 @@ def load(path: str) -> Iterator[ArchiveReader]:
   """Opens `path` for reading.
 
   Raises:
-    CheckpointError: where it is missing, cut short or damaged, noticed here
-      or in the body.
+    CheckpointError: if it is missing, cut short or damaged, noticed here or in
+      the body.
   """
   try:
     with zipfile.ZipFile(path) as file:

@@ -1,8 +1,4 @@
-"""The replay's part of a run's checkpoints.
-
-Used by `system`: the learner's checkpoint of an update has the replay's beside
-it, and both come back to the same moment.
-"""
+"""The replay's part of a run's checkpoints, beside the learner's."""
 
 import pathlib
 import re
@@ -11,7 +7,7 @@ from collections.abc import Callable, Collection
 
 from seedrl_jax.replay import base
 
-# As stores call what they have not finished, all of the step's name.
+# How stores call what they have not finished.
 _UNFINISHED = re.compile(r'\.\d+\..+|\d+\..+\.partial|\d+\.tmp')
 
 
@@ -29,7 +25,7 @@ class ReplayCheckpoints:
     Args:
       store: what to save.
       folder: for the checkpoints; made when the first is written.
-      report: takes sentences about what could not be done.
+      report: takes sentences about what could not be saved.
     """
     self._store = store
     self._folder = folder
@@ -41,15 +37,14 @@ class ReplayCheckpoints:
   ) -> str:
     """Saves the store beside the learner's checkpoint `step`.
 
-    A replay that cannot be saved costs a sentence and not the run: the
-    learner's checkpoint is worth having without it.
+    A replay that cannot be saved is reported, and does not end the run.
 
     Args:
       step: the checkpoint's number.
       on_snapshot: see `TrajectoryStore.checkpoint`.
 
     Returns:
-      What `restore` wants; '' where nothing was saved.
+      The name to `restore` it by; '' if nothing was saved.
     """
     path = self._folder / str(step)
     try:
@@ -62,11 +57,7 @@ class ReplayCheckpoints:
     return path.name
 
   def restore(self, name: str) -> None:
-    """Brings back what `save` returned `name` for.
-
-    Raises:
-      CheckpointError: where it is missing, damaged or does not fit.
-    """
+    """Restores what `save` returned `name` for; raises CheckpointError."""
     self._store.restore(str(self._folder / name))
 
   def prune(self, steps: Collection[int]) -> None:
@@ -74,7 +65,6 @@ class ReplayCheckpoints:
     self._delete(lambda name: name.isdigit() and int(name) not in steps)
 
   def _delete(self, is_meant: Callable[[str], bool]) -> None:
-    """Deletes the files and folders of such names."""
     if not self._folder.is_dir():
       return
     for path in self._folder.iterdir():

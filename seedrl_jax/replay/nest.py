@@ -1,6 +1,6 @@
-"""Flattening of nests where JAX may not be installed.
+"""Flattening of nests without JAX, which may not be installed.
 
-Called by the rest of `replay`. Follows the rules of `jax.tree`: NamedTuples,
+Follows the rules of `jax.tree`: NamedTuples,
 tuples and lists in order, dicts by sorted key, None holds nothing. One leaf
 type is added: `types.ArraySpec`, though a NamedTuple itself.
 """
@@ -29,7 +29,7 @@ def unflatten(structure: types.Nest, leaves: Iterable[Any]) -> types.Nest:
     leaves: one for each place, in the order of `flatten`.
 
   Raises:
-    ValueError: where there are more or fewer leaves than places.
+    ValueError: if there are more or fewer leaves than places.
   """
   remaining = iter(leaves)
   try:

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 
 import jax
+import jax.numpy as jnp
 import ml_collections
 
 from seedrl_jax import types
@@ -74,12 +75,14 @@ class Start:
 
   Attributes:
     starts: how often the run was started before; each has seeds of its own.
+    inference_keys: PRNG key of each stream to go on with; empty for new ones.
     replay: checkpoint that the store will be restored from; None for none.
     reverb_folder: for the files of a Reverb server; None: a temporary one.
     actor_socket: unix socket for actors, if they have no other address.
   """
 
   starts: int = 0
+  inference_keys: Sequence[Sequence[int]] = ()
   replay: str | None = None
   reverb_folder: str | None = None
   actor_socket: str = 'actors.sock'
@@ -170,7 +173,7 @@ def plan(
     ValueError: naming the flag, if the configuration cannot be had.
   """
   own = layout_lib.host_config(config, host)
-  env_spec = layout_lib.make_env_spec(config, host)
+  env_spec = env_factory.make_env_spec(config, host.count)
   ratio, most = (
     config.topology.inference_to_training,
     config.topology.max_devices,
@@ -229,8 +232,10 @@ class _Opener:
     self._config = setup.config
     self._publisher = publishing.ParameterPublisher(setup.topology.inference)
     keys = setup.keys[1:]
-    if setup.host.index:
-      # Host 0 goes on with keys that it saved; the others take new ones.
+    if len(start.inference_keys) == len(setup.plans):
+      keys = jnp.array(start.inference_keys, jnp.uint32)
+    elif setup.host.index:
+      # Host 0 alone has saved its keys; the others take new ones.
       keys = jax.vmap(jax.random.fold_in, (0, None))(keys, start.starts)
     self._steps = [
       device_step_lib.DeviceStep(

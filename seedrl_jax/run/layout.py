@@ -11,7 +11,6 @@ import ml_collections
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.replay import table_configs
 
 
@@ -72,17 +71,6 @@ def host_config(
   return own
 
 
-def make_env_spec(
-  config: ml_collections.ConfigDict, host: HostIndex = ONLY_HOST
-) -> types.EnvSpec:
-  """Describes the environments of a run, those of all hosts.
-
-  Raises:
-    ValueError: if the configuration asks for what there is not.
-  """
-  return env_factory.make_env_spec(config, host.count)
-
-
 def named_config(
   config: ml_collections.ConfigDict, env_spec: types.EnvSpec
 ) -> ml_collections.ConfigDict:
@@ -93,18 +81,6 @@ def named_config(
   config = config.copy_and_resolve_references()
   config.env.id = env_spec.env_id
   return config
-
-
-def _num_train_envs(config: ml_collections.ConfigDict) -> int:
-  """Returns how many training environments a host has."""
-  return config.env.num_envs + num_remote_envs(config)
-
-
-def num_remote_envs(config: ml_collections.ConfigDict) -> int:
-  """Returns how many training environments actors may bring."""
-  # Runs from before there were actors can still be evaluated.
-  actors = config.get('actors')
-  return actors.max_envs if actors else 0
 
 
 def plan_streams(
@@ -126,8 +102,8 @@ def plan_streams(
     ValueError: if there are fewer environments than streams, or more in a batch
       than in a stream, or none to train on.
   """
-  num_local, num_remote = config.env.num_envs, num_remote_envs(config)
-  if not num_local + num_remote:
+  num_remote = config.actors.max_envs
+  if not config.env.num_envs + num_remote:
     raise ValueError(
       '--config.env.num_envs=0: give at least 1, or let actors bring some with '
       '--config.actors.max_envs.'
@@ -162,10 +138,11 @@ def _plan_local_streams(
     )
   if not count:
     return []
-  first_id = host.index * _num_train_envs(config)
+  num_train = num_envs + config.actors.max_envs
+  first_id = host.index * num_train
   train = np.array_split(first_id + np.arange(num_envs), count)
   # The streams that got fewer training environments take evaluation first.
-  first_eval_id = host.count * _num_train_envs(config)
+  first_eval_id = host.count * num_train
   evaluation = np.array_split(
     first_eval_id + np.arange(config.num_eval_envs), count
   )[::-1]
@@ -189,9 +166,9 @@ def _plan_remote_streams(
   host: HostIndex,
 ) -> list[StreamPlan]:
   """Plans a stream for each inference core that can have one."""
-  num_remote = num_remote_envs(config)
+  num_local, num_remote = config.env.num_envs, config.actors.max_envs
   devices = inference[:num_remote]
-  first_id = host.index * _num_train_envs(config) + config.env.num_envs
+  first_id = host.index * (num_local + num_remote) + num_local
   ids = first_id + np.arange(num_remote, dtype=np.int32)
   return [
     StreamPlan(

@@ -221,6 +221,7 @@ class RunReporter:
 
   Attributes:
     counters: of the run.
+    workdir: where the reports go.
     line: where it says how it goes.
     waits: the last row's shares of waiting; None before the first.
   """
@@ -243,7 +244,7 @@ class RunReporter:
     self._config = config
     self.counters = counters
     self._parts = counters.parts
-    self._workdir = workdir
+    self.workdir = workdir
     self.line = line
     self._lacked = ''  # what this host waited for at its last report
     self._metrics: metrics.MetricsLog | None = None
@@ -261,7 +262,7 @@ class RunReporter:
     if self.counters.host.index:
       return
     self._metrics = metrics.MetricsLog(
-      self._workdir, self._config.log.tensorboard, self.line.say
+      self.workdir, self._config.log.tensorboard, self.line.say
     )
     self._metrics.roll_back(
       self._parts.learner.counters.updates,
@@ -340,6 +341,6 @@ class RunReporter:
       )
       return summary
     waits = self._reporter.total_waits(self.counters.snapshot())
-    self.line.say(progress.summary_text(summary, waits, self._workdir.path))
-    workdir_lib.write_json(self._workdir.summary_json, summary)
+    self.line.say(progress.summary_text(summary, waits, self.workdir.path))
+    workdir_lib.write_json(self.workdir.summary_json, summary)
     return summary

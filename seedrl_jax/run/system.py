@@ -1,12 +1,15 @@
-"""One run from its configuration to its summary."""
+"""One run from its configuration to its summary.
+
+What it does at its start, in this order: check the configuration, lock the work
+directory, restore the learner's state, open the parts around it, restore the
+replay.
+"""
 
 import contextlib
 import os
-import time
 from typing import Any
 
 import ml_collections
-import numpy as np
 
 from seedrl_jax.agents import base as agents
 from seedrl_jax.distributed import coordinator as coordinator_lib
@@ -17,13 +20,16 @@ from seedrl_jax.run import build as build_lib
 from seedrl_jax.run import checkpointing, config_checks, reporting
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import training as training_lib
-from seedrl_jax.runtime import lock, profiler, progress, report, versions
+from seedrl_jax.runtime import (
+  lock,
+  profiler,
+  progress,
+  report,
+  threads,
+  versions,
+)
 from seedrl_jax.runtime import workdir as workdir_lib
 
-# For threads to end, in which they cannot be interrupted: in all, and before
-# the user is told what is waited for.
-_JOIN_SECONDS = 600.0
-_QUIET_JOIN_SECONDS = 10.0
 # What makes the state that this host has no good one to go on from.
 _SPOILED = (
   learner_lib.NonFiniteError,
@@ -37,7 +43,11 @@ class RunFailed(RuntimeError):
 
 
 class System:
-  """A run in a work directory."""
+  """A run in a work directory.
+
+  Attributes:
+    parts: of the run on this host.
+  """
 
   def __init__(
     self,
@@ -48,7 +58,7 @@ class System:
     line: progress.ProgressLine | None = None,
     coordinator: coordinator_lib.Coordinator | None = None,
   ):
-    """Builds the run, or the continuation of the one in `workdir`.
+    """Builds the run, or its continuation from what is in `workdir`.
 
     Args:
       config: see `configs/base.py`.
@@ -66,58 +76,58 @@ class System:
     config_checks.check(config, agents.ranges(config))
     self._config = config
     self._line = line or progress.ProgressLine()
-    self._coordinator = coordinator or coordinator_lib.Coordinator()
-    self._coordinator.check_start(config)
-    self._host = layout_lib.HostIndex(
-      self._coordinator.index, self._coordinator.count
-    )
+    coordinator = coordinator or coordinator_lib.Coordinator()
+    coordinator.check_start(config)
+    self._coordinator = coordinator
+    self._host = layout_lib.HostIndex(coordinator.index, coordinator.count)
     self._workdir = workdir_lib.Workdir(workdir).of_host(self._host.index)
-    self._workdir.create()
     with contextlib.ExitStack() as opened:
-      self._lock = lock.acquire(self._workdir, self._line.say)
-      opened.callback(self._lock.close)
-      self._workdir.clear(self._line.say)
-      self._checkpoints = checkpointing.RunCheckpoints(
-        config, self._workdir, self._line.say, leads=not self._host.index
-      )
-      opened.callback(self._checkpoints.close)
-      self._parts = self._restore_and_open(make_streams)
-      opened.callback(self._parts.close)
+      self._restore_and_open(opened, make_streams)
       self._connect(profile_updates)
       # Nothing failed: `train` closes them.
       opened.pop_all()
 
   def _restore_and_open(
-    self, make_streams: build_lib.MakeStream | None
-  ) -> build_lib.Parts:
+    self,
+    opened: contextlib.ExitStack,
+    make_streams: build_lib.MakeStream | None,
+  ) -> None:
     """Restores the learner's state, and opens the parts around it."""
-    checkpoints = self._checkpoints
+    self._workdir.create()
+    self._lock = lock.acquire(self._workdir, self._line.say)
+    opened.callback(self._lock.close)
+    self._workdir.clear(self._line.say)
+    checkpoints = checkpointing.RunCheckpoints(
+      self._config, self._workdir, self._line.say, leads=not self._host.index
+    )
+    opened.callback(checkpoints.close)
     setup = build_lib.plan(self._config, self._host)
     state = checkpoints.restore(build_lib.initial_state(setup))
     shared, state = self._coordinator.share(checkpoints.told(), state)
     checkpoints.follow(shared, int(state.step))
     start = build_lib.Start(
       starts=checkpoints.record.starts,
+      inference_keys=checkpoints.record.inference_keys,
       replay=checkpoints.replay_path,
       reverb_folder=str(self._workdir.reverb),
       actor_socket=str(self._workdir.actor_socket),
     )
-    return build_lib.open_parts(setup, state, start, make_streams)
+    self._checkpoints = checkpoints
+    self.parts = build_lib.open_parts(setup, state, start, make_streams)
+    opened.callback(self.parts.close)
 
   def _connect(self, profile_updates: int) -> None:
     """Restores the replay, and makes what counts, saves and trains."""
-    config, parts, say = self._config, self._parts, self._line.say
+    config, parts, say = self._config, self.parts, self._line.say
     self._writer = checkpointing.CheckpointWriter(
       self._checkpoints.storage,
       self._checkpoints.restore_replay(parts.store),
       say,
     )
     training_lib.fill_demonstrations(config, parts, say, at_start=True)
-    record = self._checkpoints.record
-    if len(record.inference_keys) == len(parts.workers):
-      for worker, key in zip(parts.workers, record.inference_keys, strict=True):
-        worker.device_step.set_key(np.array(key, np.uint32))
-    self._counters = reporting.RunCounters(config, parts, record, self._host)
+    self._counters = reporting.RunCounters(
+      config, parts, self._checkpoints.record, self._host
+    )
     self._reporter = reporting.RunReporter(
       config, self._counters, self._workdir, self._line
     )
@@ -127,11 +137,6 @@ class System:
     self._training = training_lib.Training(
       config, self._coordinator, self._reporter, self._writer, self._profiler
     )
-
-  @property
-  def parts(self) -> build_lib.Parts:
-    """The parts of the run."""
-    return self._parts
 
   @property
   def waits(self) -> report.Waits | None:
@@ -157,7 +162,7 @@ class System:
       opened.callback(self._checkpoints.close)
       opened.callback(self._writer.finish)
       opened.callback(
-        lambda: self._parts.release(ended=self._counters.is_finished())
+        lambda: self.parts.release(ended=self._counters.is_finished())
       )
       # Interrupts the parts.
       opened.callback(self._training.group.stop)
@@ -167,54 +172,24 @@ class System:
           'on.'
         )
         return self._reporter.summary('finished')
-      self._compile()
+      self._training.compile()
       self._open_reports()
       self._training.group.run('main', self._training.run)
-      stuck = self._join()
+      stuck = self._training.join()
       self._counters.end()
       return self._finish(stuck)
-
-  def _compile(self) -> None:
-    """Compiles inference and update, so that nothing does in mid-run."""
-    self._line.say(
-      f'{self._parts.describe()}; work directory {self._workdir.path}'
-    )
-    start = time.perf_counter()
-    for worker in self._parts.workers:
-      if not self._training.interrupted:
-        worker.compile()
-    self._coordinator.compile(
-      self._parts.updater.connect,
-      lambda: self._parts.learner.compile(self._parts.blank_batch),
-      wanted=not self._training.interrupted,
-    )
-    self._line.say(f'Compiled in {time.perf_counter() - start:.1f} s.')
 
   def _open_reports(self) -> None:
     """Begins to write; a start that failed has left the files as they were."""
     if not self._host.index:
       self._workdir.write_config(
-        layout_lib.named_config(self._config, self._parts.env_spec)
+        layout_lib.named_config(self._config, self.parts.env_spec)
       )
       versions.note(self._workdir, self._line.say)
     self._reporter.open()
     self._counters.begin()
 
   # -- the end -------------------------------------------------------------
-
-  def _join(self) -> list[str]:
-    """Stops the threads; returns the stacks of those that do not end."""
-    group = self._training.group
-    group.stop()
-    if self._training.interrupted:
-      # A Reverb server that was just lost must be back before.
-      self._line.say('Stopping, with a last checkpoint.')
-    stuck = group.join(_QUIET_JOIN_SECONDS)
-    if stuck and not self._coordinator.lost:
-      # A large network's update takes this long on a CPU.
-      self._line.say('Waiting for the running update and batch to end.')
-      stuck = group.join(_JOIN_SECONDS)
-    return stuck
 
   def _finish(self, stuck: list[str]) -> dict[str, Any]:
     """Saves a last checkpoint and the summary; raises if anything failed."""
@@ -225,7 +200,9 @@ class System:
       self._end_learning()
     # Before the store is closed, which one that is under way needs; in time,
     # as closing it is what ends one that hangs.
-    group.run('checkpoint', lambda: self._writer.finish(_JOIN_SECONDS))
+    group.run(
+      'checkpoint', lambda: self._writer.finish(training_lib.JOIN_SECONDS)
+    )
     group.run('hosts', coordinator.wait_saved)
     others = list(coordinator.failures)
     summary: dict[str, Any] = {}
@@ -233,13 +210,13 @@ class System:
       summary = self._reporter.write_summary(self._status(stuck))
     except workdir_lib.NotWritten as e:
       others.append(str(e))
-    if group.failure or stuck or others:
-      raise RunFailed('\n'.join([*self._failure_text(), *stuck, *others]))
+    if failed := [*_failure_text(group.failure), *stuck, *others]:
+      raise RunFailed('\n'.join(failed))
     return summary
 
   def _end_learning(self) -> None:
     """Ends it on all hosts; saves a last checkpoint if the state is good."""
-    group, learner = self._training.group, self._parts.learner
+    group, learner = self._training.group, self.parts.learner
     failure = group.failure
     group.run(
       'hosts', lambda: self._coordinator.end(learner, self._counters, failure)
@@ -251,7 +228,7 @@ class System:
       group.run('last checkpoint', self._save_last)
 
   def _save_last(self) -> None:
-    state = self._parts.learner.state()
+    state = self.parts.learner.state()
     self._reporter.write()
     self._writer.save(lambda: state, self._reporter.record)
 
@@ -266,11 +243,11 @@ class System:
       return f'failed: {self._coordinator.failures[0]}'
     return 'finished' if self._counters.is_finished() else 'stopped'
 
-  def _failure_text(self) -> list[str]:
-    failure = self._training.group.failure
-    if failure is None:
-      return []
-    said = (*_SPOILED, envs.EnvironmentFailed, workdir_lib.NotWritten)
-    if isinstance(failure.error, said):
-      return [str(failure.error)]
-    return [f'Thread {failure.thread} failed.\n{failure.text}']
+
+def _failure_text(failure: threads.Failure | None) -> list[str]:
+  if failure is None:
+    return []
+  said = (*_SPOILED, envs.EnvironmentFailed, workdir_lib.NotWritten)
+  if isinstance(failure.error, said):
+    return [str(failure.error)]
+  return [f'Thread {failure.thread} failed.\n{failure.text}']

@@ -15,6 +15,10 @@ from seedrl_jax.run import build, checkpointing, reporting
 from seedrl_jax.runtime import process, threads
 from seedrl_jax.runtime import profiler as profiler_lib
 
+# For threads to end, in which they cannot be interrupted: in all, and before
+# the user is told what is waited for.
+JOIN_SECONDS = 600.0
+_QUIET_JOIN_SECONDS = 10.0
 # Waits for a batch; None if this host wants to stop.
 _NextBatch = Callable[[], prefetch_lib.Prefetched | None]
 
@@ -66,6 +70,21 @@ class Training:
     self.group.on_stop(self._parts.interrupt)
     self.group.on_stop(coordinator.ask_to_stop)
 
+  def compile(self) -> None:
+    """Compiles inference and update, so that nothing compiles in mid-run."""
+    parts, say = self._parts, self._reporter.line.say
+    say(f'{parts.describe()}; work directory {self._reporter.workdir.path}')
+    start = time.perf_counter()
+    for worker in parts.workers:
+      if not self.interrupted:
+        worker.compile()
+    self._coordinator.compile(
+      parts.updater.connect,
+      lambda: parts.learner.compile(parts.blank_batch),
+      wanted=not self.interrupted,
+    )
+    say(f'Compiled in {time.perf_counter() - start:.1f} s.')
+
   def run(self) -> None:
     """Trains in threads or in lock step; returns when it is time to stop.
 
@@ -87,6 +106,20 @@ class Training:
     while not self.group.wait(seconds) and not self._must_stop():
       if self._report_if_due():
         fill_demonstrations(self._config, self._parts, self._reporter.line.say)
+
+  def join(self) -> list[str]:
+    """Stops the threads; returns the stacks of those that do not end."""
+    say = self._reporter.line.say
+    self.group.stop()
+    if self.interrupted:
+      # A Reverb server that was just lost must be back before.
+      say('Stopping, with a last checkpoint.')
+    stuck = self.group.join(_QUIET_JOIN_SECONDS)
+    if stuck and not self._coordinator.lost:
+      # A large network's update takes this long on a CPU.
+      say('Waiting for the running update and batch to end.')
+      stuck = self.group.join(JOIN_SECONDS)
+    return stuck
 
   def _start_threads(self) -> None:
     parts, group = self._parts, self.group

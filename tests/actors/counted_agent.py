@@ -9,7 +9,8 @@ from typing import Any
 import jax
 
 from seedrl_jax import types
-from seedrl_jax.agents import base, vtrace
+from seedrl_jax.agents import base
+from seedrl_jax.agents.vtrace import agent as vtrace
 from tests.actors import counted
 
 

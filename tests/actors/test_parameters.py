@@ -32,7 +32,7 @@ class _Leaf:
 
   def __array__(self, dtype=None, copy=None) -> np.ndarray:
     self._learner.copies += 1
-    shape = (1, *self._spec.shape)
+    shape = self._spec.shape
     return np.full(shape, self._learner.version, self._spec.dtype)
 
 
@@ -69,7 +69,7 @@ def test_leaves_come_out_as_they_are_published():
   version, leaves = unpacked
   assert version == 7
   for leaf, spec in zip(leaves, _SPECS, strict=True):
-    assert (leaf.shape, leaf.dtype) == ((1, *spec.shape), spec.dtype)
+    assert (leaf.shape, leaf.dtype) == spec
     assert (leaf == 7).all()
 
 

@@ -241,7 +241,7 @@ def local_offer(
 
   def read() -> tuple[int, list[np.ndarray]]:
     number = version()
-    return number, [np.full((1, *s.shape), number) for s in PARAMETERS.values()]
+    return number, [np.full(s.shape, number) for s in PARAMETERS.values()]
 
   run = handshake.LocalRun(
     config={'agent': 'vtrace'},

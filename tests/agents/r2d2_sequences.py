@@ -4,7 +4,7 @@ import numpy as np
 
 from configs import r2d2_base
 from seedrl_jax import types
-from seedrl_jax.agents import r2d2
+from seedrl_jax.agents.r2d2 import agent as r2d2
 from tests.agents import sequences
 
 NUM_ACTIONS = 3

@@ -3,7 +3,7 @@
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.agents import vtrace
+from seedrl_jax.agents.vtrace import agent as vtrace
 
 
 def random_steps(

@@ -10,7 +10,7 @@ import pytest
 from seedrl_jax.benchmarks import replay_clients
 
 
-class _Client(replay_clients.Client):
+class _Client:
   """Notes what it is told to do."""
 
   def __init__(self):

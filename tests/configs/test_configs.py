@@ -9,6 +9,7 @@ import pytest
 
 from configs import base, benchmark, r2d2_base
 from seedrl_jax.agents import base as agents
+from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import layout as layout_lib
 
@@ -45,7 +46,7 @@ def test_has_the_keys_of_its_base(name):
 @pytest.mark.parametrize('name', CONFIGS)
 def test_makes_agent_table_and_streams(name):
   config = CONFIGS[name]()
-  env_spec = layout_lib.make_env_spec(config)
+  env_spec = env_factory.make_env_spec(config)
   agent = agents.load_agent(config, env_spec)
   assert jax.tree.leaves(agent.state_shapes().opt_state)
   assert jax.tree.leaves(agent.params_shapes())

@@ -10,7 +10,7 @@ import pytest
 from seedrl_jax import types
 from seedrl_jax.agents import base as agents
 from seedrl_jax.demonstrations import folder as folder_lib
-from seedrl_jax.run import layout
+from seedrl_jax.envs import factory as env_factory
 from tests import runs
 from tests.demonstrations import recording_runs
 from tests.evaluation import evaluation_runs
@@ -155,7 +155,7 @@ def own_fixture(tmp_path_factory):
 def _agent(config) -> agents.Agent:
   config = config.copy_and_resolve_references()
   config.num_eval_envs = 2
-  return agents.load_agent(config, layout.make_env_spec(config))
+  return agents.load_agent(config, env_factory.make_env_spec(config))
 
 
 def test_the_same_agents_values_and_states_are_recorded(own):
@@ -277,7 +277,7 @@ def test_actions_of_any_shape_are_recorded(tmp_path, kind):
   policy = 'tests.demonstrations.recording_runs:drawn'
   recording_runs.record(config, tmp_path / 'out', episodes=3, policy=policy)
   steps = recording_runs.read(tmp_path / 'out', config)[0].steps
-  spec = layout.make_env_spec(config).action
+  spec = env_factory.make_env_spec(config).action
   action, previous = steps.agent_output.action, steps.previous_action
   assert action.dtype == previous.dtype == spec.dtype
   assert action.shape == (*steps.reward.shape, *spec.shape)
@@ -293,8 +293,8 @@ def test_actions_of_any_shape_are_recorded(tmp_path, kind):
 @pytest.mark.parametrize('kind', ['joint', 'box'])
 def test_a_checkpoint_with_actions_of_any_shape_teaches(tmp_path, kind):
   config = runs.tiny(**evaluation_runs.echo(kind), unroll_length=4)
-  params = evaluation_runs.initial_params(config)
-  evaluation_runs.save_params(tmp_path / 'teacher', config, params)
+  state = evaluation_runs.initial_state(config)
+  evaluation_runs.save_states(tmp_path / 'teacher', config, state)
   recording_runs.record(
     config,
     tmp_path / 'out',
@@ -303,7 +303,7 @@ def test_a_checkpoint_with_actions_of_any_shape_teaches(tmp_path, kind):
     allowed=evaluation_runs.ALLOWED,
   )
   steps = recording_runs.read(tmp_path / 'out', config)[0].steps
-  spec = layout.make_env_spec(config).action
+  spec = env_factory.make_env_spec(config).action
   largest = np.reshape(spec.maximum, spec.shape)
   np.testing.assert_array_equal(
     steps.agent_output.action,

@@ -13,10 +13,10 @@ import numpy as np
 from seedrl_jax import types
 from seedrl_jax.agents import base as agents
 from seedrl_jax.distributed import hosts as hosts_lib
+from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.inference import device_step, unrolls
 from seedrl_jax.learner import state as state_lib
 from seedrl_jax.learner import topology, update
-from seedrl_jax.run import layout as layout_lib
 from tests import runs
 from tests.learner import toys
 
@@ -28,7 +28,7 @@ _DEVICES = 4
 def vtrace() -> tuple[agents.Agent, types.Unroll]:
   """Returns an agent of the project, and what it learns from."""
   config = runs.tiny(batch_size=_WIDTH * _DEVICES)
-  spec = layout_lib.make_env_spec(config)
+  spec = env_factory.make_env_spec(config)
   agent = agents.load_agent(config, spec)
   step = device_step.DeviceStep(
     agent, spec, jax.local_devices()[0], 1, jax.random.PRNGKey(0)

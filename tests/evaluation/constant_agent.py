@@ -21,7 +21,7 @@ def make_agent(config: Any, env_spec: types.EnvSpec) -> base.Agent:
   del config
   spec = env_spec.action
 
-  def init(key: jax.Array) -> base.Params:
+  def init(key: jax.Array) -> base.State:
     del key
     return {'action': jnp.asarray(spec.maximum, spec.dtype)}
 
@@ -37,7 +37,13 @@ def make_agent(config: Any, env_spec: types.EnvSpec) -> base.Agent:
     action = jnp.broadcast_to(params['action'].reshape(spec.shape), shape)
     return Output(action, jnp.ones_like(step.reward)), core
 
-  def loss(*args: Any) -> Any:
+  def update(*args: Any) -> Any:
     raise NotImplementedError('It does not learn.')
 
-  return base.Agent(init, lambda batch: (), act, loss)
+  return base.Agent(
+    init=init,
+    acting_params=lambda state: state,
+    initial_core=lambda batch: (),
+    act=act,
+    update=update,
+  )

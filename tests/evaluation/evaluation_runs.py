@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from configs import base as base_config
 from seedrl_jax.agents import base as agents
+from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.learner import state as state_lib
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.runtime import checkpoints
@@ -100,14 +101,14 @@ def save(folder: pathlib.Path, run: Any, *preferences: float) -> None:
     )
     return state._replace(params=params)
 
-  num_actions = layout_lib.make_env_spec(run).action.num_values
+  num_actions = env_factory.make_env_spec(run).action.num_values
   initial = initial_state(run)
   save_states(folder, run, *[prefer(initial, p) for p in preferences])
 
 
 def initial_state(run: Any) -> agents.State:
   """Returns a state that a run's agent may start with."""
-  agent = agents.load_agent(run, layout_lib.make_env_spec(run))
+  agent = agents.load_agent(run, env_factory.make_env_spec(run))
   return agent.init(jax.random.PRNGKey(0))
 
 
@@ -115,7 +116,7 @@ def save_states(folder: pathlib.Path, run: Any, *states: agents.State) -> None:
   """Makes a work directory with checkpoints 1, 2, … of these states."""
   directory = workdir_lib.Workdir(folder)
   directory.create()
-  spec = layout_lib.make_env_spec(run)
+  spec = env_factory.make_env_spec(run)
   directory.write_config(layout_lib.named_config(run, spec))
   store = checkpoints.Checkpoints(directory.checkpoints)
   for step, of_step in enumerate(states, start=1):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from seedrl_jax.evaluation import scoring
+from seedrl_jax.evaluation import playing, scoring
 from seedrl_jax.runtime import progress, video
 from tests import runs as tiny_runs
 from tests.evaluation import evaluation_runs as runs
@@ -39,7 +39,8 @@ def test_episodes_are_exactly_those_asked_for(tmp_path):
   assert [e.length for e in of_env[0]] == [3, 5, 4]
   assert result.mean_length == pytest.approx(20 / 5)
   np.testing.assert_allclose(
-    result.standard_error, np.std([6, 15, 10, 6, 15], ddof=1) / np.sqrt(5)
+    playing.standard_error(result.returns),
+    np.std([6, 15, 10, 6, 15], ddof=1) / np.sqrt(5),
   )
 
 
@@ -59,7 +60,7 @@ def test_greedy_by_default(tmp_path):
 @pytest.mark.parametrize('kind', ['joint', 'box'])
 def test_actions_of_any_shape_are_played_and_filmed(tmp_path, kind):
   config = tiny_runs.tiny(**runs.echo(kind))
-  runs.save_params(tmp_path / 'run', config, runs.initial_params(config))
+  runs.save_states(tmp_path / 'run', config, runs.initial_state(config))
   path = tmp_path / 'out.gif' if kind == 'box' else None
   result = _play(tmp_path / 'run', episodes=3, num_envs=2, video=path)
   assert sorted(result.returns) == [6.0, 6.0, 15.0]
@@ -151,7 +152,7 @@ def test_bad_options_are_refused_before_anything_is_read(options, message):
 def test_single_episode_has_no_standard_error(tmp_path):
   runs.save(tmp_path, runs.config(), 1.0)
   result = _play(tmp_path, episodes=1)
-  assert np.isnan(result.standard_error)
+  assert np.isnan(playing.standard_error(result.returns))
   assert '±' not in result.report()
 
 

@@ -5,7 +5,9 @@ import shutil
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from tests import runs
+
+ROOT = runs.ROOT
 
 
 def add_program(folder: pathlib.Path, name: str, text: str) -> None:
@@ -26,11 +28,6 @@ def check_shell_script(name: str) -> None:
 
 def check_flags(program: str, *arguments: str) -> None:
   """Fails where a program does not know a flag, or the config a key."""
-  result = subprocess.run(
-    [sys.executable, program, *arguments, '--only_check_args'],
-    cwd=ROOT,
-    capture_output=True,
-    text=True,
-    check=False,
-  )
+  name = pathlib.Path(program).stem
+  result = runs.call(name, *arguments, '--only_check_args')
   assert result.returncode == 0, result.stderr

@@ -2,12 +2,10 @@
 
 import json
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
-_PROGRAM = pathlib.Path(__file__).parents[2] / 'launch/benchmark.py'
+from tests import runs
 
 
 @pytest.mark.parametrize(
@@ -34,12 +32,7 @@ _PROGRAM = pathlib.Path(__file__).parents[2] / 'launch/benchmark.py'
   ],
 )
 def test_wrong_command_line_is_told_in_a_sentence(arguments, sentence):
-  done = subprocess.run(
-    [sys.executable, _PROGRAM, *arguments],
-    capture_output=True,
-    text=True,
-    check=False,
-  )
+  done = runs.call('benchmark', *arguments)
   assert done.returncode != 0
   assert sentence in done.stderr
   assert 'Traceback' not in done.stderr
@@ -48,12 +41,7 @@ def test_wrong_command_line_is_told_in_a_sentence(arguments, sentence):
 def _measure(folder: pathlib.Path, *arguments: str) -> tuple[str, list[dict]]:
   """Returns what is printed, and the figures' rows."""
   path = folder / 'figures.json'
-  done = subprocess.run(
-    [sys.executable, _PROGRAM, *arguments, '--seconds=0.05', f'--json={path}'],
-    capture_output=True,
-    text=True,
-    check=False,
-  )
+  done = runs.call('benchmark', *arguments, '--seconds=0.05', f'--json={path}')
   assert done.returncode == 0, done.stderr
   return done.stdout, json.loads(path.read_text())['cases']
 

@@ -1,8 +1,6 @@
 """Tests for launch/config_flag.py: finding files, as module and in programs."""
 
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
@@ -49,16 +47,6 @@ def test_says_what_is_there_instead(name, fix):
     config_flag.find(name)
 
 
-def _run(program: str, *flags: str) -> subprocess.CompletedProcess[str]:
-  return subprocess.run(
-    [sys.executable, runs.ROOT / f'launch/{program}.py', *flags],
-    env={'PYTHONPATH': str(runs.ROOT), 'JAX_PLATFORMS': 'cpu'},
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-
-
 _BENCHMARK = '--config=benchmark:pong_tiny'
 
 
@@ -72,14 +60,11 @@ _BENCHMARK = '--config=benchmark:pong_tiny'
   ],
 )
 def test_programs_refuse_in_a_sentence(program, flags, sentence):
-  result = _run(program, *flags)
-  assert result.returncode == 1
-  assert result.stderr.startswith(f'{program}: {sentence}')
-  assert result.stderr.count('\n') == 1
+  assert runs.refusal(program, *flags).startswith(f'{program}: {sentence}')
 
 
 @pytest.mark.parametrize('program', ['train', 'learner', 'record'])
 def test_help_has_flags_and_keys(program):
-  result = _run(program, '--help', _BENCHMARK)
+  result = runs.call(program, '--help', _BENCHMARK)
   assert '  --config: ' in result.stdout
   assert '--config.env.id=Pong-v5\n' in result.stdout

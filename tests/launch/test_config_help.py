@@ -41,7 +41,7 @@ def test_every_key_or_its_section_has_a_comment(module):
 
 def test_is_in_the_order_of_the_source_and_as_wide_as_wanted():
   text = _describe('r2d2_cartpole', width=50)
-  keys = ['seed=', 'batch_size=', 'env.id=', 'loss.n_steps=', 'log.']
+  keys = ['seed=', 'batch_size=', 'loss.n_steps=', 'env.id=', 'log.']
   places = [text.index(f'--config.{key}') for key in keys]
   assert places == sorted(places)
   assert '\n      Unrolls per update, over all training\n      dev' in text

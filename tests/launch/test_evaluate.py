@@ -3,13 +3,11 @@
 import pathlib
 import re
 import subprocess
-import sys
 
 import pytest
 
+from tests import runs as programs
 from tests.evaluation import evaluation_runs as runs
-
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope='module')
@@ -22,13 +20,7 @@ def workdir(tmp_path_factory) -> pathlib.Path:
 def _evaluate(
   *arguments: str, allowed: str = runs.ALLOWED[0]
 ) -> subprocess.CompletedProcess[str]:
-  return subprocess.run(
-    [sys.executable, _ROOT / 'launch/evaluate.py', allowed, *arguments],
-    env={'PYTHONPATH': str(_ROOT), 'JAX_PLATFORMS': 'cpu'},
-    capture_output=True,
-    text=True,
-    check=False,
-  )
+  return programs.call('evaluate', allowed, *arguments)
 
 
 def test_figures_and_video(workdir, tmp_path):

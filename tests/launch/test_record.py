@@ -1,35 +1,25 @@
 """Tests for launch/record.py as a program."""
 
 import json
-import pathlib
 import re
 import subprocess
-import sys
 
 import pytest
 
 from seedrl_jax.demonstrations import folder
-
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
+from tests import runs
 
 
 def _record(*arguments: str) -> subprocess.CompletedProcess[str]:
-  return subprocess.run(
-    [
-      sys.executable,
-      _ROOT / 'launch/record.py',
-      f'--config={_ROOT / "configs/r2d2_base.py"}',
-      '--config.env.factory=tests.envs.toys:scripted',
-      '--config.unroll_length=4',
-      '--config.burn_in=2',
-      '--config.network.lstm_size=3',
-      '--config.network.head_hidden_size=4',
-      *arguments,
-    ],
-    env={'PYTHONPATH': str(_ROOT), 'JAX_PLATFORMS': 'cpu'},
-    capture_output=True,
-    text=True,
-    check=False,
+  return runs.call(
+    'record',
+    '--config=r2d2_base',
+    '--config.env.factory=tests.envs.toys:scripted',
+    '--config.unroll_length=4',
+    '--config.burn_in=2',
+    '--config.network.lstm_size=3',
+    '--config.network.head_hidden_size=4',
+    *arguments,
   )
 
 
@@ -93,12 +83,5 @@ def test_a_teacher_runs_nothing_that_is_not_allowed(tmp_path, allowed):
 
 
 def test_a_configuration_is_required():
-  result = subprocess.run(
-    [sys.executable, _ROOT / 'launch/record.py', '--out=x'],
-    env={'PYTHONPATH': str(_ROOT), 'JAX_PLATFORMS': 'cpu'},
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert result.returncode == 1
-  assert result.stderr.startswith('record: --config is missing; name a file')
+  refusal = runs.refusal('record', '--out=x')
+  assert refusal.startswith('record: --config is missing; name a file')

@@ -11,12 +11,7 @@ import pytest
 
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 from seedrl_jax.replay.reverb.server import server
-
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
-def _command(*flags: str) -> list[str]:
-  return [sys.executable, str(_ROOT / 'launch/reverb_server.py'), *flags]
+from tests import runs
 
 
 @pytest.fixture(scope='module', name='python_flag')
@@ -27,7 +22,7 @@ def python_flag_fixture(server_python: str) -> str:
 def _serve(*flags: str) -> tuple[subprocess.Popen, str]:
   """Starts the program; returns it and the line that it serves with."""
   program = subprocess.Popen(
-    _command(*flags),
+    [sys.executable, runs.ROOT / 'launch/reverb_server.py', *flags],
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,
@@ -36,12 +31,7 @@ def _serve(*flags: str) -> tuple[subprocess.Popen, str]:
 
 
 def test_check_reports_what_there_is(python_flag):
-  result = subprocess.run(
-    _command('--check', python_flag),
-    capture_output=True,
-    text=True,
-    check=False,
-  )
+  result = runs.call('reverb_server', '--check', python_flag)
   assert result.returncode == 0, result.stderr
   lines = result.stdout.splitlines()
   assert [line.partition(':')[0] for line in lines] == [
@@ -56,15 +46,8 @@ def test_check_reports_what_there_is(python_flag):
 
 @pytest.mark.parametrize('flags', [['--check'], []])
 def test_bad_interpreter_is_one_sentence(flags):
-  result = subprocess.run(
-    _command('--reverb_python=/no/such', *flags),
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert result.returncode == 1
-  assert result.stderr.startswith('reverb_server: --reverb_python=/no/such: ')
-  assert result.stderr.count('\n') == 1
+  refusal = runs.refusal('reverb_server', '--reverb_python=/no/such', *flags)
+  assert refusal.startswith('reverb_server: --reverb_python=/no/such: ')
 
 
 @pytest.mark.parametrize(

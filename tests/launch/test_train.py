@@ -205,12 +205,6 @@ def test_eight_simulated_devices_and_a_trace(tmp_path):
     ('--config=no.py', '--config=no.py: there is no such file; '),
     ('surplus', 'unexpected arguments: surplus'),
     ('--config.env.id=CartPol-v1', 'nearest are CartPole-v1, '),
-    ('--config.env.id=Pendulum-v1', 'not one discrete choice'),
-    ('--config.env.num_threads=-1', 'num_threads=-1: give 0 to 1024.'),
-    ('--config.agent=os.path', 'has no function make_agent.'),
-    ('--config.learner.micro_batches=3', '--config.batch_size=4 must be a'),
-    ('--config.topology.inference_to_training=x', 'write it as 1:3.'),
-    ('--config.loss.reduction=max', '--config.loss.reduction=max: choose one'),
   ],
 )
 def test_bad_input_is_one_sentence(tmp_path, flag, words):
@@ -218,6 +212,29 @@ def test_bad_input_is_one_sentence(tmp_path, flag, words):
   assert code == 1
   assert words in err
   assert err.startswith('train: ') and len(err.splitlines()) == 1
+  assert not list(tmp_path.rglob('config.json'))
+
+
+@pytest.mark.parametrize(
+  'key, value, words',
+  [
+    ('env.id', 'Pendulum-v1', 'not one discrete choice'),
+    ('env.num_threads', -1, 'num_threads=-1: give 0 to 1024.'),
+    ('agent', 'os.path', 'has no function make_agent.'),
+    ('learner.micro_batches', 3, '--config.batch_size=4 must be a'),
+    ('topology.inference_to_training', 'x', 'write it as 1:3.'),
+    ('loss.reduction', 'max', '--config.loss.reduction=max: choose one'),
+  ],
+)
+def test_bad_values_are_refused_before_anything_is_made(
+  tmp_path, key, value, words
+):
+  config = runs.tiny(**{key.replace('.', '__'): value})
+  with pytest.raises(ValueError) as error:
+    runs.Run(config, tmp_path)
+  text = str(error.value)
+  # The program shows it as it is.
+  assert words in text and '\n' not in text
   assert not list(tmp_path.rglob('config.json'))
 
 

@@ -223,6 +223,28 @@ def test_previous_action_and_reward_are_appended():
   np.testing.assert_allclose(reward, np.clip(inputs.reward, -1, 1))
 
 
+def test_previous_actions_of_other_kinds_are_appended():
+  box = types.ActionSpec((2,), np.dtype(np.float32), (-1.0,) * 2, (1.0,) * 2)
+  joint = types.ActionSpec((2,), np.dtype(np.int32), (1, 0), (2, 2))
+  codes = []
+  for spec, action in ((box, [0.5, -1.0]), (joint, [2, 0])):
+    env_spec = _env_spec(_FLOATS)._replace(action=spec)
+    net = network.make_network(_config(use_previous_action=True), env_spec)
+    inputs = network.dummy_inputs(env_spec)
+    assert inputs.previous_action.dtype == spec.dtype
+    inputs = inputs._replace(previous_action=np.array([[action]], spec.dtype))
+    core = net.initial_core(1)
+    variables = parameters.draw(net.init, jax.random.key(0), inputs, core)
+    for first in (False, True):
+      inputs = inputs._replace(first=np.full((1, 1), first))
+      codes.append(_apply(net, variables, inputs, core)[0][0, 0, 8:-1])
+  # As they are, or one-hot from the least value on; nothing at FIRST.
+  for code, expected in zip(
+    codes, ([0.5, -1], [0, 0], [0, 1, 0, 1, 0, 0], [0] * 6), strict=True
+  ):
+    np.testing.assert_array_equal(code, expected)
+
+
 @pytest.mark.parametrize('clip', [0.0, 0.5, 3.0])
 def test_previous_reward_is_clipped_as_configured(clip):
   config = _config(use_previous_action=True, previous_reward_clip=clip)

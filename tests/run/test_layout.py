@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.run import layout as layout_lib
 from tests import runs
 
@@ -47,7 +48,7 @@ def test_actors_get_a_stream_of_each_inference_device():
   # Evaluation is in this process, and its ids are the last.
   ids = np.concatenate([p.global_env_id for p in local])
   assert sorted(ids) == [0, 1, 2, 3, 9, 10, 11]
-  spec = layout_lib.make_env_spec(runs.tiny(actors__max_envs=5))
+  spec = env_factory.make_env_spec(runs.tiny(actors__max_envs=5))
   assert spec.num_envs == 9
 
 
@@ -66,7 +67,7 @@ def test_actors_may_have_all_that_train(num_eval_envs: int, count: int):
 def test_runs_of_before_there_were_actors_have_none():
   config = runs.tiny()
   del config['actors']
-  assert layout_lib.make_env_spec(config).num_envs == 4
+  assert env_factory.make_env_spec(config).num_envs == 4
 
 
 @pytest.mark.parametrize(
@@ -115,9 +116,7 @@ def test_hosts_share_out_the_batch_and_have_seeds_of_their_own():
 
 def test_environments_of_all_hosts_have_ids_of_their_own():
   config = runs.tiny(actors__max_envs=3, num_eval_envs=2)
-  assert (
-    layout_lib.make_env_spec(config, layout_lib.HostIndex(1, 2)).num_envs == 14
-  )
+  assert env_factory.make_env_spec(config, 2).num_envs == 14
   ids = [
     np.concatenate([
       p.global_env_id

@@ -6,7 +6,8 @@ import types
 
 import pytest
 
-from seedrl_jax.agents import base, vtrace
+from seedrl_jax.agents import base
+from seedrl_jax.agents.vtrace import agent as vtrace
 from seedrl_jax.runtime import loading
 
 

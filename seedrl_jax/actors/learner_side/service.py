@@ -17,17 +17,10 @@ from seedrl_jax.replay import base as replay
 from seedrl_jax.replay.reverb.client import store as reverb_store
 
 # Sections that are the learner's own business, and `env`, which actors are told
-# apart.
-_LEARNER_SECTIONS = (
-  'actors',
-  'checkpoint',
-  'demonstrations',
-  'env',
-  'learner',
-  'log',
-  'optimizer',
-  'topology',
-)
+# apart. An agent is made from the others.
+_LEARNER_SECTIONS = {
+  *('actors', 'checkpoint', 'demonstrations', 'env', 'log', 'topology'),
+}
 
 
 class RemotePlan(Protocol):

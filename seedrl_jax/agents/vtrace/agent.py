@@ -43,6 +43,7 @@ def make_agent(
   Raises:
     ValueError: if a value of the config is unknown or does not fit.
   """
+  network_lib.check_discrete(env_spec)
   network = network_lib.make_network(config.network, env_spec)
   module = networks.ActorCritic(network)
   init_network = acting.make_init(module, network, env_spec)

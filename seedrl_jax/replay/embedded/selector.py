@@ -1,13 +1,65 @@
-"""Draws slots in proportion to priority^exponent, within their sample limit.
-
-Called by `item_table.py`, with the table's lock held.
-"""
+"""Draws slots in proportion to priority^exponent, within their sample limit."""
 
 import math
 
 import numpy as np
 
-from seedrl_jax.replay.embedded import sum_tree
+
+class SumTree:
+  """Weights of `size` slots, of which slots are drawn in proportion.
+
+  Each operation takes a few vectorised NumPy calls per level (17 levels for 1e5
+  unrolls), none per item.
+
+  Inner nodes are recomputed from their children, never adjusted by
+  differences, so that rounding errors do not pile up over a long run.
+  """
+
+  def __init__(self, size: int):
+    """Makes a tree of `size` slots of weight 0."""
+    self._leaves = 1 << max(0, size - 1).bit_length()
+    # Node 1 is the root; node i has children 2i and 2i + 1.
+    self._nodes = np.zeros(2 * self._leaves)
+
+  @property
+  def total(self) -> float:
+    """The sum of all weights."""
+    return float(self._nodes[1])
+
+  def __getitem__(self, slots: np.ndarray) -> np.ndarray:
+    """Returns the weights, float64 `[n]`, of slots `[n]`."""
+    return self._nodes[self._leaves + slots]
+
+  def update(self, slots: np.ndarray, weights: np.ndarray | float) -> None:
+    """Sets weights `[n]` of slots `[n]`; of a repeated slot the last counts."""
+    node = self._leaves + np.asarray(slots, np.int64)
+    self._nodes[node] = weights
+    while node.size and node[0] > 1:
+      # Siblings make a parent appear twice; computing it twice is cheaper
+      # than finding that out.
+      node = node >> 1
+      left = 2 * node
+      self._nodes[node] = self._nodes[left] + self._nodes[left + 1]
+
+  def find(self, mass: np.ndarray) -> np.ndarray:
+    """Returns the slots, int64 `[n]`, in which cumulative masses `[n]` fall.
+
+    Args:
+      mass: float64 in `[0, total)`; slot i covers what lies between the sums
+        of the weights before it and up to it. No slot of weight 0 is returned
+        while `total` is positive.
+    """
+    mass = np.array(mass, np.float64)
+    node = np.ones(mass.shape, np.int64)
+    while node.size and node[0] < self._leaves:
+      left = 2 * node
+      left_sum = self._nodes[left]
+      # Rounding may leave a mass that the right child does not cover: never
+      # step into an empty one.
+      right = (mass >= left_sum) & (self._nodes[left + 1] > 0)
+      mass -= np.where(right, left_sum, 0.0)
+      node = left + right
+    return node - self._leaves
 
 
 class Selector:
@@ -26,7 +78,7 @@ class Selector:
     max_times_sampled: int,
     rng: np.random.Generator,
   ):
-    """Makes a selector without any slot present.
+    """Makes a selector of `num_slots` slots, none of which is present.
 
     Args:
       num_slots: slots are in `[0, num_slots)`.
@@ -39,7 +91,7 @@ class Selector:
     self.rng = rng
     self._exponent = exponent
     self._limit = max_times_sampled
-    self._tree = sum_tree.SumTree(num_slots)
+    self._tree = SumTree(num_slots)
     self._present = np.zeros(num_slots, bool)
     self._draws_left = 0
 
@@ -74,9 +126,8 @@ class Selector:
   def draw(self, n: int) -> tuple[np.ndarray, np.ndarray]:
     """Draws n slots independently; there must be that many draws left.
 
-    Where a slot's limit is reached in mid-batch, its further draws are
-    replaced by draws from the others: what drawing one by one and removing
-    each slot at its limit would give.
+    If a slot's limit is reached in mid-batch, its further draws are replaced by
+    draws from the others, as if slots were drawn one by one.
 
     Returns:
       Slots, int64 `[n]`, and the probability with which each was drawn,

@@ -1,7 +1,7 @@
-"""Memory of a replay table: one slot per unroll, and who stands in which.
+"""Memory of a replay: one slot per unroll, and which unroll is in which slot.
 
-Called by `item_table.py`, which holds its lock around `SlotIndex` and none
-around the copies of `SlotStorage`.
+A table's lock is held around calls of `SlotIndex`, not around the copies of
+`SlotStorage`.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ class SlotStorage:
     """Reserves the address space; pages are taken as slots are first used.
 
     Raises:
-      MemoryError: where the machine refuses, saying how much it would be.
+      MemoryError: if the machine refuses, saying how much it would be.
     """
     self._layout = layout
     try:
@@ -81,7 +81,7 @@ class SlotIndex:
   """Which slots are free, which hold an item, in which order they came.
 
   A slot is *free*, *reserved* (being filled), *live* (an item of the table),
-  or, after its item was removed, *pinned* while somebody still copies it.
+  or, after its item was removed, *pinned* while it is still being copied.
 
   Attributes:
     size: live slots.
@@ -90,7 +90,7 @@ class SlotIndex:
   """
 
   def __init__(self, num_slots: int):
-    """Makes an index of free slots; ValueError where keys cannot tell them."""
+    """Makes an index of free slots; ValueError if keys cannot name so many."""
     if num_slots > int(_SLOT_MASK):
       raise ValueError(
         f'--config.replay.max_size: at most {int(_SLOT_MASK)} unrolls.'
@@ -130,12 +130,12 @@ class SlotIndex:
   def occupy(
     self, slots: np.ndarray, keys: np.ndarray, next_sequence: int
   ) -> None:
-    """Makes slots `[n]` of an empty index live.
+    """Makes slots `[n]` of an empty index live, oldest first.
 
     Args:
-      slots: oldest first.
-      keys: uint64 `[n]`, from `keys` of another index. They stay as they are
-        where the slots are the same; else only their order does.
+      slots: int64 `[n]`.
+      keys: uint64 `[n]`, from `keys` of another index. Those whose slot is the
+        same stay as they are; the others keep their order.
       next_sequence: of that index.
     """
     keys = (keys & ~_SLOT_MASK) | slots.astype(np.uint64)
@@ -169,7 +169,7 @@ class SlotIndex:
     return self._key[slots]
 
   def find(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns which of keys `[n]` are live, bool `[n]`, and those's slots."""
+    """Returns which of keys `[n]` are live, bool `[n]`, and their slots."""
     slots = (keys & _SLOT_MASK).astype(np.int64)
     live = (keys != 0) & (slots < len(self._key))
     live[live] = self._key[slots[live]] == keys[live]
@@ -180,7 +180,7 @@ class SlotIndex:
     return self.find(self._order[self._head : self._tail])[1]
 
   def oldest(self, n: int) -> np.ndarray:
-    """Returns the n live slots that came first; they are to be removed."""
+    """Returns the n oldest live slots, which must then be removed."""
     found: list[np.ndarray] = []
     while n > 0:
       stop = min(self._head + n, self._tail)

@@ -27,7 +27,7 @@ def test_reports_are_counted_and_answered_with_parameters():
     client.join(3, handshake.LOCAL)
     newer = parameters.unpack(client.report(0, env_steps=4), _SPECS)
     assert newer is not None and newer[0] == 5
-    assert [x.shape for x in newer[1]] == [(1,), (1, 2, 3)]
+    assert [x.shape for x in newer[1]] == [(), (2, 3)]
     nothing = client.report(1, version=5, episodes=toys.episodes(1))
     assert parameters.unpack(nothing, _SPECS) is None
     work = {'env_steps': 3, 'store_wait': 0.5, 'store_bytes': 9}

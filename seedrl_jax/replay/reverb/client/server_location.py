@@ -24,11 +24,10 @@ from seedrl_jax.replay.reverb.server import checkpoint_files, server
 # What the store knows of a checkpoint, beside Reverb's own files.
 _RECORD = 'store.json'
 
-# Seconds in which a server that runs answers, and in which one that does not
-# has ended; one that hangs is then stopped. The first in pieces of so many, so
-# that the end is noticed.
-_ANSWER, _END = 5.0, 5.0
-_PIECE = 1.0
+# Seconds in which a server that runs answers, asked in pieces of so many to
+# notice its end; and in which one that does not answer must have ended. One
+# that hangs is then stopped.
+_ANSWER, _PIECE, _END = 5.0, 1.0, 5.0
 # How often a lost server is started before the run gives up.
 _ATTEMPTS = 5
 # Seconds in which a server that has just answered does so again.
@@ -55,30 +54,26 @@ class ServerLocation(abc.ABC):
     record: Record,
     on_asked: Callable[[], None] | None = None,
   ) -> None:
-    """Saves the tables, and `record` with them, in `path`.
+    """Saves the tables in `path`, with `record`, which JSON can hold.
 
-    Args:
-      path: where.
-      record: what JSON can hold.
-      on_asked: called when the server was asked to, each time.
+    Calls `on_asked` whenever the server was asked to.
 
     Raises:
-      OSError, ReverbError: where that cannot be.
+      OSError, ReverbError: if that cannot be done.
     """
 
   @abc.abstractmethod
   def restore(
     self, path: str, check: Callable[[Record], None]
   ) -> Record | None:
-    """Brings the tables of `path` back.
+    """Restores the tables that `checkpoint` saved in `path`.
 
     Args:
-      path: of `checkpoint`.
-      check: raises where the record does not fit; called before anything is
-        changed.
+      path: of the checkpoint.
+      check: raises if the record does not fit; called before any change.
 
     Returns:
-      The record; None where the server's tables stay what they are.
+      The record; None if the server's tables stay as they are.
 
     Raises:
       CheckpointError: in one sentence.
@@ -86,11 +81,11 @@ class ServerLocation(abc.ABC):
 
   @abc.abstractmethod
   def close(self) -> None:
-    """Ends the connection, and the server where it is the store's own."""
+    """Ends the connection, and the server if it is the store's own."""
 
 
 class OwnServer(ServerLocation):
-  """A server that lives as long as the store, and again when it is lost."""
+  """A server of this run, which is started again when it is lost."""
 
   def __init__(
     self,
@@ -103,14 +98,14 @@ class OwnServer(ServerLocation):
 
     Args:
       process: the server, not started yet; closed with the location.
-      on_restart: told after a loss what the new server says of its tables.
+      on_restart: gets the tables' state of a server that replaced a lost one.
       patience: seconds in which a restarted server must be found.
-      begin_with: what `restore` is about to be called with, if known; it then
-        need not start the server a second time. One that cannot be loaded is
-        left for `restore` to tell, and the tables begin empty.
+      begin_with: the checkpoint that `restore` is about to be called with, if
+        known: the server then starts only once. If it cannot be loaded,
+        `restore` will raise, and the tables begin empty.
 
     Raises:
-      ServerFailed: where it does not start.
+      ServerFailed: if it does not start.
     """
     self._on_restart = on_restart
     self._lock = threading.Lock()
@@ -131,14 +126,12 @@ class OwnServer(ServerLocation):
 
   def _begin(self, checkpoint: str | None) -> None:
     if checkpoint is not None:
-      try:
+      # `restore` raises it again.
+      with contextlib.suppress(base.CheckpointError):
         self._server.start(checkpoint)
         self._server.wait_ready()
         self._begun = self._newest = checkpoint
         return
-      except base.CheckpointError:
-        # Raised again, and to be heard, by `restore`.
-        pass
     self._server.start()
     self._server.wait_ready()
 
@@ -174,8 +167,7 @@ class OwnServer(ServerLocation):
         raise
       if not begun:
         self._restart_with(path)
-    # Wait for the channels to be at the new server's, so that a failure is
-    # this call's.
+    # Connects to the new server, so that a failure is this call's.
     self.link.server_info()
     return record
 
@@ -189,7 +181,7 @@ class OwnServer(ServerLocation):
     self._newest = path
 
   def _empty(self) -> None:
-    """Starts the server again without what it cannot or must not hold."""
+    """Starts the server again with empty tables."""
     self._server.restart()
     self._server.wait_ready()
     # Or the store would still count on what is gone.
@@ -202,7 +194,7 @@ class OwnServer(ServerLocation):
     self._server.close()
 
   def _revive(self) -> None:
-    """Starts the server again where it has ended; the link calls this."""
+    """Starts the server again if it has ended; the link calls this."""
     with self._lock:
       if self._closed or self._is_well():
         return
@@ -245,7 +237,7 @@ class OwnServer(ServerLocation):
     return False
 
   def _fresh_info(self) -> Infos:
-    """Asks the new server itself: the link does not know it yet."""
+    """Asks the new server, of which the link does not know yet."""
     with contextlib.closing(
       connection.Connection(self._server.address, _FRESH)
     ) as fresh:
@@ -253,7 +245,7 @@ class OwnServer(ServerLocation):
 
 
 class ExternalServer(ServerLocation):
-  """A server that somebody else runs, at `--config.replay.address`."""
+  """A server that this run did not start, at `--config.replay.address`."""
 
   def __init__(
     self, address: str, rules: Sequence[Mapping[str, Any]], patience: float
@@ -283,9 +275,8 @@ class ExternalServer(ServerLocation):
   ) -> None:
     """See `ServerLocation`; the files stay on the server's machine.
 
-    Of the processes that share a server one should save: of two that do so at
-    once one fails, as a server deletes all but its newest checkpoint, and
-    meanwhile nobody is served, as both occupy a thread that answers calls.
+    Only one of the processes that share a server should save: a server deletes
+    all but its newest checkpoint, so one of two that save at once fails.
     """
     written = self.link.checkpoint(on_asked)
     where = {'address': self.link.address, 'path': written}

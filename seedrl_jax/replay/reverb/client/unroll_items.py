@@ -15,6 +15,7 @@ One-row columns are squeezed, as the official client writes a scalar step.
 
 import abc
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple
@@ -26,11 +27,11 @@ from seedrl_jax.replay.reverb.client import codec, items, samples
 
 # What a thread compresses or decompresses at once.
 _CHUNK_BYTES = 1 << 20
-# What a chunk of a single unroll is at most: far below what a message can
-# carry, and far above what unrolls are as a rule, which stay whole.
+# The largest chunk of a single unroll: far below what a message can carry, and
+# far above most unrolls, which stay whole.
 _UNROLL_CHUNK_BYTES = 1 << 25
 
-# Runs functions, in order or side by side; gives their results in order.
+# Maps a function, in order or side by side; returns results in order.
 Mapper = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
@@ -69,18 +70,14 @@ class BlockEncoder(Encoder):
   ) -> Encoded:
     """See `Encoder`; a queue has no priorities."""
     del priorities
-    steps = [
-      leaf
-      for leaf, major in zip(block.leaves, self._layout.time_major, strict=True)
-      if major
-    ]
-    rest = [
-      leaf[np.newaxis]
-      for leaf, major in zip(block.leaves, self._layout.time_major, strict=True)
-      if not major
-    ]
-    parts = _cut(steps, _CHUNK_BYTES)
-    parts.append(rest)
+    steps: list[np.ndarray] = []
+    rest: list[np.ndarray] = []
+    for leaf, major in zip(block.leaves, self._layout.time_major, strict=True):
+      if major:
+        steps.append(leaf)
+      else:
+        rest.append(leaf[np.newaxis])
+    parts = [*_cut(steps, _CHUNK_BYTES), rest]
     *chunks, last = mapper(items.encode_chunk, parts)
     columns = _columns(self._layout.time_major, chunks, last)
     item = items.make_item(self._table, 1.0, columns)
@@ -129,20 +126,11 @@ class UnrollEncoder(Encoder):
         steps.append(np.ascontiguousarray(leaf[:, column]))
       else:
         rest.append(leaf[column : column + 1])
-    env_id = int(block.unroll.env_id[column])
-    head, body = self._head(env_id, steps), self._overlap
-    if head is None:
-      head, body = [], 0
-    chunks = head
-    fresh = [leaf[body:] for leaf in steps]
-    if self._overlap and not body:
-      # So that a tail never keeps more than the steps it is about.
-      parts = [
-        [leaf[: self._overlap] for leaf in steps],
-        [leaf[self._overlap :] for leaf in steps],
-      ]
-    else:
-      parts = [fresh]
+    chunks = self._head(int(block.unroll.env_id[column]), steps)
+    first = [leaf[: self._overlap] for leaf in steps]
+    fresh = [leaf[self._overlap :] for leaf in steps]
+    # Cut after the overlap, so that a tail keeps no more steps than it needs.
+    parts = [fresh] if chunks or not self._overlap else [first, fresh]
     for part in parts:
       for piece in _cut(part, _UNROLL_CHUNK_BYTES):
         chunk = items.encode_chunk(piece)
@@ -154,17 +142,17 @@ class UnrollEncoder(Encoder):
 
   def _head(
     self, env_id: int, steps: Sequence[np.ndarray]
-  ) -> list[items.Slice] | None:
-    """Returns where the unroll's first steps already are, if they are.
+  ) -> list[items.Slice]:
+    """Returns the slices that hold the unroll's first steps already, if any.
 
-    By the steps themselves and not by counting: an environment that went away
-    meanwhile starts anew.
+    Compares the steps themselves: an environment that went away meanwhile
+    starts anew.
     """
     if not self._overlap or env_id not in self._tails:
-      return None
+      return []
     contents, slices = self._tails[env_id]
     same = contents == _contents([leaf[: self._overlap] for leaf in steps])
-    return list(slices) if same else None
+    return list(slices) if same else []
 
   def _tail(
     self, steps: Sequence[np.ndarray], slices: Sequence[items.Slice]
@@ -204,15 +192,14 @@ def _columns(
 ) -> list[items.Column]:
   """Returns the columns of an item, one for each leaf in order."""
   columns = []
-  counts = {True: 0, False: 0}
+  of_steps, of_rest = itertools.count(), itertools.count()
   for major in time_major:
-    index = counts[major]
-    counts[major] += 1
     if major:
-      slices = [_slice(chunk, index) for chunk in steps]
-      columns.append(items.Column(slices))
+      index = next(of_steps)
+      columns.append(items.Column([_slice(part, index) for part in steps]))
     else:
-      columns.append(items.Column([items.Slice(rest, index, 0, 1)], True))
+      last = items.Slice(rest, next(of_rest), 0, 1)
+      columns.append(items.Column([last], True))
   return columns
 
 

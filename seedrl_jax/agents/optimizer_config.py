@@ -1,0 +1,50 @@
+"""The keys of `optimizers`, for agents that use them."""
+
+import ml_collections
+
+from seedrl_jax.runtime.settings import FLAG, Allowed, number, one_of
+
+RANGES: dict[str, Allowed] = {
+  'optimizer.name': one_of('adam', 'rmsprop'),
+  'optimizer.learning_rate': number(0),
+  'optimizer.schedule': one_of('linear', 'constant'),
+  'optimizer.final_learning_rate': number(0),
+  'optimizer.clip_norm': number(0),
+  'optimizer.adam_b1': number(0, below=1),
+  'optimizer.adam_b2': number(0, below=1),
+  'optimizer.epsilon': number(0),
+  'optimizer.epsilon_inside_root': FLAG,
+  'optimizer.rmsprop_decay': number(0, below=1),
+  'optimizer.rmsprop_momentum': number(0, below=1),
+  'optimizer.rmsprop_centered': FLAG,
+  'optimizer.rmsprop_initial_scale': number(0),
+}
+
+
+def set_defaults(config: ml_collections.ConfigDict) -> None:
+  """Sets the section `optimizer`."""
+  config.optimizer = _optimizer()
+
+
+def _optimizer() -> ml_collections.ConfigDict:
+  """Adam or RMSProp, after a clip of the gradient's global norm."""
+  return ml_collections.ConfigDict({
+    'name': 'adam',  # 'adam', 'rmsprop'
+    'learning_rate': 1e-3,
+    # 'linear' decays to final_learning_rate with the environments' frames, to
+    # the last of total_env_frames; 'constant'.
+    'schedule': 'linear',
+    'final_learning_rate': 0.0,
+    'clip_norm': 40.0,  # 0: none
+    'adam_b1': 0.9,
+    'adam_b2': 0.999,
+    'epsilon': 1e-8,
+    # True: sqrt(v + epsilon), as TensorFlow's RMSProp; False: sqrt(v) +
+    # epsilon, as PyTorch's, and as Adam is defined.
+    'epsilon_inside_root': False,
+    'rmsprop_decay': 0.99,
+    'rmsprop_momentum': 0.0,
+    'rmsprop_centered': False,
+    # First mean square: TensorFlow starts at 1, PyTorch at 0.
+    'rmsprop_initial_scale': 0.0,
+  })

@@ -1,0 +1,94 @@
+"""R2D2's part of a configuration: defaults, and what they may be."""
+
+import ml_collections
+
+from seedrl_jax.agents import optimizer_config
+from seedrl_jax.runtime.settings import FLAG, Allowed, integer, number, one_of
+
+RANGES: dict[str, Allowed] = {
+  'burn_in': integer(0),
+  'lookahead': integer(0),
+  'network.dueling': FLAG,
+  'network.head_hidden_size': integer(0),
+  'loss.discount': number(0, 1),
+  'loss.n_steps': integer(1),
+  'loss.double_q': FLAG,
+  'loss.rescale_epsilon': number(),
+  'loss.huber_delta': number(0),
+  'loss.reward_clip': number(0),
+  'loss.reward_scale': number(),
+  'loss.reduction': one_of('sum', 'mean'),
+  'loss.priority_eta': number(0, 1),
+  'loss.target_update_period': integer(1),
+  'loss.initial_state': one_of('stored', 'zero'),
+  'exploration.epsilon_base': number(0, 1),
+  'exploration.epsilon_alpha': number(0),
+  'exploration.eval_epsilon': number(0, 1),
+  **optimizer_config.RANGES,
+}
+
+
+def set_defaults(config: ml_collections.ConfigDict) -> None:
+  """Makes a run's configuration one of R2D2, as SEED RL has it."""
+  config.agent = 'r2d2'
+  # Steps before the trained ones that only warm up the recurrent state of both
+  # networks, from the stored one, without gradient.
+  config.burn_in = 40
+  # Steps after the trained ones, for the rewards of the last targets. With
+  # loss.n_steps - 1 all have their n rewards, which single transitions
+  # (unroll_length 1) need; with 0, as published, the last ones bootstrap from
+  # the sequence's last step with what rewards remain.
+  config.lookahead = 0
+  config.loss = _loss()
+  config.exploration = _exploration()
+  # Value and advantage streams, or a single one.
+  config.network.dueling = True
+  # Hidden units of each stream. 0: linear.
+  config.network.head_hidden_size = 512
+  optimizer_config.set_defaults(config)
+  config.optimizer.learning_rate = 4.8e-4
+  config.optimizer.epsilon = 1e-3
+  config.optimizer.schedule = 'constant'
+
+
+def _loss() -> ml_collections.ConfigDict:
+  """Q-learning over sequences (Kapturowski et al., ICLR 2019)."""
+  return ml_collections.ConfigDict({
+    'discount': 0.997,
+    # Rewards of a target before it bootstraps.
+    'n_steps': 5,
+    # The online network chooses the action that the target network values;
+    # False: the target network does both.
+    'double_q': True,
+    # Linear part of the value rescaling h; negative: values are not rescaled.
+    'rescale_epsilon': 1e-3,
+    # TD error beyond which the loss is linear; 0: squared everywhere.
+    'huber_delta': 0.0,
+    # Clip rewards to [-x, x] in the loss; 0 leaves them.
+    'reward_clip': 0.0,
+    # Multiplies (clipped) rewards in the loss.
+    'reward_scale': 1.0,
+    # Over a sequence's unroll_length transitions: 'sum' as SEED, or 'mean'.
+    # Sequences are averaged by their importance weights either way.
+    'reduction': 'sum',
+    # Share of the largest |TD error| in a sequence's priority; the rest is
+    # their mean.
+    'priority_eta': 0.9,
+    # Updates between copies of the parameters to the target network.
+    'target_update_period': 2500,
+    # Recurrent state that a sequence starts from: 'stored', the one that acting
+    # had there, or 'zero', to compare.
+    'initial_state': 'stored',
+  })
+
+
+def _exploration() -> ml_collections.ConfigDict:
+  """Chances of random actions."""
+  return ml_collections.ConfigDict({
+    # The N training environments take random actions with chances of
+    # epsilon_base ^ (1 + epsilon_alpha * i / (N - 1)), i from 0 to N - 1.
+    'epsilon_base': 0.4,
+    'epsilon_alpha': 7.0,
+    # Of evaluation environments.
+    'eval_epsilon': 1e-3,
+  })
