@@ -140,9 +140,8 @@ class Connection:
     Args:
       address: 'host:port', or what returns it; asked before every attempt.
       patience: seconds to keep trying to find a lost server.
-      on_lost: called once for each loss, in the thread that noticed it, before
-        the first attempt; may start the server again. The seconds that it
-        takes do not count. What it raises ends the connection.
+      on_lost: called once for each loss, before the first attempt; may take
+        its time to start the server again. What it raises ends the connection.
     """
     self._read_address = address if callable(address) else lambda: address
     self._patience = patience
@@ -248,8 +247,8 @@ class Connection:
 
   def server_info(self) -> Mapping[str, reverb_pb2.TableInfo]:
     """Returns what the server says of its tables, by name."""
-    empty = reverb_pb2.Empty()
-    return _by_name(self._unary('ServerInfo', empty, 'read the state'))
+    request = reverb_pb2.Empty()
+    return _by_name(self._unary('ServerInfo', request, 'read the state'))
 
   def peek(self) -> Mapping[str, reverb_pb2.TableInfo]:
     """Returns `server_info` if the server answers at once.
@@ -286,8 +285,7 @@ class Connection:
   def checkpoint(self, on_asked: Callable[[], None] | None = None) -> str:
     """Has the server save its tables; returns the path, on its machine.
 
-    Args:
-      on_asked: called when the request is on its way, each time that it is.
+    `on_asked` is called each time that the request is on its way.
     """
     request, doing = reverb_pb2.Empty(), 'write a checkpoint'
     # However long it takes.
@@ -307,12 +305,7 @@ class Connection:
     timeout: float | None = _ANSWER,
     on_asked: Callable[[], None] | None = None,
   ) -> Any:
-    """Calls until it works or fails for another reason than a lost server.
-
-    Raises:
-      StoreClosed: if the connection is closed, before or during the call.
-      ReverbError: in one sentence.
-    """
+    """Calls until it works or fails for another reason than a lost server."""
     while True:
       self.check()
       generation = self.generation

@@ -155,11 +155,6 @@ class InsertStream:
     """Items handed over and not yet acknowledged."""
     return len(self._pending.by_key)
 
-  @property
-  def in_flight_bytes(self) -> int:
-    """Compressed bytes of the chunks that those refer to."""
-    return self._pending.num_bytes
-
   def insert(
     self, entries: Sequence[items.Item], keep: Sequence[items.Chunk] = ()
   ) -> None:

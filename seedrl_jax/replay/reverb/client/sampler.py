@@ -50,7 +50,7 @@ class SampleStreams:
     connection: connection_lib.Connection,
     table: str,
     num_streams: int = 1,
-    on_arrival: Callable[[Sequence[int]], None] | None = None,
+    on_arrival: Callable[[Sequence[int]], None] = lambda keys: None,
   ):
     """Starts the streams' threads; nothing is drawn before `request`.
 
@@ -58,15 +58,13 @@ class SampleStreams:
       connection: to the server.
       table: its name.
       num_streams: that fetch side by side. One keeps a queue's order.
-      on_arrival: gets the keys of items as they come; runs in the streams'
-        threads and must not wait.
+      on_arrival: gets the keys of items as they come; must not wait.
     """
     self._on_arrival = on_arrival
     self._connection = connection
     self._table = table
     self._lock = threading.Lock()
-    # Two, as a thread woken for nothing costs the interpreter lock, a dozen of
-    # them more than the work itself.
+    # Two, as a dozen threads woken for nothing cost more than the work itself.
     self._arrived = threading.Condition(self._lock)
     self._wanted = threading.Condition(self._lock)
     self._closed = threading.Event()
@@ -190,8 +188,7 @@ class SampleStreams:
     self, message: memoryview, joiner: samples.Joiner, call: _SampleCall
   ) -> None:
     complete = joiner.add(message)
-    if self._on_arrival is not None and complete:
-      self._on_arrival([sample.key for sample in complete])
+    self._on_arrival([sample.key for sample in complete])
     sizes = [sample.size for sample in complete]
     with self._lock:
       could_ask = self._may_ask(call)

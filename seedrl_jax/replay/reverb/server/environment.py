@@ -127,8 +127,7 @@ def ensure(
 ) -> str:
   """Returns the path of a Python that can import Reverb, made if missing.
 
-  If the environment is there, nothing is downloaded nor installed; else a line
-  to the standard error stream says that it is made.
+  A line to the standard error stream says if it is made.
 
   Args:
     python: value of --reverb_python: an interpreter that has Reverb, or one to

@@ -335,8 +335,7 @@ class ReverbServer(contextlib.AbstractContextManager):
   def wait_end(self, timeout: float | None = None) -> bool:
     """Waits until the process has ended, by itself or by `stop`.
 
-    Returns:
-      Whether it has within `timeout` seconds.
+    Returns whether it has within `timeout` seconds.
     """
     return self._current().wait(timeout)
 
@@ -347,7 +346,7 @@ class ReverbServer(contextlib.AbstractContextManager):
   def restart(self, restore: str | None = None) -> None:
     """Starts it again, on the same port unless that has been taken since.
 
-    Arguments and errors are those of `start`; `wait_ready` comes after it.
+    See `start`; `wait_ready` comes after it.
     """
     with self._lock:
       self.stop()
@@ -414,28 +413,32 @@ class ReverbServer(contextlib.AbstractContextManager):
     if 'port' in answer:
       return answer['port']
     process.wait(None)
-    raise self._refusal(answer['kind'], answer['error'])
-
-  def _refusal(self, kind: str, error: str) -> Exception:
-    """Returns what to raise for an answer of `main.py`."""
-    if kind == 'port':
-      return PortInUse(
-        f'Port {self._wanted_port} is in use; give the Reverb server another, '
-        'or 0 for any that is free.'
-      )
-    if kind == 'checkpoint':
-      return base.CheckpointError(error)
-    if self._restore:
-      return base.CheckpointError(
-        f'The replay checkpoint {self._restore} cannot be loaded ({error}); '
-        'use an older one, or remove it to start with an empty replay.'
-      )
-    return ServerFailed(
-      f'The Reverb server did not come up: {error}; its log is {self.log_path}.'
-    )
+    raise _refusal(answer, self._port, self._restore, self.log_path)
 
   def _failed(self, process: ServerProcess, what: str) -> ServerFailed:
     return ServerFailed(
       f'The Reverb server at {self.address} (process {process.pid}) {what}: it '
       f'{process.how_it_ended()}'
     )
+
+
+def _refusal(
+  answer: Mapping[str, str], port: int, restore: str | None, log: pathlib.Path
+) -> Exception:
+  """Returns what to raise for an answer of `main.py`."""
+  kind, error = answer['kind'], answer['error']
+  if kind == 'port':
+    return PortInUse(
+      f'Port {port} is in use; give the Reverb server another, or 0 for any '
+      'that is free.'
+    )
+  if kind == 'checkpoint':
+    return base.CheckpointError(error)
+  if restore:
+    return base.CheckpointError(
+      f'The replay checkpoint {restore} cannot be loaded ({error}); use an '
+      'older one, or remove it to start with an empty replay.'
+    )
+  return ServerFailed(
+    f'The Reverb server did not come up: {error}; its log is {log}.'
+  )

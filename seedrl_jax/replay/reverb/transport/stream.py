@@ -71,15 +71,12 @@ def exchange(
   on_end: Callable[[], None],
   name: str,
 ) -> None:
-  """Sends messages in this thread while another receives, until both end.
-
-  Raises what the stream, `messages` or `take` raised.
+  """Sends messages while another thread receives; raises what failed first.
 
   Args:
     stream: has begun; is cancelled in the end.
-    messages: each in parts; may wait for more, but must end after `on_end`.
-    take: gets each response, in a thread named `name`. Must not wait: a server
-      gives up a client that does not read.
+    messages: each in parts; must end after `on_end`.
+    take: gets each response in the thread `name`; must not wait.
     on_end: called in that thread when nothing more will come.
   """
   failures: list[BaseException] = []

@@ -79,7 +79,7 @@ def test_items_arrive_in_order_and_are_acknowledged(server, open_stream):
   keys = [entry.key for entry in entries]
   assert [k for _, keys, _ in _sent(server.inserts[0]) for k in keys] == keys
   assert acknowledged == keys
-  assert (stream.in_flight, stream.in_flight_bytes) == (0, 0)
+  assert (stream.in_flight, stream._pending.num_bytes) == (0, 0)
 
 
 def test_flush_waits_until_the_last_acknowledgement_was_told(open_stream):
@@ -195,7 +195,7 @@ def test_in_flight_is_bounded(server, open_stream, threads, monkeypatch, bound):
   stream = open_stream(max_items=2 if bound == 'max_items' else 1000)
   stream.insert([entries[0]])
   stream.insert([entries[1]])
-  assert (stream.in_flight, stream.in_flight_bytes) == (2, size)
+  assert (stream.in_flight, stream._pending.num_bytes) == (2, size)
   with pytest.raises(base.RateLimited, match='flush of t'):
     stream.flush(0)
   most = []
@@ -228,7 +228,7 @@ def test_shared_chunk_counts_once(server, open_stream):
   chunk = _chunk()
   stream.insert([_item(chunk), _item(chunk)])
   stream.insert([_item(chunk)])
-  assert stream.in_flight_bytes == len(chunk.wire)
+  assert stream._pending.num_bytes == len(chunk.wire)
 
 
 @pytest.mark.parametrize(
