@@ -1,9 +1,7 @@
-"""Parameters on their way to actors that act themselves.
+"""Messages with parameters for actors that act themselves.
 
-The learner's side is a `Feed`, which `server` asks; an actor takes its messages
-apart with `unpack`. A message with rows holds every leaf as it is published, in
-the order that the handshake names them; one without says that there is nothing
-newer.
+A message with one row holds every leaf as it is published, in the order of the
+handshake; one without rows says that there is nothing newer.
 """
 
 import threading
@@ -23,7 +21,7 @@ NOTHING_NEWER = wire.pack(wire.MessageKind.PARAMETERS, [])
 
 
 class ParameterFeed:
-  """Makes the message of a version once, however many actors ask for it."""
+  """Makes each version's message once, for all actors that ask for it."""
 
   def __init__(self, specs: Mapping[str, types.ArraySpec], read: Read):
     """Makes no message before an actor asks.
@@ -49,9 +47,9 @@ class ParameterFeed:
     return version > than
 
   def message(self) -> bytes:
-    """Returns a message of the newest parameters, where there are any.
+    """Returns a message of the newest parameters.
 
-    Copies them from their device first, and others that ask wait meanwhile.
+    Copies them from their device first, while other callers wait.
     """
     with self._lock:
       version, leaves = self._read()
@@ -74,7 +72,7 @@ def unpack(
   """Returns version and leaves; None if there is nothing newer.
 
   Raises:
-    wire.WireError: where it is another message, or of other parameters.
+    wire.WireError: if it is another message, or of other parameters.
   """
   wire.expect(message, wire.MessageKind.PARAMETERS)
   if not message.rows:

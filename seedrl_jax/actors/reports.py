@@ -1,7 +1,7 @@
-"""What an actor that acts itself tells its learner, about once an unroll.
+"""Progress reports of actors that act themselves, about one an unroll.
 
-Its unrolls go to Reverb without the learner; frames and finished episodes are
-counted by these. `following` sends them, `server` takes them apart.
+Their unrolls go to Reverb without the learner, which counts frames and finished
+episodes by these reports.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from seedrl_jax import types
 from seedrl_jax.actors import wire
 from seedrl_jax.envs import base, statistics
 
-# Of a report; of more the newest are told.
+# The most in a report; of more, the newest are kept.
 MAX_EPISODES = 10_000
 _COLUMNS = (
   types.ArraySpec((), np.dtype('<i4')),  # version
@@ -29,7 +29,7 @@ MAX_BYTES = (
 
 
 class Report(NamedTuple):
-  """What was done since the report before.
+  """Progress since the report before.
 
   Attributes:
     version: of the parameters that the actor has; `types.NO_VERSION`: none.
@@ -75,10 +75,10 @@ def pack(report: Report, sequence: int) -> bytes:
 
 
 def unpack(message: wire.Message) -> Report:
-  """Takes a report apart.
+  """Returns the report that a message holds.
 
   Raises:
-    wire.WireError: where the message is none.
+    wire.WireError: if it holds none.
   """
   wire.expect(message, wire.MessageKind.REPORT)
   if message.rows != 1:

@@ -21,6 +21,7 @@ from seedrl_jax.actors import (
   reports,
   wire,
 )
+from seedrl_jax.actors.actor_side import actor
 from seedrl_jax.actors.learner_side import remote_stream, server, slot_allocator
 from seedrl_jax.envs import base, statistics
 
@@ -110,6 +111,43 @@ def reseal(message: bytes) -> bytes:
   header, body = bytearray(message[:32]), message[32:]
   header[24:32] = struct.pack('<II', len(body), zlib.crc32(body))
   return bytes(header) + body
+
+
+class RunningGroup:
+  """A group of environments in a thread of its own.
+
+  Attributes:
+    lines: what it said.
+    ended: what its `run` returned.
+    error: what its `run` raised.
+  """
+
+  def __init__(self, address: str, make_local_actor=None, **options: Any):
+    self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    self.ended: bool | None = None
+    self.error: BaseException | None = None
+    target = addresses.parse('--learner', address)
+    values = {'security': OPEN, 'num_envs': 2, 'name': 'me'} | options
+    self.group = actor.EnvGroup(
+      actor.GroupOptions(target, **values), self.lines.put, make_local_actor
+    )
+    self._thread = threading.Thread(target=self._run)
+    self._thread.start()
+
+  def _run(self) -> None:
+    try:
+      self.ended = self.group.run()
+    except Exception as e:
+      self.error = e
+    self.lines.put('over')
+
+  def wait_for(self, text: str) -> str:
+    while text not in (line := self.lines.get()):
+      assert line != 'over', f'ended before {text!r}: {self.error}'
+    return line
+
+  def join(self) -> None:
+    self._thread.join()
 
 
 class Client:

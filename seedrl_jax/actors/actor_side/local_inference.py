@@ -65,15 +65,13 @@ class LocalInference:
       stream: the environments; closed with this.
 
     Raises:
-      actor_loops.IncompatibleLearner: if it cannot act in this run.
+      IncompatibleLearner: if it cannot act in this run.
     """
     assert welcome.local is not None
     self._say = say
-    self._env_id = welcome.env_id
-    self._run = welcome.local
+    self._env_id, self._run = welcome.env_id, welcome.local
     self._stream = stream
     self._config = ml_collections.ConfigDict(self._run.config)
-    self._device = jax.local_devices(backend='cpu')[0]
     self._address = _replay_address(self._run, learner, security)
     self._make_agent(jax.random.PRNGKey(welcome.seed))
     self._newest: tuple[int, agents.Params] | None = None
@@ -85,15 +83,13 @@ class LocalInference:
     # When there are parameters, and when it is time for a report.
     self._arrived, self._due = threading.Event(), threading.Event()
     self._threads = threads.ThreadGroup((replay.StoreClosed, envs.StreamClosed))
-    for waker in (
-      stream.close,
-      self._interrupt_store,
-      self._arrived.set,
-      self._due.set,
-    ):
-      self._threads.on_stop(waker)
+    self._threads.on_stop(stream.close)
+    self._threads.on_stop(self._interrupt_store)
+    self._threads.on_stop(self._arrived.set)
+    self._threads.on_stop(self._due.set)
 
   def _make_agent(self, key: jax.Array) -> None:
+    self._device = jax.local_devices(backend='cpu')[0]
     self._env_spec = _env_spec(self._stream.spec, self._run)
     try:
       self._agent = agents.load_agent(self._config, self._env_spec)

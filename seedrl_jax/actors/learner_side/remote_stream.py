@@ -39,16 +39,8 @@ class RemoteStream(base.EnvStream):
       batch_size: the most environments in one `recv`, and in one message.
       min_batch_size: how many are worth a batch at once.
       timeout: seconds after which fewer are one, too.
-
-    Raises:
-      ValueError: if these sizes do not fit each other.
     """
-    if not 1 <= min_batch_size <= batch_size <= num_envs:
-      raise ValueError(
-        f'--config.actors.min_batch_size={min_batch_size} and '
-        f'--config.actors.batch_size={batch_size} must be in this order, and '
-        f'between 1 and the {num_envs} remote environments of a stream.'
-      )
+    _check_sizes(min_batch_size, batch_size, num_envs)
     self.spec = spec
     self.num_envs = num_envs
     self.batch_size = batch_size
@@ -227,6 +219,15 @@ class RemoteStream(base.EnvStream):
     with self._changed:
       self._failure = error
       self._changed.notify_all()
+
+
+def _check_sizes(min_batch_size: int, batch_size: int, num_envs: int) -> None:
+  if not 1 <= min_batch_size <= batch_size <= num_envs:
+    raise ValueError(
+      f'--config.actors.min_batch_size={min_batch_size} and '
+      f'--config.actors.batch_size={batch_size} must be in this order, and '
+      f'between 1 and the {num_envs} remote environments of a stream.'
+    )
 
 
 def _side_by_side(free: np.ndarray, count: int) -> np.ndarray | None:

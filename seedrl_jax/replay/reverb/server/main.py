@@ -19,7 +19,9 @@ and writes one to its standard output, {"port": ...} when it serves, or
 It lives as long as its standard input is open, and so no longer than its owner.
 """
 
+import contextlib
 import fcntl
+import gc
 import json
 import os
 import select
@@ -31,6 +33,14 @@ from typing import Any
 # Kept for answers; what libraries print goes to the standard error stream.
 _ANSWERS = os.dup(1)
 os.dup2(2, 1)
+
+# These were a third of the start: the garbage collector, which finds nothing
+# while TensorFlow is imported, and setuptools' replacement of distutils.
+gc.disable()
+with contextlib.suppress(ImportError):
+  import _distutils_hack
+
+  _distutils_hack.remove_shim()
 
 
 def _die_with_owner() -> None:
