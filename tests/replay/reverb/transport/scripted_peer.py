@@ -1,7 +1,7 @@
 """An HTTP/2 peer on loopback that a test scripts frame by frame.
 
 For what no real server does, or not when asked to. Shares no code with what is
-tested. Used by the tests of `call.py`.
+tested.
 """
 
 import contextlib

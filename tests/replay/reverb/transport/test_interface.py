@@ -200,3 +200,10 @@ def test_cancelled_call_ends_on_the_server_too(begin, server):
   assert _error(call).code() == _CODE.CANCELLED
   # Which would wait for its calls otherwise.
   assert server.stop(_PATIENCE).wait(_PATIENCE / 2)
+
+
+def test_server_that_is_gone(begin, server):
+  server.stop(None).wait()
+  with pytest.raises(grpc.RpcError) as raised:
+    begin('Echo').receive()
+  assert raised.value.code() == _CODE.UNAVAILABLE
