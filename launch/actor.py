@@ -16,7 +16,7 @@ import socket
 import sys
 import types
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from absl import app, flags
 
@@ -85,7 +85,7 @@ _INSECURE = flags.DEFINE_bool(
 
 
 def _parse_flags(argv: list[str]) -> list[str]:
-  """Parses the command line; exits with a sentence where it is wrong."""
+  """Parses the command line; exits with a sentence if it is wrong."""
   try:
     rest = flags.FLAGS(argv)
   except flags.Error as e:
@@ -113,7 +113,7 @@ def _make_groups() -> list[Any]:
   """Returns the `actor.EnvGroup`s that the flags ask for.
 
   Raises:
-    ValueError: in a sentence, where they cannot be had.
+    ValueError: in a sentence, if they are not possible.
   """
   from seedrl_jax.actors import addresses, credentials
   from seedrl_jax.actors.actor_side import actor
@@ -158,11 +158,7 @@ def _make_local_group(options: Any) -> Any:
 
 
 def _serve(groups: Sequence[Any]) -> str:
-  """Runs groups until one hears of the training's end, or a signal comes.
-
-  Returns:
-    Why they stopped.
-  """
+  """Runs groups until the training ends or a signal comes; returns which."""
   from seedrl_jax.actors.actor_side import actor
   from seedrl_jax.runtime import threads
 
@@ -190,14 +186,20 @@ def _serve(groups: Sequence[Any]) -> str:
     pass
   running.stop()
   stuck = running.join(_JOIN_SECONDS)
-  failure = running.failure
-  if failure is not None and isinstance(failure.error, actor.ActorError):
-    sys.exit(f'actor: {failure.error}')
-  if failure is not None:
-    sys.exit(f'actor: thread {failure.thread} failed.\n{failure.text}')
+  if running.failure is not None:
+    _exit_with(running.failure)
   if stuck:
     sys.exit('actor: ' + '\n'.join(stuck))
   return why
+
+
+def _exit_with(failure: Any) -> NoReturn:
+  """Exits because of a `threads.Failure` of a group."""
+  from seedrl_jax.actors.actor_side import actor
+
+  if isinstance(failure.error, actor.ActorError):
+    sys.exit(f'actor: {failure.error}')
+  sys.exit(f'actor: thread {failure.thread} failed.\n{failure.text}')
 
 
 def main(argv: Sequence[str]) -> None:

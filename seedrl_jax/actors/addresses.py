@@ -69,10 +69,7 @@ def _parse_unix(flag: str, text: str) -> Address:
 
 
 def in_workdir(socket: str) -> Address:
-  """Returns the socket that a learner listens at without other addresses.
-
-  Args:
-    socket: its path, in the work directory.
+  """Returns the address of a socket, whose path is in the work directory.
 
   Raises:
     ValueError: if the path is too long.
@@ -102,9 +99,9 @@ def _shows_in_clear(address: Address, security: Security) -> bool:
 
 
 def check_listening(found: Sequence[Address], security: Security) -> None:
-  """Refuses to be reached by other machines unprotected.
+  """Checks that other machines reach a learner only by TLS and with a token.
 
-  Also refuses a token where no actor would show it.
+  Also that no token is wanted where no actor would show it.
 
   Raises:
     ValueError: says what is missing.
@@ -158,7 +155,7 @@ def listen(server: grpc.aio.Server, address: Address, tls: Security) -> str:
 
 
 def check_calling(address: Address, security: Security) -> None:
-  """Refuses to call another machine in the clear, or to show a token so.
+  """Checks that an actor calls no other machine, and shows no token, in clear.
 
   Even on this machine, a port may be held by something else than the learner.
 
@@ -179,11 +176,10 @@ def check_calling(address: Address, security: Security) -> None:
 
 
 def as_seen_from_actor(text: str, learner: Address) -> Address:
-  """Returns where an actor finds what its learner has at 'host:port'.
+  """Returns where an actor finds a server that its learner finds at `text`.
 
-  Args:
-    text: as the learner sees it; its own machine is then the actor's learner.
-    learner: as the actor calls it.
+  On the learner's own machine, that is at the host of `learner`, the learner's
+  address as the actor calls it.
   """
   found = parse('--config.replay.address', text)
   if not found.is_local or learner.is_local:

@@ -1,11 +1,10 @@
-"""Times the way from remote actors to inference and back.
+"""Times the transport between remote actors and inference.
 
-Actors are processes of their own, with real environments; in place of a
-network, actions are drawn, so that what is measured are environments and
-transport. The same environments in this process are the measure of what that
-costs. How long an action is waited for is then measured beside them by a
-`probe`, and first of all without any actor: at light load, when nothing has to
-wait for a processor.
+Actors are processes of their own, with real environments; actions are drawn at
+random in place of a network. The same environments in this process show what
+the transport costs. A `probe` beside the actors measures how long an action
+takes to come; first of all without any actor, when nothing has to wait for a
+processor.
 """
 
 import contextlib
@@ -134,17 +133,12 @@ def line(row: dict[str, Any]) -> str:
 
 
 class ActorProcesses:
-  """Starts actors, watches them, and ends them with its context.
-
-  Whoever waits for the steps of one that is gone would wait for ever.
-  """
+  """Starts actors, tells if one ends, and ends them with its context."""
 
   def __init__(self, address: str, on_end: Callable[[], None] | None = None):
-    """Starts none yet.
+    """Prepares actors of the learner at `address`.
 
-    Args:
-      address: of their learner.
-      on_end: called, in a thread of its own, if one ends before its time.
+    `on_end` is called, in a thread of its own, if one ends before its time.
     """
     self._address = address
     self._on_end = on_end
@@ -199,7 +193,7 @@ class ActorProcesses:
 
 
 def _answers(stream: base.EnvStream, num_envs: int) -> Callable[[], int]:
-  """Returns what answers a batch.
+  """Returns a function that answers a batch with random actions.
 
   It returns how many of the first `num_envs` environments had a step in it.
   """
@@ -224,7 +218,7 @@ def _time_pool(case: ActorsCase, num_envs: int) -> timing.Timing:
 def _serve(
   case: ActorsCase, address: str, num_envs: int
 ) -> Iterator[tuple[remote_stream.RemoteStream, server.ActorServer]]:
-  """Yields a stream of actors' environments, and its server."""
+  """Yields a stream of remote environments, and its server."""
   spec = factory.make_spec(case.env)
   # One more for the probe.
   stream = remote_stream.RemoteStream(

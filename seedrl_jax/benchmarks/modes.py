@@ -1,8 +1,7 @@
-"""Compares who acts for remote environments: the learner, or their actors.
+"""Compares central inference with actors that act themselves.
 
-One run after the other, of the same configuration with as many actors, through
-Reverb: with central inference (`--inference=central`) and then IMPALA's way
-(`--inference=local`).
+Two runs of the same configuration with as many actors, through Reverb: first
+with `--inference=central`, then IMPALA's way, `--inference=local`.
 """
 
 import itertools
@@ -43,7 +42,7 @@ def measure(
   """Yields the figures of either mode, ready for JSON.
 
   Args:
-    case: its configuration, but for its environments and its store, is used.
+    case: its environments become remote, its store Reverb.
     num_actors: actors' processes.
     envs_per_actor: environments of each.
     windows: how long to measure.

@@ -1,8 +1,8 @@
 """Times our Reverb client and the official one against the same server.
 
-Each client is a process of its own, so that its memory and CPU time are its
-own; they take turns, window by window, so that both meet the same moods of the
-machine.
+Each client is a process of its own, so that its memory and CPU time can be
+told; they take turns, window by window, so that a machine whose speed drifts
+favours neither.
 """
 
 import json

@@ -1,7 +1,6 @@
 """Measures the Reverb store under R2D2's load: long sequences that overlap.
 
-Once with the steps by which sequences overlap stored once, and once with them
-stored with each.
+Steps that two sequences share are first stored once, then with each.
 """
 
 import contextlib
@@ -73,10 +72,10 @@ class Load:
 
 
 class Source:
-  """Environments that play in step, and fill blocks with what they saw."""
+  """Fills blocks with sequences of environments that step together."""
 
   def __init__(self, load: Load):
-    """Plays the steps, which then come again and again."""
+    """Plays `_PERIOD` steps, which are then repeated."""
     self._load = load
     self._rng = rng = np.random.default_rng(0)
     leading = (_PERIOD, load.width)

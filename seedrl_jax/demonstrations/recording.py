@@ -97,13 +97,10 @@ def record(
   options: RecordingOptions,
   line: progress.ProgressLine,
 ) -> Recording:
-  """Plays and records.
+  """Plays and records for the run that `config` describes.
 
-  Args:
-    config: of the run that is to learn from it. With `replay.address`, the
-      server's table of demonstrations gets the sequences too.
-    options: what to play and keep.
-    line: shows the progress.
+  If it has `replay.address`, that server's table of demonstrations gets the
+  sequences, too.
 
   Raises:
     ValueError: if that cannot be done, or nothing was kept; one sentence.

@@ -1,10 +1,10 @@
 """Cuts played games into the sequences that a run would have stored.
 
 Whether a game is kept is known only at its end, and a sequence may hold the
-end of one game and the start of the next. So the steps of a game wait, and
-those that are kept follow each other as if nothing had been played between
-them. That is no less true: LAST -> FIRST is no transition, and a core state is
-zeroed at FIRST whatever came before.
+end of one game and the start of the next. So the steps of a game are held back,
+and kept games follow each other as if nothing had been played between them.
+That changes nothing: LAST -> FIRST is no transition, and the core state is
+zeroed at FIRST.
 """
 
 import itertools

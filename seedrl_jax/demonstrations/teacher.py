@@ -89,7 +89,7 @@ def from_checkpoint(
   """Makes a teacher of a run's checkpoint.
 
   Args:
-    student: whose demonstrations these will be.
+    student: for which to record.
     workdir: the teacher's run.
     options: the checkpoint's number and the code that may run; what the
       student's configuration names is the user's own and always may.
@@ -137,7 +137,7 @@ def from_policy(student: Student, reference: str, seed: int) -> Teacher:
   """Makes a teacher of a scripted policy.
 
   Args:
-    student: whose demonstrations these will be.
+    student: for which to record.
     reference: `module:function` of a function that takes `env_spec` and
       `seed`, and returns a `Policy`.
     seed: of what the policy draws.

@@ -173,7 +173,16 @@ class EnvPoolStream(local_stream.LocalStream):
     # Often float64, in which agents do not compute.
     action_dtype = np.dtype(pool.spec.action_array_spec['action'].dtype)
     super().__init__(spec, action_dtype, num_envs, batch_size)
-    keys = list(pool._state_keys)
+    self._find_columns(list(pool._state_keys))
+    self._find_observation(pool, dropped)
+    self._pool = pool
+    pool.async_reset()
+    # Environments that step or whose step waits to be received. EnvPool's
+    # recv cannot be interrupted, so it is called only once it must return.
+    self._in_flight = num_envs
+
+  def _find_columns(self, keys: list[str]) -> None:
+    """Finds what of EnvPool's state `_output` reads."""
     self._env_id = keys.index('info:env_id')
     self._reward = keys.index('reward')
     self._discount = keys.index('discount')
@@ -187,7 +196,10 @@ class EnvPoolStream(local_stream.LocalStream):
     self._game_over = (
       keys.index('info:terminated') if 'info:terminated' in keys else None
     )
-    arrays = pool.spec.state_array_spec
+
+  def _find_observation(self, pool: Any, dropped: Collection[str]) -> None:
+    """Finds the observation's arrays, and those of them to check for nan."""
+    keys, arrays = list(pool._state_keys), pool.spec.state_array_spec
 
     def leaf(key: str) -> _Leaf:
       dtype = np.dtype(arrays[key].dtype)
@@ -202,11 +214,6 @@ class EnvPoolStream(local_stream.LocalStream):
       for leaf in specs.leaves(self._leaves)
       if np.issubdtype(arrays[keys[leaf.position]].dtype, np.floating)
     ]
-    self._pool = pool
-    pool.async_reset()
-    # Environments that step or whose step waits to be received. EnvPool's
-    # recv cannot be interrupted, so it is called only once it must return.
-    self._in_flight = num_envs
 
   def recv(self) -> types.EnvOutput:
     """See `EnvStream.recv`."""

@@ -14,7 +14,7 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from multiprocessing import connection
 from typing import Any
 
@@ -168,8 +168,15 @@ class ProcessEnvs:
       )
       for part in parts
     ]
+    self._vector = self._start_processes(slices)
+    # Otherwise the interpreter would wait for them at its own end.
+    atexit.register(self.close)
+
+  def _start_processes(
+    self, slices: Sequence[Callable[[], gymnasium.Env]]
+  ) -> vector.AsyncVectorEnv:
     try:
-      self._vector = vector.AsyncVectorEnv(
+      return vector.AsyncVectorEnv(
         slices,
         copy=False,
         context=_CONTEXT,
@@ -178,11 +185,9 @@ class ProcessEnvs:
       )
     except (EOFError, OSError) as e:
       raise base.EnvironmentFailed(
-        f'A process for environments of {name} does not start; what it said is '
-        'above.'
+        f'A process for environments of {self._name} does not start; what it '
+        'said is above.'
       ) from e
-    # Otherwise the interpreter would wait for them at its own end.
-    atexit.register(self.close)
 
   def start(self, action: np.ndarray | None) -> None:
     """Lets all step, or reset if there is no action; returns at once."""

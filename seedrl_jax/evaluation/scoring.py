@@ -88,12 +88,7 @@ def evaluate(
   options: EvaluationOptions,
   line: progress.ProgressLine,
 ) -> Evaluation:
-  """Plays a checkpoint.
-
-  Args:
-    workdir: of a run, which may be training meanwhile.
-    options: what to play.
-    line: shows the progress.
+  """Plays a checkpoint of a run, which may be training meanwhile.
 
   Raises:
     ValueError: if that cannot be done; one sentence.

@@ -68,13 +68,13 @@ class Placement(NamedTuple):
     group: the environments.
     core_rows: int `[m]`, rows of the batch whose core state before the step
       must be handed to `finish`: an unroll starts there.
-    runs: the parts of the batch, by block.
+    parts: of the batch, by block.
     full: bool `[n]` or bool, whose unroll this step completes.
   """
 
   group: EnvGroup
   core_rows: np.ndarray
-  runs: tuple[open_blocks.Run, ...]
+  parts: tuple[open_blocks.BlockPart, ...]
   full: np.ndarray | bool
 
 
@@ -89,12 +89,11 @@ class UnrollAssembler:
     overlap: int,
     block_width: int,
   ):
-    """Makes an assembler.
+    """Starts without unrolls.
 
     Args:
       sink: gives storage for W unrolls and takes it back complete.
-      global_env_id: int `[N]`, the run-wide id of each of the stream's
-        training environments.
+      global_env_id: int `[N]`, run-wide ids of the training environments.
       num_transitions: T; an unroll has T + 1 steps.
       overlap: steps that consecutive unrolls of an environment share, 1..T.
       block_width: W, columns of a block.
@@ -137,20 +136,20 @@ class UnrollAssembler:
   def begin(self, group: EnvGroup) -> Placement:
     """Finds the places of a batch of at least one environment."""
     row: Any
+    parts: tuple[open_blocks.BlockPart, ...]
     if group.block is not None:
       target = slice(group.start, group.start + len(group.env_id))
-      runs: tuple[open_blocks.Run, ...]
-      runs = (open_blocks.Run(group.block, None, target),)
+      parts = (open_blocks.BlockPart(group.block, None, target),)
       row = group.row
     else:
-      runs, row = self._find(group)
+      parts, row = self._find(group)
     full = row == self._length
     snapshot = row % self._stride == 0
     if isinstance(snapshot, np.ndarray):
       core_rows = np.flatnonzero(snapshot)
     else:
       core_rows = self._ramp[: len(group.env_id) if snapshot else 0]
-    return Placement(group, core_rows, runs, full)
+    return Placement(group, core_rows, parts, full)
 
   def write(self, placement: Placement, leaves: list[Any]) -> None:
     """Writes a batch into its places.
@@ -160,11 +159,11 @@ class UnrollAssembler:
       leaves: the leaves of the batch's `types.Steps`: arrays `[n, ...]` in the
         order of the batch, or scalars that hold for all of it.
     """
-    for run in placement.runs:
-      for array, leaf in zip(run.block.flat, leaves, strict=True):
-        if run.source is not None and isinstance(leaf, np.ndarray):
-          leaf = leaf[run.source]
-        array[run.target] = leaf
+    for part in placement.parts:
+      for array, leaf in zip(part.block.flat, leaves, strict=True):
+        if part.source is not None and isinstance(leaf, np.ndarray):
+          leaf = leaf[part.source]
+        array[part.target] = leaf
 
   def finish(self, placement: Placement, core: list[np.ndarray]) -> None:
     """Advances the batch's environments and passes on what is complete.
@@ -212,8 +211,10 @@ class UnrollAssembler:
     self._num_idle += len(cells)
     self._blocks.free(cells)
 
-  def _find(self, group: EnvGroup) -> tuple[tuple[open_blocks.Run, ...], Any]:
-    """Finds a group by its cells; returns the runs and the row(s)."""
+  def _find(
+    self, group: EnvGroup
+  ) -> tuple[tuple[open_blocks.BlockPart, ...], Any]:
+    """Finds a group by its cells; returns what `OpenBlocks.parts` does."""
     index = group.index
     for other in list(self._cached):
       if not _are_disjoint(index, other.index):
@@ -226,13 +227,13 @@ class UnrollAssembler:
       global_env_id = self._global_env_id[group.env_id[idle]]
       cells[idle] = self._blocks.assign(global_env_id, 0)
       self._cell[index] = cells
-    runs, row = self._blocks.runs(cells)
+    parts, row = self._blocks.parts(cells)
     if isinstance(row, int) and isinstance(index, slice):
-      group.block = runs[0].block
+      group.block = parts[0].block
       group.row = row
-      group.start = runs[0].target.start
+      group.start = parts[0].target.start
       self._cached.append(group)
-    return runs, row
+    return parts, row
 
   def _write_back(self) -> None:
     """Brings the cells of all groups up to date."""

@@ -3,9 +3,8 @@
 A block has W columns, each of which takes one unroll at a time, and rows for
 its T + 1 steps. The place of a step is one integer, its *cell*:
 `(serial * (T + 1) + row) * W + column`, with the serial number of the block;
-one step later is W cells further. The assembler keeps a cell for every
-environment, and nothing here knows whose they are. All work is on arrays of
-cells; those that are side by side are recognised, so that slices copy them.
+one step later is W cells further. All work is on arrays of cells; those that
+are side by side are recognised, so that slices copy them.
 """
 
 import dataclasses
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from seedrl_jax.envs import base as envs
 from seedrl_jax.replay import base as replay
 
 # A straggler's column moves on once the others could have filled theirs this
@@ -38,8 +38,17 @@ class OpenBlock:
   patience: int  # younger blocks that may be complete first
   overtaken: int = 0  # younger blocks that were
 
+  def take_columns(self, most: int) -> np.ndarray:
+    """Gives out up to `most` columns, int `[n]`; freed ones first."""
+    freed = self.freed[:most]
+    del self.freed[:most]
+    start = self.unassigned
+    self.unassigned = min(self.storage.width, start + most - len(freed))
+    fresh = np.arange(start, self.unassigned)
+    return np.concatenate([np.array(freed, int), fresh]) if freed else fresh
 
-class Run(NamedTuple):
+
+class BlockPart(NamedTuple):
   """Part of a batch that goes to one block: `flat[target] = batch[source]`."""
 
   block: OpenBlock
@@ -48,7 +57,7 @@ class Run(NamedTuple):
 
 
 class OpenBlocks:
-  """Gives out columns, finds and copies cells, and tells what is complete."""
+  """Assigns columns, finds and copies cells, and returns complete blocks."""
 
   def __init__(
     self,
@@ -57,14 +66,7 @@ class OpenBlocks:
     num_transitions: int,
     block_width: int,
   ):
-    """Starts with no block.
-
-    Args:
-      allocate: gives storage for W unrolls.
-      num_envs: environments that share the blocks.
-      num_transitions: T; an unroll has T + 1 steps.
-      block_width: W, columns of a block.
-    """
+    """Starts without blocks; arguments as of `UnrollAssembler`."""
     self._allocate = allocate
     self._width = block_width
     self._block_cells = (num_transitions + 1) * block_width
@@ -83,12 +85,12 @@ class OpenBlocks:
     first_row: int,
     blocks: list[OpenBlock] | None = None,
   ) -> np.ndarray:
-    """Gives environments new columns, of all open blocks the oldest's first.
+    """Gives environments new columns; the oldest block's first.
 
     Args:
       env_id: int `[n]`, run-wide ids, to be recorded with the unrolls.
       first_row: row of their next step.
-      blocks: to use in place of all open ones, before new ones are opened.
+      blocks: to use before new ones are opened; None: all open ones.
 
     Returns:
       Their cells, int `[n]`.
@@ -98,7 +100,7 @@ class OpenBlocks:
     blocks = list(self._blocks.values()) if blocks is None else blocks
     while given < len(env_id):
       block = blocks.pop(0) if blocks else self._open()
-      columns = self._take_columns(block, len(env_id) - given)
+      columns = block.take_columns(len(env_id) - given)
       if not len(columns):
         continue
       part = slice(given, given + len(columns))
@@ -114,31 +116,28 @@ class OpenBlocks:
     for block, columns in self._columns_by_block(cells):
       block.freed.extend(columns.tolist())
 
-  def runs(self, cells: np.ndarray) -> tuple[tuple[Run, ...], Any]:
-    """Groups a batch's cells by block.
-
-    Args:
-      cells: int `[n]`, in the order of the batch, `n` > 0.
+  def parts(self, cells: np.ndarray) -> tuple[tuple[BlockPart, ...], Any]:
+    """Groups a batch's cells `[n]`, `n` > 0, by block.
 
     Returns:
-      The runs, and the row of the cells: an int where they are side by side
-      (there is one run then, to a slice), else int `[n]`.
+      The parts, and the row of the cells: an int if they are side by side (then
+      there is one part, to a slice), else int `[n]`.
     """
     span = self._span(cells)
     if span is not None:
       block, row, columns = span
       start = row * self._width + columns.start
-      return (Run(block, None, slice(start, start + len(cells))),), row
+      return (BlockPart(block, None, slice(start, start + len(cells))),), row
     serials, places = np.divmod(cells, self._block_cells)
     serial = int(serials[0])
     if (serials == serial).all():
-      run = Run(self._blocks[serial], None, places)
-      return (run,), places // self._width
-    runs = []
+      part = BlockPart(self._blocks[serial], None, places)
+      return (part,), places // self._width
+    parts = []
     for serial in np.unique(serials).tolist():
       source = np.flatnonzero(serials == serial)
-      runs.append(Run(self._blocks[serial], source, places[source]))
-    return tuple(runs), places // self._width
+      parts.append(BlockPart(self._blocks[serial], source, places[source]))
+    return tuple(parts), places // self._width
 
   def rows(self, cells: np.ndarray) -> np.ndarray:
     """Returns the rows, int `[n]`, of cells `[n]`."""
@@ -153,10 +152,7 @@ class OpenBlocks:
   ) -> None:
     """Copies the last steps of full unrolls to the start of the next ones.
 
-    Args:
-      old: int `[n]`, a cell in each full column.
-      new: int `[n]`, a cell in the column that each environment has now.
-      overlap: how many steps.
+    `old` and `new`, int `[n]`, are cells in the columns of each environment.
     """
     for a, source, b, target in self._column_pairs(old, new):
       for x, y in zip(a.steps, b.steps, strict=True):
@@ -172,11 +168,7 @@ class OpenBlocks:
         array[columns[here]] = x[here]
 
   def take_complete(self, cells: np.ndarray) -> list[OpenBlock]:
-    """Counts columns `[n]` that are full now.
-
-    Returns:
-      Blocks that have no other; these are not among the open ones any more.
-    """
+    """Counts columns `[n]` that are full; removes and returns full blocks."""
     complete = []
     for block, columns in self._columns_by_block(cells):
       block.missing -= len(columns)
@@ -194,22 +186,17 @@ class OpenBlocks:
     return [
       block
       for block in self._blocks.values()
-      # Where no column is full, no unroll waits for the others.
+      # If no column is full, no unroll waits for the others.
       if block.overtaken >= block.patience and block.missing < self._width
     ]
 
   def move(self, block: OpenBlock, cells: np.ndarray) -> np.ndarray:
     """Moves unfinished columns to where they hold up no unroll.
 
-    Args:
-      block: one that is overdue.
-      cells: int `[n]`, in that block.
-
-    Returns:
-      The cells in their new columns, int `[n]`.
+    Takes cells `[n]` of an overdue block; returns them in their new columns.
     """
-    # Those that take the places have as long again, and then longer: however
-    # slow they are, the block is complete one day.
+    # Environments that take the places have as long again, and then longer, so
+    # that the block is completed however slow they are.
     block.patience *= 2
     others = [b for b in self._blocks.values() if b.missing == self._width]
     columns = cells % self._width
@@ -224,31 +211,10 @@ class OpenBlocks:
     return new + self.rows(cells) * self._width
 
   def _open(self) -> OpenBlock:
-    storage = self._allocate()
-    unroll = storage.unroll
-    steps = jax.tree.leaves(unroll.steps)
-    block = OpenBlock(
-      serial=self._next_serial,
-      storage=storage,
-      steps=steps,
-      flat=[x.reshape(self._block_cells, *x.shape[2:]) for x in steps],
-      core=jax.tree.leaves(unroll.initial_core),
-      unassigned=0,
-      freed=[],
-      missing=self._width,
-      patience=self._patience,
-    )
+    block = _make_block(self._next_serial, self._allocate(), self._patience)
     self._blocks[block.serial] = block
     self._next_serial += 1
     return block
-
-  def _take_columns(self, block: OpenBlock, most: int) -> np.ndarray:
-    freed = block.freed[:most]
-    del block.freed[:most]
-    stop = min(self._width, block.unassigned + most - len(freed))
-    fresh = np.arange(block.unassigned, stop)
-    block.unassigned = stop
-    return np.concatenate([np.array(freed, int), fresh]) if freed else fresh
 
   def _span(self, cells: np.ndarray) -> tuple[OpenBlock, int, slice] | None:
     """Returns block, row and columns of cells side by side; None for others."""
@@ -288,13 +254,21 @@ class OpenBlocks:
     pairs = set(zip(old_serial.tolist(), new_serial.tolist(), strict=True))
     for a, b in pairs:
       here = (old_serial == a) & (new_serial == b)
-      source = self._as_slice(old_column[here])
-      target = self._as_slice(new_column[here])
+      source = envs.as_slice(old_column[here])
+      target = envs.as_slice(new_column[here])
       yield self._blocks[a], source, self._blocks[b], target
 
-  def _as_slice(self, columns: np.ndarray) -> slice | np.ndarray:
-    """Returns consecutive columns as a slice: a plain copy, not a gather."""
-    first, n = int(columns[0]), len(columns)
-    if (columns == first + self._ramp[:n]).all():
-      return slice(first, first + n)
-    return columns
+
+def _make_block(serial: int, storage: replay.Block, patience: int) -> OpenBlock:
+  steps = jax.tree.leaves(storage.unroll.steps)
+  return OpenBlock(
+    serial=serial,
+    storage=storage,
+    steps=steps,
+    flat=[x.reshape(-1, *x.shape[2:]) for x in steps],
+    core=jax.tree.leaves(storage.unroll.initial_core),
+    unassigned=0,
+    freed=[],
+    missing=storage.width,
+    patience=patience,
+  )

@@ -29,16 +29,10 @@ def make_store(
 
   Args:
     config: the run's configuration.
-    tables: the rules of its tables; the first is the learner's.
-    unroll_spec: `types.Unroll` of `types.ArraySpec` for one unroll: leaves
-      under `steps` are `[T + 1, ...]`, the others `[...]`.
-    block_width: unrolls in a block that writers fill; in a queue a batch is a
-      whole number of them.
-    overlap: steps that consecutive unrolls of an environment share.
-    folder: for a Reverb server's log and unfinished checkpoints; None: a
-      temporary one.
-    begin_with: the checkpoint that `restore` is about to be called with, if
-      any; a Reverb server then starts only once.
+    tables: the rules of its tables, those of `table_config` first.
+    unroll_spec, block_width, overlap: see `EmbeddedStore`.
+    folder: for a Reverb server's files; None: a temporary one.
+    begin_with: see `OwnServer`.
 
   Raises:
     MemoryError, ValueError: naming the flag and what would do.

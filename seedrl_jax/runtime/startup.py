@@ -67,6 +67,7 @@ class _Loader(importlib.abc.Loader):
     self._loader = loader
     self._lock = threading.RLock()
     self._is_running = False
+    self._waits = False
 
   def create_module(
     self, spec: importlib.machinery.ModuleSpec
@@ -75,17 +76,22 @@ class _Loader(importlib.abc.Loader):
 
   def exec_module(self, module: ModuleType) -> None:
     vars(module).update(_STAND_INS.get(module.__name__, {}))
+    self._waits = True
     vars(module)['__getattr__'] = lambda name: self._get(module, name)
 
   def _get(self, module: ModuleType, name: str) -> Any:
     with self._lock:
       if self._is_running:
         raise AttributeError(f'{module.__name__} has no {name} yet')
-      if '__getattr__' in vars(module):
+      if self._waits:
         self._is_running = True
+        ours = vars(module)['__getattr__']
         try:
           self._loader.exec_module(module)
         finally:
           self._is_running = False
-        vars(module).pop('__getattr__', None)
+        self._waits = False
+        # The package may have put its own there, as EnvPool's Procgen does.
+        if vars(module)['__getattr__'] is ours:
+          del vars(module)['__getattr__']
     return getattr(module, name)

@@ -17,10 +17,10 @@ from seedrl_jax.actors import (
   addresses,
   credentials,
   handshake,
-  parameters,
-  reports,
+  local_messages,
   wire,
 )
+from seedrl_jax.actors.actor_side import actor
 from seedrl_jax.actors.learner_side import remote_stream, server, slot_allocator
 from seedrl_jax.envs import base, statistics
 
@@ -112,6 +112,43 @@ def reseal(message: bytes) -> bytes:
   return bytes(header) + body
 
 
+class RunningGroup:
+  """A group of environments in a thread of its own.
+
+  Attributes:
+    lines: what it said.
+    ended: what its `run` returned.
+    error: what its `run` raised.
+  """
+
+  def __init__(self, address: str, make_local_actor=None, **options: Any):
+    self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    self.ended: bool | None = None
+    self.error: BaseException | None = None
+    target = addresses.parse('--learner', address)
+    values = {'security': OPEN, 'num_envs': 2, 'name': 'me'} | options
+    self.group = actor.EnvGroup(
+      actor.GroupOptions(target, **values), self.lines.put, make_local_actor
+    )
+    self._thread = threading.Thread(target=self._run)
+    self._thread.start()
+
+  def _run(self) -> None:
+    try:
+      self.ended = self.group.run()
+    except Exception as e:
+      self.error = e
+    self.lines.put('over')
+
+  def wait_for(self, text: str) -> str:
+    while text not in (line := self.lines.get()):
+      assert line != 'over', f'ended before {text!r}: {self.error}'
+    return line
+
+  def join(self) -> None:
+    self._thread.join()
+
+
 class Client:
   """Speaks to a server as an actor does, or as it should not."""
 
@@ -146,8 +183,10 @@ class Client:
 
   def report(self, sequence: int, **values: Any) -> wire.Message:
     """Sends a report, of nothing but `values`; returns the answer."""
-    report = reports.Report(types.NO_VERSION, 0, 0.0, 0, reports.NO_EPISODES)
-    self.say(reports.pack(report._replace(**values), sequence))
+    report = local_messages.Report(
+      types.NO_VERSION, 0, 0.0, 0, local_messages.NO_EPISODES
+    )
+    self.say(local_messages.pack_report(report._replace(**values), sequence))
     return self.hear()
 
   def refused(self) -> tuple[grpc.StatusCode, str]:
@@ -241,7 +280,7 @@ def local_offer(
 
   def read() -> tuple[int, list[np.ndarray]]:
     number = version()
-    return number, [np.full((1, *s.shape), number) for s in PARAMETERS.values()]
+    return number, [np.full(s.shape, number) for s in PARAMETERS.values()]
 
   run = handshake.LocalRun(
     config={'agent': 'vtrace'},
@@ -256,7 +295,7 @@ def local_offer(
     run,
     global_env_id=[np.arange(num_envs, dtype=np.int32) + 100],
     replay_address=lambda: 'localhost:8000',
-    feed=parameters.ParameterFeed(PARAMETERS, read),
+    feed=local_messages.ParameterFeed(PARAMETERS, read),
   )
 
 

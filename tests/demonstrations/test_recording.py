@@ -1,4 +1,4 @@
-"""Tests for seedrl_jax/demonstrations/recording.py and recording_teacher.py."""
+"""Tests for seedrl_jax/demonstrations/recording.py."""
 
 import itertools
 

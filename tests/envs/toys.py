@@ -94,8 +94,9 @@ ACTION_SPACES = {
 class Echo(Scripted):
   """Shows the last action; accepts none that its space has not."""
 
-  def __init__(self, kind: str) -> None:
+  def __init__(self, kind: str, render_mode: str | None = None) -> None:
     super().__init__()
+    self.render_mode = render_mode
     self.action_space = ACTION_SPACES[kind]
     shape = self.action_space.shape
     self.observation_space = spaces.Box(-9, 9, shape, np.float32)
@@ -107,9 +108,12 @@ class Echo(Scripted):
     assert self.action_space.contains(action), action
     return np.asarray(action, np.float32).reshape(shape)
 
+  def render(self) -> np.ndarray:
+    return np.full((12, 16, 3), 40 * self._step, np.uint8)
 
-def echo(kind: str) -> gymnasium.Env:
-  return Echo(kind)
+
+def echo(kind: str, render_mode: str | None = None) -> gymnasium.Env:
+  return Echo(kind, render_mode)
 
 
 def not_an_environment() -> str:

@@ -1,4 +1,4 @@
-"""Tests for seedrl_jax/evaluation/stream.py; test_evaluation has the rest."""
+"""Tests for seedrl_jax/evaluation/stream.py."""
 
 import numpy as np
 import pytest

@@ -73,7 +73,7 @@ def test_neighbours_in_step_are_written_by_one_slice():
   bed = assembly.Bed(6, length=3, width=6)
   for t in range(12):
     ids = np.arange(3) + 3 * (t % 2)
-    (run,) = bed.step(ids).runs
+    (run,) = bed.step(ids).parts
     assert isinstance(run.target, slice)
     assert run.target.stop - run.target.start == 3
 

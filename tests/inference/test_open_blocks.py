@@ -30,7 +30,7 @@ def _assign(blocks: open_blocks.OpenBlocks, n: int, row: int = 0) -> np.ndarray:
 def _block_of(
   blocks: open_blocks.OpenBlocks, cell: int
 ) -> open_blocks.OpenBlock:
-  (run,), _ = blocks.runs(np.array([cell]))
+  (run,), _ = blocks.parts(np.array([cell]))
   return run.block
 
 
@@ -62,7 +62,7 @@ def test_environments_are_recorded_with_their_columns():
 def test_cells_side_by_side_are_one_slice_of_one_row():
   blocks = _make()
   cells = _assign(blocks, 4) + 2 * _WIDTH
-  (run,), row = blocks.runs(cells[1:3])
+  (run,), row = blocks.parts(cells[1:3])
   assert (row, run.source, run.target) == (2, None, slice(9, 11))
 
 
@@ -82,7 +82,7 @@ def test_cells_side_by_side_are_one_slice_of_one_row():
 def test_runs_of_scattered_cells_hold_all_of_them(cells: list[int]):
   blocks = _make()
   _assign(blocks, 3 * _WIDTH)
-  runs, rows = blocks.runs(np.array(cells))
+  runs, rows = blocks.parts(np.array(cells))
   found = np.full(len(cells), -1)
   for run in runs:
     source = slice(None) if run.source is None else run.source

@@ -20,9 +20,6 @@ from seedrl_jax.replay import (
 )
 from seedrl_jax.replay.embedded import selector, slots, table
 
-# Unrolls that a checkpoint copies at a time.
-_SAVE_AT_ONCE = 64
-
 
 class EmbeddedReplay(table.EmbeddedTable, base.Replay):
   """Unrolls drawn independently, with replacement; the oldest gives way."""
@@ -36,13 +33,7 @@ class EmbeddedReplay(table.EmbeddedTable, base.Replay):
     pool: blocks.BlockPool,
     seed: int | None,
   ):
-    """Makes an empty table and reserves the memory of `max_size` unrolls.
-
-    Args:
-      config: its rules.
-      layout: of the unrolls.
-      pool: of the blocks that are inserted.
-      seed: of the draws; None: another one each time.
+    """Makes an empty table and reserves its memory; see `EmbeddedTable`.
 
     Raises:
       MemoryError: if the machine cannot hold `max_size` unrolls.
@@ -156,7 +147,7 @@ class EmbeddedReplay(table.EmbeddedTable, base.Replay):
       for name, array in arrays.items():
         writer.add_array(self._member(name), array)
       for leaf, spec in enumerate(self._layout.specs):
-        pieces = self._leaf_pieces(leaf, live)
+        pieces = self._storage.leaf_pieces(leaf, live)
         member = self._member(leaf)
         writer.add_rows(member, len(live), spec.shape, spec.dtype, pieces)
 
@@ -166,7 +157,7 @@ class EmbeddedReplay(table.EmbeddedTable, base.Replay):
       self._unpin(live)
 
   def load(self, reader: archive.ArchiveReader) -> None:
-    """See `EmbeddedTable`; keys stay where the table's size is what it was."""
+    """See `EmbeddedTable`; keys stay valid if the table's size is the same."""
     with self._gate.lock:
       self._clear()
       meta = reader.meta[self.config.name]
@@ -181,7 +172,8 @@ class EmbeddedReplay(table.EmbeddedTable, base.Replay):
       else:
         places = np.arange(count - skip)
       for leaf in range(len(self._layout.specs)):
-        self._load_leaf(reader, leaf, places, skip)
+        pieces = reader.rows(self._member(leaf))
+        self._storage.load_leaf(leaf, places, pieces, skip)
       # Nothing is counted before everything has been read.
       sequence = int(meta['next_sequence'])
       self._index.occupy(places, saved['keys'][skip:], sequence)
@@ -226,24 +218,6 @@ class EmbeddedReplay(table.EmbeddedTable, base.Replay):
     with self._gate.lock:
       self._index.unpin(items)
       self._gate.wake()
-
-  def _leaf_pieces(self, leaf: int, items: np.ndarray) -> Iterator[np.ndarray]:
-    for start in range(0, len(items), _SAVE_AT_ONCE):
-      yield self._storage.leaf_at(leaf, items[start : start + _SAVE_AT_ONCE])
-
-  def _load_leaf(
-    self,
-    reader: archive.ArchiveReader,
-    leaf: int,
-    places: np.ndarray,
-    skip: int,
-  ) -> None:
-    row = -skip
-    for piece in reader.rows(self._member(leaf)):
-      old = max(0, -row)
-      stop = row + len(piece)
-      self._storage.set_leaf_at(leaf, places[row + old : stop], piece[old:])
-      row = stop
 
   def _counts(self) -> tuple[int, int, int]:
     return self._index.size, self._limiter.inserts, self._limiter.samples

@@ -4,10 +4,14 @@ A table's lock is held around calls of `SlotIndex`, not around the copies of
 `SlotStorage`.
 """
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 
 from seedrl_jax.replay import base, blocks
 
+# Unrolls that a checkpoint copies at a time.
+_SAVE_AT_ONCE = 64
 # A key is `sequence << _SLOT_BITS | slot`: it grows with every insert, is
 # never used twice, and tells its slot without a lookup table.
 _SLOT_BITS = 28
@@ -46,13 +50,32 @@ class SlotStorage:
       # With 'raise', take would go through a buffer: twice the copying.
       np.take(rows, index, axis=0, out=block.leaves[leaf], mode='clip')
 
-  def leaf_at(self, leaf: int, slots: np.ndarray) -> np.ndarray:
-    """Returns a copy of one leaf of slots `[n]`, unroll first."""
-    return self._leaves[leaf][slots]
+  def leaf_pieces(self, leaf: int, slots: np.ndarray) -> Iterator[np.ndarray]:
+    """Yields copies of one leaf of slots `[n]`, some unrolls at a time."""
+    for start in range(0, len(slots), _SAVE_AT_ONCE):
+      yield self._leaves[leaf][slots[start : start + _SAVE_AT_ONCE]]
 
-  def set_leaf_at(self, leaf: int, slots: np.ndarray, rows: np.ndarray) -> None:
-    """Sets one leaf of slots `[n]`, given unroll first."""
-    self._leaves[leaf][slots] = rows
+  def load_leaf(
+    self,
+    leaf: int,
+    slots: np.ndarray,
+    pieces: Iterable[np.ndarray],
+    skip: int,
+  ) -> None:
+    """Sets one leaf of slots `[n]` to rows that come in pieces.
+
+    Args:
+      leaf: its number.
+      slots: to set.
+      pieces: together `[skip + n, ...]`.
+      skip: rows at the beginning to leave out.
+    """
+    row = -skip
+    for piece in pieces:
+      old = max(0, -row)
+      stop = row + len(piece)
+      self._leaves[leaf][slots[row + old : stop]] = piece[old:]
+      row = stop
 
   def _rows(self, slots: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
     """Returns each leaf as rows of one step, and the rows of a block.
@@ -102,7 +125,7 @@ class SlotIndex:
     self._free = np.arange(num_slots - 1, -1, -1)
     self._key = np.zeros(num_slots, np.uint64)  # 0: no item
     self._pins = np.zeros(num_slots, np.int32)
-    # Keys in order of insertion, with gaps where items were removed since.
+    # Keys in order of insertion; those of removed items are gaps.
     self._order = np.zeros(2 * num_slots, np.uint64)
     self._head = self._tail = 0
 

@@ -2,7 +2,6 @@
 
 import gc
 import pathlib
-import queue
 import threading
 import types as types_lib
 
@@ -23,44 +22,13 @@ _SPEC = factory.make_spec(_CONFIG)
 _ENV = handshake.env_values(_CONFIG)
 
 
-class _Running:
-  """A group in a thread of its own."""
-
-  def __init__(self, address: str, make_local_actor=None, **options):
-    self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-    self.ended: bool | None = None
-    self.error: BaseException | None = None
-    target = addresses.parse('--learner', address)
-    values = {'security': toys.OPEN, 'num_envs': 2} | options
-    self.group = actor.EnvGroup(
-      actor.GroupOptions(target, **values), self.lines.put, make_local_actor
-    )
-    self._thread = threading.Thread(target=self._run)
-    self._thread.start()
-
-  def _run(self) -> None:
-    try:
-      self.ended = self.group.run()
-    except actor.ActorError as e:
-      self.error = e
-    self.lines.put('over')
-
-  def wait_for(self, text: str) -> str:
-    while text not in (line := self.lines.get()):
-      assert line != 'over', f'ended before {text!r}: {self.error}'
-    return line
-
-  def join(self) -> None:
-    self._thread.join()
-
-
 def _learner(*listening: str, **options):
   return toys.learner(*listening, spec=_SPEC, env=_ENV, **options)
 
 
 def test_group_plays_until_the_training_ends():
   with _learner() as (server, inference):
-    group = _Running(server.addresses[0])
+    group = toys.RunningGroup(server.addresses[0])
     line = group.wait_for('Run ')
     assert line.endswith(
       f'2 environments of Catch-v0 for {server.addresses[0]}.'
@@ -82,7 +50,7 @@ def test_group_plays_until_the_training_ends():
 
 def test_group_outlives_its_learner_and_finds_the_next(tmp_path: pathlib.Path):
   address = f'unix:{tmp_path}/a.sock'
-  group = _Running(address)
+  group = toys.RunningGroup(address)
   group.wait_for('Looking for the learner')
   runs = set()
   for ended in False, True:
@@ -98,7 +66,7 @@ def test_group_outlives_its_learner_and_finds_the_next(tmp_path: pathlib.Path):
 def test_group_can_be_stopped(there: bool, tmp_path: pathlib.Path):
   with _learner() as (server, _):
     address = server.addresses[0] if there else f'unix:{tmp_path}/a.sock'
-    group = _Running(address)
+    group = toys.RunningGroup(address)
     group.wait_for('Run ' if there else 'Looking for')
     group.group.stop()
     group.join()
@@ -106,7 +74,7 @@ def test_group_can_be_stopped(there: bool, tmp_path: pathlib.Path):
 
 
 def test_group_without_a_learner_gives_up_in_the_end(tmp_path: pathlib.Path):
-  group = _Running(f'unix:{tmp_path}/a.sock', patience=0.01)
+  group = toys.RunningGroup(f'unix:{tmp_path}/a.sock', patience=0.01)
   group.join()
   assert 'No learner at unix:' in str(group.error)
 
@@ -131,7 +99,9 @@ def test_nothing_is_left_of_a_call(end: str, left, tmp_path: pathlib.Path):
   """Or a program could hang as it exits, in what gRPC does at the last."""
   address = f'unix:{tmp_path}/a.sock'
   with _learner(address) as (server, _):
-    group = _Running(address, patience=0.1 if end == 'patience' else 600.0)
+    group = toys.RunningGroup(
+      address, patience=0.1 if end == 'patience' else 600.0
+    )
     group.wait_for('Run ')
     # The call is seen where there is one.
     assert left()
@@ -153,7 +123,7 @@ def test_nothing_is_left_of_a_call_that_is_refused(
 ):
   address = f'unix:{tmp_path}/a.sock'
   with _learner(address, security=toys.OPEN._replace(token='right')):
-    group = _Running(address)
+    group = toys.RunningGroup(address)
     group.join()
     assert isinstance(group.error, actor.ActorError)
     assert left() == []
@@ -215,7 +185,7 @@ def test_group_looks_for_a_lost_learner_for_as_long(
   clock = types_lib.SimpleNamespace(monotonic=lambda: 0)
   monkeypatch.setattr(actor, 'time', clock)
   address = f'unix:{tmp_path}/a.sock'
-  group = _Running(address)
+  group = toys.RunningGroup(address)
   with _learner(address):
     group.wait_for('Run ')
     clock.monotonic = lambda: 10_000
@@ -235,7 +205,7 @@ def test_other_environments_end_the_group_and_are_told_of(
     server,
     _,
   ):
-    group = _Running(server.addresses[0], name='me')
+    group = toys.RunningGroup(server.addresses[0], name='me')
     group.join()
     sentence = (
       'me cannot serve this learner: Catch-v0 has another action at the '
@@ -251,7 +221,7 @@ def test_actions_of_another_shape_end_the_group():
     other = _SPEC.action._replace(dtype=np.dtype(np.float64))
     spec = _SPEC._replace(action=other)
     server._state.codec = wire.StreamCodec(spec)
-    group = _Running(server.addresses[0])
+    group = toys.RunningGroup(server.addresses[0])
     group.join()
     assert str(group.error) == (
       f'The learner at {server.addresses[0]}: Actions for 2 environments came '
@@ -262,7 +232,7 @@ def test_actions_of_another_shape_end_the_group():
 def test_an_unknown_environment_ends_the_group():
   env = _ENV | {'id': 'Catched-v0'}
   with toys.learner(spec=_SPEC, env=env) as (server, _):
-    group = _Running(server.addresses[0])
+    group = toys.RunningGroup(server.addresses[0])
     group.join()
     assert 'EnvPool has no such environment' in str(group.error)
 
@@ -288,7 +258,7 @@ def test_a_learner_cannot_run_what_it_likes(
   offer = toys.local_offer()
   offer = offer._replace(run=offer.run._replace(config={'agent': 'os.path'}))
   with toys.learner(spec=_SPEC, env=env, local=offer) as (server, _):
-    group = _Running(server.addresses[0], make_local_actor)
+    group = toys.RunningGroup(server.addresses[0], make_local_actor)
     group.join()
   sentence = f'if you trust it, add --allow_factory={wanted}.'
   assert sentence in str(group.error)
@@ -299,16 +269,16 @@ def test_a_learner_cannot_run_what_it_likes(
 
 def test_a_group_that_is_too_large_ends():
   with _learner(batch_size=1) as (server, _):
-    group = _Running(server.addresses[0])
+    group = toys.RunningGroup(server.addresses[0])
     group.join()
     assert 'A group of 2 environments is too large' in str(group.error)
 
 
 def test_a_full_learner_is_asked_again():
   with _learner(num_envs=2, batch_size=2) as (server, _):
-    first = _Running(server.addresses[0])
+    first = toys.RunningGroup(server.addresses[0])
     first.wait_for('Run ')
-    second = _Running(server.addresses[0])
+    second = toys.RunningGroup(server.addresses[0])
     second.wait_for('There is no room for 2 more environments')
     first.group.stop()
     second.wait_for('Run ')
@@ -325,14 +295,14 @@ def test_wrong_token_and_no_tls_end_the_group(
   with _learner('localhost:0', security=security) as (server, _):
     address = server.addresses[0]
     right = credentials.Security(certificate=chain, token='secret')
-    group = _Running(address, security=right._replace(token='guess'))
+    group = toys.RunningGroup(address, security=right._replace(token='guess'))
     group.join()
     assert 'The token is not the one of this learner' in str(group.error)
     # Who does not trust the certificate never gets to show a token.
-    group = _Running(address, security=toys.OPEN, patience=0.01)
+    group = toys.RunningGroup(address, security=toys.OPEN, patience=0.01)
     group.join()
     assert f'({address} wants TLS: give' in str(group.error)
-    group = _Running(address, security=right)
+    group = toys.RunningGroup(address, security=right)
     group.wait_for('Run ')
     server.close(ended=True)
     group.join()

@@ -1,7 +1,6 @@
 """Tests for actors/actor_side/actor_loops.py, with a group around it."""
 
 import queue
-import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 
 from configs import base as base_config
 from seedrl_jax import types
-from seedrl_jax.actors import addresses, handshake, reports
+from seedrl_jax.actors import handshake, local_messages
 from seedrl_jax.actors.actor_side import actor, actor_loops
 from seedrl_jax.actors.actor_side.connection import PeerLost
 from seedrl_jax.envs import factory
@@ -35,13 +34,15 @@ class _ToyActor:
   def start(self) -> None:
     assert not self.closed
 
-  def report(self) -> reports.Report:
+  def report(self) -> local_messages.Report:
     if self._error is not None and self._version != types.NO_VERSION:
       raise self._error
-    return reports.Report(self._version, 1, 0.0, 0, reports.NO_EPISODES)
+    return local_messages.Report(
+      self._version, 1, 0.0, 0, local_messages.NO_EPISODES
+    )
 
   def take(self, version: int, leaves: Sequence[np.ndarray]) -> None:
-    assert [x.shape for x in leaves] == [(1,), (1, 2, 3)]
+    assert [x.shape for x in leaves] == [(), (2, 3)]
     assert all((x == version).all() for x in leaves)
     self._version = version
     self.taken.put(version)
@@ -53,37 +54,18 @@ class _ToyActor:
     self.closed = True
 
 
-class _Running:
-  """A group that acts itself, in a thread of its own."""
+class _Group(toys.RunningGroup):
+  """A group that acts itself; `made` are its actors."""
 
-  def __init__(self, address: str, error: Exception | None = None, **options):
+  def __init__(self, address: str, error: Exception | None = None):
     self.made: queue.SimpleQueue[_ToyActor] = queue.SimpleQueue()
-    self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-    self.ended: bool | None = None
-    self.error: BaseException | None = None
     self._raises = error
-    values = {'security': toys.OPEN, 'num_envs': 2, 'name': 'me'} | options
-    self.group = actor.EnvGroup(
-      actor.GroupOptions(addresses.parse('--learner', address), **values),
-      self.lines.put,
-      self._make,
-    )
-    self._thread = threading.Thread(target=self._run)
-    self._thread.start()
+    super().__init__(address, self._make)
 
   def _make(self, welcome: handshake.Welcome, stream: object) -> _ToyActor:
     local_actor = _ToyActor(welcome, self._raises)
     self.made.put(local_actor)
     return local_actor
-
-  def _run(self) -> None:
-    try:
-      self.ended = self.group.run()
-    except Exception as e:
-      self.error = e
-
-  def join(self) -> None:
-    self._thread.join()
 
 
 def _learner(version=lambda: 7, **options):
@@ -94,7 +76,7 @@ def _learner(version=lambda: 7, **options):
 def test_a_group_follows_until_the_training_ends():
   versions = [7]
   with _learner(lambda: versions[0]) as (server, inference):
-    group = _Running(server.addresses[0])
+    group = _Group(server.addresses[0])
     local_actor = group.made.get()
     assert local_actor.taken.get() == 7
     versions[0] = 9
@@ -110,7 +92,7 @@ def test_a_group_follows_until_the_training_ends():
 
 def test_a_group_can_be_stopped_and_closes_its_local_actor():
   with _learner() as (server, _):
-    group = _Running(server.addresses[0])
+    group = _Group(server.addresses[0])
     local_actor = group.made.get()
     local_actor.taken.get()
     group.group.stop()
@@ -120,7 +102,7 @@ def test_a_group_can_be_stopped_and_closes_its_local_actor():
 
 def test_where_somebody_is_lost_the_learner_is_asked_again():
   with _learner() as (server, _):
-    group = _Running(server.addresses[0], PeerLost('no Reverb.'))
+    group = _Group(server.addresses[0], PeerLost('no Reverb.'))
     first, second = group.made.get(), group.made.get()
     assert first.closed
     assert first.welcome.run_id != second.welcome.run_id
@@ -132,7 +114,7 @@ def test_where_somebody_is_lost_the_learner_is_asked_again():
 
 def test_a_misfit_is_told_on_both_sides(caplog: pytest.LogCaptureFixture):
   with _learner() as (server, _):
-    group = _Running(
+    group = _Group(
       server.addresses[0], actor_loops.IncompatibleLearner('other agent.')
     )
     group.join()
@@ -144,7 +126,7 @@ def test_a_misfit_is_told_on_both_sides(caplog: pytest.LogCaptureFixture):
 
 def test_a_failure_of_the_local_actor_is_the_groups():
   with _learner() as (server, _):
-    group = _Running(server.addresses[0], OSError('broken'))
+    group = _Group(server.addresses[0], OSError('broken'))
     group.join()
     assert group.made.get().closed
   assert isinstance(group.error, OSError)
@@ -152,6 +134,6 @@ def test_a_failure_of_the_local_actor_is_the_groups():
 
 def test_a_learner_without_reverb_ends_the_group():
   with toys.learner(spec=_SPEC, env=_ENV) as (server, _):
-    group = _Running(server.addresses[0])
+    group = _Group(server.addresses[0])
     group.join()
   assert '--config.actors.local_inference=True' in str(group.error)

@@ -119,7 +119,7 @@ def _stream(config: Any) -> Any:
 def _central(
   config: Any, inserted: _Inserted, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[build_lib.Parts, list[np.ndarray]]:
-  """Acts in the learner; returns its parts and parameters, `[1, ...]`."""
+  """Acts in the learner; returns its parts and parameters."""
   monkeypatch.setattr(
     build_lib.replay_factory,
     'make_store',
@@ -251,7 +251,7 @@ def test_a_failure_of_the_thread_is_raised_by_the_next_report():
       raise OSError('The store is broken.')
 
   local = _local(_vtrace(), Bad())
-  local.take(0, [np.zeros((1, *s.shape), s.dtype) for s in _specs(local)])
+  local.take(0, [np.zeros(s.shape, s.dtype) for s in _specs(local)])
   local.start()
   with pytest.raises(OSError, match='The store is broken'):
     while True:

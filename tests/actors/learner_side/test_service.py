@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from seedrl_jax import types
-from seedrl_jax.actors import handshake, wire
+from seedrl_jax.actors import handshake, local_messages, wire
 from seedrl_jax.actors.learner_side import service
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.run import build as build_lib
@@ -98,11 +98,12 @@ def test_only_reverb_lets_actors_act_themselves(
     assert (local.num_train_envs, local.num_eval_envs) == (6, 0)
     assert local.config['network']['hidden_sizes'] == [8]
     assert not local.config.keys() & {'actors', 'checkpoint', 'env'}
-    newer = handshake.wire.take(
-      client.report(0, env_steps=30).body, (local.parameters.values(), 1)
+    newer = local_messages.unpack_parameters(
+      client.report(0, env_steps=30), tuple(local.parameters.values())
     )
+    assert newer is not None
     _, params = parts.publisher.latest(parts.topology.inference[0])
-    for ours, theirs in zip(newer[0], jax.tree.leaves(params), strict=True):
+    for ours, theirs in zip(newer[1], jax.tree.leaves(params), strict=True):
       np.testing.assert_array_equal(ours, theirs)
     assert parts.env_steps() == 30
     metrics = parts.actors.metrics()

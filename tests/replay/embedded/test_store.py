@@ -180,17 +180,17 @@ def test_sampling_goes_on_during_a_checkpoint(toy, tmp_path, monkeypatch):
   store = _store(toy, _items(max_size=2))
   toy.insert(store, 't', [0, 1])
   sampler = store.table('t').sampler(4)
-  leaf_at = slots.SlotStorage.leaf_at
+  leaf_pieces = slots.SlotStorage.leaf_pieces
   calls = []
 
-  def sampling_leaf_at(self, leaf, places):
+  def sampling_leaf_pieces(self, leaf, places):
     calls.append(sampler.sample())
     # The old unrolls are still being saved, though these replace them.
     if len(calls) == 1:
       toy.insert(store, 't', [2, 3])
-    return leaf_at(self, leaf, places)
+    return leaf_pieces(self, leaf, places)
 
-  monkeypatch.setattr(slots.SlotStorage, 'leaf_at', sampling_leaf_at)
+  monkeypatch.setattr(slots.SlotStorage, 'leaf_pieces', sampling_leaf_pieces)
   path = os.fspath(tmp_path / 'replay')
   store.checkpoint(path)
   assert set(toy.numbers(sampler.sample())) == {2, 3}

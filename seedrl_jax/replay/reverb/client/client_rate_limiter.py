@@ -2,19 +2,22 @@
 
 Reverb's own rules go by single items and tell a writer nothing but that an
 acknowledgement is late. So the client counts along: what passes here will pass
-there without a long wait, and who may not pass waits here, where `close` wakes
-at once. What other processes do to the table arrives by `resync`.
+there without a long wait, and what may not pass waits here, where `close` wakes
+it at once. `correct` tells what other processes did to the table.
 """
 
 import abc
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from seedrl_jax.replay import base, fair_queue, rate_limiter, table_configs
 
 
 class ClientRateLimiter(abc.ABC):
   """Counts of one table, and the threads that wait for them.
+
+  `admit_insert` and `admit_sample` raise as `TrajectoryWriter.insert` and
+  `TrajectorySampler.sample` do.
 
   Attributes:
     config: the table's rules.
@@ -41,26 +44,15 @@ class ClientRateLimiter(abc.ABC):
     self._counts = counts
     # Unrolls in the table, those on their way included.
     self._size = 0
-    # Of the counts; what a server said before the last change is too old.
+    # Changes with the counts.
     self._version = 0
-    # Handed over and not acknowledged; drawn and not delivered.
-    self._unacknowledged = 0
-    self._undelivered = 0
-    self._acknowledged = 0
+    # Inserted and not acknowledged; drawn and not delivered; acknowledged ever.
+    self._unacknowledged = self._undelivered = self._acknowledged = 0
     # See `stalled_version`.
     self._seen: tuple[int, int, int] | None = None
 
-  @property
-  def max_times_sampled(self) -> int:
-    """Samples after which an unroll leaves the table as it comes; 0: none."""
-    return 0
-
   def admit_insert(self, n: int) -> None:
-    """Waits until n unrolls may be inserted, and counts them.
-
-    Raises:
-      StoreClosed: as `TrajectoryWriter.insert`.
-    """
+    """Waits until n unrolls may be inserted, and counts them."""
     with self._gate.lock:
       if not self._can_insert(n):
         self._on_wait()
@@ -72,11 +64,7 @@ class ClientRateLimiter(abc.ABC):
       self._gate.wake()
 
   def admit_sample(self, n: int, wait: bool = True) -> None:
-    """Waits until a batch of n may be drawn, and counts it.
-
-    Raises:
-      RateLimited, StoreClosed: as `TrajectorySampler.sample`.
-    """
+    """Waits until a batch of n may be drawn, and counts it."""
     with self._gate.lock:
       if not self._can_sample(n):
         self._on_wait()
@@ -94,19 +82,18 @@ class ClientRateLimiter(abc.ABC):
       self._acknowledged += n
       self._version += 1
 
-  def delivered(self, n: int, exhausted: int) -> None:
-    """Notes that n samples came, `exhausted` of them for the last time."""
+  def delivered(self, n: int, times_sampled: Sequence[int]) -> None:
+    """Notes that items of n unrolls came, sampled so often by now."""
     with self._gate.lock:
       self._undelivered = max(0, self._undelivered - n)
       self._version += 1
-      self._drop(exhausted)
+      self._drop_exhausted(times_sampled)
       self._gate.wake()
 
   @property
   def num_acknowledged(self) -> int:
     """Unrolls that a server has ever acknowledged."""
-    with self._gate.lock:
-      return self._acknowledged
+    return self._acknowledged
 
   @property
   def version(self) -> int | None:
@@ -119,9 +106,9 @@ class ClientRateLimiter(abc.ABC):
   def stalled_version(self, inserts: int, samples: int) -> int | None:
     """Returns the version if nothing has moved since the last call.
 
-    While something is under way, nobody knows whether the server has counted
-    it, unless nothing at all moves: then the server holds it back, perhaps for
-    what others did and we did not hear of, and only its counts get us on.
+    Nobody knows whether the server has counted what is in flight, unless
+    nothing moves: then the server holds it back, perhaps for what others did,
+    and only its counts get us on.
 
     Args:
       inserts, samples: completed on the server, asked for just now.
@@ -139,20 +126,15 @@ class ClientRateLimiter(abc.ABC):
   @property
   def waiting(self) -> bool:
     """Whether a thread waits."""
-    with self._gate.lock:
-      return bool(len(self._gate.writers) + len(self._gate.samplers))
+    return bool(len(self._gate.writers) or len(self._gate.samplers))
 
   def restart(
     self, inserts: int, samples: int, size: int, undrawn: int
   ) -> None:
     """Takes over the counts of a server that has just begun, in unrolls.
 
-    Adds what is under way: it will be sent, or asked for, again.
-
-    Args:
-      inserts, samples: completed there.
-      size: of the table there.
-      undrawn: samples that the server will be asked for.
+    Adds unrolls in flight, which will be sent again, and `undrawn`, the samples
+    that it will be asked for again.
     """
     with self._gate.lock:
       self._version += 1
@@ -164,19 +146,11 @@ class ClientRateLimiter(abc.ABC):
   def correct(
     self, inserts: int, samples: int, size: int, version: int
   ) -> bool:
-    """Corrects the counts by the server's, in unrolls, as far as they differ.
+    """Corrects the counts by the server's, in unrolls; returns whether needed.
 
-    The server may have counted already what is under way, so only what cannot
-    be is corrected: as long as nobody else uses the table, our counts are
-    right.
-
-    Args:
-      inserts, samples, size: on the server.
-      version: before the server was asked. If the counts have changed since,
-        the server's are too old.
-
-    Returns:
-      Whether they say anything new.
+    Does nothing if the counts have changed since `version`, which was read
+    before the server was asked. The server may have counted unrolls in flight,
+    so counts are only brought into the range that its own leave possible.
     """
     with self._gate.lock:
       if version != self._version:
@@ -226,9 +200,9 @@ class ClientRateLimiter(abc.ABC):
     """Counts n unrolls out of the size as they are asked for."""
     del n
 
-  def _drop(self, n: int) -> None:
-    """Counts n exhausted unrolls out of the size as they come."""
-    del n
+  def _drop_exhausted(self, times_sampled: Sequence[int]) -> None:
+    """Counts items out of the size that came for the last time."""
+    del times_sampled
 
   @abc.abstractmethod
   def _restarted_size(self, size: int, undrawn: int) -> int: ...
@@ -298,11 +272,6 @@ class ClientReplayLimiter(ClientRateLimiter):
       self._gate.wake()
 
   @property
-  def max_times_sampled(self) -> int:
-    """See `ClientRateLimiter`."""
-    return self.config.max_times_sampled
-
-  @property
   def _drawable(self) -> float:
     """Samples that can be drawn before `max_times_sampled` empties it."""
     limit = self.config.max_times_sampled
@@ -321,8 +290,10 @@ class ClientReplayLimiter(ClientRateLimiter):
   def _add(self, n: int) -> None:
     self._size = min(self._size + n, self.config.max_size)
 
-  def _drop(self, n: int) -> None:
-    self._size = max(0, self._size - n)
+  def _drop_exhausted(self, times_sampled: Sequence[int]) -> None:
+    if limit := self.config.max_times_sampled:
+      exhausted = sum(times == limit for times in times_sampled)
+      self._size = max(0, self._size - exhausted)
 
   def _restarted_size(self, size: int, undrawn: int) -> int:
     return min(size, self.config.max_size)
@@ -335,8 +306,8 @@ class ClientReplayLimiter(ClientRateLimiter):
     if counted is None:
       return self._size
     size, acknowledged = counted
-    # What is under way may be in the server's count already; with nobody else
-    # there, ours knows.
+    # The server may have counted unrolls in flight already; ours is right if
+    # no other process uses the table.
     late = self._unacknowledged + self._acknowledged - acknowledged
     most = min(size + late, self.config.max_size)
     return min(most, max(size, self._size))

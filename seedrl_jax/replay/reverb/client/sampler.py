@@ -56,9 +56,8 @@ class Sampler(base.TrajectorySampler):
       while len(self._drawn) < self._decoder.num_items:
         self._drawn.append(self._streams.get())
       drawn, self._drawn = self._drawn, []
-    limit = self._counts.max_times_sampled
-    last = sum(s.times_sampled == limit for s in drawn) if limit else 0
-    self._counts.delivered(self._decoder.batch_size, last)
+    times_sampled = [sample.times_sampled for sample in drawn]
+    self._counts.delivered(self._decoder.batch_size, times_sampled)
     self._ask_ahead()
     return self._decoder.decode(drawn)
 

@@ -50,16 +50,14 @@ class ReverbStore(base.TrajectoryStore):
     batch_size: int,
     overlap: int = 1,
   ):
-    """Connects, and starts the store's threads.
+    """Connects, and starts the store's threads; see also `EmbeddedStore`.
 
     Args:
-      configs, unroll_spec, block_width, overlap: as the embedded store's.
       make_location: makes the server, or connects to it.
       batch_size: of the largest batch that will be drawn.
 
     Raises:
       ReverbError: in one sentence, if there is no such server.
-      ValueError: if a table cannot be as configured.
     """
     self.unroll_spec = unroll_spec
     self.overlap = overlap
@@ -68,28 +66,34 @@ class ReverbStore(base.TrajectoryStore):
     self._lock = threading.Lock()
     self._closed = False
     self._tables: dict[str, tables.ReverbTable] = {}
-    pools = blocks.make_pools(self._layout, configs, block_width)
+    self._workers = unroll_items.Workers(len(os.sched_getaffinity(0)))
+    wait_begun = threading.Event()
     rules = [
       server_rules.server_rules(c, block_width, batch_size) for c in configs
     ]
     self.location = make_location(rules, self._restart_tables)
-    self._workers = unroll_items.Workers(len(os.sched_getaffinity(0)))
-    wait_begun = threading.Event()
-    shared = tables.Shared(
-      self.location.link, self._layout, self._workers.map, wait_begun.set
-    )
-    for config in configs:
-      pool = pools[config.name]
-      self._tables[config.name] = tables.make_table(config, shared, pool)
     try:
-      # A server that ran before has counts, and others may have written to it.
-      self._restart_tables(self.location.link.server_info())
+      self._make_tables(configs, wait_begun.set)
     except BaseException:
       self.location.close()
       raise
     self._poller = table_info_poller.TableInfoPoller(
       list(self._tables.values()), wait_begun
     )
+
+  def _make_tables(
+    self,
+    configs: Sequence[table_configs.TableConfig],
+    on_wait: Callable[[], None],
+  ) -> None:
+    pools = blocks.make_pools(self._layout, configs, self._block_width)
+    link = self.location.link
+    shared = tables.Shared(link, self._layout, self._workers.map, on_wait)
+    for config in configs:
+      pool = pools[config.name]
+      self._tables[config.name] = tables.make_table(config, shared, pool)
+    # A server that ran before has counts, and others may have written to it.
+    self._restart_tables(link.server_info())
 
   @property
   def bytes_sent(self) -> int:

@@ -17,7 +17,9 @@ and writes one to its standard output, {"port": ...} when it serves, or
 long as its standard input is open, and so no longer than its owner.
 """
 
+import contextlib
 import fcntl
+import gc
 import json
 import os
 import select
@@ -28,6 +30,14 @@ from typing import Any
 # The owner hears nothing but answers, whatever libraries print.
 _ANSWERS = os.dup(1)
 os.dup2(2, 1)
+
+# These were a third of the start: the garbage collector, which finds nothing
+# while TensorFlow is imported, and setuptools' replacement of distutils.
+gc.disable()
+with contextlib.suppress(ImportError):
+  import _distutils_hack
+
+  _distutils_hack.remove_shim()
 
 
 def _die_with_owner() -> None:

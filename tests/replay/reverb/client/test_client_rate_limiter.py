@@ -89,7 +89,7 @@ def test_items_that_may_be_drawn_once_run_out_before_they_are_delivered():
   counts.admit_insert(2)
   counts.admit_sample(2, wait=False)
   assert _is_refused(counts, 2)
-  counts.delivered(2, exhausted=2)
+  counts.delivered(2, times_sampled=[1, 1])
   assert counts.info().size == 0
   assert _is_refused(counts, 2)
   counts.admit_insert(2)
@@ -118,7 +118,7 @@ def test_there_is_no_version_while_anything_is_under_way(make, queue):
   assert second not in (None, first)
   counts.admit_sample(2, wait=False)
   assert counts.version is None
-  counts.delivered(2, exhausted=0)
+  counts.delivered(2, times_sampled=[1, 1])
   assert counts.version not in (None, first, second)
 
 
@@ -277,7 +277,7 @@ def test_an_exhausted_item_leaves_once():
   counts.stalled_version(4, 2)
   version = counts.stalled_version(4, 2)
   assert not counts.correct(4, 2, 2, version)
-  counts.delivered(2, exhausted=2)
+  counts.delivered(2, times_sampled=[1, 1])
   assert counts.info().size == 2
 
 
@@ -291,7 +291,7 @@ def test_an_answer_is_too_old_where_something_came_after_it(queue, change):
   if change == 'acknowledged':
     queue.acknowledged(2)
   else:
-    queue.delivered(2, exhausted=0)
+    queue.delivered(2, times_sampled=[1, 1])
   assert not queue.correct(4, 0, 4, version)
   assert queue.info().inserts == 6
 

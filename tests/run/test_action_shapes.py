@@ -1,0 +1,106 @@
+"""Actions of every shape take every path: see `echoing` for what is checked."""
+
+import io
+import pathlib
+import threading
+from typing import Any
+
+import pytest
+
+from seedrl_jax.actors import addresses, credentials
+from seedrl_jax.actors.actor_side import actor
+from seedrl_jax.demonstrations import recording
+from seedrl_jax.evaluation import scoring
+from seedrl_jax.runtime import progress
+from tests import runs
+
+_ALLOWED = (
+  '--allow_factory=tests.envs.toys:echo',
+  '--allow_factory=tests.run.echoing:make_agent',
+)
+
+
+@pytest.fixture(name='kind', params=['discrete', 'joint', 'box'])
+def kind_fixture(request: pytest.FixtureRequest) -> str:
+  """Returns one action space of `toys.ACTION_SPACES` after the other."""
+  return request.param
+
+
+def _config(kind: str, **values: Any) -> Any:
+  return runs.tiny(
+    agent='tests.run.echoing',
+    env__factory='tests.envs.toys:echo',
+    env__factory_kwargs={'kind': kind},
+    total_env_frames=300,
+    **values,
+  )
+
+
+# Of a table that a replay agent draws from.
+_REPLAY = {
+  'replay__sampler': 'uniform',
+  'replay__min_size': 4,
+  'replay__max_size': 64,
+}
+
+
+def _train(config: Any, folder: pathlib.Path) -> None:
+  summary = runs.Run(config, folder).train()
+  assert summary['status'] == 'finished'
+  assert summary['updates'] > 3
+
+
+def test_local_environments(kind: str, backend: str, tmp_path: pathlib.Path):
+  _train(_config(kind, replay__backend=backend), tmp_path)
+
+
+def test_environments_in_processes(tmp_path: pathlib.Path):
+  _train(_config('box', env__processes=2), tmp_path)
+
+
+def test_replayed_unrolls(kind: str, backend: str, tmp_path: pathlib.Path):
+  _train(_config(kind, **_REPLAY, replay__backend=backend), tmp_path)
+
+
+def test_remote_actors(kind: str, tmp_path: pathlib.Path):
+  config = _config(kind, env__num_envs=0, actors__max_envs=4)
+  run = runs.Run(config, tmp_path)
+  (address,) = run.system.parts.actors.addresses
+  options = actor.GroupOptions(
+    addresses.parse('--learner', address),
+    credentials.Security(),
+    num_envs=4,
+    allowed=_ALLOWED,
+  )
+  group = actor.EnvGroup(options, lambda line: None)
+  thread = threading.Thread(target=group.run, name='actor')
+  thread.start()
+  try:
+    summary = run.train()
+  finally:
+    group.stop()
+    thread.join()
+  assert summary['status'] == 'finished' and summary['updates'] > 3
+
+
+def test_demonstrations(kind: str, tmp_path: pathlib.Path):
+  demos = tmp_path / 'demos'
+  options = recording.RecordingOptions(
+    policy='tests.run.echoing:policy', out=str(demos), episodes=4, num_envs=2
+  )
+  line = progress.ProgressLine(io.StringIO())
+  recorded = recording.record(_config(kind, **_REPLAY), options, line)
+  assert recorded.manifest.sequences > 1
+  mixed = {'demonstrations__path': str(demos), 'demonstrations__fraction': 0.25}
+  _train(_config(kind, **_REPLAY, **mixed), tmp_path / 'run')
+
+
+def test_evaluation_with_video(kind: str, tmp_path: pathlib.Path):
+  _train(_config(kind), tmp_path / 'run')
+  options = scoring.EvaluationOptions(
+    episodes=3, num_envs=2, video=tmp_path / 'video.gif', allowed=_ALLOWED
+  )
+  line = progress.ProgressLine(io.StringIO())
+  evaluation = scoring.evaluate(tmp_path / 'run', options, line)
+  assert [e.length for e in evaluation.episodes] == [3, 3, 5]
+  assert evaluation.video is not None and evaluation.video.path.is_file()
