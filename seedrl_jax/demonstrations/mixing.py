@@ -46,8 +46,8 @@ def _demonstrations_config(
 ) -> table_configs.ReplayConfig:
   """Returns the rules of the demonstrations' table.
 
-  Demonstrations are drawn as the run's own unrolls are, as often as anybody
-  asks, and stay.
+  Demonstrations are drawn as the run's own unrolls are, without a ratio, and
+  stay.
   """
   section = config.demonstrations
   if not section.path and not config.replay.address:

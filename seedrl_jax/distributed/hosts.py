@@ -48,7 +48,7 @@ class Hosts:
     votes: vote_client_lib.VoteClient,
     server: vote_server.VoteServer | None,
   ):
-    """Takes what `join` opened; `server` is host 0's."""
+    """Takes what `join` opened; host 0 has the server."""
     self.index = index
     self.count = count
     self.votes = votes
@@ -108,7 +108,7 @@ class Hosts:
     else:
       # JAX would abort this process if that of host 0 ended before it.
       self.votes.announce_end(reason)
-    # Threads that are held in a collective would hold up any other way.
+    # Any other way would wait for threads that are held in a collective.
     exit_now(text)
 
   def _end_in_time(self) -> None:
@@ -201,14 +201,14 @@ def _start_jax(
 def _configure() -> None:
   # Host 0 must outlive the others, to say that they are gone.
   jax.config.update('jax_enable_recoverability', True)
-  # It would take SIGTERM for itself.
+  # It would handle SIGTERM itself.
   jax.config.update('jax_enable_preemption_service', False)
   jax.config.update('jax_cpu_collectives_implementation', 'gloo')
   # Only host 0 would fill it; hosts that compile wait for each other then.
   jax.config.update(
     'jax_compilation_cache_dir', os.environ.get('JAX_COMPILATION_CACHE_DIR')
   )
-  # It reports, as messages to the user, that it starts and connects.
+  # It tells the user that it starts and connects.
   logging.getLogger('jax._src.distributed').setLevel(logging.WARNING)
 
 

@@ -20,7 +20,7 @@ from seedrl_jax.learner import state as state_lib
 from seedrl_jax.runtime import threads
 from seedrl_jax.runtime import workdir as workdir_lib
 
-# Keys that hosts may differ in: what is only of a host's own place.
+# Keys that hosts may differ in.
 _OWN_KEYS = (
   'actors.addresses',
   'actors.tls_certificate',
@@ -32,7 +32,7 @@ _OWN_KEYS = (
   'replay.address',
   'topology.inference_affinity_offset',
 )
-# Seconds in which it shows that an update failed because a host is gone.
+# Seconds to wait, after an update has failed, for word of a lost host.
 _LOSS_SECONDS = 20.0
 
 
@@ -40,7 +40,7 @@ class ParametersDiffer(RuntimeError):
   """The hosts' parameters are no longer the same."""
 
 
-# Says itself what it is.
+# Errors that say what they are without further help.
 _OWN_ERRORS = (
   ParametersDiffer,
   vote_client.HostLost,

@@ -86,7 +86,7 @@ class VoteClient:
     self._results: list[list[Any]] = []
     self._refused = False
     self._closing = False
-    # However little time there is to join, a busy host 0 may hold its breath.
+    # A busy host 0 may be silent for longer than there is time to join.
     self.set_timeout(max(join_timeout, host_wire.SEND_SECONDS))
     self._wire = host_wire.HostWire(_connect(address, join_timeout))
     self._wire.send('hello', secret, index, count)

@@ -113,7 +113,7 @@ class VoteServer:
       voter = self._voters[index] = _Voter(wire, silence)
       lost = self._lost
     if lost:
-      # It came too late to hear of it.
+      # It joined after the others were told.
       wire.send('lost', lost)
     self._start(f'hosts-server-{index}', self._serve, index, voter)
 
@@ -172,7 +172,7 @@ class VoteServer:
     with self._lock:
       wires = [v.wire for v in self._voters.values() if not v.left]
     for wire in wires:
-      # One that cannot be reached is found out by whoever reads from it.
+      # The thread that reads from it finds one that cannot be reached.
       wire.send(*message)
 
   def close(self) -> None:

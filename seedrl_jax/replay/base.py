@@ -296,7 +296,7 @@ class TrajectoryStore(abc.ABC):
     """Saves all tables in `path`, which appears only when it is complete.
 
     Args:
-      path: where; the folder that holds it is made.
+      path: of the new checkpoint; its folder is made if needed.
       on_snapshot: called in this thread once nothing that changes in the
         tables from then on is saved; writing may take minutes more. Called
         again if a lost server is asked anew, never if that fails before.

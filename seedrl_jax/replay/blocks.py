@@ -189,7 +189,7 @@ class BlockPool:
     self._closed = True
 
   def give_back(self, blocks: Iterable[base.Block]) -> None:
-    """Takes blocks that nobody uses any more."""
+    """Takes back blocks that are no longer in use."""
     self._free.extend(blocks)
 
 

@@ -19,8 +19,8 @@ class _Waiter:
 class FairQueue:
   """Lets one thread after the other pass when its condition holds.
 
-  Only the first in the queue is ever woken, and only when it can go on; nobody
-  overtakes. Every method is called with the table's lock held.
+  Only the first in the queue is ever woken, and only when it can go on. Every
+  method is called with the table's lock held.
   """
 
   def __init__(self, lock: threading.Lock, name: str):
@@ -95,11 +95,11 @@ class TableGate:
 
   Attributes:
     lock: to be held around every change of the table.
-    writers, samplers: who waits to insert and to sample.
+    writers, samplers: threads that wait to insert and to sample.
   """
 
   def __init__(self, name: str):
-    """Makes the gate of table `name`, where nobody waits."""
+    """Makes the gate of table `name`."""
     self.lock = threading.Lock()
     self.writers = FairQueue(self.lock, f'insert into table {name}')
     self.samplers = FairQueue(self.lock, f'sample from table {name}')

@@ -20,7 +20,7 @@ class Counts:
 
 
 class RateLimiter(Counts):
-  """Says who may pass; its caller holds the table's lock.
+  """Decides what may pass; called with the table's lock held.
 
   Let `debt = inserts * samples_per_insert - samples`. An insert of n passes
   if the debt stays at or below `centre + buffer`, a batch if it stays at or

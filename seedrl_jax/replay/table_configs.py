@@ -106,7 +106,7 @@ class ReplayConfig:
       num_envs: of the smallest stream.
       lock_step: whether the run is deterministic.
     """
-    # In lock step nobody samples between the blocks that one step completes:
+    # In lock step nothing is sampled between the blocks that a step completes:
     # the ratio of samples to inserts would let only the first of them in.
     # Otherwise, a block goes to the store when it is full: one that takes every
     # environment at most once keeps no unroll from the learner until the next
@@ -193,6 +193,6 @@ def _queue_config(config: ml_collections.ConfigDict) -> QueueConfig:
     )
   if config.deterministic:
     # One step may complete an unroll of every environment. The queue must take
-    # them all, as nobody samples meanwhile.
+    # them all, as nothing is sampled meanwhile.
     max_size = max(max_size or 0, config.env.num_envs + two_batches)
   return QueueConfig(TABLE, two_batches if max_size is None else max_size)

@@ -47,8 +47,8 @@ class RunCheckpoints:
     """Opens the checkpoints of a work directory.
 
     Args:
-      config: the run's configuration.
-      workdir: where they are.
+      config: of the run.
+      workdir: of this host.
       say: takes sentences for the user.
       leads: whether this host keeps the checkpoints, or only its own replay.
 
@@ -125,16 +125,11 @@ class RunCheckpoints:
     return found.state
 
   def told(self) -> dict[str, Any]:
-    """Returns the record as JSON can hold it, for `follow` on other hosts."""
+    """Returns the record for `follow` on other hosts, as JSON can hold it."""
     return dataclasses.asdict(self.record)
 
   def follow(self, shared: Mapping[str, Any], step: int) -> None:
-    """Continues from what host 0 restored.
-
-    Args:
-      shared: host 0's record, as a dict.
-      step: its checkpoint's number, which this host's replay shares.
-    """
+    """Continues from host 0's record, of checkpoint `step`."""
     if self._leads:
       return
     told = report.RunRecord(**shared)
@@ -190,13 +185,7 @@ class CheckpointWriter:
     saved_replay: checkpoints_lib.ReplayCheckpoints | None,
     say: Callable[[str], None],
   ):
-    """Writes nothing yet.
-
-    Args:
-      storage: of the learner's part.
-      saved_replay: of the replay's; None to save none.
-      say: takes sentences for the user.
-    """
+    """Writes nothing yet; `saved_replay` None: never a replay."""
     self._storage = storage
     self._replay = saved_replay
     self._say = say

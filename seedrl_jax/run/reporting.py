@@ -24,7 +24,6 @@ class RunCounters:
     parts: of the run on this host.
     before: what the checkpoint says that the run continues from.
     host: this one.
-    start_time: when the training began, as `time.perf_counter`; None before.
   """
 
   def __init__(
@@ -38,13 +37,12 @@ class RunCounters:
     self.parts = parts
     self.before = before
     self.host = host
-    self.start_time: float | None = None
+    self._start_time: float | None = None
     self._end_time: float | None = None
     self._config = config
     # The hosts' counters since their start, as they told them last.
     self._told: dict[int, report.Snapshot] = {}
-    # Return and length of the other hosts' episodes, on host 0; older ones
-    # than the window has count for nothing.
+    # On host 0: return and length of the other hosts' episodes.
     self._heard: collections.deque[tuple[float, int]] = collections.deque(
       maxlen=report.WINDOW
     )
@@ -55,25 +53,25 @@ class RunCounters:
 
   def begin(self) -> None:
     """Notes that the training begins now."""
-    self.start_time = time.perf_counter()
+    self._start_time = time.perf_counter()
 
   def end(self) -> None:
-    """Notes that it has ended: what is counted from now on is of one moment."""
+    """Notes that it has ended; `seconds` then stays as it is."""
     self._end_time = time.perf_counter()
 
   def seconds(self) -> float:
     """Returns the seconds of training."""
-    if self.start_time is None:
+    if self._start_time is None:
       return self.before.seconds
     end = self._end_time or time.perf_counter()
-    return self.before.seconds + end - self.start_time
+    return self.before.seconds + end - self._start_time
 
   def is_finished(self) -> bool:
     """Whether the run has all its frames, as far as this host knows."""
     return self.progress() >= 1.0
 
   def progress(self) -> float:
-    """Returns the share of its frames that the run has, as far as is known."""
+    """Returns the known share of its frames that the run has."""
     return self._share(self.env_steps())
 
   def _share(self, env_steps: int) -> float:
@@ -145,11 +143,7 @@ class RunCounters:
     return max(others, self.parts.learner.take_lag_max())
 
   def curves(self, tables: Mapping[str, replay.TableInfo]) -> dict[str, float]:
-    """Returns the metrics of the stores and actors of all hosts.
-
-    Args:
-      tables: of this host's store.
-    """
+    """Returns the metrics of all hosts' actors and stores, here of `tables`."""
     hosts = [self._own_curves(tables), *self._curves.values()]
     total = {
       name: sum(curves.get(name, 0.0) for curves in hosts) for name in hosts[0]
@@ -172,13 +166,12 @@ class RunCounters:
   def tell(self, is_last: bool = False) -> dict[str, Any]:
     """Returns this host's figures for the others; one thread calls it.
 
+    They are its counters since the start and now and then, for host 0, the
+    episodes and the largest policy lag since then, and the metrics of its store
+    and actors.
+
     Args:
       is_last: whether there will be none after these.
-
-    Returns:
-      What JSON can hold: its counters since the start, and now and then, for
-      host 0, the episodes that ended since they were last told, the largest
-      policy lag since then, and the metrics of its store and actors.
     """
     told = dataclasses.asdict(self._own_snapshot())
     now = time.perf_counter()
@@ -193,11 +186,7 @@ class RunCounters:
     return told
 
   def hear(self, told: Sequence[Mapping[str, Any]]) -> float:
-    """Takes what all hosts told, by their index.
-
-    Returns:
-      The run's progress, which all hosts find alike.
-    """
+    """Takes all hosts' figures; returns the progress, alike on all hosts."""
     snapshots: dict[int, report.Snapshot] = {}
     for index, figures in enumerate(map(dict, told)):
       episodes = figures.pop('episodes', ())
@@ -233,14 +222,7 @@ class RunReporter:
     workdir: workdir_lib.Workdir,
     line: progress.ProgressLine,
   ):
-    """Writes nothing yet.
-
-    Args:
-      config: the run's configuration.
-      counters: of the run.
-      workdir: where the reports go.
-      line: where to say how it goes.
-    """
+    """Writes nothing yet."""
     self._config = config
     self.counters = counters
     self._parts = counters.parts

@@ -15,8 +15,8 @@ from seedrl_jax.run import build, checkpointing, reporting
 from seedrl_jax.runtime import process, threads
 from seedrl_jax.runtime import profiler as profiler_lib
 
-# For threads to end, in which they cannot be interrupted: in all, and before
-# the user is told what is waited for.
+# Seconds for threads to end: in all, and before the user is told what is
+# waited for.
 JOIN_SECONDS = 600.0
 _QUIET_JOIN_SECONDS = 10.0
 # Waits for a batch; None if this host wants to stop.
@@ -40,13 +40,6 @@ class Training:
     profiler: profiler_lib.UpdateProfiler,
   ):
     """Starts nothing yet.
-
-    Args:
-      config: the run's configuration.
-      coordinator: of this host with the others.
-      reporter: of the run.
-      writer: of its checkpoints.
-      profiler: of its updates.
 
     Raises:
       ValueError: if inference threads cannot have their processors.
@@ -198,14 +191,13 @@ def fill_demonstrations(
 ) -> None:
   """Fills the table of demonstrations if it is empty.
 
-  That is at a run's start, and after a server was lost that had no checkpoint
-  to begin with again.
+  It is at a run's start, and after the loss of a server without a checkpoint.
 
   Args:
-    config: the run's configuration.
+    config: of the run.
     parts: of the run.
     say: takes sentences for the user.
-    at_start: whether to say that a table is not that of the folder.
+    at_start: whether to say if the table holds something else than the folder.
   """
   path = config.demonstrations.path
   if not path:

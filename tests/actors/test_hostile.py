@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from seedrl_jax import types
-from seedrl_jax.actors import handshake, reports, wire
+from seedrl_jax.actors import handshake, local_messages, wire
 from tests.actors import counted, processes, toys
 
 _MESSAGES = 100_000
@@ -56,7 +56,7 @@ def _steps(env_id: np.ndarray, sequence: int) -> bytes:
       np.full(n, first, np.uint8),
       env_id,
     ),
-    reports.NO_EPISODES,
+    local_messages.NO_EPISODES,
     sequence,
   )
 
@@ -82,7 +82,9 @@ def _spoil(
     return toys.reseal(bytes(message))
   if kind == 4:
     # Larger than any that is due, some of them by far.
-    size = 10 * reports.MAX_BYTES if rng.random() < 0.05 else 10_000
+    size = (
+      10 * local_messages.MAX_REPORT_BYTES if rng.random() < 0.05 else 10_000
+    )
     return rng.bytes(size)
   if kind == 5:
     return toys.mutate(_HELLO, rng)

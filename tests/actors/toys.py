@@ -17,8 +17,7 @@ from seedrl_jax.actors import (
   addresses,
   credentials,
   handshake,
-  parameters,
-  reports,
+  local_messages,
   wire,
 )
 from seedrl_jax.actors.actor_side import actor
@@ -184,8 +183,10 @@ class Client:
 
   def report(self, sequence: int, **values: Any) -> wire.Message:
     """Sends a report, of nothing but `values`; returns the answer."""
-    report = reports.Report(types.NO_VERSION, 0, 0.0, 0, reports.NO_EPISODES)
-    self.say(reports.pack(report._replace(**values), sequence))
+    report = local_messages.Report(
+      types.NO_VERSION, 0, 0.0, 0, local_messages.NO_EPISODES
+    )
+    self.say(local_messages.pack_report(report._replace(**values), sequence))
     return self.hear()
 
   def refused(self) -> tuple[grpc.StatusCode, str]:
@@ -294,7 +295,7 @@ def local_offer(
     run,
     global_env_id=[np.arange(num_envs, dtype=np.int32) + 100],
     replay_address=lambda: 'localhost:8000',
-    feed=parameters.ParameterFeed(PARAMETERS, read),
+    feed=local_messages.ParameterFeed(PARAMETERS, read),
   )
 
 

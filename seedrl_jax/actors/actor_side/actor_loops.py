@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from seedrl_jax.actors import handshake, parameters, reports, wire
+from seedrl_jax.actors import handshake, local_messages, wire
 from seedrl_jax.actors.actor_side import connection as connection_lib
 from seedrl_jax.envs import local_stream
 
@@ -25,7 +25,7 @@ class LocalActor(Protocol):
   def start(self) -> None:
     """Starts its thread."""
 
-  def report(self) -> reports.Report:
+  def report(self) -> local_messages.Report:
     """Returns its progress since the last call.
 
     Raises:
@@ -69,7 +69,7 @@ def step_environments(
     connection.send(
       codec.pack_steps(
         output._replace(env_id=env_id[output.env_id]),
-        reports.columns(stream.take_episodes(), env_id),
+        local_messages.episode_columns(stream.take_episodes(), env_id),
         sequence,
       )
     )
@@ -100,11 +100,11 @@ def follow_learner(
   local_actor.start()
   sequence = 0
   while True:
-    connection.send(reports.pack(local_actor.report(), sequence))
+    connection.send(local_messages.pack_report(local_actor.report(), sequence))
     message = connection.receive()
     if message.kind == wire.MessageKind.END:
       return
-    newer = parameters.unpack(message, specs)
+    newer = local_messages.unpack_parameters(message, specs)
     if newer is not None:
       local_actor.take(*newer)
     local_actor.wait()

@@ -16,7 +16,7 @@ import ml_collections
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.actors import addresses, credentials, handshake, reports
+from seedrl_jax.actors import addresses, credentials, handshake, local_messages
 from seedrl_jax.actors.actor_side import actor_loops
 from seedrl_jax.actors.actor_side.connection import PeerLost
 from seedrl_jax.agents import base as agents
@@ -78,7 +78,7 @@ class LocalInference:
     self._worker: worker_lib.InferenceWorker | None = None
     self._store: reverb_store.ReverbStore | None = None
     self._insertion: insertion.Insertion | None = None
-    self._told = reports.ReportTotals()
+    self._told = local_messages.ReportTotals()
     self._complained = False
     # When there are parameters, and when it is time for a report.
     self._arrived, self._due = threading.Event(), threading.Event()
@@ -114,7 +114,7 @@ class LocalInference:
     self._newest = version, params
     self._arrived.set()
 
-  def report(self) -> reports.Report:
+  def report(self) -> local_messages.Report:
     """See `LocalActor`."""
     if self._threads.failure is not None:
       error = self._threads.failure.error
@@ -124,12 +124,14 @@ class LocalInference:
       raise error
     done = self._done()
     told, self._told = self._told, done
-    return reports.Report(
+    return local_messages.Report(
       version=types.NO_VERSION if self._newest is None else self._newest[0],
       env_steps=done.env_steps - told.env_steps,
       store_wait=done.store_wait - told.store_wait,
       store_bytes=done.store_bytes - told.store_bytes,
-      episodes=reports.columns(self._stream.take_episodes(), self._env_id),
+      episodes=local_messages.episode_columns(
+        self._stream.take_episodes(), self._env_id
+      ),
     )
 
   def wait(self) -> None:
@@ -150,11 +152,11 @@ class LocalInference:
     if stuck:
       raise RuntimeError('\n'.join(stuck))
 
-  def _done(self) -> reports.ReportTotals:
+  def _done(self) -> local_messages.ReportTotals:
     """Returns the progress since the start."""
     worker, store, inserting = self._worker, self._store, self._insertion
     if worker is None or store is None or inserting is None:
-      return reports.ReportTotals()
+      return local_messages.ReportTotals()
     waiting = inserting.waiting
     if waiting > _LONG_WAIT and not self._complained:
       self._say(
@@ -162,7 +164,7 @@ class LocalInference:
         'learner to train on what there is.'
       )
     self._complained = waiting > _LONG_WAIT
-    return reports.ReportTotals(
+    return local_messages.ReportTotals(
       worker.counters.env_steps, inserting.waited, store.bytes_sent
     )
 

@@ -10,7 +10,7 @@ import logging
 import grpc
 import numpy as np
 
-from seedrl_jax.actors import handshake, parameters, reports, wire
+from seedrl_jax.actors import handshake, local_messages, wire
 from seedrl_jax.actors.learner_side import server_state, slot_allocator
 from seedrl_jax.actors.learner_side.slot_allocator import StreamRefused
 
@@ -126,12 +126,12 @@ class ActorSession:
     state, feed = self._state, self._state.allocator.feed
     assert feed is not None
     while (message := await self._read_next()) is not None:
-      report = reports.unpack(message)
+      report = local_messages.unpack_report(message)
       grant.stream.report(grant.lease, message.sequence, report)
       if state.is_closed:
         await self._tell_end()
         return
-      answer = parameters.NOTHING_NEWER
+      answer = local_messages.NOTHING_NEWER
       if feed.has_newer(report.version):
         answer = await state.loop.run_in_executor(state.copying, feed.message)
       await self._write(answer)

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.actors import reports, wire
+from seedrl_jax.actors import local_messages, wire
 from seedrl_jax.envs import statistics
 
 # Transitions that no actor makes between two reports.
@@ -69,7 +69,7 @@ class GroupLease:
     self._ended[env_id] = step_type == _LAST
     self._next += 1
 
-  def accept_report(self, sequence: int, report: reports.Report) -> None:
+  def accept_report(self, sequence: int, report: local_messages.Report) -> None:
     """Checks the REPORT message `sequence` against those before.
 
     Raises:

@@ -13,7 +13,7 @@ import threading
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.actors import reports, wire
+from seedrl_jax.actors import local_messages, wire
 from seedrl_jax.actors.learner_side import group_lease, request_queue
 from seedrl_jax.envs import base, statistics
 
@@ -45,7 +45,7 @@ class RemoteStream(base.EnvStream):
     self.num_envs = num_envs
     self.batch_size = batch_size
     self._episodes = statistics.EpisodeLog()
-    self._reported = reports.ReportTotals()
+    self._reported = local_messages.ReportTotals()
     # Guards everything below.
     self._changed = threading.Condition()
     self._closed = False
@@ -77,7 +77,7 @@ class RemoteStream(base.EnvStream):
       return int(np.count_nonzero(self._free))
 
   @property
-  def reported(self) -> reports.ReportTotals:
+  def reported(self) -> local_messages.ReportTotals:
     """Progress of groups that act themselves; a copy."""
     with self._changed:
       return dataclasses.replace(self._reported)
@@ -136,9 +136,7 @@ class RemoteStream(base.EnvStream):
     if self._failure is not None:
       raise self._failure
     if self._closed:
-      raise base.StreamClosed(
-        f'The stream of remote {self.spec.name} is closed.'
-      )
+      raise base.StreamClosed(f'The stream of {self.spec.name} is closed.')
 
   # -- for the server ----------------------------------------------------------
 
@@ -185,7 +183,10 @@ class RemoteStream(base.EnvStream):
         self._changed.notify()
 
   def report(
-    self, lease: group_lease.GroupLease, sequence: int, report: reports.Report
+    self,
+    lease: group_lease.GroupLease,
+    sequence: int,
+    report: local_messages.Report,
   ) -> None:
     """Takes report `sequence` of a group that acts itself.
 

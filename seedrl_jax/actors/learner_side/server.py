@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from seedrl_jax.actors import addresses, credentials, reports, wire
+from seedrl_jax.actors import addresses, credentials, local_messages, wire
 from seedrl_jax.actors.learner_side import (
   actor_session,
   remote_stream,
@@ -95,9 +95,9 @@ class ActorServer:
     return self._state.num_bytes
 
   @property
-  def reported(self) -> reports.ReportTotals:
+  def reported(self) -> local_messages.ReportTotals:
     """Progress of actors that act themselves."""
-    total = reports.ReportTotals()
+    total = local_messages.ReportTotals()
     for stream in self.streams:
       total.add(stream.reported)
     return total
@@ -176,7 +176,7 @@ class ActorServer:
       max_bytes=max(
         self._state.codec.num_bytes(num_rows),
         wire.HEADER_BYTES + wire.MAX_JSON_BYTES,
-        reports.MAX_BYTES,
+        local_messages.MAX_REPORT_BYTES,
       ),
     )
     try:

@@ -9,7 +9,7 @@ import ml_collections
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.actors import addresses, credentials, handshake, parameters
+from seedrl_jax.actors import addresses, credentials, handshake, local_messages
 from seedrl_jax.actors.learner_side import remote_stream, server, slot_allocator
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import base as envs
@@ -46,7 +46,7 @@ def local_config(config: ml_collections.ConfigDict) -> dict[str, Any]:
 def make_feed(
   specs: Mapping[str, types.ArraySpec],
   latest: Callable[[], tuple[int, agents.Params]],
-) -> parameters.ParameterFeed:
+) -> local_messages.ParameterFeed:
   """Makes the source of parameters for actors that act themselves.
 
   Args:
@@ -59,7 +59,7 @@ def make_feed(
     version, params = latest()
     return version, jax.tree.leaves(params)
 
-  return parameters.ParameterFeed(specs, read)
+  return local_messages.ParameterFeed(specs, read)
 
 
 def make_local_offer(
@@ -68,7 +68,7 @@ def make_local_offer(
   plans: Sequence[RemotePlan],
   block_width: int,
   store: replay.TrajectoryStore,
-  feed: parameters.ParameterFeed,
+  feed: local_messages.ParameterFeed,
 ) -> slot_allocator.LocalOffer | None:
   """Makes what actors need to act themselves.
 

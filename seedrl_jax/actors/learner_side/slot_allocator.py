@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import grpc
 import numpy as np
 
-from seedrl_jax.actors import handshake, parameters
+from seedrl_jax.actors import handshake, local_messages
 from seedrl_jax.actors.learner_side import group_lease, remote_stream
 from seedrl_jax.envs import base
 
@@ -37,7 +37,7 @@ class LocalOffer(NamedTuple):
   run: handshake.LocalRun
   global_env_id: Sequence[np.ndarray]
   replay_address: Callable[[], str]
-  feed: parameters.ParameterFeed
+  feed: local_messages.ParameterFeed
 
 
 class SlotGrant(NamedTuple):
@@ -89,7 +89,7 @@ class SlotAllocator:
     return self.streams[0].spec
 
   @property
-  def feed(self) -> parameters.ParameterFeed | None:
+  def feed(self) -> local_messages.ParameterFeed | None:
     """Parameters for actors that act themselves; None if there are none."""
     return self._local.feed if self._local is not None else None
 

@@ -157,7 +157,7 @@ class EmbeddedReplay(table.EmbeddedTable, base.Replay):
       self._unpin(live)
 
   def load(self, reader: archive.ArchiveReader) -> None:
-    """See `EmbeddedTable`; keys stay where the table's size is what it was."""
+    """See `EmbeddedTable`; keys stay valid if the table's size is the same."""
     with self._gate.lock:
       self._clear()
       meta = reader.meta[self.config.name]

@@ -125,7 +125,7 @@ class SlotIndex:
     self._free = np.arange(num_slots - 1, -1, -1)
     self._key = np.zeros(num_slots, np.uint64)  # 0: no item
     self._pins = np.zeros(num_slots, np.int32)
-    # Keys in order of insertion, with gaps where items were removed since.
+    # Keys in order of insertion; those of removed items are gaps.
     self._order = np.zeros(2 * num_slots, np.uint64)
     self._head = self._tail = 0
 

@@ -98,7 +98,7 @@ class EmbeddedStore(base.TrajectoryStore):
       table.interrupt()
 
   def close(self) -> None:
-    """See `TrajectoryStore`; memory goes with the last who holds it."""
+    """See `TrajectoryStore`; memory is freed with the last block in use."""
     self.interrupt()
 
   def _check_fits(self, path: str, reader: archive.ArchiveReader) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from configs import base as base_config
 from seedrl_jax import types
-from seedrl_jax.actors import handshake, reports
+from seedrl_jax.actors import handshake, local_messages
 from seedrl_jax.actors.actor_side import actor, actor_loops
 from seedrl_jax.actors.actor_side.connection import PeerLost
 from seedrl_jax.envs import factory
@@ -34,10 +34,12 @@ class _ToyActor:
   def start(self) -> None:
     assert not self.closed
 
-  def report(self) -> reports.Report:
+  def report(self) -> local_messages.Report:
     if self._error is not None and self._version != types.NO_VERSION:
       raise self._error
-    return reports.Report(self._version, 1, 0.0, 0, reports.NO_EPISODES)
+    return local_messages.Report(
+      self._version, 1, 0.0, 0, local_messages.NO_EPISODES
+    )
 
   def take(self, version: int, leaves: Sequence[np.ndarray]) -> None:
     assert [x.shape for x in leaves] == [(), (2, 3)]

@@ -10,7 +10,7 @@ import grpc
 import numpy as np
 import pytest
 
-from seedrl_jax.actors import handshake, parameters, reports, wire
+from seedrl_jax.actors import handshake, local_messages, wire
 from seedrl_jax.actors.learner_side import actor_session
 from seedrl_jax.actors.learner_side import server as server_lib
 from tests.actors import toys
@@ -25,15 +25,19 @@ def test_reports_are_counted_and_answered_with_parameters():
   with toys.learner(local=offer) as (server, inference):
     client = toys.Client(server.addresses[0])
     client.join(3, handshake.LOCAL)
-    newer = parameters.unpack(client.report(0, env_steps=4), _SPECS)
+    newer = local_messages.unpack_parameters(
+      client.report(0, env_steps=4), _SPECS
+    )
     assert newer is not None and newer[0] == 5
     assert [x.shape for x in newer[1]] == [(), (2, 3)]
     nothing = client.report(1, version=5, episodes=toys.episodes(1))
-    assert parameters.unpack(nothing, _SPECS) is None
+    assert local_messages.unpack_parameters(nothing, _SPECS) is None
     work = {'env_steps': 3, 'store_wait': 0.5, 'store_bytes': 9}
-    newer = parameters.unpack(client.report(2, version=5, **work), _SPECS)
+    newer = local_messages.unpack_parameters(
+      client.report(2, version=5, **work), _SPECS
+    )
     assert newer is not None and (newer[1][1] == 6).all()
-    assert server.reported == reports.ReportTotals(7, 0.5, 9)
+    assert server.reported == local_messages.ReportTotals(7, 0.5, 9)
     assert [e.env_id for e in server.streams[0].take_episodes()] == [1]
     assert server.num_connected == 3
     assert server.num_bytes > 3 * 7 * 4
@@ -172,8 +176,8 @@ def test_steps_of_one_that_acts_itself_are_refused():
 
 def test_hostile_reports_harm_nobody():
   rng = np.random.default_rng(7)
-  plain = reports.pack(
-    reports.Report(3, 9, 0.1, 5, toys.episodes(0, 1)), sequence=1
+  plain = local_messages.pack_report(
+    local_messages.Report(3, 9, 0.1, 5, toys.episodes(0, 1)), sequence=1
   )
   with toys.learner(local=toys.local_offer()) as (server, inference):
     good = toys.Client(server.addresses[0])

@@ -5,7 +5,7 @@ import contextlib
 import numpy as np
 import pytest
 
-from seedrl_jax.actors import reports, wire
+from seedrl_jax.actors import local_messages, wire
 from seedrl_jax.actors.learner_side import group_lease
 from tests.actors import toys
 
@@ -135,8 +135,8 @@ def _refusal():
   return pytest.raises(wire.WireError, match='X is not a number')
 
 
-def _report(**values: object) -> reports.Report:
-  report = reports.Report(1, 5, 0.5, 100, toys.episodes(4))
+def _report(**values: object) -> local_messages.Report:
+  report = local_messages.Report(1, 5, 0.5, 100, toys.episodes(4))
   return report._replace(**values)
 
 

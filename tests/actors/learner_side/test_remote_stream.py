@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from seedrl_jax import types
-from seedrl_jax.actors import reports, wire
+from seedrl_jax.actors import local_messages, wire
 from seedrl_jax.actors.learner_side import group_lease, remote_stream
 from seedrl_jax.envs import base
 from tests.actors import toys
@@ -294,12 +294,12 @@ def test_reports_add_up_and_are_checked():
   stream = _stream()
   lease = stream.join(2, acts_itself=True)
   assert lease is not None
-  report = reports.Report(1, 5, 0.5, 100, toys.episodes(1))
+  report = local_messages.Report(1, 5, 0.5, 100, toys.episodes(1))
   for sequence in range(2):
     stream.report(lease, sequence, report)
   with pytest.raises(wire.WireError, match='Message 0 came'):
     stream.report(lease, 0, report)
-  assert stream.reported == reports.ReportTotals(10, 1.0, 200)
+  assert stream.reported == local_messages.ReportTotals(10, 1.0, 200)
   assert [e.env_id for e in stream.take_episodes()] == [1, 1]
   # What was done stays done.
   stream.leave(lease)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from seedrl_jax import types
-from seedrl_jax.actors import handshake, parameters, wire
+from seedrl_jax.actors import handshake, local_messages, wire
 from seedrl_jax.actors.learner_side import service
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.run import build as build_lib
@@ -98,7 +98,7 @@ def test_only_reverb_lets_actors_act_themselves(
     assert (local.num_train_envs, local.num_eval_envs) == (6, 0)
     assert local.config['network']['hidden_sizes'] == [8]
     assert not local.config.keys() & {'actors', 'checkpoint', 'env'}
-    newer = parameters.unpack(
+    newer = local_messages.unpack_parameters(
       client.report(0, env_steps=30), tuple(local.parameters.values())
     )
     assert newer is not None

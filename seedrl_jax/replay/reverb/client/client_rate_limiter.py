@@ -2,8 +2,8 @@
 
 Reverb's own rules go by single items and tell a writer nothing but that an
 acknowledgement is late. So the client counts along: what passes here will pass
-there without a long wait, and who may not pass waits here, where `close` wakes
-at once. What other processes do to the table arrives by `resync`.
+there without a long wait, and what may not pass waits here, where `close` wakes
+it at once. `correct` tells what other processes did to the table.
 """
 
 import abc
@@ -306,8 +306,8 @@ class ClientReplayLimiter(ClientRateLimiter):
     if counted is None:
       return self._size
     size, acknowledged = counted
-    # What is under way may be in the server's count already; with nobody else
-    # there, ours knows.
+    # The server may have counted unrolls in flight already; ours is right if
+    # no other process uses the table.
     late = self._unacknowledged + self._acknowledged - acknowledged
     most = min(size + late, self.config.max_size)
     return min(most, max(size, self._size))

@@ -70,8 +70,8 @@ def _replay_rules(
     # A ratio of 0 would let Reverb take nothing.
     free = {'min_diff': -_UNBOUNDED, 'max_diff': _UNBOUNDED}
     return rules | {'samples_per_insert': 1.0} | free
-  # As if blocks were whole batches, and none is wider: who starts a server by
-  # hand does not know how a run divides its environments.
+  # As if blocks were whole batches, the widest there are: a server that is
+  # started by hand does not know how a run divides its environments.
   limiter = rate_limiter.RateLimiter(config, batch_size)
   limiter.widen(batch_size)
   centre = config.min_size * config.samples_per_insert

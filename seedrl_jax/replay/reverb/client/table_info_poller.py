@@ -49,7 +49,7 @@ class TableInfoPoller:
     pause, noticed = _ALONE, -_NOTICED
     while not self._closed.is_set():
       if time.monotonic() - noticed < _NOTICED:
-        # Who begins to wait need not wait for the next round.
+        # A thread that begins to wait starts the next round at once.
         if self._begun.wait(pause):
           pause = _FIRST
       else:

@@ -45,7 +45,7 @@ class Shared(NamedTuple):
 
 
 class ReverbTable(base.Table):
-  """A table on a server; starts a part's threads when it is first asked for.
+  """A table on a server; threads start when a writer or sampler needs them.
 
   Attributes:
     config: its rules.
@@ -245,7 +245,7 @@ class ReverbQueue(ReverbTable, base.Queue):
     return self._add_sampler(streams, decoder, lambda: None)
 
   def _on_arrival(self, keys: Sequence[int]) -> None:
-    """Else a kill between sample and acknowledgement would repeat a step."""
+    """Acknowledges sampled items, so that none is sent again after a loss."""
     if self._lane is not None:
       self._lane.arrived(keys)
 

@@ -1,11 +1,15 @@
-"""Progress reports of actors that act themselves, about one an unroll.
+"""Messages of actors that act themselves: reports out, parameters in.
 
 Their unrolls go to Reverb without the learner, which counts frames and finished
-episodes by these reports.
+episodes by reports, about one an unroll. A PARAMETERS message with one row
+holds every leaf as it is published, in the order of the handshake; one without
+rows says that there is nothing newer.
 """
 
 import dataclasses
-from typing import NamedTuple
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,15 +19,15 @@ from seedrl_jax.envs import base, statistics
 
 # The most in a report; of more, the newest are kept.
 MAX_EPISODES = 10_000
-_COLUMNS = (
+_REPORT_COLUMNS = (
   types.ArraySpec((), np.dtype('<i4')),  # version
   types.ArraySpec((), np.dtype('<i8')),  # env_steps
   types.ArraySpec((), np.dtype('<f8')),  # store_wait
   types.ArraySpec((), np.dtype('<i8')),  # store_bytes
 )
-MAX_BYTES = (
+MAX_REPORT_BYTES = (
   wire.HEADER_BYTES
-  + wire.num_bytes(_COLUMNS, 1)
+  + wire.num_bytes(_REPORT_COLUMNS, 1)
   + wire.num_bytes(wire.EPISODE_COLUMNS, MAX_EPISODES)
 )
 
@@ -61,20 +65,20 @@ class ReportTotals:
     self.store_bytes += other.store_bytes
 
 
-def pack(report: Report, sequence: int) -> bytes:
+def pack_report(report: Report, sequence: int) -> bytes:
   """Makes the message; `sequence` counts a stream's reports from 0."""
   episodes = [column[-MAX_EPISODES:] for column in report.episodes]
   head = [np.array([value]) for value in report[:-1]]
   return wire.pack(
     wire.MessageKind.REPORT,
-    wire.buffers([*head, *episodes], (*_COLUMNS, *wire.EPISODE_COLUMNS)),
+    wire.buffers([*head, *episodes], (*_REPORT_COLUMNS, *wire.EPISODE_COLUMNS)),
     rows=1,
     episodes=len(episodes[0]),
     sequence=sequence,
   )
 
 
-def unpack(message: wire.Message) -> Report:
+def unpack_report(message: wire.Message) -> Report:
   """Returns the report that a message holds.
 
   Raises:
@@ -87,7 +91,7 @@ def unpack(message: wire.Message) -> Report:
     raise wire.WireError(f'REPORT tells of more than {MAX_EPISODES} episodes.')
   head, episodes = wire.take(
     message.body,
-    (_COLUMNS, 1),
+    (_REPORT_COLUMNS, 1),
     (wire.EPISODE_COLUMNS, message.episodes),
   )
   version, env_steps, store_wait, store_bytes = (c.item() for c in head)
@@ -100,7 +104,7 @@ def unpack(message: wire.Message) -> Report:
   )
 
 
-def columns(
+def episode_columns(
   episodes: list[base.Episode], env_id: np.ndarray
 ) -> statistics.EndedEpisodes:
   """Returns finished episodes as columns.
@@ -118,3 +122,70 @@ def columns(
 NO_EPISODES = statistics.EndedEpisodes(
   *(np.zeros(0) for _ in statistics.EndedEpisodes._fields)
 )
+
+# Gives the newest version and its leaves; LookupError if nothing was published
+# yet.
+Read = Callable[[], tuple[int, Sequence[Any]]]
+
+NOTHING_NEWER = wire.pack(wire.MessageKind.PARAMETERS, [])
+
+
+class ParameterFeed:
+  """Makes each version's message once, for all actors that ask for it."""
+
+  def __init__(self, specs: Mapping[str, types.ArraySpec], read: Read):
+    """Makes no message before an actor asks.
+
+    Args:
+      specs: of the leaves by name.
+      read: gives the newest parameters; any thread may call it.
+    """
+    self.specs = specs
+    self._read = read
+    self._lock = threading.Lock()
+    self._version = types.NO_VERSION
+    self._message = NOTHING_NEWER
+
+  def has_newer(self, than: int) -> bool:
+    """Whether there are parameters of a higher version; never waits."""
+    try:
+      version, _ = self._read()
+    except LookupError:
+      return False
+    # A learner that lost its last versions begins again with lower ones, but
+    # its actors have then joined anew.
+    return version > than
+
+  def message(self) -> bytes:
+    """Returns a message of the newest parameters.
+
+    Copies them from their device first, while other callers wait.
+    """
+    with self._lock:
+      version, leaves = self._read()
+      if version != self._version:
+        # One row.
+        arrays = [np.asarray(leaf)[None] for leaf in leaves]
+        self._message = wire.pack(
+          wire.MessageKind.PARAMETERS,
+          wire.buffers(arrays, self.specs.values()),
+          rows=1,
+          sequence=version,
+        )
+        self._version = version
+      return self._message
+
+
+def unpack_parameters(
+  message: wire.Message, specs: Iterable[types.ArraySpec]
+) -> tuple[int, list[np.ndarray]] | None:
+  """Returns version and leaves; None if there is nothing newer.
+
+  Raises:
+    wire.WireError: if it is another message, or of other parameters.
+  """
+  wire.expect(message, wire.MessageKind.PARAMETERS)
+  if not message.rows:
+    return None
+  (leaves,) = wire.take(message.body, (specs, 1))
+  return message.sequence, [leaf[0] for leaf in leaves]
