@@ -159,7 +159,7 @@ def _demonstrations() -> ml_collections.ConfigDict:
   """What an R2D3 run learns from beside its own experience."""
   return ml_collections.ConfigDict({
     # Folder that launch/record.py wrote; a table of its own is filled from it
-    # where that is empty.
+    # if that is empty.
     'path': '',
     # Share of each batch that is demonstrations. 0: there is no such table.
     'fraction': 0.0,
@@ -172,7 +172,7 @@ def _topology() -> ml_collections.ConfigDict:
   """Which devices act and which train."""
   return ml_collections.ConfigDict({
     # Local devices for inference : for training, as 1:3. '': one device does
-    # both; several are split 1:3 where four divide them, else 1:1.
+    # both; several are split 1:3 if four divide them, else 1:1.
     'inference_to_training': '',
     # Environment pools (each with its thread) per inference device.
     'streams_per_device': 1,
@@ -181,7 +181,7 @@ def _topology() -> ml_collections.ConfigDict:
     # Pins the inference threads to this processor of the host and those after
     # it; -1: to none. With env.thread_affinity_offset one higher, threads of
     # cheap environments keep out of their way: a quarter faster on two cores.
-    # Not where two runs share a host: both would take the same processors.
+    # Not if two runs share a host: both would take the same processors.
     'inference_affinity_offset': -1,
   })
 

@@ -58,7 +58,7 @@ def get_config(case: str) -> ml_collections.ConfigDict:
   """Returns the configuration of a case.
 
   Raises:
-    ValueError: where there is no such case.
+    ValueError: if there is no such case.
   """
   if case not in _MAKERS:
     raise ValueError(
@@ -79,7 +79,7 @@ def get_env(case: str) -> ml_collections.ConfigDict:
   """Returns the environments of a case of `actors`.
 
   Raises:
-    ValueError: where there is no such case.
+    ValueError: if there is no such case.
   """
   if case not in ACTOR_CASES:
     raise ValueError(

@@ -35,7 +35,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.loss.target_update_period = 500
   config.optimizer.learning_rate = 3e-4
   config.optimizer.epsilon = 1e-5
-  # 200,000 steps, 1.4 GB where frames are not compressed.
+  # 200,000 steps, 1.4 GB if frames are not compressed.
   config.replay.max_size = 10_000
   config.replay.min_size = 500
   config.replay.samples_per_insert = 4.0

@@ -1,7 +1,7 @@
-"""Flags of actor.py, evaluate.py and record.py: whose code they may run.
+"""Flags that allow a program to run code which others name.
 
-A learner, or a work directory, says what to make environments, torsos and
-agents of; see `seedrl_jax.envs.trust`.
+A learner or a work directory names the functions that make environments,
+torsos and agents; see `seedrl_jax.envs.trust`.
 """
 
 from absl import flags
@@ -23,7 +23,7 @@ _OPTIONS = flags.DEFINE_multi_string(
 
 
 def allowed() -> list[str]:
-  """Returns what the command line allows, for `trust.check`."""
+  """Returns the flags that `trust.check` expects."""
   return [
     *(f'{trust.FACTORY_FLAG}={name}' for name in _FACTORIES.value),
     *(f'{trust.OPTION_FLAG}={option}' for option in _OPTIONS.value),

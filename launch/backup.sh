@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Keeps a copy of a run's work directory in a bucket, by gcloud. tpu_vm.sh has
-# every worker of a slice call it:
+# Keeps a copy of a run's work directory in a bucket, by gcloud. Every worker of
+# a slice runs it:
 #
 #   launch/backup.sh restore WORKDIR URL     before its learner starts
 #   launch/backup.sh follow WORKDIR URL PID  until its learner has ended
 #
-# Worker 0 owns all of the work directory but hosts/, worker i hosts/i. A file
+# Worker 0 owns the work directory without hosts/, worker i owns hosts/i. A file
 # named backup in each part says where its copy is.
 set -euo pipefail
 
@@ -24,7 +24,7 @@ copy() {
   gcloud storage rsync --recursive "--exclude=$SKIP" "$@"
 }
 
-# Brings back the copy where there is nothing here, and claims the place.
+# Restores the copy if there is no run here, and claims the place.
 restore() {
   local found
   [[ ! -e $folder/backup || $(<"$folder/backup") != "$url" ]] || return 0
@@ -32,7 +32,7 @@ restore() {
     [[ ! -e $folder ]] ||
       die "$url has a run, and $folder another; give an empty --backup, or" \
         'move that folder away.'
-    # What was interrupted is continued; it gets its name when it is whole.
+    # An interrupted copy is continued; it gets its name when it is complete.
     mkdir -p "$folder.partial"
     copy "$url" "$folder.partial"
     mv "$folder.partial" "$folder"
@@ -48,12 +48,12 @@ restore() {
 # Copies every few minutes, and once more when the process has ended.
 follow() {
   local status=124
-  # The machine that goes down tells all processes so.
+  # A machine that shuts down sends SIGTERM to all processes.
   trap '' TERM
   while ((status == 124)); do
     status=0
     timeout "$SECONDS_BETWEEN" tail --pid="$1" -f /dev/null || status=$?
-    # What is new is there before anything old goes.
+    # Copy what is new before deleting what is old.
     copy "$folder" "$url" &&
       copy "$folder" "$url" --delete-unmatched-destination-objects ||
       printf 'backup: %s is not up to date, see above.\n' "$url" >&2

@@ -220,9 +220,9 @@ def _server_python() -> str:
 
 def _name_server_python() -> None:
   """Names that interpreter where the store looks for it."""
-  from seedrl_jax.replay.reverb.server import interpreters
+  from seedrl_jax.replay.reverb.server import environment
 
-  os.environ[interpreters.VARIABLE] = _server_python()
+  os.environ[environment.VARIABLE] = _server_python()
 
 
 def _print_rows(

@@ -1,6 +1,6 @@
-"""The flag --config of the programs: finds the file, says what is wrong.
+"""The programs' flag --config.
 
-`define` is for a program's flags and `parse` for `app.run(flags_parser=…)`.
+`define` adds it to a program's flags; `parse` is for `app.run(flags_parser=…)`.
 """
 
 import difflib
@@ -26,7 +26,7 @@ flags.disclaim_key_flags()
 
 
 class _Finder(flags.ArgumentParser):
-  """Lets a parser of paths have names, too."""
+  """Makes a parser of paths accept names of configurations, too."""
 
   def __init__(self, of_paths: flags.ArgumentParser):
     self._of_paths = of_paths
@@ -37,7 +37,7 @@ class _Finder(flags.ArgumentParser):
 
 
 def define(text: str) -> flags.FlagHolder:
-  """Defines --config, which has no default: `parse` gives it one.
+  """Defines --config; `parse` sets its default.
 
   Args:
     text: what the configuration is for.
@@ -58,10 +58,10 @@ def find(name: str) -> pathlib.Path:
   """Returns the file of a configuration.
 
   Args:
-    name: a path, or the name of a file in `configs`; with `.py` or without.
+    name: a path, or the name of a file in `configs`, with or without `.py`.
 
   Raises:
-    ValueError: where there is no such file; says which is the nearest.
+    ValueError: if there is no such file; names the nearest one.
   """
   for folder in (pathlib.Path(), _FOLDER):
     for file in (folder / name, folder / f'{name}.py'):
@@ -74,7 +74,7 @@ def find(name: str) -> pathlib.Path:
 
 
 def path_of(argv: Sequence[str]) -> str | None:
-  """Returns the last --config of a command line, None without one."""
+  """Returns the last --config of a command line, or None."""
   path = None
   for i, argument in enumerate(argv):
     if match := re.fullmatch(r'--?config(?:=(.*))?', argument):
@@ -83,9 +83,9 @@ def path_of(argv: Sequence[str]) -> str | None:
 
 
 def load(argv: Sequence[str]) -> ml_collections.ConfigDict:
-  """Returns the configuration that a command line names, no overrides.
+  """Returns the configuration that a command line names, without overrides.
 
-  It exits with a sentence where there is no such file.
+  Exits with a sentence if there is no such file.
   """
   path = path_of(argv) or DEFAULT
   try:
@@ -95,30 +95,30 @@ def load(argv: Sequence[str]) -> ml_collections.ConfigDict:
 
 
 def parse(argv: list[str], default: str | None = DEFAULT) -> list[str]:
-  """Parses the command line; exits with a sentence where it is wrong.
+  """Parses the command line; exits with a sentence if it is wrong.
 
   Args:
     argv: gets the default, in place.
-    default: of --config; None where it must be given.
+    default: of --config; None if it must be given.
 
   Returns:
-    what is no flag, the program's name first.
+    The program's name and the arguments that are no flags.
   """
   if path_of(argv) is None and default:
-    # Before the overrides, as they are of what it names.
+    # Before the overrides, which apply to it.
     argv.insert(1, f'--config={default}')
   try:
     rest = flags.FLAGS(argv)
   except flags.Error as e:
     sys.exit(f'{PROGRAM}: {str(e).removeprefix("flag ")}')
   except (AttributeError, KeyError, TypeError):
-    # So ml_collections answers an unknown key; or the file itself is wrong.
+    # ml_collections raises these for an unknown key, but so may the file.
     sentence = _unknown_key(argv)
     if sentence is None:
       raise
     sys.exit(f'{PROGRAM}: {sentence}')
   except SystemExit:
-    # The program's own flags have been shown, perhaps to `head`.
+    # This follows the help on the program's own flags, perhaps into `head`.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     config = load(argv)
     name = (path_of(argv) or DEFAULT).partition(':')[0]

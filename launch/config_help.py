@@ -1,7 +1,7 @@
-"""What --help says of the configuration: keys, defaults and comments.
+"""Describes a configuration for --help: keys, defaults and comments.
 
-The comments are those of the source: of the file that --config names and of
-those that it starts from.
+The comments come from the source: the file that --config names and the files
+that it starts from.
 """
 
 import ast
@@ -22,7 +22,7 @@ import ml_collections
 def describe(
   config: ml_collections.ConfigDict, path: pathlib.Path, width: int = 0
 ) -> str:
-  """Returns the keys of a configuration, section by section.
+  """Returns the help on a configuration, section by section.
 
   Args:
     config: without overrides.
@@ -47,7 +47,7 @@ def describe(
 def _in_order(
   section: ml_collections.ConfigDict, prefix: str, said: Iterable[str]
 ) -> list[tuple[str, Any]]:
-  """Returns names and values as the source has them, others at the end."""
+  """Returns names and values in the order of the source, others last."""
   order = {key: i for i, key in enumerate(said)}
   return sorted(
     section.items(), key=lambda x: order.get(prefix + x[0], len(order))
@@ -72,13 +72,11 @@ def comments(path: pathlib.Path) -> dict[str, str]:
   """Returns what the source says of keys and of sections, '' where nothing.
 
   A key's comment stands above it or at its end; a section's is the docstring
-  of the function that makes it. A file that makes a section anew replaces what
-  was said of it; what it says of a value that it changes counts only where
-  nothing was said of the key before.
+  of the function that makes it. A file that makes a section anew replaces its
+  comments. A comment on a changed value counts only if the key had none.
 
   Args:
-    path: of a file with get_config() or set_defaults(config), which has been
-      loaded.
+    path: of a loaded file with get_config() or set_defaults(config).
   """
   source = path.read_text()
   tree = ast.parse(source)
@@ -104,7 +102,7 @@ def comments(path: pathlib.Path) -> dict[str, str]:
 
 
 def _bases(tree: ast.Module) -> Iterator[pathlib.Path]:
-  """Gives the files of imported modules that have configurations, too."""
+  """Yields the files of imported modules that have configurations."""
   imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
   for node in imports:
     for alias in node.names:
@@ -119,7 +117,7 @@ def _has_keys(module: types.ModuleType) -> bool:
 
 
 def _items(maker: ast.FunctionDef) -> Iterator[tuple[str, ast.expr]]:
-  """Gives names and values of the dict that a function returns."""
+  """Yields names and values of the dict that a function returns."""
   literal = next((n for n in ast.walk(maker) if isinstance(n, ast.Dict)), None)
   if literal is not None:
     for key, value in zip(literal.keys, literal.values, strict=True):
@@ -140,7 +138,7 @@ class _Comments:
         lines[token.start[0]] = token.string.lstrip('# ')
 
   def of(self, node: ast.stmt | ast.expr) -> str:
-    """Returns the comment above what begins in a line, and at its end."""
+    """Returns the comments above and behind a node."""
     first = node.lineno
     while first - 1 in self._alone:
       first -= 1

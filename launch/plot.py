@@ -22,7 +22,7 @@ _OUT = flags.DEFINE_string(
 
 
 def main(argv: Sequence[str]) -> None:
-  """Draws what the flags say; exits with a sentence where it cannot."""
+  """Draws the runs; exits with a sentence if it cannot."""
   if len(argv) > 1 or not _WORKDIR.value:
     raise app.UsageError('Name runs as --workdir=DIR, once for each.')
   try:

@@ -2,7 +2,7 @@
 
   python launch/reverb_server.py --config=configs/….py --port=8000
 
-A run then uses it by --config.replay.address=host:8000. `--check` tells
+A run then uses it by --config.replay.address=<machine>:8000. `--check` tells
 whether a server can run here.
 """
 
@@ -18,7 +18,7 @@ from launch import config_flag
 from seedrl_jax.demonstrations import mixing
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay.reverb.client import errors, server_rules
-from seedrl_jax.replay.reverb.server import environment, interpreters, server
+from seedrl_jax.replay.reverb.server import environment, server
 from seedrl_jax.run import config_checks
 from seedrl_jax.runtime import terminal
 
@@ -38,20 +38,19 @@ _PYTHON = flags.DEFINE_string(
   'reverb_python',
   None,
   'Python that has dm-reverb, or from 3.9 to 3.11 to make its environment '
-  f'from; else {interpreters.VARIABLE}, else one that is found.',
+  f'from; else {environment.VARIABLE}, else one that is found.',
 )
 _CHECK = flags.DEFINE_bool(
   'check',
   False,
-  'Tell what there is, start a server for a moment, and exit with 0 where that '
-  'worked. Makes the environment where it is missing.',
+  'Tell what there is, start a server for a moment, and exit with 0 if that '
+  'worked. Makes the environment if it is missing.',
 )
 
-# What a server is tried with.
+# For `--check`.
 _TRIAL_TABLE = {
   'name': 'check',
   'sampler': 'fifo',
-  'remover': 'fifo',
   'priority_exponent': 0.0,
   'max_size': 1,
   'max_times_sampled': 1,
@@ -69,13 +68,13 @@ def _stop(number: int, frame: types.FrameType | None) -> NoReturn:
 
 
 def _check() -> None:
-  found = interpreters.find(_PYTHON.value)
+  found = environment.find(_PYTHON.value)
   print(f'interpreter: {found.path} (Python {found.version})')
   if found.has_reverb:
     print('environment: none needed, the interpreter has Reverb')
   else:
     folder = environment.folder(found)
-    state = 'present' if environment.python_of(folder) else 'absent'
+    state = 'present' if environment.is_made(folder) else 'absent'
     print(f'environment: {folder}, {state}', flush=True)
   python = environment.ensure(_PYTHON.value)
   print(f'versions: {environment.versions(python)}')
@@ -127,7 +126,7 @@ def _serve() -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-  """Serves or checks; exits with a sentence where it cannot."""
+  """Serves or checks; exits with a sentence if it cannot."""
   if len(argv) > 1:
     raise app.UsageError(f'Unexpected arguments: {" ".join(argv[1:])}')
   terminal.on_stop(_stop)
@@ -138,7 +137,7 @@ def main(argv: Sequence[str]) -> None:
       _serve()
   except (
     errors.ReverbError,
-    interpreters.EnvironmentUnavailable,
+    environment.EnvironmentUnavailable,
     ValueError,
   ) as e:
     sys.exit(f'reverb_server: {e}')

@@ -1,30 +1,30 @@
 #!/usr/bin/env bash
-# Makes the virtual environment that everything here runs in, or brings it up
-# to date. local.sh, test.sh and people call it:
+# Makes or updates the virtual environment that everything here runs in:
 #
 #   launch/setup.sh [--extras=test,video]
 #   launch/setup.sh --actor
 #
-# What the system lacks it installs with apt, as root or where sudo needs no
-# password; otherwise it says how. Extras add up over calls. With --actor it has
-# only what launch/actor.py needs, which is not JAX. Environment variables:
+# Missing system packages are installed with apt, as root or if sudo needs no
+# password; otherwise the script says how. Extras add up over calls. With
+# --actor the environment has only what launch/actor.py needs, so no JAX.
+# Environment variables:
 #   SEEDRL_VENV         folder of the environment; default: .venv in the clone
 #   SEEDRL_PYTHON       interpreter to make it with; default: the newest found
 #   SEEDRL_ACCELERATOR  cpu, cuda12, cuda13 or tpu; default: what is here
 #
-# A stamp inside the environment says for what it was made. It is written
-# last, so an interrupted installation is taken up again by the next call.
+# A stamp inside the environment says what it was made for. It is written last,
+# so that the next call continues an interrupted installation.
 set -euo pipefail
 
 readonly ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 readonly VENV=${SEEDRL_VENV:-$ROOT/.venv}
 readonly STAMP=$VENV/.seedrl-stamp
 readonly UNFINISHED=unfinished
-# Of what the system has to have.
+# The system packages that are needed.
 readonly TABLE=$ROOT/seedrl_jax/envs/libraries.txt
-# How long other uses of apt are waited for.
+# How long to wait for other uses of apt.
 readonly APT_SECONDS=600
-# Of the dependencies in pyproject.toml, those of an actor.
+# An actor's dependencies, of those in pyproject.toml.
 readonly ACTOR_PACKAGES='absl-py envpool grpcio gymnasium ml_collections numpy'
 readonly ACCELERATORS='cuda12 cuda13 tpu'
 # Oldest NVIDIA drivers that run CUDA 12 and CUDA 13.
@@ -88,8 +88,8 @@ if sys.version_info >= (3, 11): print("%d.%d" % sys.version_info[:2])' \
   return 1
 }
 
-# Sets `python` to what makes or is the environment's, and `packages` to what
-# has to be installed before.
+# Sets `python` to the interpreter to use, and `packages` to the missing system
+# packages.
 inspect_system() {
   local name package user
   packages=()
@@ -107,7 +107,7 @@ inspect_system() {
   done <"$TABLE"
 }
 
-# Has apt install packages, where this user may.
+# Installs packages with apt, if this user may.
 apt_install() {
   local try output apt=(env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get --quiet
     -o "DPkg::Lock::Timeout=$APT_SECONDS")
@@ -119,7 +119,7 @@ apt_install() {
     apt=(sudo -n "${apt[@]}")
   fi
   say "installing with apt-get: $*"
-  # For the lock of the lists apt does not wait by itself.
+  # apt does not wait by itself for the lock of its lists.
   for ((try = 0; try < 12; try++)); do
     output=$("${apt[@]}" update 2>&1) && break
     printf '%s\n' "$output" >&2
@@ -163,8 +163,8 @@ detect_accelerator() {
   fi
 }
 
-# Adds to `extras` those of the stamp and the accelerator's, of which an
-# environment holds one: their plugins for JAX do not bear each other.
+# Adds to `extras` those of the stamp and the accelerator's. An environment has
+# one accelerator: their plugins for JAX exclude each other.
 complete_extras() {
   local installed='' before='' wanted='' extra
   [[ $only ]] && return
@@ -189,7 +189,7 @@ complete_extras() {
   extras=$(unique "$extras" "$installed" "$wanted")
 }
 
-# Sets `remake` to a reason where the folder's environment cannot be kept.
+# Sets `remake` to a reason if the environment cannot be kept.
 inspect_environment() {
   local have want
   if [[ ! -d $VENV ]]; then
@@ -204,7 +204,7 @@ inspect_environment() {
   fi
 }
 
-# What the environment would be made for now, as one word.
+# Prints a digest of all that the environment depends on.
 fingerprint() {
   {
     cat "$ROOT/pyproject.toml" "$TABLE"
@@ -214,7 +214,7 @@ fingerprint() {
   } | sha256sum | cut -d ' ' -f 1
 }
 
-# Whether the stamp fits and the installation is still in its place.
+# Returns whether the stamp fits and the packages are still there.
 up_to_date() {
   local modules='absl envpool grpc ml_collections seedrl_jax'
   [[ $only ]] || modules+=' flax jax optax rlax'
@@ -231,7 +231,7 @@ write_stamp() { printf '%s\n' "$1" "$extras" >"$STAMP"; }
 make_environment() {
   say "making $VENV with $("$python" --version) ($remake)"
   if [[ -e $VENV && ! -e $VENV/pyvenv.cfg && ! -e $STAMP ]]; then
-    # Removes an empty folder, and nobody's files.
+    # Removes only an empty folder.
     rmdir "$VENV" 2>/dev/null ||
       die "$VENV is there and is no virtual environment; move it away."
   fi
@@ -273,8 +273,8 @@ main() {
   remake=''
   parse_arguments "$@"
   mkdir -p "$(dirname "$VENV")"
-  # Two set-ups at once would write over each other. pip inherits the lock,
-  # and so keeps it should this script be killed.
+  # Two set-ups at once would write over each other. pip inherits the lock and
+  # keeps it if this script is killed.
   exec 9>"$VENV.lock"
   if ! flock --nonblock 9; then
     say 'waiting for another set-up of the same environment'

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Trains on the hosts of a Cloud TPU VM slice, by gcloud. People call it, from
-# their own machine; `launch/tpu_vm.sh --help` says how.
+# Trains on the hosts of a Cloud TPU VM slice, by gcloud, from your own machine;
+# see `launch/tpu_vm.sh --help`.
 #
-# Nothing is kept here between calls. On each worker the tree is ~/seedrl-jax;
-# the learner that runs there holds a lock on learner.lock, whose text is its
-# process id, and writes learner.log.
+# Nothing is kept here between calls. On each worker the tree is ~/seedrl-jax.
+# The learner there locks learner.lock, which holds its process id, and writes
+# learner.log.
 set -euo pipefail
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
@@ -17,12 +17,12 @@ usage() {
 Usage: launch/tpu_vm.sh COMMAND --name=NAME [OPTION]...
 
 Commands:
-  create  makes the slice, unless it is there
-  setup   copies this tree to all workers and installs it; again: updates them
+  create  makes the slice, unless it exists
+  setup   copies this tree to all workers and installs or updates it
   train   starts launch/learner.py on all workers and returns; every argument
           that is no option below, and all after --, goes to the learner
-  logs    follows what a worker's learner writes, until Ctrl-C
-  stop    has the learners save a last checkpoint and end
+  logs    follows the log of a worker's learner, until Ctrl-C
+  stop    makes the learners save a last checkpoint and end
   delete  deletes the slice, with all that is on it; asks first
 
 Options, with the environment variables that stand for them:
@@ -41,7 +41,7 @@ Options, with the environment variables that stand for them:
   --worker=N                             of logs; default: 0
   --yes                                  of delete: does not ask
 
-Without --backup the disks of the slice have all that a run has saved.
+Without --backup only the disks of the slice hold what a run has saved.
 The hosts find each other by themselves. Each steps as many environments as
 --config.env.num_envs says; with --config.actors.max_envs, actors on other
 machines may bring more.
@@ -124,11 +124,11 @@ on() {
 }"
 }
 
-# Sets `state` to the slice's, empty where there is none of this name.
+# Sets `state` to the slice's, or to nothing if there is no such slice.
 find_state() {
   local answer
   if answer=$(tpu describe "$name" '--format=value(state)' 2>&1); then
-    # What gcloud remarks comes before.
+    # The last line: remarks of gcloud come before.
     state=${answer##*$'\n'}
   elif [[ $answer == *NOT_FOUND* || $answer == *'not found'* ]]; then
     state=''
@@ -162,7 +162,7 @@ create() {
   [[ ! $spot ]] || warn_of_loss
 }
 
-# Prints the script that fails, with a sentence, where a learner runs.
+# Prints a script that fails with a sentence if a learner runs.
 refuse_running() {
   cat <<'END'
 flock --nonblock learner.lock true || {
@@ -232,13 +232,12 @@ train() {
     2>/dev/null | grep -q True; then
     warn_of_loss
   fi
-  # All are asked before any starts: half a job would wait for the other half.
+  # Check all before any starts: half a job would wait for the other half.
   on all "$(refuse_running)
 .venv/bin/python launch/learner.py$arguments --only_check_args $copy" ||
     die "nothing was started: see what the workers of $name say above."
-  # The lock goes with the learner, however that ends, and with its backup.
-  # They are in sessions of their own, without a terminal, and so outlive this
-  # connection.
+  # The lock lasts as long as the learner and its backup. They have sessions of
+  # their own, without a terminal, and so outlive this connection.
   on all "exec 9>>learner.lock
 flock --nonblock 9 || {
   echo \"tpu_vm: another learner has just started on \$(hostname).\" >&2

@@ -107,9 +107,9 @@ def main(
   with startup.without_collection():
     process.configure()
     from seedrl_jax.distributed import coordinator as coordinator_lib
-    from seedrl_jax.replay.reverb.server import interpreters
+    from seedrl_jax.replay.reverb.server import environment
   if _REVERB_PYTHON.value:
-    os.environ[interpreters.VARIABLE] = _REVERB_PYTHON.value
+    os.environ[environment.VARIABLE] = _REVERB_PYTHON.value
   coordinator = coordinator_lib.Coordinator()
   try:
     if join is not None:

@@ -11,7 +11,7 @@ import os
 import jax
 import pytest
 
-from seedrl_jax.replay.reverb.server import environment, interpreters
+from seedrl_jax.replay.reverb.server import environment
 from seedrl_jax.runtime import startup
 
 # As the programs do; each process of pytest-xdist starts, too.
@@ -58,7 +58,7 @@ def reverb_or_skip() -> str:
   """
   try:
     return environment.ensure()
-  except interpreters.NoReverb as e:
+  except environment.NoReverb as e:
     # Programs that tests start need not ask uv again.
     os.environ['UV_PYTHON_DOWNLOADS'] = 'never'
     pytest.skip(f'{_SKIPPED}{e}')

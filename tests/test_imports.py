@@ -50,6 +50,8 @@ _WITH_JAX = {
   'local_inference.py': {'agents', 'inference', 'replay', 'runtime'},
   'service.py': {'agents', 'replay'},
 }
+# Runs with the Python of Reverb's server alone.
+_IN_SERVER = ('checkpoint_rewriting.py',)
 
 
 def _sources(room: str) -> list[pathlib.Path]:
@@ -60,7 +62,8 @@ def _sources(room: str) -> list[pathlib.Path]:
 
 
 def _without_jax(room: str) -> list[pathlib.Path]:
-  return [path for path in _sources(room) if path.name not in _WITH_JAX]
+  others = (*_WITH_JAX, *_IN_SERVER)
+  return [path for path in _sources(room) if path.name not in others]
 
 
 def _module(path: pathlib.Path) -> str:

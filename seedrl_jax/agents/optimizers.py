@@ -105,7 +105,7 @@ def scale_by_deviation(
   """Divides a gradient by its standard deviation: centered RMSProp.
 
   RMSProp of Graves 2013 (arXiv 1308.0850). optax subtracts the squared mean
-  from the mean square, which in float32 falls below -epsilon where a gradient
+  from the mean square, which in float32 falls below -epsilon if a gradient
   hardly varies: its root is then no number. This follows the variance itself,
   v' = d (v + (1 - d) (g - m)^2), which is the same and never negative.
 

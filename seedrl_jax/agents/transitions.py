@@ -1,4 +1,4 @@
-"""What every agent's loss makes of recorded steps.
+"""Transitions between recorded steps.
 
 Transitions are numbered by the step that they leave: transition t takes action
 t and leads to step t + 1 with `reward[t + 1]`, `discount[t + 1]`.
@@ -17,11 +17,11 @@ class Transitions(NamedTuple):
   """The T transitions between the T + 1 steps of an unroll, all `[T, B]`.
 
   Attributes:
-    valid: bool, False where a step FIRST follows: an episode ended and the
+    valid: bool, False if a step FIRST follows: an episode ended and the
       next one began, and the action between did nothing.
-    reward: float32, clipped and scaled as the loss wants it; 0 where not
+    reward: float32, clipped and scaled as the loss wants it; 0 if not
       valid.
-    discount: float32, the environment's times the agent's; 0 where not valid.
+    discount: float32, the environment's times the agent's; 0 if not valid.
   """
 
   valid: jax.Array
@@ -58,12 +58,12 @@ def from_steps(
 
 
 def mean_of_valid(x: jax.Array, valid: jax.Array) -> jax.Array:
-  """Returns the mean over valid transitions, for metrics; 0 where none is.
+  """Returns the mean over valid transitions, for metrics; 0 if none is.
 
   Not for losses: in pieces of a batch its denominators differ.
 
   Args:
-    x: `[T, B]`; what stands where a transition is not valid is never read.
+    x: `[T, B]`; not read if the transition is not valid.
     valid: bool `[T, B]`.
   """
   chex.assert_equal_shape([x, valid])

@@ -64,7 +64,6 @@ def measure(
 
 def _tables() -> list[dict[str, Any]]:
   rules = {
-    'remover': 'fifo',
     'max_size': _SIZE,
     'priority_exponent': 0.0,
     'samples_per_insert': 1.0,

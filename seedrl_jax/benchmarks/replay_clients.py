@@ -50,9 +50,9 @@ class OurClient:
 
   def insert(self, table: str, blocks: Sequence[Block]) -> None:
     """Inserts each block as one item; returns when all have arrived."""
-    from seedrl_jax.replay.reverb.client import insert_stream, items
+    from seedrl_jax.replay.reverb.client import insert_lane, items
 
-    stream = insert_stream.InsertStream(
+    stream = insert_lane.InsertStream(
       self._connection, table, max_items=_IN_FLIGHT
     )
     try:
@@ -69,16 +69,17 @@ class OurClient:
 
   def sample(self, table: str, count: int, streams: int, like: Block) -> None:
     """Draws `count` items over several streams and decodes each wholly."""
-    from seedrl_jax.replay.reverb.client import sample_stream
+    from seedrl_jax.replay.reverb.client import codec, sampler
 
-    stream = sample_stream.SampleStreams(self._connection, table, streams)
+    stream = sampler.SampleStreams(self._connection, table, streams)
 
     def decode() -> None:
       out = [np.empty_like(array[np.newaxis]) for array in like]
       for _ in range(count // streams):
         sample = stream.get()
         for column, array in zip(sample.columns, out, strict=True):
-          column.decode_into(array)
+          (piece,) = column.slices
+          codec.decode_into(piece.tensor, array, piece.offset)
 
     stream.request(count)
     try:

@@ -118,7 +118,7 @@ class EnvStream(abc.ABC):
       `types.EnvOutput` with B of `min_batch_size` to `batch_size` rows.
 
     Raises:
-      StreamClosed: where the stream is closed, also while waiting.
+      StreamClosed: if the stream is closed, also while waiting.
     """
 
   def take_dropped(self) -> np.ndarray:
@@ -144,8 +144,8 @@ class EnvStream(abc.ABC):
         action since, each at most once.
 
     Raises:
-      StreamClosed: where the stream is closed.
-      ValueError: where the arrays do not fit each other or the stream.
+      StreamClosed: if the stream is closed.
+      ValueError: if the arrays do not fit each other or the stream.
     """
 
   @abc.abstractmethod

@@ -34,7 +34,7 @@ class CombinationLock(gymnasium.Env):
       num_actions: actions to choose from, at least 2.
 
     Raises:
-      ValueError: where there is no such lock.
+      ValueError: if there is no such lock.
     """
     if length < 1 or num_actions < 2:
       raise ValueError(

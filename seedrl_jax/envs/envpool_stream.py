@@ -1,6 +1,6 @@
 """Environments of EnvPool in this process, as an `EnvStream`.
 
-Called by `factory`. What EnvPool 1.2 does, each pinned by a test:
+What EnvPool 1.2 does, each pinned by a test:
 
 *   An action sent after the end of an episode is ignored and the next output
     is the new episode's first observation, with reward 0.
@@ -16,28 +16,29 @@ Called by `factory`. What EnvPool 1.2 does, each pinned by a test:
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
+import ml_collections
 import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.envs import base, local_stream, options, registry, specs
 
 
-def make_spec(config: Any) -> base.StreamSpec:
+def make_spec(config: ml_collections.ConfigDict) -> base.StreamSpec:
   """Describes an EnvPool environment without making one.
 
   Args:
     config: the `env` section of a run's config.
 
   Raises:
-    ValueError: where the config asks for what there is not.
-    registry.MissingLibraryError: where EnvPool cannot be loaded.
+    ValueError: if the config asks for what there is not.
+    registry.MissingLibraryError: if EnvPool cannot be loaded.
   """
   pool_spec, _ = _pool_spec(config)
   return _stream_spec(config, pool_spec)
 
 
 def make_stream(
-  config: Any,
+  config: ml_collections.ConfigDict,
   seed: int,
   num_envs: int,
   batch_size: int,
@@ -67,7 +68,7 @@ def make_stream(
   return EnvPoolStream(pool, spec, num_envs, batch_size, dropped)
 
 
-def _pool_spec(config: Any) -> tuple[Any, dict[str, Any]]:
+def _pool_spec(config: ml_collections.ConfigDict) -> tuple[Any, dict[str, Any]]:
   """Returns EnvPool's own spec of the configured environment, and options."""
   registry.check_id(config.id)
   envpool = registry.load_envpool()
@@ -84,7 +85,9 @@ def _pool_spec(config: Any) -> tuple[Any, dict[str, Any]]:
       ) from e
 
 
-def _stream_spec(config: Any, pool_spec: Any) -> base.StreamSpec:
+def _stream_spec(
+  config: ml_collections.ConfigDict, pool_spec: Any
+) -> base.StreamSpec:
   values = dict(
     zip(pool_spec._config_keys, pool_spec._config_values, strict=True)
   )
@@ -254,7 +257,7 @@ class EnvPoolStream(local_stream.LocalStream):
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
     """See `EnvStream.send`.
 
-    Where a batch is the whole pool (`batch_size == num_envs`), all must be
+    If a batch is the whole pool (`batch_size == num_envs`), all must be
     sent at once: EnvPool then sorts results by their place in the batch.
     """
     env_id = np.ascontiguousarray(env_id, np.int32)

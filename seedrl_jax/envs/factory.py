@@ -1,11 +1,8 @@
 """Makes streams of environments in this process, and their specs.
 
-Called by `system` for the learner's own environments and by `actors` in the
-remote actors' processes. The config says which kind: EnvPool's, or Gymnasium's
-if `factory` names a function or `id` is one of Gymnasium's.
+The config says which kind: EnvPool's, or Gymnasium's if `factory` names a
+function or `id` is one of Gymnasium's.
 """
-
-from typing import Any
 
 import ml_collections
 
@@ -19,7 +16,7 @@ from seedrl_jax.envs import (
 )
 
 
-def make_spec(config: Any) -> base.StreamSpec:
+def make_spec(config: ml_collections.ConfigDict) -> base.StreamSpec:
   """Describes the configured environment.
 
   EnvPool tells without making one; of Gymnasium's, one is made and closed.
@@ -31,9 +28,9 @@ def make_spec(config: Any) -> base.StreamSpec:
     `base.StreamSpec(observation, action, action_repeat, name)`.
 
   Raises:
-    ValueError: where the config asks for what there is not; one sentence that
+    ValueError: if the config asks for what there is not; one sentence that
       names the flag.
-    registry.MissingLibraryError: where EnvPool cannot be loaded; says what to
+    registry.MissingLibraryError: if EnvPool cannot be loaded; says what to
       install.
   """
   if making.is_gymnasium(config):
@@ -68,7 +65,7 @@ def make_env_spec(
 
 
 def make_stream(
-  config: Any,
+  config: ml_collections.ConfigDict,
   seed: int,
   num_envs: int,
   batch_size: int,

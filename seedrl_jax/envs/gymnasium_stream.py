@@ -1,8 +1,7 @@
 """Gymnasium environments, as an `EnvStream`.
 
-Called by `factory` if Gymnasium makes the environments (`making`): those of the
-user's own, and what EnvPool does not have. They step in this process one after
-another, or, as `env.processes` says, in others (`processes`).
+For the user's own environments, and for what EnvPool does not have. They step
+in this process one after another, or, as `env.processes` says, in others.
 """
 
 import collections
@@ -11,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium
+import ml_collections
 import numpy as np
 from gymnasium import spaces
 
@@ -26,7 +26,7 @@ from seedrl_jax.envs import (
 )
 
 
-def make_spec(config: Any) -> base.StreamSpec:
+def make_spec(config: ml_collections.ConfigDict) -> base.StreamSpec:
   """Describes the environment by making one and closing it again.
 
   Args:
@@ -39,7 +39,7 @@ def make_spec(config: Any) -> base.StreamSpec:
 
 
 def _describe(
-  config: Any,
+  config: ml_collections.ConfigDict,
 ) -> tuple[base.StreamSpec, tuple[spaces.Space, spaces.Space]]:
   """Returns the spec, and the spaces of the observation and the action."""
   with registry.quiet_spaces():
@@ -79,7 +79,7 @@ def _dict_space(nest: types.Nest) -> spaces.Space:
 
 
 def make_stream(
-  config: Any,
+  config: ml_collections.ConfigDict,
   seed: int,
   num_envs: int,
   batch_size: int,

@@ -1,7 +1,4 @@
-"""What both kinds of stream in this process share.
-
-Subclassed by `envpool_stream` and `gymnasium_stream`.
-"""
+"""What both kinds of stream in this process share."""
 
 import math
 import threading
@@ -73,7 +70,7 @@ class LocalStream(base.EnvStream):
       env_id: which; it must not have had its action yet.
 
     Returns:
-      uint8 `[H, W, 3]`, RGB; None where it cannot be drawn, or the stream was
+      uint8 `[H, W, 3]`, RGB; None if it cannot be drawn, or the stream was
       not made to.
     """
     del env_id

@@ -1,7 +1,7 @@
 """What makes one Gymnasium environment, as the `env` section names it.
 
 That is a function of the user's own (`factory`), or Gymnasium's `make` for an
-id such as `gymnasium:CartPole-v1`. Called by `gymnasium_stream`.
+id such as `gymnasium:CartPole-v1`.
 """
 
 import functools
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium
+import ml_collections
 from gymnasium.envs import registration
 
 from seedrl_jax.envs import options, registry
@@ -20,8 +21,8 @@ EnvFactory = Callable[[], gymnasium.Env]
 _PREFIX = 'gymnasium:'
 
 
-def is_gymnasium(config: Any) -> bool:
-  """Says whether Gymnasium makes the environments, and not EnvPool.
+def is_gymnasium(config: ml_collections.ConfigDict) -> bool:
+  """Returns whether Gymnasium makes the environments, and not EnvPool.
 
   Args:
     config: the `env` section of a run's config.
@@ -29,14 +30,14 @@ def is_gymnasium(config: Any) -> bool:
   return bool(config.factory) or config.id.startswith(_PREFIX)
 
 
-def flag(config: Any) -> str:
+def flag(config: ml_collections.ConfigDict) -> str:
   """Returns the flag that names the environment, with its value."""
   if config.factory:
     return f'--config.env.factory={config.factory}'
   return f'--config.env.id={config.id}'
 
 
-def name(config: Any, env: gymnasium.Env) -> str:
+def name(config: ml_collections.ConfigDict, env: gymnasium.Env) -> str:
   """Returns what the environment is called in curves and messages.
 
   `id` says nothing about what a factory makes: that has its own id if
@@ -47,7 +48,9 @@ def name(config: Any, env: gymnasium.Env) -> str:
   return env.spec.id if env.spec is not None else config.factory
 
 
-def load_factory(config: Any, rendered: bool = False) -> EnvFactory:
+def load_factory(
+  config: ml_collections.ConfigDict, rendered: bool = False
+) -> EnvFactory:
   """Returns what makes one environment; another process can unpickle it.
 
   Args:
@@ -63,7 +66,9 @@ def load_factory(config: Any, rendered: bool = False) -> EnvFactory:
   return _of_id(config, rendered)
 
 
-def _of_factory(config: Any, rendered: bool) -> EnvFactory:
+def _of_factory(
+  config: ml_collections.ConfigDict, rendered: bool
+) -> EnvFactory:
   for option in [*options.set_options(config), *config.options]:
     raise ValueError(
       f'--config.env.{option}: is an option of EnvPool, which {flag(config)} '
@@ -88,7 +93,7 @@ def _takes_render_mode(function: Callable[..., Any]) -> bool:
   )
 
 
-def _of_id(config: Any, rendered: bool) -> EnvFactory:
+def _of_id(config: ml_collections.ConfigDict, rendered: bool) -> EnvFactory:
   env_id = config.id.removeprefix(_PREFIX)
   # Gymnasium would import a module that the id names, and so would the ids of
   # its adapters to old Gym; the id may come from a learner elsewhere.
@@ -120,7 +125,7 @@ def _make(flag: str, env_id: str, kwargs: dict[str, Any]) -> gymnasium.Env:
     raise ValueError(f'{flag}: Gymnasium cannot make it: {e}') from e
 
 
-def check_made(config: Any, env: Any) -> None:
+def check_made(config: ml_collections.ConfigDict, env: Any) -> None:
   """Checks what was made.
 
   Raises:

@@ -1,11 +1,12 @@
 """From the `env` section of a config to what EnvPool is asked for.
 
-Called by `envpool_stream` and `gymnasium_stream`. Every complaint is one
-sentence that names the flag to change.
+Every complaint is one sentence that names the flag to change.
 """
 
 from collections.abc import Mapping
 from typing import Any
+
+import ml_collections
 
 from seedrl_jax.envs import registry
 
@@ -34,7 +35,7 @@ _RESERVED = {
 }
 
 
-def set_options(config: Any) -> dict[str, Any]:
+def set_options(config: ml_collections.ConfigDict) -> dict[str, Any]:
   """Returns the options with a key of their own that are set.
 
   Args:
@@ -44,7 +45,9 @@ def set_options(config: Any) -> dict[str, Any]:
   return {name: value for name, value in values.items() if value is not None}
 
 
-def envpool_options(config: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
+def envpool_options(
+  config: ml_collections.ConfigDict, defaults: Mapping[str, Any]
+) -> dict[str, Any]:
   """Collects and checks the options for `envpool.make`.
 
   Frames are not stacked (`stack_num` 1) unless the config asks for it: the
@@ -55,7 +58,7 @@ def envpool_options(config: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
     defaults: every option that this EnvPool id knows, with its default.
 
   Raises:
-    ValueError: where the id does not know an option or would ignore it.
+    ValueError: if the id does not know an option or would ignore it.
   """
   options = set_options(config)
   for name in options:
@@ -76,7 +79,7 @@ def envpool_options(config: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _further_options(
-  config: Any, defaults: Mapping[str, Any]
+  config: ml_collections.ConfigDict, defaults: Mapping[str, Any]
 ) -> dict[str, Any]:
   further = dict(config.options.items())
   for name in further:
@@ -97,7 +100,7 @@ def check_pool_size(num_envs: int, batch_size: int) -> None:
   """Checks that batches can be had from so many environments.
 
   Raises:
-    ValueError: where they cannot.
+    ValueError: if they cannot.
   """
   if num_envs < 1:
     raise ValueError(f'--config.env.num_envs={num_envs}: must be at least 1.')

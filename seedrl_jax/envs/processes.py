@@ -1,9 +1,8 @@
 """Gymnasium environments that step in processes of their own.
 
-Called by `gymnasium_stream` if `env.processes` asks for it. The processes,
-their pipes and the shared memory are those of Gymnasium's `AsyncVectorEnv`. It
-has a process for every environment; what stands for an environment here is a
-slice of several, so that their number is free.
+The processes, their pipes and the shared memory are those of Gymnasium's
+`AsyncVectorEnv`. It has a process for every environment; what stands for an
+environment here is a slice of several, so that their number is free.
 """
 
 import atexit

@@ -32,7 +32,7 @@ class Recall(gymnasium.Env):
         `[min_delay, max_delay]` for each episode.
 
     Raises:
-      ValueError: where there is no such task.
+      ValueError: if there is no such task.
     """
     if num_cues < 2 or not 1 <= min_delay <= max_delay:
       raise ValueError(

@@ -1,7 +1,7 @@
-"""What EnvPool offers, and plain words where it cannot give it.
+"""What EnvPool offers, and plain words if something is missing.
 
-Called by `envpool_stream`. EnvPool is imported here and nowhere else, when it
-is first needed: its import fails where system libraries are missing.
+EnvPool is imported here and nowhere else, when it is first needed: its import
+fails if system libraries are missing.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ def load_envpool() -> Any:
   """Returns the module `envpool`.
 
   Raises:
-    MissingLibraryError: where it cannot be imported; says what to install.
+    MissingLibraryError: if it cannot be imported; says what to install.
   """
   startup.defer_packages()
   with explain_import_errors():
@@ -122,7 +122,7 @@ def check_id(env_id: str) -> None:
   """Checks that EnvPool has the environment.
 
   Raises:
-    ValueError: where it has not; names the three nearest ids.
+    ValueError: if it has not; names the three nearest ids.
   """
   ids = load_envpool().list_all_envs()
   if env_id not in ids:
@@ -173,11 +173,11 @@ def steps_per_second(env_id: str, action_repeat: int) -> float:
 
 
 def obeys_time_limit(env_id: str, default_limit: int) -> bool:
-  """Says whether EnvPool ends episodes of `env_id` at `max_episode_steps`.
+  """Returns whether EnvPool ends episodes of `env_id` at `max_episode_steps`.
 
   Args:
     env_id: a known id.
-    default_limit: its `max_episode_steps` where nobody sets it.
+    default_limit: its `max_episode_steps` if nobody sets it.
   """
   return (
     default_limit < _NO_TIME_LIMIT and family(env_id) not in _UNLIMITED_FAMILIES

@@ -52,7 +52,7 @@ def drop_keys(nest: types.Nest, dropped: Collection[str]) -> types.Nest:
     dropped: keys of a dict observation; those it does not have are ignored.
 
   Raises:
-    ValueError: where nothing would be left.
+    ValueError: if nothing would be left.
   """
   if not isinstance(nest, Mapping):
     return nest
@@ -69,7 +69,7 @@ def check_dropped(dropped: Any) -> tuple[str, ...]:
   """Returns the keys to drop; a lone string would be read as its letters.
 
   Raises:
-    ValueError: where it is no sequence of strings.
+    ValueError: if it is no sequence of strings.
   """
   if isinstance(dropped, str):
     raise ValueError(

@@ -1,7 +1,7 @@
 """Scores of episodes, counted beside the stream that the agent sees.
 
-Streams call `EpisodeStatistics.update` for every batch; remote actors' side
-in the learner keeps an `EpisodeLog` of what the actors report.
+Local streams add up every batch (`EpisodeStatistics`); remote ones keep a log
+of what actors report.
 """
 
 import collections
@@ -26,7 +26,7 @@ class EndedEpisodes(NamedTuple):
 class EpisodeLog:
   """A bounded, thread-safe list of finished episodes.
 
-  Whoever takes them turns the columns into `base.Episode`s: it has the time.
+  Columns become `base.Episode`s only when they are taken: a batch is urgent.
   """
 
   def __init__(self, max_size: int = 10_000):
@@ -110,7 +110,7 @@ class EpisodeStatistics:
       last: bool `[B]`, where the learner's episode ends.
       truncated: bool `[B]`, where it ends without having terminated.
       over: bool `[B]`, where the real episode ends, if `last` ends more (a
-        lost life in Atari); None where `last` says it all.
+        lost life in Atari); None if `last` says it all.
     """
     index = base.as_slice(env_id)
     returns = self._returns[index]

@@ -3,7 +3,7 @@
 A learner tells its actors, and a work directory whoever plays its checkpoint,
 which functions make environments, torsos and agents. Whoever is asked runs
 those of this package, and others only if the own command line allows them.
-`actors`, `evaluation` and `recording_teacher` call `check`. Needs no JAX.
+Needs no JAX.
 """
 
 import shlex
@@ -78,7 +78,7 @@ def _text_options(env: Any) -> Iterator[str]:
 
 
 def _is_number(value: Any) -> bool:
-  """Whether it is a number, None or a list of such."""
+  """Returns whether it is a number, None or a list of such."""
   if isinstance(value, (list, tuple)):
     return all(map(_is_number, value))
   return value is None or isinstance(value, (int, float))

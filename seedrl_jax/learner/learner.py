@@ -1,4 +1,4 @@
-"""The learner's loop body: take a batch, update, publish, give back.
+"""The learner's loop body: takes a batch, updates, publishes, gives back.
 
 The update of a batch is dispatched before the results of the one before are
 looked at, so that the training cores do not wait for the host.
@@ -15,7 +15,6 @@ import numpy as np
 from seedrl_jax import types
 from seedrl_jax.agents import base
 from seedrl_jax.learner import prefetch as prefetch_lib
-from seedrl_jax.learner import publishing
 from seedrl_jax.learner import state as state_lib
 from seedrl_jax.learner import update as update_lib
 
@@ -58,6 +57,41 @@ class _Pending:
   params: base.Params
 
 
+class ParameterPublisher:
+  """Keeps the newest parameters ready on every inference device.
+
+  The learner's thread publishes; inference threads read with a single
+  reference, so neither waits for the other.
+  """
+
+  def __init__(self, devices: Sequence[jax.Device]):
+    """Makes a publisher for the inference devices."""
+    self._latest: dict[jax.Device, tuple[int, base.Params]] = {}
+    self._devices = tuple(devices)
+
+  def publish(self, version: int, params: base.Params) -> None:
+    """Copies parameters to the inference devices and makes them the newest.
+
+    Args:
+      version: updates that made them.
+      params: acting parameters on one training device, in buffers that no
+        later update donates. The copy goes from device to device.
+    """
+    source = jax.tree.leaves(params)[0].devices()
+    copies = [
+      params if source == {device} else jax.device_put(params, device)
+      for device in self._devices
+    ]
+    for device, copy in zip(self._devices, copies, strict=True):
+      # Inference must not be the one to wait for the copy.
+      jax.block_until_ready(copy)
+      self._latest[device] = (version, copy)
+
+  def latest(self, device: jax.Device) -> tuple[int, base.Params]:
+    """Returns the newest version and its parameters on `device`."""
+    return self._latest[device]
+
+
 class Learner:
   """Trains on what a prefetcher brings; one thread calls it."""
 
@@ -65,7 +99,7 @@ class Learner:
     self,
     updater: update_lib.Updater,
     state: state_lib.LearnerState,
-    publisher: publishing.ParameterPublisher,
+    publisher: ParameterPublisher,
     publish_period: int = 1,
   ):
     """Makes a learner and publishes the parameters it starts with.
@@ -106,7 +140,7 @@ class Learner:
       progress: of the run, in [0, 1]; the same on all hosts.
 
     Raises:
-      NonFiniteError: where an earlier update was not finite.
+      NonFiniteError: if an earlier update was not finite.
     """
     self._record_lag(item)
     self._state, output, params = self._updater(
@@ -121,7 +155,7 @@ class Learner:
     """Waits for all that was dispatched.
 
     Raises:
-      NonFiniteError: where an update was not finite.
+      NonFiniteError: if an update was not finite.
     """
     while self._pending:
       self._finish_oldest()
@@ -130,7 +164,7 @@ class Learner:
     """Returns the state on the host, after what was dispatched.
 
     Raises:
-      NonFiniteError: where an update was not finite.
+      NonFiniteError: if an update was not finite.
     """
     self.flush()
     return update_lib.host_state(self._state)
@@ -138,10 +172,10 @@ class Learner:
   def fingerprints(self) -> list[int]:
     """Returns a number for the state on each of this host's devices.
 
-    They are equal where the states are; see `Updater.fingerprints`.
+    They are equal if the states are; see `Updater.fingerprints`.
 
     Raises:
-      NonFiniteError: where an update was not finite.
+      NonFiniteError: if an update was not finite.
     """
     self.flush()
     return self._updater.fingerprints(self._state)

@@ -15,7 +15,7 @@ class Topology:
 
   Attributes:
     inference: devices that act.
-    training: devices that run the update; disjoint from `inference` but where
+    training: devices that run the update; disjoint from `inference` unless
       the host has a single device, which then serves both.
   """
 
@@ -44,14 +44,14 @@ def make_topology(
   """Splits devices into inference and training cores.
 
   Args:
-    ratio: inference : training, as `1:3` or `4:4`; '' takes 1:3 where four
+    ratio: inference : training, as `1:3` or `4:4`; '' takes 1:3 if four
       divide the number of devices and 1:1 otherwise. A single device serves
       both, as an even split of it.
     devices: the host's devices.
     max_devices: use only the first so many; 0 takes all.
 
   Raises:
-    ValueError: where the ratio is malformed or does not fit the devices.
+    ValueError: if the ratio is malformed or does not fit the devices.
   """
   if max_devices > len(devices):
     raise ValueError(

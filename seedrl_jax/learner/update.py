@@ -152,29 +152,22 @@ def _on_all(
     )
   steps = agent.update
 
-  def cut(state: Any, batch: types.Batch) -> Any:
+  def cut(state: Any, batch: types.Batch, _: None) -> Any:
     return steps.cut(state.agent, *_prepare(state, batch))
 
-  def finish(state: Any, total: Any, results: Any, progress: Any) -> Any:
-    return _end(
-      agent, state, *steps.finish(state.agent, total, results, progress)
-    )
+  def accumulate(total: Any, state: Any, piece: Any) -> Any:
+    return steps.accumulate(total, state.agent, piece)
 
-  cut, finish = (
+  def finish(state: Any, total: Any, results: Any, progress: Any) -> Any:
+    new = steps.finish(state.agent, total, results, progress)
+    return _end(agent, state, *new)
+
+  on_all: Any = base.UpdateInPieces(
     pmap(cut),
+    pmap(accumulate, donate_argnums=0),
     pmap(finish, in_axes=(0, 0, 0, None), out_axes=out_axes, donate_argnums=0),
   )
-  accumulate = pmap(steps.accumulate, donate_argnums=0)
-
-  def update_in_pieces(state: Any, batch: types.Batch, progress: Any) -> Any:
-    total, pieces = cut(state, batch)
-    results = []
-    for piece in pieces:
-      total, result = accumulate(total, state.agent, piece)
-      results.append(result)
-    return finish(state, total, results, progress)
-
-  return update_in_pieces
+  return lambda state, batch, progress: on_all(state, batch, None, progress)
 
 
 def _prepare(

@@ -23,7 +23,7 @@ import numpy as np
 # Keeps the variance of what passes through a ReLU.
 RELU_INIT = nn.initializers.orthogonal(np.sqrt(2.0))
 
-# Products that are added up later are written and read once more; where they
+# Products that are added up later are written and read once more; if they
 # have over twice the numbers of the input this is dearer than what it saves.
 _WIDEST = 2
 
@@ -45,7 +45,7 @@ class StridedConv(nn.Module):
 
   Attributes:
     layer: the convolution; its kernel must be a multiple of its stride.
-    num_frames: None where the input is an image; k where it is the blocks of
+    num_frames: None if the input is an image; k if it is the blocks of
       k stacked frames, each brought into blocks before they were stacked.
     dtype: of the computation; parameters are float32.
   """
@@ -117,7 +117,7 @@ def suits_single_frames(
     channels: of a frame.
     num_frames: per stack, k.
     length: of the unroll, T. All T + k - 1 frames are multiplied with the
-      kernels of all k delays, most of them for nothing where T is small.
+      kernels of all k delays, most of them for nothing if T is small.
   """
   outputs = num_frames * (layer.kernel // layer.stride) ** 2 * layer.channels
   depth = layer.stride**2 * channels
@@ -133,7 +133,7 @@ def _window_conv(
   Args:
     x: `[T + k - 1, B, H, W, D]`.
     kernel: `[k, s, s, D, C]`.
-    same: bool `[T, B, k]`, which delays count at a step; None where k is 1.
+    same: bool `[T, B, k]`, which delays count at a step; None if k is 1.
 
   Returns:
     `[T, B, H - s + 1, W - s + 1, C]`.

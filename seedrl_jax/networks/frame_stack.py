@@ -54,7 +54,7 @@ def frame_history(
     kept: `[B, ..., C * (k - 1)]`, the state from before the first step.
 
   Returns:
-    the history and the state after the last step, zero where a frame is of an
+    the history and the state after the last step, zero if a frame is of an
     earlier episode.
   """
   chex.assert_equal_shape_prefix([frames, first], 2)
@@ -85,7 +85,7 @@ def stack_history(history: FrameHistory) -> jax.Array:
   """Stacks each frame on those before it in the same episode.
 
   Returns:
-    `[T, B, ..., C * k]`, oldest frame first and zero where the frame is of an
+    `[T, B, ..., C * k]`, oldest frame first and zero if the frame is of an
     earlier episode.
   """
   frames, same = history

@@ -5,7 +5,7 @@ core: from `[T, B]` steps and a core state to features. Acting is the case
 T = 1 of the one code path, so that a learner sees what the actor computed.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import chex
 import flax.linen as nn
@@ -28,7 +28,7 @@ Leaf = jax.Array | frame_stack.FrameHistory
 
 
 class CoreState(NamedTuple):
-  """What a network keeps between steps; `()` where it keeps nothing.
+  """What a network keeps between steps; `()` if it keeps nothing.
 
   Attributes:
     frames: for each stacked leaf `[B, ..., C * (k - 1)]` in the observation's
@@ -58,7 +58,7 @@ class Network(nn.Module):
     action: spec of the environments' actions.
   """
 
-  config: Any
+  config: ml_collections.ConfigDict
   observation: tuple[types.ArraySpec, ...]
   action: types.ActionSpec
 
@@ -219,7 +219,9 @@ class Network(nn.Module):
     return jnp.concatenate([features, code, reward], axis=-1)
 
 
-def make_network(config: Any, env_spec: types.EnvSpec) -> Network:
+def make_network(
+  config: ml_collections.ConfigDict, env_spec: types.EnvSpec
+) -> Network:
   """Makes the network that `config.network` describes.
 
   Args:

@@ -21,7 +21,7 @@ def is_channels_first(shape: tuple[int, ...], layout: str) -> bool:
   """Says whether a rank-3 observation has its channels first.
 
   'auto' takes the smaller of the first and last axis for the channels, and
-  the last one where they are equal: `(4, 84, 84)` is channels first,
+  the last one if they are equal: `(4, 84, 84)` is channels first,
   `(72, 96, 4)` and `(7, 7, 3)` are not.
 
   Args:
@@ -64,7 +64,7 @@ def to_features(x: jax.Array, dtype: jax.typing.DTypeLike) -> jax.Array:
   """Turns raw numbers into a network's floating point input.
 
   * floats are cast, not scaled;
-  * uint8 is divided by 255 (pictures, RAM), and where it is an image smaller
+  * uint8 is divided by 255 (pictures, RAM), and if it is an image smaller
     than `SMALLEST_PICTURE` a one-hot code of each entry is added, because
     there the numbers are categories and /255 makes them all alike;
   * scalar integers (MiniGrid's direction, FrozenLake's cell) become one-hot,
@@ -76,7 +76,7 @@ def to_features(x: jax.Array, dtype: jax.typing.DTypeLike) -> jax.Array:
     dtype: floating point type of the result.
 
   Returns:
-    `[N, ...]` of `dtype`, with a larger last dimension where a code was added.
+    `[N, ...]` of `dtype`, with a larger last dimension if a code was added.
   """
   if x.dtype != jnp.uint8 or x.ndim == 1:
     if x.ndim > 1 or jnp.issubdtype(x.dtype, jnp.floating):

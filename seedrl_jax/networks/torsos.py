@@ -7,11 +7,12 @@ outside is named as `module:function`; see `_Outside`.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import ml_collections
 
 from seedrl_jax.networks import preprocessing
 from seedrl_jax.networks.block_conv import RELU_INIT, ConvLayer, StridedConv
@@ -137,7 +138,7 @@ class _Outside(nn.Module):
   `[N, F]`.
   """
 
-  config: Any
+  config: ml_collections.ConfigDict
 
   @nn.compact
   def __call__(self, x: jax.Array) -> jax.Array:
@@ -157,7 +158,7 @@ class _Outside(nn.Module):
 
 
 def resolve_torso(name: str, shape: tuple[int, ...]) -> str:
-  """Returns the torso that a leaf of `shape` gets where the config has `name`.
+  """Returns the torso that a leaf of `shape` gets if the config has `name`.
 
   'auto' takes 'shallow' for pictures (both sides >= 32), 'grid' for smaller
   images of at least 5 cells a side, 'mlp' for everything else. A convolution
@@ -169,7 +170,7 @@ def resolve_torso(name: str, shape: tuple[int, ...]) -> str:
     shape: of the leaf, without batch dimensions, channels last.
 
   Raises:
-    ValueError: where there is no such torso, or the image is too small for
+    ValueError: if there is no such torso, or the image is too small for
       it.
   """
   if ':' in name:
@@ -195,7 +196,7 @@ def resolve_torso(name: str, shape: tuple[int, ...]) -> str:
 
 
 def first_strided_layer(
-  config: Any, shape: tuple[int, ...]
+  config: ml_collections.ConfigDict, shape: tuple[int, ...]
 ) -> ConvLayer | None:
   """Returns the convolution that takes blocks of frames, or None.
 
@@ -214,7 +215,7 @@ def first_strided_layer(
 
 
 def make_torso(
-  config: Any,
+  config: ml_collections.ConfigDict,
   shape: tuple[int, ...],
   num_frames: int | None = None,
   name: str | None = None,
@@ -224,9 +225,9 @@ def make_torso(
   Args:
     config: `config.network`.
     shape: of the leaf, without batch dimensions, channels last.
-    num_frames: k where the input will be blocks for `first_strided_layer`, of
-      k stacked frames; None where it will be of `shape`.
-    name: of the module, where an observation has several.
+    num_frames: k if the input will be blocks for `first_strided_layer`, of
+      k stacked frames; None if it will be of `shape`.
+    name: of the module, if an observation has several.
 
   Raises:
     ValueError: see `resolve_torso`.

@@ -26,8 +26,8 @@ from seedrl_jax.inference import insertion, unrolls
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import prefetch as prefetch_lib
-from seedrl_jax.learner import publishing, topology, update
 from seedrl_jax.learner import state as state_lib
+from seedrl_jax.learner import topology, update
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import factory as replay_factory
 from seedrl_jax.replay import table_configs
@@ -99,7 +99,7 @@ class Parts:
   topology: topology.Topology
   agent: agents.Agent
   updater: update.Updater
-  publisher: publishing.ParameterPublisher
+  publisher: learner_lib.ParameterPublisher
   learner: learner_lib.Learner
   prefetcher: prefetch_lib.Prefetcher
   store: replay.TrajectoryStore
@@ -230,7 +230,7 @@ class _Opener:
   def __init__(self, setup: Setup, state: state_lib.LearnerState, start: Start):
     self._setup, self._state, self._start = setup, state, start
     self._config = setup.config
-    self._publisher = publishing.ParameterPublisher(setup.topology.inference)
+    self._publisher = learner_lib.ParameterPublisher(setup.topology.inference)
     keys = setup.keys[1:]
     if len(start.inference_keys) == len(setup.plans):
       keys = jnp.array(start.inference_keys, jnp.uint32)

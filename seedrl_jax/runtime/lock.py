@@ -7,6 +7,7 @@ when that process ends, even after a `kill -9`.
 import contextlib
 import fcntl
 import os
+import pathlib
 import socket
 from collections.abc import Callable
 from typing import IO
@@ -36,14 +37,7 @@ def acquire(
     NotWritten: if the file cannot be written.
   """
   workdir_lib.clear_for_file(workdir.lock, say)
-  try:
-    # Appending: until the lock is ours, the text is another process'.
-    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-    file = os.fdopen(os.open(workdir.lock, flags, 0o644), 'ab+', buffering=0)
-  except OSError as e:
-    raise workdir_lib.NotWritten(
-      f'{workdir.lock} could not be written ({e.strerror}).'
-    ) from e
+  file = _open(workdir.lock)
   try:
     fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
   except _HELD as e:
@@ -64,6 +58,17 @@ def acquire(
   with contextlib.suppress(OSError):
     file.write(f'{os.getpid()} {socket.gethostname()}\n'.encode())
   return file
+
+
+def _open(path: pathlib.Path) -> IO[bytes]:
+  # Appending: until the lock is ours, the text is another process'.
+  flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+  try:
+    return os.fdopen(os.open(path, flags, 0o644), 'ab+', buffering=0)
+  except OSError as e:
+    raise workdir_lib.NotWritten(
+      f'{path} could not be written ({e.strerror}).'
+    ) from e
 
 
 def _owner(file: IO[bytes]) -> str:

@@ -84,7 +84,7 @@ def _draw_panel(
   scale = 60.0 if x == 'time/elapsed_s' else 1.0
   for i, group in enumerate(groups):
     color = _COLORS[i % len(_COLORS)]
-    _draw_group(axes, group, x, y, scale, color=color, label=group.label)
+    _draw_group(axes, group, x, y, scale, color)
     evaluation = curves.band(group, x, 'eval/return') if dotted else None
     if evaluation:
       axes.plot(
@@ -106,9 +106,9 @@ def _draw_group(
   y: str,
   scale: float,
   color: str,
-  label: str,
 ) -> None:
   """Draws one run as a line; several as mean, band and faint lines."""
+  label = group.label
   if len(group.runs) == 1:
     x_values, y_values = curves.curve(group.runs[0], x, y)
     axes.plot(x_values / scale, y_values, color=color, lw=1.8, label=label)

@@ -10,7 +10,6 @@ import pytest
 from seedrl_jax import types
 from seedrl_jax.agents import base
 from seedrl_jax.agents.r2d2 import agent as agent_lib
-from seedrl_jax.agents.r2d2 import networks
 from seedrl_jax.networks import network as network_lib
 from tests.agents import r2d2_reference, r2d2_sequences, sequences
 from tests.networks import parameters
@@ -29,7 +28,7 @@ class _Agent:
     self.act, self.initial_core = self.agent.act, self.agent.initial_core
     network = network_lib.make_network(config.network, _ENV_SPEC)
     sizes = (config.network.dueling, config.network.head_hidden_size)
-    self.loss = agent_lib.make_loss(config, networks.QNetwork(network, *sizes))
+    self.loss = agent_lib.make_loss(config, agent_lib.QNetwork(network, *sizes))
 
   def init(self, key):
     return self.agent.init(key).params

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from seedrl_jax import types
-from seedrl_jax.agents.r2d2 import priorities, targets
+from seedrl_jax.agents.r2d2 import loss, targets
 from tests.agents import r2d2_reference, r2d2_sequences
 
 
@@ -13,7 +13,7 @@ def test_mix_by_hand():
   valid = np.array([[1, 1, 0], [1, 0, 0]], bool)
   error = np.array([[-4.0, -3.0, 0.0], [2.0, 0.0, 0.0]], np.float32)
   errors = targets.TDErrors(valid, error, error)
-  mix = jax.jit(priorities.mix)
+  mix = jax.jit(loss.mixed_priorities)
   mixed = mix(errors, 0.9)
   # The mean is over valid transitions; without any there is nothing to learn.
   np.testing.assert_allclose(mixed, [0.9 * 4 + 0.1 * 3, 3.0, 0.0], rtol=1e-6)
@@ -22,7 +22,7 @@ def test_mix_by_hand():
 
 
 def _initial(config, burn_in, length, steps):
-  return jax.jit(lambda s: priorities.initial(config, burn_in, length, s))(
+  return jax.jit(lambda s: loss.initial_priorities(config, burn_in, length, s))(
     steps
   )
 

@@ -49,7 +49,7 @@ def test_server_that_takes_nothing_is_not_waited_for_in_vain(monkeypatch):
   )
   link = python_types.SimpleNamespace(peek=lambda: {'replay': table})
   made = python_types.SimpleNamespace(
-    host=python_types.SimpleNamespace(link=link)
+    location=python_types.SimpleNamespace(link=link)
   )
   replay_sequences._wait_until_stored(made, 3)
   with pytest.raises(TimeoutError, match='took no 4 sequences'):

@@ -127,27 +127,25 @@ def _host(tmp_path: pathlib.Path) -> Host:
   return host
 
 
-def test_second_call_does_nothing(host: Host):
-  host.setup()
-  host.setup()
-  assert host.installs() == ['']
-
-
-def test_extras_add_up(host: Host):
-  host.setup('--extras=video')
-  host.setup('--extras=test')
-  host.setup()
-  host.setup('--extras=test,video')
-  assert host.installs() == ['[video]', '[test,video]']
-
-
-def test_actor_gets_only_what_it_needs(host: Host):
-  host.setup('--actor')
-  host.setup('--actor')
-  # The last requirement of one call, and the package alone of the other.
-  assert host.installs() == ['numpy>=2.0', '']
-  host.setup()
-  assert host.installs() == ['numpy>=2.0', '', '']
+@pytest.mark.parametrize(
+  ('calls', 'installs'),
+  [
+    ([[], []], ['']),
+    (
+      [['--extras=video'], ['--extras=test'], [], ['--extras=test,video']],
+      ['[video]', '[test,video]'],
+    ),
+    # The last requirement of one call of pip, and the package of the other.
+    ([['--actor'], ['--actor']], ['numpy>=2.0', '']),
+    ([['--actor'], []], ['numpy>=2.0', '', '']),
+  ],
+)
+def test_extras_add_up_and_nothing_is_installed_twice(
+  host: Host, calls: list[list[str]], installs: list[str]
+):
+  for arguments in calls:
+    host.setup(*arguments)
+  assert host.installs() == installs
 
 
 def test_requirements_of_an_actor_are_those_of_the_project(host: Host):
@@ -178,60 +176,34 @@ def test_changed_project_is_installed_again(host: Host):
   assert host.installs() == ['[test]', '[test]']
 
 
-def _remove_interpreter(host: Host) -> None:
-  (host.venv / 'bin/python').unlink()
-
-
-def _break_interpreter(host: Host) -> None:
-  (host.venv / 'bin/python').write_text('#!/nowhere/python\n')
-
-
-def _remove_packages(host: Host) -> None:
-  (host.venv / 'bin/installed').unlink()
-
-
-def _remove_stamp(host: Host) -> None:
-  (host.venv / '.seedrl-stamp').unlink()
-
-
-def _empty_folder(host: Host) -> None:
-  shutil.rmtree(host.venv)
-  host.venv.mkdir()
-
-
-@pytest.mark.parametrize(
-  'damage',
-  [
-    _remove_interpreter,
-    _break_interpreter,
-    _remove_packages,
-    _remove_stamp,
-    _empty_folder,
-  ],
+# What breaks an environment, in its folder.
+_DAMAGES = (
+  'rm bin/python',
+  'echo "#!/nowhere/python" >bin/python',
+  'rm bin/installed',
+  'rm .seedrl-stamp',
+  'rm -r bin pyvenv.cfg .seedrl-stamp',
 )
-def test_broken_environment_is_repaired(
-  host: Host, damage: Callable[[Host], None]
-):
+
+
+@pytest.mark.parametrize('damage', _DAMAGES)
+def test_broken_environment_is_repaired(host: Host, damage: str):
   host.setup()
-  damage(host)
+  subprocess.run(['bash', '-c', damage], cwd=host.venv, check=True)
   host.setup()
   assert host.installs() == ['', '']
   host.setup()
   assert host.installs() == ['', '']
 
 
-def test_interrupted_installation_is_taken_up_again(host: Host):
+@pytest.mark.parametrize('before', [[], ['']])
+def test_interrupted_installation_is_continued(host: Host, before: list[str]):
+  if before:
+    host.setup()
   assert 'pip failed' in host.refusal('--extras=test', FAKE_PIP_STATUS='1')
   host.setup()
   host.setup()
-  assert host.installs() == ['[test]', '[test]']
-
-
-def test_interrupted_update_is_taken_up_again(host: Host):
-  host.setup()
-  host.refusal('--extras=test', FAKE_PIP_STATUS='1')
-  host.setup()
-  assert host.installs() == ['', '[test]', '[test]']
+  assert host.installs() == [*before, '[test]', '[test]']
 
 
 def test_failed_venv_is_made_again(host: Host):

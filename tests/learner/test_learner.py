@@ -10,7 +10,7 @@ import pytest
 
 from seedrl_jax.agents import base
 from seedrl_jax.learner import learner as learner_lib
-from seedrl_jax.learner import prefetch, publishing, update
+from seedrl_jax.learner import prefetch, update
 from seedrl_jax.learner import state as state_lib
 from seedrl_jax.replay import base as replay_base
 from tests.learner import toys
@@ -177,7 +177,7 @@ def test_state_waits_for_what_was_dispatched():
 
 def test_updates_publish_their_parameters():
   device = jax.devices()[3]
-  publisher = publishing.ParameterPublisher([device])
+  publisher = learner_lib.ParameterPublisher([device])
   log = _Log()
   learner = _learner(log, publisher)
   w = 0.0
@@ -195,7 +195,7 @@ def test_updates_publish_their_parameters():
 def test_what_inference_reads_outlives_the_updates():
   # On the learner's own device, where publishing copies nothing.
   device = jax.devices()[0]
-  publisher = publishing.ParameterPublisher([device])
+  publisher = learner_lib.ParameterPublisher([device])
   log = _Log()
   learner = _learner(log, publisher)
   held = [publisher.latest(device)]

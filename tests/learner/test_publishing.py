@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedrl_jax.learner import publishing
+from seedrl_jax.learner import learner as learner_lib
 
 _PATIENCE = 600.0  # only for a test that has already failed
 
@@ -29,7 +29,7 @@ def _version(params):
 
 def test_every_inference_device_gets_its_copy():
   devices = jax.devices()[:3]
-  publisher = publishing.ParameterPublisher(devices)
+  publisher = learner_lib.ParameterPublisher(devices)
   publisher.publish(4, _params(4))
   publisher.publish(5, _params(5))
   for device in devices:
@@ -42,7 +42,7 @@ def test_every_inference_device_gets_its_copy():
 
 def test_copy_outlives_its_source():
   source = _params(1)
-  publisher = publishing.ParameterPublisher(jax.devices()[:2])
+  publisher = learner_lib.ParameterPublisher(jax.devices()[:2])
   publisher.publish(1, source)
   jax.tree.map(lambda x: x.delete(), source)
   for device in jax.devices()[:2]:
@@ -51,7 +51,7 @@ def test_copy_outlives_its_source():
 
 def test_what_a_reader_holds_stays_as_it_is():
   device = jax.devices()[0]
-  publisher = publishing.ParameterPublisher([device])
+  publisher = learner_lib.ParameterPublisher([device])
   publisher.publish(1, _params(1))
   _, held = publisher.latest(device)
   publisher.publish(2, _params(2))
@@ -59,7 +59,7 @@ def test_what_a_reader_holds_stays_as_it_is():
 
 
 def test_a_device_that_does_no_inference_has_none():
-  publisher = publishing.ParameterPublisher(jax.devices()[:1])
+  publisher = learner_lib.ParameterPublisher(jax.devices()[:1])
   publisher.publish(1, _params(1))
   with pytest.raises(KeyError):
     publisher.latest(jax.devices()[1])
@@ -74,9 +74,9 @@ def test_reader_gets_the_old_ones_until_all_of_the_new_are_there(monkeypatch):
     return jax.tree.map(jnp.asarray, tree)
 
   devices = jax.devices()[:2]
-  publisher = publishing.ParameterPublisher(devices)
+  publisher = learner_lib.ParameterPublisher(devices)
   publisher.publish(1, _params(1))
-  monkeypatch.setattr(publishing.jax, 'block_until_ready', slow_copy)
+  monkeypatch.setattr(learner_lib.jax, 'block_until_ready', slow_copy)
   thread = threading.Thread(
     target=publisher.publish, args=(2, _params(2)), daemon=True
   )
@@ -93,7 +93,7 @@ def test_reader_gets_the_old_ones_until_all_of_the_new_are_there(monkeypatch):
 
 def test_readers_never_see_a_half_set():
   devices = jax.devices()[:2]
-  publisher = publishing.ParameterPublisher(devices)
+  publisher = learner_lib.ParameterPublisher(devices)
   publisher.publish(0, _params(0))
   last, errors = 60, []
 

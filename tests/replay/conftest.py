@@ -70,7 +70,19 @@ def _reverb(
   )
 
 
-_BACKENDS = {'embedded': _embedded, 'reverb': _reverb}
+def _reverb_on_grpc(
+  request: pytest.FixtureRequest, *args: Any
+) -> replay.TrajectoryStore:
+  patch = request.getfixturevalue('monkeypatch')
+  patch.setenv('SEEDRL_REVERB_TRANSPORT', 'grpc')
+  return _reverb(request, *args)
+
+
+_BACKENDS = {
+  'embedded': _embedded,
+  'reverb': _reverb,
+  'reverb-on-grpc': _reverb_on_grpc,
+}
 
 # Only for tests that have already failed: none waits for it.
 PATIENCE = 300.0

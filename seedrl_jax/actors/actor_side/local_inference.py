@@ -262,7 +262,7 @@ def _connect(
       config.batch_size,
       agent.overlap,
     )
-  except (errors.Refused, errors.UnknownTable) as e:
+  except (errors.RequestRefused, errors.UnknownTable) as e:
     raise actor_loops.IncompatibleLearner(str(e)) from e
 
 

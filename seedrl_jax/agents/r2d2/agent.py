@@ -1,4 +1,4 @@
-"""The R2D2 agent: what inference, the learner and the replay's writers call.
+"""The R2D2 agent: its network, its actions and its update.
 
 A sequence has burn-in steps, which only warm up the recurrent state; U trained
 transitions; lookahead steps, which lend the last of them their rewards; and a
@@ -10,13 +10,15 @@ import functools
 from typing import NamedTuple
 
 import chex
+import flax.linen as nn
 import jax
 import ml_collections
 
 from seedrl_jax import types
 from seedrl_jax.agents import acting, base, optimizers, sgd
-from seedrl_jax.agents.r2d2 import exploration, networks, priorities
+from seedrl_jax.agents.r2d2 import exploration
 from seedrl_jax.agents.r2d2 import loss as loss_lib
+from seedrl_jax.networks import heads
 from seedrl_jax.networks import network as network_lib
 
 
@@ -30,6 +32,33 @@ class AgentOutput(NamedTuple):
 
   action: jax.Array
   q_values: jax.Array
+
+
+class QNetwork(nn.Module):
+  """Action values on a network, recurrent or not.
+
+  Attributes:
+    network: gives the features.
+    dueling: whether value and advantage have a stream each.
+    head_hidden_size: hidden units of the head, or of each stream; 0: none.
+  """
+
+  network: network_lib.Network
+  dueling: bool
+  head_hidden_size: int
+
+  @nn.compact
+  def __call__(
+    self, inputs: types.AgentInput, core: network_lib.CoreState
+  ) -> tuple[jax.Array, network_lib.CoreState]:
+    """Maps `[T, B, ...]` and the core before it to values and the core after.
+
+    Values are float32 `[T, B, A]`; `[T, B]` is as in `network.Network`.
+    """
+    features, core = self.network(inputs, core)
+    head = heads.DuelingHead if self.dueling else heads.QHead
+    num_actions = self.network.num_actions
+    return head(num_actions, self.head_hidden_size, name='head')(features), core
 
 
 def make_agent(
@@ -48,7 +77,7 @@ def make_agent(
   """
   network_lib.check_discrete(env_spec)
   network = network_lib.make_network(config.network, env_spec)
-  module = networks.QNetwork(
+  module = QNetwork(
     network, config.network.dueling, config.network.head_hidden_size
   )
   init_network = acting.make_init(module, network, env_spec)
@@ -69,7 +98,10 @@ def make_agent(
     update=trainer.update,
     overlap=config.burn_in + config.lookahead + 1,
     initial_priorities=functools.partial(
-      priorities.initial, config.loss, config.burn_in, config.unroll_length
+      loss_lib.initial_priorities,
+      config.loss,
+      config.burn_in,
+      config.unroll_length,
     ),
   )
 
@@ -88,7 +120,7 @@ def _choose(
 
 
 def make_loss(
-  config: ml_collections.ConfigDict, module: networks.QNetwork
+  config: ml_collections.ConfigDict, module: QNetwork
 ) -> sgd.LossFn:
   """Returns the loss of a batch; `module` gives action values."""
   burn_in = config.burn_in
@@ -103,8 +135,7 @@ def make_loss(
         jax.tree.map(lambda x, s=s: x[s], inputs)
         for s in (slice(burn_in), slice(burn_in, None))
       )
-      # Without gradient. Nobody reads the values, so that XLA does not compute
-      # them.
+      # Without gradient. The values are not used, so XLA does not compute them.
       variables = {'params': jax.lax.stop_gradient(params)}
       _, core = module.apply(variables, past, core)
     return module.apply({'params': params}, inputs, core)[0]

@@ -1,15 +1,13 @@
 """Epsilon-greedy exploration, each environment with an epsilon of its own.
 
-`agent.make_agent` binds it to acting. Epsilon follows from the global id of the
-environment, in the graph, so that whoever steps an environment, here or on
-another host, need know nothing of it.
+Epsilon follows from the environment's global id, so that no other part of the
+system has to keep it.
 """
-
-from typing import Any
 
 import chex
 import jax
 import jax.numpy as jnp
+import ml_collections
 import numpy as np
 
 from seedrl_jax import types
@@ -18,7 +16,7 @@ _GOLDEN_RATIO = (5**0.5 - 1) / 2
 
 
 def epsilons(
-  config: Any, env_spec: types.EnvSpec, env_id: jax.Array
+  config: ml_collections.ConfigDict, env_spec: types.EnvSpec, env_id: jax.Array
 ) -> jax.Array:
   """Returns each environment's epsilon, float32 `[B]`.
 

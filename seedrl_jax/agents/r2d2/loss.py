@@ -1,4 +1,4 @@
-"""The R2D2 loss of a batch of sequences, from two networks' action values.
+"""The R2D2 loss of a batch of sequences, and the sequences' priorities.
 
 It is linear in equal pieces of the batch, as `sgd.LossFn` asks.
 """
@@ -12,7 +12,6 @@ import rlax
 from seedrl_jax import types
 from seedrl_jax.agents import sgd
 from seedrl_jax.agents import transitions as transitions_lib
-from seedrl_jax.agents.r2d2 import priorities as priorities_lib
 from seedrl_jax.agents.r2d2 import targets
 
 
@@ -56,7 +55,7 @@ def q_loss(
     # whatever sequence it stands in.
     per_sequence /= unroll_length
   loss = jnp.mean(weight * per_sequence)
-  priorities = priorities_lib.mix(errors, config.priority_eta)
+  priorities = mixed_priorities(errors, config.priority_eta)
   metrics = _metrics(errors, q_values[:unroll_length])
   metrics |= {
     'replay/priority_mean': jnp.mean(priorities),
@@ -68,7 +67,7 @@ def q_loss(
 def _metrics(
   errors: targets.TDErrors, q_values: jax.Array
 ) -> dict[str, jax.Array]:
-  """Returns means over valid transitions, for people to look at."""
+  """Returns diagnostics, means over valid transitions."""
 
   def mean(x: jax.Array) -> jax.Array:
     return transitions_lib.mean_of_valid(x, errors.valid)
@@ -81,3 +80,48 @@ def _metrics(
     'q_target': mean(errors.target),
     'masked_share': 1.0 - jnp.mean(errors.valid),
   }
+
+
+def mixed_priorities(errors: targets.TDErrors, eta: float) -> jax.Array:
+  """Returns eta max |TD| + (1 - eta) mean |TD| over valid transitions.
+
+  R2D2 (Kapturowski et al. 2019), section 2.3.
+
+  Args:
+    errors: `[U, B]`.
+    eta: share of the maximum, 0 to 1.
+
+  Returns:
+    float32 `[B]`. 0 if no transition is valid: such a sequence teaches
+    nothing, and a table draws what has priority 0 only if all has.
+  """
+  chex.assert_rank(errors.error, 2)
+  # Errors of transitions that are not valid are 0.
+  size = jnp.abs(errors.error)
+  count = jnp.maximum(jnp.sum(errors.valid, axis=0), 1)
+  mixed = eta * jnp.max(size, axis=0) + (1.0 - eta) * jnp.sum(size, 0) / count
+  return jax.lax.stop_gradient(mixed)
+
+
+def initial_priorities(
+  config: ml_collections.ConfigDict,
+  burn_in: int,
+  unroll_length: int,
+  steps: types.Steps,
+) -> jax.Array:
+  """Returns the priorities of new sequences, float32 `[W]`.
+
+  The values that acting recorded stand for both networks, so that no network
+  runs (Ape-X, Horgan et al. 2018, section 3).
+
+  Args:
+    config: `config.loss`.
+    burn_in: steps before the first trained transition.
+    unroll_length: U, trained transitions.
+    steps: `[T + 1, W]`, with an `agent_output` of `action` and `q_values`; the
+      observation is not read.
+  """
+  steps = jax.tree.map(lambda x: x[burn_in:], steps)
+  q_values = steps.agent_output.q_values
+  errors = targets.td_errors(config, q_values, q_values, steps, unroll_length)
+  return mixed_priorities(errors, config.priority_eta)

@@ -1,14 +1,14 @@
 """Double-Q n-step targets over sequences with several episodes in them.
 
-`loss` compares them with the online network's values, `priorities` with those
-that acting recorded. Transitions are numbered as in `agents.transitions`.
+Transitions are numbered as in `agents.transitions`.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
+import ml_collections
 import rlax
 
 from seedrl_jax import types
@@ -20,7 +20,7 @@ class TDErrors(NamedTuple):
 
   Attributes:
     valid: bool, see `transitions.Transitions`.
-    error: float32, target - Q(x_t, a_t), in the rescaled space; 0 where not
+    error: float32, target - Q(x_t, a_t), in the rescaled space; 0 if not
       valid.
     target: float32, in the rescaled space; a constant for the gradient.
   """
@@ -75,7 +75,7 @@ def n_step_returns(
     n: most rewards of a return, at least 1.
 
   Returns:
-    float32 `[T, B]`; of no meaning where a transition is not valid.
+    float32 `[T, B]`; of no meaning if a transition is not valid.
   """
   valid, reward, discount = transitions
   chex.assert_rank(value, 2)
@@ -92,7 +92,7 @@ def n_step_returns(
 
 
 def td_errors(
-  config: Any,
+  config: ml_collections.ConfigDict,
   q_values: jax.Array,
   target_q_values: jax.Array,
   steps: types.Steps,

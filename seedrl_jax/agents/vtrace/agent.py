@@ -1,6 +1,6 @@
 """The V-trace agent: its network, its actions and its update.
 
-Parameters are `{'network': ...}`, and `'entropy_cost'` beside it where the
+Parameters are `{'network': ...}`, and `'entropy_cost'` beside it if the
 entropy cost adapts (`loss.entropy_cost` says how).
 """
 

@@ -47,7 +47,7 @@ def initial_entropy_cost_param(config: ml_collections.ConfigDict) -> jax.Array:
     config: `config.loss`.
 
   Raises:
-    ValueError: where the cost to start from is not positive.
+    ValueError: if the cost to start from is not positive.
   """
   if config.entropy_cost <= 0:
     raise ValueError(
@@ -156,7 +156,7 @@ def _sum_of_parts(
     + config.kl_cost * mean(terms.kl)
   )
   if config.target_entropy is not None:
-    # Descending on this raises the cost where the entropy is below its
+    # Descending on this raises the cost if the entropy is below its
     # target. Its value means nothing: kept out of the metrics.
     excess = mean(terms.entropy - config.target_entropy)
     loss += cost * jax.lax.stop_gradient(excess)
@@ -201,7 +201,7 @@ def _diagnostics(
   targets: targets_lib.VTraceTargets,
   values: jax.Array,
 ) -> dict[str, jax.Array]:
-  """Returns means over valid transitions, for people to look at."""
+  """Returns diagnostics, means over valid transitions."""
 
   def mean(x: jax.Array) -> jax.Array:
     return transitions_lib.mean_of_valid(x, valid)

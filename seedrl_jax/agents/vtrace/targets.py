@@ -18,8 +18,8 @@ class VTraceTargets(NamedTuple):
   """Constants for the gradient, float32 `[T, B]`.
 
   Attributes:
-    value: v_s of equation 1; the baseline itself where not valid.
-    advantage: rho_s (r_s + gamma v_{s+1} - V(x_s)) of section 4.2; 0 where
+    value: v_s of equation 1; the baseline itself if not valid.
+    advantage: rho_s (r_s + gamma v_{s+1} - V(x_s)) of section 4.2; 0 if
       not valid.
   """
 
@@ -64,7 +64,7 @@ def vtrace_targets(
   reward, discount = transitions.reward, transitions.discount
   values, next_values = baseline[:-1], baseline[1:]
   # rlax clips its trace at 1 and multiplies by lambda; a lambda for each step
-  # turns that into any clip. Exactly lambda_ where clip_c is 1.
+  # turns that into any clip. Exactly lambda_ if clip_c is 1.
   tiny = jnp.finfo(rho.dtype).tiny
   unclipped = jnp.maximum(rho, tiny)
   step_lambda = (

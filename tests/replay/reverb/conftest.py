@@ -26,7 +26,6 @@ def rules(name: str = 't', **overrides: Any) -> dict[str, Any]:
   return {
     'name': name,
     'sampler': 'uniform',
-    'remover': 'fifo',
     'priority_exponent': 0.0,
     'max_size': 100,
     'max_times_sampled': 0,

@@ -56,20 +56,6 @@ def write(client, table, path, plan):
     writer.flush()
 
 
-def write_delta(client, table, path, plan):
-  """Writes with the old Writer, the only one that encodes differences."""
-  leaves = _leaves(path, plan)
-  steps = len(leaves[0])
-  with client.writer(
-    steps, delta_encoded=True, chunk_length=plan['chunk_lengths'][0]
-  ) as writer:
-    for step in range(steps):
-      row = [leaf[step] for leaf in leaves]
-      writer.append(_fill(plan['structure'], row))
-    for item in plan['items']:
-      writer.create_item(table, item['steps'], item['priority'])
-
-
 def read(client, table, path, plan):
   """Saves the first items of a queue."""
   arrays = {}
@@ -107,7 +93,6 @@ def read_bfloat16(client, table, path, plan):
 
 _COMMANDS = {
   'write': write,
-  'write_delta': write_delta,
   'read': read,
   'write_bfloat16': write_bfloat16,
   'read_bfloat16': read_bfloat16,

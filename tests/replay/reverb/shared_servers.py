@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seedrl_jax.replay import base
-from seedrl_jax.replay.reverb.server import checkpoint_files, server
+from seedrl_jax.replay.reverb.server import server
 
 _MANY = pathlib.Path(__file__).with_name('many_servers.py')
 _MAIN = pathlib.Path(server.__file__).with_name('main.py')
@@ -70,15 +70,14 @@ class SharedServer:
     self._starts += 1
     own = folder / 'own'
     own.mkdir(parents=True)
-    if restore is not None:
-      checkpoint_files.rewrite(restore, self._tables, folder / 'restored')
-      restore = str(folder / 'restored')
     answer = self._factory.ask(
       start={
         'port': 0,
+        'fixed': True,
         'tables': self._tables,
         'checkpoints': str(own),
         'restore': restore,
+        'rewritten': str(folder / 'restored'),
       }
     )
     if 'error' in answer:

@@ -17,19 +17,20 @@ import pytest
 from seedrl_jax.replay import nest
 from seedrl_jax.replay.reverb.client import (
   connection,
-  insert_stream,
+  insert_lane,
   items,
-  sample_stream,
+  sampler,
   samples,
 )
 from seedrl_jax.replay.reverb.server import server
+from tests.replay.reverb import columns
 
 _OFFICIAL = pathlib.Path(__file__).with_name('official.py')
 _SEEDS = range(6)
 # Only for tests that have already failed.
 _PATIENCE = 300.0
 _DTYPES = [
-  *('float16', 'float32', 'float64', 'complex64', 'bool'),
+  *('float16', 'float32', 'float64', 'bool'),
   *('int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32', 'uint64'),
 ]
 _SHAPES = [(), (3,), (2, 3), (0,), (2, 0), (1,)]
@@ -37,7 +38,7 @@ _SHAPES = [(), (3,), (2, 3), (0,), (2, 0), (1,)]
 
 @pytest.fixture(scope='module', name='address')
 def address_fixture(server_python):
-  names = [f'{kind}{seed}' for kind in 'abcd' for seed in _SEEDS]
+  names = [f'{kind}{seed}' for kind in 'ac' for seed in _SEEDS]
   names += ['e', 'f', 'g']
   free = {
     'priority_exponent': 0.0,
@@ -46,7 +47,7 @@ def address_fixture(server_python):
     'min_diff': -1e300,
     'max_diff': 1e300,
   }
-  queue = {'sampler': 'fifo', 'remover': 'fifo', 'max_times_sampled': 1}
+  queue = {'sampler': 'fifo', 'max_times_sampled': 1}
   tables = [{'name': n, 'max_size': 100, **queue, **free} for n in names]
   with server.ReverbServer(server_python, tables) as running:
     running.start()
@@ -160,10 +161,10 @@ def _assert_same(actual: np.ndarray, expected: np.ndarray) -> None:
 def _sample(
   link: connection.Connection, table: str, count: int
 ) -> list[samples.Sample]:
-  streams = sample_stream.SampleStreams(link, table)
+  streams = sampler.SampleStreams(link, table)
   streams.request(count)
   try:
-    return [streams.get(_PATIENCE) for _ in range(count)]
+    return [streams.get() for _ in range(count)]
   finally:
     streams.close()
 
@@ -180,32 +181,16 @@ def test_we_read_what_the_official_client_writes(
     assert sample.times_sampled == 1
     expected = plan.expected(item)
     for column, array in zip(sample.columns, expected, strict=True):
-      _assert_same(column.decode(), array)
+      _assert_same(columns.decode_column(column), array)
     squeezed = [end is None for _, _, end in item['columns']]
     assert [column.squeeze for column in sample.columns] == squeezed
 
 
-@pytest.mark.parametrize('seed', _SEEDS)
-def test_we_read_differences_of_the_official_client(
-  seed, official, link, tmp_path
-):
-  plan, path = _Plan(seed), tmp_path / 'leaves.npz'
-  plan.items = [
-    {'priority': 1.0, 'steps': steps} for steps in range(1, plan.steps + 1)
-  ]
-  official('write_delta', f'b{seed}', path, plan.save(path))
-  drawn = _sample(link, f'b{seed}', len(plan.items))
-  assert any(s.delta for x in drawn for c in x.columns for s in c.slices)
-  for sample, item in zip(drawn, plan.items, strict=True):
-    for column, leaf in zip(sample.columns, plan.leaves, strict=True):
-      _assert_same(column.decode(), leaf[plan.steps - item['steps'] :])
-
-
-def _our_columns(plan: _Plan, delta: bool) -> list[list[items.Chunk]]:
+def _our_columns(plan: _Plan) -> list[list[items.Chunk]]:
   """Returns the chunks of each leaf, cut as the plan says."""
   return [
     [
-      items.encode_chunk([leaf[i : i + length]], delta)
+      items.encode_chunk([leaf[i : i + length]])
       for i in range(0, plan.steps, length)
     ]
     for leaf, length in zip(plan.leaves, plan.chunk_lengths, strict=True)
@@ -225,14 +210,13 @@ def _our_column(
   return items.Column(slices, squeeze=end is None)
 
 
-@pytest.mark.parametrize('delta', [False, True])
 @pytest.mark.parametrize('seed', _SEEDS)
 def test_the_official_client_reads_what_we_write(
-  seed, delta, official, link, tmp_path
+  seed, official, link, tmp_path
 ):
   plan, path = _Plan(seed), tmp_path / 'read.npz'
-  table = f'{"d" if delta else "c"}{seed}'
-  chunks = _our_columns(plan, delta)
+  table = f'c{seed}'
+  chunks = _our_columns(plan)
   made = [
     items.make_item(
       table,
@@ -241,7 +225,7 @@ def test_the_official_client_reads_what_we_write(
     )
     for item in plan.items
   ]
-  stream = insert_stream.InsertStream(link, table)
+  stream = insert_lane.InsertStream(link, table)
   # Two inserts, that chunks also pass from one request to the next.
   stream.insert(made[:2], keep=[c for column in chunks for c in column])
   stream.insert(made[2:])
@@ -263,14 +247,16 @@ def test_we_read_bfloat16_of_the_official_client(official, link, tmp_path):
   official('write_bfloat16', 'e', path, {'leaves': 1})
   (sample,) = _sample(link, 'e', 1)
   (column,) = sample.columns
-  _assert_same(column.decode(), bits.view(ml_dtypes.bfloat16)[np.newaxis])
+  _assert_same(
+    columns.decode_column(column), bits.view(ml_dtypes.bfloat16)[np.newaxis]
+  )
 
 
 def test_the_official_client_reads_our_bfloat16(official, link, tmp_path):
   path = tmp_path / 'leaf.npz'
   bits = np.random.default_rng(0).integers(0, 2**16, (2, 3), np.uint16)
   chunk = items.encode_chunk([bits.view(ml_dtypes.bfloat16)])
-  stream = insert_stream.InsertStream(link, 'f')
+  stream = insert_lane.InsertStream(link, 'f')
   stream.insert([items.make_item('f', 1.0, [_our_column([chunk], 0, 2)])])
   stream.flush(_PATIENCE)
   stream.close()
@@ -284,7 +270,7 @@ def test_large_chunks_go_ahead_and_come_back(link):
   # Together above what is sent, and what is sampled, as one message.
   rows = rng.integers(0, 256, (5, 1, 3_000_000), np.uint8)
   chunks = [items.encode_chunk([row]) for row in rows]
-  stream = insert_stream.InsertStream(link, 'g')
+  stream = insert_lane.InsertStream(link, 'g')
   made = [
     items.make_item('g', 1.0, [_our_column(chunks, start, 5)])
     for start in (0, 3)
@@ -295,6 +281,4 @@ def test_large_chunks_go_ahead_and_come_back(link):
   stream.close()
   for sample, start in zip(_sample(link, 'g', 2), (0, 3), strict=True):
     (column,) = sample.columns
-    out = np.zeros((5 - start, 2, 3_000_000), np.uint8)
-    column.decode_into(out[:, 1])
-    np.testing.assert_array_equal(out[:, 1], rows[start:, 0])
+    _assert_same(columns.decode_column(column), rows[start:, 0])

@@ -1,12 +1,7 @@
 """NumPy arrays to and from the tensors of Reverb's chunks.
 
-Called by `items.py` to encode and by whoever sampled to decode. Compression
-and decompression, which are nearly all of the time, run without the
-interpreter lock, so threads of the caller's run side by side.
-
-bfloat16 is no type of NumPy's own. Where `ml_dtypes` is installed (it comes
-with JAX) its type is used both ways; elsewhere such a tensor is decoded as
-uint16 with the same bits.
+Compression and decompression, which are nearly all of the time, run without
+the interpreter lock, so threads of the caller's run side by side.
 """
 
 import functools
@@ -18,7 +13,7 @@ from typing import NamedTuple
 import cramjam
 import numpy as np
 
-from seedrl_jax.replay.reverb.transport import wire
+from seedrl_jax.replay.reverb.client import wire
 
 # tensorflow.DataType of the element types that Reverb can hold for us.
 _CODES = {
@@ -28,7 +23,6 @@ _CODES = {
   'uint8': 4,
   'int16': 5,
   'int8': 6,
-  'complex64': 8,
   'int64': 9,
   'bool': 10,
   'bfloat16': 14,
@@ -38,7 +32,6 @@ _CODES = {
   'uint64': 23,
 }
 _NAMES = {code: name for name, code in _CODES.items()}
-_BFLOAT16 = _CODES['bfloat16']
 
 _snappy = cramjam.snappy
 
@@ -74,7 +67,7 @@ class Tensor(NamedTuple):
 
   @property
   def dtype(self) -> np.dtype:
-    """Its element type; ValueError where that is no number."""
+    """Its element type; ValueError if that is no number."""
     return _dtype(self.code)
 
 
@@ -84,22 +77,19 @@ def _dtype(code: int) -> np.dtype:
     raise ValueError(
       f'A tensor is of TensorFlow type {code}; only numbers can be read.'
     )
-  if code == _BFLOAT16:
-    try:
-      import ml_dtypes
-    except ImportError:
-      return np.dtype(np.uint16)
+  if _NAMES[code] == 'bfloat16':
+    # NumPy has no such type; the package comes with JAX.
+    import ml_dtypes
+
     return np.dtype(ml_dtypes.bfloat16)
   return np.dtype(_NAMES[code])
 
 
-def encode(columns: Sequence[np.ndarray], delta: bool = False) -> list[Tensor]:
+def encode(columns: Sequence[np.ndarray]) -> list[Tensor]:
   """Returns the tensors of a chunk's columns.
 
   Args:
     columns: `[rows, ...]` each, any layout, of numbers.
-    delta: whether to store differences between rows, which compress better
-      where rows change little. Does nothing to types that are no integers.
 
   Returns:
     Tensors whose content is overwritten by this thread's next call.
@@ -107,7 +97,7 @@ def encode(columns: Sequence[np.ndarray], delta: bool = False) -> list[Tensor]:
   Raises:
     ValueError: for an element type that Reverb cannot hold.
   """
-  raws = [_raw(column, delta) for column in columns]
+  raws = [_raw(column) for column in columns]
   rooms = [_snappy.compress_raw_max_len(raw) for raw in raws]
   memory, start = _encoded.take(sum(rooms)).data, 0
   tensors = []
@@ -119,51 +109,19 @@ def encode(columns: Sequence[np.ndarray], delta: bool = False) -> list[Tensor]:
   return tensors
 
 
-def _raw(array: np.ndarray, delta: bool) -> memoryview:
+def _raw(array: np.ndarray) -> memoryview:
   """Returns the bytes to compress."""
   if array.dtype.name not in _CODES:
     raise ValueError(f'Reverb cannot hold arrays of type {array.dtype}.')
   if not array.dtype.isnative:
     array = array.astype(array.dtype.newbyteorder('='))
-  if delta and is_delta(array.dtype, array.ndim):
-    array = _differences(array)
   return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
-def is_delta(dtype: np.dtype, rank: int) -> bool:
-  """Whether Reverb encodes such tensors of a delta encoded chunk."""
-  return dtype.kind in 'iu' and rank >= 2
-
-
-def _unsigned(dtype: np.dtype) -> np.dtype:
-  return np.dtype(f'u{dtype.itemsize}')
-
-
-def _differences(array: np.ndarray) -> np.ndarray:
-  # Unsigned, where overflow is defined and wraps.
-  values = array.view(_unsigned(array.dtype))
-  differences = np.empty(array.shape, values.dtype)
-  differences[:1] = values[:1]
-  np.subtract(values[1:], values[:-1], out=differences[1:])
-  return differences.view(array.dtype)
-
-
-def decode(tensor: Tensor, delta: bool = False) -> np.ndarray:
-  """Returns a tensor as a fresh array `[rows, ...]`; see `decode_into`."""
-  out = np.empty(tensor.shape, tensor.dtype)
-  decode_into(tensor, out, delta=delta)
-  return out
-
-
-def decode_into(
-  tensor: Tensor,
-  out: np.ndarray,
-  offset: int = 0,
-  delta: bool = False,
-) -> None:
+def decode_into(tensor: Tensor, out: np.ndarray, offset: int = 0) -> None:
   """Writes rows of a tensor to given memory.
 
-  Where all rows are wanted and `out` is contiguous they are decompressed in
+  If all rows are wanted and `out` is contiguous they are decompressed in
   place; otherwise into memory of this thread's, then copied once.
 
   Args:
@@ -171,10 +129,9 @@ def decode_into(
     out: `[n, ...]`, any strides, of the tensor's element type; gets rows
       `offset` to `offset + n`.
     offset: first row that is wanted.
-    delta: whether the chunk was delta encoded.
 
   Raises:
-    ValueError: where shape or type do not fit, or the bytes are damaged.
+    ValueError: if shape or type do not fit, or the bytes are damaged.
   """
   shape, dtype = tensor.shape, tensor.dtype
   end = offset + out.shape[0]
@@ -184,20 +141,12 @@ def decode_into(
       f'{out.dtype}{list(out.shape)}; the unrolls in the table are of another '
       'kind.'
     )
-  whole = out.shape[0] == shape[0] and out.flags.c_contiguous
-  raw = (
-    out.reshape(-1).view(np.uint8)
-    if whole
-    else _decoded.take(math.prod(shape) * dtype.itemsize)
-  )
+  if out.shape[0] == shape[0] and out.flags.c_contiguous:
+    _decompress(tensor, out.reshape(-1).view(np.uint8))
+    return
+  raw = _decoded.take(math.prod(shape) * dtype.itemsize)
   _decompress(tensor, raw)
-  rows = out if whole else raw.view(dtype).reshape(shape)
-  if delta and is_delta(dtype, len(shape)):
-    # In place: only the rows before are read, and those are final.
-    values = rows.view(_unsigned(dtype))[:end]
-    np.cumsum(values, axis=0, dtype=values.dtype, out=values)
-  if not whole:
-    out[...] = rows[offset:end]
+  out[...] = raw.view(dtype).reshape(shape)[offset:end]
 
 
 def _decompress(tensor: Tensor, raw: np.ndarray) -> None:
@@ -211,4 +160,4 @@ def _decompress(tensor: Tensor, raw: np.ndarray) -> None:
       return
   except cramjam.DecompressionError as e:
     raise ValueError(f'A tensor is damaged: {e}') from e
-  raise ValueError(f'A tensor has {size} bytes where {raw.size} were expected.')
+  raise ValueError(f'A tensor has {size} bytes and not {raw.size}.')

@@ -1,158 +1,208 @@
 """A Reverb server as a client sees it: calls, and losing it.
 
-Made by the store, used by the streams. One `Connection` is shared by all that
-talk to a server, so that when it is lost one of them finds it again for all.
+One `Connection` is shared by all that talk to a server, so that when it is
+lost one of them finds it again for all.
 """
 
+import contextlib
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import grpc
 from absl import logging
 
 from seedrl_jax.replay import base
+from seedrl_jax.replay.reverb import transport
 from seedrl_jax.replay.reverb.client import errors, silence
 from seedrl_jax.replay.reverb.proto import reverb_pb2
-from seedrl_jax.replay.reverb.transport import call as call_lib
 
 _SERVICE = '/deepmind.reverb.ReverbService/'
-_OPTIONS = (
-  ('grpc.max_receive_message_length', -1),
-  ('grpc.max_send_message_length', -1),
-  # Or a channel to a server that was lost would be used again.
-  ('grpc.use_local_subchannel_pool', 1),
-  # Notices a host that went away silently. Servers take pings on an idle
-  # connection for an attack where they come within five minutes.
-  ('grpc.keepalive_time_ms', 310_000),
-  ('grpc.keepalive_timeout_ms', 20_000),
-  # Or a server that came up just after a refusal would wait for a second.
-  ('grpc.initial_reconnect_backoff_ms', 100),
-  ('grpc.enable_http_proxy', 0),
-)
+_RESPONSES: dict[str, Any] = {
+  'ServerInfo': reverb_pb2.ServerInfoResponse,
+  'MutatePriorities': reverb_pb2.Empty,
+  'Reset': reverb_pb2.Empty,
+  'Checkpoint': reverb_pb2.CheckpointResponse,
+}
 # Of the wait between two attempts to reach a server, in seconds.
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 2.0
 # Seconds that an attempt may take, and those after which a server that was
 # found counts as there: more than a stream takes to fail.
 _ATTEMPT, _STABLE = 5.0, 20.0
-# Seconds in which a server that is there answers a question.
-_GLANCE = 2.0
+# Seconds in which a server that is there answers `peek`, and any other call.
+_GLANCE, _ANSWER = 2.0, 60.0
 
-_Response = TypeVar('_Response')
+
+class _Calls:
+  """Calls under way, which `close` ends, and the channel of the unary ones."""
+
+  def __init__(self) -> None:
+    self.closed = threading.Event()
+    self._lock = threading.Lock()
+    self._under_way: set[grpc.Future | transport.Stream] = set()
+    self._channel: grpc.Channel | None = None
+
+  def begin_stream(self, address: str, method: str) -> transport.Stream:
+    """Returns a stream that has begun; from then on it is the caller's."""
+    stream = transport.make_stream(address, _SERVICE + method)
+    with self._ended_by_close(stream):
+      stream.begin(_ATTEMPT)
+    return stream
+
+  def unary(
+    self,
+    address: str,
+    method: str,
+    request: Any,
+    timeout: float | None,
+    on_asked: Callable[[], None] | None = None,
+  ) -> Any:
+    """Calls once, over the channel of before if it was not dropped.
+
+    Raises:
+      grpc.RpcError: as gRPC does.
+      grpc.FutureCancelledError: if the channel was dropped or closed.
+    """
+    with self._lock:
+      if self._channel is None:
+        self._channel = grpc.insecure_channel(
+          address, options=transport.CHANNEL_OPTIONS
+        )
+      try:
+        call = self._channel.unary_unary(
+          _SERVICE + method,
+          request_serializer=type(request).SerializeToString,
+          response_deserializer=_RESPONSES[method].FromString,
+        ).future(request, timeout=timeout)
+      except ValueError as e:
+        # Another thread noticed a loss and closed the channel.
+        raise grpc.FutureCancelledError from e
+    with self._ended_by_close(call):
+      if on_asked is not None:
+        on_asked()
+      return call.result()
+
+  def server_info(
+    self, address: str, timeout: float
+  ) -> reverb_pb2.ServerInfoResponse:
+    """Asks once for a sign of life; raises as `unary`."""
+    return self.unary(address, 'ServerInfo', reverb_pb2.Empty(), timeout)
+
+  def drop_channel(self) -> None:
+    """Has the next unary call connect anew; ends those under way."""
+    with self._lock:
+      channel, self._channel = self._channel, None
+    if channel is not None:
+      channel.close()
+
+  def close(self) -> None:
+    """Ends all calls under way, and those to come."""
+    self.closed.set()
+    with self._lock:
+      calls, self._under_way = self._under_way, set()
+    for call in calls:
+      call.cancel()
+    self.drop_channel()
+
+  @contextlib.contextmanager
+  def _ended_by_close(
+    self, call: grpc.Future | transport.Stream
+  ) -> Iterator[None]:
+    with self._lock:
+      self._under_way.add(call)
+    if self.closed.is_set():
+      call.cancel()
+    try:
+      yield
+    finally:
+      with self._lock:
+        self._under_way.discard(call)
 
 
 class Connection:
-  """Reaches one Reverb server, wherever it is at the moment."""
+  """Reaches one Reverb server, wherever it is at the moment.
+
+  Attributes:
+    address: where the server was last looked for.
+    generation: how often it was lost and found again.
+  """
 
   def __init__(
     self,
     address: str | Callable[[], str],
     patience: float = 60.0,
-    on_lost: Callable[[], None] | None = None,
+    on_lost: Callable[[], None] = lambda: None,
   ):
-    """Prepares channels; nothing is sent yet.
+    """Sends nothing yet.
 
     Args:
       address: 'host:port', or what returns it; asked before every attempt.
       patience: seconds to keep trying to find a lost server.
-      on_lost: called once for each loss, in the thread that noticed it, before
-        the first attempt; may start the server again. The seconds that it
-        takes do not count. What it raises ends the connection.
+      on_lost: called once for each loss, before the first attempt; may take
+        its time to start the server again. What it raises ends the connection.
     """
     self._read_address = address if callable(address) else lambda: address
     self._patience = patience
     self._on_lost = on_lost
-    self._closed = threading.Event()
+    self._calls = _Calls()
     self._failure: BaseException | None = None
-    # Held by who looks for a lost server; the others wait for it.
+    # Held by the thread that looks for a lost server; the others wait for it.
     self._recovery = threading.Lock()
-    self._lock = threading.Lock()
-    self._calls: set[grpc.Future | call_lib.Call] = set()
-    self._channel: grpc.Channel | None = None
-    self._generation = 0
+    self.generation = 0
     self._found = self._deadline = -math.inf
     self._wait = 0.0
     # Why the last stream did not begin.
     self._refusal = ''
-    self._address = self._read_address()
+    self.address = self._read_address()
     self._silence = silence.Silence(logging.warning)
 
-  @property
-  def address(self) -> str:
-    """Where the server was last looked for."""
-    return self._address
-
-  @property
-  def generation(self) -> int:
-    """How often the server was lost and found again."""
-    return self._generation
-
-  @property
-  def closed(self) -> bool:
-    """Whether `close` was called."""
-    return self._closed.is_set()
-
-  def open_call(self, method: str) -> call_lib.Call:
-    """Returns a streaming call to a server that is there; the caller closes it.
+  def open_stream(self, method: str) -> transport.Stream:
+    """Returns a stream to a server that is there; the caller closes it.
 
     Raises:
       StoreClosed, ServerLost: as `recover`.
     """
     while True:
       self.check()
-      generation = self._generation
-      call = call_lib.Call(self._address, _SERVICE + method)
-      with self._lock:
-        self._calls.add(call)
-      if self._closed.is_set():
-        call.cancel()
+      generation = self.generation
       try:
-        call.begin(_ATTEMPT)
+        stream = self._calls.begin_stream(self.address, method)
         self._refusal = ''
-        return call
-      except call_lib.CallError as e:
+        return stream
+      except grpc.RpcError as e:
         self._refusal = e.details()
-      finally:
-        with self._lock:
-          self._calls.discard(call)
       self.recover(generation)
-
-  def _probe(self, channel: grpc.Channel) -> None:
-    """Asks the server for a sign of life over a channel."""
-    empty = reverb_pb2.Empty
-    self._call(channel, 'ServerInfo', empty(), empty, _ATTEMPT)
 
   def recover(self, generation: int) -> None:
     """Returns when the server answers again after a loss.
 
     Args:
-      generation: of this connection when the caller's call was opened.
+      generation: of this connection when the caller's stream was opened.
 
     Raises:
-      StoreClosed: where the connection was closed meanwhile.
+      StoreClosed: if the connection was closed meanwhile.
       ServerLost: after `patience` seconds, then and for all later callers.
     """
     with self._recovery:
       self.check()
-      if generation != self._generation:
+      if generation != self.generation:
         return
       try:
-        if self._on_lost is not None:
-          self._on_lost()
+        self._on_lost()
         self._reach()
       except base.StoreClosed:
         raise
       except BaseException as e:
         self._failure = e
         raise
-      self._generation += 1
+      self.generation += 1
 
   def check(self) -> None:
     """Raises what `recover` ended with, or StoreClosed after `close`."""
-    if self._closed.is_set():
-      raise base.StoreClosed(f'The store at {self._address} was closed.')
+    if self._calls.closed.is_set():
+      raise base.StoreClosed(f'The store at {self.address} was closed.')
     if self._failure is not None:
       raise self._failure
 
@@ -165,203 +215,141 @@ class Connection:
       self._wait = 0.0
     self._deadline = min(self._deadline, time.monotonic() + self._patience)
     while True:
-      self._closed.wait(self._wait)
+      self._calls.closed.wait(self._wait)
       self.check()
       self._wait = min(max(2 * self._wait, _FIRST_WAIT), _LONGEST_WAIT)
-      self._address = self._read_address()
-      self._drop_channel()
-      try:
-        self._probe(self._shared_channel())
-        if time.monotonic() < self._deadline:
-          self._found = time.monotonic()
-          return
-        reason = 'it is lost again and again'
-        if self._refusal:
-          reason += f', {self._refusal}'
-      except grpc.RpcError as e:
-        reason = e.code().name
-      except grpc.FutureCancelledError:
-        self.check()
-        raise
+      self.address = self._read_address()
+      self._calls.drop_channel()
+      reason = self._probe()
+      if reason is None:
+        self._found = time.monotonic()
+        return
       if time.monotonic() + self._wait > self._deadline:
         raise errors.ServerLost(
-          f'No Reverb server answers at {self._address}, tried for '
+          f'No Reverb server answers at {self.address}, tried for '
           f'{self._patience:g} s ({reason}); start it again there and resume '
           'the run.'
         )
 
-  def server_info(
-    self, timeout: float = 60.0
-  ) -> Mapping[str, reverb_pb2.TableInfo]:
+  def _probe(self) -> str | None:
+    """Returns why the server is not there, or None."""
+    try:
+      self._calls.server_info(self.address, _ATTEMPT)
+    except grpc.RpcError as e:
+      return e.code().name
+    except grpc.FutureCancelledError:
+      self.check()
+      raise
+    if time.monotonic() < self._deadline:
+      return None
+    refusal = f', {self._refusal}' if self._refusal else ''
+    return f'it is lost again and again{refusal}'
+
+  def server_info(self) -> Mapping[str, reverb_pb2.TableInfo]:
     """Returns what the server says of its tables, by name."""
-    response = self._unary(
-      'ServerInfo',
-      reverb_pb2.Empty(),
-      reverb_pb2.ServerInfoResponse,
-      timeout,
-      'read the state',
-    )
-    return {info.name: info for info in response.table_info}
+    request = reverb_pb2.Empty()
+    return _by_name(self._unary('ServerInfo', request, 'read the state'))
 
   def peek(self) -> Mapping[str, reverb_pb2.TableInfo]:
-    """Returns `server_info` where the server answers at once.
+    """Returns `server_info` if the server answers at once.
 
     Raises:
-      StoreClosed: where the connection is closed.
-      ReverbError: where it does not; nobody looks for it on this account.
+      StoreClosed: if the connection is closed.
+      ReverbError: if it does not; this starts no recovery.
     """
     self.check()
     asked = self._silence.asked()
     try:
-      response = self._call(
-        self._shared_channel(),
-        'ServerInfo',
-        reverb_pb2.Empty(),
-        reverb_pb2.ServerInfoResponse,
-        _GLANCE,
-      )
+      response = self._calls.server_info(self.address, _GLANCE)
     except (grpc.RpcError, grpc.FutureCancelledError) as e:
       self.check()
-      self._silence.unanswered(self._address, asked)
+      self._silence.unanswered(self.address, asked)
       raise errors.ServerLost(
-        f'The Reverb server at {self._address} does not answer at the moment.'
+        f'The Reverb server at {self.address} does not answer at the moment.'
       ) from e
-    self._silence.answered(self._address)
-    return {info.name: info for info in response.table_info}
+    self._silence.answered(self.address)
+    return _by_name(response)
 
-  def mutate(
-    self,
-    table: str,
-    priorities: Mapping[int, float],
-    deletes: Iterable[int] = (),
-    timeout: float = 60.0,
-  ) -> None:
-    """Sets priorities by item key and deletes items; ignores unknown keys."""
-    key_with_priority = reverb_pb2.MutatePrioritiesRequest.KeyWithPriority
-    request = reverb_pb2.MutatePrioritiesRequest(
-      table=table,
-      updates=[
-        key_with_priority(key=key, priority=priority)
-        for key, priority in priorities.items()
-      ],
-      delete_keys=deletes,
-    )
-    self._unary(
-      'MutatePriorities',
-      request,
-      reverb_pb2.Empty,
-      timeout,
-      'change priorities',
-      table,
-    )
+  def mutate(self, table: str, priorities: Mapping[int, float]) -> None:
+    """Sets priorities by item key; the server ignores unknown keys."""
+    request = reverb_pb2.MutatePrioritiesRequest(table=table)
+    for key, priority in priorities.items():
+      request.updates.add(key=key, priority=priority)
+    self._unary('MutatePriorities', request, 'change priorities', table)
 
-  def reset(self, table: str, timeout: float = 60.0) -> None:
+  def reset(self, table: str) -> None:
     """Removes everything from a table."""
     request = reverb_pb2.ResetRequest(table=table)
-    self._unary('Reset', request, reverb_pb2.Empty, timeout, 'reset', table)
+    self._unary('Reset', request, 'reset', table)
 
-  def checkpoint(
-    self,
-    on_asked: Callable[[], None] | None = None,
-    timeout: float | None = None,
-  ) -> str:
+  def checkpoint(self, on_asked: Callable[[], None] | None = None) -> str:
     """Has the server save its tables; returns the path, on its machine.
 
-    Args:
-      on_asked: called when the request is on its way, each time that it is.
-      timeout: seconds for the answer; None: as long as it takes.
+    `on_asked` is called each time that the request is on its way.
     """
-    response = self._unary(
-      'Checkpoint',
-      reverb_pb2.Empty(),
-      reverb_pb2.CheckpointResponse,
-      timeout,
-      'write a checkpoint',
-      on_asked=on_asked,
-    )
+    request, doing = reverb_pb2.Empty(), 'write a checkpoint'
+    # However long it takes.
+    response = self._unary('Checkpoint', request, doing, None, None, on_asked)
     return response.checkpoint_path
 
   def close(self) -> None:
     """Ends calls and recoveries under way; later ones raise StoreClosed."""
-    self._closed.set()
-    with self._lock:
-      calls, self._calls = self._calls, set()
-    for call in calls:
-      call.cancel()
-    self._drop_channel()
+    self._calls.close()
 
   def _unary(
     self,
     method: str,
     request: Any,
-    response: type[_Response],
-    timeout: float | None,
     doing: str,
     table: str | None = None,
+    timeout: float | None = _ANSWER,
     on_asked: Callable[[], None] | None = None,
-  ) -> _Response:
-    """Calls until it works or fails for another reason than a lost server.
-
-    Raises:
-      StoreClosed: where the connection is closed, before or during the call.
-      ReverbError: in one sentence.
-    """
+  ) -> Any:
+    """Calls until it works or fails for another reason than a lost server."""
     while True:
       self.check()
-      generation = self._generation
+      generation = self.generation
       try:
-        return self._call(
-          self._shared_channel(), method, request, response, timeout, on_asked
+        return self._calls.unary(
+          self.address, method, request, timeout, on_asked
         )
       except grpc.RpcError as e:
         self.check()
         if not errors.is_lost(e):
-          raise errors.translate(e, self._address, doing, table) from e
+          raise errors.translate(e, self.address, doing, table) from e
       except grpc.FutureCancelledError:
         # Another thread noticed the loss first and closed the channel.
         self.check()
       self.recover(generation)
 
-  def _call(
-    self,
-    channel: grpc.Channel,
-    method: str,
-    request: Any,
-    response: type[_Response],
-    timeout: float | None,
-    on_asked: Callable[[], None] | None = None,
-  ) -> _Response:
-    """Calls once; `close` cancels it."""
-    with self._lock:
+
+def serve_streams(
+  connection: Connection,
+  method: str,
+  table: str,
+  closed: threading.Event,
+  serve: Callable[[transport.Stream], None],
+) -> None:
+  """Calls `serve` with one stream after another until `closed` is set.
+
+  Raises:
+    StoreClosed, ServerLost: as `Connection.recover`.
+    ReverbError: if the server refuses something in table `table`.
+  """
+  while not closed.is_set():
+    with contextlib.closing(connection.open_stream(method)) as stream:
+      generation = connection.generation
       try:
-        call = channel.unary_unary(
-          _SERVICE + method,
-          request_serializer=type(request).SerializeToString,
-          response_deserializer=response.FromString,  # type: ignore[attr-defined]
-        ).future(request, timeout=timeout)
-      except ValueError as e:
-        # Another thread noticed a loss and closed the channel.
-        raise grpc.FutureCancelledError from e
-      self._calls.add(call)
-    if self._closed.is_set():
-      call.cancel()
-    try:
-      if on_asked is not None:
-        on_asked()
-      return call.result()
-    finally:
-      with self._lock:
-        self._calls.discard(call)
+        serve(stream)
+      except grpc.RpcError as e:
+        if not closed.is_set() and not errors.is_lost(e):
+          doing = method.removesuffix('Stream').lower()
+          raise errors.translate(e, connection.address, doing, table) from e
+    if not closed.is_set():
+      connection.recover(generation)
 
-  def _shared_channel(self) -> grpc.Channel:
-    """Returns the channel of all unary calls."""
-    with self._lock:
-      if self._channel is None:
-        self._channel = grpc.insecure_channel(self._address, options=_OPTIONS)
-      return self._channel
 
-  def _drop_channel(self) -> None:
-    with self._lock:
-      channel, self._channel = self._channel, None
-    if channel is not None:
-      channel.close()
+def _by_name(
+  response: reverb_pb2.ServerInfoResponse,
+) -> Mapping[str, reverb_pb2.TableInfo]:
+  return {info.name: info for info in response.table_info}

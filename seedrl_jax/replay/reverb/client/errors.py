@@ -1,7 +1,4 @@
-"""What can go wrong between us and a Reverb server, each in one sentence.
-
-Raised by `connection.py` and the streams; `translate` makes them of gRPC's.
-"""
+"""Errors of a Reverb server, each in one sentence; made of gRPC's."""
 
 import grpc
 
@@ -24,7 +21,7 @@ class UnknownTable(ReverbError, ValueError):
   """The server has no such table."""
 
 
-class Refused(ReverbError):
+class RequestRefused(ReverbError):
   """The server understood the request and refused it."""
 
 
@@ -46,7 +43,7 @@ def translate(
     error: as gRPC raised it; not a rate limiter's time-out.
     address: of the server.
     doing: what failed, as 'insert'.
-    table: where it failed; None: the call is about the server.
+    table: that the call was about; None: the server.
   """
   code = error.code()
   details = ' '.join((error.details() or '').split()) or 'no details'
@@ -69,11 +66,11 @@ def translate(
       'is overloaded or stopped.'
     )
   if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
-    return Refused(
+    return RequestRefused(
       f'Could not {doing} ({place}): a message was too large or memory ran out '
       f'({details}); write smaller unrolls or fewer at once.'
     )
-  return Refused(
+  return RequestRefused(
     f'Could not {doing} ({place}): {code.name} ({details}); see that the table '
     "was made for this run's unrolls and by dm-reverb 0.14."
   )

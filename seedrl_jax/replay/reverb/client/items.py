@@ -1,7 +1,7 @@
 """Chunks of rows and the items that refer to them, encoded for the wire.
 
-Made by whoever writes, sent by `insert_stream.py`. Encoding costs the time of
-compression; it may be done in any thread, several at once.
+Encoding costs the time of compression; it may be done in any thread, several
+at once.
 """
 
 import dataclasses
@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from seedrl_jax.replay.reverb.client import codec, errors
+from seedrl_jax.replay.reverb.client import codec, errors, wire
 from seedrl_jax.replay.reverb.proto import reverb_pb2
-from seedrl_jax.replay.reverb.transport import wire
 
 _REQUEST_CHUNKS = reverb_pb2.InsertStreamRequest.CHUNKS_FIELD_NUMBER
 _CHUNK_DATA = reverb_pb2.ChunkData.DATA_FIELD_NUMBER
@@ -42,7 +41,7 @@ class Item:
 
   Attributes:
     key: random, not zero; acknowledgements and samples name it.
-    table: where it goes.
+    table: its table.
     chunks: those that it refers to, each once.
     wire: as `Chunk.wire`.
   """
@@ -76,13 +75,12 @@ class Column:
   squeeze: bool = False
 
 
-def encode_chunk(columns: Sequence[np.ndarray], delta: bool = False) -> Chunk:
+def encode_chunk(columns: Sequence[np.ndarray]) -> Chunk:
   """Compresses columns.
 
   Args:
     columns: arrays `[rows, ...]` with the same number of rows, at least one.
       They may be written to again afterwards.
-    delta: whether integers are stored as differences between rows.
 
   Raises:
     ValueError: for unequal columns, element types that Reverb does not hold,
@@ -98,12 +96,11 @@ def encode_chunk(columns: Sequence[np.ndarray], delta: bool = False) -> Chunk:
     sequence_range=reverb_pb2.SequenceRange(
       episode_id=random_key(), start=0, end=length - 1
     ),
-    delta_encoded=delta,
     data_tensors_len=len(columns),
     data_uncompressed_size=sum(column.nbytes for column in columns),
   )
   tensors: list[wire.Buffer] = []
-  for tensor in codec.encode(columns, delta):
+  for tensor in codec.encode(columns):
     tensors += wire.field(_DATA_TENSORS, _tensor_parts(tensor))
   contents = wire.field(_CHUNK_DATA, tensors)
   parts = wire.field(_REQUEST_CHUNKS, [data.SerializeToString(), *contents])
@@ -130,7 +127,7 @@ def make_item(table: str, priority: float, columns: Sequence[Column]) -> Item:
   """Makes an item of columns.
 
   Args:
-    table: where it goes.
+    table: its table.
     priority: finite and not negative.
     columns: in the order in which they will be sampled.
 
@@ -166,7 +163,7 @@ def messages(
   Args:
     entries: the items.
     held: keys of the chunks that the server holds for the stream; updated.
-    keep: keys of those that it should hold afterwards, where it has them.
+    keep: keys of those that it should hold afterwards, if it has them.
     size: bytes of chunks that go with the items; more are sent ahead.
   """
   parts: list[bytes] = []

@@ -1,15 +1,239 @@
-"""From samples that the server sends to batches laid out for training."""
+"""From a table of a Reverb server to batches laid out for training.
 
+`SampleStreams` fetch samples, each stream in a thread of its own and, while
+connected, one more that reads; a `Sampler` makes batches of them.
+"""
+
+import collections
+import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from seedrl_jax.replay import base
+from seedrl_jax.replay.reverb import transport
 from seedrl_jax.replay.reverb.client import (
   client_rate_limiter,
-  sample_stream,
   samples,
   unroll_items,
 )
+from seedrl_jax.replay.reverb.client import connection as connection_lib
+from seedrl_jax.replay.reverb.proto import reverb_pb2
+
+# Samples that one stream asks for at once; it has up to two such requests
+# under way.
+_MAX_PER_REQUEST = 16
+# Compressed bytes that may wait to be taken, or be on their way as far as the
+# size of a sample is known from earlier ones. With more, streams ask for
+# nothing until samples are taken.
+_MAX_BYTES = 256 * 1000 * 1000
+
+
+class _SampleCall:
+  """One connected stream: samples asked for that are still to come."""
+
+  def __init__(self) -> None:
+    self.awaited = 0
+    self.ended = False
+
+
+class SampleStreams:
+  """Draws samples on demand; any thread may call it.
+
+  Nothing is drawn that was not asked for, so a table is sampled exactly as
+  often as `request` says; the exception is a loss of the server, after which
+  what it had drawn and not delivered is drawn anew. From a table with
+  `max_times_sampled` such a sample is lost with its item.
+  """
+
+  def __init__(
+    self,
+    connection: connection_lib.Connection,
+    table: str,
+    num_streams: int = 1,
+    on_arrival: Callable[[Sequence[int]], None] = lambda keys: None,
+  ):
+    """Starts the streams' threads; nothing is drawn before `request`.
+
+    Args:
+      connection: to the server.
+      table: its name.
+      num_streams: that fetch side by side. One keeps a queue's order.
+      on_arrival: gets the keys of items as they come; must not wait.
+    """
+    self._on_arrival = on_arrival
+    self._connection = connection
+    self._table = table
+    self._lock = threading.Lock()
+    # Two, as a dozen threads woken for nothing cost more than the work itself.
+    self._arrived = threading.Condition(self._lock)
+    self._wanted = threading.Condition(self._lock)
+    self._closed = threading.Event()
+    self._error: BaseException | None = None
+    self._streams: set[transport.Stream] = set()
+    # Not yet asked of the server, and not yet come from it.
+    self._demand = 0
+    self._outstanding = 0
+    self._ready: collections.deque[samples.Sample] = collections.deque()
+    # Compressed bytes of those, and of the largest sample so far.
+    self._ready_bytes = 0
+    self._size = 0
+    self._threads = [
+      threading.Thread(
+        target=self._run, name=f'reverb-sample-{table}-{i}', daemon=True
+      )
+      for i in range(num_streams)
+    ]
+    for thread in self._threads:
+      thread.start()
+
+  @property
+  def outstanding(self) -> int:
+    """Samples that were asked for and have not arrived."""
+    return self._outstanding
+
+  def request(self, count: int) -> None:
+    """Asks for `count` more samples; does not wait."""
+    with self._lock:
+      self._check()
+      self._demand += count
+      self._outstanding += count
+      self._wanted.notify_all()
+
+  def get(self) -> samples.Sample:
+    """Takes the next sample that has arrived; waits for it.
+
+    Raises:
+      StoreClosed: after `close`.
+      UnknownTable, ReverbError: with which a stream has ended.
+    """
+    with self._lock:
+      self._arrived.wait_for(
+        lambda: self._ready or self._closed.is_set() or self._error is not None
+      )
+      if self._closed.is_set() or not self._ready:
+        self._check()
+      sample = self._ready.popleft()
+      had_room = self._room() > 0
+      self._ready_bytes -= sample.size
+      if self._demand and not had_room and self._room() > 0:
+        self._wanted.notify_all()
+      return sample
+
+  def interrupt(self) -> None:
+    """Ends every wait; the threads end when the connection lets them."""
+    with self._lock:
+      self._closed.set()
+      self._arrived.notify_all()
+      self._wanted.notify_all()
+      streams = list(self._streams)
+    for stream in streams:
+      stream.cancel()
+
+  def close(self) -> None:
+    """Ends the streams and every wait; as `InsertStream.close`."""
+    self.interrupt()
+    for thread in self._threads:
+      thread.join()
+
+  def _check(self) -> None:
+    if self._closed.is_set():
+      raise base.StoreClosed(
+        f'The store was closed: no sample from table {self._table}.'
+      )
+    if self._error is not None:
+      raise self._error
+
+  def _run(self) -> None:
+    try:
+      connection_lib.serve_streams(
+        self._connection,
+        'SampleStream',
+        self._table,
+        self._closed,
+        self._serve,
+      )
+    except BaseException as e:
+      with self._lock:
+        self._error = self._error or e
+        self._arrived.notify_all()
+
+  def _serve(self, stream: transport.Stream) -> None:
+    """Asks and reads over a new stream until the server is lost."""
+    call = _SampleCall()
+    with self._lock:
+      if self._closed.is_set():
+        return
+      self._streams.add(stream)
+    try:
+      transport.exchange(
+        stream,
+        self._requests(call),
+        functools.partial(self._take, joiner=samples.Joiner(), call=call),
+        functools.partial(self._end, call),
+        f'{threading.current_thread().name}-read',
+      )
+    finally:
+      with self._lock:
+        self._streams.discard(stream)
+        # What did not come is still wanted, from any stream.
+        self._demand += call.awaited
+        self._wanted.notify_all()
+
+  def _end(self, call: _SampleCall) -> None:
+    with self._lock:
+      call.ended = True
+      self._wanted.notify_all()
+
+  def _take(
+    self, message: memoryview, joiner: samples.Joiner, call: _SampleCall
+  ) -> None:
+    complete = joiner.add(message)
+    self._on_arrival([sample.key for sample in complete])
+    sizes = [sample.size for sample in complete]
+    with self._lock:
+      could_ask = self._may_ask(call)
+      self._ready.extend(complete)
+      self._ready_bytes += sum(sizes)
+      self._size = max(self._size, *sizes) if sizes else self._size
+      call.awaited -= len(complete)
+      self._outstanding -= len(complete)
+      self._arrived.notify(len(complete))
+      if not could_ask and self._may_ask(call):
+        self._wanted.notify_all()
+
+  def _requests(self, call: _SampleCall) -> Iterator[list[bytes]]:
+    """Yields requests until the call ends."""
+    while True:
+      with self._lock:
+        self._wanted.wait_for(lambda: call.ended or self._may_ask(call))
+        if call.ended:
+          return
+        count = min(self._demand, _MAX_PER_REQUEST, self._room())
+        self._demand -= count
+        call.awaited += count
+      # Without a time-out of the rate limiter: the server waits for ever.
+      request = reverb_pb2.SampleStreamRequest(
+        table=self._table, num_samples=count
+      )
+      yield [request.SerializeToString()]
+
+  def _may_ask(self, call: _SampleCall) -> bool:
+    return (
+      self._demand > 0 and call.awaited <= _MAX_PER_REQUEST and self._room() > 0
+    )
+
+  def _room(self) -> int:
+    """Returns how many more samples may be asked for, by their bytes.
+
+    The server is held back by not asking: were it by not reading, it would
+    take the connection for a dead one after a while.
+    """
+    if not self._size:
+      return _MAX_PER_REQUEST
+    asked = self._outstanding - self._demand
+    left = _MAX_BYTES - self._ready_bytes - asked * self._size
+    is_idle = not self._ready_bytes and not asked
+    return max(left // self._size, 1 if is_idle else 0)
 
 
 class Sampler(base.TrajectorySampler):
@@ -17,7 +241,7 @@ class Sampler(base.TrajectorySampler):
 
   def __init__(
     self,
-    streams: sample_stream.SampleStreams,
+    streams: SampleStreams,
     counts: client_rate_limiter.ClientRateLimiter,
     decoder: unroll_items.Decoder,
     ahead: int,
@@ -66,7 +290,7 @@ class Sampler(base.TrajectorySampler):
     self._streams.interrupt()
 
   def close(self) -> None:
-    """Ends its threads too; at once where the connection is closed."""
+    """Ends its threads too; at once if the connection is closed."""
     self._streams.close()
 
   @property
@@ -75,7 +299,7 @@ class Sampler(base.TrajectorySampler):
     return self._streams.outstanding
 
   def _claim(self, wait: bool) -> None:
-    """Returns when a batch is under way that nobody else takes."""
+    """Returns when a batch is under way that no other caller takes."""
     with self._turn:
       if self._unclaimed:
         self._unclaimed -= 1

@@ -1,17 +1,10 @@
-"""Samples as Reverb sends them: entries put together, tensors not yet decoded.
-
-Made by `sample_stream.py`; the store decodes their columns where it wants
-them, in threads of its own.
-"""
+"""Samples as Reverb sends them, put together but not yet decompressed."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
-from seedrl_jax.replay.reverb.client import codec
+from seedrl_jax.replay.reverb.client import codec, wire
 from seedrl_jax.replay.reverb.proto import reverb_pb2
-from seedrl_jax.replay.reverb.transport import wire
 
 _Response = reverb_pb2.SampleStreamResponse
 _Entry = _Response.SampleEntry
@@ -20,13 +13,9 @@ _Tensor = reverb_pb2.Tensor
 
 
 class TensorSlice(NamedTuple):
-  """Rows `offset` to `offset + length` of a compressed tensor `[rows, ...]`.
-
-  `delta` says whether its chunk was delta encoded.
-  """
+  """Rows `offset` to `offset + length` of a compressed tensor `[rows, ...]`."""
 
   tensor: codec.Tensor
-  delta: bool
   offset: int
   length: int
 
@@ -34,7 +23,7 @@ class TensorSlice(NamedTuple):
 class SampledColumn(NamedTuple):
   """A column of an item: its slices one after the other.
 
-  Where `squeeze`, there is one row and its leading 1 is not meant.
+  If `squeeze`, there is one row and its leading 1 is not meant.
   """
 
   slices: Sequence[TensorSlice]
@@ -44,41 +33,6 @@ class SampledColumn(NamedTuple):
   def rows(self) -> int:
     """Rows of all slices together."""
     return sum(s.length for s in self.slices)
-
-  @property
-  def shape(self) -> tuple[int, ...]:
-    """`[rows, ...]`, or `[...]` where squeezed."""
-    shape = self.slices[0].tensor.shape[1:]
-    return shape if self.squeeze else (self.rows, *shape)
-
-  @property
-  def dtype(self) -> np.dtype:
-    """Its element type."""
-    return self.slices[0].tensor.dtype
-
-  def decode_into(self, out: np.ndarray) -> None:
-    """Writes the column to `out`, of its shape and type with any strides.
-
-    Raises:
-      ValueError: where shape or type do not fit, or the bytes are damaged.
-    """
-    rows = out[np.newaxis] if self.squeeze else out
-    if rows.shape[:1] != (self.rows,):
-      raise ValueError(
-        f'A column of {self.rows} rows was to fill {list(out.shape)}; the '
-        'unrolls in the table are of another length.'
-      )
-    row = 0
-    for s in self.slices:
-      part = rows[row : row + s.length]
-      codec.decode_into(s.tensor, part, s.offset, s.delta)
-      row += s.length
-
-  def decode(self) -> np.ndarray:
-    """Returns the column as a fresh array."""
-    out = np.empty(self.shape, self.dtype)
-    self.decode_into(out)
-    return out
 
 
 class Sample(NamedTuple):
@@ -90,7 +44,6 @@ class Sample(NamedTuple):
     table_size: items in the table then.
     priority: of the item then.
     times_sampled: how often it has been drawn, this time included.
-    rate_limited: whether the draw had to wait for inserts.
     columns: as they were written.
     size: bytes that it took on the wire.
   """
@@ -100,15 +53,8 @@ class Sample(NamedTuple):
   table_size: int
   priority: float
   times_sampled: int
-  rate_limited: bool
   columns: Sequence[SampledColumn]
   size: int
-
-
-class _Chunk(NamedTuple):
-  key: int
-  delta: bool
-  tensors: Sequence[codec.Tensor]
 
 
 class Joiner:
@@ -119,7 +65,7 @@ class Joiner:
 
   def _start(self) -> None:
     self._info = reverb_pb2.SampleInfo()
-    self._chunks: dict[int, _Chunk] = {}
+    self._chunks: dict[int, Sequence[codec.Tensor]] = {}
     self._size = 0
 
   def add(self, message: wire.Buffer) -> list[Sample]:
@@ -140,8 +86,8 @@ class Joiner:
     last = False
     for number, value, content in wire.fields(entry):
       if number == _Entry.DATA_FIELD_NUMBER:
-        chunk = _parse_chunk(content)
-        self._chunks[chunk.key] = chunk
+        key, tensors = _parse_chunk(content)
+        self._chunks[key] = tensors
       elif number == _Entry.INFO_FIELD_NUMBER:
         self._info = reverb_pb2.SampleInfo.FromString(bytes(content))
       elif number == _Entry.END_OF_SEQUENCE_FIELD_NUMBER:
@@ -154,9 +100,8 @@ class Joiner:
     for column in info.item.flat_trajectory.columns:
       slices = []
       for s in column.chunk_slices:
-        chunk = self._chunks[s.chunk_key]
-        tensor = chunk.tensors[s.index]
-        slices.append(TensorSlice(tensor, chunk.delta, s.offset, s.length))
+        tensor = self._chunks[s.chunk_key][s.index]
+        slices.append(TensorSlice(tensor, s.offset, s.length))
       columns.append(SampledColumn(slices, column.squeeze))
     return Sample(
       key=info.item.key,
@@ -164,24 +109,27 @@ class Joiner:
       table_size=info.table_size,
       priority=info.item.priority,
       times_sampled=info.item.times_sampled,
-      rate_limited=info.rate_limited,
       columns=columns,
       size=self._size,
     )
 
 
-def _parse_chunk(message: memoryview) -> _Chunk:
-  key, delta = 0, False
+def _parse_chunk(message: memoryview) -> tuple[int, Sequence[codec.Tensor]]:
+  """Returns a chunk's key and columns."""
+  key = 0
   tensors: list[codec.Tensor] = []
   for number, value, content in wire.fields(message):
     if number == _ChunkData.CHUNK_KEY_FIELD_NUMBER:
       key = value
-    elif number == _ChunkData.DELTA_ENCODED_FIELD_NUMBER:
-      delta = bool(value)
+    elif number == _ChunkData.DELTA_ENCODED_FIELD_NUMBER and value:
+      raise ValueError(
+        'A sample is delta encoded: another program wrote it; give this run '
+        'tables of its own.'
+      )
     elif number == _ChunkData.DATA_FIELD_NUMBER:
       # Tensors are all that there is in it.
       tensors += [_parse_tensor(part) for _, _, part in wire.fields(content)]
-  return _Chunk(key, delta, tensors)
+  return key, tensors
 
 
 def _parse_tensor(message: memoryview) -> codec.Tensor:

@@ -258,7 +258,7 @@ class ExternalServer(ServerLocation):
       patience: seconds to keep trying, now and whenever it is lost.
 
     Raises:
-      ServerLost, Refused: in one sentence.
+      ServerLost, RequestRefused: in one sentence.
     """
     self.link = connection.Connection(address, patience)
     try:

@@ -43,7 +43,6 @@ def _queue_rules(
   return {
     'name': config.name,
     'sampler': 'fifo',
-    'remover': 'fifo',
     'priority_exponent': 0.0,
     'max_times_sampled': 1,
     'samples_per_insert': 1.0,
@@ -60,7 +59,6 @@ def _replay_rules(
   rules: dict[str, Any] = {
     'name': config.name,
     'sampler': config.sampler,
-    'remover': 'fifo',
     'priority_exponent': config.priority_exponent,
     'max_times_sampled': config.max_times_sampled,
     'max_size': config.max_size,
@@ -96,7 +94,7 @@ def check_fits(
       keeps to its own.
 
   Raises:
-    Refused: in one sentence that says what differs.
+    RequestRefused: in one sentence that says what differs.
   """
   for rules in wanted:
     name = rules['name']
@@ -112,7 +110,7 @@ def check_fits(
       if there != here
     ]
     if differences:
-      raise errors.Refused(
+      raise errors.RequestRefused(
         f'--config.replay.address={address}: table {name} does not fit this '
         f'run ({"; ".join(differences)}); start the server with this '
         'configuration, or change the configuration.'
@@ -128,7 +126,7 @@ def _compare(
   remover = info.remover_options.WhichOneof('distribution') or 'unknown'
   result: list[tuple[str, Any, Any]] = [
     ('sampler', kind, rules['sampler']),
-    ('remover', remover, rules['remover']),
+    ('remover', remover, 'fifo'),
     ('max_times_sampled', info.max_times_sampled, rules['max_times_sampled']),
   ]
   if kind == rules['sampler'] == 'prioritized':

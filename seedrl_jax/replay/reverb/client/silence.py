@@ -1,8 +1,7 @@
-"""Says when a server has not answered for long, and when it does again.
+"""Tells the user of a server that has not answered for long.
 
-Used by `connection.py`, which asks it several times a second while somebody
-waits for it. A server that was stopped keeps its connections: nothing else
-would tell people why the run stands still.
+A server that was stopped keeps its connections: nothing else would say why the
+run stands still.
 """
 
 import threading
@@ -14,14 +13,14 @@ _FIRST = 10.0
 
 
 class Silence:
-  """Notes answers, and questions without one; any thread may call it."""
+  """Counts how long a server has not answered; any thread may call it."""
 
   def __init__(
     self,
     say: Callable[[str], None],
     clock: Callable[[], float] = time.monotonic,
   ):
-    """Starts with a server that is taken to be well.
+    """Assumes a server that answers.
 
     Args:
       say: takes a sentence.

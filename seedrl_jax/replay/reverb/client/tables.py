@@ -12,12 +12,11 @@ from seedrl_jax.replay.reverb.client import (
   client_rate_limiter,
   connection,
   errors,
-  sample_stream,
+  insert_lane,
   unroll_items,
 )
 from seedrl_jax.replay.reverb.client import priorities as priorities_lib
 from seedrl_jax.replay.reverb.client import sampler as sampler_lib
-from seedrl_jax.replay.reverb.client import writer as writer_lib
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
 # Batches that a sampler draws ahead.
@@ -79,7 +78,7 @@ class ReverbTable(base.Table):
     # No server's count from before a reset is taken over after it.
     self._counting = threading.Lock()
     self._interrupted = False
-    self._lane: writer_lib.InsertLane | None = None
+    self._lane: insert_lane.InsertLane | None = None
     self._samplers: list[sampler_lib.Sampler] = []
     # See `ClientRateLimiter.info`.
     self._counted: tuple[int, int] | None = None
@@ -183,12 +182,12 @@ class ReverbTable(base.Table):
     if self._lane is not None:
       self._lane.close()
 
-  def _insert_lane(self) -> writer_lib.InsertLane:
+  def _insert_lane(self) -> insert_lane.InsertLane:
     if self._lane is None:
       with self._lock:
         self._check_open()
         if self._lane is None:
-          self._lane = writer_lib.InsertLane(
+          self._lane = insert_lane.InsertLane(
             self._shared.link,
             self.limiter,
             self._encoder,
@@ -199,7 +198,7 @@ class ReverbTable(base.Table):
 
   def _add_sampler(
     self,
-    streams: sample_stream.SampleStreams,
+    streams: sampler_lib.SampleStreams,
     decoder: unroll_items.Decoder,
     before_request: Callable[[], None],
   ) -> sampler_lib.Sampler:
@@ -236,7 +235,7 @@ class ReverbQueue(ReverbTable, base.Queue):
     count = self.config.num_blocks(batch_size, num_blocks, self._pool.width)
     shared = self._shared
     # More than one stream would not keep the order.
-    streams = sample_stream.SampleStreams(
+    streams = sampler_lib.SampleStreams(
       shared.link, self.config.name, on_arrival=self._on_arrival
     )
     decoder = unroll_items.BlockDecoder(
@@ -277,7 +276,7 @@ class ReverbReplay(ReverbTable, base.Replay):
     count = self.config.num_blocks(batch_size, num_blocks, self._pool.width)
     shared = self._shared
     self._limiter.widen(batch_size)
-    streams = sample_stream.SampleStreams(
+    streams = sampler_lib.SampleStreams(
       shared.link, self.config.name, _REPLAY_STREAMS
     )
     decoder = unroll_items.UnrollDecoder(

@@ -349,7 +349,7 @@ def _pieces(
 
 def _decode(task: tuple[samples.TensorSlice, np.ndarray]) -> None:
   source, out = task
-  codec.decode_into(source.tensor, out, source.offset, source.delta)
+  codec.decode_into(source.tensor, out, source.offset)
 
 
 class Workers:

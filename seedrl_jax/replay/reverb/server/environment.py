@@ -1,30 +1,38 @@
 """Makes the Python environment that the Reverb server runs in, once per user.
 
-Called by `server.py`'s owners and by `launch/reverb_server.py`. The published
-dm-reverb needs Python 3.11 at most, TensorFlow 2.15 and NumPy 1, none of which
-can be had in the process that trains.
+The published dm-reverb needs Python 3.11 at most, TensorFlow 2.15 and NumPy 1,
+none of which can be had in the process that trains.
 
 The environment is a venv in the cache folder, named by interpreter version and
 requirements. It is built beside its place and renamed when it is complete; a
 venv bears that as long as only its `bin/python` is called (the other scripts
-in `bin` spell out the old path), and nobody else calls anything.
+in `bin` spell out the old path).
 """
 
 import contextlib
+import dataclasses
 import fcntl
+import functools
 import hashlib
+import json
 import os
 import pathlib
 import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import IO
 
-from seedrl_jax.replay.reverb.server import interpreters
-from seedrl_jax.replay.reverb.server.interpreters import EnvironmentUnavailable
 from seedrl_jax.runtime import cache
+
+FLAG = '--reverb_python'
+# Does the same, also for programs without the flag.
+VARIABLE = 'SEEDRL_REVERB_PYTHON'
+
+# Newest first. dm-reverb 0.14.0 has no wheels for later ones, and its
+# TensorFlow none for earlier ones.
+_VERSIONS = ('3.11', '3.10', '3.9')
 
 # All that a server imports, for Python 3.9 to 3.11, installed without their
 # dependencies: TensorFlow asks for TensorBoard, Keras and what they need, which
@@ -64,12 +72,130 @@ _PIP_OPTIONS = (
   '--only-binary=:all:',
 )
 
-_Say = Callable[[str], None]
+# Prints version, whether Reverb is there, and whether a venv can be made.
+_PROBE = """
+import importlib.util as u, json, platform
+has = lambda *names: all(u.find_spec(n) is not None for n in names)
+print(json.dumps([platform.python_version(), has('reverb', 'tensorflow'),
+  has('venv', 'ensurepip')]))
+"""
+_PROBE_SECONDS = 60.0
+_SHOW_VERSIONS = """
+import importlib.metadata as m, platform
+print('Python ', platform.python_version(), *(
+  f', {n} {m.version(n)}' for n in ('dm-reverb', 'tensorflow-cpu', 'numpy')
+  if any(m.distributions(name=n))), sep='')
+"""
+
+# Of uv's download of a Python, some 30 MB; without a network it gives up soon.
+_UV_SECONDS = 120.0
+_UV_LIMITS = {'UV_HTTP_TIMEOUT': '10', 'UV_HTTP_RETRIES': '1'}
+
+
+class EnvironmentUnavailable(RuntimeError):
+  """There is no Python to run a Reverb server with, and none can be made."""
+
+
+class NoReverb(EnvironmentUnavailable):
+  """No Reverb is published for this machine or for any Python that it has."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Interpreter:
+  """A Python that was run.
+
+  Attributes:
+    path: how to call it.
+    version: as in '3.11.7'.
+    has_reverb: whether it can import Reverb as it is.
+    has_venv: whether it can make an environment with pip in it by itself.
+  """
+
+  path: str
+  version: str
+  has_reverb: bool
+  has_venv: bool
+
+  @property
+  def fits(self) -> bool:
+    """Whether there is a dm-reverb for it."""
+    return self.version.rpartition('.')[0] in _VERSIONS
+
+
+def ensure(
+  python: str | None = None, requirements: Sequence[str] = REQUIREMENTS
+) -> str:
+  """Returns the path of a Python that can import Reverb, made if missing.
+
+  A line to the standard error stream says if it is made.
+
+  Args:
+    python: value of --reverb_python: an interpreter that has Reverb, or one to
+      make the environment from. None or '': see `find`.
+    requirements: what to install, as pip takes it.
+
+  Raises:
+    EnvironmentUnavailable: in one sentence, what is missing and what to do;
+      `NoReverb` if nothing that is here can have a Reverb.
+  """
+  # No other has a dm-reverb.
+  if (sys.platform, platform.machine()) != ('linux', 'x86_64'):
+    raise NoReverb(
+      f'Reverb is published for Linux on x86_64 only, not for {sys.platform} '
+      f'on {platform.machine()}; use --config.replay.backend=embedded, or a '
+      'server on another machine (--config.replay.address).'
+    )
+  found = find(python)
+  if found.has_reverb:
+    return found.path
+  place = folder(found, requirements)
+  if not is_made(place):
+    try:
+      place.parent.mkdir(parents=True, exist_ok=True)
+      with _locked(place) as lock:
+        # Another process may have made it while this one waited.
+        if not is_made(place):
+          _build(found, place, requirements, lock)
+    except OSError as e:
+      raise EnvironmentUnavailable(
+        f'The cache folder {place.parent} of the Reverb server cannot be used '
+        f'({e.strerror}); set SEEDRL_CACHE to another.'
+      ) from e
+  return str(place / 'bin/python')
+
+
+def find(python: str | None = None) -> Interpreter:
+  """Returns the interpreter to run the server with or to make a venv from.
+
+  Args:
+    python: value of --reverb_python, which has the last word; if it is None or
+      '', SEEDRL_REVERB_PYTHON does; else it is this Python, then python3.11,
+      3.10 and 3.9 on PATH, then what uv finds or downloads.
+
+  Raises:
+    EnvironmentUnavailable: in one sentence, what is missing and what to do.
+  """
+  for name, value in ((FLAG, python), (VARIABLE, os.environ.get(VARIABLE))):
+    if value:
+      return _named(name, value)
+  bare = None
+  for path in _candidates():
+    found = _probe(path)
+    if found is None or not found.fits:
+      continue
+    if found.has_venv or _find_uv():
+      return found
+    bare = bare or found
+  if bare is not None:
+    raise _without_venv(bare)
+  raise NoReverb(
+    'Reverb needs a Python from 3.9 to 3.11, and there is none: install one '
+    f'(or uv, which then does), or name one by {FLAG}.'
+  )
 
 
 def folder(
-  interpreter: interpreters.Interpreter,
-  requirements: Sequence[str] = REQUIREMENTS,
+  interpreter: Interpreter, requirements: Sequence[str] = REQUIREMENTS
 ) -> pathlib.Path:
   """Returns where the environment made from `interpreter` is, or would be."""
   recipe = '\n'.join([interpreter.version, *requirements])
@@ -77,102 +203,133 @@ def folder(
   return cache.folder() / f'reverb-{digest}'
 
 
-def python_of(environment: pathlib.Path) -> pathlib.Path | None:
-  """Returns the interpreter of a complete environment, None without one."""
-  python = environment / 'bin/python'
-  # Not so where it was made from an interpreter that has been removed since.
-  return python if python.exists() else None
-
-
-def ensure(
-  python: str | None = None,
-  say: _Say | None = None,
-  requirements: Sequence[str] = REQUIREMENTS,
-) -> str:
-  """Returns the path of a Python that can import Reverb, made where missing.
-
-  Where the environment is there, nothing is downloaded nor installed.
-
-  Args:
-    python: value of --reverb_python: an interpreter that has Reverb, or one to
-      make the environment from. None or '': see `interpreters.find`.
-    say: takes the one line that is said before an environment is made; by
-      default it goes to the standard error stream.
-    requirements: what to install, as pip takes it.
-
-  Raises:
-    EnvironmentUnavailable: in one sentence, what is missing and what to do;
-      `interpreters.NoReverb` if nothing that is here can have a Reverb.
-  """
-  _check_platform()
-  found = interpreters.find(python)
-  if found.has_reverb:
-    return found.path
-  place = folder(found, requirements)
-  if made := python_of(place):
-    return str(made)
-  try:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(place, say or _say) as lock:
-      # Another process may have made it while this one waited.
-      if not python_of(place):
-        _build(found, place, requirements, lock, say or _say)
-  except OSError as e:
-    raise EnvironmentUnavailable(
-      f'The cache folder {place.parent} of the Reverb server cannot be used '
-      f'({e.strerror}); set SEEDRL_CACHE to another.'
-    ) from e
-  return str(place / 'bin/python')
+def is_made(environment: pathlib.Path) -> bool:
+  """Returns whether an environment is complete."""
+  # Not so if it was made from an interpreter that has been removed since.
+  return (environment / 'bin/python').exists()
 
 
 def versions(python: str) -> str:
   """Returns the versions of an interpreter and of what matters in it."""
-  code = (
-    'import importlib.metadata as m, platform;'
-    'print("Python", platform.python_version(), *('
-    'f", {n} {m.version(n)}" for n in ("dm-reverb", "tensorflow-cpu", "numpy")'
-    ' if any(m.distributions(name=n))), sep="")'
-  )
-  result = subprocess.run(
-    [python, '-I', '-c', code], capture_output=True, text=True, check=True
-  )
-  return result.stdout.strip().replace('Python', 'Python ', 1)
+  command = [python, '-I', '-c', _SHOW_VERSIONS]
+  shown = subprocess.run(command, capture_output=True, text=True, check=True)
+  return shown.stdout.strip()
 
 
-def _check_platform() -> None:
-  # No other has a dm-reverb.
-  if (sys.platform, platform.machine()) != ('linux', 'x86_64'):
-    raise interpreters.NoReverb(
-      f'Reverb is published for Linux on x86_64 only, not for {sys.platform} '
-      f'on {platform.machine()}; use --config.replay.backend=embedded, or a '
-      'server on another machine (--config.replay.address).'
+@functools.cache
+def _probe(path: str) -> Interpreter | None:
+  """Runs an interpreter; returns None if it fails, as a pyenv shim may."""
+  try:
+    result = subprocess.run(
+      [path, '-I', '-c', _PROBE],
+      stdin=subprocess.DEVNULL,
+      capture_output=True,
+      text=True,
+      timeout=_PROBE_SECONDS,
+      check=True,
     )
+    return Interpreter(path, *json.loads(result.stdout))
+  except (OSError, subprocess.SubprocessError, ValueError):
+    return None
+
+
+def _named(name: str, path: str) -> Interpreter:
+  found = _probe(path)
+  if found is None:
+    raise EnvironmentUnavailable(
+      f'{name}={path}: this is no Python that runs; name one from 3.9 to 3.11.'
+    )
+  if found.has_reverb:
+    return found
+  if not found.fits:
+    raise EnvironmentUnavailable(
+      f'{name}={path}: this is Python {found.version}, and Reverb needs 3.9 '
+      'to 3.11; name one of these.'
+    )
+  if not (found.has_venv or _find_uv()):
+    raise _without_venv(found)
+  return found
+
+
+def _without_venv(found: Interpreter) -> EnvironmentUnavailable:
+  short = found.version.rpartition('.')[0]
+  return EnvironmentUnavailable(
+    f'{found.path} (Python {found.version}) lacks venv or ensurepip: install '
+    f'them (Debian and Ubuntu: the package python{short}-venv), or name '
+    f'another by {FLAG}.'
+  )
+
+
+def _candidates() -> Iterator[str]:
+  yield sys.executable
+  for version in _VERSIONS:
+    if path := shutil.which(f'python{version}'):
+      yield path
+  if uv := _find_uv():
+    # The last resort, as it may download one.
+    yield _python_of_uv(uv)
+
+
+def _find_uv() -> str | None:
+  """Returns uv: the one on PATH, or the one installed with this package."""
+  beside = os.path.dirname(sys.executable)
+  return shutil.which('uv') or shutil.which('uv', path=beside)
+
+
+def _python_of_uv(uv: str) -> str:
+  """Returns the Python that uv has or can download; else raises NoReverb."""
+  try:
+    with contextlib.suppress(subprocess.CalledProcessError):
+      return _run_uv(uv, 'find')
+    _run_uv(uv, 'install')
+    return _run_uv(uv, 'find')
+  except subprocess.TimeoutExpired:
+    why = f'not within {_UV_SECONDS:g} s'
+  except subprocess.CalledProcessError as e:
+    why = e.stderr.strip().rpartition('\n')[2].strip().rstrip('.')
+  raise NoReverb(
+    'Reverb needs a Python from 3.9 to 3.11; there is none, and uv could not '
+    f'download one ({why}): install one, or name one by {FLAG}.'
+  )
+
+
+def _run_uv(uv: str, action: str) -> str:
+  """Returns what `uv python find|install` prints."""
+  result = subprocess.run(
+    [uv, 'python', action, _VERSIONS[0]],
+    stdin=subprocess.DEVNULL,
+    capture_output=True,
+    text=True,
+    env={**os.environ, **_UV_LIMITS},
+    timeout=_UV_SECONDS,
+    check=True,
+  )
+  return result.stdout.strip()
 
 
 def _say(line: str) -> None:
-  print(line, file=sys.stderr, flush=True)
+  print(f'reverb: {line}', file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
-def _locked(place: pathlib.Path, say: _Say) -> Iterator[IO[str]]:
+def _locked(place: pathlib.Path) -> Iterator[IO[str]]:
   with open(f'{place}.lock', 'w') as lock:
     try:
       fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-      say(f'reverb: waiting for another process that makes {place}.')
+      _say(f'waiting for another process that makes {place}.')
       fcntl.flock(lock, fcntl.LOCK_EX)
     yield lock
 
 
 def _build(
-  base: interpreters.Interpreter,
+  base: Interpreter,
   place: pathlib.Path,
   requirements: Sequence[str],
   lock: IO[str],
-  say: _Say,
 ) -> None:
-  say(
-    f"reverb: making the server's environment in {place} with Python "
+  _say(
+    f"making the server's environment in {place} with Python "
     f'{base.version}, once: about 30 s, 250 MB to download, 1 GB on disk.'
   )
   partial = place.with_name(f'{place.name}.partial')
@@ -184,7 +341,7 @@ def _build(
   try:
     with open(log_path, 'w') as log:
       for command in (
-        interpreters.venv_command(base, str(partial)),
+        _venv_command(base, str(partial)),
         [*install, *requirements],
         # Also compiles what a server imports, which saves the first its time.
         [python, '-I', '-c', 'import reverb'],
@@ -198,6 +355,12 @@ def _build(
     raise
 
 
+def _venv_command(base: Interpreter, path: str) -> list[str]:
+  if base.has_venv:
+    return [base.path, '-I', '-m', 'venv', path]
+  return [str(_find_uv()), 'venv', '--seed', '--python', base.path, path]
+
+
 def _run(command: list[str], log: IO[str], lock: IO[str]) -> None:
   print('$', *command, file=log, flush=True)
   try:
@@ -207,8 +370,8 @@ def _run(command: list[str], log: IO[str], lock: IO[str]) -> None:
       stdin=subprocess.DEVNULL,
       stdout=log,
       stderr=subprocess.STDOUT,
-      # A child that outlives this process keeps the lock, so that nobody
-      # builds in the folder that it still writes to.
+      # A child that outlives this process keeps the lock, so that no
+      # other process builds in the folder that it still writes to.
       pass_fds=[lock.fileno()],
     )
   except (OSError, subprocess.CalledProcessError) as e:
@@ -216,5 +379,5 @@ def _run(command: list[str], log: IO[str], lock: IO[str]) -> None:
     raise EnvironmentUnavailable(
       "The Reverb server's environment could not be made: "
       f'"{what}" failed, as {log.name} tells; mend that, or name a Python that '
-      f'has dm-reverb by {interpreters.FLAG}.'
+      f'has dm-reverb by {FLAG}.'
     ) from e

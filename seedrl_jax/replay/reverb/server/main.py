@@ -5,16 +5,18 @@ imports only Reverb and the standard library. It reads one line of JSON from
 its standard input:
 
   port: to listen on; 0: a free one.
-  tables: a list of {name, sampler, remover, priority_exponent, max_size,
+  fixed: whether no other port will do if that one is in use.
+  tables: a list of {name, sampler, priority_exponent, max_size,
     max_times_sampled, samples_per_insert, min_size_to_sample, min_diff,
-    max_diff}; a sampler or remover is fifo, lifo, uniform, prioritized,
-    heap_max or heap_min.
+    max_diff}; a sampler is fifo, uniform or prioritized. The oldest item is
+    removed first.
   checkpoints: folder, empty, that it writes checkpoints to.
-  restore: a checkpoint to begin with, or null.
+  restore: a checkpoint to begin with, under the rules of `tables`, or null.
+  rewritten: folder to make for what is loaded instead of `restore`.
 
 and writes one to its standard output, {"port": ...} when it serves, or
-{"error": ..., "kind": "port" | "start"} before it exits with 1. It lives as
-long as its standard input is open, and so no longer than its owner.
+{"error": ..., "kind": "port" | "checkpoint" | "start"} before it exits with 1.
+It lives as long as its standard input is open, and so no longer than its owner.
 """
 
 import contextlib
@@ -25,9 +27,10 @@ import os
 import select
 import signal
 import socket
+import sys
 from typing import Any
 
-# The owner hears nothing but answers, whatever libraries print.
+# Kept for answers; what libraries print goes to the standard error stream.
 _ANSWERS = os.dup(1)
 os.dup2(2, 1)
 
@@ -68,8 +71,8 @@ def _fail(kind: str, error: object) -> None:
   os._exit(1)
 
 
-def _claim_port(port: int) -> int:
-  """Returns a port that is free.
+def _claim_port(port: int, fixed: bool) -> int:
+  """Returns a port that is free, `port` if that is.
 
   Reverb itself cannot tell: it lets a second server share a port, and clients
   would get either.
@@ -82,32 +85,24 @@ def _claim_port(port: int) -> int:
       probe.listen()
       return probe.getsockname()[1]
   except OSError as e:
-    _fail('port', e.strerror)
-    raise
-
-
-def _selector(kind: str, exponent: float) -> Any:
-  from reverb import item_selectors
-
-  if kind == 'prioritized':
-    return item_selectors.Prioritized(exponent)
-  return {
-    'fifo': item_selectors.Fifo,
-    'lifo': item_selectors.Lifo,
-    'uniform': item_selectors.Uniform,
-    'heap_max': item_selectors.MaxHeap,
-    'heap_min': item_selectors.MinHeap,
-  }[kind]()
+    if fixed:
+      _fail('port', e.strerror)
+    return _claim_port(0, fixed=True)
 
 
 def _table(rules: dict) -> Any:
   import reverb
 
-  exponent = rules['priority_exponent']
+  selectors = reverb.item_selectors
+  samplers = {
+    'fifo': selectors.Fifo,
+    'uniform': selectors.Uniform,
+    'prioritized': lambda: selectors.Prioritized(rules['priority_exponent']),
+  }
   return reverb.Table(
     name=rules['name'],
-    sampler=_selector(rules['sampler'], exponent),
-    remover=_selector(rules['remover'], exponent),
+    sampler=samplers[rules['sampler']](),
+    remover=selectors.Fifo(),
     max_size=rules['max_size'],
     max_times_sampled=rules['max_times_sampled'],
     rate_limiter=reverb.rate_limiters.RateLimiter(
@@ -119,14 +114,27 @@ def _table(rules: dict) -> Any:
   )
 
 
+def _rewritten(config: dict) -> Any:
+  """Returns the checkpoint to load, or None."""
+  if config['restore'] is None:
+    return None
+  # The script's folder is not on the path of an isolated interpreter.
+  sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+  import checkpoint_rewriting
+
+  target = config['rewritten']
+  checkpoint_rewriting.rewrite(config['restore'], config['tables'], target)
+  return target
+
+
 def _serve(config: dict) -> Any:
   import reverb
 
   checkpointer = reverb.checkpointers.DefaultCheckpointer(
-    config['checkpoints'], fallback_checkpoint_path=config['restore']
+    config['checkpoints'], fallback_checkpoint_path=_rewritten(config)
   )
   tables = [_table(rules) for rules in config['tables']]
-  port = _claim_port(config['port'])
+  port = _claim_port(config['port'], config['fixed'])
   return reverb.Server(tables, port=port, checkpointer=checkpointer)
 
 
@@ -139,7 +147,7 @@ def main() -> None:
   try:
     server = _serve(config)
   except Exception as e:
-    _fail('start', e)
+    _fail(getattr(e, 'kind', 'start'), e)
   _answer(port=server.port)
   server.wait()
 

@@ -1,12 +1,15 @@
 """The owner's side of a Reverb server: starts, watches, restarts, stops it.
 
-Called by the store (`store.py`) and by `launch/reverb_server.py`. The server
-is a process in an environment of its own (`environment.py`).
+The server is a process in an environment of its own (`environment.py`).
 """
 
+import contextlib
+import json
+import os
 import pathlib
-import shutil
-import tempfile
+import select
+import signal
+import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -16,10 +19,18 @@ import grpc
 from absl import logging
 
 from seedrl_jax.replay import base
+from seedrl_jax.replay.reverb import transport
 from seedrl_jax.replay.reverb.client import errors
 from seedrl_jax.replay.reverb.server import checkpoint_files
-from seedrl_jax.replay.reverb.server.server_process import ServerProcess
 
+_MAIN = pathlib.Path(__file__).with_name('main.py')
+# Seconds from SIGTERM to SIGKILL. Nothing is saved in between; the default
+# action of SIGTERM ends the process at once unless it hangs in the kernel.
+_GRACE = 5.0
+# Seconds after which a wait without end looks for signals.
+_PIECE = 1.0
+_LOG_LINES = 3
+_LOG_BYTES = 4096
 # Seconds to wait for a server to be ready: imports take 2 to 10 of them.
 _START = 120.0
 # Bytes of a checkpoint that a slow machine loads in a second.
@@ -36,7 +47,7 @@ class PortInUse(ServerFailed):
 
 
 def exposure_warning(port: int) -> str:
-  """Returns what whoever starts a server must know, with a remedy."""
+  """Returns a warning that everybody can connect, with a remedy."""
   return (
     f'Reverb listens on port {port} of every network interface, without '
     'authentication, and cannot be told otherwise; unless this network is '
@@ -47,14 +58,9 @@ def exposure_warning(port: int) -> str:
 
 def answers(address: str, timeout: float) -> bool:
   """Whether a Reverb server answers at `address` within `timeout` seconds."""
-  options = [
-    # Its answer names every table and its signature.
-    ('grpc.max_receive_message_length', -1),
-    # Or a server that came up after a refusal would wait for a second.
-    ('grpc.initial_reconnect_backoff_ms', 100),
-    ('grpc.enable_http_proxy', 0),
-  ]
-  with grpc.insecure_channel(address, options) as channel:
+  with grpc.insecure_channel(
+    address, options=transport.CHANNEL_OPTIONS
+  ) as channel:
     # Without serializers, bytes are sent and received as they are.
     try:
       channel.unary_unary(_INFO)(b'', timeout=timeout, wait_for_ready=True)
@@ -63,15 +69,161 @@ def answers(address: str, timeout: float) -> bool:
   return True
 
 
-class ReverbServer:
+class ServerProcess:
+  """A process that was started; any thread may call it."""
+
+  def __init__(self, python: str, config: Mapping[str, Any], log: pathlib.Path):
+    """Starts the process.
+
+    Args:
+      python: the server environment's interpreter.
+      config: what `main.py` takes.
+      log: file that gets what the server says.
+
+    Raises:
+      OSError: if the interpreter or the log cannot be used.
+    """
+    environment = {
+      **os.environ,
+      'TF_CPP_MIN_LOG_LEVEL': '2',
+      'TF_ENABLE_ONEDNN_OPTS': '0',
+      # Reverb names checkpoints by local time and takes the last name for the
+      # newest; local time jumps back once a year.
+      'TZ': 'UTC',
+    }
+    self._log = log
+    self._lock = threading.Lock()
+    self._hearing = threading.Lock()
+    self._heard = b''
+    with log.open('ab') as output:
+      self._popen = subprocess.Popen(
+        [python, '-I', str(_MAIN)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=output,
+        env=environment,
+        # Out of reach of a terminal's Ctrl-C: the owner stops it when it has
+        # finished with it.
+        start_new_session=True,
+      )
+    self.pid = self._popen.pid
+    # The process is not reaped before its descriptor is open.
+    self._descriptor = os.pidfd_open(self.pid)
+    self._tell(config)
+
+  def _tell(self, config: Mapping[str, Any]) -> None:
+    # Stays open: its end tells the server of ours.
+    assert self._popen.stdin is not None
+    line = json.dumps(config).encode() + b'\n'
+    # If it has ended already, `hear` tells.
+    with contextlib.suppress(BrokenPipeError):
+      os.write(self._popen.stdin.fileno(), line)
+
+  def hear(self, deadline: float) -> dict[str, Any] | None:
+    """Returns the server's one answer; None if it ends without one.
+
+    Args:
+      deadline: by `time.monotonic`.
+
+    Raises:
+      TimeoutError: at the deadline.
+    """
+    assert self._popen.stdout is not None
+    descriptor = self._popen.stdout.fileno()
+    with self._hearing:
+      while not self._heard.endswith(b'\n'):
+        if not _readable(descriptor, deadline - time.monotonic()):
+          raise TimeoutError
+        piece = os.read(descriptor, 4096)
+        if not piece:
+          return None
+        self._heard += piece
+      return json.loads(self._heard)
+
+  def wait(self, timeout: float | None) -> bool:
+    """Waits until the process has ended; returns whether it has."""
+    with self._lock:
+      if self._popen.returncode is not None:
+        return True
+      # Of its own, as another thread may close the first one.
+      descriptor = os.dup(self._descriptor)
+    try:
+      # In pieces: a signal that comes just before a wait does not end it, and
+      # its handler runs after it.
+      while timeout is None:
+        if _readable(descriptor, _PIECE):
+          return True
+      return _readable(descriptor, timeout)
+    finally:
+      os.close(descriptor)
+
+  @property
+  def exit_code(self) -> int | None:
+    """Its exit code, -n if signal n ended it; None while it runs."""
+    with self._lock:
+      return self._popen.poll()
+
+  def how_it_ended(self) -> str:
+    """Returns how it ended and its last lines, without a full stop."""
+    code = self.exit_code
+    if code is None:
+      how = 'still runs'
+    elif code < 0:
+      how = f'was ended by {signal.Signals(-code).name}'
+    else:
+      how = f'ended with exit code {code}'
+    return f'{how}; its log is {self._log}, and its last lines are: ' + (
+      ' | '.join(self.last_lines()) or '(none)'
+    )
+
+  def last_lines(self) -> list[str]:
+    """Returns the last lines of its log; none if that is gone."""
+    if not self._log.exists():
+      return []
+    with self._log.open('rb') as file:
+      file.seek(0, os.SEEK_END)
+      file.seek(max(0, file.tell() - _LOG_BYTES))
+      lines = file.read().decode(errors='replace').splitlines()
+    return [line.strip() for line in lines if line.strip()][-_LOG_LINES:]
+
+  def stop(self) -> None:
+    """Ends the process and its group; returns when they have ended."""
+    with self._lock:
+      if self._popen.returncode is not None:
+        return
+      # Unlike Popen's own way this does not reap it, so that its group's
+      # number is not another's yet.
+      signal.pidfd_send_signal(self._descriptor, signal.SIGTERM)
+      _readable(self._descriptor, _GRACE)
+      os.killpg(self.pid, signal.SIGKILL)
+      self._popen.wait()
+
+  def close(self) -> None:
+    """Stops it and closes what belongs to it."""
+    self.stop()
+    # A thread that still reads is told that it has ended, and returns soon.
+    with self._hearing, self._lock:
+      if self._descriptor < 0:
+        return
+      os.close(self._descriptor)
+      self._descriptor = -1
+      for pipe in (self._popen.stdin, self._popen.stdout):
+        assert pipe is not None
+        pipe.close()
+
+
+def _readable(descriptor: int, timeout: float | None) -> bool:
+  # Not select.select, which refuses descriptors from 1024 on.
+  poll = select.poll()
+  poll.register(descriptor, select.POLLIN)
+  milliseconds = None if timeout is None else max(0, int(timeout * 1000))
+  return bool(poll.poll(milliseconds))
+
+
+class ReverbServer(contextlib.AbstractContextManager):
   """A server that this process owns; any thread may call it.
 
   It ends with `close`, and when this process ends, however that happens.
-
-  Example:
-    with ReverbServer(environment.ensure(), tables) as server:
-      server.start()
-      server.wait_ready()
   """
 
   def __init__(
@@ -97,32 +249,23 @@ class ReverbServer:
     self._tables = list(tables)
     self._wanted_port = port
     self._port = port
-    self._keep = keep_checkpoints
     self._lock = threading.RLock()
     self._process: ServerProcess | None = None
     self._closed = False
     self._restore: str | None = None
-    self._scratch: tempfile.TemporaryDirectory | None = None
-    if checkpoint_dir is None:
-      self._scratch = tempfile.TemporaryDirectory(prefix='seedrl-reverb-')
-      checkpoint_dir = self._scratch.name
-    self._folder = pathlib.Path(checkpoint_dir).absolute()
+    self._folder = checkpoint_files.ServerFolder(
+      checkpoint_dir, keep_checkpoints
+    )
 
-  def __enter__(self) -> 'ReverbServer':
-    return self
-
-  def __exit__(self, *unused: object) -> None:
-    self.close()
+  @property
+  def port(self) -> int:
+    """Where it listens; known from `wait_ready` on."""
+    return self._port
 
   @property
   def address(self) -> str:
     """Where this machine's clients find it; known from `wait_ready` on."""
     return f'localhost:{self._port}'
-
-  @property
-  def port(self) -> int:
-    """The port; known from `wait_ready` on."""
-    return self._port
 
   @property
   def pid(self) -> int | None:
@@ -133,18 +276,17 @@ class ReverbServer:
   @property
   def log_path(self) -> pathlib.Path:
     """The file that has what the server says."""
-    return self._folder / 'server.log'
+    return self._folder.log
 
   def checkpoints(self) -> list[pathlib.Path]:
     """Returns the checkpoints in its folder, newest first.
 
-    What a server that has ended wrote and nobody moved is there too.
+    This includes what a server that has ended left in its own folder.
     """
     with self._lock:
       if not self.is_alive():
-        for path in checkpoint_files.newest_first(self._own):
-          checkpoint_files.keep(path, self._folder / path.name)
-      return checkpoint_files.newest_first(self._folder)
+        self._folder.collect()
+      return self._folder.checkpoints()
 
   def start(self, restore: str | None = None) -> None:
     """Starts the process; `wait_ready` tells how that went.
@@ -154,12 +296,11 @@ class ReverbServer:
         tables are empty.
 
     Raises:
-      CheckpointError: where `restore` is missing, damaged or of other tables.
-      ServerFailed: where the process cannot be started.
+      ServerFailed: if the process cannot be started.
       StoreClosed: after `close`.
     """
     with self._lock:
-      self._start(restore, self._port)
+      self._start(restore)
 
   def wait_ready(self, timeout: float | None = None) -> None:
     """Waits until the server answers.
@@ -168,23 +309,22 @@ class ReverbServer:
       timeout: seconds; None: what a slow machine needs for its checkpoint.
 
     Raises:
-      CheckpointError: where the server cannot load the checkpoint.
-      PortInUse: where another listens on the port that was asked for.
-      ServerFailed: where it ended, was stopped, or does not answer in time.
+      CheckpointError: if the checkpoint is missing, damaged or of other tables.
+      PortInUse: if another listens on the port that was asked for.
+      ServerFailed: if it ended, was stopped, or does not answer in time.
     """
     if timeout is None:
       timeout = _START
       if self._restore:
         timeout += checkpoint_files.num_bytes(self._restore) / _LOAD_RATE
     deadline = time.monotonic() + timeout
-    while not self._hear_port(deadline):
-      pass
     process = self._current()
+    self._port = self._hear_port(process, deadline)
     # In short pieces, so that the end of the process is noticed.
     while not answers(self.address, timeout=1.0):
       if process.exit_code is not None or time.monotonic() > deadline:
         raise self._failed(process, 'does not answer')
-    self._remove_restored()
+    self._folder.remove_rewritten()
     logging.warning('%s', exposure_warning(self._port))
 
   def is_alive(self) -> bool:
@@ -195,8 +335,7 @@ class ReverbServer:
   def wait_end(self, timeout: float | None = None) -> bool:
     """Waits until the process has ended, by itself or by `stop`.
 
-    Returns:
-      Whether it has within `timeout` seconds.
+    Returns whether it has within `timeout` seconds.
     """
     return self._current().wait(timeout)
 
@@ -207,17 +346,20 @@ class ReverbServer:
   def restart(self, restore: str | None = None) -> None:
     """Starts it again, on the same port unless that has been taken since.
 
-    Arguments and errors are those of `start`; `wait_ready` comes after it.
+    See `start`; `wait_ready` comes after it.
     """
     with self._lock:
       self.stop()
-      self._start(restore, self._port)
+      self._start(restore)
 
   def stop(self) -> None:
     """Ends the process; what is in the tables is lost."""
     with self._lock:
       if self._process is not None:
         self._process.stop()
+
+  def __exit__(self, *unused: object) -> None:
+    self.close()
 
   def close(self) -> None:
     """Stops it for good; further calls do nothing."""
@@ -227,28 +369,24 @@ class ReverbServer:
       self._closed = True
       if self._process is not None:
         self._process.close()
-      self._remove_restored()
-      if self._scratch is not None:
-        self._scratch.cleanup()
+      self._folder.close()
 
-  def _start(self, restore: str | None, port: int) -> None:
+  def _start(self, restore: str | None) -> None:
     if self._closed:
       raise base.StoreClosed('The Reverb server was closed.')
     if self.is_alive():
       raise ServerFailed(f'The Reverb server at {self.address} runs already.')
     if self._process is not None:
       self._process.close()
-    self.checkpoints()
-    if self._keep is not None:
-      checkpoint_files.prune(self._folder, self._keep)
-    shutil.rmtree(self._own, ignore_errors=True)
-    self._own.mkdir(parents=True)
-    rewritten = self._rewrite(restore)
+    self._folder.prepare()
+    self._restore = restore
     config = {
-      'port': port,
+      'port': self._port,
+      'fixed': bool(self._wanted_port),
       'tables': self._tables,
-      'checkpoints': str(self._own),
-      'restore': rewritten,
+      'checkpoints': str(self._folder.own),
+      'restore': restore,
+      'rewritten': str(self._folder.rewritten),
     }
     try:
       self._process = ServerProcess(self._python, config, self.log_path)
@@ -258,37 +396,13 @@ class ReverbServer:
         f'({e.strerror}); name another Python by --reverb_python.'
       ) from e
 
-  def _rewrite(self, restore: str | None) -> str | None:
-    """Puts a copy of a checkpoint under this server's rules."""
-    self._restore = restore
-    self._remove_restored()
-    if restore is None:
-      return None
-    target = self._restored / 'checkpoint'
-    checkpoint_files.rewrite(restore, self._tables, target)
-    return str(target)
-
-  @property
-  def _restored(self) -> pathlib.Path:
-    return self._folder / '.restored'
-
-  def _remove_restored(self) -> None:
-    shutil.rmtree(self._restored, ignore_errors=True)
-
-  @property
-  def _own(self) -> pathlib.Path:
-    # The server writes here, and deletes all that is here but the newest.
-    return self._folder / '.server'
-
   def _current(self) -> ServerProcess:
     process = self._process
     if process is None:
       raise ServerFailed('The Reverb server has not been started.')
     return process
 
-  def _hear_port(self, deadline: float) -> bool:
-    """Learns the port; returns false where it starts anew on another."""
-    process = self._current()
+  def _hear_port(self, process: ServerProcess, deadline: float) -> int:
     try:
       answer = process.hear(deadline)
     except TimeoutError:
@@ -297,34 +411,34 @@ class ReverbServer:
       process.wait(max(0.0, deadline - time.monotonic()))
       raise self._failed(process, 'did not come up')
     if 'port' in answer:
-      self._port = answer['port']
-      return True
+      return answer['port']
     process.wait(None)
-    if answer['kind'] == 'port':
-      self._start_elsewhere()
-      return False
-    if self._restore:
-      raise base.CheckpointError(
-        f'The replay checkpoint {self._restore} cannot be loaded '
-        f'({answer["error"]}); use an older one, or remove it to start with an '
-        'empty replay.'
-      )
-    raise ServerFailed(
-      f'The Reverb server did not come up: {answer["error"]}; its log is '
-      f'{self.log_path}.'
-    )
-
-  def _start_elsewhere(self) -> None:
-    if self._wanted_port:
-      raise PortInUse(
-        f'Port {self._wanted_port} is in use; give the Reverb server another, '
-        'or 0 for any that is free.'
-      )
-    with self._lock:
-      self._start(self._restore, 0)
+    raise _refusal(answer, self._port, self._restore, self.log_path)
 
   def _failed(self, process: ServerProcess, what: str) -> ServerFailed:
     return ServerFailed(
       f'The Reverb server at {self.address} (process {process.pid}) {what}: it '
       f'{process.how_it_ended()}'
     )
+
+
+def _refusal(
+  answer: Mapping[str, str], port: int, restore: str | None, log: pathlib.Path
+) -> Exception:
+  """Returns what to raise for an answer of `main.py`."""
+  kind, error = answer['kind'], answer['error']
+  if kind == 'port':
+    return PortInUse(
+      f'Port {port} is in use; give the Reverb server another, or 0 for any '
+      'that is free.'
+    )
+  if kind == 'checkpoint':
+    return base.CheckpointError(error)
+  if restore:
+    return base.CheckpointError(
+      f'The replay checkpoint {restore} cannot be loaded ({error}); use an '
+      'older one, or remove it to start with an empty replay.'
+    )
+  return ServerFailed(
+    f'The Reverb server did not come up: {error}; its log is {log}.'
+  )

@@ -1,7 +1,7 @@
-"""HTTP/2 frames, as far as one gRPC call on a connection of its own needs them.
+"""HTTP/2 frames, as far as one gRPC stream on its own connection needs them.
 
-Used by `call.py`. Reads from a socket straight into the memory where the bytes
-stay. RFC 9113, sections 4 and 6.
+Reads from a socket straight into the memory where the bytes stay. RFC 9113,
+sections 4 and 6.
 """
 
 import collections
@@ -13,10 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seedrl_jax.replay.reverb.transport import wire
+from seedrl_jax.replay.reverb.transport import stream as stream_lib
 
 PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'
 HEADER_BYTES = 9
+# The number of a connection's only stream.
+STREAM = 1
 # What flow control, or a frame, allows before the first word about it, and at
 # most.
 FIRST_WINDOW, LARGEST_WINDOW = 65_535, 2**31 - 1
@@ -141,7 +143,7 @@ class SocketReader:
 
     Args:
       source: where to read; may have a time-out.
-      on_silence: called where that passes; reading goes on unless it raises.
+      on_silence: called after it; reading goes on unless it raises.
     """
     self._socket = source
     self._on_silence = on_silence
@@ -161,8 +163,8 @@ class SocketReader:
     """Fills `out`, bytes.
 
     Raises:
-      ConnectionError: where the other side ended the connection.
-      OSError: whatever else the socket has.
+      ConnectionError: if the other side ended the connection.
+      OSError: for any other failure of the socket.
     """
     taken = min(len(out), self._end - self._start)
     if taken:
@@ -193,12 +195,12 @@ def uninitialized(size: int) -> memoryview:
 class Pieces:
   """Buffers one after the other, of which slices are taken in order."""
 
-  def __init__(self, buffers: Sequence[wire.Buffer]):
+  def __init__(self, buffers: Sequence[stream_lib.Buffer]):
     """Takes nothing yet."""
     self._buffers = collections.deque(buffers)
     self._offset = 0
 
-  def take(self, size: int, out: list[wire.Buffer]) -> None:
+  def take(self, size: int, out: list[stream_lib.Buffer]) -> None:
     """Appends the next `size` bytes to `out`, without copying them."""
     while size:
       buffer, start = self._buffers[0], self._offset
@@ -210,18 +212,18 @@ class Pieces:
         self._buffers.popleft()
         self._offset = 0
 
-  def frames(self, size: int, largest: int, stream: int) -> list[wire.Buffer]:
+  def frames(self, size: int, largest: int) -> list[stream_lib.Buffer]:
     """Returns frames of data with the next `size` bytes, as `take` does."""
-    out: list[wire.Buffer] = []
+    out: list[stream_lib.Buffer] = []
     while size:
       length = min(size, largest)
-      out.append(header(Kind.DATA, 0, stream, length))
+      out.append(header(Kind.DATA, 0, STREAM, length))
       self.take(length, out)
       size -= length
     return out
 
 
-def send_all(target: socket.socket, buffers: list[wire.Buffer]) -> None:
+def send_all(target: socket.socket, buffers: list[stream_lib.Buffer]) -> None:
   """Sends buffers one after the other, in as few system calls as it takes."""
   first = 0
   while first < len(buffers):

@@ -8,11 +8,11 @@ import pytest
 from absl import logging
 
 from seedrl_jax.replay import base
+from seedrl_jax.replay.reverb import transport
 from seedrl_jax.replay.reverb.client import connection as connection_lib
 from seedrl_jax.replay.reverb.client import errors, silence
 from seedrl_jax.replay.reverb.proto import reverb_pb2
-from seedrl_jax.replay.reverb.transport import call as call_lib
-from seedrl_jax.replay.reverb.transport import call_status
+from seedrl_jax.replay.reverb.transport import http2_stream
 from tests.replay.reverb import fake_server
 from tests.replay.reverb.client import test_silence
 
@@ -61,13 +61,12 @@ def test_server_info_by_table(server, connect):
   assert tables['t'] == info
 
 
-def test_mutate_sends_updates_and_deletes(server, connect):
-  connect().mutate('t', {1: 0.5, 2**64 - 1: 2.0}, deletes=[7])
+def test_mutate_sends_updates(server, connect):
+  connect().mutate('t', {1: 0.5, 2**64 - 1: 2.0})
   ((method, request),) = server.calls
   assert (method, request.table) == ('MutatePriorities', 't')
   updates = {u.key: u.priority for u in request.updates}
   assert updates == {1: 0.5, 2**64 - 1: 2.0}
-  assert list(request.delete_keys) == [7]
 
 
 def test_reset_and_checkpoint(server, connect):
@@ -87,8 +86,12 @@ def test_reset_and_checkpoint(server, connect):
   [
     (_CODE.NOT_FOUND, errors.UnknownTable, 'There is no table t'),
     (_CODE.NOT_FOUND, ValueError, 'There is no table t'),
-    (_CODE.RESOURCE_EXHAUSTED, errors.Refused, 'fewer at once'),
-    (_CODE.INVALID_ARGUMENT, errors.Refused, 'INVALID_ARGUMENT .as told.'),
+    (_CODE.RESOURCE_EXHAUSTED, errors.RequestRefused, 'fewer at once'),
+    (
+      _CODE.INVALID_ARGUMENT,
+      errors.RequestRefused,
+      'INVALID_ARGUMENT .as told.',
+    ),
     (_CODE.DEADLINE_EXCEEDED, errors.ServerLost, 'overloaded'),
   ],
 )
@@ -162,13 +165,13 @@ def test_server_that_is_lost_again_and_again_is_given_up(
 
 def test_streams_that_never_begin_are_given_up(server, connect, monkeypatch):
   def refuse(call, timeout):
-    raise call_status.CallError(_CODE.UNAVAILABLE, 'no server: odd')
+    raise transport.StreamError(_CODE.UNAVAILABLE, 'no server: odd')
 
   # Another call works, and so the server is found each time.
-  monkeypatch.setattr(call_lib.Call, 'begin', refuse)
+  monkeypatch.setattr(http2_stream.Http2Stream, 'begin', refuse)
   monkeypatch.setattr(connection_lib, '_ATTEMPT', _PATIENCE)
   with pytest.raises(errors.ServerLost, match='again and again, no server: o'):
-    connect(patience=0.2).open_call('SampleStream')
+    connect(patience=0.2).open_stream('SampleStream')
 
 
 def test_failure_of_on_lost_ends_the_connection(server, connect):

@@ -47,5 +47,5 @@ def test_every_failure_is_one_line_that_says_where(code):
 
 def test_failure_of_the_server_as_a_whole():
   error = errors.translate(_Failure(_CODE.NOT_FOUND), 'host:1', 'save')
-  assert isinstance(error, errors.Refused)
+  assert isinstance(error, errors.RequestRefused)
   assert str(error).startswith('Could not save (the Reverb server at host:1)')

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from seedrl_jax.replay.reverb.client import codec, items, samples
+from seedrl_jax.replay.reverb.client import items, samples
 from seedrl_jax.replay.reverb.proto import reverb_pb2
+from tests.replay.reverb import columns as decoding
 
 _Response = reverb_pb2.SampleStreamResponse
 
@@ -13,20 +14,14 @@ def _data(chunk: items.Chunk) -> reverb_pb2.ChunkData:
   return reverb_pb2.InsertStreamRequest.FromString(chunk.wire).chunks[0]
 
 
-def _tensor(chunk: items.Chunk) -> codec.Tensor:
-  message = _data(chunk).data.tensors[0]
-  shape = tuple(dim.size for dim in message.tensor_shape.dim)
-  return codec.Tensor(message.dtype, shape, message.tensor_content)
-
-
 def _info(item: items.Item, **fields) -> reverb_pb2.SampleInfo:
   parsed = reverb_pb2.InsertStreamRequest.FromString(item.wire).items[0]
   return reverb_pb2.SampleInfo(item=parsed, **fields)
 
 
-def _chunk(start: int, delta: bool = False) -> items.Chunk:
+def _chunk(start: int) -> items.Chunk:
   rows = np.arange(start, start + 6, dtype=np.int32).reshape(3, 2)
-  return items.encode_chunk([rows, rows[:, 0].astype(np.float32)], delta)
+  return items.encode_chunk([rows, rows[:, 0].astype(np.float32)])
 
 
 def _message(*entries) -> bytes:
@@ -43,24 +38,23 @@ def _column(*parts, squeeze: bool = False) -> items.Column:
 
 
 def test_sample_over_several_entries_and_messages():
-  first, second = _chunk(0, delta=True), _chunk(10)
+  first, second = _chunk(0), _chunk(10)
   columns = [
     _column((first, 0, 1, 2), (second, 0, 0, 1)),
     _column((second, 1, 2, 1), squeeze=True),
   ]
   item = items.make_item('t', 0.5, columns)
-  info = _info(item, probability=0.25, table_size=9, rate_limited=True)
+  info = _info(item, probability=0.25, table_size=9)
   joiner = samples.Joiner()
   assert joiner.add(_message(_entry([first], False, info))) == []
   assert joiner.add(b'') == []
   (sample,) = joiner.add(_message(_entry([second], True)))
   assert (sample.key, sample.priority) == (item.key, 0.5)
   assert (sample.probability, sample.table_size) == (0.25, 9)
-  assert sample.rate_limited
   rows, scalar = sample.columns
-  assert (rows.shape, rows.dtype) == ((3, 2), np.int32)
-  np.testing.assert_array_equal(rows.decode(), [[2, 3], [4, 5], [10, 11]])
-  assert (scalar.shape, scalar.decode()) == ((), 14)
+  decoded = decoding.decode_column(rows)
+  np.testing.assert_array_equal(decoded, [[2, 3], [4, 5], [10, 11]])
+  assert decoding.decode_column(scalar) == 14
 
 
 def test_several_samples_in_a_message():
@@ -75,25 +69,10 @@ def test_several_samples_in_a_message():
   assert 0 <= len(message) - sum(s.size for s in complete) < 20
 
 
-def test_column_is_written_to_strided_memory():
+def test_delta_encoded_chunk_is_refused():
   chunk = _chunk(0)
-  tensor = _tensor(chunk)
-  parts = [
-    samples.TensorSlice(tensor, False, 1, 2),
-    samples.TensorSlice(tensor, False, 0, 3),
-  ]
-  batch = np.zeros((5, 4, 2), np.int32)
-  samples.SampledColumn(parts, False).decode_into(batch[:, 2])
-  rows = codec.decode(tensor)
-  np.testing.assert_array_equal(batch[:, 2], np.concatenate([rows[1:], rows]))
-  assert not batch[:, [0, 1, 3]].any()
-
-
-@pytest.mark.parametrize('rows', [1, 4])
-def test_column_of_another_length_is_refused(rows):
-  tensor = _tensor(_chunk(0))
-  column = samples.SampledColumn(
-    [samples.TensorSlice(tensor, False, 0, 3)], False
-  )
-  with pytest.raises(ValueError, match='another length'):
-    column.decode_into(np.zeros((rows, 2), np.int32))
+  item = items.make_item('t', 1.0, [_column((chunk, 0, 0, 1))])
+  entry = _entry([chunk], True, _info(item))
+  entry.data[0].delta_encoded = True
+  with pytest.raises(ValueError, match='delta encoded'):
+    samples.Joiner().add(_message(entry))

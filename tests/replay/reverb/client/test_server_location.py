@@ -94,7 +94,7 @@ def test_outside_server_without_the_table(hosts, toy):
 
 def test_outside_server_with_other_rules(hosts, toy):
   address = hosts.server(toy.items()).address
-  with pytest.raises(errors.Refused) as e:
+  with pytest.raises(errors.RequestRefused) as e:
     hosts.outside(address, toy.items(max_size=50))
   assert f'--config.replay.address={address}: ' in str(e.value)
   assert 'max_size is 100 there and 50 here' in str(e.value)
@@ -236,13 +236,13 @@ def test_own_server_that_does_not_start_is_closed(toy):
     closed = False
 
     def start(self) -> None:
-      raise errors.Refused('It does not start.')
+      raise errors.RequestRefused('It does not start.')
 
     def close(self) -> None:
       self.closed = True
 
   broken = Broken()
-  with pytest.raises(errors.Refused):
+  with pytest.raises(errors.RequestRefused):
     server_location.OwnServer(broken, lambda infos: None, PATIENCE)
   assert broken.closed
 

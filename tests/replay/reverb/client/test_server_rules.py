@@ -27,7 +27,6 @@ def test_a_queue_counts_blocks():
   assert _queue_rules() == {
     'name': 't',
     'sampler': 'fifo',
-    'remover': 'fifo',
     'priority_exponent': 0.0,
     'max_times_sampled': 1,
     'samples_per_insert': 1.0,
@@ -43,7 +42,7 @@ def test_other_tables_count_unrolls(sampler):
   rules = _rules(
     sampler, min_size=50, samples_per_insert=2.0, priority_exponent=0.6
   )
-  assert (rules['sampler'], rules['remover']) == (sampler, 'fifo')
+  assert rules['sampler'] == sampler
   assert rules['max_size'] == 100
   assert rules['min_size_to_sample'] == 50
   assert rules['samples_per_insert'] == 2.0
@@ -99,7 +98,7 @@ def test_a_queue_on_a_server_may_be_of_another_size(serve):
 
 def test_what_differs_is_said(serve):
   served = serve(_rules(max_size=50, priority_exponent=0.5, min_size=3))
-  with pytest.raises(errors.Refused) as e:
+  with pytest.raises(errors.RequestRefused) as e:
     server_rules.check_fits('h:1', served, [_rules(max_size=60, min_size=4)])
   sentence = str(e.value)
   assert sentence.startswith('--config.replay.address=h:1: table t ')
@@ -114,7 +113,7 @@ def test_what_differs_is_said(serve):
 
 
 def test_another_sampler_is_said(serve):
-  with pytest.raises(errors.Refused, match='sampler is uniform there and fifo'):
+  with pytest.raises(errors.RequestRefused, match='is uniform there and fifo'):
     server_rules.check_fits('h:1', serve(_rules('uniform')), [_queue_rules()])
 
 

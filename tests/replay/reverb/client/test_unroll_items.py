@@ -10,6 +10,7 @@ from seedrl_jax import types
 from seedrl_jax.replay import base, blocks
 from seedrl_jax.replay.reverb.client import items, samples, unroll_items
 from seedrl_jax.replay.reverb.proto import reverb_pb2
+from tests.replay.reverb import columns
 
 _Response = reverb_pb2.SampleStreamResponse
 
@@ -156,6 +157,7 @@ def test_block_of_a_queue_comes_back(rows, image):
 
 
 def test_encoded_block_may_be_written_to():
+  decode = columns.decode_column
   layout = _layout(3, overlap=2)
   block = _Experience(layout, 3).block([0])
   for encoder in (
@@ -163,10 +165,10 @@ def test_encoded_block_may_be_written_to():
     unroll_items.UnrollEncoder(layout, 't'),
   ):
     made = encoder.encode(block, np.ones(1), map)
-    before = [column.decode() for column in _sampled(made.items[0]).columns]
+    before = list(map(decode, _sampled(made.items[0]).columns))
     for leaf in block.leaves:
       leaf[...] = 0
-    after = [column.decode() for column in _sampled(made.items[0]).columns]
+    after = list(map(decode, _sampled(made.items[0]).columns))
     for one, other in zip(before, after, strict=True):
       np.testing.assert_array_equal(one, other)
 

@@ -1,15 +1,16 @@
-"""Tests for checkpoint_files.py with checkpoints that real servers write."""
+"""Tests of checkpoints that real servers write and load."""
 
 import contextlib
 import os
 import pathlib
 import shutil
+import zlib
 
 import pytest
 
 from seedrl_jax.replay import base as replay
-from seedrl_jax.replay.reverb.proto import reverb_pb2
-from seedrl_jax.replay.reverb.server import checkpoint_files, server, tfrecord
+from seedrl_jax.replay.reverb.server import checkpoint_files, server
+from tests.replay.reverb import shared_servers
 from tests.replay.reverb.conftest import PATIENCE, PlainClient, rules
 
 
@@ -33,14 +34,26 @@ def saved_fixture(original, tmp_path) -> pathlib.Path:
   return shutil.copytree(original, tmp_path / 'saved')
 
 
+@pytest.fixture(name='make_shared')
+def make_shared_fixture(reverb_servers):
+  """Makes servers in the process of all tests, not started."""
+  with contextlib.ExitStack() as stack:
+
+    def make(*tables):
+      made = shared_servers.SharedServer(reverb_servers, tables or [rules()])
+      stack.callback(made.close)
+      return made
+
+    yield make
+
+
 @pytest.fixture(name='restored')
-def restored_fixture(make_server, make_client, saved):
+def restored_fixture(make_shared, make_client, saved):
   """Restores `saved` under other rules; returns a client."""
 
   def restore(table):
-    running = make_server(table, start=False)
+    running = make_shared(table)
     running.start(str(saved))
-    running.wait_ready()
     return make_client(running.address)
 
   return restore
@@ -59,49 +72,30 @@ def test_what_reverb_itself_does(make_server, make_client):
   ]
 
 
-def test_read(saved):
-  assert checkpoint_files.read(saved) == {
-    't': checkpoint_files.SavedTable(
-      size=20, inserts=20, samples=5, max_size=100
-    )
-  }
-  assert checkpoint_files.num_bytes(saved) == sum(
-    (saved / f'{name}.tfrecord').stat().st_size
-    for name in ('tables', 'items', 'chunks')
-  )
-
-
-def test_rewrite_under_the_same_rules_changes_nothing(saved, tmp_path):
-  target = tmp_path / 'rewritten'
-  checkpoint_files.rewrite(saved, [rules()], target)
-  assert checkpoint_files.read(target) == checkpoint_files.read(saved)
-  assert checkpoint_files.is_complete(target)
-
-
-def test_selectors_survive_the_rewriting(make_server, make_client, tmp_path):
+@pytest.mark.parametrize('sampler', ['fifo', 'uniform', 'prioritized'])
+def test_same_rules_change_nothing(make_server, make_client, tmp_path, sampler):
   # A rule is told to a server in two ways: at its start, and in a checkpoint.
-  kinds = ['fifo', 'lifo', 'uniform', 'prioritized', 'heap_max', 'heap_min']
-  running = make_server(
-    *(rules(k, sampler=k, remover=k, priority_exponent=0.0) for k in kinds)
-  )
+  running = make_server(rules(sampler=sampler))
   client = make_client(running.address)
-  fresh = {kind: client.info(kind) for kind in kinds}
+  client.insert([1, 2, 3])
+  client.sample(2)
+  fresh = client.info()
   checkpoint_files.keep(client.checkpoint(), tmp_path / 'saved')
   running.restart(str(tmp_path / 'saved'))
   running.wait_ready()
-  client = make_client(running.address)
-  for kind in kinds:
-    restored = client.info(kind)
-    for options in ('sampler_options', 'remover_options'):
-      before = getattr(fresh[kind], options)
-      assert before.WhichOneof('distribution') == kind.partition('_')[0]
-      assert getattr(restored, options) == before
+  restored = make_client(running.address).info()
+  for info in (fresh, restored):
+    limiter = info.rate_limiter_info
+    assert info.sampler_options.WhichOneof('distribution') == sampler
+    assert info.current_size == limiter.insert_stats.completed == 3
+    assert limiter.sample_stats.completed == 2
+  assert restored.sampler_options == fresh.sampler_options
+  assert restored.remover_options == fresh.remover_options
 
 
 def test_restored_table_has_all_rules_of_now(restored):
   now = rules(
     sampler='prioritized',
-    remover='lifo',
     priority_exponent=0.75,
     max_size=30,
     max_times_sampled=9,
@@ -113,7 +107,7 @@ def test_restored_table_has_all_rules_of_now(restored):
   info = restored(now).info()
   limiter = info.rate_limiter_info
   assert info.sampler_options.prioritized.priority_exponent == 0.75
-  assert info.remover_options.lifo
+  assert info.remover_options.fifo
   assert (info.max_size, info.max_times_sampled) == (30, 9)
   assert (limiter.samples_per_insert, limiter.min_size_to_sample) == (2.0, 3)
   assert (limiter.min_diff, limiter.max_diff) == (-50.0, 60.0)
@@ -153,25 +147,10 @@ def test_too_few_inserts_for_the_new_rules_is_a_fresh_start(restored):
   assert client.info().rate_limiter_info.sample_stats.completed == 30
 
 
-def _keys(path):
-  """Returns the keys of the items in a checkpoint."""
-  records = tfrecord.read(path / 'items.tfrecord')
-  return [
-    reverb_pb2.PrioritizedItem.FromString(record).key for record in records
-  ]
-
-
-def test_the_newest_stay_where_max_size_shrank(
-  make_server, make_client, saved, tmp_path
-):
-  now = rules(max_size=8)
-  checkpoint_files.rewrite(saved, [now], tmp_path / 'rewritten')
-  assert len(_keys(saved)) == 20
-  assert _keys(tmp_path / 'rewritten') == _keys(saved)[-8:]
-  running = make_server(now, start=False)
-  running.start(str(saved))
-  running.wait_ready()
-  assert make_client(running.address).info().current_size == 8
+def test_the_newest_stay_where_max_size_shrank(restored):
+  client = restored(rules(max_size=8))
+  assert client.info().current_size == 8
+  assert set(client.sample(300)) == set(range(13, 21))
 
 
 def test_a_smaller_queue_is_full_and_not_overfull(
@@ -214,17 +193,17 @@ def test_a_smaller_queue_is_full_and_not_overfull(
 def test_items_sampled_often_enough_are_left_out(
   make_server, make_client, tmp_path
 ):
-  running = make_server(rules(sampler='lifo'))
+  running = make_server(rules(sampler='fifo'))
   client = make_client(running.address)
   client.insert([1, 2, 3])
-  assert client.sample(2) == [3, 3]
+  assert client.sample(2) == [1, 1]
   checkpoint_files.keep(client.checkpoint(), tmp_path / 'saved')
 
   # Reverb removes an item when it reaches the limit, not beyond.
   now = make_server(rules(max_times_sampled=2, sampler='fifo'), start=False)
   now.start(str(tmp_path / 'saved'))
   now.wait_ready()
-  assert make_client(now.address).sample(5) == [1, 1, 2, 2]
+  assert make_client(now.address).sample(5) == [2, 2, 3, 3]
 
 
 def _without_done(path):
@@ -235,21 +214,21 @@ def _without_chunks(path):
   (path / 'chunks.tfrecord').unlink()
 
 
-def _cut_tables(path):
-  os.truncate(path / 'tables.tfrecord', 20)
+def _cut(name):
+  def damage(path):
+    size = (path / f'{name}.tfrecord').stat().st_size
+    os.truncate(path / f'{name}.tfrecord', size - 1)
 
-
-def _cut_chunks(path):
-  os.truncate(path / 'chunks.tfrecord', 50)
-
-
-def _cut_items(path):
-  size = (path / 'items.tfrecord').stat().st_size
-  os.truncate(path / 'items.tfrecord', size - 1)
+  damage.__name__ = f'cut_{name}'
+  return damage
 
 
 def _garbled_items(path):
   (path / 'items.tfrecord').write_bytes(b'hello')
+
+
+def _no_items(path):
+  (path / 'items.tfrecord').write_bytes(zlib.compress(b'no record' * 9))
 
 
 def _gone(path):
@@ -257,54 +236,51 @@ def _gone(path):
 
 
 @pytest.mark.parametrize(
-  'damage', [_without_done, _without_chunks, _cut_tables, _gone]
+  ('damage', 'words'),
+  [
+    (_without_done, 'is damaged .it was not written to its end.; use'),
+    (_without_chunks, 'is damaged .*No such file'),
+    (_cut('tables'), 'is damaged .tables.tfrecord is cut short'),
+    (_cut('items'), 'is damaged .items.tfrecord is cut short'),
+    (_cut('chunks'), 'is damaged .chunks.tfrecord is cut short'),
+    (_garbled_items, 'is damaged'),
+    (_no_items, 'is damaged'),
+    (_gone, ''),
+  ],
 )
-def test_damage_that_a_look_shows(saved, damage):
-  damage(saved)
-  with pytest.raises(replay.CheckpointError, match=str(saved)) as error:
-    checkpoint_files.read(saved)
-  assert '\n' not in str(error.value)
-
-
-@pytest.mark.parametrize(
-  'damage', [_without_done, _cut_chunks, _cut_items, _garbled_items]
-)
-def test_the_one_before_a_damaged_one_can_be_used(
-  make_server, make_client, saved, tmp_path, damage
+def test_damage_is_told_and_the_one_before_can_be_used(
+  make_shared, make_client, saved, tmp_path, damage, words
 ):
   before = tmp_path / 'before'
   shutil.copytree(saved, before)
   damage(saved)
-  running = make_server(start=False)
-  with pytest.raises(replay.CheckpointError, match=str(saved)):
+  running = make_shared()
+  with pytest.raises(replay.CheckpointError, match=f'{saved} ?{words}') as e:
     running.start(str(saved))
-  assert running.pid is None
+  assert '\n' not in str(e.value)
   running.start(str(before))
-  running.wait_ready()
   assert make_client(running.address).info().current_size == 20
 
 
-def test_damage_that_only_the_server_sees(
-  make_server, make_client, saved, tmp_path
-):
-  records = list(tfrecord.read(saved / 'chunks.tfrecord'))
-  tfrecord.write(saved / 'chunks.tfrecord', [b'\xff', *records])
+def test_other_tables(make_shared, saved):
+  with pytest.raises(replay.CheckpointError, match=r"\['t'\].*\['other'\]"):
+    make_shared(rules('other')).start(str(saved))
+
+
+def test_what_cannot_be_restored_is_told_by_a_process(make_server, saved):
+  _without_done(saved)
+  running = make_server(start=False)
+  running.start(str(saved))
+  with pytest.raises(replay.CheckpointError, match=f'{saved} is damaged'):
+    running.wait_ready()
+
+
+def test_damage_that_only_the_server_sees(make_server, saved):
+  (saved / 'chunks.tfrecord').write_bytes(zlib.compress(b'no record' * 9))
   running = make_server(start=False)
   running.start(str(saved))
   with pytest.raises(replay.CheckpointError, match='cannot be loaded'):
     running.wait_ready()
-
-
-def test_items_that_must_be_read_and_are_damaged(saved, tmp_path):
-  _garbled_items(saved)
-  with pytest.raises(replay.CheckpointError, match='is damaged'):
-    checkpoint_files.rewrite(saved, [rules(max_size=5)], tmp_path / 'x')
-
-
-def test_other_tables(saved, tmp_path):
-  with pytest.raises(replay.CheckpointError, match=r"\['t'\].*\['other'\]"):
-    checkpoint_files.rewrite(saved, [rules('other')], tmp_path / 'x')
-  assert not (tmp_path / 'x').exists()
 
 
 def test_what_a_dead_server_left_is_found(make_server, make_client, tmp_path):

@@ -1,4 +1,4 @@
-"""Tests for environment.py and interpreters.py.
+"""Tests for environment.py.
 
 What is installed here is a stand-in for Reverb, a wheel of one line; the real
 environment is made by the fixture `server_python`.
@@ -13,12 +13,12 @@ import zipfile
 
 import pytest
 
-from seedrl_jax.replay.reverb.server import environment, interpreters
+from seedrl_jax.replay.reverb.server import environment
 from tests import conftest
 
 _MAKE = """
 import sys
-from seedrl_jax.replay.reverb import environment
+from seedrl_jax.replay.reverb.server import environment
 print(environment.ensure(sys.argv[1], requirements=[sys.argv[2]]))
 """
 
@@ -26,10 +26,10 @@ print(environment.ensure(sys.argv[1], requirements=[sys.argv[2]]))
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch, tmp_path):
   monkeypatch.setenv('SEEDRL_CACHE', str(tmp_path / 'cache'))
-  monkeypatch.delenv(interpreters.VARIABLE, raising=False)
-  interpreters.probe.cache_clear()
+  monkeypatch.delenv(environment.VARIABLE, raising=False)
+  environment._probe.cache_clear()
   yield
-  interpreters.probe.cache_clear()
+  environment._probe.cache_clear()
 
 
 @pytest.fixture(name='wheel')
@@ -92,10 +92,11 @@ def _in_process(base: str, wheel: str) -> subprocess.Popen:
   )
 
 
-def test_made_once_and_then_only_found(wheel, base, monkeypatch, tmp_path):
-  said = []
-  python = environment.ensure(base, said.append, [wheel])
-  assert len(said) == 1 and '\n' not in said[0]
+def test_made_once_and_then_only_found(
+  wheel, base, monkeypatch, tmp_path, capsys
+):
+  python = environment.ensure(base, [wheel])
+  assert capsys.readouterr().err.count('\n') == 1
   assert pathlib.Path(python).is_relative_to(tmp_path / 'cache')
   subprocess.run([python, '-I', '-c', 'import reverb'], check=True)
 
@@ -103,11 +104,11 @@ def test_made_once_and_then_only_found(wheel, base, monkeypatch, tmp_path):
     raise AssertionError('nothing is to be installed')
 
   monkeypatch.setattr(environment, '_build', refuse)
-  assert environment.ensure(base, said.append, [wheel]) == python
-  assert len(said) == 1
+  assert environment.ensure(base, [wheel]) == python
+  assert not capsys.readouterr().err
   # Other requirements are another environment.
   with pytest.raises(AssertionError):
-    environment.ensure(base, said.append, [wheel, 'more'])
+    environment.ensure(base, [wheel, 'more'])
 
 
 def test_two_first_runs_at_once(wheel, base):
@@ -124,26 +125,26 @@ def test_an_interrupted_build_does_no_harm(wheel, base, tmp_path):
   with run:
     run.stderr.readline()
     run.kill()
-  python = environment.ensure(base, print, [wheel])
+  python = environment.ensure(base, [wheel])
   subprocess.run([python, '-I', '-c', 'import reverb'], check=True)
   assert not list((tmp_path / 'cache').glob('*.partial'))
 
 
 def test_leftovers_and_a_broken_environment_give_way(wheel, base, tmp_path):
-  place = environment.folder(interpreters.find(base), [wheel])
+  place = environment.folder(environment.find(base), [wheel])
   (place / 'bin').mkdir(parents=True)
   # Its interpreter was removed.
   (place / 'bin/python').symlink_to(tmp_path / 'gone')
   partial = place.with_name(f'{place.name}.partial')
   (partial / 'lib').mkdir(parents=True)
-  python = environment.ensure(base, print, [wheel])
+  python = environment.ensure(base, [wheel])
   subprocess.run([python, '-I', '-c', 'import reverb'], check=True)
   assert not partial.exists()
 
 
 def test_a_failing_pip_is_told_with_its_log(base, tmp_path):
-  with pytest.raises(interpreters.EnvironmentUnavailable) as error:
-    environment.ensure(base, print, [str(tmp_path / 'missing.whl')])
+  with pytest.raises(environment.EnvironmentUnavailable) as error:
+    environment.ensure(base, [str(tmp_path / 'missing.whl')])
   sentence = str(error.value)
   (log,) = (tmp_path / 'cache').glob('*.log')
   assert '"pip install" failed' in sentence and str(log) in sentence
@@ -156,14 +157,14 @@ def test_cache_that_cannot_be_written(wheel, base, tmp_path, monkeypatch):
   (tmp_path / 'file').touch()
   monkeypatch.setenv('SEEDRL_CACHE', str(tmp_path / 'file/cache'))
   with pytest.raises(
-    interpreters.EnvironmentUnavailable, match='set SEEDRL_CACHE'
+    environment.EnvironmentUnavailable, match='set SEEDRL_CACHE'
   ):
-    environment.ensure(base, print, [wheel])
+    environment.ensure(base, [wheel])
 
 
 def test_other_platforms(monkeypatch):
   monkeypatch.setattr(platform, 'machine', lambda: 'aarch64')
-  with pytest.raises(interpreters.NoReverb, match='backend=embedded'):
+  with pytest.raises(environment.NoReverb, match='backend=embedded'):
     environment.ensure()
 
 
@@ -183,10 +184,10 @@ def test_flag_before_variable_before_what_is_found(only, tmp_path, monkeypatch):
   found = _python(only / 'python3.10', '3.10.2')
   flag = _python(tmp_path / 'flag', '3.9.1')
   variable = _python(tmp_path / 'variable', '3.11.1')
-  assert interpreters.find().path == found
-  monkeypatch.setenv(interpreters.VARIABLE, variable)
-  assert interpreters.find('').path == variable
-  assert interpreters.find(flag).path == flag
+  assert environment.find().path == found
+  monkeypatch.setenv(environment.VARIABLE, variable)
+  assert environment.find('').path == variable
+  assert environment.find(flag).path == flag
 
 
 def test_this_python_first_then_the_newest_that_works(only, monkeypatch):
@@ -194,10 +195,10 @@ def test_this_python_first_then_the_newest_that_works(only, monkeypatch):
   # A shim for a version that is not chosen.
   _script(only / 'python3.11', 'echo not installed >&2; exit 127')
   newest = _python(only / 'python3.10', '3.10.1')
-  assert interpreters.find().path == newest
+  assert environment.find().path == newest
   this = _python(only / 'this', '3.11.9')
   monkeypatch.setattr(sys, 'executable', this)
-  assert interpreters.find().path == this
+  assert environment.find().path == this
 
 
 # Finds nothing until it has installed one, and is called by NAME.
@@ -214,10 +215,10 @@ def test_uv_is_the_last_resort(only, tmp_path, place):
   # On PATH, or beside this Python.
   text = _UV.replace('PYTHON', made).replace('NAME', str(tmp_path / 'uv'))
   _script(tmp_path / place, text)
-  assert interpreters.find().path == made
+  assert environment.find().path == made
   assert (tmp_path / 'uv.retries').read_text() == '1\n'
   other = _python(only / 'python3.9', '3.9.1')
-  assert interpreters.find().path == other
+  assert environment.find().path == other
 
 
 @pytest.mark.parametrize(
@@ -228,10 +229,10 @@ def test_uv_is_the_last_resort(only, tmp_path, place):
   ],
 )
 def test_uv_that_fails_is_one_sentence(only, monkeypatch, text, seconds, why):
-  monkeypatch.setattr(interpreters, '_UV_SECONDS', seconds)
+  monkeypatch.setattr(environment, '_UV_SECONDS', seconds)
   _script(only / 'uv', f'[ "$2" = find ] && exit 1\n{text}')
-  with pytest.raises(interpreters.NoReverb) as error:
-    interpreters.find()
+  with pytest.raises(environment.NoReverb) as error:
+    environment.find()
   assert f'uv could not download one {why}: install' in str(error.value)
   assert os.linesep not in str(error.value)
 
@@ -239,17 +240,17 @@ def test_uv_that_fails_is_one_sentence(only, monkeypatch, text, seconds, why):
 def test_uv_makes_the_venv_where_ensurepip_is_missing(only):
   path = _python(only / 'python3.11', '3.11.2', venv='false')
   with pytest.raises(
-    interpreters.EnvironmentUnavailable, match=r'package python3\.11-venv'
+    environment.EnvironmentUnavailable, match=r'package python3\.11-venv'
   ):
-    interpreters.find()
+    environment.find()
   with pytest.raises(
-    interpreters.EnvironmentUnavailable, match=r'package python3\.11-venv'
+    environment.EnvironmentUnavailable, match=r'package python3\.11-venv'
   ):
-    interpreters.find(path)
+    environment.find(path)
   uv = _script(only / 'uv', 'exit 2')
-  found = interpreters.find()
+  found = environment.find()
   assert found.path == path
-  assert interpreters.venv_command(found, 'x')[:2] == [uv, 'venv']
+  assert environment._venv_command(found, 'x')[:2] == [uv, 'venv']
 
 
 @pytest.mark.parametrize(
@@ -264,10 +265,10 @@ def test_uv_makes_the_venv_where_ensurepip_is_missing(only):
 def test_named_interpreter_that_will_not_do(only, tmp_path, text, words):
   path = _script(tmp_path / 'named', text)
   with pytest.raises(
-    interpreters.EnvironmentUnavailable,
+    environment.EnvironmentUnavailable,
     match=f'--reverb_python={path}: {words}',
   ):
-    interpreters.find(path)
+    environment.find(path)
 
 
 def test_tests_are_skipped_only_if_no_python_will_do(only, monkeypatch):
@@ -276,13 +277,13 @@ def test_tests_are_skipped_only_if_no_python_will_do(only, monkeypatch):
   with pytest.raises(pytest.skip.Exception, match='needs a Reverb server'):
     conftest.reverb_or_skip()
   _python(only / 'python3.11', '3.11.2', venv='false')
-  with pytest.raises(interpreters.EnvironmentUnavailable, match='venv'):
+  with pytest.raises(environment.EnvironmentUnavailable, match='venv'):
     conftest.reverb_or_skip()
 
 
 def test_no_interpreter_at_all(only):
-  with pytest.raises(interpreters.NoReverb) as error:
-    interpreters.find()
+  with pytest.raises(environment.NoReverb) as error:
+    environment.find()
   assert 'Python from 3.9 to 3.11' in str(error.value)
   assert '--reverb_python' in str(error.value)
   assert os.linesep not in str(error.value)

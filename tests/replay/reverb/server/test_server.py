@@ -1,4 +1,4 @@
-"""Tests for server.py and server_process.py with real servers."""
+"""Tests for server.py with real servers."""
 
 import contextlib
 import json
@@ -15,12 +15,12 @@ from collections.abc import Iterator
 import pytest
 
 from seedrl_jax.replay import base as replay
-from seedrl_jax.replay.reverb.server import server, server_process
+from seedrl_jax.replay.reverb.server import server
 
 # A program that owns a server, and says its process when it is ready.
 _OWNER = """
 import json, signal, sys
-from seedrl_jax.replay.reverb import server
+from seedrl_jax.replay.reverb.server import server
 owned = server.ReverbServer(sys.argv[1], json.loads(sys.argv[2]))
 owned.start()
 if len(sys.argv) < 4:
@@ -64,7 +64,7 @@ def test_does_not_outlive_its_killed_owner(server_python, rules, when):
 
 
 def test_sigterm_is_enough_to_stop_it(make_server, make_client, monkeypatch):
-  monkeypatch.setattr(server_process, '_GRACE', _PATIENCE)
+  monkeypatch.setattr(server, '_GRACE', _PATIENCE)
   running = make_server()
   make_client(running.address).insert([1])
   assert running.is_alive()
@@ -203,7 +203,7 @@ def test_a_wait_without_end_looks_for_signals(make_server, mute, monkeypatch):
 
   # As a signal would come that the system call does not see.
   with monkeypatch.context() as patch:
-    patch.setattr(server_process, '_readable', readable)
+    patch.setattr(server, '_readable', readable)
     assert running.wait_end()
   assert max(waits) <= 1.0
 

@@ -1,7 +1,7 @@
 """An HTTP/2 peer on loopback that a test scripts frame by frame.
 
 For what no real server does, or not when asked to. Shares no code with what is
-tested. Used by the tests of `call.py`.
+tested.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import hpack
 
-from seedrl_jax.replay.reverb.transport import call as call_lib
+from seedrl_jax.replay.reverb.transport import http2_stream
 
 # Only for tests that have already failed.
 PATIENCE = 300.0
@@ -225,10 +225,10 @@ def serve(script: Script) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def calling(script: Script) -> Iterator[call_lib.Call]:
+def calling(script: Script) -> Iterator[http2_stream.Http2Stream]:
   """Gives a call to a scripted peer that has begun; ends it afterwards."""
   with serve(script) as address:
-    call = call_lib.Call(address, '/package.Service/Method')
+    call = http2_stream.Http2Stream(address, '/package.Service/Method')
     try:
       call.begin(PATIENCE)
       yield call

@@ -29,63 +29,10 @@ def test_frame_is_what_the_standard_says():
   )
 
 
-def test_header_is_parsed_less_its_reserved_bit():
-  header = http2.parse_header(b'\xff\xff\xfe\xfa\x2d\x80\0\0\x05')
-  assert header == (2**24 - 2, 0xFA, 0x2D, 5)
-
-
-def test_settings_are_parsed():
-  payload = b'\0\x04\x7f\xff\xff\xff\xff\xff\0\0\0\x01'
-  assert list(http2.parse_settings(payload)) == [(4, 2**31 - 1), (65_535, 1)]
-  assert list(http2.parse_settings(b'')) == []
-  with pytest.raises(http2.ProtocolError, match='of 7 bytes'):
-    http2.parse_settings(bytes(7))
-
-
-def test_number_is_parsed_less_its_reserved_bit():
-  assert http2.parse_number(b'\xff\xff\xff\xff and more') == 2**31 - 1
-  assert http2.parse_number(b'\0\0\0\x07') == 7
-  with pytest.raises(http2.ProtocolError, match='of 3 bytes'):
-    http2.parse_number(bytes(3))
-
-
-@pytest.mark.parametrize(
-  ('payload', 'flags', 'expected'),
-  [
-    (b'block', 0, b'block'),
-    (b'\x02block\0\0', _Flag.PADDED, b'block'),
-    (b'\0block', _Flag.PADDED, b'block'),
-    (b'\x03\0\0\0', _Flag.PADDED, b''),
-    (b'\0\0\0\x01\x10block', _Flag.PRIORITY, b'block'),
-    (
-      b'\x01\0\0\0\x01\x10block\0',
-      _Flag.PRIORITY | _Flag.PADDED | _Flag.END_HEADERS,
-      b'block',
-    ),
-  ],
-)
-def test_padding_and_priority_are_removed(payload, flags, expected):
-  assert http2.without_padding(payload, flags) == expected
-
-
-@pytest.mark.parametrize(
-  ('payload', 'flags'),
-  [
-    (b'', _Flag.PADDED),
-    (b'\x05block'[:5], _Flag.PADDED),
-    (b'\0\0\0\x01', _Flag.PRIORITY),
-    (b'\x01\0\0\0\x01\x10', _Flag.PRIORITY | _Flag.PADDED),
-  ],
-)
-def test_more_padding_than_payload_is_refused(payload, flags):
-  with pytest.raises(http2.ProtocolError, match='all padding'):
-    http2.without_padding(payload, flags)
-
-
 def test_pieces_are_slices_and_not_copies():
   first, second = np.arange(5, dtype=np.uint8), np.arange(5, 8, dtype=np.uint8)
   pieces = http2.Pieces([first.data, bytes([100]), second.data])
-  taken: list[http2.Buffer] = []
+  taken: list[memoryview] = []
   for size in (2, 5, 0, 2):
     pieces.take(size, taken)
   assert [bytes(part) for part in taken] == [
@@ -101,11 +48,11 @@ def test_pieces_are_slices_and_not_copies():
 
 def test_pieces_in_frames():
   pieces = http2.Pieces([b'abc', b'defgh'])
-  assert b''.join(pieces.frames(7, largest=4, stream=1)) == (
+  assert b''.join(pieces.frames(7, largest=4)) == (
     b'\0\0\x04\0\0\0\0\0\x01abcd' + b'\0\0\x03\0\0\0\0\0\x01efg'
   )
-  assert pieces.frames(0, largest=4, stream=1) == []
-  assert b''.join(pieces.frames(1, largest=4, stream=1))[9:] == b'h'
+  assert pieces.frames(0, largest=4) == []
+  assert b''.join(pieces.frames(1, largest=4))[9:] == b'h'
 
 
 class _Miser:

@@ -12,10 +12,10 @@ from seedrl_jax.replay.reverb.client import (
   connection,
   errors,
   items,
-  sample_stream,
+  sampler,
 )
 from seedrl_jax.replay.reverb.proto import reverb_pb2
-from seedrl_jax.replay.reverb.transport import exchange
+from seedrl_jax.replay.reverb.transport import stream as stream_lib
 from tests.replay.reverb import fake_server
 
 # Only for tests that have already failed.
@@ -26,7 +26,7 @@ _CHUNK = items.encode_chunk([np.zeros((1, 1000), np.uint8)])
 @pytest.fixture(name='patient_exchange')
 def patient_exchange_fixture(monkeypatch) -> None:
   """Never gives up a message that came before an error."""
-  monkeypatch.setattr(exchange, '_GRACE', _PATIENCE)
+  monkeypatch.setattr(stream_lib, '_GRACE', _PATIENCE)
 
 
 @pytest.fixture(name='server')
@@ -38,13 +38,15 @@ def server_fixture():
 
 
 @pytest.fixture(name='open_streams')
-def open_streams_fixture(server):
+def open_streams_fixture(server, monkeypatch):
   with contextlib.ExitStack() as stack:
 
-    def open_streams(**kwargs):
+    def open_streams(num_streams=1, **bounds):
+      for name, value in bounds.items():
+        monkeypatch.setattr(sampler, f'_{name.upper()}', value)
       link = connection.Connection(server.address, _PATIENCE)
       stack.callback(link.close)
-      streams = sample_stream.SampleStreams(link, 't', **kwargs)
+      streams = sampler.SampleStreams(link, 't', num_streams)
       stack.callback(streams.close)
       return streams
 
@@ -76,8 +78,8 @@ class _Counter:
     return reverb_pb2.SampleStreamResponse(entries=[entry])
 
 
-def _take(streams: sample_stream.SampleStreams, count: int) -> list[int]:
-  return [streams.get(_PATIENCE).key for _ in range(count)]
+def _take(streams: sampler.SampleStreams, count: int) -> list[int]:
+  return [streams.get().key for _ in range(count)]
 
 
 def test_as_many_samples_as_were_requested(server, open_streams):
@@ -86,8 +88,7 @@ def test_as_many_samples_as_were_requested(server, open_streams):
   assert _take(streams, 7) == list(range(1, 8))
   streams.request(2)
   assert _take(streams, 2) == [8, 9]
-  with pytest.raises(base.RateLimited, match=r'table t at .* within 0 s'):
-    streams.get(0)
+  assert streams.outstanding == 0
   assert sum(r.num_samples for r in server.samples) == 9
   assert {r.table for r in server.samples} == {'t'}
 
@@ -104,51 +105,6 @@ def test_several_streams_share_the_demand(server, open_streams):
   streams.request(40)
   assert sorted(_take(streams, 40)) == list(range(1, 41))
   assert server.on_sample.given == 40
-
-
-def test_time_out_of_the_rate_limiter(server, open_streams, patient_exchange):
-  answers = iter([grpc.StatusCode.DEADLINE_EXCEEDED])
-  counter = server.on_sample
-
-  def limited_once(request):
-    if code := next(answers, None):
-      yield counter.one()
-      raise fake_server.Abort(code)
-    yield from counter(request)
-
-  server.on_sample = limited_once
-  streams = open_streams(rate_limiter_timeout=0.25)
-  streams.request(3)
-  keys = _take(streams, 1)
-  # It may have passed before the first was taken.
-  with contextlib.suppress(base.RateLimited):
-    keys.append(streams.get().key)
-  while len(keys) < 3:
-    keys.append(streams.get(_PATIENCE).key)
-  # What did not come before the time-out was asked for again.
-  assert keys == [1, 2, 3]
-  assert [r.num_samples for r in server.samples] == [3, 2]
-  assert server.samples[0].rate_limiter_timeout.milliseconds == 250
-
-
-def test_time_out_of_the_rate_limiter_is_raised_once(server, open_streams):
-  limited = threading.Semaphore(1)
-  counter = server.on_sample
-  gate = fake_server.Gate()
-
-  def limited_once(request):
-    if limited.acquire(blocking=False):
-      raise fake_server.Abort(grpc.StatusCode.DEADLINE_EXCEEDED)
-    gate.wait()
-    yield from counter(request)
-
-  server.on_sample = limited_once
-  streams = open_streams(rate_limiter_timeout=0.25)
-  streams.request(1)
-  with pytest.raises(base.RateLimited, match=r'within 0\.25 s'):
-    streams.get()
-  gate.open()
-  assert _take(streams, 1) == [1]
 
 
 def test_without_a_time_out_the_server_waits(server, open_streams):
@@ -182,18 +138,18 @@ def test_no_more_is_asked_for_than_may_wait(server, open_streams, threads):
   bound = 1000
   streams = open_streams(max_bytes=bound, max_per_request=1000)
   streams.request(1)
-  size = streams.get(_PATIENCE).size
+  size = streams.get().size
   streams.request(500)
   # Nothing is taken, and so it comes to the bound.
-  threads.until(lambda: streams.ready_bytes > bound - 2 * size)
+  threads.until(lambda: streams._ready_bytes > bound - 2 * size)
   assert sum(r.num_samples for r in server.samples) <= 1 + bound // size
   peak = 0
   for _ in range(500):
-    peak = max(peak, streams.ready_bytes)
-    streams.get(_PATIENCE)
+    peak = max(peak, streams._ready_bytes)
+    streams.get()
   # Later keys are a few bytes longer than those of before.
   assert peak <= 1.1 * bound
-  assert (streams.ready, streams.ready_bytes) == (0, 0)
+  assert streams._ready_bytes == 0
   assert sum(r.num_samples for r in server.samples) == 501
 
 
@@ -210,7 +166,7 @@ def test_sample_larger_than_the_bound_is_asked_for_alone(server, open_streams):
   ('code', 'kind'),
   [
     (grpc.StatusCode.NOT_FOUND, errors.UnknownTable),
-    (grpc.StatusCode.INTERNAL, errors.Refused),
+    (grpc.StatusCode.INTERNAL, errors.RequestRefused),
   ],
 )
 def test_refusal_reaches_whoever_comes_next(server, open_streams, code, kind):

@@ -2,8 +2,8 @@
 
 import pytest
 
+from seedrl_jax.replay.reverb.client import wire
 from seedrl_jax.replay.reverb.proto import reverb_pb2
-from seedrl_jax.replay.reverb.transport import wire
 
 
 @pytest.mark.parametrize('value', [0, 1, 127, 128, 300, 2**32, 2**64 - 1])

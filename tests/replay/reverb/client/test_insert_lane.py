@@ -11,10 +11,10 @@ from seedrl_jax.replay import base
 from seedrl_jax.replay.reverb.client import (
   connection,
   errors,
-  insert_stream,
+  insert_lane,
   items,
 )
-from seedrl_jax.replay.reverb.transport import exchange
+from seedrl_jax.replay.reverb.transport import stream as stream_lib
 from tests.replay.reverb import fake_server
 
 # Only for tests that have already failed.
@@ -24,7 +24,7 @@ _PATIENCE = 300.0
 @pytest.fixture(name='patient_exchange')
 def patient_exchange_fixture(monkeypatch) -> None:
   """Never gives up a message that came before an error."""
-  monkeypatch.setattr(exchange, '_GRACE', _PATIENCE)
+  monkeypatch.setattr(stream_lib, '_GRACE', _PATIENCE)
 
 
 @pytest.fixture(name='server')
@@ -38,10 +38,10 @@ def server_fixture():
 def open_stream_fixture(server):
   with contextlib.ExitStack() as stack:
 
-    def open_stream(**kwargs):
+    def open_stream(*args, **kwargs):
       link = connection.Connection(server.address, _PATIENCE)
       stack.callback(link.close)
-      stream = insert_stream.InsertStream(link, 't', **kwargs)
+      stream = insert_lane.InsertStream(link, 't', *args, **kwargs)
       stack.callback(stream.close)
       return stream
 
@@ -71,7 +71,7 @@ def _sent(requests) -> list[tuple[set[int], list[int], set[int]]]:
 
 def test_items_arrive_in_order_and_are_acknowledged(server, open_stream):
   acknowledged: list[int] = []
-  stream = open_stream(on_ack=acknowledged.extend)
+  stream = open_stream(acknowledged.extend)
   entries = [_item(_chunk(i)) for i in range(20)]
   for entry in entries:
     stream.insert([entry])
@@ -79,13 +79,12 @@ def test_items_arrive_in_order_and_are_acknowledged(server, open_stream):
   keys = [entry.key for entry in entries]
   assert [k for _, keys, _ in _sent(server.inserts[0]) for k in keys] == keys
   assert acknowledged == keys
-  assert (stream.acknowledged, stream.in_flight) == (20, 0)
-  assert stream.in_flight_bytes == 0
+  assert (stream.in_flight, stream._pending.num_bytes) == (0, 0)
 
 
 def test_flush_waits_until_the_last_acknowledgement_was_told(open_stream):
   under_way = []
-  stream = open_stream(on_ack=lambda _: under_way.append(stream.in_flight))
+  stream = open_stream(lambda _: under_way.append(stream.in_flight))
   stream.insert([_item(_chunk())])
   stream.flush(_PATIENCE)
   # When it is told the item still counts as under way.
@@ -126,7 +125,7 @@ def test_chunk_that_the_server_does_not_hold_is_not_kept(server, open_stream):
 
 
 def test_large_requests_send_chunks_ahead(server, open_stream, monkeypatch):
-  monkeypatch.setattr(insert_stream, '_REQUEST_BYTES', 150)
+  monkeypatch.setattr(insert_lane, '_REQUEST_BYTES', 150)
   stream = open_stream()
   chunks = [_chunk(i) for i in range(5)]
   stream.insert([_item(*chunks)])
@@ -162,7 +161,7 @@ def test_what_was_not_acknowledged_is_sent_again(
   assert [k for _, keys, _ in again for k in keys] == [first.key, third.key]
   # b was sent with the second, which is not sent again; the third brings it.
   assert set().union(*(c for c, _, _ in again)) == {a.key, b.key}
-  assert stream.acknowledged == 3
+  assert stream.in_flight == 0
 
 
 def test_server_that_restarts_gets_the_rest(server, open_stream):
@@ -180,7 +179,7 @@ def test_server_that_restarts_gets_the_rest(server, open_stream):
 
 
 @pytest.mark.parametrize('bound', ['max_items', 'max_bytes'])
-def test_in_flight_is_bounded(server, open_stream, threads, bound):
+def test_in_flight_is_bounded(server, open_stream, threads, monkeypatch, bound):
   gate = fake_server.Gate()
 
   def acknowledge_later(request):
@@ -191,27 +190,36 @@ def test_in_flight_is_bounded(server, open_stream, threads, bound):
   server.on_insert = acknowledge_later
   entries = [_item(_chunk(i)) for i in range(3)]
   size = sum(len(entry.chunks[0].wire) for entry in entries[:2])
-  stream = open_stream(**{bound: 2 if bound == 'max_items' else size})
-  stream.insert([entries[0]], timeout=0)
-  stream.insert([entries[1]], timeout=0)
-  assert (stream.in_flight, stream.in_flight_bytes) == (2, size)
-  with pytest.raises(base.RateLimited, match=r'insert into t .* within 0 s'):
-    stream.insert([entries[2]], timeout=0)
+  if bound == 'max_bytes':
+    monkeypatch.setattr(insert_lane, '_MAX_BYTES', size)
+  stream = open_stream(max_items=2 if bound == 'max_items' else 1000)
+  stream.insert([entries[0]])
+  stream.insert([entries[1]])
+  assert (stream.in_flight, stream._pending.num_bytes) == (2, size)
   with pytest.raises(base.RateLimited, match='flush of t'):
     stream.flush(0)
-  threads.start(lambda: stream.insert([entries[2]]))
+  most = []
+
+  def insert():
+    stream.insert([entries[2]])
+    most.append(stream.in_flight)
+
+  threads.start(insert)
   for _ in range(3):
     gate.open()
   assert threads.join() == []
   stream.flush(_PATIENCE)
-  assert stream.acknowledged == 3
+  # It waited for one of the others.
+  assert most[0] <= 2
+  assert stream.in_flight == 0
 
 
-def test_insert_above_the_bounds_passes_alone(server, open_stream):
-  stream = open_stream(max_items=1, max_bytes=1)
-  stream.insert([_item(_chunk(i)) for i in range(3)], timeout=0)
+def test_insert_above_the_bounds_passes_alone(open_stream, monkeypatch):
+  monkeypatch.setattr(insert_lane, '_MAX_BYTES', 1)
+  stream = open_stream(max_items=1)
+  stream.insert([_item(_chunk(i)) for i in range(3)])
   stream.flush(_PATIENCE)
-  assert stream.acknowledged == 3
+  assert stream.in_flight == 0
 
 
 def test_shared_chunk_counts_once(server, open_stream):
@@ -220,14 +228,14 @@ def test_shared_chunk_counts_once(server, open_stream):
   chunk = _chunk()
   stream.insert([_item(chunk), _item(chunk)])
   stream.insert([_item(chunk)])
-  assert stream.in_flight_bytes == len(chunk.wire)
+  assert stream._pending.num_bytes == len(chunk.wire)
 
 
 @pytest.mark.parametrize(
   ('code', 'kind'),
   [
     (grpc.StatusCode.NOT_FOUND, errors.UnknownTable),
-    (grpc.StatusCode.FAILED_PRECONDITION, errors.Refused),
+    (grpc.StatusCode.FAILED_PRECONDITION, errors.RequestRefused),
   ],
 )
 def test_refusal_reaches_whoever_comes_next(server, open_stream, code, kind):

@@ -1,17 +1,16 @@
 """Protocol buffers by hand, for the few messages that carry arrays.
 
-Called by `items.py` and `samples.py`. Protobuf's own code copies a field of
-bytes at every step; here an array's bytes are copied once when a message is
-put together, and not at all when one is taken apart. All else is left to the
-generated code: serialized messages and fields from here can be concatenated,
-as the order of fields is free.
+Protobuf's own code copies a field of bytes at every step; here an array's
+bytes are copied once when a message is put together, and not at all when one
+is taken apart. All else is left to the generated code: serialized messages and
+fields from here can be concatenated, as the order of fields is free.
 
 Encoding: https://protobuf.dev/programming-guides/encoding/
 """
 
 from collections.abc import Iterator, Sequence
 
-Buffer = bytes | memoryview
+from seedrl_jax.replay.reverb.transport import Buffer
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
@@ -39,11 +38,11 @@ def fields(message: memoryview) -> Iterator[tuple[int, int, memoryview]]:
     message: bytes of a serialized message.
 
   Yields:
-    The field's number; its value where that is an integer of variable length;
-    its bytes in all other cases.
+    The field's number; its value if that is an integer of variable length, else
+    its bytes.
 
   Raises:
-    ValueError: where it is none.
+    ValueError: if it is none.
   """
   position, end = 0, len(message)
   nothing = message[:0]
@@ -70,7 +69,7 @@ def fields(message: memoryview) -> Iterator[tuple[int, int, memoryview]]:
 
 
 def _read_varint(message: memoryview, position: int) -> tuple[int, int]:
-  """Returns the number at `position` and where the next field goes on."""
+  """Returns the number at `position` and the position behind it."""
   byte = message[position]
   # One byte is enough for nearly all: keys, types, short lengths.
   if byte < 0x80:

@@ -1,4 +1,4 @@
-"""Tests of calls to a server of gRPC's own."""
+"""Tests of every transport with a server of gRPC's own."""
 
 import concurrent.futures
 import contextlib
@@ -8,8 +8,8 @@ import threading
 import grpc
 import pytest
 
+from seedrl_jax.replay.reverb import transport
 from seedrl_jax.replay.reverb.client import errors
-from seedrl_jax.replay.reverb.transport import call as call_lib
 
 # Only for tests that have already failed.
 _PATIENCE = 300.0
@@ -59,13 +59,14 @@ def server_fixture():
   server.stop(None).wait()
 
 
-@pytest.fixture(name='begin')
-def begin_fixture(server):
+@pytest.fixture(name='begin', params=['http2', 'grpc'])
+def begin_fixture(server, request, monkeypatch):
+  monkeypatch.setenv('SEEDRL_REVERB_TRANSPORT', request.param)
   with contextlib.ExitStack() as stack:
 
-    def begin(method: str) -> call_lib.Call:
+    def begin(method: str) -> transport.Stream:
       address = f'localhost:{server.port}'
-      call = call_lib.Call(address, f'/test.Service/{method}')
+      call = transport.make_stream(address, f'/test.Service/{method}')
       stack.callback(call.close)
       call.begin(_PATIENCE)
       stack.callback(call.cancel)
@@ -78,8 +79,8 @@ def _bytes(size: int) -> bytes:
   return random.Random(size).randbytes(size)
 
 
-def _error(call: call_lib.Call) -> call_lib.CallError:
-  with pytest.raises(call_lib.CallError) as raised:
+def _error(call: transport.Stream) -> grpc.RpcError:
+  with pytest.raises(grpc.RpcError) as raised:
     call.receive()
   return raised.value
 
@@ -141,7 +142,7 @@ def test_refusal_while_a_large_message_is_sent(begin, threads):
   call = begin('Refuse')
 
   def send():
-    with pytest.raises(call_lib.CallError):
+    with pytest.raises(grpc.RpcError):
       while True:
         call.send([bytes(1 << 25)])
 
@@ -177,13 +178,13 @@ def test_server_that_stops(begin, server, threads, under_way):
   assert call.receive() == b'there'
 
   def send():
-    with contextlib.suppress(call_lib.CallError):
+    with contextlib.suppress(grpc.RpcError):
       while under_way:
         call.send([bytes(under_way)])
 
   threads.start(send)
   stopped = server.stop(None)
-  with pytest.raises(call_lib.CallError) as raised:
+  with pytest.raises(grpc.RpcError) as raised:
     while call.receive() is not None:
       pass
   assert errors.is_lost(raised.value)
@@ -199,3 +200,10 @@ def test_cancelled_call_ends_on_the_server_too(begin, server):
   assert _error(call).code() == _CODE.CANCELLED
   # Which would wait for its calls otherwise.
   assert server.stop(_PATIENCE).wait(_PATIENCE / 2)
+
+
+def test_server_that_is_gone(begin, server):
+  server.stop(None).wait()
+  with pytest.raises(grpc.RpcError) as raised:
+    begin('Echo').receive()
+  assert raised.value.code() == _CODE.UNAVAILABLE

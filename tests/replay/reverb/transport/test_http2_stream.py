@@ -7,8 +7,8 @@ import threading
 import grpc
 import pytest
 
-from seedrl_jax.replay.reverb.transport import call as call_lib
-from seedrl_jax.replay.reverb.transport import dial
+from seedrl_jax.replay.reverb import transport
+from seedrl_jax.replay.reverb.transport import http2_stream, receiver
 from tests.replay.reverb.transport import scripted_peer as peers
 
 _CODE = grpc.StatusCode
@@ -23,9 +23,9 @@ def refusing_fixture():
     yield bound.getsockname()
 
 
-def _begin_error(address: str, timeout=peers.PATIENCE) -> call_lib.CallError:
-  with pytest.raises(call_lib.CallError) as raised:
-    call_lib.Call(address, _METHOD).begin(timeout)
+def _begin_error(address: str, timeout=peers.PATIENCE) -> transport.StreamError:
+  with pytest.raises(transport.StreamError) as raised:
+    http2_stream.Http2Stream(address, _METHOD).begin(timeout)
   return raised.value
 
 
@@ -79,7 +79,7 @@ def test_name_that_nobody_knows(monkeypatch):
 def test_all_addresses_of_a_name_are_tried(monkeypatch, refusing):
   with peers.serve(_ok) as address:
     asked = _resolve(monkeypatch, refusing, refusing, _place(address))
-    call = call_lib.Call('name:7', _METHOD)
+    call = http2_stream.Http2Stream('name:7', _METHOD)
     with contextlib.closing(call):
       call.begin(peers.PATIENCE)
       assert call.receive() is None
@@ -91,7 +91,7 @@ def test_all_addresses_of_a_name_are_tried(monkeypatch, refusing):
 def test_address_of_ipv6(monkeypatch):
   with peers.serve(_ok) as address:
     asked = _resolve(monkeypatch, _place(address))
-    call = call_lib.Call('[::1]:8000', _METHOD)
+    call = http2_stream.Http2Stream('[::1]:8000', _METHOD)
     with contextlib.closing(call):
       call.begin(peers.PATIENCE)
   assert asked == [('::1', '8000')]
@@ -141,8 +141,8 @@ def test_listener_that_stops_in_the_middle_of_its_settings():
 
 
 def test_silent_server_is_asked_and_given_up(monkeypatch):
-  monkeypatch.setattr(call_lib, '_SILENCE', 1e-3)
-  monkeypatch.setattr(call_lib, '_ANSWER', 1e-3)
+  monkeypatch.setattr(receiver, '_SILENCE', 1e-3)
+  monkeypatch.setattr(receiver, 'ANSWER', 1e-3)
 
   def script(peer):
     peer.begin()
@@ -152,15 +152,15 @@ def test_silent_server_is_asked_and_given_up(monkeypatch):
     assert peer.socket.recv(1) == b''
 
   with peers.calling(script) as call:
-    with pytest.raises(call_lib.CallError) as raised:
+    with pytest.raises(transport.StreamError) as raised:
       call.receive()
     assert raised.value.code() == _CODE.UNAVAILABLE
     assert 'does not answer' in raised.value.details()
 
 
 def test_silent_server_that_answers_is_waited_for(monkeypatch):
-  monkeypatch.setattr(call_lib, '_SILENCE', 1e-3)
-  monkeypatch.setattr(call_lib, '_ANSWER', peers.PATIENCE)
+  monkeypatch.setattr(receiver, '_SILENCE', 1e-3)
+  monkeypatch.setattr(receiver, 'ANSWER', peers.PATIENCE)
 
   def script(peer):
     peer.begin()
@@ -178,15 +178,17 @@ def test_silent_server_that_answers_is_waited_for(monkeypatch):
     assert call.receive() is None
 
 
-def _cancelled(call: call_lib.Call) -> None:
-  with pytest.raises(call_lib.CallError) as raised:
+def _cancelled(call: http2_stream.Http2Stream) -> None:
+  with pytest.raises(transport.StreamError) as raised:
     call.begin(peers.PATIENCE)
   assert raised.value.code() == _CODE.CANCELLED
 
 
 def test_cancelled_before_it_begins(refusing):
   with socket.create_server(('127.0.0.1', 0)) as listener:
-    call = call_lib.Call(f'127.0.0.1:{listener.getsockname()[1]}', _METHOD)
+    call = http2_stream.Http2Stream(
+      f'127.0.0.1:{listener.getsockname()[1]}', _METHOD
+    )
     for _ in range(2):
       call.cancel()
     _cancelled(call)
@@ -225,7 +227,7 @@ def test_cancelled_while_it_connects(monkeypatch, threads):
 
   with _silent_host() as address:
     monkeypatch.setattr(socket, 'socket', Socket)
-    call = call_lib.Call(address, _METHOD)
+    call = http2_stream.Http2Stream(address, _METHOD)
     threads.start(lambda: _cancelled(call))
     assert connecting.wait(peers.PATIENCE)
     call.cancel()
@@ -245,7 +247,7 @@ def test_cancelled_while_a_name_is_looked_up(monkeypatch, threads):
     found = listener.getsockname()
     listener.settimeout(peers.PATIENCE)
     monkeypatch.setattr(socket, 'getaddrinfo', getaddrinfo)
-    call = call_lib.Call('slow:1', _METHOD)
+    call = http2_stream.Http2Stream('slow:1', _METHOD)
     threads.start(lambda: _cancelled(call))
     assert looking.wait(peers.PATIENCE)
     call.cancel()
@@ -260,16 +262,23 @@ def test_cancelled_while_a_name_is_looked_up(monkeypatch, threads):
 
 
 def test_cancelled_as_it_is_connected(monkeypatch):
-  class Dial(dial.Dial):
-    def connect(self, timeout):
-      connected = super().connect(timeout)
-      call.cancel()
-      return connected
+  dial = http2_stream._dial
 
-  monkeypatch.setattr(dial, 'Dial', Dial)
+  def dial_and_cancel(address, timeout, dialled):
+    # Before whoever waits for it can know.
+    dialled.add_done_callback(lambda _: call.cancel())
+    dial(address, timeout, dialled)
+
+  monkeypatch.setattr(http2_stream, '_dial', dial_and_cancel)
   with socket.create_server(('127.0.0.1', 0)) as listener:
-    call = call_lib.Call('{}:{}'.format(*listener.getsockname()), _METHOD)
+    listener.settimeout(peers.PATIENCE)
+    address = '{}:{}'.format(*listener.getsockname())
+    call = http2_stream.Http2Stream(address, _METHOD)
     _cancelled(call)
+    accepted, _ = listener.accept()
+    with accepted:
+      accepted.settimeout(peers.PATIENCE)
+      assert accepted.recv(1) == b''
 
 
 def test_cancelled_while_the_server_keeps_silent(threads):
@@ -281,7 +290,7 @@ def test_cancelled_while_the_server_keeps_silent(threads):
     peer.drain()
 
   with peers.serve(script) as address:
-    call = call_lib.Call(address, _METHOD)
+    call = http2_stream.Http2Stream(address, _METHOD)
     threads.start(lambda: _cancelled(call))
     assert connected.wait(peers.PATIENCE)
     call.cancel()
@@ -302,7 +311,7 @@ def test_cancelled_while_it_receives(threads):
     assert call.receive() == b'one'
 
     def receive():
-      with pytest.raises(call_lib.CallError) as raised:
+      with pytest.raises(transport.StreamError) as raised:
         call.receive()
       assert raised.value.code() == _CODE.CANCELLED
 

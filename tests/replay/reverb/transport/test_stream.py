@@ -7,8 +7,8 @@ import threading
 import grpc
 import pytest
 
-from seedrl_jax.replay.reverb.transport import call as call_lib
-from seedrl_jax.replay.reverb.transport import exchange
+from seedrl_jax.replay.reverb import transport
+from seedrl_jax.replay.reverb.transport import stream as stream_lib
 
 # Only for tests that have already failed.
 _PATIENCE = 300.0
@@ -16,7 +16,7 @@ _NAME = 'exchange-read'
 
 
 def _error(code=grpc.StatusCode.NOT_FOUND, details='as told'):
-  return call_lib.CallError(code, details)
+  return transport.StreamError(code, details)
 
 
 class _Call:
@@ -81,7 +81,7 @@ class _Messages:
 def _run(call, messages, take=lambda response: None) -> None:
   """Runs an exchange; checks what holds however it ends."""
   try:
-    exchange.run(call, messages, take, messages.end, _NAME)
+    transport.exchange(call, messages, take, messages.end, _NAME)
   finally:
     assert messages.ends == [_NAME]
     assert call.cancelled.is_set()
@@ -132,7 +132,7 @@ def test_both_go_on_at_once():
 def test_error_of_the_call_is_raised_after_its_responses():
   error = _error()
   taken = []
-  with pytest.raises(call_lib.CallError) as raised:
+  with pytest.raises(transport.StreamError) as raised:
     _run(_Call(1, 2, error), _Messages(), taken.append)
   assert raised.value is error
   assert taken == [1, 2]
@@ -164,7 +164,7 @@ def test_error_of_messages_is_raised_though_the_call_failed_too():
 
 
 def test_failure_to_send_does_not_hide_what_the_server_says(monkeypatch):
-  monkeypatch.setattr(exchange, '_GRACE', _PATIENCE)
+  monkeypatch.setattr(stream_lib, '_GRACE', _PATIENCE)
   error = _error()
   call = _Call()
   taken = []
@@ -175,21 +175,21 @@ def test_failure_to_send_does_not_hide_what_the_server_says(monkeypatch):
     raise _error(grpc.StatusCode.UNAVAILABLE)
 
   call.on_send = send
-  with pytest.raises(call_lib.CallError) as raised:
+  with pytest.raises(transport.StreamError) as raised:
     _run(call, _Messages([b'a']), taken.append)
   assert raised.value is error
   assert taken == [1, 2]
 
 
 def test_server_that_says_nothing_after_a_failure_is_given_up(monkeypatch):
-  monkeypatch.setattr(exchange, '_GRACE', 0.0)
+  monkeypatch.setattr(stream_lib, '_GRACE', 0.0)
   call = _Call()
 
   def send(parts):
     raise _error(grpc.StatusCode.UNAVAILABLE)
 
   call.on_send = send
-  with pytest.raises(call_lib.CallError) as raised:
+  with pytest.raises(transport.StreamError) as raised:
     _run(call, _Messages([b'a']))
   assert raised.value.code() == grpc.StatusCode.CANCELLED
 
@@ -211,7 +211,7 @@ def test_cancel_ends_both(threads):
   raised = []
 
   def run():
-    with pytest.raises(call_lib.CallError) as info:
+    with pytest.raises(transport.StreamError) as info:
       _run(call, messages)
     raised.append(info.value.code())
 
@@ -223,7 +223,7 @@ def test_cancel_ends_both(threads):
 
 def test_messages_that_run_out_cancel_the_call():
   call = _Call()
-  with pytest.raises(call_lib.CallError) as raised:
-    exchange.run(call, [[b'a']], lambda _: None, lambda: None, _NAME)
+  with pytest.raises(transport.StreamError) as raised:
+    transport.exchange(call, [[b'a']], lambda _: None, lambda: None, _NAME)
   assert raised.value.code() == grpc.StatusCode.CANCELLED
   assert call.sent == [[b'a']]

@@ -1,0 +1,173 @@
+"""Makes a checkpoint that a Reverb server loads under the rules of now.
+
+Runs in the server's environment, which has Reverb and TensorFlow, so it
+imports nothing of this project. A checkpoint is a folder of `tables.tfrecord`
+(a record for each table), `items.tfrecord`, `chunks.tfrecord` and, written
+last, an empty `DONE`; each file is one zlib stream.
+
+What dm-reverb 0.14.0 does, and what is done about it here:
+
+* A restored table has all rules of the checkpoint (rate limiter, sizes,
+  sampler) and ignores those that the server was started with.
+* A restored item that has been sampled as often as it may be never leaves, and
+  more items than fit are an error. So both are left out.
+* A checkpoint without `DONE` is passed over in silence, and so are items whose
+  chunks were cut off. So both are refused.
+"""
+
+import collections
+import math
+import pathlib
+import zlib
+from typing import Any
+
+import tensorflow as tf
+from google.protobuf import message
+from reverb.cc import schema_pb2
+from reverb.cc.checkpointing import checkpoint_pb2
+
+_ITEMS = 'items.tfrecord'
+_CHUNKS = 'chunks.tfrecord'
+_TABLES = 'tables.tfrecord'
+_DONE = 'DONE'
+# Compressed bytes that are read at a time.
+_PIECE = 1 << 20
+
+
+class BadCheckpoint(Exception):
+  """A checkpoint cannot be restored; says why in a sentence."""
+
+  kind = 'checkpoint'
+
+
+def rewrite(path: str, tables: list, target: str) -> None:
+  """Makes `target` the checkpoint `path` under the rules of `tables`.
+
+  Contents and counts stay, but for items that the rules forbid (the oldest go
+  first) and for the count of samples if the rate limiter would otherwise be
+  outside of its range. Large files are links to those of `path`.
+
+  Args:
+    path: a checkpoint.
+    tables: rules as `main.py` takes them, of the same tables.
+    target: folder to make.
+
+  Raises:
+    BadCheckpoint: if `path` is missing, damaged or of other tables.
+  """
+  source, folder = pathlib.Path(path).resolve(), pathlib.Path(target)
+  records, items = _read(source)
+  rules = {table['name']: table for table in tables}
+  saved = {record.table_name for record in records}
+  if saved != set(rules):
+    raise BadCheckpoint(
+      f'The replay checkpoint {source} holds the tables {sorted(saved)} and '
+      f'this run has {sorted(rules)}; use one of this run, or start with an '
+      'empty replay.'
+    )
+  folder.mkdir(parents=True)
+  (folder / _CHUNKS).symlink_to(source / _CHUNKS)
+  kept = _allowed(items, rules)
+  if len(kept) < len(items):
+    _write(folder / _ITEMS, kept)
+  else:
+    (folder / _ITEMS).symlink_to(source / _ITEMS)
+  sizes = collections.Counter(item.table for item in kept)
+  for record in records:
+    limiter = record.rate_limiter
+    limiter.delete_count = limiter.insert_count - sizes[record.table_name]
+    _apply(rules[record.table_name], record)
+  _write(folder / _TABLES, records)
+  (folder / _DONE).touch()
+
+
+def _read(path: pathlib.Path) -> tuple:
+  """Returns the records of tables and items."""
+  if not path.is_dir():
+    raise BadCheckpoint(f'There is no replay checkpoint {path}.')
+  try:
+    if not (path / _DONE).is_file():
+      raise ValueError('it was not written to its end')
+    for name in (_TABLES, _ITEMS, _CHUNKS):
+      _check_whole(path / name)
+    return (
+      _parse(path / _TABLES, checkpoint_pb2.PriorityTableCheckpoint),
+      _parse(path / _ITEMS, schema_pb2.PrioritizedItem),
+    )
+  except (
+    OSError,
+    ValueError,
+    zlib.error,
+    message.DecodeError,
+    tf.errors.OpError,
+  ) as e:
+    raise BadCheckpoint(
+      f'The replay checkpoint {path} is damaged ({e}); use an older one, or '
+      'remove it to start with an empty replay.'
+    ) from e
+
+
+def _check_whole(path: pathlib.Path) -> None:
+  """Reads a file to its end: TensorFlow takes some that are cut for whole."""
+  stream = zlib.decompressobj()
+  with path.open('rb') as file:
+    while piece := file.read(_PIECE):
+      stream.decompress(piece)
+  if not stream.eof:
+    raise ValueError(f'{path.name} is cut short')
+
+
+def _parse(path: pathlib.Path, kind: Any) -> list:
+  records = tf.data.TFRecordDataset(str(path), compression_type='ZLIB')
+  return [kind.FromString(r) for r in records.as_numpy_iterator()]
+
+
+def _write(path: pathlib.Path, messages: list) -> None:
+  with tf.io.TFRecordWriter(str(path), 'ZLIB') as writer:
+    for each in messages:
+      writer.write(each.SerializeToString())
+
+
+def _allowed(items: list, rules: dict) -> list:
+  """Returns the items that the rules allow; the oldest are first in `items`."""
+  fresh = [
+    item
+    for item in items
+    if item.times_sampled < (rules[item.table]['max_times_sampled'] or math.inf)
+  ]
+  sizes = collections.Counter(item.table for item in fresh)
+  kept = []
+  for item in fresh:
+    if sizes[item.table] > rules[item.table]['max_size']:
+      sizes[item.table] -= 1
+    else:
+      kept.append(item)
+  return kept
+
+
+def _apply(rules: dict, record: checkpoint_pb2.PriorityTableCheckpoint) -> None:
+  """Sets the rules of a table's record to those of the configuration."""
+  record.sampler.Clear()
+  if rules['sampler'] == 'prioritized':
+    # An exponent of 0 is a default, which alone would leave the field unset.
+    record.sampler.prioritized.SetInParent()
+    exponent = rules['priority_exponent']
+    record.sampler.prioritized.priority_exponent = exponent
+  else:
+    setattr(record.sampler, rules['sampler'], True)
+  record.max_size = rules['max_size']
+  record.max_times_sampled = rules['max_times_sampled']
+  limiter = record.rate_limiter
+  limiter.samples_per_insert = rules['samples_per_insert']
+  limiter.min_size_to_sample = rules['min_size_to_sample']
+  limiter.min_diff, limiter.max_diff = rules['min_diff'], rules['max_diff']
+  # Reverb lets pass what keeps this debt within [min_diff, max_diff]. Far
+  # outside, one side would wait until the other had made up for all that
+  # happened under the old ratio: hours of training on old items, or none.
+  inserted = limiter.insert_count * limiter.samples_per_insert
+  debt = inserted - limiter.sample_count
+  if debt > limiter.max_diff:
+    limiter.sample_count = math.ceil(inserted - limiter.max_diff)
+  elif debt < limiter.min_diff:
+    # Below 0 if too little was inserted to sample at all: a fresh start.
+    limiter.sample_count = max(0, math.floor(inserted - limiter.min_diff))

@@ -1,0 +1,195 @@
+"""What a server sends over HTTP/2: messages' bytes, and how the call ended.
+
+gRPC's document PROTOCOL-HTTP2 says where the status is, and what stands for it
+if there is none.
+"""
+
+import socket
+import urllib.parse
+
+import grpc
+import hpack
+
+from seedrl_jax.replay.reverb.transport import http2, sender
+from seedrl_jax.replay.reverb.transport.stream import StreamError
+
+# Bytes of the payload of a frame other than data.
+_MAX_CONTROL_BYTES = 1 << 16
+# Seconds without a frame until the server is pinged, and for its answer. A
+# server takes a second ping within five minutes for an attack.
+_SILENCE, ANSWER = 310.0, 20.0
+_PING = b'seedrl!?'
+
+_UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
+_CODES: dict[bytes, grpc.StatusCode] = {
+  b'%d' % code.value[0]: code for code in grpc.StatusCode
+}
+_RETRY_STATUS = (b'429', b'502', b'503', b'504')
+# Error codes of HTTP/2; all others are INTERNAL.
+_RESET_CODES = {
+  7: _UNAVAILABLE,
+  8: grpc.StatusCode.CANCELLED,
+  11: grpc.StatusCode.RESOURCE_EXHAUSTED,
+  12: grpc.StatusCode.PERMISSION_DENIED,
+}
+
+
+class Receiver:
+  """Reads frames of one stream and answers those that ask for it."""
+
+  def __init__(self, source: socket.socket, output: sender.Sender):
+    """Reads nothing yet; `source` is connected."""
+    self._socket = source
+    self._reader = http2.SocketReader(source, self._on_silence)
+    self._sender = output
+    self._ended = False
+    # Bytes of the frame of data that it is in, of the padding behind them, and
+    # of all that the server has yet to be allowed anew.
+    self._left = self._padding = self._used = 0
+    self._decoder = hpack.Decoder()
+    self._fields: dict[bytes, bytes] = {}
+    # Whether the server is to give a sign of life.
+    self._asked = True
+
+  def begin(self) -> None:
+    """Reads what every HTTP/2 server says first."""
+    first = self._next_header()
+    if first.kind != http2.Kind.SETTINGS:
+      raise http2.ProtocolError('it is no gRPC server')
+    self._on_settings(first)
+    self._set_asked(False)
+
+  def read(self, out: memoryview) -> int:
+    """Fills `out` with data of the stream; returns how much there was."""
+    taken = 0
+    while taken < len(out):
+      if self._left:
+        length = min(self._left, len(out) - taken)
+        self._reader.read_into(out[taken : taken + length])
+        self._left -= length
+        taken += length
+      elif not self._ended:
+        self._next_frame()
+      else:
+        break
+    return taken
+
+  def end(self) -> None:
+    """Reads no more frames; ends what is being sent."""
+    self._ended = True
+    self._sender.window.end()
+
+  def check_status(self) -> None:
+    """Raises StreamError if the header fields and trailers tell of one."""
+    fields = self._fields
+    if b'grpc-status' not in fields:
+      status = fields.get(b':status', b'none')
+      code = _UNAVAILABLE
+      if status not in _RETRY_STATUS:
+        code = grpc.StatusCode.UNKNOWN
+      raise StreamError(code, f'no answer of gRPC, HTTP status {status!r}')
+    code = _CODES.get(fields[b'grpc-status'], grpc.StatusCode.UNKNOWN)
+    if code != grpc.StatusCode.OK:
+      message = fields.get(b'grpc-message', b'').decode('ascii', 'replace')
+      raise StreamError(code, urllib.parse.unquote(message, errors='replace'))
+
+  def _next_frame(self) -> None:
+    """Reads a frame, of data only what stands before it."""
+    if self._padding:
+      self._reader.read(self._padding)
+      self._padding = 0
+    header = self._next_header()
+    if self._asked:
+      self._set_asked(False)
+    match header.kind:
+      case http2.Kind.DATA:
+        self._on_data(header)
+      case http2.Kind.HEADERS:
+        self._on_headers(header)
+      case http2.Kind.SETTINGS:
+        self._on_settings(header)
+      case http2.Kind.PING:
+        self._on_ping(header)
+      case http2.Kind.WINDOW_UPDATE:
+        size = http2.parse_number(self._payload(header))
+        self._sender.window.add(size, to_stream=header.stream == http2.STREAM)
+      case http2.Kind.RST_STREAM:
+        number = http2.parse_number(self._payload(header))
+        code = _RESET_CODES.get(number, grpc.StatusCode.INTERNAL)
+        raise StreamError(code, f'the server ended the call, error {number}')
+      case http2.Kind.GOAWAY:
+        # Names the last stream that is still answered.
+        if http2.parse_number(self._payload(header)) < http2.STREAM:
+          raise StreamError(_UNAVAILABLE, 'the server is shutting down')
+      case _:
+        self._payload(header)
+
+  def _next_header(self) -> http2.Header:
+    return http2.parse_header(self._reader.read(http2.HEADER_BYTES))
+
+  def _payload(self, header: http2.Header) -> bytes:
+    """Reads the payload of a frame that is not data."""
+    if header.size > _MAX_CONTROL_BYTES:
+      raise http2.ProtocolError(f'a control frame has {header.size} bytes')
+    return self._reader.read(header.size)
+
+  def _on_data(self, header: http2.Header) -> None:
+    self._left = header.size
+    if header.flags & http2.Flag.PADDED:
+      self._padding = self._reader.read(1)[0]
+      self._left -= 1 + self._padding
+      if self._left < 0:
+        raise http2.ProtocolError('a frame is all padding')
+    if header.flags & http2.Flag.END_STREAM:
+      self.end()
+    self._used += header.size
+    if self._used > http2.LARGEST_WINDOW // 2:
+      self._sender.post(http2.window_update(0, self._used))
+      self._sender.post(http2.window_update(http2.STREAM, self._used))
+      self._used = 0
+
+  def _on_headers(self, header: http2.Header) -> None:
+    """Takes the response's headers or, at its end, trailers."""
+    block = http2.without_padding(self._payload(header), header.flags)
+    flags = header.flags
+    while not flags & http2.Flag.END_HEADERS:
+      header = self._next_header()
+      if header.kind != http2.Kind.CONTINUATION:
+        raise http2.ProtocolError('headers were cut off')
+      flags |= header.flags & http2.Flag.END_HEADERS
+      block += self._payload(header)
+      if len(block) > _MAX_CONTROL_BYTES:
+        raise http2.ProtocolError(f'headers have over {len(block)} bytes')
+    self._fields |= dict(self._decoder.decode(block, raw=True))
+    went_well = self._fields.get(b':status') == b'200'
+    if flags & http2.Flag.END_STREAM or not went_well:
+      self.end()
+
+  def _on_settings(self, header: http2.Header) -> None:
+    values = http2.parse_settings(self._payload(header))
+    if header.flags & http2.Flag.ACK:
+      return
+    for key, value in values:
+      if key == http2.Setting.INITIAL_WINDOW_SIZE:
+        self._sender.window.set_initial(value)
+      elif key == http2.Setting.MAX_FRAME_SIZE:
+        if not http2.FIRST_FRAME_BYTES <= value <= http2.LARGEST_FRAME_BYTES:
+          raise http2.ProtocolError(f'frames of at most {value} bytes')
+        self._sender.frame_bytes = value
+    self._sender.post(http2.frame(http2.Kind.SETTINGS, b'', http2.Flag.ACK))
+
+  def _on_ping(self, header: http2.Header) -> None:
+    payload = self._payload(header)
+    if not header.flags & http2.Flag.ACK:
+      ack = http2.frame(http2.Kind.PING, payload, http2.Flag.ACK)
+      self._sender.post(ack)
+
+  def _on_silence(self) -> None:
+    if self._asked:
+      raise TimeoutError('the server does not answer')
+    self._set_asked(True)
+    self._sender.post(http2.frame(http2.Kind.PING, _PING))
+
+  def _set_asked(self, asked: bool) -> None:
+    self._asked = asked
+    self._socket.settimeout(ANSWER if asked else _SILENCE)
