@@ -1,11 +1,10 @@
 """An actor: `python launch/actor.py --learner=unix:/path` or `=host:port`.
 
-Steps environments that the learner (launch/train.py) acts for; it says which.
-May be started before the learner, survives it, and ends when the training has,
-or when it has looked for a learner in vain for `--patience` seconds.
-Needs no JAX: `launch/setup.sh --actor` installs what it needs. Only with
-`--inference=local` it does, as it then acts itself, on the CPU, and writes its
-unrolls to the learner's Reverb server.
+Steps the environments that the learner (launch/train.py) names and acts for.
+It may start before the learner, survives it, and ends with the training, or
+after `--patience` seconds without a learner. It needs no JAX
+(`launch/setup.sh --actor`), except with `--inference=local`: then it acts
+itself, on the CPU, and writes its unrolls to the learner's Reverb server.
 """
 
 import functools
@@ -25,7 +24,7 @@ from seedrl_jax.runtime import process, terminal
 
 flags.adopt_module_key_flags(allow_flags)
 
-# For groups to end in which environments are being made or step.
+# For groups to end, even while they make or step environments.
 _JOIN_SECONDS = 120.0
 
 _LEARNER = flags.DEFINE_string(
@@ -85,7 +84,7 @@ _INSECURE = flags.DEFINE_bool(
 
 
 def _parse_flags(argv: list[str]) -> list[str]:
-  """Parses the command line; exits with a sentence if it is wrong."""
+  """Parses the command line; exits with a message if it is wrong."""
   try:
     rest = flags.FLAGS(argv)
   except flags.Error as e:
@@ -98,23 +97,19 @@ def _parse_flags(argv: list[str]) -> list[str]:
 
 
 def _say(line: str) -> None:
-  # In one piece: groups speak from threads of their own.
+  # In one write, as groups print from several threads.
   terminal.say(f'actor: {line}')
 
 
 def _peak_megabytes() -> int:
-  # What getrusage says includes the process that started this one.
+  # `getrusage` includes the parent's peak from before exec.
   status = pathlib.Path('/proc/self/status').read_text()
   match = re.search(r'VmHWM:\s*(\d+) kB', status)
   return int(match[1]) // 1024 if match else 0
 
 
 def _make_groups() -> list[Any]:
-  """Returns the `actor.EnvGroup`s that the flags ask for.
-
-  Raises:
-    ValueError: in a sentence, if they are not possible.
-  """
+  """Returns the flags' `actor.EnvGroup`s; raises ValueError if impossible."""
   from seedrl_jax.actors import addresses, credentials
   from seedrl_jax.actors.actor_side import actor
 
@@ -168,7 +163,7 @@ def _serve(groups: Sequence[Any]) -> str:
   def run(group: actor.EnvGroup) -> None:
     nonlocal why
     if group.run():
-      # That is for all, also for those that are not connected.
+      # Ends all groups, even unconnected ones.
       why = 'the training has ended'
       running.stop()
 
@@ -194,7 +189,7 @@ def _serve(groups: Sequence[Any]) -> str:
 
 
 def _exit_with(failure: Any) -> NoReturn:
-  """Exits because of a `threads.Failure` of a group."""
+  """Exits with the message of a `threads.Failure`."""
   from seedrl_jax.actors.actor_side import actor
 
   if isinstance(failure.error, actor.ActorError):
@@ -205,16 +200,15 @@ def _exit_with(failure: Any) -> NoReturn:
 def main(argv: Sequence[str]) -> None:
   """Serves until the training ends, SIGINT, SIGTERM or SIGHUP."""
   del argv
-  # What gRPC has to say of a lost learner is said by the groups.
+  # The groups report a lost learner themselves.
   os.environ.setdefault('GRPC_VERBOSITY', 'NONE')
   terminal.ensure_outputs()
   if _INFERENCE.value == 'local':
     process.restart_with_huge_pages()
-    # Before anything imports JAX, as EnvPool does: an accelerator is the
-    # learner's.
+    # Before JAX or EnvPool is imported: the learner owns the accelerator.
     os.environ['JAX_PLATFORMS'] = 'cpu'
   try:
-    # Only now that the flags are known to be right: imports take a second.
+    # Imports take a second, so parse flags first.
     groups = _make_groups()
   except ValueError as e:
     sys.exit(f'actor: {e}')

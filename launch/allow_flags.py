@@ -1,7 +1,6 @@
-"""Flags that allow a program to run code which others name.
+"""Flags that allow code named by a learner or a work directory to run.
 
-A learner or a work directory names the functions that make environments,
-torsos and agents; see `seedrl_jax.envs.trust`.
+See `seedrl_jax.envs.trust`.
 """
 
 from absl import flags
@@ -23,7 +22,7 @@ _OPTIONS = flags.DEFINE_multi_string(
 
 
 def allowed() -> list[str]:
-  """Returns the flags that `trust.check` expects."""
+  """Returns these flags as `trust.check` takes them."""
   return [
     *(f'{trust.FACTORY_FLAG}={name}' for name in _FACTORIES.value),
     *(f'{trust.OPTION_FLAG}={option}' for option in _OPTIONS.value),

@@ -1,11 +1,10 @@
 """Measures speed: `python launch/benchmark.py <what>`.
 
-`ceilings` times each stage of a case alone; `system` times the whole, all
-stages at work, and gives it as a share of what the ceilings allow; both take
-`--case` and `--backend`. `replay` times our Reverb client against the official
-one; `replay --case=r2d2` puts R2D2's load on the store. `actors` times remote
-environments against those of this process, and `modes` actors that the learner
-acts for against those that act themselves.
+`ceilings` times each stage of a case alone; `system` times all stages at work,
+also as a share of the ceilings; both take `--case` and `--backend`. `replay`
+compares our Reverb client with the official one; `replay --case=r2d2` puts
+R2D2's load on the store. `actors` compares remote with local environments, and
+`modes` central with local inference.
 """
 
 import importlib.metadata
@@ -67,7 +66,7 @@ _ENVS_PER_ACTOR = flags.DEFINE_multi_integer(
 _MODES_CASES = ('cartpole128', 'pong_tiny')
 _REPLAY_CASES = ('clients', 'r2d2')
 
-# A row of figures; and a header with all rows, as they were printed.
+# A row of figures; a header with all printed rows.
 _Row = dict[str, Any]
 _Printed = tuple[dict[str, str], list[_Row]]
 
@@ -99,7 +98,7 @@ def _system() -> _Printed:
 
 
 def _cases(windows: Any) -> _Printed:
-  """Times stages of the cases, and the whole if it has windows."""
+  """Times the cases' stages, and the whole system if `windows` is not None."""
   from seedrl_jax.benchmarks import environments, whole
 
   names = _CASE.value or benchmark.CASES
@@ -120,7 +119,6 @@ def _cases(windows: Any) -> _Printed:
 
 
 def _replay() -> _Printed:
-  """Times the cases of Reverb's client and store."""
   from seedrl_jax.benchmarks import replay, replay_sequences
 
   cases = _CASE.value or ['clients']
@@ -145,7 +143,6 @@ def _replay() -> _Printed:
 
 
 def _actors() -> _Printed:
-  """Times remote environments."""
   from seedrl_jax.benchmarks import actors
 
   windows = _stage_windows()
@@ -165,7 +162,6 @@ def _actors() -> _Printed:
 
 
 def _modes() -> _Printed:
-  """Compares who acts."""
   from seedrl_jax.benchmarks import actors, modes, whole
 
   actors.check_envs(_ENVS_PER_ACTOR.value)
@@ -219,7 +215,7 @@ def _server_python() -> str:
 
 
 def _name_server_python() -> None:
-  """Names that interpreter where the store looks for it."""
+  """Sets the variable that names the server's interpreter."""
   from seedrl_jax.replay.reverb.server import environment
 
   os.environ[environment.VARIABLE] = _server_python()
@@ -230,7 +226,7 @@ def _print_rows(
   measured: Iterable[_Row],
   lines: Callable[[_Row], list[str]],
 ) -> list[_Row]:
-  """Prints rows of a table as they come; returns them."""
+  """Prints a table row by row; returns the rows."""
   print('\n'.join(['', *head]), flush=True)
   rows = []
   for row in measured:

@@ -1,7 +1,4 @@
-"""The programs' flag --config.
-
-`define` adds it to a program's flags; `parse` is for `app.run(flags_parser=…)`.
-"""
+"""The programs' flag --config."""
 
 import difflib
 import pathlib
@@ -21,12 +18,12 @@ _FOLDER = pathlib.Path(__file__).resolve().parents[1] / 'configs'
 DEFAULT = 'vtrace_cartpole'
 PROGRAM = pathlib.Path(sys.argv[0]).stem
 
-# The flag belongs to the program that calls `define`, whose help shows it.
+# So that the calling program's help shows the flag.
 flags.disclaim_key_flags()
 
 
 class _Finder(flags.ArgumentParser):
-  """Makes a parser of paths accept names of configurations, too."""
+  """Makes a parser of paths also accept names of configurations."""
 
   def __init__(self, of_paths: flags.ArgumentParser):
     self._of_paths = of_paths
@@ -37,11 +34,7 @@ class _Finder(flags.ArgumentParser):
 
 
 def define(text: str) -> flags.FlagHolder:
-  """Defines --config; `parse` sets its default.
-
-  Args:
-    text: what the configuration is for.
-  """
+  """Defines --config, described by `text`; `parse` sets its default."""
   holder = config_flags.DEFINE_config_file(
     'config',
     None,
@@ -61,7 +54,7 @@ def find(name: str) -> pathlib.Path:
     name: a path, or the name of a file in `configs`, with or without `.py`.
 
   Raises:
-    ValueError: if there is no such file; names the nearest one.
+    ValueError: if there is no such file; suggests the nearest name.
   """
   for folder in (pathlib.Path(), _FOLDER):
     for file in (folder / name, folder / f'{name}.py'):
@@ -83,9 +76,9 @@ def path_of(argv: Sequence[str]) -> str | None:
 
 
 def load(argv: Sequence[str]) -> ml_collections.ConfigDict:
-  """Returns the configuration that a command line names, without overrides.
+  """Returns the configuration of a command line, without overrides.
 
-  Exits with a sentence if there is no such file.
+  Exits with a message if there is no such file.
   """
   path = path_of(argv) or DEFAULT
   try:
@@ -95,11 +88,11 @@ def load(argv: Sequence[str]) -> ml_collections.ConfigDict:
 
 
 def parse(argv: list[str], default: str | None = DEFAULT) -> list[str]:
-  """Parses the command line; exits with a sentence if it is wrong.
+  """Parses the command line; exits with a message if it is wrong.
 
   Args:
-    argv: gets the default, in place.
-    default: of --config; None if it must be given.
+    argv: the default is inserted in place.
+    default: of --config; None: --config is required.
 
   Returns:
     The program's name and the arguments that are no flags.
@@ -112,13 +105,13 @@ def parse(argv: list[str], default: str | None = DEFAULT) -> list[str]:
   except flags.Error as e:
     sys.exit(f'{PROGRAM}: {str(e).removeprefix("flag ")}')
   except (AttributeError, KeyError, TypeError):
-    # ml_collections raises these for an unknown key, but so may the file.
+    # ml_collections raises these for an unknown key, but a file may, too.
     sentence = _unknown_key(argv)
     if sentence is None:
       raise
     sys.exit(f'{PROGRAM}: {sentence}')
   except SystemExit:
-    # This follows the help on the program's own flags, perhaps into `head`.
+    # The program's help was printed, perhaps into `head`.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     config = load(argv)
     name = (path_of(argv) or DEFAULT).partition(':')[0]
@@ -139,7 +132,7 @@ def _keys(config: ml_collections.ConfigDict, prefix: str = '') -> Iterator[str]:
 
 
 def _unknown_key(argv: Sequence[str]) -> str | None:
-  """Returns a sentence about the first unknown key in a command line."""
+  """Returns a message on the first unknown key in a command line."""
   known = set(_keys(load(argv)))
   for argument in argv:
     match = re.match(r'--?(no)?config\.([^=]+)', argument)

@@ -1,8 +1,4 @@
-"""Describes a configuration for --help: keys, defaults and comments.
-
-The comments come from the source: the file that --config names and the files
-that it starts from.
-"""
+"""Describes a configuration for --help: keys, defaults and source comments."""
 
 import ast
 import io
@@ -26,8 +22,8 @@ def describe(
 
   Args:
     config: without overrides.
-    path: of its file.
-    width: of the text; 0: the terminal's.
+    path: its file.
+    width: columns of text; 0: the terminal's.
   """
   width = width or shutil.get_terminal_size().columns
   said = comments(path)
@@ -47,7 +43,7 @@ def describe(
 def _in_order(
   section: ml_collections.ConfigDict, prefix: str, said: Iterable[str]
 ) -> list[tuple[str, Any]]:
-  """Returns names and values in the order of the source, others last."""
+  """Returns names and values in source order, others last."""
   order = {key: i for i, key in enumerate(said)}
   return sorted(
     section.items(), key=lambda x: order.get(prefix + x[0], len(order))
@@ -69,14 +65,14 @@ def _wrap(text: str, indent: str, width: int) -> list[str]:
 
 
 def comments(path: pathlib.Path) -> dict[str, str]:
-  """Returns what the source says of keys and of sections, '' where nothing.
+  """Returns the comment of each key and section in the source, '' if none.
 
-  A key's comment stands above it or at its end; a section's is the docstring
-  of the function that makes it. A file that makes a section anew replaces its
-  comments. A comment on a changed value counts only if the key had none.
+  A key's comment is above it or at its end; a section's is the docstring of the
+  function that makes it. A file that remakes a section replaces its comments; a
+  comment on a changed value counts only if the key had none.
 
   Args:
-    path: of a loaded file with get_config() or set_defaults(config).
+    path: a loaded file with get_config() or set_defaults(config).
   """
   source = path.read_text()
   tree = ast.parse(source)
@@ -102,7 +98,7 @@ def comments(path: pathlib.Path) -> dict[str, str]:
 
 
 def _bases(tree: ast.Module) -> Iterator[pathlib.Path]:
-  """Yields the files of imported modules that have configurations."""
+  """Yields the files of imported configuration modules."""
   imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
   for node in imports:
     for alias in node.names:
@@ -112,12 +108,12 @@ def _bases(tree: ast.Module) -> Iterator[pathlib.Path]:
 
 
 def _has_keys(module: types.ModuleType) -> bool:
-  """Whether a module is a configuration, or an agent's part of one."""
+  """Returns whether a module is a configuration, or an agent's part of one."""
   return hasattr(module, 'get_config') or hasattr(module, 'set_defaults')
 
 
 def _items(maker: ast.FunctionDef) -> Iterator[tuple[str, ast.expr]]:
-  """Yields names and values of the dict that a function returns."""
+  """Yields keys and values of the dict that a function returns."""
   literal = next((n for n in ast.walk(maker) if isinstance(n, ast.Dict)), None)
   if literal is not None:
     for key, value in zip(literal.keys, literal.values, strict=True):
@@ -126,7 +122,7 @@ def _items(maker: ast.FunctionDef) -> Iterator[tuple[str, ast.expr]]:
 
 
 class _Comments:
-  """The comments of a source, by their lines."""
+  """A source's comments by line."""
 
   def __init__(self, source: str):
     self._alone: dict[int, str] = {}
@@ -138,7 +134,6 @@ class _Comments:
         lines[token.start[0]] = token.string.lstrip('# ')
 
   def of(self, node: ast.stmt | ast.expr) -> str:
-    """Returns the comments above and behind a node."""
     first = node.lineno
     while first - 1 in self._alone:
       first -= 1

@@ -1,7 +1,7 @@
 """Plays a checkpoint: `python launch/evaluate.py --workdir=… --episodes=20`.
 
-Prints the mean return with its standard error; `--video=out.mp4` also shows
-episodes. The run in `--workdir` may go on training meanwhile.
+Prints the mean return with its standard error; `--video=out.mp4` also films
+episodes. The run in `--workdir` may still be training.
 """
 
 import pathlib
@@ -27,7 +27,7 @@ _VIDEO = flags.DEFINE_string(
 
 
 def main(argv: Sequence[str]) -> None:
-  """Plays; exits with a sentence if it cannot."""
+  """Plays; exits with a message if it cannot."""
   if len(argv) > 1:
     raise app.UsageError(f'Unexpected arguments: {" ".join(argv[1:])}')
   play_flags.run('evaluate', _evaluate)

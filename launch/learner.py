@@ -1,8 +1,8 @@
-"""Trains over several hosts: `python launch/learner.py --coordinator=…`.
+"""Trains on several hosts: `python launch/learner.py --coordinator=…`.
 
-As launch/train.py, with all of its flags. Each host runs this with the same
-configuration and `--coordinator=host:port --num_processes=N --process_id=I`; on
-TPU VMs they find each other without.
+Takes all flags of launch/train.py. Each host runs this with the same
+configuration and `--coordinator=host:port --num_processes=N --process_id=I`;
+TPU VMs need no such flags.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _JOIN_TIMEOUT = flags.DEFINE_float(
 
 
 def _join() -> coordinator.Coordinator:
-  """Meets the other hosts that the flags tell of."""
+  """Connects to the other hosts."""
   from seedrl_jax.distributed import hosts, several_hosts
 
   return several_hosts.make_coordinator(

@@ -1,4 +1,4 @@
-"""Flags of evaluate.py and record.py: how many episodes to play, and how."""
+"""Flags of evaluate.py and record.py."""
 
 import os
 import sys
@@ -37,15 +37,15 @@ def options() -> dict[str, Any]:
 
 
 def run(program: str, play: Callable[[Any], Any]) -> None:
-  """Plays and prints the report; exits with a sentence if that fails.
+  """Plays and prints the report; exits with a message if that fails.
 
   Args:
-    program: name, for messages.
-    play: takes a progress line; returns what has a `report`.
+    program: name for messages.
+    play: takes a progress line; returns an object with `report()`.
   """
-  # A training run may hold the same accelerator: take memory as needed.
+  # A training run may share the accelerator: allocate memory on demand.
   os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
-  # Here, after the flags are known to be right: this takes seconds.
+  # Imports take seconds, so parse flags first.
   from seedrl_jax.envs import registry
   from seedrl_jax.runtime import process, progress
 

@@ -1,8 +1,8 @@
-"""Draws return and throughput of runs against frames and wall clock.
+"""Draws runs' return and throughput against frames and wall clock.
 
   python launch/plot.py --workdir=runs/a --workdir=runs/b [--out=plot.png]
 
-Several runs overlay; seeds of one configuration become a mean and a band.
+Overlays several runs; draws seeds of one configuration as a mean and a band.
 """
 
 import pathlib
@@ -22,7 +22,7 @@ _OUT = flags.DEFINE_string(
 
 
 def main(argv: Sequence[str]) -> None:
-  """Draws the runs; exits with a sentence if it cannot."""
+  """Draws the runs; exits with a message if it cannot."""
   if len(argv) > 1 or not _WORKDIR.value:
     raise app.UsageError('Name runs as --workdir=DIR, once for each.')
   try:

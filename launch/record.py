@@ -1,11 +1,11 @@
-"""Records demonstrations, for R2D3 and its like.
+"""Records demonstrations, for example for R2D3.
 
   python launch/record.py --config=configs/….py --out=demos --episodes=50
     --teacher_workdir=…  (or --policy=module:function)
 
 A run with the same configuration then learns from them by
 --config.demonstrations.path=demos --config.demonstrations.fraction=0.25. With
---config.replay.address the table of a Reverb server that runs is filled.
+--config.replay.address they go to a table of a running Reverb server.
 """
 
 import functools
@@ -38,7 +38,7 @@ _MIN_RETURN = flags.DEFINE_float(
 
 
 def main(argv: Sequence[str]) -> None:
-  """Records; exits with a sentence if it cannot."""
+  """Records; exits with a message if it cannot."""
   if len(argv) > 1:
     raise app.UsageError(f'Unexpected arguments: {" ".join(argv[1:])}')
   play_flags.run('record', _record)

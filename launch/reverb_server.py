@@ -1,9 +1,9 @@
-"""Runs a Reverb server for several machines, until a signal to stop.
+"""Runs a Reverb server for several machines, until a signal stops it.
 
   python launch/reverb_server.py --config=configs/….py --port=8000
 
-A run then uses it by --config.replay.address=<machine>:8000. `--check` tells
-whether a server can run here.
+A run uses it by --config.replay.address=<machine>:8000. `--check` tests whether
+a server can run here.
 """
 
 import sys
@@ -47,7 +47,6 @@ _CHECK = flags.DEFINE_bool(
   'worked. Makes the environment if it is missing.',
 )
 
-# For `--check`.
 _TRIAL_TABLE = {
   'name': 'check',
   'sampler': 'fifo',
@@ -63,7 +62,7 @@ _TRIAL_TABLE = {
 
 def _stop(number: int, frame: types.FrameType | None) -> NoReturn:
   del number, frame
-  # Ends whatever waits; the server is closed on the way out.
+  # Interrupts any wait; the server is closed on the way out.
   raise SystemExit(0)
 
 
@@ -86,7 +85,7 @@ def _check() -> None:
 
 
 def _start(running: server.ReverbServer) -> str:
-  """Starts with the newest checkpoint that can be read; returns which."""
+  """Starts with the newest readable checkpoint, if any; returns which."""
   newest_first = [str(path) for path in running.checkpoints()]
   for path in newest_first:
     try:
@@ -105,8 +104,8 @@ def _start(running: server.ReverbServer) -> str:
 def _serve() -> None:
   config_checks.check(_CONFIG.value)
   config = _CONFIG.value
-  # A queue there holds blocks of a whole batch; a run whose blocks are narrower
-  # keeps to its own limit.
+  # A queue's items are blocks of a whole batch; a run with narrower blocks
+  # applies its own limit.
   width = config.batch_size
   rules = [
     server_rules.server_rules(table, width, width)
@@ -126,7 +125,7 @@ def _serve() -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-  """Serves or checks; exits with a sentence if it cannot."""
+  """Serves or checks; exits with a message if it cannot."""
   if len(argv) > 1:
     raise app.UsageError(f'Unexpected arguments: {" ".join(argv[1:])}')
   terminal.on_stop(_stop)

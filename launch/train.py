@@ -1,8 +1,7 @@
 """Trains an agent: `python launch/train.py --config=… --workdir=…`.
 
-Every value of the configuration may be overridden as `--config.x.y=…`.
-Starting again with the same `--workdir` resumes. `launch/learner.py` is the
-same over several hosts.
+Any value of the configuration may be overridden as `--config.x.y=…`. Starting
+again with the same `--workdir` resumes. For several hosts: launch/learner.py.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _PROFILE = flags.DEFINE_integer(
 
 
 class _Stop:
-  """What SIGINT, SIGTERM and SIGHUP do: a clean stop once there is a run."""
+  """Stops the run cleanly on SIGINT, SIGTERM or SIGHUP."""
 
   def __init__(self) -> None:
     self._run: Any = None
@@ -61,7 +60,7 @@ class _Stop:
     terminal.on_stop(self._handle)
 
   def attach(self, run: Any) -> None:
-    """Stops `run` on a signal, or now if one came before."""
+    """Sets the run to stop; stops it now if a signal came before."""
     self._run = run
     if self._wanted:
       run.stop()
@@ -71,13 +70,13 @@ class _Stop:
     self._wanted = True
     if self._run is not None:
       self._run.stop()
-    # A second Ctrl-C ends the process at once; others may be sent repeatedly.
+    # A second Ctrl-C ends the process at once; other signals may repeat.
     if number == signal.SIGINT:
       signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _parse_flags(argv: list[str]) -> list[str]:
-  """Parses the command line; exits with a sentence if it is wrong."""
+  """Parses the command line; exits with a message if it is wrong."""
   rest = config_flag.parse(argv)
   if not _WORKDIR.value:
     sys.exit(f'{_PROGRAM}: --workdir is missing; name a folder for the run.')
@@ -97,13 +96,13 @@ def main(
   """Trains until the end, SIGINT, SIGTERM or SIGHUP.
 
   Args:
-    argv: nothing is left in it.
-    join: meets the other hosts; None: there are none.
+    argv: unused.
+    join: connects to the other hosts; None: there are none.
   """
   del argv
   stop = _Stop()
   stop.install()
-  # Here, after the flags are known to be right: this takes a second.
+  # Imports take a second, so parse flags first.
   with startup.without_collection():
     process.configure()
     from seedrl_jax.distributed import coordinator as coordinator_lib
@@ -127,7 +126,7 @@ def main(
 
 
 def _said() -> tuple[type[BaseException], ...]:
-  """Returns errors whose message says all that the user needs to know."""
+  """Returns errors whose message suffices for the user."""
   from seedrl_jax.distributed import vote_client
   from seedrl_jax.envs import registry
   from seedrl_jax.run import system
@@ -149,16 +148,15 @@ def _train(stop: _Stop, coordinator: coordinator_lib.Coordinator) -> None:
   try:
     run.train()
   except ValueError as e:
-    # Here it is no mistake of the user's: with its traceback.
+    # Not the user's mistake here: show the traceback.
     raise RuntimeError('The training has failed.') from e
 
 
 def start(
   join: Callable[[], coordinator_lib.Coordinator] | None = None,
 ) -> None:
-  """Runs the program with the process' command line; for `join`, see `main`."""
-  # Before gRPC is imported: else it quotes what strangers send to a port, byte
-  # for byte, in people's terminals.
+  """Runs the program with the process's command line."""
+  # Before gRPC is imported: else it logs bytes that strangers send to a port.
   os.environ.setdefault('GRPC_VERBOSITY', 'ERROR')
   terminal.ensure_outputs()
   process.restart_with_huge_pages()

@@ -1,9 +1,7 @@
-"""The few structures that every room passes to its neighbours.
+"""The structures that actors, replay, agents and learner exchange.
 
-Everything here is a NamedTuple of arrays, so that it is a pytree wherever JAX
-is present and a plain tuple where it is not (remote actors). Shapes are
-written `[B, ...]` for one batched step and `[T, B, ...]` for time-major
-sequences; `...` in an observation stands for the environment's own shape.
+NamedTuples of arrays: pytrees for JAX, plain tuples for remote actors without
+it. Shapes are `[B, ...]` for a batched step and `[T, B, ...]` for a sequence.
 """
 
 import enum
@@ -11,18 +9,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# A nest of arrays (or of anything that has one entry per array): dicts, tuples
-# and NamedTuples, as `jax.tree` sees them.
+# A pytree of arrays, or with one entry per array.
 Nest = Any
 Array = Any
 
 
-# The parameter version of steps that no parameters of the run acted in.
+# The version of steps for which no parameters of this run acted.
 NO_VERSION = -1
 
 
 class StepType(enum.IntEnum):
-  """Where in its episode a step stands, numbered as in dm_env."""
+  """The position of a step in its episode, numbered as in dm_env."""
 
   FIRST = 0
   MID = 1
@@ -37,14 +34,12 @@ class ArraySpec(NamedTuple):
 
 
 class ActionSpec(NamedTuple):
-  """What one action of an environment is.
+  """The actions of an environment.
 
   Attributes:
     shape: without batch dimensions; `()` for one number.
     dtype: int32 for discrete actions, float32 for continuous ones.
-    minimum: the least value of each of the action's numbers, in C order;
-      -inf if there is none.
-    maximum: the largest, or inf.
+    minimum, maximum: bounds of each number, in C order; -inf and inf if none.
   """
 
   shape: tuple[int, ...]
@@ -54,7 +49,6 @@ class ActionSpec(NamedTuple):
 
   @property
   def is_discrete(self) -> bool:
-    """Whether the action's numbers are integers."""
     return bool(np.issubdtype(self.dtype, np.integer))
 
   @property
@@ -62,7 +56,7 @@ class ActionSpec(NamedTuple):
     """A, if an action is one integer in `[0, A)`.
 
     Raises:
-      ValueError: if it is anything else.
+      ValueError: if it is not.
     """
     if self.shape or not self.is_discrete or any(self.minimum):
       raise ValueError(
@@ -72,13 +66,13 @@ class ActionSpec(NamedTuple):
     return int(self.maximum[0]) + 1
 
   def sample(self, rng: np.random.Generator, *leading: int) -> np.ndarray:
-    """Returns random actions `[*leading, ...]`, evenly from what is allowed."""
+    """Returns uniformly random actions `[*leading, ...]`."""
     shape = (*leading, *self.shape)
     low = np.reshape(self.minimum, self.shape)
     high = np.reshape(self.maximum, self.shape)
     if self.is_discrete:
       return rng.integers(low, high, shape, self.dtype, endpoint=True)
-    # What has no bounds stays within a thousand.
+    # Unbounded numbers stay within a thousand.
     low, high = np.maximum(low, -1.0e3), np.minimum(high, 1.0e3)
     return rng.uniform(low, high, shape).astype(self.dtype)
 
@@ -93,11 +87,10 @@ class EnvSpec(NamedTuple):
 
   Attributes:
     env_id: the environment's name, for messages.
-    observation: nest of `ArraySpec`, as `EnvOutput.observation` has it.
-    action: what the environment takes.
-    action_repeat: frames that one step takes.
-    num_envs: training environments; global ids `[0, num_envs)`.
-    num_eval_envs: evaluation environments; global ids from `num_envs` on.
+    observation: nest of `ArraySpec`.
+    action_repeat: frames per step.
+    num_envs: training environments, with global ids `[0, num_envs)`.
+    num_eval_envs: evaluation environments, with ids from `num_envs` on.
   """
 
   env_id: str
@@ -109,15 +102,15 @@ class EnvSpec(NamedTuple):
 
 
 class EnvOutput(NamedTuple):
-  """What `EnvStream.recv` gives: one step of each of B environments.
+  """One step of each of B environments.
 
   Attributes:
     observation: nest of `[B, ...]` in the environment's dtypes.
-    reward: float32 `[B]`, what the agent learns from; 0 at FIRST.
-    discount: float32 `[B]`, 0 where the episode terminated, else 1 (so a
-      truncated episode still bootstraps).
+    reward: float32 `[B]`, to learn from; 0 at FIRST.
+    discount: float32 `[B]`, 0 if the episode terminated, else 1: a truncated
+      episode still bootstraps.
     step_type: uint8 `[B]`, values of `StepType`.
-    env_id: int32 `[B]`, which of the stream's environments; unique in a batch.
+    env_id: int32 `[B]`, index within the stream; unique in a batch.
   """
 
   observation: Nest
@@ -128,15 +121,15 @@ class EnvOutput(NamedTuple):
 
 
 class AgentInput(NamedTuple):
-  """What a network sees of a step, `[B, ...]`, or of an unroll, `[T, B, ...]`.
+  """A network's input for a step, `[B, ...]`, or an unroll, `[T, B, ...]`.
 
   Attributes:
     observation: nest of arrays in the environment's dtypes.
-    reward: float32, reward that came with the observation; 0 at FIRST.
-    previous_action: as the environment's `ActionSpec` says, the action that led
-      to the observation; 0 at FIRST.
-    first: bool, whether an episode starts here: recurrent state is zeroed
-      before the step is processed, and the previous action is masked.
+    reward: float32, the reward that came with the observation; 0 at FIRST.
+    previous_action: per the `ActionSpec`, the action that led to the
+      observation; 0 at FIRST.
+    first: bool, whether an episode starts here. If so, the network resets its
+      recurrent state and masks the previous action.
   """
 
   observation: Nest
@@ -146,14 +139,13 @@ class AgentInput(NamedTuple):
 
 
 class Steps(NamedTuple):
-  """What is recorded of consecutive steps of B environments, `[T + 1, B]`.
+  """Recorded consecutive steps of B environments, `[T + 1, B]`.
 
   Attributes:
     observation, reward, discount, step_type: as in `EnvOutput`.
     previous_action: as in `AgentInput`.
-    agent_output: the agent's own NamedTuple for the same step: `action` and
-      what learning needs from behaviour time.
-    parameter_version: int32, which published parameters acted; `NO_VERSION` in
+    agent_output: the agent's NamedTuple for the same step.
+    parameter_version: int32, the version that acted; `NO_VERSION` in
       demonstrations.
   """
 
@@ -170,9 +162,9 @@ class Unroll(NamedTuple):
   """B unrolls, laid out for training.
 
   Attributes:
-    steps: `Steps` with leading `[T + 1, B]`.
+    steps: leaves `[T + 1, B, ...]`.
     initial_core: nest of `[B, ...]`, the core state *before* the first step.
-    env_id: int32 `[B]`, the global id of the environment.
+    env_id: int32 `[B]`, global.
   """
 
   steps: Steps
@@ -181,14 +173,12 @@ class Unroll(NamedTuple):
 
 
 class Batch(NamedTuple):
-  """What a loss gets: unrolls and how much each counts.
+  """Unrolls and their loss weights.
 
   Attributes:
-    unroll: `Unroll` of B unrolls.
-    weight: float32 `[B]`, what to multiply an unroll's loss by: the importance
-      weights of prioritized replay (Schaul et al. 2016, arXiv 1511.05952,
-      section 3.4), of which the whole batch's largest is 1; all 1 where
-      unrolls were drawn evenly.
+    weight: float32 `[B]`, importance weights of prioritized replay (Schaul et
+      al. 2016, arXiv 1511.05952, section 3.4), largest 1 in the whole batch;
+      all 1 if sampling was uniform.
   """
 
   unroll: Unroll
@@ -198,13 +188,13 @@ class Batch(NamedTuple):
 def without_observation(steps: Steps) -> Steps:
   """Returns the steps with `()` for the observation.
 
-  Priorities do not need it: pictures need not travel to a device for them.
+  Priorities do not need it, and images are costly to transfer.
   """
   return steps._replace(observation=())
 
 
 def agent_input(steps: Steps) -> AgentInput:
-  """Returns what the network saw in `steps`."""
+  """Returns the network's input for `steps`."""
   return AgentInput(
     observation=steps.observation,
     reward=steps.reward,

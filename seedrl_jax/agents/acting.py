@@ -1,8 +1,4 @@
-"""What agents with one network have in common: its parameters and its steps.
-
-Each agent's `make_agent` binds these to its network and to its way to choose
-actions.
-"""
+"""Initialisation and acting of agents with one network."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -16,10 +12,7 @@ from seedrl_jax.networks import network as network_lib
 
 
 class ChooseFn(Protocol):
-  """Chooses actions by what the network says of B steps, `[B, ...]`.
-
-  `env_id` is as in `base.ActFn`.
-  """
+  """Chooses actions from the network's outputs `[B, ...]`; see `base.ActFn`."""
 
   def __call__(
     self, key: jax.Array, outputs: Any, env_id: jax.Array
@@ -29,13 +22,10 @@ class ChooseFn(Protocol):
 def make_init(
   module: nn.Module, network: network_lib.Network, env_spec: types.EnvSpec
 ) -> Callable[[jax.Array], base.Params]:
-  """Returns what makes the parameters of `module` from a key.
+  """Returns a function that makes the parameters of `module` from a key.
 
-  Args:
-    module: heads on `network`; maps inputs `[T, B, ...]` and the core before
-      them to outputs `[T, B, ...]` and the core after.
-    network: whose core it is.
-    env_spec: the environments; only observation and actions matter.
+  `module` has heads on `network`; it maps `[T, B, ...]` and a core to outputs
+  `[T, B, ...]` and the next core.
   """
 
   def init(key: jax.Array) -> base.Params:
@@ -46,10 +36,7 @@ def make_init(
 
 
 def make_act(module: nn.Module, choose: ChooseFn) -> base.ActFn:
-  """Returns what acts by `choose` on the outputs of `module`.
-
-  Its acting parameters are those of the module.
-  """
+  """Returns an `ActFn` that applies `choose` to the outputs of `module`."""
 
   def act(
     params: base.Params,
@@ -58,7 +45,6 @@ def make_act(module: nn.Module, choose: ChooseFn) -> base.ActFn:
     core: base.Core,
     env_id: jax.Array,
   ) -> tuple[base.AgentOutput, base.Core]:
-    # Acting is an unroll of one step.
     inputs = jax.tree.map(lambda x: x[None], step)
     outputs, core = module.apply({'params': params}, inputs, core)
     outputs = jax.tree.map(lambda x: x[0], outputs)

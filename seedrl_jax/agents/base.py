@@ -1,8 +1,7 @@
-"""The seam between agents and everything that runs them.
+"""The interface between agents and the rest of the system.
 
-An agent is a module with `make_agent(config, env_spec)`, and perhaps `RANGES`
-of the keys that are its own (`settings`); `load_agent` finds it from
-`config.agent`. Inference runs `act`, every training core runs `update`.
+An agent is a module with `make_agent(config, env_spec)` and, optionally,
+`RANGES` of its own keys (`settings`).
 """
 
 import dataclasses
@@ -19,10 +18,9 @@ from jax import flatten_util
 from seedrl_jax import types
 from seedrl_jax.runtime import loading, settings
 
-# The axis of the training devices, of all hosts.
+# The axis over the training devices of all hosts.
 AXIS = 'learner'
 
-# What an agent trains, and what of it acting needs.
 State = types.Nest
 Params = types.Nest
 Core = types.Nest
@@ -30,13 +28,13 @@ AgentOutput = types.Nest
 
 
 class UpdateOutput(NamedTuple):
-  """What an update says besides the next state.
+  """What an update returns besides the next state.
 
   Attributes:
-    metrics: scalars by name, the same on all devices (`mean_over_devices`). One
-      without a group goes to `losses/`; see `runtime.columns` for the others.
-    finite: bool, the same on all devices; if False, the learner keeps the state
-      from before the update and stops.
+    metrics: scalars by name, the same on all devices. One without a group goes
+      to `losses/`; see `runtime.columns`.
+    finite: bool, the same on all devices; if False, the learner keeps the
+      previous state and stops.
     priorities: float32 `[B]`, new priorities of the device's unrolls, or None
       if the agent does not prioritise.
   """
@@ -47,7 +45,7 @@ class UpdateOutput(NamedTuple):
 
 
 class ActFn(Protocol):
-  """`[B]` steps in, `[B]` actions and the next core state out.
+  """Maps `[B]` steps to `[B]` actions and the next core state.
 
   `env_id` is int32 `[B]` and global: ids from `EnvSpec.num_envs` on are
   evaluation environments, which act greedily or nearly so.
@@ -64,11 +62,11 @@ class ActFn(Protocol):
 
 
 class UpdateFn(Protocol):
-  """Trains a state on one batch; runs on every training device under `AXIS`.
+  """Trains a state on one batch, on every training device under `AXIS`.
 
-  `batch` is the device's share, and `key` the device's own. `progress` is the
-  run's, float32 in [0, 1], for schedules. The new state must be the same on all
-  devices: gradients are averaged with `mean_over_devices`.
+  `batch` and `key` are the device's own. `progress` is the run's, float32 in
+  [0, 1], for schedules. The new state must be the same on all devices: average
+  gradients with `mean_over_devices`.
   """
 
   def __call__(
@@ -82,13 +80,13 @@ class UpdateFn(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class UpdateInPieces:
-  """An `UpdateFn` whose steps the learner runs in calls of their own.
+  """An `UpdateFn` whose steps the learner runs as separate calls.
 
-  For less memory: in one program XLA works on all pieces at once, whatever
-  barriers stand between them.
+  This needs less memory: within one program XLA works on all pieces at once,
+  whatever barriers stand between them.
 
   Attributes:
-    cut: (state, batch, key) -> (total, pieces): what to add to, and a list.
+    cut: (state, batch, key) -> (initial total, list of pieces).
     accumulate: (total, state, piece) -> (total, result of the piece).
     finish: (state, total, results, progress) -> (state, `UpdateOutput`).
   """
@@ -104,7 +102,6 @@ class UpdateInPieces:
     key: jax.Array,
     progress: jax.Array,
   ) -> tuple[State, UpdateOutput]:
-    """Runs all steps."""
     total, pieces = self.cut(state, batch, key)
     results = []
     for piece in pieces:
@@ -114,10 +111,9 @@ class UpdateInPieces:
 
 
 class PrioritiesFn(Protocol):
-  """Priorities of new unrolls from what acting recorded of them.
+  """Computes the priorities of new unrolls from their recorded steps.
 
-  `steps` is `[T + 1, W, ...]` and has no observation: `()` stands in its
-  place, as pictures need not travel to a device for this. Returns float32
+  `steps` is `[T + 1, W, ...]` with `()` for the observation. Returns float32
   `[W]`, finite and not negative.
   """
 
@@ -126,25 +122,23 @@ class PrioritiesFn(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Agent:
-  """Pure functions of arrays that say what to do with a network.
+  """Pure functions that define an agent.
 
   Attributes:
     init: key -> state: parameters, optimisers, targets, all that training
       changes.
-    acting_params: state -> all that `act` needs of it; only this is published
-      to inference. A schedule of exploration belongs in here.
+    acting_params: state -> the input of `act`, published to inference. Include
+      exploration schedules here.
     initial_core: batch size -> core state, nest of `[batch, ...]` zeros.
-    act: see `ActFn`. Every leaf of its `AgentOutput` is `[B, ...]` and of a
-      four-byte type; the field `action` is as `EnvSpec.action` says.
-    update: see `UpdateFn`; perhaps an `UpdateInPieces`.
+    act: every leaf of its `AgentOutput` is `[B, ...]` and of a four-byte type;
+      the field `action` conforms to `EnvSpec.action`.
+    update: an `UpdateFn`, perhaps an `UpdateInPieces`.
     overlap: steps that consecutive unrolls of an environment share: 1 for
       V-trace, `burn_in + lookahead + 1` for R2D2. An unroll has
-      `unroll_length + overlap` steps, so that each brings `unroll_length` new
-      ones.
-    updates_per_batch: optimiser steps that `update` takes. Parameter versions
-      and policy lag are counted in them.
-    initial_priorities: see `PrioritiesFn`; None if new unrolls are all worth
-      the same.
+      `unroll_length + overlap` steps.
+    updates_per_batch: optimiser steps per `update`, the unit of parameter
+      versions and policy lag.
+    initial_priorities: None if all new unrolls have the same priority.
   """
 
   init: Callable[[jax.Array], State]
@@ -170,10 +164,10 @@ class Agent:
 
 
 def mean_over_devices(tree: types.Nest) -> types.Nest:
-  """Returns the mean of a nest over all training devices, for `UpdateFn`s."""
+  """Returns the mean of a nest over all training devices."""
   if jax.process_count() == 1:
     return jax.lax.pmean(tree, AXIS)
-  # Between hosts a message costs more than its bytes: one for all.
+  # One message for all: between hosts latency dominates.
   flat, restore = flatten_util.ravel_pytree(tree)
   return restore(jax.lax.pmean(flat, AXIS))
 
@@ -181,8 +175,7 @@ def mean_over_devices(tree: types.Nest) -> types.Nest:
 def parameter_specs(params: Params) -> dict[str, types.ArraySpec]:
   """Returns the leaves' specs by name, in the order of `jax.tree.leaves`.
 
-  Args:
-    params: acting parameters, or their shapes.
+  `params` may be arrays or their shapes.
   """
   named, _ = jax.tree_util.tree_flatten_with_path(params)
   return {
@@ -198,12 +191,8 @@ def load_agent(
 ) -> Agent:
   """Makes the agent that `config.agent` names.
 
-  Args:
-    config: the run's configuration. `config.agent` is a folder of
-      `seedrl_jax.agents` (`vtrace`), whose `agent.py` has `make_agent`, or else
-      the dotted name of any module with `make_agent`, which may lie in the
-      current folder.
-    env_spec: the environments it will act in.
+  That is a folder of `seedrl_jax.agents`, or the dotted name of any module with
+  `make_agent`, also in the current folder.
 
   Raises:
     ValueError: if there is no such module.
@@ -215,7 +204,7 @@ def load_agent(
 def ranges(
   config: ml_collections.ConfigDict,
 ) -> Mapping[str, settings.Allowed] | None:
-  """Returns what the agent's own keys may be; None if it does not say.
+  """Returns the allowed values of the agent's keys, or None.
 
   Raises:
     ValueError: if there is no such agent.
@@ -225,10 +214,7 @@ def ranges(
 
 
 def _find(name: str, part: str) -> tuple[str, types_lib.ModuleType]:
-  """Returns an agent's whole flag, and a module of it.
-
-  That is `part` of an agent of this package, and an agent of the user's itself.
-  """
+  """Returns the flag, and `part` of a built-in agent or the user's module."""
   flag = f'--config.agent={name}'
   folder = pathlib.Path(__file__).parent
   built_in = sorted(path.parent.name for path in folder.glob('*/agent.py'))

@@ -1,4 +1,4 @@
-"""The keys of `optimizers`, for agents that use them."""
+"""The configuration keys of `optimizers`."""
 
 import ml_collections
 
@@ -31,16 +31,15 @@ def _optimizer() -> ml_collections.ConfigDict:
   return ml_collections.ConfigDict({
     'name': 'adam',  # 'adam', 'rmsprop'
     'learning_rate': 1e-3,
-    # 'linear' decays to final_learning_rate with the environments' frames, to
-    # the last of total_env_frames; 'constant'.
+    # 'linear' decays to final_learning_rate over total_env_frames; 'constant'.
     'schedule': 'linear',
     'final_learning_rate': 0.0,
     'clip_norm': 40.0,  # 0: none
     'adam_b1': 0.9,
     'adam_b2': 0.999,
     'epsilon': 1e-8,
-    # True: sqrt(v + epsilon), as TensorFlow's RMSProp; False: sqrt(v) +
-    # epsilon, as PyTorch's, and as Adam is defined.
+    # True: sqrt(v + epsilon), as in TensorFlow's RMSProp; False: sqrt(v) +
+    # epsilon, as in PyTorch's RMSProp and in Adam.
     'epsilon_inside_root': False,
     'rmsprop_decay': 0.99,
     'rmsprop_momentum': 0.0,

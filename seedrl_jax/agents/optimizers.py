@@ -1,4 +1,4 @@
-"""Optimisers and learning rates by configuration."""
+"""Optimisers and learning rates from the configuration."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,12 +14,8 @@ def learning_rate(
 ) -> Callable[[jax.Array], jax.Array]:
   """Returns the learning rate as a function of the run's progress.
 
-  Progress is the share of `total_env_frames` that environments have made: the
-  number of updates depends on more than that (resets, a replay's ratio and
-  first size, other changes when a run is resumed).
-
-  Args:
-    config: the run's configuration; `config.optimizer` is read here.
+  Progress is the share of `total_env_frames` done: the number of updates is not
+  known ahead (resets, replay ratio, changes on resuming).
   """
   settings = config.optimizer
   first, final = settings.learning_rate, settings.final_learning_rate
@@ -38,12 +34,10 @@ def make_optimizer(
 ) -> optax.GradientTransformation:
   """Makes the optimiser: global-norm clip, then Adam or RMSProp.
 
-  Its updates are for a learning rate of 1 and are multiplied by `learning_rate`
-  when they are applied; RMSProp's momentum is thus PyTorch's.
-
-  `epsilon_inside_root` tells the two RMSProps that IMPALA reproductions use
-  apart: TensorFlow divides by sqrt(mean square + epsilon), PyTorch by
-  sqrt(mean square) + epsilon.
+  It has a learning rate of 1; multiply its updates by `learning_rate`.
+  RMSProp's momentum is thus PyTorch's. `epsilon_inside_root` selects between
+  TensorFlow's sqrt(mean square + epsilon) and PyTorch's sqrt(mean square) +
+  epsilon.
   """
   settings = config.optimizer
   if settings.name == 'adam':
@@ -90,7 +84,7 @@ def _rmsprop(
 
 
 class DeviationState(NamedTuple):
-  """Running mean and variance of the gradient, nests like the parameters."""
+  """Running mean and variance of the gradient, like the parameters."""
 
   mean: optax.Params
   variance: optax.Params
@@ -105,14 +99,14 @@ def scale_by_deviation(
   """Divides a gradient by its standard deviation: centered RMSProp.
 
   RMSProp of Graves 2013 (arXiv 1308.0850). optax subtracts the squared mean
-  from the mean square, which in float32 falls below -epsilon if a gradient
-  hardly varies: its root is then no number. This follows the variance itself,
-  v' = d (v + (1 - d) (g - m)^2), which is the same and never negative.
+  from the mean square; if a gradient hardly varies, rounding in float32 makes
+  this negative and its root NaN. This tracks the variance itself, v' = d (v +
+  (1 - d) (g - m)^2), which is the same and never negative.
 
   Args:
     decay: d, of both averages.
     epsilon: added to the variance, or to its root.
-    epsilon_inside_root: which of the two.
+    epsilon_inside_root: whether to the variance.
     initial_variance: before the first gradient.
   """
 

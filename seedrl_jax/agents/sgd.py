@@ -1,7 +1,4 @@
-"""An update made of a loss, an optimiser and a target rule.
-
-For agents whose every batch is one step of one optimiser.
-"""
+"""An update made of a loss, one optimiser step and a target network."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +14,7 @@ from seedrl_jax.agents import base
 
 
 class LossOutput(NamedTuple):
-  """What a loss says besides its value; see `base.UpdateOutput`."""
+  """A loss's auxiliary outputs; see `base.UpdateOutput`."""
 
   metrics: Mapping[str, jax.Array]
   priorities: jax.Array | None = None
@@ -26,8 +23,7 @@ class LossOutput(NamedTuple):
 class LossFn(Protocol):
   """Mean loss of a batch; linear in equal pieces of the batch.
 
-  A batch that is split evenly over devices (or micro-batches) must give, on
-  average over the pieces, the loss of the whole.
+  That is, the mean over the pieces' losses must be the loss of the whole batch.
   """
 
   def __call__(
@@ -45,7 +41,6 @@ class TrainState(NamedTuple):
   Attributes:
     params: float32 leaves.
     target_params: of the target network, or () if there is none.
-    opt_state: of the optimiser.
     step: int32, updates so far.
   """
 
@@ -64,7 +59,7 @@ class _Total(NamedTuple):
 
 
 class _Piece(NamedTuple):
-  """What a device works through at once."""
+  """A micro-batch, or a device's whole share."""
 
   batch: types.Batch
   key: jax.Array
@@ -72,17 +67,16 @@ class _Piece(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Trainer:
-  """Descends on a loss.
+  """Minimises a loss.
 
   Attributes:
-    loss: see `LossFn`.
-    optimizer: applied to the mean gradient, for a learning rate of 1.
+    optimizer: for a learning rate of 1, applied to the mean gradient.
     learning_rate: progress of the run, in [0, 1] -> float32.
     target_update_period: updates between copies of `params` to
       `target_params`; 0 if there is no target network.
-    project: params after an update -> the nearest that are allowed.
-    micro_batches: equal pieces that a device works its share through in, one
-      after the other, for less memory.
+    project: maps updated params to the nearest allowed ones.
+    micro_batches: equal pieces of a device's share, processed one after the
+      other to save memory.
   """
 
   loss: LossFn
@@ -103,14 +97,14 @@ class Trainer:
 
   @property
   def update(self) -> base.UpdateFn:
-    """What takes one step; in pieces if there are micro-batches."""
+    """The update; in pieces if there are micro-batches."""
     update = base.UpdateInPieces(self._cut, self._accumulate, self._finish)
     return update if self.micro_batches > 1 else update.__call__
 
   def _cut(
     self, state: TrainState, batch: types.Batch, key: jax.Array
   ) -> tuple[_Total, list[_Piece]]:
-    """Returns zeros to add to, and a device's share in pieces."""
+    """Zero-initialises the total and splits a device's share."""
     pieces = [
       _Piece(piece, jax.random.fold_in(key, i))
       for i, piece in enumerate(_split(batch, self.micro_batches))
@@ -121,7 +115,6 @@ class Trainer:
   def _accumulate(
     self, total: _Total, state: TrainState, piece: _Piece
   ) -> tuple[_Total, jax.Array | None]:
-    """Adds a piece's part to a total; also returns its priorities."""
     own, priorities = self._gradient(state, piece)
     return jax.tree.map(jnp.add, total, own), priorities
 
@@ -141,7 +134,7 @@ class Trainer:
     priorities: Sequence[jax.Array | None],
     progress: jax.Array,
   ) -> tuple[TrainState, base.UpdateOutput]:
-    """Takes the step that all devices' totals point to."""
+    """Takes one step along the devices' mean gradient."""
     loss, metrics, grads = base.mean_over_devices(
       jax.tree.map(lambda x: x / self.micro_batches, total)
     )
@@ -177,7 +170,6 @@ class Trainer:
 
 
 def _split(batch: types.Batch, pieces: int) -> list[types.Batch]:
-  """Cuts a batch into equal pieces along its unrolls."""
   if pieces == 1:
     return [batch]
   chex.assert_is_divisible(batch.weight.shape[0], pieces)

@@ -1,7 +1,7 @@
 """Transitions between recorded steps.
 
-Transitions are numbered by the step that they leave: transition t takes action
-t and leads to step t + 1 with `reward[t + 1]`, `discount[t + 1]`.
+Transition t takes action t in step t and leads to step t + 1 with
+`reward[t + 1]` and `discount[t + 1]`.
 """
 
 from typing import NamedTuple
@@ -17,10 +17,8 @@ class Transitions(NamedTuple):
   """The T transitions between the T + 1 steps of an unroll, all `[T, B]`.
 
   Attributes:
-    valid: bool, False if a step FIRST follows: an episode ended and the
-      next one began, and the action between did nothing.
-    reward: float32, clipped and scaled as the loss wants it; 0 if not
-      valid.
+    valid: bool, False if it leads to a FIRST step: its action did nothing.
+    reward: float32, clipped and scaled; 0 if not valid.
     discount: float32, the environment's times the agent's; 0 if not valid.
   """
 
@@ -39,11 +37,10 @@ def from_steps(
   """Returns the transitions between steps.
 
   Args:
-    steps: `[T + 1, B]`; no other fields than `reward`, `discount` and
-      `step_type` are read.
+    steps: `[T + 1, B]`; only `reward`, `discount` and `step_type` are read.
     discount: the agent's, per step.
-    reward_clip: rewards are clipped to [-x, x]; 0 leaves them.
-    reward_scale: multiplies rewards, clipped or not.
+    reward_clip: rewards are clipped to [-x, x]; 0: not at all.
+    reward_scale: multiplies rewards, after the clip.
   """
   chex.assert_rank([steps.reward, steps.discount, steps.step_type], 2)
   valid = steps.step_type[1:] != types.StepType.FIRST
@@ -58,13 +55,10 @@ def from_steps(
 
 
 def mean_of_valid(x: jax.Array, valid: jax.Array) -> jax.Array:
-  """Returns the mean over valid transitions, for metrics; 0 if none is.
+  """Returns the mean of `x` `[T, B]` over valid transitions; 0 if none is.
 
-  Not for losses: in pieces of a batch its denominators differ.
-
-  Args:
-    x: `[T, B]`; not read if the transition is not valid.
-    valid: bool `[T, B]`.
+  For metrics only: in a loss, pieces of a batch would have different
+  denominators.
   """
   chex.assert_equal_shape([x, valid])
   return jnp.sum(jnp.where(valid, x, 0.0)) / jnp.maximum(jnp.sum(valid), 1)
@@ -73,8 +67,8 @@ def mean_of_valid(x: jax.Array, valid: jax.Array) -> jax.Array:
 def of_action(values: jax.Array, action: jax.Array) -> jax.Array:
   """Picks from `[..., A]` the value of each action `[...]`.
 
-  By a product with the one-hot code, not a gather: its gradient is a product
-  too, where a gather's is a slow scatter. Values must be finite.
+  Multiplies by the one-hot code: a gather's gradient would be a slow scatter.
+  Values must be finite.
   """
   chex.assert_equal_shape_prefix([values, action], action.ndim)
   taken = jax.nn.one_hot(action, values.shape[-1], dtype=values.dtype)

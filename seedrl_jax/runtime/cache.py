@@ -12,17 +12,17 @@ import re
 import warnings
 from typing import Any
 
-# Of all programs that are kept, in bytes. A run on CartPole has 1.5 MB.
+# Bytes of all kept programs. A run on CartPole has 1.5 MB.
 _LIMIT = 1 << 30
 _CPUINFO = pathlib.Path('/proc/cpuinfo')
-# What tells one kind of processor from another there.
+# The lines that tell kinds of processors apart.
 _PROCESSOR = re.compile(
   r'(vendor_id|cpu family|model|flags|Features|CPU (implementer|part))\s*:.*'
 )
 
 
 def folder() -> pathlib.Path:
-  """Returns the user's folder, which need not exist."""
+  """Returns the user's cache folder, which need not exist."""
   if own := os.environ.get('SEEDRL_CACHE'):
     return pathlib.Path(own)
   base = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
@@ -52,12 +52,7 @@ def keep_compiled() -> None:
 
 
 def prune(place: pathlib.Path, limit: int = _LIMIT) -> None:
-  """Deletes the programs that were used longest ago.
-
-  Args:
-    place: holds the folders of all processors that share it.
-    limit: bytes that may stay.
-  """
+  """Deletes least recently used programs below `place` beyond `limit` bytes."""
   found = [(p.stat(), p) for p in place.glob('jax-*/*-cache')]
   for stat, path in sorted(found, key=lambda f: f[0].st_atime, reverse=True):
     limit -= stat.st_size
@@ -66,8 +61,7 @@ def prune(place: pathlib.Path, limit: int = _LIMIT) -> None:
 
 
 def _processor() -> str:
-  """Returns a name for this kind of processor."""
-  # Programs for the CPU use all that it can do, and machines may share a home.
+  # Programs use all instructions of a CPU, and machines may share a home.
   text = _CPUINFO.read_text().partition('\n\n')[0]
   lines = [line for line in text.splitlines() if _PROCESSOR.fullmatch(line)]
   return hashlib.sha256('\n'.join(lines).encode()).hexdigest()[:12]

@@ -1,8 +1,7 @@
-"""Checkpoints of a run, kept by Orbax and verified when they are read.
+"""Checkpoints of a run, written by Orbax and verified when they are read.
 
 A checkpoint is a flat dict of arrays, named by their path in the state, and a
-JSON record of counters. The record carries a digest of both, so that a damaged
-file is noticed whatever the storage layer makes of it.
+JSON record of counters with a digest of both.
 """
 
 import collections
@@ -26,23 +25,22 @@ from absl import logging
 from seedrl_jax import types
 from seedrl_jax.runtime import workdir
 
-# Beside the counters in a record.
 _DIGEST, _LAYOUT = 'digest', 'layout'
 # Of the state's arrays: 2 since the agent owns its state.
 _CURRENT_LAYOUT = 2
 
 
 class CheckpointMismatch(ValueError):
-  """A checkpoint is sound but of another agent, or of another release."""
+  """A sound checkpoint is of another agent or release."""
 
 
 class Checkpoint(NamedTuple):
   """A restored checkpoint.
 
   Attributes:
-    step: its number, the updates that made it.
+    step: the updates that made it.
     state: nest of NumPy arrays.
-    record: counters and other values that were saved with the state.
+    record: JSON values saved with the state.
   """
 
   step: int
@@ -51,7 +49,7 @@ class Checkpoint(NamedTuple):
 
 
 class Checkpoints:
-  """The checkpoints below one directory."""
+  """The checkpoints in one directory."""
 
   def __init__(
     self,
@@ -61,15 +59,14 @@ class Checkpoints:
     report: Callable[[str], None] = print,
     read_only: bool = False,
   ):
-    """Opens the directory, and makes it if it does not exist.
+    """Opens the directory; makes it unless `read_only`.
 
     Args:
-      path: of the directory.
+      path: the directory.
       keep: newest checkpoints to keep.
-      keep_every_hours: keep one for good every so many hours; 0: none.
+      keep_every_hours: keep one for good this often; 0: none.
       report: takes sentences about damaged checkpoints.
-      read_only: change nothing, as a run may be saving here; the directory
-        must exist.
+      read_only: change nothing, as a run may be saving here.
     """
     std_logging.getLogger('absl').addFilter(_drop_orbax)
     sys.unraisablehook = _drop_closed_loop
@@ -84,8 +81,8 @@ class Checkpoints:
     self._manager = self._open()
 
   def _clear(self) -> None:
-    """Removes unfinished checkpoints; puts aside files with their names."""
-    # Orbax would do it in a thread, which fails if the process ends at once.
+    """Removes unfinished checkpoints; puts aside files named like one."""
+    # Orbax would do it in a thread, which fails if the process soon ends.
     for path in self._path.glob('*.orbax-checkpoint-tmp*'):
       workdir.remove(path)
     for path in list(self._path.iterdir()):
@@ -101,19 +98,14 @@ class Checkpoints:
     return sorted(self._manager.all_steps())
 
   def save(self, step: int, state: types.Nest, record: dict[str, Any]) -> None:
-    """Saves a checkpoint; does nothing if this step is already saved.
-
-    Args:
-      step: updates that made the state.
-      state: nest of host arrays.
-      record: JSON values.
+    """Saves host arrays and JSON values, unless this step is already saved.
 
     Raises:
       NotWritten: if it cannot be written; the earlier ones are unchanged.
     """
     if step in self._manager.all_steps():
       return
-    # The threads of a save that failed may have written on.
+    # The threads of a failed save may have gone on writing.
     self._clear()
     self._unlink_old()
     arrays = _flatten(state)
@@ -124,7 +116,7 @@ class Checkpoints:
     )
     try:
       self._manager.save(step, args=args)
-    # Whatever a full disk makes the storage layer raise.
+    # A full disk can raise anything.
     except Exception as e:
       logging.debug('Shown by --verbosity=1:', exc_info=True)
       self._reopen()
@@ -133,10 +125,7 @@ class Checkpoints:
       ) from e
 
   def _unlink_old(self) -> None:
-    """Removes links to checkpoints that the next save does not keep.
-
-    Orbax would delete the folder behind one, and fails as it is a link.
-    """
+    """Removes links to old checkpoints, which Orbax fails to delete."""
     steps = self.steps()
     for step in steps[: max(0, len(steps) + 1 - self._keep)]:
       path = self._path / str(step)
@@ -145,20 +134,16 @@ class Checkpoints:
         self._manager.reload()
 
   def _reopen(self) -> None:
-    """Clears away a save that failed, and opens the directory anew."""
     with contextlib.suppress(Exception):
       self._manager.close()
     self._clear()
     self._manager = self._open()
 
   def restore(self, template: types.Nest) -> Checkpoint | None:
-    """Reads the newest sound checkpoint; None if there is none.
+    """Returns the newest sound checkpoint; None if there is none.
 
-    A damaged one is reported and put aside, so that the run can make that step
-    again.
-
-    Args:
-      template: nest of arrays with the structure, shapes and dtypes to expect.
+    Damaged ones are reported and put aside, so that the run can save those
+    steps again. `template` is a nest of arrays like the state.
 
     Raises:
       CheckpointMismatch: if the arrays' names, shapes or dtypes differ.
@@ -172,15 +157,12 @@ class Checkpoints:
   def restore_part(
     self, name: str, template: types.Nest, step: int | None = None
   ) -> Checkpoint | None:
-    """Reads one field of the state, whatever the others are.
+    """Returns a checkpoint with one field as its `state`, or None.
 
     Args:
-      name: of the field, such as 'params'.
-      template: nest of arrays with the field's structure, shapes and dtypes.
+      name: the field, such as 'params'.
+      template: nest of arrays like the field.
       step: which checkpoint; None: the newest sound one.
-
-    Returns:
-      The checkpoint with only the field as its `state`; None if there is none.
 
     Raises:
       CheckpointMismatch: if the field's names, shapes or dtypes differ.
@@ -194,17 +176,17 @@ class Checkpoints:
     return found._replace(state=state)
 
   def _newest_sound(self, steps: list[int]) -> Checkpoint | None:
-    """Returns the last readable one of `steps`, with its arrays by name."""
+    """Returns the last readable checkpoint, with its arrays by name."""
     for step in reversed(steps):
       try:
         return Checkpoint(step, *self._read(step))
-      # Whatever a damaged file makes the storage layer raise.
+      # A damaged file can raise anything.
       except Exception as e:
         self._report_damage(step, e, is_last=step == steps[0])
     return None
 
   def _check_layout(self, found: Checkpoint) -> None:
-    """Takes the layout out of a checkpoint's record; it must be today's."""
+    """Removes the layout from the record; raises if it is another release's."""
     if found.record.pop(_LAYOUT, 1) != _CURRENT_LAYOUT:
       raise CheckpointMismatch(
         f'Checkpoint {found.step} in {self._path.parent} is of another release '
@@ -239,7 +221,6 @@ class Checkpoints:
     )
 
   def _put_aside(self, step: int) -> pathlib.Path:
-    """Moves a checkpoint away and returns its new path."""
     self._manager.close()
     target = workdir.put_aside(self._path / str(step))
     self._manager = self._open()
@@ -247,18 +228,17 @@ class Checkpoints:
 
 
 class NumbersOfCheckpoints:
-  """Replaces `Checkpoints` on a host that saves none: only their numbers."""
+  """Replaces `Checkpoints` on a host that saves none; keeps their numbers."""
 
   def __init__(self, keep: int):
-    """Remembers the numbers of the newest `keep`."""
     self._steps: collections.deque[int] = collections.deque(maxlen=keep)
 
   def steps(self) -> list[int]:
-    """Returns the numbers of the newest, oldest first."""
+    """Returns the numbers of the newest checkpoints, oldest first."""
     return list(self._steps)
 
   def save(self, step: int, state: types.Nest, record: dict[str, Any]) -> None:
-    """Remembers the number."""
+    """Keeps the number."""
     del state, record
     self._steps.append(step)
 
@@ -275,7 +255,7 @@ def _options(
   keep: int, keep_every_hours: float, read_only: bool
 ) -> ocp.CheckpointManagerOptions:
   if read_only:
-    # Orbax's own `read_only` logs warnings; this writes as little.
+    # Orbax's own `read_only` logs warnings.
     return ocp.CheckpointManagerOptions(
       enable_async_checkpointing=False, create=False
     )
@@ -292,7 +272,7 @@ def _options(
 
 
 def _one_host() -> ocp.options.MultiprocessingOptions:
-  """Makes Orbax wait for no other host: only this one has checkpoints."""
+  """Returns options with which Orbax waits for no other host."""
   if jax.process_count() == 1:
     return ocp.options.MultiprocessingOptions()
   own = jax.process_index()
@@ -314,7 +294,6 @@ def _flatten(state: types.Nest) -> dict[str, np.ndarray]:
 def _assemble(
   template: types.Nest, arrays: dict[str, np.ndarray], step: int
 ) -> types.Nest:
-  """Returns `arrays` in the structure of `template`, which they must fit."""
   wanted = _flatten(template)
   _check_fits(wanted, arrays, step)
   leaves = [arrays[name] for name in wanted]
@@ -356,7 +335,7 @@ def _check_fits(
 
 
 def _reason(error: Exception) -> str:
-  """Returns the system's words for an error, or its first line."""
+  """Returns the system's message for an error, or its first line."""
   text = str(error)
   for number in errno.errorcode:
     if os.strerror(number) in text:
@@ -365,11 +344,11 @@ def _reason(error: Exception) -> str:
 
 
 def _drop_orbax(record: std_logging.LogRecord) -> bool:
-  # Orbax logs every step of a save, and tracebacks of errors that it raises.
+  # Orbax logs every step of a save, and tracebacks of what it raises.
   return logging.level_debug() or 'orbax' not in record.pathname
 
 
 def _drop_closed_loop(args: 'sys.UnraisableHookArgs') -> None:
-  """Hides what TensorStore's threads report after a write that failed."""
+  """Hides reports of TensorStore's threads after a failed write."""
   if str(args.exc_value) != 'Event loop is closed' or logging.level_debug():
     sys.__unraisablehook__(args)

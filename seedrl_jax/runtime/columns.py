@@ -1,7 +1,6 @@
-"""Names of a run's metrics: columns of metrics.csv and tags of TensorBoard.
+"""A run's metrics: columns of metrics.csv and tags of TensorBoard.
 
-A name is `group/quantity_unit`. A name without a unit is a count or a plain
-number.
+A name is `group/quantity_unit`; without a unit it is a plain number.
 """
 
 from collections.abc import Mapping
@@ -9,12 +8,7 @@ from typing import NamedTuple
 
 
 class Column(NamedTuple):
-  """The unit and the meaning of a column.
-
-  Attributes:
-    unit: '' for a plain number.
-    text: what the numbers mean.
-  """
+  """The unit ('' for a plain number) and the meaning of a column."""
 
   unit: str
   text: str
@@ -87,5 +81,5 @@ TABLE: Mapping[str, Column] = {
 
 
 def of_metric(name: str) -> str:
-  """Returns the column of an agent's metric, `losses/` if it names none."""
+  """Returns the column of a metric; its group is `losses/` by default."""
   return name if '/' in name else f'losses/{name}'

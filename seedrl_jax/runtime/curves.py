@@ -1,8 +1,4 @@
-"""Reads a run's work directory as curves.
-
-`metrics.csv` has the points; runs whose `config.json` differ only in the seed
-form a group.
-"""
+"""Reads the curves of runs and groups the seeds of one configuration."""
 
 import json
 import pathlib
@@ -14,16 +10,16 @@ import numpy as np
 from seedrl_jax.runtime import metrics
 
 _REQUIRED = ('time/elapsed_s', 'time/env_frames')
-# Points of the axis that a group's seeds are interpolated to.
+# Points that a group's seeds are interpolated to.
 _GRID_SIZE = 400
 
 
 class RunCurves(NamedTuple):
-  """One work directory.
+  """The curves of one work directory.
 
   Attributes:
-    name: the work directory's own name.
-    config: what `config.json` holds; empty if there is none.
+    name: the directory's name without its parents.
+    config: contents of `config.json`; empty if there is none.
     columns: float64 `[N]` by column of `metrics.csv`, nan for an empty
       cell; `time/env_frames` never decreases.
   """
@@ -34,7 +30,7 @@ class RunCurves(NamedTuple):
 
 
 class SeedGroup(NamedTuple):
-  """Runs whose configurations differ in nothing but the seed."""
+  """Runs whose configurations differ only in the seed."""
 
   label: str
   runs: Sequence[RunCurves]
@@ -50,10 +46,7 @@ class Band(NamedTuple):
 
 
 def read_run(workdir: str | pathlib.Path) -> RunCurves:
-  """Reads one work directory.
-
-  Drops an unfinished last line, and rows that a resumed run took back: it goes
-  on from its last checkpoint, so `time/env_frames` can fall.
+  """Reads a work directory, without rows that a resumed run took back.
 
   Raises:
     ValueError: if `metrics.csv` is missing, damaged or without usable rows.
@@ -82,8 +75,8 @@ def read_run(workdir: str | pathlib.Path) -> RunCurves:
 def group_runs(runs: Sequence[RunCurves]) -> list[SeedGroup]:
   """Groups the seeds of one configuration, in order of appearance.
 
-  A run without `config.json` is a group of its own. A group's label names its
-  agent, its environment and what differs from the other groups.
+  A run without `config.json` is a group of its own. Labels name the agent, the
+  environment and what differs between groups.
   """
   members: dict[str, list[RunCurves]] = {}
   for i, run in enumerate(runs):
@@ -110,18 +103,10 @@ def curve(run: RunCurves, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def band(group: SeedGroup, x: str, y: str) -> Band | None:
-  """Returns mean, minimum and maximum of `y` over a group's runs.
+  """Returns column `y` over a group's runs; `x` must increase.
 
-  All runs are interpolated to the part of the axis that they share: beyond it
-  the mean would jump at the end of each seed.
-
-  Args:
-    group: runs to summarise.
-    x: column for the axis; must increase.
-    y: column to summarise.
-
-  Returns:
-    The band, or None if the runs share nothing.
+  The band covers the part of the axis that all runs share, as the mean would
+  jump at the end of each seed; None if they share nothing.
   """
   curves = [points for r in group.runs if (points := curve(r, x, y))[0].size]
   if not curves:
@@ -136,7 +121,6 @@ def band(group: SeedGroup, x: str, y: str) -> Band | None:
 
 
 def _read_table(path: pathlib.Path) -> dict[str, np.ndarray]:
-  """Returns the columns of a CSV file; drops lines that are not whole."""
   header, rows = metrics.read_csv(path)
   whole = [row for row in rows if len(row) == len(header)]
   return {
@@ -153,7 +137,7 @@ def _number(cell: str) -> float:
 
 
 def _without_overtaken(table: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-  """Drops rows without frames or time, and those with later, lower frames."""
+  """Drops rows without frames or time, and those with more than a later row."""
   valid = np.all([np.isfinite(table[name]) for name in _REQUIRED], axis=0)
   table = {name: values[valid] for name, values in table.items()}
   frames = table['time/env_frames']
@@ -162,10 +146,9 @@ def _without_overtaken(table: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _labels(runs: Sequence[RunCurves]) -> list[str]:
-  """Names each configuration by what it is and what is special about it."""
   flat = [_flatten(run.config) for run in runs]
   keys = sorted({key for config in flat for key in config} - {'seed'})
-  # None is a value; a missing key is another.
+  # A missing key differs from None.
   differing = [
     key for key in keys if len({repr(c.get(key, '')) for c in flat if c}) > 1
   ]

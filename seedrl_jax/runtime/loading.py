@@ -1,7 +1,6 @@
-"""Loads the user's own modules and functions, which flags name.
+"""Loads the modules and functions that flags name. Imports no JAX.
 
-They are installed, or lie in the current folder. Needs no JAX: actors run
-without it.
+They are installed or lie in the current folder.
 """
 
 import importlib
@@ -14,20 +13,20 @@ from typing import Any
 
 
 def load_module(flag: str, name: str, hint: str = '') -> ModuleType:
-  """Imports a module.
+  """Imports the module `name`.
 
   Args:
     flag: the whole flag, for messages.
-    name: dotted, of the module.
-    hint: ends the message if there is none.
+    name: dotted name.
+    hint: ends the message if there is no such module.
 
   Raises:
-    ValueError: if there is none, or its import fails; one sentence.
+    ValueError: if there is no such module or its import fails.
   """
   folder = os.getcwd()
   is_ours = name.partition('.')[0] == __name__.partition('.')[0]
-  # Only for the user's modules: other imports would find what a stranger's
-  # folder has. Last, so that a file here hides no installed package.
+  # Only for the user's modules, as the folder may be a stranger's. Last, so
+  # that a file here hides no installed package.
   if not is_ours and folder not in sys.path:
     sys.path.append(folder)
   try:
@@ -47,14 +46,10 @@ def load_module(flag: str, name: str, hint: str = '') -> ModuleType:
 
 
 def load_function(flag: str, reference: str) -> Callable[..., Any]:
-  """Returns a function or another callable.
-
-  Args:
-    flag: the whole flag, for messages.
-    reference: `module:function`.
+  """Returns the callable that `reference`, 'module:function', names.
 
   Raises:
-    ValueError: if there is none; one sentence.
+    ValueError: if there is none; the message begins with `flag`.
   """
   module, colon, name = reference.partition(':')
   if not (module and colon and name):

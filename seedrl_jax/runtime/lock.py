@@ -1,7 +1,7 @@
-"""Keeps a second run out of a work directory.
+"""Locks a work directory, so that no second run uses it.
 
-The operating system locks a file that names the process. It releases the lock
-when that process ends, even after a `kill -9`.
+The lock is on a file that names the process. The operating system releases it
+when the process ends, even by SIGKILL.
 """
 
 import contextlib
@@ -14,23 +14,17 @@ from typing import IO
 
 from seedrl_jax.runtime import workdir as workdir_lib
 
-# The file system's answers if another process holds the lock.
+# Raised if another process holds the lock.
 _HELD = (BlockingIOError, PermissionError)
 
 
 def acquire(
   workdir: workdir_lib.Workdir, say: Callable[[str], None]
 ) -> IO[bytes]:
-  """Locks a work directory for this process.
+  """Returns a file that holds the lock of a directory until it is closed.
 
-  Args:
-    workdir: the directory, which exists.
-    say: takes a sentence if the file system has no locks; the run then goes
-      on without one.
-
-  Returns:
-    A file that holds the lock until it is closed. Child processes do not
-    inherit the lock.
+  Child processes do not inherit the lock. If the file system has no locks,
+  `say` takes a sentence, and the run goes on without one.
 
   Raises:
     WorkdirError: if another process holds the lock.
@@ -54,14 +48,14 @@ def acquire(
     )
     return file
   file.truncate(0)
-  # On a full disk the file stays empty.
+  # The disk may be full.
   with contextlib.suppress(OSError):
     file.write(f'{os.getpid()} {socket.gethostname()}\n'.encode())
   return file
 
 
 def _open(path: pathlib.Path) -> IO[bytes]:
-  # Appending: until the lock is ours, the text is another process'.
+  # Appends: until the lock is ours, the text is another process'.
   flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
   try:
     return os.fdopen(os.open(path, flags, 0o644), 'ab+', buffering=0)

@@ -1,7 +1,7 @@
-"""Writes a run's metrics: metrics.csv and TensorBoard events.
+"""Writes a run's metrics to metrics.csv and TensorBoard.
 
-Nothing here ends a run: a file that cannot be continued is put aside, and rows
-that cannot be written are left out.
+A file that cannot be continued is put aside; rows that cannot be written are
+left out.
 """
 
 import contextlib
@@ -34,13 +34,7 @@ class MetricsLog:
   def __init__(
     self, workdir: workdir_lib.Workdir, tensorboard: bool, say: _Say
   ):
-    """Opens the logs of a work directory.
-
-    Args:
-      workdir: of the run.
-      tensorboard: whether to write events, too.
-      say: takes a sentence about what cannot be used or written.
-    """
+    """Opens the logs; `say` takes sentences about what cannot be used."""
     self._say = say
     self._is_failing = False
     self._csv = _open_csv(workdir.metrics_csv, say)
@@ -50,14 +44,14 @@ class MetricsLog:
     self._events = EventLog(folder) if tensorboard else None
 
   def roll_back(self, updates: int, env_frames: int) -> None:
-    """Drops what is later than a checkpoint; see `CsvLog.roll_back`."""
+    """Drops rows later than a checkpoint; see `CsvLog.roll_back`."""
     with self._suppress_errors():
       if self._events is not None:
         self._events.roll_back(env_frames)
       self._csv.roll_back(updates, env_frames)
 
   def write(self, row: Metrics) -> None:
-    """Writes one report; `row` has `time/env_frames`, TensorBoard's step."""
+    """Writes one report; its `time/env_frames` is TensorBoard's step."""
     with self._suppress_errors():
       self._csv.write(row)
       if self._events is not None:
@@ -66,7 +60,7 @@ class MetricsLog:
 
   @contextlib.contextmanager
   def _suppress_errors(self) -> Iterator[None]:
-    """Reports that a log cannot be written, once until it can be again."""
+    """Reports a log that cannot be written, once until it can be again."""
     try:
       yield
     except OSError as e:
@@ -81,29 +75,28 @@ class MetricsLog:
 class CsvLog:
   """Appends rows to a CSV file whose columns may grow.
 
-  A new column rewrites the file once with the wider header; a resumed run
-  continues the same file. Every row is on disk when `write` returns.
+  A new column rewrites the file; a resumed run continues it.
   """
 
   def __init__(self, path: pathlib.Path):
     """Opens the log and cuts off a half-written last line.
 
     Raises:
-      ValueError: if what is there is not a log of this class.
+      ValueError: if the file is not such a log.
       OSError: if it cannot be read.
     """
     self._path = path
     self._columns: list[str] = []
     if os.path.lexists(path):
       self._columns = _checked(path)
-      # Not by writing: that must work on a full disk.
+      # Works on a full disk.
       os.truncate(path, path.read_bytes().rfind(b'\n') + 1)
 
   def write(self, row: Metrics) -> None:
     """Appends a row; None leaves a cell empty.
 
     Raises:
-      OSError: if the row cannot be written; the log is then as it was.
+      OSError: if the row cannot be written; the log is then unchanged.
     """
     new = [name for name in row if name not in self._columns]
     if new:
@@ -113,17 +106,10 @@ class CsvLog:
     workdir_lib.append_whole(self._path, f'{line}\n'.encode())
 
   def roll_back(self, updates: int, env_frames: float = math.inf) -> int:
-    """Drops rows of what a resumed run will do again.
+    """Drops rows later than a checkpoint and returns how many.
 
     Environments go on while a checkpoint is written, so a row of the same
-    update may be ahead of the checkpoint in frames.
-
-    Args:
-      updates: of the checkpoint that the run resumes from.
-      env_frames: of that checkpoint.
-
-    Returns:
-      How many rows were dropped.
+    update may be ahead of it in frames.
     """
     rows = self._rows()
     kept = [
@@ -154,21 +140,17 @@ class CsvLog:
 
 
 class EventLog:
-  """Appends scalars to a TensorBoard event file of its own.
-
-  A file is a sequence of TFRecords, each of one `Event`.
-  """
+  """Appends scalars to a new TensorBoard file: a TFRecord for each `Event`."""
 
   def __init__(self, folder: pathlib.Path):
-    """Names the folder, which may hold files of earlier starts."""
     self._folder = folder
     self._path: pathlib.Path | None = None
 
   def write(self, row: Metrics, step: int) -> None:
-    """Appends one event with all numbers of `row` but None.
+    """Appends one event with the numbers of `row` that are not None.
 
     Raises:
-      OSError: if it cannot be written; the file then is as it was.
+      OSError: if it cannot be written; the file is then unchanged.
     """
     if self._path is None:
       self._path = self._begin()
@@ -179,18 +161,16 @@ class EventLog:
     workdir_lib.append_whole(self._path, _record(event))
 
   def roll_back(self, step: int) -> None:
-    """Drops what earlier starts wrote after `step`.
-
-    Not by a `SessionLog`: TensorBoard 2.21 shows the old points all the same.
-    """
+    """Drops what earlier starts wrote after `step`."""
+    # A `SessionLog` does not make TensorBoard 2.21 hide the old points.
     for path in self._folder.glob(f'{_EVENTS_PREFIX}*'):
-      # What a link leads to is not this run's.
+      # A link's target is not this run's.
       if path.is_file() and not path.is_symlink():
         _cut(path, step)
 
   def _begin(self) -> pathlib.Path:
     self._folder.mkdir(parents=True, exist_ok=True)
-    # The time is in seconds: two starts in one must not share a name.
+    # Two starts may fall into the same second.
     number = len(list(self._folder.iterdir()))
     name = f'{_EVENTS_PREFIX}{int(time.time())}.{socket.gethostname()}.{number}'
     first = event_pb2.Event(wall_time=time.time(), file_version='brain.Event:2')
@@ -199,9 +179,7 @@ class EventLog:
 
 
 def read_csv(path: pathlib.Path) -> tuple[list[str], _Rows]:
-  """Returns the header and the rows of a CSV file.
-
-  A last line without its newline may have lost digits and is left out.
+  """Returns the header and rows of a CSV file, without an unfinished line.
 
   Raises:
     ValueError: if it is no text, or not CSV.
@@ -229,7 +207,7 @@ def _put_aside(path: pathlib.Path, reason: str, say: _Say) -> None:
 
 
 def _checked(path: pathlib.Path) -> list[str]:
-  """Returns the columns of a log; raises ValueError if it is none."""
+  """Returns a log's columns; raises ValueError if it is no log."""
   if path.is_symlink() or not path.is_file():
     raise ValueError('it is no file')
   header, rows = read_csv(path)
@@ -244,7 +222,7 @@ def _checked(path: pathlib.Path) -> list[str]:
 
 
 def _record(event: event_pb2.Event) -> bytes:
-  """Returns an event as TFRecord: its length, it, and a checksum of each."""
+  """Returns an event as a TFRecord."""
   data = event.SerializeToString()
   length = struct.pack('<Q', len(data))
   return b''.join((length, _checksum(length), data, _checksum(data)))
@@ -255,11 +233,8 @@ def _checksum(data: bytes) -> bytes:
 
 
 def _cut(path: pathlib.Path, step: int) -> None:
-  """Cuts a file off before its first event after `step`.
-
-  One start wrote the file, so its steps never fall. Readers stop at damage, so
-  what follows it stays.
-  """
+  """Cuts an event file off before its first event after `step`."""
+  # One start wrote the file, so steps never fall. Readers stop at damage.
   data, begin = path.read_bytes(), 0
   while len(data) >= begin + 12:
     (length,) = struct.unpack_from('<Q', data, begin)

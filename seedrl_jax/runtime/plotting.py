@@ -1,4 +1,4 @@
-"""Draws curves of runs. Needs no display and no JAX."""
+"""Draws curves of runs; needs no display and no JAX."""
 
 import pathlib
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from matplotlib.backends import backend_agg
 
 from seedrl_jax.runtime import columns, curves
 
-# What fits beside one another in a line of the legend.
+# Width of the legend.
 _LEGEND_CHARACTERS = 130
 _SURFACE = '#ffffff'
 _INK = '#1f2430'
 _MUTED = '#667085'
 _GRIDLINE = '#e4e7ec'
-# Okabe and Ito's colours, told apart with every kind of colour vision.
+# Okabe and Ito's colours, which suit every kind of colour vision.
 _COLORS = (
   '#0072b2',
   '#d55e00',
@@ -54,7 +54,7 @@ def draw(groups: Sequence[curves.SeedGroup]) -> mpl_figure.Figure:
 def plot(
   workdirs: Sequence[str | pathlib.Path], out: str | pathlib.Path
 ) -> None:
-  """Reads `workdirs` and writes their curves to `out` (PNG, PDF or SVG).
+  """Draws the curves of `workdirs` to `out` (PNG, PDF or SVG).
 
   Raises:
     ValueError: see `curves.read_run`; also if `out` cannot be written.
@@ -65,7 +65,7 @@ def plot(
   try:
     figure.savefig(out, dpi=150, facecolor=_SURFACE)
   except (OSError, ValueError) as e:
-    # An OSError's own text would repeat the path.
+    # The text of an OSError would repeat the path.
     reason = getattr(e, 'strerror', None) or str(e)
     raise ValueError(
       f'--out={out} cannot be written ({reason}); name another file, such as '
@@ -80,7 +80,6 @@ def _draw_panel(
   y: str,
   dotted: bool = False,
 ) -> None:
-  """Draws every group's `y` over `x`; `dotted` adds evaluation returns."""
   scale = 60.0 if x == 'time/elapsed_s' else 1.0
   for i, group in enumerate(groups):
     color = _COLORS[i % len(_COLORS)]
@@ -107,7 +106,6 @@ def _draw_group(
   scale: float,
   color: str,
 ) -> None:
-  """Draws one run as a line; several as mean, band and faint lines."""
   label = group.label
   if len(group.runs) == 1:
     x_values, y_values = curves.curve(group.runs[0], x, y)
@@ -131,7 +129,6 @@ def _draw_group(
 
 
 def _draw_legend(figure: mpl_figure.Figure, axes: mpl_axes.Axes) -> None:
-  """Puts the legend above all panels and explains the line styles."""
   handles, labels = axes.get_legend_handles_labels()
   longest = max(map(len, labels), default=1)
   columns = max(1, min(len(labels), _LEGEND_CHARACTERS // (longest + 8)))

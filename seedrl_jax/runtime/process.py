@@ -1,6 +1,6 @@
 """Sets a process up for fast and quiet work on the CPU.
 
-An accelerator's own work is not affected. Importing this imports no JAX.
+Importing this module imports no JAX.
 """
 
 import ctypes
@@ -11,13 +11,12 @@ import sys
 
 from seedrl_jax.runtime import startup
 
-# XLA's newest library for dot products and convolutions works on one thread;
-# this leaves it the single dots and takes the threaded one for the rest.
+# XLA's newest library for dot products and convolutions has one thread; this
+# leaves it only single dots.
 _XLA_CPU_FLAG = '--xla_cpu_experimental_ynn_fusion_type=individual_dot'
-# Versions in which the flag was tried: an unknown one ends the process.
+# JAX versions with the flag: an unknown flag ends the process.
 _FLAG_VERSIONS = ((0, 10), (0, 11), (0, 12))
-# Seconds after which a thread that computes in Python lets another in. The
-# default of 5 ms is fifty inference calls long.
+# Seconds. The default of 5 ms is as long as fifty inference calls.
 _SWITCH_INTERVAL = 2e-4
 # glibc's mallopt parameters.
 _M_TRIM_THRESHOLD = -1
@@ -35,12 +34,10 @@ def configure() -> None:
 
   from seedrl_jax.runtime import cache
 
-  # JAX reports, as a message to the user, every kind of device that it looked
-  # for and did not find.
+  # JAX reports every kind of device that it does not find.
   logging.getLogger('jax._src.xla_bridge').setLevel(logging.WARNING)
-  # On the CPU, work is done by the thread that asks for it: the threads of a
-  # run keep the cores busy as it is, and a hand-over to JAX's own costs more
-  # than a small network's step.
+  # The threads of a run keep the cores busy, and a hand-over to JAX's own costs
+  # more than a small network's step.
   jax.config.update('jax_cpu_enable_async_dispatch', False)
   cache.keep_compiled()
   schedule_threads()
@@ -52,38 +49,34 @@ def configure() -> None:
 
 
 def schedule_threads() -> None:
-  """Makes the system switch threads seldom, and Python at once."""
+  """Makes the system switch threads seldom, and Python soon."""
   sys.setswitchinterval(_SWITCH_INTERVAL)
-  # Threads that wake do not interrupt the one that runs: the environments'
-  # threads would, thousands of times a second, and they can wait.
+  # Otherwise environments' threads that wake interrupt the running one,
+  # thousands of times a second.
   os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def keep_freed_memory() -> None:
-  """Makes glibc keep the memory of large buffers for the next ones.
+  """Makes glibc keep the memory of freed large buffers.
 
-  XLA's CPU backend allocates its temporary buffers anew in every call. By
-  default glibc gives large ones back to the system each time, and the page
-  faults of taking them again cost more than a small convolutional network's
-  arithmetic: a third of the speed on the CPU.
+  XLA's CPU backend allocates its buffers anew in every call. The page faults of
+  memory that glibc has released cost a third of the speed.
   """
   if platform.libc_ver()[0] != 'glibc':
     return
   mallopt = ctypes.CDLL(None).mallopt
   mallopt(_M_MMAP_MAX, 0)
   mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
-  # A thread's own heap is given back when it is empty, whatever the threshold,
-  # unless the padding is as large. With one heap for all, threads would wait
-  # for each other.
+  # Otherwise glibc releases a thread's empty heap, whatever the threshold. One
+  # heap for all threads would be contended.
   mallopt(_M_TOP_PAD, _HEAP_BYTES)
 
 
 def restart_with_huge_pages() -> None:
-  """Restarts this program with memory in huge pages, unless it has them.
+  """Restarts this program with huge pages (2 MiB), unless it has them.
 
-  A page fault then brings 2 MiB instead of 4 KiB. glibc reads the setting only
-  when a process starts, so the process replaces itself and keeps its number.
-  Call this first. A setting of the user's own stays.
+  glibc reads the setting when a process starts, so call this first. The process
+  keeps its id, and the user's own setting stays.
   """
   tunables = os.environ.get(_VARIABLE, '')
   if platform.libc_ver()[0] != 'glibc' or _TUNABLE in tunables:
@@ -97,10 +90,7 @@ def restart_with_huge_pages() -> None:
 def pinned_core(offset: int, index: int) -> int | None:
   """Returns the processor that inference thread `index` is pinned to.
 
-  Args:
-    offset: `config.topology.inference_affinity_offset`, the processor of
-      thread 0; -1 pins none.
-    index: of the thread.
+  `offset` is the processor of thread 0; -1 pins none.
 
   Raises:
     ValueError: if this process may not run on that processor.

@@ -5,23 +5,16 @@ from collections.abc import Callable
 
 import jax
 
-# Updates that pass before the trace starts, so that it shows the steady state.
+# Updates before the trace starts, so that it shows the steady state.
 _WARM_UP = 20
 
 
 class UpdateProfiler:
-  """Starts and stops one trace by the number of updates."""
+  """Traces `num_updates` updates into the directory `path`."""
 
   def __init__(
     self, path: pathlib.Path, num_updates: int, say: Callable[[str], None]
   ):
-    """Makes a profiler.
-
-    Args:
-      path: directory of the trace.
-      num_updates: updates to capture; 0 captures none.
-      say: takes a sentence when the trace is written.
-    """
     self._path = path
     self._num_updates = num_updates
     self._say = say
@@ -29,7 +22,7 @@ class UpdateProfiler:
     self._tracing = False
 
   def after_update(self) -> None:
-    """Counts an update; called by the learner's thread."""
+    """Counts an update; starts or ends the trace."""
     if not self._num_updates:
       return
     self._seen += 1

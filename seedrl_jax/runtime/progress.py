@@ -1,4 +1,4 @@
-"""Text about a run for people: the progress line and the summary."""
+"""The progress line and the summary of a run."""
 
 import os
 import pathlib
@@ -14,11 +14,10 @@ from seedrl_jax.runtime import report
 class ProgressLine:
   """A line that changes on a terminal, and plain lines elsewhere.
 
-  If the output is closed (`train.py | head`), it prints nothing more.
+  It prints nothing more once the output is closed (`train.py | head`).
   """
 
   def __init__(self, out: TextIO | None = None):
-    """Writes to `out`, standard output unless given."""
     self._out = out or sys.stdout
     self._live = self._out.isatty() and os.environ.get('TERM') != 'dumb'
     self._rows = 0
@@ -27,7 +26,7 @@ class ProgressLine:
   def update(self, text: str) -> None:
     """Shows `text` in place of what was shown before."""
     if self._live:
-      # Wrapped here: rows that the terminal wraps could not be cleared.
+      # Rows that the terminal wraps could not be cleared.
       rows = textwrap.wrap(text, max(1, shutil.get_terminal_size().columns - 1))
       self._write(self._cleared() + '\n'.join(rows))
       self._rows = len(rows)
@@ -50,13 +49,12 @@ class ProgressLine:
       self._out.write(text)
       self._out.flush()
     except (OSError, ValueError):
-      # Either end is closed. The run goes on.
       self._is_closed = True
 
 
 def format_count(value: float) -> str:
   """Returns a short count, such as 950, 12.3k or 4.56M."""
-  # Before the unit is chosen: 999,999 is 1M.
+  # Rounded before the unit is chosen: 999,999 is 1M.
   rounded = float(f'{value:.3g}')
   for limit, scale, unit in ((1e9, 1e9, 'G'), (1e6, 1e6, 'M'), (1e4, 1e3, 'k')):
     if abs(rounded) >= limit:
@@ -67,13 +65,7 @@ def format_count(value: float) -> str:
 def progress_text(
   row: Mapping[str, float | None], total_frames: int, waits_for: str
 ) -> str:
-  """Returns a row as the line that a person watches.
-
-  Args:
-    row: from `Reporter.row`.
-    total_frames: that the run will have.
-    waits_for: what holds the run up.
-  """
+  """Returns a row of `Reporter.row` as the progress line."""
   frames = row['time/env_frames'] or 0
 
   def number(name: str, digits: int) -> str:
@@ -95,13 +87,7 @@ def progress_text(
 def summary_text(
   summary: Mapping[str, Any], waits: report.Waits, workdir: pathlib.Path
 ) -> str:
-  """Returns the lines that a run ends with.
-
-  Args:
-    summary: as in summary.json.
-    waits: over this start of the run.
-    workdir: where the curves are.
-  """
+  """Returns the lines that a run ends with; `waits` are of this start."""
 
   def mean(name: str) -> str:
     value = summary[name]

@@ -1,4 +1,4 @@
-"""Turns a run's growing counters into rows of metrics and shares of waiting."""
+"""Makes rows of metrics and shares of waiting from a run's counters."""
 
 import collections
 import dataclasses
@@ -7,15 +7,14 @@ from typing import Any
 
 from seedrl_jax.runtime import columns
 
-# Episodes that a mean return is taken over. Evaluation has few environments:
-# a hundred of their episodes would reach back to policies long gone.
+# Episodes of a mean return. Evaluation has few environments: a hundred of their
+# episodes would reach back to much older policies.
 WINDOW = 100
 EVAL_WINDOW = 20
-# Shares of the time: a shorter wait for room is ignored, and if both sides of
-# the store wait longer than the second, the store sets the pace.
+# Shares of the time. Shorter waits for room are ignored; if both sides of the
+# store wait longer than the second, the store sets the pace.
 _BLOCKED = 0.1
 _BOTH_BLOCKED = 0.25
-# What `Waits.report` says of the part that sets the pace.
 _SENTENCES = {
   'learner': 'the learner (inference waits for room in the store)',
   'store': 'the store (inference waits for room in it, the learner for data)',
@@ -26,13 +25,11 @@ _SENTENCES = {
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-  """Counters at one moment, all growing over the run.
+  """Counters at one moment.
 
   Attributes:
-    seconds: of training, over all starts of the run.
-    env_steps: transitions of training environments.
-    eval_steps: transitions of evaluation environments.
-    updates: finished updates.
+    seconds: training time over all starts of the run.
+    env_steps, eval_steps: transitions of training and evaluation environments.
     environment_wait, store_wait: seconds that inference threads waited, summed
       over threads.
     idle_env_seconds: environments x seconds of waiting for actions.
@@ -54,7 +51,7 @@ class Snapshot:
   num_envs: int = 0
 
   def plus(self, other: 'Snapshot') -> 'Snapshot':
-    """Adds another host's counters of the same time and update."""
+    """Returns the sum with another host's counters of the same update."""
     names = {f.name for f in dataclasses.fields(self)} - {'seconds', 'updates'}
     sums = {name: getattr(self, name) + getattr(other, name) for name in names}
     return dataclasses.replace(self, **sums)
@@ -62,13 +59,13 @@ class Snapshot:
 
 @dataclasses.dataclass
 class RunRecord:
-  """Counters of the run so far, over all its starts.
+  """Counters of the run over all its starts.
 
   Attributes:
     env_steps, eval_steps: transitions of training and evaluation environments.
-    seconds: of training.
-    starts: how often the run was started; environments' seeds depend on it.
-    returns, eval_returns: of the last episodes.
+    seconds: training time.
+    starts: number of starts; environments' seeds depend on it.
+    returns, eval_returns: returns of the last episodes.
     replay: name of the saved replay; '' for none.
     inference_keys: PRNG key of each inference stream, as integers.
   """
@@ -87,12 +84,8 @@ class RunRecord:
 class Waits:
   """Shares of the time, 0..1, in which each part waited for another.
 
-  Attributes:
-    envs_for_actions: environments, on average, from the arrival of their step
-      to the departure of its action.
-    inference_for_envs: inference threads, for a batch of steps.
-    inference_for_learner: inference threads, for room in the store.
-    learner_for_data: the learner, for a batch.
+  `envs_for_actions` is a mean over environments, from the arrival of a step to
+  the departure of its action; `inference_for_learner` is for room in the store.
   """
 
   envs_for_actions: float
@@ -103,10 +96,8 @@ class Waits:
   def bottleneck(self) -> str:
     """Returns what sets the pace: 'learner', 'store', 'envs' or 'inference'.
 
-    Of two sides that meet, the one that waits less is the slower. At the store,
-    inference and learner meet. If both wait long, the store is slow, or so
-    small that they take turns. If the learner waits longer, acting is slow:
-    environments or inference.
+    Of two sides, the one that waits less is the slower. If inference and the
+    learner both wait long, the store is slow, or so small that they take turns.
     """
     room, data = self.inference_for_learner, self.learner_for_data
     if min(room, data) > _BOTH_BLOCKED:
@@ -128,7 +119,7 @@ class Waits:
     )
 
   def short(self) -> str:
-    """Returns the bottleneck and its share, for the progress line."""
+    """Returns the bottleneck and its share."""
     name = self.bottleneck()
     share = {
       'learner': self.inference_for_learner,
@@ -143,21 +134,20 @@ class EpisodeWindow:
   """Returns and lengths of the last episodes."""
 
   def __init__(self, returns: Iterable[float] = (), size: int = WINDOW):
-    """Continues from the returns of an earlier start."""
     self.returns = collections.deque(returns, maxlen=size)
     self.lengths: collections.deque[int] = collections.deque(maxlen=size)
 
   def add(self, episode_return: float, length: int) -> None:
-    """Adds one finished episode."""
+    """Adds a finished episode."""
     self.returns.append(episode_return)
     self.lengths.append(length)
 
   def mean_return(self) -> float | None:
-    """Returns the mean of the window, None while it is empty."""
+    """Returns the mean return; None if there is none."""
     return _mean(self.returns)
 
   def mean_length(self) -> float | None:
-    """Returns the mean length in steps, None while there is none."""
+    """Returns the mean length in steps; None if there is none."""
     return _mean(self.lengths)
 
 
@@ -166,7 +156,7 @@ def _mean(values: collections.deque[Any]) -> float | None:
 
 
 class Reporter:
-  """Makes a report from the difference of two snapshots."""
+  """Makes reports from the differences of snapshots."""
 
   def __init__(
     self,
@@ -176,7 +166,6 @@ class Reporter:
     returns: Iterable[float] = (),
     eval_returns: Iterable[float] = (),
   ):
-    """Starts at `start`, with the returns of earlier starts."""
     self.training = EpisodeWindow(returns)
     self.evaluation = EpisodeWindow(eval_returns, EVAL_WINDOW)
     self._start = self._last = start
@@ -186,12 +175,10 @@ class Reporter:
   def row(
     self, now: Snapshot, lag_max: int, metrics: Mapping[str, float]
   ) -> tuple[dict[str, float | None], Waits]:
-    """Returns the metrics since the last call and the shares of waiting.
+    """Returns the metrics and the shares of waiting since the last call.
 
-    Args:
-      now: the counters.
-      lag_max: the largest policy lag since the last call.
-      metrics: of the last update, of the store and of the actors.
+    `lag_max` is the largest policy lag since then; `metrics` are of the last
+    update, the store and the actors.
     """
     last, self._last = self._last, now
     seconds = max(now.seconds - last.seconds, 1e-9)
@@ -224,10 +211,7 @@ class Reporter:
     return self._waits(self._start, now)
 
   def summary(self, now: Snapshot, status: str) -> dict[str, Any]:
-    """Returns the contents of summary.json, over all starts of the run.
-
-    Only the policy lag is of the last start.
-    """
+    """Returns summary.json: all starts of the run, but the last one's lag."""
     frames = now.env_steps * self._action_repeat
     return {
       'env_frames': frames,
@@ -250,7 +234,7 @@ class Reporter:
     environment = now.environment_wait - last.environment_wait
     store = now.store_wait - last.store_wait
     learner = now.learner_wait - last.learner_wait
-    # A wait may be counted as it ends, later than most of it was.
+    # A wait counts when it ends, so a share could exceed 1.
     return Waits(
       envs_for_actions=min(1.0, idle / envs),
       inference_for_envs=min(1.0, environment / threads),

@@ -1,8 +1,4 @@
-"""Checks the values of a configuration against a table of allowed ones.
-
-A table maps a dotted key to an `Allowed`. One table has the keys of every run;
-an agent brings its own as `RANGES`.
-"""
+"""Checks a configuration against tables of the values that each key allows."""
 
 import math
 import numbers
@@ -11,19 +7,14 @@ from typing import Any, NamedTuple
 
 
 class Allowed(NamedTuple):
-  """The allowed values of a key.
-
-  Attributes:
-    admits: returns whether a value is allowed.
-    words: says what to give instead, as the end of a sentence.
-  """
+  """A test of a key's values, and what to give instead as a sentence's end."""
 
   admits: Callable[[Any], bool]
   words: str
 
 
 def integer(least: float = -math.inf, most: float = math.inf) -> Allowed:
-  """Returns whole numbers in a range, ends included."""
+  """Allows whole numbers in a range, ends included."""
   inside = number(least, most)
   return Allowed(
     lambda x: isinstance(x, numbers.Integral) and inside.admits(x), inside.words
@@ -33,7 +24,7 @@ def integer(least: float = -math.inf, most: float = math.inf) -> Allowed:
 def number(
   least: float = -math.inf, most: float = math.inf, below: float = math.inf
 ) -> Allowed:
-  """Returns finite numbers from `least` to `most`, and less than `below`."""
+  """Allows finite numbers from `least` to `most`, and less than `below`."""
 
   def admits(x: Any) -> bool:
     is_number = isinstance(x, numbers.Real) and not isinstance(x, bool)
@@ -49,7 +40,7 @@ def number(
 
 
 def one_of(*choices: str, or_function: bool = False) -> Allowed:
-  """Returns some strings, and any 'module:function' if `or_function`."""
+  """Allows `choices`, and any 'module:function' if `or_function`."""
   words = f'choose one of {choices}'
   if or_function:
     words += ", or give a function as 'module:function'"
@@ -62,7 +53,7 @@ def one_of(*choices: str, or_function: bool = False) -> Allowed:
 
 
 def each(allowed: Allowed) -> Allowed:
-  """Returns tuples whose elements are all allowed."""
+  """Allows tuples whose elements are all allowed."""
   return Allowed(
     lambda x: isinstance(x, (tuple, list)) and all(map(allowed.admits, x)),
     f'{allowed.words} for each in the parentheses',
@@ -70,7 +61,7 @@ def each(allowed: Allowed) -> Allowed:
 
 
 def optional(allowed: Allowed) -> Allowed:
-  """Returns what is allowed, or None."""
+  """Allows None, too."""
   return Allowed(
     lambda x: x is None or allowed.admits(x),
     f'{allowed.words}, or leave it out',
@@ -98,15 +89,11 @@ def leaves(
 def check(
   config: Any, ranges: Mapping[str, Allowed], complete: bool = True
 ) -> None:
-  """Checks that all keys are there and their values allowed.
-
-  Args:
-    config: the run's configuration.
-    ranges: by dotted key.
-    complete: whether a key outside of `ranges` is a mistake.
+  """Checks that all keys of `ranges` are there and their values allowed.
 
   Raises:
-    ValueError: if not; names the flag and what to give instead.
+    ValueError: if not, or if `complete` and there are other keys; names the
+      flag and what to give instead.
   """
   values = dict(leaves(config, ranges))
   agent = f'--config.agent={config.agent}'

@@ -1,8 +1,7 @@
-"""Makes the start of a program cheap. Imports nothing of JAX.
+"""Defers slow imports, which took a third of a program's start.
 
-EnvPool imports every family of environments, and one of them matplotlib. RLax
-imports Distrax, and that TensorFlow Probability, only for functions that it
-has deprecated. All of this took a third of a program's start.
+EnvPool imports every family of environments, one of them matplotlib. RLax
+imports Distrax, and that TensorFlow Probability, for deprecated functions only.
 """
 
 import contextlib
@@ -15,25 +14,19 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
-# RLax annotates two functions with this name, and need not have it for that.
+# RLax annotates two functions with this name.
 _STAND_INS = {'distrax': {'DistributionLike': Any}}
 
 
 def defer_packages() -> None:
-  """Has Distrax and EnvPool's families imported when they are first used.
-
-  What is imported already stays as it is.
-  """
+  """Defers imports of Distrax and EnvPool's families to their first use."""
   if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
     sys.meta_path.insert(0, _Finder())
 
 
 @contextlib.contextmanager
 def without_collection() -> Iterator[None]:
-  """Pauses the garbage collector, which finds nothing while imports run.
-
-  It does not look later either at what was made meanwhile.
-  """
+  """Pauses the garbage collector, and excludes what was made meanwhile."""
   gc.disable()
   try:
     yield
@@ -43,7 +36,7 @@ def without_collection() -> Iterator[None]:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-  """Finds packages that can wait, and gives them a loader that waits."""
+  """Gives the packages to defer a `_Loader`."""
 
   def find_spec(
     self,
@@ -54,14 +47,14 @@ class _Finder(importlib.abc.MetaPathFinder):
     if fullname != 'distrax' and not fullname.startswith('envpool.'):
       return None
     spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-    # A module that is no package is imported only by who needs it.
+    # A module that is no package is imported only if it is needed.
     if spec and spec.loader and spec.submodule_search_locations:
       spec.loader = _Loader(spec.loader)
     return spec
 
 
 class _Loader(importlib.abc.Loader):
-  """Runs a package's code when its first attribute is asked for."""
+  """Runs a package's code at the first access to an attribute."""
 
   def __init__(self, loader: importlib.abc.Loader):
     self._loader = loader
@@ -91,7 +84,7 @@ class _Loader(importlib.abc.Loader):
         finally:
           self._is_running = False
         self._waits = False
-        # The package may have put its own there, as EnvPool's Procgen does.
+        # The package may define its own, as EnvPool's Procgen does.
         if vars(module)['__getattr__'] is ours:
           del vars(module)['__getattr__']
     return getattr(module, name)

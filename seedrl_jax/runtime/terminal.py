@@ -1,7 +1,4 @@
-"""Signals and outputs of a program that may outlive its terminal.
-
-Imports nothing of JAX, which actors do not have.
-"""
+"""Signals and outputs of a program that may outlive its terminal."""
 
 import os
 import signal
@@ -16,10 +13,7 @@ _OUTPUTS = (('stdout', 1), ('stderr', 2))
 def on_stop(
   handler: Callable[[int, types.FrameType | None], None],
 ) -> None:
-  """Calls `handler` on Ctrl-C, SIGTERM and SIGHUP.
-
-  If the process was started to ignore SIGHUP, as by `nohup`, it still does.
-  """
+  """Calls `handler` on Ctrl-C, SIGTERM and, unless under `nohup`, SIGHUP."""
   numbers = [signal.SIGINT, signal.SIGTERM]
   if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
     numbers.append(signal.SIGHUP)
@@ -30,8 +24,8 @@ def on_stop(
 def ensure_outputs() -> None:
   """Opens missing standard outputs to /dev/null.
 
-  Otherwise the first files that the process opens would take their numbers and
-  get what libraries print.
+  Otherwise the first files opened would get their numbers and what libraries
+  print.
   """
   for name, number in _OUTPUTS:
     if getattr(sys, name) is None:
@@ -49,10 +43,9 @@ def say(text: str) -> None:
 
 
 def drop_unread() -> None:
-  """Redirects closed outputs to /dev/null.
+  """Redirects closed outputs to /dev/null; call this last.
 
-  Call this last: the interpreter's own flush at its end would complain and
-  change the exit code.
+  Otherwise the interpreter's last flush would fail and change the exit code.
   """
   for name, _ in _OUTPUTS:
     output = getattr(sys, name)

@@ -11,13 +11,7 @@ from collections.abc import Callable
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-  """The first exception that ended a thread.
-
-  Attributes:
-    thread: its name.
-    error: what it raised.
-    text: the traceback.
-  """
+  """The exception that ended a thread, with its traceback as `text`."""
 
   thread: str
   error: BaseException
@@ -25,15 +19,12 @@ class Failure:
 
 
 class ThreadGroup:
-  """Starts threads, stops them together and keeps the first failure."""
+  """Starts threads, stops them together and keeps the first failure.
+
+  Once the group is stopping, exceptions of the types `ends` are no failures.
+  """
 
   def __init__(self, ends: tuple[type[BaseException], ...] = ()):
-    """Makes an empty group.
-
-    Args:
-      ends: exceptions that may end a thread once the group is stopping, such
-        as those of something closed. Before that they are failures.
-    """
     self._ends = ends
     self._threads: list[threading.Thread] = []
     self._stopping = threading.Event()
@@ -67,13 +58,7 @@ class ThreadGroup:
   def start(
     self, name: str, target: Callable[[], None], core: int | None = None
   ) -> None:
-    """Starts a thread that runs `target` once.
-
-    Args:
-      name: of the thread.
-      target: what it runs.
-      core: the only processor for it; None: any.
-    """
+    """Starts a thread that runs `target` once, on processor `core` if given."""
 
     def run() -> None:
       if core is not None:
@@ -87,14 +72,11 @@ class ThreadGroup:
     thread.start()
 
   def run(self, name: str, target: Callable[[], None]) -> None:
-    """Runs `target` in the calling thread; its failure counts, too."""
+    """Runs `target` in the calling thread; stops the group if it fails."""
     self._guard(name, target)
 
   def stop(self) -> None:
-    """Tells all threads to stop and wakes those that wait.
-
-    If a waker raises, that is a failure; the others still run.
-    """
+    """Stops the group and calls all wakers, even if one raises."""
     with self._lock:
       if self._stopping.is_set():
         return
@@ -107,14 +89,7 @@ class ThreadGroup:
     return self._stopping.wait(timeout)
 
   def join(self, timeout: float) -> list[str]:
-    """Waits for all threads to end.
-
-    Args:
-      timeout: seconds for all of them together.
-
-    Returns:
-      The stacks of threads that still run, as text; empty if all ended.
-    """
+    """Waits `timeout` seconds in all; returns stacks of unfinished threads."""
     deadline = time.monotonic() + timeout
     for thread in self._threads:
       thread.join(max(0.0, deadline - time.monotonic()))

@@ -18,9 +18,7 @@ _GIT = ('git', 'describe', '--always', '--dirty', '--abbrev=40', '--exclude=*')
 def note(workdir: workdir_lib.Workdir, say: Callable[[str], None]) -> None:
   """Adds this start to `versions.json`, the newest last.
 
-  Args:
-    workdir: of the run.
-    say: takes a sentence if the file is damaged.
+  A damaged file is put aside and reported with `say`.
   """
   path = workdir.versions_json
   starts = []
@@ -35,10 +33,9 @@ def note(workdir: workdir_lib.Workdir, say: Callable[[str], None]) -> None:
 
 
 def versions() -> dict[str, str | None]:
-  """Returns the time, the git commit and the versions by package.
+  """Returns the time, the git commit and each package's version.
 
-  The version of a package that is not installed is None, and so is the commit
-  outside a clone. '-dirty' follows a commit with changes.
+  A missing package's version is None, as is the commit outside a clone.
   """
   now = datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds')
   return {
@@ -57,7 +54,7 @@ def _version(package: str) -> str | None:
 
 
 def _commit(root: pathlib.Path) -> str | None:
-  # An installed package may lie in a clone of something else.
+  # Git would find the clone of another project around an installed package.
   if not (root / '.git').exists():
     return None
   try:

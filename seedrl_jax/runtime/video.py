@@ -1,7 +1,6 @@
 """Writes videos of episodes: MP4 through ffmpeg, or GIF through Pillow.
 
-Frames are enlarged to a size that a person can watch, under a line with the
-episode's number, return and length.
+Frames are enlarged, under a line with the episode's number, return and length.
 """
 
 import pathlib
@@ -12,28 +11,26 @@ import tempfile
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-# Longer videos than that (two minutes of Atari) help nobody, and a GIF keeps
-# all of its frames in memory until it is written.
+# Two minutes of Atari. A GIF keeps its frames in memory until it is written.
 MAX_FRAMES = 1800
 ENDINGS = ('.mp4', '.gif')
 
-# Pixels: what a picture's shorter side is enlarged to at least, what the line
-# of text needs, and the text's size.
+# Pixels; a picture's shorter side is enlarged to at least the first.
 _SMALL_SIDE = 240
 _TEXT_WIDTH = 320
 _BACKGROUND = (48, 48, 48)
 _TEXT_HEIGHT = 28
 _FONT_SIZE = 16
-# An episode's last picture stays for this share of a second.
+# Seconds that an episode's last picture stays.
 _HOLD = 0.7
 
 
 class VideoError(ValueError):
-  """The video cannot be made; the message is one sentence."""
+  """The video cannot be made."""
 
 
 def check_path(path: pathlib.Path) -> None:
-  """Raises VideoError if the path's ending or folder will not do."""
+  """Raises VideoError if the path has another ending or no folder."""
   if path.suffix.lower() not in ENDINGS:
     raise VideoError(
       f'--video={path}: the name must end in {" or ".join(ENDINGS)}.'
@@ -43,7 +40,7 @@ def check_path(path: pathlib.Path) -> None:
 
 
 def find_ffmpeg() -> str | None:
-  """Returns the ffmpeg on the PATH, or else that of `imageio-ffmpeg`."""
+  """Returns the ffmpeg on the PATH, else that of `imageio-ffmpeg`, or None."""
   on_path = shutil.which('ffmpeg')
   if on_path is not None:
     return on_path
@@ -51,7 +48,7 @@ def find_ffmpeg() -> str | None:
     import imageio_ffmpeg
 
     return imageio_ffmpeg.get_ffmpeg_exe()
-  # The package is not installed, or has no program for this platform.
+  # Not installed, or without a program for this platform.
   except (ImportError, RuntimeError):
     return None
 
@@ -61,12 +58,12 @@ class _Gif:
 
   def __init__(self, path: pathlib.Path, frames_per_second: float):
     self._path = path
-    # A GIF counts in hundredths of a second, and viewers slow down below two.
+    # A GIF has hundredths of a second, and viewers slow down below two.
     self._milliseconds = max(20, round(100 / frames_per_second) * 10)
     self._frames: list[Image.Image] = []
 
   def append(self, frame: np.ndarray) -> None:
-    # A palette a frame: a third of the memory while all of them wait.
+    # A third of the memory while all frames wait.
     image = Image.fromarray(frame)
     self._frames.append(image.quantize(method=Image.Quantize.FASTOCTREE))
 
@@ -89,7 +86,7 @@ class _Mp4:
     self._rate = frames_per_second
     self._ffmpeg = ffmpeg
     self._process: subprocess.Popen[bytes] | None = None
-    # Not a pipe, which would block ffmpeg if it had much to say.
+    # A full pipe would block ffmpeg.
     self._messages = tempfile.TemporaryFile()  # noqa: SIM115
 
   def append(self, frame: np.ndarray) -> None:
@@ -135,21 +132,13 @@ class EpisodeVideo:
   """A video of one environment's episodes.
 
   Attributes:
-    path: the file that is written.
-    remark: a sentence for the user if that is not the one asked for, or ''.
+    path: the file that is written; a GIF if there is no ffmpeg.
+    remark: a sentence for the user if the path differs from the one given.
     num_frames: frames so far.
   """
 
   def __init__(self, path: pathlib.Path, frames_per_second: float):
-    """Starts a video; nothing is written before the first frame.
-
-    Args:
-      path: ends in .mp4 or .gif; without an encoder a GIF is written.
-      frames_per_second: pace.
-
-    Raises:
-      VideoError: as `check_path`.
-    """
+    """Starts a video; raises VideoError as `check_path`."""
     check_path(path)
     self.path = path
     self.remark = ''
@@ -180,9 +169,9 @@ class EpisodeVideo:
 
     Args:
       picture: uint8 `[H, W, 3]`, RGB.
-      episode_return: of the episode so far.
-      length: steps of the episode so far.
-      ends: whether it ends here.
+      episode_return: return so far.
+      length: steps so far.
+      ends: whether the episode ends here.
 
     Raises:
       VideoError: if the encoder fails.
@@ -206,9 +195,9 @@ def picture_of(image: np.ndarray) -> np.ndarray:
   """Returns an observation as a picture, uint8 `[H, W, 3]`, RGB.
 
   Args:
-    image: `[H, W]` or `[H, W, C]`; uint8, or anything else with 0 for black
-      and its largest value for white. Three channels are RGB; of another number
-      the last is shown, the newest of stacked frames.
+    image: `[H, W]` or `[H, W, C]`; uint8, or any dtype from 0 (black) to its
+      largest value (white). Three channels are RGB; otherwise the last channel
+      is shown, the newest of stacked frames.
   """
   if image.dtype != np.uint8:
     scaled = image.astype(np.float32) / max(float(image.max()), 1e-6)
@@ -220,16 +209,15 @@ def picture_of(image: np.ndarray) -> np.ndarray:
 
 
 def enlarged(picture: np.ndarray) -> np.ndarray:
-  """Returns a picture, uint8 `[H, W, 3]`, whose pixels became squares."""
+  """Returns a picture, uint8 `[H, W, 3]`, with each pixel made a square."""
   factor = max(1, -(-_SMALL_SIDE // min(picture.shape[:2])))
   return picture.repeat(factor, axis=0).repeat(factor, axis=1)
 
 
 def captioned(picture: np.ndarray, text: str) -> np.ndarray:
-  """Puts a line of text over a picture, uint8 `[H, W, 3]`.
+  """Returns a picture, uint8 `[H, W, 3]`, under a line of text.
 
-  Returns:
-    uint8 `[H', W', 3]` with even H' and W', as video encoders want them.
+  Its height and width are even, as video encoders need them.
   """
   height, width = picture.shape[:2]
   wide = max(width, _TEXT_WIDTH)

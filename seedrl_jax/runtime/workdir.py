@@ -1,8 +1,4 @@
-"""The work directory of a run: the names of its files, and how to write them.
-
-All that a run leaves behind lies here. Starting again with the same directory
-resumes the run.
-"""
+"""The work directory of a run: its files' names, and how to write them."""
 
 import contextlib
 import errno
@@ -18,7 +14,7 @@ from typing import Any
 
 import ml_collections
 
-# Keys that a checkpoint depends on: a resumed run cannot change them.
+# Keys that a checkpoint depends on, so a resumed run cannot change them.
 _FIXED = (
   'agent',
   'env.id',
@@ -34,38 +30,33 @@ _PARTS = {'agent': str, 'env': dict, 'network': dict}
 
 
 class WorkdirError(ValueError):
-  """The work directory cannot be used; one sentence."""
+  """The work directory cannot be used."""
 
 
 class NotWritten(RuntimeError):
-  """A file could not be written, such as on a full disk; one sentence."""
+  """A file could not be written, such as on a full disk."""
 
 
 class Workdir:
   """Paths below one directory.
 
   Attributes:
-    path: of the directory, absolute.
-    lock: names the process that uses the directory; see `lock.acquire`.
+    path: the directory, absolute.
+    lock: names the process that uses the directory.
     config_json: the configuration of the latest start.
     metrics_csv: one row per report.
     summary_json: the results, written when a run ends.
-    versions_json: the software of each start of the run; see `versions`.
+    versions_json: the software of each start.
     checkpoints: one folder per checkpoint, named by its update.
     replay: the replay's part of each checkpoint, with the same names.
     reverb: log and unfinished checkpoints of the run's Reverb server.
-    actor_socket: that actors connect to, unless addresses are configured.
+    actor_socket: socket for actors, unless addresses are configured.
     tensorboard: event files.
     profile: traces of `--profile`.
   """
 
   def __init__(self, path: str | os.PathLike[str], flag: str = '--workdir'):
-    """Names the directory, which `create` makes.
-
-    Raises:
-      WorkdirError: if it is a URL. Locks, sockets, growing curves and Reverb's
-        checkpoints need a file system.
-    """
+    """Raises WorkdirError if `path` is a URL, as a run needs a file system."""
     if re.match(r'[A-Za-z][\w+.-]*://', os.fspath(path)):
       raise WorkdirError(
         f'{flag}={path} is a URL; give a folder of this machine, such as a '
@@ -86,15 +77,11 @@ class Workdir:
     self.profile = self.path / 'profile'
 
   def of_host(self, index: int) -> 'Workdir':
-    """Returns the directory of host `index`: this for host 0, else below it."""
+    """Returns the directory of host `index`, below that of host 0."""
     return Workdir(self.path / 'hosts' / str(index)) if index else self
 
   def create(self) -> None:
-    """Makes the directory and checks that it can be written to.
-
-    Raises:
-      WorkdirError: if that is not possible.
-    """
+    """Makes the directory; raises WorkdirError if it cannot be written to."""
     try:
       self.path.mkdir(parents=True, exist_ok=True)
       with tempfile.TemporaryFile(dir=self.path):
@@ -106,14 +93,11 @@ class Workdir:
       ) from e
 
   def clear(self, say: Callable[[str], None]) -> None:
-    """Puts aside files that should be folders, and the reverse.
-
-    Args:
-      say: takes a sentence for each.
+    """Puts aside and reports files that should be folders, and the reverse.
 
     Raises:
-      WorkdirError: if a folder is a link to nothing, such as to a disk that is
-        not mounted: a run that began anew would roll back the curves.
+      WorkdirError: if a folder is a link to nothing, such as an unmounted disk;
+        a run that began anew would roll back the curves.
     """
     for path in (self.config_json, self.summary_json):
       clear_for_file(path, say)
@@ -152,11 +136,9 @@ class Workdir:
 
 
 def put_aside(path: pathlib.Path) -> pathlib.Path:
-  """Renames an unusable file, folder or symbolic link, so that none is lost.
+  """Renames an unusable file, folder or link and returns the new path.
 
-  Returns:
-    The new path: 'metrics.csv' becomes 'metrics.csv.damaged-1', or the next
-    free number.
+  'metrics.csv' becomes 'metrics.csv.damaged-1', or the next free number.
   """
   names = (
     path.with_name(f'{path.name}.damaged-{i}') for i in itertools.count(1)
@@ -174,7 +156,7 @@ def clear_for_file(path: pathlib.Path, say: Callable[[str], None]) -> None:
 
 def remove(path: pathlib.Path) -> None:
   """Deletes a file, a folder, or a link but not what it points to."""
-  # Others may delete files of the folder meanwhile.
+  # Others may delete files in the folder meanwhile.
   if path.is_dir() and not path.is_symlink():
     shutil.rmtree(path, ignore_errors=True)
   else:
@@ -182,7 +164,7 @@ def remove(path: pathlib.Path) -> None:
 
 
 def append_whole(path: pathlib.Path, data: bytes) -> None:
-  """Appends `data` to a file, and makes the file if it does not exist.
+  """Appends `data` to a file, which is made if necessary.
 
   Raises:
     OSError: if not all of it fits; the file is then unchanged.
@@ -198,7 +180,7 @@ def append_whole(path: pathlib.Path, data: bytes) -> None:
 
 
 def write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
-  """Writes JSON in one step: readers see the old file or the new one.
+  """Writes JSON atomically.
 
   Raises:
     NotWritten: if it cannot be written.
@@ -208,7 +190,7 @@ def write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
   try:
     if temporary.is_dir():
       put_aside(temporary)
-    # A process that was killed may have left one.
+    # A killed process may have left one.
     temporary.unlink(missing_ok=True)
     # 'x' follows no link.
     with temporary.open('x') as file:
@@ -223,21 +205,14 @@ def write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
 def check_resumable(
   old: ml_collections.ConfigDict, new: ml_collections.ConfigDict
 ) -> list[str]:
-  """Compares a run's configuration with the one it is resumed with.
-
-  Args:
-    old: of the work directory.
-    new: of this start.
-
-  Returns:
-    The changes that the run accepts, as 'key: old -> new'.
+  """Returns the allowed changes of a configuration, as 'key: old -> new'.
 
   Raises:
-    WorkdirError: if the checkpoint does not allow a change; names them all.
+    WorkdirError: if the checkpoint forbids a change; names all of them.
   """
   before, after = flat_config(old), flat_config(new)
   if after['env.factory']:
-    # Then the id is only the name that the factory's environment reports.
+    # The id is then only the name that the factory's environment reports.
     after['env.id'] = before['env.id']
   changes: list[str] = []
   refused: list[str] = []
@@ -258,7 +233,7 @@ def check_resumable(
 
 
 def flat_config(config: ml_collections.ConfigDict) -> dict[str, Any]:
-  """Returns a configuration by dotted keys, with values as in JSON."""
+  """Returns a configuration's values, as in JSON, by dotted keys."""
   return _flatten(json.loads(json.dumps(config.to_dict(), default=str)))
 
 

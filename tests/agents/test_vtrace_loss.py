@@ -171,7 +171,9 @@ def test_adapted_cost_does_not_reach_the_policy():
   ('log_cost', 'bounded'), [(70.0, 20.0), (-70.0, -20.0), (-4.0, -4.0)]
 )
 def test_entropy_cost_is_bounded(log_cost, bounded):
-  param = loss.bound_entropy_cost_param(jnp.float32(log_cost / 10.0), 10.0)
+  config = _config(target_entropy=0.5, entropy_cost_adjustment_speed=10.0)
+  params = {'entropy_cost': jnp.float32(log_cost / 10.0)}
+  param = loss.project(config, params)['entropy_cost']
   np.testing.assert_allclose(10.0 * param, bounded, rtol=1e-5)
 
 

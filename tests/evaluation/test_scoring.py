@@ -71,9 +71,9 @@ def test_actions_of_any_shape_are_played_and_filmed(tmp_path, kind):
         gif.seek(frame)
         pixel = (gif.width // 2, gif.height // 2)
         shades.append(gif.convert('RGB').getpixel(pixel)[0])
-    # The observation is the last action: zeros at FIRST, then the largest.
-    played = [round(shade / 255) for shade in shades]
-    assert played == [0, 1, 1, 1, 0, 1, 1, 1, 1, 1]
+    # The environment draws the number of its step.
+    drawn = [round(shade / 40) for shade in shades]
+    assert drawn == [0, 1, 2, 3, 0, 1, 2, 3, 4, 5]
 
 
 def test_sampling_follows_policy_and_seed(tmp_path):

@@ -1,9 +1,8 @@
-"""The R2D2 agent: its network, its actions and its update.
+"""The R2D2 agent: network, actions and update.
 
 A sequence has burn-in steps, which only warm up the recurrent state; U trained
-transitions; lookahead steps, which lend the last of them their rewards; and a
-last step that bootstraps. Without burn-in, lookahead and recurrent core the
-same agent is Ape-X DQN, and with an even table double DQN.
+transitions; lookahead steps, which supply the last targets' rewards; and a
+bootstrap step. Without burn-in and recurrent core this is Ape-X DQN.
 """
 
 import functools
@@ -38,9 +37,8 @@ class QNetwork(nn.Module):
   """Action values on a network, recurrent or not.
 
   Attributes:
-    network: gives the features.
-    dueling: whether value and advantage have a stream each.
-    head_hidden_size: hidden units of the head, or of each stream; 0: none.
+    dueling: whether value and advantage have separate streams.
+    head_hidden_size: hidden units of the head or of each stream; 0: linear.
   """
 
   network: network_lib.Network
@@ -51,10 +49,7 @@ class QNetwork(nn.Module):
   def __call__(
     self, inputs: types.AgentInput, core: network_lib.CoreState
   ) -> tuple[jax.Array, network_lib.CoreState]:
-    """Maps `[T, B, ...]` and the core before it to values and the core after.
-
-    Values are float32 `[T, B, A]`; `[T, B]` is as in `network.Network`.
-    """
+    """Maps `[T, B, ...]` and a core to values `[T, B, A]` and the next core."""
     features, core = self.network(inputs, core)
     head = heads.DuelingHead if self.dueling else heads.QHead
     num_actions = self.network.num_actions
@@ -65,12 +60,6 @@ def make_agent(
   config: ml_collections.ConfigDict, env_spec: types.EnvSpec
 ) -> base.Agent:
   """Makes the agent.
-
-  Args:
-    config: the run's configuration; `network`, `loss`, `optimizer`,
-      `exploration`, `unroll_length`, `burn_in`, `lookahead` and
-      `learner.micro_batches` matter.
-    env_spec: the environments that it acts in.
 
   Raises:
     ValueError: if a value of the config is unknown or does not fit.
@@ -113,7 +102,6 @@ def _choose(
   q_values: jax.Array,
   env_id: jax.Array,
 ) -> AgentOutput:
-  """Explores as `config.exploration` has it."""
   epsilon = exploration.epsilons(config, env_spec, env_id)
   action = exploration.epsilon_greedy(key, q_values, epsilon)
   return AgentOutput(action, q_values)
@@ -122,7 +110,7 @@ def _choose(
 def make_loss(
   config: ml_collections.ConfigDict, module: QNetwork
 ) -> sgd.LossFn:
-  """Returns the loss of a batch; `module` gives action values."""
+  """Returns the loss of a batch under `module`."""
   burn_in = config.burn_in
   num_steps = burn_in + config.unroll_length + config.lookahead + 1
 
@@ -135,7 +123,7 @@ def make_loss(
         jax.tree.map(lambda x, s=s: x[s], inputs)
         for s in (slice(burn_in), slice(burn_in, None))
       )
-      # Without gradient. The values are not used, so XLA does not compute them.
+      # Without gradient. XLA drops the unused values.
       variables = {'params': jax.lax.stop_gradient(params)}
       _, core = module.apply(variables, past, core)
     return module.apply({'params': params}, inputs, core)[0]

@@ -1,4 +1,4 @@
-"""R2D2's part of a configuration: defaults, and what they may be."""
+"""R2D2's configuration keys: defaults and allowed values."""
 
 import ml_collections
 
@@ -29,19 +29,19 @@ RANGES: dict[str, Allowed] = {
 
 
 def set_defaults(config: ml_collections.ConfigDict) -> None:
-  """Makes a run's configuration one of R2D2, as SEED RL has it."""
+  """Makes a configuration one of R2D2, with SEED RL's settings."""
   config.agent = 'r2d2'
-  # Steps before the trained ones that only warm up the recurrent state of both
-  # networks, from the stored one, without gradient.
+  # Steps before the trained ones that warm up both networks' recurrent state
+  # from the stored one, without gradient.
   config.burn_in = 40
   # Steps after the trained ones, for the rewards of the last targets. With
-  # loss.n_steps - 1 all have their n rewards, which single transitions
-  # (unroll_length 1) need; with 0, as published, the last ones bootstrap from
-  # the sequence's last step with what rewards remain.
+  # loss.n_steps - 1 all targets have n rewards; single transitions
+  # (unroll_length 1) need this. With 0, as published, the last targets
+  # bootstrap from the last step with fewer rewards.
   config.lookahead = 0
   config.loss = _loss()
   config.exploration = _exploration()
-  # Value and advantage streams, or a single one.
+  # Separate value and advantage streams, or one.
   config.network.dueling = True
   # Hidden units of each stream. 0: linear.
   config.network.head_hidden_size = 512
@@ -57,10 +57,10 @@ def _loss() -> ml_collections.ConfigDict:
     'discount': 0.997,
     # Rewards of a target before it bootstraps.
     'n_steps': 5,
-    # The online network chooses the action that the target network values;
+    # The online network chooses the action that the target network evaluates;
     # False: the target network does both.
     'double_q': True,
-    # Linear part of the value rescaling h; negative: values are not rescaled.
+    # Linear part of the value rescaling h; negative: no rescaling.
     'rescale_epsilon': 1e-3,
     # TD error beyond which the loss is linear; 0: squared everywhere.
     'huber_delta': 0.0,
@@ -68,25 +68,25 @@ def _loss() -> ml_collections.ConfigDict:
     'reward_clip': 0.0,
     # Multiplies (clipped) rewards in the loss.
     'reward_scale': 1.0,
-    # Over a sequence's unroll_length transitions: 'sum' as SEED, or 'mean'.
-    # Sequences are averaged by their importance weights either way.
+    # Over a sequence's unroll_length transitions: 'sum' as in SEED, or 'mean'.
+    # Either way sequences are averaged with their importance weights.
     'reduction': 'sum',
-    # Share of the largest |TD error| in a sequence's priority; the rest is
-    # their mean.
+    # Weight of the largest |TD error| in a sequence's priority; the mean has
+    # the rest.
     'priority_eta': 0.9,
     # Updates between copies of the parameters to the target network.
     'target_update_period': 2500,
-    # Recurrent state that a sequence starts from: 'stored', the one that acting
-    # had there, or 'zero', to compare.
+    # Recurrent state at a sequence's start: 'stored' by acting, or 'zero', for
+    # comparison.
     'initial_state': 'stored',
   })
 
 
 def _exploration() -> ml_collections.ConfigDict:
-  """Chances of random actions."""
+  """Epsilon-greedy exploration."""
   return ml_collections.ConfigDict({
-    # The N training environments take random actions with chances of
-    # epsilon_base ^ (1 + epsilon_alpha * i / (N - 1)), i from 0 to N - 1.
+    # Training environment i of N takes random actions with probability
+    # epsilon_base ^ (1 + epsilon_alpha * i / (N - 1)).
     'epsilon_base': 0.4,
     'epsilon_alpha': 7.0,
     # Of evaluation environments.

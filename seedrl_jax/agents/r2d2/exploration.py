@@ -1,8 +1,4 @@
-"""Epsilon-greedy exploration, each environment with an epsilon of its own.
-
-Epsilon follows from the environment's global id, so that no other part of the
-system has to keep it.
-"""
+"""Epsilon-greedy exploration with a fixed epsilon for each environment."""
 
 import chex
 import jax
@@ -20,18 +16,12 @@ def epsilons(
 ) -> jax.Array:
   """Returns each environment's epsilon, float32 `[B]`.
 
-  The N training environments have base^(1 + alpha i / (N - 1)), i from 0 to
-  N - 1, each from base down to base^(1 + alpha) once (Ape-X, Horgan et al.
-  2018, arXiv 1803.00933, section 4); evaluation environments have
-  `eval_epsilon`.
-
-  Args:
-    config: `config.exploration`.
-    env_spec: the environments; only their numbers matter.
-    env_id: int32 `[B]`, global.
+  Training environment i of N has base^(1 + alpha i / (N - 1)), with i a
+  permutation of the ids (Ape-X, Horgan et al. 2018, arXiv 1803.00933, section
+  4); evaluation environments have `eval_epsilon`. `env_id` is int32 `[B]`,
+  global.
   """
   num_envs = env_spec.num_envs
-  # A single environment has the base.
   share = _places(num_envs) / max(num_envs - 1, 1)
   power = jnp.float32(1.0 + config.epsilon_alpha * share)
   epsilon = jnp.power(jnp.float32(config.epsilon_base), power)
@@ -42,9 +32,8 @@ def epsilons(
 def _places(num_envs: int) -> np.ndarray:
   """Returns each environment's i, int `[N]`: a permutation.
 
-  Any few consecutive ids lie evenly between 0 and N - 1, as the multiples of
-  the golden ratio do between whole numbers: actors that bring fewer
-  environments than there may be get such ids.
+  Golden-ratio multiples spread any few consecutive ids evenly over 0 to N - 1:
+  actors with fewer environments than allowed get such ids.
   """
   return np.argsort(np.argsort(np.arange(num_envs) * _GOLDEN_RATIO % 1.0))
 
@@ -52,12 +41,12 @@ def _places(num_envs: int) -> np.ndarray:
 def epsilon_greedy(
   key: jax.Array, q_values: jax.Array, epsilon: jax.Array
 ) -> jax.Array:
-  """Returns actions, int32 `[B]`: the best, with chance epsilon any.
+  """Returns epsilon-greedy actions, int32 `[B]`.
 
   Args:
     key: PRNG key.
     q_values: float32 `[B, A]`.
-    epsilon: float32 `[B]`, chance of an action drawn evenly from all A.
+    epsilon: float32 `[B]`, probability of a uniformly random action.
   """
   batch, num_actions = q_values.shape
   chex.assert_shape(epsilon, (batch,))

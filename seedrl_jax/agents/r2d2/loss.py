@@ -1,7 +1,4 @@
-"""The R2D2 loss of a batch of sequences, and the sequences' priorities.
-
-It is linear in equal pieces of the batch, as `sgd.LossFn` asks.
-"""
+"""The R2D2 loss of a batch of sequences, and the sequences' priorities."""
 
 import chex
 import jax
@@ -23,7 +20,7 @@ def q_loss(
   weight: jax.Array,
   unroll_length: int,
 ) -> tuple[jax.Array, sgd.LossOutput]:
-  """Half the squared TD error, or Huber's loss of it, of trained transitions.
+  """Computes the TD loss of trained transitions: half the square, or Huber's.
 
   Args:
     config: `config.loss`.
@@ -34,25 +31,23 @@ def q_loss(
     unroll_length: U, trained transitions.
 
   Returns:
-    the mean over sequences of weight x the sum over the sequence's valid
-    transitions, which the reduction 'mean' divides by U; metrics and the
-    sequences' new priorities.
+    the weighted mean over sequences of the sum over valid transitions (divided
+    by U if the reduction is 'mean'); metrics and new priorities. The loss is
+    linear in equal pieces of the batch.
   """
   chex.assert_shape(weight, (q_values.shape[1],))
   chex.assert_type(weight, jnp.float32)
   errors = targets.td_errors(
     config, q_values, target_q_values, steps, unroll_length
   )
-  # The error of a transition that is not valid is a constant 0, and so is its
-  # gradient.
+  # Invalid transitions have error 0 and no gradient.
   if config.huber_delta:
     losses = rlax.huber_loss(errors.error, config.huber_delta)
   else:
     losses = rlax.l2_loss(errors.error)
   per_sequence = jnp.sum(losses, axis=0)
   if config.reduction == 'mean':
-    # By all transitions, not by the valid ones, so that each counts the same
-    # whatever sequence it stands in.
+    # Divides by all transitions, so that each valid one counts the same.
     per_sequence /= unroll_length
   loss = jnp.mean(weight * per_sequence)
   priorities = mixed_priorities(errors, config.priority_eta)
@@ -67,14 +62,13 @@ def q_loss(
 def _metrics(
   errors: targets.TDErrors, q_values: jax.Array
 ) -> dict[str, jax.Array]:
-  """Returns diagnostics, means over valid transitions."""
 
   def mean(x: jax.Array) -> jax.Array:
     return transitions_lib.mean_of_valid(x, errors.valid)
 
   return {
     'td_error': mean(jnp.abs(errors.error)),
-    # Of the actions that were taken, and of the best ones; rescaled.
+    # Of the actions taken, and of the best; rescaled.
     'q_mean': mean(errors.target - errors.error),
     'q_max': mean(jnp.max(q_values, axis=-1)),
     'q_target': mean(errors.target),
@@ -85,18 +79,11 @@ def _metrics(
 def mixed_priorities(errors: targets.TDErrors, eta: float) -> jax.Array:
   """Returns eta max |TD| + (1 - eta) mean |TD| over valid transitions.
 
-  R2D2 (Kapturowski et al. 2019), section 2.3.
-
-  Args:
-    errors: `[U, B]`.
-    eta: share of the maximum, 0 to 1.
-
-  Returns:
-    float32 `[B]`. 0 if no transition is valid: such a sequence teaches
-    nothing, and a table draws what has priority 0 only if all has.
+  R2D2 (Kapturowski et al. 2019), section 2.3. Errors are `[U, B]`, `eta` is in
+  [0, 1]. The result is float32 `[B]`, 0 if no transition is valid: a table
+  draws such a sequence only if all priorities are 0.
   """
   chex.assert_rank(errors.error, 2)
-  # Errors of transitions that are not valid are 0.
   size = jnp.abs(errors.error)
   count = jnp.maximum(jnp.sum(errors.valid, axis=0), 1)
   mixed = eta * jnp.max(size, axis=0) + (1.0 - eta) * jnp.sum(size, 0) / count
@@ -111,8 +98,8 @@ def initial_priorities(
 ) -> jax.Array:
   """Returns the priorities of new sequences, float32 `[W]`.
 
-  The values that acting recorded stand for both networks, so that no network
-  runs (Ape-X, Horgan et al. 2018, section 3).
+  Recorded values stand for both networks, so no network runs (Ape-X, Horgan et
+  al. 2018, section 3).
 
   Args:
     config: `config.loss`.

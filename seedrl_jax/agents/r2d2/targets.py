@@ -1,7 +1,4 @@
-"""Double-Q n-step targets over sequences with several episodes in them.
-
-Transitions are numbered as in `agents.transitions`.
-"""
+"""Double-Q n-step targets over sequences that may contain several episodes."""
 
 from typing import NamedTuple
 
@@ -20,9 +17,8 @@ class TDErrors(NamedTuple):
 
   Attributes:
     valid: bool, see `transitions.Transitions`.
-    error: float32, target - Q(x_t, a_t), in the rescaled space; 0 if not
-      valid.
-    target: float32, in the rescaled space; a constant for the gradient.
+    error: float32, target - Q(x_t, a_t), rescaled; 0 if not valid.
+    target: float32, rescaled, without gradient.
   """
 
   valid: jax.Array
@@ -34,11 +30,7 @@ def rescale(x: jax.Array, epsilon: float) -> jax.Array:
   """Returns h(x) = sign(x) (sqrt(|x| + 1) - 1) + epsilon x.
 
   R2D2's value rescaling (Kapturowski et al. 2019, section 2.3; Pohlen et al.
-  2018, arXiv 1805.11593, proposition A.2).
-
-  Args:
-    x: float32, returns in the environment's units.
-    epsilon: of the linear part; negative: no rescaling.
+  2018, arXiv 1805.11593, proposition A.2). A negative epsilon disables it.
   """
   return x if epsilon < 0 else rlax.signed_hyperbolic(x, epsilon)
 
@@ -46,11 +38,10 @@ def rescale(x: jax.Array, epsilon: float) -> jax.Array:
 def unscale(x: jax.Array, epsilon: float) -> jax.Array:
   """Returns the inverse of `rescale`.
 
-  The closed form has (sqrt(1 + 4 epsilon y) - 1) / (2 epsilon) with y =
-  |x| + 1 + epsilon. In float32 this difference of nearly equal numbers, over so
-  small a number, misses by 2e-4 of the result at epsilon 1e-3 (rlax has it so).
-  Multiplied out with the sum of the two it is 2 y / (1 + sqrt(1 + 4 epsilon
-  y)), which misses by less than 1e-6, for an epsilon of 0 too.
+  The closed form (rlax has it) uses (sqrt(1 + 4 epsilon y) - 1) / (2 epsilon)
+  with y = |x| + 1 + epsilon. In float32 it loses digits to cancellation: 2e-4
+  of the result at epsilon 1e-3. The equal 2 y / (1 + sqrt(1 + 4 epsilon y))
+  errs by less than 1e-6, and allows an epsilon of 0.
   """
   if epsilon < 0:
     return x
@@ -62,12 +53,12 @@ def unscale(x: jax.Array, epsilon: float) -> jax.Array:
 def n_step_returns(
   transitions: transitions_lib.Transitions, value: jax.Array, n: int
 ) -> jax.Array:
-  """Computes n-step bootstrapped returns that end where an episode does.
+  """Computes n-step bootstrapped returns that end with the episode.
 
   G_t = sum_{k < m} gamma^k r_{t+k+1} + gamma^m V(x_{t+m}), with m the least of
-  n, the transitions left in the sequence, and those left in the episode: from a
-  truncated episode's last observation it bootstraps, at a terminated one's the
-  discount is 0.
+  n, the transitions left in the sequence, and those left in the episode. A
+  truncated episode bootstraps from its last observation; a terminated one has
+  discount 0.
 
   Args:
     transitions: `[T, B]`.
@@ -75,13 +66,13 @@ def n_step_returns(
     n: most rewards of a return, at least 1.
 
   Returns:
-    float32 `[T, B]`; of no meaning if a transition is not valid.
+    float32 `[T, B]`; meaningless if a transition is not valid.
   """
   valid, reward, discount = transitions
   chex.assert_rank(value, 2)
   chex.assert_equal_shape([*transitions, value])
-  # A trace of 0 has rlax bootstrap from the step that a transition leads to:
-  # it may not go on into a transition that is none.
+  # A trace of 0 makes rlax bootstrap here instead of passing into an invalid
+  # transition.
   goes_on = jnp.concatenate([valid[1:], jnp.ones_like(valid[:1])])
   returns = jax.vmap(
     rlax.n_step_bootstrapped_returns,
@@ -98,7 +89,7 @@ def td_errors(
   steps: types.Steps,
   unroll_length: int,
 ) -> TDErrors:
-  """Compares values with their targets.
+  """Computes TD errors.
 
   y_t = h(n-step return with V = h^-1(Q'(x, argmax_a Q(x, a)))), section 2.3 of
   the R2D2 paper; without `double_q` the maximum of Q' itself.
@@ -108,8 +99,8 @@ def td_errors(
     q_values: float32 `[T + 1, B, A]`, of the online network, Q.
     target_q_values: the same of the target network, Q'.
     steps: `[T + 1, B]`, from the first trained transition on.
-    unroll_length: U <= T, trained transitions; those after them only lend
-      their rewards and values to targets.
+    unroll_length: U <= T, trained transitions; later ones only contribute
+      rewards and values to targets.
   """
   chex.assert_rank([q_values, steps.reward], [3, 2])
   chex.assert_equal_shape([q_values, target_q_values])

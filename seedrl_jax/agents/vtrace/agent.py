@@ -1,7 +1,6 @@
-"""The V-trace agent: its network, its actions and its update.
+"""The V-trace agent: network, actions and update.
 
-Parameters are `{'network': ...}`, and `'entropy_cost'` beside it if the
-entropy cost adapts (`loss.entropy_cost` says how).
+Parameters are `{'network': ...}`, plus `'entropy_cost'` if the cost adapts.
 """
 
 import functools
@@ -34,11 +33,6 @@ def make_agent(
   config: ml_collections.ConfigDict, env_spec: types.EnvSpec
 ) -> base.Agent:
   """Makes the agent.
-
-  Args:
-    config: the run's configuration; `network`, `loss`, `optimizer`,
-      `unroll_length`, `batch_size` and `learner.micro_batches` matter.
-    env_spec: the environments that it acts in.
 
   Raises:
     ValueError: if a value of the config is unknown or does not fit.
@@ -76,7 +70,7 @@ def _choose(
   outputs: networks.ActorCriticOutput,
   env_id: jax.Array,
 ) -> AgentOutput:
-  """Samples from the policy; evaluation environments get its likeliest."""
+  """Samples from the policy; evaluation environments act greedily."""
   logits = outputs.policy_logits
   sampled = jax.random.categorical(key, logits)
   greedy = jnp.argmax(logits, axis=-1)
@@ -87,7 +81,7 @@ def _choose(
 def make_loss(
   config: ml_collections.ConfigDict, module: networks.ActorCritic
 ) -> sgd.LossFn:
-  """Returns the loss of a batch; `module` gives policy and baseline."""
+  """Returns the loss of a batch under `module`."""
   scale = loss_lib.reduction_scale(
     config.loss, config.unroll_length, config.batch_size
   )

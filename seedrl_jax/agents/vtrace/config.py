@@ -1,4 +1,4 @@
-"""V-trace's part of a configuration: defaults, and what they may be."""
+"""V-trace's configuration keys: defaults and allowed values."""
 
 import ml_collections
 from ml_collections import config_dict
@@ -14,7 +14,7 @@ RANGES: dict[str, Allowed] = {
   'loss.clip_pg_rho': number(0),
   'loss.entropy_cost': number(0),
   'loss.target_entropy': optional(number(0)),
-  # The cost's logarithm is divided by it.
+  # Divides the cost's logarithm.
   'loss.entropy_cost_adjustment_speed': number(1e-6),
   'loss.baseline_cost': number(0),
   'loss.kl_cost': number(0),
@@ -26,14 +26,14 @@ RANGES: dict[str, Allowed] = {
 
 
 def set_defaults(config: ml_collections.ConfigDict) -> None:
-  """Makes a run's configuration one of V-trace."""
+  """Makes a configuration one of V-trace."""
   config.agent = 'vtrace'
   config.loss = _loss()
   optimizer_config.set_defaults(config)
 
 
 def _loss() -> ml_collections.ConfigDict:
-  """V-trace (arXiv 1802.01561, section 4): clips, and what parts cost."""
+  """V-trace (arXiv 1802.01561, section 4): clips and loss weights."""
   return ml_collections.ConfigDict({
     'discount': 0.99,
     'lambda_': 1.0,
@@ -41,17 +41,17 @@ def _loss() -> ml_collections.ConfigDict:
     'clip_c': 1.0,
     'clip_pg_rho': 1.0,
     'entropy_cost': 0.01,
-    # Entropy (nats) that the cost adapts to; None keeps the cost fixed. A low
-    # cost has a small gradient: keep optimizer.epsilon small beside it.
+    # Entropy (nats) that the cost adapts to; None: a fixed cost. A low cost has
+    # a small gradient: keep optimizer.epsilon small, too.
     'target_entropy': config_dict.placeholder(float),
     'entropy_cost_adjustment_speed': 10.0,
     'baseline_cost': 0.5,
     'kl_cost': 0.0,
     # Clip rewards to [-x, x] in the loss; 0 leaves them.
     'reward_clip': 0.0,
-    # Multiplies (clipped) rewards in the loss. Returns of a few units suit the
-    # baseline's first updates best; reports are in the environment's own.
+    # Multiplies (clipped) rewards in the loss. Aim for returns of a few units;
+    # reports are in the environment's units.
     'reward_scale': 1.0,
-    # 'mean' over the batch's T x B steps, or 'sum' as the IMPALA paper.
+    # 'mean' over the batch's T x B steps, or 'sum' as in the IMPALA paper.
     'reduction': 'mean',
   })

@@ -1,7 +1,6 @@
 """The V-trace loss of a batch of unrolls.
 
-All of it is masked over LAST -> FIRST (see `targets`), and it is linear in
-equal pieces of the batch, as `sgd.LossFn` asks.
+It masks LAST -> FIRST transitions and is linear in equal pieces of the batch.
 """
 
 from typing import NamedTuple
@@ -22,7 +21,7 @@ _LOG_COST_BOUND = 20.0
 
 
 class PolicyTerms(NamedTuple):
-  """What the two policies say of each transition, float32 `[T, B]`.
+  """Terms of both policies for each transition, float32 `[T, B]`.
 
   Attributes:
     log_prob: log pi(a).
@@ -40,14 +39,11 @@ class PolicyTerms(NamedTuple):
 def initial_entropy_cost_param(config: ml_collections.ConfigDict) -> jax.Array:
   """Returns log(`config.entropy_cost`) / speed.
 
-  The entropy cost is exp(speed * parameter): the speed scales the steps that an
-  optimiser takes of its logarithm, Adam's too.
-
-  Args:
-    config: `config.loss`.
+  The entropy cost is exp(speed * parameter), so the speed scales the
+  optimiser's steps of its logarithm, Adam's too.
 
   Raises:
-    ValueError: if the cost to start from is not positive.
+    ValueError: if the initial cost is not positive.
   """
   if config.entropy_cost <= 0:
     raise ValueError(
@@ -60,14 +56,9 @@ def initial_entropy_cost_param(config: ml_collections.ConfigDict) -> jax.Array:
 def project(
   config: ml_collections.ConfigDict, params: base.Params
 ) -> base.Params:
-  """Keeps an adapted entropy cost in [e^-20, e^20], after an update.
+  """Clips an adapted entropy cost to [e^-20, e^20].
 
-  A parameter that went on beyond what counts would have all that way to come
-  back.
-
-  Args:
-    config: `config.loss`.
-    params: of the agent.
+  Beyond that, the parameter would take long to come back.
   """
   if config.target_entropy is None:
     return params
@@ -82,19 +73,17 @@ def vtrace_loss(
   steps: types.Steps,
   cost: jax.Array,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-  """Policy gradient, baseline, entropy and KL losses (section 4.2).
+  """Computes policy gradient, baseline, entropy and KL losses (section 4.2).
 
   Args:
     config: `config.loss`.
-    outputs: of the target policy for each step, `[T + 1, B, ...]`; the last
-      step only bootstraps.
-    steps: `[T + 1, B]`, with an `agent_output` of `action` and
-      `policy_logits`.
-    cost: entropy cost, a scalar.
+    outputs: of the target policy, `[T + 1, B, ...]`; the last step only
+      bootstraps.
+    steps: `[T + 1, B]`; `agent_output` has `action` and `policy_logits`.
+    cost: the entropy cost, a scalar.
 
   Returns:
-    loss per step: the sum over valid transitions divided by T x B, and
-    metrics.
+    the sum over valid transitions divided by T x B, and metrics.
   """
   length, batch = steps.reward.shape[0] - 1, steps.reward.shape[1]
   logits, baseline = outputs.policy_logits, outputs.baseline
@@ -139,12 +128,11 @@ def _sum_of_parts(
   values: jax.Array,
   cost: jax.Array,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-  """Returns the loss per step, and those of its parts that say something."""
+  """Returns the loss per step, and its parts for the metrics."""
 
   def mean(x: jax.Array) -> jax.Array:
-    # By all transitions, not by the valid ones: a denominator that is the
-    # same for every piece of the batch is what makes the mean of the pieces'
-    # losses the loss of the whole.
+    # Divides by all transitions, not the valid ones: with the same denominator
+    # for every piece, the mean over pieces is the loss of the whole batch.
     return jnp.sum(jnp.where(valid, x, 0.0)) / valid.size
 
   policy_loss = -mean(targets.advantage * terms.log_prob)
@@ -156,8 +144,8 @@ def _sum_of_parts(
     + config.kl_cost * mean(terms.kl)
   )
   if config.target_entropy is not None:
-    # Descending on this raises the cost if the entropy is below its
-    # target. Its value means nothing: kept out of the metrics.
+    # Raises the cost if the entropy is below its target. The value is
+    # meaningless, so it is not a metric.
     excess = mean(terms.entropy - config.target_entropy)
     loss += cost * jax.lax.stop_gradient(excess)
   return loss, {'policy': policy_loss, 'baseline': baseline_loss}
@@ -166,14 +154,10 @@ def _sum_of_parts(
 def reduction_scale(
   config: ml_collections.ConfigDict, unroll_length: int, batch_size: int
 ) -> float:
-  """Returns what turns the loss per step into the configured reduction.
+  """Returns the factor from the loss per step to the configured reduction.
 
-  Args:
-    config: `config.loss`.
-    unroll_length: T.
-    batch_size: unrolls of an update over all devices, not of one device's
-      share: gradients of the shares are averaged, so each must be of the
-      size of the whole batch's sum.
+  `batch_size` counts the unrolls of all devices: gradients of their shares are
+  averaged, so each must have the scale of the whole batch's sum.
   """
   return (
     1.0 if config.reduction == 'mean' else float(unroll_length * batch_size)
@@ -201,7 +185,6 @@ def _diagnostics(
   targets: targets_lib.VTraceTargets,
   values: jax.Array,
 ) -> dict[str, jax.Array]:
-  """Returns diagnostics, means over valid transitions."""
 
   def mean(x: jax.Array) -> jax.Array:
     return transitions_lib.mean_of_valid(x, valid)

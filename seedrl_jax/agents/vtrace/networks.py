@@ -11,7 +11,7 @@ from seedrl_jax.networks import network as network_lib
 
 
 class ActorCriticOutput(NamedTuple):
-  """What the network says of each step.
+  """The heads' outputs for each step.
 
   Attributes:
     policy_logits: float32 `[T, B, A]`.
@@ -23,11 +23,7 @@ class ActorCriticOutput(NamedTuple):
 
 
 class ActorCritic(nn.Module):
-  """Policy and baseline on one network.
-
-  Attributes:
-    network: gives the features.
-  """
+  """Policy and baseline heads on shared features."""
 
   network: network_lib.Network
 
@@ -35,10 +31,7 @@ class ActorCritic(nn.Module):
   def __call__(
     self, inputs: types.AgentInput, core: network_lib.CoreState
   ) -> tuple[ActorCriticOutput, network_lib.CoreState]:
-    """Maps `[T, B, ...]` and the core before it to outputs and the core after.
-
-    `[T, B]` is as in `network.Network`.
-    """
+    """Maps `[T, B, ...]` and a core to outputs and the next core."""
     features, core = self.network(inputs, core)
     logits = heads.PolicyHead(self.network.num_actions, name='policy')(features)
     baseline = heads.BaselineHead(name='baseline')(features)

@@ -1,8 +1,4 @@
-"""V-trace targets over sequences with several episodes in them.
-
-`loss` calls this with what the target policy and the behaviour policy say of
-an unroll.
-"""
+"""V-trace targets over sequences that may contain several episodes."""
 
 from typing import NamedTuple
 
@@ -15,12 +11,12 @@ from seedrl_jax.agents import transitions as transitions_lib
 
 
 class VTraceTargets(NamedTuple):
-  """Constants for the gradient, float32 `[T, B]`.
+  """Targets without gradient, float32 `[T, B]`.
 
   Attributes:
     value: v_s of equation 1; the baseline itself if not valid.
-    advantage: rho_s (r_s + gamma v_{s+1} - V(x_s)) of section 4.2; 0 if
-      not valid.
+    advantage: rho_s (r_s + gamma v_{s+1} - V(x_s)) of section 4.2; 0 if not
+      valid.
   """
 
   value: jax.Array
@@ -39,20 +35,18 @@ def vtrace_targets(
 ) -> VTraceTargets:
   """Computes V-trace targets (arXiv 1802.01561, equation 1 and section 4.2).
 
-  A transition that is not valid gets weight 0. Then its target is its own
-  baseline: the transition into a truncated episode's last step bootstraps from
-  V(x_LAST), the product of trace coefficients ends there and nothing of the
-  next episode passes.
+  An invalid transition has weight 0, so its target is its own baseline. A
+  truncated episode's last transition thus bootstraps from V(x_LAST), and
+  nothing of the next episode leaks into the trace.
 
   Args:
     transitions: `[T, B]`.
-    rho: float32 `[T, B]`, importance weight pi(a) / mu(a), not clipped; what
-      stands where a transition is not valid is never read.
+    rho: float32 `[T, B]`, pi(a) / mu(a), not clipped; ignored if not valid.
     baseline: float32 `[T + 1, B]`, V(x).
     lambda_: factor of the trace coefficients, c_i = lambda min(clip_c, rho_i)
-      (remark 2). The advantage uses v_{s+1} undiluted, as the paper and SEED
-      do (rlax's own advantage mixes it with V by lambda).
-    clip_rho: rho-bar, which sets the policy that the fixed point belongs to.
+      (remark 2). The advantage uses v_{s+1} as is, like the paper and SEED;
+      rlax's mixes it with V by lambda.
+    clip_rho: rho-bar, which determines the fixed point's policy.
     clip_c: c-bar.
     clip_pg_rho: clip of the policy gradient's weight.
   """
@@ -63,8 +57,8 @@ def vtrace_targets(
   rho = jnp.where(transitions.valid, rho, 0.0)
   reward, discount = transitions.reward, transitions.discount
   values, next_values = baseline[:-1], baseline[1:]
-  # rlax clips its trace at 1 and multiplies by lambda; a lambda for each step
-  # turns that into any clip. Exactly lambda_ if clip_c is 1.
+  # rlax clips its trace at 1 and multiplies it by lambda. A lambda for each
+  # step allows any clip; it is exactly lambda_ if clip_c is 1.
   tiny = jnp.finfo(rho.dtype).tiny
   unclipped = jnp.maximum(rho, tiny)
   step_lambda = (

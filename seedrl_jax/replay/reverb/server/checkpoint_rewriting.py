@@ -1,18 +1,15 @@
-"""Makes a checkpoint that a Reverb server loads under the rules of now.
+"""Rewrites a checkpoint so that a Reverb server loads it under current rules.
 
-Runs in the server's environment, which has Reverb and TensorFlow, so it
-imports nothing of this project. A checkpoint is a folder of `tables.tfrecord`
-(a record for each table), `items.tfrecord`, `chunks.tfrecord` and, written
-last, an empty `DONE`; each file is one zlib stream.
+Runs in the server's environment, with TensorFlow but without this package. A
+checkpoint is a folder of zlib streams, `tables.tfrecord` (a record for each
+table), `items.tfrecord` and `chunks.tfrecord`, and an empty `DONE`, written
+last. dm-reverb 0.14.0 has three quirks:
 
-What dm-reverb 0.14.0 does, and what is done about it here:
-
-* A restored table has all rules of the checkpoint (rate limiter, sizes,
-  sampler) and ignores those that the server was started with.
-* A restored item that has been sampled as often as it may be never leaves, and
-  more items than fit are an error. So both are left out.
-* A checkpoint without `DONE` is passed over in silence, and so are items whose
-  chunks were cut off. So both are refused.
+* A restored table keeps the checkpoint's rules (rate limiter, sizes, sampler).
+* Restored items that were sampled as often as allowed never leave, and more
+  items than fit are an error. We leave both out.
+* A checkpoint without `DONE`, and items whose chunks were cut off, are skipped
+  silently. We refuse both.
 """
 
 import collections
@@ -30,26 +27,25 @@ _ITEMS = 'items.tfrecord'
 _CHUNKS = 'chunks.tfrecord'
 _TABLES = 'tables.tfrecord'
 _DONE = 'DONE'
-# Compressed bytes that are read at a time.
+# Compressed bytes to read at a time.
 _PIECE = 1 << 20
 
 
 class BadCheckpoint(Exception):
-  """A checkpoint cannot be restored; says why in a sentence."""
+  """A checkpoint cannot be restored; the message says why."""
 
   kind = 'checkpoint'
 
 
 def rewrite(path: str, tables: list, target: str) -> None:
-  """Makes `target` the checkpoint `path` under the rules of `tables`.
+  """Writes the checkpoint `path` to `target` under the rules of `tables`.
 
-  Contents and counts stay, but for items that the rules forbid (the oldest go
-  first) and for the count of samples if the rate limiter would otherwise be
-  outside of its range. Large files are links to those of `path`.
+  Drops items that the rules forbid, oldest first, and changes the count of
+  samples if the rate limiter would be out of its range. Links large files.
 
   Args:
     path: a checkpoint.
-    tables: rules as `main.py` takes them, of the same tables.
+    tables: rules as in `main.py`, of the same tables.
     target: folder to make.
 
   Raises:
@@ -108,7 +104,7 @@ def _read(path: pathlib.Path) -> tuple:
 
 
 def _check_whole(path: pathlib.Path) -> None:
-  """Reads a file to its end: TensorFlow takes some that are cut for whole."""
+  """Raises if a file is cut short, which TensorFlow does not always notice."""
   stream = zlib.decompressobj()
   with path.open('rb') as file:
     while piece := file.read(_PIECE):
@@ -129,7 +125,7 @@ def _write(path: pathlib.Path, messages: list) -> None:
 
 
 def _allowed(items: list, rules: dict) -> list:
-  """Returns the items that the rules allow; the oldest are first in `items`."""
+  """Returns the items, oldest first, that the rules allow."""
   fresh = [
     item
     for item in items
@@ -146,10 +142,10 @@ def _allowed(items: list, rules: dict) -> list:
 
 
 def _apply(rules: dict, record: checkpoint_pb2.PriorityTableCheckpoint) -> None:
-  """Sets the rules of a table's record to those of the configuration."""
+  """Sets a table's record to the configured rules."""
   record.sampler.Clear()
   if rules['sampler'] == 'prioritized':
-    # An exponent of 0 is a default, which alone would leave the field unset.
+    # Setting the exponent to 0, its default, would leave the field unset.
     record.sampler.prioritized.SetInParent()
     exponent = rules['priority_exponent']
     record.sampler.prioritized.priority_exponent = exponent
@@ -161,13 +157,12 @@ def _apply(rules: dict, record: checkpoint_pb2.PriorityTableCheckpoint) -> None:
   limiter.samples_per_insert = rules['samples_per_insert']
   limiter.min_size_to_sample = rules['min_size_to_sample']
   limiter.min_diff, limiter.max_diff = rules['min_diff'], rules['max_diff']
-  # Reverb lets pass what keeps this debt within [min_diff, max_diff]. Far
-  # outside, one side would wait until the other had made up for all that
-  # happened under the old ratio: hours of training on old items, or none.
+  # Reverb keeps this debt within [min_diff, max_diff]. Far outside, one side
+  # would wait for the other to catch up on the old ratio, perhaps for hours.
   inserted = limiter.insert_count * limiter.samples_per_insert
   debt = inserted - limiter.sample_count
   if debt > limiter.max_diff:
     limiter.sample_count = math.ceil(inserted - limiter.max_diff)
   elif debt < limiter.min_diff:
-    # Below 0 if too little was inserted to sample at all: a fresh start.
+    # Negative if sampling could not have begun yet.
     limiter.sample_count = max(0, math.floor(inserted - limiter.min_diff))

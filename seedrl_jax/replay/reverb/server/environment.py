@@ -1,12 +1,9 @@
-"""Makes the Python environment that the Reverb server runs in, once per user.
+"""Makes the Reverb server's Python environment, once per user.
 
-The published dm-reverb needs Python 3.11 at most, TensorFlow 2.15 and NumPy 1,
-none of which can be had in the process that trains.
-
-The environment is a venv in the cache folder, named by interpreter version and
-requirements. It is built beside its place and renamed when it is complete; a
-venv bears that as long as only its `bin/python` is called (the other scripts
-in `bin` spell out the old path).
+dm-reverb needs Python 3.11 or older, TensorFlow 2.15 and NumPy 1, unlike the
+trainer. The environment is a venv in the cache folder, named by interpreter
+version and requirements, built beside its final path and then renamed. Only its
+`bin/python` survives that; scripts in `bin` contain the old path.
 """
 
 import contextlib
@@ -27,16 +24,14 @@ from typing import IO
 from seedrl_jax.runtime import cache
 
 FLAG = '--reverb_python'
-# Does the same, also for programs without the flag.
+# The same as an environment variable.
 VARIABLE = 'SEEDRL_REVERB_PYTHON'
 
-# Newest first. dm-reverb 0.14.0 has no wheels for later ones, and its
-# TensorFlow none for earlier ones.
+# Newest first; dm-reverb 0.14.0 and its TensorFlow have wheels for these only.
 _VERSIONS = ('3.11', '3.10', '3.9')
 
-# All that a server imports, for Python 3.9 to 3.11, installed without their
-# dependencies: TensorFlow asks for TensorBoard, Keras and what they need, which
-# no server touches; a third of the download and two thirds of the time.
+# All that a server imports, installed without dependencies: TensorBoard, Keras
+# and the like are a third of the download and two thirds of the time.
 REQUIREMENTS = (
   'absl-py==2.3.1',
   'astunparse==1.6.3',
@@ -72,7 +67,7 @@ _PIP_OPTIONS = (
   '--only-binary=:all:',
 )
 
-# Prints version, whether Reverb is there, and whether a venv can be made.
+# Prints the version, whether it has Reverb, and whether it can make a venv.
 _PROBE = """
 import importlib.util as u, json, platform
 has = lambda *names: all(u.find_spec(n) is not None for n in names)
@@ -87,28 +82,27 @@ print('Python ', platform.python_version(), *(
   if any(m.distributions(name=n))), sep='')
 """
 
-# Of uv's download of a Python, some 30 MB; without a network it gives up soon.
+# For a Python of about 30 MB; without a network uv gives up early.
 _UV_SECONDS = 120.0
 _UV_LIMITS = {'UV_HTTP_TIMEOUT': '10', 'UV_HTTP_RETRIES': '1'}
 
 
 class EnvironmentUnavailable(RuntimeError):
-  """There is no Python to run a Reverb server with, and none can be made."""
+  """No Python can run a Reverb server, and none can be made."""
 
 
 class NoReverb(EnvironmentUnavailable):
-  """No Reverb is published for this machine or for any Python that it has."""
+  """Reverb is not published for this machine or for any Python on it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Interpreter:
-  """A Python that was run.
+  """A Python that runs.
 
   Attributes:
-    path: how to call it.
     version: as in '3.11.7'.
-    has_reverb: whether it can import Reverb as it is.
-    has_venv: whether it can make an environment with pip in it by itself.
+    has_reverb: whether it can import Reverb.
+    has_venv: whether it can make a venv with pip.
   """
 
   path: str
@@ -118,7 +112,7 @@ class Interpreter:
 
   @property
   def fits(self) -> bool:
-    """Whether there is a dm-reverb for it."""
+    """Whether dm-reverb is published for it."""
     return self.version.rpartition('.')[0] in _VERSIONS
 
 
@@ -127,18 +121,17 @@ def ensure(
 ) -> str:
   """Returns the path of a Python that can import Reverb, made if missing.
 
-  A line to the standard error stream says if it is made.
+  Reports to standard error if it makes one.
 
   Args:
-    python: value of --reverb_python: an interpreter that has Reverb, or one to
-      make the environment from. None or '': see `find`.
-    requirements: what to install, as pip takes it.
+    python: value of --reverb_python, see `find`.
+    requirements: as pip takes them.
 
   Raises:
-    EnvironmentUnavailable: in one sentence, what is missing and what to do;
-      `NoReverb` if nothing that is here can have a Reverb.
+    EnvironmentUnavailable: with the remedy; `NoReverb` if this machine can
+      have no Reverb.
   """
-  # No other has a dm-reverb.
+  # dm-reverb has wheels for no other.
   if (sys.platform, platform.machine()) != ('linux', 'x86_64'):
     raise NoReverb(
       f'Reverb is published for Linux on x86_64 only, not for {sys.platform} '
@@ -153,7 +146,7 @@ def ensure(
     try:
       place.parent.mkdir(parents=True, exist_ok=True)
       with _locked(place) as lock:
-        # Another process may have made it while this one waited.
+        # Another process may have made it meanwhile.
         if not is_made(place):
           _build(found, place, requirements, lock)
     except OSError as e:
@@ -168,12 +161,11 @@ def find(python: str | None = None) -> Interpreter:
   """Returns the interpreter to run the server with or to make a venv from.
 
   Args:
-    python: value of --reverb_python, which has the last word; if it is None or
-      '', SEEDRL_REVERB_PYTHON does; else it is this Python, then python3.11,
-      3.10 and 3.9 on PATH, then what uv finds or downloads.
+    python: value of --reverb_python. If empty: SEEDRL_REVERB_PYTHON, else this
+      Python, then python3.11, 3.10 and 3.9 on PATH, then uv's.
 
   Raises:
-    EnvironmentUnavailable: in one sentence, what is missing and what to do.
+    EnvironmentUnavailable: with the remedy, if there is none.
   """
   for name, value in ((FLAG, python), (VARIABLE, os.environ.get(VARIABLE))):
     if value:
@@ -197,7 +189,7 @@ def find(python: str | None = None) -> Interpreter:
 def folder(
   interpreter: Interpreter, requirements: Sequence[str] = REQUIREMENTS
 ) -> pathlib.Path:
-  """Returns where the environment made from `interpreter` is, or would be."""
+  """Returns the path of the environment made from `interpreter`."""
   recipe = '\n'.join([interpreter.version, *requirements])
   digest = hashlib.sha256(recipe.encode()).hexdigest()[:12]
   return cache.folder() / f'reverb-{digest}'
@@ -205,12 +197,12 @@ def folder(
 
 def is_made(environment: pathlib.Path) -> bool:
   """Returns whether an environment is complete."""
-  # Not so if it was made from an interpreter that has been removed since.
+  # False also if the interpreter that it links to was removed.
   return (environment / 'bin/python').exists()
 
 
 def versions(python: str) -> str:
-  """Returns the versions of an interpreter and of what matters in it."""
+  """Returns the versions of Python, Reverb, TensorFlow and NumPy as text."""
   command = [python, '-I', '-c', _SHOW_VERSIONS]
   shown = subprocess.run(command, capture_output=True, text=True, check=True)
   return shown.stdout.strip()
@@ -266,18 +258,18 @@ def _candidates() -> Iterator[str]:
     if path := shutil.which(f'python{version}'):
       yield path
   if uv := _find_uv():
-    # The last resort, as it may download one.
+    # Last, as it may download one.
     yield _python_of_uv(uv)
 
 
 def _find_uv() -> str | None:
-  """Returns uv: the one on PATH, or the one installed with this package."""
+  """Returns uv from PATH or from this Python's environment."""
   beside = os.path.dirname(sys.executable)
   return shutil.which('uv') or shutil.which('uv', path=beside)
 
 
 def _python_of_uv(uv: str) -> str:
-  """Returns the Python that uv has or can download; else raises NoReverb."""
+  """Returns the Python that uv has or downloads; raises NoReverb if none."""
   try:
     with contextlib.suppress(subprocess.CalledProcessError):
       return _run_uv(uv, 'find')
@@ -333,7 +325,7 @@ def _build(
     f'{base.version}, once: about 30 s, 250 MB to download, 1 GB on disk.'
   )
   partial = place.with_name(f'{place.name}.partial')
-  # What an interrupted build left. Its lock is gone, so its processes are too.
+  # Left by an interrupted build, which has ended, as we hold its lock.
   shutil.rmtree(partial, ignore_errors=True)
   log_path = place.with_name(f'{place.name}.log')
   python = str(partial / 'bin/python')
@@ -343,11 +335,11 @@ def _build(
       for command in (
         _venv_command(base, str(partial)),
         [*install, *requirements],
-        # Also compiles what a server imports, which saves the first its time.
+        # Also compiles it, for a faster first start.
         [python, '-I', '-c', 'import reverb'],
       ):
         _run(command, log, lock)
-    # Of what an older, broken environment left.
+    # An older environment may be broken.
     shutil.rmtree(place, ignore_errors=True)
     os.rename(partial, place)
   except BaseException:
@@ -370,8 +362,8 @@ def _run(command: list[str], log: IO[str], lock: IO[str]) -> None:
       stdin=subprocess.DEVNULL,
       stdout=log,
       stderr=subprocess.STDOUT,
-      # A child that outlives this process keeps the lock, so that no
-      # other process builds in the folder that it still writes to.
+      # A child that outlives us keeps the lock, so that no other process builds
+      # in a folder that it still writes to.
       pass_fds=[lock.fileno()],
     )
   except (OSError, subprocess.CalledProcessError) as e:

@@ -1,22 +1,20 @@
 """A Reverb server as a process of its own; `server.py` starts it.
 
-Runs in the server's environment, where this project is not installed, so it
-imports only Reverb and the standard library. It reads one line of JSON from
-its standard input:
+Runs in the server's environment, with Reverb but without this package. Reads
+one line of JSON from its standard input:
 
-  port: to listen on; 0: a free one.
-  fixed: whether no other port will do if that one is in use.
+  port: to listen on; 0: any free port.
+  fixed: whether to fail if the port is in use, rather than take another.
   tables: a list of {name, sampler, priority_exponent, max_size,
     max_times_sampled, samples_per_insert, min_size_to_sample, min_diff,
-    max_diff}; a sampler is fifo, uniform or prioritized. The oldest item is
-    removed first.
-  checkpoints: folder, empty, that it writes checkpoints to.
-  restore: a checkpoint to begin with, under the rules of `tables`, or null.
-  rewritten: folder to make for what is loaded instead of `restore`.
+    max_diff}; sampler is fifo, uniform or prioritized; the remover is fifo.
+  checkpoints: an empty folder to write checkpoints to.
+  restore: a checkpoint to load under the rules of `tables`, or null.
+  rewritten: folder to make for the rewritten `restore`.
 
-and writes one to its standard output, {"port": ...} when it serves, or
-{"error": ..., "kind": "port" | "checkpoint" | "start"} before it exits with 1.
-It lives as long as its standard input is open, and so no longer than its owner.
+Answers with a line {"port": ...} once it serves, or with
+{"error": ..., "kind": "port" | "checkpoint" | "start"} and exit code 1. Ends
+when its standard input is closed.
 """
 
 import contextlib
@@ -30,12 +28,12 @@ import socket
 import sys
 from typing import Any
 
-# Kept for answers; what libraries print goes to the standard error stream.
+# Libraries may print to standard output; send that to standard error.
 _ANSWERS = os.dup(1)
 os.dup2(2, 1)
 
-# These were a third of the start: the garbage collector, which finds nothing
-# while TensorFlow is imported, and setuptools' replacement of distutils.
+# Skip a third of the start: garbage collection during TensorFlow's import, and
+# setuptools' replacement of distutils.
 gc.disable()
 with contextlib.suppress(ImportError):
   import _distutils_hack
@@ -46,9 +44,8 @@ with contextlib.suppress(ImportError):
 def _die_with_owner() -> None:
   """Has the kernel end this process when its standard input closes.
 
-  The owner's end of that pipe closes however the owner ends. A thread that
-  reads would not do: Reverb holds the interpreter lock while it loads a
-  checkpoint. Nor would PR_SET_PDEATHSIG, which goes by the owner's thread.
+  A reading thread would not do, as Reverb holds the interpreter lock while it
+  loads a checkpoint; nor PR_SET_PDEATHSIG, which follows the owner's thread.
   """
   for number in (signal.SIGIO, signal.SIGTERM):
     signal.signal(number, signal.SIG_DFL)
@@ -56,7 +53,7 @@ def _die_with_owner() -> None:
   fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
   flags = fcntl.fcntl(0, fcntl.F_GETFL)
   fcntl.fcntl(0, fcntl.F_SETFL, flags | os.O_ASYNC)
-  # It may have closed just before.
+  # The input may have closed just before.
   if select.select([0], [], [], 0)[0]:
     os._exit(0)
 
@@ -67,19 +64,18 @@ def _answer(**values: object) -> None:
 
 def _fail(kind: str, error: object) -> None:
   _answer(kind=kind, error=str(error))
-  # At once: an ordinary exit waits for threads that Reverb has started.
+  # An ordinary exit waits for Reverb's threads.
   os._exit(1)
 
 
 def _claim_port(port: int, fixed: bool) -> int:
-  """Returns a port that is free, `port` if that is.
+  """Returns `port` if it is free, else another unless it is `fixed`.
 
-  Reverb itself cannot tell: it lets a second server share a port, and clients
-  would get either.
+  Reverb lets two servers share a port, and clients would reach either.
   """
   try:
     with socket.socket() as probe:
-      # Connections of the last server may linger; a listener still is refused.
+      # Ignores lingering connections, but not a listener.
       probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
       probe.bind(('', port))
       probe.listen()
@@ -115,10 +111,10 @@ def _table(rules: dict) -> Any:
 
 
 def _rewritten(config: dict) -> Any:
-  """Returns the checkpoint to load, or None."""
+  """Returns the path of the checkpoint to load, or None."""
   if config['restore'] is None:
     return None
-  # The script's folder is not on the path of an isolated interpreter.
+  # An isolated interpreter does not search the script's folder.
   sys.path.append(os.path.dirname(os.path.abspath(__file__)))
   import checkpoint_rewriting
 
@@ -139,8 +135,8 @@ def _serve(config: dict) -> Any:
 
 
 def main() -> None:
-  """Serves until the owner ends or says so."""
-  # Unbuffered, so that nothing that follows is taken.
+  """Serves until the owner ends or stops it."""
+  # Unbuffered, to read no further than the line.
   with open(0, 'rb', buffering=0, closefd=False) as source:
     config = json.loads(source.readline())
   _die_with_owner()

@@ -1,7 +1,4 @@
-"""The owner's side of a Reverb server: starts, watches, restarts, stops it.
-
-The server is a process in an environment of its own (`environment.py`).
-"""
+"""Starts, watches, restarts and stops a Reverb server process."""
 
 import contextlib
 import json
@@ -24,30 +21,30 @@ from seedrl_jax.replay.reverb.client import errors
 from seedrl_jax.replay.reverb.server import checkpoint_files
 
 _MAIN = pathlib.Path(__file__).with_name('main.py')
-# Seconds from SIGTERM to SIGKILL. Nothing is saved in between; the default
-# action of SIGTERM ends the process at once unless it hangs in the kernel.
+# Seconds from SIGTERM to SIGKILL. SIGTERM ends the process at once, without
+# saving, unless it hangs in the kernel.
 _GRACE = 5.0
-# Seconds after which a wait without end looks for signals.
+# Seconds between checks for signals in an unlimited wait.
 _PIECE = 1.0
 _LOG_LINES = 3
 _LOG_BYTES = 4096
-# Seconds to wait for a server to be ready: imports take 2 to 10 of them.
+# Seconds for a server to start; imports take 2 to 10 of them.
 _START = 120.0
-# Bytes of a checkpoint that a slow machine loads in a second.
+# Bytes of a checkpoint that a slow machine loads per second.
 _LOAD_RATE = 10e6
 _INFO = '/deepmind.reverb.ReverbService/ServerInfo'
 
 
 class ServerFailed(errors.ReverbError):
-  """The server did not start, or has ended by itself."""
+  """The server did not start, or ended by itself."""
 
 
 class PortInUse(ServerFailed):
-  """Somebody else listens on the port that was asked for."""
+  """Another process listens on the requested port."""
 
 
 def exposure_warning(port: int) -> str:
-  """Returns a warning that everybody can connect, with a remedy."""
+  """Returns a warning that anyone can connect, with a remedy."""
   return (
     f'Reverb listens on port {port} of every network interface, without '
     'authentication, and cannot be told otherwise; unless this network is '
@@ -57,11 +54,11 @@ def exposure_warning(port: int) -> str:
 
 
 def answers(address: str, timeout: float) -> bool:
-  """Whether a Reverb server answers at `address` within `timeout` seconds."""
+  """Returns whether a Reverb server answers within `timeout` seconds."""
   with grpc.insecure_channel(
     address, options=transport.CHANNEL_OPTIONS
   ) as channel:
-    # Without serializers, bytes are sent and received as they are.
+    # Without serializers, gRPC passes bytes through.
     try:
       channel.unary_unary(_INFO)(b'', timeout=timeout, wait_for_ready=True)
     except grpc.RpcError:
@@ -70,15 +67,15 @@ def answers(address: str, timeout: float) -> bool:
 
 
 class ServerProcess:
-  """A process that was started; any thread may call it."""
+  """A server's process; thread-safe."""
 
   def __init__(self, python: str, config: Mapping[str, Any], log: pathlib.Path):
     """Starts the process.
 
     Args:
-      python: the server environment's interpreter.
-      config: what `main.py` takes.
-      log: file that gets what the server says.
+      python: interpreter of the server's environment.
+      config: see `main.py`.
+      log: file to append the server's output to.
 
     Raises:
       OSError: if the interpreter or the log cannot be used.
@@ -87,8 +84,8 @@ class ServerProcess:
       **os.environ,
       'TF_CPP_MIN_LOG_LEVEL': '2',
       'TF_ENABLE_ONEDNN_OPTS': '0',
-      # Reverb names checkpoints by local time and takes the last name for the
-      # newest; local time jumps back once a year.
+      # Reverb finds the newest checkpoint by its name, a local time, which
+      # daylight saving would set back.
       'TZ': 'UTC',
     }
     self._log = log
@@ -102,31 +99,30 @@ class ServerProcess:
         stdout=subprocess.PIPE,
         stderr=output,
         env=environment,
-        # Out of reach of a terminal's Ctrl-C: the owner stops it when it has
-        # finished with it.
+        # Ctrl-C in a terminal must not reach it; the owner stops it.
         start_new_session=True,
       )
     self.pid = self._popen.pid
-    # The process is not reaped before its descriptor is open.
+    # Safe: nothing has reaped the process yet.
     self._descriptor = os.pidfd_open(self.pid)
     self._tell(config)
 
   def _tell(self, config: Mapping[str, Any]) -> None:
-    # Stays open: its end tells the server of ours.
+    # Stays open: the server ends when this is closed.
     assert self._popen.stdin is not None
     line = json.dumps(config).encode() + b'\n'
-    # If it has ended already, `hear` tells.
+    # If it has ended already, `hear` reports it.
     with contextlib.suppress(BrokenPipeError):
       os.write(self._popen.stdin.fileno(), line)
 
   def hear(self, deadline: float) -> dict[str, Any] | None:
-    """Returns the server's one answer; None if it ends without one.
+    """Returns the server's answer; None if it ends without one.
 
     Args:
-      deadline: by `time.monotonic`.
+      deadline: in seconds of `time.monotonic`.
 
     Raises:
-      TimeoutError: at the deadline.
+      TimeoutError: if there is no answer by the deadline.
     """
     assert self._popen.stdout is not None
     descriptor = self._popen.stdout.fileno()
@@ -145,11 +141,11 @@ class ServerProcess:
     with self._lock:
       if self._popen.returncode is not None:
         return True
-      # Of its own, as another thread may close the first one.
+      # A copy, as another thread may close the descriptor.
       descriptor = os.dup(self._descriptor)
     try:
-      # In pieces: a signal that comes just before a wait does not end it, and
-      # its handler runs after it.
+      # In pieces: a signal just before a wait does not interrupt it, and Python
+      # runs the handler only afterwards.
       while timeout is None:
         if _readable(descriptor, _PIECE):
           return True
@@ -159,12 +155,12 @@ class ServerProcess:
 
   @property
   def exit_code(self) -> int | None:
-    """Its exit code, -n if signal n ended it; None while it runs."""
+    """The exit code, -n after signal n; None while it runs."""
     with self._lock:
       return self._popen.poll()
 
   def how_it_ended(self) -> str:
-    """Returns how it ended and its last lines, without a full stop."""
+    """Returns how it ended and its last log lines, without a full stop."""
     code = self.exit_code
     if code is None:
       how = 'still runs'
@@ -177,7 +173,7 @@ class ServerProcess:
     )
 
   def last_lines(self) -> list[str]:
-    """Returns the last lines of its log; none if that is gone."""
+    """Returns the log's last lines; none if it is missing."""
     if not self._log.exists():
       return []
     with self._log.open('rb') as file:
@@ -187,21 +183,21 @@ class ServerProcess:
     return [line.strip() for line in lines if line.strip()][-_LOG_LINES:]
 
   def stop(self) -> None:
-    """Ends the process and its group; returns when they have ended."""
+    """Ends the process and its group, and waits for that."""
     with self._lock:
       if self._popen.returncode is not None:
         return
-      # Unlike Popen's own way this does not reap it, so that its group's
-      # number is not another's yet.
+      # Unlike `Popen.terminate` this does not reap it, so its group's number
+      # cannot be reused yet.
       signal.pidfd_send_signal(self._descriptor, signal.SIGTERM)
       _readable(self._descriptor, _GRACE)
       os.killpg(self.pid, signal.SIGKILL)
       self._popen.wait()
 
   def close(self) -> None:
-    """Stops it and closes what belongs to it."""
+    """Stops it and closes its pipes."""
     self.stop()
-    # A thread that still reads is told that it has ended, and returns soon.
+    # A thread in `hear` returns once the process has ended.
     with self._hearing, self._lock:
       if self._descriptor < 0:
         return
@@ -213,7 +209,7 @@ class ServerProcess:
 
 
 def _readable(descriptor: int, timeout: float | None) -> bool:
-  # Not select.select, which refuses descriptors from 1024 on.
+  # `select.select` refuses descriptors from 1024 on.
   poll = select.poll()
   poll.register(descriptor, select.POLLIN)
   milliseconds = None if timeout is None else max(0, int(timeout * 1000))
@@ -221,9 +217,9 @@ def _readable(descriptor: int, timeout: float | None) -> bool:
 
 
 class ReverbServer(contextlib.AbstractContextManager):
-  """A server that this process owns; any thread may call it.
+  """A Reverb server owned by this process; thread-safe.
 
-  It ends with `close`, and when this process ends, however that happens.
+  It ends with `close`, or when this process ends in any way.
   """
 
   def __init__(
@@ -234,16 +230,15 @@ class ReverbServer(contextlib.AbstractContextManager):
     port: int = 0,
     keep_checkpoints: int | None = None,
   ):
-    """Starts nothing yet.
+    """Makes a server that has not started.
 
     Args:
       python: an interpreter that has Reverb (`environment.ensure`).
-      tables: rules, as `main.py` takes them (`tables.py`).
-      checkpoint_dir: folder for checkpoints and the log, made if absent; one
-        server at a time. None: a temporary one, gone after `close`.
-      port: to listen on; 0: any that is free.
-      keep_checkpoints: of those in its folder, the newest that each start
-        leaves there; None: all.
+      tables: rules as in `main.py`.
+      checkpoint_dir: folder for checkpoints and the log, for one server at a
+        time; made if absent. None: a temporary one.
+      port: to listen on; 0: any free port.
+      keep_checkpoints: how many of its checkpoints each start keeps; None: all.
     """
     self._python = python
     self._tables = list(tables)
@@ -259,45 +254,41 @@ class ReverbServer(contextlib.AbstractContextManager):
 
   @property
   def port(self) -> int:
-    """Where it listens; known from `wait_ready` on."""
+    """The port; valid after `wait_ready`."""
     return self._port
 
   @property
   def address(self) -> str:
-    """Where this machine's clients find it; known from `wait_ready` on."""
+    """Its address on this machine; valid after `wait_ready`."""
     return f'localhost:{self._port}'
 
   @property
   def pid(self) -> int | None:
-    """The number of its process, None before `start`."""
+    """The process number; None before `start`."""
     process = self._process
     return process.pid if process else None
 
   @property
   def log_path(self) -> pathlib.Path:
-    """The file that has what the server says."""
+    """The log file."""
     return self._folder.log
 
   def checkpoints(self) -> list[pathlib.Path]:
-    """Returns the checkpoints in its folder, newest first.
-
-    This includes what a server that has ended left in its own folder.
-    """
+    """Returns the checkpoints in its folder, newest first."""
     with self._lock:
       if not self.is_alive():
         self._folder.collect()
       return self._folder.checkpoints()
 
   def start(self, restore: str | None = None) -> None:
-    """Starts the process; `wait_ready` tells how that went.
+    """Starts the process; call `wait_ready` next.
 
     Args:
-      restore: a checkpoint to begin with, under the rules of now; None: the
-        tables are empty.
+      restore: a checkpoint to load under the current rules; None: start empty.
 
     Raises:
       ServerFailed: if the process cannot be started.
-      StoreClosed: after `close`.
+      StoreClosed: if it was closed.
     """
     with self._lock:
       self._start(restore)
@@ -306,11 +297,11 @@ class ReverbServer(contextlib.AbstractContextManager):
     """Waits until the server answers.
 
     Args:
-      timeout: seconds; None: what a slow machine needs for its checkpoint.
+      timeout: seconds; None: enough for a slow machine and its checkpoint.
 
     Raises:
       CheckpointError: if the checkpoint is missing, damaged or of other tables.
-      PortInUse: if another listens on the port that was asked for.
+      PortInUse: if another process listens on the requested port.
       ServerFailed: if it ended, was stopped, or does not answer in time.
     """
     if timeout is None:
@@ -320,7 +311,7 @@ class ReverbServer(contextlib.AbstractContextManager):
     deadline = time.monotonic() + timeout
     process = self._current()
     self._port = self._hear_port(process, deadline)
-    # In short pieces, so that the end of the process is noticed.
+    # In short pieces, to notice if the process ends.
     while not answers(self.address, timeout=1.0):
       if process.exit_code is not None or time.monotonic() > deadline:
         raise self._failed(process, 'does not answer')
@@ -328,32 +319,26 @@ class ReverbServer(contextlib.AbstractContextManager):
     logging.warning('%s', exposure_warning(self._port))
 
   def is_alive(self) -> bool:
-    """Whether the process runs."""
+    """Returns whether the process runs."""
     process = self._process
     return process is not None and process.exit_code is None
 
   def wait_end(self, timeout: float | None = None) -> bool:
-    """Waits until the process has ended, by itself or by `stop`.
-
-    Returns whether it has within `timeout` seconds.
-    """
+    """Returns whether the process ended within `timeout` seconds."""
     return self._current().wait(timeout)
 
   def how_it_ended(self) -> str:
-    """Returns a sentence on how the process ended, with its last lines."""
+    """Returns a sentence on how the process ended, with its last log lines."""
     return str(self._failed(self._current(), 'ended'))
 
   def restart(self, restore: str | None = None) -> None:
-    """Starts it again, on the same port unless that has been taken since.
-
-    See `start`; `wait_ready` comes after it.
-    """
+    """Restarts it as `start` does, on the same port if that is still free."""
     with self._lock:
       self.stop()
       self._start(restore)
 
   def stop(self) -> None:
-    """Ends the process; what is in the tables is lost."""
+    """Ends the process; the tables' contents are lost."""
     with self._lock:
       if self._process is not None:
         self._process.stop()
@@ -362,7 +347,7 @@ class ReverbServer(contextlib.AbstractContextManager):
     self.close()
 
   def close(self) -> None:
-    """Stops it for good; further calls do nothing."""
+    """Stops it for good; may be called again."""
     with self._lock:
       if self._closed:
         return
@@ -425,7 +410,7 @@ class ReverbServer(contextlib.AbstractContextManager):
 def _refusal(
   answer: Mapping[str, str], port: int, restore: str | None, log: pathlib.Path
 ) -> Exception:
-  """Returns what to raise for an answer of `main.py`."""
+  """Returns the exception for an error answered by `main.py`."""
   kind, error = answer['kind'], answer['error']
   if kind == 'port':
     return PortInUse(

@@ -1,9 +1,7 @@
-"""Bidirectional streams of messages to a Reverb server, behind one interface.
+"""Bidirectional streams of messages to a Reverb server.
 
-`make_stream` gives our own HTTP/2 stream, which copies a message once;
-gRPC for Python copies it two or three times. To measure what that gains,
-SEEDRL_REVERB_TRANSPORT=grpc chooses gRPC's instead. Unary calls always use
-gRPC, with `CHANNEL_OPTIONS`.
+SEEDRL_REVERB_TRANSPORT chooses `http2` (ours, the default; copies a message
+once) or `grpc` (copies it two or three times). Unary calls always use gRPC.
 """
 
 import os
@@ -36,11 +34,11 @@ _TRANSPORTS: dict[str, type[Stream]] = {
 
 
 def make_stream(address: str, method: str) -> Stream:
-  """Returns a stream that has yet to begin.
+  """Returns an unconnected stream.
 
   Args:
     address: 'host:port'.
-    method: path of the gRPC method, as '/package.Service/Method'.
+    method: path of the gRPC method, '/package.Service/Method'.
   """
   name = os.environ.get('SEEDRL_REVERB_TRANSPORT', 'http2')
   return _TRANSPORTS[name](address, method)

@@ -1,4 +1,4 @@
-"""A stream by gRPC's own library, to compare ours with."""
+"""A stream through gRPC's own library, to compare ours with."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -11,23 +11,22 @@ from seedrl_jax.replay.reverb.transport import stream
 CHANNEL_OPTIONS = (
   ('grpc.max_receive_message_length', -1),
   ('grpc.max_send_message_length', -1),
-  # Or a channel to a server that was lost would be used again.
+  # Otherwise the connection to a lost server could be used again.
   ('grpc.use_local_subchannel_pool', 1),
-  # Notices a machine that went away silently. Servers take pings on an
-  # idle connection for an attack if they come within five minutes.
+  # Detects a machine that vanished. Servers close an idle connection if pings
+  # come less than five minutes apart.
   ('grpc.keepalive_time_ms', 310_000),
   ('grpc.keepalive_timeout_ms', 20_000),
-  # Or a server that came up just after a refusal would wait for a second.
+  # Otherwise a retry after a refused connection waits for a second.
   ('grpc.initial_reconnect_backoff_ms', 100),
   ('grpc.enable_http_proxy', 0),
 )
 
 
 class GrpcStream:
-  """See `stream.Stream`."""
+  """A `stream.Stream`; `begin` does not wait for the connection."""
 
   def __init__(self, address: str, method: str):
-    """See `stream.Stream`."""
     self._method = method
     self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
     self._call: Any = None
@@ -36,7 +35,6 @@ class GrpcStream:
     self._cancelled = self._ended = False
 
   def begin(self, timeout: float) -> None:
-    """See `stream.Stream`; gRPC connects later, and `receive` tells how."""
     del timeout
     self._call = self._channel.stream_stream(self._method)(self._messages())
     if not self._call.add_callback(self._end):
@@ -45,7 +43,6 @@ class GrpcStream:
       self._call.cancel()
 
   def send(self, parts: Sequence[stream.Buffer]) -> None:
-    """See `stream.Stream`."""
     message = b''.join(parts)
     with self._changed:
       self._changed.wait_for(lambda: self._ended or self._next is None)
@@ -58,21 +55,18 @@ class GrpcStream:
       self._changed.notify_all()
 
   def receive(self) -> memoryview | None:
-    """See `stream.Stream`."""
     try:
       return memoryview(next(self._call))
     except StopIteration:
       return None
 
   def cancel(self) -> None:
-    """See `stream.Stream`."""
     self._cancelled = True
     self._end()
     if self._call is not None:
       self._call.cancel()
 
   def close(self) -> None:
-    """See `stream.Stream`."""
     self._end()
     self._channel.close()
 

@@ -1,8 +1,4 @@
-"""HTTP/2 frames, as far as one gRPC stream on its own connection needs them.
-
-Reads from a socket straight into the memory where the bytes stay. RFC 9113,
-sections 4 and 6.
-"""
+"""HTTP/2 frames for a connection with one gRPC stream (RFC 9113, 4 and 6)."""
 
 import collections
 import enum
@@ -17,29 +13,28 @@ from seedrl_jax.replay.reverb.transport import stream as stream_lib
 
 PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'
 HEADER_BYTES = 9
-# The number of a connection's only stream.
+# The connection's only stream.
 STREAM = 1
-# What flow control, or a frame, allows before the first word about it, and at
-# most.
+# Initial and largest flow-control window and frame.
 FIRST_WINDOW, LARGEST_WINDOW = 65_535, 2**31 - 1
 FIRST_FRAME_BYTES, LARGEST_FRAME_BYTES = 16_384, 2**24 - 1
 
-# Of one system call.
+# Limit of one `sendmsg` call.
 _MOST_BUFFERS = 512
 
 _SETTING = struct.Struct('>HI')
 _NUMBER = struct.Struct('>I')
-# Read beyond what is wanted, as the next frame's header follows at once; more
-# of it would be copied twice.
+# Bytes read beyond the wanted ones, to get the next frame's header in the same
+# call. They are copied once more, so few.
 _READ_AHEAD = 4096
 
 
 class ProtocolError(ValueError):
-  """The other side does not speak HTTP/2, or speaks it wrongly."""
+  """The peer violates HTTP/2."""
 
 
 class Kind(enum.IntEnum):
-  """Types of frames; others are to be ignored."""
+  """Frame types; unknown ones are ignored."""
 
   DATA = 0
   HEADERS = 1
@@ -54,7 +49,7 @@ class Kind(enum.IntEnum):
 
 
 class Flag(enum.IntFlag):
-  """Flags; ACK and END_STREAM belong to different types."""
+  """Frame flags; ACK and END_STREAM belong to different types."""
 
   ACK = 0x1
   END_STREAM = 0x1
@@ -64,7 +59,7 @@ class Flag(enum.IntFlag):
 
 
 class Setting(enum.IntEnum):
-  """Settings that matter here."""
+  """The settings that we use."""
 
   ENABLE_PUSH = 2
   INITIAL_WINDOW_SIZE = 4
@@ -72,7 +67,7 @@ class Setting(enum.IntEnum):
 
 
 class Header(NamedTuple):
-  """What stands before a frame's payload of `size` bytes."""
+  """A frame's header; `size` is the payload's in bytes."""
 
   size: int
   kind: int
@@ -81,28 +76,28 @@ class Header(NamedTuple):
 
 
 def header(kind: Kind, flags: int, stream: int, size: int) -> bytes:
-  """Returns the nine bytes before a payload of `size` bytes."""
+  """Returns a frame's nine header bytes."""
   return _NUMBER.pack(size << 8 | kind) + bytes((flags,)) + _NUMBER.pack(stream)
 
 
 def frame(kind: Kind, payload: bytes, flags: int = 0, stream: int = 0) -> bytes:
-  """Returns a whole frame."""
+  """Returns a frame, header and payload."""
   return header(kind, flags, stream, len(payload)) + payload
 
 
 def settings(values: Mapping[Setting, int]) -> bytes:
-  """Returns a frame of settings."""
+  """Returns a SETTINGS frame."""
   parts = [_SETTING.pack(key, value) for key, value in values.items()]
   return frame(Kind.SETTINGS, b''.join(parts))
 
 
 def window_update(stream: int, increment: int) -> bytes:
-  """Returns a frame that allows the other side `increment` bytes more."""
+  """Returns a frame that lets the peer send `increment` more bytes."""
   return frame(Kind.WINDOW_UPDATE, _NUMBER.pack(increment), stream=stream)
 
 
 def parse_header(content: bytes) -> Header:
-  """Takes nine bytes apart."""
+  """Parses nine header bytes."""
   size_and_kind, flags, stream = struct.unpack('>IBI', content)
   return Header(
     size_and_kind >> 8, size_and_kind & 0xFF, flags, stream & LARGEST_WINDOW
@@ -110,21 +105,21 @@ def parse_header(content: bytes) -> Header:
 
 
 def parse_settings(payload: bytes) -> Iterator[tuple[int, int]]:
-  """Yields the (identifier, value) pairs of a frame of settings."""
+  """Returns the (identifier, value) pairs of a SETTINGS payload."""
   if len(payload) % _SETTING.size:
     raise ProtocolError(f'settings of {len(payload)} bytes')
   return _SETTING.iter_unpack(payload)
 
 
 def parse_number(payload: bytes) -> int:
-  """Returns the number at a payload's start, less its reserved bit."""
+  """Returns a payload's first 31-bit number, without its reserved bit."""
   if len(payload) < _NUMBER.size:
     raise ProtocolError(f'a number of {len(payload)} bytes')
   return _NUMBER.unpack_from(payload)[0] & LARGEST_WINDOW
 
 
 def without_padding(payload: bytes, flags: int) -> bytes:
-  """Returns a frame of headers without padding and priority."""
+  """Returns a HEADERS payload without padding and priority."""
   start = end = 0
   if flags & Flag.PADDED:
     start, end = 1, payload[0] if payload else 1
@@ -136,14 +131,14 @@ def without_padding(payload: bytes, flags: int) -> bytes:
 
 
 class SocketReader:
-  """Reads exactly as many bytes as are wanted; one thread at a time."""
+  """Reads exact numbers of bytes from a socket; for one thread at a time."""
 
   def __init__(self, source: socket.socket, on_silence: Callable[[], None]):
-    """Reads nothing yet.
+    """Makes a reader.
 
     Args:
-      source: where to read; may have a time-out.
-      on_silence: called after it; reading goes on unless it raises.
+      source: may have a time-out.
+      on_silence: called at a time-out; reading goes on unless it raises.
     """
     self._socket = source
     self._on_silence = on_silence
@@ -151,7 +146,7 @@ class SocketReader:
     self._start = self._end = 0
 
   def read(self, size: int) -> bytes:
-    """Returns the next `size` bytes; errors as `read_into`."""
+    """Returns the next `size` bytes; raises as `read_into`."""
     if self._end - self._start >= size:
       start, self._start = self._start, self._start + size
       return bytes(self._ahead[start : self._start])
@@ -160,11 +155,11 @@ class SocketReader:
     return bytes(memory)
 
   def read_into(self, out: memoryview) -> None:
-    """Fills `out`, bytes.
+    """Fills `out`, a view of bytes.
 
     Raises:
-      ConnectionError: if the other side ended the connection.
-      OSError: for any other failure of the socket.
+      ConnectionError: if the peer closed the connection.
+      OSError: if the socket fails otherwise.
     """
     taken = min(len(out), self._end - self._start)
     if taken:
@@ -175,7 +170,7 @@ class SocketReader:
       try:
         size = self._socket.recvmsg_into([rest, self._ahead])[0]
       except TimeoutError as e:
-        # With a number it is the kernel's, of a connection that is lost.
+        # With errno set it is the kernel's: the connection is lost.
         if e.errno:
           raise
         self._on_silence()
@@ -188,20 +183,19 @@ class SocketReader:
 
 
 def uninitialized(size: int) -> memoryview:
-  """Returns memory for `size` bytes, which are not set to zero first."""
+  """Returns uninitialised memory of `size` bytes."""
   return np.empty(size, np.uint8).data
 
 
 class Pieces:
-  """Buffers one after the other, of which slices are taken in order."""
+  """A sequence of buffers that is consumed in slices."""
 
   def __init__(self, buffers: Sequence[stream_lib.Buffer]):
-    """Takes nothing yet."""
     self._buffers = collections.deque(buffers)
     self._offset = 0
 
   def take(self, size: int, out: list[stream_lib.Buffer]) -> None:
-    """Appends the next `size` bytes to `out`, without copying them."""
+    """Moves the next `size` bytes to `out` without copying them."""
     while size:
       buffer, start = self._buffers[0], self._offset
       length = min(size, len(buffer) - start)
@@ -213,7 +207,7 @@ class Pieces:
         self._offset = 0
 
   def frames(self, size: int, largest: int) -> list[stream_lib.Buffer]:
-    """Returns frames of data with the next `size` bytes, as `take` does."""
+    """Returns DATA frames of the next `size` bytes, without copying them."""
     out: list[stream_lib.Buffer] = []
     while size:
       length = min(size, largest)
@@ -224,7 +218,7 @@ class Pieces:
 
 
 def send_all(target: socket.socket, buffers: list[stream_lib.Buffer]) -> None:
-  """Sends buffers one after the other, in as few system calls as it takes."""
+  """Sends buffers with as few system calls as possible."""
   first = 0
   while first < len(buffers):
     sent = target.sendmsg(buffers[first : first + _MOST_BUFFERS])

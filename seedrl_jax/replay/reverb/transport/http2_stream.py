@@ -1,11 +1,8 @@
-"""One gRPC stream over an HTTP/2 connection of its own.
+"""A gRPC stream over its own HTTP/2 connection.
 
-gRPC for Python copies each message that it receives three times and each that
-it sends twice, and holds the interpreter lock meanwhile; at a gigabyte a second
-that is most of the work. Here a message is sent from the memory it is in and
-received into the memory where it stays.
-
-HTTP/2: RFC 9113. gRPC on it: its document PROTOCOL-HTTP2.
+Sends a message from the memory that it is in and receives one into the memory
+where it stays. gRPC for Python copies both two or three times under the
+interpreter lock. Wire format: RFC 9113 and gRPC's PROTOCOL-HTTP2.
 """
 
 import concurrent.futures
@@ -21,17 +18,16 @@ import hpack
 from seedrl_jax.replay.reverb.transport import http2, receiver, sender, stream
 from seedrl_jax.replay.reverb.transport.stream import StreamError
 
-# Of a message: whether it is compressed, and its length.
+# Before each message: whether it is compressed, and its length.
 _PREFIX = struct.Struct('>BI')
-# Frames that the server may send: the larger, the fewer there are to look at.
+# The largest frame that the server may send; fewer frames cost less.
 _FRAME_BYTES = 4 << 20
 
 
 class Http2Stream:
-  """See `stream.Stream`."""
+  """A `stream.Stream`."""
 
   def __init__(self, address: str, method: str):
-    """See `stream.Stream`."""
     self._address = address
     self._method = method
     self._dialled: concurrent.futures.Future[socket.socket] = (
@@ -43,14 +39,13 @@ class Http2Stream:
     self._cancelled = False
 
   def begin(self, timeout: float) -> None:
-    """See `stream.Stream`."""
     try:
       self._connect(timeout)
       self._sender.target = self._socket
       self._receiver = receiver.Receiver(self._socket, self._sender)
       self._socket.sendall(self._beginning())
       self._receiver.begin()
-    # UnicodeError: the address has no valid name.
+    # UnicodeError: the address is no valid host name.
     except (OSError, UnicodeError, http2.ProtocolError) as e:
       self.close()
       if self._cancelled:
@@ -59,7 +54,6 @@ class Http2Stream:
       raise StreamError(unavailable, f'no server: {e}') from e
 
   def send(self, parts: Sequence[stream.Buffer]) -> None:
-    """See `stream.Stream`."""
     prefix = _PREFIX.pack(0, sum(len(part) for part in parts))
     try:
       self._sender.send([prefix, *filter(len, parts)])
@@ -67,7 +61,6 @@ class Http2Stream:
       raise self._failure(e) from e
 
   def receive(self) -> memoryview | None:
-    """See `stream.Stream`."""
     try:
       prefix = http2.uninitialized(_PREFIX.size)
       came = self._receiver.read(prefix)
@@ -78,7 +71,7 @@ class Http2Stream:
         message = http2.uninitialized(size)
         if self._receiver.read(message) == size:
           return message
-      # A server that gives up in the middle of a message says why.
+      # A server that fails in the middle of a message sends a status.
       self._receiver.check_status()
       if came:
         raise http2.ProtocolError('the last message was cut off')
@@ -91,7 +84,6 @@ class Http2Stream:
       raise
 
   def cancel(self) -> None:
-    """See `stream.Stream`."""
     self._cancelled = True
     self._dialled.cancel()
     self._sender.window.end()
@@ -99,7 +91,6 @@ class Http2Stream:
       self._socket.shutdown(socket.SHUT_RDWR)
 
   def close(self) -> None:
-    """See `stream.Stream`."""
     self._socket.close()
 
   def _connect(self, timeout: float) -> None:
@@ -116,18 +107,18 @@ class Http2Stream:
       raise ConnectionAbortedError('cancelled here') from None
     unconnected.close()
     if self._cancelled:
-      # `cancel` may not have found this socket.
+      # `cancel` may have missed the new socket.
       raise BrokenPipeError
     self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if hasattr(socket, 'TCP_USER_TIMEOUT'):
-      # Notices a machine that went away silently when something is sent.
+      # Detects a machine that vanished while we send.
       milliseconds = int(1000 * receiver.ANSWER)
       self._socket.setsockopt(
         socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds
       )
 
   def _beginning(self) -> bytes:
-    """Returns what a connection and its only stream begin with."""
+    """Returns the first bytes of a connection with one stream."""
     fields = [
       (':method', 'POST'),
       (':scheme', 'http'),
@@ -165,17 +156,13 @@ def _dial(
   timeout: float,
   dialled: 'concurrent.futures.Future[socket.socket]',
 ) -> None:
-  """Connects; to run in a thread that may be left behind.
-
-  Looking up a name cannot be interrupted, nor, on every system, an attempt to
-  connect.
-  """
+  """Connects, in a thread, as a DNS look-up cannot be interrupted."""
   host, _, port = address.rpartition(':')
   place = host.removeprefix('[').removesuffix(']'), port
   try:
     connected = socket.create_connection(place, timeout)
   except BaseException as e:
-    # Or it was cancelled.
+    # InvalidStateError: `cancel` was first.
     with contextlib.suppress(concurrent.futures.InvalidStateError):
       dialled.set_exception(e)
     return

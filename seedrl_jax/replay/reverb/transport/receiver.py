@@ -1,7 +1,6 @@
-"""What a server sends over HTTP/2: messages' bytes, and how the call ended.
+"""The receiving side of an HTTP/2 stream: message bytes and the call's status.
 
-gRPC's document PROTOCOL-HTTP2 says where the status is, and what stands for it
-if there is none.
+gRPC's PROTOCOL-HTTP2 defines the status and what replaces a missing one.
 """
 
 import socket
@@ -13,10 +12,10 @@ import hpack
 from seedrl_jax.replay.reverb.transport import http2, sender
 from seedrl_jax.replay.reverb.transport.stream import StreamError
 
-# Bytes of the payload of a frame other than data.
+# Largest payload of a frame other than DATA, in bytes.
 _MAX_CONTROL_BYTES = 1 << 16
-# Seconds without a frame until the server is pinged, and for its answer. A
-# server takes a second ping within five minutes for an attack.
+# Seconds without a frame before a ping, and for its answer. Servers close the
+# connection if pings come less than five minutes apart.
 _SILENCE, ANSWER = 310.0, 20.0
 _PING = b'seedrl!?'
 
@@ -25,7 +24,7 @@ _CODES: dict[bytes, grpc.StatusCode] = {
   b'%d' % code.value[0]: code for code in grpc.StatusCode
 }
 _RETRY_STATUS = (b'429', b'502', b'503', b'504')
-# Error codes of HTTP/2; all others are INTERNAL.
+# By HTTP/2 error code; others map to INTERNAL.
 _RESET_CODES = {
   7: _UNAVAILABLE,
   8: grpc.StatusCode.CANCELLED,
@@ -35,24 +34,23 @@ _RESET_CODES = {
 
 
 class Receiver:
-  """Reads frames of one stream and answers those that ask for it."""
+  """Reads one stream's frames and answers pings and settings."""
 
   def __init__(self, source: socket.socket, output: sender.Sender):
-    """Reads nothing yet; `source` is connected."""
     self._socket = source
     self._reader = http2.SocketReader(source, self._on_silence)
     self._sender = output
     self._ended = False
-    # Bytes of the frame of data that it is in, of the padding behind them, and
-    # of all that the server has yet to be allowed anew.
+    # Bytes left of the current DATA frame and of its padding; bytes received
+    # since the last window update.
     self._left = self._padding = self._used = 0
     self._decoder = hpack.Decoder()
     self._fields: dict[bytes, bytes] = {}
-    # Whether the server is to give a sign of life.
+    # Whether a frame from the server is due within ANSWER seconds.
     self._asked = True
 
   def begin(self) -> None:
-    """Reads what every HTTP/2 server says first."""
+    """Reads the server's first frame, which must be SETTINGS."""
     first = self._next_header()
     if first.kind != http2.Kind.SETTINGS:
       raise http2.ProtocolError('it is no gRPC server')
@@ -60,7 +58,7 @@ class Receiver:
     self._set_asked(False)
 
   def read(self, out: memoryview) -> int:
-    """Fills `out` with data of the stream; returns how much there was."""
+    """Fills `out`; returns the number of bytes, fewer at the stream's end."""
     taken = 0
     while taken < len(out):
       if self._left:
@@ -75,12 +73,12 @@ class Receiver:
     return taken
 
   def end(self) -> None:
-    """Reads no more frames; ends what is being sent."""
+    """Stops reading and sending."""
     self._ended = True
     self._sender.window.end()
 
   def check_status(self) -> None:
-    """Raises StreamError if the header fields and trailers tell of one."""
+    """Raises StreamError if the trailers hold an error or no status."""
     fields = self._fields
     if b'grpc-status' not in fields:
       status = fields.get(b':status', b'none')
@@ -94,7 +92,7 @@ class Receiver:
       raise StreamError(code, urllib.parse.unquote(message, errors='replace'))
 
   def _next_frame(self) -> None:
-    """Reads a frame, of data only what stands before it."""
+    """Reads a frame; of DATA only the header."""
     if self._padding:
       self._reader.read(self._padding)
       self._padding = 0
@@ -118,7 +116,7 @@ class Receiver:
         code = _RESET_CODES.get(number, grpc.StatusCode.INTERNAL)
         raise StreamError(code, f'the server ended the call, error {number}')
       case http2.Kind.GOAWAY:
-        # Names the last stream that is still answered.
+        # The payload starts with the last stream that is still served.
         if http2.parse_number(self._payload(header)) < http2.STREAM:
           raise StreamError(_UNAVAILABLE, 'the server is shutting down')
       case _:
@@ -128,7 +126,7 @@ class Receiver:
     return http2.parse_header(self._reader.read(http2.HEADER_BYTES))
 
   def _payload(self, header: http2.Header) -> bytes:
-    """Reads the payload of a frame that is not data."""
+    """Reads the payload of a frame other than DATA."""
     if header.size > _MAX_CONTROL_BYTES:
       raise http2.ProtocolError(f'a control frame has {header.size} bytes')
     return self._reader.read(header.size)
@@ -149,7 +147,7 @@ class Receiver:
       self._used = 0
 
   def _on_headers(self, header: http2.Header) -> None:
-    """Takes the response's headers or, at its end, trailers."""
+    """Reads the response's headers or trailers."""
     block = http2.without_padding(self._payload(header), header.flags)
     flags = header.flags
     while not flags & http2.Flag.END_HEADERS:

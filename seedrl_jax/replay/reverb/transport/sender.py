@@ -1,8 +1,4 @@
-"""What a stream sends over HTTP/2, and how much of it flow control allows.
-
-RFC 9113, section 5.2: a sender may send as many bytes of data as the receiver
-has allowed, for the stream and for its whole connection.
-"""
+"""The sending side of an HTTP/2 stream, with flow control (RFC 9113, 5.2)."""
 
 import collections
 import contextlib
@@ -12,30 +8,32 @@ from collections.abc import Sequence
 
 from seedrl_jax.replay.reverb.transport import http2, stream
 
-# Sent with one system call.
+# Sent under one hold of the lock.
 _SEND_BYTES = 1 << 20
-# Control frames that may wait to be sent.
+# Limit of queued control frames.
 _MAX_CONTROL = 1000
 
 
 class SendWindow:
-  """Bytes that may be sent; one thread takes, another adds."""
+  """The bytes that may be sent, for the stream and for its connection.
+
+  Thread-safe for one thread that takes and one that adds.
+  """
 
   def __init__(self) -> None:
-    """Allows what every receiver allows at first."""
     self._changed = threading.Condition()
     self._initial = http2.FIRST_WINDOW
     self._stream = self._connection = http2.FIRST_WINDOW
     self._ended = False
 
   def wait(self) -> bool:
-    """Waits until something may be sent; returns False after `end`."""
+    """Waits until bytes may be sent; returns False after `end`."""
     with self._changed:
       self._changed.wait_for(lambda: self._ended or self._room() > 0)
       return not self._ended
 
   def take(self, wanted: int) -> int:
-    """Takes up to `wanted` bytes of those that may be sent now, if any."""
+    """Takes at most `wanted` bytes, perhaps 0, and returns how many."""
     with self._changed:
       size = max(min(wanted, self._room()), 0)
       self._stream -= size
@@ -43,7 +41,7 @@ class SendWindow:
     return size
 
   def add(self, size: int, to_stream: bool) -> None:
-    """Allows `size` bytes more, for the stream or for its connection."""
+    """Adds `size` bytes to the stream's or the connection's window."""
     with self._changed:
       if to_stream:
         self._stream += size
@@ -52,17 +50,17 @@ class SendWindow:
       self._changed.notify_all()
 
   def set_initial(self, size: int) -> None:
-    """Changes what a stream is allowed at first, also after that."""
+    """Changes the stream's initial window, also afterwards."""
     if size > http2.LARGEST_WINDOW:
       raise http2.ProtocolError(f'a window of {size} bytes')
     with self._changed:
-      # May take back more than there is left.
+      # May make the window negative.
       self._stream += size - self._initial
       self._initial = size
       self._changed.notify_all()
 
   def end(self) -> None:
-    """Ends every wait, also later ones."""
+    """Ends current and later waits."""
     with self._changed:
       self._ended = True
       self._changed.notify_all()
@@ -72,28 +70,27 @@ class SendWindow:
 
 
 class Sender:
-  """Sends messages and control frames; any thread may post the latter.
+  """Sends messages, from one thread, and control frames, from any.
 
   Attributes:
     target: the connected socket.
-    window: what flow control allows.
-    frame_bytes: of the largest frame that the server takes.
+    window: the stream's flow control.
+    frame_bytes: the server's limit of a frame.
   """
 
   def __init__(self, target: socket.socket):
-    """Sends nothing yet."""
     self.target = target
     self.window = SendWindow()
     self.frame_bytes = http2.FIRST_FRAME_BYTES
-    # Held while the socket is written to, so that frames stay whole.
+    # Held while writing, so that frames stay whole.
     self._writing = threading.Lock()
     self._control: collections.deque[bytes] = collections.deque()
 
   def send(self, buffers: Sequence[stream.Buffer]) -> None:
-    """Sends bytes as frames of data; waits while the window is empty.
+    """Sends bytes as DATA frames; waits while the window is empty.
 
     Raises:
-      OSError: if the window has ended or the connection is lost.
+      OSError: if the stream has ended or the connection is lost.
     """
     pieces = http2.Pieces(buffers)
     size = sum(len(buffer) for buffer in buffers)
@@ -102,30 +99,34 @@ class Sender:
         raise BrokenPipeError('the stream has ended')
       try:
         with self._writing:
-          # Settings that take room back are acknowledged before this or after
-          # it; what was taken earlier would come after, and be too much.
+          # Under the lock: settings that shrink the window are acknowledged
+          # before or after this, and then these bytes still fit.
           allowed = self.window.take(min(size, _SEND_BYTES))
           frames = pieces.frames(allowed, self.frame_bytes)
           http2.send_all(self.target, frames)
         self._send_control()
       except OSError:
-        # What is sent after half a frame would be taken for its rest.
+        # The server would read later frames as the rest of this one.
         with contextlib.suppress(OSError):
           self.target.shutdown(socket.SHUT_WR)
         raise
       size -= allowed
 
   def post(self, frame: bytes) -> None:
-    """Sends a control frame, after what is being sent at the moment."""
+    """Queues a control frame; sends it once the socket is free.
+
+    Raises:
+      ProtocolError: if too many are queued.
+    """
     if len(self._control) >= _MAX_CONTROL:
       raise http2.ProtocolError('control frames came without end')
     self._control.append(frame)
-    # What came before the connection was lost can still be read.
+    # What arrived before the connection was lost can still be read.
     with contextlib.suppress(ConnectionError):
       self._send_control()
 
   def _send_control(self) -> None:
-    # A thread that holds the lock does this too once it is free.
+    # If the lock is taken, its holder sends them when it is done.
     while self._control and self._writing.acquire(blocking=False):
       try:
         with contextlib.suppress(IndexError):

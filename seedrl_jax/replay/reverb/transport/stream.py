@@ -1,4 +1,4 @@
-"""The interface of a transport, and sending and receiving over it at once."""
+"""The interface of a transport, and a full-duplex exchange over it."""
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -8,26 +8,23 @@ import grpc
 
 Buffer = bytes | memoryview
 
-# Seconds in which a connection that cannot be written to any more gives what
-# had arrived before, such as the server's reason.
+# Seconds to read what arrived, such as the server's reason, after a failure to
+# send.
 _GRACE = 20.0
 
 
 class StreamError(grpc.RpcError):
-  """A stream ended with an error; has what gRPC's own errors have."""
+  """A failed stream's status and the server's message, or ours."""
 
   def __init__(self, code: grpc.StatusCode, details: str):
-    """Takes the status and the server's words, or ours if it had none."""
     super().__init__(f'{code.name}: {details}')
     self._code = code
     self._details = details
 
   def code(self) -> grpc.StatusCode:
-    """Returns the status."""
     return self._code
 
   def details(self) -> str:
-    """Returns the server's words, or ours if it had none."""
     return self._details
 
 
@@ -36,32 +33,30 @@ class Stream(Protocol):
 
   One thread may send while another receives; any thread may cancel. All
   methods but `cancel` and `close` raise `grpc.RpcError` if the stream failed;
-  the error of `receive` is the server's reason.
+  only `receive` reports the server's reason.
   """
 
   def __init__(self, address: str, method: str):
-    """Prepares a stream of a method at 'host:port'; connects to nothing."""
+    """Makes an unconnected stream to 'host:port'."""
 
   def begin(self, timeout: float) -> None:
-    """Connects, or leaves it to `receive` to tell that it could not.
-
-    To be called once, before `send` and `receive`.
+    """Connects; call it once, first. A failure may surface in `receive`.
 
     Args:
-      timeout: seconds that each step may take until the server has answered.
+      timeout: seconds for each step until the server has answered.
     """
 
   def send(self, parts: Sequence[Buffer]) -> None:
-    """Sends a message made of `parts`; waits while the server takes no more."""
+    """Sends a message, the concatenated `parts`; waits for flow control."""
 
   def receive(self) -> memoryview | None:
     """Returns the next message, or None after the last."""
 
   def cancel(self) -> None:
-    """Ends the stream; what waits in it ends with CANCELLED."""
+    """Ends the stream; waiting calls raise CANCELLED."""
 
   def close(self) -> None:
-    """Frees the connection, when nobody sends or receives any more."""
+    """Closes the connection; no call may be in progress."""
 
 
 def exchange(
@@ -71,13 +66,13 @@ def exchange(
   on_end: Callable[[], None],
   name: str,
 ) -> None:
-  """Sends messages while another thread receives; raises what failed first.
+  """Sends messages while another thread receives; raises the first failure.
 
   Args:
-    stream: has begun; is cancelled in the end.
+    stream: must have begun; is cancelled at the end.
     messages: each in parts; must end after `on_end`.
-    take: gets each response in the thread `name`; must not wait.
-    on_end: called in that thread when nothing more will come.
+    take: called with each response, in the thread `name`; must not wait.
+    on_end: called in that thread after the last response.
   """
   failures: list[BaseException] = []
 
@@ -88,7 +83,7 @@ def exchange(
     except BaseException as e:
       failures.append(e)
     finally:
-      # What is being sent may wait for room that never comes.
+      # `send` may be waiting for flow control.
       stream.cancel()
       on_end()
 
