@@ -1,7 +1,5 @@
-"""The seam between environments and everything that acts in them.
+"""The interface between environments and what acts in them.
 
-`inference` drives an `EnvStream` without knowing whether the environments run
-in this process (`envpool_stream`, `gymnasium_stream`) or in remote actors.
 Nothing here imports JAX: remote actors run without it.
 """
 
@@ -17,20 +15,19 @@ _NONE.setflags(write=False)
 
 
 class StreamClosed(Exception):
-  """The stream was closed; there is nothing more to receive or to send."""
+  """The stream is closed."""
 
 
 class EnvironmentFailed(ValueError):
-  """An environment failed, or gave what cannot be; the message says it all."""
+  """An environment failed or returned an invalid value."""
 
 
 class StreamSpec(NamedTuple):
-  """What one environment of a stream looks like.
+  """Describes one environment of a stream.
 
   Attributes:
     observation: nest of `types.ArraySpec`; dicts have sorted keys.
-    action: what an environment takes.
-    action_repeat: frames that one step takes.
+    action_repeat: frames per step.
     name: the environment's name, for messages.
   """
 
@@ -43,7 +40,7 @@ class StreamSpec(NamedTuple):
 def check_action(
   spec: types.ActionSpec, action: np.ndarray, env_id: np.ndarray
 ) -> None:
-  """Checks the shapes of what a stream is sent.
+  """Checks the shapes of actions and their environment ids.
 
   Raises:
     ValueError: if they do not fit each other or the spec.
@@ -58,23 +55,23 @@ def check_action(
 def as_slice(index: np.ndarray) -> slice | np.ndarray:
   """Returns indices `[n]`, `n` > 0, as a slice if they are consecutive.
 
-  That is several times cheaper: it gives views, and copies are plain.
+  Slices index several times faster than arrays.
   """
   first, n = int(index[0]), len(index)
-  # Comparing bytes costs a fraction of comparing arrays.
+  # Comparing bytes is much cheaper than comparing arrays.
   consecutive = np.arange(first, first + n, dtype=index.dtype).tobytes()
   return slice(first, first + n) if index.tobytes() == consecutive else index
 
 
 class Episode(NamedTuple):
-  """One finished episode, scored as evaluations do.
+  """One finished episode.
 
   Attributes:
-    env_id: which of the stream's environments.
+    env_id: the stream's id of the environment.
     episode_return: undiscounted sum of the raw, unclipped rewards.
     length: agent steps, without the reset pseudo-step.
     frames: `length` times the action repeat.
-    terminated: whether the episode terminated, rather than was truncated.
+    terminated: False if the episode was truncated.
   """
 
   env_id: int
@@ -85,15 +82,14 @@ class Episode(NamedTuple):
 
 
 class EnvStream(abc.ABC):
-  """Environments that hand out observations and wait for actions.
+  """Environments that emit observations and wait for actions.
 
-  All environments reset when the stream is made, so the first outputs are
-  FIRST steps. One thread may receive while another sends.
+  All environments reset when the stream is made, so the first outputs are FIRST
+  steps. One thread may receive while another sends.
 
   Attributes:
-    spec: what one environment looks like.
     num_envs: environments of this stream; their ids are `[0, num_envs)`.
-    batch_size: the most environments that one `recv` gives.
+    batch_size: the most environments in one `recv`.
   """
 
   spec: StreamSpec
@@ -102,46 +98,43 @@ class EnvStream(abc.ABC):
 
   @property
   def min_batch_size(self) -> int:
-    """The fewest environments that one `recv` gives."""
+    """The fewest environments in one `recv`."""
     return self.batch_size
 
   @abc.abstractmethod
   def recv(self) -> types.EnvOutput:
-    """Waits for the next batch of steps.
+    """Waits for the next batch of steps; the caller owns the arrays.
 
-    A batch waits until enough environments have their actions, so a caller
-    that neither sends nor closes waits for ever. The step after a LAST one is
-    the next episode's FIRST, whatever action was sent: that pair is no
-    transition. The arrays belong to the caller.
+    A batch needs enough environments that have their actions, so a caller that
+    neither sends nor closes waits for ever. The step after LAST is the next
+    episode's FIRST, whatever action was sent: that pair is no transition.
 
     Returns:
-      `types.EnvOutput` with B of `min_batch_size` to `batch_size` rows.
+      `types.EnvOutput` of `min_batch_size` to `batch_size` rows.
 
     Raises:
       StreamClosed: if the stream is closed, also while waiting.
     """
 
   def take_dropped(self) -> np.ndarray:
-    """Returns the environments that went away before the last `recv`.
+    """Returns the environments that disconnected before the last `recv`.
 
-    What they were doing is over, without an end of their episodes: unrolls of
-    theirs that are half-built must be dropped. An id in the batch of that
-    `recv` is a new environment's already. For the thread that receives.
+    Their episodes have no end: drop their half-built unrolls. An id in the
+    batch of that `recv` already belongs to a new environment. Only the
+    receiving thread may call this.
 
     Returns:
-      int32 `[m]`, each once told; those of this process never go away.
+      int32 `[m]`, each reported once; local environments never disconnect.
     """
     return _NONE
 
   @abc.abstractmethod
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
-    """Gives received environments their actions.
+    """Sends actions to environments that were received.
 
     Args:
-      action: `[B, ...]` as `spec.action` says; copied, so that the caller
-        may use the array again at once.
-      env_id: int32 `[B]`, environments that were received and have had no
-        action since, each at most once.
+      action: `[B, ...]` as `spec.action` says; copied.
+      env_id: int32 `[B]`, unique; none has had an action since its last `recv`.
 
     Raises:
       StreamClosed: if the stream is closed.
@@ -155,12 +148,11 @@ class EnvStream(abc.ABC):
   @property
   @abc.abstractmethod
   def dropped_episodes(self) -> int:
-    """How many episodes were lost because nobody took them in time."""
+    """Episodes that were discarded because they were not taken in time."""
 
   @abc.abstractmethod
   def close(self) -> None:
-    """Ends the stream and wakes a waiting `recv`; may be called again.
+    """Closes the stream and wakes a waiting `recv`; idempotent.
 
-    A `recv` that already waits for environments to finish stepping ends as
-    soon as they have.
+    A `recv` that waits for environments to step returns once they have.
     """

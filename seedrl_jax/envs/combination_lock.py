@@ -1,8 +1,7 @@
-"""A task too sparse to explore: a lock that opens to one sequence of actions.
+"""A task with sparse rewards: a lock with one right sequence of actions.
 
 For `--config.env.factory=seedrl_jax.envs.combination_lock:make`. Random play
-opens a lock of length n with k actions once in k^n tries; `opener` plays it
-right, for demonstrations (launch/record.py).
+opens a lock of length n with k actions once in k^n tries.
 """
 
 from collections.abc import Callable
@@ -17,13 +16,13 @@ from seedrl_jax import types
 
 
 class CombinationLock(gymnasium.Env):
-  """Reward 1 for the whole combination; the first wrong action ends it.
+  """Rewards the whole combination with 1; ends at the first wrong action.
 
-  Observation float32 `[length]`: the one-hot code of how many actions were
-  right so far.
+  Observation float32 `[length]`: one-hot code of the number of right actions so
+  far.
   """
 
-  # Its name in curves and messages.
+  # The name in curves and messages.
   spec = registration.EnvSpec('CombinationLock', f'{__name__}:make')
 
   def __init__(self, length: int, num_actions: int):
@@ -34,7 +33,7 @@ class CombinationLock(gymnasium.Env):
       num_actions: actions to choose from, at least 2.
 
     Raises:
-      ValueError: if there is no such lock.
+      ValueError: if the arguments are out of range.
     """
     if length < 1 or num_actions < 2:
       raise ValueError(
@@ -49,13 +48,11 @@ class CombinationLock(gymnasium.Env):
   def reset(
     self, *, seed: int | None = None, options: dict | None = None
   ) -> tuple[np.ndarray, dict]:
-    """See `gymnasium.Env`."""
     super().reset(seed=seed)
     self._position = 0
     return self._observe(), {}
 
   def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
-    """See `gymnasium.Env`."""
     if action != self._combination[self._position]:
       return self._observe(), 0.0, True, False, {}
     if self._position + 1 == len(self._combination):
@@ -70,7 +67,7 @@ class CombinationLock(gymnasium.Env):
 
 
 def combination(length: int, num_actions: int) -> np.ndarray:
-  """Returns the lock's combination, int `[length]`; always the same one."""
+  """Returns the lock's combination, int `[length]`; always the same."""
   return np.random.default_rng(length).integers(num_actions, size=length)
 
 
@@ -80,12 +77,7 @@ def make(length: int = 12, num_actions: int = 4) -> CombinationLock:
 
 
 def opener(env_spec: types.EnvSpec, seed: int) -> Callable[[Any], np.ndarray]:
-  """Returns a policy that opens every lock, for `launch/record.py`.
-
-  Args:
-    env_spec: of the lock.
-    seed: not needed; the policy leaves nothing to chance.
-  """
+  """Returns a policy that opens every lock, for `launch/record.py`."""
   del seed
   (length,) = env_spec.observation.shape
   answer = combination(length, env_spec.action.num_values)

@@ -1,16 +1,16 @@
-"""Environments of EnvPool in this process, as an `EnvStream`.
+"""Local EnvPool environments as an `EnvStream`.
 
-What EnvPool 1.2 does, each pinned by a test:
+How EnvPool 1.2 behaves (tests pin each point):
 
-*   An action sent after the end of an episode is ignored and the next output
-    is the new episode's first observation, with reward 0.
-*   `step_type` is right, also at a lost life (`episodic_life`), where
-    `elapsed_step` goes on counting and must not be used to find FIRST.
-*   `discount` is 0 wherever an episode ends, also where it was only truncated.
-*   `trunc` says that an episode ended at the time limit, also where it
-    terminated in that very step. Atari alone tells the two apart, by
-    `info:terminated`, which also is the real end among lost lives.
-*   An action array that was sent is read later, by the pool's threads.
+*   It ignores the action after an episode's end; the next output is the new
+    episode's first observation, with reward 0.
+*   `step_type` is right, also at a lost life (`episodic_life`), but
+    `elapsed_step` goes on counting there and does not tell FIRST.
+*   `discount` is 0 at each episode's end, even if it was only truncated.
+*   `trunc` is set at the time limit, even if the episode terminated in that
+    very step. Only Atari tells the two apart, by `info:terminated`, which also
+    marks the real end among lost lives.
+*   The pool's threads read a sent action array after `send` returns.
 """
 
 from collections.abc import Collection
@@ -24,13 +24,10 @@ from seedrl_jax.envs import base, local_stream, options, registry, specs
 
 
 def make_spec(config: ml_collections.ConfigDict) -> base.StreamSpec:
-  """Describes an EnvPool environment without making one.
-
-  Args:
-    config: the `env` section of a run's config.
+  """Returns the spec of an EnvPool environment without making one.
 
   Raises:
-    ValueError: if the config asks for what there is not.
+    ValueError: if the config is invalid.
     registry.MissingLibraryError: if EnvPool cannot be loaded.
   """
   pool_spec, _ = _pool_spec(config)
@@ -69,11 +66,11 @@ def make_stream(
 
 
 def _pool_spec(config: ml_collections.ConfigDict) -> tuple[Any, dict[str, Any]]:
-  """Returns EnvPool's own spec of the configured environment, and options."""
+  """Returns EnvPool's spec of the environment, and the options."""
   registry.check_id(config.id)
   envpool = registry.load_envpool()
   with registry.explain_import_errors(), registry.quiet_spaces():
-    # An id that needs a file of the user's fails here; EnvPool says which.
+    # Fails, with EnvPool's message, if the id needs a file of the user's.
     default = envpool.make_spec(config.id)
     known = dict(zip(default._config_keys, default._config_values, strict=True))
     pool_options = options.envpool_options(config, known)
@@ -103,7 +100,7 @@ def _stream_spec(
       specs.map_nest(lambda key: _array_spec(arrays[key]), paths),
       specs.check_dropped(config.drop_observations),
     ),
-    # The space, not the array: in that, one number has an axis of its own.
+    # Not of the array, which gives scalars an axis of their own.
     action=specs.action_spec(
       pool_spec.action_space, f'--config.env.id={config.id}'
     ),
@@ -114,14 +111,14 @@ def _stream_spec(
 
 def _array_spec(array: Any) -> types.ArraySpec:
   shape = tuple(array.shape)
-  # EnvPool counts players in a leading axis, which joins the batch.
+  # The leading axis counts players; it joins the batch.
   if shape[:1] == (-1,):
     shape = shape[1:]
   return types.ArraySpec(shape, specs.agent_dtype(array.dtype))
 
 
 def _observation_keys(state_keys: Collection[str]) -> types.Nest:
-  """Returns the nest of observations with each array's key in the state."""
+  """Returns the observation nest, with each array's key as leaf."""
   if 'obs' in state_keys:
     return 'obs'
   nest: dict[str, Any] = {}
@@ -136,7 +133,7 @@ def _observation_keys(state_keys: Collection[str]) -> types.Nest:
 
 
 class _Leaf(NamedTuple):
-  """Where an observation stands in EnvPool's state, and its dtype if cast."""
+  """An observation's index in EnvPool's state, and its dtype if cast."""
 
   position: int
   cast: np.dtype | None
@@ -150,10 +147,10 @@ def _gather(leaves: types.Nest, state: list[np.ndarray]) -> types.Nest:
 
 
 class EnvPoolStream(local_stream.LocalStream):
-  """A pool of EnvPool's, received from and sent to by at most a thread each.
+  """An EnvPool pool as a stream.
 
-  It works on EnvPool's own arrays, below the wrappers, which give the same
-  arrays in a form that costs several microseconds per batch to make.
+  It reads EnvPool's arrays below the dm_env wrapper, which would cost several
+  microseconds per batch.
   """
 
   def __init__(
@@ -167,32 +164,32 @@ class EnvPoolStream(local_stream.LocalStream):
     """Takes over a new pool and resets its environments.
 
     Args:
-      pool: what `envpool.make_dm` returns.
-      spec: as `make_spec` says.
+      pool: from `envpool.make_dm`.
+      spec: from `make_spec`.
       num_envs: environments in the pool.
       batch_size: environments per `recv`.
       dropped: keys of a dict observation to leave out.
     """
-    # Often float64, in which agents do not compute.
+    # Often float64, unlike the agent's.
     action_dtype = np.dtype(pool.spec.action_array_spec['action'].dtype)
     super().__init__(spec, action_dtype, num_envs, batch_size)
     self._find_columns(list(pool._state_keys))
     self._find_observation(pool, dropped)
     self._pool = pool
     pool.async_reset()
-    # Environments that step or whose step waits to be received. EnvPool's
-    # recv cannot be interrupted, so it is called only once it must return.
+    # Environments that step or wait to be received. EnvPool's recv cannot be
+    # interrupted, so call it only once it is sure to return.
     self._in_flight = num_envs
 
   def _find_columns(self, keys: list[str]) -> None:
-    """Finds what of EnvPool's state `_output` reads."""
+    """Finds the indices that `_output` reads in EnvPool's state."""
     self._env_id = keys.index('info:env_id')
     self._reward = keys.index('reward')
     self._discount = keys.index('discount')
     self._step_type = keys.index('step_type')
     self._done = keys.index('done')
     self._trunc = keys.index('trunc')
-    # Only Atari has these: the score before clipping, and the real end.
+    # Only Atari has these: the unclipped reward, and the real end.
     self._score = keys.index(
       'info:reward' if 'info:reward' in keys else 'reward'
     )
@@ -201,7 +198,7 @@ class EnvPoolStream(local_stream.LocalStream):
     )
 
   def _find_observation(self, pool: Any, dropped: Collection[str]) -> None:
-    """Finds the observation's arrays, and those of them to check for nan."""
+    """Finds the observation's arrays, and the floats to check for nan."""
     keys, arrays = list(pool._state_keys), pool.spec.state_array_spec
 
     def leaf(key: str) -> _Leaf:
@@ -219,7 +216,6 @@ class EnvPoolStream(local_stream.LocalStream):
     ]
 
   def recv(self) -> types.EnvOutput:
-    """See `EnvStream.recv`."""
     with self._changed:
       while self._in_flight < self.batch_size and not self._closed:
         self._changed.wait()
@@ -242,8 +238,7 @@ class EnvPoolStream(local_stream.LocalStream):
       over = game_over | truncated
       truncated = truncated & ~game_over
     if np.count_nonzero(done):
-      # Keeps a 0 that an environment gives in mid-episode, as Atari does with
-      # zero_discount_on_life_loss.
+      # Keeps a 0 in mid-episode, as with zero_discount_on_life_loss.
       discount = np.maximum(discount, truncated)
     self._statistics.update(env_id, state[self._score], done, truncated, over)
     return types.EnvOutput(
@@ -257,11 +252,11 @@ class EnvPoolStream(local_stream.LocalStream):
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
     """See `EnvStream.send`.
 
-    If a batch is the whole pool (`batch_size == num_envs`), all must be
-    sent at once: EnvPool then sorts results by their place in the batch.
+    If a batch is the whole pool (`batch_size == num_envs`), all environments
+    must be sent at once: EnvPool then sorts results by position in the batch.
     """
     env_id = np.ascontiguousarray(env_id, np.int32)
-    # A copy: the pool's threads read it after we have returned.
+    # A copy: the pool's threads read it after we return.
     action = self._env_action(action, env_id)
     if self.batch_size == self.num_envs != len(env_id):
       raise ValueError(
@@ -276,15 +271,13 @@ class EnvPoolStream(local_stream.LocalStream):
 
   @property
   def steps_per_second(self) -> float:
-    """See `LocalStream.steps_per_second`."""
     return registry.steps_per_second(self.spec.name, self.spec.action_repeat)
 
   def render(self, env_id: int) -> np.ndarray | None:
-    """See `LocalStream.render`."""
     self._check_open()
     try:
       return self._pool.render(env_id)[0]
-    # Also says that this id has no drawing, which no spec tells beforehand.
+    # Also raised if this id has no drawing.
     except RuntimeError:
       return None
 

@@ -1,8 +1,4 @@
-"""Makes streams of environments in this process, and their specs.
-
-The config says which kind: EnvPool's, or Gymnasium's if `factory` names a
-function or `id` is one of Gymnasium's.
-"""
+"""Makes streams of local environments, of EnvPool or Gymnasium, and specs."""
 
 import ml_collections
 
@@ -17,21 +13,16 @@ from seedrl_jax.envs import (
 
 
 def make_spec(config: ml_collections.ConfigDict) -> base.StreamSpec:
-  """Describes the configured environment.
+  """Returns the spec of the configured environment.
 
-  EnvPool tells without making one; of Gymnasium's, one is made and closed.
+  For Gymnasium, this makes one environment and closes it.
 
   Args:
     config: the `env` section of a run's config (`configs/base.py`).
 
-  Returns:
-    `base.StreamSpec(observation, action, action_repeat, name)`.
-
   Raises:
-    ValueError: if the config asks for what there is not; one sentence that
-      names the flag.
-    registry.MissingLibraryError: if EnvPool cannot be loaded; says what to
-      install.
+    ValueError: if the config is invalid; names the flag.
+    registry.MissingLibraryError: if EnvPool cannot be loaded.
   """
   if making.is_gymnasium(config):
     return gymnasium_stream.make_spec(config)
@@ -41,17 +32,17 @@ def make_spec(config: ml_collections.ConfigDict) -> base.StreamSpec:
 def make_env_spec(
   config: ml_collections.ConfigDict, num_hosts: int = 1
 ) -> types.EnvSpec:
-  """Describes the environments of a run, those of all its hosts.
+  """Returns the spec of all environments of a run.
 
   Args:
     config: of the whole run.
-    num_hosts: learner hosts, with as many training environments each.
+    num_hosts: learner hosts, each with the configured environments.
 
   Raises:
     ValueError, registry.MissingLibraryError: as `make_spec`.
   """
   spec = make_spec(config.env)
-  # Runs from before there were actors can still be evaluated.
+  # Old runs without this section can still be evaluated.
   actors = config.get('actors')
   num_remote = actors.max_envs if actors else 0
   return types.EnvSpec(
@@ -76,17 +67,15 @@ def make_stream(
 
   Args:
     config: the `env` section of a run's config; its `num_envs` and
-      `batch_size` are for all streams together, so they are not read here.
-    seed: environment i is seeded with `seed + i`: keep the seeds of streams
-      at least `num_envs` apart.
+      `batch_size`, of all streams together, are not read here.
+    seed: environment i is seeded with `seed + i`: keep the seeds of streams at
+      least `num_envs` apart.
     num_envs: environments of this stream.
-    batch_size: environments per `recv`. Fewer than `num_envs` lets the others
+    batch_size: environments per `recv`. If fewer than `num_envs`, the others
       step meanwhile.
-    num_streams: streams of this process, which share its cores where
-      `config.num_threads` is 0. Cheap families of EnvPool (classic control,
-      toy text, MiniGrid) have one thread by default, all others one per core.
-    rendered: make them so that `LocalStream.render` can draw them, where they
-      can be drawn.
+    num_streams: streams that share this process's cores if `config.num_threads`
+      is 0; cheap families of EnvPool then get one thread.
+    rendered: let `LocalStream.render` draw them, if they can be drawn.
 
   Raises:
     ValueError, registry.MissingLibraryError: as `make_spec`.

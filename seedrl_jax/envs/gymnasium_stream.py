@@ -1,7 +1,6 @@
-"""Gymnasium environments, as an `EnvStream`.
+"""Local Gymnasium environments as an `EnvStream`.
 
-For the user's own environments, and for what EnvPool does not have. They step
-in this process one after another, or, as `env.processes` says, in others.
+They step in this process one after another, or in `env.processes` others.
 """
 
 import collections
@@ -27,10 +26,7 @@ from seedrl_jax.envs import (
 
 
 def make_spec(config: ml_collections.ConfigDict) -> base.StreamSpec:
-  """Describes the environment by making one and closing it again.
-
-  Args:
-    config: the `env` section of a run's config; see `making.is_gymnasium`.
+  """Returns the spec of an environment, which is made and closed again.
 
   Raises:
     ValueError: if the environment or its spaces cannot be used.
@@ -89,9 +85,9 @@ def make_stream(
   options.check_pool_size(num_envs, batch_size)
   spec, (observation_space, action_space) = _describe(config)
   make_env = making.load_factory(config, rendered)
-  # Runs of before the key can still be evaluated. Drawing happens here.
+  # Old configs lack the key. Rendering needs environments of this process.
   wanted = 0 if rendered else config.get('processes', 0)
-  # Each batch of environments steps apart from the others.
+  # Each batch of environments steps by itself.
   num_processes = -(-wanted // -(-num_envs // batch_size))
 
   def make_envs(seeds: np.ndarray) -> _InProcess | processes.ProcessEnvs:
@@ -112,7 +108,7 @@ def make_stream(
 
 
 class _InProcess:
-  """Environments that step when their steps are waited for."""
+  """Environments that step when `finish` is called."""
 
   def __init__(self, make_env: making.EnvFactory, seeds: np.ndarray):
     self.envs = processes.make_sync(make_env, len(seeds))
@@ -131,14 +127,14 @@ class _InProcess:
     return observation, reward, terminated, truncated
 
   def kill(self) -> None:
-    """Does nothing: a step of this process can only be waited for."""
+    """Does nothing: a step in this process cannot be interrupted."""
 
   def close(self) -> None:
     self.envs.close()
 
 
 class _Group:
-  """Environments that step together, and whether they may."""
+  """Environments that step together, once all have their actions."""
 
   def __init__(
     self, envs: _InProcess | processes.ProcessEnvs, env_id: np.ndarray
@@ -146,7 +142,7 @@ class _Group:
     self.envs = envs
     self.env_id = env_id
     self.unanswered = 0
-    # None before the first step. Then, where the next step is a reset.
+    # Which environments reset in the next step; None before the first step.
     self._ended: np.ndarray | None = None
 
   def start(self, action: np.ndarray) -> None:
@@ -168,15 +164,15 @@ class _Group:
     return observation, reward, step_type, terminated, truncated
 
   def env(self, env_id: int) -> gymnasium.Env:
-    """Returns one of the environments of this process, by the stream's id."""
+    """Returns an environment of this process by the stream's id."""
     assert isinstance(self.envs, _InProcess), 'what is drawn is in this process'
     return self.envs.envs.envs[env_id - self.env_id[0]]
 
 
 class GymnasiumStream(local_stream.LocalStream):
-  """Groups of `batch_size` environments.
+  """Groups of `batch_size` environments; the last may be smaller.
 
-  Those of this process are stepped by the thread that receives.
+  The thread that calls `recv` steps those of this process.
   """
 
   def __init__(
@@ -188,11 +184,11 @@ class GymnasiumStream(local_stream.LocalStream):
     num_envs: int,
     batch_size: int,
   ):
-    """Makes the environments; the last group may be smaller than the others.
+    """Makes the environments and begins to reset them.
 
     Args:
-      make_envs: makes the environments of a group from their seeds, int `[n]`.
-      spec: as `make_spec` says; keys that its observation lacks are dropped.
+      make_envs: makes a group's environments from their seeds, int `[n]`.
+      spec: from `make_spec`; keys that its observation lacks are dropped.
       action_dtype: of the environments' action space.
       seed: environment i is seeded with `seed + i`.
       num_envs: environments in all.
@@ -213,11 +209,9 @@ class GymnasiumStream(local_stream.LocalStream):
 
   @property
   def min_batch_size(self) -> int:
-    """See `EnvStream.min_batch_size`."""
     return len(self._groups[-1].env_id)
 
   def recv(self) -> types.EnvOutput:
-    """See `EnvStream.recv`."""
     with self._changed:
       while not self._ready and not self._closed:
         self._changed.wait()
@@ -228,7 +222,7 @@ class GymnasiumStream(local_stream.LocalStream):
       try:
         observation, reward, step_type, terminated, truncated = group.finish()
       except base.EnvironmentFailed:
-        # Perhaps `close` has ended it.
+        # `close` may have killed it.
         self._check_open()
         raise
     observation = _convert(observation, self.spec.observation)
@@ -250,7 +244,6 @@ class GymnasiumStream(local_stream.LocalStream):
     )
 
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
-    """See `EnvStream.send`."""
     action = self._env_action(action, env_id)
     counts = np.bincount(env_id // self.batch_size)
     with self._changed:
@@ -266,12 +259,10 @@ class GymnasiumStream(local_stream.LocalStream):
 
   @property
   def steps_per_second(self) -> float:
-    """See `LocalStream.steps_per_second`."""
     metadata = self._groups[0].env(0).metadata
     return float(metadata.get('render_fps', super().steps_per_second))
 
   def render(self, env_id: int) -> np.ndarray | None:
-    """See `LocalStream.render`."""
     self._check_open()
     env = self._groups[env_id // self.batch_size].env(env_id)
     if env.render_mode != 'rgb_array':
@@ -281,7 +272,7 @@ class GymnasiumStream(local_stream.LocalStream):
   def close(self) -> None:
     """See `EnvStream.close`; waits for a group that is stepping.
 
-    In processes a step that takes too long is ended with them.
+    If a step in other processes takes too long, they are killed.
     """
     with self._changed:
       if self._closed:

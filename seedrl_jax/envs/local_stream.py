@@ -1,4 +1,4 @@
-"""What both kinds of stream in this process share."""
+"""What both kinds of local stream share."""
 
 import math
 import threading
@@ -10,10 +10,10 @@ from seedrl_jax.envs import base, registry, statistics
 
 
 class LocalStream(base.EnvStream):
-  """Keeps the score, clips actions, and has the state that threads wait for.
+  """Base class of local streams: statistics, action clipping and closing.
 
-  Continuous actions are clipped to the bounds of `spec.action` before an
-  environment gets them. What is recorded is the action as the agent gave it.
+  Clips continuous actions to the bounds of `spec.action`, for the environment
+  only: what is recorded is the action as the agent gave it.
   """
 
   def __init__(
@@ -26,10 +26,7 @@ class LocalStream(base.EnvStream):
     """Sets the public attributes; see `EnvStream`.
 
     Args:
-      spec: what agents are told.
-      action_dtype: in which the environments take their actions.
-      num_envs: environments.
-      batch_size: environments per `recv`.
+      action_dtype: of the environments' own action space.
     """
     self.spec = spec
     self._action_dtype = action_dtype
@@ -45,33 +42,28 @@ class LocalStream(base.EnvStream):
     self._statistics = statistics.EpisodeStatistics(
       num_envs, spec.action_repeat
     )
-    # Guards what follows and whatever a subclass lets `recv` wait for.
+    # Guards `_closed` and the conditions for which a subclass's `recv` waits.
     self._changed = threading.Condition()
     self._closed = False
 
   def take_episodes(self) -> list[base.Episode]:
-    """See `EnvStream.take_episodes`."""
     return self._statistics.log.take()
 
   @property
   def dropped_episodes(self) -> int:
-    """See `EnvStream.dropped_episodes`."""
     return self._statistics.log.dropped
 
   @property
   def steps_per_second(self) -> float:
-    """Pace, in steps of one environment, at which a person would watch."""
+    """Playback speed for human viewers, in steps of one environment."""
     return registry.DEFAULT_STEPS_PER_SECOND
 
   def render(self, env_id: int) -> np.ndarray | None:
-    """Draws an environment as it was last received.
-
-    Args:
-      env_id: which; it must not have had its action yet.
+    """Draws an environment as it was last received, before its next action.
 
     Returns:
-      uint8 `[H, W, 3]`, RGB; None if it cannot be drawn, or the stream was
-      not made to.
+      uint8 `[H, W, 3]`, RGB; None if it cannot be drawn, or the stream was not
+      made with `rendered`.
     """
     del env_id
     return None
@@ -85,7 +77,7 @@ class LocalStream(base.EnvStream):
       raise base.StreamClosed(f'The stream of {self.spec.name} is closed.')
 
   def _env_action(self, action: np.ndarray, env_id: np.ndarray) -> np.ndarray:
-    """Returns a copy of actions, as the environments take them."""
+    """Returns a copy of actions, in the environments' dtype and bounds."""
     base.check_action(self.spec.action, action, env_id)
     action = np.array(action, self._action_dtype, order='C')
     if self._bounds is not None:
@@ -95,17 +87,13 @@ class LocalStream(base.EnvStream):
   def _check_finite(
     self, leaves: Iterable[np.ndarray], env_id: np.ndarray
   ) -> None:
-    """Checks observations, as nobody can learn from what is not a number.
-
-    Args:
-      leaves: floats `[B, ...]`, of the observation.
-      env_id: int32 `[B]`.
+    """Checks floats `[B, ...]` of the observation.
 
     Raises:
       EnvironmentFailed: if one is not finite; names the environment.
     """
     for x in leaves:
-      # One call, at a fraction of the cost; it may overflow, so look again.
+      # One fast call; it may overflow, so check again.
       if math.isfinite(np.vdot(x, x)) or (finite := np.isfinite(x)).all():
         continue
       row = int(np.argmin(finite.reshape(len(x), -1).all(axis=1)))

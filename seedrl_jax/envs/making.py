@@ -1,7 +1,7 @@
-"""What makes one Gymnasium environment, as the `env` section names it.
+"""Makes single Gymnasium environments from the `env` section of a config.
 
-That is a function of the user's own (`factory`), or Gymnasium's `make` for an
-id such as `gymnasium:CartPole-v1`.
+`factory` names a function of the user's; else `id`, such as
+`gymnasium:CartPole-v1`, goes to `gymnasium.make`.
 """
 
 import functools
@@ -22,11 +22,7 @@ _PREFIX = 'gymnasium:'
 
 
 def is_gymnasium(config: ml_collections.ConfigDict) -> bool:
-  """Returns whether Gymnasium makes the environments, and not EnvPool.
-
-  Args:
-    config: the `env` section of a run's config.
-  """
+  """Returns whether Gymnasium, not EnvPool, makes the environments."""
   return bool(config.factory) or config.id.startswith(_PREFIX)
 
 
@@ -38,10 +34,10 @@ def flag(config: ml_collections.ConfigDict) -> str:
 
 
 def name(config: ml_collections.ConfigDict, env: gymnasium.Env) -> str:
-  """Returns what the environment is called in curves and messages.
+  """Returns the environment's name for curves and messages.
 
-  `id` says nothing about what a factory makes: that has its own id if
-  Gymnasium made it, else the factory's name.
+  That is `id`; for a factory, the id that Gymnasium gave its environment, else
+  the factory's name.
   """
   if not config.factory:
     return config.id
@@ -51,15 +47,15 @@ def name(config: ml_collections.ConfigDict, env: gymnasium.Env) -> str:
 def load_factory(
   config: ml_collections.ConfigDict, rendered: bool = False
 ) -> EnvFactory:
-  """Returns what makes one environment; another process can unpickle it.
+  """Returns a picklable function that makes one environment.
 
   Args:
     config: the `env` section of a run's config.
-    rendered: hand on `render_mode='rgb_array'`, if a factory takes that.
+    rendered: pass `render_mode='rgb_array'`, if the factory takes it.
 
   Raises:
-    ValueError: if there is no such function or id, or options are set that
-      only EnvPool understands.
+    ValueError: if there is no such function or id, or EnvPool's options are
+      set.
   """
   if config.factory:
     return _of_factory(config, rendered)
@@ -82,7 +78,7 @@ def _of_factory(
 
 
 def _call(flag: str, reference: str, kwargs: dict[str, Any]) -> gymnasium.Env:
-  # By name: what it loads is not pickled with it.
+  # Load by name: the function need not be picklable.
   return loading.load_function(flag, reference)(**kwargs)
 
 
@@ -95,8 +91,8 @@ def _takes_render_mode(function: Callable[..., Any]) -> bool:
 
 def _of_id(config: ml_collections.ConfigDict, rendered: bool) -> EnvFactory:
   env_id = config.id.removeprefix(_PREFIX)
-  # Gymnasium would import a module that the id names, and so would the ids of
-  # its adapters to old Gym; the id may come from a learner elsewhere.
+  # Gymnasium imports the module that an id names, and so do its adapters to old
+  # Gym; but the id may come from an untrusted learner.
   known = [key for key in registration.registry if not key.startswith('GymV')]
   if env_id not in known:
     near = ', '.join(_PREFIX + n for n in registry.nearest_ids(env_id, known))
@@ -126,10 +122,10 @@ def _make(flag: str, env_id: str, kwargs: dict[str, Any]) -> gymnasium.Env:
 
 
 def check_made(config: ml_collections.ConfigDict, env: Any) -> None:
-  """Checks what was made.
+  """Checks the type of a new environment.
 
   Raises:
-    ValueError: if it is no environment of Gymnasium's.
+    ValueError: if it is not a `gymnasium.Env`.
   """
   if not isinstance(env, gymnasium.Env):
     raise ValueError(

@@ -1,7 +1,4 @@
-"""From the `env` section of a config to what EnvPool is asked for.
-
-Every complaint is one sentence that names the flag to change.
-"""
+"""Options for EnvPool from the `env` section of a config."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +7,7 @@ import ml_collections
 
 from seedrl_jax.envs import registry
 
-# Options of EnvPool with a key of their own; None leaves them to EnvPool.
+# Options with a config key of their own; None keeps EnvPool's default.
 NAMED = (
   'episodic_life',
   'frame_skip',
@@ -24,7 +21,7 @@ NAMED = (
   'zero_discount_on_life_loss',
 )
 
-# Options that the stream sets itself, and where the user sets them.
+# Options that the stream sets, and the flags that control them.
 _RESERVED = {
   'batch_size': '--config.env.batch_size',
   'env_seed': '--config.seed',
@@ -36,11 +33,7 @@ _RESERVED = {
 
 
 def set_options(config: ml_collections.ConfigDict) -> dict[str, Any]:
-  """Returns the options with a key of their own that are set.
-
-  Args:
-    config: the `env` section of a run's config.
-  """
+  """Returns the options that are set by a config key of their own."""
   values = {name: config.get(name) for name in NAMED}
   return {name: value for name, value in values.items() if value is not None}
 
@@ -48,14 +41,14 @@ def set_options(config: ml_collections.ConfigDict) -> dict[str, Any]:
 def envpool_options(
   config: ml_collections.ConfigDict, defaults: Mapping[str, Any]
 ) -> dict[str, Any]:
-  """Collects and checks the options for `envpool.make`.
+  """Returns the checked options for `envpool.make`.
 
-  Frames are not stacked (`stack_num` 1) unless the config asks for it: the
-  agent stacks them on the device, where each frame is stored once.
+  `stack_num` defaults to 1: the agent stacks frames on the device, so that each
+  frame is stored once.
 
   Args:
     config: the `env` section of a run's config.
-    defaults: every option that this EnvPool id knows, with its default.
+    defaults: all options of this EnvPool id, with their defaults.
 
   Raises:
     ValueError: if the id does not know an option or would ignore it.
@@ -97,10 +90,10 @@ def _further_options(
 
 
 def check_pool_size(num_envs: int, batch_size: int) -> None:
-  """Checks that batches can be had from so many environments.
+  """Checks the sizes of a pool and its batches.
 
   Raises:
-    ValueError: if they cannot.
+    ValueError: if they are out of range.
   """
   if num_envs < 1:
     raise ValueError(f'--config.env.num_envs={num_envs}: must be at least 1.')

@@ -1,8 +1,8 @@
 """Gymnasium environments that step in processes of their own.
 
-The processes, their pipes and the shared memory are those of Gymnasium's
-`AsyncVectorEnv`. It has a process for every environment; what stands for an
-environment here is a slice of several, so that their number is free.
+Gymnasium's `AsyncVectorEnv` manages processes, pipes and shared memory. It has
+one process for each environment; here each of its environments is a slice of
+several, so that the number of processes is free.
 """
 
 import atexit
@@ -23,24 +23,24 @@ from gymnasium import spaces, vector
 
 from seedrl_jax.envs import base, registry, specs
 
-# Observation and reward `[n, ...]`, bool `[n]` terminated and truncated.
+# Observation and reward `[n, ...]`, terminated and truncated bool `[n]`.
 Steps = tuple[Any, np.ndarray, np.ndarray, np.ndarray]
 
-# Forked from a process that has no threads and no JAX.
+# Forks from a process without threads and JAX.
 _CONTEXT = 'forkserver'
-# In which processes end by themselves, and in which one that has ended is seen.
+# Time for processes to end, or for an ended one to be noticed.
 END_SECONDS = 10.0
-# Sent to all processes of a group by terminals and clusters; the run's own
-# process decides what follows.
+# Terminals and clusters send these to all processes of a group; only the main
+# process acts on them.
 _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 
 def make_sync(
   make_env: Callable[[], gymnasium.Env], num_envs: int, copy: bool = True
 ) -> vector.SyncVectorEnv:
-  """Makes environments that step one after another, in this process."""
+  """Makes environments that step one after another in this process."""
   with registry.quiet_spaces():
-    # NEXT_STEP resets on the step after the last one, as EnvPool does.
+    # NEXT_STEP resets in the step after the last one, as EnvPool does.
     return vector.SyncVectorEnv(
       [make_env] * num_envs,
       copy=copy,
@@ -49,9 +49,9 @@ def make_sync(
 
 
 class _Slice(gymnasium.Env):
-  """Environments of a process; to Gymnasium one, whose arrays are of all.
+  """The environments of a process, which Gymnasium sees as one.
 
-  Whatever fails here is told as text: an exception may not survive pickling.
+  Reports failures as text: an exception may not survive pickling.
   """
 
   def __init__(
@@ -63,14 +63,14 @@ class _Slice(gymnasium.Env):
     size: int,
     seeds: list[int | None],
   ):
-    """Makes nothing yet, as Gymnasium makes one in the parent, too.
+    """Makes no environments yet: Gymnasium makes a slice in the parent, too.
 
     Args:
       make_env: makes one environment.
       observation_space: of one, without what is dropped.
       action_space: of one.
       dropped: keys of a dict observation to leave out.
-      size: of the arrays; more than the seeds in a last, shorter slice.
+      size: of the arrays; more than the seeds in a shorter last slice.
       seeds: of the environments.
     """
     self.observation_space = vector.utils.batch_space(observation_space, size)
@@ -88,7 +88,7 @@ class _Slice(gymnasium.Env):
     del seed, options
     for number in _SIGNALS:
       signal.signal(number, signal.SIG_IGN)
-    # An environment that computes with JAX must not take the accelerator.
+    # An environment that uses JAX must not take the accelerator.
     os.environ['JAX_PLATFORMS'] = 'cpu'
     try:
       self._envs = make_sync(self._make_env, len(self._seeds), copy=False)
@@ -100,7 +100,7 @@ class _Slice(gymnasium.Env):
       }
 
   def step(self, action: np.ndarray) -> tuple[Any, Any, Any, Any, dict]:
-    """Steps all; a failure is in the last of what it returns."""
+    """Steps all environments; the last return value may hold a failure."""
     assert self._envs is not None, 'reset comes first'
     try:
       observation, *rest, _ = self._envs.step(action[: len(self._seeds)])
@@ -112,12 +112,11 @@ class _Slice(gymnasium.Env):
       return self.observation_space.sample(), none, none, none, failure
 
   def close(self) -> None:
-    """Closes the environments."""
     if self._envs is not None:
       self._envs.close()
 
   def _fill(self, observation: Any) -> Any:
-    """Returns observations `[size, ...]`, the last of which mean nothing."""
+    """Returns observations padded to `[size, ...]`, without dropped keys."""
     return specs.map_nest(
       lambda x: np.resize(x, (self._size, *x.shape[1:])),
       specs.drop_keys(observation, self._dropped),
@@ -125,7 +124,7 @@ class _Slice(gymnasium.Env):
 
 
 class ProcessEnvs:
-  """Environments that step together, shared out over processes."""
+  """Environments that step together, divided among processes."""
 
   def __init__(
     self,
@@ -144,7 +143,7 @@ class ProcessEnvs:
         of its action.
       dropped: keys of a dict observation to leave out.
       seeds: int `[n]`, of each environment.
-      num_processes: at most one for each environment.
+      num_processes: at most one for each environment is used.
       name: of the environments, for messages.
 
     Raises:
@@ -153,7 +152,7 @@ class ProcessEnvs:
     self._name = name
     parts = np.array_split(seeds, min(num_processes, len(seeds)))
     size = len(parts[0])
-    # Which of the rows that come, `size` from each process, are environments.
+    # Each process returns `size` rows; these are environments, not padding.
     self._rows = np.flatnonzero([
       row < len(part) for part in parts for row in range(size)
     ])
@@ -168,7 +167,7 @@ class ProcessEnvs:
       for part in parts
     ]
     self._vector = self._start_processes(slices)
-    # Otherwise the interpreter would wait for them at its own end.
+    # Otherwise the interpreter waits for them when it exits.
     atexit.register(self.close)
 
   def _start_processes(
@@ -179,7 +178,7 @@ class ProcessEnvs:
         slices,
         copy=False,
         context=_CONTEXT,
-        # A slice resets its environments itself.
+        # A slice resets its environments by itself.
         autoreset_mode=vector.AutoresetMode.DISABLED,
       )
     except (EOFError, OSError) as e:
@@ -189,7 +188,7 @@ class ProcessEnvs:
       ) from e
 
   def start(self, action: np.ndarray | None) -> None:
-    """Lets all step, or reset if there is no action; returns at once."""
+    """Starts a step, or a reset if `action` is None; does not wait."""
     try:
       if action is None:
         self._vector.reset_async()
@@ -207,7 +206,7 @@ class ProcessEnvs:
       is_reset: whether that was the reset.
 
     Raises:
-      EnvironmentFailed: if an environment raised, or a process is gone.
+      EnvironmentFailed: if an environment raised, or a process has ended.
     """
     try:
       if is_reset:
@@ -234,15 +233,15 @@ class ProcessEnvs:
     )
 
   def kill(self) -> None:
-    """Ends a step that hangs, with its processes; `finish` then raises."""
+    """Kills the processes, also in a step that hangs; `finish` then raises."""
     for process in self._vector.processes:
       process.kill()
 
   def close(self) -> None:
-    """Ends the processes, by force if they do not in time."""
+    """Ends the processes; kills those that do not end in time."""
     atexit.unregister(self.close)
     for pipe in self._vector.parent_pipes:
-      # After the step that it may be in.
+      # Takes effect after the step under way.
       with contextlib.suppress(OSError):
         pipe.send(('close', None))
     deadline = time.monotonic() + END_SECONDS
@@ -255,7 +254,7 @@ class ProcessEnvs:
     self._vector.closed = True
 
   def _flat(self, x: np.ndarray) -> np.ndarray:
-    """Returns `[n, ...]`, a copy, of `[processes, size, ...]`."""
+    """Returns a copy of `[processes, size, ...]` as `[n, ...]`."""
     return x.reshape((-1, *x.shape[2:]))[self._rows]
 
   def _lost(self) -> base.EnvironmentFailed:

@@ -1,8 +1,7 @@
-"""A memory task: tell at the end of an episode what was seen at its start.
+"""A memory task: report at the end of an episode what was shown at its start.
 
 For `--config.env.factory=seedrl_jax.envs.recall:make` (configs/r2d2_recall.py).
-What the best agent without memory scores is known exactly, 1 / `num_cues`, so
-that a score above it is memory and nothing else.
+Without memory, no agent scores above 1 / `num_cues`.
 """
 
 import gymnasium
@@ -12,15 +11,15 @@ from gymnasium.envs import registration
 
 
 class Recall(gymnasium.Env):
-  """One of n cues is shown, then nothing, then the answer is asked for.
+  """Shows one of n cues, then nothing, then asks for the answer.
 
   Observation float32 `[num_cues + 1]`: the cue's one-hot code in the first
   step, zeros afterwards; the last entry is 1 in the step whose action is the
   answer. Actions are the cues; all but the answer do nothing. The right answer
-  is worth 1, and the episode ends with it in any case.
+  is rewarded with 1; the episode ends with any answer.
   """
 
-  # Its name in curves and messages.
+  # The name in curves and messages.
   spec = registration.EnvSpec('Recall', f'{__name__}:make')
 
   def __init__(self, num_cues: int, min_delay: int, max_delay: int):
@@ -28,11 +27,11 @@ class Recall(gymnasium.Env):
 
     Args:
       num_cues: cues, and actions.
-      min_delay, max_delay: actions before the answer, drawn evenly from
-        `[min_delay, max_delay]` for each episode.
+      min_delay, max_delay: range of the number of actions before the answer,
+        drawn uniformly for each episode; both inclusive.
 
     Raises:
-      ValueError: if there is no such task.
+      ValueError: if the arguments are out of range.
     """
     if num_cues < 2 or not 1 <= min_delay <= max_delay:
       raise ValueError(
@@ -49,7 +48,6 @@ class Recall(gymnasium.Env):
   def reset(
     self, *, seed: int | None = None, options: dict | None = None
   ) -> tuple[np.ndarray, dict]:
-    """See `gymnasium.Env`."""
     super().reset(seed=seed)
     low, high = self._delays
     self._cue = int(self.np_random.integers(self._num_cues))
@@ -59,7 +57,6 @@ class Recall(gymnasium.Env):
     return observation, {}
 
   def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
-    """See `gymnasium.Env`."""
     if self._left == 0:
       reward = float(action == self._cue)
       return self._blank(), reward, True, False, {}

@@ -1,7 +1,7 @@
-"""What EnvPool offers, and plain words if something is missing.
+"""What EnvPool offers, and clear errors if it cannot be imported.
 
-EnvPool is imported here and nowhere else, when it is first needed: its import
-fails if system libraries are missing.
+EnvPool is imported here and nowhere else, on first use: its import fails if
+system libraries are missing.
 """
 
 import contextlib
@@ -17,17 +17,17 @@ from typing import Any
 
 from seedrl_jax.runtime import startup
 
-# A step costs about a microsecond there, so a second thread only adds
-# contention: CartPole, 128 environments in batches of 64, makes 1.45M steps/s
-# with one thread on two cores and 1.10M with two.
+# A step costs about 1 us there, so a second thread only adds contention:
+# CartPole, 128 environments in batches of 64, makes 1.45M steps/s with one
+# thread on two cores and 1.10M with two.
 _CHEAP_FAMILIES = frozenset({'classic_control', 'minigrid', 'toy_text'})
 
-# Families that let episodes run past EnvPool's `max_episode_steps` but still
-# report the end of such an episode as a truncation.
+# Families whose episodes go on past `max_episode_steps`; EnvPool still reports
+# their ends as truncations.
 _UNLIMITED_FAMILIES = frozenset({'jumanji', 'pgx', 'procgen'})
 _NO_TIME_LIMIT = 2**31 - 1
 
-# Frames per second at which a person would watch; Atari's is the console's.
+# Frames per second that look natural; Atari's is the console's.
 DEFAULT_STEPS_PER_SECOND = 30.0
 _FRAMES_PER_SECOND = {
   'atari': 60.0,
@@ -36,12 +36,12 @@ _FRAMES_PER_SECOND = {
   'toy_text': 4.0,
 }
 
-# A library or program, the package that has it, and who needs it, a line.
+# Each line: a library or program, its package, and what needs it.
 _LIBRARIES = pathlib.Path(__file__).with_name('libraries.txt')
 
 
 class MissingLibraryError(ImportError):
-  """A library of the system that EnvPool loads is not installed."""
+  """A system library that EnvPool needs is not installed."""
 
 
 def load_envpool() -> Any:
@@ -57,7 +57,7 @@ def load_envpool() -> Any:
 
 @contextlib.contextmanager
 def explain_import_errors() -> Iterator[None]:
-  """Turns an ImportError of EnvPool's into a sentence that helps."""
+  """Turns EnvPool's ImportErrors into MissingLibraryErrors with advice."""
   try:
     yield
   except MissingLibraryError:
@@ -74,7 +74,7 @@ def _import_advice(error: ImportError) -> str:
       'install this project with its dependencies (launch/setup.sh does).'
     )
   who = 'Procgen' if 'Procgen' in text else 'EnvPool'
-  # All at once: who lacks one often lacks the others.
+  # List them all: usually several are missing.
   if packages := _missing_packages({'EnvPool', who}):
     return (
       f'{who} needs libraries of the system: install them with '
@@ -89,7 +89,7 @@ def _import_advice(error: ImportError) -> str:
 
 
 def _missing_packages(users: Collection[str]) -> list[str]:
-  """Returns the packages of libraries that cannot be loaded here."""
+  """Returns the packages of libraries that cannot be loaded."""
   packages = []
   for line in _LIBRARIES.read_text().splitlines():
     library, package, user = line.split(maxsplit=2)
@@ -122,7 +122,7 @@ def check_id(env_id: str) -> None:
   """Checks that EnvPool has the environment.
 
   Raises:
-    ValueError: if it has not; names the three nearest ids.
+    ValueError: if it has not; suggests the three nearest ids.
   """
   ids = load_envpool().list_all_envs()
   if env_id not in ids:
@@ -136,8 +136,8 @@ def check_id(env_id: str) -> None:
 def nearest_ids(env_id: str, ids: Iterable[str]) -> list[str]:
   """Returns the three of `ids` that are most likely meant, best first.
 
-  By what is left of a name without the decoration of other packages; then by
-  its spelling, and the newest version first.
+  Ranks by the name without other packages' decoration, then by spelling, then
+  newest version first.
   """
   meant, spelled = _meaning(env_id), env_id.lower()
 
@@ -151,7 +151,7 @@ def nearest_ids(env_id: str, ids: Iterable[str]) -> list[str]:
 
 
 def _meaning(env_id: str) -> str:
-  """Returns 'pong' of 'Pong-v5', 'ALE/Pong-v5' and 'Pong-ramNoFrameskip-v4'."""
+  """Returns 'pong' for 'Pong-v5', 'ALE/Pong-v5', 'Pong-ramNoFrameskip-v4'."""
   name = re.split(r'[/: ]', env_id.lower())[-1]
   name = re.sub(
     r'-v\d+$|-ram(?=-|no|det|$)|noframeskip|deterministic', '', name
@@ -167,7 +167,7 @@ def family(env_id: str) -> str:
 
 
 def steps_per_second(env_id: str, action_repeat: int) -> float:
-  """Returns the pace at which a person would watch a known id."""
+  """Returns the playback speed of a known id for human viewers."""
   frames = _FRAMES_PER_SECOND.get(family(env_id))
   return frames / action_repeat if frames else DEFAULT_STEPS_PER_SECOND
 
@@ -177,7 +177,7 @@ def obeys_time_limit(env_id: str, default_limit: int) -> bool:
 
   Args:
     env_id: a known id.
-    default_limit: its `max_episode_steps` if nobody sets it.
+    default_limit: its default `max_episode_steps`.
   """
   return (
     default_limit < _NO_TIME_LIMIT and family(env_id) not in _UNLIMITED_FAMILIES
@@ -192,13 +192,12 @@ def default_num_threads(
   Args:
     env_id: a known id.
     num_envs: environments in the pool.
-    batch_size: environments that one `recv` gives; more threads than that
-      would find nothing to do.
+    batch_size: environments per `recv`; further threads would be idle.
     num_streams: pools that share the cores.
   """
   cores = len(os.sched_getaffinity(0)) // num_streams
   if family(env_id) in _CHEAP_FAMILIES:
-    # One keeps up with inference and gives the same batches in turn. Where
-    # all environments step at once, inference waits for them meanwhile.
+    # One thread keeps up with inference. If all environments step at once,
+    # inference waits for them, so a second one helps.
     cores = min(cores, 2 if batch_size == num_envs else 1)
   return max(1, min(batch_size, cores))

@@ -1,8 +1,4 @@
-"""What an agent is told of observations and actions.
-
-Both kinds of local stream agree here on dtypes, on the order of a dict's keys
-and on what is refused.
-"""
+"""Specs of observations and actions, common to both kinds of local stream."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
@@ -12,7 +8,7 @@ from gymnasium import spaces
 
 from seedrl_jax import types
 
-# Devices compute in 32 bits; everything else reaches them as it is.
+# Devices compute in 32 bits; other dtypes stay as they are.
 _NARROWED = {
   np.dtype(np.float64): np.dtype(np.float32),
   np.dtype(np.int64): np.dtype(np.int32),
@@ -26,9 +22,9 @@ def agent_dtype(dtype: Any) -> np.dtype:
 
 
 def map_nest(function: Callable[[Any], Any], nest: types.Nest) -> types.Nest:
-  """Returns `nest`, dicts of anything, with `function` applied to its leaves.
+  """Returns `nest`, of dicts, with `function` applied to its leaves.
 
-  The twin of `jax.tree.map` where there is no JAX.
+  Works without JAX.
   """
   if isinstance(nest, dict):
     return {key: map_nest(function, value) for key, value in nest.items()}
@@ -36,7 +32,7 @@ def map_nest(function: Callable[[Any], Any], nest: types.Nest) -> types.Nest:
 
 
 def leaves(nest: types.Nest) -> Iterator[Any]:
-  """Gives the leaves of `nest`, dicts of anything."""
+  """Yields the leaves of `nest`, of dicts."""
   if isinstance(nest, dict):
     for value in nest.values():
       yield from leaves(value)
@@ -49,10 +45,10 @@ def drop_keys(nest: types.Nest, dropped: Collection[str]) -> types.Nest:
 
   Args:
     nest: mappings of anything; only the outermost loses keys.
-    dropped: keys of a dict observation; those it does not have are ignored.
+    dropped: unknown keys are ignored.
 
   Raises:
-    ValueError: if nothing would be left.
+    ValueError: if nothing is left.
   """
   if not isinstance(nest, Mapping):
     return nest
@@ -66,10 +62,10 @@ def drop_keys(nest: types.Nest, dropped: Collection[str]) -> types.Nest:
 
 
 def check_dropped(dropped: Any) -> tuple[str, ...]:
-  """Returns the keys to drop; a lone string would be read as its letters.
+  """Returns the keys to drop as a tuple.
 
   Raises:
-    ValueError: if it is no sequence of strings.
+    ValueError: if given a single string.
   """
   if isinstance(dropped, str):
     raise ValueError(
@@ -80,15 +76,14 @@ def check_dropped(dropped: Any) -> tuple[str, ...]:
 
 
 def action_spec(space: spaces.Space, flag: str) -> types.ActionSpec:
-  """Returns what agents are told of an action space.
+  """Returns the `ActionSpec` of an action space.
 
   Args:
-    space: `Discrete`, or several numbers at once: `MultiDiscrete`,
-      `MultiBinary` or `Box`.
-    flag: that named the environment, with its value.
+    space: `Discrete`, `MultiDiscrete`, `MultiBinary` or `Box`.
+    flag: the flag that named the environment, with its value.
 
   Raises:
-    ValueError: if it is another.
+    ValueError: if the space is of another kind.
   """
   match space:
     case spaces.Discrete():
@@ -115,8 +110,8 @@ def action_spec(space: spaces.Space, flag: str) -> types.ActionSpec:
 
 
 def _bound(values: np.ndarray) -> np.ndarray:
-  """Returns a box's bound; what float32 cannot hold is 0 or none."""
-  # ViZDoom's buttons go from the least float64 above 0 to the largest.
+  """Returns a box's bound; what float32 cannot hold becomes 0 or infinite."""
+  # ViZDoom's buttons range from the least positive float64 to the largest.
   with np.errstate(over='ignore', under='ignore'):
     narrow = values.astype(np.float32)
   return np.where(np.isfinite(narrow) & (narrow != 0), values, narrow)

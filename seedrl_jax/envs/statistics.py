@@ -1,8 +1,4 @@
-"""Scores of episodes, counted beside the stream that the agent sees.
-
-Local streams add up every batch (`EpisodeStatistics`); remote ones keep a log
-of what actors report.
-"""
+"""Episode returns and lengths, and a log of finished episodes."""
 
 import collections
 import threading
@@ -26,11 +22,10 @@ class EndedEpisodes(NamedTuple):
 class EpisodeLog:
   """A bounded, thread-safe list of finished episodes.
 
-  Columns become `base.Episode`s only when they are taken: a batch is urgent.
+  Makes `base.Episode`s in `take`, off the hot path.
   """
 
   def __init__(self, max_size: int = 10_000):
-    """Keeps the newest `max_size` episodes until they are taken."""
     self._lock = threading.Lock()
     self._batches: collections.deque[EndedEpisodes] = collections.deque()
     self._size = 0
@@ -51,7 +46,7 @@ class EpisodeLog:
         self._drop_oldest(self._size - self._max_size)
 
   def take(self) -> list[base.Episode]:
-    """Returns and forgets what was added since the last call."""
+    """Removes and returns all episodes."""
     with self._lock:
       batches = list(self._batches)
       self._batches.clear()
@@ -73,10 +68,7 @@ class EpisodeLog:
 
 
 class EpisodeStatistics:
-  """Adds up rewards and steps of every environment of a stream.
-
-  Works on whole batches; only episodes that ended are looked at one by one.
-  """
+  """Sums rewards and steps of each environment of a stream."""
 
   def __init__(
     self, num_envs: int, action_repeat: int, log: EpisodeLog | None = None
@@ -85,13 +77,13 @@ class EpisodeStatistics:
 
     Args:
       num_envs: ids are `[0, num_envs)`.
-      action_repeat: frames that one step takes.
-      log: where finished episodes go; a new one by default.
+      action_repeat: frames per step.
+      log: receives finished episodes; by default a new one.
     """
     self.log = EpisodeLog() if log is None else log
     self._action_repeat = action_repeat
     self._returns = np.zeros(num_envs, np.float64)
-    # FIRST is no step: counting starts at -1, which saves a mask per batch.
+    # FIRST is no step: counting from -1 saves a mask per batch.
     self._lengths = np.full(num_envs, -1, np.int64)
 
   def update(
@@ -102,15 +94,15 @@ class EpisodeStatistics:
     truncated: np.ndarray,
     over: np.ndarray | None = None,
   ) -> None:
-    """Accounts for one batch of steps.
+    """Adds one batch of steps.
 
     Args:
       env_id: int32 `[B]`, unique.
-      reward: float32 `[B]`, the raw score; 0 at FIRST.
-      last: bool `[B]`, where the learner's episode ends.
-      truncated: bool `[B]`, where it ends without having terminated.
-      over: bool `[B]`, where the real episode ends, if `last` ends more (a
-        lost life in Atari); None if `last` says it all.
+      reward: float32 `[B]`, the raw reward; 0 at FIRST.
+      last: bool `[B]`, whether the learner's episode ends.
+      truncated: bool `[B]`, whether it ends without having terminated.
+      over: bool `[B]`, whether the real episode ends, if `last` is also set at
+        lost lives (Atari); else None.
     """
     index = base.as_slice(env_id)
     returns = self._returns[index]
@@ -119,13 +111,13 @@ class EpisodeStatistics:
     lengths += 1
     if np.count_nonzero(last):
       self._end(env_id, returns, lengths, last, truncated, over)
-    # A slice's views were changed in place.
+    # Slices are views, changed in place.
     if index is env_id:
       self._returns[env_id] = returns
       self._lengths[env_id] = lengths
 
   def so_far(self, env_id: int) -> tuple[float, int]:
-    """Returns return and length of an environment's episode under way."""
+    """Returns return and length of an environment's current episode."""
     return float(self._returns[env_id]), max(0, int(self._lengths[env_id]))
 
   def _end(
@@ -137,10 +129,10 @@ class EpisodeStatistics:
     truncated: np.ndarray,
     over: np.ndarray | None,
   ) -> None:
-    """Logs what ended and starts it anew in `returns` and `lengths`."""
+    """Logs ended episodes and resets their `returns` and `lengths`."""
     rows = np.flatnonzero(last if over is None else last & over)
     if over is not None:
-      # The FIRST that follows a lost life must not count as a step either.
+      # The FIRST after a lost life is no step either.
       lengths[last] -= 1
     if not len(rows):
       return

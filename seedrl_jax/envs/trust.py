@@ -1,9 +1,8 @@
-"""Whose code runs: what a configuration from elsewhere may ask for.
+"""Which code a configuration from elsewhere may run.
 
-A learner tells its actors, and a work directory whoever plays its checkpoint,
-which functions make environments, torsos and agents. Whoever is asked runs
-those of this package, and others only if the own command line allows them.
-Needs no JAX.
+Learners send configurations to actors, and work directories hold them; they
+name functions that make environments, torsos and agents. Only those of this
+package run unless the command line allows others. Needs no JAX.
 """
 
 import shlex
@@ -23,8 +22,8 @@ FACTORY_FLAG, OPTION_FLAG = '--allow_factory', '--allow_option'
 def flags_needed(config: Mapping[str, Any]) -> list[str]:
   """Returns the flags that allow what is not of this package.
 
-  An agent counts as its module's `make_agent`. Of options for environments,
-  text may name a program to start, as ViZDoom's `vzd_path` does.
+  An agent counts as its module's `make_agent`. Text among environment options
+  needs a flag, as it may name a program to start (ViZDoom's `vzd_path`).
 
   Args:
     config: a run's configuration, or parts of it, as plain dicts.
@@ -39,15 +38,15 @@ def flags_needed(config: Mapping[str, Any]) -> list[str]:
 def check(
   config: Mapping[str, Any], allowed: Collection[str], asker: str
 ) -> None:
-  """Checks that a configuration asks for nothing that is not allowed.
+  """Checks that a configuration needs no flag that is missing.
 
   Args:
-    config: as of `flags_needed`.
-    allowed: flags of the command line, as `flags_needed` has them.
-    asker: who gave the configuration, to begin a sentence with.
+    config: as in `flags_needed`.
+    allowed: flags of the command line, as `flags_needed` returns them.
+    asker: who gave the configuration; begins the message.
 
   Raises:
-    ValueError: names all that is not, and the flags that would allow it.
+    ValueError: if flags are missing; names all of them.
   """
   missing = [flag for flag in flags_needed(config) if flag not in allowed]
   if not missing:
@@ -85,5 +84,5 @@ def _is_number(value: Any) -> bool:
 
 
 def _shown(text: str) -> str:
-  """Returns it for a shell, and without what would drive a terminal."""
+  """Returns text quoted for a shell, without terminal control characters."""
   return shlex.quote(text.encode('unicode_escape').decode())

@@ -1,15 +1,10 @@
 """Assembles unrolls on the host, in place, from batches of single steps.
 
-Storage comes from the trajectory store in blocks of W columns, laid out for
-training (`[T + 1, W, ...]`). An environment owns one column at a time; every
-step is written once, straight to where the learner will read it. A block goes
-back to the store when its last column is full. There is no Python loop over
-environments: a batch is written with one slice assignment an array if its
-environments stand side by side at the same step, and with one indexed
-assignment an array and block otherwise.
-
-`open_blocks` has the columns and the arithmetic of cells; here is which
-environment stands where.
+The trajectory store provides blocks of W columns in the layout for training
+(`[T + 1, W, ...]`). Each environment owns one column at a time, and every step
+is written once. Full blocks go back to the store. Nothing loops over
+environments: each array takes one slice assignment if the batch's environments
+are side by side at the same step, else one indexed assignment for each block.
 """
 
 import dataclasses
@@ -24,7 +19,7 @@ _NO_CELL = -1
 
 
 class BlockSink(Protocol):
-  """Gives blocks and takes them back full; see `insertion.Insertion`."""
+  """Provides blocks and receives them full; see `insertion.Insertion`."""
 
   def allocate(self) -> replay.Block: ...
 
@@ -36,20 +31,19 @@ class BlockSink(Protocol):
 
 @dataclasses.dataclass(eq=False, slots=True)
 class EnvGroup:
-  """A batch of environments that may come again and again.
+  """A batch of environments that may come again.
 
-  While its environments stand side by side at the same step, their position is
-  cached here: `begin` need not look at their cells then, nor `finish` move
-  these on. As in any write-back cache, they are brought up to date before
-  anything else reads them, and the position is dropped before anything else
-  changes them.
+  While its environments are side by side at the same step, their position is
+  cached here, and their cells are not read or updated: a write-back cache. The
+  cells are updated before anything else reads them; the position is dropped
+  before anything else changes them.
 
   Attributes:
     env_id: int `[n]`, the stream's ids, unique.
     index: the same, as a slice if they are consecutive.
     block: None if no position is cached.
     row: of the next step.
-    start: of the next step's place in the flat block.
+    start: the next step's place in the flat block.
     lag: steps by which the cells are behind.
   """
 
@@ -62,12 +56,11 @@ class EnvGroup:
 
 
 class Placement(NamedTuple):
-  """Where one batch goes; made by `begin`, used up by `finish`.
+  """Where one batch goes; `begin` makes it and `finish` consumes it.
 
   Attributes:
-    group: the environments.
-    core_rows: int `[m]`, rows of the batch whose core state before the step
-      must be handed to `finish`: an unroll starts there.
+    core_rows: int `[m]`, rows of the batch at which unrolls start; `finish`
+      needs their core states before the step.
     parts: of the batch, by block.
     full: bool `[n]` or bool, whose unroll this step completes.
   """
@@ -92,14 +85,14 @@ class UnrollAssembler:
     """Starts without unrolls.
 
     Args:
-      sink: gives storage for W unrolls and takes it back complete.
+      sink: provides and receives blocks.
       global_env_id: int `[N]`, run-wide ids of the training environments.
       num_transitions: T; an unroll has T + 1 steps.
-      overlap: steps that consecutive unrolls of an environment share, 1..T.
+      overlap: steps that consecutive unrolls of an environment share.
       block_width: W, columns of a block.
 
     Raises:
-      ValueError: if the overlap leaves an unroll no new step.
+      ValueError: if `overlap` is not in 1..T.
     """
     if not 1 <= overlap <= num_transitions:
       raise ValueError(
@@ -117,7 +110,7 @@ class UnrollAssembler:
       sink.allocate, num_envs, num_transitions, block_width
     )
     self._pending = PendingCore(num_envs, num_transitions // self._stride)
-    # The place of each environment's next step; see `open_blocks`.
+    # Cell of each environment's next step; see `open_blocks`.
     self._cell = np.full(num_envs, _NO_CELL, np.int64)
     self._num_idle = num_envs  # environments without a column
     self._cached: list[EnvGroup] = []  # those whose position is
@@ -125,12 +118,12 @@ class UnrollAssembler:
 
   @property
   def num_open_blocks(self) -> int:
-    """Blocks that are being filled."""
+    """Number of blocks that are being filled."""
     return len(self._blocks)
 
   @property
   def waited(self) -> float:
-    """Seconds in which the store took no block (back pressure)."""
+    """Seconds that the store blocked inserts (back pressure)."""
     return self._sink.waited
 
   def begin(self, group: EnvGroup) -> Placement:
@@ -152,12 +145,12 @@ class UnrollAssembler:
     return Placement(group, core_rows, parts, full)
 
   def write(self, placement: Placement, leaves: list[Any]) -> None:
-    """Writes a batch into its places.
+    """Writes a batch to its places.
 
     Args:
       placement: from `begin`.
-      leaves: the leaves of the batch's `types.Steps`: arrays `[n, ...]` in the
-        order of the batch, or scalars that hold for all of it.
+      leaves: of the batch's `types.Steps`: arrays `[n, ...]`, or scalars that
+        hold for the whole batch.
     """
     for part in placement.parts:
       for array, leaf in zip(part.block.flat, leaves, strict=True):
@@ -166,12 +159,12 @@ class UnrollAssembler:
         array[part.target] = leaf
 
   def finish(self, placement: Placement, core: list[np.ndarray]) -> None:
-    """Advances the batch's environments and passes on what is complete.
+    """Advances the batch's environments and hands over full blocks.
 
     Args:
       placement: from `begin`; all leaves must have been written.
-      core: leaves of the core state before the step, `[m, ...]`, of the rows
-        `placement.core_rows`; empty if the agent keeps none.
+      core: leaves `[m, ...]` of the core state before the step, of
+        `placement.core_rows`; empty if the agent has none.
     """
     group, env_id = placement.group, placement.group.env_id
     if core:
@@ -197,7 +190,7 @@ class UnrollAssembler:
       group.lag += 1
 
   def reset(self, env_id: np.ndarray) -> None:
-    """Drops the half-built unrolls of environments that went away.
+    """Drops the half-built unrolls of environments that disconnected.
 
     Args:
       env_id: int `[n]`, the stream's ids, unique; those without an unroll are
@@ -236,13 +229,13 @@ class UnrollAssembler:
     return parts, row
 
   def _write_back(self) -> None:
-    """Brings the cells of all groups up to date."""
+    """Updates the cells of all cached groups."""
     for group in self._cached:
       self._cell[group.index] += group.lag * self._width
       group.lag = 0
 
   def _drop_position(self, group: EnvGroup) -> None:
-    """Forgets a position that is written back: the cells will change."""
+    """Drops a position that is written back, before its cells change."""
     if group.block is not None:
       group.block = None
       self._cached.remove(group)
@@ -252,7 +245,7 @@ class UnrollAssembler:
       self._drop_position(group)
 
   def _keep_core(self, env_id: np.ndarray, core: list[np.ndarray]) -> None:
-    """Keeps core states for the next unrolls, or for one that starts now."""
+    """Stores core states for later unrolls, or for ones that start now."""
     cells = self._cell[env_id]
     ahead = self._blocks.rows(cells) // self._stride
     self._pending.keep(env_id, ahead, core)
@@ -261,7 +254,7 @@ class UnrollAssembler:
       self._blocks.write_core(cells[starting], [x[starting] for x in core])
 
   def _start_unrolls(self, env_id: np.ndarray, old_cells: np.ndarray) -> None:
-    """Gives environments their next columns, with what they share."""
+    """Assigns environments their next columns and copies what they share."""
     cells = self._blocks.assign(self._global_env_id[env_id], self._overlap)
     self._cell[env_id] = cells
     core = self._pending.advance(env_id)
@@ -270,7 +263,7 @@ class UnrollAssembler:
     self._blocks.copy_overlap(old_cells, cells, self._overlap)
 
   def _complete(self, cells: np.ndarray) -> None:
-    """Counts full columns, and hands over the blocks that have no other."""
+    """Counts full columns, hands over full blocks and moves stragglers."""
     complete = self._blocks.take_complete(cells)
     for block in self._blocks.overdue():
       self._drop_positions()
@@ -282,38 +275,35 @@ class UnrollAssembler:
 
 
 class PendingCore:
-  """Core states that are known before the unrolls that start with them.
+  """Initial core states of unrolls that have no column yet.
 
-  An unroll's first steps are the last ones of the unroll before, so the core
-  state before them passes by while that one is still being filled. It is kept
-  here until the new unroll has a column.
+  An unroll's first steps are the last ones of the unroll before, so its initial
+  core state comes while that one is still being filled.
   """
 
   def __init__(self, num_envs: int, depth: int):
-    """Starts with none.
+    """Starts empty.
 
     Args:
       num_envs: environments, of ids `[0, num_envs)`.
-      depth: unrolls of an environment that may have begun before one is full.
-        If they overlap by more than half, the last steps of one are the start
-        of several.
+      depth: unrolls of an environment that may begin before one is full: above
+        1 if they overlap by more than half.
     """
     self._depth = depth
-    # Leaves [num_envs, depth, ...]; made when the first states arrive, and
-    # never for agents without any.
+    # Leaves [num_envs, depth, ...]; made when the first states arrive.
     self._states: list[np.ndarray] = []
-    # The number of each environment's unroll, modulo the depth.
+    # Each environment's unroll number, modulo the depth.
     self._turn = np.zeros(num_envs, np.int64)
 
   def keep(
     self, env_id: np.ndarray, ahead: np.ndarray, core: list[np.ndarray]
   ) -> None:
-    """Keeps the core states that coming unrolls start with.
+    """Stores the core states that later unrolls start with.
 
     Args:
       env_id: int `[n]`, unique.
-      ahead: int `[n]`, in `[0, depth]`, whose: 1 is the unroll that follows
-        the present one. 0, the present one's, is not given out any more.
+      ahead: int `[n]`, in `[0, depth]`: 1 is the next unroll; 0, the current
+        one, is never returned.
       core: leaves `[n, ...]`.
     """
     if not self._states:
@@ -324,10 +314,10 @@ class PendingCore:
       states[env_id, turn] = x
 
   def advance(self, env_id: np.ndarray) -> list[np.ndarray]:
-    """Goes on to the next unroll of environments, int `[n]`.
+    """Moves environments, int `[n]`, on to their next unrolls.
 
     Returns:
-      The leaves `[n, ...]` that it starts with; empty if none were kept.
+      The leaves `[n, ...]` of their core states; empty if none were stored.
     """
     if not self._states:
       return []

@@ -1,8 +1,4 @@
-"""The part of central inference that runs on an inference core.
-
-Holds the table of recurrent states of a stream's environments and the jitted
-step that gathers from it, acts and scatters back.
-"""
+"""The part of central inference that runs on an inference core."""
 
 import functools
 
@@ -19,8 +15,7 @@ from seedrl_jax.inference import packing
 def batch_buckets(minimum: int, maximum: int) -> tuple[int, ...]:
   """Returns the batch sizes to compile for batches of minimum..maximum.
 
-  Powers of two, and the maximum itself, so that padding at most doubles the
-  work of a batch.
+  Powers of two, and the maximum: padding at most doubles a batch's work.
   """
   if not 0 < minimum <= maximum:
     raise ValueError(f'No batch sizes between {minimum} and {maximum}.')
@@ -34,7 +29,7 @@ def batch_buckets(minimum: int, maximum: int) -> tuple[int, ...]:
 
 
 class DeviceStep:
-  """Core-state table on one device, and the act step over its rows."""
+  """The core states of a stream's environments, and the jitted act step."""
 
   def __init__(
     self,
@@ -44,14 +39,11 @@ class DeviceStep:
     num_slots: int,
     key: jax.Array,
   ):
-    """Makes the table.
+    """Makes the table of core states.
 
     Args:
-      agent: whose `act` to run.
-      spec: of the environments.
-      device: the inference core.
-      num_slots: environments of the stream; the table has one row more, where
-        the padding of a short batch goes.
+      num_slots: environments of the stream; the table has one row more, for the
+        padding of short batches.
       key: PRNG key, uint32 `[2]`; advances with every step.
     """
     self._agent = agent
@@ -61,7 +53,7 @@ class DeviceStep:
     core = agent.initial_core(num_slots + 1)
     self.has_core = bool(jax.tree.leaves(core))
     self._table, self._key = jax.device_put((core, key), device)
-    # The key is not donated: checkpoints read it in mid-run.
+    # The key is not donated: checkpoints read it from other threads.
     self._act = jax.jit(
       functools.partial(_act, agent.act, spec.action), donate_argnums=(1,)
     )
@@ -70,7 +62,7 @@ class DeviceStep:
     )
 
   def make_header(self, size: int) -> np.ndarray:
-    """Returns a header `[size, H]` that names no environment's row."""
+    """Returns a header `[size, H]` of padding rows."""
     return packing.make_header(size, self._num_slots, self._spec.action)
 
   @property
@@ -79,11 +71,11 @@ class DeviceStep:
     return np.asarray(self._key)
 
   def set_key(self, key: np.ndarray) -> None:
-    """Continues from a checkpoint's key, uint32 `[2]`."""
+    """Sets the PRNG key, uint32 `[2]`."""
     self._key = jax.device_put(key, self._device)
 
   def output_spec(self, params: base.Params) -> types.Nest:
-    """Returns the agent output's `ArraySpec`s, without the batch dimension.
+    """Returns the agent output's `ArraySpec`s, without batch dimension.
 
     Args:
       params: any acting parameters, or their shapes.
@@ -124,7 +116,7 @@ class DeviceStep:
     return specs
 
   def core_spec(self) -> types.Nest:
-    """Returns the core state's `ArraySpec`s, without the batch dimension."""
+    """Returns the core state's `ArraySpec`s, without batch dimension."""
     return jax.tree.map(
       lambda x: types.ArraySpec(tuple(x.shape[1:]), np.dtype(x.dtype)),
       self._table,
@@ -136,14 +128,14 @@ class DeviceStep:
     """Acts for one batch.
 
     Args:
-      params: published parameters, on this device.
+      params: acting parameters on this device.
       observation: nest of `[B, ...]` host arrays.
       header: int32 `[B, H]`, see `packing.make_header`; slots must be unique
         but for the padding slot.
 
     Returns:
-      The packed agent output, int32 `[B, K]`, and the core state that the
-      rows had before the step, nest of `[B, ...]`; both still on the device.
+      Packed agent output, int32 `[B, K]`, and the rows' core state before the
+      step, nest of `[B, ...]`; both on the device.
     """
     self._table, self._key, packed, before = self._act(
       params, self._table, self._key, observation, header
@@ -151,13 +143,13 @@ class DeviceStep:
     return packed, before
 
   def take_core(self, before: base.Core, rows: np.ndarray) -> types.Nest:
-    """Fetches some rows of a batch's core state to the host.
+    """Fetches rows of a batch's core state to the host.
 
-    Rows are padded to a power of two, so that no count compiles anew.
+    Pads rows to a power of two, to compile few sizes.
 
     Args:
-      before: core state of a batch, nest of `[B, ...]`, from `__call__`.
-      rows: int `[n]`, which of them.
+      before: nest of `[B, ...]`, from `__call__`.
+      rows: int `[n]`.
 
     Returns:
       Nest of NumPy arrays `[n, ...]`.
@@ -169,12 +161,12 @@ class DeviceStep:
     return jax.tree.map(lambda x: x[:n], taken)
 
   def compile(self, params: base.Params, sizes: tuple[int, ...]) -> None:
-    """Runs the step once for each batch size, on padding rows only.
+    """Compiles the step for each batch size.
 
-    Neither an environment's core state nor the PRNG key changes.
+    It runs on padding rows and changes neither core states nor the PRNG key.
 
     Args:
-      params: published parameters on this device.
+      params: acting parameters on this device.
       sizes: batch sizes, see `batch_buckets`.
     """
     key = self.key
@@ -205,7 +197,7 @@ def _act(
   observation: types.Nest,
   header: jax.Array,
 ) -> tuple[base.Core, jax.Array, jax.Array, base.Core]:
-  """Gathers core states, acts, scatters; jitted by `DeviceStep`."""
+  """Gathers core states, acts and scatters; jitted by `DeviceStep`."""
   columns = packing.read_header(header, action)
   before = jax.tree.map(
     lambda x: x.at[columns.slot].get(mode='promise_in_bounds'), table

@@ -12,7 +12,7 @@ from seedrl_jax.replay import base as replay
 
 
 class Insertion:
-  """Inserts blocks with the priorities that the agent gives new unrolls."""
+  """Inserts blocks with the agent's initial priorities."""
 
   def __init__(
     self,
@@ -22,14 +22,14 @@ class Insertion:
     block_width: int,
     device: jax.Device,
   ):
-    """Compiles the priorities of a block, so that no run waits for it.
+    """Compiles the priority function.
 
     Args:
-      writer: takes the blocks.
-      agent: whose unrolls they are.
+      writer: receives the blocks.
+      agent: may define `initial_priorities`.
       unroll_spec: `ArraySpec`s of one unroll.
       block_width: W, unrolls of a block.
-      device: where to compute priorities: an inference core.
+      device: an inference core, which computes the priorities.
     """
     self._writer = writer
     self._priorities: Callable[..., jax.Array] | None = None
@@ -37,8 +37,8 @@ class Insertion:
       steps = _step_shapes(unroll_spec, block_width, device)
       compute = jax.jit(agent.initial_priorities)
       self._priorities = compute.lower(steps).compile()
-    # Seconds of finished inserts, and the start of the one under way; one
-    # tuple, as other threads read both.
+    # Seconds of finished inserts, and the start of the current one; one tuple,
+    # as other threads read both.
     self._clock: tuple[float, float | None] = (0.0, None)
 
   def allocate(self) -> replay.Block:
@@ -46,7 +46,7 @@ class Insertion:
     return self._writer.allocate()
 
   def __call__(self, block: replay.Block) -> None:
-    """Inserts a block; waits as `TrajectoryWriter.insert` does."""
+    """Inserts a block; blocks as `TrajectoryWriter.insert` does."""
     priorities = None
     if self._priorities is not None:
       steps = types.without_observation(block.unroll.steps)
@@ -60,13 +60,13 @@ class Insertion:
 
   @property
   def waiting(self) -> float:
-    """Seconds that the insert under way has taken; any thread may ask."""
+    """Seconds that the current insert has taken; thread-safe."""
     start = self._clock[1]
     return 0.0 if start is None else time.perf_counter() - start
 
   @property
   def waited(self) -> float:
-    """Seconds that all inserts have taken, with the one under way."""
+    """Seconds that all inserts have taken, including the current one."""
     total, start = self._clock
     return total if start is None else total + time.perf_counter() - start
 
@@ -74,7 +74,7 @@ class Insertion:
 def _step_shapes(
   unroll_spec: types.Unroll, block_width: int, device: jax.Device
 ) -> types.Steps:
-  """Returns shapes `[T + 1, W, ...]` of a block's steps without observation."""
+  """Returns shapes `[T + 1, W, ...]` of a block's steps, no observation."""
   sharding = jax.sharding.SingleDeviceSharding(device)
 
   def shape(spec: types.ArraySpec) -> jax.ShapeDtypeStruct:

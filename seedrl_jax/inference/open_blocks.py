@@ -1,10 +1,9 @@
-"""Blocks of the trajectory store while the assembler fills them.
+"""Blocks of the trajectory store that the assembler fills.
 
-A block has W columns, each of which takes one unroll at a time, and rows for
-its T + 1 steps. The place of a step is one integer, its *cell*:
-`(serial * (T + 1) + row) * W + column`, with the serial number of the block;
-one step later is W cells further. All work is on arrays of cells; those that
-are side by side are recognised, so that slices copy them.
+A block has W columns, each for one unroll, and T + 1 rows of steps. A step's
+place is an integer, its *cell*: `(serial * (T + 1) + row) * W + column`, with
+the block's serial number; the next step is W cells further. Slices copy
+consecutive cells.
 """
 
 import dataclasses
@@ -18,28 +17,28 @@ from seedrl_jax.envs import base as envs
 from seedrl_jax.replay import base as replay
 
 # A straggler's column moves on once the others could have filled theirs this
-# many times, so that one slow environment does not hold up the unrolls beside
-# it. At 1, the environment that takes the place would be as late already.
+# many times, so that a slow environment does not hold up the unrolls beside it.
+# At 1, the environment that takes its place would already be as late.
 _PATIENCE = 2
 
 
 @dataclasses.dataclass(eq=False)
 class OpenBlock:
-  """Storage that is being filled."""
+  """A block that is being filled."""
 
   serial: int
   storage: replay.Block
   steps: list[np.ndarray]  # leaves of unroll.steps, [T + 1, W, ...]
   flat: list[np.ndarray]  # the same memory, [(T + 1) * W, ...]
   core: list[np.ndarray]  # leaves of unroll.initial_core, [W, ...]
-  unassigned: int  # columns from here on were never given out
-  freed: list[int]  # columns that were given back
+  unassigned: int  # columns from here on are unused
+  freed: list[int]  # columns to use again
   missing: int  # columns that are not full yet
-  patience: int  # younger blocks that may be complete first
-  overtaken: int = 0  # younger blocks that were
+  patience: int  # younger blocks that may complete first
+  overtaken: int = 0  # younger blocks that did
 
   def take_columns(self, most: int) -> np.ndarray:
-    """Gives out up to `most` columns, int `[n]`; freed ones first."""
+    """Assigns up to `most` columns, int `[n]`; freed ones first."""
     freed = self.freed[:most]
     del self.freed[:most]
     start = self.unassigned
@@ -49,7 +48,7 @@ class OpenBlock:
 
 
 class BlockPart(NamedTuple):
-  """Part of a batch that goes to one block: `flat[target] = batch[source]`."""
+  """Part of a batch in one block: `flat[target] = batch[source]`."""
 
   block: OpenBlock
   source: np.ndarray | None  # int [n], or None for all of the batch
@@ -66,7 +65,6 @@ class OpenBlocks:
     num_transitions: int,
     block_width: int,
   ):
-    """Starts without blocks; arguments as of `UnrollAssembler`."""
     self._allocate = allocate
     self._width = block_width
     self._block_cells = (num_transitions + 1) * block_width
@@ -76,7 +74,7 @@ class OpenBlocks:
     self._next_serial = 0
 
   def __len__(self) -> int:
-    """Returns how many are being filled."""
+    """Returns the number of open blocks."""
     return len(self._blocks)
 
   def assign(
@@ -85,10 +83,10 @@ class OpenBlocks:
     first_row: int,
     blocks: list[OpenBlock] | None = None,
   ) -> np.ndarray:
-    """Gives environments new columns; the oldest block's first.
+    """Assigns new columns to environments, in the oldest blocks first.
 
     Args:
-      env_id: int `[n]`, run-wide ids, to be recorded with the unrolls.
+      env_id: int `[n]`, run-wide ids, recorded with the unrolls.
       first_row: row of their next step.
       blocks: to use before new ones are opened; None: all open ones.
 
@@ -112,7 +110,7 @@ class OpenBlocks:
     return cells
 
   def free(self, cells: np.ndarray) -> None:
-    """Takes back the columns of cells `[n]`; their steps are dropped."""
+    """Frees the columns of cells `[n]`; their steps are dropped."""
     for block, columns in self._columns_by_block(cells):
       block.freed.extend(columns.tolist())
 
@@ -120,8 +118,8 @@ class OpenBlocks:
     """Groups a batch's cells `[n]`, `n` > 0, by block.
 
     Returns:
-      The parts, and the row of the cells: an int if they are side by side (then
-      there is one part, to a slice), else int `[n]`.
+      The parts, and the cells' rows: an int if the cells are consecutive (one
+      part, with a slice as target), else int `[n]`.
     """
     span = self._span(cells)
     if span is not None:
@@ -152,14 +150,14 @@ class OpenBlocks:
   ) -> None:
     """Copies the last steps of full unrolls to the start of the next ones.
 
-    `old` and `new`, int `[n]`, are cells in the columns of each environment.
+    `old` and `new`, int `[n]`, are any cells of each environment's columns.
     """
     for a, source, b, target in self._column_pairs(old, new):
       for x, y in zip(a.steps, b.steps, strict=True):
         y[:overlap, target] = x[-overlap:, source]
 
   def write_core(self, cells: np.ndarray, core: list[np.ndarray]) -> None:
-    """Writes what the unrolls of cells `[n]` start with, leaves `[n, ...]`."""
+    """Writes initial core states, leaves `[n, ...]`, for unrolls at cells."""
     serials = cells // self._block_cells
     columns = cells % self._width
     for serial in np.unique(serials).tolist():
@@ -168,7 +166,7 @@ class OpenBlocks:
         array[columns[here]] = x[here]
 
   def take_complete(self, cells: np.ndarray) -> list[OpenBlock]:
-    """Counts columns `[n]` that are full; removes and returns full blocks."""
+    """Marks columns of cells `[n]` full; removes and returns full blocks."""
     complete = []
     for block, columns in self._columns_by_block(cells):
       block.missing -= len(columns)
@@ -186,17 +184,17 @@ class OpenBlocks:
     return [
       block
       for block in self._blocks.values()
-      # If no column is full, no unroll waits for the others.
+      # If no column is full, no unroll waits.
       if block.overtaken >= block.patience and block.missing < self._width
     ]
 
   def move(self, block: OpenBlock, cells: np.ndarray) -> np.ndarray:
-    """Moves unfinished columns to where they hold up no unroll.
+    """Moves unfinished columns to blocks where they hold up no unroll.
 
     Takes cells `[n]` of an overdue block; returns them in their new columns.
     """
-    # Environments that take the places have as long again, and then longer, so
-    # that the block is completed however slow they are.
+    # Doubles the patience with each move, so that the block completes however
+    # slow its next environments are.
     block.patience *= 2
     others = [b for b in self._blocks.values() if b.missing == self._width]
     columns = cells % self._width
@@ -217,7 +215,7 @@ class OpenBlocks:
     return block
 
   def _span(self, cells: np.ndarray) -> tuple[OpenBlock, int, slice] | None:
-    """Returns block, row and columns of cells side by side; None for others."""
+    """Returns block, row and columns of consecutive cells, else None."""
     n = len(cells)
     if not n:
       return None

@@ -1,9 +1,8 @@
 """Small per-step values packed into one array each way.
 
-A transfer between host and accelerator costs tens of microseconds whatever it
-carries, and a call's every argument costs one more conversion. So everything
-of a step but its observation goes up as one int32 `[B, H]` header, and
-everything an agent puts out comes back as one int32 `[B, K]` array.
+A transfer between host and accelerator costs tens of microseconds whatever its
+size. So a step without its observation becomes one int32 `[B, H]` header, and
+the agent's output one int32 `[B, K]` array.
 """
 
 from collections.abc import Sequence
@@ -39,7 +38,7 @@ class Header(NamedTuple):
 def make_header(
   size: int, padding_slot: int, action: types.ActionSpec
 ) -> np.ndarray:
-  """Returns an int32 `[size, H]` header whose rows are all padding."""
+  """Returns an int32 `[size, H]` header of padding rows."""
   width = _PREVIOUS_ACTION + int(np.prod(action.shape, dtype=int))
   header = np.zeros((size, width), np.int32)
   header[:, _SLOT] = padding_slot
@@ -47,7 +46,7 @@ def make_header(
 
 
 def header_views(header: np.ndarray, action: types.ActionSpec) -> Header:
-  """Returns views of a header on the host; writing to them fills it in."""
+  """Returns writable views of a header on the host."""
   previous_action = header[:, _PREVIOUS_ACTION:].view(action.dtype)
   return Header(
     slot=header[:, _SLOT],
@@ -88,14 +87,14 @@ def pack(output: types.Nest) -> jax.Array:
 
 
 class Unpacker:
-  """Takes a packed array apart on the host without copying it."""
+  """Splits a packed array on the host without copying it."""
 
   def __init__(self, spec: types.Nest):
     """Makes an unpacker.
 
     Args:
-      spec: nest of `ArraySpec` (or anything with shape and dtype), as the
-        agent's output has it, without the batch dimension.
+      spec: nest of the agent output's `ArraySpec`s (or anything with shape and
+        dtype), without batch dimension.
     """
     leaves, self._treedef = jax.tree.flatten(spec, is_leaf=_is_spec)
     self._columns: list[tuple[int, int, tuple[int, ...], Any]] = []
@@ -107,12 +106,12 @@ class Unpacker:
     self.width = start
 
   def __call__(self, packed: np.ndarray) -> types.Nest:
-    """Returns views of `packed`, int32 `[B, K]`, as the nest of `[B, ...]`."""
+    """Returns views of `packed`, int32 `[B, K]`, as a nest of `[B, ...]`."""
     return self.nest(self.leaves(packed))
 
   @property
   def num_leaves(self) -> int:
-    """How many leaves the nest has."""
+    """Number of leaves of the nest."""
     return len(self._columns)
 
   def leaves(self, packed: np.ndarray) -> list[np.ndarray]:
@@ -127,7 +126,7 @@ class Unpacker:
     return leaves
 
   def nest(self, leaves: Sequence[Any]) -> types.Nest:
-    """Returns anything that has an entry for each leaf as the nest."""
+    """Returns a sequence with an entry for each leaf as the nest."""
     return jax.tree.unflatten(self._treedef, leaves)
 
 

@@ -1,4 +1,4 @@
-"""What an unroll is, as arrays: the columns that assembly and stores share."""
+"""The arrays of an unroll."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ def unroll_spec(
   agent_output: types.Nest,
   core: types.Nest,
 ) -> types.Unroll:
-  """Returns `ArraySpec`s of one unroll of T transitions, as it is stored."""
+  """Returns `ArraySpec`s of a stored unroll of T transitions."""
 
   def step(spec: types.ArraySpec | types.ActionSpec) -> types.ArraySpec:
     return types.ArraySpec((num_transitions + 1, *spec.shape), spec.dtype)

@@ -1,9 +1,4 @@
-"""One inference stream: receive, act, answer, record.
-
-The worker owns a stream of environments, the core-state table of those
-environments on one inference core, and the assembler of their unrolls. It runs
-in a thread of its own, or in lock step with the learner (deterministic runs).
-"""
+"""Central inference for one stream: receive, act, send, record."""
 
 import dataclasses
 import time
@@ -20,19 +15,19 @@ from seedrl_jax.inference import assembler as assembler_lib
 from seedrl_jax.inference import device_step as device_step_lib
 from seedrl_jax.inference import packing
 
-# Publishes (version, parameters on the worker's device).
+# Returns (version, parameters on the worker's device).
 ParameterSource = Callable[[], tuple[int, base.Params]]
 
-# Comparing with the enumeration's own value takes four times as long.
+# Comparing with the enum itself takes four times as long.
 _FIRST = int(types.StepType.FIRST)
-# Layouts to remember; a pool with many threads never repeats a batch.
+# Layouts to cache; a pool with many threads never repeats a batch.
 _MOST_LAYOUTS = 64
 
 
 class StepSink(Protocol):
-  """Takes the steps of training environments, batch by batch.
+  """Receives the steps of training environments, batch by batch.
 
-  `assembler.UnrollAssembler` says what the methods do.
+  `assembler.UnrollAssembler` documents the methods.
   """
 
   num_envs: int
@@ -51,13 +46,13 @@ class StepSink(Protocol):
 
 @dataclasses.dataclass
 class WorkerCounters:
-  """What a worker has done; written by its thread, read by any.
+  """Counters that the worker's thread writes and any thread may read.
 
   Attributes:
     env_steps: transitions of training environments (no reset pseudo-steps).
     eval_steps: transitions of evaluation environments.
     batches: inference calls.
-    environment_wait: seconds in which inference waited for environments.
+    environment_wait: seconds that inference waited for environments.
     act: seconds from a batch's arrival to its actions' departure.
     idle_env_seconds: environments x seconds that they waited for actions.
   """
@@ -71,16 +66,16 @@ class WorkerCounters:
 
 
 class BatchLayout(NamedTuple):
-  """What is the same in all batches of the same environments.
+  """What all batches of the same environments have in common.
 
   Attributes:
-    place: indexes arrays of the stream's environments.
-    header: int32 `[size, H]`, with slots and ids filled in; `size` is the
+    place: index of the environments in arrays of the stream.
+    header: int32 `[size, H]` with slots and ids filled in; `size` is the
       compiled batch size.
     columns: views of the header's first `n` rows.
-    rows: training rows of the batch: None for all of them, else a slice if
-      they lead the batch, or an array.
-    group: the environments in these rows, of which there may be none.
+    rows: training rows of the batch: None if all, a slice if they come first,
+      else an array.
+    group: the environments of these rows; may be empty.
     evaluates: bool `[n]`, the other rows; None if there are none.
   """
 
@@ -93,7 +88,11 @@ class BatchLayout(NamedTuple):
 
 
 class InferenceWorker:
-  """Acts for one stream of environments and assembles their unrolls."""
+  """Acts for one stream of environments and assembles their unrolls.
+
+  It runs in its own thread, or in lock step with the learner (deterministic
+  runs).
+  """
 
   def __init__(
     self,
@@ -107,13 +106,12 @@ class InferenceWorker:
     """Makes a worker.
 
     Args:
-      stream: the environments; those that `assembler` does not take, the last
-        ones, are for evaluation.
-      device_step: table and act step with one slot for each environment.
-      assembler: of the training environments' unrolls; None if there are none.
-      parameters: gives the newest parameters; never blocks.
+      stream: the environments, those for evaluation last.
+      device_step: has one slot for each environment.
+      assembler: of the training environments; None if there are none.
+      parameters: returns the newest parameters; must not block.
       global_env_id: int `[N]`, run-wide ids of the stream's environments.
-      output_spec: `ArraySpec`s of the agent's output, see `DeviceStep`.
+      output_spec: from `DeviceStep.output_spec`.
     """
     self.counters = WorkerCounters()
     self._stream = stream
@@ -135,36 +133,36 @@ class InferenceWorker:
 
   @property
   def stream(self) -> envs.EnvStream:
-    """The environments it acts for."""
+    """The environments that it acts for."""
     return self._stream
 
   @property
   def num_train_envs(self) -> int:
-    """How many of them train; their ids come first."""
+    """Number of training environments; their ids come first."""
     return 0 if self._assembler is None else self._assembler.num_envs
 
   @property
   def store_wait(self) -> float:
-    """Seconds in which the store took no unroll (back pressure)."""
+    """Seconds that the store blocked inserts (back pressure)."""
     return 0.0 if self._assembler is None else self._assembler.waited
 
   @property
   def device_step(self) -> device_step_lib.DeviceStep:
-    """Its table and act step; for checkpoints of the PRNG key."""
+    """The device step, whose PRNG key checkpoints save."""
     return self._device_step
 
   def compile(self) -> None:
-    """Compiles every batch size ahead; call before the first `step`."""
+    """Compiles every batch size; call before the first `step`."""
     _, params = self._parameters()
     self._device_step.compile(params, self._buckets)
 
   def run(self, should_stop: Callable[[], bool]) -> None:
-    """Steps until told to stop; the stream or store may end it by raising."""
+    """Steps until `should_stop()`, or until the stream or store raises."""
     while not should_stop():
       self.step()
 
   def step(self) -> None:
-    """Receives one batch, answers it and records it."""
+    """Receives one batch, sends its actions and records it."""
     start = time.perf_counter()
     output = self._stream.recv()
     received = time.perf_counter()
@@ -186,7 +184,7 @@ class InferenceWorker:
     sent = time.perf_counter()
     self._last_action[layout.place] = action
     if len(layout.group.env_id):
-      # The leaves of `types.Steps`, in their order.
+      # The leaves of `types.Steps`, in order.
       leaves = [
         *_leaves(output.observation),
         output.reward,
@@ -204,17 +202,14 @@ class InferenceWorker:
     counters.idle_env_seconds += len(first) * (sent - received)
 
   def _drop(self, env_id: np.ndarray) -> None:
-    """Drops the unrolls of training environments that went away."""
+    """Drops the unrolls of training environments that disconnected."""
     if self._assembler is not None:
       self._assembler.reset(env_id[env_id < self._assembler.num_envs])
 
   def _act(
     self, layout: BatchLayout, output: types.EnvOutput
   ) -> tuple[int, list[np.ndarray], base.Core]:
-    """Returns the version that acted, its outputs and the core states before.
-
-    The outputs are the leaves `[n, ...]`; the header must be filled in.
-    """
+    """Returns version, output leaves `[n, ...]` and core states before."""
     version, params = self._parameters()
     observation = output.observation
     n, size = len(output.env_id), len(layout.header)
@@ -236,7 +231,7 @@ class InferenceWorker:
     counters.batches += 1
 
   def _layout(self, env_id: np.ndarray) -> BatchLayout:
-    """Returns a batch's layout, remembered or new."""
+    """Returns a batch's layout, cached if possible."""
     key = env_id.tobytes()
     layout = self._layouts.get(key)
     if layout is None:

@@ -1,7 +1,7 @@
-"""The learner's loop body: takes a batch, updates, publishes, gives back.
+"""The learner: takes a batch, updates, publishes, releases the batch.
 
-The update of a batch is dispatched before the results of the one before are
-looked at, so that the training cores do not wait for the host.
+It dispatches an update before it looks at the results of the previous one, so
+that the training cores do not wait for the host.
 """
 
 import collections
@@ -18,7 +18,7 @@ from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.learner import state as state_lib
 from seedrl_jax.learner import update as update_lib
 
-# What is said of an update that was not finite, if the agent has it.
+# Names in the message about an update that was not finite.
 _TOLD = {
   'total': 'loss',
   'gradient_norm': 'gradient norm',
@@ -32,7 +32,7 @@ class NonFiniteError(RuntimeError):
 
 @dataclasses.dataclass
 class LearnerCounters:
-  """What the learner has done; written by its thread, read by any.
+  """Progress counters; written by the learner's thread, read by any.
 
   Attributes:
     updates: finished and finite, over all runs of the work directory.
@@ -49,7 +49,7 @@ class LearnerCounters:
 
 @dataclasses.dataclass(frozen=True)
 class _Pending:
-  """An update that was dispatched."""
+  """A dispatched update."""
 
   number: int
   item: prefetch_lib.Prefetched
@@ -58,14 +58,12 @@ class _Pending:
 
 
 class ParameterPublisher:
-  """Keeps the newest parameters ready on every inference device.
+  """Keeps the newest parameters on every inference device.
 
-  The learner's thread publishes; inference threads read with a single
-  reference, so neither waits for the other.
+  The learner's thread publishes; inference threads read without a lock.
   """
 
   def __init__(self, devices: Sequence[jax.Device]):
-    """Makes a publisher for the inference devices."""
     self._latest: dict[jax.Device, tuple[int, base.Params]] = {}
     self._devices = tuple(devices)
 
@@ -74,8 +72,8 @@ class ParameterPublisher:
 
     Args:
       version: updates that made them.
-      params: acting parameters on one training device, in buffers that no
-        later update donates. The copy goes from device to device.
+      params: acting parameters on one training device, in buffers that no later
+        update donates.
     """
     source = jax.tree.leaves(params)[0].devices()
     copies = [
@@ -83,7 +81,7 @@ class ParameterPublisher:
       for device in self._devices
     ]
     for device, copy in zip(self._devices, copies, strict=True):
-      # Inference must not be the one to wait for the copy.
+      # So that inference does not wait for the copy.
       jax.block_until_ready(copy)
       self._latest[device] = (version, copy)
 
@@ -93,7 +91,7 @@ class ParameterPublisher:
 
 
 class Learner:
-  """Trains on what a prefetcher brings; one thread calls it."""
+  """Trains on prefetched batches; used by one thread."""
 
   def __init__(
     self,
@@ -102,7 +100,7 @@ class Learner:
     publisher: ParameterPublisher,
     publish_period: int = 1,
   ):
-    """Makes a learner and publishes the parameters it starts with.
+    """Publishes the initial parameters.
 
     Args:
       updater: runs the update.
@@ -124,10 +122,9 @@ class Learner:
     )
 
   def compile(self, blank: Sequence[types.Batch]) -> None:
-    """Runs the update once on a batch of zeros and forgets the result.
+    """Runs the update once on a batch of zeros and discards the result.
 
-    Args:
-      blank: a `Batch` of host arrays for each of this host's devices.
+    `blank` is a `Batch` of host arrays for each of this host's devices.
     """
     state = self._updater.replicate(update_lib.host_state(self._state))
     jax.block_until_ready(self._updater(state, self._updater.shard(blank), 0.0))
@@ -135,9 +132,7 @@ class Learner:
   def step(self, item: prefetch_lib.Prefetched, progress: float) -> None:
     """Dispatches the update of a batch and finishes those before it.
 
-    Args:
-      item: the batch.
-      progress: of the run, in [0, 1]; the same on all hosts.
+    `progress` of the run is in [0, 1] and the same on all hosts.
 
     Raises:
       NonFiniteError: if an earlier update was not finite.
@@ -152,7 +147,7 @@ class Learner:
       self._finish_oldest()
 
   def flush(self) -> None:
-    """Waits for all that was dispatched.
+    """Waits for all dispatched updates.
 
     Raises:
       NonFiniteError: if an update was not finite.
@@ -161,7 +156,7 @@ class Learner:
       self._finish_oldest()
 
   def state(self) -> state_lib.LearnerState:
-    """Returns the state on the host, after what was dispatched.
+    """Returns the state on the host, after all dispatched updates.
 
     Raises:
       NonFiniteError: if an update was not finite.
@@ -170,9 +165,7 @@ class Learner:
     return update_lib.host_state(self._state)
 
   def fingerprints(self) -> list[int]:
-    """Returns a number for the state on each of this host's devices.
-
-    They are equal if the states are; see `Updater.fingerprints`.
+    """Returns a hash of the state on each of this host's devices.
 
     Raises:
       NonFiniteError: if an update was not finite.
@@ -192,8 +185,7 @@ class Learner:
 
   def _record_lag(self, item: prefetch_lib.Prefetched) -> None:
     counters = self.counters
-    # A replay that was saved milliseconds after the parameters may hold steps
-    # of the versions after them.
+    # A replay saved just after the parameters may hold steps of later versions.
     counters.lag_sum += max(0.0, self._dispatched - item.version_mean)
     counters.lag_max = max(
       counters.lag_max, self._dispatched - item.version_min
@@ -205,7 +197,7 @@ class Learner:
     return finite.is_ready()
 
   def _finish_oldest(self) -> None:
-    """Publishes an update's parameters and gives its batch back."""
+    """Publishes an update's parameters and releases its batch."""
     done = self._pending.popleft()
     output = done.output
     self._metrics = output.metrics
@@ -226,7 +218,7 @@ class Learner:
     self.counters.updates = done.number
 
   def _is_to_publish(self, number: int) -> bool:
-    """Says whether a batch's updates up to `number` reach a new period."""
+    """Whether the batch's updates up to `number` enter a new period."""
     before = number - self._updater.agent.updates_per_batch
     return number // self._publish_period > before // self._publish_period
 

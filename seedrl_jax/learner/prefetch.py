@@ -1,4 +1,4 @@
-"""Brings the next batches onto the training devices ahead of the update."""
+"""Moves batches to the training devices ahead of the update."""
 
 import collections
 import dataclasses
@@ -22,8 +22,8 @@ class Prefetched:
 
   Attributes:
     batch: leaves lead with the axis of devices.
-    sample: where it came from; released when the update has read it.
-    version_mean: mean parameter version of the steps that it trains on.
+    sample: its origin; release it after the update.
+    version_mean: mean parameter version of the steps.
     version_min: the oldest of these versions.
   """
 
@@ -38,10 +38,8 @@ def to_batches(
 ) -> list[types.Batch]:
   """Returns a sample as one `types.Batch` of host arrays for each block.
 
-  Args:
-    sample: from a store.
-    importance_exponent: see `replay.Sample.importance_weights`. The weights
-      are not divided by the largest: other hosts may have it.
+  Weights are `replay.Sample.importance_weights`, not divided by the largest:
+  another host may have it.
   """
   weights = sample.importance_weights(importance_exponent)
   batches = []
@@ -65,8 +63,8 @@ def _versions(sample: replay.Sample) -> np.ndarray:
 class Prefetcher:
   """A bounded queue of batches that are on their devices.
 
-  One thread calls `run`, the learner's calls `get`. Without threads
-  (deterministic runs), `fetch` does both at once.
+  One thread calls `run`, the learner's calls `get`. Deterministic runs have no
+  thread and call `fetch`.
   """
 
   def __init__(
@@ -79,7 +77,7 @@ class Prefetcher:
     """Makes a prefetcher.
 
     Args:
-      sampler: gives batches of one block for each training device.
+      sampler: returns batches of one block for each training device.
       shard: `Updater.shard`.
       size: batches to hold ahead, at least 1.
       importance_exponent: of the batches' weights, see `to_batches`.
@@ -96,7 +94,7 @@ class Prefetcher:
 
   @property
   def wait_seconds(self) -> float:
-    """Seconds that `get` has waited, including a wait that still goes on."""
+    """Seconds that `get` has waited, including the current wait."""
     since, now = self._waiting_since, time.perf_counter()
     return self._waited + (0.0 if since is None else now - since)
 
@@ -106,7 +104,7 @@ class Prefetcher:
     return not self._ready
 
   def fetch(self, wait: bool = True) -> Prefetched:
-    """Draws one batch and puts it on the devices.
+    """Draws one batch and moves it to the devices.
 
     Raises:
       replay.RateLimited: if the replay has none yet and `wait` is false.
@@ -122,7 +120,7 @@ class Prefetcher:
     )
 
   def run(self, should_stop: Callable[[], bool]) -> None:
-    """Keeps the queue full until told to stop or closed."""
+    """Keeps the queue full until `should_stop` or `close`."""
     while not should_stop():
       with self._condition:
         self._condition.wait_for(
@@ -158,7 +156,7 @@ class Prefetcher:
       self._condition.notify_all()
 
   def close(self) -> None:
-    """Wakes every waiter, and releases batches that were not taken."""
+    """Wakes all waiters and releases the remaining batches."""
     with self._condition:
       self._closed = True
       while self._ready:

@@ -1,4 +1,4 @@
-"""What a run trains; checkpoints hold it."""
+"""The state that a run trains and checkpoints."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,6 @@ class LearnerState(NamedTuple):
   """What training changes; on the devices every leaf leads with `[D]`.
 
   Attributes:
-    agent: the agent's own state.
     step: int32, optimiser steps so far.
     key: PRNG key, uint32 `[2]`.
   """
@@ -25,7 +24,7 @@ class LearnerState(NamedTuple):
 def initial_state(agent: base.Agent, key: jax.Array) -> LearnerState:
   """Returns the state before the first update, without a device axis."""
 
-  # As one program: each of its many operations would be compiled alone.
+  # One program: else each of many operations would be compiled alone.
   @jax.jit
   def make(key: jax.Array) -> LearnerState:
     init_key, key = jax.random.split(key)

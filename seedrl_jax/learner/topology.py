@@ -1,4 +1,4 @@
-"""Which device does what: inference cores and training cores."""
+"""The split of devices into inference and training cores."""
 
 import dataclasses
 import itertools
@@ -16,7 +16,7 @@ class Topology:
   Attributes:
     inference: devices that act.
     training: devices that run the update; disjoint from `inference` unless
-      the host has a single device, which then serves both.
+      the host has a single device, which does both.
   """
 
   inference: tuple[jax.Device, ...]
@@ -28,7 +28,7 @@ class Topology:
     return self.inference == self.training
 
   def describe(self) -> str:
-    """Returns the split in a few words, for the start-up line."""
+    """Returns a short description for the start-up line."""
     kind = self.training[0].device_kind
     if self.shared:
       return f'1 {kind} device for inference and training'
@@ -44,9 +44,9 @@ def make_topology(
   """Splits devices into inference and training cores.
 
   Args:
-    ratio: inference : training, as `1:3` or `4:4`; '' takes 1:3 if four
-      divide the number of devices and 1:1 otherwise. A single device serves
-      both, as an even split of it.
+    ratio: inference : training, as `1:3` or `4:4`; '' takes 1:3 if four divide
+      the number of devices, else 1:1. A single device does both if the ratio
+      is even.
     devices: the host's devices.
     max_devices: use only the first so many; 0 takes all.
 
@@ -85,9 +85,8 @@ def all_training(
 ) -> tuple[jax.Device, ...]:
   """Returns the training cores of all hosts, host by host.
 
-  Args:
-    ratio, max_devices: see `make_topology`; the same on all hosts.
-    devices: of all hosts.
+  `ratio` and `max_devices` are as in `make_topology`; `devices` are those of
+  all hosts.
 
   Raises:
     ValueError: see `make_topology`.

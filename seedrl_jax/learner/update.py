@@ -1,7 +1,6 @@
-"""The update of a batch on all training devices.
+"""Runs the update of a batch on all training devices.
 
-The one place that calls `jax.pmap`. Devices may be of several hosts: each
-places, and reads, only what is on its own.
+Devices may be of several hosts: each places and reads only what is on its own.
 """
 
 import functools
@@ -19,15 +18,10 @@ from seedrl_jax.learner import state as state_lib
 
 
 class Updater:
-  """Runs an agent's updates over a set of training devices."""
+  """Runs an agent's updates on a set of training devices."""
 
   def __init__(self, agent: base.Agent, devices: Sequence[jax.Device]):
-    """Makes an updater.
-
-    Args:
-      agent: whose `update` to run.
-      devices: the training devices of all hosts, in the same order on each.
-    """
+    """`devices` are those of all hosts, in the same order on each."""
     self.agent = agent
     self._devices = tuple(devices)
     own = jax.process_index()
@@ -45,7 +39,7 @@ class Updater:
 
   @property
   def local_devices(self) -> tuple[jax.Device, ...]:
-    """Those of this host."""
+    """The training devices of this host."""
     return self._local
 
   def replicate(self, state: state_lib.LearnerState) -> state_lib.LearnerState:
@@ -58,17 +52,17 @@ class Updater:
     return jax.tree.map(put, state)
 
   def _join(self, rows: Sequence[jax.Array]) -> jax.Array:
-    """Returns the array of which each of this host's devices has one row."""
+    """Makes a global array from one row on each of this host's devices."""
     shape = (len(self._devices), *rows[0].shape[1:])
     return jax.make_array_from_single_device_arrays(
       shape, self._sharding, list(rows)
     )
 
   def connect(self) -> None:
-    """Lets the devices of all hosts find each other; called by all at once.
+    """Connects the devices of all hosts; all hosts call it at once.
 
-    CPUs have 30 s for that. In the first update, one host could take longer
-    than that to compile than another.
+    CPUs have 30 s for this. In the first update, compilation may take one host
+    that much longer than another.
     """
     meet = jax.pmap(
       lambda x: jax.lax.psum(x, base.AXIS),
@@ -82,11 +76,11 @@ class Updater:
     """Puts one piece of a batch on each of this host's training devices.
 
     Args:
-      pieces: for each of them a `Batch` of host arrays, laid out for training.
+      pieces: for each device a `Batch` of host arrays, laid out for training.
 
     Returns:
-      A `Batch` whose leaves lead with `[D]`, one row on each device. A single
-      CPU reads the host's memory itself: there it is `pieces[0]` unmoved.
+      A `Batch` whose leaves lead with `[D]`, one row on each device. For a
+      single CPU it is `pieces[0]`, not copied.
     """
     if len(self._devices) == 1 and self._devices[0].platform == 'cpu':
       (piece,) = pieces
@@ -102,10 +96,9 @@ class Updater:
     return jax.tree.unflatten(treedef, leaves)
 
   def fingerprints(self, state: state_lib.LearnerState) -> list[int]:
-    """Returns a number for the state on each of this host's devices.
+    """Returns a hash of the state on each of this host's devices.
 
-    All that is in it counts, to the last bit: equal states have equal numbers,
-    and others, but by a chance of 2^-32, have not.
+    See `fingerprint`.
     """
     leaves = jax.tree.leaves(state)
     return [
@@ -119,14 +112,14 @@ class Updater:
     """Runs one update.
 
     Args:
-      state: is donated and must not be used again.
-      batch: as `shard` gives it.
+      state: is donated; do not use it again.
+      batch: as returned by `shard`.
       progress: of the run, in [0, 1]; the same on all hosts.
 
     Returns:
-      the next state, or the same if the update was not finite; what the agent
-      says of the update, of which only `priorities` lead with `[D]`; and the
-      acting parameters, which no later update donates.
+      the next state, or the same if the update was not finite; the agent's
+      `UpdateOutput`, of which only `priorities` lead with `[D]`; and the acting
+      parameters, which no later update donates.
     """
     return self._update(state, batch, np.float32(progress))
 
@@ -137,9 +130,8 @@ def _on_all(
   [state_lib.LearnerState, types.Batch, np.float32],
   tuple[state_lib.LearnerState, base.UpdateOutput, base.Params],
 ]:
-  """Returns the agent's update of a batch on all devices."""
   pmap = functools.partial(jax.pmap, axis_name=base.AXIS, devices=devices)
-  # What is the same on all devices comes without their axis.
+  # Outputs that are equal on all devices have no device axis.
   out_axes = (0, base.UpdateOutput._make((None, None, 0)), None)
 
   def update(state: Any, batch: types.Batch, progress: Any) -> Any:
@@ -173,7 +165,7 @@ def _on_all(
 def _prepare(
   state: state_lib.LearnerState, batch: types.Batch
 ) -> tuple[types.Batch, jax.Array]:
-  """Returns a device's share with its final weights, and the device's key."""
+  """Returns a device's share with normalised weights, and the device's key."""
   _, key = jax.random.split(state.key)
   largest = jax.lax.pmax(jnp.max(batch.weight), base.AXIS)
   return (
@@ -188,28 +180,28 @@ def _end(
   agent_state: base.State,
   output: base.UpdateOutput,
 ) -> tuple[state_lib.LearnerState, base.UpdateOutput, base.Params]:
-  """Returns the next state, if it is good, and what goes to inference."""
+  """Returns the next state, if finite; the output; and acting parameters."""
   key, _ = jax.random.split(state.key)
   new_state = state_lib.LearnerState(
     agent_state, state.step + agent.updates_per_batch, key
   )
-  # A bad update must not reach the checkpoint that the run leaves behind.
+  # Keeps a bad update out of the final checkpoint.
   new_state = jax.tree.map(
     lambda new, old: jnp.where(output.finite, new, old), new_state, state
   )
-  # An explicit copy, as the next update donates the state's buffers: that XLA
-  # gives two outputs of one value two buffers is not promised.
+  # The next update donates the state's buffers, and XLA may let equal outputs
+  # share one.
   params = jax.tree.map(jnp.copy, agent.acting_params(new_state.agent))
   return new_state, output, params
 
 
 def first_shard(tree: types.Nest) -> types.Nest:
-  """Returns this host's first device's part, not copied."""
+  """Returns the part on this host's first device, not copied."""
   return jax.tree.map(lambda x: x.addressable_data(0), tree)
 
 
 def local_rows(x: jax.Array) -> np.ndarray:
-  """Fetches what this host's devices have of an array `[D, B / D]`, flat."""
+  """Fetches this host's rows of an array `[D, B / D]`, flat."""
   shards = sorted(x.addressable_shards, key=lambda s: s.index[0].start or 0)
   return np.concatenate([np.asarray(s.data)[0] for s in shards])
 
@@ -220,13 +212,9 @@ def host_state(state: state_lib.LearnerState) -> state_lib.LearnerState:
 
 
 def fingerprint(leaves: Sequence[jax.Array]) -> jax.Array:
-  """Returns a hash of arrays' bits, uint32.
+  """Returns a uint32 hash of arrays' bits.
 
-  All counts, to the last bit: equal arrays have equal hashes, and others, but
-  by a chance of 2^-32, have not.
-
-  Args:
-    leaves: arrays of any shapes and types.
+  Different arrays have equal hashes with a chance of 2^-32.
   """
   total = jnp.zeros((), jnp.uint32)
   for leaf in leaves:
@@ -235,7 +223,7 @@ def fingerprint(leaves: Sequence[jax.Array]) -> jax.Array:
       bits, jnp.dtype(f'uint{8 * bits.dtype.itemsize}')
     ).astype(jnp.uint32)
     words = words.reshape(-1)
-    # Odd, so that no bit is lost; and another for every place.
+    # Odd, so that no bit is lost; different for every place.
     place = 2 * jnp.arange(words.size, dtype=jnp.uint32) + 1
     mixed = (words ^ (words >> 15)) * jnp.uint32(0x2C1B3C6D)
     total = total * jnp.uint32(0x297A2D39) + jnp.sum(

@@ -1,14 +1,10 @@
 """Strided convolutions as matrix products over blocks of pixels.
 
-`torsos.Convolutional` is made of `StridedConv`; `network.Network` brings
-frames into blocks with `space_to_depth` before it stacks them.
-
-A convolution is linear in what its window covers: in each place of the window
-and, of a stack, in each frame. So every block is multiplied once, with the
-kernel of all places and frames side by side, and the products are added up
-where they belong. Against gathering windows or stacks first, what is read and
-written is the frames themselves, once: a CPU spends most of a small network's
-update on moving them.
+A convolution is linear in each place of its window and, for stacks, in each
+frame. So one product multiplies every block with the kernels of all places and
+frames, and the results are added where they belong. This reads each frame once
+instead of gathering windows or stacks: on a CPU, moving data dominates a small
+network's update.
 """
 
 from collections.abc import Iterator
@@ -20,11 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Keeps the variance of what passes through a ReLU.
+# Preserves variance through a ReLU.
 RELU_INIT = nn.initializers.orthogonal(np.sqrt(2.0))
 
-# Products that are added up later are written and read once more; if they
-# have over twice the numbers of the input this is dearer than what it saves.
+# Products are written and read once more for the sum; beyond this many times
+# the input size it does not pay.
 _WIDEST = 2
 
 
@@ -40,13 +36,13 @@ class StridedConv(nn.Module):
   """A square convolution without padding over blocks of pixels.
 
   Blocks of `stride x stride` pixels become channels (`space_to_depth`), on
-  which the convolution has stride 1. Function and parameters are those of the
-  ordinary convolution of stacked images, however the input comes.
+  which the convolution has stride 1. Function and parameters equal those of the
+  ordinary convolution of stacked images, whatever the form of the input.
 
   Attributes:
-    layer: the convolution; its kernel must be a multiple of its stride.
-    num_frames: None if the input is an image; k if it is the blocks of
-      k stacked frames, each brought into blocks before they were stacked.
+    layer: its kernel must be a multiple of its stride.
+    num_frames: None if the input is an image; k if it is blocks of k frames
+      that were stacked after `space_to_depth`.
     dtype: of the computation; parameters are float32.
   """
 
@@ -56,14 +52,14 @@ class StridedConv(nn.Module):
 
   @nn.compact
   def __call__(self, x: jax.Array, same: jax.Array | None = None) -> jax.Array:
-    """Convolves images, blocks of stacked frames, or blocks of single ones.
+    """Convolves images, blocks of stacked frames, or blocks of single frames.
 
     Args:
       x: an image `[N, H, W, C]`; blocks of k frames of C channels,
         `[N, H / stride, W / stride, k * stride^2 * C]`, oldest frame first;
         with `same`, blocks of single frames
         `[T + k - 1, B, H / stride, W / stride, stride^2 * C]`.
-      same: bool `[T, B, k]`, see `frame_stack.FrameHistory`; N is T * B then.
+      same: bool `[T, B, k]`, see `frame_stack.FrameHistory`; then N is T * B.
 
     Returns:
       `[N, H', W', layer.channels]`.
@@ -78,8 +74,8 @@ class StridedConv(nn.Module):
       'kernel', RELU_INIT, (size, size, depth, channels), jnp.float32
     )
     bias = self.param('bias', nn.initializers.zeros, (channels,), jnp.float32)
-    # The ordinary kernel has frames beside channels, innermost; a block has
-    # them outermost.
+    # The ordinary kernel has frames innermost, beside channels; a block
+    # outermost.
     kernel = kernel.reshape((span, stride, span, stride, frames, -1, channels))
     kernel = kernel.transpose((4, 0, 2, 1, 3, 5, 6)).astype(self.dtype)
     if same is None:
@@ -93,15 +89,14 @@ class StridedConv(nn.Module):
 def space_to_depth(x: jax.Array, layer: ConvLayer) -> jax.Array:
   """Maps `[..., H, W, C]` to blocks for `layer`, `[..., H', W', stride^2 C]`.
 
-  Pixels that no window of the convolution reaches are cut off first.
+  Cuts off pixels that no window reaches.
   """
   *leading, height, width, depth = x.shape
   _, size, stride = layer
   rows = (height - size) // stride + size // stride
   columns = (width - size) // stride + size // stride
   x = x[..., : rows * stride, : columns * stride, :]
-  # A block's row is one axis of stride * depth numbers: on CPU the fewer the
-  # axes, the quicker the transposition.
+  # A block's row is one axis: on CPU fewer axes transpose faster.
   x = x.reshape((-1, rows, stride, columns, stride * depth))
   x = x.transpose((0, 1, 3, 2, 4))
   return x.reshape((*leading, rows, columns, -1))
@@ -110,14 +105,14 @@ def space_to_depth(x: jax.Array, layer: ConvLayer) -> jax.Array:
 def suits_single_frames(
   layer: ConvLayer, channels: int, num_frames: int, length: int
 ) -> bool:
-  """Says whether to give `StridedConv` single frames in place of stacks.
+  """Returns whether `StridedConv` is faster on single frames than on stacks.
 
   Args:
     layer: the convolution.
     channels: of a frame.
     num_frames: per stack, k.
     length: of the unroll, T. All T + k - 1 frames are multiplied with the
-      kernels of all k delays, most of them for nothing if T is small.
+      kernels of all k delays: wasteful for a small T.
   """
   outputs = num_frames * (layer.kernel // layer.stride) ** 2 * layer.channels
   depth = layer.stride**2 * channels
@@ -133,7 +128,7 @@ def _window_conv(
   Args:
     x: `[T + k - 1, B, H, W, D]`.
     kernel: `[k, s, s, D, C]`.
-    same: bool `[T, B, k]`, which delays count at a step; None if k is 1.
+    same: bool `[T, B, k]`, whether a delay counts at a step; None if k is 1.
 
   Returns:
     `[T, B, H - s + 1, W - s + 1, C]`.
@@ -145,13 +140,12 @@ def _window_conv(
   elif kernel.size // depth > _WIDEST * depth:
     return _conv(x[0], kernel[0])[None]
   wide = kernel.transpose((3, 0, 1, 2, 4)).reshape((depth, -1))
-  # In float32 whatever the compute dtype: a sum of rounded products would lose
+  # float32 whatever the compute dtype: a sum of rounded products would lose
   # bits that one product over the whole window keeps.
   y = jnp.matmul(
     x.reshape((-1, depth)), wide, preferred_element_type=jnp.float32
   )
-  # Without the barrier XLA moves this change of shape to behind the sum, which
-  # on CPU then takes longer.
+  # Otherwise XLA moves the reshape behind the sum, which is slower on CPU.
   y = jax.lax.optimization_barrier(y.reshape((*x.shape[:-1], -1)))
   rows, columns = (n - kernel.shape[1] + 1 for n in x.shape[2:4])
   total = jnp.zeros((), y.dtype)
@@ -165,7 +159,7 @@ def _window_conv(
 
 
 def _conv(x: jax.Array, kernel: jax.Array) -> jax.Array:
-  """Convolves `[N, H, W, D]` with `[s, s, D, C]` as XLA does it."""
+  """XLA's convolution of `[N, H, W, D]` with `[s, s, D, C]`."""
   return jax.lax.conv_general_dilated(
     x, kernel, (1, 1), 'VALID', dimension_numbers=('NHWC', 'HWIO', 'NHWC')
   )
@@ -187,8 +181,7 @@ def _window_conv_backward(
 ) -> tuple[jax.Array, jax.Array, None]:
   """Multiplies with the gradient of every place's product, `[k s s C, n]`.
 
-  It is laid out with the positions last: as the left side of a product it is
-  read along them, and on CPU rows of few channels are slow to pad and join.
+  Positions come last: on CPU, rows of few channels are slow to pad and join.
   """
   x, kernel, same = residuals
   delays, span, _, depth, channels = kernel.shape

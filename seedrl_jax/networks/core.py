@@ -1,7 +1,4 @@
-"""The recurrent core: an LSTM over time that forgets at episode starts.
-
-`network.Network` calls it on `[T, B, F]`; acting is the case T = 1.
-"""
+"""The recurrent core: an LSTM over time that resets at episode starts."""
 
 from typing import NamedTuple
 
@@ -21,9 +18,8 @@ class LSTMState(NamedTuple):
 class ResettingLSTM(nn.Module):
   """LSTM (Hochreiter and Schmidhuber, 1997), zeroed before each FIRST step.
 
-  Flax's cells multiply the input inside the scan; here that product is made
-  for all steps at once and only the recurrent one is left to the scan, which
-  is what makes long unrolls quick on accelerators and on CPU.
+  Unlike Flax's cells, it multiplies the inputs of all steps at once, outside
+  the scan, which makes long unrolls faster.
 
   Attributes:
     size: hidden units, H.
@@ -66,13 +62,13 @@ class ResettingLSTM(nn.Module):
       )
       gates = x + jnp.dot(hidden.astype(self.dtype), recurrent)
       i, f, g, o = jnp.split(gates.astype(jnp.float32), 4, axis=-1)
-      # One is added to the forget gate, so that it remembers at the start of
-      # training (Jozefowicz et al., 2015).
+      # The forget bias of 1 lets it remember from the start (Jozefowicz et al.,
+      # 2015).
       cell = nn.sigmoid(f + 1.0) * cell + nn.sigmoid(i) * jnp.tanh(g)
       hidden = nn.sigmoid(o) * jnp.tanh(cell)
       return LSTMState(hidden, cell), hidden.astype(self.dtype)
 
-    # A single step is unrolled: acting pays for no loop.
+    # Unrolls a single step: acting needs no loop.
     final, outputs = jax.lax.scan(
       step, state, (projected, first), unroll=inputs.shape[0] == 1
     )

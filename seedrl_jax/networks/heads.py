@@ -1,8 +1,7 @@
-"""What reads an answer off a network's features; agents pick their heads.
+"""Output heads on a network's features.
 
-Heads compute in float32 whatever the features are: the rounding of bfloat16
-would show in importance weights, which divide one policy by another, and in
-which action's value is the largest.
+Heads compute in float32: rounding to bfloat16 would show in importance weights
+and in the choice of the best action.
 """
 
 import flax.linen as nn
@@ -11,18 +10,14 @@ import jax.numpy as jnp
 
 
 class PolicyHead(nn.Module):
-  """Linear logits of a categorical policy, nearly uniform at the start.
-
-  Attributes:
-    num_actions: A.
-  """
+  """Linear logits of a categorical policy, nearly uniform at the start."""
 
   num_actions: int
 
   @nn.compact
   def __call__(self, features: jax.Array) -> jax.Array:
     """Maps features `[..., F]` to float32 logits `[..., A]`."""
-    # A small scale keeps the first policies exploring, whatever the torso.
+    # A small scale makes the first policies explore, whatever the torso.
     init = nn.initializers.orthogonal(0.01)
     dense = nn.Dense(self.num_actions, dtype=jnp.float32, kernel_init=init)
     return dense(features)
@@ -40,11 +35,10 @@ class BaselineHead(nn.Module):
 
 
 class QHead(nn.Module):
-  """Action values, by one stream.
+  """Action values in a single stream.
 
   Attributes:
-    num_actions: A.
-    hidden_size: units of the hidden layer; 0: none, the head is linear.
+    hidden_size: units of the hidden layer; 0: the head is linear.
   """
 
   num_actions: int
@@ -58,14 +52,13 @@ class QHead(nn.Module):
 
 
 class DuelingHead(nn.Module):
-  """Action values by a value and an advantage stream.
+  """Action values from a value and an advantage stream.
 
   Q = V + A - mean A, equation 9 of Wang et al. 2016 (arXiv 1511.06581). The
-  mean takes away what a bias of the advantages would add to all of them.
+  mean cancels a bias of the advantages, so they have none.
 
   Attributes:
-    num_actions: A.
-    hidden_size: units of each stream's hidden layer; 0: none, both are linear.
+    hidden_size: units of each stream's hidden layer; 0: both are linear.
   """
 
   num_actions: int
@@ -84,7 +77,7 @@ class DuelingHead(nn.Module):
 
 
 def _hidden(features: jax.Array, size: int, name: str) -> jax.Array:
-  """Adds a hidden layer to the module that calls this; 0 units: none."""
+  """Adds a hidden layer to the calling module; none if `size` is 0."""
   if not size:
     return features
   return nn.relu(nn.Dense(size, dtype=jnp.float32, name=name)(features))

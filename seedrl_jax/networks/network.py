@@ -1,8 +1,7 @@
 """The network that agents put their heads on.
 
 Frame stack, preprocessing, torsos, previous action and reward, recurrent
-core: from `[T, B]` steps and a core state to features. Acting is the case
-T = 1 of the one code path, so that a learner sees what the actor computed.
+core. Acting is the case T = 1 of the same code.
 """
 
 from typing import NamedTuple
@@ -23,17 +22,17 @@ from seedrl_jax.networks import (
 )
 from seedrl_jax.networks import core as core_lib
 
-# What a torso gets: a leaf, stacked or not, or its frames one by one.
+# A torso's input: a leaf, stacked or not, or its single frames.
 Leaf = jax.Array | frame_stack.FrameHistory
 
 
 class CoreState(NamedTuple):
-  """What a network keeps between steps; `()` if it keeps nothing.
+  """What a network keeps between steps; fields are `()` if unused.
 
   Attributes:
     frames: for each stacked leaf `[B, ..., C * (k - 1)]` in the observation's
-      dtype, in the order of the observation's leaves; pictures for a strided
-      convolution are in its blocks (`block_conv.space_to_depth`).
+      dtype, in leaf order; images for a strided convolution are in blocks
+      (`block_conv.space_to_depth`).
     lstm: `core.LSTMState`, float32 `[B, H]` each.
   """
 
@@ -44,13 +43,13 @@ class CoreState(NamedTuple):
 def without_memory(core: CoreState) -> CoreState:
   """Returns the state with the recurrent part zeroed.
 
-  Earlier frames stay: they are a part of the next observation.
+  Earlier frames stay: they are part of the next observation.
   """
   return core._replace(lstm=jax.tree.map(jnp.zeros_like, core.lstm))
 
 
 class Network(nn.Module):
-  """Features of each step of an unroll; made by `make_network`.
+  """Computes features of each step of an unroll; made by `make_network`.
 
   Attributes:
     config: `config.network`.
@@ -64,7 +63,7 @@ class Network(nn.Module):
 
   @property
   def num_actions(self) -> int:
-    """A, if an action is one choice of that many."""
+    """A, if an action is one discrete choice."""
     return self.action.num_values
 
   def initial_core(self, batch: int) -> CoreState:
@@ -119,8 +118,8 @@ class Network(nn.Module):
   def _to_frame(self, x: jax.Array, spec: types.ArraySpec) -> jax.Array:
     """Lays a leaf out for stacking: channels last, then in blocks if any.
 
-    Bringing bytes of single frames into the blocks that a strided convolution
-    works on costs a CPU a fraction of doing it to floats of whole stacks.
+    On CPU, blocking single frames of bytes is much cheaper than stacks of
+    floats.
     """
     layout = self.config.image_layout
     shape = preprocessing.device_shape(spec.shape, layout)
@@ -129,7 +128,7 @@ class Network(nn.Module):
     return x if layer is None else block_conv.space_to_depth(x, layer)
 
   def _frame_spec(self, spec: types.ArraySpec) -> jax.ShapeDtypeStruct:
-    """Returns what `_to_frame` makes of one environment's leaf."""
+    """Returns the spec of `_to_frame`'s output for one environment."""
     dtype = jax.dtypes.canonicalize_dtype(spec.dtype)
     raw = jax.ShapeDtypeStruct(spec.shape, dtype)
     return jax.eval_shape(lambda x: self._to_frame(x, spec), raw)
@@ -142,7 +141,7 @@ class Network(nn.Module):
   ) -> tuple[list[Leaf], tuple[jax.Array, ...]]:
     """Stacks all leaves but scalars, which have no axis to stack on.
 
-    A leaf whose first convolution is quicker on single frames stays a history.
+    A leaf whose first convolution is faster on single frames stays a history.
     """
     if not frames:
       return list(leaves), frames
@@ -175,7 +174,7 @@ class Network(nn.Module):
     for i, (leaf, spec) in enumerate(
       zip(leaves, self.observation, strict=True)
     ):
-      # The torso goes by the raw shape; a scalar's one-hot code is a vector.
+      # The raw shape selects the torso; a scalar's one-hot code is a vector.
       shape = preprocessing.device_shape(spec.shape, config.image_layout)
       in_blocks = torsos.first_strided_layer(config, shape) is not None
       num_frames = config.frame_stack if in_blocks else None
@@ -195,9 +194,9 @@ class Network(nn.Module):
   def _append_previous(
     self, features: jax.Array, inputs: types.AgentInput
   ) -> jax.Array:
-    """Appends previous actions (zero at FIRST) and rewards, clipped or not.
+    """Appends previous actions (zero at FIRST) and rewards.
 
-    Discrete actions are one-hot, each of their numbers.
+    Each number of a discrete action is one-hot encoded.
     """
     dtype = features.dtype
     first = inputs.first[..., None]
@@ -205,14 +204,14 @@ class Network(nn.Module):
     if self.action.is_discrete:
       lowest = np.array(self.action.minimum, int)
       depth = int(np.max(np.array(self.action.maximum) - lowest)) + 1
-      # -1 is no action: its one-hot code is zero.
+      # The one-hot code of -1, no action, is zero.
       code = jax.nn.one_hot(
         jnp.where(first, -1, action - lowest), depth, dtype=dtype
       ).reshape((*inputs.first.shape, -1))
     else:
       code = jnp.where(first, 0.0, action).astype(dtype)
     reward = inputs.reward
-    # Runs of before the key have clipped, and can still be evaluated.
+    # Older runs lack the key and have clipped; they can still be evaluated.
     if clip := self.config.get('previous_reward_clip', 1.0):
       reward = jnp.clip(reward, -clip, clip)
     reward = reward.astype(dtype)[..., None]
@@ -222,11 +221,7 @@ class Network(nn.Module):
 def make_network(
   config: ml_collections.ConfigDict, env_spec: types.EnvSpec
 ) -> Network:
-  """Makes the network that `config.network` describes.
-
-  Args:
-    config: `config.network`.
-    env_spec: the environments; only observation and actions matter.
+  """Makes the network that `config`, a `config.network`, describes.
 
   Raises:
     ValueError: if the torso does not fit the observation; names the flag.
@@ -258,7 +253,7 @@ def check_discrete(env_spec: types.EnvSpec) -> None:
 
 
 def dummy_inputs(env_spec: types.EnvSpec) -> types.AgentInput:
-  """Returns zeros `[1, 1, ...]` to initialise parameters with."""
+  """Returns zeros `[1, 1, ...]` for parameter initialisation."""
   observation = jax.tree.map(
     lambda s: jnp.zeros(
       (1, 1, *s.shape), jax.dtypes.canonicalize_dtype(s.dtype)

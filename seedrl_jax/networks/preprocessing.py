@@ -1,32 +1,28 @@
-"""From an environment's observation leaf to what a torso can take in.
+"""Preprocessing of observation leaves, on the device.
 
-`network.Network` calls these for each leaf of an observation, on the device:
-environments send their own dtypes and layouts (uint8, channels first), which
-is a quarter of the bytes of float32 and costs the host nothing.
+Environments send their own dtypes and layouts: uint8 has a quarter of
+float32's bytes.
 """
 
 import jax
 import jax.numpy as jnp
 
-# Below this many pixels a side, an integer image is a grid of small category
-# numbers (MiniGrid's 7x7x3), not a picture.
+# Smaller integer images are grids of categories (MiniGrid's 7x7x3).
 SMALLEST_PICTURE = 32
-# One-hot levels for grids and for scalar integers; the last one is shared by
-# everything larger.
+# One-hot levels of grids and scalar integers; the last includes all larger
+# values.
 _GRID_LEVELS = 16
 _SCALAR_LEVELS = 64
 
 
 def is_channels_first(shape: tuple[int, ...], layout: str) -> bool:
-  """Says whether a rank-3 observation has its channels first.
-
-  'auto' takes the smaller of the first and last axis for the channels, and
-  the last one if they are equal: `(4, 84, 84)` is channels first,
-  `(72, 96, 4)` and `(7, 7, 3)` are not.
+  """Returns whether a rank-3 observation has its channels first.
 
   Args:
-    shape: of the observation, without batch dimensions.
-    layout: 'auto', 'channels_first' or 'channels_last'.
+    shape: without batch dimensions.
+    layout: 'channels_first', 'channels_last', or 'auto', which takes the
+      smaller of the first and last axis for the channels, the last if they are
+      equal.
   """
   if len(shape) != 3 or layout == 'channels_last':
     return False
@@ -34,49 +30,39 @@ def is_channels_first(shape: tuple[int, ...], layout: str) -> bool:
 
 
 def device_shape(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
-  """Returns the shape that `to_device_layout` gives a leaf of `shape`."""
+  """Returns the shape of a leaf of `shape` after `to_device_layout`."""
   if is_channels_first(shape, layout):
     return (*shape[1:], shape[0])
   return shape
 
 
 def to_device_layout(x: jax.Array, rank: int, layout: str) -> jax.Array:
-  """Moves channels last, whatever the environment gave.
+  """Moves channels last; returns other observations as they are.
 
   Args:
-    x: `[T, B, ...]`, of which the last `rank` dimensions are the observation.
+    x: `[T, B, ...]`.
     rank: of the observation, without batch dimensions.
     layout: as in `is_channels_first`.
-
-  Returns:
-    `[T, B, H, W, C]` for images, `x` itself for everything else.
   """
   shape = x.shape[x.ndim - rank :]
   return jnp.moveaxis(x, -3, -1) if is_channels_first(shape, layout) else x
 
 
 def is_picture(shape: tuple[int, ...]) -> bool:
-  """Says whether `[H, W, C]` is large enough for a strided convolution."""
+  """Returns whether `[H, W, C]` is large enough for a strided convolution."""
   return len(shape) == 3 and min(shape[:2]) >= SMALLEST_PICTURE
 
 
 def to_features(x: jax.Array, dtype: jax.typing.DTypeLike) -> jax.Array:
-  """Turns raw numbers into a network's floating point input.
+  """Turns raw numbers `[N, ...]` into floating point features of `dtype`.
 
   * floats are cast, not scaled;
-  * uint8 is divided by 255 (pictures, RAM), and if it is an image smaller
-    than `SMALLEST_PICTURE` a one-hot code of each entry is added, because
-    there the numbers are categories and /255 makes them all alike;
+  * uint8 is divided by 255 (images, RAM); an image smaller than
+    `SMALLEST_PICTURE` has categories, so a one-hot code of each entry is added
+    along the last axis;
   * scalar integers (MiniGrid's direction, FrozenLake's cell) become one-hot,
-    with the scaled number beside it to tell apart what lies beyond the code;
+    plus the scaled number to tell values beyond the code apart;
   * other integer arrays (Blackjack's hand) are cast, not scaled.
-
-  Args:
-    x: `[N, ...]` in the environment's dtype.
-    dtype: floating point type of the result.
-
-  Returns:
-    `[N, ...]` of `dtype`, with a larger last dimension if a code was added.
   """
   if x.dtype != jnp.uint8 or x.ndim == 1:
     if x.ndim > 1 or jnp.issubdtype(x.dtype, jnp.floating):
@@ -91,7 +77,7 @@ def to_features(x: jax.Array, dtype: jax.typing.DTypeLike) -> jax.Array:
 
 
 def scale_bytes(x: jax.Array, dtype: jax.typing.DTypeLike) -> jax.Array:
-  """Casts to `dtype`, and divides by 255 what was uint8."""
+  """Casts to `dtype`; also divides uint8 by 255."""
   features = x.astype(dtype)
   return features * (1.0 / 255.0) if x.dtype == jnp.uint8 else features
 

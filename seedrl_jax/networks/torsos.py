@@ -1,9 +1,7 @@
-"""Torsos: from one preprocessed observation leaf `[N, ...]` to `[N, F]`.
+"""Torsos: map one preprocessed observation leaf `[N, ...]` to `[N, F]`.
 
-`network.Network` makes one for each leaf with `make_torso` and runs it over
-all steps of all environments at once (N = T x B), never inside a scan: XLA's
-CPU backend runs convolutions 10 to 20 times slower in a loop. A torso from
-outside is named as `module:function`; see `_Outside`.
+They run on all steps of all environments at once (N = T x B), never inside a
+scan: XLA's CPU backend runs convolutions 10 to 20 times slower in a loop.
 """
 
 from collections.abc import Sequence
@@ -20,7 +18,7 @@ from seedrl_jax.runtime import loading
 
 
 class ConvTorso(NamedTuple):
-  """A published stack of convolutions and the dense layer behind it."""
+  """A stack of convolutions and a dense layer."""
 
   layers: tuple[ConvLayer, ...]
   dense_size: int
@@ -33,7 +31,7 @@ CONV_TORSOS = {
   ),
   # Mnih et al., 2013; IMPALA's shallow network (arXiv 1802.01561, figure 3).
   'shallow': ConvTorso((ConvLayer(16, 8, 4), ConvLayer(32, 4, 2)), 256),
-  # For speed trials on CPUs, where the others are the whole cost.
+  # For speed tests on CPUs.
   'tiny': ConvTorso((ConvLayer(16, 8, 8),), 64),
   # For images of a few cells a side, such as MiniGrid's 7x7.
   'grid': ConvTorso((ConvLayer(16, 3, 1), ConvLayer(32, 3, 1)), 64),
@@ -66,7 +64,6 @@ class Convolutional(nn.Module):
   """Convolutions without padding, then one dense layer, all ReLU.
 
   Attributes:
-    layers: the convolutions.
     dense_size: output units, F.
     num_frames: of the first layer, see `block_conv.StridedConv`.
     dtype: of the computation; parameters are float32.
@@ -79,20 +76,20 @@ class Convolutional(nn.Module):
 
   @nn.compact
   def __call__(self, x: jax.Array, same: jax.Array | None = None) -> jax.Array:
-    """Maps what `block_conv.StridedConv` takes to `[N, F]`."""
+    """Maps an input of `block_conv.StridedConv` to `[N, F]`."""
     num_frames = self.num_frames
     for i, layer in enumerate(self.layers):
       conv = StridedConv(layer, num_frames, self.dtype, name=f'conv_{i}')
       x = nn.relu(conv(x, same))
       num_frames = same = None
-    # Keeps XLA from flattening the work on pixels together with its result:
-    # on CPU it then uses no vector instructions.
+    # Keeps XLA from flattening the convolution together with its result, which
+    # loses vector instructions on CPU.
     x = jax.lax.optimization_barrier(x)
     return MLP((self.dense_size,), self.dtype)(x)
 
 
 class ResidualBlock(nn.Module):
-  """Two 3x3 convolutions beside an identity, ReLU first."""
+  """Two 3x3 convolutions plus a skip connection, ReLU first."""
 
   channels: int
   dtype: jax.typing.DTypeLike = jnp.float32
@@ -131,18 +128,17 @@ class DeepResNet(nn.Module):
 
 
 class _Outside(nn.Module):
-  """A torso that is not of this package.
+  """A torso from outside of this package.
 
-  `--config.network.torso=module:function` names a function, or a Flax module's
-  class, that takes `config.network` and returns a module from `[N, ...]` to
-  `[N, F]`.
+  `--config.network.torso=module:function` names a function or Flax module class
+  that takes `config.network` and returns a module from `[N, ...]` to `[N, F]`.
   """
 
   config: ml_collections.ConfigDict
 
   @nn.compact
   def __call__(self, x: jax.Array) -> jax.Array:
-    """Maps `[N, ...]` to `[N, F]`; ValueError if the torso does not."""
+    """Maps `[N, ...]` to `[N, F]`; ValueError if the torso's output differs."""
     flag = f'--config.network.torso={self.config.torso}'
     torso = loading.load_function(flag, self.config.torso)(self.config)
     if not isinstance(torso, nn.Module):
@@ -158,20 +154,19 @@ class _Outside(nn.Module):
 
 
 def resolve_torso(name: str, shape: tuple[int, ...]) -> str:
-  """Returns the torso that a leaf of `shape` gets if the config has `name`.
+  """Returns the torso for a leaf of `shape` if the config has `name`.
 
-  'auto' takes 'shallow' for pictures (both sides >= 32), 'grid' for smaller
-  images of at least 5 cells a side, 'mlp' for everything else. A convolution
-  that is named holds for the images of a dict; its other leaves get 'mlp'. A
-  torso from outside gets every leaf.
+  'auto' takes 'shallow' for images with both sides >= 32, 'grid' for smaller
+  ones with both sides >= 5, 'mlp' otherwise. A named convolution applies to a
+  dict's images; its other leaves get 'mlp'. A torso from outside gets every
+  leaf.
 
   Args:
     name: one of `TORSOS`, or `module:function`.
     shape: of the leaf, without batch dimensions, channels last.
 
   Raises:
-    ValueError: if there is no such torso, or the image is too small for
-      it.
+    ValueError: if there is no such torso, or the image is too small for it.
   """
   if ':' in name:
     return name
@@ -200,7 +195,7 @@ def first_strided_layer(
 ) -> ConvLayer | None:
   """Returns the convolution that takes blocks of frames, or None.
 
-  Only pictures are brought into blocks: smaller images gain channels between
+  Only large images are brought into blocks: smaller ones gain channels between
   stacking and the torso (`preprocessing.to_features`).
 
   Args:
@@ -225,8 +220,8 @@ def make_torso(
   Args:
     config: `config.network`.
     shape: of the leaf, without batch dimensions, channels last.
-    num_frames: k if the input will be blocks for `first_strided_layer`, of
-      k stacked frames; None if it will be of `shape`.
+    num_frames: k if the input is blocks of k stacked frames for
+      `first_strided_layer`; None if it has `shape`.
     name: of the module, if an observation has several.
 
   Raises:

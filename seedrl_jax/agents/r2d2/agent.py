@@ -49,8 +49,7 @@ class QNetwork(nn.Module):
   def __call__(
     self, inputs: types.AgentInput, core: network_lib.CoreState
   ) -> tuple[jax.Array, network_lib.CoreState]:
-    """Maps `[T, B, ...]` and a core to float32 `[T, B, A]` and the next
-    core."""
+    """Maps `[T, B, ...]` and a core to values `[T, B, A]` and the next core."""
     features, core = self.network(inputs, core)
     head = heads.DuelingHead if self.dueling else heads.QHead
     num_actions = self.network.num_actions

@@ -20,8 +20,7 @@ def q_loss(
   weight: jax.Array,
   unroll_length: int,
 ) -> tuple[jax.Array, sgd.LossOutput]:
-  """Computes half the squared TD error, or Huber's loss, of trained
-  transitions.
+  """Computes the TD loss of trained transitions: half the square, or Huber's.
 
   Args:
     config: `config.loss`.
