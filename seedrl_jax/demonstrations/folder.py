@@ -1,7 +1,7 @@
-"""A folder of demonstrations, and the table that it fills.
+"""Folders of demonstrations, and the table that they fill.
 
-A folder holds `manifest.json`, which describes it, and `sequences.zip`: the
-leaves of some sequences at a time, each `[n, ...]`, and their priorities.
+`manifest.json` describes a folder; `sequences.zip` holds the leaves of a few
+sequences at a time, each `[n, ...]`, and their priorities.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import numpy as np
 
 from seedrl_jax.replay import archive, base, blocks
 
-# Name of the table, which a run has beside its own unrolls.
+# The table's name.
 TABLE = 'demonstrations'
 
 _VERSION = 2
@@ -30,12 +30,10 @@ class Manifest:
   """Description of a folder.
 
   Attributes:
-    env_id: the environment's name.
-    sequences: how many there are.
-    episodes: that they were cut from.
-    mean_return: of these, in the environment's own rewards.
-    made_by: who acted, in words.
-    unroll: `UnrollLayout.signature` of its sequences.
+    episodes: number of episodes that the sequences were cut from.
+    mean_return: of these, in raw rewards.
+    made_by: a description of who acted.
+    unroll: `UnrollLayout.signature` of the sequences.
     version: of the folder's format.
   """
 
@@ -49,16 +47,9 @@ class Manifest:
 
 
 class FolderWriter:
-  """Writes sequences; made by `create`.
-
-  Attributes:
-    layout: of the sequences.
-    sequences: how many are written.
-    manifest: of the folder; to be set before the end.
-  """
+  """Writes sequences; made by `create`, which needs `manifest` at the end."""
 
   def __init__(self, layout: blocks.UnrollLayout, file: archive.ArchiveWriter):
-    """Writes sequences of `layout` to a file that is open for writing."""
     self.layout = layout
     self._file = file
     self._pieces = 0
@@ -78,11 +69,7 @@ class FolderWriter:
 
 
 def check_new(path: str) -> None:
-  """Checks that a folder can be made at `path`.
-
-  Raises:
-    ValueError: if something is there already, or cannot be.
-  """
+  """Makes the parents of `path`; raises ValueError if `path` exists."""
   target = pathlib.Path(path)
   if target.exists():
     raise ValueError(f'--out={path} exists already; name a new folder.')
@@ -94,15 +81,11 @@ def check_new(path: str) -> None:
 
 @contextlib.contextmanager
 def create(path: str, layout: blocks.UnrollLayout) -> Iterator[FolderWriter]:
-  """Writes a folder, which appears when the body has ended well.
-
-  Args:
-    path: of the folder; see `check_new`.
-    layout: of the sequences.
+  """Yields a writer of a folder, which appears once the body has succeeded.
 
   Raises:
     ValueError: as `check_new`.
-    OSError: if it cannot be written; nothing is left behind then.
+    OSError: if it cannot be written; nothing is left behind.
   """
   check_new(path)
   target = pathlib.Path(path)
@@ -122,11 +105,7 @@ def create(path: str, layout: blocks.UnrollLayout) -> Iterator[FolderWriter]:
 
 
 def read_manifest(path: str) -> Manifest:
-  """Reads a folder's description.
-
-  Raises:
-    ValueError: if there is no such folder, or it is damaged; one sentence.
-  """
+  """Returns a folder's manifest; raises ValueError if missing or damaged."""
   try:
     fields = json.loads(pathlib.Path(path, _MANIFEST).read_text())
     manifest = Manifest(**fields)
@@ -148,28 +127,23 @@ def read_manifest(path: str) -> Manifest:
 
 
 def fill(store: base.TrajectoryStore, path: str, env_id: str) -> int:
-  """Inserts all sequences of a folder into a store's table, if that is empty.
-
-  Args, returns and raises are those of `insert_all`; 0 if the table held some.
-  """
+  """Calls `insert_all` if the store's table is empty, else returns 0."""
   if store.info()[TABLE].size:
     return 0
   return insert_all(store, path, env_id)
 
 
 def insert_all(store: base.TrajectoryStore, path: str, env_id: str) -> int:
-  """Inserts all sequences of a folder, and waits until they have arrived.
+  """Inserts all sequences of a folder; waits until they have arrived.
 
   Args:
-    store: with a table `TABLE` that takes sequences one by one.
-    path: of the folder.
-    env_id: the name of the run's environment.
+    store: has a table `TABLE` of block width 1.
 
   Returns:
     How many were inserted.
 
   Raises:
-    ValueError: if the folder does not fit or is damaged; one sentence.
+    ValueError: if the folder is damaged or does not fit the run.
     StoreClosed: if the store is closed meanwhile.
   """
   manifest = read_manifest(path)
@@ -192,11 +166,7 @@ def insert_all(store: base.TrajectoryStore, path: str, env_id: str) -> int:
 
 
 def difference(store: base.TrajectoryStore, path: str) -> str:
-  """Compares the sizes of a store's table and of a folder.
-
-  Returns:
-    A sentence if they differ, else ''.
-  """
+  """Returns a warning if table and folder differ in size, else ''."""
   table = store.info()[TABLE]
   count = read_manifest(path).sequences
   if table.size == min(count, table.config.max_size):

@@ -1,4 +1,4 @@
-"""Batches of which a part is demonstrations (arXiv 1909.01387)."""
+"""Batches that contain demonstrations (R2D3, arXiv 1909.01387)."""
 
 import contextlib
 import threading
@@ -11,17 +11,17 @@ import numpy as np
 from seedrl_jax.demonstrations import folder
 from seedrl_jax.replay import base, blocks, table_configs
 
-# How far from a whole number a share may be that was typed in decimals.
+# Tolerance for shares that were typed as decimals.
 _ROUNDING = 1e-3
 
 
 def run_tables(
   config: ml_collections.ConfigDict,
 ) -> list[table_configs.TableConfig]:
-  """Returns the rules of all tables of a run, the unrolls' first.
+  """Returns the configs of all tables of a run, the unrolls' first.
 
   Raises:
-    ValueError: naming the flag and what would do.
+    ValueError: if the configuration of demonstrations is invalid.
   """
   own = table_configs.table_config(config)
   section = config.demonstrations
@@ -44,11 +44,7 @@ def run_tables(
 def _demonstrations_config(
   config: ml_collections.ConfigDict, own: table_configs.ReplayConfig
 ) -> table_configs.ReplayConfig:
-  """Returns the rules of the demonstrations' table.
-
-  Demonstrations are drawn as the run's own unrolls are, without a ratio, and
-  stay.
-  """
+  """Returns a table like the run's own, without ratio, that keeps its items."""
   section = config.demonstrations
   if not section.path and not config.replay.address:
     raise _bad_fraction(
@@ -70,7 +66,7 @@ def _demonstrations_config(
     max_size=max_size,
     samples_per_insert=0.0,
     priority_exponent=own.priority_exponent,
-    # Any number of sequences can be inserted.
+    # Sequences are inserted one by one.
     block_width=1,
   )
 
@@ -85,15 +81,13 @@ def make_sampler(
   store: base.TrajectoryStore,
   num_blocks: int,
 ) -> base.TrajectorySampler:
-  """Makes the learner's sampler, of batches that are mixed if configured so.
+  """Returns the learner's sampler, of mixed batches if configured so.
 
   Args:
-    config: the run's configuration.
-    store: made from it.
     num_blocks: blocks of a batch, one for each training device.
 
   Raises:
-    ValueError: if such batches cannot be had, naming the flag.
+    ValueError: if the batch cannot be divided; names the flag.
   """
   count = demonstrations_per_block(config, num_blocks)
   if count:
@@ -106,12 +100,8 @@ def demonstrations_per_block(
 ) -> int:
   """Returns how many columns of each device's block are demonstrations.
 
-  Args:
-    config: the run's configuration.
-    num_blocks: training devices.
-
   Raises:
-    ValueError: if that is no whole number, or leaves nothing else.
+    ValueError: if that is not a whole number, or leaves no unrolls.
   """
   fraction = config.demonstrations.fraction
   width = config.batch_size // num_blocks
@@ -141,10 +131,9 @@ class _Part(NamedTuple):
 
 
 class MixedSampler(base.TrajectorySampler):
-  """Puts unrolls and demonstrations side by side, in every block alike.
+  """Samples blocks whose last columns are demonstrations.
 
-  The first columns of a block are unrolls, the last are demonstrations. Any
-  thread may call it; one at a time waits for the tables.
+  Thread-safe; one thread at a time waits for the tables.
   """
 
   def __init__(
@@ -154,14 +143,6 @@ class MixedSampler(base.TrajectorySampler):
     num_blocks: int,
     demonstrations_per_block: int,
   ):
-    """Makes a sampler of a store that has both tables.
-
-    Args:
-      store: to draw from.
-      batch_size: B, unrolls and demonstrations together.
-      num_blocks: that a batch comes in.
-      demonstrations_per_block: columns of each that are demonstrations.
-    """
     self._num_blocks = num_blocks
     width = batch_size // num_blocks
     own = width - demonstrations_per_block
@@ -176,11 +157,11 @@ class MixedSampler(base.TrajectorySampler):
     self._layout = blocks.UnrollLayout(store.unroll_spec)
     self._pool = blocks.BlockPool(self._layout, width)
     self._turn = threading.Lock()
-    # What was drawn of a batch whose other part has not come.
+    # Parts of a batch that is incomplete.
     self._drawn: list[base.ReplaySample] = []
 
   def sample(self, wait: bool = True) -> base.Sample:
-    """See `TrajectorySampler`; a part that was drawn before a refusal stays."""
+    """See `TrajectorySampler`; keeps a drawn part if the next is refused."""
     with self._my_turn(wait):
       try:
         for part in self._parts[len(self._drawn) :]:
@@ -212,7 +193,7 @@ class MixedSampler(base.TrajectorySampler):
       sample.release()
 
     def update(priorities: np.ndarray) -> None:
-      # By place in the batch and not by key: two tables may use a key each.
+      # By place in the batch: two tables may use the same key.
       by_block = priorities.reshape(self._num_blocks, -1)
       for part, sample in zip(self._parts, drawn, strict=True):
         sample.update_priorities(by_block[:, part.columns].reshape(-1))

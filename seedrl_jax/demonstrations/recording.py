@@ -1,8 +1,6 @@
-"""Records demonstrations: plays, and keeps the sequences that a run would.
+"""Records demonstrations as a run with the same configuration would store them.
 
-They fill the table of demonstrations of a run with the same configuration
-(`replay.demonstrations`, `--config.demonstrations.path`), as R2D3 uses them
-(arXiv 1909.01387).
+R2D3 (arXiv 1909.01387) trains on such demonstrations.
 """
 
 import contextlib
@@ -38,10 +36,10 @@ class RecordingOptions(playing.PlayOptions):
   """What to play, and which episodes to keep; see `PlayOptions`.
 
   Attributes:
-    teacher_workdir: of the run whose checkpoint plays; '' if a policy does.
+    teacher_workdir: of the run whose checkpoint plays; or ''.
     policy: `module:function`, see `teacher.from_policy`; or ''.
-    out: folder to write; '': none, as there is a server to fill.
-    min_return: raw return from which an episode is kept; None: any.
+    out: folder to write; or '' to fill only a server.
+    min_return: least raw return of episodes to keep; None: any.
   """
 
   teacher_workdir: str = ''
@@ -50,7 +48,6 @@ class RecordingOptions(playing.PlayOptions):
   min_return: float | None = None
 
   def check(self) -> None:
-    """See `PlayOptions.check`; also checks teacher and folder."""
     super().check()
     if bool(self.teacher_workdir) == bool(self.policy):
       raise ValueError(
@@ -61,7 +58,7 @@ class RecordingOptions(playing.PlayOptions):
       folder_lib.check_new(self.out)
 
   def keeps(self, episode: envs.Episode) -> bool:
-    """Returns whether an episode is good enough."""
+    """Returns whether the episode has `min_return`."""
     least = self.min_return
     return least is None or episode.episode_return >= least
 
@@ -71,10 +68,9 @@ class Recording:
   """What was recorded.
 
   Attributes:
-    manifest: of the folder.
     returns: float64 `[kept]`, of the episodes that were kept.
-    played: episodes, kept or not.
-    places: where the sequences are now, in words.
+    played: number of episodes, kept or not.
+    places: descriptions of where the sequences are.
   """
 
   manifest: folder_lib.Manifest
@@ -97,13 +93,12 @@ def record(
   options: RecordingOptions,
   line: progress.ProgressLine,
 ) -> Recording:
-  """Plays and records for the run that `config` describes.
+  """Plays, and records sequences for the run that `config` describes.
 
-  If it has `replay.address`, that server's table of demonstrations gets the
-  sequences, too.
+  They go to a folder, and to the server at `replay.address` if that is set.
 
   Raises:
-    ValueError: if that cannot be done, or nothing was kept; one sentence.
+    ValueError: if the options do not fit, or no episode was kept.
     OSError: if the folder cannot be written.
     registry.MissingLibraryError: if EnvPool cannot be loaded.
   """
@@ -137,7 +132,7 @@ def record(
 def _check_places(
   config: ml_collections.ConfigDict, options: RecordingOptions
 ) -> None:
-  """Checks that the sequences have a place to go."""
+  """Checks that there is a folder to write or a table to fill."""
   address = config.replay.address
   if not options.out and not address:
     raise ValueError(
@@ -175,7 +170,7 @@ def _make_teacher(
 
 
 def sequence_spec(student: teacher_lib.Student) -> types.Unroll:
-  """Returns what the student's run will store."""
+  """Returns the spec of the sequences that the student's run stores."""
   agent, config, env_spec = student
   key = jax.random.PRNGKey(0)
   device = jax.local_devices()[0]
@@ -204,7 +199,7 @@ def _open_store(
 
 
 def _fill(store: replay.TrajectoryStore, folder: str, env_id: str) -> None:
-  """Fills a server's table; raises ValueError if the server is lost."""
+  """Fills a server's table; raises ValueError if the server fails."""
   try:
     folder_lib.insert_all(store, folder, env_id)
   except errors.ReverbError as e:
@@ -230,7 +225,7 @@ def _play(
   writer: folder_lib.FolderWriter,
   line: progress.ProgressLine,
 ) -> np.ndarray:
-  """Plays, and writes what is kept; returns float64 returns `[kept]`."""
+  """Plays and writes sequences; returns the kept returns, float64 `[kept]`."""
   num_envs = options.width
   quota = stream_lib.EpisodeQuota(options.episodes, num_envs)
   priorities = _make_priorities(student.agent, teacher)
@@ -263,7 +258,7 @@ def _play(
 def _make_priorities(
   student: agents.Agent, teacher: teacher_lib.Teacher
 ) -> Callable[[replay.Block], np.ndarray]:
-  """Returns what makes float64 `[W]` priorities of a block."""
+  """Returns a function that computes a block's priorities, float64 `[W]`."""
   if not teacher.is_student or student.initial_priorities is None:
     return lambda block: np.ones(block.width)
   compute = jax.jit(student.initial_priorities)

@@ -1,8 +1,4 @@
-"""Plays episodes with fixed parameters, outside of a training run.
-
-Acting goes through the inference worker and the environment streams that
-training uses.
-"""
+"""Plays episodes with fixed parameters, through a training run's worker."""
 
 import dataclasses
 import time
@@ -21,7 +17,7 @@ from seedrl_jax.runtime import checkpoints, progress
 from seedrl_jax.runtime import workdir as workdir_lib
 
 _DEFAULT_NUM_ENVS = 10
-# Keeps these environments' seeds apart from those of any training stream.
+# Keeps the seeds apart from those of any training stream.
 _SEED_OFFSET = 1_500_000_007
 _PROGRESS_SECONDS = 1.0
 
@@ -32,12 +28,11 @@ class PlayOptions:
 
   Attributes:
     episodes: how many, exactly.
-    sample: act as the training environments do, instead of greedily.
+    sample: act as the training environments do, not greedily.
     seed: of environments, policy and sampling.
     num_envs: environments side by side; 0: up to ten.
-    checkpoint: its number; None: the newest that is sound.
-    allowed: flags that allow code from outside of this package; see
-      `trust.check`.
+    checkpoint: its number; None: the newest that is intact.
+    allowed: flags that allow foreign code; see `trust.check`.
   """
 
   episodes: int = 20
@@ -49,7 +44,7 @@ class PlayOptions:
 
   @property
   def width(self) -> int:
-    """Environments to play side by side, at most as many as episodes."""
+    """Number of environments, at most one for each episode."""
     return min(self.num_envs or _DEFAULT_NUM_ENVS, self.episodes)
 
   @property
@@ -58,7 +53,7 @@ class PlayOptions:
     return (self.seed + _SEED_OFFSET) % 2**31
 
   def check(self) -> None:
-    """Raises ValueError, naming the flag, for numbers that make no sense."""
+    """Raises ValueError if a number is out of range."""
     if self.episodes < 1:
       raise ValueError(f'--episodes={self.episodes}: give at least 1.')
     if self.num_envs < 0:
@@ -66,11 +61,10 @@ class PlayOptions:
 
 
 class Player(NamedTuple):
-  """An agent with parameters that stay as they are.
+  """An agent with fixed parameters.
 
   Attributes:
-    agent: acts.
-    params: its acting parameters, on the host.
+    params: acting parameters, on the host.
     version: recorded with every step.
   """
 
@@ -89,14 +83,13 @@ def load_params(
   """Returns a checkpoint, with acting parameters as its state.
 
   Args:
-    directory: of a run, which may be training meanwhile.
-    agent: the run's.
-    number: of the checkpoint; None: the newest that is sound.
+    directory: of a run, which may still be training.
+    number: of the checkpoint; None: the newest that is intact.
     line: reports damaged checkpoints.
     flag: that named the directory.
 
   Raises:
-    ValueError: if there is none, or it is another agent's; one sentence.
+    ValueError: if there is none, or it is of another agent.
   """
   none = f'{flag}={directory.path} holds no checkpoint'
   if not directory.checkpoints.is_dir():
@@ -108,7 +101,7 @@ def load_params(
   if number is not None and number not in steps:
     there = ', '.join(map(str, steps)) or 'none'
     raise ValueError(f'{none} {number}; there are: {there}.')
-  # Only shapes and dtypes matter; a broadcast zero has them for nothing.
+  # Only shapes and dtypes matter; a broadcast zero takes no memory.
   template = jax.tree.map(
     lambda x: np.broadcast_to(np.zeros((), x.dtype), x.shape),
     agent.state_shapes(),
@@ -130,12 +123,8 @@ def make_worker(
   """Makes a worker that acts with a player's parameters.
 
   Args:
-    player: who acts.
-    stream: the environments, one batch of all of them at a time.
-    env_spec: that the agent was made for.
-    options: whether and from which seed to sample.
-    sink: gets every step of every environment; None: they count as
-      evaluation's, whose steps are not recorded.
+    stream: returns all environments in each batch.
+    sink: receives every step; None: they are not recorded.
   """
   agent, params, version = player
   device = jax.local_devices()[0]
@@ -157,10 +146,10 @@ def make_worker(
 def _env_ids(
   env_spec: types.EnvSpec, num_envs: int, sample: bool
 ) -> np.ndarray:
-  """Returns int32 `[num_envs]` ids, which tell an agent how to act.
+  """Returns int32 `[num_envs]` run-wide ids, by which an agent explores.
 
-  To sample, they lie evenly among the training environments, which may explore
-  by id; else they are the evaluation environments' own.
+  To sample, they are spread over the training environments' ids; else they are
+  evaluation environments'.
   """
   ids = np.arange(num_envs, dtype=np.int32)
   if sample:
@@ -189,13 +178,13 @@ def play(
 
 
 def standard_error(returns: np.ndarray) -> float:
-  """Standard error of the mean of returns `[episodes]`; nan of a single one."""
+  """Returns the standard error of the mean; nan of a single return."""
   n = len(returns)
   return float(returns.std(ddof=1) / np.sqrt(n)) if n > 1 else np.nan
 
 
 def mean_text(returns: np.ndarray) -> str:
-  """Returns mean and standard error of returns `[episodes]` in words."""
+  """Returns mean and standard error of returns `[episodes]` as text."""
   text = f'return {returns.mean():.2f}'
   if len(returns) > 1:
     text += f' ± {standard_error(returns):.2f} (mean ± standard error)'

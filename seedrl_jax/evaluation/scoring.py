@@ -1,4 +1,4 @@
-"""Plays a checkpoint of a run, and scores and films its episodes."""
+"""Evaluates a checkpoint of a run: scores its episodes and records a video."""
 
 import contextlib
 import dataclasses
@@ -20,16 +20,11 @@ from seedrl_jax.runtime import workdir as workdir_lib
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationOptions(playing.PlayOptions):
-  """What to play and how; see `PlayOptions`.
-
-  Attributes:
-    video: file to show the first environment's episodes in; None: no video.
-  """
+  """`PlayOptions`, and a video file for the first environment's episodes."""
 
   video: pathlib.Path | None = None
 
   def check(self) -> None:
-    """See `PlayOptions.check`; also checks the video's path."""
     super().check()
     if self.video is not None:
       video.check_path(self.video)
@@ -40,12 +35,9 @@ class Evaluation:
   """The outcome of an evaluation.
 
   Attributes:
-    env_id: the environment's name.
-    checkpoint: number of the one that played.
-    sampled: whether actions were sampled.
-    episodes: scored on raw rewards and at the real end; in the order of their
-      ends.
-    video: what was written, and a remark on it; None if nothing was.
+    checkpoint: its number.
+    sampled: False if actions were greedy.
+    episodes: in the order of their ends, scored on raw rewards.
   """
 
   env_id: str
@@ -61,7 +53,7 @@ class Evaluation:
 
   @property
   def mean_length(self) -> float:
-    """Mean of the episodes' agent steps."""
+    """Mean number of agent steps of an episode."""
     return float(np.mean([e.length for e in self.episodes]))
 
   def report(self) -> str:
@@ -88,10 +80,10 @@ def evaluate(
   options: EvaluationOptions,
   line: progress.ProgressLine,
 ) -> Evaluation:
-  """Plays a checkpoint of a run, which may be training meanwhile.
+  """Plays a checkpoint of a run, which may still be training.
 
   Raises:
-    ValueError: if that cannot be done; one sentence.
+    ValueError: if the options, the run or its checkpoint cannot be used.
     registry.MissingLibraryError: if EnvPool cannot be loaded.
   """
   options.check()
@@ -121,12 +113,12 @@ def evaluate(
 def _open(
   config: ml_collections.ConfigDict, options: EvaluationOptions
 ) -> tuple[envs.EnvStream, stream_lib.VideoRecorder | None]:
-  """Opens the environments, and what films them."""
+  """Opens the environments, and a video recorder if one is asked for."""
   stream = env_factory.make_stream(
     config.env,
     seed=options.env_seed,
     num_envs=options.width,
-    # All at once: what is played then depends on the seed alone.
+    # Synchronous, so that the episodes depend on the seed alone.
     batch_size=options.width,
     rendered=options.video is not None,
   )

@@ -1,4 +1,4 @@
-"""Streams around a stream: they count its episodes and show them in a video."""
+"""Wrappers of streams that count episodes and record videos."""
 
 from collections.abc import Sequence
 
@@ -15,9 +15,8 @@ from seedrl_jax.runtime import video as video_lib
 class EpisodeQuota:
   """Collects a fixed number of episodes from each environment.
 
-  Taking whichever episodes end first would favour short ones, as there are
-  more of them in the same time; how many each environment contributes is
-  therefore settled beforehand.
+  Taking the first episodes to end, whatever their environment, would favour
+  short ones.
   """
 
   def __init__(self, episodes: int, num_envs: int):
@@ -38,7 +37,7 @@ class EpisodeQuota:
     return self._missing[env_id] > 0
 
   def add(self, episodes: Sequence[envs.Episode]) -> None:
-    """Takes those episodes that count; each environment's come in order."""
+    """Adds the episodes that count; each environment's come in order."""
     for episode in episodes:
       if self.wants(episode.env_id):
         self._missing[episode.env_id] -= 1
@@ -46,7 +45,7 @@ class EpisodeQuota:
 
 
 class VideoRecorder:
-  """Shows the first environment's episodes in a video."""
+  """Records the episodes of environment 0 of a `rendered` stream."""
 
   def __init__(
     self,
@@ -54,13 +53,6 @@ class VideoRecorder:
     video: video_lib.EpisodeVideo,
     image_layout: str,
   ):
-    """Records environment 0 of `stream`.
-
-    Args:
-      stream: made to be rendered.
-      video: to write.
-      image_layout: of observations, as `network.image_layout` in the config.
-    """
     self.video = video
     self._stream = stream
     self._layout = image_layout
@@ -71,7 +63,7 @@ class VideoRecorder:
     """Adds the step that was just received, and the episodes it ended.
 
     Raises:
-      ValueError: if there is nothing to show; one sentence.
+      ValueError: if there is no picture to show.
     """
     if self.video.is_full:
       return
@@ -100,39 +92,36 @@ class VideoRecorder:
 
 
 class WrappedStream(envs.EnvStream):
-  """A stream that hands on another's; subclasses change what they need."""
+  """A stream that forwards to another one."""
 
   def __init__(self, stream: envs.EnvStream):
-    """Takes over `stream`."""
     self.spec = stream.spec
     self.num_envs = stream.num_envs
     self.batch_size = stream.batch_size
     self._stream = stream
 
   def recv(self) -> types.EnvOutput:
-    """See `EnvStream.recv`."""
     return self._stream.recv()
 
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
-    """See `EnvStream.send`."""
     self._stream.send(action, env_id)
 
   def take_episodes(self) -> list[envs.Episode]:
-    """See `EnvStream.take_episodes`."""
     return self._stream.take_episodes()
 
   @property
   def dropped_episodes(self) -> int:
-    """See `EnvStream.dropped_episodes`."""
     return self._stream.dropped_episodes
 
   def close(self) -> None:
-    """See `EnvStream.close`."""
     self._stream.close()
 
 
 class ObservedStream(WrappedStream):
-  """Counts episodes, and records a video, before anyone acts."""
+  """Passes episodes to a quota, and environment 0's to a recorder.
+
+  The recorder stops once environment 0 has met its part of the quota.
+  """
 
   def __init__(
     self,
@@ -140,19 +129,11 @@ class ObservedStream(WrappedStream):
     quota: EpisodeQuota,
     recorder: VideoRecorder | None = None,
   ):
-    """Takes over `stream`.
-
-    Args:
-      stream: the environments.
-      quota: gets every episode that ends.
-      recorder: shows environment 0 until its part of the quota is met.
-    """
     super().__init__(stream)
     self._quota = quota
     self._recorder = recorder
 
   def recv(self) -> types.EnvOutput:
-    """See `EnvStream.recv`."""
     output = self._stream.recv()
     ended = self._stream.take_episodes()
     shown = self._quota.wants(0)
@@ -162,7 +143,7 @@ class ObservedStream(WrappedStream):
     return output
 
   def take_episodes(self) -> list[envs.Episode]:
-    """Returns nothing: the quota has them all."""
+    """Returns nothing: the quota has taken them."""
     return []
 
   def close(self) -> None:
