@@ -1,16 +1,15 @@
 #!/usr/bin/env bash
-# Keeps a copy of a run's work directory in a bucket, by gcloud. Every worker of
-# a slice runs it:
+# Copies a run's work directory to a bucket with gcloud. On every worker:
 #
 #   launch/backup.sh restore WORKDIR URL     before its learner starts
 #   launch/backup.sh follow WORKDIR URL PID  until its learner has ended
 #
-# Worker 0 owns the work directory without hosts/, worker i owns hosts/i. A file
-# named backup in each part says where its copy is.
+# Worker 0 owns all but hosts/, worker i owns hosts/i. A file named backup in
+# each part has the URL of its copy.
 set -euo pipefail
 
 readonly SECONDS_BETWEEN=300
-# Other workers' parts, and what is unfinished or of this machine only.
+# Other workers' parts, unfinished files, and those of this machine only.
 readonly SKIP='^(hosts|reverb)/.*|.*(-tmp|\.(tmp|partial|lock|sock))\b.*'
 readonly METADATA=http://metadata.google.internal/computeMetadata/v1/instance
 
@@ -19,12 +18,11 @@ die() {
   exit 1
 }
 
-# copy FROM TO [OPTION]
 copy() {
   gcloud storage rsync --recursive "--exclude=$SKIP" "$@"
 }
 
-# Restores the copy if there is no run here, and claims the place.
+# Restores the copy if there is no run here, and records the URL on both sides.
 restore() {
   local found
   [[ ! -e $folder/backup || $(<"$folder/backup") != "$url" ]] || return 0
@@ -32,7 +30,7 @@ restore() {
     [[ ! -e $folder ]] ||
       die "$url has a run, and $folder another; give an empty --backup, or" \
         'move that folder away.'
-    # An interrupted copy is continued; it gets its name when it is complete.
+    # Continues an interrupted copy.
     mkdir -p "$folder.partial"
     copy "$url" "$folder.partial"
     mv "$folder.partial" "$folder"

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Trains on this machine: sets up .venv, then runs launch/train.py with every
-# argument given. Without --config it trains V-trace on CartPole; without
-# --workdir the run gets a new folder in runs/.
+# Sets up .venv, then runs launch/train.py with all arguments. The default
+# --config is V-trace on CartPole, the default --workdir a new folder in runs/.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)

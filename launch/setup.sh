@@ -1,33 +1,32 @@
 #!/usr/bin/env bash
-# Makes or updates the virtual environment that everything here runs in:
+# Makes or updates the virtual environment:
 #
 #   launch/setup.sh [--extras=test,video]
 #   launch/setup.sh --actor
 #
-# Missing system packages are installed with apt, as root or if sudo needs no
-# password; otherwise the script says how. Extras add up over calls. With
-# --actor the environment has only what launch/actor.py needs, so no JAX.
-# Environment variables:
+# Installs missing system packages with apt, as root or if sudo needs no
+# password; otherwise says how. Extras add up over calls. With --actor there is
+# only what launch/actor.py needs, so no JAX. Environment variables:
 #   SEEDRL_VENV         folder of the environment; default: .venv in the clone
 #   SEEDRL_PYTHON       interpreter to make it with; default: the newest found
 #   SEEDRL_ACCELERATOR  cpu, cuda12, cuda13 or tpu; default: what is here
 #
-# A stamp inside the environment says what it was made for. It is written last,
-# so that the next call continues an interrupted installation.
+# A stamp in the environment says what it was made for. It is written last, so
+# the next call continues an interrupted installation.
 set -euo pipefail
 
 readonly ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 readonly VENV=${SEEDRL_VENV:-$ROOT/.venv}
 readonly STAMP=$VENV/.seedrl-stamp
 readonly UNFINISHED=unfinished
-# The system packages that are needed.
+# The system packages that the environment needs.
 readonly TABLE=$ROOT/seedrl_jax/envs/libraries.txt
-# How long to wait for other uses of apt.
+# Time to wait for other uses of apt.
 readonly APT_SECONDS=600
-# An actor's dependencies, of those in pyproject.toml.
+# Those of pyproject.toml's dependencies that an actor needs.
 readonly ACTOR_PACKAGES='absl-py envpool grpcio gymnasium ml_collections numpy'
 readonly ACCELERATORS='cuda12 cuda13 tpu'
-# Oldest NVIDIA drivers that run CUDA 12 and CUDA 13.
+# Oldest NVIDIA drivers for CUDA 12 and 13.
 readonly CUDA12_DRIVER=525 CUDA13_DRIVER=580
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -37,7 +36,7 @@ die() {
   exit 1
 }
 
-# Words of all arguments, sorted and once each.
+# Prints the words of all arguments, sorted, without duplicates.
 unique() { printf '%s\n' "$@" | tr ' ,' '\n' | sort -u | xargs; }
 
 parse_arguments() {
@@ -58,9 +57,8 @@ parse_arguments() {
   done
 }
 
-# Prints the first interpreter that will do: new enough, and able to make an
-# environment with pip in it (which Debian's python3 alone is not). Fails with
-# the packages that bring one.
+# Prints the first interpreter that is new enough and has ensurepip (Debian's
+# python3 alone has not); otherwise fails and prints the packages to install.
 find_python() {
   local name version incomplete=''
   for name in ${SEEDRL_PYTHON:-python3.14 python3.13 python3.12 python3.11 \
@@ -80,7 +78,7 @@ if sys.version_info >= (3, 11): print("%d.%d" % sys.version_info[:2])' \
     die "SEEDRL_PYTHON=$SEEDRL_PYTHON is not a working Python 3.11 or newer;" \
       "name another, or unset it."
   elif command -v python3 >/dev/null; then
-    # Ubuntu 22.04, for one, has a newer beside its own.
+    # Ubuntu 22.04, for one, has a newer one, too.
     echo python3.11 python3.11-venv
   else
     echo python3 python3-venv
@@ -88,8 +86,7 @@ if sys.version_info >= (3, 11): print("%d.%d" % sys.version_info[:2])' \
   return 1
 }
 
-# Sets `python` to the interpreter to use, and `packages` to the missing system
-# packages.
+# Sets `python`, and `packages` to the missing system packages.
 inspect_system() {
   local name package user
   packages=()
@@ -107,7 +104,6 @@ inspect_system() {
   done <"$TABLE"
 }
 
-# Installs packages with apt, if this user may.
 apt_install() {
   local try output apt=(env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get --quiet
     -o "DPkg::Lock::Timeout=$APT_SECONDS")
@@ -119,7 +115,7 @@ apt_install() {
     apt=(sudo -n "${apt[@]}")
   fi
   say "installing with apt-get: $*"
-  # apt does not wait by itself for the lock of its lists.
+  # apt does not wait for the lock of its lists.
   for ((try = 0; try < 12; try++)); do
     output=$("${apt[@]}" update 2>&1) && break
     printf '%s\n' "$output" >&2
@@ -130,7 +126,7 @@ apt_install() {
     die 'apt-get failed, see above; run this again to continue.'
 }
 
-# Leaves `python` set and nothing missing.
+# Sets `python` and installs what is missing.
 complete_system() {
   inspect_system
   ((${#packages[@]})) || return 0
@@ -163,8 +159,8 @@ detect_accelerator() {
   fi
 }
 
-# Adds to `extras` those of the stamp and the accelerator's. An environment has
-# one accelerator: their plugins for JAX exclude each other.
+# Adds the stamp's extras and the accelerator's to `extras`. JAX's plugins for
+# accelerators exclude each other, so an environment has one.
 complete_extras() {
   local installed='' before='' wanted='' extra
   [[ $only ]] && return
@@ -204,7 +200,7 @@ inspect_environment() {
   fi
 }
 
-# Prints a digest of all that the environment depends on.
+# Prints a digest of what the environment depends on.
 fingerprint() {
   {
     cat "$ROOT/pyproject.toml" "$TABLE"
@@ -214,7 +210,7 @@ fingerprint() {
   } | sha256sum | cut -d ' ' -f 1
 }
 
-# Returns whether the stamp fits and the packages are still there.
+# Succeeds if the stamp fits and the packages are there.
 up_to_date() {
   local modules='absl envpool grpc ml_collections seedrl_jax'
   [[ $only ]] || modules+=' flax jax optax rlax'
@@ -231,7 +227,7 @@ write_stamp() { printf '%s\n' "$1" "$extras" >"$STAMP"; }
 make_environment() {
   say "making $VENV with $("$python" --version) ($remake)"
   if [[ -e $VENV && ! -e $VENV/pyvenv.cfg && ! -e $STAMP ]]; then
-    # Removes only an empty folder.
+    # Fails unless the folder is empty.
     rmdir "$VENV" 2>/dev/null ||
       die "$VENV is there and is no virtual environment; move it away."
   fi
@@ -241,7 +237,7 @@ make_environment() {
   "$python" -m venv "$VENV" || die "$python -m venv failed, see above."
 }
 
-# Prints an actor's dependencies as pyproject.toml has them, a line each.
+# Prints an actor's dependencies from pyproject.toml, one a line.
 actor_requirements() {
   sed -n "s/^  \"\(\(${ACTOR_PACKAGES// /\\|}\)[<>=].*\)\",\$/\1/p" \
     "$ROOT/pyproject.toml"
@@ -273,8 +269,8 @@ main() {
   remake=''
   parse_arguments "$@"
   mkdir -p "$(dirname "$VENV")"
-  # Two set-ups at once would write over each other. pip inherits the lock and
-  # keeps it if this script is killed.
+  # One set-up at a time. pip inherits the lock and keeps it if this script is
+  # killed.
   exec 9>"$VENV.lock"
   if ! flock --nonblock 9; then
     say 'waiting for another set-up of the same environment'

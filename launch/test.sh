@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks the clone: lint, format, types, then the tests. `--all` adds the
-# learning proofs, which take minutes each; other arguments go to pytest (two
-# processes side by side run the tests; `-n 0` has them in one, for a debugger).
+# Checks lint, format and types, then runs the tests in two processes (`-n 0`:
+# one, for a debugger). `--all` adds the learning tests, which take minutes
+# each; other arguments go to pytest.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
@@ -10,7 +10,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 pytest_arguments=(-n 2 --dist=worksteal)
 for argument in "$@"; do
   case $argument in
-    # Undoes pyproject.toml's `-m 'not slow'`, and its limit of a test's time.
+    # Undoes pyproject.toml's `-m 'not slow'` and its time limit.
     --all) pytest_arguments+=(-m '' -o faulthandler_timeout=10800) ;;
     *) pytest_arguments+=("$argument") ;;
   esac

@@ -1,15 +1,13 @@
 #!/usr/bin/env bash
-# Trains on the hosts of a Cloud TPU VM slice, by gcloud, from your own machine;
-# see `launch/tpu_vm.sh --help`.
+# Trains on the hosts of a Cloud TPU VM slice with gcloud; see --help.
 #
-# Nothing is kept here between calls. On each worker the tree is ~/seedrl-jax.
-# The learner there locks learner.lock, which holds its process id, and writes
-# learner.log.
+# On each worker the tree is ~/seedrl-jax. Its learner locks learner.lock, which
+# holds its process id, and writes learner.log.
 set -euo pipefail
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 readonly ROOT
-# In the home directory of a worker, where ssh begins.
+# In a worker's home directory.
 readonly REMOTE=seedrl-jax
 
 usage() {
@@ -112,23 +110,23 @@ parse_arguments() {
     die "--worker=$worker: must be a number; the first worker is 0."
 }
 
-# tpu COMMAND ARGUMENT...: calls gcloud for this slice's place.
+# tpu COMMAND ARGUMENT...: calls gcloud with the zone and the project.
 tpu() {
   gcloud compute tpus tpu-vm "$@" --quiet ${zone:+"--zone=$zone"} \
     ${project:+"--project=$project"}
 }
 
-# on WORKER SCRIPT: runs a script in the tree of a worker, or of all.
+# on WORKER SCRIPT: runs a script in the tree of a worker, or of all of them.
 on() {
   tpu ssh "$name" "--worker=$1" "--command=cd $REMOTE && { $2
 }"
 }
 
-# Sets `state` to the slice's, or to nothing if there is no such slice.
+# Sets `state` to the slice's state; empty if there is no slice.
 find_state() {
   local answer
   if answer=$(tpu describe "$name" '--format=value(state)' 2>&1); then
-    # The last line: remarks of gcloud come before.
+    # Before the last line come gcloud's remarks.
     state=${answer##*$'\n'}
   elif [[ $answer == *NOT_FOUND* || $answer == *'not found'* ]]; then
     state=''
@@ -162,7 +160,7 @@ create() {
   [[ ! $spot ]] || warn_of_loss
 }
 
-# Prints a script that fails with a sentence if a learner runs.
+# Prints a script that fails if a learner runs.
 refuse_running() {
   cat <<'END'
 flock --nonblock learner.lock true || {
@@ -177,10 +175,10 @@ setup() {
   git -C "$ROOT" rev-parse --git-dir >/dev/null 2>&1 ||
     die "$ROOT is no git clone, which tells what to copy; make one, or git init."
   archive=$(mktemp -d)
-  # Expands now, as the variable is gone when this runs.
+  # Expands now, as the variable is local.
   # shellcheck disable=SC2064
   trap "rm -rf '$archive'" EXIT
-  # What git does not ignore, as it is here, committed or not.
+  # All files that git does not ignore, committed or not.
   git -C "$ROOT" ls-files -z --cached --others --exclude-standard |
     tar --create --gzip --file="$archive/seedrl-jax.tgz" --directory="$ROOT" \
       --ignore-failed-read --null --files-from=-
@@ -196,7 +194,6 @@ setup() {
   say "ready; next: launch/tpu_vm.sh train --name=$name -- --config=…"
 }
 
-# Prints the script that unpacks and installs.
 install_script() {
   cat <<'END'
 set -e
@@ -232,12 +229,12 @@ train() {
     2>/dev/null | grep -q True; then
     warn_of_loss
   fi
-  # Check all before any starts: half a job would wait for the other half.
+  # Checks all before any starts: half a job would wait for the other half.
   on all "$(refuse_running)
 .venv/bin/python launch/learner.py$arguments --only_check_args $copy" ||
     die "nothing was started: see what the workers of $name say above."
-  # The lock lasts as long as the learner and its backup. They have sessions of
-  # their own, without a terminal, and so outlive this connection.
+  # Learner and backup inherit the lock, and outlive this connection as they
+  # have their own sessions.
   on all "exec 9>>learner.lock
 flock --nonblock 9 || {
   echo \"tpu_vm: another learner has just started on \$(hostname).\" >&2
@@ -259,7 +256,6 @@ logs() {
     "--command=tail -n 100 -F $REMOTE/learner.log"
 }
 
-# Prints the script that ends what runs, as a clean stop.
 stop_script() {
   cat <<'END'
 if flock --nonblock learner.lock true; then

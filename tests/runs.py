@@ -1,4 +1,4 @@
-"""Whole runs for tests: a tiny configuration, and the program as a process."""
+"""Runs for tests: a tiny configuration, toys, and programs as processes."""
 
 import contextlib
 import csv
@@ -36,7 +36,7 @@ SUMMARY_KEYS = {
   'policy_lag_mean',
   'status',
 }
-# Of what summary.json has, too.
+# Columns of metrics.csv that summary.json has, too.
 COLUMNS = {
   'env_frames': 'time/env_frames',
   'env_steps': 'time/env_steps',
@@ -55,9 +55,8 @@ _TINY = {
   'total_env_frames': 400,
   'topology.max_devices': 1,
   'log.tensorboard': False,
-  # Without a server's start; tests about Reverb say so.
   'replay.backend': 'embedded',
-  # A busy machine may take long to start a server again.
+  # A busy machine may take long to restart a server.
   'replay.patience': 600.0,
 }
 
@@ -70,7 +69,7 @@ def set_keys(config: ml_collections.ConfigDict, **values: Any) -> None:
 
 
 def tiny(**values: Any) -> ml_collections.ConfigDict:
-  """Returns a configuration of the least work, changed by `values`."""
+  """Returns the smallest configuration, changed by `values`."""
   config = base_config.get_config()
   set_keys(config, **{k.replace('.', '__'): v for k, v in _TINY.items()})
   set_keys(config, **values)
@@ -78,7 +77,7 @@ def tiny(**values: Any) -> ml_collections.ConfigDict:
 
 
 def toy(name: str, **kwargs: Any) -> dict[str, Any]:
-  """Returns values for `tiny` that select a toy of this file."""
+  """Returns values for `tiny` that select an environment of this file."""
   return {
     'env__factory': f'tests.runs:{name}',
     'env__factory_kwargs': ml_collections.ConfigDict(kwargs),
@@ -86,7 +85,7 @@ def toy(name: str, **kwargs: Any) -> dict[str, Any]:
 
 
 class Run:
-  """A run in this process, with what it said."""
+  """A run in this process, and its output."""
 
   def __init__(
     self,
@@ -116,7 +115,6 @@ class Run:
 
   @property
   def params(self) -> Any:
-    """The learner's parameters, on the host."""
     return self.system.parts.learner.state().agent.params
 
 
@@ -126,7 +124,7 @@ def summary(workdir: pathlib.Path) -> dict[str, Any]:
 
 def rows(workdir: pathlib.Path) -> list[dict[str, str]]:
   text = (workdir / 'metrics.csv').read_text()
-  # A run that goes on, or was killed, may not have written all of the last.
+  # The last line may be incomplete.
   return list(csv.DictReader(text[: text.rfind('\n') + 1].splitlines()))
 
 
@@ -136,26 +134,26 @@ def column(workdir: pathlib.Path, name: str) -> list[float]:
 
 def steps(workdir: pathlib.Path) -> list[int]:
   """Numbers of the checkpoints in a work directory."""
-  # What is being written has another name.
+  # Unfinished checkpoints have other names.
   names = [p.name for p in (workdir / 'checkpoints').iterdir()]
   return sorted(int(name) for name in names if name.isdecimal())
 
 
 def open_files() -> set[str]:
-  """Returns what this process has open."""
+  """Returns the files that this process has open."""
   found = set()
   for number in os.listdir('/proc/self/fd'):
-    # One was what listed them.
+    # One was for listing them.
     with contextlib.suppress(FileNotFoundError):
       found.add(os.readlink(f'/proc/self/fd/{number}'))
   return found
 
 
 class Pixels(gymnasium.Env):
-  """Images of which one action pays; episodes last six steps.
+  """Images in which one action pays; episodes last six steps.
 
-  From step `bad_after` of the environment on, `failure` says what goes wrong:
-  'inf' rewards, or 'raise'.
+  From step `bad_after` on, rewards are infinite, or, if `failure` is 'raise',
+  the environment raises OSError.
   """
 
   def __init__(self, bad_after: int = 1 << 30, failure: str = ''):
@@ -192,12 +190,12 @@ def pixels(**kwargs: Any) -> gymnasium.Env:
 
 
 class Streams:
-  """Makes the configured streams and remembers them and what they met."""
+  """Makes the configured streams and records which of them were closed."""
 
   def __init__(
     self, config: ml_collections.ConfigDict, fail_at: int | None = None
   ):
-    """The stream `fail_at` cannot be made."""
+    """Raises ValueError for the stream `fail_at`."""
     self._config = config
     self._fail_at = fail_at
     self.closed: list[int] = []
@@ -240,7 +238,7 @@ def call(
 
 
 def refusal(program: str, *flags: str) -> str:
-  """Returns the one sentence in which a program refuses its flags."""
+  """Returns the sentence with which a program refuses its flags."""
   result = call(program, *flags)
   assert result.returncode == 1, result
   assert result.stderr.count('\n') == 1, result.stderr
@@ -248,7 +246,7 @@ def refusal(program: str, *flags: str) -> str:
 
 
 class Program:
-  """launch/train.py, or one like it, as a process, read line by line."""
+  """A program of launch/ as a process, read line by line."""
 
   def __init__(
     self,
@@ -259,7 +257,7 @@ class Program:
     start: Collection[str] = (),
     **environment: str,
   ):
-    """Starts the program; `start` is the command that runs the command."""
+    """Starts the program, with the command `start` before it."""
     self._workdir = workdir
     tiny_flags = [
       f'--config.{k}={v}' for k, v in _TINY.items() if k not in omit
@@ -288,11 +286,7 @@ class Program:
     self.lines: list[str] = []
 
   def wait_for(self, pattern: str) -> re.Match[str]:
-    """Reads until a line matches.
-
-    Raises:
-      AssertionError: where the output ends before.
-    """
+    """Reads until a line matches."""
     assert self.process.stdout is not None
     for line in self.process.stdout:
       self.lines.append(line)
@@ -301,21 +295,17 @@ class Program:
     raise AssertionError(f'No {pattern!r} in {self.lines}; {self.end()}')
 
   def wait_for_updates(self, count: int = 1) -> int:
-    """Reads reports until the run, over all its starts, has so many updates.
-
-    Returns:
-      How many it has by its newest report.
-    """
+    """Reads until a report has `count` updates; returns the newest number."""
     while True:
       self.wait_for(' updates')
-      # What was read may be an old line, and has rounded them.
+      # The line may be old, and rounds the number.
       updates = int(float(rows(self._workdir)[-1]['time/updates']))
       if updates >= count:
         return updates
 
   def end(self) -> tuple[int, str]:
     """Waits for the end; returns exit code and standard error."""
-    # A guard against a hang; a busy machine may take long.
+    # Only against hangs.
     out, err = self.process.communicate(timeout=600)
     self.lines += out.splitlines(keepends=True)
     return self.process.returncode, err

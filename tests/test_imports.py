@@ -1,8 +1,4 @@
-"""Tests that imports between rooms point one way, as the design's table says.
-
-Also that what must run without JAX does: the environments and the actors that
-serve them from hosts of their own, and the store beside Reverb's server.
-"""
+"""Tests that rooms import only what they may, and some of them no JAX."""
 
 import ast
 import pathlib
@@ -14,7 +10,7 @@ import pytest
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _PACKAGE = 'seedrl_jax'
-# Rooms, and which others each may import.
+# The rooms that each room may import.
 _MAY_IMPORT = {
   'types': set(),
   'runtime': {'types'},
@@ -34,7 +30,7 @@ _MAY_IMPORT = {
     'types',
   },
 }
-# These rooms make, run and use whole runs.
+# These rooms may import all.
 _ALL = {
   *_MAY_IMPORT,
   *('run', 'benchmarks'),
@@ -42,20 +38,19 @@ _ALL = {
 _MAY_IMPORT |= dict.fromkeys(sorted(_ALL - {*_MAY_IMPORT}), _ALL)
 _JAX = ('jax', 'jaxlib', 'flax', 'optax', 'rlax', 'chex', 'orbax', 'distrax')
 _TENSORFLOW = ('tensorflow',)
-# What configurations may import of the package.
+# The package's modules that configurations may import.
 _AGENT_CONFIG = r'seedrl_jax\.agents\.\w+\.config'
 _WITHOUT_JAX = ('types', 'envs', 'replay', 'actors')
-# Files of these rooms that act or hand out parameters; what else they import.
+# Exceptions among the files of these rooms, and what else they may import.
 _WITH_JAX = {
   'local_inference.py': {'agents', 'inference', 'replay', 'runtime'},
   'service.py': {'agents', 'replay'},
 }
-# Runs with the Python of Reverb's server alone.
+# Runs only in the Python of Reverb's server.
 _IN_SERVER = ('checkpoint_rewriting.py',)
 
 
 def _sources(room: str) -> list[pathlib.Path]:
-  """Files of a room that exists already."""
   file = _ROOT / _PACKAGE / f'{room}.py'
   folder = _ROOT / _PACKAGE / room
   return [file] if file.is_file() else sorted(folder.rglob('*.py'))
@@ -72,14 +67,13 @@ def _module(path: pathlib.Path) -> str:
 
 
 def _imports(path: pathlib.Path) -> set[str]:
-  """Dotted names of all that a file imports, at any depth of its code."""
+  """Returns the dotted names of a file's imports, those in functions, too."""
   names = set()
   for node in ast.walk(ast.parse(path.read_text(), path)):
     if isinstance(node, ast.Import):
       names.update(alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
       assert node.level == 0, f'{path}: relative import, line {node.lineno}'
-      # What is imported may be a module or a name of one; both are listed.
       names.update(f'{node.module}.{alias.name}' for alias in node.names)
   return names
 
@@ -134,7 +128,7 @@ def test_agents_configs_can_be_imported_without_jax():
 def test_no_module_imports_itself_over_others():
   paths = sorted((_ROOT / _PACKAGE).rglob('*.py'))
   modules = {_module(path): path for path in paths}
-  # An imported name is a module, or else something that its module holds.
+  # An imported name is a module or an attribute of one.
   graph = {
     module: {
       name if name in modules else name.rpartition('.')[0]
@@ -143,7 +137,7 @@ def test_no_module_imports_itself_over_others():
     }
     for module, path in modules.items()
   }
-  # Takes away, again and again, what imports nothing that is left.
+  # Repeatedly removes modules that import nothing that is left.
   while leaves := {m for m, targets in graph.items() if not targets & {*graph}}:
     graph = {m: targets for m, targets in graph.items() if m not in leaves}
   assert not graph, f'circle among, or above: {sorted(graph)}'
@@ -171,7 +165,6 @@ for module in modules:
 @pytest.mark.parametrize('room', _WITHOUT_JAX)
 def test_room_can_be_imported_where_jax_is_not(room):
   modules = [_module(path) for path in _without_jax(room)]
-  # A room that is not built yet has nothing to import but its package.
   result = _import_without(_JAX + _TENSORFLOW, modules or [_PACKAGE])
   assert result.returncode == 0, result.stderr
 

@@ -1,4 +1,4 @@
-"""Slow proofs that the configurations learn, three seeds of three."""
+"""Slow tests that the configurations learn, with three seeds of three."""
 
 import pytest
 
@@ -71,8 +71,7 @@ def test_agent_from_elsewhere(tmp_path, seed):
   assert score >= 0.9
 
 
-# R2D2's training environments explore for ever, each in its own measure; the
-# evaluation environments show what was learned.
+# R2D2's training environments never stop exploring.
 _EVALUATION = {'score': 'eval_mean_return'}
 
 
@@ -101,8 +100,8 @@ def test_r2d2_recalls(tmp_path, seed):
 @_SEEDS
 def test_without_memory_recall_is_chance(tmp_path, seed):
   config = r2d2_recall.get_config()
-  # Of the window of training episodes, as 20 of evaluation would be few: the
-  # score by chance of 100 is 0.25 with a standard error of 0.043.
+  # By chance, 100 training episodes score 0.25 with a standard error of 0.043;
+  # 20 evaluation episodes would be too few.
   score = _train(config, tmp_path, seed, network__lstm_size=0, burn_in=0)
   assert score < 0.25 + 3 * 0.043
 
@@ -111,7 +110,7 @@ def test_without_memory_recall_is_chance(tmp_path, seed):
 @_SEEDS
 def test_apex_cartpole(tmp_path, seed):
   config = apex_cartpole.get_config()
-  # Not tuned for this task: it was seen to end between 350 and 500.
+  # Not tuned for this task: runs ended between 350 and 500.
   assert _train(config, tmp_path, seed, **_EVALUATION) >= 300
 
 

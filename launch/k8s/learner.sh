@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Runs launch/learner.py in a container, with all arguments. learner.yaml calls
-# it, because Kubernetes takes exit code 0 for "done", also of a learner that
-# was told to leave its node: that one ends here with 143, and goes on elsewhere
-# from the checkpoint that it saved.
+# Runs launch/learner.py in a container, with all arguments. Kubernetes takes
+# exit code 0 for "done", so a stopped learner ends with 143 and resumes on
+# another node.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
@@ -20,7 +19,7 @@ stop() {
 trap stop TERM INT
 "${SEEDRL_VENV:-$root/.venv}/bin/python" "$root/launch/learner.py" "$@" &
 learner=$!
-# The signal may have come just before this was known.
+# The signal may have come before `learner` was set.
 [[ ! $stopped ]] || stop
 
 status=0

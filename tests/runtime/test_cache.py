@@ -1,4 +1,4 @@
-"""Tests for seedrl_jax/runtime/cache.py, by processes."""
+"""Tests for seedrl_jax/runtime/cache.py in processes."""
 
 import os
 import pathlib
@@ -11,8 +11,7 @@ import pytest
 from seedrl_jax.runtime import cache, checkpoints
 from tests import runs
 
-# Says where programs are kept, how many came from there, and whether one wrote
-# its result to the memory that it was given.
+# Prints the cache's folder, its hits, and whether donated memory was used.
 _PROGRAM = """
 import resource, sys
 import jax
@@ -36,7 +35,7 @@ print(y.unsafe_buffer_pointer() == given, x.is_deleted())
 
 
 def _run(*arguments: str, **env: str) -> list[str]:
-  """Returns the program's words; nothing else may be said."""
+  """Returns the words of the program's output, which has no others."""
   own = {'JAX_PLATFORMS': 'cpu', 'JAX_COMPILATION_CACHE_DIR': ''}
   done = subprocess.run(
     [sys.executable, '-c', _PROGRAM, *arguments],
@@ -125,7 +124,7 @@ def test_a_run_is_the_same_to_the_bit_with_kept_programs(tmp_path):
     manager = checkpoints.Checkpoints(tmp_path / name / 'checkpoints')
     states.append(manager._read(manager.steps()[-1])[0])
     kept.append({p.name for p in (tmp_path / 'cache').rglob('*-cache')})
-  # The second compiled nothing.
+  # The second run compiled nothing.
   assert kept[0] and kept[0] == kept[1]
   assert states[0].keys() == states[1].keys()
   for key, value in states[0].items():

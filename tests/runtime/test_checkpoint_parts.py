@@ -1,4 +1,4 @@
-"""Tests for reading one part of the checkpoints of a run that goes on."""
+"""Tests for reading one field of a checkpoint while the run goes on."""
 
 import chex
 import numpy as np
@@ -66,5 +66,5 @@ def test_reader_moves_nothing(path):
   assert found.step == 3
   assert len(said) == 1
   assert 'Checkpoint 5 is damaged' in said[0]
-  # A save under way stays, too.
+  # An unfinished save stays, too.
   assert {entry.name for entry in path.iterdir()} >= {'3', '5', unfinished.name}

@@ -1,4 +1,4 @@
-"""Checkpoints: what is kept, and what happens to damaged ones."""
+"""Tests for seedrl_jax/runtime/checkpoints.py."""
 
 import json
 import os
@@ -20,7 +20,7 @@ class _State(NamedTuple):
 
 
 def _state(step, size=1000):
-  # Incompressible, so that damage to a file hits an array.
+  # Incompressible, so damage to a file hits an array.
   noise = np.random.default_rng(step).normal(size=size).astype(np.float32)
   return _State(
     {'dense': {'kernel': noise, 'bias': np.zeros(3, np.float32)}},
@@ -46,7 +46,7 @@ def _save(path, steps, **kwargs):
 
 
 def _restore(path, template=None):
-  """Returns what is restored by a new process, and what it says."""
+  """Returns what a new `Checkpoints` restores and reports."""
   said = []
   store = checkpoints.Checkpoints(path, report=said.append)
   found = store.restore(template or _state(0))
@@ -94,8 +94,7 @@ def test_newest_are_kept(path):
 
 @pytest.mark.parametrize(
   ('hours', 'expected'),
-  # Of these, saved within seconds: all are an instant apart, and none is many
-  # hours after the first, which is kept.
+  # The first is always kept.
   [(1e-12, [1, 2, 3, 4, 5]), (1000.0, [1, 4, 5])],
 )
 def test_one_is_kept_every_so_many_hours(path, hours, expected):
@@ -193,7 +192,7 @@ def test_damaged_newest_is_put_aside_and_the_one_before_is_used(path, damage):
   (sentence,) = said
   assert sentence.startswith('Checkpoint 2 is damaged (')
   assert f'moved to {aside} and the one before is used.' in sentence
-  # The run makes that step again.
+  # The run saves that step again.
   _save(path, [2])
   found, said = _restore(path)
   assert (found.step, said) == (2, [])
@@ -228,7 +227,7 @@ def test_step_that_is_damaged_again_leaves_the_first(path):
 
 def test_half_written_checkpoint_is_cleared_away(path):
   _save(path, [1])
-  # As a process killed in mid-save leaves it.
+  # A process killed in mid-save leaves this.
   partial = path / '2.orbax-checkpoint-tmp-1234'
   shutil.copytree(path / '1', partial)
   _truncate(partial)
@@ -256,7 +255,7 @@ def test_what_only_has_the_name_of_a_checkpoint_blocks_nothing(path, tmp_path):
 
 @pytest.fixture(name='small_disk')
 def small_disk_fixture(tmp_path):
-  """A file system of half a megabyte, which may grow by `mount`'s options."""
+  """A file system of half a megabyte, which can be remounted larger."""
   disk = tmp_path / 'disk'
   disk.mkdir()
   if os.system(f'mount -t tmpfs -o size=512k tmpfs {disk} 2>/dev/null'):
@@ -294,7 +293,7 @@ def test_other_shape_is_refused_by_name(path):
     'params.dense.kernel is float32[1000] in the checkpoint, float32[7] in the '
     'configuration' in message
   )
-  # It is sound: it stays where it is.
+  # It is sound, so it stays.
   assert _restore(path)[0].step == 1
 
 
@@ -321,7 +320,7 @@ def test_what_only_one_side_has_is_named(path):
 def test_many_differences_are_counted(path):
   _save(path, [1])
   store = checkpoints.Checkpoints(path)
-  # None of the five arrays.
+  # None of the five arrays fits.
   with pytest.raises(checkpoints.CheckpointMismatch, match='and 2 more'):
     store.restore(())
 

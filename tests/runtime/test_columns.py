@@ -1,4 +1,4 @@
-"""The names of metrics, and that the README has them."""
+"""Tests the names of metrics, which the README lists."""
 
 import pathlib
 import re

@@ -134,7 +134,7 @@ def test_label_of_other_environments_is_their_id():
 
 def test_labels_are_never_the_same():
   common = {'agent': 'x', 'a': 1, 'b': 1, 'c': 1}
-  # Four keys differ, of which a label shows three.
+  # A label shows three of the four keys that differ.
   runs = [
     _run('f', common | {'d': 1}),
     _run('g', common | {'d': 2}),

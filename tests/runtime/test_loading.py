@@ -1,4 +1,4 @@
-"""Tests for runtime/loading.py: what it finds, and what it says if not."""
+"""Tests for seedrl_jax/runtime/loading.py."""
 
 import pathlib
 import sys
@@ -15,7 +15,7 @@ from seedrl_jax.runtime import loading
 def _folder(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> pathlib.Path:
-  """Goes to a folder of the user's; forgets what is loaded from it."""
+  """Changes to a user's folder; later forgets modules loaded from it."""
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr(sys, 'path', [*sys.path])
   monkeypatch.setattr(sys, 'modules', {**sys.modules})
@@ -37,7 +37,7 @@ def test_agent_may_be_one_file_in_the_current_folder():
 
 
 def test_modules_of_the_package_do_not_open_the_folder_to_others():
-  # Libraries would import what lies there: `tensorflow.py`, say.
+  # Libraries would import files there, such as `tensorflow.py`.
   loading.load_module('--flag', vtrace.__name__)
   assert str(pathlib.Path.cwd()) not in sys.path
 
@@ -79,7 +79,7 @@ def test_what_cannot_be_had_is_said_in_a_sentence(
   reference: str, sentence: str, tmp_path: pathlib.Path
 ):
   _write('users_own', 'value = 1\n')
-  # What it lacks begins as its own name does.
+  # The missing module's name begins as its own.
   _write('needs_more', '\nimport needs\n')
   with pytest.raises(ValueError) as caught:
     loading.load_function('--flag', reference)

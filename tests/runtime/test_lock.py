@@ -1,4 +1,4 @@
-"""The lock of a work directory, held by another process."""
+"""Tests for seedrl_jax/runtime/lock.py with a second process."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ sys.stdin.read()
 
 @contextlib.contextmanager
 def _held(path, **how):
-  """Has another process lock the directory; gives that process."""
+  """Starts a process that locks the directory."""
   process = subprocess.Popen(
     [sys.executable, '-c', _HOLD, path],
     stdin=subprocess.PIPE,

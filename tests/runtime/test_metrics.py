@@ -1,4 +1,4 @@
-"""metrics.csv and TensorBoard's events, and what must not end a run."""
+"""Tests for seedrl_jax/runtime/metrics.py."""
 
 import os
 import pathlib
@@ -126,12 +126,12 @@ def test_failed_rewrite_keeps_the_columns(path, monkeypatch):
 
 
 def read_events(folder: pathlib.Path) -> list[tuple[str, float, int]]:
-  """Returns the scalars in all event files as (tag, value, step)."""
+  """Returns all scalars as (tag, value, step)."""
   found = []
   for path in sorted(folder.iterdir()):
     data = path.read_bytes()
     while data:
-      # A TFRecord: length, its checksum, the event, its checksum.
+      # A TFRecord: length, checksum, event, checksum.
       (length,) = struct.unpack('<Q', data[:8])
       content, data = data[12 : 12 + length], data[12 + length :]
       (checksum,) = struct.unpack('<I', data[:4])
@@ -144,7 +144,7 @@ def read_events(folder: pathlib.Path) -> list[tuple[str, float, int]]:
 
 
 def _starts(folder, *starts):
-  """Writes one file for each start, given the steps of its events."""
+  """Writes an event file for each start, given its steps."""
   for steps in starts:
     log = metrics.EventLog(folder)
     for step in steps:
@@ -174,7 +174,7 @@ def test_roll_back_drops_later_steps_of_all_starts(
   _starts(tmp_path, [1, 2, 3], [4, 5, 9])
   (tmp_path / 'events.out.tfevents.other').write_text('not an event file')
   (tmp_path / 'events.out.tfevents.short').write_bytes(b'\x05')
-  # What is another run's stays as it is.
+  # Another run's files stay.
   elsewhere = tmp_path_factory.mktemp('elsewhere')
   _starts(elsewhere, [7, 8])
   (theirs,) = elsewhere.iterdir()
@@ -203,7 +203,7 @@ def test_half_written_last_event_is_no_hindrance(tmp_path, lost):
 
 
 def _log(folder, tensorboard=True):
-  """Opens the logs of a folder; returns them and what they say."""
+  """Returns a folder's logs and what they report."""
   said = []
   directory = workdir.Workdir(folder)
   return metrics.MetricsLog(directory, tensorboard, said.append), said
@@ -223,7 +223,7 @@ def test_both_logs_say_the_same_and_go_back_together(tmp_path):
   for start in (0, 2):
     log, said = _log(tmp_path)
     log.roll_back(start, 100 * start)
-    # The last row of the first start is later than the second's beginning.
+    # The first start's last row is later than the second's first.
     for i in range(start + 1, start + 4):
       log.write(_row(i))
     assert not said

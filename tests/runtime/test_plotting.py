@@ -1,4 +1,4 @@
-"""Tests for drawing curves: what is drawn where, not how it looks."""
+"""Tests for seedrl_jax/runtime/plotting.py: contents, not looks."""
 
 import numpy as np
 import pytest

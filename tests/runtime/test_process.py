@@ -1,4 +1,4 @@
-"""Tests for seedrl_jax/runtime/process.py, by processes where it stays."""
+"""Tests for seedrl_jax/runtime/process.py."""
 
 import os
 import subprocess
@@ -75,7 +75,7 @@ print('jax' in sys.modules)
 
 
 def test_schedules_threads_without_jax_and_twice_as_once():
-  # In a process of its own, as nothing sets it back.
+  # In a new process, as the settings stay.
   done = subprocess.run(
     [sys.executable, '-c', _THREADS],
     capture_output=True,

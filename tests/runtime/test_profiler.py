@@ -1,4 +1,4 @@
-"""The trace of some updates: when it starts, and that it ends."""
+"""Tests for seedrl_jax/runtime/profiler.py."""
 
 import pathlib
 

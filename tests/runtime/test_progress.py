@@ -1,4 +1,4 @@
-"""What a person reads while a run works."""
+"""Tests for seedrl_jax/runtime/progress.py."""
 
 import io
 import pathlib
@@ -85,7 +85,7 @@ def test_terminal_that_knows_no_codes_gets_plain_lines(monkeypatch):
 
 
 class _Closed(_Terminal):
-  """What a reader, or this process, has closed after some text."""
+  """A terminal that the reader or this process closes."""
 
   def __init__(self, error):
     super().__init__()

@@ -1,4 +1,4 @@
-"""Rows of metrics out of growing counters."""
+"""Tests for seedrl_jax/runtime/report.py."""
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ def test_row_is_the_difference_since_the_last():
   assert row['replay/policy_lag_mean_updates'] == 1.5
   assert row['replay/policy_lag_max_updates'] == 7
   assert row['losses/total'] == 0.5
-  # Of 2 threads or 10 environments, in 4 seconds.
+  # 2 threads or 10 environments, 4 seconds.
   expected = report.Waits(0.1, 0.25, 0.05, 0.25)
   assert [
     waits.envs_for_actions,
@@ -70,7 +70,7 @@ def test_second_row_starts_where_the_first_ended():
 
 
 def test_shares_are_shares():
-  # A wait of many reports may be counted in the last of them.
+  # A long wait may count in one report.
   late = report.Snapshot(
     seconds=11.0,
     environment_wait=99.0,
@@ -134,7 +134,7 @@ def _waits(**shares):
 @pytest.mark.parametrize(
   ('waits', 'short', 'sentence'),
   [
-    # A queue, or a ratio that holds acting back: learning is slow.
+    # A queue, or a ratio that stalls acting: learning is slow.
     (
       _waits(inference_for_learner=0.4, inference_for_envs=0.5),
       'learner (40%)',
@@ -145,7 +145,7 @@ def _waits(**shares):
       'learner (70%)',
       'the learner (inference waits for room in the store)',
     ),
-    # A queue, or a ratio that holds learning back: acting is slow.
+    # A queue, or a ratio that stalls learning: acting is slow.
     (
       _waits(inference_for_envs=0.8, learner_for_data=0.9),
       'envs (80%)',
@@ -156,7 +156,7 @@ def _waits(**shares):
       'inference (60%)',
       'inference (environments wait for their actions)',
     ),
-    # Both wait at times for the other's half of the environments.
+    # Both sometimes wait for the other's half of the environments.
     (
       _waits(envs_for_actions=0.3, inference_for_envs=0.4),
       'envs (40%)',
@@ -167,7 +167,7 @@ def _waits(**shares):
       'inference (40%)',
       'inference (environments wait for their actions)',
     ),
-    # CartPole: unrolls come in bursts, for which inference waits at times.
+    # CartPole: inference sometimes waits for bursts of unrolls.
     (
       report.Waits(0.12, 0.42, 0.13, 0.71),
       'envs (42%)',
@@ -179,7 +179,7 @@ def _waits(**shares):
       'store (50%)',
       'the store (inference waits for room in it, the learner for data)',
     ),
-    # Nobody waits at the store: without a ratio, acting sets the pace.
+    # Neither waits at the store: without a ratio, acting sets the pace.
     (
       _waits(inference_for_learner=0.09),
       'inference (0%)',

@@ -8,7 +8,7 @@ from seedrl_jax.runtime import startup
 
 
 def _python(code: str) -> str:
-  """Runs code in a process of its own, whose modules are its own."""
+  """Runs code in a new process."""
   prelude = 'import sys; from seedrl_jax.runtime import startup\n'
   result = subprocess.run(
     [sys.executable, '-c', prelude + code],

@@ -1,4 +1,4 @@
-"""Hang-ups, and outputs that are closed, in a process of its own."""
+"""Tests for seedrl_jax/runtime/terminal.py in processes."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Threads of a run: one failure stops all, and says where it came from."""
+"""Tests for seedrl_jax/runtime/threads.py."""
 
 import os
 import threading
@@ -82,7 +82,7 @@ def test_closed_is_an_end_only_while_stopping():
   group.stop()
   group.run('worker', closed)
   assert group.failure is None
-  # Another error is a failure also then.
+  # Any other error is still a failure.
   group.run('worker', _fail_here)
   assert group.failure.thread == 'worker'
 

@@ -1,4 +1,4 @@
-"""What a work directory says of the software that its runs had."""
+"""Tests for seedrl_jax/runtime/versions.py."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from seedrl_jax.runtime import versions, workdir
 
 
 def _note(folder):
-  """Returns the starts that are noted after one more, and what was said."""
+  """Notes a start; returns all noted starts and what was reported."""
   said = []
   versions.note(workdir.Workdir(folder), said.append)
   return json.loads((folder / 'versions.json').read_text())['starts'], said

@@ -11,7 +11,7 @@ from PIL import Image
 
 from seedrl_jax.runtime import video
 
-# Keeps what it is sent, after a line of its arguments, in the file named last.
+# Writes a line of its arguments, then its input, to the file named last.
 _KEEPING = """#!/bin/sh
 for last; do :; done
 echo "$*" > "$last"
@@ -95,8 +95,7 @@ def test_failing_ffmpeg_is_one_sentence(tmp_path, monkeypatch):
   _install_ffmpeg(tmp_path / 'bin', _FAILING, monkeypatch)
   recording = video.EpisodeVideo(tmp_path / 'a.mp4', 10.0)
 
-  # Whether a frame or the end is what meets the closed pipe is up to the
-  # operating system.
+  # A frame or the end may meet the closed pipe.
   def record():
     recording.append(_picture(), 0.0, 0, ends=False)
     recording.close()

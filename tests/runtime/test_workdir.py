@@ -1,4 +1,4 @@
-"""The work directory: its files, and what a resumed run may change."""
+"""Tests for seedrl_jax/runtime/workdir.py."""
 
 import json
 import os
