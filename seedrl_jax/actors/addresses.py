@@ -31,16 +31,11 @@ class Address(NamedTuple):
 
   @property
   def path(self) -> pathlib.Path:
-    """The unix socket's path."""
     return pathlib.Path(self.text.removeprefix(_UNIX))
 
 
 def parse(flag: str, text: str) -> Address:
-  """Reads `unix:/path` or `host:port`; an IPv6 host is in brackets.
-
-  Raises:
-    ValueError: if it is neither; names `flag`.
-  """
+  """Reads an address; IPv6 is in brackets. Raises `ValueError` if invalid."""
   if text.startswith(_UNIX):
     return _parse_unix(flag, text.removeprefix(_UNIX))
   host, colon, port = text.rpartition(':')
@@ -62,11 +57,7 @@ def _parse_unix(flag: str, text: str) -> Address:
 
 
 def in_workdir(socket: str) -> Address:
-  """Returns the address of a socket in the work directory.
-
-  Raises:
-    ValueError: if its path is too long.
-  """
+  """Returns a socket's address; raises `ValueError` if it is too long."""
   path = os.path.abspath(socket)
   if len(os.fsencode(path)) > _MAX_PATH:
     raise ValueError(
@@ -123,11 +114,7 @@ def check_listening(found: Sequence[Address], security: Security) -> None:
 
 
 def listen(server: grpc.aio.Server, address: Address, tls: Security) -> str:
-  """Makes a server listen; returns the address with the actual port.
-
-  Raises:
-    ValueError: if it cannot.
-  """
+  """Makes a server listen; returns the address with the actual port."""
   try:
     if tls.certificate and not address.is_unix:
       pair = (tls.key, tls.certificate)

@@ -38,11 +38,11 @@ class Security(NamedTuple):
   insecure: bool = False
 
   def metadata(self) -> tuple[tuple[str, str], ...]:
-    """Returns the metadata of a call, with the token if there is one."""
+    """Returns a call's metadata, with the token if there is one."""
     return ((_HEADER, _SCHEME + self.token),) if self.token else ()
 
   def admits(self, metadata: Any) -> bool:
-    """Whether the metadata of a call holds the token, if one is needed."""
+    """Whether a call's metadata holds the token, if one is needed."""
     if not self.token:
       return True
     shown = dict(metadata or ()).get(_HEADER, '')

@@ -110,16 +110,12 @@ def env_config(
 
 
 def pack_hello(hello: Hello) -> bytes:
-  """Returns the HELLO message."""
+  """Packs a HELLO message."""
   return wire.pack_json(wire.MessageKind.HELLO, hello._asdict())
 
 
 def unpack_hello(message: wire.Message) -> Hello:
-  """Returns the contents of a HELLO message.
-
-  Raises:
-    wire.WireError: if it is not valid.
-  """
+  """Unpacks a HELLO message; raises `WireError` if it is invalid."""
   wire.expect(message, wire.MessageKind.HELLO)
   value = wire.unpack_json(message)
   num_envs, name = value.get('num_envs'), value.get('name')
@@ -133,11 +129,7 @@ def unpack_hello(message: wire.Message) -> Hello:
 
 
 def pack_welcome(welcome: Welcome) -> bytes:
-  """Returns the WELCOME message.
-
-  Raises:
-    ValueError: if an environment's option cannot be sent.
-  """
+  """Packs a WELCOME message; raises `ValueError` if it cannot be sent."""
   spec = welcome.spec._asdict()
   spec['observation'] = _spec_to_json(welcome.spec.observation)
   spec['action'] = _action_to_json(welcome.spec.action)
@@ -150,11 +142,7 @@ def pack_welcome(welcome: Welcome) -> bytes:
 
 
 def unpack_welcome(message: wire.Message) -> Welcome:
-  """Returns the contents of a WELCOME message.
-
-  Raises:
-    wire.WireError: if it is not valid.
-  """
+  """Unpacks a WELCOME message; raises `WireError` if it is invalid."""
   wire.expect(message, wire.MessageKind.WELCOME)
   value = wire.unpack_json(message)
   try:
@@ -185,7 +173,6 @@ def check_specs(learner: base.StreamSpec, actor: base.StreamSpec) -> None:
 
 
 def _text(part: Any) -> str:
-  """Describes a field of a `StreamSpec`, or a part of one."""
   if isinstance(part, dict):
     return ', '.join(f'{key} {_text(value)}' for key, value in part.items())
   if isinstance(part, types.ActionSpec):

@@ -58,7 +58,6 @@ class ReportTotals:
   store_bytes: int = 0
 
   def add(self, other: 'Report | ReportTotals') -> None:
-    """Adds a report or other sums."""
     self.env_steps += other.env_steps
     self.store_wait += other.store_wait
     self.store_bytes += other.store_bytes
@@ -78,11 +77,7 @@ def pack_report(report: Report, sequence: int) -> bytes:
 
 
 def unpack_report(message: wire.Message) -> Report:
-  """Returns the report that a message holds.
-
-  Raises:
-    wire.WireError: if it holds none.
-  """
+  """Unpacks a REPORT message; raises `WireError` if it is invalid."""
   wire.expect(message, wire.MessageKind.REPORT)
   if message.rows != 1:
     raise wire.WireError('REPORT must be of one row.')
@@ -147,10 +142,7 @@ class ParameterFeed:
     return version > than
 
   def message(self) -> bytes:
-    """Returns a message of the newest parameters.
-
-    Copies a new version from its device while other callers wait.
-    """
+    """Packs the newest parameters; other callers wait meanwhile."""
     with self._lock:
       version, leaves = self._read()
       if version != self._version:

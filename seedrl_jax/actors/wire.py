@@ -97,11 +97,7 @@ class StepRows(NamedTuple):
 
 
 def parse(message: bytes) -> Message:
-  """Checks and splits a message.
-
-  Raises:
-    WireError: if it is not of this protocol and version, cut off or damaged.
-  """
+  """Splits a message; raises `WireError` if it is foreign or damaged."""
   if len(message) < _HEADER.size:
     raise WireError(f'A message of {len(message)} bytes has no whole header.')
   header = _HEADER.unpack_from(message)
@@ -133,11 +129,7 @@ def expect(message: Message, kind: MessageKind) -> None:
 
 
 def pack_json(kind: MessageKind, value: dict[str, Any]) -> bytes:
-  """Packs a JSON object.
-
-  Raises:
-    ValueError: if JSON cannot hold it, or it is too large.
-  """
+  """Packs a JSON object; raises `ValueError` if it does not fit."""
   try:
     body = json.dumps(value, allow_nan=False).encode()
   except (TypeError, ValueError) as e:
@@ -148,11 +140,7 @@ def pack_json(kind: MessageKind, value: dict[str, Any]) -> bytes:
 
 
 def unpack_json(message: Message) -> dict[str, Any]:
-  """Returns the JSON object of a message.
-
-  Raises:
-    WireError: if there is none.
-  """
+  """Returns a message's JSON object; raises `WireError` if it has none."""
   if len(message.body) > MAX_JSON_BYTES:
     raise WireError(f'{message.kind.name} is too large.')
   try:
@@ -209,11 +197,7 @@ class StreamCodec:
     return pack(MessageKind.STEPS, arrays, rows, ended, sequence)
 
   def unpack_steps(self, message: Message) -> StepRows:
-    """Unpacks a STEPS message.
-
-    Raises:
-      WireError: if it is of another kind, or holds other arrays.
-    """
+    """Unpacks a STEPS message; raises `WireError` if it is invalid."""
     expect(message, MessageKind.STEPS)
     output, ended = take(
       message.body,

@@ -45,7 +45,7 @@ class Hosts:
     votes: vote_client_lib.VoteClient,
     server: vote_server.VoteServer | None,
   ):
-    """Takes what `join` opened; only host 0 has a server."""
+    """Only host 0 has a server."""
     self.index = index
     self.count = count
     self.votes = votes
@@ -63,11 +63,7 @@ class Hosts:
     self.votes.set_timeout(seconds)
 
   def broadcast(self, tree: types.Nest) -> types.Nest:
-    """Returns host 0's arrays, which have the same specs on every host.
-
-    Raises:
-      HostLost: if a host is gone.
-    """
+    """Returns host 0's arrays; raises `HostLost` if a host is gone."""
     self.votes.gather('broadcast')
     return multihost_utils.broadcast_one_to_all(tree)
 
@@ -123,8 +119,6 @@ def exit_now(sentence: str) -> NoReturn:
 
 @dataclasses.dataclass(frozen=True)
 class _Flags:
-  """The checked flags about the other hosts."""
-
   address: tuple[str, int]
   count: int
   index: int

@@ -26,11 +26,7 @@ class HostsMismatch(ValueError):
 
 
 def check_same(values: Sequence[Any], what: str) -> None:
-  """Checks that all hosts have the same value; `what` describes it, with {}.
-
-  Raises:
-    HostsMismatch: if two differ.
-  """
+  """Raises `HostsMismatch` if two values differ; `what` describes one."""
   for index, value in enumerate(values):
     if value != values[0]:
       raise HostsMismatch(
@@ -40,7 +36,6 @@ def check_same(values: Sequence[Any], what: str) -> None:
 
 
 def lost_sentence(host: int, what: str) -> str:
-  """Returns the message about a host that is gone."""
   return (
     f'Host {host} {what}; start all hosts again to resume from the last '
     'checkpoint.'

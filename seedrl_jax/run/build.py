@@ -109,7 +109,6 @@ class Parts:
     return text
 
   def metrics(self) -> dict[str, float]:
-    """Returns the metrics of the actors."""
     return self.actors.metrics() if self.actors is not None else {}
 
   def env_steps(self) -> int:
@@ -139,7 +138,6 @@ class Parts:
         stack.callback(self.actors.close, ended)
 
   def close(self) -> None:
-    """Interrupts and releases."""
     with contextlib.ExitStack() as stack:
       stack.callback(self.release)
       stack.callback(self.interrupt)
@@ -276,7 +274,6 @@ class _Opener:
   def _open_actor_server(
     self, store: replay.TrajectoryStore
   ) -> actor_server.ActorServer | None:
-    """Opens the server of the remote streams, if there are any."""
     setup = self._setup
     plans = [plan for plan in setup.plans if plan.is_remote]
     if not plans:
@@ -362,7 +359,6 @@ class _Opener:
     workers: Sequence[worker_lib.InferenceWorker],
     actors: actor_server.ActorServer | None,
   ) -> Parts:
-    """Makes the learner and connects it to the store and the workers."""
     setup, config = self._setup, self._config
     training = setup.topology.training
     blank = unrolls.blank_batch(self._unroll_spec, setup.batch_width)

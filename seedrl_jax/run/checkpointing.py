@@ -166,7 +166,6 @@ class RunCheckpoints:
     return saved
 
   def close(self) -> None:
-    """Closes the storage."""
     self.storage.close()
 
 
@@ -188,7 +187,6 @@ class CheckpointWriter:
     self._last = time.perf_counter()
 
   def restart_clock(self) -> None:
-    """Restarts `age` at zero."""
     self._last = time.perf_counter()
 
   @property

@@ -158,7 +158,6 @@ def _plan_remote_streams(
   inference: tuple[jax.Device, ...],
   host: HostIndex,
 ) -> list[StreamPlan]:
-  """Plans a stream for each inference core that can have one."""
   num_local, num_remote = config.env.num_envs, config.actors.max_envs
   devices = inference[:num_remote]
   first_id = host.index * (num_local + num_remote) + num_local

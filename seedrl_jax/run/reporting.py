@@ -300,7 +300,6 @@ class RunReporter:
     )
 
   def summary(self, status: str) -> dict[str, Any]:
-    """Returns the summary of a run that has come to `status`."""
     return self._reporter.summary(self.counters.snapshot(), status)
 
   def write_summary(self, status: str) -> dict[str, Any]:

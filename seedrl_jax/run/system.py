@@ -85,7 +85,6 @@ class System:
     opened: contextlib.ExitStack,
     make_streams: build_lib.MakeStream | None,
   ) -> None:
-    """Restores the learner's state, and opens the parts around it."""
     self._workdir.create()
     self._lock = lock.acquire(self._workdir, self._line.say)
     opened.callback(self._lock.close)
@@ -110,7 +109,6 @@ class System:
     opened.callback(self.parts.close)
 
   def _connect(self, profile_updates: int) -> None:
-    """Restores the replay, and makes what counts, saves and trains."""
     config, parts, say = self._config, self.parts, self._line.say
     self._writer = checkpointing.CheckpointWriter(
       self._checkpoints.storage,

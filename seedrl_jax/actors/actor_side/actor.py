@@ -156,7 +156,6 @@ class EnvGroup:
     raise failure
 
   def _join(self, connection: LearnerConnection) -> None:
-    """Joins a learner and serves it until its training has ended."""
     options = self._options
     inference = handshake.LOCAL if self._make_local_actor else handshake.CENTRAL
     hello = handshake.Hello(options.num_envs, options.name, inference)
@@ -209,7 +208,6 @@ class EnvGroup:
     stream: local_stream.LocalStream,
     connection: LearnerConnection,
   ) -> None:
-    """Runs the group's loop until the training has ended."""
     if self._make_local_actor is None:
       actor_loops.step_environments(stream, welcome.env_id, connection)
       return
@@ -222,7 +220,6 @@ class EnvGroup:
       local_actor.close()
 
   def _translate(self, error: grpc.RpcError) -> Exception:
-    """Returns what the failure of a stream means for the group."""
     address = self._options.address.text
     if error.code() == _Code.UNIMPLEMENTED:
       return ActorError(f'At {address} is no learner of seedrl-jax.')

@@ -42,7 +42,7 @@ class LearnerConnection:
   def __init__(
     self, address: addresses.Address, security: credentials.Security
   ):
-    """Makes a channel; `open` connects it."""
+    """`open` connects."""
     self._address = address
     self._security = security
     self._channel = addresses.open_channel(address, security, _OPTIONS)
@@ -55,11 +55,7 @@ class LearnerConnection:
     self._rpc: Any = None
 
   def open(self) -> None:
-    """Connects and begins the stream.
-
-    Raises:
-      PeerLost: if nobody answers, or TLS fails, or after `cancel`.
-    """
+    """Begins the stream; raises `PeerLost` if it cannot connect."""
     self._connect()
     rpc = self._channel.stream_stream(_METHOD)(
       iter(self._outgoing.get, None), metadata=self._security.metadata()

@@ -99,11 +99,9 @@ class LocalInference:
     self._output_spec = self._device_step.output_spec(self._shapes)
 
   def start(self) -> None:
-    """See `LocalActor`."""
     self._threads.start('inference', self._act)
 
   def take(self, version: int, leaves: Sequence[np.ndarray]) -> None:
-    """See `LocalActor`."""
     params = jax.tree.unflatten(jax.tree.structure(self._shapes), leaves)
     # Here, so that inference need not wait for the copy.
     params = jax.block_until_ready(jax.device_put(params, self._device))
@@ -111,7 +109,6 @@ class LocalInference:
     self._arrived.set()
 
   def report(self) -> local_messages.Report:
-    """See `LocalActor`."""
     if self._threads.failure is not None:
       error = self._threads.failure.error
       # It may come back, or the learner may start another.
@@ -131,12 +128,11 @@ class LocalInference:
     )
 
   def wait(self) -> None:
-    """See `LocalActor`."""
     self._due.wait(_REPORT_SECONDS)
     self._due.clear()
 
   def close(self) -> None:
-    """See `LocalActor`; raises `RuntimeError` if the thread does not end."""
+    """Closes all; raises `RuntimeError` if the thread does not end."""
     self._threads.stop()
     stuck = self._threads.join(_JOIN)
     if self._store is not None:
@@ -145,7 +141,6 @@ class LocalInference:
       raise RuntimeError('\n'.join(stuck))
 
   def _done(self) -> local_messages.ReportTotals:
-    """Returns the totals since the start."""
     worker, store, inserting = self._worker, self._store, self._insertion
     if worker is None or store is None or inserting is None:
       return local_messages.ReportTotals()
@@ -183,7 +178,6 @@ class LocalInference:
         self._due.set()
 
   def _open(self) -> worker_lib.InferenceWorker:
-    """Connects to the Reverb server; returns the worker."""
     config, run, agent = self._config, self._run, self._agent
     unroll_spec = unrolls.unroll_spec(
       self._env_spec,

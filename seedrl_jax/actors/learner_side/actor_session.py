@@ -38,7 +38,7 @@ class ActorSession:
     context: grpc.aio.ServicerContext,
     task: asyncio.Task,
   ):
-    """Prepares to serve the stream of `context`; `task` will call `serve`."""
+    """`task` will call `serve` for the stream of `context`."""
     self.task = task
     self._state = state
     self._context = context
@@ -109,7 +109,6 @@ class ActorSession:
       _log.debug('Run %s leaves.', grant.welcome.run_id)
 
   async def _answer_steps(self, grant: slot_allocator.SlotGrant) -> None:
-    """Answers steps with actions until the stream ends."""
     codec = self._state.codec
     while (message := await self._read_next()) is not None:
       rows = codec.unpack_steps(message)
@@ -120,7 +119,6 @@ class ActorSession:
       await self._write(codec.pack_actions(action, message.sequence))
 
   async def _answer_reports(self, grant: slot_allocator.SlotGrant) -> None:
-    """Answers reports with parameters until the stream ends."""
     state, feed = self._state, self._state.allocator.feed
     assert feed is not None
     while (message := await self._read_next()) is not None:
@@ -144,10 +142,7 @@ class ActorSession:
     await self._write(wire.pack_json(wire.MessageKind.END, {}))
 
   async def _read_next(self) -> wire.Message | None:
-    """Returns the next message of an actor that has joined.
-
-    Returns None at the end of the stream, or after logging the actor's refusal.
-    """
+    """Returns the next message; None at the end or after a refusal."""
     seconds = self._state.timeout
     message = await self._read(
       asyncio.timeout(seconds), f'Nothing came for {seconds:g} s.'
@@ -177,7 +172,7 @@ class ActorSession:
   async def _read(
     self, deadline: asyncio.Timeout, complaint: str
   ) -> wire.Message | None:
-    """Returns the next message; None if the actor has no more."""
+    """Returns the next message; None at the end of the stream."""
     try:
       async with deadline:
         data = await self._context.read()

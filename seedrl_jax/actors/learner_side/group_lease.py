@@ -28,10 +28,7 @@ class GroupLease:
   def __init__(
     self, env_id: np.ndarray, num_slots: int, acts_itself: bool = False
   ):
-    """Expects a FIRST step of each environment.
-
-    `env_id` are unique and in `[0, num_slots)`.
-    """
+    """Expects a FIRST step of each `env_id`, unique and < `num_slots`."""
     self.acts_itself = acts_itself
     self.env_id = np.asarray(env_id, np.int32)
     self._num_slots = num_slots
@@ -42,11 +39,7 @@ class GroupLease:
     self._next = 0
 
   def accept(self, sequence: int, rows: wire.StepRows) -> None:
-    """Checks the STEPS message `sequence` against those before.
-
-    Raises:
-      wire.WireError: if it cannot follow them, or holds impossible values.
-    """
+    """Checks a group's next STEPS; raises `WireError` if it is impossible."""
     *observation, reward, discount, step_type, env_id = rows.output
     self._check_order(sequence)
     self._check_ids(env_id)
@@ -66,11 +59,7 @@ class GroupLease:
     self._next += 1
 
   def accept_report(self, sequence: int, report: local_messages.Report) -> None:
-    """Checks the REPORT message `sequence` against those before.
-
-    Raises:
-      wire.WireError: if it cannot follow them, or holds impossible values.
-    """
+    """Checks the next REPORT; raises `WireError` if impossible."""
     self._check_order(sequence)
     if not 0 <= report.env_steps < _MAX_STEPS:
       raise wire.WireError('A number of steps is not possible.')

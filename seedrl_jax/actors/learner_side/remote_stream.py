@@ -71,7 +71,6 @@ class RemoteStream(base.EnvStream):
 
   @property
   def num_free(self) -> int:
-    """Number of slots without an environment."""
     with self._changed:
       return int(np.count_nonzero(self._free))
 
@@ -100,7 +99,6 @@ class RemoteStream(base.EnvStream):
     return types.EnvOutput(observation, *leaves[-4:])
 
   def take_dropped(self) -> np.ndarray:
-    """See `EnvStream.take_dropped`."""
     dropped, self._dropped = self._dropped, _NO_ID
     return dropped
 
@@ -114,12 +112,10 @@ class RemoteStream(base.EnvStream):
       request.answer(actions)
 
   def take_episodes(self) -> list[base.Episode]:
-    """See `EnvStream.take_episodes`."""
     return self._episodes.take()
 
   @property
   def dropped_episodes(self) -> int:
-    """See `EnvStream.dropped_episodes`."""
     return self._episodes.dropped
 
   def close(self) -> None:
@@ -165,11 +161,7 @@ class RemoteStream(base.EnvStream):
     rows: wire.StepRows,
     answer: request_queue.Answer,
   ) -> None:
-    """Takes the steps of a group's message `sequence`; keeps the arrays.
-
-    Raises:
-      wire.WireError: if these cannot be the group's next steps.
-    """
+    """Takes a message's steps; raises `WireError` if they are invalid."""
     lease.accept(sequence, rows)
     size = len(rows.output[-1])
     if size > self.batch_size:
@@ -187,11 +179,7 @@ class RemoteStream(base.EnvStream):
     sequence: int,
     report: local_messages.Report,
   ) -> None:
-    """Takes report `sequence` of a group that acts itself.
-
-    Raises:
-      wire.WireError: if this cannot be the group's next report.
-    """
+    """Takes an acting group's report; raises `WireError` if invalid."""
     lease.accept_report(sequence, report)
     if len(report.episodes.env_id):
       self._episodes.append(report.episodes)
@@ -231,10 +219,7 @@ def _check_sizes(min_batch_size: int, batch_size: int, num_envs: int) -> None:
 
 
 def _side_by_side(free: np.ndarray, count: int) -> np.ndarray | None:
-  """Returns the closest `count` of the sorted free slots; None if too few.
-
-  Inference is cheaper with consecutive ids.
-  """
+  """Returns the closest free slots, as consecutive ids are cheaper."""
   if len(free) < count:
     return None
   spans = free[count - 1 :] - free[: len(free) - count + 1]

@@ -47,7 +47,7 @@ class RequestQueue:
     min_batch_size: int,
     timeout: float,
   ):
-    """Makes an empty queue; see `RemoteStream` for the arguments."""
+    """See `RemoteStream` for the arguments."""
     self._batch_size = batch_size
     self._min_batch_size = min_batch_size
     self._timeout = timeout

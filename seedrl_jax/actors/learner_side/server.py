@@ -99,7 +99,6 @@ class ActorServer:
     return total
 
   def metrics(self) -> dict[str, float]:
-    """Returns the metrics of the actors."""
     reported = self.reported
     return {
       'actors/connected_envs': float(self.num_connected),
@@ -134,10 +133,7 @@ class ActorServer:
 
   @property
   def _goodbye_seconds(self) -> float:
-    """Seconds in which all connected actors learn of the end.
-
-    They do so when they send their next steps, which slow environments delay.
-    """
+    """Seconds in which all actors send steps and learn of the end."""
     return _END_SECONDS + (self._state.timeout if self._state.ended else 0.0)
 
   def _wake(self) -> None:
@@ -204,7 +200,6 @@ class ActorServer:
       await self._state.disconnected.wait(_BACK_SECONDS, now)
 
   async def _serve(self, _: Any, context: grpc.aio.ServicerContext) -> None:
-    """Serves one stream of an actor."""
     task = asyncio.current_task()
     assert task is not None
     session = actor_session.ActorSession(self._state, context, task)
@@ -218,7 +213,7 @@ class ActorServer:
 def _make_grpc_server(
   serve: Callable[..., Any], max_streams: int, max_bytes: int
 ) -> grpc.aio.Server:
-  """Returns a server that runs `serve` for every stream of messages."""
+  """Returns a server that runs `serve` for every stream."""
   server = grpc.aio.server(
     maximum_concurrent_rpcs=max_streams,
     options=(

@@ -13,11 +13,7 @@ _MAX_NAMES = 1000
 
 
 class DisconnectedActors:
-  """Names of actors that lost their stream; for the event loop's thread only.
-
-  When the training ends, the server waits a moment for them, as they would look
-  for the learner in vain.
-  """
+  """Actors that lost their stream; for the event loop's thread only."""
 
   def __init__(self) -> None:
     # When each was disconnected; the latest at the end.

@@ -146,7 +146,6 @@ def _make_stream(
 def _listening(
   section: ml_collections.ConfigDict, socket: str
 ) -> list[addresses.Address]:
-  """Returns the configured addresses, or else the socket's."""
   flag = '--config.actors.addresses'
   texts = section.addresses or ()
   if isinstance(texts, str):

@@ -77,7 +77,6 @@ class SlotAllocator:
 
   @property
   def spec(self) -> base.StreamSpec:
-    """Spec of one environment."""
     return self.streams[0].spec
 
   @property
@@ -86,11 +85,7 @@ class SlotAllocator:
     return self._local.feed if self._local is not None else None
 
   def allocate(self, hello: handshake.Hello) -> SlotGrant:
-    """Finds slots for a group.
-
-    Raises:
-      StreamRefused: if there are none now, or never can be.
-    """
+    """Finds slots for a group; raises `StreamRefused` if it cannot."""
     try:
       grant = self._allocate(hello)
     except StreamRefused as e:
@@ -149,7 +144,6 @@ class SlotAllocator:
   def _welcome(
     self, index: int, env_id: np.ndarray, acts_itself: bool
   ) -> handshake.Welcome:
-    """Returns the WELCOME for these slots of a stream."""
     local, offer = None, self._local
     if acts_itself and offer is not None:
       local = offer.run._replace(
