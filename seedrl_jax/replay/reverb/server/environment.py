@@ -195,7 +195,6 @@ def folder(
 
 def is_made(environment: pathlib.Path) -> bool:
   """Returns whether an environment is complete and its interpreter exists."""
-  # False also if the interpreter that it links to was removed.
   return (environment / 'bin/python').exists()
 
 

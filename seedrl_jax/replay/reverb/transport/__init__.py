@@ -34,7 +34,6 @@ _TRANSPORTS: dict[str, type[Stream]] = {
 
 
 def make_stream(address: str, method: str) -> Stream:
-  """Returns a stream of '/package.Service/Method' at 'host:port', unconnected.
-  """
+  """Returns a new stream of '/package.Service/Method' at 'host:port'."""
   name = os.environ.get('SEEDRL_REVERB_TRANSPORT', 'http2')
   return _TRANSPORTS[name](address, method)
