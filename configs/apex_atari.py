@@ -1,23 +1,17 @@
 """Ape-X DQN on Atari (arXiv 1803.00933): R2D2's agent without memory.
 
-A feed-forward dueling network, three-step targets in the rewards' own scale,
-Ape-X's exponents, optimiser and target period. Environment conventions are
-those of the paper: a lost life cuts the return off, rewards are clipped, up to
-30 no-ops, no FIRE at a reset. Ours differ:
+Environment conventions are the paper's: a lost life ends the return, rewards
+are clipped, up to 30 no-ops, no FIRE at a reset. Differences from the paper:
 
-* An item of the replay is 16 transitions and the steps that their last targets
-  need, in place of one: the frames of overlapping items are then stored 1.2
-  times and not 4 times over. So 100,000 items are 1.6 million transitions
-  (Ape-X: 2 million), a batch of 32 items is 512 transitions, and an item's
-  priority is its largest error (priority_eta 1). Single transitions, as
-  published, are --config.unroll_length=1 --config.batch_size=512.
-* The replay ratio is held at R2D2's 1.5. Ape-X's learner runs free: 19 batches
-  of 512 and 12,500 new transitions a second, a ratio of some 0.8.
-* 64 training environments in place of 360 actors, the minimal action set, and
-  evaluation at R2D2's epsilon of 0.001.
-* 200 million frames, and R2D2's limit of an episode, 108,000 frames.
-* An episode goes on after a lost life, whose discount is 0, in place of a reset
-  of what the agent sees: frames stay stacked over it.
+* A replay item has 16 transitions, not one: overlapping items then store a
+  frame 1.2 times, not 4. So 100,000 items are 1.6 million transitions (Ape-X:
+  2 million), a batch of 32 is 512 transitions, and an item's priority is its
+  largest error. As published: --config.unroll_length=1 --config.batch_size=512.
+* The replay ratio is R2D2's 1.5. Ape-X's learner runs free, at about 0.8.
+* 64 training environments (360 actors), the minimal action set, and evaluation
+  with epsilon 0.001.
+* 200 million frames; episodes of at most 108,000 frames, as in R2D2.
+* A lost life sets the discount to 0 but does not reset the frame stack.
 """
 
 import ml_collections

@@ -1,8 +1,7 @@
 """Ape-X DQN on CartPole-v1: R2D2's agent without memory, on transitions.
 
-An item of the replay is one transition with the two steps that its three-step
-target needs. With --config.replay.sampler=uniform it is plain double DQN, with
---config.env.num_envs=1 --config.exploration.epsilon_base=0.05 a single actor's.
+--config.replay.sampler=uniform makes it plain double DQN;
+--config.env.num_envs=1 --config.exploration.epsilon_base=0.05 a single actor.
 """
 
 import ml_collections
@@ -22,7 +21,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.loss.n_steps = 3
   config.loss.rescale_epsilon = -1.0
   config.loss.priority_eta = 1.0
-  # Returns of up to a hundred, in place of the rescaling.
+  # Scales returns of up to a hundred; there is no value rescaling.
   config.loss.reward_scale = 0.1
   config.replay.priority_exponent = 0.6
   config.replay.importance_exponent = 0.4

@@ -1,9 +1,6 @@
-"""Every key of a run with its default; other configs change what they need.
+"""All keys of a run but the agent's own, with their defaults.
 
-An agent's keys are in its own `config.py`.
-
-A value of None in `env` means "EnvPool's own default for this environment";
-in `network` and `replay`, "derived" as the comment says.
+None in `env` means EnvPool's default for the environment.
 """
 
 from collections.abc import Callable
@@ -19,28 +16,24 @@ def get_config(
     [ml_collections.ConfigDict], None
   ] = vtrace_config.set_defaults,
 ) -> ml_collections.ConfigDict:
-  """Returns an agent on CartPole-v1 with everything at its default.
-
-  Args:
-    set_agent: sets the agent's keys; V-trace's.
-  """
+  """Returns CartPole-v1 with all defaults, and the keys of `set_agent`."""
   config = ml_collections.ConfigDict()
-  # A folder of seedrl_jax/agents, or the dotted name of any module that has
-  # make_agent(config, env_spec), also of one in the current folder.
+  # A folder of seedrl_jax/agents, or the dotted name of a module with
+  # make_agent(config, env_spec), also in the current folder.
   config.agent = ''
-  # Of networks, sampling, environments and the replay's draws.
+  # Seeds networks, action sampling, environments and replay sampling.
   config.seed = 1
   # Frames are steps x action repeat, without reset pseudo-steps.
   config.total_env_frames = 2_000_000
-  # Environments beside the training ones that act greedily, feed no unrolls
-  # and are reported apart.
+  # Extra environments that act greedily, do not train and are reported
+  # separately.
   config.num_eval_envs = 8
-  # Transitions of an unroll that are trained on; R2D2's sequences have
-  # burn_in + lookahead steps more.
+  # Trained transitions of an unroll; R2D2's sequences have burn_in + lookahead
+  # more steps.
   config.unroll_length = 20
   # Unrolls per update, over all training devices.
   config.batch_size = 32
-  # One inference stream in lock step with the learner: two runs with one seed
+  # One inference stream in lock step with the learner: runs with equal seeds
   # give bit-equal parameters. Slow.
   config.deterministic = False
   config.env = _env()
@@ -58,111 +51,92 @@ def get_config(
 
 
 def _env() -> ml_collections.ConfigDict:
-  """Environments; what is not set is as EnvPool has it for this id."""
-  # A placeholder each: keys that share one would be set together.
+  """Environments; unset keys are as EnvPool has them for this id."""
+  # One placeholder per key: keys that share one would be set together.
   return ml_collections.ConfigDict({
-    # Of EnvPool; 'gymnasium:CartPole-v1' is Gymnasium's, in Python.
-    'id': 'CartPole-v1',
-    # 'module:function' that returns a Gymnasium environment, in place of
-    # EnvPool; `id` is then not read. The module may lie in the current folder.
+    'id': 'CartPole-v1',  # EnvPool's, or 'gymnasium:CartPole-v1'
+    # 'module:function' that returns a Gymnasium environment; replaces `id`. The
+    # module may be in the current folder.
     'factory': '',
     'factory_kwargs': ml_collections.ConfigDict(),  # its arguments
-    # Environments that train, in this process.
-    'num_envs': 128,
+    'num_envs': 128,  # training, in this process
     # Environments per inference call and stream. 0: half of the stream's, so
-    # that one half steps while the other half is acted for.
+    # that one half steps while the network runs on the other.
     'batch_size': 0,
-    # Of EnvPool, per stream. 0: what the cores allow.
-    'num_threads': 0,
-    # Pins these threads to this processor and those after it; -1: to none.
+    'num_threads': 0,  # EnvPool's, per stream; 0: as the cores allow
+    # Pins EnvPool's threads to processors from this one on; -1: no pinning.
     'thread_affinity_offset': -1,
-    # Of a stream, that Gymnasium's environments step in, at least one for each
-    # batch. 0: none, they step in the inference thread.
+    # Worker processes of a stream for Gymnasium's environments; at least one
+    # per batch. 0: they step in the inference thread.
     'processes': 0,
     'max_episode_steps': config_dict.placeholder(int),
     'frame_skip': config_dict.placeholder(int),
     'stack_num': config_dict.placeholder(int),
     'noop_max': config_dict.placeholder(int),
     'episodic_life': config_dict.placeholder(bool),
-    # A lost life cuts the return off, in an episode that goes on.
+    # A lost life ends the return but not the episode.
     'zero_discount_on_life_loss': config_dict.placeholder(bool),
     'reward_clip': config_dict.placeholder(bool),
-    # EnvPool presses FIRE at each reset unless this is False.
+    # EnvPool presses FIRE at each reset unless False.
     'use_fire_reset': config_dict.placeholder(bool),
     'full_action_space': config_dict.placeholder(bool),
     'repeat_action_probability': config_dict.placeholder(float),
-    # Any further option of this id, by its own name.
-    'options': ml_collections.ConfigDict(),
+    'options': ml_collections.ConfigDict(),  # further EnvPool options
     # Keys of a dict observation that the agent does not see.
     'drop_observations': ('mission',),
   })
 
 
 def _network() -> ml_collections.ConfigDict:
-  """What turns observations into features."""
+  """From observations to features."""
   return ml_collections.ConfigDict({
-    # 'auto': by the observation's rank; 'mlp', 'shallow', 'nature', 'resnet',
-    # 'tiny'; 'module:function' that takes this section and returns a Flax
-    # module from [N, ...] to [N, F].
+    # 'auto' (by observation rank), 'mlp', 'shallow', 'nature', 'resnet',
+    # 'tiny', or 'module:function' that maps this section to a Flax module from
+    # [N, ...] to [N, F].
     'torso': 'auto',
     'hidden_sizes': (64, 64),  # of 'mlp'
-    # Output of a convolutional torso. 0: as published (256; Nature 512).
+    # Output size of a convolutional torso. 0: as published (256; Nature 512).
     'dense_size': 0,
-    # Width multiplier of the deep ResNet's channels (16, 32, 32).
-    'width': 1,
+    'width': 1,  # multiplies the ResNet's channels
     'resnet_channels': (16, 32, 32),
-    # Frames stacked in the agent's state. 1: none.
-    'frame_stack': 1,
-    # 'auto', 'channels_first', 'channels_last'.
-    'image_layout': 'auto',
-    # 0: no recurrent core.
-    'lstm_size': 0,
-    # Feed previous action and reward to the core (or heads).
-    'use_previous_action': False,
-    # Clip the reward that is fed to [-x, x]; 0 leaves it.
-    'previous_reward_clip': 1.0,
+    'frame_stack': 1,  # frames in the agent's state; 1: no stacking
+    'image_layout': 'auto',  # 'auto', 'channels_first', 'channels_last'
+    'lstm_size': 0,  # 0: no recurrent core
+    'use_previous_action': False,  # and reward, to core or heads
+    'previous_reward_clip': 1.0,  # in [-x, x]; 0: not clipped
     'compute_dtype': 'float32',  # 'float32', 'bfloat16'
   })
 
 
 def _replay() -> ml_collections.ConfigDict:
-  """Where unrolls wait to be trained on."""
+  """The store of unrolls to train on."""
   return ml_collections.ConfigDict({
-    # 'reverb': a server process, which is started and watched; 'embedded': in
-    # this process; 'auto': embedded for a queue (sampler 'fifo') that only
-    # this process fills, else Reverb if it can be had.
+    # 'reverb': a server process, started and monitored; 'embedded': in this
+    # process; 'auto': embedded for a queue (sampler 'fifo') that only this
+    # process fills, else Reverb if available.
     'backend': 'auto',
-    # host:port of a Reverb server that runs already (launch/reverb_server.py).
-    'address': '',
-    # Seconds to keep looking for a Reverb server that was lost.
-    'patience': 60.0,
+    'address': '',  # host:port of a running launch/reverb_server.py
+    'patience': 60.0,  # seconds to reconnect to a lost server
     'sampler': 'fifo',  # 'fifo', 'uniform', 'prioritized'
     # Unrolls. None: two batches for a queue.
     'max_size': config_dict.placeholder(int),
-    # How often an unroll is trained on at most; 0: any number of times.
-    'max_times_sampled': 1,
+    'max_times_sampled': 1,  # of an unroll; 0: any number
     'samples_per_insert': 1.0,
-    # How far samples may run ahead of or behind samples_per_insert, as a
-    # share of min_size.
-    'tolerance': 0.1,
-    # Unrolls before the first update.
-    'min_size': 1,
-    # An unroll is drawn with a chance of priority ^ this.
-    'priority_exponent': 0.9,
-    # How far the loss makes up for prioritized unrolls being drawn more
-    # often: 1 wholly, 0 not at all.
+    'tolerance': 0.1,  # of samples_per_insert, as a share of min_size
+    'min_size': 1,  # unrolls before the first update
+    'priority_exponent': 0.9,  # sampling goes by priority ^ this
+    # Correction of prioritized sampling's bias in the loss: 1 full, 0 none.
     'importance_exponent': 0.0,
   })
 
 
 def _demonstrations() -> ml_collections.ConfigDict:
-  """What an R2D3 run learns from beside its own experience."""
+  """Demonstrations that an R2D3 run also learns from."""
   return ml_collections.ConfigDict({
-    # Folder that launch/record.py wrote; a table of its own is filled from it
-    # if that is empty.
+    # Folder written by launch/record.py; fills a separate table if that is
+    # empty.
     'path': '',
-    # Share of each batch that is demonstrations. 0: there is no such table.
-    'fraction': 0.0,
+    'fraction': 0.0,  # share of each batch; 0: no such table
     # Sequences. None: as many as the folder holds.
     'max_size': config_dict.placeholder(int),
   })
@@ -171,87 +145,74 @@ def _demonstrations() -> ml_collections.ConfigDict:
 def _topology() -> ml_collections.ConfigDict:
   """Which devices act and which train."""
   return ml_collections.ConfigDict({
-    # Local devices for inference : for training, as 1:3. '': one device does
-    # both; several are split 1:3 if four divide them, else 1:1.
+    # Ratio of local devices for inference and training, as 1:3. '': one device
+    # does both; several are split 1:3 if four divide them, else 1:1.
     'inference_to_training': '',
-    # Environment pools (each with its thread) per inference device.
-    'streams_per_device': 1,
-    # Use only the first n local devices; 0: all.
-    'max_devices': 0,
-    # Pins the inference threads to this processor of the host and those after
-    # it; -1: to none. With env.thread_affinity_offset one higher, threads of
-    # cheap environments keep out of their way: a quarter faster on two cores.
-    # Not if two runs share a host: both would take the same processors.
+    'streams_per_device': 1,  # environment pools, each with a thread
+    'max_devices': 0,  # uses only the first n; 0: all
+    # Pins the inference threads to the host's processors from this one on; -1:
+    # no pinning. With env.thread_affinity_offset one higher, cheap
+    # environments' threads keep off them: a quarter faster on two cores. Do not
+    # use it for two runs on one host.
     'inference_affinity_offset': -1,
   })
 
 
 def _actors() -> ml_collections.ConfigDict:
-  """Environments that other processes bring (launch/actor.py)."""
+  """Environments of other processes (launch/actor.py)."""
   return ml_collections.ConfigDict({
-    # Environments of remote actors (launch/actor.py) at most, beside the
-    # env.num_envs of this process, which may then be 0. 0: no actors.
+    # Most environments of remote actors, in addition to env.num_envs, which may
+    # then be 0. 0: no actors.
     'max_envs': 0,
-    # With replay.backend='auto': takes Reverb, which actors that act themselves
-    # (launch/actor.py --inference=local) write their unrolls to.
+    # With replay.backend='auto': takes Reverb, to which actors with
+    # --inference=local write their unrolls.
     'local_inference': False,
-    # Where they find the learner: 'unix:/path' or 'host:port', as many as
-    # wanted. (): the socket <workdir>/actors.sock.
+    # The learner's addresses, each 'unix:/path' or 'host:port'. (): the socket
+    # <workdir>/actors.sock.
     'addresses': (),
-    # Environments per inference call and stream: the most, which no group of
-    # an actor may exceed (0: any), and how many are enough not to wait for
-    # more.
+    # Most environments per inference call and stream, and of any group of an
+    # actor; 0: any number.
     'batch_size': 0,
-    'min_batch_size': 1,
-    # Milliseconds after which fewer than that are acted for.
-    'batch_timeout_ms': 5.0,
-    # Seconds after which an actor that says nothing is given up.
-    'timeout': 60.0,
-    # Files, in PEM: the learner's certificate and its key. Other machines may
-    # reach it only with these and a token, unless `insecure`.
+    'min_batch_size': 1,  # calls with so many do not wait for more
+    'batch_timeout_ms': 5.0,  # how long to wait for min_batch_size
+    'timeout': 60.0,  # seconds of silence after which an actor is dropped
+    # PEM files of the learner's certificate and key. Other machines need these
+    # and a token to connect, unless `insecure`.
     'tls_certificate': '',
     'tls_key': '',
-    # A file with the secret that actors must show, over TLS or a unix socket.
+    # File with the secret that actors must show, over TLS or a unix socket.
     'token_file': '',
-    'insecure': False,  # whether other machines may do without
+    'insecure': False,  # lets other machines connect without
   })
 
 
 def _learner() -> ml_collections.ConfigDict:
-  """How an update is made."""
+  """How updates are made."""
   return ml_collections.ConfigDict({
-    # Equal pieces that a device's share of the batch is worked through in.
-    'micro_batches': 1,
-    # Batches on the training devices ahead of the running update.
-    'prefetch': 1,
-    # Updates between publications of parameters to inference.
-    'publish_period': 1,
+    'micro_batches': 1,  # equal pieces of a device's share of the batch
+    'prefetch': 1,  # batches on the devices ahead of the update
+    'publish_period': 1,  # updates between publications to inference
   })
 
 
 def _hosts() -> ml_collections.ConfigDict:
-  """Several that train together (launch/learner.py --coordinator=…).
+  """Hosts that train together (launch/learner.py --coordinator=…).
 
-  They share out batch_size; environments, actors and the replay's sizes are
-  of each.
+  They share batch_size; environments, actors and replay sizes are per host.
   """
   return ml_collections.ConfigDict({
-    # Seconds after which one that says nothing is taken for dead.
-    'timeout': 60.0,
-    # Updates between comparisons of the hosts' parameters.
-    'check_period': 100,
+    'timeout': 60.0,  # seconds of silence after which a host is dead
+    'check_period': 100,  # updates between comparisons of parameters
   })
 
 
 def _checkpoint() -> ml_collections.ConfigDict:
-  """What a run can go on from."""
+  """Checkpoints to resume from."""
   return ml_collections.ConfigDict({
     'every_seconds': 300.0,
     'keep': 3,  # the newest so many
-    # Whether the replay is saved with the learner.
-    'replay': True,
-    # Keep one for good every so many hours; 0: none.
-    'keep_every_hours': 0.0,
+    'replay': True,  # save the replay with the learner
+    'keep_every_hours': 0.0,  # hours between those kept forever; 0: none
   })
 
 

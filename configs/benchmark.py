@@ -1,14 +1,13 @@
 """The benchmark's cases: `--config=configs/benchmark.py:pong_tiny`.
 
-Environments do nothing but train (no evaluation), the learning rate is
-constant, and a run goes on until it is stopped.
+No evaluation, a constant learning rate, and no end of the run.
 """
 
 import ml_collections
 
 from configs import vtrace_atari, vtrace_cartpole
 
-# An environment that costs nothing; only launch/benchmark.py has it.
+# An environment without cost; only launch/benchmark.py has it.
 FREE = 'free'
 
 
@@ -29,7 +28,7 @@ def _pong(
   torso: str, env_batch_size: int, micro_batches: int
 ) -> ml_collections.ConfigDict:
   config = vtrace_atari.get_config()
-  # So many that there is always one to step, in batches that are worth a call.
+  # Enough that some are always ready, in batches worth a call.
   config.env.num_envs = 128
   config.env.batch_size = env_batch_size
   config.network.torso = torso
@@ -40,7 +39,7 @@ def _pong(
 
 _MAKERS = {
   FREE: lambda: _cartpole(256, 256),
-  # Halves of 16 would cost more calls than their overlap gains.
+  # Halves of 16 would cost more in calls than their overlap gains.
   'cartpole32': lambda: _cartpole(32, 32, batch_size=128),
   'cartpole128': lambda: _cartpole(128, 64),
   'cartpole256': lambda: _cartpole(256, 128),
@@ -50,7 +49,7 @@ _MAKERS = {
 }
 CASES = tuple(_MAKERS)
 
-# Environments whose frames are small, of 84 x 84 bytes, and four times that.
+# Small frames, frames of 84 x 84 bytes, and four times that.
 ACTOR_CASES = ('cartpole', 'pong', 'pong_stacked')
 
 
@@ -76,7 +75,7 @@ def get_config(case: str) -> ml_collections.ConfigDict:
 
 
 def get_env(case: str) -> ml_collections.ConfigDict:
-  """Returns the environments of a case of `actors`.
+  """Returns the environments of a case of the `actors` benchmark.
 
   Raises:
     ValueError: if there is no such case.

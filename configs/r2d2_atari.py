@@ -1,19 +1,16 @@
-"""R2D2 on Atari as SEED RL runs it; Pong unless told otherwise.
+"""R2D2 on Atari as in SEED RL; Pong by default.
 
-SEED's R2D2 settings (arXiv 1910.06591, and its public code): Nature's
-convolutions, 100 + 40 steps, five-step targets, 100,000 sequences, replay ratio
-1.5, rewards as they are. Environment conventions are those of SEED's code too:
-no sticky actions, up to 30 no-ops and no FIRE at a reset, all 18 actions, no
-loss of life as an episode's end, 108,000 frames at most. Ours differ in what a
-single host wants:
+SEED's settings (arXiv 1910.06591 and its code): Nature's convolutions, 100 + 40
+steps, five-step targets, 100,000 sequences, replay ratio 1.5, unclipped
+rewards, no sticky actions, up to 30 no-ops, no FIRE at a reset, all 18 actions,
+no end of an episode at a lost life, at most 108,000 frames. Differences:
 
-* 64 training environments in place of 610, and 4 for evaluation;
-* a first update at 1,000 sequences in place of 5,000;
-* 200 million frames, as shorter published runs have.
+* 64 training environments (610), and 4 for evaluation;
+* the first update at 1,000 sequences (5,000);
+* 200 million frames.
 
-One sequence is about a megabyte of frames before compression: 100,000 of them
-want a Reverb server (5 to 10 GB with Pong's frames). A run for small hosts is
-configs/r2d2_pong.py.
+A sequence is about a megabyte of frames before compression: 100,000 need a
+Reverb server (5 to 10 GB for Pong). For small hosts see configs/r2d2_pong.py.
 """
 
 import ml_collections

@@ -1,8 +1,6 @@
-"""R2D2 with SEED RL's settings; all R2D2 configs start from it.
+"""R2D2 with the settings of SEED RL's Atari runs, on CartPole-v1.
 
-What is not here is in R2D2's `config.py`, or as in `configs/base.py`. Sizes
-are those of SEED's Atari runs; the environment is CartPole-v1 until a config
-says otherwise.
+The other R2D2 configs start from it.
 """
 
 import ml_collections
@@ -12,16 +10,16 @@ from seedrl_jax.agents.r2d2 import config as r2d2_config
 
 
 def get_config() -> ml_collections.ConfigDict:
-  """Returns R2D2 on CartPole-v1 with everything at its default."""
+  """Returns the configuration."""
   config = base.get_config(r2d2_config.set_defaults)
-  # A sequence has burn_in + unroll_length + lookahead + 1 steps, of which
-  # unroll_length transitions are trained; the next one of the environment
-  # begins unroll_length steps later. The R2D2 paper has 80, SEED 100.
+  # A sequence has burn_in + unroll_length + lookahead + 1 steps; unroll_length
+  # transitions are trained, and the next sequence begins unroll_length steps
+  # later. The R2D2 paper has 80, SEED 100.
   config.unroll_length = 100
   config.batch_size = 64
   config.network.lstm_size = 512
   config.network.use_previous_action = True
-  # As SEED's R2D2; its V-trace agents clip.
+  # As in SEED's R2D2; its V-trace agents clip.
   config.network.previous_reward_clip = 0.0
   config.replay.sampler = 'prioritized'
   # Sequences.

@@ -1,7 +1,7 @@
-"""R2D2 on MiniGrid's memory task: which object was seen at the start.
+"""R2D2 on MiniGrid's memory task.
 
-The agent sees an object, walks down a hall, and must go to the one of two that
-is the same. The reward comes once, at the end, and is lower for longer ways.
+The agent sees an object, walks down a hall, and must choose the same one of
+two. A single reward at the end is lower for longer ways.
 """
 
 import ml_collections
@@ -20,8 +20,8 @@ def get_config() -> ml_collections.ConfigDict:
   config.network.hidden_sizes = (128,)
   config.network.lstm_size = 128
   config.network.head_hidden_size = 128
-  # With the usual 0.4 hardly an episode ends before its time limit, and the
-  # values of wandering on bootstrap each other.
+  # With the usual 0.4 hardly any episode ends before its time limit, and values
+  # of wandering bootstrap each other.
   config.exploration.epsilon_base = 0.8
   config.replay.max_size = 10_000
   config.replay.min_size = 500

@@ -1,14 +1,13 @@
-"""R2D2 on Pong for small hosts: an evening's budget, not a cluster's.
+"""R2D2 on Pong for small hosts, in an evening.
 
-Beside `configs/r2d2_atari.py`, many updates from few frames:
+Many updates from few frames; beside `configs/r2d2_atari.py`:
 
 * IMPALA's shallow network, an LSTM of 128 and heads of 128;
 * the minimal action set and 16 environments, 2 for evaluation;
-* short sequences (20 + 4) in small batches (16), a replay of 10,000 of them
-  that is begun at 500, and a replay ratio of 4, as frames are scarce here and
-  updates are not;
-* discount 0.99, the mean over a sequence in place of the sum, Adam at 3e-4 with
-  epsilon 1e-5, the target network every 500 updates;
+* short sequences (20 + 4), small batches (16), a replay of 10,000, a first
+  update at 500, and a replay ratio of 4;
+* discount 0.99, the mean over a sequence, Adam at 3e-4 with epsilon 1e-5, a
+  target network period of 500 updates;
 * 20 million frames.
 """
 

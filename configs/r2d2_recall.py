@@ -1,10 +1,9 @@
 """R2D2 on a memory task: minutes on two CPU cores.
 
-A cue in the first step, the question for it 10 to 20 steps later
-(`seedrl_jax/envs/recall.py`). Without memory (--config.network.lstm_size=0
---config.network.use_previous_action=False) nothing beats 1 / 4. With the
-previous action as an input even such a network has one: it may act out the cue
-at every step, so both must go.
+A cue in the first step, the question 10 to 20 steps later
+(`seedrl_jax/envs/recall.py`). Without memory, the best return is 1 / 4. The
+previous action would be a memory too, so a comparison needs both
+--config.network.lstm_size=0 --config.network.use_previous_action=False.
 """
 
 import ml_collections

@@ -1,7 +1,6 @@
-"""What R2D2 has on small tasks: an agent and a replay for two CPU cores.
+"""R2D2 on small tasks, with two CPU cores.
 
-Start from here for a task of one's own with a few numbers to observe; the
-small R2D2 configs do.
+Start from here for your own task with small vector observations.
 """
 
 import ml_collections
@@ -10,7 +9,7 @@ from configs import r2d2_base
 
 
 def get_config() -> ml_collections.ConfigDict:
-  """Returns R2D2 on CartPole-v1 in a small size."""
+  """Returns a small R2D2 on CartPole-v1."""
   config = r2d2_base.get_config()
   config.env.num_envs = 16
   config.unroll_length = 20
@@ -27,7 +26,6 @@ def get_config() -> ml_collections.ConfigDict:
   config.optimizer.schedule = 'linear'
   config.replay.max_size = 5_000
   config.replay.min_size = 250
-  # Each sequence is trained on more often than in the paper: frames are few
-  # here, not cores.
+  # More than in the paper: here frames are scarce, not cores.
   config.replay.samples_per_insert = 8.0
   return config

@@ -1,7 +1,7 @@
 """R2D2 with demonstrations (R2D3) on a task that is too sparse to explore.
 
 A lock of twelve actions out of four (`seedrl_jax/envs/combination_lock.py`):
-by chance it opens once in 17 million tries. First
+random actions open it once in 17 million tries. First
 
   python launch/record.py --config=configs/r2d3_lock.py --out=runs/lock_demos \\
     --policy=seedrl_jax.envs.combination_lock:opener --episodes=200

@@ -1,21 +1,20 @@
-"""V-trace on Atari with IMPALA's shallow network; Pong unless told otherwise.
+"""V-trace on Atari with IMPALA's shallow network; Pong by default.
 
-Environment conventions are Cleanba's defaults (Huang et al. 2023): no life
-loss as an episode's end, no sticky actions, one no-op and EnvPool's FIRE at a
-reset, 108,000 frames at most, rewards clipped while learning. Two differ: the
-minimal action set, which most published V-trace figures use
-(`--config.env.full_action_space=True` for all 18), and frames are stacked in
-the agent's state, not by EnvPool.
+Environment conventions are Cleanba's defaults (Huang et al. 2023): a lost life
+does not end the episode, no sticky actions, one no-op and EnvPool's FIRE at a
+reset, at most 108,000 frames, clipped rewards. But it has the minimal action
+set, as most published V-trace figures (--config.env.full_action_space=True for
+all 18), and stacks frames in the agent's state.
 
 Network, unroll, discount, baseline cost and learning rate are IMPALA's (arXiv
-1802.01561, table G.1). All else is for results in short runs:
+1802.01561, table G.1). The rest is for short runs (in brackets: the paper):
 
-* entropy cost 0.002 (the paper has 0.01) and lambda 0.95 (1);
+* entropy cost 0.002 (0.01) and lambda 0.95 (1);
 * batches of 8 unrolls (32);
 * losses averaged over a batch (summed);
 * Adam with epsilon 1e-5 (RMSProp, epsilon 0.01, decay 0.99), and gradients
   clipped at a norm of 0.5 (40 of the sum, 0.06 of the mean);
-* a learning rate that decays over this run's 20 million frames (200 million).
+* a learning rate that decays over 20 million frames (200 million).
 """
 
 import ml_collections
@@ -39,14 +38,13 @@ def get_config() -> ml_collections.ConfigDict:
   config.env.reward_clip = True
   config.network.torso = 'shallow'
   config.network.frame_stack = 4
-  # A quarter of IMPALA's: four times the updates in the same frames, which a
-  # run of millions of frames, not hundreds of millions, needs.
+  # A quarter of IMPALA's: a run of few frames needs four times the updates.
   config.batch_size = 8
   config.optimizer.learning_rate = 6e-4
   config.optimizer.epsilon = 1e-5
   config.optimizer.clip_norm = 0.5
-  # A fifth of IMPALA's: with advantages of a few hundredths, 0.01 holds the
-  # policy at uniform for millions of frames.
+  # A fifth of IMPALA's: with advantages of a few hundredths, 0.01 keeps the
+  # policy uniform for millions of frames.
   config.loss.entropy_cost = 0.002
   config.loss.lambda_ = 0.95
   return config

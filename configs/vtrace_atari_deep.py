@@ -1,10 +1,9 @@
 """V-trace on Atari with IMPALA's deep ResNet and LSTM, for an accelerator.
 
-Environment conventions, and what differs from the paper, as in `vtrace_atari`.
-The network is the one that SEED RL trained on DMLab: ResNet (16, 32, 32), LSTM
-256, previous action and clipped previous reward; frames are stacked all the
-same, as IMPALA does on Atari. Ours are bfloat16, 256 environments and batches
-of 128 unrolls, over 200 million frames.
+Environment conventions are those of `vtrace_atari`. The network is SEED RL's
+for DMLab: ResNet (16, 32, 32), LSTM 256, previous action and clipped previous
+reward; plus frame stacking, as IMPALA has on Atari. It runs in bfloat16, with
+256 environments and batches of 128 unrolls, for 200 million frames.
 """
 
 import ml_collections

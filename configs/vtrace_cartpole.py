@@ -11,11 +11,11 @@ def get_config() -> ml_collections.ConfigDict:
   config.env.id = 'CartPole-v1'
   config.batch_size = 32
   config.loss.lambda_ = 0.95
-  # Returns of tens of units, on both sides of zero: without this the policy
-  # collapses before the baseline has caught up (Acrobot shows it best).
+  # Returns are tens of units, of both signs: unscaled, the policy collapses
+  # before the baseline has caught up (most clearly on Acrobot).
   config.loss.reward_scale = 0.1
   config.optimizer.learning_rate = 2e-3
-  # As in PPO: keeps the first updates, whose value errors are large, from
-  # filling Adam's moments.
+  # As in PPO: keeps the first updates' large value errors out of Adam's
+  # moments.
   config.optimizer.clip_norm = 0.5
   return config

@@ -1,11 +1,10 @@
 """V-trace on Google Research Football, as SEED RL's public configuration.
 
 Unroll 32, discount 0.997, lambda 0.9, entropy cost 3e-5, baseline cost 0.5,
-Adam at 5.5e-5, gradients as they are, losses averaged, rewards as they are,
-deep ResNet of four stacks without an LSTM. The paper's batch is 160; the public
-script's 32 is taken here. Ours differ:
+Adam at 5.5e-5, unclipped gradients and rewards, averaged losses, deep ResNet of
+four stacks without an LSTM, batch 32 (the paper: 160). Differences:
 
-* an academy scenario, which a single host can learn, in place of the full game;
+* an academy scenario, which a single host can learn, not the full game;
 * 64 environments;
 * frames are stacked in the agent's state, not by the environment.
 """

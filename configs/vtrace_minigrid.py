@@ -11,6 +11,6 @@ def get_config() -> ml_collections.ConfigDict:
   config.total_env_frames = 1_000_000
   config.env.id = 'MiniGrid-Empty-8x8-v0'
   config.optimizer.learning_rate = 1e-3
-  # One reward of at most 1 an episode.
+  # A single reward of at most 1 per episode.
   config.loss.reward_scale = 1.0
   return config

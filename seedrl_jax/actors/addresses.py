@@ -1,7 +1,6 @@
-"""Where learner and actors meet: addresses, and what each of them requires.
+"""Addresses at which learner and actors meet: `unix:/path` or `host:port`.
 
-An address is `unix:/path` or `host:port`. Beyond its own machine a learner
-requires TLS and a token, unless the user decides to do without.
+An address that other machines reach needs TLS and a token, or `insecure`.
 """
 
 import ipaddress
@@ -15,16 +14,14 @@ import grpc
 from seedrl_jax.actors.credentials import Security
 
 _UNIX = 'unix:'
-# The longest path of a socket that Linux takes, in bytes.
+# Linux's limit for the path of a socket, in bytes.
 _MAX_PATH = 107
 
 
 class Address(NamedTuple):
-  """An address to listen at or to call.
+  """An address to listen at or to call, with its text as gRPC takes it.
 
   Attributes:
-    text: as gRPC takes it.
-    is_unix: whether it is a unix socket's.
     is_local: whether only this machine reaches it.
   """
 
@@ -34,20 +31,11 @@ class Address(NamedTuple):
 
   @property
   def path(self) -> pathlib.Path:
-    """Path of the unix socket."""
     return pathlib.Path(self.text.removeprefix(_UNIX))
 
 
 def parse(flag: str, text: str) -> Address:
-  """Reads an address.
-
-  Args:
-    flag: its flag, for messages.
-    text: `unix:/path` or `host:port`; a host of IPv6 in brackets.
-
-  Raises:
-    ValueError: if it is neither.
-  """
+  """Reads an address; IPv6 is in brackets. Raises `ValueError` if invalid."""
   if text.startswith(_UNIX):
     return _parse_unix(flag, text.removeprefix(_UNIX))
   host, colon, port = text.rpartition(':')
@@ -58,7 +46,7 @@ def parse(flag: str, text: str) -> Address:
 
 
 def _parse_unix(flag: str, text: str) -> Address:
-  # gRPC takes relative paths for others than people do.
+  # gRPC reads a relative path differently than a shell.
   path = os.path.abspath(os.path.expanduser(text)) if text else ''
   if not 1 < len(os.fsencode(path)) <= _MAX_PATH:
     raise ValueError(
@@ -69,11 +57,7 @@ def _parse_unix(flag: str, text: str) -> Address:
 
 
 def in_workdir(socket: str) -> Address:
-  """Returns the address of a socket, whose path is in the work directory.
-
-  Raises:
-    ValueError: if the path is too long.
-  """
+  """Returns a socket's address; raises `ValueError` if it is too long."""
   path = os.path.abspath(socket)
   if len(os.fsencode(path)) > _MAX_PATH:
     raise ValueError(
@@ -93,18 +77,17 @@ def _is_loopback(host: str) -> bool:
 
 
 def _shows_in_clear(address: Address, security: Security) -> bool:
-  """Whether the token would travel where others can take it."""
+  """Whether the token would travel unencrypted."""
   has_tls = address.is_unix or bool(security.certificate)
   return bool(security.token) and not has_tls
 
 
 def check_listening(found: Sequence[Address], security: Security) -> None:
-  """Checks that other machines reach a learner only by TLS and with a token.
-
-  Also that no token is wanted where no actor would show it.
+  """Checks a learner's addresses against its certificate and token.
 
   Raises:
-    ValueError: says what is missing.
+    ValueError: if other machines reach one without TLS and a token, or an actor
+      would have to send a token in clear.
   """
   missing = [
     name
@@ -131,11 +114,7 @@ def check_listening(found: Sequence[Address], security: Security) -> None:
 
 
 def listen(server: grpc.aio.Server, address: Address, tls: Security) -> str:
-  """Makes a server listen; returns the address, with the port that it got.
-
-  Raises:
-    ValueError: if it cannot.
-  """
+  """Makes a server listen; returns the address with the actual port."""
   try:
     if tls.certificate and not address.is_unix:
       pair = (tls.key, tls.certificate)
@@ -148,19 +127,19 @@ def listen(server: grpc.aio.Server, address: Address, tls: Security) -> str:
       f'--config.actors.addresses={address.text}: cannot listen there ({e}).'
     ) from e
   if address.is_unix:
-    # Other users of the machine are no actors of ours.
+    # Only this user's actors may connect.
     address.path.chmod(0o600)
     return address.text
   return f'{address.text.rpartition(":")[0]}:{port}'
 
 
 def check_calling(address: Address, security: Security) -> None:
-  """Checks that an actor calls no other machine, and shows no token, in clear.
+  """Checks that an actor calls no other machine, and sends no token, in clear.
 
-  Even on this machine, a port may be held by something else than the learner.
+  A port of this machine, too, may belong to something else than the learner.
 
   Raises:
-    ValueError: says what is missing.
+    ValueError: if it would.
   """
   if _shows_in_clear(address, security):
     raise ValueError(
@@ -176,10 +155,9 @@ def check_calling(address: Address, security: Security) -> None:
 
 
 def as_seen_from_actor(text: str, learner: Address) -> Address:
-  """Returns where an actor finds a server that its learner finds at `text`.
+  """Returns where an actor reaches a server that its learner reaches at `text`.
 
-  On the learner's own machine, that is at the host of `learner`, the learner's
-  address as the actor calls it.
+  If `text` is local to the learner, the host is that of `learner`.
   """
   found = parse('--config.replay.address', text)
   if not found.is_local or learner.is_local:

@@ -1,9 +1,4 @@
-"""How actors and learners know each other: TLS certificates and a token.
-
-A learner shows its user's certificate and wants to be shown a token. Complaints
-about their files are one sentence that names the flag. gRPC only says that no
-connection came about; `tls_failure` finds out why.
-"""
+"""TLS certificates and the token with which actors and learners connect."""
 
 import hmac
 import logging
@@ -18,23 +13,23 @@ import ml_collections
 
 _HEADER = 'authorization'
 _SCHEME = 'Bearer '
-# Seconds for a port to answer.
+# Time-out of the TLS probe.
 _PROBE_SECONDS = 5.0
 _OTHER_NAME = 'call the learner by a name that it holds, or make another'
-# By OpenSSL's codes of what is wrong with a certificate.
+# By OpenSSL's code of a certificate error.
 _ADVICE = {10: 'make a new one', 62: _OTHER_NAME, 64: _OTHER_NAME}
 _log = logging.getLogger(__name__)
 
 
 class Security(NamedTuple):
-  """What one side shows, and what it wants to be shown.
+  """One side's credentials.
 
   Attributes:
-    certificate: PEM; the learner's own chain, or the authorities that an actor
+    certificate: PEM: the learner's own chain, or the authorities that an actor
       trusts; empty: no TLS.
     key: PEM, of the learner's certificate.
     token: shared secret; empty: none.
-    insecure: whether the user does without TLS and token.
+    insecure: whether the user allows connections without TLS and token.
   """
 
   certificate: bytes = b''
@@ -43,18 +38,18 @@ class Security(NamedTuple):
   insecure: bool = False
 
   def metadata(self) -> tuple[tuple[str, str], ...]:
-    """Returns the metadata of a call that shows the token."""
+    """Returns a call's metadata, with the token if there is one."""
     return ((_HEADER, _SCHEME + self.token),) if self.token else ()
 
   def admits(self, metadata: Any) -> bool:
-    """Whether the metadata of a call shows the token, if there is one."""
+    """Whether a call's metadata holds the token, if one is needed."""
     if not self.token:
       return True
     shown = dict(metadata or ()).get(_HEADER, '')
     if not isinstance(shown, str):
       return False
     wanted = (_SCHEME + self.token).encode()
-    # Takes the same time for every wrong token.
+    # In constant time.
     return hmac.compare_digest(shown.encode(), wanted)
 
 
@@ -62,7 +57,7 @@ def learner_security(config: ml_collections.ConfigDict) -> Security:
   """Reads the files that the `actors` section of a config names.
 
   Raises:
-    ValueError: if one cannot be read, or half of TLS is missing.
+    ValueError: if one cannot be read, or one of certificate and key is missing.
   """
   prefix = '--config.actors.'
   if bool(config.tls_certificate) != bool(config.tls_key):
@@ -83,7 +78,7 @@ def actor_security(
   """Reads the files that an actor's flags name.
 
   Raises:
-    ValueError: if one cannot be read, or does not hold what it should.
+    ValueError: if one cannot be read or has the wrong content.
   """
   roots = _read('--tls_roots', tls_roots)
   try:
@@ -97,7 +92,7 @@ def actor_security(
 
 
 def _read(flag: str, path: str, is_secret: bool = False) -> bytes:
-  """Returns what a file holds; empty if there is no path."""
+  """Returns a file's content; empty if there is no path."""
   if not path:
     return b''
   try:
@@ -108,17 +103,17 @@ def _read(flag: str, path: str, is_secret: bool = False) -> bytes:
   except OSError as e:
     raise ValueError(f'{flag}={path}: {e.strerror}.') from e
   if not data:
-    # Otherwise it would stand for no file at all.
+    # Empty content means that no file is given.
     raise ValueError(f'{flag}={path}: is empty.')
   return data
 
 
 def _check_mode(flag: str, file: pathlib.Path) -> None:
-  """Warns of a secret that others on this machine may read."""
+  """Warns if others on this machine may read a secret."""
   status = file.stat()
   others = stat.S_IRWXO
   if status.st_uid == os.geteuid():
-    # Of another's file, the group may be how this process reads it.
+    # If another user owns the file, this process may read it as the group.
     others |= stat.S_IRWXG
   if status.st_mode & others:
     _log.warning(
@@ -128,26 +123,22 @@ def _check_mode(flag: str, file: pathlib.Path) -> None:
 
 def _read_token(flag: str, path: str) -> str:
   token = _read(flag, path, is_secret=True).decode('latin-1').strip()
-  # It travels as a header of HTTP.
+  # It is sent as an HTTP header.
   if path and not (token and token.isascii() and token.isprintable()):
     raise ValueError(f'{flag}={path}: must hold one line of printable ASCII.')
   return token
 
 
 def _tls_context(roots: bytes) -> ssl.SSLContext:
-  """Returns what checks a learner's certificate as gRPC does.
+  """Returns a context that checks a learner's certificate as gRPC does.
 
-  Args:
-    roots: PEM; empty: any certificate will do.
-
-  Raises:
-    ssl.SSLError: if there is no certificate in them.
+  Empty `roots` accept any certificate; raises `ssl.SSLError` if they hold none.
   """
   context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
   context.set_alpn_protocols(['h2'])
   context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
   if roots:
-    # Only remarks between the certificates can be other text.
+    # Only comments between certificates can be non-ASCII.
     context.load_verify_locations(cadata=roots.decode('ascii', 'ignore'))
   else:
     context.check_hostname = False
@@ -158,12 +149,12 @@ def _tls_context(roots: bytes) -> ssl.SSLContext:
 def tls_failure(address: str, roots: bytes) -> str:
   """Returns why TLS keeps an actor from its learner; '' if it does not.
 
-  Makes a handshake of its own and sends nothing else, so no token either.
+  gRPC only says that there is no connection. This makes a handshake of its own
+  and sends nothing else, so no token either.
 
   Args:
-    address: of the learner, `host:port`.
-    roots: PEM of the authorities that the actor trusts; empty: it calls
-      without TLS.
+    address: `host:port` of the learner.
+    roots: PEM of the trusted authorities; empty if the actor uses no TLS.
   """
   try:
     is_tls = _speaks_tls(address, roots)
@@ -192,8 +183,7 @@ def _speaks_tls(address: str, roots: bytes) -> bool:
   """Whether a port answers a TLS handshake.
 
   Raises:
-    ssl.SSLCertVerificationError: if it does, with a certificate that is not
-      trusted.
+    ssl.SSLCertVerificationError: if its certificate is not trusted.
     OSError, UnicodeError: if it does not answer at all.
   """
   host, _, port = address.rpartition(':')

@@ -1,9 +1,7 @@
-"""What actor and learner agree on before the first step.
+"""The handshake of an actor and its learner: `Hello`, then `Welcome`.
 
-The actor says how many environments it has room for (`Hello`); the learner
-answers with everything needed to make them (`Welcome`), so that actors need no
-configuration of their own. An actor that acts itself also learns which agent to
-make and where its unrolls go (`LocalRun`).
+`Welcome` holds all that an actor needs to make its environments, so it needs no
+configuration. `LocalRun` adds what an actor needs to act by itself.
 """
 
 from typing import Any, NamedTuple
@@ -15,7 +13,7 @@ from seedrl_jax import types
 from seedrl_jax.actors import wire
 from seedrl_jax.envs import base
 
-# Keys of the `env` section that are about the learner's own environments.
+# Keys of the `env` section that only concern the learner's own environments.
 _LEARNER_KEYS = (
   *('num_envs', 'batch_size'),
   *('num_threads', 'thread_affinity_offset', 'processes'),
@@ -31,8 +29,7 @@ class Hello(NamedTuple):
   """The actor's first message.
 
   Attributes:
-    num_envs: number of environments that it will have.
-    name: of the actor, for messages; '' if nobody need wait for it.
+    name: of the actor, for messages; '' if the learner need not wait for it.
     inference: one of `INFERENCE`.
   """
 
@@ -42,17 +39,15 @@ class Hello(NamedTuple):
 
 
 class LocalRun(NamedTuple):
-  """What an actor must know of a run to act and to write unrolls itself.
+  """What an actor needs to act and to write unrolls by itself.
 
   Attributes:
-    config: the parts of the run's config that the agent and the table are made
-      from.
+    config: the parts of the run's config that make the agent and the table.
     global_env_id: int32 `[num_envs]`, run-wide ids of the actor's environments.
-    num_train_envs: of the whole run, as in `types.EnvSpec`.
-    num_eval_envs: likewise.
+    num_train_envs: of the whole run, as `num_eval_envs`.
     block_width: unrolls that are assembled side by side.
     replay_address: 'host:port' of the Reverb server, as the learner sees it.
-    parameters: specs of the leaves by name, in the order in which they travel.
+    parameters: specs of the leaves by name, in the order of transmission.
   """
 
   config: dict[str, Any]
@@ -68,11 +63,11 @@ class Welcome(NamedTuple):
   """The learner's answer.
 
   Attributes:
-    run_id: names this stay of these environments; never used again.
+    run_id: unique id of this connection of the group.
     env_id: int32 `[num_envs]`, ids to send with their steps.
     seed: environment i is seeded with `seed + i`.
     env: the `env` section of the run's config, as `env_values` returns it.
-    spec: what the learner's environments look like.
+    spec: of the learner's environments.
     local: for an actor that acts itself.
   """
 
@@ -85,13 +80,13 @@ class Welcome(NamedTuple):
 
 
 def env_values(env_config: ml_collections.ConfigDict) -> dict[str, Any]:
-  """Returns the part of a config's `env` section that actors are told."""
+  """Returns the part of a config's `env` section that actors receive."""
   values = env_config.to_dict()
   return {k: v for k, v in values.items() if k not in _LEARNER_KEYS}
 
 
 def requested_config(welcome: Welcome) -> dict[str, Any]:
-  """Returns the config that a learner asks for, as `envs.trust` checks it."""
+  """Returns the config that a learner asks for, for `envs.trust` to check."""
   run = welcome.local.config if welcome.local is not None else {}
   return run | {'env': welcome.env}
 
@@ -102,34 +97,29 @@ def env_config(
   """Returns an `env` section for `envs.factory` at the actor.
 
   Args:
-    welcome: from the learner.
     num_threads: threads of the environments' pool; 0: as the cores allow.
     affinity: first processor for them; -1: any.
   """
   own = {
     'num_threads': num_threads,
     'thread_affinity_offset': affinity,
-    # Actors are processes: more of them do as well.
+    # Start more actors instead.
     'processes': 0,
   }
   return ml_collections.ConfigDict(welcome.env | own)
 
 
 def pack_hello(hello: Hello) -> bytes:
-  """Makes the message."""
+  """Packs a HELLO message."""
   return wire.pack_json(wire.MessageKind.HELLO, hello._asdict())
 
 
 def unpack_hello(message: wire.Message) -> Hello:
-  """Returns what an actor says.
-
-  Raises:
-    wire.WireError: if it is not a `Hello`.
-  """
+  """Unpacks a HELLO message; raises `WireError` if it is invalid."""
   wire.expect(message, wire.MessageKind.HELLO)
   value = wire.unpack_json(message)
   num_envs, name = value.get('num_envs'), value.get('name')
-  # True is an int, too.
+  # `bool` is a subclass of `int`.
   if type(num_envs) is not int or num_envs < 1 or not isinstance(name, str):
     raise wire.WireError('HELLO must have num_envs, at least 1, and a name.')
   inference = value.get('inference')
@@ -139,11 +129,7 @@ def unpack_hello(message: wire.Message) -> Hello:
 
 
 def pack_welcome(welcome: Welcome) -> bytes:
-  """Makes the message.
-
-  Raises:
-    ValueError: if an environment's option cannot be sent.
-  """
+  """Packs a WELCOME message; raises `ValueError` if it cannot be sent."""
   spec = welcome.spec._asdict()
   spec['observation'] = _spec_to_json(welcome.spec.observation)
   spec['action'] = _action_to_json(welcome.spec.action)
@@ -156,11 +142,7 @@ def pack_welcome(welcome: Welcome) -> bytes:
 
 
 def unpack_welcome(message: wire.Message) -> Welcome:
-  """Returns what the learner says.
-
-  Raises:
-    wire.WireError: if it is not a `Welcome`.
-  """
+  """Unpacks a WELCOME message; raises `WireError` if it is invalid."""
   wire.expect(message, wire.MessageKind.WELCOME)
   value = wire.unpack_json(message)
   try:
@@ -180,11 +162,7 @@ def unpack_welcome(message: wire.Message) -> Welcome:
 
 
 def check_specs(learner: base.StreamSpec, actor: base.StreamSpec) -> None:
-  """Checks that both sides have the same environments.
-
-  Raises:
-    ValueError: a sentence for people on both sides.
-  """
+  """Raises `ValueError` if the two sides have different environments."""
   for name, theirs, ours in zip(learner._fields, learner, actor, strict=True):
     if theirs != ours:
       raise ValueError(
@@ -195,7 +173,6 @@ def check_specs(learner: base.StreamSpec, actor: base.StreamSpec) -> None:
 
 
 def _text(part: Any) -> str:
-  """Describes a field of a `StreamSpec`, or a part of one, to people."""
   if isinstance(part, dict):
     return ', '.join(f'{key} {_text(value)}' for key, value in part.items())
   if isinstance(part, types.ActionSpec):

@@ -1,9 +1,8 @@
 """Messages of actors that act themselves: reports out, parameters in.
 
-Their unrolls go to Reverb without the learner, which counts frames and finished
-episodes by reports, about one an unroll. A PARAMETERS message with one row
-holds every leaf as it is published, in the order of the handshake; one without
-rows says that there is nothing newer.
+Their unrolls go straight to Reverb; the learner counts frames and episodes from
+the reports, about one an unroll. A PARAMETERS message has one row with every
+leaf, in the order of the handshake, or no row if there is nothing newer.
 """
 
 import dataclasses
@@ -17,7 +16,7 @@ from seedrl_jax import types
 from seedrl_jax.actors import wire
 from seedrl_jax.envs import base, statistics
 
-# The most in a report; of more, the newest are kept.
+# Most episodes in a report; the newest are kept.
 MAX_EPISODES = 10_000
 _REPORT_COLUMNS = (
   types.ArraySpec((), np.dtype('<i4')),  # version
@@ -33,14 +32,14 @@ MAX_REPORT_BYTES = (
 
 
 class Report(NamedTuple):
-  """Progress since the report before.
+  """Progress since the previous report.
 
   Attributes:
-    version: of the parameters that the actor has; `types.NO_VERSION`: none.
+    version: of the actor's parameters; `types.NO_VERSION`: none yet.
     env_steps: transitions, without reset pseudo-steps.
     store_wait: seconds in which the store took no unroll (back pressure).
-    store_bytes: sent to Reverb.
-    episodes: that ended.
+    store_bytes: bytes sent to Reverb.
+    episodes: episodes that ended.
   """
 
   version: int
@@ -59,14 +58,13 @@ class ReportTotals:
   store_bytes: int = 0
 
   def add(self, other: 'Report | ReportTotals') -> None:
-    """Adds a report, or another's sums."""
     self.env_steps += other.env_steps
     self.store_wait += other.store_wait
     self.store_bytes += other.store_bytes
 
 
 def pack_report(report: Report, sequence: int) -> bytes:
-  """Makes the message; `sequence` counts a stream's reports from 0."""
+  """Returns the message; `sequence` counts a stream's reports from 0."""
   episodes = [column[-MAX_EPISODES:] for column in report.episodes]
   head = [np.array([value]) for value in report[:-1]]
   return wire.pack(
@@ -79,11 +77,7 @@ def pack_report(report: Report, sequence: int) -> bytes:
 
 
 def unpack_report(message: wire.Message) -> Report:
-  """Returns the report that a message holds.
-
-  Raises:
-    wire.WireError: if it holds none.
-  """
+  """Unpacks a REPORT message; raises `WireError` if it is invalid."""
   wire.expect(message, wire.MessageKind.REPORT)
   if message.rows != 1:
     raise wire.WireError('REPORT must be of one row.')
@@ -109,9 +103,7 @@ def episode_columns(
 ) -> statistics.EndedEpisodes:
   """Returns finished episodes as columns.
 
-  Args:
-    episodes: of the actor's stream.
-    env_id: int32 `[N]`, the learner's ids of its environments.
+  `env_id`, int32 `[N]`, are the learner's ids of the stream's environments.
   """
   if not episodes:
     return NO_EPISODES
@@ -123,23 +115,17 @@ NO_EPISODES = statistics.EndedEpisodes(
   *(np.zeros(0) for _ in statistics.EndedEpisodes._fields)
 )
 
-# Gives the newest version and its leaves; LookupError if nothing was published
-# yet.
+# Returns the newest version and its leaves; raises LookupError if none exists.
 Read = Callable[[], tuple[int, Sequence[Any]]]
 
 NOTHING_NEWER = wire.pack(wire.MessageKind.PARAMETERS, [])
 
 
 class ParameterFeed:
-  """Makes each version's message once, for all actors that ask for it."""
+  """Packs each version once, for all actors that ask for it."""
 
   def __init__(self, specs: Mapping[str, types.ArraySpec], read: Read):
-    """Makes no message before an actor asks.
-
-    Args:
-      specs: of the leaves by name.
-      read: gives the newest parameters; any thread may call it.
-    """
+    """`specs` are the leaves' by name; any thread may call `read`."""
     self.specs = specs
     self._read = read
     self._lock = threading.Lock()
@@ -152,19 +138,14 @@ class ParameterFeed:
       version, _ = self._read()
     except LookupError:
       return False
-    # A learner that lost its last versions begins again with lower ones, but
-    # its actors have then joined anew.
+    # Versions fall only if the learner restarts, and then actors join anew.
     return version > than
 
   def message(self) -> bytes:
-    """Returns a message of the newest parameters.
-
-    Copies them from their device first, while other callers wait.
-    """
+    """Packs the newest parameters; other callers wait meanwhile."""
     with self._lock:
       version, leaves = self._read()
       if version != self._version:
-        # One row.
         arrays = [np.asarray(leaf)[None] for leaf in leaves]
         self._message = wire.pack(
           wire.MessageKind.PARAMETERS,
@@ -182,7 +163,7 @@ def unpack_parameters(
   """Returns version and leaves; None if there is nothing newer.
 
   Raises:
-    wire.WireError: if it is another message, or of other parameters.
+    wire.WireError: if it is another message, or has other parameters.
   """
   wire.expect(message, wire.MessageKind.PARAMETERS)
   if not message.rows:

@@ -1,9 +1,8 @@
 """Messages between an actor and the learner: a fixed header, then arrays.
 
-The handshake settles once what the arrays are; after that a message is a header
-of 32 bytes and the arrays back to back, in a fixed order. All numbers are
-little endian. Unpacking any bytes gives arrays of the agreed shapes or raises
-`WireError`.
+The handshake settles the arrays' specs; then each message is a 32-byte header
+and the arrays back to back. All numbers are little endian. Unpacking any bytes
+gives arrays of the agreed shapes or raises `WireError`.
 """
 
 import enum
@@ -21,18 +20,16 @@ from seedrl_jax.envs import base, statistics
 
 VERSION = 3
 SERVICE, METHOD = 'seedrl_jax.Actors', 'Serve'
-# The largest body of a JSON message, in bytes.
+# Size limit of a JSON message's body.
 MAX_JSON_BYTES = 1 << 16
 
-# The largest reward, and the largest number in an observation, that a learner
-# accepts. Losses square values that follow from rewards, and gradient norms
-# multiply them with observations: that stays within float32 with both this
-# large or ten times as large, but not a thousand times as large
-# (tests/learner/test_update.py). Scores of Atari games are within it.
+# The largest absolute reward and observation that a learner accepts. Losses
+# square rewards and gradients multiply them with observations: in float32 that
+# is safe up to ten times this, but not a thousand times. Atari's scores fit.
 LARGEST = 1e6
 
 _MAGIC = b'SRLA'
-# Magic, version, kind, rows, episodes, sequence, body's bytes and its CRC-32.
+# Magic, version, kind, rows, episodes, sequence, size and CRC-32 of the body.
 _HEADER = struct.Struct('<4sHHIIQII')
 HEADER_BYTES = _HEADER.size
 
@@ -52,11 +49,11 @@ EPISODE_COLUMNS = (
 
 
 class WireError(ValueError):
-  """A message is malformed; the text says what is wrong with it."""
+  """A message is malformed; the text says how."""
 
 
 class MessageKind(enum.IntEnum):
-  """What a message is; those without arrays hold JSON."""
+  """The kinds of messages; those without arrays hold JSON."""
 
   HELLO = 1  # actor: how many environments it has
   WELCOME = 2  # learner: which environments to make, and their ids
@@ -72,11 +69,10 @@ class Message(NamedTuple):
   """A message whose header and checksum are right.
 
   Attributes:
-    kind: what it is.
     rows: number of environments in it.
     episodes: number of finished episodes in it.
-    sequence: number of a STEPS or REPORT message in its stream, from 0; of
-      PARAMETERS, their version.
+    sequence: for STEPS and REPORT its number in the stream, from 0; for
+      PARAMETERS their version.
     body: the bytes after the header.
   """
 
@@ -101,12 +97,7 @@ class StepRows(NamedTuple):
 
 
 def parse(message: bytes) -> Message:
-  """Checks a message's header.
-
-  Raises:
-    WireError: if it is no message of this protocol and version, or is cut off
-      or damaged.
-  """
+  """Splits a message; raises `WireError` if it is foreign or damaged."""
   if len(message) < _HEADER.size:
     raise WireError(f'A message of {len(message)} bytes has no whole header.')
   header = _HEADER.unpack_from(message)
@@ -138,11 +129,7 @@ def expect(message: Message, kind: MessageKind) -> None:
 
 
 def pack_json(kind: MessageKind, value: dict[str, Any]) -> bytes:
-  """Makes a message of a JSON object.
-
-  Raises:
-    ValueError: if JSON cannot hold it, or it is too large.
-  """
+  """Packs a JSON object; raises `ValueError` if it does not fit."""
   try:
     body = json.dumps(value, allow_nan=False).encode()
   except (TypeError, ValueError) as e:
@@ -153,11 +140,7 @@ def pack_json(kind: MessageKind, value: dict[str, Any]) -> bytes:
 
 
 def unpack_json(message: Message) -> dict[str, Any]:
-  """Returns the JSON object of a message.
-
-  Raises:
-    WireError: if there is none.
-  """
+  """Returns a message's JSON object; raises `WireError` if it has none."""
   if len(message.body) > MAX_JSON_BYTES:
     raise WireError(f'{message.kind.name} is too large.')
   try:
@@ -192,7 +175,7 @@ class StreamCodec:
   """Packs and unpacks the steps and actions of one kind of environment."""
 
   def __init__(self, spec: base.StreamSpec):
-    """Derives the arrays of messages from what one environment looks like."""
+    """Derives the arrays of messages from one environment's spec."""
     self._steps = (*flatten(spec.observation), *_OUTPUT_COLUMNS)
     self._action = types.ArraySpec(spec.action.shape, spec.action.dtype)
 
@@ -207,18 +190,14 @@ class StreamCodec:
     episodes: statistics.EndedEpisodes,
     sequence: int,
   ) -> bytes:
-    """Makes a message of `[n]` steps and the episodes that ended."""
+    """Packs `[n]` steps and the episodes that ended."""
     leaves = [*flatten(output.observation), *output[1:]]
     arrays = buffers([*leaves, *episodes], (*self._steps, *EPISODE_COLUMNS))
     rows, ended = len(output.env_id), len(episodes.env_id)
     return pack(MessageKind.STEPS, arrays, rows, ended, sequence)
 
   def unpack_steps(self, message: Message) -> StepRows:
-    """Returns what a message of steps holds.
-
-    Raises:
-      WireError: if it is of another kind, or holds other arrays.
-    """
+    """Unpacks a STEPS message; raises `WireError` if it is invalid."""
     expect(message, MessageKind.STEPS)
     output, ended = take(
       message.body,
@@ -228,7 +207,7 @@ class StreamCodec:
     return StepRows(output, statistics.EndedEpisodes(*ended))
 
   def pack_actions(self, action: np.ndarray, sequence: int) -> bytes:
-    """Makes the answer `[n, ...]` to the STEPS message `sequence`."""
+    """Packs the actions `[n, ...]` for the STEPS message `sequence`."""
     arrays = buffers([action], [self._action])
     return pack(MessageKind.ACTIONS, arrays, len(action), 0, sequence)
 
@@ -275,7 +254,7 @@ def pack(
   episodes: int = 0,
   sequence: int = 0,
 ) -> bytes:
-  """Makes a message of the parts; the other arguments are `Message`'s."""
+  """Packs a message; see `Message` for the last three arguments."""
   checksum = size = 0
   for part in parts:
     checksum = zlib.crc32(part, checksum)
@@ -287,12 +266,12 @@ def pack(
 
 
 def num_bytes(columns: Iterable[types.ArraySpec], rows: int) -> int:
-  """Returns how many bytes the arrays `[rows, ...]` of a message take."""
+  """Returns the bytes of a message's arrays, `[rows, ...]` each."""
   return sum(_num_bytes(spec, rows) for spec in columns)
 
 
 def _num_bytes(spec: types.ArraySpec, rows: int) -> int:
-  # In Python's integers, which no message can make overflow.
+  # Python's integers cannot overflow.
   return rows * math.prod(spec.shape) * spec.dtype.itemsize
 
 
@@ -301,15 +280,11 @@ def take(
 ) -> list[list[np.ndarray]]:
   """Splits a message's body into arrays.
 
-  Args:
-    body: arrays back to back.
-    groups: the specs of some arrays each, and their number of rows.
-
-  Returns:
-    For each group its arrays, `[rows, ...]`; views of `body`.
+  Each group is the specs of some arrays and their number of rows. Returns for
+  each group its arrays, `[rows, ...]`, as views of `body`.
 
   Raises:
-    WireError: if the body has fewer bytes or more.
+    WireError: if the size of the body does not fit.
   """
   taken = []
   for columns, rows in groups:
@@ -318,7 +293,7 @@ def take(
       size = _num_bytes(spec, rows)
       if len(body) < size:
         raise WireError(f'The message has fewer bytes than {rows} rows take.')
-      # Unlike the constructor of arrays, this wants no alignment.
+      # Unlike `np.ndarray`, `frombuffer` needs no alignment.
       flat = np.frombuffer(body[:size], spec.dtype)
       arrays.append(flat.reshape(rows, *spec.shape))
       body = body[size:]

@@ -1,1 +1,1 @@
-"""Measures what each stage does alone and what the whole makes of it."""
+"""Measures the speed of each stage alone and of the whole system."""

@@ -1,10 +1,8 @@
 """Times the transport between remote actors and inference.
 
-Actors are processes of their own, with real environments; actions are drawn at
-random in place of a network. The same environments in this process show what
-the transport costs. A `probe` beside the actors measures how long an action
-takes to come; first of all without any actor, when nothing has to wait for a
-processor.
+Actor processes step real environments and get random actions; the same
+environments in this process are the baseline. A `probe` measures the latency
+of actions beside the actors, and once without any.
 """
 
 import contextlib
@@ -31,11 +29,10 @@ from seedrl_jax.envs import base, factory, statistics
 
 TRANSPORTS = ('unix', 'tcp')
 
-# Groups of environments of an actor, which take turns.
+# Groups of an actor's environments, which take turns.
 _GROUPS = 2
 _ACTOR = pathlib.Path(__file__).parents[2] / 'launch/actor.py'
-# A probe asks at intervals, as an actor with other things to do would: one that
-# asked without a pause would be a load of its own.
+# Between the probe's requests; without a pause it would itself be a load.
 _PAUSE_SECONDS = 0.005
 _FIRST, _MID = types.StepType.FIRST, types.StepType.MID
 _NO_EPISODES = statistics.EndedEpisodes(*([np.zeros(0)] * 5))
@@ -45,10 +42,9 @@ class ActorsCase(NamedTuple):
   """What to measure.
 
   Attributes:
-    name: for the table.
-    env: the `env` section of a run's config.
-    windows: of steps per second.
-    calls: actions whose latency is taken.
+    env: the `env` section of a run's configuration.
+    windows: for steps per second.
+    calls: number of actions whose latency is measured.
   """
 
   name: str
@@ -60,16 +56,16 @@ class ActorsCase(NamedTuple):
 def measure(
   case: ActorsCase, num_actors: Sequence[int], envs_per_actor: Sequence[int]
 ) -> Iterator[dict[str, Any]]:
-  """Yields the figures of one combination after the other, ready for JSON.
+  """Yields the figures of each combination, ready for JSON.
 
   Args:
     case: what to measure.
-    num_actors: numbers of actors' processes.
+    num_actors: numbers of actor processes.
     envs_per_actor: environments of each, multiples of two.
 
   Raises:
     ValueError: if environments cannot be divided into groups.
-    RuntimeError: if an actor ends by itself.
+    RuntimeError: if an actor fails.
   """
   check_envs(envs_per_actor)
   spec = factory.make_spec(case.env)
@@ -98,7 +94,7 @@ def measure(
 
 
 def check_envs(envs_per_actor: Sequence[int]) -> None:
-  """Raises ValueError if an actor's environments make no groups."""
+  """Raises ValueError if an actor's environments do not make equal groups."""
   for size in envs_per_actor:
     if size < _GROUPS or size % _GROUPS:
       raise ValueError(
@@ -107,7 +103,7 @@ def check_envs(envs_per_actor: Sequence[int]) -> None:
 
 
 def header() -> list[str]:
-  """Returns the lines above those of `line`."""
+  """Returns the table's head."""
   return [
     '| case | transport | actors x envs | in this process, steps/s '
     '| from actors, steps/s | share | latency p50, ms | p99, ms |',
@@ -116,7 +112,7 @@ def header() -> list[str]:
 
 
 def line(row: dict[str, Any]) -> str:
-  """Returns a row of `measure` as a line of a table."""
+  """Returns a row of `measure` as a table row."""
   pool, remote, share = '', '', ''
   if row['actors']:
     pool, remote = (
@@ -133,13 +129,10 @@ def line(row: dict[str, Any]) -> str:
 
 
 class ActorProcesses:
-  """Starts actors, tells if one ends, and ends them with its context."""
+  """A context that starts actors, reports failed ones and ends all."""
 
   def __init__(self, address: str, on_end: Callable[[], None] | None = None):
-    """Prepares actors of the learner at `address`.
-
-    `on_end` is called, in a thread of its own, if one ends before its time.
-    """
+    """Calls `on_end` in a thread if an actor ends early."""
     self._address = address
     self._on_end = on_end
     self._stopping = threading.Event()
@@ -147,7 +140,7 @@ class ActorProcesses:
     self._watched: list[tuple[subprocess.Popen, threading.Thread]] = []
 
   def start(self, num_envs: int, *flags: str) -> None:
-    """Starts an actor with so many environments and more flags."""
+    """Starts an actor with `num_envs` environments and more flags."""
     process = subprocess.Popen(
       [
         *(sys.executable, _ACTOR, f'--learner={self._address}'),
@@ -195,7 +188,7 @@ class ActorProcesses:
 def _answers(stream: base.EnvStream, num_envs: int) -> Callable[[], int]:
   """Returns a function that answers a batch with random actions.
 
-  It returns how many of the first `num_envs` environments had a step in it.
+  It returns how many of the first `num_envs` environments were in the batch.
   """
   rng = np.random.default_rng(0)
 
@@ -218,9 +211,9 @@ def _time_pool(case: ActorsCase, num_envs: int) -> timing.Timing:
 def _serve(
   case: ActorsCase, address: str, num_envs: int
 ) -> Iterator[tuple[remote_stream.RemoteStream, server.ActorServer]]:
-  """Yields a stream of remote environments, and its server."""
+  """Yields a stream of remote environments and its server."""
   spec = factory.make_spec(case.env)
-  # One more for the probe.
+  # One more environment, for the probe.
   stream = remote_stream.RemoteStream(
     spec, num_envs + 1, num_envs + 1, min_batch_size=1, timeout=0.0
   )
@@ -244,8 +237,8 @@ def _time_actors(
   serving: server.ActorServer,
   num_actors: int,
 ) -> tuple[timing.Timing | None, list[float]]:
-  """Returns steps per second, and seconds that the probe waited."""
-  # The probe comes last, and so gets the last slot.
+  """Returns steps per second, and the probe's latencies in seconds."""
+  # The probe connects last and gets the last slot.
   num_envs = stream.num_envs - 1
   answer = _answers(stream, num_envs)
   measured = None
@@ -269,22 +262,20 @@ def _time_actors(
           answer()
       latency = probing.result()
     except Exception:
-      # If one is gone, that is why.
+      # A failed actor is the likely cause.
       processes.check()
       raise
-    # Actors that are told to go need not be waited for.
+    # Actors that were told to end need not be waited for.
     serving.close(True)
   return measured, latency
 
 
 def probe(channel: grpc.Channel, calls: int) -> list[float]:
-  """Returns the seconds that each of so many actions took to come.
+  """Returns the latency, in seconds, of each of `calls` actions.
 
-  Args:
-    channel: to the learner; to be closed to end the probe early.
-    calls: how many actions to wait for.
+  Closing `channel` ends the probe early.
   """
-  # Messages that the call has not taken yet; None ends it.
+  # None ends the call.
   messages: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
   method = channel.stream_stream(f'/{wire.SERVICE}/{wire.METHOD}')
   call = method(iter(messages.get, None))

@@ -1,4 +1,4 @@
-"""Times each stage of a case alone, with nothing else at work."""
+"""Times each stage of a case alone."""
 
 import contextlib
 from typing import Any, NamedTuple
@@ -21,9 +21,9 @@ class Ceilings(NamedTuple):
   Attributes:
     env: environments with random actions.
     inference: the act step on the device, by batch size.
-    batch_size: the batch size that the case uses.
+    batch_size: the case's inference batch size.
     update: the update of a batch.
-    store: a writer and a sampler in turn.
+    store: insertion and sampling in turn.
   """
 
   env: timing.Timing
@@ -43,11 +43,10 @@ class Ceilings(NamedTuple):
     }
 
   def ideal(self, topology: topology_lib.Topology) -> float:
-    """Returns the steps per second of a run that wastes nothing.
+    """Returns the steps per second if the busiest resource is never idle.
 
-    What stages cost one resource adds up, and the busiest resource sets the
-    pace. On the CPU all stages share the cores; an accelerator's stages cost
-    it their time alone.
+    On the CPU all stages share the cores; an accelerator's stages use only its
+    own time.
     """
     acting = self.inference[self.batch_size]
     host = self.env.cpu_seconds + self.store.cpu_seconds
@@ -69,7 +68,7 @@ def measure(
   streams: build_lib.MakeStream | None,
   windows: timing.Windows,
 ) -> Ceilings:
-  """Measures every stage of a run; `streams` is as in `build.build`."""
+  """Measures every stage of a run; for `streams` see `build.build`."""
   parts = build_lib.build(config, streams)
   with contextlib.closing(parts):
     size = parts.workers[0].stream.batch_size

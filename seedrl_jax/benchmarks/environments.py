@@ -1,4 +1,4 @@
-"""Environments and observations for benchmarks: free ones, random, of Pong."""
+"""Environments and observations for benchmarks."""
 
 import functools
 import threading
@@ -15,17 +15,16 @@ from seedrl_jax.run import build
 from seedrl_jax.run import layout as layout_lib
 
 _EPISODE_STEPS = 200
-# Different observations of `FreeStream`; then they come again.
+# `FreeStream` repeats this many observations.
 _PERIOD = 16
-# Steps before the first frame of Pong that is kept: they show an empty field.
+# Steps of Pong to skip, as they show an empty field.
 _SKIPPED = 60
 
 
 class FreeStream(envs.EnvStream):
-  """Environments that cost nothing: the same observations again and again."""
+  """Environments that cost nothing: they repeat the same observations."""
 
   def __init__(self, spec: envs.StreamSpec, num_envs: int, batch_size: int):
-    """Prepares the outputs that `recv` hands out in turn."""
     if num_envs % batch_size:
       raise ValueError(f'{batch_size} does not divide {num_envs}.')
     self.spec = spec
@@ -49,7 +48,6 @@ class FreeStream(envs.EnvStream):
     self._zeros = np.zeros(batch_size, np.float32)
 
   def recv(self) -> types.EnvOutput:
-    """Returns the next group's step at once."""
     if self._closed.is_set():
       raise envs.StreamClosed('The stream was closed.')
     step = self._step % _EPISODE_STEPS
@@ -69,24 +67,21 @@ class FreeStream(envs.EnvStream):
     return output
 
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
-    """Takes the actions, which change nothing."""
+    """Ignores the actions."""
 
   def take_episodes(self) -> list[envs.Episode]:
-    """Returns none."""
     return []
 
   @property
   def dropped_episodes(self) -> int:
-    """Returns 0."""
     return 0
 
   def close(self) -> None:
-    """Ends the stream."""
     self._closed.set()
 
 
 def free_streams(config: ml_collections.ConfigDict) -> build.MakeStream:
-  """Returns what makes free streams that look like the configured ones."""
+  """Returns a maker of free streams with the configured shapes."""
   spec = factory.make_spec(config.env)._replace(name='free')
   return functools.partial(_make_free, spec)
 
@@ -101,7 +96,7 @@ def _make_free(
 def random_observation(
   rng: np.random.Generator, spec: types.Nest, leading: tuple[int, ...]
 ) -> Any:
-  """Returns a nest of `[*leading, ...]` arrays of a nest of `ArraySpec`."""
+  """Returns a nest of `[*leading, ...]` arrays for a nest of `ArraySpec`."""
 
   def random(s: types.ArraySpec) -> np.ndarray:
     shape = (*leading, *s.shape)
@@ -115,13 +110,7 @@ def random_observation(
 
 
 def pong_frames(rng: np.random.Generator, steps: int, width: int) -> np.ndarray:
-  """Returns frames of random play, uint8 `[steps, width, 84, 84, 1]`.
-
-  Args:
-    rng: draws the actions.
-    steps: consecutive steps of each environment.
-    width: environments side by side.
-  """
+  """Returns frames of random play, uint8 `[steps, width, 84, 84, 1]`."""
   import envpool
 
   env = envpool.make(

@@ -1,7 +1,6 @@
-"""Compares central inference with actors that act themselves.
+"""Compares central with local inference (IMPALA's).
 
-Two runs of the same configuration with as many actors, through Reverb: first
-with `--inference=central`, then IMPALA's way, `--inference=local`.
+Runs the same configuration, with as many actors, in either mode through Reverb.
 """
 
 import itertools
@@ -22,7 +21,7 @@ _POLL = 0.05
 
 
 class _Counts(NamedTuple):
-  """Counters of a run at one moment; all grow."""
+  """A run's counters at one moment."""
 
   seconds: float
   env_steps: int
@@ -43,7 +42,7 @@ def measure(
 
   Args:
     case: its environments become remote, its store Reverb.
-    num_actors: actors' processes.
+    num_actors: number of actor processes.
     envs_per_actor: environments of each.
     windows: how long to measure.
 
@@ -77,17 +76,17 @@ def _remote_config(
   config = config.copy_and_resolve_references()
   config.env.num_envs = 0
   config.actors.max_envs = num_envs
-  # An unroll of every environment: no block waits for more.
+  # One unroll of every environment, so that no block waits for more.
   config.batch_size = num_envs
   config.replay.backend = 'reverb'
   config.topology.inference_affinity_offset = -1
-  # The largest policy lag is taken here, not by the run's reports.
+  # Keeps the run's reports from resetting the largest policy lag.
   config.log.every_seconds = 1e9
   return config
 
 
 def header() -> list[str]:
-  """Returns the lines above those of `line`."""
+  """Returns the table's head."""
   return [
     '| case | inference | actors x envs | frames/s | updates/s '
     '| actors and learner, MB/s | actors to Reverb, MB/s '
@@ -97,7 +96,7 @@ def header() -> list[str]:
 
 
 def line(row: dict[str, Any]) -> str:
-  """Returns a row of `measure` as a line of a table."""
+  """Returns a row of `measure` as a table row."""
   return (
     f'| {row["case"]} | {row["inference"]} '
     f'| {row["actors"]} x {row["envs"] // row["actors"]} '
@@ -114,7 +113,7 @@ def _wait_until_training(
   thread: threading.Thread,
   processes: actors.ActorProcesses,
 ) -> None:
-  """Waits until all actors are connected and updates come."""
+  """Waits until all actors are connected and updates happen."""
   while thread.is_alive() and (
     _serving(parts).num_connected < parts.env_spec.num_envs
     or parts.learner.counters.updates < _UPDATES
@@ -158,7 +157,7 @@ def _count(parts: build.Parts) -> _Counts:
 
 
 def _figures(counts: list[_Counts], action_repeat: int) -> dict[str, Any]:
-  """Returns what happened between the first count and the last."""
+  """Returns the rates between the first and the last count."""
   rates = [
     (b.env_steps - a.env_steps) * action_repeat / (b.seconds - a.seconds)
     for a, b in itertools.pairwise(counts)
@@ -167,7 +166,7 @@ def _figures(counts: list[_Counts], action_repeat: int) -> dict[str, Any]:
   total = last.seconds - first.seconds
   updates = last.lag_updates - first.lag_updates
   return {
-    # What a frame costs is divided between processes here.
+    # CPU cost is unknown here, as several processes share the work.
     'frames': timing.summarize(rates, [0.0])._asdict(),
     'updates_per_second': (last.updates - first.updates) / total,
     'stream_bytes_per_second': (last.stream_bytes - first.stream_bytes) / total,

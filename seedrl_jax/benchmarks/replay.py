@@ -1,8 +1,7 @@
-"""Times our Reverb client and the official one against the same server.
+"""Compares our Reverb client with the official one on the same server.
 
-Each client is a process of its own, so that its memory and CPU time can be
-told; they take turns, window by window, so that a machine whose speed drifts
-favours neither.
+Each client is a process, to measure its memory and CPU time. They take turns
+window by window, so that drift of the machine's speed favours neither.
 """
 
 import json
@@ -22,9 +21,9 @@ from seedrl_jax.replay.reverb.server import server
 DATA = ('frames', 'random')
 MODES = ('insert', 'sample', 'both')
 
-# A block is what a writer of the store hands over: 8 unrolls of 20 steps.
+# A block, as our store writes it: 8 unrolls of 20 steps.
 _WIDTH, _STEPS = 8, 20
-# Blocks that are written in turn, and that a table holds.
+# Different blocks, and the tables' capacity.
 _BLOCKS, _SIZE = 16, 64
 _ROOT = pathlib.Path(__file__).parents[2]
 
@@ -32,16 +31,16 @@ _ROOT = pathlib.Path(__file__).parents[2]
 def measure(
   python: str, windows: timing.Windows, streams: Sequence[int] = (1, 2, 4)
 ) -> Iterator[dict[str, Any]]:
-  """Yields the figures of one combination after the other, ready for JSON.
+  """Yields the figures of each combination, ready for JSON.
 
   Args:
     python: an interpreter that has Reverb.
     windows: about how long to measure.
-    streams: numbers of writers, and of streams that fetch samples.
+    streams: numbers of writers and of sample streams.
 
   Raises:
     ReverbError: if the server does not start.
-    RuntimeError: if a client ends by itself.
+    RuntimeError: if a client fails.
   """
   with tempfile.TemporaryDirectory(prefix='seedrl-bench-') as name:
     folder = pathlib.Path(name)
@@ -70,7 +69,7 @@ def _tables() -> list[dict[str, Any]]:
     'min_size_to_sample': 1,
   }
   free = {'min_diff': -1e300, 'max_diff': 1e300}
-  # As `reverb.Table.queue` has it.
+  # As in `reverb.Table.queue`.
   queue = {'min_diff': 0.0, 'max_diff': float(_SIZE)}
   kept = {'sampler': 'uniform', 'max_times_sampled': 0, **rules, **free}
   once = {'sampler': 'fifo', 'max_times_sampled': 1, **rules, **queue}
@@ -82,10 +81,7 @@ def _tables() -> list[dict[str, Any]]:
 
 
 def _make_data(folder: pathlib.Path) -> dict[str, str]:
-  """Writes blocks of random bytes, and of Pong's frames as an agent gets them.
-
-  Both have the small leaves of an unroll beside.
-  """
+  """Writes blocks with random bytes and with Pong's frames; returns paths."""
   rng = np.random.default_rng(0)
   leading = (_BLOCKS, _STEPS, _WIDTH)
   columns: dict[str, Any] = {
@@ -122,7 +118,7 @@ class _ClientProcess:
       )
 
   def run(self, path: str, mode: str, streams: int, count: int) -> Any:
-    """Returns what `replay_clients.run` measured."""
+    """Returns the result of `replay_clients.run`."""
     command = {'data': path, 'mode': mode, 'streams': streams, 'count': count}
     assert self._process.stdin and self._process.stdout
     self._process.stdin.write(json.dumps(command) + '\n')
@@ -133,7 +129,7 @@ class _ClientProcess:
     return json.loads(answer)
 
   def close(self) -> None:
-    """Ends the process, also in the middle of a command."""
+    """Kills the process."""
     self._process.kill()
     self._process.communicate()
 
@@ -143,7 +139,7 @@ def _start_clients(
 ) -> dict[str, _ClientProcess]:
   programs = {
     'ours': [sys.executable, '-m', replay_clients.__name__],
-    # By its path: the package is not installed there.
+    # By path, as the package is not installed there.
     'official': [python, replay_clients.__file__],
   }
   return {
@@ -198,7 +194,7 @@ def _figures(
 
 
 def header() -> list[str]:
-  """Returns the head of the table of which `line` gives the rows."""
+  """Returns the table's head."""
   return [
     f'An item is a block of {_WIDTH} unrolls of {_STEPS} steps, uncompressed '
     'MB/s: median (min–max);',
@@ -213,7 +209,7 @@ def header() -> list[str]:
 
 
 def lines(row: dict[str, Any]) -> list[str]:
-  """Returns a combination's figures as rows of the table."""
+  """Returns a combination's figures as table rows."""
   out = []
   for name in replay_clients.CLIENTS:
     f = row[name]

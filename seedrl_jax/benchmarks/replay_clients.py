@@ -1,9 +1,9 @@
-"""Clients in the replay benchmark: programs that move blocks as they are told.
+"""Client programs of the replay benchmark, driven through standard input.
 
   python replay_clients.py ours|official host:port
 
-The official client runs in the server's environment, where this package is not
-installed: so nothing but NumPy and the standard library is imported above.
+The official client's environment lacks this package, so the module imports
+only NumPy and the standard library.
 """
 
 import concurrent.futures
@@ -21,9 +21,8 @@ import numpy as np
 
 Block = Sequence[np.ndarray]
 
-# What is timed: the table that is written and the one that is sampled. 'kept'
-# and 'dropping' let their oldest go when full and are sampled at random; what
-# goes into 'queue' comes out once, so there each block passes both ways.
+# Mode -> (written table, sampled table). 'kept' and 'dropping' are sampled
+# uniformly and drop their oldest if full; 'queue' passes each block on once.
 MODES = {
   'fill': ('kept', ''),
   'insert': ('dropping', ''),
@@ -38,18 +37,16 @@ class OurClient:
   """Inserts and samples as the store does."""
 
   def __init__(self, address: str):
-    """Prepares a connection to 'host:port'."""
     from seedrl_jax.replay.reverb.client import connection
     from seedrl_jax.runtime import process
 
-    # As every run does; else most of the time goes into page faults, and into
-    # threads that take the cores from each other.
+    # As every run does, to avoid page faults and contention between threads.
     process.keep_freed_memory()
     process.schedule_threads()
     self._connection = connection.Connection(address)
 
   def insert(self, table: str, blocks: Sequence[Block]) -> None:
-    """Inserts each block as one item; returns when all have arrived."""
+    """Inserts each block as one item; returns once all have arrived."""
     from seedrl_jax.replay.reverb.client import insert_lane, items
 
     stream = insert_lane.InsertStream(
@@ -57,7 +54,7 @@ class OurClient:
     )
     try:
       for block in blocks:
-        # One row, as the official client has it: the items are the same.
+        # One row, so that items equal the official client's.
         chunk = items.encode_chunk([array[np.newaxis] for array in block])
         columns = [
           items.Column([items.Slice(chunk, i, 0, 1)]) for i in range(len(block))
@@ -68,7 +65,7 @@ class OurClient:
       stream.close()
 
   def sample(self, table: str, count: int, streams: int, like: Block) -> None:
-    """Draws `count` items over several streams and decodes each wholly."""
+    """Draws `count` items over several streams and decodes each fully."""
     from seedrl_jax.replay.reverb.client import codec, sampler
 
     stream = sampler.SampleStreams(self._connection, table, streams)
@@ -83,7 +80,6 @@ class OurClient:
 
     stream.request(count)
     try:
-      # As many threads decode as streams fetch.
       with concurrent.futures.ThreadPoolExecutor(streams) as pool:
         for done in [pool.submit(decode) for _ in range(streams)]:
           done.result()
@@ -95,7 +91,6 @@ class OfficialClient:
   """Writes with TrajectoryWriter, samples with TrajectoryDataset."""
 
   def __init__(self, address: str):
-    """Connects to 'host:port'."""
     import reverb
     import tensorflow as tf
 
@@ -104,8 +99,7 @@ class OfficialClient:
     self._client = reverb.Client(address)
 
   def insert(self, table: str, blocks: Sequence[Block]) -> None:
-    """See `OurClient`."""
-    # A block is one step: fewer calls, no stacking of rows.
+    # A block is one step, which saves calls and stacking.
     with self._client.trajectory_writer(num_keep_alive_refs=1) as writer:
       for block in blocks:
         writer.append(list(block))
@@ -115,11 +109,10 @@ class OfficialClient:
       writer.flush()
 
   def sample(self, table: str, count: int, streams: int, like: Block) -> None:
-    """See `OurClient`."""
     dataset = self._reverb.TrajectoryDataset(
       server_address=self._address,
       table=table,
-      # Tuples: TensorFlow takes a list for one tensor.
+      # Tuples: TensorFlow would read a list as one tensor.
       dtypes=tuple(array.dtype for array in like),
       shapes=tuple(self._shape((1, *array.shape)) for array in like),
       max_in_flight_samples_per_worker=_IN_FLIGHT,
@@ -135,7 +128,7 @@ CLIENTS: dict[str, Any] = {'ours': OurClient, 'official': OfficialClient}
 
 
 def serve(client: Any) -> None:
-  """Has one of `CLIENTS` run the commands on standard input until it ends."""
+  """Runs the commands on standard input with one of `CLIENTS`."""
   data: dict[str, list[Block]] = {}
   for line in sys.stdin:
     command = json.loads(line)
@@ -146,10 +139,10 @@ def serve(client: Any) -> None:
 
 
 def load(path: str) -> list[Block]:
-  """Returns the blocks in a file of arrays, `[block, ...]` each."""
+  """Returns the blocks in a file of arrays `[block, ...]`."""
   with np.load(path) as file:
     columns = [file[name] for name in sorted(file.files)]
-  # Python 3.9, which Reverb may have, knows no `strict`.
+  # The server's Python may be 3.9, whose `zip` has no `strict`.
   return [list(block) for block in zip(*columns)]  # noqa: B905
 
 
@@ -162,7 +155,7 @@ def run(
     client: one of `CLIENTS`.
     blocks: written in turn.
     mode: a key of `MODES`.
-    streams: writers, and as many streams that fetch samples.
+    streams: number of writers, and of sample streams.
     count: a multiple of `streams`.
   """
   share = [blocks[i % len(blocks)] for i in range(count // streams)]
@@ -196,13 +189,13 @@ def _run_all(works: Sequence[Callable[[], None]]) -> None:
   for work in works:
     threading.Thread(target=guard, args=(work,), daemon=True).start()
   for _ in works:
-    # The others may wait for ever for the one that failed.
+    # The others may wait forever for the failed one.
     if (error := ends.get()) is not None:
       raise error
 
 
 def _peak_memory() -> int:
-  """Returns the most bytes of this process that were resident."""
+  """Returns this process's peak resident memory in bytes."""
   status = pathlib.Path('/proc/self/status').read_text()
   match = re.search(r'VmHWM:\s+(\d+) kB', status)
   return int(match[1]) * 1024 if match else 0

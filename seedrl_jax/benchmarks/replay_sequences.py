@@ -1,6 +1,6 @@
-"""Measures the Reverb store under R2D2's load: long sequences that overlap.
+"""Measures the Reverb store under R2D2's load of long, overlapping sequences.
 
-Steps that two sequences share are first stored once, then with each.
+Shared steps are stored once, and for comparison with each sequence.
 """
 
 import contextlib
@@ -27,29 +27,29 @@ from seedrl_jax.replay.reverb.client import server_location, store
 from seedrl_jax.replay.reverb.server import checkpoint_files, server
 
 _TABLE = 'replay'
-# Seconds for a server to be found again, or to take what it was sent.
+# Seconds for a server to be found again, or to store what was sent.
 _PATIENCE = 60.0
-# Seconds between looks at what the server has taken.
+# Seconds between checks of the server's count.
 _LOOK = 0.002
 _ACTION = types.discrete(6)
-# Different steps of an environment; then they come again.
+# Number of different steps, which then repeat.
 _PERIOD = 1000
 
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-  """What is written and drawn; R2D2's on Atari, as SEED RL has it, by default.
+  """What is written and drawn; by default SEED RL's R2D2 on Atari.
 
-  That is (Espeholt et al. 2020, arXiv 1910.06591) sequences of 100 steps behind
-  40 of burn-in, by which consecutive ones overlap.
+  That is sequences of 100 steps after 40 of burn-in, by which consecutive ones
+  overlap (Espeholt et al. 2020, arXiv 1910.06591).
 
   Attributes:
-    sequences: that the table holds.
-    steps: of a sequence.
+    sequences: capacity of the table.
+    steps: length of a sequence.
     overlap: steps that consecutive sequences of an environment share.
-    width: environments, and sequences in a block.
+    width: number of environments, and sequences in a block.
     batch_size: sequences in a batch.
-    core_size: of each of an LSTM's two states.
+    core_size: size of each of an LSTM's two states.
   """
 
   sequences: int = 2000
@@ -75,7 +75,6 @@ class Source:
   """Fills blocks with sequences of environments that step together."""
 
   def __init__(self, load: Load):
-    """Plays `_PERIOD` steps, which are then repeated."""
     self._load = load
     self._rng = rng = np.random.default_rng(0)
     leading = (_PERIOD, load.width)
@@ -94,7 +93,7 @@ class Source:
     self._first = 0
 
   def fill(self, block: replay.Block) -> np.ndarray:
-    """Writes the next sequences; returns priorities for them, `[W]`."""
+    """Writes the next sequences; returns their priorities, `[W]`."""
     load = self._load
     steps = np.arange(self._first, self._first + load.steps)
     self._first += load.steps - load.overlap
@@ -114,7 +113,7 @@ def measure(
   Args:
     python: an interpreter that has Reverb.
     load: what is written and drawn.
-    windows: of drawing; the table is filled once, in as many parts.
+    windows: for drawing; the table is filled once, in as many parts.
 
   Raises:
     ReverbError: if a server does not start, or is lost.
@@ -132,7 +131,7 @@ def measure(
 
 
 class _Measurer:
-  """Measures a store that shares `overlap` steps; 1 is none."""
+  """Measures a store that shares `overlap` steps; 1 shares none."""
 
   def __init__(
     self,
@@ -150,7 +149,6 @@ class _Measurer:
     self._rng = np.random.default_rng(1)
 
   def measure(self, windows: timing.Windows) -> dict[str, Any]:
-    """Returns all figures of one way."""
     path = str(self._folder / 'checkpoint')
     layout = blocks.UnrollLayout(self._load.spec())
     result: dict[str, Any] = {
@@ -171,7 +169,7 @@ class _Measurer:
 
   def _make_store(self) -> store.ReverbStore:
     load = self._load
-    # No ratio: each side is as fast as it can.
+    # Without a ratio, so that each side is as fast as it can be.
     config = table_configs.ReplayConfig(
       _TABLE, 'prioritized', load.sequences, samples_per_insert=0.0
     )
@@ -193,7 +191,7 @@ class _Measurer:
     )
 
   def _insert(self, made: store.ReverbStore, parts: int) -> timing.Timing:
-    """Fills the table in so many parts; returns sequences per second."""
+    """Fills the table in `parts`; returns sequences per second."""
     writer = made.table(_TABLE)
     count = self._load.sequences // self._load.width
     parts = min(parts, count)
@@ -261,7 +259,7 @@ class _Measurer:
     """Inserts until `stop`; returns sequences per second."""
     writer = made.table(_TABLE)
     start = time.perf_counter()
-    # At least once, however late this thread comes to it.
+    # At least once, even if this thread starts late.
     inserted = self._insert_block(writer)
     while not stop.is_set():
       inserted += self._insert_block(writer)
@@ -275,7 +273,7 @@ def _seconds(function: Callable[[], object]) -> float:
 
 
 def _wait_until_stored(made: store.ReverbStore, count: int) -> None:
-  """Returns when the server has taken `count` sequences in all."""
+  """Waits until the server has stored `count` sequences in all."""
   deadline = time.monotonic() + _PATIENCE
   while True:
     table = made.location.link.peek()[_TABLE]
@@ -287,7 +285,7 @@ def _wait_until_stored(made: store.ReverbStore, count: int) -> None:
 
 
 def _resident_bytes(made: store.ReverbStore) -> int:
-  """Returns the memory that the server's process has."""
+  """Returns the server process's resident memory."""
   assert isinstance(made.location, server_location.OwnServer)
   text = pathlib.Path(f'/proc/{made.location.pid}/status').read_text()
   line = next(x for x in text.splitlines() if x.startswith('VmRSS:'))
@@ -295,7 +293,7 @@ def _resident_bytes(made: store.ReverbStore) -> int:
 
 
 def header(load: Load) -> list[str]:
-  """Returns the head of the table of which `lines` gives the rows."""
+  """Returns the table's head."""
   return [
     f'{load.sequences:,} sequences of {load.steps} steps x 84x84x1 uint8, '
     f'overlapping by {load.overlap}, core 2 x {load.core_size} '
@@ -310,7 +308,7 @@ def header(load: Load) -> list[str]:
 
 
 def lines(row: dict[str, Any]) -> list[str]:
-  """Returns a way's figures as a row of the table."""
+  """Returns one way's figures as a table row."""
   both = row['both']
   return [
     f'| {row["overlap"]} | {timing.Timing(**row["insert"]).text()} '

@@ -1,4 +1,4 @@
-"""Repeated timing of one stage: medians and spreads of wall and CPU time."""
+"""Repeated timing of a stage: medians and spreads of wall and CPU time."""
 
 import os
 import statistics
@@ -11,8 +11,8 @@ class Windows(NamedTuple):
   """How long to measure.
 
   Attributes:
-    number: of windows, of which medians are taken.
-    seconds: least length of a window.
+    number: of windows; results are medians over them.
+    seconds: minimum length of a window.
     warm_up: seconds that a whole run works before the first window.
   """
 
@@ -22,7 +22,7 @@ class Windows(NamedTuple):
 
 
 class Timing(NamedTuple):
-  """Steps per second, and what a step costs the host.
+  """Steps per second, and the host's cost of a step.
 
   Attributes:
     median, minimum, maximum: steps per second over the windows.
@@ -40,20 +40,17 @@ class Timing(NamedTuple):
 
 
 def cores() -> int:
-  """Returns how many processors this process may run on."""
+  """Returns the number of processors that this process may use."""
   return len(os.sched_getaffinity(0))
 
 
 def measure(work: Callable[[], int], windows: Windows) -> Timing:
-  """Times `work`, which does some steps and returns how many.
-
-  One call before the first window warms up.
-  """
+  """Times `work`, which returns its number of steps, after one warm-up call."""
   work()
   rates, costs = [], []
   for _ in range(windows.number):
     cpu, start = time.process_time(), time.perf_counter()
-    # At least once, however late this thread comes to it.
+    # At least once, even if this thread is late.
     steps = work()
     while time.perf_counter() - start < windows.seconds:
       steps += work()
@@ -64,7 +61,7 @@ def measure(work: Callable[[], int], windows: Windows) -> Timing:
 
 
 def summarize(rates: list[float], costs: list[float]) -> Timing:
-  """Returns the `Timing` of windows: steps per second, CPU seconds a step."""
+  """Summarises windows: steps per second, and CPU seconds per step."""
   return Timing(
     statistics.median(rates), min(rates), max(rates), statistics.median(costs)
   )

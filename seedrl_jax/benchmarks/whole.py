@@ -1,4 +1,4 @@
-"""Times the whole system, all stages at work, against what stages do alone."""
+"""Times the whole system and compares it with its stages alone."""
 
 import contextlib
 import io
@@ -24,9 +24,7 @@ class Case(NamedTuple):
   """What to measure.
 
   Attributes:
-    name: for the tables.
-    config: of a run.
-    streams: makes its environments; None: the configured ones.
+    streams: makes the environments; None: the configured ones.
   """
 
   name: str
@@ -40,8 +38,7 @@ class Whole(NamedTuple):
   Attributes:
     steps: environment steps per second.
     trained_share: steps trained on / steps taken, over the windows.
-    waits: what waited for what, in a line.
-    topology: of the run.
+    waits: report on which stage waited for which.
   """
 
   steps: timing.Timing
@@ -63,8 +60,8 @@ def measure(
   Raises:
     system.RunFailed: if the run failed.
   """
-  # The stages are timed before and after the whole, so that a machine whose
-  # speed drifts does not pass for a share of the ideal.
+  # Time the stages before and after the whole, so that drift of the machine's
+  # speed does not change the share.
   before = ceilings.measure(case.config, case.streams, stages)
   row = {
     'case': case.name,
@@ -92,10 +89,10 @@ def measure(
 def running(
   config: ml_collections.ConfigDict, streams: build.MakeStream | None = None
 ) -> Iterator[tuple[system.System, threading.Thread]]:
-  """Yields a run that trains, and its thread; stops it in the end.
+  """Yields a run that trains, and its thread; stops it at the end.
 
   Raises:
-    system.RunFailed: in the end, if the run failed.
+    system.RunFailed: at the end, if the run failed.
   """
   with tempfile.TemporaryDirectory() as workdir:
     run = system.System(
@@ -141,7 +138,6 @@ def _watch(
     return sum(worker.counters.env_steps for worker in run.parts.workers)
 
   def wait_for_update(number: int) -> int:
-    """Waits for that many updates; returns how many there were."""
     while thread.is_alive() and learner.updates < number:
       time.sleep(_POLL)
     return learner.updates
@@ -149,8 +145,8 @@ def _watch(
   wait_for_update(_FIRST_UPDATES)
   time.sleep(windows.warm_up)
   rates, costs = [], []
-  # If an update takes seconds, environments step in bursts between them; a
-  # window that began and ended anywhere would have more of them or fewer.
+  # Windows begin and end at updates: if these are slow, environments step in
+  # bursts between them.
   updates = latest = wait_for_update(learner.updates + 1)
   first = steps()
   for _ in range(windows.number):
@@ -200,7 +196,7 @@ def _line(name: str, figures: dict[str, Any]) -> str:
 
 
 def summary(rows: list[dict[str, Any]]) -> list[str]:
-  """Returns one line for each case: the whole against its ideal."""
+  """Returns a table of each case against its ideal."""
   out = [
     '\n| case | store | steps/s | spread | ideal | share | share of envs |',
     '|---|---|---|---|---|---|---|',

@@ -1,7 +1,4 @@
-"""Records demonstrations as a run with the same configuration would store them.
-
-R2D3 (arXiv 1909.01387) trains on such demonstrations.
-"""
+"""Records demonstrations as a run of the same configuration stores them."""
 
 import contextlib
 import dataclasses
@@ -65,12 +62,9 @@ class RecordingOptions(playing.PlayOptions):
 
 @dataclasses.dataclass(frozen=True)
 class Recording:
-  """What was recorded.
+  """What was recorded, and a description of each place that has it.
 
-  Attributes:
-    returns: float64 `[kept]`, of the episodes that were kept.
-    played: number of episodes, kept or not.
-    places: descriptions of where the sequences are.
+  `returns`, float64 `[kept]`, are of the episodes kept out of `played`.
   """
 
   manifest: folder_lib.Manifest

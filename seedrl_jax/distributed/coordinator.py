@@ -1,7 +1,4 @@
-"""What the hosts of a run decide together: start, stop, checkpoint, count.
-
-A single host has the trivial `Coordinator`; `several_hosts` has the other.
-"""
+"""What the hosts of a run decide together: start, stop, checkpoint, count."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +15,7 @@ class Decision(NamedTuple):
   """What all hosts do next.
 
   Attributes:
-    update: whether to update with the batch that this host has; else to stop.
+    update: whether to update with this host's batch; otherwise to stop.
     save: whether to save a checkpoint afterwards.
     progress: of the run, for the learning rate; the same on all hosts.
   """
@@ -33,27 +30,26 @@ Decide = Callable[[bool, bool], Decision]
 
 
 class Figures(Protocol):
-  """What a host counts, tells the others and hears of them."""
+  """The counts that hosts exchange."""
 
   def progress(self) -> float:
-    """Returns the share of its frames that the run has, as far as is known."""
+    """Returns the known share of its frames that the run has."""
 
   def tell(self, is_last: bool = False) -> dict[str, Any]:
-    """Returns this host's figures, which JSON can hold."""
+    """Returns this host's figures as JSON values."""
 
   def hear(self, told: Sequence[Mapping[str, Any]]) -> float:
-    """Takes all hosts' figures; returns the progress, alike on all hosts."""
+    """Takes all hosts' figures; returns the progress, the same on all hosts."""
 
 
 class Coordinator:
-  """Decides for a single host.
+  """Coordinates a single host; the base class of `SeveralHosts`.
 
   Attributes:
     index: of this host; host 0 writes what is written once.
-    count: hosts of the run.
-    failures: sentences about other hosts that failed, after `end`.
-    agreed: after `end`, whether all hosts have come to it, so that a last
-      checkpoint can be saved.
+    count: number of hosts.
+    failures: after `end`, sentences about other hosts that failed.
+    agreed: after `end`, whether all hosts can save a last checkpoint.
   """
 
   index = 0
@@ -63,20 +59,16 @@ class Coordinator:
 
   @property
   def lost(self) -> str:
-    """The sentence about a host that is gone; '' while all are there."""
+    """A sentence about a host that is gone; '' if all are there."""
     return ''
 
   def check_start(self, config: ml_collections.ConfigDict) -> None:
-    """Checks that all hosts were started alike.
-
-    Raises:
-      HostsMismatch: if they were not.
-    """
+    """Raises `HostsMismatch` if the hosts were not all started alike."""
 
   def share(
     self, record: dict[str, Any], state: state_lib.LearnerState
   ) -> tuple[dict[str, Any], state_lib.LearnerState]:
-    """Returns the record and state of host 0; no shared disk is needed."""
+    """Returns the record and state of host 0; needs no shared disk."""
     return record, state
 
   def compile(
@@ -85,15 +77,12 @@ class Coordinator:
     compile_update: Callable[[], None],
     wanted: bool,
   ) -> None:
-    """Compiles the update on all hosts.
+    """Compiles the update on all hosts; raises `HostLost` if one is gone.
 
     Args:
-      connect: lets the training devices of all hosts find each other.
+      connect: connects the training devices of all hosts.
       compile_update: compiles the update and runs it once.
-      wanted: whether this host will update; others need it all the same.
-
-    Raises:
-      HostLost: if a host is gone.
+      wanted: whether this host will update; others may need it all the same.
     """
     if wanted:
       compile_update()
@@ -104,24 +93,20 @@ class Coordinator:
   ) -> Iterator[Decide]:
     """Yields a function that decides what to do before each update.
 
-    The updates run in this context: their errors then say which host is gone.
+    Updates must run in this context: their errors then say which host is gone.
 
     Raises:
       HostLost: if a host is gone.
-      ParametersDiffer: if the hosts' parameters do.
+      ParametersDiffer: if the hosts' parameters differ.
     """
     yield lambda ready, save_due: Decision(ready, save_due, figures.progress())
 
   def must_stop(self) -> bool:
-    """Whether some host asked all to stop.
-
-    Raises:
-      HostLost: if a host is gone.
-    """
+    """Whether a host asked all to stop; raises `HostLost` if one is gone."""
     return False
 
   def ask_to_stop(self) -> None:
-    """Tells all hosts that this one wants to stop."""
+    """Asks all hosts to stop."""
 
   def end(
     self,
@@ -137,11 +122,7 @@ class Coordinator:
     """
 
   def wait_saved(self) -> None:
-    """Waits until all hosts have saved what they have to.
-
-    Raises:
-      HostLost: if a host is gone.
-    """
+    """Waits until all hosts have saved; raises `HostLost` if one is gone."""
 
   def leave(self) -> None:
     """Ends this host's part after a run that has not failed."""
@@ -149,7 +130,5 @@ class Coordinator:
   def fail(self, reason: str, text: str) -> None:
     """Ends this host's part after a failure; ends the process if need be.
 
-    Args:
-      reason: for the other hosts, in one line.
-      text: for standard error if the process ends.
+    `reason`, one line, is for the other hosts, `text` for standard error.
     """

@@ -1,4 +1,4 @@
-"""Messages between the hosts of a run: JSON lines, and their absence."""
+"""JSON lines between the hosts of a run, and a timer for silent hosts."""
 
 import contextlib
 import json
@@ -7,9 +7,8 @@ import threading
 import time
 from typing import Any
 
-# Seconds to send a message or to make a connection.
-SEND_SECONDS = 10.0
-# Most bytes of a message.
+SEND_SECONDS = 10.0  # to send a message or to connect
+# Size limit of a message.
 _MOST_BYTES = 1 << 26
 
 
@@ -17,22 +16,21 @@ class SilenceTimer:
   """Measures for how long another host has sent nothing.
 
   It counts ticks of this process, not the clock: a process that was itself
-  stopped for a while must not take the others for dead when it goes on.
+  suspended must not take the others for dead when it goes on.
   """
 
   def __init__(self, timeout: float):
-    """Starts at zero; `timeout` is in seconds."""
     self.tick = min(1.0, timeout / 10)
     self.timeout = timeout
     self._silent = 0.0
     self._last = time.monotonic()
 
   def heard(self) -> None:
-    """Starts again."""
+    """Restarts the count."""
     self._silent = 0.0
 
   def is_over(self) -> bool:
-    """Whether the time-out is over; to be called once every `tick` seconds."""
+    """Whether the host is silent for too long; call this once a `tick`."""
     now = time.monotonic()
     self._silent += min(now - self._last, 2 * self.tick)
     self._last = now
@@ -40,17 +38,16 @@ class SilenceTimer:
 
 
 class HostWire:
-  """JSON lines over a socket; any thread sends, one receives."""
+  """JSON lines over a socket, which it owns; any thread sends, one receives."""
 
   def __init__(self, connection: socket.socket):
-    """Takes a connected socket, and owns it."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     self._socket = connection
     self._file = connection.makefile('rb')
     self._lock = threading.Lock()
 
   def send(self, *message: Any) -> bool:
-    """Sends a message; returns whether the other side can be reached."""
+    """Sends a message; returns False if the other side is not reachable."""
     data = json.dumps(message, separators=(',', ':')).encode() + b'\n'
     try:
       with self._lock:

@@ -1,8 +1,7 @@
 """Joins the processes of several hosts to one run.
 
-Each host first meets the others through a `VoteServer`, whose errors are
-sentences, and only then in JAX's own distributed service, which ends the
-process if anybody is missing.
+The hosts first meet at a `VoteServer`, whose errors are sentences: JAX's own
+distributed service ends the process if a host is missing.
 """
 
 import contextlib
@@ -24,11 +23,11 @@ from seedrl_jax import types
 from seedrl_jax.distributed import vote_client as vote_client_lib
 from seedrl_jax.distributed import vote_server
 
-# The votes find out sooner who is gone, and say it in a sentence.
+# Effectively off: the votes find out sooner who is gone, and say it.
 _JAX_HEARTBEAT_SECONDS = 24 * 3600
-# Seconds that a host has to end by itself after another one is gone.
+# Seconds that a process has to end by itself after another host is gone.
 _GRACE_SECONDS = 30.0
-# Bytes in which host 0 tells where its server is.
+# Bytes of the broadcast with which host 0 sends its server's address.
 _ADDRESS_BYTES = 256
 
 
@@ -36,8 +35,6 @@ class Hosts:
   """This host among those that train together.
 
   Attributes:
-    index: of this host.
-    count: of all hosts.
     votes: of this host with the others.
   """
 
@@ -48,7 +45,7 @@ class Hosts:
     votes: vote_client_lib.VoteClient,
     server: vote_server.VoteServer | None,
   ):
-    """Takes what `join` opened; host 0 has the server."""
+    """Only host 0 has a server."""
     self.index = index
     self.count = count
     self.votes = votes
@@ -60,28 +57,21 @@ class Hosts:
     self._guard.start()
 
   def set_timeout(self, seconds: float) -> None:
-    """Takes a host for gone that sends nothing for so long."""
+    """Sets after how many seconds of silence a host counts as gone."""
     if self._server is not None:
       self._server.set_timeout(seconds)
     self.votes.set_timeout(seconds)
 
   def broadcast(self, tree: types.Nest) -> types.Nest:
-    """Returns host 0's arrays on every host.
-
-    Args:
-      tree: nest of arrays, of the same shapes and dtypes everywhere.
-
-    Raises:
-      HostLost: if a host is gone.
-    """
+    """Returns host 0's arrays; raises `HostLost` if a host is gone."""
     self.votes.gather('broadcast')
     return multihost_utils.broadcast_one_to_all(tree)
 
   def detach(self) -> None:
     """Leaves JAX's distributed service, after all collectives have run once.
 
-    It would end this process, with a stack trace, when host 0 is gone; what
-    was compiled goes on without it. Host 0 keeps it: checkpoints ask for it.
+    The service would abort this process when host 0 is gone; compiled programs
+    run on without it. Host 0 stays in it, as checkpoints need it.
     """
     self.votes.gather('detach')
     if self.index:
@@ -97,24 +87,22 @@ class Hosts:
   def fail(self, reason: str, text: str) -> NoReturn:
     """Ends the process with exit code 1, after telling the others why.
 
-    Args:
-      reason: for the others, in one line.
-      text: for standard error.
+    `reason`, one line, is for the others, `text` for standard error.
     """
-    # A loss is nobody else's news; and the first line says what it is.
+    # The others know of a lost host themselves.
     reason = '' if self.votes.lost else reason.partition('\n')[0]
     if self.index == 0:
       self.leave(reason)
     else:
-      # JAX would abort this process if that of host 0 ended before it.
+      # JAX aborts this process if host 0's ends first.
       self.votes.announce_end(reason)
-    # Any other way would wait for threads that are held in a collective.
+    # A normal exit would wait for threads that are held in a collective.
     exit_now(text)
 
   def _end_in_time(self) -> None:
     """Ends the process if it does not end itself when another host is gone.
 
-    A collective that the other one never joins may hold a thread for good.
+    A thread may be held for ever in a collective that the other never joins.
     """
     while not self._gone.is_set():
       if self.votes.wait_lost(1.0) and not self._gone.wait(_GRACE_SECONDS):
@@ -131,8 +119,6 @@ def exit_now(sentence: str) -> NoReturn:
 
 @dataclasses.dataclass(frozen=True)
 class _Flags:
-  """The flags about the other hosts, checked."""
-
   address: tuple[str, int]
   count: int
   index: int
@@ -144,21 +130,21 @@ def join(
   process_id: int | None,
   timeout: float,
 ) -> Hosts | None:
-  """Meets the other hosts; to be called before JAX sees a device.
+  """Meets the other hosts; call this before JAX sees a device.
 
   Args:
     coordinator: host:port at which host 0 listens; '' if there is one host, or
       JAX finds the others (TPU VMs).
-    num_processes: how many hosts there are.
-    process_id: which of them this is.
-    timeout: seconds in which all must be there.
+    num_processes: number of hosts.
+    process_id: index of this host.
+    timeout: seconds in which all must join.
 
   Returns:
     This host among them; None if it is alone.
 
   Raises:
     HostsMismatch: if the flags, or those of the hosts together, are wrong.
-    HostLost: if a host does not come.
+    HostLost: if a host does not join.
   """
   if not coordinator and num_processes is None and process_id is None:
     return _join_on_tpu(timeout) if on_tpu_vm() else None
@@ -199,16 +185,16 @@ def _start_jax(
 
 
 def _configure() -> None:
-  # Host 0 must outlive the others, to say that they are gone.
+  # Host 0 must outlive the others, to report that they are gone.
   jax.config.update('jax_enable_recoverability', True)
-  # It would handle SIGTERM itself.
+  # The service would handle SIGTERM itself.
   jax.config.update('jax_enable_preemption_service', False)
   jax.config.update('jax_cpu_collectives_implementation', 'gloo')
-  # Only host 0 would fill it; hosts that compile wait for each other then.
+  # Only host 0 would fill a cache; compiling hosts then wait for each other.
   jax.config.update(
     'jax_compilation_cache_dir', os.environ.get('JAX_COMPILATION_CACHE_DIR')
   )
-  # It tells the user that it starts and connects.
+  # Drops messages about starting and connecting.
   logging.getLogger('jax._src.distributed').setLevel(logging.WARNING)
 
 
@@ -248,7 +234,7 @@ def _check_flags(
 
 
 def _interface(host: str) -> str:
-  """Returns what host 0 listens on: loopback stays loopback."""
+  """Returns the interface for host 0 to listen on: loopback stays loopback."""
   if host == 'localhost':
     return '127.0.0.1'
   with contextlib.suppress(ValueError):
@@ -271,7 +257,7 @@ def _open_server(
 
 
 def _hold_free_port(interface: str) -> socket.socket:
-  """Reserves a port at which JAX can still listen."""
+  """Reserves a port on which JAX can still listen."""
   family = socket.AF_INET6 if ':' in interface else socket.AF_INET
   held = socket.socket(family)
   held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -304,7 +290,7 @@ def _join_on_tpu(timeout: float) -> Hosts | None:
     return None
   server, told = None, b''
   if index == 0:
-    # In a network of the project's own, by its name there.
+    # The hostname resolves within a slice's network.
     secret = secrets.token_hex(16)
     server = vote_server.VoteServer(('', 0), secret, count, timeout)
     told = f'{socket.gethostname()} {server.port} {secret}'.encode()

@@ -1,8 +1,7 @@
 """Coordinates a run of several hosts by votes.
 
-The hosts vote before each update: whether each has a batch or wants to stop,
-whether host 0 wants a checkpoint, how far each is. All hosts hear the same and
-so do the same.
+Before each update every host says whether it has a batch or wants to stop, host
+0 whether a checkpoint is due. All get the same votes and so do the same.
 """
 
 import contextlib
@@ -20,7 +19,7 @@ from seedrl_jax.learner import state as state_lib
 from seedrl_jax.runtime import threads
 from seedrl_jax.runtime import workdir as workdir_lib
 
-# Keys that hosts may differ in.
+# Keys, or prefixes of keys, in which hosts may differ.
 _OWN_KEYS = (
   'actors.addresses',
   'actors.tls_certificate',
@@ -32,7 +31,7 @@ _OWN_KEYS = (
   'replay.address',
   'topology.inference_affinity_offset',
 )
-# Seconds to wait, after an update has failed, for word of a lost host.
+# Seconds to wait, after an update has failed, for news of a lost host.
 _LOSS_SECONDS = 20.0
 
 
@@ -40,7 +39,7 @@ class ParametersDiffer(RuntimeError):
   """The hosts' parameters are no longer the same."""
 
 
-# Errors that say what they are without further help.
+# Errors that need no further explanation.
 _OWN_ERRORS = (
   ParametersDiffer,
   vote_client.HostLost,
@@ -106,12 +105,12 @@ class SeveralHosts(coordinator.Coordinator):
 
   @contextlib.contextmanager
   def _finding_loss(self) -> Iterator[None]:
-    """Has a collective's error say which host is gone, if one is."""
+    """Turns a collective's error into `HostLost` if a host is gone."""
     try:
       yield
     except _OWN_ERRORS:
       raise
-    except Exception as e:  # JAX has several for it, ValueError among them.
+    except Exception as e:  # JAX raises several kinds, `ValueError` among them.
       if sentence := self._votes.wait_lost(_LOSS_SECONDS):
         raise vote_client.HostLost(sentence) from e
       raise
@@ -157,7 +156,7 @@ class SeveralHosts(coordinator.Coordinator):
     return votes, figures.hear([v['figures'] for v in votes])
 
   def _fingerprints(self, learner: learner_lib.Learner) -> list[int]:
-    """Returns those of the parameters if they are to be compared now."""
+    """Returns the parameters' fingerprints if a comparison is due."""
     self._turn += 1
     if (self._turn - 1) % self._check_period:
       return []
@@ -182,7 +181,7 @@ class SeveralHosts(coordinator.Coordinator):
     if self.lost:
       return
     if failure is None or failure.thread != 'learner':
-      # An update that was not finite is found here on every host.
+      # A last update that was not finite raises here on every host.
       learner.flush()
     elif not isinstance(failure.error, learner_lib.NonFiniteError):
       return
@@ -224,12 +223,10 @@ def _check_configs(configs: Sequence[Mapping[str, Any]]) -> None:
 def check_fingerprints(prints: Sequence[Sequence[int]], update: int) -> None:
   """Checks that the hosts' parameters are the same.
 
-  Args:
-    prints: for each host those of its devices; none if it gave none.
-    update: that the parameters are from.
+  `prints` has each host's fingerprints by device, none if it sent none.
 
   Raises:
-    ParametersDiffer: if they are not.
+    ParametersDiffer: if they differ.
   """
   told = {index: found for index, found in enumerate(prints) if found}
   expected = next(iter(told.values()), [0])[0]

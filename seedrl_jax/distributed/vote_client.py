@@ -1,8 +1,8 @@
-"""Votes among the hosts of a run, over a socket to host 0.
+"""Votes among the hosts of a run, over a socket to host 0; needs no JAX.
 
-What all must do in the same order (an update, a checkpoint, the end) is first
-voted on: a device then never waits in a collective for a host that has no
-batch, has stopped, or has died. Needs no JAX.
+The hosts vote on what they must do in the same order (an update, a checkpoint,
+the end): so no device waits in a collective for a host that has no batch, has
+stopped or has died.
 """
 
 import socket
@@ -18,7 +18,7 @@ _RETRY_SECONDS = 0.1
 
 
 class HostLost(RuntimeError):
-  """Another host is gone; the message says which, why, and what to do."""
+  """Another host is gone; says which, why, and what to do."""
 
 
 class HostsMismatch(ValueError):
@@ -26,15 +26,7 @@ class HostsMismatch(ValueError):
 
 
 def check_same(values: Sequence[Any], what: str) -> None:
-  """Checks what all hosts must have in common.
-
-  Args:
-    values: of the hosts, by their index.
-    what: says what a value is, with {} for it.
-
-  Raises:
-    HostsMismatch: if two differ.
-  """
+  """Raises `HostsMismatch` if two values differ; `what` describes one."""
   for index, value in enumerate(values):
     if value != values[0]:
       raise HostsMismatch(
@@ -44,7 +36,6 @@ def check_same(values: Sequence[Any], what: str) -> None:
 
 
 def lost_sentence(host: int, what: str) -> str:
-  """Returns what the other hosts say of one that is gone."""
   return (
     f'Host {host} {what}; start all hosts again to resume from the last '
     'checkpoint.'
@@ -55,8 +46,8 @@ class VoteClient:
   """A host's connection to host 0's `VoteServer`.
 
   Attributes:
-    lost: the sentence about a host that is gone; '' while all are there.
-    stop_wanted: whether some host asked all to stop.
+    lost: a sentence about a host that is gone; '' if all are there.
+    stop_wanted: whether a host asked all to stop.
   """
 
   def __init__(
@@ -67,13 +58,11 @@ class VoteClient:
     count: int,
     join_timeout: float,
   ):
-    """Connects.
+    """Connects to host 0's server.
 
     Args:
-      address: of the server.
       secret: the server's.
-      index: of this host.
-      count: of all hosts, as this one was told.
+      count: number of hosts according to this one's flags.
       join_timeout: seconds to look for host 0.
 
     Raises:
@@ -82,11 +71,11 @@ class VoteClient:
     self.lost = ''
     self.stop_wanted = False
     self._changed = threading.Condition()
-    # Of the vote that is going on, once it is over.
+    # The present vote's result, once there is one.
     self._results: list[list[Any]] = []
     self._refused = False
     self._closing = False
-    # A busy host 0 may be silent for longer than there is time to join.
+    # A busy host 0 may be silent for longer than the time to join.
     self.set_timeout(max(join_timeout, host_wire.SEND_SECONDS))
     self._wire = host_wire.HostWire(_connect(address, join_timeout))
     self._wire.send('hello', secret, index, count)
@@ -98,21 +87,17 @@ class VoteClient:
       thread.start()
 
   def set_timeout(self, timeout: float) -> None:
-    """Takes host 0 for gone after `timeout` seconds of silence."""
+    """Sets after how many seconds of silence host 0 counts as gone."""
     self._silence = host_wire.SilenceTimer(timeout)
 
   def gather(self, value: Any) -> list[Any]:
-    """Waits until every host has called this; one thread of each does.
+    """Returns the JSON values of all hosts by index, when all have called it.
 
-    Args:
-      value: JSON values.
-
-    Returns:
-      The hosts' values, by their index.
+    One thread of each host calls it.
 
     Raises:
       HostLost: if a host is gone.
-      HostsMismatch: if host 0 does not take this one.
+      HostsMismatch: if host 0 does not accept this one.
     """
     self._results.clear()
     self._wire.send('vote', value)
@@ -123,11 +108,11 @@ class VoteClient:
     raise (HostsMismatch if self._refused else HostLost)(self.lost)
 
   def ask_to_stop(self) -> None:
-    """Tells all hosts that this one wants to stop; returns at once."""
+    """Asks all hosts to stop; returns at once."""
     self._wire.send('stop')
 
   def wait_lost(self, timeout: float) -> str:
-    """Waits for word of a host that is gone; returns `lost`."""
+    """Waits until a host is gone; returns `lost`."""
     with self._changed:
       self._changed.wait_for(lambda: self.lost, timeout)
       return self.lost
@@ -135,10 +120,8 @@ class VoteClient:
   def announce_end(self, reason: str) -> None:
     """Ends this host's part, but keeps the connection until the process ends.
 
-    Host 0 waits for that before it ends itself.
-
-    Args:
-      reason: what the others will say of this host; '' at the agreed end.
+    Host 0 waits for that before it ends itself. The others report `reason`,
+    unless it is ''.
     """
     with self._changed:
       if self._closing:
@@ -187,7 +170,7 @@ class VoteClient:
 
 
 def _connect(address: tuple[str, int], timeout: float) -> socket.socket:
-  """Connects to host 0, which may not be there yet."""
+  """Connects to host 0, which may not have started yet."""
   deadline = time.monotonic() + timeout
   while True:
     try:

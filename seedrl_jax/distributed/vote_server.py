@@ -1,8 +1,4 @@
-"""Host 0's part of the votes: takes them all and sends out the results.
-
-It also finds out who is gone: whose connection closed, or who sends nothing
-for too long.
-"""
+"""Host 0's part of the votes: collects them and sends out the results."""
 
 import contextlib
 import dataclasses
@@ -20,8 +16,8 @@ class _Voter:
   """A host that has joined.
 
   Attributes:
-    left: whether it has said goodbye or is gone.
-    ended: whether its connection has ended, or is not to be waited for.
+    left: whether it has announced its end or is gone.
+    ended: whether its connection has ended, or need not be awaited.
   """
 
   wire: host_wire.HostWire
@@ -31,18 +27,17 @@ class _Voter:
 
 
 class VoteServer:
-  """Serves the `VoteClient` of every host, its own host's too."""
+  """Serves the `VoteClient` of every host, host 0 included.
+
+  Reports a host as gone if its connection closes or it is silent for too long.
+  """
 
   def __init__(
     self, address: tuple[str, int], secret: str, count: int, join_timeout: float
   ):
-    """Listens.
+    """Listens at `address`; '' is every interface, port 0 any free one.
 
-    Args:
-      address: interface ('' for all) and port (0 for a free one).
-      secret: that hosts must know.
-      count: hosts that will connect.
-      join_timeout: seconds in which all must.
+    `count` hosts, which must know `secret`, join within `join_timeout` seconds.
 
     Raises:
       OSError: if it cannot listen there.
@@ -63,7 +58,7 @@ class VoteServer:
     self._start('hosts-watch', self._watch)
 
   def set_timeout(self, timeout: float) -> None:
-    """Takes a host for gone after `timeout` seconds of silence."""
+    """Sets after how many seconds of silence a host counts as gone."""
     with self._lock:
       self._timeout = timeout
       for voter in self._voters.values():
@@ -113,12 +108,12 @@ class VoteServer:
       voter = self._voters[index] = _Voter(wire, silence)
       lost = self._lost
     if lost:
-      # It joined after the others were told.
+      # The others got this before it joined.
       wire.send('lost', lost)
     self._start(f'hosts-server-{index}', self._serve, index, voter)
 
   def _serve(self, index: int, voter: _Voter) -> None:
-    """Takes a host's messages until it leaves or is gone."""
+    """Handles a host's messages until it leaves or is gone."""
     while message := voter.wire.receive():
       voter.silence.heard()
       match message:
@@ -159,7 +154,7 @@ class VoteServer:
           voter.ended = True
 
   def _lose(self, index: int, what: str) -> None:
-    """Tells the others, once, of a host that is gone."""
+    """Reports, once, that a host is gone."""
     with self._lock:
       if index in self._voters:
         self._voters[index].left = True
@@ -172,7 +167,7 @@ class VoteServer:
     with self._lock:
       wires = [v.wire for v in self._voters.values() if not v.left]
     for wire in wires:
-      # The thread that reads from it finds one that cannot be reached.
+      # If it is not reachable, the thread that reads from it will notice.
       wire.send(*message)
 
   def close(self) -> None:

@@ -25,10 +25,7 @@ _MOST_LAYOUTS = 64
 
 
 class StepSink(Protocol):
-  """Receives the steps of training environments, batch by batch.
-
-  `assembler.UnrollAssembler` documents the methods.
-  """
+  """Receives training steps; `assembler.UnrollAssembler` has the docstrings."""
 
   num_envs: int
 
@@ -90,8 +87,7 @@ class BatchLayout(NamedTuple):
 class InferenceWorker:
   """Acts for one stream of environments and assembles their unrolls.
 
-  It runs in its own thread, or in lock step with the learner (deterministic
-  runs).
+  Runs in its own thread, or in lock step with the learner.
   """
 
   def __init__(
@@ -111,7 +107,6 @@ class InferenceWorker:
       assembler: of the training environments; None if there are none.
       parameters: returns the newest parameters; must not block.
       global_env_id: int `[N]`, run-wide ids of the stream's environments.
-      output_spec: from `DeviceStep.output_spec`.
     """
     self.counters = WorkerCounters()
     self._stream = stream

@@ -1,8 +1,4 @@
-"""Makes and connects the parts of a run.
-
-`plan` checks the configuration and opens nothing; `open_parts` opens the store,
-the environments and the actors' server around a learner's state.
-"""
+"""Makes and connects the parts of a run: `plan` checks, `open_parts` opens."""
 
 import contextlib
 import dataclasses
@@ -33,10 +29,10 @@ from seedrl_jax.replay import factory as replay_factory
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import layout as layout_lib
 
-# Makes the environments of a stream from its number and its plan.
+# Makes a stream's environments from its index and its plan.
 MakeStream = Callable[[int, layout_lib.StreamPlan], envs.EnvStream]
 
-# Environment i of stream s is seeded with s * this + i.
+# Environment i of stream s has the seed s * this + i.
 _SEED_STRIDE = 1_000_003
 
 
@@ -46,11 +42,9 @@ class Setup:
 
   Attributes:
     config: of this host.
-    host: this one.
     env_spec: of the environments of all hosts.
     topology: of this host's devices.
-    plans: of its streams.
-    agent: of the run.
+    plans: of this host's streams.
     updater: for the training devices of all hosts.
     keys: PRNG keys of the initial state and of each stream.
     batch_width: unrolls of a batch that each training device gets.
@@ -71,10 +65,10 @@ class Setup:
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-  """What a start of a run begins with, beside the learner's state.
+  """What a run starts with, beside the learner's state.
 
   Attributes:
-    starts: how often the run was started before; each has seeds of its own.
+    starts: number of earlier starts; each has seeds of its own.
     inference_keys: PRNG key of each stream to go on with; empty for new ones.
     replay: checkpoint that the store will be restored from; None for none.
     reverb_folder: for the files of a Reverb server; None: a temporary one.
@@ -93,7 +87,7 @@ FIRST_START = Start()
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-  """Everything that works in a run, connected and not yet started."""
+  """The parts of a run, connected but not started."""
 
   env_spec: types.EnvSpec
   topology: topology.Topology
@@ -108,14 +102,13 @@ class Parts:
   actors: actor_server.ActorServer | None
 
   def describe(self) -> str:
-    """Returns what the run works on and with, for people."""
+    """Returns environment, devices and actors' addresses in one line."""
     text = f'{self.env_spec.env_id} on {self.topology.describe()}'
     if self.actors is not None:
       text += f'; actors at {", ".join(self.actors.addresses)}'
     return text
 
   def metrics(self) -> dict[str, float]:
-    """Returns the metrics of the actors."""
     return self.actors.metrics() if self.actors is not None else {}
 
   def env_steps(self) -> int:
@@ -126,20 +119,18 @@ class Parts:
     return acted + self.actors.reported.env_steps
 
   def interrupt(self) -> None:
-    """Closes what threads wait in; the store can still be saved."""
+    """Closes what threads wait for; the store can still be saved."""
     with contextlib.ExitStack() as stack:
-      # All are closed even if one raises.
+      # Closes all even if one raises.
       for worker in self.workers:
         stack.callback(worker.stream.close)
       stack.callback(self.store.interrupt)
       stack.callback(self.prefetcher.close)
 
   def release(self, ended: bool = False) -> None:
-    """Closes what `interrupt`, to be called before, leaves open.
+    """Closes what `interrupt`, called before, leaves open.
 
-    Args:
-      ended: whether the training has reached its end, so that actors need not
-        wait for it to go on.
+    If the training has `ended`, actors end too.
     """
     with contextlib.ExitStack() as stack:
       stack.callback(self.store.close)
@@ -147,7 +138,6 @@ class Parts:
         stack.callback(self.actors.close, ended)
 
   def close(self) -> None:
-    """Interrupts and releases."""
     with contextlib.ExitStack() as stack:
       stack.callback(self.release)
       stack.callback(self.interrupt)
@@ -167,10 +157,10 @@ def plan(
   config: ml_collections.ConfigDict,
   host: layout_lib.HostIndex = layout_lib.ONLY_HOST,
 ) -> Setup:
-  """Works out what the run with this configuration consists of on a host.
+  """Works out what a run consists of on a host; opens nothing.
 
   Raises:
-    ValueError: naming the flag, if the configuration cannot be had.
+    ValueError: if the configuration is not possible; names the flag.
   """
   own = layout_lib.host_config(config, host)
   env_spec = env_factory.make_env_spec(config, host.count)
@@ -181,7 +171,7 @@ def plan(
   devices = topology.make_topology(ratio, jax.local_devices(), most)
   training = topology.all_training(ratio, jax.devices(), most)
   batch_width = layout_lib.check_batch(config, len(training))
-  # Refused before anything is opened.
+  # Raises before anything is opened.
   mixing.demonstrations_per_block(own, len(devices.training))
   plans = layout_lib.plan_streams(own, devices.inference, host)
   agent = agents.load_agent(config, env_spec)
@@ -214,18 +204,17 @@ def open_parts(
 
   Args:
     setup: from `plan`.
-    state: that the learner starts from, without a device axis.
-    start: of the run.
-    streams: makes the stream of a `StreamPlan`; None: as configured.
+    state: of the learner, without a device axis.
+    streams: makes the environments of a stream; None: as configured.
 
   Raises:
-    ValueError: naming the flag, if the configuration cannot be had.
+    ValueError: if the configuration is not possible; names the flag.
   """
   return _Opener(setup, state, start).open(streams)
 
 
 class _Opener:
-  """Opens the parts of a run, each with those that were opened before."""
+  """Opens the parts of a run one after the other."""
 
   def __init__(self, setup: Setup, state: state_lib.LearnerState, start: Start):
     self._setup, self._state, self._start = setup, state, start
@@ -235,7 +224,7 @@ class _Opener:
     if len(start.inference_keys) == len(setup.plans):
       keys = jnp.array(start.inference_keys, jnp.uint32)
     elif setup.host.index:
-      # Host 0 alone has saved its keys; the others take new ones.
+      # Only host 0 has saved its keys; the others take new ones.
       keys = jax.vmap(jax.random.fold_in, (0, None))(keys, start.starts)
     self._steps = [
       device_step_lib.DeviceStep(
@@ -267,7 +256,7 @@ class _Opener:
         opened.callback(stream.close)
         workers.append(self._make_worker(stream, plan, step, store))
       parts = self._connect(store, workers, actors)
-      # Nothing failed: what is open stays open.
+      # Nothing failed: leave them open.
       opened.pop_all()
     return parts
 
@@ -285,7 +274,6 @@ class _Opener:
   def _open_actor_server(
     self, store: replay.TrajectoryStore
   ) -> actor_server.ActorServer | None:
-    """Opens the server of the remote streams, if some are planned."""
     setup = self._setup
     plans = [plan for plan in setup.plans if plan.is_remote]
     if not plans:
@@ -309,7 +297,7 @@ class _Opener:
   def _open_streams(
     self, streams: MakeStream | None, actors: actor_server.ActorServer | None
   ) -> Iterator[envs.EnvStream]:
-    """Opens a plan's stream when asked for it, so that each can be closed."""
+    """Opens streams one at a time, so that the caller can close each."""
     make_stream = streams or self._make_stream
     remote = iter(actors.streams if actors is not None else ())
     for i, plan in enumerate(self._setup.plans):
@@ -371,7 +359,6 @@ class _Opener:
     workers: Sequence[worker_lib.InferenceWorker],
     actors: actor_server.ActorServer | None,
   ) -> Parts:
-    """Makes the learner and connects it to the store and the workers."""
     setup, config = self._setup, self._config
     training = setup.topology.training
     blank = unrolls.blank_batch(self._unroll_spec, setup.batch_width)

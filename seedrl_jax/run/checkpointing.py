@@ -1,10 +1,8 @@
 """The checkpoints of a run: state, counters and replay of one moment.
 
-A large replay takes minutes to write, as Reverb compresses it in one thread, so
-the thread `checkpoint` does that while the run goes on. The learner waits only
-until the replay is settled on what it saves: with Reverb, until all that was
-inserted has arrived and the server was asked. The environments, which do not
-wait, may be milliseconds ahead.
+Reverb takes minutes to write a large replay, so a thread does that. The learner
+only waits until the replay is settled on what it saves. The environments do not
+wait and may be milliseconds ahead.
 """
 
 import dataclasses
@@ -32,8 +30,7 @@ class RunCheckpoints:
   """The checkpoints of a work directory, and what a run continues from.
 
   Attributes:
-    record: of the checkpoint that the run continues from; all zero if it begins
-      anew.
+    record: of the checkpoint to continue from; all zero for a new run.
     storage: of the learner's part.
   """
 
@@ -47,9 +44,7 @@ class RunCheckpoints:
     """Opens the checkpoints of a work directory.
 
     Args:
-      config: of the run.
-      workdir: of this host.
-      say: takes sentences for the user.
+      say: prints a sentence.
       leads: whether this host keeps the checkpoints, or only its own replay.
 
     Raises:
@@ -90,7 +85,7 @@ class RunCheckpoints:
       self._say('Resuming with changes: ' + '; '.join(changes))
 
   def _read_config(self) -> ml_collections.ConfigDict | None:
-    """Returns the earlier start's configuration; puts a damaged one aside."""
+    """Returns the last start's configuration; renames a damaged one."""
     path = self._workdir.config_json
     if not path.exists():
       return None
@@ -104,14 +99,14 @@ class RunCheckpoints:
     """Returns the state to continue from; `initial` if there is none.
 
     Raises:
-      WorkdirError: if there are checkpoints and none is sound.
+      WorkdirError: if there are checkpoints but none is sound.
       CheckpointMismatch: if the state is of another kind.
     """
     some = bool(self.storage.steps())
     found = self.storage.restore(initial)
     if found is None:
       if some:
-        # To begin anew would overwrite the curves of the run that was here.
+        # A new run would overwrite the curves of the old one.
         raise workdir_lib.WorkdirError(
           f'No checkpoint in --workdir={self._workdir.path} is sound; start '
           'with another.'
@@ -125,7 +120,7 @@ class RunCheckpoints:
     return found.state
 
   def told(self) -> dict[str, Any]:
-    """Returns the record for `follow` on other hosts, as JSON can hold it."""
+    """Returns the record for `follow` on other hosts, as JSON values."""
     return dataclasses.asdict(self.record)
 
   def follow(self, shared: Mapping[str, Any], step: int) -> None:
@@ -146,7 +141,7 @@ class RunCheckpoints:
 
   @property
   def replay_path(self) -> str | None:
-    """What `restore_replay` will restore; None for nothing."""
+    """Path for `restore_replay`; None for nothing."""
     if not (self._config.replay and self.record.replay):
       return None
     return str(self._workdir.replay / self.record.replay)
@@ -154,10 +149,9 @@ class RunCheckpoints:
   def restore_replay(
     self, store: replay.TrajectoryStore
   ) -> checkpoints_lib.ReplayCheckpoints | None:
-    """Restores what `store` held; one that cannot be read costs a sentence.
+    """Restores the store's items; only warns if they cannot be read.
 
-    Returns:
-      What saves the store; None if it is not to be saved.
+    Returns what saves the store; None if it is not to be saved.
     """
     if not self._config.replay:
       return None
@@ -172,7 +166,6 @@ class RunCheckpoints:
     return saved
 
   def close(self) -> None:
-    """Closes the storage."""
     self.storage.close()
 
 
@@ -185,7 +178,7 @@ class CheckpointWriter:
     saved_replay: checkpoints_lib.ReplayCheckpoints | None,
     say: Callable[[str], None],
   ):
-    """Writes nothing yet; `saved_replay` None: never a replay."""
+    """Writes nothing yet; without `saved_replay` it never saves a replay."""
     self._storage = storage
     self._replay = saved_replay
     self._say = say
@@ -194,7 +187,6 @@ class CheckpointWriter:
     self._last = time.perf_counter()
 
   def restart_clock(self) -> None:
-    """Counts `age` from now on."""
     self._last = time.perf_counter()
 
   @property
@@ -203,19 +195,16 @@ class CheckpointWriter:
     return time.perf_counter() - self._last
 
   def save(self, state: StateSource, now: RecordSource) -> None:
-    """Saves a checkpoint, after any that is being written.
-
-    Does nothing if this update has one.
+    """Saves a checkpoint, unless this update has one already.
 
     Args:
-      state: gives the learner's, on the host.
-      now: gives the run's counters; called when the replay has settled on what
-        it saves.
+      state: returns the learner's state, on the host.
+      now: returns the run's counters; called when the replay has settled.
 
     Raises:
-      NotWritten: if this one could not be, as on a full disk.
-      BaseException: what this one failed with; or else, when it is written, an
-        earlier one in the thread.
+      NotWritten: if it could not be written, as on a full disk.
+      BaseException: another error of this checkpoint or, when this one is
+        written, of an earlier one in the thread.
     """
     earlier = self._join()
     taken = state()
@@ -227,15 +216,14 @@ class CheckpointWriter:
   def save_midway(
     self, state: StateSource, now: RecordSource, wait: bool
   ) -> None:
-    """Saves a checkpoint, and says so if it cannot be written.
+    """Saves a checkpoint in mid-run; only warns if it cannot be written.
 
     Args:
       state, now: as in `save`; `now` may be called in the thread.
-      wait: whether to return when it is written, and not as soon as nothing
-        can change it any more.
+      wait: whether to return when it is written, not as soon as it is settled.
 
     Raises:
-      BaseException: what this one, or an earlier one, failed with.
+      BaseException: another error of this checkpoint or an earlier one.
     """
     self.restart_clock()
     if not wait:
@@ -258,7 +246,7 @@ class CheckpointWriter:
     taken = state()
     if int(taken.step) in self._storage.steps():
       return
-    # The next update may write to the memory that these arrays are views of.
+    # These arrays may be views of memory that the next update overwrites.
     copied = jax.tree.map(np.array, taken)
     settled = threading.Event()
     self._thread = threading.Thread(
@@ -271,20 +259,16 @@ class CheckpointWriter:
     settled.wait()
 
   def finish(self, timeout: float | None = None) -> None:
-    """Waits for the checkpoint that is being written.
+    """Waits for the checkpoint that is being written; raises its error.
 
-    Args:
-      timeout: in seconds; None: as long as it takes.
-
-    Raises:
-      BaseException: what it failed with.
+    `timeout` is in seconds; None: as long as it takes.
     """
     error = self._join(timeout)
     if error is not None:
       raise error
 
   def _join(self, timeout: float | None = None) -> BaseException | None:
-    """Waits for the thread; returns, once, what it failed with."""
+    """Waits for the thread; returns its error, once."""
     if self._thread is not None and self._thread.is_alive():
       self._say('Waiting for the checkpoint that is being written.')
       self._thread.join(timeout)
@@ -315,7 +299,7 @@ class CheckpointWriter:
     now: RecordSource,
     on_settled: Callable[[], None] = lambda: None,
   ) -> None:
-    """Writes both parts; `on_settled` is called when both are decided on."""
+    """Writes both parts; calls `on_settled` when both are settled."""
     step = int(state.step)
     taken: list[report.RunRecord] = []
 
@@ -323,11 +307,11 @@ class CheckpointWriter:
       taken.append(now())
       on_settled()
 
-    # First, so that no learner's checkpoint names one that is not there.
+    # First, so that no learner's checkpoint names a replay that is missing.
     name = self._replay.save(step, settle) if self._replay else ''
     if not taken:
       settle()
-    # The last of several, if a lost server was asked again.
+    # If a lost server was asked again, the last of several.
     saved = dataclasses.replace(taken[-1], replay=name)
     try:
       self._storage.save(step, state, dataclasses.asdict(saved))

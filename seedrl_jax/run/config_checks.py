@@ -1,7 +1,7 @@
-"""What the keys of `configs/base.py` may be; see `settings`.
+"""The values that the keys of `configs/base.py` may have; see `settings`.
 
-Agents bring the table of their own keys. What depends on several keys, or on
-the environment, is checked by the room that knows it.
+Agents have a table for their own keys. Conditions on several keys, or on the
+environment, are checked elsewhere.
 """
 
 import os
@@ -26,13 +26,12 @@ _LAST_PROCESSOR = max(os.sched_getaffinity(0))
 _PROCESSOR = integer(-1, _LAST_PROCESSOR)._replace(
   words=f"give a processor, up to this machine's {_LAST_PROCESSOR}, or -1"
 )
-# Longer waits overflow what the system counts in.
+# Longer waits overflow the system's time-outs.
 _SECONDS = number(0, 10**9)
 
 RANGES: dict[str, Allowed] = {
   'agent': TEXT,
-  # JAX makes one key of seeds that differ by 2^32, EnvPool one of environments
-  # whose seeds differ by 2^31.
+  # Seeds 2^32 apart give the same JAX key, 2^31 apart the same EnvPool seed.
   'seed': integer(0, 2**31 - 1),
   'total_env_frames': integer(1),
   'num_eval_envs': integer(0),
@@ -111,7 +110,7 @@ RANGES: dict[str, Allowed] = {
   'checkpoint.every_seconds': _SECONDS,
   'checkpoint.keep': integer(1),
   'checkpoint.replay': FLAG,
-  # Hours; a century or so.
+  # Hours; about a century.
   'checkpoint.keep_every_hours': number(0, 10**6),
   'log.every_seconds': number(0.01, 10**9),
   'log.tensorboard': FLAG,
@@ -121,13 +120,11 @@ RANGES: dict[str, Allowed] = {
 def check(
   config: ml_collections.ConfigDict, own: Mapping[str, Allowed] | None = None
 ) -> None:
-  """Checks a run's configuration before anything is made of it.
+  """Checks a run's configuration; `own` is the agent's table.
 
-  Args:
-    config: of the run.
-    own: the agent's table; None if it brings none, and may have any keys.
+  Without a table, the agent's section may have any keys.
 
   Raises:
-    ValueError: naming the flag and what it can be.
+    ValueError: if a value is wrong; names the flag and what it can be.
   """
   settings.check(config, RANGES | dict(own or {}), complete=bool(own))

@@ -1,7 +1,4 @@
-"""What a run consists of, worked out from its configuration.
-
-Nothing here opens anything; `build` does.
-"""
+"""Works out what a run consists of; opens nothing."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -16,14 +13,14 @@ from seedrl_jax.replay import table_configs
 
 @dataclasses.dataclass(frozen=True)
 class StreamPlan:
-  """The share of a run's environments that one stream has.
+  """One stream's share of a run's environments.
 
   Attributes:
     device: inference core that acts for it.
     num_train: training environments; the stream's first ids.
     global_env_id: int32 `[N]`, run-wide ids of all its environments.
     batch_size: environments per inference call, at most.
-    is_remote: whether actors bring the environments, up to as many.
+    is_remote: whether actors bring the environments, up to `N`.
   """
 
   device: jax.Device
@@ -35,7 +32,7 @@ class StreamPlan:
 
 @dataclasses.dataclass(frozen=True)
 class HostIndex:
-  """Which host this is, of how many that train together."""
+  """Index of this host and number of hosts that train together."""
 
   index: int = 0
   count: int = 1
@@ -49,11 +46,11 @@ def host_config(
 ) -> ml_collections.ConfigDict:
   """Returns the configuration of this host's part of a run.
 
-  The batch is shared out, evaluation is host 0's, and seeds differ. All else
-  that is counted in environments or unrolls is for each host.
+  The hosts share the batch, host 0 evaluates, and seeds differ. All other
+  counts of environments or unrolls are for each host.
 
   Raises:
-    ValueError: if the batch cannot be shared out.
+    ValueError: if the hosts cannot share the batch equally.
   """
   if host.count == 1:
     return config
@@ -74,10 +71,7 @@ def host_config(
 def named_config(
   config: ml_collections.ConfigDict, env_spec: types.EnvSpec
 ) -> ml_collections.ConfigDict:
-  """Returns a configuration whose `env.id` is the environment's name.
-
-  With a factory, `env.id` is not read and names nothing.
-  """
+  """Returns a config whose `env.id` names the environment of a factory too."""
   config = config.copy_and_resolve_references()
   config.env.id = env_spec.env_id
   return config
@@ -88,15 +82,14 @@ def plan_streams(
   inference: tuple[jax.Device, ...],
   host: HostIndex = ONLY_HOST,
 ) -> list[StreamPlan]:
-  """Divides a host's environments over inference streams, as evenly as can be.
+  """Divides a host's environments over inference streams as evenly as possible.
 
   Global ids are, host by host, first those of its own training environments,
-  then of its remote ones; the last are for evaluation, in host 0's process.
+  then of its remote ones; the last are host 0's for evaluation.
 
   Args:
     config: of this host.
     inference: its inference cores.
-    host: this one.
 
   Raises:
     ValueError: if there are fewer environments than streams, or more in a batch
@@ -141,7 +134,7 @@ def _plan_local_streams(
   num_train = num_envs + config.actors.max_envs
   first_id = host.index * num_train
   train = np.array_split(first_id + np.arange(num_envs), count)
-  # The streams that got fewer training environments take evaluation first.
+  # Streams with fewer training environments get evaluation first.
   first_eval_id = host.count * num_train
   evaluation = np.array_split(
     first_eval_id + np.arange(config.num_eval_envs), count
@@ -165,7 +158,6 @@ def _plan_remote_streams(
   inference: tuple[jax.Device, ...],
   host: HostIndex,
 ) -> list[StreamPlan]:
-  """Plans a stream for each inference core that can have one."""
   num_local, num_remote = config.env.num_envs, config.actors.max_envs
   devices = inference[:num_remote]
   first_id = host.index * (num_local + num_remote) + num_local
@@ -199,9 +191,7 @@ def _batch_size(config: ml_collections.ConfigDict, num_envs: int) -> int:
 def check_batch(config: ml_collections.ConfigDict, num_training: int) -> int:
   """Returns the unrolls of a batch that each training device gets.
 
-  Args:
-    config: of the whole run.
-    num_training: training devices of all hosts.
+  `config` is the whole run's, `num_training` counts all hosts' devices.
 
   Raises:
     ValueError: if the batch does not divide.
@@ -223,10 +213,7 @@ def block_width(
 ) -> int:
   """Returns how many unrolls are assembled side by side.
 
-  Args:
-    config: of the run.
-    batch_width: unrolls of a batch for one training device.
-    plans: of all streams.
+  `batch_width` unrolls of a batch go to each training device.
   """
   num_envs = min(plan.num_train for plan in plans if plan.num_train)
   return table_configs.table_config(config).writer_width(

@@ -1,4 +1,4 @@
-"""What a run counts and says of itself: counters, curves, summary."""
+"""Counters, curves and summary of a run."""
 
 import collections
 import dataclasses
@@ -21,9 +21,7 @@ class RunCounters:
   """Counts a run over all its parts, hosts and starts.
 
   Attributes:
-    parts: of the run on this host.
-    before: what the checkpoint says that the run continues from.
-    host: this one.
+    before: the record of the checkpoint that the run continues from.
   """
 
   def __init__(
@@ -33,34 +31,33 @@ class RunCounters:
     before: report.RunRecord,
     host: layout_lib.HostIndex = layout_lib.ONLY_HOST,
   ):
-    """Begins at what `before` says."""
     self.parts = parts
     self.before = before
     self.host = host
     self._start_time: float | None = None
     self._end_time: float | None = None
     self._config = config
-    # The hosts' counters since their start, as they told them last.
+    # The hosts' latest counters since their start.
     self._told: dict[int, report.Snapshot] = {}
-    # On host 0: return and length of the other hosts' episodes.
+    # On host 0: returns and lengths of the other hosts' episodes.
     self._heard: collections.deque[tuple[float, int]] = collections.deque(
       maxlen=report.WINDOW
     )
     self._next_episodes = 0.0
-    # Of the other hosts' stores and actors.
+    # Latest metrics of the other hosts' stores and actors.
     self._curves: dict[int, dict[str, float]] = {}
     self._lag_max = 0
 
   def begin(self) -> None:
-    """Notes that the training begins now."""
+    """Starts the clock of the training."""
     self._start_time = time.perf_counter()
 
   def end(self) -> None:
-    """Notes that it has ended; `seconds` then stays as it is."""
+    """Stops the clock."""
     self._end_time = time.perf_counter()
 
   def seconds(self) -> float:
-    """Returns the seconds of training."""
+    """Returns the seconds of training, of earlier starts too."""
     if self._start_time is None:
       return self.before.seconds
     end = self._end_time or time.perf_counter()
@@ -95,12 +92,12 @@ class RunCounters:
       total,
       env_steps=total.env_steps + self.before.env_steps,
       eval_steps=total.eval_steps + self.before.eval_steps,
-      # The learners wait together: what one of them did, in the mean.
+      # The learners wait together, so this is their mean.
       learner_wait=total.learner_wait / self.host.count,
     )
 
   def _own_snapshot(self, seconds: float = 0.0) -> report.Snapshot:
-    """Returns this host's counters, since its start."""
+    """Returns this host's counters since its start."""
     workers = self.parts.workers
     counters = [worker.counters for worker in workers]
     learner = self.parts.learner.counters
@@ -119,16 +116,16 @@ class RunCounters:
     )
 
   def _num_envs(self) -> int:
-    """Returns the environments of this host that are there now."""
+    """Returns how many environments this host has now."""
     config, actors = self._config, self.parts.actors
     evaluation = 0 if self.host.index else config.num_eval_envs
     remote = 0 if actors is None else actors.num_connected
     return config.env.num_envs + evaluation + remote
 
   def take_episodes(self) -> Iterator[tuple[bool, float, int]]:
-    """Yields the episodes since the last call, on host 0 those of all hosts.
+    """Yields is_training, return and length of episodes since the last call.
 
-    Each is whether it was for training, its return and its length.
+    On host 0 these are the episodes of all hosts.
     """
     while self._heard:
       yield True, *self._heard.popleft()
@@ -166,12 +163,9 @@ class RunCounters:
   def tell(self, is_last: bool = False) -> dict[str, Any]:
     """Returns this host's figures for the others; one thread calls it.
 
-    They are its counters since the start and now and then, for host 0, the
-    episodes and the largest policy lag since then, and the metrics of its store
-    and actors.
-
-    Args:
-      is_last: whether there will be none after these.
+    They are its counters and, once in a while for host 0, new episodes, the
+    largest policy lag and the metrics of store and actors. None will follow if
+    `is_last`.
     """
     told = dataclasses.asdict(self._own_snapshot())
     now = time.perf_counter()
@@ -180,13 +174,13 @@ class RunCounters:
       episodes = [episode[1:] for episode in self.take_episodes()]
       told['episodes'] = episodes[-report.WINDOW :]
       told['lag_max'] = self.parts.learner.take_lag_max()
-      # In the end the store no longer answers.
+      # At the end the store no longer answers.
       if not is_last:
         told['curves'] = self._own_curves(self.parts.store.info())
     return told
 
   def hear(self, told: Sequence[Mapping[str, Any]]) -> float:
-    """Takes all hosts' figures; returns the progress, alike on all hosts."""
+    """Takes all hosts' figures; returns the progress, the same on all hosts."""
     snapshots: dict[int, report.Snapshot] = {}
     for index, figures in enumerate(map(dict, told)):
       episodes = figures.pop('episodes', ())
@@ -199,19 +193,16 @@ class RunCounters:
       self._lag_max = max(self._lag_max, lag_max)
       if curves:
         self._curves[index] = curves
-    # At once, as other threads read it.
+    # In one assignment, as other threads read it.
     self._told = snapshots
     steps = sum(s.env_steps for s in snapshots.values())
     return self._share(self.before.env_steps + steps)
 
 
 class RunReporter:
-  """Writes the curves and the summary of a run, and says how it goes.
+  """Writes the curves and the summary of a run, and prints its progress.
 
   Attributes:
-    counters: of the run.
-    workdir: where the reports go.
-    line: where it says how it goes.
     waits: the last row's shares of waiting; None before the first.
   """
 
@@ -222,7 +213,6 @@ class RunReporter:
     workdir: workdir_lib.Workdir,
     line: progress.ProgressLine,
   ):
-    """Writes nothing yet."""
     self._config = config
     self.counters = counters
     self._parts = counters.parts
@@ -240,7 +230,7 @@ class RunReporter:
     self.waits: report.Waits | None = None
 
   def open(self) -> None:
-    """Opens the curves, as they were at the checkpoint; host 0 has them."""
+    """Opens the curves on host 0, cut back to the checkpoint."""
     if self.counters.host.index:
       return
     self._metrics = metrics.MetricsLog(
@@ -252,9 +242,9 @@ class RunReporter:
     )
 
   def write(self) -> None:
-    """Writes a row of the curves and shows it; after `open`."""
+    """Writes and prints a row of the curves; call `open` before."""
     if self._metrics is None:
-      # The curves are another host's.
+      # Host 0 has the curves.
       self._say_what_lacks()
       return
     self._collect_episodes()
@@ -281,13 +271,13 @@ class RunReporter:
       window.add(total, length)
 
   def _say_what_lacks(self) -> None:
-    """Says, once each time, that this host can only wait for actors."""
+    """Prints, once each time, that this host can only wait for actors."""
     before, self._lacked = self._lacked, self._lacks_actors()
     if self._lacked and not before:
       self.line.say(f'This host waits for {self._lacked}')
 
   def _lacks_actors(self) -> str:
-    """Returns what to do if only actors have environments and none is here."""
+    """Returns what to do if this host has no environments until actors come."""
     actors = self._parts.actors
     if actors is None or self._config.env.num_envs or actors.num_connected:
       return ''
@@ -310,11 +300,10 @@ class RunReporter:
     )
 
   def summary(self, status: str) -> dict[str, Any]:
-    """Returns the summary of a run that has come to `status`."""
     return self._reporter.summary(self.counters.snapshot(), status)
 
   def write_summary(self, status: str) -> dict[str, Any]:
-    """Writes the summary, says it, and returns it; host 0 writes it."""
+    """Writes on host 0, prints and returns the summary."""
     summary = self.summary(status)
     index = self.counters.host.index
     if index:

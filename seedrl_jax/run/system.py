@@ -1,9 +1,4 @@
-"""One run from its configuration to its summary.
-
-What it does at its start, in this order: check the configuration, lock the work
-directory, restore the learner's state, open the parts around it, restore the
-replay.
-"""
+"""One run from its configuration to its summary."""
 
 import contextlib
 import os
@@ -30,7 +25,7 @@ from seedrl_jax.runtime import (
 )
 from seedrl_jax.runtime import workdir as workdir_lib
 
-# What makes the state that this host has no good one to go on from.
+# Errors after which this host's state is not good to go on from.
 _SPOILED = (
   learner_lib.NonFiniteError,
   several_hosts.ParametersDiffer,
@@ -43,11 +38,7 @@ class RunFailed(RuntimeError):
 
 
 class System:
-  """A run in a work directory.
-
-  Attributes:
-    parts: of the run on this host.
-  """
+  """A run in a work directory; `parts` are those on this host."""
 
   def __init__(
     self,
@@ -60,12 +51,14 @@ class System:
   ):
     """Builds the run, or its continuation from what is in `workdir`.
 
+    Checks the configuration, locks the work directory, restores the learner's
+    state, opens the parts around it and restores the replay, in this order.
+
     Args:
-      config: see `configs/base.py`.
       workdir: made if needed.
-      profile_updates: updates to capture a profile of.
+      profile_updates: number of updates to capture a profile of.
       make_streams: makes the environments of a stream; None: as configured.
-      line: where to say how it goes; None: standard output.
+      line: shows the progress; None: on standard output.
       coordinator: of this host with others; None: it is alone.
 
     Raises:
@@ -92,7 +85,6 @@ class System:
     opened: contextlib.ExitStack,
     make_streams: build_lib.MakeStream | None,
   ) -> None:
-    """Restores the learner's state, and opens the parts around it."""
     self._workdir.create()
     self._lock = lock.acquire(self._workdir, self._line.say)
     opened.callback(self._lock.close)
@@ -117,7 +109,6 @@ class System:
     opened.callback(self.parts.close)
 
   def _connect(self, profile_updates: int) -> None:
-    """Restores the replay, and makes what counts, saves and trains."""
     config, parts, say = self._config, self.parts, self._line.say
     self._writer = checkpointing.CheckpointWriter(
       self._checkpoints.storage,
@@ -148,10 +139,7 @@ class System:
     self._training.interrupted = True
 
   def train(self) -> dict[str, Any]:
-    """Trains to the end, or until stopped; to be called once.
-
-    Returns:
-      The summary, as written to summary.json.
+    """Trains to the end, or until stopped; returns the summary. Call it once.
 
     Raises:
       RunFailed: if a thread failed; the summary is written all the same.
@@ -180,7 +168,7 @@ class System:
       return self._finish(stuck)
 
   def _open_reports(self) -> None:
-    """Begins to write; a start that failed has left the files as they were."""
+    """Opens the files, which a failed start must leave as they were."""
     if not self._host.index:
       self._workdir.write_config(
         layout_lib.named_config(self._config, self.parts.env_spec)
@@ -198,8 +186,8 @@ class System:
     # A learner that did not end still owns its state.
     if 'learner' not in group.alive:
       self._end_learning()
-    # Before the store is closed, which one that is under way needs; in time,
-    # as closing it is what ends one that hangs.
+    # Before the store is closed, which a checkpoint needs; with a time-out, as
+    # only closing the store ends a checkpoint that hangs.
     group.run(
       'checkpoint', lambda: self._writer.finish(training_lib.JOIN_SECONDS)
     )
@@ -215,14 +203,13 @@ class System:
     return summary
 
   def _end_learning(self) -> None:
-    """Ends it on all hosts; saves a last checkpoint if the state is good."""
+    """Ends the learning on all hosts; saves a last checkpoint if it is good."""
     group, learner = self._training.group, self.parts.learner
     failure = group.failure
     group.run(
       'hosts', lambda: self._coordinator.end(learner, self._counters, failure)
     )
-    # After an update that is not finite, the newest checkpoint stays the last
-    # good one.
+    # After an update that is not finite, the newest checkpoint is good.
     bad = group.failure and group.failure.error
     if self._coordinator.agreed and not isinstance(bad, _SPOILED):
       group.run('last checkpoint', self._save_last)

@@ -15,20 +15,19 @@ from seedrl_jax.run import build, checkpointing, reporting
 from seedrl_jax.runtime import process, threads
 from seedrl_jax.runtime import profiler as profiler_lib
 
-# Seconds for threads to end: in all, and before the user is told what is
-# waited for.
+# Seconds for threads to end: in all, and before the user is informed.
 JOIN_SECONDS = 600.0
 _QUIET_JOIN_SECONDS = 10.0
-# Waits for a batch; None if this host wants to stop.
+# Waits for a batch; returns None if this host wants to stop.
 _NextBatch = Callable[[], prefetch_lib.Prefetched | None]
 
 
 class Training:
-  """Acts and learns until all frames are there or something asks to stop.
+  """Acts and learns until the run has all frames or is asked to stop.
 
   Attributes:
     group: the threads, and the first failure.
-    interrupted: whether to stop; any thread or signal handler may set it.
+    interrupted: set this to stop, from any thread or signal handler.
   """
 
   def __init__(
@@ -39,11 +38,7 @@ class Training:
     writer: checkpointing.CheckpointWriter,
     profiler: profiler_lib.UpdateProfiler,
   ):
-    """Starts nothing yet.
-
-    Raises:
-      ValueError: if inference threads cannot have their processors.
-    """
+    """Starts nothing; raises `ValueError` if a processor cannot be had."""
     self.interrupted = False
     self._config = config
     self._coordinator = coordinator
@@ -83,7 +78,7 @@ class Training:
 
     Raises:
       HostLost: if another host is gone.
-      Exception: what failed in lock step, or in writing a report.
+      Exception: if lock step or writing a report fails.
     """
     if self.interrupted:
       # The threads still start, as other hosts wait for this one's vote.
@@ -105,7 +100,7 @@ class Training:
     say = self._reporter.line.say
     self.group.stop()
     if self.interrupted:
-      # A Reverb server that was just lost must be back before.
+      # A Reverb server that was just lost must come back for it.
       say('Stopping, with a last checkpoint.')
     stuck = self.group.join(_QUIET_JOIN_SECONDS)
     if stuck and not self._coordinator.lost:
@@ -135,7 +130,7 @@ class Training:
     return True
 
   def _learn(self, next_batch: _NextBatch) -> None:
-    """Updates until the hosts decide to stop, and stops the threads."""
+    """Updates until the hosts decide to stop, then stops the threads."""
     learner, config = self._parts.learner, self._config
     with self._coordinator.deciding(learner, self._counters) as decide:
       while True:
@@ -150,7 +145,7 @@ class Training:
         learner.step(item, decision.progress)
         self._profiler.after_update()
         if decision.save:
-          # Lock step promises that nothing happens at a time of its own.
+          # In lock step nothing may depend on timing.
           self._writer.save_midway(
             learner.state, self._reporter.record, wait=config.deterministic
           )
@@ -161,8 +156,8 @@ class Training:
     if self._counters.is_finished():
       return None
     if prefetcher.is_empty:
-      # With time to spare, inference should not act with older parameters
-      # until the next batch comes.
+      # There is time to spare: publish now, so that inference does not act with
+      # older parameters until the next batch.
       self._parts.learner.flush()
     try:
       return prefetcher.get()
@@ -192,12 +187,7 @@ def fill_demonstrations(
   """Fills the table of demonstrations if it is empty.
 
   It is at a run's start, and after the loss of a server without a checkpoint.
-
-  Args:
-    config: of the run.
-    parts: of the run.
-    say: takes sentences for the user.
-    at_start: whether to say if the table holds something else than the folder.
+  `at_start` prints if the table differs from the folder.
   """
   path = config.demonstrations.path
   if not path:

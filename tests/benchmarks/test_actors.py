@@ -10,7 +10,7 @@ from tests import runs
 _CASE = actors.ActorsCase(
   'toy', runs.tiny().env, timing.Windows(2, 0.05), calls=20
 )
-# Only for tests that have already failed.
+# Seconds until a hanging test fails.
 _PATIENCE = 300.0
 
 
@@ -22,10 +22,9 @@ def test_measures_remote_environments_against_local_ones():
   assert len({line.count('|') for line in lines}) == 1
   for row in rows:
     assert row['case'] == 'toy'
-    # Catch shows 50 floats.
+    # An observation of Catch has 50 floats.
     assert 200 < row['bytes_per_step'] < 300
     assert 0 < row['latency_ms']['p50'] <= row['latency_ms']['p99']
-  # First without an actor, as light a load as there is.
   assert all(row['envs'] == 0 and row['share'] is None for row in rows[:2])
   for row in rows[2:]:
     assert row['envs'] == 4
@@ -40,7 +39,7 @@ def test_environments_that_are_no_groups_are_refused():
 
 @pytest.fixture(name='program')
 def program_fixture(tmp_path, monkeypatch):
-  """What runs in place of an actor; writes its text to a file."""
+  """Makes the program that runs in place of an actor."""
 
   def write(text: str) -> None:
     path = tmp_path / 'actor.py'
@@ -83,7 +82,7 @@ def test_flags_of_an_actor(program, tmp_path):
   with actors.ActorProcesses('host:1', ended.set) as processes:
     processes.start(6, '--inference=local')
     assert ended.wait(_PATIENCE)
-    # One that the training's end has sent home.
+    # An actor that ends with the training is no failure.
     processes.check()
   flags = (tmp_path / 'flags').read_text().split()[1:]
   assert set(flags) == {
@@ -95,7 +94,7 @@ def test_flags_of_an_actor(program, tmp_path):
 def test_benchmark_ends_where_its_actor_does(program):
   program('raise SystemExit(3)')
   rows = actors.measure(_CASE, [1], [4])
-  # Without an actor there is none to fail.
+  # Without actors none can fail.
   assert [next(rows)['actors'], next(rows)['actors']] == [0, 0]
   with pytest.raises(RuntimeError, match='exit code 3'):
     next(rows)

@@ -9,12 +9,12 @@ from seedrl_jax.benchmarks import modes, timing, whole
 from tests import runs
 
 _PATIENCE = 300.0  # only for a test that has already failed
-# Enough that what is under way at either end of a window does not count.
+# Enough for items in flight at a window's ends not to matter.
 _WINDOW_UPDATES = 10
 
 
 class _Windows:
-  """Has the measurer sleep until a window has all that is measured."""
+  """Makes the measurer sleep until a window has all that is measured."""
 
   def __init__(self, monkeypatch: pytest.MonkeyPatch):
     self._count = modes._count
@@ -50,12 +50,12 @@ class _Windows:
       now.updates >= before.updates + _WINDOW_UPDATES
       and now.lag_updates > before.lag_updates
       and now.env_steps > before.env_steps
-      # The second run's actors write to the store.
+      # Only the second run's actors write to the store.
       and (self._num_runs == 1 or now.store_bytes > before.store_bytes)
     )
 
 
-# Of a window: tells its sleep from others.
+# A window's length, which tells its sleep from others.
 _SECONDS = 0.5
 
 
@@ -73,8 +73,8 @@ def test_measures_one_mode_after_the_other(monkeypatch):
     assert row['updates_per_second'] > 0
     assert 0 <= row['lag_mean'] <= row['lag_max']
   central, local = rows
-  # Unrolls go through the learner, and past it.
+  # Unrolls pass through the learner, or bypass it.
   assert central['store_bytes_per_second'] == 0
   assert local['store_bytes_per_second'] > 0
-  # A step of Catch takes 200 bytes and more.
+  # A step of Catch takes at least 200 bytes.
   assert central['stream_bytes_per_second'] > 200 * central['frames']['minimum']

@@ -26,7 +26,7 @@ def test_every_combination_is_measured(small, server_python):
       figures = row[client]
       assert len(figures['rates']) == 2
       assert 0 < figures['minimum'] <= figures['median'] <= figures['maximum']
-      # A Python with NumPy is above 10 MB; the blocks are far below 1 GB.
+      # A Python with NumPy takes over 10 MB; the blocks far below 1 GB.
       assert 1e7 < figures['memory_peak'] < 2e9
     assert row['ratio'] > 0
     columns = replay.header()[-2].count('|')

@@ -1,4 +1,4 @@
-"""Tests of what both clients of the replay benchmark share."""
+"""Tests of the code that the replay benchmark's clients share."""
 
 import io
 import json
@@ -11,7 +11,7 @@ from seedrl_jax.benchmarks import replay_clients
 
 
 class _Client:
-  """Notes what it is told to do."""
+  """Records its calls."""
 
   def __init__(self):
     self.inserted: list[tuple[str, int]] = []

@@ -1,4 +1,4 @@
-"""Tests of the store's benchmark under R2D2's load, on a real server."""
+"""Tests of the benchmark under R2D2's load, on a real server."""
 
 import dataclasses
 import types as python_types
@@ -36,7 +36,7 @@ def test_overlaps_stored_once_take_less(monkeypatch, server_python):
     (line,) = replay_sequences.lines(row)
     assert line.count('|') == head[-1].count('|') == head[-2].count('|')
     assert 64 * 20 * 84 * 84 < row['raw_bytes'] < 64 * 20 * 84 * 85
-  # A sequence has ten new steps of its twenty; little else is in there.
+  # Ten of a sequence's twenty steps are new; the rest is small.
   share = once['checkpoint_bytes'] / twice['checkpoint_bytes']
   assert 0.4 < share < 0.75
 
@@ -70,7 +70,7 @@ def test_consecutive_sequences_overlap(monkeypatch):
   ):
     if major:
       np.testing.assert_array_equal(after[:2], before[-2:])
-  # Steps 3 to 7, of which the last is the first again.
+  # Steps 3 to 7, of which the last equals the first.
   values = [block.unroll.steps.agent_output[1] for block in (first, second)]
   np.testing.assert_array_equal(values[1][4], values[0][0])
   assert (values[1][2] != values[0][4]).any()

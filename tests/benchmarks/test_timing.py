@@ -21,8 +21,8 @@ def test_counts_the_steps_of_every_window(monkeypatch):
     calls.append(1)
     return 10
 
-  # The clock goes on by one with every look: a window of three is a call
-  # before the first, one after each of two, and the last look after it.
+  # The clock advances by one per reading: a window of three has three calls and
+  # ends at the fourth reading after its start.
   result = timing.measure(work, timing.Windows(2, 3))
   assert result.median == pytest.approx(10 * 3 / 4)
   assert len(calls) == 1 + 2 * 3

@@ -56,7 +56,7 @@ def test_ideal_adds_up_what_shares_a_resource(
 
 
 class _Windows(system.System):
-  """A run whose measurer sleeps until an update is done, however long."""
+  """A run whose measurer sleeps until an update is done."""
 
   def sleep(self, seconds):
     del seconds
@@ -78,7 +78,7 @@ def test_measures_the_whole_of_a_small_case(monkeypatch):
     return made[-1]
 
   monkeypatch.setattr(whole.system, 'System', make)
-  # Of that module alone: others wait for processes by it.
+  # Only in that module: others wait for processes with it.
   clock = {n: getattr(time, n) for n in ('perf_counter', 'process_time')}
   monkeypatch.setattr(
     whole,
@@ -122,7 +122,7 @@ def test_windows_have_whole_updates(monkeypatch):
   slept = []
 
   def sleep(seconds):
-    # Environments step in a burst, and then a batch is trained on.
+    # Environments step in a burst; then a batch is trained on.
     slept.append(seconds)
     if len(slept) % 2:
       worker.env_steps += 32 * 20
@@ -135,5 +135,5 @@ def test_windows_have_whole_updates(monkeypatch):
     run, threading.current_thread(), config, timing.Windows(5, 1.0)
   )
   assert result.trained_share == 1.0
-  # The first three, one to begin at, and four a window.
+  # The first three, one to begin with, and four per window.
   assert counters.updates >= 3 + 1 + 5 * 4

@@ -1,7 +1,6 @@
-"""A run whose actors, Reverb server and learner are killed again and again.
+"""A run whose actors, Reverb server and learner are killed repeatedly.
 
-`test_chaos` says when. The environments are `tests.actors.counted`, so that
-afterwards every step can be accounted for.
+Its environments, `tests.actors.counted`, account for every step.
 """
 
 import contextlib
@@ -19,12 +18,12 @@ from tests import runs
 from tests.actors import counted, processes
 
 NUM_ACTORS = 4
-# In the environment of all processes of a run; the value names the run.
+# An environment variable that marks all processes of a run.
 _MARK = 'SEEDRL_TEST_CHAOS'
 _SERVER = 'reverb/server/main.py'
-# More frames than any run has.
+# More frames than any run reaches.
 ENDLESS = 10**9
-# Seconds between two looks at processes, and for the last of them to end.
+# Seconds between two checks of processes, and for the last of them to end.
 _LOOK, _END_SECONDS = 0.05, 120.0
 # What a run leaves in its work directory.
 _KEPT = {
@@ -44,10 +43,9 @@ class Sample:
   """What a learner's process held at a moment.
 
   Attributes:
-    start: which start of the learner it was, from 0.
-    megabytes: resident.
+    start: number of the learner's start, from 0.
+    megabytes: resident memory.
     files: open descriptors.
-    threads: in all.
   """
 
   start: int
@@ -57,14 +55,14 @@ class Sample:
 
 
 class Chaos:
-  """Processes of one run, and the means to harm them."""
+  """Processes of one run, and methods that harm them."""
 
   def __init__(self, root: pathlib.Path, seed: int, *flags: str):
     """Starts a learner and its actors.
 
     Args:
       root: an empty folder for all that the run writes.
-      seed: chooses which actor is killed.
+      seed: for the choice of the actor to kill.
       *flags: of the learner.
     """
     self.workdir = root / 'run'
@@ -86,7 +84,7 @@ class Chaos:
       self.record,
       f'--config.actors.max_envs={4 * NUM_ACTORS}',
       '--config.replay.backend=reverb',
-      # A busy machine may hold up any of them.
+      # A busy machine may delay any of them.
       '--config.replay.patience=600',
       '--config.actors.timeout=600',
       f'--config.total_env_frames={frames}',
@@ -104,12 +102,12 @@ class Chaos:
     return int(float(runs.column(self.workdir, 'time/env_frames')[-1]))
 
   def wait_for_updates(self) -> int:
-    """Waits for a report; returns the updates by the newest."""
+    """Waits for a report; returns its number of updates."""
     self.learner.wait_for(' updates')
     return int(float(runs.column(self.workdir, 'time/updates')[-1]))
 
   def kill_actor(self) -> None:
-    """Kills a random actor and starts another in its place."""
+    """Kills a random actor and starts another."""
     index = self._random.randrange(NUM_ACTORS)
     victim = self.actors[index]
     assert victim.end(signal.SIGKILL) == -signal.SIGKILL, victim.text
@@ -117,7 +115,7 @@ class Chaos:
     self.kills['actor'] += 1
 
   def kill_reverb(self) -> None:
-    """Kills the server, which is the learner's to replace."""
+    """Kills the server, which the learner replaces."""
     (server,) = (
       pid
       for pid in self._pids()
@@ -128,13 +126,9 @@ class Chaos:
     self.kills['reverb'] += 1
 
   def kill_learner(self, frames: Callable[[int], int]) -> int:
-    """Kills the learner and starts it again with the same work directory.
+    """Kills the learner and restarts it in its work directory.
 
-    Args:
-      frames: tells, by those that there are, at how many to end.
-
-    Returns:
-      How many that are.
+    `frames` maps its frames so far to those to end at, which are returned.
     """
     assert self.learner.end(signal.SIGKILL) == -signal.SIGKILL
     self.kills['learner'] += 1
@@ -143,7 +137,7 @@ class Chaos:
     return total
 
   def sample(self) -> None:
-    """Notes what the learner's process holds."""
+    """Records what the learner's process holds."""
     pid = self.learner.popen.pid
     status = dict(
       line.split(':', 1) for line in _read(pid, 'status').splitlines()
@@ -158,13 +152,13 @@ class Chaos:
     )
 
   def finish(self) -> list[str]:
-    """Waits for the training's end; returns the actors' last words.
+    """Waits for the training's end; returns the actors' last lines.
 
-    Actors that have no learner at that moment are told to end.
+    Actors without a learner at that moment are told to end.
     """
     code = self.learner.end()
     assert code == 0, self.learner.text
-    # Somebody stepped until then, and hears of it.
+    # At least one was stepping until then and learns of the end.
     while all(actor.is_alive for actor in self.actors):
       _wait(self.actors[0])
     for actor in self.actors:
@@ -176,8 +170,8 @@ class Chaos:
     return [actor.last_lines[-1] for actor in self.actors]
 
   def check_nothing_is_left(self) -> None:
-    """No process, socket or file may outlive the run."""
-    # A server whose learner was killed ends by itself, if not at once.
+    """Checks that no process, socket or file outlives the run."""
+    # The server of a killed learner ends by itself, but not at once.
     deadline = time.monotonic() + _END_SECONDS
     while list(self._pids()) and time.monotonic() < deadline:
       time.sleep(_LOOK)
@@ -190,7 +184,6 @@ class Chaos:
     assert names == {'server.log', '.server'}, names
 
   def kill_all(self) -> None:
-    """Leaves nothing behind, whatever happened."""
     for process in self.learner, *self.actors:
       process.kill()
 
@@ -214,7 +207,7 @@ def _wait(actor: processes.Process) -> None:
 
 
 def _is_looking(actor: processes.Process) -> bool:
-  """Whether the last that an actor said is that it looks for a learner."""
+  """Returns whether an actor's last line says that it looks for a learner."""
   lines = list(actor.last_lines)
   return bool(lines) and 'Looking for the learner' in lines[-1]
 
@@ -223,11 +216,10 @@ def _read(pid: int, name: str) -> str:
   try:
     return pathlib.Path(f'/proc/{pid}/{name}').read_text(errors='replace')
   except OSError:
-    # It has ended meanwhile.
     return ''
 
 
 def _parent(pid: int) -> int:
-  # The name, in parentheses, may hold anything.
+  # The name, in parentheses, may contain anything.
   fields = _read(pid, 'stat').rpartition(')')[2].split()
   return int(fields[1]) if fields else 0

@@ -1,8 +1,7 @@
-"""launch/learner.py whose training ends only after all actors have come.
+"""launch/learner.py whose training ends only after all actors have connected.
 
-The environment variable WANTED_ENVS says how many environments a report has to
-have seen at once. So no actor, however slow its start, finds a training that is
-over.
+WANTED_ENVS is the number of environments that one report must count. So even a
+slow actor finds the training going on.
 """
 
 import os
@@ -16,7 +15,7 @@ _WANTED = float(os.environ['WANTED_ENVS'])
 
 
 class _Gated(reporting.RunCounters):
-  """Has not all frames before it has seen all actors."""
+  """Is not finished before it has counted all environments."""
 
   _has_seen_all = False
 

@@ -1,4 +1,4 @@
-"""Environments of tests of several hosts, which fail on one of them."""
+"""Environments for several hosts, which fail on one of them."""
 
 import os
 
@@ -8,6 +8,6 @@ from tests import runs
 
 
 def pixels() -> gymnasium.Env:
-  """Returns one that fails after BAD_AFTER steps, if that is set."""
+  """Returns an environment that fails after BAD_AFTER steps, if set."""
   after = int(os.environ.get('BAD_AFTER', 1 << 30))
   return runs.Pixels(bad_after=after, failure='raise')

@@ -1,4 +1,4 @@
-"""launch/learner.py whose host 1 has other parameters from an update on."""
+"""launch/learner.py whose host 1 gets different parameters at some update."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _FROM_UPDATE = 3
 
 
 class _Spoiled(update.Updater):
-  """Changes the lowest bits of one device's state, once."""
+  """Changes the lowest bits of one device's state once."""
 
   _calls = 0
 

@@ -1,4 +1,4 @@
-"""Programs that stand in for others, and checks, for tests of the scripts."""
+"""Stand-ins for programs, and checks, for tests of the scripts."""
 
 import pathlib
 import shutil
@@ -11,7 +11,7 @@ ROOT = runs.ROOT
 
 
 def add_program(folder: pathlib.Path, name: str, text: str) -> None:
-  """Writes a program; the word PYTHON in its first line is this Python."""
+  """Writes a program; PYTHON in its first line becomes this Python."""
   path = folder / name
   path.parent.mkdir(parents=True, exist_ok=True)
   path.write_text(text.replace('PYTHON', sys.executable, 1))
@@ -19,7 +19,7 @@ def add_program(folder: pathlib.Path, name: str, text: str) -> None:
 
 
 def check_shell_script(name: str) -> None:
-  """Fails where bash cannot read a script, or shellcheck, if here, objects."""
+  """Fails if bash cannot parse a script, or if shellcheck, if here, objects."""
   path = str(ROOT / name)
   subprocess.run(['bash', '-n', path], check=True)
   if shellcheck := shutil.which('shellcheck'):
@@ -27,7 +27,7 @@ def check_shell_script(name: str) -> None:
 
 
 def check_flags(program: str, *arguments: str) -> None:
-  """Fails where a program does not know a flag, or the config a key."""
+  """Fails if a program does not know a flag, or the configuration a key."""
   name = pathlib.Path(program).stem
   result = runs.call(name, *arguments, '--only_check_args')
   assert result.returncode == 0, result.stderr

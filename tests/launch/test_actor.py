@@ -15,11 +15,11 @@ from tests import runs
 _LONG = '--config.total_env_frames=100000000'
 _ENVS = '--config.actors.max_envs=8'
 _OFTEN = '--config.checkpoint.every_seconds=0.1'
-# A busy machine may hold up one of them.
+# A busy machine may delay one of them.
 _PATIENT = '--config.actors.timeout=600'
 _GATED = '../tests/launch/gated_learner.py'
 
-# Runs a program where some packages cannot be imported.
+# Runs a program that cannot import some packages.
 _WITHOUT_JAX = """
 import importlib.abc, runpy, sys
 
@@ -62,7 +62,7 @@ class Actor:
 
   def end(self) -> tuple[int, str, str]:
     """Waits for the end; returns exit code, output and error."""
-    # A guard against a hang; a busy machine may take long.
+    # Only against a hang; a busy machine may take long.
     out, err = self.process.communicate(timeout=600)
     return self.process.returncode, out, err
 
@@ -101,8 +101,8 @@ def test_two_actors_train_to_the_end(tmp_path: pathlib.Path, kind: str):
   assert summary['status'] == 'finished'
   assert summary['env_steps'] >= 3000
   assert summary['mean_return_100'] > 5
-  # Four unrolls of five transitions each; those from LAST to FIRST are no
-  # steps. What is missing was still in the making.
+  # Four unrolls of five transitions each, some from LAST to FIRST, which are no
+  # steps. The last steps were in incomplete unrolls.
   trained = 20 * summary['updates'] / summary['env_steps']
   assert 0.9 < trained < 1.2
   assert max(runs.column(tmp_path, 'actors/connected_envs')) == 8
@@ -112,7 +112,7 @@ def test_two_actors_train_to_the_end(tmp_path: pathlib.Path, kind: str):
 def test_an_actor_that_is_killed_is_replaced(tmp_path: pathlib.Path):
   learner = _learner(tmp_path, _LONG)
   address = learner.wait_for(r'; actors at (\S+);')[1]
-  # All 8 environments, so that a third finds no room.
+  # All 8 environments, so that there is no room for a third.
   killed, other = (Actor(address) for _ in range(2))
   for actor in killed, other:
     actor.wait_for('Run ')
@@ -136,7 +136,7 @@ def test_an_actor_that_is_killed_is_replaced(tmp_path: pathlib.Path):
 def test_a_learner_that_comes_back_gets_its_actors_back(
   tmp_path: pathlib.Path,
 ):
-  # Before there is a learner at all.
+  # Before there is a learner.
   actor = Actor(f'unix:{tmp_path}/actors.sock')
   actor.wait_for('Looking for the learner')
   for end in signal.SIGKILL, signal.SIGTERM:
@@ -236,7 +236,7 @@ def test_a_run_without_environments_says_how_to_start_an_actor(
 
 
 def test_checkpoints_hold_no_actor(tmp_path: pathlib.Path):
-  """A run with actors goes on without, and the other way round."""
+  """A run with actors resumes without them, and the other way round."""
   learner = _learner(tmp_path)
   actor = Actor(learner.wait_for(r'; actors at (\S+);')[1])
   assert learner.end()[0] == 0

@@ -1,4 +1,4 @@
-"""Tests of launch/benchmark.py on tiny cases, and of what it refuses."""
+"""Tests of launch/benchmark.py on tiny cases, and of its refusals."""
 
 import json
 import pathlib
@@ -39,7 +39,7 @@ def test_wrong_command_line_is_told_in_a_sentence(arguments, sentence):
 
 
 def _measure(folder: pathlib.Path, *arguments: str) -> tuple[str, list[dict]]:
-  """Returns what is printed, and the figures' rows."""
+  """Returns the printed text and the rows of figures."""
   path = folder / 'figures.json'
   done = runs.call('benchmark', *arguments, '--seconds=0.05', f'--json={path}')
   assert done.returncode == 0, done.stderr
@@ -60,7 +60,7 @@ def test_a_case_is_measured_on_one_store_after_the_other(tmp_path):
     assert f'cartpole32 ({row["backend"]} store)' in text
   # Over a network, and within this process.
   over, within = (row['ceilings']['store'] for row in rows)
-  # The worst and the best of their windows, some of which may have stalled.
+  # The worst and the best window, as some may have stalled.
   assert 0 < over['minimum'] < within['maximum']
 
 

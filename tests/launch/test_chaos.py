@@ -1,7 +1,4 @@
-"""Runs in which everything is killed: training ends where it should.
-
-Every step is accounted for: see `chaos` and `tests.actors.counted`.
-"""
+"""Tests that runs end correctly though every process is killed."""
 
 import json
 import pathlib
@@ -15,14 +12,14 @@ from tests import runs
 from tests.launch import chaos
 
 _UNROLL = 5
-# What a loss of the queue may cost or bring twice, in unrolls: those that were
-# in it, and those of the batches that were on their way from it.
+# Unrolls that losing the queue may drop or repeat: those in it, and those of
+# batches taken from it.
 _LOST_UNROLLS = 16 + 3 * 8
-# Of the long run.
+# For the long run.
 _SECONDS_BETWEEN = 5.0
 _FAULTS_BEFORE = 60
 
-# Made before a run would make it.
+# Make the environment before a run would.
 pytestmark = pytest.mark.usefixtures('server_python')
 
 
@@ -47,7 +44,7 @@ def long_run(tmp_path: pathlib.Path) -> Iterator[chaos.Chaos]:
 
 
 def _go_on(run: chaos.Chaos, updates: int) -> None:
-  """Waits until the learner has made more updates."""
+  """Waits for so many more updates."""
   before = run.wait_for_updates()
   while run.wait_for_updates() < before + updates:
     pass
@@ -63,12 +60,12 @@ def _start_again(run: chaos.Chaos, frames: Callable[[int], int]) -> int:
 
 
 def _check(run: chaos.Chaos, total: int) -> None:
-  """Checks what a finished run has come to, and what it has left."""
+  """Checks a finished run's results and leftovers."""
   summary = run.summary()
   assert summary['status'] == 'finished'
-  # The last batch of inference may bring more than one.
+  # The last inference batch may add several.
   assert total <= summary['env_frames'] < total + 1000
-  # By chance it is 5.
+  # A random policy gets 5.
   assert summary['mean_return_100'] > 6
   tally = run.tally()
   losses = run.kills['reverb'] + run.kills['learner']
@@ -90,7 +87,7 @@ def test_training_survives_the_death_of_each_part(run: chaos.Chaos):
   run.kill_reverb()
   _go_on(run, 20)
   run.kill_actor()
-  # Nothing more happens to it, so that it cannot end too soon.
+  # Enough frames that it does not end too soon.
   total = _start_again(run, lambda frames: frames + 8000)
   words = run.finish()
   assert 'the training has ended' in ''.join(words)
@@ -99,7 +96,7 @@ def test_training_survives_the_death_of_each_part(run: chaos.Chaos):
 
 @pytest.mark.slow
 def test_ten_minutes_of_killing(long_run: chaos.Chaos):
-  """A random actor every five seconds; once or twice everything else."""
+  """Kills an actor every five seconds, all else once or twice."""
   run = long_run
   run.wait_for_updates()
   others = {
@@ -112,7 +109,7 @@ def test_ten_minutes_of_killing(long_run: chaos.Chaos):
     others.get(count, lambda: None)()
     run.kill_actor()
     run.sample()
-  # However fast it has become, the second half was as long as the first.
+  # However fast training is now, the second half was as long as the first.
   total = _start_again(run, lambda frames: frames + 8000)
   run.finish()
   _check(run, total)
@@ -125,7 +122,7 @@ def test_ten_minutes_of_killing(long_run: chaos.Chaos):
   print(json.dumps(figures))
   for start in 0, 1:
     samples = [s for s in run.samples if s.start == start]
-    # Allocators are warm after the first fifth.
+    # By then allocators are warm.
     samples = samples[len(samples) // 5 :]
     early, late = samples[: len(samples) // 3], samples[-(len(samples) // 3) :]
     for name in 'megabytes', 'files', 'threads':
@@ -137,6 +134,6 @@ def test_ten_minutes_of_killing(long_run: chaos.Chaos):
 
 
 def _wait(run: chaos.Chaos) -> None:
-  """Waits for the time of the next fault."""
+  """Waits until the next fault is due."""
   with pytest.raises(subprocess.TimeoutExpired):
     run.learner.popen.wait(_SECONDS_BETWEEN)

@@ -12,7 +12,7 @@ _CONFIGS = runs.ROOT / 'configs'
 
 @pytest.fixture(name='here', autouse=True)
 def _here(tmp_path, monkeypatch) -> pathlib.Path:
-  """The current folder, which has two files."""
+  """Makes a current folder with two files."""
   monkeypatch.chdir(tmp_path)
   for name in ('mine.py', 'r2d2_base.py'):
     (tmp_path / name).write_text('')

@@ -45,7 +45,7 @@ def test_is_in_the_order_of_the_source_and_as_wide_as_wanted():
   places = [text.index(f'--config.{key}') for key in keys]
   assert places == sorted(places)
   assert '\n      Unrolls per update, over all training\n      dev' in text
-  # The defaults are this file's, the comment that of the nearest section.
+  # The defaults are this file's, the comment is the nearest section's.
   assert '--config.loss.discount=0.98\n' in text
   assert 'loss: Q-learning over sequences' in text
   assert '--config.env.frame_skip (not set)\n' in text

@@ -1,4 +1,4 @@
-"""Tests for launch/learner.py over several hosts: two processes of loopback."""
+"""Tests for launch/learner.py on two hosts, processes on loopback."""
 
 import pathlib
 import re
@@ -33,7 +33,7 @@ def _host(
     workdir,
     *(f'--coordinator={address}', f'--num_processes={count}'),
     *(f'--process_id={index}', '--config.topology.max_devices=0'),
-    # A busy machine may hold up one of them.
+    # A busy machine may delay one of them.
     '--config.hosts.timeout=600',
     *flags,
     script=script,
@@ -53,11 +53,11 @@ def _pair(
 
 
 def _error(program: runs.Program) -> str:
-  """Waits for a failure; returns what the program says of it."""
+  """Waits for a failure; returns the program's message."""
   code, err = program.end()
   assert code == 1, err
   assert 'Traceback' not in err
-  # JAX has something to say, too, before and after.
+  # JAX prints lines, too, before and after.
   (line,) = [s for s in err.splitlines() if re.match(r'\w*learner: ', s)]
   return line
 
@@ -74,10 +74,10 @@ def _wait_for_checkpoint(
 def test_two_hosts_train_to_one_summary(tmp_path: pathlib.Path):
   flags = [
     *('--config.env.id=CartPole-v1', '--config.total_env_frames=3000'),
-    # Of a learning rate that differed, each update would tell.
+    # Each update would report learning rates that differ.
     '--config.hosts.check_period=1',
   ]
-  # Each has a disk of its own.
+  # Each host has a disk of its own.
   address = f'127.0.0.1:{ports.free()}'
   folders = [tmp_path / 'a', tmp_path / 'b']
   hosts = [
@@ -90,14 +90,14 @@ def test_two_hosts_train_to_one_summary(tmp_path: pathlib.Path):
   summary = runs.summary(folders[0])
   assert summary['status'] == 'finished'
   assert summary['env_steps'] >= 3000
-  # Four unrolls of five transitions each, two of each host.
+  # Four unrolls of five transitions each, two from each host.
   trained = 20 * summary['updates'] / summary['env_steps']
   assert 0.9 < trained < 1.2
   assert summary['mean_return_100'] > 5
   assert summary['eval_mean_return'] is not None
   assert max(runs.column(folders[0], 'time/env_steps')) == summary['env_steps']
   assert runs.steps(folders[0])[-1] == summary['updates']
-  # All that host 1 leaves is its replay, and the lock's file.
+  # Host 1 leaves only its replay and the lock's file.
   left = {path.name for path in (folders[1] / 'hosts/1').iterdir()}
   assert left == {'replay', 'run.lock'}
   assert 'host 0 has the summary' in hosts[1].lines[-1]
@@ -163,7 +163,7 @@ def test_hosts_that_die_go_on_from_the_checkpoint(tmp_path: pathlib.Path):
   assert after['status'] == 'finished'
   assert after['env_steps'] >= total
   assert after['updates'] > before['updates']
-  # Host 1 had nothing of the checkpoint of host 0 alone.
+  # The checkpoint of host 0 alone had nothing for host 1.
   assert any('The replay starts empty' in line for line in hosts[1].lines)
 
 
@@ -178,7 +178,7 @@ def test_parameters_that_differ_stop_all(tmp_path: pathlib.Path):
     'all hosts again to resume from the last checkpoint.'
   )
   errors = [_error(host) for host in hosts]
-  # Both find it; who is slow may hear first what the other has failed with.
+  # Both detect it; the slower one may report the other's failure instead.
   assert f'spoiled_learner: {said}' in errors
   assert all(said in error for error in errors)
   assert said in runs.summary(tmp_path)['status']
@@ -199,7 +199,7 @@ def test_an_environment_that_fails_stops_all(tmp_path: pathlib.Path):
   assert _error(hosts[0]).startswith(f'learner: {reason}')
   code, err = hosts[1].end()
   assert code == 1 and 'Thread inference-0 failed.' in err
-  # Nothing was wrong with what they had learned.
+  # What they had learned was sound.
   summary = runs.summary(tmp_path)
   assert reason in summary['status']
   assert runs.steps(tmp_path)[-1] == summary['updates']

@@ -1,7 +1,7 @@
 """Tests for launch/k8s: the manifests by schema and against each other.
 
-kubernetes_schemas.json has the part of the published schemas that they use,
-written by hand, as those are megabytes and no cluster can be asked here.
+kubernetes_schemas.json is a handwritten part of the published schemas, which
+are megabytes.
 """
 
 import copy
@@ -26,7 +26,7 @@ _SCHEMAS = json.loads(
 
 
 def _load() -> dict[str, Any]:
-  """Returns all documents by their kind and name."""
+  """Returns all documents by kind and name."""
   found: dict[str, Any] = {}
   for path in sorted(_FOLDER.glob('*.yaml')):
     for document in yaml.safe_load_all(path.read_text()):
@@ -136,7 +136,7 @@ def test_images_have_what_they_run():
   ]
   for program in programs:
     assert (stand_ins.ROOT / program).exists()
-  # Kubernetes can tell only of a number that it is not root.
+  # Kubernetes can check only of a number that it is not root.
   users = re.findall(r'^USER (\d+):\d+$', dockerfile, re.MULTILINE)
   context = _TEMPLATES['actor']['spec']['securityContext']
   assert users == [str(context['runAsUser'])] * len(entries)
@@ -176,7 +176,7 @@ def test_actors_find_the_learners():
   listening = _ports('learner')[service['targetPort']]
   address = _flags('learner')['--config.actors.addresses']
   assert address == f"('0.0.0.0:{listening}',)"
-  # The certificate that README.md makes is for this name.
+  # README.md's certificate is for this name.
   assert f'subjectAltName=DNS:{host} ' in (_FOLDER / 'README.md').read_text()
 
 
@@ -194,7 +194,7 @@ def test_learners_find_each_other():
   first = f'{job_set["metadata"]["name"]}-{_JOB["name"]}-0-0'
   port = _ports('learner')['coordinator']
   assert flags['--coordinator'] == f'{first}.seedrl:{port}'
-  # Its name must be known before it listens to actors and so is ready.
+  # Its name must resolve before it listens to actors and so is ready.
   assert job_set['spec']['network']['publishNotReadyAddresses']
   count = int(flags['--num_processes'])
   assert count == job['completions'] == job['parallelism']
@@ -214,7 +214,7 @@ def test_each_learner_has_a_reverb_server_of_the_same_tables():
   )
   assert reverb['replicas'] == int(learner['--num_processes'])
   assert learner['--config'] == _flags('reverb')['--config']
-  # Tables are of a host's share of the batch.
+  # A table's size follows from a host's share of the batch.
   share = int(_flags('reverb')['--config.batch_size'])
   assert int(learner['--config.batch_size']) == share * reverb['replicas']
 
@@ -295,7 +295,7 @@ def test_pods_are_confined_and_end_in_time(pod: str):
 def test_a_lost_learner_restarts_all_and_a_lost_node_does_not_count():
   policy = _ALL['JobSet/seedrl']['spec']['failurePolicy']
   assert policy['maxRestarts'] > 0
-  # The next ones must not share the work directory with the last ones.
+  # New pods must not share the work directory with old ones.
   assert policy['restartStrategy'] == 'BlockingRecreate'
   (rule,) = policy['rules']
   assert rule['action'] == 'RestartJobSetAndIgnoreMaxRestarts'

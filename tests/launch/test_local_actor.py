@@ -1,4 +1,4 @@
-"""Tests for launch/actor.py --inference=local, through real Reverb servers."""
+"""Tests for launch/actor.py --inference=local, with real Reverb servers."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ from tests.actors import processes
 _REVERB = '--config.replay.backend=reverb'
 _LONG = '--config.total_env_frames=100000000'
 _OFTEN = '--config.checkpoint.every_seconds=0.1'
-# A busy machine may hold up any of them.
+# A busy machine may delay any of them.
 _PATIENT = ('--config.actors.timeout=600', '--config.replay.patience=600')
 
 
@@ -29,7 +29,7 @@ def _actor(address: str, *flags: str) -> processes.Process:
     *(sys.executable, runs.ROOT / 'launch/actor.py', f'--learner={address}'),
     *('--inference=local', '--envs_per_group=2', *flags),
   ]
-  # There is none: whatever the user's shell says, it must act on the CPU.
+  # There is no TPU: the actor must use the CPU whatever the variable says.
   return processes.Process(command, JAX_PLATFORMS='tpu')
 
 
@@ -51,7 +51,7 @@ def _stop(learner: runs.Program) -> None:
 
 
 def _wait_until(reached: Callable[[], bool], actor: processes.Process) -> None:
-  """Waits while an actor lives; it must not end before."""
+  """Waits for a condition; the actor must not end before."""
   while not reached():
     with contextlib.suppress(subprocess.TimeoutExpired):
       actor.popen.wait(0.05)
@@ -82,7 +82,7 @@ def test_two_actors_train_to_the_end(tmp_path: pathlib.Path):
   assert summary['status'] == 'finished'
   assert summary['env_steps'] >= 6000
   assert summary['mean_return_100'] > 5
-  # Four unrolls of five transitions each; what is missing was on its way.
+  # Four unrolls of five transitions each; the last ones were in flight.
   trained = 20 * summary['updates'] / summary['env_steps']
   assert 0.8 < trained < 1.2
   assert max(runs.column(tmp_path, 'actors/connected_envs')) == 8
@@ -113,7 +113,7 @@ def test_both_kinds_train_together_and_one_is_killed(tmp_path: pathlib.Path):
 def test_a_learner_that_comes_back_gets_its_actors_back(
   tmp_path: pathlib.Path,
 ):
-  # Before there is a learner at all.
+  # Before there is a learner.
   actor = _actor(f'unix:{tmp_path}/actors.sock')
   actor.wait_for('Looking for the learner')
   learner = _learner(tmp_path, _LONG, _OFTEN, _REVERB)
@@ -198,8 +198,8 @@ def test_an_actor_waits_for_a_full_queue_and_can_be_stopped(
   assert serving is not None
   actor = _actor(serving.addresses[0])
   try:
-    # Until it takes no step in a second of waiting; a server that is slow is
-    # waited for, too, before the queue is full.
+    # Until it takes no step in a second of waiting for the full queue; earlier
+    # it may wait for a slow server.
     steps = -1
     while (before := serving.reported).env_steps > steps:
       steps, goal = before.env_steps, before.store_wait + 1.0

@@ -59,7 +59,7 @@ def test_error_is_one_sentence(flags, sentence):
 
 @pytest.mark.parametrize('allowed', ['os.path:make_agent', 'a:b'])
 def test_a_teacher_runs_nothing_that_is_not_allowed(tmp_path, allowed):
-  # Its factory is that of the user's own configuration.
+  # The user's own configuration names its factory.
   factory = 'tests.envs.toys:scripted'
   (tmp_path / 'config.json').write_text(
     json.dumps({

@@ -20,7 +20,7 @@ def python_flag_fixture(server_python: str) -> str:
 
 
 def _serve(*flags: str) -> tuple[subprocess.Popen, str]:
-  """Starts the program; returns it and the line that it serves with."""
+  """Starts the program; returns it and its line when it serves."""
   program = subprocess.Popen(
     [sys.executable, runs.ROOT / 'launch/reverb_server.py', *flags],
     stdout=subprocess.PIPE,
@@ -99,7 +99,7 @@ def test_goes_on_from_the_newest_checkpoint_that_can_be_read(
 
 
 def _checkpoint(address: str) -> str:
-  """Has a server write a checkpoint; returns the name of its folder."""
+  """Makes a server write a checkpoint; returns its folder's name."""
   with grpc.insecure_channel(address) as channel:
     call = channel.unary_unary(
       '/deepmind.reverb.ReverbService/Checkpoint',

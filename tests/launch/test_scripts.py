@@ -1,4 +1,4 @@
-"""Tests for launch/local.sh, launch/test.sh and .ci/run, with stubs to call."""
+"""Tests for launch/local.sh, launch/test.sh and .ci/run, with stub programs."""
 
 import pathlib
 import shutil
@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Writes its arguments, one a line, and fails where a test wants it to.
+# Writes its arguments, one a line; fails if a test wants it to.
 _PRINTER = """#!/usr/bin/env bash
 printf '%s\\n' "${0##*/}" "$@" --- >>"$LOG"
 [[ "$*" != *"${FAIL_AT:-nothing}"* ]]
@@ -15,7 +15,7 @@ printf '%s\\n' "${0##*/}" "$@" --- >>"$LOG"
 
 
 class Clone:
-  """A clone whose set-up and Python only write down how they are called."""
+  """A clone whose set-up and Python only record their calls."""
 
   def __init__(self, folder: pathlib.Path):
     self.root = folder / 'clone'

@@ -1,4 +1,4 @@
-"""Tests for launch/setup.sh, on a host made of stubs: no network, no pip."""
+"""Tests for launch/setup.sh on a host of stubs, without network or pip."""
 
 import os
 import pathlib
@@ -12,16 +12,15 @@ import pytest
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _TABLE = 'seedrl_jax/envs/libraries.txt'
-# All that the script may use of the host; everything else is not on PATH.
+# All programs on PATH.
 _TOOLS = (
   *('bash', 'cat', 'cp', 'cut', 'dirname', 'echo', 'env', 'flock', 'grep'),
   *('mkdir', 'readlink', 'rm', 'rmdir', 'sed', 'sha256sum', 'sort', 'touch'),
   *('tr', 'true', 'xargs'),
 )
 
-# Acts as a Python 3.MINOR, by name, that lacks what FAKE_* variables say. The
-# script's own snippets run in the real interpreter, which is told to be old or
-# poor. pip only writes down how it was called.
+# A Python 3.MINOR that lacks what FAKE_* variables say. Runs the script's
+# snippets in the real interpreter, and only records calls of pip.
 _FAKE_PYTHON = """#!/usr/bin/env bash
 minor=MINOR
 here=$(dirname "$0")
@@ -51,7 +50,7 @@ sys.version_info = (3, $minor, 0)
 ${@: -1}"
 """
 
-# Writes down what it is called for; an installed package is everything.
+# Records its calls; any package installs all.
 _APT = """#!/usr/bin/env bash
 echo "${0##*/} $*" >>"$FAKE_LOG.apt-calls"
 [[ "$*" == *update ]] && exec lists-are-free
@@ -61,7 +60,7 @@ exit "${FAKE_APT_STATUS:-0}"
 
 
 class Host:
-  """A clone, a PATH and an environment that only a test's own stubs are in."""
+  """A clone with only a test's stubs on PATH and in the environment."""
 
   def __init__(self, folder: pathlib.Path):
     self.clone = folder / 'clone'
@@ -76,7 +75,7 @@ class Host:
       path = shutil.which(tool)
       assert path, tool
       (self.bin / tool).symlink_to(path)
-    # A user who may do nothing; tests of extras have what they need.
+    # An unprivileged user; tests of extras need no packages.
     self.add('id', '#!/bin/sh\necho 1000\n')
     for name in ('git', 'openssl', 'lists-are-free'):
       self.add(name, '#!/bin/sh\n')
@@ -108,7 +107,7 @@ class Host:
     assert process.returncode == 0, stderr
 
   def refusal(self, *arguments: str, **env: str) -> str:
-    """Runs the script, which must fail, and returns its last line."""
+    """Runs the script, which must fail; returns its last line."""
     process = self.start(*arguments, **env)
     _, stderr = process.communicate()
     assert process.returncode != 0
@@ -135,7 +134,7 @@ def _host(tmp_path: pathlib.Path) -> Host:
       [['--extras=video'], ['--extras=test'], [], ['--extras=test,video']],
       ['[video]', '[test,video]'],
     ),
-    # The last requirement of one call of pip, and the package of the other.
+    # The last requirement of one pip call, and the package of the other.
     ([['--actor'], ['--actor']], ['numpy>=2.0', '']),
     ([['--actor'], []], ['numpy>=2.0', '', '']),
   ],
@@ -176,7 +175,7 @@ def test_changed_project_is_installed_again(host: Host):
   assert host.installs() == ['[test]', '[test]']
 
 
-# What breaks an environment, in its folder.
+# Commands that break an environment, in its folder.
 _DAMAGES = (
   'rm bin/python',
   'echo "#!/nowhere/python" >bin/python',
@@ -223,7 +222,7 @@ def test_foreign_folder_is_left_alone(host: Host):
 def test_second_of_two_at_once_waits_and_finds_it_made(host: Host):
   fifo = host.clone / 'fifo'
   os.mkfifo(fifo)
-  # Opened for both, it keeps what is written until the first's pip reads it.
+  # Open for both, it keeps what is written until the first run's pip reads it.
   descriptor = os.open(fifo, os.O_RDWR)
   first = host.start(FAKE_PIP_FIFO=str(fifo))
   assert first.stdout is not None
@@ -325,7 +324,7 @@ _SUDO = '#!/bin/sh\n[ "$1" = -n ] && shift && exec "$@"\n'
 def test_what_is_missing_is_installed(host: Host, name: str, script: str):
   host.add('apt-get', _APT)
   host.add(name, script)
-  # Another process updates the lists, and is waited for.
+  # Waits while another process updates the lists.
   host.add(
     'lists-are-free',
     '#!/bin/sh\n[ -e "$FAKE_LOG.slept" ] && exit\n'

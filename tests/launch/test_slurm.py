@@ -1,4 +1,4 @@
-"""Tests for launch/slurm.sbatch; its srun and scontrol run things here."""
+"""Tests for launch/slurm.sbatch with stubs of srun and scontrol."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import pytest
 
 from tests.launch import stand_ins
 
-# Runs the tasks of a step side by side, and passes SIGTERM on to them.
+# Runs the tasks of a step side by side; forwards SIGTERM to them.
 _SRUN = """#!PYTHON
 import itertools, json, os, signal, subprocess, sys
 
@@ -46,8 +46,8 @@ else:
     print(json.dumps(['scontrol', *sys.argv[1:]]), file=log)
 """
 
-# A learner ends as FAKE_LEARNER says once FAKE_ACTORS actors have started; with
-# FAKE_PIPE it says there that it has too, and waits for SIGTERM as actors do.
+# A learner ends as FAKE_LEARNER says once FAKE_ACTORS actors have started. With
+# FAKE_PIPE it reports its start there and waits for SIGTERM, as actors do.
 _PROGRAM = """#!PYTHON
 import json, os, signal, sys
 
@@ -77,7 +77,7 @@ sys.exit(int(os.environ.get('FAKE_ENDED', '0')))
 
 
 class Cluster:
-  """A clone that was submitted from, and the programs of Slurm."""
+  """A clone that jobs are submitted from, and Slurm's programs."""
 
   def __init__(self, folder: pathlib.Path):
     self.clone = folder / 'clone'
@@ -89,7 +89,7 @@ class Cluster:
     stand_ins.add_program(self.bin, 'scontrol', _SCONTROL)
     stand_ins.add_program(self.clone, '.venv/bin/python', _PROGRAM)
     stand_ins.add_program(self.clone, 'launch/learner.py', '')
-    # Where Slurm has its copy.
+    # Slurm's copy.
     self.script = folder / 'spool/slurm_script'
     self.script.parent.mkdir()
     shutil.copy(stand_ins.ROOT / 'launch/slurm.sbatch', self.script)
@@ -99,7 +99,7 @@ class Cluster:
       'SLURM_SUBMIT_DIR': str(self.clone),
       'SLURM_JOB_ID': '70123',
       'SLURM_JOB_NODELIST': 'n1,n2',
-      # As many as there are nodes.
+      # One for each node.
       'FAKE_ACTORS': '2',
     }
 
@@ -113,13 +113,13 @@ class Cluster:
     )
 
   def run(self, *arguments: str, **env: str) -> tuple[int, str]:
-    """Returns its status and what it said."""
+    """Returns exit status and output."""
     running = self.start(*arguments, **env)
     said = ''.join(running.communicate())
     return running.returncode, said
 
   def calls(self, program: str) -> list[list[str]]:
-    """Arguments of the calls of a program, sorted, as tasks start at once."""
+    """Arguments of a program's calls, sorted, as tasks start at once."""
     lines = map(json.loads, self.log.read_text().splitlines())
     return sorted(line[1:] for line in lines if line[0] == program)
 
@@ -179,7 +179,7 @@ def test_learners_listen_with_secrets_that_were_made(cluster: Cluster):
   secrets = 'runs/slurm-70123/secrets'
   for call in cluster.calls('launch/learner.py'):
     assert call[-6:] == [
-      # Of one actor.
+      # For one actor.
       '--config.env.num_envs=0',
       '--config.actors.max_envs=16',
       "--config.actors.addresses=('0.0.0.0:4001',)",
@@ -245,7 +245,7 @@ def test_actors_have_nodes_of_their_own(cluster: Cluster):
   assert status == 0, said
   (learner,) = cluster.calls('launch/learner.py')
   assert '--coordinator=g1:4000' in learner
-  # Of three actors.
+  # For three actors.
   assert '--config.actors.max_envs=48' in learner
   assert [call[0] for call in cluster.calls('launch/actor.py')] == [
     '--learner=g1:4001'
@@ -300,7 +300,7 @@ def test_a_failure_ends_the_actors_and_the_job(cluster: Cluster):
 
 
 def _signalled(cluster: Cluster, number: int, **env: str) -> tuple[int, str]:
-  """Sends a signal to the script once a learner runs; returns how it ended."""
+  """Signals the script once a learner runs; returns status and output."""
   pipe = cluster.log.with_name('pipe')
   os.mkfifo(pipe)
   env |= {'FAKE_PIPE': str(pipe), 'FAKE_ACTORS': '1'}

@@ -1,4 +1,4 @@
-"""Tests for launch/tpu_vm.sh, with a gcloud whose workers are folders here."""
+"""Tests for launch/tpu_vm.sh, with a gcloud whose workers are local folders."""
 
 import fcntl
 import json
@@ -13,8 +13,8 @@ import pytest
 
 from tests.launch import stand_ins
 
-# Writes its arguments down, then does to local folders what the true one does
-# to the workers: FAKE_WORKERS names them. FAKE_FAIL fails a subcommand.
+# Records its arguments, then does to the folders in FAKE_WORKERS what gcloud
+# does to workers. FAKE_FAIL fails a subcommand.
 _GCLOUD = """#!PYTHON
 import json, os, pathlib, shutil, subprocess, sys
 
@@ -76,8 +76,7 @@ if '--delete-unmatched-destination-objects' in rest:
     (places[1] / name).unlink()
 """
 
-# A learner that says how it was called, once it would hear SIGTERM, and then
-# waits for that.
+# Prints its arguments once it handles SIGTERM, and then waits for that.
 _LEARNER = """#!PYTHON
 import json, os, signal, sys
 
@@ -98,7 +97,7 @@ exit "${FAKE_SETUP:-0}"
 
 
 class Desk:
-  """A clone with its launch/tpu_vm.sh, and the workers that gcloud reaches."""
+  """A clone with launch/tpu_vm.sh, and the workers that gcloud reaches."""
 
   def __init__(self, folder: pathlib.Path):
     self.clone = folder / 'a clone'
@@ -106,7 +105,7 @@ class Desk:
     self.log = folder / 'gcloud.log'
     self.log.touch()
     self.logs: dict[pathlib.Path, IO[str]] = {}
-    # Where ssh comes out.
+    # The workers' home folders.
     self.homes = [folder / 'worker-0', folder / 'worker-1']
     for home in self.homes:
       home.mkdir()
@@ -116,7 +115,7 @@ class Desk:
     stand_ins.add_program(self.clone, 'launch/setup.sh', _SETUP)
     stand_ins.add_program(self.bin, 'gcloud', _GCLOUD)
     stand_ins.add_program(folder, 'storage', _STORAGE)
-    # Of the metadata: a worker's number.
+    # From the metadata server: a worker's number.
     number = 'pwd | sed "s/.*worker-//; s,/.*,,"'
     stand_ins.add_program(self.bin, 'curl', f'#!/bin/sh\n{number}\n')
     self.bucket = folder / 'buckets/b'
@@ -134,7 +133,7 @@ class Desk:
 
   @property
   def trees(self) -> list[pathlib.Path]:
-    """Where the workers have theirs."""
+    """The workers' trees."""
     return [home / 'seedrl-jax' for home in self.homes]
 
   def run(
@@ -150,13 +149,13 @@ class Desk:
     )
 
   def refusal(self, *arguments: str, **env: str) -> str:
-    """Runs what must fail; returns what it says."""
+    """Runs what must fail; returns its message."""
     result = self.run(*arguments, **env)
     assert result.returncode == 1, result
     return result.stderr.strip()
 
   def calls(self) -> list[list[str]]:
-    """How gcloud was called, without what is in every call."""
+    """gcloud's arguments, without those of every call."""
     lines = map(json.loads, self.log.read_text().splitlines())
     return [line[3:] for line in lines]
 
@@ -167,7 +166,7 @@ class Desk:
   def back_up(
     self, worker: int, *arguments: str
   ) -> subprocess.CompletedProcess[str]:
-    """Runs launch/backup.sh on a worker, for the bucket's folder r."""
+    """Runs launch/backup.sh on a worker, with the bucket's folder r."""
     command, *more = arguments
     return subprocess.run(
       [
@@ -182,7 +181,7 @@ class Desk:
     )
 
   def train(self, *arguments: str) -> None:
-    """Starts the learners, whose logs are pipes that are read here."""
+    """Starts the learners, whose logs are pipes that we read."""
     for tree in self.trees:
       os.mkfifo(tree / 'learner.log')
       # Open for both, neither side waits for the other.
@@ -192,7 +191,7 @@ class Desk:
     assert result.returncode == 0, result.stderr
 
   def stop(self) -> None:
-    """Stops the learners, and waits for their end."""
+    """Stops the learners and waits for their end."""
     assert self.run('stop', '--name=tpu').returncode == 0
     for tree in self.trees:
       with open(tree / 'learner.lock') as lock:
@@ -279,7 +278,7 @@ def test_environment_stands_for_the_options(desk: Desk):
   assert desk.run('create', '--zone=y', **env).returncode == 0
   call = desk.calls()[-1]
   assert call[:3] == ['create', 'tpu', '--accelerator-type=t']
-  # A flag has the last word.
+  # The flag is last and so takes precedence.
   assert call[-4:] == ['--spot', '--quiet', '--zone=y', '--project=p']
 
 
@@ -317,7 +316,7 @@ def test_setup_copies_the_tree_to_all_workers(desk: Desk):
   (desk.clone / '.gitignore').write_text('ignored\n')
   for name in ('ignored', 'not committed'):
     (desk.clone / name).write_text('')
-  # What an earlier tree had is gone; what runs made is kept.
+  # Files of an older tree are removed, those of runs kept.
   for name in ('launch/old.py', 'runs/a'):
     (desk.trees[1] / name).parent.mkdir(parents=True)
     (desk.trees[1] / name).write_text('')
@@ -343,11 +342,11 @@ def test_setup_wants_a_clone(desk: Desk):
 
 def test_train_starts_all_workers_detached(training: Desk):
   arguments = ['launch/learner.py', '--workdir=runs/tpu', *_AWKWARD]
-  # Its own option is not the learner's, but after -- all are.
+  # The script takes its own option, but none after --.
   arguments = [*arguments, '--yes']
   for tree, lines in training.logs.items():
     assert json.loads(next(lines)) == arguments
-    # The shell that started it has ended before this is asked.
+    # By now the shell that started it has ended.
     pid = int((tree / 'learner.lock').read_text())
     assert os.getsid(pid) == pid
   training.stop()
@@ -362,7 +361,7 @@ def test_a_second_learner_is_refused(training: Desk):
     said = training.refusal(command, '--name=tpu')
     assert said.count('tpu_vm: a learner runs on') == 2
   training.stop()
-  # The first is whole.
+  # The first is complete.
   for lines in training.logs.values():
     assert next(lines) == 'saved\n'
 
@@ -433,7 +432,7 @@ def test_delete_of_what_is_gone_is_done(desk: Desk):
   )
 
 
-# A process that has ended.
+# Above any process number.
 _ENDED = str(2**22 + 1)
 
 
@@ -452,7 +451,7 @@ def test_backup_has_what_a_worker_owns(desk: Desk, worker: int, part: str):
   assert desk.back_up(worker, 'follow', _ENDED).returncode == 0
   assert (there / '4/a').exists()
   assert not any((there / name).exists() for name in unfinished)
-  # A newer checkpoint takes the place of an older one.
+  # A newer checkpoint replaces an older one.
   (here / '4').rename(here / '5')
   desk.back_up(worker, 'follow', _ENDED)
   assert (there / '5/a').exists() and not (there / '4/a').exists()
@@ -471,7 +470,7 @@ def test_backup_comes_back_once(desk: Desk, worker: int, part: str):
   assert desk.back_up(worker, 'restore').returncode == 0
   assert (here / '5/a').exists()
   assert not (here / 'hosts/2').exists()
-  # From now on what is here is the run.
+  # The local files are now the run.
   (here / '5').rename(here / '6')
   assert desk.back_up(worker, 'restore').returncode == 0
   assert not (here / '5').exists()

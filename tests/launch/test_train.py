@@ -1,4 +1,4 @@
-"""Tests for launch/train.py as a program: signals, exit codes, sentences."""
+"""Tests for launch/train.py as a program: signals, exit codes, messages."""
 
 import os
 import signal
@@ -123,13 +123,13 @@ def test_reverb_comes_back_after_a_kill_and_stops_on_a_signal(tmp_path):
   often = '--config.checkpoint.every_seconds=0.1'
   program = runs.Program(tmp_path, *flags, often)
   program.wait_for_updates()
-  # More than would be made up for by what waits in the queue.
+  # More than the items in the queue would make up for.
   while not any(step > 10 for step in runs.steps(tmp_path)):
     program.wait_for_updates()
   program.process.kill()
   assert program.end()[0] == -signal.SIGKILL
 
-  # Not as often: newer checkpoints would replace the one that is looked for.
+  # Less often, so that newer checkpoints do not replace the wanted one.
   restarted = runs.Program(tmp_path, *flags)
   step = int(restarted.wait_for(_RESTORED)[1])
   assert step > 10 and (tmp_path / 'replay' / str(step)).is_dir()
@@ -137,8 +137,8 @@ def test_reverb_comes_back_after_a_kill_and_stops_on_a_signal(tmp_path):
   restarted.process.send_signal(signal.SIGTERM)
   assert restarted.end()[0] == 0
   assert runs.summary(tmp_path)['status'] == 'stopped'
-  # Counts are the server's, which came back with its contents: each update
-  # took a batch that was inserted before or after.
+  # The server's counts were restored with its contents: each update took a
+  # batch that was inserted before or after.
   inserts = runs.column(tmp_path, 'replay/inserted_unrolls')
   updates = runs.column(tmp_path, 'time/updates')
   assert updates[-1] > step
@@ -233,7 +233,7 @@ def test_bad_values_are_refused_before_anything_is_made(
   with pytest.raises(ValueError) as error:
     runs.Run(config, tmp_path)
   text = str(error.value)
-  # The program shows it as it is.
+  # The program prints it unchanged.
   assert words in text and '\n' not in text
   assert not list(tmp_path.rglob('config.json'))
 

@@ -55,13 +55,13 @@ def _spoil(path: pathlib.Path, how) -> None:
 @pytest.mark.parametrize('resumed', [False, True])
 @pytest.mark.parametrize(('name', 'how', 'left'), _ODD)
 def test_a_run_goes_on_and_deletes_nothing(tmp_path, name, how, left, resumed):
-  frames = 40
+  # In lock step, each run has its updates, however slow its threads are.
+  config = runs.tiny(total_env_frames=40, deterministic=True)
   if resumed:
-    done = runs.Run(runs.tiny(total_env_frames=frames), tmp_path).train()
-    # It may have had many more on their way.
-    frames += done['env_frames']
+    done = runs.Run(config, tmp_path).train()
+    config.total_env_frames += done['env_frames']
   _spoil(tmp_path / name, how)
-  run = runs.Run(runs.tiny(total_env_frames=frames), tmp_path)
+  run = runs.Run(config, tmp_path)
   assert run.train()['status'] == 'finished'
   is_lost = name == 'checkpoints'
   assert ('Resuming from' in run.output) == (resumed and not is_lost)

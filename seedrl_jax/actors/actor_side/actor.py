@@ -1,10 +1,7 @@
-"""An actor: groups of environments that a learner elsewhere acts for.
+"""An actor: groups of environments that a remote learner acts for.
 
-`launch/actor.py` runs each group in a thread. A group finds its learner, makes
-the environments that it is told to and runs one of `actor_loops`; when the
-learner is lost it looks for it again. Two groups or more keep a host busy: one
-steps while another's actions are on their way. Needs no configuration, and JAX
-only if the group acts itself.
+Each group runs in its own thread, so one steps while another waits for actions.
+Needs JAX only if the group acts itself.
 """
 
 import random
@@ -24,13 +21,13 @@ from seedrl_jax.actors.actor_side.connection import (
 )
 from seedrl_jax.envs import factory, local_stream, trust
 
-# Seconds of the first wait and the longest one between two attempts.
+# Seconds of the first and the longest wait between two attempts.
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
-# Seconds to look for a learner: long enough for a machine to be replaced, but
-# not for ever, as an actor that is away while the training ends is not told.
+# Seconds to look for a learner: enough to replace a machine. Not for ever, as
+# an actor that is away when the training ends does not learn of it.
 PATIENCE = 600.0
 _Code = grpc.StatusCode
-# Trying again would not help.
+# Another attempt would not help.
 _FATAL = {
   _Code.FAILED_PRECONDITION,
   _Code.INVALID_ARGUMENT,
@@ -41,16 +38,14 @@ _FATAL = {
 
 
 class GroupOptions(NamedTuple):
-  """What a group is asked to do.
+  """Options of a group.
 
   Attributes:
     address: of the learner.
-    security: whom to trust, and the token to show.
-    num_envs: environments of the group.
-    batch_size: how many step at a time, so that others do meanwhile; 0: all.
-      Fewer only if the group acts itself.
-    num_threads: threads for the environments; 0: what the cores allow, all of
-      them for each group, as groups step in turn.
+    batch_size: environments that step at a time, so that others do meanwhile;
+      0: all. Fewer only if the group acts itself.
+    num_threads: threads of the environments; 0: all cores for each group, as
+      groups step in turn.
     affinity: first processor for these threads; -1: any.
     patience: seconds to look for a learner that is not there; 0: for ever.
     name: of the actor, for messages.
@@ -77,15 +72,14 @@ class EnvGroup:
     say: Callable[[str], None] = print,
     make_local_actor: actor_loops.MakeLocalActor | None = None,
   ):
-    """Prepares a group; `run` looks for the learner.
+    """Prepares a group; `run` connects it.
 
     Args:
-      options: see `GroupOptions`.
-      say: prints a line for people.
-      make_local_actor: of a group that acts itself; None: the learner acts.
+      say: prints a line.
+      make_local_actor: for a group that acts itself; None: the learner acts.
 
     Raises:
-      ValueError: if the learner must not be called like that.
+      ValueError: if the connection would not be safe.
     """
     addresses.check_calling(options.address, options.security)
     self._options = options
@@ -102,12 +96,10 @@ class EnvGroup:
   def run(self) -> bool:
     """Serves until the training ends or `stop` is called.
 
-    Returns:
-      Whether the training has ended.
+    Returns whether the training has ended.
 
     Raises:
-      ActorError: if learner and actor do not fit each other, or no learner was
-        found in time.
+      ActorError: if learner and actor do not fit, or none was found in time.
     """
     while not self._stop.is_set():
       try:
@@ -118,14 +110,14 @@ class EnvGroup:
     return False
 
   def stop(self) -> None:
-    """Ends `run`, from any thread."""
+    """Ends `run`; any thread may call it."""
     self._stop.set()
     with self._lock:
       if self._connection is not None:
         self._connection.cancel()
 
   def _back_off(self, reason: PeerLost) -> None:
-    """Waits before the next attempt, longer each time."""
+    """Waits before the next attempt, longer each time, up to `patience`."""
     if self._stop.is_set():
       return
     patience = self._options.patience
@@ -139,16 +131,11 @@ class EnvGroup:
       self._reason = str(reason)
       self._say(f'Looking for the learner: {reason}')
     self._wait = min(max(2 * self._wait, _FIRST_WAIT), _LONGEST_WAIT)
-    # Actors that lost their learner together do not all come back together.
+    # At random, so that actors do not all come back at once.
     self._stop.wait(self._wait * random.uniform(0.5, 1.0))
 
   def _serve(self) -> bool:
-    """Serves one learner; returns whether its training has ended.
-
-    Raises:
-      PeerLost: if trying again may help.
-      ActorError: if it does not.
-    """
+    """Serves one learner; returns whether its training has ended."""
     options = self._options
     connection = LearnerConnection(options.address, options.security)
     with self._lock:
@@ -160,7 +147,7 @@ class EnvGroup:
       self._join(connection)
       return True
     except grpc.RpcError as e:
-      # It is the stream itself, which must not outlive `close`.
+      # The error is the stream itself; a traceback would keep it alive.
       failure = self._translate(e.with_traceback(None))
     except wire.WireError as e:
       raise ActorError(f'The learner at {options.address.text}: {e}') from e
@@ -169,7 +156,6 @@ class EnvGroup:
     raise failure
 
   def _join(self, connection: LearnerConnection) -> None:
-    """Joins a learner and serves it until its training has ended."""
     options = self._options
     inference = handshake.LOCAL if self._make_local_actor else handshake.CENTRAL
     hello = handshake.Hello(options.num_envs, options.name, inference)
@@ -202,7 +188,7 @@ class EnvGroup:
     options = self._options
     num_envs = options.num_envs
     try:
-      # Before anything that the learner names is looked for.
+      # Before code that the learner names is imported.
       requested = handshake.requested_config(welcome)
       trust.check(requested, options.allowed, 'the learner')
       config = handshake.env_config(
@@ -222,7 +208,6 @@ class EnvGroup:
     stream: local_stream.LocalStream,
     connection: LearnerConnection,
   ) -> None:
-    """Runs the group's loop until the training has ended."""
     if self._make_local_actor is None:
       actor_loops.step_environments(stream, welcome.env_id, connection)
       return
@@ -235,13 +220,12 @@ class EnvGroup:
       local_actor.close()
 
   def _translate(self, error: grpc.RpcError) -> Exception:
-    """Returns what the failure of a stream means for the group."""
     address = self._options.address.text
     if error.code() == _Code.UNIMPLEMENTED:
       return ActorError(f'At {address} is no learner of seedrl-jax.')
     if error.code() in _FATAL:
       return ActorError(f'The learner at {address}: {error.details()}')
     if error.code() == _Code.RESOURCE_EXHAUSTED:
-      # A learner is there, but full.
+      # There is a learner, but it is full.
       self._found = time.monotonic()
     return PeerLost(f'{address}: {error.code().name}: {error.details()}')

@@ -1,9 +1,4 @@
-"""What an actor does once it has joined a learner: one of two loops.
-
-`step_environments` carries steps to the learner and its actions back.
-`follow_learner` sends reports and fetches parameters while a `LocalActor`, in a
-thread of its own, acts without waiting for the learner. Neither needs JAX.
-"""
+"""The two loops of an actor that has joined a learner; neither needs JAX."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -16,7 +11,7 @@ from seedrl_jax.envs import local_stream
 
 
 class IncompatibleLearner(ValueError):
-  """An actor cannot serve a learner; says why to people on both sides."""
+  """An actor cannot serve a learner; says why."""
 
 
 class LocalActor(Protocol):
@@ -26,25 +21,25 @@ class LocalActor(Protocol):
     """Starts its thread."""
 
   def report(self) -> local_messages.Report:
-    """Returns its progress since the last call.
+    """Returns the progress since the last call.
 
     Raises:
       IncompatibleLearner: if it cannot act in this run.
       connection.PeerLost: if a server that it needs is not reachable.
-      Exception: with which its thread failed.
+      Exception: if its thread failed.
     """
 
   def take(self, version: int, leaves: Sequence[np.ndarray]) -> None:
     """Takes the leaves of newer acting parameters."""
 
   def wait(self) -> None:
-    """Waits until it is time for a report: about an unroll, or a second."""
+    """Waits until a report is due: about an unroll, or a second."""
 
   def close(self) -> None:
-    """Ends its thread and closes all that it opened."""
+    """Ends its thread and closes what it opened, the environments too."""
 
 
-# Makes what acts for one stay with a learner; it closes the environments.
+# Makes the actor for one connection to a learner; it closes the environments.
 MakeLocalActor = Callable[
   [handshake.Welcome, local_stream.LocalStream], LocalActor
 ]
@@ -55,12 +50,9 @@ def step_environments(
   env_id: np.ndarray,
   connection: connection_lib.LearnerConnection,
 ) -> None:
-  """Steps until the learner says that the training has ended.
+  """Sends steps and applies the learner's actions until the training ends.
 
-  Args:
-    stream: the environments.
-    env_id: int32 `[N]`, the learner's ids of them.
-    connection: to the learner.
+  `env_id`, int32 `[N]`, are the learner's ids of the environments.
   """
   codec = wire.StreamCodec(stream.spec)
   sequence = 0
@@ -86,15 +78,10 @@ def follow_learner(
   run: handshake.LocalRun,
   connection: connection_lib.LearnerConnection,
 ) -> None:
-  """Sends reports and fetches parameters until the training has ended.
+  """Sends reports and fetches parameters until the training ends.
 
-  Args:
-    local_actor: not started yet; the caller closes it.
-    run: from the handshake.
-    connection: to the learner.
-
-  Raises:
-    Whatever `local_actor.report` and `connection.receive` do.
+  Starts `local_actor`, which acts in a thread of its own. Raises what
+  `local_actor.report` and `connection.receive` raise.
   """
   specs = tuple(run.parameters.values())
   local_actor.start()

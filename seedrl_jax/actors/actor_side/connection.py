@@ -1,4 +1,4 @@
-"""An actor's stream to its learner: messages, and how the stream ends."""
+"""An actor's stream to its learner."""
 
 import queue
 import threading
@@ -13,9 +13,9 @@ _KEEPALIVE_MS = 20_000
 _OPTIONS = (
   ('grpc.max_receive_message_length', -1),
   ('grpc.max_send_message_length', -1),
-  # A connection for every group: one is not fast enough for all.
+  # A connection for each group: one is not fast enough for all.
   ('grpc.use_local_subchannel_pool', 1),
-  # Notices a learner whose machine went away.
+  # Notices that the learner's machine is gone.
   ('grpc.keepalive_time_ms', _KEEPALIVE_MS),
   ('grpc.keepalive_timeout_ms', _KEEPALIVE_MS),
   ('grpc.http2.max_pings_without_data', 0),
@@ -29,7 +29,7 @@ _CONNECTING = {
 
 
 class ActorError(RuntimeError):
-  """An actor and its learner cannot work together; says why."""
+  """An actor and its learner do not work together; says why."""
 
 
 class PeerLost(Exception):
@@ -42,7 +42,7 @@ class LearnerConnection:
   def __init__(
     self, address: addresses.Address, security: credentials.Security
   ):
-    """Makes a channel; `open` connects it."""
+    """`open` connects."""
     self._address = address
     self._security = security
     self._channel = addresses.open_channel(address, security, _OPTIONS)
@@ -55,11 +55,7 @@ class LearnerConnection:
     self._rpc: Any = None
 
   def open(self) -> None:
-    """Connects and begins the stream.
-
-    Raises:
-      PeerLost: if nobody answers, or TLS fails, or after `cancel`.
-    """
+    """Begins the stream; raises `PeerLost` if it cannot connect."""
     self._connect()
     rpc = self._channel.stream_stream(_METHOD)(
       iter(self._outgoing.get, None), metadata=self._security.metadata()
@@ -77,8 +73,8 @@ class LearnerConnection:
     """Waits for the learner's next message.
 
     Raises:
-      PeerLost: if it ended the stream.
-      wire.WireError: if it is no message of this protocol.
+      PeerLost: if the learner ended the stream.
+      wire.WireError: if the message is malformed.
       grpc.RpcError: if the stream failed.
     """
     message = next(self._rpc, None)
@@ -87,14 +83,14 @@ class LearnerConnection:
     return wire.parse(message)
 
   def refuse(self, reason: str) -> None:
-    """Says why the actor ends; returns when the learner has read it."""
+    """Sends why the actor ends; returns when the learner has read it."""
     self.send(wire.pack_json(wire.MessageKind.REFUSAL, {'reason': reason}))
     self._outgoing.put(None)
     for _ in self._rpc:
       pass
 
   def cancel(self) -> None:
-    """Ends every wait, from any thread."""
+    """Ends every wait; any thread may call it."""
     with self._lock:
       self._cancelled = True
       self._states.put(None)
@@ -104,8 +100,8 @@ class LearnerConnection:
   def close(self) -> None:
     """Ends stream and channel, and frees them.
 
-    As Python ends, it stops gRPC's threads wherever they are. What is left of a
-    stream would then wait for ever for a lock that one of them held.
+    At exit Python stops gRPC's threads wherever they are. A stream that is left
+    could then wait for ever for a lock that one of them held.
     """
     self._outgoing.put(None)
     self._channel.close()
@@ -117,8 +113,7 @@ class LearnerConnection:
   def _connect(self) -> None:
     """Waits until the channel is connected, or cannot be.
 
-    A stream begun on a channel that is still connecting may hang for ever if
-    that fails.
+    A stream begun before that may hang for ever if the connection fails.
     """
     states = self._states
     self._channel.subscribe(states.put, try_to_connect=True)

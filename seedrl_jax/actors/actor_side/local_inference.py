@@ -1,9 +1,7 @@
-"""Inference in an actor's process, as IMPALA has it; `--inference=local`.
+"""Inference in an actor's process, as in IMPALA; `--inference=local`.
 
-Acts with the agent, the device step, the worker and the assembler of central
-inference, so that its unrolls are the same, and writes them straight to the
-learner's Reverb server. Newer parameters come through `take`, while the thread
-that acts goes on.
+Uses the parts of central inference, so the unrolls are the same; they go
+straight to the learner's Reverb server.
 
 Espeholt et al. 2018, arXiv 1802.01561, section 3.
 """
@@ -37,10 +35,9 @@ from seedrl_jax.replay.reverb.client import store as reverb_store
 from seedrl_jax.replay.reverb.server import server
 from seedrl_jax.runtime import threads
 
-# Seconds between two reports, at most.
-_REPORT_SECONDS = 1.0
-# Seconds in which a Reverb server answers for the first time; that an insert
-# waits before people are told; for the thread to end.
+_REPORT_SECONDS = 1.0  # between two reports, at most
+# Seconds for a Reverb server's first answer, for an insert before the user is
+# informed, and for the thread to end.
 _ANSWER, _LONG_WAIT, _JOIN = 10.0, 10.0, 60.0
 
 
@@ -59,10 +56,9 @@ class LocalInference:
 
     Args:
       learner: its address, as the actor calls it.
-      security: of the actor.
-      say: prints a line for people.
+      say: prints a line.
       welcome: from the handshake, with `local`.
-      stream: the environments; closed with this.
+      stream: the environments; `close` closes them.
 
     Raises:
       IncompatibleLearner: if it cannot act in this run.
@@ -80,7 +76,7 @@ class LocalInference:
     self._insertion: insertion.Insertion | None = None
     self._told = local_messages.ReportTotals()
     self._complained = False
-    # When there are parameters, and when it is time for a report.
+    # Set when parameters have arrived, and when a report is due.
     self._arrived, self._due = threading.Event(), threading.Event()
     self._threads = threads.ThreadGroup((replay.StoreClosed, envs.StreamClosed))
     self._threads.on_stop(stream.close)
@@ -103,22 +99,19 @@ class LocalInference:
     self._output_spec = self._device_step.output_spec(self._shapes)
 
   def start(self) -> None:
-    """See `LocalActor`."""
     self._threads.start('inference', self._act)
 
   def take(self, version: int, leaves: Sequence[np.ndarray]) -> None:
-    """See `LocalActor`."""
     params = jax.tree.unflatten(jax.tree.structure(self._shapes), leaves)
-    # Inference must not be the one to wait for the copy.
+    # Here, so that inference need not wait for the copy.
     params = jax.block_until_ready(jax.device_put(params, self._device))
     self._newest = version, params
     self._arrived.set()
 
   def report(self) -> local_messages.Report:
-    """See `LocalActor`."""
     if self._threads.failure is not None:
       error = self._threads.failure.error
-      # It may come back, or the learner with another.
+      # It may come back, or the learner may start another.
       if isinstance(error, errors.ServerLost):
         raise PeerLost(str(error)) from error
       raise error
@@ -135,16 +128,11 @@ class LocalInference:
     )
 
   def wait(self) -> None:
-    """See `LocalActor`."""
     self._due.wait(_REPORT_SECONDS)
     self._due.clear()
 
   def close(self) -> None:
-    """See `LocalActor`.
-
-    Raises:
-      RuntimeError: if the thread does not end; says what it does.
-    """
+    """Closes all; raises `RuntimeError` if the thread does not end."""
     self._threads.stop()
     stuck = self._threads.join(_JOIN)
     if self._store is not None:
@@ -153,7 +141,6 @@ class LocalInference:
       raise RuntimeError('\n'.join(stuck))
 
   def _done(self) -> local_messages.ReportTotals:
-    """Returns the progress since the start."""
     worker, store, inserting = self._worker, self._store, self._insertion
     if worker is None or store is None or inserting is None:
       return local_messages.ReportTotals()
@@ -181,7 +168,7 @@ class LocalInference:
       return
     worker.compile()
     stream = self._stream
-    # Batches in which every environment takes an unroll's steps.
+    # Batches in which every environment makes one unroll.
     round_of_unrolls = max(
       1, self._config.unroll_length * stream.num_envs // stream.batch_size
     )
@@ -191,7 +178,6 @@ class LocalInference:
         self._due.set()
 
   def _open(self) -> worker_lib.InferenceWorker:
-    """Connects to the Reverb server; returns what acts."""
     config, run, agent = self._config, self._run, self._agent
     unroll_spec = unrolls.unroll_spec(
       self._env_spec,
@@ -240,7 +226,7 @@ def _connect(
   unroll_spec: types.Unroll,
   width: int,
 ) -> reverb_store.ReverbStore:
-  """Connects to the Reverb server; see `ReverbStore` for the last two."""
+  """Connects to the Reverb server; see `ReverbStore` for `width`."""
   if not server.answers(address, _ANSWER):
     raise errors.ServerLost(
       f'the Reverb server of the learner does not answer at {address}; let '
@@ -294,7 +280,7 @@ def _replay_address(
 
 
 def _check_parameters(shapes: agents.Params, run: handshake.LocalRun) -> None:
-  """Checks that the agent here has the parameters that will come."""
+  """Checks that the agent has the parameters that the learner will send."""
   ours, theirs = agents.parameter_specs(shapes), run.parameters
   if list(ours.items()) == list(theirs.items()):
     return

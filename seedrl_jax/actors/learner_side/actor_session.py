@@ -1,6 +1,6 @@
-"""One stream of an actor, as the learner serves it.
+"""The learner's side of one actor's stream.
 
-Whatever an actor sends can end its own session, and no other.
+Whatever an actor sends can end its own session, but no other.
 """
 
 import asyncio
@@ -14,23 +14,23 @@ from seedrl_jax.actors import handshake, local_messages, wire
 from seedrl_jax.actors.learner_side import server_state, slot_allocator
 from seedrl_jax.actors.learner_side.slot_allocator import StreamRefused
 
-# Seconds for the first message, and how many streams may be without one: beyond
-# that, those that have been silent for the longest make room.
+# Seconds for the first message, and how many streams may wait for theirs: of
+# more, the oldest are dropped.
 _HELLO_SECONDS = 10.0
 MAX_SILENT = 64
-# Characters of what an actor says.
+# Characters of an actor's reason that are logged.
 _MAX_REASON = 500
 
 _STOPS = 'The learner stops.'
 
 _Code = grpc.StatusCode
-# Refusals after which the actor comes again.
+# Codes after which the actor comes again.
 _FOR_NOW = {_Code.RESOURCE_EXHAUSTED, _Code.DEADLINE_EXCEEDED}
 _log = logging.getLogger(__name__)
 
 
 class ActorSession:
-  """Serves one stream; everything runs in the event loop's thread."""
+  """Serves one stream in the event loop's thread."""
 
   def __init__(
     self,
@@ -38,15 +38,14 @@ class ActorSession:
     context: grpc.aio.ServicerContext,
     task: asyncio.Task,
   ):
-    """Prepares to serve the stream of `context`; `task` will call `serve`."""
+    """`task` will call `serve` for the stream of `context`."""
     self.task = task
     self._state = state
     self._context = context
-    # Of the actor, from its first message until it is told of the end or says
-    # that it does not fit.
+    # The actor's; '' before its first message, and after it learns of the end
+    # or refuses.
     self._name = ''
-    # Actions, while the actor's steps are with inference; None if the server
-    # closes.
+    # Actions for the steps that inference has; None if the server closes.
     self._answer: asyncio.Future[np.ndarray | None] | None = None
     self._is_writing = False
 
@@ -55,7 +54,7 @@ class ActorSession:
     abort = self._context.abort
     try:
       await self._serve()
-      # gRPC may end the messages of a killed actor like those of any other.
+      # gRPC may end a killed actor's messages as if it had ended them itself.
       self._note_disconnected()
     except wire.WireError as e:
       await abort(_Code.INVALID_ARGUMENT, str(e))
@@ -76,16 +75,15 @@ class ActorSession:
       self._answer.set_result(None)
     elif not self._state.ended and not self._is_writing:
       self.task.cancel()
-    # Otherwise the actor is told when its next message comes, or when what is
-    # being written has gone out: gRPC cannot say how a stream ends while a
-    # message is cut off, and the actor would never hear of it.
+    # Otherwise the actor learns of it with its next message, or after the
+    # present write: gRPC cannot send a status after cutting off a message.
 
   def _note_disconnected(self) -> None:
     if self._name:
       self._state.disconnected.add(self._name, self._state.loop.time())
 
   async def _serve(self) -> None:
-    # Before anything that the stream says is looked at.
+    # First of all, before any message is read.
     if not self._state.security.admits(self._context.invocation_metadata()):
       raise StreamRefused(
         _Code.UNAUTHENTICATED, 'The token is not the one of this learner.'
@@ -111,7 +109,6 @@ class ActorSession:
       _log.debug('Run %s leaves.', grant.welcome.run_id)
 
   async def _answer_steps(self, grant: slot_allocator.SlotGrant) -> None:
-    """Answers steps with actions until the stream ends."""
     codec = self._state.codec
     while (message := await self._read_next()) is not None:
       rows = codec.unpack_steps(message)
@@ -122,7 +119,6 @@ class ActorSession:
       await self._write(codec.pack_actions(action, message.sequence))
 
   async def _answer_reports(self, grant: slot_allocator.SlotGrant) -> None:
-    """Answers reports with parameters until the stream ends."""
     state, feed = self._state, self._state.allocator.feed
     assert feed is not None
     while (message := await self._read_next()) is not None:
@@ -137,19 +133,16 @@ class ActorSession:
       await self._write(answer)
 
   async def _tell_end(self) -> None:
-    """Tells an actor that the training has ended, or that this learner has."""
+    """Ends the stream: the training has ended, or only this learner."""
     if not self._state.ended:
       raise StreamRefused(_Code.UNAVAILABLE, _STOPS)
-    # Before it is told, as it may hang up before the message counts as sent.
+    # First, as the actor may hang up before the message counts as sent.
     self._state.disconnected.discard(self._name)
     self._name = ''
     await self._write(wire.pack_json(wire.MessageKind.END, {}))
 
   async def _read_next(self) -> wire.Message | None:
-    """Returns the next message of an actor that has joined; None at its end.
-
-    Logs why, if the actor says so.
-    """
+    """Returns the next message; None at the end or after a refusal."""
     seconds = self._state.timeout
     message = await self._read(
       asyncio.timeout(seconds), f'Nothing came for {seconds:g} s.'
@@ -179,7 +172,7 @@ class ActorSession:
   async def _read(
     self, deadline: asyncio.Timeout, complaint: str
   ) -> wire.Message | None:
-    """Returns the next message; None if the actor has no more."""
+    """Returns the next message; None at the end of the stream."""
     try:
       async with deadline:
         data = await self._context.read()
@@ -215,11 +208,11 @@ class ActorSession:
       self._answer = None
 
   def _deliver(self, answer: asyncio.Future, action: np.ndarray) -> None:
-    """Hands actions over; runs in the thread of inference."""
+    """Hands over actions from the thread of inference."""
     try:
       self._state.loop.call_soon_threadsafe(_set_result, answer, action)
     except RuntimeError:
-      # The loop has ended, and the actor's stream with it.
+      # The loop and with it the stream have ended.
       if not self._state.is_closed:
         raise
 

@@ -1,4 +1,4 @@
-"""The slots of a group of environments, and checks of what it sends.
+"""The slots of a group of environments, and checks of its messages.
 
 Nothing that passes these checks can harm the unrolls of other environments.
 """
@@ -11,30 +11,24 @@ from seedrl_jax import types
 from seedrl_jax.actors import local_messages, wire
 from seedrl_jax.envs import statistics
 
-# Transitions that no actor makes between two reports.
+# More transitions than an actor makes between two reports.
 _MAX_STEPS = 1 << 32
 
 _FIRST, _LAST = int(types.StepType.FIRST), int(types.StepType.LAST)
 
 
 class GroupLease:
-  """The slots of a group of environments, from its joining to its leaving.
+  """The slots of a group, from its joining to its leaving.
 
   Attributes:
     env_id: int32 `[n]`, the group's ids in the stream.
-    acts_itself: whether the actor acts for them, so that only reports come.
+    acts_itself: whether the actor chooses the actions and only sends reports.
   """
 
   def __init__(
     self, env_id: np.ndarray, num_slots: int, acts_itself: bool = False
   ):
-    """Starts before the first step of all environments.
-
-    Args:
-      env_id: int `[n]`, unique, in `[0, num_slots)`.
-      num_slots: ids of the stream.
-      acts_itself: see the class.
-    """
+    """Expects a FIRST step of each `env_id`, unique and < `num_slots`."""
     self.acts_itself = acts_itself
     self.env_id = np.asarray(env_id, np.int32)
     self._num_slots = num_slots
@@ -45,12 +39,7 @@ class GroupLease:
     self._next = 0
 
   def accept(self, sequence: int, rows: wire.StepRows) -> None:
-    """Checks the STEPS message `sequence` against those before.
-
-    Raises:
-      wire.WireError: if it cannot follow them, or holds what no environment
-        gives.
-    """
+    """Checks a group's next STEPS; raises `WireError` if it is impossible."""
     *observation, reward, discount, step_type, env_id = rows.output
     self._check_order(sequence)
     self._check_ids(env_id)
@@ -70,11 +59,7 @@ class GroupLease:
     self._next += 1
 
   def accept_report(self, sequence: int, report: local_messages.Report) -> None:
-    """Checks the REPORT message `sequence` against those before.
-
-    Raises:
-      wire.WireError: if it cannot follow them, or is not possible.
-    """
+    """Checks the next REPORT; raises `WireError` if impossible."""
     self._check_order(sequence)
     if not 0 <= report.env_steps < _MAX_STEPS:
       raise wire.WireError('A number of steps is not possible.')
@@ -82,7 +67,7 @@ class GroupLease:
       raise wire.WireError('A wait is not possible.')
     if report.store_bytes < 0:
       raise wire.WireError('A number of bytes is negative.')
-    # Steps under way may have ended episodes and not be counted yet.
+    # Uncounted steps may have ended episodes already.
     num_steps = report.env_steps + len(self.env_id)
     self._check_episodes(report.episodes, num_steps)
     self._next += 1
@@ -96,7 +81,7 @@ class GroupLease:
   def _check_ids(self, env_id: np.ndarray) -> None:
     if not len(env_id):
       raise wire.WireError('The message is about no environment.')
-    # The whole group in order, as a rule.
+    # Usually the whole group in order.
     if np.array_equal(env_id, self.env_id):
       return
     self._check_mine(env_id)
@@ -132,8 +117,8 @@ def _check_values(array: np.ndarray, name: str) -> None:
     raise wire.WireError('A boolean is neither 0 nor 1.')
   if array.dtype.kind != 'f' and array.dtype.itemsize <= 2:
     return
-  # As Python's numbers: 1e6 is infinite as a float16, and the smallest integer
-  # has no absolute value. What is no number fails both comparisons.
+  # Python's numbers: 1e6 is infinite as float16, and the smallest integer has
+  # no absolute value. NaN fails both comparisons.
   largest, least = array.max(initial=0).item(), array.min(initial=0).item()
   if not (largest <= wire.LARGEST and least >= -wire.LARGEST):
     raise wire.WireError(

@@ -1,11 +1,4 @@
-"""Environments of remote actors, as an `EnvStream` of the learner.
-
-An inference worker receives and sends as with local environments. The server's
-thread lets groups of environments `join`, `submit` their steps and `leave`.
-Steps of all groups are batched: a batch goes out when it has the minimum size,
-when no other environment can join it, or when its first steps have waited long
-enough. Nothing waits for one slow actor.
-"""
+"""Environments of remote actors, as an `EnvStream` of the learner."""
 
 import dataclasses
 import threading
@@ -21,7 +14,13 @@ _NO_ID = np.zeros(0, np.int32)
 
 
 class RemoteStream(base.EnvStream):
-  """As many environments as actors bring, up to a number of slots."""
+  """Batches the steps of up to `num_envs` remote environments.
+
+  An inference worker calls `recv` and `send`; the server's thread lets groups
+  `join`, `submit` or `report`, and `leave`. A batch goes out if it has the
+  minimum size, if no other environment can join it, or if its first steps have
+  waited long enough: it never waits for one slow actor.
+  """
 
   def __init__(
     self,
@@ -31,14 +30,13 @@ class RemoteStream(base.EnvStream):
     min_batch_size: int,
     timeout: float,
   ):
-    """Makes a stream that has no environment yet.
+    """Makes a stream without environments.
 
     Args:
-      spec: what one environment looks like.
       num_envs: slots; ids are `[0, num_envs)`.
       batch_size: the most environments in one `recv`, and in one message.
-      min_batch_size: how many are worth a batch at once.
-      timeout: seconds after which fewer are one, too.
+      min_batch_size: environments that make a batch at once.
+      timeout: seconds after which fewer do.
     """
     _check_sizes(min_batch_size, batch_size, num_envs)
     self.spec = spec
@@ -46,7 +44,7 @@ class RemoteStream(base.EnvStream):
     self.batch_size = batch_size
     self._episodes = statistics.EpisodeLog()
     self._reported = local_messages.ReportTotals()
-    # Guards everything below.
+    # Guards the attributes below.
     self._changed = threading.Condition()
     self._closed = False
     self._failure: BaseException | None = None
@@ -56,8 +54,9 @@ class RemoteStream(base.EnvStream):
     self._requests = request_queue.RequestQueue(
       spec.action, num_envs, batch_size, min_batch_size, timeout
     )
-    self._left: list[np.ndarray] = []  # since the last batch was received
-    self._dropped = _NO_ID  # before it was
+    # Ids that left since, and before, the last batch was received.
+    self._left: list[np.ndarray] = []
+    self._dropped = _NO_ID
 
   @property
   def min_batch_size(self) -> int:
@@ -66,33 +65,32 @@ class RemoteStream(base.EnvStream):
 
   @property
   def num_connected(self) -> int:
-    """Environments that actors have brought."""
+    """Number of environments that actors have brought."""
     with self._changed:
       return sum(len(lease.env_id) for lease in self._leases)
 
   @property
   def num_free(self) -> int:
-    """Slots without an environment."""
     with self._changed:
       return int(np.count_nonzero(self._free))
 
   @property
   def reported(self) -> local_messages.ReportTotals:
-    """Progress of groups that act themselves; a copy."""
+    """Totals of groups that act themselves; a copy."""
     with self._changed:
       return dataclasses.replace(self._reported)
 
   # -- for the inference worker ----------------------------------------------
 
   def recv(self) -> types.EnvOutput:
-    """See `EnvStream.recv`; without actors it waits until some come."""
+    """See `EnvStream.recv`; waits while there are no actors."""
     with self._changed:
       while self._is_open() and not self._requests.is_due(self._num_expected):
         self._changed.wait(self._requests.seconds_left())
       self._check_open()
       taken = self._requests.take()
       if self._left:
-        # Some may have come and gone again since the last batch.
+        # Some may have joined and left again since the last batch.
         self._dropped = np.unique(np.concatenate(self._left))
         self._left.clear()
     columns = zip(*(request.leaves for request in taken), strict=True)
@@ -101,12 +99,11 @@ class RemoteStream(base.EnvStream):
     return types.EnvOutput(observation, *leaves[-4:])
 
   def take_dropped(self) -> np.ndarray:
-    """See `EnvStream.take_dropped`."""
     dropped, self._dropped = self._dropped, _NO_ID
     return dropped
 
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
-    """See `EnvStream.send`; actions for environments that left are lost."""
+    """See `EnvStream.send`; drops actions for environments that left."""
     base.check_action(self.spec.action, action, env_id)
     with self._changed:
       self._check_open()
@@ -115,16 +112,14 @@ class RemoteStream(base.EnvStream):
       request.answer(actions)
 
   def take_episodes(self) -> list[base.Episode]:
-    """See `EnvStream.take_episodes`."""
     return self._episodes.take()
 
   @property
   def dropped_episodes(self) -> int:
-    """See `EnvStream.dropped_episodes`."""
     return self._episodes.dropped
 
   def close(self) -> None:
-    """See `EnvStream.close`; steps submitted from now on get no actions."""
+    """See `EnvStream.close`; later steps get no actions."""
     with self._changed:
       self._closed = True
       self._changed.notify_all()
@@ -143,10 +138,10 @@ class RemoteStream(base.EnvStream):
   def join(
     self, num_envs: int, acts_itself: bool = False
   ) -> group_lease.GroupLease | None:
-    """Gives a group of environments slots; None if there is no room.
+    """Leases slots to a group; None if there is no room.
 
     The caller ends the lease with `leave`. A group that acts itself will
-    `report`, rather than `submit` steps.
+    `report`, not `submit`.
     """
     with self._changed:
       slots = _side_by_side(np.flatnonzero(self._free), num_envs)
@@ -166,11 +161,7 @@ class RemoteStream(base.EnvStream):
     rows: wire.StepRows,
     answer: request_queue.Answer,
   ) -> None:
-    """Takes the steps of a group's message `sequence`; keeps the arrays.
-
-    Raises:
-      wire.WireError: if these cannot be the group's next steps.
-    """
+    """Takes a message's steps; raises `WireError` if they are invalid."""
     lease.accept(sequence, rows)
     size = len(rows.output[-1])
     if size > self.batch_size:
@@ -188,11 +179,7 @@ class RemoteStream(base.EnvStream):
     sequence: int,
     report: local_messages.Report,
   ) -> None:
-    """Takes report `sequence` of a group that acts itself.
-
-    Raises:
-      wire.WireError: if this cannot be the group's next report.
-    """
+    """Takes an acting group's report; raises `WireError` if invalid."""
     lease.accept_report(sequence, report)
     if len(report.episodes.env_id):
       self._episodes.append(report.episodes)
@@ -207,7 +194,7 @@ class RemoteStream(base.EnvStream):
       self._leases.remove(lease)
       self._free[lease.env_id] = True
       if lease.acts_itself:
-        # Inference has nothing of it to drop.
+        # Inference holds nothing of it.
         return
       self._num_expected -= len(lease.env_id)
       self._requests.drop(lease)
@@ -216,7 +203,7 @@ class RemoteStream(base.EnvStream):
       self._changed.notify()
 
   def fail(self, error: BaseException) -> None:
-    """Makes `recv` and `send` raise what ended the server."""
+    """Makes `recv` and `send` raise the server's error."""
     with self._changed:
       self._failure = error
       self._changed.notify_all()
@@ -232,10 +219,7 @@ def _check_sizes(min_batch_size: int, batch_size: int, num_envs: int) -> None:
 
 
 def _side_by_side(free: np.ndarray, count: int) -> np.ndarray | None:
-  """Returns the closest `count` of the free slots, which are sorted.
-
-  What inference does with consecutive ids is cheaper.
-  """
+  """Returns the closest free slots, as consecutive ids are cheaper."""
   if len(free) < count:
     return None
   spans = free[count - 1 :] - free[: len(free) - count + 1]

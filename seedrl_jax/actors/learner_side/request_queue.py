@@ -1,4 +1,4 @@
-"""Steps of remote environments that wait for inference or for their actions."""
+"""Steps of remote environments that wait for inference or for actions."""
 
 import collections
 import dataclasses
@@ -10,8 +10,8 @@ import numpy as np
 from seedrl_jax import types
 from seedrl_jax.actors.learner_side import group_lease
 
-# Takes the actions [n, ...] of a message's environments, in its order; called
-# in the thread that sends.
+# Takes the actions [n, ...] of a message's environments, in its order; runs in
+# the thread that calls `send`.
 Answer = Callable[[np.ndarray], None]
 
 _NO_REQUEST = -1
@@ -19,15 +19,13 @@ _NO_REQUEST = -1
 
 @dataclasses.dataclass(eq=False)
 class StepRequest:
-  """Steps of one message, from their arrival until all have actions.
+  """Steps of one message, until all have actions.
 
   Attributes:
-    lease: of the group that sent them.
     leaves: of their `EnvOutput`, `[n, ...]` each.
     env_id: int32 `[n]`.
-    answer: takes the actions.
-    arrival: when they came, in seconds.
-    num_missing: of them that have no action yet.
+    arrival: in seconds.
+    num_missing: how many have no action yet.
   """
 
   lease: group_lease.GroupLease
@@ -49,13 +47,13 @@ class RequestQueue:
     min_batch_size: int,
     timeout: float,
   ):
-    """Makes an empty queue; the arguments are `RemoteStream`'s."""
+    """See `RemoteStream` for the arguments."""
     self._batch_size = batch_size
     self._min_batch_size = min_batch_size
     self._timeout = timeout
     self._waiting: collections.deque[StepRequest] = collections.deque()
     self._num_waiting = 0
-    # Requests that inference has, by number, and the number by environment.
+    # Requests that inference has, by number, and each environment's number.
     self._taken: dict[int, StepRequest] = {}
     self._next_number = 0
     self._number = np.full(num_envs, _NO_REQUEST, np.int64)
@@ -67,31 +65,27 @@ class RequestQueue:
     leaves: list[np.ndarray],
     answer: Answer,
   ) -> None:
-    """Adds the steps of a message, leaves of an `EnvOutput`."""
+    """Adds the steps of a message, the leaves of an `EnvOutput`."""
     env_id = leaves[-1]
     size, now = len(env_id), time.monotonic()
     self._waiting.append(StepRequest(lease, leaves, env_id, answer, now, size))
     self._num_waiting += size
 
   def drop(self, lease: group_lease.GroupLease) -> None:
-    """Drops a group's steps that inference does not have yet."""
+    """Drops a group's steps that inference has not taken."""
     kept = (r for r in self._waiting if r.lease is not lease)
     self._waiting = collections.deque(kept)
     self._num_waiting = sum(len(r.env_id) for r in self._waiting)
 
   def is_due(self, num_expected: int) -> bool:
-    """Whether there is a batch.
-
-    Args:
-      num_expected: environments that could have steps here.
-    """
+    """Whether there is a batch, if `num_expected` environments may send."""
     if not self._waiting:
       return False
     enough = min(self._min_batch_size, num_expected)
     return self._num_waiting >= enough or self.seconds_left() == 0
 
   def seconds_left(self) -> float | None:
-    """Returns how long the oldest steps may still wait; None if none do."""
+    """Returns the seconds until the oldest steps are due; None if none wait."""
     if not self._waiting:
       return None
     waited = time.monotonic() - self._waiting[0].arrival
@@ -114,10 +108,10 @@ class RequestQueue:
   def answer(
     self, action: np.ndarray, env_id: np.ndarray
   ) -> list[tuple[StepRequest, np.ndarray]]:
-    """Stores actions; returns the requests that now have all, and theirs.
+    """Stores actions; returns the complete requests, each with its actions.
 
     Raises:
-      ValueError: if an environment has asked for none.
+      ValueError: if an environment waits for no action.
     """
     numbers, counts = np.unique(self._number[env_id], return_counts=True)
     if numbers[0] == _NO_REQUEST:

@@ -1,8 +1,7 @@
-"""The learner's end of the streams of actors.
+"""The server of remote actors.
 
-One thread runs an event loop with gRPC's server; every stream of an actor is an
-`ActorSession` in it, which carries steps to a `RemoteStream` and actions back.
-If the actor acts itself, it carries reports there and parameters back.
+One thread runs an event loop with gRPC's server; each actor's stream is an
+`ActorSession` in it.
 """
 
 import asyncio
@@ -21,15 +20,15 @@ from seedrl_jax.actors.learner_side import (
   slot_allocator,
 )
 
-# Seconds for streams to end that need nothing more from their actors.
+# Seconds for streams to end once they need nothing more from their actors.
 _END_SECONDS = 3.0
-# Seconds for disconnected actors to come back and hear of the training's end: a
-# bit more than they wait between two attempts.
+# Seconds for disconnected actors to come back and learn of the training's end:
+# a bit more than they wait between two attempts.
 _BACK_SECONDS = 6.0
-# Seconds for the thread to end after all that.
+# Seconds for the thread to end after that.
 _CLOSE_SECONDS = 10.0
 # Streams beyond one for each environment: those in their handshake, and as many
-# that are being ended.
+# that are ending.
 _EXTRA_STREAMS = 2 * actor_session.MAX_SILENT
 _KEEPALIVE_MS = 20_000
 
@@ -38,7 +37,6 @@ class ActorServer:
   """Listens for actors on behalf of some streams.
 
   Attributes:
-    streams: the environments of all actors.
     addresses: where it listens.
   """
 
@@ -52,10 +50,8 @@ class ActorServer:
     """Starts to listen.
 
     Args:
-      allocator: gives actors slots of its streams.
       listening: at least one address.
-      security: certificate and token of the learner.
-      timeout: seconds after which a silent actor is given up.
+      timeout: seconds after which a silent actor is dropped.
 
     Raises:
       ValueError: if it cannot listen there, or should not.
@@ -77,7 +73,7 @@ class ActorServer:
     self._start()
 
   def _start(self) -> None:
-    """Starts the thread, and raises what kept it from listening."""
+    """Starts the thread; raises what kept it from listening."""
     self._thread.start()
     self._started.wait()
     if self._failure is not None:
@@ -86,7 +82,7 @@ class ActorServer:
 
   @property
   def num_connected(self) -> int:
-    """Environments that actors have brought."""
+    """Number of environments that actors have brought."""
     return sum(stream.num_connected for stream in self.streams)
 
   @property
@@ -96,14 +92,13 @@ class ActorServer:
 
   @property
   def reported(self) -> local_messages.ReportTotals:
-    """Progress of actors that act themselves."""
+    """Totals of actors that act themselves."""
     total = local_messages.ReportTotals()
     for stream in self.streams:
       total.add(stream.reported)
     return total
 
   def metrics(self) -> dict[str, float]:
-    """Returns what a run's curves show of its actors."""
     reported = self.reported
     return {
       'actors/connected_envs': float(self.num_connected),
@@ -116,15 +111,14 @@ class ActorServer:
   def close(self, ended: bool) -> None:
     """Ends all streams and the thread; may be called again.
 
-    Args:
-      ended: whether the training has reached its end: actors are then told to
-        end, too. Otherwise they keep looking for a learner to come back.
+    If the training has `ended`, actors end too; otherwise they keep looking for
+    a learner.
     """
     for stream in self.streams:
       stream.close()
     if self._state.is_closed:
       return
-    # In this order, as sessions look at both.
+    # In this order, as sessions read both.
     self._state.ended = ended
     self._state.is_closed = True
     # A loop that failed is closed already.
@@ -139,11 +133,7 @@ class ActorServer:
 
   @property
   def _goodbye_seconds(self) -> float:
-    """Seconds in which all connected actors hear of the end.
-
-    They hear of the training's end when they come with their steps, so the
-    server waits for slow environments as long as ever.
-    """
+    """Seconds in which all actors send steps and learn of the end."""
     return _END_SECONDS + (self._state.timeout if self._state.ended else 0.0)
 
   def _wake(self) -> None:
@@ -157,7 +147,7 @@ class ActorServer:
     try:
       loop.run_until_complete(self._serve_all())
     except BaseException as e:
-      # Before the start is over, the constructor raises it; later, `recv`.
+      # The constructor raises it, or `recv` if the server has started.
       self._failure = e
       for stream in self.streams:
         stream.fail(e)
@@ -189,16 +179,16 @@ class ActorServer:
       await self._stopping.wait()
       await self._say_goodbye()
     finally:
-      # With no time at all, gRPC calls it an error, and its clients say so.
+      # With no grace period, gRPC's clients print an error.
       await server.stop(_END_SECONDS)
-      # gRPC ends its own part of a stream after ours, and complains if the loop
-      # is closed before that.
+      # gRPC finishes a stream after our part of it, and complains if the loop
+      # is closed before.
       rest = asyncio.all_tasks() - {asyncio.current_task()}
       if rest:
         await asyncio.wait(rest, timeout=_END_SECONDS)
 
   async def _say_goodbye(self) -> None:
-    """Ends all streams: their actors may end, or look for another learner."""
+    """Ends all streams; their actors end, or look for another learner."""
     sessions = list(self._sessions)
     for session in sessions:
       session.close()
@@ -210,7 +200,6 @@ class ActorServer:
       await self._state.disconnected.wait(_BACK_SECONDS, now)
 
   async def _serve(self, _: Any, context: grpc.aio.ServicerContext) -> None:
-    """Serves one stream of an actor, from its first message to its last."""
     task = asyncio.current_task()
     assert task is not None
     session = actor_session.ActorSession(self._state, context, task)
@@ -224,7 +213,7 @@ class ActorServer:
 def _make_grpc_server(
   serve: Callable[..., Any], max_streams: int, max_bytes: int
 ) -> grpc.aio.Server:
-  """Returns a server that runs `serve` for every stream of messages."""
+  """Returns a server that runs `serve` for every stream."""
   server = grpc.aio.server(
     maximum_concurrent_rpcs=max_streams,
     options=(
@@ -232,10 +221,10 @@ def _make_grpc_server(
       ('grpc.max_send_message_length', -1),
       # Two learners would share a port and its actors.
       ('grpc.so_reuseport', 0),
-      # Notices an actor whose machine went away.
+      # Notices that an actor's machine is gone.
       ('grpc.keepalive_time_ms', _KEEPALIVE_MS),
       ('grpc.keepalive_timeout_ms', _KEEPALIVE_MS),
-      # The actors' own pings are welcome.
+      # Allows the actors' own pings.
       ('grpc.http2.min_ping_interval_without_data_ms', _KEEPALIVE_MS // 4),
     ),
   )

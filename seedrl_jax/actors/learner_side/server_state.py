@@ -1,4 +1,4 @@
-"""What all sessions of a server share, and which actors may come back."""
+"""What all sessions of a server share."""
 
 import asyncio
 import concurrent.futures
@@ -7,43 +7,33 @@ import contextlib
 from seedrl_jax.actors import credentials, wire
 from seedrl_jax.actors.learner_side import slot_allocator
 
-# Seconds in which a disconnected actor is expected back; it looks every five.
+# Seconds in which a disconnected actor is expected back; it tries every five.
 _EXPECTED_SECONDS = 30.0
 _MAX_NAMES = 1000
 
 
 class DisconnectedActors:
-  """Names of actors that lost their stream; for the event loop's thread only.
-
-  When the training ends, the server waits a moment for them: an actor that is
-  not told looks for the learner in vain.
-  """
+  """Actors that lost their stream; for the event loop's thread only."""
 
   def __init__(self) -> None:
-    """Starts without any."""
     # When each was disconnected; the latest at the end.
     self._since: dict[str, float] = {}
     self._changed = asyncio.Event()
 
   def add(self, name: str, now: float) -> None:
-    """Notes that an actor lost its stream, or found no room for one.
-
-    Args:
-      name: of the actor, which all of its streams share.
-      now: seconds, of the loop's clock.
-    """
+    """Notes at `now`, in the loop's time, that an actor lost its stream."""
     self._since.pop(name, None)
     self._since[name] = now
     if len(self._since) > _MAX_NAMES:
       del self._since[next(iter(self._since))]
 
   def discard(self, name: str) -> None:
-    """Notes that an actor has a stream, or has been told of the end."""
+    """Notes that an actor has a stream, or knows of the end."""
     self._since.pop(name, None)
     self._changed.set()
 
   async def wait(self, seconds: float, now: float) -> None:
-    """Waits, so long at most, until those that left lately are back."""
+    """Waits, at most `seconds`, for those that left lately to come back."""
     names = {
       name
       for name, since in self._since.items()
@@ -60,15 +50,10 @@ class ServerState:
   """What all sessions of a server share.
 
   Attributes:
-    loop: the event loop that they run in.
-    allocator: gives actors their slots.
-    security: has the token that they must show.
-    timeout: seconds after which a silent actor is given up.
-    codec: of steps and actions.
-    copying: the thread that copies parameters from their device, while the
-      event loop goes on.
+    timeout: seconds after which a silent actor is dropped.
+    copying: the thread that copies parameters from their device.
     is_closed: whether the server closes; set from any thread.
-    ended: whether the training has ended then; set before.
+    ended: whether the training has ended by then; set before `is_closed`.
     num_bytes: of all messages, in both directions.
     disconnected: actors that may come back.
     silent: deadlines of the streams that wait for their first message, the
@@ -82,7 +67,6 @@ class ServerState:
     security: credentials.Security,
     timeout: float,
   ):
-    """Starts without any session."""
     self.loop = loop
     self.allocator = allocator
     self.security = security

@@ -16,15 +16,14 @@ from seedrl_jax.envs import base as envs
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay.reverb.client import store as reverb_store
 
-# Sections that are the learner's own business, and `env`, which actors are told
-# apart. An agent is made from the others.
+# Sections that an actor's agent does not need; `env` is sent apart.
 _LEARNER_SECTIONS = {
   *('actors', 'checkpoint', 'demonstrations', 'env', 'log', 'topology'),
 }
 
 
 class RemotePlan(Protocol):
-  """The share of a run's remote environments that one stream has."""
+  """One stream's share of a run's remote environments."""
 
   @property
   def global_env_id(self) -> np.ndarray:
@@ -39,7 +38,7 @@ def local_config(config: ml_collections.ConfigDict) -> dict[str, Any]:
   """Returns the part of a run's config that `handshake.LocalRun` holds."""
   values = config.to_dict()
   kept = {k: v for k, v in values.items() if k not in _LEARNER_SECTIONS}
-  # As config.json has it.
+  # As in config.json.
   return json.loads(json.dumps(kept, default=str))
 
 
@@ -49,10 +48,8 @@ def make_feed(
 ) -> local_messages.ParameterFeed:
   """Makes the source of parameters for actors that act themselves.
 
-  Args:
-    specs: of the agent's parameters (`agents.base.parameter_specs`).
-    latest: returns the newest version and its parameters; raises KeyError
-      before the first is published.
+  `latest` returns the newest version and its parameters; it raises KeyError
+  before the first is published.
   """
 
   def read() -> tuple[int, list[jax.Array]]:
@@ -72,17 +69,8 @@ def make_local_offer(
 ) -> slot_allocator.LocalOffer | None:
   """Makes what actors need to act themselves.
 
-  Args:
-    config: the run's configuration.
-    env_spec: of all its environments.
-    plans: of the remote streams.
-    block_width: unrolls that are assembled side by side.
-    store: of the run.
-    feed: of the learner's parameters.
-
-  Returns:
-    The offer; None if the store is not in Reverb, which alone takes unrolls
-    from other processes.
+  Returns None if the store is not in Reverb: only that takes unrolls from other
+  processes. `block_width` unrolls are assembled side by side.
   """
   if not isinstance(store, reverb_store.ReverbStore):
     return None
@@ -114,8 +102,6 @@ def make_server(
   """Opens the streams for actors and listens for them.
 
   Args:
-    config: the run's configuration.
-    env_spec: of all its environments.
     plans: of the remote streams.
     starts: how often this run was started before.
     socket: path of the unix socket, if no address is configured.
@@ -160,7 +146,6 @@ def _make_stream(
 def _listening(
   section: ml_collections.ConfigDict, socket: str
 ) -> list[addresses.Address]:
-  """Returns the configured addresses, or else the socket."""
   flag = '--config.actors.addresses'
   texts = section.addresses or ()
   if isinstance(texts, str):

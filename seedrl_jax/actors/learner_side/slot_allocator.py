@@ -1,4 +1,4 @@
-"""Which slots a group of environments gets, and what its actor is told."""
+"""Assigns slots to groups of environments and makes their WELCOME."""
 
 import logging
 import uuid
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class StreamRefused(Exception):
-  """A stream must end, with gRPC's code; the text is for its actor."""
+  """A stream must end, with gRPC's code; the actor receives the text."""
 
   def __init__(self, code: grpc.StatusCode, text: str):
     super().__init__(text)
@@ -28,10 +28,9 @@ class LocalOffer(NamedTuple):
   """What a learner has for actors that act themselves.
 
   Attributes:
-    run: what they are told, but for the next two.
+    run: the same for all but for ids and address.
     global_env_id: of each stream, int32 `[N]`, run-wide ids of its slots.
-    replay_address: returns where the Reverb server is at the moment.
-    feed: of the learner's parameters.
+    replay_address: returns the Reverb server's current address.
   """
 
   run: handshake.LocalRun
@@ -41,13 +40,7 @@ class LocalOffer(NamedTuple):
 
 
 class SlotGrant(NamedTuple):
-  """The slots that a group of environments gets.
-
-  Attributes:
-    stream: that has them.
-    lease: of the slots; the caller ends it with `stream.leave`.
-    welcome: what the group's actor is told.
-  """
+  """The slots of a group; the caller ends the lease with `stream.leave`."""
 
   stream: remote_stream.RemoteStream
   lease: group_lease.GroupLease
@@ -55,7 +48,7 @@ class SlotGrant(NamedTuple):
 
 
 class SlotAllocator:
-  """Gives groups of environments their slots."""
+  """Assigns slots to groups of environments."""
 
   def __init__(
     self,
@@ -64,11 +57,10 @@ class SlotAllocator:
     seed: Sequence[int],
     local: LocalOffer | None = None,
   ):
-    """Prepares to give away the slots of some streams.
+    """Keeps the streams, and checks that a WELCOME can be sent.
 
     Args:
-      env_values: what actors make environments from, as
-        `handshake.env_values` returns it.
+      env_values: from `handshake.env_values`.
       streams: of equal environments; the emptiest is filled first.
       seed: numbers that no other start of any run shares.
       local: for actors that act themselves; None: these are refused.
@@ -85,7 +77,6 @@ class SlotAllocator:
 
   @property
   def spec(self) -> base.StreamSpec:
-    """What one environment looks like."""
     return self.streams[0].spec
 
   @property
@@ -94,11 +85,7 @@ class SlotAllocator:
     return self._local.feed if self._local is not None else None
 
   def allocate(self, hello: handshake.Hello) -> SlotGrant:
-    """Finds slots for a group.
-
-    Raises:
-      StreamRefused: if there are none, or never can be.
-    """
+    """Finds slots for a group; raises `StreamRefused` if it cannot."""
     try:
       grant = self._allocate(hello)
     except StreamRefused as e:
@@ -134,7 +121,7 @@ class SlotAllocator:
   ) -> tuple[int, group_lease.GroupLease]:
     """Returns the index of the stream that takes a group, and the lease."""
     streams = self.streams
-    # Those that act themselves do so in batches of their own.
+    # A group that acts itself does so in batches of its own.
     sizes = [s.num_envs if acts_itself else s.batch_size for s in streams]
     flag = 'max_envs' if acts_itself else 'batch_size'
     if num_envs > max(sizes):
@@ -157,7 +144,6 @@ class SlotAllocator:
   def _welcome(
     self, index: int, env_id: np.ndarray, acts_itself: bool
   ) -> handshake.Welcome:
-    """Returns what the actor of these slots of a stream is told."""
     local, offer = None, self._local
     if acts_itself and offer is not None:
       local = offer.run._replace(

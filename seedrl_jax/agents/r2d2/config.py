@@ -55,8 +55,7 @@ def _loss() -> ml_collections.ConfigDict:
   """Q-learning over sequences (Kapturowski et al., ICLR 2019)."""
   return ml_collections.ConfigDict({
     'discount': 0.997,
-    # Rewards of a target before it bootstraps.
-    'n_steps': 5,
+    'n_steps': 5,  # rewards of a target before it bootstraps
     # The online network chooses the action that the target network evaluates;
     # False: the target network does both.
     'double_q': True,
@@ -64,10 +63,8 @@ def _loss() -> ml_collections.ConfigDict:
     'rescale_epsilon': 1e-3,
     # TD error beyond which the loss is linear; 0: squared everywhere.
     'huber_delta': 0.0,
-    # Clip rewards to [-x, x] in the loss; 0 leaves them.
-    'reward_clip': 0.0,
-    # Multiplies (clipped) rewards in the loss.
-    'reward_scale': 1.0,
+    'reward_clip': 0.0,  # clip rewards to [-x, x] in the loss; 0 leaves them
+    'reward_scale': 1.0,  # multiplies (clipped) rewards in the loss
     # Over a sequence's unroll_length transitions: 'sum' as in SEED, or 'mean'.
     # Either way sequences are averaged with their importance weights.
     'reduction': 'sum',
@@ -89,6 +86,5 @@ def _exploration() -> ml_collections.ConfigDict:
     # epsilon_base ^ (1 + epsilon_alpha * i / (N - 1)).
     'epsilon_base': 0.4,
     'epsilon_alpha': 7.0,
-    # Of evaluation environments.
-    'eval_epsilon': 1e-3,
+    'eval_epsilon': 1e-3,  # of evaluation environments
   })

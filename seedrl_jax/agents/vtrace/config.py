@@ -47,8 +47,7 @@ def _loss() -> ml_collections.ConfigDict:
     'entropy_cost_adjustment_speed': 10.0,
     'baseline_cost': 0.5,
     'kl_cost': 0.0,
-    # Clip rewards to [-x, x] in the loss; 0 leaves them.
-    'reward_clip': 0.0,
+    'reward_clip': 0.0,  # clip rewards to [-x, x] in the loss; 0 leaves them
     # Multiplies (clipped) rewards in the loss. Aim for returns of a few units;
     # reports are in the environment's units.
     'reward_scale': 1.0,

@@ -36,7 +36,7 @@ def saved_fixture(original, tmp_path) -> pathlib.Path:
 
 @pytest.fixture(name='make_shared')
 def make_shared_fixture(reverb_servers):
-  """Makes servers in the process of all tests, not started."""
+  """Makes servers, not started, in the process that all tests share."""
   with contextlib.ExitStack() as stack:
 
     def make(*tables):
@@ -60,7 +60,7 @@ def restored_fixture(make_shared, make_client, saved):
 
 
 def test_what_reverb_itself_does(make_server, make_client):
-  """The facts that this module exists for; a release may change them."""
+  """Reverb's behaviour that we rely on; a release may change it."""
   running = make_server()
   client = make_client(running.address)
   first = client.checkpoint()
@@ -74,7 +74,7 @@ def test_what_reverb_itself_does(make_server, make_client):
 
 @pytest.mark.parametrize('sampler', ['fifo', 'uniform', 'prioritized'])
 def test_same_rules_change_nothing(make_server, make_client, tmp_path, sampler):
-  # A rule is told to a server in two ways: at its start, and in a checkpoint.
+  # A server gets a rule at its start and from a checkpoint; they must agree.
   running = make_server(rules(sampler=sampler))
   client = make_client(running.address)
   client.insert([1, 2, 3])
@@ -111,7 +111,7 @@ def test_restored_table_has_all_rules_of_now(restored):
   assert (info.max_size, info.max_times_sampled) == (30, 9)
   assert (limiter.samples_per_insert, limiter.min_size_to_sample) == (2.0, 3)
   assert (limiter.min_diff, limiter.max_diff) == (-50.0, 60.0)
-  # 20 * 2 - 5 is within these bounds, so the counts are as they were.
+  # 20 * 2 - 5 is within these bounds, so the counts are unchanged.
   assert limiter.insert_stats.completed == 20
   assert limiter.sample_stats.completed == 5
   assert info.current_size == 20
@@ -131,7 +131,7 @@ def test_neither_blocks_nor_runs_away(restored, ratio):
     )
   )
   limit = int(2 * width)
-  # Samples run ahead until the bound, and then inserts let them go on.
+  # Samples run ahead to the bound; then inserts allow more.
   drawn = len(client.sample(limit + 50))
   assert 0 < drawn <= limit
   assert client.insert([101]) == [101]
@@ -181,7 +181,7 @@ def test_a_smaller_queue_is_full_and_not_overfull(
   assert info.current_size == ahead == limiter.max_diff == 4
   got_in: list[int] = []
   threads.start(lambda: got_in.extend(client.insert([30])))
-  # However late the insert comes, and however late its turn.
+  # However late the insert arrives.
   drawn = client.sample(5, wait_ms=int(PATIENCE * 1000))
   assert drawn == [17, 18, 19, 20, 30]
   assert threads.join() == []
@@ -199,7 +199,7 @@ def test_items_sampled_often_enough_are_left_out(
   assert client.sample(2) == [1, 1]
   checkpoint_files.keep(client.checkpoint(), tmp_path / 'saved')
 
-  # Reverb removes an item when it reaches the limit, not beyond.
+  # Reverb removes an item at the limit, not beyond it.
   now = make_server(rules(max_times_sampled=2, sampler='fifo'), start=False)
   now.start(str(tmp_path / 'saved'))
   now.wait_ready()
@@ -289,7 +289,7 @@ def test_what_a_dead_server_left_is_found(make_server, make_client, tmp_path):
   client.insert([1, 2])
   written = pathlib.Path(client.checkpoint())
   assert running.checkpoints() == []
-  # As a server that was killed while it wrote would leave it.
+  # As a server leaves it if killed while writing.
   (written.parent / 'unfinished').mkdir()
   running.stop()
   found = running.checkpoints()
@@ -309,7 +309,7 @@ def test_a_server_whose_checkpoints_are_kept_elsewhere_leaves_none(
   client.insert([1, 2])
   written = client.checkpoint()
   checkpoint_files.keep(written, tmp_path.parent / 'kept')
-  # As one that a run which was killed never moved.
+  # As if a killed run had not moved it.
   client.checkpoint()
   running.stop()
   running.start(str(tmp_path.parent / 'kept'))

@@ -1,8 +1,4 @@
-"""Tests for environment.py.
-
-What is installed here is a stand-in for Reverb, a wheel of one line; the real
-environment is made by the fixture `server_python`.
-"""
+"""Tests for environment.py with a stand-in for Reverb, a wheel of one line."""
 
 import os
 import pathlib
@@ -34,7 +30,7 @@ def _clean(monkeypatch, tmp_path):
 
 @pytest.fixture(name='wheel')
 def wheel_fixture(tmp_path) -> str:
-  """A wheel of a package named reverb, without a single dependency."""
+  """A wheel of a package named reverb, without dependencies."""
   path = tmp_path / 'reverb-1.0-py3-none-any.whl'
   info = 'reverb-1.0.dist-info'
   files = {
@@ -52,7 +48,7 @@ def wheel_fixture(tmp_path) -> str:
 
 @pytest.fixture(name='base')
 def base_fixture(tmp_path) -> str:
-  """Returns this Python, which says that it is one for Reverb."""
+  """Returns this Python, with a version that Reverb supports."""
   said = '["3.11.0", false, true]'
   return _script(
     tmp_path / 'base',
@@ -68,13 +64,13 @@ def _script(path: pathlib.Path, text: str) -> str:
 
 
 def _python(path: pathlib.Path, version: str, reverb='false', venv='true'):
-  """Makes an interpreter that says this of itself."""
+  """Makes an interpreter that reports these properties."""
   return _script(path, f'echo \'["{version}", {reverb}, {venv}]\'')
 
 
 @pytest.fixture(name='only')
 def only_fixture(monkeypatch, tmp_path) -> pathlib.Path:
-  """Returns a folder that is all of PATH; this Python is too new."""
+  """Returns the only folder on PATH; this Python is too new."""
   folder = tmp_path / 'bin'
   folder.mkdir()
   this = _python(tmp_path / 'this', '3.13.0')
@@ -106,7 +102,7 @@ def test_made_once_and_then_only_found(
   monkeypatch.setattr(environment, '_build', refuse)
   assert environment.ensure(base, [wheel]) == python
   assert not capsys.readouterr().err
-  # Other requirements are another environment.
+  # Other requirements make another environment.
   with pytest.raises(AssertionError):
     environment.ensure(base, [wheel, 'more'])
 
@@ -192,7 +188,7 @@ def test_flag_before_variable_before_what_is_found(only, tmp_path, monkeypatch):
 
 def test_this_python_first_then_the_newest_that_works(only, monkeypatch):
   _python(only / 'python3.9', '3.9.1')
-  # A shim for a version that is not chosen.
+  # A shim for a version that is not selected.
   _script(only / 'python3.11', 'echo not installed >&2; exit 127')
   newest = _python(only / 'python3.10', '3.10.1')
   assert environment.find().path == newest
@@ -201,7 +197,7 @@ def test_this_python_first_then_the_newest_that_works(only, monkeypatch):
   assert environment.find().path == this
 
 
-# Finds nothing until it has installed one, and is called by NAME.
+# Finds nothing until it has installed a Python.
 _UV = """echo "$UV_HTTP_RETRIES" >NAME.retries
 case "$1 $2 $3" in
 "python find 3.11") [ -e NAME.done ] && echo PYTHON ;;
@@ -272,7 +268,7 @@ def test_named_interpreter_that_will_not_do(only, tmp_path, text, words):
 
 
 def test_tests_are_skipped_only_if_no_python_will_do(only, monkeypatch):
-  # Is set, and would outlast this test.
+  # Would otherwise outlast this test.
   monkeypatch.setenv('UV_PYTHON_DOWNLOADS', 'never')
   with pytest.raises(pytest.skip.Exception, match='needs a Reverb server'):
     conftest.reverb_or_skip()

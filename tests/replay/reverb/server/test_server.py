@@ -17,7 +17,7 @@ import pytest
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay.reverb.server import server
 
-# A program that owns a server, and says its process when it is ready.
+# Owns a server; prints its process number when it is ready.
 _OWNER = """
 import json, signal, sys
 from seedrl_jax.replay.reverb.server import server
@@ -40,9 +40,9 @@ def _ends(pidfd: int) -> bool:
 
 @contextlib.contextmanager
 def _kept_from_others(port: int) -> Iterator[None]:
-  """Lets nobody have a port but who asks for it by its number."""
+  """Reserves a port for those who ask for its number."""
   with socket.socket() as holder:
-    # Without a listener, another that sets this may listen there.
+    # It does not listen, so others with this option may.
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     holder.bind(('', port))
     yield
@@ -142,9 +142,9 @@ def test_rules_that_reverb_refuses(make_server, rules):
 
 @pytest.fixture(name='mute')
 def mute_fixture(tmp_path) -> str:
-  """Returns an interpreter that lives as long as its input and says nothing."""
+  """Returns an interpreter that prints nothing and ends with its input."""
   path = tmp_path / 'mute'
-  # Its output stays open, as 3.
+  # Keeps its output open as descriptor 3.
   path.write_text('#!/bin/sh\nexec 3>&1\nexec cat > /dev/null\n')
   path.chmod(0o755)
   return str(path)
@@ -201,7 +201,7 @@ def test_a_wait_without_end_looks_for_signals(make_server, mute, monkeypatch):
     waits.append(timeout)
     return len(waits) == 3
 
-  # As a signal would come that the system call does not see.
+  # Like a signal that the system call misses.
   with monkeypatch.context() as patch:
     patch.setattr(server, '_readable', readable)
     assert running.wait_end()

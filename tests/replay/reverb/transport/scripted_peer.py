@@ -1,7 +1,6 @@
 """An HTTP/2 peer on loopback that a test scripts frame by frame.
 
-For what no real server does, or not when asked to. Shares no code with what is
-tested.
+Does what real servers do not do on request. Shares no code with the client.
 """
 
 import contextlib
@@ -15,7 +14,7 @@ import hpack
 
 from seedrl_jax.replay.reverb.transport import http2_stream
 
-# Only for tests that have already failed.
+# Seconds until a hanging test fails.
 PATIENCE = 300.0
 
 PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'
@@ -27,7 +26,7 @@ WINDOW_SIZE, FRAME_SIZE = 4, 5
 
 
 class Frame(NamedTuple):
-  """A frame that came from the client."""
+  """A frame from the client."""
 
   kind: int
   flags: int
@@ -38,7 +37,6 @@ class Frame(NamedTuple):
 def frame(
   kind: int, payload: bytes = b'', flags: int = 0, stream: int = 0
 ) -> bytes:
-  """Returns a frame's bytes."""
   return (
     len(payload).to_bytes(3, 'big')
     + bytes([kind, flags])
@@ -48,22 +46,22 @@ def frame(
 
 
 def settings(*pairs: tuple[int, int]) -> bytes:
-  """Returns a frame of settings, (identifier, value)."""
+  """Returns a SETTINGS frame of (identifier, value) pairs."""
   return frame(SETTINGS, b''.join(struct.pack('>HI', *pair) for pair in pairs))
 
 
 def window_update(size: int, stream: int) -> bytes:
-  """Returns a frame that allows `size` bytes more."""
+  """Returns a frame that allows `size` more bytes."""
   return frame(WINDOW_UPDATE, size.to_bytes(4, 'big'), stream=stream)
 
 
 def ping(payload: bytes) -> bytes:
-  """Returns a frame that asks for an answer; `payload` has eight bytes."""
+  """Returns a PING frame; `payload` has eight bytes."""
   return frame(PING, payload)
 
 
 def fields(**values: str) -> bytes:
-  """Returns encoded header fields; _ stands for -, status is HTTP's."""
+  """Returns encoded header fields; `_` means `-`, `status` means `:status`."""
   names = {'status': ':status'}
   encoder = hpack.Encoder()
   return encoder.encode([
@@ -73,22 +71,18 @@ def fields(**values: str) -> bytes:
 
 
 def headers(flags: int = END_HEADERS, **values: str) -> bytes:
-  """Returns a frame of headers for the call."""
   return frame(HEADERS, fields(**values), flags, 1)
 
 
 def trailers(**values: str) -> bytes:
-  """Returns what ends the call."""
   return headers(END_HEADERS | END_STREAM, **values)
 
 
 def message(content: bytes) -> bytes:
-  """Returns a message as it stands in frames of data."""
   return b'\0' + len(content).to_bytes(4, 'big') + content
 
 
 def data(content: bytes, flags: int = 0) -> bytes:
-  """Returns a frame of data for the call."""
   return frame(DATA, content, flags, 1)
 
 
@@ -97,18 +91,15 @@ OK = trailers(grpc_status='0')
 
 
 class Peer:
-  """The server's side of a connection, for a script."""
+  """The server's side of a connection."""
 
   def __init__(self, connection: socket.socket):
-    """Takes a connection that was accepted."""
     self.socket = connection
 
   def send(self, *parts: bytes) -> None:
-    """Sends all of them at once."""
     self.socket.sendall(b''.join(parts))
 
   def read(self, size: int) -> bytes:
-    """Returns the next `size` bytes."""
     content = bytearray()
     while len(content) < size:
       piece = self.socket.recv(size - len(content))
@@ -117,7 +108,6 @@ class Peer:
     return bytes(content)
 
   def frame(self) -> Frame:
-    """Returns the next frame."""
     head = self.read(9)
     size = int.from_bytes(head[:3], 'big')
     stream = int.from_bytes(head[5:], 'big')
@@ -125,28 +115,28 @@ class Peer:
     return Frame(head[3], head[4], stream, payload)
 
   def next(self, kind: int) -> Frame:
-    """Returns the next frame, which must be of that kind."""
+    """Returns the next frame, which must be of `kind`."""
     got = self.frame()
     assert got.kind == kind, got
     return got
 
   def hello(self) -> list[Frame]:
-    """Returns the three frames that a client begins with."""
+    """Returns the client's first three frames."""
     assert self.read(len(PREFACE)) == PREFACE
     return [self.next(k) for k in (SETTINGS, WINDOW_UPDATE, HEADERS)]
 
   def begin(self, *pairs: tuple[int, int]) -> None:
-    """Takes a client's beginning and answers with settings."""
+    """Reads a client's first frames and answers with settings."""
     self.hello()
     self.send(settings(*pairs))
     self.acknowledged()
 
   def acknowledged(self) -> None:
-    """Takes the client's word that it follows the settings."""
+    """Reads the acknowledgement of our settings."""
     assert self.next(SETTINGS).flags == ACK
 
   def data(self, size: int) -> list[bytes]:
-    """Returns frames of data until `size` bytes of it have come."""
+    """Returns DATA frames of `size` bytes in all."""
     frames: list[bytes] = []
     while (left := size - sum(map(len, frames))) > 0:
       frames.append(self.next(DATA).payload)
@@ -154,19 +144,19 @@ class Peer:
     return frames
 
   def drain(self) -> None:
-    """Reads until the client ends the connection."""
+    """Reads until the client closes the connection."""
     with contextlib.suppress(OSError):
       while self.socket.recv(1 << 20):
         pass
 
   def end(self) -> None:
-    """Sends no more, and reads until the client ends the connection."""
+    """Closes our side and reads until the client closes its own."""
     with contextlib.suppress(OSError):
       self.socket.shutdown(socket.SHUT_WR)
     self.drain()
 
   def reset(self) -> None:
-    """Ends the connection; what the client sends from here on is refused."""
+    """Closes the connection; what the client sends now is refused."""
     linger = struct.pack('ii', 1, 0)
     self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
     self.socket.close()
@@ -177,15 +167,15 @@ Script = Callable[[Peer], object]
 
 @contextlib.contextmanager
 def serve(script: Script) -> Iterator[str]:
-  """Runs a script on the first connection; gives the address.
+  """Runs a script on the first connection; yields the address.
 
-  The peer ends its side with the script, and reads on until the client ends
-  too. What the script raises is raised here.
+  Closes our side after the script and reads until the client closes its own.
+  Raises what the script raised.
   """
   failures: list[BaseException] = []
   listener = socket.create_server(('127.0.0.1', 0))
   listener.settimeout(PATIENCE)
-  # Wakes the thread where the test fails first.
+  # Closing these wakes the thread if the test fails first.
   ends: list[socket.socket] = [listener]
 
   def run() -> None:
@@ -201,7 +191,7 @@ def serve(script: Script) -> Iterator[str]:
       try:
         script(peer)
         peer.end()
-      # Before the client sees that the connection has ended.
+      # Recorded before the client sees the end of the connection.
       except BaseException as e:
         failures.append(e)
 
@@ -226,7 +216,7 @@ def serve(script: Script) -> Iterator[str]:
 
 @contextlib.contextmanager
 def calling(script: Script) -> Iterator[http2_stream.Http2Stream]:
-  """Gives a call to a scripted peer that has begun; ends it afterwards."""
+  """Yields a stream that has begun with a scripted peer."""
   with serve(script) as address:
     call = http2_stream.Http2Stream(address, '/package.Service/Method')
     try:

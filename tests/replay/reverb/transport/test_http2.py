@@ -1,4 +1,4 @@
-"""Tests of frames, and of sockets that give and take in pieces."""
+"""Tests of frames, and of sockets that send and receive in pieces."""
 
 import contextlib
 import socket
@@ -8,7 +8,6 @@ import pytest
 
 from seedrl_jax.replay.reverb.transport import http2
 
-# Only for tests that have already failed.
 _PATIENCE = 300.0
 _Kind, _Flag = http2.Kind, http2.Flag
 
@@ -94,7 +93,7 @@ def _silent() -> None:
 
 def test_reads_what_is_wanted_in_any_sizes(pair):
   ours, theirs = pair
-  # More than is read ahead, so that some reads go to the socket in part.
+  # More than the read-ahead, so that some reads use the socket in part.
   content = bytes(i % 253 for i in range(20_000))
   theirs.sendall(content)
   reader = http2.SocketReader(ours, _silent)

@@ -1,4 +1,4 @@
-"""Tests of finding a server, of its silence, and of cancelling."""
+"""Tests of connecting, of silent servers, and of cancelling."""
 
 import contextlib
 import socket
@@ -35,7 +35,7 @@ def _ok(peer: peers.Peer) -> None:
 
 
 def _resolve(monkeypatch, *addresses: tuple[str, int]) -> list:
-  """Makes every name stand for these; returns what is asked for."""
+  """Makes every name resolve to these; returns the names looked up."""
   asked: list = []
 
   def getaddrinfo(host, port, *_, **__):
@@ -62,7 +62,7 @@ def test_nobody_listens(refusing):
 
 @pytest.mark.parametrize('address', ['a..b:80', 'x' * 70 + ':80', '127.0.0.1'])
 def test_address_that_is_none(address):
-  # None of them gets as far as a question to the network.
+  # None of them reaches the network.
   assert _begin_error(address).code() == _CODE.UNAVAILABLE
 
 
@@ -111,7 +111,7 @@ def test_listener_that_says_nothing():
     b'HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n',
     # An alert of TLS.
     b'\x15\x03\x01\0\x02\x02\x28',
-    # What we say ourselves, as where a connection has found its own end.
+    # What we send ourselves, as if connected to ourselves.
     peers.PREFACE,
     peers.RESPONSE,
     peers.settings((peers.WINDOW_SIZE, 2**31)),
@@ -148,7 +148,6 @@ def test_silent_server_is_asked_and_given_up(monkeypatch):
     peer.begin()
     question = peer.next(peers.PING)
     assert (question.flags, len(question.payload)) == (0, 8)
-    # Sent once.
     assert peer.socket.recv(1) == b''
 
   with peers.calling(script) as call:
@@ -167,7 +166,7 @@ def test_silent_server_that_answers_is_waited_for(monkeypatch):
     for _ in range(3):
       question = peer.next(peers.PING)
       peer.send(peers.frame(peers.PING, question.payload, peers.ACK))
-    # Whatever it says will do.
+    # Any frame counts as an answer.
     peer.next(peers.PING)
     peer.send(peers.RESPONSE)
     peer.next(peers.PING)
@@ -198,11 +197,11 @@ def test_cancelled_before_it_begins(refusing):
 
 @contextlib.contextmanager
 def _silent_host():
-  """Gives an address where nobody answers before the end."""
+  """Yields an address where nobody answers before the end."""
   with contextlib.ExitStack() as stack:
     listener = stack.enter_context(socket.create_server(('127.0.0.1', 0)))
     listener.listen(0)
-    # Nobody accepts these; beyond them the system does not answer.
+    # A full backlog: the system does not answer further connections.
     for _ in range(4):
       waiting = stack.enter_context(socket.socket())
       waiting.setblocking(False)
@@ -252,7 +251,7 @@ def test_cancelled_while_a_name_is_looked_up(monkeypatch, threads):
     assert looking.wait(peers.PATIENCE)
     call.cancel()
     assert threads.join() == []
-    # What comes of it all the same is not kept open.
+    # The late connection is closed.
     may_know.set()
     accepted, _ = listener.accept()
     with accepted:
@@ -265,7 +264,7 @@ def test_cancelled_as_it_is_connected(monkeypatch):
   dial = http2_stream._dial
 
   def dial_and_cancel(address, timeout, dialled):
-    # Before whoever waits for it can know.
+    # Before the waiting thread can know.
     dialled.add_done_callback(lambda _: call.cancel())
     dial(address, timeout, dialled)
 

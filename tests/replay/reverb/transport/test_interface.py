@@ -1,4 +1,4 @@
-"""Tests of every transport with a server of gRPC's own."""
+"""Tests of every transport with a gRPC server."""
 
 import concurrent.futures
 import contextlib
@@ -11,7 +11,6 @@ import pytest
 from seedrl_jax.replay.reverb import transport
 from seedrl_jax.replay.reverb.client import errors
 
-# Only for tests that have already failed.
 _PATIENCE = 300.0
 _CODE = grpc.StatusCode
 _DETAILS = 'größer als 100% erlaubt ✓\nzweite Zeile'
@@ -99,7 +98,7 @@ def test_echo(begin, threads, size):
       memoryview(content)[start:end]
       for start, end in zip(starts, [*cuts, size], strict=True)
     ]
-    # Room for a large message comes only while the call receives.
+    # A large message needs the window that `receive` opens.
     threads.start(lambda parts=parts: call.send(parts))
     assert call.receive() == content
     assert threads.join() == []
@@ -198,7 +197,7 @@ def test_cancelled_call_ends_on_the_server_too(begin, server):
   assert call.receive() == b'there'
   call.cancel()
   assert _error(call).code() == _CODE.CANCELLED
-  # Which would wait for its calls otherwise.
+  # The server would wait for a live call.
   assert server.stop(_PATIENCE).wait(_PATIENCE / 2)
 
 

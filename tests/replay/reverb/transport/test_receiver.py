@@ -1,4 +1,4 @@
-"""Tests of what a stream makes of a server's answers, right and wrong ones."""
+"""Tests of valid and invalid answers from a server."""
 
 import threading
 
@@ -14,7 +14,7 @@ _CODE = grpc.StatusCode
 
 
 def _answer(*parts: bytes):
-  """Returns a script that says this and ends."""
+  """Returns a script that sends these bytes and ends."""
 
   def script(peer: peers.Peer) -> None:
     peer.begin()
@@ -31,13 +31,13 @@ def _receive_all(call) -> list[bytes]:
 
 
 def _error(*parts: bytes, before: int = 0) -> transport.StreamError:
-  """Returns the error that an answer is, after `before` messages."""
+  """Returns the answer's error after `before` messages."""
   with peers.calling(_answer(*parts)) as call:
     for _ in range(before):
       assert call.receive() is not None
     with pytest.raises(transport.StreamError) as raised:
       call.receive()
-    # Whoever asks again learns no less.
+    # A second call raises, too.
     with pytest.raises(transport.StreamError):
       call.receive()
   return raised.value
@@ -54,7 +54,7 @@ def test_what_a_call_begins_with():
     assert call.receive() is None
   settings, window, request = seen
   pairs = dict(http2.parse_settings(settings.payload))
-  # No pushes; as much as can be said; frames of 4 MiB.
+  # No push, the largest window, frames of 4 MiB.
   assert pairs == {2: 0, 4: 2**31 - 1, 5: 4 << 20}
   assert (window.stream, int.from_bytes(window.payload, 'big')) == (
     0,
@@ -157,9 +157,8 @@ def test_frames_that_say_nothing_here():
     peers.frame(peers.PRIORITY, bytes(5), stream=1),
     peers.frame(peers.PING, b'answered', peers.ACK),
     peers.frame(peers.SETTINGS, b'', peers.ACK),
-    # An unknown setting.
     peers.settings((0xFFFF, 2**32 - 1)),
-    # The server will take no further calls.
+    # The server accepts no further calls.
     peers.frame(peers.GOAWAY, (2**31 - 1).to_bytes(4, 'big') + bytes(4)),
     peers.frame(peers.GOAWAY, b'\0\0\0\x01' + bytes(4) + b'bye'),
   ]
@@ -229,7 +228,7 @@ def test_status_that_nobody_knows(number):
   ],
 )
 def test_details(said, details):
-  # With nothing before them, as servers end a call that they refuse.
+  # Trailers only, as servers refuse a call.
   more = {} if said is None else {'grpc_message': said}
   only = peers.trailers(status='200', grpc_status='9', **more)
   error = _error(only)
@@ -253,7 +252,6 @@ def test_details(said, details):
 )
 def test_reset(number, code):
   reset = peers.frame(peers.RST_STREAM, bytes([0, 0, 0, number]), stream=1)
-  # In the middle of the second message.
   error = _error(peers.RESPONSE, peers.data(_STREAM[:8]), reset, before=1)
   assert error.code() == code
   assert str(number) in error.details()
@@ -282,7 +280,7 @@ _WHOLE_MESSAGES = [b'ab', b'cde']
 
 
 def _received(call) -> tuple[list[bytes], transport.StreamError | None]:
-  """Returns messages, and the error after them."""
+  """Returns the messages and the error after them."""
   messages: list[bytes] = []
   try:
     while (message := call.receive()) is not None:
@@ -337,7 +335,7 @@ def test_message_that_is_cut_off(last, code, size):
     messages, error = _received(call)
   assert messages == []
   assert error is not None
-  # Where the server says why, that is what counts.
+  # The server's reason has priority.
   assert error.code() == code
 
 
@@ -397,7 +395,7 @@ _NONSENSE = [
   ('nonsense', 'words'), [pytest.param(*n, id=n[1]) for n in _NONSENSE]
 )
 def test_nonsense(nonsense, words):
-  # Behind it a message, which is not to be taken for an answer.
+  # A message behind it must not be returned.
   more = peers.data(peers.message(b'wrong'))
   with peers.calling(_answer(nonsense, more)) as call:
     messages, error = _received(call)
@@ -427,7 +425,7 @@ def test_last_words_are_read_though_nothing_can_be_answered(threads):
 
 
 def _is_reset(call) -> bool:
-  """Sends; whether the system has learnt that nobody takes it."""
+  """Sends; returns whether the system reports a reset connection."""
   try:
     call.send([])
   except transport.StreamError:

@@ -1,4 +1,4 @@
-"""Tests of what a stream sends, also while it receives."""
+"""Tests of sending, also while receiving."""
 
 import random
 import threading
@@ -11,7 +11,7 @@ from seedrl_jax.replay.reverb.transport import http2, sender
 from tests.replay.reverb.transport import scripted_peer as peers
 
 _CODE = grpc.StatusCode
-# Bytes that a stream may send before the server says more.
+# The initial window.
 _FIRST = 65_535
 _LARGEST = 2**31 - 1
 
@@ -21,7 +21,7 @@ def _bytes(size: int) -> bytes:
 
 
 def _exchange(script, *messages) -> None:
-  """Sends messages while it receives, until the script ends the call."""
+  """Sends messages while receiving, until the script ends the call."""
 
   def whole(peer):
     script(peer)
@@ -38,7 +38,7 @@ def _exchange(script, *messages) -> None:
 
 
 def _nothing_more(peer: peers.Peer) -> None:
-  """Sees that what the client sends next is no data."""
+  """Checks that the client's next frame is not DATA."""
   peer.send(peers.ping(b'any more'))
   assert peer.next(peers.PING) == (peers.PING, peers.ACK, 0, b'any more')
 
@@ -58,7 +58,7 @@ def test_message_is_its_parts_one_after_the_other():
     got.extend(peer.data(11 + 5 + 5))
 
   _exchange(script, parts, [], [b'', b''])
-  # A message's frames are its own, and have no flags.
+  # Each message has its own frames, without flags.
   assert got == [peers.message(b'abcdef'), peers.message(b''), bytes(5)]
 
 
@@ -97,7 +97,7 @@ def test_frames_grow_and_shrink_in_the_middle_of_a_message():
       if got:
         peer.acknowledged()
       else:
-        # The first comes among the first data.
+        # The first acknowledgement comes amid the first data.
         got.extend(_data_around_a_frame(peer, _FIRST))
         left -= _FIRST
       size = min(left, 100_000)
@@ -114,7 +114,7 @@ def test_frames_grow_and_shrink_in_the_middle_of_a_message():
 
 
 def _data_around_a_frame(peer: peers.Peer, size: int) -> list[bytes]:
-  """Returns `size` bytes of data, and takes one acknowledgement meanwhile."""
+  """Returns `size` bytes of data; reads one acknowledgement among them."""
   frames: list[bytes] = []
   acknowledged = False
   while sum(map(len, frames)) < size or not acknowledged:
@@ -195,7 +195,7 @@ def test_first_window_shrinks_and_grows(sent_before):
       _nothing_more(peer)
       change(peer, _FIRST)
       take(peer, _FIRST)
-    # 64,535 bytes below zero.
+    # The window is now -64,535.
     change(peer, 1000)
     _nothing_more(peer)
     _allow(peer, call=_FIRST - 1000)
@@ -216,7 +216,7 @@ def test_first_window_shrinks_and_grows(sent_before):
 
 
 class _Held:
-  """Holds a thread up at the end of a function until it is let go."""
+  """Blocks a thread at the end of a function until it is released."""
 
   def __init__(self, function):
     self._function = function
@@ -232,7 +232,7 @@ class _Held:
 def test_room_is_not_taken_back_from_what_is_about_to_be_sent(
   monkeypatch, threads
 ):
-  """Once settings are acknowledged, what comes must be within them."""
+  """Data after acknowledged settings must be within them."""
   content = bytes(100_000)
   order = []
 
@@ -252,14 +252,14 @@ def test_room_is_not_taken_back_from_what_is_about_to_be_sent(
   held = _Held(sender.SendWindow.take)
   monkeypatch.setattr(sender.SendWindow, 'take', lambda *args: held(*args))
   with peers.calling(script) as call:
-    # The mark comes after the settings.
+    # The mark follows the settings.
     _send_held(call, content, held, threads)
   # 65,535 bytes of data in frames of 16,384.
   assert order == ['data'] * 4 + ['settings']
 
 
 def _send_held(call, content: bytes, held, threads) -> None:
-  """Sends what is held until the mark has come; receives to the end."""
+  """Sends while `held` blocks until the mark arrives; receives to the end."""
   threads.start(lambda: _send_in_vain(call, content))
   assert call.receive() == b'mark'
   held.go_on.set()
@@ -275,7 +275,7 @@ def _send_in_vain(call, *parts: bytes) -> None:
 def test_ping_is_answered_in_the_middle_of_a_message(monkeypatch, threads):
   content = bytes(1 << 20)
   order = []
-  # In the midst of the system call, where nobody else may write.
+  # Within the system call, when no other thread may write.
   held = _Held(lambda *_: None)
   send_all = http2.send_all
   monkeypatch.setattr(
@@ -308,7 +308,7 @@ def test_nothing_follows_a_frame_that_was_cut_off(monkeypatch):
     peer.begin()
     assert len(peer.read(9)) == 9
     peer.send(peers.ping(b'cut off?'), peers.RESPONSE, peers.OK)
-    # Its answer would be taken for what is missing.
+    # A ping's answer would be read as the rest of the frame.
     assert peer.socket.recv(1) == b''
 
   with peers.calling(script) as call:
@@ -366,7 +366,7 @@ def test_cancel_ends_a_message_under_way(threads, waits_for):
     peer.send(peers.RESPONSE, peers.data(peers.message(b'go on')))
     peer.next(peers.DATA)
     sending.set()
-    # Until then it reads no more than the frame.
+    # The peer reads only one frame until then.
     assert cancelled.wait(peers.PATIENCE)
 
   cancelled = threading.Event()

@@ -1,4 +1,4 @@
-"""Tests that sending and receiving end together, and with the right error."""
+"""Tests that sending and receiving end together, with the right error."""
 
 import contextlib
 import queue
@@ -10,7 +10,6 @@ import pytest
 from seedrl_jax.replay.reverb import transport
 from seedrl_jax.replay.reverb.transport import stream as stream_lib
 
-# Only for tests that have already failed.
 _PATIENCE = 300.0
 _NAME = 'exchange-read'
 
@@ -20,12 +19,12 @@ def _error(code=grpc.StatusCode.NOT_FOUND, details='as told'):
 
 
 class _Call:
-  """A call of which tests say what comes, and what becomes of `send`.
+  """A scripted stream.
 
   Attributes:
     sent: all messages.
     on_send: called with each.
-    cancelled: whether somebody cancelled it.
+    cancelled: set by `cancel`.
   """
 
   def __init__(self, *responses):
@@ -36,7 +35,7 @@ class _Call:
     self.give(*responses)
 
   def give(self, *responses) -> None:
-    """Lets these come next; None ends the call, an error is raised."""
+    """Adds responses; None ends the stream, an exception is raised."""
     for response in responses:
       self._responses.put(response)
 
@@ -51,7 +50,7 @@ class _Call:
 
   def cancel(self) -> None:
     self.cancelled.set()
-    # What has not come by now never will.
+    # Drop responses that have not been received yet.
     with contextlib.suppress(queue.Empty):
       while True:
         self._responses.get_nowait()
@@ -59,7 +58,7 @@ class _Call:
 
 
 class _Messages:
-  """Messages that wait for more until they are told to end."""
+  """Messages that do not end before `end`."""
 
   def __init__(self, *messages, error: BaseException | None = None):
     self._messages = messages
@@ -79,7 +78,7 @@ class _Messages:
 
 
 def _run(call, messages, take=lambda response: None) -> None:
-  """Runs an exchange; checks what holds however it ends."""
+  """Runs an exchange; checks what holds for every end."""
   try:
     transport.exchange(call, messages, take, messages.end, _NAME)
   finally:
@@ -170,7 +169,7 @@ def test_failure_to_send_does_not_hide_what_the_server_says(monkeypatch):
   taken = []
 
   def send(parts):
-    # It comes when sending has failed already.
+    # Arrives after sending has failed.
     call.give(1, 2, error)
     raise _error(grpc.StatusCode.UNAVAILABLE)
 
