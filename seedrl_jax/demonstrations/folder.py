@@ -32,9 +32,7 @@ class Manifest:
   Attributes:
     episodes: number of episodes that the sequences were cut from.
     mean_return: of these, in raw rewards.
-    made_by: a description of who acted.
     unroll: `UnrollLayout.signature` of the sequences.
-    version: of the folder's format.
   """
 
   env_id: str
@@ -134,13 +132,7 @@ def fill(store: base.TrajectoryStore, path: str, env_id: str) -> int:
 
 
 def insert_all(store: base.TrajectoryStore, path: str, env_id: str) -> int:
-  """Inserts all sequences of a folder; waits until they have arrived.
-
-  Args:
-    store: has a table `TABLE` of block width 1.
-
-  Returns:
-    How many were inserted.
+  """Inserts all sequences of a folder; returns how many have arrived.
 
   Raises:
     ValueError: if the folder is damaged or does not fit the run.

@@ -81,10 +81,7 @@ def make_sampler(
   store: base.TrajectoryStore,
   num_blocks: int,
 ) -> base.TrajectorySampler:
-  """Returns the learner's sampler, of mixed batches if configured so.
-
-  Args:
-    num_blocks: blocks of a batch, one for each training device.
+  """Returns the sampler of batches for `num_blocks` training devices.
 
   Raises:
     ValueError: if the batch cannot be divided; names the flag.
@@ -131,10 +128,7 @@ class _Part(NamedTuple):
 
 
 class MixedSampler(base.TrajectorySampler):
-  """Samples blocks whose last columns are demonstrations.
-
-  Thread-safe; one thread at a time waits for the tables.
-  """
+  """Thread-safe sampler of blocks whose last columns are demonstrations."""
 
   def __init__(
     self,

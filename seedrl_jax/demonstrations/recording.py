@@ -1,7 +1,4 @@
-"""Records demonstrations as a run with the same configuration would store them.
-
-R2D3 (arXiv 1909.01387) trains on such demonstrations.
-"""
+"""Records demonstrations as a run of the same configuration stores them."""
 
 import contextlib
 import dataclasses
@@ -36,8 +33,8 @@ class RecordingOptions(playing.PlayOptions):
   """What to play, and which episodes to keep; see `PlayOptions`.
 
   Attributes:
-    teacher_workdir: of the run whose checkpoint plays; or ''.
-    policy: `module:function`, see `teacher.from_policy`; or ''.
+    teacher_workdir: run whose checkpoint plays; or ''.
+    policy: see `teacher.from_policy`; or ''.
     out: folder to write; or '' to fill only a server.
     min_return: least raw return of episodes to keep; None: any.
   """
@@ -65,12 +62,9 @@ class RecordingOptions(playing.PlayOptions):
 
 @dataclasses.dataclass(frozen=True)
 class Recording:
-  """What was recorded.
+  """What was recorded, and a description of each place that has it.
 
-  Attributes:
-    returns: float64 `[kept]`, of the episodes that were kept.
-    played: number of episodes, kept or not.
-    places: descriptions of where the sequences are.
+  `returns`, float64 `[kept]`, are of the episodes kept out of `played`.
   """
 
   manifest: folder_lib.Manifest
@@ -93,7 +87,7 @@ def record(
   options: RecordingOptions,
   line: progress.ProgressLine,
 ) -> Recording:
-  """Plays, and records sequences for the run that `config` describes.
+  """Records sequences for the run that `config` describes.
 
   They go to a folder, and to the server at `replay.address` if that is set.
 

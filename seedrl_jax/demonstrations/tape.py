@@ -1,10 +1,8 @@
-"""Cuts played games into the sequences that a run would have stored.
+"""Cuts episodes into the sequences that a run would have stored.
 
-Whether a game is kept is known only at its end, and a sequence may hold the
-end of one game and the start of the next. So the steps of a game are held back,
-and kept games follow each other as if nothing had been played between them.
-That changes nothing: LAST -> FIRST is no transition, and the core state is
-zeroed at FIRST.
+Whether an episode is kept is known only at its end, so its steps are buffered.
+Kept episodes are joined, and a sequence may span several: LAST -> FIRST is no
+transition, and the core state is zeroed at FIRST.
 """
 
 import itertools
@@ -19,17 +17,14 @@ from seedrl_jax.inference import assembler
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import blocks
 
-# Sequences that are handed on together.
+# Sequences of a block.
 _WIDTH = 16
 
 
 class Step(NamedTuple):
-  """One step of one environment.
+  """One step: leaves `[...]` of `types.Steps`, and of the core state before it.
 
-  Attributes:
-    leaves: of `types.Steps`, each `[...]`.
-    core: leaves of the core state before it, each `[...]`; empty unless a
-      sequence starts here.
+  `core` is empty unless a sequence starts here.
   """
 
   leaves: list[np.ndarray]
@@ -37,26 +32,20 @@ class Step(NamedTuple):
 
 
 class Tape:
-  """The kept games of one environment, one after the other, as a circle.
+  """The kept episodes of one environment, joined to a circle.
 
-  Every `stride` steps a sequence begins. The last ones end with the first
-  games again: so each step is trained on, however few there are.
+  A sequence of `length` = T + 1 steps begins every `stride` steps. The last
+  ones wrap around to the first episodes, so that each step is trained on.
+  `emit` receives sequences; the first step of each has its core state.
   """
 
   def __init__(
     self, length: int, stride: int, emit: Callable[[Sequence[Step]], None]
   ):
-    """Makes an empty tape.
-
-    Args:
-      length: T + 1, the steps of a sequence.
-      stride: steps between the starts of two sequences, 1..T.
-      emit: takes the steps of a sequence; the first has its core state.
-    """
     self._length = length
     self._stride = stride
     self._emit = emit
-    self._game: list[Step] = []  # under way
+    self._game: list[Step] = []  # the current one
     self._tape: list[Step] = []  # from the next sequence's start on
     self._head: list[Step] = []  # the circle's first T
     self._size = 0  # steps that were kept
@@ -64,15 +53,15 @@ class Tape:
 
   @property
   def needs_core(self) -> bool:
-    """Whether a sequence starts with the next step, if its game is kept."""
+    """Whether a sequence starts at the next step, if its episode is kept."""
     return (self._size + len(self._game)) % self._stride == 0
 
   def append(self, step: Step) -> None:
-    """Adds a step to the game under way."""
+    """Adds a step to the current episode."""
     self._game.append(step)
 
   def end_game(self, keep: bool) -> None:
-    """Keeps the game under way, or drops it."""
+    """Keeps or drops the current episode."""
     game, self._game = self._game, []
     if not keep:
       return
@@ -96,10 +85,9 @@ class Tape:
 
 
 class SequenceBlocks:
-  """Collects sequences in blocks.
+  """Collects sequences in blocks, which `take` receives with their number.
 
-  Attributes:
-    layout: of the sequences.
+  A block is reused after that.
   """
 
   def __init__(
@@ -107,13 +95,6 @@ class SequenceBlocks:
     layout: blocks.UnrollLayout,
     take: Callable[[replay.Block, int], None],
   ):
-    """Makes the first block.
-
-    Args:
-      layout: of the sequences.
-      take: takes a block and how many of its first columns hold a sequence;
-        the block is written to again afterwards.
-    """
     self.layout = layout
     self._take = take
     self._block = layout.new_block(_WIDTH)
@@ -131,14 +112,14 @@ class SequenceBlocks:
       self.flush()
 
   def flush(self) -> None:
-    """Hands on the sequences of the last block."""
+    """Passes on the last block."""
     if self._count:
       self._take(self._block, self._count)
     self._count = 0
 
 
 class _GamePlacement(NamedTuple):
-  """One batch of steps on its way; see `worker.StepSink`."""
+  """One batch of steps; see `worker.StepSink`."""
 
   env_id: np.ndarray
   core_rows: np.ndarray
@@ -146,7 +127,10 @@ class _GamePlacement(NamedTuple):
 
 
 class GameRecorder:
-  """Takes every step of a worker's environments; a `worker.StepSink`."""
+  """A `worker.StepSink` that records the steps of episodes in a quota.
+
+  `quota` must have each episode by the time its last step is recorded.
+  """
 
   def __init__(
     self,
@@ -155,15 +139,6 @@ class GameRecorder:
     quota: stream.EpisodeQuota,
     keep: Callable[[envs.Episode], bool],
   ):
-    """Makes a recorder of games that begin.
-
-    Args:
-      sequences: take what is cut.
-      num_envs: environments, which come in one batch.
-      quota: has the episodes that count, each by the time that its last step
-        is recorded.
-      keep: returns whether to keep an episode.
-    """
     layout = sequences.layout
     self.kept: list[envs.Episode] = []
     self.num_envs = num_envs
@@ -175,7 +150,7 @@ class GameRecorder:
     # All leaves but those of the steps and the environment's id.
     self._num_core_leaves = len(layout.specs) - self._num_steps_leaves - 1
     self._tapes = [self._make_tape(i) for i in range(num_envs)]
-    # Whether the game under way counts.
+    # Whether the current episode counts.
     self._records = [quota.wants(i) for i in range(num_envs)]
 
   def _make_tape(self, env_id: int) -> Tape:
@@ -188,11 +163,10 @@ class GameRecorder:
 
   @property
   def waited(self) -> float:
-    """Seconds that it held the worker up: none."""
+    """Seconds that it blocked the worker: none."""
     return 0.0
 
   def begin(self, group: assembler.EnvGroup) -> _GamePlacement:
-    """See `UnrollAssembler.begin`."""
     env_id = group.env_id
     rows = [
       row
@@ -202,17 +176,17 @@ class GameRecorder:
     return _GamePlacement(env_id, np.array(rows, np.int64), [])
 
   def write(self, placement: _GamePlacement, leaves: list[np.ndarray]) -> None:
-    """See `UnrollAssembler.write`; a teacher's own leaves come first: left."""
+    """See `UnrollAssembler.write`; skips the teacher's leaves in front."""
     placement.leaves.extend(leaves[-self._num_steps_leaves :])
 
   def finish(self, placement: _GamePlacement, core: list[np.ndarray]) -> None:
-    """See `UnrollAssembler.finish`; a teacher's own core state comes first."""
+    """See `UnrollAssembler.finish`; a teacher's core state comes first."""
     own_core = core[len(core) - self._num_core_leaves :]
     starts = {row: i for i, row in enumerate(placement.core_rows.tolist())}
     for row, env_id in enumerate(placement.env_id.tolist()):
       if not self._records[env_id]:
         continue
-      # Copies, as a row would keep the batch's arrays.
+      # Copies: a view would keep the batch's arrays alive.
       leaves = [
         np.array(x[row] if isinstance(x, np.ndarray) else x)
         for x in placement.leaves
@@ -223,7 +197,7 @@ class GameRecorder:
     self._end_games()
 
   def reset(self, env_id: np.ndarray) -> None:
-    """Does nothing: environments of this process never go away."""
+    """Does nothing: local environments never disconnect."""
 
   def close(self) -> None:
     """Completes the sequences of all environments."""

@@ -1,9 +1,9 @@
-"""Who plays when demonstrations are recorded: a checkpoint or a function.
+"""Teachers that play demonstrations: a checkpoint or a scripted policy.
 
-A checkpoint of the student's own agent and network plays as it is. Any other
-teacher chooses the actions, while the student runs along with parameters that
-are all zero: its own outputs and the state of its LSTM are then zero, and the
-frames that it stacks are those it would have seen.
+A checkpoint of the student's agent and network plays as it is. Any other
+teacher chooses only the actions; the student runs beside it with zero
+parameters, so that its recorded outputs and LSTM states are zero and its
+stacked frames are right.
 """
 
 import dataclasses
@@ -25,20 +25,17 @@ from seedrl_jax.evaluation import stream as stream_lib
 from seedrl_jax.runtime import loading, progress
 from seedrl_jax.runtime import workdir as workdir_lib
 
-# Takes each step of the environments and returns actions `[B, ...]`; what it
-# returns for a LAST step is ignored.
+# Maps each step of the environments to actions `[B, ...]`; those for LAST steps
+# are ignored.
 Policy = Callable[[types.EnvOutput], np.ndarray]
 
 _WORKDIR_FLAG = '--teacher_workdir'
 
 
 class Student(NamedTuple):
-  """The agent that is to learn from the demonstrations.
+  """The agent that will learn from the demonstrations, and its run's config.
 
-  Attributes:
-    agent: made from `config` and `env_spec`.
-    config: of its run.
-    env_spec: the environments to play in, as evaluation environments.
+  It plays in `env_spec`'s evaluation environments.
   """
 
   agent: agents.Agent
@@ -51,12 +48,12 @@ class Teacher:
   """Who acts.
 
   Attributes:
-    agent: for the worker. Unless it is the student itself, its core state and
-      observations have the student's last.
+    agent: acts for the worker; unless it is the student itself, its core state
+      and observations end with the student's.
     params: acting parameters of `agent`, on the host.
-    made_by: the teacher in words.
+    made_by: a description of the teacher.
     is_student: whether outputs and core states are the student's own.
-    wrap: puts around the environments what the teacher needs.
+    wrap: wraps the environments' stream.
   """
 
   agent: agents.Agent
@@ -67,14 +64,14 @@ class Teacher:
 
 
 class _Pair(NamedTuple):
-  """The teacher's and the student's parameters, or their core states."""
+  """The teacher's and the student's parameters, or core states."""
 
   teacher: types.Nest
   student: types.Nest
 
 
 class ScriptedObservation(NamedTuple):
-  """An observation, and the action with which a policy answers it."""
+  """An observation with a policy's action for it."""
 
   action: types.Array
   observation: types.Nest
@@ -88,19 +85,15 @@ def from_checkpoint(
 ) -> Teacher:
   """Makes a teacher of a run's checkpoint.
 
-  Args:
-    student: for which to record.
-    workdir: the teacher's run.
-    options: the checkpoint's number and the code that may run; what the
-      student's configuration names is the user's own and always may.
-    line: reports damaged checkpoints.
+  `options` has the checkpoint's number and the allowed flags; code that the
+  student's configuration names is always allowed.
 
   Raises:
-    ValueError: if there is no such checkpoint, or it is of something else.
+    ValueError: if the checkpoint cannot be used.
   """
   directory = workdir_lib.Workdir(workdir, _WORKDIR_FLAG)
   trained = _read_config(directory, student, options.allowed)
-  # Even if networks are alike, optimisers may differ.
+  # Even if networks are equal, optimisers may differ.
   agent = agents.load_agent(trained, student.env_spec)
   found = playing.load_params(
     directory, agent, options.checkpoint, line, _WORKDIR_FLAG
@@ -118,12 +111,12 @@ def from_checkpoint(
 def _read_config(
   directory: workdir_lib.Workdir, student: Student, allowed: tuple[str, ...]
 ) -> ml_collections.ConfigDict:
-  """Returns a teacher's configuration, having checked that it may play."""
+  """Returns a teacher's configuration; checks that it may play."""
   trained = directory.read_config()
   asker = f'{_WORKDIR_FLAG}={directory.path}'
   own = trust.flags_needed(student.config.to_dict())
   trust.check(trained.to_dict(), [*allowed, *own], asker)
-  # A run's own name for what a factory makes is in its config.json, too.
+  # Its config.json also holds the name of a factory's environment.
   if trained.env.id != student.env_spec.env_id:
     raise ValueError(
       f'{asker}: it was trained on {trained.env.id}, and this is to play '
@@ -136,11 +129,8 @@ def _read_config(
 def from_policy(student: Student, reference: str, seed: int) -> Teacher:
   """Makes a teacher of a scripted policy.
 
-  Args:
-    student: for which to record.
-    reference: `module:function` of a function that takes `env_spec` and
-      `seed`, and returns a `Policy`.
-    seed: of what the policy draws.
+  `reference` is the `module:function` of a function that takes `env_spec` and
+  `seed`, and returns a `Policy`.
 
   Raises:
     ValueError: if there is no such function.
@@ -156,10 +146,9 @@ def from_policy(student: Student, reference: str, seed: int) -> Teacher:
 
 
 class ScriptedStream(stream_lib.WrappedStream):
-  """A stream whose observations come with a policy's actions."""
+  """A stream whose observations include a policy's actions."""
 
   def __init__(self, stream: envs.EnvStream, policy: Policy, flag: str):
-    """Takes over `stream`; `flag` is for messages about the policy."""
     super().__init__(stream)
     action = stream.spec.action
     self.spec = stream.spec._replace(
@@ -171,11 +160,7 @@ class ScriptedStream(stream_lib.WrappedStream):
     self._flag = flag
 
   def recv(self) -> types.EnvOutput:
-    """See `EnvStream.recv`.
-
-    Raises:
-      ValueError: if the policy's actions are not what the environments take.
-    """
+    """Raises ValueError if the policy's actions do not fit."""
     output = self._stream.recv()
     action = np.asarray(self._policy(output))
     spec = self.spec.action
@@ -203,9 +188,9 @@ def _fits(action: np.ndarray, spec: types.ActionSpec, batch: int) -> bool:
 
 
 def _in_words(spec: types.ActionSpec, batch: int) -> str:
-  """Returns what `_fits` accepts."""
+  """Returns a description of what `_fits` accepts."""
   kind = 'integers' if spec.is_discrete else 'floats'
-  # One number if it is the same for all.
+  # One number if all are equal.
   least, largest = (
     f'{bounds[0]:g}' if len({*bounds}) == 1 else f'{list(bounds)}'
     for bounds in (spec.minimum, spec.maximum)
@@ -216,14 +201,14 @@ def _in_words(spec: types.ActionSpec, batch: int) -> str:
 def _by_script(
   params: Any, key: Any, step: types.AgentInput, core: Any, env_id: Any
 ) -> tuple[Any, Any, types.AgentInput]:
-  """Chooses the action that came with the observation; see `_taught`."""
+  """Chooses the action in the observation; see `_taught`."""
   del params, key, env_id
   action, observation = step.observation
   return action, core, step._replace(observation=observation)
 
 
 def _by_agent(agent: agents.Agent) -> Callable[..., Any]:
-  """Returns what chooses as an agent does; see `_taught`."""
+  """Returns a function that chooses an agent's actions; see `_taught`."""
 
   def choose(
     params: Any, key: Any, step: types.AgentInput, core: Any, env_id: Any
@@ -239,13 +224,11 @@ def _taught(
   choose: Callable[..., tuple[Any, Any, types.AgentInput]],
   initial_core: Callable[[int], agents.Core],
 ) -> agents.Agent:
-  """Returns the student, acting as `choose` says.
+  """Returns the student with its action replaced by `choose`'s.
 
-  Args:
-    student: whose outputs, all zero but the action, and core are recorded.
-    choose: takes what `ActFn` takes; returns actions, the teacher's next core
-      state, and the step as the student sees it.
-    initial_core: of the teacher.
+  Its other outputs are zero. `choose` has the arguments of `ActFn`; it returns
+  actions, the teacher's next core state, and the step as the student sees it.
+  `initial_core` is the teacher's.
   """
 
   def act(
@@ -277,5 +260,5 @@ def _zero_params(agent: agents.Agent) -> agents.Params:
 
 
 def _network(config: ml_collections.ConfigDict) -> str:
-  """Returns what outputs and core states depend on, comparable."""
+  """Returns what outputs and core states depend on, to compare."""
   return json.dumps([config.agent, config.network.to_dict()], sort_keys=True)

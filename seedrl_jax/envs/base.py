@@ -1,7 +1,4 @@
-"""The interface between environments and what acts in them.
-
-Nothing here imports JAX: remote actors run without it.
-"""
+"""Interface between environments and what acts in them; needs no JAX."""
 
 import abc
 from typing import NamedTuple
@@ -23,12 +20,11 @@ class EnvironmentFailed(ValueError):
 
 
 class StreamSpec(NamedTuple):
-  """Describes one environment of a stream.
+  """What one environment of a stream looks like.
 
   Attributes:
     observation: nest of `types.ArraySpec`; dicts have sorted keys.
     action_repeat: frames per step.
-    name: the environment's name, for messages.
   """
 
   observation: types.Nest
@@ -40,11 +36,7 @@ class StreamSpec(NamedTuple):
 def check_action(
   spec: types.ActionSpec, action: np.ndarray, env_id: np.ndarray
 ) -> None:
-  """Checks the shapes of actions and their environment ids.
-
-  Raises:
-    ValueError: if they do not fit each other or the spec.
-  """
+  """Raises ValueError if shapes do not fit each other or the spec."""
   if env_id.ndim != 1 or action.shape != (len(env_id), *spec.shape):
     raise ValueError(
       f'action {action.shape} and env_id {env_id.shape} must be '
@@ -53,10 +45,7 @@ def check_action(
 
 
 def as_slice(index: np.ndarray) -> slice | np.ndarray:
-  """Returns indices `[n]`, `n` > 0, as a slice if they are consecutive.
-
-  Slices index several times faster than arrays.
-  """
+  """Returns indices `[n]`, `n` > 0, as a (faster) slice if consecutive."""
   first, n = int(index[0]), len(index)
   # Comparing bytes is much cheaper than comparing arrays.
   consecutive = np.arange(first, first + n, dtype=index.dtype).tobytes()
@@ -67,7 +56,6 @@ class Episode(NamedTuple):
   """One finished episode.
 
   Attributes:
-    env_id: the stream's id of the environment.
     episode_return: undiscounted sum of the raw, unclipped rewards.
     length: agent steps, without the reset pseudo-step.
     frames: `length` times the action repeat.
@@ -103,28 +91,23 @@ class EnvStream(abc.ABC):
 
   @abc.abstractmethod
   def recv(self) -> types.EnvOutput:
-    """Waits for the next batch of steps; the caller owns the arrays.
+    """Waits for the next `min_batch_size` to `batch_size` steps.
 
     A batch needs enough environments that have their actions, so a caller that
     neither sends nor closes waits for ever. The step after LAST is the next
-    episode's FIRST, whatever action was sent: that pair is no transition.
-
-    Returns:
-      `types.EnvOutput` of `min_batch_size` to `batch_size` rows.
+    episode's FIRST, whatever action was sent: that pair is no transition. The
+    caller owns the arrays.
 
     Raises:
       StreamClosed: if the stream is closed, also while waiting.
     """
 
   def take_dropped(self) -> np.ndarray:
-    """Returns the environments that disconnected before the last `recv`.
+    """Returns what disconnected before the last `recv`, ids int32 `[m]`.
 
-    Their episodes have no end: drop their half-built unrolls. An id in the
-    batch of that `recv` already belongs to a new environment. Only the
-    receiving thread may call this.
-
-    Returns:
-      int32 `[m]`, each reported once; local environments never disconnect.
+    Their episodes have no end: drop their half-built unrolls. An id in that
+    `recv` already belongs to a new environment. Only the receiving thread may
+    call this. Local environments never disconnect.
     """
     return _NONE
 

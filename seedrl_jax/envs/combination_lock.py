@@ -1,7 +1,6 @@
 """A task with sparse rewards: a lock with one right sequence of actions.
 
-For `--config.env.factory=seedrl_jax.envs.combination_lock:make`. Random play
-opens a lock of length n with k actions once in k^n tries.
+Random play opens a lock of length n with k actions once in k^n tries.
 """
 
 from collections.abc import Callable
@@ -18,23 +17,14 @@ from seedrl_jax import types
 class CombinationLock(gymnasium.Env):
   """Rewards the whole combination with 1; ends at the first wrong action.
 
-  Observation float32 `[length]`: one-hot code of the number of right actions so
-  far.
+  Observation float32 `[length]`: the number of right actions, one-hot.
   """
 
   # The name in curves and messages.
   spec = registration.EnvSpec('CombinationLock', f'{__name__}:make')
 
   def __init__(self, length: int, num_actions: int):
-    """Makes the environment.
-
-    Args:
-      length: actions of the combination, at least 1.
-      num_actions: actions to choose from, at least 2.
-
-    Raises:
-      ValueError: if the arguments are out of range.
-    """
+    """Raises ValueError unless length >= 1 and num_actions >= 2."""
     if length < 1 or num_actions < 2:
       raise ValueError(
         f'A lock of length {length} with {num_actions} actions: length must be '

@@ -5,11 +5,10 @@ How EnvPool 1.2 behaves (tests pin each point):
 *   It ignores the action after an episode's end; the next output is the new
     episode's first observation, with reward 0.
 *   `step_type` is right, also at a lost life (`episodic_life`), but
-    `elapsed_step` goes on counting there and does not tell FIRST.
+    `elapsed_step` goes on counting there.
 *   `discount` is 0 at each episode's end, even if it was only truncated.
 *   `trunc` is set at the time limit, even if the episode terminated in that
-    very step. Only Atari tells the two apart, by `info:terminated`, which also
-    marks the real end among lost lives.
+    step. Only Atari has `info:terminated`, the real end, also of lost lives.
 *   The pool's threads read a sent action array after `send` returns.
 """
 
@@ -24,12 +23,7 @@ from seedrl_jax.envs import base, local_stream, options, registry, specs
 
 
 def make_spec(config: ml_collections.ConfigDict) -> base.StreamSpec:
-  """Returns the spec of an EnvPool environment without making one.
-
-  Raises:
-    ValueError: if the config is invalid.
-    registry.MissingLibraryError: if EnvPool cannot be loaded.
-  """
+  """Returns the spec without making an environment; see `factory.make_spec`."""
   pool_spec, _ = _pool_spec(config)
   return _stream_spec(config, pool_spec)
 
@@ -149,8 +143,7 @@ def _gather(leaves: types.Nest, state: list[np.ndarray]) -> types.Nest:
 class EnvPoolStream(local_stream.LocalStream):
   """An EnvPool pool as a stream.
 
-  It reads EnvPool's arrays below the dm_env wrapper, which would cost several
-  microseconds per batch.
+  It skips the dm_env wrapper, which costs several microseconds per batch.
   """
 
   def __init__(
@@ -161,14 +154,9 @@ class EnvPoolStream(local_stream.LocalStream):
     batch_size: int,
     dropped: Collection[str] = (),
   ):
-    """Takes over a new pool and resets its environments.
+    """Resets the environments of a new pool, from `envpool.make_dm`.
 
-    Args:
-      pool: from `envpool.make_dm`.
-      spec: from `make_spec`.
-      num_envs: environments in the pool.
-      batch_size: environments per `recv`.
-      dropped: keys of a dict observation to leave out.
+    `dropped` are keys of a dict observation to leave out.
     """
     # Often float64, unlike the agent's.
     action_dtype = np.dtype(pool.spec.action_array_spec['action'].dtype)
@@ -252,8 +240,8 @@ class EnvPoolStream(local_stream.LocalStream):
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
     """See `EnvStream.send`.
 
-    If a batch is the whole pool (`batch_size == num_envs`), all environments
-    must be sent at once: EnvPool then sorts results by position in the batch.
+    If `batch_size == num_envs`, all must be sent at once (else ValueError):
+    EnvPool then sorts results by position.
     """
     env_id = np.ascontiguousarray(env_id, np.int32)
     # A copy: the pool's threads read it after we return.

@@ -13,12 +13,7 @@ from seedrl_jax.envs import (
 
 
 def make_spec(config: ml_collections.ConfigDict) -> base.StreamSpec:
-  """Returns the spec of the configured environment.
-
-  For Gymnasium, this makes one environment and closes it.
-
-  Args:
-    config: the `env` section of a run's config (`configs/base.py`).
+  """Returns the spec of the environment in the `env` section of a config.
 
   Raises:
     ValueError: if the config is invalid; names the flag.
@@ -32,14 +27,9 @@ def make_spec(config: ml_collections.ConfigDict) -> base.StreamSpec:
 def make_env_spec(
   config: ml_collections.ConfigDict, num_hosts: int = 1
 ) -> types.EnvSpec:
-  """Returns the spec of all environments of a run.
+  """Returns the spec of all environments of a run on all hosts.
 
-  Args:
-    config: of the whole run.
-    num_hosts: learner hosts, each with the configured environments.
-
-  Raises:
-    ValueError, registry.MissingLibraryError: as `make_spec`.
+  Raises what `make_spec` does.
   """
   spec = make_spec(config.env)
   # Old runs without this section can still be evaluated.
@@ -66,8 +56,8 @@ def make_stream(
   """Makes the configured environments and resets them.
 
   Args:
-    config: the `env` section of a run's config; its `num_envs` and
-      `batch_size`, of all streams together, are not read here.
+    config: the `env` section; its `num_envs` and `batch_size` are of all
+      streams together and not read.
     seed: environment i is seeded with `seed + i`: keep the seeds of streams at
       least `num_envs` apart.
     num_envs: environments of this stream.
@@ -77,8 +67,7 @@ def make_stream(
       is 0; cheap families of EnvPool then get one thread.
     rendered: let `LocalStream.render` draw them, if they can be drawn.
 
-  Raises:
-    ValueError, registry.MissingLibraryError: as `make_spec`.
+  Raises what `make_spec` does.
   """
   if making.is_gymnasium(config):
     return gymnasium_stream.make_stream(

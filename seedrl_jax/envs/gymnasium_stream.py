@@ -1,7 +1,4 @@
-"""Local Gymnasium environments as an `EnvStream`.
-
-They step in this process one after another, or in `env.processes` others.
-"""
+"""Gymnasium environments, in this process or others, as an `EnvStream`."""
 
 import collections
 import threading
@@ -26,11 +23,7 @@ from seedrl_jax.envs import (
 
 
 def make_spec(config: ml_collections.ConfigDict) -> base.StreamSpec:
-  """Returns the spec of an environment, which is made and closed again.
-
-  Raises:
-    ValueError: if the environment or its spaces cannot be used.
-  """
+  """Returns the spec of an environment, which is made and closed."""
   return _describe(config)[0]
 
 
@@ -188,11 +181,8 @@ class GymnasiumStream(local_stream.LocalStream):
 
     Args:
       make_envs: makes a group's environments from their seeds, int `[n]`.
-      spec: from `make_spec`; keys that its observation lacks are dropped.
-      action_dtype: of the environments' action space.
+      spec: keys that its observation lacks are dropped.
       seed: environment i is seeded with `seed + i`.
-      num_envs: environments in all.
-      batch_size: environments per `recv`.
     """
     super().__init__(spec, action_dtype, num_envs, batch_size)
     env_id = np.arange(num_envs, dtype=np.int32)
@@ -270,10 +260,7 @@ class GymnasiumStream(local_stream.LocalStream):
     return np.asarray(env.render(), np.uint8)
 
   def close(self) -> None:
-    """See `EnvStream.close`; waits for a group that is stepping.
-
-    If a step in other processes takes too long, they are killed.
-    """
+    """See `EnvStream.close`; kills processes that take too long to step."""
     with self._changed:
       if self._closed:
         return

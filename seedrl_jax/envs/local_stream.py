@@ -12,8 +12,8 @@ from seedrl_jax.envs import base, registry, statistics
 class LocalStream(base.EnvStream):
   """Base class of local streams: statistics, action clipping and closing.
 
-  Clips continuous actions to the bounds of `spec.action`, for the environment
-  only: what is recorded is the action as the agent gave it.
+  Actions are clipped to the bounds of `spec.action` for the environments only,
+  not in what is recorded.
   """
 
   def __init__(
@@ -23,11 +23,7 @@ class LocalStream(base.EnvStream):
     num_envs: int,
     batch_size: int,
   ):
-    """Sets the public attributes; see `EnvStream`.
-
-    Args:
-      action_dtype: of the environments' own action space.
-    """
+    """`action_dtype` is the dtype that the environments take."""
     self.spec = spec
     self._action_dtype = action_dtype
     action = spec.action
@@ -59,11 +55,9 @@ class LocalStream(base.EnvStream):
     return registry.DEFAULT_STEPS_PER_SECOND
 
   def render(self, env_id: int) -> np.ndarray | None:
-    """Draws an environment as it was last received, before its next action.
+    """Draws an environment as last received, before its next action is sent.
 
-    Returns:
-      uint8 `[H, W, 3]`, RGB; None if it cannot be drawn, or the stream was not
-      made with `rendered`.
+    Returns uint8 RGB `[H, W, 3]`; None if not `rendered` or impossible.
     """
     del env_id
     return None
@@ -87,11 +81,7 @@ class LocalStream(base.EnvStream):
   def _check_finite(
     self, leaves: Iterable[np.ndarray], env_id: np.ndarray
   ) -> None:
-    """Checks floats `[B, ...]` of the observation.
-
-    Raises:
-      EnvironmentFailed: if one is not finite; names the environment.
-    """
+    """Raises EnvironmentFailed if an observation's float is not finite."""
     for x in leaves:
       # One fast call; it may overflow, so check again.
       if math.isfinite(np.vdot(x, x)) or (finite := np.isfinite(x)).all():

@@ -1,8 +1,4 @@
-"""Makes single Gymnasium environments from the `env` section of a config.
-
-`factory` names a function of the user's; else `id`, such as
-`gymnasium:CartPole-v1`, goes to `gymnasium.make`.
-"""
+"""Makes single Gymnasium environments from the `env` section of a config."""
 
 import functools
 import inspect
@@ -36,8 +32,7 @@ def flag(config: ml_collections.ConfigDict) -> str:
 def name(config: ml_collections.ConfigDict, env: gymnasium.Env) -> str:
   """Returns the environment's name for curves and messages.
 
-  That is `id`; for a factory, the id that Gymnasium gave its environment, else
-  the factory's name.
+  For a factory, that is the id that Gymnasium gave, else the factory's name.
   """
   if not config.factory:
     return config.id
@@ -49,13 +44,10 @@ def load_factory(
 ) -> EnvFactory:
   """Returns a picklable function that makes one environment.
 
-  Args:
-    config: the `env` section of a run's config.
-    rendered: pass `render_mode='rgb_array'`, if the factory takes it.
+  `rendered` passes `render_mode='rgb_array'`, if the factory takes it.
 
   Raises:
-    ValueError: if there is no such function or id, or EnvPool's options are
-      set.
+    ValueError: if there is no such function or id, or options are wrong.
   """
   if config.factory:
     return _of_factory(config, rendered)
@@ -122,11 +114,7 @@ def _make(flag: str, env_id: str, kwargs: dict[str, Any]) -> gymnasium.Env:
 
 
 def check_made(config: ml_collections.ConfigDict, env: Any) -> None:
-  """Checks the type of a new environment.
-
-  Raises:
-    ValueError: if it is not a `gymnasium.Env`.
-  """
+  """Raises ValueError if the environment is not a `gymnasium.Env`."""
   if not isinstance(env, gymnasium.Env):
     raise ValueError(
       f'{flag(config)}: must return a gymnasium.Env, not {type(env).__name__}.'

@@ -41,14 +41,10 @@ def set_options(config: ml_collections.ConfigDict) -> dict[str, Any]:
 def envpool_options(
   config: ml_collections.ConfigDict, defaults: Mapping[str, Any]
 ) -> dict[str, Any]:
-  """Returns the checked options for `envpool.make`.
+  """Returns the checked options for `envpool.make`; `defaults` has all.
 
   `stack_num` defaults to 1: the agent stacks frames on the device, so that each
   frame is stored once.
-
-  Args:
-    config: the `env` section of a run's config.
-    defaults: all options of this EnvPool id, with their defaults.
 
   Raises:
     ValueError: if the id does not know an option or would ignore it.
@@ -90,11 +86,7 @@ def _further_options(
 
 
 def check_pool_size(num_envs: int, batch_size: int) -> None:
-  """Checks the sizes of a pool and its batches.
-
-  Raises:
-    ValueError: if they are out of range.
-  """
+  """Raises ValueError if the sizes are out of range."""
   if num_envs < 1:
     raise ValueError(f'--config.env.num_envs={num_envs}: must be at least 1.')
   if not 1 <= batch_size <= num_envs:

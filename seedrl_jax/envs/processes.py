@@ -1,8 +1,7 @@
 """Gymnasium environments that step in processes of their own.
 
-Gymnasium's `AsyncVectorEnv` manages processes, pipes and shared memory. It has
-one process for each environment; here each of its environments is a slice of
-several, so that the number of processes is free.
+To share out environments among any number of processes, each environment of
+Gymnasium's `AsyncVectorEnv` (a process) is a slice of several.
 """
 
 import atexit
@@ -30,8 +29,7 @@ Steps = tuple[Any, np.ndarray, np.ndarray, np.ndarray]
 _CONTEXT = 'forkserver'
 # Time for processes to end, or for an ended one to be noticed.
 END_SECONDS = 10.0
-# Terminals and clusters send these to all processes of a group; only the main
-# process acts on them.
+# Sent to whole process groups; only the main process acts on them.
 _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 
@@ -65,13 +63,7 @@ class _Slice(gymnasium.Env):
   ):
     """Makes no environments yet: Gymnasium makes a slice in the parent, too.
 
-    Args:
-      make_env: makes one environment.
-      observation_space: of one, without what is dropped.
-      action_space: of one.
-      dropped: keys of a dict observation to leave out.
-      size: of the arrays; more than the seeds in a shorter last slice.
-      seeds: of the environments.
+    Arrays have `size` rows, more than the seeds in a shorter last slice.
     """
     self.observation_space = vector.utils.batch_space(observation_space, size)
     self.action_space = vector.utils.batch_space(action_space, size)
@@ -135,16 +127,10 @@ class ProcessEnvs:
     num_processes: int,
     name: str,
   ):
-    """Starts the processes.
+    """Starts at most `num_processes` processes; `seeds` is int `[n]`.
 
-    Args:
-      make_env: makes one environment; pickled.
-      env_spaces: of one environment's observation, without what is dropped, and
-        of its action.
-      dropped: keys of a dict observation to leave out.
-      seeds: int `[n]`, of each environment.
-      num_processes: at most one for each environment is used.
-      name: of the environments, for messages.
+    `env_spaces` are those of an observation, without the `dropped` keys, and an
+    action. `make_env` must be picklable.
 
     Raises:
       EnvironmentFailed: if a process does not start.
@@ -200,10 +186,7 @@ class ProcessEnvs:
       raise self._lost() from e
 
   def finish(self, is_reset: bool) -> Steps:
-    """Waits for what was started.
-
-    Args:
-      is_reset: whether that was the reset.
+    """Waits for the step, or the reset, that was started.
 
     Raises:
       EnvironmentFailed: if an environment raised, or a process has ended.

@@ -1,6 +1,5 @@
 """A memory task: report at the end of an episode what was shown at its start.
 
-For `--config.env.factory=seedrl_jax.envs.recall:make` (configs/r2d2_recall.py).
 Without memory, no agent scores above 1 / `num_cues`.
 """
 
@@ -15,23 +14,18 @@ class Recall(gymnasium.Env):
 
   Observation float32 `[num_cues + 1]`: the cue's one-hot code in the first
   step, zeros afterwards; the last entry is 1 in the step whose action is the
-  answer. Actions are the cues; all but the answer do nothing. The right answer
-  is rewarded with 1; the episode ends with any answer.
+  answer. Only that action counts: the right cue is worth 1, and the episode
+  ends.
   """
 
   # The name in curves and messages.
   spec = registration.EnvSpec('Recall', f'{__name__}:make')
 
   def __init__(self, num_cues: int, min_delay: int, max_delay: int):
-    """Makes the environment.
-
-    Args:
-      num_cues: cues, and actions.
-      min_delay, max_delay: range of the number of actions before the answer,
-        drawn uniformly for each episode; both inclusive.
+    """`min_delay` to `max_delay` actions, drawn evenly, precede the answer.
 
     Raises:
-      ValueError: if the arguments are out of range.
+      ValueError: unless num_cues >= 2 and 1 <= min_delay <= max_delay.
     """
     if num_cues < 2 or not 1 <= min_delay <= max_delay:
       raise ValueError(

@@ -1,7 +1,7 @@
 """What EnvPool offers, and clear errors if it cannot be imported.
 
-EnvPool is imported here and nowhere else, on first use: its import fails if
-system libraries are missing.
+The only place that imports EnvPool, on first use: the import fails if system
+libraries are missing.
 """
 
 import contextlib
@@ -45,11 +45,7 @@ class MissingLibraryError(ImportError):
 
 
 def load_envpool() -> Any:
-  """Returns the module `envpool`.
-
-  Raises:
-    MissingLibraryError: if it cannot be imported; says what to install.
-  """
+  """Returns `envpool`; raises MissingLibraryError with what to install."""
   startup.defer_packages()
   with explain_import_errors():
     return importlib.import_module('envpool')
@@ -119,11 +115,7 @@ def nearest(name: str, names: Iterable[str], count: int) -> list[str]:
 
 
 def check_id(env_id: str) -> None:
-  """Checks that EnvPool has the environment.
-
-  Raises:
-    ValueError: if it has not; suggests the three nearest ids.
-  """
+  """Raises ValueError, with the nearest ids, if EnvPool does not have it."""
   ids = load_envpool().list_all_envs()
   if env_id not in ids:
     first, second, third = nearest_ids(env_id, ids)
@@ -136,8 +128,7 @@ def check_id(env_id: str) -> None:
 def nearest_ids(env_id: str, ids: Iterable[str]) -> list[str]:
   """Returns the three of `ids` that are most likely meant, best first.
 
-  Ranks by the name without other packages' decoration, then by spelling, then
-  newest version first.
+  Ranks by the name without decoration, then spelling, then newest version.
   """
   meant, spelled = _meaning(env_id), env_id.lower()
 
@@ -175,9 +166,7 @@ def steps_per_second(env_id: str, action_repeat: int) -> float:
 def obeys_time_limit(env_id: str, default_limit: int) -> bool:
   """Returns whether EnvPool ends episodes of `env_id` at `max_episode_steps`.
 
-  Args:
-    env_id: a known id.
-    default_limit: its default `max_episode_steps`.
+  `default_limit` is its default `max_episode_steps`.
   """
   return (
     default_limit < _NO_TIME_LIMIT and family(env_id) not in _UNLIMITED_FAMILIES
@@ -187,14 +176,7 @@ def obeys_time_limit(env_id: str, default_limit: int) -> bool:
 def default_num_threads(
   env_id: str, num_envs: int, batch_size: int, num_streams: int
 ) -> int:
-  """Returns how many threads a pool should have on this machine.
-
-  Args:
-    env_id: a known id.
-    num_envs: environments in the pool.
-    batch_size: environments per `recv`; further threads would be idle.
-    num_streams: pools that share the cores.
-  """
+  """Returns the threads for one of `num_streams` pools on this machine."""
   cores = len(os.sched_getaffinity(0)) // num_streams
   if family(env_id) in _CHEAP_FAMILIES:
     # One thread keeps up with inference. If all environments step at once,

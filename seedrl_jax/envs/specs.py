@@ -22,10 +22,7 @@ def agent_dtype(dtype: Any) -> np.dtype:
 
 
 def map_nest(function: Callable[[Any], Any], nest: types.Nest) -> types.Nest:
-  """Returns `nest`, of dicts, with `function` applied to its leaves.
-
-  Works without JAX.
-  """
+  """Returns `nest`, of dicts, with its leaves mapped; needs no JAX."""
   if isinstance(nest, dict):
     return {key: map_nest(function, value) for key, value in nest.items()}
   return function(nest)
@@ -41,11 +38,7 @@ def leaves(nest: types.Nest) -> Iterator[Any]:
 
 
 def drop_keys(nest: types.Nest, dropped: Collection[str]) -> types.Nest:
-  """Returns `nest` without the dropped keys, its dicts sorted by key.
-
-  Args:
-    nest: mappings of anything; only the outermost loses keys.
-    dropped: unknown keys are ignored.
+  """Returns `nest` without the dropped outermost keys, all dicts sorted.
 
   Raises:
     ValueError: if nothing is left.
@@ -62,11 +55,7 @@ def drop_keys(nest: types.Nest, dropped: Collection[str]) -> types.Nest:
 
 
 def check_dropped(dropped: Any) -> tuple[str, ...]:
-  """Returns the keys to drop as a tuple.
-
-  Raises:
-    ValueError: if given a single string.
-  """
+  """Returns the keys as a tuple; raises ValueError if given one string."""
   if isinstance(dropped, str):
     raise ValueError(
       f'--config.env.drop_observations={dropped}: must be a tuple of strings, '
@@ -78,12 +67,8 @@ def check_dropped(dropped: Any) -> tuple[str, ...]:
 def action_spec(space: spaces.Space, flag: str) -> types.ActionSpec:
   """Returns the `ActionSpec` of an action space.
 
-  Args:
-    space: `Discrete`, `MultiDiscrete`, `MultiBinary` or `Box`.
-    flag: the flag that named the environment, with its value.
-
   Raises:
-    ValueError: if the space is of another kind.
+    ValueError: if it is not Discrete, MultiDiscrete, MultiBinary or Box.
   """
   match space:
     case spaces.Discrete():

@@ -22,7 +22,7 @@ class EndedEpisodes(NamedTuple):
 class EpisodeLog:
   """A bounded, thread-safe list of finished episodes.
 
-  Makes `base.Episode`s in `take`, off the hot path.
+  Makes `base.Episode`s only in `take`, as `append` must be fast.
   """
 
   def __init__(self, max_size: int = 10_000):
@@ -73,13 +73,6 @@ class EpisodeStatistics:
   def __init__(
     self, num_envs: int, action_repeat: int, log: EpisodeLog | None = None
   ):
-    """Starts before the first FIRST step of every environment.
-
-    Args:
-      num_envs: ids are `[0, num_envs)`.
-      action_repeat: frames per step.
-      log: receives finished episodes; by default a new one.
-    """
     self.log = EpisodeLog() if log is None else log
     self._action_repeat = action_repeat
     self._returns = np.zeros(num_envs, np.float64)

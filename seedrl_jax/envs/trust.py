@@ -1,8 +1,8 @@
 """Which code a configuration from elsewhere may run.
 
-Learners send configurations to actors, and work directories hold them; they
-name functions that make environments, torsos and agents. Only those of this
-package run unless the command line allows others. Needs no JAX.
+Learners send actors, and work directories contain, names of functions that make
+environments, torsos and agents. Only those of this package run unless the
+command line allows others. Needs no JAX.
 """
 
 import shlex
@@ -24,9 +24,6 @@ def flags_needed(config: Mapping[str, Any]) -> list[str]:
 
   An agent counts as its module's `make_agent`. Text among environment options
   needs a flag, as it may name a program to start (ViZDoom's `vzd_path`).
-
-  Args:
-    config: a run's configuration, or parts of it, as plain dicts.
   """
   env, network = config.get('env', {}), config.get('network', {})
   return [
@@ -38,12 +35,7 @@ def flags_needed(config: Mapping[str, Any]) -> list[str]:
 def check(
   config: Mapping[str, Any], allowed: Collection[str], asker: str
 ) -> None:
-  """Checks that a configuration needs no flag that is missing.
-
-  Args:
-    config: as in `flags_needed`.
-    allowed: flags of the command line, as `flags_needed` returns them.
-    asker: who gave the configuration; begins the message.
+  """Checks that all `flags_needed` are allowed; `asker` begins the message.
 
   Raises:
     ValueError: if flags are missing; names all of them.

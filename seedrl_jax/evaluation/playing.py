@@ -61,11 +61,9 @@ class PlayOptions:
 
 
 class Player(NamedTuple):
-  """An agent with fixed parameters.
+  """An agent with fixed acting parameters, on the host.
 
-  Attributes:
-    params: acting parameters, on the host.
-    version: recorded with every step.
+  `version` is recorded with every step.
   """
 
   agent: agents.Agent
@@ -80,13 +78,9 @@ def load_params(
   line: progress.ProgressLine,
   flag: str = '--workdir',
 ) -> checkpoints.Checkpoint:
-  """Returns a checkpoint, with acting parameters as its state.
+  """Returns a checkpoint with acting parameters as its state.
 
-  Args:
-    directory: of a run, which may still be training.
-    number: of the checkpoint; None: the newest that is intact.
-    line: reports damaged checkpoints.
-    flag: that named the directory.
+  `number` None is the newest that is intact; `flag` named the directory.
 
   Raises:
     ValueError: if there is none, or it is of another agent.
@@ -122,9 +116,7 @@ def make_worker(
 ) -> worker_lib.InferenceWorker:
   """Makes a worker that acts with a player's parameters.
 
-  Args:
-    stream: returns all environments in each batch.
-    sink: receives every step; None: they are not recorded.
+  The stream returns all environments in each batch; `sink` None records none.
   """
   agent, params, version = player
   device = jax.local_devices()[0]
@@ -146,11 +138,7 @@ def make_worker(
 def _env_ids(
   env_spec: types.EnvSpec, num_envs: int, sample: bool
 ) -> np.ndarray:
-  """Returns int32 `[num_envs]` run-wide ids, by which an agent explores.
-
-  To sample, they are spread over the training environments' ids; else they are
-  evaluation environments'.
-  """
+  """Returns int32 `[num_envs]` run-wide ids, by which an agent explores."""
   ids = np.arange(num_envs, dtype=np.int32)
   if sample:
     return ids * env_spec.num_envs // num_envs

@@ -32,13 +32,7 @@ class EvaluationOptions(playing.PlayOptions):
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-  """The outcome of an evaluation.
-
-  Attributes:
-    checkpoint: its number.
-    sampled: False if actions were greedy.
-    episodes: in the order of their ends, scored on raw rewards.
-  """
+  """The outcome of an evaluation; episodes are in the order of their ends."""
 
   env_id: str
   checkpoint: int

@@ -15,8 +15,7 @@ from seedrl_jax.runtime import video as video_lib
 class EpisodeQuota:
   """Collects a fixed number of episodes from each environment.
 
-  Taking the first episodes to end, whatever their environment, would favour
-  short ones.
+  Taking those that end first would favour short ones.
   """
 
   def __init__(self, episodes: int, num_envs: int):
@@ -60,7 +59,7 @@ class VideoRecorder:
   def record(
     self, output: types.EnvOutput, ended: Sequence[envs.Episode]
   ) -> None:
-    """Adds the step that was just received, and the episodes it ended.
+    """Adds a step and the episodes it ended.
 
     Raises:
       ValueError: if there is no picture to show.
@@ -118,10 +117,7 @@ class WrappedStream(envs.EnvStream):
 
 
 class ObservedStream(WrappedStream):
-  """Passes episodes to a quota, and environment 0's to a recorder.
-
-  The recorder stops once environment 0 has met its part of the quota.
-  """
+  """Counts episodes, and records environment 0 while its episodes count."""
 
   def __init__(
     self,

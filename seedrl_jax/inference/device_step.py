@@ -13,9 +13,9 @@ from seedrl_jax.inference import packing
 
 
 def batch_buckets(minimum: int, maximum: int) -> tuple[int, ...]:
-  """Returns the batch sizes to compile for batches of minimum..maximum.
+  """Returns the batch sizes to compile: powers of two, and the maximum.
 
-  Powers of two, and the maximum: padding at most doubles a batch's work.
+  Padding to them at most doubles a batch's work.
   """
   if not 0 < minimum <= maximum:
     raise ValueError(f'No batch sizes between {minimum} and {maximum}.')
@@ -29,7 +29,10 @@ def batch_buckets(minimum: int, maximum: int) -> tuple[int, ...]:
 
 
 class DeviceStep:
-  """The core states of a stream's environments, and the jitted act step."""
+  """The core states of `num_slots` environments, and the jitted act step.
+
+  The table has one row more, for the padding of short batches.
+  """
 
   def __init__(
     self,
@@ -39,13 +42,6 @@ class DeviceStep:
     num_slots: int,
     key: jax.Array,
   ):
-    """Makes the table of core states.
-
-    Args:
-      num_slots: environments of the stream; the table has one row more, for the
-        padding of short batches.
-      key: PRNG key, uint32 `[2]`; advances with every step.
-    """
     self._agent = agent
     self._spec = spec
     self._device = device
@@ -75,10 +71,7 @@ class DeviceStep:
     self._key = jax.device_put(key, self._device)
 
   def output_spec(self, params: base.Params) -> types.Nest:
-    """Returns the agent output's `ArraySpec`s, without batch dimension.
-
-    Args:
-      params: any acting parameters, or their shapes.
+    """Returns the agent output's `ArraySpec`s; `params` may be shapes.
 
     Raises:
       ValueError: if the actions are not what the environments take.
@@ -116,7 +109,7 @@ class DeviceStep:
     return specs
 
   def core_spec(self) -> types.Nest:
-    """Returns the core state's `ArraySpec`s, without batch dimension."""
+    """Returns the core state's `ArraySpec`s."""
     return jax.tree.map(
       lambda x: types.ArraySpec(tuple(x.shape[1:]), np.dtype(x.dtype)),
       self._table,
@@ -130,12 +123,11 @@ class DeviceStep:
     Args:
       params: acting parameters on this device.
       observation: nest of `[B, ...]` host arrays.
-      header: int32 `[B, H]`, see `packing.make_header`; slots must be unique
-        but for the padding slot.
+      header: int32 `[B, H]`; slots must be unique but for the padding slot.
 
     Returns:
-      Packed agent output, int32 `[B, K]`, and the rows' core state before the
-      step, nest of `[B, ...]`; both on the device.
+      On the device: packed output, int32 `[B, K]`, and the rows' core state
+        before the step, nest of `[B, ...]`.
     """
     self._table, self._key, packed, before = self._act(
       params, self._table, self._key, observation, header
@@ -143,16 +135,9 @@ class DeviceStep:
     return packed, before
 
   def take_core(self, before: base.Core, rows: np.ndarray) -> types.Nest:
-    """Fetches rows of a batch's core state to the host.
+    """Returns rows `[n]` of a batch's core state as NumPy `[n, ...]`.
 
-    Pads rows to a power of two, to compile few sizes.
-
-    Args:
-      before: nest of `[B, ...]`, from `__call__`.
-      rows: int `[n]`.
-
-    Returns:
-      Nest of NumPy arrays `[n, ...]`.
+    Pads them to a power of two, to compile few sizes.
     """
     n = rows.shape[0]
     padded = np.zeros(1 << (n - 1).bit_length(), np.int32)
@@ -161,13 +146,9 @@ class DeviceStep:
     return jax.tree.map(lambda x: x[:n], taken)
 
   def compile(self, params: base.Params, sizes: tuple[int, ...]) -> None:
-    """Compiles the step for each batch size.
+    """Compiles the step for each batch size, on padding rows.
 
-    It runs on padding rows and changes neither core states nor the PRNG key.
-
-    Args:
-      params: acting parameters on this device.
-      sizes: batch sizes, see `batch_buckets`.
+    Changes neither core states nor the PRNG key.
     """
     key = self.key
     for size in sizes:

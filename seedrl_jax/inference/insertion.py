@@ -22,15 +22,7 @@ class Insertion:
     block_width: int,
     device: jax.Device,
   ):
-    """Compiles the priority function.
-
-    Args:
-      writer: receives the blocks.
-      agent: may define `initial_priorities`.
-      unroll_spec: `ArraySpec`s of one unroll.
-      block_width: W, unrolls of a block.
-      device: an inference core, which computes the priorities.
-    """
+    """Compiles the priorities of blocks of W unrolls for an inference core."""
     self._writer = writer
     self._priorities: Callable[..., jax.Array] | None = None
     if agent.initial_priorities is not None:

@@ -2,8 +2,7 @@
 
 A block has W columns, each for one unroll, and T + 1 rows of steps. A step's
 place is an integer, its *cell*: `(serial * (T + 1) + row) * W + column`, with
-the block's serial number; the next step is W cells further. Slices copy
-consecutive cells.
+the block's serial number; the next step is W cells further.
 """
 
 import dataclasses
@@ -83,15 +82,12 @@ class OpenBlocks:
     first_row: int,
     blocks: list[OpenBlock] | None = None,
   ) -> np.ndarray:
-    """Assigns new columns to environments, in the oldest blocks first.
+    """Returns cells, int `[n]`, in new columns; the oldest blocks come first.
 
     Args:
       env_id: int `[n]`, run-wide ids, recorded with the unrolls.
       first_row: row of their next step.
       blocks: to use before new ones are opened; None: all open ones.
-
-    Returns:
-      Their cells, int `[n]`.
     """
     cells = np.empty(len(env_id), np.int64)
     given = 0
@@ -115,11 +111,9 @@ class OpenBlocks:
       block.freed.extend(columns.tolist())
 
   def parts(self, cells: np.ndarray) -> tuple[tuple[BlockPart, ...], Any]:
-    """Groups a batch's cells `[n]`, `n` > 0, by block.
+    """Groups a batch's cells `[n]`, `n` > 0, by block; returns parts and rows.
 
-    Returns:
-      The parts, and the cells' rows: an int if the cells are consecutive (one
-      part, with a slice as target), else int `[n]`.
+    If the cells are consecutive: one part and an int; else rows int `[n]`.
     """
     span = self._span(cells)
     if span is not None:
@@ -148,10 +142,7 @@ class OpenBlocks:
   def copy_overlap(
     self, old: np.ndarray, new: np.ndarray, overlap: int
   ) -> None:
-    """Copies the last steps of full unrolls to the start of the next ones.
-
-    `old` and `new`, int `[n]`, are any cells of each environment's columns.
-    """
+    """Copies full unrolls' last steps to new columns; cells `[n]` name both."""
     for a, source, b, target in self._column_pairs(old, new):
       for x, y in zip(a.steps, b.steps, strict=True):
         y[:overlap, target] = x[-overlap:, source]
@@ -189,12 +180,8 @@ class OpenBlocks:
     ]
 
   def move(self, block: OpenBlock, cells: np.ndarray) -> np.ndarray:
-    """Moves unfinished columns to blocks where they hold up no unroll.
-
-    Takes cells `[n]` of an overdue block; returns them in their new columns.
-    """
-    # Doubles the patience with each move, so that the block completes however
-    # slow its next environments are.
+    """Moves columns of an overdue block; maps cells `[n]` to new cells."""
+    # Doubled each time, so that the block completes at last.
     block.patience *= 2
     others = [b for b in self._blocks.values() if b.missing == self._width]
     columns = cells % self._width

@@ -1,8 +1,6 @@
-"""Small per-step values packed into one array each way.
+"""Small per-step values packed into one int32 array each way.
 
-A transfer between host and accelerator costs tens of microseconds whatever its
-size. So a step without its observation becomes one int32 `[B, H]` header, and
-the agent's output one int32 `[B, K]` array.
+A transfer to or from the accelerator takes tens of microseconds at any size.
 """
 
 from collections.abc import Sequence
@@ -19,13 +17,13 @@ _SLOT, _ENV_ID, _FIRST, _REWARD, _PREVIOUS_ACTION = range(5)
 
 
 class Header(NamedTuple):
-  """The columns of a header.
+  """The columns of an int32 `[B, H]` header.
 
   Attributes:
     slot: int32 `[B]`, rows of the core-state table.
     env_id: int32 `[B]`, run-wide ids.
-    first, reward, previous_action: as in `types.AgentInput`; `first` is int32
-      on the host.
+    first, reward, previous_action: see `types.AgentInput`; on the host, `first`
+      is int32.
   """
 
   slot: types.Array
@@ -87,15 +85,9 @@ def pack(output: types.Nest) -> jax.Array:
 
 
 class Unpacker:
-  """Splits a packed array on the host without copying it."""
+  """Splits a packed array on the host, without copying, as `spec` says."""
 
   def __init__(self, spec: types.Nest):
-    """Makes an unpacker.
-
-    Args:
-      spec: nest of the agent output's `ArraySpec`s (or anything with shape and
-        dtype), without batch dimension.
-    """
     leaves, self._treedef = jax.tree.flatten(spec, is_leaf=_is_spec)
     self._columns: list[tuple[int, int, tuple[int, ...], Any]] = []
     start = 0

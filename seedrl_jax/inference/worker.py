@@ -25,10 +25,7 @@ _MOST_LAYOUTS = 64
 
 
 class StepSink(Protocol):
-  """Receives the steps of training environments, batch by batch.
-
-  `assembler.UnrollAssembler` documents the methods.
-  """
+  """Receives training steps; `assembler.UnrollAssembler` has the docstrings."""
 
   num_envs: int
 
@@ -70,11 +67,9 @@ class BatchLayout(NamedTuple):
 
   Attributes:
     place: index of the environments in arrays of the stream.
-    header: int32 `[size, H]` with slots and ids filled in; `size` is the
-      compiled batch size.
+    header: int32 `[size, H]`, slots and ids filled in, of a compiled size.
     columns: views of the header's first `n` rows.
-    rows: training rows of the batch: None if all, a slice if they come first,
-      else an array.
+    rows: training rows: None if all, a slice if first, else an array.
     group: the environments of these rows; may be empty.
     evaluates: bool `[n]`, the other rows; None if there are none.
   """
@@ -88,11 +83,7 @@ class BatchLayout(NamedTuple):
 
 
 class InferenceWorker:
-  """Acts for one stream of environments and assembles their unrolls.
-
-  It runs in its own thread, or in lock step with the learner (deterministic
-  runs).
-  """
+  """Acts for one stream of environments and assembles their unrolls."""
 
   def __init__(
     self,
@@ -111,7 +102,6 @@ class InferenceWorker:
       assembler: of the training environments; None if there are none.
       parameters: returns the newest parameters; must not block.
       global_env_id: int `[N]`, run-wide ids of the stream's environments.
-      output_spec: from `DeviceStep.output_spec`.
     """
     self.counters = WorkerCounters()
     self._stream = stream

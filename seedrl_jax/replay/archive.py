@@ -1,7 +1,7 @@
-"""One file of named arrays, written in pieces.
+"""Archives of named arrays, written and read in pieces.
 
-An uncompressed ZIP of `.npy` members (`numpy.load` opens it) and one JSON
-member. ZIP checks a sum of each member, so damage is noticed.
+An archive is an uncompressed ZIP of `.npy` members and a JSON member, so
+`numpy.load` opens it and checksums reveal damage.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ import numpy as np
 from seedrl_jax.replay import base
 
 _META = 'meta.json'
-# Bytes that are read at a time: bounds the memory that a restore needs.
+# Bytes read at a time; bounds the memory of a restore.
 _PIECE = 1 << 25
 
 
@@ -26,7 +26,6 @@ class ArchiveWriter:
   """Writes an archive; made by `create`."""
 
   def __init__(self, file: zipfile.ZipFile):
-    """Writes to an open file."""
     self._file = file
     self._meta: dict[str, Any] = {}
 
@@ -59,7 +58,7 @@ class ArchiveWriter:
     self.add_rows(name, len(array), array.shape[1:], array.dtype, [array])
 
   def finish(self) -> None:
-    """Adds what `add_meta` collected."""
+    """Writes the values of `add_meta`."""
     self._file.writestr(_META, json.dumps(self._meta))
 
 
@@ -67,12 +66,11 @@ class ArchiveReader:
   """Reads an archive; made by `load`."""
 
   def __init__(self, file: zipfile.ZipFile):
-    """Reads the JSON member; KeyError if there is none."""
     self._file = file
     self.meta: dict[str, Any] = json.loads(file.read(_META))
 
   def rows(self, name: str) -> Iterator[np.ndarray]:
-    """Yields an array in pieces `[n, ...]`, n >= 1; none if it is empty."""
+    """Yields the array in pieces `[n, ...]`, n >= 1; none if it is empty."""
     with self._file.open(f'{name}.npy') as member:
       shape, dtype = _read_header(member)
       row_bytes = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
@@ -83,7 +81,7 @@ class ArchiveReader:
         yield np.frombuffer(data, dtype).reshape(n, *shape[1:])
 
   def array(self, name: str) -> np.ndarray:
-    """Returns a whole array; one that is empty keeps its type."""
+    """Returns the whole array."""
     with self._file.open(f'{name}.npy') as member:
       shape, dtype = _read_header(member)
       return np.frombuffer(member.read(), dtype).reshape(shape).copy()
@@ -98,7 +96,7 @@ def _read_header(member: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
 
 @contextlib.contextmanager
 def create(path: str) -> Iterator[ArchiveWriter]:
-  """Writes `path` under another name, and renames it if the body succeeds."""
+  """Writes to a temporary file; renames it to `path` if the body succeeds."""
   target = pathlib.Path(path)
   target.parent.mkdir(parents=True, exist_ok=True)
   handle, temporary = tempfile.mkstemp(
@@ -124,8 +122,7 @@ def load(path: str) -> Iterator[ArchiveReader]:
   """Opens `path` for reading.
 
   Raises:
-    CheckpointError: if it is missing, cut short or damaged, noticed here or in
-      the body.
+    CheckpointError: if it is missing or damaged, also from within the body.
   """
   try:
     with zipfile.ZipFile(path) as file:

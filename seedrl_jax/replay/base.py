@@ -1,9 +1,7 @@
 """The trajectory store's contract: queues and replays of unrolls.
 
-Inference writes unrolls, the learner draws batches of them. A `Queue` hands
-over whole blocks in order, each once; a `Replay` draws single unrolls by
-priority. Sizes, counts and capacities are in unrolls everywhere; a *block* is
-W unrolls side by side, laid out for training.
+Sizes, counts and capacities are in unrolls. A *block* is W unrolls side by
+side, laid out for training.
 """
 
 import abc
@@ -20,15 +18,15 @@ _Table = TypeVar('_Table', bound='Table')
 
 
 class StoreClosed(RuntimeError):
-  """The store was closed, perhaps while the caller waited in it."""
+  """Raised if the store is closed, also during a wait."""
 
 
 class RateLimited(TimeoutError):
-  """The table's rules do not let the caller pass now."""
+  """Raised if the table's rules refuse a call that must not wait."""
 
 
 class CheckpointError(ValueError):
-  """A checkpoint cannot be read, or does not fit this store."""
+  """Raised if a checkpoint cannot be read or does not fit the store."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,11 +34,10 @@ class TableInfo:
   """The state of a table; counts are in unrolls.
 
   Attributes:
-    config: its rules.
-    size: unrolls in it now.
-    inserts, samples: since the table was first made; restoring keeps them.
-    writer_wait_seconds, sampler_wait_seconds: what all threads together have
-      waited, including waits that still go on.
+    inserts, samples: totals since the table was first made; restoring keeps
+      them.
+    writer_wait_seconds, sampler_wait_seconds: sums over all threads, including
+      waits in progress.
     waiting_writers, waiting_samplers: threads that wait now.
   """
 
@@ -55,22 +52,19 @@ class TableInfo:
 
   @property
   def samples_per_insert(self) -> float:
-    """The measured ratio since `min_size` was reached; 0 before.
-
-    The first `min_size` inserts are not counted: they would hide for long
-    which ratio the table really keeps.
-    """
+    """The measured ratio since `min_size` was reached; 0 before."""
+    # The first `min_size` inserts would distort it for long.
     counted = self.inserts - self.config.min_size + 1
     return self.samples / counted if counted > 0 else 0.0
 
   def filling(self) -> str:
-    """Returns how far the table is from its least size; '' once it has it."""
+    """Returns the progress towards `min_size` as text; '' once reached."""
     if self.samples or self.size >= self.config.min_size:
       return ''
     return f'the replay ({self.size} of {self.config.min_size} unrolls)'
 
   def metrics(self, prefix: str = 'replay') -> dict[str, float]:
-    """Returns the values for a run's curves, by `prefix/name`."""
+    """Returns scalars to log, by `prefix/name`."""
     values = {
       'size_unrolls': self.size,
       'inserted_unrolls': self.inserts,
@@ -84,13 +78,13 @@ class TableInfo:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Block:
-  """W unrolls in storage laid out for training.
+  """W unrolls laid out for training.
 
   Attributes:
     unroll: `types.Unroll`; leaves under `steps` are `[T + 1, W, ...]`, the
-      others `[W, ...]`, each contiguous and 64-byte aligned (so that JAX may
-      alias instead of copying). Fresh blocks hold arbitrary values.
-    leaves: the same arrays as a list, in the order of `nest.flatten`.
+      others `[W, ...]`, contiguous and 64-byte aligned so that JAX may alias
+      them. Fresh blocks hold arbitrary values.
+    leaves: the same arrays in the order of `nest.flatten`.
     width: W.
     lent: whether a writer owns it: true from `allocate` to `insert`.
   """
@@ -106,27 +100,27 @@ class Sample:
   """A batch of B unrolls.
 
   Attributes:
-    blocks: equal blocks whose columns, one after the other, are the batch's;
-      read only, until `release`.
-    on_release: takes the blocks back.
+    blocks: equal blocks whose columns, concatenated, are the batch; read-only
+      and valid until `release`.
+    on_release: receives the blocks to recycle them.
   """
 
   blocks: Sequence[Block]
   on_release: Callable[[Sequence[Block]], None]
 
   def importance_weights(self, exponent: float) -> np.ndarray:
-    """Returns float32 `[B]`; ones, as a queue draws every unroll once."""
+    """Returns float32 `[B]`: ones, as a queue draws every unroll once."""
     del exponent
     return np.ones(sum(block.width for block in self.blocks), np.float32)
 
   def update_priorities(self, priorities: np.ndarray) -> None:
-    """Sets the priorities, float `[B]`; a queue has none and ignores them."""
+    """Sets the priorities, float `[B]`; a queue ignores them."""
 
   def release(self) -> None:
-    """Gives the blocks' memory back once nothing reads them any more.
+    """Recycles the blocks; later calls do nothing.
 
-    JAX on CPU may alias the memory, so that means: when the update that read
-    the batch has finished. Further calls do nothing.
+    JAX on CPU may alias the memory: call this only after the update that read
+    the batch has finished.
     """
     blocks, self.blocks = self.blocks, ()
     if blocks:
@@ -135,14 +129,14 @@ class Sample:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class ReplaySample(Sample):
-  """A batch of B unrolls that were drawn by their priorities.
+  """A batch of B unrolls drawn by priority.
 
   Attributes:
-    keys: uint64 `[B]`, the unrolls' names in `Replay.update_priorities`.
-    probabilities: float32 `[B]`, chance with which each was drawn.
-    table_size: float32 `[B]`, unrolls in the table when it was drawn.
-    priorities: float64 `[B]`, when it was drawn.
-    on_update: takes the batch's new priorities.
+    keys: uint64 `[B]`, for `Replay.update_priorities`.
+    probabilities: float32 `[B]`, with which each unroll was drawn.
+    table_size: float32 `[B]`, unrolls in the table at the draw.
+    priorities: float64 `[B]`, at the draw.
+    on_update: receives the batch's new priorities.
   """
 
   keys: np.ndarray
@@ -152,25 +146,20 @@ class ReplaySample(Sample):
   on_update: Callable[[np.ndarray], None]
 
   def importance_weights(self, exponent: float) -> np.ndarray:
-    """Returns the weights that undo the bias of drawing some unrolls more.
+    """Returns importance-sampling weights (N P)^-beta, float32 `[B]`.
 
-    Args:
-      exponent: beta of Schaul et al. 2016 (arXiv 1511.05952, section 3.4); 1
-        undoes all of it, 0 nothing.
-
-    Returns:
-      float32 `[B]`, (N P)^-beta with N the table's size and P an unroll's
-      chance; finite, not yet divided by the largest.
+    N is the table's size, P the unroll's probability, beta the exponent (Schaul
+    et al. 2016, arXiv 1511.05952, section 3.4). The weights are finite and not
+    yet divided by the largest.
     """
     expected = self.probabilities.astype(np.float64) * self.table_size
-    # A chance that rounds to 0 says no more than that the unroll was among the
-    # least likely. Its weight must not make all others vanish beside it.
+    # A probability that rounds to 0 must not make all other weights vanish.
     rounded = expected < np.finfo(np.float32).tiny
     expected[rounded] = expected[~rounded].min(initial=1.0)
     return (expected**-exponent).astype(np.float32)
 
   def update_priorities(self, priorities: np.ndarray) -> None:
-    """Sets the priorities, float `[B]`; as `Replay.update_priorities`."""
+    """Sets the priorities, float `[B]`; see `Replay.update_priorities`."""
     self.on_update(priorities)
 
 
@@ -187,17 +176,17 @@ class TrajectoryWriter(abc.ABC):
 
   @abc.abstractmethod
   def insert(self, block: Block, priorities: np.ndarray | None = None) -> None:
-    """Hands a block over; waits while the table's rules refuse it.
+    """Inserts a block; waits while the table's rules refuse it.
 
     Args:
-      block: from `allocate`. The caller must not touch it afterwards; if an
-        error is raised, it is still the caller's.
-      priorities: float `[W]`, finite and not negative; None: 1 each. A queue
+      block: from `allocate`; the caller must not touch it afterwards, unless
+        this raises.
+      priorities: float `[W]`, finite and not negative; None: ones. A queue
         ignores them.
 
     Raises:
       StoreClosed: if the store is closed, before or during the wait.
-      ValueError: for a block that is not the caller's, or bad priorities.
+      ValueError: if the block is not the caller's, or the priorities are bad.
     """
 
 
@@ -215,11 +204,7 @@ class TrajectorySampler(abc.ABC):
 
 
 class Table(TrajectoryWriter):
-  """What a queue and a replay have in common.
-
-  Attributes:
-    config: its rules.
-  """
+  """The common part of queues and replays."""
 
   config: table_configs.TableConfig
 
@@ -227,12 +212,11 @@ class Table(TrajectoryWriter):
   def sampler(
     self, batch_size: int, num_blocks: int | None = None
   ) -> TrajectorySampler:
-    """Returns a sampler of batches.
+    """Returns a sampler of batches of `batch_size` unrolls.
 
     Args:
-      batch_size: unrolls per batch.
-      num_blocks: blocks that a batch comes in, say one for each training
-        device. None: in a queue as many as `batch_size` holds, else 1.
+      num_blocks: blocks per batch, such as one per training device. None: in a
+        queue as many as `batch_size` fills, else 1.
 
     Raises:
       ValueError: if the table cannot give such batches.
@@ -240,33 +224,32 @@ class Table(TrajectoryWriter):
 
 
 class Queue(Table):
-  """Whole blocks in order of arrival, each drawn once. Full: writers wait."""
+  """Draws whole blocks in order, each once; writers wait while it is full."""
 
 
 class Replay(Table):
-  """Unrolls drawn independently, with replacement; samples are `ReplaySample`s.
+  """Draws unrolls independently, with replacement, as `ReplaySample`s.
 
-  The oldest unroll gives way when the table is full.
+  If the table is full, inserts remove the oldest unrolls.
   """
 
   @abc.abstractmethod
   def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
-    """Sets priorities, float `[n]`, of `keys`, uint64 `[n]`.
+    """Sets priorities, float `[n]`, of `keys`, uint64 `[n]`; does not wait.
 
-    Returns at once; a draw may still go by the old priorities, until `flush`.
-    Keys that have left the table are ignored. If a key comes twice, its last
-    priority counts.
+    Draws may use the old priorities until `flush`. Keys that have left the
+    table are ignored; of a repeated key the last priority counts.
 
     Raises:
-      ValueError: for priorities that are negative or not finite.
+      ValueError: if priorities are negative or not finite.
     """
 
 
 class TrajectoryStore(abc.ABC):
-  """Tables by name, and their life cycle. Any thread may call every method.
+  """Tables by name, and their life cycle; thread-safe.
 
   Attributes:
-    unroll_spec: `types.Unroll` of `types.ArraySpec`: what one unroll is.
+    unroll_spec: `types.Unroll` of `types.ArraySpec` for one unroll.
     overlap: steps that consecutive unrolls of an environment share.
   """
 
@@ -275,11 +258,11 @@ class TrajectoryStore(abc.ABC):
 
   @abc.abstractmethod
   def table(self, name: str) -> Table:
-    """Returns a table; ValueError if there is none of that name."""
+    """Returns a table; raises ValueError if there is none of that name."""
 
   @abc.abstractmethod
   def flush(self) -> None:
-    """Returns when the tables have what was inserted and changed before.
+    """Waits until the tables have all earlier inserts and updates.
 
     Raises:
       StoreClosed: if the store is closed meanwhile.
@@ -297,9 +280,9 @@ class TrajectoryStore(abc.ABC):
 
     Args:
       path: of the new checkpoint; its folder is made if needed.
-      on_snapshot: called in this thread once nothing that changes in the
-        tables from then on is saved; writing may take minutes more. Called
-        again if a lost server is asked anew, never if that fails before.
+      on_snapshot: called in this thread once later changes are no longer
+        saved; writing may take minutes more. Called again if a lost server is
+        asked anew, never if saving fails before.
 
     Raises:
       OSError: if it cannot be written; what was there before is kept.
@@ -307,23 +290,21 @@ class TrajectoryStore(abc.ABC):
 
   @abc.abstractmethod
   def restore(self, path: str) -> None:
-    """Replaces the tables' contents by what `checkpoint` saved in `path`.
+    """Replaces the tables' contents by the checkpoint `path`.
 
-    To be called before writers and samplers start. The rules stay those of
-    this store's configuration; if `max_size` is smaller than what was saved,
-    the newest unrolls are kept.
+    Call it before writers and samplers start. This store's rules stay; if
+    `max_size` is smaller than what was saved, the newest unrolls are kept.
 
     Raises:
-      CheckpointError: in one sentence; tables not yet read stay as they were,
-        the one that failed is empty.
+      CheckpointError: if it cannot be read or does not fit; the table that
+        failed is empty, those not yet read are unchanged.
     """
 
   @abc.abstractmethod
   def interrupt(self) -> None:
     """Wakes every waiter with `StoreClosed`, and refuses later callers.
 
-    `info`, `update_priorities`, `checkpoint` and `Sample.release` go on
-    working.
+    `info`, `update_priorities`, `checkpoint` and `Sample.release` still work.
     """
 
   @abc.abstractmethod
@@ -332,7 +313,7 @@ class TrajectoryStore(abc.ABC):
 
 
 def find_table(tables: Mapping[str, _Table], name: str) -> _Table:
-  """Returns a table by name; ValueError if there is none."""
+  """Returns a table by name; raises ValueError if there is none."""
   try:
     return tables[name]
   except KeyError:
@@ -341,7 +322,7 @@ def find_table(tables: Mapping[str, _Table], name: str) -> _Table:
 
 
 def check_priorities(priorities: np.ndarray | None, size: int) -> np.ndarray:
-  """Returns float64 `[size]` priorities; None becomes ones.
+  """Returns priorities as float64 `[size]`; None becomes ones.
 
   Raises:
     ValueError: if they are negative, not finite, or of another shape.

@@ -10,32 +10,23 @@ import numpy as np
 from seedrl_jax import types
 from seedrl_jax.replay import base, nest, table_configs
 
-# What JAX on CPU asks for before it aliases a NumPy array.
+# JAX on CPU aliases only NumPy arrays of this alignment.
 _ALIGNMENT = 64
 
 
 class UnrollLayout:
-  """How the leaves of an unroll lie in memory.
+  """The memory layout of an unroll's leaves.
 
   Attributes:
     unroll_spec: `types.Unroll` of `types.ArraySpec` for one unroll: leaves
       under `steps` are `[T + 1, ...]`, others `[...]`.
-    specs: its leaves.
-    paths: their names, for messages and files.
-    time_major: for each leaf, whether a block has it as `[T + 1, W, ...]`.
+    paths: the leaves' names, for messages and files.
+    time_major: for each leaf, whether it is `[T + 1, W, ...]` in a block.
     overlap: steps that consecutive unrolls of an environment share.
   """
 
   def __init__(self, unroll_spec: types.Unroll, overlap: int = 1):
-    """Lays `unroll_spec` out.
-
-    Args:
-      unroll_spec: see the class.
-      overlap: see the class; only `signature` uses it.
-
-    Raises:
-      ValueError: if a leaf is not of numbers.
-    """
+    """Raises ValueError if a leaf is not numeric."""
     named = nest.flatten_with_paths(unroll_spec)
     self.unroll_spec = unroll_spec
     self.overlap = overlap
@@ -45,7 +36,7 @@ class UnrollLayout:
       for _, spec in named
     ]
     self.time_major = [path.startswith('steps.') for path in self.paths]
-    # numpy cannot make views of other types of raw memory than plain ones.
+    # Raw memory cannot be viewed as Python objects.
     if any(spec.dtype.hasobject for spec in self.specs):
       raise ValueError(
         'Unrolls hold numbers only; an observation is of objects.'
@@ -53,7 +44,7 @@ class UnrollLayout:
 
   @property
   def unroll_bytes(self) -> int:
-    """What one unroll takes."""
+    """Bytes of one unroll."""
     return sum(math.prod(s.shape) * s.dtype.itemsize for s in self.specs)
 
   def block_shape(self, leaf: int, width: int) -> tuple[int, ...]:
@@ -65,15 +56,12 @@ class UnrollLayout:
 
   @property
   def stride(self) -> int:
-    """Steps from an unroll's start to that of the environment's next."""
+    """Steps between the starts of an environment's consecutive unrolls."""
     length = self.specs[self.time_major.index(True)].shape[0]
     return length - self.overlap
 
   def signature(self) -> dict[str, Any]:
-    """Returns how unrolls were cut and what they hold, as JSON values.
-
-    That is `stride`, and name, shape and type of every leaf under `leaves`.
-    """
+    """Returns `stride` and each leaf's name, shape and type, as JSON values."""
     leaves = [
       [path, list(spec.shape), spec.dtype.str]
       for path, spec in zip(self.paths, self.specs, strict=True)
@@ -81,14 +69,10 @@ class UnrollLayout:
     return {'stride': self.stride, 'leaves': leaves}
 
   def check_signature(self, start: str, saved: Mapping[str, Any]) -> None:
-    """Checks that saved unrolls are like these.
-
-    Args:
-      start: of the message.
-      saved: what `signature` gave.
+    """Compares with a saved signature.
 
     Raises:
-      CheckpointError: naming what differs.
+      CheckpointError: if they differ; its message begins with `start`.
     """
     mine = self.signature()
     before = {path: leaf for path, *leaf in saved['leaves']}
@@ -99,8 +83,8 @@ class UnrollLayout:
           f'{start}: {name} is {before.get(name)} in it and '
           f'{wanted.get(name)} here (shape and type of one unroll).'
         )
-    # Of equal length, but trained on in another part: of some transitions too
-    # often, or never.
+    # With another stride, some transitions would be trained on too often, or
+    # never.
     if saved['stride'] != mine['stride']:
       raise base.CheckpointError(
         f'{start}: a sequence begins every {saved["stride"]} steps in it and '
@@ -108,13 +92,13 @@ class UnrollLayout:
       )
 
   def new_block(self, width: int) -> base.Block:
-    """Returns a block in one fresh, aligned piece of memory."""
+    """Returns a block in one newly allocated, aligned buffer."""
     shapes = [self.block_shape(i, width) for i in range(len(self.specs))]
     sizes = [
       math.prod(shape) * spec.dtype.itemsize
       for shape, spec in zip(shapes, self.specs, strict=True)
     ]
-    # Empty memory: pages come as they are written.
+    # Not zeroed: pages are mapped as they are written.
     raw = np.empty(sum(map(_aligned, sizes)) + _ALIGNMENT, np.uint8)
     offset = -raw.ctypes.data % _ALIGNMENT
     leaves = []
@@ -128,7 +112,7 @@ class UnrollLayout:
   def set_column(
     self, block: base.Block, column: int, leaves: Sequence[np.ndarray]
   ) -> None:
-    """Writes one unroll's leaves, shaped as `specs`, to a column of a block."""
+    """Writes one unroll's leaves, shaped as `specs`, to a block's column."""
     for leaf, major, value in zip(
       block.leaves, self.time_major, leaves, strict=True
     ):
@@ -143,33 +127,25 @@ def _aligned(size: int) -> int:
 
 
 class BlockPool:
-  """Recycles blocks of one width; any thread may call it.
-
-  It keeps no more blocks than were once in use at the same time.
-  """
+  """Recycles blocks of one width; thread-safe. Grows to the peak of use."""
 
   def __init__(self, layout: UnrollLayout, width: int):
-    """Makes an empty pool of blocks of `width` unrolls."""
     self.width = width
     self._layout = layout
     self._closed = False
-    # A deque's append and pop are atomic: no lock on the hot path. The last
-    # one given back comes first, as it may still be in the caches.
+    # A deque's append and pop are atomic: no lock on the hot path. The last one
+    # returned is taken first, as it may still be in the CPU's caches.
     self._free: collections.deque[base.Block] = collections.deque()
 
   def take(self) -> base.Block:
-    """Returns a block whose contents are arbitrary."""
+    """Returns a block with arbitrary contents."""
     try:
       return self._free.pop()
     except IndexError:
       return self._layout.new_block(self.width)
 
   def lend(self) -> base.Block:
-    """Lends a block to a writer.
-
-    Raises:
-      StoreClosed: after `close`.
-    """
+    """Lends a block to a writer; raises StoreClosed after `close`."""
     if self._closed:
       raise base.StoreClosed('The store was closed: no more blocks.')
     block = self.take()
@@ -177,7 +153,7 @@ class BlockPool:
     return block
 
   def check_lent(self, block: base.Block) -> None:
-    """Raises ValueError for a block that is not a writer's own."""
+    """Raises ValueError if the block is not lent to a writer."""
     if not block.lent or block.width != self.width:
       raise ValueError(
         'This block is not lent to a writer of this store: allocate() one for '
@@ -185,7 +161,7 @@ class BlockPool:
       )
 
   def close(self) -> None:
-    """Ends the lending; what is in use goes on."""
+    """Ends the lending; blocks in use stay valid."""
     self._closed = True
 
   def give_back(self, blocks: Iterable[base.Block]) -> None:
@@ -198,12 +174,10 @@ def make_pools(
   configs: Sequence[table_configs.TableConfig],
   block_width: int,
 ) -> dict[str, BlockPool]:
-  """Makes the pools that writers borrow from, by table; equal widths share one.
+  """Returns the writers' pools by table; tables of equal width share one.
 
   Args:
-    layout: of the unrolls.
-    configs: of the tables.
-    block_width: of those without a width of their own.
+    block_width: of tables without a width of their own.
 
   Raises:
     ValueError: if two tables have one name, or the width is 0.

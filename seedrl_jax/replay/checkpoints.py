@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 
 from seedrl_jax.replay import base
 
-# How stores call what they have not finished.
+# Names that stores give to unfinished checkpoints.
 _UNFINISHED = re.compile(r'\.\d+\..+|\d+\..+\.partial|\d+\.tmp')
 
 
@@ -20,12 +20,11 @@ class ReplayCheckpoints:
     folder: pathlib.Path,
     report: Callable[[str], None],
   ):
-    """Removes what saves that were killed left behind.
+    """Removes the remains of interrupted saves.
 
     Args:
-      store: what to save.
-      folder: for the checkpoints; made when the first is written.
-      report: takes sentences about what could not be saved.
+      folder: for the checkpoints; made with the first one.
+      report: receives sentences about failed saves.
     """
     self._store = store
     self._folder = folder
@@ -35,12 +34,10 @@ class ReplayCheckpoints:
   def save(
     self, step: int, on_snapshot: Callable[[], None] | None = None
   ) -> str:
-    """Saves the store beside the learner's checkpoint `step`.
-
-    A replay that cannot be saved is reported, and does not end the run.
+    """Saves the store; reports a failure instead of raising it.
 
     Args:
-      step: the checkpoint's number.
+      step: the number of the learner's checkpoint.
       on_snapshot: see `TrajectoryStore.checkpoint`.
 
     Returns:
@@ -57,11 +54,11 @@ class ReplayCheckpoints:
     return path.name
 
   def restore(self, name: str) -> None:
-    """Restores what `save` returned `name` for; raises CheckpointError."""
+    """Restores the checkpoint `name`; may raise CheckpointError."""
     self._store.restore(str(self._folder / name))
 
   def prune(self, steps: Collection[int]) -> None:
-    """Deletes those whose learner's checkpoint is gone."""
+    """Deletes all checkpoints but those of `steps`."""
     self._delete(lambda name: name.isdigit() and int(name) not in steps)
 
   def _delete(self, is_meant: Callable[[str], bool]) -> None:
@@ -70,7 +67,7 @@ class ReplayCheckpoints:
     for path in self._folder.iterdir():
       if not is_meant(path.name):
         continue
-      # Of a link, what it points to stays.
+      # Do not follow links.
       if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
       else:

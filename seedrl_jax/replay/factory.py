@@ -1,7 +1,4 @@
-"""Makes the store that a run's configuration asks for.
-
-The errors are for whoever typed the flags.
-"""
+"""Makes the store that a run's configuration asks for."""
 
 import urllib.parse
 from collections.abc import Sequence
@@ -25,19 +22,18 @@ def make_store(
   folder: str | None = None,
   begin_with: str | None = None,
 ) -> base.TrajectoryStore:
-  """Makes the store of a run.
+  """Returns the store of a run.
 
   Args:
-    config: the run's configuration.
     tables: the rules of its tables, those of `table_config` first.
     unroll_spec, block_width, overlap: see `EmbeddedStore`.
     folder: for a Reverb server's files; None: a temporary one.
     begin_with: see `OwnServer`.
 
   Raises:
-    MemoryError, ValueError: naming the flag and what would do.
+    MemoryError, ValueError: naming the flag to change.
   """
-  # Refuses batches that the table cannot give.
+  # Raises if the table cannot give such batches.
   tables[0].num_blocks(config.batch_size, None, block_width)
   make_location = _choose_server(config, tables[0], folder, begin_with)
   if make_location is None:
@@ -54,7 +50,7 @@ def make_store(
       overlap,
     )
   except errors.ReverbError as e:
-    # Not a failure of the program's: whoever typed the flags can mend it.
+    # A wrong flag rather than a failure of the program.
     raise ValueError(str(e)) from e
 
 
@@ -64,7 +60,7 @@ def _choose_server(
   folder: str | None,
   begin_with: str | None,
 ) -> store.MakeLocation | None:
-  """Returns what makes the Reverb server; None for the embedded store."""
+  """Returns a maker of the Reverb server; None for the embedded store."""
   _check_backend(config)
   chosen, address = config.replay.backend, config.replay.address
   if _is_embedded(config, table):
@@ -86,7 +82,7 @@ def _choose_server(
     return None
   logging.info('Replay: a Reverb server of this run, by %s.', python)
   return lambda rules, on_restart: server_location.OwnServer(
-    # What it left unmoved has no record of the store's, so no use.
+    # Its own checkpoints are useless without the store's record.
     server.ReverbServer(python, rules, folder, keep_checkpoints=0),
     on_restart,
     patience,
@@ -95,7 +91,7 @@ def _choose_server(
 
 
 def _check_backend(config: ml_collections.ConfigDict) -> None:
-  """Refuses keys that contradict each other."""
+  """Raises ValueError if flags contradict each other."""
   chosen, address = config.replay.backend, config.replay.address
   if config.deterministic and (chosen == 'reverb' or address):
     raise ValueError(
@@ -120,7 +116,7 @@ def _check_backend(config: ml_collections.ConfigDict) -> None:
 def _is_embedded(
   config: ml_collections.ConfigDict, table: table_configs.TableConfig
 ) -> bool:
-  """Whether the store is in this process, without asking for Reverb."""
+  """Returns whether to use the embedded store without trying Reverb."""
   replay = config.replay
   if replay.backend != 'auto':
     return replay.backend == 'embedded'

@@ -1,4 +1,4 @@
-"""Threads that wait for a table, served in order of arrival."""
+"""Waiting threads of a table, served in order of arrival."""
 
 import collections
 import dataclasses
@@ -17,19 +17,14 @@ class _Waiter:
 
 
 class FairQueue:
-  """Lets one thread after the other pass when its condition holds.
+  """Lets waiting threads pass in order, each when its condition holds.
 
-  Only the first in the queue is ever woken, and only when it can go on. Every
-  method is called with the table's lock held.
+  Only the first is ever woken, and only if it can go on. Every method is called
+  with the table's lock held.
   """
 
   def __init__(self, lock: threading.Lock, name: str):
-    """Makes an empty queue.
-
-    Args:
-      lock: the table's; released while a thread waits.
-      name: what is waited for, for messages, as "insert into table unrolls".
-    """
+    """Takes the table's lock, released in waits, and a name for messages."""
     self._lock = lock
     self._name = name
     self._closed = False
@@ -41,23 +36,19 @@ class FairQueue:
 
   @property
   def seconds(self) -> float:
-    """What all threads together have waited, those that still wait included."""
+    """Total waiting time of all threads, including waits in progress."""
     now = time.monotonic()
     return self._seconds + sum(now - w.since for w in self._waiters)
 
   def enter(self, ready: Callable[[], bool], wait: bool = True) -> None:
     """Returns when it is the caller's turn and `ready()` is true.
 
-    The caller then changes the table and calls `wake` of its queues, all
-    without letting go of the lock.
-
-    Args:
-      ready: reads the table's state; called with the lock held.
-      wait: whether to wait for it.
+    The caller then changes the table and calls `wake` of its queues without
+    releasing the lock.
 
     Raises:
       StoreClosed: after `close`, also during the wait.
-      RateLimited: if the caller would have to wait and does not want to.
+      RateLimited: if the caller would have to wait and `wait` is false.
     """
     self._check_open()
     if not self._waiters and ready():
@@ -80,7 +71,7 @@ class FairQueue:
       self._waiters[0].woken.notify()
 
   def close(self) -> None:
-    """Ends every wait, now and later, with `StoreClosed`."""
+    """Makes current and later waits raise `StoreClosed`."""
     self._closed = True
     for waiter in self._waiters:
       waiter.woken.notify()
@@ -91,21 +82,15 @@ class FairQueue:
 
 
 class TableGate:
-  """A table's lock, and its queues of writers and of samplers.
-
-  Attributes:
-    lock: to be held around every change of the table.
-    writers, samplers: threads that wait to insert and to sample.
-  """
+  """A table's lock, held for every change, and its queues of threads."""
 
   def __init__(self, name: str):
-    """Makes the gate of table `name`."""
     self.lock = threading.Lock()
     self.writers = FairQueue(self.lock, f'insert into table {name}')
     self.samplers = FairQueue(self.lock, f'sample from table {name}')
 
   def wake(self) -> None:
-    """To be called after every change, with the lock held."""
+    """Wakes threads that can go on; called with the lock held."""
     self.writers.wake()
     self.samplers.wake()
 

@@ -1,8 +1,7 @@
-"""Flattening of nests without JAX, which may not be installed.
+"""Flattening of nests without JAX, by the rules of `jax.tree`.
 
-Follows the rules of `jax.tree`: NamedTuples,
-tuples and lists in order, dicts by sorted key, None holds nothing. One leaf
-type is added: `types.ArraySpec`, though a NamedTuple itself.
+NamedTuples, tuples and lists keep their order, dicts go by sorted key, None
+holds nothing. `types.ArraySpec` is a leaf, though a NamedTuple.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,14 +21,10 @@ def flatten_with_paths(nest: types.Nest) -> list[tuple[str, Any]]:
 
 
 def unflatten(structure: types.Nest, leaves: Iterable[Any]) -> types.Nest:
-  """Returns a nest like `structure` with other leaves.
-
-  Args:
-    structure: any nest; its leaves only mark places.
-    leaves: one for each place, in the order of `flatten`.
+  """Returns a nest like `structure` with other leaves, ordered as `flatten`.
 
   Raises:
-    ValueError: if there are more or fewer leaves than places.
+    ValueError: if there are more or fewer leaves than in `structure`.
   """
   remaining = iter(leaves)
   try:
@@ -74,7 +69,7 @@ def _rebuild(structure: Any, leaves: Iterator[Any]) -> Any:
     return next(leaves)
   if isinstance(structure, Mapping):
     return {key: _rebuild(structure[key], leaves) for key in sorted(structure)}
-  # A list, not a generator: StopIteration must leave this function as it is.
+  # A generator would turn StopIteration into RuntimeError.
   children = [_rebuild(child, leaves) for child in structure]
   if _is_named_tuple(structure):
     return type(structure)(*children)

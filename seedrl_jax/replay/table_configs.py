@@ -1,8 +1,4 @@
-"""The rules of tables, and those of a run's own table from its configuration.
-
-Whether a run has a queue or a replay is decided here, by
-`--config.replay.sampler`. The errors are for whoever typed the flags.
-"""
+"""The rules of tables, and those of a run's table by its configuration."""
 
 import dataclasses
 from typing import ClassVar
@@ -15,12 +11,7 @@ TABLE = 'unrolls'
 
 @dataclasses.dataclass(frozen=True)
 class QueueConfig:
-  """The rules of a queue.
-
-  Attributes:
-    name: what writers and samplers call it.
-    max_size: unrolls it holds at most.
-  """
+  """The rules of a queue of at most `max_size` unrolls."""
 
   name: str
   max_size: int
@@ -31,7 +22,7 @@ class QueueConfig:
     self, batch_width: int, num_envs: int, lock_step: bool = False
   ) -> int:
     """Returns the width of blocks to fill; see `ReplayConfig`."""
-    # The learner gets the very blocks that were filled.
+    # The learner gets the blocks as they were filled.
     del num_envs, lock_step
     return batch_width
 
@@ -59,20 +50,19 @@ class ReplayConfig:
   """The rules of a replay table. The oldest unroll is always removed first.
 
   Attributes:
-    name: what writers and samplers call it.
     sampler: 'uniform' or 'prioritized'.
     max_size: unrolls it holds at most.
     max_times_sampled: samples after which an unroll is removed; 0: never.
-    samples_per_insert: how often an unroll is sampled on average; whoever runs
-      ahead waits. 0: no ratio is kept.
-    tolerance: how far samples may run ahead of or behind that ratio, as a
-      share of `min_size * samples_per_insert`. Never less than one insert and
-      one batch need (see `rate_limiter.py`).
-    min_size: unrolls without which nothing is sampled.
-    priority_exponent: a prioritized unroll is drawn with probability
+    samples_per_insert: average number of samples of an unroll, kept by waits.
+      0: no ratio is kept.
+    tolerance: allowed distance from that ratio, as a share of `min_size *
+      samples_per_insert`. At least what one insert and one batch need (see
+      `RateLimiter`).
+    min_size: unrolls needed before anything is sampled.
+    priority_exponent: an unroll is drawn with probability
       p^exponent / sum of p^exponent (Schaul et al. 2016, arXiv 1511.05952,
       equation 1).
-    block_width: unrolls that a writer hands over at once; None: the store's.
+    block_width: unrolls per insert; None: the store's.
   """
 
   name: str
@@ -102,15 +92,13 @@ class ReplayConfig:
     """Returns the width of blocks to fill.
 
     Args:
-      batch_width: unrolls of a batch for one training device.
+      batch_width: unrolls of a batch per training device.
       num_envs: of the smallest stream.
       lock_step: whether the run is deterministic.
     """
-    # In lock step nothing is sampled between the blocks that a step completes:
-    # the ratio of samples to inserts would let only the first of them in.
-    # Otherwise, a block goes to the store when it is full: one that takes every
-    # environment at most once keeps no unroll from the learner until the next
-    # are complete.
+    # In lock step, nothing is sampled between the blocks of one step, so the
+    # ratio would admit only the first. Otherwise, a block that takes every
+    # environment at most once is full soonest.
     return num_envs if lock_step else min(batch_width, num_envs)
 
   def num_blocks(
@@ -119,9 +107,8 @@ class ReplayConfig:
     """Returns how many blocks a batch comes in.
 
     Args:
-      batch_size: unrolls per batch.
       wanted: see `Table.sampler`.
-      block_width: unrolls in a block that writers fill.
+      block_width: unrolls in a writer's block.
 
     Raises:
       ValueError: if the table cannot give such batches.
@@ -152,12 +139,10 @@ def _bad(field: str, value: object, fix: str) -> ValueError:
 def table_config(config: ml_collections.ConfigDict) -> TableConfig:
   """Returns the rules of the run's table.
 
-  Args:
-    config: the run's configuration (`configs/base.py`); a `replay.max_size` of
-      None means two batches for a queue.
+  A queue holds two batches if `replay.max_size` is None.
 
   Raises:
-    ValueError: naming the flag and what would do.
+    ValueError: naming the flag to change.
   """
   if config.replay.sampler == 'fifo':
     return _queue_config(config)
@@ -192,7 +177,7 @@ def _queue_config(config: ml_collections.ConfigDict) -> QueueConfig:
       f'give {two_batches} or leave it out.'
     )
   if config.deterministic:
-    # One step may complete an unroll of every environment. The queue must take
-    # them all, as nothing is sampled meanwhile.
+    # One step may complete an unroll of every environment before anything is
+    # sampled.
     max_size = max(max_size or 0, config.env.num_envs + two_batches)
   return QueueConfig(TABLE, two_batches if max_size is None else max_size)

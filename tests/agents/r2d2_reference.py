@@ -1,8 +1,7 @@
-"""R2D2 in NumPy as its equations are written: loops over steps, no recursion.
+"""A reference R2D2 in double-precision NumPy: the paper's sums as loops.
 
-Double precision; the independent half of the tests of `agents.r2d2`. Each
-return walks forward from its own step until it has n rewards, or the episode
-or the sequence is over.
+Each return walks forward from its own step until it has n rewards, or the
+episode or the sequence ends.
 """
 
 import numpy as np
@@ -13,7 +12,7 @@ _FIRST, _, _LAST = types.StepType
 
 
 def h(x, epsilon):
-  """Returns the rescaled value; itself for a negative epsilon."""
+  """Returns the rescaled value; the value itself for a negative epsilon."""
   if epsilon < 0:
     return x
   return np.sign(x) * (np.sqrt(abs(x) + 1) - 1) + epsilon * x
@@ -33,7 +32,7 @@ def is_transition(steps: types.Steps, t: int, b: int) -> bool:
 
 
 def target(config, q, target_q, steps: types.Steps, t: int, b: int) -> float:
-  """Returns y_t: double precision in, double precision out."""
+  """Returns y_t."""
   total, factor = 0.0, 1.0
   for k in range(config.n_steps):
     reward = float(steps.reward[t + 1, b])
@@ -52,7 +51,7 @@ def target(config, q, target_q, steps: types.Steps, t: int, b: int) -> float:
 
 
 def td_errors(config, q, target_q, steps: types.Steps, unroll_length: int):
-  """Returns for each environment a dict of TD error by trained transition."""
+  """Returns each environment's dict of TD errors by trained transition."""
   q, target_q = q.astype(np.float64), target_q.astype(np.float64)
   errors = []
   for b in range(q.shape[1]):

@@ -1,4 +1,4 @@
-"""Random R2D2 sequences with an episode's end at every place that matters."""
+"""Random R2D2 sequences with an episode end at every relevant step."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ ENV_SPEC = types.EnvSpec(
 
 
 def config(**changes):
-  """Returns R2D2's configuration with small networks, changed by flat keys."""
+  """Returns R2D2's configuration with small networks and `changes`."""
   result = r2d2_base.get_config()
   result.unroll_length, result.burn_in = 4, 2
   result.network.hidden_sizes = (8,)
@@ -44,11 +44,11 @@ def random_steps(
 
 
 def steps_with_ends(rng: np.random.Generator, length: int) -> types.Steps:
-  """Returns two environments for each step, whose episode ends just there.
+  """Returns two environments per step, whose episodes end at that step.
 
-  In the first it is terminated, in the second truncated; the step after it is
-  FIRST. Then one that starts at the first step, one that starts without a
-  LAST, one of nothing but two-step episodes, and eight random ones.
+  One episode is terminated, one truncated; the next step is FIRST. Then one
+  that starts at the first step, one that starts without a LAST, one with only
+  two-step episodes, and eight random ones.
   """
   ends = [(t, end) for t in range(length + 1) for end in (0.0, 1.0)]
   steps = random_steps(rng, length, len(ends) + 11)

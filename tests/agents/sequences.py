@@ -1,4 +1,4 @@
-"""Random unrolls with terminations, truncations and resets, for tests here."""
+"""Random unrolls with terminations, truncations and resets."""
 
 import numpy as np
 
@@ -13,9 +13,9 @@ def random_steps(
   num_actions: int = 3,
   features: int = 2,
 ) -> types.Steps:
-  """Returns `[length + 1, batch]` steps as a stream of episodes would be.
+  """Returns `[length + 1, batch]` steps of a stream of episodes.
 
-  Rewards are up to a few units, some behaviour policies are far from uniform.
+  Rewards are up to a few units; some behaviour policies are far from uniform.
   Environment 0's first transition ends a truncated episode, environment 1's a
   terminated one; environment 2 restarts without a LAST.
   """

@@ -1,4 +1,4 @@
-"""What agents with one network share: its parameters and its single steps."""
+"""Tests initialisation and acting of agents with one network."""
 
 from typing import NamedTuple
 
@@ -77,5 +77,5 @@ def test_acting_is_an_unroll_of_one_step():
   np.testing.assert_array_equal(output.values, expected['values'][0])
   chex.assert_shape(output.values, (_BATCH, _ACTIONS))
   chex.assert_trees_all_equal(new_core, expected_core)
-  # What chooses gets the key and the environments as they came.
+  # The choice gets key and environment ids unchanged.
   chex.assert_trees_all_equal((output.key, output.env_id), (key, env_id))

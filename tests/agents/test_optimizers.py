@@ -1,4 +1,4 @@
-"""Optimisers against their formulas, written out in NumPy."""
+"""Tests optimisers against their formulas in NumPy."""
 
 import chex
 import jax
@@ -25,7 +25,7 @@ def _gradients():
 
 
 def _updates(config, gradients):
-  """Returns the updates that the optimiser makes of some gradients."""
+  """Returns the optimiser's updates for some gradients."""
   optimizer = optimizers.make_optimizer(config)
   params = np.zeros_like(gradients[0])
   state, result = optimizer.init(params), []
@@ -102,8 +102,7 @@ def test_centered_rmsprop_survives_a_gradient_that_hardly_varies(size, inside):
     return state, updates
 
   _, updates = jax.lax.scan(step, optimizer.init(jnp.zeros(200)), length=400)
-  # The mean square less the squared mean, where rounding makes that negative,
-  # has no root.
+  # Rounding makes the mean square less the squared mean negative.
   assert np.isfinite(updates).all()
 
 
@@ -122,18 +121,18 @@ def test_learning_rate_follows_the_progress(schedule, expected):
     'optimizer.schedule': schedule,
     'optimizer.learning_rate': 1.0,
     'optimizer.final_learning_rate': 0.2,
-    # It is not said how many updates there will be.
+    # The number of updates is not known.
     'replay.samples_per_insert': 0.0,
   })
   rate = optimizers.learning_rate(config)
-  # Environments make a few frames more than they have to.
+  # Environments overshoot by a few frames.
   found = [float(rate(jnp.float32(x))) for x in (0.0, 0.5, 1.0, 1.1)]
   assert found == pytest.approx(expected)
 
 
 def test_gradients_are_clipped_by_their_norm_over_all_parameters():
-  # With epsilon far above the gradients and no averaging, RMSProp divides by
-  # epsilon: what remains is a millionth of the clipped gradient.
+  # If epsilon is far above the gradients, RMSProp without averaging divides by
+  # it: a millionth of the clipped gradient remains.
   config = _config(**{
     'optimizer.name': 'rmsprop',
     'optimizer.epsilon': 1e6,

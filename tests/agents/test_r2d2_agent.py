@@ -1,4 +1,4 @@
-"""The R2D2 agent behind the seam of `agents.base`."""
+"""Tests the R2D2 agent through the interface of `agents.base`."""
 
 import chex
 import jax
@@ -19,7 +19,7 @@ _ENV_SPEC = r2d2_sequences.ENV_SPEC
 
 
 class _Agent:
-  """The agent's functions, its loss, and the configuration of that."""
+  """The agent, its loss and the loss's configuration."""
 
   def __init__(self, **changes):
     config = r2d2_sequences.config(**changes)
@@ -61,7 +61,7 @@ def _batch(agent, length=_BURN_IN + _LENGTH, seed=0):
 
 
 def _unroll(agent, params, batch, until=None):
-  """Acts step by step; returns the values of each step and the core after."""
+  """Acts step by step; returns each step's values and the last core."""
   steps, core = batch.unroll.steps, batch.unroll.initial_core
   act, values = jax.jit(agent.act), []
   for t in range(until or len(steps.reward)):
@@ -77,7 +77,7 @@ def _after_burn_in(steps):
 
 
 def _goes_on_past_burn_in(steps):
-  """Whose first trained transition has the sequence's start in its memory."""
+  """Environments without a reset from the start through the burn-in."""
   result = (steps.step_type[: _BURN_IN + 2] == types.StepType.MID).all(0)
   assert result.sum() > 5
   return result
@@ -144,7 +144,7 @@ def test_environments_explore_by_their_id():
   ],
 )
 def test_loss_is_what_stepping_by_hand_gives(lookahead, network):
-  """Burn-in, both networks' own cores, TD errors and priorities, in NumPy."""
+  """Recomputes burn-in, both cores, TD errors and priorities in NumPy."""
   agent, params, config = _agent(lookahead=lookahead, **network)
   target_params = _params(agent, seed=1)
   batch = _batch(agent, _BURN_IN + _LENGTH + lookahead)
@@ -181,7 +181,7 @@ def test_no_gradient_through_burn_in():
     params, params, types.Batch(unroll, batch.weight), jax.random.key(0)
   )
   chex.assert_trees_all_close(gradient, expected, rtol=1e-4, atol=1e-6)
-  # It would be another one if the burn-in were trained through.
+  # Training through the burn-in would give another gradient.
   longer, _, _ = _agent(burn_in=0, unroll_length=_BURN_IN + _LENGTH)
   through, _ = jax.jit(jax.grad(longer.loss, has_aux=True))(
     params, params, batch, jax.random.key(0)
@@ -203,7 +203,7 @@ def test_burn_in_reaches_only_the_episode_that_goes_on():
     np.asarray(jax.jit(agent.loss)(params, params, b, None)[1].priorities)
     for b in (batch, other)
   )
-  # Whose episode starts with the first trained step.
+  # Environments whose episode starts at the first trained step.
   fresh = steps.step_type[_BURN_IN] == types.StepType.FIRST
   goes_on = _goes_on_past_burn_in(steps)
   assert fresh.sum() >= 2
@@ -295,7 +295,7 @@ def test_initial_priorities_are_those_of_the_values_that_acted():
   initial = jax.jit(agent.agent.initial_priorities)(
     steps._replace(observation=(), agent_output=acted)
   )
-  # The loss with the parameters that acted, for both networks.
+  # The loss with the acting parameters in both networks.
   np.testing.assert_allclose(initial, output.priorities, rtol=1e-4, atol=1e-5)
 
 
@@ -311,7 +311,7 @@ def test_learns_which_action_pays():
   rng = np.random.default_rng(0)
   steps = r2d2_sequences.random_steps(rng, 2, 256)
   steps = jax.tree.map(lambda x: x[:2], steps)
-  # Episodes of one action, which pays where it fits the observation.
+  # One-step episodes; the action that matches the observation is rewarded.
   right = (steps.observation[0] > 0).sum(-1)
   steps.reward[0] = 0.0
   steps.reward[1] = steps.agent_output.action[0] == right

@@ -1,4 +1,4 @@
-"""Each environment's epsilon, and that acting keeps to it."""
+"""Tests each environment's epsilon and the share of random actions."""
 
 import jax
 import numpy as np
@@ -52,7 +52,7 @@ def test_actors_that_are_there_explore_differently(num_streams, group):
     return allocator.allocate(handshake.Hello(group, 'toy'))
 
   places = [join() for _ in range(32 // group)]
-  # Every second one goes, and one comes back.
+  # Every second leaves, and one returns.
   for place in places[1::2]:
     place.stream.leave(place.lease)
   places = places[::2]
@@ -90,6 +90,6 @@ def test_actions_are_random_as_often_as_asked():
   assert action.dtype == np.int32
   assert (action[0] == 1).all()
   share = [np.bincount(a, minlength=3) / each for a in action]
-  # Five standard errors of a share.
+  # Five standard errors of the share.
   np.testing.assert_allclose(share[1], [0.1, 0.8, 0.1], atol=0.032)
   np.testing.assert_allclose(share[2], [1 / 3] * 3, atol=0.038)

@@ -1,4 +1,4 @@
-"""The R2D2 loss of given values against NumPy, its weights and its pieces."""
+"""Tests the R2D2 loss against NumPy: values, weights and pieces."""
 
 import jax
 import jax.numpy as jnp
@@ -103,7 +103,7 @@ def test_weights_scale_sequences_and_not_priorities():
   value, output = compiled(q, target_q, steps, weight)
   _, even = compiled(q, target_q, steps, np.ones_like(weight))
   np.testing.assert_array_equal(output.priorities, even.priorities)
-  # Each sequence by itself.
+  # Each sequence alone.
   values = [compiled(q, target_q, steps, only)[0] for only in np.diag(weight)]
   np.testing.assert_allclose(np.sum(values), value, rtol=1e-5)
   np.testing.assert_allclose(

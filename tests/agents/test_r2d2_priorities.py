@@ -1,4 +1,4 @@
-"""Priorities by hand, and those of new sequences against NumPy."""
+"""Tests priorities by hand, and initial priorities against NumPy."""
 
 import jax
 import numpy as np
@@ -15,7 +15,7 @@ def test_mix_by_hand():
   errors = targets.TDErrors(valid, error, error)
   mix = jax.jit(loss.mixed_priorities)
   mixed = mix(errors, 0.9)
-  # The mean is over valid transitions; without any there is nothing to learn.
+  # The mean is over valid transitions; without any the priority is 0.
   np.testing.assert_allclose(mixed, [0.9 * 4 + 0.1 * 3, 3.0, 0.0], rtol=1e-6)
   np.testing.assert_allclose(mix(errors, 1.0), [4.0, 3.0, 0.0])
   np.testing.assert_allclose(mix(errors, 0.0), [3.0, 3.0, 0.0])
@@ -37,7 +37,7 @@ def test_initial_ones_take_behaviour_values_for_both_networks(
   steps = r2d2_sequences.steps_with_ends(
     np.random.default_rng(burn_in), burn_in + length + lookahead
   )
-  # Pictures do not travel for this.
+  # The observation is not needed.
   steps = steps._replace(observation=())
   result = _initial(config, burn_in, length, steps)
   trained = jax.tree.map(lambda x: x[burn_in:], steps)

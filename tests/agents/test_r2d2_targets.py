@@ -1,4 +1,4 @@
-"""Value rescaling, n-step returns and TD errors against NumPy and by hand."""
+"""Tests value rescaling, n-step returns and TD errors."""
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +36,7 @@ def test_rescaling_and_its_inverse(epsilon):
   rescaled = jax.jit(lambda x: targets.rescale(x, epsilon))(x)
   expected = r2d2_reference.h(x.astype(np.float64), epsilon)
   np.testing.assert_allclose(rescaled, expected, rtol=1e-6, atol=1e-6)
-  # h(h^-1(x)) in double precision, so that only h^-1 has float32's rounding.
+  # Computes h in double precision: only h^-1 has float32 rounding.
   unscaled = jax.jit(lambda x: targets.unscale(x, epsilon))(x)
   unscaled = np.asarray(unscaled, np.float64)
   back = r2d2_reference.h(unscaled, epsilon)
@@ -48,7 +48,7 @@ def test_rescaling_and_its_inverse(epsilon):
   ('n', 'full'), [(1, True), (3, False), (3, True), (5, False), (5, True)]
 )
 def test_td_errors_equal_numpy(n, epsilon, full, double_q):
-  """`full` has the lookahead that gives every transition its n rewards."""
+  """With `full`, the lookahead gives every transition its n rewards."""
   config = r2d2_sequences.config(**{
     'loss.n_steps': n,
     'loss.rescale_epsilon': epsilon,
@@ -73,8 +73,8 @@ _returns = jax.jit(targets.n_step_returns, static_argnums=2)
 
 
 def test_returns_by_hand():
-  # Three environments: the first goes on; the second is truncated at step 2,
-  # the third terminated there, and both begin anew at step 3.
+  # The first continues; at step 2 the second is truncated and the third
+  # terminated; both restart at step 3.
   transitions = transitions_lib.Transitions(
     valid=np.array([[1, 1, 1], [1, 1, 1], [1, 0, 0], [1, 1, 1]], bool),
     reward=np.array([[1, 1, 1], [2, 2, 2], [4, 0, 0], [8, 8, 8]], np.float32),
@@ -85,10 +85,10 @@ def test_returns_by_hand():
   value = np.array([[10] * 3, [20] * 3, [40] * 3, [80] * 3], np.float32)
   returns = np.asarray(_returns(transitions, value, 3))
   expected = np.array([
-    # r1 + r2/2 + r3/4 + v3/8, and as far as the episodes go.
+    # r1 + r2/2 + r3/4 + v3/8, cut off at the ends of episodes.
     [1 + 1 + 1 + 5, 1 + 1 + 5, 1 + 1],
     [2 + 2 + 2 + 10, 2 + 10, 2],
-    # The rewards that remain, and the last value.
+    # The remaining rewards and the last value.
     [4 + 4 + 20, 0, 0],
     [8 + 40, 8 + 40, 8 + 40],
   ])
@@ -130,7 +130,7 @@ def test_the_next_episode_does_not_change_this_one():
   q, target_q, steps = _sequence(_LENGTH + 2)
   config = r2d2_sequences.config(**{'loss.n_steps': 5}).loss
   before = jax.device_get(_td_errors(config, q, target_q, steps))
-  # Everything from an environment's first reset on.
+  # From an environment's first reset on.
   reset = steps.step_type == types.StepType.FIRST
   reset[0] = False
   later = np.cumsum(reset, axis=0) > 0
@@ -165,5 +165,5 @@ def test_gradient_reaches_the_chosen_values_only():
   action = steps.agent_output.action[:_LENGTH]
   expected = -np.eye(3)[action] * np.asarray(valid)[..., None]
   np.testing.assert_array_equal(gradient[:_LENGTH], expected)
-  # What comes after the trained transitions only bootstraps.
+  # Later transitions only bootstrap.
   np.testing.assert_array_equal(gradient[_LENGTH:], 0.0)

@@ -1,4 +1,4 @@
-"""The third agent: its loss by hand, and that it learns from it."""
+"""Tests the loss of the REINFORCE agent, and that it learns."""
 
 import jax
 import jax.numpy as jnp
@@ -71,7 +71,7 @@ def test_learns_a_bandit():
   def update(state, key):
     params = agent.acting_params(state)
     acted, _ = agent.act(params, key, first, agent.initial_core(64), ids)
-    # One step an episode; action 1 pays.
+    # One-step episodes; action 1 is rewarded.
     reward = jnp.stack([jnp.zeros(64), acted.action.astype(jnp.float32)])
     step_type = jnp.stack([jnp.full(64, _FIRST), jnp.full(64, _LAST)])
     zeros = jnp.zeros((2, 64), jnp.int32)

@@ -1,4 +1,4 @@
-"""Updates made of a loss: steps, pieces, targets, and what is not finite."""
+"""Tests updates by a loss: steps, pieces, targets and non-finite values."""
 
 import functools
 
@@ -49,7 +49,7 @@ def test_new_parameters_are_those_that_the_agent_allows():
 
 
 def _infinite_slope(params, target_params, batch, key):
-  # The root's slope at 0 is infinite, its value is not.
+  # At 0 the root is finite, its slope is not.
   return jnp.sum(jnp.sqrt(params['w'])), sgd.LossOutput({})
 
 
@@ -57,7 +57,7 @@ def _infinite_slope(params, target_params, batch, key):
   ('changes', 'bad'),
   [
     ({'loss': _infinite_slope}, 'gradient_norm'),
-    # What the optimizer makes of a finite gradient.
+    # The optimiser's update for a finite gradient.
     (
       {
         'optimizer': optax.stateless(

@@ -1,4 +1,4 @@
-"""Agents of other kinds, which nothing outside of their folders knows."""
+"""Tests that agents of other kinds train without changes elsewhere."""
 
 import jax
 import numpy as np
@@ -51,7 +51,7 @@ def test_continuous_actions_and_two_optimizers(tmp_path):
   run = runs.Run(config, tmp_path)
   first = run.initial_state.agent
   summary = run.train()
-  # Actions of 0 are 0.8 from two goals; random ones add their deviation.
+  # Constant actions of 0 are 0.8 off two goals; random ones are worse.
   assert _returns(tmp_path)[0] < 2.5
   assert summary['mean_return_100'] > 5.0
   last = run.system.parts.learner.state().agent
@@ -61,7 +61,7 @@ def test_continuous_actions_and_two_optimizers(tmp_path):
     assert min(jax.tree.leaves(moved)) > 0.0
     count = getattr(last, f'{name}_opt')[0].count
     assert count == summary['updates'] > 100
-  # Exploration has followed the run, and acting knows it.
+  # Exploration followed the run's progress into the acting parameters.
   device = run.system.parts.topology.inference[0]
   _, published = run.system.parts.publisher.latest(device)
   assert isinstance(published, continuous.Params)
@@ -80,7 +80,7 @@ def test_epochs_over_minibatches(tmp_path):
   run = runs.Run(config, tmp_path)
   summary = run.train()
   assert _returns(tmp_path)[0] < 2.5
-  # One of three actions is right, five times.
+  # One of three actions is right, in each of five steps.
   assert summary['mean_return_100'] > 4.0
   parts = run.system.parts
   state = parts.learner.state()
@@ -94,7 +94,7 @@ def test_epochs_over_minibatches(tmp_path):
   assert count == int(state.step) == summary['updates'] == 6 * batches
   version, _ = parts.publisher.latest(parts.topology.inference[0])
   assert version == count
-  # Each batch is trained on right after the parameters that acted in it.
+  # The versions that acted in a batch are recent.
   assert summary['policy_lag_mean'] < 2 * 6
 
 

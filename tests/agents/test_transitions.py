@@ -1,4 +1,4 @@
-"""What losses make of steps: masks, rewards, discounts, values of actions."""
+"""Tests masks, rewards, discounts and action values of transitions."""
 
 import jax
 import numpy as np

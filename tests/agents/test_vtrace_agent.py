@@ -1,4 +1,4 @@
-"""The V-trace agent behind the seam of `agents.base`."""
+"""Tests the V-trace agent through the interface of `agents.base`."""
 
 import functools
 
@@ -42,7 +42,7 @@ def _config(**changes):
 
 
 def _agent(**changes):
-  """Returns the agent, parameters that were drawn, and its jitted loss."""
+  """Returns the agent, random parameters, and its jitted loss."""
   config = _config(**changes)
   agent = base.load_agent(config, _ENV_SPEC)
   params = parameters.draw(lambda key: agent.init(key).params, _KEY)
@@ -96,12 +96,12 @@ def test_act_gives_what_the_seam_promises():
 def test_training_samples_and_evaluation_is_greedy():
   agent, params, _ = _agent()
   params = params['network']
-  # A policy far from uniform and from greedy, the same for every step.
+  # One policy for all steps, neither uniform nor greedy.
   policy = params['policy']['Dense_0']
   policy['kernel'] *= 0.0
   probability = np.array([0.2, 0.5, 0.3])
   policy['bias'] = np.log(probability)
-  # Ids 0 to 5 train; the batch has each id many times, which act ignores.
+  # Ids 0 to 5 train; each occurs many times in the batch.
   env_id = np.tile(np.arange(8), 1000)
   output, _ = jax.jit(agent.act)(
     params, jax.random.key(0), _step(8000), agent.initial_core(8000), env_id
@@ -172,7 +172,7 @@ def test_entropy_cost_is_a_parameter_where_it_adapts():
   params, batch = _initial(agent), _batch(agent)
   gradient, output = jax.jit(jax.grad(loss, has_aux=True))(params, batch=batch)
   np.testing.assert_allclose(output.metrics['entropy_cost'], 0.01, rtol=1e-5)
-  # Policies start nearly uniform, at ln 3: the cost is to fall.
+  # Policies start nearly uniform, at ln 3: the cost must fall.
   assert gradient['entropy_cost'] > 0
 
 
@@ -196,7 +196,7 @@ def test_entropy_cost_comes_back_from_its_bound():
   carry = (params, optimizer.init(params))
   carry, _ = jax.lax.scan(update, carry, np.full(50_000, 0.5))
   _, costs = jax.lax.scan(update, carry, np.full(25_000, -0.5))
-  # Without a bound as many updates as half of those before.
+  # Without a bound it would take half as many updates as before.
   assert 0 < np.argmax(np.asarray(costs) > start) < 500
 
 

@@ -1,4 +1,4 @@
-"""The V-trace loss against NumPy, its masks, its linearity, its costs."""
+"""Tests the V-trace loss against NumPy: masks, linearity, costs."""
 
 import functools
 
@@ -40,7 +40,7 @@ def _loss(config, outputs, steps):
 
 
 def _gradient(config, outputs, steps):
-  """Returns the loss with its metrics, and its gradient by `outputs`."""
+  """Returns the loss and metrics, and the gradient by `outputs`."""
   gradient = jax.value_and_grad(lambda o, s: _loss(config, o, s), has_aux=True)
   return jax.device_get(jax.jit(gradient)(outputs, steps))
 
@@ -74,7 +74,7 @@ def test_reward_clip():
 
 
 def _pseudo(steps):
-  """Where a transition is none, `[T, B]`."""
+  """Whether a transition is invalid, `[T, B]`."""
   pseudo = steps.step_type[1:] == types.StepType.FIRST
   assert pseudo[1:].any()
   return pseudo
@@ -88,7 +88,7 @@ def test_pseudo_transitions_get_no_gradient():
   np.testing.assert_array_equal(gradient.policy_logits[:-1][pseudo], 0.0)
   np.testing.assert_array_equal(gradient.baseline[:-1][pseudo], 0.0)
   assert (np.abs(gradient.baseline[:-1][~pseudo]) > 1e-6).all()
-  # The last step of an unroll only bootstraps.
+  # The last step only bootstraps.
   for g in gradient:
     np.testing.assert_array_equal(g[-1], 0.0)
 
@@ -118,7 +118,7 @@ def test_what_stands_at_pseudo_transitions_is_unseen():
 def test_mean_over_pieces_is_the_whole():
   outputs, steps = _sequence()
   config = _config(kl_cost=0.5, target_entropy=0.4)
-  # The pieces differ in how many of their transitions count.
+  # The pieces have different numbers of valid transitions.
   pseudo = _pseudo(steps)
   assert pseudo[:, :3].sum() != pseudo[:, 3:].sum()
   (value, _), whole = _gradient(config, outputs, steps)
@@ -134,7 +134,7 @@ def test_mean_over_pieces_is_the_whole():
 
 @pytest.mark.parametrize(('target', 'direction'), [(0.1, -1), (1.09, 1)])
 def test_entropy_cost_moves_towards_its_target(target, direction):
-  # The entropy of these policies lies between the two targets.
+  # The policies' entropy lies between the two targets.
   config = _config(target_entropy=target)
   outputs, steps = _sequence()
   _, metrics = _loss(config, outputs, steps)

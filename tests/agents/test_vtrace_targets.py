@@ -1,4 +1,4 @@
-"""V-trace targets against the paper's sums, and against n-step returns."""
+"""Tests V-trace targets against the paper's sums and n-step returns."""
 
 import jax
 import jax.numpy as jnp
@@ -90,7 +90,7 @@ def test_on_policy_it_is_the_n_step_return():
 
 
 def test_truncation_bootstraps_and_termination_does_not():
-  # Two environments: MID, LAST, FIRST, MID; the first one truncated.
+  # Two environments, MID, LAST, FIRST, MID; the first is truncated.
   transitions = transitions_lib.Transitions(
     valid=np.array([[1, 1], [0, 0], [1, 1]], bool),
     reward=np.array([[1, 1], [0, 0], [7, 7]], np.float32),
@@ -108,7 +108,7 @@ def test_nothing_leaks_over_a_reset():
   output = _targets(transitions, rho, baseline)
   invalid = ~transitions.valid
   assert invalid[1:-1].any()
-  # What stands at a pseudo-transition is never read, not even infinities.
+  # Values at invalid transitions are ignored, even infinities.
   poisoned = transitions._replace(
     reward=np.where(invalid, 1e6, transitions.reward).astype(np.float32),
     discount=np.where(invalid, 5.0, transitions.discount).astype(np.float32),
@@ -117,7 +117,7 @@ def test_nothing_leaks_over_a_reset():
   others = _targets(poisoned, infinite, baseline)
   for x, y in zip(output, others, strict=True):
     np.testing.assert_array_equal(x, y)
-  # And what comes after one does not change what was before it.
+  # Later values do not change earlier targets.
   b = int(np.nonzero(invalid[1:-1].any(0))[0][0])
   cut = 1 + int(np.nonzero(invalid[1:-1, b])[0][-1])
   later = baseline.copy()

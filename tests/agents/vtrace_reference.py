@@ -1,7 +1,6 @@
-"""V-trace in NumPy as the IMPALA paper writes it: sums, no recursion.
+"""A reference V-trace in double-precision NumPy: the IMPALA paper's sums.
 
-Double precision; the independent half of the tests of `agents.vtrace`. Masks
-are built in by cutting the sums at the end of an episode.
+Sums are cut at the end of an episode, in place of masks.
 """
 
 from typing import Any
@@ -44,7 +43,7 @@ def advantages(valid, reward, discount, rho, baseline, v, *, clip_pg_rho):
 
 
 def log_softmax(logits):
-  """Returns log probabilities over the last axis, in double precision."""
+  """Returns log probabilities over the last axis."""
   logits = logits.astype(np.float64)
   largest = logits.max(-1, keepdims=True)
   return (

@@ -24,7 +24,7 @@ CONFIGS = {
   for case in benchmark.CASES
 }
 
-# The keys of an agent's configs.
+# The configs that define each agent's keys.
 _BASES = {'vtrace': base, 'r2d2': r2d2_base}
 
 

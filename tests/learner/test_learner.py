@@ -1,4 +1,4 @@
-"""The learner's loop body: its order, its counters, its failures."""
+"""Tests the learner: its order, counters and failures."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ _LEARNING_RATE = toys.LEARNING_RATE
 
 
 class _Log:
-  """What happened, in order; also a publisher and a priority table."""
+  """Records calls in order; also a publisher and a priority table."""
 
   def __init__(self):
     self.events = []
@@ -34,7 +34,7 @@ class _Log:
 
 
 class _Finite:
-  """`UpdateOutput.finite` of an update that ends when the test says so."""
+  """An `UpdateOutput.finite` that is ready once the test says so."""
 
   def __init__(self, log, number):
     self.ready = False
@@ -52,7 +52,7 @@ class _Finite:
 
 
 class _SlowUpdater:
-  """Dispatches updates that do not end by themselves."""
+  """Dispatches updates that end only on request."""
 
   devices = local_devices = tuple(jax.devices()[:1])
   agent = toys.make_agent()
@@ -74,7 +74,7 @@ class _SlowUpdater:
 
 
 def _item(log, rewards, version_mean=0.0, version_min=0, name=''):
-  """Returns a batch for one device, whose release is noted."""
+  """Returns a batch for one device; its release is logged."""
   n = len(rewards)
   sample = replay_base.ReplaySample(
     ['block'],
@@ -143,7 +143,7 @@ def test_next_update_is_dispatched_before_the_last_is_waited_for():
   learner.step(_item(log, [0.0], name='a'), 0.0)
   assert log.events == ['dispatch 1']
   learner.step(_item(log, [0.0], name='b'), 0.0)
-  # Published and given back when it has ended, and not before.
+  # Published and released only when finished.
   assert log.events == ['dispatch 1', 'dispatch 2', *_finished(1, 'a')]
   assert learner.counters.updates == 1
   log.events.clear()
@@ -193,7 +193,7 @@ def test_updates_publish_their_parameters():
 
 
 def test_what_inference_reads_outlives_the_updates():
-  # On the learner's own device, where publishing copies nothing.
+  # On the learner's own device, publishing copies nothing.
   device = jax.devices()[0]
   publisher = learner_lib.ParameterPublisher([device])
   log = _Log()
@@ -227,7 +227,7 @@ def test_versions_and_lag_count_the_updates_of_a_batch():
     learner.step(_item(log, [1.0], version_mean=8.0, version_min=8), 0.0)
   learner.flush()
   published = [e for e in log.events if e.startswith('publish')]
-  # After 11, 14, 17 and 20: where 12, 16 and 20 are reached.
+  # Batches end at 11, 14, 17 and 20; periods at 12, 16 and 20.
   assert published == ['publish 8', 'publish 14', 'publish 17', 'publish 20']
   assert learner.counters.updates == int(learner.state().step) == 20
   assert learner.counters.lag_sum == 0 + 3 + 6 + 9
@@ -251,7 +251,7 @@ def test_state_is_after_all_that_was_dispatched():
   for _ in range(2):
     learner.step(_item(log, [1.0]), 0.0)
   assert int(learner.state().step) == 3
-  # What was handed out is nobody's to change.
+  # Published parameters must not change.
   chex.assert_trees_all_equal(
     state.agent.params, {'w': np.full(toys.SIZE, 0.25, np.float32)}
   )
@@ -308,12 +308,12 @@ def test_update_that_is_not_finite_ends_in_a_sentence():
     r"parameters' change nan\)"
   )
   with pytest.raises(learner_lib.NonFiniteError, match=message):
-    # The first may find it finished already.
+    # The first may be finished already.
     learner.step(_item(log, [np.nan], name='bad'), 0.0)
     learner.flush()
   assert log.events == []
   assert learner.counters.updates == 5
-  # What a run leaves behind must not have learned from it.
+  # The final state must not include the bad update.
   chex.assert_trees_all_equal(learner.state(), good)
 
 

@@ -1,4 +1,4 @@
-"""Batches on their way to the training devices."""
+"""Tests the path of batches to the training devices."""
 
 import os
 import threading
@@ -21,10 +21,10 @@ _PATIENCE = 600.0  # only for a test that has already failed
 
 
 class _Sampler(replay_base.TrajectorySampler):
-  """Gives samples of one unroll as long as it lasts, then says it is closed.
+  """Returns some samples of one unroll, then raises that it is closed.
 
-  Sample i has reward i and the parameter versions `[i, 100]`, of which the last
-  is the step that only bootstraps.
+  Sample i has reward i and the parameter versions `[i, 100]`; the last step
+  only bootstraps.
   """
 
   def __init__(self, count):
@@ -66,7 +66,7 @@ def _join(thread):
 
 
 def _until(predicate):
-  """Lets other threads run until `predicate()` is true."""
+  """Waits until `predicate()` is true."""
   deadline = time.monotonic() + _PATIENCE
   while not predicate():
     assert time.monotonic() < deadline, 'what was waited for never came'
@@ -74,7 +74,7 @@ def _until(predicate):
 
 
 def _until_waiting(prefetcher):
-  """Lets another thread run until it waits in the prefetcher."""
+  """Waits until another thread waits in the prefetcher."""
   _until(lambda: prefetcher._condition._waiters)
 
 
@@ -116,13 +116,13 @@ def test_batch_is_what_the_store_gave(store):
   np.testing.assert_array_equal(item.batch.weight, np.ones((2, 2)))
   for i, shard in enumerate(unroll.env_id.addressable_shards):
     assert shard.device == jax.devices()[i]
-  # Of steps that are trained on; the last one only bootstraps.
+  # Of trained steps; the last one only bootstraps.
   assert item.version_mean == 25.0
   assert item.version_min == 10
 
 
 def test_demonstrations_have_no_version(store):
-  # A step later that is 0, of the step that only bootstraps.
+  # 0 a step later, at the step that only bootstraps.
   none = types.NO_VERSION
   _insert(store, [30, none])
   _insert(store, [none, 40])
@@ -186,7 +186,7 @@ def test_no_more_batches_than_asked_for_are_ahead():
   prefetcher.close()
   _join(thread)
   assert sampler.drawn == 3
-  # Batch 0 is the learner's to release.
+  # The learner must release batch 0.
   assert sampler.released == [1, 2]
 
 

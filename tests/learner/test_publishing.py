@@ -1,4 +1,4 @@
-"""Parameters on their way to the inference devices."""
+"""Tests publishing of parameters to the inference devices."""
 
 import threading
 
@@ -13,7 +13,7 @@ _PATIENCE = 600.0  # only for a test that has already failed
 
 
 def _params(version, device=None):
-  """Returns parameters that say their version all over."""
+  """Returns parameters filled with their version."""
   params = {
     'a': np.full((1, 100, 10), version, np.float32),
     'b': np.full((1, 7), version, np.float32),
@@ -82,7 +82,7 @@ def test_reader_gets_the_old_ones_until_all_of_the_new_are_there(monkeypatch):
   )
   thread.start()
   assert copying.wait(_PATIENCE)
-  # Not a lock in sight: the copy is under way and nobody waits for it.
+  # No lock: readers do not wait for the copy.
   for device in devices:
     version, params = publisher.latest(device)
     assert version == _version(params) == 1

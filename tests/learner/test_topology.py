@@ -1,4 +1,4 @@
-"""The split of devices, on the eight simulated ones."""
+"""Tests the split of eight simulated devices."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ def _split(ratio, num_devices, max_devices=0):
   split = topology.make_topology(ratio, devices, max_devices)
   used = [*split.inference, *split.training]
   if not split.shared:
-    # In order and without overlap: inference has the first ones.
+    # In order and disjoint; inference has the first ones.
     assert used == devices[: len(used)]
   return len(split.inference), len(split.training)
 
@@ -93,7 +93,7 @@ class _Device(NamedTuple):
 
 
 def test_training_cores_of_all_hosts_come_host_by_host():
-  # As JAX may list them where hosts' chips are wired across.
+  # A possible order if hosts' chips are wired across.
   devices = [_Device(i, host) for i, host in enumerate([0, 1, 1, 0] * 2)]
   training = topology.all_training('1:3', devices)
   assert [d.process_index for d in training] == [0, 0, 0, 1, 1, 1]

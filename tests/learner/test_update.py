@@ -1,4 +1,4 @@
-"""The update: over devices, in pieces, and what it must never do."""
+"""Tests the update: over devices, in pieces, and on bad values."""
 
 import dataclasses
 
@@ -41,7 +41,7 @@ def _pieces(batch, count):
 
 
 def _vtrace_updates(num_devices, micro_batches, num_updates=3):
-  """Trains the V-trace agent on the last of the devices."""
+  """Trains the V-trace agent on the last devices."""
   config = base_config.get_config()
   config.unroll_length, config.batch_size = _LENGTH, _BATCH
   config.network.hidden_sizes = (8,)
@@ -116,7 +116,7 @@ def test_the_updates_compared_moved_every_parameter(whole):
 
 @pytest.mark.parametrize('factor', [1, 10, 1000])
 def test_the_largest_numbers_of_actors_stay_within_float32(factor):
-  """With the largest sums that any configuration here takes."""
+  """Uses the largest sums of any configuration."""
   config = base_config.get_config()
   config.loss.update(reduction='sum', discount=0.999)
   config.optimizer.clip_norm = 0.0
@@ -137,7 +137,7 @@ def test_the_largest_numbers_of_actors_stay_within_float32(factor):
   data = updater.shard([sequences.batch_of(steps, agent.initial_core(batch))])
   for _ in range(3):
     state, output, _ = updater(state, data, 0.0)
-  # The bound leaves a factor of ten, and no more than is needed.
+  # The bound has a margin of ten, and no more.
   assert output.finite.item() is (factor < 1000)
 
 
@@ -169,7 +169,7 @@ def test_update_that_is_not_finite_changes_nothing(bad):
   good = updater.shard([toys.batch_of([1.0]), toys.batch_of([2.0])])
   state, _, _ = updater(state, good, 1.0)
   before = update.host_state(state)
-  # One device's loss is enough.
+  # One device's loss suffices.
   shards = updater.shard([toys.batch_of([1.0]), toys.batch_of([bad])])
   state, output, params = updater(state, shards, 1.0)
   chex.assert_trees_all_equal(update.host_state(state), before)

@@ -1,7 +1,7 @@
-"""An agent that one can follow by hand: its parameters approach rewards.
+"""A toy agent to compute by hand: its parameters approach rewards.
 
-With w for every entry of its parameters and r for an unroll's reward, the loss
-is the mean over unrolls of weight * (w - r)^2 / 2; its gradient is
+With w for each entry of its parameters and r for an unroll's reward, the loss
+is the mean over unrolls of weight * (w - r)^2 / 2, and its gradient
 mean(weight * (w - r)). The learning rate is `LEARNING_RATE` x progress.
 """
 
@@ -52,7 +52,7 @@ def _no_act(*args: Any) -> Any:
 
 
 def unroll_spec(steps: int = 2) -> types.Unroll:
-  """Returns the specs of one unroll of `steps` steps."""
+  """Returns the specs of an unroll of `steps` steps."""
 
   def spec(dtype: type) -> types.ArraySpec:
     return types.ArraySpec((steps,), np.dtype(dtype))
@@ -73,7 +73,7 @@ def unroll_spec(steps: int = 2) -> types.Unroll:
 
 
 def batch_of(rewards: Sequence[float]) -> types.Batch:
-  """Returns a batch on the host of an unroll for each reward."""
+  """Returns a host batch with one unroll for each reward."""
   n = len(rewards)
   spec = unroll_spec()
   steps = jax.tree.map(

@@ -1,7 +1,6 @@
-"""Parameters for tests of what is done with them, drawn by NumPy.
+"""Random parameters for tests, drawn by NumPy.
 
-To compile a module's own `init` takes many times as long as to compile the
-module.
+Compiling a module's own `init` takes many times as long as the module.
 """
 
 from collections.abc import Callable
@@ -12,9 +11,9 @@ import numpy as np
 
 
 def draw(init: Callable[..., Any], *args: Any, seed: int = 0) -> Any:
-  """Returns normal numbers in place of all that `init(*args)` would give.
+  """Returns random normal numbers shaped like `init(*args)`.
 
-  Matrices keep the size of what they multiply; biases are not zero.
+  Matrices preserve the scale of their inputs; biases are not zero.
   """
   rng = np.random.default_rng(seed)
 

@@ -1,4 +1,4 @@
-"""Convolutions over blocks, however they are worked out, are convolutions."""
+"""Tests convolutions over blocks against ordinary ones."""
 
 import chex
 import jax
@@ -25,7 +25,7 @@ def _variables(conv, *args):
   [
     (block_conv.ConvLayer(5, 8, 4), 21, 18),
     (block_conv.ConvLayer(3, 8, 8), 20, 16),
-    # So many products that they are no longer added up, but gathered first.
+    # So many products that it gathers windows instead of adding up.
     (block_conv.ConvLayer(7, 6, 2), 9, 10),
   ],
 )
@@ -92,7 +92,7 @@ def _history(layer):
   blocks = block_conv.space_to_depth(frames, layer)
   *kept, blocks = np.split(blocks, range(1, _FRAMES))
   kept = np.concatenate(kept, axis=-1)[0]
-  # Environment 0 has no reset, environment 1 has two.
+  # Only environment 1 has a reset.
   first = np.zeros((_LENGTH, _BATCH), bool)
   first[2:4, 1] = True
   return jax.jit(frame_stack.frame_history)(blocks, first, kept)[0]
@@ -143,7 +143,7 @@ def test_frames_of_other_episodes_have_no_influence():
   conv = block_conv.StridedConv(layer, _FRAMES)
   apply, variables = jax.jit(conv.apply), _variables(conv, *history)
   y = apply(variables, *history)
-  # Environment 1 starts anew at step 2, which is frame 4 of the history.
+  # Environment 1 restarts at step 2, frame 4 of the history.
   frames = np.array(history.frames)
   frames[:4] = np.nan
   z = apply(variables, frames, history.same)
@@ -176,7 +176,7 @@ def test_bfloat16_sums_are_as_exact_as_one_product():
   [
     (block_conv.ConvLayer(16, 8, 8), 21, True),
     (block_conv.ConvLayer(16, 8, 8), 4, True),
-    # Most of the work would be for nothing.
+    # Most of the work would be wasted.
     (block_conv.ConvLayer(16, 8, 8), 1, False),
     # The products would be sixteen times the frames.
     (block_conv.ConvLayer(16, 8, 4), 21, False),

@@ -1,4 +1,4 @@
-"""The LSTM against its equations and Flax's cell, with resets."""
+"""Tests the LSTM against its equations and Flax's cell, with resets."""
 
 import chex
 import flax.linen as nn
@@ -28,8 +28,8 @@ def _setup(dtype=jnp.float32):
 def test_equals_flax_cell_without_resets():
   apply, variables, x, first, state = _setup()
   params = variables['params']
-  # Our gates lie side by side; Flax keeps a matrix for each. Its forget gate
-  # has no constant, so ours goes into the bias.
+  # Our gates are side by side, Flax has a matrix for each. Its forget gate has
+  # no constant, so ours goes into the bias.
   cell_params = {}
   gates = zip(
     'ifgo',

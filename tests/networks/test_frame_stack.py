@@ -1,4 +1,4 @@
-"""Stacks equal a step-by-step reference, and EnvPool's from frame 4 on."""
+"""Tests frame stacks against a step-by-step reference and EnvPool."""
 
 import chex
 import envpool
@@ -17,7 +17,7 @@ def _stack(frames, first, kept):
 
 
 def _reference(frames, first, num_frames):
-  """One deque of frames per environment, emptied to zeros at FIRST."""
+  """One deque of frames per environment, zeroed at FIRST."""
   stacked = np.zeros((*frames.shape, num_frames), frames.dtype)
   for b in range(frames.shape[1]):
     history = [np.zeros_like(frames[0, b])] * num_frames
@@ -72,7 +72,7 @@ def test_dtype_must_be_that_of_the_state():
 
 
 def _pong(stack_num):
-  # 9 steps an episode: several resets in few steps.
+  # Episodes of 9 steps: several resets in few steps.
   return envpool.make_gymnasium(
     'Pong-v5', num_envs=2, seed=7, max_episode_steps=9, stack_num=stack_num
   )
@@ -96,7 +96,7 @@ def test_equals_envpool_from_the_fourth_frame_on():
         np.testing.assert_array_equal(ours[b], expected[b])
         compared += 1
       else:
-        # Before that ours is zero where EnvPool repeats the first frame.
+        # Earlier, ours is zero and EnvPool repeats the first frame.
         np.testing.assert_array_equal(ours[b, : 3 - elapsed[b]], 0)
         new = slice(3 - elapsed[b], None)
         np.testing.assert_array_equal(ours[b, new], expected[b, new])

@@ -1,4 +1,4 @@
-"""Heads answer in float32; policies start nearly uniform, values by hand."""
+"""Tests the heads: dtype, first policies, values by hand."""
 
 import chex
 import jax
@@ -40,7 +40,7 @@ def test_dueling_head_by_hand(hidden_size):
   variables = parameters.draw(head.init, jax.random.key(0), features)
   q = jax.jit(head.apply)(variables, features)
   params = variables['params']
-  # The mean takes away what a bias of the advantages would add.
+  # The mean cancels a bias of the advantages.
   assert set(params['advantage']) == {'kernel'}
 
   def stream(name):

@@ -1,4 +1,4 @@
-"""One code path: acting step by step is the unroll, resets and all."""
+"""Tests that acting step by step equals the unroll, with resets."""
 
 import functools
 
@@ -50,7 +50,7 @@ def _inputs(observation, seed=0):
       return rng.normal(size=shape).astype(np.float32)
     return rng.integers(0, 9, shape, spec.dtype)
 
-  # Environment 0 has no reset, 1 one in the middle, 2 several.
+  # Environment 0 has no reset, 1 has one, 2 several.
   first = np.zeros((_LENGTH, _BATCH), bool)
   first[3, 1] = first[0, 2] = first[4, 2] = first[5, 2] = True
   shape = (_LENGTH, _BATCH)
@@ -65,7 +65,7 @@ def _inputs(observation, seed=0):
 
 
 def _make(config, observation, warm=True):
-  """Returns the network, its variables, inputs and a core state in use."""
+  """Returns the network, variables, inputs and a used core state."""
   env_spec = _env_spec(observation)
   net = network.make_network(config, env_spec)
   core = net.initial_core(_BATCH)
@@ -119,7 +119,7 @@ def test_frames_in_blocks_equal_images_stacked_by_hand():
     _config(torso='shallow', frame_stack=3), _FRAME, warm=False
   )
   features, _ = _apply(net, variables, inputs, core)
-  # Environment 0 has no reset: from step 2 on its stacks are full.
+  # Environment 0 has no reset: its stacks are full from step 2 on.
   frames = inputs.observation[:, 0, 0].astype(np.float32) / 255.0
   images = np.stack([frames[:-2], frames[1:-1], frames[2:]], axis=-1)
   torso = torsos.make_torso(net.config, images.shape[1:])
@@ -139,7 +139,7 @@ def test_frames_one_by_one_equal_stacks(monkeypatch, dtype):
     return jnp.sum(jnp.sin(features.astype(jnp.float32))), (features, final)
 
   def gradient():
-    # Another function each time, so that it is traced anew for each choice.
+    # A new function each time, so that each choice is traced.
     return jax.jit(jax.grad(run, has_aux=True))(variables, inputs, core)
 
   grads, (features, final) = gradient()
@@ -238,7 +238,7 @@ def test_previous_actions_of_other_kinds_are_appended():
     for first in (False, True):
       inputs = inputs._replace(first=np.full((1, 1), first))
       codes.append(_apply(net, variables, inputs, core)[0][0, 0, 8:-1])
-  # As they are, or one-hot from the least value on; nothing at FIRST.
+  # Unchanged, or one-hot from the least value on; zero at FIRST.
   for code, expected in zip(
     codes, ([0.5, -1], [0, 0], [0, 1, 0, 1, 0, 0], [0] * 6), strict=True
   ):

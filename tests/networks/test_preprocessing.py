@@ -1,4 +1,4 @@
-"""Layouts and scaling of observation leaves."""
+"""Tests layouts and scaling of observation leaves."""
 
 import jax
 import jax.numpy as jnp

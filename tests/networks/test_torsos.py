@@ -1,4 +1,4 @@
-"""Torsos have the published shapes, parameters and choices."""
+"""Tests the torsos' published shapes and parameters, and their choice."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from seedrl_jax.networks import torsos
 
 
 def _features(config, shape):
-  """Returns shapes and dtypes only, which needs no compilation."""
+  """Returns only shapes and dtypes, without compilation."""
   torso = torsos.make_torso(config, shape)
   x = jax.ShapeDtypeStruct((2, *shape), jnp.float32)
   features, variables = jax.eval_shape(
@@ -29,7 +29,7 @@ def _count(params):
 @pytest.mark.parametrize(
   ('name', 'size', 'parameters'),
   [
-    # Counted by hand from the papers' layers: kernels and biases.
+    # Counted by hand from the papers' kernels and biases.
     ('nature', 512, 8224 + 32832 + 36928 + (7 * 7 * 64 + 1) * 512),
     ('shallow', 256, 4112 + 8224 + (9 * 9 * 32 + 1) * 256),
     ('tiny', 64, 4112 + (10 * 10 * 16 + 1) * 64),
@@ -48,7 +48,7 @@ def test_deep_resnet_and_its_width():
   config.torso, config.resnet_channels, config.width = 'resnet', (2, 4), 2
   features, params = _features(config, (12, 10, 3))
   assert features.shape == (2, 256)
-  # 12x10 is halved twice: 3x3 cells of 8 channels go into the dense layer.
+  # 12x10 halved twice: 3x3 cells of 8 channels enter the dense layer.
   assert params['MLP_0']['Dense_0']['kernel'].shape == (3 * 3 * 8, 256)
   assert params['Conv_0']['kernel'].shape == (3, 3, 3, 4)
   assert sum('ResidualBlock' in name for name in params) == 4

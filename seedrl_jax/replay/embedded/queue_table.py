@@ -1,8 +1,4 @@
-"""The embedded store's queue: whole blocks, handed on without a copy.
-
-Insert and sample move references; the unrolls stay where the writer assembled
-them until the learner releases the batch.
-"""
+"""The embedded store's queue: whole blocks, passed on without a copy."""
 
 import collections
 import contextlib
@@ -15,7 +11,7 @@ from seedrl_jax.replay.embedded import table
 
 
 class EmbeddedQueue(table.EmbeddedTable, base.Queue):
-  """Blocks in order of arrival, each drawn once. Full: writers wait."""
+  """Draws blocks in order, each once; writers wait while it is full."""
 
   def __init__(
     self,
@@ -23,7 +19,6 @@ class EmbeddedQueue(table.EmbeddedTable, base.Queue):
     layout: blocks.UnrollLayout,
     pool: blocks.BlockPool,
   ):
-    """Makes an empty queue; see `EmbeddedTable`."""
     super().__init__(config, layout, pool)
     self._width = pool.width
     self._blocks: collections.deque[base.Block] = collections.deque()
@@ -33,7 +28,6 @@ class EmbeddedQueue(table.EmbeddedTable, base.Queue):
   def insert(
     self, block: base.Block, priorities: np.ndarray | None = None
   ) -> None:
-    """See `TrajectoryWriter`."""
     del priorities
     self._pool.check_lent(block)
     with self._gate.lock:
@@ -46,12 +40,10 @@ class EmbeddedQueue(table.EmbeddedTable, base.Queue):
   def sampler(
     self, batch_size: int, num_blocks: int | None = None
   ) -> base.TrajectorySampler:
-    """See `Table`."""
     count = self.config.num_blocks(batch_size, num_blocks, self._width)
     return table.EmbeddedSampler(self, batch_size, count)
 
   def draw(self, batch_size: int, num_blocks: int, wait: bool) -> base.Sample:
-    """See `EmbeddedTable`."""
     with self._gate.lock:
       self._gate.samplers.enter(lambda: len(self._blocks) >= num_blocks, wait)
       drawn = [self._blocks.popleft() for _ in range(num_blocks)]
@@ -79,11 +71,7 @@ class EmbeddedQueue(table.EmbeddedTable, base.Queue):
     yield save
 
   def load(self, reader: archive.ArchiveReader) -> None:
-    """See `EmbeddedTable`.
-
-    The block width may differ from the one that was saved; unrolls that make
-    no whole block are dropped, oldest first.
-    """
+    """Loads any block width; drops the oldest unrolls if they fill no block."""
     with self._gate.lock:
       self._clear()
       meta = reader.meta[self.config.name]

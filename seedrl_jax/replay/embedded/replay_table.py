@@ -1,8 +1,7 @@
-"""The embedded store's replay: single unrolls, drawn by priority or uniformly.
+"""The embedded store's replay: unrolls drawn by priority or uniformly.
 
-The table's lock covers choosing and counting; the
-copies themselves, which take milliseconds for Atari, run outside it, so that
-writers and samplers work side by side.
+Copies, which take milliseconds for Atari, run outside the table's lock, so that
+writers and samplers work in parallel.
 """
 
 import contextlib
@@ -22,7 +21,7 @@ from seedrl_jax.replay.embedded import selector, slots, table
 
 
 class EmbeddedReplay(table.EmbeddedTable, base.Replay):
-  """Unrolls drawn independently, with replacement; the oldest gives way."""
+  """Draws unrolls with replacement; removes the oldest if full."""
 
   config: table_configs.ReplayConfig
 
@@ -33,14 +32,9 @@ class EmbeddedReplay(table.EmbeddedTable, base.Replay):
     pool: blocks.BlockPool,
     seed: int | None,
   ):
-    """Makes an empty table and reserves its memory; see `EmbeddedTable`.
-
-    Raises:
-      MemoryError: if the machine cannot hold `max_size` unrolls.
-      ValueError: if the table cannot hold one block.
-    """
+    """Raises MemoryError if the machine cannot hold `max_size` unrolls."""
     super().__init__(config, layout, pool)
-    # Two blocks more than items: one can be filled while the table is full.
+    # Two spare blocks: one can be filled while the table is full.
     self._num_slots = config.max_size + 2 * pool.width
     self._storage = slots.SlotStorage(layout, self._num_slots)
     self._pools = {pool.width: pool}
@@ -51,7 +45,6 @@ class EmbeddedReplay(table.EmbeddedTable, base.Replay):
   def sampler(
     self, batch_size: int, num_blocks: int | None = None
   ) -> base.TrajectorySampler:
-    """See `Table`."""
     count = self.config.num_blocks(batch_size, num_blocks, self._pool.width)
     width = batch_size // count
     with self._gate.lock:
@@ -65,7 +58,6 @@ class EmbeddedReplay(table.EmbeddedTable, base.Replay):
   def insert(
     self, block: base.Block, priorities: np.ndarray | None = None
   ) -> None:
-    """See `TrajectoryWriter`."""
     self._pool.check_lent(block)
     checked = base.check_priorities(priorities, block.width)
     with self._gate.lock:
@@ -87,7 +79,6 @@ class EmbeddedReplay(table.EmbeddedTable, base.Replay):
     self._pool.give_back([block])
 
   def draw(self, batch_size: int, num_blocks: int, wait: bool) -> base.Sample:
-    """See `EmbeddedTable`."""
     with self._gate.lock:
       self._gate.samplers.enter(lambda: self._can_sample(batch_size), wait)
       size = self._index.size
@@ -116,7 +107,7 @@ class EmbeddedReplay(table.EmbeddedTable, base.Replay):
     )
 
   def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
-    """See `Replay`; every later draw goes by them."""
+    """See `Replay`; takes effect at once."""
     checked = base.check_priorities(priorities, len(keys))
     with self._gate.lock:
       live, found = self._index.find(np.asarray(keys, np.uint64))
@@ -124,7 +115,7 @@ class EmbeddedReplay(table.EmbeddedTable, base.Replay):
 
   @contextlib.contextmanager
   def snapshot(self) -> Iterator[table.Save]:
-    """See `EmbeddedTable`; samplers go on, writers until the table is full."""
+    """See `EmbeddedTable`; writers go on until the table is full."""
     with self._gate.lock:
       live = self._index.live()
       self._index.pin(live)
@@ -174,7 +165,7 @@ class EmbeddedReplay(table.EmbeddedTable, base.Replay):
       for leaf in range(len(self._layout.specs)):
         pieces = reader.rows(self._member(leaf))
         self._storage.load_leaf(leaf, places, pieces, skip)
-      # Nothing is counted before everything has been read.
+      # Count nothing before everything is read.
       sequence = int(meta['next_sequence'])
       self._index.occupy(places, saved['keys'][skip:], sequence)
       self._selector.add(

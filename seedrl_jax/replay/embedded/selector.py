@@ -6,17 +6,13 @@ import numpy as np
 
 
 class SumTree:
-  """Weights of `size` slots, of which slots are drawn in proportion.
+  """Draws slots in proportion to their weights.
 
-  Each operation takes a few vectorised NumPy calls per level (17 levels for 1e5
-  unrolls), none per item.
-
-  Inner nodes are recomputed from their children, never adjusted by
-  differences, so that rounding errors do not pile up over a long run.
+  Operations take a few NumPy calls per level (17 levels for 1e5 unrolls). Inner
+  nodes are recomputed from their children, so rounding errors do not pile up.
   """
 
   def __init__(self, size: int):
-    """Makes a tree of `size` slots of weight 0."""
     self._leaves = 1 << max(0, size - 1).bit_length()
     # Node 1 is the root; node i has children 2i and 2i + 1.
     self._nodes = np.zeros(2 * self._leaves)
@@ -35,8 +31,7 @@ class SumTree:
     node = self._leaves + np.asarray(slots, np.int64)
     self._nodes[node] = weights
     while node.size and node[0] > 1:
-      # Siblings make a parent appear twice; computing it twice is cheaper
-      # than finding that out.
+      # Computing the parent of two siblings twice is cheaper than checking.
       node = node >> 1
       left = 2 * node
       self._nodes[node] = self._nodes[left] + self._nodes[left + 1]
@@ -45,17 +40,16 @@ class SumTree:
     """Returns the slots, int64 `[n]`, in which cumulative masses `[n]` fall.
 
     Args:
-      mass: float64 in `[0, total)`; slot i covers what lies between the sums
-        of the weights before it and up to it. No slot of weight 0 is returned
-        while `total` is positive.
+      mass: float64 in `[0, total)`. No slot of weight 0 is returned while
+        `total` is positive.
     """
     mass = np.array(mass, np.float64)
     node = np.ones(mass.shape, np.int64)
     while node.size and node[0] < self._leaves:
       left = 2 * node
       left_sum = self._nodes[left]
-      # Rounding may leave a mass that the right child does not cover: never
-      # step into an empty one.
+      # Rounding may leave a mass beyond the right child: never enter an empty
+      # one.
       right = (mass >= left_sum) & (self._nodes[left + 1] > 0)
       mass -= np.where(right, left_sum, 0.0)
       node = left + right
@@ -66,9 +60,8 @@ class Selector:
   """Priorities and sample counts of slots, and random draws from them.
 
   Attributes:
-    priorities: float64 `[slots]`, as given; of present slots.
-    times_sampled: int64 `[slots]`; of present slots.
-    rng: what the draws come from.
+    priorities: float64 `[slots]`; valid for present slots.
+    times_sampled: int64 `[slots]`; valid for present slots.
   """
 
   def __init__(
@@ -78,13 +71,11 @@ class Selector:
     max_times_sampled: int,
     rng: np.random.Generator,
   ):
-    """Makes a selector of `num_slots` slots, none of which is present.
+    """Starts with no slot present.
 
     Args:
-      num_slots: slots are in `[0, num_slots)`.
       exponent: of the priorities; 0 draws uniformly.
       max_times_sampled: draws of a slot at most; 0: no limit.
-      rng: what the draws come from.
     """
     self.priorities = np.zeros(num_slots)
     self.times_sampled = np.zeros(num_slots, np.int64)
@@ -97,7 +88,7 @@ class Selector:
 
   @property
   def drawable(self) -> float:
-    """Draws that all present slots together allow."""
+    """Draws that the present slots still allow."""
     return self._draws_left if self._limit else math.inf
 
   def add(
@@ -113,7 +104,7 @@ class Selector:
     self.set_priorities(slots, priorities)
 
   def remove(self, slots: np.ndarray) -> None:
-    """Makes present slots `[n]`, which do not repeat, absent."""
+    """Makes distinct present slots `[n]` absent."""
     self._draws_left -= self._left(slots)
     self._present[slots] = False
     self._tree.update(slots, 0.0)
@@ -124,14 +115,13 @@ class Selector:
     self._tree.update(slots, priorities**self._exponent)
 
   def draw(self, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Draws n slots independently; there must be that many draws left.
+    """Draws n slots independently; that many draws must be left.
 
-    If a slot's limit is reached in mid-batch, its further draws are replaced by
-    draws from the others, as if slots were drawn one by one.
+    Draws of a slot beyond its limit are replaced by draws from the others, as
+    if slots were drawn one by one.
 
     Returns:
-      Slots, int64 `[n]`, and the probability with which each was drawn,
-      float64 `[n]`.
+      Slots, int64 `[n]`, and their probabilities at the draw, float64 `[n]`.
     """
     if not self._limit:
       chosen, probabilities = self._select(n)
@@ -144,7 +134,7 @@ class Selector:
       allowed = self.times_sampled[chosen] + occurrence(chosen) < self._limit
       chosen = chosen[allowed]
       np.add.at(self.times_sampled, chosen, 1)
-      # They stay present, but cannot be drawn again.
+      # They stay present but cannot be drawn again.
       self._tree.update(self.exhausted(chosen), 0.0)
       parts.append((chosen, probabilities[allowed]))
       missing -= len(chosen)
@@ -153,7 +143,7 @@ class Selector:
     return np.concatenate(slots), np.concatenate(probabilities)
 
   def exhausted(self, slots: np.ndarray) -> np.ndarray:
-    """Returns those of the slots, once each, that have reached the limit."""
+    """Returns the distinct slots that have reached the limit."""
     if not self._limit:
       return np.empty(0, np.int64)
     return np.unique(slots[self.times_sampled[slots] >= self._limit])
@@ -166,7 +156,7 @@ class Selector:
     if total > 0:
       chosen = self._tree.find(self.rng.random(n) * total)
       return chosen, self._tree[chosen] / total
-    # Every priority is zero: uniformly, as Reverb does.
+    # All priorities are zero: draw uniformly, as Reverb does.
     candidates = self._present.copy()
     if self._limit:
       candidates &= self.times_sampled < self._limit
@@ -176,7 +166,7 @@ class Selector:
 
 
 def occurrence(values: np.ndarray) -> np.ndarray:
-  """Returns for each of values `[n]` how often it came before, int64 `[n]`."""
+  """Returns how often each of values `[n]` came before, int64 `[n]`."""
   order = np.argsort(values, kind='stable')
   ordered = values[order]
   position = np.arange(len(values))

@@ -1,7 +1,6 @@
 """Memory of a replay: one slot per unroll, and which unroll is in which slot.
 
-A table's lock is held around calls of `SlotIndex`, not around the copies of
-`SlotStorage`.
+Calls of `SlotIndex` need the table's lock, the copies of `SlotStorage` do not.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,20 +11,20 @@ from seedrl_jax.replay import base, blocks
 
 # Unrolls that a checkpoint copies at a time.
 _SAVE_AT_ONCE = 64
-# A key is `sequence << _SLOT_BITS | slot`: it grows with every insert, is
-# never used twice, and tells its slot without a lookup table.
+# A key is `sequence << _SLOT_BITS | slot`: it grows with every insert, is never
+# reused, and contains its slot.
 _SLOT_BITS = 28
 _SLOT_MASK = np.uint64((1 << _SLOT_BITS) - 1)
 
 
 class SlotStorage:
-  """The unrolls' memory, `[slots, T + 1, ...]` (or `[slots, ...]`) a leaf."""
+  """The unrolls' memory: leaves `[slots, T + 1, ...]` or `[slots, ...]`."""
 
   def __init__(self, layout: blocks.UnrollLayout, num_slots: int):
-    """Reserves the address space; pages are taken as slots are first used.
+    """Reserves address space; pages are mapped as slots are first used.
 
     Raises:
-      MemoryError: if the machine refuses, saying how much it would be.
+      MemoryError: if the machine refuses.
     """
     self._layout = layout
     try:
@@ -47,11 +46,11 @@ class SlotStorage:
   def get(self, slots: np.ndarray, block: base.Block) -> None:
     """Copies slots `[W]` to the W columns of a block."""
     for leaf, (rows, index) in enumerate(self._rows(slots)):
-      # With 'raise', take would go through a buffer: twice the copying.
+      # Mode 'raise' would copy twice, through a buffer.
       np.take(rows, index, axis=0, out=block.leaves[leaf], mode='clip')
 
   def leaf_pieces(self, leaf: int, slots: np.ndarray) -> Iterator[np.ndarray]:
-    """Yields copies of one leaf of slots `[n]`, some unrolls at a time."""
+    """Yields copies of one leaf of slots `[n]`, a few unrolls at a time."""
     for start in range(0, len(slots), _SAVE_AT_ONCE):
       yield self._leaves[leaf][slots[start : start + _SAVE_AT_ONCE]]
 
@@ -62,13 +61,11 @@ class SlotStorage:
     pieces: Iterable[np.ndarray],
     skip: int,
   ) -> None:
-    """Sets one leaf of slots `[n]` to rows that come in pieces.
+    """Sets one leaf of slots `[n]`.
 
     Args:
-      leaf: its number.
-      slots: to set.
-      pieces: together `[skip + n, ...]`.
-      skip: rows at the beginning to leave out.
+      pieces: rows, together `[skip + n, ...]`.
+      skip: leading rows to leave out.
     """
     row = -skip
     for piece in pieces:
@@ -80,8 +77,7 @@ class SlotStorage:
   def _rows(self, slots: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
     """Returns each leaf as rows of one step, and the rows of a block.
 
-    A row is contiguous, so a block is gathered or scattered by one call that
-    copies whole rows and transposes on the way.
+    One call can then copy a block's contiguous rows and transpose them.
     """
     result = []
     by_length: dict[int, np.ndarray] = {}
@@ -101,7 +97,7 @@ class SlotStorage:
 
 
 class SlotIndex:
-  """Which slots are free, which hold an item, in which order they came.
+  """Which slots are free, which hold an item, and the order of the items.
 
   A slot is *free*, *reserved* (being filled), *live* (an item of the table),
   or, after its item was removed, *pinned* while it is still being copied.
@@ -113,7 +109,7 @@ class SlotIndex:
   """
 
   def __init__(self, num_slots: int):
-    """Makes an index of free slots; ValueError if keys cannot name so many."""
+    """Raises ValueError if keys cannot name that many slots."""
     if num_slots > int(_SLOT_MASK):
       raise ValueError(
         f'--config.replay.max_size: at most {int(_SLOT_MASK)} unrolls.'
@@ -121,7 +117,7 @@ class SlotIndex:
     self.size = 0
     self.num_free = num_slots
     self.next_sequence = 1
-    # A stack whose top is the lowest slot, so that fresh pages come in order.
+    # A stack with the lowest slot on top, so that pages are mapped in order.
     self._free = np.arange(num_slots - 1, -1, -1)
     self._key = np.zeros(num_slots, np.uint64)  # 0: no item
     self._pins = np.zeros(num_slots, np.int32)
@@ -130,7 +126,7 @@ class SlotIndex:
     self._head = self._tail = 0
 
   def reserve(self, n: int) -> np.ndarray:
-    """Takes n of the free slots, of which there must be as many."""
+    """Takes n free slots; there must be as many."""
     self.num_free -= n
     return self._free[self.num_free : self.num_free + n][::-1].copy()
 
@@ -157,8 +153,8 @@ class SlotIndex:
 
     Args:
       slots: int64 `[n]`.
-      keys: uint64 `[n]`, from `keys` of another index. Those whose slot is the
-        same stay as they are; the others keep their order.
+      keys: uint64 `[n]`, from `keys` of another index. They are kept if the
+        slot is the same; otherwise their order is.
       next_sequence: of that index.
     """
     keys = (keys & ~_SLOT_MASK) | slots.astype(np.uint64)
@@ -177,11 +173,11 @@ class SlotIndex:
     self._push_free(slots[self._pins[slots] == 0])
 
   def pin(self, slots: np.ndarray) -> None:
-    """Keeps slots, which may repeat, from being used for another item."""
+    """Protects slots, which may repeat, from reuse."""
     np.add.at(self._pins, slots, 1)
 
   def unpin(self, slots: np.ndarray) -> None:
-    """Takes one `pin` back."""
+    """Undoes one `pin`."""
     np.subtract.at(self._pins, slots, 1)
     unique = np.unique(slots)
     gone = (self._pins[unique] == 0) & (self._key[unique] == 0)
@@ -218,8 +214,7 @@ class SlotIndex:
     self.num_free += len(slots)
 
   def _close_gaps(self) -> None:
-    # At most half of the entries are live, so this is rare: its cost is
-    # spread over at least as many inserts as there are slots.
+    # Rare, as at most half of the entries are live.
     keys = self._order[self._head : self._tail]
     keys = keys[self.find(keys)[0]]
     self._order[: len(keys)] = keys

@@ -1,4 +1,4 @@
-"""The store in this process's own memory: no server, no copies for a queue."""
+"""The store in this process's own memory."""
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
@@ -25,12 +25,10 @@ class EmbeddedStore(base.TrajectoryStore):
     """Makes empty tables and reserves their memory.
 
     Args:
-      configs: of the tables.
       unroll_spec: `types.Unroll` of `types.ArraySpec` for one unroll: leaves
         under `steps` are `[T + 1, ...]`, the others `[...]`.
-      block_width: W, unrolls in a block that writers fill, if a table has no
-        width of its own.
-      seed: of random draws; None: another one each time.
+      block_width: W, unrolls per block of tables without a width of their own.
+      seed: of random draws; None: a different one each time.
       overlap: steps that consecutive unrolls of an environment share.
 
     Raises:
@@ -56,14 +54,12 @@ class EmbeddedStore(base.TrajectoryStore):
     return replay_table.EmbeddedReplay(config, self._layout, pool, seed)
 
   def table(self, name: str) -> table_lib.EmbeddedTable:
-    """See `TrajectoryStore`."""
     return base.find_table(self._tables, name)
 
   def flush(self) -> None:
-    """See `TrajectoryStore`; nothing is ever on its way."""
+    """Does nothing: inserts and updates take effect at once."""
 
   def info(self) -> Mapping[str, base.TableInfo]:
-    """See `TrajectoryStore`."""
     return {name: table.info() for name, table in self._tables.items()}
 
   def checkpoint(
@@ -71,9 +67,8 @@ class EmbeddedStore(base.TrajectoryStore):
   ) -> None:
     """See `TrajectoryStore`; sampling goes on meanwhile.
 
-    What is saved keeps its place in memory until it is written. So inserts
-    into a full table, for which the oldest must give way, wait until the whole
-    replay is on the disk.
+    Saved unrolls keep their memory until they are written, so inserts into a
+    full table wait until then.
     """
     with archive.create(path) as writer, contextlib.ExitStack() as held:
       saves = [held.enter_context(t.snapshot()) for t in self._tables.values()]
@@ -86,14 +81,12 @@ class EmbeddedStore(base.TrajectoryStore):
         save(writer)
 
   def restore(self, path: str) -> None:
-    """See `TrajectoryStore`."""
     with archive.load(path) as reader:
       self._check_fits(path, reader)
       for table in self._tables.values():
         table.load(reader)
 
   def interrupt(self) -> None:
-    """See `TrajectoryStore`."""
     for table in self._tables.values():
       table.interrupt()
 

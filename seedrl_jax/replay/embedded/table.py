@@ -1,4 +1,4 @@
-"""What the embedded store's two kinds of table have in common."""
+"""The common part of the embedded store's two kinds of table."""
 
 import abc
 import contextlib
@@ -11,11 +11,7 @@ Save = Callable[[archive.ArchiveWriter], None]
 
 
 class EmbeddedTable(base.Table):
-  """A table in this process's memory.
-
-  Attributes:
-    config: its rules.
-  """
+  """A table in this process's memory."""
 
   def __init__(
     self,
@@ -23,16 +19,7 @@ class EmbeddedTable(base.Table):
     layout: blocks.UnrollLayout,
     pool: blocks.BlockPool,
   ):
-    """Makes an empty table.
-
-    Args:
-      config: its rules.
-      layout: of the unrolls.
-      pool: of the blocks that are inserted.
-
-    Raises:
-      ValueError: if it cannot hold one block.
-    """
+    """Raises ValueError if the table cannot hold one block."""
     if config.max_size < pool.width:
       raise ValueError(
         f'--config.replay.max_size={config.max_size}: a block of '
@@ -44,11 +31,10 @@ class EmbeddedTable(base.Table):
     self._gate = fair_queue.TableGate(config.name)
 
   def allocate(self) -> base.Block:
-    """See `TrajectoryWriter`."""
     return self._pool.lend()
 
   def info(self) -> base.TableInfo:
-    """Returns its state."""
+    """Returns the table's state."""
     with self._gate.lock:
       return self._gate.info(self.config, *self._counts())
 
@@ -63,18 +49,16 @@ class EmbeddedTable(base.Table):
 
   @abc.abstractmethod
   def snapshot(self) -> contextlib.AbstractContextManager[Save]:
-    """Keeps the unrolls and counts of this moment during the body.
+    """Keeps the current unrolls and counts during the body.
 
-    Gives what writes them, under names that start with the table's.
+    Yields what writes them, under names that start with the table's.
     """
 
   @abc.abstractmethod
   def load(self, reader: archive.ArchiveReader) -> None:
     """Replaces everything by what was saved; empty if that fails.
 
-    Raises:
-      CheckpointError, ValueError, KeyError, ...: as `archive.load` turns into
-        one sentence.
+    Raises what `archive.load` turns into a CheckpointError.
     """
 
   @abc.abstractmethod
@@ -82,7 +66,7 @@ class EmbeddedTable(base.Table):
     """Returns size, inserts and samples; called with the lock held."""
 
   def _member(self, name: str | int) -> str:
-    """Returns an archive member's name; leaves of the unroll go by number."""
+    """Returns an archive member's name; leaves go by number."""
     return f'{self.config.name}/{name}'
 
 
@@ -90,11 +74,9 @@ class EmbeddedSampler(base.TrajectorySampler):
   """Draws batches of one size from a table."""
 
   def __init__(self, table: EmbeddedTable, batch_size: int, num_blocks: int):
-    """Draws `batch_size` unrolls in `num_blocks` blocks at a time."""
     self._table = table
     self._batch_size = batch_size
     self._num_blocks = num_blocks
 
   def sample(self, wait: bool = True) -> base.Sample:
-    """See `TrajectorySampler`."""
     return self._table.draw(self._batch_size, self._num_blocks, wait)

@@ -1,7 +1,6 @@
-"""An actor-critic with continuous actions and an optimiser for each.
+"""A toy actor-critic with continuous actions and two optimisers.
 
-It shows that such an agent is a folder and a config. The actions' standard
-deviation follows a schedule, which acting knows from its parameters.
+The actions' standard deviation follows a schedule in the acting parameters.
 """
 
 from typing import NamedTuple
@@ -25,13 +24,13 @@ __all__ = ('RANGES', 'AgentOutput', 'Params', 'make_agent')
 
 
 class AgentOutput(NamedTuple):
-  """`action`, float32 `[B, ...]`: on-policy, nothing else is recorded."""
+  """`action`, float32 `[B, ...]`; on-policy learning needs nothing else."""
 
   action: jax.Array
 
 
 class Params(NamedTuple):
-  """What acting needs: the policy's parameters and its deviation, a scalar."""
+  """Acting parameters: the policy's, and its deviation, a scalar."""
 
   actor: base.Params
   deviation: jax.Array
@@ -56,7 +55,6 @@ class Mean(nn.Module):
   def __call__(
     self, inputs: types.AgentInput, core: network_lib.CoreState
   ) -> tuple[jax.Array, network_lib.CoreState]:
-    """Runs over an unroll."""
     features, core = self.network(inputs, core)
     shape = self.network.action.shape
     mean = nn.Dense(int(np.prod(shape)), kernel_init=nn.initializers.zeros)
@@ -72,7 +70,6 @@ class Value(nn.Module):
   def __call__(
     self, inputs: types.AgentInput, core: network_lib.CoreState
   ) -> tuple[jax.Array, network_lib.CoreState]:
-    """Runs over an unroll."""
     features, core = self.network(inputs, core)
     return heads.BaselineHead()(features), core
 
@@ -179,7 +176,7 @@ def make_agent(
 
 
 class Reach(gymnasium.Env):
-  """Eight steps, each rewarded for an action near what is observed."""
+  """Eight steps, each rewarded for an action near the observation."""
 
   def __init__(self) -> None:
     self.observation_space = spaces.Box(-1, 1, (2,), np.float32)
@@ -191,13 +188,11 @@ class Reach(gymnasium.Env):
     return self._goal
 
   def reset(self, **kwargs):
-    """See `gymnasium.Env`."""
     super().reset(**kwargs)
     self._step = 0
     return self._observe(), {}
 
   def step(self, action):
-    """See `gymnasium.Env`."""
     self._step += 1
     reward = 1.0 - float(np.abs(action - self._goal).sum())
     return self._observe(), reward, False, self._step == 8, {}

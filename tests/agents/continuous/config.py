@@ -14,12 +14,12 @@ RANGES: dict[str, Allowed] = {
 
 
 def set_defaults(config: ml_collections.ConfigDict) -> None:
-  """Makes a run's configuration one of this agent."""
+  """Makes a configuration one of this agent."""
   config.agent = 'tests.agents.continuous'
   config.update({
     'loss': {'discount': 0.5},
     'actor': {'learning_rate': 0.01},
     'critic': {'learning_rate': 0.03},
-    # Standard deviation of the actions, at the run's start and end.
+    # Standard deviation of the actions at the run's start and end.
     'exploration': {'first': 0.5, 'last': 0.1},
   })

@@ -1,7 +1,4 @@
-"""PPO (arXiv 1707.06347), in short: epochs over minibatches of each batch.
-
-It shows that an agent may take several steps of its optimiser for a batch.
-"""
+"""A short PPO (arXiv 1707.06347): several optimiser steps for each batch."""
 
 from typing import NamedTuple
 
@@ -27,8 +24,6 @@ class AgentOutput(NamedTuple):
 
 
 class State(NamedTuple):
-  """What training changes."""
-
   params: base.Params
   opt_state: optax.OptState
 

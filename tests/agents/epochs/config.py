@@ -1,4 +1,4 @@
-"""The keys of the toy agent that goes over its batches several times."""
+"""The keys of the PPO toy agent."""
 
 import ml_collections
 
@@ -15,9 +15,9 @@ RANGES: dict[str, Allowed] = {
 
 
 def set_defaults(config: ml_collections.ConfigDict) -> None:
-  """Makes a run's configuration one of this agent."""
+  """Makes a configuration one of this agent."""
   config.agent = 'tests.agents.epochs'
   config.loss = ml_collections.ConfigDict({'discount': 0.5, 'clip': 0.2})
-  # Over each batch, in so many equal parts of its unrolls.
+  # Over each batch, in this many equal parts.
   config.epochs, config.minibatches = 3, 2
   optimizer_config.set_defaults(config)

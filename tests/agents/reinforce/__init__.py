@@ -1,8 +1,6 @@
-"""REINFORCE: a third agent, made of nothing but the public seams.
+"""REINFORCE (Williams, 1992) with a learned baseline, as a third agent.
 
-Williams (1992), with the learned value of a state as its baseline. It shows
-that a new agent is a folder and a config: `config.agent` names this module,
-`tests.agents.reinforce`, and nothing else of the product knows it.
+It uses only the public interface: `config.agent` names this module.
 """
 
 from typing import Any, NamedTuple
@@ -18,7 +16,7 @@ from seedrl_jax.networks import network as network_lib
 
 
 class AgentOutput(NamedTuple):
-  """`action`, int32 `[B]`: on-policy, so that nothing else is recorded."""
+  """`action`, int32 `[B]`; on-policy learning needs nothing else."""
 
   action: jax.Array
 
@@ -32,7 +30,6 @@ class PolicyAndValue(nn.Module):
   def __call__(
     self, inputs: types.AgentInput, core: network_lib.CoreState
   ) -> tuple[jax.Array, jax.Array, network_lib.CoreState]:
-    """Runs over an unroll from the core state before it."""
     features, core = self.network(inputs, core)
     logits = heads.PolicyHead(self.network.num_actions)(features)
     return logits, heads.BaselineHead()(features), core
@@ -41,15 +38,10 @@ class PolicyAndValue(nn.Module):
 def returns_to_go(
   steps: types.Steps, discount: float
 ) -> tuple[jax.Array, jax.Array]:
-  """Computes Monte Carlo returns of the episodes that end in the unroll.
+  """Returns Monte Carlo returns of the episodes that end in the unroll.
 
-  Args:
-    steps: `[T + 1, B]`.
-    discount: per step.
-
-  Returns:
-    returns float32 `[T, B]` and bool `[T, B]`, whether the transition is one
-    of an episode whose end the unroll has.
+  They are float32 `[T, B]`, with a bool `[T, B]`: whether the transition's
+  episode ends in the unroll. `steps` is `[T + 1, B]`.
   """
 
   def step(
@@ -58,7 +50,7 @@ def returns_to_go(
     total, ended = carry
     reward, step_type = xs
     last = step_type == types.StepType.LAST
-    # A transition into FIRST is none: what came before it cannot end by it.
+    # A transition into FIRST is invalid and does not end an episode.
     ended = (ended | last) & (step_type != types.StepType.FIRST)
     total = reward + discount * jnp.where(last, 0.0, total)
     return (total, ended), (total, ended)
@@ -76,11 +68,7 @@ def reinforce_loss(
 ) -> jax.Array:
   """Returns -(G - V) log pi + 0.5 (G - V)^2 - entropy, over T x B.
 
-  Args:
-    logits: `[T + 1, B, A]`.
-    values: `[T + 1, B]`.
-    steps: `[T + 1, B]`.
-    config: `config.loss`; `discount`, `baseline_cost` and `entropy_cost`.
+  Logits, values and steps are `[T + 1, B]`; `config` is `config.loss`.
   """
   returns, ended = returns_to_go(steps, config.discount)
   log_pi = jax.nn.log_softmax(logits[:-1])

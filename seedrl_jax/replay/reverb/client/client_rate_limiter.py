@@ -1,9 +1,8 @@
-"""A table's rules on this side of the network, for whole blocks and batches.
+"""A table's rules on the client's side, for whole blocks and batches.
 
-Reverb's own rules go by single items and tell a writer nothing but that an
-acknowledgement is late. So the client counts along: what passes here will pass
-there without a long wait, and what may not pass waits here, where `close` wakes
-it at once. `correct` tells what other processes did to the table.
+Reverb's rules count single items, and a writer only sees a late
+acknowledgement. The client counts too: what passes here soon passes there, and
+what may not waits here, where `close` wakes it at once.
 """
 
 import abc
@@ -18,9 +17,6 @@ class ClientRateLimiter(abc.ABC):
 
   `admit_insert` and `admit_sample` raise as `TrajectoryWriter.insert` and
   `TrajectorySampler.sample` do.
-
-  Attributes:
-    config: the table's rules.
   """
 
   config: table_configs.TableConfig
@@ -34,19 +30,18 @@ class ClientRateLimiter(abc.ABC):
     """Starts with an empty table.
 
     Args:
-      config: the table's rules.
       counts: of admitted unrolls.
-      on_wait: called as a thread begins to wait; must not wait itself.
+      on_wait: called when a thread begins to wait; must not wait itself.
     """
     self.config = config
     self._on_wait = on_wait
     self._gate = fair_queue.TableGate(config.name)
     self._counts = counts
-    # Unrolls in the table, those on their way included.
+    # Unrolls in the table, including those in flight.
     self._size = 0
     # Changes with the counts.
     self._version = 0
-    # Inserted and not acknowledged; drawn and not delivered; acknowledged ever.
+    # Unrolls sent and unacknowledged; drawn and undelivered; acknowledged ever.
     self._unacknowledged = self._undelivered = self._acknowledged = 0
     # See `stalled_version`.
     self._seen: tuple[int, int, int] | None = None
@@ -76,14 +71,14 @@ class ClientRateLimiter(abc.ABC):
       self._gate.wake()
 
   def acknowledged(self, n: int) -> None:
-    """Notes that the server has n unrolls that were admitted."""
+    """Counts n admitted unrolls as acknowledged by the server."""
     with self._gate.lock:
       self._unacknowledged = max(0, self._unacknowledged - n)
       self._acknowledged += n
       self._version += 1
 
   def delivered(self, n: int, times_sampled: Sequence[int]) -> None:
-    """Notes that items of n unrolls came, sampled so often by now."""
+    """Counts n unrolls as delivered; `times_sampled` has a value per item."""
     with self._gate.lock:
       self._undelivered = max(0, self._undelivered - n)
       self._version += 1
@@ -92,23 +87,22 @@ class ClientRateLimiter(abc.ABC):
 
   @property
   def num_acknowledged(self) -> int:
-    """Unrolls that a server has ever acknowledged."""
+    """Unrolls ever acknowledged by a server."""
     return self._acknowledged
 
   @property
   def version(self) -> int | None:
-    """Changes whenever the counts do; None while something is under way."""
+    """Changes whenever the counts do; None while anything is in flight."""
     with self._gate.lock:
       if self._unacknowledged or self._undelivered:
         return None
       return self._version
 
   def stalled_version(self, inserts: int, samples: int) -> int | None:
-    """Returns the version if nothing has moved since the last call.
+    """Returns the version if nothing has changed since the last call.
 
-    Nobody knows whether the server has counted what is in flight, unless
-    nothing moves: then the server holds it back, perhaps for what others did,
-    and only its counts get us on.
+    It is unknown whether the server has counted what is in flight. If nothing
+    changes, it has not, and its counts are needed to go on.
 
     Args:
       inserts, samples: completed on the server, asked for just now.
@@ -120,7 +114,7 @@ class ClientRateLimiter(abc.ABC):
 
   @property
   def is_young(self) -> bool:
-    """Whether what is not there yet would be a good part of the table."""
+    """Whether over a tenth of the table is unacknowledged."""
     return 10 * self._unacknowledged > self._size
 
   @property
@@ -131,10 +125,10 @@ class ClientRateLimiter(abc.ABC):
   def restart(
     self, inserts: int, samples: int, size: int, undrawn: int
   ) -> None:
-    """Takes over the counts of a server that has just begun, in unrolls.
+    """Takes over the counts, in unrolls, of a server that has just begun.
 
-    Adds unrolls in flight, which will be sent again, and `undrawn`, the samples
-    that it will be asked for again.
+    Adds unrolls in flight, which are sent again, and `undrawn` samples, which
+    are asked for again.
     """
     with self._gate.lock:
       self._version += 1
@@ -149,8 +143,8 @@ class ClientRateLimiter(abc.ABC):
     """Corrects the counts by the server's, in unrolls; returns whether needed.
 
     Does nothing if the counts have changed since `version`, which was read
-    before the server was asked. The server may have counted unrolls in flight,
-    so counts are only brought into the range that its own leave possible.
+    before the server was asked. As it may have counted unrolls in flight,
+    counts are only clipped to the range that its own allow.
     """
     with self._gate.lock:
       if version != self._version:
@@ -172,7 +166,7 @@ class ClientRateLimiter(abc.ABC):
 
     Args:
       counted: unrolls on the server, and `num_acknowledged` before it was
-        asked, as these are certainly among them. None: as our counts have it.
+        asked, which they include. None: use the client's counts only.
     """
     with self._gate.lock:
       counts = self._counts
@@ -180,7 +174,7 @@ class ClientRateLimiter(abc.ABC):
       return self._gate.info(self.config, size, counts.inserts, counts.samples)
 
   def close(self) -> None:
-    """Ends every wait, now and later, with `StoreClosed`."""
+    """Makes current and later waits raise `StoreClosed`."""
     self._gate.close()
 
   def _state(self) -> tuple[int, int, int]:
@@ -194,14 +188,14 @@ class ClientRateLimiter(abc.ABC):
 
   @abc.abstractmethod
   def _add(self, n: int) -> None:
-    """Counts n unrolls into the size as they are admitted."""
+    """Adds n admitted unrolls to the size."""
 
   def _take(self, n: int) -> None:
-    """Counts n unrolls out of the size as they are asked for."""
+    """Subtracts n requested unrolls from the size."""
     del n
 
   def _drop_exhausted(self, times_sampled: Sequence[int]) -> None:
-    """Counts items out of the size that came for the last time."""
+    """Subtracts items that were sampled for the last time from the size."""
     del times_sampled
 
   @abc.abstractmethod
@@ -209,21 +203,20 @@ class ClientRateLimiter(abc.ABC):
 
   @abc.abstractmethod
   def _possible_sizes(self, size: int) -> tuple[int, int]:
-    """Returns the least and the most that our size may be."""
+    """Returns the least and the greatest possible size."""
 
   @abc.abstractmethod
   def _told_size(self, counted: tuple[int, int] | None) -> int: ...
 
 
 class ClientQueueLimiter(ClientRateLimiter):
-  """Of a queue: unrolls leave it when they are asked for."""
+  """Counts of a queue: unrolls leave it when they are asked for."""
 
   def __init__(
     self,
     config: table_configs.QueueConfig,
     on_wait: Callable[[], None] = lambda: None,
   ):
-    """Starts with an empty queue; see `ClientRateLimiter`."""
     super().__init__(config, rate_limiter.Counts(), on_wait)
 
   def _can_insert(self, n: int) -> bool:
@@ -239,8 +232,8 @@ class ClientQueueLimiter(ClientRateLimiter):
     self._size -= n
 
   def _restarted_size(self, size: int, undrawn: int) -> int:
-    # After a loss below 0, if more is to be drawn anew than came back, or
-    # above what the queue holds, with what is sent again.
+    # After a loss, below 0 if more is drawn anew than came back, or above
+    # `max_size` with what is sent again.
     return size - undrawn
 
   def _possible_sizes(self, size: int) -> tuple[int, int]:
@@ -251,7 +244,7 @@ class ClientQueueLimiter(ClientRateLimiter):
 
 
 class ClientReplayLimiter(ClientRateLimiter):
-  """Of a replay: unrolls stay until they give way or are exhausted."""
+  """Counts of a replay: unrolls stay until removed or exhausted."""
 
   config: table_configs.ReplayConfig
 
@@ -261,23 +254,22 @@ class ClientReplayLimiter(ClientRateLimiter):
     block_width: int,
     on_wait: Callable[[], None] = lambda: None,
   ):
-    """Starts with an empty table that is given blocks of `block_width`."""
     self._limiter = rate_limiter.RateLimiter(config, block_width)
     super().__init__(config, self._limiter, on_wait)
 
   def widen(self, batch_size: int) -> None:
-    """Makes room for batches of `batch_size`."""
+    """Allows for batches of `batch_size`."""
     with self._gate.lock:
       self._limiter.widen(batch_size)
       self._gate.wake()
 
   @property
   def _drawable(self) -> float:
-    """Samples that can be drawn before `max_times_sampled` empties it."""
+    """Samples that `max_times_sampled` still allows, at most."""
     limit = self.config.max_times_sampled
     if not limit:
       return math.inf
-    # What gave way unsampled is not known; no more than this is there.
+    # How many were removed unsampled is not known, hence two bounds.
     undrawn = self._counts.inserts * limit - self._counts.samples
     return min(undrawn, self._size * limit - self._undelivered)
 
@@ -306,8 +298,8 @@ class ClientReplayLimiter(ClientRateLimiter):
     if counted is None:
       return self._size
     size, acknowledged = counted
-    # The server may have counted unrolls in flight already; ours is right if
-    # no other process uses the table.
+    # The server may have counted unrolls in flight; ours is right if no other
+    # process uses the table.
     late = self._unacknowledged + self._acknowledged - acknowledged
     most = min(size + late, self.config.max_size)
     return min(most, max(size, self._size))

@@ -1,7 +1,6 @@
-"""NumPy arrays to and from the tensors of Reverb's chunks.
+"""Conversion between NumPy arrays and the tensors of Reverb's chunks.
 
-Compression and decompression, which are nearly all of the time, run without
-the interpreter lock, so threads of the caller's run side by side.
+Compression and decompression release the interpreter lock.
 """
 
 import functools
@@ -15,7 +14,7 @@ import numpy as np
 
 from seedrl_jax.replay.reverb.client import wire
 
-# tensorflow.DataType of the element types that Reverb can hold for us.
+# tensorflow.DataType of the supported element types.
 _CODES = {
   'float32': 1,
   'float64': 2,
@@ -37,13 +36,13 @@ _snappy = cramjam.snappy
 
 
 class _Scratch(threading.local):
-  """Each thread's own memory for what cannot be written in place."""
+  """Each thread's own memory for data that cannot be written in place."""
 
   def __init__(self) -> None:
     self._memory = np.empty(0, np.uint8)
 
   def take(self, size: int) -> np.ndarray:
-    """Returns `size` bytes that stay the caller's until the next call."""
+    """Returns `size` bytes, valid until this thread's next call."""
     if self._memory.size < size:
       self._memory = np.empty(size, np.uint8)
     return self._memory[:size]
@@ -53,10 +52,10 @@ _encoded, _decoded = _Scratch(), _Scratch()
 
 
 class Tensor(NamedTuple):
-  """A chunk's column, compressed.
+  """A compressed column of a chunk.
 
   Attributes:
-    code: its tensorflow.DataType.
+    code: tensorflow.DataType.
     shape: `[rows, ...]`.
     content: raw snappy of the row-major bytes.
   """
@@ -67,7 +66,7 @@ class Tensor(NamedTuple):
 
   @property
   def dtype(self) -> np.dtype:
-    """Its element type; ValueError if that is no number."""
+    """The element type; raises ValueError if it is not numeric."""
     return _dtype(self.code)
 
 
@@ -86,16 +85,12 @@ def _dtype(code: int) -> np.dtype:
 
 
 def encode(columns: Sequence[np.ndarray]) -> list[Tensor]:
-  """Returns the tensors of a chunk's columns.
+  """Compresses a chunk's columns, numeric arrays `[rows, ...]`.
 
-  Args:
-    columns: `[rows, ...]` each, any layout, of numbers.
-
-  Returns:
-    Tensors whose content is overwritten by this thread's next call.
+  This thread's next call overwrites the tensors' content.
 
   Raises:
-    ValueError: for an element type that Reverb cannot hold.
+    ValueError: if Reverb cannot hold an element type.
   """
   raws = [_raw(column) for column in columns]
   rooms = [_snappy.compress_raw_max_len(raw) for raw in raws]
@@ -110,7 +105,7 @@ def encode(columns: Sequence[np.ndarray]) -> list[Tensor]:
 
 
 def _raw(array: np.ndarray) -> memoryview:
-  """Returns the bytes to compress."""
+  """Returns the bytes to compress, in row-major order."""
   if array.dtype.name not in _CODES:
     raise ValueError(f'Reverb cannot hold arrays of type {array.dtype}.')
   if not array.dtype.isnative:
@@ -119,16 +114,10 @@ def _raw(array: np.ndarray) -> memoryview:
 
 
 def decode_into(tensor: Tensor, out: np.ndarray, offset: int = 0) -> None:
-  """Writes rows of a tensor to given memory.
+  """Decompresses rows `offset` to `offset + n` to `out`, `[n, ...]`.
 
-  If all rows are wanted and `out` is contiguous they are decompressed in
-  place; otherwise into memory of this thread's, then copied once.
-
-  Args:
-    tensor: `[rows, ...]`.
-    out: `[n, ...]`, any strides, of the tensor's element type; gets rows
-      `offset` to `offset + n`.
-    offset: first row that is wanted.
+  `out` may have any strides; if it is contiguous and all rows are wanted, they
+  are decompressed in place.
 
   Raises:
     ValueError: if shape or type do not fit, or the bytes are damaged.
@@ -154,7 +143,7 @@ def _decompress(tensor: Tensor, raw: np.ndarray) -> None:
   try:
     size = _snappy.decompress_raw_len(content)
     if size == raw.size:
-      # An empty destination is refused though there is nothing to write.
+      # Snappy refuses an empty destination.
       if size:
         _snappy.decompress_raw_into(content, raw.data)
       return

@@ -1,7 +1,6 @@
-"""A Reverb server as a client sees it: calls, and losing it.
+"""Calls to a Reverb server, and recovery if it is lost.
 
-One `Connection` is shared by all that talk to a server, so that when it is
-lost one of them finds it again for all.
+All users of a server share one `Connection`, so that one recovers for all.
 """
 
 import contextlib
@@ -26,12 +25,12 @@ _RESPONSES: dict[str, Any] = {
   'Reset': reverb_pb2.Empty,
   'Checkpoint': reverb_pb2.CheckpointResponse,
 }
-# Of the wait between two attempts to reach a server, in seconds.
+# Seconds between attempts to reach a server.
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 2.0
-# Seconds that an attempt may take, and those after which a server that was
-# found counts as there: more than a stream takes to fail.
+# Seconds that an attempt may take, and after which a server that was found
+# counts as stable: more than a stream takes to fail.
 _ATTEMPT, _STABLE = 5.0, 20.0
-# Seconds in which a server that is there answers `peek`, and any other call.
+# Seconds in which a healthy server answers `peek`, and any other call.
 _GLANCE, _ANSWER = 2.0, 60.0
 
 
@@ -45,7 +44,7 @@ class _Calls:
     self._channel: grpc.Channel | None = None
 
   def begin_stream(self, address: str, method: str) -> transport.Stream:
-    """Returns a stream that has begun; from then on it is the caller's."""
+    """Returns a stream that has begun; the caller owns it."""
     stream = transport.make_stream(address, _SERVICE + method)
     with self._ended_by_close(stream):
       stream.begin(_ATTEMPT)
@@ -59,12 +58,7 @@ class _Calls:
     timeout: float | None,
     on_asked: Callable[[], None] | None = None,
   ) -> Any:
-    """Calls once, over the channel of before if it was not dropped.
-
-    Raises:
-      grpc.RpcError: as gRPC does.
-      grpc.FutureCancelledError: if the channel was dropped or closed.
-    """
+    """Calls once; FutureCancelledError if the channel is dropped meanwhile."""
     with self._lock:
       if self._channel is None:
         self._channel = grpc.insecure_channel(
@@ -87,18 +81,18 @@ class _Calls:
   def server_info(
     self, address: str, timeout: float
   ) -> reverb_pb2.ServerInfoResponse:
-    """Asks once for a sign of life; raises as `unary`."""
+    """Asks once whether the server is there; raises as `unary`."""
     return self.unary(address, 'ServerInfo', reverb_pb2.Empty(), timeout)
 
   def drop_channel(self) -> None:
-    """Has the next unary call connect anew; ends those under way."""
+    """Ends unary calls under way; the next one connects anew."""
     with self._lock:
       channel, self._channel = self._channel, None
     if channel is not None:
       channel.close()
 
   def close(self) -> None:
-    """Ends all calls under way, and those to come."""
+    """Ends all calls under way, and later ones."""
     self.closed.set()
     with self._lock:
       calls, self._under_way = self._under_way, set()
@@ -122,7 +116,7 @@ class _Calls:
 
 
 class Connection:
-  """Reaches one Reverb server, wherever it is at the moment.
+  """A connection to one Reverb server, whose address may change.
 
   Attributes:
     address: where the server was last looked for.
@@ -138,17 +132,17 @@ class Connection:
     """Sends nothing yet.
 
     Args:
-      address: 'host:port', or what returns it; asked before every attempt.
+      address: 'host:port', or a function that returns it before every attempt.
       patience: seconds to keep trying to find a lost server.
-      on_lost: called once for each loss, before the first attempt; may take
-        its time to start the server again. What it raises ends the connection.
+      on_lost: called once for each loss, before the first attempt; may restart
+        the server. Its exceptions end the connection.
     """
     self._read_address = address if callable(address) else lambda: address
     self._patience = patience
     self._on_lost = on_lost
     self._calls = _Calls()
     self._failure: BaseException | None = None
-    # Held by the thread that looks for a lost server; the others wait for it.
+    # Held by the thread that looks for a lost server; others wait for it.
     self._recovery = threading.Lock()
     self.generation = 0
     self._found = self._deadline = -math.inf
@@ -159,11 +153,7 @@ class Connection:
     self._silence = silence.Silence(logging.warning)
 
   def open_stream(self, method: str) -> transport.Stream:
-    """Returns a stream to a server that is there; the caller closes it.
-
-    Raises:
-      StoreClosed, ServerLost: as `recover`.
-    """
+    """Returns a stream, which the caller closes; raises as `recover`."""
     while True:
       self.check()
       generation = self.generation
@@ -179,11 +169,11 @@ class Connection:
     """Returns when the server answers again after a loss.
 
     Args:
-      generation: of this connection when the caller's stream was opened.
+      generation: of the connection before the loss.
 
     Raises:
       StoreClosed: if the connection was closed meanwhile.
-      ServerLost: after `patience` seconds, then and for all later callers.
+      ServerLost: after `patience` seconds, also for all later callers.
     """
     with self._recovery:
       self.check()
@@ -200,16 +190,16 @@ class Connection:
       self.generation += 1
 
   def check(self) -> None:
-    """Raises what `recover` ended with, or StoreClosed after `close`."""
+    """Raises the error that ended `recover`, or StoreClosed after `close`."""
     if self._calls.closed.is_set():
       raise base.StoreClosed(f'The store at {self.address} was closed.')
     if self._failure is not None:
       raise self._failure
 
   def _reach(self) -> None:
-    """Tries again and again until a server answers."""
-    # One that answers and is lost again at once has not been found: the time
-    # runs on, and the waits grow.
+    """Tries until a server answers."""
+    # If a server that was found is lost again at once, the deadline stays and
+    # the waits grow.
     if time.monotonic() - self._found > _STABLE:
       self._deadline = math.inf
       self._wait = 0.0
@@ -232,7 +222,7 @@ class Connection:
         )
 
   def _probe(self) -> str | None:
-    """Returns why the server is not there, or None."""
+    """Returns why the server cannot be used, or None."""
     try:
       self._calls.server_info(self.address, _ATTEMPT)
     except grpc.RpcError as e:
@@ -246,16 +236,16 @@ class Connection:
     return f'it is lost again and again{refusal}'
 
   def server_info(self) -> Mapping[str, reverb_pb2.TableInfo]:
-    """Returns what the server says of its tables, by name."""
+    """Returns the state of the server's tables by name."""
     request = reverb_pb2.Empty()
     return _by_name(self._unary('ServerInfo', request, 'read the state'))
 
   def peek(self) -> Mapping[str, reverb_pb2.TableInfo]:
-    """Returns `server_info` if the server answers at once.
+    """Returns `server_info` if the server answers at once; never recovers.
 
     Raises:
       StoreClosed: if the connection is closed.
-      ReverbError: if it does not; this starts no recovery.
+      ReverbError: if the server does not answer.
     """
     self.check()
     asked = self._silence.asked()
@@ -283,12 +273,12 @@ class Connection:
     self._unary('Reset', request, 'reset', table)
 
   def checkpoint(self, on_asked: Callable[[], None] | None = None) -> str:
-    """Has the server save its tables; returns the path, on its machine.
+    """Makes the server save its tables; returns the path on its machine.
 
-    `on_asked` is called each time that the request is on its way.
+    `on_asked` is called each time that the request is sent.
     """
     request, doing = reverb_pb2.Empty(), 'write a checkpoint'
-    # However long it takes.
+    # Without a time-out.
     response = self._unary('Checkpoint', request, doing, None, None, on_asked)
     return response.checkpoint_path
 
@@ -334,7 +324,7 @@ def serve_streams(
 
   Raises:
     StoreClosed, ServerLost: as `Connection.recover`.
-    ReverbError: if the server refuses something in table `table`.
+    ReverbError: if the server refuses a request.
   """
   while not closed.is_set():
     with contextlib.closing(connection.open_stream(method)) as stream:

@@ -1,20 +1,20 @@
-"""Errors of a Reverb server, each in one sentence; made of gRPC's."""
+"""Errors of a Reverb server, each in one sentence."""
 
 import grpc
 
-# A chunk or an item that is larger is not sent: Reverb's own limit is 300 MB,
-# which not every way into the server enforces.
+# Larger chunks and items are not sent: Reverb's own limit is 300 MB, but not
+# every path into the server enforces it.
 MAX_MESSAGE_BYTES = 280 * 1000 * 1000
 
 _GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ABORTED)
 
 
 class ReverbError(RuntimeError):
-  """A Reverb server did not do what was asked of it."""
+  """Raised if a Reverb server did not do what was asked."""
 
 
 class ServerLost(ReverbError):
-  """No server answered at the address for as long as we were to try."""
+  """Raised if no server answered in time."""
 
 
 class UnknownTable(ReverbError, ValueError):
@@ -26,11 +26,11 @@ class RequestRefused(ReverbError):
 
 
 def is_lost(error: grpc.RpcError) -> bool:
-  """Whether the server went away, so that trying again makes sense."""
+  """Returns whether the server went away, so that a retry makes sense."""
   code, details = error.code(), error.details() or ''
   if code == grpc.StatusCode.UNKNOWN:
     return 'Stream removed' in details
-  # A server that is shutting down cancels what it has begun.
+  # A server that shuts down cancels its calls.
   return code in _GONE or code == grpc.StatusCode.CANCELLED
 
 
@@ -40,10 +40,9 @@ def translate(
   """Returns the error to raise instead of gRPC's.
 
   Args:
-    error: as gRPC raised it; not a rate limiter's time-out.
-    address: of the server.
+    error: not a rate limiter's time-out.
     doing: what failed, as 'insert'.
-    table: that the call was about; None: the server.
+    table: None if the call was about the whole server.
   """
   code = error.code()
   details = ' '.join((error.details() or '').split()) or 'no details'

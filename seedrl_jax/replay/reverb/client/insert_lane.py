@@ -1,8 +1,7 @@
-"""From blocks that inference filled to items that the server has.
+"""Inserts blocks as items into a table of a Reverb server.
 
-A table has one `InsertLane`, which all its writers share, so that a queue
-keeps their order. It encodes blocks in one thread; its `InsertStream` sends
-them in a second, and while connected reads acknowledgements in a third.
+All writers of a table share one `InsertLane`, so that a queue keeps their
+order. One thread encodes, one sends, and one reads acknowledgements.
 """
 
 import collections
@@ -23,17 +22,17 @@ from seedrl_jax.replay.reverb.client import (
 from seedrl_jax.replay.reverb.client import connection as connection_lib
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
-# Blocks that may wait to be encoded, besides what the stream has under way.
+# Blocks that may wait to be encoded.
 _MAX_WAITING = 4
-# Small requests that wait are sent as one of up to this many bytes; chunks
-# that come to more are sent ahead of the items.
+# Small requests are sent together up to this many bytes; chunks beyond that are
+# sent ahead of the items.
 _REQUEST_BYTES = 4 * 1000 * 1000
 # Compressed bytes of the chunks of unacknowledged items.
 _MAX_BYTES = 256 * 1000 * 1000
 
 
 class _Request:
-  """Items that were handed over together, those not yet acknowledged."""
+  """Items inserted together that are not yet acknowledged."""
 
   def __init__(
     self, entries: Sequence[items.Item], keep: Sequence[items.Chunk]
@@ -45,18 +44,18 @@ class _Request:
 
 
 class _Unacknowledged:
-  """Requests with items that the server has not acknowledged, in order."""
+  """Requests with unacknowledged items, in order."""
 
   def __init__(self, max_items: int):
     self._max_items = max_items
     self.requests: dict[_Request, None] = {}
     self.by_key: dict[int, _Request] = {}
-    # Compressed bytes of all chunks; how many requests refer to each.
+    # Compressed bytes of all chunks; requests that refer to each chunk.
     self.num_bytes = 0
     self._references: collections.Counter[int] = collections.Counter()
 
   def has_room(self, request: _Request) -> bool:
-    """Returns whether `request` may join; the largest may if it is alone."""
+    """Returns whether `request` may join; one alone always may."""
     if not self.requests:
       return True
     fresh = sum(
@@ -70,7 +69,7 @@ class _Unacknowledged:
     )
 
   def add(self, request: _Request) -> None:
-    """Adds a request behind the others."""
+    """Appends a request."""
     self.requests[request] = None
     for key, chunk in request.chunks.items():
       if not self._references[key]:
@@ -80,7 +79,7 @@ class _Unacknowledged:
       self.by_key[key] = request
 
   def acknowledge(self, key: int) -> None:
-    """Removes an item; of one that was sent twice, the second time nothing."""
+    """Removes an item; ignores repeated acknowledgements."""
     request = self.by_key.pop(key, None)
     if request is None:
       return
@@ -96,7 +95,7 @@ class _Unacknowledged:
 
 
 class _InsertCall:
-  """One connected stream: which chunks the server holds; whether it ended."""
+  """One connected stream: the chunks that the server holds, and its end."""
 
   def __init__(self) -> None:
     self.held: set[int] = set()
@@ -104,11 +103,11 @@ class _InsertCall:
 
 
 class InsertStream:
-  """Inserts items in order; any thread may call it.
+  """Inserts items in order; thread-safe.
 
-  What the server has not acknowledged is kept, with the chunks it refers to,
-  and sent again after a loss. An item whose acknowledgement was lost on the
-  way is then inserted a second time, under the same key.
+  Unacknowledged items and their chunks are kept, and sent again after a loss.
+  If only the acknowledgement was lost, an item is inserted twice, under the
+  same key.
   """
 
   def __init__(
@@ -121,17 +120,15 @@ class InsertStream:
     """Starts the stream's thread.
 
     Args:
-      connection: to the server.
-      table: its name.
-      on_ack: gets the keys of items that are in their table now; runs in the
-        stream's thread and must not wait.
-      max_items: that may be unacknowledged.
+      on_ack: receives the keys of inserted items in the stream's thread; must
+        not wait.
+      max_items: greatest number of unacknowledged items.
     """
     self._connection = connection
     self._table = table
     self._on_ack = on_ack
     self._lock = threading.Lock()
-    # Callers wait for one, the stream's thread that sends for the other.
+    # Callers wait for the first, the sending thread for the second.
     self._changed = threading.Condition(self._lock)
     self._work = threading.Condition(self._lock)
     self._closed = threading.Event()
@@ -147,28 +144,26 @@ class InsertStream:
 
   @property
   def bytes_sent(self) -> int:
-    """Bytes of all messages so far, those sent again included."""
+    """Bytes of all messages so far, including repeats."""
     return self._sent
 
   @property
   def in_flight(self) -> int:
-    """Items handed over and not yet acknowledged."""
+    """Items not yet acknowledged."""
     return len(self._pending.by_key)
 
   def insert(
     self, entries: Sequence[items.Item], keep: Sequence[items.Chunk] = ()
   ) -> None:
-    """Hands items over; waits while too much is under way.
+    """Inserts at least one item, in order; waits if too much is in flight.
 
     Args:
-      entries: at least one; they are inserted in order within a table.
-      keep: chunks that the server should hold on to, because items of the
-        next insert refer to them. One that is left out is dropped, and sent
-        again if a later item refers to it all the same.
+      keep: chunks that the server should hold for items of the next insert.
+        Others are dropped, and sent again if a later item refers to them.
 
     Raises:
       StoreClosed: after `close`.
-      ReverbError: with which the stream has ended.
+      ReverbError: if the stream has failed.
     """
     request = _Request(entries, keep)
     with self._changed:
@@ -178,7 +173,7 @@ class InsertStream:
       self._work.notify()
 
   def flush(self, timeout: float | None = None) -> None:
-    """Returns when all that was handed over before is acknowledged.
+    """Waits until all earlier inserts are acknowledged.
 
     Raises:
       RateLimited: after `timeout` seconds.
@@ -196,12 +191,11 @@ class InsertStream:
         )
 
   def acknowledge(self, keys: Sequence[int]) -> None:
-    """Takes items for inserted, by whatever sign; ignores unknown keys.
+    """Counts items as inserted; ignores unknown keys.
 
-    An item that was sampled has been in its table, though its acknowledgement
-    may be lost with the server.
+    Sampled items count too: their acknowledgement may be lost with the server.
     """
-    # First, so that it knows of all that `flush` says has arrived.
+    # First, so that `on_ack` has seen everything when `flush` returns.
     self._on_ack(keys)
     with self._changed:
       for key in keys:
@@ -209,10 +203,9 @@ class InsertStream:
       self._changed.notify_all()
 
   def close(self) -> None:
-    """Ends the stream and every wait; what is unacknowledged may be lost.
+    """Ends the stream and every wait; unacknowledged items may be lost.
 
-    A stream that looks for a lost server does so to its end: close the
-    connection first.
+    Close the connection first: this waits for a search for a lost server.
     """
     with self._changed:
       self._closed.set()
@@ -225,7 +218,7 @@ class InsertStream:
   def _wait(
     self, ready: Callable[[], bool], timeout: float | None = None
   ) -> bool:
-    """Waits for `ready` with the lock held; returns whether it came true."""
+    """Waits for `ready` with the lock held; returns whether it is true."""
 
     def done() -> bool:
       return self._closed.is_set() or self._error is not None or ready()
@@ -294,7 +287,7 @@ class InsertStream:
         yield message
 
   def _next_batch(self) -> list[_Request]:
-    """Takes requests that wait, several if they are small."""
+    """Takes the next request, or several if they are small."""
     batch = [self._unsent.popleft()]
     size = batch[0].size
     while self._unsent and size + self._unsent[0].size <= _REQUEST_BYTES:
@@ -322,11 +315,8 @@ class InsertLane:
     """Starts the lane's thread, `reverb-encode-<table>`.
 
     Args:
-      link: to the server.
-      counts: of the table; told of acknowledgements.
-      encoder: of the table's items.
       mapper: of `unroll_items.Workers`.
-      give_back: takes blocks whose contents have been encoded.
+      give_back: recycles blocks that have been encoded.
     """
     table = counts.config.name
     self._counts = counts
@@ -347,10 +337,9 @@ class InsertLane:
     self._thread.start()
 
   def insert(self, block: base.Block, priorities: np.ndarray) -> None:
-    """Takes a block over; see `TrajectoryWriter.insert`.
+    """See `TrajectoryWriter.insert`.
 
-    Waits for the table's rules, and for room for one more block to encode:
-    while a lost server comes back, say.
+    Also waits if too many blocks wait to be encoded, as while a server is lost.
     """
     self._check()
     self._counts.admit_insert(block.width)
@@ -372,19 +361,15 @@ class InsertLane:
 
   @property
   def bytes_sent(self) -> int:
-    """Bytes that went to the server so far."""
+    """Bytes sent to the server so far."""
     return self._stream.bytes_sent
 
   def arrived(self, keys: Sequence[int]) -> None:
-    """Notes items that were sampled, so that none is sent a second time."""
+    """Notes sampled items, so that they are not sent again."""
     self._stream.acknowledge(keys)
 
   def flush(self, timeout: float | None) -> None:
-    """Returns when the server has all that was inserted before.
-
-    Raises:
-      RateLimited, StoreClosed, ReverbError: as `InsertStream.flush`.
-    """
+    """Waits for all earlier inserts; raises as `InsertStream.flush`."""
     with self._changed:
       self._changed.wait_for(
         lambda: (
@@ -398,13 +383,13 @@ class InsertLane:
     self._stream.flush(timeout)
 
   def interrupt(self) -> None:
-    """Takes nothing over any more; what it has is still sent."""
+    """Refuses further blocks; those already taken are still sent."""
     with self._changed:
       self._interrupted = True
       self._changed.notify_all()
 
   def close(self) -> None:
-    """Ends the thread and the stream; what is unacknowledged may be lost."""
+    """Ends the threads; unacknowledged items may be lost."""
     with self._changed:
       self._closed = True
       self._changed.notify_all()
@@ -427,7 +412,7 @@ class InsertLane:
         if not self._closed:
           self._error = e
         self._changed.notify_all()
-      # Or other threads would wait for this table for ever.
+      # Otherwise other threads would wait for this table for ever.
       self._counts.close()
 
   def _take(self) -> _Task | None:
@@ -451,6 +436,6 @@ class InsertLane:
     self._stream.insert(encoded.items, encoded.keep)
 
   def _on_ack(self, keys: Sequence[int]) -> None:
-    # None: acknowledged twice, as it was sent twice.
+    # 0 if acknowledged twice, as it was sent twice.
     counts = [self._unrolls.pop(key, 0) for key in keys]
     self._counts.acknowledged(sum(counts))

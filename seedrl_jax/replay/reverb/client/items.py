@@ -1,8 +1,4 @@
-"""Chunks of rows and the items that refer to them, encoded for the wire.
-
-Encoding costs the time of compression; it may be done in any thread, several
-at once.
-"""
+"""Chunks of rows and the items that refer to them, encoded for the wire."""
 
 import dataclasses
 import secrets
@@ -21,13 +17,13 @@ _TENSOR_CONTENT = reverb_pb2.Tensor.TENSOR_CONTENT_FIELD_NUMBER
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class Chunk:
-  """Rows of several columns, compressed; may serve many items.
+  """Compressed rows of several columns, which items may share.
 
   Attributes:
-    key: random, not zero; what the server calls it.
+    key: random, not zero.
     rows: of each column.
-    wire: an InsertStreamRequest that holds nothing else. Concatenated such
-      requests are one request with all they hold, by protobuf's rules.
+    wire: an InsertStreamRequest of only this chunk. Such requests can be
+      concatenated, by protobuf's rules.
   """
 
   key: int
@@ -41,7 +37,6 @@ class Item:
 
   Attributes:
     key: random, not zero; acknowledgements and samples name it.
-    table: its table.
     chunks: those that it refers to, each once.
     wire: as `Chunk.wire`.
   """
@@ -64,11 +59,9 @@ class Slice:
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class Column:
-  """A column of an item: its slices in order, one after the other.
+  """A column of an item: at least one slice, in order.
 
-  Attributes:
-    slices: at least one.
-    squeeze: whether the only row is meant without its leading 1.
+  If `squeeze`, it is one row without its leading 1.
   """
 
   slices: Sequence[Slice]
@@ -76,15 +69,11 @@ class Column:
 
 
 def encode_chunk(columns: Sequence[np.ndarray]) -> Chunk:
-  """Compresses columns.
-
-  Args:
-    columns: arrays `[rows, ...]` with the same number of rows, at least one.
-      They may be written to again afterwards.
+  """Compresses columns `[rows, ...]` with the same number of rows, at least 1.
 
   Raises:
-    ValueError: for unequal columns, element types that Reverb does not hold,
-      or more than one message can carry.
+    ValueError: if columns are unequal, Reverb cannot hold an element type, or
+      they exceed what one message can carry.
   """
   rows = {column.shape[0] for column in columns if column.ndim}
   if len(rows) != 1 or 0 in rows or not all(c.ndim for c in columns):
@@ -124,15 +113,10 @@ def _tensor_parts(tensor: codec.Tensor) -> list[wire.Buffer]:
 
 
 def make_item(table: str, priority: float, columns: Sequence[Column]) -> Item:
-  """Makes an item of columns.
-
-  Args:
-    table: its table.
-    priority: finite and not negative.
-    columns: in the order in which they will be sampled.
+  """Returns an item of columns, which are sampled in this order.
 
   Raises:
-    ValueError: for a slice that is not inside its chunk.
+    ValueError: if a slice is not inside its chunk.
   """
   item = reverb_pb2.PrioritizedItem(
     key=random_key(), table=table, priority=priority
@@ -161,9 +145,8 @@ def messages(
   """Yields serialized InsertStreamRequests that insert items, each in parts.
 
   Args:
-    entries: the items.
-    held: keys of the chunks that the server holds for the stream; updated.
-    keep: keys of those that it should hold afterwards, if it has them.
+    held: keys of chunks that the server holds for the stream; updated.
+    keep: keys of chunks that it should hold afterwards, if it has them.
     size: bytes of chunks that go with the items; more are sent ahead.
   """
   parts: list[bytes] = []
@@ -173,7 +156,7 @@ def messages(
       if chunk.key in held:
         continue
       held.add(chunk.key)
-      # A request of chunks only drops none, so it may go ahead.
+      # A request of only chunks drops none, so it may go ahead.
       if parts and total + len(chunk.wire) > size:
         yield parts
         parts, total = [], 0

@@ -1,4 +1,4 @@
-"""Sends new priorities to a Reverb server, while learning and drawing go on."""
+"""Sends new priorities to a Reverb server in the background."""
 
 import threading
 from collections.abc import Callable
@@ -8,22 +8,19 @@ import numpy as np
 from seedrl_jax.replay import base
 from seedrl_jax.replay.reverb.client import connection as connection_lib
 
-# Of one call to the server.
 _KEYS_PER_CALL = 10_000
 
-
-# Keys that may wait to be sent: of more than a thousand batches.
+# Keys that may wait to be sent: more than a thousand batches.
 _MAX_PENDING = 100_000
 
 
 class PriorityUpdater:
-  """Collects priorities and sends them; of a key's several the last counts.
+  """Sends priorities in a thread, `reverb-priorities-<table>`.
 
-  Its thread is named `reverb-priorities-<table>`.
+  Of several waiting priorities of a key the last counts.
   """
 
   def __init__(self, connection: connection_lib.Connection, table: str):
-    """Starts the thread that sends to `table`."""
     self._connection = connection
     self._table = table
     self._changed = threading.Condition()
@@ -37,7 +34,7 @@ class PriorityUpdater:
     self._thread.start()
 
   def update(self, keys: np.ndarray, priorities: np.ndarray) -> None:
-    """Hands priorities over; waits only while far too many are to be sent.
+    """Queues priorities; waits only if far too many are unsent.
 
     Args:
       keys: uint64 `[n]`, of items; unknown ones are ignored.
@@ -45,7 +42,7 @@ class PriorityUpdater:
 
     Raises:
       StoreClosed: after `close`.
-      ReverbError: with which an earlier call to the server failed.
+      ReverbError: if an earlier call to the server failed.
     """
     fresh = dict(zip(keys.tolist(), priorities.tolist(), strict=True))
     with self._changed:
@@ -58,18 +55,14 @@ class PriorityUpdater:
       self._changed.notify_all()
 
   def flush(self) -> None:
-    """Returns when the server has all that was handed over before.
-
-    Raises:
-      StoreClosed, ReverbError: as `update`.
-    """
+    """Waits until the server has all earlier updates; raises as `update`."""
     with self._changed:
       self._wait(lambda: not self._pending and not self._sending)
 
   def close(self) -> None:
-    """Ends the thread and every wait; priorities not yet sent are dropped.
+    """Ends the thread and every wait; drops unsent priorities.
 
-    A call under way ends when it is answered or the connection is closed.
+    A call under way ends with its answer or with the connection.
     """
     with self._changed:
       self._closed = True
@@ -97,7 +90,7 @@ class PriorityUpdater:
         self._changed.notify_all()
 
   def _take(self) -> dict[int, float]:
-    """Returns what is to be sent next; empty after `close`."""
+    """Returns the next priorities to send; empty after `close`."""
     with self._changed:
       self._sending = 0
       self._changed.notify_all()

@@ -1,7 +1,7 @@
-"""From a table of a Reverb server to batches laid out for training.
+"""Draws batches from a table of a Reverb server.
 
-`SampleStreams` fetch samples, each stream in a thread of its own and, while
-connected, one more that reads; a `Sampler` makes batches of them.
+Each of `SampleStreams` has a thread that requests and, while connected, one
+that reads; a `Sampler` makes batches of their samples.
 """
 
 import collections
@@ -19,17 +19,15 @@ from seedrl_jax.replay.reverb.client import (
 from seedrl_jax.replay.reverb.client import connection as connection_lib
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
-# Samples that one stream asks for at once; it has up to two such requests
-# under way.
+# Samples per request; a stream has up to two requests under way.
 _MAX_PER_REQUEST = 16
-# Compressed bytes that may wait to be taken, or be on their way as far as the
-# size of a sample is known from earlier ones. With more, streams ask for
-# nothing until samples are taken.
+# Compressed bytes that may wait or be on their way, estimated by the largest
+# sample so far.
 _MAX_BYTES = 256 * 1000 * 1000
 
 
 class _SampleCall:
-  """One connected stream: samples asked for that are still to come."""
+  """One connected stream, and the samples that it still awaits."""
 
   def __init__(self) -> None:
     self.awaited = 0
@@ -37,12 +35,11 @@ class _SampleCall:
 
 
 class SampleStreams:
-  """Draws samples on demand; any thread may call it.
+  """Draws samples on demand; thread-safe.
 
-  Nothing is drawn that was not asked for, so a table is sampled exactly as
-  often as `request` says; the exception is a loss of the server, after which
-  what it had drawn and not delivered is drawn anew. From a table with
-  `max_times_sampled` such a sample is lost with its item.
+  A table is sampled exactly as often as `request` says. Only after a loss of
+  the server, what was drawn and not delivered is drawn again; from a table
+  with `max_times_sampled` such a sample is lost with its item.
   """
 
   def __init__(
@@ -55,22 +52,20 @@ class SampleStreams:
     """Starts the streams' threads; nothing is drawn before `request`.
 
     Args:
-      connection: to the server.
-      table: its name.
-      num_streams: that fetch side by side. One keeps a queue's order.
-      on_arrival: gets the keys of items as they come; must not wait.
+      num_streams: parallel streams; only one keeps a queue's order.
+      on_arrival: receives the keys of items as they arrive; must not wait.
     """
     self._on_arrival = on_arrival
     self._connection = connection
     self._table = table
     self._lock = threading.Lock()
-    # Two, as a dozen threads woken for nothing cost more than the work itself.
+    # Two: waking a dozen threads for nothing costs more than the work itself.
     self._arrived = threading.Condition(self._lock)
     self._wanted = threading.Condition(self._lock)
     self._closed = threading.Event()
     self._error: BaseException | None = None
     self._streams: set[transport.Stream] = set()
-    # Not yet asked of the server, and not yet come from it.
+    # Samples not yet requested from the server, and not yet received.
     self._demand = 0
     self._outstanding = 0
     self._ready: collections.deque[samples.Sample] = collections.deque()
@@ -88,11 +83,11 @@ class SampleStreams:
 
   @property
   def outstanding(self) -> int:
-    """Samples that were asked for and have not arrived."""
+    """Requested samples that have not arrived."""
     return self._outstanding
 
   def request(self, count: int) -> None:
-    """Asks for `count` more samples; does not wait."""
+    """Requests `count` more samples; does not wait."""
     with self._lock:
       self._check()
       self._demand += count
@@ -100,11 +95,11 @@ class SampleStreams:
       self._wanted.notify_all()
 
   def get(self) -> samples.Sample:
-    """Takes the next sample that has arrived; waits for it.
+    """Returns the next sample; waits for it.
 
     Raises:
       StoreClosed: after `close`.
-      UnknownTable, ReverbError: with which a stream has ended.
+      ReverbError: if a stream has failed.
     """
     with self._lock:
       self._arrived.wait_for(
@@ -120,7 +115,7 @@ class SampleStreams:
       return sample
 
   def interrupt(self) -> None:
-    """Ends every wait; the threads end when the connection lets them."""
+    """Ends every wait; does not wait for the threads."""
     with self._lock:
       self._closed.set()
       self._arrived.notify_all()
@@ -130,7 +125,7 @@ class SampleStreams:
       stream.cancel()
 
   def close(self) -> None:
-    """Ends the streams and every wait; as `InsertStream.close`."""
+    """Ends the streams and every wait; see `InsertStream.close`."""
     self.interrupt()
     for thread in self._threads:
       thread.join()
@@ -158,7 +153,7 @@ class SampleStreams:
         self._arrived.notify_all()
 
   def _serve(self, stream: transport.Stream) -> None:
-    """Asks and reads over a new stream until the server is lost."""
+    """Requests and reads over a new stream until the server is lost."""
     call = _SampleCall()
     with self._lock:
       if self._closed.is_set():
@@ -175,7 +170,7 @@ class SampleStreams:
     finally:
       with self._lock:
         self._streams.discard(stream)
-        # What did not come is still wanted, from any stream.
+        # Any stream may fetch what did not come.
         self._demand += call.awaited
         self._wanted.notify_all()
 
@@ -211,7 +206,7 @@ class SampleStreams:
         count = min(self._demand, _MAX_PER_REQUEST, self._room())
         self._demand -= count
         call.awaited += count
-      # Without a time-out of the rate limiter: the server waits for ever.
+      # The server waits for ever, as there is no rate limiter's time-out.
       request = reverb_pb2.SampleStreamRequest(
         table=self._table, num_samples=count
       )
@@ -223,10 +218,10 @@ class SampleStreams:
     )
 
   def _room(self) -> int:
-    """Returns how many more samples may be asked for, by their bytes.
+    """Returns how many more samples may be requested, by their bytes.
 
-    The server is held back by not asking: were it by not reading, it would
-    take the connection for a dead one after a while.
+    If we stopped reading instead, the server would take the connection for
+    dead after a while.
     """
     if not self._size:
       return _MAX_PER_REQUEST
@@ -237,7 +232,7 @@ class SampleStreams:
 
 
 class Sampler(base.TrajectorySampler):
-  """Draws batches, some ahead; any thread may call it, one at a time passes."""
+  """Draws batches, some ahead; thread-safe."""
 
   def __init__(
     self,
@@ -247,14 +242,12 @@ class Sampler(base.TrajectorySampler):
     ahead: int,
     before_request: Callable[[], None],
   ):
-    """Makes a sampler; nothing is drawn before the first `sample`.
+    """Draws nothing before the first `sample`.
 
     Args:
-      streams: of its own, so that batches do not mix; closed with it.
-      counts: of the table.
-      decoder: makes batches of samples.
-      ahead: batches to draw ahead if the table's rules let them pass.
-      before_request: runs before samples are asked for.
+      streams: not shared, so that batches do not mix; closed with the sampler.
+      ahead: batches to draw ahead if the table's rules admit them.
+      before_request: called before samples are requested.
     """
     self._streams = streams
     self._counts = counts
@@ -262,19 +255,15 @@ class Sampler(base.TrajectorySampler):
     self._ahead = ahead
     self._before_request = before_request
     self._lock = threading.Lock()
-    # Samples of the next batch that came; batches under way that no caller
-    # waits for; callers that ask for a batch of their own.
+    # Samples of the next batch; batches under way for no caller yet; callers
+    # that request a batch of their own.
     self._drawn: list[samples.Sample] = []
     self._unclaimed = 0
     self._waiting = 0
     self._turn = threading.Lock()
 
   def sample(self, wait: bool = True) -> base.Sample:
-    """See `TrajectorySampler`.
-
-    Only the table's rules are not waited for: what they let pass has come over
-    the network by then or is waited for.
-    """
+    """See `TrajectorySampler`; the network is always waited for."""
     self._claim(wait)
     with self._lock:
       while len(self._drawn) < self._decoder.num_items:
@@ -286,20 +275,20 @@ class Sampler(base.TrajectorySampler):
     return self._decoder.decode(drawn)
 
   def interrupt(self) -> None:
-    """Ends every wait in it."""
+    """Ends every wait."""
     self._streams.interrupt()
 
   def close(self) -> None:
-    """Ends its threads too; at once if the connection is closed."""
+    """Ends the threads, at once if the connection is closed."""
     self._streams.close()
 
   @property
   def undrawn(self) -> int:
-    """Items that were asked for and have not come."""
+    """Requested items that have not arrived."""
     return self._streams.outstanding
 
   def _claim(self, wait: bool) -> None:
-    """Returns when a batch is under way that no other caller takes."""
+    """Waits until a batch is under way that no other caller takes."""
     with self._turn:
       if self._unclaimed:
         self._unclaimed -= 1
@@ -317,8 +306,8 @@ class Sampler(base.TrajectorySampler):
     self._streams.request(self._decoder.num_items)
 
   def _ask_ahead(self) -> None:
-    # With the lock held, and not before those who wait: the last batch that
-    # can be drawn would otherwise be theirs and nobody's.
+    # Not before callers that wait: the last batch that can be drawn would
+    # otherwise be under way for nobody.
     with self._turn:
       while self._unclaimed < self._ahead and not self._waiting:
         try:

@@ -1,4 +1,4 @@
-"""Samples as Reverb sends them, put together but not yet decompressed."""
+"""Samples as Reverb sends them, assembled but not yet decompressed."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,9 +21,9 @@ class TensorSlice(NamedTuple):
 
 
 class SampledColumn(NamedTuple):
-  """A column of an item: its slices one after the other.
+  """A column of an item: its slices in order.
 
-  If `squeeze`, there is one row and its leading 1 is not meant.
+  If `squeeze`, it is one row without its leading 1.
   """
 
   slices: Sequence[TensorSlice]
@@ -31,21 +31,17 @@ class SampledColumn(NamedTuple):
 
   @property
   def rows(self) -> int:
-    """Rows of all slices together."""
+    """Rows of all slices."""
     return sum(s.length for s in self.slices)
 
 
 class Sample(NamedTuple):
-  """An item that was drawn.
+  """A drawn item.
 
   Attributes:
-    key: of the item.
-    probability: with which it was drawn.
-    table_size: items in the table then.
-    priority: of the item then.
-    times_sampled: how often it has been drawn, this time included.
-    columns: as they were written.
-    size: bytes that it took on the wire.
+    probability, table_size, priority: at the draw; the size is in items.
+    times_sampled: draws of the item so far, including this one.
+    size: bytes on the wire.
   """
 
   key: int
@@ -58,7 +54,7 @@ class Sample(NamedTuple):
 
 
 class Joiner:
-  """Puts the entries of one stream together to samples."""
+  """Assembles samples from the entries of one stream."""
 
   def __init__(self) -> None:
     self._start()
@@ -71,7 +67,7 @@ class Joiner:
   def add(self, message: wire.Buffer) -> list[Sample]:
     """Returns the samples that a SampleStreamResponse completes.
 
-    Their tensors are views of `message`, which they keep in memory.
+    Their tensors are views of `message`.
     """
     complete = []
     for number, _, entry in wire.fields(memoryview(message)):
@@ -127,7 +123,7 @@ def _parse_chunk(message: memoryview) -> tuple[int, Sequence[codec.Tensor]]:
         'tables of its own.'
       )
     elif number == _ChunkData.DATA_FIELD_NUMBER:
-      # Tensors are all that there is in it.
+      # It contains nothing but tensors.
       tensors += [_parse_tensor(part) for _, _, part in wire.fields(content)]
   return key, tensors
 

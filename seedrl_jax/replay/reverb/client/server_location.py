@@ -1,8 +1,4 @@
-"""The server of a store: one of its own, or one that runs already.
-
-Both kinds connect to the server, save and restore its contents, and know what
-to do when it is lost.
-"""
+"""The server of a store: one of its own, or one that already runs."""
 
 import abc
 import contextlib
@@ -21,16 +17,15 @@ from seedrl_jax.replay.reverb.client import connection, server_rules
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 from seedrl_jax.replay.reverb.server import checkpoint_files, server
 
-# What the store knows of a checkpoint, beside Reverb's own files.
+# The store's own part of a checkpoint, beside Reverb's files.
 _RECORD = 'store.json'
 
-# Seconds in which a server that runs answers, asked in pieces of so many to
-# notice its end; and in which one that does not answer must have ended. One
-# that hangs is then stopped.
+# Seconds in which a running server answers, asked in pieces to notice its end,
+# and in which one that does not answer must end before it is stopped.
 _ANSWER, _PIECE, _END = 5.0, 1.0, 5.0
-# How often a lost server is started before the run gives up.
+# Attempts to restart a lost server before the run gives up.
 _ATTEMPTS = 5
-# Seconds in which a server that has just answered does so again.
+# Seconds in which a server that has just answered answers again.
 _FRESH = 10.0
 
 Record = Mapping[str, Any]
@@ -39,11 +34,7 @@ OnRestart = Callable[[Infos], None]
 
 
 class ServerLocation(abc.ABC):
-  """Where the Reverb server of a store is.
-
-  Attributes:
-    link: the connection to it.
-  """
+  """The Reverb server of a store, and `link`, the connection to it."""
 
   link: connection.Connection
 
@@ -54,29 +45,28 @@ class ServerLocation(abc.ABC):
     record: Record,
     on_asked: Callable[[], None] | None = None,
   ) -> None:
-    """Saves the tables in `path`, with `record`, which JSON can hold.
+    """Saves the tables and `record`, JSON values, in `path`.
 
-    Calls `on_asked` whenever the server was asked to.
+    Calls `on_asked` each time that the server is asked.
 
     Raises:
-      OSError, ReverbError: if that cannot be done.
+      OSError, ReverbError: if that fails.
     """
 
   @abc.abstractmethod
   def restore(
     self, path: str, check: Callable[[Record], None]
   ) -> Record | None:
-    """Restores the tables that `checkpoint` saved in `path`.
+    """Restores the checkpoint `path`.
 
     Args:
-      path: of the checkpoint.
       check: raises if the record does not fit; called before any change.
 
     Returns:
       The record; None if the server's tables stay as they are.
 
     Raises:
-      CheckpointError: in one sentence.
+      CheckpointError: if it cannot be restored.
     """
 
   @abc.abstractmethod
@@ -85,7 +75,7 @@ class ServerLocation(abc.ABC):
 
 
 class OwnServer(ServerLocation):
-  """A server of this run, which is started again when it is lost."""
+  """A server of this run, restarted if it is lost."""
 
   def __init__(
     self,
@@ -97,12 +87,12 @@ class OwnServer(ServerLocation):
     """Starts the server and waits for it.
 
     Args:
-      process: the server, not started yet; closed with the location.
-      on_restart: gets the tables' state of a server that replaced a lost one.
+      process: the server, not started yet; closed with this object.
+      on_restart: receives the tables' state when a server replaced a lost one.
       patience: seconds in which a restarted server must be found.
-      begin_with: the checkpoint that `restore` is about to be called with, if
-        known: the server then starts only once. If it cannot be loaded,
-        `restore` will raise, and the tables begin empty.
+      begin_with: the checkpoint of a coming `restore`, so that the server
+        starts only once. If it cannot be loaded, the tables begin empty and
+        `restore` raises.
 
     Raises:
       ServerFailed: if it does not start.
@@ -110,9 +100,9 @@ class OwnServer(ServerLocation):
     self._on_restart = on_restart
     self._lock = threading.Lock()
     self._closed = False
-    # What a server that was lost begins with.
+    # The checkpoint from which a lost server is restarted.
     self._newest: str | None = None
-    # What it holds and `restore` was not yet asked for.
+    # The checkpoint that it started with, until `restore` asks for it.
     self._begun: str | None = None
     self._server = process
     try:
@@ -137,7 +127,7 @@ class OwnServer(ServerLocation):
 
   @property
   def pid(self) -> int | None:
-    """The number of the server's process."""
+    """The server's process ID."""
     return self._server.pid
 
   def checkpoint(
@@ -167,7 +157,7 @@ class OwnServer(ServerLocation):
         raise
       if not begun:
         self._restart_with(path)
-    # Connects to the new server, so that a failure is this call's.
+    # Connects to the new server, so that a failure is raised here.
     self.link.server_info()
     return record
 
@@ -181,20 +171,19 @@ class OwnServer(ServerLocation):
     self._newest = path
 
   def _empty(self) -> None:
-    """Starts the server again with empty tables."""
+    """Restarts the server with empty tables."""
     self._server.restart()
     self._server.wait_ready()
-    # Or the store would still count on what is gone.
+    # Otherwise the store would still count what is gone.
     self._on_restart(self._fresh_info())
 
   def close(self) -> None:
-    """See `ServerLocation`."""
     self._closed = True
     self.link.close()
     self._server.close()
 
   def _revive(self) -> None:
-    """Starts the server again if it has ended; the link calls this."""
+    """Restarts the server if it has ended."""
     with self._lock:
       if self._closed or self._is_well():
         return
@@ -219,16 +208,16 @@ class OwnServer(ServerLocation):
         self._server.wait_ready()
         return
       except server.ServerFailed as e:
-        # What killed the last one may have killed this one too.
+        # What ended the last one may have ended this one too.
         if not left or self._closed:
           raise
         logging.warning('%s', e)
 
   def _is_well(self) -> bool:
-    """Whether the server runs and answers: another call has revived it."""
+    """Returns whether the server answers, as another call has revived it."""
     deadline = time.monotonic() + _ANSWER
     while time.monotonic() < deadline:
-      # A process that was killed loses its connections before it has ended.
+      # A killed process loses its connections before it has ended.
       if not self._server.is_alive() or self._server.wait_end(0.0):
         return False
       if server.answers(self._server.address, _PIECE):
@@ -237,7 +226,7 @@ class OwnServer(ServerLocation):
     return False
 
   def _fresh_info(self) -> Infos:
-    """Asks the new server, of which the link does not know yet."""
+    """Asks the new server, which the link has not found yet."""
     with contextlib.closing(
       connection.Connection(self._server.address, _FRESH)
     ) as fresh:
@@ -254,11 +243,11 @@ class ExternalServer(ServerLocation):
 
     Args:
       address: 'host:port'.
-      rules: that its tables must have (`server_rules.server_rules`).
+      rules: required of its tables (`server_rules.server_rules`).
       patience: seconds to keep trying, now and whenever it is lost.
 
     Raises:
-      ServerLost, RequestRefused: in one sentence.
+      ServerLost, RequestRefused: if there is none, or it does not fit.
     """
     self.link = connection.Connection(address, patience)
     try:
@@ -276,7 +265,7 @@ class ExternalServer(ServerLocation):
     """See `ServerLocation`; the files stay on the server's machine.
 
     Only one of the processes that share a server should save: a server deletes
-    all but its newest checkpoint, so one of two that save at once fails.
+    all but its newest checkpoint.
     """
     written = self.link.checkpoint(on_asked)
     where = {'address': self.link.address, 'path': written}
@@ -287,7 +276,7 @@ class ExternalServer(ServerLocation):
     checkpoint_files.keep(scratch, path)
 
   def restore(self, path: str, check: Callable[[Record], None]) -> None:
-    """See `ServerLocation`; only its owner can make it load a checkpoint."""
+    """See `ServerLocation`; only logs how the server's owner can load it."""
     record = _read_record(path)
     check(record)
     saved = record.get('server', {}).get('path', path)
@@ -299,7 +288,6 @@ class ExternalServer(ServerLocation):
     )
 
   def close(self) -> None:
-    """See `ServerLocation`."""
     self.link.close()
 
 

@@ -1,7 +1,6 @@
-"""A table's rules as a Reverb server takes them, and whether one has them.
+"""A table's rules in the server's terms, and their comparison.
 
-A queue's item is a block of unrolls that finished together, so the server
-counts blocks there; a replay's item is one unroll.
+A queue's item is a block of unrolls; a replay's item is one unroll.
 """
 
 import sys
@@ -12,7 +11,7 @@ from seedrl_jax.replay import rate_limiter, table_configs
 from seedrl_jax.replay.reverb.client import errors
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
-# JSON has no infinity, and Reverb means this by none.
+# JSON has no infinity; Reverb uses this number for it.
 _UNBOUNDED = sys.float_info.max
 
 
@@ -21,15 +20,12 @@ def server_rules(
 ) -> dict[str, Any]:
   """Returns a table's rules as the server's `main.py` takes them.
 
-  The client lets whole blocks and batches pass by the same rules before
-  anything is sent (`client_rate_limiter.py`); the server's are what several
-  processes share.
+  They apply to all processes together; each client applies them to whole
+  blocks and batches first (`client_rate_limiter.py`).
 
   Args:
-    config: the table's rules.
-    block_width: unrolls in a block that writers fill.
-    batch_size: of the largest batch that will be drawn; the ratio's buffer
-      must hold one.
+    block_width: unrolls in a writer's block.
+    batch_size: of the largest batch; the ratio's buffer must hold one.
   """
   if isinstance(config, table_configs.QueueConfig):
     return _queue_rules(config, block_width)
@@ -65,11 +61,11 @@ def _replay_rules(
     'min_size_to_sample': config.min_size,
   }
   if not config.samples_per_insert:
-    # A ratio of 0 would let Reverb take nothing.
+    # With a ratio of 0, Reverb would accept nothing.
     free = {'min_diff': -_UNBOUNDED, 'max_diff': _UNBOUNDED}
     return rules | {'samples_per_insert': 1.0} | free
-  # As if blocks were whole batches, the widest there are: a server that is
-  # started by hand does not know how a run divides its environments.
+  # As if blocks were whole batches, the widest there are: a server started by
+  # hand does not know the block width of a run.
   limiter = rate_limiter.RateLimiter(config, batch_size)
   limiter.widen(batch_size)
   centre = config.min_size * config.samples_per_insert
@@ -85,16 +81,15 @@ def check_fits(
   served: Mapping[str, reverb_pb2.TableInfo],
   wanted: Sequence[Mapping[str, Any]],
 ) -> None:
-  """Checks that a server which runs already has the run's tables.
+  """Checks that a running server has the run's tables.
 
   Args:
-    address: of the server.
-    served: its tables by name.
-    wanted: as `server_rules` gives them. A queue's size may differ: the run
-      keeps to its own.
+    served: the server's tables by name.
+    wanted: from `server_rules`. A queue's size may differ.
 
   Raises:
-    RequestRefused: in one sentence that says what differs.
+    RequestRefused: if a rule differs.
+    UnknownTable: if a table is missing.
   """
   for rules in wanted:
     name = rules['name']

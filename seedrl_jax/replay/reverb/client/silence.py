@@ -1,31 +1,24 @@
-"""Tells the user of a server that has not answered for long.
+"""Reports that a server has not answered for long.
 
-A server that was stopped keeps its connections: nothing else would say why the
-run stands still.
+A stopped server keeps its connections: nothing else would report it.
 """
 
 import threading
 import time
 from collections.abc import Callable
 
-# Seconds until the first word; each later one takes twice as long.
+# Seconds until the first message; each later one takes twice as long.
 _FIRST = 10.0
 
 
 class Silence:
-  """Counts how long a server has not answered; any thread may call it."""
+  """Measures how long a server has not answered; thread-safe."""
 
   def __init__(
     self,
     say: Callable[[str], None],
     clock: Callable[[], float] = time.monotonic,
   ):
-    """Assumes a server that answers.
-
-    Args:
-      say: takes a sentence.
-      clock: gives the time in seconds.
-    """
     self._say = say
     self._clock = clock
     self._lock = threading.Lock()
@@ -37,7 +30,7 @@ class Silence:
     return self._clock()
 
   def unanswered(self, address: str, asked: float) -> None:
-    """Notes that a question, asked then, has had no answer until now."""
+    """Notes that a request made at the time `asked` has no answer yet."""
     with self._lock:
       if self._began is None:
         self._began = asked

@@ -1,8 +1,4 @@
-"""The store on a Reverb server.
-
-Unrolls are encoded and decoded here, without TensorFlow; the server is a
-process in an environment of its own.
-"""
+"""The store on a Reverb server; this process needs no TensorFlow."""
 
 import contextlib
 import os
@@ -24,10 +20,10 @@ from seedrl_jax.replay.reverb.client import (
 )
 
 _VERSION = 3
-# Seconds for each table to take what was inserted before a checkpoint.
+# Seconds per table to take earlier inserts before a checkpoint.
 _FLUSH_SECONDS = 10.0
 
-# Makes the server from the rules and from what to call when it was restarted.
+# Makes the server from its rules and a callback for restarts.
 MakeLocation = Callable[
   [Sequence[Mapping[str, Any]], server_location.OnRestart],
   server_location.ServerLocation,
@@ -35,11 +31,7 @@ MakeLocation = Callable[
 
 
 class ReverbStore(base.TrajectoryStore):
-  """Tables of unrolls on a Reverb server.
-
-  Attributes:
-    location: the server that they are on.
-  """
+  """Tables of unrolls on the Reverb server at `location`."""
 
   def __init__(
     self,
@@ -57,7 +49,7 @@ class ReverbStore(base.TrajectoryStore):
       batch_size: of the largest batch that will be drawn.
 
     Raises:
-      ReverbError: in one sentence, if there is no such server.
+      ReverbError: if there is no such server.
     """
     self.unroll_spec = unroll_spec
     self.overlap = overlap
@@ -92,25 +84,19 @@ class ReverbStore(base.TrajectoryStore):
     for config in configs:
       pool = pools[config.name]
       self._tables[config.name] = tables.make_table(config, shared, pool)
-    # A server that ran before has counts, and others may have written to it.
+    # The server may have run before, and others may have written to it.
     self._restart_tables(link.server_info())
 
   @property
   def bytes_sent(self) -> int:
-    """Bytes that its writers have sent so far."""
+    """Bytes that all writers have sent so far."""
     return sum(table.bytes_sent for table in self._tables.values())
 
   def table(self, name: str) -> tables.ReverbTable:
-    """See `TrajectoryStore`."""
     return base.find_table(self._tables, name)
 
   def flush(self) -> None:
-    """See `TrajectoryStore`.
-
-    Raises:
-      StoreClosed: as there.
-      ReverbError: if the server is lost for good.
-    """
+    """See `TrajectoryStore`; raises ReverbError if the server is lost."""
     for table in self._tables.values():
       table.flush()
 
@@ -129,10 +115,10 @@ class ReverbStore(base.TrajectoryStore):
   def checkpoint(
     self, path: str, on_snapshot: Callable[[], None] | None = None
   ) -> None:
-    """See `TrajectoryStore`.
+    """See `TrajectoryStore`; batches drawn ahead are not saved.
 
-    Batches that were drawn ahead are not in it. `on_snapshot` is called when
-    the server was asked, some milliseconds before it looks at its tables.
+    `on_snapshot` is called some milliseconds before the server reads its
+    tables.
 
     Raises:
       OSError, ReverbError: if it cannot be written.
@@ -146,8 +132,7 @@ class ReverbStore(base.TrajectoryStore):
     self.location.checkpoint(path, record, on_snapshot)
 
   def restore(self, path: str) -> None:
-    """See `TrajectoryStore`."""
-    # Or it would be sent again, to the tables that are restored.
+    # Otherwise it would be sent again, to the restored tables.
     self._flush_briefly()
     record = self.location.restore(path, lambda r: self._check_fits(path, r))
     if record is None:
@@ -170,7 +155,7 @@ class ReverbStore(base.TrajectoryStore):
       if self._closed:
         return
       self._closed = True
-    # First, as it ends the calls that the others wait for.
+    # First, as this ends the calls that the others wait for.
     self.location.link.close()
     for table in self._tables.values():
       table.close()
@@ -195,7 +180,7 @@ class ReverbStore(base.TrajectoryStore):
     self._layout.check_signature(start, record['unroll'])
 
   def _drop_queues(self, path: str, block_width: int) -> None:
-    """A queue's blocks cannot be cut; other tables hold single unrolls."""
+    """Empties queues: their blocks cannot be cut to another width."""
     for name, table in self._tables.items():
       if isinstance(table, base.Queue):
         logging.warning(

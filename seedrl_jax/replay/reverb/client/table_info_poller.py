@@ -1,8 +1,6 @@
-"""Asks a Reverb server what others did to a table while a thread waits here.
+"""Polls a Reverb server for what others did to a table while a thread waits.
 
-Without others the store's own counts are right, and it is
-enough to ask now and then; with actors that write, or a learner elsewhere that
-draws, what is waited for is theirs.
+Without other processes the store's own counts are right, and rare polls do.
 """
 
 import threading
@@ -11,26 +9,21 @@ from collections.abc import Sequence
 
 from seedrl_jax.replay.reverb.client import tables as tables_lib
 
-# Seconds between questions while nobody else is known to use the table.
+# Seconds between polls while no other process is known to use the table.
 _ALONE = 0.1
-# While others are: the first pause after news, and the longest.
+# While others use it: the first pause after news, and the longest.
 _FIRST, _LONGEST = 0.005, 0.02
-# Seconds for which others count as there after news of them.
+# Seconds after news for which others count as present.
 _NOTICED = 2.0
 
 
 class TableInfoPoller:
-  """A thread, `reverb-poll`, that keeps counts up to date."""
+  """Keeps the tables' counts up to date in a thread, `reverb-poll`."""
 
   def __init__(
     self, tables: Sequence[tables_lib.ReverbTable], wait_begun: threading.Event
   ):
-    """Starts the thread.
-
-    Args:
-      tables: of the store.
-      wait_begun: set when a thread begins to wait for one of them.
-    """
+    """Starts the thread; `wait_begun` is set when a thread begins to wait."""
     self._tables = tables
     self._begun = wait_begun
     self._closed = threading.Event()
@@ -49,7 +42,7 @@ class TableInfoPoller:
     pause, noticed = _ALONE, -_NOTICED
     while not self._closed.is_set():
       if time.monotonic() - noticed < _NOTICED:
-        # A thread that begins to wait starts the next round at once.
+        # A thread that begins to wait starts the next poll at once.
         if self._begun.wait(pause):
           pause = _FIRST
       else:

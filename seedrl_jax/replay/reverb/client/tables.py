@@ -21,21 +21,14 @@ from seedrl_jax.replay.reverb.proto import reverb_pb2
 
 # Batches that a sampler draws ahead.
 _AHEAD = 1
-# Streams of a replay's sampler that fetch side by side.
+# Parallel streams of a replay's sampler.
 _REPLAY_STREAMS = 2
-# Seconds that a draw from a table that is filling waits for what is under way.
+# Seconds that a draw from a filling table waits for inserts in flight.
 _SETTLE_SECONDS = 1.0
 
 
 class Shared(NamedTuple):
-  """What the tables of a store share.
-
-  Attributes:
-    link: to the server.
-    layout: of the unrolls.
-    mapper: of `unroll_items.Workers`.
-    on_wait: see `ClientRateLimiter`.
-  """
+  """What a store's tables share; `mapper` is of `unroll_items.Workers`."""
 
   link: connection.Connection
   layout: blocks.UnrollLayout
@@ -44,12 +37,7 @@ class Shared(NamedTuple):
 
 
 class ReverbTable(base.Table):
-  """A table on a server; threads start when a writer or sampler needs them.
-
-  Attributes:
-    config: its rules.
-    limiter: its counts.
-  """
+  """A table on a server; threads start with the first writer or sampler."""
 
   def __init__(
     self,
@@ -59,15 +47,7 @@ class ReverbTable(base.Table):
     encoder: unroll_items.Encoder,
     unrolls_per_item: int,
   ):
-    """Makes a table that is taken to be empty.
-
-    Args:
-      shared: with the store's other tables.
-      pool: of the blocks that are inserted.
-      limiter: of the table.
-      encoder: makes items of blocks.
-      unrolls_per_item: what the server counts as one.
-    """
+    """Assumes an empty table; the server's items are `unrolls_per_item`."""
     self.config = limiter.config
     self.limiter = limiter
     self._shared = shared
@@ -75,7 +55,7 @@ class ReverbTable(base.Table):
     self._encoder = encoder
     self._unit = unrolls_per_item
     self._lock = threading.Lock()
-    # No server's count from before a reset is taken over after it.
+    # Prevents a count from before a reset from being used after it.
     self._counting = threading.Lock()
     self._interrupted = False
     self._lane: insert_lane.InsertLane | None = None
@@ -84,13 +64,11 @@ class ReverbTable(base.Table):
     self._counted: tuple[int, int] | None = None
 
   def allocate(self) -> base.Block:
-    """See `TrajectoryWriter`."""
     return self._pool.lend()
 
   def insert(
     self, block: base.Block, priorities: np.ndarray | None = None
   ) -> None:
-    """See `TrajectoryWriter`."""
     self._pool.check_lent(block)
     checked = base.check_priorities(priorities, block.width)
     self._insert_lane().insert(block, checked)
@@ -101,23 +79,23 @@ class ReverbTable(base.Table):
     return self._lane.bytes_sent if self._lane is not None else 0
 
   def flush(self, timeout: float | None = None) -> None:
-    """Returns when the server has what was inserted and changed before.
+    """Waits until the server has all earlier inserts and updates.
 
     Args:
-      timeout: seconds; what the table cannot take within these, as its rules
-        wait for samples, say, stays on its way. None: no limit.
+      timeout: seconds; what the table's rules do not admit by then stays in
+        flight. None: no limit.
 
     Raises:
       StoreClosed: if the store is closed meanwhile.
       ReverbError: if the server is lost for good.
     """
     if self._lane is not None:
-      # What the server cannot take now is under way, and will be sent again.
+      # What the server cannot take now stays in flight.
       with contextlib.suppress(base.RateLimited):
         self._lane.flush(timeout)
 
   def info(self) -> base.TableInfo:
-    """Returns its state, with the size that the server told last."""
+    """Returns the state, with the server's last known size."""
     return self.limiter.info(self._counted)
 
   def note_size(self, size: int, acknowledged: int) -> None:
@@ -139,13 +117,13 @@ class ReverbTable(base.Table):
     self.limiter.restart(*counts, undrawn=undrawn * self._unit)
 
   def correct(self) -> bool:
-    """Asks the server; returns whether it knows of anything new."""
+    """Asks the server; returns whether the counts needed correction."""
     with self._counting:
       version = self.limiter.version
       try:
         info = self._shared.link.peek()[self.config.name]
       except (errors.ReverbError, base.StoreClosed):
-        # Who waits for the server itself will say so.
+        # Callers that use the server itself raise this.
         return False
       inserts, samples, size = self._in_unrolls(info)
       if version is None:
@@ -155,7 +133,7 @@ class ReverbTable(base.Table):
       return self.limiter.correct(inserts, samples, size, version)
 
   def _in_unrolls(self, info: reverb_pb2.TableInfo) -> tuple[int, int, int]:
-    """Returns the server's inserts, samples and size."""
+    """Returns the server's inserts, samples and size, in unrolls."""
     limiter = info.rate_limiter_info
     return (
       limiter.insert_stats.completed * self._unit,
@@ -223,7 +201,6 @@ class ReverbQueue(ReverbTable, base.Queue):
     shared: Shared,
     pool: blocks.BlockPool,
   ):
-    """Makes a queue that is taken to be empty; see `ReverbTable`."""
     limiter = client_rate_limiter.ClientQueueLimiter(config, shared.on_wait)
     encoder = unroll_items.BlockEncoder(shared.layout, config.name)
     super().__init__(shared, pool, limiter, encoder, pool.width)
@@ -231,10 +208,9 @@ class ReverbQueue(ReverbTable, base.Queue):
   def sampler(
     self, batch_size: int, num_blocks: int | None = None
   ) -> base.TrajectorySampler:
-    """See `Table`."""
     count = self.config.num_blocks(batch_size, num_blocks, self._pool.width)
     shared = self._shared
-    # More than one stream would not keep the order.
+    # Several streams would not keep the order.
     streams = sampler_lib.SampleStreams(
       shared.link, self.config.name, on_arrival=self._on_arrival
     )
@@ -260,7 +236,6 @@ class ReverbReplay(ReverbTable, base.Replay):
     shared: Shared,
     pool: blocks.BlockPool,
   ):
-    """Makes a replay that is taken to be empty; see `ReverbTable`."""
     self._limiter = client_rate_limiter.ClientReplayLimiter(
       config, pool.width, shared.on_wait
     )
@@ -272,7 +247,6 @@ class ReverbReplay(ReverbTable, base.Replay):
   def sampler(
     self, batch_size: int, num_blocks: int | None = None
   ) -> base.TrajectorySampler:
-    """See `Table`."""
     count = self.config.num_blocks(batch_size, num_blocks, self._pool.width)
     shared = self._shared
     self._limiter.widen(batch_size)
@@ -285,24 +259,24 @@ class ReverbReplay(ReverbTable, base.Replay):
     return self._add_sampler(streams, decoder, self._settle)
 
   def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
-    """See `Replay`; a thread of its own sends them.
+    """See `Replay`; a background thread sends them.
 
     Raises:
-      ReverbError: with which an earlier update failed.
-      StoreClosed: if the store is closed. An interrupted one takes them: the
-        learner ends its last update after that.
+      ReverbError: if an earlier update failed.
+      StoreClosed: if the store is closed; an interrupted one still takes the
+        learner's last update.
     """
     checked = base.check_priorities(priorities, len(keys))
     self._priority_updater().update(np.asarray(keys, np.uint64), checked)
 
   def flush(self, timeout: float | None = None) -> None:
-    """See `ReverbTable`; the time-out is for the inserts only."""
+    """See `ReverbTable`; the time-out applies only to inserts."""
     super().flush(timeout)
     if self._updater is not None:
       self._updater.flush()
 
   def close(self) -> None:
-    """See `ReverbTable`; priorities that were not sent are dropped."""
+    """See `ReverbTable`; drops unsent priorities."""
     super().close()
     with self._lock:
       self._closed = True
@@ -321,8 +295,8 @@ class ReverbReplay(ReverbTable, base.Replay):
     return self._updater
 
   def _settle(self) -> None:
-    """Lets a draw from a table that is filling see what was inserted."""
-    # Later it makes no difference, and costs a round trip for each batch.
+    """Waits for inserts in flight while the table is filling."""
+    # Later this makes no difference and would cost a round trip per batch.
     if self._lane is not None and self._limiter.is_young:
       with contextlib.suppress(base.RateLimited):
         self._lane.flush(_SETTLE_SECONDS)
@@ -331,7 +305,7 @@ class ReverbReplay(ReverbTable, base.Replay):
 def make_table(
   config: table_configs.TableConfig, shared: Shared, pool: blocks.BlockPool
 ) -> ReverbTable:
-  """Makes a table that is taken to be empty; see `ReverbTable`."""
+  """Returns a table, assumed to be empty."""
   if isinstance(config, table_configs.QueueConfig):
     return ReverbQueue(config, shared, pool)
   return ReverbReplay(config, shared, pool)

@@ -1,14 +1,11 @@
-"""Blocks of unrolls as chunks and items, and samples as blocks again.
-
-How an unroll lies in an item:
+"""Encodes blocks of unrolls as chunks and items, and decodes samples.
 
 *   A queue's item is a block. Each leaf under `steps` is a column of T + 1
-    rows `[W, ...]`, cut into chunks of about a megabyte that several threads
-    work on; every other leaf is a column of one row `[W, ...]`.
-*   A replay's item is one unroll: columns of T + 1 rows `[...]` for the
-    leaves under `steps`, of one row `[...]` for the others. Consecutive
-    unrolls of an environment share the chunks of the steps that they overlap
-    by.
+    rows `[W, ...]`, cut into chunks of about a megabyte for several threads;
+    every other leaf is a column of one row `[W, ...]`.
+*   A replay's item is one unroll: columns of T + 1 rows `[...]` for
+    leaves under `steps`, of one row for the others. Consecutive unrolls of an
+    environment share the chunks of overlapping steps.
 
 One-row columns are squeezed, as the official client writes a scalar step.
 """
@@ -25,30 +22,25 @@ import numpy as np
 from seedrl_jax.replay import base, blocks
 from seedrl_jax.replay.reverb.client import codec, items, samples
 
-# What a thread compresses or decompresses at once.
+# Bytes that a thread compresses or decompresses at once.
 _CHUNK_BYTES = 1 << 20
-# The largest chunk of a single unroll: far below what a message can carry, and
-# far above most unrolls, which stay whole.
+# The largest chunk of one unroll: far below a message's limit, and far above
+# most unrolls, which stay whole.
 _UNROLL_CHUNK_BYTES = 1 << 25
 
-# Maps a function, in order or side by side; returns results in order.
+# Maps a function, perhaps in parallel; returns results in order.
 Mapper = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
 class Encoded(NamedTuple):
-  """What one insert hands to the server.
-
-  Attributes:
-    items: in order.
-    keep: chunks that later items may refer to.
-  """
+  """What one insert sends; later items may refer to the chunks in `keep`."""
 
   items: list[items.Item]
   keep: list[items.Chunk]
 
 
 class Encoder(abc.ABC):
-  """Makes the items of blocks."""
+  """Encodes blocks as items."""
 
   @abc.abstractmethod
   def encode(
@@ -58,17 +50,15 @@ class Encoder(abc.ABC):
 
 
 class BlockEncoder(Encoder):
-  """Makes one item of a block, for a queue."""
+  """Encodes a block as one item, for a queue."""
 
   def __init__(self, layout: blocks.UnrollLayout, table: str):
-    """Makes an encoder of unrolls of `layout` for `table`."""
     self._layout = layout
     self._table = table
 
   def encode(
     self, block: base.Block, priorities: np.ndarray, mapper: Mapper
   ) -> Encoded:
-    """See `Encoder`; a queue has no priorities."""
     del priorities
     steps: list[np.ndarray] = []
     rest: list[np.ndarray] = []
@@ -85,10 +75,9 @@ class BlockEncoder(Encoder):
 
 
 class UnrollEncoder(Encoder):
-  """Makes an item of each unroll of a block; shares overlapping steps."""
+  """Encodes each unroll of a block as an item; shares overlapping steps."""
 
   def __init__(self, layout: blocks.UnrollLayout, table: str):
-    """Makes an encoder of unrolls of `layout` for `table`."""
     self._layout = layout
     self._table = table
     # An overlap of one step is not worth a chunk.
@@ -99,7 +88,6 @@ class UnrollEncoder(Encoder):
   def encode(
     self, block: base.Block, priorities: np.ndarray, mapper: Mapper
   ) -> Encoded:
-    """See `Encoder`."""
     made = list(
       mapper(
         lambda column: self._encode_unroll(
@@ -129,7 +117,7 @@ class UnrollEncoder(Encoder):
     chunks = self._head(int(block.unroll.env_id[column]), steps)
     first = [leaf[: self._overlap] for leaf in steps]
     fresh = [leaf[self._overlap :] for leaf in steps]
-    # Cut after the overlap, so that a tail keeps no more steps than it needs.
+    # Cut after the overlap, so that a tail keeps no more than it needs.
     parts = [fresh] if chunks or not self._overlap else [first, fresh]
     for part in parts:
       for piece in _cut(part, _UNROLL_CHUNK_BYTES):
@@ -143,11 +131,8 @@ class UnrollEncoder(Encoder):
   def _head(
     self, env_id: int, steps: Sequence[np.ndarray]
   ) -> list[items.Slice]:
-    """Returns the slices that hold the unroll's first steps already, if any.
-
-    Compares the steps themselves: an environment that went away meanwhile
-    starts anew.
-    """
+    """Returns the slices that already hold the unroll's first steps, if any."""
+    # Compares contents: an environment that went away meanwhile starts anew.
     if not self._overlap or env_id not in self._tails:
       return []
     contents, slices = self._tails[env_id]
@@ -181,7 +166,7 @@ def _cut(columns: Sequence[np.ndarray], size: int) -> list[list[np.ndarray]]:
 
 
 def _contents(leaves: Sequence[np.ndarray]) -> bytes:
-  """Returns all bytes: hashing them would take as long as compressing them."""
+  """Returns all bytes; a hash would take as long as compressing them."""
   return b''.join(leaf.tobytes() for leaf in leaves)
 
 
@@ -190,7 +175,7 @@ def _columns(
   steps: Sequence[items.Chunk] | Sequence[items.Slice],
   rest: items.Chunk,
 ) -> list[items.Column]:
-  """Returns the columns of an item, one for each leaf in order."""
+  """Returns an item's columns, one for each leaf."""
   columns = []
   of_steps, of_rest = itertools.count(), itertools.count()
   for major in time_major:
@@ -210,12 +195,7 @@ def _slice(source: items.Chunk | items.Slice, index: int) -> items.Slice:
 
 
 class Decoder(abc.ABC):
-  """Makes batches of samples.
-
-  Attributes:
-    batch_size: B, unrolls of a batch.
-    num_items: samples of a batch.
-  """
+  """Decodes batches of `batch_size` unrolls from `num_items` samples."""
 
   def __init__(
     self,
@@ -224,7 +204,6 @@ class Decoder(abc.ABC):
     num_blocks: int,
     mapper: Mapper,
   ):
-    """Makes a decoder of batches of `batch_size` in `num_blocks` blocks."""
     self.batch_size = batch_size
     self._num_blocks = num_blocks
     self._mapper = mapper
@@ -236,23 +215,17 @@ class Decoder(abc.ABC):
 
   @abc.abstractmethod
   def decode(self, drawn: Sequence[samples.Sample]) -> base.Sample:
-    """Decodes a batch.
-
-    Raises:
-      ValueError: if the samples are not of such unrolls.
-    """
+    """Decodes a batch; raises ValueError if the samples do not fit."""
 
 
 class BlockDecoder(Decoder):
-  """Makes batches of a queue's items, which are blocks."""
+  """Decodes a queue's items, which are blocks."""
 
   @property
   def num_items(self) -> int:
-    """See `Decoder`."""
     return self._num_blocks
 
   def decode(self, drawn: Sequence[samples.Sample]) -> base.Sample:
-    """See `Decoder`."""
     taken = [self._pool.take() for _ in drawn]
     for sample, block in zip(drawn, taken, strict=True):
       _check_columns(sample.columns, block)
@@ -265,7 +238,7 @@ class BlockDecoder(Decoder):
 
 
 class UnrollDecoder(Decoder):
-  """Makes batches of a replay's items, which are unrolls."""
+  """Decodes a replay's items, which are unrolls."""
 
   def __init__(
     self,
@@ -275,17 +248,14 @@ class UnrollDecoder(Decoder):
     mapper: Mapper,
     update_priorities: Callable[[np.ndarray, np.ndarray], None],
   ):
-    """Makes a decoder; see `Decoder` and `Replay.update_priorities`."""
     super().__init__(layout, batch_size, num_blocks, mapper)
     self._update_priorities = update_priorities
 
   @property
   def num_items(self) -> int:
-    """See `Decoder`."""
     return self.batch_size
 
   def decode(self, drawn: Sequence[samples.Sample]) -> base.Sample:
-    """See `Decoder`."""
     taken = [self._pool.take() for _ in range(self._num_blocks)]
     width = self._pool.width
     for i, block in enumerate(taken):
@@ -356,7 +326,6 @@ class Workers:
   """Threads that compress and decompress, named `reverb-codec-...`."""
 
   def __init__(self, count: int):
-    """Starts no thread before there is work."""
     self._count = count
     self._executor = futures.ThreadPoolExecutor(count, 'reverb-codec')
 
@@ -370,5 +339,5 @@ class Workers:
     return list(self._executor.map(function, arguments))
 
   def close(self) -> None:
-    """Ends the threads when they have done what was given to them."""
+    """Ends the threads when their work is done."""
     self._executor.shutdown()

@@ -1,9 +1,8 @@
-"""Protocol buffers by hand, for the few messages that carry arrays.
+"""Protocol buffers by hand, for messages that carry arrays.
 
-Protobuf's own code copies a field of bytes at every step; here an array's
-bytes are copied once when a message is put together, and not at all when one
-is taken apart. All else is left to the generated code: serialized messages and
-fields from here can be concatenated, as the order of fields is free.
+Protobuf copies a field of bytes at every step; here it is copied once to make a
+message, and never to parse one. Results can be concatenated with messages of
+the generated code, as the order of fields is free.
 
 Encoding: https://protobuf.dev/programming-guides/encoding/
 """
@@ -16,7 +15,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 def varint(value: int) -> bytes:
-  """Returns a number that is not negative, seven bits a byte."""
+  """Returns a number that is not negative as a varint."""
   out = bytearray()
   while value > 0x7F:
     out.append(value & 0x7F | 0x80)
@@ -26,7 +25,7 @@ def varint(value: int) -> bytes:
 
 
 def field(number: int, parts: Sequence[Buffer]) -> list[Buffer]:
-  """Returns the parts of a field of bytes, or of a message, made of `parts`."""
+  """Returns the parts of a field of bytes, or of a message."""
   size = sum(len(part) for part in parts)
   return [varint(number << 3 | _BYTES) + varint(size), *parts]
 
@@ -34,15 +33,10 @@ def field(number: int, parts: Sequence[Buffer]) -> list[Buffer]:
 def fields(message: memoryview) -> Iterator[tuple[int, int, memoryview]]:
   """Yields (number, value, content) of each field, without copying.
 
-  Args:
-    message: bytes of a serialized message.
-
-  Yields:
-    The field's number; its value if that is an integer of variable length, else
-    its bytes.
+  An integer of variable length has a value, any other field has content.
 
   Raises:
-    ValueError: if it is none.
+    ValueError: if the message is damaged.
   """
   position, end = 0, len(message)
   nothing = message[:0]
@@ -69,9 +63,9 @@ def fields(message: memoryview) -> Iterator[tuple[int, int, memoryview]]:
 
 
 def _read_varint(message: memoryview, position: int) -> tuple[int, int]:
-  """Returns the number at `position` and the position behind it."""
+  """Returns the number at `position` and the position after it."""
   byte = message[position]
-  # One byte is enough for nearly all: keys, types, short lengths.
+  # One byte is enough for nearly all numbers.
   if byte < 0x80:
     return byte, position + 1
   value, shift = byte & 0x7F, 7
