@@ -21,7 +21,7 @@ def flatten_with_paths(nest: types.Nest) -> list[tuple[str, Any]]:
 
 
 def unflatten(structure: types.Nest, leaves: Iterable[Any]) -> types.Nest:
-  """Returns `structure` with other leaves; ValueError if there are not as many."""
+  """Returns `structure` with other leaves; ValueError if too few or many."""
   remaining = iter(leaves)
   try:
     nest = _rebuild(structure, remaining)

@@ -232,7 +232,7 @@ class Connection:
     return _by_name(self._unary('ServerInfo', request, 'read the state'))
 
   def peek(self) -> Mapping[str, reverb_pb2.TableInfo]:
-    """Returns `server_info`, or raises ReverbError without trying to recover."""
+    """Returns `server_info`, or raises ReverbError without any recovery."""
     self.check()
     asked = self._silence.asked()
     try:

@@ -228,7 +228,7 @@ class Sampler(base.TrajectorySampler):
     ahead: int,
     before_request: Callable[[], None],
   ):
-    """Draws nothing yet; `streams` are unshared, and closed with the sampler."""
+    """Draws nothing yet; `streams` are unshared and closed with the sampler."""
     self._streams = streams
     self._counts = counts
     self._decoder = decoder
