@@ -24,7 +24,7 @@ from seedrl_jax.runtime import process, terminal
 
 flags.adopt_module_key_flags(allow_flags)
 
-# For groups to end, even while they make or step environments.
+# For groups to end, even if they are making or stepping environments.
 _JOIN_SECONDS = 120.0
 
 _LEARNER = flags.DEFINE_string(
@@ -189,7 +189,6 @@ def _serve(groups: Sequence[Any]) -> str:
 
 
 def _exit_with(failure: Any) -> NoReturn:
-  """Exits with the message of a `threads.Failure`."""
   from seedrl_jax.actors.actor_side import actor
 
   if isinstance(failure.error, actor.ActorError):

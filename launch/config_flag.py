@@ -48,10 +48,7 @@ def define(text: str) -> flags.FlagHolder:
 
 
 def find(name: str) -> pathlib.Path:
-  """Returns the file of a configuration.
-
-  Args:
-    name: a path, or the name of a file in `configs`, with or without `.py`.
+  """Returns the file of a configuration, a path or a name in `configs`.
 
   Raises:
     ValueError: if there is no such file; suggests the nearest name.
@@ -90,12 +87,8 @@ def load(argv: Sequence[str]) -> ml_collections.ConfigDict:
 def parse(argv: list[str], default: str | None = DEFAULT) -> list[str]:
   """Parses the command line; exits with a message if it is wrong.
 
-  Args:
-    argv: the default is inserted in place.
-    default: of --config; None: --config is required.
-
-  Returns:
-    The program's name and the arguments that are no flags.
+  Inserts `default` into `argv`, in place; None: --config is required. Returns
+  the program's name and the arguments that are no flags.
   """
   if path_of(argv) is None and default:
     # Before the overrides, which apply to it.

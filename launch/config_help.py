@@ -18,10 +18,9 @@ import ml_collections
 def describe(
   config: ml_collections.ConfigDict, path: pathlib.Path, width: int = 0
 ) -> str:
-  """Returns the help on a configuration, section by section.
+  """Returns the help on a configuration, without overrides, by section.
 
   Args:
-    config: without overrides.
     path: its file.
     width: columns of text; 0: the terminal's.
   """
@@ -65,14 +64,12 @@ def _wrap(text: str, indent: str, width: int) -> list[str]:
 
 
 def comments(path: pathlib.Path) -> dict[str, str]:
-  """Returns the comment of each key and section in the source, '' if none.
+  """Returns the comment of each key and section in a source, '' if none.
 
   A key's comment is above it or at its end; a section's is the docstring of the
   function that makes it. A file that remakes a section replaces its comments; a
-  comment on a changed value counts only if the key had none.
-
-  Args:
-    path: a loaded file with get_config() or set_defaults(config).
+  comment on a changed value counts only if the key had none. The file must be
+  loaded and have get_config() or set_defaults(config).
   """
   source = path.read_text()
   tree = ast.parse(source)

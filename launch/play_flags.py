@@ -39,9 +39,7 @@ def options() -> dict[str, Any]:
 def run(program: str, play: Callable[[Any], Any]) -> None:
   """Plays and prints the report; exits with a message if that fails.
 
-  Args:
-    program: name for messages.
-    play: takes a progress line; returns an object with `report()`.
+  `play` takes a progress line and returns an object with `report()`.
   """
   # A training run may share the accelerator: allocate memory on demand.
   os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')

@@ -60,7 +60,7 @@ class _Stop:
     terminal.on_stop(self._handle)
 
   def attach(self, run: Any) -> None:
-    """Sets the run to stop; stops it now if a signal came before."""
+    """Sets the run to stop, at once if a signal came before."""
     self._run = run
     if self._wanted:
       run.stop()
@@ -95,9 +95,7 @@ def main(
 ) -> None:
   """Trains until the end, SIGINT, SIGTERM or SIGHUP.
 
-  Args:
-    argv: unused.
-    join: connects to the other hosts; None: there are none.
+  `join` connects to the other hosts; None: there are none.
   """
   del argv
   stop = _Stop()

@@ -58,13 +58,8 @@ def measure(
 ) -> Iterator[dict[str, Any]]:
   """Yields the figures of each combination, ready for JSON.
 
-  Args:
-    case: what to measure.
-    num_actors: numbers of actor processes.
-    envs_per_actor: environments of each, multiples of two.
-
   Raises:
-    ValueError: if environments cannot be divided into groups.
+    ValueError: if environments do not make equal groups.
     RuntimeError: if an actor fails.
   """
   check_envs(envs_per_actor)

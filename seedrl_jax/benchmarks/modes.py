@@ -40,11 +40,7 @@ def measure(
 ) -> Iterator[dict[str, Any]]:
   """Yields the figures of either mode, ready for JSON.
 
-  Args:
-    case: its environments become remote, its store Reverb.
-    num_actors: number of actor processes.
-    envs_per_actor: environments of each.
-    windows: how long to measure.
+  The case's environments become remote, its store Reverb.
 
   Raises:
     system.RunFailed: if the run failed.

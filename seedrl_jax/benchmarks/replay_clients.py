@@ -155,8 +155,7 @@ def run(
     client: one of `CLIENTS`.
     blocks: written in turn.
     mode: a key of `MODES`.
-    streams: number of writers, and of sample streams.
-    count: a multiple of `streams`.
+    streams: number of writers, and of sample streams; divides `count`.
   """
   share = [blocks[i % len(blocks)] for i in range(count // streams)]
   works: list[Callable[[], None]] = []

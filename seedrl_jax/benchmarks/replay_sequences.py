@@ -110,10 +110,7 @@ def measure(
 ) -> Iterator[dict[str, Any]]:
   """Yields the figures of both ways to store overlaps, ready for JSON.
 
-  Args:
-    python: an interpreter that has Reverb.
-    load: what is written and drawn.
-    windows: for drawing; the table is filled once, in as many parts.
+  Fills the table once, in as many parts as there are windows.
 
   Raises:
     ReverbError: if a server does not start, or is lost.

@@ -53,7 +53,6 @@ def measure(
   """Returns a case's figures, ready for JSON.
 
   Args:
-    case: what to measure.
     stages: windows of each stage.
     whole: windows of the whole; None: stages only.
 

@@ -1,4 +1,4 @@
-"""The stores and toys that the tests of replay have."""
+"""Fixtures of replay's tests."""
 
 from tests.replay.conftest import (
   make_store_fixture,

@@ -16,12 +16,12 @@ from seedrl_jax.replay import blocks
 from seedrl_jax.runtime import progress
 from tests import runs
 
-# Of a sequence: U, burn-in and T + 1.
+# U, burn-in and T + 1 of a sequence.
 UNROLL, BURN_IN, STEPS = 4, 2, 7
 
 
 def student(**values: Any) -> Any:
-  """Returns R2D2 with LSTM and stacked frames on the scripted toy."""
+  """Returns an R2D2 config with LSTM and frame stacking on the toy."""
   config = r2d2_base.get_config()
   runs.set_keys(
     config,
@@ -66,7 +66,7 @@ def drawn(env_spec: types.EnvSpec, seed: int) -> Any:
 
 
 def unknown_action(env_spec: types.EnvSpec, seed: int) -> Any:
-  """A policy that does not know its environment."""
+  """A policy with invalid actions."""
   del seed
   return lambda output: np.full(len(output.env_id), env_spec.action.num_values)
 

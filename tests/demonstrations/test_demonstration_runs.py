@@ -1,4 +1,4 @@
-"""Runs that learn from demonstrations, from recording to resuming."""
+"""Tests of runs that learn from demonstrations."""
 
 import contextlib
 
@@ -28,7 +28,7 @@ def _student(folder, **values):
 
 
 def _record(folder, **options) -> int:
-  """Returns how many sequences there are."""
+  """Returns the number of recorded sequences."""
   config = recording_runs.student()
   options = {'episodes': 6, 'num_envs': 2, **options}
   return recording_runs.record(config, folder, **options).manifest.sequences
@@ -46,12 +46,12 @@ def test_a_run_learns_from_both_tables_and_resumes_with_them(tmp_path, backend):
   assert _table(run).size == count
   summary = run.train()
   assert summary['status'] == 'finished'
-  # Of the run's own steps: demonstrations have no version to lag behind.
+  # Of the run's own steps: demonstrations have no version.
   assert 0 <= summary['policy_lag_mean'] < summary['updates']
   last = runs.rows(tmp_path / 'run')[-1]
   assert last.keys() <= columns.TABLE.keys()
   assert float(last[_SIZE]) == count
-  # One of four; a batch may be under way, or drawn ahead, of one table alone.
+  # One of four; the current batch may have only one table's part.
   share = float(last[_SAMPLES]) / float(last['replay/sampled_unrolls'])
   assert share == pytest.approx(1 / 3, rel=0.2)
 
@@ -103,7 +103,7 @@ def test_a_vtrace_run_teaches(tmp_path):
 
 @pytest.fixture(name='served')
 def served_fixture(server_python):
-  """Starts a server that runs already; returns a configuration to use it."""
+  """Starts a server; yields a configuration for it."""
   with contextlib.ExitStack() as opened:
     factory = shared_servers.ServerFactory(server_python)
     opened.callback(factory.close)

@@ -1,4 +1,4 @@
-"""Folders of demonstrations, and the tables that they fill."""
+"""Tests of folders of demonstrations and the tables that they fill."""
 
 import json
 import os
@@ -210,7 +210,7 @@ def test_damaged_sequences_are_one_sentence(make_store, folder, damage):
   elif damage == 'short':
     file.write_bytes(content[:100])
   else:
-    # A number of the first piece, so that its sum is wrong.
+    # Changes a number of the first piece, so its checksum is wrong.
     content[200] ^= 255
     file.write_bytes(content)
   with pytest.raises(ValueError, match=r'sequences\.zip is missing or damaged'):
@@ -221,7 +221,7 @@ def test_a_table_that_was_lost_is_filled_again(
   make_store, toy, folder, tmp_path
 ):
   store = make_store(*_rules())
-  # As a server that was lost comes back.
+  # The state of a server that has lost its table.
   empty = os.fspath(tmp_path / 'empty')
   store.checkpoint(empty)
   folder_lib.fill(store, folder, 'Toy-v0')

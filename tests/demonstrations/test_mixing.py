@@ -1,4 +1,4 @@
-"""Batches of unrolls and demonstrations, on both backends."""
+"""Tests of batches with demonstrations, on both backends."""
 
 import os
 
@@ -60,14 +60,14 @@ def test_what_is_known_of_an_unroll_stands_in_its_column(make, toy):
   np.testing.assert_allclose(
     sample.probabilities, np.where(is_demonstration, 1 / 3, 1 / 4), rtol=1e-6
   )
-  # By each table's own size, each is drawn as often as it should be.
+  # Relative to its own table, each is drawn as often as it should be.
   np.testing.assert_allclose(sample.importance_weights(0.6), 1, rtol=1e-6)
   assert sample.keys.dtype == np.uint64
   np.testing.assert_array_equal(sample.priorities, np.ones(8))
 
 
 def _update_all(sampler, store, toy, priority) -> None:
-  """Gives each of the seven unrolls, once it was drawn, `priority(number)`."""
+  """Sets each of the seven unrolls' priority once it is drawn."""
   seen: set[int] = set()
   for _ in range(1000):
     sample = sampler.sample()
@@ -79,14 +79,14 @@ def _update_all(sampler, store, toy, priority) -> None:
       break
   assert len(seen) == 7
   store.flush()
-  # Which of several batches was drawn before that is Reverb's affair.
+  # Reverb may draw batches in any order before that.
   sampler.sample().release()
 
 
 def test_priorities_go_to_the_table_of_their_column(make, toy):
   store = make()
   sampler = mixing.make_sampler(_config(batch_size=40), store, num_blocks=2)
-  # Only one of each table is to be drawn from now on.
+  # From now on, only one of each table is drawn.
   _update_all(sampler, store, toy, lambda number: float(number in (2, 101)))
   again = toy.numbers(sampler.sample())
   assert set(again) == {2, 101}
@@ -122,7 +122,7 @@ def test_a_time_out_loses_nothing_of_the_other_part(make, toy):
       sampler.sample(wait=False)
   toy.insert(store, folder.TABLE, [100])
   assert toy.numbers(sampler.sample())[6:] == [100, 100]
-  # Six of the unrolls were drawn for this batch, none for those that failed.
+  # Six unrolls were drawn for this batch, none for the failed ones.
   drawn = store.info()
   assert drawn[table_configs.TABLE].samples == 6
   assert drawn[folder.TABLE].samples == 2

@@ -24,7 +24,7 @@ def _columns(unroll: types.Unroll, env_id: int) -> list[int]:
 
 @pytest.fixture(scope='module', name='scripted')
 def scripted_fixture(tmp_path_factory):
-  """Six episodes of a policy, in two environments: both had all three kinds."""
+  """Six episodes of a policy, all three kinds in both environments."""
   folder = tmp_path_factory.mktemp('demos') / 'scripted'
   config = recording_runs.student()
   made = recording_runs.record(config, folder, episodes=6, num_envs=2)
@@ -40,7 +40,7 @@ def test_a_policys_play_is_recorded_step_by_step(scripted):
   np.testing.assert_array_equal(first, step == 0)
   np.testing.assert_array_equal(steps.reward, step)
   np.testing.assert_array_equal(steps.agent_output.action, step % 4)
-  # Of LAST the action is ignored, but what was chosen is recorded.
+  # LAST's action is recorded, although it is ignored.
   np.testing.assert_array_equal(
     steps.previous_action, np.where(first, 0, last_action)
   )
@@ -76,7 +76,7 @@ def test_frames_are_right_and_the_memory_is_zero(scripted):
   for env_id in (0, 1):
     columns = _columns(unroll, env_id)
     for earlier, column in itertools.pairwise(columns):
-      # The two frames before the sequence are in the one before it.
+      # The two frames before are in the sequence before.
       place = recording_runs.UNROLL
       before = unroll.steps.observation[place - 2 : place, earlier]
       same = before[:, 0] == unroll.steps.observation[0, column, 0]
@@ -115,10 +115,10 @@ def test_only_good_episodes_are_kept(tmp_path):
   unroll, _ = recording_runs.read(tmp_path / 'out', config)
   steps = unroll.steps
   assert set(np.unique(steps.observation[..., 0])) == {1, 2}
-  # What is left follows each other as if nothing had been between.
+  # The kept episodes are joined.
   last = steps.step_type == _LAST
   np.testing.assert_array_equal(last[:-1], (steps.step_type == _FIRST)[1:])
-  # 5 + 4 transitions and two FIRSTs make three sequences of each.
+  # 5 + 4 transitions and two FIRSTs make three sequences each.
   assert made.manifest.sequences == 2 * 3
 
 
@@ -213,7 +213,7 @@ def test_another_agent_teaches_by_its_actions(tmp_path):
     num_envs=1,
   )
   unroll, priorities = recording_runs.read(tmp_path / 'out', config)
-  # V-trace with these parameters likes the last of four actions best.
+  # V-trace prefers the last of four actions.
   assert (unroll.steps.agent_output.action == 3).all()
   assert not unroll.steps.agent_output.q_values.any()
   np.testing.assert_array_equal(priorities, 1)
@@ -263,7 +263,7 @@ def test_a_run_without_core_and_overlap_can_learn_too(tmp_path):
   config = evaluation_runs.config('tests.envs.toys:scripted')
   config.unroll_length = 4
   made = recording_runs.record(config, tmp_path / 'out', episodes=1)
-  # A FIRST and three transitions, and the FIRST again.
+  # FIRST, three transitions, and FIRST again.
   unroll, _ = recording_runs.read(tmp_path / 'out', config)
   assert made.manifest.sequences == 1
   np.testing.assert_array_equal(
@@ -281,12 +281,12 @@ def test_actions_of_any_shape_are_recorded(tmp_path, kind):
   action, previous = steps.agent_output.action, steps.previous_action
   assert action.dtype == previous.dtype == spec.dtype
   assert action.shape == (*steps.reward.shape, *spec.shape)
-  # The observation is the action before it.
+  # The observation is the previous action.
   np.testing.assert_allclose(steps.observation, previous)
   follows = (steps.step_type[1:] != _FIRST) & (steps.reward[1:] > 0)
   np.testing.assert_array_equal(previous[1:][follows], action[:-1][follows])
   assert np.unique(action).size > 1
-  # A student that only looks on says nothing of its own.
+  # The student's own outputs are not recorded.
   assert not steps.agent_output.value.any()
 
 

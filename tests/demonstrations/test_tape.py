@@ -1,4 +1,4 @@
-"""Tests for seedrl_jax/demonstrations/tape.py: games become sequences."""
+"""Tests for seedrl_jax/demonstrations/tape.py."""
 
 import itertools
 
@@ -14,11 +14,11 @@ from tests.learner import toys
 
 
 def _tape(length: int, stride: int):
-  """A tape of sequences of `length` steps, and the numbers that it emits."""
+  """A tape of sequences of `length` steps, and its emitted numbers."""
   sequences: list[list[int]] = []
 
   def emit(steps):
-    # The core state is that before the first step.
+    # The core state before the first step.
     assert steps[0].core == [np.int64(steps[0].leaves[0])]
     sequences.append([int(step.leaves[0]) for step in steps])
 
@@ -88,7 +88,7 @@ def _episode(env_id: int, score: float) -> envs.Episode:
 
 
 class _Recording:
-  """A recorder of two environments; steps are of T = 2 and say a number."""
+  """A recorder of two environments, T = 2; numbers stand for steps."""
 
   def __init__(self, episodes: int):
     layout = blocks.UnrollLayout(toys.unroll_spec(3))
@@ -112,7 +112,7 @@ class _Recording:
     rewards = np.array(numbers, np.float32)
     placement = self.recorder.begin(assembler.EnvGroup(np.arange(2), slice(2)))
     zeros = np.zeros(2, np.int32)
-    # One leaf more than a step has comes first: a teacher's.
+    # The first leaf is the teacher's.
     leaves = [rewards + 9, zeros, rewards, rewards, zeros, zeros, -1]
     self.recorder.write(placement, leaves)
     self.recorder.finish(placement, [])

@@ -10,7 +10,7 @@ from tests.evaluation import evaluation_runs
 
 
 def _scripted(kind: str, action: np.ndarray) -> teacher.ScriptedStream:
-  """Two environments, and a policy that always answers with `action`."""
+  """Two environments, and a policy that always takes `action`."""
   env = runs.tiny(**evaluation_runs.echo(kind)).env
   stream = factory.make_stream(env, 1, 2, 2)
   return teacher.ScriptedStream(stream, lambda output: action, '--policy=a:b')

@@ -1,4 +1,4 @@
-"""What several tests of streams do."""
+"""Helpers for tests of streams."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from seedrl_jax.envs import base, factory
 
 
 def config(env_id: str, **values: Any) -> Any:
-  """Returns the `env` section of a config for `env_id`."""
+  """Returns an `env` section for `env_id`."""
   section = base_config.get_config().env
   section.id = env_id
   for name, value in values.items():
@@ -21,18 +21,18 @@ def config(env_id: str, **values: Any) -> Any:
 
 
 def toy(name: str, **kwargs: Any) -> Any:
-  """Returns the `env` section of a config for a function of `toys`."""
+  """Returns an `env` section for a factory in `toys`."""
   factory = f'tests.envs.toys:{name}'
   return config('CartPole-v1', factory=factory, factory_kwargs=kwargs)
 
 
 def make(section: Any, num_envs: int = 1, batch_size: int = 0, seed: int = 1):
-  """Makes a stream; a batch size of 0 is all environments."""
+  """Makes a stream; batch size 0 means all environments."""
   return factory.make_stream(section, seed, num_envs, batch_size or num_envs)
 
 
 def roll(stream: base.EnvStream, actions: np.ndarray) -> list[types.EnvOutput]:
-  """Returns what all environments say before each of the actions `[T, B]`."""
+  """Returns the outputs before each of the actions `[T, B]`."""
   outputs = []
   for action in actions:
     outputs.append(stream.recv())
@@ -41,13 +41,13 @@ def roll(stream: base.EnvStream, actions: np.ndarray) -> list[types.EnvOutput]:
 
 
 def column(outputs: list[types.EnvOutput], field: str, env: int = 0) -> list:
-  """Returns one environment's values of a field, a step each."""
+  """Returns one environment's values of a field over time."""
   rows = (getattr(o, field)[o.env_id == env] for o in outputs)
   return [row[0].tolist() for row in rows if len(row)]
 
 
 def assert_fits(output: types.EnvOutput, spec: base.StreamSpec) -> None:
-  """Checks shapes and dtypes of an output against the spec."""
+  """Checks an output's shapes and dtypes against the spec."""
   size = len(output.env_id)
   observation = jax.tree.map(
     lambda s: np.empty((size, *s.shape), s.dtype),

@@ -1,7 +1,4 @@
-"""The contract of `EnvStream`, which every kind of stream has to keep.
-
-A new kind of stream joins by an entry in `KINDS`.
-"""
+"""Tests of the contract of `EnvStream`, for each kind of stream in `KINDS`."""
 
 import threading
 from typing import Any
@@ -56,7 +53,7 @@ def test_episodes_are_well_formed(section: Any):
     chex.assert_trees_all_equal(first[1:], last[:-1])
     assert (reward[first] == 0).all() and (reward[~first] > 0).all()
     assert (discount[~last] == 1).all()
-    # Steps after the last LAST belong to an episode that still goes on.
+    # Steps after the last LAST belong to an unfinished episode.
     finished += int((~first)[: np.flatnonzero(last)[-1] + 1].sum())
   episodes = stream.take_episodes()
   assert sum(e.length for e in episodes) == finished

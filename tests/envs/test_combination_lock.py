@@ -9,7 +9,7 @@ from seedrl_jax.envs import combination_lock
 
 
 def _open(env, policy):
-  """Plays an episode; returns its reward and its length."""
+  """Plays an episode; returns its reward and length."""
   observation, _ = env.reset()
   total, length, done = 0.0, 0, False
   while not done:

@@ -1,4 +1,4 @@
-"""Tests of `seedrl_jax.envs.envpool_stream`, and of what EnvPool does."""
+"""Tests of `seedrl_jax.envs.envpool_stream` and of EnvPool's behaviour."""
 
 import types as types_lib
 from typing import Any
@@ -19,7 +19,7 @@ PUSH_LEFT = np.zeros((12, 1), np.int32)
 
 
 def _raw(env_id: str, actions: np.ndarray, **kwargs: Any) -> list[dict]:
-  """Returns what EnvPool itself says of one environment, step by step."""
+  """Returns EnvPool's own outputs for one environment."""
   pool = envpool.make_dm(env_id, num_envs=1, num_threads=1, **kwargs)
   pool.async_reset()
   steps = []
@@ -32,7 +32,7 @@ def _raw(env_id: str, actions: np.ndarray, **kwargs: Any) -> list[dict]:
 
 
 def _natural_length() -> int:
-  """Steps that CartPole lasts from seed 1 when pushed to the left."""
+  """Steps that CartPole lasts from seed 1 if always pushed left."""
   steps = _raw('CartPole-v1', PUSH_LEFT, seed=1)
   return next(int(s['elapsed_step']) for s in steps if s['done'])
 
@@ -69,7 +69,7 @@ def test_termination_zeroes_the_discount():
 
 
 def test_envpool_hides_a_termination_at_the_time_limit():
-  """A limit of EnvPool's that we live with: it reports a truncation."""
+  """A known limitation of EnvPool: it reports a truncation."""
   length = _natural_length()
   outputs, episode = _cartpole(length)
   assert streams.column(outputs, 'step_type')[length] == LAST
@@ -81,7 +81,7 @@ def test_last_observation_is_of_the_episode_that_ends():
   outputs, _ = _cartpole(5)
   positions = np.array(streams.column(outputs, 'observation'))
   velocity_change = np.diff(positions[:, 1])
-  # Each push to the left slows the cart by about 0.2; a reset does not.
+  # Each push slows the cart by about 0.2; a reset does not.
   assert (velocity_change[:5] < -0.15).all()
   assert abs(positions[6]).max() <= 0.05 and abs(positions[5]).max() > 0.5
 
@@ -111,7 +111,7 @@ def test_lost_life_ends_the_learners_episode_but_not_the_score():
   step_types = streams.column(outputs, 'step_type')
   discounts = streams.column(outputs, 'discount')
   for t in np.flatnonzero(np.logical_or(lost, over))[:-1]:
-    # The step after a lost life, too, ignores the action and is no transition.
+    # The step after a lost life also ignores the action.
     assert step_types[t : t + 2] == [LAST, FIRST]
     assert discounts[t : t + 2] == [0.0, 1.0]
     assert outputs[t + 1].reward == 0.0
@@ -130,7 +130,7 @@ def test_lost_life_ends_the_learners_episode_but_not_the_score():
 
 
 def test_lost_life_does_not_reset_elapsed_step():
-  """Why FIRST is read from `step_type`, not from `elapsed_step`."""
+  """So FIRST must be read from `step_type`."""
   steps = _raw('Breakout-v5', _breakout_actions(60), seed=1, episodic_life=True)
   first = next(t for t in range(1, 60) if steps[t]['step_type'] == FIRST)
   assert steps[first]['elapsed_step'] == steps[first - 1]['elapsed_step'] > 0
@@ -232,7 +232,7 @@ def test_sent_actions_are_copied():
         action[:] = 5
     return {i: s[:5] for i, s in seen.items()}
 
-  # Environments are answered in turn, so equal actions give equal steps.
+  # Environments act in turn, so equal actions give equal steps.
   assert play(scribble=True) == play(scribble=False)
 
 

@@ -1,4 +1,4 @@
-"""Tests of `seedrl_jax.envs.factory`: the families, specs against arrivals."""
+"""Tests of `seedrl_jax.envs.factory`: families and specs."""
 
 import os
 import subprocess
@@ -83,14 +83,14 @@ def test_vizdoom_starts_beside_scipy(tmp_path):
   subprocess.run(
     [sys.executable, '-c', _VIZDOOM],
     check=True,
-    # It leaves files where it runs.
+    # It writes files to the working directory.
     cwd=tmp_path,
     env={**os.environ, 'PYTHONPATH': str(runs.ROOT)},
   )
 
 
 def test_actions_travel_as_the_pool_has_them(monkeypatch):
-  """A choice of ViZDoom's is a float64 there."""
+  """ViZDoom's discrete action is a float64."""
   stream, sent = streams.make(streams.config('CartPole-v1'), 2), []
   env_id = stream.recv().env_id
   with monkeypatch.context() as patch:
@@ -146,7 +146,7 @@ def test_threads_may_be_set():
   section = streams.config('CartPole-v1', num_threads=3)
   stream: Any = streams.make(section, 4)
   assert stream._pool.config['num_threads'] == 3
-  # One or two by itself, as many as the machine has (`test_registry.py`).
+  # The default is one or two (`test_registry.py`).
   stream = streams.make(streams.config('CartPole-v1'), 4)
   assert stream._pool.config['num_threads'] <= 2
 
@@ -174,7 +174,7 @@ for name in ('', 'tests.envs.toys:scripted'):
   print(stream.recv().step_type.tolist())
   stream.close()
 """
-  # The child needs what this process imports from: the repository's root.
+  # The child imports from the repository's root.
   done = subprocess.run(
     [sys.executable, '-c', program],
     capture_output=True,

@@ -1,4 +1,4 @@
-"""Tests of `seedrl_jax.envs.gymnasium_stream`, with scripted toys."""
+"""Tests of `seedrl_jax.envs.gymnasium_stream` on scripted toys."""
 
 import warnings
 from typing import Any
@@ -25,7 +25,7 @@ def test_scripted_episodes_come_out_as_they_are():
     FIRST,
   ]
   discounts = np.ones(16)
-  # Terminated; truncated, which still bootstraps; both, which does not.
+  # Terminated; truncated (still bootstraps); both (does not).
   discounts[3], discounts[9], discounts[14] = 0, 1, 0
   assert streams.column(outputs, 'discount') == discounts.tolist()
   assert streams.column(outputs, 'reward') == [
@@ -61,7 +61,7 @@ def test_groups_take_turns_and_actions_find_their_environment():
   stream = streams.make(streams.toy('scripted'), num_envs=5, batch_size=2)
   groups = [stream.recv().env_id.tolist() for _ in range(3)]
   assert groups == [[0, 1], [2, 3], [4]]
-  # Mixed over groups: the first group is complete only with the second call.
+  # Mixed groups: the first is complete only with the second call.
   stream.send(np.array([2, 3, 0], np.int32), np.array([3, 0, 2], np.int32))
   stream.send(np.array([1], np.int32), np.array([1], np.int32))
   second, first = stream.recv(), stream.recv()
@@ -142,7 +142,7 @@ def test_id_of_gymnasiums_is_made_with_its_options():
   assert (spec.name, spec.action.num_values) == ('gymnasium:FrozenLake-v1', 4)
   stream = streams.make(section)
   outputs = streams.roll(stream, np.full((9, 1), 3, np.int32))
-  # At the upper edge nothing happens but the time.
+  # At the upper edge only the time changes.
   assert stream.take_episodes() == [base.Episode(0, 0.0, 7, 7, False)]
   assert streams.column(outputs, 'observation') == [0] * 9
 
@@ -155,7 +155,7 @@ def test_id_of_gymnasiums_is_made_with_its_options():
       {},
       'the nearest are gymnasium:CartPole-v1, gymnasium:CartPole-v0, ',
     ),
-    # Gymnasium itself would import these.
+    # Gymnasium would import these.
     ('tests.envs.toys:CartPole-v1', {}, 'has not registered such'),
     ('GymV26Environment-v0', {}, 'has not registered such'),
     ('CartPole-v1', {'frame_skip': 2}, 'frame_skip: is an option of EnvPool'),

@@ -18,7 +18,7 @@ def _mute(
 
 
 class Mute(local_stream.LocalStream):
-  """Says nothing; its score is set by the test."""
+  """A stream without environments; the test sets its score."""
 
   def recv(self) -> types.EnvOutput:
     self._check_open()

@@ -1,4 +1,4 @@
-"""Tests of `seedrl_jax.envs.processes`: streams as in this process."""
+"""Tests of `seedrl_jax.envs.processes`."""
 
 import os
 import pathlib
@@ -63,7 +63,7 @@ def test_processes_are_shared_out_over_batches_and_end_with_the_stream():
 
 def test_processes_have_no_jax_and_outlive_signals_to_their_group():
   stream = _make('telling', 1)
-  # Whether JAX is imported, and whether it would leave a device alone.
+  # Whether JAX is imported, and restricted to the CPU.
   assert stream.recv().observation.tolist() == [[0, 1]] * 5
   assert stream.recv().observation.tolist() == [[0, 1]] * 2
   for pid in _pids(stream):

@@ -33,7 +33,7 @@ def test_episodes():
   right = [_play(env, lambda cue: cue) for _ in range(200)]
   assert {reward for _, reward, _ in right} == {1.0}
   assert {cue for cue, _, _ in right} == set(range(4))
-  # Two to four actions, and the answer.
+  # Two to four actions, then the answer.
   assert {length for _, _, length in right} == {3, 4, 5}
   wrong = [_play(env, lambda cue: (cue + 1) % 4) for _ in range(20)]
   assert {reward for _, reward, _ in wrong} == {0.0}

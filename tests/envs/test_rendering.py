@@ -1,4 +1,4 @@
-"""Tests for drawing environments, of EnvPool and of Gymnasium."""
+"""Tests of rendering environments of EnvPool and Gymnasium."""
 
 import chex
 import numpy as np
@@ -27,7 +27,7 @@ def _chooser():
 def test_envpool_draws_what_was_received(env_id, shape):
   stream = _make(streams.config(env_id), num_envs=2)
   pictures = []
-  # Pong's first ball is served after a while.
+  # Pong serves the first ball after a while.
   for _ in range(25):
     env_id = stream.recv().env_id
     pictures.append([stream.render(i) for i in range(2)])
@@ -79,7 +79,7 @@ def test_episode_so_far_counts_up_and_ends_at_zero():
     env_id = stream.recv().env_id
     so_far.append(stream.episode_so_far(0))
     stream.send(_ZERO, env_id)
-  # Three steps that reward 1, 2 and 3, and the next episode's FIRST.
+  # Rewards 1, 2 and 3, and the next episode's FIRST.
   assert so_far == [(0, 0), (1, 1), (3, 2), (0, 0), (0, 0)]
   stream.close()
 

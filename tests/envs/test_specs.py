@@ -69,7 +69,7 @@ def test_a_string_is_no_tuple_of_keys():
       ),
       *(np.float32, (1, 2), [0, -np.inf], [1 / 3, np.inf]),
     ),
-    # As EnvPool has the buttons of ViZDoom.
+    # EnvPool's bounds of ViZDoom's buttons.
     (
       spaces.Box(np.finfo(float).tiny, np.finfo(float).max, (1,), float),
       *(np.float32, (1,), [0], [np.inf]),

@@ -72,7 +72,7 @@ def test_lives_and_ends_of_all_kinds_in_one_batch():
   ids = [0, 1, 2, 3, 4]
   _update(stats, ids, [0] * 5, over=[0] * 5)
   _update(stats, ids, [1, 2, 3, 4, 5], over=[0] * 5)
-  # Goes on; a lost life; the last life; cut; and a real end without `last`.
+  # Continues; loses a life; the last life; truncated; real end, no `last`.
   ends = {'last': [0, 1, 1, 1, 0], 'truncated': [0, 0, 0, 1, 0]}
   _update(stats, ids, [10] * 5, **ends, over=[0, 0, 1, 1, 1])
   assert stats.log.take() == [
@@ -81,7 +81,7 @@ def test_lives_and_ends_of_all_kinds_in_one_batch():
   ]
   expected = [(11.0, 2), (12.0, 1), (0.0, 0), (0.0, 0), (15.0, 2)]
   assert [stats.so_far(i) for i in ids] == expected
-  # FIRST for all but environments 0 and 4, after which 1 has its two steps.
+  # FIRST for all but 0 and 4; then environment 1 has two steps.
   _update(stats, ids, [0] * 5, over=[0] * 5)
   assert [stats.so_far(i)[1] for i in ids] == [3, 2, 0, 0, 3]
 
@@ -97,7 +97,7 @@ def test_several_lives_are_one_episode():
 
 
 class _Counted:
-  """One environment, its episodes counted one step after the other."""
+  """Counts one environment's episodes, step by step."""
 
   def __init__(self) -> None:
     self.at_first, self.score, self.length = True, 0.0, 0

@@ -1,4 +1,4 @@
-"""Tests for seedrl_jax/envs/trust.py: what needs a flag, and which."""
+"""Tests for seedrl_jax/envs/trust.py: what needs which flag."""
 
 import importlib
 import pathlib
@@ -19,7 +19,7 @@ from seedrl_jax.envs import trust
     ({'network': {'torso': 'resnet'}}, []),
     ({'env': {'options': {'a': 1, 'b': [0.5, [True]], 'c': None}}}, []),
     ({'env': {'factory': 'os:system'}}, ['--allow_factory=os:system']),
-    # By its whole name, not by where it stands.
+    # Compares the whole name, not a prefix.
     (
       {'env': {'factory': 'seedrl_jax.envs.recall:np.load'}},
       ['--allow_factory=seedrl_jax.envs.recall:np.load'],
@@ -30,7 +30,7 @@ from seedrl_jax.envs import trust
     ({'agent': ''}, ['--allow_factory=:make_agent']),
     ({'network': {'torso': 'my.torsos:f'}}, ['--allow_factory=my.torsos:f']),
     ({'env': {'options': {'vzd_path': 'x'}}}, ['--allow_option=vzd_path=x']),
-    # Arguments of a function that is allowed are its own.
+    # An allowed function may have any arguments.
     ({'env': {'factory': 'a:b', 'factory_kwargs': {'c': 'd'}}}, ['a:b']),
   ],
 )

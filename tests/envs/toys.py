@@ -1,4 +1,4 @@
-"""Gymnasium environments whose every step is known beforehand."""
+"""Gymnasium environments with scripted steps."""
 
 import multiprocessing
 import os
@@ -12,11 +12,10 @@ from gymnasium import spaces
 
 
 class Scripted(gymnasium.Env):
-  """Episodes that end by turns: terminated, truncated, both at once.
+  """Episodes of 3, 5 and 4 steps: terminated, truncated, both; repeating.
 
-  They last 3, 5 and 4 steps; the reward of step t is t. The observation is
-  float64 (episode, step, last action), episodes counted from 0 and no action
-  being -1.
+  The reward of step t is t. Observations are float64 (episode, step, last
+  action); episodes count from 0, and no action is -1.
   """
 
   LENGTHS = (3, 5, 4)
@@ -48,7 +47,7 @@ class Scripted(gymnasium.Env):
 
 
 class Seeded(Scripted):
-  """Shows a number drawn from its seed, in a nested dict, beside a text."""
+  """Shows a number drawn from its seed, in a nested dict, and a text."""
 
   def __init__(self) -> None:
     super().__init__()
@@ -86,13 +85,13 @@ ACTION_SPACES = {
   'discrete': spaces.Discrete(4),
   'joint': spaces.MultiDiscrete([2, 3]),
   'binary': spaces.MultiBinary(3),
-  # Environments often compute in float64, agents do not.
+  # Environments often use float64; agents do not.
   'box': spaces.Box(-1, 1, (2, 2), np.float64),
 }
 
 
 class Echo(Scripted):
-  """Shows the last action; accepts none that its space has not."""
+  """Shows the last action; rejects those outside its space."""
 
   def __init__(self, kind: str, render_mode: str | None = None) -> None:
     super().__init__()
@@ -149,7 +148,7 @@ def stuck() -> gymnasium.Env:
 
 
 class UnpicklableError(Exception):
-  """Cannot be made of its text alone."""
+  """Cannot be made from its text alone."""
 
   def __init__(self, how: str, more: Any):
     super().__init__(f'Unpicklable: {how}')
@@ -166,14 +165,14 @@ class Failing(Scripted):
 
 
 def failing(how: str) -> gymnasium.Env:
-  # The first is made to be described.
+  # The first environment is made only for its spec.
   if how == 'make' and multiprocessing.parent_process() is not None:
     raise UnpicklableError('make', None)
   return Failing() if how == 'step' else Scripted()
 
 
 class Spoiled(Scripted):
-  """Shows a value that is no number in its third step, beside a huge one."""
+  """Its third observation has a non-finite value next to a huge one."""
 
   def __init__(self, value: float) -> None:
     super().__init__()

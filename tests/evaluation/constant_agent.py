@@ -1,4 +1,4 @@
-"""An agent for any `ActionSpec`: it always acts as its parameters say."""
+"""An agent for any `ActionSpec` that acts as its parameters say."""
 
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ class Output(NamedTuple):
 
 
 def make_agent(config: Any, env_spec: types.EnvSpec) -> base.Agent:
-  """Makes an agent that starts with the largest of all actions."""
+  """Makes an agent that starts with the largest action."""
   del config
   spec = env_spec.action
 

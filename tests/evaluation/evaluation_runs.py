@@ -17,7 +17,7 @@ from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.runtime import checkpoints
 from seedrl_jax.runtime import workdir as workdir_lib
 
-# What these toys' work directories need to be played.
+# Flags that these toys' work directories need.
 ALLOWED = (
   '--allow_factory=tests.evaluation.evaluation_runs:chooser',
   '--allow_factory=tests.envs.toys:scripted',
@@ -29,7 +29,7 @@ BEST = 2
 
 
 class Chooser(gymnasium.Env):
-  """Five steps, each rewarded by 1 for action 2; drawn in a colour a step."""
+  """Five steps; action 2 is rewarded with 1; each step has its colour."""
 
   metadata = {'render_modes': ['rgb_array'], 'render_fps': 10}  # noqa: RUF012
 
@@ -61,11 +61,7 @@ def chooser(render_mode: str | None = None) -> gymnasium.Env:
 
 
 def echo(kind: str) -> dict[str, Any]:
-  """Returns keys of a configuration for environments with such actions.
-
-  Their observations are their last actions; see `tests.envs.toys.Echo`. The
-  agent is the one that takes any.
-  """
+  """Returns config keys for `tests.envs.toys.Echo` and an agent for it."""
   return {
     'agent': 'tests.evaluation.constant_agent',
     'env__factory': 'tests.envs.toys:echo',
@@ -86,11 +82,8 @@ def config(factory: str = 'tests.evaluation.evaluation_runs:chooser') -> Any:
 def save(folder: pathlib.Path, run: Any, *preferences: float) -> None:
   """Makes a work directory with checkpoints 1, 2, ….
 
-  Args:
-    folder: the work directory.
-    run: its configuration.
-    *preferences: for each checkpoint, the policy logits per action number:
-      positive ones like the last action best, whatever is observed.
+  Each of `preferences` has a checkpoint's policy logits per action number:
+  positive ones prefer the last action, whatever is observed.
   """
 
   def prefer(state: agents.State, preference: float) -> agents.State:
@@ -107,7 +100,7 @@ def save(folder: pathlib.Path, run: Any, *preferences: float) -> None:
 
 
 def initial_state(run: Any) -> agents.State:
-  """Returns a state that a run's agent may start with."""
+  """Returns an initial state of a run's agent."""
   agent = agents.load_agent(run, env_factory.make_env_spec(run))
   return agent.init(jax.random.PRNGKey(0))
 
@@ -126,7 +119,7 @@ def save_states(folder: pathlib.Path, run: Any, *states: agents.State) -> None:
 
 
 def damage(folder: pathlib.Path, step: int) -> None:
-  """Cuts short every file of a checkpoint."""
+  """Truncates every file of a checkpoint."""
   for file in (folder / 'checkpoints' / str(step)).rglob('*'):
     if file.is_file():
       file.write_bytes(file.read_bytes()[:7])

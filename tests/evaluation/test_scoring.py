@@ -32,7 +32,7 @@ def _tree(folder: pathlib.Path) -> dict[str, bytes]:
 def test_episodes_are_exactly_those_asked_for(tmp_path):
   runs.save(tmp_path, runs.config(_SCRIPTED), 1.0)
   result = _play(tmp_path, episodes=5, num_envs=2)
-  # Episodes of 3, 5 and 4 steps by turns; the reward of step t is t.
+  # Episodes of 3, 5 and 4 steps in turn; the reward of step t is t.
   of_env = {i: [e for e in result.episodes if e.env_id == i] for i in (0, 1)}
   assert [e.episode_return for e in of_env[0]] == [6.0, 15.0, 10.0]
   assert [e.episode_return for e in of_env[1]] == [6.0, 15.0]
@@ -81,7 +81,7 @@ def test_sampling_follows_policy_and_seed(tmp_path):
   first, again, other = (
     _play(tmp_path, episodes=40, sample=True, seed=seed) for seed in (3, 3, 4)
   )
-  # A third of the actions, or a little more, is the best one.
+  # About a third of the actions is the best one.
   assert 1.0 < first.returns.mean() < 3.0
   np.testing.assert_array_equal(first.returns, again.returns)
   assert first.returns.tolist() != other.returns.tolist()
@@ -102,7 +102,7 @@ def test_damaged_newest_is_reported_and_left_alone(tmp_path):
   out = io.StringIO()
   assert _play(tmp_path, out, episodes=2).checkpoint == 1
   assert 'Checkpoint 2 is damaged' in out.getvalue()
-  # The run, which may be training, is who puts it aside.
+  # Only the run itself may quarantine it.
   assert _tree(tmp_path) == before
 
 
@@ -167,10 +167,10 @@ def test_video_shows_the_first_environments_counted_episodes(tmp_path):
   runs.save(tmp_path, runs.config(), 1.0)
   path = tmp_path / 'out.gif'
   result = _play(tmp_path, episodes=3, num_envs=2, video=path)
-  # Two episodes: a FIRST and five steps each; the last frame stays 0.7 s.
+  # Two episodes of FIRST and five steps; the last frame stays 0.7 s.
   assert result.video.num_frames == 2 * (1 + runs.LENGTH + 7)
   with Image.open(path) as gif:
-    # Frames that are alike are one in the file, shown for longer.
+    # Equal frames are stored once and shown longer.
     assert gif.n_frames == 2 * (1 + runs.LENGTH)
     gif.seek(runs.LENGTH)
     assert gif.info['duration'] == 800
@@ -187,7 +187,7 @@ def test_what_is_not_drawn_shows_its_observation(tmp_path):
   with Image.open(path) as gif:
     assert gif.n_frames == 1 + result.episodes[0].length
     pixels = np.asarray(gif.convert('RGB'))
-  # Ball and paddle, and nothing else, are white; the caption is above.
+  # Only ball and paddle are white; the caption is above.
   factor = 48
   cells = pixels[-10 * factor :: factor, 40::factor][:, :5]
   assert np.count_nonzero(cells.min(axis=-1) > 250) == 2

@@ -16,7 +16,7 @@ def _episode(env_id: int, episode_return: float) -> envs.Episode:
 
 def test_quota_takes_each_environments_first_episodes():
   quota = stream_lib.EpisodeQuota(episodes=3, num_envs=2)
-  # Environment 1 is quick; its second episode must not push out the other's.
+  # Environment 1's second episode must not replace the other's.
   quota.add([_episode(1, 10.0), _episode(1, 11.0), _episode(0, 1.0)])
   assert not quota.is_met
   assert [quota.wants(0), quota.wants(1)] == [True, False]
@@ -48,7 +48,7 @@ def test_recording_ends_with_the_first_environments_share(tmp_path):
   observed = stream_lib.ObservedStream(
     stream, quota, stream_lib.VideoRecorder(stream, recording, 'auto')
   )
-  # Each plays two episodes, of six outputs, but only one of each counts.
+  # Each plays two episodes of six outputs; only one of each counts.
   streams.roll(observed, np.zeros((12, 2), np.int32))
   assert quota.is_met
   assert recording.num_frames == 6 + 1  # the last one stays for 0.7 s

@@ -1,9 +1,8 @@
-"""A slow, obviously right reference for `UnrollAssembler`, and its test bed.
+"""A simple reference for `UnrollAssembler`, and its test bed.
 
-The reference keeps a Python list of every environment's steps and cuts the
-unrolls out of it. Every block that the assembler hands over is compared with
-it at once: whole unrolls of consecutive steps, none twice, none out of thin
-air; `missing` says which have not come yet.
+The reference cuts unrolls out of a Python list of each environment's steps.
+Blocks of the assembler must hold each of them once; `missing` lists those to
+come.
 """
 
 from collections.abc import Callable
@@ -25,7 +24,7 @@ _CORE = (
   types.ArraySpec((2,), np.dtype(np.float32)),
   types.ArraySpec((), np.dtype(np.int32)),
 )
-# Environment, its life (resets begin a new one), step in that life.
+# Environment, its life (a reset begins one), step in that life.
 _TAG = types.ArraySpec((3,), np.dtype(np.int32))
 _STEPS = types.Steps(
   observation={
@@ -42,7 +41,7 @@ _STEPS = types.Steps(
 
 
 class Key(NamedTuple):
-  """An unroll's name: its environment, its life, and its first step."""
+  """An unroll's environment, life and first step."""
 
   env: int
   life: int
@@ -69,7 +68,7 @@ def _unroll_spec(length: int, has_core: bool) -> types.Unroll:
 
 
 class Sink:
-  """Stands in for `insertion.Insertion`; tests may replace `insert`."""
+  """Replaces `insertion.Insertion`; tests may replace `insert`."""
 
   def __init__(
     self,
@@ -85,15 +84,13 @@ class Sink:
 
 
 class Bed:
-  """Steps environments through an assembler and checks all it hands over.
+  """Steps environments through an assembler and checks its blocks.
 
   Attributes:
-    assembler: under test.
-    allocated: blocks that it took, in order; each is new and full of poison.
-    inserted: unrolls that it handed over, by their names.
-    due: for each unroll that it should hand over sometime, the number of the
-      batch that completed it.
-    batches: how many have been stepped.
+    allocated: its blocks, in order; new ones are filled with poison.
+    inserted: keys of the unrolls that it returned.
+    due: for each expected unroll, the batch that completed it.
+    batches: number of batches so far.
     most_open: most blocks that were open between batches.
   """
 
@@ -131,7 +128,7 @@ class Bed:
 
   @property
   def missing(self) -> dict[Key, int]:
-    """Of `due`, what has not been handed over yet."""
+    """Those of `due` that are not inserted yet."""
     return {k: n for k, n in self.due.items() if k not in self.inserted}
 
   def step(self, env_id: list[int] | np.ndarray) -> assembler_lib.Placement:
@@ -154,7 +151,7 @@ class Bed:
     return placement
 
   def group(self, ids: np.ndarray) -> assembler_lib.EnvGroup:
-    """Returns the group of environments; some of those seen stay the same."""
+    """Returns the ids' group; reuses those of the first `_MOST_GROUPS` ids."""
     group = assembler_lib.EnvGroup(ids, envs.as_slice(ids))
     remembered = (
       len(self._groups) < _MOST_GROUPS or ids.tobytes() in self._groups
@@ -164,14 +161,14 @@ class Bed:
     )
 
   def reset(self, env_id: list[int] | np.ndarray) -> None:
-    """Lets environments go away; their next step begins a new life."""
+    """Disconnects environments; their next step begins a new life."""
     self.assembler.reset(np.asarray(env_id, np.int32))
     for env in np.asarray(env_id).tolist():
       self._life[env] += 1
       self._history[env] = []
 
   def drain(self) -> None:
-    """Steps all environments until what is due now has been handed over."""
+    """Steps all environments until all that is due now is inserted."""
     before = set(self.due)
     everyone = np.arange(len(self._life))
     for _ in range(8 * (self.length + 1) * (len(everyone) + self._width)):
@@ -181,7 +178,7 @@ class Bed:
     assert before <= set(self.inserted), sorted(before - set(self.inserted))
 
   def check_untouched(self) -> None:
-    """Checks that nobody wrote to a block after it was handed over."""
+    """Checks that no block was written to after it was inserted."""
     for block, copies in self._handed_over:
       chex.assert_trees_all_equal(block.leaves, copies)
 

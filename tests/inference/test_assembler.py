@@ -8,7 +8,7 @@ from tests.inference import assembly
 
 
 def _random_batch(rng: np.random.Generator, speed: np.ndarray) -> np.ndarray:
-  """Returns some environments in some order, the fast ones more often."""
+  """Returns random environments in random order, fast ones more often."""
   ids = np.flatnonzero(rng.random(len(speed)) < speed)
   if not len(ids):
     return rng.integers(0, len(speed), 1)
@@ -26,7 +26,7 @@ def test_random_sequences_equal_the_reference(seed: int):
   bed = assembly.Bed(
     num_envs, length, overlap, width, has_core=seed % 4 != 0, seed=seed
   )
-  # From all alike to some hundred times slower than others.
+  # From equal speeds to differences of a factor of hundreds.
   speed = rng.random(num_envs) ** rng.integers(0, 8)
   reset_rate = rng.choice([0.0, 0.02, 0.2])
   for _ in range(80):
@@ -36,8 +36,8 @@ def test_random_sequences_equal_the_reference(seed: int):
     bed.step(_random_batch(rng, speed))
   bed.drain()
   bed.check_untouched()
-  # An open block holds an unfinished column, and a new one is opened only
-  # where there is no free column; stragglers open one more.
+  # Each open block holds an unfinished column, and a new one opens only if no
+  # column is free; stragglers open one more.
   assert bed.most_open <= num_envs + num_envs // width + 2
 
 
@@ -49,7 +49,7 @@ def test_environments_in_step_lose_nothing_and_open_few_blocks(
   bed = assembly.Bed(4, length=4, overlap=overlap, width=width)
   for _ in range(40):
     bed.step(np.arange(4))
-    # Only what shares a block with unrolls still to come is missing.
+    # Only what shares a block with unfinished unrolls is missing.
     assert len(bed.missing) < width
   assert bed.most_open <= -(-4 // width) + 1
   stride = 5 - overlap
@@ -65,7 +65,7 @@ def test_order_of_a_batch_changes_no_unroll():
     straight.step(np.arange(6))
     turned.step(rng.permutation(6))
   assert not straight.missing and not turned.missing
-  # Values differ (each bed draws them in its own order); the names agree.
+  # Each bed draws its own values, but the keys agree.
   assert set(straight.inserted) == set(turned.inserted)
 
 
@@ -97,7 +97,7 @@ def test_core_states_of_environments_out_of_step():
 
 
 def _most_delay(bed: assembly.Bed) -> int:
-  """Returns for how many batches the oldest missing unroll has been due."""
+  """Returns for how many batches the oldest missing unroll is due."""
   return bed.batches - min(bed.missing.values(), default=bed.batches)
 
 
@@ -127,7 +127,7 @@ def test_stragglers_do_not_hold_up_the_unrolls_beside_them(
     bed.step(fast)
     assert _most_delay(bed) <= 7 * stride
   assert bed.most_open <= num_envs // 4 + len(slow) + 3
-  # What they had before they stopped is not lost.
+  # Their steps from before the stop are kept.
   for _ in range(12):
     bed.step(slow)
   bed.drain()
@@ -153,7 +153,7 @@ def test_environment_that_is_a_little_late_stays_where_it_is(
   everyone = np.arange(16)
   for _ in range(3):
     bed.step(everyone)
-  # Meanwhile the others fill 14 younger blocks: not yet twice all eight.
+  # The others fill 14 younger blocks: less than twice all eight.
   for _ in range(pause):
     bed.step(np.delete(everyone, late))
   for _ in range(2):
@@ -168,8 +168,8 @@ def test_environment_that_is_a_little_late_stays_where_it_is(
 
 def test_block_whose_places_slow_environments_take_again_is_completed():
   bed = assembly.Bed(2, length=3, width=2)
-  # The slow environment finishes its unroll, and so takes the oldest free
-  # place, just after it has been moved away from there.
+  # The slow environment finishes its unroll and takes the oldest free place,
+  # from which it has just been moved.
   for _ in range(6):
     for _ in range(3 * 6):
       bed.step([0])

@@ -1,8 +1,4 @@
-"""Tests of batches that come again and again, and of what breaks in on them.
-
-The assembler caches where a group of consecutive environments stands. All that
-it hands over is compared with the reference in `assembly`, as ever.
-"""
+"""Tests of the assembler's position cache for groups of environments."""
 
 from collections.abc import Iterator
 
@@ -16,7 +12,7 @@ from tests.inference import assembly
 def _count_searches(
   monkeypatch: pytest.MonkeyPatch, bed: assembly.Bed
 ) -> list[None]:
-  """Returns a list that grows by one where a batch's cells are looked at."""
+  """Returns a list that grows with each search for a batch's cells."""
   searches: list[None] = []
   find = bed.assembler._find
 
@@ -53,11 +49,11 @@ def _run_at_random(seed: int, monkeypatch: pytest.MonkeyPatch) -> float:
   )
   searches = _count_searches(monkeypatch, bed)
   partitions = _partitions(rng, num_envs)
-  # Few, so that groups of one come back after those of another.
+  # Few, so that groups recur after those of another partition.
   layouts = [next(partitions) for _ in range(3)]
   for _ in range(14):
     groups = layouts[rng.integers(len(layouts))]
-    # All of them in turn, or some more often than the others.
+    # In turn, or some more often than the others.
     chosen = [g for g in groups if rng.random() < 0.8] or groups
     for _ in range(rng.integers(1, 2 * length)):
       for group in chosen:
@@ -81,7 +77,7 @@ def test_repeating_batches_among_others_equal_the_reference(
   seed: int, monkeypatch: pytest.MonkeyPatch
 ):
   shares = [_run_at_random(seed + i, monkeypatch) for i in range(10)]
-  # The cache is at work, and often broken into.
+  # The cache is used, and often invalidated.
   assert 0.3 < np.mean(shares) < 0.8
 
 
@@ -91,7 +87,7 @@ def test_group_is_searched_once_an_unroll(monkeypatch: pytest.MonkeyPatch):
   for _ in range(21):
     bed.step([0, 1, 2])
     bed.step([3, 4, 5])
-  # At steps 0, 5, 9, 13 and 17: the one after each unroll's last.
+  # Steps 0, 5, 9, 13 and 17, each after an unroll's last one.
   assert len(searches) == 2 * 5
   assert not bed.missing
 
@@ -101,7 +97,7 @@ def test_groups_that_overlap_follow_one_another(has_core: bool):
   bed = assembly.Bed(6, length=4, overlap=2, width=6, has_core=has_core)
   for _ in range(5):
     bed.step(np.arange(6))
-    # In step, so both of these are cached, one after the other.
+    # In step, so both are cached, one after the other.
     for ids in ([0, 1, 2, 3], [4, 5], [2, 3, 4, 5], [0, 1]):
       bed.step(ids)
       bed.step(ids)
@@ -144,8 +140,8 @@ def test_stragglers_are_moved_while_they_stand_side_by_side(steps: int):
   for _ in range(steps):
     for group in (fast, slow, beside):
       bed.step(group)
-  # `slow` shares the first block with `fast` and keeps it from completion;
-  # `beside` stays half full in a block that holds nothing up.
+  # `slow` holds up the first block, which it shares with `fast`; `beside`
+  # leaves its block half full and holds nothing up.
   for _ in range(60):
     bed.step(fast)
   assert assembly.Key(0, 0, 0) in bed.inserted
@@ -160,7 +156,7 @@ def test_stragglers_are_moved_while_they_stand_side_by_side(steps: int):
 
 def test_more_batches_than_are_remembered():
   bed = assembly.Bed(14, length=3, width=14)
-  # All consecutive ones there are, 105, twice; each starts where cells say.
+  # All 105 consecutive groups, twice; each start matches the cells.
   ranges = [np.arange(a, b) for a in range(14) for b in range(a + 1, 15)]
   rng = np.random.default_rng(0)
   for i in np.concatenate([rng.permutation(len(ranges)) for _ in '12']):

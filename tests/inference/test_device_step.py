@@ -25,7 +25,7 @@ def _make(has_core: bool = True, seed: int = 0) -> device_step.DeviceStep:
 
 
 class _Driver:
-  """Acts for random batches, and keeps the core states in NumPy as well."""
+  """Acts for random batches and tracks the core states in NumPy."""
 
   def __init__(self, step: device_step.DeviceStep, seed: int = 0):
     self._step = step
@@ -36,12 +36,12 @@ class _Driver:
     self._unpack = packing.Unpacker(spec)
 
   def act(self, slots: list[int], size: int = 0) -> toys.Output:
-    """Acts for slots, padded to `size`; checks the states before the step."""
+    """Acts for slots, padded to `size`; checks the states before."""
     n = len(slots)
     rng = self._rng
     size = size or n
     header = self._step.make_header(size)
-    # What stands beside a padding slot must not matter.
+    # Values beside a padding slot must not matter.
     header[n:, 1:] = 1
     first = rng.random(n) < 0.3
     _fill(
@@ -71,7 +71,7 @@ class _Driver:
 
 
 def _fill(header: np.ndarray, *columns: Any) -> None:
-  """Fills in a header's columns, in the order of `packing.Header`."""
+  """Fills a header's columns, in the order of `packing.Header`."""
   views = packing.header_views(header, toys.SPEC.action)
   for view, values in zip(views, columns, strict=True):
     view[:] = values
@@ -226,7 +226,7 @@ def test_set_key_continues_where_key_was_taken():
   kept = key.copy()
   expected = driver.act([0, 1, 2]).action.copy()
   driver.act([0, 1, 2])
-  # Donating the key's buffer must not change what was handed out.
+  # Donating the key's buffer must not change a returned key.
   chex.assert_trees_all_equal(key, kept)
   assert (step.key != key).any()
   step.set_key(key)
@@ -239,7 +239,7 @@ def test_table_is_donated_and_stays_on_its_device():
     toys.make_agent(), toys.SPEC, device, _SLOTS, jax.random.PRNGKey(0)
   )
   old, key = step._table['vector'], step._key
-  # A row that padding may write to; the jitted step checks no bounds.
+  # A row for padding; the jitted step checks no bounds.
   chex.assert_shape(old, (_SLOTS + 1, 2))
   _Driver(step).act([0, 1])
   assert old.is_deleted()

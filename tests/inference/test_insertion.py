@@ -88,7 +88,7 @@ def clock_fixture(monkeypatch):
 
 
 class _Writer:
-  """Takes three seconds twice; notes what others see of it meanwhile."""
+  """Takes three seconds twice; notes `waiting` and `waited` each time."""
 
   def __init__(self, clock):
     self.clock, self.seen, self.insertion = clock, [], None

@@ -69,7 +69,7 @@ def test_cells_side_by_side_are_one_slice_of_one_row():
 @pytest.mark.parametrize(
   'cells',
   [
-    # Consecutive numbers, but the second is the next row's first column.
+    # Consecutive, but the second is the next row's first column.
     [_WIDTH - 1, _WIDTH],
     [1, 0],
     [0, 2],
@@ -148,7 +148,7 @@ def test_block_is_complete_when_its_last_column_is():
 
 
 def _hold_up(blocks: open_blocks.OpenBlocks, times: int) -> None:
-  """Completes younger blocks, one after the other; no column may be free."""
+  """Completes younger blocks in turn; no column may be free."""
   for _ in range(times):
     (complete,) = blocks.take_complete(_assign(blocks, _WIDTH))
     assert complete.serial > 0
@@ -157,7 +157,7 @@ def _hold_up(blocks: open_blocks.OpenBlocks, times: int) -> None:
 def test_block_is_overdue_when_enough_younger_ones_were_faster():
   blocks = _make(num_envs=5)
   cells = _assign(blocks, _WIDTH)
-  # Two blocks hold five environments; twice that many is too late.
+  # Two blocks hold five environments; twice as many is overdue.
   _hold_up(blocks, 4)
   assert blocks.overdue() == []  # None of its unrolls waits.
   blocks.take_complete(cells[:1])
@@ -165,12 +165,12 @@ def test_block_is_overdue_when_enough_younger_ones_were_faster():
   assert block.serial == 0
   blocks.move(block, cells[1:])
   assert blocks.overdue() == []
-  # Others take the three places that came free, and one in the block beside.
+  # Others take the three freed columns, and one in the next block.
   _assign(blocks, 4)
   _hold_up(blocks, 3)
   assert blocks.overdue() == []
   _hold_up(blocks, 1)
-  # The next ones in it have twice as long.
+  # The next environments in it have twice the patience.
   assert blocks.overdue() == [block]
 
 
@@ -192,5 +192,5 @@ def test_moved_columns_keep_their_steps_core_and_environment():
   chex.assert_trees_all_equal(other.steps[0][:, columns], steps)
   assert other.core[0][columns].tolist() == [[6, 7], [2, 3]]
   assert other.storage.unroll.env_id[columns].tolist() == [6, 8]
-  # Their old places are free.
+  # Their old columns are free.
   assert sorted(_assign(blocks, 2).tolist()) == [1, 3]

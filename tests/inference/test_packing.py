@@ -65,12 +65,12 @@ def test_header_arrives_as_it_was_written(action: types.ActionSpec):
     view[:] = values
   read = jax.jit(functools.partial(packing.read_header, action=action))
   result = jax.device_get(read(header))
-  # What is left is padding.
+  # The rest is padding.
   assert [np.any(x[5]) for x in result] == [True, False, False, False, False]
   assert result.slot[5] == 9
   result = packing.Header(*(x[:5] for x in result))
   chex.assert_trees_all_equal_shapes_and_dtypes(result, expected)
-  # By their bits: some of these floats are no numbers.
+  # Compare bits: some of these floats are nan.
   for x, y in zip(result, expected, strict=True):
     assert np.asarray(x).tobytes() == y.tobytes()
 

@@ -1,4 +1,4 @@
-"""Tests of the core states of unrolls to come."""
+"""Tests of the core states of later unrolls."""
 
 import chex
 import numpy as np
@@ -8,7 +8,7 @@ from seedrl_jax.inference import assembler
 
 
 def _core(*values: int) -> list[np.ndarray]:
-  """Returns two leaves that tell the values."""
+  """Returns two leaves of these values."""
   one = np.array(values, np.int32)
   return [one, np.stack([one, -one], axis=1).astype(np.float32)]
 
@@ -31,7 +31,7 @@ def test_unroll_that_was_dropped_leaves_nothing_behind():
   env = np.array([0])
   for ahead in (0, 1, 2):
     pending.keep(env, np.array([ahead]), _core(ahead))
-  # The environment went away; its new life keeps its own.
+  # The environment disconnected; its new life keeps its own.
   for ahead in (0, 1, 2):
     pending.keep(env, np.array([ahead]), _core(10 + ahead))
   for expected in (11, 12):

@@ -1,4 +1,4 @@
-"""Tests of one inference stream, on a scripted stream and a tiny agent."""
+"""Tests of one inference stream with a scripted stream and a tiny agent."""
 
 import itertools
 import types as python_types
@@ -28,7 +28,7 @@ def _shuffled(num_envs: int, sizes: tuple[int, ...]) -> list[list[int]]:
   ]
 
 
-# Environments 4 and 5 are for evaluation where 4 of 6 train.
+# If 4 of 6 train, environments 4 and 5 evaluate.
 _SCHEDULES = {
   'all train': (6, [[0, 1, 2], [3, 4, 5]] * 12),
   'evaluation last': (4, [[0, 1, 2, 4], [3, 0, 1, 5]] * 15),
@@ -59,7 +59,7 @@ class _ActionLast(NamedTuple):
 
 def test_action_may_be_any_leaf_of_the_output(monkeypatch: pytest.MonkeyPatch):
   monkeypatch.setattr(toys, 'Output', _ActionLast)
-  # A new function: JAX remembers what it traced of the old one.
+  # A new function: JAX caches traces of the old one.
   act = toys._act
   monkeypatch.setattr(toys, '_act', lambda *inputs: act(*inputs))
   bench = worker_bench.Bench(toys.Stream(6, _shuffled(6, (4,))), 4)
@@ -68,7 +68,7 @@ def test_action_may_be_any_leaf_of_the_output(monkeypatch: pytest.MonkeyPatch):
 
 
 _OBSERVATIONS: dict[str, Callable] = {
-  # Not in the order of their names, in which a tree has its leaves.
+  # Unlike a tree's leaves, not ordered by name.
   'dict': lambda x: {'vector': x['vector'], 'image': x['image']},
   'array': lambda x: x['vector'],
   'nested': lambda x: ({'b': x['vector'], 'a': x['image']}, x['image']),
@@ -80,7 +80,7 @@ def test_leaves_are_in_the_order_of_steps(
   kind: str, monkeypatch: pytest.MonkeyPatch
 ):
   stream = toys.Stream(3, [[0, 1, 2]] * 6)
-  # Without a core the agent looks at no observation.
+  # Without a core the agent ignores observations.
   bench = worker_bench.Bench(stream, 3, has_core=False)
   recv = stream.recv
 
@@ -130,7 +130,7 @@ def test_partial_batches_are_padded_and_compile_nothing_in_mid_run():
     toys.Stream(6, schedule, min_batch_size=1), 4, overlap=2
   )
   bench.worker.compile()
-  # The parameters that it compiled with were no batch's.
+  # No batch used the parameters of compilation.
   bench.versions = itertools.count(10)
   with toys.count_compilations() as compiled:
     bench.run()

@@ -1,4 +1,4 @@
-"""Tests of what the worker does about environments that went away."""
+"""Tests of what the worker does if environments disconnect."""
 
 import numpy as np
 import pytest
@@ -11,10 +11,8 @@ def _starts(
 ) -> dict[int, list[int]]:
   """Returns the first steps of each environment's unrolls.
 
-  Args:
-    monkeypatch: pytest's.
-    dropped: which of environments 0 to 2, the last of which is for
-      evaluation, went away before which batch.
+  `dropped` maps batches to environments that disconnect before them; the last
+  of environments 0 to 2 evaluates.
   """
   stream = toys.Stream(3, [[0, 1, 2]] * 15)
 
@@ -33,9 +31,9 @@ def _starts(
 def test_half_built_unrolls_of_who_went_away_are_dropped(
   monkeypatch: pytest.MonkeyPatch,
 ):
-  # An unroll has five steps, of which the next one shares the last.
+  # An unroll has five steps and shares the last with the next.
   assert _starts(monkeypatch, {}) == {0: [0, 4, 8], 1: [0, 4, 8]}
-  # What environment 1 had from step 4 on is no unroll; a new one starts at 6.
+  # Environment 1's steps 4 and 5 begin no unroll; the next starts at 6.
   assert _starts(monkeypatch, {6: [1]}) == {0: [0, 4, 8], 1: [0, 6, 10]}
 
 

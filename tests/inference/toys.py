@@ -1,4 +1,4 @@
-"""A scripted stream and a tiny recurrent agent whose every value is known."""
+"""A scripted stream and a tiny recurrent agent with predictable values."""
 
 import contextlib
 from collections.abc import Iterator
@@ -29,12 +29,11 @@ SPEC = envs.StreamSpec(
 
 
 class Output(NamedTuple):
-  """What `act` gives; all but the action tells what it was given.
+  """Agent output that reports the inputs of `act`.
 
   Attributes:
     action: random; 0 for evaluation environments ("greedy").
-    seen: float32 `[B, 3]`: reward x scale, previous action, whether FIRST.
-    env_id: the global ids.
+    seen: float32 `[B, 3]`: reward x scale, previous action, FIRST.
   """
 
   action: jax.Array
@@ -48,7 +47,7 @@ def _init(key: jax.Array) -> base.Params:
 
 
 def _initial_core(batch: int) -> base.Core:
-  """Steps of the episode so far, and the last vector that was observed."""
+  """Steps of the episode so far, and the last observed vector."""
   return {
     'steps': jnp.zeros(batch, jnp.int32),
     'vector': jnp.zeros((batch, 2), jnp.float32),
@@ -82,7 +81,7 @@ def _update(
 
 
 def make_agent(has_core: bool = True, overlap: int = 1) -> base.Agent:
-  """Returns the agent; without core state it gives the same outputs."""
+  """Returns the agent; its outputs do not depend on `has_core`."""
   return base.Agent(
     init=_init,
     acting_params=lambda state: state,
@@ -94,15 +93,10 @@ def make_agent(has_core: bool = True, overlap: int = 1) -> base.Agent:
 
 
 class Stream(envs.EnvStream):
-  """Hands out the batches of a schedule, then is closed.
+  """Emits the batches of a schedule, then is closed.
 
-  Environment e's episodes last `3 + e % 4` steps; those of odd environments
-  terminate, the others are truncated. All values follow from the environment
-  and its number of outputs, but for the reward: 1 + the last action.
-
-  Attributes:
-    outputs: what it gave.
-    actions: what it got for each.
+  Environment e's episodes last `3 + e % 4` steps; those of odd ones terminate,
+  the others are truncated. The reward is 1 + the last action.
   """
 
   def __init__(
@@ -132,7 +126,7 @@ class Stream(envs.EnvStream):
     env_id = np.array(ids, np.int32)
     count = self._count[env_id]
     self._count[env_id] += 1
-    # FIRST, then as many steps as the episode lasts.
+    # FIRST, then the episode's steps.
     length = 3 + env_id % 4
     place = count % (length + 1)
     step_type = np.full(len(ids), types.StepType.MID, np.uint8)
@@ -174,7 +168,7 @@ class Stream(envs.EnvStream):
 
 @contextlib.contextmanager
 def count_compilations() -> Iterator[list[str]]:
-  """Yields a list that grows by one with everything that XLA compiles."""
+  """Yields a list that grows with each compilation by XLA."""
   compiled: list[str] = []
 
   def listen(event: str, duration: float, **kwargs: str | int) -> None:

@@ -1,8 +1,4 @@
-"""A worker on a scripted stream, and what it should record.
-
-That is read off the stream afterwards: a Python list of every environment's
-steps, from which unrolls are cut by hand.
-"""
+"""A worker on a scripted stream, and the unrolls that it should record."""
 
 import itertools
 from typing import NamedTuple
@@ -27,9 +23,9 @@ _FIRST = types.StepType.FIRST
 
 
 class Bench:
-  """A worker on a stream, and the unrolls that it handed over.
+  """A worker on a stream, and its unrolls.
 
-  The version of the parameters is that of the batch, counted from 10.
+  The parameter version is the batch's number, counted from 10.
   """
 
   def __init__(
@@ -42,7 +38,7 @@ class Bench:
   ):
     self.stream = stream
     num_eval = stream.num_envs - num_train
-    # Run-wide ids are neither the stream's nor in their order.
+    # Run-wide ids differ from the stream's, also in order.
     self.global_env_id = np.concatenate([
       400 - 3 * np.arange(num_train),
       toys.FIRST_EVAL_ID + np.arange(num_eval),
@@ -85,7 +81,7 @@ class Bench:
       self.worker.run(lambda: False)
 
   def unrolls(self) -> dict[tuple[int, int], types.Unroll]:
-    """Returns what was handed over by (global id, first step)."""
+    """Returns the finished unrolls by (global id, first step)."""
     result = {}
     for unroll in self.inserted:
       for column, env_id in enumerate(unroll.env_id.tolist()):
@@ -109,7 +105,7 @@ class _Step(NamedTuple):
 
 
 def _histories(stream: toys.Stream, global_env_id: np.ndarray) -> list[list]:
-  """Returns every environment's steps, as the worker should record them."""
+  """Returns each environment's steps as the worker should record them."""
   histories: list[list[_Step]] = [[] for _ in range(stream.num_envs)]
   last_action = [0] * stream.num_envs
   core = [(0, np.zeros(2, np.float32))] * stream.num_envs

@@ -13,7 +13,7 @@ _DONE = 'DONE'
 
 
 def is_complete(path: str | os.PathLike[str]) -> bool:
-  """Returns whether the checkpoint `path` was written to its end."""
+  """Returns whether `path` is a completely written checkpoint."""
   return pathlib.Path(path, _DONE).is_file()
 
 
@@ -61,13 +61,11 @@ class ServerFolder:
   """A server's folder: its log and its checkpoints.
 
   Attributes:
-    log: the log file.
-    own: folder that the server writes to and keeps only the newest in.
-    rewritten: the checkpoint made from a restored one for the server to load.
+    own: the folder that the server writes to.
+    rewritten: a restored checkpoint as the server loads it.
   """
 
   def __init__(self, path: str | None, keep_checkpoints: int | None):
-    """Takes `checkpoint_dir` and `keep_checkpoints` of `ReverbServer`."""
     self._scratch: tempfile.TemporaryDirectory | None = None
     if path is None:
       self._scratch = tempfile.TemporaryDirectory(prefix='seedrl-reverb-')
@@ -97,7 +95,6 @@ class ServerFolder:
     self.own.mkdir(parents=True)
 
   def remove_rewritten(self) -> None:
-    """Removes `rewritten`."""
     shutil.rmtree(self.rewritten, ignore_errors=True)
 
   def close(self) -> None:

@@ -121,15 +121,13 @@ def ensure(
 ) -> str:
   """Returns the path of a Python that can import Reverb, made if missing.
 
-  Reports to standard error if it makes one.
-
   Args:
-    python: value of --reverb_python, see `find`.
+    python: see `find`.
     requirements: as pip takes them.
 
   Raises:
-    EnvironmentUnavailable: with the remedy; `NoReverb` if this machine can
-      have no Reverb.
+    EnvironmentUnavailable: if there is none, with the remedy; `NoReverb` if
+      this machine can have none.
   """
   # dm-reverb has wheels for no other.
   if (sys.platform, platform.machine()) != ('linux', 'x86_64'):
@@ -196,8 +194,7 @@ def folder(
 
 
 def is_made(environment: pathlib.Path) -> bool:
-  """Returns whether an environment is complete."""
-  # False also if the interpreter that it links to was removed.
+  """Returns whether an environment is complete and its interpreter exists."""
   return (environment / 'bin/python').exists()
 
 

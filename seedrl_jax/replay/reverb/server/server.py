@@ -67,19 +67,12 @@ def answers(address: str, timeout: float) -> bool:
 
 
 class ServerProcess:
-  """A server's process; thread-safe."""
+  """A process that runs `main.py` with `config`; thread-safe.
+
+  Raises OSError if the interpreter `python` or the log cannot be used.
+  """
 
   def __init__(self, python: str, config: Mapping[str, Any], log: pathlib.Path):
-    """Starts the process.
-
-    Args:
-      python: interpreter of the server's environment.
-      config: see `main.py`.
-      log: file to append the server's output to.
-
-    Raises:
-      OSError: if the interpreter or the log cannot be used.
-    """
     environment = {
       **os.environ,
       'TF_CPP_MIN_LOG_LEVEL': '2',
@@ -118,11 +111,8 @@ class ServerProcess:
   def hear(self, deadline: float) -> dict[str, Any] | None:
     """Returns the server's answer; None if it ends without one.
 
-    Args:
-      deadline: in seconds of `time.monotonic`.
-
     Raises:
-      TimeoutError: if there is no answer by the deadline.
+      TimeoutError: at the deadline, a time of `time.monotonic`.
     """
     assert self._popen.stdout is not None
     descriptor = self._popen.stdout.fileno()
@@ -235,10 +225,10 @@ class ReverbServer(contextlib.AbstractContextManager):
     Args:
       python: an interpreter that has Reverb (`environment.ensure`).
       tables: rules as in `main.py`.
-      checkpoint_dir: folder for checkpoints and the log, for one server at a
-        time; made if absent. None: a temporary one.
+      checkpoint_dir: for checkpoints and the log of one server at a time; made
+        if absent. None: a temporary folder.
       port: to listen on; 0: any free port.
-      keep_checkpoints: how many of its checkpoints each start keeps; None: all.
+      keep_checkpoints: how many each start leaves in the folder; None: all.
     """
     self._python = python
     self._tables = list(tables)
@@ -270,7 +260,6 @@ class ReverbServer(contextlib.AbstractContextManager):
 
   @property
   def log_path(self) -> pathlib.Path:
-    """The log file."""
     return self._folder.log
 
   def checkpoints(self) -> list[pathlib.Path]:
@@ -281,10 +270,7 @@ class ReverbServer(contextlib.AbstractContextManager):
       return self._folder.checkpoints()
 
   def start(self, restore: str | None = None) -> None:
-    """Starts the process; call `wait_ready` next.
-
-    Args:
-      restore: a checkpoint to load under the current rules; None: start empty.
+    """Starts the process, empty or with `restore` under the current rules.
 
     Raises:
       ServerFailed: if the process cannot be started.
@@ -296,13 +282,11 @@ class ReverbServer(contextlib.AbstractContextManager):
   def wait_ready(self, timeout: float | None = None) -> None:
     """Waits until the server answers.
 
-    Args:
-      timeout: seconds; None: enough for a slow machine and its checkpoint.
-
     Raises:
       CheckpointError: if the checkpoint is missing, damaged or of other tables.
       PortInUse: if another process listens on the requested port.
-      ServerFailed: if it ended, was stopped, or does not answer in time.
+      ServerFailed: if it ended, was stopped, or does not answer in `timeout`
+        seconds (None: in what a slow machine needs).
     """
     if timeout is None:
       timeout = _START

@@ -34,11 +34,6 @@ _TRANSPORTS: dict[str, type[Stream]] = {
 
 
 def make_stream(address: str, method: str) -> Stream:
-  """Returns an unconnected stream.
-
-  Args:
-    address: 'host:port'.
-    method: path of the gRPC method, '/package.Service/Method'.
-  """
+  """Returns a new stream of '/package.Service/Method' at 'host:port'."""
   name = os.environ.get('SEEDRL_REVERB_TRANSPORT', 'http2')
   return _TRANSPORTS[name](address, method)

@@ -131,15 +131,12 @@ def without_padding(payload: bytes, flags: int) -> bytes:
 
 
 class SocketReader:
-  """Reads exact numbers of bytes from a socket; for one thread at a time."""
+  """Reads exact numbers of bytes from a socket; for one thread at a time.
+
+  If the socket times out, calls `on_silence` and goes on unless that raises.
+  """
 
   def __init__(self, source: socket.socket, on_silence: Callable[[], None]):
-    """Makes a reader.
-
-    Args:
-      source: may have a time-out.
-      on_silence: called at a time-out; reading goes on unless it raises.
-    """
     self._socket = source
     self._on_silence = on_silence
     self._ahead = memoryview(bytearray(_READ_AHEAD))

@@ -33,7 +33,6 @@ class Http2Stream:
     self._dialled: concurrent.futures.Future[socket.socket] = (
       concurrent.futures.Future()
     )
-    # Not connected yet.
     self._socket = socket.socket()
     self._sender = sender.Sender(self._socket)
     self._cancelled = False

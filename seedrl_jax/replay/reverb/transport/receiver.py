@@ -147,7 +147,6 @@ class Receiver:
       self._used = 0
 
   def _on_headers(self, header: http2.Header) -> None:
-    """Reads the response's headers or trailers."""
     block = http2.without_padding(self._payload(header), header.flags)
     flags = header.flags
     while not flags & http2.Flag.END_HEADERS:

@@ -15,10 +15,7 @@ _MAX_CONTROL = 1000
 
 
 class SendWindow:
-  """The bytes that may be sent, for the stream and for its connection.
-
-  Thread-safe for one thread that takes and one that adds.
-  """
+  """The bytes that may be sent; one thread takes, another adds."""
 
   def __init__(self) -> None:
     self._changed = threading.Condition()
@@ -73,9 +70,7 @@ class Sender:
   """Sends messages, from one thread, and control frames, from any.
 
   Attributes:
-    target: the connected socket.
-    window: the stream's flow control.
-    frame_bytes: the server's limit of a frame.
+    frame_bytes: the largest payload that the server accepts.
   """
 
   def __init__(self, target: socket.socket):

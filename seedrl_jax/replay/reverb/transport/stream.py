@@ -8,8 +8,7 @@ import grpc
 
 Buffer = bytes | memoryview
 
-# Seconds to read what arrived, such as the server's reason, after a failure to
-# send.
+# Seconds for reading the server's reason after a failure to send.
 _GRACE = 20.0
 
 
@@ -40,10 +39,9 @@ class Stream(Protocol):
     """Makes an unconnected stream to 'host:port'."""
 
   def begin(self, timeout: float) -> None:
-    """Connects; call it once, first. A failure may surface in `receive`.
+    """Connects, once and first; each step may take `timeout` seconds.
 
-    Args:
-      timeout: seconds for each step until the server has answered.
+    If this does not wait, `receive` raises the failure.
     """
 
   def send(self, parts: Sequence[Buffer]) -> None:
