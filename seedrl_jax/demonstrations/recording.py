@@ -33,8 +33,8 @@ class RecordingOptions(playing.PlayOptions):
   """What to play, and which episodes to keep; see `PlayOptions`.
 
   Attributes:
-    teacher_workdir: of the run whose checkpoint plays; or ''.
-    policy: `module:function`, see `teacher.from_policy`; or ''.
+    teacher_workdir: run whose checkpoint plays; or ''.
+    policy: see `teacher.from_policy`; or ''.
     out: folder to write; or '' to fill only a server.
     min_return: least raw return of episodes to keep; None: any.
   """
@@ -87,7 +87,7 @@ def record(
   options: RecordingOptions,
   line: progress.ProgressLine,
 ) -> Recording:
-  """Plays, and records sequences for the run that `config` describes.
+  """Records sequences for the run that `config` describes.
 
   They go to a folder, and to the server at `replay.address` if that is set.
 

@@ -34,20 +34,14 @@ class Step(NamedTuple):
 class Tape:
   """The kept episodes of one environment, joined to a circle.
 
-  A sequence begins every `stride` steps. The last ones wrap around to the first
-  episodes, so that each step is trained on.
+  A sequence of `length` = T + 1 steps begins every `stride` steps. The last
+  ones wrap around to the first episodes, so that each step is trained on.
+  `emit` receives sequences; the first step of each has its core state.
   """
 
   def __init__(
     self, length: int, stride: int, emit: Callable[[Sequence[Step]], None]
   ):
-    """Makes an empty tape.
-
-    Args:
-      length: T + 1, the steps of a sequence.
-      stride: steps between the starts of two sequences, 1..T.
-      emit: receives a sequence's steps; the first has its core state.
-    """
     self._length = length
     self._stride = stride
     self._emit = emit

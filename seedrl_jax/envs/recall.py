@@ -22,7 +22,7 @@ class Recall(gymnasium.Env):
   spec = registration.EnvSpec('Recall', f'{__name__}:make')
 
   def __init__(self, num_cues: int, min_delay: int, max_delay: int):
-    """Draws the actions before the answer from `[min_delay, max_delay]`.
+    """`min_delay` to `max_delay` actions, drawn evenly, precede the answer.
 
     Raises:
       ValueError: unless num_cues >= 2 and 1 <= min_delay <= max_delay.

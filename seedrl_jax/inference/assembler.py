@@ -1,9 +1,9 @@
 """Assembles unrolls on the host, in place, from batches of single steps.
 
-The trajectory store provides blocks of W columns in the layout for training
-(`[T + 1, W, ...]`). Each environment owns one column at a time, and every step
-is written once, with one slice assignment for each array if the batch's
-environments are side by side, else one indexed assignment for each block.
+The store provides blocks of W columns, `[T + 1, W, ...]`, as for training. Each
+environment owns one column at a time. A batch is written with one slice
+assignment for each array if its environments are side by side at the same step,
+else with one indexed assignment for each array and block.
 """
 
 import dataclasses
@@ -32,9 +32,9 @@ class BlockSink(Protocol):
 class EnvGroup:
   """A batch of environments that may come again.
 
-  While they are side by side at the same step, their position is cached here
-  and their cells stay as they are. The cells are updated before anything else
-  reads them; the position is dropped before anything else changes them.
+  If they are side by side at the same step, caches their position, and their
+  cells lag behind. Cells are updated before anything else reads them; the
+  position is dropped before anything else changes them.
 
   Attributes:
     env_id: int `[n]`, the stream's ids, unique.
@@ -81,11 +81,10 @@ class UnrollAssembler:
     """Starts without unrolls.
 
     Args:
-      sink: provides and receives blocks.
+      sink: provides and receives blocks of W = `block_width` columns.
       global_env_id: int `[N]`, run-wide ids of the training environments.
       num_transitions: T; an unroll has T + 1 steps.
       overlap: steps that consecutive unrolls of an environment share.
-      block_width: W, columns of a block.
 
     Raises:
       ValueError: if `overlap` is not in 1..T.
@@ -141,10 +140,7 @@ class UnrollAssembler:
     return Placement(group, core_rows, parts, full)
 
   def write(self, placement: Placement, leaves: list[Any]) -> None:
-    """Writes the leaves of a batch's `types.Steps` to their places.
-
-    Leaves are arrays `[n, ...]`, or scalars that hold for the whole batch.
-    """
+    """Writes `types.Steps` leaves: arrays `[n, ...]`, or scalars for all."""
     for part in placement.parts:
       for array, leaf in zip(part.block.flat, leaves, strict=True):
         if part.source is not None and isinstance(leaf, np.ndarray):
@@ -152,10 +148,10 @@ class UnrollAssembler:
         array[part.target] = leaf
 
   def finish(self, placement: Placement, core: list[np.ndarray]) -> None:
-    """Advances a batch that is written, and hands over full blocks.
+    """Advances a written batch and hands over full blocks.
 
-    `core` has leaves `[m, ...]` of the core state before the step, of the rows
-    `placement.core_rows`; it is empty if the agent has none.
+    `core` has leaves `[m, ...]`, the rows `placement.core_rows` of the core
+    state before the step; it is empty if the agent has none.
     """
     group, env_id = placement.group, placement.group.env_id
     if core:
@@ -181,10 +177,7 @@ class UnrollAssembler:
       group.lag += 1
 
   def reset(self, env_id: np.ndarray) -> None:
-    """Drops the half-built unrolls of environments that disconnected.
-
-    `env_id` is int `[n]`, unique; those without an unroll are ignored.
-    """
+    """Drops unfinished unrolls of disconnected environments, int `[n]`."""
     self._write_back()
     self._drop_positions()
     cells = self._cell[env_id]
@@ -266,14 +259,11 @@ class UnrollAssembler:
 class PendingCore:
   """Initial core states of unrolls that have no column yet.
 
-  An unroll starts before the previous one ends, as they overlap.
+  Up to `depth` unrolls of an environment begin before one is full: one, or more
+  if they overlap by more than half.
   """
 
   def __init__(self, num_envs: int, depth: int):
-    """`depth` unrolls of an environment may begin before one is full.
-
-    That is more than one if they overlap by more than half.
-    """
     self._depth = depth
     # Leaves [num_envs, depth, ...]; made when the first states arrive.
     self._states: list[np.ndarray] = []
@@ -283,10 +273,10 @@ class PendingCore:
   def keep(
     self, env_id: np.ndarray, ahead: np.ndarray, core: list[np.ndarray]
   ) -> None:
-    """Stores core states, leaves `[n, ...]`, that later unrolls start with.
+    """Stores core states, leaves `[n, ...]`, of environments, int `[n]`.
 
-    `ahead`, int `[n]` in `[0, depth]`, says which: 1 is the next unroll; 0, the
-    current one, is never returned. `env_id` is int `[n]`, unique.
+    `ahead`, int `[n]` in `[0, depth]`, says for which unroll: 1 is the next
+    one; 0, the current one, is never returned.
     """
     if not self._states:
       shape = (len(self._turn), self._depth)

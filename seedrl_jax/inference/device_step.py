@@ -29,7 +29,10 @@ def batch_buckets(minimum: int, maximum: int) -> tuple[int, ...]:
 
 
 class DeviceStep:
-  """The core states of a stream's environments, and the jitted act step."""
+  """The core states of `num_slots` environments, and the jitted act step.
+
+  The table has one row more, for the padding of short batches.
+  """
 
   def __init__(
     self,
@@ -39,11 +42,6 @@ class DeviceStep:
     num_slots: int,
     key: jax.Array,
   ):
-    """Makes a table of core states for `num_slots` environments.
-
-    It has one row more, for the padding of short batches. `key` is a PRNG key,
-    uint32 `[2]`.
-    """
     self._agent = agent
     self._spec = spec
     self._device = device
@@ -73,9 +71,7 @@ class DeviceStep:
     self._key = jax.device_put(key, self._device)
 
   def output_spec(self, params: base.Params) -> types.Nest:
-    """Returns the agent output's `ArraySpec`s, without batch dimension.
-
-    `params` may be shapes.
+    """Returns the agent output's `ArraySpec`s; `params` may be shapes.
 
     Raises:
       ValueError: if the actions are not what the environments take.
@@ -113,7 +109,7 @@ class DeviceStep:
     return specs
 
   def core_spec(self) -> types.Nest:
-    """Returns the core state's `ArraySpec`s, without batch dimension."""
+    """Returns the core state's `ArraySpec`s."""
     return jax.tree.map(
       lambda x: types.ArraySpec(tuple(x.shape[1:]), np.dtype(x.dtype)),
       self._table,
@@ -130,8 +126,8 @@ class DeviceStep:
       header: int32 `[B, H]`; slots must be unique but for the padding slot.
 
     Returns:
-      Packed agent output, int32 `[B, K]`, and the rows' core state before the
-      step, nest of `[B, ...]`; both on the device.
+      On the device: packed output, int32 `[B, K]`, and the rows' core state
+        before the step, nest of `[B, ...]`.
     """
     self._table, self._key, packed, before = self._act(
       params, self._table, self._key, observation, header

@@ -111,10 +111,9 @@ class OpenBlocks:
       block.freed.extend(columns.tolist())
 
   def parts(self, cells: np.ndarray) -> tuple[tuple[BlockPart, ...], Any]:
-    """Groups a batch's cells `[n]`, `n` > 0, by block.
+    """Groups a batch's cells `[n]`, `n` > 0, by block; returns parts and rows.
 
-    Returns the parts and the cells' rows: one part and an int if the cells are
-    consecutive, else int `[n]`.
+    If the cells are consecutive: one part and an int; else rows int `[n]`.
     """
     span = self._span(cells)
     if span is not None:
@@ -143,10 +142,7 @@ class OpenBlocks:
   def copy_overlap(
     self, old: np.ndarray, new: np.ndarray, overlap: int
   ) -> None:
-    """Copies the last steps of full unrolls to the start of the next ones.
-
-    `old` and `new`, int `[n]`, are any cells of each environment's columns.
-    """
+    """Copies full unrolls' last steps to new columns; cells `[n]` name both."""
     for a, source, b, target in self._column_pairs(old, new):
       for x, y in zip(a.steps, b.steps, strict=True):
         y[:overlap, target] = x[-overlap:, source]

@@ -1,7 +1,6 @@
 """Small per-step values packed into one int32 array each way.
 
-A transfer between host and accelerator costs tens of microseconds whatever its
-size.
+A transfer to or from the accelerator takes tens of microseconds at any size.
 """
 
 from collections.abc import Sequence
@@ -23,8 +22,8 @@ class Header(NamedTuple):
   Attributes:
     slot: int32 `[B]`, rows of the core-state table.
     env_id: int32 `[B]`, run-wide ids.
-    first, reward, previous_action: as in `types.AgentInput`; `first` is int32
-      on the host.
+    first, reward, previous_action: see `types.AgentInput`; on the host, `first`
+      is int32.
   """
 
   slot: types.Array
@@ -86,10 +85,7 @@ def pack(output: types.Nest) -> jax.Array:
 
 
 class Unpacker:
-  """Splits a packed array on the host without copying it.
-
-  `spec` is a nest of the agent output's `ArraySpec`s, without batch dimension.
-  """
+  """Splits a packed array on the host, without copying, as `spec` says."""
 
   def __init__(self, spec: types.Nest):
     leaves, self._treedef = jax.tree.flatten(spec, is_leaf=_is_spec)

@@ -67,11 +67,9 @@ class BatchLayout(NamedTuple):
 
   Attributes:
     place: index of the environments in arrays of the stream.
-    header: int32 `[size, H]` with slots and ids filled in; `size` is the
-      compiled batch size.
+    header: int32 `[size, H]`, slots and ids filled in, of a compiled size.
     columns: views of the header's first `n` rows.
-    rows: training rows of the batch: None if all, a slice if they come first,
-      else an array.
+    rows: training rows: None if all, a slice if first, else an array.
     group: the environments of these rows; may be empty.
     evaluates: bool `[n]`, the other rows; None if there are none.
   """
@@ -85,10 +83,7 @@ class BatchLayout(NamedTuple):
 
 
 class InferenceWorker:
-  """Acts for one stream of environments and assembles their unrolls.
-
-  Runs in its own thread, or in lock step with the learner.
-  """
+  """Acts for one stream of environments and assembles their unrolls."""
 
   def __init__(
     self,

@@ -151,7 +151,7 @@ class Bed:
     return placement
 
   def group(self, ids: np.ndarray) -> assembler_lib.EnvGroup:
-    """Returns a group of environments; the same for the same ids, if early."""
+    """Returns the ids' group; reuses those of the first `_MOST_GROUPS` ids."""
     group = assembler_lib.EnvGroup(ids, envs.as_slice(ids))
     remembered = (
       len(self._groups) < _MOST_GROUPS or ids.tobytes() in self._groups
