@@ -265,8 +265,7 @@ def _time_actors(
 
 
 def probe(channel: grpc.Channel, calls: int) -> list[float]:
-  """Returns each action's latency in seconds; closing `channel` ends it early.
-  """
+  """Returns each action's latency in seconds; ends if `channel` is closed."""
   # None ends the call.
   messages: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
   method = channel.stream_stream(f'/{wire.SERVICE}/{wire.METHOD}')
