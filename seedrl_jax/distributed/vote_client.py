@@ -85,9 +85,9 @@ class VoteClient:
     self._silence = host_wire.SilenceTimer(timeout)
 
   def gather(self, value: Any) -> list[Any]:
-    """Returns the JSON values of all hosts by index, when all have called it.
+    """Waits for a value of each host; returns all of them by index.
 
-    One thread of each host calls it.
+    One thread of each host calls it, with JSON values.
 
     Raises:
       HostLost: if a host is gone.

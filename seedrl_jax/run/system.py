@@ -55,7 +55,6 @@ class System:
     state, opens the parts around it and restores the replay, in this order.
 
     Args:
-      workdir: made if needed.
       profile_updates: number of updates to capture a profile of.
       make_streams: makes the environments of a stream; None: as configured.
       line: shows the progress; None: on standard output.

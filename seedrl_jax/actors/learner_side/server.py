@@ -41,7 +41,7 @@ class ActorServer:
   ):
     """Starts to listen, or raises `ValueError`.
 
-    It drops an actor that is silent for `timeout` seconds.
+    Drops actors that are silent for `timeout` seconds.
     """
     addresses.check_listening(listening, security)
     self.streams: tuple[remote_stream.RemoteStream, ...] = allocator.streams

@@ -28,7 +28,7 @@ class LocalOffer(NamedTuple):
   """What a learner has for actors that act themselves.
 
   Attributes:
-    run: the same for all but for ids and address.
+    run: without the group's ids and the address.
     global_env_id: of each stream, int32 `[N]`, run-wide ids of its slots.
     replay_address: returns the Reverb server's current address.
   """
