@@ -34,18 +34,12 @@ class ArraySpec(NamedTuple):
 
 
 class ActionSpec(NamedTuple):
-  """The actions of an environment.
+  """The actions of an environment; bounds are of each number, in C order."""
 
-  Attributes:
-    shape: without batch dimensions; `()` for one number.
-    dtype: int32 for discrete actions, float32 for continuous ones.
-    minimum, maximum: bounds of each number, in C order; -inf and inf if none.
-  """
-
-  shape: tuple[int, ...]
-  dtype: np.dtype
-  minimum: tuple[float, ...]
-  maximum: tuple[float, ...]
+  shape: tuple[int, ...]  # without batch dimensions; () for one number
+  dtype: np.dtype  # int32 if discrete, float32 if continuous
+  minimum: tuple[float, ...]  # -inf if unbounded
+  maximum: tuple[float, ...]  # inf if unbounded
 
   @property
   def is_discrete(self) -> bool:
@@ -53,11 +47,7 @@ class ActionSpec(NamedTuple):
 
   @property
   def num_values(self) -> int:
-    """A, if an action is one integer in `[0, A)`.
-
-    Raises:
-      ValueError: if it is not.
-    """
+    """A, if an action is one integer in `[0, A)`; else raises ValueError."""
     if self.shape or not self.is_discrete or any(self.minimum):
       raise ValueError(
         f'an action is {self.dtype}{list(self.shape)} from {self.minimum} to '
@@ -83,70 +73,43 @@ def discrete(num_values: int) -> ActionSpec:
 
 
 class EnvSpec(NamedTuple):
-  """What an agent must know of its environments.
+  """What an agent must know of its environments."""
 
-  Attributes:
-    env_id: the environment's name, for messages.
-    observation: nest of `ArraySpec`.
-    action_repeat: frames per step.
-    num_envs: training environments, with global ids `[0, num_envs)`.
-    num_eval_envs: evaluation environments, with ids from `num_envs` on.
-  """
-
-  env_id: str
-  observation: Nest
+  env_id: str  # the environment's name, for messages
+  observation: Nest  # nest of ArraySpec
   action: ActionSpec
-  action_repeat: int
-  num_envs: int
-  num_eval_envs: int
+  action_repeat: int  # frames per step
+  num_envs: int  # training; global ids [0, num_envs)
+  num_eval_envs: int  # evaluation; global ids from num_envs on
 
 
 class EnvOutput(NamedTuple):
-  """One step of each of B environments.
+  """One step of each of B environments."""
 
-  Attributes:
-    observation: nest of `[B, ...]` in the environment's dtypes.
-    reward: float32 `[B]`, to learn from; 0 at FIRST.
-    discount: float32 `[B]`, 0 if the episode terminated, else 1: a truncated
-      episode still bootstraps.
-    step_type: uint8 `[B]`, values of `StepType`.
-    env_id: int32 `[B]`, index within the stream; unique in a batch.
-  """
-
-  observation: Nest
-  reward: Array
-  discount: Array
-  step_type: Array
-  env_id: Array
+  observation: Nest  # nest of [B, ...] in the environment's dtypes
+  reward: Array  # float32 [B]; 0 at FIRST
+  discount: Array  # float32 [B]; 0 if terminated, else 1 (also if truncated)
+  step_type: Array  # uint8 [B], values of StepType
+  env_id: Array  # int32 [B], index within the stream; unique in a batch
 
 
 class AgentInput(NamedTuple):
   """A network's input for a step, `[B, ...]`, or an unroll, `[T, B, ...]`.
 
-  Attributes:
-    observation: nest of arrays in the environment's dtypes.
-    reward: float32, the reward that came with the observation; 0 at FIRST.
-    previous_action: per the `ActionSpec`, the action that led to the
-      observation; 0 at FIRST.
-    first: bool, whether an episode starts here. If so, the network resets its
-      recurrent state and masks the previous action.
+  If `first`, the network resets its recurrent state and masks the previous
+  action.
   """
 
-  observation: Nest
-  reward: Array
-  previous_action: Array
-  first: Array
+  observation: Nest  # nest in the environment's dtypes
+  reward: Array  # float32, came with the observation; 0 at FIRST
+  previous_action: Array  # led to the observation; 0 at FIRST
+  first: Array  # bool, whether an episode starts here
 
 
 class Steps(NamedTuple):
   """Recorded consecutive steps of B environments, `[T + 1, B]`.
 
-  Attributes:
-    observation, reward, discount, step_type: as in `EnvOutput`.
-    previous_action: as in `AgentInput`.
-    agent_output: the agent's NamedTuple for the same step.
-    parameter_version: int32, the version that acted; `NO_VERSION` in
-      demonstrations.
+  Fields are as in `EnvOutput` and `AgentInput`.
   """
 
   observation: Nest
@@ -154,31 +117,24 @@ class Steps(NamedTuple):
   discount: Array
   step_type: Array
   previous_action: Array
-  agent_output: Nest
-  parameter_version: Array
+  agent_output: Nest  # the agent's NamedTuple for the same step
+  parameter_version: Array  # int32; NO_VERSION in demonstrations
 
 
 class Unroll(NamedTuple):
-  """B unrolls, laid out for training.
+  """B unrolls, laid out for training."""
 
-  Attributes:
-    steps: leaves `[T + 1, B, ...]`.
-    initial_core: nest of `[B, ...]`, the core state *before* the first step.
-    env_id: int32 `[B]`, global.
-  """
-
-  steps: Steps
-  initial_core: Nest
-  env_id: Array
+  steps: Steps  # leaves [T + 1, B, ...]
+  initial_core: Nest  # nest of [B, ...], from before the first step
+  env_id: Array  # int32 [B], global
 
 
 class Batch(NamedTuple):
-  """Unrolls and their loss weights.
+  """Unrolls and their loss weights, float32 `[B]`.
 
-  Attributes:
-    weight: float32 `[B]`, importance weights of prioritized replay (Schaul et
-      al. 2016, arXiv 1511.05952, section 3.4), largest 1 in the whole batch;
-      all 1 if sampling was uniform.
+  Weights are the importance weights of prioritized replay (Schaul et al. 2016,
+  arXiv 1511.05952, section 3.4), divided by the whole batch's largest; all 1 if
+  sampling was uniform.
   """
 
   unroll: Unroll
@@ -186,10 +142,7 @@ class Batch(NamedTuple):
 
 
 def without_observation(steps: Steps) -> Steps:
-  """Returns the steps with `()` for the observation.
-
-  Priorities do not need it, and images are costly to transfer.
-  """
+  """Returns the steps with `()` for the observation."""
   return steps._replace(observation=())
 
 

@@ -1,6 +1,7 @@
 """Gives JAX eight simulated CPU devices in the tests' process.
 
-Child processes inherit only the folder of compiled programs.
+A run in a test sets `topology.max_devices`. Child processes inherit only the
+folder of compiled programs.
 """
 
 import gc

@@ -19,11 +19,7 @@ _MAX_PATH = 107
 
 
 class Address(NamedTuple):
-  """An address to listen at or to call, with its text as gRPC takes it.
-
-  Attributes:
-    is_local: whether only this machine reaches it.
-  """
+  """An address as gRPC takes it; `is_local` if only this machine reaches it."""
 
   text: str
   is_unix: bool
@@ -83,11 +79,10 @@ def _shows_in_clear(address: Address, security: Security) -> bool:
 
 
 def check_listening(found: Sequence[Address], security: Security) -> None:
-  """Checks a learner's addresses against its certificate and token.
+  """Checks that other machines need TLS and a token.
 
   Raises:
-    ValueError: if other machines reach one without TLS and a token, or an actor
-      would have to send a token in clear.
+    ValueError: if they do not, or a token would travel unencrypted.
   """
   missing = [
     name
@@ -134,12 +129,9 @@ def listen(server: grpc.aio.Server, address: Address, tls: Security) -> str:
 
 
 def check_calling(address: Address, security: Security) -> None:
-  """Checks that an actor calls no other machine, and sends no token, in clear.
+  """Raises `ValueError` if a call or its token would not be safe.
 
   A port of this machine, too, may belong to something else than the learner.
-
-  Raises:
-    ValueError: if it would.
   """
   if _shows_in_clear(address, security):
     raise ValueError(

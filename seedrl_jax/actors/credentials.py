@@ -75,11 +75,7 @@ def learner_security(config: ml_collections.ConfigDict) -> Security:
 def actor_security(
   tls_roots: str, token_file: str, insecure: bool = False
 ) -> Security:
-  """Reads the files that an actor's flags name.
-
-  Raises:
-    ValueError: if one cannot be read or has the wrong content.
-  """
+  """Reads the files of an actor's flags; raises `ValueError` if it cannot."""
   roots = _read('--tls_roots', tls_roots)
   try:
     _tls_context(roots)
@@ -130,10 +126,7 @@ def _read_token(flag: str, path: str) -> str:
 
 
 def _tls_context(roots: bytes) -> ssl.SSLContext:
-  """Returns a context that checks a learner's certificate as gRPC does.
-
-  Empty `roots` accept any certificate; raises `ssl.SSLError` if they hold none.
-  """
+  """Returns a context that checks as gRPC does, or nothing without `roots`."""
   context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
   context.set_alpn_protocols(['h2'])
   context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -150,11 +143,7 @@ def tls_failure(address: str, roots: bytes) -> str:
   """Returns why TLS keeps an actor from its learner; '' if it does not.
 
   gRPC only says that there is no connection. This makes a handshake of its own
-  and sends nothing else, so no token either.
-
-  Args:
-    address: `host:port` of the learner.
-    roots: PEM of the trusted authorities; empty if the actor uses no TLS.
+  and sends nothing else, so no token either. `roots` is empty without TLS.
   """
   try:
     is_tls = _speaks_tls(address, roots)
@@ -180,12 +169,7 @@ def tls_failure(address: str, roots: bytes) -> str:
 
 
 def _speaks_tls(address: str, roots: bytes) -> bool:
-  """Whether a port answers a TLS handshake.
-
-  Raises:
-    ssl.SSLCertVerificationError: if its certificate is not trusted.
-    OSError, UnicodeError: if it does not answer at all.
-  """
+  """Whether a port answers TLS; raises if it is not trusted or silent."""
   host, _, port = address.rpartition(':')
   host = host.removeprefix('[').removesuffix(']')
   context = _tls_context(roots)

@@ -29,7 +29,7 @@ class Hello(NamedTuple):
   """The actor's first message.
 
   Attributes:
-    name: of the actor, for messages; '' if the learner need not wait for it.
+    name: of the actor; '' if the learner need not wait for it at the end.
     inference: one of `INFERENCE`.
   """
 
@@ -44,7 +44,6 @@ class LocalRun(NamedTuple):
   Attributes:
     config: the parts of the run's config that make the agent and the table.
     global_env_id: int32 `[num_envs]`, run-wide ids of the actor's environments.
-    num_train_envs: of the whole run, as `num_eval_envs`.
     block_width: unrolls that are assembled side by side.
     replay_address: 'host:port' of the Reverb server, as the learner sees it.
     parameters: specs of the leaves by name, in the order of transmission.
@@ -66,8 +65,7 @@ class Welcome(NamedTuple):
     run_id: unique id of this connection of the group.
     env_id: int32 `[num_envs]`, ids to send with their steps.
     seed: environment i is seeded with `seed + i`.
-    env: the `env` section of the run's config, as `env_values` returns it.
-    spec: of the learner's environments.
+    env: as `env_values` returns it.
     local: for an actor that acts itself.
   """
 
@@ -96,9 +94,7 @@ def env_config(
 ) -> ml_collections.ConfigDict:
   """Returns an `env` section for `envs.factory` at the actor.
 
-  Args:
-    num_threads: threads of the environments' pool; 0: as the cores allow.
-    affinity: first processor for them; -1: any.
+  `affinity` is the first processor of the environments' threads; -1: any.
   """
   own = {
     'num_threads': num_threads,

@@ -1,8 +1,7 @@
 """Messages of actors that act themselves: reports out, parameters in.
 
-Their unrolls go straight to Reverb; the learner counts frames and episodes from
-the reports, about one an unroll. A PARAMETERS message has one row with every
-leaf, in the order of the handshake, or no row if there is nothing newer.
+PARAMETERS has one row with every leaf, in the order of the handshake, or no row
+if there is nothing newer. A report is due about once an unroll.
 """
 
 import dataclasses
@@ -39,7 +38,6 @@ class Report(NamedTuple):
     env_steps: transitions, without reset pseudo-steps.
     store_wait: seconds in which the store took no unroll (back pressure).
     store_bytes: bytes sent to Reverb.
-    episodes: episodes that ended.
   """
 
   version: int
@@ -101,10 +99,7 @@ def unpack_report(message: wire.Message) -> Report:
 def episode_columns(
   episodes: list[base.Episode], env_id: np.ndarray
 ) -> statistics.EndedEpisodes:
-  """Returns finished episodes as columns.
-
-  `env_id`, int32 `[N]`, are the learner's ids of the stream's environments.
-  """
+  """Returns episodes as columns, with ids from `env_id`, int32 `[N]`."""
   if not episodes:
     return NO_EPISODES
   local_id, *rest = [np.array(c) for c in zip(*episodes, strict=True)]

@@ -69,8 +69,7 @@ class Message(NamedTuple):
   """A message whose header and checksum are right.
 
   Attributes:
-    rows: number of environments in it.
-    episodes: number of finished episodes in it.
+    rows, episodes: numbers of environments and finished episodes.
     sequence: for STEPS and REPORT its number in the stream, from 0; for
       PARAMETERS their version.
     body: the bytes after the header.
@@ -84,12 +83,12 @@ class Message(NamedTuple):
 
 
 class StepRows(NamedTuple):
-  """Contents of a STEPS message; the arrays are views of it.
+  """A STEPS message's contents, as views of it.
 
   Attributes:
     output: leaves of the observation, then reward, discount, step type and id,
       `[n, ...]` each.
-    episodes: episodes that ended since the last message.
+    episodes: that ended since the last message.
   """
 
   output: list[np.ndarray]
@@ -214,11 +213,7 @@ class StreamCodec:
   def unpack_actions(
     self, message: Message, rows: int, sequence: int
   ) -> np.ndarray:
-    """Returns the actions `[rows, ...]` for the STEPS message `sequence`.
-
-    Raises:
-      WireError: if the message holds anything else.
-    """
+    """Returns the actions `[rows, ...]`, or raises `WireError`."""
     expect(message, MessageKind.ACTIONS)
     if (message.rows, message.sequence) != (rows, sequence):
       raise WireError(
@@ -278,13 +273,9 @@ def _num_bytes(spec: types.ArraySpec, rows: int) -> int:
 def take(
   body: memoryview, *groups: tuple[Iterable[types.ArraySpec], int]
 ) -> list[list[np.ndarray]]:
-  """Splits a message's body into arrays.
+  """Returns for each group its arrays, `[rows, ...]`, as views of `body`.
 
-  Each group is the specs of some arrays and their number of rows. Returns for
-  each group its arrays, `[rows, ...]`, as views of `body`.
-
-  Raises:
-    WireError: if the size of the body does not fit.
+  A group is specs and a number of rows. Raises `WireError` if sizes differ.
   """
   taken = []
   for columns, rows in groups:

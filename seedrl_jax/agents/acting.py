@@ -24,8 +24,7 @@ def make_init(
 ) -> Callable[[jax.Array], base.Params]:
   """Returns a function that makes the parameters of `module` from a key.
 
-  `module` has heads on `network`; it maps `[T, B, ...]` and a core to outputs
-  `[T, B, ...]` and the next core.
+  `module` maps `[T, B, ...]` and a core of `network` to outputs and a core.
   """
 
   def init(key: jax.Array) -> base.Params:

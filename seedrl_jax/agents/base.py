@@ -31,12 +31,11 @@ class UpdateOutput(NamedTuple):
   """What an update returns besides the next state.
 
   Attributes:
-    metrics: scalars by name, the same on all devices. One without a group goes
-      to `losses/`; see `runtime.columns`.
+    metrics: scalars, the same on all devices. Names without a group go to
+      `losses/`; see `runtime.columns`.
     finite: bool, the same on all devices; if False, the learner keeps the
       previous state and stops.
-    priorities: float32 `[B]`, new priorities of the device's unrolls, or None
-      if the agent does not prioritise.
+    priorities: float32 `[B]`, of the device's unrolls; None: not prioritised.
   """
 
   metrics: Mapping[str, jax.Array]
@@ -47,8 +46,8 @@ class UpdateOutput(NamedTuple):
 class ActFn(Protocol):
   """Maps `[B]` steps to `[B]` actions and the next core state.
 
-  `env_id` is int32 `[B]` and global: ids from `EnvSpec.num_envs` on are
-  evaluation environments, which act greedily or nearly so.
+  `env_id` is int32 `[B]`, global; evaluation environments (ids from
+  `EnvSpec.num_envs` on) act greedily or nearly so.
   """
 
   def __call__(
@@ -62,11 +61,10 @@ class ActFn(Protocol):
 
 
 class UpdateFn(Protocol):
-  """Trains a state on one batch, on every training device under `AXIS`.
+  """Trains a state on a batch, on every training device under `AXIS`.
 
-  `batch` and `key` are the device's own. `progress` is the run's, float32 in
-  [0, 1], for schedules. The new state must be the same on all devices: average
-  gradients with `mean_over_devices`.
+  `batch` and `key` are the device's own; `progress` of the run is float32 in
+  [0, 1]. The new state must be the same on all devices (`mean_over_devices`).
   """
 
   def __call__(
@@ -80,10 +78,9 @@ class UpdateFn(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class UpdateInPieces:
-  """An `UpdateFn` whose steps the learner runs as separate calls.
+  """An `UpdateFn` that the learner runs as separate calls, for less memory.
 
-  This needs less memory: within one program XLA works on all pieces at once,
-  whatever barriers stand between them.
+  Within one program XLA works on all pieces at once, despite barriers.
 
   Attributes:
     cut: (state, batch, key) -> (initial total, list of pieces).
@@ -111,10 +108,10 @@ class UpdateInPieces:
 
 
 class PrioritiesFn(Protocol):
-  """Computes the priorities of new unrolls from their recorded steps.
+  """Maps new unrolls' steps `[T + 1, W, ...]` to their priorities.
 
-  `steps` is `[T + 1, W, ...]` with `()` for the observation. Returns float32
-  `[W]`, finite and not negative.
+  The observation is `()`. Priorities are float32 `[W]`, finite and not
+  negative.
   """
 
   def __call__(self, steps: types.Steps) -> jax.Array: ...
@@ -125,17 +122,14 @@ class Agent:
   """Pure functions that define an agent.
 
   Attributes:
-    init: key -> state: parameters, optimisers, targets, all that training
-      changes.
-    acting_params: state -> the input of `act`, published to inference. Include
-      exploration schedules here.
+    init: key -> state, with all that training changes.
+    acting_params: state -> the parameters of `act`, published to inference;
+      include exploration schedules here.
     initial_core: batch size -> core state, nest of `[batch, ...]` zeros.
-    act: every leaf of its `AgentOutput` is `[B, ...]` and of a four-byte type;
-      the field `action` conforms to `EnvSpec.action`.
-    update: an `UpdateFn`, perhaps an `UpdateInPieces`.
-    overlap: steps that consecutive unrolls of an environment share: 1 for
-      V-trace, `burn_in + lookahead + 1` for R2D2. An unroll has
-      `unroll_length + overlap` steps.
+    act: leaves of its `AgentOutput` are `[B, ...]` and of a four-byte type;
+      `action` conforms to `EnvSpec.action`.
+    overlap: steps that consecutive unrolls of an environment share. An unroll
+      has `unroll_length + overlap` steps.
     updates_per_batch: optimiser steps per `update`, the unit of parameter
       versions and policy lag.
     initial_priorities: None if all new unrolls have the same priority.
@@ -173,10 +167,7 @@ def mean_over_devices(tree: types.Nest) -> types.Nest:
 
 
 def parameter_specs(params: Params) -> dict[str, types.ArraySpec]:
-  """Returns the leaves' specs by name, in the order of `jax.tree.leaves`.
-
-  `params` may be arrays or their shapes.
-  """
+  """Returns the specs of parameters, by name, in `jax.tree.leaves` order."""
   named, _ = jax.tree_util.tree_flatten_with_path(params)
   return {
     jax.tree_util.keystr(path): types.ArraySpec(
@@ -190,9 +181,6 @@ def load_agent(
   config: ml_collections.ConfigDict, env_spec: types.EnvSpec
 ) -> Agent:
   """Makes the agent that `config.agent` names.
-
-  That is a folder of `seedrl_jax.agents`, or the dotted name of any module with
-  `make_agent`, also in the current folder.
 
   Raises:
     ValueError: if there is no such module.

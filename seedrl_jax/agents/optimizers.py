@@ -12,10 +12,9 @@ import optax
 def learning_rate(
   config: ml_collections.ConfigDict,
 ) -> Callable[[jax.Array], jax.Array]:
-  """Returns the learning rate as a function of the run's progress.
+  """Returns the learning rate as a function of the share of frames done.
 
-  Progress is the share of `total_env_frames` done: the number of updates is not
-  known ahead (resets, replay ratio, changes on resuming).
+  The total number of updates is not known ahead.
   """
   settings = config.optimizer
   first, final = settings.learning_rate, settings.final_learning_rate
@@ -35,9 +34,9 @@ def make_optimizer(
   """Makes the optimiser: global-norm clip, then Adam or RMSProp.
 
   It has a learning rate of 1; multiply its updates by `learning_rate`.
-  RMSProp's momentum is thus PyTorch's. `epsilon_inside_root` selects between
-  TensorFlow's sqrt(mean square + epsilon) and PyTorch's sqrt(mean square) +
-  epsilon.
+  RMSProp's momentum is therefore PyTorch's. `epsilon_inside_root` selects
+  TensorFlow's sqrt(mean square + epsilon) instead of PyTorch's sqrt(mean
+  square) + epsilon.
   """
   settings = config.optimizer
   if settings.name == 'adam':
@@ -98,10 +97,9 @@ def scale_by_deviation(
 ) -> optax.GradientTransformation:
   """Divides a gradient by its standard deviation: centered RMSProp.
 
-  RMSProp of Graves 2013 (arXiv 1308.0850). optax subtracts the squared mean
-  from the mean square; if a gradient hardly varies, rounding in float32 makes
-  this negative and its root NaN. This tracks the variance itself, v' = d (v +
-  (1 - d) (g - m)^2), which is the same and never negative.
+  RMSProp of Graves 2013 (arXiv 1308.0850). optax's mean square less the squared
+  mean can round to a negative number, whose root is NaN. This tracks the
+  variance itself, v' = d (v + (1 - d) (g - m)^2), which is never negative.
 
   Args:
     decay: d, of both averages.

@@ -21,10 +21,7 @@ class LossOutput(NamedTuple):
 
 
 class LossFn(Protocol):
-  """Mean loss of a batch; linear in equal pieces of the batch.
-
-  That is, the mean over the pieces' losses must be the loss of the whole batch.
-  """
+  """Mean loss of a batch; must equal the mean of the losses of equal pieces."""
 
   def __call__(
     self,
@@ -36,18 +33,12 @@ class LossFn(Protocol):
 
 
 class TrainState(NamedTuple):
-  """What training changes.
+  """What training changes."""
 
-  Attributes:
-    params: float32 leaves.
-    target_params: of the target network, or () if there is none.
-    step: int32, updates so far.
-  """
-
-  params: base.Params
-  target_params: base.Params
+  params: base.Params  # float32 leaves
+  target_params: base.Params  # of the target network; () if none
   opt_state: optax.OptState
-  step: jax.Array
+  step: jax.Array  # int32, updates so far
 
 
 class _Total(NamedTuple):
@@ -70,13 +61,12 @@ class Trainer:
   """Minimises a loss.
 
   Attributes:
-    optimizer: for a learning rate of 1, applied to the mean gradient.
+    optimizer: for a learning rate of 1.
     learning_rate: progress of the run, in [0, 1] -> float32.
-    target_update_period: updates between copies of `params` to
-      `target_params`; 0 if there is no target network.
+    target_update_period: in updates; 0 if there is no target network.
     project: maps updated params to the nearest allowed ones.
-    micro_batches: equal pieces of a device's share, processed one after the
-      other to save memory.
+    micro_batches: equal pieces of a device's share, processed one by one to
+      save memory.
   """
 
   loss: LossFn
@@ -104,7 +94,6 @@ class Trainer:
   def _cut(
     self, state: TrainState, batch: types.Batch, key: jax.Array
   ) -> tuple[_Total, list[_Piece]]:
-    """Zero-initialises the total and splits a device's share."""
     pieces = [
       _Piece(piece, jax.random.fold_in(key, i))
       for i, piece in enumerate(_split(batch, self.micro_batches))
@@ -134,7 +123,6 @@ class Trainer:
     priorities: Sequence[jax.Array | None],
     progress: jax.Array,
   ) -> tuple[TrainState, base.UpdateOutput]:
-    """Takes one step along the devices' mean gradient."""
     loss, metrics, grads = base.mean_over_devices(
       jax.tree.map(lambda x: x / self.micro_batches, total)
     )

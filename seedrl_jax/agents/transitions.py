@@ -14,17 +14,11 @@ from seedrl_jax import types
 
 
 class Transitions(NamedTuple):
-  """The T transitions between the T + 1 steps of an unroll, all `[T, B]`.
+  """The T transitions between the T + 1 steps of an unroll, all `[T, B]`."""
 
-  Attributes:
-    valid: bool, False if it leads to a FIRST step: its action did nothing.
-    reward: float32, clipped and scaled; 0 if not valid.
-    discount: float32, the environment's times the agent's; 0 if not valid.
-  """
-
-  valid: jax.Array
-  reward: jax.Array
-  discount: jax.Array
+  valid: jax.Array  # bool; False if it leads to FIRST: its action did nothing
+  reward: jax.Array  # float32, clipped and scaled; 0 if not valid
+  discount: jax.Array  # float32, environment's x agent's; 0 if not valid
 
 
 def from_steps(
@@ -34,13 +28,10 @@ def from_steps(
   reward_clip: float = 0.0,
   reward_scale: float = 1.0,
 ) -> Transitions:
-  """Returns the transitions between steps.
+  """Returns the transitions between steps `[T + 1, B]`.
 
-  Args:
-    steps: `[T + 1, B]`; only `reward`, `discount` and `step_type` are read.
-    discount: the agent's, per step.
-    reward_clip: rewards are clipped to [-x, x]; 0: not at all.
-    reward_scale: multiplies rewards, after the clip.
+  Rewards are clipped to [-reward_clip, reward_clip] (0: not at all), then
+  scaled. Reads only `reward`, `discount` and `step_type`.
   """
   chex.assert_rank([steps.reward, steps.discount, steps.step_type], 2)
   valid = steps.step_type[1:] != types.StepType.FIRST
@@ -55,10 +46,9 @@ def from_steps(
 
 
 def mean_of_valid(x: jax.Array, valid: jax.Array) -> jax.Array:
-  """Returns the mean of `x` `[T, B]` over valid transitions; 0 if none is.
+  """Returns the mean of `x` over valid transitions `[T, B]`; 0 if none is.
 
-  For metrics only: in a loss, pieces of a batch would have different
-  denominators.
+  Only for metrics: a loss needs the same denominator in all pieces of a batch.
   """
   chex.assert_equal_shape([x, valid])
   return jnp.sum(jnp.where(valid, x, 0.0)) / jnp.maximum(jnp.sum(valid), 1)

@@ -79,10 +79,8 @@ class Coordinator:
   ) -> None:
     """Compiles the update on all hosts; raises `HostLost` if one is gone.
 
-    Args:
-      connect: connects the training devices of all hosts.
-      compile_update: compiles the update and runs it once.
-      wanted: whether this host will update; others may need it all the same.
+    `connect` joins all training devices. `wanted` is False if this host will
+    not update; several hosts compile all the same.
     """
     if wanted:
       compile_update()
@@ -128,7 +126,4 @@ class Coordinator:
     """Ends this host's part after a run that has not failed."""
 
   def fail(self, reason: str, text: str) -> None:
-    """Ends this host's part after a failure; ends the process if need be.
-
-    `reason`, one line, is for the other hosts, `text` for standard error.
-    """
+    """Tells other hosts `reason` and the user `text`; may end the process."""

@@ -15,8 +15,8 @@ _MOST_BYTES = 1 << 26
 class SilenceTimer:
   """Measures for how long another host has sent nothing.
 
-  It counts ticks of this process, not the clock: a process that was itself
-  suspended must not take the others for dead when it goes on.
+  Counts ticks, not the clock, so that time in which this process was suspended
+  does not count.
   """
 
   def __init__(self, timeout: float):

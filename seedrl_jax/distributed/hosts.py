@@ -32,11 +32,7 @@ _ADDRESS_BYTES = 256
 
 
 class Hosts:
-  """This host among those that train together.
-
-  Attributes:
-    votes: of this host with the others.
-  """
+  """This host among those that train together."""
 
   def __init__(
     self,
@@ -85,10 +81,7 @@ class Hosts:
       self._server.close()
 
   def fail(self, reason: str, text: str) -> NoReturn:
-    """Ends the process with exit code 1, after telling the others why.
-
-    `reason`, one line, is for the others, `text` for standard error.
-    """
+    """Tells other hosts `reason`, prints `text`, and exits with code 1."""
     # The others know of a lost host themselves.
     reason = '' if self.votes.lost else reason.partition('\n')[0]
     if self.index == 0:
@@ -100,10 +93,7 @@ class Hosts:
     exit_now(text)
 
   def _end_in_time(self) -> None:
-    """Ends the process if it does not end itself when another host is gone.
-
-    A thread may be held for ever in a collective that the other never joins.
-    """
+    """Exits if a collective holds the process after a host is gone."""
     while not self._gone.is_set():
       if self.votes.wait_lost(1.0) and not self._gone.wait(_GRACE_SECONDS):
         exit_now(self.votes.lost)

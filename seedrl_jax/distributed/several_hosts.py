@@ -1,8 +1,4 @@
-"""Coordinates a run of several hosts by votes.
-
-Before each update every host says whether it has a batch or wants to stop, host
-0 whether a checkpoint is due. All get the same votes and so do the same.
-"""
+"""Coordinates a run of several hosts by votes before each update."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -221,12 +217,9 @@ def _check_configs(configs: Sequence[Mapping[str, Any]]) -> None:
 
 
 def check_fingerprints(prints: Sequence[Sequence[int]], update: int) -> None:
-  """Checks that the hosts' parameters are the same.
+  """Raises `ParametersDiffer` if the hosts' fingerprints differ.
 
-  `prints` has each host's fingerprints by device, none if it sent none.
-
-  Raises:
-    ParametersDiffer: if they differ.
+  `prints` has each host's by device, none if it sent none.
   """
   told = {index: found for index, found in enumerate(prints) if found}
   expected = next(iter(told.values()), [0])[0]

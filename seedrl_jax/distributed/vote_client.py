@@ -58,15 +58,9 @@ class VoteClient:
     count: int,
     join_timeout: float,
   ):
-    """Connects to host 0's server.
+    """Connects; raises `HostsMismatch` after `join_timeout` seconds.
 
-    Args:
-      secret: the server's.
-      count: number of hosts according to this one's flags.
-      join_timeout: seconds to look for host 0.
-
-    Raises:
-      HostsMismatch: if host 0 is not found in that time.
+    `count` is the number of hosts according to this one's flags.
     """
     self.lost = ''
     self.stop_wanted = False
@@ -118,10 +112,9 @@ class VoteClient:
       return self.lost
 
   def announce_end(self, reason: str) -> None:
-    """Ends this host's part, but keeps the connection until the process ends.
+    """Ends this host's part; keeps the connection until the process ends.
 
-    Host 0 waits for that before it ends itself. The others report `reason`,
-    unless it is ''.
+    Host 0 waits for that. The others report `reason`, unless it is ''.
     """
     with self._changed:
       if self._closing:

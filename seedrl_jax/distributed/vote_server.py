@@ -27,20 +27,15 @@ class _Voter:
 
 
 class VoteServer:
-  """Serves the `VoteClient` of every host, host 0 included.
-
-  Reports a host as gone if its connection closes or it is silent for too long.
-  """
+  """Counts the votes, and reports hosts that disconnect or stay silent."""
 
   def __init__(
     self, address: tuple[str, int], secret: str, count: int, join_timeout: float
   ):
-    """Listens at `address`; '' is every interface, port 0 any free one.
+    """Listens at `address`, or raises `OSError`.
 
-    `count` hosts, which must know `secret`, join within `join_timeout` seconds.
-
-    Raises:
-      OSError: if it cannot listen there.
+    '' is every interface, port 0 any free one. All `count` hosts must know
+    `secret` and join within `join_timeout` seconds.
     """
     family = socket.AF_INET6 if ':' in address[0] else socket.AF_INET
     self._listener = socket.create_server(address, family=family)

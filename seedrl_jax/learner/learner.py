@@ -32,19 +32,12 @@ class NonFiniteError(RuntimeError):
 
 @dataclasses.dataclass
 class LearnerCounters:
-  """Progress counters; written by the learner's thread, read by any.
+  """Progress counters; written by the learner's thread, read by any."""
 
-  Attributes:
-    updates: finished and finite, over all runs of the work directory.
-    lag_sum: of the updates' mean policy lag, in parameter versions.
-    lag_max: the largest lag of any step trained on since `take_lag_max`.
-    lag_updates: updates that `lag_sum` counts.
-  """
-
-  updates: int = 0
-  lag_sum: float = 0.0
-  lag_max: int = 0
-  lag_updates: int = 0
+  updates: int = 0  # finished and finite, over all runs of the work directory
+  lag_sum: float = 0.0  # of the updates' mean policy lags, in versions
+  lag_max: int = 0  # of any step since `take_lag_max`
+  lag_updates: int = 0  # number of updates in `lag_sum`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,10 +63,8 @@ class ParameterPublisher:
   def publish(self, version: int, params: base.Params) -> None:
     """Copies parameters to the inference devices and makes them the newest.
 
-    Args:
-      version: updates that made them.
-      params: acting parameters on one training device, in buffers that no later
-        update donates.
+    `version` counts the updates that made them. `params` are on one training
+    device, in buffers that no later update donates.
     """
     source = jax.tree.leaves(params)[0].devices()
     copies = [
@@ -100,13 +91,9 @@ class Learner:
     publisher: ParameterPublisher,
     publish_period: int = 1,
   ):
-    """Publishes the initial parameters.
+    """Publishes the parameters of `state`, which has no device axis.
 
-    Args:
-      updater: runs the update.
-      state: to start from, without device axis.
-      publisher: to the inference devices.
-      publish_period: updates between publications.
+    `publish_period` is in updates.
     """
     self._updater = updater
     self._publisher = publisher

@@ -18,19 +18,12 @@ class PrefetchClosed(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Prefetched:
-  """A batch on the training devices.
+  """A batch on the training devices; release its sample after the update."""
 
-  Attributes:
-    batch: leaves lead with the axis of devices.
-    sample: its origin; release it after the update.
-    version_mean: mean parameter version of the steps.
-    version_min: the oldest of these versions.
-  """
-
-  batch: types.Batch
+  batch: types.Batch  # leaves [D, ...]
   sample: replay.Sample
-  version_mean: float
-  version_min: int
+  version_mean: float  # parameter version of its steps
+  version_min: int  # the oldest
 
 
 def to_batches(
@@ -38,8 +31,7 @@ def to_batches(
 ) -> list[types.Batch]:
   """Returns a sample as one `types.Batch` of host arrays for each block.
 
-  Weights are `replay.Sample.importance_weights`, not divided by the largest:
-  another host may have it.
+  Weights are not divided by the largest: another host may have it.
   """
   weights = sample.importance_weights(importance_exponent)
   batches = []
@@ -74,13 +66,10 @@ class Prefetcher:
     size: int,
     importance_exponent: float = 0.0,
   ):
-    """Makes a prefetcher.
+    """Makes a prefetcher that holds `size` >= 1 batches ahead.
 
-    Args:
-      sampler: returns batches of one block for each training device.
-      shard: `Updater.shard`.
-      size: batches to hold ahead, at least 1.
-      importance_exponent: of the batches' weights, see `to_batches`.
+    `sampler` returns a block for each training device; `shard` is
+    `Updater.shard`.
     """
     self._sampler = sampler
     self._shard = shard

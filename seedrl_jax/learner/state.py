@@ -9,16 +9,11 @@ from seedrl_jax.agents import base
 
 
 class LearnerState(NamedTuple):
-  """What training changes; on the devices every leaf leads with `[D]`.
-
-  Attributes:
-    step: int32, optimiser steps so far.
-    key: PRNG key, uint32 `[2]`.
-  """
+  """What training changes; on the devices every leaf leads with `[D]`."""
 
   agent: base.State
-  step: jax.Array
-  key: jax.Array
+  step: jax.Array  # int32, optimiser steps so far
+  key: jax.Array  # uint32 [2]
 
 
 def initial_state(agent: base.Agent, key: jax.Array) -> LearnerState:

@@ -11,13 +11,7 @@ import jax
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-  """The split of this host's devices.
-
-  Attributes:
-    inference: devices that act.
-    training: devices that run the update; disjoint from `inference` unless
-      the host has a single device, which does both.
-  """
+  """The split of this host's devices; a single device is in both parts."""
 
   inference: tuple[jax.Device, ...]
   training: tuple[jax.Device, ...]
@@ -41,13 +35,13 @@ class Topology:
 def make_topology(
   ratio: str, devices: list[jax.Device], max_devices: int = 0
 ) -> Topology:
-  """Splits devices into inference and training cores.
+  """Splits this host's devices into inference and training cores.
 
   Args:
     ratio: inference : training, as `1:3` or `4:4`; '' takes 1:3 if four divide
       the number of devices, else 1:1. A single device does both if the ratio
       is even.
-    devices: the host's devices.
+    devices: of this host.
     max_devices: use only the first so many; 0 takes all.
 
   Raises:
@@ -84,9 +78,6 @@ def all_training(
   ratio: str, devices: Sequence[jax.Device], max_devices: int = 0
 ) -> tuple[jax.Device, ...]:
   """Returns the training cores of all hosts, host by host.
-
-  `ratio` and `max_devices` are as in `make_topology`; `devices` are those of
-  all hosts.
 
   Raises:
     ValueError: see `make_topology`.

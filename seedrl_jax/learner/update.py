@@ -61,8 +61,7 @@ class Updater:
   def connect(self) -> None:
     """Connects the devices of all hosts; all hosts call it at once.
 
-    CPUs have 30 s for this. In the first update, compilation may take one host
-    that much longer than another.
+    CPUs have 30 s for this; hosts' first compilations may differ by more.
     """
     meet = jax.pmap(
       lambda x: jax.lax.psum(x, base.AXIS),
@@ -75,12 +74,8 @@ class Updater:
   def shard(self, pieces: Sequence[types.Batch]) -> types.Batch:
     """Puts one piece of a batch on each of this host's training devices.
 
-    Args:
-      pieces: for each device a `Batch` of host arrays, laid out for training.
-
-    Returns:
-      A `Batch` whose leaves lead with `[D]`, one row on each device. For a
-      single CPU it is `pieces[0]`, not copied.
+    Leaves of the result lead with `[D]`, one row on each device. A single CPU
+    uses the host's arrays, not copied.
     """
     if len(self._devices) == 1 and self._devices[0].platform == 'cpu':
       (piece,) = pieces
@@ -96,10 +91,7 @@ class Updater:
     return jax.tree.unflatten(treedef, leaves)
 
   def fingerprints(self, state: state_lib.LearnerState) -> list[int]:
-    """Returns a hash of the state on each of this host's devices.
-
-    See `fingerprint`.
-    """
+    """Returns a hash of the state on each of this host's devices."""
     leaves = jax.tree.leaves(state)
     return [
       int(self._fingerprint([x.addressable_data(i) for x in leaves]))
@@ -117,9 +109,9 @@ class Updater:
       progress: of the run, in [0, 1]; the same on all hosts.
 
     Returns:
-      the next state, or the same if the update was not finite; the agent's
-      `UpdateOutput`, of which only `priorities` lead with `[D]`; and the acting
-      parameters, which no later update donates.
+      the next state, or the same if not finite; the output, of which only
+      `priorities` lead with `[D]`; and acting parameters that no update
+      donates.
     """
     return self._update(state, batch, np.float32(progress))
 

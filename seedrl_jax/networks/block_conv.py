@@ -1,10 +1,8 @@
 """Strided convolutions as matrix products over blocks of pixels.
 
-A convolution is linear in each place of its window and, for stacks, in each
-frame. So one product multiplies every block with the kernels of all places and
-frames, and the results are added where they belong. This reads each frame once
-instead of gathering windows or stacks: on a CPU, moving data dominates a small
-network's update.
+One product multiplies every block with the kernels of all window places and
+stacked frames; shifted sums of the results give the convolution. Each frame is
+read once: on a CPU, moving data dominates a small network's update.
 """
 
 from collections.abc import Iterator
@@ -37,17 +35,11 @@ class StridedConv(nn.Module):
 
   Blocks of `stride x stride` pixels become channels (`space_to_depth`), on
   which the convolution has stride 1. Function and parameters equal those of the
-  ordinary convolution of stacked images, whatever the form of the input.
-
-  Attributes:
-    layer: its kernel must be a multiple of its stride.
-    num_frames: None if the input is an image; k if it is blocks of k frames
-      that were stacked after `space_to_depth`.
-    dtype: of the computation; parameters are float32.
+  ordinary convolution of stacked images.
   """
 
-  layer: ConvLayer
-  num_frames: int | None = None
+  layer: ConvLayer  # kernel: a multiple of the stride
+  num_frames: int | None = None  # frames per stack; None: input is an image
   dtype: jax.typing.DTypeLike = jnp.float32
 
   @nn.compact
@@ -107,12 +99,8 @@ def suits_single_frames(
 ) -> bool:
   """Returns whether `StridedConv` is faster on single frames than on stacks.
 
-  Args:
-    layer: the convolution.
-    channels: of a frame.
-    num_frames: per stack, k.
-    length: of the unroll, T. All T + k - 1 frames are multiplied with the
-      kernels of all k delays: wasteful for a small T.
+  It multiplies all T + k - 1 frames with the kernels of all k delays: wasteful
+  for a short unroll. `channels` are a frame's.
   """
   outputs = num_frames * (layer.kernel // layer.stride) ** 2 * layer.channels
   depth = layer.stride**2 * channels
@@ -125,13 +113,9 @@ def _window_conv(
 ) -> jax.Array:
   """Convolves over time, rows and columns, with stride 1 and no padding.
 
-  Args:
-    x: `[T + k - 1, B, H, W, D]`.
-    kernel: `[k, s, s, D, C]`.
-    same: bool `[T, B, k]`, whether a delay counts at a step; None if k is 1.
-
-  Returns:
-    `[T, B, H - s + 1, W - s + 1, C]`.
+  Maps x `[T + k - 1, B, H, W, D]` and kernel `[k, s, s, D, C]` to
+  `[T, B, H - s + 1, W - s + 1, C]`. `same` is bool `[T, B, k]`, whether a delay
+  counts at a step; None if k is 1.
   """
   depth, channels = kernel.shape[3:]
   length = x.shape[0] - kernel.shape[0] + 1

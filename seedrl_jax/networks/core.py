@@ -19,29 +19,19 @@ class ResettingLSTM(nn.Module):
   """LSTM (Hochreiter and Schmidhuber, 1997), zeroed before each FIRST step.
 
   Unlike Flax's cells, it multiplies the inputs of all steps at once, outside
-  the scan, which makes long unrolls faster.
-
-  Attributes:
-    size: hidden units, H.
-    dtype: of the matrix products. Parameters and state are float32.
+  the scan, which makes long unrolls faster. Parameters and state are float32.
   """
 
-  size: int
-  dtype: jax.typing.DTypeLike = jnp.float32
+  size: int  # hidden units, H
+  dtype: jax.typing.DTypeLike = jnp.float32  # of the matrix products
 
   @nn.compact
   def __call__(
     self, inputs: jax.Array, first: jax.Array, state: LSTMState
   ) -> tuple[jax.Array, LSTMState]:
-    """Runs over time.
+    """Maps inputs `[T, B, F]` to outputs `[T, B, H]` and the last state.
 
-    Args:
-      inputs: `[T, B, F]`.
-      first: bool `[T, B]`, whether an episode starts at the step.
-      state: from before the first step.
-
-    Returns:
-      outputs `[T, B, H]` of `dtype` and the state after the last step.
+    `first` is bool `[T, B]`, whether an episode starts at the step.
     """
     chex.assert_equal_shape_prefix([inputs, first], 2)
     chex.assert_shape(state, (inputs.shape[1], self.size))

@@ -12,15 +12,10 @@ import jax.numpy as jnp
 
 
 class FrameHistory(NamedTuple):
-  """The frames of an unroll and the k - 1 before it.
+  """The frames of an unroll and the k - 1 before it."""
 
-  Attributes:
-    frames: `[T + k - 1, B, ..., C]`, oldest first.
-    same: bool `[T, B, k]`, whether `frames[t + i]` is of step t's episode.
-  """
-
-  frames: jax.Array
-  same: jax.Array
+  frames: jax.Array  # [T + k - 1, B, ..., C], oldest first
+  same: jax.Array  # bool [T, B, k]: frames[t + i] is of step t's episode
 
 
 def initial_frames(
@@ -28,11 +23,7 @@ def initial_frames(
 ) -> jax.Array:
   """Returns the state before any step, `[B, ..., C * (k - 1)]` zeros.
 
-  Args:
-    batch: B.
-    shape: of one frame, rank >= 1; frames are stacked on its last axis.
-    dtype: of a frame.
-    num_frames: frames per stack, k.
+  `shape` is that of one frame; frames are stacked on its last axis.
   """
   *rest, channels = shape
   return jnp.zeros((batch, *rest, channels * (num_frames - 1)), dtype)
@@ -41,17 +32,15 @@ def initial_frames(
 def frame_history(
   frames: jax.Array, first: jax.Array, kept: jax.Array
 ) -> tuple[FrameHistory, jax.Array]:
-  """Appends the frames of an unroll to those in the state.
+  """Appends frames `[T, B, ..., C]` to those in the state.
 
   Args:
-    frames: `[T, B, ..., C]`.
+    frames: of an unroll.
     first: bool `[T, B]`, whether an episode starts at the step.
-    kept: `[B, ..., C * (k - 1)]`, the state before the first step, oldest frame
-      first.
+    kept: the state, `[B, ..., C * (k - 1)]`, oldest frame first.
 
   Returns:
-    the history, and the state after the last step with frames of earlier
-    episodes zeroed.
+    the history and the next state; its frames of earlier episodes are zero.
   """
   chex.assert_equal_shape_prefix([frames, first], 2)
   chex.assert_type(kept, frames.dtype)
@@ -78,10 +67,9 @@ def frame_history(
 
 
 def stack_history(history: FrameHistory) -> jax.Array:
-  """Stacks each frame on those before it in the same episode.
+  """Returns stacks `[T, B, ..., C * k]`, oldest frame first.
 
-  Returns:
-    `[T, B, ..., C * k]`, oldest frame first; frames of earlier episodes are 0.
+  Frames of earlier episodes are zero.
   """
   frames, same = history
   length, num_frames = same.shape[0], same.shape[-1]

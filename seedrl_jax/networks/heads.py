@@ -35,11 +35,7 @@ class BaselineHead(nn.Module):
 
 
 class QHead(nn.Module):
-  """Action values in a single stream.
-
-  Attributes:
-    hidden_size: units of the hidden layer; 0: the head is linear.
-  """
+  """Action values in a single stream; linear if `hidden_size` is 0."""
 
   num_actions: int
   hidden_size: int
@@ -56,13 +52,10 @@ class DuelingHead(nn.Module):
 
   Q = V + A - mean A, equation 9 of Wang et al. 2016 (arXiv 1511.06581). The
   mean cancels a bias of the advantages, so they have none.
-
-  Attributes:
-    hidden_size: units of each stream's hidden layer; 0: both are linear.
   """
 
   num_actions: int
-  hidden_size: int
+  hidden_size: int  # of each stream; 0: both are linear
 
   @nn.compact
   def __call__(self, features: jax.Array) -> jax.Array:

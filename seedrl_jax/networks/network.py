@@ -30,9 +30,8 @@ class CoreState(NamedTuple):
   """What a network keeps between steps; fields are `()` if unused.
 
   Attributes:
-    frames: for each stacked leaf `[B, ..., C * (k - 1)]` in the observation's
-      dtype, in leaf order; images for a strided convolution are in blocks
-      (`block_conv.space_to_depth`).
+    frames: of each stacked leaf `[B, ..., C * (k - 1)]` in the observation's
+      dtype; in blocks for a strided convolution (`block_conv.space_to_depth`).
     lstm: `core.LSTMState`, float32 `[B, H]` each.
   """
 
@@ -41,24 +40,15 @@ class CoreState(NamedTuple):
 
 
 def without_memory(core: CoreState) -> CoreState:
-  """Returns the state with the recurrent part zeroed.
-
-  Earlier frames stay: they are part of the next observation.
-  """
+  """Returns the state with the recurrent part zeroed; earlier frames stay."""
   return core._replace(lstm=jax.tree.map(jnp.zeros_like, core.lstm))
 
 
 class Network(nn.Module):
-  """Computes features of each step of an unroll; made by `make_network`.
+  """Computes features of each step of an unroll."""
 
-  Attributes:
-    config: `config.network`.
-    observation: specs of the observation's leaves, flattened.
-    action: spec of the environments' actions.
-  """
-
-  config: ml_collections.ConfigDict
-  observation: tuple[types.ArraySpec, ...]
+  config: ml_collections.ConfigDict  # config.network
+  observation: tuple[types.ArraySpec, ...]  # leaves, flattened
   action: types.ActionSpec
 
   @property
@@ -87,11 +77,7 @@ class Network(nn.Module):
   def __call__(
     self, inputs: types.AgentInput, core: CoreState
   ) -> tuple[jax.Array, CoreState]:
-    """Runs over an unroll.
-
-    Args:
-      inputs: `[T, B, ...]`.
-      core: `[B, ...]`, from before the first step.
+    """Runs over an unroll `[T, B, ...]`.
 
     Returns:
       features `[T, B, F]` of the compute dtype and the core state after the
@@ -139,10 +125,7 @@ class Network(nn.Module):
     first: jax.Array,
     frames: tuple[jax.Array, ...],
   ) -> tuple[list[Leaf], tuple[jax.Array, ...]]:
-    """Stacks all leaves but scalars, which have no axis to stack on.
-
-    A leaf whose first convolution is faster on single frames stays a history.
-    """
+    """Stacks all leaves but scalars; leaves histories that torsos take."""
     if not frames:
       return list(leaves), frames
     kept = iter(frames)
@@ -194,10 +177,7 @@ class Network(nn.Module):
   def _append_previous(
     self, features: jax.Array, inputs: types.AgentInput
   ) -> jax.Array:
-    """Appends previous actions (zero at FIRST) and rewards.
-
-    Each number of a discrete action is one-hot encoded.
-    """
+    """Appends previous actions, one-hot if discrete, and rewards."""
     dtype = features.dtype
     first = inputs.first[..., None]
     action = inputs.previous_action.reshape((*inputs.first.shape, -1))

@@ -16,13 +16,10 @@ _SCALAR_LEVELS = 64
 
 
 def is_channels_first(shape: tuple[int, ...], layout: str) -> bool:
-  """Returns whether a rank-3 observation has its channels first.
+  """Returns whether an observation has its channels first.
 
-  Args:
-    shape: without batch dimensions.
-    layout: 'channels_first', 'channels_last', or 'auto', which takes the
-      smaller of the first and last axis for the channels, the last if they are
-      equal.
+  Layout 'auto' takes the smaller of a rank-3 shape's first and last axis for
+  the channels, the last if they are equal.
   """
   if len(shape) != 3 or layout == 'channels_last':
     return False
@@ -37,12 +34,9 @@ def device_shape(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
 
 
 def to_device_layout(x: jax.Array, rank: int, layout: str) -> jax.Array:
-  """Moves channels last; returns other observations as they are.
+  """Moves channels of `[T, B, ...]` last; leaves others as they are.
 
-  Args:
-    x: `[T, B, ...]`.
-    rank: of the observation, without batch dimensions.
-    layout: as in `is_channels_first`.
+  `rank` is the observation's, without batch dimensions.
   """
   shape = x.shape[x.ndim - rank :]
   return jnp.moveaxis(x, -3, -1) if is_channels_first(shape, layout) else x

@@ -41,15 +41,10 @@ TORSOS = ('auto', 'mlp', 'resnet', *CONV_TORSOS)
 
 
 class MLP(nn.Module):
-  """ReLU layers on the flattened input.
+  """ReLU layers on the flattened input."""
 
-  Attributes:
-    sizes: units of each layer.
-    dtype: of the computation; parameters are float32.
-  """
-
-  sizes: Sequence[int]
-  dtype: jax.typing.DTypeLike = jnp.float32
+  sizes: Sequence[int]  # units per layer
+  dtype: jax.typing.DTypeLike = jnp.float32  # of the computation
 
   @nn.compact
   def __call__(self, x: jax.Array) -> jax.Array:
@@ -61,18 +56,12 @@ class MLP(nn.Module):
 
 
 class Convolutional(nn.Module):
-  """Convolutions without padding, then one dense layer, all ReLU.
-
-  Attributes:
-    dense_size: output units, F.
-    num_frames: of the first layer, see `block_conv.StridedConv`.
-    dtype: of the computation; parameters are float32.
-  """
+  """Convolutions without padding, then one dense layer, all ReLU."""
 
   layers: Sequence[ConvLayer]
-  dense_size: int
-  num_frames: int | None = None
-  dtype: jax.typing.DTypeLike = jnp.float32
+  dense_size: int  # output units, F
+  num_frames: int | None = None  # of the first layer, see StridedConv
+  dtype: jax.typing.DTypeLike = jnp.float32  # of the computation
 
   @nn.compact
   def __call__(self, x: jax.Array, same: jax.Array | None = None) -> jax.Array:
@@ -104,17 +93,11 @@ class ResidualBlock(nn.Module):
 
 
 class DeepResNet(nn.Module):
-  """IMPALA's deep network (arXiv 1802.01561, figure 3, right).
+  """IMPALA's deep network (arXiv 1802.01561, figure 3, right)."""
 
-  Attributes:
-    channels: of each stack: convolution, max-pool, two residual blocks.
-    dense_size: output units, F.
-    dtype: of the computation; parameters are float32.
-  """
-
-  channels: Sequence[int]
-  dense_size: int
-  dtype: jax.typing.DTypeLike = jnp.float32
+  channels: Sequence[int]  # of each stack
+  dense_size: int  # output units, F
+  dtype: jax.typing.DTypeLike = jnp.float32  # of the computation
 
   @nn.compact
   def __call__(self, x: jax.Array) -> jax.Array:
@@ -159,11 +142,7 @@ def resolve_torso(name: str, shape: tuple[int, ...]) -> str:
   'auto' takes 'shallow' for images with both sides >= 32, 'grid' for smaller
   ones with both sides >= 5, 'mlp' otherwise. A named convolution applies to a
   dict's images; its other leaves get 'mlp'. A torso from outside gets every
-  leaf.
-
-  Args:
-    name: one of `TORSOS`, or `module:function`.
-    shape: of the leaf, without batch dimensions, channels last.
+  leaf. `shape` has no batch dimensions; channels are last.
 
   Raises:
     ValueError: if there is no such torso, or the image is too small for it.
@@ -196,11 +175,8 @@ def first_strided_layer(
   """Returns the convolution that takes blocks of frames, or None.
 
   Only large images are brought into blocks: smaller ones gain channels between
-  stacking and the torso (`preprocessing.to_features`).
-
-  Args:
-    config: `config.network`.
-    shape: of the leaf, without batch dimensions, channels last.
+  stacking and the torso (`preprocessing.to_features`). `shape` has channels
+  last.
   """
   torso = resolve_torso(config.torso, shape)
   if torso not in CONV_TORSOS or not preprocessing.is_picture(shape):
@@ -220,9 +196,9 @@ def make_torso(
   Args:
     config: `config.network`.
     shape: of the leaf, without batch dimensions, channels last.
-    num_frames: k if the input is blocks of k stacked frames for
-      `first_strided_layer`; None if it has `shape`.
-    name: of the module, if an observation has several.
+    num_frames: k if the input is blocks of k stacked frames; None if it has
+      `shape`.
+    name: of the module.
 
   Raises:
     ValueError: see `resolve_torso`.

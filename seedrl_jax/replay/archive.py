@@ -54,7 +54,6 @@ class ArchiveWriter:
         member.write(contiguous.reshape(-1).view(np.uint8).data)
 
   def add_array(self, name: str, array: np.ndarray) -> None:
-    """Adds a whole array `[n, ...]`."""
     self.add_rows(name, len(array), array.shape[1:], array.dtype, [array])
 
   def finish(self) -> None:
@@ -81,7 +80,6 @@ class ArchiveReader:
         yield np.frombuffer(data, dtype).reshape(n, *shape[1:])
 
   def array(self, name: str) -> np.ndarray:
-    """Returns the whole array."""
     with self._file.open(f'{name}.npy') as member:
       shape, dtype = _read_header(member)
       return np.frombuffer(member.read(), dtype).reshape(shape).copy()

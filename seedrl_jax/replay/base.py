@@ -33,12 +33,8 @@ class CheckpointError(ValueError):
 class TableInfo:
   """The state of a table; counts are in unrolls.
 
-  Attributes:
-    inserts, samples: totals since the table was first made; restoring keeps
-      them.
-    writer_wait_seconds, sampler_wait_seconds: sums over all threads, including
-      waits in progress.
-    waiting_writers, waiting_samplers: threads that wait now.
+  Inserts and samples count since the table was first made, restores included.
+  Waits are sums over all threads, including waits in progress.
   """
 
   config: table_configs.TableConfig
@@ -168,11 +164,7 @@ class TrajectoryWriter(abc.ABC):
 
   @abc.abstractmethod
   def allocate(self) -> Block:
-    """Lends a recycled block of the table's width; never waits.
-
-    Raises:
-      StoreClosed: after `interrupt`.
-    """
+    """Lends a block without waiting; raises StoreClosed after `interrupt`."""
 
   @abc.abstractmethod
   def insert(self, block: Block, priorities: np.ndarray | None = None) -> None:
@@ -228,10 +220,7 @@ class Queue(Table):
 
 
 class Replay(Table):
-  """Draws unrolls independently, with replacement, as `ReplaySample`s.
-
-  If the table is full, inserts remove the oldest unrolls.
-  """
+  """Draws single unrolls with replacement; removes the oldest if full."""
 
   @abc.abstractmethod
   def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
@@ -246,12 +235,7 @@ class Replay(Table):
 
 
 class TrajectoryStore(abc.ABC):
-  """Tables by name, and their life cycle; thread-safe.
-
-  Attributes:
-    unroll_spec: `types.Unroll` of `types.ArraySpec` for one unroll.
-    overlap: steps that consecutive unrolls of an environment share.
-  """
+  """Tables by name, for unrolls like `unroll_spec`; thread-safe."""
 
   unroll_spec: types.Unroll
   overlap: int
@@ -262,11 +246,7 @@ class TrajectoryStore(abc.ABC):
 
   @abc.abstractmethod
   def flush(self) -> None:
-    """Waits until the tables have all earlier inserts and updates.
-
-    Raises:
-      StoreClosed: if the store is closed meanwhile.
-    """
+    """Waits for earlier inserts and updates; raises StoreClosed if closed."""
 
   @abc.abstractmethod
   def info(self) -> Mapping[str, TableInfo]:
@@ -322,11 +302,7 @@ def find_table(tables: Mapping[str, _Table], name: str) -> _Table:
 
 
 def check_priorities(priorities: np.ndarray | None, size: int) -> np.ndarray:
-  """Returns priorities as float64 `[size]`; None becomes ones.
-
-  Raises:
-    ValueError: if they are negative, not finite, or of another shape.
-  """
+  """Returns float64 `[size]`, ones for None; ValueError if they are invalid."""
   if priorities is None:
     return np.ones(size)
   array = np.asarray(priorities, np.float64)

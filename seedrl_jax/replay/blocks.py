@@ -18,9 +18,8 @@ class UnrollLayout:
   """The memory layout of an unroll's leaves.
 
   Attributes:
-    unroll_spec: `types.Unroll` of `types.ArraySpec` for one unroll: leaves
-      under `steps` are `[T + 1, ...]`, others `[...]`.
-    paths: the leaves' names, for messages and files.
+    unroll_spec: `types.Unroll` of `types.ArraySpec`: leaves under `steps` are
+      `[T + 1, ...]`, others `[...]`.
     time_major: for each leaf, whether it is `[T + 1, W, ...]` in a block.
     overlap: steps that consecutive unrolls of an environment share.
   """
@@ -44,7 +43,6 @@ class UnrollLayout:
 
   @property
   def unroll_bytes(self) -> int:
-    """Bytes of one unroll."""
     return sum(math.prod(s.shape) * s.dtype.itemsize for s in self.specs)
 
   def block_shape(self, leaf: int, width: int) -> tuple[int, ...]:
@@ -69,11 +67,7 @@ class UnrollLayout:
     return {'stride': self.stride, 'leaves': leaves}
 
   def check_signature(self, start: str, saved: Mapping[str, Any]) -> None:
-    """Compares with a saved signature.
-
-    Raises:
-      CheckpointError: if they differ; its message begins with `start`.
-    """
+    """Raises CheckpointError, beginning with `start`, if `saved` differs."""
     mine = self.signature()
     before = {path: leaf for path, *leaf in saved['leaves']}
     wanted = {path: leaf for path, *leaf in mine['leaves']}
@@ -83,8 +77,7 @@ class UnrollLayout:
           f'{start}: {name} is {before.get(name)} in it and '
           f'{wanted.get(name)} here (shape and type of one unroll).'
         )
-    # With another stride, some transitions would be trained on too often, or
-    # never.
+    # With another stride, some steps would be trained on too often or never.
     if saved['stride'] != mine['stride']:
       raise base.CheckpointError(
         f'{start}: a sequence begins every {saved["stride"]} steps in it and '
@@ -175,9 +168,6 @@ def make_pools(
   block_width: int,
 ) -> dict[str, BlockPool]:
   """Returns the writers' pools by table; tables of equal width share one.
-
-  Args:
-    block_width: of tables without a width of their own.
 
   Raises:
     ValueError: if two tables have one name, or the width is 0.

@@ -20,12 +20,7 @@ class ReplayCheckpoints:
     folder: pathlib.Path,
     report: Callable[[str], None],
   ):
-    """Removes the remains of interrupted saves.
-
-    Args:
-      folder: for the checkpoints; made with the first one.
-      report: receives sentences about failed saves.
-    """
+    """Removes the remains of interrupted saves; `report` receives failures."""
     self._store = store
     self._folder = folder
     self._report = report
@@ -34,14 +29,9 @@ class ReplayCheckpoints:
   def save(
     self, step: int, on_snapshot: Callable[[], None] | None = None
   ) -> str:
-    """Saves the store; reports a failure instead of raising it.
+    """Saves the store; returns its name for `restore`, or '' if that fails.
 
-    Args:
-      step: the number of the learner's checkpoint.
-      on_snapshot: see `TrajectoryStore.checkpoint`.
-
-    Returns:
-      The name to `restore` it by; '' if nothing was saved.
+    Failures are reported, not raised.
     """
     path = self._folder / str(step)
     try:

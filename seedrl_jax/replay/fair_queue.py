@@ -95,7 +95,6 @@ class TableGate:
     self.samplers.wake()
 
   def close(self) -> None:
-    """Wakes every waiter with `StoreClosed`."""
     with self.lock:
       self.writers.close()
       self.samplers.close()
@@ -107,7 +106,6 @@ class TableGate:
     inserts: int,
     samples: int,
   ) -> base.TableInfo:
-    """Returns a table's state; called with the lock held."""
     return base.TableInfo(
       config=config,
       size=size,

@@ -21,11 +21,7 @@ def flatten_with_paths(nest: types.Nest) -> list[tuple[str, Any]]:
 
 
 def unflatten(structure: types.Nest, leaves: Iterable[Any]) -> types.Nest:
-  """Returns a nest like `structure` with other leaves, ordered as `flatten`.
-
-  Raises:
-    ValueError: if there are more or fewer leaves than in `structure`.
-  """
+  """Returns `structure` with other leaves; ValueError if too few or many."""
   remaining = iter(leaves)
   try:
     nest = _rebuild(structure, remaining)

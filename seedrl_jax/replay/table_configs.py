@@ -104,15 +104,7 @@ class ReplayConfig:
   def num_blocks(
     self, batch_size: int, wanted: int | None, block_width: int
   ) -> int:
-    """Returns how many blocks a batch comes in.
-
-    Args:
-      wanted: see `Table.sampler`.
-      block_width: unrolls in a writer's block.
-
-    Raises:
-      ValueError: if the table cannot give such batches.
-    """
+    """Returns the blocks of a batch; ValueError if they cannot be `wanted`."""
     del block_width
     count = 1 if wanted is None else wanted
     if batch_size < 1 or count < 1 or batch_size % count:
@@ -137,13 +129,7 @@ def _bad(field: str, value: object, fix: str) -> ValueError:
 
 
 def table_config(config: ml_collections.ConfigDict) -> TableConfig:
-  """Returns the rules of the run's table.
-
-  A queue holds two batches if `replay.max_size` is None.
-
-  Raises:
-    ValueError: naming the flag to change.
-  """
+  """Returns the rules of the run's table; a ValueError names the wrong flag."""
   if config.replay.sampler == 'fifo':
     return _queue_config(config)
   replay = config.replay
@@ -177,7 +163,6 @@ def _queue_config(config: ml_collections.ConfigDict) -> QueueConfig:
       f'give {two_batches} or leave it out.'
     )
   if config.deterministic:
-    # One step may complete an unroll of every environment before anything is
-    # sampled.
+    # Nothing is sampled while a step completes unrolls of all environments.
     max_size = max(max_size or 0, config.env.num_envs + two_batches)
   return QueueConfig(TABLE, two_batches if max_size is None else max_size)

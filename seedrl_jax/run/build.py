@@ -41,11 +41,8 @@ class Setup:
   """What a run computes with and how large it is; nothing here is open.
 
   Attributes:
-    config: of this host.
-    env_spec: of the environments of all hosts.
-    topology: of this host's devices.
-    plans: of this host's streams.
-    updater: for the training devices of all hosts.
+    config: of this host, as `topology` and `plans`.
+    env_spec: of all hosts, as `updater`.
     keys: PRNG keys of the initial state and of each stream.
     batch_width: unrolls of a batch that each training device gets.
     block_width: unrolls that are assembled side by side.
@@ -128,10 +125,7 @@ class Parts:
       stack.callback(self.prefetcher.close)
 
   def release(self, ended: bool = False) -> None:
-    """Closes what `interrupt`, called before, leaves open.
-
-    If the training has `ended`, actors end too.
-    """
+    """Closes the rest after `interrupt`; actors end if training `ended`."""
     with contextlib.ExitStack() as stack:
       stack.callback(self.store.close)
       if self.actors is not None:
@@ -157,11 +151,7 @@ def plan(
   config: ml_collections.ConfigDict,
   host: layout_lib.HostIndex = layout_lib.ONLY_HOST,
 ) -> Setup:
-  """Works out what a run consists of on a host; opens nothing.
-
-  Raises:
-    ValueError: if the configuration is not possible; names the flag.
-  """
+  """Works out a host's part of a run; raises `ValueError` naming a flag."""
   own = layout_lib.host_config(config, host)
   env_spec = env_factory.make_env_spec(config, host.count)
   ratio, most = (
@@ -200,12 +190,9 @@ def open_parts(
   start: Start = FIRST_START,
   streams: MakeStream | None = None,
 ) -> Parts:
-  """Opens and connects the parts of a run that are on this host.
+  """Opens and connects the parts of a run on this host.
 
-  Args:
-    setup: from `plan`.
-    state: of the learner, without a device axis.
-    streams: makes the environments of a stream; None: as configured.
+  `state` has no device axis; without `streams`, the config says which.
 
   Raises:
     ValueError: if the configuration is not possible; names the flag.

@@ -41,14 +41,9 @@ class RunCheckpoints:
     say: Callable[[str], None],
     leads: bool = True,
   ):
-    """Opens the checkpoints of a work directory.
+    """Opens the checkpoints; raises `WorkdirError` if `config` conflicts.
 
-    Args:
-      say: prints a sentence.
-      leads: whether this host keeps the checkpoints, or only its own replay.
-
-    Raises:
-      WorkdirError: if the configuration does not fit them.
+    Only the host that `leads` keeps more than its own replay.
     """
     self.record = report.RunRecord()
     self._config = config.checkpoint
@@ -149,10 +144,7 @@ class RunCheckpoints:
   def restore_replay(
     self, store: replay.TrajectoryStore
   ) -> checkpoints_lib.ReplayCheckpoints | None:
-    """Restores the store's items; only warns if they cannot be read.
-
-    Returns what saves the store; None if it is not to be saved.
-    """
+    """Restores `store` if it can; returns what saves it, None if nothing."""
     if not self._config.replay:
       return None
     saved = checkpoints_lib.ReplayCheckpoints(
@@ -259,10 +251,7 @@ class CheckpointWriter:
     settled.wait()
 
   def finish(self, timeout: float | None = None) -> None:
-    """Waits for the checkpoint that is being written; raises its error.
-
-    `timeout` is in seconds; None: as long as it takes.
-    """
+    """Waits, `timeout` seconds at most, for the thread; raises its error."""
     error = self._join(timeout)
     if error is not None:
       raise error

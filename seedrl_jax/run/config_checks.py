@@ -1,7 +1,6 @@
 """The values that the keys of `configs/base.py` may have; see `settings`.
 
-Agents have a table for their own keys. Conditions on several keys, or on the
-environment, are checked elsewhere.
+Conditions on several keys, or on the environment, are checked elsewhere.
 """
 
 import os

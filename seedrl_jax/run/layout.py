@@ -189,12 +189,10 @@ def _batch_size(config: ml_collections.ConfigDict, num_envs: int) -> int:
 
 
 def check_batch(config: ml_collections.ConfigDict, num_training: int) -> int:
-  """Returns the unrolls of a batch that each training device gets.
+  """Returns each training device's unrolls of a batch.
 
-  `config` is the whole run's, `num_training` counts all hosts' devices.
-
-  Raises:
-    ValueError: if the batch does not divide.
+  `num_training` counts all hosts' devices. Raises `ValueError` if the batch
+  does not divide.
   """
   pieces = num_training * config.learner.micro_batches
   if config.batch_size % pieces:
@@ -211,10 +209,7 @@ def block_width(
   batch_width: int,
   plans: Sequence[StreamPlan],
 ) -> int:
-  """Returns how many unrolls are assembled side by side.
-
-  `batch_width` unrolls of a batch go to each training device.
-  """
+  """Returns how many unrolls are assembled side by side."""
   num_envs = min(plan.num_train for plan in plans if plan.num_train)
   return table_configs.table_config(config).writer_width(
     batch_width, num_envs, config.deterministic

@@ -18,11 +18,7 @@ from seedrl_jax.runtime import workdir as workdir_lib
 
 
 class RunCounters:
-  """Counts a run over all its parts, hosts and starts.
-
-  Attributes:
-    before: the record of the checkpoint that the run continues from.
-  """
+  """Counts a run over all its parts, hosts and starts."""
 
   def __init__(
     self,
@@ -123,10 +119,7 @@ class RunCounters:
     return config.env.num_envs + evaluation + remote
 
   def take_episodes(self) -> Iterator[tuple[bool, float, int]]:
-    """Yields is_training, return and length of episodes since the last call.
-
-    On host 0 these are the episodes of all hosts.
-    """
+    """Yields is_training, return and length; on host 0 of all hosts."""
     while self._heard:
       yield True, *self._heard.popleft()
     for worker in self.parts.workers:
@@ -163,9 +156,7 @@ class RunCounters:
   def tell(self, is_last: bool = False) -> dict[str, Any]:
     """Returns this host's figures for the others; one thread calls it.
 
-    They are its counters and, once in a while for host 0, new episodes, the
-    largest policy lag and the metrics of store and actors. None will follow if
-    `is_last`.
+    Now and then, and if `is_last`, they include what only host 0 needs.
     """
     told = dataclasses.asdict(self._own_snapshot())
     now = time.perf_counter()

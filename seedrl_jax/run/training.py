@@ -23,12 +23,7 @@ _NextBatch = Callable[[], prefetch_lib.Prefetched | None]
 
 
 class Training:
-  """Acts and learns until the run has all frames or is asked to stop.
-
-  Attributes:
-    group: the threads, and the first failure.
-    interrupted: set this to stop, from any thread or signal handler.
-  """
+  """Acts and learns until the run has all frames or is `interrupted`."""
 
   def __init__(
     self,
@@ -184,9 +179,8 @@ def fill_demonstrations(
   say: Callable[[str], None],
   at_start: bool = False,
 ) -> None:
-  """Fills the table of demonstrations if it is empty.
+  """Fills the demonstrations' table if a start or lost server left it empty.
 
-  It is at a run's start, and after the loss of a server without a checkpoint.
   `at_start` prints if the table differs from the folder.
   """
   path = config.demonstrations.path

@@ -26,7 +26,7 @@ from seedrl_jax import types
 from seedrl_jax.runtime import workdir
 
 _DIGEST, _LAYOUT = 'digest', 'layout'
-# Of the state's arrays: 2 since the agent owns its state.
+# The layout of the state's arrays.
 _CURRENT_LAYOUT = 2
 
 
@@ -35,12 +35,9 @@ class CheckpointMismatch(ValueError):
 
 
 class Checkpoint(NamedTuple):
-  """A restored checkpoint.
+  """A restored checkpoint: a nest of NumPy arrays and a record of JSON values.
 
-  Attributes:
-    step: the updates that made it.
-    state: nest of NumPy arrays.
-    record: JSON values saved with the state.
+  `step` is the number of updates that made it.
   """
 
   step: int
@@ -63,7 +60,7 @@ class Checkpoints:
 
     Args:
       path: the directory.
-      keep: newest checkpoints to keep.
+      keep: number of newest checkpoints to keep.
       keep_every_hours: keep one for good this often; 0: none.
       report: takes sentences about damaged checkpoints.
       read_only: change nothing, as a run may be saving here.
@@ -157,12 +154,9 @@ class Checkpoints:
   def restore_part(
     self, name: str, template: types.Nest, step: int | None = None
   ) -> Checkpoint | None:
-    """Returns a checkpoint with one field as its `state`, or None.
+    """Returns a checkpoint with field `name` as its `state`, or None.
 
-    Args:
-      name: the field, such as 'params'.
-      template: nest of arrays like the field.
-      step: which checkpoint; None: the newest sound one.
+    `step` is its number; None: the newest sound one.
 
     Raises:
       CheckpointMismatch: if the field's names, shapes or dtypes differ.

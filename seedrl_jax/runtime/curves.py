@@ -20,8 +20,7 @@ class RunCurves(NamedTuple):
   Attributes:
     name: the directory's name without its parents.
     config: contents of `config.json`; empty if there is none.
-    columns: float64 `[N]` by column of `metrics.csv`, nan for an empty
-      cell; `time/env_frames` never decreases.
+    columns: float64 `[N]` by column; nan for an empty cell.
   """
 
   name: str

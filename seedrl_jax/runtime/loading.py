@@ -15,13 +15,9 @@ from typing import Any
 def load_module(flag: str, name: str, hint: str = '') -> ModuleType:
   """Imports the module `name`.
 
-  Args:
-    flag: the whole flag, for messages.
-    name: dotted name.
-    hint: ends the message if there is no such module.
-
   Raises:
-    ValueError: if there is no such module or its import fails.
+    ValueError: if its import fails, or there is no such module; the message
+      begins with `flag` and then ends with `hint`.
   """
   folder = os.getcwd()
   is_ours = name.partition('.')[0] == __name__.partition('.')[0]

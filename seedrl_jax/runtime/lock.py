@@ -1,8 +1,4 @@
-"""Locks a work directory, so that no second run uses it.
-
-The lock is on a file that names the process. The operating system releases it
-when the process ends, even by SIGKILL.
-"""
+"""Locks a work directory until its process ends, even by SIGKILL."""
 
 import contextlib
 import fcntl

@@ -1,8 +1,4 @@
-"""Writes a run's metrics to metrics.csv and TensorBoard.
-
-A file that cannot be continued is put aside; rows that cannot be written are
-left out.
-"""
+"""Writes a run's metrics to metrics.csv and TensorBoard."""
 
 import contextlib
 import csv
@@ -29,12 +25,12 @@ _EVENTS_PREFIX = 'events.out.tfevents.'
 
 
 class MetricsLog:
-  """Writes every report to all of a run's logs."""
+  """Writes reports to a run's logs, without those that cannot be written."""
 
   def __init__(
     self, workdir: workdir_lib.Workdir, tensorboard: bool, say: _Say
   ):
-    """Opens the logs; `say` takes sentences about what cannot be used."""
+    """Opens the logs; puts aside and reports what cannot be continued."""
     self._say = say
     self._is_failing = False
     self._csv = _open_csv(workdir.metrics_csv, say)

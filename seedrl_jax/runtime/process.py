@@ -1,7 +1,4 @@
-"""Sets a process up for fast and quiet work on the CPU.
-
-Importing this module imports no JAX.
-"""
+"""Sets a process up for fast and quiet work on the CPU. Imports no JAX."""
 
 import ctypes
 import logging

@@ -165,12 +165,10 @@ class EpisodeVideo:
   def append(
     self, picture: np.ndarray, episode_return: float, length: int, ends: bool
   ) -> None:
-    """Adds a step.
+    """Adds a step with the episode's return and length in steps so far.
 
     Args:
       picture: uint8 `[H, W, 3]`, RGB.
-      episode_return: return so far.
-      length: steps so far.
       ends: whether the episode ends here.
 
     Raises:
@@ -194,10 +192,9 @@ class EpisodeVideo:
 def picture_of(image: np.ndarray) -> np.ndarray:
   """Returns an observation as a picture, uint8 `[H, W, 3]`, RGB.
 
-  Args:
-    image: `[H, W]` or `[H, W, C]`; uint8, or any dtype from 0 (black) to its
-      largest value (white). Three channels are RGB; otherwise the last channel
-      is shown, the newest of stacked frames.
+  `image` is `[H, W]` or `[H, W, C]`; uint8, or any dtype from 0 (black) to its
+  largest value (white). If C is not 3, the last channel, the newest of stacked
+  frames, is shown.
   """
   if image.dtype != np.uint8:
     scaled = image.astype(np.float32) / max(float(image.max()), 1e-6)

@@ -96,8 +96,7 @@ class Workdir:
     """Puts aside and reports files that should be folders, and the reverse.
 
     Raises:
-      WorkdirError: if a folder is a link to nothing, such as an unmounted disk;
-        a run that began anew would roll back the curves.
+      WorkdirError: if a folder is a link to nothing, such as an unmounted disk.
     """
     for path in (self.config_json, self.summary_json):
       clear_for_file(path, say)

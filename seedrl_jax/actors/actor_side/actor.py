@@ -1,8 +1,4 @@
-"""An actor: groups of environments that a remote learner acts for.
-
-Each group runs in its own thread, so one steps while another waits for actions.
-Needs JAX only if the group acts itself.
-"""
+"""An actor: groups of environments that a remote learner acts for."""
 
 import random
 import threading
@@ -72,14 +68,9 @@ class EnvGroup:
     say: Callable[[str], None] = print,
     make_local_actor: actor_loops.MakeLocalActor | None = None,
   ):
-    """Prepares a group; `run` connects it.
+    """Raises `ValueError` if the connection would not be safe.
 
-    Args:
-      say: prints a line.
-      make_local_actor: for a group that acts itself; None: the learner acts.
-
-    Raises:
-      ValueError: if the connection would not be safe.
+    Without `make_local_actor` the learner acts.
     """
     addresses.check_calling(options.address, options.security)
     self._options = options
@@ -94,9 +85,7 @@ class EnvGroup:
     self._reason = ''  # why it looks for the learner, as last printed
 
   def run(self) -> bool:
-    """Serves until the training ends or `stop` is called.
-
-    Returns whether the training has ended.
+    """Serves until `stop`, or returns True when the training has ended.
 
     Raises:
       ActorError: if learner and actor do not fit, or none was found in time.

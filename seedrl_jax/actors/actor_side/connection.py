@@ -100,8 +100,8 @@ class LearnerConnection:
   def close(self) -> None:
     """Ends stream and channel, and frees them.
 
-    At exit Python stops gRPC's threads wherever they are. A stream that is left
-    could then wait for ever for a lock that one of them held.
+    A stream that is left could hang at exit, when gRPC's threads are stopped
+    with their locks held.
     """
     self._outgoing.put(None)
     self._channel.close()
@@ -111,10 +111,7 @@ class LearnerConnection:
     del rpc
 
   def _connect(self) -> None:
-    """Waits until the channel is connected, or cannot be.
-
-    A stream begun before that may hang for ever if the connection fails.
-    """
+    """Waits for the channel: a stream begun too soon may hang for ever."""
     states = self._states
     self._channel.subscribe(states.put, try_to_connect=True)
     try:

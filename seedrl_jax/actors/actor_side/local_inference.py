@@ -1,8 +1,6 @@
 """Inference in an actor's process, as in IMPALA; `--inference=local`.
 
-Uses the parts of central inference, so the unrolls are the same; they go
-straight to the learner's Reverb server.
-
+Uses the parts of central inference, but writes unrolls straight to Reverb.
 Espeholt et al. 2018, arXiv 1802.01561, section 3.
 """
 
@@ -52,16 +50,9 @@ class LocalInference:
     welcome: handshake.Welcome,
     stream: local_stream.LocalStream,
   ):
-    """Makes the agent; `start` lets it act.
+    """Makes the agent, or raises `IncompatibleLearner`.
 
-    Args:
-      learner: its address, as the actor calls it.
-      say: prints a line.
-      welcome: from the handshake, with `local`.
-      stream: the environments; `close` closes them.
-
-    Raises:
-      IncompatibleLearner: if it cannot act in this run.
+    `welcome` has `local`; `close` closes `stream`.
     """
     assert welcome.local is not None
     self._say = say

@@ -16,10 +16,9 @@ _NO_ID = np.zeros(0, np.int32)
 class RemoteStream(base.EnvStream):
   """Batches the steps of up to `num_envs` remote environments.
 
-  An inference worker calls `recv` and `send`; the server's thread lets groups
-  `join`, `submit` or `report`, and `leave`. A batch goes out if it has the
-  minimum size, if no other environment can join it, or if its first steps have
-  waited long enough: it never waits for one slow actor.
+  A batch goes out if it has the minimum size, if no other environment can join
+  it, or if its first steps have waited long enough: it never waits for one slow
+  actor.
   """
 
   def __init__(
@@ -30,10 +29,9 @@ class RemoteStream(base.EnvStream):
     min_batch_size: int,
     timeout: float,
   ):
-    """Makes a stream without environments.
+    """Makes a stream of `num_envs` free slots.
 
     Args:
-      num_envs: slots; ids are `[0, num_envs)`.
       batch_size: the most environments in one `recv`, and in one message.
       min_batch_size: environments that make a batch at once.
       timeout: seconds after which fewer do.
@@ -138,10 +136,9 @@ class RemoteStream(base.EnvStream):
   def join(
     self, num_envs: int, acts_itself: bool = False
   ) -> group_lease.GroupLease | None:
-    """Leases slots to a group; None if there is no room.
+    """Leases slots to a group until `leave`; None if there is no room.
 
-    The caller ends the lease with `leave`. A group that acts itself will
-    `report`, not `submit`.
+    A group that acts itself will `report`, not `submit`.
     """
     with self._changed:
       slots = _side_by_side(np.flatnonzero(self._free), num_envs)

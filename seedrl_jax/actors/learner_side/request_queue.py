@@ -24,7 +24,6 @@ class StepRequest:
   Attributes:
     leaves: of their `EnvOutput`, `[n, ...]` each.
     env_id: int32 `[n]`.
-    arrival: in seconds.
     num_missing: how many have no action yet.
   """
 
@@ -108,7 +107,7 @@ class RequestQueue:
   def answer(
     self, action: np.ndarray, env_id: np.ndarray
   ) -> list[tuple[StepRequest, np.ndarray]]:
-    """Stores actions; returns the complete requests, each with its actions.
+    """Returns the requests that are now complete, and their actions.
 
     Raises:
       ValueError: if an environment waits for no action.

@@ -1,8 +1,4 @@
-"""The server of remote actors.
-
-One thread runs an event loop with gRPC's server; each actor's stream is an
-`ActorSession` in it.
-"""
+"""The server of remote actors: gRPC's, in an event loop in one thread."""
 
 import asyncio
 import contextlib
@@ -34,11 +30,7 @@ _KEEPALIVE_MS = 20_000
 
 
 class ActorServer:
-  """Listens for actors on behalf of some streams.
-
-  Attributes:
-    addresses: where it listens.
-  """
+  """Listens at `addresses` for the actors of some streams."""
 
   def __init__(
     self,
@@ -47,14 +39,9 @@ class ActorServer:
     security: credentials.Security,
     timeout: float,
   ):
-    """Starts to listen.
+    """Starts to listen, or raises `ValueError`.
 
-    Args:
-      listening: at least one address.
-      timeout: seconds after which a silent actor is dropped.
-
-    Raises:
-      ValueError: if it cannot listen there, or should not.
+    It drops an actor that is silent for `timeout` seconds.
     """
     addresses.check_listening(listening, security)
     self.streams: tuple[remote_stream.RemoteStream, ...] = allocator.streams
@@ -111,8 +98,8 @@ class ActorServer:
   def close(self, ended: bool) -> None:
     """Ends all streams and the thread; may be called again.
 
-    If the training has `ended`, actors end too; otherwise they keep looking for
-    a learner.
+    Actors end too if the training has `ended`; otherwise they look for a
+    learner.
     """
     for stream in self.streams:
       stream.close()

@@ -55,9 +55,7 @@ class ServerState:
     is_closed: whether the server closes; set from any thread.
     ended: whether the training has ended by then; set before `is_closed`.
     num_bytes: of all messages, in both directions.
-    disconnected: actors that may come back.
-    silent: deadlines of the streams that wait for their first message, the
-      oldest first.
+    silent: deadlines of streams without a first message, the oldest first.
   """
 
   def __init__(

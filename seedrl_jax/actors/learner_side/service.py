@@ -48,8 +48,7 @@ def make_feed(
 ) -> local_messages.ParameterFeed:
   """Makes the source of parameters for actors that act themselves.
 
-  `latest` returns the newest version and its parameters; it raises KeyError
-  before the first is published.
+  `latest` returns version and parameters, or raises KeyError if there are none.
   """
 
   def read() -> tuple[int, list[jax.Array]]:
@@ -67,10 +66,9 @@ def make_local_offer(
   store: replay.TrajectoryStore,
   feed: local_messages.ParameterFeed,
 ) -> slot_allocator.LocalOffer | None:
-  """Makes what actors need to act themselves.
+  """Makes what actors need to act themselves; None without Reverb.
 
-  Returns None if the store is not in Reverb: only that takes unrolls from other
-  processes. `block_width` unrolls are assembled side by side.
+  Only Reverb takes unrolls from other processes.
   """
   if not isinstance(store, reverb_store.ReverbStore):
     return None
@@ -102,7 +100,6 @@ def make_server(
   """Opens the streams for actors and listens for them.
 
   Args:
-    plans: of the remote streams.
     starts: how often this run was started before.
     socket: path of the unix socket, if no address is configured.
     local: for actors that act themselves; None: these are refused.

@@ -57,16 +57,12 @@ class SlotAllocator:
     seed: Sequence[int],
     local: LocalOffer | None = None,
   ):
-    """Keeps the streams, and checks that a WELCOME can be sent.
+    """Raises `ValueError` if an option of `env_values` cannot be sent.
 
     Args:
-      env_values: from `handshake.env_values`.
       streams: of equal environments; the emptiest is filled first.
       seed: numbers that no other start of any run shares.
       local: for actors that act themselves; None: these are refused.
-
-    Raises:
-      ValueError: if an option cannot be sent.
     """
     self.streams = tuple(streams)
     self._env_values = env_values

@@ -1,8 +1,7 @@
-"""The R2D2 agent: network, actions and update.
+"""The R2D2 agent; without burn-in and recurrent core, Ape-X DQN.
 
 A sequence has burn-in steps, which only warm up the recurrent state; U trained
-transitions; lookahead steps, which supply the last targets' rewards; and a
-bootstrap step. Without burn-in and recurrent core this is Ape-X DQN.
+transitions; lookahead steps, for the last targets; and a bootstrap step.
 """
 
 import functools
@@ -22,28 +21,18 @@ from seedrl_jax.networks import network as network_lib
 
 
 class AgentOutput(NamedTuple):
-  """What acting records for learning.
+  """What acting records for learning."""
 
-  Attributes:
-    action: int32 `[B]`.
-    q_values: float32 `[B, A]`, of the parameters that acted.
-  """
-
-  action: jax.Array
-  q_values: jax.Array
+  action: jax.Array  # int32 [B]
+  q_values: jax.Array  # float32 [B, A], of the parameters that acted
 
 
 class QNetwork(nn.Module):
-  """Action values on a network, recurrent or not.
-
-  Attributes:
-    dueling: whether value and advantage have separate streams.
-    head_hidden_size: hidden units of the head or of each stream; 0: linear.
-  """
+  """Action values on a network, recurrent or not."""
 
   network: network_lib.Network
-  dueling: bool
-  head_hidden_size: int
+  dueling: bool  # separate value and advantage streams
+  head_hidden_size: int  # of the head or each stream; 0: linear
 
   @nn.compact
   def __call__(

@@ -14,12 +14,11 @@ _GOLDEN_RATIO = (5**0.5 - 1) / 2
 def epsilons(
   config: ml_collections.ConfigDict, env_spec: types.EnvSpec, env_id: jax.Array
 ) -> jax.Array:
-  """Returns each environment's epsilon, float32 `[B]`.
+  """Returns the epsilon of each global `env_id`, float32 `[B]`.
 
   Training environment i of N has base^(1 + alpha i / (N - 1)), with i a
   permutation of the ids (Ape-X, Horgan et al. 2018, arXiv 1803.00933, section
-  4); evaluation environments have `eval_epsilon`. `env_id` is int32 `[B]`,
-  global.
+  4); evaluation environments have `eval_epsilon`.
   """
   num_envs = env_spec.num_envs
   share = _places(num_envs) / max(num_envs - 1, 1)
@@ -30,10 +29,9 @@ def epsilons(
 
 
 def _places(num_envs: int) -> np.ndarray:
-  """Returns each environment's i, int `[N]`: a permutation.
+  """Returns a permutation, int `[N]`, that spreads consecutive ids evenly.
 
-  Golden-ratio multiples spread any few consecutive ids evenly over 0 to N - 1:
-  actors with fewer environments than allowed get such ids.
+  Actors with fewer environments than allowed get consecutive ids.
   """
   return np.argsort(np.argsort(np.arange(num_envs) * _GOLDEN_RATIO % 1.0))
 
@@ -43,10 +41,8 @@ def epsilon_greedy(
 ) -> jax.Array:
   """Returns epsilon-greedy actions, int32 `[B]`.
 
-  Args:
-    key: PRNG key.
-    q_values: float32 `[B, A]`.
-    epsilon: float32 `[B]`, probability of a uniformly random action.
+  `q_values` is float32 `[B, A]`; `epsilon`, `[B]`, is the probability of a
+  uniformly random action.
   """
   batch, num_actions = q_values.shape
   chex.assert_shape(epsilon, (batch,))

@@ -77,11 +77,10 @@ def _metrics(
 
 
 def mixed_priorities(errors: targets.TDErrors, eta: float) -> jax.Array:
-  """Returns eta max |TD| + (1 - eta) mean |TD| over valid transitions.
+  """Returns eta max |TD| + (1 - eta) mean |TD|, float32 `[B]`.
 
-  R2D2 (Kapturowski et al. 2019), section 2.3. Errors are `[U, B]`, `eta` is in
-  [0, 1]. The result is float32 `[B]`, 0 if no transition is valid: a table
-  draws such a sequence only if all priorities are 0.
+  R2D2 (Kapturowski et al. 2019), section 2.3, over valid transitions. It is 0
+  without any: a table draws such a sequence only if all priorities are 0.
   """
   chex.assert_rank(errors.error, 2)
   size = jnp.abs(errors.error)
@@ -99,14 +98,8 @@ def initial_priorities(
   """Returns the priorities of new sequences, float32 `[W]`.
 
   Recorded values stand for both networks, so no network runs (Ape-X, Horgan et
-  al. 2018, section 3).
-
-  Args:
-    config: `config.loss`.
-    burn_in: steps before the first trained transition.
-    unroll_length: U, trained transitions.
-    steps: `[T + 1, W]`, with an `agent_output` of `action` and `q_values`; the
-      observation is not read.
+  al. 2018, section 3). `steps` is `[T + 1, W]`, with an `agent_output` of
+  `action` and `q_values`; the observation is not read.
   """
   steps = jax.tree.map(lambda x: x[burn_in:], steps)
   q_values = steps.agent_output.q_values

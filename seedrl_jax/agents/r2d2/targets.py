@@ -13,24 +13,18 @@ from seedrl_jax.agents import transitions as transitions_lib
 
 
 class TDErrors(NamedTuple):
-  """Temporal-difference errors of the U trained transitions, all `[U, B]`.
+  """Temporal-difference errors of the U trained transitions, all `[U, B]`."""
 
-  Attributes:
-    valid: bool, see `transitions.Transitions`.
-    error: float32, target - Q(x_t, a_t), rescaled; 0 if not valid.
-    target: float32, rescaled, without gradient.
-  """
-
-  valid: jax.Array
-  error: jax.Array
-  target: jax.Array
+  valid: jax.Array  # bool
+  error: jax.Array  # float32, target - Q(x_t, a_t), rescaled; 0 if not valid
+  target: jax.Array  # float32, rescaled, without gradient
 
 
 def rescale(x: jax.Array, epsilon: float) -> jax.Array:
-  """Returns h(x) = sign(x) (sqrt(|x| + 1) - 1) + epsilon x.
+  """Returns h(x) = sign(x) (sqrt(|x| + 1) - 1) + epsilon x; x if epsilon < 0.
 
   R2D2's value rescaling (Kapturowski et al. 2019, section 2.3; Pohlen et al.
-  2018, arXiv 1805.11593, proposition A.2). A negative epsilon disables it.
+  2018, arXiv 1805.11593, proposition A.2).
   """
   return x if epsilon < 0 else rlax.signed_hyperbolic(x, epsilon)
 
@@ -38,10 +32,9 @@ def rescale(x: jax.Array, epsilon: float) -> jax.Array:
 def unscale(x: jax.Array, epsilon: float) -> jax.Array:
   """Returns the inverse of `rescale`.
 
-  The closed form (rlax has it) uses (sqrt(1 + 4 epsilon y) - 1) / (2 epsilon)
-  with y = |x| + 1 + epsilon. In float32 it loses digits to cancellation: 2e-4
-  of the result at epsilon 1e-3. The equal 2 y / (1 + sqrt(1 + 4 epsilon y))
-  errs by less than 1e-6, and allows an epsilon of 0.
+  rlax's form, (sqrt(1 + 4 epsilon y) - 1) / (2 epsilon), loses digits in
+  float32: 2e-4 of the result at epsilon 1e-3. The equal 2 y / (1 + sqrt(1 + 4
+  epsilon y)) errs by less than 1e-6, and allows an epsilon of 0.
   """
   if epsilon < 0:
     return x
@@ -53,20 +46,16 @@ def unscale(x: jax.Array, epsilon: float) -> jax.Array:
 def n_step_returns(
   transitions: transitions_lib.Transitions, value: jax.Array, n: int
 ) -> jax.Array:
-  """Computes n-step bootstrapped returns that end with the episode.
+  """Computes n-step bootstrapped returns, float32 `[T, B]`.
 
   G_t = sum_{k < m} gamma^k r_{t+k+1} + gamma^m V(x_{t+m}), with m the least of
   n, the transitions left in the sequence, and those left in the episode. A
-  truncated episode bootstraps from its last observation; a terminated one has
-  discount 0.
+  truncated episode bootstraps from its last observation.
 
   Args:
-    transitions: `[T, B]`.
+    transitions: `[T, B]`; returns are meaningless if not valid.
     value: float32 `[T, B]`, V of the step that each transition leads to.
-    n: most rewards of a return, at least 1.
-
-  Returns:
-    float32 `[T, B]`; meaningless if a transition is not valid.
+    n: at least 1.
   """
   valid, reward, discount = transitions
   chex.assert_rank(value, 2)

@@ -1,7 +1,4 @@
-"""The V-trace agent: network, actions and update.
-
-Parameters are `{'network': ...}`, plus `'entropy_cost'` if the cost adapts.
-"""
+"""The V-trace agent; an adapting entropy cost is one of its parameters."""
 
 import functools
 from typing import NamedTuple
@@ -18,15 +15,10 @@ from seedrl_jax.networks import network as network_lib
 
 
 class AgentOutput(NamedTuple):
-  """What acting records for learning.
+  """What acting records for learning."""
 
-  Attributes:
-    action: int32 `[B]`.
-    policy_logits: float32 `[B, A]`, of the behaviour policy.
-  """
-
-  action: jax.Array
-  policy_logits: jax.Array
+  action: jax.Array  # int32 [B]
+  policy_logits: jax.Array  # float32 [B, A], of the behaviour policy
 
 
 def make_agent(

@@ -1,7 +1,4 @@
-"""The V-trace loss of a batch of unrolls.
-
-It masks LAST -> FIRST transitions and is linear in equal pieces of the batch.
-"""
+"""The V-trace loss of a batch of unrolls, masked over LAST -> FIRST."""
 
 from typing import NamedTuple
 
@@ -16,31 +13,25 @@ from seedrl_jax.agents import transitions as transitions_lib
 from seedrl_jax.agents.vtrace import networks
 from seedrl_jax.agents.vtrace import targets as targets_lib
 
-# Bounds of the adapted entropy cost's logarithm, as in SEED RL.
+# Bounds of the adapted entropy cost's logarithm, as in SEED RL; beyond, it
+# would take long to come back.
 _LOG_COST_BOUND = 20.0
 
 
 class PolicyTerms(NamedTuple):
-  """Terms of both policies for each transition, float32 `[T, B]`.
+  """Terms of both policies for each transition, float32 `[T, B]`."""
 
-  Attributes:
-    log_prob: log pi(a).
-    behaviour_log_prob: log mu(a).
-    entropy: of pi, in nats.
-    kl: KL(mu, pi), in nats.
-  """
-
-  log_prob: jax.Array
-  behaviour_log_prob: jax.Array
-  entropy: jax.Array
-  kl: jax.Array
+  log_prob: jax.Array  # log pi(a)
+  behaviour_log_prob: jax.Array  # log mu(a)
+  entropy: jax.Array  # of pi, in nats
+  kl: jax.Array  # KL(mu, pi), in nats
 
 
 def initial_entropy_cost_param(config: ml_collections.ConfigDict) -> jax.Array:
-  """Returns log(`config.entropy_cost`) / speed.
+  """Returns log(`config.entropy_cost`) / speed, given `config.loss`.
 
-  The entropy cost is exp(speed * parameter), so the speed scales the
-  optimiser's steps of its logarithm, Adam's too.
+  The entropy cost is exp(speed * parameter), so that the speed scales even
+  Adam's steps of its logarithm.
 
   Raises:
     ValueError: if the initial cost is not positive.
@@ -56,10 +47,7 @@ def initial_entropy_cost_param(config: ml_collections.ConfigDict) -> jax.Array:
 def project(
   config: ml_collections.ConfigDict, params: base.Params
 ) -> base.Params:
-  """Clips an adapted entropy cost to [e^-20, e^20].
-
-  Beyond that, the parameter would take long to come back.
-  """
+  """Clips an adapted entropy cost to [e^-20, e^20] after an update."""
   if config.target_entropy is None:
     return params
   bound = _LOG_COST_BOUND / config.entropy_cost_adjustment_speed
@@ -74,6 +62,8 @@ def vtrace_loss(
   cost: jax.Array,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
   """Computes policy gradient, baseline, entropy and KL losses (section 4.2).
+
+  It is linear in equal pieces of the batch.
 
   Args:
     config: `config.loss`.
@@ -128,11 +118,9 @@ def _sum_of_parts(
   values: jax.Array,
   cost: jax.Array,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-  """Returns the loss per step, and its parts for the metrics."""
 
   def mean(x: jax.Array) -> jax.Array:
-    # Divides by all transitions, not the valid ones: with the same denominator
-    # for every piece, the mean over pieces is the loss of the whole batch.
+    # All pieces of a batch need the same denominator: count all transitions.
     return jnp.sum(jnp.where(valid, x, 0.0)) / valid.size
 
   policy_loss = -mean(targets.advantage * terms.log_prob)
@@ -144,8 +132,8 @@ def _sum_of_parts(
     + config.kl_cost * mean(terms.kl)
   )
   if config.target_entropy is not None:
-    # Raises the cost if the entropy is below its target. The value is
-    # meaningless, so it is not a metric.
+    # Raises the cost if the entropy is below its target; meaningless as a
+    # metric.
     excess = mean(terms.entropy - config.target_entropy)
     loss += cost * jax.lax.stop_gradient(excess)
   return loss, {'policy': policy_loss, 'baseline': baseline_loss}
@@ -156,8 +144,7 @@ def reduction_scale(
 ) -> float:
   """Returns the factor from the loss per step to the configured reduction.
 
-  `batch_size` counts the unrolls of all devices: gradients of their shares are
-  averaged, so each must have the scale of the whole batch's sum.
+  `batch_size` counts all devices' unrolls, as their gradients are averaged.
   """
   return (
     1.0 if config.reduction == 'mean' else float(unroll_length * batch_size)

@@ -11,15 +11,10 @@ from seedrl_jax.networks import network as network_lib
 
 
 class ActorCriticOutput(NamedTuple):
-  """The heads' outputs for each step.
+  """The heads' outputs for each step."""
 
-  Attributes:
-    policy_logits: float32 `[T, B, A]`.
-    baseline: float32 `[T, B]`.
-  """
-
-  policy_logits: jax.Array
-  baseline: jax.Array
+  policy_logits: jax.Array  # float32 [T, B, A]
+  baseline: jax.Array  # float32 [T, B]
 
 
 class ActorCritic(nn.Module):

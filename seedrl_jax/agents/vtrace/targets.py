@@ -13,10 +13,8 @@ from seedrl_jax.agents import transitions as transitions_lib
 class VTraceTargets(NamedTuple):
   """Targets without gradient, float32 `[T, B]`.
 
-  Attributes:
-    value: v_s of equation 1; the baseline itself if not valid.
-    advantage: rho_s (r_s + gamma v_{s+1} - V(x_s)) of section 4.2; 0 if not
-      valid.
+  The value is v_s of equation 1, the advantage rho_s (r_s + gamma v_{s+1} -
+  V(x_s)) of section 4.2; if not valid, the baseline itself and 0.
   """
 
   value: jax.Array
@@ -43,9 +41,8 @@ def vtrace_targets(
     transitions: `[T, B]`.
     rho: float32 `[T, B]`, pi(a) / mu(a), not clipped; ignored if not valid.
     baseline: float32 `[T + 1, B]`, V(x).
-    lambda_: factor of the trace coefficients, c_i = lambda min(clip_c, rho_i)
-      (remark 2). The advantage uses v_{s+1} as is, like the paper and SEED;
-      rlax's mixes it with V by lambda.
+    lambda_: of the trace, c_i = lambda min(clip_c, rho_i) (remark 2); the
+      advantage uses v_{s+1} as is, like the paper and SEED, unlike rlax.
     clip_rho: rho-bar, which determines the fixed point's policy.
     clip_c: c-bar.
     clip_pg_rho: clip of the policy gradient's weight.

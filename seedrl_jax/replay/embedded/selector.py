@@ -19,7 +19,6 @@ class SumTree:
 
   @property
   def total(self) -> float:
-    """The sum of all weights."""
     return float(self._nodes[1])
 
   def __getitem__(self, slots: np.ndarray) -> np.ndarray:
@@ -37,12 +36,7 @@ class SumTree:
       self._nodes[node] = self._nodes[left] + self._nodes[left + 1]
 
   def find(self, mass: np.ndarray) -> np.ndarray:
-    """Returns the slots, int64 `[n]`, in which cumulative masses `[n]` fall.
-
-    Args:
-      mass: float64 in `[0, total)`. No slot of weight 0 is returned while
-        `total` is positive.
-    """
+    """Returns the slots, int64 `[n]`, at cumulative masses in `[0, total)`."""
     mass = np.array(mass, np.float64)
     node = np.ones(mass.shape, np.int64)
     while node.size and node[0] < self._leaves:
@@ -71,12 +65,7 @@ class Selector:
     max_times_sampled: int,
     rng: np.random.Generator,
   ):
-    """Starts with no slot present.
-
-    Args:
-      exponent: of the priorities; 0 draws uniformly.
-      max_times_sampled: draws of a slot at most; 0: no limit.
-    """
+    """Starts empty; exponent 0 is uniform, `max_times_sampled` 0 unlimited."""
     self.priorities = np.zeros(num_slots)
     self.times_sampled = np.zeros(num_slots, np.int64)
     self.rng = rng
@@ -115,13 +104,10 @@ class Selector:
     self._tree.update(slots, priorities**self._exponent)
 
   def draw(self, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Draws n slots independently; that many draws must be left.
+    """Draws n slots, as if one by one; that many draws must be left.
 
-    Draws of a slot beyond its limit are replaced by draws from the others, as
-    if slots were drawn one by one.
-
-    Returns:
-      Slots, int64 `[n]`, and their probabilities at the draw, float64 `[n]`.
+    Returns slots, int64 `[n]`, and their probabilities when drawn, float64
+    `[n]`.
     """
     if not self._limit:
       chosen, probabilities = self._select(n)

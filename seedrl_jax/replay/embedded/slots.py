@@ -21,11 +21,7 @@ class SlotStorage:
   """The unrolls' memory: leaves `[slots, T + 1, ...]` or `[slots, ...]`."""
 
   def __init__(self, layout: blocks.UnrollLayout, num_slots: int):
-    """Reserves address space; pages are mapped as slots are first used.
-
-    Raises:
-      MemoryError: if the machine refuses.
-    """
+    """Reserves address space; raises MemoryError if the machine refuses."""
     self._layout = layout
     try:
       self._leaves = [
@@ -61,12 +57,7 @@ class SlotStorage:
     pieces: Iterable[np.ndarray],
     skip: int,
   ) -> None:
-    """Sets one leaf of slots `[n]`.
-
-    Args:
-      pieces: rows, together `[skip + n, ...]`.
-      skip: leading rows to leave out.
-    """
+    """Sets one leaf of slots `[n]` to rows without the first `skip`."""
     row = -skip
     for piece in pieces:
       old = max(0, -row)
@@ -75,10 +66,7 @@ class SlotStorage:
       row = stop
 
   def _rows(self, slots: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Returns each leaf as rows of one step, and the rows of a block.
-
-    One call can then copy a block's contiguous rows and transpose them.
-    """
+    """Returns each leaf as contiguous rows, and the rows of a block."""
     result = []
     by_length: dict[int, np.ndarray] = {}
     for leaf, time_major in zip(
@@ -101,11 +89,6 @@ class SlotIndex:
 
   A slot is *free*, *reserved* (being filled), *live* (an item of the table),
   or, after its item was removed, *pinned* while it is still being copied.
-
-  Attributes:
-    size: live slots.
-    num_free: free slots.
-    next_sequence: grows by one with every item.
   """
 
   def __init__(self, num_slots: int):
@@ -151,11 +134,8 @@ class SlotIndex:
   ) -> None:
     """Makes slots `[n]` of an empty index live, oldest first.
 
-    Args:
-      slots: int64 `[n]`.
-      keys: uint64 `[n]`, from `keys` of another index. They are kept if the
-        slot is the same; otherwise their order is.
-      next_sequence: of that index.
+    `keys`, uint64 `[n]`, are from another index; a key is kept if its slot is
+    the same, otherwise only its order.
     """
     keys = (keys & ~_SLOT_MASK) | slots.astype(np.uint64)
     self._key[slots] = keys
@@ -184,7 +164,6 @@ class SlotIndex:
     self._push_free(unique[gone])
 
   def keys(self, slots: np.ndarray) -> np.ndarray:
-    """Returns the keys of live slots."""
     return self._key[slots]
 
   def find(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

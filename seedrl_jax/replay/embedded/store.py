@@ -65,11 +65,7 @@ class EmbeddedStore(base.TrajectoryStore):
   def checkpoint(
     self, path: str, on_snapshot: Callable[[], None] | None = None
   ) -> None:
-    """See `TrajectoryStore`; sampling goes on meanwhile.
-
-    Saved unrolls keep their memory until they are written, so inserts into a
-    full table wait until then.
-    """
+    """See `TrajectoryStore`; inserts into full tables wait for the writing."""
     with archive.create(path) as writer, contextlib.ExitStack() as held:
       saves = [held.enter_context(t.snapshot()) for t in self._tables.values()]
       if on_snapshot is not None:

@@ -34,7 +34,6 @@ class EmbeddedTable(base.Table):
     return self._pool.lend()
 
   def info(self) -> base.TableInfo:
-    """Returns the table's state."""
     with self._gate.lock:
       return self._gate.info(self.config, *self._counts())
 
@@ -49,17 +48,11 @@ class EmbeddedTable(base.Table):
 
   @abc.abstractmethod
   def snapshot(self) -> contextlib.AbstractContextManager[Save]:
-    """Keeps the current unrolls and counts during the body.
-
-    Yields what writes them, under names that start with the table's.
-    """
+    """Keeps the current contents during the body; yields what writes them."""
 
   @abc.abstractmethod
   def load(self, reader: archive.ArchiveReader) -> None:
-    """Replaces everything by what was saved; empty if that fails.
-
-    Raises what `archive.load` turns into a CheckpointError.
-    """
+    """Replaces everything by what was saved; empty if that fails."""
 
   @abc.abstractmethod
   def _counts(self) -> tuple[int, int, int]:

@@ -13,11 +13,7 @@ from seedrl_jax.replay import base, fair_queue, rate_limiter, table_configs
 
 
 class ClientRateLimiter(abc.ABC):
-  """Counts of one table, and the threads that wait for them.
-
-  `admit_insert` and `admit_sample` raise as `TrajectoryWriter.insert` and
-  `TrajectorySampler.sample` do.
-  """
+  """Counts of one table, and the threads that wait for them."""
 
   config: table_configs.TableConfig
 
@@ -27,12 +23,7 @@ class ClientRateLimiter(abc.ABC):
     counts: rate_limiter.Counts,
     on_wait: Callable[[], None] = lambda: None,
   ):
-    """Starts with an empty table.
-
-    Args:
-      counts: of admitted unrolls.
-      on_wait: called when a thread begins to wait; must not wait itself.
-    """
+    """Assumes an empty table; `on_wait` is called as a wait begins."""
     self.config = config
     self._on_wait = on_wait
     self._gate = fair_queue.TableGate(config.name)
@@ -47,7 +38,7 @@ class ClientRateLimiter(abc.ABC):
     self._seen: tuple[int, int, int] | None = None
 
   def admit_insert(self, n: int) -> None:
-    """Waits until n unrolls may be inserted, and counts them."""
+    """Admits n unrolls; waits and raises as `TrajectoryWriter.insert`."""
     with self._gate.lock:
       if not self._can_insert(n):
         self._on_wait()
@@ -59,7 +50,7 @@ class ClientRateLimiter(abc.ABC):
       self._gate.wake()
 
   def admit_sample(self, n: int, wait: bool = True) -> None:
-    """Waits until a batch of n may be drawn, and counts it."""
+    """Admits a batch of n; waits and raises as `TrajectorySampler.sample`."""
     with self._gate.lock:
       if not self._can_sample(n):
         self._on_wait()
@@ -99,13 +90,10 @@ class ClientRateLimiter(abc.ABC):
       return self._version
 
   def stalled_version(self, inserts: int, samples: int) -> int | None:
-    """Returns the version if nothing has changed since the last call.
+    """Returns the version if no count has changed since the last call.
 
-    It is unknown whether the server has counted what is in flight. If nothing
-    changes, it has not, and its counts are needed to go on.
-
-    Args:
-      inserts, samples: completed on the server, asked for just now.
+    The server then holds back what is in flight, and its counts are needed to
+    go on.
     """
     with self._gate.lock:
       seen = (self._version, inserts, samples)
@@ -119,7 +107,6 @@ class ClientRateLimiter(abc.ABC):
 
   @property
   def waiting(self) -> bool:
-    """Whether a thread waits."""
     return bool(len(self._gate.writers) or len(self._gate.samplers))
 
   def restart(

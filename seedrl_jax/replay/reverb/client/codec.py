@@ -52,13 +52,7 @@ _encoded, _decoded = _Scratch(), _Scratch()
 
 
 class Tensor(NamedTuple):
-  """A compressed column of a chunk.
-
-  Attributes:
-    code: tensorflow.DataType.
-    shape: `[rows, ...]`.
-    content: raw snappy of the row-major bytes.
-  """
+  """A column: tensorflow.DataType, `[rows, ...]`, snappy of row-major bytes."""
 
   code: int
   shape: tuple[int, ...]
@@ -85,12 +79,9 @@ def _dtype(code: int) -> np.dtype:
 
 
 def encode(columns: Sequence[np.ndarray]) -> list[Tensor]:
-  """Compresses a chunk's columns, numeric arrays `[rows, ...]`.
+  """Compresses columns `[rows, ...]`; ValueError if Reverb cannot hold a type.
 
   This thread's next call overwrites the tensors' content.
-
-  Raises:
-    ValueError: if Reverb cannot hold an element type.
   """
   raws = [_raw(column) for column in columns]
   rooms = [_snappy.compress_raw_max_len(raw) for raw in raws]

@@ -116,12 +116,7 @@ class _Calls:
 
 
 class Connection:
-  """A connection to one Reverb server, whose address may change.
-
-  Attributes:
-    address: where the server was last looked for.
-    generation: how often it was lost and found again.
-  """
+  """A connection to one Reverb server; `generation` counts its recoveries."""
 
   def __init__(
     self,
@@ -166,10 +161,7 @@ class Connection:
       self.recover(generation)
 
   def recover(self, generation: int) -> None:
-    """Returns when the server answers again after a loss.
-
-    Args:
-      generation: of the connection before the loss.
+    """Waits until the server answers again, if it was lost in `generation`.
 
     Raises:
       StoreClosed: if the connection was closed meanwhile.
@@ -197,7 +189,6 @@ class Connection:
       raise self._failure
 
   def _reach(self) -> None:
-    """Tries until a server answers."""
     # If a server that was found is lost again at once, the deadline stays and
     # the waits grow.
     if time.monotonic() - self._found > _STABLE:
@@ -241,12 +232,7 @@ class Connection:
     return _by_name(self._unary('ServerInfo', request, 'read the state'))
 
   def peek(self) -> Mapping[str, reverb_pb2.TableInfo]:
-    """Returns `server_info` if the server answers at once; never recovers.
-
-    Raises:
-      StoreClosed: if the connection is closed.
-      ReverbError: if the server does not answer.
-    """
+    """Returns `server_info`, or raises ReverbError without any recovery."""
     self.check()
     asked = self._silence.asked()
     try:
@@ -273,10 +259,7 @@ class Connection:
     self._unary('Reset', request, 'reset', table)
 
   def checkpoint(self, on_asked: Callable[[], None] | None = None) -> str:
-    """Makes the server save its tables; returns the path on its machine.
-
-    `on_asked` is called each time that the request is sent.
-    """
+    """Makes the server save its tables; returns the path on its machine."""
     request, doing = reverb_pb2.Empty(), 'write a checkpoint'
     # Without a time-out.
     response = self._unary('Checkpoint', request, doing, None, None, on_asked)

@@ -37,13 +37,7 @@ def is_lost(error: grpc.RpcError) -> bool:
 def translate(
   error: grpc.RpcError, address: str, doing: str, table: str | None = None
 ) -> ReverbError:
-  """Returns the error to raise instead of gRPC's.
-
-  Args:
-    error: not a rate limiter's time-out.
-    doing: what failed, as 'insert'.
-    table: None if the call was about the whole server.
-  """
+  """Returns the error to raise instead of gRPC's; `doing` is what failed."""
   code = error.code()
   details = ' '.join((error.details() or '').split()) or 'no details'
   place = f'the Reverb server at {address}'

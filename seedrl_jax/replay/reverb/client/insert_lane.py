@@ -69,7 +69,6 @@ class _Unacknowledged:
     )
 
   def add(self, request: _Request) -> None:
-    """Appends a request."""
     self.requests[request] = None
     for key, chunk in request.chunks.items():
       if not self._references[key]:
@@ -117,13 +116,7 @@ class InsertStream:
     on_ack: Callable[[Sequence[int]], None] = lambda keys: None,
     max_items: int = 1000,
   ):
-    """Starts the stream's thread.
-
-    Args:
-      on_ack: receives the keys of inserted items in the stream's thread; must
-        not wait.
-      max_items: greatest number of unacknowledged items.
-    """
+    """Starts the stream's thread; `on_ack` runs in it and must not wait."""
     self._connection = connection
     self._table = table
     self._on_ack = on_ack
@@ -173,12 +166,7 @@ class InsertStream:
       self._work.notify()
 
   def flush(self, timeout: float | None = None) -> None:
-    """Waits until all earlier inserts are acknowledged.
-
-    Raises:
-      RateLimited: after `timeout` seconds.
-      StoreClosed, ReverbError: as `insert`.
-    """
+    """Waits for all earlier inserts; RateLimited after `timeout` seconds."""
     with self._changed:
       pending = self._pending.requests
       awaited = list(pending)
@@ -191,10 +179,7 @@ class InsertStream:
         )
 
   def acknowledge(self, keys: Sequence[int]) -> None:
-    """Counts items as inserted; ignores unknown keys.
-
-    Sampled items count too: their acknowledgement may be lost with the server.
-    """
+    """Counts items as inserted, sampled ones too; ignores unknown keys."""
     # First, so that `on_ack` has seen everything when `flush` returns.
     self._on_ack(keys)
     with self._changed:
@@ -203,10 +188,7 @@ class InsertStream:
       self._changed.notify_all()
 
   def close(self) -> None:
-    """Ends the stream and every wait; unacknowledged items may be lost.
-
-    Close the connection first: this waits for a search for a lost server.
-    """
+    """Ends the stream and every wait; close the connection first."""
     with self._changed:
       self._closed.set()
       self._changed.notify_all()
@@ -272,7 +254,6 @@ class InsertStream:
     self.acknowledge(message.keys)
 
   def _messages(self, call: _InsertCall) -> Iterator[list[bytes]]:
-    """Yields messages until the call ends."""
     while True:
       with self._work:
         self._work.wait_for(lambda: call.ended or self._unsent)
@@ -312,12 +293,7 @@ class InsertLane:
     mapper: unroll_items.Mapper,
     give_back: Callable[[Sequence[base.Block]], None],
   ):
-    """Starts the lane's thread, `reverb-encode-<table>`.
-
-    Args:
-      mapper: of `unroll_items.Workers`.
-      give_back: recycles blocks that have been encoded.
-    """
+    """Starts the thread; `give_back` receives blocks that have been encoded."""
     table = counts.config.name
     self._counts = counts
     self._encoder = encoder
@@ -337,10 +313,7 @@ class InsertLane:
     self._thread.start()
 
   def insert(self, block: base.Block, priorities: np.ndarray) -> None:
-    """See `TrajectoryWriter.insert`.
-
-    Also waits if too many blocks wait to be encoded, as while a server is lost.
-    """
+    """See `TrajectoryWriter`; also waits if too many blocks are queued."""
     self._check()
     self._counts.admit_insert(block.width)
     block.lent = False
@@ -361,7 +334,6 @@ class InsertLane:
 
   @property
   def bytes_sent(self) -> int:
-    """Bytes sent to the server so far."""
     return self._stream.bytes_sent
 
   def arrived(self, keys: Sequence[int]) -> None:

@@ -17,13 +17,10 @@ _TENSOR_CONTENT = reverb_pb2.Tensor.TENSOR_CONTENT_FIELD_NUMBER
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class Chunk:
-  """Compressed rows of several columns, which items may share.
+  """Compressed rows of columns, which items may share.
 
-  Attributes:
-    key: random, not zero.
-    rows: of each column.
-    wire: an InsertStreamRequest of only this chunk. Such requests can be
-      concatenated, by protobuf's rules.
+  `wire` is an InsertStreamRequest of only this chunk; by protobuf's rules,
+  concatenated requests are one request.
   """
 
   key: int
@@ -33,13 +30,7 @@ class Chunk:
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class Item:
-  """An entry of a table.
-
-  Attributes:
-    key: random, not zero; acknowledgements and samples name it.
-    chunks: those that it refers to, each once.
-    wire: as `Chunk.wire`.
-  """
+  """An entry of a table; `chunks` are distinct, `wire` is as in `Chunk`."""
 
   key: int
   table: str
@@ -59,22 +50,14 @@ class Slice:
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class Column:
-  """A column of an item: at least one slice, in order.
-
-  If `squeeze`, it is one row without its leading 1.
-  """
+  """Slices of an item's column; `squeeze` drops the leading 1 of one row."""
 
   slices: Sequence[Slice]
   squeeze: bool = False
 
 
 def encode_chunk(columns: Sequence[np.ndarray]) -> Chunk:
-  """Compresses columns `[rows, ...]` with the same number of rows, at least 1.
-
-  Raises:
-    ValueError: if columns are unequal, Reverb cannot hold an element type, or
-      they exceed what one message can carry.
-  """
+  """Compresses columns `[rows, ...]`; ValueError if they cannot be a chunk."""
   rows = {column.shape[0] for column in columns if column.ndim}
   if len(rows) != 1 or 0 in rows or not all(c.ndim for c in columns):
     shapes = [column.shape for column in columns]
@@ -113,11 +96,7 @@ def _tensor_parts(tensor: codec.Tensor) -> list[wire.Buffer]:
 
 
 def make_item(table: str, priority: float, columns: Sequence[Column]) -> Item:
-  """Returns an item of columns, which are sampled in this order.
-
-  Raises:
-    ValueError: if a slice is not inside its chunk.
-  """
+  """Returns an item; ValueError if a slice is not inside its chunk."""
   item = reverb_pb2.PrioritizedItem(
     key=random_key(), table=table, priority=priority
   )

@@ -15,10 +15,7 @@ _MAX_PENDING = 100_000
 
 
 class PriorityUpdater:
-  """Sends priorities in a thread, `reverb-priorities-<table>`.
-
-  Of several waiting priorities of a key the last counts.
-  """
+  """Sends priorities in a thread; of a key's several the last counts."""
 
   def __init__(self, connection: connection_lib.Connection, table: str):
     self._connection = connection
@@ -34,11 +31,7 @@ class PriorityUpdater:
     self._thread.start()
 
   def update(self, keys: np.ndarray, priorities: np.ndarray) -> None:
-    """Queues priorities; waits only if far too many are unsent.
-
-    Args:
-      keys: uint64 `[n]`, of items; unknown ones are ignored.
-      priorities: float `[n]`, finite and not negative.
+    """Queues priorities, float `[n]`, of keys, uint64 `[n]`.
 
     Raises:
       StoreClosed: after `close`.
@@ -60,10 +53,7 @@ class PriorityUpdater:
       self._wait(lambda: not self._pending and not self._sending)
 
   def close(self) -> None:
-    """Ends the thread and every wait; drops unsent priorities.
-
-    A call under way ends with its answer or with the connection.
-    """
+    """Ends the thread after the call under way; drops unsent priorities."""
     with self._changed:
       self._closed = True
       self._changed.notify_all()

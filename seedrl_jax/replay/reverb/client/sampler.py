@@ -49,12 +49,7 @@ class SampleStreams:
     num_streams: int = 1,
     on_arrival: Callable[[Sequence[int]], None] = lambda keys: None,
   ):
-    """Starts the streams' threads; nothing is drawn before `request`.
-
-    Args:
-      num_streams: parallel streams; only one keeps a queue's order.
-      on_arrival: receives the keys of items as they arrive; must not wait.
-    """
+    """Starts the threads; `on_arrival` receives keys and must not wait."""
     self._on_arrival = on_arrival
     self._connection = connection
     self._table = table
@@ -95,12 +90,7 @@ class SampleStreams:
       self._wanted.notify_all()
 
   def get(self) -> samples.Sample:
-    """Returns the next sample; waits for it.
-
-    Raises:
-      StoreClosed: after `close`.
-      ReverbError: if a stream has failed.
-    """
+    """Waits for the next sample; raises StoreClosed or a stream's error."""
     with self._lock:
       self._arrived.wait_for(
         lambda: self._ready or self._closed.is_set() or self._error is not None
@@ -197,7 +187,6 @@ class SampleStreams:
         self._wanted.notify_all()
 
   def _requests(self, call: _SampleCall) -> Iterator[list[bytes]]:
-    """Yields requests until the call ends."""
     while True:
       with self._lock:
         self._wanted.wait_for(lambda: call.ended or self._may_ask(call))
@@ -218,11 +207,8 @@ class SampleStreams:
     )
 
   def _room(self) -> int:
-    """Returns how many more samples may be requested, by their bytes.
-
-    If we stopped reading instead, the server would take the connection for
-    dead after a while.
-    """
+    """Returns how many more samples may be requested, by their bytes."""
+    # The server would take a connection that is not read for dead.
     if not self._size:
       return _MAX_PER_REQUEST
     asked = self._outstanding - self._demand
@@ -242,13 +228,7 @@ class Sampler(base.TrajectorySampler):
     ahead: int,
     before_request: Callable[[], None],
   ):
-    """Draws nothing before the first `sample`.
-
-    Args:
-      streams: not shared, so that batches do not mix; closed with the sampler.
-      ahead: batches to draw ahead if the table's rules admit them.
-      before_request: called before samples are requested.
-    """
+    """Draws nothing yet; `streams` are unshared and closed with the sampler."""
     self._streams = streams
     self._counts = counts
     self._decoder = decoder

@@ -21,17 +21,13 @@ class TensorSlice(NamedTuple):
 
 
 class SampledColumn(NamedTuple):
-  """A column of an item: its slices in order.
-
-  If `squeeze`, it is one row without its leading 1.
-  """
+  """Slices of a column in order; `squeeze` drops the leading 1 of one row."""
 
   slices: Sequence[TensorSlice]
   squeeze: bool
 
   @property
   def rows(self) -> int:
-    """Rows of all slices."""
     return sum(s.length for s in self.slices)
 
 
@@ -65,10 +61,7 @@ class Joiner:
     self._size = 0
 
   def add(self, message: wire.Buffer) -> list[Sample]:
-    """Returns the samples that a SampleStreamResponse completes.
-
-    Their tensors are views of `message`.
-    """
+    """Returns the samples that `message` completes, as views of it."""
     complete = []
     for number, _, entry in wire.fields(memoryview(message)):
       if number == _Response.ENTRIES_FIELD_NUMBER and self._add(entry):
@@ -111,7 +104,6 @@ class Joiner:
 
 
 def _parse_chunk(message: memoryview) -> tuple[int, Sequence[codec.Tensor]]:
-  """Returns a chunk's key and columns."""
   key = 0
   tensors: list[codec.Tensor] = []
   for number, value, content in wire.fields(message):

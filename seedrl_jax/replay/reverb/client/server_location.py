@@ -57,13 +57,9 @@ class ServerLocation(abc.ABC):
   def restore(
     self, path: str, check: Callable[[Record], None]
   ) -> Record | None:
-    """Restores the checkpoint `path`.
+    """Restores `path` after `check`, which raises if the record does not fit.
 
-    Args:
-      check: raises if the record does not fit; called before any change.
-
-    Returns:
-      The record; None if the server's tables stay as they are.
+    Returns None if the server's tables stay as they are.
 
     Raises:
       CheckpointError: if it cannot be restored.
@@ -84,18 +80,12 @@ class OwnServer(ServerLocation):
     patience: float,
     begin_with: str | None = None,
   ):
-    """Starts the server and waits for it.
+    """Starts the server and waits for it; raises ServerFailed.
 
     Args:
-      process: the server, not started yet; closed with this object.
       on_restart: receives the tables' state when a server replaced a lost one.
-      patience: seconds in which a restarted server must be found.
-      begin_with: the checkpoint of a coming `restore`, so that the server
-        starts only once. If it cannot be loaded, the tables begin empty and
-        `restore` raises.
-
-    Raises:
-      ServerFailed: if it does not start.
+      begin_with: checkpoint of a coming `restore`, to start only once. If it
+        cannot be loaded, the tables begin empty and `restore` raises.
     """
     self._on_restart = on_restart
     self._lock = threading.Lock()
@@ -127,7 +117,6 @@ class OwnServer(ServerLocation):
 
   @property
   def pid(self) -> int | None:
-    """The server's process ID."""
     return self._server.pid
 
   def checkpoint(
@@ -183,7 +172,6 @@ class OwnServer(ServerLocation):
     self._server.close()
 
   def _revive(self) -> None:
-    """Restarts the server if it has ended."""
     with self._lock:
       if self._closed or self._is_well():
         return
@@ -239,16 +227,7 @@ class ExternalServer(ServerLocation):
   def __init__(
     self, address: str, rules: Sequence[Mapping[str, Any]], patience: float
   ):
-    """Connects to a server and checks its tables.
-
-    Args:
-      address: 'host:port'.
-      rules: required of its tables (`server_rules.server_rules`).
-      patience: seconds to keep trying, now and whenever it is lost.
-
-    Raises:
-      ServerLost, RequestRefused: if there is none, or it does not fit.
-    """
+    """Connects; raises ReverbError if no server answers or it does not fit."""
     self.link = connection.Connection(address, patience)
     try:
       server_rules.check_fits(address, self.link.server_info(), rules)

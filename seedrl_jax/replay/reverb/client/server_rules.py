@@ -21,11 +21,7 @@ def server_rules(
   """Returns a table's rules as the server's `main.py` takes them.
 
   They apply to all processes together; each client applies them to whole
-  blocks and batches first (`client_rate_limiter.py`).
-
-  Args:
-    block_width: unrolls in a writer's block.
-    batch_size: of the largest batch; the ratio's buffer must hold one.
+  blocks and batches first. `batch_size` is of the largest batch.
   """
   if isinstance(config, table_configs.QueueConfig):
     return _queue_rules(config, block_width)
@@ -81,14 +77,10 @@ def check_fits(
   served: Mapping[str, reverb_pb2.TableInfo],
   wanted: Sequence[Mapping[str, Any]],
 ) -> None:
-  """Checks that a running server has the run's tables.
-
-  Args:
-    served: the server's tables by name.
-    wanted: from `server_rules`. A queue's size may differ.
+  """Checks that a running server has the wanted tables.
 
   Raises:
-    RequestRefused: if a rule differs.
+    RequestRefused: if a rule differs, except a queue's size.
     UnknownTable: if a table is missing.
   """
   for rules in wanted:

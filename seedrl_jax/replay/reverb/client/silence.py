@@ -41,7 +41,6 @@ class Silence:
     self._say(f'Reverb at {address} has not answered for {seconds:.0f} s.')
 
   def answered(self, address: str) -> None:
-    """Notes an answer."""
     with self._lock:
       was_told = self._next > _FIRST
       began, self._began, self._next = self._began, None, _FIRST

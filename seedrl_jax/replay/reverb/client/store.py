@@ -42,15 +42,7 @@ class ReverbStore(base.TrajectoryStore):
     batch_size: int,
     overlap: int = 1,
   ):
-    """Connects, and starts the store's threads; see also `EmbeddedStore`.
-
-    Args:
-      make_location: makes the server, or connects to it.
-      batch_size: of the largest batch that will be drawn.
-
-    Raises:
-      ReverbError: if there is no such server.
-    """
+    """Connects; ReverbError if there is no server. See also `EmbeddedStore`."""
     self.unroll_spec = unroll_spec
     self.overlap = overlap
     self._layout = blocks.UnrollLayout(unroll_spec, overlap)
@@ -117,11 +109,7 @@ class ReverbStore(base.TrajectoryStore):
   ) -> None:
     """See `TrajectoryStore`; batches drawn ahead are not saved.
 
-    `on_snapshot` is called some milliseconds before the server reads its
-    tables.
-
-    Raises:
-      OSError, ReverbError: if it cannot be written.
+    `on_snapshot` is called some milliseconds before the server's snapshot.
     """
     self._flush_briefly()
     record = {

@@ -33,7 +33,6 @@ class TableInfoPoller:
     self._thread.start()
 
   def close(self) -> None:
-    """Ends the thread."""
     self._closed.set()
     self._begun.set()
     self._thread.join()

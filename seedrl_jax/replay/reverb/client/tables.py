@@ -81,13 +81,8 @@ class ReverbTable(base.Table):
   def flush(self, timeout: float | None = None) -> None:
     """Waits until the server has all earlier inserts and updates.
 
-    Args:
-      timeout: seconds; what the table's rules do not admit by then stays in
-        flight. None: no limit.
-
-    Raises:
-      StoreClosed: if the store is closed meanwhile.
-      ReverbError: if the server is lost for good.
+    After `timeout` seconds, inserts that the table's rules do not admit stay in
+    flight. Raises ReverbError if the server is lost for good.
     """
     if self._lane is not None:
       # What the server cannot take now stays in flight.
@@ -259,13 +254,7 @@ class ReverbReplay(ReverbTable, base.Replay):
     return self._add_sampler(streams, decoder, self._settle)
 
   def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
-    """See `Replay`; a background thread sends them.
-
-    Raises:
-      ReverbError: if an earlier update failed.
-      StoreClosed: if the store is closed; an interrupted one still takes the
-        learner's last update.
-    """
+    """See `Replay`; sent in a thread. ReverbError if an earlier one failed."""
     checked = base.check_priorities(priorities, len(keys))
     self._priority_updater().update(np.asarray(keys, np.uint64), checked)
 

@@ -339,5 +339,4 @@ class Workers:
     return list(self._executor.map(function, arguments))
 
   def close(self) -> None:
-    """Ends the threads when their work is done."""
     self._executor.shutdown()
