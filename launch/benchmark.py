@@ -215,7 +215,6 @@ def _server_python() -> str:
 
 
 def _name_server_python() -> None:
-  """Sets the variable that names the server's interpreter."""
   from seedrl_jax.replay.reverb.server import environment
 
   os.environ[environment.VARIABLE] = _server_python()
@@ -226,7 +225,6 @@ def _print_rows(
   measured: Iterable[_Row],
   lines: Callable[[_Row], list[str]],
 ) -> list[_Row]:
-  """Prints a table row by row; returns the rows."""
   print('\n'.join(['', *head]), flush=True)
   rows = []
   for row in measured:

@@ -206,7 +206,6 @@ def _time_pool(case: ActorsCase, num_envs: int) -> timing.Timing:
 def _serve(
   case: ActorsCase, address: str, num_envs: int
 ) -> Iterator[tuple[remote_stream.RemoteStream, server.ActorServer]]:
-  """Yields a stream of remote environments and its server."""
   spec = factory.make_spec(case.env)
   # One more environment, for the probe.
   stream = remote_stream.RemoteStream(
@@ -266,10 +265,7 @@ def _time_actors(
 
 
 def probe(channel: grpc.Channel, calls: int) -> list[float]:
-  """Returns the latency, in seconds, of each of `calls` actions.
-
-  Closing `channel` ends the probe early.
-  """
+  """Returns each action's latency in seconds; ends if `channel` is closed."""
   # None ends the call.
   messages: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
   method = channel.stream_stream(f'/{wire.SERVICE}/{wire.METHOD}')

@@ -38,9 +38,7 @@ def measure(
   envs_per_actor: int,
   windows: timing.Windows,
 ) -> Iterator[dict[str, Any]]:
-  """Yields the figures of either mode, ready for JSON.
-
-  The case's environments become remote, its store Reverb.
+  """Yields the figures of either mode, with remote environments and Reverb.
 
   Raises:
     system.RunFailed: if the run failed.
@@ -109,7 +107,6 @@ def _wait_until_training(
   thread: threading.Thread,
   processes: actors.ActorProcesses,
 ) -> None:
-  """Waits until all actors are connected and updates happen."""
   while thread.is_alive() and (
     _serving(parts).num_connected < parts.env_spec.num_envs
     or parts.learner.counters.updates < _UPDATES

@@ -103,7 +103,7 @@ def _make_data(folder: pathlib.Path) -> dict[str, str]:
 
 
 class _ClientProcess:
-  """A process that runs `replay_clients`."""
+  """Runs `replay_clients`."""
 
   def __init__(self, command: Sequence[str], log: pathlib.Path):
     self._log = log
@@ -118,7 +118,6 @@ class _ClientProcess:
       )
 
   def run(self, path: str, mode: str, streams: int, count: int) -> Any:
-    """Returns the result of `replay_clients.run`."""
     command = {'data': path, 'mode': mode, 'streams': streams, 'count': count}
     assert self._process.stdin and self._process.stdout
     self._process.stdin.write(json.dumps(command) + '\n')
@@ -129,7 +128,6 @@ class _ClientProcess:
     return json.loads(answer)
 
   def close(self) -> None:
-    """Kills the process."""
     self._process.kill()
     self._process.communicate()
 
@@ -155,7 +153,6 @@ def _measure(
   streams: int,
   windows: timing.Windows,
 ) -> dict[str, Any]:
-  """Returns the figures of both clients for one combination."""
   size = sum(array.nbytes for array in replay_clients.load(path)[0])
   counts: dict[str, int] = {}
   runs: dict[str, list[Any]] = {}
@@ -209,7 +206,7 @@ def header() -> list[str]:
 
 
 def lines(row: dict[str, Any]) -> list[str]:
-  """Returns a combination's figures as table rows."""
+  """Returns a row of `measure` as table rows, one for each client."""
   out = []
   for name in replay_clients.CLIENTS:
     f = row[name]

@@ -2,8 +2,8 @@
 
   python replay_clients.py ours|official host:port
 
-The official client's environment lacks this package, so the module imports
-only NumPy and the standard library.
+The official client's environment lacks this package, so only functions import
+more than NumPy and the standard library.
 """
 
 import concurrent.futures

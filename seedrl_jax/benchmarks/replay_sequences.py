@@ -270,7 +270,6 @@ def _seconds(function: Callable[[], object]) -> float:
 
 
 def _wait_until_stored(made: store.ReverbStore, count: int) -> None:
-  """Waits until the server has stored `count` sequences in all."""
   deadline = time.monotonic() + _PATIENCE
   while True:
     table = made.location.link.peek()[_TABLE]
@@ -282,7 +281,6 @@ def _wait_until_stored(made: store.ReverbStore, count: int) -> None:
 
 
 def _resident_bytes(made: store.ReverbStore) -> int:
-  """Returns the server process's resident memory."""
   assert isinstance(made.location, server_location.OwnServer)
   text = pathlib.Path(f'/proc/{made.location.pid}/status').read_text()
   line = next(x for x in text.splitlines() if x.startswith('VmRSS:'))
@@ -305,7 +303,7 @@ def header(load: Load) -> list[str]:
 
 
 def lines(row: dict[str, Any]) -> list[str]:
-  """Returns one way's figures as a table row."""
+  """Returns a row of `measure` as a table row."""
   both = row['both']
   return [
     f'| {row["overlap"]} | {timing.Timing(**row["insert"]).text()} '

@@ -165,7 +165,7 @@ def _watch(
 
 
 def lines(row: dict[str, Any]) -> list[str]:
-  """Returns a case's figures as lines of text."""
+  """Returns a row of `measure` as lines of text."""
   stages = row['ceilings']
   out = [
     f'\n{row["case"]} ({row["backend"]} store): steps/s alone, median '
@@ -195,7 +195,7 @@ def _line(name: str, figures: dict[str, Any]) -> str:
 
 
 def summary(rows: list[dict[str, Any]]) -> list[str]:
-  """Returns a table of each case against its ideal."""
+  """Returns a table that compares each case with its ideal."""
   out = [
     '\n| case | store | steps/s | spread | ideal | share | share of envs |',
     '|---|---|---|---|---|---|---|',

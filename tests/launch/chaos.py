@@ -58,12 +58,9 @@ class Chaos:
   """Processes of one run, and methods that harm them."""
 
   def __init__(self, root: pathlib.Path, seed: int, *flags: str):
-    """Starts a learner and its actors.
+    """Starts a learner with `flags` and its actors in `root`, an empty folder.
 
-    Args:
-      root: an empty folder for all that the run writes.
-      seed: for the choice of the actor to kill.
-      *flags: of the learner.
+    `seed` chooses which actors are killed.
     """
     self.workdir = root / 'run'
     self.record = root / 'record'
@@ -137,7 +134,6 @@ class Chaos:
     return total
 
   def sample(self) -> None:
-    """Records what the learner's process holds."""
     pid = self.learner.popen.pid
     status = dict(
       line.split(':', 1) for line in _read(pid, 'status').splitlines()
@@ -194,7 +190,6 @@ class Chaos:
     return counted.tally(self.record)
 
   def _pids(self) -> Iterator[int]:
-    """Yields the processes of this run."""
     mark = f'{_MARK}={self._root}\0'
     for entry in pathlib.Path('/proc').iterdir():
       if entry.name.isdecimal() and mark in _read(int(entry.name), 'environ'):
@@ -207,7 +202,6 @@ def _wait(actor: processes.Process) -> None:
 
 
 def _is_looking(actor: processes.Process) -> bool:
-  """Returns whether an actor's last line says that it looks for a learner."""
   lines = list(actor.last_lines)
   return bool(lines) and 'Looking for the learner' in lines[-1]
 

@@ -53,7 +53,6 @@ class Actor:
     )
 
   def wait_for(self, pattern: str) -> re.Match[str]:
-    """Reads until a line matches."""
     assert self.process.stdout is not None
     for line in self.process.stdout:
       if match := re.search(pattern, line):

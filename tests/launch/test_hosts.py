@@ -45,7 +45,7 @@ def _host(
 def _pair(
   workdir: pathlib.Path, *flags: str, **kwargs: str
 ) -> list[runs.Program]:
-  """Starts two hosts with one work directory, as on a shared disk."""
+  """Starts two hosts that share a work directory."""
   address = f'127.0.0.1:{ports.free()}'
   return [
     _host(i, address, workdir, *(flags or _LOCAL), **kwargs) for i in range(2)

@@ -81,7 +81,6 @@ class Host:
       self.add(name, '#!/bin/sh\n')
 
   def add(self, name: str, script: str) -> None:
-    """Puts a program on PATH."""
     path = self.bin / name
     path.write_text(script)
     path.chmod(0o755)

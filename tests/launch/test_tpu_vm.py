@@ -133,7 +133,6 @@ class Desk:
 
   @property
   def trees(self) -> list[pathlib.Path]:
-    """The workers' trees."""
     return [home / 'seedrl-jax' for home in self.homes]
 
   def run(
@@ -160,7 +159,6 @@ class Desk:
     return [line[3:] for line in lines]
 
   def set_up(self) -> None:
-    """Sets the workers up."""
     assert self.run('setup', '--name=tpu').returncode == 0
 
   def back_up(
@@ -191,7 +189,6 @@ class Desk:
     assert result.returncode == 0, result.stderr
 
   def stop(self) -> None:
-    """Stops the learners and waits for their end."""
     assert self.run('stop', '--name=tpu').returncode == 0
     for tree in self.trees:
       with open(tree / 'learner.lock') as lock:

@@ -95,6 +95,7 @@ class ServerFolder:
     self.own.mkdir(parents=True)
 
   def remove_rewritten(self) -> None:
+    """Removes the rewritten checkpoint."""
     shutil.rmtree(self.rewritten, ignore_errors=True)
 
   def close(self) -> None:

@@ -78,7 +78,6 @@ def rewrite(path: str, tables: list, target: str) -> None:
 
 
 def _read(path: pathlib.Path) -> tuple:
-  """Returns the records of tables and items."""
   if not path.is_dir():
     raise BadCheckpoint(f'There is no replay checkpoint {path}.')
   try:

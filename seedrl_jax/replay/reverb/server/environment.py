@@ -260,7 +260,6 @@ def _candidates() -> Iterator[str]:
 
 
 def _find_uv() -> str | None:
-  """Returns uv from PATH or from this Python's environment."""
   beside = os.path.dirname(sys.executable)
   return shutil.which('uv') or shutil.which('uv', path=beside)
 
@@ -283,7 +282,6 @@ def _python_of_uv(uv: str) -> str:
 
 
 def _run_uv(uv: str, action: str) -> str:
-  """Returns what `uv python find|install` prints."""
   result = subprocess.run(
     [uv, 'python', action, _VERSIONS[0]],
     stdin=subprocess.DEVNULL,

@@ -111,7 +111,6 @@ def _table(rules: dict) -> Any:
 
 
 def _rewritten(config: dict) -> Any:
-  """Returns the path of the checkpoint to load, or None."""
   if config['restore'] is None:
     return None
   # An isolated interpreter does not search the script's folder.

@@ -69,7 +69,8 @@ def answers(address: str, timeout: float) -> bool:
 class ServerProcess:
   """A process that runs `main.py` with `config`; thread-safe.
 
-  Raises OSError if the interpreter `python` or the log cannot be used.
+  Raises:
+    OSError: if the interpreter `python` or the log cannot be used.
   """
 
   def __init__(self, python: str, config: Mapping[str, Any], log: pathlib.Path):
@@ -112,7 +113,7 @@ class ServerProcess:
     """Returns the server's answer; None if it ends without one.
 
     Raises:
-      TimeoutError: at the deadline, a time of `time.monotonic`.
+      TimeoutError: if there is none by the deadline, in `time.monotonic`.
     """
     assert self._popen.stdout is not None
     descriptor = self._popen.stdout.fileno()
@@ -260,6 +261,7 @@ class ReverbServer(contextlib.AbstractContextManager):
 
   @property
   def log_path(self) -> pathlib.Path:
+    """The file with the server's output."""
     return self._folder.log
 
   def checkpoints(self) -> list[pathlib.Path]:

@@ -21,9 +21,11 @@ class StreamError(grpc.RpcError):
     self._details = details
 
   def code(self) -> grpc.StatusCode:
+    """Returns the status."""
     return self._code
 
   def details(self) -> str:
+    """Returns the server's message, or ours."""
     return self._details
 
 

@@ -56,7 +56,6 @@ def window_update(size: int, stream: int) -> bytes:
 
 
 def ping(payload: bytes) -> bytes:
-  """Returns a PING frame; `payload` has eight bytes."""
   return frame(PING, payload)
 
 
@@ -115,7 +114,6 @@ class Peer:
     return Frame(head[3], head[4], stream, payload)
 
   def next(self, kind: int) -> Frame:
-    """Returns the next frame, which must be of `kind`."""
     got = self.frame()
     assert got.kind == kind, got
     return got
@@ -144,7 +142,6 @@ class Peer:
     return frames
 
   def drain(self) -> None:
-    """Reads until the client closes the connection."""
     with contextlib.suppress(OSError):
       while self.socket.recv(1 << 20):
         pass
