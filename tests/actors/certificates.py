@@ -1,9 +1,9 @@
-"""Certificates that sign themselves, made by openssl."""
+"""Self-signed certificates, made with openssl."""
 
 import pathlib
 import subprocess
 
-# Before OpenSSL 3.4 only `openssl ca` takes dates, and it wants all of this.
+# Before OpenSSL 3.4 only `openssl ca` takes dates, and it needs all of this.
 _CONFIG = """
 [ca]
 default_ca = ca_here
@@ -24,13 +24,7 @@ def make(
   names: str = 'IP:127.0.0.1,DNS:localhost',
   is_expired: bool = False,
 ) -> tuple[pathlib.Path, pathlib.Path]:
-  """Returns files with a certificate and its key.
-
-  Args:
-    folder: for the files.
-    names: that it holds.
-    is_expired: whether it is no longer valid.
-  """
+  """Returns files with a certificate for `names` and its key."""
   request, certificate, key, config = (
     folder / name
     for name in ('request.pem', 'certificate.pem', 'key.pem', 'ca.cnf')

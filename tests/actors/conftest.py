@@ -1,4 +1,4 @@
-"""What all tests of actors share: long guards, and a certificate."""
+"""Fixtures for all tests of actors: long time-outs and a certificate."""
 
 import pathlib
 
@@ -9,13 +9,13 @@ from seedrl_jax.actors.actor_side import connection
 from seedrl_jax.actors.learner_side import actor_session, server
 from tests.actors import certificates
 
-# Seconds, of guards against partners that hang.
+# Seconds, for time-outs that only guard against hangs.
 _GUARD = 600.0
 
 
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-  """Lets no exchange fail because a machine, or a test, is slow."""
+  """Prevents failures because a machine, or a test, is slow."""
   monkeypatch.setattr(connection, '_CONNECT_SECONDS', _GUARD)
   monkeypatch.setattr(credentials, '_PROBE_SECONDS', _GUARD)
   monkeypatch.setattr(actor_session, '_HELLO_SECONDS', _GUARD)
@@ -26,5 +26,5 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
 def certificate(
   tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[pathlib.Path, pathlib.Path]:
-  """Returns files with a certificate that signs itself, and its key."""
+  """Returns files with a self-signed certificate and its key."""
   return certificates.make(tmp_path_factory.mktemp('certificate'))

@@ -1,8 +1,8 @@
-"""An environment whose steps are numbered, and what became of them.
+"""An environment with numbered steps, and a count of what became of them.
 
 Every observation names its environment and its own number. `counted_agent`
-writes down which of them the learner was trained on; `tally` finds what is
-missing among them and what came twice. Needs no JAX, as actors do not.
+records which of them the learner trained on; `tally` finds gaps and repeats.
+Needs no JAX, as actors do not.
 """
 
 import os
@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 EPISODE = 10
-# Where `counted_agent` writes, as it is told nothing by the configuration.
+# Output file of `counted_agent`, which gets no configuration of its own.
 VARIABLE = 'SEEDRL_TEST_COUNTED'
 
 _NAME_BYTES, _NUMBER_BYTES = 4, 3
@@ -23,19 +23,14 @@ _RECORD = np.dtype('<i8')
 
 
 class Counted(gymnasium.Env):
-  """Pays for the action that it shows; episodes last ten steps.
+  """Rewards the action that it shows; episodes last ten steps.
 
-  Observations are bytes: the action that pays (0 or 255), the environment's
-  name, and the observation's number, from 0 in its life.
+  Observations are bytes: the rewarded action (0 or 255), the environment's name
+  and the observation's number, from 0.
   """
 
   def __init__(self, folder: str = ''):
-    """Takes a name that no other has.
-
-    Args:
-      folder: gets a file that holds how many actions the environment took;
-        empty: none.
-    """
+    """Takes a unique name; writes its number of actions to `folder`, if any."""
     self.observation_space = spaces.Box(
       0, 255, (1 + _NAME_BYTES + _NUMBER_BYTES,), np.uint8
     )
@@ -76,7 +71,7 @@ class Counted(gymnasium.Env):
     if self._file is None:
       path = pathlib.Path(self._folder, self._name.hex())
       self._file = os.open(path, os.O_WRONLY | os.O_CREAT)
-    # In one piece, for whoever reads meanwhile.
+    # In one write, as others may read meanwhile.
     os.pwrite(self._file, self._actions.to_bytes(8, 'big'), 0)
 
   def close(self) -> None:
@@ -96,10 +91,10 @@ def actions_taken(folder: pathlib.Path) -> list[int]:
 
 
 def note_unrolls(observation: np.ndarray) -> None:
-  """Writes down the unrolls of a batch, `[T + 1, B, 8]`.
+  """Records the unrolls of a batch, `[T + 1, B, 8]`.
 
-  For each: the environment's name, the numbers of the first and the last
-  observation, and whether all between are of that environment and in order.
+  For each: the environment's name, the numbers of the first and last
+  observation, and whether it is of one environment, in order and complete.
   """
   digits = np.asarray(observation, np.int64)[..., 1:]
   weights = 256 ** np.arange(_NAME_BYTES)[::-1]
@@ -114,14 +109,14 @@ def note_unrolls(observation: np.ndarray) -> None:
 
 
 class Tally(NamedTuple):
-  """What the learner was trained on.
+  """What the learner trained on.
 
   Attributes:
-    unrolls: in all.
-    environments: that they are of.
-    steps: numbers of observations that follow each other in them, in all.
-    broken: unrolls that mix environments, or leave steps out.
-    missing: steps between an environment's unrolls that are in none of them.
+    unrolls: their number.
+    environments: number of environments in them.
+    steps: pairs of successive observations in them.
+    broken: unrolls that mix environments or leave out steps.
+    missing: steps that are in none of an environment's unrolls.
     repeated: steps that are in more than one.
   """
 
@@ -139,12 +134,7 @@ def names(folder: pathlib.Path) -> list[int]:
 
 
 def tally(path: pathlib.Path, only: Collection[int] | None = None) -> Tally:
-  """Reads what `note_unrolls` wrote.
-
-  Args:
-    path: the file.
-    only: names of the environments that count; None: all.
-  """
+  """Reads the file of `note_unrolls`; `only` these names count, or all."""
   records = np.fromfile(path, _RECORD).reshape(-1, 4)
   if only is not None:
     records = records[np.isin(records[:, 0], list(only))]

@@ -1,7 +1,4 @@
-"""V-trace that writes down which steps of `counted` it is trained on.
-
-A configuration names it as its agent.
-"""
+"""V-trace that records which steps of `counted` it is trained on."""
 
 import dataclasses
 from typing import Any

@@ -1,7 +1,6 @@
-"""Runs launch/learner.py or launch/actor.py with connections that last.
+"""Runs launch/learner.py or launch/actor.py without gRPC's own time-outs.
 
-By itself gRPC gives up a connection on which nothing comes through for long. A
-test that cuts one, however long it then takes, wants to join it again:
+Otherwise gRPC drops a connection that a test cuts for long. Usage:
 `python patient.py launch/actor.py --flags`.
 """
 

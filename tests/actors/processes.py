@@ -1,7 +1,4 @@
-"""Learners and actors as processes, of `counted` environments.
-
-For tests that cut, kill and replace them.
-"""
+"""Learners and actors as processes, which tests cut, kill and replace."""
 
 import collections
 import os
@@ -16,7 +13,7 @@ from collections.abc import Sequence
 from tests import runs
 from tests.actors import counted
 
-# What every start writes of its own, kept for messages of failed tests.
+# Last lines of a process, kept for messages of failed tests.
 _KEPT_LINES = 200
 # Guards against a hang; a busy machine may take long.
 _END_SECONDS = 300.0
@@ -24,7 +21,7 @@ _FACTORY = 'tests.actors.counted:counted'
 
 
 class Process:
-  """A program whose lines are read by a thread as they come."""
+  """A program whose lines a thread reads as they come."""
 
   def __init__(self, command: Sequence[str | pathlib.Path], **environment: str):
     self.popen = subprocess.Popen(
@@ -38,7 +35,7 @@ class Process:
       stdout=subprocess.PIPE,
       stderr=subprocess.STDOUT,
       text=True,
-      # gRPC may quote bytes that it got.
+      # gRPC may quote the bytes that it received.
       errors='replace',
     )
     self.last_lines: collections.deque[str]
@@ -61,7 +58,7 @@ class Process:
 
   @property
   def text(self) -> str:
-    """The last lines that it said."""
+    """The last lines of its output."""
     return ''.join(self.last_lines)
 
   def wait_for(self, pattern: str) -> re.Match[str]:
@@ -69,12 +66,12 @@ class Process:
     while (line := self._lines.get()) is not None:
       if match := re.search(pattern, line):
         return match
-    # For whoever asks again.
+    # For the next call.
     self._lines.put(None)
     raise AssertionError(f'No {pattern!r} in:\n{self.text}')
 
   def end(self, number: int | None = None) -> int:
-    """Waits for its end, after a signal where one is given."""
+    """Waits for its end, after a signal if one is given."""
     if number is not None:
       self.popen.send_signal(number)
     code = self.popen.wait(_END_SECONDS)
@@ -100,11 +97,9 @@ def learner(
   """Starts launch/learner.py.
 
   Args:
-    workdir: of the run.
     record: file for `counted.note_unrolls`.
-    *flags: more of its flags.
-    prefix: what to start it with.
-    wrapper: the Python program that runs it; none by default.
+    prefix: command to start it with.
+    wrapper: Python program that runs it, if any.
     folder: for the environments' files, see `counted.Counted`.
     **environment: variables.
   """
@@ -143,10 +138,7 @@ def actor(
   wrapper: Sequence[pathlib.Path] = (),
   **environment: str,
 ) -> Process:
-  """Starts launch/actor.py with two groups of two environments.
-
-  As `learner` is started.
-  """
+  """Starts launch/actor.py, with 2 groups of 2 environments; see `learner`."""
   return Process(
     [
       *prefix,

@@ -108,7 +108,7 @@ def test_only_calls_that_show_the_token_are_admitted():
 
 @pytest.fixture(scope='module', name='pairs')
 def pairs_fixture(tmp_path_factory) -> dict[str, tuple[bytes, bytes]]:
-  """Returns certificates and keys; of no name nothing."""
+  """Returns PEM certificates and keys by name; '' has neither."""
   made = {
     'good': {},
     'other': {},

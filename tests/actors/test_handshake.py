@@ -67,7 +67,7 @@ _LOCAL = handshake.LocalRun(
   num_eval_envs=3,
   block_width=4,
   replay_address='localhost:8000',
-  # In another order than that of the names.
+  # Not in alphabetical order.
   parameters={'b': toys.PARAMETERS['bias'], 'a': toys.PARAMETERS['kernel']},
 )
 

@@ -1,7 +1,6 @@
-"""A hundred thousand messages of every wrong kind at a learner that trains.
+"""Sends a learner a hundred thousand wrong messages while it trains.
 
-`test_server` sends some at a server alone. Here a real learner, a process of
-its own, is trained by a good actor meanwhile.
+The learner is a process of its own and trains with a good actor meanwhile.
 """
 
 import asyncio
@@ -32,20 +31,20 @@ _HELLO = handshake.pack_hello(handshake.Hello(2, 'hostile'))
 _CODEC = wire.StreamCodec(
   toys.SPEC._replace(observation=types.ArraySpec((8,), np.dtype(np.uint8)))
 )
-# Codes by which a learner ends a stream for what it has read.
+# Codes with which a learner ends a stream because of a message.
 _REFUSALS = {
   _Code.INVALID_ARGUMENT,
   _Code.FAILED_PRECONDITION,
   _Code.RESOURCE_EXHAUSTED,
-  # So gRPC ends, by chance, the stream of a message that is too large.
+  # gRPC may end the stream of a message that is too large like this.
   _Code.CANCELLED,
-  # Of a first message that comes late, on a machine that stands still.
+  # For a first message that comes late, on a busy machine.
   _Code.DEADLINE_EXCEEDED,
 }
 
 
 def _steps(env_id: np.ndarray, sequence: int) -> bytes:
-  """Returns steps as they should be."""
+  """Returns valid steps."""
   n = len(env_id)
   first = types.StepType.MID if sequence else types.StepType.FIRST
   return _CODEC.pack_steps(
@@ -64,10 +63,10 @@ def _steps(env_id: np.ndarray, sequence: int) -> bytes:
 def _spoil(
   env_id: np.ndarray, sequence: int, rng: np.random.Generator
 ) -> bytes:
-  """Returns a message with something wrong in it, if only its order."""
+  """Returns a message with an error, if only in its order."""
   kind = rng.integers(8)
   if kind == 0:
-    # Twice, or one left out.
+    # One that is repeated, or one after a gap.
     return _steps(env_id, max(0, sequence + int(rng.choice([-1, 1]))))
   if kind == 1:
     return _steps(rng.integers(-(2**31), 2**31, len(env_id)), sequence)
@@ -81,7 +80,7 @@ def _spoil(
     message[start : start + 4 * len(env_id)] = values.astype('<f4').tobytes()
     return toys.reseal(bytes(message))
   if kind == 4:
-    # Larger than any that is due, some of them by far.
+    # Larger than expected, some of them by far.
     size = (
       10 * local_messages.MAX_REPORT_BYTES if rng.random() < 0.05 else 10_000
     )
@@ -97,11 +96,9 @@ def _spoil(
 class _Attack:
   """Sends messages one by one, so that each is known to have been read.
 
-  Only hostile ones are counted, and not those that lead up to them.
-
   Attributes:
-    answered: messages that could pass for good ones.
-    refused: by their code.
+    answered: hostile messages that the learner accepted.
+    refused: hostile messages by the code of their refusal.
     reasons: of refusals, without their numbers.
   """
 
@@ -114,7 +111,7 @@ class _Attack:
 
   @property
   def read(self) -> int:
-    """Messages that the learner has answered or refused."""
+    """Hostile messages that the learner has answered or refused."""
     return self.answered + self.refused.total()
 
   async def run(self, seed: int) -> None:
@@ -125,7 +122,7 @@ class _Attack:
       try:
         await self._stream(call, rng)
       except grpc.aio.AioRpcError as e:
-        # Of streams that have just ended some may still have their places.
+        # Streams that have just ended may still occupy their slots.
         assert e.code() in _REFUSALS - {_Code.INVALID_ARGUMENT}, e
       finally:
         call.cancel()
@@ -146,7 +143,7 @@ class _Attack:
       await self._send(call, _steps(env_id, 0))
       sequence = 1
     if rng.random() < 0.1:
-      # Half of it: sends steps and has gone before it could be answered.
+      # Half an exchange: sends steps and leaves before the answer.
       await call.write(_steps(env_id, sequence))
       return
     while await self._send_hostile(call, _spoil(env_id, sequence, rng)):
@@ -155,7 +152,7 @@ class _Attack:
   async def _send_hostile(
     self, call: grpc.aio.StreamStreamCall, message: bytes
   ) -> bool:
-    """Returns whether the stream goes on; raises what it is ended with."""
+    """Returns whether the stream goes on; raises how it ended."""
     try:
       answer = await self._send(call, message)
     except grpc.aio.AioRpcError as e:
@@ -169,8 +166,8 @@ class _Attack:
   async def _send(
     self, call: grpc.aio.StreamStreamCall, message: bytes
   ) -> bytes:
-    """Returns the answer, EOF where the other side has ended the stream."""
-    # Where it has ended already, reading tells why.
+    """Returns the answer; EOF if the other side has ended the stream."""
+    # If it has ended already, reading tells why.
     with contextlib.suppress(asyncio.InvalidStateError):
       await call.write(message)
     return await call.read()
@@ -184,7 +181,7 @@ async def _attack(address: str, messages: int, seed: int) -> _Attack:
 
 
 async def _send_raw(host: str, port: int, seed: int) -> None:
-  """Sends bytes that are no gRPC, at best frames of HTTP/2 at random."""
+  """Sends bytes that are not gRPC, at best random HTTP/2 frames."""
   rng = np.random.default_rng(seed)
   for kind in rng.integers(3, size=_RAW_STREAMS // _STREAMS).tolist():
     reader, writer = await asyncio.open_connection(host, port)
@@ -196,7 +193,7 @@ async def _send_raw(host: str, port: int, seed: int) -> None:
       header = struct.pack('>I', length)[1:] + rng.bytes(2) + bytes(4)
       writer.write(header + body if kind else body)
     with contextlib.suppress(OSError):
-      # Half closed: the learner is to end it, if it has not yet.
+      # Half closed: the learner must end it, if it has not yet.
       writer.write_eof()
       while await reader.read(1 << 16):
         pass
@@ -231,7 +228,7 @@ def training(
     '--config.actors.timeout=600',
     f'--config.actors.max_envs={4 + 2 * _STREAMS}',
     "--config.actors.addresses=('127.0.0.1:0',)",
-    # Garbage that looks like steps is trained on, within bounds.
+    # It trains on garbage that looks like steps, but within bounds.
     '--config.loss.reward_clip=1',
     folder=str(tmp_path / 'environments'),
   )
@@ -250,7 +247,7 @@ def test_a_hundred_thousand_hostile_messages_harm_nobody(
   learner, actor, address = training
   actor.wait_for('Run ')
   actor.wait_for('Run ')
-  # Until memory is what it is with all that a stream needs.
+  # First, to allocate all memory that streams need.
   asyncio.run(_attack(address, _MESSAGES // 10, seed=1000))
   asyncio.run(_attack_raw(address))
   pid = learner.popen.pid
@@ -261,9 +258,9 @@ def test_a_hundred_thousand_hostile_messages_harm_nobody(
   print(before, after, attack.answered, attack.refused, attack.reasons)
   assert attack.read >= _MESSAGES
   assert after[0] - before[0] < _MEGABYTES
-  # The attack's last connections may still be there.
+  # The attack's last connections may not be closed yet.
   assert after[1] - before[1] <= _STREAMS
-  # Nor may they write what they like to people's terminals.
+  # Nor may it write what it likes to the terminal.
   assert 'GOAWAY' not in learner.text
   learner.wait_for('updates')
   assert learner.is_alive and actor.is_alive
@@ -273,6 +270,6 @@ def test_a_hundred_thousand_hostile_messages_harm_nobody(
   assert len(good) == 4
   tally = counted.tally(tmp_path / 'record', good)
   assert (tally.broken, tally.missing, tally.repeated) == (0, 0, 0)
-  # All but what was under way at the end.
+  # All but those in flight at the end.
   taken = sum(counted.actions_taken(tmp_path / 'environments'))
   assert tally.steps > 0.9 * taken

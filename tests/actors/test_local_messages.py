@@ -74,7 +74,7 @@ _SPECS = (
 
 
 class _Learner:
-  """Has parameters whose values tell the version; counts copies."""
+  """Parameters whose values are their version; counts copies."""
 
   def __init__(self):
     self.version: int | None = None

@@ -1,8 +1,7 @@
-"""Tests of actors on other hosts, one of which is cut off for a while.
+"""Tests with actors on other hosts, one of which is cut off for a while.
 
-Each host is a network namespace; a bridge in the learner's joins them. To cut
-an actor off its cable is taken out of the bridge, so that what is sent just
-goes nowhere, as with a switch that fails: nobody is told.
+Each host is a network namespace, joined by a bridge. A cut removes its cable
+from the bridge, so packets are lost silently, as with a failed switch.
 """
 
 import collections
@@ -27,13 +26,13 @@ def _ip(*arguments: str) -> None:
 
 
 class Hosts:
-  """A learner's host and those of two actors, each a network namespace."""
+  """The hosts of a learner and of two actors."""
 
   def __init__(self) -> None:
     """Makes and joins them.
 
     Raises:
-      OSError, subprocess.CalledProcessError: where that is not permitted.
+      OSError, subprocess.CalledProcessError: if that is not permitted.
     """
     self._names = [f'seedrl-{os.getpid()}-{i}' for i in range(3)]
     self._learner = self._names[0]
@@ -67,11 +66,11 @@ class Hosts:
 
   @property
   def at_learner(self) -> tuple[str, ...]:
-    """Runs a command on the learner's host."""
+    """Command prefix for the learner's host."""
     return 'ip', 'netns', 'exec', self._learner
 
   def at_actor(self, index: int) -> tuple[str, ...]:
-    """Runs a command on an actor's host."""
+    """Command prefix for an actor's host."""
     return 'ip', 'netns', 'exec', self._names[1 + index]
 
   def cut(self, index: int) -> None:
@@ -131,8 +130,7 @@ class Training:
   def go_on(self, done: Callable[[float, float], bool]) -> tuple[float, float]:
     """Waits for a report with `done(frames, connected environments)`.
 
-    Returns:
-      The report's frames and environments.
+    Returns these two.
     """
     while True:
       self.learner.wait_for('updates')
@@ -154,7 +152,7 @@ class Training:
 def start(
   hosts: Hosts, tmp_path: pathlib.Path
 ) -> Iterator[Callable[[float], Training]]:
-  """Starts a training; the argument is `config.actors.timeout`."""
+  """Yields a function that starts a training with this `actors.timeout`."""
   started: list[Training] = []
 
   def start_one(timeout: float) -> Training:
@@ -171,9 +169,9 @@ def _check_every_step(training: Training) -> None:
   tally = counted.tally(training.record)
   assert (tally.broken, tally.missing, tally.repeated) == (0, 0, 0)
   taken = counted.actions_taken(training.folder)
-  # Each stay of a group is of two new environments.
+  # A group makes two new environments each time it joins.
   assert len(taken) == 2 * sum(_num_runs(actor) for actor in training.actors)
-  # Of what an environment did, only its last step may not have arrived.
+  # Only an environment's last step may not have arrived.
   lost = sum(taken) - runs.summary(training.workdir)['env_steps']
   assert 0 <= lost <= len(taken)
 
@@ -189,12 +187,12 @@ def test_a_cut_that_is_short_is_but_a_pause(
   training = start(600.0)
   frames, _ = training.go_on(lambda f, e: f > 500 and e == 2 * _ENVS)
   hosts.cut(0)
-  # The other's frames, as one more step of those that are cut off may come.
+  # Frames of the others, as one more step of the cut-off ones may come.
   frames, envs = training.go_on(lambda f, _: f > frames + 1000)
   assert envs == 2 * _ENVS
   before = counted.actions_taken(training.folder)
   hosts.join(0)
-  # Until those that were cut off, which had the least, step again.
+  # Until the environments that were cut off, with the fewest steps, step again.
   few = min(before)
   frames, _ = training.go_on(
     lambda *_: min(counted.actions_taken(training.folder)) > few + 100
@@ -216,6 +214,6 @@ def test_who_is_cut_off_for_long_is_dropped_and_joins_again(
   frames, _ = training.go_on(lambda f, e: e == 2 * _ENVS)
   training.go_on(lambda f, e: f > frames + 1000)
   training.stop()
-  # Or more, where a busy machine held them up as long as a cut.
+  # More, if a busy machine delayed them as long as a cut.
   assert _num_runs(training.actors[0]) >= 4
   _check_every_step(training)

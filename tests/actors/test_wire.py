@@ -142,7 +142,7 @@ def test_any_bytes_are_arrays_as_agreed_or_an_error(sealed: bool):
   refused = 0
   for i in range(6000):
     message = toys.mutate(messages[i % 3], rng)
-    # With a checksum that fits, more of it is looked at.
+    # With the right checksum, more of it is checked.
     message = toys.reseal(message) if sealed and len(message) > 31 else message
     try:
       parsed = wire.parse(message)

@@ -43,7 +43,7 @@ METHOD = f'/{wire.SERVICE}/{wire.METHOD}'
 
 
 def output(env_id: Any, step_type: int, value: int = 0) -> types.EnvOutput:
-  """Returns steps of environments; every value tells env_id and `value`."""
+  """Returns steps whose values encode env_id and `value`."""
   ids = np.array(env_id, np.int32)
   number = ids + 10 * value
   image = np.broadcast_to(number[:, None, None], (len(ids), 3, 2))
@@ -87,7 +87,7 @@ def rows(message: bytes) -> wire.StepRows:
 
 
 def mutate(message: bytes, rng: np.random.Generator) -> bytes:
-  """Returns a message with something wrong in it, or random bytes."""
+  """Returns a message with an error, or random bytes."""
   data = bytearray(message)
   kind = rng.integers(6)
   if kind == 0:
@@ -106,7 +106,7 @@ def mutate(message: bytes, rng: np.random.Generator) -> bytes:
 
 
 def reseal(message: bytes) -> bytes:
-  """Returns a message with size and checksum that fit its body."""
+  """Returns a message with the right size and checksum of its body."""
   header, body = bytearray(message[:32]), message[32:]
   header[24:32] = struct.pack('<II', len(body), zlib.crc32(body))
   return bytes(header) + body
@@ -116,7 +116,7 @@ class RunningGroup:
   """A group of environments in a thread of its own.
 
   Attributes:
-    lines: what it said.
+    lines: its output.
     ended: what its `run` returned.
     error: what its `run` raised.
   """
@@ -150,7 +150,7 @@ class RunningGroup:
 
 
 class Client:
-  """Speaks to a server as an actor does, or as it should not."""
+  """Sends a server right and wrong messages of an actor."""
 
   def __init__(self, address: str, security: credentials.Security = OPEN):
     target = addresses.parse('--learner', address)
@@ -182,7 +182,7 @@ class Client:
     return CODEC.unpack_actions(self.hear(), len(self.env_id), sequence)
 
   def report(self, sequence: int, **values: Any) -> wire.Message:
-    """Sends a report, of nothing but `values`; returns the answer."""
+    """Sends a report with `values`, zero otherwise; returns the answer."""
     report = local_messages.Report(
       types.NO_VERSION, 0, 0.0, 0, local_messages.NO_EPISODES
     )
@@ -190,7 +190,7 @@ class Client:
     return self.hear()
 
   def refused(self) -> tuple[grpc.StatusCode, str]:
-    """Waits for the stream to be ended by the other side; returns why."""
+    """Waits until the other side ends the stream; returns why."""
     try:
       for _ in self.call:
         pass
@@ -205,10 +205,10 @@ class Client:
 
 
 class Clock:
-  """Lets a server find that time has passed."""
+  """Makes a server's time pass."""
 
   def __init__(self, opened: server.ActorServer):
-    """Takes the place of the clock of its event loop."""
+    """Replaces the clock of its event loop."""
     self._loop = opened._state.loop
     self._time = self._loop.time
     self._ahead = 0.0
@@ -216,22 +216,22 @@ class Clock:
 
   def advance(self, seconds: float) -> None:
     self._ahead += seconds
-    # It may sleep until what was due later.
+    # Wakes the loop, which may sleep until a later time.
     self._loop.call_soon_threadsafe(lambda: None)
 
   def advance_until_ended(self, client: Client, seconds: float) -> None:
-    """Advances so far again and again, until a client's stream has ended."""
+    """Advances again and again until a client's stream has ended."""
     while not client.call.done():
       self.advance(seconds)
       os.sched_yield()
 
 
 class Inference:
-  """Answers a stream's batches; the action tells the environment's value.
+  """Answers a stream's batches; an action encodes the environment's value.
 
   Attributes:
-    batches: what was received.
-    dropped: what `take_dropped` gave before each.
+    batches: received batches.
+    dropped: what `take_dropped` returned before each.
   """
 
   def __init__(self, stream: remote_stream.RemoteStream):
@@ -273,9 +273,9 @@ PARAMETERS = {
 def local_offer(
   num_envs: int = 8, version: Callable[[], int] = lambda: 7
 ) -> slot_allocator.LocalOffer:
-  """Returns what a learner has for actors that act themselves.
+  """Returns an offer whose parameters equal their version.
 
-  The parameters of a version are that number; ids of slots are 100 higher.
+  Run-wide ids are those of the slots plus 100.
   """
 
   def read() -> tuple[int, list[np.ndarray]]:
@@ -300,10 +300,10 @@ def local_offer(
 
 
 def begin_end(opened: server.ActorServer) -> threading.Thread:
-  """Lets a thread tell actors that the training has ended; returns it."""
+  """Starts a thread that closes the server at the training's end."""
   closing = threading.Thread(target=opened.close, args=(True,))
   closing.start()
-  # Before, what actors send is answered as ever.
+  # Before, the server answers actors as ever.
   while not opened._state.is_closed:
     os.sched_yield()
   return closing

@@ -1,7 +1,4 @@
-"""Tests for distributed/several_hosts.py, and for a single host.
-
-The hosts are simulated: what the others say is written down.
-"""
+"""Tests for distributed/several_hosts.py, with simulated hosts, and for one."""
 
 import types
 
@@ -53,7 +50,7 @@ def _coordinator(hosts, **values):
 
 
 def _told(devices=None, **values):
-  """What a host tells of how it was started."""
+  """What a host says about how it was started."""
   return {
     'devices': devices or jax.local_device_count(),
     'config': workdir_lib.flat_config(runs.tiny(**values)),
@@ -128,7 +125,7 @@ def test_a_host_starts_from_what_host_0_found(tmp_path, has_replay):
   assert state is hosts._state
   saved.follow(shared, int(state.step))
   assert saved.record.env_steps == 70 and saved.record.returns == [1.0]
-  # Keys are of each host's own streams.
+  # Each host has keys for its own streams.
   assert saved.record.inference_keys == []
   assert saved.record.replay == ('9' if has_replay else '')
   assert (saved.replay_path is not None) == has_replay
@@ -164,7 +161,7 @@ def test_fingerprints_that_differ_end_the_run(prints, is_same):
 
 
 class _Learner:
-  """Gives fingerprints, or fails as an update that was not finite does."""
+  """Returns fingerprints, or fails as after an update that was not finite."""
 
   def __init__(self, error=None):
     self.counters = learner_lib.LearnerCounters(updates=3)
@@ -180,7 +177,7 @@ class _Learner:
 
 
 class _Figures:
-  """Is as far as it is told."""
+  """Figures with a given progress."""
 
   def __init__(self, progress=0.5):
     self._progress = progress
@@ -212,7 +209,7 @@ def test_all_hosts_do_what_the_votes_say(ready, progress, other, update, save):
   made = _coordinator(hosts)
   hosts._other = other
   with made.deciding(_Learner(), _Figures(progress)) as decide:
-    # Host 0's wish for a checkpoint counts.
+    # Only host 0 decides on checkpoints.
     assert decide(ready, True) == (update, save, progress)
 
 

@@ -1,4 +1,4 @@
-"""The update over two processes does what it does over one."""
+"""The update over two processes equals the one over one."""
 
 import os
 import pathlib

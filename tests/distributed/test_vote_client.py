@@ -1,4 +1,4 @@
-"""Tests for the votes of hosts, and for word of who is gone."""
+"""Tests for the votes of hosts, and for reports of lost hosts."""
 
 import concurrent.futures
 import contextlib
@@ -10,13 +10,13 @@ import pytest
 
 from seedrl_jax.distributed import host_wire, vote_client, vote_server
 
-# Guards against a hang; a busy machine may take long.
+# Guards against hangs; a busy machine may take long.
 _LONG = 600.0
 _RESUME = 'start all hosts again to resume from the last checkpoint.'
 
 
 class _Hosts:
-  """A server and, in this process, what each host has."""
+  """A server and the clients of all hosts, in this process."""
 
   def __init__(self, count: int = 2, timeout: float = _LONG):
     self.server = vote_server.VoteServer(
@@ -67,7 +67,7 @@ def test_values_wait_for_the_last_host(hosts: _Hosts):
   first, second = hosts.all
   with concurrent.futures.ThreadPoolExecutor() as pool:
     waiting = pool.submit(first.gather, 'early')
-    # What is sent later on the same connections has no value yet.
+    # Once these later messages arrive, the vote still has no result.
     second.ask_to_stop()
     while not (first.stop_wanted and second.stop_wanted):
       assert not waiting.done()
@@ -84,14 +84,14 @@ def test_a_closed_connection_is_a_loss_to_who_waits(hosts: _Hosts):
       waiting.result(_LONG)
   expected = f'Host 1 is gone (its connection was closed); {_RESUME}'
   assert str(raised.value) == first.lost == expected
-  # It cannot be told, but finds out.
+  # It gets no message, but finds out.
   assert second.wait_lost(_LONG).startswith('Host 0 is gone')
   with pytest.raises(vote_client.HostLost):
     first.gather(1)
 
 
 def test_host_0_is_missed_too(hosts: _Hosts):
-  # The server has both of them.
+  # After a vote, the server knows both.
   hosts.gather(1, 2)
   hosts.server._voters[1].wire.close()
   assert hosts.all[1].wait_lost(_LONG) == (
@@ -141,7 +141,7 @@ def test_silence_counts_no_time_in_which_nobody_listened(
   for _ in range(7):
     now += 1.0
     assert not silence.is_over()
-  # This process was stopped.
+  # This process was suspended.
   now += 1000.0
   assert not silence.is_over()
   silence.heard()
@@ -177,7 +177,7 @@ def test_strangers_are_shut_out(hosts: _Hosts, message: bytes):
   with socket.create_connection(address, _LONG) as stranger:
     stranger.sendall(message)
     stranger.shutdown(socket.SHUT_WR)
-    # Reset, where it had more to say.
+    # A reset, if there was more to read.
     with contextlib.suppress(ConnectionResetError):
       assert stranger.recv(1) == b''
   assert hosts.gather(1, 2) == [[1, 2]] * 2
@@ -198,7 +198,7 @@ def test_a_host_that_does_not_join_is_named(is_late: bool):
 
 def test_host_0_that_is_not_there_is_looked_for():
   with socket.socket() as bound:
-    # It is nobody else's either, and nobody listens.
+    # Bound, so no other's, but without a listener.
     bound.bind(('127.0.0.1', 0))
     with pytest.raises(
       vote_client.HostsMismatch, match='host 0 was not found there'

@@ -1,7 +1,7 @@
 """Updates on the same data over one process or several, for test_update_hosts.
 
-Called as `update_process.py <index> <count> <coordinator> <folder>`; writes the
-parameters after a few updates, and the priorities, to `<folder>/<index>.npz`.
+`update_process.py <index> <count> <coordinator> <folder>` writes the parameters
+after a few updates, and the priorities, to `<folder>/<index>.npz`.
 """
 
 import pathlib
@@ -26,7 +26,7 @@ _DEVICES = 4
 
 
 def vtrace() -> tuple[agents.Agent, types.Unroll]:
-  """Returns an agent of the project, and what it learns from."""
+  """Returns V-trace's agent and the spec of its unrolls."""
   config = runs.tiny(batch_size=_WIDTH * _DEVICES)
   spec = env_factory.make_env_spec(config)
   agent = agents.load_agent(config, spec)

@@ -1,8 +1,7 @@
-"""A toy agent for actions of any shape, which checks what it is trained on.
+"""A toy agent for actions of any shape, which checks its training data.
 
-In the environments of `tests.envs.toys:echo` the observation is the last
-action, as the environment got it. Training ends with a failure if a batch has
-an action that is not the next step's previous action and observation.
+In `tests.envs.toys:echo` the observation is the last action. Training fails if
+an action is not the next step's previous action and observation.
 """
 
 from typing import Any, NamedTuple

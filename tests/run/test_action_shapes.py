@@ -1,4 +1,4 @@
-"""Actions of every shape take every path: see `echoing` for what is checked."""
+"""Actions of every shape on every path; `echoing` checks them."""
 
 import io
 import pathlib
@@ -22,7 +22,7 @@ _ALLOWED = (
 
 @pytest.fixture(name='kind', params=['discrete', 'joint', 'box'])
 def kind_fixture(request: pytest.FixtureRequest) -> str:
-  """Returns one action space of `toys.ACTION_SPACES` after the other."""
+  """Returns the action spaces of `toys.ACTION_SPACES` one by one."""
   return request.param
 
 
@@ -36,7 +36,7 @@ def _config(kind: str, **values: Any) -> Any:
   )
 
 
-# Of a table that a replay agent draws from.
+# Of a table for a replay agent.
 _REPLAY = {
   'replay__sampler': 'uniform',
   'replay__min_size': 4,

@@ -1,4 +1,4 @@
-"""Tests for seedrl_jax/run/build.py: what is refused, and how parts are cut."""
+"""Tests for seedrl_jax/run/build.py: refusals, and the sizes of parts."""
 
 import os
 import re
@@ -91,7 +91,7 @@ def test_parts_fit_each_other_and_close():
   assert len(parts.workers) == 2
   assert len(parts.blank_batch) == 2
   assert parts.blank_batch[0].unroll.steps.reward.shape == (6, 4)
-  # The update takes what the store's layout says.
+  # The update accepts the store's layout.
   parts.learner.compile(parts.blank_batch)
   parts.close()
   for worker in parts.workers:
@@ -101,7 +101,7 @@ def test_parts_fit_each_other_and_close():
 
 def test_streams_of_later_starts_have_other_seeds():
   def first_observations(starts):
-    # In one batch: of fewer, those come that are stepped first.
+    # All in one batch: a smaller one takes those that step first.
     config = runs.tiny(env__id='CartPole-v1', env__batch_size=4)
     parts = build_lib.build(config, start=build_lib.Start(starts))
     observation = parts.workers[0].stream.recv().observation

@@ -21,7 +21,7 @@ _NOTHING = report.RunRecord()
 
 
 class _Run:
-  """A work directory, a store of toy unrolls, and what the user was told."""
+  """A work directory, a store of toy unrolls, and the printed sentences."""
 
   def __init__(self, path, monkeypatch):
     self._monkeypatch = monkeypatch
@@ -33,7 +33,7 @@ class _Run:
     self.open()
 
   def open(self) -> None:
-    """Opens the checkpoints as a run that starts does."""
+    """Opens the checkpoints as a starting run does."""
     self.saved = checkpointing.RunCheckpoints(
       base_config.get_config(), self.folder, self.said.append
     )
@@ -46,7 +46,7 @@ class _Run:
     self.said.clear()
 
   def close(self) -> None:
-    """Closes the checkpoints as a run that ends does."""
+    """Closes the checkpoints as an ending run does."""
     self.writer.finish()
     self.saved.close()
 
@@ -77,7 +77,7 @@ class _Run:
       self.writer.save_midway(state, now, wait=False)
 
   def block_replay(self) -> threading.Event:
-    """Makes the store slow to write; returns what it waits for."""
+    """Makes the store slow to write; returns the event that it waits for."""
     go = threading.Event()
     checkpoint = self.store.checkpoint
 
@@ -130,7 +130,7 @@ def test_the_run_goes_on_while_a_checkpoint_is_written(run):
   go = run.block_replay()
   state = _state(1)
   run.save(state, wait=False)
-  # What the next update does to the memory must not be saved.
+  # The next update overwrites the memory; that must not be saved.
   state.agent['w'][:] = 99.0
 
   def forbidden():
@@ -151,7 +151,7 @@ def test_all_parts_are_of_one_moment(run, monkeypatch, wait):
   toy.insert(run.store, 't', [1, 2])
 
   def slow(path: str, on_snapshot: Callable[[], None]) -> None:
-    # As unrolls on their way arrive at a server.
+    # Like unrolls that were on their way to a server.
     toy.insert(run.store, 't', [3, 4])
     checkpoint(path, on_snapshot)
 
@@ -180,7 +180,7 @@ def test_the_last_checkpoint_waits_for_the_one_before(run):
 
 @contextlib.contextmanager
 def _failed_in_background(run, monkeypatch):
-  """Has a checkpoint fail in the thread; there is room again afterwards."""
+  """Makes a checkpoint in the thread fail; afterwards there is room again."""
 
   def fail(*unused: object) -> None:
     raise OSError('No room.')
@@ -196,8 +196,7 @@ def _failed_in_background(run, monkeypatch):
 def test_the_last_checkpoint_is_written_though_one_before_failed(
   run, monkeypatch
 ):
-  # That the first one failed is to be heard, but what was learned since must
-  # not be lost for it.
+  # The error of the first is raised, but what was learned since is saved.
   with _failed_in_background(run, monkeypatch):
     run.save(_state(2))
   assert run.saved.storage.steps() == [2]
@@ -233,7 +232,7 @@ def test_a_full_disk_is_told_and_the_next_save_tries_again(
       assert run.said[-1] == (
         'Checkpoint 1 could not be written (Full). The next save tries again.'
       )
-  # The replay's part is not left behind.
+  # The replay's part is deleted, too.
   assert [p.name for p in run.folder.replay.iterdir()] == ['1']
   run.save(_state(3), wait=wait)
   run.writer.finish()
@@ -249,7 +248,7 @@ def test_a_failure_in_the_thread_is_raised_later(run, monkeypatch, find):
   }[find]
   with _failed_in_background(run, monkeypatch):
     report()
-  # Once is enough.
+  # The error is raised once.
   run.writer.finish()
 
 

@@ -1,4 +1,4 @@
-"""Every key of every configuration has its range, and refuses what is not."""
+"""Every key of every configuration has a range; other values are refused."""
 
 import math
 import re

@@ -75,7 +75,7 @@ def test_runs_of_before_there_were_actors_have_none():
   [
     # The learner gets a queue's blocks as they are.
     ({'batch_size': 8}, 8),
-    # Else none waits for an environment's second unroll.
+    # Otherwise no block waits for an environment's second unroll.
     ({'batch_size': 8, 'replay__sampler': 'uniform'}, 3),
     ({'batch_size': 2, 'replay__sampler': 'prioritized'}, 2),
     (

@@ -1,4 +1,4 @@
-"""Runs in work directories that hold what no run has left there."""
+"""Runs in work directories with files that no run has written."""
 
 import pathlib
 
@@ -28,7 +28,7 @@ def _link_to_a_folder(path: pathlib.Path) -> None:
   path.symlink_to(path.parent)
 
 
-# What is odd, and what there is of it when the run has ended.
+# What is odd, and what is there when the run has ended.
 _ODD = [
   ('config.json', _folder, 'config.json.damaged-1/mine'),
   ('config.json', _file, 'config.json.damaged-1'),
@@ -45,7 +45,7 @@ _ODD = [
 
 
 def _spoil(path: pathlib.Path, how) -> None:
-  """Makes `path` odd; what a run left there is moved away."""
+  """Makes `path` odd; moves away what a run left there."""
   path.parent.mkdir(exist_ok=True)
   if path.exists():
     path.rename(path.with_name('old'))

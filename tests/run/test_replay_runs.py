@@ -1,4 +1,4 @@
-"""Whole runs of an agent that replays: ratio, start, priorities, resuming."""
+"""Whole runs of a replay agent: ratio, start, priorities, resuming."""
 
 import threading
 
@@ -55,7 +55,7 @@ def test_keeps_the_replay_ratio(tmp_path, backend, ratio):
   assert last.keys() <= columns.TABLE.keys()
   measured = float(last['replay/samples_per_insert'])
   assert measured == pytest.approx(ratio, rel=0.05)
-  # What was sampled is what was trained on, but for the batches ahead.
+  # All samples but the prefetched batches were trained on.
   samples = float(last['replay/sampled_unrolls'])
   ahead = samples / config.batch_size - summary['updates']
   assert 0 <= ahead <= config.learner.prefetch + 4
@@ -76,7 +76,7 @@ def test_learning_starts_at_the_least_size(tmp_path, monkeypatch):
     return parts.store.info()['unrolls'].inserts
 
   def insert_slowly(self, block):
-    # However fast the replay fills, it is said how far it is.
+    # The progress line shows the fill, however fast it is.
     if num_inserts() >= 20:
       assert reported.wait(PATIENCE)
     return insert(self, block)
@@ -138,7 +138,7 @@ def _rates(config, workdir, monkeypatch):
   run.train()
   last = runs.rows(workdir)[-1]
   assert float(last['losses/learning_rate']) == pytest.approx(rates[-1])
-  # Compiling was the first call.
+  # The first call was for compilation.
   return rates[1:]
 
 
@@ -203,7 +203,7 @@ def test_resumes_with_its_replay(tmp_path, backend):
   run = runs.Run(config, tmp_path)
   info = run.system.parts.store.info()['unrolls']
   assert info.size == size
-  # Nothing waits for the least size again.
+  # The resumed run does not wait for `min_size` again.
   summary = run.train()
   assert 'waits for the replay (' not in run.output
   assert summary['status'] == 'finished'

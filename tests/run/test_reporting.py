@@ -1,4 +1,4 @@
-"""Tests for run/reporting.py: what hosts tell each other, and who waits."""
+"""Tests for run/reporting.py: the hosts' figures, and who waits."""
 
 import contextlib
 
@@ -17,7 +17,7 @@ def test_a_host_without_environments_says_once_how_to_start_an_actor(tmp_path):
 
 
 def test_a_run_of_several_hosts_has_the_others_figures(tmp_path):
-  """Host 0 adds up; a host that does not lead tells its episodes."""
+  """Host 0 adds up; the other hosts send their episodes."""
   run = runs.Run(runs.tiny(), tmp_path)
   reporter, counters = run.system._reporter, run.system._counters
   counters.host = layout_lib.HostIndex(0, 2)

@@ -1,4 +1,4 @@
-"""Tests of whole runs in this process: what they leave, and how they resume."""
+"""Tests of whole runs in this process: what they write and how they resume."""
 
 import json
 import threading
@@ -15,14 +15,14 @@ from tests.runtime import test_metrics
 
 
 def test_leaves_a_complete_work_directory(tmp_path):
-  # All step at once, so that those for evaluation are not left behind.
+  # All step at once, so that those for evaluation do not lag behind.
   config = runs.tiny(log__tensorboard=True, num_eval_envs=2, env__batch_size=6)
   run = runs.Run(config, tmp_path)
   summary = run.train()
   assert set(summary) == runs.SUMMARY_KEYS
   assert summary == runs.summary(tmp_path)
   assert summary['status'] == 'finished'
-  # At most one update's worth of steps, and what was under way, too many.
+  # At most the steps of one update, and those in flight, too many.
   assert 400 <= summary['env_frames'] < 600
   assert summary['env_frames'] == summary['env_steps']
   assert -1 <= summary['mean_return_100'] <= 1
@@ -61,8 +61,8 @@ def test_resumes_where_it_ended(tmp_path):
   for name in ('env_frames', 'seconds', 'updates'):
     assert after[name] > before[name], name
   assert after['env_frames'] >= 800
-  # None counts twice: an update takes its transitions, and those that only
-  # lead from an episode to the next, which Catch has every nine steps.
+  # None counts twice: an update takes its transitions, and the steps between
+  # two episodes, which Catch has every nine steps.
   transitions = after['env_steps'] * 10 / 9 + 2 * config.env.num_envs
   used = after['updates'] * config.batch_size * config.unroll_length
   assert used <= transitions
@@ -81,7 +81,7 @@ def test_finished_run_is_left_as_it_is(tmp_path):
   runs.Run(runs.tiny(), tmp_path).train()
 
   def files() -> dict[object, int]:
-    # That the directory was locked changes nothing of the run.
+    # The lock changes nothing of the run.
     return {
       p: p.stat().st_mtime_ns
       for p in tmp_path.rglob('*')
@@ -132,7 +132,7 @@ def test_damaged_newest_checkpoint_gives_way_to_the_one_before(tmp_path):
   assert run.train()['status'] == 'finished'
   values = runs.column(tmp_path, 'time/updates')
   assert values == sorted(values)
-  # Both logs went back.
+  # Both logs were rolled back.
   events = test_metrics.read_events(tmp_path / 'tensorboard')
   events = [step for tag, _, step in events if tag == 'time/updates']
   assert sorted(events) == runs.column(tmp_path, 'time/env_frames')
@@ -186,7 +186,7 @@ def test_checkpoints_in_mid_run_restore(tmp_path, monkeypatch):
   save = writer.save_midway
 
   def save_every_one(*args, **kwargs):
-    # However quick the updates are, none is left out.
+    # So that quick updates do not skip a checkpoint.
     writer.finish()
     save(*args, **kwargs)
 
@@ -217,15 +217,15 @@ def test_finishes_in_unusual_shapes(tmp_path, monkeypatch, values):
   is_finished = counters.is_finished
 
   def is_evaluated_too():
-    # Catch's episodes are of nine steps; others may be as quick as they like.
+    # An episode of Catch has nine steps; other streams may be faster.
     moved = sum(worker.counters.eval_steps for worker in workers)
     return is_finished() and moved >= 9 * config.num_eval_envs
 
   monkeypatch.setattr(counters, 'is_finished', is_evaluated_too)
   summary = run.train()
   assert summary['status'] == 'finished'
-  # The others may have been on their way when the last one was in time: two in
-  # the queue, two with the prefetcher, two with each thread that assembles.
+  # When the last one was in time, others may have been on their way: two in the
+  # queue, two with the prefetcher, two with each assembler's thread.
   batches = 400 // (5 * config.batch_size)
   assert summary['updates'] >= batches - 4 - 2 * len(workers)
   evaluated = bool(config.num_eval_envs)

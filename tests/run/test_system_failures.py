@@ -1,4 +1,4 @@
-"""Tests of runs that fail: nothing hangs, nothing is lost, all is said."""
+"""Tests of runs that fail: nothing hangs or is lost, all errors are said."""
 
 import threading
 
@@ -93,7 +93,7 @@ def test_update_that_is_not_finite_shows_only_at_the_end(tmp_path):
 
 @pytest.mark.parametrize('broken', ['recv', 'send', 'shard', 'step', 'report'])
 def test_part_that_raises(tmp_path, broken):
-  # No machine is quick enough to end it first.
+  # No machine can finish this first.
   config = runs.tiny(total_env_frames=10**9, log__every_seconds=0.01)
   run = runs.Run(config, tmp_path)
   parts = run.system.parts
@@ -110,7 +110,7 @@ def test_part_that_raises(tmp_path, broken):
   def fails_later(*args, **kwargs):
     nonlocal calls
     calls += 1
-    # What the learner does goes on failing, the report only once.
+    # The learner's part goes on failing, the report only once.
     if calls == (1 if broken == 'report' else 30):
       raise OSError('It broke.')
     return works(*args, **kwargs)
@@ -123,7 +123,7 @@ def test_part_that_raises(tmp_path, broken):
   assert runs.summary(tmp_path)['status'] == 'failed: OSError: It broke.'
   assert _assert_sound(run).step == runs.summary(tmp_path)['updates']
   _assert_no_thread_is_left()
-  # The run can be taken up again.
+  # The run can be resumed.
   again = runs.Run(runs.tiny(), tmp_path)
   assert 'Resuming from checkpoint' in again.output
   again.system.stop()
@@ -179,7 +179,7 @@ def test_failing_checkpoint_does_not_hide_the_first_failure(tmp_path):
 
 
 class _SlowCheckpoint:
-  """A run whose second update is bad while its first is being saved.
+  """A run whose second update is bad while the first is being saved.
 
   Attributes:
     under_way: whether that was so when the store was closed.
@@ -211,7 +211,7 @@ class _SlowCheckpoint:
     self._step(item, progress)
 
   def _wait(self, *args):
-    # Whoever waits for the checkpoint gets it.
+    # Releases whoever waits for the checkpoint.
     self._go.set()
     self._finish(*args)
 
@@ -226,7 +226,7 @@ class _SlowCheckpoint:
 def test_the_store_is_closed_after_the_checkpoint_under_way(
   tmp_path, monkeypatch
 ):
-  """A Reverb store that is closed meanwhile cannot be saved any more."""
+  """A Reverb store cannot be saved after it is closed."""
   run = runs.Run(runs.tiny(checkpoint__every_seconds=0.0), tmp_path)
   slow = _SlowCheckpoint(run, monkeypatch)
   with pytest.raises(system.RunFailed, match='is not finite'):

@@ -40,7 +40,7 @@ def test_group_plays_until_the_training_ends():
     group.join()
     assert group.ended is True and group.error is None
   assert {e.length for e in episodes} == {9}
-  # Every batch follows the one before, as the server has checked already.
+  # The server has checked that batches follow each other.
   outputs = np.concatenate([b.step_type for b in inference.batches[:11]])
   assert outputs.tolist() == [toys.FIRST] * 2 + [toys.MID] * 16 + [
     *([toys.LAST] * 2),
@@ -81,7 +81,7 @@ def test_group_without_a_learner_gives_up_in_the_end(tmp_path: pathlib.Path):
 
 @pytest.fixture(name='left')
 def left_fixture():
-  """Returns what is left of calls that a test made, cycles included."""
+  """Returns the objects left of a test's calls, cycles included."""
 
   def calls() -> list[object]:
     kinds = (grpc.Channel, grpc.RpcError)
@@ -96,14 +96,14 @@ def left_fixture():
 
 @pytest.mark.parametrize('end', ['training', 'learner', 'stop', 'patience'])
 def test_nothing_is_left_of_a_call(end: str, left, tmp_path: pathlib.Path):
-  """Or a program could hang as it exits, in what gRPC does at the last."""
+  """Otherwise a program could hang at exit, in gRPC's clean-up."""
   address = f'unix:{tmp_path}/a.sock'
   with _learner(address) as (server, _):
     group = toys.RunningGroup(
       address, patience=0.1 if end == 'patience' else 600.0
     )
     group.wait_for('Run ')
-    # The call is seen where there is one.
+    # The check does find a call while there is one.
     assert left()
     if end == 'stop':
       group.group.stop()
@@ -130,7 +130,7 @@ def test_nothing_is_left_of_a_call_that_is_refused(
 
 
 class _NoTime(threading.Event):
-  """Notes what is waited for; is set after some waits."""
+  """Records the waits; is set after some of them."""
 
   def __init__(self):
     super().__init__()
@@ -152,7 +152,7 @@ def test_waits_between_attempts_grow(tmp_path: pathlib.Path):
   group._stop = stop = _NoTime()
   assert group.run() is False
   longest = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
-  # By chance shorter, so that actors do not all come back together.
+  # Shortened at random, so that actors do not all come back at once.
   for wait, most in zip(stop.waits, longest, strict=True):
     assert most / 2 <= wait <= most
 
@@ -171,7 +171,7 @@ def test_group_looks_for_its_first_learner_for_ten_minutes(
   group = actor.EnvGroup(wanted, lambda _: None)
   group._stop = waiting
   if options:
-    # For ever.
+    # Looks for ever.
     assert group.run() is False
     return
   with pytest.raises(actor.ActorError, match=f'No learner at {target.text} fo'):
@@ -262,7 +262,7 @@ def test_a_learner_cannot_run_what_it_likes(
     group.join()
   sentence = f'if you trust it, add --allow_factory={wanted}.'
   assert sentence in str(group.error)
-  # The learner's people are told, too.
+  # The learner logs it, too.
   assert sentence in caplog.text
   assert list(tmp_path.iterdir()) == []
 
@@ -298,7 +298,7 @@ def test_wrong_token_and_no_tls_end_the_group(
     group = toys.RunningGroup(address, security=right._replace(token='guess'))
     group.join()
     assert 'The token is not the one of this learner' in str(group.error)
-    # Who does not trust the certificate never gets to show a token.
+    # An actor that does not trust the certificate sends no token.
     group = toys.RunningGroup(address, security=toys.OPEN, patience=0.01)
     group.join()
     assert f'({address} wants TLS: give' in str(group.error)

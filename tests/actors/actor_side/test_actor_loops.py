@@ -21,7 +21,7 @@ _ENV = handshake.env_values(_CONFIG)
 
 
 class _ToyActor:
-  """Reports a step each time; ends as it is told."""
+  """Reports one step each time; ends as configured."""
 
   def __init__(self, welcome: handshake.Welcome, error: Exception | None):
     self.welcome = welcome
@@ -84,7 +84,7 @@ def test_a_group_follows_until_the_training_ends():
     server.close(ended=True)
     group.join()
   assert group.ended is True and local_actor.closed
-  # One report more than pauses: the last was answered by the end.
+  # One report more than waits: the end answered the last one.
   assert server.reported.env_steps == local_actor.waits + 1
   assert local_actor.taken.empty()
   assert inference.batches == []

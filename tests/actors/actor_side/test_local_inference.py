@@ -1,7 +1,6 @@
-"""Tests for local_inference.py: the same unrolls as the learner's.
+"""Tests for local_inference.py: it inserts the same unrolls as the learner.
 
-Both sides act for pools of the same seed with the same parameters and keys, one
-batch after the other, and what is inserted into a store is compared.
+Both sides act with the same seeds, parameters and keys, batch by batch.
 """
 
 import dataclasses
@@ -38,7 +37,7 @@ _STEPS = 40
 
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-  """Lets a busy machine take long to end a thread."""
+  """Allows a busy machine more time to end a thread."""
   monkeypatch.setattr(local_inference, '_JOIN', 600.0)
 
 
@@ -64,7 +63,7 @@ def _r2d2() -> ml_collections.ConfigDict:
 
 @dataclasses.dataclass
 class _Inserted:
-  """What a store was given, copied; stands in for its writer's `insert`."""
+  """Copies of the inserted unrolls; stands in for a writer's `insert`."""
 
   unrolls: list[types.Unroll] = dataclasses.field(default_factory=list)
   priorities: list[np.ndarray | None] = dataclasses.field(default_factory=list)
@@ -79,7 +78,7 @@ class _Inserted:
 
 
 class _Recording(store.EmbeddedStore):
-  """A store whose writer only takes notes."""
+  """A store whose writer only records."""
 
   bytes_sent = 0
 
@@ -94,7 +93,7 @@ class _Recording(store.EmbeddedStore):
 
 
 class _Local(local_inference.LocalInference):
-  """Writes to a store in this process, and acts in the test's thread."""
+  """Writes to a store in this process; acts in the test's thread."""
 
   def __init__(self, inserted: _Inserted, *args: Any):
     super().__init__(*args)
@@ -164,7 +163,7 @@ def _welcome(config: Any, stream: Any, /, **values: Any) -> handshake.Welcome:
     spec=stream.spec,
     local=handshake.LocalRun(**local | values),
   )
-  # As it comes out of the network.
+  # As it arrives over the network.
   return handshake.unpack_welcome(
     handshake.wire.parse(handshake.pack_welcome(welcome))
   )
@@ -197,7 +196,7 @@ def test_unrolls_are_those_of_central_inference(
     chex.assert_trees_all_equal(a, b)
   for a, b in zip(ours.priorities, theirs.priorities, strict=True):
     np.testing.assert_array_equal(a, b)
-  # Nothing of it is empty.
+  # No part of it is empty.
   last = ours.unrolls[-1]
   assert (last.steps.parameter_version == _VERSION).all()
   assert sorted(last.env_id.tolist()) == [0, 1, 2, 3]
@@ -227,12 +226,12 @@ def test_a_thread_acts_with_what_it_took_and_reports_it():
     for unroll in list(inserted.unrolls):
       versions |= {*unroll.steps.parameter_version.ravel().tolist()}
   local.close()
-  # It went on acting while the last report was made.
+  # It went on acting during the last report.
   report = local.report()
   steps += report.env_steps
   episodes += report.episodes.env_id.tolist()
   assert versions == {3, 4}
-  # By the learner's ids; Catch ends every ninth step.
+  # With the learner's ids; Catch ends every ninth step.
   assert set(episodes) == {2, 3, 4, 5}
   assert len(episodes) == pytest.approx(steps / 9, abs=_NUM_ENVS)
   assert not [t for t in threading.enumerate() if t.name == 'inference']

@@ -1,7 +1,4 @@
-"""Tests for actors/learner_side/actor_session.py: actors that act themselves.
-
-`test_server` has the conversations of those that the learner acts for.
-"""
+"""Tests for learner_side/actor_session.py: actors that act themselves."""
 
 import asyncio
 import threading
@@ -42,7 +39,7 @@ def test_reports_are_counted_and_answered_with_parameters():
     assert server.num_connected == 3
     assert server.num_bytes > 3 * 7 * 4
     client.close()
-  # Inference never heard of it.
+  # Inference was not involved.
   assert inference.batches == []
 
 
@@ -131,7 +128,7 @@ def test_a_learner_that_only_stops_ends_no_training():
 
 
 class _Writing:
-  """A stream's context; the server closes while a message is being written."""
+  """A stream's context; the server closes while it writes a message."""
 
   def __init__(self, context, server: server_lib.ActorServer):
     self._context, self._server = context, server
@@ -143,7 +140,7 @@ class _Writing:
     threading.Thread(target=self._server.close, args=(False,)).start()
     while not self._server._stopping.is_set():
       await asyncio.sleep(0)
-    # The server goes on once this waits.
+    # The server goes on during this wait.
     await self._context.write(message)
 
 
@@ -200,6 +197,6 @@ def test_hostile_reports_harm_nobody():
       good.step(toys.MID, round_)
     good.close()
     assert inference.error is None
-    # What was mutated and accepted all the same is possible.
+    # Mutations that were accepted all the same are possible values.
     assert 0 <= server.reported.env_steps < 100 << 32
     assert np.isfinite(server.reported.store_wait)

@@ -97,7 +97,7 @@ def _episode(sequence: int = 0, **values: float) -> bytes:
     ([toys.steps([4], toys.FIRST, ended=(4, 5))], '2 episodes cannot end'),
     ([_episode(env_id=7)], 'An env_id'),
     ([_episode(episode_return=np.nan)], "An episode's return"),
-    # Of seven steps.
+    # In seven steps.
     ([_episode(episode_return=7.1e6)], "An episode's return"),
     ([_episode(length=-1)], "An episode's length"),
     ([_episode(frames=-1)], "An episode's length"),

@@ -12,7 +12,7 @@ from seedrl_jax.actors.learner_side import group_lease, remote_stream
 from seedrl_jax.envs import base
 from tests.actors import toys
 
-# No test waits so long: it would hang instead.
+# Never reached: a test would hang instead.
 _FOREVER = 1e6
 
 
@@ -119,7 +119,7 @@ def test_nothing_waits_for_who_is_not_there():
   stream = _stream(least=4)
   member = _Member(stream, 2)
   member.submit(toys.FIRST)
-  # Both environments that are connected.
+  # Both connected environments.
   assert stream.recv().env_id.tolist() == [0, 1]
 
 
@@ -158,7 +158,7 @@ def test_who_left_is_told_of_with_the_next_batch():
   stream.leave(gone.lease)
   stream.leave(gone.lease)
   assert not len(stream.take_dropped()), 'before the next batch'
-  # The slot comes and goes once more before there is a batch.
+  # The slot is leased and freed once more before there is a batch.
   stream.leave(_Member(stream, 1).lease)
   new = _Member(stream, 1)
   assert new.env_id.tolist() == [0]
@@ -278,7 +278,7 @@ def test_no_batch_waits_for_those_that_act_themselves():
   assert actor is not None
   member = _Member(stream, 2)
   assert (stream.num_connected, stream.num_free) == (5, 3)
-  # All whose steps can come: there is nothing to wait for.
+  # No other environment can join the batch, so it does not wait.
   member.submit(toys.FIRST)
   assert stream.recv().env_id.tolist() == [3, 4]
   stream.leave(actor)
@@ -301,6 +301,6 @@ def test_reports_add_up_and_are_checked():
     stream.report(lease, 0, report)
   assert stream.reported == local_messages.ReportTotals(10, 1.0, 200)
   assert [e.env_id for e in stream.take_episodes()] == [1, 1]
-  # What was done stays done.
+  # The totals outlast the group.
   stream.leave(lease)
   assert stream.reported.env_steps == 10

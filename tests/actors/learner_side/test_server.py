@@ -51,7 +51,7 @@ def test_who_leaves_is_dropped_and_its_slots_are_used_again():
     old = first.join(2)
     first.step(toys.FIRST, 0)
     first.close()
-    # There is no room before the learner has noticed.
+    # There is no room before the learner notices that the actor left.
     client, new = _join_when_there_is_room(server.addresses[0], 2)
     assert new.run_id != old.run_id and new.seed != old.seed
     assert new.env_id.tolist() == [0, 1]
@@ -130,14 +130,14 @@ def test_a_message_too_large_ends_its_stream():
   with toys.learner() as (server, _):
     client = toys.Client(server.addresses[0])
     client.say(bytes(1 << 20))
-    # By chance, gRPC ends it without its reason.
+    # Sometimes gRPC ends it without its reason.
     codes = _Code.RESOURCE_EXHAUSTED, _Code.CANCELLED
     assert client.refused()[0] in codes
     client.close()
 
 
 def test_hostile_messages_harm_nobody():
-  """Of thousands, in every state of a stream, none disturbs a good actor."""
+  """Thousands, in every state of a stream, do not disturb a good actor."""
   rng = np.random.default_rng(5)
   with toys.learner(num_envs=16) as (server, inference):
     good = toys.Client(server.addresses[0])
@@ -209,11 +209,11 @@ def test_who_says_nothing_at_all_is_given_up_soon():
 
 
 async def _play_beside_silence(address: str, play: Callable[[], None]) -> None:
-  """Calls `play` in a thread while as many streams are silent as can be."""
+  """Runs `play` in a thread while the most streams allowed are silent."""
   count = 3 * server_lib._EXTRA_STREAMS
   async with grpc.aio.insecure_channel(address) as channel:
     calls = [channel.stream_stream(toys.METHOD)() for _ in range(count)]
-    # A guard: where they are left alone, they last for longer.
+    # Guards against silent streams that are left alone.
     async with asyncio.timeout(actor_session._HELLO_SECONDS / 2):
       codes = asyncio.as_completed([call.code() for call in calls])
       for _ in range(count - actor_session.MAX_SILENT):
@@ -241,7 +241,7 @@ def test_a_learner_that_is_slow_gives_nobody_up():
 
     def slow_recv():
       batch = recv()
-      # The first may still be taken by the real one.
+      # The real `recv` may still take the first.
       if inference.batches:
         has_steps.set()
         stream_may_answer.wait()
@@ -258,7 +258,7 @@ def test_a_learner_that_is_slow_gives_nobody_up():
     has_steps.wait()
     silent = toys.Client(server.addresses[0])
     silent.join(1)
-    # By the time that the one is given up, the other would have been, too.
+    # By now the other one would have been dropped, too.
     clock.advance_until_ended(silent, 501.0)
     assert silent.refused()[0] == _Code.DEADLINE_EXCEEDED
     stream_may_answer.set()
@@ -287,7 +287,7 @@ def test_actors_are_told_of_the_trainings_end(state: str):
     client.join(2)
     client.step(toys.FIRST, 0)
     if state == 'waiting':
-      # Inference takes no more, so that these steps wait for their actions.
+      # Inference stops, so these steps wait for their actions.
       inference._stream.close()
       inference.join()
       client.say(toys.steps(client.env_id, toys.MID, 1))
@@ -320,7 +320,7 @@ def test_a_slow_actor_hears_of_the_trainings_end(
     server._say_goodbye = say_goodbye
     closing = toys.begin_end(server)
     waits.wait()
-    # Its next step takes longer than a goodbye, and not as long as it may.
+    # Its next step takes longer than a goodbye, but less than the time-out.
     clock.advance(100.0)
     for _ in range(10):
       turn = asyncio.sleep(0)
@@ -341,7 +341,7 @@ def test_who_was_lost_hears_of_the_end_on_coming_back(
     client = toys.Client(server.addresses[0])
     client.join(2)
     client.step(toys.FIRST, 0)
-    # As gRPC tells of an actor that was killed.
+    # What gRPC reports of an actor that was killed.
     client.call.cancel()
     while not server._state.disconnected._since:
       os.sched_yield()
@@ -372,7 +372,7 @@ def test_a_server_that_fails_tells_inference():
   async def fail() -> None:
     raise OSError('The loop is broken.')
 
-  # `learner` itself does not like how inference ended.
+  # `learner` itself raises how inference ended.
   with (
     pytest.raises(AssertionError, match='The loop is broken'),
     toys.learner() as (server, inference),
@@ -416,7 +416,7 @@ def test_tls_is_wanted_where_there_is_a_certificate(
     server,
     _,
   ):
-    # Without TLS on the unix socket, which has no network to fear.
+    # No TLS on the unix socket, which needs none.
     actor = credentials.Security(certificate=chain, token='secret')
     for address in server.addresses:
       client = toys.Client(address, actor)

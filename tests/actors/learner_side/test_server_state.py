@@ -16,7 +16,7 @@ def test_nobody_is_waited_for_who_is_here_or_left_long_ago():
   known.add('back', 99.0)
   known.discard('back')
   known.add('gone', 1.0)
-  # Would hang, were anybody waited for.
+  # Would hang if it waited for an actor.
   _wait(known, 1e9, 100.0)
 
 
@@ -49,7 +49,7 @@ def test_names_do_not_pile_up(monkeypatch):
   known = server_state.DisconnectedActors()
   for name in 'a', 'b', 'a', 'c':
     known.add(name, 99.0)
-  # The oldest is forgotten: "b", as "a" left again.
+  # Drops the oldest: "b", as "a" was added again.
   known.discard('a')
   known.discard('c')
   _wait(known, 1e9, 100.0)

@@ -1,4 +1,4 @@
-"""Tests for learner_side/service.py, and how a run is wired to actors."""
+"""Tests for learner_side/service.py, and for a run's connection to actors."""
 
 import pathlib
 
@@ -93,7 +93,7 @@ def test_only_reverb_lets_actors_act_themselves(
     welcome = client.join(2, handshake.LOCAL)
     local = welcome.local
     assert local is not None
-    # Behind those of the learner's own environments.
+    # After those of the learner's own environments.
     assert local.global_env_id.tolist() == [2, 3]
     assert (local.num_train_envs, local.num_eval_envs) == (6, 0)
     assert local.config['network']['hidden_sizes'] == [8]
@@ -116,7 +116,7 @@ def test_only_reverb_lets_actors_act_themselves(
 
 
 class _Stepper:
-  """Plays any environment's steps from a script."""
+  """Plays scripted steps of any environment."""
 
   def __init__(self, parts: build_lib.Parts):
     assert parts.actors is not None
@@ -169,7 +169,7 @@ def test_what_an_actor_left_half_done_is_never_trained_on(
   assert steps.step_type[0].tolist() == [toys.FIRST] * 4
   assert (steps.step_type[1:] == toys.MID).all()
   assert sorted(unroll.env_id[0]) == [0, 1, 2, 3]
-  # Steps of who left were taken, and counted.
+  # Steps of a group that left still count.
   assert parts.workers[-1].counters.env_steps == 4 * (3 + 5)
   player.leave()
   parts.close()

@@ -14,7 +14,7 @@ _Code = grpc.StatusCode
 def _allocator(
   *num_envs: int, local: bool = True
 ) -> slot_allocator.SlotAllocator:
-  """Returns one for streams of so many slots, two to a batch."""
+  """Returns one for streams with so many slots, two to a batch."""
   streams = [
     remote_stream.RemoteStream(toys.SPEC, n, 2, 1, 0.0) for n in num_envs
   ]
