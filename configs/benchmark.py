@@ -75,7 +75,7 @@ def get_config(case: str) -> ml_collections.ConfigDict:
 
 
 def get_env(case: str) -> ml_collections.ConfigDict:
-  """Returns the environments of a case of the `actors` benchmark.
+  """Returns the environments of a case of `actors`.
 
   Raises:
     ValueError: if there is no such case.

@@ -1,7 +1,4 @@
-"""Flags that allow code named by a learner or a work directory to run.
-
-See `seedrl_jax.envs.trust`.
-"""
+"""Flags that allow code named by others to run; see `seedrl_jax.envs.trust`."""
 
 from absl import flags
 

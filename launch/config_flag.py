@@ -73,10 +73,7 @@ def path_of(argv: Sequence[str]) -> str | None:
 
 
 def load(argv: Sequence[str]) -> ml_collections.ConfigDict:
-  """Returns the configuration of a command line, without overrides.
-
-  Exits with a message if there is no such file.
-  """
+  """Returns a command line's configuration, without overrides, or exits."""
   path = path_of(argv) or DEFAULT
   try:
     return flags.FLAGS['config'].parser.parse(path)

@@ -37,10 +37,7 @@ def options() -> dict[str, Any]:
 
 
 def run(program: str, play: Callable[[Any], Any]) -> None:
-  """Plays and prints the report; exits with a message if that fails.
-
-  `play` takes a progress line and returns an object with `report()`.
-  """
+  """Plays and prints the `report()`; exits with a message if that fails."""
   # A training run may share the accelerator: allocate memory on demand.
   os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
   # Imports take seconds, so parse flags first.

@@ -47,7 +47,11 @@ class ActionSpec(NamedTuple):
 
   @property
   def num_values(self) -> int:
-    """A, if an action is one integer in `[0, A)`; else raises ValueError."""
+    """A, if an action is one integer in `[0, A)`.
+
+    Raises:
+      ValueError: if it is not.
+    """
     if self.shape or not self.is_discrete or any(self.minimum):
       raise ValueError(
         f'an action is {self.dtype}{list(self.shape)} from {self.minimum} to '

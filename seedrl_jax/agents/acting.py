@@ -12,7 +12,7 @@ from seedrl_jax.networks import network as network_lib
 
 
 class ChooseFn(Protocol):
-  """Chooses actions from the network's outputs `[B, ...]`; see `base.ActFn`."""
+  """Chooses actions from the network's outputs `[B, ...]`."""
 
   def __call__(
     self, key: jax.Array, outputs: Any, env_id: jax.Array

@@ -192,7 +192,7 @@ def load_agent(
 def ranges(
   config: ml_collections.ConfigDict,
 ) -> Mapping[str, settings.Allowed] | None:
-  """Returns the allowed values of the agent's keys, or None.
+  """Returns the agent's `RANGES`, or None.
 
   Raises:
     ValueError: if there is no such agent.

@@ -183,7 +183,7 @@ class ActorProcesses:
 def _answers(stream: base.EnvStream, num_envs: int) -> Callable[[], int]:
   """Returns a function that answers a batch with random actions.
 
-  It returns how many of the first `num_envs` environments were in the batch.
+  It returns how many of the batch's environments are below `num_envs`.
   """
   rng = np.random.default_rng(0)
 

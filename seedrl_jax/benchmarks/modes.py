@@ -1,7 +1,4 @@
-"""Compares central with local inference (IMPALA's).
-
-Runs the same configuration, with as many actors, in either mode through Reverb.
-"""
+"""Compares central with local inference (IMPALA's), through Reverb."""
 
 import itertools
 import threading

@@ -44,7 +44,7 @@ def run_tables(
 def _demonstrations_config(
   config: ml_collections.ConfigDict, own: table_configs.ReplayConfig
 ) -> table_configs.ReplayConfig:
-  """Returns a table like the run's own, without ratio, that keeps its items."""
+  """Returns a table config like the run's own, but without a ratio."""
   section = config.demonstrations
   if not section.path and not config.replay.address:
     raise _bad_fraction(

@@ -32,7 +32,7 @@ class Step(NamedTuple):
 
 
 class Tape:
-  """The kept episodes of one environment, joined to a circle.
+  """The kept episodes of one environment, joined into a circle.
 
   A sequence of `length` = T + 1 steps begins every `stride` steps. The last
   ones wrap around to the first episodes, so that each step is trained on.

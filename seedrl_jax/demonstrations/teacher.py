@@ -1,9 +1,9 @@
 """Teachers that play demonstrations: a checkpoint or a scripted policy.
 
 A checkpoint of the student's agent and network plays as it is. Any other
-teacher chooses only the actions; the student runs beside it with zero
-parameters, so that its recorded outputs and LSTM states are zero and its
-stacked frames are right.
+teacher chooses only the actions: the student runs beside it with zero
+parameters, so that recorded outputs and LSTM states are zero and stacked frames
+are right.
 """
 
 import dataclasses
@@ -25,18 +25,14 @@ from seedrl_jax.evaluation import stream as stream_lib
 from seedrl_jax.runtime import loading, progress
 from seedrl_jax.runtime import workdir as workdir_lib
 
-# Maps each step of the environments to actions `[B, ...]`; those for LAST steps
-# are ignored.
+# Maps a step to actions `[B, ...]`, which are ignored at LAST.
 Policy = Callable[[types.EnvOutput], np.ndarray]
 
 _WORKDIR_FLAG = '--teacher_workdir'
 
 
 class Student(NamedTuple):
-  """The agent that will learn from the demonstrations, and its run's config.
-
-  It plays in `env_spec`'s evaluation environments.
-  """
+  """The agent that will learn, its run's config, and its environments."""
 
   agent: agents.Agent
   config: ml_collections.ConfigDict
@@ -85,8 +81,8 @@ def from_checkpoint(
 ) -> Teacher:
   """Makes a teacher of a run's checkpoint.
 
-  `options` has the checkpoint's number and the allowed flags; code that the
-  student's configuration names is always allowed.
+  `options` has the checkpoint's number and the allowed flags, to which those
+  that the student's configuration needs are added.
 
   Raises:
     ValueError: if the checkpoint cannot be used.
@@ -129,8 +125,8 @@ def _read_config(
 def from_policy(student: Student, reference: str, seed: int) -> Teacher:
   """Makes a teacher of a scripted policy.
 
-  `reference` is the `module:function` of a function that takes `env_spec` and
-  `seed`, and returns a `Policy`.
+  `reference` is `module:function`; the function maps `env_spec` and `seed` to a
+  `Policy`.
 
   Raises:
     ValueError: if there is no such function.
@@ -224,11 +220,10 @@ def _taught(
   choose: Callable[..., tuple[Any, Any, types.AgentInput]],
   initial_core: Callable[[int], agents.Core],
 ) -> agents.Agent:
-  """Returns the student with its action replaced by `choose`'s.
+  """Returns the student with `choose`'s actions; its other outputs are zero.
 
-  Its other outputs are zero. `choose` has the arguments of `ActFn`; it returns
-  actions, the teacher's next core state, and the step as the student sees it.
-  `initial_core` is the teacher's.
+  `choose` has the arguments of `ActFn`; it returns actions, the teacher's next
+  core state, and the step as the student sees it.
   """
 
   def act(

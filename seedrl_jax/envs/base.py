@@ -103,7 +103,7 @@ class EnvStream(abc.ABC):
     """
 
   def take_dropped(self) -> np.ndarray:
-    """Returns what disconnected before the last `recv`, ids int32 `[m]`.
+    """Returns ids, int32 `[m]`, that disconnected before the last `recv`.
 
     Their episodes have no end: drop their half-built unrolls. An id in that
     `recv` already belongs to a new environment. Only the receiving thread may

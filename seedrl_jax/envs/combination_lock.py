@@ -24,7 +24,7 @@ class CombinationLock(gymnasium.Env):
   spec = registration.EnvSpec('CombinationLock', f'{__name__}:make')
 
   def __init__(self, length: int, num_actions: int):
-    """Raises ValueError unless length >= 1 and num_actions >= 2."""
+    """Raises ValueError if length < 1 or num_actions < 2."""
     if length < 1 or num_actions < 2:
       raise ValueError(
         f'A lock of length {length} with {num_actions} actions: length must be '

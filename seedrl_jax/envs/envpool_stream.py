@@ -8,7 +8,8 @@ How EnvPool 1.2 behaves (tests pin each point):
     `elapsed_step` goes on counting there.
 *   `discount` is 0 at each episode's end, even if it was only truncated.
 *   `trunc` is set at the time limit, even if the episode terminated in that
-    step. Only Atari has `info:terminated`, the real end, also of lost lives.
+    step. Only Atari tells the two apart, by `info:terminated`, which is set at
+    the real end and not at a lost life.
 *   The pool's threads read a sent action array after `send` returns.
 """
 

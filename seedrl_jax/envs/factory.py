@@ -64,7 +64,7 @@ def make_stream(
     batch_size: environments per `recv`. If fewer than `num_envs`, the others
       step meanwhile.
     num_streams: streams that share this process's cores if `config.num_threads`
-      is 0; cheap families of EnvPool then get one thread.
+      is 0; cheap families of EnvPool then get one or two threads.
     rendered: let `LocalStream.render` draw them, if they can be drawn.
 
   Raises what `make_spec` does.

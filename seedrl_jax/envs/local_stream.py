@@ -81,7 +81,7 @@ class LocalStream(base.EnvStream):
   def _check_finite(
     self, leaves: Iterable[np.ndarray], env_id: np.ndarray
   ) -> None:
-    """Raises EnvironmentFailed if an observation's float is not finite."""
+    """Raises EnvironmentFailed if an observation's leaf is not finite."""
     for x in leaves:
       # One fast call; it may overflow, so check again.
       if math.isfinite(np.vdot(x, x)) or (finite := np.isfinite(x)).all():

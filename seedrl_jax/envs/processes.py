@@ -1,7 +1,7 @@
 """Gymnasium environments that step in processes of their own.
 
-To share out environments among any number of processes, each environment of
-Gymnasium's `AsyncVectorEnv` (a process) is a slice of several.
+`AsyncVectorEnv` starts one process for each environment. Here each of its
+environments is a slice of several, so that there may be fewer processes.
 """
 
 import atexit

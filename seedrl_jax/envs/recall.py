@@ -25,7 +25,7 @@ class Recall(gymnasium.Env):
     """`min_delay` to `max_delay` actions, drawn evenly, precede the answer.
 
     Raises:
-      ValueError: unless num_cues >= 2 and 1 <= min_delay <= max_delay.
+      ValueError: if num_cues < 2, or not 1 <= min_delay <= max_delay.
     """
     if num_cues < 2 or not 1 <= min_delay <= max_delay:
       raise ValueError(

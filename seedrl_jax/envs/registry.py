@@ -45,7 +45,7 @@ class MissingLibraryError(ImportError):
 
 
 def load_envpool() -> Any:
-  """Returns `envpool`; raises MissingLibraryError with what to install."""
+  """Imports EnvPool; raises MissingLibraryError with advice if that fails."""
   startup.defer_packages()
   with explain_import_errors():
     return importlib.import_module('envpool')
@@ -115,7 +115,7 @@ def nearest(name: str, names: Iterable[str], count: int) -> list[str]:
 
 
 def check_id(env_id: str) -> None:
-  """Raises ValueError, with the nearest ids, if EnvPool does not have it."""
+  """Raises ValueError with the nearest ids if EnvPool lacks the environment."""
   ids = load_envpool().list_all_envs()
   if env_id not in ids:
     first, second, third = nearest_ids(env_id, ids)

@@ -22,14 +22,14 @@ def agent_dtype(dtype: Any) -> np.dtype:
 
 
 def map_nest(function: Callable[[Any], Any], nest: types.Nest) -> types.Nest:
-  """Returns `nest`, of dicts, with its leaves mapped; needs no JAX."""
+  """Applies a function to the leaves of a nest of dicts; needs no JAX."""
   if isinstance(nest, dict):
     return {key: map_nest(function, value) for key, value in nest.items()}
   return function(nest)
 
 
 def leaves(nest: types.Nest) -> Iterator[Any]:
-  """Yields the leaves of `nest`, of dicts."""
+  """Yields the leaves of a nest of dicts."""
   if isinstance(nest, dict):
     for value in nest.values():
       yield from leaves(value)

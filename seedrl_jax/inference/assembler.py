@@ -32,8 +32,8 @@ class BlockSink(Protocol):
 class EnvGroup:
   """A batch of environments that may come again.
 
-  If they are side by side at the same step, caches their position, and their
-  cells lag behind. Cells are updated before anything else reads them; the
+  Caches their position if they are side by side at the same step; their cells
+  then lag behind. Cells are updated before anything else reads them; the
   position is dropped before anything else changes them.
 
   Attributes:

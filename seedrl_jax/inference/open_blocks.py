@@ -181,7 +181,7 @@ class OpenBlocks:
 
   def move(self, block: OpenBlock, cells: np.ndarray) -> np.ndarray:
     """Moves columns of an overdue block; maps cells `[n]` to new cells."""
-    # Doubled each time, so that the block completes at last.
+    # Doubled at each move, so that the block completes at last.
     block.patience *= 2
     others = [b for b in self._blocks.values() if b.missing == self._width]
     columns = cells % self._width

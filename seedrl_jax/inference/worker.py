@@ -25,7 +25,7 @@ _MOST_LAYOUTS = 64
 
 
 class StepSink(Protocol):
-  """Receives training steps; `assembler.UnrollAssembler` has the docstrings."""
+  """Receives training steps; see `assembler.UnrollAssembler`."""
 
   num_envs: int
 
@@ -67,7 +67,7 @@ class BatchLayout(NamedTuple):
 
   Attributes:
     place: index of the environments in arrays of the stream.
-    header: int32 `[size, H]`, slots and ids filled in, of a compiled size.
+    header: int32 `[size, H]` with slots and ids; `size` is a compiled one.
     columns: views of the header's first `n` rows.
     rows: training rows: None if all, a slice if first, else an array.
     group: the environments of these rows; may be empty.

@@ -1,7 +1,7 @@
 """The learner: takes a batch, updates, publishes, releases the batch.
 
-It dispatches an update before it looks at the results of the previous one, so
-that the training cores do not wait for the host.
+Results of an update are read after the next dispatch, so that the training
+cores do not wait for the host.
 """
 
 import collections
@@ -63,8 +63,7 @@ class ParameterPublisher:
   def publish(self, version: int, params: base.Params) -> None:
     """Copies parameters to the inference devices and makes them the newest.
 
-    `version` counts the updates that made them. `params` are on one training
-    device, in buffers that no later update donates.
+    `params` are on one training device, in buffers that no update donates.
     """
     source = jax.tree.leaves(params)[0].devices()
     copies = [
@@ -82,7 +81,7 @@ class ParameterPublisher:
 
 
 class Learner:
-  """Trains on prefetched batches; used by one thread."""
+  """Trains on prefetched batches, in one thread."""
 
   def __init__(
     self,
@@ -91,10 +90,7 @@ class Learner:
     publisher: ParameterPublisher,
     publish_period: int = 1,
   ):
-    """Publishes the parameters of `state`, which has no device axis.
-
-    `publish_period` is in updates.
-    """
+    """Publishes the parameters of `state`, which has no device axis."""
     self._updater = updater
     self._publisher = publisher
     self._publish_period = publish_period
@@ -109,17 +105,12 @@ class Learner:
     )
 
   def compile(self, blank: Sequence[types.Batch]) -> None:
-    """Runs the update once on a batch of zeros and discards the result.
-
-    `blank` is a `Batch` of host arrays for each of this host's devices.
-    """
+    """Runs the update on zeros, one `Batch` per local device."""
     state = self._updater.replicate(update_lib.host_state(self._state))
     jax.block_until_ready(self._updater(state, self._updater.shard(blank), 0.0))
 
   def step(self, item: prefetch_lib.Prefetched, progress: float) -> None:
-    """Dispatches the update of a batch and finishes those before it.
-
-    `progress` of the run is in [0, 1] and the same on all hosts.
+    """Dispatches an update at `progress` in [0, 1]; finishes earlier ones.
 
     Raises:
       NonFiniteError: if an earlier update was not finite.
@@ -143,7 +134,7 @@ class Learner:
       self._finish_oldest()
 
   def state(self) -> state_lib.LearnerState:
-    """Returns the state on the host, after all dispatched updates.
+    """Flushes, and returns the state on the host.
 
     Raises:
       NonFiniteError: if an update was not finite.
@@ -152,7 +143,7 @@ class Learner:
     return update_lib.host_state(self._state)
 
   def fingerprints(self) -> list[int]:
-    """Returns a hash of the state on each of this host's devices.
+    """Flushes, and returns a hash of the state on each local device.
 
     Raises:
       NonFiniteError: if an update was not finite.

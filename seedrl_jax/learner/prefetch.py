@@ -55,8 +55,7 @@ def _versions(sample: replay.Sample) -> np.ndarray:
 class Prefetcher:
   """A bounded queue of batches that are on their devices.
 
-  One thread calls `run`, the learner's calls `get`. Deterministic runs have no
-  thread and call `fetch`.
+  One thread calls `run`, another `get`; deterministic runs only `fetch`.
   """
 
   def __init__(
@@ -66,11 +65,7 @@ class Prefetcher:
     size: int,
     importance_exponent: float = 0.0,
   ):
-    """Makes a prefetcher that holds `size` >= 1 batches ahead.
-
-    `sampler` returns a block for each training device; `shard` is
-    `Updater.shard`.
-    """
+    """Holds `size` >= 1 batches ahead; `shard` is `Updater.shard`."""
     self._sampler = sampler
     self._shard = shard
     self._size = size
@@ -123,7 +118,7 @@ class Prefetcher:
     """Waits for the next batch.
 
     Raises:
-      PrefetchClosed: after `close`, also while waiting.
+      PrefetchClosed: if closed, also while waiting.
     """
     with self._condition:
       self._waiting_since = start = time.perf_counter()

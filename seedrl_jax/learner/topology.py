@@ -38,9 +38,9 @@ def make_topology(
   """Splits this host's devices into inference and training cores.
 
   Args:
-    ratio: inference : training, as `1:3` or `4:4`; '' takes 1:3 if four divide
-      the number of devices, else 1:1. A single device does both if the ratio
-      is even.
+    ratio: inference : training, as `1:3`; '' takes 1:3 if four divide the
+      number of devices, else 1:1. A single device does both if the ratio is
+      even.
     devices: of this host.
     max_devices: use only the first so many; 0 takes all.
 

@@ -1,4 +1,4 @@
-"""The network that agents put their heads on.
+"""The network under the agents' heads.
 
 Frame stack, preprocessing, torsos, previous action and reward, recurrent
 core. Acting is the case T = 1 of the same code.
@@ -77,12 +77,7 @@ class Network(nn.Module):
   def __call__(
     self, inputs: types.AgentInput, core: CoreState
   ) -> tuple[jax.Array, CoreState]:
-    """Runs over an unroll `[T, B, ...]`.
-
-    Returns:
-      features `[T, B, F]` of the compute dtype and the core state after the
-      last step.
-    """
+    """Maps `[T, B, ...]` and a core to `[T, B, F]` and the next core."""
     chex.assert_rank(inputs.first, 2)
     leaves = jax.tree.leaves(inputs.observation)
     chex.assert_equal(len(leaves), len(self.observation))
@@ -201,7 +196,7 @@ class Network(nn.Module):
 def make_network(
   config: ml_collections.ConfigDict, env_spec: types.EnvSpec
 ) -> Network:
-  """Makes the network that `config`, a `config.network`, describes.
+  """Makes the network of `config`, a `config.network`.
 
   Raises:
     ValueError: if the torso does not fit the observation; names the flag.

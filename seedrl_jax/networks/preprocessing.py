@@ -1,8 +1,4 @@
-"""Preprocessing of observation leaves, on the device.
-
-Environments send their own dtypes and layouts: uint8 has a quarter of
-float32's bytes.
-"""
+"""Preprocessing on the device: environments send small dtypes, as uint8."""
 
 import jax
 import jax.numpy as jnp
@@ -34,10 +30,7 @@ def device_shape(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
 
 
 def to_device_layout(x: jax.Array, rank: int, layout: str) -> jax.Array:
-  """Moves channels of `[T, B, ...]` last; leaves others as they are.
-
-  `rank` is the observation's, without batch dimensions.
-  """
+  """Moves channels of `[T, B, ...]` last; `rank` excludes T and B."""
   shape = x.shape[x.ndim - rank :]
   return jnp.moveaxis(x, -3, -1) if is_channels_first(shape, layout) else x
 

@@ -111,17 +111,13 @@ class DeepResNet(nn.Module):
 
 
 class _Outside(nn.Module):
-  """A torso from outside of this package.
-
-  `--config.network.torso=module:function` names a function or Flax module class
-  that takes `config.network` and returns a module from `[N, ...]` to `[N, F]`.
-  """
+  """A torso by a function that maps `config.network` to a Flax module."""
 
   config: ml_collections.ConfigDict
 
   @nn.compact
   def __call__(self, x: jax.Array) -> jax.Array:
-    """Maps `[N, ...]` to `[N, F]`; ValueError if the torso's output differs."""
+    """Maps `[N, ...]` to `[N, F]`."""
     flag = f'--config.network.torso={self.config.torso}'
     torso = loading.load_function(flag, self.config.torso)(self.config)
     if not isinstance(torso, nn.Module):
@@ -137,12 +133,11 @@ class _Outside(nn.Module):
 
 
 def resolve_torso(name: str, shape: tuple[int, ...]) -> str:
-  """Returns the torso for a leaf of `shape` if the config has `name`.
+  """Returns the torso for a leaf of `shape`, channels last.
 
   'auto' takes 'shallow' for images with both sides >= 32, 'grid' for smaller
   ones with both sides >= 5, 'mlp' otherwise. A named convolution applies to a
-  dict's images; its other leaves get 'mlp'. A torso from outside gets every
-  leaf. `shape` has no batch dimensions; channels are last.
+  dict's images; its other leaves get 'mlp'. `module:function` gets every leaf.
 
   Raises:
     ValueError: if there is no such torso, or the image is too small for it.
@@ -174,9 +169,8 @@ def first_strided_layer(
 ) -> ConvLayer | None:
   """Returns the convolution that takes blocks of frames, or None.
 
-  Only large images are brought into blocks: smaller ones gain channels between
-  stacking and the torso (`preprocessing.to_features`). `shape` has channels
-  last.
+  Smaller images gain channels after stacking (`preprocessing.to_features`), so
+  only large ones are in blocks. `shape` has channels last.
   """
   torso = resolve_torso(config.torso, shape)
   if torso not in CONV_TORSOS or not preprocessing.is_picture(shape):
@@ -196,8 +190,7 @@ def make_torso(
   Args:
     config: `config.network`.
     shape: of the leaf, without batch dimensions, channels last.
-    num_frames: k if the input is blocks of k stacked frames; None if it has
-      `shape`.
+    num_frames: k if the input is blocks of k frames; None if it has `shape`.
     name: of the module.
 
   Raises:

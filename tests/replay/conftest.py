@@ -1,8 +1,7 @@
-"""Toy unrolls, and the backends that the contract suite runs against.
+"""Toy unrolls, and the backends of the contract tests, `test_contract_*.py`.
 
-A backend joins the contract suite, `test_contract_*.py`, by an entry in
-`_BACKENDS`: a function of the test's request, table configurations, unroll
-spec, block width, seed and overlap that makes a store.
+A backend is an entry in `_BACKENDS`: a function of the test's request, table
+configurations, unroll spec, block width, seed and overlap that makes a store.
 """
 
 import os
@@ -26,7 +25,7 @@ from seedrl_jax.replay.reverb.client import (
 )
 from tests.replay.reverb import shared_servers
 
-# Of the largest batch that a contract test draws.
+# The largest batch of the contract tests.
 _BATCH_SIZE = 200
 
 
@@ -50,10 +49,9 @@ def _reverb(
   seed: int,
   overlap: int,
 ) -> replay.TrajectoryStore:
-  # The server draws by its own random numbers.
   del seed
   servers = request.getfixturevalue('reverb_servers')
-  # However slow it is: tests count what they have inserted.
+  # Tests count what they have inserted, however slow it is.
   patch = request.getfixturevalue('monkeypatch')
   patch.setattr(tables, '_SETTLE_SECONDS', PATIENCE)
   patch.setattr(store, '_FLUSH_SECONDS', PATIENCE)
@@ -84,15 +82,15 @@ _BACKENDS = {
   'reverb-on-grpc': _reverb_on_grpc,
 }
 
-# Only for tests that have already failed: none waits for it.
+# Bounds only failing tests.
 PATIENCE = 300.0
 
 
 class Toy:
-  """Unrolls that each say one number below 256 all over."""
+  """Unrolls filled with one number below 256 each."""
 
   def spec(self, steps: int = 3) -> types.Unroll:
-    """Returns the spec of a toy unroll with leaves of several types."""
+    """Returns the spec of a toy unroll, with leaves of several types."""
 
     def spec(*shape: int, dtype: type = np.float32) -> types.ArraySpec:
       return types.ArraySpec((steps, *shape), np.dtype(dtype))
@@ -112,13 +110,12 @@ class Toy:
     )
 
   def queue(self, max_size: int = 4) -> table_configs.QueueConfig:
-    """Returns the rules of a queue named t."""
     return table_configs.QueueConfig('t', max_size)
 
   def items(
     self, sampler: str = 'prioritized', **rules: Any
   ) -> table_configs.ReplayConfig:
-    """Returns the rules of a replay named t that keeps no ratio by default."""
+    """Returns the rules of a replay, without a ratio by default."""
     rules = {'max_size': 100, 'samples_per_insert': 0.0, **rules}
     return table_configs.ReplayConfig('t', sampler, **rules)
 
@@ -136,7 +133,6 @@ class Toy:
     numbers: list[int],
     priorities: list[float] | None = None,
   ) -> None:
-    """Inserts one block."""
     writer = store.table(table)
     block = writer.allocate()
     self.fill(block, numbers)
@@ -144,16 +140,15 @@ class Toy:
     writer.insert(block, array)
 
   def insert_pairs(self, store: replay.TrajectoryStore, count: int) -> None:
-    """Inserts `count` blocks of the numbers 0 and 1, 2 and 3, ..."""
+    """Inserts `count` blocks of the numbers 0 and 1, 2 and 3, and so on."""
     for first in range(0, 2 * count, 2):
       self.insert(store, 't', [first, first + 1])
 
   def drawn(self, store: replay.TrajectoryStore, batch_size: int) -> set[int]:
-    """Returns the numbers in a batch of table t."""
     return set(self.numbers(store.table('t').sampler(batch_size).sample()))
 
   def numbers(self, sample: replay.Sample) -> list[int]:
-    """Returns the number of each unroll, having checked all of it."""
+    """Returns each unroll's number; checks that all of it has that number."""
     result: list[int] = []
     for block in sample.blocks:
       numbers = block.unroll.env_id.tolist()
@@ -174,7 +169,7 @@ class Toy:
 def reverb_servers_fixture(
   server_python: str,
 ) -> Iterator[shared_servers.ServerFactory]:
-  """Real Reverb servers, in one process for all tests."""
+  """Makes real Reverb servers, in one process for all tests."""
   factory = shared_servers.ServerFactory(server_python)
   yield factory
   factory.close()
@@ -211,14 +206,13 @@ def make_store_fixture(
 
 
 class Threads:
-  """Runs functions in threads and hands on what they raise."""
+  """Runs functions in threads and passes on their exceptions."""
 
   def __init__(self) -> None:
     self._threads: list[threading.Thread] = []
     self._errors: list[BaseException] = []
 
   def start(self, function: Callable[[], object]) -> None:
-    """Runs `function` in a thread of its own."""
 
     def run() -> None:
       try:
@@ -230,7 +224,7 @@ class Threads:
     self._threads[-1].start()
 
   def join(self) -> list[BaseException]:
-    """Waits for all of them; returns what they raised."""
+    """Waits for all threads; returns their exceptions."""
     for thread in self._threads:
       thread.join(PATIENCE)
       assert not thread.is_alive(), 'a thread hangs'

@@ -1,4 +1,4 @@
-"""The checkpoint file: complete or absent, and damage is noticed."""
+"""The checkpoint file: complete or absent; damage is noticed."""
 
 import os
 
@@ -73,7 +73,6 @@ def test_a_changed_byte_is_damage(tmp_path):
   path = tmp_path / 'x'
   _write(path)
   data = bytearray(path.read_bytes())
-  # Inside the numbers of a member.
   data[data.index(b'\x03\x00\x00\x00\x00\x00\x00\x00\x04') + 1] ^= 1
   path.write_bytes(data)
   with pytest.raises(base.CheckpointError, match='is damaged'):

@@ -1,4 +1,4 @@
-"""What a table says of itself, and the weights of samples."""
+"""A table's state, and the weights of samples."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def test_ratio_counts_from_the_least_size_on(inserts, samples, ratio):
 def test_a_table_says_how_far_it_is_filled():
   assert _info(size=3).filling() == 'the replay (3 of 10 unrolls)'
   assert not _info(size=10).filling()
-  # What is drawn from can fall below it by what is removed.
+  # Removals can bring the size below the minimum again.
   assert not _info(size=3, samples=1).filling()
 
 
@@ -61,9 +61,9 @@ def test_importance_weights(exponent, expected):
 @pytest.mark.parametrize(
   'others, expected',
   [
-    # As the least likely of the others.
+    # Like the least likely of the others.
     ([0.025, 0.2], [4.0, 4.0, 0.5]),
-    # At most as if all were drawn alike.
+    # At most as if all were equally likely.
     ([0.2, 0.4], [1.0, 0.5, 0.25]),
     ([0.0, 0.0], [1.0, 1.0, 1.0]),
   ],

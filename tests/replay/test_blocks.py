@@ -35,8 +35,7 @@ def test_empty_core_state(toy):
 
 
 def test_unroll_bytes(toy):
-  # uint8 [2, 2], float32 [3], five four-byte scalars and a byte a step; core
-  # and env_id.
+  # Steps of uint8 [2, 2], float32 [3], five 4-byte scalars, a byte; the rest.
   expected = 3 * (4 + 12 + 5 * 4 + 1) + 16 + 4
   assert blocks.UnrollLayout(toy.spec()).unroll_bytes == expected
 
@@ -60,7 +59,6 @@ def test_the_signature_tells_how_unrolls_were_cut(toy):
   layout = blocks.UnrollLayout(toy.spec(steps=5), overlap=2)
   assert layout.stride == 3
   layout.check_signature('It', layout.signature())
-  # JSON must hold it.
   saved = json.loads(json.dumps(layout.signature()))
   layout.check_signature('It', saved)
   other = blocks.UnrollLayout(toy.spec(steps=5), overlap=4)

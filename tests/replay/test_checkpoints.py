@@ -1,4 +1,4 @@
-"""The replay beside the learner's checkpoints."""
+"""The replay's checkpoints beside the learner's."""
 
 import pathlib
 from collections.abc import Iterator
@@ -11,8 +11,6 @@ from seedrl_jax.replay.embedded import store as embedded
 
 
 class _Saved:
-  """A store of toy unrolls, its checkpoints, and what was reported."""
-
   def __init__(self, toy, folder: pathlib.Path):
     self.said: list[str] = []
     self.folder = folder
@@ -53,7 +51,7 @@ def test_each_step_has_its_own(saved, toy):
 def test_prune_deletes_those_without_a_learner_and_nothing_else(saved, toy):
   saved.checkpoints.prune([])
   names = [saved.checkpoints.save(step) for step in (1, 2, 3)]
-  # As a Reverb store makes: a folder.
+  # A folder, as a Reverb store makes.
   (saved.folder / '4').mkdir()
   (saved.folder / '4' / 'tables').touch()
   (saved.folder / 'reverb').mkdir()
@@ -68,8 +66,7 @@ def test_prune_deletes_those_without_a_learner_and_nothing_else(saved, toy):
 def test_what_a_killed_save_left_is_removed(toy, tmp_path):
   folder = tmp_path / 'replay'
   folder.mkdir()
-  # As `archive.create`, `checkpoint_files.keep` and a store on an outside
-  # server call what is not complete.
+  # Names of unfinished checkpoints of the several stores.
   (folder / '7.abcdefgh.partial').write_bytes(b'gigabytes')
   for name in ('.8.abcdefgh', '9.tmp', '9', 'mine.partial'):
     (folder / name).mkdir()

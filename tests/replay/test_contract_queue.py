@@ -1,4 +1,4 @@
-"""What every backend's queue must do (backends: see conftest.py)."""
+"""Properties of every backend's queue (backends: conftest.py)."""
 
 import os
 

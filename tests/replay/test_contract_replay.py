@@ -1,4 +1,4 @@
-"""What every backend's uniform and prioritized replay must do."""
+"""Properties of every backend's uniform and prioritized replay."""
 
 import os
 import threading
@@ -52,8 +52,7 @@ def test_prioritized_draws_by_power_of_priority(make_store, toy, exponent):
   toy.insert(store, 't', [2, 3], priorities[2:])
   expected = priorities**exponent / (priorities**exponent).sum()
   measured = _frequencies(store, toy)[:4]
-  # Pearson's chi-square of 5000 draws, 3 degrees of freedom: 30.7 is exceeded
-  # once in a million times.
+  # Pearson's chi-square, 3 degrees of freedom: once in 1e6 exceeds 30.7.
   assert 5000 * ((measured - expected) ** 2 / expected).sum() < 30.7
   sample = store.table('t').sampler(20).sample()
   numbers = toy.numbers(sample)
@@ -139,7 +138,7 @@ def test_nothing_is_sampled_below_the_minimum_size(make_store, toy):
   sampler.sample(wait=False)
 
 
-# The ratio's buffer must hold a block and a batch whatever their sizes.
+# The ratio's buffer must hold a block and a batch of any size.
 @pytest.mark.parametrize(
   'width,batch_size,rules',
   [
@@ -147,7 +146,7 @@ def test_nothing_is_sampled_below_the_minimum_size(make_store, toy):
     (8, 1, {'samples_per_insert': 1.0, 'min_size': 9, 'tolerance': 0.0}),
     (1, 16, {'samples_per_insert': 0.25, 'tolerance': 0.0}),
     (3, 5, {'samples_per_insert': 4.0, 'min_size': 7, 'tolerance': 0.01}),
-    # A small table, so that memory is used again while others read.
+    # A small table, so that memory is reused while others read.
     (2, 6, {'samples_per_insert': 2.0, 'min_size': 8, 'max_size': 16}),
   ],
 )
@@ -171,12 +170,12 @@ def test_threads_keep_the_ratio_and_never_lock(
     sampler = table.sampler(batch_size)
     for _ in range(150):
       sample = sampler.sample()
-      # Checks that no unroll is of two.
+      # Checks that no unroll mixes two.
       assert len(toy.numbers(sample)) == batch_size
       sample.update_priorities(sample.priorities + 0.5)
       sample.release()
 
-  # Before a sampler says how much it takes, inserts may run ahead.
+  # Before a sampler states its batch size, inserts may run ahead.
   table.sampler(batch_size)
   for first in (0, 100):
     threads.start(lambda first=first: write(first))
@@ -233,7 +232,7 @@ def test_survives_a_checkpoint(make_store, toy, tmp_path):
   other.restore(path)
   info = other.info()['t']
   assert (info.size, info.inserts, info.samples) == (6, 10, 50)
-  # Keys that were known before still name their unrolls.
+  # Earlier keys still name their unrolls.
   known = np.array([keys[5], keys[7], keys[9]])
   other.table('t').update_priorities(known, np.zeros(3))
   other.flush()
@@ -265,7 +264,7 @@ def test_ratio_goes_on_after_a_restore(make_store, toy, tmp_path, threads):
   other = make_store(config)
   other.restore(path)
   sampler = other.table('t').sampler(1)
-  # A buffer of 1.5 around what two unrolls are worth.
+  # A buffer of 1.5 around the worth of two unrolls.
   threads.start(lambda: toy.insert(other, 't', [0, 1]))
   threads.until(lambda: other.info()['t'].waiting_writers == 1)
   sampler.sample()
@@ -282,7 +281,7 @@ def test_an_interrupted_store_still_takes_priorities(make_store, toy, tmp_path):
   toy.insert(store, 't', [0, 1])
   sample = store.table('t').sampler(20).sample()
   store.interrupt()
-  # Of the last update, which the end of a run overtakes.
+  # The end of a run overtakes its last update.
   sample.update_priorities(np.full(20, 4.0))
   store.checkpoint(path)
   other = make_store(toy.items())

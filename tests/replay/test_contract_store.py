@@ -1,4 +1,4 @@
-"""What every backend must do whatever its tables: closing and checkpoints."""
+"""Properties of every backend, whatever its tables: closing, checkpoints."""
 
 import os
 

@@ -22,7 +22,7 @@ def _config(**changes):
 
 @pytest.fixture(name='no_environment')
 def no_environment_fixture(monkeypatch) -> None:
-  """A machine on which no Reverb server can run."""
+  """Simulates a machine that cannot run a Reverb server."""
 
   def ensure() -> str:
     raise environment.EnvironmentUnavailable('No Python has it.')

@@ -1,4 +1,4 @@
-"""The queue of waiting threads: order of arrival, and its end."""
+"""The queue of waiting threads: its order and its end."""
 
 import threading
 
@@ -8,8 +8,6 @@ from seedrl_jax.replay import base, fair_queue
 
 
 class _Stock:
-  """A number that threads take from, in turn."""
-
   def __init__(self):
     self.lock = threading.Lock()
     self.queue = fair_queue.FairQueue(self.lock, 'take')
@@ -43,7 +41,7 @@ def test_served_in_order_of_arrival(threads):
   stock = _Stock()
   _queue_up(stock, threads, [3, 1, 2])
   stock.put(2)
-  # There is enough for the second, but the first is not overtaken.
+  # There is enough for the second, but it cannot overtake the first.
   with pytest.raises(base.RateLimited):
     stock.take(1, wait=False)
   assert stock.taken == []

@@ -1,4 +1,4 @@
-"""Flattening must agree with jax.tree, without importing it."""
+"""Flattening agrees with jax.tree."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The limiter's arithmetic, and that no state of it locks."""
+"""The limiter's arithmetic; it never locks inserts and samples out."""
 
 import itertools
 import math
@@ -72,7 +72,7 @@ def test_no_reachable_state_locks(width, batch_size, ratio, min_size):
     insert = limiter.can_insert(width, size)
     sample = limiter.can_sample(batch_size, size, math.inf)
     assert insert or sample
-    # Changing preference drives the debt to both of its bounds.
+    # Alternating preference drives the debt to both bounds.
     if insert and (not sample or turn // 50 % 2):
       limiter.inserts += width
     else:

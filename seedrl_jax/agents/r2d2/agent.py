@@ -51,7 +51,7 @@ def make_agent(
   """Makes the agent.
 
   Raises:
-    ValueError: if a value of the config is unknown or does not fit.
+    ValueError: if a config value is unknown or does not fit.
   """
   network_lib.check_discrete(env_spec)
   network = network_lib.make_network(config.network, env_spec)
@@ -106,7 +106,6 @@ def make_loss(
   def q_values_after_burn_in(
     params: base.Params, inputs: types.AgentInput, core: base.Core
   ) -> jax.Array:
-    """Returns float32 `[T + 1 - burn_in, B, A]`."""
     if burn_in:
       past, inputs = (
         jax.tree.map(lambda x, s=s: x[s], inputs)

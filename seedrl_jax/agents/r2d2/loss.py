@@ -22,18 +22,12 @@ def q_loss(
 ) -> tuple[jax.Array, sgd.LossOutput]:
   """Computes the TD loss of trained transitions: half the square, or Huber's.
 
-  Args:
-    config: `config.loss`.
-    q_values: float32 `[T + 1, B, A]`, of the online network.
-    target_q_values: the same of the target network.
-    steps: `[T + 1, B]`, from the first trained transition on.
-    weight: float32 `[B]`, see `types.Batch`.
-    unroll_length: U, trained transitions.
+  Linear in equal pieces of the batch. `weight` is `[B]`; other arguments are as
+  in `targets.td_errors`.
 
   Returns:
     the weighted mean over sequences of the sum over valid transitions (divided
-    by U if the reduction is 'mean'); metrics and new priorities. The loss is
-    linear in equal pieces of the batch.
+    by U if the reduction is 'mean'); metrics and new priorities.
   """
   chex.assert_shape(weight, (q_values.shape[1],))
   chex.assert_type(weight, jnp.float32)

@@ -1,4 +1,4 @@
-"""Double-Q n-step targets over sequences that may contain several episodes."""
+"""Double-Q n-step targets over sequences with several episodes."""
 
 from typing import NamedTuple
 
@@ -88,8 +88,7 @@ def td_errors(
     q_values: float32 `[T + 1, B, A]`, of the online network, Q.
     target_q_values: the same of the target network, Q'.
     steps: `[T + 1, B]`, from the first trained transition on.
-    unroll_length: U <= T, trained transitions; later ones only contribute
-      rewards and values to targets.
+    unroll_length: U <= T, trained transitions; later ones help their targets.
   """
   chex.assert_rank([q_values, steps.reward], [3, 2])
   chex.assert_equal_shape([q_values, target_q_values])

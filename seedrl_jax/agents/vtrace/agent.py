@@ -27,7 +27,7 @@ def make_agent(
   """Makes the agent.
 
   Raises:
-    ValueError: if a value of the config is unknown or does not fit.
+    ValueError: if a config value is unknown or does not fit.
   """
   network_lib.check_discrete(env_spec)
   network = network_lib.make_network(config.network, env_spec)

@@ -63,14 +63,8 @@ def vtrace_loss(
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
   """Computes policy gradient, baseline, entropy and KL losses (section 4.2).
 
-  It is linear in equal pieces of the batch.
-
-  Args:
-    config: `config.loss`.
-    outputs: of the target policy, `[T + 1, B, ...]`; the last step only
-      bootstraps.
-    steps: `[T + 1, B]`; `agent_output` has `action` and `policy_logits`.
-    cost: the entropy cost, a scalar.
+  Linear in equal pieces of the batch. `outputs` and `steps` are `[T + 1, B]`;
+  `agent_output` has `action` and `policy_logits`; `cost` is that of entropy.
 
   Returns:
     the sum over valid transitions divided by T x B, and metrics.

@@ -1,4 +1,4 @@
-"""The sum tree against plain sums, and draws under a limit of times sampled."""
+"""The sum tree against plain sums, and draws under a sample limit."""
 
 import numpy as np
 import pytest
@@ -37,8 +37,7 @@ def test_limit_is_kept_within_one_batch():
 
 
 def test_limited_draws_are_as_one_by_one():
-  # Two draws of one time each from weights 1, 2, 5: the pair's chances by
-  # drawing without replacement.
+  # Two draws without replacement from weights 1, 2, 5.
   weights = np.array([1.0, 2.0, 5.0])
   expected = np.zeros((3, 3))
   for i in range(3):
@@ -110,7 +109,7 @@ def test_boundaries_belong_to_the_next_slot():
 def test_rounding_never_finds_an_empty_slot():
   tree = selector.SumTree(6)
   tree.update(np.arange(3), np.array([0.1, 0.2, 0.3]))
-  # As much as all of it, and more: what rounding could do at worst.
+  # The total and more: the worst that rounding can do.
   beyond = np.array([tree.total, tree.total * 1.1])
   np.testing.assert_array_equal(tree.find(beyond), [2, 2])
 

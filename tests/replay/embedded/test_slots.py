@@ -1,4 +1,4 @@
-"""Slot memory and the index of who stands in which slot."""
+"""Slot memory and the index of its unrolls."""
 
 import numpy as np
 import pytest

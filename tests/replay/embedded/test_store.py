@@ -1,4 +1,4 @@
-"""What is particular to the store in this process."""
+"""Properties of the embedded store only."""
 
 import os
 import threading
@@ -94,7 +94,7 @@ def test_a_slot_that_is_being_read_is_not_overwritten(
     threads.start(lambda: got.append(toy.numbers(sampler.sample())))
     assert reading.acquire(timeout=300)
     toy.insert(store, 't', [first, first + 1])
-  # Both spare blocks are taken by what the two readers still need.
+  # The two readers still need both spare blocks.
   threads.start(
     lambda: toy.insert(
       store,
@@ -164,7 +164,7 @@ def test_damage_leaves_an_empty_table_that_works(toy, tmp_path, config):
   toy.insert(store, 't', [77, 78])
   store.checkpoint(os.fspath(path))
   data = bytearray(path.read_bytes())
-  # The images are all 77s, and nothing else is.
+  # Only the images are 77s.
   data[data.index(b'\x4d' * 12) + 5] ^= 1
   path.write_bytes(data)
   other = _store(toy, config)
@@ -185,7 +185,7 @@ def test_sampling_goes_on_during_a_checkpoint(toy, tmp_path, monkeypatch):
 
   def sampling_leaf_pieces(self, leaf, places):
     calls.append(sampler.sample())
-    # The old unrolls are still being saved, though these replace them.
+    # The old unrolls, replaced by these, are still being saved.
     if len(calls) == 1:
       toy.insert(store, 't', [2, 3])
     return leaf_pieces(self, leaf, places)
@@ -206,7 +206,7 @@ def test_the_moment_saved_is_the_snapshots(toy, tmp_path, config):
   toy.insert(store, 't', [0, 1])
 
   def on_snapshot():
-    # Room for the next ones, which are not saved.
+    # Makes room for the next ones, which are not saved.
     store.table('t').sampler(2).sample().release()
     toy.insert(store, 't', [2, 3])
 
@@ -224,7 +224,7 @@ def test_inserts_into_a_full_table_wait_for_its_checkpoint(
     toy.insert(store, 't', [first, first + 1])
 
   def on_snapshot():
-    # There is memory for two blocks more than items.
+    # Memory has room for two blocks more than the table.
     toy.insert(store, 't', [6, 7])
     toy.insert(store, 't', [8, 9])
     threads.start(lambda: toy.insert(store, 't', [10, 11]))

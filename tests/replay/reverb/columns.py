@@ -1,4 +1,4 @@
-"""Decodes what was sampled to fresh arrays."""
+"""Decodes sampled columns to fresh arrays."""
 
 import numpy as np
 
@@ -6,14 +6,12 @@ from seedrl_jax.replay.reverb.client import codec, samples
 
 
 def decode_tensor(tensor: codec.Tensor) -> np.ndarray:
-  """Returns a tensor's rows, `[rows, ...]`."""
   out = np.empty(tensor.shape, tensor.dtype)
   codec.decode_into(tensor, out)
   return out
 
 
 def decode_column(column: samples.SampledColumn) -> np.ndarray:
-  """Returns a column's rows, or its only one without the leading 1."""
   parts = [
     decode_tensor(s.tensor)[s.offset : s.offset + s.length]
     for s in column.slices

@@ -1,7 +1,7 @@
-"""Real Reverb servers for tests, and the least of a client.
+"""Real Reverb servers for tests, and a minimal client.
 
-The server's environment is made once, in the user's cache folder; where
-SEEDRL_REVERB_PYTHON names an interpreter that has Reverb, that is used.
+The server's environment is made once, in the user's cache folder, or is that
+of the interpreter SEEDRL_REVERB_PYTHON.
 """
 
 import sys
@@ -15,14 +15,13 @@ import pytest
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 from seedrl_jax.replay.reverb.server import server
 
-# Only for what has already gone wrong: no test that passes waits for it.
+# Bounds only failing tests.
 PATIENCE = 300.0
 
 _SERVICE = '/deepmind.reverb.ReverbService/'
 
 
 def rules(name: str = 't', **overrides: Any) -> dict[str, Any]:
-  """Returns the rules of a table that refuses nothing."""
   return {
     'name': name,
     'sampler': 'uniform',
@@ -38,7 +37,7 @@ def rules(name: str = 't', **overrides: Any) -> dict[str, Any]:
 
 
 class PlainClient:
-  """Says single requests to a server; shares no code with what is tested."""
+  """Sends single requests; shares no code with what is tested."""
 
   def __init__(self, address: str):
     self._channel = grpc.insecure_channel(address)
@@ -49,7 +48,7 @@ class PlainClient:
   def insert(
     self, keys: Sequence[int], table: str = 't', timeout: float = PATIENCE
   ) -> list[int]:
-    """Inserts items of one number each; returns the keys that got in."""
+    """Inserts items of one number; returns the acknowledged keys."""
     data = reverb_pb2.ChunkData.Data(
       tensors=[
         reverb_pb2.Tensor(
@@ -93,7 +92,7 @@ class PlainClient:
 
     def stay_open() -> Iterator[reverb_pb2.InsertStreamRequest]:
       yield from requests
-      # The server owes no acknowledgements once this side has closed.
+      # The server owes no acknowledgements after this side has closed.
       done.wait(PATIENCE)
 
     try:
@@ -106,14 +105,11 @@ class PlainClient:
         raise
     finally:
       done.set()
-    # They come in no particular order.
+    # They come in any order.
     return sorted(acknowledged)
 
   def sample(self, n: int, table: str = 't', wait_ms: int = 100) -> list[int]:
-    """Returns the keys of up to n samples, fewer where the table refuses.
-
-    A `wait_ms` of 0 would be for ever.
-    """
+    """Returns the keys of up to n samples; a `wait_ms` of 0 waits for ever."""
     request = reverb_pb2.SampleStreamRequest(
       table=table,
       num_samples=1,
@@ -138,7 +134,6 @@ class PlainClient:
     return keys
 
   def info(self, table: str = 't') -> reverb_pb2.TableInfo:
-    """Returns what the server says of a table."""
     call = self._channel.unary_unary(
       _SERVICE + 'ServerInfo',
       None,
@@ -148,7 +143,7 @@ class PlainClient:
     return next(info for info in tables if info.name == table)
 
   def checkpoint(self) -> str:
-    """Has the server write a checkpoint; returns its folder."""
+    """Makes the server write a checkpoint; returns its folder."""
     call = self._channel.unary_unary(
       _SERVICE + 'Checkpoint',
       None,

@@ -1,8 +1,4 @@
-"""A Reverb server of Python functions, for what a real one rarely does.
-
-Speaks the protocol on loopback; tests say how it answers and look at what it
-got. Used by the tests of the streams and of the connection.
-"""
+"""A scripted Reverb server on loopback, for what a real one rarely does."""
 
 import concurrent.futures
 import queue
@@ -23,7 +19,7 @@ SampleAnswer = Callable[
 
 
 class Abort(Exception):
-  """Raised by an answer: the call fails with this status."""
+  """Raised by an answer to fail the call with this status."""
 
   def __init__(self, code: grpc.StatusCode, details: str = 'as told'):
     super().__init__(code, details)
@@ -36,10 +32,9 @@ class FakeServer:
   Attributes:
     on_insert: keys to acknowledge for a request; all of its items by default.
     on_sample: responses to a request.
-    on_call: response to a unary call by method name; an empty one by default.
-    inserts: a list for each insert stream: the requests that came on it.
-    samples: all sample requests.
-    calls: all unary calls, (method, request).
+    on_call: response to a unary call by method name; empty by default.
+    inserts: the requests of each insert stream.
+    samples, calls: all sample requests, and unary calls (method, request).
   """
 
   def __init__(self) -> None:
@@ -57,11 +52,11 @@ class FakeServer:
     return f'localhost:{self._port}'
 
   def start(self) -> 'FakeServer':
-    """Serves, on the port of before where it has served already."""
+    """Serves, on the same port after a `stop`."""
     pool = concurrent.futures.ThreadPoolExecutor(16)
     options = [
       ('grpc.max_receive_message_length', -1),
-      # Or connections might still go to the listener of before.
+      # Otherwise connections might reach the previous listener.
       ('grpc.so_reuseport', 0),
     ]
     self._server = grpc.server(pool, options=options)
@@ -71,7 +66,7 @@ class FakeServer:
     return self
 
   def stop(self) -> None:
-    """Ends all calls with an error of the transport."""
+    """Fails all calls with a transport error."""
     if self._server is not None:
       self._server.stop(grace=None).wait()
       self._server = None
@@ -143,7 +138,7 @@ class FakeServer:
 
 
 class Gate:
-  """Lets an answer wait until the test says so, or the server is stopped."""
+  """Holds an answer back until `open` or the server's stop."""
 
   def __init__(self) -> None:
     self._tokens: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -153,5 +148,5 @@ class Gate:
     self._tokens.put(None)
 
   def wait(self) -> None:
-    """Waits for `open`; a test that fails meanwhile is not held up for long."""
+    """Waits for `open`, for a limited time in case the test has failed."""
     self._tokens.get(timeout=300)

@@ -1,9 +1,8 @@
 """Many Reverb servers in one process; run by the server environment's Python.
 
-Importing Reverb takes seconds and starting a server takes none, so the tests
-of the store, which need a server each, share a process. It reads lines of JSON
-from its standard input, {"start": <as main.py takes it>} or {"stop":
-port}, and answers each with a line.
+Saves each test the seconds of importing Reverb. Reads lines of JSON from its
+standard input, {"start": <as main.py takes it>} or {"stop": port}, and answers
+each with a line.
 """
 
 import importlib.util
@@ -14,7 +13,6 @@ _MAIN = sys.argv[1]
 
 
 def main() -> None:
-  """Serves until its standard input ends."""
   spec = importlib.util.spec_from_file_location('server_main', _MAIN)
   server_main = importlib.util.module_from_spec(spec)
   spec.loader.exec_module(server_main)

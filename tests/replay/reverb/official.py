@@ -1,9 +1,8 @@
 """The official client's part in the interoperation tests.
 
-Run by the server environment's Python as `official.py ADDRESS`; each line of
-standard input is a command in JSON and is answered by a line, 'done' or what
-went wrong. Arrays travel in NumPy archives, bfloat16 as uint16, which those do
-not know; nor does this client, except in TensorFlow's tensors.
+Run as `official.py ADDRESS` by the server environment's Python; answers each
+JSON command on standard input by a line, 'done' or the error. Arrays are in
+NumPy archives, bfloat16 as uint16.
 """
 
 import json
@@ -30,7 +29,7 @@ def _leaves(path, plan):
 
 
 def write(client, table, path, plan):
-  """Writes with TrajectoryWriter: columns are chunked and sliced apart."""
+  """Writes by TrajectoryWriter, cut into chunks and slices."""
   leaves = _leaves(path, plan)
   steps = len(leaves[0])
   with client.trajectory_writer(num_keep_alive_refs=steps) as writer:
@@ -45,7 +44,7 @@ def write(client, table, path, plan):
       writer.append(_fill(plan['structure'], row))
     history = tree.flatten(writer.history)
     for item in plan['items']:
-      # Counted from the end: it takes a slice up to its length for empty.
+      # Negative, as it takes a slice up to its own length for empty.
       columns = [
         history[leaf][start]
         if end is None
@@ -68,7 +67,7 @@ def read(client, table, path, plan):
 
 
 def write_bfloat16(client, table, path, plan):
-  """Writes an item of one row by the client of TensorFlow's graphs."""
+  """Writes an item of one row by TensorFlow's client."""
   (leaf,) = _leaves(path, plan)
   tensor = tf.bitcast(tf.constant(leaf), tf.bfloat16)
   tf_client = reverb.TFClient(client.server_address)
@@ -78,7 +77,7 @@ def write_bfloat16(client, table, path, plan):
 
 
 def read_bfloat16(client, table, path, plan):
-  """Saves the only item of a queue, of the shape that the plan says."""
+  """Saves the only item of a queue, of the plan's shape."""
   dataset = reverb.TrajectoryDataset(
     server_address=client.server_address,
     table=table,
@@ -100,7 +99,6 @@ _COMMANDS = {
 
 
 def main():
-  """Answers commands until the input ends."""
   client = reverb.Client(sys.argv[1])
   for line in sys.stdin:
     command = json.loads(line)

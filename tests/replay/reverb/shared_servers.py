@@ -1,4 +1,4 @@
-"""Reverb servers for tests of the store, in one process for all of them."""
+"""Reverb servers for tests, all in one process."""
 
 import json
 import pathlib
@@ -17,8 +17,6 @@ _MAIN = pathlib.Path(server.__file__).with_name('main.py')
 
 
 class ServerFactory:
-  """The process; makes `SharedServer`s."""
-
   def __init__(self, python: str):
     self._popen = subprocess.Popen(
       [python, str(_MANY), str(_MAIN)],
@@ -30,7 +28,6 @@ class ServerFactory:
     self._lock = threading.Lock()
 
   def ask(self, **request: Any) -> dict[str, Any]:
-    """Sends a request; returns the answer."""
     with self._lock:
       assert self._popen.stdin is not None and self._popen.stdout is not None
       self._popen.stdin.write(json.dumps(request) + '\n')
@@ -38,13 +35,12 @@ class ServerFactory:
       return json.loads(self._popen.stdout.readline())
 
   def close(self) -> None:
-    """Ends the process and all of its servers."""
     self._popen.kill()
     self._popen.wait()
 
 
 class SharedServer:
-  """Does what `server.ReverbServer` does, in the shared process."""
+  """A stand-in for `server.ReverbServer`, in the shared process."""
 
   def __init__(self, factory: ServerFactory, tables: Sequence[Mapping]):
     self._factory = factory
@@ -56,16 +52,13 @@ class SharedServer:
 
   @property
   def starts(self) -> int:
-    """How often it was started."""
     return self._starts
 
   @property
   def address(self) -> str:
-    """Where it is."""
     return f'localhost:{self._port}'
 
   def start(self, restore: str | None = None) -> None:
-    """Starts a server with the contents of a checkpoint, or empty."""
     folder = pathlib.Path(self._folder.name, str(self._starts))
     self._starts += 1
     own = folder / 'own'
@@ -89,31 +82,25 @@ class SharedServer:
     """Nothing to wait for."""
 
   def is_alive(self) -> bool:
-    """Whether it runs."""
     return self._alive
 
   def wait_end(self, timeout: float | None = None) -> bool:
-    """Whether it has ended."""
     del timeout
     return not self._alive
 
   def how_it_ended(self) -> str:
-    """A sentence."""
     return 'The shared server was lost.'
 
   def kill(self) -> None:
-    """Ends it behind the store's back."""
     self._alive = False
     self._factory.ask(stop=self._port)
 
   def restart(self, restore: str | None = None) -> None:
-    """Stops it and starts another."""
     if self._alive:
       self.kill()
     self.start(restore)
 
   def close(self) -> None:
-    """Stops it."""
     if self._alive:
       self.kill()
     shutil.rmtree(self._folder.name, ignore_errors=True)

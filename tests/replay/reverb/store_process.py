@@ -1,10 +1,9 @@
-"""A process with a store of toy unrolls on a server that others use too.
+"""A process with a store of toy unrolls on a shared server.
 
-Run by `test_several_processes.py`, with its task as an argument in JSON:
-`address`, `rules` (fields of a table's configuration), `role`, and for a writer
-`first` and `last`, the numbers that it writes. A writer ends when all are in
-the table. A sampler prints the numbers of each batch, gives even ones the
-priority 0, and ends with its standard input.
+Its argument is JSON: `address`, `rules` (fields of a table's configuration),
+`role`, and for a writer `first` and `last`, the numbers that it writes. A
+sampler prints each batch's numbers, gives even ones the priority 0, and ends
+with its standard input.
 """
 
 import json
@@ -19,12 +18,11 @@ from seedrl_jax.replay import table_configs
 from seedrl_jax.replay.reverb.client import server_location, store
 from tests.replay.conftest import PATIENCE, Toy
 
-# Unrolls of a block, and of a batch: a larger one might wait for its rest.
+# Unrolls of a block and of a batch; a larger one might wait for its rest.
 WIDTH = 2
 
 
 def make_store(address: str, rules: dict[str, Any]) -> store.ReverbStore:
-  """Returns a store on the server at `address`."""
   is_replay = 'sampler' in rules
   kind = table_configs.ReplayConfig if is_replay else table_configs.QueueConfig
   return store.ReverbStore(
@@ -57,7 +55,6 @@ def _sample(made: store.ReverbStore) -> None:
 
 
 def main() -> None:
-  """Does its task."""
   task = json.loads(sys.argv[1])
   made = make_store(task['address'], task['rules'])
   if task['role'] == 'write':
@@ -68,7 +65,7 @@ def main() -> None:
     sys.stdin.read()
     made.interrupt()
     thread.join()
-    # Or the last priorities would be dropped.
+    # Otherwise the last priorities would be dropped.
     made.flush()
   made.close()
 

@@ -1,8 +1,7 @@
-"""Tests of our client with the official one through a real server.
+"""Our client and the official one exchange items through a real server.
 
-What it writes we read, what we write it reads, bit for bit: random nested
-structures, element types, chunk lengths, slices, squeezed columns, and rows
-encoded as differences.
+Bit for bit, in both directions: random nests, element types, chunk lengths,
+slices and squeezed columns.
 """
 
 import json
@@ -27,7 +26,7 @@ from tests.replay.reverb import columns
 
 _OFFICIAL = pathlib.Path(__file__).with_name('official.py')
 _SEEDS = range(6)
-# Only for tests that have already failed.
+# Bounds only failing tests.
 _PATIENCE = 300.0
 _DTYPES = [
   *('float16', 'float32', 'float64', 'bool'),
@@ -94,7 +93,7 @@ class _Plan:
     self.rng = np.random.default_rng(seed)
     self.steps = int(self.rng.integers(3, 9))
     count = int(self.rng.integers(2, 8))
-    # Every element type and shape comes in some seed.
+    # Some seed has every element type and shape.
     first = seed * 3
     self.leaves = [
       self._array(_DTYPES[(first + i) % len(_DTYPES)], _SHAPES[(first + i) % 6])
@@ -127,7 +126,7 @@ class _Plan:
     return dict(zip('zb', parts, strict=True))
 
   def _columns(self) -> list[tuple[int, int, int | None]]:
-    """Random (leaf, start, end); no end: the row alone, squeezed."""
+    """Returns random (leaf, start, end); no end: one row, squeezed."""
     columns: list[tuple[int, int, int | None]] = []
     for leaf in range(len(self.leaves)):
       start = int(self.rng.integers(self.steps))
@@ -136,7 +135,7 @@ class _Plan:
     return columns
 
   def save(self, path: pathlib.Path) -> dict[str, Any]:
-    """Writes the leaves; returns the plan as the official client takes it."""
+    """Writes the leaves; returns the plan for the official client."""
     np.savez(path, **{f'leaf{i}': a for i, a in enumerate(self.leaves)})
     return {
       'leaves': len(self.leaves),
@@ -146,7 +145,7 @@ class _Plan:
     }
 
   def expected(self, item: dict[str, Any]) -> list[np.ndarray]:
-    """Returns the columns of an item as they must arrive."""
+    """Returns an item's columns."""
     return [
       self.leaves[leaf][start] if end is None else self.leaves[leaf][start:end]
       for leaf, start, end in item['columns']
@@ -187,7 +186,6 @@ def test_we_read_what_the_official_client_writes(
 
 
 def _our_columns(plan: _Plan) -> list[list[items.Chunk]]:
-  """Returns the chunks of each leaf, cut as the plan says."""
   return [
     [
       items.encode_chunk([leaf[i : i + length]])
@@ -226,7 +224,7 @@ def test_the_official_client_reads_what_we_write(
     for item in plan.items
   ]
   stream = insert_lane.InsertStream(link, table)
-  # Two inserts, that chunks also pass from one request to the next.
+  # Two inserts, so that the second reuses chunks.
   stream.insert(made[:2], keep=[c for column in chunks for c in column])
   stream.insert(made[2:])
   stream.flush(_PATIENCE)
@@ -267,7 +265,7 @@ def test_the_official_client_reads_our_bfloat16(official, link, tmp_path):
 
 def test_large_chunks_go_ahead_and_come_back(link):
   rng = np.random.default_rng(0)
-  # Together above what is sent, and what is sampled, as one message.
+  # Together more than one message.
   rows = rng.integers(0, 256, (5, 1, 3_000_000), np.uint8)
   chunks = [items.encode_chunk([row]) for row in rows]
   stream = insert_lane.InsertStream(link, 'g')

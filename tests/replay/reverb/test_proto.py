@@ -1,4 +1,4 @@
-"""Tests that the generated code is current and keeps to itself."""
+"""The generated code is current and registers no global names."""
 
 import pathlib
 import subprocess
@@ -30,7 +30,7 @@ def test_generated_code_is_that_of_the_proto(tmp_path):
   current = descriptor_pb2.FileDescriptorProto.FromString(
     reverb_pb2.DESCRIPTOR.serialized_pb
   )
-  # Not the text: that depends on the generator's version.
+  # The text depends on the generator's version.
   assert len(files) == 1
   for message in files[0].message_type:
     _clear_json_names(message)

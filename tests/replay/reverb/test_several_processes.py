@@ -1,4 +1,4 @@
-"""Processes that share the tables of one outside server."""
+"""Processes that share the tables of one external server."""
 
 import contextlib
 import dataclasses
@@ -18,12 +18,12 @@ from tests.replay.conftest import PATIENCE
 from tests.replay.reverb import shared_servers, store_process
 
 _ROOT = pathlib.Path(__file__).parents[3]
-# What fits the toy's smallest type; a writer writes half of it.
+# Fit the toy's smallest type; each writer writes half.
 _NUMBERS = 240
 
 
 class _Processes:
-  """A server, the processes that use it, and what these sampled."""
+  """A server, the processes that use it, and their samples."""
 
   def __init__(self, factory, config, stack: contextlib.ExitStack):
     self._stack = stack
@@ -38,17 +38,14 @@ class _Processes:
     self._listeners: list[threading.Thread] = []
 
   def store(self) -> store.ReverbStore:
-    """Returns a store of this process's."""
     made = store_process.make_store(self._server.address, self._rules)
     self._stack.callback(made.close)
     return made
 
   def writer(self, first: int, last: int) -> subprocess.Popen:
-    """Starts a process that writes the numbers from `first` to `last`."""
     return self._start('write', first=first, last=last)
 
   def sampler(self) -> subprocess.Popen:
-    """Starts a process that samples."""
     process = self._start('sample')
     thread = threading.Thread(target=self._listen, args=(process,), daemon=True)
     thread.start()
@@ -81,7 +78,7 @@ class _Processes:
         self._changed.notify_all()
 
   def run(self) -> None:
-    """Has two processes write all numbers and two sample, to the end."""
+    """Runs two writers of all numbers and two samplers to the end."""
     samplers = [self.sampler(), self.sampler()]
     half = _NUMBERS // 2
     writers = [self.writer(0, half), self.writer(half, _NUMBERS)]
@@ -96,7 +93,6 @@ class _Processes:
       thread.join(PATIENCE)
 
   def wait_for_samples(self, count: int) -> None:
-    """Returns when `count` numbers have been sampled, all told."""
     with self._changed:
       passed = self._changed.wait_for(
         lambda: len(self.sampled) >= count, PATIENCE
@@ -135,13 +131,12 @@ def test_ratio_and_priorities_hold_for_all_together(share, toy):
   assert limiter.insert_stats.completed == _NUMBERS
   assert limiter.min_diff <= debt <= limiter.max_diff
   assert set(shared.sampled) <= set(range(_NUMBERS))
-  # Even numbers were given the priority 0 when they were sampled.
+  # Sampled even numbers have the priority 0.
   zeros = {number for number in shared.sampled if number % 2 == 0}
   assert len(zeros) > _NUMBERS // 4
   sampler = made.table('t').sampler(store_process.WIDTH)
   drawn: set[int] = set()
-  # Inserts go on for as long as samples are wanted: the server still draws the
-  # last samples that the processes which have ended had asked for.
+  # The server still draws the last samples that ended processes asked for.
   writer = threading.Thread(target=_write_until_closed, args=(made, toy))
   writer.start()
   try:
@@ -166,7 +161,7 @@ def test_who_did_not_hear_of_the_others_inserts_still_gets_on(
   # All that the ratio allows; our counts are still those of an empty table.
   threading.Thread(target=_write_until_closed, args=(other, toy)).start()
   threads.until(lambda: other.info()['t'].waiting_writers)
-  # So this one is let out here, and held back by the server.
+  # So our client admits this one, and the server holds it back.
   sampler = ours.table('t').sampler(store_process.WIDTH)
   toy.insert(ours, 't', [5, 7])
   sampler.sample().release()

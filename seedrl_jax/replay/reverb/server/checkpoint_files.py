@@ -32,7 +32,7 @@ def num_bytes(path: str | os.PathLike[str]) -> int:
 
 
 def keep(written: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-  """Moves a checkpoint to `path` atomically, replacing any that is there.
+  """Moves a checkpoint to `path`, where it appears complete, replacing any.
 
   Raises:
     OSError: if a file cannot be moved.

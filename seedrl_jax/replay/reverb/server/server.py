@@ -288,7 +288,7 @@ class ReverbServer(contextlib.AbstractContextManager):
       CheckpointError: if the checkpoint is missing, damaged or of other tables.
       PortInUse: if another process listens on the requested port.
       ServerFailed: if it ended, was stopped, or does not answer in `timeout`
-        seconds (None: in what a slow machine needs).
+        seconds (None: enough for a slow machine).
     """
     if timeout is None:
       timeout = _START

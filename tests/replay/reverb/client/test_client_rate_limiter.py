@@ -1,4 +1,4 @@
-"""Who may insert and sample, by this side's counts of a table."""
+"""Admission of inserts and samples by the client's counts."""
 
 import pytest
 
@@ -17,7 +17,6 @@ def _items(**rules) -> client_rate_limiter.ClientReplayLimiter:
 
 @pytest.fixture(name='queue')
 def queue_fixture() -> client_rate_limiter.ClientQueueLimiter:
-  """Of at most four unrolls."""
   return client_rate_limiter.ClientQueueLimiter(
     table_configs.QueueConfig('t', 4)
   )
@@ -26,7 +25,6 @@ def queue_fixture() -> client_rate_limiter.ClientQueueLimiter:
 def _settled(
   counts: client_rate_limiter.ClientRateLimiter, inserts: int
 ) -> client_rate_limiter.ClientRateLimiter:
-  """Has the server acknowledge `inserts` unrolls."""
   for _ in range(inserts // _WIDTH):
     counts.admit_insert(_WIDTH)
   counts.acknowledged(inserts)
@@ -73,7 +71,7 @@ def test_items_wait_for_the_least_size():
 
 def test_items_keep_their_ratio_on_both_sides():
   counts = _items(min_size=4, samples_per_insert=1.0)
-  # The debt is to be 4, and 2 more or less: a block and a batch.
+  # The debt should be 4, plus or minus 2: a block and a batch.
   counts.widen(2)
   for _ in range(3):
     counts.admit_insert(2)
@@ -164,7 +162,7 @@ def test_a_new_server_gets_what_is_under_way_again(queue):
   queue.admit_insert(2)
   queue.acknowledged(2)
   queue.admit_sample(2, wait=False)
-  # It came back with what was acknowledged; the other block is sent again.
+  # The acknowledged block is there; the other is sent again.
   queue.restart(inserts=2, samples=0, size=2, undrawn=2)
   info = queue.info()
   assert (info.inserts, info.samples, info.size) == (4, 2, 2)
@@ -196,7 +194,7 @@ def test_info_prefers_the_servers_size_of_items_only(queue):
   counts.admit_insert(2)
   assert counts.info().size == 6
   assert counts.info((3, 4)).size == 5
-  # It has what is under way, and the word of it is not here yet.
+  # The server has what is in flight, but its acknowledgement is still to come.
   assert counts.info((6, 4)).size == 6
   assert counts.info((10, 4)).size == 10
   assert _settled(queue, 4).info((1, 4)).size == 4
@@ -208,7 +206,7 @@ def test_info_misses_nothing_that_is_acknowledged_while_the_server_is_asked():
   before = counts.num_acknowledged
   counts.acknowledged(2)
   assert counts.info((4, before)).size == 6
-  # Others took some away; more than ours it may not lack.
+  # Others removed some: the server's 3, and 2 that it may not have counted.
   assert counts.info((3, before)).size == 5
   assert counts.info((3, counts.num_acknowledged)).size == 3
 
@@ -239,7 +237,7 @@ def test_counts_are_trusted_once_nothing_moves():
   counts.admit_insert(2)
   assert counts.version is None
   assert counts.stalled_version(5, 1) is None
-  # The server went on, and then we did.
+  # The server's counts changed, then ours.
   assert counts.stalled_version(6, 1) is None
   counts.admit_insert(2)
   assert counts.stalled_version(6, 1) is None
@@ -254,7 +252,7 @@ def test_a_late_acknowledgement_is_not_counted_twice(queue, counted):
   queue.admit_insert(2)
   queue.stalled_version(counted, 0)
   version = queue.stalled_version(counted, 0)
-  # It has both or none of them, and nobody knows which.
+  # It is unknown whether the server has counted both.
   assert not queue.correct(counted, 0, counted, version)
   info = queue.info()
   assert (info.inserts, info.samples, info.size) == (4, 0, 4)
@@ -265,7 +263,7 @@ def test_a_late_sample_is_not_counted_twice(queue):
   queue.admit_sample(4, wait=False)
   queue.stalled_version(4, 4)
   version = queue.stalled_version(4, 4)
-  # The server has drawn them, and they are on their way.
+  # The server has drawn them; they are on their way.
   assert not queue.correct(4, 4, 0, version)
   info = queue.info()
   assert (info.inserts, info.samples, info.size) == (4, 4, 0)

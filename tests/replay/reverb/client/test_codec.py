@@ -1,4 +1,4 @@
-"""Tests of tensors against what NumPy says of the same arrays."""
+"""Tensors against the same arrays of NumPy."""
 
 import cramjam
 import ml_dtypes
@@ -16,7 +16,7 @@ _SHAPES = [(1,), (4,), (3, 2), (2, 3, 4), (3, 0), (2, 0, 5)]
 
 
 def _random(dtype, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
-  """Arbitrary bits: also NaNs, infinities and the ends of integers' ranges."""
+  """Returns arbitrary bits: also NaNs, infinities and extreme integers."""
   dtype = np.dtype(dtype)
   size = int(np.prod(shape)) * dtype.itemsize
   raw = np.random.default_rng(seed).integers(0, 256, size, np.uint8)

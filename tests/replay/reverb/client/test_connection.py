@@ -1,4 +1,4 @@
-"""Tests of calls, of losing a server and of finding it again."""
+"""Calls, and the loss and recovery of a server."""
 
 import contextlib
 import threading
@@ -17,7 +17,7 @@ from tests.replay.reverb import fake_server
 from tests.replay.reverb.client import test_silence
 
 _CODE = grpc.StatusCode
-# Only for tests that have already failed.
+# Bounds only failing tests.
 _PATIENCE = 300.0
 
 
@@ -156,7 +156,7 @@ def test_server_that_never_comes_back(server, connect):
 def test_server_that_is_lost_again_and_again_is_given_up(
   server, connect, monkeypatch
 ):
-  # It answers, however late, so that it is not given up for its silence.
+  # A late answer is not a failure.
   monkeypatch.setattr(connection_lib, '_ATTEMPT', _PATIENCE)
   server.on_call['Reset'] = _raises(_CODE.UNAVAILABLE)
   with pytest.raises(errors.ServerLost, match='again and again'):
@@ -167,7 +167,7 @@ def test_streams_that_never_begin_are_given_up(server, connect, monkeypatch):
   def refuse(call, timeout):
     raise transport.StreamError(_CODE.UNAVAILABLE, 'no server: odd')
 
-  # Another call works, and so the server is found each time.
+  # Another call works, so the server is found each time.
   monkeypatch.setattr(http2_stream.Http2Stream, 'begin', refuse)
   monkeypatch.setattr(connection_lib, '_ATTEMPT', _PATIENCE)
   with pytest.raises(errors.ServerLost, match='again and again, no server: o'):

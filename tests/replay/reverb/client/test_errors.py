@@ -1,4 +1,4 @@
-"""Tests of which failures are losses, and of what users read."""
+"""Which failures are losses, and the messages for users."""
 
 import grpc
 import pytest

@@ -1,4 +1,4 @@
-"""Tests of what is sent, what is kept, and what is sent again."""
+"""Items sent, kept, and sent again."""
 
 import contextlib
 import threading
@@ -17,7 +17,7 @@ from seedrl_jax.replay.reverb.client import (
 from seedrl_jax.replay.reverb.transport import stream as stream_lib
 from tests.replay.reverb import fake_server
 
-# Only for tests that have already failed.
+# Bounds only failing tests.
 _PATIENCE = 300.0
 
 
@@ -58,7 +58,7 @@ def _item(*chunks: items.Chunk) -> items.Item:
 
 
 def _sent(requests) -> list[tuple[set[int], list[int], set[int]]]:
-  """Keys of chunks, items and kept chunks in each request."""
+  """Returns the keys of chunks, items and kept chunks of each request."""
   return [
     (
       {chunk.chunk_key for chunk in request.chunks},
@@ -87,7 +87,7 @@ def test_flush_waits_until_the_last_acknowledgement_was_told(open_stream):
   stream = open_stream(lambda _: under_way.append(stream.in_flight))
   stream.insert([_item(_chunk())])
   stream.flush(_PATIENCE)
-  # When it is told the item still counts as under way.
+  # During the callback the item still counts as in flight.
   assert under_way == [1]
 
 
@@ -109,7 +109,7 @@ def test_kept_chunk_is_sent_once(server, open_stream):
   for item, keep in ((first, [a, b]), (second, [c]), (third, [])):
     stream.insert([item], keep)
     stream.flush(_PATIENCE)
-  # a was not kept beyond the second, so it comes again.
+  # The second request did not keep a, so it is sent again.
   assert _sent(server.inserts[0]) == [
     ({a.key, b.key}, [first.key], {a.key, b.key}),
     ({c.key}, [second.key], {c.key}),
@@ -159,7 +159,7 @@ def test_what_was_not_acknowledged_is_sent_again(
   stream.flush(_PATIENCE)
   again = _sent(server.inserts[-1])
   assert [k for _, keys, _ in again for k in keys] == [first.key, third.key]
-  # b was sent with the second, which is not sent again; the third brings it.
+  # b came with the second, which is not sent again; the third brings it.
   assert set().union(*(c for c, _, _ in again)) == {a.key, b.key}
   assert stream.in_flight == 0
 
@@ -265,7 +265,7 @@ def test_close_wakes_everybody(server, open_stream, threads):
   threads.start(lambda: stream.insert([_item(_chunk())]))
   stream.close()
   assert [type(e) for e in threads.join()] == [base.StoreClosed] * 2
-  # One that gRPC holds up ends by itself.
+  # Threads that gRPC holds up end by themselves.
   threads.until(
     lambda: (
       not [

@@ -1,4 +1,4 @@
-"""Tests of chunks and items as messages."""
+"""Chunks and items as messages."""
 
 import numpy as np
 import pytest

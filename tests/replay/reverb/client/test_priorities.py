@@ -1,4 +1,4 @@
-"""Tests of how priorities are collected and sent."""
+"""How priorities are collected and sent."""
 
 import contextlib
 import threading
@@ -12,7 +12,7 @@ from seedrl_jax.replay.reverb.client import connection, errors, priorities
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 from tests.replay.reverb import fake_server
 
-# Only for tests that have already failed.
+# Bounds only failing tests.
 _PATIENCE = 300.0
 
 
@@ -37,7 +37,7 @@ def make_updater_fixture(link):
     def make_updater():
       updater = priorities.PriorityUpdater(link, 't')
       stack.callback(updater.close)
-      # First: an updater waits for the call under way.
+      # Closed first, as an updater waits for the call under way.
       stack.callback(link.close)
       return updater
 
@@ -54,7 +54,7 @@ def _sent(server) -> list[dict[int, float]]:
 
 
 class _Held:
-  """Holds each call back until the test lets it go."""
+  """Holds each call back until the test releases it."""
 
   def __init__(self, server: fake_server.FakeServer):
     self.entered = threading.Semaphore(0)

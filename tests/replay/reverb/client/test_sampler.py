@@ -1,4 +1,4 @@
-"""Tests of how samples are asked for, bounded, and asked for again."""
+"""Samples: requested, bounded, and requested again."""
 
 import contextlib
 import threading
@@ -18,7 +18,7 @@ from seedrl_jax.replay.reverb.proto import reverb_pb2
 from seedrl_jax.replay.reverb.transport import stream as stream_lib
 from tests.replay.reverb import fake_server
 
-# Only for tests that have already failed.
+# Bounds only failing tests.
 _PATIENCE = 300.0
 _CHUNK = items.encode_chunk([np.zeros((1, 1000), np.uint8)])
 
@@ -54,7 +54,7 @@ def open_streams_fixture(server, monkeypatch):
 
 
 class _Counter:
-  """Answers with items whose keys count from 1, a message for each."""
+  """Answers with one message per item; keys count from 1."""
 
   def __init__(self) -> None:
     self.given = 0
@@ -140,14 +140,14 @@ def test_no_more_is_asked_for_than_may_wait(server, open_streams, threads):
   streams.request(1)
   size = streams.get().size
   streams.request(500)
-  # Nothing is taken, and so it comes to the bound.
+  # Nothing is taken, so the bound is reached.
   threads.until(lambda: streams._ready_bytes > bound - 2 * size)
   assert sum(r.num_samples for r in server.samples) <= 1 + bound // size
   peak = 0
   for _ in range(500):
     peak = max(peak, streams._ready_bytes)
     streams.get()
-  # Later keys are a few bytes longer than those of before.
+  # Later keys are a few bytes longer.
   assert peak <= 1.1 * bound
   assert streams._ready_bytes == 0
   assert sum(r.num_samples for r in server.samples) == 501
@@ -198,7 +198,7 @@ def test_close_wakes_everybody(server, open_streams, threads):
   assert [type(e) for e in threads.join()] == [base.StoreClosed] * 3
   with pytest.raises(base.StoreClosed):
     streams.request(1)
-  # One that gRPC holds up ends by itself.
+  # Threads that gRPC holds up end by themselves.
   threads.until(
     lambda: (
       not [

@@ -1,4 +1,4 @@
-"""Tests of samples put together from entries."""
+"""Samples assembled from entries."""
 
 import numpy as np
 import pytest
@@ -65,7 +65,7 @@ def test_several_samples_in_a_message():
   message = _message(*(_entry([chunk], True, _info(item)) for item in made))
   complete = samples.Joiner().add(message)
   assert [sample.key for sample in complete] == [item.key for item in made]
-  # Apart from the two bytes or so with which each entry is announced.
+  # But for about two bytes that announce each entry.
   assert 0 <= len(message) - sum(s.size for s in complete) < 20
 
 

@@ -1,4 +1,4 @@
-"""The server under a store: one of its own, and one that somebody else runs."""
+"""A store's own server, and an external one."""
 
 import contextlib
 import json
@@ -24,15 +24,12 @@ _WIDTH = 2
 
 
 class _Hosts:
-  """Makes servers and stores on them; closes them afterwards."""
-
   def __init__(self, factory, toy, stack: contextlib.ExitStack):
     self._factory = factory
     self._toy = toy
     self._stack = stack
 
   def server(self, config=None) -> shared_servers.SharedServer:
-    """Returns a server that runs."""
     rules = server_rules.server_rules(config or self._toy.queue(), _WIDTH, 4)
     made = shared_servers.SharedServer(self._factory, [rules])
     made.start()
@@ -40,7 +37,6 @@ class _Hosts:
     return made
 
   def outside(self, address: str, config=None) -> store.ReverbStore:
-    """Returns a store on a server that runs."""
 
     def make_location(rules, on_restart):
       del on_restart
@@ -49,7 +45,7 @@ class _Hosts:
     return self._store(config, make_location)
 
   def own(self, begin_with: str | None = None) -> store.ReverbStore:
-    """Returns a store on a server of its own, `started` so far."""
+    """Returns a store with its own server, which counts its `starts`."""
 
     def make_location(rules, on_restart):
       self._process = shared_servers.SharedServer(self._factory, rules)
@@ -61,7 +57,6 @@ class _Hosts:
 
   @property
   def starts(self) -> int:
-    """How often the last store's own server was started."""
     return self._process.starts
 
   def _store(self, config, make_location) -> store.ReverbStore:
@@ -127,7 +122,7 @@ def test_outside_server_keeps_its_files_and_contents(
   assert record['server']['address'] == server.address
   saved = pathlib.Path(record['server']['path'])
   assert saved.is_dir() and saved != path
-  # Whoever owns the server starts it with these.
+  # The server's owner starts it with these.
   toy.insert(made, 't', [3, 4])
   made.restore(str(path))
   assert made.info()['t'].size == 4
@@ -210,7 +205,7 @@ def test_own_server_that_begins_with_a_checkpoint_starts_once(
   info = made.info()['t']
   assert (info.size, info.inserts, info.samples) == (2, 2, 0)
   assert toy.numbers(made.table('t').sampler(2).sample()) == [1, 2]
-  # What changed since is gone, as after every restore.
+  # Later changes are gone, as after every restore.
   made.restore(str(path))
   assert hosts.starts == 2
   assert made.info()['t'].size == 2
@@ -248,7 +243,7 @@ def test_own_server_that_does_not_start_is_closed(toy):
 
 
 class _Dying:
-  """A server that was killed and has not quite ended when it is asked."""
+  """A killed server that has not quite ended."""
 
   address = 'localhost:1'
 
@@ -282,5 +277,5 @@ def test_a_server_that_is_dying_is_not_waited_for_long(monkeypatch):
     server_location.OwnServer(dying, print, PATIENCE)
   ) as own:
     assert not own._is_well()
-  # Or each loss of a server, and a stop after it, would take as much longer.
+  # Otherwise each loss and stop would take as much longer.
   assert dying.asked == [server_location._PIECE]

@@ -1,4 +1,4 @@
-"""The rules of a table as a server takes them, and whether one has them."""
+"""A table's rules in the server's terms."""
 
 import contextlib
 import sys
@@ -47,7 +47,7 @@ def test_other_tables_count_unrolls(sampler):
   assert rules['min_size_to_sample'] == 50
   assert rules['samples_per_insert'] == 2.0
   assert rules['priority_exponent'] == 0.6
-  # A tenth of 50 * 2, on both sides.
+  # A tenth of 50 * 2 on both sides.
   assert (rules['min_diff'], rules['max_diff']) == (90.0, 110.0)
 
 
@@ -65,7 +65,7 @@ def test_without_a_ratio_nothing_holds_back():
 
 @pytest.fixture(name='serve')
 def serve_fixture(reverb_servers):
-  """Starts servers; returns what they say of their tables."""
+  """Starts servers; returns the state of their tables."""
   with contextlib.ExitStack() as stack:
 
     def serve(*rules):

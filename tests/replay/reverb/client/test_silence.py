@@ -4,8 +4,6 @@ from seedrl_jax.replay.reverb.client import silence
 
 
 class Clock:
-  """Shows the time that a test has set."""
-
   def __init__(self) -> None:
     self.now = 100.0
 

@@ -76,7 +76,7 @@ def test_a_server_that_does_not_answer_is_closed(toy):
 
 
 def test_several_writers_and_samplers_of_a_queue(make, toy, threads):
-  # Nothing ahead: what one sampler has drawn, no other can have.
+  # Nothing ahead, so that no sampler holds a batch back.
   made = make(toy.queue(8), ahead=0)
   got: list[int] = []
 
@@ -162,7 +162,7 @@ def test_a_checkpoint_has_what_was_inserted_before_it_was_asked_for(
   def on_snapshot() -> None:
     counts.append(made.info()['t'].size)
 
-  # Encoded and sent by other threads.
+  # Other threads encode and send.
   for number in range(0, 40, _WIDTH):
     toy.insert(made, 't', [number, number + 1])
   made.checkpoint(path, on_snapshot)
@@ -192,7 +192,7 @@ def test_no_draw_and_no_update_waits_until_the_server_has_priorities(
     numbers = np.array(toy.numbers(sample))
     sample.update_priorities(np.where(numbers == 1, 0.0, 3.0))
     seen |= set(numbers.tolist())
-  # The server still has those of the beginning.
+  # The server still has the initial ones.
   np.testing.assert_array_equal(sampler.sample().priorities, 1.0)
   answer.set()
   made.flush()
@@ -229,13 +229,13 @@ def test_close_ends_every_thread(make, toy, threads, kind):
   assert {'reverb-encode', 'reverb-sample-t', 'reverb'} <= names
   made.close()
   assert all(isinstance(e, replay.StoreClosed) for e in threads.join())
-  # One that gRPC holds up ends by itself.
+  # Threads that gRPC holds up end by themselves.
   threads.until(lambda: _reverb_threads() <= before)
   made.close()
 
 
 def _stored_bytes(make, toy, folder, overlap: int) -> int:
-  """Of five unrolls of 24 steps for each of two environments, on the server."""
+  """Returns the bytes of five unrolls of 24 steps for two environments."""
   spec = toy.spec(24)
   spec.steps.observation['image'] = types.ArraySpec(
     (24, 40, 40), np.dtype(np.uint8)
@@ -248,7 +248,7 @@ def _stored_bytes(make, toy, folder, overlap: int) -> int:
     block = writer.allocate()
     toy.fill(block, [1, 2])
     image = block.unroll.steps.observation['image']
-    # Of all bits: nothing that could be compressed.
+    # Incompressible.
     image[...] = rng.integers(0, 256, image.shape, np.uint8)
     if last is not None:
       image[:8] = last
@@ -261,7 +261,7 @@ def _stored_bytes(make, toy, folder, overlap: int) -> int:
 
 def test_the_server_stores_overlapping_steps_once(make, toy, tmp_path):
   shared = _stored_bytes(make, toy, tmp_path, 8)
-  # 24 + 4 * 16 steps of 5 * 24, and the records of the items on both sides.
+  # 24 + 4 * 16 of 5 * 24 steps, and the items' own records.
   assert 0.73 < shared / _stored_bytes(make, toy, tmp_path, 1) < 0.8
 
 
@@ -274,7 +274,7 @@ def test_an_unroll_of_many_megabytes(make, toy, kind):
   writer = made.table('t')
   block = writer.allocate()
   toy.fill(block, [1, 2])
-  # Of all bits: 66 MB that nothing makes smaller.
+  # 66 MB, incompressible.
   noise = np.random.default_rng(1).integers(0, 256, 66_000_000, np.uint8)
   block.unroll.steps.observation['image'].reshape(-1)[:] = noise
   kept = np.swapaxes(block.unroll.steps.observation['image'], 0, 1).copy()

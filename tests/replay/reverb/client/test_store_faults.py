@@ -1,4 +1,4 @@
-"""A store whose own server is killed while it writes and samples."""
+"""A store whose own server is killed during writes and samples."""
 
 import collections
 import os
@@ -18,7 +18,7 @@ _WIDTH = 2
 
 
 class _Killed:
-  """A queue on a server that dies: what went in, and what came out."""
+  """A queue on a server that dies, and what went in and out."""
 
   def __init__(self, python: str, toy: Toy, folder: str):
     def make_location(rules, on_restart):
@@ -57,7 +57,7 @@ class _Killed:
     writer = self.store.table('t')
     while not self._stop.is_set():
       block = writer.allocate()
-      # Held, so that a checkpoint comes between two inserts, not during one.
+      # A checkpoint then falls between inserts.
       with self._lock:
         first = self.inserted
         block.unroll.env_id[:] = np.arange(first, first + _WIDTH)
@@ -78,7 +78,6 @@ class _Killed:
       sample.release()
 
   def wait_for_samples(self, count: int) -> None:
-    """Returns when `count` more samples have come."""
     with self.progress:
       goal = len(self.sampled) + count
       passed = self.progress.wait_for(
@@ -89,10 +88,10 @@ class _Killed:
     assert passed, 'it hangs'
 
   def checkpoint(self) -> tuple[int, int]:
-    """Saves; returns what had been inserted and what sampled before."""
+    """Saves; returns the earlier inserts and samples."""
     self._checkpoints += 1
     path = f'{self._folder}/replay/{self._checkpoints}'
-    # The writer waits meanwhile; the reader does not.
+    # Stops the writer, not the reader.
     with self._lock:
       with self.progress:
         before = self.inserted, len(self.sampled)
@@ -100,7 +99,6 @@ class _Killed:
     return before
 
   def kill(self) -> None:
-    """Kills the server's process."""
     os.kill(self.store.location.pid, signal.SIGKILL)
 
   def close(self) -> None:
@@ -126,9 +124,9 @@ def _kill_again_and_again(killed: _Killed, times: int) -> None:
     inserted, sampled = killed.checkpoint()
     killed.wait_for_samples(50)
     killed.kill()
-    # What the server had acknowledged since it was saved.
+    # What the server acknowledged after its checkpoint.
     may_be_lost.update(range(inserted, killed.inserted + 64))
-    # More than a queue and what is drawn ahead: all that was saved is out.
+    # More than a queue and a batch ahead, so all saved unrolls are out.
     killed.wait_for_samples(200)
     with killed.progress:
       ids = list(killed.sampled)

@@ -9,12 +9,12 @@ import pytest
 from seedrl_jax.replay.reverb.client import table_info_poller
 
 _NEVER = 3600.0
-# A guard against a hang.
+# Bounds only failing tests.
 _SOON = 300.0
 
 
 class _Table:
-  """Is waited for or not; has news or not; tells when it was asked."""
+  """Can be waited for, can have news; reports when it is asked."""
 
   def __init__(self, name: str, waiting: bool, news: bool, asked):
     self.limiter = types.SimpleNamespace(waiting=waiting)
@@ -56,7 +56,7 @@ def test_asks_at_once_where_others_were_noticed(
   for name in '_FIRST', '_LONGEST', '_NOTICED':
     monkeypatch.setattr(table_info_poller, name, _NEVER)
   asked, running, begun = _start(True, 'b')
-  # Of the first round, which has news; from then on only for who begins.
+  # From the first round, which has news; later rounds follow new waits.
   assert asked.get(timeout=_SOON) == 'b'
   for _ in range(3):
     begun.set()

@@ -1,4 +1,4 @@
-"""Blocks as items and back, and what overlapping unrolls share."""
+"""Blocks as items and back, and the steps that unrolls share."""
 
 from collections.abc import Iterable, Sequence
 
@@ -44,7 +44,7 @@ def _layout(
 
 
 class _Experience:
-  """Steps of environments that go on and on, cut into unrolls."""
+  """Endless steps of environments, cut into unrolls."""
 
   def __init__(self, layout: blocks.UnrollLayout, stride: int):
     self._layout = layout
@@ -53,11 +53,10 @@ class _Experience:
     self._last: dict[int, base.Block] = {}
 
   def forget(self, env_id: int) -> None:
-    """Lets an environment start anew."""
+    """Restarts an environment."""
     del self._last[env_id]
 
   def block(self, env_ids: Sequence[int]) -> base.Block:
-    """Returns the next unroll of each environment, in order."""
     block = self._layout.new_block(len(env_ids))
     for leaf in block.leaves:
       leaf[...] = self._rng.integers(0, 200, leaf.shape).astype(leaf.dtype)
@@ -104,7 +103,6 @@ def _distinct(entries: Iterable[items.Item]) -> dict[int, items.Chunk]:
 def _decoded(
   layout: blocks.UnrollLayout, drawn: Sequence[samples.Sample]
 ) -> base.Block:
-  """Returns a replay's samples as a block."""
   decoder = unroll_items.UnrollDecoder(layout, len(drawn), 1, map, print)
   (block,) = decoder.decode(drawn).blocks
   return block
@@ -120,7 +118,7 @@ class _Encoder:
     self._sent: set[int] = set()
 
   def encode(self, block: base.Block) -> list[items.Item]:
-    """Encodes; old chunks must have been kept, and unrolls come back."""
+    """Encodes; checks that old chunks were kept and unrolls come back."""
     width = block.width
     made = self._encoder.encode(block, np.arange(width) / 2, map)
     new = _distinct(made.items).keys()
@@ -140,7 +138,7 @@ class _Encoder:
   [
     (1, (2, 2)),
     (4, (2, 2)),
-    # More than a chunk: a megabyte.
+    # More than a chunk of a megabyte.
     (5, (600, 500)),
   ],
 )
@@ -174,7 +172,7 @@ def test_encoded_block_may_be_written_to():
 
 
 def _bytes_and_chunks(overlap: int) -> tuple[int, int]:
-  """Of five unrolls of 121 steps that overlap by 41."""
+  """Returns those of five unrolls of 121 steps."""
   layout = _layout(121, (10, 10), overlap)
   experience = _Experience(layout, 80)
   encoder = _Encoder(layout)
@@ -186,9 +184,9 @@ def _bytes_and_chunks(overlap: int) -> tuple[int, int]:
 def test_overlapping_steps_are_stored_once():
   shared_bytes, shared_chunks = _bytes_and_chunks(41)
   all_bytes, all_chunks = _bytes_and_chunks(1)
-  # Of each unroll the steps, and what has none; the first's steps are two.
+  # Two per unroll, for its steps and the rest; one more for the first's steps.
   assert (shared_chunks, all_chunks) == (11, 10)
-  # 121 + 4 * 80 steps of 5 * 121, and chunks have heads.
+  # 121 + 4 * 80 of 5 * 121 steps, and headers of chunks.
   assert 0.72 < shared_bytes / all_bytes < 0.76
 
 
@@ -220,7 +218,7 @@ def test_overlap_that_is_longer_than_the_stride():
   experience, encoder = _Experience(layout, 2), _Encoder(layout)
   made = [encoder.encode(experience.block([0]))[0] for _ in range(6)]
   chunks = _distinct(made)
-  # Steps, and what has none once for each unroll.
+  # Steps, and one row for each unroll's rest.
   assert sum(chunk.rows for chunk in chunks.values()) == (6 + 5 * 2) + 6
 
 
@@ -236,7 +234,7 @@ def test_unrolls_that_no_message_could_carry_are_cut(monkeypatch):
   monkeypatch.setattr(unroll_items, '_UNROLL_CHUNK_BYTES', 2 * row_bytes)
   experience, encoder = _Experience(layout, 3), _Encoder(layout)
   made = [encoder.encode(experience.block([0]))[0] for _ in range(3)]
-  # Both halves of the first, then three more steps each; and what has none.
+  # Both halves of the first, three more steps for each other, and the rests.
   rows = [chunk.rows for chunk in _distinct(made).values()]
   assert rows == [2, 1, 2, 1, 1, 2, 1, 1, 2, 1, 1]
 

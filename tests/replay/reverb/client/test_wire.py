@@ -28,7 +28,7 @@ def test_bytes_in_parts(size):
 def test_all_kinds_of_fields():
   info = reverb_pb2.SampleInfo(probability=0.5, table_size=300)
   info.item.table = 't'
-  # A kind that only other versions of the message would have.
+  # A field kind that only other versions could have.
   message = info.SerializeToString() + b'\x7d\x01\x02\x03\x04'
   read = {n: (v, bytes(c)) for n, v, c in wire.fields(memoryview(message))}
   assert read == {
