@@ -174,7 +174,6 @@ class StreamCodec:
   """Packs and unpacks the steps and actions of one kind of environment."""
 
   def __init__(self, spec: base.StreamSpec):
-    """Derives the arrays of messages from one environment's spec."""
     self._steps = (*flatten(spec.observation), *_OUTPUT_COLUMNS)
     self._action = types.ArraySpec(spec.action.shape, spec.action.dtype)
 

@@ -17,7 +17,7 @@ class Decision(NamedTuple):
   Attributes:
     update: whether to update with this host's batch; otherwise to stop.
     save: whether to save a checkpoint afterwards.
-    progress: of the run, for the learning rate; the same on all hosts.
+    progress: of the run, the same on all hosts.
   """
 
   update: bool
@@ -89,9 +89,9 @@ class Coordinator:
   def deciding(
     self, learner: learner_lib.Learner, figures: Figures
   ) -> Iterator[Decide]:
-    """Yields a function that decides what to do before each update.
+    """Yields what decides before each update; updates run in this context.
 
-    Updates must run in this context: their errors then say which host is gone.
+    Errors in it then say which host is gone.
 
     Raises:
       HostLost: if a host is gone.

@@ -64,10 +64,10 @@ class Hosts:
     return multihost_utils.broadcast_one_to_all(tree)
 
   def detach(self) -> None:
-    """Leaves JAX's distributed service, after all collectives have run once.
+    """Leaves JAX's service, after all collectives have run once.
 
-    The service would abort this process when host 0 is gone; compiled programs
-    run on without it. Host 0 stays in it, as checkpoints need it.
+    It would abort this process when host 0 is gone; compiled programs run on
+    without it. Host 0 stays in it, as checkpoints need it.
     """
     self.votes.gather('detach')
     if self.index:
@@ -120,7 +120,9 @@ def join(
   process_id: int | None,
   timeout: float,
 ) -> Hosts | None:
-  """Meets the other hosts; call this before JAX sees a device.
+  """Meets the other hosts; returns None if there are none.
+
+  Call this before JAX sees a device.
 
   Args:
     coordinator: host:port at which host 0 listens; '' if there is one host, or
@@ -128,9 +130,6 @@ def join(
     num_processes: number of hosts.
     process_id: index of this host.
     timeout: seconds in which all must join.
-
-  Returns:
-    This host among them; None if it is alone.
 
   Raises:
     HostsMismatch: if the flags, or those of the hosts together, are wrong.
@@ -224,7 +223,7 @@ def _check_flags(
 
 
 def _interface(host: str) -> str:
-  """Returns the interface for host 0 to listen on: loopback stays loopback."""
+  """Returns where host 0 listens: loopback, or on every interface."""
   if host == 'localhost':
     return '127.0.0.1'
   with contextlib.suppress(ValueError):

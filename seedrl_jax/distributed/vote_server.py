@@ -13,12 +13,7 @@ from seedrl_jax.distributed import host_wire, vote_client
 
 @dataclasses.dataclass
 class _Voter:
-  """A host that has joined.
-
-  Attributes:
-    left: whether it has announced its end or is gone.
-    ended: whether its connection has ended, or need not be awaited.
-  """
+  """A host that has joined; `ended` if its connection need not be awaited."""
 
   wire: host_wire.HostWire
   silence: host_wire.SilenceTimer
@@ -149,7 +144,6 @@ class VoteServer:
           voter.ended = True
 
   def _lose(self, index: int, what: str) -> None:
-    """Reports, once, that a host is gone."""
     with self._lock:
       if index in self._voters:
         self._voters[index].left = True

@@ -99,7 +99,6 @@ class Parts:
   actors: actor_server.ActorServer | None
 
   def describe(self) -> str:
-    """Returns environment, devices and actors' addresses in one line."""
     text = f'{self.env_spec.env_id} on {self.topology.describe()}'
     if self.actors is not None:
       text += f'; actors at {", ".join(self.actors.addresses)}'
@@ -190,12 +189,9 @@ def open_parts(
   start: Start = FIRST_START,
   streams: MakeStream | None = None,
 ) -> Parts:
-  """Opens and connects the parts of a run on this host.
+  """Opens a host's parts of a run; raises `ValueError` naming a flag.
 
   `state` has no device axis; without `streams`, the config says which.
-
-  Raises:
-    ValueError: if the configuration is not possible; names the flag.
   """
   return _Opener(setup, state, start).open(streams)
 

@@ -27,11 +27,9 @@ Storage = checkpoints.Checkpoints | checkpoints.NumbersOfCheckpoints
 
 
 class RunCheckpoints:
-  """The checkpoints of a work directory, and what a run continues from.
+  """The checkpoints of a work directory.
 
-  Attributes:
-    record: of the checkpoint to continue from; all zero for a new run.
-    storage: of the learner's part.
+  `record` is that of the checkpoint to continue from; all zero for a new run.
   """
 
   def __init__(
@@ -170,7 +168,7 @@ class CheckpointWriter:
     saved_replay: checkpoints_lib.ReplayCheckpoints | None,
     say: Callable[[str], None],
   ):
-    """Writes nothing yet; without `saved_replay` it never saves a replay."""
+    """Never saves a replay without `saved_replay`."""
     self._storage = storage
     self._replay = saved_replay
     self._say = say
@@ -189,9 +187,7 @@ class CheckpointWriter:
   def save(self, state: StateSource, now: RecordSource) -> None:
     """Saves a checkpoint, unless this update has one already.
 
-    Args:
-      state: returns the learner's state, on the host.
-      now: returns the run's counters; called when the replay has settled.
+    `now` is called when the replay has settled.
 
     Raises:
       NotWritten: if it could not be written, as on a full disk.
@@ -210,12 +206,8 @@ class CheckpointWriter:
   ) -> None:
     """Saves a checkpoint in mid-run; only warns if it cannot be written.
 
-    Args:
-      state, now: as in `save`; `now` may be called in the thread.
-      wait: whether to return when it is written, not as soon as it is settled.
-
-    Raises:
-      BaseException: another error of this checkpoint or an earlier one.
+    Without `wait` it returns when the replay has settled; the thread then calls
+    `now`. Raises other errors, of an earlier checkpoint too.
     """
     self.restart_clock()
     if not wait:
@@ -257,7 +249,6 @@ class CheckpointWriter:
       raise error
 
   def _join(self, timeout: float | None = None) -> BaseException | None:
-    """Waits for the thread; returns its error, once."""
     if self._thread is not None and self._thread.is_alive():
       self._say('Waiting for the checkpoint that is being written.')
       self._thread.join(timeout)

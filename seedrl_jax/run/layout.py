@@ -87,10 +87,6 @@ def plan_streams(
   Global ids are, host by host, first those of its own training environments,
   then of its remote ones; the last are host 0's for evaluation.
 
-  Args:
-    config: of this host.
-    inference: its inference cores.
-
   Raises:
     ValueError: if there are fewer environments than streams, or more in a batch
       than in a stream, or none to train on.

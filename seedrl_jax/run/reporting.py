@@ -93,7 +93,6 @@ class RunCounters:
     )
 
   def _own_snapshot(self, seconds: float = 0.0) -> report.Snapshot:
-    """Returns this host's counters since its start."""
     workers = self.parts.workers
     counters = [worker.counters for worker in workers]
     learner = self.parts.learner.counters
@@ -112,7 +111,6 @@ class RunCounters:
     )
 
   def _num_envs(self) -> int:
-    """Returns how many environments this host has now."""
     config, actors = self._config, self.parts.actors
     evaluation = 0 if self.host.index else config.num_eval_envs
     remote = 0 if actors is None else actors.num_connected
@@ -191,10 +189,9 @@ class RunCounters:
 
 
 class RunReporter:
-  """Writes the curves and the summary of a run, and prints its progress.
+  """Writes a run's curves and summary, and prints its progress.
 
-  Attributes:
-    waits: the last row's shares of waiting; None before the first.
+  `waits` are the last row's shares of waiting; None before the first.
   """
 
   def __init__(
@@ -268,7 +265,7 @@ class RunReporter:
       self.line.say(f'This host waits for {self._lacked}')
 
   def _lacks_actors(self) -> str:
-    """Returns what to do if this host has no environments until actors come."""
+    """Returns what to do if only actors can bring environments; else ''."""
     actors = self._parts.actors
     if actors is None or self._config.env.num_envs or actors.num_connected:
       return ''

@@ -42,7 +42,6 @@ class LearnerConnection:
   def __init__(
     self, address: addresses.Address, security: credentials.Security
   ):
-    """`open` connects."""
     self._address = address
     self._security = security
     self._channel = addresses.open_channel(address, security, _OPTIONS)

@@ -259,7 +259,6 @@ def _replay_address(
   learner: addresses.Address,
   security: credentials.Security,
 ) -> str:
-  """Returns where the Reverb server is, if it may be called there."""
   found = addresses.as_seen_from_actor(run.replay_address, learner)
   if not found.is_local and not security.insecure:
     raise actor_loops.IncompatibleLearner(

@@ -38,7 +38,6 @@ class ActorSession:
     context: grpc.aio.ServicerContext,
     task: asyncio.Task,
   ):
-    """`task` will call `serve` for the stream of `context`."""
     self.task = task
     self._state = state
     self._context = context

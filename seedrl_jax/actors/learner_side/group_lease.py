@@ -22,7 +22,7 @@ class GroupLease:
 
   Attributes:
     env_id: int32 `[n]`, the group's ids in the stream.
-    acts_itself: whether the actor chooses the actions and only sends reports.
+    acts_itself: whether its actor only sends reports.
   """
 
   def __init__(

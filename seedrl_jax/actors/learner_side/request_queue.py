@@ -19,13 +19,7 @@ _NO_REQUEST = -1
 
 @dataclasses.dataclass(eq=False)
 class StepRequest:
-  """Steps of one message, until all have actions.
-
-  Attributes:
-    leaves: of their `EnvOutput`, `[n, ...]` each.
-    env_id: int32 `[n]`.
-    num_missing: how many have no action yet.
-  """
+  """Steps of one message; `num_missing` of `[n]` have no action yet."""
 
   lease: group_lease.GroupLease
   leaves: list[np.ndarray]
@@ -46,7 +40,6 @@ class RequestQueue:
     min_batch_size: int,
     timeout: float,
   ):
-    """See `RemoteStream` for the arguments."""
     self._batch_size = batch_size
     self._min_batch_size = min_batch_size
     self._timeout = timeout

@@ -79,7 +79,6 @@ class ActorServer:
 
   @property
   def reported(self) -> local_messages.ReportTotals:
-    """Totals of actors that act themselves."""
     total = local_messages.ReportTotals()
     for stream in self.streams:
       total.add(stream.reported)
