@@ -34,7 +34,7 @@ def test_measures_remote_environments_against_local_ones():
 
 def test_environments_that_are_no_groups_are_refused():
   with pytest.raises(ValueError, match='--envs_per_actor=3: must be'):
-    next(actors.measure(_CASE, [1], [3]))
+    actors.check_envs([3])
 
 
 @pytest.fixture(name='program')

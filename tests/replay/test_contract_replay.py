@@ -236,7 +236,7 @@ def test_survives_a_checkpoint(make_store, toy, tmp_path):
   known = np.array([keys[5], keys[7], keys[9]])
   other.table('t').update_priorities(known, np.zeros(3))
   other.flush()
-  sample = other.table('t').sampler(12).sample()
+  sample = other.table('t').sampler(40).sample()
   assert set(toy.numbers(sample)) == {4, 6, 8}
   np.testing.assert_allclose(sample.probabilities, 1 / 3, rtol=1e-6)
 

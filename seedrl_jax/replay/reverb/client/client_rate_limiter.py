@@ -261,7 +261,12 @@ class ClientReplayLimiter(ClientRateLimiter):
     return min(undrawn, self._size * limit - self._undelivered)
 
   def _can_insert(self, n: int) -> bool:
-    return self._limiter.can_insert(n, self._size, self._drawable)
+    size = self._size
+    if self.config.max_times_sampled:
+      # These leave the server one by one, which below `min_size` gives the
+      # rest of a batch only after more inserts.
+      size -= self._undelivered
+    return self._limiter.can_insert(n, size, self._drawable)
 
   def _can_sample(self, n: int) -> bool:
     return self._limiter.can_sample(n, self._size, self._drawable)

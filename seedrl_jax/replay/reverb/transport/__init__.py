@@ -36,4 +36,6 @@ _TRANSPORTS: dict[str, type[Stream]] = {
 def make_stream(address: str, method: str) -> Stream:
   """Returns a new stream of '/package.Service/Method' at 'host:port'."""
   name = os.environ.get('SEEDRL_REVERB_TRANSPORT', 'http2')
+  if name not in _TRANSPORTS:
+    raise ValueError(f'SEEDRL_REVERB_TRANSPORT={name}: must be http2 or grpc.')
   return _TRANSPORTS[name](address, method)

@@ -16,7 +16,7 @@ from seedrl_jax.replay.reverb.transport.stream import StreamError
 _MAX_CONTROL_BYTES = 1 << 16
 # Seconds without a frame before a ping, and for its answer. Servers close the
 # connection if pings come less than five minutes apart.
-_SILENCE, ANSWER = 310.0, 20.0
+SILENCE, ANSWER = 310.0, 20.0
 _PING = b'seedrl!?'
 
 _UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
@@ -189,4 +189,4 @@ class Receiver:
 
   def _set_asked(self, asked: bool) -> None:
     self._asked = asked
-    self._socket.settimeout(ANSWER if asked else _SILENCE)
+    self._socket.settimeout(ANSWER if asked else SILENCE)

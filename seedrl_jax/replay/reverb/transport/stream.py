@@ -92,9 +92,11 @@ def exchange(
   try:
     for message in messages:
       stream.send(message)
-  except grpc.RpcError:
+  except grpc.RpcError as e:
     # The last response may say why.
     thread.join(_GRACE)
+    if thread.is_alive():
+      failures.append(e)
   finally:
     if thread.is_alive():
       stream.cancel()

@@ -94,6 +94,25 @@ def test_items_that_may_be_drawn_once_run_out_before_they_are_delivered():
   counts.admit_sample(2, wait=False)
 
 
+def test_a_batch_in_flight_that_empties_the_table_admits_inserts():
+  counts = _items(
+    min_size=4,
+    max_size=6,
+    samples_per_insert=1.0,
+    tolerance=1.0,
+    max_times_sampled=1,
+  )
+  counts.widen(2)
+  for _ in range(4):
+    counts.admit_insert(2)
+  for _ in range(2):
+    assert _is_full(counts)
+    counts.admit_sample(2, wait=False)
+    counts.admit_insert(2)
+  # The server may hold 3 unrolls now, and not give the fourth sample.
+  assert not _is_full(counts)
+
+
 def test_the_oldest_item_gives_way_in_a_full_table():
   counts = _items(max_size=3)
   counts.admit_insert(2)

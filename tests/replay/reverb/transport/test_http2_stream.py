@@ -141,7 +141,7 @@ def test_listener_that_stops_in_the_middle_of_its_settings():
 
 
 def test_silent_server_is_asked_and_given_up(monkeypatch):
-  monkeypatch.setattr(receiver, '_SILENCE', 1e-3)
+  monkeypatch.setattr(receiver, 'SILENCE', 1e-3)
   monkeypatch.setattr(receiver, 'ANSWER', 1e-3)
 
   def script(peer):
@@ -158,7 +158,7 @@ def test_silent_server_is_asked_and_given_up(monkeypatch):
 
 
 def test_silent_server_that_answers_is_waited_for(monkeypatch):
-  monkeypatch.setattr(receiver, '_SILENCE', 1e-3)
+  monkeypatch.setattr(receiver, 'SILENCE', 1e-3)
   monkeypatch.setattr(receiver, 'ANSWER', peers.PATIENCE)
 
   def script(peer):

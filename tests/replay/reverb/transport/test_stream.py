@@ -190,7 +190,7 @@ def test_server_that_says_nothing_after_a_failure_is_given_up(monkeypatch):
   call.on_send = send
   with pytest.raises(transport.StreamError) as raised:
     _run(call, _Messages([b'a']))
-  assert raised.value.code() == grpc.StatusCode.CANCELLED
+  assert raised.value.code() == grpc.StatusCode.UNAVAILABLE
 
 
 def test_call_that_ended_well_ends_what_is_being_sent():
