@@ -92,9 +92,11 @@ def load_params(
     directory.checkpoints, report=line.say, read_only=True
   )
   steps = store.steps()
-  if number is not None and number not in steps:
-    there = ', '.join(map(str, steps)) or 'none'
-    raise ValueError(f'{none} {number}; there are: {there}.')
+  if number is not None:
+    none += f' {number}'
+    if number not in steps:
+      there = ', '.join(map(str, steps)) or 'none'
+      raise ValueError(f'{none}; there are: {there}.')
   # Only shapes and dtypes matter; a broadcast zero takes no memory.
   template = jax.tree.map(
     lambda x: np.broadcast_to(np.zeros((), x.dtype), x.shape),
