@@ -99,9 +99,11 @@ def load_params(
   )
   with contextlib.closing(store):
     steps = store.steps()
-    if number is not None and number not in steps:
-      there = ', '.join(map(str, steps)) or 'none'
-      raise ValueError(f'{none} {number}; there are: {there}.')
+    if number is not None:
+      none += f' {number}'
+      if number not in steps:
+        there = ', '.join(map(str, steps)) or 'none'
+        raise ValueError(f'{none}; there are: {there}.')
     found = store.restore_part('agent', template, number)
   if found is None:
     raise ValueError(f'{none} that is sound.' if steps else f'{none} yet.')

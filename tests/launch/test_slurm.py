@@ -201,8 +201,10 @@ def test_learners_listen_with_secrets_that_were_made(cluster: Cluster):
     assert 'does match' in checked.stdout
 
 
-def test_environments_that_are_asked_for_are_had(cluster: Cluster):
-  asked = ['--config.env.num_envs=4', '--config.actors.max_envs=99']
+@pytest.mark.parametrize('dashes', ['-', '--'])
+def test_environments_that_are_asked_for_are_had(cluster: Cluster, dashes: str):
+  names = ('config.env.num_envs=4', 'config.actors.max_envs=99')
+  asked = [f'{dashes}{name}' for name in names]
   assert cluster.run(*asked)[0] == 0
   for call in cluster.calls('launch/learner.py'):
     assert [flag for flag in call if '_envs=' in flag] == asked
@@ -281,6 +283,7 @@ def test_given_secrets_are_used(cluster: Cluster):
       'give all of SEEDRL_TLS_CERTIFICATE, SEEDRL_',
     ),
     (['--workdir=w'], {}, 'name the work directory by SEEDRL_WORKDIR.'),
+    (['--x', '-workdir=w'], {}, 'name the work directory by SEEDRL_WORKDIR.'),
   ],
 )
 def test_what_is_wrong_is_said(

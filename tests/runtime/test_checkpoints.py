@@ -213,7 +213,7 @@ def test_none_is_left(path):
   found, said = _restore(path)
   assert found is None
   (sentence,) = said
-  assert sentence.endswith('there is none before it.')
+  assert sentence.endswith(' and no other is used.')
 
 
 def test_step_that_is_damaged_again_leaves_the_first(path):
