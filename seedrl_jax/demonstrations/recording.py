@@ -233,9 +233,9 @@ def _play(
   stream = env_factory.make_stream(
     student.config.env, options.env_seed, num_envs, batch_size=num_envs
   )
-  observed = teacher.wrap(stream_lib.ObservedStream(stream, quota))
   player = playing.Player(teacher.agent, teacher.params, types.NO_VERSION)
-  with contextlib.closing(observed):
+  with contextlib.closing(stream):
+    observed = teacher.wrap(stream_lib.ObservedStream(stream, quota))
     worker = playing.make_worker(
       player, observed, student.env_spec, options, recorder
     )

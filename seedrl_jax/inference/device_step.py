@@ -81,7 +81,7 @@ class DeviceStep:
       observation=jax.tree.map(
         lambda s: jax.ShapeDtypeStruct((b, *s.shape), s.dtype),
         spec.observation,
-        is_leaf=lambda s: isinstance(s, types.ArraySpec),
+        is_leaf=types.is_spec,
       ),
       reward=jax.ShapeDtypeStruct((b,), jnp.float32),
       previous_action=jax.ShapeDtypeStruct(
@@ -155,7 +155,7 @@ class DeviceStep:
       blank = jax.tree.map(
         lambda s, size=size: np.zeros((size, *s.shape), s.dtype),
         self._spec.observation,
-        is_leaf=lambda s: isinstance(s, types.ArraySpec),
+        is_leaf=types.is_spec,
       )
       header = self.make_header(size)
       packed, before = self(params, blank, header)
