@@ -107,11 +107,12 @@ def test_damaged_newest_is_reported_and_left_alone(tmp_path):
   assert _tree(tmp_path) == before
 
 
-def test_only_checkpoint_damaged_is_refused(tmp_path):
+@pytest.mark.parametrize(('number', 'named'), [(None, ''), (1, ' 1')])
+def test_only_checkpoint_damaged_is_refused(tmp_path, number, named):
   runs.save(tmp_path, runs.config(), 1.0)
   runs.damage(tmp_path, 1)
-  with pytest.raises(ValueError, match='holds no checkpoint that is sound'):
-    _play(tmp_path)
+  with pytest.raises(ValueError, match=f'no checkpoint{named} that is sound'):
+    _play(tmp_path, checkpoint=number)
 
 
 def test_unknown_checkpoint_names_those_there(tmp_path, monkeypatch):

@@ -184,9 +184,7 @@ def test_roll_back_drops_later_steps_of_all_starts(
   log = metrics.EventLog(tmp_path)
   log.roll_back(step)
   assert theirs.read_bytes() == before
-  for name in ('linked', 'dangling'):
-    (tmp_path / f'events.out.tfevents.{name}').unlink()
-  for name in ('other', 'short'):
+  for name in ('linked', 'dangling', 'other', 'short'):
     (tmp_path / f'events.out.tfevents.{name}').unlink()
   assert _steps(tmp_path) == kept
   log.write({'x': 1.0}, 10)
