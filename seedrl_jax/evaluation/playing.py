@@ -134,7 +134,7 @@ def make_worker(
     assembler=sink,
     parameters=lambda: (version, published),
     global_env_id=_env_ids(env_spec, stream.num_envs, options.sample),
-    output_spec=step.output_spec(params),
+    output_spec=device_step_lib.output_spec(agent, stream.spec, params),
   )
 
 
