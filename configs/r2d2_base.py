@@ -28,6 +28,5 @@ def get_config() -> ml_collections.ConfigDict:
   config.replay.samples_per_insert = 1.5
   # Sequences before the first update.
   config.replay.min_size = 5_000
-  config.replay.priority_exponent = 0.9
   config.replay.importance_exponent = 0.6
   return config

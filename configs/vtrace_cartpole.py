@@ -8,8 +8,6 @@ from configs import base
 def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = base.get_config()
-  config.env.id = 'CartPole-v1'
-  config.batch_size = 32
   config.loss.lambda_ = 0.95
   # Returns are tens of units, of both signs: unscaled, the policy collapses
   # before the baseline has caught up (most clearly on Acrobot).

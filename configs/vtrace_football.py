@@ -20,7 +20,6 @@ def get_config() -> ml_collections.ConfigDict:
   config.total_env_frames = 500_000_000
   config.num_eval_envs = 4
   config.unroll_length = 32
-  config.batch_size = 32
   config.env.id = 'gfootball/academy_empty_goal-v1'
   config.env.num_envs = 64
   config.network.torso = 'resnet'

@@ -33,6 +33,11 @@ class ArraySpec(NamedTuple):
   dtype: np.dtype
 
 
+def is_spec(x: Any) -> bool:
+  """Returns whether `x` is an `ArraySpec`, a leaf of a nest of these."""
+  return isinstance(x, ArraySpec)
+
+
 class ActionSpec(NamedTuple):
   """The actions of an environment; bounds are of each number, in C order."""
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seedrl_jax import types
+from seedrl_jax import nest, types
 from seedrl_jax.envs import base, statistics
 
 VERSION = 3
@@ -151,30 +151,11 @@ def unpack_json(message: Message) -> dict[str, Any]:
   return value
 
 
-def flatten(nest: types.Nest) -> list[Any]:
-  """Returns the leaves of nested dicts, by sorted keys as `jax.tree` does."""
-  if isinstance(nest, dict):
-    return [leaf for key in sorted(nest) for leaf in flatten(nest[key])]
-  return [nest]
-
-
-def unflatten(nest: types.Nest, leaves: Sequence[Any]) -> types.Nest:
-  """Returns a nest like `nest` with other leaves, in the order of `flatten`."""
-  remaining = iter(leaves)
-
-  def rebuild(node: types.Nest) -> types.Nest:
-    if isinstance(node, dict):
-      return {key: rebuild(node[key]) for key in sorted(node)}
-    return next(remaining)
-
-  return rebuild(nest)
-
-
 class StreamCodec:
   """Packs and unpacks the steps and actions of one kind of environment."""
 
   def __init__(self, spec: base.StreamSpec):
-    self._steps = (*flatten(spec.observation), *_OUTPUT_COLUMNS)
+    self._steps = (*nest.flatten(spec.observation), *_OUTPUT_COLUMNS)
     self._action = types.ArraySpec(spec.action.shape, spec.action.dtype)
 
   def num_bytes(self, rows: int) -> int:
@@ -189,7 +170,7 @@ class StreamCodec:
     sequence: int,
   ) -> bytes:
     """Packs `[n]` steps and the episodes that ended."""
-    leaves = [*flatten(output.observation), *output[1:]]
+    leaves = [*nest.flatten(output.observation), *output[1:]]
     arrays = buffers([*leaves, *episodes], (*self._steps, *EPISODE_COLUMNS))
     rows, ended = len(output.env_id), len(episodes.env_id)
     return pack(MessageKind.STEPS, arrays, rows, ended, sequence)

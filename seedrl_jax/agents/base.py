@@ -185,8 +185,7 @@ def load_agent(
   Raises:
     ValueError: if there is no such module.
   """
-  flag, module = _find(config.agent, 'agent')
-  return loading.find_function(flag, module, 'make_agent')(config, env_spec)
+  return _find(config.agent, 'agent').make_agent(config, env_spec)
 
 
 def ranges(
@@ -197,18 +196,17 @@ def ranges(
   Raises:
     ValueError: if there is no such agent.
   """
-  _, module = _find(config.agent, 'config')
-  return getattr(module, 'RANGES', None)
+  return getattr(_find(config.agent, 'config'), 'RANGES', None)
 
 
-def _find(name: str, part: str) -> tuple[str, types_lib.ModuleType]:
-  """Returns the flag, and `part` of a built-in agent or the user's module."""
+def _find(name: str, part: str) -> types_lib.ModuleType:
+  """Returns `part` of a built-in agent, or the user's module."""
   flag = f'--config.agent={name}'
   folder = pathlib.Path(__file__).parent
   built_in = sorted(path.parent.name for path in folder.glob('*/agent.py'))
   if name in built_in:
-    return flag, loading.load_module(flag, f'{__package__}.{name}.{part}')
+    return loading.load_module(flag, f'{__package__}.{name}.{part}')
   hint = f'; built in are {" and ".join(built_in)}'
   module = loading.load_module(flag, name, hint)
   loading.find_function(flag, module, 'make_agent')
-  return flag, module
+  return module

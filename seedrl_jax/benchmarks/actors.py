@@ -21,7 +21,7 @@ import grpc
 import ml_collections
 import numpy as np
 
-from seedrl_jax import types
+from seedrl_jax import nest, types
 from seedrl_jax.actors import addresses, credentials, handshake, wire
 from seedrl_jax.actors.learner_side import remote_stream, server, slot_allocator
 from seedrl_jax.benchmarks import timing
@@ -289,10 +289,10 @@ def probe(channel: grpc.Channel, calls: int) -> list[float]:
 def _blank(welcome: handshake.Welcome, step_type: int) -> types.EnvOutput:
   leaves = [
     np.zeros((1, *spec.shape), spec.dtype)
-    for spec in wire.flatten(welcome.spec.observation)
+    for spec in nest.flatten(welcome.spec.observation)
   ]
   return types.EnvOutput(
-    observation=wire.unflatten(welcome.spec.observation, leaves),
+    observation=nest.unflatten(welcome.spec.observation, leaves),
     reward=np.zeros(1, np.float32),
     discount=np.ones(1, np.float32),
     step_type=np.full(1, step_type, np.uint8),

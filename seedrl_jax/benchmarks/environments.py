@@ -104,9 +104,7 @@ def random_observation(
       return rng.integers(0, 256, shape, np.uint8)
     return rng.uniform(size=shape).astype(s.dtype)
 
-  return jax.tree.map(
-    random, spec, is_leaf=lambda s: isinstance(s, types.ArraySpec)
-  )
+  return jax.tree.map(random, spec, is_leaf=types.is_spec)
 
 
 def pong_frames(rng: np.random.Generator, steps: int, width: int) -> np.ndarray:

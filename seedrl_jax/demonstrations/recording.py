@@ -19,8 +19,7 @@ from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.evaluation import playing
 from seedrl_jax.evaluation import stream as stream_lib
-from seedrl_jax.inference import device_step as device_step_lib
-from seedrl_jax.inference import unrolls
+from seedrl_jax.inference import device_step, unrolls
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import blocks
 from seedrl_jax.replay import factory as replay_factory
@@ -166,14 +165,11 @@ def _make_teacher(
 def sequence_spec(student: teacher_lib.Student) -> types.Unroll:
   """Returns the spec of the sequences that the student's run stores."""
   agent, config, env_spec = student
-  key = jax.random.PRNGKey(0)
-  device = jax.local_devices()[0]
-  step = device_step_lib.DeviceStep(agent, env_spec, device, 1, key)
   return unrolls.unroll_spec(
     env_spec,
     agent.num_transitions(config.unroll_length),
-    step.output_spec(agent.params_shapes()),
-    step.core_spec(),
+    device_step.output_spec(agent, env_spec, agent.params_shapes()),
+    device_step.core_spec(agent),
   )
 
 
@@ -233,9 +229,9 @@ def _play(
   stream = env_factory.make_stream(
     student.config.env, options.env_seed, num_envs, batch_size=num_envs
   )
-  observed = teacher.wrap(stream_lib.ObservedStream(stream, quota))
   player = playing.Player(teacher.agent, teacher.params, types.NO_VERSION)
-  with contextlib.closing(observed):
+  with contextlib.closing(stream):
+    observed = teacher.wrap(stream_lib.ObservedStream(stream, quota))
     worker = playing.make_worker(
       player, observed, student.env_spec, options, recorder
     )

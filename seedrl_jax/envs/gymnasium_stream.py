@@ -34,7 +34,7 @@ def _describe(
   with registry.quiet_spaces():
     env = making.load_factory(config)()
   making.check_made(config, env)
-  flag = making.flag(config)
+  flag = making.env_flag(config)
   dropped = specs.check_dropped(config.drop_observations)
   try:
     kept = specs.drop_keys(env.observation_space, dropped)
@@ -156,9 +156,10 @@ class _Group:
     step_type[self._ended] = types.StepType.LAST
     return observation, reward, step_type, terminated, truncated
 
-  def env(self, env_id: int) -> gymnasium.Env:
-    """Returns an environment of this process by the stream's id."""
-    assert isinstance(self.envs, _InProcess), 'what is drawn is in this process'
+  def env(self, env_id: int) -> gymnasium.Env | None:
+    """Returns an environment by the stream's id; None if of other processes."""
+    if not isinstance(self.envs, _InProcess):
+      return None
     return self.envs.envs.envs[env_id - self.env_id[0]]
 
 
@@ -249,13 +250,13 @@ class GymnasiumStream(local_stream.LocalStream):
 
   @property
   def steps_per_second(self) -> float:
-    metadata = self._groups[0].env(0).metadata
-    return float(metadata.get('render_fps', super().steps_per_second))
+    env, default = self._groups[0].env(0), super().steps_per_second
+    return float(env.metadata.get('render_fps', default)) if env else default
 
   def render(self, env_id: int) -> np.ndarray | None:
     self._check_open()
     env = self._groups[env_id // self.batch_size].env(env_id)
-    if env.render_mode != 'rgb_array':
+    if env is None or env.render_mode != 'rgb_array':
       return None
     return np.asarray(env.render(), np.uint8)
 

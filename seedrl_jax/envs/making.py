@@ -22,7 +22,7 @@ def is_gymnasium(config: ml_collections.ConfigDict) -> bool:
   return bool(config.factory) or config.id.startswith(_PREFIX)
 
 
-def flag(config: ml_collections.ConfigDict) -> str:
+def env_flag(config: ml_collections.ConfigDict) -> str:
   """Returns the flag that names the environment, with its value."""
   if config.factory:
     return f'--config.env.factory={config.factory}'
@@ -57,16 +57,16 @@ def load_factory(
 def _of_factory(
   config: ml_collections.ConfigDict, rendered: bool
 ) -> EnvFactory:
-  for option in [*options.set_options(config), *config.options]:
+  if given := [*options.set_options(config), *config.options]:
     raise ValueError(
-      f'--config.env.{option}: is an option of EnvPool, which {flag(config)} '
-      'replaces; give it in --config.env.factory_kwargs.'
+      f'--config.env.{given[0]}: is an option of EnvPool, which '
+      f'{env_flag(config)} replaces; give it in --config.env.factory_kwargs.'
     )
   kwargs = config.factory_kwargs.to_dict()
-  function = loading.load_function(flag(config), config.factory)
+  function = loading.load_function(env_flag(config), config.factory)
   if rendered and _takes_render_mode(function):
     kwargs['render_mode'] = 'rgb_array'
-  return functools.partial(_call, flag(config), config.factory, kwargs)
+  return functools.partial(_call, env_flag(config), config.factory, kwargs)
 
 
 def _call(flag: str, reference: str, kwargs: dict[str, Any]) -> gymnasium.Env:
@@ -89,9 +89,9 @@ def _of_id(config: ml_collections.ConfigDict, rendered: bool) -> EnvFactory:
   if env_id not in known:
     near = ', '.join(_PREFIX + n for n in registry.nearest_ids(env_id, known))
     raise ValueError(
-      f'{flag(config)}: Gymnasium has not registered such an environment; the '
-      f'nearest are {near}; one of another package needs a function that makes '
-      'it, --config.env.factory=module:function.'
+      f'{env_flag(config)}: Gymnasium has not registered such an environment; '
+      f'the nearest are {near}; one of another package needs a function that '
+      'makes it, --config.env.factory=module:function.'
     )
   kwargs = config.options.to_dict()
   for option, value in options.set_options(config).items():
@@ -103,7 +103,7 @@ def _of_id(config: ml_collections.ConfigDict, rendered: bool) -> EnvFactory:
     kwargs[option] = value
   if rendered:
     kwargs['render_mode'] = 'rgb_array'
-  return functools.partial(_make, flag(config), env_id, kwargs)
+  return functools.partial(_make, env_flag(config), env_id, kwargs)
 
 
 def _make(flag: str, env_id: str, kwargs: dict[str, Any]) -> gymnasium.Env:
@@ -117,5 +117,6 @@ def check_made(config: ml_collections.ConfigDict, env: Any) -> None:
   """Raises ValueError if the environment is not a `gymnasium.Env`."""
   if not isinstance(env, gymnasium.Env):
     raise ValueError(
-      f'{flag(config)}: must return a gymnasium.Env, not {type(env).__name__}.'
+      f'{env_flag(config)}: must return a gymnasium.Env, not '
+      f'{type(env).__name__}.'
     )

@@ -80,7 +80,7 @@ def _further_options(
     if name not in defaults:
       raise ValueError(
         f'{flag}: {config.id} has no such option; the nearest is '
-        f'{registry.nearest(name, defaults, 1)[0]}.'
+        f'{registry.nearest(name, defaults)}.'
       )
   return further
 

@@ -105,13 +105,11 @@ def quiet_spaces() -> Iterator[None]:
     yield
 
 
-def nearest(name: str, names: Iterable[str], count: int) -> list[str]:
-  """Returns the `count` of `names` that are spelled most like `name`."""
+def nearest(name: str, names: Iterable[str]) -> str:
+  """Returns the one of `names` that is spelled most like `name`."""
   by_lower_case = {candidate.lower(): candidate for candidate in names}
-  found = difflib.get_close_matches(
-    name.lower(), by_lower_case, n=count, cutoff=0.0
-  )
-  return [by_lower_case[candidate] for candidate in found]
+  (found,) = difflib.get_close_matches(name.lower(), by_lower_case, 1, 0.0)
+  return by_lower_case[found]
 
 
 def check_id(env_id: str) -> None:

@@ -8,6 +8,9 @@ import numpy as np
 
 from seedrl_jax.envs import base
 
+# Finished episodes that wait to be taken.
+_MOST_EPISODES = 10_000
+
 
 class EndedEpisodes(NamedTuple):
   """Episodes that ended in one batch, as columns of `base.Episode`, `[n]`."""
@@ -25,11 +28,10 @@ class EpisodeLog:
   Makes `base.Episode`s only in `take`, as `append` must be fast.
   """
 
-  def __init__(self, max_size: int = 10_000):
+  def __init__(self) -> None:
     self._lock = threading.Lock()
     self._batches: collections.deque[EndedEpisodes] = collections.deque()
     self._size = 0
-    self._max_size = max_size
     self._dropped = 0
 
   @property
@@ -42,8 +44,8 @@ class EpisodeLog:
     with self._lock:
       self._batches.append(batch)
       self._size += len(batch.env_id)
-      while self._size > self._max_size:
-        self._drop_oldest(self._size - self._max_size)
+      while self._size > _MOST_EPISODES:
+        self._drop_oldest(self._size - _MOST_EPISODES)
 
   def take(self) -> list[base.Episode]:
     """Removes and returns all episodes."""
@@ -70,10 +72,8 @@ class EpisodeLog:
 class EpisodeStatistics:
   """Sums rewards and steps of each environment of a stream."""
 
-  def __init__(
-    self, num_envs: int, action_repeat: int, log: EpisodeLog | None = None
-  ):
-    self.log = EpisodeLog() if log is None else log
+  def __init__(self, num_envs: int, action_repeat: int):
+    self.log = EpisodeLog()
     self._action_repeat = action_repeat
     self._returns = np.zeros(num_envs, np.float64)
     # FIRST is no step: counting from -1 saves a mask per batch.

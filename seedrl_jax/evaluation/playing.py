@@ -1,5 +1,6 @@
 """Plays episodes with fixed parameters, through a training run's worker."""
 
+import contextlib
 import dataclasses
 import time
 from typing import NamedTuple
@@ -91,17 +92,19 @@ def load_params(
   store = checkpoints.Checkpoints(
     directory.checkpoints, report=line.say, read_only=True
   )
-  steps = store.steps()
-  if number is not None and number not in steps:
-    there = ', '.join(map(str, steps)) or 'none'
-    raise ValueError(f'{none} {number}; there are: {there}.')
   # Only shapes and dtypes matter; a broadcast zero takes no memory.
   template = jax.tree.map(
     lambda x: np.broadcast_to(np.zeros((), x.dtype), x.shape),
     agent.state_shapes(),
   )
-  found = store.restore_part('agent', template, number)
-  store.close()
+  with contextlib.closing(store):
+    steps = store.steps()
+    if number is not None:
+      none += f' {number}'
+      if number not in steps:
+        there = ', '.join(map(str, steps)) or 'none'
+        raise ValueError(f'{none}; there are: {there}.')
+    found = store.restore_part('agent', template, number)
   if found is None:
     raise ValueError(f'{none} that is sound.' if steps else f'{none} yet.')
   return found._replace(state=agent.acting_params(found.state))
@@ -131,7 +134,7 @@ def make_worker(
     assembler=sink,
     parameters=lambda: (version, published),
     global_env_id=_env_ids(env_spec, stream.num_envs, options.sample),
-    output_spec=step.output_spec(params),
+    output_spec=device_step_lib.output_spec(agent, stream.spec, params),
   )
 
 

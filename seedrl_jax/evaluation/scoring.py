@@ -5,7 +5,6 @@ import dataclasses
 import os
 import pathlib
 
-import ml_collections
 import numpy as np
 
 from seedrl_jax.agents import base as agents
@@ -90,24 +89,6 @@ def evaluate(
   found = playing.load_params(directory, agent, options.checkpoint, line)
   player = playing.Player(agent, found.state, found.step)
   quota = stream_lib.EpisodeQuota(options.episodes, options.width)
-  stream, recorder = _open(config, options)
-  observed = stream_lib.ObservedStream(stream, quota, recorder)
-  with contextlib.closing(observed):
-    worker = playing.make_worker(player, observed, env_spec, options)
-    playing.play(worker, quota, line)
-  return Evaluation(
-    env_spec.env_id,
-    found.step,
-    options.sample,
-    tuple(quota.episodes),
-    recorder.video if recorder else None,
-  )
-
-
-def _open(
-  config: ml_collections.ConfigDict, options: EvaluationOptions
-) -> tuple[envs.EnvStream, stream_lib.VideoRecorder | None]:
-  """Opens the environments, and a video recorder if one is asked for."""
   stream = env_factory.make_stream(
     config.env,
     seed=options.env_seed,
@@ -116,8 +97,20 @@ def _open(
     batch_size=options.width,
     rendered=options.video is not None,
   )
-  if options.video is None:
-    return stream, None
-  written = video.EpisodeVideo(options.video, stream.steps_per_second)
-  layout = config.network.image_layout
-  return stream, stream_lib.VideoRecorder(stream, written, layout)
+  with contextlib.closing(stream):
+    recorder = None
+    if options.video is not None:
+      written = video.EpisodeVideo(options.video, stream.steps_per_second)
+      layout = config.network.image_layout
+      recorder = stream_lib.VideoRecorder(stream, written, layout)
+    observed = stream_lib.ObservedStream(stream, quota, recorder)
+    with contextlib.closing(observed):
+      worker = playing.make_worker(player, observed, env_spec, options)
+      playing.play(worker, quota, line)
+  return Evaluation(
+    env_spec.env_id,
+    found.step,
+    options.sample,
+    tuple(quota.episodes),
+    recorder.video if recorder else None,
+  )

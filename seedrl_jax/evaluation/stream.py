@@ -99,8 +99,15 @@ class WrappedStream(envs.EnvStream):
     self.batch_size = stream.batch_size
     self._stream = stream
 
+  @property
+  def min_batch_size(self) -> int:
+    return self._stream.min_batch_size
+
   def recv(self) -> types.EnvOutput:
     return self._stream.recv()
+
+  def take_dropped(self) -> np.ndarray:
+    return self._stream.take_dropped()
 
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
     self._stream.send(action, env_id)

@@ -112,11 +112,6 @@ class UnrollAssembler:
     self._ramp = np.arange(num_envs)
 
   @property
-  def num_open_blocks(self) -> int:
-    """Number of blocks that are being filled."""
-    return len(self._blocks)
-
-  @property
   def waited(self) -> float:
     """Seconds that the store blocked inserts (back pressure)."""
     return self._sink.waited

@@ -28,6 +28,59 @@ def batch_buckets(minimum: int, maximum: int) -> tuple[int, ...]:
   return tuple(sorted(sizes))
 
 
+def output_spec(
+  agent: base.Agent,
+  spec: types.EnvSpec | envs.StreamSpec,
+  params: base.Params,
+) -> types.Nest:
+  """Returns the agent output's `ArraySpec`s; `params` may be shapes.
+
+  Raises:
+    ValueError: if the actions are not what the environments take.
+  """
+  b = 1
+  step = types.AgentInput(
+    observation=jax.tree.map(
+      lambda s: jax.ShapeDtypeStruct((b, *s.shape), s.dtype),
+      spec.observation,
+      is_leaf=types.is_spec,
+    ),
+    reward=jax.ShapeDtypeStruct((b,), jnp.float32),
+    previous_action=jax.ShapeDtypeStruct(
+      (b, *spec.action.shape), spec.action.dtype
+    ),
+    first=jax.ShapeDtypeStruct((b,), jnp.bool_),
+  )
+  output, _ = jax.eval_shape(
+    agent.act,
+    params,
+    jax.ShapeDtypeStruct((2,), jnp.uint32),
+    step,
+    jax.eval_shape(lambda: agent.initial_core(b)),
+    jax.ShapeDtypeStruct((b,), jnp.int32),
+  )
+  specs = _row_specs(output)
+  ours, theirs = specs.action, types.ArraySpec(*spec.action[:2])
+  if ours != theirs:
+    raise ValueError(
+      f'The agent acts with {ours.dtype}{list(ours.shape)}, but the '
+      f'environments take {theirs.dtype}{list(theirs.shape)}.'
+    )
+  return specs
+
+
+def core_spec(agent: base.Agent) -> types.Nest:
+  """Returns the core state's `ArraySpec`s."""
+  return _row_specs(jax.eval_shape(lambda: agent.initial_core(1)))
+
+
+def _row_specs(batch: types.Nest) -> types.Nest:
+  """Returns the `ArraySpec`s of a row of arrays or shapes `[B, ...]`."""
+  return jax.tree.map(
+    lambda x: types.ArraySpec(tuple(x.shape[1:]), np.dtype(x.dtype)), batch
+  )
+
+
 class DeviceStep:
   """The core states of `num_slots` environments, and the jitted act step.
 
@@ -70,51 +123,6 @@ class DeviceStep:
     """Sets the PRNG key, uint32 `[2]`."""
     self._key = jax.device_put(key, self._device)
 
-  def output_spec(self, params: base.Params) -> types.Nest:
-    """Returns the agent output's `ArraySpec`s; `params` may be shapes.
-
-    Raises:
-      ValueError: if the actions are not what the environments take.
-    """
-    b, spec = 1, self._spec
-    step = types.AgentInput(
-      observation=jax.tree.map(
-        lambda s: jax.ShapeDtypeStruct((b, *s.shape), s.dtype),
-        spec.observation,
-        is_leaf=lambda s: isinstance(s, types.ArraySpec),
-      ),
-      reward=jax.ShapeDtypeStruct((b,), jnp.float32),
-      previous_action=jax.ShapeDtypeStruct(
-        (b, *spec.action.shape), spec.action.dtype
-      ),
-      first=jax.ShapeDtypeStruct((b,), jnp.bool_),
-    )
-    output, _ = jax.eval_shape(
-      self._agent.act,
-      params,
-      jax.ShapeDtypeStruct((2,), jnp.uint32),
-      step,
-      jax.eval_shape(lambda: self._agent.initial_core(b)),
-      jax.ShapeDtypeStruct((b,), jnp.int32),
-    )
-    specs = jax.tree.map(
-      lambda x: types.ArraySpec(tuple(x.shape[1:]), np.dtype(x.dtype)), output
-    )
-    ours, theirs = specs.action, types.ArraySpec(*spec.action[:2])
-    if ours != theirs:
-      raise ValueError(
-        f'The agent acts with {ours.dtype}{list(ours.shape)}, but the '
-        f'environments take {theirs.dtype}{list(theirs.shape)}.'
-      )
-    return specs
-
-  def core_spec(self) -> types.Nest:
-    """Returns the core state's `ArraySpec`s."""
-    return jax.tree.map(
-      lambda x: types.ArraySpec(tuple(x.shape[1:]), np.dtype(x.dtype)),
-      self._table,
-    )
-
   def __call__(
     self, params: base.Params, observation: types.Nest, header: np.ndarray
   ) -> tuple[jax.Array, base.Core]:
@@ -155,7 +163,7 @@ class DeviceStep:
       blank = jax.tree.map(
         lambda s, size=size: np.zeros((size, *s.shape), s.dtype),
         self._spec.observation,
-        is_leaf=lambda s: isinstance(s, types.ArraySpec),
+        is_leaf=types.is_spec,
       )
       header = self.make_header(size)
       packed, before = self(params, blank, header)

@@ -79,5 +79,5 @@ def _step_shapes(
   return jax.tree.map(
     shape,
     types.without_observation(unroll_spec.steps),
-    is_leaf=lambda x: isinstance(x, types.ArraySpec),
+    is_leaf=types.is_spec,
   )

@@ -88,7 +88,7 @@ class Unpacker:
   """Splits a packed array on the host, without copying, as `spec` says."""
 
   def __init__(self, spec: types.Nest):
-    leaves, self._treedef = jax.tree.flatten(spec, is_leaf=_is_spec)
+    leaves, self._treedef = jax.tree.flatten(spec, is_leaf=types.is_spec)
     self._columns: list[tuple[int, int, tuple[int, ...], Any]] = []
     start = 0
     for leaf in leaves:
@@ -120,7 +120,3 @@ class Unpacker:
   def nest(self, leaves: Sequence[Any]) -> types.Nest:
     """Returns a sequence with an entry for each leaf as the nest."""
     return jax.tree.unflatten(self._treedef, leaves)
-
-
-def _is_spec(x: Any) -> bool:
-  return isinstance(x, types.ArraySpec)

@@ -25,12 +25,14 @@ def unroll_spec(
 
   return types.Unroll(
     steps=types.Steps(
-      observation=jax.tree.map(step, env_spec.observation, is_leaf=_is_spec),
+      observation=jax.tree.map(
+        step, env_spec.observation, is_leaf=types.is_spec
+      ),
       reward=scalar(np.float32),
       discount=scalar(np.float32),
       step_type=scalar(np.uint8),
       previous_action=step(env_spec.action),
-      agent_output=jax.tree.map(step, agent_output, is_leaf=_is_spec),
+      agent_output=jax.tree.map(step, agent_output, is_leaf=types.is_spec),
       parameter_version=scalar(np.int32),
     ),
     initial_core=core,
@@ -49,13 +51,9 @@ def blank_batch(spec: types.Unroll, width: int) -> types.Batch:
 
   return types.Batch(
     types.Unroll(
-      jax.tree.map(steps, spec.steps, is_leaf=_is_spec),
-      jax.tree.map(rows, spec.initial_core, is_leaf=_is_spec),
+      jax.tree.map(steps, spec.steps, is_leaf=types.is_spec),
+      jax.tree.map(rows, spec.initial_core, is_leaf=types.is_spec),
       rows(spec.env_id),
     ),
     weight=np.ones(width, np.float32),
   )
-
-
-def _is_spec(x: Any) -> bool:
-  return isinstance(x, types.ArraySpec)

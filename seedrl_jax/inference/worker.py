@@ -20,7 +20,8 @@ ParameterSource = Callable[[], tuple[int, base.Params]]
 
 # Comparing with the enum itself takes four times as long.
 _FIRST = int(types.StepType.FIRST)
-# Layouts to cache; a pool with many threads never repeats a batch.
+# Layouts to cache before starting anew: a pool with many threads never
+# repeats a batch, and must not shut out those that come again.
 _MOST_LAYOUTS = 64
 
 
@@ -225,9 +226,9 @@ class InferenceWorker:
     key = env_id.tobytes()
     layout = self._layouts.get(key)
     if layout is None:
-      layout = self._make_layout(env_id.copy())
-      if len(self._layouts) < _MOST_LAYOUTS:
-        self._layouts[key] = layout
+      if len(self._layouts) == _MOST_LAYOUTS:
+        self._layouts.clear()
+      layout = self._layouts[key] = self._make_layout(env_id.copy())
     return layout
 
   def _make_layout(self, env_id: np.ndarray) -> BatchLayout:

@@ -18,13 +18,6 @@ from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.learner import state as state_lib
 from seedrl_jax.learner import update as update_lib
 
-# Names in the message about an update that was not finite.
-_TOLD = {
-  'total': 'loss',
-  'gradient_norm': 'gradient norm',
-  'update_norm': "norm of the parameters' change",
-}
-
 
 class NonFiniteError(RuntimeError):
   """A loss, gradient or step was not finite; the state before it was kept."""
@@ -180,10 +173,13 @@ class Learner:
     output = done.output
     self._metrics = output.metrics
     if not np.asarray(update_lib.first_shard(output.finite)):
+      values = self.metrics().items()
+      bad = [f'{name} {x}' for name, x in values if not np.isfinite(x)]
+      told = f' ({", ".join(bad)})' if bad else ''
       raise NonFiniteError(
-        f'Update {done.number} is not finite ({self._bad_values()}); the '
-        'parameters before it were kept: lower '
-        '--config.optimizer.learning_rate or look at the rewards.'
+        f'Update {done.number} is not finite{told}; the parameters '
+        'before it were kept: lower the learning rate (of the built-in agents, '
+        '--config.optimizer.learning_rate) or look at the rewards.'
       )
     if self._is_to_publish(done.number):
       params = update_lib.first_shard(done.params)
@@ -199,10 +195,3 @@ class Learner:
     """Whether the batch's updates up to `number` enter a new period."""
     before = number - self._updater.agent.updates_per_batch
     return number // self._publish_period > before // self._publish_period
-
-  def _bad_values(self) -> str:
-    metrics = self.metrics()
-    told = [x for x in _TOLD if x in metrics] or [
-      name for name, value in metrics.items() if not np.isfinite(value)
-    ]
-    return ', '.join(f'{_TOLD.get(x, x)} {metrics[x]}' for x in told)

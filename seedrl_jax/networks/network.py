@@ -26,6 +26,13 @@ from seedrl_jax.networks import core as core_lib
 Leaf = jax.Array | frame_stack.FrameHistory
 
 
+class _Input(NamedTuple):
+  """A leaf's shape on the device, and the layer that takes it in blocks."""
+
+  shape: tuple[int, ...]
+  layer: torsos.ConvLayer | None
+
+
 class CoreState(NamedTuple):
   """What a network keeps between steps; fields are `()` if unused.
 
@@ -102,11 +109,13 @@ class Network(nn.Module):
     On CPU, blocking single frames of bytes is much cheaper than stacks of
     floats.
     """
-    layout = self.config.image_layout
-    shape = preprocessing.device_shape(spec.shape, layout)
-    x = preprocessing.to_device_layout(x, len(shape), layout)
-    layer = torsos.first_strided_layer(self.config, shape)
+    shape, layer = self._input(spec)
+    x = preprocessing.to_device_layout(x, len(shape), self.config.image_layout)
     return x if layer is None else block_conv.space_to_depth(x, layer)
+
+  def _input(self, spec: types.ArraySpec) -> _Input:
+    shape = preprocessing.device_shape(spec.shape, self.config.image_layout)
+    return _Input(shape, torsos.first_strided_layer(self.config, shape))
 
   def _frame_spec(self, spec: types.ArraySpec) -> jax.ShapeDtypeStruct:
     """Returns the spec of `_to_frame`'s output for one environment."""
@@ -137,11 +146,9 @@ class Network(nn.Module):
     return new_leaves, tuple(new_frames)
 
   def _takes_history(self, spec: types.ArraySpec, length: int) -> bool:
-    config = self.config
-    shape = preprocessing.device_shape(spec.shape, config.image_layout)
-    layer = torsos.first_strided_layer(config, shape)
+    shape, layer = self._input(spec)
     return layer is not None and block_conv.suits_single_frames(
-      layer, shape[-1], config.frame_stack, length
+      layer, shape[-1], self.config.frame_stack, length
     )
 
   def _torsos(self, leaves: list[Leaf], length: int, batch: int) -> jax.Array:
@@ -153,17 +160,16 @@ class Network(nn.Module):
       zip(leaves, self.observation, strict=True)
     ):
       # The raw shape selects the torso; a scalar's one-hot code is a vector.
-      shape = preprocessing.device_shape(spec.shape, config.image_layout)
-      in_blocks = torsos.first_strided_layer(config, shape) is not None
-      num_frames = config.frame_stack if in_blocks else None
+      shape, layer = self._input(spec)
+      num_frames = config.frame_stack if layer else None
       torso = torsos.make_torso(config, shape, num_frames, f'torso_{i}')
       if isinstance(leaf, frame_stack.FrameHistory):
         x = preprocessing.scale_bytes(leaf.frames, dtype)
         outputs.append(torso(x, leaf.same))
         continue
-      prepare = preprocessing.to_features
-      if in_blocks:
-        prepare = preprocessing.scale_bytes
+      prepare = (
+        preprocessing.scale_bytes if layer else preprocessing.to_features
+      )
       x = leaf.reshape((length * batch, *leaf.shape[2:]))
       outputs.append(torso(prepare(x, dtype)))
     features = jnp.concatenate(outputs, axis=-1)
@@ -201,9 +207,7 @@ def make_network(
   Raises:
     ValueError: if the torso does not fit the observation; names the flag.
   """
-  specs = jax.tree.leaves(
-    env_spec.observation, is_leaf=lambda s: isinstance(s, types.ArraySpec)
-  )
+  specs = jax.tree.leaves(env_spec.observation, is_leaf=types.is_spec)
   for spec in specs:
     shape = preprocessing.device_shape(spec.shape, config.image_layout)
     torsos.resolve_torso(config.torso, shape)
@@ -234,7 +238,7 @@ def dummy_inputs(env_spec: types.EnvSpec) -> types.AgentInput:
       (1, 1, *s.shape), jax.dtypes.canonicalize_dtype(s.dtype)
     ),
     env_spec.observation,
-    is_leaf=lambda s: isinstance(s, types.ArraySpec),
+    is_leaf=types.is_spec,
   )
   return types.AgentInput(
     observation=observation,

@@ -43,7 +43,7 @@ def is_picture(shape: tuple[int, ...]) -> bool:
 def to_features(x: jax.Array, dtype: jax.typing.DTypeLike) -> jax.Array:
   """Turns raw numbers `[N, ...]` into floating point features of `dtype`.
 
-  * floats are cast, not scaled;
+  * floats and booleans are cast, not scaled;
   * uint8 is divided by 255 (images, RAM); an image smaller than
     `SMALLEST_PICTURE` has categories, so a one-hot code of each entry is added
     along the last axis;
@@ -52,7 +52,7 @@ def to_features(x: jax.Array, dtype: jax.typing.DTypeLike) -> jax.Array:
   * other integer arrays (Blackjack's hand) are cast, not scaled.
   """
   if x.dtype != jnp.uint8 or x.ndim == 1:
-    if x.ndim > 1 or jnp.issubdtype(x.dtype, jnp.floating):
+    if x.ndim > 1 or not jnp.issubdtype(x.dtype, jnp.integer):
       return x.astype(dtype)
     scaled = x[:, None].astype(dtype) / _SCALAR_LEVELS
     return jnp.concatenate([_one_hot(x, _SCALAR_LEVELS, dtype), scaled], -1)

@@ -1,5 +1,5 @@
 """The trajectory store: tables of unrolls between inference and learner.
 
-`base.py` is the contract, `factory.py` makes a store from a configuration,
-`embedded/` and `reverb/` are the backends. Imports neither JAX nor TensorFlow.
+`base.py` is the contract, `embedded/` and `reverb/` are the backends. Imports
+neither JAX nor TensorFlow.
 """

@@ -1,8 +1,4 @@
-"""Archives of named arrays, written and read in pieces.
-
-An archive is an uncompressed ZIP of `.npy` members and a JSON member, so
-`numpy.load` opens it and checksums reveal damage.
-"""
+"""Archives of arrays: uncompressed ZIPs of `.npy` members and one of JSON."""
 
 import contextlib
 import json

@@ -261,8 +261,8 @@ class TrajectoryStore(abc.ABC):
     Args:
       path: of the new checkpoint; its folder is made if needed.
       on_snapshot: called in this thread once later changes are no longer
-        saved; writing may take minutes more. Called again if a lost server is
-        asked anew, never if saving fails before.
+        saved; writing may take minutes more. Called again if the request is
+        repeated after a loss, never if saving fails before.
 
     Raises:
       OSError: if it cannot be written; what was there before is kept.

@@ -1,4 +1,4 @@
-"""Makes the store that a run's configuration asks for."""
+"""Makes the store of a run from its configuration."""
 
 import urllib.parse
 from collections.abc import Sequence
@@ -91,7 +91,6 @@ def _choose_server(
 
 
 def _check_backend(config: ml_collections.ConfigDict) -> None:
-  """Raises ValueError if flags contradict each other."""
   chosen, address = config.replay.backend, config.replay.address
   if config.deterministic and (chosen == 'reverb' or address):
     raise ValueError(

@@ -215,12 +215,14 @@ class _Opener:
       )
       for p, k in zip(setup.plans, keys, strict=True)
     ]
-    self._output_spec = self._steps[0].output_spec(setup.agent.params_shapes())
+    self._output_spec = device_step_lib.output_spec(
+      setup.agent, setup.env_spec, setup.agent.params_shapes()
+    )
     self._unroll_spec = unrolls.unroll_spec(
       setup.env_spec,
       setup.agent.num_transitions(self._config.unroll_length),
       self._output_spec,
-      self._steps[0].core_spec(),
+      device_step_lib.core_spec(setup.agent),
     )
 
   def open(self, streams: MakeStream | None) -> Parts:

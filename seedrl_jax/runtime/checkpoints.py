@@ -209,7 +209,7 @@ class Checkpoints:
     moved = ''
     if not self._read_only:
       moved = f'it was moved to {self._put_aside(step)} and '
-    rest = 'there is none before it' if is_last else 'the one before is used'
+    rest = 'no other is used' if is_last else 'the one before is used'
     self._report(
       f'Checkpoint {step} is damaged ({_reason(error)}); {moved}{rest}.'
     )

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seedrl_jax.runtime import metrics
+from seedrl_jax.runtime import metrics, settings
 
 _REQUIRED = ('time/elapsed_s', 'time/env_frames')
 # Points that a group's seeds are interpolated to.
@@ -145,7 +145,7 @@ def _without_overtaken(table: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _labels(runs: Sequence[RunCurves]) -> list[str]:
-  flat = [_flatten(run.config) for run in runs]
+  flat = [dict(settings.leaves(run.config)) for run in runs]
   keys = sorted({key for config in flat for key in config} - {'seed'})
   # A missing key differs from None.
   differing = [
@@ -162,13 +162,3 @@ def _labels(runs: Sequence[RunCurves]) -> list[str]:
     f'{label}, {run.name}' if labels.count(label) > 1 else label
     for label, run in zip(labels, runs, strict=True)
   ]
-
-
-def _flatten(config: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
-  flat: dict[str, Any] = {}
-  for key, value in config.items():
-    if isinstance(value, Mapping):
-      flat |= _flatten(value, f'{prefix}{key}.')
-    else:
-      flat[prefix + key] = value
-  return flat

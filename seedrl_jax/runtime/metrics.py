@@ -2,7 +2,6 @@
 
 import contextlib
 import csv
-import math
 import os
 import pathlib
 import socket
@@ -42,9 +41,10 @@ class MetricsLog:
   def roll_back(self, updates: int, env_frames: int) -> None:
     """Drops rows later than a checkpoint; see `CsvLog.roll_back`."""
     with self._suppress_errors():
+      self._csv.roll_back(updates, env_frames)
+    with self._suppress_errors():
       if self._events is not None:
         self._events.roll_back(env_frames)
-      self._csv.roll_back(updates, env_frames)
 
   def write(self, row: Metrics) -> None:
     """Writes one report; its `time/env_frames` is TensorBoard's step."""
@@ -101,8 +101,8 @@ class CsvLog:
     line = ','.join('' if value is None else str(value) for value in values)
     workdir_lib.append_whole(self._path, f'{line}\n'.encode())
 
-  def roll_back(self, updates: int, env_frames: float = math.inf) -> int:
-    """Drops rows later than a checkpoint and returns how many.
+  def roll_back(self, updates: int, env_frames: int) -> None:
+    """Drops rows later than a checkpoint.
 
     Environments go on while a checkpoint is written, so a row of the same
     update may be ahead of it in frames.
@@ -116,7 +116,6 @@ class CsvLog:
     ]
     if len(kept) < len(rows):
       self._rewrite(self._columns, kept)
-    return len(rows) - len(kept)
 
   def _number(self, row: list[str], name: str) -> float:
     return float(row[self._columns.index(name)] or 0)

@@ -2,7 +2,7 @@
 
 import math
 import numbers
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any, NamedTuple
 
 
@@ -75,13 +75,13 @@ SECTION = Allowed(lambda x: hasattr(x, 'items'), "give {'name': value}")
 
 
 def leaves(
-  config: Any, ranges: Mapping[str, Allowed], prefix: str = ''
+  config: Any, whole: Container[str] = (), prefix: str = ''
 ) -> Iterator[tuple[str, Any]]:
-  """Yields dotted keys and values; a section in `ranges` is one value."""
+  """Yields dotted keys and values; a section in `whole` is one value."""
   for name, value in config.items():
     key = prefix + name
-    if hasattr(value, 'items') and key not in ranges:
-      yield from leaves(value, ranges, f'{key}.')
+    if hasattr(value, 'items') and key not in whole:
+      yield from leaves(value, whole, f'{key}.')
     else:
       yield key, value
 

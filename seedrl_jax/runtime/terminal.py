@@ -35,11 +35,7 @@ def ensure_outputs() -> None:
 
 def say(text: str) -> None:
   """Prints a line in one piece, or nothing if the output is closed."""
-  try:
-    sys.stdout.write(text + '\n')
-    sys.stdout.flush()
-  except OSError:
-    _drop(sys.stdout)
+  _write(sys.stdout, text + '\n')
 
 
 def drop_unread() -> None:
@@ -48,12 +44,15 @@ def drop_unread() -> None:
   Otherwise the interpreter's last flush would fail and change the exit code.
   """
   for name, _ in _OUTPUTS:
-    output = getattr(sys, name)
-    try:
-      output.flush()
-    except OSError:
-      _drop(output)
+    _write(getattr(sys, name), '')
 
 
-def _drop(output: TextIO) -> None:
-  os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
+def _write(output: TextIO, text: str) -> None:
+  # It may have been closed at either end.
+  if output.closed:
+    return
+  try:
+    output.write(text)
+    output.flush()
+  except OSError:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())

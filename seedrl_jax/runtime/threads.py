@@ -38,11 +38,6 @@ class ThreadGroup:
     return self._failure
 
   @property
-  def names(self) -> list[str]:
-    """Names of the threads that were started."""
-    return [thread.name for thread in self._threads]
-
-  @property
   def alive(self) -> list[str]:
     """Names of the threads that still run."""
     return [t.name for t in self._threads if t.is_alive()]

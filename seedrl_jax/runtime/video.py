@@ -86,8 +86,6 @@ class _Mp4:
     self._rate = frames_per_second
     self._ffmpeg = ffmpeg
     self._process: subprocess.Popen[bytes] | None = None
-    # A full pipe would block ffmpeg.
-    self._messages = tempfile.TemporaryFile()  # noqa: SIM115
 
   def append(self, frame: np.ndarray) -> None:
     # The first frame's size is the video's.
@@ -104,6 +102,8 @@ class _Mp4:
     raw = ['-f', 'rawvideo', '-pix_fmt', 'rgb24', '-s', f'{width}x{height}']
     # yuv420p is what browsers play.
     target = ['-an', '-pix_fmt', 'yuv420p', '-movflags', '+faststart']
+    # A full pipe would block ffmpeg.
+    self._messages = tempfile.TemporaryFile()  # noqa: SIM115
     return subprocess.Popen(
       [
         *[self._ffmpeg, '-y', '-loglevel', 'error'],
@@ -120,8 +120,9 @@ class _Mp4:
       return
     process, self._process = self._process, None
     process.communicate()
-    self._messages.seek(0)
-    said = self._messages.read().decode(errors='replace').split('\n')
+    with self._messages as messages:
+      messages.seek(0)
+      said = messages.read().decode(errors='replace').split('\n')
     if process.returncode:
       raise VideoError(
         f'--video={self._path}: ffmpeg failed ({said[0].strip()}).'

@@ -14,6 +14,8 @@ from typing import Any
 
 import ml_collections
 
+from seedrl_jax.runtime import settings
+
 # Keys that a checkpoint depends on, so a resumed run cannot change them.
 _FIXED = (
   'agent',
@@ -233,13 +235,5 @@ def check_resumable(
 
 def flat_config(config: ml_collections.ConfigDict) -> dict[str, Any]:
   """Returns a configuration's values, as in JSON, by dotted keys."""
-  return _flatten(json.loads(json.dumps(config.to_dict(), default=str)))
-
-
-def _flatten(value: Any, prefix: str = '') -> dict[str, Any]:
-  if not isinstance(value, dict):
-    return {prefix: value}
-  flat: dict[str, Any] = {}
-  for key, item in value.items():
-    flat.update(_flatten(item, f'{prefix}.{key}' if prefix else key))
-  return flat
+  plain = json.loads(json.dumps(config.to_dict(), default=str))
+  return dict(settings.leaves(plain))

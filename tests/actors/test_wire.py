@@ -4,7 +4,7 @@ import chex
 import numpy as np
 import pytest
 
-from seedrl_jax import types
+from seedrl_jax import nest, types
 from seedrl_jax.actors import wire
 from tests.actors import toys
 
@@ -20,7 +20,7 @@ def test_steps_come_out_as_they_went_in():
   assert parsed.sequence == 5
   rows = toys.CODEC.unpack_steps(parsed)
   sent = toys.output([7, 3], toys.MID, 5)
-  leaves = [*wire.flatten(sent.observation), *sent[1:]]
+  leaves = [*nest.flatten(sent.observation), *sent[1:]]
   chex.assert_trees_all_equal(rows.output, leaves)
   assert [x.dtype for x in rows.output] == [x.dtype for x in leaves]
   chex.assert_trees_all_equal(rows.episodes, toys.episodes(3))
@@ -72,12 +72,6 @@ def test_actions_of_another_shape_are_refused():
     'Actions for 3 environments came as 12 bytes instead of 24: each must be '
     'float32 [2].'
   )
-
-
-def test_flatten_and_unflatten_sort_keys():
-  nest = {'b': 1, 'a': {'y': 2, 'x': 3}}
-  assert wire.flatten(nest) == [3, 2, 1]
-  assert wire.unflatten(nest, [3, 2, 1]) == nest
 
 
 _GOOD = toys.steps([0, 1], toys.FIRST)

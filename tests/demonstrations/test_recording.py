@@ -10,7 +10,9 @@ import pytest
 from seedrl_jax import types
 from seedrl_jax.agents import base as agents
 from seedrl_jax.demonstrations import folder as folder_lib
+from seedrl_jax.demonstrations import teacher
 from seedrl_jax.envs import factory as env_factory
+from seedrl_jax.envs import gymnasium_stream
 from tests import runs
 from tests.demonstrations import recording_runs
 from tests.evaluation import evaluation_runs
@@ -104,6 +106,18 @@ def test_the_report_has_the_figures(scripted):
   assert 'kept 6 of 6 episodes, return 10.33 ± 1.65' in text
   assert text.endswith(f'8 sequences in {made.places[0]}')
   assert made.manifest.mean_return == pytest.approx(31 / 3)
+
+
+def test_policy_that_cannot_wrap_closes_the_environments(tmp_path, monkeypatch):
+  def fail(*args) -> None:
+    raise ValueError('no policy')
+
+  monkeypatch.setattr(teacher, 'ScriptedStream', fail)
+  stream = gymnasium_stream.GymnasiumStream
+  closes = evaluation_runs.count_closes(monkeypatch, stream)
+  with pytest.raises(ValueError, match='no policy'):
+    recording_runs.record(recording_runs.student(), tmp_path / 'out')
+  assert closes
 
 
 def test_only_good_episodes_are_kept(tmp_path):

@@ -30,11 +30,9 @@ def vtrace() -> tuple[agents.Agent, types.Unroll]:
   config = runs.tiny(batch_size=_WIDTH * _DEVICES)
   spec = env_factory.make_env_spec(config)
   agent = agents.load_agent(config, spec)
-  step = device_step.DeviceStep(
-    agent, spec, jax.local_devices()[0], 1, jax.random.PRNGKey(0)
-  )
-  output = step.output_spec(agent.params_shapes())
-  return agent, unrolls.unroll_spec(spec, 5, output, step.core_spec())
+  output = device_step.output_spec(agent, spec, agent.params_shapes())
+  core = device_step.core_spec(agent)
+  return agent, unrolls.unroll_spec(spec, 5, output, core)
 
 
 def random_batch(rng: np.random.Generator, spec: types.Unroll) -> types.Batch:

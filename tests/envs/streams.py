@@ -52,7 +52,7 @@ def assert_fits(output: types.EnvOutput, spec: base.StreamSpec) -> None:
   observation = jax.tree.map(
     lambda s: np.empty((size, *s.shape), s.dtype),
     spec.observation,
-    is_leaf=lambda s: isinstance(s, types.ArraySpec),
+    is_leaf=types.is_spec,
   )
   expected = types.EnvOutput(
     observation=observation,

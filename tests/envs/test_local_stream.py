@@ -31,9 +31,9 @@ class Mute(local_stream.LocalStream):
     self._closed = True
 
 
-def test_score_counts_frames_and_losses():
+def test_score_counts_frames_and_losses(monkeypatch):
+  monkeypatch.setattr(statistics, '_MOST_EPISODES', 1)
   stream = _mute()
-  stream._statistics.log = statistics.EpisodeLog(max_size=1)
   for _ in range(2):
     for last in (False, True):
       stream._statistics.update(

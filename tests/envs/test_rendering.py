@@ -57,11 +57,19 @@ def test_envpool_id_without_a_drawing_gives_none(env_id):
   stream.close()
 
 
-@pytest.mark.parametrize('section', [streams.config('CartPole-v1'), _chooser()])
+@pytest.mark.parametrize(
+  'section',
+  [
+    streams.config('CartPole-v1'),
+    _chooser(),
+    streams.config('', factory='tests.envs.toys:scripted', processes=1),
+  ],
+)
 def test_stream_that_was_not_made_to_draws_nothing(section):
   stream = _make(section, rendered=False)
   stream.recv()
   assert stream.render(0) is None
+  assert stream.steps_per_second
   stream.close()
 
 

@@ -167,8 +167,9 @@ def _append(log: statistics.EpisodeLog, *numbers: int) -> None:
   log.append(statistics.EndedEpisodes(*columns))
 
 
-def test_log_keeps_the_newest_and_counts_what_it_drops():
-  log = statistics.EpisodeLog(max_size=2)
+def test_log_keeps_the_newest_and_counts_what_it_drops(monkeypatch):
+  monkeypatch.setattr(statistics, '_MOST_EPISODES', 2)
+  log = statistics.EpisodeLog()
   _append(log, 0)
   _append(log, 1, 2, 3)
   assert log.dropped == 2
@@ -180,8 +181,9 @@ def test_log_keeps_the_newest_and_counts_what_it_drops():
   assert (log.take(), log.dropped) == ([_episode(5)], 3)
 
 
-def test_log_drops_whole_batches_and_the_start_of_one():
-  log = statistics.EpisodeLog(max_size=3)
+def test_log_drops_whole_batches_and_the_start_of_one(monkeypatch):
+  monkeypatch.setattr(statistics, '_MOST_EPISODES', 3)
+  log = statistics.EpisodeLog()
   for numbers in ((0,), (1,), (2, 3, 4, 5, 6, 7)):
     _append(log, *numbers)
   assert log.dropped == 5

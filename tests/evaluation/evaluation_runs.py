@@ -7,6 +7,7 @@ import gymnasium
 import jax
 import ml_collections
 import numpy as np
+import pytest
 from gymnasium import spaces
 
 from configs import base as base_config
@@ -123,3 +124,11 @@ def damage(folder: pathlib.Path, step: int) -> None:
   for file in (folder / 'checkpoints' / str(step)).rglob('*'):
     if file.is_file():
       file.write_bytes(file.read_bytes()[:7])
+
+
+def count_closes(monkeypatch: pytest.MonkeyPatch, owner: type) -> list[int]:
+  """Returns a list that gains an entry when one of `owner` is closed."""
+  closes: list[int] = []
+  close = owner.close
+  monkeypatch.setattr(owner, 'close', lambda x: (closes.append(1), close(x)))
+  return closes

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from seedrl_jax.envs import gymnasium_stream
 from seedrl_jax.evaluation import playing, scoring
-from seedrl_jax.runtime import progress, video
+from seedrl_jax.runtime import checkpoints, progress, video
 from tests import runs as tiny_runs
 from tests.evaluation import evaluation_runs as runs
 
@@ -106,17 +107,20 @@ def test_damaged_newest_is_reported_and_left_alone(tmp_path):
   assert _tree(tmp_path) == before
 
 
-def test_only_checkpoint_damaged_is_refused(tmp_path):
+@pytest.mark.parametrize(('number', 'named'), [(None, ''), (1, ' 1')])
+def test_only_checkpoint_damaged_is_refused(tmp_path, number, named):
   runs.save(tmp_path, runs.config(), 1.0)
   runs.damage(tmp_path, 1)
-  with pytest.raises(ValueError, match='holds no checkpoint that is sound'):
-    _play(tmp_path)
+  with pytest.raises(ValueError, match=f'no checkpoint{named} that is sound'):
+    _play(tmp_path, checkpoint=number)
 
 
-def test_unknown_checkpoint_names_those_there(tmp_path):
+def test_unknown_checkpoint_names_those_there(tmp_path, monkeypatch):
   runs.save(tmp_path, runs.config(), 1.0, 1.0)
+  closes = runs.count_closes(monkeypatch, checkpoints.Checkpoints)
   with pytest.raises(ValueError, match=r'no checkpoint 9; there are: 1, 2\.'):
     _play(tmp_path, checkpoint=9)
+  assert closes
 
 
 def test_folder_without_run_or_checkpoint_is_refused(tmp_path):
@@ -127,13 +131,15 @@ def test_folder_without_run_or_checkpoint_is_refused(tmp_path):
     _play(tmp_path)
 
 
-def test_checkpoint_of_another_network_is_refused(tmp_path):
+def test_checkpoint_of_another_network_is_refused(tmp_path, monkeypatch):
   runs.save(tmp_path, runs.config(), 1.0)
   config = runs.config()
   config.network.hidden_sizes = (6,)
   runs.save(tmp_path, config)
+  closes = runs.count_closes(monkeypatch, checkpoints.Checkpoints)
   with pytest.raises(ValueError, match='does not fit'):
     _play(tmp_path)
+  assert closes
 
 
 @pytest.mark.parametrize(
@@ -211,6 +217,19 @@ def test_nothing_to_show_is_refused(tmp_path):
   with pytest.raises(ValueError, match='toys:scripted cannot be drawn'):
     _play(tmp_path, video=path)
   assert not path.exists()
+
+
+def test_video_that_cannot_start_closes_the_environments(tmp_path, monkeypatch):
+  runs.save(tmp_path, runs.config(), 1.0)
+  monkeypatch.setattr(video, 'EpisodeVideo', _fail)
+  closes = runs.count_closes(monkeypatch, gymnasium_stream.GymnasiumStream)
+  with pytest.raises(video.VideoError):
+    _play(tmp_path, video=tmp_path / 'out.gif')
+  assert closes
+
+
+def _fail(path: pathlib.Path, rate: float) -> None:
+  raise video.VideoError(f'--video={path}: no.')
 
 
 def test_remark_on_the_missing_encoder_is_reported(tmp_path, monkeypatch):

@@ -38,6 +38,15 @@ def test_quota_is_divided_evenly(episodes, num_envs, shares):
   assert [of.count(i) for i in range(num_envs)] == shares
 
 
+def test_wrapped_stream_forwards_what_has_a_default(monkeypatch):
+  stream = streams.make(streams.toy('scripted'), num_envs=5, batch_size=3)
+  monkeypatch.setattr(stream, 'take_dropped', lambda: np.array([4]))
+  wrapped = stream_lib.WrappedStream(stream)
+  assert wrapped.min_batch_size == 2
+  assert wrapped.take_dropped() == [4]
+  wrapped.close()
+
+
 def test_recording_ends_with_the_first_environments_share(tmp_path):
   section = streams.config(
     'Toy-v0', factory='tests.evaluation.evaluation_runs:chooser'

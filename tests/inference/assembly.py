@@ -53,15 +53,11 @@ class _Recorded(NamedTuple):
   core: types.Nest
 
 
-def _is_spec(x: object) -> bool:
-  return isinstance(x, types.ArraySpec)
-
-
 def _unroll_spec(length: int, has_core: bool) -> types.Unroll:
   steps = jax.tree.map(
     lambda s: types.ArraySpec((length + 1, *s.shape), s.dtype),
     _STEPS,
-    is_leaf=_is_spec,
+    is_leaf=types.is_spec,
   )
   env_id = types.ArraySpec((), np.dtype(np.int32))
   return types.Unroll(steps, _CORE if has_core else (), env_id)
@@ -147,7 +143,8 @@ class Bed:
     passed = [x[rows] for x in core] if self.has_core and len(rows) else []
     self.assembler.finish(placement, passed)
     self.batches += 1
-    self.most_open = max(self.most_open, self.assembler.num_open_blocks)
+    num_open = len(self.allocated) - len(self._handed_over)
+    self.most_open = max(self.most_open, num_open)
     return placement
 
   def group(self, ids: np.ndarray) -> assembler_lib.EnvGroup:
@@ -188,7 +185,7 @@ class Bed:
     def values(spec: types.ArraySpec) -> np.ndarray:
       return self._rng.integers(0, 100, (n, *spec.shape)).astype(spec.dtype)
 
-    steps = jax.tree.map(values, _STEPS, is_leaf=_is_spec)
+    steps = jax.tree.map(values, _STEPS, is_leaf=types.is_spec)
     for i, env in enumerate(ids.tolist()):
       tag = env, self._life[env], len(self._history[env])
       steps.observation['tag'][i] = tag

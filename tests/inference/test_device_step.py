@@ -24,6 +24,10 @@ def _make(has_core: bool = True, seed: int = 0) -> device_step.DeviceStep:
   )
 
 
+def _output_spec(spec: types.EnvSpec) -> types.Nest:
+  return device_step.output_spec(toys.make_agent(), spec, toys.PARAMS)
+
+
 class _Driver:
   """Acts for random batches and tracks the core states in NumPy."""
 
@@ -32,8 +36,7 @@ class _Driver:
     self._rng = np.random.default_rng(seed)
     self.steps = np.zeros(_SLOTS, np.int32)
     self.vector = np.zeros((_SLOTS, 2), np.float32)
-    spec = step.output_spec(toys.PARAMS)
-    self._unpack = packing.Unpacker(spec)
+    self._unpack = packing.Unpacker(_output_spec(toys.SPEC))
 
   def act(self, slots: list[int], size: int = 0) -> toys.Output:
     """Acts for slots, padded to `size`; checks the states before."""
@@ -98,7 +101,8 @@ def test_padding_touches_no_environment():
 
 def test_padding_changes_no_output_of_a_feed_forward_agent():
   step = _make(has_core=False)
-  assert not step.has_core and step.core_spec() == ()
+  assert not step.has_core
+  assert device_step.core_spec(toys.make_agent(has_core=False)) == ()
   output = _Driver(step).act([4, 1], size=4)
   assert output.env_id.tolist() == [40, 10]
   chex.assert_shape(output.seen, (2, 3))
@@ -106,7 +110,6 @@ def test_padding_changes_no_output_of_a_feed_forward_agent():
 
 def test_agent_sees_the_header_and_the_parameters():
   step = _make()
-  spec = step.output_spec(toys.PARAMS)
   header = step.make_header(2)
   _fill(
     header, [3, 5], [33, toys.FIRST_EVAL_ID], [False, True], [1.5, -2], [7, 0]
@@ -116,7 +119,7 @@ def test_agent_sees_the_header_and_the_parameters():
     'vector': np.zeros((2, 2), np.float32),
   }
   packed, _ = step(toys.PARAMS, observation, header)
-  output = packing.Unpacker(spec)(np.asarray(packed))
+  output = packing.Unpacker(_output_spec(toys.SPEC))(np.asarray(packed))
   seen = np.array([[4.5, 7, 0], [-6, 0, 1]], np.float32)
   chex.assert_trees_all_equal(output.seen, seen)
   assert output.env_id.tolist() == [33, toys.FIRST_EVAL_ID]
@@ -124,14 +127,13 @@ def test_agent_sees_the_header_and_the_parameters():
 
 
 def test_specs_describe_one_environment():
-  step = _make()
   int32, float32 = np.dtype(np.int32), np.dtype(np.float32)
-  assert step.output_spec(toys.PARAMS) == toys.Output(
+  assert _output_spec(toys.SPEC) == toys.Output(
     action=types.ArraySpec((), int32),
     seen=types.ArraySpec((3,), float32),
     env_id=types.ArraySpec((), int32),
   )
-  assert step.core_spec() == {
+  assert device_step.core_spec(toys.make_agent()) == {
     'steps': types.ArraySpec((), int32),
     'vector': types.ArraySpec((2,), float32),
   }
@@ -139,17 +141,10 @@ def test_specs_describe_one_environment():
 
 def test_actions_that_the_environments_do_not_take_are_refused():
   action = types.ActionSpec((), np.dtype(np.float32), (-1,), (1,))
-  step = device_step.DeviceStep(
-    toys.make_agent(),
-    toys.SPEC._replace(action=action),
-    jax.local_devices()[0],
-    _SLOTS,
-    jax.random.PRNGKey(0),
-  )
   with pytest.raises(
     ValueError, match=r'with int32\[\], but the environments take float32\[\]'
   ):
-    step.output_spec(toys.PARAMS)
+    _output_spec(toys.SPEC._replace(action=action))
 
 
 @pytest.mark.parametrize('has_core', [True, False])

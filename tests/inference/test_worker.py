@@ -250,6 +250,14 @@ def test_worker_tells_what_it_works_on():
   assert worker.num_train_envs == 2
 
 
+def test_batches_that_never_recur_shut_out_none_that_do():
+  worker = worker_bench.Bench(toys.Stream(6, [[*range(6)]]), 6).worker
+  for ids in itertools.permutations(range(6), 3):
+    worker._layout(np.array(ids, np.int32))
+  recurring = np.arange(6, dtype=np.int32)
+  assert worker._layout(recurring) is worker._layout(recurring)
+
+
 def test_smaller_last_group_of_gymnasium_environments():
   stream = streams.make(streams.toy('scripted'), num_envs=5, batch_size=3)
   assert (stream.min_batch_size, stream.batch_size) == (2, 3)

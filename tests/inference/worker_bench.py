@@ -51,10 +51,10 @@ class Bench:
       stream.num_envs,
       jax.random.PRNGKey(0),
     )
-    output_spec = device_step.output_spec(toys.PARAMS)
+    output_spec = device_step_lib.output_spec(agent, toys.SPEC, toys.PARAMS)
     layout = blocks.UnrollLayout(
       unrolls.unroll_spec(
-        toys.SPEC, LENGTH, output_spec, device_step.core_spec()
+        toys.SPEC, LENGTH, output_spec, device_step_lib.core_spec(agent)
       )
     )
     self.inserted: list[types.Unroll] = []

@@ -201,8 +201,10 @@ def test_learners_listen_with_secrets_that_were_made(cluster: Cluster):
     assert 'does match' in checked.stdout
 
 
-def test_environments_that_are_asked_for_are_had(cluster: Cluster):
-  asked = ['--config.env.num_envs=4', '--config.actors.max_envs=99']
+@pytest.mark.parametrize('dashes', ['-', '--'])
+def test_environments_that_are_asked_for_are_had(cluster: Cluster, dashes: str):
+  names = ('config.env.num_envs=4', 'config.actors.max_envs=99')
+  asked = [f'{dashes}{name}' for name in names]
   assert cluster.run(*asked)[0] == 0
   for call in cluster.calls('launch/learner.py'):
     assert [flag for flag in call if '_envs=' in flag] == asked
@@ -281,6 +283,7 @@ def test_given_secrets_are_used(cluster: Cluster):
       'give all of SEEDRL_TLS_CERTIFICATE, SEEDRL_',
     ),
     (['--workdir=w'], {}, 'name the work directory by SEEDRL_WORKDIR.'),
+    (['--x', '-workdir=w'], {}, 'name the work directory by SEEDRL_WORKDIR.'),
   ],
 )
 def test_what_is_wrong_is_said(
@@ -299,38 +302,31 @@ def test_a_failure_ends_the_actors_and_the_job(cluster: Cluster):
   assert not cluster.calls('scontrol')
 
 
-def _signalled(cluster: Cluster, number: int, **env: str) -> tuple[int, str]:
-  """Signals the script once a learner runs; returns status and output."""
+@pytest.mark.parametrize(
+  ('number', 'ended', 'is_queued'),
+  [
+    (signal.SIGUSR1, '0', True),
+    (signal.SIGTERM, '0', False),
+    (signal.SIGUSR1, '4', False),
+  ],
+)
+def test_it_saves_and_is_queued_again_only_if_its_time_is_up(
+  cluster: Cluster, number: int, ended: str, is_queued: bool
+):
   pipe = cluster.log.with_name('pipe')
   os.mkfifo(pipe)
-  env |= {'FAKE_PIPE': str(pipe), 'FAKE_ACTORS': '1'}
-  env['SLURM_JOB_NODELIST'] = 'n1'
+  env = {'SLURM_JOB_NODELIST': 'n1', 'SEEDRL_WORKDIR': 'my w'}
+  env |= {'FAKE_PIPE': str(pipe), 'FAKE_ACTORS': '1', 'FAKE_ENDED': ended}
   running = cluster.start(**env)
+  # Once a learner runs.
   with open(pipe) as started:
     assert started.read() == 'started\n'
   running.send_signal(number)
   said = ''.join(running.communicate())
-  return running.returncode, said
-
-
-def test_before_the_time_is_up_it_saves_and_is_queued_again(cluster: Cluster):
-  status, said = _signalled(cluster, signal.SIGUSR1, SEEDRL_WORKDIR='my w')
-  assert status == 0
-  assert 'goes back to the queue and resumes my w.' in said
+  assert running.returncode == int(ended)
   assert cluster.calls('ended') == [['launch/actor.py'], ['launch/learner.py']]
-  assert cluster.calls('scontrol') == [['requeue', '70123']]
-
-
-@pytest.mark.parametrize(
-  ('number', 'ended'), [(signal.SIGTERM, '0'), (signal.SIGUSR1, '4')]
-)
-def test_a_cancelled_or_failed_job_is_not_queued_again(
-  cluster: Cluster, number: int, ended: str
-):
-  status, _ = _signalled(cluster, number, FAKE_ENDED=ended)
-  assert status == int(ended)
-  assert len(cluster.calls('ended')) == 2
-  assert not cluster.calls('scontrol')
+  assert ('goes back to the queue and resumes my w.' in said) == is_queued
+  assert cluster.calls('scontrol') == [['requeue', '70123']] * is_queued
 
 
 def test_the_programs_know_the_flags(cluster: Cluster):

@@ -158,9 +158,6 @@ class Desk:
     lines = map(json.loads, self.log.read_text().splitlines())
     return [line[3:] for line in lines]
 
-  def set_up(self) -> None:
-    assert self.run('setup', '--name=tpu').returncode == 0
-
   def back_up(
     self, worker: int, *arguments: str
   ) -> subprocess.CompletedProcess[str]:
@@ -203,13 +200,19 @@ def _desk(tmp_path: pathlib.Path) -> Iterator[Desk]:
     log.close()
 
 
+@pytest.fixture(name='ready')
+def _ready(desk: Desk) -> Desk:
+  """A desk whose workers are set up."""
+  assert desk.run('setup', '--name=tpu').returncode == 0
+  return desk
+
+
 @pytest.fixture(name='training')
-def _training(desk: Desk) -> Iterator[Desk]:
+def _training(ready: Desk) -> Iterator[Desk]:
   """A desk whose learners run, with awkward arguments."""
-  desk.set_up()
-  desk.train('--spot', *_AWKWARD, '--', '--yes')
-  yield desk
-  desk.stop()
+  ready.train('--spot', *_AWKWARD, '--', '--yes')
+  yield ready
+  ready.stop()
 
 
 _AWKWARD = ("--config.env.id='a b'", '--x=$HOME;`id`"', '--y=*', '--z=', 'ü\n')
@@ -281,10 +284,8 @@ def test_environment_stands_for_the_options(desk: Desk):
 
 def test_create_leaves_what_exists(desk: Desk):
   result = desk.run('create', '--name=tpu', FAKE_STATE='READY')
-  assert (result.returncode, result.stdout) == (
-    0,
-    'tpu_vm: tpu exists already (READY).\n',
-  )
+  assert result.returncode == 0
+  assert result.stdout == 'tpu_vm: tpu exists already (READY).\n'
   said = desk.refusal('create', '--name=tpu', FAKE_STATE='PREEMPTED')
   assert 'only what its runs saved to a --backup is elsewhere' in said
   assert {call[0] for call in desk.calls()} == {'describe'}
@@ -363,33 +364,41 @@ def test_a_second_learner_is_refused(training: Desk):
     assert next(lines) == 'saved\n'
 
 
-def test_one_busy_worker_keeps_all_from_starting(desk: Desk):
-  desk.set_up()
-  with open(desk.trees[1] / 'learner.lock', 'w') as lock:
+def test_one_busy_worker_keeps_all_from_starting(ready: Desk):
+  with open(ready.trees[1] / 'learner.lock', 'w') as lock:
     fcntl.flock(lock, fcntl.LOCK_EX)
-    said = desk.refusal('train', '--name=tpu', '--workdir=w')
+    said = ready.refusal('train', '--name=tpu', '--workdir=w')
   assert 'nothing was started' in said
-  assert not (desk.trees[0] / 'learner.lock').read_text()
+  assert not (ready.trees[0] / 'learner.lock').read_text()
 
 
-def test_flags_are_checked_before_anything_starts(desk: Desk):
-  desk.set_up()
-  said = desk.refusal('train', '--name=tpu', FAKE_CHECK='learner: no such key')
-  assert 'learner: no such key' in said
-  assert not (desk.trees[0] / 'learner.lock').read_text()
+@pytest.mark.parametrize(
+  ('flags', 'env', 'said'),
+  [
+    ([], {'FAKE_CHECK': 'learner: no such key'}, 'learner: no such key'),
+    (
+      ['--backup=gs://b/r'],
+      {'FAKE_FAIL': 'ls'},
+      'gs://b/r cannot be read: ERROR: no permission',
+    ),
+  ],
+)
+def test_nothing_starts_before_all_is_checked(
+  ready: Desk, flags: list[str], env: dict[str, str], said: str
+):
+  assert said in ready.refusal('train', '--name=tpu', *flags, **env)
+  assert not (ready.trees[0] / 'learner.lock').read_text()
 
 
-def test_a_work_directory_is_the_users(desk: Desk):
-  desk.set_up()
-  desk.train('--workdir', 'my w')
-  for lines in desk.logs.values():
+def test_a_work_directory_is_the_users(ready: Desk):
+  ready.train('--workdir', 'my w')
+  for lines in ready.logs.values():
     assert json.loads(next(lines))[1:] == ['--workdir', 'my w']
-  desk.stop()
+  ready.stop()
 
 
-def test_stop_says_where_nothing_runs(desk: Desk):
-  desk.set_up()
-  assert desk.run('stop', '--name=tpu').stdout.count('no learner runs on') == 2
+def test_stop_says_where_nothing_runs(ready: Desk):
+  assert ready.run('stop', '--name=tpu').stdout.count('no learner runs on') == 2
 
 
 def test_logs_follow_one_worker(desk: Desk):
@@ -423,10 +432,8 @@ def test_delete_asks(
 
 def test_delete_of_what_is_gone_is_done(desk: Desk):
   result = desk.run('delete', '--name=tpu', '--yes')
-  assert (result.returncode, result.stdout) == (
-    0,
-    'tpu_vm: there is no tpu.\n',
-  )
+  assert result.returncode == 0
+  assert result.stdout == 'tpu_vm: there is no tpu.\n'
 
 
 # Above any process number.
@@ -434,75 +441,63 @@ _ENDED = str(2**22 + 1)
 
 
 @pytest.mark.parametrize(('worker', 'part'), [(0, ''), (1, 'hosts/1/')])
-def test_backup_has_what_a_worker_owns(desk: Desk, worker: int, part: str):
-  desk.set_up()
-  here = desk.trees[worker] / 'runs/tpu' / part
-  there = desk.bucket / 'r' / part
-  foreign = desk.bucket / 'r/hosts/2/replay/3/a'
+def test_backup_has_what_a_worker_owns(ready: Desk, worker: int, part: str):
+  here = ready.trees[worker] / 'runs/tpu' / part
+  there = ready.bucket / 'r' / part
+  foreign = ready.bucket / 'r/hosts/2/replay/3/a'
   unfinished = ['6.orbax-checkpoint-tmp/a', '6.tmp/a', 'config.json.tmp']
   for name in ['4/a', *unfinished]:
     (here / name).parent.mkdir(parents=True, exist_ok=True)
     (here / name).write_text(name)
   foreign.parent.mkdir(parents=True)
   foreign.touch()
-  assert desk.back_up(worker, 'follow', _ENDED).returncode == 0
+  assert ready.back_up(worker, 'follow', _ENDED).returncode == 0
   assert (there / '4/a').exists()
   assert not any((there / name).exists() for name in unfinished)
   # A newer checkpoint replaces an older one.
   (here / '4').rename(here / '5')
-  desk.back_up(worker, 'follow', _ENDED)
+  ready.back_up(worker, 'follow', _ENDED)
   assert (there / '5/a').exists() and not (there / '4/a').exists()
   assert foreign.exists()
 
 
 @pytest.mark.parametrize(('worker', 'part'), [(0, ''), (1, 'hosts/1/')])
-def test_backup_comes_back_once(desk: Desk, worker: int, part: str):
-  desk.set_up()
-  here = desk.trees[worker] / 'runs/tpu' / part
-  there = desk.bucket / 'r' / part
+def test_backup_comes_back_once(ready: Desk, worker: int, part: str):
+  here = ready.trees[worker] / 'runs/tpu' / part
+  there = ready.bucket / 'r' / part
   (there / '5').mkdir(parents=True)
   for name in ('5/a', 'backup'):
     (there / name).touch()
-  (desk.bucket / 'r/hosts/2').mkdir(parents=True)
-  assert desk.back_up(worker, 'restore').returncode == 0
+  (ready.bucket / 'r/hosts/2').mkdir(parents=True)
+  assert ready.back_up(worker, 'restore').returncode == 0
   assert (here / '5/a').exists()
   assert not (here / 'hosts/2').exists()
   # The local files are now the run.
   (here / '5').rename(here / '6')
-  assert desk.back_up(worker, 'restore').returncode == 0
+  assert ready.back_up(worker, 'restore').returncode == 0
   assert not (here / '5').exists()
   (here / 'backup').unlink()
-  refused = desk.back_up(worker, 'restore')
+  refused = ready.back_up(worker, 'restore')
   assert refused.returncode == 1
   assert 'has a run, and runs/tpu' in refused.stderr
   assert (there / '5/a').exists()
 
 
-def test_backup_goes_on_when_a_copy_fails(desk: Desk):
-  desk.set_up()
-  desk.env['FAKE_FAIL'] = 'rsync'
-  result = desk.back_up(0, 'follow', _ENDED)
+def test_backup_goes_on_when_a_copy_fails(ready: Desk):
+  ready.env['FAKE_FAIL'] = 'rsync'
+  result = ready.back_up(0, 'follow', _ENDED)
   assert result.returncode == 0
   assert 'gs://b/r is not up to date, see above.' in result.stderr
 
 
-def test_backup_that_cannot_be_had_keeps_all_from_starting(desk: Desk):
-  desk.set_up()
-  arguments = ('train', '--name=tpu', '--backup=gs://b/r')
-  said = desk.refusal(*arguments, FAKE_FAIL='ls')
-  assert 'gs://b/r cannot be read: ERROR: no permission' in said
-  assert not (desk.trees[0] / 'learner.lock').read_text()
-
-
-def test_backup_is_complete_when_a_learner_has_ended(desk: Desk):
-  desk.set_up()
-  desk.train('--backup=gs://b/r', '--workdir', 'my w')
-  (desk.trees[0] / 'my w/5').touch()
-  result = desk.run('delete', '--name=tpu', FAKE_STATE='READY')
+def test_backup_is_complete_when_a_learner_has_ended(ready: Desk):
+  ready.train('--backup=gs://b/r', '--workdir', 'my w')
+  (ready.trees[0] / 'my w/5').touch()
+  result = ready.run('delete', '--name=tpu', FAKE_STATE='READY')
   assert 'its last run has a copy in gs://b/r' in result.stderr
-  desk.stop()
-  assert (desk.bucket / 'r/5').exists()
-  assert (desk.bucket / 'r/hosts/1/backup').exists()
+  ready.stop()
+  assert (ready.bucket / 'r/5').exists()
+  assert (ready.bucket / 'r/hosts/1/backup').exists()
 
 
 @pytest.mark.parametrize(
@@ -519,7 +514,7 @@ def test_what_may_be_taken_away_is_said(
   desk: Desk, arguments: tuple[str, ...], env: dict[str, str], warns: bool
 ):
   if 'train' in arguments:
-    desk.set_up()
+    assert desk.run('setup', '--name=tpu').returncode == 0
   result = desk.run(*arguments, '--name=tpu', **env)
   assert ('give train --backup=gs://bucket/run.' in result.stdout) == warns
   if 'train' in arguments:

@@ -79,7 +79,7 @@ def batch_of(rewards: Sequence[float]) -> types.Batch:
   steps = jax.tree.map(
     lambda s: np.zeros((*s.shape, n), s.dtype),
     spec.steps,
-    is_leaf=lambda s: isinstance(s, types.ArraySpec),
+    is_leaf=types.is_spec,
   )
   steps.reward[:] = np.asarray(rewards, np.float32)
   unroll = types.Unroll(steps, (), np.arange(n, dtype=np.int32))

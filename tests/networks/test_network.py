@@ -55,9 +55,7 @@ def _inputs(observation, seed=0):
   first[3, 1] = first[0, 2] = first[4, 2] = first[5, 2] = True
   shape = (_LENGTH, _BATCH)
   return types.AgentInput(
-    observation=jax.tree.map(
-      leaf, observation, is_leaf=lambda s: isinstance(s, types.ArraySpec)
-    ),
+    observation=jax.tree.map(leaf, observation, is_leaf=types.is_spec),
     reward=(rng.normal(size=shape) * 2 * ~first).astype(np.float32),
     previous_action=rng.integers(0, _ACTIONS, shape, np.int32) * ~first,
     first=first,

@@ -65,6 +65,11 @@ def test_scalar_integers_become_one_hot():
   np.testing.assert_allclose(y[:, -1], [3 / 64, 100 / 64])
 
 
+@pytest.mark.parametrize('dtype', [jnp.bool_, jnp.float32])
+def test_scalar_that_is_no_integer_stays_one_number(dtype):
+  np.testing.assert_array_equal(_features(np.array([0, 1], dtype)), [0, 1])
+
+
 @pytest.mark.parametrize('dtype', [jnp.float32, jnp.int32])
 def test_other_numbers_are_only_cast(dtype):
   y = _features(np.array([[-1, 20]], dtype), jnp.bfloat16)

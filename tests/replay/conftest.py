@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seedrl_jax import types
+from seedrl_jax import nest, types
 from seedrl_jax.replay import base as replay
-from seedrl_jax.replay import nest, table_configs
+from seedrl_jax.replay import table_configs
 from seedrl_jax.replay.embedded import store as embedded
 from seedrl_jax.replay.reverb.client import (
   connection,

@@ -55,16 +55,21 @@ def test_part_that_does_not_fit_is_refused(path):
     _reader(path).restore_part('agent', wanted)
 
 
-def test_reader_moves_nothing(path):
+@pytest.mark.parametrize(
+  ('step', 'found_step', 'end'),
+  [(None, 3, 'the one before is used.'), (5, None, 'no other is used.')],
+)
+def test_reader_moves_nothing(path, step, found_step, end):
   unfinished = path / '6.orbax-checkpoint-tmp'
   unfinished.mkdir()
   for file in (path / '5').rglob('*'):
     if file.is_file():
       file.write_bytes(b'')
   said = []
-  found = _reader(path, said).restore_part('agent', _params(0.0))
-  assert found.step == 3
-  assert len(said) == 1
-  assert 'Checkpoint 5 is damaged' in said[0]
+  found = _reader(path, said).restore_part('agent', _params(0.0), step)
+  assert (found and found.step) == found_step
+  (sentence,) = said
+  assert sentence.startswith('Checkpoint 5 is damaged (')
+  assert sentence.endswith(f'); {end}')
   # An unfinished save stays, too.
   assert {entry.name for entry in path.iterdir()} >= {'3', '5', unfinished.name}

@@ -87,17 +87,12 @@ def test_a_linked_checkpoint_goes_and_what_it_leads_to_stays(
   assert _restore(tmp_path / 'other')[0].step == 1
 
 
-def test_newest_are_kept(path):
-  _save(path, [1, 2, 3, 4, 5], keep=2)
-  assert checkpoints.Checkpoints(path).steps() == [4, 5]
-
-
 @pytest.mark.parametrize(
   ('hours', 'expected'),
-  # The first is always kept.
-  [(1e-12, [1, 2, 3, 4, 5]), (1000.0, [1, 4, 5])],
+  # With hours, the first is always kept.
+  [(0.0, [4, 5]), (1e-12, [1, 2, 3, 4, 5]), (1000.0, [1, 4, 5])],
 )
-def test_one_is_kept_every_so_many_hours(path, hours, expected):
+def test_newest_are_kept_and_one_every_so_many_hours(path, hours, expected):
   _save(path, [1, 2, 3, 4, 5], keep=2, keep_every_hours=hours)
   assert checkpoints.Checkpoints(path).steps() == expected
 
@@ -145,18 +140,6 @@ def _change_record(folder):
   file.write_text(json.dumps(record))
 
 
-def _delete_file(folder):
-  _largest(folder).unlink()
-
-
-def _delete_state(folder):
-  shutil.rmtree(folder / 'state')
-
-
-def _delete_record(folder):
-  shutil.rmtree(folder / 'record')
-
-
 def _empty_everything(folder):
   for file in _files(folder):
     file.write_bytes(b'')
@@ -167,19 +150,19 @@ def _delete_contents(folder):
   folder.mkdir()
 
 
-_DAMAGE = (
-  _truncate,
-  _flip_bit_of_an_array,
-  _change_record,
-  _delete_file,
-  _delete_state,
-  _delete_record,
-  _empty_everything,
-  _delete_contents,
-)
+_DAMAGE = {
+  'truncated': _truncate,
+  'flipped bit': _flip_bit_of_an_array,
+  'other record': _change_record,
+  'no file': lambda folder: _largest(folder).unlink(),
+  'no state': lambda folder: shutil.rmtree(folder / 'state'),
+  'no record': lambda folder: shutil.rmtree(folder / 'record'),
+  'empty files': _empty_everything,
+  'no contents': _delete_contents,
+}
 
 
-@pytest.mark.parametrize('damage', _DAMAGE)
+@pytest.mark.parametrize('damage', _DAMAGE.values(), ids=_DAMAGE)
 def test_damaged_newest_is_put_aside_and_the_one_before_is_used(path, damage):
   _save(path, [1, 2])
   damage(path / '2')
@@ -213,7 +196,7 @@ def test_none_is_left(path):
   found, said = _restore(path)
   assert found is None
   (sentence,) = said
-  assert sentence.endswith('there is none before it.')
+  assert sentence.endswith(' and no other is used.')
 
 
 def test_step_that_is_damaged_again_leaves_the_first(path):
@@ -283,46 +266,39 @@ def test_full_disk_costs_a_sentence_and_no_checkpoint(small_disk, capfd):
   assert capfd.readouterr() == ('', '')
 
 
-def test_other_shape_is_refused_by_name(path):
-  _save(path, [1])
-  with pytest.raises(checkpoints.CheckpointMismatch) as error:
-    _restore(path, _state(0, size=7))
-  message = str(error.value)
-  assert message.startswith('Checkpoint 1 does not fit this configuration: ')
-  assert (
-    'params.dense.kernel is float32[1000] in the checkpoint, float32[7] in the '
-    'configuration' in message
-  )
-  # It is sound, so it stays.
-  assert _restore(path)[0].step == 1
-
-
-def test_other_type_is_refused_by_name(path):
-  _save(path, [1])
-  template = _state(0)._replace(step=np.int64(0))
-  with pytest.raises(
-    checkpoints.CheckpointMismatch, match=r'step is int32\[\]'
-  ):
-    _restore(path, template)
-
-
-def test_what_only_one_side_has_is_named(path):
-  _save(path, [1])
-  template = _state(0)._replace(opt_state=(), target_params={'w': np.ones(1)})
-  with pytest.raises(checkpoints.CheckpointMismatch) as error:
-    _restore(path, template)
-  message = str(error.value)
-  assert 'opt_state.0 is only in the checkpoint' in message
-  assert 'opt_state.1.key is only in the checkpoint' in message
-  assert 'target_params.w is only in the configuration' in message
-
-
-def test_many_differences_are_counted(path):
+@pytest.mark.parametrize(
+  ('template', 'differences'),
+  [
+    (
+      _state(0, size=7),
+      [
+        'params.dense.kernel is float32[1000] in the checkpoint, float32[7] in '
+        'the configuration'
+      ],
+    ),
+    (_state(0)._replace(step=np.int64(0)), ['step is int32[]']),
+    (
+      _state(0)._replace(opt_state=(), target_params={'w': np.ones(1)}),
+      [
+        'opt_state.0 is only in the checkpoint',
+        'opt_state.1.key is only in the checkpoint',
+        'target_params.w is only in the configuration',
+      ],
+    ),
+    # None of the five arrays fits.
+    ((), ['and 2 more']),
+  ],
+)
+def test_what_does_not_fit_is_refused_by_name(path, template, differences):
   _save(path, [1])
   store = checkpoints.Checkpoints(path)
-  # None of the five arrays fits.
-  with pytest.raises(checkpoints.CheckpointMismatch, match='and 2 more'):
-    store.restore(())
+  with pytest.raises(checkpoints.CheckpointMismatch) as error:
+    store.restore(template)
+  message = str(error.value)
+  assert message.startswith('Checkpoint 1 does not fit this configuration: ')
+  assert all(difference in message for difference in differences)
+  # It is sound, so it stays.
+  assert _restore(path)[0].step == 1
 
 
 def test_another_releases_layout_is_refused(path, monkeypatch):

@@ -68,28 +68,25 @@ def test_rows_that_a_resumed_run_took_back_are_dropped(tmp_path):
   chex.assert_trees_all_equal(returns, np.array([1.0, 4.0, 5.0]))
 
 
-def test_missing_metrics_are_an_error(tmp_path):
+@pytest.mark.parametrize(
+  ('data', 'message'),
+  [
+    (b'', 'has no column'),
+    (_HEADER.encode(), 'has no column'),
+    (b'time,loss\n1,2\n', 'has no column'),
+    (b'\xff\xfe\n', r'metrics\.csv is damaged'),
+    (b'a,b\n"1"2,3\n', r'metrics\.csv is damaged'),
+    (f'{_HEADER}\n'.encode(), 'no complete row'),
+    (f'{_HEADER}\n1,'.encode(), 'no complete row'),
+    (f'{_HEADER}\nx,100,2\n'.encode(), 'no complete row'),
+  ],
+)
+def test_metrics_that_cannot_be_read_are_an_error(tmp_path, data, message):
   with pytest.raises(ValueError, match=r'has no metrics\.csv'):
     curves.read_run(tmp_path)
-
-
-@pytest.mark.parametrize('text', ['', _HEADER, 'time,loss\n1,2\n'])
-def test_missing_columns_are_an_error(tmp_path, text):
-  with pytest.raises(ValueError, match='has no column'):
-    curves.read_run(_workdir(tmp_path / 'a', text))
-
-
-@pytest.mark.parametrize('data', [b'\xff\xfe\n', b'a,b\n"1"2,3\n'])
-def test_damaged_metrics_are_an_error(tmp_path, data):
   (tmp_path / 'metrics.csv').write_bytes(data)
-  with pytest.raises(ValueError, match=r'metrics\.csv is damaged'):
+  with pytest.raises(ValueError, match=message):
     curves.read_run(tmp_path)
-
-
-@pytest.mark.parametrize('rows', ['', '1,', 'x,100,2\n'])
-def test_no_complete_row_is_an_error(tmp_path, rows):
-  with pytest.raises(ValueError, match='no complete row'):
-    curves.read_run(_workdir(tmp_path / 'a', f'{_HEADER}\n{rows}'))
 
 
 def test_curve_leaves_out_nan_and_unknown_columns():

@@ -55,14 +55,19 @@ def test_a_second_process_is_told_who_has_it_until_that_is_killed(tmp_path):
   assert (tmp_path / 'run.lock').read_text().startswith(f'{os.getpid()} ')
 
 
-def test_a_link_is_put_aside_and_what_it_leads_to_stays(tmp_path):
-  target = tmp_path / 'mine'
+@pytest.mark.parametrize('is_link', [True, False])
+def test_what_is_no_file_is_put_aside_and_what_it_leads_to_stays(
+  tmp_path, is_link
+):
+  target, path = tmp_path / 'mine', tmp_path / 'run.lock'
   target.write_text('mine')
-  (tmp_path / 'run.lock').symlink_to(target)
+  path.symlink_to(target) if is_link else path.mkdir()
   said = []
   lock.acquire(workdir.Workdir(tmp_path), said.append).close()
   assert target.read_text() == 'mine'
-  assert 'is now run.lock.damaged-1.' in said[0]
+  assert (tmp_path / 'run.lock.damaged-1').is_dir() != is_link
+  (sentence,) = said
+  assert sentence.endswith('is now run.lock.damaged-1.')
 
 
 @pytest.mark.parametrize(
@@ -91,10 +96,3 @@ def test_without_locks_the_run_goes_on_and_says_so(tmp_path, monkeypatch):
   monkeypatch.setattr(lock.fcntl, 'lockf', fail)
   lock.acquire(workdir.Workdir(tmp_path), said.append).close()
   assert 'cannot (Operation not supported); make sure that no' in said[0]
-
-
-def test_what_is_no_file_is_put_aside(tmp_path):
-  (tmp_path / 'run.lock').mkdir()
-  said = []
-  lock.acquire(workdir.Workdir(tmp_path), said.append).close()
-  assert len(said) == 1 and (tmp_path / 'run.lock.damaged-1').is_dir()

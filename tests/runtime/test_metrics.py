@@ -96,17 +96,17 @@ def test_roll_back_drops_what_will_be_done_again(path):
   log = metrics.CsvLog(path)
   for updates, frames in ((None, 1), (1, 10), (2, 20), (2, 25), (3, 30)):
     log.write(_csv_row(updates, frames))
-  assert log.roll_back(2) == 1
-  assert log.roll_back(2, env_frames=20) == 1
+  log.roll_back(2, 99)
+  assert path.read_text() == f'{_HEADER}\n,1\n1,10\n2,20\n2,25\n'
+  log.roll_back(2, 20)
   assert path.read_text() == f'{_HEADER}\n,1\n1,10\n2,20\n'
-  assert log.roll_back(2, env_frames=20) == 0
-  assert log.roll_back(0) == 2
+  log.roll_back(0, 20)
   log.write(_csv_row(9, 9))
   assert path.read_text() == f'{_HEADER}\n,1\n9,9\n'
 
 
 def test_roll_back_of_nothing(path):
-  assert metrics.CsvLog(path).roll_back(0) == 0
+  metrics.CsvLog(path).roll_back(0, 0)
   assert not path.exists()
 
 
@@ -184,9 +184,7 @@ def test_roll_back_drops_later_steps_of_all_starts(
   log = metrics.EventLog(tmp_path)
   log.roll_back(step)
   assert theirs.read_bytes() == before
-  for name in ('linked', 'dangling'):
-    (tmp_path / f'events.out.tfevents.{name}').unlink()
-  for name in ('other', 'short'):
+  for name in ('linked', 'dangling', 'other', 'short'):
     (tmp_path / f'events.out.tfevents.{name}').unlink()
   assert _steps(tmp_path) == kept
   log.write({'x': 1.0}, 10)
@@ -295,12 +293,20 @@ def test_full_disk_costs_rows_and_not_the_run(tmp_path, monkeypatch, part):
   assert curves.read_run(tmp_path).columns['x'].tolist()[-1] == 1.0
 
 
-def test_full_disk_at_the_roll_back(tmp_path, monkeypatch):
+@pytest.mark.parametrize('part', ['_rewrite', 'roll_back'])
+def test_log_that_cannot_go_back_keeps_no_other_from_it(
+  tmp_path, monkeypatch, part
+):
   def fail(*args):
     raise OSError(28, 'No space left on device')
 
-  monkeypatch.setattr(metrics, '_cut', fail)
   log, said = _log(tmp_path)
   log.write(_row(1))
+  broken = metrics.CsvLog if part == '_rewrite' else metrics.EventLog
+  monkeypatch.setattr(broken, part, fail)
   log.roll_back(0, 0)
   assert len(said) == 1
+  rows = metrics.read_csv(tmp_path / 'metrics.csv')[1]
+  events = read_events(tmp_path / 'tensorboard')
+  assert bool(rows) == (broken is metrics.CsvLog)
+  assert bool(events) == (broken is metrics.EventLog)

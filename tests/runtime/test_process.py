@@ -23,10 +23,10 @@ print(os.sched_getscheduler(0) == os.SCHED_BATCH)
 """
 
 
-def _run(**env: str) -> list[str]:
+def _run(program: str = _PROGRAM, **env: str) -> list[str]:
   clean = {k: v for k, v in os.environ.items() if k != 'XLA_FLAGS'}
   done = subprocess.run(
-    [sys.executable, '-c', _PROGRAM],
+    [sys.executable, '-c', program],
     env=clean | env,
     capture_output=True,
     text=True,
@@ -76,13 +76,7 @@ print('jax' in sys.modules)
 
 def test_schedules_threads_without_jax_and_twice_as_once():
   # In a new process, as the settings stay.
-  done = subprocess.run(
-    [sys.executable, '-c', _THREADS],
-    capture_output=True,
-    text=True,
-    check=True,
-  )
-  assert done.stdout.split() == ['True', 'True', 'False']
+  assert _run(_THREADS) == ['True', 'True', 'False']
 
 
 def _patch(monkeypatch, libc='glibc', tunables=None):

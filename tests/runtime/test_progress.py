@@ -34,8 +34,11 @@ def _screen(text):
   return lines
 
 
-def test_file_gets_plain_lines():
-  out = io.StringIO()
+@pytest.mark.parametrize('out', [io.StringIO(), _Terminal()])
+def test_file_or_terminal_that_knows_no_codes_gets_plain_lines(
+  monkeypatch, out
+):
+  monkeypatch.setenv('TERM', 'dumb' if out.isatty() else 'xterm')
   line = progress.ProgressLine(out)
   line.update('one')
   line.say('two')
@@ -73,15 +76,6 @@ def test_narrow_terminal_shows_all_of_it_in_rows(monkeypatch):
   assert _screen(out.getvalue()) == ['before', '0123456789a', 'bc']
   line.say('after')
   assert _screen(out.getvalue()) == ['before', 'after', '']
-
-
-def test_terminal_that_knows_no_codes_gets_plain_lines(monkeypatch):
-  monkeypatch.setenv('TERM', 'dumb')
-  out = _Terminal()
-  line = progress.ProgressLine(out)
-  line.update('one')
-  line.update('two')
-  assert out.getvalue() == 'one\ntwo\n'
 
 
 class _Closed(_Terminal):

@@ -131,65 +131,43 @@ def _waits(**shares):
   return report.Waits(**(dict.fromkeys(names, 0.0) | shares))
 
 
+_SENTENCES = {
+  'learner': 'the learner (inference waits for room in the store)',
+  'envs': 'the environments (inference waits for them)',
+  'inference': 'inference (environments wait for their actions)',
+  'store': 'the store (inference waits for room in it, the learner for data)',
+}
+
+
 @pytest.mark.parametrize(
-  ('waits', 'short', 'sentence'),
+  ('waits', 'name', 'share'),
   [
     # A queue, or a ratio that stalls acting: learning is slow.
     (
       _waits(inference_for_learner=0.4, inference_for_envs=0.5),
-      'learner (40%)',
-      'the learner (inference waits for room in the store)',
+      *('learner', '40%'),
     ),
     (
       _waits(inference_for_learner=0.7, learner_for_data=0.2),
-      'learner (70%)',
-      'the learner (inference waits for room in the store)',
+      *('learner', '70%'),
     ),
     # A queue, or a ratio that stalls learning: acting is slow.
-    (
-      _waits(inference_for_envs=0.8, learner_for_data=0.9),
-      'envs (80%)',
-      'the environments (inference waits for them)',
-    ),
-    (
-      _waits(envs_for_actions=0.6, learner_for_data=0.9),
-      'inference (60%)',
-      'inference (environments wait for their actions)',
-    ),
+    (_waits(inference_for_envs=0.8, learner_for_data=0.9), 'envs', '80%'),
+    (_waits(envs_for_actions=0.6, learner_for_data=0.9), 'inference', '60%'),
     # Both sometimes wait for the other's half of the environments.
-    (
-      _waits(envs_for_actions=0.3, inference_for_envs=0.4),
-      'envs (40%)',
-      'the environments (inference waits for them)',
-    ),
-    (
-      _waits(envs_for_actions=0.4, inference_for_envs=0.3),
-      'inference (40%)',
-      'inference (environments wait for their actions)',
-    ),
+    (_waits(envs_for_actions=0.3, inference_for_envs=0.4), 'envs', '40%'),
+    (_waits(envs_for_actions=0.4, inference_for_envs=0.3), 'inference', '40%'),
     # CartPole: inference sometimes waits for bursts of unrolls.
-    (
-      report.Waits(0.12, 0.42, 0.13, 0.71),
-      'envs (42%)',
-      'the environments (inference waits for them)',
-    ),
+    (report.Waits(0.12, 0.42, 0.13, 0.71), 'envs', '42%'),
     # Both wait at the store.
-    (
-      _waits(inference_for_learner=0.5, learner_for_data=0.69),
-      'store (50%)',
-      'the store (inference waits for room in it, the learner for data)',
-    ),
+    (_waits(inference_for_learner=0.5, learner_for_data=0.69), 'store', '50%'),
     # Neither waits at the store: without a ratio, acting sets the pace.
-    (
-      _waits(inference_for_learner=0.09),
-      'inference (0%)',
-      'inference (environments wait for their actions)',
-    ),
+    (_waits(inference_for_learner=0.09), 'inference', '0%'),
   ],
 )
-def test_bottleneck(waits, short, sentence):
-  assert waits.short() == short
-  assert f'bottleneck: {sentence};' in waits.report()
+def test_bottleneck(waits, name, share):
+  assert waits.short() == f'{name} ({share})'
+  assert f'bottleneck: {_SENTENCES[name]};' in waits.report()
 
 
 def test_report_is_one_line_with_every_share():

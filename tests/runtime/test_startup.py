@@ -9,7 +9,10 @@ from seedrl_jax.runtime import startup
 
 def _python(code: str) -> str:
   """Runs code in a new process."""
-  prelude = 'import sys; from seedrl_jax.runtime import startup\n'
+  prelude = (
+    'import sys; from seedrl_jax.runtime import startup\n'
+    'startup.defer_packages()\n'
+  )
   result = subprocess.run(
     [sys.executable, '-c', prelude + code],
     capture_output=True,
@@ -21,7 +24,6 @@ def _python(code: str) -> str:
 
 def test_packages_that_nobody_uses_are_not_imported() -> None:
   code = (
-    'startup.defer_packages()\n'
     'import envpool, rlax\n'
     'names = "matplotlib", "tensorflow_probability"\n'
     'print([name for name in names if name in sys.modules])\n'
@@ -32,7 +34,6 @@ def test_packages_that_nobody_uses_are_not_imported() -> None:
 
 def test_a_deferred_package_is_complete_once_it_is_used() -> None:
   code = (
-    'startup.defer_packages()\n'
     'import distrax, envpool.toy_text\n'
     'from envpool.toy_text import CatchEnvSpec\n'
     'width = envpool.make_spec("Catch-v0").config.width\n'
@@ -46,7 +47,6 @@ def test_a_deferred_package_is_complete_once_it_is_used() -> None:
 
 def test_a_name_that_a_package_lacks_is_an_attribute_error() -> None:
   code = (
-    'startup.defer_packages()\n'
     'import envpool.toy_text\n'
     'print(hasattr(envpool.toy_text, "nothing"))\n'
     'print(hasattr(envpool.toy_text, "CatchEnvSpec"))'

@@ -55,6 +55,11 @@ def test_what_nobody_reads_is_dropped_to_the_very_end(unbuffered):
   assert (ended.returncode, ended.stderr) == (0, '')
 
 
+def test_outputs_that_the_program_closed_take_nothing():
+  ended = _run("sys.stdout.close(); terminal.say('x'); terminal.drop_unread()")
+  assert (ended.returncode, ended.stderr) == (0, '')
+
+
 def test_outputs_that_are_missing_take_no_file(tmp_path):
   ended = _run(
     'terminal.ensure_outputs(); '

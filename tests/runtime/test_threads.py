@@ -23,7 +23,7 @@ def test_threads_run_and_end():
   names = []
   group.start('a', lambda: names.append(threading.current_thread().name))
   assert group.join(_PATIENCE) == []
-  assert names == group.names == ['a']
+  assert names == ['a']
   assert group.alive == []
   assert not group.should_stop()
   assert group.failure is None

@@ -1,5 +1,6 @@
 """Tests for seedrl_jax/runtime/video.py."""
 
+import os
 import pathlib
 import sys
 import types
@@ -80,10 +81,12 @@ def test_video_without_frames_leaves_no_file(tmp_path):
 
 def test_mp4_pipes_raw_frames_into_ffmpeg(tmp_path, monkeypatch):
   _install_ffmpeg(tmp_path / 'bin', _KEEPING, monkeypatch)
+  files = os.listdir('/proc/self/fd')
   recording = video.EpisodeVideo(tmp_path / 'a.mp4', 12.5)
   for step in range(2):
     recording.append(_picture(100), 0.0, step, ends=False)
   recording.close()
+  assert os.listdir('/proc/self/fd') == files
   arguments, _, frames = recording.path.read_bytes().partition(b'\n')
   assert recording.remark == ''
   assert b'-pix_fmt rgb24 -s 320x268 -r 12.5 -i -' in arguments

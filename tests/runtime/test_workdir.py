@@ -1,5 +1,6 @@
 """Tests for seedrl_jax/runtime/workdir.py."""
 
+import contextlib
 import json
 import os
 import resource
@@ -15,6 +16,16 @@ def _config(**changes):
   config = base_config.get_config()
   config.update_from_flattened_dict(changes)
   return config
+
+
+@contextlib.contextmanager
+def _file_size_limit(size):
+  limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+  try:
+    yield
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_create_makes_parents_and_stays_quiet_the_second_time(tmp_path):
@@ -77,18 +88,15 @@ def test_read_config_that_is_damaged(tmp_path, data):
 
 def test_changes_that_can_be_followed_are_told():
   new = _config(total_env_frames=5, **{'loss.discount': 0.5, 'seed': 2})
+  # Both are new; the second only begins like a fixed key.
+  new.env.options.difficulty = 3
+  new.network_notes = 'x'
   assert workdir.check_resumable(_config(), new) == [
+    'env.options.difficulty: None -> 3',
     'loss.discount: 0.99 -> 0.5',
+    'network_notes: None -> x',
     'seed: 1 -> 2',
     'total_env_frames: 2000000 -> 5',
-  ]
-
-
-def test_option_that_comes_anew_is_told():
-  new = _config()
-  new.env.options.difficulty = 3
-  assert workdir.check_resumable(_config(), new) == [
-    'env.options.difficulty: None -> 3'
   ]
 
 
@@ -109,10 +117,9 @@ def test_option_that_comes_anew_is_told():
 def test_changes_that_the_parameters_cannot_follow_are_refused(key, value):
   with pytest.raises(workdir.WorkdirError, match='does not fit') as error:
     workdir.check_resumable(_config(), _config(**{key: value}))
-  assert f'{key}: ' in str(error.value)
-  assert str(list(value) if isinstance(value, tuple) else value) in str(
-    error.value
-  )
+  message = str(error.value)
+  assert f'{key}: ' in message
+  assert str(list(value) if isinstance(value, tuple) else value) in message
 
 
 def test_name_of_what_a_factory_makes_may_change():
@@ -128,12 +135,6 @@ def test_every_refused_difference_is_named_and_no_other():
   message = str(error.value)
   assert 'env.id: CartPole-v1 -> x; network.lstm_size: 0 -> 8' in message
   assert 'seed' not in message
-
-
-def test_key_that_only_begins_like_a_fixed_one_may_change():
-  old, new = _config(), _config()
-  new.network_notes = 'x'
-  assert workdir.check_resumable(old, new) == ['network_notes: None -> x']
 
 
 def test_json_is_never_seen_half_written(tmp_path):
@@ -172,13 +173,8 @@ def test_json_that_finds_no_room_is_one_sentence(tmp_path):
   path = tmp_path / 'summary.json'
   workdir.write_json(path, {'a': 1})
   signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-  soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-  resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
-  try:
-    with pytest.raises(workdir.NotWritten) as error:
-      workdir.write_json(path, {'a': 'x' * 10_000})
-  finally:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+  with _file_size_limit(100), pytest.raises(workdir.NotWritten) as error:
+    workdir.write_json(path, {'a': 'x' * 10_000})
   assert str(error.value) == f'{path} could not be written (File too large).'
   assert os.listdir(tmp_path) == ['summary.json']
   assert json.loads(path.read_text()) == {'a': 1}
@@ -207,12 +203,8 @@ def test_what_is_put_aside_keeps_its_content_and_takes_a_free_name(tmp_path):
 def test_what_does_not_fit_is_not_appended_in_part(tmp_path):
   path = tmp_path / 'log'
   workdir.append_whole(path, b'12345')
-  limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-  resource.setrlimit(resource.RLIMIT_FSIZE, (8, limits[1]))
-  try:
+  with _file_size_limit(8):
     with pytest.raises(OSError, match='No space left'):
       workdir.append_whole(path, b'6789a')
     workdir.append_whole(path, b'678')
-  finally:
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
   assert path.read_bytes() == b'12345678'

@@ -87,7 +87,9 @@ class LocalInference:
     self._device_step = device_step_lib.DeviceStep(
       self._agent, self._env_spec, self._device, self._stream.num_envs, key
     )
-    self._output_spec = self._device_step.output_spec(self._shapes)
+    self._output_spec = device_step_lib.output_spec(
+      self._agent, self._env_spec, self._shapes
+    )
 
   def start(self) -> None:
     self._threads.start('inference', self._act)
@@ -174,7 +176,7 @@ class LocalInference:
       self._env_spec,
       agent.num_transitions(config.unroll_length),
       self._output_spec,
-      self._device_step.core_spec(),
+      device_step_lib.core_spec(agent),
     )
     width = table_configs.table_config(config).writer_width(
       run.block_width, self._stream.num_envs

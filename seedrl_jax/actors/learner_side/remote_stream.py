@@ -5,7 +5,7 @@ import threading
 
 import numpy as np
 
-from seedrl_jax import types
+from seedrl_jax import nest, types
 from seedrl_jax.actors import local_messages, wire
 from seedrl_jax.actors.learner_side import group_lease, request_queue
 from seedrl_jax.envs import base, statistics
@@ -93,7 +93,7 @@ class RemoteStream(base.EnvStream):
         self._left.clear()
     columns = zip(*(request.leaves for request in taken), strict=True)
     leaves = [np.concatenate(column) for column in columns]
-    observation = wire.unflatten(self.spec.observation, leaves[:-4])
+    observation = nest.unflatten(self.spec.observation, leaves[:-4])
     return types.EnvOutput(observation, *leaves[-4:])
 
   def take_dropped(self) -> np.ndarray:

@@ -59,7 +59,6 @@ class EmbeddedTable(base.Table):
     """Returns size, inserts and samples; called with the lock held."""
 
   def _member(self, name: str | int) -> str:
-    """Returns an archive member's name; leaves go by number."""
     return f'{self.config.name}/{name}'
 
 

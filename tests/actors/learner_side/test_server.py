@@ -12,6 +12,7 @@ import grpc
 import numpy as np
 import pytest
 
+from seedrl_jax import nest
 from seedrl_jax.actors import credentials, handshake, wire
 from seedrl_jax.actors.learner_side import actor_session, server_state
 from seedrl_jax.actors.learner_side import server as server_lib
@@ -166,7 +167,7 @@ def test_hostile_messages_harm_nobody():
     good.close()
     assert inference.error is None
     for batch in inference.batches:
-      for leaf in wire.flatten(batch.observation):
+      for leaf in nest.flatten(batch.observation):
         assert leaf.dtype.kind != 'f' or np.isfinite(leaf).all()
 
 

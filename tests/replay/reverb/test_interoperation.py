@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from seedrl_jax.replay import nest
+from seedrl_jax import nest
 from seedrl_jax.replay.reverb.client import (
   connection,
   insert_lane,

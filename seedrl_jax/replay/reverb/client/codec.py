@@ -52,7 +52,7 @@ _encoded, _decoded = _Scratch(), _Scratch()
 
 
 class Tensor(NamedTuple):
-  """A column: tensorflow.DataType, `[rows, ...]`, snappy of row-major bytes."""
+  """A chunk's column: tensorflow.DataType, `[rows, ...]`, raw snappy."""
 
   code: int
   shape: tuple[int, ...]
@@ -96,7 +96,6 @@ def encode(columns: Sequence[np.ndarray]) -> list[Tensor]:
 
 
 def _raw(array: np.ndarray) -> memoryview:
-  """Returns the bytes to compress, in row-major order."""
   if array.dtype.name not in _CODES:
     raise ValueError(f'Reverb cannot hold arrays of type {array.dtype}.')
   if not array.dtype.isnative:

@@ -81,11 +81,11 @@ class _Calls:
   def server_info(
     self, address: str, timeout: float
   ) -> reverb_pb2.ServerInfoResponse:
-    """Asks once whether the server is there; raises as `unary`."""
+    """Requests the state once; raises as `unary`."""
     return self.unary(address, 'ServerInfo', reverb_pb2.Empty(), timeout)
 
   def drop_channel(self) -> None:
-    """Ends unary calls under way; the next one connects anew."""
+    """Ends unary calls under way; the next one reconnects."""
     with self._lock:
       channel, self._channel = self._channel, None
     if channel is not None:

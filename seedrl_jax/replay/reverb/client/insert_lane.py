@@ -283,7 +283,7 @@ class _Task(NamedTuple):
 
 
 class InsertLane:
-  """Encodes blocks in a thread of its own and sends them in order."""
+  """Encodes blocks in its thread and sends them in order."""
 
   def __init__(
     self,
@@ -384,7 +384,7 @@ class InsertLane:
         if not self._closed:
           self._error = e
         self._changed.notify_all()
-      # Otherwise other threads would wait for this table for ever.
+      # Otherwise other threads would wait for this table indefinitely.
       self._counts.close()
 
   def _take(self) -> _Task | None:

@@ -86,7 +86,6 @@ def encode_chunk(columns: Sequence[np.ndarray]) -> Chunk:
 
 
 def _tensor_parts(tensor: codec.Tensor) -> list[wire.Buffer]:
-  """Returns the parts of a serialized `reverb_pb2.Tensor`."""
   shape = reverb_pb2.TensorShape()
   for length in tensor.shape:
     shape.dim.add().size = length

@@ -195,7 +195,7 @@ class SampleStreams:
         count = min(self._demand, _MAX_PER_REQUEST, self._room())
         self._demand -= count
         call.awaited += count
-      # The server waits for ever, as there is no rate limiter's time-out.
+      # Without a rate limiter's time-out the server waits indefinitely.
       request = reverb_pb2.SampleStreamRequest(
         table=self._table, num_samples=count
       )
@@ -286,8 +286,8 @@ class Sampler(base.TrajectorySampler):
     self._streams.request(self._decoder.num_items)
 
   def _ask_ahead(self) -> None:
-    # Not before callers that wait: the last batch that can be drawn would
-    # otherwise be under way for nobody.
+    # Not before callers that wait: otherwise, nobody might claim the last batch
+    # that can be drawn.
     with self._turn:
       while self._unclaimed < self._ahead and not self._waiting:
         try:

@@ -1,4 +1,4 @@
-"""The server of a store: one of its own, or one that already runs."""
+"""The server of a store: started by the run, or already running."""
 
 import abc
 import contextlib
@@ -47,7 +47,7 @@ class ServerLocation(abc.ABC):
   ) -> None:
     """Saves the tables and `record`, JSON values, in `path`.
 
-    Calls `on_asked` each time that the server is asked.
+    Calls `on_asked` each time that the request is sent.
 
     Raises:
       OSError, ReverbError: if that fails.
@@ -160,7 +160,6 @@ class OwnServer(ServerLocation):
     self._newest = path
 
   def _empty(self) -> None:
-    """Restarts the server with empty tables."""
     self._server.restart()
     self._server.wait_ready()
     # Otherwise the store would still count what is gone.

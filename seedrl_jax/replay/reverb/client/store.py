@@ -156,7 +156,6 @@ class ReverbStore(base.TrajectoryStore):
       table.flush(_FLUSH_SECONDS)
 
   def _restart_tables(self, infos: server_location.Infos) -> None:
-    """Takes over the counts of a server that has just begun."""
     for name, table in self._tables.items():
       table.restart(infos[name])
 

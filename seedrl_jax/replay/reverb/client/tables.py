@@ -188,7 +188,7 @@ class ReverbTable(base.Table):
 
 
 class ReverbQueue(ReverbTable, base.Queue):
-  """A queue on a server, where an item is a whole block."""
+  """A queue on a server; an item is a whole block."""
 
   def __init__(
     self,
@@ -221,7 +221,7 @@ class ReverbQueue(ReverbTable, base.Queue):
 
 
 class ReverbReplay(ReverbTable, base.Replay):
-  """A replay on a server, where an item is one unroll."""
+  """A replay on a server; an item is one unroll."""
 
   config: table_configs.ReplayConfig
 

@@ -175,7 +175,6 @@ def _columns(
   steps: Sequence[items.Chunk] | Sequence[items.Slice],
   rest: items.Chunk,
 ) -> list[items.Column]:
-  """Returns an item's columns, one for each leaf."""
   columns = []
   of_steps, of_rest = itertools.count(), itertools.count()
   for major in time_major:
@@ -275,8 +274,6 @@ class UnrollDecoder(Decoder):
 def _decode_unrolls(
   drawn: Sequence[samples.Sample], block: base.Block, mapper: Mapper
 ) -> None:
-  """Writes samples of single unrolls to a block's columns, in order."""
-
   def decode(index: int) -> None:
     columns = drawn[index].columns
     _check_columns(columns, block)

@@ -4,7 +4,7 @@ NamedTuples, tuples and lists keep their order, dicts go by sorted key, None
 holds nothing. `types.ArraySpec` is a leaf, though a NamedTuple.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from seedrl_jax import types
@@ -12,7 +12,14 @@ from seedrl_jax import types
 
 def flatten(nest: types.Nest) -> list[Any]:
   """Returns the leaves of a nest, in the order of `jax.tree.leaves`."""
-  return [leaf for _, leaf in _walk(nest, '')]
+  # Faster than `_walk`, as each message of an actor is flattened.
+  if nest is None:
+    return []
+  if _is_leaf(nest):
+    return [nest]
+  if isinstance(nest, dict):
+    nest = [nest[key] for key in sorted(nest)]
+  return [leaf for child in nest for leaf in flatten(child)]
 
 
 def flatten_with_paths(nest: types.Nest) -> list[tuple[str, Any]]:
@@ -39,7 +46,7 @@ def _is_named_tuple(nest: Any) -> bool:
 def _is_leaf(nest: Any) -> bool:
   if isinstance(nest, types.ArraySpec):
     return True
-  return not isinstance(nest, (Mapping, tuple, list))
+  return not isinstance(nest, (dict, tuple, list))
 
 
 def _walk(nest: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -48,7 +55,7 @@ def _walk(nest: Any, path: str) -> Iterator[tuple[str, Any]]:
   if _is_leaf(nest):
     yield path, nest
     return
-  if isinstance(nest, Mapping):
+  if isinstance(nest, dict):
     children = [(key, nest[key]) for key in sorted(nest)]
   elif _is_named_tuple(nest):
     children = list(zip(nest._fields, nest, strict=True))
@@ -63,7 +70,7 @@ def _rebuild(structure: Any, leaves: Iterator[Any]) -> Any:
     return None
   if _is_leaf(structure):
     return next(leaves)
-  if isinstance(structure, Mapping):
+  if isinstance(structure, dict):
     return {key: _rebuild(structure[key], leaves) for key in sorted(structure)}
   # A generator would turn StopIteration into RuntimeError.
   children = [_rebuild(child, leaves) for child in structure]

@@ -8,8 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from seedrl_jax import types
-from seedrl_jax.replay import nest
+from seedrl_jax import nest, types
 
 
 class _Pair(NamedTuple):
