@@ -83,7 +83,7 @@ def _choose_server(
   logging.info('Replay: a Reverb server of this run, by %s.', python)
   return lambda rules, on_restart: server_location.OwnServer(
     # Its own checkpoints are useless without the store's record.
-    server.ReverbServer(python, rules, folder, keep_checkpoints=0),
+    server.ReverbServer(python, rules, folder, keep_checkpoints=False),
     on_restart,
     patience,
     begin_with,

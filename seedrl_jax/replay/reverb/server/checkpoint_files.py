@@ -1,4 +1,4 @@
-"""Finds, keeps and prunes a Reverb server's checkpoints.
+"""Finds and keeps a Reverb server's checkpoints.
 
 dm-reverb 0.14.0 deletes all but its newest checkpoint from its folder, so a
 server writes to a folder of its own and `keep` moves its checkpoints.
@@ -19,7 +19,7 @@ def is_complete(path: str | os.PathLike[str]) -> bool:
 
 def newest_first(folder: str | os.PathLike[str]) -> list[pathlib.Path]:
   """Returns the complete checkpoints in `folder`, which may be absent."""
-  found = [done.parent for done in pathlib.Path(folder).glob(f'*/{_DONE}')]
+  found = [done.parent for done in pathlib.Path(folder).glob(f'[!.]*/{_DONE}')]
   # Reverb names them by local time, which does not sort.
   return sorted(
     found, key=lambda path: (path / _DONE).stat().st_mtime_ns, reverse=True
@@ -49,14 +49,6 @@ def keep(written: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
     os.rename(arrived, target)
 
 
-def prune(folder: str | os.PathLike[str], keep_newest: int) -> None:
-  """Deletes all complete checkpoints in `folder` but the newest."""
-  for path in newest_first(folder)[keep_newest:]:
-    # First, so that a partly deleted checkpoint counts as incomplete.
-    (path / _DONE).unlink()
-    shutil.rmtree(path)
-
-
 class ServerFolder:
   """A server's folder: its log and its checkpoints.
 
@@ -65,13 +57,13 @@ class ServerFolder:
     rewritten: a restored checkpoint as the server loads it.
   """
 
-  def __init__(self, path: str | None, keep_checkpoints: int | None):
+  def __init__(self, path: str | None, collects: bool):
     self._scratch: tempfile.TemporaryDirectory | None = None
     if path is None:
       self._scratch = tempfile.TemporaryDirectory(prefix='seedrl-reverb-')
       path = self._scratch.name
     self._path = pathlib.Path(path).absolute()
-    self._keep = keep_checkpoints
+    self._collects = collects
     self.log = self._path / 'server.log'
     self.own = self._path / '.server'
     self.rewritten = self._path / '.restored'
@@ -82,14 +74,14 @@ class ServerFolder:
 
   def collect(self) -> None:
     """Moves the checkpoints of a server that has ended out of `own`."""
+    if not self._collects:
+      return
     for path in newest_first(self.own):
       keep(path, self._path / path.name)
 
   def prepare(self) -> None:
     """Prepares the folder for a server's start."""
     self.collect()
-    if self._keep is not None:
-      prune(self._path, self._keep)
     self.remove_rewritten()
     shutil.rmtree(self.own, ignore_errors=True)
     self.own.mkdir(parents=True)

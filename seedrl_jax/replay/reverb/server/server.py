@@ -219,7 +219,7 @@ class ReverbServer(contextlib.AbstractContextManager):
     tables: Sequence[Mapping[str, Any]],
     checkpoint_dir: str | None = None,
     port: int = 0,
-    keep_checkpoints: int | None = None,
+    keep_checkpoints: bool = True,
   ):
     """Makes a server that has not started.
 
@@ -229,7 +229,7 @@ class ReverbServer(contextlib.AbstractContextManager):
       checkpoint_dir: for checkpoints and the log of one server at a time; made
         if absent. None: a temporary folder.
       port: to listen on; 0: any free port.
-      keep_checkpoints: how many each start leaves in the folder; None: all.
+      keep_checkpoints: whether those left in the folder survive a start.
     """
     self._python = python
     self._tables = list(tables)

@@ -304,7 +304,7 @@ def test_what_a_dead_server_left_is_found(make_server, make_client, tmp_path):
 def test_a_server_whose_checkpoints_are_kept_elsewhere_leaves_none(
   make_server, make_client, tmp_path
 ):
-  running = make_server(checkpoint_dir=str(tmp_path), keep_checkpoints=0)
+  running = make_server(checkpoint_dir=str(tmp_path), keep_checkpoints=False)
   client = make_client(running.address)
   client.insert([1, 2])
   written = client.checkpoint()
@@ -318,21 +318,15 @@ def test_a_server_whose_checkpoints_are_kept_elsewhere_leaves_none(
   assert {path.name for path in tmp_path.iterdir()} == {'.server', 'server.log'}
 
 
-def test_newest_first_and_prune(tmp_path):
+def test_newest_first(tmp_path):
   assert checkpoint_files.newest_first(tmp_path / 'none') == []
-  for age, name in enumerate(['b', 'c', 'a', 'unfinished']):
+  for age, name in enumerate(['b', 'c', 'a', '.restored', 'unfinished']):
     (tmp_path / name).mkdir()
     if name != 'unfinished':
       (tmp_path / name / 'DONE').touch()
       os.utime(tmp_path / name / 'DONE', (1000 + age, 1000 + age))
-
-  def names():
-    return [path.name for path in checkpoint_files.newest_first(tmp_path)]
-
-  assert names() == ['a', 'c', 'b']
-  checkpoint_files.prune(tmp_path, 2)
-  assert names() == ['a', 'c']
-  assert not (tmp_path / 'b').exists() and (tmp_path / 'unfinished').exists()
+  found = checkpoint_files.newest_first(tmp_path)
+  assert [path.name for path in found] == ['a', 'c', 'b']
 
 
 def test_keep_replaces(tmp_path):
