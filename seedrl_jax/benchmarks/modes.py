@@ -50,7 +50,7 @@ def measure(
       for _ in range(num_actors):
         processes.start(envs_per_actor, f'--inference={inference}')
       _wait_until_training(run.parts, thread, processes)
-      figures = _watch(run.parts, processes, windows)
+      figures = _watch(run.parts, thread, processes, windows)
     yield {
       'case': case.name,
       'inference': inference,
@@ -114,14 +114,15 @@ def _wait_until_training(
 
 def _watch(
   parts: build.Parts,
+  thread: threading.Thread,
   processes: actors.ActorProcesses,
   windows: timing.Windows,
 ) -> dict[str, Any]:
-  time.sleep(windows.warm_up)
+  whole.wait(thread, windows.warm_up)
   parts.learner.take_lag_max()
   counts = [_count(parts)]
   for _ in range(windows.number):
-    time.sleep(windows.seconds)
+    whole.wait(thread, windows.seconds)
     processes.check()
     counts.append(_count(parts))
   lag_max = parts.learner.take_lag_max()

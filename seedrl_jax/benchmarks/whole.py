@@ -108,8 +108,15 @@ def running(
     finally:
       run.stop()
       thread.join()
-    if errors:
-      raise errors[0]
+      if errors:
+        raise errors[0]
+
+
+def wait(thread: threading.Thread, seconds: float) -> None:
+  """Waits for so long; raises RuntimeError at once if the run ends."""
+  thread.join(seconds)
+  if not thread.is_alive():
+    raise RuntimeError('The run ended before it was measured.')
 
 
 def _train(run: system.System, errors: list[BaseException]) -> None:
@@ -142,7 +149,7 @@ def _watch(
     return learner.updates
 
   wait_for_update(_FIRST_UPDATES)
-  time.sleep(windows.warm_up)
+  wait(thread, windows.warm_up)
   rates, costs = [], []
   # Windows begin and end at updates: if these are slow, environments step in
   # bursts between them.
@@ -150,7 +157,7 @@ def _watch(
   first = steps()
   for _ in range(windows.number):
     before, cpu, start = steps(), time.process_time(), time.perf_counter()
-    time.sleep(windows.seconds)
+    wait(thread, windows.seconds)
     latest = wait_for_update(max(latest + _LEAST_UPDATES, learner.updates + 1))
     elapsed = time.perf_counter() - start
     taken = max(1, steps() - before)

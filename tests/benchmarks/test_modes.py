@@ -1,7 +1,7 @@
 """Tests of `seedrl_jax.benchmarks.modes`."""
 
+import threading
 import time
-import types as python_types
 
 import pytest
 
@@ -14,34 +14,30 @@ _WINDOW_UPDATES = 10
 
 
 class _Windows:
-  """Makes the measurer sleep until a window has all that is measured."""
+  """Makes the measurer wait until a window has all that is measured."""
 
   def __init__(self, monkeypatch: pytest.MonkeyPatch):
     self._count = modes._count
     monkeypatch.setattr(
       modes, '_wait_until_training', self._watch(modes._wait_until_training)
     )
-    clock = python_types.SimpleNamespace(
-      perf_counter=time.perf_counter, sleep=self._sleep
-    )
-    monkeypatch.setattr(modes, 'time', clock)
+    monkeypatch.setattr(whole, 'wait', self._wait)
     self._num_runs = 0
 
   def _watch(self, wait):
     def watched(parts, thread, processes):
-      self._parts, self._thread = parts, thread
+      self._parts = parts
       self._num_runs += 1
       wait(parts, thread, processes)
 
     return watched
 
-  def _sleep(self, seconds: float) -> None:
+  def _wait(self, thread: threading.Thread, seconds: float) -> None:
     if seconds != _SECONDS:
-      time.sleep(seconds)
       return
     before, deadline = self._count(self._parts), time.monotonic() + _PATIENCE
     while not self._is_full(before, self._count(self._parts)):
-      assert self._thread.is_alive(), 'the run has ended'
+      assert thread.is_alive(), 'the run has ended'
       assert time.monotonic() < deadline, 'nothing happens'
       time.sleep(0.001)
 
@@ -55,7 +51,7 @@ class _Windows:
     )
 
 
-# A window's length, which tells its sleep from others.
+# A window's length, which tells its wait from the warm-up's.
 _SECONDS = 0.5
 
 

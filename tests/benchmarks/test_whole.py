@@ -131,9 +131,15 @@ def test_windows_have_whole_updates(monkeypatch):
 
   monkeypatch.setattr(whole.time, 'sleep', sleep)
   config = python_types.SimpleNamespace(batch_size=32, unroll_length=20)
-  result = whole._watch(
-    run, threading.current_thread(), config, timing.Windows(5, 1.0)
-  )
+  thread = python_types.SimpleNamespace(join=sleep, is_alive=lambda: True)
+  result = whole._watch(run, thread, config, timing.Windows(5, 1.0))
   assert result.trained_share == 1.0
   # The first three, one to begin with, and four per window.
   assert counters.updates >= 3 + 1 + 5 * 4
+
+
+def test_run_that_has_ended_is_not_waited_for():
+  ended = threading.Thread()
+  ended.start()
+  with pytest.raises(RuntimeError, match='ended before it was measured'):
+    whole.wait(ended, 300.0)
