@@ -13,14 +13,13 @@ _PACKAGE = 'seedrl_jax'
 # The rooms that each room may import.
 _MAY_IMPORT = {
   'types': set(),
-  'nest': {'types'},
   'runtime': {'types'},
   'envs': {'runtime', 'types'},
   'networks': {'runtime', 'types'},
   'agents': {'networks', 'runtime', 'types'},
-  'replay': {'nest', 'runtime', 'types'},
+  'replay': {'runtime', 'types'},
   'inference': {'agents', 'envs', 'replay', 'types'},
-  'actors': {'envs', 'nest', 'types'},
+  'actors': {'envs', 'runtime', 'types'},
   'learner': {'agents', 'replay', 'types'},
   'distributed': {'learner', 'replay', 'runtime', 'types'},
   'evaluation': {
@@ -41,10 +40,10 @@ _JAX = ('jax', 'jaxlib', 'flax', 'optax', 'rlax', 'chex', 'orbax', 'distrax')
 _TENSORFLOW = ('tensorflow',)
 # The package's modules that configurations may import.
 _AGENT_CONFIG = r'seedrl_jax\.agents\.\w+\.config'
-_WITHOUT_JAX = ('types', 'nest', 'envs', 'replay', 'actors')
+_WITHOUT_JAX = ('types', 'envs', 'replay', 'actors')
 # Exceptions among the files of these rooms, and what else they may import.
 _WITH_JAX = {
-  'local_inference.py': {'agents', 'inference', 'replay', 'runtime'},
+  'local_inference.py': {'agents', 'inference', 'replay'},
   'service.py': {'agents', 'replay'},
 }
 # Runs only in the Python of Reverb's server.

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seedrl_jax import nest, types
+from seedrl_jax import types
 from seedrl_jax.envs import base, statistics
+from seedrl_jax.runtime import nest
 
 VERSION = 3
 SERVICE, METHOD = 'seedrl_jax.Actors', 'Serve'

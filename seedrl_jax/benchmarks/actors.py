@@ -21,11 +21,12 @@ import grpc
 import ml_collections
 import numpy as np
 
-from seedrl_jax import nest, types
+from seedrl_jax import types
 from seedrl_jax.actors import addresses, credentials, handshake, wire
 from seedrl_jax.actors.learner_side import remote_stream, server, slot_allocator
 from seedrl_jax.benchmarks import timing
 from seedrl_jax.envs import base, factory, statistics
+from seedrl_jax.runtime import nest
 
 TRANSPORTS = ('unix', 'tcp')
 

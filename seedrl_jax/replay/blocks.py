@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from seedrl_jax import nest, types
+from seedrl_jax import types
 from seedrl_jax.replay import base, table_configs
+from seedrl_jax.runtime import nest
 
 # JAX on CPU aliases only NumPy arrays of this alignment.
 _ALIGNMENT = 64

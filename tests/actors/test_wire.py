@@ -4,8 +4,9 @@ import chex
 import numpy as np
 import pytest
 
-from seedrl_jax import nest, types
+from seedrl_jax import types
 from seedrl_jax.actors import wire
+from seedrl_jax.runtime import nest
 from tests.actors import toys
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seedrl_jax import nest, types
+from seedrl_jax import types
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
 from seedrl_jax.replay.embedded import store as embedded
@@ -23,6 +23,7 @@ from seedrl_jax.replay.reverb.client import (
   store,
   tables,
 )
+from seedrl_jax.runtime import nest
 from tests.replay.reverb import shared_servers
 
 # The largest batch of the contract tests.

@@ -5,10 +5,11 @@ import threading
 
 import numpy as np
 
-from seedrl_jax import nest, types
+from seedrl_jax import types
 from seedrl_jax.actors import local_messages, wire
 from seedrl_jax.actors.learner_side import group_lease, request_queue
 from seedrl_jax.envs import base, statistics
+from seedrl_jax.runtime import nest
 
 _NO_ID = np.zeros(0, np.int32)
 

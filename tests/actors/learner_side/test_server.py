@@ -12,10 +12,10 @@ import grpc
 import numpy as np
 import pytest
 
-from seedrl_jax import nest
 from seedrl_jax.actors import credentials, handshake, wire
 from seedrl_jax.actors.learner_side import actor_session, server_state
 from seedrl_jax.actors.learner_side import server as server_lib
+from seedrl_jax.runtime import nest
 from tests.actors import toys
 
 _Code = grpc.StatusCode

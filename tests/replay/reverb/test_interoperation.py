@@ -13,7 +13,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from seedrl_jax import nest
 from seedrl_jax.replay.reverb.client import (
   connection,
   insert_lane,
@@ -22,6 +21,7 @@ from seedrl_jax.replay.reverb.client import (
   samples,
 )
 from seedrl_jax.replay.reverb.server import server
+from seedrl_jax.runtime import nest
 from tests.replay.reverb import columns
 
 _OFFICIAL = pathlib.Path(__file__).with_name('official.py')

@@ -8,7 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-from seedrl_jax import nest, types
+from seedrl_jax import types
+from seedrl_jax.runtime import nest
 
 
 class _Pair(NamedTuple):
