@@ -57,7 +57,8 @@ class OurClient:
         # One row, so that items equal the official client's.
         chunk = items.encode_chunk([array[np.newaxis] for array in block])
         columns = [
-          items.Column([items.Slice(chunk, i, 0, 1)]) for i in range(len(block))
+          items.ItemColumn([items.Slice(chunk, i, 0, 1)])
+          for i in range(len(block))
         ]
         stream.insert([items.make_item(table, 1.0, columns)])
       stream.flush()

@@ -166,7 +166,7 @@ class GameRecorder:
     """Seconds that it blocked the worker: none."""
     return 0.0
 
-  def begin(self, group: assembler.EnvGroup) -> _GamePlacement:
+  def begin(self, group: assembler.BatchedEnvs) -> _GamePlacement:
     env_id = group.env_id
     rows = [
       row

@@ -29,7 +29,7 @@ class BlockSink(Protocol):
 
 
 @dataclasses.dataclass(eq=False, slots=True)
-class EnvGroup:
+class BatchedEnvs:
   """A batch of environments that may come again.
 
   Caches their position if they are side by side at the same step; their cells
@@ -61,7 +61,7 @@ class Placement(NamedTuple):
     full: bool `[n]` or bool, whose unroll this step completes.
   """
 
-  group: EnvGroup
+  group: BatchedEnvs
   core_rows: np.ndarray
   parts: tuple[open_blocks.BlockPart, ...]
   full: np.ndarray | bool
@@ -108,7 +108,7 @@ class UnrollAssembler:
     # Cell of each environment's next step; see `open_blocks`.
     self._cell = np.full(num_envs, _NO_CELL, np.int64)
     self._num_idle = num_envs  # environments without a column
-    self._cached: list[EnvGroup] = []  # those whose position is
+    self._cached: list[BatchedEnvs] = []  # those whose position is
     self._ramp = np.arange(num_envs)
 
   @property
@@ -116,7 +116,7 @@ class UnrollAssembler:
     """Seconds that the store blocked inserts (back pressure)."""
     return self._sink.waited
 
-  def begin(self, group: EnvGroup) -> Placement:
+  def begin(self, group: BatchedEnvs) -> Placement:
     """Finds the places of a batch of at least one environment."""
     row: Any
     parts: tuple[open_blocks.BlockPart, ...]
@@ -182,7 +182,7 @@ class UnrollAssembler:
     self._blocks.free(cells)
 
   def _find(
-    self, group: EnvGroup
+    self, group: BatchedEnvs
   ) -> tuple[tuple[open_blocks.BlockPart, ...], Any]:
     """Finds a group by its cells; returns what `OpenBlocks.parts` does."""
     index = group.index
@@ -211,7 +211,7 @@ class UnrollAssembler:
       self._cell[group.index] += group.lag * self._width
       group.lag = 0
 
-  def _drop_position(self, group: EnvGroup) -> None:
+  def _drop_position(self, group: BatchedEnvs) -> None:
     """Drops a position that is written back, before its cells change."""
     if group.block is not None:
       group.block = None

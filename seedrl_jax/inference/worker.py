@@ -33,7 +33,7 @@ class StepSink(Protocol):
   @property
   def waited(self) -> float: ...
 
-  def begin(self, group: assembler_lib.EnvGroup) -> Any: ...
+  def begin(self, group: assembler_lib.BatchedEnvs) -> Any: ...
 
   def write(self, placement: Any, leaves: list[Any]) -> None: ...
 
@@ -79,7 +79,7 @@ class BatchLayout(NamedTuple):
   header: np.ndarray
   columns: packing.Header
   rows: slice | np.ndarray | None
-  group: assembler_lib.EnvGroup
+  group: assembler_lib.BatchedEnvs
   evaluates: np.ndarray | None
 
 
@@ -251,7 +251,7 @@ class InferenceWorker:
       header=header,
       columns=columns,
       rows=rows,
-      group=assembler_lib.EnvGroup(
+      group=assembler_lib.BatchedEnvs(
         trains, envs.as_slice(trains) if count else trains
       ),
       evaluates=None if rows is None else evaluates,

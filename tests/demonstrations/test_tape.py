@@ -110,7 +110,9 @@ class _Recording:
   def step(self, *numbers: float, ended: tuple[envs.Episode, ...] = ()) -> None:
     self.quota.add(ended)
     rewards = np.array(numbers, np.float32)
-    placement = self.recorder.begin(assembler.EnvGroup(np.arange(2), slice(2)))
+    placement = self.recorder.begin(
+      assembler.BatchedEnvs(np.arange(2), slice(2))
+    )
     zeros = np.zeros(2, np.int32)
     # The first leaf is the teacher's.
     leaves = [rewards + 9, zeros, rewards, rewards, zeros, zeros, -1]

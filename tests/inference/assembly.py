@@ -112,7 +112,7 @@ class Bed:
     self._history: list[list[_Recorded]] = [[] for _ in range(num_envs)]
     self._expected: dict[Key, list[_Recorded]] = {}
     self._handed_over: list[tuple[replay.Block, list[np.ndarray]]] = []
-    self._groups: dict[bytes, assembler_lib.EnvGroup] = {}
+    self._groups: dict[bytes, assembler_lib.BatchedEnvs] = {}
     self.sink = Sink(self._allocate, self._insert)
     self.assembler = assembler_lib.UnrollAssembler(
       self.sink,
@@ -147,9 +147,9 @@ class Bed:
     self.most_open = max(self.most_open, num_open)
     return placement
 
-  def group(self, ids: np.ndarray) -> assembler_lib.EnvGroup:
+  def group(self, ids: np.ndarray) -> assembler_lib.BatchedEnvs:
     """Returns the ids' group; reuses those of the first `_MOST_GROUPS` ids."""
-    group = assembler_lib.EnvGroup(ids, envs.as_slice(ids))
+    group = assembler_lib.BatchedEnvs(ids, envs.as_slice(ids))
     remembered = (
       len(self._groups) < _MOST_GROUPS or ids.tobytes() in self._groups
     )

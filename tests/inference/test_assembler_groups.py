@@ -16,7 +16,7 @@ def _count_searches(
   searches: list[None] = []
   find = bed.assembler._find
 
-  def spy(group: assembler_lib.EnvGroup) -> object:
+  def spy(group: assembler_lib.BatchedEnvs) -> object:
     searches.append(None)
     return find(group)
 

@@ -28,7 +28,7 @@ class DisconnectedActors:
       del self._since[next(iter(self._since))]
 
   def discard(self, name: str) -> None:
-    """Notes that an actor has a stream, or knows of the end."""
+    """Notes that an actor has a stream, or was sent the end."""
     self._since.pop(name, None)
     self._changed.set()
 

@@ -159,7 +159,7 @@ def _assert_same(actual: np.ndarray, expected: np.ndarray) -> None:
 
 def _sample(
   link: connection.Connection, table: str, count: int
-) -> list[samples.Sample]:
+) -> list[samples.DrawnItem]:
   streams = sampler.SampleStreams(link, table)
   streams.request(count)
   try:
@@ -197,7 +197,7 @@ def _our_columns(plan: _Plan) -> list[list[items.Chunk]]:
 
 def _our_column(
   chunks: list[items.Chunk], start: int, end: int | None
-) -> items.Column:
+) -> items.ItemColumn:
   slices, row = [], 0
   stop = start + 1 if end is None else end
   for chunk in chunks:
@@ -205,7 +205,7 @@ def _our_column(
     if first < last:
       slices.append(items.Slice(chunk, 0, first, last - first))
     row += chunk.rows
-  return items.Column(slices, squeeze=end is None)
+  return items.ItemColumn(slices, squeeze=end is None)
 
 
 @pytest.mark.parametrize('seed', _SEEDS)

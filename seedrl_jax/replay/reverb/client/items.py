@@ -49,7 +49,7 @@ class Slice:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
-class Column:
+class ItemColumn:
   """Slices of an item's column; `squeeze` drops the leading 1 of one row."""
 
   slices: Sequence[Slice]
@@ -94,7 +94,9 @@ def _tensor_parts(tensor: codec.Tensor) -> list[wire.Buffer]:
   return [head.SerializeToString(), *content]
 
 
-def make_item(table: str, priority: float, columns: Sequence[Column]) -> Item:
+def make_item(
+  table: str, priority: float, columns: Sequence[ItemColumn]
+) -> Item:
   """Returns an item; ValueError if a slice is not inside its chunk."""
   item = reverb_pb2.PrioritizedItem(
     key=random_key(), table=table, priority=priority

@@ -63,7 +63,7 @@ class SampleStreams:
     # Samples not yet requested from the server, and not yet received.
     self._demand = 0
     self._outstanding = 0
-    self._ready: collections.deque[samples.Sample] = collections.deque()
+    self._ready: collections.deque[samples.DrawnItem] = collections.deque()
     # Compressed bytes of those, and of the largest sample so far.
     self._ready_bytes = 0
     self._size = 0
@@ -89,7 +89,7 @@ class SampleStreams:
       self._outstanding += count
       self._wanted.notify_all()
 
-  def get(self) -> samples.Sample:
+  def get(self) -> samples.DrawnItem:
     """Waits for the next sample; raises StoreClosed or a stream's error."""
     with self._lock:
       self._arrived.wait_for(
@@ -237,7 +237,7 @@ class Sampler(base.TrajectorySampler):
     self._lock = threading.Lock()
     # Samples of the next batch; batches under way for no caller yet; callers
     # that request a batch of their own.
-    self._drawn: list[samples.Sample] = []
+    self._drawn: list[samples.DrawnItem] = []
     self._unclaimed = 0
     self._waiting = 0
     self._turn = threading.Lock()

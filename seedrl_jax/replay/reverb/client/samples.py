@@ -31,7 +31,7 @@ class SampledColumn(NamedTuple):
     return sum(s.length for s in self.slices)
 
 
-class Sample(NamedTuple):
+class DrawnItem(NamedTuple):
   """A drawn item.
 
   Attributes:
@@ -60,7 +60,7 @@ class Joiner:
     self._chunks: dict[int, Sequence[codec.Tensor]] = {}
     self._size = 0
 
-  def add(self, message: wire.Buffer) -> list[Sample]:
+  def add(self, message: wire.Buffer) -> list[DrawnItem]:
     """Returns the samples that `message` completes, as views of it."""
     complete = []
     for number, _, entry in wire.fields(memoryview(message)):
@@ -83,7 +83,7 @@ class Joiner:
         last = bool(value)
     return last
 
-  def _join(self) -> Sample:
+  def _join(self) -> DrawnItem:
     info = self._info
     columns = []
     for column in info.item.flat_trajectory.columns:
@@ -92,7 +92,7 @@ class Joiner:
         tensor = self._chunks[s.chunk_key][s.index]
         slices.append(TensorSlice(tensor, s.offset, s.length))
       columns.append(SampledColumn(slices, column.squeeze))
-    return Sample(
+    return DrawnItem(
       key=info.item.key,
       probability=info.probability,
       table_size=info.table_size,

@@ -174,16 +174,16 @@ def _columns(
   time_major: Sequence[bool],
   steps: Sequence[items.Chunk] | Sequence[items.Slice],
   rest: items.Chunk,
-) -> list[items.Column]:
+) -> list[items.ItemColumn]:
   columns = []
   of_steps, of_rest = itertools.count(), itertools.count()
   for major in time_major:
     if major:
       index = next(of_steps)
-      columns.append(items.Column([_slice(part, index) for part in steps]))
+      columns.append(items.ItemColumn([_slice(part, index) for part in steps]))
     else:
       last = items.Slice(rest, next(of_rest), 0, 1)
-      columns.append(items.Column([last], True))
+      columns.append(items.ItemColumn([last], True))
   return columns
 
 
@@ -213,7 +213,7 @@ class Decoder(abc.ABC):
   def num_items(self) -> int: ...
 
   @abc.abstractmethod
-  def decode(self, drawn: Sequence[samples.Sample]) -> base.Sample:
+  def decode(self, drawn: Sequence[samples.DrawnItem]) -> base.Sample:
     """Decodes a batch; raises ValueError if the samples do not fit."""
 
 
@@ -224,7 +224,7 @@ class BlockDecoder(Decoder):
   def num_items(self) -> int:
     return self._num_blocks
 
-  def decode(self, drawn: Sequence[samples.Sample]) -> base.Sample:
+  def decode(self, drawn: Sequence[samples.DrawnItem]) -> base.Sample:
     taken = [self._pool.take() for _ in drawn]
     for sample, block in zip(drawn, taken, strict=True):
       _check_columns(sample.columns, block)
@@ -254,7 +254,7 @@ class UnrollDecoder(Decoder):
   def num_items(self) -> int:
     return self.batch_size
 
-  def decode(self, drawn: Sequence[samples.Sample]) -> base.Sample:
+  def decode(self, drawn: Sequence[samples.DrawnItem]) -> base.Sample:
     taken = [self._pool.take() for _ in range(self._num_blocks)]
     width = self._pool.width
     for i, block in enumerate(taken):
@@ -272,7 +272,7 @@ class UnrollDecoder(Decoder):
 
 
 def _decode_unrolls(
-  drawn: Sequence[samples.Sample], block: base.Block, mapper: Mapper
+  drawn: Sequence[samples.DrawnItem], block: base.Block, mapper: Mapper
 ) -> None:
   def decode(index: int) -> None:
     columns = drawn[index].columns

@@ -66,7 +66,7 @@ class Setting(enum.IntEnum):
   MAX_FRAME_SIZE = 5
 
 
-class Header(NamedTuple):
+class FrameHeader(NamedTuple):
   """A frame's header; `size` is the payload's in bytes."""
 
   size: int
@@ -96,10 +96,10 @@ def window_update(stream: int, increment: int) -> bytes:
   return frame(Kind.WINDOW_UPDATE, _NUMBER.pack(increment), stream=stream)
 
 
-def parse_header(content: bytes) -> Header:
+def parse_header(content: bytes) -> FrameHeader:
   """Parses nine header bytes."""
   size_and_kind, flags, stream = struct.unpack('>IBI', content)
-  return Header(
+  return FrameHeader(
     size_and_kind >> 8, size_and_kind & 0xFF, flags, stream & LARGEST_WINDOW
   )
 

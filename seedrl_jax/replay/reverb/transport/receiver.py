@@ -122,16 +122,16 @@ class Receiver:
       case _:
         self._payload(header)
 
-  def _next_header(self) -> http2.Header:
+  def _next_header(self) -> http2.FrameHeader:
     return http2.parse_header(self._reader.read(http2.HEADER_BYTES))
 
-  def _payload(self, header: http2.Header) -> bytes:
+  def _payload(self, header: http2.FrameHeader) -> bytes:
     """Reads the payload of a frame other than DATA."""
     if header.size > _MAX_CONTROL_BYTES:
       raise http2.ProtocolError(f'a control frame has {header.size} bytes')
     return self._reader.read(header.size)
 
-  def _on_data(self, header: http2.Header) -> None:
+  def _on_data(self, header: http2.FrameHeader) -> None:
     self._left = header.size
     if header.flags & http2.Flag.PADDED:
       self._padding = self._reader.read(1)[0]
@@ -146,7 +146,7 @@ class Receiver:
       self._sender.post(http2.window_update(http2.STREAM, self._used))
       self._used = 0
 
-  def _on_headers(self, header: http2.Header) -> None:
+  def _on_headers(self, header: http2.FrameHeader) -> None:
     block = http2.without_padding(self._payload(header), header.flags)
     flags = header.flags
     while not flags & http2.Flag.END_HEADERS:
@@ -162,7 +162,7 @@ class Receiver:
     if flags & http2.Flag.END_STREAM or not went_well:
       self.end()
 
-  def _on_settings(self, header: http2.Header) -> None:
+  def _on_settings(self, header: http2.FrameHeader) -> None:
     values = http2.parse_settings(self._payload(header))
     if header.flags & http2.Flag.ACK:
       return
@@ -175,7 +175,7 @@ class Receiver:
         self._sender.frame_bytes = value
     self._sender.post(http2.frame(http2.Kind.SETTINGS, b'', http2.Flag.ACK))
 
-  def _on_ping(self, header: http2.Header) -> None:
+  def _on_ping(self, header: http2.FrameHeader) -> None:
     payload = self._payload(header)
     if not header.flags & http2.Flag.ACK:
       ack = http2.frame(http2.Kind.PING, payload, http2.Flag.ACK)

@@ -21,13 +21,6 @@ _CODE = grpc.StatusCode
 _PATIENCE = 300.0
 
 
-@pytest.fixture(name='server')
-def server_fixture():
-  server = fake_server.FakeServer().start()
-  yield server
-  server.stop()
-
-
 @pytest.fixture(name='connect')
 def connect_fixture(server):
   made = []

@@ -27,13 +27,6 @@ def patient_exchange_fixture(monkeypatch) -> None:
   monkeypatch.setattr(stream_lib, '_GRACE', _PATIENCE)
 
 
-@pytest.fixture(name='server')
-def server_fixture():
-  server = fake_server.FakeServer().start()
-  yield server
-  server.stop()
-
-
 @pytest.fixture(name='open_stream')
 def open_stream_fixture(server):
   with contextlib.ExitStack() as stack:
@@ -54,7 +47,7 @@ def _chunk(number: int = 0) -> items.Chunk:
 
 def _item(*chunks: items.Chunk) -> items.Item:
   slices = [items.Slice(chunk, 0, 0, chunk.rows) for chunk in chunks]
-  return items.make_item('t', 1.0, [items.Column(slices)])
+  return items.make_item('t', 1.0, [items.ItemColumn(slices)])
 
 
 def _sent(requests) -> list[tuple[set[int], list[int], set[int]]]:

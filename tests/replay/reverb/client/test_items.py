@@ -56,8 +56,11 @@ def test_item_refers_to_its_chunks():
   first = items.encode_chunk([np.zeros((3, 2)), np.zeros(3)])
   second = items.encode_chunk([np.ones((4, 2)), np.ones(4)])
   columns = [
-    items.Column([items.Slice(first, 0, 1, 2), items.Slice(second, 0, 0, 4)]),
-    items.Column([items.Slice(second, 1, 3, 1)], squeeze=True),
+    items.ItemColumn([
+      items.Slice(first, 0, 1, 2),
+      items.Slice(second, 0, 0, 4),
+    ]),
+    items.ItemColumn([items.Slice(second, 1, 3, 1)], squeeze=True),
   ]
   item = items.make_item('t', 0.5, columns)
   assert item.chunks == (first, second)
@@ -79,7 +82,7 @@ def test_item_refers_to_its_chunks():
 @pytest.mark.parametrize(('offset', 'length'), [(-1, 1), (0, 0), (2, 2)])
 def test_slices_outside_their_chunk_are_refused(offset, length):
   chunk = items.encode_chunk([np.zeros(3)])
-  column = items.Column([items.Slice(chunk, 0, offset, length)])
+  column = items.ItemColumn([items.Slice(chunk, 0, offset, length)])
   with pytest.raises(ValueError, match='not all in a chunk of 3'):
     items.make_item('t', 1.0, [column])
 

@@ -16,13 +16,6 @@ from tests.replay.reverb import fake_server
 _PATIENCE = 300.0
 
 
-@pytest.fixture(name='server')
-def server_fixture():
-  server = fake_server.FakeServer().start()
-  yield server
-  server.stop()
-
-
 @pytest.fixture(name='link')
 def link_fixture(server):
   link = connection.Connection(server.address, _PATIENCE)

@@ -33,8 +33,8 @@ def _entry(chunks, end: bool, info=None):
   return _Response.SampleEntry(info=info, data=data, end_of_sequence=end)
 
 
-def _column(*parts, squeeze: bool = False) -> items.Column:
-  return items.Column([items.Slice(*part) for part in parts], squeeze)
+def _column(*parts, squeeze: bool = False) -> items.ItemColumn:
+  return items.ItemColumn([items.Slice(*part) for part in parts], squeeze)
 
 
 def test_sample_over_several_entries_and_messages():

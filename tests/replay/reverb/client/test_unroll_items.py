@@ -78,7 +78,7 @@ class _Experience:
     self._last[env_id] = kept
 
 
-def _sampled(item: items.Item) -> samples.Sample:
+def _sampled(item: items.Item) -> samples.DrawnItem:
   """Returns an item as a server would send it."""
   request = reverb_pb2.InsertStreamRequest.FromString
   entry = _Response.SampleEntry(
@@ -101,7 +101,7 @@ def _distinct(entries: Iterable[items.Item]) -> dict[int, items.Chunk]:
 
 
 def _decoded(
-  layout: blocks.UnrollLayout, drawn: Sequence[samples.Sample]
+  layout: blocks.UnrollLayout, drawn: Sequence[samples.DrawnItem]
 ) -> base.Block:
   decoder = unroll_items.UnrollDecoder(layout, len(drawn), 1, map, print)
   (block,) = decoder.decode(drawn).blocks
@@ -261,7 +261,7 @@ def test_items_of_another_configuration_are_told():
   with pytest.raises(ValueError, match='unroll_length'):
     _decoded(layout, [_sampled(item)])
   rows = items.encode_chunk([np.zeros((4, 1))])
-  column = items.Column([items.Slice(rows, 0, 0, 4)])
+  column = items.ItemColumn([items.Slice(rows, 0, 0, 4)])
   foreign = _sampled(items.make_item('t', 1.0, [column]))
   with pytest.raises(ValueError, match='columns'):
     _decoded(layout, [foreign])
