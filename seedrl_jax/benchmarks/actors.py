@@ -25,7 +25,7 @@ from seedrl_jax import types
 from seedrl_jax.actors import addresses, credentials, handshake, wire
 from seedrl_jax.actors.learner_side import remote_stream, server, slot_allocator
 from seedrl_jax.benchmarks import timing
-from seedrl_jax.envs import base, factory, statistics
+from seedrl_jax.envs import base, factory
 from seedrl_jax.runtime import nest
 
 TRANSPORTS = ('unix', 'tcp')
@@ -36,7 +36,7 @@ _ACTOR = pathlib.Path(__file__).parents[2] / 'launch/actor.py'
 # Between the probe's requests; without a pause it would itself be a load.
 _PAUSE_SECONDS = 0.005
 _FIRST, _MID = types.StepType.FIRST, types.StepType.MID
-_NO_EPISODES = statistics.EndedEpisodes(*([np.zeros(0)] * 5))
+_NO_EPISODES = base.EndedEpisodes(*([np.zeros(0)] * 5))
 
 
 class ActorsCase(NamedTuple):

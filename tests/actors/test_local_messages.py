@@ -22,7 +22,7 @@ def test_a_report_comes_out_as_it_went_in():
 
 def test_of_too_many_episodes_the_newest_are_told():
   columns = [np.arange(local_messages.MAX_EPISODES + 5)] * 5
-  many = _REPORT._replace(episodes=toys.statistics.EndedEpisodes(*columns))
+  many = _REPORT._replace(episodes=toys.base.EndedEpisodes(*columns))
   message = local_messages.pack_report(many, 0)
   assert len(message) == local_messages.MAX_REPORT_BYTES
   got = local_messages.unpack_report(wire.parse(message))

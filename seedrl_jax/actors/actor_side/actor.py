@@ -15,7 +15,7 @@ from seedrl_jax.actors.actor_side.connection import (
   LearnerConnection,
   PeerLost,
 )
-from seedrl_jax.envs import factory, local_stream, trust
+from seedrl_jax.envs import base, factory, trust
 
 # Seconds of the first and the longest wait between two attempts.
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
@@ -170,9 +170,7 @@ class EnvGroup:
       connection.refuse(reason)
       raise ActorError(reason) from e
 
-  def _make_stream(
-    self, welcome: handshake.Welcome
-  ) -> local_stream.LocalStream:
+  def _make_stream(self, welcome: handshake.Welcome) -> base.LocalStream:
     """Makes the environments, or raises `IncompatibleLearner`."""
     options = self._options
     num_envs = options.num_envs
@@ -194,7 +192,7 @@ class EnvGroup:
   def _act(
     self,
     welcome: handshake.Welcome,
-    stream: local_stream.LocalStream,
+    stream: base.LocalStream,
     connection: LearnerConnection,
   ) -> None:
     if self._make_local_actor is None:

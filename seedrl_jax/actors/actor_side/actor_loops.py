@@ -7,7 +7,7 @@ import numpy as np
 
 from seedrl_jax.actors import handshake, local_messages, wire
 from seedrl_jax.actors.actor_side import connection as connection_lib
-from seedrl_jax.envs import local_stream
+from seedrl_jax.envs import base
 
 
 class IncompatibleLearner(ValueError):
@@ -40,13 +40,11 @@ class LocalActor(Protocol):
 
 
 # Makes the actor for one connection to a learner; it closes the environments.
-MakeLocalActor = Callable[
-  [handshake.Welcome, local_stream.LocalStream], LocalActor
-]
+MakeLocalActor = Callable[[handshake.Welcome, base.LocalStream], LocalActor]
 
 
 def step_environments(
-  stream: local_stream.LocalStream,
+  stream: base.LocalStream,
   env_id: np.ndarray,
   connection: connection_lib.LearnerConnection,
 ) -> None:

@@ -17,7 +17,6 @@ from seedrl_jax.actors.actor_side import actor_loops
 from seedrl_jax.actors.actor_side.connection import PeerLost
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import base as envs
-from seedrl_jax.envs import local_stream
 from seedrl_jax.inference import assembler as assembler_lib
 from seedrl_jax.inference import device_step as device_step_lib
 from seedrl_jax.inference import insertion, unrolls
@@ -48,7 +47,7 @@ class LocalInference:
     security: credentials.Security,
     say: Callable[[str], None],
     welcome: handshake.Welcome,
-    stream: local_stream.LocalStream,
+    stream: envs.LocalStream,
   ):
     """Makes the agent, or raises `IncompatibleLearner`.
 
