@@ -21,7 +21,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import IO
 
-from seedrl_jax.runtime import cache
+from seedrl_jax.runtime import process
 
 FLAG = '--reverb_python'
 # The same as an environment variable.
@@ -183,7 +183,7 @@ def folder(
   """Returns the path of the environment made from `interpreter`."""
   recipe = '\n'.join([interpreter.version, *requirements])
   digest = hashlib.sha256(recipe.encode()).hexdigest()[:12]
-  return cache.folder() / f'reverb-{digest}'
+  return process.cache_folder() / f'reverb-{digest}'
 
 
 @functools.cache
