@@ -17,7 +17,7 @@ from typing import Any
 import ml_collections
 
 from seedrl_jax.envs import base
-from seedrl_jax.runtime import startup
+from seedrl_jax.runtime import process
 
 # Options with a config key of their own; None keeps EnvPool's default.
 NAMED = (
@@ -66,7 +66,7 @@ def use_envpool() -> Iterator[Any]:
   Raises:
     MissingLibraryError: with advice, if an import fails, also of a family.
   """
-  startup.defer_packages()
+  process.defer_packages()
   try:
     with quiet_spaces():
       yield importlib.import_module('envpool')
