@@ -135,7 +135,6 @@ def test_a_host_starts_from_what_host_0_found(tmp_path, has_replay):
   # It keeps no checkpoints of its own.
   saved.storage.save(10, _state(10), {})
   assert not folder.checkpoints.exists()
-  saved.close()
 
 
 @pytest.mark.parametrize(
