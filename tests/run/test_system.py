@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from configs import vtrace_catch
-from seedrl_jax.runtime import checkpoints, columns
+from seedrl_jax.runtime import checkpoints, report
 from tests import runs
-from tests.runtime import test_metrics
+from tests.runtime import test_progress
 
 
 def test_leaves_a_complete_work_directory(tmp_path):
@@ -29,7 +29,7 @@ def test_leaves_a_complete_work_directory(tmp_path):
   assert -1 <= summary['eval_mean_return'] <= 1
   assert summary['policy_lag_mean'] >= 0
   last = runs.rows(tmp_path)[-1]
-  assert last.keys() <= columns.TABLE.keys()
+  assert last.keys() <= report.COLUMNS.keys()
   for name in ('env_frames', 'env_steps', 'updates', 'mean_return_100'):
     assert float(last[runs.COLUMNS[name]]) == summary[name], name
   saved = json.loads((tmp_path / 'config.json').read_text())
@@ -132,7 +132,7 @@ def test_damaged_newest_checkpoint_gives_way_to_the_one_before(tmp_path):
   values = runs.column(tmp_path, 'time/updates')
   assert values == sorted(values)
   # Both logs were rolled back.
-  events = test_metrics.read_events(tmp_path / 'tensorboard')
+  events = test_progress.read_events(tmp_path / 'tensorboard')
   events = [step for tag, _, step in events if tag == 'time/updates']
   assert sorted(events) == runs.column(tmp_path, 'time/env_frames')
 
