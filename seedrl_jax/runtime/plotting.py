@@ -24,7 +24,7 @@ _LEGEND_CHARACTERS = 130
 _COLORS = matplotlib.style.library['tableau-colorblind10'][
   'axes.prop_cycle'
 ].by_key()['color']
-_LOOKS = {
+_LOOKS: Any = {
   'axes.grid': True,
   'axes.axisbelow': True,
   'axes.xmargin': 0.02,
