@@ -19,7 +19,7 @@ from seedrl_jax import types
 from seedrl_jax.envs import base, statistics
 from seedrl_jax.runtime import nest
 
-VERSION = 3
+VERSION = 4
 SERVICE, METHOD = 'seedrl_jax.Actors', 'Serve'
 # Size limit of a JSON message's body.
 MAX_JSON_BYTES = 1 << 16
@@ -201,13 +201,6 @@ class StreamCodec:
         f'Actions for {message.rows} environments of message '
         f'{message.sequence} came instead of those for {rows} of message '
         f'{sequence}.'
-      )
-    size = _num_bytes(self._action, rows)
-    if len(message.body) != size:
-      raise WireError(
-        f'Actions for {rows} environments came as {len(message.body)} bytes '
-        f'instead of {size}: each must be {self._action.dtype.name} '
-        f'{list(self._action.shape)}.'
       )
     ((action,),) = take(message.body, ([self._action], rows))
     return action

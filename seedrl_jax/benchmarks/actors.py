@@ -221,7 +221,8 @@ def _serve(
   try:
     yield stream, serving
   finally:
-    serving.close(True)
+    # The actors, which are terminated, need not learn of an end.
+    serving.close(False)
 
 
 def _time_actors(
@@ -248,7 +249,7 @@ def _time_actors(
         answer()
       if num_actors:
         measured = timing.measure(answer, case.windows)
-      probing = executor.submit(probe, channel, case.calls)
+      probing = executor.submit(probe, channel, stream.spec, case.calls)
       probing.add_done_callback(lambda _: stream.close())
       with contextlib.suppress(base.StreamClosed):
         while True:
@@ -258,24 +259,24 @@ def _time_actors(
       # A failed actor is the likely cause.
       processes.check()
       raise
-    # Actors that were told to end need not be waited for.
-    serving.close(True)
   return measured, latency
 
 
-def probe(channel: grpc.Channel, calls: int) -> list[float]:
+def probe(
+  channel: grpc.Channel, spec: base.StreamSpec, calls: int
+) -> list[float]:
   """Returns each action's latency in seconds; ends if `channel` is closed."""
   # None ends the call.
   messages: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
   method = channel.stream_stream(f'/{wire.SERVICE}/{wire.METHOD}')
   call = method(iter(messages.get, None))
   try:
-    messages.put(handshake.pack_hello(handshake.Hello(1, '')))
+    messages.put(handshake.pack_hello(handshake.Hello(1, 'probe')))
     welcome = handshake.unpack_welcome(wire.parse(next(call)))
-    codec = wire.StreamCodec(welcome.spec)
+    codec = wire.StreamCodec(spec)
     seconds = []
     for sequence in range(calls):
-      output = _blank(welcome, _MID if sequence else _FIRST)
+      output = _blank(spec, welcome.env_id, _MID if sequence else _FIRST)
       start = time.perf_counter()
       messages.put(codec.pack_steps(output, _NO_EPISODES, sequence))
       codec.unpack_actions(wire.parse(next(call)), 1, sequence)
@@ -287,15 +288,17 @@ def probe(channel: grpc.Channel, calls: int) -> list[float]:
     call.cancel()
 
 
-def _blank(welcome: handshake.Welcome, step_type: int) -> types.EnvOutput:
+def _blank(
+  spec: base.StreamSpec, env_id: np.ndarray, step_type: int
+) -> types.EnvOutput:
   leaves = [
-    np.zeros((1, *spec.shape), spec.dtype)
-    for spec in nest.flatten(welcome.spec.observation)
+    np.zeros((1, *leaf.shape), leaf.dtype)
+    for leaf in nest.flatten(spec.observation)
   ]
   return types.EnvOutput(
-    observation=nest.unflatten(welcome.spec.observation, leaves),
+    observation=nest.unflatten(spec.observation, leaves),
     reward=np.zeros(1, np.float32),
     discount=np.ones(1, np.float32),
     step_type=np.full(1, step_type, np.uint8),
-    env_id=welcome.env_id,
+    env_id=env_id,
   )
