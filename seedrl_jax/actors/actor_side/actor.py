@@ -71,9 +71,7 @@ class LocalActor(Protocol):
 
 
 # Makes the actor for one connection to a learner; it closes the environments.
-MakeLocalActor = Callable[
-  [handshake.Welcome, base.LocalStream], LocalActor
-]
+MakeLocalActor = Callable[[handshake.Welcome, base.LocalStream], LocalActor]
 
 
 class GroupOptions(NamedTuple):
