@@ -204,7 +204,7 @@ class _Measurer:
       costs.append((time.process_time() - cpu) / inserted)
     return timing.summarize(rates, costs)
 
-  def _insert_block(self, writer: replay.TrajectoryWriter) -> int:
+  def _insert_block(self, writer: replay.Table) -> int:
     block = writer.allocate()
     writer.insert(block, self._source.fill(block))
     return self._load.width

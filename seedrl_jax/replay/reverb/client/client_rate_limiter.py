@@ -38,7 +38,7 @@ class ClientRateLimiter(abc.ABC):
     self._seen: tuple[int, int, int] | None = None
 
   def admit_insert(self, n: int) -> None:
-    """Admits n unrolls; waits and raises as `TrajectoryWriter.insert`."""
+    """Admits n unrolls; waits and raises as `Table.insert`."""
     with self._gate.lock:
       if not self._can_insert(n):
         self._on_wait()

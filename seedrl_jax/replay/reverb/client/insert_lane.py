@@ -313,10 +313,9 @@ class InsertLane:
     self._thread.start()
 
   def insert(self, block: base.Block, priorities: np.ndarray) -> None:
-    """See `TrajectoryWriter`; also waits if too many blocks are queued."""
+    """See `Table`; also waits if too many blocks are queued."""
     self._check()
     self._counts.admit_insert(block.width)
-    block.lent = False
     with self._changed:
       self._changed.wait_for(
         lambda: (

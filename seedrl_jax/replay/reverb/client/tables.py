@@ -64,12 +64,11 @@ class ReverbTable(base.Table):
     self._counted: tuple[int, int] | None = None
 
   def allocate(self) -> base.Block:
-    return self._pool.lend()
+    return self._pool.take()
 
   def insert(
     self, block: base.Block, priorities: np.ndarray | None = None
   ) -> None:
-    self._pool.check_lent(block)
     checked = base.check_priorities(priorities, block.width)
     self._insert_lane().insert(block, checked)
 
@@ -140,7 +139,6 @@ class ReverbTable(base.Table):
     """See `TrajectoryStore`; what was inserted is still sent."""
     with self._lock:
       self._interrupted = True
-    self._pool.close()
     self.limiter.close()
     # Not their threads: one may be looking for a lost server.
     for sampler in self._samplers:
