@@ -10,7 +10,7 @@ import ml_collections
 from gymnasium.envs import registration
 
 from seedrl_jax.envs import options, registry
-from seedrl_jax.runtime import loading
+from seedrl_jax.runtime import settings
 
 EnvFactory = Callable[[], gymnasium.Env]
 
@@ -63,7 +63,7 @@ def _of_factory(
       f'{env_flag(config)} replaces; give it in --config.env.factory_kwargs.'
     )
   kwargs = config.factory_kwargs.to_dict()
-  function = loading.load_function(env_flag(config), config.factory)
+  function = settings.load_function(env_flag(config), config.factory)
   if rendered and _takes_render_mode(function):
     kwargs['render_mode'] = 'rgb_array'
   return functools.partial(_call, env_flag(config), config.factory, kwargs)
@@ -71,7 +71,7 @@ def _of_factory(
 
 def _call(flag: str, reference: str, kwargs: dict[str, Any]) -> gymnasium.Env:
   # Load by name: the function need not be picklable.
-  return loading.load_function(flag, reference)(**kwargs)
+  return settings.load_function(flag, reference)(**kwargs)
 
 
 def _takes_render_mode(function: Callable[..., Any]) -> bool:
