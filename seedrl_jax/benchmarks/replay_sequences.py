@@ -171,12 +171,10 @@ class _Measurer:
       _TABLE, 'prioritized', load.sequences, samples_per_insert=0.0
     )
 
-    def make_location(
-      rules: Any, on_restart: server_location.OnRestart
-    ) -> server_location.OwnServer:
+    def make_location(rules: Any) -> server_location.OwnServer:
       folder = str(self._folder / 'server')
       process = server.ReverbServer(self._python, rules, folder)
-      return server_location.OwnServer(process, on_restart, _PATIENCE)
+      return server_location.OwnServer(process, _PATIENCE)
 
     return store.ReverbStore(
       [config],

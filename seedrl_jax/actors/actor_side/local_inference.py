@@ -235,7 +235,7 @@ def _connect(
       [table],
       unroll_spec,
       width,
-      lambda _, on_restart: server_location.ExternalServer(
+      lambda rules: server_location.ExternalServer(
         address, [served], config.replay.patience
       ),
       config.batch_size,
