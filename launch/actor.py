@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from absl import app, flags
 
 from launch import allow_flags
-from seedrl_jax.runtime import process, terminal
+from seedrl_jax.runtime import process
 
 flags.adopt_module_key_flags(allow_flags)
 
@@ -98,7 +98,7 @@ def _parse_flags(argv: list[str]) -> list[str]:
 
 def _say(line: str) -> None:
   # In one write, as groups print from several threads.
-  terminal.say(f'actor: {line}')
+  process.say(f'actor: {line}')
 
 
 def _peak_megabytes() -> int:
@@ -172,7 +172,7 @@ def _serve(groups: Sequence[Any]) -> str:
     del number, frame
     why = why or 'stopped'
 
-  terminal.on_stop(interrupt)
+  process.on_stop(interrupt)
   for i, group in enumerate(groups):
     running.on_stop(group.stop)
     running.start(f'group-{i}', functools.partial(run, group))
@@ -201,7 +201,7 @@ def main(argv: Sequence[str]) -> None:
   del argv
   # The groups report a lost learner themselves.
   os.environ.setdefault('GRPC_VERBOSITY', 'NONE')
-  terminal.ensure_outputs()
+  process.ensure_outputs()
   if _INFERENCE.value == 'local':
     process.restart_with_huge_pages()
     # Before JAX or EnvPool is imported: the learner owns the accelerator.
@@ -219,4 +219,4 @@ if __name__ == '__main__':
   try:
     app.run(main, flags_parser=_parse_flags)
   finally:
-    terminal.drop_unread()
+    process.drop_unread()

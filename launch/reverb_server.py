@@ -20,7 +20,7 @@ from seedrl_jax.replay import base as replay
 from seedrl_jax.replay.reverb.client import errors, server_rules
 from seedrl_jax.replay.reverb.server import environment, server
 from seedrl_jax.run import config_checks
-from seedrl_jax.runtime import terminal
+from seedrl_jax.runtime import process
 
 _CONFIG = config_flag.define(
   "The run's configuration; its replay section gives the table's rules."
@@ -69,14 +69,8 @@ def _stop(number: int, frame: types.FrameType | None) -> NoReturn:
 def _check() -> None:
   found = environment.find(_PYTHON.value)
   print(f'interpreter: {found.path} (Python {found.version})')
-  if found.has_reverb:
-    print('environment: none needed, the interpreter has Reverb')
-  else:
-    folder = environment.folder(found)
-    state = 'present' if environment.is_made(folder) else 'absent'
-    print(f'environment: {folder}, {state}', flush=True)
   python = environment.ensure(_PYTHON.value)
-  print(f'versions: {environment.versions(python)}')
+  print(f"the server's Python: {python}", flush=True)
   start = time.monotonic()
   with server.ReverbServer(python, [_TRIAL_TABLE]) as trial:
     trial.start()
@@ -116,7 +110,7 @@ def _serve() -> None:
     python, rules, _CHECKPOINT_DIR.value, _PORT.value
   ) as running:
     how = _start(running)
-    terminal.say(
+    process.say(
       f'reverb: serving at port {running.port}, {how}; use it by '
       f'--config.replay.address=<this host>:{running.port}'
     )
@@ -128,7 +122,7 @@ def main(argv: Sequence[str]) -> None:
   """Serves or checks; exits with a message if it cannot."""
   if len(argv) > 1:
     raise app.UsageError(f'Unexpected arguments: {" ".join(argv[1:])}')
-  terminal.on_stop(_stop)
+  process.on_stop(_stop)
   try:
     if _CHECK.value:
       _check()
@@ -143,8 +137,8 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  terminal.ensure_outputs()
+  process.ensure_outputs()
   try:
     app.run(main, flags_parser=config_flag.parse)
   finally:
-    terminal.drop_unread()
+    process.drop_unread()

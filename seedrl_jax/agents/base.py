@@ -1,7 +1,9 @@
 """The interface between agents and the rest of the system.
 
-An agent is a module with `make_agent(config, env_spec)` and, optionally,
-`RANGES` of its own keys (`settings`).
+An agent is a module with `make_agent(config, env_spec)`, which returns an
+`Agent`, and, optionally, `RANGES` of its own keys (`settings`). `sgd` makes an
+`update` of a loss; agents that need several optimisers, epochs or minibatches
+write their own.
 """
 
 import dataclasses
@@ -10,6 +12,7 @@ import types as types_lib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
+import flax.linen as nn
 import jax
 import ml_collections
 import numpy as np
@@ -155,6 +158,48 @@ class Agent:
   def params_shapes(self) -> Params:
     """Returns the `ShapeDtypeStruct`s of the acting parameters."""
     return jax.eval_shape(self.acting_params, self.state_shapes())
+
+
+class ChooseFn(Protocol):
+  """Chooses actions from a network's outputs `[B, ...]`."""
+
+  def __call__(
+    self, key: jax.Array, outputs: Any, env_id: jax.Array
+  ) -> AgentOutput: ...
+
+
+def make_act(module: nn.Module, choose: ChooseFn) -> ActFn:
+  """Returns an `ActFn` that applies `choose` to the outputs of `module`.
+
+  `module` maps `[T, B, ...]` and a core to outputs and the next core.
+  """
+
+  def act(
+    params: Params,
+    key: jax.Array,
+    step: types.AgentInput,
+    core: Core,
+    env_id: jax.Array,
+  ) -> tuple[AgentOutput, Core]:
+    inputs = jax.tree.map(lambda x: x[None], step)
+    outputs, core = module.apply({'params': params}, inputs, core)
+    outputs = jax.tree.map(lambda x: x[0], outputs)
+    return choose(key, outputs, env_id), core
+
+  return act
+
+
+def select_unrolls(batch: types.Batch, which: slice | jax.Array) -> types.Batch:
+  """Returns some unrolls of a batch, by a slice or by their indices."""
+  unroll = batch.unroll
+  return types.Batch(
+    unroll=types.Unroll(
+      steps=jax.tree.map(lambda x: x[:, which], unroll.steps),
+      initial_core=jax.tree.map(lambda x: x[which], unroll.initial_core),
+      env_id=unroll.env_id[which],
+    ),
+    weight=batch.weight[which],
+  )
 
 
 def mean_over_devices(tree: types.Nest) -> types.Nest:

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
-from seedrl_jax.runtime import startup
+from seedrl_jax.runtime import process
 
 # A step costs about 1 us there, so a second thread only adds contention:
 # CartPole, 128 environments in batches of 64, makes 1.45M steps/s with one
@@ -46,7 +46,7 @@ class MissingLibraryError(ImportError):
 
 def load_envpool() -> Any:
   """Imports EnvPool; raises MissingLibraryError with advice if that fails."""
-  startup.defer_packages()
+  process.defer_packages()
   with explain_import_errors():
     return importlib.import_module('envpool')
 

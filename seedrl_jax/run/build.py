@@ -22,7 +22,6 @@ from seedrl_jax.inference import insertion, unrolls
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import prefetch as prefetch_lib
-from seedrl_jax.learner import state as state_lib
 from seedrl_jax.learner import topology, update
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import factory as replay_factory
@@ -178,14 +177,14 @@ def plan(
   )
 
 
-def initial_state(setup: Setup) -> state_lib.LearnerState:
+def initial_state(setup: Setup) -> update.LearnerState:
   """Returns the learner's state before the first update."""
-  return state_lib.initial_state(setup.agent, setup.keys[0])
+  return update.initial_state(setup.agent, setup.keys[0])
 
 
 def open_parts(
   setup: Setup,
-  state: state_lib.LearnerState,
+  state: update.LearnerState,
   start: Start = FIRST_START,
   streams: MakeStream | None = None,
 ) -> Parts:
@@ -199,7 +198,7 @@ def open_parts(
 class _Opener:
   """Opens the parts of a run one after the other."""
 
-  def __init__(self, setup: Setup, state: state_lib.LearnerState, start: Start):
+  def __init__(self, setup: Setup, state: update.LearnerState, start: Start):
     self._setup, self._state, self._start = setup, state, start
     self._config = setup.config
     self._publisher = learner_lib.ParameterPublisher(setup.topology.inference)

@@ -15,13 +15,13 @@ import jax
 import ml_collections
 import numpy as np
 
-from seedrl_jax.learner import state as state_lib
+from seedrl_jax.learner import update
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import checkpoints as checkpoints_lib
 from seedrl_jax.runtime import checkpoints, report
 from seedrl_jax.runtime import workdir as workdir_lib
 
-StateSource = Callable[[], state_lib.LearnerState]
+StateSource = Callable[[], update.LearnerState]
 RecordSource = Callable[[], report.RunRecord]
 Storage = checkpoints.Checkpoints | checkpoints.NumbersOfCheckpoints
 
@@ -88,7 +88,7 @@ class RunCheckpoints:
       self._say(f'{e} It is now {workdir_lib.put_aside(path).name}.')
       return None
 
-  def restore(self, initial: state_lib.LearnerState) -> state_lib.LearnerState:
+  def restore(self, initial: update.LearnerState) -> update.LearnerState:
     """Returns the state to continue from; `initial` if there is none.
 
     Raises:
@@ -260,7 +260,7 @@ class CheckpointWriter:
 
   def _write_guarded(
     self,
-    state: state_lib.LearnerState,
+    state: update.LearnerState,
     now: RecordSource,
     settled: threading.Event,
   ) -> None:
@@ -275,7 +275,7 @@ class CheckpointWriter:
 
   def _write(
     self,
-    state: state_lib.LearnerState,
+    state: update.LearnerState,
     now: RecordSource,
     on_settled: Callable[[], None] = lambda: None,
   ) -> None:

@@ -8,7 +8,6 @@ import ml_collections
 
 from seedrl_jax.agents import base as agents
 from seedrl_jax.distributed import coordinator as coordinator_lib
-from seedrl_jax.distributed import several_hosts, vote_client
 from seedrl_jax.envs import base as envs
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.run import build as build_lib
@@ -28,8 +27,8 @@ from seedrl_jax.runtime import workdir as workdir_lib
 # Errors after which this host's state is not good to go on from.
 _SPOILED = (
   learner_lib.NonFiniteError,
-  several_hosts.ParametersDiffer,
-  vote_client.HostLost,
+  coordinator_lib.ParametersDiffer,
+  coordinator_lib.HostLost,
 )
 
 

@@ -85,6 +85,11 @@ _BACKENDS = {
 # Bounds only failing tests.
 PATIENCE = 300.0
 
+# Tests of what streams carry also run on the second transport.
+on_every_transport = pytest.mark.parametrize(
+  'make_store', sorted(_BACKENDS), indirect=True
+)
+
 
 class Toy:
   """Unrolls filled with one number below 256 each."""
@@ -180,7 +185,7 @@ def toy_fixture() -> Toy:
   return Toy()
 
 
-@pytest.fixture(name='make_store', params=sorted(_BACKENDS))
+@pytest.fixture(name='make_store', params=['embedded', 'reverb'])
 def make_store_fixture(
   request: pytest.FixtureRequest, toy: Toy
 ) -> Iterator[Callable[..., replay.TrajectoryStore]]:

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from seedrl_jax.replay import base as replay
+from tests.replay.conftest import on_every_transport
 
 
+@on_every_transport
 def test_hands_out_each_unroll_once_in_order(make_store, toy):
   store = make_store(toy.queue(8))
   toy.insert_pairs(store, 4)
@@ -98,6 +100,7 @@ def test_memory_comes_back_only_after_release(make_store, toy):
   assert not np.shares_memory(again[0].leaves[0], again[1].leaves[0])
 
 
+@on_every_transport
 def test_under_threads_passes_each_unroll_once(make_store, toy, threads):
   store = make_store(toy.queue(12))
   writers, samplers, per_writer = 3, 2, 400

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from seedrl_jax.replay import base as replay
+from tests.replay.conftest import on_every_transport
 
 
 @pytest.fixture(params=['queue', 'items'], name='kind')
@@ -22,6 +23,7 @@ def test_a_block_is_inserted_once(make_store, kind):
     table.insert(table.sampler(2).sample().blocks[0])
 
 
+@on_every_transport
 def test_close_wakes_every_waiter(make_store, toy, threads, kind):
   store = make_store(kind)
   sampler = store.table('t').sampler(2)

@@ -128,5 +128,5 @@ def test_another_agents_configuration_is_refused():
 
 def test_an_agent_without_a_table_may_have_keys_of_its_own():
   config = base.get_config()
-  config.agent, config.loss.mine = 'tests.agents.reinforce', 1
+  config.agent, config.loss.mine = 'tests.run.echoing', 1
   _check(config)

@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import pytest
 
-from configs import vtrace_catch
 from seedrl_jax.runtime import checkpoints, columns
 from tests import runs
 from tests.runtime import test_metrics
@@ -276,17 +275,3 @@ def test_resumed_deterministic_run_continues_its_random_state(tmp_path):
   for run in (resumed, fresh):
     run.system.stop()
     run.train()
-
-
-def test_agent_from_elsewhere_learns_catch(tmp_path):
-  config = vtrace_catch.get_config()
-  runs.set_keys(
-    config,
-    agent='tests.agents.reinforce',
-    replay__backend='embedded',
-    total_env_frames=60_000,
-    topology__max_devices=1,
-  )
-  summary = runs.Run(config, tmp_path).train()
-  # At random, the return is -0.6.
-  assert summary['mean_return_100'] > 0.2

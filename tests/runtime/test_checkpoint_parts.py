@@ -4,7 +4,7 @@ import chex
 import numpy as np
 import pytest
 
-from seedrl_jax.learner import state as state_lib
+from seedrl_jax.learner import update
 from seedrl_jax.runtime import checkpoints
 
 
@@ -12,8 +12,8 @@ def _params(value: float) -> dict[str, dict[str, np.ndarray]]:
   return {'head': {'bias': np.full(3, value, np.float32)}}
 
 
-def _state(step: int) -> state_lib.LearnerState:
-  return state_lib.LearnerState(
+def _state(step: int) -> update.LearnerState:
+  return update.LearnerState(
     _params(step), np.int32(step), np.ones(step, np.uint32)
   )
 
