@@ -69,14 +69,8 @@ def _stop(number: int, frame: types.FrameType | None) -> NoReturn:
 def _check() -> None:
   found = environment.find(_PYTHON.value)
   print(f'interpreter: {found.path} (Python {found.version})')
-  if found.has_reverb:
-    print('environment: none needed, the interpreter has Reverb')
-  else:
-    folder = environment.folder(found)
-    state = 'present' if environment.is_made(folder) else 'absent'
-    print(f'environment: {folder}, {state}', flush=True)
   python = environment.ensure(_PYTHON.value)
-  print(f'versions: {environment.versions(python)}')
+  print(f"the server's Python: {python}", flush=True)
   start = time.monotonic()
   with server.ReverbServer(python, [_TRIAL_TABLE]) as trial:
     trial.start()

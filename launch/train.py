@@ -125,13 +125,13 @@ def main(
 
 def _said() -> tuple[type[BaseException], ...]:
   """Returns errors whose message suffices for the user."""
-  from seedrl_jax.distributed import vote_client
+  from seedrl_jax.distributed import coordinator
   from seedrl_jax.envs import registry
   from seedrl_jax.run import system
 
   return (
     *(ValueError, MemoryError, workdir.NotWritten),
-    *(registry.MissingLibraryError, vote_client.HostLost, system.RunFailed),
+    *(registry.MissingLibraryError, coordinator.HostLost, system.RunFailed),
   )
 
 

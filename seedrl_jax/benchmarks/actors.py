@@ -24,7 +24,7 @@ from seedrl_jax import types
 from seedrl_jax.actors import addresses, credentials, handshake, wire
 from seedrl_jax.actors.learner_side import remote_stream, server, slot_allocator
 from seedrl_jax.benchmarks import timing
-from seedrl_jax.envs import base, factory, statistics
+from seedrl_jax.envs import base, factory
 from seedrl_jax.runtime import nest
 
 TRANSPORTS = ('unix', 'tcp')
@@ -37,7 +37,7 @@ _PAUSE_SECONDS = 0.005
 # Between looks at whether an actor has ended.
 _LOOK_SECONDS = 0.1
 _FIRST, _MID = types.StepType.FIRST, types.StepType.MID
-_NO_EPISODES = statistics.EndedEpisodes(*([np.zeros(0)] * 5))
+_NO_EPISODES = base.EndedEpisodes(*([np.zeros(0)] * 5))
 
 
 def measure(
@@ -121,7 +121,8 @@ def _time_actors(
   )
   answer = _answers(stream, num_envs)
   with contextlib.ExitStack() as stack:
-    stack.callback(serving.close, True)
+    # The actors, which are terminated, need not learn of an end.
+    stack.callback(serving.close, False)
     address = serving.addresses[0]
     stack.enter_context(_actors(address, num_actors, stream.close))
     while stream.num_connected < num_envs:
@@ -130,7 +131,7 @@ def _time_actors(
     executor = stack.enter_context(futures.ThreadPoolExecutor(1, 'probe'))
     channel = stack.enter_context(grpc.insecure_channel(address))
     calls = max(20, round(100 * windows.number * windows.seconds))
-    probing = executor.submit(probe, channel, calls)
+    probing = executor.submit(probe, channel, stream.spec, calls)
     probing.add_done_callback(lambda _: stream.close())
     with contextlib.suppress(base.StreamClosed):
       while True:
@@ -180,19 +181,21 @@ def _actors(
       )
 
 
-def probe(channel: grpc.Channel, calls: int) -> list[float]:
+def probe(
+  channel: grpc.Channel, spec: base.StreamSpec, calls: int
+) -> list[float]:
   """Returns each action's latency in seconds; ends if `channel` is closed."""
   # None ends the call.
   messages: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
   method = channel.stream_stream(f'/{wire.SERVICE}/{wire.METHOD}')
   call = method(iter(messages.get, None))
   try:
-    messages.put(handshake.pack_hello(handshake.Hello(1, '')))
+    messages.put(handshake.pack_hello(handshake.Hello(1, 'probe')))
     welcome = handshake.unpack_welcome(wire.parse(next(call)))
-    codec = wire.StreamCodec(welcome.spec)
+    codec = wire.StreamCodec(spec)
     seconds = []
     for sequence in range(calls):
-      output = _blank(welcome, _MID if sequence else _FIRST)
+      output = _blank(spec, welcome.env_id, _MID if sequence else _FIRST)
       start = time.perf_counter()
       messages.put(codec.pack_steps(output, _NO_EPISODES, sequence))
       codec.unpack_actions(wire.parse(next(call)), 1, sequence)
@@ -204,15 +207,17 @@ def probe(channel: grpc.Channel, calls: int) -> list[float]:
     call.cancel()
 
 
-def _blank(welcome: handshake.Welcome, step_type: int) -> types.EnvOutput:
+def _blank(
+  spec: base.StreamSpec, env_id: np.ndarray, step_type: int
+) -> types.EnvOutput:
   leaves = [
-    np.zeros((1, *spec.shape), spec.dtype)
-    for spec in nest.flatten(welcome.spec.observation)
+    np.zeros((1, *leaf.shape), leaf.dtype)
+    for leaf in nest.flatten(spec.observation)
   ]
   return types.EnvOutput(
-    observation=nest.unflatten(welcome.spec.observation, leaves),
+    observation=nest.unflatten(spec.observation, leaves),
     reward=np.zeros(1, np.float32),
     discount=np.ones(1, np.float32),
     step_type=np.full(1, step_type, np.uint8),
-    env_id=welcome.env_id,
+    env_id=env_id,
   )

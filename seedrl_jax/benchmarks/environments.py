@@ -66,10 +66,6 @@ class FreeStream(envs.EnvStream):
   def take_episodes(self) -> list[envs.Episode]:
     return []
 
-  @property
-  def dropped_episodes(self) -> int:
-    return 0
-
   def close(self) -> None:
     self._closed.set()
 

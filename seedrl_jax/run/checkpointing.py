@@ -15,13 +15,13 @@ import jax
 import ml_collections
 import numpy as np
 
-from seedrl_jax.learner import state as state_lib
+from seedrl_jax.learner import update
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import checkpoints as checkpoints_lib
 from seedrl_jax.runtime import checkpoints, report
 from seedrl_jax.runtime import workdir as workdir_lib
 
-StateSource = Callable[[], state_lib.LearnerState]
+StateSource = Callable[[], update.LearnerState]
 RecordSource = Callable[[], report.RunRecord]
 Storage = checkpoints.Checkpoints | checkpoints.NumbersOfCheckpoints
 
@@ -49,11 +49,7 @@ class RunCheckpoints:
     self._say = say
     self._leads = leads
     self.storage = self._open_storage()
-    try:
-      self._check_resumable(config)
-    except BaseException:
-      self.close()
-      raise
+    self._check_resumable(config)
 
   def _open_storage(self) -> Storage:
     if not self._leads:
@@ -88,7 +84,7 @@ class RunCheckpoints:
       self._say(f'{e} It is now {workdir_lib.put_aside(path).name}.')
       return None
 
-  def restore(self, initial: state_lib.LearnerState) -> state_lib.LearnerState:
+  def restore(self, initial: update.LearnerState) -> update.LearnerState:
     """Returns the state to continue from; `initial` if there is none.
 
     Raises:
@@ -154,9 +150,6 @@ class RunCheckpoints:
       except replay.CheckpointError as e:
         self._say(f'The replay starts empty: {e}')
     return saved
-
-  def close(self) -> None:
-    self.storage.close()
 
 
 class CheckpointWriter:
@@ -260,7 +253,7 @@ class CheckpointWriter:
 
   def _write_guarded(
     self,
-    state: state_lib.LearnerState,
+    state: update.LearnerState,
     now: RecordSource,
     settled: threading.Event,
   ) -> None:
@@ -275,7 +268,7 @@ class CheckpointWriter:
 
   def _write(
     self,
-    state: state_lib.LearnerState,
+    state: update.LearnerState,
     now: RecordSource,
     on_settled: Callable[[], None] = lambda: None,
   ) -> None:

@@ -155,15 +155,6 @@ def test_to_batches_gives_each_block_its_columns():
     assert batch.weight.dtype == np.float32
 
 
-def test_fetch_hands_on_what_the_store_raises(store):
-  prefetcher = _make(store.table('t').sampler(batch_size=2))
-  with pytest.raises(replay.RateLimited):
-    prefetcher.fetch(wait=False)
-  store.close()
-  with pytest.raises(replay.StoreClosed):
-    prefetcher.fetch()
-
-
 def test_batches_come_in_order_and_run_hands_on_the_end():
   sampler = _Sampler(count=3)
   prefetcher = _make(sampler, size=4)
@@ -188,13 +179,6 @@ def test_no_more_batches_than_asked_for_are_ahead():
   assert sampler.drawn == 3
   # The learner must release batch 0.
   assert sampler.released == [1, 2]
-
-
-def test_run_stops_when_told_to():
-  answers = iter([False, False, True])
-  sampler = _Sampler(count=9)
-  _make(sampler, size=5).run(lambda: next(answers))
-  assert sampler.drawn == 2
 
 
 def test_close_wakes_who_waits_for_a_batch():
@@ -255,14 +239,3 @@ def test_wait_counts_while_it_lasts(monkeypatch):
   _join(thread)
   clock.now = 20.0
   assert prefetcher.wait_seconds == 3.0
-
-
-def test_no_wait_where_a_batch_is_ready(monkeypatch):
-  prefetcher = _make(_Sampler(count=1))
-  answers = iter([False, True])
-  prefetcher.run(lambda: next(answers))
-  monkeypatch.setattr(
-    prefetch, 'time', py_types.SimpleNamespace(perf_counter=lambda: 5.0)
-  )
-  prefetcher.get()
-  assert prefetcher.wait_seconds == 0.0

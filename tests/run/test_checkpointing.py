@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from configs import base as base_config
-from seedrl_jax.learner import state as state_lib
+from seedrl_jax.learner import update
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay.embedded import store as embedded
 from seedrl_jax.run import checkpointing
@@ -48,7 +48,6 @@ class _Run:
   def close(self) -> None:
     """Closes the checkpoints as an ending run does."""
     self.writer.finish()
-    self.saved.close()
 
   def reopen(self) -> None:
     """Starts the run again."""
@@ -58,7 +57,7 @@ class _Run:
 
   def save(
     self,
-    state: state_lib.LearnerState,
+    state: update.LearnerState,
     now: report.RunRecord = _NOTHING,
     wait: bool = True,
   ) -> None:
@@ -100,15 +99,15 @@ def run_fixture(tmp_path, monkeypatch) -> Iterator[_Run]:
   made.store.close()
 
 
-def _state(step: int) -> state_lib.LearnerState:
-  return state_lib.LearnerState(
+def _state(step: int) -> update.LearnerState:
+  return update.LearnerState(
     agent={'w': np.full(3, step, np.float32)},
     step=np.int32(step),
     key=np.array([0, step], np.uint32),
   )
 
 
-def _assert_is(state: state_lib.LearnerState, step: int) -> None:
+def _assert_is(state: update.LearnerState, step: int) -> None:
   jax.tree.map(np.testing.assert_array_equal, state, _state(step))
 
 

@@ -75,12 +75,6 @@ print(json.dumps([platform.python_version(), has('reverb', 'tensorflow'),
   has('venv', 'ensurepip')]))
 """
 _PROBE_SECONDS = 60.0
-_SHOW_VERSIONS = """
-import importlib.metadata as m, platform
-print('Python ', platform.python_version(), *(
-  f', {n} {m.version(n)}' for n in ('dm-reverb', 'tensorflow-cpu', 'numpy')
-  if any(m.distributions(name=n))), sep='')
-"""
 
 # For a Python of about 30 MB; without a network uv gives up early.
 _UV_SECONDS = 120.0
@@ -140,19 +134,20 @@ def ensure(
   if found.has_reverb:
     return found.path
   place = folder(found, requirements)
-  if not is_made(place):
+  python_path = place / 'bin/python'
+  if not python_path.exists():
     try:
       place.parent.mkdir(parents=True, exist_ok=True)
       with _locked(place) as lock:
         # Another process may have made it meanwhile.
-        if not is_made(place):
+        if not python_path.exists():
           _build(found, place, requirements, lock)
     except OSError as e:
       raise EnvironmentUnavailable(
         f'The cache folder {place.parent} of the Reverb server cannot be used '
         f'({e.strerror}); set SEEDRL_CACHE to another.'
       ) from e
-  return str(place / 'bin/python')
+  return str(python_path)
 
 
 def find(python: str | None = None) -> Interpreter:
@@ -165,19 +160,17 @@ def find(python: str | None = None) -> Interpreter:
   Raises:
     EnvironmentUnavailable: with the remedy, if there is none.
   """
-  for name, value in ((FLAG, python), (VARIABLE, os.environ.get(VARIABLE))):
-    if value:
-      return _named(name, value)
-  bare = None
+  if named := python or os.environ.get(VARIABLE):
+    return _checked(named)
+  lacking = None
   for path in _candidates():
     found = _probe(path)
-    if found is None or not found.fits:
-      continue
-    if found.has_venv or _find_uv():
-      return found
-    bare = bare or found
-  if bare is not None:
-    raise _without_venv(bare)
+    if found is not None and found.fits:
+      if found.has_venv or _find_uv():
+        return found
+      lacking = lacking or found
+  if lacking is not None:
+    raise _without_venv(lacking)
   raise NoReverb(
     'Reverb needs a Python from 3.9 to 3.11, and there is none: install one '
     f'(or uv, which then does), or name one by {FLAG}.'
@@ -191,18 +184,6 @@ def folder(
   recipe = '\n'.join([interpreter.version, *requirements])
   digest = hashlib.sha256(recipe.encode()).hexdigest()[:12]
   return process.cache_folder() / f'reverb-{digest}'
-
-
-def is_made(environment: pathlib.Path) -> bool:
-  """Returns whether an environment is complete and its interpreter exists."""
-  return (environment / 'bin/python').exists()
-
-
-def versions(python: str) -> str:
-  """Returns the versions of Python, Reverb, TensorFlow and NumPy as text."""
-  command = [python, '-I', '-c', _SHOW_VERSIONS]
-  shown = subprocess.run(command, capture_output=True, text=True, check=True)
-  return shown.stdout.strip()
 
 
 @functools.cache
@@ -222,22 +203,20 @@ def _probe(path: str) -> Interpreter | None:
     return None
 
 
-def _named(name: str, path: str) -> Interpreter:
+def _checked(path: str) -> Interpreter:
   found = _probe(path)
   if found is None:
-    raise EnvironmentUnavailable(
-      f'{name}={path}: this is no Python that runs; name one from 3.9 to 3.11.'
-    )
-  if found.has_reverb:
+    wrong = 'no Python that runs'
+  elif found.has_reverb or (found.fits and (found.has_venv or _find_uv())):
     return found
-  if not found.fits:
-    raise EnvironmentUnavailable(
-      f'{name}={path}: this is Python {found.version}, and Reverb needs 3.9 '
-      'to 3.11; name one of these.'
-    )
-  if not (found.has_venv or _find_uv()):
+  elif found.fits:
     raise _without_venv(found)
-  return found
+  else:
+    wrong = f'Python {found.version}'
+  raise EnvironmentUnavailable(
+    f'{FLAG}={path}: this is {wrong}, and Reverb needs one from 3.9 to 3.11; '
+    'name such.'
+  )
 
 
 def _without_venv(found: Interpreter) -> EnvironmentUnavailable:
