@@ -9,9 +9,7 @@ more than NumPy and the standard library.
 import concurrent.futures
 import functools
 import json
-import pathlib
 import queue
-import re
 import sys
 import threading
 import time
@@ -156,7 +154,7 @@ def load(path: str) -> list[Block]:
 def run(
   client: Any, blocks: Sequence[Block], mode: str, streams: int, count: int
 ) -> dict[str, Any]:
-  """Moves `count` blocks; returns seconds, CPU seconds, and memory in bytes.
+  """Moves `count` blocks; returns seconds and CPU seconds.
 
   Args:
     client: one of `CLIENTS`.
@@ -174,11 +172,7 @@ def run(
   cpu, start = time.process_time(), time.perf_counter()
   _run_all(works)
   elapsed = time.perf_counter() - start
-  return {
-    'seconds': elapsed,
-    'cpu_seconds': time.process_time() - cpu,
-    'memory_peak': _peak_memory(),
-  }
+  return {'seconds': elapsed, 'cpu_seconds': time.process_time() - cpu}
 
 
 def _run_all(works: Sequence[Callable[[], None]]) -> None:
@@ -198,13 +192,6 @@ def _run_all(works: Sequence[Callable[[], None]]) -> None:
     # The others may wait forever for the failed one.
     if (error := ends.get()) is not None:
       raise error
-
-
-def _peak_memory() -> int:
-  """Returns this process's peak resident memory in bytes."""
-  status = pathlib.Path('/proc/self/status').read_text()
-  match = re.search(r'VmHWM:\s+(\d+) kB', status)
-  return int(match[1]) * 1024 if match else 0
 
 
 if __name__ == '__main__':
