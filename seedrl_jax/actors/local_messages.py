@@ -12,7 +12,7 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.actors import wire
-from seedrl_jax.envs import base, statistics
+from seedrl_jax.envs import base
 
 # Three times those of all episodes that a stream keeps until they are taken.
 MAX_REPORT_BYTES = 1 << 20
@@ -38,7 +38,7 @@ class Report(NamedTuple):
   env_steps: int
   store_wait: float
   store_bytes: int
-  episodes: statistics.EndedEpisodes
+  episodes: base.EndedEpisodes
 
 
 @dataclasses.dataclass
@@ -83,22 +83,22 @@ def unpack_report(message: wire.Message) -> Report:
     env_steps,
     store_wait,
     store_bytes,
-    statistics.EndedEpisodes(*episodes),
+    base.EndedEpisodes(*episodes),
   )
 
 
 def episode_columns(
   episodes: list[base.Episode], env_id: np.ndarray
-) -> statistics.EndedEpisodes:
+) -> base.EndedEpisodes:
   """Returns episodes as columns, with ids from `env_id`, int32 `[N]`."""
   if not episodes:
     return NO_EPISODES
   local_id, *rest = [np.array(c) for c in zip(*episodes, strict=True)]
-  return statistics.EndedEpisodes(env_id[local_id], *rest)
+  return base.EndedEpisodes(env_id[local_id], *rest)
 
 
-NO_EPISODES = statistics.EndedEpisodes(
-  *(np.zeros(0) for _ in statistics.EndedEpisodes._fields)
+NO_EPISODES = base.EndedEpisodes(
+  *(np.zeros(0) for _ in base.EndedEpisodes._fields)
 )
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.envs import base, statistics
+from seedrl_jax.envs import base
 from seedrl_jax.runtime import nest
 
 VERSION = 4
@@ -93,7 +93,7 @@ class StepRows(NamedTuple):
   """
 
   output: list[np.ndarray]
-  episodes: statistics.EndedEpisodes
+  episodes: base.EndedEpisodes
 
 
 def parse(message: bytes) -> Message:
@@ -167,7 +167,7 @@ class StreamCodec:
   def pack_steps(
     self,
     output: types.EnvOutput,
-    episodes: statistics.EndedEpisodes,
+    episodes: base.EndedEpisodes,
     sequence: int,
   ) -> bytes:
     """Packs `[n]` steps and the episodes that ended."""
@@ -184,7 +184,7 @@ class StreamCodec:
       (self._steps, message.rows),
       (EPISODE_COLUMNS, message.episodes),
     )
-    return StepRows(output, statistics.EndedEpisodes(*ended))
+    return StepRows(output, base.EndedEpisodes(*ended))
 
   def pack_actions(self, action: np.ndarray, sequence: int) -> bytes:
     """Packs the actions `[n, ...]` for the STEPS message `sequence`."""

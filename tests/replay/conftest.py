@@ -22,9 +22,6 @@ from seedrl_jax.replay.reverb.client import (
 from seedrl_jax.runtime import nest
 from tests.replay.reverb import shared_servers
 
-# The largest batch of the contract tests.
-_BATCH_SIZE = 200
-
 # Bounds only failing tests.
 PATIENCE = 300.0
 
@@ -42,16 +39,14 @@ def _reverb_location(
   patch = request.getfixturevalue('monkeypatch')
   if request.param == 'reverb-on-grpc':
     patch.setenv('SEEDRL_REVERB_TRANSPORT', 'grpc')
-  # Tests count what they have inserted, however slow it is.
-  patch.setattr(tables, '_SETTLE_SECONDS', PATIENCE)
   patch.setattr(store, '_FLUSH_SECONDS', PATIENCE)
   patch.setattr(connection, '_GLANCE', PATIENCE)
   # Nothing ahead: tests count what was drawn.
   patch.setattr(tables, '_AHEAD', 0)
 
-  def make_location(rules, on_restart):
+  def make_location(rules):
     process = shared_servers.SharedServer(servers, rules)
-    return server_location.OwnServer(process, on_restart, patience=PATIENCE)
+    return server_location.OwnServer(process, patience=PATIENCE)
 
   return make_location
 
@@ -163,6 +158,7 @@ def make_store_fixture(
     seed: int = 1,
     steps: int = 3,
     overlap: int = 1,
+    batch_size: int = 200,
   ) -> replay.TrajectoryStore:
     spec = toy.spec(steps)
     made: replay.TrajectoryStore
@@ -171,7 +167,7 @@ def make_store_fixture(
     else:
       make_location = _reverb_location(request)
       made = store.ReverbStore(
-        configs, spec, width, make_location, _BATCH_SIZE, overlap
+        configs, spec, width, make_location, batch_size, overlap
       )
     stores.append(made)
     return made

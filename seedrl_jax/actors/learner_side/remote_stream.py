@@ -12,7 +12,7 @@ import numpy as np
 from seedrl_jax import types
 from seedrl_jax.actors import local_messages, wire
 from seedrl_jax.actors.learner_side import group_lease
-from seedrl_jax.envs import base, statistics
+from seedrl_jax.envs import base
 from seedrl_jax.runtime import nest
 
 _NO_ID = np.zeros(0, np.int32)
@@ -64,7 +64,7 @@ class RemoteStream(base.EnvStream):
     self.batch_size = batch_size
     self._enough = min_batch_size
     self._timeout = timeout
-    self._episodes = statistics.EpisodeLog()
+    self._episodes = base.EpisodeLog()
     self._reported = local_messages.ReportTotals()
     # Guards the attributes below.
     self._changed = threading.Condition()
@@ -145,10 +145,6 @@ class RemoteStream(base.EnvStream):
 
   def take_episodes(self) -> list[base.Episode]:
     return self._episodes.take()
-
-  @property
-  def dropped_episodes(self) -> int:
-    return self._episodes.dropped
 
   def close(self) -> None:
     """See `EnvStream.close`; later steps get no actions."""

@@ -38,7 +38,7 @@ def share_fixture(
       server.start()
       stack.callback(server.close)
 
-      def location(tables, _):
+      def location(tables):
         return server_location.ExternalServer(server.address, tables, PATIENCE)
 
       def make() -> store.ReverbStore:
@@ -141,24 +141,6 @@ def test_ratio_and_priorities_hold_for_all_together(share, toy, threads):
   made.interrupt()
   assert threads.join() == []
   assert not zeros & drawn
-
-
-def test_who_did_not_hear_of_the_others_inserts_still_gets_on(
-  share, toy, threads
-):
-  config = toy.items(
-    max_size=100, min_size=8, samples_per_insert=2.0, priority_exponent=1.0
-  )
-  make = share(config)
-  ours, other = make(), make()
-  # All that the ratio allows; our counts are still those of an empty table.
-  threads.start(lambda: _write_until_closed(other, toy))
-  threads.until(lambda: other.info()['t'].waiting_writers)
-  # So our client admits this one, and the server holds it back.
-  sampler = ours.table('t').sampler(_WIDTH)
-  toy.insert(ours, 't', [5, 7])
-  sampler.sample().release()
-  sampler.sample().release()
 
 
 def _write_until_closed(made: store.ReverbStore, toy: Toy) -> None:
