@@ -87,14 +87,12 @@ def unpack_report(message: wire.Message) -> Report:
   )
 
 
-def episode_columns(
-  episodes: list[base.Episode], env_id: np.ndarray
-) -> statistics.EndedEpisodes:
-  """Returns episodes as columns, with ids from `env_id`, int32 `[N]`."""
+def episode_columns(episodes: list[base.Episode]) -> statistics.EndedEpisodes:
+  """Returns episodes as columns."""
   if not episodes:
     return NO_EPISODES
-  local_id, *rest = [np.array(c) for c in zip(*episodes, strict=True)]
-  return statistics.EndedEpisodes(env_id[local_id], *rest)
+  columns = zip(*episodes, strict=True)
+  return statistics.EndedEpisodes(*map(np.array, columns))
 
 
 NO_EPISODES = statistics.EndedEpisodes(

@@ -20,18 +20,15 @@ def test_a_report_comes_out_as_it_went_in():
     np.testing.assert_array_equal(a, b)
 
 
-def test_episodes_become_columns_under_the_learners_ids():
+def test_episodes_become_columns():
   episodes = [
     base.Episode(1, 2.0, 3, 6, True),
     base.Episode(0, 1.0, 4, 8, True),
   ]
-  columns = local_messages.episode_columns(episodes, np.array([5, 9], np.int32))
-  assert columns.env_id.tolist() == [9, 5]
+  columns = local_messages.episode_columns(episodes)
+  assert columns.env_id.tolist() == [1, 0]
   assert columns.length.tolist() == [3, 4]
-  assert (
-    local_messages.episode_columns([], np.array([5]))
-    is local_messages.NO_EPISODES
-  )
+  assert local_messages.episode_columns([]) is local_messages.NO_EPISODES
 
 
 @pytest.mark.parametrize(
