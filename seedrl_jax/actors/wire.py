@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.envs import base, statistics
+from seedrl_jax.envs import base
 from seedrl_jax.runtime import nest
 
 VERSION = 4
@@ -148,7 +148,7 @@ class StreamCodec:
   def pack_steps(
     self,
     output: types.EnvOutput,
-    episodes: statistics.EndedEpisodes,
+    episodes: base.EndedEpisodes,
     sequence: int,
   ) -> bytes:
     """Packs a step of each environment and the episodes that ended."""
@@ -159,7 +159,7 @@ class StreamCodec:
 
   def unpack_steps(
     self, message: Message
-  ) -> tuple[list[np.ndarray], statistics.EndedEpisodes]:
+  ) -> tuple[list[np.ndarray], base.EndedEpisodes]:
     """Unpacks a STEPS message; raises `WireError` if it is invalid.
 
     Returns, as views of it, the leaves of the observation, reward, discount and
@@ -171,7 +171,7 @@ class StreamCodec:
       (self._steps, message.rows),
       (EPISODE_COLUMNS, message.episodes),
     )
-    return leaves, statistics.EndedEpisodes(*ended)
+    return leaves, base.EndedEpisodes(*ended)
 
   def pack_actions(self, action: np.ndarray, sequence: int) -> bytes:
     """Packs the actions `[n, ...]` for the STEPS message `sequence`."""

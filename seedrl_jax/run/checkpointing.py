@@ -49,11 +49,7 @@ class RunCheckpoints:
     self._say = say
     self._leads = leads
     self.storage = self._open_storage()
-    try:
-      self._check_resumable(config)
-    except BaseException:
-      self.close()
-      raise
+    self._check_resumable(config)
 
   def _open_storage(self) -> Storage:
     if not self._leads:
@@ -154,9 +150,6 @@ class RunCheckpoints:
       except replay.CheckpointError as e:
         self._say(f'The replay starts empty: {e}')
     return saved
-
-  def close(self) -> None:
-    self.storage.close()
 
 
 class CheckpointWriter:

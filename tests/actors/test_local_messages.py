@@ -20,6 +20,14 @@ def test_a_report_comes_out_as_it_went_in():
     np.testing.assert_array_equal(a, b)
 
 
+def test_of_too_many_episodes_the_newest_are_told():
+  many = base.EndedEpisodes(*[np.arange(10_005)] * 5)
+  message = local_messages.pack_report(_REPORT._replace(episodes=many), 0)
+  assert len(message) < local_messages.MAX_REPORT_BYTES
+  got = local_messages.unpack_report(wire.parse(message))
+  assert got.episodes.length[[0, -1]].tolist() == [5, 10_004]
+
+
 def test_episodes_become_columns():
   episodes = [
     base.Episode(1, 2.0, 3, 6, True),

@@ -21,7 +21,7 @@ from seedrl_jax.actors import (
 )
 from seedrl_jax.actors.actor_side import actor
 from seedrl_jax.actors.learner_side import remote_stream, server, slot_allocator
-from seedrl_jax.envs import base, statistics
+from seedrl_jax.envs import base
 
 SPEC = base.StreamSpec(
   observation={
@@ -61,10 +61,10 @@ def output(env_id: Any, step_type: int, value: int = 0) -> types.EnvOutput:
   )
 
 
-def episodes(*env_id: int) -> statistics.EndedEpisodes:
+def episodes(*env_id: int) -> base.EndedEpisodes:
   """Returns an ended episode for each id."""
   ids = np.array(env_id, np.int32)
-  return statistics.EndedEpisodes(
+  return base.EndedEpisodes(
     env_id=ids,
     episode_return=ids + 0.5,
     length=ids + 3,
@@ -83,7 +83,7 @@ def steps(
 
 def unpack(
   message: bytes,
-) -> tuple[list[np.ndarray], statistics.EndedEpisodes]:
+) -> tuple[list[np.ndarray], base.EndedEpisodes]:
   return CODEC.unpack_steps(wire.parse(message))
 
 

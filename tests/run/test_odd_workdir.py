@@ -38,8 +38,7 @@ _ODD = [
   ('checkpoints', _file, 'checkpoints.damaged-1'),
   ('replay', _file, 'replay.damaged-1'),
   ('reverb', _file, 'reverb.damaged-1'),
-  ('checkpoints/5.orbax-checkpoint-tmp', _link_to_a_folder, None),
-  ('checkpoints/77', _file, 'checkpoints/77.damaged-1'),
+  ('checkpoints/5.tmp', _link_to_a_folder, None),
   ('replay/77', _link_to_a_folder, None),
 ]
 

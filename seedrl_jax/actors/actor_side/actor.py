@@ -23,7 +23,7 @@ from seedrl_jax.actors.actor_side.connection import (
   LearnerConnection,
   PeerLost,
 )
-from seedrl_jax.envs import factory, local_stream, trust
+from seedrl_jax.envs import base, factory, trust
 
 # Seconds of the first and the longest wait between two attempts.
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
@@ -71,9 +71,7 @@ class LocalActor(Protocol):
 
 
 # Makes the actor for one connection to a learner; it closes the environments.
-MakeLocalActor = Callable[
-  [handshake.Welcome, local_stream.LocalStream], LocalActor
-]
+MakeLocalActor = Callable[[handshake.Welcome, base.LocalStream], LocalActor]
 
 
 class GroupOptions(NamedTuple):
@@ -213,9 +211,7 @@ class EnvGroup:
       connection.refuse(reason)
       raise ActorError(reason) from e
 
-  def _make_stream(
-    self, welcome: handshake.Welcome
-  ) -> local_stream.LocalStream:
+  def _make_stream(self, welcome: handshake.Welcome) -> base.LocalStream:
     """Makes the environments, or raises `IncompatibleLearner`."""
     options = self._options
     num_envs = options.num_envs
@@ -235,7 +231,7 @@ class EnvGroup:
   def _act(
     self,
     welcome: handshake.Welcome,
-    stream: local_stream.LocalStream,
+    stream: base.LocalStream,
     connection: LearnerConnection,
   ) -> None:
     if self._make_local_actor is None:
@@ -263,7 +259,7 @@ class EnvGroup:
 
 
 def _step_environments(
-  stream: local_stream.LocalStream, connection: LearnerConnection
+  stream: base.LocalStream, connection: LearnerConnection
 ) -> None:
   """Sends steps and applies the learner's actions until the training ends."""
   codec = wire.StreamCodec(stream.spec)

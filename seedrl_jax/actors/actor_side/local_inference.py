@@ -19,7 +19,6 @@ from seedrl_jax.actors.actor_side.connection import (
 )
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import base as envs
-from seedrl_jax.envs import local_stream
 from seedrl_jax.inference import assembler as assembler_lib
 from seedrl_jax.inference import device_step as device_step_lib
 from seedrl_jax.inference import insertion, unrolls
@@ -48,7 +47,7 @@ class LocalInference:
     learner: addresses.Address,
     security: credentials.Security,
     welcome: handshake.Welcome,
-    stream: local_stream.LocalStream,
+    stream: envs.LocalStream,
   ):
     """Makes the agent, or raises `IncompatibleLearner`.
 
@@ -222,7 +221,7 @@ class LocalInference:
         [table],
         unroll_spec,
         width,
-        lambda _, on_restart: server_location.ExternalServer(
+        lambda rules: server_location.ExternalServer(
           address, [served], config.replay.patience
         ),
         config.batch_size,

@@ -9,7 +9,7 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.actors import local_messages, wire
-from seedrl_jax.envs import statistics
+from seedrl_jax.envs import base
 
 # More transitions than an actor makes between two reports.
 _MAX_STEPS = 1 << 32
@@ -37,7 +37,7 @@ class GroupLease:
     self,
     sequence: int,
     leaves: list[np.ndarray],
-    episodes: statistics.EndedEpisodes,
+    episodes: base.EndedEpisodes,
   ) -> None:
     """Checks a group's next STEPS; raises `WireError` if it is impossible."""
     *observation, reward, discount, step_type = leaves
@@ -83,7 +83,7 @@ class GroupLease:
       )
 
   def _check_episodes(
-    self, episodes: statistics.EndedEpisodes, num_steps: int
+    self, episodes: base.EndedEpisodes, num_steps: int
   ) -> None:
     count, local_id = len(episodes.env_id), episodes.env_id
     if not count:

@@ -12,7 +12,7 @@ import numpy as np
 from seedrl_jax import types
 from seedrl_jax.actors import local_messages
 from seedrl_jax.actors.learner_side import group_lease
-from seedrl_jax.envs import base, statistics
+from seedrl_jax.envs import base
 from seedrl_jax.runtime import nest
 
 _NO_ID = np.zeros(0, np.int32)
@@ -60,7 +60,7 @@ class RemoteStream(base.EnvStream):
     self.batch_size = batch_size
     self._enough = min_batch_size
     self._timeout = timeout
-    self._episodes = statistics.EpisodeLog()
+    self._episodes = base.EpisodeLog()
     self._reported = local_messages.ReportTotals()
     # Guards the attributes below.
     self._changed = threading.Condition()
@@ -143,10 +143,6 @@ class RemoteStream(base.EnvStream):
   def take_episodes(self) -> list[base.Episode]:
     return self._episodes.take()
 
-  @property
-  def dropped_episodes(self) -> int:
-    return self._episodes.dropped
-
   def close(self) -> None:
     """See `EnvStream.close`; later steps get no actions."""
     with self._changed:
@@ -202,7 +198,7 @@ class RemoteStream(base.EnvStream):
     lease: group_lease.GroupLease,
     sequence: int,
     leaves: list[np.ndarray],
-    episodes: statistics.EndedEpisodes,
+    episodes: base.EndedEpisodes,
     answer: Answer,
   ) -> None:
     """Takes a group's steps; raises `WireError` if they are invalid.
@@ -231,7 +227,7 @@ class RemoteStream(base.EnvStream):
       self._reported.add(report)
 
   def _add_episodes(
-    self, lease: group_lease.GroupLease, episodes: statistics.EndedEpisodes
+    self, lease: group_lease.GroupLease, episodes: base.EndedEpisodes
   ) -> None:
     if len(episodes.env_id):
       env_id = lease.env_id[episodes.env_id]
