@@ -9,8 +9,6 @@ itself, on the CPU, and writes its unrolls to the learner's Reverb server.
 
 import functools
 import os
-import pathlib
-import re
 import socket
 import sys
 import types
@@ -101,13 +99,6 @@ def _say(line: str) -> None:
   process.say(f'actor: {line}')
 
 
-def _peak_megabytes() -> int:
-  # `getrusage` includes the parent's peak from before exec.
-  status = pathlib.Path('/proc/self/status').read_text()
-  match = re.search(r'VmHWM:\s*(\d+) kB', status)
-  return int(match[1]) // 1024 if match else 0
-
-
 def _make_groups() -> list[Any]:
   """Returns the flags' `actor.EnvGroup`s; raises ValueError if impossible."""
   from seedrl_jax.actors import addresses, credentials
@@ -147,7 +138,7 @@ def _make_local_group(options: Any) -> Any:
     batch_size=options.num_envs,
   )
   make_local_actor = functools.partial(
-    local_inference.LocalInference, options.address, options.security, _say
+    local_inference.LocalInference, options.address, options.security
   )
   return actor.EnvGroup(options, _say, make_local_actor)
 
@@ -211,8 +202,7 @@ def main(argv: Sequence[str]) -> None:
     groups = _make_groups()
   except ValueError as e:
     sys.exit(f'actor: {e}')
-  why = _serve(groups)
-  _say(f'{why}; at most {_peak_megabytes()} MB of memory.')
+  _say(f'{_serve(groups)}.')
 
 
 if __name__ == '__main__':

@@ -44,7 +44,6 @@ _WITHOUT_JAX = ('types', 'envs', 'replay', 'actors')
 # Exceptions among the files of these rooms, and what else they may import.
 _WITH_JAX = {
   'local_inference.py': {'agents', 'inference', 'replay'},
-  'service.py': {'agents', 'replay'},
 }
 # Runs only in the Python of Reverb's server.
 _IN_SERVER = ('checkpoint_rewriting.py',)

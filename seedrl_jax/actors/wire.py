@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.envs import base, statistics
+from seedrl_jax.envs import base
 from seedrl_jax.runtime import nest
 
-VERSION = 3
+VERSION = 4
 SERVICE, METHOD = 'seedrl_jax.Actors', 'Serve'
 # Size limit of a JSON message's body.
 MAX_JSON_BYTES = 1 << 16
@@ -93,7 +93,7 @@ class StepRows(NamedTuple):
   """
 
   output: list[np.ndarray]
-  episodes: statistics.EndedEpisodes
+  episodes: base.EndedEpisodes
 
 
 def parse(message: bytes) -> Message:
@@ -167,7 +167,7 @@ class StreamCodec:
   def pack_steps(
     self,
     output: types.EnvOutput,
-    episodes: statistics.EndedEpisodes,
+    episodes: base.EndedEpisodes,
     sequence: int,
   ) -> bytes:
     """Packs `[n]` steps and the episodes that ended."""
@@ -184,7 +184,7 @@ class StreamCodec:
       (self._steps, message.rows),
       (EPISODE_COLUMNS, message.episodes),
     )
-    return StepRows(output, statistics.EndedEpisodes(*ended))
+    return StepRows(output, base.EndedEpisodes(*ended))
 
   def pack_actions(self, action: np.ndarray, sequence: int) -> bytes:
     """Packs the actions `[n, ...]` for the STEPS message `sequence`."""
@@ -201,13 +201,6 @@ class StreamCodec:
         f'Actions for {message.rows} environments of message '
         f'{message.sequence} came instead of those for {rows} of message '
         f'{sequence}.'
-      )
-    size = _num_bytes(self._action, rows)
-    if len(message.body) != size:
-      raise WireError(
-        f'Actions for {rows} environments came as {len(message.body)} bytes '
-        f'instead of {size}: each must be {self._action.dtype.name} '
-        f'{list(self._action.shape)}.'
       )
     ((action,),) = take(message.body, ([self._action], rows))
     return action

@@ -7,7 +7,6 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.envs import base as envs
-from seedrl_jax.envs import local_stream
 from seedrl_jax.networks import preprocessing
 from seedrl_jax.runtime import video as video_lib
 
@@ -48,7 +47,7 @@ class VideoRecorder:
 
   def __init__(
     self,
-    stream: local_stream.LocalStream,
+    stream: envs.LocalStream,
     video: video_lib.EpisodeVideo,
     image_layout: str,
   ):
@@ -114,10 +113,6 @@ class WrappedStream(envs.EnvStream):
 
   def take_episodes(self) -> list[envs.Episode]:
     return self._stream.take_episodes()
-
-  @property
-  def dropped_episodes(self) -> int:
-    return self._stream.dropped_episodes
 
   def close(self) -> None:
     self._stream.close()

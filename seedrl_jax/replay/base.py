@@ -191,7 +191,8 @@ class TrajectorySampler(abc.ABC):
 
     Raises:
       StoreClosed: if the store is closed, before or during the wait.
-      RateLimited: if the rules refuse it and `wait` is false.
+      RateLimited: if the rules refuse it, or it has not yet arrived from a
+        server, and `wait` is false.
     """
 
 
@@ -250,7 +251,7 @@ class TrajectoryStore(abc.ABC):
 
   @abc.abstractmethod
   def info(self) -> Mapping[str, TableInfo]:
-    """Returns the state of every table by name."""
+    """Returns the state of every table; what is in flight does not count."""
 
   @abc.abstractmethod
   def checkpoint(

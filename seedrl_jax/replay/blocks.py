@@ -54,10 +54,14 @@ class UnrollLayout:
     return (width, *shape)
 
   @property
+  def num_steps(self) -> int:
+    """Steps in an unroll, T + 1."""
+    return self.specs[self.time_major.index(True)].shape[0]
+
+  @property
   def stride(self) -> int:
     """Steps between the starts of an environment's consecutive unrolls."""
-    length = self.specs[self.time_major.index(True)].shape[0]
-    return length - self.overlap
+    return self.num_steps - self.overlap
 
   def signature(self) -> dict[str, Any]:
     """Returns `stride` and each leaf's name, shape and type, as JSON values."""

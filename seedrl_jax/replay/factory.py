@@ -68,7 +68,7 @@ def _choose_server(
   patience = config.replay.patience
   if address:
     _check_address(address)
-    return lambda rules, on_restart: server_location.ExternalServer(
+    return lambda rules: server_location.ExternalServer(
       address, rules, patience
     )
   try:
@@ -81,10 +81,9 @@ def _choose_server(
     logging.warning('Replay: embedded, as Reverb cannot be had here: %s', e)
     return None
   logging.info('Replay: a Reverb server of this run, by %s.', python)
-  return lambda rules, on_restart: server_location.OwnServer(
+  return lambda rules: server_location.OwnServer(
     # Its own checkpoints are useless without the store's record.
     server.ReverbServer(python, rules, folder, keep_checkpoints=False),
-    on_restart,
     patience,
     begin_with,
   )

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import ml_collections
 
 from seedrl_jax import types
+from seedrl_jax.actors import local_messages
 from seedrl_jax.actors.learner_side import server as actor_server
-from seedrl_jax.actors.learner_side import service
+from seedrl_jax.actors.learner_side import slot_allocator
 from seedrl_jax.agents import base as agents
 from seedrl_jax.demonstrations import mixing
 from seedrl_jax.envs import base as envs
@@ -26,6 +27,7 @@ from seedrl_jax.learner import topology, update
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import factory as replay_factory
 from seedrl_jax.replay import table_configs
+from seedrl_jax.replay.reverb.client import store as reverb_store
 from seedrl_jax.run import layout as layout_lib
 
 # Makes a stream's environments from its index and its plan.
@@ -275,20 +277,37 @@ class _Opener:
     plans = [plan for plan in setup.plans if plan.is_remote]
     if not plans:
       return None
-    feed = service.make_feed(
-      agents.parameter_specs(setup.agent.params_shapes()),
-      functools.partial(self._publisher.latest, setup.topology.inference[0]),
-    )
-    offer = service.make_local_offer(
-      self._config, setup.env_spec, plans, setup.block_width, store, feed
-    )
-    return service.make_server(
+    return actor_server.make_server(
       self._config,
       setup.env_spec,
-      plans,
+      [(len(plan.global_env_id), plan.batch_size) for plan in plans],
       self._start.starts,
       self._start.actor_socket,
-      offer,
+      self._local_offer(plans, store),
+    )
+
+  def _local_offer(
+    self, plans: Sequence[layout_lib.StreamPlan], store: replay.TrajectoryStore
+  ) -> slot_allocator.LocalOffer | None:
+    """Returns what actors need to act themselves; None without Reverb."""
+    setup = self._setup
+    # Only Reverb takes unrolls from other processes.
+    if not isinstance(store, reverb_store.ReverbStore):
+      return None
+
+    def latest() -> tuple[int, list[jax.Array]]:
+      device = setup.topology.inference[0]
+      version, params = self._publisher.latest(device)
+      return version, jax.tree.leaves(params)
+
+    specs = agents.parameter_specs(setup.agent.params_shapes())
+    return slot_allocator.make_local_offer(
+      self._config,
+      setup.env_spec,
+      [plan.global_env_id for plan in plans],
+      setup.block_width,
+      lambda: store.location.link.address,
+      local_messages.ParameterFeed(specs, latest),
     )
 
   def _make_stream(

@@ -56,11 +56,7 @@ class RunCheckpoints:
         self._config.keep_every_hours,
         self._say,
       )
-    try:
-      self._check_resumable(config)
-    except BaseException:
-      self.close()
-      raise
+    self._check_resumable(config)
 
   def _check_resumable(self, config: ml_collections.ConfigDict) -> None:
     old = self._read_config()
@@ -151,9 +147,6 @@ class RunCheckpoints:
       except replay.CheckpointError as e:
         self._say(f'The replay starts empty: {e}')
     return saved
-
-  def close(self) -> None:
-    self.storage.close()
 
 
 class CheckpointWriter:

@@ -11,7 +11,7 @@ from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import build
 from seedrl_jax.run import layout as layout_lib
-from seedrl_jax.runtime import metrics, progress, report
+from seedrl_jax.runtime import progress, report
 from seedrl_jax.runtime import workdir as workdir_lib
 
 
@@ -146,7 +146,7 @@ class RunReporter:
     self.workdir = workdir
     self.line = line
     self._lacked = ''  # what this host waited for at its last report
-    self._metrics: metrics.MetricsLog | None = None
+    self._metrics: progress.MetricsLog | None = None
     self._reporter = report.Reporter(
       counters.snapshot(),
       self._parts.env_spec.action_repeat,
@@ -160,7 +160,7 @@ class RunReporter:
     """Opens the curves on host 0, cut back to the checkpoint."""
     if self.counters.host.index:
       return
-    self._metrics = metrics.MetricsLog(
+    self._metrics = progress.MetricsLog(
       self.workdir, self._config.log.tensorboard, self.line.say
     )
     self._metrics.roll_back(

@@ -14,14 +14,7 @@ from seedrl_jax.run import build as build_lib
 from seedrl_jax.run import checkpointing, reporting
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import training as training_lib
-from seedrl_jax.runtime import (
-  lock,
-  profiler,
-  progress,
-  report,
-  threads,
-  versions,
-)
+from seedrl_jax.runtime import profiler, progress, report, threads
 from seedrl_jax.runtime import workdir as workdir_lib
 
 # Errors after which this host's state is not good to go on from.
@@ -83,14 +76,11 @@ class System:
     opened: contextlib.ExitStack,
     make_streams: build_lib.MakeStream | None,
   ) -> None:
-    self._workdir.create()
-    self._lock = lock.acquire(self._workdir, self._line.say)
+    self._lock = self._workdir.acquire(self._line.say)
     opened.callback(self._lock.close)
-    self._workdir.clear(self._line.say)
     checkpoints = checkpointing.RunCheckpoints(
       self._config, self._workdir, self._line.say, leads=not self._host.index
     )
-    opened.callback(checkpoints.close)
     setup = build_lib.plan(self._config, self._host)
     state = checkpoints.restore(build_lib.initial_state(setup))
     shared, state = self._coordinator.share(checkpoints.told(), state)
@@ -145,7 +135,6 @@ class System:
     """
     with contextlib.ExitStack() as opened:
       opened.callback(self._lock.close)
-      opened.callback(self._checkpoints.close)
       opened.callback(self._writer.finish)
       opened.callback(
         lambda: self.parts.release(ended=self._counters.is_finished())
@@ -171,7 +160,6 @@ class System:
       self._workdir.write_config(
         layout_lib.named_config(self._config, self.parts.env_spec)
       )
-      versions.note(self._workdir, self._line.say)
     self._reporter.open()
     self._counters.begin()
 

@@ -181,27 +181,6 @@ def _num_runs(actor: processes.Process) -> int:
   return kinds['Run']
 
 
-def test_a_cut_that_is_short_is_but_a_pause(
-  hosts: Hosts, start: Callable[[float], Training]
-):
-  training = start(600.0)
-  frames, _ = training.go_on(lambda f, e: f > 500 and e == 2 * _ENVS)
-  hosts.cut(0)
-  # Frames of the others, as one more step of the cut-off ones may come.
-  frames, envs = training.go_on(lambda f, _: f > frames + 1000)
-  assert envs == 2 * _ENVS
-  before = counted.actions_taken(training.folder)
-  hosts.join(0)
-  # Until the environments that were cut off, with the fewest steps, step again.
-  few = min(before)
-  frames, _ = training.go_on(
-    lambda *_: min(counted.actions_taken(training.folder)) > few + 100
-  )
-  training.stop()
-  assert [_num_runs(actor) for actor in training.actors] == [2, 2]
-  _check_every_step(training)
-
-
 def test_who_is_cut_off_for_long_is_dropped_and_joins_again(
   hosts: Hosts, start: Callable[[float], Training]
 ):

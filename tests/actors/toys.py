@@ -6,10 +6,11 @@ import queue
 import struct
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import grpc
+import ml_collections
 import numpy as np
 
 from seedrl_jax import types
@@ -22,7 +23,7 @@ from seedrl_jax.actors import (
 )
 from seedrl_jax.actors.actor_side import actor
 from seedrl_jax.actors.learner_side import remote_stream, server, slot_allocator
-from seedrl_jax.envs import base, statistics
+from seedrl_jax.envs import base
 
 SPEC = base.StreamSpec(
   observation={
@@ -62,10 +63,10 @@ def output(env_id: Any, step_type: int, value: int = 0) -> types.EnvOutput:
   )
 
 
-def episodes(*env_id: int) -> statistics.EndedEpisodes:
+def episodes(*env_id: int) -> base.EndedEpisodes:
   """Returns an ended episode for each id."""
   ids = np.array(env_id, np.int32)
-  return statistics.EndedEpisodes(
+  return base.EndedEpisodes(
     env_id=ids,
     episode_return=ids + 0.5,
     length=ids + 3,
@@ -271,42 +272,24 @@ PARAMETERS = {
 
 
 def local_offer(
-  num_envs: int = 8, version: Callable[[], int] = lambda: 7
+  global_env_id: Sequence[np.ndarray] = (np.arange(100, 116),),
+  version: Callable[[], int] = lambda: 7,
+  agent: str = 'vtrace',
 ) -> slot_allocator.LocalOffer:
-  """Returns an offer whose parameters equal their version.
-
-  Run-wide ids are those of the slots plus 100.
-  """
+  """Returns an offer whose parameters equal their version."""
 
   def read() -> tuple[int, list[np.ndarray]]:
     number = version()
     return number, [np.full(s.shape, number) for s in PARAMETERS.values()]
 
-  run = handshake.LocalRun(
-    config={'agent': 'vtrace'},
-    global_env_id=np.zeros(0, np.int32),
-    num_train_envs=120,
-    num_eval_envs=3,
+  return slot_allocator.make_local_offer(
+    ml_collections.ConfigDict({'agent': agent}),
+    types.EnvSpec(SPEC.name, *SPEC[:3], num_envs=120, num_eval_envs=3),
+    global_env_id,
     block_width=4,
-    replay_address='',
-    parameters=PARAMETERS,
-  )
-  return slot_allocator.LocalOffer(
-    run,
-    global_env_id=[np.arange(num_envs, dtype=np.int32) + 100],
     replay_address=lambda: 'localhost:8000',
     feed=local_messages.ParameterFeed(PARAMETERS, read),
   )
-
-
-def begin_end(opened: server.ActorServer) -> threading.Thread:
-  """Starts a thread that closes the server at the training's end."""
-  closing = threading.Thread(target=opened.close, args=(True,))
-  closing.start()
-  # Before, the server answers actors as ever.
-  while not opened._state.is_closed:
-    os.sched_yield()
-  return closing
 
 
 @contextlib.contextmanager

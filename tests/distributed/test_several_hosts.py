@@ -147,7 +147,6 @@ def test_a_host_starts_from_what_host_0_found(
   # It keeps no checkpoints of its own.
   saved.storage.save(10, _state(10), {})
   assert not folder.checkpoints.exists()
-  saved.close()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from configs import apex_atari, r2d2_atari
 from configs import base as base_config
 from seedrl_jax import types
-from seedrl_jax.envs import base, envpool_stream, options
+from seedrl_jax.envs import base, envpool_stream, registry
 from tests.envs import streams
 
 FIRST, MID, LAST = types.StepType
@@ -189,7 +189,7 @@ def test_lost_life_may_cut_the_return_in_an_episode_that_goes_on():
 )
 def test_published_settings_do_not_press_fire(config: Any, lives: int):
   actions = np.zeros((80, 1), np.int32)
-  values = options.set_options(config.get_config().env)
+  values = registry.set_options(config.get_config().env)
   # Without FIRE there is no ball to miss.
   last = _raw('Breakout-v5', actions, seed=1, **values)[-1]
   assert last['info:lives'] == lives

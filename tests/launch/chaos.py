@@ -34,7 +34,7 @@ _KEPT = {
   'reverb',
   'run.lock',
   'summary.json',
-  'versions.json',
+  'versions.jsonl',
 }
 
 

@@ -445,7 +445,7 @@ def test_backup_has_what_a_worker_owns(ready: Desk, worker: int, part: str):
   here = ready.trees[worker] / 'runs/tpu' / part
   there = ready.bucket / 'r' / part
   foreign = ready.bucket / 'r/hosts/2/replay/3/a'
-  unfinished = ['6.orbax-checkpoint-tmp/a', '6.tmp/a', 'config.json.tmp']
+  unfinished = ['6.partial/a', '6.tmp/a', 'config.json.tmp']
   for name in ['4/a', *unfinished]:
     (here / name).parent.mkdir(parents=True, exist_ok=True)
     (here / name).write_text(name)

@@ -43,8 +43,8 @@ def test_a_second_run_is_kept_out_and_nohup_is_respected(tmp_path):
   finally:
     signal.signal(signal.SIGHUP, before)
   program.wait_for_updates()
-  unfinished = tmp_path / 'checkpoints/5.orbax-checkpoint-tmp'
-  unfinished.mkdir()
+  unfinished = tmp_path / 'checkpoints/5.tmp'
+  unfinished.touch()
   program.process.send_signal(signal.SIGHUP)
   code, _, err = _train(tmp_path)
   assert (code, err) == (
@@ -52,7 +52,7 @@ def test_a_second_run_is_kept_out_and_nohup_is_respected(tmp_path):
     f'train: --workdir={tmp_path} is in use by process '
     f'{program.process.pid}; stop that run, or choose another folder.\n',
   )
-  assert unfinished.is_dir() and program.process.poll() is None
+  assert unfinished.exists() and program.process.poll() is None
   program.process.send_signal(signal.SIGTERM)
   assert program.end() == (0, '')
 

@@ -1,7 +1,8 @@
 """Toy unrolls, and the backends of the contract tests, `test_contract_*.py`.
 
 A backend is an entry in `_BACKENDS`: a function of the test's request, table
-configurations, unroll spec, block width, seed and overlap that makes a store.
+configurations, unroll spec, block width, seed, overlap and batch size that
+makes a store.
 """
 
 import os
@@ -26,9 +27,6 @@ from seedrl_jax.replay.reverb.client import (
 from seedrl_jax.runtime import nest
 from tests.replay.reverb import shared_servers
 
-# The largest batch of the contract tests.
-_BATCH_SIZE = 200
-
 
 def _embedded(
   request: pytest.FixtureRequest,
@@ -37,8 +35,9 @@ def _embedded(
   width: int,
   seed: int,
   overlap: int,
+  batch_size: int,
 ) -> replay.TrajectoryStore:
-  del request
+  del request, batch_size
   return embedded.EmbeddedStore(configs, spec, width, seed, overlap)
 
 
@@ -49,23 +48,23 @@ def _reverb(
   width: int,
   seed: int,
   overlap: int,
+  batch_size: int,
 ) -> replay.TrajectoryStore:
   del seed
   servers = request.getfixturevalue('reverb_servers')
   # Tests count what they have inserted, however slow it is.
   patch = request.getfixturevalue('monkeypatch')
-  patch.setattr(tables, '_SETTLE_SECONDS', PATIENCE)
   patch.setattr(store, '_FLUSH_SECONDS', PATIENCE)
   patch.setattr(connection, '_GLANCE', PATIENCE)
   # Nothing ahead: tests count what was drawn.
   patch.setattr(tables, '_AHEAD', 0)
 
-  def make_location(rules, on_restart):
+  def make_location(rules):
     process = shared_servers.SharedServer(servers, rules)
-    return server_location.OwnServer(process, on_restart, patience=PATIENCE)
+    return server_location.OwnServer(process, patience=PATIENCE)
 
   return store.ReverbStore(
-    configs, spec, width, make_location, _BATCH_SIZE, overlap
+    configs, spec, width, make_location, batch_size, overlap
   )
 
 
@@ -201,9 +200,12 @@ def make_store_fixture(
     seed: int = 1,
     steps: int = 3,
     overlap: int = 1,
+    batch_size: int = 200,
   ) -> replay.TrajectoryStore:
     spec = toy.spec(steps)
-    stores.append(backend(request, configs, spec, width, seed, overlap))
+    stores.append(
+      backend(request, configs, spec, width, seed, overlap, batch_size)
+    )
     return stores[-1]
 
   yield make

@@ -36,9 +36,8 @@ def test_close_wakes_every_waiter(make_store, toy, threads, kind):
 
 def test_close_wakes_waiting_writers(make_store, toy, threads):
   store = make_store(toy.queue(2))
-  toy.insert(store, 't', [0, 1])
   for _ in range(3):
-    threads.start(lambda: toy.insert(store, 't', [2, 3]))
+    threads.start(lambda: toy.insert_pairs(store, 9))
   threads.until(lambda: store.info()['t'].waiting_writers == 3)
   store.close()
   assert [type(e) for e in threads.join()] == [replay.StoreClosed] * 3
@@ -68,6 +67,7 @@ def test_info_counts_unrolls(make_store, toy, kind):
   assert store.info()['t'].samples_per_insert == 0
   toy.insert_pairs(store, 2)
   store.table('t').sampler(2).sample()
+  store.flush()
   info = store.info()['t']
   assert (info.inserts, info.samples, info.config) == (4, 2, kind)
   assert info.samples_per_insert == 0.5

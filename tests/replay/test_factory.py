@@ -77,6 +77,7 @@ def test_makes_a_server_of_its_own(make, toy, changes):
   made = make(**changes)
   assert isinstance(made, store.ReverbStore)
   toy.insert(made, table_configs.TABLE, list(range(16)))
+  made.flush()
   assert made.info()[table_configs.TABLE].size == 16
 
 
@@ -89,6 +90,7 @@ def test_finds_a_server_that_runs(make, toy, reverb_servers):
   made = make(backend='auto', address=server.address)
   assert made.location.link.address == server.address
   toy.insert(made, table_configs.TABLE, list(range(16)))
+  made.flush()
   made.close()
   server.close()
 

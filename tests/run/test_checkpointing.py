@@ -47,7 +47,6 @@ class _Run:
   def close(self) -> None:
     """Closes the checkpoints as an ending run does."""
     self.writer.finish()
-    self.saved.close()
 
   def reopen(self) -> None:
     """Starts the run again."""

@@ -3,19 +3,27 @@
 import random
 import threading
 import time
-from collections.abc import Callable, Collection
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple, Protocol
 
 import grpc
+import numpy as np
 
-from seedrl_jax.actors import addresses, credentials, handshake, wire
-from seedrl_jax.actors.actor_side import actor_loops
+from seedrl_jax import types
+from seedrl_jax.actors import (
+  addresses,
+  credentials,
+  handshake,
+  local_messages,
+  wire,
+)
 from seedrl_jax.actors.actor_side.connection import (
   ActorError,
+  IncompatibleLearner,
   LearnerConnection,
   PeerLost,
 )
-from seedrl_jax.envs import factory, local_stream, trust
+from seedrl_jax.envs import base, factory, trust
 
 # Seconds of the first and the longest wait between two attempts.
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
@@ -31,6 +39,39 @@ _FATAL = {
   _Code.UNAUTHENTICATED,
   _Code.UNIMPLEMENTED,
 }
+
+
+class LocalActor(Protocol):
+  """Acts for a group's environments in this process."""
+
+  @property
+  def parameters(self) -> Sequence[types.ArraySpec]:
+    """Specs of the leaves that it takes."""
+
+  def start(self) -> None:
+    """Starts its thread."""
+
+  def report(self) -> local_messages.Report:
+    """Returns the progress since the last call.
+
+    Raises:
+      IncompatibleLearner: if it cannot act in this run.
+      PeerLost: if a server that it needs is not reachable.
+      Exception: if its thread failed.
+    """
+
+  def take(self, version: int, leaves: Sequence[np.ndarray]) -> None:
+    """Takes the leaves of newer acting parameters."""
+
+  def wait(self) -> None:
+    """Waits until a report is due: about an unroll, or a second."""
+
+  def close(self) -> None:
+    """Ends its thread and closes what it opened, the environments too."""
+
+
+# Makes the actor for one connection to a learner; it closes the environments.
+MakeLocalActor = Callable[[handshake.Welcome, base.LocalStream], LocalActor]
 
 
 class GroupOptions(NamedTuple):
@@ -66,7 +107,7 @@ class EnvGroup:
     self,
     options: GroupOptions,
     say: Callable[[str], None] = print,
-    make_local_actor: actor_loops.MakeLocalActor | None = None,
+    make_local_actor: MakeLocalActor | None = None,
   ):
     """Raises `ValueError` if the connection would not be safe.
 
@@ -137,7 +178,7 @@ class EnvGroup:
       return True
     except grpc.RpcError as e:
       # The error is the stream itself; a traceback would keep it alive.
-      failure = self._translate(e.with_traceback(None))
+      failure = self._translate(e.with_traceback(None), connection.advice)
     except wire.WireError as e:
       raise ActorError(f'The learner at {options.address.text}: {e}') from e
     finally:
@@ -165,14 +206,12 @@ class EnvGroup:
       finally:
         self._found = time.monotonic()
         stream.close()
-    except actor_loops.IncompatibleLearner as e:
+    except IncompatibleLearner as e:
       reason = f'{options.name} cannot serve this learner: {e}'
       connection.refuse(reason)
       raise ActorError(reason) from e
 
-  def _make_stream(
-    self, welcome: handshake.Welcome
-  ) -> local_stream.LocalStream:
+  def _make_stream(self, welcome: handshake.Welcome) -> base.LocalStream:
     """Makes the environments, or raises `IncompatibleLearner`."""
     options = self._options
     num_envs = options.num_envs
@@ -185,30 +224,30 @@ class EnvGroup:
       )
       if welcome.env_id.shape != (num_envs,):
         raise ValueError(f'The learner did not give {num_envs} ids.')
-      handshake.check_specs(welcome.spec, factory.make_spec(config))
+      handshake.check_spec(welcome, factory.make_spec(config))
       batch_size = options.batch_size or num_envs
       return factory.make_stream(config, welcome.seed, num_envs, batch_size)
     except (ValueError, ImportError) as e:
-      raise actor_loops.IncompatibleLearner(str(e)) from e
+      raise IncompatibleLearner(str(e)) from e
 
   def _act(
     self,
     welcome: handshake.Welcome,
-    stream: local_stream.LocalStream,
+    stream: base.LocalStream,
     connection: LearnerConnection,
   ) -> None:
     if self._make_local_actor is None:
-      actor_loops.step_environments(stream, welcome.env_id, connection)
+      _step_environments(stream, welcome.env_id, connection)
       return
     if welcome.local is None:
       raise wire.WireError('WELCOME does not say how to act.')
     local_actor = self._make_local_actor(welcome, stream)
     try:
-      actor_loops.follow_learner(local_actor, welcome.local, connection)
+      _follow_learner(local_actor, connection)
     finally:
       local_actor.close()
 
-  def _translate(self, error: grpc.RpcError) -> Exception:
+  def _translate(self, error: grpc.RpcError, advice: str) -> Exception:
     address = self._options.address.text
     if error.code() == _Code.UNIMPLEMENTED:
       return ActorError(f'At {address} is no learner of seedrl-jax.')
@@ -217,4 +256,52 @@ class EnvGroup:
     if error.code() == _Code.RESOURCE_EXHAUSTED:
       # There is a learner, but it is full.
       self._found = time.monotonic()
-    return PeerLost(f'{address}: {error.code().name}: {error.details()}')
+    reason = f'{error.code().name}: {error.details()}'.rstrip('.')
+    return PeerLost(f'{address}: {reason}{advice}.')
+
+
+def _step_environments(
+  stream: base.LocalStream,
+  env_id: np.ndarray,
+  connection: LearnerConnection,
+) -> None:
+  """Sends steps and applies the learner's actions until the training ends.
+
+  `env_id`, int32 `[N]`, are the learner's ids of the environments.
+  """
+  codec = wire.StreamCodec(stream.spec)
+  sequence = 0
+  while True:
+    output = stream.recv()
+    connection.send(
+      codec.pack_steps(
+        output._replace(env_id=env_id[output.env_id]),
+        local_messages.episode_columns(stream.take_episodes(), env_id),
+        sequence,
+      )
+    )
+    message = connection.receive()
+    if message.kind == wire.MessageKind.END:
+      return
+    rows = len(output.env_id)
+    stream.send(codec.unpack_actions(message, rows, sequence), output.env_id)
+    sequence += 1
+
+
+def _follow_learner(
+  local_actor: LocalActor, connection: LearnerConnection
+) -> None:
+  """Sends reports and fetches parameters until the training ends."""
+  local_actor.start()
+  sequence = 0
+  while True:
+    connection.send(local_messages.pack_report(local_actor.report(), sequence))
+    message = connection.receive()
+    if message.kind == wire.MessageKind.END:
+      return
+    specs = local_actor.parameters
+    newer = local_messages.unpack_parameters(message, specs)
+    if newer is not None:
+      local_actor.take(*newer)
+    local_actor.wait()
+    sequence += 1

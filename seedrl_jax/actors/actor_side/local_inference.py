@@ -5,7 +5,7 @@ Espeholt et al. 2018, arXiv 1802.01561, section 3.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 import ml_collections
@@ -13,11 +13,12 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.actors import addresses, credentials, handshake, local_messages
-from seedrl_jax.actors.actor_side import actor_loops
-from seedrl_jax.actors.actor_side.connection import PeerLost
+from seedrl_jax.actors.actor_side.connection import (
+  IncompatibleLearner,
+  PeerLost,
+)
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import base as envs
-from seedrl_jax.envs import local_stream
 from seedrl_jax.inference import assembler as assembler_lib
 from seedrl_jax.inference import device_step as device_step_lib
 from seedrl_jax.inference import insertion, unrolls
@@ -34,28 +35,25 @@ from seedrl_jax.replay.reverb.server import server
 from seedrl_jax.runtime import threads
 
 _REPORT_SECONDS = 1.0  # between two reports, at most
-# Seconds for a Reverb server's first answer, for an insert before the user is
-# informed, and for the thread to end.
-_ANSWER, _LONG_WAIT, _JOIN = 10.0, 10.0, 60.0
+# Seconds for a Reverb server's first answer, and for the thread to end.
+_ANSWER, _JOIN = 10.0, 60.0
 
 
 class LocalInference:
-  """Acts for a group's environments; an `actor_loops.LocalActor`."""
+  """Acts for a group's environments; an `actor.LocalActor`."""
 
   def __init__(
     self,
     learner: addresses.Address,
     security: credentials.Security,
-    say: Callable[[str], None],
     welcome: handshake.Welcome,
-    stream: local_stream.LocalStream,
+    stream: envs.LocalStream,
   ):
     """Makes the agent, or raises `IncompatibleLearner`.
 
     `welcome` has `local`; `close` closes `stream`.
     """
     assert welcome.local is not None
-    self._say = say
     self._env_id, self._run = welcome.env_id, welcome.local
     self._stream = stream
     self._config = ml_collections.ConfigDict(self._run.config)
@@ -66,7 +64,6 @@ class LocalInference:
     self._store: reverb_store.ReverbStore | None = None
     self._insertion: insertion.Insertion | None = None
     self._told = local_messages.ReportTotals()
-    self._complained = False
     # Set when parameters have arrived, and when a report is due.
     self._arrived, self._due = threading.Event(), threading.Event()
     self._threads = threads.ThreadGroup((replay.StoreClosed, envs.StreamClosed))
@@ -77,13 +74,23 @@ class LocalInference:
 
   def _make_agent(self, key: jax.Array) -> None:
     self._device = jax.local_devices(backend='cpu')[0]
-    self._env_spec = _env_spec(self._stream.spec, self._run)
+    spec, run = self._stream.spec, self._run
+    self._env_spec = types.EnvSpec(
+      env_id=spec.name,
+      observation=spec.observation,
+      action=spec.action,
+      action_repeat=spec.action_repeat,
+      num_envs=run.num_train_envs,
+      num_eval_envs=run.num_eval_envs,
+    )
     try:
       self._agent = agents.load_agent(self._config, self._env_spec)
     except (ValueError, ImportError) as e:
-      raise actor_loops.IncompatibleLearner(str(e)) from e
+      raise IncompatibleLearner(str(e)) from e
     self._shapes = self._agent.params_shapes()
-    _check_parameters(self._shapes, self._run)
+    specs = agents.parameter_specs(self._shapes)
+    self.parameters = tuple(specs.values())
+    _check_parameters(handshake.spec_texts(specs), self._run.parameters)
     self._device_step = device_step_lib.DeviceStep(
       self._agent, self._env_spec, self._device, self._stream.num_envs, key
     )
@@ -137,13 +144,6 @@ class LocalInference:
     worker, store, inserting = self._worker, self._store, self._insertion
     if worker is None or store is None or inserting is None:
       return local_messages.ReportTotals()
-    waiting = inserting.waiting
-    if waiting > _LONG_WAIT and not self._complained:
-      self._say(
-        f'The replay has taken no unroll for {waiting:.0f} s: waiting for the '
-        'learner to train on what there is.'
-      )
-    self._complained = waiting > _LONG_WAIT
     return local_messages.ReportTotals(
       worker.counters.env_steps, inserting.waited, store.bytes_sent
     )
@@ -205,55 +205,36 @@ class LocalInference:
   def _connect(
     self, unroll_spec: types.Unroll, width: int
   ) -> reverb_store.ReverbStore:
-    return _connect(self._address, self._run, self._agent, unroll_spec, width)
+    """Connects to the Reverb server; see `ReverbStore` for `width`."""
+    address, config = self._address, self._config
+    if not server.answers(address, _ANSWER):
+      raise errors.ServerLost(
+        f'the Reverb server of the learner does not answer at {address}; let '
+        'this host reach that port, or start a server that all reach '
+        '(launch/reverb_server.py) and give the learner its '
+        '--config.replay.address=host:port.'
+      )
+    table = table_configs.table_config(config)
+    served = server_rules.server_rules(
+      table, self._run.block_width, config.batch_size
+    )
+    try:
+      return reverb_store.ReverbStore(
+        [table],
+        unroll_spec,
+        width,
+        lambda rules: server_location.ExternalServer(
+          address, [served], config.replay.patience
+        ),
+        config.batch_size,
+        self._agent.overlap,
+      )
+    except (errors.RequestRefused, errors.UnknownTable) as e:
+      raise IncompatibleLearner(str(e)) from e
 
   def _parameters(self) -> tuple[int, agents.Params]:
     assert self._newest is not None, 'inference begins with parameters'
     return self._newest
-
-
-def _connect(
-  address: str,
-  run: handshake.LocalRun,
-  agent: agents.Agent,
-  unroll_spec: types.Unroll,
-  width: int,
-) -> reverb_store.ReverbStore:
-  """Connects to the Reverb server; see `ReverbStore` for `width`."""
-  if not server.answers(address, _ANSWER):
-    raise errors.ServerLost(
-      f'the Reverb server of the learner does not answer at {address}; let '
-      'this host reach that port, or start a server that all reach '
-      '(launch/reverb_server.py) and give the learner its '
-      '--config.replay.address=host:port.'
-    )
-  config = ml_collections.ConfigDict(run.config)
-  table = table_configs.table_config(config)
-  served = server_rules.server_rules(table, run.block_width, config.batch_size)
-  try:
-    return reverb_store.ReverbStore(
-      [table],
-      unroll_spec,
-      width,
-      lambda _, on_restart: server_location.ExternalServer(
-        address, [served], config.replay.patience
-      ),
-      config.batch_size,
-      agent.overlap,
-    )
-  except (errors.RequestRefused, errors.UnknownTable) as e:
-    raise actor_loops.IncompatibleLearner(str(e)) from e
-
-
-def _env_spec(spec: envs.StreamSpec, run: handshake.LocalRun) -> types.EnvSpec:
-  return types.EnvSpec(
-    env_id=spec.name,
-    observation=spec.observation,
-    action=spec.action,
-    action_repeat=spec.action_repeat,
-    num_envs=run.num_train_envs,
-    num_eval_envs=run.num_eval_envs,
-  )
 
 
 def _replay_address(
@@ -263,7 +244,7 @@ def _replay_address(
 ) -> str:
   found = addresses.as_seen_from_actor(run.replay_address, learner)
   if not found.is_local and not security.insecure:
-    raise actor_loops.IncompatibleLearner(
+    raise IncompatibleLearner(
       f'Reverb at {found.text} takes unrolls in the clear, without TLS or a '
       'token; trust the network between with --insecure, or take '
       '--inference=central.'
@@ -271,9 +252,8 @@ def _replay_address(
   return found.text
 
 
-def _check_parameters(shapes: agents.Params, run: handshake.LocalRun) -> None:
+def _check_parameters(ours: dict[str, str], theirs: dict[str, str]) -> None:
   """Checks that the agent has the parameters that the learner will send."""
-  ours, theirs = agents.parameter_specs(shapes), run.parameters
   if list(ours.items()) == list(theirs.items()):
     return
   differing = sorted(
@@ -281,7 +261,7 @@ def _check_parameters(shapes: agents.Params, run: handshake.LocalRun) -> None:
     for name in ours.keys() | theirs.keys()
     if ours.get(name) != theirs.get(name)
   )
-  raise actor_loops.IncompatibleLearner(
+  raise IncompatibleLearner(
     'the agent has other parameters at the actor than at the learner '
     f'({", ".join(differing) or "their order"}): install the same release of '
     'seedrl-jax, and of the agent, on both sides.'

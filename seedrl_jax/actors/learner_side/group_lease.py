@@ -7,7 +7,7 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.actors import local_messages, wire
-from seedrl_jax.envs import statistics
+from seedrl_jax.envs import base
 
 # More transitions than an actor makes between two reports.
 _MAX_STEPS = 1 << 32
@@ -93,7 +93,7 @@ class GroupLease:
       raise wire.WireError("An env_id is not one of this group's.")
 
   def _check_episodes(
-    self, episodes: statistics.EndedEpisodes, num_steps: int
+    self, episodes: base.EndedEpisodes, num_steps: int
   ) -> None:
     count = len(episodes.env_id)
     if not count:

@@ -11,16 +11,16 @@ from collections.abc import Iterator
 import numpy as np
 
 from seedrl_jax.replay import (
-  archive,
   base,
   blocks,
+  checkpoints,
   rate_limiter,
   table_configs,
 )
-from seedrl_jax.replay.embedded import selector, slots, table
+from seedrl_jax.replay.embedded import slots, tables
 
 
-class EmbeddedReplay(table.EmbeddedTable, base.Replay):
+class EmbeddedReplay(tables.EmbeddedTable, base.Replay):
   """Draws unrolls with replacement; removes the oldest if full."""
 
   config: table_configs.ReplayConfig
@@ -53,7 +53,7 @@ class EmbeddedReplay(table.EmbeddedTable, base.Replay):
       self._batch_size = max(self._batch_size, batch_size)
       self._limiter.widen(batch_size)
       self._gate.wake()
-    return table.EmbeddedSampler(self, batch_size, count)
+    return tables.EmbeddedSampler(self, batch_size, count)
 
   def insert(
     self, block: base.Block, priorities: np.ndarray | None = None
@@ -63,14 +63,17 @@ class EmbeddedReplay(table.EmbeddedTable, base.Replay):
     with self._gate.lock:
       self._gate.writers.enter(lambda: self._can_insert(block.width))
       block.lent = False
-      taken = self._index.reserve(block.width)
+      keys = self._index.reserve(block.width)
+      taken = self._index.slots(keys)
+      # With a sample limit, old items may be left though it is not full.
+      self._remove(taken[self._index.keys(taken) > 0])
       self._limiter.inserts += block.width
       self._pending += block.width
       self._gate.wake()
     self._storage.put(taken, block)
     with self._gate.lock:
       self._pending -= block.width
-      self._index.publish(taken)
+      self._index.publish(keys)
       self._selector.add(taken, checked)
       excess = self._index.size - self.config.max_size
       if excess > 0:
@@ -114,7 +117,7 @@ class EmbeddedReplay(table.EmbeddedTable, base.Replay):
       self._selector.set_priorities(found, checked[live])
 
   @contextlib.contextmanager
-  def snapshot(self) -> Iterator[table.Save]:
+  def snapshot(self) -> Iterator[tables.Save]:
     """See `EmbeddedTable`; writers go on until the table is full."""
     with self._gate.lock:
       live = self._index.live()
@@ -122,18 +125,15 @@ class EmbeddedReplay(table.EmbeddedTable, base.Replay):
       meta = {
         'inserts': self._limiter.inserts,
         'samples': self._limiter.samples,
-        'next_sequence': self._index.next_sequence,
-        'num_slots': self._num_slots,
         'rng': self._rng.bit_generator.state,
       }
       arrays = {
-        'slots': live,
         'keys': self._index.keys(live),
         'priorities': self._selector.priorities[live],
         'times_sampled': self._selector.times_sampled[live],
       }
 
-    def save(writer: archive.ArchiveWriter) -> None:
+    def save(writer: checkpoints.ArchiveWriter) -> None:
       writer.add_meta(self.config.name, meta)
       for name, array in arrays.items():
         writer.add_array(self._member(name), array)
@@ -147,41 +147,39 @@ class EmbeddedReplay(table.EmbeddedTable, base.Replay):
     finally:
       self._unpin(live)
 
-  def load(self, reader: archive.ArchiveReader) -> None:
+  def load(self, reader: checkpoints.ArchiveReader) -> None:
     """See `EmbeddedTable`; keys stay valid if the table's size is the same."""
     with self._gate.lock:
-      self._clear()
-      meta = reader.meta[self.config.name]
-      saved = {
-        name: reader.array(self._member(name))
-        for name in ('slots', 'keys', 'priorities', 'times_sampled')
-      }
-      count = len(saved['slots'])
-      skip = max(0, count - self.config.max_size)
-      if skip == 0 and meta['num_slots'] == self._num_slots:
-        places = saved['slots']
-      else:
-        places = np.arange(count - skip)
-      for leaf in range(len(self._layout.specs)):
-        pieces = reader.rows(self._member(leaf))
-        self._storage.load_leaf(leaf, places, pieces, skip)
-      # Count nothing before everything is read.
-      sequence = int(meta['next_sequence'])
-      self._index.occupy(places, saved['keys'][skip:], sequence)
-      self._selector.add(
-        places, saved['priorities'][skip:], saved['times_sampled'][skip:]
-      )
-      self._remove(self._selector.exhausted(places))
-      self._limiter.inserts = int(meta['inserts'])
-      self._limiter.samples = int(meta['samples'])
-      self._rng.bit_generator.state = meta['rng']
+      try:
+        self._load(reader)
+      except BaseException:
+        self._clear()
+        raise
       self._gate.wake()
+
+  def _load(self, reader: checkpoints.ArchiveReader) -> None:
+    self._clear()
+    meta = reader.meta[self.config.name]
+    keys, priorities, times_sampled = (
+      reader.array(self._member(name))
+      for name in ('keys', 'priorities', 'times_sampled')
+    )
+    skip = max(0, len(keys) - self.config.max_size)
+    places = self._index.restore(keys[skip:])
+    for leaf in range(len(self._layout.specs)):
+      pieces = reader.rows(self._member(leaf))
+      self._storage.load_leaf(leaf, places, pieces, skip)
+    self._selector.add(places, priorities[skip:], times_sampled[skip:])
+    self._remove(self._selector.exhausted(places))
+    self._limiter.inserts = meta['inserts']
+    self._limiter.samples = meta['samples']
+    self._rng.bit_generator.state = meta['rng']
 
   def _clear(self) -> None:
     rules = self.config
     self._pending = 0
     self._index = slots.SlotIndex(self._num_slots)
-    self._selector = selector.Selector(
+    self._selector = slots.Selector(
       self._num_slots,
       rules.priority_exponent if rules.sampler == 'prioritized' else 0.0,
       rules.max_times_sampled,
@@ -191,7 +189,7 @@ class EmbeddedReplay(table.EmbeddedTable, base.Replay):
     self._limiter.widen(self._batch_size)
 
   def _can_insert(self, n: int) -> bool:
-    if self._index.num_free < n:
+    if not self._index.has_room(n):
       return False
     size = self._index.size + self._pending
     arriving = self._pending * self.config.max_times_sampled

@@ -29,7 +29,7 @@ def make_store(address: str, rules: dict[str, Any]) -> store.ReverbStore:
     [kind(**rules)],
     Toy().spec(),
     WIDTH,
-    lambda tables, _: server_location.ExternalServer(address, tables, PATIENCE),
+    lambda tables: server_location.ExternalServer(address, tables, PATIENCE),
     WIDTH,
   )
 

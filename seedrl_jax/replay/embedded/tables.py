@@ -1,0 +1,182 @@
+"""The embedded store's tables: their common part, and the queue.
+
+A queue passes on whole blocks without a copy.
+"""
+
+import abc
+import collections
+import contextlib
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from seedrl_jax.replay import (
+  base,
+  blocks,
+  checkpoints,
+  fair_queue,
+  table_configs,
+)
+
+# Writes a table's contents.
+Save = Callable[[checkpoints.ArchiveWriter], None]
+
+
+class EmbeddedTable(base.Table):
+  """A table in this process's memory."""
+
+  def __init__(
+    self,
+    config: table_configs.TableConfig,
+    layout: blocks.UnrollLayout,
+    pool: blocks.BlockPool,
+  ):
+    """Raises ValueError if the table cannot hold one block."""
+    if config.max_size < pool.width:
+      raise ValueError(
+        f'--config.replay.max_size={config.max_size}: a block of '
+        f'{pool.width} unrolls must fit in; raise it.'
+      )
+    self.config = config
+    self._layout = layout
+    self._pool = pool
+    self._gate = fair_queue.TableGate(config.name)
+
+  def allocate(self) -> base.Block:
+    return self._pool.lend()
+
+  def info(self) -> base.TableInfo:
+    with self._gate.lock:
+      return self._gate.info(self.config, *self._counts())
+
+  def interrupt(self) -> None:
+    """Wakes every waiter with `StoreClosed` and lends no more blocks."""
+    self._pool.close()
+    self._gate.close()
+
+  @abc.abstractmethod
+  def draw(self, batch_size: int, num_blocks: int, wait: bool) -> base.Sample:
+    """Draws a batch; see `TrajectorySampler.sample`."""
+
+  @abc.abstractmethod
+  def snapshot(self) -> contextlib.AbstractContextManager[Save]:
+    """Keeps the current contents during the body; yields what writes them."""
+
+  @abc.abstractmethod
+  def load(self, reader: checkpoints.ArchiveReader) -> None:
+    """Replaces everything by what was saved; empty if that fails."""
+
+  @abc.abstractmethod
+  def _counts(self) -> tuple[int, int, int]:
+    """Returns size, inserts and samples; called with the lock held."""
+
+  def _member(self, name: str | int) -> str:
+    return f'{self.config.name}/{name}'
+
+
+class EmbeddedSampler(base.TrajectorySampler):
+  """Draws batches of one size from a table."""
+
+  def __init__(self, table: EmbeddedTable, batch_size: int, num_blocks: int):
+    self._table = table
+    self._batch_size = batch_size
+    self._num_blocks = num_blocks
+
+  def sample(self, wait: bool = True) -> base.Sample:
+    return self._table.draw(self._batch_size, self._num_blocks, wait)
+
+
+class EmbeddedQueue(EmbeddedTable, base.Queue):
+  """Draws blocks in order, each once; writers wait while it is full."""
+
+  def __init__(
+    self,
+    config: table_configs.TableConfig,
+    layout: blocks.UnrollLayout,
+    pool: blocks.BlockPool,
+  ):
+    super().__init__(config, layout, pool)
+    self._width = pool.width
+    self._blocks: collections.deque[base.Block] = collections.deque()
+    self._inserts = 0
+    self._samples = 0
+
+  def insert(
+    self, block: base.Block, priorities: np.ndarray | None = None
+  ) -> None:
+    del priorities
+    self._pool.check_lent(block)
+    with self._gate.lock:
+      self._gate.writers.enter(self._has_room)
+      block.lent = False
+      self._blocks.append(block)
+      self._inserts += block.width
+      self._gate.wake()
+
+  def sampler(
+    self, batch_size: int, num_blocks: int | None = None
+  ) -> base.TrajectorySampler:
+    count = self.config.num_blocks(batch_size, num_blocks, self._width)
+    return EmbeddedSampler(self, batch_size, count)
+
+  def draw(self, batch_size: int, num_blocks: int, wait: bool) -> base.Sample:
+    with self._gate.lock:
+      self._gate.samplers.enter(lambda: len(self._blocks) >= num_blocks, wait)
+      drawn = [self._blocks.popleft() for _ in range(num_blocks)]
+      self._samples += batch_size
+      self._gate.wake()
+    return base.Sample(drawn, self._pool.give_back)
+
+  @contextlib.contextmanager
+  def snapshot(self) -> Iterator[Save]:
+    """See `EmbeddedTable`; copies the unrolls, which are few."""
+    with self._gate.lock:
+      counts = {'inserts': self._inserts, 'samples': self._samples}
+      leaves = [self._rows(leaf) for leaf in range(len(self._layout.specs))]
+
+    def save(writer: checkpoints.ArchiveWriter) -> None:
+      writer.add_meta(self.config.name, counts)
+      for leaf, rows in enumerate(leaves):
+        writer.add_array(self._member(leaf), rows)
+
+    yield save
+
+  def load(self, reader: checkpoints.ArchiveReader) -> None:
+    """Loads any block width; drops the oldest unrolls if they fill no block."""
+    with self._gate.lock:
+      self._pool.give_back(self._blocks)
+      self._blocks.clear()
+      self._inserts = self._samples = 0
+      meta = reader.meta[self.config.name]
+      self._blocks.extend(self._load_blocks(reader))
+      self._inserts, self._samples = meta['inserts'], meta['samples']
+      self._gate.wake()
+
+  def _load_blocks(self, reader: checkpoints.ArchiveReader) -> list[base.Block]:
+    loaded: list[base.Block] = []
+    for leaf, time_major in enumerate(self._layout.time_major):
+      rows = reader.array(self._member(leaf))
+      if not leaf:
+        count = min(len(rows), self.config.max_size) // self._width
+        loaded = [self._pool.take() for _ in range(count)]
+      newest = rows[len(rows) - len(loaded) * self._width :]
+      for i, block in enumerate(loaded):
+        part = newest[i * self._width : (i + 1) * self._width]
+        block.leaves[leaf][...] = part.swapaxes(0, 1) if time_major else part
+    return loaded
+
+  def _has_room(self) -> bool:
+    return (len(self._blocks) + 1) * self._width <= self.config.max_size
+
+  def _rows(self, leaf: int) -> np.ndarray:
+    """Returns a copy of one leaf of all unrolls, `[size, ...]`."""
+    spec = self._layout.specs[leaf]
+    parts = [np.empty((0, *spec.shape), spec.dtype)]
+    for block in self._blocks:
+      part = block.leaves[leaf]
+      time_major = self._layout.time_major[leaf]
+      parts.append(part.swapaxes(0, 1) if time_major else part)
+    return np.concatenate(parts)
+
+  def _counts(self) -> tuple[int, int, int]:
+    return len(self._blocks) * self._width, self._inserts, self._samples
