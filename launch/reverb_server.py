@@ -19,7 +19,7 @@ from seedrl_jax.demonstrations import mixing
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay.reverb.client import errors, server_rules
 from seedrl_jax.replay.reverb.server import environment, server
-from seedrl_jax.run import config_checks
+from seedrl_jax.run import layout
 from seedrl_jax.runtime import process
 
 _CONFIG = config_flag.define(
@@ -96,7 +96,7 @@ def _start(running: server.ReverbServer) -> str:
 
 
 def _serve() -> None:
-  config_checks.check(_CONFIG.value)
+  layout.check(_CONFIG.value)
   config = _CONFIG.value
   # A queue's items are blocks of a whole batch; a run with narrower blocks
   # applies its own limit.

@@ -3,8 +3,6 @@
 Nothing that passes these checks can harm the unrolls of other environments.
 """
 
-import math
-
 import numpy as np
 
 from seedrl_jax import types
@@ -67,7 +65,8 @@ class GroupLease:
     self._check_order(sequence)
     if not 0 <= report.env_steps < _MAX_STEPS:
       raise wire.WireError('A number of steps is not possible.')
-    if not (math.isfinite(report.store_wait) and report.store_wait >= 0):
+    # So that no sum of them is infinite.
+    if not 0 <= report.store_wait < _MAX_STEPS:
       raise wire.WireError('A wait is not possible.')
     if report.store_bytes < 0:
       raise wire.WireError('A number of bytes is negative.')
