@@ -19,7 +19,7 @@ from seedrl_jax.demonstrations import mixing
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay.reverb.client import errors, server_rules
 from seedrl_jax.replay.reverb.server import environment, server
-from seedrl_jax.run import config_checks
+from seedrl_jax.run import layout
 from seedrl_jax.runtime import process
 
 _CONFIG = config_flag.define(
@@ -85,7 +85,7 @@ def _start(running: server.ReverbServer) -> str:
 
 def _rules() -> list[dict[str, Any]]:
   config = _CONFIG.value
-  config_checks.check(config)
+  layout.check(config)
   # A queue's items are blocks of a whole batch; a run with narrower blocks
   # applies its own limit.
   width = config.batch_size
