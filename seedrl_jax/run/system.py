@@ -11,7 +11,7 @@ from seedrl_jax.distributed import coordinator as coordinator_lib
 from seedrl_jax.envs import base as envs
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.run import build as build_lib
-from seedrl_jax.run import checkpointing, config_checks, reporting
+from seedrl_jax.run import checkpointing, reporting
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import training as training_lib
 from seedrl_jax.runtime import progress, report, threads
@@ -57,7 +57,7 @@ class System:
         not fit each other, or another run has the directory.
       HostLost: if another host is gone.
     """
-    config_checks.check(config, agents.ranges(config))
+    layout_lib.check(config, agents.ranges(config))
     self._config = config
     self._line = line or progress.ProgressLine()
     coordinator = coordinator or coordinator_lib.Coordinator()
