@@ -85,7 +85,7 @@ class _Recording(store.EmbeddedStore):
     super().__init__(*args)
     self._inserted = inserted
 
-  def table(self, name: str) -> replay.TrajectoryWriter:
+  def table(self, name: str) -> replay.Table:
     table = super().table(name)
     table.insert = self._inserted.insert
     return table
