@@ -82,13 +82,11 @@ class Block:
       them. Fresh blocks hold arbitrary values.
     leaves: the same arrays in the order of `nest.flatten`.
     width: W.
-    lent: whether a writer owns it: true from `allocate` to `insert`.
   """
 
   unroll: types.Unroll
   leaves: list[np.ndarray]
   width: int
-  lent: bool = False
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -159,29 +157,6 @@ class ReplaySample(Sample):
     self.on_update(priorities)
 
 
-class TrajectoryWriter(abc.ABC):
-  """Takes blocks of unrolls; any thread may call it."""
-
-  @abc.abstractmethod
-  def allocate(self) -> Block:
-    """Lends a block without waiting; raises StoreClosed after `interrupt`."""
-
-  @abc.abstractmethod
-  def insert(self, block: Block, priorities: np.ndarray | None = None) -> None:
-    """Inserts a block; waits while the table's rules refuse it.
-
-    Args:
-      block: from `allocate`; the caller must not touch it afterwards, unless
-        this raises.
-      priorities: float `[W]`, finite and not negative; None: ones. A queue
-        ignores them.
-
-    Raises:
-      StoreClosed: if the store is closed, before or during the wait.
-      ValueError: if the block is not the caller's, or the priorities are bad.
-    """
-
-
 class TrajectorySampler(abc.ABC):
   """Draws batches of unrolls; any thread may call it."""
 
@@ -196,10 +171,29 @@ class TrajectorySampler(abc.ABC):
     """
 
 
-class Table(TrajectoryWriter):
-  """The common part of queues and replays."""
+class Table(abc.ABC):
+  """The common part of queues and replays; any thread may call it."""
 
   config: table_configs.TableConfig
+
+  @abc.abstractmethod
+  def allocate(self) -> Block:
+    """Returns a block to fill, without waiting."""
+
+  @abc.abstractmethod
+  def insert(self, block: Block, priorities: np.ndarray | None = None) -> None:
+    """Inserts a block; waits while the table's rules refuse it.
+
+    Args:
+      block: from `allocate`; the caller must not touch it afterwards, unless
+        this raises.
+      priorities: float `[W]`, finite and not negative; None: ones. A queue
+        ignores them.
+
+    Raises:
+      StoreClosed: if the store is closed, before or during the wait.
+      ValueError: if the priorities are bad.
+    """
 
   @abc.abstractmethod
   def sampler(
