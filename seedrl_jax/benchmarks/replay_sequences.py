@@ -20,7 +20,7 @@ import numpy as np
 from seedrl_jax import types
 from seedrl_jax.benchmarks import environments, timing
 from seedrl_jax.envs import base as envs
-from seedrl_jax.inference import unrolls
+from seedrl_jax.inference import specs
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import blocks, table_configs
 from seedrl_jax.replay.reverb.client import server_location, store
@@ -68,7 +68,7 @@ class Load:
       types.ArraySpec(_ACTION.shape, _ACTION.dtype),
       types.ArraySpec((_ACTION.num_values,), np.dtype(np.float32)),
     )
-    return unrolls.unroll_spec(env, self.steps - 1, output, (core, core))
+    return specs.unroll_spec(env, self.steps - 1, output, (core, core))
 
 
 class Source:

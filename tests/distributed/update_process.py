@@ -14,7 +14,7 @@ from seedrl_jax import types
 from seedrl_jax.agents import base as agents
 from seedrl_jax.distributed import hosts as hosts_lib
 from seedrl_jax.envs import factory as env_factory
-from seedrl_jax.inference import device_step, unrolls
+from seedrl_jax.inference import specs
 from seedrl_jax.learner import state as state_lib
 from seedrl_jax.learner import topology, update
 from tests import runs
@@ -30,9 +30,9 @@ def vtrace() -> tuple[agents.Agent, types.Unroll]:
   config = runs.tiny(batch_size=_WIDTH * _DEVICES)
   spec = env_factory.make_env_spec(config)
   agent = agents.load_agent(config, spec)
-  output = device_step.output_spec(agent, spec, agent.params_shapes())
-  core = device_step.core_spec(agent)
-  return agent, unrolls.unroll_spec(spec, 5, output, core)
+  output = specs.output_spec(agent, spec, agent.params_shapes())
+  core = specs.core_spec(agent)
+  return agent, specs.unroll_spec(spec, 5, output, core)
 
 
 def random_batch(rng: np.random.Generator, spec: types.Unroll) -> types.Batch:
@@ -43,7 +43,7 @@ def random_batch(rng: np.random.Generator, spec: types.Unroll) -> types.Batch:
       return rng.normal(size=x.shape).astype(x.dtype)
     return rng.integers(0, 2, x.shape).astype(x.dtype)
 
-  batch = jax.tree.map(fill, unrolls.blank_batch(spec, _WIDTH))
+  batch = jax.tree.map(fill, specs.blank_batch(spec, _WIDTH))
   batch.unroll.steps.discount[:] = 1
   return batch._replace(weight=rng.uniform(0.5, 2, _WIDTH).astype(np.float32))
 
