@@ -5,7 +5,7 @@ No evaluation, a constant learning rate, and no end of the run.
 
 import ml_collections
 
-from configs import vtrace_atari, vtrace_cartpole
+from configs import r2d2_atari, vtrace_atari, vtrace_cartpole
 
 # An environment without cost; only launch/benchmark.py has it.
 FREE = 'free'
@@ -71,6 +71,22 @@ def get_config(case: str) -> ml_collections.ConfigDict:
   config.log.every_seconds = 1.0
   config.log.tensorboard = False
   config.optimizer.schedule = 'constant'
+  return config
+
+
+def get_r2d2_load() -> ml_collections.ConfigDict:
+  """Returns R2D2 on Pong as in SEED RL, for the load on the store."""
+  config = r2d2_atari.get_config()
+  config.num_eval_envs = 0
+  config.env.num_envs = config.env.batch_size = 16
+  config.env.full_action_space = False
+  config.network.torso = 'tiny'
+  config.network.frame_stack = 1
+  config.replay.backend = 'reverb'
+  config.replay.max_size = 2_000
+  config.replay.min_size = 1
+  # Each side is as fast as it can be.
+  config.replay.samples_per_insert = 0.0
   return config
 
 

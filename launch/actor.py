@@ -9,8 +9,6 @@ itself, on the CPU, and writes its unrolls to the learner's Reverb server.
 
 import functools
 import os
-import pathlib
-import re
 import socket
 import sys
 import types
@@ -20,7 +18,7 @@ from typing import Any, NoReturn
 from absl import app, flags
 
 from launch import allow_flags
-from seedrl_jax.runtime import process, terminal
+from seedrl_jax.runtime import process
 
 flags.adopt_module_key_flags(allow_flags)
 
@@ -98,14 +96,7 @@ def _parse_flags(argv: list[str]) -> list[str]:
 
 def _say(line: str) -> None:
   # In one write, as groups print from several threads.
-  terminal.say(f'actor: {line}')
-
-
-def _peak_megabytes() -> int:
-  # `getrusage` includes the parent's peak from before exec.
-  status = pathlib.Path('/proc/self/status').read_text()
-  match = re.search(r'VmHWM:\s*(\d+) kB', status)
-  return int(match[1]) // 1024 if match else 0
+  process.say(f'actor: {line}')
 
 
 def _make_groups() -> list[Any]:
@@ -147,7 +138,7 @@ def _make_local_group(options: Any) -> Any:
     batch_size=options.num_envs,
   )
   make_local_actor = functools.partial(
-    local_inference.LocalInference, options.address, options.security, _say
+    local_inference.LocalInference, options.address, options.security
   )
   return actor.EnvGroup(options, _say, make_local_actor)
 
@@ -172,7 +163,7 @@ def _serve(groups: Sequence[Any]) -> str:
     del number, frame
     why = why or 'stopped'
 
-  terminal.on_stop(interrupt)
+  process.on_stop(interrupt)
   for i, group in enumerate(groups):
     running.on_stop(group.stop)
     running.start(f'group-{i}', functools.partial(run, group))
@@ -201,7 +192,7 @@ def main(argv: Sequence[str]) -> None:
   del argv
   # The groups report a lost learner themselves.
   os.environ.setdefault('GRPC_VERBOSITY', 'NONE')
-  terminal.ensure_outputs()
+  process.ensure_outputs()
   if _INFERENCE.value == 'local':
     process.restart_with_huge_pages()
     # Before JAX or EnvPool is imported: the learner owns the accelerator.
@@ -211,12 +202,11 @@ def main(argv: Sequence[str]) -> None:
     groups = _make_groups()
   except ValueError as e:
     sys.exit(f'actor: {e}')
-  why = _serve(groups)
-  _say(f'{why}; at most {_peak_megabytes()} MB of memory.')
+  _say(f'{_serve(groups)}.')
 
 
 if __name__ == '__main__':
   try:
     app.run(main, flags_parser=_parse_flags)
   finally:
-    terminal.drop_unread()
+    process.drop_unread()

@@ -25,7 +25,7 @@ _COORDINATOR = flags.DEFINE_string(
   'host:port.',
 )
 _NUM_PROCESSES = flags.DEFINE_integer(
-  'num_processes', None, 'How many hosts train together.'
+  'num_processes', None, 'How many hosts train together.', lower_bound=1
 )
 _PROCESS_ID = flags.DEFINE_integer(
   'process_id', None, 'Which of them this is: 0 to num_processes - 1.'
@@ -40,15 +40,13 @@ _JOIN_TIMEOUT = flags.DEFINE_float(
 
 def _join() -> coordinator.Coordinator:
   """Connects to the other hosts."""
-  from seedrl_jax.distributed import hosts, several_hosts
+  from seedrl_jax.distributed import hosts
 
-  return several_hosts.make_coordinator(
-    hosts.join(
-      _COORDINATOR.value,
-      _NUM_PROCESSES.value,
-      _PROCESS_ID.value,
-      _JOIN_TIMEOUT.value,
-    )
+  return hosts.join(
+    _COORDINATOR.value,
+    _NUM_PROCESSES.value,
+    _PROCESS_ID.value,
+    _JOIN_TIMEOUT.value,
   )
 
 

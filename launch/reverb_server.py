@@ -10,7 +10,7 @@ import sys
 import time
 import types
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
@@ -19,8 +19,8 @@ from seedrl_jax.demonstrations import mixing
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay.reverb.client import errors, server_rules
 from seedrl_jax.replay.reverb.server import environment, server
-from seedrl_jax.run import config_checks
-from seedrl_jax.runtime import terminal
+from seedrl_jax.run import layout
+from seedrl_jax.runtime import process
 
 _CONFIG = config_flag.define(
   "The run's configuration; its replay section gives the table's rules."
@@ -47,18 +47,6 @@ _CHECK = flags.DEFINE_bool(
   'worked. Makes the environment if it is missing.',
 )
 
-_TRIAL_TABLE = {
-  'name': 'check',
-  'sampler': 'fifo',
-  'priority_exponent': 0.0,
-  'max_size': 1,
-  'max_times_sampled': 1,
-  'samples_per_insert': 1.0,
-  'min_size_to_sample': 1,
-  'min_diff': 0.0,
-  'max_diff': 1.0,
-}
-
 
 def _stop(number: int, frame: types.FrameType | None) -> NoReturn:
   del number, frame
@@ -69,18 +57,11 @@ def _stop(number: int, frame: types.FrameType | None) -> NoReturn:
 def _check() -> None:
   found = environment.find(_PYTHON.value)
   print(f'interpreter: {found.path} (Python {found.version})')
-  if found.has_reverb:
-    print('environment: none needed, the interpreter has Reverb')
-  else:
-    folder = environment.folder(found)
-    state = 'present' if environment.is_made(folder) else 'absent'
-    print(f'environment: {folder}, {state}', flush=True)
   python = environment.ensure(_PYTHON.value)
-  print(f'versions: {environment.versions(python)}')
+  print(f"the server's Python: {python}", flush=True)
   start = time.monotonic()
-  with server.ReverbServer(python, [_TRIAL_TABLE]) as trial:
+  with server.ReverbServer(python, _rules()) as trial:
     trial.start()
-    trial.wait_ready()
   print(f'server: started and answered in {time.monotonic() - start:.1f} s')
 
 
@@ -90,33 +71,35 @@ def _start(running: server.ReverbServer) -> str:
   for path in newest_first:
     try:
       running.start(path)
-      running.wait_ready()
       return f'from {path}'
     except replay.CheckpointError as e:
       if path == newest_first[-1]:
         raise
       logging.warning('%s', e)
   running.start()
-  running.wait_ready()
   return 'empty'
 
 
-def _serve() -> None:
-  config_checks.check(_CONFIG.value)
+def _rules() -> list[dict[str, Any]]:
   config = _CONFIG.value
+  layout.check(config)
   # A queue's items are blocks of a whole batch; a run with narrower blocks
   # applies its own limit.
   width = config.batch_size
-  rules = [
+  return [
     server_rules.server_rules(table, width, width)
     for table in mixing.run_tables(config)
   ]
+
+
+def _serve() -> None:
+  rules = _rules()
   python = environment.ensure(_PYTHON.value)
   with server.ReverbServer(
     python, rules, _CHECKPOINT_DIR.value, _PORT.value
   ) as running:
     how = _start(running)
-    terminal.say(
+    process.say(
       f'reverb: serving at port {running.port}, {how}; use it by '
       f'--config.replay.address=<this host>:{running.port}'
     )
@@ -128,7 +111,7 @@ def main(argv: Sequence[str]) -> None:
   """Serves or checks; exits with a message if it cannot."""
   if len(argv) > 1:
     raise app.UsageError(f'Unexpected arguments: {" ".join(argv[1:])}')
-  terminal.on_stop(_stop)
+  process.on_stop(_stop)
   try:
     if _CHECK.value:
       _check()
@@ -143,8 +126,8 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  terminal.ensure_outputs()
+  process.ensure_outputs()
   try:
     app.run(main, flags_parser=config_flag.parse)
   finally:
-    terminal.drop_unread()
+    process.drop_unread()

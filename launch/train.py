@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from absl import app, flags
 
 from launch import config_flag
-from seedrl_jax.runtime import process, startup, terminal, workdir
+from seedrl_jax.runtime import process, workdir
 
 if TYPE_CHECKING:
   from seedrl_jax.distributed import coordinator as coordinator_lib
@@ -57,7 +57,7 @@ class _Stop:
     self._wanted = False
 
   def install(self) -> None:
-    terminal.on_stop(self._handle)
+    process.on_stop(self._handle)
 
   def attach(self, run: Any) -> None:
     """Sets the run to stop, at once if a signal came before."""
@@ -101,7 +101,7 @@ def main(
   stop = _Stop()
   stop.install()
   # Imports take a second, so parse flags first.
-  with startup.without_collection():
+  with process.without_collection():
     process.configure()
     from seedrl_jax.distributed import coordinator as coordinator_lib
     from seedrl_jax.replay.reverb.server import environment
@@ -125,18 +125,18 @@ def main(
 
 def _said() -> tuple[type[BaseException], ...]:
   """Returns errors whose message suffices for the user."""
-  from seedrl_jax.distributed import vote_client
+  from seedrl_jax.distributed import coordinator
   from seedrl_jax.envs import registry
   from seedrl_jax.run import system
 
   return (
     *(ValueError, MemoryError, workdir.NotWritten),
-    *(registry.MissingLibraryError, vote_client.HostLost, system.RunFailed),
+    *(registry.MissingLibraryError, coordinator.HostLost, system.RunFailed),
   )
 
 
 def _train(stop: _Stop, coordinator: coordinator_lib.Coordinator) -> None:
-  with startup.without_collection():
+  with process.without_collection():
     from seedrl_jax.run import system
 
     run = system.System(
@@ -156,12 +156,12 @@ def start(
   """Runs the program with the process's command line."""
   # Before gRPC is imported: else it logs bytes that strangers send to a port.
   os.environ.setdefault('GRPC_VERBOSITY', 'ERROR')
-  terminal.ensure_outputs()
+  process.ensure_outputs()
   process.restart_with_huge_pages()
   try:
     app.run(functools.partial(main, join=join), flags_parser=_parse_flags)
   finally:
-    terminal.drop_unread()
+    process.drop_unread()
 
 
 if __name__ == '__main__':

@@ -11,9 +11,9 @@ import jax
 import pytest
 
 from seedrl_jax.replay.reverb.server import environment
-from seedrl_jax.runtime import startup
+from seedrl_jax.runtime import process
 
-startup.defer_packages()
+process.defer_packages()
 jax.config.update('jax_platforms', 'cpu')
 jax.config.update('jax_num_cpu_devices', 8)
 

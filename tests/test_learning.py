@@ -63,14 +63,6 @@ def test_acrobot_without_tuning(tmp_path, seed):
   assert score > -100
 
 
-@pytest.mark.slow
-@_SEEDS
-def test_agent_from_elsewhere(tmp_path, seed):
-  config = vtrace_catch.get_config()
-  score = _train(config, tmp_path, seed, agent='tests.agents.reinforce')
-  assert score >= 0.9
-
-
 # R2D2's training environments never stop exploring.
 _EVALUATION = {'score': 'eval_mean_return'}
 

@@ -3,10 +3,11 @@
 An address that other machines reach needs TLS and a token, or `insecure`.
 """
 
+import contextlib
 import ipaddress
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import grpc
@@ -25,19 +26,19 @@ class Address(NamedTuple):
   is_unix: bool
   is_local: bool
 
-  @property
-  def path(self) -> pathlib.Path:
-    return pathlib.Path(self.text.removeprefix(_UNIX))
-
 
 def parse(flag: str, text: str) -> Address:
-  """Reads an address; IPv6 is in brackets. Raises `ValueError` if invalid."""
+  """Reads an address; raises `ValueError`, naming `flag`, if it is invalid."""
   if text.startswith(_UNIX):
     return _parse_unix(flag, text.removeprefix(_UNIX))
   host, colon, port = text.rpartition(':')
-  bare = host.removeprefix('[').removesuffix(']')
+  bare = host[1:-1] if host[:1] == '[' and host[-1:] == ']' else host
   if not (colon and bare and port.isdecimal() and int(port) < 1 << 16):
     raise ValueError(f'{flag}={text}: must be unix:/path or host:port.')
+  if bare == host and ':' in host:
+    raise ValueError(
+      f'{flag}={text}: write an IPv6 address in brackets, as in [::1]:{port}.'
+    )
   return Address(text, False, _is_loopback(bare))
 
 
@@ -48,19 +49,6 @@ def _parse_unix(flag: str, text: str) -> Address:
     raise ValueError(
       f'{flag}=unix:{text}: the path of a socket can have {_MAX_PATH} bytes; '
       'name a shorter one, such as unix:/tmp/actors.sock.'
-    )
-  return Address(_UNIX + path, True, True)
-
-
-def in_workdir(socket: str) -> Address:
-  """Returns a socket's address; raises `ValueError` if it is too long."""
-  path = os.path.abspath(socket)
-  if len(os.fsencode(path)) > _MAX_PATH:
-    raise ValueError(
-      f'--workdir={os.path.dirname(path)}: the path of its socket for actors, '
-      f'{os.path.basename(path)}, would have more than the {_MAX_PATH} bytes '
-      'that a socket can have; take a shorter one, or name a socket elsewhere, '
-      "as in --config.actors.addresses=('unix:/tmp/actors.sock',)."
     )
   return Address(_UNIX + path, True, True)
 
@@ -84,19 +72,13 @@ def check_listening(found: Sequence[Address], security: Security) -> None:
   Raises:
     ValueError: if they do not, or a token would travel unencrypted.
   """
-  missing = [
-    name
-    for name, value in (
-      ('--config.actors.tls_certificate', security.certificate),
-      ('--config.actors.token_file', security.token),
-    )
-    if not value
-  ]
+  is_open = security.insecure or (security.certificate and security.token)
   for address in found:
-    if not address.is_local and missing and not security.insecure:
+    if not address.is_local and not is_open:
       raise ValueError(
         f'--config.actors.addresses={address.text}: other machines reach this '
-        f'address, so give {" and ".join(missing)}, or allow anyone in with '
+        'address, so give --config.actors.tls_certificate and '
+        '--config.actors.token_file, or allow anyone in with '
         '--config.actors.insecure.'
       )
     if _shows_in_clear(address, security):
@@ -108,8 +90,14 @@ def check_listening(found: Sequence[Address], security: Security) -> None:
       )
 
 
-def listen(server: grpc.aio.Server, address: Address, tls: Security) -> str:
-  """Makes a server listen; returns the address with the actual port."""
+@contextlib.contextmanager
+def listening(
+  server: grpc.aio.Server, address: Address, tls: Security
+) -> Iterator[str]:
+  """Makes a server listen; yields the address with the actual port.
+
+  Removes the socket at the end.
+  """
   try:
     if tls.certificate and not address.is_unix:
       pair = (tls.key, tls.certificate)
@@ -121,18 +109,28 @@ def listen(server: grpc.aio.Server, address: Address, tls: Security) -> str:
     raise ValueError(
       f'--config.actors.addresses={address.text}: cannot listen there ({e}).'
     ) from e
-  if address.is_unix:
+  if not address.is_unix:
+    yield f'{address.text.rpartition(":")[0]}:{port}'
+    return
+  socket = pathlib.Path(address.text.removeprefix(_UNIX))
+  try:
     # Only this user's actors may connect.
-    address.path.chmod(0o600)
-    return address.text
-  return f'{address.text.rpartition(":")[0]}:{port}'
+    socket.chmod(0o600)
+    yield address.text
+  finally:
+    socket.unlink(missing_ok=True)
 
 
 def check_calling(address: Address, security: Security) -> None:
-  """Raises `ValueError` if a call or its token would not be safe.
+  """Raises `ValueError` if an actor cannot call, or not safely.
 
   A port of this machine, too, may belong to something else than the learner.
   """
+  if not address.is_unix and address.text.endswith(':0'):
+    raise ValueError(
+      f'--learner={address.text}: 0 is no port to connect to; give the one '
+      'that the learner prints.'
+    )
   if _shows_in_clear(address, security):
     raise ValueError(
       '--token_file: a token is shown only over TLS or a unix socket; give '

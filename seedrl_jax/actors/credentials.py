@@ -1,24 +1,14 @@
 """TLS certificates and the token with which actors and learners connect."""
 
 import hmac
-import logging
-import os
 import pathlib
-import socket
 import ssl
-import stat
 from typing import Any, NamedTuple
 
 import ml_collections
 
 _HEADER = 'authorization'
 _SCHEME = 'Bearer '
-# Time-out of the TLS probe.
-_PROBE_SECONDS = 5.0
-_OTHER_NAME = 'call the learner by a name that it holds, or make another'
-# By OpenSSL's code of a certificate error.
-_ADVICE = {10: 'make a new one', 62: _OTHER_NAME, 64: _OTHER_NAME}
-_log = logging.getLogger(__name__)
 
 
 class Security(NamedTuple):
@@ -66,7 +56,7 @@ def learner_security(config: ml_collections.ConfigDict) -> Security:
     )
   return Security(
     _read(f'{prefix}tls_certificate', config.tls_certificate),
-    _read(f'{prefix}tls_key', config.tls_key, is_secret=True),
+    _read(f'{prefix}tls_key', config.tls_key),
     _read_token(f'{prefix}token_file', config.token_file),
     config.insecure,
   )
@@ -78,7 +68,9 @@ def actor_security(
   """Reads the files of an actor's flags; raises `ValueError` if it cannot."""
   roots = _read('--tls_roots', tls_roots)
   try:
-    _tls_context(roots)
+    # Only comments between certificates can be non-ASCII.
+    text = roots.decode('ascii', 'ignore')
+    ssl.create_default_context(cadata=text or None)
   except ssl.SSLError as e:
     raise ValueError(
       f'--tls_roots={tls_roots}: holds no certificate in PEM.'
@@ -87,15 +79,12 @@ def actor_security(
   return Security(certificate=roots, token=token, insecure=insecure)
 
 
-def _read(flag: str, path: str, is_secret: bool = False) -> bytes:
+def _read(flag: str, path: str) -> bytes:
   """Returns a file's content; empty if there is no path."""
   if not path:
     return b''
   try:
-    file = pathlib.Path(path).expanduser()
-    if is_secret:
-      _check_mode(flag, file)
-    data = file.read_bytes()
+    data = pathlib.Path(path).expanduser().read_bytes()
   except OSError as e:
     raise ValueError(f'{flag}={path}: {e.strerror}.') from e
   if not data:
@@ -104,82 +93,9 @@ def _read(flag: str, path: str, is_secret: bool = False) -> bytes:
   return data
 
 
-def _check_mode(flag: str, file: pathlib.Path) -> None:
-  """Warns if others on this machine may read a secret."""
-  status = file.stat()
-  others = stat.S_IRWXO
-  if status.st_uid == os.geteuid():
-    # If another user owns the file, this process may read it as the group.
-    others |= stat.S_IRWXG
-  if status.st_mode & others:
-    _log.warning(
-      '%s=%s: others on this machine may read it; chmod 600 it.', flag, file
-    )
-
-
 def _read_token(flag: str, path: str) -> str:
-  token = _read(flag, path, is_secret=True).decode('latin-1').strip()
+  token = _read(flag, path).decode('latin-1').strip()
   # It is sent as an HTTP header.
   if path and not (token and token.isascii() and token.isprintable()):
     raise ValueError(f'{flag}={path}: must hold one line of printable ASCII.')
   return token
-
-
-def _tls_context(roots: bytes) -> ssl.SSLContext:
-  """Returns a context that checks as gRPC does, or nothing without `roots`."""
-  context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-  context.set_alpn_protocols(['h2'])
-  context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-  if roots:
-    # Only comments between certificates can be non-ASCII.
-    context.load_verify_locations(cadata=roots.decode('ascii', 'ignore'))
-  else:
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-  return context
-
-
-def tls_failure(address: str, roots: bytes) -> str:
-  """Returns why TLS keeps an actor from its learner; '' if it does not.
-
-  gRPC only says that there is no connection. This makes a handshake of its own
-  and sends nothing else, so no token either. `roots` is empty without TLS.
-  """
-  try:
-    is_tls = _speaks_tls(address, roots)
-  except ssl.SSLCertVerificationError as e:
-    advice = _ADVICE.get(e.verify_code, 'give its authority by --tls_roots')
-    return (
-      f'the certificate at {address} is refused '
-      f'({e.verify_message.rstrip(".")}): {advice}.'
-    )
-  except (OSError, UnicodeError):
-    return ''
-  if is_tls and not roots:
-    return (
-      f'{address} wants TLS: give its certificate, or its authority, by '
-      '--tls_roots.'
-    )
-  if roots and not is_tls:
-    return (
-      f'there is no TLS at {address}: give the learner '
-      '--config.actors.tls_certificate, or leave out --tls_roots.'
-    )
-  return ''
-
-
-def _speaks_tls(address: str, roots: bytes) -> bool:
-  """Whether a port answers TLS; raises if it is not trusted or silent."""
-  host, _, port = address.rpartition(':')
-  host = host.removeprefix('[').removesuffix(']')
-  context = _tls_context(roots)
-  try:
-    with (
-      socket.create_connection((host, int(port)), _PROBE_SECONDS) as connection,
-      context.wrap_socket(connection, server_hostname=host),
-    ):
-      return True
-  except (ssl.SSLCertVerificationError, TimeoutError):
-    raise
-  except (ssl.SSLError, ConnectionResetError):
-    return False

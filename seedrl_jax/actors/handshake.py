@@ -4,20 +4,25 @@
 configuration. `LocalRun` adds what an actor needs to act by itself.
 """
 
+import json
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import ml_collections
 import numpy as np
 
-from seedrl_jax import types
 from seedrl_jax.actors import wire
 from seedrl_jax.envs import base
 
 # Keys of the `env` section that only concern the learner's own environments.
-_LEARNER_KEYS = (
+_LEARNER_KEYS = {
   *('num_envs', 'batch_size'),
   *('num_threads', 'thread_affinity_offset', 'processes'),
-)
+}
+# Sections that an actor's agent does not need; `env` is sent apart.
+_LEARNER_SECTIONS = {
+  *('actors', 'checkpoint', 'demonstrations', 'env', 'log', 'topology'),
+}
 _MAX_NAME = 200
 
 # Who acts: the learner, or the actor itself.
@@ -29,7 +34,7 @@ class Hello(NamedTuple):
   """The actor's first message.
 
   Attributes:
-    name: of the actor; '' if the learner need not wait for it at the end.
+    name: of the actor, for messages.
     inference: one of `INFERENCE`.
   """
 
@@ -42,11 +47,11 @@ class LocalRun(NamedTuple):
   """What an actor needs to act and to write unrolls by itself.
 
   Attributes:
-    config: the parts of the run's config that make the agent and the table.
+    config: as `local_config` returns it.
     global_env_id: int32 `[num_envs]`, run-wide ids of the actor's environments.
     block_width: unrolls that are assembled side by side.
     replay_address: 'host:port' of the Reverb server, as the learner sees it.
-    parameters: specs of the leaves by name, in the order of transmission.
+    parameters: leaves in the order of transmission, as `spec_texts` has them.
   """
 
   config: dict[str, Any]
@@ -55,7 +60,7 @@ class LocalRun(NamedTuple):
   num_eval_envs: int
   block_width: int
   replay_address: str
-  parameters: dict[str, types.ArraySpec]
+  parameters: dict[str, str]
 
 
 class Welcome(NamedTuple):
@@ -63,17 +68,16 @@ class Welcome(NamedTuple):
 
   Attributes:
     run_id: unique id of this connection of the group.
-    env_id: int32 `[num_envs]`, ids to send with their steps.
     seed: environment i is seeded with `seed + i`.
     env: as `env_values` returns it.
+    spec: of the learner's environments, as `spec_texts` returns it.
     local: for an actor that acts itself.
   """
 
   run_id: str
-  env_id: np.ndarray
   seed: int
   env: dict[str, Any]
-  spec: base.StreamSpec
+  spec: dict[str, str]
   local: LocalRun | None = None
 
 
@@ -81,6 +85,19 @@ def env_values(env_config: ml_collections.ConfigDict) -> dict[str, Any]:
   """Returns the part of a config's `env` section that actors receive."""
   values = env_config.to_dict()
   return {k: v for k, v in values.items() if k not in _LEARNER_KEYS}
+
+
+def local_config(config: ml_collections.ConfigDict) -> dict[str, Any]:
+  """Returns the parts of a run's config that make the agent and the table."""
+  values = config.to_dict()
+  kept = {k: v for k, v in values.items() if k not in _LEARNER_SECTIONS}
+  # As in config.json.
+  return json.loads(json.dumps(kept, default=str))
+
+
+def spec_texts(specs: Mapping[str, Any]) -> dict[str, str]:
+  """Returns specs as text, which both sides compare."""
+  return {name: str(spec) for name, spec in specs.items()}
 
 
 def requested_config(welcome: Welcome) -> dict[str, Any]:
@@ -126,13 +143,10 @@ def unpack_hello(message: wire.Message) -> Hello:
 
 def pack_welcome(welcome: Welcome) -> bytes:
   """Packs a WELCOME message; raises `ValueError` if it cannot be sent."""
-  spec = welcome.spec._asdict()
-  spec['observation'] = _spec_to_json(welcome.spec.observation)
-  spec['action'] = _action_to_json(welcome.spec.action)
+  local = welcome.local
   value = welcome._asdict() | {
-    'env_id': welcome.env_id.tolist(),
-    'spec': spec,
-    'local': welcome.local and _local_to_json(welcome.local),
+    'local': local
+    and local._asdict() | {'global_env_id': local.global_env_id.tolist()},
   }
   return wire.pack_json(wire.MessageKind.WELCOME, value)
 
@@ -142,97 +156,22 @@ def unpack_welcome(message: wire.Message) -> Welcome:
   wire.expect(message, wire.MessageKind.WELCOME)
   value = wire.unpack_json(message)
   try:
-    spec = dict(value['spec'])
-    spec['observation'] = _spec_from_json(spec['observation'])
-    spec['action'] = _action_from_json(spec['action'])
-    return Welcome(
-      run_id=str(value['run_id']),
-      env_id=np.array(value['env_id'], np.int32),
-      seed=int(value['seed']),
-      env=dict(value['env']),
-      spec=base.StreamSpec(**spec),
-      local=value['local'] and _local_from_json(value['local']),
-    )
-  except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as e:
+    local = value['local']
+    if local is not None:
+      ids = np.array(local['global_env_id'], np.int32)
+      local = LocalRun(**local | {'global_env_id': ids})
+    return Welcome(**value | {'local': local})
+  except (KeyError, OverflowError, TypeError, ValueError) as e:
     raise wire.WireError(f'WELCOME cannot be understood: {e!r}.') from None
 
 
-def check_specs(learner: base.StreamSpec, actor: base.StreamSpec) -> None:
-  """Raises `ValueError` if the two sides have different environments."""
-  for name, theirs, ours in zip(learner._fields, learner, actor, strict=True):
+def check_spec(welcome: Welcome, spec: base.StreamSpec) -> None:
+  """Raises `ValueError` if the actor has other environments, with `spec`."""
+  for name, ours in spec_texts(spec._asdict()).items():
+    theirs = welcome.spec.get(name)
     if theirs != ours:
       raise ValueError(
-        f'{actor.name} has another {name} at the actor than at the learner: '
-        f'{_text(ours)} instead of {_text(theirs)}; install the same '
-        'environments on both sides.'
+        f'{spec.name} has another {name} at the actor than at the learner: '
+        f'{ours} instead of {theirs}; install the same environments on both '
+        'sides.'
       )
-
-
-def _text(part: Any) -> str:
-  if isinstance(part, dict):
-    return ', '.join(f'{key} {_text(value)}' for key, value in part.items())
-  if isinstance(part, types.ActionSpec):
-    return _action_text(part)
-  if isinstance(part, types.ArraySpec):
-    return f'{part.dtype.name} {list(part.shape)}'
-  return str(part)
-
-
-def _action_text(spec: types.ActionSpec) -> str:
-  if spec.is_discrete and not spec.shape and not any(spec.minimum):
-    return f'{spec.num_values} discrete actions'
-  low, high = (
-    f'{limit[0]:g}' if len({*limit}) == 1 else f'({", ".join(map(str, limit))})'
-    for limit in (spec.minimum, spec.maximum)
-  )
-  return f'{spec.dtype.name} {list(spec.shape)} in [{low}, {high}]'
-
-
-def _local_to_json(local: LocalRun) -> dict[str, Any]:
-  # A list, as its order matters.
-  named = [[k, _spec_to_json(v)] for k, v in local.parameters.items()]
-  return local._asdict() | {
-    'global_env_id': local.global_env_id.tolist(),
-    'parameters': named,
-  }
-
-
-def _local_from_json(value: dict[str, Any]) -> LocalRun:
-  fields = value | {
-    'config': dict(value['config']),
-    'global_env_id': np.array(value['global_env_id'], np.int32),
-    'parameters': {
-      str(name): _spec_from_json(spec) for name, spec in value['parameters']
-    },
-  }
-  return LocalRun(**fields)
-
-
-def _spec_to_json(nest: types.Nest) -> Any:
-  """Returns `[dtype, shape]` for each `ArraySpec` in a nest of dicts."""
-  if isinstance(nest, dict):
-    return {key: _spec_to_json(value) for key, value in nest.items()}
-  return [nest.dtype.str, list(nest.shape)]
-
-
-def _spec_from_json(nest: Any) -> types.Nest:
-  if isinstance(nest, dict):
-    return {key: _spec_from_json(nest[key]) for key in sorted(nest)}
-  dtype, shape = nest
-  return types.ArraySpec(tuple(map(int, shape)), np.dtype(dtype))
-
-
-def _action_to_json(spec: types.ActionSpec) -> list[Any]:
-  # As text, since JSON has no infinite numbers.
-  bounds = [[*map(str, limit)] for limit in (spec.minimum, spec.maximum)]
-  return [spec.dtype.str, list(spec.shape), *bounds]
-
-
-def _action_from_json(value: list[Any]) -> types.ActionSpec:
-  dtype, shape, low, high = value
-  return types.ActionSpec(
-    tuple(map(int, shape)),
-    np.dtype(dtype),
-    tuple(map(float, low)),
-    tuple(map(float, high)),
-  )

@@ -5,7 +5,6 @@ if there is nothing newer. A report is due about once an unroll.
 """
 
 import dataclasses
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,20 +12,15 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.actors import wire
-from seedrl_jax.envs import base, statistics
+from seedrl_jax.envs import base
 
-# Most episodes in a report; the newest are kept.
-MAX_EPISODES = 10_000
+# The newest episodes are kept, which take a third of this size.
+_MAX_EPISODES, MAX_REPORT_BYTES = 10_000, 1 << 20
 _REPORT_COLUMNS = (
   types.ArraySpec((), np.dtype('<i4')),  # version
   types.ArraySpec((), np.dtype('<i8')),  # env_steps
   types.ArraySpec((), np.dtype('<f8')),  # store_wait
   types.ArraySpec((), np.dtype('<i8')),  # store_bytes
-)
-MAX_REPORT_BYTES = (
-  wire.HEADER_BYTES
-  + wire.num_bytes(_REPORT_COLUMNS, 1)
-  + wire.num_bytes(wire.EPISODE_COLUMNS, MAX_EPISODES)
 )
 
 
@@ -44,7 +38,7 @@ class Report(NamedTuple):
   env_steps: int
   store_wait: float
   store_bytes: int
-  episodes: statistics.EndedEpisodes
+  episodes: base.EndedEpisodes
 
 
 @dataclasses.dataclass
@@ -63,8 +57,8 @@ class ReportTotals:
 
 def pack_report(report: Report, sequence: int) -> bytes:
   """Returns the message; `sequence` counts a stream's reports from 0."""
-  episodes = [column[-MAX_EPISODES:] for column in report.episodes]
   head = [np.array([value]) for value in report[:-1]]
+  episodes = [column[-_MAX_EPISODES:] for column in report.episodes]
   return wire.pack(
     wire.MessageKind.REPORT,
     wire.buffers([*head, *episodes], (*_REPORT_COLUMNS, *wire.EPISODE_COLUMNS)),
@@ -79,8 +73,6 @@ def unpack_report(message: wire.Message) -> Report:
   wire.expect(message, wire.MessageKind.REPORT)
   if message.rows != 1:
     raise wire.WireError('REPORT must be of one row.')
-  if message.episodes > MAX_EPISODES:
-    raise wire.WireError(f'REPORT tells of more than {MAX_EPISODES} episodes.')
   head, episodes = wire.take(
     message.body,
     (_REPORT_COLUMNS, 1),
@@ -92,64 +84,66 @@ def unpack_report(message: wire.Message) -> Report:
     env_steps,
     store_wait,
     store_bytes,
-    statistics.EndedEpisodes(*episodes),
+    base.EndedEpisodes(*episodes),
   )
 
 
-def episode_columns(
-  episodes: list[base.Episode], env_id: np.ndarray
-) -> statistics.EndedEpisodes:
-  """Returns episodes as columns, with ids from `env_id`, int32 `[N]`."""
+def episode_columns(episodes: list[base.Episode]) -> base.EndedEpisodes:
+  """Returns episodes as columns."""
   if not episodes:
     return NO_EPISODES
-  local_id, *rest = [np.array(c) for c in zip(*episodes, strict=True)]
-  return statistics.EndedEpisodes(env_id[local_id], *rest)
+  columns = zip(*episodes, strict=True)
+  return base.EndedEpisodes(*map(np.array, columns))
 
 
-NO_EPISODES = statistics.EndedEpisodes(
-  *(np.zeros(0) for _ in statistics.EndedEpisodes._fields)
+NO_EPISODES = base.EndedEpisodes(
+  *(np.zeros(0) for _ in base.EndedEpisodes._fields)
 )
-
-# Returns the newest version and its leaves; raises LookupError if none exists.
-Read = Callable[[], tuple[int, Sequence[Any]]]
-
-NOTHING_NEWER = wire.pack(wire.MessageKind.PARAMETERS, [])
 
 
 class ParameterFeed:
   """Packs each version once, for all actors that ask for it."""
 
-  def __init__(self, specs: Mapping[str, types.ArraySpec], read: Read):
-    """`specs` are the leaves' by name; any thread may call `read`."""
+  def __init__(
+    self,
+    specs: Mapping[str, types.ArraySpec],
+    latest: Callable[[], tuple[int, Sequence[Any]]],
+  ):
+    """Makes a feed of leaves with these specs, by name.
+
+    `latest`, which any thread may call, returns the newest version and its
+    leaves, or raises LookupError if there is none.
+    """
     self.specs = specs
-    self._read = read
-    self._lock = threading.Lock()
+    self._latest = latest
     self._version = types.NO_VERSION
-    self._message = NOTHING_NEWER
+    self._message = b''
 
   def has_newer(self, than: int) -> bool:
     """Whether there are parameters of a higher version; never waits."""
     try:
-      version, _ = self._read()
+      version, _ = self._latest()
     except LookupError:
       return False
     # Versions fall only if the learner restarts, and then actors join anew.
     return version > than
 
   def message(self) -> bytes:
-    """Packs the newest parameters; other callers wait meanwhile."""
-    with self._lock:
-      version, leaves = self._read()
-      if version != self._version:
-        arrays = [np.asarray(leaf)[None] for leaf in leaves]
-        self._message = wire.pack(
-          wire.MessageKind.PARAMETERS,
-          wire.buffers(arrays, self.specs.values()),
-          rows=1,
-          sequence=version,
-        )
-        self._version = version
-      return self._message
+    """Packs the newest parameters; only one thread may call it."""
+    version, leaves = self._latest()
+    if version != self._version:
+      arrays = [np.asarray(leaf)[None] for leaf in leaves]
+      parts = wire.buffers(arrays, self.specs.values())
+      self._message = wire.pack(
+        wire.MessageKind.PARAMETERS, parts, rows=1, sequence=version
+      )
+      self._version = version
+    return self._message
+
+
+def nothing_newer() -> bytes:
+  """Packs PARAMETERS without any."""
+  return wire.pack(wire.MessageKind.PARAMETERS, [])
 
 
 def unpack_parameters(

@@ -1,7 +1,9 @@
 """The interface between agents and the rest of the system.
 
-An agent is a module with `make_agent(config, env_spec)` and, optionally,
-`RANGES` of its own keys (`settings`).
+An agent is a module with `make_agent(config, env_spec)`, which returns an
+`Agent`, and, optionally, `RANGES` of its own keys (`settings`). `sgd` makes an
+`update` of a loss; agents that need several optimisers, epochs or minibatches
+write their own.
 """
 
 import dataclasses
@@ -10,13 +12,14 @@ import types as types_lib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
+import flax.linen as nn
 import jax
 import ml_collections
 import numpy as np
 from jax import flatten_util
 
 from seedrl_jax import types
-from seedrl_jax.runtime import loading, settings
+from seedrl_jax.runtime import settings
 
 # The axis over the training devices of all hosts.
 AXIS = 'learner'
@@ -157,6 +160,48 @@ class Agent:
     return jax.eval_shape(self.acting_params, self.state_shapes())
 
 
+class ChooseFn(Protocol):
+  """Chooses actions from a network's outputs `[B, ...]`."""
+
+  def __call__(
+    self, key: jax.Array, outputs: Any, env_id: jax.Array
+  ) -> AgentOutput: ...
+
+
+def make_act(module: nn.Module, choose: ChooseFn) -> ActFn:
+  """Returns an `ActFn` that applies `choose` to the outputs of `module`.
+
+  `module` maps `[T, B, ...]` and a core to outputs and the next core.
+  """
+
+  def act(
+    params: Params,
+    key: jax.Array,
+    step: types.AgentInput,
+    core: Core,
+    env_id: jax.Array,
+  ) -> tuple[AgentOutput, Core]:
+    inputs = jax.tree.map(lambda x: x[None], step)
+    outputs, core = module.apply({'params': params}, inputs, core)
+    outputs = jax.tree.map(lambda x: x[0], outputs)
+    return choose(key, outputs, env_id), core
+
+  return act
+
+
+def select_unrolls(batch: types.Batch, which: slice | jax.Array) -> types.Batch:
+  """Returns some unrolls of a batch, by a slice or by their indices."""
+  unroll = batch.unroll
+  return types.Batch(
+    unroll=types.Unroll(
+      steps=jax.tree.map(lambda x: x[:, which], unroll.steps),
+      initial_core=jax.tree.map(lambda x: x[which], unroll.initial_core),
+      env_id=unroll.env_id[which],
+    ),
+    weight=batch.weight[which],
+  )
+
+
 def mean_over_devices(tree: types.Nest) -> types.Nest:
   """Returns the mean of a nest over all training devices."""
   if jax.process_count() == 1:
@@ -205,8 +250,8 @@ def _find(name: str, part: str) -> types_lib.ModuleType:
   folder = pathlib.Path(__file__).parent
   built_in = sorted(path.parent.name for path in folder.glob('*/agent.py'))
   if name in built_in:
-    return loading.load_module(flag, f'{__package__}.{name}.{part}')
+    return settings.load_module(flag, f'{__package__}.{name}.{part}')
   hint = f'; built in are {" and ".join(built_in)}'
-  module = loading.load_module(flag, name, hint)
-  loading.find_function(flag, module, 'make_agent')
+  module = settings.load_module(flag, name, hint)
+  settings.find_function(flag, module, 'make_agent')
   return module

@@ -1,12 +1,17 @@
-"""An update made of a loss, one optimiser step and a target network."""
+"""An update made of a loss, one optimiser step and a target network.
+
+`make_trainer` makes it from the configuration's sections `optimizer` and
+`learner`. Agents with an update of their own may take `make_optimizer` alone.
+"""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import chex
 import jax
 import jax.numpy as jnp
+import ml_collections
 import optax
 
 from seedrl_jax import types
@@ -41,19 +46,10 @@ class TrainState(NamedTuple):
   step: jax.Array  # int32, updates so far
 
 
-class _Total(NamedTuple):
-  """Sums over a device's pieces of a batch."""
-
-  loss: jax.Array
-  metrics: dict[str, jax.Array]
-  grads: base.Params
-
-
-class _Piece(NamedTuple):
-  """A micro-batch, or a device's whole share."""
-
-  batch: types.Batch
-  key: jax.Array
+# A loss, its metrics and gradient, summed over a device's pieces of a batch.
+_Total = tuple[jax.Array, dict[str, jax.Array], base.Params]
+# A micro-batch, or a device's whole share, with its key.
+_Piece = tuple[types.Batch, jax.Array]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +91,7 @@ class Trainer:
     self, state: TrainState, batch: types.Batch, key: jax.Array
   ) -> tuple[_Total, list[_Piece]]:
     pieces = [
-      _Piece(piece, jax.random.fold_in(key, i))
+      (piece, jax.random.fold_in(key, i))
       for i, piece in enumerate(_split(batch, self.micro_batches))
     ]
     shapes, _ = jax.eval_shape(self._gradient, state, pieces[0])
@@ -112,9 +108,9 @@ class Trainer:
   ) -> tuple[_Total, jax.Array | None]:
     value_and_grad = jax.value_and_grad(self.loss, has_aux=True)
     (loss, output), grads = value_and_grad(
-      state.params, state.target_params, piece.batch, piece.key
+      state.params, state.target_params, *piece
     )
-    return _Total(loss, dict(output.metrics), grads), output.priorities
+    return (loss, dict(output.metrics), grads), output.priorities
 
   def _finish(
     self,
@@ -162,18 +158,127 @@ def _split(batch: types.Batch, pieces: int) -> list[types.Batch]:
     return [batch]
   chex.assert_is_divisible(batch.weight.shape[0], pieces)
   size = batch.weight.shape[0] // pieces
-  parts = [slice(i * size, (i + 1) * size) for i in range(pieces)]
-  return [columns(batch, part) for part in parts]
+  return [
+    base.select_unrolls(batch, slice(i * size, (i + 1) * size))
+    for i in range(pieces)
+  ]
 
 
-def columns(batch: types.Batch, part: slice) -> types.Batch:
-  """Returns some unrolls of a batch."""
-  unroll = batch.unroll
-  return types.Batch(
-    unroll=types.Unroll(
-      steps=jax.tree.map(lambda x: x[:, part], unroll.steps),
-      initial_core=jax.tree.map(lambda x: x[part], unroll.initial_core),
-      env_id=unroll.env_id[part],
-    ),
-    weight=batch.weight[part],
+def make_trainer(
+  config: ml_collections.ConfigDict, loss: LossFn, **changes: Any
+) -> Trainer:
+  """Returns the trainer that the configuration asks for, with `changes`."""
+  return Trainer(
+    loss=loss,
+    optimizer=make_optimizer(config),
+    learning_rate=learning_rate(config),
+    micro_batches=config.learner.micro_batches,
+    **changes,
   )
+
+
+def learning_rate(
+  config: ml_collections.ConfigDict,
+) -> Callable[[jax.Array], jax.Array]:
+  """Returns the learning rate as a function of the share of frames done.
+
+  The total number of updates is not known ahead.
+  """
+  settings = config.optimizer
+  first, final = settings.learning_rate, settings.final_learning_rate
+  if settings.schedule == 'constant':
+    return lambda progress: jnp.float32(first)
+
+  def linear(progress: jax.Array) -> jax.Array:
+    share = jnp.minimum(progress, 1.0)
+    return (1.0 - share) * first + share * final
+
+  return linear
+
+
+def make_optimizer(
+  config: ml_collections.ConfigDict,
+) -> optax.GradientTransformation:
+  """Makes the optimiser: global-norm clip, then Adam or RMSProp.
+
+  It has a learning rate of 1; multiply its updates by `learning_rate`.
+  RMSProp's momentum is therefore PyTorch's. `epsilon_inside_root` selects
+  TensorFlow's sqrt(mean square + epsilon) instead of PyTorch's sqrt(mean
+  square) + epsilon.
+  """
+  settings = config.optimizer
+  epsilon, inside = settings.epsilon, settings.epsilon_inside_root
+  clip = momentum = optax.identity()
+  if settings.clip_norm:
+    clip = optax.clip_by_global_norm(settings.clip_norm)
+  if settings.name == 'adam':
+    scale = optax.scale_by_adam(
+      settings.adam_b1,
+      settings.adam_b2,
+      eps=0.0 if inside else epsilon,
+      eps_root=epsilon if inside else 0.0,
+    )
+  else:
+    centered = settings.rmsprop_centered
+    scale = (scale_by_deviation if centered else optax.scale_by_rms)(
+      settings.rmsprop_decay,
+      epsilon,
+      settings.rmsprop_initial_scale,
+      eps_in_sqrt=inside,
+    )
+    if settings.rmsprop_momentum:
+      momentum = optax.trace(settings.rmsprop_momentum)
+  return optax.chain(clip, scale, momentum, optax.scale(-1.0))
+
+
+class DeviationState(NamedTuple):
+  """Running mean and variance of the gradient, like the parameters."""
+
+  mean: optax.Params
+  variance: optax.Params
+
+
+def scale_by_deviation(
+  decay: float, eps: float, initial_variance: float, eps_in_sqrt: bool
+) -> optax.GradientTransformation:
+  """Divides a gradient by its standard deviation: centered RMSProp.
+
+  RMSProp of Graves 2013 (arXiv 1308.0850). optax's mean square less the squared
+  mean can round to a negative number, whose root is NaN. This tracks the
+  variance itself, v' = d (v + (1 - d) (g - m)^2), which is never negative.
+
+  Args:
+    decay: d, of both averages.
+    eps: added to the variance, or to its root.
+    initial_variance: before the first gradient.
+    eps_in_sqrt: whether `eps` is added to the variance.
+  """
+
+  def init(params: optax.Params) -> DeviationState:
+    return DeviationState(
+      optax.tree.zeros_like(params),
+      optax.tree.full_like(params, initial_variance),
+    )
+
+  def scale(gradient: jax.Array, variance: jax.Array) -> jax.Array:
+    if eps_in_sqrt:
+      return gradient * jax.lax.rsqrt(variance + eps)
+    return gradient / (jnp.sqrt(variance) + eps)
+
+  def update(
+    updates: optax.Updates,
+    state: DeviationState,
+    params: optax.Params | None = None,
+  ) -> tuple[optax.Updates, DeviationState]:
+    del params
+    variance = jax.tree.map(
+      lambda g, m, v: decay * (v + (1.0 - decay) * jnp.square(g - m)),
+      updates,
+      state.mean,
+      state.variance,
+    )
+    mean = optax.tree.update_moment(updates, state.mean, decay, 1)
+    scaled = jax.tree.map(scale, updates, variance)
+    return scaled, DeviationState(mean, variance)
+
+  return optax.GradientTransformation(init, update)

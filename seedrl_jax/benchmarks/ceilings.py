@@ -1,7 +1,7 @@
 """Times each stage of a case alone."""
 
 import contextlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import ml_collections
@@ -32,15 +32,21 @@ class Ceilings(NamedTuple):
   update: timing.Timing
   store: timing.Timing
 
-  def row(self) -> dict[str, Any]:
-    """Returns the figures, ready for JSON."""
-    return {
-      'env': self.env._asdict(),
-      'inference': {n: t._asdict() for n, t in self.inference.items()},
-      'batch_size': self.batch_size,
-      'update': self.update._asdict(),
-      'store': self.store._asdict(),
-    }
+  def rows(self) -> list[dict[str, str]]:
+    """Returns table rows; the case's batch size has a star."""
+    stages = {'environments': self.env}
+    for size, acting in self.inference.items():
+      mark = ' *' if size == self.batch_size else ''
+      stages[f'inference, batch {size}{mark}'] = acting
+    stages |= {'update': self.update, 'store': self.store}
+    return [
+      {
+        'stage alone': name,
+        'steps/s, median (min–max)': stage.text(),
+        'host µs per step': f'{stage.cpu_seconds * 1e6:.3f}',
+      }
+      for name, stage in stages.items()
+    ]
 
   def ideal(self, topology: topology_lib.Topology) -> float:
     """Returns the steps per second if the busiest resource is never idle.

@@ -1,4 +1,4 @@
-"""Environments and observations for benchmarks."""
+"""Environments that cost nothing, and observations for benchmarks."""
 
 import functools
 import threading
@@ -17,25 +17,20 @@ from seedrl_jax.run import layout as layout_lib
 _EPISODE_STEPS = 200
 # `FreeStream` repeats this many observations.
 _PERIOD = 16
-# Steps of Pong to skip, as they show an empty field.
-_SKIPPED = 60
 
 
 class FreeStream(envs.EnvStream):
   """Environments that cost nothing: they repeat the same observations."""
 
   def __init__(self, spec: envs.StreamSpec, num_envs: int, batch_size: int):
-    if num_envs % batch_size:
-      raise ValueError(f'{batch_size} does not divide {num_envs}.')
+    """`batch_size` must divide `num_envs`."""
     self.spec = spec
     self.num_envs = num_envs
     self.batch_size = batch_size
     self._closed = threading.Event()
-    self._env_ids = np.split(
-      np.arange(num_envs, dtype=np.int32), num_envs // batch_size
-    )
-    self._group = 0
-    self._step = 0
+    groups = num_envs // batch_size
+    self._env_ids = np.split(np.arange(num_envs, dtype=np.int32), groups)
+    self._received = 0
     rng = np.random.default_rng(0)
     self._observations = [
       random_observation(rng, spec.observation, (batch_size,))
@@ -50,31 +45,26 @@ class FreeStream(envs.EnvStream):
   def recv(self) -> types.EnvOutput:
     if self._closed.is_set():
       raise envs.StreamClosed('The stream was closed.')
-    step = self._step % _EPISODE_STEPS
-    last = step == _EPISODE_STEPS - 1
-    kind = types.StepType.LAST if last else types.StepType.MID
-    if step == 0:
+    step, group = divmod(self._received, len(self._env_ids))
+    self._received += 1
+    kind = types.StepType.MID
+    if step % _EPISODE_STEPS == 0:
       kind = types.StepType.FIRST
-    output = types.EnvOutput(
-      observation=self._observations[self._step % _PERIOD],
-      reward=self._zeros if step == 0 else self._ones,
-      discount=self._zeros if last else self._ones,
+    elif step % _EPISODE_STEPS == _EPISODE_STEPS - 1:
+      kind = types.StepType.LAST
+    return types.EnvOutput(
+      observation=self._observations[step % _PERIOD],
+      reward=self._zeros if kind == types.StepType.FIRST else self._ones,
+      discount=self._zeros if kind == types.StepType.LAST else self._ones,
       step_type=self._step_types[kind],
-      env_id=self._env_ids[self._group],
+      env_id=self._env_ids[group],
     )
-    self._group = (self._group + 1) % len(self._env_ids)
-    self._step += self._group == 0
-    return output
 
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
     """Ignores the actions."""
 
   def take_episodes(self) -> list[envs.Episode]:
     return []
-
-  @property
-  def dropped_episodes(self) -> int:
-    return 0
 
   def close(self) -> None:
     self._closed.set()
@@ -105,21 +95,3 @@ def random_observation(
     return rng.uniform(size=shape).astype(s.dtype)
 
   return jax.tree.map(random, spec, is_leaf=types.is_spec)
-
-
-def pong_frames(rng: np.random.Generator, steps: int, width: int) -> np.ndarray:
-  """Returns frames of random play, uint8 `[steps, width, 84, 84, 1]`."""
-  import envpool
-
-  env = envpool.make(
-    'Pong-v5', env_type='gymnasium', num_envs=width, stack_num=1
-  )
-  env.reset()
-  frames = np.empty((steps, width, 84, 84, 1), np.uint8)
-  for step in range(-_SKIPPED, steps):
-    actions = rng.integers(0, 6, width, np.int32)
-    observation = env.step(actions)[0]
-    if step >= 0:
-      frames[step] = observation.transpose(0, 2, 3, 1)
-  env.close()
-  return frames

@@ -1,9 +1,10 @@
 """Compares our Reverb client with the official one on the same server.
 
-Each client is a process, to measure its memory and CPU time. They take turns
-window by window, so that drift of the machine's speed favours neither.
+Each client is a process, to measure its CPU time. They take turns window by
+window, so that drift of the machine's speed favours neither.
 """
 
+import contextlib
 import json
 import pathlib
 import statistics
@@ -15,50 +16,57 @@ from typing import Any
 
 import numpy as np
 
-from seedrl_jax.benchmarks import environments, replay_clients, timing
+from seedrl_jax.benchmarks import replay_clients, timing
 from seedrl_jax.replay.reverb.server import server
 
 DATA = ('frames', 'random')
 MODES = ('insert', 'sample', 'both')
+STREAMS = (1, 2, 4)
 
 # A block, as our store writes it: 8 unrolls of 20 steps.
 _WIDTH, _STEPS = 8, 20
 # Different blocks, and the tables' capacity.
 _BLOCKS, _SIZE = 16, 64
+# Steps of Pong to skip, as they show an empty field.
+_SKIPPED = 60
 _ROOT = pathlib.Path(__file__).parents[2]
 
 
-def measure(
-  python: str, windows: timing.Windows, streams: Sequence[int] = (1, 2, 4)
-) -> Iterator[dict[str, Any]]:
-  """Yields the figures of each combination, ready for JSON.
+def measure(python: str, windows: timing.Windows) -> Iterator[dict[str, str]]:
+  """Yields a table row for each combination; rates are of uncompressed data.
 
   Args:
     python: an interpreter that has Reverb.
     windows: about how long to measure.
-    streams: numbers of writers and of sample streams.
 
   Raises:
     ReverbError: if the server does not start.
     RuntimeError: if a client fails.
   """
-  with tempfile.TemporaryDirectory(prefix='seedrl-bench-') as name:
-    folder = pathlib.Path(name)
+  with contextlib.ExitStack() as stack:
+    folder = pathlib.Path(
+      stack.enter_context(tempfile.TemporaryDirectory(prefix='seedrl-bench-'))
+    )
     paths = _make_data(folder)
-    with server.ReverbServer(python, _tables()) as running:
-      running.start()
-      running.wait_ready()
-      clients = _start_clients(python, running.address, folder)
-      try:
-        for data, path in paths.items():
-          clients['ours'].run(path, 'fill', 1, _SIZE)
-          for mode in MODES:
-            for count in streams:
-              row = _measure(clients, path, mode, count, windows)
-              yield {'data': data, 'mode': mode, 'streams': count, **row}
-      finally:
-        for client in clients.values():
-          client.close()
+    running = stack.enter_context(server.ReverbServer(python, _tables()))
+    running.start()
+    programs = {
+      'ours': [sys.executable, '-m', replay_clients.__name__],
+      # By path, as the package is not installed there.
+      'official': [python, replay_clients.__file__],
+    }
+    clients = {
+      name: stack.enter_context(
+        ClientProcess([*program, name, running.address], folder / name)
+      )
+      for name, program in programs.items()
+    }
+    for data, path in paths.items():
+      clients['ours'].run(path, 'fill', 1, _SIZE)
+      for mode in MODES:
+        for streams in STREAMS:
+          row = {'data': data, 'mode': mode, 'streams': str(streams)}
+          yield row | _measure(clients, path, mode, streams, windows)
 
 
 def _tables() -> list[dict[str, Any]]:
@@ -89,23 +97,37 @@ def _make_data(folder: pathlib.Path) -> dict[str, str]:
     'logits': rng.normal(size=(*leading, 6)).astype(np.float32),
     'reward': np.zeros(leading, np.float32),
   }
-  played = environments.pong_frames(rng, _BLOCKS * _STEPS, _WIDTH)
-  played = played.reshape(_BLOCKS, _STEPS, *played.shape[1:])
+  played = pong_frames(rng, _BLOCKS * _STEPS, _WIDTH)
   frames = {
-    'frames': played,
+    'frames': played.reshape(_BLOCKS, _STEPS, *played.shape[1:]),
     'random': rng.integers(0, 256, (*leading, 84, 84, 1), np.uint8),
   }
-  paths = {}
-  for name in DATA:
-    paths[name] = str(folder / f'{name}.npz')
-    np.savez(paths[name], **columns, frame=frames[name])
+  paths = {name: str(folder / f'{name}.npz') for name in DATA}
+  for name, path in paths.items():
+    np.savez(path, **columns, frame=frames[name])
   return paths
 
 
-class _ClientProcess:
-  """Runs `replay_clients`."""
+def pong_frames(rng: np.random.Generator, steps: int, width: int) -> np.ndarray:
+  """Returns frames of random play, uint8 `[steps, width, 84, 84, 1]`."""
+  import envpool
+
+  env = envpool.make_gymnasium('Pong-v5', num_envs=width, stack_num=1)
+  env.reset()
+  frames = np.empty((steps, width, 84, 84, 1), np.uint8)
+  for step in range(-_SKIPPED, steps):
+    observation = env.step(rng.integers(0, 6, width, np.int32))[0]
+    if step >= 0:
+      frames[step] = observation.transpose(0, 2, 3, 1)
+  env.close()
+  return frames
+
+
+class ClientProcess:
+  """Runs `replay_clients`; a context."""
 
   def __init__(self, command: Sequence[str], log: pathlib.Path):
+    """`log` takes what the process says."""
     self._log = log
     with log.open('w') as file:
       self._process = subprocess.Popen(
@@ -118,6 +140,7 @@ class _ClientProcess:
       )
 
   def run(self, path: str, mode: str, streams: int, count: int) -> Any:
+    """Runs `replay_clients.run` there and returns its figures."""
     command = {'data': path, 'mode': mode, 'streams': streams, 'count': count}
     assert self._process.stdin and self._process.stdout
     self._process.stdin.write(json.dumps(command) + '\n')
@@ -127,94 +150,40 @@ class _ClientProcess:
       raise RuntimeError(f'A client ended by itself: {said}')
     return json.loads(answer)
 
-  def close(self) -> None:
+  def __enter__(self) -> 'ClientProcess':
+    return self
+
+  def __exit__(self, *error: object) -> None:
     self._process.kill()
     self._process.communicate()
 
 
-def _start_clients(
-  python: str, address: str, folder: pathlib.Path
-) -> dict[str, _ClientProcess]:
-  programs = {
-    'ours': [sys.executable, '-m', replay_clients.__name__],
-    # By path, as the package is not installed there.
-    'official': [python, replay_clients.__file__],
-  }
-  return {
-    name: _ClientProcess([*program, name, address], folder / f'{name}.log')
-    for name, program in programs.items()
-  }
-
-
 def _measure(
-  clients: dict[str, _ClientProcess],
+  clients: dict[str, ClientProcess],
   path: str,
   mode: str,
   streams: int,
   windows: timing.Windows,
-) -> dict[str, Any]:
+) -> dict[str, str]:
   size = sum(array.nbytes for array in replay_clients.load(path)[0])
-  counts: dict[str, int] = {}
-  runs: dict[str, list[Any]] = {}
+  counts = {}
   for name, client in clients.items():
     client.run(path, mode, streams, 4 * streams)
     trial = client.run(path, mode, streams, _SIZE)
     share = _SIZE * windows.seconds / trial['seconds'] / streams
     counts[name] = streams * max(4, round(share))
-    runs[name] = []
+  # MB/s, and CPU seconds per GB.
+  rates: dict[str, list[float]] = {name: [] for name in clients}
+  costs: dict[str, list[float]] = {name: [] for name in clients}
   for _ in range(windows.number):
     for name, client in clients.items():
-      runs[name].append(client.run(path, mode, streams, counts[name]))
-  figures = {name: _figures(runs[name], counts[name], size) for name in clients}
-  pairs = zip(
-    figures['ours']['rates'], figures['official']['rates'], strict=True
-  )
-  return {**figures, 'ratio': statistics.median(a / b for a, b in pairs)}
-
-
-def _figures(
-  runs: Sequence[dict[str, Any]], count: int, size: int
-) -> dict[str, Any]:
-  """Returns rates in uncompressed MB/s, and memory in bytes."""
-  rates = [count * size / run['seconds'] / 1e6 for run in runs]
-  costs = [run['cpu_seconds'] / (count * size / 1e9) for run in runs]
-  summary = timing.summarize(rates, costs)
-  return {
-    'rates': rates,
-    'median': summary.median,
-    'minimum': summary.minimum,
-    'maximum': summary.maximum,
-    'cpu_seconds_per_gb': summary.cpu_seconds,
-    'unrolls_per_second': summary.median * 1e6 / size * _WIDTH,
-    'memory_peak': max(run['memory_peak'] for run in runs),
-  }
-
-
-def header() -> list[str]:
-  """Returns the table's head."""
-  return [
-    f'An item is a block of {_WIDTH} unrolls of {_STEPS} steps, uncompressed '
-    'MB/s: median (min–max);',
-    'frames are of Pong by EnvPool; memory is the peak of the whole process.',
-    'Ours has the settings of a run (memory, scheduling), the official one '
-    'those of its users.',
-    '',
-    '| data | mode | streams | client | MB/s | unrolls/s | CPU s/GB | peak MB '
-    '| ours / official |',
-    '|---|---|---|---|---|---|---|---|---|',
-  ]
-
-
-def lines(row: dict[str, Any]) -> list[str]:
-  """Returns a row of `measure` as table rows, one for each client."""
-  out = []
-  for name in replay_clients.CLIENTS:
-    f = row[name]
-    ratio = f'{row["ratio"]:.2f}' if name == 'ours' else ''
-    out.append(
-      f'| {row["data"]} | {row["mode"]} | {row["streams"]} | {name} '
-      f'| {f["median"]:,.0f} ({f["minimum"]:,.0f}–{f["maximum"]:,.0f}) '
-      f'| {f["unrolls_per_second"]:,.0f} | {f["cpu_seconds_per_gb"]:.2f} '
-      f'| {f["memory_peak"] / 1e6:,.0f} | {ratio} |'
-    )
-  return out
+      ran = client.run(path, mode, streams, counts[name])
+      rates[name].append(counts[name] * size / ran['seconds'] / 1e6)
+      costs[name].append(ran['cpu_seconds'] / (counts[name] * size / 1e9))
+  row = {}
+  for name in clients:
+    summary = timing.summarize(rates[name], costs[name])
+    row[f'{name}, MB/s'] = summary.text()
+    row[f'{name}, CPU s/GB'] = f'{summary.cpu_seconds:.2f}'
+  ratios = np.divide(rates['ours'], rates['official'])
+  return {**row, 'ours / official': f'{statistics.median(ratios):.2f}'}

@@ -1,9 +1,9 @@
-"""Repeated timing of a stage: medians and spreads of wall and CPU time."""
+"""Repeated timing of a stage, and tables of the figures."""
 
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 
@@ -65,3 +65,17 @@ def summarize(rates: list[float], costs: list[float]) -> Timing:
   return Timing(
     statistics.median(rates), min(rates), max(rates), statistics.median(costs)
   )
+
+
+def print_table(rows: Iterable[Mapping[str, str]]) -> None:
+  """Prints rows, from column names to cells, as soon as each is there."""
+  print()
+  for i, row in enumerate(rows):
+    if i == 0:
+      _print_row(row)
+      _print_row(['---'] * len(row))
+    _print_row(row.values())
+
+
+def _print_row(cells: Iterable[str]) -> None:
+  print(f'| {" | ".join(cells)} |', flush=True)

@@ -6,7 +6,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import ml_collections
 
@@ -47,41 +47,50 @@ class Whole(NamedTuple):
   topology: topology_lib.Topology
 
 
+def measure_stages(case: Case, windows: timing.Windows) -> ceilings.Ceilings:
+  """Times a case's stages and prints them."""
+  print(f'\n{case.name} ({case.config.replay.backend} store)', flush=True)
+  timed = ceilings.measure(case.config, case.streams, windows)
+  timing.print_table(timed.rows())
+  return timed
+
+
 def measure(
-  case: Case, stages: timing.Windows, whole: timing.Windows | None
-) -> dict[str, Any]:
-  """Returns a case's figures, ready for JSON.
+  case: Case,
+  before: ceilings.Ceilings,
+  stages: timing.Windows,
+  windows: timing.Windows,
+) -> dict[str, str]:
+  """Times the whole system, and compares it with its stages, in a table row.
 
   Args:
+    before: the stages. They are timed again after the whole, so that drift of
+      the machine's speed does not change the share.
     stages: windows of each stage.
-    whole: windows of the whole; None: stages only.
+    windows: of the whole.
 
   Raises:
     system.RunFailed: if the run failed.
   """
-  # Time the stages before and after the whole, so that drift of the machine's
-  # speed does not change the share.
-  before = ceilings.measure(case.config, case.streams, stages)
-  row = {
-    'case': case.name,
-    'backend': case.config.replay.backend,
-    'ceilings': before.row(),
-  }
-  if whole is None:
-    return row
-  ran = _measure_whole(case, whole)
+  with running(case.config, case.streams) as (run, thread):
+    ran = _watch(run, thread, case.config, windows)
+  print(
+    f'\nwhole system: {ran.steps.text()} steps/s, trained on '
+    f'{ran.trained_share:.2f} of the steps\n{ran.waits}',
+    flush=True,
+  )
   after = ceilings.measure(case.config, case.streams, stages)
   ideal = (before.ideal(ran.topology) + after.ideal(ran.topology)) / 2
   env = (before.env.median + after.env.median) / 2
-  row['system'] = {
-    **ran.steps._asdict(),
-    'trained_share': ran.trained_share,
-    'ideal': ideal,
-    'share_of_ideal': ran.steps.median / ideal,
-    'share_of_env': ran.steps.median / env,
-    'waits': ran.waits,
+  return {
+    'case': case.name,
+    'store': case.config.replay.backend,
+    'steps/s': f'{ran.steps.median:,.0f}',
+    'spread': f'{ran.steps.minimum:,.0f}–{ran.steps.maximum:,.0f}',
+    'ideal': f'{ideal:,.0f}',
+    'share': f'{ran.steps.median / ideal:.2f}',
+    'share of envs': f'{ran.steps.median / env:.2f}',
   }
-  return row
 
 
 @contextlib.contextmanager
@@ -126,11 +135,6 @@ def _train(run: system.System, errors: list[BaseException]) -> None:
     errors.append(e)
 
 
-def _measure_whole(case: Case, windows: timing.Windows) -> Whole:
-  with running(case.config, case.streams) as (run, thread):
-    return _watch(run, thread, case.config, windows)
-
-
 def _watch(
   run: system.System,
   thread: threading.Thread,
@@ -169,49 +173,3 @@ def _watch(
     run.waits.report() if run.waits else '',
     run.parts.topology,
   )
-
-
-def lines(row: dict[str, Any]) -> list[str]:
-  """Returns a row of `measure` as lines of text."""
-  stages = row['ceilings']
-  out = [
-    f'\n{row["case"]} ({row["backend"]} store): steps/s alone, median '
-    '(min–max), host µs per step',
-    _line('environments', stages['env']),
-  ]
-  for size, figures in stages['inference'].items():
-    mark = ' *' if size == stages['batch_size'] else ''
-    out.append(_line(f'inference, batch {size}{mark}', figures))
-  out.append(_line('update', stages['update']))
-  out.append(_line('store', stages['store']))
-  if 'system' in row:
-    ran = row['system']
-    out.append(_line('whole system', ran))
-    out.append(
-      f'  = {ran["share_of_ideal"]:.2f} of the ideal {ran["ideal"]:,.0f}, '
-      f'{ran["share_of_env"]:.2f} of the environments alone; trained on '
-      f'{ran["trained_share"]:.2f} of the steps\n  {ran["waits"]}'
-    )
-  return out
-
-
-def _line(name: str, figures: dict[str, Any]) -> str:
-  fields = (figures[field] for field in timing.Timing._fields)
-  text = timing.Timing(*fields).text()
-  return f'  {name:<24} {text:>40} {figures["cpu_seconds"] * 1e6:>10.3f}'
-
-
-def summary(rows: list[dict[str, Any]]) -> list[str]:
-  """Returns a table that compares each case with its ideal."""
-  out = [
-    '\n| case | store | steps/s | spread | ideal | share | share of envs |',
-    '|---|---|---|---|---|---|---|',
-  ]
-  for row in rows:
-    ran = row['system']
-    out.append(
-      f'| {row["case"]} | {row["backend"]} | {ran["median"]:,.0f} | '
-      f'{ran["minimum"]:,.0f}–{ran["maximum"]:,.0f} | {ran["ideal"]:,.0f} | '
-      f'{ran["share_of_ideal"]:.2f} | {ran["share_of_env"]:.2f} |'
-    )
-  return out

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from seedrl_jax.replay import archive, base, blocks
+from seedrl_jax.replay import base, blocks, checkpoints
 
 # The table's name.
 TABLE = 'demonstrations'
@@ -44,10 +44,12 @@ class Manifest:
   version: int = _VERSION
 
 
-class FolderWriter(base.TrajectoryWriter):
+class FolderWriter:
   """Writes sequences; made by `create`, which needs `manifest` at the end."""
 
-  def __init__(self, layout: blocks.UnrollLayout, file: archive.ArchiveWriter):
+  def __init__(
+    self, layout: blocks.UnrollLayout, file: checkpoints.ArchiveWriter
+  ):
     self.layout = layout
     self._file = file
     self._pieces = 0
@@ -96,7 +98,7 @@ def create(path: str, layout: blocks.UnrollLayout) -> Iterator[FolderWriter]:
   unfinished = target.with_name(f'{target.name}.{os.getpid()}.partial')
   unfinished.mkdir()
   try:
-    with archive.create(str(unfinished / _SEQUENCES)) as file:
+    with checkpoints.create_archive(str(unfinished / _SEQUENCES)) as file:
       writer = FolderWriter(layout, file)
       yield writer
     assert writer.manifest is not None
@@ -183,7 +185,7 @@ def sequences(
   """Yields leaves `[...]` and priority `[1]` of each sequence."""
   file = pathlib.Path(path, _SEQUENCES)
   try:
-    with archive.load(str(file)) as reader:
+    with checkpoints.load_archive(str(file)) as reader:
       for piece in range(reader.meta['pieces']):
         priorities = reader.array(f'{piece}/priorities')
         leaves = [

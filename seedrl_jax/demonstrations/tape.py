@@ -14,7 +14,6 @@ import numpy as np
 from seedrl_jax.envs import base as envs
 from seedrl_jax.evaluation import stream
 from seedrl_jax.inference import assembler
-from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import blocks
 
 
@@ -70,7 +69,7 @@ class GameRecorder:
 
   def __init__(
     self,
-    writer: replay.TrajectoryWriter,
+    writer: assembler.BlockWriter,
     layout: blocks.UnrollLayout,
     num_envs: int,
     quota: stream.EpisodeQuota,

@@ -7,8 +7,20 @@ from typing import Any, NamedTuple, Protocol
 import ml_collections
 
 from seedrl_jax.learner import learner as learner_lib
-from seedrl_jax.learner import state as state_lib
+from seedrl_jax.learner import update
 from seedrl_jax.runtime import threads
+
+
+class HostLost(RuntimeError):
+  """Another host is gone; says which, why, and what to do."""
+
+
+class HostsMismatch(ValueError):
+  """The hosts were not started to work together; says what to change."""
+
+
+class ParametersDiffer(RuntimeError):
+  """The hosts' parameters are no longer the same."""
 
 
 class Decision(NamedTuple):
@@ -35,7 +47,7 @@ class Figures(Protocol):
   def progress(self) -> float:
     """Returns the known share of its frames that the run has."""
 
-  def tell(self, is_last: bool = False) -> dict[str, Any]:
+  def tell(self) -> dict[str, Any]:
     """Returns this host's figures as JSON values."""
 
   def hear(self, told: Sequence[Mapping[str, Any]]) -> float:
@@ -66,8 +78,8 @@ class Coordinator:
     """Raises `HostsMismatch` if the hosts were not all started alike."""
 
   def share(
-    self, record: dict[str, Any], state: state_lib.LearnerState
-  ) -> tuple[dict[str, Any], state_lib.LearnerState]:
+    self, record: dict[str, Any], state: update.LearnerState
+  ) -> tuple[dict[str, Any], update.LearnerState]:
     """Returns the record and state of host 0; needs no shared disk."""
     return record, state
 

@@ -1,17 +1,21 @@
 """Coordinates a run of several hosts by votes before each update."""
 
 import contextlib
+import os
+import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import jax
 import ml_collections
 import numpy as np
+from jax.experimental import multihost_utils
 
-from seedrl_jax.distributed import coordinator, vote_client
-from seedrl_jax.distributed import hosts as hosts_lib
+from seedrl_jax.distributed import coordinator
+from seedrl_jax.distributed import votes as votes_lib
 from seedrl_jax.learner import learner as learner_lib
-from seedrl_jax.learner import state as state_lib
+from seedrl_jax.learner import update
 from seedrl_jax.runtime import threads
 from seedrl_jax.runtime import workdir as workdir_lib
 
@@ -30,35 +34,47 @@ _OWN_KEYS = (
 # Seconds to wait, after an update has failed, for news of a lost host.
 _LOSS_SECONDS = 20.0
 
-
-class ParametersDiffer(RuntimeError):
-  """The hosts' parameters are no longer the same."""
-
-
+# Seconds that a process has to end by itself after another host is gone.
+_GRACE_SECONDS = 30.0
 # Errors that need no further explanation.
 _OWN_ERRORS = (
-  ParametersDiffer,
-  vote_client.HostLost,
+  coordinator.ParametersDiffer,
+  coordinator.HostLost,
   learner_lib.NonFiniteError,
 )
-
-
-def make_coordinator(hosts: hosts_lib.Hosts | None) -> coordinator.Coordinator:
-  """Returns the coordinator of a run on `hosts`; None: on this host alone."""
-  return coordinator.Coordinator() if hosts is None else SeveralHosts(hosts)
 
 
 class SeveralHosts(coordinator.Coordinator):
   """Coordinates this host with others; see the base class for the methods."""
 
-  def __init__(self, hosts: hosts_lib.Hosts):
-    self._hosts = hosts
-    self._votes = hosts.votes
-    self._check_period = 1
-    self._turn = 0
-    self.index, self.count = hosts.index, hosts.count
+  def __init__(
+    self,
+    index: int,
+    count: int,
+    votes: votes_lib.VoteClient,
+    server: votes_lib.VoteServer | None,
+  ):
+    """Only host 0 has a server."""
+    self.index, self.count = index, count
     self.failures = []
     self.agreed = False
+    self._votes = votes
+    self._server = server
+    self._check_period = 1
+    self._turn = 0
+    self._ended = threading.Event()
+
+  def watch(self) -> None:
+    """Starts a thread that ends a process that a collective holds."""
+    threading.Thread(
+      target=self._end_in_time, name='hosts-guard', daemon=True
+    ).start()
+
+  def _end_in_time(self) -> None:
+    """Exits if the process does not end soon after a host is gone."""
+    while not self._ended.is_set():
+      if self._votes.wait_lost(1.0) and not self._ended.wait(_GRACE_SECONDS):
+        exit_now(self.lost)
 
   @property
   def lost(self) -> str:
@@ -68,23 +84,26 @@ class SeveralHosts(coordinator.Coordinator):
 
   def check_start(self, config: ml_collections.ConfigDict) -> None:
     if config.deterministic:
-      raise vote_client.HostsMismatch(
+      raise coordinator.HostsMismatch(
         '--config.deterministic=True: not with several hosts; take one.'
       )
     told = self._votes.gather({
       'devices': jax.local_device_count(),
       'config': workdir_lib.flat_config(config),
     })
-    vote_client.check_same([host['devices'] for host in told], '{} devices')
+    check_same([host['devices'] for host in told], '{} devices')
     _check_configs([host['config'] for host in told])
-    self._hosts.set_timeout(config.hosts.timeout)
+    if self._server is not None:
+      self._server.set_timeout(config.hosts.timeout)
+    self._votes.set_timeout(config.hosts.timeout)
     self._check_period = config.hosts.check_period
 
   def share(
-    self, record: dict[str, Any], state: state_lib.LearnerState
-  ) -> tuple[dict[str, Any], state_lib.LearnerState]:
+    self, record: dict[str, Any], state: update.LearnerState
+  ) -> tuple[dict[str, Any], update.LearnerState]:
     told = self._votes.gather(record)
-    return told[0], self._hosts.broadcast(jax.tree.map(np.asarray, state))
+    state = jax.tree.map(np.asarray, state)
+    return told[0], multihost_utils.broadcast_one_to_all(state)
 
   def compile(
     self,
@@ -97,7 +116,11 @@ class SeveralHosts(coordinator.Coordinator):
     with self._finding_loss():
       connect()
       compile_update()
-    self._hosts.detach()
+    # JAX's service would abort this process when host 0 is gone; what ran once
+    # runs on without it. Host 0 stays in it, as checkpoints need it.
+    self._votes.gather('detach')
+    if self.index:
+      jax.distributed.shutdown()
 
   @contextlib.contextmanager
   def _finding_loss(self) -> Iterator[None]:
@@ -108,7 +131,7 @@ class SeveralHosts(coordinator.Coordinator):
       raise
     except Exception as e:  # JAX raises several kinds, `ValueError` among them.
       if sentence := self._votes.wait_lost(_LOSS_SECONDS):
-        raise vote_client.HostLost(sentence) from e
+        raise coordinator.HostLost(sentence) from e
       raise
 
   # -- updates -------------------------------------------------------------
@@ -160,7 +183,7 @@ class SeveralHosts(coordinator.Coordinator):
 
   def must_stop(self) -> bool:
     if self.lost:
-      raise vote_client.HostLost(self.lost)
+      raise coordinator.HostLost(self.lost)
     return self._votes.stop_wanted
 
   def ask_to_stop(self) -> None:
@@ -184,10 +207,10 @@ class SeveralHosts(coordinator.Coordinator):
     reason = ''
     if failure is not None:
       reason = f'{type(failure.error).__name__}: {failure.error}'
-    told = self._votes.gather([figures.tell(is_last=True), reason])
+    told = self._votes.gather([figures.tell(), reason])
     figures.hear([host_figures for host_figures, _ in told])
     self.failures = [
-      vote_client.lost_sentence(index, f'has failed ({text})')
+      votes_lib.lost_sentence(index, f'has failed ({text})')
       for index, (_, text) in enumerate(told)
       if text and index != self.index
     ]
@@ -198,10 +221,42 @@ class SeveralHosts(coordinator.Coordinator):
       self._votes.gather('saved')
 
   def leave(self) -> None:
-    self._hosts.leave()
+    self._leave('')
+
+  def _leave(self, reason: str) -> None:
+    self._ended.set()
+    self._votes.leave(reason)
+    if self._server is not None:
+      self._server.close()
 
   def fail(self, reason: str, text: str) -> NoReturn:
-    self._hosts.fail(reason, text)
+    # The others know of a lost host themselves.
+    reason = '' if self.lost else reason.partition('\n')[0]
+    if self.index == 0:
+      self._leave(reason)
+    else:
+      # JAX aborts this process if host 0's ends first.
+      self._votes.announce_end(reason)
+    # A normal exit would wait for threads that are held in a collective.
+    exit_now(text)
+
+
+def exit_now(sentence: str) -> NoReturn:
+  """Ends the process with exit code 1, whatever its threads wait for."""
+  print(sentence, file=sys.stderr)
+  sys.stdout.flush()
+  sys.stderr.flush()
+  os._exit(1)
+
+
+def check_same(values: Sequence[Any], what: str) -> None:
+  """Raises `HostsMismatch` if two values differ; `what` describes one."""
+  for index, value in enumerate(values):
+    if value != values[0]:
+      raise coordinator.HostsMismatch(
+        f'Host {index} has {what.format(value)} and host 0 '
+        f'{what.format(values[0])}; all hosts must be alike.'
+      )
 
 
 def _check_configs(configs: Sequence[Mapping[str, Any]]) -> None:
@@ -210,7 +265,7 @@ def _check_configs(configs: Sequence[Mapping[str, Any]]) -> None:
     for key in sorted(first.keys() | other.keys()):
       a, b = first.get(key), other.get(key)
       if a != b and not key.startswith(_OWN_KEYS):
-        raise vote_client.HostsMismatch(
+        raise coordinator.HostsMismatch(
           f'--config.{key}: host 0 has {a} and host {index} has {b}; start '
           'all hosts with one configuration.'
         )
@@ -225,7 +280,7 @@ def check_fingerprints(prints: Sequence[Sequence[int]], update: int) -> None:
   expected = next(iter(told.values()), [0])[0]
   for index, found in told.items():
     if any(x != expected for x in found):
-      raise ParametersDiffer(
+      raise coordinator.ParametersDiffer(
         f'After update {update} the parameters of host {index} are not those '
         f'of host {min(told)}; start all hosts again to resume from the last '
         'checkpoint.'

@@ -1,6 +1,10 @@
 """Interface between environments and what acts in them; needs no JAX."""
 
 import abc
+import collections
+import math
+import threading
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +13,10 @@ from seedrl_jax import types
 
 _NONE = np.zeros(0, np.int32)
 _NONE.setflags(write=False)
+# Batches with finished episodes that wait to be taken.
+_MOST_BATCHES = 10_000
+# Frames per second of videos, if nothing else is known.
+DEFAULT_STEPS_PER_SECOND = 30.0
 
 
 class StreamClosed(Exception):
@@ -69,6 +77,40 @@ class Episode(NamedTuple):
   terminated: bool
 
 
+class EndedEpisodes(NamedTuple):
+  """Episodes that ended in one batch, as columns of `Episode`, `[n]`."""
+
+  env_id: np.ndarray
+  episode_return: np.ndarray
+  length: np.ndarray
+  frames: np.ndarray
+  terminated: np.ndarray
+
+
+class EpisodeLog:
+  """A bounded list of finished episodes.
+
+  Any thread may `append`, one may `take`, which makes the `Episode`s.
+  """
+
+  def __init__(self) -> None:
+    self._batches: collections.deque[EndedEpisodes] = collections.deque(
+      maxlen=_MOST_BATCHES
+    )
+
+  def append(self, batch: EndedEpisodes) -> None:
+    """Adds a batch of episodes; the oldest batch may have to go."""
+    self._batches.append(batch)
+
+  def take(self) -> list[Episode]:
+    """Removes and returns all episodes, oldest first."""
+    episodes: list[Episode] = []
+    for _ in range(len(self._batches)):
+      columns = (column.tolist() for column in self._batches.popleft())
+      episodes += map(Episode, *columns)
+    return episodes
+
+
 class EnvStream(abc.ABC):
   """Environments that emit observations and wait for actions.
 
@@ -126,12 +168,10 @@ class EnvStream(abc.ABC):
 
   @abc.abstractmethod
   def take_episodes(self) -> list[Episode]:
-    """Returns the episodes that ended since the last call, oldest first."""
+    """Returns the episodes that ended since the last call, oldest first.
 
-  @property
-  @abc.abstractmethod
-  def dropped_episodes(self) -> int:
-    """Episodes that were discarded because they were not taken in time."""
+    If nobody takes them, the oldest are lost.
+    """
 
   @abc.abstractmethod
   def close(self) -> None:
@@ -139,3 +179,155 @@ class EnvStream(abc.ABC):
 
     A `recv` that waits for environments to step returns once they have.
     """
+
+
+class EpisodeStatistics:
+  """Sums rewards and steps of each environment of a stream."""
+
+  def __init__(self, num_envs: int, action_repeat: int):
+    self.log = EpisodeLog()
+    self._action_repeat = action_repeat
+    self._returns = np.zeros(num_envs, np.float64)
+    # FIRST is no step: counting from -1 saves a mask per batch.
+    self._lengths = np.full(num_envs, -1, np.int64)
+
+  def update(
+    self,
+    env_id: np.ndarray,
+    reward: np.ndarray,
+    last: np.ndarray,
+    truncated: np.ndarray,
+    over: np.ndarray | None = None,
+  ) -> None:
+    """Adds one batch of steps.
+
+    Args:
+      env_id: int32 `[B]`, unique.
+      reward: float32 `[B]`, the raw reward; 0 at FIRST.
+      last: bool `[B]`, whether the learner's episode ends.
+      truncated: bool `[B]`, whether it ends without having terminated.
+      over: bool `[B]`, whether the real episode ends, if `last` is also set at
+        lost lives (Atari); else None.
+    """
+    index = as_slice(env_id)
+    returns = self._returns[index]
+    returns += reward
+    lengths = self._lengths[index]
+    lengths += 1
+    if np.count_nonzero(last):
+      self._end(env_id, returns, lengths, last, truncated, over)
+    # Slices are views, changed in place.
+    if index is env_id:
+      self._returns[env_id] = returns
+      self._lengths[env_id] = lengths
+
+  def so_far(self, env_id: int) -> tuple[float, int]:
+    """Returns return and length of an environment's current episode."""
+    return float(self._returns[env_id]), max(0, int(self._lengths[env_id]))
+
+  def _end(
+    self,
+    env_id: np.ndarray,
+    returns: np.ndarray,
+    lengths: np.ndarray,
+    last: np.ndarray,
+    truncated: np.ndarray,
+    over: np.ndarray | None,
+  ) -> None:
+    """Logs ended episodes and resets their `returns` and `lengths`."""
+    rows = np.flatnonzero(last if over is None else last & over)
+    if over is not None:
+      # The FIRST after a lost life is no step either.
+      lengths[last] -= 1
+    if not len(rows):
+      return
+    length = lengths[rows] + (over is not None)
+    self.log.append(
+      EndedEpisodes(
+        env_id[rows],
+        returns[rows],
+        length,
+        length * self._action_repeat,
+        ~truncated[rows],
+      )
+    )
+    lengths[rows] = -1
+    returns[rows] = 0.0
+
+
+class LocalStream(EnvStream):
+  """Base class of local streams: statistics, action clipping and closing.
+
+  Actions are clipped to the bounds of `spec.action` for the environments only,
+  not in what is recorded.
+  """
+
+  def __init__(
+    self,
+    spec: StreamSpec,
+    action_dtype: np.dtype,
+    num_envs: int,
+    batch_size: int,
+  ):
+    """`action_dtype` is the dtype that the environments take."""
+    self.spec = spec
+    self._action_dtype = action_dtype
+    action = spec.action
+    self._bounds = None
+    if not action.is_discrete:
+      self._bounds = tuple(
+        np.reshape(bound, action.shape).astype(action_dtype)
+        for bound in (action.minimum, action.maximum)
+      )
+    self.num_envs = num_envs
+    self.batch_size = batch_size
+    self._statistics = EpisodeStatistics(num_envs, spec.action_repeat)
+    # Guards `_closed` and the conditions for which a subclass's `recv` waits.
+    self._changed = threading.Condition()
+    self._closed = False
+
+  def take_episodes(self) -> list[Episode]:
+    return self._statistics.log.take()
+
+  @property
+  def steps_per_second(self) -> float:
+    """Playback speed for human viewers, in steps of one environment."""
+    return DEFAULT_STEPS_PER_SECOND
+
+  @abc.abstractmethod
+  def render(self, env_id: int) -> np.ndarray | None:
+    """Draws an environment as last received, before its next action is sent.
+
+    Returns uint8 RGB `[H, W, 3]`; None if not `rendered` or impossible.
+    """
+
+  def episode_so_far(self, env_id: int) -> tuple[float, int]:
+    """Returns raw return and length of the episode under way; 0 at its end."""
+    return self._statistics.so_far(env_id)
+
+  def _check_open(self) -> None:
+    if self._closed:
+      raise StreamClosed(f'The stream of {self.spec.name} is closed.')
+
+  def _env_action(self, action: np.ndarray, env_id: np.ndarray) -> np.ndarray:
+    """Returns a copy of actions, in the environments' dtype and bounds."""
+    check_action(self.spec.action, action, env_id)
+    action = np.array(action, self._action_dtype, order='C')
+    if self._bounds is not None:
+      np.clip(action, *self._bounds, out=action)
+    return action
+
+  def _check_finite(
+    self, leaves: Iterable[np.ndarray], env_id: np.ndarray
+  ) -> None:
+    """Raises EnvironmentFailed if an observation's leaf is not finite."""
+    for x in leaves:
+      # One fast call; it may overflow, so check again.
+      if math.isfinite(np.vdot(x, x)) or (finite := np.isfinite(x)).all():
+        continue
+      row = int(np.argmin(finite.reshape(len(x), -1).all(axis=1)))
+      raise EnvironmentFailed(
+        f'Environment {env_id[row]} of {self.spec.name} gave an observation '
+        f'that is not finite ({x[row][~finite[row]].flat[0]}): mend the '
+        'environment.'
+      )

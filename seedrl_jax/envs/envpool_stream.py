@@ -4,8 +4,7 @@ How EnvPool 1.2 behaves (tests pin each point):
 
 *   It ignores the action after an episode's end; the next output is the new
     episode's first observation, with reward 0.
-*   `step_type` is right, also at a lost life (`episodic_life`), but
-    `elapsed_step` goes on counting there.
+*   `step_type` is right, also at a lost life (`episodic_life`).
 *   `discount` is 0 at each episode's end, even if it was only truncated.
 *   `trunc` is set at the time limit, even if the episode terminated in that
     step. Only Atari tells the two apart, by `info:terminated`, which is set at
@@ -13,14 +12,15 @@ How EnvPool 1.2 behaves (tests pin each point):
 *   The pool's threads read a sent action array after `send` returns.
 """
 
-from collections.abc import Collection
-from typing import Any, NamedTuple
+import os
+from typing import Any
 
 import ml_collections
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.envs import base, local_stream, options, registry, specs
+from seedrl_jax.envs import base, registry, specs
+from seedrl_jax.runtime import nest as nest_lib
 
 
 def make_spec(config: ml_collections.ConfigDict) -> base.StreamSpec:
@@ -38,63 +38,71 @@ def make_stream(
   rendered: bool = False,
 ) -> 'EnvPoolStream':
   """Makes a pool of environments; see `factory.make_stream`."""
-  options.check_pool_size(num_envs, batch_size)
-  pool_spec, pool_options = _pool_spec(config)
+  pool_spec, options = _pool_spec(config)
   spec = _stream_spec(config, pool_spec)
-  num_threads = config.num_threads or registry.default_num_threads(
-    config.id, num_envs, batch_size, num_streams
-  )
   if rendered:
-    pool_options = {**pool_options, 'render_mode': 'rgb_array'}
-  with registry.explain_import_errors(), registry.quiet_spaces():
-    pool = registry.load_envpool().make_dm(
+    options = {**options, 'render_mode': 'rgb_array'}
+  if registry.family(config.id) == 'vizdoom':
+    # Several games that start at once would each try to make it, and may fail.
+    os.makedirs('_vizdoom', exist_ok=True)
+  with registry.use_envpool() as envpool:
+    pool = envpool.make_dm(
       config.id,
       num_envs=num_envs,
       batch_size=batch_size,
-      num_threads=num_threads,
+      num_threads=config.num_threads
+      or registry.default_num_threads(
+        config.id, num_envs, batch_size, num_streams
+      ),
       thread_affinity_offset=config.thread_affinity_offset,
       seed=seed % 2**31,
-      **pool_options,
+      **options,
     )
-  dropped = specs.check_dropped(config.drop_observations)
-  return EnvPoolStream(pool, spec, num_envs, batch_size, dropped)
+  paths = specs.keep_keys(config, _observation_keys(pool_spec))
+  return EnvPoolStream(pool, spec, num_envs, batch_size, paths)
 
 
 def _pool_spec(config: ml_collections.ConfigDict) -> tuple[Any, dict[str, Any]]:
   """Returns EnvPool's spec of the environment, and the options."""
   registry.check_id(config.id)
-  envpool = registry.load_envpool()
-  with registry.explain_import_errors(), registry.quiet_spaces():
+  with registry.use_envpool() as envpool:
     # Fails, with EnvPool's message, if the id needs a file of the user's.
     default = envpool.make_spec(config.id)
-    known = dict(zip(default._config_keys, default._config_values, strict=True))
-    pool_options = options.envpool_options(config, known)
+    options = registry.envpool_options(config, _values(default))
     try:
-      return envpool.make_spec(config.id, **pool_options), pool_options
+      return envpool.make_spec(config.id, **options), options
     except TypeError as e:
       raise ValueError(
-        f'--config.env: {config.id} takes no such values: {pool_options}.'
+        f'--config.env: {config.id} takes no such values: {options}.'
       ) from e
+
+
+def _values(pool_spec: Any) -> dict[str, Any]:
+  """Returns the names and values of a spec's options."""
+  return dict(
+    zip(pool_spec._config_keys, pool_spec._config_values, strict=True)
+  )
 
 
 def _stream_spec(
   config: ml_collections.ConfigDict, pool_spec: Any
 ) -> base.StreamSpec:
-  values = dict(
-    zip(pool_spec._config_keys, pool_spec._config_values, strict=True)
-  )
+  values = _values(pool_spec)
   if values['max_num_players'] > 1:
     raise ValueError(
       f'--config.env.id={config.id}: has {values["max_num_players"]} players, '
       'but an agent plays alone here; choose a single-player environment.'
     )
-  arrays = pool_spec.state_array_spec
-  paths = _observation_keys(arrays)
+
+  def array_spec(key: str) -> types.ArraySpec:
+    array = pool_spec.state_array_spec[key]
+    # A leading axis of -1 counts players; it joins the batch.
+    shape = array.shape[1:] if -1 in array.shape[:1] else array.shape
+    return specs.array_spec(shape, array.dtype)
+
+  paths = specs.keep_keys(config, _observation_keys(pool_spec))
   return base.StreamSpec(
-    observation=specs.drop_keys(
-      specs.map_nest(lambda key: _array_spec(arrays[key]), paths),
-      specs.check_dropped(config.drop_observations),
-    ),
+    observation=specs.map_nest(array_spec, paths),
     # Not of the array, which gives scalars an axis of their own.
     action=specs.action_spec(
       pool_spec.action_space, f'--config.env.id={config.id}'
@@ -104,16 +112,9 @@ def _stream_spec(
   )
 
 
-def _array_spec(array: Any) -> types.ArraySpec:
-  shape = tuple(array.shape)
-  # The leading axis counts players; it joins the batch.
-  if shape[:1] == (-1,):
-    shape = shape[1:]
-  return types.ArraySpec(shape, specs.agent_dtype(array.dtype))
-
-
-def _observation_keys(state_keys: Collection[str]) -> types.Nest:
+def _observation_keys(pool_spec: Any) -> types.Nest:
   """Returns the observation nest, with each array's key as leaf."""
+  state_keys = pool_spec.state_array_spec
   if 'obs' in state_keys:
     return 'obs'
   nest: dict[str, Any] = {}
@@ -127,21 +128,16 @@ def _observation_keys(state_keys: Collection[str]) -> types.Nest:
   return nest
 
 
-class _Leaf(NamedTuple):
-  """An observation's index in EnvPool's state, and its dtype if cast."""
-
-  position: int
-  cast: np.dtype | None
-
-
-def _gather(leaves: types.Nest, state: list[np.ndarray]) -> types.Nest:
-  if isinstance(leaves, dict):
-    return {key: _gather(leaf, state) for key, leaf in leaves.items()}
-  array = state[leaves.position]
-  return array if leaves.cast is None else array.astype(leaves.cast)
+def _gather(
+  indices: types.Nest, spec: types.Nest, state: list[np.ndarray]
+) -> types.Nest:
+  """Returns the arrays at `indices`, in the dtypes of `spec`."""
+  if isinstance(indices, dict):
+    return {key: _gather(indices[key], spec[key], state) for key in indices}
+  return np.asarray(state[indices], spec.dtype)
 
 
-class EnvPoolStream(local_stream.LocalStream):
+class EnvPoolStream(base.LocalStream):
   """An EnvPool pool as a stream.
 
   It skips the dm_env wrapper, which costs several microseconds per batch.
@@ -153,25 +149,34 @@ class EnvPoolStream(local_stream.LocalStream):
     spec: base.StreamSpec,
     num_envs: int,
     batch_size: int,
-    dropped: Collection[str] = (),
+    paths: types.Nest,
   ):
     """Resets the environments of a new pool, from `envpool.make_dm`.
 
-    `dropped` are keys of a dict observation to leave out.
+    `paths` are the keys of the observation's arrays in EnvPool's state.
     """
     # Often float64, unlike the agent's.
     action_dtype = np.dtype(pool.spec.action_array_spec['action'].dtype)
     super().__init__(spec, action_dtype, num_envs, batch_size)
-    self._find_columns(list(pool._state_keys))
-    self._find_observation(pool, dropped)
+    self._find_columns(list(pool._state_keys), paths)
     self._pool = pool
     pool.async_reset()
     # Environments that step or wait to be received. EnvPool's recv cannot be
     # interrupted, so call it only once it is sure to return.
     self._in_flight = num_envs
 
-  def _find_columns(self, keys: list[str]) -> None:
+  def _find_columns(self, keys: list[str], paths: types.Nest) -> None:
     """Finds the indices that `_output` reads in EnvPool's state."""
+    self._observation = specs.map_nest(keys.index, paths)
+    self._floats = [
+      index
+      for index, leaf in zip(
+        nest_lib.flatten(self._observation),
+        nest_lib.flatten(self.spec.observation),
+        strict=True,
+      )
+      if leaf.dtype.kind == 'f'
+    ]
     self._env_id = keys.index('info:env_id')
     self._reward = keys.index('reward')
     self._discount = keys.index('discount')
@@ -185,24 +190,6 @@ class EnvPoolStream(local_stream.LocalStream):
     self._game_over = (
       keys.index('info:terminated') if 'info:terminated' in keys else None
     )
-
-  def _find_observation(self, pool: Any, dropped: Collection[str]) -> None:
-    """Finds the observation's arrays, and the floats to check for nan."""
-    keys, arrays = list(pool._state_keys), pool.spec.state_array_spec
-
-    def leaf(key: str) -> _Leaf:
-      dtype = np.dtype(arrays[key].dtype)
-      cast = specs.agent_dtype(dtype)
-      return _Leaf(keys.index(key), None if cast == dtype else cast)
-
-    self._leaves = specs.drop_keys(
-      specs.map_nest(leaf, _observation_keys(keys)), dropped
-    )
-    self._floats = [
-      leaf.position
-      for leaf in specs.leaves(self._leaves)
-      if np.issubdtype(arrays[keys[leaf.position]].dtype, np.floating)
-    ]
 
   def recv(self) -> types.EnvOutput:
     with self._changed:
@@ -231,7 +218,7 @@ class EnvPoolStream(local_stream.LocalStream):
       discount = np.maximum(discount, truncated)
     self._statistics.update(env_id, state[self._score], done, truncated, over)
     return types.EnvOutput(
-      observation=_gather(self._leaves, state),
+      observation=_gather(self._observation, self.spec.observation, state),
       reward=state[self._reward],
       discount=discount,
       step_type=state[self._step_type].astype(np.uint8),

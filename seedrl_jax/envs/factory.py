@@ -6,10 +6,14 @@ from seedrl_jax import types
 from seedrl_jax.envs import (
   base,
   envpool_stream,
+  gymnasium_envs,
   gymnasium_stream,
-  local_stream,
-  making,
 )
+
+
+def _is_gymnasium(config: ml_collections.ConfigDict) -> bool:
+  """Returns whether Gymnasium, not EnvPool, makes the environments."""
+  return bool(config.factory) or config.id.startswith(gymnasium_envs.PREFIX)
 
 
 def make_spec(config: ml_collections.ConfigDict) -> base.StreamSpec:
@@ -19,8 +23,8 @@ def make_spec(config: ml_collections.ConfigDict) -> base.StreamSpec:
     ValueError: if the config is invalid; names the flag.
     registry.MissingLibraryError: if EnvPool cannot be loaded.
   """
-  if making.is_gymnasium(config):
-    return gymnasium_stream.make_spec(config)
+  if _is_gymnasium(config):
+    return gymnasium_envs.describe(config)[0]
   return envpool_stream.make_spec(config)
 
 
@@ -52,7 +56,7 @@ def make_stream(
   batch_size: int,
   num_streams: int = 1,
   rendered: bool = False,
-) -> local_stream.LocalStream:
+) -> base.LocalStream:
   """Makes the configured environments and resets them.
 
   Args:
@@ -69,7 +73,7 @@ def make_stream(
 
   Raises what `make_spec` does.
   """
-  if making.is_gymnasium(config):
+  if _is_gymnasium(config):
     return gymnasium_stream.make_stream(
       config, seed, num_envs, batch_size, rendered
     )

@@ -3,68 +3,16 @@
 import collections
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import gymnasium
 import ml_collections
 import numpy as np
-from gymnasium import spaces
 
 from seedrl_jax import types
-from seedrl_jax.envs import (
-  base,
-  local_stream,
-  making,
-  options,
-  processes,
-  registry,
-  specs,
-)
+from seedrl_jax.envs import base, gymnasium_envs, processes
+from seedrl_jax.runtime import nest
 
-
-def make_spec(config: ml_collections.ConfigDict) -> base.StreamSpec:
-  """Returns the spec of an environment, which is made and closed."""
-  return _describe(config)[0]
-
-
-def _describe(
-  config: ml_collections.ConfigDict,
-) -> tuple[base.StreamSpec, tuple[spaces.Space, spaces.Space]]:
-  """Returns the spec, and the spaces of the observation and the action."""
-  with registry.quiet_spaces():
-    env = making.load_factory(config)()
-  making.check_made(config, env)
-  flag = making.env_flag(config)
-  dropped = specs.check_dropped(config.drop_observations)
-  try:
-    kept = specs.drop_keys(env.observation_space, dropped)
-    spec = base.StreamSpec(
-      observation=_observation_spec(kept, flag),
-      action=specs.action_spec(env.action_space, flag),
-      action_repeat=1,
-      name=making.name(config, env),
-    )
-    return spec, (_dict_space(kept), env.action_space)
-  finally:
-    env.close()
-
-
-def _observation_spec(kept: types.Nest, flag: str) -> types.Nest:
-  def array_spec(leaf: spaces.Space) -> types.ArraySpec:
-    if leaf.shape is None or leaf.dtype is None:
-      raise ValueError(
-        f'{flag}: observations must be arrays or dicts of arrays, not '
-        f'{type(leaf).__name__}.'
-      )
-    return types.ArraySpec(tuple(leaf.shape), specs.agent_dtype(leaf.dtype))
-
-  return specs.map_nest(array_spec, kept)
-
-
-def _dict_space(nest: types.Nest) -> spaces.Space:
-  if not isinstance(nest, dict):
-    return nest
-  return spaces.Dict({k: _dict_space(v) for k, v in nest.items()})
+Envs = processes.SyncEnvs | processes.ProcessEnvs
 
 
 def make_stream(
@@ -75,95 +23,51 @@ def make_stream(
   rendered: bool = False,
 ) -> 'GymnasiumStream':
   """Makes vectorised environments; see `factory.make_stream`."""
-  options.check_pool_size(num_envs, batch_size)
-  spec, (observation_space, action_space) = _describe(config)
-  make_env = making.load_factory(config, rendered)
+  spec, action_dtype = gymnasium_envs.describe(config)
+  make_env = gymnasium_envs.load_factory(config, rendered)
   # Old configs lack the key. Rendering needs environments of this process.
   wanted = 0 if rendered else config.get('processes', 0)
   # Each batch of environments steps by itself.
   num_processes = -(-wanted // -(-num_envs // batch_size))
 
-  def make_envs(seeds: np.ndarray) -> _InProcess | processes.ProcessEnvs:
+  def make_envs(seeds: np.ndarray) -> Envs:
     if not wanted:
-      return _InProcess(make_env, seeds)
-    return processes.ProcessEnvs(
-      make_env,
-      (observation_space, action_space),
-      specs.check_dropped(config.drop_observations),
-      seeds,
-      num_processes,
-      spec.name,
-    )
+      return processes.SyncEnvs(make_env, spec, seeds)
+    return processes.ProcessEnvs(make_env, spec, seeds, num_processes)
 
   return GymnasiumStream(
-    make_envs, spec, np.dtype(action_space.dtype), seed, num_envs, batch_size
+    make_envs, spec, action_dtype, seed, num_envs, batch_size
   )
-
-
-class _InProcess:
-  """Environments that step when `finish` is called."""
-
-  def __init__(self, make_env: making.EnvFactory, seeds: np.ndarray):
-    self.envs = processes.make_sync(make_env, len(seeds))
-    self._seeds = seeds.tolist()
-    self._action: np.ndarray | None = None
-
-  def start(self, action: np.ndarray | None) -> None:
-    self._action = action
-
-  def finish(self, is_reset: bool) -> processes.Steps:
-    if is_reset:
-      observation, _ = self.envs.reset(seed=self._seeds)
-      none = np.zeros(len(self._seeds), bool)
-      return observation, np.zeros(len(self._seeds)), none, none
-    observation, reward, terminated, truncated, _ = self.envs.step(self._action)
-    return observation, reward, terminated, truncated
-
-  def kill(self) -> None:
-    """Does nothing: a step in this process cannot be interrupted."""
-
-  def close(self) -> None:
-    self.envs.close()
 
 
 class _Group:
   """Environments that step together, once all have their actions."""
 
-  def __init__(
-    self, envs: _InProcess | processes.ProcessEnvs, env_id: np.ndarray
-  ):
+  def __init__(self, envs: Envs, env_id: np.ndarray):
+    """Begins to reset the environments."""
     self.envs = envs
     self.env_id = env_id
-    self.unanswered = 0
-    # Which environments reset in the next step; None before the first step.
-    self._ended: np.ndarray | None = None
+    self.unanswered = len(env_id)
+    # Which environments reset in the step under way.
+    self._ended = np.ones(len(env_id), bool)
+    envs.start(None)
 
   def start(self, action: np.ndarray) -> None:
-    """Begins the next step; the first one, which takes no action, resets."""
+    """Begins the next step."""
     self.unanswered = len(self.env_id)
-    self.envs.start(None if self._ended is None else action)
+    self.envs.start(action)
 
-  def finish(self) -> tuple[Any, ...]:
-    """Returns (observation, reward, step_type, terminated, truncated)."""
-    size = len(self.env_id)
-    first = np.ones(size, bool) if self._ended is None else self._ended
-    observation, reward, terminated, truncated = self.envs.finish(
-      is_reset=self._ended is None
-    )
-    self._ended = terminated | truncated
-    step_type = np.full(size, types.StepType.MID, np.uint8)
-    step_type[first] = types.StepType.FIRST
+  def finish(self) -> tuple[processes.Steps, np.ndarray]:
+    """Returns the steps and their `step_type`."""
+    steps = self.envs.finish()
+    step_type = np.full(len(self.env_id), types.StepType.MID, np.uint8)
+    step_type[self._ended] = types.StepType.FIRST
+    self._ended = steps.terminated | steps.truncated
     step_type[self._ended] = types.StepType.LAST
-    return observation, reward, step_type, terminated, truncated
-
-  def env(self, env_id: int) -> gymnasium.Env | None:
-    """Returns an environment by the stream's id; None if of other processes."""
-    if not isinstance(self.envs, _InProcess):
-      return None
-    return self.envs.envs.envs[env_id - self.env_id[0]]
+    return steps, step_type
 
 
-class GymnasiumStream(local_stream.LocalStream):
+class GymnasiumStream(base.LocalStream):
   """Groups of `batch_size` environments; the last may be smaller.
 
   The thread that calls `recv` steps those of this process.
@@ -171,7 +75,7 @@ class GymnasiumStream(local_stream.LocalStream):
 
   def __init__(
     self,
-    make_envs: Callable[[np.ndarray], _InProcess | processes.ProcessEnvs],
+    make_envs: Callable[[np.ndarray], Envs],
     spec: base.StreamSpec,
     action_dtype: np.dtype,
     seed: int,
@@ -182,19 +86,15 @@ class GymnasiumStream(local_stream.LocalStream):
 
     Args:
       make_envs: makes a group's environments from their seeds, int `[n]`.
-      spec: keys that its observation lacks are dropped.
       seed: environment i is seeded with `seed + i`.
     """
     super().__init__(spec, action_dtype, num_envs, batch_size)
     env_id = np.arange(num_envs, dtype=np.int32)
-    seeds = seed + env_id.astype(np.int64)
     self._action = np.zeros((num_envs, *spec.action.shape), action_dtype)
-    self._groups: list[_Group] = []
-    for start in range(0, num_envs, batch_size):
-      part = slice(start, start + batch_size)
-      group = _Group(make_envs(seeds[part]), env_id[part])
-      group.start(self._action[part])
-      self._groups.append(group)
+    self._groups = [
+      _Group(make_envs(seed + ids.astype(np.int64)), ids)
+      for ids in np.split(env_id, range(batch_size, num_envs, batch_size))
+    ]
     self._ready = collections.deque(self._groups)
     self._stepping = threading.Lock()
 
@@ -211,25 +111,24 @@ class GymnasiumStream(local_stream.LocalStream):
     with self._stepping:
       self._check_open()
       try:
-        observation, reward, step_type, terminated, truncated = group.finish()
+        steps, step_type = group.finish()
       except base.EnvironmentFailed:
         # `close` may have killed it.
         self._check_open()
         raise
-    observation = _convert(observation, self.spec.observation)
-    floats = (x for x in specs.leaves(observation) if x.dtype.kind == 'f')
-    self._check_finite(floats, group.env_id)
-    reward = np.asarray(reward, np.float32)
+    leaves = nest.flatten(steps.observation)
+    self._check_finite((x for x in leaves if x.dtype.kind == 'f'), group.env_id)
+    reward = steps.reward.astype(np.float32)
     self._statistics.update(
       group.env_id,
       reward,
       step_type == types.StepType.LAST,
-      truncated & ~terminated,
+      steps.truncated & ~steps.terminated,
     )
     return types.EnvOutput(
-      observation=observation,
+      observation=steps.observation,
       reward=reward,
-      discount=1.0 - terminated.astype(np.float32),
+      discount=1.0 - steps.terminated.astype(np.float32),
       step_type=step_type,
       env_id=group.env_id.copy(),
     )
@@ -250,15 +149,24 @@ class GymnasiumStream(local_stream.LocalStream):
 
   @property
   def steps_per_second(self) -> float:
-    env, default = self._groups[0].env(0), super().steps_per_second
+    env = self._env(0)
+    default = base.DEFAULT_STEPS_PER_SECOND
     return float(env.metadata.get('render_fps', default)) if env else default
 
   def render(self, env_id: int) -> np.ndarray | None:
     self._check_open()
-    env = self._groups[env_id // self.batch_size].env(env_id)
+    env = self._env(env_id)
     if env is None or env.render_mode != 'rgb_array':
       return None
     return np.asarray(env.render(), np.uint8)
+
+  def _env(self, env_id: int) -> gymnasium.Env | None:
+    """Returns an environment; None if it is in another process."""
+    index, row = divmod(env_id, self.batch_size)
+    envs = self._groups[index].envs
+    return (
+      envs.vector.envs[row] if isinstance(envs, processes.SyncEnvs) else None
+    )
 
   def close(self) -> None:
     """See `EnvStream.close`; kills processes that take too long to step."""
@@ -274,9 +182,3 @@ class GymnasiumStream(local_stream.LocalStream):
     for group in self._groups:
       group.envs.close()
     self._stepping.release()
-
-
-def _convert(observation: Any, spec: types.Nest) -> types.Nest:
-  if isinstance(spec, dict):
-    return {key: _convert(observation[key], spec[key]) for key in spec}
-  return np.asarray(observation, spec.dtype)

@@ -1,118 +1,113 @@
-"""Gymnasium environments that step in processes of their own.
-
-`AsyncVectorEnv` starts one process for each environment. Here each of its
-environments is a slice of several, so that there may be fewer processes.
-"""
+"""Gymnasium environments that step in processes of their own."""
 
 import atexit
 import contextlib
-import functools
 import multiprocessing
 import os
 import signal
 import time
 import traceback
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from multiprocessing import connection
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces, vector
+from gymnasium import vector
 
-from seedrl_jax.envs import base, registry, specs
-
-# Observation and reward `[n, ...]`, terminated and truncated bool `[n]`.
-Steps = tuple[Any, np.ndarray, np.ndarray, np.ndarray]
+from seedrl_jax import types
+from seedrl_jax.envs import base, registry
 
 # Forks from a process without threads and JAX.
-_CONTEXT = 'forkserver'
+_CONTEXT = multiprocessing.get_context('forkserver')
 # Time for processes to end, or for an ended one to be noticed.
 END_SECONDS = 10.0
 # Sent to whole process groups; only the main process acts on them.
 _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 
-def make_sync(
-  make_env: Callable[[], gymnasium.Env], num_envs: int, copy: bool = True
-) -> vector.SyncVectorEnv:
-  """Makes environments that step one after another in this process."""
-  with registry.quiet_spaces():
-    # NEXT_STEP resets in the step after the last one, as EnvPool does.
-    return vector.SyncVectorEnv(
-      [make_env] * num_envs,
-      copy=copy,
-      autoreset_mode=vector.AutoresetMode.NEXT_STEP,
-    )
+class Steps(NamedTuple):
+  """One step of n environments, `[n, ...]`."""
+
+  observation: types.Nest
+  reward: np.ndarray
+  terminated: np.ndarray
+  truncated: np.ndarray
 
 
-class _Slice(gymnasium.Env):
-  """The environments of a process, which Gymnasium sees as one.
-
-  Reports failures as text: an exception may not survive pickling.
-  """
+class SyncEnvs:
+  """Environments that step one after another in this process."""
 
   def __init__(
     self,
     make_env: Callable[[], gymnasium.Env],
-    observation_space: spaces.Space,
-    action_space: spaces.Space,
-    dropped: Collection[str],
-    size: int,
-    seeds: list[int | None],
+    spec: base.StreamSpec,
+    seeds: np.ndarray,
   ):
-    """Makes no environments yet: Gymnasium makes a slice in the parent, too.
+    """Makes one environment for each of `seeds`, int `[n]`."""
+    with registry.quiet_spaces():
+      # NEXT_STEP resets in the step after the last one, as EnvPool does.
+      self.vector = vector.SyncVectorEnv(
+        [make_env] * len(seeds),
+        copy=False,
+        autoreset_mode=vector.AutoresetMode.NEXT_STEP,
+      )
+    self._spec = spec
+    self._seeds = seeds.tolist()
+    self._action: np.ndarray | None = None
 
-    Arrays have `size` rows, more than the seeds in a shorter last slice.
-    """
-    self.observation_space = vector.utils.batch_space(observation_space, size)
-    self.action_space = vector.utils.batch_space(action_space, size)
-    self._make_env = make_env
-    self._dropped = dropped
-    self._size = size
-    self._seeds = seeds
-    self._envs: vector.SyncVectorEnv | None = None
+  def start(self, action: np.ndarray | None) -> None:
+    """Takes the actions of the next step; None resets."""
+    self._action = action
 
-  def reset(
-    self, *, seed: int | None = None, options: dict | None = None
-  ) -> tuple[Any, dict]:
-    """Makes the environments and resets them; called once."""
-    del seed, options
-    for number in _SIGNALS:
-      signal.signal(number, signal.SIG_IGN)
-    # An environment that uses JAX must not take the accelerator.
-    os.environ['JAX_PLATFORMS'] = 'cpu'
-    try:
-      self._envs = make_sync(self._make_env, len(self._seeds), copy=False)
-      observation, _ = self._envs.reset(seed=self._seeds)
-      return self._fill(observation), {}
-    except Exception:
-      return self.observation_space.sample(), {
-        'failure': traceback.format_exc()
-      }
+  def finish(self) -> Steps:
+    """Returns the step that was started."""
+    if self._action is None:
+      observation, _ = self.vector.reset(seed=self._seeds)
+      reward = np.zeros(len(self._seeds))
+      terminated = truncated = np.zeros(len(self._seeds), bool)
+    else:
+      observation, reward, terminated, truncated, _ = self.vector.step(
+        self._action
+      )
+    observation = _copy(observation, self._spec.observation)
+    return Steps(observation, reward, terminated, truncated)
 
-  def step(self, action: np.ndarray) -> tuple[Any, Any, Any, Any, dict]:
-    """Steps all environments; the last return value may hold a failure."""
-    assert self._envs is not None, 'reset comes first'
-    try:
-      observation, *rest, _ = self._envs.step(action[: len(self._seeds)])
-      reward, terminated, truncated = (np.resize(x, self._size) for x in rest)
-      return self._fill(observation), reward, terminated, truncated, {}
-    except Exception:
-      none = np.zeros(self._size)
-      failure = {'failure': traceback.format_exc()}
-      return self.observation_space.sample(), none, none, none, failure
+  def kill(self) -> None:
+    """Does nothing: a step in this process cannot be interrupted."""
 
   def close(self) -> None:
-    if self._envs is not None:
-      self._envs.close()
+    self.vector.close()
 
-  def _fill(self, observation: Any) -> Any:
-    """Returns observations padded to `[size, ...]`, without dropped keys."""
-    return specs.map_nest(
-      lambda x: np.resize(x, (self._size, *x.shape[1:])),
-      specs.drop_keys(observation, self._dropped),
-    )
+
+def _copy(observation: Any, spec: types.Nest) -> types.Nest:
+  """Returns a copy as the spec says, without keys that it lacks."""
+  if isinstance(spec, dict):
+    return {key: _copy(observation[key], spec[key]) for key in spec}
+  return np.array(observation, spec.dtype)
+
+
+def _serve(pipe: connection.Connection, *arguments: Any) -> None:
+  """Steps `SyncEnvs` of these arguments in a process, until the pipe ends."""
+  for number in _SIGNALS:
+    signal.signal(number, signal.SIG_IGN)
+  # An environment that uses JAX must not take the accelerator.
+  os.environ['JAX_PLATFORMS'] = 'cpu'
+  envs: SyncEnvs | None = None
+  # The pipe ends with the main process, too.
+  with contextlib.suppress(EOFError, OSError):
+    while True:
+      action = pipe.recv()
+      # As text: an exception may not survive pickling.
+      try:
+        envs = envs or SyncEnvs(*arguments)
+        envs.start(action)
+        steps: Steps | str = envs.finish()
+      except Exception:
+        steps = traceback.format_exc()
+      pipe.send(steps)
+  if envs is not None:
+    envs.close()
 
 
 class ProcessEnvs:
@@ -121,130 +116,88 @@ class ProcessEnvs:
   def __init__(
     self,
     make_env: Callable[[], gymnasium.Env],
-    env_spaces: tuple[spaces.Space, spaces.Space],
-    dropped: Collection[str],
+    spec: base.StreamSpec,
     seeds: np.ndarray,
     num_processes: int,
-    name: str,
   ):
     """Starts at most `num_processes` processes; `seeds` is int `[n]`.
 
-    `env_spaces` are those of an observation, without the `dropped` keys, and an
-    action. `make_env` must be picklable.
-
-    Raises:
-      EnvironmentFailed: if a process does not start.
+    `make_env` must be picklable.
     """
-    self._name = name
+    self._name = spec.name
+    self._pipes: list[connection.Connection] = []
+    self._processes: list[Any] = []
+    _CONTEXT.set_forkserver_preload([__name__])
     parts = np.array_split(seeds, min(num_processes, len(seeds)))
-    size = len(parts[0])
-    # Each process returns `size` rows; these are environments, not padding.
-    self._rows = np.flatnonzero([
-      row < len(part) for part in parts for row in range(size)
-    ])
-    _, action_space = env_spaces
-    shape = (len(parts), size, *(action_space.shape or ()))
-    self._action = np.zeros(shape, action_space.dtype)
-    multiprocessing.get_context(_CONTEXT).set_forkserver_preload([__name__])
-    slices = [
-      functools.partial(
-        _Slice, make_env, *env_spaces, dropped, size, part.tolist()
+    self._splits = np.cumsum([len(part) for part in parts])[:-1]
+    for part in parts:
+      pipe, end = _CONTEXT.Pipe()
+      process = _CONTEXT.Process(
+        target=_serve, args=(end, make_env, spec, part), daemon=True
       )
-      for part in parts
-    ]
-    self._vector = self._start_processes(slices)
+      process.start()
+      end.close()
+      self._pipes.append(pipe)
+      self._processes.append(process)
     # Otherwise the interpreter waits for them when it exits.
     atexit.register(self.close)
 
-  def _start_processes(
-    self, slices: Sequence[Callable[[], gymnasium.Env]]
-  ) -> vector.AsyncVectorEnv:
-    try:
-      return vector.AsyncVectorEnv(
-        slices,
-        copy=False,
-        context=_CONTEXT,
-        # A slice resets its environments by itself.
-        autoreset_mode=vector.AutoresetMode.DISABLED,
-      )
-    except (EOFError, OSError) as e:
-      raise base.EnvironmentFailed(
-        f'A process for environments of {self._name} does not start; what it '
-        'said is above.'
-      ) from e
-
   def start(self, action: np.ndarray | None) -> None:
     """Starts a step, or a reset if `action` is None; does not wait."""
-    try:
-      if action is None:
-        self._vector.reset_async()
-        return
-      shape = self._action.shape
-      self._action.reshape(-1, *shape[2:])[self._rows] = action
-      self._vector.step_async(self._action)
-    except OSError as e:
-      raise self._lost() from e
+    parts: list[Any] = [None] * len(self._pipes)
+    if action is not None:
+      parts = np.split(action, self._splits)
+    for pipe, part in zip(self._pipes, parts, strict=True):
+      # `finish` says which process has ended.
+      with contextlib.suppress(OSError):
+        pipe.send(part)
 
-  def finish(self, is_reset: bool) -> Steps:
+  def finish(self) -> Steps:
     """Waits for the step, or the reset, that was started.
 
     Raises:
       EnvironmentFailed: if an environment raised, or a process has ended.
     """
     try:
-      if is_reset:
-        observation, info = self._vector.reset_wait()
-        reward = np.zeros(self._action.shape[:2])
-        terminated = truncated = reward.astype(bool)
-      else:
-        observation, reward, terminated, truncated, info = (
-          self._vector.step_wait()
-        )
+      parts = [pipe.recv() for pipe in self._pipes]
     except (EOFError, OSError) as e:
       raise self._lost() from e
-    if 'failure' in info:
-      text = '\n'.join(filter(None, info['failure']))
-      raise base.EnvironmentFailed(
-        f'{text}\nAn environment of {self._name} failed in its process, as the '
-        'traceback above says.'
-      )
-    return (
-      specs.map_nest(self._flat, observation),
-      self._flat(reward),
-      self._flat(terminated),
-      self._flat(truncated),
-    )
+    for part in parts:
+      if isinstance(part, str):
+        raise base.EnvironmentFailed(
+          f'{part}\nAn environment of {self._name} failed in its process, as '
+          'the traceback above says.'
+        )
+    observation, *rest = zip(*parts, strict=True)
+    return Steps(_join(observation), *map(np.concatenate, rest))
 
   def kill(self) -> None:
     """Kills the processes, also in a step that hangs; `finish` then raises."""
-    for process in self._vector.processes:
+    for process in self._processes:
       process.kill()
 
   def close(self) -> None:
     """Ends the processes; kills those that do not end in time."""
     atexit.unregister(self.close)
-    for pipe in self._vector.parent_pipes:
-      # Takes effect after the step under way.
-      with contextlib.suppress(OSError):
-        pipe.send(('close', None))
+    for pipe in self._pipes:
+      pipe.close()
     deadline = time.monotonic() + END_SECONDS
-    for process in self._vector.processes:
+    for process in self._processes:
       process.join(max(0.0, deadline - time.monotonic()))
       process.kill()
       process.join()
-    for pipe in self._vector.parent_pipes:
-      pipe.close()
-    self._vector.closed = True
-
-  def _flat(self, x: np.ndarray) -> np.ndarray:
-    """Returns a copy of `[processes, size, ...]` as `[n, ...]`."""
-    return x.reshape((-1, *x.shape[2:]))[self._rows]
 
   def _lost(self) -> base.EnvironmentFailed:
-    processes = self._vector.processes
-    connection.wait([p.sentinel for p in processes], END_SECONDS)
-    codes = [p.exitcode for p in processes if p.exitcode is not None]
+    connection.wait([p.sentinel for p in self._processes], END_SECONDS)
+    codes = [p.exitcode for p in self._processes if p.exitcode is not None]
     return base.EnvironmentFailed(
       f'A process that steps environments of {self._name} has ended (exit code '
       f'{", ".join(map(str, codes))}; negative: killed by that signal).'
     )
+
+
+def _join(nests: Any) -> types.Nest:
+  """Returns nests of `[n, ...]` as one, joined along the first axis."""
+  if isinstance(nests[0], dict):
+    return {key: _join([nest[key] for nest in nests]) for key in nests[0]}
+  return np.concatenate(nests)

@@ -1,21 +1,37 @@
-"""What EnvPool offers, and clear errors if it cannot be imported.
+"""What EnvPool offers: its environments, their options and families.
 
 The only place that imports EnvPool, on first use: the import fails if system
 libraries are missing.
 """
 
 import contextlib
-import ctypes
 import difflib
 import importlib
 import os
 import pathlib
 import re
 import warnings
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from seedrl_jax.runtime import startup
+import ml_collections
+
+from seedrl_jax.envs import base
+from seedrl_jax.runtime import process
+
+# Options with a config key of their own; None keeps EnvPool's default.
+NAMED = (
+  'episodic_life',
+  'frame_skip',
+  'full_action_space',
+  'max_episode_steps',
+  'noop_max',
+  'repeat_action_probability',
+  'reward_clip',
+  'stack_num',
+  'use_fire_reset',
+  'zero_discount_on_life_loss',
+)
 
 # A step costs about 1 us there, so a second thread only adds contention:
 # CartPole, 128 environments in batches of 64, makes 1.45M steps/s with one
@@ -28,7 +44,6 @@ _UNLIMITED_FAMILIES = frozenset({'jumanji', 'pgx', 'procgen'})
 _NO_TIME_LIMIT = 2**31 - 1
 
 # Frames per second that look natural; Atari's is the console's.
-DEFAULT_STEPS_PER_SECOND = 30.0
 _FRAMES_PER_SECOND = {
   'atari': 60.0,
   'minigrid': 6.0,
@@ -41,60 +56,28 @@ _LIBRARIES = pathlib.Path(__file__).with_name('libraries.txt')
 
 
 class MissingLibraryError(ImportError):
-  """A system library that EnvPool needs is not installed."""
-
-
-def load_envpool() -> Any:
-  """Imports EnvPool; raises MissingLibraryError with advice if that fails."""
-  startup.defer_packages()
-  with explain_import_errors():
-    return importlib.import_module('envpool')
+  """EnvPool, or a system library that it needs, is not installed."""
 
 
 @contextlib.contextmanager
-def explain_import_errors() -> Iterator[None]:
-  """Turns EnvPool's ImportErrors into MissingLibraryErrors with advice."""
+def use_envpool() -> Iterator[Any]:
+  """Yields EnvPool without its warnings.
+
+  Raises:
+    MissingLibraryError: with advice, if an import fails, also of a family.
+  """
+  process.defer_packages()
   try:
-    yield
-  except MissingLibraryError:
-    raise
+    with quiet_spaces():
+      yield importlib.import_module('envpool')
   except ImportError as e:
-    raise MissingLibraryError(_import_advice(e)) from e
-
-
-def _import_advice(error: ImportError) -> str:
-  text = str(error)
-  if isinstance(error, ModuleNotFoundError):
-    return (
-      f'EnvPool cannot be imported because Python has no module {error.name}: '
-      'install this project with its dependencies (launch/setup.sh does).'
-    )
-  who = 'Procgen' if 'Procgen' in text else 'EnvPool'
-  # List them all: usually several are missing.
-  if packages := _missing_packages({'EnvPool', who}):
-    return (
-      f'{who} needs libraries of the system: install them with '
-      f'`apt install {" ".join(packages)}`.'
-    )
-  if missing := re.search(r'(lib[\w+-]+\.so[\w.]*): cannot open', text):
-    return (
-      f'EnvPool needs {missing[1]} of the system: install the package that '
-      f'`apt-file search {missing[1]}` names.'
-    )
-  return f'EnvPool cannot be imported: {text}'
-
-
-def _missing_packages(users: Collection[str]) -> list[str]:
-  """Returns the packages of libraries that cannot be loaded."""
-  packages = []
-  for line in _LIBRARIES.read_text().splitlines():
-    library, package, user = line.split(maxsplit=2)
-    if user in users:
-      try:
-        ctypes.CDLL(library)
-      except OSError:
-        packages.append(package)
-  return packages
+    lines = map(str.split, _LIBRARIES.read_text().splitlines())
+    packages = [x[1] for x in lines if x[-1] in ('EnvPool', 'Procgen')]
+    raise MissingLibraryError(
+      f'EnvPool cannot be imported: {str(e).rstrip(".")}. '
+      f'`apt install {" ".join(packages)}` installs libraries of the system '
+      'that may be missing; launch/setup.sh also modules of Python.'
+    ) from e
 
 
 @contextlib.contextmanager
@@ -105,47 +88,31 @@ def quiet_spaces() -> Iterator[None]:
     yield
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-  """Returns the one of `names` that is spelled most like `name`."""
-  by_lower_case = {candidate.lower(): candidate for candidate in names}
-  (found,) = difflib.get_close_matches(name.lower(), by_lower_case, 1, 0.0)
-  return by_lower_case[found]
+def nearest(name: str, names: Iterable[str], count: int = 3) -> list[str]:
+  """Returns those of `names` that are most likely meant, best first."""
+  # Of equal meanings, the shortest name with the newest version counts.
+  by_length = sorted(names, key=lambda x: (-len(x), x))
+  by_meaning = {_meaning(candidate): candidate for candidate in by_length}
+  found = difflib.get_close_matches(_meaning(name), by_meaning, count, 0.0)
+  return [by_meaning[meaning] for meaning in found]
+
+
+def _meaning(name: str) -> str:
+  """Returns 'pong' for 'Pong-v5', 'ALE/Pong-v5', 'Pong-ramNoFrameskip-v4'."""
+  decoration = r'^.*[/: ]|-ram|noframeskip|deterministic|-v\d+$'
+  return re.sub(decoration, '', name.lower())
 
 
 def check_id(env_id: str) -> None:
   """Raises ValueError with the nearest ids if EnvPool lacks the environment."""
-  ids = load_envpool().list_all_envs()
+  with use_envpool() as envpool:
+    ids = envpool.list_all_envs()
   if env_id not in ids:
-    first, second, third = nearest_ids(env_id, ids)
+    first, second, third = nearest(env_id, ids)
     raise ValueError(
       f'--config.env.id={env_id}: EnvPool has no such environment; the '
       f'nearest are {first}, {second} and {third}.'
     )
-
-
-def nearest_ids(env_id: str, ids: Iterable[str]) -> list[str]:
-  """Returns the three of `ids` that are most likely meant, best first.
-
-  Ranks by the name without decoration, then spelling, then newest version.
-  """
-  meant, spelled = _meaning(env_id), env_id.lower()
-
-  def likeness(candidate: str) -> tuple[float, float, str]:
-    spelling = difflib.SequenceMatcher(None, candidate.lower(), spelled)
-    meaning = difflib.SequenceMatcher(None, _meaning(candidate), meant)
-    return meaning.ratio(), spelling.ratio(), candidate
-
-  by_lower_case = {candidate.lower(): candidate for candidate in ids}
-  return sorted(by_lower_case.values(), key=likeness, reverse=True)[:3]
-
-
-def _meaning(env_id: str) -> str:
-  """Returns 'pong' for 'Pong-v5', 'ALE/Pong-v5', 'Pong-ramNoFrameskip-v4'."""
-  name = re.split(r'[/: ]', env_id.lower())[-1]
-  name = re.sub(
-    r'-v\d+$|-ram(?=-|no|det|$)|noframeskip|deterministic', '', name
-  )
-  return re.sub(r'^(procgen|dm_control)|[^a-z0-9]', '', name)
 
 
 def family(env_id: str) -> str:
@@ -158,17 +125,7 @@ def family(env_id: str) -> str:
 def steps_per_second(env_id: str, action_repeat: int) -> float:
   """Returns the playback speed of a known id for human viewers."""
   frames = _FRAMES_PER_SECOND.get(family(env_id))
-  return frames / action_repeat if frames else DEFAULT_STEPS_PER_SECOND
-
-
-def obeys_time_limit(env_id: str, default_limit: int) -> bool:
-  """Returns whether EnvPool ends episodes of `env_id` at `max_episode_steps`.
-
-  `default_limit` is its default `max_episode_steps`.
-  """
-  return (
-    default_limit < _NO_TIME_LIMIT and family(env_id) not in _UNLIMITED_FAMILIES
-  )
+  return frames / action_repeat if frames else base.DEFAULT_STEPS_PER_SECOND
 
 
 def default_num_threads(
@@ -181,3 +138,51 @@ def default_num_threads(
     # inference waits for them, so a second one helps.
     cores = min(cores, 2 if batch_size == num_envs else 1)
   return max(1, min(batch_size, cores))
+
+
+def set_options(config: ml_collections.ConfigDict) -> dict[str, Any]:
+  """Returns the options that are set by a config key of their own."""
+  values = {name: config.get(name) for name in NAMED}
+  return {name: value for name, value in values.items() if value is not None}
+
+
+def envpool_options(
+  config: ml_collections.ConfigDict, defaults: Mapping[str, Any]
+) -> dict[str, Any]:
+  """Returns the checked options for `envpool.make`; `defaults` has all.
+
+  `stack_num` defaults to 1: the agent stacks frames on the device, so that each
+  frame is stored once.
+
+  Raises:
+    ValueError: if the id does not know an option or would ignore it.
+  """
+  options = set_options(config)
+  for name in options:
+    if name not in defaults:
+      raise ValueError(
+        f'--config.env.{name}: {config.id} has no such option; leave it unset.'
+      )
+  if 'max_episode_steps' in options and (
+    defaults['max_episode_steps'] == _NO_TIME_LIMIT
+    or family(config.id) in _UNLIMITED_FAMILIES
+  ):
+    raise ValueError(
+      f'--config.env.max_episode_steps: EnvPool does not end episodes of '
+      f'{config.id} by it; leave it unset.'
+    )
+  if 'stack_num' in defaults:
+    options.setdefault('stack_num', 1)
+  for name, value in config.options.items():
+    flag = f'--config.env.options.{name}'
+    if name in ('env_seed', 'seed'):
+      raise ValueError(f'{flag}: use --config.seed.')
+    if name in config:
+      raise ValueError(f'{flag}: use --config.env.{name}.')
+    if name not in defaults:
+      raise ValueError(
+        f'{flag}: {config.id} has no such option; the nearest is '
+        f'{nearest(name, defaults, 1)[0]}.'
+      )
+    options[name] = value
+  return options

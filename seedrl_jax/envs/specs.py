@@ -1,8 +1,9 @@
 """Specs of observations and actions, common to both kinds of local stream."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import ml_collections
 import numpy as np
 from gymnasium import spaces
 
@@ -15,37 +16,33 @@ _NARROWED = {
 }
 
 
-def agent_dtype(dtype: Any) -> np.dtype:
-  """Returns the dtype in which an agent gets observations of `dtype`."""
+def array_spec(shape: tuple[int, ...], dtype: Any) -> types.ArraySpec:
+  """Returns the spec of an environment's array as agents get it."""
   dtype = np.dtype(dtype)
-  return _NARROWED.get(dtype, dtype)
+  return types.ArraySpec(tuple(shape), _NARROWED.get(dtype, dtype))
 
 
 def map_nest(function: Callable[[Any], Any], nest: types.Nest) -> types.Nest:
-  """Applies a function to the leaves of a nest of dicts; needs no JAX."""
+  """Applies a function to the leaves of a nest of dicts."""
   if isinstance(nest, dict):
     return {key: map_nest(function, value) for key, value in nest.items()}
   return function(nest)
 
 
-def leaves(nest: types.Nest) -> Iterator[Any]:
-  """Yields the leaves of a nest of dicts."""
-  if isinstance(nest, dict):
-    for value in nest.values():
-      yield from leaves(value)
-  else:
-    yield nest
+def keep_keys(
+  config: ml_collections.ConfigDict, nest: types.Nest
+) -> types.Nest:
+  """Returns `nest` without its outermost keys that the config drops.
 
-
-def drop_keys(nest: types.Nest, dropped: Collection[str]) -> types.Nest:
-  """Returns `nest` without the dropped outermost keys, all dicts sorted.
+  All its dicts become sorted dicts.
 
   Raises:
     ValueError: if nothing is left.
   """
+  dropped = config.drop_observations
   if not isinstance(nest, Mapping):
     return nest
-  kept = {k: drop_keys(nest[k], ()) for k in sorted(nest) if k not in dropped}
+  kept = {k: _sorted(nest[k]) for k in sorted(nest) if k not in dropped}
   if not kept:
     raise ValueError(
       f'--config.env.drop_observations={tuple(dropped)}: nothing is left of '
@@ -54,14 +51,10 @@ def drop_keys(nest: types.Nest, dropped: Collection[str]) -> types.Nest:
   return kept
 
 
-def check_dropped(dropped: Any) -> tuple[str, ...]:
-  """Returns the keys as a tuple; raises ValueError if given one string."""
-  if isinstance(dropped, str):
-    raise ValueError(
-      f'--config.env.drop_observations={dropped}: must be a tuple of strings, '
-      f"such as ('{dropped}',)."
-    )
-  return tuple(dropped)
+def _sorted(nest: types.Nest) -> types.Nest:
+  if not isinstance(nest, Mapping):
+    return nest
+  return {key: _sorted(nest[key]) for key in sorted(nest)}
 
 
 def action_spec(space: spaces.Space, flag: str) -> types.ActionSpec:

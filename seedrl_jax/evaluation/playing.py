@@ -1,6 +1,5 @@
 """Plays episodes with fixed parameters, through a training run's worker."""
 
-import contextlib
 import dataclasses
 import time
 from typing import NamedTuple
@@ -98,14 +97,13 @@ def load_params(
     lambda x: np.broadcast_to(np.zeros((), x.dtype), x.shape),
     agent.state_shapes(),
   )
-  with contextlib.closing(store):
-    steps = store.steps()
-    if number is not None:
-      none += f' {number}'
-      if number not in steps:
-        there = ', '.join(map(str, steps)) or 'none'
-        raise ValueError(f'{none}; there are: {there}.')
-    found = store.restore_part('agent', template, number)
+  steps = store.steps()
+  if number is not None:
+    none += f' {number}'
+    if number not in steps:
+      there = ', '.join(map(str, steps)) or 'none'
+      raise ValueError(f'{none}; there are: {there}.')
+  found = store.restore(template, 'agent', number)
   if found is None:
     raise ValueError(f'{none} that is sound.' if steps else f'{none} yet.')
   return found._replace(state=agent.acting_params(found.state))

@@ -9,7 +9,7 @@ same step, as most batches are, are written with one slice for each array.
 import dataclasses
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
@@ -25,6 +25,16 @@ from seedrl_jax.replay import base as replay
 TakeCore = Callable[[np.ndarray], list[np.ndarray]]
 # Returns the priorities, float `[W]`, of a block.
 Priorities = Callable[[types.Unroll], np.ndarray]
+
+
+class BlockWriter(Protocol):
+  """Lends blocks and takes them full; see `replay.base.Table`."""
+
+  def allocate(self) -> replay.Block: ...
+
+  def insert(
+    self, block: replay.Block, priorities: np.ndarray | None = None
+  ) -> None: ...
 
 
 def make_priorities(
@@ -89,7 +99,7 @@ class UnrollAssembler:
 
   def __init__(
     self,
-    writer: replay.TrajectoryWriter,
+    writer: BlockWriter,
     global_env_id: np.ndarray,
     num_transitions: int,
     overlap: int,
@@ -143,12 +153,6 @@ class UnrollAssembler:
     self._clock: tuple[float, float | None] = (0.0, None)
 
   @property
-  def waiting(self) -> float:
-    """Seconds that the current insert has taken; thread-safe."""
-    start = self._clock[1]
-    return 0.0 if start is None else time.perf_counter() - start
-
-  @property
   def waited(self) -> float:
     """Seconds that the store took for inserts (back pressure); thread-safe."""
     total, start = self._clock
@@ -160,7 +164,7 @@ class UnrollAssembler:
     """Writes a step of n > 0 environments and hands over full blocks.
 
     `leaves` are those of `types.Steps`: arrays `[n, ...]`, or scalars for all.
-    Waits as `TrajectoryWriter.insert` does.
+    Waits while the writer does.
     """
     env_id, index = group.env_id, group.index
     if self._num_idle and (idle := self._is_idle[index]).any():

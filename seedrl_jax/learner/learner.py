@@ -15,7 +15,6 @@ import numpy as np
 from seedrl_jax import types
 from seedrl_jax.agents import base
 from seedrl_jax.learner import prefetch as prefetch_lib
-from seedrl_jax.learner import state as state_lib
 from seedrl_jax.learner import update as update_lib
 
 
@@ -79,7 +78,7 @@ class Learner:
   def __init__(
     self,
     updater: update_lib.Updater,
-    state: state_lib.LearnerState,
+    state: update_lib.LearnerState,
     publisher: ParameterPublisher,
     publish_period: int = 1,
   ):
@@ -126,7 +125,7 @@ class Learner:
     while self._pending:
       self._finish_oldest()
 
-  def state(self) -> state_lib.LearnerState:
+  def state(self) -> update_lib.LearnerState:
     """Flushes, and returns the state on the host.
 
     Raises:

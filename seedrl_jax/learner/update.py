@@ -5,7 +5,7 @@ Devices may be of several hosts: each places and reads only what is on its own.
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,26 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from seedrl_jax import types
 from seedrl_jax.agents import base
-from seedrl_jax.learner import state as state_lib
+
+
+class LearnerState(NamedTuple):
+  """What training changes; on the devices every leaf leads with `[D]`."""
+
+  agent: base.State
+  step: jax.Array  # int32, optimiser steps so far
+  key: jax.Array  # uint32 [2]
+
+
+def initial_state(agent: base.Agent, key: jax.Array) -> LearnerState:
+  """Returns the state before the first update, without a device axis."""
+
+  # One program: else each of many operations would be compiled alone.
+  @jax.jit
+  def make(key: jax.Array) -> LearnerState:
+    init_key, key = jax.random.split(key)
+    return LearnerState(agent.init(init_key), jnp.zeros((), jnp.int32), key)
+
+  return make(key)
 
 
 class Updater:
@@ -42,7 +61,7 @@ class Updater:
     """The training devices of this host."""
     return self._local
 
-  def replicate(self, state: state_lib.LearnerState) -> state_lib.LearnerState:
+  def replicate(self, state: LearnerState) -> LearnerState:
     """Puts a state without device axis on every training device."""
 
     def put(x: types.Array) -> jax.Array:
@@ -90,7 +109,7 @@ class Updater:
     leaves = [self._join(rows) for rows in zip(*placed, strict=True)]
     return jax.tree.unflatten(treedef, leaves)
 
-  def fingerprints(self, state: state_lib.LearnerState) -> list[int]:
+  def fingerprints(self, state: LearnerState) -> list[int]:
     """Returns a hash of the state on each of this host's devices."""
     leaves = jax.tree.leaves(state)
     return [
@@ -99,8 +118,8 @@ class Updater:
     ]
 
   def __call__(
-    self, state: state_lib.LearnerState, batch: types.Batch, progress: float
-  ) -> tuple[state_lib.LearnerState, base.UpdateOutput, base.Params]:
+    self, state: LearnerState, batch: types.Batch, progress: float
+  ) -> tuple[LearnerState, base.UpdateOutput, base.Params]:
     """Runs one update.
 
     Args:
@@ -119,8 +138,8 @@ class Updater:
 def _on_all(
   agent: base.Agent, devices: Sequence[jax.Device]
 ) -> Callable[
-  [state_lib.LearnerState, types.Batch, np.float32],
-  tuple[state_lib.LearnerState, base.UpdateOutput, base.Params],
+  [LearnerState, types.Batch, np.float32],
+  tuple[LearnerState, base.UpdateOutput, base.Params],
 ]:
   pmap = functools.partial(jax.pmap, axis_name=base.AXIS, devices=devices)
   # Outputs that are equal on all devices have no device axis.
@@ -155,7 +174,7 @@ def _on_all(
 
 
 def _prepare(
-  state: state_lib.LearnerState, batch: types.Batch
+  state: LearnerState, batch: types.Batch
 ) -> tuple[types.Batch, jax.Array]:
   """Returns a device's share with normalised weights, and the device's key."""
   _, key = jax.random.split(state.key)
@@ -168,13 +187,13 @@ def _prepare(
 
 def _end(
   agent: base.Agent,
-  state: state_lib.LearnerState,
+  state: LearnerState,
   agent_state: base.State,
   output: base.UpdateOutput,
-) -> tuple[state_lib.LearnerState, base.UpdateOutput, base.Params]:
+) -> tuple[LearnerState, base.UpdateOutput, base.Params]:
   """Returns the next state, if finite; the output; and acting parameters."""
   key, _ = jax.random.split(state.key)
-  new_state = state_lib.LearnerState(
+  new_state = LearnerState(
     agent_state, state.step + agent.updates_per_batch, key
   )
   # Keeps a bad update out of the final checkpoint.
@@ -198,7 +217,7 @@ def local_rows(x: jax.Array) -> np.ndarray:
   return np.concatenate([np.asarray(s.data)[0] for s in shards])
 
 
-def host_state(state: state_lib.LearnerState) -> state_lib.LearnerState:
+def host_state(state: LearnerState) -> LearnerState:
   """Fetches a state from this host's first device, without device axis."""
   return jax.tree.map(lambda x: x[0], jax.device_get(first_shard(state)))
 

@@ -1,12 +1,17 @@
-"""Output heads on a network's features.
+"""Output heads, and networks with heads that agents share.
 
 Heads compute in float32: rounding to bfloat16 would show in importance weights
 and in the choice of the best action.
 """
 
+from typing import NamedTuple
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+
+from seedrl_jax import types
+from seedrl_jax.networks import network as network_lib
 
 
 class PolicyHead(nn.Module):
@@ -35,42 +40,73 @@ class BaselineHead(nn.Module):
 
 
 class QHead(nn.Module):
-  """Action values in a single stream; linear if `hidden_size` is 0."""
+  """Action values, in one stream or as a value and an advantage stream.
 
-  num_actions: int
-  hidden_size: int
-
-  @nn.compact
-  def __call__(self, features: jax.Array) -> jax.Array:
-    """Maps features `[..., F]` to float32 action values `[..., A]`."""
-    hidden = _hidden(features, self.hidden_size, 'hidden')
-    return nn.Dense(self.num_actions, dtype=jnp.float32, name='q')(hidden)
-
-
-class DuelingHead(nn.Module):
-  """Action values from a value and an advantage stream.
-
-  Q = V + A - mean A, equation 9 of Wang et al. 2016 (arXiv 1511.06581). The
-  mean cancels a bias of the advantages, so they have none.
+  Dueling streams give Q = V + A - mean A, equation 9 of Wang et al. 2016 (arXiv
+  1511.06581). The mean cancels a bias of the advantages, so they have none.
   """
 
   num_actions: int
-  hidden_size: int  # of each stream; 0: both are linear
+  hidden_size: int  # of each stream; 0: linear
+  dueling: bool
 
   @nn.compact
   def __call__(self, features: jax.Array) -> jax.Array:
     """Maps features `[..., F]` to float32 action values `[..., A]`."""
-    hidden = _hidden(features, self.hidden_size, 'value_hidden')
-    value = nn.Dense(1, dtype=jnp.float32, name='value')(hidden)
-    hidden = _hidden(features, self.hidden_size, 'advantage_hidden')
-    advantage = nn.Dense(
-      self.num_actions, use_bias=False, dtype=jnp.float32, name='advantage'
-    )(hidden)
+    if not self.dueling:
+      return self._stream(features, 'q', self.num_actions)
+    value = self._stream(features, 'value', 1)
+    advantage = self._stream(
+      features, 'advantage', self.num_actions, use_bias=False
+    )
     return value + advantage - jnp.mean(advantage, axis=-1, keepdims=True)
 
+  def _stream(
+    self, x: jax.Array, name: str, size: int, use_bias: bool = True
+  ) -> jax.Array:
+    if self.hidden_size:
+      hidden = nn.Dense(
+        self.hidden_size, dtype=jnp.float32, name=f'{name}_hidden'
+      )
+      x = nn.relu(hidden(x))
+    return nn.Dense(size, use_bias, jnp.float32, name=name)(x)
 
-def _hidden(features: jax.Array, size: int, name: str) -> jax.Array:
-  """Adds a hidden layer to the calling module; none if `size` is 0."""
-  if not size:
-    return features
-  return nn.relu(nn.Dense(size, dtype=jnp.float32, name=name)(features))
+
+class ActorCriticOutput(NamedTuple):
+  """The heads' outputs for each step."""
+
+  policy_logits: jax.Array  # float32 [T, B, A]
+  baseline: jax.Array  # float32 [T, B]
+
+
+class ActorCritic(nn.Module):
+  """Policy and baseline heads on shared features."""
+
+  network: network_lib.Network
+
+  @nn.compact
+  def __call__(
+    self, inputs: types.AgentInput, core: network_lib.CoreState
+  ) -> tuple[ActorCriticOutput, network_lib.CoreState]:
+    """Maps `[T, B, ...]` and a core to outputs and the next core."""
+    features, core = self.network(inputs, core)
+    logits = PolicyHead(self.network.num_actions, name='policy')(features)
+    baseline = BaselineHead(name='baseline')(features)
+    return ActorCriticOutput(logits, baseline), core
+
+
+class QNetwork(nn.Module):
+  """Action values on a network, recurrent or not."""
+
+  network: network_lib.Network
+  hidden_size: int  # of the head's streams; 0: linear
+  dueling: bool
+
+  @nn.compact
+  def __call__(
+    self, inputs: types.AgentInput, core: network_lib.CoreState
+  ) -> tuple[jax.Array, network_lib.CoreState]:
+    """Maps `[T, B, ...]` and a core to values `[T, B, A]` and the next core."""
+    features, core = self.network(inputs, core)
+    sizes = self.network.num_actions, self.hidden_size
+    return QHead(*sizes, self.dueling, name='head')(features), core

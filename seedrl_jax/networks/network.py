@@ -4,6 +4,7 @@ Frame stack, preprocessing, torsos, previous action and reward, recurrent
 core. Acting is the case T = 1 of the same code.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import chex
@@ -229,6 +230,21 @@ def check_discrete(env_spec: types.EnvSpec) -> None:
       f'--config.env: in {env_spec.env_id} {e}, which this agent makes; choose '
       'another environment or --config.agent.'
     ) from e
+
+
+def make_init(
+  module: nn.Module, network: Network, env_spec: types.EnvSpec
+) -> Callable[[jax.Array], types.Nest]:
+  """Returns a function that makes the parameters of `module` from a key.
+
+  `module` maps `[T, B, ...]` and a core of `network` to outputs and a core.
+  """
+
+  def init(key: jax.Array) -> types.Nest:
+    inputs = dummy_inputs(env_spec)
+    return module.init(key, inputs, network.initial_core(1))['params']
+
+  return init
 
 
 def dummy_inputs(env_spec: types.EnvSpec) -> types.AgentInput:

@@ -3,15 +3,16 @@
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 import ml_collections
 
 from seedrl_jax import types
+from seedrl_jax.actors import local_messages
 from seedrl_jax.actors.learner_side import server as actor_server
-from seedrl_jax.actors.learner_side import service
+from seedrl_jax.actors.learner_side import slot_allocator
 from seedrl_jax.agents import base as agents
 from seedrl_jax.demonstrations import mixing
 from seedrl_jax.envs import base as envs
@@ -22,18 +23,20 @@ from seedrl_jax.inference import specs
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import prefetch as prefetch_lib
-from seedrl_jax.learner import state as state_lib
 from seedrl_jax.learner import topology, update
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import factory as replay_factory
 from seedrl_jax.replay import table_configs
+from seedrl_jax.replay.reverb.client import store as reverb_store
 from seedrl_jax.run import layout as layout_lib
 
 # Makes a stream's environments from its index and its plan.
 MakeStream = Callable[[int, layout_lib.StreamPlan], envs.EnvStream]
 
-# Environment i of stream s has the seed s * this + i.
+# Environment i of stream s has the seed s * this + i; streams are numbered over
+# all starts, and one start has fewer than the second.
 _SEED_STRIDE = 1_000_003
+_STREAMS_OF_START = 1 << 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,8 +163,9 @@ def plan(
   devices = topology.make_topology(ratio, jax.local_devices(), most)
   training = topology.all_training(ratio, jax.devices(), most)
   batch_width = layout_lib.check_batch(config, len(training))
-  # Raises before anything is opened.
-  mixing.demonstrations_per_block(own, len(devices.training))
+  if _has_demonstrations(config):
+    # Raises before anything is opened.
+    mixing.demonstrations_per_block(own, len(devices.training))
   plans = layout_lib.plan_streams(own, devices.inference, host)
   agent = agents.load_agent(config, env_spec)
   return Setup(
@@ -178,14 +182,18 @@ def plan(
   )
 
 
-def initial_state(setup: Setup) -> state_lib.LearnerState:
+def _has_demonstrations(config: ml_collections.ConfigDict) -> bool:
+  return bool(config.demonstrations.fraction or config.demonstrations.path)
+
+
+def initial_state(setup: Setup) -> update.LearnerState:
   """Returns the learner's state before the first update."""
-  return state_lib.initial_state(setup.agent, setup.keys[0])
+  return update.initial_state(setup.agent, setup.keys[0])
 
 
 def open_parts(
   setup: Setup,
-  state: state_lib.LearnerState,
+  state: update.LearnerState,
   start: Start = FIRST_START,
   streams: MakeStream | None = None,
 ) -> Parts:
@@ -199,7 +207,7 @@ def open_parts(
 class _Opener:
   """Opens the parts of a run one after the other."""
 
-  def __init__(self, setup: Setup, state: state_lib.LearnerState, start: Start):
+  def __init__(self, setup: Setup, state: update.LearnerState, start: Start):
     self._setup, self._state, self._start = setup, state, start
     self._config = setup.config
     self._publisher = learner_lib.ParameterPublisher(setup.topology.inference)
@@ -233,10 +241,12 @@ class _Opener:
       actors = self._open_actor_server(store)
       if actors is not None:
         opened.callback(actors.close, False)
-      opening = self._open_streams(streams, actors)
-      for stream, plan, step in zip(
-        opening, self._setup.plans, self._steps, strict=True
+      make_stream = streams or self._make_stream
+      remote = iter(actors.streams if actors is not None else ())
+      for i, (plan, step) in enumerate(
+        zip(self._setup.plans, self._steps, strict=True)
       ):
+        stream = next(remote) if plan.is_remote else make_stream(i, plan)
         opened.callback(stream.close)
         workers.append(self._make_worker(stream, plan, step, store))
       parts = self._connect(store, workers, actors)
@@ -245,9 +255,13 @@ class _Opener:
     return parts
 
   def _open_store(self) -> replay.TrajectoryStore:
+    config = self._config
+    tables = [table_configs.table_config(config)]
+    if _has_demonstrations(config):
+      tables = mixing.run_tables(config)
     return replay_factory.make_store(
-      self._config,
-      mixing.run_tables(self._config),
+      config,
+      tables,
       self._unroll_spec,
       self._setup.block_width,
       self._setup.agent.overlap,
@@ -262,36 +276,44 @@ class _Opener:
     plans = [plan for plan in setup.plans if plan.is_remote]
     if not plans:
       return None
-    feed = service.make_feed(
-      agents.parameter_specs(setup.agent.params_shapes()),
-      functools.partial(self._publisher.latest, setup.topology.inference[0]),
-    )
-    offer = service.make_local_offer(
-      self._config, setup.env_spec, plans, setup.block_width, store, feed
-    )
-    return service.make_server(
+    return actor_server.make_server(
       self._config,
       setup.env_spec,
-      plans,
+      [(len(plan.global_env_id), plan.batch_size) for plan in plans],
       self._start.starts,
       self._start.actor_socket,
-      offer,
+      self._local_offer(plans, store),
     )
 
-  def _open_streams(
-    self, streams: MakeStream | None, actors: actor_server.ActorServer | None
-  ) -> Iterator[envs.EnvStream]:
-    """Opens streams one at a time, so that the caller can close each."""
-    make_stream = streams or self._make_stream
-    remote = iter(actors.streams if actors is not None else ())
-    for i, plan in enumerate(self._setup.plans):
-      yield next(remote) if plan.is_remote else make_stream(i, plan)
+  def _local_offer(
+    self, plans: Sequence[layout_lib.StreamPlan], store: replay.TrajectoryStore
+  ) -> slot_allocator.LocalOffer | None:
+    """Returns what actors need to act themselves; None without Reverb."""
+    setup = self._setup
+    # Only Reverb takes unrolls from other processes.
+    if not isinstance(store, reverb_store.ReverbStore):
+      return None
+
+    def latest() -> tuple[int, list[jax.Array]]:
+      device = setup.topology.inference[0]
+      version, params = self._publisher.latest(device)
+      return version, jax.tree.leaves(params)
+
+    specs = agents.parameter_specs(setup.agent.params_shapes())
+    return slot_allocator.make_local_offer(
+      self._config,
+      setup.env_spec,
+      [plan.global_env_id for plan in plans],
+      setup.block_width,
+      lambda: store.location.link.address,
+      local_messages.ParameterFeed(specs, latest),
+    )
 
   def _make_stream(
     self, index: int, plan: layout_lib.StreamPlan
   ) -> envs.EnvStream:
     num_streams = sum(not plan.is_remote for plan in self._setup.plans)
-    number = self._start.starts * num_streams + index
+    number = self._start.starts * _STREAMS_OF_START + index
     return env_factory.make_stream(
       self._config.env,
       seed=(self._config.seed + number * _SEED_STRIDE) % 2**31,
@@ -342,6 +364,11 @@ class _Opener:
     setup, config = self._setup, self._config
     training = setup.topology.training
     blank = specs.blank_batch(self._unroll_spec, setup.batch_width)
+    if _has_demonstrations(config):
+      sampler = mixing.make_sampler(config, store, len(training))
+    else:
+      table = store.table(table_configs.TABLE)
+      sampler = table.sampler(config.batch_size, len(training))
     return Parts(
       env_spec=setup.env_spec,
       topology=setup.topology,
@@ -355,7 +382,7 @@ class _Opener:
         config.learner.publish_period,
       ),
       prefetcher=prefetch_lib.Prefetcher(
-        mixing.make_sampler(config, store, len(training)),
+        sampler,
         setup.updater.shard,
         config.learner.prefetch,
         config.replay.importance_exponent,

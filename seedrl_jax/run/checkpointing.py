@@ -15,13 +15,13 @@ import jax
 import ml_collections
 import numpy as np
 
-from seedrl_jax.learner import state as state_lib
+from seedrl_jax.learner import update
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import checkpoints as checkpoints_lib
 from seedrl_jax.runtime import checkpoints, report
 from seedrl_jax.runtime import workdir as workdir_lib
 
-StateSource = Callable[[], state_lib.LearnerState]
+StateSource = Callable[[], update.LearnerState]
 RecordSource = Callable[[], report.RunRecord]
 Storage = checkpoints.Checkpoints | checkpoints.NumbersOfCheckpoints
 
@@ -48,22 +48,15 @@ class RunCheckpoints:
     self._workdir = workdir
     self._say = say
     self._leads = leads
-    self.storage = self._open_storage()
-    try:
-      self._check_resumable(config)
-    except BaseException:
-      self.close()
-      raise
-
-  def _open_storage(self) -> Storage:
-    if not self._leads:
-      return checkpoints.NumbersOfCheckpoints(self._config.keep)
-    return checkpoints.Checkpoints(
-      self._workdir.checkpoints,
-      self._config.keep,
-      self._config.keep_every_hours,
-      self._say,
-    )
+    self.storage: Storage = checkpoints.NumbersOfCheckpoints(self._config.keep)
+    if leads:
+      self.storage = checkpoints.Checkpoints(
+        self._workdir.checkpoints,
+        self._config.keep,
+        self._config.keep_every_hours,
+        self._say,
+      )
+    self._check_resumable(config)
 
   def _check_resumable(self, config: ml_collections.ConfigDict) -> None:
     old = self._read_config()
@@ -88,7 +81,7 @@ class RunCheckpoints:
       self._say(f'{e} It is now {workdir_lib.put_aside(path).name}.')
       return None
 
-  def restore(self, initial: state_lib.LearnerState) -> state_lib.LearnerState:
+  def restore(self, initial: update.LearnerState) -> update.LearnerState:
     """Returns the state to continue from; `initial` if there is none.
 
     Raises:
@@ -155,9 +148,6 @@ class RunCheckpoints:
         self._say(f'The replay starts empty: {e}')
     return saved
 
-  def close(self) -> None:
-    self.storage.close()
-
 
 class CheckpointWriter:
   """Writes checkpoints, at once or in a thread; one thread calls it."""
@@ -185,14 +175,13 @@ class CheckpointWriter:
     return time.perf_counter() - self._last
 
   def save(self, state: StateSource, now: RecordSource) -> None:
-    """Saves a checkpoint, unless this update has one already.
+    """Saves a last checkpoint, unless this update has one already.
 
     `now` is called when the replay has settled.
 
     Raises:
       NotWritten: if it could not be written, as on a full disk.
-      BaseException: another error of this checkpoint or, when this one is
-        written, of an earlier one in the thread.
+      BaseException: another error of this checkpoint or of an earlier one.
     """
     earlier = self._join()
     taken = state()
@@ -204,22 +193,12 @@ class CheckpointWriter:
   def save_midway(
     self, state: StateSource, now: RecordSource, wait: bool
   ) -> None:
-    """Saves a checkpoint in mid-run; only warns if it cannot be written.
+    """Saves a checkpoint in a thread; only warns if it cannot be written.
 
-    Without `wait` it returns when the replay has settled; the thread then calls
-    `now`. Raises other errors, of an earlier checkpoint too.
+    Returns when the replay has settled, or with `wait` when all is written. The
+    thread calls `now`. Raises other errors, of an earlier checkpoint too.
     """
     self.restart_clock()
-    if not wait:
-      self._save_in_background(state, now)
-      return
-    try:
-      self.save(state, now)
-    except workdir_lib.NotWritten as e:
-      self._say_next_tries(e)
-
-  def _save_in_background(self, state: StateSource, now: RecordSource) -> None:
-    """Saves in a thread, unless an earlier one is still being written."""
     if self._thread is not None and self._thread.is_alive():
       self._say(
         'A checkpoint is left out, as the one before is still being written; '
@@ -241,6 +220,9 @@ class CheckpointWriter:
     )
     self._thread.start()
     settled.wait()
+    if wait:
+      self._thread.join()
+      self.finish()
 
   def finish(self, timeout: float | None = None) -> None:
     """Waits, `timeout` seconds at most, for the thread; raises its error."""
@@ -255,19 +237,16 @@ class CheckpointWriter:
     error, self._error = self._error, None
     return error
 
-  def _say_next_tries(self, error: workdir_lib.NotWritten) -> None:
-    self._say(f'{error} The next save tries again.')
-
   def _write_guarded(
     self,
-    state: state_lib.LearnerState,
+    state: update.LearnerState,
     now: RecordSource,
     settled: threading.Event,
   ) -> None:
     try:
       self._write(state, now, settled.set)
     except workdir_lib.NotWritten as e:
-      self._say_next_tries(e)
+      self._say(f'{e} The next save tries again.')
     except BaseException as e:
       self._error = e
     finally:
@@ -275,7 +254,7 @@ class CheckpointWriter:
 
   def _write(
     self,
-    state: state_lib.LearnerState,
+    state: update.LearnerState,
     now: RecordSource,
     on_settled: Callable[[], None] = lambda: None,
   ) -> None:

@@ -8,28 +8,20 @@ import ml_collections
 
 from seedrl_jax.agents import base as agents
 from seedrl_jax.distributed import coordinator as coordinator_lib
-from seedrl_jax.distributed import several_hosts, vote_client
 from seedrl_jax.envs import base as envs
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.run import build as build_lib
-from seedrl_jax.run import checkpointing, config_checks, reporting
+from seedrl_jax.run import checkpointing, reporting
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import training as training_lib
-from seedrl_jax.runtime import (
-  lock,
-  profiler,
-  progress,
-  report,
-  threads,
-  versions,
-)
+from seedrl_jax.runtime import progress, report, threads
 from seedrl_jax.runtime import workdir as workdir_lib
 
 # Errors after which this host's state is not good to go on from.
 _SPOILED = (
   learner_lib.NonFiniteError,
-  several_hosts.ParametersDiffer,
-  vote_client.HostLost,
+  coordinator_lib.ParametersDiffer,
+  coordinator_lib.HostLost,
 )
 
 
@@ -65,7 +57,7 @@ class System:
         not fit each other, or another run has the directory.
       HostLost: if another host is gone.
     """
-    config_checks.check(config, agents.ranges(config))
+    layout_lib.check(config, agents.ranges(config))
     self._config = config
     self._line = line or progress.ProgressLine()
     coordinator = coordinator or coordinator_lib.Coordinator()
@@ -84,14 +76,11 @@ class System:
     opened: contextlib.ExitStack,
     make_streams: build_lib.MakeStream | None,
   ) -> None:
-    self._workdir.create()
-    self._lock = lock.acquire(self._workdir, self._line.say)
+    self._lock = self._workdir.acquire(self._line.say)
     opened.callback(self._lock.close)
-    self._workdir.clear(self._line.say)
     checkpoints = checkpointing.RunCheckpoints(
       self._config, self._workdir, self._line.say, leads=not self._host.index
     )
-    opened.callback(checkpoints.close)
     setup = build_lib.plan(self._config, self._host)
     state = checkpoints.restore(build_lib.initial_state(setup))
     shared, state = self._coordinator.share(checkpoints.told(), state)
@@ -121,11 +110,8 @@ class System:
     self._reporter = reporting.RunReporter(
       config, self._counters, self._workdir, self._line
     )
-    self._profiler = profiler.UpdateProfiler(
-      self._workdir.profile, profile_updates, say
-    )
     self._training = training_lib.Training(
-      config, self._coordinator, self._reporter, self._writer, self._profiler
+      config, self._coordinator, self._reporter, self._writer, profile_updates
     )
 
   @property
@@ -146,7 +132,6 @@ class System:
     """
     with contextlib.ExitStack() as opened:
       opened.callback(self._lock.close)
-      opened.callback(self._checkpoints.close)
       opened.callback(self._writer.finish)
       opened.callback(
         lambda: self.parts.release(ended=self._counters.is_finished())
@@ -172,7 +157,6 @@ class System:
       self._workdir.write_config(
         layout_lib.named_config(self._config, self.parts.env_spec)
       )
-      versions.note(self._workdir, self._line.say)
     self._reporter.open()
     self._counters.begin()
 
@@ -181,7 +165,7 @@ class System:
   def _finish(self, stuck: list[str]) -> dict[str, Any]:
     """Saves a last checkpoint and the summary; raises if anything failed."""
     group, coordinator = self._training.group, self._coordinator
-    group.run('profiler', self._profiler.close)
+    group.run('profiler', self._training.end_trace)
     # A learner that did not end still owns its state.
     if 'learner' not in group.alive:
       self._end_learning()

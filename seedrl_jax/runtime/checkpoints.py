@@ -1,37 +1,36 @@
-"""Checkpoints of a run, written by Orbax and verified when they are read.
+"""Checkpoints of a run, each a file that is written whole and then verified.
 
-A checkpoint is a flat dict of arrays, named by their path in the state, and a
-JSON record of counters with a digest of both.
+A file is a line of JSON (layout, time and a record of counters), the state's
+arrays by their path in Flax's MessagePack format, and a SHA-256 of both.
 """
 
 import collections
-import contextlib
-import datetime
-import errno
 import hashlib
 import json
-import logging as std_logging
-import os
+import math
 import pathlib
-import sys
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
-from absl import logging
+from flax import serialization
 
 from seedrl_jax import types
 from seedrl_jax.runtime import workdir
 
-_DIGEST, _LAYOUT = 'digest', 'layout'
-# The layout of the state's arrays.
-_CURRENT_LAYOUT = 2
+# Earlier releases had folders.
+_LAYOUT = 3
+_DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 class CheckpointMismatch(ValueError):
   """A sound checkpoint is of another agent or release."""
+
+
+class _Damaged(Exception):
+  """A checkpoint's contents are not those that were written."""
 
 
 class Checkpoint(NamedTuple):
@@ -56,7 +55,7 @@ class Checkpoints:
     report: Callable[[str], None] = print,
     read_only: bool = False,
   ):
-    """Opens the directory; makes it unless `read_only`.
+    """Makes the directory, unless `read_only`.
 
     Args:
       path: the directory.
@@ -65,34 +64,21 @@ class Checkpoints:
       report: takes sentences about damaged checkpoints.
       read_only: change nothing, as a run may be saving here.
     """
-    std_logging.getLogger('absl').addFilter(_drop_orbax)
-    sys.unraisablehook = _drop_closed_loop
     self._path = path
     self._keep = keep
+    self._keep_every = 3600 * keep_every_hours
     self._report = report
     self._read_only = read_only
-    self._options = _options(keep, keep_every_hours, read_only)
     if not read_only:
-      self._path.mkdir(parents=True, exist_ok=True)
-      self._clear()
-    self._manager = self._open()
-
-  def _clear(self) -> None:
-    """Removes unfinished checkpoints; puts aside files named like one."""
-    # Orbax would do it in a thread, which fails if the process soon ends.
-    for path in self._path.glob('*.orbax-checkpoint-tmp*'):
-      workdir.remove(path)
-    for path in list(self._path.iterdir()):
-      if path.name.isdecimal() and not path.is_dir():
-        aside = workdir.put_aside(path).name
-        self._report(f'{path} is no checkpoint; it is now {aside}.')
-
-  def _open(self) -> ocp.CheckpointManager:
-    return ocp.CheckpointManager(self._path, options=self._options)
+      path.mkdir(parents=True, exist_ok=True)
+      # A process killed in mid-save leaves one.
+      for unfinished in path.glob('*.tmp'):
+        workdir.remove(unfinished)
 
   def steps(self) -> list[int]:
     """Returns the numbers of the checkpoints, oldest first."""
-    return sorted(self._manager.all_steps())
+    names = [path.name for path in self._path.iterdir()]
+    return sorted(int(name) for name in names if name.isdecimal())
 
   def save(self, step: int, state: types.Nest, record: dict[str, Any]) -> None:
     """Saves host arrays and JSON values, unless this step is already saved.
@@ -100,125 +86,74 @@ class Checkpoints:
     Raises:
       NotWritten: if it cannot be written; the earlier ones are unchanged.
     """
-    if step in self._manager.all_steps():
+    if step in self.steps():
       return
-    # The threads of a failed save may have gone on writing.
-    self._clear()
-    self._unlink_old()
-    arrays = _flatten(state)
-    record = {**record, _LAYOUT: _CURRENT_LAYOUT}
-    args = ocp.args.Composite(
-      state=ocp.args.StandardSave(arrays),
-      record=ocp.args.JsonSave({**record, _DIGEST: _digest(arrays, record)}),
+    header = {'layout': _LAYOUT, 'time': time.time(), 'record': record}
+    line = json.dumps(header).encode() + b'\n'
+    arrays = serialization.msgpack_serialize(_flatten(state))
+    workdir.write_whole(
+      self._path / str(step), line, arrays, _digest(line, arrays)
     )
-    try:
-      self._manager.save(step, args=args)
-    # A full disk can raise anything.
-    except Exception as e:
-      logging.debug('Shown by --verbosity=1:', exc_info=True)
-      self._reopen()
-      raise workdir.NotWritten(
-        f'Checkpoint {step} could not be written ({_reason(e)}).'
-      ) from e
+    self._prune()
 
-  def _unlink_old(self) -> None:
-    """Removes links to old checkpoints, which Orbax fails to delete."""
-    steps = self.steps()
-    for step in steps[: max(0, len(steps) + 1 - self._keep)]:
+  def _prune(self) -> None:
+    """Deletes all but the newest and those that are kept for good."""
+    last = -math.inf
+    for step in self.steps()[: -self._keep]:
       path = self._path / str(step)
-      if path.is_symlink():
-        path.unlink()
-        self._manager.reload()
+      written = _time_written(path)
+      if self._keep_every and written - last >= self._keep_every:
+        last = written
+      else:
+        workdir.remove(path)
 
-  def _reopen(self) -> None:
-    with contextlib.suppress(Exception):
-      self._manager.close()
-    self._clear()
-    self._manager = self._open()
-
-  def restore(self, template: types.Nest) -> Checkpoint | None:
+  def restore(
+    self, template: types.Nest, field: str = '', step: int | None = None
+  ) -> Checkpoint | None:
     """Returns the newest sound checkpoint; None if there is none.
 
     Damaged ones are reported and put aside, so that the run can save those
-    steps again. `template` is a nest of arrays like the state.
+    steps again.
+
+    Args:
+      template: a nest of arrays like the state, or like its field `field` if
+        given, which is then the checkpoint's `state`.
+      step: number of the checkpoint; None: the newest sound one.
 
     Raises:
       CheckpointMismatch: if the arrays' names, shapes or dtypes differ.
     """
-    found = self._newest_sound(self.steps())
-    if found is None:
-      return None
-    self._check_layout(found)
-    return found._replace(state=_assemble(template, found.state, found.step))
-
-  def restore_part(
-    self, name: str, template: types.Nest, step: int | None = None
-  ) -> Checkpoint | None:
-    """Returns a checkpoint with field `name` as its `state`, or None.
-
-    `step` is its number; None: the newest sound one.
-
-    Raises:
-      CheckpointMismatch: if the field's names, shapes or dtypes differ.
-    """
     found = self._newest_sound([s for s in self.steps() if step in (None, s)])
     if found is None:
       return None
-    self._check_layout(found)
-    part = {k: x for k, x in found.state.items() if k.split('.')[0] == name}
-    state = _assemble({name: template}, part, found.step)[name]
+    wanted = _flatten({field: template} if field else template)
+    arrays = {
+      name: x
+      for name, x in found.state.items()
+      if not field or name.partition('.')[0] == field
+    }
+    _check_fits(wanted, arrays, found.step)
+    structure = jax.tree.structure(template)
+    state = jax.tree.unflatten(structure, [arrays[name] for name in wanted])
     return found._replace(state=state)
 
   def _newest_sound(self, steps: list[int]) -> Checkpoint | None:
-    """Returns the last readable checkpoint, with its arrays by name."""
+    """Returns the last checkpoint that is sound, with its arrays by name."""
     for step in reversed(steps):
       try:
-        return Checkpoint(step, *self._read(step))
-      # A damaged file can raise anything.
-      except Exception as e:
+        return _read(self._path / str(step))
+      except (OSError, _Damaged) as e:
         self._report_damage(step, e, is_last=step == steps[0])
     return None
-
-  def _check_layout(self, found: Checkpoint) -> None:
-    """Removes the layout from the record; raises if it is another release's."""
-    if found.record.pop(_LAYOUT, 1) != _CURRENT_LAYOUT:
-      raise CheckpointMismatch(
-        f'Checkpoint {found.step} in {self._path.parent} is of another release '
-        'of seedrl-jax, with another layout; go on with that release, or give '
-        'another --workdir.'
-      )
-
-  def close(self) -> None:
-    """Closes the manager."""
-    self._manager.close()
-
-  def _read(self, step: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    item = self._manager.restore(
-      step,
-      args=ocp.args.Composite(
-        state=ocp.args.StandardRestore(), record=ocp.args.JsonRestore()
-      ),
-    )
-    arrays = {name: np.asarray(x) for name, x in item['state'].items()}
-    record = dict(item['record'])
-    if record.pop(_DIGEST, None) != _digest(arrays, record):
-      raise ValueError('its contents do not match their digest')
-    return arrays, record
 
   def _report_damage(self, step: int, error: Exception, is_last: bool) -> None:
     moved = ''
     if not self._read_only:
-      moved = f'it was moved to {self._put_aside(step)} and '
+      aside = workdir.put_aside(self._path / str(step))
+      moved = f'it was moved to {aside} and '
     rest = 'no other is used' if is_last else 'the one before is used'
-    self._report(
-      f'Checkpoint {step} is damaged ({_reason(error)}); {moved}{rest}.'
-    )
-
-  def _put_aside(self, step: int) -> pathlib.Path:
-    self._manager.close()
-    target = workdir.put_aside(self._path / str(step))
-    self._manager = self._open()
-    return target
+    reason = getattr(error, 'strerror', None) or error
+    self._report(f'Checkpoint {step} is damaged ({reason}); {moved}{rest}.')
 
 
 class NumbersOfCheckpoints:
@@ -241,40 +176,41 @@ class NumbersOfCheckpoints:
     del template
     return None
 
-  def close(self) -> None:
-    """Does nothing."""
+
+def _digest(*parts: bytes) -> bytes:
+  digest = hashlib.sha256()
+  for part in parts:
+    digest.update(part)
+  return digest.digest()
 
 
-def _options(
-  keep: int, keep_every_hours: float, read_only: bool
-) -> ocp.CheckpointManagerOptions:
-  if read_only:
-    # Orbax's own `read_only` logs warnings.
-    return ocp.CheckpointManagerOptions(
-      enable_async_checkpointing=False, create=False
+def _read(path: pathlib.Path) -> Checkpoint:
+  """Returns a checkpoint with its arrays by name."""
+  layout = 0
+  if not path.is_dir():
+    data = path.read_bytes()
+    if _digest(data[:-_DIGEST_BYTES]) != data[-_DIGEST_BYTES:]:
+      raise _Damaged('its contents do not match their digest')
+    line, _, arrays = data[:-_DIGEST_BYTES].partition(b'\n')
+    header = json.loads(line)
+    layout = header['layout']
+  if layout != _LAYOUT:
+    raise CheckpointMismatch(
+      f'Checkpoint {path.name} in {path.parents[1]} is of another release of '
+      'seedrl-jax, with another layout; go on with that release, or give '
+      'another --workdir.'
     )
-  interval = (
-    datetime.timedelta(hours=keep_every_hours) if keep_every_hours else None
-  )
-  return ocp.CheckpointManagerOptions(
-    max_to_keep=keep,
-    keep_time_interval=interval,
-    enable_async_checkpointing=False,
-    create=False,
-    multiprocessing_options=_one_host(),
-  )
+  state = serialization.msgpack_restore(arrays)
+  return Checkpoint(int(path.name), state, header['record'])
 
 
-def _one_host() -> ocp.options.MultiprocessingOptions:
-  """Returns options with which Orbax waits for no other host."""
-  if jax.process_count() == 1:
-    return ocp.options.MultiprocessingOptions()
-  own = jax.process_index()
-  return ocp.options.MultiprocessingOptions(
-    primary_host=own,
-    active_processes={own},
-    barrier_sync_key_prefix=f'host{own}',
-  )
+def _time_written(path: pathlib.Path) -> float:
+  """Returns when a checkpoint was saved; -inf if it is damaged."""
+  try:
+    with path.open('rb') as file:
+      return json.loads(file.readline())['time']
+  except (OSError, ValueError):
+    return -math.inf
 
 
 def _flatten(state: types.Nest) -> dict[str, np.ndarray]:
@@ -283,24 +219,6 @@ def _flatten(state: types.Nest) -> dict[str, np.ndarray]:
     jax.tree_util.keystr(path, simple=True, separator='.'): np.asarray(leaf)
     for path, leaf in leaves
   }
-
-
-def _assemble(
-  template: types.Nest, arrays: dict[str, np.ndarray], step: int
-) -> types.Nest:
-  wanted = _flatten(template)
-  _check_fits(wanted, arrays, step)
-  leaves = [arrays[name] for name in wanted]
-  return jax.tree.unflatten(jax.tree.structure(template), leaves)
-
-
-def _digest(arrays: dict[str, np.ndarray], record: dict[str, Any]) -> str:
-  digest = hashlib.sha256(json.dumps(record, sort_keys=True).encode())
-  for name in sorted(arrays):
-    x = np.ascontiguousarray(arrays[name])
-    digest.update(f'{name} {x.dtype} {x.shape}'.encode())
-    digest.update(x.tobytes())
-  return digest.hexdigest()
 
 
 def _check_fits(
@@ -326,23 +244,3 @@ def _check_fits(
       + f'{tail}. Use the configuration that it was made with, or another '
       '--workdir.'
     )
-
-
-def _reason(error: Exception) -> str:
-  """Returns the system's message for an error, or its first line."""
-  text = str(error)
-  for number in errno.errorcode:
-    if os.strerror(number) in text:
-      return os.strerror(number)
-  return (text.splitlines() or [type(error).__name__])[0][:200]
-
-
-def _drop_orbax(record: std_logging.LogRecord) -> bool:
-  # Orbax logs every step of a save, and tracebacks of what it raises.
-  return logging.level_debug() or 'orbax' not in record.pathname
-
-
-def _drop_closed_loop(args: 'sys.UnraisableHookArgs') -> None:
-  """Hides reports of TensorStore's threads after a failed write."""
-  if str(args.exc_value) != 'Event loop is closed' or logging.level_debug():
-    sys.__unraisablehook__(args)

@@ -1,12 +1,26 @@
-"""Sets a process up for fast and quiet work on the CPU. Imports no JAX."""
+"""Sets a process up: speed on the CPU, caches, imports, signals and outputs.
 
+JAX is imported only by `configure` and `keep_compiled`.
+"""
+
+import contextlib
 import ctypes
+import gc
+import hashlib
+import importlib.abc
+import importlib.machinery
 import logging
 import os
+import pathlib
 import platform
+import re
+import signal
 import sys
-
-from seedrl_jax.runtime import startup
+import threading
+import types
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TextIO
 
 # XLA's newest library for dot products and convolutions has one thread; this
 # leaves it only single dots.
@@ -22,21 +36,27 @@ _M_MMAP_MAX = -4
 _HEAP_BYTES = 64 << 20
 _VARIABLE = 'GLIBC_TUNABLES'
 _TUNABLE = 'glibc.malloc.hugetlb'
+# Bytes of all kept programs. A run on CartPole has 1.5 MB.
+_CACHE_LIMIT = 1 << 30
+_CPUINFO = pathlib.Path('/proc/cpuinfo')
+# The lines that tell kinds of processors apart.
+_PROCESSOR = re.compile(
+  r'(vendor_id|cpu family|model|flags|Features|CPU (implementer|part))\s*:.*'
+)
+_OUTPUTS = (('stdout', 1), ('stderr', 2))
 
 
 def configure() -> None:
   """Configures the process and JAX, before JAX sees a device."""
-  startup.defer_packages()
+  defer_packages()
   import jax
-
-  from seedrl_jax.runtime import cache
 
   # JAX reports every kind of device that it does not find.
   logging.getLogger('jax._src.xla_bridge').setLevel(logging.WARNING)
   # The threads of a run keep the cores busy, and a hand-over to JAX's own costs
   # more than a small network's step.
   jax.config.update('jax_cpu_enable_async_dispatch', False)
-  cache.keep_compiled()
+  keep_compiled()
   schedule_threads()
   keep_freed_memory()
   if jax.__version_info__[:2] in _FLAG_VERSIONS:
@@ -95,11 +115,185 @@ def pinned_core(offset: int, index: int) -> int | None:
   if offset < 0:
     return None
   core = offset + index
-  allowed = sorted(os.sched_getaffinity(0))
-  if core not in allowed:
+  if core not in os.sched_getaffinity(0):
     raise ValueError(
       f'--config.topology.inference_affinity_offset={offset}: inference thread '
-      f'{index} would need processor {core}, but this process has {allowed}; '
-      'lower it, or give -1.'
+      f'{index} needs processor {core}, which this process may not use; lower '
+      'it, or give -1.'
     )
   return core
+
+
+# -- the user's cache folder ------------------------------------------------
+
+
+def cache_folder() -> pathlib.Path:
+  """Returns the user's cache folder, which need not exist."""
+  if own := os.environ.get('SEEDRL_CACHE'):
+    return pathlib.Path(own)
+  base = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
+  return pathlib.Path(base, 'seedrl-jax')
+
+
+def keep_compiled() -> None:
+  """Makes JAX keep compiled programs, unless the user set its variables."""
+  import jax
+
+  config: Any = jax.config
+  if (
+    not config.jax_enable_compilation_cache or config.jax_compilation_cache_dir
+  ):
+    return
+  # A folder that cannot be read or written costs a run only time.
+  warnings.filterwarnings(
+    'ignore', r'Error (reading|writing) persistent compilation cache'
+  )
+  with contextlib.suppress(OSError, RuntimeError):
+    programs = cache_folder() / f'jax-{_processor()}'
+    # Whoever may write there can make our processes run what they like.
+    programs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    prune(programs.parent)
+    config.update('jax_compilation_cache_dir', str(programs))
+    config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
+
+
+def prune(place: pathlib.Path, limit: int = _CACHE_LIMIT) -> None:
+  """Deletes least recently used programs below `place` beyond `limit` bytes."""
+  found = [(p.stat(), p) for p in place.glob('jax-*/*-cache')]
+  for stat, path in sorted(found, key=lambda f: f[0].st_atime, reverse=True):
+    limit -= stat.st_size
+    if limit < 0:
+      path.unlink(missing_ok=True)
+
+
+def _processor() -> str:
+  # Programs use all instructions of a CPU, and machines may share a home.
+  text = _CPUINFO.read_text().partition('\n\n')[0]
+  lines = [line for line in text.splitlines() if _PROCESSOR.fullmatch(line)]
+  return hashlib.sha256('\n'.join(lines).encode()).hexdigest()[:12]
+
+
+# -- imports ----------------------------------------------------------------
+
+
+def defer_packages() -> None:
+  """Defers slow imports, half the time of a start, to their first use.
+
+  EnvPool imports every family of environments, one of them matplotlib. RLax
+  imports Distrax, and that TensorFlow Probability, for deprecated functions.
+  """
+  if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+    sys.meta_path.insert(0, _Finder())
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+  """Gives the packages to defer a `_DeferringLoader`."""
+
+  def find_spec(
+    self,
+    fullname: str,
+    path: Sequence[str] | None,
+    target: types.ModuleType | None = None,
+  ) -> importlib.machinery.ModuleSpec | None:
+    if fullname != 'distrax' and not fullname.startswith('envpool.'):
+      return None
+    spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+    # A module that is no package is imported only if it is needed.
+    if spec and spec.loader and spec.submodule_search_locations:
+      spec.loader = _DeferringLoader(spec.loader)
+    return spec
+
+
+class _DeferringLoader(importlib.abc.Loader):
+  """Runs a package's code at the first access to an attribute."""
+
+  def __init__(self, loader: importlib.abc.Loader):
+    self._loader = loader
+    # Other threads wait for the code.
+    self._lock = threading.RLock()
+    self._has_begun = False
+
+  def exec_module(self, module: types.ModuleType) -> None:
+    contents = vars(module)
+    if module.__name__ == 'distrax':
+      # RLax annotates two functions with this name.
+      contents['DistributionLike'] = Any
+
+    def get(name: str) -> Any:
+      with self._lock:
+        if contents.get('__getattr__') is get:
+          if self._has_begun:
+            raise AttributeError(f'{module.__name__} has no {name} yet')
+          self._has_begun = True
+          try:
+            self._loader.exec_module(module)
+          finally:
+            self._has_begun = False
+          # The package may define its own, as EnvPool's Procgen does.
+          if contents['__getattr__'] is get:
+            del contents['__getattr__']
+      return getattr(module, name)
+
+    contents['__getattr__'] = get
+
+
+@contextlib.contextmanager
+def without_collection() -> Iterator[None]:
+  """Pauses the garbage collector, and excludes what was made meanwhile."""
+  gc.disable()
+  try:
+    yield
+  finally:
+    gc.freeze()
+    gc.enable()
+
+
+# -- signals and outputs of a program that may outlive its terminal ---------
+
+
+def on_stop(
+  handler: Callable[[int, types.FrameType | None], None],
+) -> None:
+  """Calls `handler` on Ctrl-C, SIGTERM and, unless under `nohup`, SIGHUP."""
+  numbers = [signal.SIGINT, signal.SIGTERM]
+  if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+    numbers.append(signal.SIGHUP)
+  for number in numbers:
+    signal.signal(number, handler)
+
+
+def ensure_outputs() -> None:
+  """Opens missing standard outputs to /dev/null.
+
+  Otherwise the first files opened would get their numbers and what libraries
+  print.
+  """
+  for name, number in _OUTPUTS:
+    if getattr(sys, name) is None:
+      os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+      setattr(sys, name, os.fdopen(number, 'w'))
+
+
+def say(text: str) -> None:
+  """Prints a line in one piece, or nothing if the output is closed."""
+  _write(sys.stdout, text + '\n')
+
+
+def drop_unread() -> None:
+  """Redirects closed outputs to /dev/null; call this last.
+
+  Otherwise the interpreter's last flush would fail and change the exit code.
+  """
+  for name, _ in _OUTPUTS:
+    _write(getattr(sys, name), '')
+
+
+def _write(output: TextIO, text: str) -> None:
+  # It may have been closed at either end.
+  if output.closed:
+    return
+  try:
+    output.write(text)
+    output.flush()
+  except OSError:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())

@@ -1,16 +1,22 @@
-"""The work directory of a run: its files' names, and how to write them."""
+"""The work directory of a run: its files, their lock, and how to write them."""
 
 import contextlib
+import datetime
 import errno
+import fcntl
+import importlib.metadata
 import itertools
 import json
 import os
 import pathlib
+import platform
 import re
 import shutil
+import socket
+import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import IO, Any
 
 import ml_collections
 
@@ -29,6 +35,10 @@ _FIXED = (
 )
 # Sections that the configuration of every run has.
 _PARTS = {'agent': str, 'env': dict, 'network': dict}
+_PACKAGES = ('seedrl-jax', 'jax', 'jaxlib', 'envpool')
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_GIT = ('git', 'describe', '--always', '--dirty', '--abbrev=40', '--exclude=*')
+_Say = Callable[[str], None]
 
 
 class WorkdirError(ValueError):
@@ -48,8 +58,8 @@ class Workdir:
     config_json: the configuration of the latest start.
     metrics_csv: one row per report.
     summary_json: the results, written when a run ends.
-    versions_json: the software of each start.
-    checkpoints: one folder per checkpoint, named by its update.
+    versions: the software of each start, one a line.
+    checkpoints: one file per checkpoint, named by its update.
     replay: the replay's part of each checkpoint, with the same names.
     reverb: log and unfinished checkpoints of the run's Reverb server.
     actor_socket: socket for actors, unless addresses are configured.
@@ -70,7 +80,7 @@ class Workdir:
     self.config_json = self.path / 'config.json'
     self.metrics_csv = self.path / 'metrics.csv'
     self.summary_json = self.path / 'summary.json'
-    self.versions_json = self.path / 'versions.json'
+    self.versions = self.path / 'versions.jsonl'
     self.checkpoints = self.path / 'checkpoints'
     self.replay = self.path / 'replay'
     self.reverb = self.path / 'reverb'
@@ -94,21 +104,54 @@ class Workdir:
         'folder that you may write to.'
       ) from e
 
-  def clear(self, say: Callable[[str], None]) -> None:
-    """Puts aside and reports files that should be folders, and the reverse.
+  def acquire(self, say: _Say) -> IO[bytes]:
+    """Makes the directory, locks it and puts aside what is in a run's way.
+
+    Returns a file that holds the lock until it is closed or the process ends,
+    even by SIGKILL; child processes do not inherit it. `say` takes sentences
+    about what was put aside, and if the file system has no locks.
 
     Raises:
-      WorkdirError: if a folder is a link to nothing, such as an unmounted disk.
+      WorkdirError: if the directory cannot be written to, or another process
+        holds the lock, or a folder is a link to nothing, such as an unmounted
+        disk.
     """
-    for path in (self.config_json, self.summary_json):
-      clear_for_file(path, say)
-    for path in (self.checkpoints, self.replay, self.reverb, self.profile):
-      if path.is_symlink() and not path.exists():
-        raise WorkdirError(
-          f'{path} is a link to nothing; mount what it points to, or remove it.'
-        )
-      if path.exists() and not path.is_dir():
-        say(f'{path} is no folder; it is now {put_aside(path).name}.')
+    self.create()
+    _clear(self.lock, 'file', say)
+    # Appends: until the lock is ours, the text is another process'.
+    file = self.lock.open('ab+', buffering=0)
+    try:
+      self._lock(file, say)
+      for path in (self.config_json, self.summary_json, self.metrics_csv):
+        _clear(path, 'file', say)
+      for path in (
+        *(self.checkpoints, self.replay, self.reverb),
+        *(self.tensorboard, self.profile),
+      ):
+        _clear(path, 'folder', say)
+    except BaseException:
+      file.close()
+      raise
+    return file
+
+  def _lock(self, file: IO[bytes], say: _Say) -> None:
+    try:
+      fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError) as e:
+      raise WorkdirError(
+        f'--workdir={self.path} is in use by {_owner(file)}; stop that run, or '
+        'choose another folder.'
+      ) from e
+    except OSError as e:
+      say(
+        f'--workdir={self.path} is not locked, as its file system cannot '
+        f'({e.strerror}); make sure that no second run uses it.'
+      )
+      return
+    file.truncate(0)
+    # The disk may be full.
+    with contextlib.suppress(OSError):
+      file.write(f'{os.getpid()} {socket.gethostname()}\n'.encode())
 
   def read_config(self) -> ml_collections.ConfigDict:
     """Returns the configuration of the latest start.
@@ -132,8 +175,38 @@ class Workdir:
       raise WorkdirError(f'{self.config_json} is damaged ({e}).') from e
 
   def write_config(self, config: ml_collections.ConfigDict) -> None:
-    """Writes the configuration of this start; raises NotWritten."""
+    """Writes configuration and versions of this start; raises NotWritten."""
     write_json(self.config_json, config.to_dict())
+    line = json.dumps(versions()) + '\n'
+    try:
+      append_whole(self.versions, line.encode())
+    except OSError as e:
+      raise NotWritten(
+        f'{self.versions} could not be written ({e.strerror}).'
+      ) from e
+
+
+def _owner(file: IO[bytes]) -> str:
+  file.seek(0)
+  pid, _, host = file.read().decode(errors='replace').strip().partition(' ')
+  if not pid:
+    return 'another process'
+  machine = '' if host == socket.gethostname() else f' on {host}'
+  return f'process {pid}{machine}'
+
+
+def _clear(path: pathlib.Path, kind: str, say: _Say) -> None:
+  """Puts aside what is at `path` and not of this kind; reports it."""
+  if kind == 'folder':
+    if path.is_symlink() and not path.exists():
+      raise WorkdirError(
+        f'{path} is a link to nothing; mount what it points to, or remove it.'
+      )
+    fits = path.is_dir()
+  else:
+    fits = path.is_file() and not path.is_symlink()
+  if os.path.lexists(path) and not fits:
+    say(f'{path} is no {kind}; it is now {put_aside(path).name}.')
 
 
 def put_aside(path: pathlib.Path) -> pathlib.Path:
@@ -149,17 +222,10 @@ def put_aside(path: pathlib.Path) -> pathlib.Path:
   return target
 
 
-def clear_for_file(path: pathlib.Path, say: Callable[[str], None]) -> None:
-  """Puts aside a link or a folder at `path`, and reports it."""
-  if path.is_symlink() or (path.exists() and not path.is_file()):
-    say(f'{path} is no file; it is now {put_aside(path).name}.')
-
-
 def remove(path: pathlib.Path) -> None:
   """Deletes a file, a folder, or a link but not what it points to."""
-  # Others may delete files in the folder meanwhile.
   if path.is_dir() and not path.is_symlink():
-    shutil.rmtree(path, ignore_errors=True)
+    shutil.rmtree(path)
   else:
     path.unlink(missing_ok=True)
 
@@ -180,27 +246,33 @@ def append_whole(path: pathlib.Path, data: bytes) -> None:
       raise
 
 
-def write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
-  """Writes JSON atomically.
+def write_whole(path: pathlib.Path, *parts: bytes) -> None:
+  """Writes a file atomically.
 
   Raises:
     NotWritten: if it cannot be written.
   """
-  text = json.dumps(value, indent=2, default=str) + '\n'
   temporary = path.with_name(path.name + '.tmp')
   try:
-    if temporary.is_dir():
-      put_aside(temporary)
     # A killed process may have left one.
     temporary.unlink(missing_ok=True)
     # 'x' follows no link.
-    with temporary.open('x') as file:
-      file.write(text)
+    with temporary.open('xb') as file:
+      file.writelines(parts)
+      file.flush()
+      # Else a power cut could leave the new name without its contents.
+      os.fsync(file.fileno())
     os.replace(temporary, path)
   except OSError as e:
     with contextlib.suppress(OSError):
       temporary.unlink(missing_ok=True)
     raise NotWritten(f'{path} could not be written ({e.strerror}).') from e
+
+
+def write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
+  """Writes JSON atomically; raises NotWritten if it cannot."""
+  text = json.dumps(value, indent=2, default=str) + '\n'
+  write_whole(path, text.encode())
 
 
 def check_resumable(
@@ -237,3 +309,36 @@ def flat_config(config: ml_collections.ConfigDict) -> dict[str, Any]:
   """Returns a configuration's values, as in JSON, by dotted keys."""
   plain = json.loads(json.dumps(config.to_dict(), default=str))
   return dict(settings.leaves(plain))
+
+
+def versions() -> dict[str, str | None]:
+  """Returns the time, the git commit and each package's version.
+
+  A missing package's version is None, as is the commit outside a clone.
+  """
+  now = datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds')
+  return {
+    'time': now,
+    'commit': _commit(_ROOT),
+    'python': platform.python_version(),
+    **{name: _version(name) for name in _PACKAGES},
+  }
+
+
+def _version(package: str) -> str | None:
+  try:
+    return importlib.metadata.version(package)
+  except importlib.metadata.PackageNotFoundError:
+    return None
+
+
+def _commit(root: pathlib.Path) -> str | None:
+  # Git would find the clone of another project around an installed package.
+  if not (root / '.git').exists():
+    return None
+  try:
+    return subprocess.run(
+      _GIT, cwd=root, capture_output=True, check=True, text=True, timeout=2
+    ).stdout.strip()
+  except (OSError, subprocess.SubprocessError):
+    return None

@@ -4,7 +4,6 @@ import pathlib
 
 import pytest
 
-from seedrl_jax.actors import credentials
 from seedrl_jax.actors.actor_side import connection
 from seedrl_jax.actors.learner_side import actor_session, server
 from tests.actors import certificates
@@ -17,9 +16,10 @@ _GUARD = 600.0
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
   """Prevents failures because a machine, or a test, is slow."""
   monkeypatch.setattr(connection, '_CONNECT_SECONDS', _GUARD)
-  monkeypatch.setattr(credentials, '_PROBE_SECONDS', _GUARD)
   monkeypatch.setattr(actor_session, '_HELLO_SECONDS', _GUARD)
   monkeypatch.setattr(server, '_END_SECONDS', _GUARD)
+  # Nobody comes back.
+  monkeypatch.setattr(server, '_BACK_SECONDS', 0.0)
 
 
 @pytest.fixture(scope='session')

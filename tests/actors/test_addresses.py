@@ -17,9 +17,8 @@ _FLAG = '--config.actors.addresses'
     ('localhost:1', False, True),
     ('127.0.0.9:65535', False, True),
     ('[::1]:1', False, True),
-    ('0.0.0.0:1', False, False),
+    ('0.0.0.0:0', False, False),
     ('[::]:1', False, False),
-    ('10.0.0.1:1', False, False),
     ('learner.example:1', False, False),
   ],
 )
@@ -34,48 +33,40 @@ def test_paths_of_sockets_become_absolute(
   monkeypatch.chdir(tmp_path)
   address = addresses.parse(_FLAG, 'unix:a.sock')
   assert address.text == f'unix:{tmp_path}/a.sock'
-  assert address.path == tmp_path / 'a.sock'
 
 
 @pytest.mark.parametrize(
-  'text', ['', 'localhost', ':1', 'localhost:', 'a:b', 'a:65536', 'a:-1']
+  'text, sentence',
+  [
+    ('localhost', 'must be unix:/path or host:port.'),
+    (':1', 'must be unix:/path or host:port.'),
+    ('a:65536', 'must be unix:/path or host:port.'),
+    ('::1:80', 'write an IPv6 address in brackets, as in [::1]:80.'),
+    (
+      'unix:',
+      'the path of a socket can have 107 bytes; name a shorter one, su',
+    ),
+    ('unix:/' + 'x' * 107, 'the path of a socket can have 107 bytes; name a '),
+  ],
 )
-def test_what_is_no_address_is_refused(text: str):
-  with pytest.raises(ValueError) as caught:
+def test_what_is_no_address_is_refused(text: str, sentence: str):
+  with pytest.raises(ValueError, match=re.escape(f'={text}: {sentence}')):
     addresses.parse(_FLAG, text)
-  assert (
-    str(caught.value) == f'{_FLAG}={text}: must be unix:/path or host:port.'
-  )
-
-
-@pytest.mark.parametrize('path', ['', '/' + 'x' * 107])
-def test_paths_that_no_socket_can_have_are_refused(path: str):
-  with pytest.raises(ValueError, match='the path of a socket'):
-    addresses.parse(_FLAG, f'unix:{path}')
 
 
 _OPEN = addresses.Address('0.0.0.0:1', False, False)
 _LOCAL = addresses.Address('localhost:1', False, True)
 _UNIX = addresses.Address('unix:/a', True, True)
+_TLS = credentials.Security(b'a', b'b')
 
 
-@pytest.mark.parametrize(
-  'security, missing',
-  [
-    (credentials.Security(), 'tls_certificate and --config.actors.token_file'),
-    (credentials.Security(token='a'), 'give --config.actors.tls_certificate,'),
-    (credentials.Security(b'a', b'b'), 'give --config.actors.token_file,'),
-  ],
-)
-def test_learner_is_not_open_to_others_unprotected(
-  security: credentials.Security, missing: str
-):
-  with pytest.raises(ValueError, match=re.escape(missing)):
-    addresses.check_listening([_OPEN, _LOCAL], security)
-  plain = security._replace(token='')
-  addresses.check_listening([_LOCAL], plain)
-  addresses.check_listening([_OPEN], plain._replace(insecure=True))
-  addresses.check_listening([_OPEN], credentials.Security(b'a', b'b', 'c'))
+def test_learner_is_not_open_to_others_unprotected():
+  for security in credentials.Security(), _TLS:
+    with pytest.raises(ValueError, match='give --config'):
+      addresses.check_listening([_OPEN, _LOCAL], security)
+    addresses.check_listening([_LOCAL], security)
+    addresses.check_listening([_OPEN], security._replace(insecure=True))
+  addresses.check_listening([_OPEN], _TLS._replace(token='c'))
 
 
 def test_actor_calls_no_other_machine_in_the_clear():
@@ -83,8 +74,14 @@ def test_actor_calls_no_other_machine_in_the_clear():
   with pytest.raises(ValueError, match='give --tls_roots'):
     addresses.check_calling(_OPEN, security)
   addresses.check_calling(_LOCAL, security)
-  addresses.check_calling(_OPEN, security._replace(certificate=b'a'))
+  addresses.check_calling(_OPEN, _TLS)
   addresses.check_calling(_OPEN, security._replace(insecure=True))
+
+
+def test_actor_calls_no_port_0():
+  with pytest.raises(ValueError, match='localhost:0: 0 is no port to connect'):
+    address = addresses.parse('--learner', 'localhost:0')
+    addresses.check_calling(address, credentials.Security())
 
 
 @pytest.mark.parametrize('address', [_LOCAL, _OPEN])
@@ -94,12 +91,9 @@ def test_a_token_is_never_shown_in_the_clear(address: addresses.Address):
     addresses.check_calling(address, security)
   with pytest.raises(ValueError, match='no actor shows its token at'):
     addresses.check_listening([_UNIX, address], security)
-  for check in (
-    addresses.check_calling,
-    lambda address, security: addresses.check_listening([address], security),
-  ):
-    check(_UNIX, security)
-    check(address, security._replace(certificate=b'a', key=b'b'))
+  for safe, tls in (_UNIX, security), (address, _TLS._replace(token='c')):
+    addresses.check_calling(safe, tls)
+    addresses.check_listening([safe], tls)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +101,6 @@ def test_a_token_is_never_shown_in_the_clear(address: addresses.Address):
   [
     ('localhost:8000', 'unix:/tmp/a', 'localhost:8000'),
     ('localhost:8000', '127.0.0.1:1', 'localhost:8000'),
-    ('localhost:8000', 'far:1', 'far:8000'),
     ('[::1]:8000', '[2001::2]:1', '[2001::2]:8000'),
     ('other:8000', 'far:1', 'other:8000'),
     ('other:8000', 'unix:/tmp/a', 'other:8000'),

@@ -3,13 +3,12 @@
 import contextlib
 import os
 import queue
-import struct
 import threading
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import grpc
+import ml_collections
 import numpy as np
 
 from seedrl_jax import types
@@ -22,7 +21,7 @@ from seedrl_jax.actors import (
 )
 from seedrl_jax.actors.actor_side import actor
 from seedrl_jax.actors.learner_side import remote_stream, server, slot_allocator
-from seedrl_jax.envs import base, statistics
+from seedrl_jax.envs import base
 
 SPEC = base.StreamSpec(
   observation={
@@ -62,10 +61,10 @@ def output(env_id: Any, step_type: int, value: int = 0) -> types.EnvOutput:
   )
 
 
-def episodes(*env_id: int) -> statistics.EndedEpisodes:
+def episodes(*env_id: int) -> base.EndedEpisodes:
   """Returns an ended episode for each id."""
   ids = np.array(env_id, np.int32)
-  return statistics.EndedEpisodes(
+  return base.EndedEpisodes(
     env_id=ids,
     episode_return=ids + 0.5,
     length=ids + 3,
@@ -77,12 +76,14 @@ def episodes(*env_id: int) -> statistics.EndedEpisodes:
 def steps(
   env_id: Any, step_type: int, sequence: int = 0, ended: tuple[int, ...] = ()
 ) -> bytes:
-  """Returns a message of steps."""
+  """Returns a message with the values of `output`."""
   value = output(env_id, step_type, sequence)
   return CODEC.pack_steps(value, episodes(*ended), sequence)
 
 
-def rows(message: bytes) -> wire.StepRows:
+def unpack(
+  message: bytes,
+) -> tuple[list[np.ndarray], base.EndedEpisodes]:
   return CODEC.unpack_steps(wire.parse(message))
 
 
@@ -98,18 +99,11 @@ def mutate(message: bytes, rng: np.random.Generator) -> bytes:
     return bytes(data) + rng.bytes(int(rng.integers(1, 50)))
   if kind == 3:
     # The header alone: counts and sizes of any value.
-    data[8:32] = rng.bytes(24)
+    data[8:24] = rng.bytes(16)
     return bytes(data)
   for place in rng.integers(0, len(data), rng.integers(1, 8)):
     data[place] ^= 1 << rng.integers(8)
   return bytes(data)
-
-
-def reseal(message: bytes) -> bytes:
-  """Returns a message with the right size and checksum of its body."""
-  header, body = bytearray(message[:32]), message[32:]
-  header[24:32] = struct.pack('<II', len(body), zlib.crc32(body))
-  return bytes(header) + body
 
 
 class RunningGroup:
@@ -159,7 +153,7 @@ class Client:
     self.call: Any = self._channel.stream_stream(METHOD)(
       iter(self._out.get, None), metadata=security.metadata()
     )
-    self.env_id = np.zeros(0, np.int32)
+    self.env_id = np.zeros(0, np.int32)  # within the group
 
   def say(self, message: bytes | None) -> None:
     self._out.put(message)
@@ -173,7 +167,7 @@ class Client:
     hello = handshake.Hello(num_envs, 'toy', inference)
     self.say(handshake.pack_hello(hello))
     welcome = handshake.unpack_welcome(self.hear())
-    self.env_id = welcome.env_id
+    self.env_id = np.arange(num_envs, dtype=np.int32)
     return welcome
 
   def step(self, step_type: int, sequence: int) -> np.ndarray:
@@ -271,42 +265,24 @@ PARAMETERS = {
 
 
 def local_offer(
-  num_envs: int = 8, version: Callable[[], int] = lambda: 7
+  global_env_id: Sequence[np.ndarray] = (np.arange(100, 116),),
+  version: Callable[[], int] = lambda: 7,
+  agent: str = 'vtrace',
 ) -> slot_allocator.LocalOffer:
-  """Returns an offer whose parameters equal their version.
-
-  Run-wide ids are those of the slots plus 100.
-  """
+  """Returns an offer whose parameters equal their version."""
 
   def read() -> tuple[int, list[np.ndarray]]:
     number = version()
     return number, [np.full(s.shape, number) for s in PARAMETERS.values()]
 
-  run = handshake.LocalRun(
-    config={'agent': 'vtrace'},
-    global_env_id=np.zeros(0, np.int32),
-    num_train_envs=120,
-    num_eval_envs=3,
+  return slot_allocator.make_local_offer(
+    ml_collections.ConfigDict({'agent': agent}),
+    types.EnvSpec(SPEC.name, *SPEC[:3], num_envs=120, num_eval_envs=3),
+    global_env_id,
     block_width=4,
-    replay_address='',
-    parameters=PARAMETERS,
-  )
-  return slot_allocator.LocalOffer(
-    run,
-    global_env_id=[np.arange(num_envs, dtype=np.int32) + 100],
     replay_address=lambda: 'localhost:8000',
     feed=local_messages.ParameterFeed(PARAMETERS, read),
   )
-
-
-def begin_end(opened: server.ActorServer) -> threading.Thread:
-  """Starts a thread that closes the server at the training's end."""
-  closing = threading.Thread(target=opened.close, args=(True,))
-  closing.start()
-  # Before, the server answers actors as ever.
-  while not opened._state.is_closed:
-    os.sched_yield()
-  return closing
 
 
 @contextlib.contextmanager

@@ -6,10 +6,9 @@ import pytest
 
 from configs import base as base_config
 from tests import runs
-from tests.agents import continuous, epochs
+from tests.agents import continuous
 from tests.agents.continuous import config as continuous_config
 from tests.agents.epochs import config as epochs_config
-from tests.learner import toys
 
 
 def _config(set_agent, **values):
@@ -96,10 +95,3 @@ def test_epochs_over_minibatches(tmp_path):
   assert version == count
   # The versions that acted in a batch are recent.
   assert summary['policy_lag_mean'] < 2 * 6
-
-
-def test_minibatches_are_whole_unrolls():
-  batch = toys.batch_of([0.0, 1.0, 2.0])
-  part = epochs.unrolls(batch, np.array([2, 0]))
-  np.testing.assert_array_equal(part.unroll.steps.reward[0], [2.0, 0.0])
-  np.testing.assert_array_equal(part.unroll.env_id, [2, 0])

@@ -28,6 +28,13 @@ def test_counts_the_steps_of_every_window(monkeypatch):
   assert len(calls) == 1 + 2 * 3
 
 
-def test_a_window_that_is_over_at_once_has_a_step():
-  result = timing.measure(lambda: 2, timing.Windows(3, 0.0))
-  assert result.minimum > 0
+def test_table_has_the_columns_of_its_rows(capsys):
+  timing.print_table({'case': str(i), 'steps/s': '1,000'} for i in range(2))
+  assert capsys.readouterr().out.split('\n') == [
+    '',
+    '| case | steps/s |',
+    '| --- | --- |',
+    '| 0 | 1,000 |',
+    '| 1 | 1,000 |',
+    '',
+  ]

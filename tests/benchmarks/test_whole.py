@@ -70,7 +70,7 @@ class _Windows(system.System):
       threading.Event().wait(0.001)
 
 
-def test_measures_the_whole_of_a_small_case(monkeypatch):
+def test_measures_the_whole_of_a_small_case(monkeypatch, capsys):
   made = []
 
   def make(*args, **kwargs):
@@ -89,21 +89,19 @@ def test_measures_the_whole_of_a_small_case(monkeypatch):
   config.env.num_envs = config.env.batch_size = 8
   config.batch_size = 4
   config.topology.max_devices = 1
-  row = whole.measure(
-    whole.Case('small', config, environments.free_streams(config)),
-    timing.Windows(2, 0.01),
-    timing.Windows(2, 0.05),
-  )
-  assert 8 in row['ceilings']['inference']
-  assert row['system']['median'] > 0 and row['system']['ideal'] > 0
-  assert row['system']['trained_share'] > 0
-  text = '\n'.join(whole.lines(row) + whole.summary([row]))
+  case = whole.Case('small', config, environments.free_streams(config))
+  stages = timing.Windows(2, 0.01)
+  before = whole.measure_stages(case, stages)
+  row = whole.measure(case, before, stages, timing.Windows(2, 0.05))
+  assert (row['case'], row['store']) == ('small', 'embedded')
+  assert float(row['share']) > 0
+  text = capsys.readouterr().out
   for part in (
-    'small (embedded store)',
-    'environments',
-    'batch 8 *',
-    'update',
-    '| small | embedded |',
+    '\nsmall (embedded store)\n',
+    '\n| environments |',
+    '\n| inference, batch 8 * |',
+    '\n| update |',
+    '\nwhole system: ',
   ):
     assert part in text
 

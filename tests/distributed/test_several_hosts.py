@@ -6,33 +6,53 @@ import jax
 import numpy as np
 import pytest
 
-from seedrl_jax.distributed import several_hosts, vote_client
+from seedrl_jax.distributed import coordinator, hosts, several_hosts
 from seedrl_jax.learner import learner as learner_lib
-from seedrl_jax.learner import state as state_lib
+from seedrl_jax.learner import update
 from seedrl_jax.run import checkpointing
 from seedrl_jax.runtime import report, threads
 from seedrl_jax.runtime import workdir as workdir_lib
 from tests import runs
+from tests.distributed import ports
 
 
-class _Hosts:
-  """Answers for the other of two hosts."""
+@pytest.mark.parametrize(
+  'flags, sentence',
+  [
+    (('', 2, None), '--coordinator and --process_id missing: '),
+    (('a', 2, 0), '--coordinator=a: give host 0 and a free port of it, as '),
+    (('a:1', 2, 2), '--process_id=2: with --num_processes=2 give 0 to 1.'),
+    (('127.0.0.1:{}', 2, 1), 'host 0 was not found there for 0.1 s '),
+    (('127.0.0.1:{}', 2, 0), 'Host 1 did not join for 0.1 s; '),
+  ],
+)
+def test_hosts_that_do_not_meet_say_why(flags, sentence):
+  address, count, index = flags
+  with pytest.raises(
+    (coordinator.HostsMismatch, coordinator.HostLost), match=sentence
+  ):
+    hosts.join(address.format(ports.free()), count, index, timeout=0.1)
 
-  def __init__(self, index=1, other=None, state=None):
-    self.index, self.count = index, 2
-    self.votes = self
+
+@pytest.mark.parametrize(
+  'host, interface',
+  [('localhost', '127.0.0.1'), ('::1', '::1'), ('fd00::1', '::'), ('a', '')],
+)
+def test_host_0_listens_where_the_others_look(host, interface):
+  assert hosts._interface(host) == interface
+
+
+class _Votes:
+  """Answers for host 0; `other` is its vote, None: the same as host 1's."""
+
+  def __init__(self, other=None):
+    self.other = other
     self.timeout = None
     self.lost = ''
-    self._other = other
-    self._state = state
 
   def gather(self, value):
     self.last = value
-    other = value if self._other is None else self._other
-    return [other, value] if self.index else [value, other]
-
-  def broadcast(self, tree):
-    return self._state if self.index else tree
+    return [value if self.other is None else self.other, value]
 
   def set_timeout(self, seconds):
     self.timeout = seconds
@@ -42,9 +62,9 @@ class _Hosts:
     return self.lost
 
 
-def _coordinator(hosts, **values):
-  """Returns the coordinator of a run that has begun to start."""
-  made = several_hosts.make_coordinator(hosts)
+def _coordinator(votes, **values):
+  """Returns the coordinator of host 1 in a run that has begun to start."""
+  made = several_hosts.SeveralHosts(1, 2, votes, None)
   made.check_start(runs.tiny(**values))
   return made
 
@@ -75,89 +95,70 @@ def _told(devices=None, **values):
   ],
 )
 def test_hosts_that_were_started_otherwise_are_refused(other, sentence):
-  with pytest.raises(vote_client.HostsMismatch, match=sentence):
-    _coordinator(_Hosts(other=other))
+  with pytest.raises(coordinator.HostsMismatch, match=sentence):
+    _coordinator(_Votes(other))
 
 
 def test_hosts_may_differ_in_what_is_of_their_place():
-  other = _told(
-    hosts__timeout=7.0,
-    actors__addresses=('10.0.0.1:9000',),
-    env__num_threads=3,
-    replay__address='a',
-  )
-  hosts = _Hosts(other=other)
-  _coordinator(hosts, hosts__timeout=7.0)
-  assert hosts.timeout == 7.0
-
-
-def test_several_hosts_are_not_deterministic():
-  with pytest.raises(
-    vote_client.HostsMismatch, match=r'--config\.deterministic=True: '
-  ):
-    _coordinator(_Hosts(), deterministic=True)
+  values = {'actors__addresses': ('10.0.0.1:9000',), 'env__num_threads': 3}
+  votes = _Votes(_told(hosts__timeout=7.0, replay__address='a', **values))
+  _coordinator(votes, hosts__timeout=7.0)
+  assert votes.timeout == 7.0
 
 
 def _state(step):
   key = jax.random.PRNGKey(step)
-  return state_lib.LearnerState(
+  return update.LearnerState(
     {'w': np.full(3, step, np.float32)}, np.int32(step), np.array(key)
   )
 
 
 @pytest.mark.parametrize('has_replay', [True, False])
-def test_a_host_starts_from_what_host_0_found(tmp_path, has_replay):
+def test_a_host_starts_from_what_host_0_found(
+  tmp_path, monkeypatch, has_replay
+):
   told = report.RunRecord(
     env_steps=70, starts=2, returns=[1.0], replay='9', inference_keys=[[1, 2]]
   )
-  config = runs.tiny()
   folder = workdir_lib.Workdir(tmp_path).of_host(1)
   folder.create()
   if has_replay:
     (folder.replay / '9').mkdir(parents=True)
   said = []
-  saved = checkpointing.RunCheckpoints(config, folder, said.append, leads=False)
-  hosts = _Hosts(state=_state(9))
-  made = _coordinator(hosts)
-  hosts._other = vars(told)
-  found = saved.restore(_state(0))
-  shared, state = made.share(saved.told(), found)
-  assert state is hosts._state
+  saved = checkpointing.RunCheckpoints(
+    runs.tiny(), folder, said.append, leads=False
+  )
+  votes = _Votes()
+  made = _coordinator(votes)
+  votes.other = vars(told)
+  monkeypatch.setattr(
+    several_hosts.multihost_utils, 'broadcast_one_to_all', lambda _: _state(9)
+  )
+  shared, state = made.share(saved.told(), saved.restore(_state(0)))
+  assert state.step == 9
   saved.follow(shared, int(state.step))
   assert saved.record.env_steps == 70 and saved.record.returns == [1.0]
   # Each host has keys for its own streams.
   assert saved.record.inference_keys == []
   assert saved.record.replay == ('9' if has_replay else '')
-  assert (saved.replay_path is not None) == has_replay
   assert [text[:23] for text in said] == (
     [] if has_replay else ['The replay starts empty']
   )
   # It keeps no checkpoints of its own.
   saved.storage.save(10, _state(10), {})
   assert not folder.checkpoints.exists()
-  saved.close()
 
 
-@pytest.mark.parametrize(
-  'prints, is_same',
-  [
-    ([[5, 5], [5, 5]], True),
-    ([[], []], True),
-    # One of them wants to stop.
-    ([[5, 5], []], True),
-    ([[5, 5], [5, 6]], False),
-    ([[5, 5], [6, 6]], False),
-  ],
-)
-def test_fingerprints_that_differ_end_the_run(prints, is_same):
-  if is_same:
-    several_hosts.check_fingerprints(prints, 3)
-    return
-  with pytest.raises(
-    several_hosts.ParametersDiffer,
-    match='After update 3 the parameters of host 1 are not those of host 0; ',
-  ):
-    several_hosts.check_fingerprints(prints, 3)
+def test_fingerprints_that_differ_end_the_run():
+  # A host that wants to stop sends none.
+  for same in ([[5, 5], [5, 5]], [[5, 5], []]):
+    several_hosts.check_fingerprints(same, 3)
+  for prints in ([[5, 5], [5, 6]], [[5, 5], [6, 6]]):
+    with pytest.raises(
+      coordinator.ParametersDiffer,
+      match='After update 3 the parameters of host 1 are not those of host 0; ',
+    ):
+      several_hosts.check_fingerprints(prints, 3)
 
 
 class _Learner:
@@ -176,18 +177,12 @@ class _Learner:
       raise self._error
 
 
-class _Figures:
-  """Figures with a given progress."""
-
-  def __init__(self, progress=0.5):
-    self._progress = progress
-
-  def tell(self, is_last=False):
-    return {'last': is_last}
-
-  def hear(self, told):
-    assert len(told) == 2
-    return self._progress
+def _figures(progress=0.5):
+  return types.SimpleNamespace(
+    tell=lambda: {},
+    hear=lambda told: progress,
+    progress=lambda: progress,
+  )
 
 
 def _vote(**values):
@@ -195,7 +190,7 @@ def _vote(**values):
 
 
 @pytest.mark.parametrize(
-  'ready, progress, other, update, save',
+  'ready, progress, other, updates, save',
   [
     (True, 0.5, _vote(), True, False),
     (True, 0.5, _vote(save=True), True, True),
@@ -204,48 +199,50 @@ def _vote(**values):
     (True, 1.0, _vote(), False, False),
   ],
 )
-def test_all_hosts_do_what_the_votes_say(ready, progress, other, update, save):
-  hosts = _Hosts()
-  made = _coordinator(hosts)
-  hosts._other = other
-  with made.deciding(_Learner(), _Figures(progress)) as decide:
+def test_all_hosts_do_what_the_votes_say(ready, progress, other, updates, save):
+  votes = _Votes()
+  made = _coordinator(votes)
+  votes.other = other
+  with made.deciding(_Learner(), _figures(progress)) as decide:
     # Only host 0 decides on checkpoints.
-    assert decide(ready, True) == (update, save, progress)
+    assert decide(ready, True) == (updates, save, progress)
 
 
 def test_an_update_that_is_not_finite_is_voted_on_before_it_is_told():
-  hosts = _Hosts()
-  made = _coordinator(hosts)
-  hosts._other = _vote()
+  votes = _Votes()
+  made = _coordinator(votes)
+  votes.other = _vote()
   error = learner_lib.NonFiniteError('Update 4 is not finite.')
   with (
     pytest.raises(learner_lib.NonFiniteError),
-    made.deciding(_Learner(error), _Figures()) as decide,
+    made.deciding(_Learner(error), _figures()) as decide,
   ):
     decide(True, False)
-  assert not hosts.last['ready']
+  assert not votes.last['ready']
 
 
 def test_an_error_of_a_collective_says_which_host_is_gone():
-  hosts = _Hosts()
-  made = _coordinator(hosts)
-  hosts.lost = 'Host 0 is gone.'
-  for error in (ValueError('Connection reset.'), RuntimeError('Gloo.')):
-    with (
-      pytest.raises(vote_client.HostLost, match='Host 0 is gone'),
-      made.deciding(_Learner(), _Figures()),
-    ):
-      raise error
-  with pytest.raises(vote_client.HostLost, match='Host 0 is gone'):
+  votes = _Votes()
+  made = _coordinator(votes)
+  votes.lost = 'Host 0 is gone.'
+  with (
+    pytest.raises(coordinator.HostLost, match='Host 0 is gone'),
+    made.deciding(_Learner(), _figures()),
+  ):
+    raise ValueError('Connection reset.')
+  with pytest.raises(coordinator.HostLost, match='Host 0 is gone'):
     made.must_stop()
 
 
 def test_hosts_end_together_and_say_who_has_failed():
-  hosts = _Hosts()
-  made = _coordinator(hosts)
-  hosts._other = [{'last': True}, 'OSError: broken']
+  votes = _Votes()
+  made = _coordinator(votes)
+  votes.other = [{}, 'OSError: broken']
+  # A host whose learner has failed does not vote on the end.
+  failure = threads.Failure('learner', OSError('broken'), '')
+  made.end(_Learner(), _figures(), failure)
   assert not made.agreed
-  made.end(_Learner(), _Figures(), None)
+  made.end(_Learner(), _figures(), None)
   assert made.agreed
   assert made.failures == [
     'Host 0 has failed (OSError: broken); start all hosts again to resume from '
@@ -253,17 +250,9 @@ def test_hosts_end_together_and_say_who_has_failed():
   ]
 
 
-def test_a_host_whose_learner_has_failed_does_not_vote_on_the_end():
-  made = _coordinator(_Hosts())
-  failure = threads.Failure('learner', OSError('broken'), '')
-  made.end(_Learner(), _Figures(), failure)
-  assert not made.agreed
-
-
 def test_a_single_host_decides_for_itself():
-  made = several_hosts.make_coordinator(None)
+  made = coordinator.Coordinator()
   assert (made.index, made.count, made.agreed) == (0, 1, True)
-  figures = types.SimpleNamespace(progress=lambda: 2.0)
-  with made.deciding(_Learner(), figures) as decide:
+  with made.deciding(_Learner(), _figures(2.0)) as decide:
     for ready in (True, False):
       assert decide(ready, True) == (ready, True, 2.0)

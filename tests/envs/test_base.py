@@ -1,9 +1,10 @@
-"""Tests of the contract of `EnvStream`, for each kind of stream in `KINDS`."""
+"""Tests of the contract of `EnvStream`, for each of `KINDS`, and statistics."""
 
 import threading
 from typing import Any
 
 import chex
+import jax
 import numpy as np
 import pytest
 
@@ -23,7 +24,7 @@ def section(request: pytest.FixtureRequest) -> Any:
   return KINDS[request.param]()
 
 
-@pytest.mark.parametrize(('num_envs', 'batch_size'), [(6, 6), (6, 2), (3, 1)])
+@pytest.mark.parametrize(('num_envs', 'batch_size'), [(6, 6), (6, 2)])
 def test_outputs_fit_the_spec_and_every_environment_has_its_turn(
   section: Any, num_envs: int, batch_size: int
 ):
@@ -59,7 +60,6 @@ def test_episodes_are_well_formed(section: Any):
   assert sum(e.length for e in episodes) == finished
   assert all(e.frames == e.length for e in episodes)
   assert stream.take_episodes() == []
-  assert stream.dropped_episodes == 0
 
 
 def test_any_order_of_a_batch_may_be_sent(section: Any):
@@ -143,25 +143,45 @@ def test_one_thread_may_send_what_another_received(section: Any):
   assert not thread.is_alive()
 
 
-@pytest.mark.parametrize(
-  'action', [np.zeros(3), np.zeros((2, 1)), np.zeros(())]
-)
-def test_actions_of_a_wrong_shape_are_refused(section: Any, action: np.ndarray):
+def test_actions_of_a_wrong_shape_are_refused(section: Any):
   stream = streams.make(section, 2)
   env_id = stream.recv().env_id
   with pytest.raises(ValueError, match=r'must be \[B\] and \[B\]'):
-    stream.send(action.astype(np.int32), env_id)
+    stream.send(np.zeros((2, 1), np.int32), env_id)
+
+
+def test_received_arrays_are_the_callers(section: Any):
+  stream = streams.make(section, 4, 2)
+  kept, copies = [], []
+  for _ in range(20):
+    output = stream.recv()
+    kept.append(output)
+    copies.append(types.EnvOutput(*(np.copy(x) for x in output)))
+    stream.send(np.zeros(2, np.int32), np.copy(output.env_id))
+  chex.assert_trees_all_equal(kept, copies)
+  ids = stream.recv().env_id
+  sent = ids.copy()
+  ids[:] = 9
+  stream.send(np.zeros(2, np.int32), sent)
+  assert set(stream.recv().env_id.tolist()) <= set(range(4))
+
+
+@pytest.mark.parametrize(
+  'section', [streams.config('CartPole-v1'), streams.toy('seeded')]
+)
+def test_seeds_make_streams_equal_and_environments_different(section: Any):
+  def first(seed: int) -> np.ndarray:
+    stream = streams.make(section, 4, 4, seed)
+    return jax.tree.leaves(stream.recv().observation)[-1]
+
+  chex.assert_trees_all_equal(first(7), first(7))
+  chex.assert_trees_all_equal(first(7)[1:], first(8)[:-1])
+  assert len({x.tobytes() for x in first(7)}) == 4
 
 
 @pytest.mark.parametrize(
   ('ids', 'consecutive'),
-  [
-    ([3, 4, 5], True),
-    ([7], True),
-    ([5, 4, 3], False),
-    ([3, 5, 6], False),
-    ([3, 5, 4, 6], False),
-  ],
+  [([3, 4, 5], True), ([7], True), ([5, 4, 3], False), ([3, 5, 4, 6], False)],
 )
 def test_only_consecutive_ascending_ids_become_a_slice(
   ids: list[int], consecutive: bool
@@ -171,3 +191,106 @@ def test_only_consecutive_ascending_ids_become_a_slice(
   found = base.as_slice(env_id)
   assert isinstance(found, slice) == consecutive
   np.testing.assert_array_equal(values[found], values[env_id])
+
+
+def _update(
+  stats: base.EpisodeStatistics,
+  reward: list[float],
+  last: list[int],
+  truncated: list[int],
+  over: list[int] | None,
+) -> None:
+  stats.update(
+    np.arange(len(reward), dtype=np.int32),
+    np.array(reward, np.float32),
+    np.array(last, bool),
+    np.array(truncated, bool),
+    None if over is None else np.array(over, bool),
+  )
+
+
+def test_lives_and_ends_of_all_kinds_in_one_batch():
+  stats = base.EpisodeStatistics(5, action_repeat=4)
+  none = [0] * 5
+  _update(stats, [0] * 5, none, none, none)
+  _update(stats, [1, 2, 3, 4, 5], none, none, none)
+  # Continues; loses a life; the last life; truncated; real end, no `last`.
+  ends = {'last': [0, 1, 1, 1, 0], 'truncated': [0, 0, 0, 1, 0]}
+  _update(stats, [10] * 5, **ends, over=[0, 0, 1, 1, 1])
+  assert stats.log.take() == [
+    base.Episode(2, 13.0, 2, 8, True),
+    base.Episode(3, 14.0, 2, 8, False),
+  ]
+  expected = [(11.0, 2), (12.0, 1), (0.0, 0), (0.0, 0), (15.0, 2)]
+  assert [stats.so_far(i) for i in range(5)] == expected
+  # FIRST for all but 0 and 4; then environment 1 has two steps.
+  _update(stats, [0] * 5, none, none, none)
+  assert [stats.so_far(i)[1] for i in range(5)] == [3, 2, 0, 0, 3]
+
+
+class _Counted:
+  """Counts one environment's episodes, step by step."""
+
+  def __init__(self) -> None:
+    self.at_first, self.score, self.length = True, 0.0, 0
+
+  def step(self, reward: float, last: bool, over: bool) -> None:
+    self.length += not self.at_first
+    self.score += reward
+    self.at_first = last
+    if last and over:
+      self.score, self.length = 0.0, 0
+
+
+@pytest.mark.parametrize('has_lives', [False, True])
+@pytest.mark.parametrize('seed', range(2))
+def test_random_batches_equal_counting_one_by_one(seed: int, has_lives: bool):
+  rng = np.random.default_rng(seed)
+  stats = base.EpisodeStatistics(6, action_repeat=2)
+  counted = [_Counted() for _ in range(6)]
+  expected = []
+  for _ in range(200):
+    start, stop = np.sort(rng.permutation(7)[:2])
+    ids = np.arange(start, stop) if rng.random() < 0.5 else rng.permutation(6)
+    first = np.array([counted[i].at_first for i in ids])
+    reward = np.where(first, 0, rng.integers(-3, 4, len(ids)))
+    last = ~first & (rng.random(len(ids)) < 0.3)
+    over = last & (rng.random(len(ids)) < 0.5) if has_lives else last
+    truncated = over & (rng.random(len(ids)) < 0.5)
+    for i, env in enumerate(ids.tolist()):
+      one = counted[env]
+      score, length = one.score + reward[i], one.length + (not first[i])
+      if over[i]:
+        expected.append(
+          base.Episode(env, score, length, 2 * length, not truncated[i])
+        )
+      one.step(reward[i], last[i], over[i])
+    ids = ids.astype(np.int32)
+    reward = reward.astype(np.float32)
+    stats.update(ids, reward, last, truncated, over if has_lives else None)
+  assert stats.log.take() == expected
+  assert len(expected) > 20
+  for env, one in enumerate(counted):
+    assert stats.so_far(env)[0] == one.score
+
+
+def test_returns_do_not_lose_small_rewards():
+  stats = base.EpisodeStatistics(1, action_repeat=1)
+  for reward in (0, 2.0**24, 1, 1, 1):
+    _update(stats, [reward], [0], [0], None)
+  _update(stats, [0], [1], [0], None)
+  assert stats.log.take()[0].episode_return == 2**24 + 3
+
+
+def test_log_keeps_the_newest(monkeypatch: pytest.MonkeyPatch):
+  monkeypatch.setattr(base, '_MOST_BATCHES', 2)
+  log = base.EpisodeLog()
+  for i in range(3):
+    columns = ([i, i], [1.0, 2.0], [3, 3], [12, 12], [True, False])
+    log.append(base.EndedEpisodes(*map(np.array, columns)))
+  assert log.take() == [
+    base.Episode(i, episode_return, 3, 12, episode_return == 1.0)
+    for i in (1, 2)
+    for episode_return in (1.0, 2.0)
+  ]
+  assert log.take() == []

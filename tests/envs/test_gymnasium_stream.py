@@ -1,6 +1,12 @@
-"""Tests of `seedrl_jax.envs.gymnasium_stream` on scripted toys."""
+"""Tests of Gymnasium's environments, in this process and others."""
 
-import warnings
+import os
+import pathlib
+import select
+import signal
+import subprocess
+import sys
+import threading
 from typing import Any
 
 import chex
@@ -8,7 +14,7 @@ import numpy as np
 import pytest
 
 from seedrl_jax import types
-from seedrl_jax.envs import base, gymnasium_stream
+from seedrl_jax.envs import base, factory, processes
 from tests.envs import streams, toys
 
 FIRST, MID, LAST = types.StepType
@@ -72,7 +78,7 @@ def test_groups_take_turns_and_actions_find_their_environment():
 
 def test_dict_observations_follow_the_spec_without_the_text():
   section = streams.toy('seeded')
-  spec = gymnasium_stream.make_spec(section)
+  spec = factory.make_spec(section)
   assert spec == base.StreamSpec(
     observation={
       'inner': {
@@ -90,55 +96,24 @@ def test_dict_observations_follow_the_spec_without_the_text():
   assert list(output.observation) == ['inner', 'noise']
 
 
-def test_environments_are_seeded_one_by_one():
-  def noise(seed: int) -> np.ndarray:
-    stream = streams.make(streams.toy('seeded'), 4, 2, seed)
-    return np.concatenate([stream.recv().observation['noise'] for _ in '12'])
-
-  chex.assert_trees_all_equal(noise(3), noise(3))
-  chex.assert_trees_all_equal(noise(3)[1:], noise(4)[:-1])
-  assert len(set(noise(3).tolist())) == 4
-
-
-def test_received_arrays_are_the_callers():
-  stream = streams.make(streams.toy('scripted'), 2)
-  output = stream.recv()
-  copy = types.EnvOutput(*(np.copy(x) for x in output))
-  for _ in range(4):
-    stream.send(np.zeros(2, np.int32), np.arange(2))
-    stream.recv()
-  chex.assert_trees_all_equal(output, copy)
-  output.env_id[:] = 9
-  stream.send(np.zeros(2, np.int32), np.arange(2))
-  assert stream.recv().env_id.tolist() == [0, 1]
-
-
-def test_making_a_stream_warns_of_nothing():
-  with warnings.catch_warnings():
-    warnings.simplefilter('error')
-    streams.make(streams.toy('scripted'), 2).close()
-
-
 @pytest.mark.parametrize(
-  ('factory', 'reason'),
+  ('name', 'reason'),
   [
     ('scripted', 'must be module:function'),
-    ('tests.envs.toys:', 'must be module:function'),
-    ('no_such_module:make', 'there is no module no_such_module,'),
     ('tests.envs.toys:absent', 'has no function absent'),
     ('tests.envs.toys:not_an_environment', 'must return a gymnasium.Env'),
   ],
 )
-def test_unusable_factories_are_refused(factory: str, reason: str):
+def test_unusable_factories_are_refused(name: str, reason: str):
   with pytest.raises(ValueError, match=reason) as caught:
-    gymnasium_stream.make_spec(streams.config('Toy-v0', factory=factory))
-  assert f'--config.env.factory={factory}' in str(caught.value)
+    factory.make_spec(streams.config('Toy-v0', factory=name))
+  assert f'--config.env.factory={name}' in str(caught.value)
 
 
 def test_id_of_gymnasiums_is_made_with_its_options():
   section = streams.config('gymnasium:FrozenLake-v1', max_episode_steps=7)
   section.options.update(is_slippery=False, map_name='8x8')
-  spec = gymnasium_stream.make_spec(section)
+  spec = factory.make_spec(section)
   assert (spec.name, spec.action.num_values) == ('gymnasium:FrozenLake-v1', 4)
   stream = streams.make(section)
   outputs = streams.roll(stream, np.full((9, 1), 3, np.int32))
@@ -150,11 +125,7 @@ def test_id_of_gymnasiums_is_made_with_its_options():
 @pytest.mark.parametrize(
   ('env_id', 'values', 'reason'),
   [
-    (
-      'CartPoel-v1',
-      {},
-      'the nearest are gymnasium:CartPole-v1, gymnasium:CartPole-v0, ',
-    ),
+    ('CartPoel-v1', {}, 'the nearest are gymnasium:CartPole-v1, gymnasium:'),
     # Gymnasium would import these.
     ('tests.envs.toys:CartPole-v1', {}, 'has not registered such'),
     ('GymV26Environment-v0', {}, 'has not registered such'),
@@ -166,39 +137,22 @@ def test_unusable_ids_of_gymnasiums_are_refused(
   env_id: str, values: dict[str, Any], reason: str
 ):
   with pytest.raises(ValueError, match=reason):
-    gymnasium_stream.make_spec(streams.config(f'gymnasium:{env_id}', **values))
+    factory.make_spec(streams.config(f'gymnasium:{env_id}', **values))
 
 
 def test_made_environment_has_its_own_name():
   section = streams.config('CartPole-v1', factory='gymnasium:make')
   section.factory_kwargs = {'id': 'Acrobot-v1'}
-  assert gymnasium_stream.make_spec(section).name == 'Acrobot-v1'
+  assert factory.make_spec(section).name == 'Acrobot-v1'
 
 
-@pytest.mark.parametrize('processes', [0, 2])
-@pytest.mark.parametrize(('value', 'word'), [(np.nan, 'nan'), (np.inf, 'inf')])
-def test_observation_that_is_not_finite_names_the_environment(
-  value: float, word: str, processes: int
-):
-  section = streams.toy('spoiled', value=value)
-  section.processes = processes
-  stream = streams.make(section, 3)
-  with pytest.raises(
-    base.EnvironmentFailed,
-    match=rf'^Environment 0 of tests\.envs\.toys:spoiled gave an observation '
-    rf'that is not finite \({word}\)',
-  ):
-    streams.roll(stream, ACTIONS.repeat(3, axis=1))
-  stream.close()
-
-
-@pytest.mark.parametrize('processes', [0, 2])
-@pytest.mark.parametrize('kind', toys.ACTION_SPACES)
-def test_actions_of_any_shape_reach_their_environments(
-  kind: str, processes: int
-):
+@pytest.mark.parametrize(
+  ('kind', 'count'),
+  [('discrete', 0), ('joint', 2), ('binary', 0), ('box', 0), ('box', 2)],
+)
+def test_actions_of_any_shape_reach_their_environments(kind: str, count: int):
   section = streams.toy('echo', kind=kind)
-  section.processes = processes
+  section.processes = count
   stream = streams.make(section, 3)
   spec = stream.spec.action
   actions = spec.sample(np.random.default_rng(0), 3, 3)
@@ -215,28 +169,178 @@ def test_continuous_actions_are_clipped():
   np.testing.assert_array_equal(outputs[1].observation, 1.0)
 
 
-def test_text_observations_are_refused_where_they_are_not_dropped():
-  section = streams.toy('seeded')
-  section.drop_observations = ()
-  with pytest.raises(ValueError, match='not Text'):
-    gymnasium_stream.make_spec(section)
-
-
-def test_options_of_envpool_are_refused():
-  section = streams.toy('scripted')
-  section.frame_skip = 4
-  with pytest.raises(ValueError, match='frame_skip: is an option of EnvPool'):
-    gymnasium_stream.make_spec(section)
-
-
-def test_failure_of_an_environment_reaches_the_receiver(
-  monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+  ('name', 'values', 'reason'),
+  [
+    ('seeded', {'drop_observations': ()}, 'not Text'),
+    ('scripted', {'frame_skip': 4}, 'frame_skip: is an option of EnvPool'),
+  ],
+)
+def test_unusable_values_are_refused(
+  name: str, values: dict[str, Any], reason: str
 ):
-  def fail(self: toys.Scripted, action: Any) -> None:
-    raise RuntimeError(f'action {action}')
+  section = streams.toy(name)
+  section.update(values)
+  with pytest.raises(ValueError, match=reason):
+    factory.make_spec(section)
 
-  monkeypatch.setattr(toys.Scripted, 'step', fail)
-  stream = streams.make(streams.toy('scripted'))
-  stream.send(np.array([3], np.int32), stream.recv().env_id)
-  with pytest.raises(RuntimeError, match='action 3'):
+
+@pytest.mark.parametrize(
+  ('value', 'count'), [(np.nan, 0), (np.inf, 0), (np.inf, 2)]
+)
+def test_observation_that_is_not_finite_names_the_environment(
+  value: float, count: int
+):
+  section = streams.toy('spoiled', value=value)
+  section.processes = count
+  stream = streams.make(section, 3)
+  with pytest.raises(
+    base.EnvironmentFailed,
+    match=rf'^Environment 0 of tests\.envs\.toys:spoiled gave an observation '
+    rf'that is not finite \({value}\)',
+  ):
+    streams.roll(stream, ACTIONS.repeat(3, axis=1))
+  stream.close()
+
+
+_ACTIONS = np.random.default_rng(0).integers(0, 4, (60, 7), np.int32)
+
+
+def _make(name: str, count: int, **kwargs: Any) -> Any:
+  """Makes seven environments in batches of five and two."""
+  section = streams.toy(name, **kwargs)
+  section.processes = count
+  return streams.make(section, 7, 5)
+
+
+def _pids(stream: Any) -> list[int]:
+  return [p.pid for group in stream._groups for p in group.envs._processes]
+
+
+def _is_there(pid: int) -> bool:
+  return pathlib.Path(f'/proc/{pid}').exists()
+
+
+def _play(stream: Any) -> list[Any]:
+  outputs = []
+  for action in _ACTIONS:
+    outputs.append(stream.recv())
+    ids = outputs[-1].env_id
+    stream.send(action[ids], ids)
+  stream.close()
+  return [outputs, stream.take_episodes()]
+
+
+@pytest.mark.parametrize('name', ['scripted', 'seeded'])
+def test_steps_are_those_of_environments_in_this_process(name: str):
+  here, there = _play(_make(name, 0)), _play(_make(name, 4))
+  chex.assert_trees_all_equal(here[0], there[0])
+  assert here[1] == there[1] != []
+
+
+def test_processes_have_no_jax_and_outlive_signals_to_their_group():
+  stream = _make('telling', 1)
+  # Whether JAX is imported, and restricted to the CPU.
+  assert stream.recv().observation.tolist() == [[0, 1]] * 5
+  assert stream.recv().observation.tolist() == [[0, 1]] * 2
+  for pid in _pids(stream):
+    os.kill(pid, signal.SIGINT)
+    os.kill(pid, signal.SIGTERM)
+  stream.send(np.zeros(5, np.int32), np.arange(5, dtype=np.int32))
+  assert len(stream.recv().env_id) == 5
+  pids = _pids(stream)
+  # Two batches have at least one each.
+  assert len(pids) == 2
+  stream.close()
+  assert not any(map(_is_there, pids))
+
+
+def test_failure_of_an_environment_reaches_the_receiver():
+  stream = _make('failing', 0, how='step')
+  with pytest.raises(toys.UnpicklableError, match='Unpicklable: step'):
+    _play(stream)
+
+
+@pytest.mark.parametrize('how', ['step', 'make'])
+def test_failure_in_a_process_comes_with_its_traceback(how: str):
+  stream = _make('failing', 2, how=how)
+  with pytest.raises(base.EnvironmentFailed) as caught:
+    _play(stream)
+  assert f'Unpicklable: {how}' in str(caught.value)
+  assert str(caught.value).endswith('as the traceback above says.')
+  stream.close()
+
+
+def test_killed_process_is_noticed():
+  stream = _make('scripted', 2)
+  first = stream.recv()
+  os.kill(_pids(stream)[0], signal.SIGKILL)
+  with pytest.raises(base.EnvironmentFailed, match=r'\(exit code -9'):
+    stream.send(np.zeros(5, np.int32), first.env_id)
     stream.recv()
+    stream.recv()
+  stream.close()
+  assert not any(map(_is_there, _pids(stream)))
+
+
+def test_step_that_never_ends_does_not_outlive_close(monkeypatch):
+  monkeypatch.setattr(processes, 'END_SECONDS', 0.1)
+  stream = _make('stuck', 2)
+  first, _ = stream.recv(), stream.recv()
+  stream.send(np.zeros(5, np.int32), first.env_id)
+  group, stepping, ended = stream._groups[0], threading.Event(), []
+  finish = group.finish
+
+  def wait():
+    stepping.set()
+    return finish()
+
+  def receive():
+    with pytest.raises(base.StreamClosed):
+      stream.recv()
+    ended.append(True)
+
+  group.finish = wait
+  thread = threading.Thread(target=receive)
+  thread.start()
+  stepping.wait()
+  stream.close()
+  thread.join()
+  assert ended and not any(map(_is_there, _pids(stream)))
+
+
+_PARENT = """
+import sys
+if __name__ == '__main__':
+  from tests.envs import test_gymnasium_stream as test
+  stream = test._make('scripted', 2)
+  stream.recv()
+  print(*test._pids(stream), flush=True)
+  sys.stdin.read()
+"""
+
+
+def test_processes_end_with_a_killed_parent(tmp_path: Any):
+  script = tmp_path / 'parent.py'
+  script.write_text(_PARENT)
+  with subprocess.Popen(
+    [sys.executable, str(script)],
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+    env={**os.environ, 'PYTHONPATH': ':'.join(sys.path)},
+    text=True,
+  ) as parent:
+    pids = [int(pid) for pid in parent.stdout.readline().split()]
+    handles = [os.pidfd_open(pid) for pid in pids]
+    parent.kill()
+  assert len(handles) == 2
+  for handle in handles:
+    # Readable once the process has ended.
+    assert select.select([handle], [], [], 60.0)[0]
+    os.close(handle)
+
+
+def test_processes_are_not_for_envpool():
+  section = streams.config('CartPole-v1', processes=2)
+  with pytest.raises(ValueError, match=r'env\.processes=2: is for .*Gymnasium'):
+    streams.make(section, 2)

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from configs import base as base_config
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import factory as env_factory
-from seedrl_jax.learner import state as state_lib
+from seedrl_jax.learner import update
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.runtime import checkpoints
 from seedrl_jax.runtime import workdir as workdir_lib
@@ -114,16 +114,14 @@ def save_states(folder: pathlib.Path, run: Any, *states: agents.State) -> None:
   directory.write_config(layout_lib.named_config(run, spec))
   store = checkpoints.Checkpoints(directory.checkpoints)
   for step, of_step in enumerate(states, start=1):
-    state = state_lib.LearnerState(of_step, np.int32(step), np.zeros(2))
+    state = update.LearnerState(of_step, np.int32(step), np.zeros(2))
     store.save(step, state, {})
-  store.close()
 
 
 def damage(folder: pathlib.Path, step: int) -> None:
-  """Truncates every file of a checkpoint."""
-  for file in (folder / 'checkpoints' / str(step)).rglob('*'):
-    if file.is_file():
-      file.write_bytes(file.read_bytes()[:7])
+  """Truncates a checkpoint."""
+  file = folder / 'checkpoints' / str(step)
+  file.write_bytes(file.read_bytes()[:7])
 
 
 def count_closes(monkeypatch: pytest.MonkeyPatch, owner: type) -> list[int]:

@@ -62,7 +62,7 @@ def _unroll_spec(length: int, has_core: bool) -> types.Unroll:
   return types.Unroll(steps, _CORE if has_core else (), env_id)
 
 
-class Writer(replay.TrajectoryWriter):
+class Writer:
   """Replaces the store; tests may set `on_insert`."""
 
   def __init__(

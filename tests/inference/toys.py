@@ -158,10 +158,6 @@ class Stream(envs.EnvStream):
   def take_episodes(self) -> list[envs.Episode]:
     return []
 
-  @property
-  def dropped_episodes(self) -> int:
-    return 0
-
   def close(self) -> None:
     self._schedule = iter(())
 

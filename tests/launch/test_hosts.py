@@ -1,10 +1,11 @@
 """Tests for launch/learner.py on two hosts, processes on loopback."""
 
+import os
 import pathlib
 import re
 import signal
 
-import pytest
+import gymnasium
 
 from tests import runs
 from tests.distributed import ports
@@ -13,6 +14,7 @@ from tests.launch import test_actor
 _LONG = '--config.total_env_frames=100000000'
 _OFTEN = '--config.checkpoint.every_seconds=0.1'
 _LOCAL = ('--config.env.num_envs=4',)
+_RESUMED = r'Resuming from checkpoint (\d+)'
 _GONE = (
   'learner: Host {} is gone (its connection was closed); start all hosts '
   'again to resume from the last checkpoint.'
@@ -25,7 +27,6 @@ def _host(
   workdir: pathlib.Path,
   *flags: str,
   count: int = 2,
-  devices: int = 2,
   script: str = 'learner.py',
   **environment: str,
 ) -> runs.Program:
@@ -37,18 +38,19 @@ def _host(
     '--config.hosts.timeout=600',
     *flags,
     script=script,
-    XLA_FLAGS=f'--xla_force_host_platform_device_count={devices}',
+    XLA_FLAGS='--xla_force_host_platform_device_count=2',
     **environment,
   )
 
 
-def _pair(
-  workdir: pathlib.Path, *flags: str, **kwargs: str
+def _hosts(
+  workdir: pathlib.Path, *flags: str, count: int = 2, **kwargs: str
 ) -> list[runs.Program]:
-  """Starts two hosts that share a work directory."""
-  address = f'127.0.0.1:{ports.free()}'
+  """Starts hosts that share a work directory."""
+  address = f'127.0.0.1:{ports.free()}' if count > 1 else ''
   return [
-    _host(i, address, workdir, *(flags or _LOCAL), **kwargs) for i in range(2)
+    _host(i, address, workdir, *flags, count=count, **kwargs)
+    for i in range(count)
   ]
 
 
@@ -71,9 +73,11 @@ def _wait_for_checkpoint(
   return runs.steps(workdir)[-1]
 
 
-def test_two_hosts_train_to_one_summary(tmp_path: pathlib.Path):
+def test_two_hosts_with_actors_train_to_one_summary(tmp_path: pathlib.Path):
   flags = [
     *('--config.env.id=CartPole-v1', '--config.total_env_frames=3000'),
+    *('--config.env.num_envs=0', '--config.actors.max_envs=4'),
+    *('--config.actors.timeout=600', '--config.num_eval_envs=2'),
     # Each update would report learning rates that differ.
     '--config.hosts.check_period=1',
   ]
@@ -81,11 +85,14 @@ def test_two_hosts_train_to_one_summary(tmp_path: pathlib.Path):
   address = f'127.0.0.1:{ports.free()}'
   folders = [tmp_path / 'a', tmp_path / 'b']
   hosts = [
-    _host(i, address, folder, *_LOCAL, *flags, '--config.num_eval_envs=2')
-    for i, folder in enumerate(folders)
+    _host(i, address, folder, *flags) for i, folder in enumerate(folders)
   ]
-  for host in hosts:
-    code, err = host.end()
+  actors = [
+    test_actor.Actor(host.wait_for(r'; actors at ([^;\s]+);')[1])
+    for host in hosts
+  ]
+  for process in hosts + actors:
+    code, *_, err = process.end()
     assert code == 0, err
   summary = runs.summary(folders[0])
   assert summary['status'] == 'finished'
@@ -104,42 +111,12 @@ def test_two_hosts_train_to_one_summary(tmp_path: pathlib.Path):
   assert not any('frames/s' in line for line in hosts[1].lines)
 
 
-def test_two_hosts_with_actors_at_each(tmp_path: pathlib.Path):
-  hosts = _pair(
-    tmp_path,
-    *('--config.env.num_envs=0', '--config.actors.max_envs=4'),
-    '--config.actors.timeout=600',
-    *('--config.env.id=CartPole-v1', '--config.total_env_frames=2000'),
-  )
-  addresses = [h.wait_for(r'; actors at ([^;\s]+);')[1] for h in hosts]
-  assert addresses[0] != addresses[1]
-  actors = [test_actor.Actor(address) for address in addresses]
-  for process in hosts + actors:
-    assert process.end()[0] == 0
-  summary = runs.summary(tmp_path)
-  assert summary['status'] == 'finished'
-  assert summary['env_steps'] >= 2000
-
-
-@pytest.mark.parametrize('told', [0, 1])
-def test_a_signal_to_one_stops_all(tmp_path: pathlib.Path, told: int):
-  hosts = _pair(tmp_path, *_LOCAL, _LONG)
-  hosts[0].wait_for_updates()
-  hosts[told].process.send_signal(signal.SIGTERM)
-  for host in hosts:
-    assert host.end()[0] == 0
-  summary = runs.summary(tmp_path)
-  assert summary['status'] == 'stopped'
-  assert runs.steps(tmp_path)[-1] == summary['updates']
-  assert (tmp_path / 'hosts/1/replay' / str(summary['updates'])).exists()
-
-
 def test_hosts_that_die_go_on_from_the_checkpoint(tmp_path: pathlib.Path):
   step = updates = 0
   for killed in 0, 1:
-    hosts = _pair(tmp_path, *_LOCAL, _LONG, _OFTEN)
+    hosts = _hosts(tmp_path, *_LOCAL, _LONG, _OFTEN)
     if step:
-      updates = int(hosts[0].wait_for(r'Resuming from checkpoint (\d+)')[1])
+      updates = int(hosts[0].wait_for(_RESUMED)[1])
       assert updates >= step
     # The first report may come before the first update.
     hosts[0].wait_for_updates(updates + 1)
@@ -147,28 +124,26 @@ def test_hosts_that_die_go_on_from_the_checkpoint(tmp_path: pathlib.Path):
     hosts[killed].process.kill()
     assert _error(hosts[1 - killed]) == _GONE.format(killed)
     assert hosts[killed].end()[0] == -signal.SIGKILL
-  # One alone, and then two.
-  one = _host(0, '', tmp_path, *_LOCAL, _LONG, count=1)
-  updates = int(one.wait_for(r'Resuming from checkpoint (\d+)')[1])
-  assert updates >= step
-  one.wait_for_updates(updates + 1)
-  one.process.send_signal(signal.SIGTERM)
-  assert one.end()[0] == 0
-  before = runs.summary(tmp_path)
-  total = before['env_steps'] + 400
-  hosts = _pair(tmp_path, *_LOCAL, f'--config.total_env_frames={total}')
-  for host in hosts:
-    assert host.end()[0] == 0
-  after = runs.summary(tmp_path)
-  assert after['status'] == 'finished'
-  assert after['env_steps'] >= total
-  assert after['updates'] > before['updates']
+  # One alone, and then two; a signal to host 1 stops both.
+  for count in 1, 2:
+    hosts = _hosts(tmp_path, *_LOCAL, _LONG, count=count)
+    updates = int(hosts[0].wait_for(_RESUMED)[1])
+    assert updates >= step
+    hosts[0].wait_for_updates(updates + 1)
+    hosts[-1].process.send_signal(signal.SIGTERM)
+    for host in hosts:
+      assert host.end()[0] == 0
+    summary = runs.summary(tmp_path)
+    assert summary['status'] == 'stopped'
+    step = runs.steps(tmp_path)[-1]
+    assert step == summary['updates'] > updates
   # The checkpoint of host 0 alone had nothing for host 1.
   assert any('The replay starts empty' in line for line in hosts[1].lines)
+  assert (tmp_path / 'hosts/1/replay' / str(step)).exists()
 
 
 def test_parameters_that_differ_stop_all(tmp_path: pathlib.Path):
-  hosts = _pair(
+  hosts = _hosts(
     tmp_path,
     *(*_LOCAL, _LONG, '--config.hosts.check_period=10'),
     script='../tests/launch/spoiled_learner.py',
@@ -185,10 +160,16 @@ def test_parameters_that_differ_stop_all(tmp_path: pathlib.Path):
   assert not runs.steps(tmp_path)
 
 
+def pixels() -> gymnasium.Env:
+  """Returns an environment that fails after BAD_AFTER steps, if set."""
+  after = int(os.environ.get('BAD_AFTER', 1 << 30))
+  return runs.Pixels(bad_after=after, failure='raise')
+
+
 def test_an_environment_that_fails_stops_all(tmp_path: pathlib.Path):
   address = f'127.0.0.1:{ports.free()}'
   flags = (
-    *('--config.env.factory=tests.launch.host_toys:pixels', *_LOCAL, _LONG),
+    *('--config.env.factory=tests.launch.test_hosts:pixels', *_LOCAL, _LONG),
     '--config.network.torso=mlp',
   )
   hosts = [
@@ -205,69 +186,15 @@ def test_an_environment_that_fails_stops_all(tmp_path: pathlib.Path):
   assert runs.steps(tmp_path)[-1] == summary['updates']
 
 
-_ADDRESS = '--coordinator=127.0.0.1:{port}'
-
-
-@pytest.mark.parametrize(
-  'flags, sentence',
-  [
-    (['--num_processes=2'], '--coordinator and --process_id missing: '),
-    (
-      ['--coordinator=a', '--num_processes=2', '--process_id=0'],
-      '--coordinator=a: give host 0 and a free port of it, as host:port.',
-    ),
-    (
-      [_ADDRESS, '--num_processes=2', '--process_id=2'],
-      '--process_id=2: with --num_processes=2 give 0 to 1.',
-    ),
-    (
-      [_ADDRESS, '--num_processes=2', '--process_id=1'],
-      'host 0 was not found there for 0.1 s (',
-    ),
-    (
-      [_ADDRESS, '--num_processes=2', '--process_id=0'],
-      'Host 1 did not join for 0.1 s; ',
-    ),
-  ],
-)
-def test_refuses_in_one_sentence(
-  tmp_path: pathlib.Path,
-  flags: list[str],
-  sentence: str,
-):
-  port = ports.free()
-  flags = [flag.format(port=port) for flag in flags]
-  host = runs.Program(
-    tmp_path, *flags, '--join_timeout=0.1', script='learner.py'
-  )
-  error = _error(host)
-  assert error.startswith('learner: ') and sentence in error
-  assert not (tmp_path / 'config.json').exists()
-
-
-@pytest.mark.parametrize(
-  'flag, devices, sentence',
-  [
-    (
-      '--config.unroll_length=6',
-      2,
-      '--config.unroll_length: host 0 has 5 and host 1 has 6; start all hosts '
-      'with one configuration.',
-    ),
-    (
-      '--config.env.num_threads=1',
-      4,
-      'Host 1 has 4 devices and host 0 2 devices; all hosts must be alike.',
-    ),
-  ],
-)
-def test_hosts_that_differ_are_refused(
-  tmp_path: pathlib.Path, flag: str, devices: int, sentence: str
-):
+def test_hosts_that_differ_are_refused(tmp_path: pathlib.Path):
   address = f'127.0.0.1:{ports.free()}'
   hosts = [
-    _host(0, address, tmp_path, *_LOCAL),
-    _host(1, address, tmp_path, *_LOCAL, flag, devices=devices),
+    _host(i, address, tmp_path, *_LOCAL, f'--config.unroll_length={5 + i}')
+    for i in range(2)
   ]
   for host in hosts:
-    assert sentence in _error(host)
+    assert _error(host) == (
+      'learner: --config.unroll_length: host 0 has 5 and host 1 has 6; start '
+      'all hosts with one configuration.'
+    )
+  assert not (tmp_path / 'config.json').exists()

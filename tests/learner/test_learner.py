@@ -1,6 +1,7 @@
 """Tests the learner: its order, counters and failures."""
 
 import dataclasses
+import threading
 
 import chex
 import jax
@@ -11,7 +12,6 @@ import pytest
 from seedrl_jax.agents import base
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import prefetch, update
-from seedrl_jax.learner import state as state_lib
 from seedrl_jax.replay import base as replay_base
 from tests.learner import toys
 
@@ -23,14 +23,12 @@ class _Log:
 
   def __init__(self):
     self.events = []
-    self.priorities = []
 
   def publish(self, version, params):
     self.events.append(f'publish {version}')
 
   def update_priorities(self, priorities):
     self.events.append('priorities')
-    self.priorities.append(priorities.tolist())
 
 
 class _Finite:
@@ -90,7 +88,7 @@ def _item(log, rewards, version_mean=0.0, version_min=0, name=''):
 
 
 def _state(step=0):
-  state = state_lib.initial_state(toys.make_agent(), jax.random.PRNGKey(0))
+  state = update.initial_state(toys.make_agent(), jax.random.PRNGKey(0))
   return state._replace(step=np.int32(step))
 
 
@@ -167,31 +165,6 @@ def test_update_that_has_ended_is_finished_at_once():
   assert learner.counters.updates == 2
 
 
-def test_state_waits_for_what_was_dispatched():
-  log = _Log()
-  learner, _ = _slow_learner(log)
-  learner.step(_item(log, [0.0], name='a'), 0.0)
-  learner.state()
-  assert log.events == ['dispatch 1', *_finished(1, 'a')]
-
-
-def test_updates_publish_their_parameters():
-  device = jax.devices()[3]
-  publisher = learner_lib.ParameterPublisher([device])
-  log = _Log()
-  learner = _learner(log, publisher)
-  w = 0.0
-  for version in range(4):
-    found, params = publisher.latest(device)
-    assert found == version
-    np.testing.assert_array_equal(
-      params['w'], np.full(toys.SIZE, w, np.float32)
-    )
-    learner.step(_item(log, [1.0]), 0.0)
-    learner.flush()
-    w += _LEARNING_RATE * (1.0 - w)
-
-
 def test_what_inference_reads_outlives_the_updates():
   # On the learner's own device, publishing copies nothing.
   device = jax.devices()[0]
@@ -209,16 +182,6 @@ def test_what_inference_reads_outlives_the_updates():
   assert [version for version, _ in held] == [0, 1, 2, 3, 4]
 
 
-def test_publish_period():
-  log = _Log()
-  learner = _learner(log, step=7, publish_period=3)
-  for _ in range(6):
-    learner.step(_item(log, [1.0]), 0.0)
-  learner.flush()
-  published = [e for e in log.events if e.startswith('publish')]
-  assert published == ['publish 7', 'publish 9', 'publish 12']
-
-
 def test_versions_and_lag_count_the_updates_of_a_batch():
   log = _Log()
   agent = _agent(updates_per_batch=3)
@@ -233,30 +196,6 @@ def test_versions_and_lag_count_the_updates_of_a_batch():
   assert learner.counters.lag_sum == 0 + 3 + 6 + 9
 
 
-def test_a_batch_gets_its_new_priorities():
-  log = _Log()
-  learner = _learner(log)
-  learner.step(_item(log, [3.0, 1.0, 2.0]), 0.0)
-  learner.flush()
-  assert log.priorities == [[3.0, 1.0, 2.0]]
-
-
-def test_state_is_after_all_that_was_dispatched():
-  log = _Log()
-  learner = _learner(log)
-  learner.step(_item(log, [1.0], name='a'), 0.0)
-  state = learner.state()
-  assert int(state.step) == 1
-  assert 'release a' in log.events
-  for _ in range(2):
-    learner.step(_item(log, [1.0]), 0.0)
-  assert int(learner.state().step) == 3
-  # Published parameters must not change.
-  chex.assert_trees_all_equal(
-    state.agent.params, {'w': np.full(toys.SIZE, 0.25, np.float32)}
-  )
-
-
 def test_policy_lag():
   log = _Log()
   learner = _learner(log, step=10)
@@ -266,17 +205,9 @@ def test_policy_lag():
   assert (counters.lag_sum, counters.lag_updates) == (1.5, 2)
   assert learner.take_lag_max() == 6
   assert learner.take_lag_max() == 0
-  learner.step(_item(log, [0.0], version_mean=12.0, version_min=11), 0.0)
-  assert learner.take_lag_max() == 1
-
-
-def test_steps_of_versions_to_come_lag_behind_nothing():
-  log = _Log()
-  learner = _learner(log, step=10)
-  learner.step(_item(log, [0.0], version_mean=10.5, version_min=10), 0.0)
-  learner.step(_item(log, [0.0], version_mean=10.0, version_min=10), 0.0)
-  assert learner.counters.lag_sum == 1.0
-  assert learner.take_lag_max() == 1
+  # Of a replay that was saved just after the parameters.
+  learner.step(_item(log, [0.0], version_mean=12.5, version_min=12), 0.0)
+  assert (counters.lag_sum, learner.take_lag_max()) == (1.5, 0)
 
 
 def test_metrics_are_of_the_last_finished_update():
@@ -328,3 +259,51 @@ def test_compile_leaves_no_trace():
   assert learner.counters.updates == 1
   learner.step(_item(log, [1.0]), 0.0)
   assert int(learner.state().step) == 2
+
+
+_PATIENCE = 600.0  # only for a test that has already failed
+
+
+def _params(version):
+  """Returns parameters filled with their version, on a device without one."""
+  params = {'a': np.full((3, 4), version, np.float32), 'b': np.ones(2)}
+  return jax.device_put(params, jax.devices()[-1])
+
+
+def test_every_inference_device_gets_a_copy_that_outlives_its_source():
+  devices = jax.devices()[:3]
+  publisher = learner_lib.ParameterPublisher(devices)
+  for version in 4, 5:
+    source = _params(version)
+    publisher.publish(version, source)
+    jax.tree.map(lambda x: x.delete(), source)
+  for device in devices:
+    version, params = publisher.latest(device)
+    assert version == 5 and (np.asarray(params['a']) == 5).all()
+    assert params['b'].devices() == {device}
+
+
+def test_reader_gets_the_old_ones_until_all_of_the_new_are_there(monkeypatch):
+  copying, may_finish = threading.Event(), threading.Event()
+
+  def slow_copy(tree):
+    copying.set()
+    assert may_finish.wait(_PATIENCE)
+    return tree
+
+  devices = jax.devices()[:2]
+  publisher = learner_lib.ParameterPublisher(devices)
+  publisher.publish(1, _params(1))
+  monkeypatch.setattr(learner_lib.jax, 'block_until_ready', slow_copy)
+  thread = threading.Thread(
+    target=publisher.publish, args=(2, _params(2)), daemon=True
+  )
+  thread.start()
+  assert copying.wait(_PATIENCE)
+  # No lock: readers do not wait for the copy.
+  for device in devices:
+    version, params = publisher.latest(device)
+    assert version == 1 and (np.asarray(params['a']) == 1).all()
+  may_finish.set()
+  thread.join(_PATIENCE)
+  assert [publisher.latest(device)[0] for device in devices] == [2, 2]

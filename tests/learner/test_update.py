@@ -1,7 +1,5 @@
 """Tests the update: over devices, in pieces, and on bad values."""
 
-import dataclasses
-
 import chex
 import jax
 import jax.numpy as jnp
@@ -12,7 +10,6 @@ from configs import base as base_config
 from seedrl_jax import types
 from seedrl_jax.actors import wire
 from seedrl_jax.agents import base, sgd
-from seedrl_jax.learner import state as state_lib
 from seedrl_jax.learner import update
 from tests.agents import sequences
 from tests.learner import toys
@@ -60,7 +57,7 @@ def _vtrace_updates(num_devices, micro_batches, num_updates=3):
   )
   agent = base.load_agent(config, env_spec)
   updater = update.Updater(agent, jax.devices()[-num_devices:])
-  initial = state_lib.initial_state(agent, jax.random.PRNGKey(0))
+  initial = update.initial_state(agent, jax.random.PRNGKey(0))
   state = updater.replicate(initial)
   rng = np.random.default_rng(0)
   for _ in range(num_updates):
@@ -90,8 +87,14 @@ def whole_fixture():
 def test_vtrace_update_in_pieces_is_the_update_of_the_whole(
   whole, num_devices, micro_batches
 ):
-  state, output, _ = _vtrace_updates(num_devices, micro_batches)
+  state, output, initial = _vtrace_updates(num_devices, micro_batches)
   expected = update.host_state(whole[0])
+  moved = jax.tree.map(
+    lambda x, y: np.abs(x - y).max(),
+    expected.agent.params,
+    initial.agent.params,
+  )
+  assert min(jax.tree.leaves(moved)) > 1e-4
   for device in range(num_devices):
     row = jax.tree.map(lambda x, d=device: np.asarray(x)[d], state)
     chex.assert_trees_all_close(
@@ -102,16 +105,6 @@ def test_vtrace_update_in_pieces_is_the_update_of_the_whole(
     np.testing.assert_allclose(
       output.metrics[name], whole[1].metrics[name], rtol=1e-4, atol=1e-6
     )
-
-
-def test_the_updates_compared_moved_every_parameter(whole):
-  state, initial = whole[0], whole[2]
-  moved = jax.tree.map(
-    lambda x, y: np.abs(np.asarray(x)[0] - y).max(),
-    state.agent.params,
-    initial.agent.params,
-  )
-  assert min(jax.tree.leaves(moved)) > 1e-4, moved
 
 
 @pytest.mark.parametrize('factor', [1, 10, 1000])
@@ -144,7 +137,7 @@ def test_the_largest_numbers_of_actors_stay_within_float32(factor):
 def _updater(agent=None, num_devices=1):
   agent = agent or toys.make_agent()
   updater = update.Updater(agent, jax.devices()[:num_devices])
-  state = state_lib.initial_state(agent, jax.random.PRNGKey(0))
+  state = update.initial_state(agent, jax.random.PRNGKey(0))
   return updater, updater.replicate(state)
 
 
@@ -152,14 +145,6 @@ def _w(params):
   values = np.unique(np.asarray(params['w']))
   assert values.size == 1, values
   return values.item()
-
-
-def test_a_batch_counts_as_the_agents_updates():
-  agent = dataclasses.replace(toys.make_agent(), updates_per_batch=3)
-  updater, state = _updater(agent)
-  for steps in (3, 6):
-    state, _, _ = updater(state, updater.shard([toys.batch_of([1.0])]), 1.0)
-    assert int(update.host_state(state).step) == steps
 
 
 @pytest.mark.parametrize('bad', [np.nan, np.inf])
@@ -200,55 +185,39 @@ def test_published_parameters_outlive_the_state_they_came_with(num_devices):
   assert _w(state.agent.params) > _LEARNING_RATE
 
 
-def test_host_state_outlives_the_next_updates():
-  updater, state = _updater()
-  pieces = [toys.batch_of([1.0])]
-  state, _, _ = updater(state, updater.shard(pieces), 1.0)
-  kept = update.host_state(state)
-  for _ in range(3):
-    state, _, _ = updater(state, updater.shard(pieces), 1.0)
-  jax.block_until_ready(state)
-  assert _w(kept.agent.params) == _LEARNING_RATE
-  assert int(kept.step) == 1
-
-
-def test_what_a_state_was_replicated_from_outlives_the_updates():
+def test_host_states_outlive_the_updates():
   updater, _ = _updater(num_devices=2)
-  state = state_lib.initial_state(updater.agent, jax.random.PRNGKey(0))
+  state = update.initial_state(updater.agent, jax.random.PRNGKey(0))
   running = updater.replicate(state)
   chex.assert_tree_shape_prefix(running, (2,))
   assert running.agent.params['w'].devices() == set(updater.devices)
+  kept = None
   for _ in range(3):
     shards = updater.shard([toys.batch_of([1.0])] * 2)
     running, _, _ = updater(running, shards, 1.0)
+    kept = kept or update.host_state(running)
   jax.block_until_ready(running)
   assert _w(state.agent.params) == 0.0
+  assert _w(kept.agent.params) == _LEARNING_RATE
 
 
 @pytest.mark.parametrize(
   ('num_devices', 'micro_batches'), [(1, 1), (2, 1), (1, 3), (2, 3)]
 )
-def test_priorities_come_in_the_order_of_the_batch(num_devices, micro_batches):
-  agent = toys.make_agent(micro_batches=micro_batches)
-  updater, state = _updater(agent, num_devices)
-  rewards = np.arange(6.0)
-  shards = updater.shard(_pieces(toys.batch_of(rewards), num_devices))
-  _, output, _ = updater(state, shards, 1.0)
-  chex.assert_shape(output.priorities, (num_devices, 6 // num_devices))
-  np.testing.assert_array_equal(
-    np.asarray(output.priorities).reshape(-1), rewards
-  )
-
-
-@pytest.mark.parametrize('num_devices, micro_batches', [(1, 1), (2, 1), (1, 3)])
-def test_weights_are_by_the_largest_of_all_devices(num_devices, micro_batches):
+def test_weights_and_priorities_of_a_batch(num_devices, micro_batches):
   agent = toys.make_agent(micro_batches=micro_batches)
   updater, state = _updater(agent, num_devices)
   rewards = np.arange(6.0)
   weights = np.array([1.0, 2.0, 4.0, 8.0, 2.0, 1.0], np.float32)
   batch = toys.batch_of(rewards)._replace(weight=weights)
   shards = updater.shard(_pieces(batch, num_devices))
-  state, _, _ = updater(state, shards, 1.0)
+  state, output, _ = updater(state, shards, 1.0)
+  # In the order of the batch.
+  chex.assert_shape(output.priorities, (num_devices, 6 // num_devices))
+  np.testing.assert_array_equal(
+    np.asarray(output.priorities).reshape(-1), rewards
+  )
+  # Weights are divided by the largest of all devices.
   step = _LEARNING_RATE * np.mean(weights / 8 * rewards)
   np.testing.assert_allclose(update.host_state(state).agent.params['w'], step)
 
@@ -266,38 +235,6 @@ def test_every_piece_of_every_update_has_its_own_key():
     state, output, _ = updater(state, shards, 1.0)
     noises.append(np.asarray(output.priorities).ravel())
   assert np.unique(noises).size == 8
-
-
-def test_shard_puts_each_piece_on_its_device():
-  updater, _ = _updater(num_devices=3)
-  pieces = [toys.batch_of([float(i), 10.0 + i]) for i in range(3)]
-  batch = updater.shard(pieces)
-  chex.assert_tree_shape_prefix(batch, (3,))
-  for i, device in enumerate(updater.devices):
-    shards = jax.tree.map(lambda x, i=i: x.addressable_shards[i], batch)
-    for shard in jax.tree.leaves(shards):
-      assert shard.device == device
-    data = jax.tree.map(lambda s: np.asarray(s.data)[0], shards)
-    chex.assert_trees_all_equal(data, pieces[i])
-
-
-def test_shard_wants_a_piece_for_each_device():
-  updater, _ = _updater(num_devices=3)
-  with pytest.raises(ValueError, match='longer'):
-    updater.shard([toys.batch_of([0.0])] * 2)
-
-
-def test_initial_state_depends_on_the_key_alone():
-  agent = dataclasses.replace(
-    toys.make_agent(), init=lambda key: {'w': jax.random.normal(key, (3,))}
-  )
-  make = [
-    state_lib.initial_state(agent, jax.random.PRNGKey(seed))
-    for seed in (0, 0, 1)
-  ]
-  chex.assert_trees_all_equal(make[0], make[1])
-  assert not np.allclose(make[0].agent['w'], make[2].agent['w'])
-  assert not np.array_equal(make[0].key, make[2].key)
 
 
 @pytest.mark.parametrize('num_devices', [1, 3])
@@ -329,14 +266,3 @@ def test_a_device_that_differs_shows():
   ])
   first, second, third = updater.fingerprints(state._replace(step=step))
   assert first == second != third
-
-
-def test_local_rows_are_in_the_order_of_the_devices():
-  updater, _ = _updater(num_devices=4)
-  rows = [
-    jax.device_put(np.array([[i, i + 0.5]]), device)
-    for i, device in enumerate(updater.devices)
-  ]
-  np.testing.assert_array_equal(
-    update.local_rows(updater._join(rows)), np.arange(8) / 2
-  )

@@ -16,8 +16,8 @@ def test_heads_are_float32(dtype):
   for head, shape in (
     (heads.PolicyHead(5), (3, 2, 5)),
     (heads.BaselineHead(), (3, 2)),
-    (heads.QHead(5, 4), (3, 2, 5)),
-    (heads.DuelingHead(5, 4), (3, 2, 5)),
+    (heads.QHead(5, 4, dueling=True), (3, 2, 5)),
+    (heads.QHead(5, 4, dueling=False), (3, 2, 5)),
   ):
     output, variables = jax.eval_shape(
       head.init_with_output, jax.random.key(0), features
@@ -36,7 +36,7 @@ def test_first_policy_is_nearly_uniform():
 @pytest.mark.parametrize('hidden_size', [0, 6])
 def test_dueling_head_by_hand(hidden_size):
   features = np.random.default_rng(0).normal(size=(3, 2, 8))
-  head = heads.DuelingHead(5, hidden_size)
+  head = heads.QHead(5, hidden_size, dueling=True)
   variables = parameters.draw(head.init, jax.random.key(0), features)
   q = jax.jit(head.apply)(variables, features)
   params = variables['params']
@@ -61,10 +61,10 @@ def test_dueling_head_by_hand(hidden_size):
 
 @pytest.mark.parametrize('hidden_size', [0, 6])
 def test_plain_head_has_the_layers_it_is_asked_for(hidden_size):
-  head = heads.QHead(5, hidden_size)
+  head = heads.QHead(5, hidden_size, dueling=False)
   variables = jax.eval_shape(head.init, jax.random.key(0), jnp.ones((3, 8)))
   shapes = jax.tree.map(np.shape, variables['params'])
   expected = {'q': {'kernel': (hidden_size or 8, 5), 'bias': (5,)}}
   if hidden_size:
-    expected['hidden'] = {'kernel': (8, hidden_size), 'bias': (hidden_size,)}
+    expected['q_hidden'] = {'kernel': (8, hidden_size), 'bias': (hidden_size,)}
   assert shapes == expected

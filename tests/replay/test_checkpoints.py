@@ -1,13 +1,84 @@
-"""The replay's checkpoints beside the learner's."""
+"""The replay's checkpoints and their archives: complete or absent."""
 
+import os
 import pathlib
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import checkpoints as checkpoints_lib
 from seedrl_jax.replay.embedded import store as embedded
+
+
+def _write(path, value=1):
+  with checkpoints_lib.create_archive(os.fspath(path)) as writer:
+    writer.add_meta('value', value)
+    writer.add_array('a/numbers', np.arange(5) * value)
+    pieces = (np.full((2, 3), i, np.uint8) for i in range(4))
+    writer.add_rows('rows', 8, (3,), np.dtype(np.uint8), pieces)
+    writer.add_array('empty', np.empty((0, 2), np.float32))
+
+
+def _read_all(path):
+  with checkpoints_lib.load_archive(os.fspath(path)) as reader:
+    reader.array('a/numbers')
+    list(reader.rows('rows'))
+
+
+def test_what_was_written_is_read(tmp_path, monkeypatch):
+  monkeypatch.setattr(checkpoints_lib, '_PIECE', 9)
+  path = tmp_path / 'x'
+  _write(path)
+  with checkpoints_lib.load_archive(os.fspath(path)) as reader:
+    assert reader.meta == {'value': 1}
+    np.testing.assert_array_equal(reader.array('a/numbers'), np.arange(5))
+    pieces = list(reader.rows('rows'))
+    assert [len(piece) for piece in pieces] == [3, 3, 2]
+    rows = np.concatenate(pieces)
+    np.testing.assert_array_equal(rows[:, 0], [0, 0, 1, 1, 2, 2, 3, 3])
+    assert reader.array('empty').shape == (0, 2)
+    assert list(reader.rows('empty')) == []
+  with np.load(path) as loaded:
+    np.testing.assert_array_equal(loaded['a/numbers'], np.arange(5))
+  assert os.listdir(tmp_path) == ['x']
+
+
+def test_a_failure_keeps_what_was_there(tmp_path):
+  path = os.fspath(tmp_path / 'x')
+  _write(path, value=7)
+  with (
+    pytest.raises(KeyboardInterrupt),
+    checkpoints_lib.create_archive(path) as writer,
+  ):
+    writer.add_array('a', np.arange(3))
+    raise KeyboardInterrupt
+  assert os.listdir(tmp_path) == ['x']
+  with checkpoints_lib.load_archive(path) as reader:
+    assert reader.meta['value'] == 7
+
+
+def _damaged(path):
+  data = bytearray(path.read_bytes())
+  data[data.index(b'\x03\x00\x00\x00\x00\x00\x00\x00\x04') + 1] ^= 1
+  return bytes(data)
+
+
+@pytest.mark.parametrize('share', [0.0, 0.3, 0.999, None])
+def test_damage_is_found_and_only_damage(tmp_path, share):
+  path = tmp_path / 'x'
+  _write(path)
+  data = path.read_bytes()
+  with (
+    pytest.raises(ValueError, match='ours'),
+    checkpoints_lib.load_archive(os.fspath(path)),
+  ):
+    raise ValueError('ours')
+  cut = _damaged(path) if share is None else data[: int(len(data) * share)]
+  path.write_bytes(cut)
+  with pytest.raises(replay.CheckpointError, match='is damaged'):
+    _read_all(path)
 
 
 class _Saved:
@@ -38,16 +109,6 @@ def test_another_run_gets_back_what_was_saved(saved, toy):
   assert saved.said == []
 
 
-def test_each_step_has_its_own(saved, toy):
-  names = []
-  for step in (1, 2):
-    toy.insert(saved.store, 't', [step, step])
-    names.append(saved.checkpoints.save(step))
-  for name, size in zip(names, (2, 4), strict=True):
-    saved.checkpoints.restore(name)
-    assert saved.store.info()['t'].size == size
-
-
 def test_prune_deletes_those_without_a_learner_and_nothing_else(saved, toy):
   saved.checkpoints.prune([])
   names = [saved.checkpoints.save(step) for step in (1, 2, 3)]
@@ -63,27 +124,21 @@ def test_prune_deletes_those_without_a_learner_and_nothing_else(saved, toy):
     saved.checkpoints.restore(names[1])
 
 
-def test_what_a_killed_save_left_is_removed(toy, tmp_path):
-  folder = tmp_path / 'replay'
-  folder.mkdir()
-  # Names of unfinished checkpoints of the several stores.
-  (folder / '7.abcdefgh.partial').write_bytes(b'gigabytes')
-  for name in ('.8.abcdefgh', '9.tmp', '9', 'mine.partial'):
-    (folder / name).mkdir()
-    (folder / name / 'file').touch()
-  _Saved(toy, folder)
-  assert {path.name for path in folder.iterdir()} == {'9', 'mine.partial'}
-
-
-def test_unfinished_saves_are_called_what_is_removed(saved):
-  seen = set()
+def test_what_a_killed_save_left_is_removed(saved, toy):
+  unfinished = []
 
   def look() -> None:
-    seen.update(path.name for path in saved.folder.iterdir())
+    unfinished.extend(path.name for path in saved.folder.iterdir())
 
   saved.checkpoints.save(7, look)
-  (unfinished,) = seen
-  assert checkpoints_lib._UNFINISHED.fullmatch(unfinished)
+  # Names of unfinished checkpoints of the several stores.
+  (saved.folder / unfinished[0]).write_bytes(b'gigabytes')
+  for name in ('.8.abcdefgh', '9.tmp', '9', 'mine.partial'):
+    (saved.folder / name).mkdir()
+    (saved.folder / name / 'file').touch()
+  _Saved(toy, saved.folder)
+  left = {path.name for path in saved.folder.iterdir()}
+  assert left == {'7', '9', 'mine.partial'}
 
 
 @pytest.mark.parametrize('error', [OSError, RuntimeError])
@@ -102,8 +157,3 @@ def test_a_folder_that_cannot_be_made_costs_a_sentence(toy, tmp_path):
   saved = _Saved(toy, tmp_path / 'replay')
   assert saved.checkpoints.save(5) == ''
   assert len(saved.said) == 1
-
-
-def test_what_is_missing_is_told(saved):
-  with pytest.raises(replay.CheckpointError, match='3'):
-    saved.checkpoints.restore('3')

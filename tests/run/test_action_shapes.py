@@ -1,5 +1,6 @@
 """Actions of every shape on every path; `echoing` checks them."""
 
+import functools
 import io
 import pathlib
 import threading
@@ -7,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from seedrl_jax.actors import addresses, credentials
-from seedrl_jax.actors.actor_side import actor
+from seedrl_jax.actors import addresses, credentials, handshake
+from seedrl_jax.actors.actor_side import actor, local_inference
 from seedrl_jax.demonstrations import recording
 from seedrl_jax.evaluation import scoring
 from seedrl_jax.runtime import progress
@@ -50,29 +51,35 @@ def _train(config: Any, folder: pathlib.Path) -> None:
   assert summary['updates'] > 3
 
 
-def test_local_environments(kind: str, backend: str, tmp_path: pathlib.Path):
-  _train(_config(kind, replay__backend=backend), tmp_path)
-
-
 def test_environments_in_processes(tmp_path: pathlib.Path):
   _train(_config('box', env__processes=2), tmp_path)
 
 
-def test_replayed_unrolls(kind: str, backend: str, tmp_path: pathlib.Path):
-  _train(_config(kind, **_REPLAY, replay__backend=backend), tmp_path)
+@pytest.mark.usefixtures('server_python')
+def test_unrolls_replayed_by_reverb(kind: str, tmp_path: pathlib.Path):
+  _train(_config(kind, **_REPLAY, replay__backend='reverb'), tmp_path)
 
 
-def test_remote_actors(kind: str, tmp_path: pathlib.Path):
-  config = _config(kind, env__num_envs=0, actors__max_envs=4)
-  run = runs.Run(config, tmp_path)
-  (address,) = run.system.parts.actors.addresses
-  options = actor.GroupOptions(
-    addresses.parse('--learner', address),
-    credentials.Security(),
-    num_envs=4,
-    allowed=_ALLOWED,
+@pytest.mark.parametrize('inference', handshake.INFERENCE)
+def test_remote_actors(
+  inference: str,
+  kind: str,
+  tmp_path: pathlib.Path,
+  request: pytest.FixtureRequest,
+):
+  is_local = inference == handshake.LOCAL
+  if is_local:
+    request.getfixturevalue('server_python')
+  backend = 'reverb' if is_local else 'embedded'
+  config = _config(
+    kind, env__num_envs=0, actors__max_envs=4, replay__backend=backend
   )
-  group = actor.EnvGroup(options, lambda line: None)
+  run = runs.Run(config, tmp_path)
+  (text,) = run.system.parts.actors.addresses
+  address, security = addresses.parse('--learner', text), credentials.Security()
+  options = actor.GroupOptions(address, security, 4, allowed=_ALLOWED)
+  make = functools.partial(local_inference.LocalInference, address, security)
+  group = actor.EnvGroup(options, lambda _: None, make if is_local else None)
   thread = threading.Thread(target=group.run, name='actor')
   thread.start()
   try:

@@ -1,6 +1,5 @@
 """Checkpoints of a run: the learner's and the replay's, now or in a thread."""
 
-import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 
 from configs import base as base_config
-from seedrl_jax.learner import state as state_lib
+from seedrl_jax.learner import update
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay.embedded import store as embedded
 from seedrl_jax.run import checkpointing
@@ -48,7 +47,6 @@ class _Run:
   def close(self) -> None:
     """Closes the checkpoints as an ending run does."""
     self.writer.finish()
-    self.saved.close()
 
   def reopen(self) -> None:
     """Starts the run again."""
@@ -58,7 +56,7 @@ class _Run:
 
   def save(
     self,
-    state: state_lib.LearnerState,
+    state: update.LearnerState,
     now: report.RunRecord = _NOTHING,
     wait: bool = True,
   ) -> None:
@@ -100,15 +98,15 @@ def run_fixture(tmp_path, monkeypatch) -> Iterator[_Run]:
   made.store.close()
 
 
-def _state(step: int) -> state_lib.LearnerState:
-  return state_lib.LearnerState(
+def _state(step: int) -> update.LearnerState:
+  return update.LearnerState(
     agent={'w': np.full(3, step, np.float32)},
     step=np.int32(step),
     key=np.array([0, step], np.uint32),
   )
 
 
-def _assert_is(state: state_lib.LearnerState, step: int) -> None:
+def _assert_is(state: update.LearnerState, step: int) -> None:
   jax.tree.map(np.testing.assert_array_equal, state, _state(step))
 
 
@@ -178,30 +176,6 @@ def test_the_last_checkpoint_waits_for_the_one_before(run):
   assert run.saved.record.replay == '2'
 
 
-@contextlib.contextmanager
-def _failed_in_background(run, monkeypatch):
-  """Makes a checkpoint in the thread fail; afterwards there is room again."""
-
-  def fail(*unused: object) -> None:
-    raise OSError('No room.')
-
-  with monkeypatch.context() as patched:
-    patched.setattr(run.saved.storage, 'save', fail)
-    run.save(_state(1), wait=False)
-    run.writer._thread.join(PATIENCE)
-  with pytest.raises(OSError, match='No room'):
-    yield
-
-
-def test_the_last_checkpoint_is_written_though_one_before_failed(
-  run, monkeypatch
-):
-  # The error of the first is raised, but what was learned since is saved.
-  with _failed_in_background(run, monkeypatch):
-    run.save(_state(2))
-  assert run.saved.storage.steps() == [2]
-
-
 def test_a_checkpoint_that_hangs_is_left_alone_in_time(run):
   go = run.block_replay()
   run.save(_state(1), wait=False)
@@ -239,41 +213,32 @@ def test_a_full_disk_is_told_and_the_next_save_tries_again(
   assert run.saved.storage.steps() == [1, 3]
 
 
-@pytest.mark.parametrize('find', ['save', 'finish', 'close'])
+@pytest.mark.parametrize('find', ['save', 'last', 'finish'])
 def test_a_failure_in_the_thread_is_raised_later(run, monkeypatch, find):
-  report: Callable[[], None] = {
-    'save': lambda: run.save(_state(2), wait=False),
-    'finish': run.writer.finish,
-    'close': run.close,
-  }[find]
-  with _failed_in_background(run, monkeypatch):
-    report()
+  def fail(*unused: object) -> None:
+    raise OSError('No room.')
+
+  with monkeypatch.context() as patched:
+    patched.setattr(run.saved.storage, 'save', fail)
+    run.save(_state(1), wait=False)
+    run.writer._thread.join(PATIENCE)
+  with pytest.raises(OSError, match='No room'):
+    if find == 'finish':
+      run.writer.finish()
+    else:
+      run.save(_state(2), wait=find == 'last')
+  # What was learned since is saved all the same.
+  assert run.saved.storage.steps() == ([2] if find == 'last' else [])
   # The error is raised once.
   run.writer.finish()
 
 
-def test_an_update_is_saved_once(run, monkeypatch):
-  run.save(_state(1), wait=False)
-  run.writer.finish()
-
-  def fail(*unused: object) -> None:
-    raise AssertionError('It is saved again.')
-
-  monkeypatch.setattr(run.store, 'checkpoint', fail)
-  for wait in (True, False):
-    run.save(_state(1), wait=wait)
-    run.writer.finish()
-  assert not any('replay' in sentence for sentence in run.said)
-
-
-@pytest.mark.parametrize('wait', [True, False])
-def test_a_replay_that_cannot_be_saved_costs_a_sentence(run, monkeypatch, wait):
+def test_a_replay_that_cannot_be_saved_costs_a_sentence(run, monkeypatch):
   def fail(*unused: object) -> None:
     raise replay.StoreClosed('The store was closed.')
 
   monkeypatch.setattr(run.store, 'checkpoint', fail)
-  run.save(_state(1), report.RunRecord(env_steps=3), wait=wait)
-  run.writer.finish()
+  run.save(_state(1), report.RunRecord(env_steps=3))
   assert 'Checkpoint 1 has no replay: The store was closed.' in run.said
   run.reopen()
   _assert_is(run.state, 1)

@@ -2,10 +2,11 @@
 
 import json
 import os
-import shutil
+import time
 from typing import NamedTuple
 
 import chex
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -20,10 +21,11 @@ class _State(NamedTuple):
 
 
 def _state(step, size=1000):
-  # Incompressible, so damage to a file hits an array.
+  # Incompressible.
   noise = np.random.default_rng(step).normal(size=size).astype(np.float32)
+  bias = np.asarray(jnp.full(3, step, jnp.bfloat16))
   return _State(
-    {'dense': {'kernel': noise, 'bias': np.zeros(3, np.float32)}},
+    {'dense': {'kernel': noise, 'bias': bias}},
     (np.full(2, step, np.int32), {'key': np.zeros(2, np.uint32)}),
     np.int32(step),
   )
@@ -42,198 +44,136 @@ def _save(path, steps, **kwargs):
   store = checkpoints.Checkpoints(path, **kwargs)
   for step in steps:
     store.save(step, _state(step), _record(step))
-  store.close()
+  return store
 
 
-def _restore(path, template=None):
+def _restore(path, *args, template=None, **kwargs):
   """Returns what a new `Checkpoints` restores and reports."""
   said = []
-  store = checkpoints.Checkpoints(path, report=said.append)
-  found = store.restore(template or _state(0))
-  store.close()
-  return found, said
+  store = checkpoints.Checkpoints(path, report=said.append, **kwargs)
+  return store.restore(template or _state(0), *args), said
 
 
 def test_newest_comes_back_as_it_was(path):
+  assert _restore(path) == (None, [])
   _save(path, [3, 12])
   found, said = _restore(path)
-  assert found.step == 12
-  assert found.record == _record(12)
+  assert (found.step, found.record, said) == (12, _record(12), [])
   chex.assert_trees_all_equal(found.state, _state(12))
   chex.assert_trees_all_equal_shapes_and_dtypes(found.state, _state(12))
   assert isinstance(found.state, _State)
-  assert said == []
 
 
-def test_nothing_to_restore(path):
-  found, said = _restore(path)
-  assert found is None
-  assert said == []
-  assert checkpoints.Checkpoints(path).steps() == []
+def test_step_that_is_there_is_not_saved_again(path):
+  store = _save(path, [1])
+  store.save(1, _state(9), {'other': 1})
+  assert store.steps() == [1]
+  assert store.restore(_state(0)).record == _record(1)
 
 
-@pytest.mark.parametrize(
-  ('keep', 'left'), [(1, [4]), (2, [3, 4]), (6, [1, 2, 3, 4])]
-)
-def test_a_linked_checkpoint_goes_and_what_it_leads_to_stays(
-  path, tmp_path, keep, left
-):
+@pytest.mark.parametrize(('step', 'found_step'), [(None, 5), (3, 3), (4, None)])
+def test_a_field_needs_no_template_of_the_rest(path, step, found_step):
+  _save(path, [3, 5])
+  template = _state(0).params
+  found, _ = _restore(path, 'params', step, template=template)
+  assert (found and found.step) == found_step
+  if found:
+    chex.assert_trees_all_equal(found.state, _state(found_step).params)
+
+
+def test_a_linked_checkpoint_goes_and_what_it_leads_to_stays(path, tmp_path):
   _save(tmp_path / 'other', [1])
   path.mkdir()
   (path / '1').symlink_to(tmp_path / 'other' / '1')
   assert _restore(path)[0].step == 1
-  _save(path, [2, 3, 4], keep=keep)
-  assert checkpoints.Checkpoints(path).steps() == left
+  assert _save(path, [2, 3, 4], keep=2).steps() == [3, 4]
   assert _restore(tmp_path / 'other')[0].step == 1
 
 
 @pytest.mark.parametrize(
   ('hours', 'expected'),
   # With hours, the first is always kept.
-  [(0.0, [4, 5]), (1e-12, [1, 2, 3, 4, 5]), (1000.0, [1, 4, 5])],
+  [(0.0, [7, 8]), (1.0, [1, 3, 5, 7, 8]), (2.0, [1, 5, 7, 8])],
 )
-def test_newest_are_kept_and_one_every_so_many_hours(path, hours, expected):
-  _save(path, [1, 2, 3, 4, 5], keep=2, keep_every_hours=hours)
+def test_newest_are_kept_and_one_every_so_many_hours(
+  path, monkeypatch, hours, expected
+):
+  for step in range(1, 9):
+    # A start every half an hour; times of files do not matter.
+    monkeypatch.setattr(time, 'time', lambda step=step: 1800.0 * step)
+    _save(path, [step], keep=2, keep_every_hours=hours)
+    os.utime(path / str(step), (0, 0))
   assert checkpoints.Checkpoints(path).steps() == expected
 
 
-def test_step_that_is_there_is_not_saved_again(path):
-  _save(path, [1])
-  store = checkpoints.Checkpoints(path)
-  store.save(1, _state(9), {'other': 1})
-  assert store.steps() == [1]
-  assert store.restore(_state(0)).record == _record(1)
-
-
-def test_restored_run_goes_on_saving(path):
-  _save(path, [1, 2], keep=2)
-  store = checkpoints.Checkpoints(path, keep=2)
-  store.restore(_state(0))
-  store.save(3, _state(3), _record(3))
-  assert store.steps() == [2, 3]
-
-
-def _files(folder):
-  return sorted(p for p in folder.rglob('*') if p.is_file())
-
-
-def _largest(folder):
-  return max(_files(folder), key=lambda p: p.stat().st_size)
-
-
-def _truncate(folder):
-  file = _largest(folder)
+def _truncate(file):
   file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
 
-def _flip_bit_of_an_array(folder):
-  file = _largest(folder)
+def _flip_a_bit(file):
   data = bytearray(file.read_bytes())
   data[len(data) // 2] ^= 1
   file.write_bytes(data)
 
 
-def _change_record(folder):
-  file = next(p for p in _files(folder) if b'env_steps' in p.read_bytes())
-  record = json.loads(file.read_text())
-  record['env_steps'] += 1
-  file.write_text(json.dumps(record))
+def _change_record(file):
+  line, _, rest = file.read_bytes().partition(b'\n')
+  header = json.loads(line)
+  header['record']['env_steps'] += 1
+  file.write_bytes(json.dumps(header).encode() + b'\n' + rest)
 
 
-def _empty_everything(folder):
-  for file in _files(folder):
-    file.write_bytes(b'')
-
-
-def _delete_contents(folder):
-  shutil.rmtree(folder)
-  folder.mkdir()
-
-
-_DAMAGE = {
-  'truncated': _truncate,
-  'flipped bit': _flip_bit_of_an_array,
-  'other record': _change_record,
-  'no file': lambda folder: _largest(folder).unlink(),
-  'no state': lambda folder: shutil.rmtree(folder / 'state'),
-  'no record': lambda folder: shutil.rmtree(folder / 'record'),
-  'empty files': _empty_everything,
-  'no contents': _delete_contents,
-}
-
-
-@pytest.mark.parametrize('damage', _DAMAGE.values(), ids=_DAMAGE)
+@pytest.mark.parametrize(
+  'damage',
+  [_truncate, _flip_a_bit, _change_record, lambda file: file.write_bytes(b'')],
+)
 def test_damaged_newest_is_put_aside_and_the_one_before_is_used(path, damage):
   _save(path, [1, 2])
   damage(path / '2')
-  found, said = _restore(path)
-  assert found.step == 1
-  assert found.record == _record(1)
-  chex.assert_trees_all_equal(found.state, _state(1))
+  found, (sentence,) = _restore(path)
+  assert (found.step, found.record) == (1, _record(1))
   aside = path / '2.damaged-1'
-  assert aside.is_dir()
-  (sentence,) = said
-  assert sentence.startswith('Checkpoint 2 is damaged (')
-  assert f'moved to {aside} and the one before is used.' in sentence
+  assert sentence == (
+    'Checkpoint 2 is damaged (its contents do not match their digest); it was '
+    f'moved to {aside} and the one before is used.'
+  )
   # The run saves that step again.
   _save(path, [2])
   found, said = _restore(path)
   assert (found.step, said) == (2, [])
+  assert aside.exists()
 
 
-def test_two_damaged_ones(path):
-  _save(path, [1, 2, 3])
-  _truncate(path / '3')
+def test_none_is_sound(path):
+  _save(path, [1, 2])
+  _truncate(path / '1')
   _truncate(path / '2')
   found, said = _restore(path)
-  assert found.step == 1
-  assert [s.split(' is')[0] for s in said] == ['Checkpoint 3', 'Checkpoint 2']
-
-
-def test_none_is_left(path):
-  _save(path, [1])
-  _truncate(path / '1')
-  found, said = _restore(path)
   assert found is None
-  (sentence,) = said
-  assert sentence.endswith(' and no other is used.')
+  ends = [sentence.rpartition(' and ')[2] for sentence in said]
+  assert ends == ['the one before is used.', 'no other is used.']
 
 
-def test_step_that_is_damaged_again_leaves_the_first(path):
-  for _ in range(2):
-    _save(path, [1])
-    _truncate(path / '1')
-    _restore(path)
-  names = sorted(p.name for p in path.iterdir())
-  assert names == ['1.damaged-1', '1.damaged-2']
+@pytest.mark.parametrize(
+  ('step', 'found_step', 'end'),
+  [(None, 3, 'the one before is used.'), (5, None, 'no other is used.')],
+)
+def test_reader_moves_nothing(path, step, found_step, end):
+  _save(path, [3, 5])
+  (path / '6.tmp').touch()
+  _truncate(path / '5')
+  found, (sentence,) = _restore(path, '', step, read_only=True)
+  assert (found and found.step) == found_step
+  assert sentence.endswith(f'digest); {end}')
+  assert {entry.name for entry in path.iterdir()} == {'3', '5', '6.tmp'}
 
 
 def test_half_written_checkpoint_is_cleared_away(path):
   _save(path, [1])
-  # A process killed in mid-save leaves this.
-  partial = path / '2.orbax-checkpoint-tmp-1234'
-  shutil.copytree(path / '1', partial)
-  _truncate(partial)
+  (path / '2.tmp').write_bytes(b'half')
   found, said = _restore(path)
   assert (found.step, said) == (1, [])
-  assert not partial.exists()
-  _save(path, [2])
-  assert _restore(path)[0].step == 2
-
-
-def test_what_only_has_the_name_of_a_checkpoint_blocks_nothing(path, tmp_path):
-  (tmp_path / 'mine').mkdir()
-  (tmp_path / 'mine' / 'file').touch()
-  path.mkdir()
-  (path / '5.orbax-checkpoint-tmp').symlink_to(tmp_path / 'mine')
-  (path / '6.orbax-checkpoint-tmp').write_text('a file')
-  (path / '2').symlink_to('nowhere')
-  (path / '3').write_text('a file')
-  _save(path, [2, 3])
-  names = sorted(p.name for p in path.iterdir())
-  assert names == ['2', '2.damaged-1', '3', '3.damaged-1']
-  assert (tmp_path / 'mine' / 'file').exists()
-  assert _restore(path)[0].step == 3
+  assert not (path / '2.tmp').exists()
 
 
 @pytest.fixture(name='small_disk')
@@ -247,7 +187,7 @@ def small_disk_fixture(tmp_path):
   os.system(f'umount {disk}')
 
 
-def test_full_disk_costs_a_sentence_and_no_checkpoint(small_disk, capfd):
+def test_full_disk_costs_a_sentence_and_no_checkpoint(small_disk):
   path = small_disk / 'checkpoints'
   store = checkpoints.Checkpoints(path, keep=1)
   store.save(1, _state(1, 80_000), _record(1))
@@ -255,30 +195,31 @@ def test_full_disk_costs_a_sentence_and_no_checkpoint(small_disk, capfd):
     with pytest.raises(workdir.NotWritten) as error:
       store.save(step, _state(step, 80_000), _record(step))
     assert str(error.value) == (
-      f'Checkpoint {step} could not be written (No space left on device).'
+      f'{path / str(step)} could not be written (No space left on device).'
     )
     assert [p.name for p in path.iterdir()] == ['1']
   assert store.restore(_state(0, 80_000)).step == 1
   os.system(f'mount -o remount,size=4m {small_disk}')
   store.save(4, _state(4, 80_000), _record(4))
   assert store.steps() == [4]
-  store.close()
-  assert capfd.readouterr() == ('', '')
 
 
 @pytest.mark.parametrize(
-  ('template', 'differences'),
+  ('template', 'field', 'differences'),
   [
     (
       _state(0, size=7),
+      '',
       [
         'params.dense.kernel is float32[1000] in the checkpoint, float32[7] in '
         'the configuration'
       ],
     ),
-    (_state(0)._replace(step=np.int64(0)), ['step is int32[]']),
+    (_state(0, size=7).params, 'params', ['params.dense.kernel is float32']),
+    (_state(0)._replace(step=np.int64(0)), '', ['step is int32[]']),
     (
       _state(0)._replace(opt_state=(), target_params={'w': np.ones(1)}),
+      '',
       [
         'opt_state.0 is only in the checkpoint',
         'opt_state.1.key is only in the checkpoint',
@@ -286,14 +227,15 @@ def test_full_disk_costs_a_sentence_and_no_checkpoint(small_disk, capfd):
       ],
     ),
     # None of the five arrays fits.
-    ((), ['and 2 more']),
+    ({'x': np.ones(1)}, '', ['and 3 more']),
   ],
 )
-def test_what_does_not_fit_is_refused_by_name(path, template, differences):
+def test_what_does_not_fit_is_refused_by_name(
+  path, template, field, differences
+):
   _save(path, [1])
-  store = checkpoints.Checkpoints(path)
   with pytest.raises(checkpoints.CheckpointMismatch) as error:
-    store.restore(template)
+    _restore(path, field, template=template)
   message = str(error.value)
   assert message.startswith('Checkpoint 1 does not fit this configuration: ')
   assert all(difference in message for difference in differences)
@@ -301,18 +243,25 @@ def test_what_does_not_fit_is_refused_by_name(path, template, differences):
   assert _restore(path)[0].step == 1
 
 
-def test_another_releases_layout_is_refused(path, monkeypatch):
+def _of_next_release(path, monkeypatch):
   with monkeypatch.context() as patch:
-    patch.setattr(checkpoints, '_CURRENT_LAYOUT', 1)
+    patch.setattr(checkpoints, '_LAYOUT', 4)
     _save(path, [1])
+
+
+def _of_earlier_release(path, monkeypatch):
+  (path / '1/state').mkdir(parents=True)
+
+
+@pytest.mark.parametrize('save', [_of_next_release, _of_earlier_release])
+def test_another_releases_layout_is_refused(path, monkeypatch, save):
+  save(path, monkeypatch)
   sentence = (
     r'Checkpoint 1 in \S+ is of another release of seedrl-jax, with another '
     r'layout; go on with that release, or give another --workdir\.'
   )
-  store = checkpoints.Checkpoints(path)
-  for restore in (store.restore, lambda _: store.restore_part('step', 0)):
-    with pytest.raises(checkpoints.CheckpointMismatch, match=sentence):
-      restore(_state(0))
+  with pytest.raises(checkpoints.CheckpointMismatch, match=sentence):
+    _restore(path)
 
 
 def test_numbers_stand_in_for_checkpoints_of_another_host():
@@ -321,4 +270,3 @@ def test_numbers_stand_in_for_checkpoints_of_another_host():
   for step in (3, 5, 9):
     numbers.save(step, {}, {})
   assert numbers.steps() == [5, 9]
-  numbers.close()

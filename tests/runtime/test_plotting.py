@@ -1,93 +1,181 @@
 """Tests for seedrl_jax/runtime/plotting.py: contents, not looks."""
 
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import chex
 import numpy as np
 import pytest
 
-from seedrl_jax.runtime import curves, plotting
+from seedrl_jax.runtime import plotting
 
-_TIME = np.array([60.0, 120.0, 180.0])
+_HEADER = 'time/updates,time/elapsed_s,time/env_frames,rollout/return'
 
 
-def _run(name: str, offset: float = 0.0) -> curves.RunCurves:
+def _run(name: str, config: Mapping[str, Any] | None = None, **columns: Any):
+  return plotting.RunCurves(
+    name, config or {}, {k: np.array(v, float) for k, v in columns.items()}
+  )
+
+
+def test_read_run(tmp_path):
+  folder = tmp_path / 'a'
+  folder.mkdir()
+  (folder / 'config.json').write_text(json.dumps({'seed': 3}))
+  (folder / 'metrics.csv').write_text(f'{_HEADER}\n1,1,100,\n2,2,200,-1.5\n3,3')
+  run = plotting.read_run(folder)
+  assert (run.name, run.config) == ('a', {'seed': 3})
+  chex.assert_trees_all_equal(
+    run.columns,
+    {
+      'time/updates': np.array([1.0, 2.0]),
+      'time/elapsed_s': np.array([1.0, 2.0]),
+      'time/env_frames': np.array([100.0, 200.0]),
+      'rollout/return': np.array([np.nan, -1.5]),
+    },
+  )
+
+
+@pytest.mark.parametrize(
+  ('data', 'message'),
+  [
+    (None, r'has no metrics\.csv'),
+    (b'', 'has no column'),
+    (b'time,loss\n1,2\n', 'has no column'),
+    (b'\xff\xfe\n', r'metrics\.csv is damaged'),
+    (f'{_HEADER}\n'.encode(), 'no complete row'),
+    (f'{_HEADER}\n1,'.encode(), 'no complete row'),
+  ],
+)
+def test_metrics_that_cannot_be_read_are_an_error(tmp_path, data, message):
+  if data is not None:
+    (tmp_path / 'metrics.csv').write_bytes(data)
+  with pytest.raises(ValueError, match=message):
+    plotting.read_run(tmp_path)
+
+
+def test_curve_leaves_out_nan_and_unknown_columns():
+  run = _run('a', time=[1, 2, 3], loss=[np.nan, 5, 6])
+  time, loss = plotting.curve(run, 'time', 'loss')
+  chex.assert_trees_all_equal((time, loss), (np.r_[2.0, 3.0], np.r_[5.0, 6.0]))
+  assert plotting.curve(run, 'time', 'entropy')[0].size == 0
+
+
+def _config(
+  seed: int, rate: float = 0.1, env_id: str = 'Toy'
+) -> dict[str, Any]:
+  env = {'id': env_id}
+  optimizer = {'rate': rate}
+  return {'agent': 'x', 'seed': seed, 'env': env, 'optimizer': optimizer}
+
+
+def test_seeds_are_grouped_and_the_rest_is_not():
+  groups = plotting.group_runs([
+    _run('a', _config(1)),
+    _run('b', _config(1, rate=0.2, env_id='Tic')),
+    _run('c', _config(2)),
+    _run('d'),
+    _run('e'),
+  ])
+  members = [[run.name for run in group.runs] for group in groups]
+  assert members == [['a', 'c'], ['b'], ['d'], ['e']]
+  assert [group.label for group in groups] == [
+    'x, Toy, optimizer.rate=0.1 (2 seeds)',
+    'x, Tic, optimizer.rate=0.2',
+    'd',
+    'e',
+  ]
+
+
+def test_labels_are_never_the_same():
+  common = {'agent': 'x', 'a': 1, 'b': 1, 'c': 1}
+  # A label shows three of the four keys that differ.
+  groups = plotting.group_runs([
+    _run('f', common | {'d': 1}),
+    _run('g', common | {'d': 2}),
+    _run('h', {'agent': 'x', 'a': 2, 'b': 2, 'c': 2, 'd': 1}),
+  ])
+  assert [group.label for group in groups] == [
+    'x, a=1, b=1, c=1, f',
+    'x, a=1, b=1, c=1, g',
+    'x, a=2, b=2, c=2',
+  ]
+
+
+def test_band_is_of_what_all_seeds_share():
+  a = _run('a', time=[0, 10], y=[0, 10])
+  b = _run('b', time=[2, 4, 6], y=[4, 6, 8])
+  without = _run('c', time=[0, 1])
+  band = plotting.band(plotting.SeedGroup('', [a, b, without]), 'time', 'y')
+  assert band is not None
+  chex.assert_equal_shape(band)
+  np.testing.assert_allclose(band.x[[0, -1]], [2, 6])
+  np.testing.assert_allclose(band.low, band.x)
+  np.testing.assert_allclose(band.high, band.x + 2)
+  np.testing.assert_allclose(band.mean, band.x + 1)
+  later = _run('d', time=[12, 13], y=[2, 3])
+  assert plotting.band(plotting.SeedGroup('', [a, later]), 'time', 'y') is None
+
+
+def _drawn(name: str, offset: float = 0.0, **more: Any) -> plotting.RunCurves:
   columns = {
-    'time/elapsed_s': _TIME,
-    'time/env_frames': 1000 * _TIME,
-    'rollout/return': np.array([np.nan, 10.0, 20.0]) + offset,
-    'eval/return': np.array([np.nan, 15.0, 25.0]) + offset,
-    'time/frames_per_s': np.array([1000.0, 1000.0, 1000.0]) + offset,
+    'time/elapsed_s': [60, 120, 180],
+    'time/env_frames': [60e3, 120e3, 180e3],
+    'rollout/return': [np.nan, 10 + offset, 20 + offset],
+    'eval/return': [np.nan, 15, 25],
+    'time/frames_per_s': [1000, 1000, 1000],
   }
-  return curves.RunCurves(name, {}, columns)
+  return _run(name, **(columns | more))
 
 
 def _solid(axes):
   return [line for line in axes.lines if line.get_linestyle() == '-']
 
 
-def test_single_run_is_a_line_in_each_panel():
-  figure = plotting.draw([curves.SeedGroup('one', [_run('a')])])
+def test_single_runs_are_lines_in_each_panel():
+  runs = [_drawn(name) for name in 'ab']
+  # Without a finished episode.
+  runs.append(_drawn('c', **{'rollout/return': [np.nan] * 3}))
+  figure = plotting.draw([plotting.SeedGroup(r.name, [r]) for r in runs])
   returns, returns_time, speed, speed_time = figure.axes
   np.testing.assert_allclose(_solid(returns)[0].get_xdata(), [120e3, 180e3])
   np.testing.assert_allclose(_solid(returns)[0].get_ydata(), [10, 20])
   np.testing.assert_allclose(_solid(returns_time)[0].get_xdata(), [2, 3])
-  np.testing.assert_allclose(_solid(speed)[0].get_ydata(), [1000] * 3)
+  np.testing.assert_allclose(_solid(speed)[2].get_ydata(), [1000] * 3)
   np.testing.assert_allclose(_solid(speed_time)[0].get_xdata(), [1, 2, 3])
   assert not any(axes.collections for axes in figure.axes)
-
-
-def test_evaluation_is_dotted_beside_the_returns_only():
-  figure = plotting.draw([curves.SeedGroup('one', [_run('a')])])
+  # Evaluation.
   dotted = [len(axes.lines) - len(_solid(axes)) for axes in figure.axes]
-  assert dotted == [1, 1, 0, 0]
+  assert dotted == [3, 3, 0, 0]
+  assert len({line.get_color() for line in _solid(returns)}) == 3
+  texts = [text.get_text() for text in figure.legends[0].get_texts()]
+  assert texts == ['a', 'b', 'c']
 
 
 def test_seeds_are_a_band_their_mean_and_faint_lines():
-  group = curves.SeedGroup('two', [_run('a'), _run('b', offset=4.0)])
-  figure = plotting.draw([group])
-  axes = figure.axes[0]
+  group = plotting.SeedGroup('two', [_drawn('a'), _drawn('b', offset=4.0)])
+  axes = plotting.draw([group]).axes[0]
   assert len(axes.collections) == 1
   mean = _solid(axes)[-1]
   np.testing.assert_allclose(mean.get_ydata()[[0, -1]], [12, 22])
   assert [line.get_alpha() for line in _solid(axes)] == [0.35, 0.35, None]
 
 
-def test_groups_have_their_own_colour_and_legend_entry():
-  groups = [curves.SeedGroup(name, [_run(name)]) for name in 'abc']
-  figure = plotting.draw(groups)
-  colors = {line.get_color() for line in _solid(figure.axes[0])}
-  assert len(colors) == 3
-  texts = [text.get_text() for text in figure.legends[0].get_texts()]
-  assert texts == ['a', 'b', 'c']
-
-
-def test_run_without_a_finished_episode_still_draws():
-  run = _run('a')
-  nothing = np.full(3, np.nan)
-  columns = {**run.columns, 'rollout/return': nothing}
-  figure = plotting.draw([
-    curves.SeedGroup('a', [run._replace(columns=columns)])
-  ])
-  assert _solid(figure.axes[2])[0].get_xdata().size == 3
-
-
-@pytest.mark.parametrize('suffix', ['png', 'svg'])
-def test_plot_writes_the_file(tmp_path, suffix):
-  text = 'time/elapsed_s,time/env_frames,time/frames_per_s\n1,10,10\n2,20,10\n'
-  (tmp_path / 'metrics.csv').write_text(text)
-  out = tmp_path / f'plot.{suffix}'
-  plotting.plot([tmp_path], out)
-  assert out.stat().st_size > 1000
-
-
 @pytest.mark.parametrize(
   ('name', 'reason'),
   [
+    ('plot.svg', ''),
     ('plot.xyz', "Format 'xyz' is not supported"),
     ('absent/plot.png', 'No such file or directory'),
   ],
 )
-def test_plot_says_which_file_it_cannot_write(tmp_path, name, reason):
-  (tmp_path / 'metrics.csv').write_text(
-    'time/elapsed_s,time/env_frames\n1,10\n2,20\n'
-  )
-  with pytest.raises(ValueError, match=f'^--out=.*{name} .*{reason}'):
-    plotting.plot([tmp_path], tmp_path / name)
+def test_plot_writes_a_file_or_says_which_it_cannot(tmp_path, name, reason):
+  (tmp_path / 'metrics.csv').write_text(f'{_HEADER}\n1,1,10,\n2,2,20,\n')
+  out = tmp_path / name
+  if reason:
+    with pytest.raises(ValueError, match=f'^--out=.*{name} .*{reason}'):
+      plotting.plot([tmp_path], out)
+  else:
+    plotting.plot([tmp_path], out)
+    assert out.stat().st_size > 1000

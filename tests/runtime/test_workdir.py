@@ -5,7 +5,10 @@ import json
 import os
 import resource
 import signal
+import subprocess
+import sys
 
+import jax
 import pytest
 
 from configs import base as base_config
@@ -28,32 +31,127 @@ def _file_size_limit(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_create_makes_parents_and_stays_quiet_the_second_time(tmp_path):
-  directory = workdir.Workdir(tmp_path / 'a' / 'b')
-  directory.create()
-  directory.create()
-  assert list(directory.path.iterdir()) == []
-
-
-def test_create_refuses_what_cannot_be_made(tmp_path):
-  (tmp_path / 'file').write_text('')
-  with pytest.raises(workdir.WorkdirError, match='cannot be written to'):
-    workdir.Workdir(tmp_path / 'file').create()
-
-
 def test_path_is_absolute_and_expanded(monkeypatch, tmp_path):
   monkeypatch.chdir(tmp_path)
   monkeypatch.setenv('HOME', str(tmp_path / 'home'))
   assert workdir.Workdir('x').path == tmp_path / 'x'
-  assert workdir.Workdir('~/x').path == tmp_path / 'home' / 'x'
+  first = workdir.Workdir('~/x')
+  assert first.path == tmp_path / 'home' / 'x'
+  assert first.of_host(0) is first
+  assert first.of_host(2).replay == first.path / 'hosts/2/replay'
 
 
-@pytest.mark.parametrize('url', ['gs://bucket/run', 's3://b', 'file:///tmp/x'])
+@pytest.mark.parametrize('url', ['gs://bucket/run', 'file:///tmp/x'])
 def test_url_is_refused_and_says_what_to_do(url):
   with pytest.raises(workdir.WorkdirError) as error:
     workdir.Workdir(url, '--teacher_workdir')
   assert str(error.value).startswith(f'--teacher_workdir={url} is a URL; give')
   assert '--backup=gs://' in str(error.value)
+
+
+# -- the lock ---------------------------------------------------------------
+
+_HOLD = """
+import sys
+from seedrl_jax.runtime import workdir
+
+held = workdir.Workdir(sys.argv[1]).acquire(print)
+print('held', flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def _held(path):
+  """Starts a process that locks the directory."""
+  process = subprocess.Popen(
+    [sys.executable, '-c', _HOLD, path],
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+    text=True,
+  )
+  with process:
+    try:
+      assert process.stdout.readline() == 'held\n'
+      yield process
+    finally:
+      process.kill()
+
+
+def _acquire(path):
+  """Locks a directory for a moment; returns what is said."""
+  said = []
+  workdir.Workdir(path).acquire(said.append).close()
+  return said
+
+
+def test_a_second_process_is_told_who_has_it_until_that_is_killed(tmp_path):
+  with _held(tmp_path) as process:
+    owners = {
+      None: f'process {process.pid}',
+      '7 far\n': 'process 7 on far',
+      '': 'another process',
+    }
+    for text, owner in owners.items():
+      if text is not None:
+        (tmp_path / 'run.lock').write_text(text)
+      with pytest.raises(workdir.WorkdirError) as error:
+        _acquire(tmp_path)
+      assert str(error.value) == (
+        f'--workdir={tmp_path} is in use by {owner}; stop that run, or choose '
+        'another folder.'
+      )
+    process.kill()
+    process.wait()
+    assert not _acquire(tmp_path)
+  assert (tmp_path / 'run.lock').read_text().startswith(f'{os.getpid()} ')
+
+
+def test_child_processes_do_not_keep_the_lock(tmp_path):
+  with workdir.Workdir(tmp_path / 'a/b').acquire(pytest.fail):
+    child = subprocess.Popen(['cat'], stdin=subprocess.PIPE, close_fds=False)
+  with child, _held(tmp_path / 'a/b'):
+    assert child.poll() is None
+    child.stdin.close()
+
+
+def test_without_locks_the_run_goes_on_and_says_so(tmp_path, monkeypatch):
+  def fail(*unused):
+    raise OSError(95, 'Operation not supported')
+
+  monkeypatch.setattr(workdir.fcntl, 'lockf', fail)
+  (sentence,) = _acquire(tmp_path)
+  assert 'cannot (Operation not supported); make sure that no' in sentence
+
+
+@pytest.mark.parametrize('name', ['run.lock', 'config.json', 'tensorboard'])
+def test_what_is_in_a_runs_way_is_put_aside(tmp_path, name):
+  target = tmp_path / 'mine'
+  target.write_text('mine')
+  (tmp_path / name).symlink_to(target)
+  assert _acquire(tmp_path) == [
+    f'{tmp_path / name} is no {"folder" if name == "tensorboard" else "file"}; '
+    f'it is now {name}.damaged-1.'
+  ]
+  assert target.read_text() == 'mine'
+
+
+def test_folder_on_a_disk_that_is_not_mounted_is_refused(tmp_path):
+  (tmp_path / 'checkpoints').symlink_to('nowhere')
+  with pytest.raises(workdir.WorkdirError, match='checkpoints is a link to no'):
+    _acquire(tmp_path)
+  # It is unlocked again.
+  (tmp_path / 'checkpoints').unlink()
+  assert not _acquire(tmp_path)
+
+
+def test_folder_that_cannot_be_made_is_refused(tmp_path):
+  (tmp_path / 'file').write_text('')
+  with pytest.raises(workdir.WorkdirError, match='cannot be written to'):
+    _acquire(tmp_path / 'file')
+
+
+# -- configuration and versions ---------------------------------------------
 
 
 def test_config_comes_back_and_resumes_itself(tmp_path):
@@ -65,12 +163,6 @@ def test_config_comes_back_and_resumes_itself(tmp_path):
   assert found.env.frame_skip is None
   # Tuples are lists in JSON; that is no change.
   assert workdir.check_resumable(found, config) == []
-  assert os.listdir(tmp_path) == ['config.json']
-
-
-def test_read_config_without_a_run(tmp_path):
-  with pytest.raises(workdir.WorkdirError, match='holds no run'):
-    workdir.Workdir(tmp_path).read_config()
 
 
 @pytest.mark.parametrize(
@@ -80,7 +172,9 @@ def test_read_config_without_a_run(tmp_path):
     b'{"agent": "vtrace", "env": [], "network": {}}',
   ],
 )
-def test_read_config_that_is_damaged(tmp_path, data):
+def test_config_that_is_damaged_or_missing_is_refused(tmp_path, data):
+  with pytest.raises(workdir.WorkdirError, match='holds no run'):
+    workdir.Workdir(tmp_path).read_config()
   (tmp_path / 'config.json').write_bytes(data)
   with pytest.raises(workdir.WorkdirError, match='is damaged'):
     workdir.Workdir(tmp_path).read_config()
@@ -100,26 +194,22 @@ def test_changes_that_can_be_followed_are_told():
   ]
 
 
-@pytest.mark.parametrize(
-  ('key', 'value'),
-  [
-    ('agent', 'r2d2'),
-    ('env.id', 'Acrobot-v1'),
-    ('env.factory', 'toys:make'),
-    ('env.stack_num', 4),
-    ('network.lstm_size', 8),
-    ('network.hidden_sizes', (32,)),
-    ('optimizer.name', 'rmsprop'),
-    ('optimizer.rmsprop_centered', True),
-    ('optimizer.rmsprop_momentum', 0.5),
-  ],
-)
-def test_changes_that_the_parameters_cannot_follow_are_refused(key, value):
+def test_changes_that_the_parameters_cannot_follow_are_refused():
+  changes = {
+    'agent': 'r2d2',
+    'env.id': 'x',
+    'env.stack_num': 4,
+    'network.hidden_sizes': (32,),
+    'network.lstm_size': 8,
+    'optimizer.rmsprop_momentum': 0.5,
+  }
   with pytest.raises(workdir.WorkdirError, match='does not fit') as error:
-    workdir.check_resumable(_config(), _config(**{key: value}))
+    workdir.check_resumable(_config(), _config(**changes, seed=2))
   message = str(error.value)
-  assert f'{key}: ' in message
-  assert str(list(value) if isinstance(value, tuple) else value) in message
+  assert 'env.id: CartPole-v1 -> x; env.stack_num: None -> 4; net' in message
+  assert 'network.hidden_sizes: [64, 64] -> [32]; ' in message
+  assert all(f'{key}: ' in message for key in changes)
+  assert 'seed' not in message
 
 
 def test_name_of_what_a_factory_makes_may_change():
@@ -128,33 +218,43 @@ def test_name_of_what_a_factory_makes_may_change():
   assert workdir.check_resumable(old, _config(**factory)) == []
 
 
-def test_every_refused_difference_is_named_and_no_other():
-  new = _config(**{'network.lstm_size': 8, 'env.id': 'x', 'seed': 2})
-  with pytest.raises(workdir.WorkdirError) as error:
-    workdir.check_resumable(_config(), new)
-  message = str(error.value)
-  assert 'env.id: CartPole-v1 -> x; network.lstm_size: 0 -> 8' in message
-  assert 'seed' not in message
+def test_the_versions_of_every_start_are_noted(tmp_path, monkeypatch):
+  monkeypatch.setattr(workdir, '_PACKAGES', ('jax', 'seedrl-jax-that-is-none'))
+  for _ in range(2):
+    workdir.Workdir(tmp_path).write_config(_config())
+  lines = (tmp_path / 'versions.jsonl').read_text().splitlines()
+  first, second = map(json.loads, lines)
+  assert first['jax'] == second['jax'] == jax.__version__
+  assert first['seedrl-jax-that-is-none'] is None
+  assert {'time', 'commit', 'python'} <= first.keys()
 
 
-def test_json_is_never_seen_half_written(tmp_path):
-  path = tmp_path / 'summary.json'
-  workdir.write_json(path, {'a': 1})
-
-  class Unprintable:
-    def __str__(self):
-      raise RuntimeError('power cut')
-
-  with pytest.raises(RuntimeError, match='power cut'):
-    workdir.write_json(path, {'a': 2, 'b': Unprintable()})
-  assert json.loads(path.read_text()) == {'a': 1}
+def _git(folder, *arguments):
+  who = ('-c', 'user.name=a', '-c', 'user.email=a@example.com')
+  subprocess.run(
+    ['git', *who, *arguments], cwd=folder, check=True, capture_output=True
+  )
 
 
-def test_folder_on_a_disk_that_is_not_mounted_is_refused(tmp_path):
-  (tmp_path / 'checkpoints').symlink_to('nowhere')
-  with pytest.raises(workdir.WorkdirError, match='checkpoints is a link to no'):
-    workdir.Workdir(tmp_path).clear(pytest.fail)
-  assert (tmp_path / 'checkpoints').is_symlink()
+def test_commit_says_whether_files_were_changed(tmp_path, monkeypatch):
+  _git(tmp_path, 'init')
+  (tmp_path / 'file').write_text('a')
+  assert workdir._commit(tmp_path) is None
+  _git(tmp_path, 'add', 'file')
+  _git(tmp_path, 'commit', '-m', 'message')
+  _git(tmp_path, 'tag', '-a', 'v1', '-m', 'message')
+  commit = workdir._commit(tmp_path)
+  assert commit is not None
+  assert len(commit) == 40
+  (tmp_path / 'file').write_text('b')
+  assert workdir._commit(tmp_path) == commit + '-dirty'
+  (tmp_path / 'inner').mkdir()
+  assert workdir._commit(tmp_path / 'inner') is None
+  monkeypatch.setenv('PATH', os.devnull)
+  assert workdir._commit(tmp_path) is None
+
+
+# -- files ------------------------------------------------------------------
 
 
 def test_json_is_not_written_through_a_link(tmp_path):
@@ -163,10 +263,8 @@ def test_json_is_not_written_through_a_link(tmp_path):
   (tmp_path / 'config.json.tmp').symlink_to(mine)
   workdir.write_json(tmp_path / 'config.json', {'a': 1})
   assert mine.read_text() == 'mine'
+  assert json.loads((tmp_path / 'config.json').read_text()) == {'a': 1}
   assert sorted(os.listdir(tmp_path)) == ['config.json', 'mine']
-  (tmp_path / 'config.json.tmp').mkdir()
-  workdir.write_json(tmp_path / 'config.json', {'a': 2})
-  assert json.loads((tmp_path / 'config.json').read_text()) == {'a': 2}
 
 
 def test_json_that_finds_no_room_is_one_sentence(tmp_path):
@@ -180,23 +278,14 @@ def test_json_that_finds_no_room_is_one_sentence(tmp_path):
   assert json.loads(path.read_text()) == {'a': 1}
 
 
-def test_hosts_have_folders_of_their_own(tmp_path):
-  first = workdir.Workdir(tmp_path)
-  assert first.of_host(0) is first
-  assert first.of_host(2).replay == tmp_path / 'hosts/2/replay'
-
-
 def test_what_is_put_aside_keeps_its_content_and_takes_a_free_name(tmp_path):
   path = tmp_path / 'metrics.csv'
   path.write_text('a file')
   assert workdir.put_aside(path) == tmp_path / 'metrics.csv.damaged-1'
-  path.mkdir()
-  workdir.put_aside(path)
   path.symlink_to('nowhere')
   workdir.put_aside(path)
   assert (tmp_path / 'metrics.csv.damaged-1').read_text() == 'a file'
-  assert (tmp_path / 'metrics.csv.damaged-2').is_dir()
-  assert os.readlink(tmp_path / 'metrics.csv.damaged-3') == 'nowhere'
+  assert os.readlink(tmp_path / 'metrics.csv.damaged-2') == 'nowhere'
   assert not os.path.lexists(path)
 
 

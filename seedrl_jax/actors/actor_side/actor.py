@@ -4,18 +4,25 @@ import random
 import threading
 import time
 from collections.abc import Callable, Collection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import grpc
+import numpy as np
 
-from seedrl_jax.actors import addresses, credentials, handshake, wire
-from seedrl_jax.actors.actor_side import actor_loops
+from seedrl_jax.actors import (
+  addresses,
+  credentials,
+  handshake,
+  local_messages,
+  wire,
+)
 from seedrl_jax.actors.actor_side.connection import (
   ActorError,
+  IncompatibleLearner,
   LearnerConnection,
   PeerLost,
 )
-from seedrl_jax.envs import factory, local_stream, trust
+from seedrl_jax.envs import base, factory, trust
 
 # Seconds of the first and the longest wait between two attempts.
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
@@ -31,6 +38,11 @@ _FATAL = {
   _Code.UNAUTHENTICATED,
   _Code.UNIMPLEMENTED,
 }
+
+
+# Makes what acts for a group's environments during one connection to a learner,
+# as `local_inference.LocalInference`, which needs JAX; its `close` closes them.
+MakeLocalActor = Callable[[handshake.Welcome, base.LocalStream], Any]
 
 
 class GroupOptions(NamedTuple):
@@ -66,7 +78,7 @@ class EnvGroup:
     self,
     options: GroupOptions,
     say: Callable[[str], None] = print,
-    make_local_actor: actor_loops.MakeLocalActor | None = None,
+    make_local_actor: MakeLocalActor | None = None,
   ):
     """Raises `ValueError` if the connection would not be safe.
 
@@ -137,7 +149,7 @@ class EnvGroup:
       return True
     except grpc.RpcError as e:
       # The error is the stream itself; a traceback would keep it alive.
-      failure = self._translate(e.with_traceback(None))
+      failure = self._translate(e.with_traceback(None), connection.advice)
     except wire.WireError as e:
       raise ActorError(f'The learner at {options.address.text}: {e}') from e
     finally:
@@ -158,21 +170,19 @@ class EnvGroup:
       stream = self._make_stream(welcome)
       try:
         self._say(
-          f'Run {welcome.run_id}: {len(welcome.env_id)} environments of '
+          f'Run {welcome.run_id}: {stream.num_envs} environments of '
           f'{stream.spec.name} for {options.address.text}.'
         )
         self._act(welcome, stream, connection)
       finally:
         self._found = time.monotonic()
         stream.close()
-    except actor_loops.IncompatibleLearner as e:
+    except IncompatibleLearner as e:
       reason = f'{options.name} cannot serve this learner: {e}'
       connection.refuse(reason)
       raise ActorError(reason) from e
 
-  def _make_stream(
-    self, welcome: handshake.Welcome
-  ) -> local_stream.LocalStream:
+  def _make_stream(self, welcome: handshake.Welcome) -> base.LocalStream:
     """Makes the environments, or raises `IncompatibleLearner`."""
     options = self._options
     num_envs = options.num_envs
@@ -183,32 +193,30 @@ class EnvGroup:
       config = handshake.env_config(
         welcome, options.num_threads, options.affinity
       )
-      if welcome.env_id.shape != (num_envs,):
-        raise ValueError(f'The learner did not give {num_envs} ids.')
-      handshake.check_specs(welcome.spec, factory.make_spec(config))
+      handshake.check_spec(welcome, factory.make_spec(config))
       batch_size = options.batch_size or num_envs
       return factory.make_stream(config, welcome.seed, num_envs, batch_size)
     except (ValueError, ImportError) as e:
-      raise actor_loops.IncompatibleLearner(str(e)) from e
+      raise IncompatibleLearner(str(e)) from e
 
   def _act(
     self,
     welcome: handshake.Welcome,
-    stream: local_stream.LocalStream,
+    stream: base.LocalStream,
     connection: LearnerConnection,
   ) -> None:
     if self._make_local_actor is None:
-      actor_loops.step_environments(stream, welcome.env_id, connection)
+      _step_environments(stream, connection)
       return
     if welcome.local is None:
       raise wire.WireError('WELCOME does not say how to act.')
     local_actor = self._make_local_actor(welcome, stream)
     try:
-      actor_loops.follow_learner(local_actor, welcome.local, connection)
+      _follow_learner(local_actor, connection)
     finally:
       local_actor.close()
 
-  def _translate(self, error: grpc.RpcError) -> Exception:
+  def _translate(self, error: grpc.RpcError, advice: str) -> Exception:
     address = self._options.address.text
     if error.code() == _Code.UNIMPLEMENTED:
       return ActorError(f'At {address} is no learner of seedrl-jax.')
@@ -217,4 +225,41 @@ class EnvGroup:
     if error.code() == _Code.RESOURCE_EXHAUSTED:
       # There is a learner, but it is full.
       self._found = time.monotonic()
-    return PeerLost(f'{address}: {error.code().name}: {error.details()}')
+    reason = f'{error.code().name}: {error.details()}'.rstrip('.')
+    return PeerLost(f'{address}: {reason}{advice}.')
+
+
+def _step_environments(
+  stream: base.LocalStream, connection: LearnerConnection
+) -> None:
+  """Sends steps and applies the learner's actions until the training ends."""
+  codec = wire.StreamCodec(stream.spec)
+  env_id = np.arange(stream.num_envs, dtype=np.int32)
+  sequence = 0
+  while True:
+    output = stream.recv()
+    assert np.array_equal(output.env_id, env_id), 'all environments, in order'
+    episodes = local_messages.episode_columns(stream.take_episodes())
+    connection.send(codec.pack_steps(output, episodes, sequence))
+    message = connection.receive()
+    if message.kind == wire.MessageKind.END:
+      return
+    action = codec.unpack_actions(message, len(env_id), sequence)
+    stream.send(action, env_id)
+    sequence += 1
+
+
+def _follow_learner(local_actor: Any, connection: LearnerConnection) -> None:
+  """Sends reports and fetches parameters until the training ends."""
+  local_actor.start()
+  sequence = 0
+  while True:
+    connection.send(local_messages.pack_report(local_actor.report(), sequence))
+    message = connection.receive()
+    if message.kind == wire.MessageKind.END:
+      return
+    newer = local_messages.unpack_parameters(message, local_actor.parameters)
+    if newer is not None:
+      local_actor.take(*newer)
+    local_actor.wait()
+    sequence += 1

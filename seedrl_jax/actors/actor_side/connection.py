@@ -32,19 +32,30 @@ class ActorError(RuntimeError):
   """An actor and its learner do not work together; says why."""
 
 
+class IncompatibleLearner(ValueError):
+  """An actor cannot serve a learner; says why."""
+
+
 class PeerLost(Exception):
   """The learner, or its Reverb server, is not reachable; it may come back."""
 
 
 class LearnerConnection:
-  """One stream to the learner; the caller closes it."""
+  """One stream to the learner; the caller closes it.
+
+  Attributes:
+    advice: what may help if the stream fails; '' if it has connected.
+  """
 
   def __init__(
     self, address: addresses.Address, security: credentials.Security
   ):
+    self.advice = ''
     self._address = address
     self._security = security
-    self._channel = addresses.open_channel(address, security, _OPTIONS)
+    self._channel: grpc.Channel | None = addresses.open_channel(
+      address, security, _OPTIONS
+    )
     self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     # Changes of the channel; None, from `cancel`, ends the wait for them.
     self._states: queue.SimpleQueue[grpc.ChannelConnectivity | None]
@@ -54,8 +65,9 @@ class LearnerConnection:
     self._rpc: Any = None
 
   def open(self) -> None:
-    """Begins the stream; raises `PeerLost` if it cannot connect."""
-    self._connect()
+    """Begins the stream; raises `PeerLost` if nobody answers."""
+    assert self._channel is not None
+    self._connect(self._channel)
     rpc = self._channel.stream_stream(_METHOD)(
       iter(self._outgoing.get, None), metadata=self._security.metadata()
     )
@@ -97,32 +109,40 @@ class LearnerConnection:
         self._rpc.cancel()
 
   def close(self) -> None:
-    """Ends stream and channel, and frees them.
+    """Ends stream and channel, and frees them; may be called again.
 
     A stream that is left could hang at exit, when gRPC's threads are stopped
     with their locks held.
     """
     self._outgoing.put(None)
-    self._channel.close()
-    del self._channel
+    channel, self._channel = self._channel, None
+    if channel is not None:
+      channel.close()
     with self._lock:
       rpc, self._rpc = self._rpc, None
-    del rpc
+    del channel, rpc
 
-  def _connect(self) -> None:
-    """Waits for the channel: a stream begun too soon may hang for ever."""
+  def _connect(self, channel: grpc.Channel) -> None:
+    """Waits until the channel has connected, or failed to.
+
+    A stream that begins before may hang for ever. After a failure, it fails
+    with the reason.
+    """
     states = self._states
-    self._channel.subscribe(states.put, try_to_connect=True)
+    channel.subscribe(states.put, try_to_connect=True)
     try:
       while (state := states.get(timeout=_CONNECT_SECONDS)) in _CONNECTING:
         pass
     except queue.Empty:
-      state = None
+      raise PeerLost(f'nobody answers at {self._address.text}.') from None
     finally:
-      self._channel.unsubscribe(states.put)
-    if state == grpc.ChannelConnectivity.READY:
+      channel.unsubscribe(states.put)
+    if state == grpc.ChannelConnectivity.READY or self._address.is_unix:
       return
-    text, reason = self._address.text, ''
-    if state is not None and not self._address.is_unix:
-      reason = credentials.tls_failure(text, self._security.certificate)
-    raise PeerLost(reason or f'nobody answers at {text}.')
+    if self._security.certificate:
+      self.advice = (
+        '; the learner needs a certificate for the host in --learner, and '
+        '--tls_roots must hold it, or its authority'
+      )
+    else:
+      self.advice = '; if the learner has a certificate, give --tls_roots'

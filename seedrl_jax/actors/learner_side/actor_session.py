@@ -4,82 +4,89 @@ Whatever an actor sends can end its own session, but no other.
 """
 
 import asyncio
+import concurrent.futures
+import dataclasses
 import functools
 import logging
 
 import grpc
 import numpy as np
 
-from seedrl_jax.actors import handshake, local_messages, wire
-from seedrl_jax.actors.learner_side import server_state, slot_allocator
+from seedrl_jax.actors import credentials, handshake, local_messages, wire
+from seedrl_jax.actors.learner_side import slot_allocator
 from seedrl_jax.actors.learner_side.slot_allocator import StreamRefused
 
-# Seconds for the first message, and how many streams may wait for theirs: of
-# more, the oldest are dropped.
+# Seconds for the first message.
 _HELLO_SECONDS = 10.0
-MAX_SILENT = 64
 # Characters of an actor's reason that are logged.
 _MAX_REASON = 500
 
-_STOPS = 'The learner stops.'
-
 _Code = grpc.StatusCode
-# Codes after which the actor comes again.
-_FOR_NOW = {_Code.RESOURCE_EXHAUSTED, _Code.DEADLINE_EXCEEDED}
 _log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass
+class ServerState:
+  """What all sessions of a server share.
+
+  Attributes:
+    timeout: seconds after which a silent actor is dropped.
+    copying: the thread that copies parameters from their device.
+    is_closed: whether the server closes; set from any thread.
+    ended: whether the training has ended by then; set before `is_closed`.
+    num_bytes: of all messages, in both directions.
+    reported: totals of groups that act themselves.
+  """
+
+  loop: asyncio.AbstractEventLoop
+  allocator: slot_allocator.SlotAllocator
+  security: credentials.Security
+  timeout: float
+  codec: wire.StreamCodec
+  copying: concurrent.futures.Executor
+  is_closed: bool = False
+  ended: bool = False
+  num_bytes: int = 0
+  reported: local_messages.ReportTotals = dataclasses.field(
+    default_factory=local_messages.ReportTotals
+  )
+
+
+class _ServerCloses(Exception):
+  """The server closes; the actor must learn of it."""
 
 
 class ActorSession:
   """Serves one stream in the event loop's thread."""
 
-  def __init__(
-    self,
-    state: server_state.ServerState,
-    context: grpc.aio.ServicerContext,
-    task: asyncio.Task,
-  ):
-    self.task = task
+  def __init__(self, state: ServerState, context: grpc.aio.ServicerContext):
     self._state = state
     self._context = context
-    # The actor's; '' before its first message, and after it learns of the end
-    # or refuses.
-    self._name = ''
-    # Actions for the steps that inference has; None if the server closes.
+    # What the session waits for: actions from inference, None if the server
+    # closes, or a message.
     self._answer: asyncio.Future[np.ndarray | None] | None = None
-    self._is_writing = False
+    self._deadline: asyncio.Timeout | None = None
 
   async def serve(self) -> None:
     """Serves the actor until its stream ends, or has to be ended."""
-    abort = self._context.abort
     try:
       await self._serve()
-      # gRPC may end a killed actor's messages as if it had ended them itself.
-      self._note_disconnected()
     except wire.WireError as e:
-      await abort(_Code.INVALID_ARGUMENT, str(e))
+      await self._context.abort(_Code.INVALID_ARGUMENT, str(e))
     except StreamRefused as e:
-      if e.code in _FOR_NOW:
-        self._note_disconnected()
-      await abort(e.code, str(e))
-    except asyncio.CancelledError:
-      # The actor was killed or cut off, or the server closes.
-      self._note_disconnected()
-      if not self._state.is_closed:
-        raise
-      await abort(_Code.UNAVAILABLE, _STOPS)
+      await self._context.abort(e.code, str(e))
+    except _ServerCloses:
+      if not self._state.ended:
+        await self._context.abort(_Code.UNAVAILABLE, 'The learner stops.')
+      await self._write(wire.pack_json(wire.MessageKind.END, {}))
 
   def close(self) -> None:
-    """Ends the session, as the server closes."""
+    """Ends what the session waits for, as the server closes."""
     if self._answer is not None and not self._answer.done():
       self._answer.set_result(None)
-    elif not self._state.ended and not self._is_writing:
-      self.task.cancel()
-    # Otherwise the actor learns of it with its next message, or after the
-    # present write: gRPC cannot send a status after cutting off a message.
-
-  def _note_disconnected(self) -> None:
-    if self._name:
-      self._state.disconnected.add(self._name, self._state.loop.time())
+    elif self._deadline is not None:
+      self._deadline.reschedule(self._state.loop.time())
+    # Otherwise it writes: gRPC cannot send a status after cutting that off.
 
   async def _serve(self) -> None:
     # First of all, before any message is read.
@@ -87,16 +94,10 @@ class ActorSession:
       raise StreamRefused(
         _Code.UNAUTHENTICATED, 'The token is not the one of this learner.'
       )
-    message = await self._read_first()
+    message = await self._read(_HELLO_SECONDS)
     if message is None:
       return
-    hello = handshake.unpack_hello(message)
-    self._name = hello.name
-    if self._state.is_closed:
-      await self._tell_end()
-      return
-    grant = self._state.allocator.allocate(hello)
-    self._state.disconnected.discard(hello.name)
+    grant = self._state.allocator.allocate(handshake.unpack_hello(message))
     try:
       await self._write(handshake.pack_welcome(grant.welcome))
       if grant.lease.acts_itself:
@@ -110,11 +111,7 @@ class ActorSession:
   async def _answer_steps(self, grant: slot_allocator.SlotGrant) -> None:
     codec = self._state.codec
     while (message := await self._read_next()) is not None:
-      rows = codec.unpack_steps(message)
-      action = await self._infer(grant, message.sequence, rows)
-      if action is None:
-        await self._tell_end()
-        return
+      action = await self._infer(grant, message)
       await self._write(codec.pack_actions(action, message.sequence))
 
   async def _answer_reports(self, grant: slot_allocator.SlotGrant) -> None:
@@ -122,61 +119,38 @@ class ActorSession:
     assert feed is not None
     while (message := await self._read_next()) is not None:
       report = local_messages.unpack_report(message)
-      grant.stream.report(grant.lease, message.sequence, report)
-      if state.is_closed:
-        await self._tell_end()
-        return
-      answer = local_messages.NOTHING_NEWER
+      grant.lease.accept_report(message.sequence, report)
+      grant.stream.add_episodes(grant.lease, report.episodes)
+      state.reported.add(report)
+      answer = local_messages.nothing_newer()
       if feed.has_newer(report.version):
         answer = await state.loop.run_in_executor(state.copying, feed.message)
       await self._write(answer)
 
-  async def _tell_end(self) -> None:
-    """Ends the stream: the training has ended, or only this learner."""
-    if not self._state.ended:
-      raise StreamRefused(_Code.UNAVAILABLE, _STOPS)
-    # First, as the actor may hang up before the message counts as sent.
-    self._state.disconnected.discard(self._name)
-    self._name = ''
-    await self._write(wire.pack_json(wire.MessageKind.END, {}))
-
   async def _read_next(self) -> wire.Message | None:
     """Returns the next message; None at the end or after a refusal."""
-    seconds = self._state.timeout
-    message = await self._read(
-      asyncio.timeout(seconds), f'Nothing came for {seconds:g} s.'
-    )
+    message = await self._read(self._state.timeout)
     if message is None or message.kind != wire.MessageKind.REFUSAL:
       return message
     reason = str(wire.unpack_json(message).get('reason'))
     _log.warning('An actor refuses: %r', reason[:_MAX_REASON])
-    self._name = ''
     return None
 
-  async def _read_first(self) -> wire.Message | None:
-    """Returns the first message; until then the stream counts as silent."""
-    silent = self._state.silent
-    if len(silent) >= MAX_SILENT:
-      oldest = next(iter(silent))
-      del silent[oldest]
-      if not oldest.expired():
-        oldest.reschedule(self._state.loop.time())
-    deadline = asyncio.timeout(_HELLO_SECONDS)
-    silent[deadline] = None
-    try:
-      return await self._read(deadline, 'No first message came in time.')
-    finally:
-      silent.pop(deadline, None)
-
-  async def _read(
-    self, deadline: asyncio.Timeout, complaint: str
-  ) -> wire.Message | None:
+  async def _read(self, seconds: float) -> wire.Message | None:
     """Returns the next message; None at the end of the stream."""
+    if self._state.is_closed:
+      raise _ServerCloses
     try:
-      async with deadline:
+      async with asyncio.timeout(seconds) as self._deadline:
         data = await self._context.read()
     except TimeoutError:
-      raise StreamRefused(_Code.DEADLINE_EXCEEDED, complaint) from None
+      if self._state.is_closed:
+        raise _ServerCloses from None
+      raise StreamRefused(
+        _Code.DEADLINE_EXCEEDED, f'Nothing came for {seconds:g} s.'
+      ) from None
+    finally:
+      self._deadline = None
     if data is grpc.aio.EOF:
       return None
     self._state.num_bytes += len(data)
@@ -184,27 +158,25 @@ class ActorSession:
 
   async def _write(self, message: bytes) -> None:
     self._state.num_bytes += len(message)
-    self._is_writing = True
-    try:
-      await self._context.write(message)
-    finally:
-      self._is_writing = False
-    if self._state.is_closed and not self._state.ended:
-      raise StreamRefused(_Code.UNAVAILABLE, _STOPS)
+    await self._context.write(message)
 
   async def _infer(
-    self, grant: slot_allocator.SlotGrant, sequence: int, rows: wire.StepRows
-  ) -> np.ndarray | None:
-    """Returns the actions for some steps; None if the server closes."""
+    self, grant: slot_allocator.SlotGrant, message: wire.Message
+  ) -> np.ndarray:
+    """Returns the actions for a STEPS message."""
     if self._state.is_closed:
-      return None
+      raise _ServerCloses
     answer = self._answer = self._state.loop.create_future()
     deliver = functools.partial(self._deliver, answer)
-    grant.stream.submit(grant.lease, sequence, rows, deliver)
     try:
-      return await answer
+      steps = self._state.codec.unpack_steps(message)
+      grant.stream.submit(grant.lease, message.sequence, *steps, deliver)
+      action = await answer
     finally:
       self._answer = None
+    if action is None:
+      raise _ServerCloses
+    return action
 
   def _deliver(self, answer: asyncio.Future, action: np.ndarray) -> None:
     """Hands over actions from the thread of inference."""

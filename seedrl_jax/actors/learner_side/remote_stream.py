@@ -1,17 +1,32 @@
 """Environments of remote actors, as an `EnvStream` of the learner."""
 
-import dataclasses
+import collections
 import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.actors import local_messages, wire
-from seedrl_jax.actors.learner_side import group_lease, request_queue
-from seedrl_jax.envs import base, statistics
+from seedrl_jax.actors.learner_side import group_lease
+from seedrl_jax.envs import base
 from seedrl_jax.runtime import nest
 
 _NO_ID = np.zeros(0, np.int32)
+
+# Takes the actions [n, ...] of a message's environments, in its order; runs in
+# the thread that calls `send`.
+Answer = Callable[[np.ndarray], None]
+
+
+class _Request(NamedTuple):
+  """A step of each environment of a group; leaves are those of an EnvOutput."""
+
+  lease: group_lease.GroupLease
+  leaves: list[np.ndarray]
+  answer: Answer
+  arrival: float
 
 
 class RemoteStream(base.EnvStream):
@@ -33,7 +48,7 @@ class RemoteStream(base.EnvStream):
     """Makes a stream of `num_envs` free slots.
 
     Args:
-      batch_size: the most environments in one `recv`, and in one message.
+      batch_size: the most environments in one `recv`, and in a group.
       min_batch_size: environments that make a batch at once.
       timeout: seconds after which fewer do.
     """
@@ -41,8 +56,9 @@ class RemoteStream(base.EnvStream):
     self.spec = spec
     self.num_envs = num_envs
     self.batch_size = batch_size
-    self._episodes = statistics.EpisodeLog()
-    self._reported = local_messages.ReportTotals()
+    self._enough = min_batch_size
+    self._timeout = timeout
+    self._episodes = base.EpisodeLog()
     # Guards the attributes below.
     self._changed = threading.Condition()
     self._closed = False
@@ -50,9 +66,9 @@ class RemoteStream(base.EnvStream):
     self._leases: set[group_lease.GroupLease] = set()
     self._free = np.ones(num_envs, bool)
     self._num_expected = 0  # environments whose steps may come
-    self._requests = request_queue.RequestQueue(
-      spec.action, num_envs, batch_size, min_batch_size, timeout
-    )
+    self._waiting: collections.deque[_Request] = collections.deque()
+    # The last batch received, until its actions are sent.
+    self._taken: list[_Request] = []
     # Ids that left since, and before, the last batch was received.
     self._left: list[np.ndarray] = []
     self._dropped = _NO_ID
@@ -73,21 +89,16 @@ class RemoteStream(base.EnvStream):
     with self._changed:
       return int(np.count_nonzero(self._free))
 
-  @property
-  def reported(self) -> local_messages.ReportTotals:
-    """Totals of groups that act themselves; a copy."""
-    with self._changed:
-      return dataclasses.replace(self._reported)
-
   # -- for the inference worker ----------------------------------------------
 
   def recv(self) -> types.EnvOutput:
     """See `EnvStream.recv`; waits while there are no actors."""
     with self._changed:
-      while self._is_open() and not self._requests.is_due(self._num_expected):
-        self._changed.wait(self._requests.seconds_left())
+      while (seconds := self._seconds_left()) != 0:
+        self._check_open()
+        self._changed.wait(seconds)
       self._check_open()
-      taken = self._requests.take()
+      self._taken = taken = self._take()
       if self._left:
         # Some may have joined and left again since the last batch.
         self._dropped = np.unique(np.concatenate(self._left))
@@ -102,35 +113,54 @@ class RemoteStream(base.EnvStream):
     return dropped
 
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
-    """See `EnvStream.send`; drops actions for environments that left."""
+    """Answers all of the last batch, in its order, but for who has left."""
     base.check_action(self.spec.action, action, env_id)
     with self._changed:
       self._check_open()
-      answered = self._requests.answer(action, env_id)
-    for request, actions in answered:
-      request.answer(actions)
+      taken, self._taken = self._taken, []
+    ids = np.concatenate([_NO_ID, *(r.lease.env_id for r in taken)])
+    if not np.array_equal(env_id, ids):
+      raise ValueError('Actions must be those of the last batch, in its order.')
+    # A copy, as answers are sent later.
+    action = np.array(action, self.spec.action.dtype)
+    for request in taken:
+      size = len(request.lease.env_id)
+      request.answer(action[:size])
+      action = action[size:]
 
   def take_episodes(self) -> list[base.Episode]:
     return self._episodes.take()
 
-  @property
-  def dropped_episodes(self) -> int:
-    return self._episodes.dropped
-
-  def close(self) -> None:
-    """See `EnvStream.close`; later steps get no actions."""
+  def close(self, failure: BaseException | None = None) -> None:
+    """See `EnvStream.close`; `recv` and `send` raise a server's `failure`."""
     with self._changed:
+      self._failure = self._failure or failure
       self._closed = True
       self._changed.notify_all()
-
-  def _is_open(self) -> bool:
-    return not self._closed and self._failure is None
 
   def _check_open(self) -> None:
     if self._failure is not None:
       raise self._failure
     if self._closed:
       raise base.StreamClosed(f'The stream of {self.spec.name} is closed.')
+
+  def _seconds_left(self) -> float | None:
+    """Returns the seconds until a batch is due; None if no steps wait."""
+    if not self._waiting:
+      return None
+    enough = min(self._enough, self._num_expected)
+    if sum(len(request.lease.env_id) for request in self._waiting) >= enough:
+      return 0
+    return max(0, self._waiting[0].arrival + self._timeout - time.monotonic())
+
+  def _take(self) -> list[_Request]:
+    """Takes the oldest requests that fit a batch."""
+    taken: list[_Request] = []
+    room = self.batch_size
+    while self._waiting and len(self._waiting[0].lease.env_id) <= room:
+      taken.append(self._waiting.popleft())
+      room -= len(taken[-1].lease.env_id)
+    return taken
 
   # -- for the server ----------------------------------------------------------
 
@@ -139,14 +169,14 @@ class RemoteStream(base.EnvStream):
   ) -> group_lease.GroupLease | None:
     """Leases slots to a group until `leave`; None if there is no room.
 
-    A group that acts itself will `report`, not `submit`.
+    A group that acts itself will not `submit`.
     """
     with self._changed:
-      slots = _side_by_side(np.flatnonzero(self._free), num_envs)
-      if slots is None:
+      slots = np.flatnonzero(self._free)[:num_envs]
+      if len(slots) < num_envs:
         return None
       self._free[slots] = False
-      lease = group_lease.GroupLease(slots, self.num_envs, acts_itself)
+      lease = group_lease.GroupLease(slots, acts_itself)
       self._leases.add(lease)
       if not acts_itself:
         self._num_expected += num_envs
@@ -156,33 +186,30 @@ class RemoteStream(base.EnvStream):
     self,
     lease: group_lease.GroupLease,
     sequence: int,
-    rows: wire.StepRows,
-    answer: request_queue.Answer,
+    leaves: list[np.ndarray],
+    episodes: base.EndedEpisodes,
+    answer: Answer,
   ) -> None:
-    """Takes a message's steps; raises `WireError` if they are invalid."""
-    lease.accept(sequence, rows)
-    size = len(rows.output[-1])
-    if size > self.batch_size:
-      raise wire.WireError(f'{size} environments are too many for a message.')
-    if len(rows.episodes.env_id):
-      self._episodes.append(rows.episodes)
+    """Takes a group's steps; raises `WireError` if they are invalid.
+
+    `leaves` and `episodes` are as `StreamCodec.unpack_steps` returns them.
+    """
+    lease.accept(sequence, leaves, episodes)
+    self.add_episodes(lease, episodes)
+    leaves = [*leaves, lease.env_id]
+    request = _Request(lease, leaves, answer, time.monotonic())
     with self._changed:
       if lease in self._leases:
-        self._requests.append(lease, rows.output, answer)
+        self._waiting.append(request)
         self._changed.notify()
 
-  def report(
-    self,
-    lease: group_lease.GroupLease,
-    sequence: int,
-    report: local_messages.Report,
+  def add_episodes(
+    self, lease: group_lease.GroupLease, episodes: base.EndedEpisodes
   ) -> None:
-    """Takes an acting group's report; raises `WireError` if invalid."""
-    lease.accept_report(sequence, report)
-    if len(report.episodes.env_id):
-      self._episodes.append(report.episodes)
-    with self._changed:
-      self._reported.add(report)
+    """Logs a group's episodes, whose ids are within the group."""
+    if len(episodes.env_id):
+      env_id = lease.env_id[episodes.env_id]
+      self._episodes.append(episodes._replace(env_id=env_id))
 
   def leave(self, lease: group_lease.GroupLease) -> None:
     """Frees a group's slots; drops its steps that were not received yet."""
@@ -195,16 +222,11 @@ class RemoteStream(base.EnvStream):
         # Inference holds nothing of it.
         return
       self._num_expected -= len(lease.env_id)
-      self._requests.drop(lease)
+      kept = (r for r in self._waiting if r.lease is not lease)
+      self._waiting = collections.deque(kept)
       self._left.append(lease.env_id)
       # A batch may have waited for these environments only.
       self._changed.notify()
-
-  def fail(self, error: BaseException) -> None:
-    """Makes `recv` and `send` raise the server's error."""
-    with self._changed:
-      self._failure = error
-      self._changed.notify_all()
 
 
 def _check_sizes(min_batch_size: int, batch_size: int, num_envs: int) -> None:
@@ -214,12 +236,3 @@ def _check_sizes(min_batch_size: int, batch_size: int, num_envs: int) -> None:
       f'--config.actors.batch_size={batch_size} must be in this order, and '
       f'between 1 and the {num_envs} remote environments of a stream.'
     )
-
-
-def _side_by_side(free: np.ndarray, count: int) -> np.ndarray | None:
-  """Returns the closest free slots, as consecutive ids are cheaper."""
-  if len(free) < count:
-    return None
-  spans = free[count - 1 :] - free[: len(free) - count + 1]
-  start = int(np.argmin(spans))
-  return free[start : start + count]

@@ -2,30 +2,39 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import threading
 from collections.abc import Callable, Sequence
+from concurrent import futures
 from typing import Any
 
 import grpc
+import ml_collections
 
-from seedrl_jax.actors import addresses, credentials, local_messages, wire
+from seedrl_jax import types
+from seedrl_jax.actors import (
+  addresses,
+  credentials,
+  handshake,
+  local_messages,
+  wire,
+)
 from seedrl_jax.actors.learner_side import (
   actor_session,
   remote_stream,
-  server_state,
   slot_allocator,
 )
+from seedrl_jax.envs import base
 
 # Seconds for streams to end once they need nothing more from their actors.
 _END_SECONDS = 3.0
-# Seconds for disconnected actors to come back and learn of the training's end:
-# a bit more than they wait between two attempts.
-_BACK_SECONDS = 6.0
+# If an actor left so lately, the training's end waits for so long until it is
+# back to learn of it: a bit more than actors wait between two attempts.
+_LATELY_SECONDS, _BACK_SECONDS = 30.0, 6.0
 # Seconds for the thread to end after that.
 _CLOSE_SECONDS = 10.0
-# Streams beyond one for each environment: those in their handshake, and as many
-# that are ending.
-_EXTRA_STREAMS = 2 * actor_session.MAX_SILENT
+# Streams beyond one for each environment: those that begin or end.
+_EXTRA_STREAMS = 128
 _KEEPALIVE_MS = 20_000
 
 
@@ -47,10 +56,17 @@ class ActorServer:
     self.streams: tuple[remote_stream.RemoteStream, ...] = allocator.streams
     self.addresses: tuple[str, ...] = ()
     self._listening = tuple(listening)
-    self._state = server_state.ServerState(
-      asyncio.new_event_loop(), allocator, security, timeout
+    self._state = actor_session.ServerState(
+      asyncio.new_event_loop(),
+      allocator,
+      security,
+      timeout,
+      wire.StreamCodec(allocator.spec),
+      futures.ThreadPoolExecutor(1, thread_name_prefix='actors-parameters'),
     )
     self._sessions: set[actor_session.ActorSession] = set()
+    # When a stream last ended, in the loop's time.
+    self._last_end = -float('inf')
     self._started = threading.Event()
     self._stopping: asyncio.Event | None = None
     self._failure: BaseException | None = None
@@ -79,10 +95,8 @@ class ActorServer:
 
   @property
   def reported(self) -> local_messages.ReportTotals:
-    total = local_messages.ReportTotals()
-    for stream in self.streams:
-      total.add(stream.reported)
-    return total
+    """Totals of groups that act themselves; a copy."""
+    return dataclasses.replace(self._state.reported)
 
   def metrics(self) -> dict[str, float]:
     reported = self.reported
@@ -110,17 +124,7 @@ class ActorServer:
     # A loop that failed is closed already.
     with contextlib.suppress(RuntimeError):
       self._state.loop.call_soon_threadsafe(self._wake)
-    self._thread.join(
-      self._goodbye_seconds + 2 * _END_SECONDS + _BACK_SECONDS + _CLOSE_SECONDS
-    )
-    for address in self._listening:
-      if address.is_unix:
-        address.path.unlink(missing_ok=True)
-
-  @property
-  def _goodbye_seconds(self) -> float:
-    """Seconds in which all actors send steps and learn of the end."""
-    return _END_SECONDS + (self._state.timeout if self._state.ended else 0.0)
+    self._thread.join(_BACK_SECONDS + 2 * _END_SECONDS + _CLOSE_SECONDS)
 
   def _wake(self) -> None:
     if self._stopping is not None:
@@ -136,7 +140,7 @@ class ActorServer:
       # The constructor raises it, or `recv` if the server has started.
       self._failure = e
       for stream in self.streams:
-        stream.fail(e)
+        stream.close(e)
     finally:
       self._state.copying.shutdown()
       loop.close()
@@ -155,45 +159,44 @@ class ActorServer:
         local_messages.MAX_REPORT_BYTES,
       ),
     )
-    try:
-      self.addresses = tuple(
-        addresses.listen(server, address, self._state.security)
-        for address in self._listening
-      )
-      await server.start()
-      self._started.set()
-      await self._stopping.wait()
-      await self._say_goodbye()
-    finally:
-      # With no grace period, gRPC's clients print an error.
-      await server.stop(_END_SECONDS)
-      # gRPC finishes a stream after our part of it, and complains if the loop
-      # is closed before.
-      rest = asyncio.all_tasks() - {asyncio.current_task()}
-      if rest:
-        await asyncio.wait(rest, timeout=_END_SECONDS)
+    with contextlib.ExitStack() as opened:
+      try:
+        self.addresses = tuple(
+          opened.enter_context(
+            addresses.listening(server, address, self._state.security)
+          )
+          for address in self._listening
+        )
+        await server.start()
+        self._started.set()
+        await self._stopping.wait()
+        await self._say_goodbye()
+      finally:
+        # With no grace period, gRPC's clients print an error.
+        await server.stop(_END_SECONDS)
+        # gRPC finishes a stream after our part of it, and complains if the
+        # loop is closed before.
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        if rest:
+          await asyncio.wait(rest, timeout=_END_SECONDS)
 
   async def _say_goodbye(self) -> None:
     """Ends all streams; their actors end, or look for another learner."""
-    sessions = list(self._sessions)
-    for session in sessions:
+    for session in list(self._sessions):
       session.close()
-    if sessions:
-      tasks = [session.task for session in sessions]
-      await asyncio.wait(tasks, timeout=self._goodbye_seconds)
-    if self._state.ended:
-      now = self._state.loop.time()
-      await self._state.disconnected.wait(_BACK_SECONDS, now)
+    left = self._state.loop.time() - self._last_end
+    if self._state.ended and left < _LATELY_SECONDS:
+      await asyncio.sleep(_BACK_SECONDS)
 
   async def _serve(self, _: Any, context: grpc.aio.ServicerContext) -> None:
-    task = asyncio.current_task()
-    assert task is not None
-    session = actor_session.ActorSession(self._state, context, task)
+    session = actor_session.ActorSession(self._state, context)
     self._sessions.add(session)
     try:
       await session.serve()
     finally:
       self._sessions.discard(session)
+      if not self._state.is_closed:
+        self._last_end = self._state.loop.time()
 
 
 def _make_grpc_server(
@@ -219,3 +222,45 @@ def _make_grpc_server(
     grpc.method_handlers_generic_handler(wire.SERVICE, methods)
   ])
   return server
+
+
+def make_server(
+  config: ml_collections.ConfigDict,
+  env_spec: types.EnvSpec,
+  sizes: Sequence[tuple[int, int]],
+  starts: int,
+  socket: str,
+  local: slot_allocator.LocalOffer | None = None,
+) -> ActorServer:
+  """Opens the streams for a run's actors and listens for them.
+
+  Args:
+    sizes: environments of each stream, and the most of them in a batch.
+    starts: how often this run was started before.
+    socket: path of the unix socket, if no address is configured.
+    local: for actors that act themselves; None: these are refused.
+
+  Raises `ValueError`, naming the flag, if the configuration is not possible.
+  """
+  section = config.actors
+  spec = base.StreamSpec(*env_spec[1:4], name=env_spec.env_id)
+  streams = [
+    remote_stream.RemoteStream(
+      spec,
+      num_envs,
+      batch_size,
+      min(section.min_batch_size, batch_size),
+      section.batch_timeout_ms / 1000,
+    )
+    for num_envs, batch_size in sizes
+  ]
+  allocator = slot_allocator.SlotAllocator(
+    handshake.env_values(config.env), streams, (config.seed, starts), local
+  )
+  texts = section.addresses or (f'unix:{socket}',)
+  return ActorServer(
+    allocator,
+    [addresses.parse('--config.actors.addresses', text) for text in texts],
+    credentials.learner_security(section),
+    section.timeout,
+  )

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import grpc
+import ml_collections
 import numpy as np
 
+from seedrl_jax import types
 from seedrl_jax.actors import handshake, local_messages
 from seedrl_jax.actors.learner_side import group_lease, remote_stream
 from seedrl_jax.envs import base
@@ -28,15 +30,41 @@ class LocalOffer(NamedTuple):
   """What a learner has for actors that act themselves.
 
   Attributes:
-    run: without the group's ids and the address.
+    make_run: returns what a group must know; takes the index of its stream and
+      its ids there, int32 `[n]`.
+  """
+
+  feed: local_messages.ParameterFeed
+  make_run: Callable[[int, np.ndarray], handshake.LocalRun]
+
+
+def make_local_offer(
+  config: ml_collections.ConfigDict,
+  env_spec: types.EnvSpec,
+  global_env_id: Sequence[np.ndarray],
+  block_width: int,
+  replay_address: Callable[[], str],
+  feed: local_messages.ParameterFeed,
+) -> LocalOffer:
+  """Makes what a run's actors need to act themselves.
+
+  Args:
     global_env_id: of each stream, int32 `[N]`, run-wide ids of its slots.
     replay_address: returns the Reverb server's current address.
   """
 
-  run: handshake.LocalRun
-  global_env_id: Sequence[np.ndarray]
-  replay_address: Callable[[], str]
-  feed: local_messages.ParameterFeed
+  def make_run(index: int, env_id: np.ndarray) -> handshake.LocalRun:
+    return handshake.LocalRun(
+      config=handshake.local_config(config),
+      global_env_id=global_env_id[index][env_id],
+      num_train_envs=env_spec.num_envs,
+      num_eval_envs=env_spec.num_eval_envs,
+      block_width=block_width,
+      replay_address=replay_address(),
+      parameters=handshake.spec_texts(feed.specs),
+    )
+
+  return LocalOffer(feed, make_run)
 
 
 class SlotGrant(NamedTuple):
@@ -82,24 +110,23 @@ class SlotAllocator:
 
   def allocate(self, hello: handshake.Hello) -> SlotGrant:
     """Finds slots for a group; raises `StreamRefused` if it cannot."""
+    acts_itself = hello.inference == handshake.LOCAL
     try:
-      grant = self._allocate(hello)
+      index, lease = self._join(hello.num_envs, acts_itself)
     except StreamRefused as e:
       # An actor without room asks again and again.
       full = e.code == _Code.RESOURCE_EXHAUSTED
       level = logging.DEBUG if full else logging.WARNING
       _log.log(level, 'Actor %r is refused: %s', hello.name, e)
       raise
-    _log.debug(
-      'Actor %r joins as run %s with %d environments.',
-      hello.name,
-      grant.welcome.run_id,
-      hello.num_envs,
-    )
-    return grant
+    welcome = self._welcome(index, lease.env_id, acts_itself)
+    _log.debug('Actor %r joins as run %s.', hello.name, welcome.run_id)
+    return SlotGrant(self.streams[index], lease, welcome)
 
-  def _allocate(self, hello: handshake.Hello) -> SlotGrant:
-    acts_itself = hello.inference == handshake.LOCAL
+  def _join(
+    self, num_envs: int, acts_itself: bool
+  ) -> tuple[int, group_lease.GroupLease]:
+    """Returns the index of the stream that takes a group, and the lease."""
     if acts_itself and self._local is None:
       raise StreamRefused(
         _Code.FAILED_PRECONDITION,
@@ -108,23 +135,17 @@ class SlotAllocator:
         '--config.actors.local_inference=True, or the actor with '
         '--inference=central.',
       )
-    index, lease = self._join(hello.num_envs, acts_itself)
-    welcome = self._welcome(index, lease.env_id, acts_itself)
-    return SlotGrant(self.streams[index], lease, welcome)
-
-  def _join(
-    self, num_envs: int, acts_itself: bool
-  ) -> tuple[int, group_lease.GroupLease]:
-    """Returns the index of the stream that takes a group, and the lease."""
     streams = self.streams
     # A group that acts itself does so in batches of its own.
     sizes = [s.num_envs if acts_itself else s.batch_size for s in streams]
-    flag = 'max_envs' if acts_itself else 'batch_size'
     if num_envs > max(sizes):
+      flag = 'max_envs' if acts_itself else 'batch_size or max_envs'
       raise StreamRefused(
         _Code.FAILED_PRECONDITION,
-        f'A group of {num_envs} environments is too large: '
-        f'--config.actors.{flag} allows {max(sizes)}.',
+        f'A group of {num_envs} environments is too large: each of the '
+        f'{len(sizes)} inference streams of this learner takes groups of at '
+        f'most {max(sizes)}; start the actor with fewer --envs_per_group, or '
+        f'the learner with a larger --config.actors.{flag}.',
       )
     for index in sorted(range(len(sizes)), key=lambda i: -streams[i].num_free):
       if num_envs <= sizes[index]:
@@ -140,17 +161,13 @@ class SlotAllocator:
   def _welcome(
     self, index: int, env_id: np.ndarray, acts_itself: bool
   ) -> handshake.Welcome:
-    local, offer = None, self._local
-    if acts_itself and offer is not None:
-      local = offer.run._replace(
-        global_env_id=offer.global_env_id[index][env_id],
-        replay_address=offer.replay_address(),
-      )
+    local = None
+    if acts_itself and self._local is not None:
+      local = self._local.make_run(index, env_id)
     return handshake.Welcome(
       run_id=uuid.uuid4().hex,
-      env_id=env_id,
       seed=int(self._seeds.integers(1 << 31)),
       env=self._env_values,
-      spec=self.spec,
+      spec=handshake.spec_texts(self.spec._asdict()),
       local=local,
     )

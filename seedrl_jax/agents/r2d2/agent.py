@@ -8,16 +8,18 @@ import functools
 from typing import NamedTuple
 
 import chex
-import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import ml_collections
+import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.agents import acting, base, optimizers, sgd
-from seedrl_jax.agents.r2d2 import exploration
+from seedrl_jax.agents import base, sgd
 from seedrl_jax.agents.r2d2 import loss as loss_lib
 from seedrl_jax.networks import heads
 from seedrl_jax.networks import network as network_lib
+
+_GOLDEN_RATIO = (5**0.5 - 1) / 2
 
 
 class AgentOutput(NamedTuple):
@@ -25,24 +27,6 @@ class AgentOutput(NamedTuple):
 
   action: jax.Array  # int32 [B]
   q_values: jax.Array  # float32 [B, A], of the parameters that acted
-
-
-class QNetwork(nn.Module):
-  """Action values on a network, recurrent or not."""
-
-  network: network_lib.Network
-  dueling: bool  # separate value and advantage streams
-  head_hidden_size: int  # of the head or each stream; 0: linear
-
-  @nn.compact
-  def __call__(
-    self, inputs: types.AgentInput, core: network_lib.CoreState
-  ) -> tuple[jax.Array, network_lib.CoreState]:
-    """Maps `[T, B, ...]` and a core to values `[T, B, A]` and the next core."""
-    features, core = self.network(inputs, core)
-    head = heads.DuelingHead if self.dueling else heads.QHead
-    num_actions = self.network.num_actions
-    return head(num_actions, self.head_hidden_size, name='head')(features), core
 
 
 def make_agent(
@@ -55,22 +39,20 @@ def make_agent(
   """
   network_lib.check_discrete(env_spec)
   network = network_lib.make_network(config.network, env_spec)
-  module = QNetwork(
-    network, config.network.dueling, config.network.head_hidden_size
+  module = heads.QNetwork(
+    network, config.network.head_hidden_size, config.network.dueling
   )
-  init_network = acting.make_init(module, network, env_spec)
-  trainer = sgd.Trainer(
-    loss=make_loss(config, module),
-    optimizer=optimizers.make_optimizer(config),
-    learning_rate=optimizers.learning_rate(config),
+  init_network = network_lib.make_init(module, network, env_spec)
+  trainer = sgd.make_trainer(
+    config,
+    make_loss(config, module),
     target_update_period=config.loss.target_update_period,
-    micro_batches=config.learner.micro_batches,
   )
   return base.Agent(
     init=lambda key: trainer.init(init_network(key)),
     acting_params=lambda state: state.params,
     initial_core=network.initial_core,
-    act=acting.make_act(
+    act=base.make_act(
       module, functools.partial(_choose, config.exploration, env_spec)
     ),
     update=trainer.update,
@@ -91,13 +73,54 @@ def _choose(
   q_values: jax.Array,
   env_id: jax.Array,
 ) -> AgentOutput:
-  epsilon = exploration.epsilons(config, env_spec, env_id)
-  action = exploration.epsilon_greedy(key, q_values, epsilon)
-  return AgentOutput(action, q_values)
+  epsilon = epsilons(config, env_spec, env_id)
+  return AgentOutput(epsilon_greedy(key, q_values, epsilon), q_values)
+
+
+def epsilons(
+  config: ml_collections.ConfigDict, env_spec: types.EnvSpec, env_id: jax.Array
+) -> jax.Array:
+  """Returns the epsilon of each global `env_id`, float32 `[B]`.
+
+  Training environment i of N has base^(1 + alpha i / (N - 1)), with i a
+  permutation of the ids (Ape-X, Horgan et al. 2018, arXiv 1803.00933, section
+  4); evaluation environments have `eval_epsilon`.
+  """
+  num_envs = env_spec.num_envs
+  share = _places(num_envs) / max(num_envs - 1, 1)
+  power = jnp.float32(1.0 + config.epsilon_alpha * share)
+  epsilon = jnp.power(jnp.float32(config.epsilon_base), power)
+  training = epsilon[jnp.minimum(env_id, num_envs - 1)]
+  return jnp.where(env_id >= num_envs, config.eval_epsilon, training)
+
+
+def _places(num_envs: int) -> np.ndarray:
+  """Returns a permutation, int `[N]`, that spreads consecutive ids evenly.
+
+  Actors with fewer environments than allowed get consecutive ids.
+  """
+  return np.argsort(np.argsort(np.arange(num_envs) * _GOLDEN_RATIO % 1.0))
+
+
+def epsilon_greedy(
+  key: jax.Array, q_values: jax.Array, epsilon: jax.Array
+) -> jax.Array:
+  """Returns epsilon-greedy actions, int32 `[B]`.
+
+  `q_values` is float32 `[B, A]`; `epsilon`, `[B]`, is the probability of a
+  uniformly random action.
+  """
+  batch, num_actions = q_values.shape
+  chex.assert_shape(epsilon, (batch,))
+  explore_key, action_key = jax.random.split(key)
+  explores = jax.random.uniform(explore_key, (batch,)) < epsilon
+  anything = jax.random.randint(action_key, (batch,), 0, num_actions)
+  best = jnp.argmax(q_values, axis=-1)
+  return jnp.where(explores, anything, best).astype(jnp.int32)
 
 
 def make_loss(
-  config: ml_collections.ConfigDict, module: QNetwork
+  config: ml_collections.ConfigDict, module: heads.QNetwork
 ) -> sgd.LossFn:
   """Returns the loss of a batch under `module`."""
   burn_in = config.burn_in

@@ -1,4 +1,9 @@
-"""The R2D2 loss of a batch of sequences, and the sequences' priorities."""
+"""Double-Q n-step targets, the loss of sequences, and their priorities.
+
+Sequences may hold several episodes.
+"""
+
+from typing import NamedTuple
 
 import chex
 import jax
@@ -9,7 +14,109 @@ import rlax
 from seedrl_jax import types
 from seedrl_jax.agents import sgd
 from seedrl_jax.agents import transitions as transitions_lib
-from seedrl_jax.agents.r2d2 import targets
+
+
+class TDErrors(NamedTuple):
+  """Temporal-difference errors of the U trained transitions, all `[U, B]`."""
+
+  valid: jax.Array  # bool
+  error: jax.Array  # float32, target - Q(x_t, a_t), rescaled; 0 if not valid
+  target: jax.Array  # float32, rescaled, without gradient
+
+
+def rescale(x: jax.Array, epsilon: float) -> jax.Array:
+  """Returns h(x) = sign(x) (sqrt(|x| + 1) - 1) + epsilon x; x if epsilon < 0.
+
+  R2D2's value rescaling (Kapturowski et al. 2019, section 2.3; Pohlen et al.
+  2018, arXiv 1805.11593, proposition A.2).
+  """
+  return x if epsilon < 0 else rlax.signed_hyperbolic(x, epsilon)
+
+
+def unscale(x: jax.Array, epsilon: float) -> jax.Array:
+  """Returns the inverse of `rescale`.
+
+  rlax's form, (sqrt(1 + 4 epsilon y) - 1) / (2 epsilon), loses digits in
+  float32: 2e-4 of the result at epsilon 1e-3. The equal 2 y / (1 + sqrt(1 + 4
+  epsilon y)) errs by less than 1e-6, and allows an epsilon of 0.
+  """
+  if epsilon < 0:
+    return x
+  shifted = jnp.abs(x) + 1.0 + epsilon
+  root = 2.0 * shifted / (1.0 + jnp.sqrt(1.0 + 4.0 * epsilon * shifted))
+  return jnp.sign(x) * (jnp.square(root) - 1.0)
+
+
+def n_step_returns(
+  transitions: transitions_lib.Transitions, value: jax.Array, n: int
+) -> jax.Array:
+  """Computes n-step bootstrapped returns, float32 `[T, B]`.
+
+  G_t = sum_{k < m} gamma^k r_{t+k+1} + gamma^m V(x_{t+m}), with m the least of
+  n, the transitions left in the sequence, and those left in the episode. A
+  truncated episode bootstraps from its last observation.
+
+  Args:
+    transitions: `[T, B]`; returns are meaningless if not valid.
+    value: float32 `[T, B]`, V of the step that each transition leads to.
+    n: at least 1.
+  """
+  valid, reward, discount = transitions
+  chex.assert_rank(value, 2)
+  chex.assert_equal_shape([*transitions, value])
+  # A trace of 0 makes rlax bootstrap here instead of passing into an invalid
+  # transition.
+  goes_on = jnp.concatenate([valid[1:], jnp.ones_like(valid[:1])])
+  returns = jax.vmap(
+    rlax.n_step_bootstrapped_returns,
+    in_axes=(1, 1, 1, None, 1),
+    out_axes=1,
+  )
+  return returns(reward, discount, value, n, goes_on.astype(value.dtype))
+
+
+def td_errors(
+  config: ml_collections.ConfigDict,
+  q_values: jax.Array,
+  target_q_values: jax.Array,
+  steps: types.Steps,
+  unroll_length: int,
+) -> TDErrors:
+  """Computes TD errors.
+
+  y_t = h(n-step return with V = h^-1(Q'(x, argmax_a Q(x, a)))), section 2.3 of
+  the R2D2 paper; without `double_q` the maximum of Q' itself.
+
+  Args:
+    config: `config.loss`.
+    q_values: float32 `[T + 1, B, A]`, of the online network, Q.
+    target_q_values: the same of the target network, Q'.
+    steps: `[T + 1, B]`, from the first trained transition on.
+    unroll_length: U <= T, trained transitions; later ones help their targets.
+  """
+  chex.assert_rank([q_values, steps.reward], [3, 2])
+  chex.assert_equal_shape([q_values, target_q_values])
+  chex.assert_equal_shape_prefix([q_values, steps.reward], 2)
+  chex.assert_type([q_values, target_q_values, steps.reward], jnp.float32)
+  transitions = transitions_lib.from_steps(
+    steps,
+    discount=config.discount,
+    reward_clip=config.reward_clip,
+    reward_scale=config.reward_scale,
+  )
+  selector = q_values if config.double_q else target_q_values
+  best = jnp.argmax(selector[1:], axis=-1)
+  value = unscale(
+    transitions_lib.of_action(target_q_values[1:], best), config.rescale_epsilon
+  )
+  returns = n_step_returns(transitions, value, config.n_steps)
+  target = jax.lax.stop_gradient(rescale(returns, config.rescale_epsilon))
+  trained = slice(unroll_length)
+  valid, target = transitions.valid[trained], target[trained]
+  chosen = transitions_lib.of_action(
+    q_values[trained], steps.agent_output.action[trained]
+  )
+  return TDErrors(valid, jnp.where(valid, target - chosen, 0.0), target)
 
 
 def q_loss(
@@ -23,7 +130,7 @@ def q_loss(
   """Computes the TD loss of trained transitions: half the square, or Huber's.
 
   Linear in equal pieces of the batch. `weight` is `[B]`; other arguments are as
-  in `targets.td_errors`.
+  in `td_errors`.
 
   Returns:
     the weighted mean over sequences of the sum over valid transitions (divided
@@ -31,9 +138,7 @@ def q_loss(
   """
   chex.assert_shape(weight, (q_values.shape[1],))
   chex.assert_type(weight, jnp.float32)
-  errors = targets.td_errors(
-    config, q_values, target_q_values, steps, unroll_length
-  )
+  errors = td_errors(config, q_values, target_q_values, steps, unroll_length)
   # Invalid transitions have error 0 and no gradient.
   if config.huber_delta:
     losses = rlax.huber_loss(errors.error, config.huber_delta)
@@ -53,9 +158,7 @@ def q_loss(
   return loss, sgd.LossOutput(metrics, priorities)
 
 
-def _metrics(
-  errors: targets.TDErrors, q_values: jax.Array
-) -> dict[str, jax.Array]:
+def _metrics(errors: TDErrors, q_values: jax.Array) -> dict[str, jax.Array]:
 
   def mean(x: jax.Array) -> jax.Array:
     return transitions_lib.mean_of_valid(x, errors.valid)
@@ -70,7 +173,7 @@ def _metrics(
   }
 
 
-def mixed_priorities(errors: targets.TDErrors, eta: float) -> jax.Array:
+def mixed_priorities(errors: TDErrors, eta: float) -> jax.Array:
   """Returns eta max |TD| + (1 - eta) mean |TD|, float32 `[B]`.
 
   R2D2 (Kapturowski et al. 2019), section 2.3, over valid transitions. It is 0
@@ -97,5 +200,5 @@ def initial_priorities(
   """
   steps = jax.tree.map(lambda x: x[burn_in:], steps)
   q_values = steps.agent_output.q_values
-  errors = targets.td_errors(config, q_values, q_values, steps, unroll_length)
+  errors = td_errors(config, q_values, q_values, steps, unroll_length)
   return mixed_priorities(errors, config.priority_eta)

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import ml_collections
 
 from seedrl_jax import types
-from seedrl_jax.agents import acting, base, optimizers, sgd
+from seedrl_jax.agents import base, sgd
 from seedrl_jax.agents.vtrace import loss as loss_lib
-from seedrl_jax.agents.vtrace import networks
+from seedrl_jax.networks import heads
 from seedrl_jax.networks import network as network_lib
 
 
@@ -31,14 +31,12 @@ def make_agent(
   """
   network_lib.check_discrete(env_spec)
   network = network_lib.make_network(config.network, env_spec)
-  module = networks.ActorCritic(network)
-  init_network = acting.make_init(module, network, env_spec)
-  trainer = sgd.Trainer(
-    loss=make_loss(config, module),
-    optimizer=optimizers.make_optimizer(config),
-    learning_rate=optimizers.learning_rate(config),
+  module = heads.ActorCritic(network)
+  init_network = network_lib.make_init(module, network, env_spec)
+  trainer = sgd.make_trainer(
+    config,
+    make_loss(config, module),
     project=functools.partial(loss_lib.project, config.loss),
-    micro_batches=config.learner.micro_batches,
   )
 
   def init(key: jax.Array) -> sgd.TrainState:
@@ -51,7 +49,7 @@ def make_agent(
     init=init,
     acting_params=lambda state: state.params['network'],
     initial_core=network.initial_core,
-    act=acting.make_act(module, functools.partial(_choose, env_spec)),
+    act=base.make_act(module, functools.partial(_choose, env_spec)),
     update=trainer.update,
   )
 
@@ -59,7 +57,7 @@ def make_agent(
 def _choose(
   env_spec: types.EnvSpec,
   key: jax.Array,
-  outputs: networks.ActorCriticOutput,
+  outputs: heads.ActorCriticOutput,
   env_id: jax.Array,
 ) -> AgentOutput:
   """Samples from the policy; evaluation environments act greedily."""
@@ -71,12 +69,13 @@ def _choose(
 
 
 def make_loss(
-  config: ml_collections.ConfigDict, module: networks.ActorCritic
+  config: ml_collections.ConfigDict, module: heads.ActorCritic
 ) -> sgd.LossFn:
   """Returns the loss of a batch under `module`."""
-  scale = loss_lib.reduction_scale(
-    config.loss, config.unroll_length, config.batch_size
-  )
+  scale = 1.0
+  if config.loss.reduction == 'sum':
+    # Over all devices' unrolls, as their gradients are averaged.
+    scale = float(config.unroll_length * config.batch_size)
 
   def loss(
     params: base.Params,
@@ -98,7 +97,6 @@ def make_loss(
     value, metrics = loss_lib.vtrace_loss(
       config.loss, outputs, unroll.steps, cost
     )
-    value *= scale
-    return value, sgd.LossOutput(metrics)
+    return scale * value, sgd.LossOutput(metrics)
 
   return loss

@@ -1,4 +1,4 @@
-"""The V-trace loss of a batch of unrolls, masked over LAST -> FIRST."""
+"""V-trace targets and the loss of unrolls that hold several episodes."""
 
 from typing import NamedTuple
 
@@ -10,8 +10,7 @@ import ml_collections
 from seedrl_jax import types
 from seedrl_jax.agents import base
 from seedrl_jax.agents import transitions as transitions_lib
-from seedrl_jax.agents.vtrace import networks
-from seedrl_jax.agents.vtrace import targets as targets_lib
+from seedrl_jax.networks import heads
 
 # Bounds of the adapted entropy cost's logarithm, as in SEED RL; beyond, it
 # would take long to come back.
@@ -25,6 +24,66 @@ class PolicyTerms(NamedTuple):
   behaviour_log_prob: jax.Array  # log mu(a)
   entropy: jax.Array  # of pi, in nats
   kl: jax.Array  # KL(mu, pi), in nats
+
+
+class VTraceTargets(NamedTuple):
+  """Targets without gradient, float32 `[T, B]`.
+
+  The value is v_s of equation 1, the advantage rho_s (r_s + gamma v_{s+1} -
+  V(x_s)) of section 4.2; if not valid, the baseline itself and 0.
+  """
+
+  value: jax.Array
+  advantage: jax.Array
+
+
+def vtrace_targets(
+  config: ml_collections.ConfigDict,
+  transitions: transitions_lib.Transitions,
+  rho: jax.Array,
+  baseline: jax.Array,
+) -> VTraceTargets:
+  """Computes V-trace targets (arXiv 1802.01561, equation 1 and section 4.2).
+
+  An invalid transition has weight 0, so its target is its own baseline. A
+  truncated episode's last transition thus bootstraps from V(x_LAST), and
+  nothing of the next episode leaks into the trace.
+
+  The trace is c_i = `lambda_` min(`clip_c`, rho_i) (remark 2); the advantage
+  uses v_{s+1} as is, like the paper and SEED, unlike rlax.
+
+  Args:
+    config: `config.loss`, with the clips.
+    transitions: `[T, B]`.
+    rho: float32 `[T, B]`, pi(a) / mu(a), not clipped; ignored if not valid.
+    baseline: float32 `[T + 1, B]`, V(x).
+  """
+  length, batch = transitions.reward.shape
+  chex.assert_equal_shape([*transitions, rho])
+  chex.assert_shape(baseline, (length + 1, batch))
+  rho = jnp.where(transitions.valid, rho, 0.0)
+  reward, discount = transitions.reward, transitions.discount
+  values, next_values = baseline[:-1], baseline[1:]
+  trace = config.lambda_ * discount * jnp.minimum(config.clip_c, rho)
+  errors = jnp.minimum(config.clip_rho, rho) * (
+    reward + discount * next_values - values
+  )
+
+  def step(
+    later: jax.Array, xs: tuple[jax.Array, jax.Array]
+  ) -> tuple[jax.Array, jax.Array]:
+    error, c = xs
+    total = error + c * later
+    return total, total
+
+  start = jnp.zeros_like(values[0])
+  _, totals = jax.lax.scan(step, start, (errors, trace), reverse=True)
+  targets = totals + values
+  next_targets = jnp.concatenate([targets[1:], baseline[-1:]])
+  advantage = jnp.minimum(config.clip_pg_rho, rho) * (
+    reward + discount * next_targets - values
+  )
+  return jax.lax.stop_gradient(VTraceTargets(targets, advantage))
 
 
 def initial_entropy_cost_param(config: ml_collections.ConfigDict) -> jax.Array:
@@ -57,7 +116,7 @@ def project(
 
 def vtrace_loss(
   config: ml_collections.ConfigDict,
-  outputs: networks.ActorCriticOutput,
+  outputs: heads.ActorCriticOutput,
   steps: types.Steps,
   cost: jax.Array,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
@@ -89,14 +148,8 @@ def vtrace_loss(
   rho = jnp.exp(
     jax.lax.stop_gradient(terms.log_prob) - terms.behaviour_log_prob
   )
-  targets = targets_lib.vtrace_targets(
-    transitions,
-    rho,
-    jax.lax.stop_gradient(baseline),
-    lambda_=config.lambda_,
-    clip_rho=config.clip_rho,
-    clip_c=config.clip_c,
-    clip_pg_rho=config.clip_pg_rho,
+  targets = vtrace_targets(
+    config, transitions, rho, jax.lax.stop_gradient(baseline)
   )
   valid, values = transitions.valid, baseline[:-1]
   loss, parts = _sum_of_parts(config, terms, valid, targets, values, cost)
@@ -108,7 +161,7 @@ def _sum_of_parts(
   config: ml_collections.ConfigDict,
   terms: PolicyTerms,
   valid: jax.Array,
-  targets: targets_lib.VTraceTargets,
+  targets: VTraceTargets,
   values: jax.Array,
   cost: jax.Array,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
@@ -133,18 +186,6 @@ def _sum_of_parts(
   return loss, {'policy': policy_loss, 'baseline': baseline_loss}
 
 
-def reduction_scale(
-  config: ml_collections.ConfigDict, unroll_length: int, batch_size: int
-) -> float:
-  """Returns the factor from the loss per step to the configured reduction.
-
-  `batch_size` counts all devices' unrolls, as their gradients are averaged.
-  """
-  return (
-    1.0 if config.reduction == 'mean' else float(unroll_length * batch_size)
-  )
-
-
 def _policy_terms(
   logits: jax.Array, behaviour_logits: jax.Array, action: jax.Array
 ) -> PolicyTerms:
@@ -163,7 +204,7 @@ def _diagnostics(
   terms: PolicyTerms,
   valid: jax.Array,
   rho: jax.Array,
-  targets: targets_lib.VTraceTargets,
+  targets: VTraceTargets,
   values: jax.Array,
 ) -> dict[str, jax.Array]:
 

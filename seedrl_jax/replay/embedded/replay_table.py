@@ -11,16 +11,16 @@ from collections.abc import Iterator
 import numpy as np
 
 from seedrl_jax.replay import (
-  archive,
   base,
   blocks,
+  checkpoints,
   rate_limiter,
   table_configs,
 )
-from seedrl_jax.replay.embedded import selector, slots, table
+from seedrl_jax.replay.embedded import slots, tables
 
 
-class EmbeddedReplay(table.EmbeddedTable, base.Replay):
+class EmbeddedReplay(tables.EmbeddedTable, base.Replay):
   """Draws unrolls with replacement; removes the oldest if full."""
 
   config: table_configs.ReplayConfig
@@ -47,40 +47,41 @@ class EmbeddedReplay(table.EmbeddedTable, base.Replay):
   ) -> base.TrajectorySampler:
     count = self.config.num_blocks(batch_size, num_blocks, self._pool.width)
     width = batch_size // count
-    with self._gate.lock:
+    with self._lock:
       if width not in self._pools:
         self._pools[width] = blocks.BlockPool(self._layout, width)
       self._batch_size = max(self._batch_size, batch_size)
       self._limiter.widen(batch_size)
-      self._gate.wake()
-    return table.EmbeddedSampler(self, batch_size, count)
+      self._wake()
+    return tables.EmbeddedSampler(self, batch_size, count)
 
   def insert(
     self, block: base.Block, priorities: np.ndarray | None = None
   ) -> None:
-    self._pool.check_lent(block)
     checked = base.check_priorities(priorities, block.width)
-    with self._gate.lock:
-      self._gate.writers.enter(lambda: self._can_insert(block.width))
-      block.lent = False
-      taken = self._index.reserve(block.width)
+    with self._lock:
+      self._writers.enter(lambda: self._can_insert(block.width))
+      keys = self._index.reserve(block.width)
+      taken = self._index.slots(keys)
+      # With a sample limit, old items may be left though it is not full.
+      self._remove(taken[self._index.keys(taken) > 0])
       self._limiter.inserts += block.width
       self._pending += block.width
-      self._gate.wake()
+      self._wake()
     self._storage.put(taken, block)
-    with self._gate.lock:
+    with self._lock:
       self._pending -= block.width
-      self._index.publish(taken)
+      self._index.publish(keys)
       self._selector.add(taken, checked)
       excess = self._index.size - self.config.max_size
       if excess > 0:
         self._remove(self._index.oldest(excess))
-      self._gate.wake()
+      self._wake()
     self._pool.give_back([block])
 
   def draw(self, batch_size: int, num_blocks: int, wait: bool) -> base.Sample:
-    with self._gate.lock:
-      self._gate.samplers.enter(lambda: self._can_sample(batch_size), wait)
+    with self._lock:
+      self._samplers.enter(lambda: self._can_sample(batch_size), wait)
       size = self._index.size
       chosen, probabilities = self._selector.draw(batch_size)
       keys = self._index.keys(chosen)
@@ -89,7 +90,7 @@ class EmbeddedReplay(table.EmbeddedTable, base.Replay):
       self._remove(self._selector.exhausted(chosen))
       self._limiter.samples += batch_size
       pool = self._pools[batch_size // num_blocks]
-      self._gate.wake()
+      self._wake()
     gathered = [pool.take() for _ in range(num_blocks)]
     for block, part in zip(
       gathered, chosen.reshape(-1, pool.width), strict=True
@@ -109,31 +110,28 @@ class EmbeddedReplay(table.EmbeddedTable, base.Replay):
   def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
     """See `Replay`; takes effect at once."""
     checked = base.check_priorities(priorities, len(keys))
-    with self._gate.lock:
+    with self._lock:
       live, found = self._index.find(np.asarray(keys, np.uint64))
       self._selector.set_priorities(found, checked[live])
 
   @contextlib.contextmanager
-  def snapshot(self) -> Iterator[table.Save]:
+  def snapshot(self) -> Iterator[tables.Save]:
     """See `EmbeddedTable`; writers go on until the table is full."""
-    with self._gate.lock:
+    with self._lock:
       live = self._index.live()
       self._index.pin(live)
       meta = {
         'inserts': self._limiter.inserts,
         'samples': self._limiter.samples,
-        'next_sequence': self._index.next_sequence,
-        'num_slots': self._num_slots,
         'rng': self._rng.bit_generator.state,
       }
       arrays = {
-        'slots': live,
         'keys': self._index.keys(live),
         'priorities': self._selector.priorities[live],
         'times_sampled': self._selector.times_sampled[live],
       }
 
-    def save(writer: archive.ArchiveWriter) -> None:
+    def save(writer: checkpoints.ArchiveWriter) -> None:
       writer.add_meta(self.config.name, meta)
       for name, array in arrays.items():
         writer.add_array(self._member(name), array)
@@ -147,41 +145,39 @@ class EmbeddedReplay(table.EmbeddedTable, base.Replay):
     finally:
       self._unpin(live)
 
-  def load(self, reader: archive.ArchiveReader) -> None:
+  def load(self, reader: checkpoints.ArchiveReader) -> None:
     """See `EmbeddedTable`; keys stay valid if the table's size is the same."""
-    with self._gate.lock:
-      self._clear()
-      meta = reader.meta[self.config.name]
-      saved = {
-        name: reader.array(self._member(name))
-        for name in ('slots', 'keys', 'priorities', 'times_sampled')
-      }
-      count = len(saved['slots'])
-      skip = max(0, count - self.config.max_size)
-      if skip == 0 and meta['num_slots'] == self._num_slots:
-        places = saved['slots']
-      else:
-        places = np.arange(count - skip)
-      for leaf in range(len(self._layout.specs)):
-        pieces = reader.rows(self._member(leaf))
-        self._storage.load_leaf(leaf, places, pieces, skip)
-      # Count nothing before everything is read.
-      sequence = int(meta['next_sequence'])
-      self._index.occupy(places, saved['keys'][skip:], sequence)
-      self._selector.add(
-        places, saved['priorities'][skip:], saved['times_sampled'][skip:]
-      )
-      self._remove(self._selector.exhausted(places))
-      self._limiter.inserts = int(meta['inserts'])
-      self._limiter.samples = int(meta['samples'])
-      self._rng.bit_generator.state = meta['rng']
-      self._gate.wake()
+    with self._lock:
+      try:
+        self._load(reader)
+      except BaseException:
+        self._clear()
+        raise
+      self._wake()
+
+  def _load(self, reader: checkpoints.ArchiveReader) -> None:
+    self._clear()
+    meta = reader.meta[self.config.name]
+    keys, priorities, times_sampled = (
+      reader.array(self._member(name))
+      for name in ('keys', 'priorities', 'times_sampled')
+    )
+    skip = max(0, len(keys) - self.config.max_size)
+    places = self._index.restore(keys[skip:])
+    for leaf in range(len(self._layout.specs)):
+      pieces = reader.rows(self._member(leaf))
+      self._storage.load_leaf(leaf, places, pieces, skip)
+    self._selector.add(places, priorities[skip:], times_sampled[skip:])
+    self._remove(self._selector.exhausted(places))
+    self._limiter.inserts = meta['inserts']
+    self._limiter.samples = meta['samples']
+    self._rng.bit_generator.state = meta['rng']
 
   def _clear(self) -> None:
     rules = self.config
     self._pending = 0
     self._index = slots.SlotIndex(self._num_slots)
-    self._selector = selector.Selector(
+    self._selector = slots.Selector(
       self._num_slots,
       rules.priority_exponent if rules.sampler == 'prioritized' else 0.0,
       rules.max_times_sampled,
@@ -191,7 +187,7 @@ class EmbeddedReplay(table.EmbeddedTable, base.Replay):
     self._limiter.widen(self._batch_size)
 
   def _can_insert(self, n: int) -> bool:
-    if self._index.num_free < n:
+    if not self._index.has_room(n):
       return False
     size = self._index.size + self._pending
     arriving = self._pending * self.config.max_times_sampled
@@ -206,9 +202,9 @@ class EmbeddedReplay(table.EmbeddedTable, base.Replay):
     self._index.remove(items)
 
   def _unpin(self, items: np.ndarray) -> None:
-    with self._gate.lock:
+    with self._lock:
       self._index.unpin(items)
-      self._gate.wake()
+      self._wake()
 
   def _counts(self) -> tuple[int, int, int]:
     return self._index.size, self._limiter.inserts, self._limiter.samples

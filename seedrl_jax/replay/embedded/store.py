@@ -4,9 +4,8 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 
 from seedrl_jax import types
-from seedrl_jax.replay import archive, base, blocks, table_configs
-from seedrl_jax.replay.embedded import queue_table, replay_table
-from seedrl_jax.replay.embedded import table as table_lib
+from seedrl_jax.replay import base, blocks, checkpoints, table_configs
+from seedrl_jax.replay.embedded import replay_table, tables
 
 _VERSION = 3
 
@@ -48,12 +47,12 @@ class EmbeddedStore(base.TrajectoryStore):
     config: table_configs.TableConfig,
     pool: blocks.BlockPool,
     seed: int | None,
-  ) -> table_lib.EmbeddedTable:
+  ) -> tables.EmbeddedTable:
     if isinstance(config, table_configs.QueueConfig):
-      return queue_table.EmbeddedQueue(config, self._layout, pool)
+      return tables.EmbeddedQueue(config, self._layout, pool)
     return replay_table.EmbeddedReplay(config, self._layout, pool, seed)
 
-  def table(self, name: str) -> table_lib.EmbeddedTable:
+  def table(self, name: str) -> tables.EmbeddedTable:
     return base.find_table(self._tables, name)
 
   def flush(self) -> None:
@@ -66,7 +65,10 @@ class EmbeddedStore(base.TrajectoryStore):
     self, path: str, on_snapshot: Callable[[], None] | None = None
   ) -> None:
     """See `TrajectoryStore`; inserts into full tables wait for the writing."""
-    with archive.create(path) as writer, contextlib.ExitStack() as held:
+    with (
+      checkpoints.create_archive(path) as writer,
+      contextlib.ExitStack() as held,
+    ):
       saves = [held.enter_context(t.snapshot()) for t in self._tables.values()]
       if on_snapshot is not None:
         on_snapshot()
@@ -77,7 +79,7 @@ class EmbeddedStore(base.TrajectoryStore):
         save(writer)
 
   def restore(self, path: str) -> None:
-    with archive.load(path) as reader:
+    with checkpoints.load_archive(path) as reader:
       self._check_fits(path, reader)
       for table in self._tables.values():
         table.load(reader)
@@ -90,7 +92,7 @@ class EmbeddedStore(base.TrajectoryStore):
     """See `TrajectoryStore`; memory is freed with the last block in use."""
     self.interrupt()
 
-  def _check_fits(self, path: str, reader: archive.ArchiveReader) -> None:
+  def _check_fits(self, path: str, reader: checkpoints.ArchiveReader) -> None:
     start = f'The replay checkpoint {path} does not fit this run'
     if reader.meta['version'] != _VERSION:
       version = reader.meta['version']

@@ -16,8 +16,7 @@ import pytest
 from configs import r2d2_base
 from seedrl_jax import types
 from seedrl_jax.actors import addresses, credentials, handshake
-from seedrl_jax.actors.actor_side import actor_loops, local_inference
-from seedrl_jax.actors.learner_side import service
+from seedrl_jax.actors.actor_side import local_inference
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import factory
 from seedrl_jax.replay import base as replay
@@ -86,7 +85,7 @@ class _Recording(store.EmbeddedStore):
     super().__init__(*args)
     self._inserted = inserted
 
-  def table(self, name: str) -> replay.TrajectoryWriter:
+  def table(self, name: str) -> replay.Table:
     table = super().table(name)
     table.insert = self._inserted.insert
     return table
@@ -147,20 +146,21 @@ def _welcome(config: Any, stream: Any, /, **values: Any) -> handshake.Welcome:
   )
   agent = agents.load_agent(config, env_spec)
   local = {
-    'config': service.local_config(config),
+    'config': handshake.local_config(config),
     'global_env_id': np.arange(_NUM_ENVS, dtype=np.int32),
     'num_train_envs': _NUM_ENVS,
     'num_eval_envs': 0,
     'block_width': 4,
     'replay_address': 'localhost:1',
-    'parameters': agents.parameter_specs(agent.params_shapes()),
+    'parameters': handshake.spec_texts(
+      agents.parameter_specs(agent.params_shapes())
+    ),
   }
   welcome = handshake.Welcome(
     run_id='x',
-    env_id=np.arange(_NUM_ENVS, dtype=np.int32) + 2,
     seed=_SEED,
     env=handshake.env_values(config.env),
-    spec=stream.spec,
+    spec=handshake.spec_texts(stream.spec._asdict()),
     local=handshake.LocalRun(**local | values),
   )
   # As it arrives over the network.
@@ -174,7 +174,7 @@ def _local(
 ) -> local_inference.LocalInference:
   stream = _stream(config)
   welcome = _welcome(config, stream, **values)
-  return _Local(inserted, _LEARNER, _OPEN, print, welcome, stream)
+  return _Local(inserted, _LEARNER, _OPEN, welcome, stream)
 
 
 @pytest.mark.parametrize('make_config', [_vtrace, _r2d2])
@@ -211,8 +211,7 @@ def test_a_thread_acts_with_what_it_took_and_reports_it():
   assert local.report().version == types.NO_VERSION
   rng = np.random.default_rng(0)
   leaves = [
-    rng.normal(size=spec.shape).astype(spec.dtype)
-    for spec in local._run.parameters.values()
+    rng.normal(size=spec.shape).astype(spec.dtype) for spec in local.parameters
   ]
   local.take(3, leaves)
   steps, episodes, versions = 0, [], set()
@@ -231,8 +230,8 @@ def test_a_thread_acts_with_what_it_took_and_reports_it():
   steps += report.env_steps
   episodes += report.episodes.env_id.tolist()
   assert versions == {3, 4}
-  # With the learner's ids; Catch ends every ninth step.
-  assert set(episodes) == {2, 3, 4, 5}
+  # Catch ends every ninth step.
+  assert set(episodes) == {0, 1, 2, 3}
   assert len(episodes) == pytest.approx(steps / 9, abs=_NUM_ENVS)
   assert not [t for t in threading.enumerate() if t.name == 'inference']
 
@@ -250,7 +249,7 @@ def test_a_failure_of_the_thread_is_raised_by_the_next_report():
       raise OSError('The store is broken.')
 
   local = _local(_vtrace(), Bad())
-  local.take(0, [np.zeros(s.shape, s.dtype) for s in _specs(local)])
+  local.take(0, [np.zeros(s.shape, s.dtype) for s in local.parameters])
   local.start()
   with pytest.raises(OSError, match='The store is broken'):
     while True:
@@ -259,17 +258,13 @@ def test_a_failure_of_the_thread_is_raised_by_the_next_report():
   local.close()
 
 
-def _specs(local: local_inference.LocalInference) -> list[types.ArraySpec]:
-  return list(local._run.parameters.values())
-
-
 @pytest.mark.parametrize(
   'values, sentence',
   [
     ({'parameters': {}}, 'the agent has other parameters at the actor'),
     ({'replay_address': 'far:1'}, 'without TLS or a token; trust'),
     (
-      {'config': service.local_config(_vtrace()) | {'agent': 'none'}},
+      {'config': handshake.local_config(_vtrace()) | {'agent': 'none'}},
       '--config.agent=none: there is no module',
     ),
   ],
@@ -277,7 +272,7 @@ def _specs(local: local_inference.LocalInference) -> list[types.ArraySpec]:
 def test_what_does_not_fit_is_told_in_a_sentence(
   values: dict[str, Any], sentence: str
 ):
-  with pytest.raises(actor_loops.IncompatibleLearner, match=sentence):
+  with pytest.raises(local_inference.IncompatibleLearner, match=sentence):
     _local(_vtrace(), _Inserted(), **values)
 
 
@@ -288,7 +283,7 @@ def test_without_a_reverb_server_the_sentence_names_the_flag(
   monkeypatch.setattr(local_inference, '_ANSWER', 0.01)
   stream = _stream(config)
   local = local_inference.LocalInference(
-    _LEARNER, _OPEN, print, _welcome(config, stream), stream
+    _LEARNER, _OPEN, _welcome(config, stream), stream
   )
   local.start()
   with pytest.raises(

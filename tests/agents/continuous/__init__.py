@@ -15,7 +15,7 @@ import optax
 from gymnasium import spaces
 
 from seedrl_jax import types
-from seedrl_jax.agents import acting, base, transitions
+from seedrl_jax.agents import base, transitions
 from seedrl_jax.networks import heads
 from seedrl_jax.networks import network as network_lib
 from tests.agents.continuous.config import RANGES
@@ -81,7 +81,8 @@ def make_agent(
   network = network_lib.make_network(config.network, env_spec)
   actor, critic = Mean(network), Value(network)
   init_actor, init_critic = (
-    acting.make_init(module, network, env_spec) for module in (actor, critic)
+    network_lib.make_init(module, network, env_spec)
+    for module in (actor, critic)
   )
   actor_optimizer = optax.adam(config.actor.learning_rate)
   critic_optimizer = optax.adam(config.critic.learning_rate)
@@ -109,7 +110,7 @@ def make_agent(
       is_eval = (env_id >= env_spec.num_envs)[:, None]
       return AgentOutput(mean + jnp.where(is_eval, 0.0, noise))
 
-    return acting.make_act(actor, choose)(params.actor, key, step, core, env_id)
+    return base.make_act(actor, choose)(params.actor, key, step, core, env_id)
 
   def actor_loss(
     params: base.Params, batch: types.Batch, advantage: jax.Array, deviation

@@ -8,8 +8,8 @@ import ml_collections
 import optax
 
 from seedrl_jax import types
-from seedrl_jax.agents import acting, base, optimizers, transitions
-from seedrl_jax.agents.vtrace import networks
+from seedrl_jax.agents import base, sgd, transitions
+from seedrl_jax.networks import heads
 from seedrl_jax.networks import network as network_lib
 from tests.agents.epochs.config import RANGES
 
@@ -39,29 +39,16 @@ def _choose(key: jax.Array, outputs, env_id: jax.Array) -> AgentOutput:
   return AgentOutput(action, _log_prob(logits, action))
 
 
-def unrolls(batch: types.Batch, rows: jax.Array) -> types.Batch:
-  """Returns the unrolls `rows` of a batch."""
-  unroll = batch.unroll
-  return types.Batch(
-    types.Unroll(
-      jax.tree.map(lambda x: x[:, rows], unroll.steps),
-      jax.tree.map(lambda x: x[rows], unroll.initial_core),
-      unroll.env_id[rows],
-    ),
-    batch.weight[rows],
-  )
-
-
 def make_agent(
   config: ml_collections.ConfigDict, env_spec: types.EnvSpec
 ) -> base.Agent:
   """Makes the agent; see `agents.base`."""
   network_lib.check_discrete(env_spec)
   network = network_lib.make_network(config.network, env_spec)
-  module = networks.ActorCritic(network)
-  init_params = acting.make_init(module, network, env_spec)
-  optimizer = optimizers.make_optimizer(config)
-  learning_rate = optimizers.learning_rate(config)
+  module = heads.ActorCritic(network)
+  init_params = network_lib.make_init(module, network, env_spec)
+  optimizer = sgd.make_optimizer(config)
+  learning_rate = sgd.learning_rate(config)
 
   def init(key: jax.Array) -> State:
     params = init_params(key)
@@ -94,7 +81,7 @@ def make_agent(
       state: State, rows: jax.Array
     ) -> tuple[State, tuple[jax.Array, jax.Array]]:
       value, grads = base.mean_over_devices(
-        jax.value_and_grad(loss)(state.params, unrolls(batch, rows))
+        jax.value_and_grad(loss)(state.params, base.select_unrolls(batch, rows))
       )
       updates, opt_state = optimizer.update(
         grads, state.opt_state, state.params
@@ -121,7 +108,7 @@ def make_agent(
     init=init,
     acting_params=lambda state: state.params,
     initial_core=network.initial_core,
-    act=acting.make_act(module, _choose),
+    act=base.make_act(module, _choose),
     update=update,
     updates_per_batch=config.epochs * config.minibatches,
   )

@@ -1,4 +1,4 @@
-"""Slot memory and the index of its unrolls."""
+"""Slot memory, the order of its unrolls, the sum tree and limited draws."""
 
 import numpy as np
 import pytest
@@ -26,85 +26,148 @@ def test_too_much_memory_is_one_sentence(toy):
     slots.SlotStorage(layout, 1 << 55)
 
 
-def test_too_many_slots_are_refused():
-  with pytest.raises(ValueError, match='at most'):
-    slots.SlotIndex(1 << 28)
+def _insert(index, n):
+  keys = index.reserve(n)
+  index.publish(keys)
+  return keys
 
 
-def _published(index, n):
-  taken = index.reserve(n)
-  return taken, index.publish(taken)
-
-
-def test_keys_grow_and_find_their_slots():
+def test_keys_grow_and_name_one_unroll():
   index = slots.SlotIndex(4)
-  taken, keys = _published(index, 3)
-  assert keys.dtype == np.uint64 and (np.diff(keys.astype(float)) > 0).all()
-  index.remove(taken[1:2])
-  live, found = index.find(keys)
-  np.testing.assert_array_equal(live, [True, False, True])
-  np.testing.assert_array_equal(found, taken[[0, 2]])
-  assert (index.size, index.num_free) == (2, 2)
-
-
-def test_a_slot_used_again_has_another_key():
-  index = slots.SlotIndex(1)
-  taken, old = _published(index, 1)
-  index.remove(taken)
-  _, new = _published(index, 1)
-  assert old != new
-  assert not index.find(old)[0].any()
+  keys = _insert(index, 3)
+  assert keys.dtype == np.uint64
+  np.testing.assert_array_equal(keys, [1, 2, 3])
+  index.remove(index.slots(keys[1:2]))
+  live, found = index.find(np.append(keys, [np.uint64(0), np.uint64(5)]))
+  np.testing.assert_array_equal(live, [True, False, True, False, False])
+  np.testing.assert_array_equal(found, index.slots(keys[[0, 2]]))
+  assert index.size == 2
+  index.remove(found)
+  # The slot of key 2 has another one now.
+  _insert(index, 4)
+  np.testing.assert_array_equal(index.find(keys)[0], [False] * 3)
 
 
 def test_pinned_slots_are_not_used_again():
   index = slots.SlotIndex(3)
-  taken, _ = _published(index, 3)
-  index.pin(np.array([taken[0], taken[0], taken[1]]))
-  index.remove(taken)
-  assert (index.size, index.num_free) == (0, 1)
-  index.unpin(np.array([taken[0], taken[1]]))
-  assert index.num_free == 2
-  index.unpin(taken[:1])
-  assert index.num_free == 3
-  assert sorted(index.reserve(3)) == [0, 1, 2]
+  places = index.slots(_insert(index, 3))
+  index.pin(places[[0, 0]])
+  index.remove(places)
+  assert index.size == 0
+  index.unpin(places[:1])
+  assert not index.has_room(1)
+  index.unpin(places[:1])
+  assert index.has_room(3)
+  # Reserved slots are being filled.
+  index.reserve(2)
+  assert index.has_room(1) and not index.has_room(2)
 
 
-def test_oldest_skips_gaps_and_survives_compaction():
+def test_oldest_skips_gaps_and_blocks_that_are_being_filled():
   rng = np.random.default_rng(0)
-  index = slots.SlotIndex(10)
-  expected = []  # slots, oldest first
+  index = slots.SlotIndex(100)
+  expected: list[int] = []  # keys, oldest first
+  filling = index.reserve(2)
   for _ in range(200):
-    taken, _ = _published(index, 2)
-    expected += taken.tolist()
-    gone = rng.choice(expected, size=min(1, len(expected) - 1), replace=False)
-    index.remove(gone.astype(np.int64))
-    expected = [slot for slot in expected if slot not in gone]
-    np.testing.assert_array_equal(index.live(), expected)
-    if len(expected) > 7:
+    keys = index.reserve(2)
+    # Published later than a block that was begun later.
+    filling, published = keys, filling
+    index.publish(published)
+    expected = sorted([*expected, *published.tolist()])
+    gone = rng.choice(expected)
+    index.remove(index.slots(np.array([gone], np.uint64)))
+    expected.remove(gone)
+    live = index.slots(np.array(expected, np.uint64))
+    np.testing.assert_array_equal(index.live(), live)
+    if len(expected) > 5:
       oldest = index.oldest(3)
-      np.testing.assert_array_equal(oldest, expected[:3])
+      np.testing.assert_array_equal(oldest, live[:3])
       index.remove(oldest)
       expected = expected[3:]
     assert index.size == len(expected)
-    assert index.num_free == 10 - len(expected)
 
 
-def test_a_first_item_that_stays_does_not_fill_the_order():
-  index = slots.SlotIndex(4)
-  first, _ = _published(index, 1)
-  for _ in range(50):
-    taken, _ = _published(index, 2)
-    index.remove(taken)
-  np.testing.assert_array_equal(index.live(), first)
-  np.testing.assert_array_equal(index.oldest(1), first)
+@pytest.mark.parametrize('size, kept', [(5, True), (7, True), (3, False)])
+def test_restored_unrolls_keep_their_order_and_keys_if_they_fit(size, kept):
+  keys = np.array([2, 4, 5], np.uint64)
+  index = slots.SlotIndex(size)
+  places = index.restore(keys)
+  np.testing.assert_array_equal(index.live(), places)
+  assert (index.keys(places) == keys).all() == kept
+  assert _insert(index, 1)[0] > index.keys(places[1:]).max()
 
 
-def test_occupy_restores_order_and_free_slots():
-  index = slots.SlotIndex(5)
-  taken, keys = _published(index, 4)
-  other = slots.SlotIndex(5)
-  other.occupy(taken[1:], keys[1:], index.next_sequence)
-  np.testing.assert_array_equal(other.live(), taken[1:])
-  np.testing.assert_array_equal(other.keys(taken[1:]), keys[1:])
-  assert other.num_free == 2
-  assert _published(other, 2)[1].min() > keys.max()
+def _selector(limit=0, exponent=1.0, size=8):
+  rng = np.random.default_rng(0)
+  return slots.Selector(size, exponent, limit, rng)
+
+
+def test_drawable_follows_adds_draws_and_removals():
+  chosen = _selector(limit=3)
+  chosen.add(np.array([0, 4]), np.ones(2), np.array([0, 2]))
+  assert chosen.drawable == 4
+  chosen.draw(2)
+  assert chosen.drawable == 2
+  chosen.remove(np.array([0, 4]))
+  assert chosen.drawable == 0
+  assert _selector(limit=0).drawable == np.inf
+
+
+def test_limit_is_kept_within_one_batch():
+  chosen = _selector(limit=2)
+  chosen.add(np.arange(3), np.array([1000.0, 1.0, 0.0]))
+  drawn, probabilities = chosen.draw(6)
+  np.testing.assert_array_equal(np.bincount(drawn), [2, 2, 2])
+  np.testing.assert_array_equal(chosen.exhausted(drawn), [0, 1, 2])
+  assert (probabilities > 0).all()
+
+
+@pytest.mark.parametrize('exponent', [0.0, 2.0])
+def test_probabilities_are_those_of_the_power(exponent):
+  chosen = _selector(exponent=exponent)
+  chosen.add(np.array([6, 1]), np.array([1.0, 3.0]))
+  drawn, probabilities = chosen.draw(30)
+  powers = {6: 1.0, 1: 3.0**exponent}
+  expected = [powers[slot] / sum(powers.values()) for slot in drawn.tolist()]
+  np.testing.assert_allclose(probabilities, expected)
+
+
+@pytest.mark.parametrize('size', [1, 2, 5, 1000])
+def test_find_agrees_with_cumulative_sums(size):
+  rng = np.random.default_rng(size)
+  weights = np.zeros(size)
+  tree = slots.SumTree(size)
+  for _ in range(20):
+    places = rng.integers(size, size=7)
+    # Small integers: sums are exact in any order.
+    values = rng.integers(0, 9, size=7).astype(float)
+    tree.update(places, values)
+    for place, value in zip(places, values, strict=True):
+      weights[place] = value
+    assert tree.total == weights.sum()
+    np.testing.assert_array_equal(tree[np.arange(size)], weights)
+    if weights.sum() == 0:
+      continue
+    # Boundaries belong to the next slot.
+    edges = np.cumsum(weights)[:-1]
+    edges = edges[edges < tree.total]
+    mass = np.concatenate([rng.random(50) * weights.sum(), edges])
+    expected = np.searchsorted(np.cumsum(weights), mass, side='right')
+    np.testing.assert_array_equal(tree.find(mass), expected)
+
+
+def test_rounding_never_finds_an_empty_slot():
+  tree = slots.SumTree(6)
+  tree.update(np.arange(3), np.array([0.1, 0.2, 0.3]))
+  # The total and more: the worst that rounding can do.
+  beyond = np.array([tree.total, tree.total * 1.1])
+  np.testing.assert_array_equal(tree.find(beyond), [2, 2])
+
+
+def test_no_drift_after_many_updates():
+  tree = slots.SumTree(64)
+  rng = np.random.default_rng(0)
+  for _ in range(500):
+    tree.update(rng.integers(64, size=16), rng.random(16) * 1e9)
+  tree.update(np.arange(64), 0.0)
+  assert tree.total == 0.0

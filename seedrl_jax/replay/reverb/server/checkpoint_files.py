@@ -82,16 +82,12 @@ class ServerFolder:
   def prepare(self) -> None:
     """Prepares the folder for a server's start."""
     self.collect()
-    self.remove_rewritten()
-    shutil.rmtree(self.own, ignore_errors=True)
+    for folder in (self.rewritten, self.own):
+      shutil.rmtree(folder, ignore_errors=True)
     self.own.mkdir(parents=True)
-
-  def remove_rewritten(self) -> None:
-    """Removes the rewritten checkpoint."""
-    shutil.rmtree(self.rewritten, ignore_errors=True)
 
   def close(self) -> None:
     """Removes temporary files."""
-    self.remove_rewritten()
+    shutil.rmtree(self.rewritten, ignore_errors=True)
     if self._scratch is not None:
       self._scratch.cleanup()

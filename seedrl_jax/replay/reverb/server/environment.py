@@ -21,7 +21,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import IO
 
-from seedrl_jax.runtime import cache
+from seedrl_jax.runtime import process
 
 FLAG = '--reverb_python'
 # The same as an environment variable.
@@ -67,20 +67,13 @@ _PIP_OPTIONS = (
   '--only-binary=:all:',
 )
 
-# Prints the version, whether it has Reverb, and whether it can make a venv.
+# Prints the version, and whether it has Reverb.
 _PROBE = """
 import importlib.util as u, json, platform
-has = lambda *names: all(u.find_spec(n) is not None for n in names)
-print(json.dumps([platform.python_version(), has('reverb', 'tensorflow'),
-  has('venv', 'ensurepip')]))
+has = all(u.find_spec(name) for name in ('reverb', 'tensorflow'))
+print(json.dumps([platform.python_version(), has]))
 """
 _PROBE_SECONDS = 60.0
-_SHOW_VERSIONS = """
-import importlib.metadata as m, platform
-print('Python ', platform.python_version(), *(
-  f', {n} {m.version(n)}' for n in ('dm-reverb', 'tensorflow-cpu', 'numpy')
-  if any(m.distributions(name=n))), sep='')
-"""
 
 # For a Python of about 30 MB; without a network uv gives up early.
 _UV_SECONDS = 120.0
@@ -102,13 +95,11 @@ class Interpreter:
   Attributes:
     version: as in '3.11.7'.
     has_reverb: whether it can import Reverb.
-    has_venv: whether it can make a venv with pip.
   """
 
   path: str
   version: str
   has_reverb: bool
-  has_venv: bool
 
   @property
   def fits(self) -> bool:
@@ -140,19 +131,20 @@ def ensure(
   if found.has_reverb:
     return found.path
   place = folder(found, requirements)
-  if not is_made(place):
+  python_path = place / 'bin/python'
+  if not python_path.exists():
     try:
       place.parent.mkdir(parents=True, exist_ok=True)
       with _locked(place) as lock:
         # Another process may have made it meanwhile.
-        if not is_made(place):
+        if not python_path.exists():
           _build(found, place, requirements, lock)
     except OSError as e:
       raise EnvironmentUnavailable(
         f'The cache folder {place.parent} of the Reverb server cannot be used '
         f'({e.strerror}); set SEEDRL_CACHE to another.'
       ) from e
-  return str(place / 'bin/python')
+  return str(python_path)
 
 
 def find(python: str | None = None) -> Interpreter:
@@ -165,19 +157,12 @@ def find(python: str | None = None) -> Interpreter:
   Raises:
     EnvironmentUnavailable: with the remedy, if there is none.
   """
-  for name, value in ((FLAG, python), (VARIABLE, os.environ.get(VARIABLE))):
-    if value:
-      return _named(name, value)
-  bare = None
+  if named := python or os.environ.get(VARIABLE):
+    return _checked(named)
   for path in _candidates():
     found = _probe(path)
-    if found is None or not found.fits:
-      continue
-    if found.has_venv or _find_uv():
+    if found is not None and found.fits:
       return found
-    bare = bare or found
-  if bare is not None:
-    raise _without_venv(bare)
   raise NoReverb(
     'Reverb needs a Python from 3.9 to 3.11, and there is none: install one '
     f'(or uv, which then does), or name one by {FLAG}.'
@@ -190,19 +175,7 @@ def folder(
   """Returns the path of the environment made from `interpreter`."""
   recipe = '\n'.join([interpreter.version, *requirements])
   digest = hashlib.sha256(recipe.encode()).hexdigest()[:12]
-  return cache.folder() / f'reverb-{digest}'
-
-
-def is_made(environment: pathlib.Path) -> bool:
-  """Returns whether an environment is complete and its interpreter exists."""
-  return (environment / 'bin/python').exists()
-
-
-def versions(python: str) -> str:
-  """Returns the versions of Python, Reverb, TensorFlow and NumPy as text."""
-  command = [python, '-I', '-c', _SHOW_VERSIONS]
-  shown = subprocess.run(command, capture_output=True, text=True, check=True)
-  return shown.stdout.strip()
+  return process.cache_folder() / f'reverb-{digest}'
 
 
 @functools.cache
@@ -222,30 +195,14 @@ def _probe(path: str) -> Interpreter | None:
     return None
 
 
-def _named(name: str, path: str) -> Interpreter:
+def _checked(path: str) -> Interpreter:
   found = _probe(path)
-  if found is None:
-    raise EnvironmentUnavailable(
-      f'{name}={path}: this is no Python that runs; name one from 3.9 to 3.11.'
-    )
-  if found.has_reverb:
+  if found is not None and (found.has_reverb or found.fits):
     return found
-  if not found.fits:
-    raise EnvironmentUnavailable(
-      f'{name}={path}: this is Python {found.version}, and Reverb needs 3.9 '
-      'to 3.11; name one of these.'
-    )
-  if not (found.has_venv or _find_uv()):
-    raise _without_venv(found)
-  return found
-
-
-def _without_venv(found: Interpreter) -> EnvironmentUnavailable:
-  short = found.version.rpartition('.')[0]
-  return EnvironmentUnavailable(
-    f'{found.path} (Python {found.version}) lacks venv or ensurepip: install '
-    f'them (Debian and Ubuntu: the package python{short}-venv), or name '
-    f'another by {FLAG}.'
+  what = f'Python {found.version}' if found else 'no Python that runs'
+  raise EnvironmentUnavailable(
+    f'{FLAG}={path}: this is {what}, and Reverb needs one from 3.9 to 3.11; '
+    'name such.'
   )
 
 
@@ -254,14 +211,10 @@ def _candidates() -> Iterator[str]:
   for version in _VERSIONS:
     if path := shutil.which(f'python{version}'):
       yield path
-  if uv := _find_uv():
+  beside = os.path.dirname(sys.executable)
+  if uv := shutil.which('uv') or shutil.which('uv', path=beside):
     # Last, as it may download one.
     yield _python_of_uv(uv)
-
-
-def _find_uv() -> str | None:
-  beside = os.path.dirname(sys.executable)
-  return shutil.which('uv') or shutil.which('uv', path=beside)
 
 
 def _python_of_uv(uv: str) -> str:
@@ -328,7 +281,7 @@ def _build(
   try:
     with open(log_path, 'w') as log:
       for command in (
-        _venv_command(base, str(partial)),
+        [base.path, '-I', '-m', 'venv', str(partial)],
         [*install, *requirements],
         # Also compiles it, for a faster first start.
         [python, '-I', '-c', 'import reverb'],
@@ -340,12 +293,6 @@ def _build(
   except BaseException:
     shutil.rmtree(partial, ignore_errors=True)
     raise
-
-
-def _venv_command(base: Interpreter, path: str) -> list[str]:
-  if base.has_venv:
-    return [base.path, '-I', '-m', 'venv', path]
-  return [str(_find_uv()), 'venv', '--seed', '--python', base.path, path]
 
 
 def _run(command: list[str], log: IO[str], lock: IO[str]) -> None:
@@ -365,6 +312,7 @@ def _run(command: list[str], log: IO[str], lock: IO[str]) -> None:
     what = 'pip install' if 'pip' in command else ' '.join(command[:4])
     raise EnvironmentUnavailable(
       "The Reverb server's environment could not be made: "
-      f'"{what}" failed, as {log.name} tells; mend that, or name a Python that '
-      f'has dm-reverb by {FLAG}.'
+      f'"{what}" failed, as {log.name} tells; mend that (if venv fails on '
+      'Debian or Ubuntu: apt install python3-venv), or name a Python that has '
+      f'dm-reverb by {FLAG}.'
     ) from e

@@ -6,16 +6,17 @@ from typing import Any
 
 import grpc
 
-from seedrl_jax.replay.reverb.transport import receiver, stream
+from seedrl_jax.replay.reverb.transport import stream
 
 CHANNEL_OPTIONS = (
   ('grpc.max_receive_message_length', -1),
   ('grpc.max_send_message_length', -1),
   # Otherwise the connection to a lost server could be used again.
   ('grpc.use_local_subchannel_pool', 1),
-  # Detects a machine that vanished.
-  ('grpc.keepalive_time_ms', int(1000 * receiver.SILENCE)),
-  ('grpc.keepalive_timeout_ms', int(1000 * receiver.ANSWER)),
+  # Detects a machine that vanished. Servers close the connection if pings come
+  # less than five minutes apart.
+  ('grpc.keepalive_time_ms', 310_000),
+  ('grpc.keepalive_timeout_ms', 20_000),
   # Otherwise a retry after a refused connection waits for a second.
   ('grpc.initial_reconnect_backoff_ms', 100),
   ('grpc.enable_http_proxy', 0),

@@ -4,7 +4,7 @@ import collections
 import enum
 import socket
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -34,18 +34,15 @@ class ProtocolError(ValueError):
 
 
 class Kind(enum.IntEnum):
-  """Frame types; unknown ones are ignored."""
+  """The frame types that we use; others are ignored."""
 
   DATA = 0
   HEADERS = 1
-  PRIORITY = 2
   RST_STREAM = 3
   SETTINGS = 4
-  PUSH_PROMISE = 5
   PING = 6
   GOAWAY = 7
   WINDOW_UPDATE = 8
-  CONTINUATION = 9
 
 
 class Flag(enum.IntFlag):
@@ -118,27 +115,11 @@ def parse_number(payload: bytes) -> int:
   return _NUMBER.unpack_from(payload)[0] & LARGEST_WINDOW
 
 
-def without_padding(payload: bytes, flags: int) -> bytes:
-  """Returns a HEADERS payload without padding and priority."""
-  start = end = 0
-  if flags & Flag.PADDED:
-    start, end = 1, payload[0] if payload else 1
-  if flags & Flag.PRIORITY:
-    start += 5
-  if start + end > len(payload):
-    raise ProtocolError('a frame is all padding')
-  return payload[start : len(payload) - end]
-
-
 class SocketReader:
-  """Reads exact numbers of bytes from a socket; for one thread at a time.
+  """Reads exact numbers of bytes from a socket; for one thread at a time."""
 
-  If the socket times out, calls `on_silence` and goes on unless that raises.
-  """
-
-  def __init__(self, source: socket.socket, on_silence: Callable[[], None]):
+  def __init__(self, source: socket.socket):
     self._socket = source
-    self._on_silence = on_silence
     self._ahead = memoryview(bytearray(_READ_AHEAD))
     self._start = self._end = 0
 
@@ -164,14 +145,7 @@ class SocketReader:
       self._start += taken
     while taken < len(out):
       rest = out[taken:]
-      try:
-        size = self._socket.recvmsg_into([rest, self._ahead])[0]
-      except TimeoutError as e:
-        # With errno set it is the kernel's: the connection is lost.
-        if e.errno:
-          raise
-        self._on_silence()
-        continue
+      size = self._socket.recvmsg_into([rest, self._ahead])[0]
       if not size:
         raise ConnectionResetError('the connection was closed')
       taken += size

@@ -5,45 +5,44 @@ where it stays. gRPC for Python copies both two or three times under the
 interpreter lock. Wire format: RFC 9113 and gRPC's PROTOCOL-HTTP2.
 """
 
-import concurrent.futures
 import contextlib
 import socket
 import struct
-import threading
 from collections.abc import Sequence
 
 import grpc
 import hpack
 
-from seedrl_jax.replay.reverb.transport import http2, receiver, sender, stream
+from seedrl_jax.replay.reverb.transport import http2, http2_connection, stream
 from seedrl_jax.replay.reverb.transport.stream import StreamError
 
 # Before each message: whether it is compressed, and its length.
 _PREFIX = struct.Struct('>BI')
 # The largest frame that the server may send; fewer frames cost less.
 _FRAME_BYTES = 4 << 20
+# Seconds of silence, and then without an answer, after which the system takes
+# the server's machine for lost.
+_SILENCE, _ANSWER = 60, 20
 
 
 class Http2Stream:
-  """A `stream.Stream`."""
+  """A `stream.Stream`; `cancel` does not end a `begin` that still connects."""
 
   def __init__(self, address: str, method: str):
     self._address = address
     self._method = method
-    self._dialled: concurrent.futures.Future[socket.socket] = (
-      concurrent.futures.Future()
-    )
     self._socket = socket.socket()
-    self._sender = sender.Sender(self._socket)
+    self._sender = http2_connection.Sender(self._socket)
     self._cancelled = False
 
   def begin(self, timeout: float) -> None:
     try:
       self._connect(timeout)
       self._sender.target = self._socket
-      self._receiver = receiver.Receiver(self._socket, self._sender)
+      self._receiver = http2_connection.Receiver(self._socket, self._sender)
       self._socket.sendall(self._beginning())
       self._receiver.begin()
+      self._socket.settimeout(None)
     # UnicodeError: the address is no valid host name.
     except (OSError, UnicodeError, http2.ProtocolError) as e:
       self.close()
@@ -61,31 +60,17 @@ class Http2Stream:
 
   def receive(self) -> memoryview | None:
     try:
-      prefix = http2.uninitialized(_PREFIX.size)
-      came = self._receiver.read(prefix)
-      if came == _PREFIX.size:
-        compressed, size = _PREFIX.unpack(prefix)
-        if compressed:
-          raise http2.ProtocolError('a message is compressed')
-        message = http2.uninitialized(size)
-        if self._receiver.read(message) == size:
-          return message
-      # A server that fails in the middle of a message sends a status.
-      self._receiver.check_status()
-      if came:
-        raise http2.ProtocolError('the last message was cut off')
-      return None
-    except (OSError, http2.ProtocolError, hpack.HPACKError) as e:
-      self._receiver.end()
-      raise self._failure(e) from e
+      return self._next_message()
     except StreamError:
       self._receiver.end()
       raise
+    except (OSError, http2.ProtocolError, hpack.HPACKError) as e:
+      self._receiver.end()
+      raise self._failure(e) from e
 
   def cancel(self) -> None:
     self._cancelled = True
-    self._dialled.cancel()
-    self._sender.window.end()
+    self._sender.end()
     with contextlib.suppress(OSError):
       self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -93,28 +78,40 @@ class Http2Stream:
     self._socket.close()
 
   def _connect(self, timeout: float) -> None:
-    dialling = threading.Thread(
-      target=_dial,
-      args=(self._address, timeout, self._dialled),
-      name='reverb-dial',
-      daemon=True,
-    )
-    dialling.start()
-    try:
-      unconnected, self._socket = self._socket, self._dialled.result()
-    except concurrent.futures.CancelledError:
-      raise ConnectionAbortedError('cancelled here') from None
+    host, _, port = self._address.rpartition(':')
+    place = host.removeprefix('[').removesuffix(']'), port
+    unconnected = self._socket
+    self._socket = socket.create_connection(place, timeout)
     unconnected.close()
     if self._cancelled:
       # `cancel` may have missed the new socket.
       raise BrokenPipeError
     self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if hasattr(socket, 'TCP_USER_TIMEOUT'):
-      # Detects a machine that vanished while we send.
-      milliseconds = int(1000 * receiver.ANSWER)
-      self._socket.setsockopt(
-        socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds
-      )
+    self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    # Not on every system.
+    for name, value in (
+      ('TCP_KEEPIDLE', _SILENCE),
+      ('TCP_KEEPINTVL', _ANSWER // 4),
+      ('TCP_USER_TIMEOUT', 1000 * _ANSWER),
+    ):
+      if option := getattr(socket, name, None):
+        self._socket.setsockopt(socket.IPPROTO_TCP, option, value)
+
+  def _next_message(self) -> memoryview | None:
+    prefix = http2.uninitialized(_PREFIX.size)
+    came = self._receiver.read(prefix)
+    if came == _PREFIX.size:
+      compressed, size = _PREFIX.unpack(prefix)
+      if compressed:
+        raise http2.ProtocolError('a message is compressed')
+      message = http2.uninitialized(size)
+      if self._receiver.read(message) == size:
+        return message
+    # A server that fails in the middle of a message sends a status.
+    self._receiver.check_status()
+    if came:
+      raise http2.ProtocolError('the last message was cut off')
+    return None
 
   def _beginning(self) -> bytes:
     """Returns the first bytes of a connection with one stream."""
@@ -148,24 +145,3 @@ class Http2Stream:
       unavailable = grpc.StatusCode.UNAVAILABLE
       return StreamError(unavailable, f'the connection is lost: {error}')
     return StreamError(grpc.StatusCode.INTERNAL, f'not understood: {error}')
-
-
-def _dial(
-  address: str,
-  timeout: float,
-  dialled: 'concurrent.futures.Future[socket.socket]',
-) -> None:
-  """Connects, in a thread, as a DNS look-up cannot be interrupted."""
-  host, _, port = address.rpartition(':')
-  place = host.removeprefix('[').removesuffix(']'), port
-  try:
-    connected = socket.create_connection(place, timeout)
-  except BaseException as e:
-    # InvalidStateError: `cancel` was first.
-    with contextlib.suppress(concurrent.futures.InvalidStateError):
-      dialled.set_exception(e)
-    return
-  try:
-    dialled.set_result(connected)
-  except concurrent.futures.InvalidStateError:
-    connected.close()

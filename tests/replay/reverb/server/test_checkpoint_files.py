@@ -9,18 +9,19 @@ import zlib
 import pytest
 
 from seedrl_jax.replay import base as replay
-from seedrl_jax.replay.reverb.server import checkpoint_files, server
+from seedrl_jax.replay.reverb.server import checkpoint_files
 from tests.replay.reverb import shared_servers
 from tests.replay.reverb.conftest import PATIENCE, PlainClient, rules
 
 
 @pytest.fixture(name='original', scope='module')
-def original_fixture(server_python, tmp_path_factory) -> pathlib.Path:
+def original_fixture(reverb_servers, tmp_path_factory) -> pathlib.Path:
   """A checkpoint of 20 items, keys 1 to 20, after 5 samples."""
   path = tmp_path_factory.mktemp('reverb') / 'saved'
-  with contextlib.closing(server.ReverbServer(server_python, [rules()])) as up:
+  with contextlib.closing(
+    shared_servers.SharedServer(reverb_servers, [rules()])
+  ) as up:
     up.start()
-    up.wait_ready(PATIENCE)
     with contextlib.closing(PlainClient(up.address)) as client:
       assert client.insert(range(1, 21)) == list(range(1, 21))
       assert len(client.sample(5)) == 5
@@ -59,9 +60,10 @@ def restored_fixture(make_shared, make_client, saved):
   return restore
 
 
-def test_what_reverb_itself_does(make_server, make_client):
+def test_what_reverb_itself_does(make_shared, make_client):
   """Reverb's behaviour that we rely on; a release may change it."""
-  running = make_server()
+  running = make_shared()
+  running.start()
   client = make_client(running.address)
   first = client.checkpoint()
   beside = pathlib.Path(first).with_name('0-something-else')
@@ -73,16 +75,16 @@ def test_what_reverb_itself_does(make_server, make_client):
 
 
 @pytest.mark.parametrize('sampler', ['fifo', 'uniform', 'prioritized'])
-def test_same_rules_change_nothing(make_server, make_client, tmp_path, sampler):
+def test_same_rules_change_nothing(make_shared, make_client, tmp_path, sampler):
   # A server gets a rule at its start and from a checkpoint; they must agree.
-  running = make_server(rules(sampler=sampler))
+  running = make_shared(rules(sampler=sampler))
+  running.start()
   client = make_client(running.address)
   client.insert([1, 2, 3])
   client.sample(2)
   fresh = client.info()
   checkpoint_files.keep(client.checkpoint(), tmp_path / 'saved')
-  running.restart(str(tmp_path / 'saved'))
-  running.wait_ready()
+  running.start(str(tmp_path / 'saved'))
   restored = make_client(running.address).info()
   for info in (fresh, restored):
     limiter = info.rate_limiter_info
@@ -117,9 +119,9 @@ def test_restored_table_has_all_rules_of_now(restored):
   assert info.current_size == 20
 
 
-@pytest.mark.parametrize('ratio', [0.25, 4.0, 100.0])
+@pytest.mark.parametrize('ratio', [0.25, 100.0])
 def test_neither_blocks_nor_runs_away(restored, ratio):
-  # The saved debt under the new ratio is 20 * ratio - 5: 0, 75 or 1995.
+  # The saved debt under the new ratio is 20 * ratio - 5: 0 or 1995.
   width = 4 * ratio + 8
   centre = 6 * ratio
   client = restored(
@@ -147,14 +149,8 @@ def test_too_few_inserts_for_the_new_rules_is_a_fresh_start(restored):
   assert client.info().rate_limiter_info.sample_stats.completed == 30
 
 
-def test_the_newest_stay_where_max_size_shrank(restored):
-  client = restored(rules(max_size=8))
-  assert client.info().current_size == 8
-  assert set(client.sample(300)) == set(range(13, 21))
-
-
 def test_a_smaller_queue_is_full_and_not_overfull(
-  make_server, make_client, tmp_path, threads
+  make_shared, make_client, tmp_path, threads
 ):
   def queue(size):
     return rules(
@@ -165,15 +161,15 @@ def test_a_smaller_queue_is_full_and_not_overfull(
       max_diff=float(size),
     )
 
-  running = make_server(queue(20))
+  running = make_shared(queue(20))
+  running.start()
   client = make_client(running.address)
   client.insert(range(1, 21))
   assert client.sample(2) == [1, 2]
   checkpoint_files.keep(client.checkpoint(), tmp_path / 'saved')
 
-  smaller = make_server(queue(4), start=False)
+  smaller = make_shared(queue(4))
   smaller.start(str(tmp_path / 'saved'))
-  smaller.wait_ready()
   client = make_client(smaller.address)
   info = client.info()
   limiter = info.rate_limiter_info
@@ -191,62 +187,49 @@ def test_a_smaller_queue_is_full_and_not_overfull(
 
 
 def test_items_sampled_often_enough_are_left_out(
-  make_server, make_client, tmp_path
+  make_shared, make_client, tmp_path
 ):
-  running = make_server(rules(sampler='fifo'))
+  running = make_shared(rules(sampler='fifo'))
+  running.start()
   client = make_client(running.address)
   client.insert([1, 2, 3])
   assert client.sample(2) == [1, 1]
   checkpoint_files.keep(client.checkpoint(), tmp_path / 'saved')
 
   # Reverb removes an item at the limit, not beyond it.
-  now = make_server(rules(max_times_sampled=2, sampler='fifo'), start=False)
+  now = make_shared(rules(max_times_sampled=2, sampler='fifo'))
   now.start(str(tmp_path / 'saved'))
-  now.wait_ready()
   assert make_client(now.address).sample(5) == [2, 2, 3, 3]
 
 
-def _without_done(path):
-  (path / 'DONE').unlink()
-
-
-def _without_chunks(path):
-  (path / 'chunks.tfrecord').unlink()
+def _remove(name):
+  return lambda path: (path / name).unlink()
 
 
 def _cut(name):
-  def damage(path):
-    size = (path / f'{name}.tfrecord').stat().st_size
-    os.truncate(path / f'{name}.tfrecord', size - 1)
-
-  damage.__name__ = f'cut_{name}'
-  return damage
+  return lambda path: os.truncate(path / name, (path / name).stat().st_size - 1)
 
 
-def _garbled_items(path):
-  (path / 'items.tfrecord').write_bytes(b'hello')
+def _replace(name, content):
+  return lambda path: (path / name).write_bytes(content)
 
 
-def _no_items(path):
-  (path / 'items.tfrecord').write_bytes(zlib.compress(b'no record' * 9))
-
-
-def _gone(path):
-  shutil.rmtree(path)
+# No records, and hence no checkpoint, but a whole stream.
+_NO_RECORDS = zlib.compress(b'no record' * 9)
 
 
 @pytest.mark.parametrize(
   ('damage', 'words'),
   [
-    (_without_done, 'is damaged .it was not written to its end.; use'),
-    (_without_chunks, 'is damaged .*No such file'),
-    (_cut('tables'), 'is damaged .tables.tfrecord is cut short'),
-    (_cut('items'), 'is damaged .items.tfrecord is cut short'),
-    (_cut('chunks'), 'is damaged .chunks.tfrecord is cut short'),
-    (_garbled_items, 'is damaged'),
-    (_no_items, 'is damaged'),
-    (_gone, ''),
+    (_remove('DONE'), 'is damaged .it was not written to its end.; use'),
+    (_remove('chunks.tfrecord'), 'is damaged .*No such file'),
+    (_cut('tables.tfrecord'), 'is damaged .tables.tfrecord is cut short'),
+    (_cut('chunks.tfrecord'), 'is damaged .chunks.tfrecord is cut short'),
+    (_replace('items.tfrecord', b'hello'), 'is damaged'),
+    (_replace('items.tfrecord', _NO_RECORDS), 'is damaged'),
+    (shutil.rmtree, ''),
   ],
+  ids=range(7),
 )
 def test_damage_is_told_and_the_one_before_can_be_used(
   make_shared, make_client, saved, tmp_path, damage, words
@@ -267,55 +250,36 @@ def test_other_tables(make_shared, saved):
     make_shared(rules('other')).start(str(saved))
 
 
-def test_what_cannot_be_restored_is_told_by_a_process(make_server, saved):
-  _without_done(saved)
+@pytest.mark.parametrize(
+  ('damage', 'words'),
+  [
+    (_remove('DONE'), 'is damaged'),
+    # Only the server sees it.
+    (_replace('chunks.tfrecord', _NO_RECORDS), 'cannot be loaded'),
+  ],
+  ids=['found', 'not found'],
+)
+def test_damage_is_told_by_a_process(make_server, saved, damage, words):
+  damage(saved)
   running = make_server(start=False)
-  running.start(str(saved))
-  with pytest.raises(replay.CheckpointError, match=f'{saved} is damaged'):
-    running.wait_ready()
+  with pytest.raises(replay.CheckpointError, match=f'{saved} {words}'):
+    running.start(str(saved))
 
 
-def test_damage_that_only_the_server_sees(make_server, saved):
-  (saved / 'chunks.tfrecord').write_bytes(zlib.compress(b'no record' * 9))
-  running = make_server(start=False)
-  running.start(str(saved))
-  with pytest.raises(replay.CheckpointError, match='cannot be loaded'):
-    running.wait_ready()
-
-
-def test_what_a_dead_server_left_is_found(make_server, make_client, tmp_path):
-  running = make_server(checkpoint_dir=str(tmp_path))
-  client = make_client(running.address)
-  client.insert([1, 2])
-  written = pathlib.Path(client.checkpoint())
-  assert running.checkpoints() == []
-  # As a server leaves it if killed while writing.
-  (written.parent / 'unfinished').mkdir()
-  running.stop()
-  found = running.checkpoints()
-  assert found == [tmp_path / written.name]
-  running.start(str(found[0]))
-  running.wait_ready()
-  assert make_client(running.address).info().current_size == 2
-  names = {path.name for path in tmp_path.iterdir()}
-  assert names == {written.name, '.server', 'server.log'}
-
-
-def test_a_server_whose_checkpoints_are_kept_elsewhere_leaves_none(
-  make_server, make_client, tmp_path
-):
-  running = make_server(checkpoint_dir=str(tmp_path), keep_checkpoints=False)
-  client = make_client(running.address)
-  client.insert([1, 2])
-  written = client.checkpoint()
-  checkpoint_files.keep(written, tmp_path.parent / 'kept')
-  # As if a killed run had not moved it.
-  client.checkpoint()
-  running.stop()
-  running.start(str(tmp_path.parent / 'kept'))
-  running.wait_ready()
-  assert make_client(running.address).info().current_size == 2
-  assert {path.name for path in tmp_path.iterdir()} == {'.server', 'server.log'}
+@pytest.mark.parametrize('collects', [True, False])
+def test_what_a_dead_server_left(tmp_path, collects):
+  left = tmp_path / '.server'
+  for name in ('whole', 'unfinished'):
+    (left / name).mkdir(parents=True)
+  (left / 'whole/DONE').touch()
+  (tmp_path / '.restored').mkdir()
+  folder = checkpoint_files.ServerFolder(str(tmp_path), collects)
+  assert folder.own == left
+  folder.prepare()
+  assert list(left.iterdir()) == []
+  expected = [tmp_path / 'whole'] * collects
+  assert folder.checkpoints() == expected
+  assert set(tmp_path.iterdir()) == {left, *expected}
 
 
 def test_newest_first(tmp_path):

@@ -6,8 +6,8 @@ Does what real servers do not do on request. Shares no code with the client.
 import contextlib
 import socket
 import struct
-import threading
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from typing import NamedTuple
 
 import hpack
@@ -18,10 +18,10 @@ from seedrl_jax.replay.reverb.transport import http2_stream
 PATIENCE = 300.0
 
 PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'
-DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS = 0, 1, 2, 3, 4
-PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 6, 7, 8, 9
+DATA, HEADERS, RST_STREAM, SETTINGS = 0, 1, 3, 4
+PING, GOAWAY, WINDOW_UPDATE = 6, 7, 8
 ACK = END_STREAM = 0x1
-END_HEADERS, PADDED, HAS_PRIORITY = 0x4, 0x8, 0x20
+END_HEADERS, PADDED = 0x4, 0x8
 WINDOW_SIZE, FRAME_SIZE = 4, 5
 
 
@@ -59,18 +59,14 @@ def ping(payload: bytes) -> bytes:
   return frame(PING, payload)
 
 
-def fields(**values: str) -> bytes:
-  """Returns encoded header fields; `_` means `-`, `status` means `:status`."""
+def headers(flags: int = END_HEADERS, **values: str) -> bytes:
+  """Returns HEADERS; `_` means `-`, and `status` means `:status`."""
   names = {'status': ':status'}
-  encoder = hpack.Encoder()
-  return encoder.encode([
+  fields = [
     (names.get(name, name.replace('_', '-')), value)
     for name, value in values.items()
-  ])
-
-
-def headers(flags: int = END_HEADERS, **values: str) -> bytes:
-  return frame(HEADERS, fields(**values), flags, 1)
+  ]
+  return frame(HEADERS, hpack.Encoder().encode(fields), flags, 1)
 
 
 def trailers(**values: str) -> bytes:
@@ -152,12 +148,6 @@ class Peer:
       self.socket.shutdown(socket.SHUT_WR)
     self.drain()
 
-  def reset(self) -> None:
-    """Closes the connection; what the client sends now is refused."""
-    linger = struct.pack('ii', 1, 0)
-    self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-    self.socket.close()
-
 
 Script = Callable[[Peer], object]
 
@@ -169,46 +159,22 @@ def serve(script: Script) -> Iterator[str]:
   Closes our side after the script and reads until the client closes its own.
   Raises what the script raised.
   """
-  failures: list[BaseException] = []
   listener = socket.create_server(('127.0.0.1', 0))
   listener.settimeout(PATIENCE)
-  # Closing these wakes the thread if the test fails first.
-  ends: list[socket.socket] = [listener]
 
   def run() -> None:
-    try:
-      connection, _ = listener.accept()
-    except OSError:
-      return
+    connection, _ = listener.accept()
     with connection:
-      ends.append(connection)
       connection.settimeout(PATIENCE)
       connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
       peer = Peer(connection)
-      try:
-        script(peer)
-        peer.end()
-      # Recorded before the client sees the end of the connection.
-      except BaseException as e:
-        failures.append(e)
+      script(peer)
+      peer.end()
 
-  thread = threading.Thread(target=run, name='scripted-peer', daemon=True)
-  thread.start()
-  try:
+  with listener, futures.ThreadPoolExecutor(1) as pool:
+    done = pool.submit(run)
     yield f'127.0.0.1:{listener.getsockname()[1]}'
-    thread.join(PATIENCE)
-    assert not thread.is_alive(), 'the script hangs'
-  except BaseException:
-    if not failures:
-      for end in ends:
-        with contextlib.suppress(OSError):
-          end.shutdown(socket.SHUT_RDWR)
-      thread.join(PATIENCE)
-      raise
-  finally:
-    listener.close()
-  if failures:
-    raise failures[0]
+    done.result(PATIENCE)
 
 
 @contextlib.contextmanager

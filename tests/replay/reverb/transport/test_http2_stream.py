@@ -1,61 +1,111 @@
-"""Tests of connecting, of silent servers, and of cancelling."""
+"""Tests of a stream's bytes, against a peer that is scripted frame by frame."""
 
 import contextlib
+import random
 import socket
+import struct
 import threading
 
 import grpc
+import hpack
 import pytest
 
 from seedrl_jax.replay.reverb import transport
-from seedrl_jax.replay.reverb.transport import http2_stream, receiver
+from seedrl_jax.replay.reverb.transport import (
+  http2,
+  http2_connection,
+  http2_stream,
+)
 from tests.replay.reverb.transport import scripted_peer as peers
 
 _CODE = grpc.StatusCode
 _METHOD = '/package.Service/Method'
+# The initial window.
+_FIRST = 65_535
+_LARGEST = 2**31 - 1
+_MESSAGES = [b'', b'a', bytes(range(40)), b'', b'last']
+_STREAM = b''.join(map(peers.message, _MESSAGES))
 
 
-@pytest.fixture(name='refusing')
-def refusing_fixture():
-  """An address where nobody listens, and nobody else can."""
-  with socket.socket() as bound:
-    bound.bind(('127.0.0.1', 0))
-    yield bound.getsockname()
+def _answer(*parts: bytes):
+  """Returns a script that sends these bytes and ends."""
+
+  def script(peer: peers.Peer) -> None:
+    peer.begin()
+    peer.send(*parts)
+
+  return script
 
 
-def _begin_error(address: str, timeout=peers.PATIENCE) -> transport.StreamError:
+def _received(call) -> tuple[list[bytes], transport.StreamError | None]:
+  """Returns the messages and the error after them."""
+  messages: list[bytes] = []
+  try:
+    while (message := call.receive()) is not None:
+      messages.append(bytes(message))
+  except transport.StreamError as e:
+    return messages, e
+  return messages, None
+
+
+def _error(*parts: bytes, messages: int = 0) -> transport.StreamError:
+  """Returns the answer's error after so many messages."""
+  with peers.calling(_answer(*parts)) as call:
+    got, error = _received(call)
+    assert len(got) == messages
+  assert error is not None
+  return error
+
+
+def _begin_error(address: str) -> transport.StreamError:
   with pytest.raises(transport.StreamError) as raised:
-    http2_stream.Http2Stream(address, _METHOD).begin(timeout)
+    http2_stream.Http2Stream(address, _METHOD).begin(peers.PATIENCE)
   return raised.value
 
 
-def _ok(peer: peers.Peer) -> None:
-  peer.begin()
-  peer.send(peers.RESPONSE, peers.OK)
+def test_what_a_call_begins_with():
+  seen: list = []
+
+  def script(peer):
+    seen.extend(peer.hello())
+    peer.send(peers.settings(), peers.RESPONSE, peers.OK)
+
+  with peers.calling(script) as call:
+    assert call.receive() is None
+  settings, window, request = seen
+  pairs = dict(http2.parse_settings(settings.payload))
+  # No push, the largest window, frames of 4 MiB.
+  assert pairs == {2: 0, 4: _LARGEST, 5: 4 << 20}
+  increment = int.from_bytes(window.payload, 'big')
+  assert (window.stream, increment) == (0, _LARGEST - _FIRST)
+  assert (request.flags, request.stream) == (peers.END_HEADERS, 1)
+  fields = dict(hpack.Decoder().decode(request.payload))
+  assert fields.pop(':authority').startswith('127.0.0.1:')
+  assert fields == {
+    ':method': 'POST',
+    ':scheme': 'http',
+    ':path': '/package.Service/Method',
+    'te': 'trailers',
+    'content-type': 'application/grpc',
+  }
 
 
-def _resolve(monkeypatch, *addresses: tuple[str, int]) -> list:
-  """Makes every name resolve to these; returns the names looked up."""
-  asked: list = []
-
-  def getaddrinfo(host, port, *_, **__):
-    asked.append((host, port))
-    return [
-      (socket.AF_INET, socket.SOCK_STREAM, 0, '', address)
-      for address in addresses
-    ]
-
-  monkeypatch.setattr(socket, 'getaddrinfo', getaddrinfo)
-  return asked
+def test_a_lost_machine_is_noticed_by_the_system():
+  with peers.calling(_answer(peers.RESPONSE, peers.OK)) as call:
+    connection = call._socket
+    assert connection.gettimeout() is None
+    assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    for option in (socket.TCP_KEEPIDLE, socket.TCP_USER_TIMEOUT):
+      assert connection.getsockopt(socket.IPPROTO_TCP, option) <= 60_000
 
 
-def _place(address: str) -> tuple[str, int]:
-  host, port = address.split(':')
-  return host, int(port)
+# --- Beginning and cancelling -----------------------------------------------
 
 
-def test_nobody_listens(refusing):
-  error = _begin_error('{}:{}'.format(*refusing))
+def test_nobody_listens():
+  with socket.socket() as bound:
+    bound.bind(('127.0.0.1', 0))
+    error = _begin_error('{}:{}'.format(*bound.getsockname()))
   assert error.code() == _CODE.UNAVAILABLE
   assert error.details().startswith('no server: ')
 
@@ -66,48 +116,21 @@ def test_address_that_is_none(address):
   assert _begin_error(address).code() == _CODE.UNAVAILABLE
 
 
-def test_name_that_nobody_knows(monkeypatch):
-  def getaddrinfo(*_, **__):
-    raise socket.gaierror(socket.EAI_NONAME, 'Name or service not known')
-
-  monkeypatch.setattr(socket, 'getaddrinfo', getaddrinfo)
-  error = _begin_error('nowhere:1')
-  assert error.code() == _CODE.UNAVAILABLE
-  assert 'not known' in error.details()
-
-
-def test_all_addresses_of_a_name_are_tried(monkeypatch, refusing):
-  with peers.serve(_ok) as address:
-    asked = _resolve(monkeypatch, refusing, refusing, _place(address))
-    call = http2_stream.Http2Stream('name:7', _METHOD)
-    with contextlib.closing(call):
-      call.begin(peers.PATIENCE)
-      assert call.receive() is None
-  assert asked == [('name', '7')]
-  _resolve(monkeypatch, refusing, refusing)
-  assert _begin_error('name:7').code() == _CODE.UNAVAILABLE
-
-
 def test_address_of_ipv6(monkeypatch):
-  with peers.serve(_ok) as address:
-    asked = _resolve(monkeypatch, _place(address))
-    call = http2_stream.Http2Stream('[::1]:8000', _METHOD)
-    with contextlib.closing(call):
-      call.begin(peers.PATIENCE)
+  asked = []
+
+  def refuse(place, timeout):
+    asked.append(place)
+    raise OSError
+
+  monkeypatch.setattr(socket, 'create_connection', refuse)
+  _begin_error('[::1]:8000')
   assert asked == [('::1', '8000')]
-
-
-def test_listener_that_says_nothing():
-  with socket.create_server(('127.0.0.1', 0)) as listener:
-    address = f'127.0.0.1:{listener.getsockname()[1]}'
-    error = _begin_error(address, timeout=1e-3)
-  assert error.code() == _CODE.UNAVAILABLE
 
 
 @pytest.mark.parametrize(
   'said',
   [
-    b'',
     b'HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n',
     # An alert of TLS.
     b'\x15\x03\x01\0\x02\x02\x28',
@@ -118,7 +141,7 @@ def test_listener_that_says_nothing():
     peers.settings()[:5],
     b'\0\x01\0\x04\0\0\0\0\0' + bytes(50),
   ],
-  ids=range(8),
+  ids=range(7),
 )
 def test_listener_that_is_no_grpc_server(said):
   with peers.serve(lambda peer: peer.send(said)) as address:
@@ -127,157 +150,31 @@ def test_listener_that_is_no_grpc_server(said):
   assert error.details().startswith('no server: ')
 
 
-def test_listener_that_stops_in_the_middle_of_its_settings():
-  given_up = threading.Event()
-
-  def script(peer):
-    peer.send(peers.settings((peers.WINDOW_SIZE, 1))[:9])
-    assert given_up.wait(peers.PATIENCE)
-
-  with peers.serve(script) as address:
-    error = _begin_error(address, timeout=1e-3)
-    given_up.set()
-  assert error.code() == _CODE.UNAVAILABLE
+def test_listener_that_says_nothing():
+  with socket.create_server(('127.0.0.1', 0)) as listener:
+    call = http2_stream.Http2Stream(
+      f'127.0.0.1:{listener.getsockname()[1]}', _METHOD
+    )
+    with pytest.raises(transport.StreamError, match='no server: timed out'):
+      call.begin(1e-3)
 
 
-def test_silent_server_is_asked_and_given_up(monkeypatch):
-  monkeypatch.setattr(receiver, 'SILENCE', 1e-3)
-  monkeypatch.setattr(receiver, 'ANSWER', 1e-3)
-
-  def script(peer):
-    peer.begin()
-    question = peer.next(peers.PING)
-    assert (question.flags, len(question.payload)) == (0, 8)
-    assert peer.socket.recv(1) == b''
-
-  with peers.calling(script) as call:
-    with pytest.raises(transport.StreamError) as raised:
-      call.receive()
-    assert raised.value.code() == _CODE.UNAVAILABLE
-    assert 'does not answer' in raised.value.details()
-
-
-def test_silent_server_that_answers_is_waited_for(monkeypatch):
-  monkeypatch.setattr(receiver, 'SILENCE', 1e-3)
-  monkeypatch.setattr(receiver, 'ANSWER', peers.PATIENCE)
-
-  def script(peer):
-    peer.begin()
-    for _ in range(3):
-      question = peer.next(peers.PING)
-      peer.send(peers.frame(peers.PING, question.payload, peers.ACK))
-    # Any frame counts as an answer.
-    peer.next(peers.PING)
-    peer.send(peers.RESPONSE)
-    peer.next(peers.PING)
-    peer.send(peers.data(peers.message(b'at last')), peers.OK)
-
-  with peers.calling(script) as call:
-    assert call.receive() == b'at last'
-    assert call.receive() is None
-
-
-def _cancelled(call: http2_stream.Http2Stream) -> None:
+def _cancelled(function) -> None:
   with pytest.raises(transport.StreamError) as raised:
-    call.begin(peers.PATIENCE)
+    function()
   assert raised.value.code() == _CODE.CANCELLED
 
 
-def test_cancelled_before_it_begins(refusing):
+def test_cancelled_before_it_begins():
   with socket.create_server(('127.0.0.1', 0)) as listener:
     call = http2_stream.Http2Stream(
       f'127.0.0.1:{listener.getsockname()[1]}', _METHOD
     )
     for _ in range(2):
       call.cancel()
-    _cancelled(call)
+    _cancelled(lambda: call.begin(peers.PATIENCE))
   call.cancel()
   call.close()
-
-
-@contextlib.contextmanager
-def _silent_host():
-  """Yields an address where nobody answers before the end."""
-  with contextlib.ExitStack() as stack:
-    listener = stack.enter_context(socket.create_server(('127.0.0.1', 0)))
-    listener.listen(0)
-    # A full backlog: the system does not answer further connections.
-    for _ in range(4):
-      waiting = stack.enter_context(socket.socket())
-      waiting.setblocking(False)
-      waiting.connect_ex(listener.getsockname())
-    yield '{}:{}'.format(*listener.getsockname())
-
-
-def _end_of_dialling() -> None:
-  for thread in threading.enumerate():
-    if thread.name == 'reverb-dial':
-      thread.join(peers.PATIENCE)
-      assert not thread.is_alive()
-
-
-def test_cancelled_while_it_connects(monkeypatch, threads):
-  connecting = threading.Event()
-
-  class Socket(socket.socket):
-    def connect(self, address):
-      connecting.set()
-      super().connect(address)
-
-  with _silent_host() as address:
-    monkeypatch.setattr(socket, 'socket', Socket)
-    call = http2_stream.Http2Stream(address, _METHOD)
-    threads.start(lambda: _cancelled(call))
-    assert connecting.wait(peers.PATIENCE)
-    call.cancel()
-    assert threads.join() == []
-  _end_of_dialling()
-
-
-def test_cancelled_while_a_name_is_looked_up(monkeypatch, threads):
-  looking, may_know = threading.Event(), threading.Event()
-
-  def getaddrinfo(*_, **__):
-    looking.set()
-    assert may_know.wait(peers.PATIENCE)
-    return [(socket.AF_INET, socket.SOCK_STREAM, 0, '', found)]
-
-  with socket.create_server(('127.0.0.1', 0)) as listener:
-    found = listener.getsockname()
-    listener.settimeout(peers.PATIENCE)
-    monkeypatch.setattr(socket, 'getaddrinfo', getaddrinfo)
-    call = http2_stream.Http2Stream('slow:1', _METHOD)
-    threads.start(lambda: _cancelled(call))
-    assert looking.wait(peers.PATIENCE)
-    call.cancel()
-    assert threads.join() == []
-    # The late connection is closed.
-    may_know.set()
-    accepted, _ = listener.accept()
-    with accepted:
-      accepted.settimeout(peers.PATIENCE)
-      assert accepted.recv(1) == b''
-  _end_of_dialling()
-
-
-def test_cancelled_as_it_is_connected(monkeypatch):
-  dial = http2_stream._dial
-
-  def dial_and_cancel(address, timeout, dialled):
-    # Before the waiting thread can know.
-    dialled.add_done_callback(lambda _: call.cancel())
-    dial(address, timeout, dialled)
-
-  monkeypatch.setattr(http2_stream, '_dial', dial_and_cancel)
-  with socket.create_server(('127.0.0.1', 0)) as listener:
-    listener.settimeout(peers.PATIENCE)
-    address = '{}:{}'.format(*listener.getsockname())
-    call = http2_stream.Http2Stream(address, _METHOD)
-    _cancelled(call)
-    accepted, _ = listener.accept()
-    with accepted:
-      accepted.settimeout(peers.PATIENCE)
-      assert accepted.recv(1) == b''
 
 
 def test_cancelled_while_the_server_keeps_silent(threads):
@@ -290,7 +187,7 @@ def test_cancelled_while_the_server_keeps_silent(threads):
 
   with peers.serve(script) as address:
     call = http2_stream.Http2Stream(address, _METHOD)
-    threads.start(lambda: _cancelled(call))
+    threads.start(lambda: _cancelled(lambda: call.begin(peers.PATIENCE)))
     assert connected.wait(peers.PATIENCE)
     call.cancel()
     assert threads.join() == []
@@ -308,15 +205,403 @@ def test_cancelled_while_it_receives(threads):
 
   with peers.calling(script) as call:
     assert call.receive() == b'one'
-
-    def receive():
-      with pytest.raises(transport.StreamError) as raised:
-        call.receive()
-      assert raised.value.code() == _CODE.CANCELLED
-
-    threads.start(receive)
+    threads.start(lambda: _cancelled(call.receive))
     assert begun.wait(peers.PATIENCE)
-    for _ in range(2):
-      call.cancel()
+    call.cancel()
     assert threads.join() == []
-  call.cancel()
+
+
+@pytest.mark.parametrize('waits_for', ['room', 'the system'])
+def test_cancel_ends_a_message_under_way(threads, waits_for):
+  sending, cancelled = threading.Event(), threading.Event()
+
+  def script(peer):
+    peer.begin((peers.WINDOW_SIZE, _LARGEST))
+    if waits_for == 'the system':
+      peer.send(peers.window_update(_LARGEST - _FIRST, 0))
+    peer.send(peers.RESPONSE, peers.data(peers.message(b'go on')))
+    peer.next(peers.DATA)
+    sending.set()
+    # The peer reads only one frame until then.
+    assert cancelled.wait(peers.PATIENCE)
+
+  with peers.calling(script) as call:
+    assert call.receive() == b'go on'
+    threads.start(lambda: _cancelled(lambda: call.send([bytes(1 << 26)])))
+    assert sending.wait(peers.PATIENCE)
+    call.cancel()
+    assert threads.join() == []
+    cancelled.set()
+
+
+# --- Receiving --------------------------------------------------------------
+
+
+@pytest.mark.parametrize('size', [1, 4, 7, 100])
+def test_messages_and_frames_need_not_coincide(size):
+  frames = [
+    peers.data(_STREAM[i : i + size]) + peers.data(b'')
+    for i in range(0, len(_STREAM), size)
+  ]
+  script = _answer(peers.RESPONSE, *frames, peers.OK)
+  with peers.calling(script) as call:
+    assert _received(call) == (_MESSAGES, None)
+
+
+def test_frames_that_say_nothing_here():
+  others = [
+    peers.frame(0xEE, b'from the future', 0xFF, 7),
+    peers.frame(peers.PING, b'answered', peers.ACK),
+    peers.frame(peers.SETTINGS, b'', peers.ACK),
+    peers.settings((0xFFFF, 2**32 - 1)),
+    # The server accepts no further calls.
+    peers.frame(peers.GOAWAY, _LARGEST.to_bytes(4, 'big') + bytes(4)),
+    peers.frame(peers.GOAWAY, b'\0\0\0\x01' + bytes(4) + b'bye'),
+  ]
+  parts = [peers.data(_STREAM[i : i + 5]) for i in range(0, len(_STREAM), 5)]
+  mixed = [part + b''.join(others) for part in parts]
+  script = _answer(*others, peers.RESPONSE, *mixed, peers.OK)
+  with peers.calling(script) as call:
+    assert _received(call) == (_MESSAGES, None)
+
+
+def test_what_was_received_may_be_sent_anew(monkeypatch):
+  window = 2**17 - 1
+  monkeypatch.setattr(http2, 'LARGEST_WINDOW', window)
+  content = bytes(range(256)) * 4096
+
+  def script(peer):
+    peer.begin()
+    peer.send(peers.RESPONSE)
+    stream = peers.message(content)
+    allowed = {0: window, 1: window}
+    while stream:
+      part, stream = stream[:800], stream[800:]
+      for number in allowed:
+        while allowed[number] < len(part):
+          update = peer.next(peers.WINDOW_UPDATE)
+          allowed[update.stream] += int.from_bytes(update.payload, 'big')
+          assert allowed[update.stream] <= window
+        allowed[number] -= len(part)
+      peer.send(peers.data(part))
+    peer.send(peers.OK)
+
+  with peers.calling(script) as call:
+    assert _received(call) == ([content], None)
+
+
+@pytest.mark.parametrize(
+  ('number', 'said', 'code', 'details'),
+  [
+    ('5', 'its words', _CODE.NOT_FOUND, 'its words'),
+    ('9', 'gr%C3%B6%C3%9Fer 100%25', _CODE.FAILED_PRECONDITION, 'größer 100%'),
+    ('9', '100% %zz', _CODE.FAILED_PRECONDITION, '100% %zz'),
+    ('16', '%FF', _CODE.UNAUTHENTICATED, '\N{REPLACEMENT CHARACTER}'),
+    ('17', '', _CODE.UNKNOWN, ''),
+    ('x', '', _CODE.UNKNOWN, ''),
+    ('٣', '', _CODE.UNKNOWN, ''),
+  ],
+)
+def test_status_of_the_server(number, said, code, details):
+  answer = peers.trailers(grpc_status=number, grpc_message=said)
+  error = _error(peers.RESPONSE, peers.data(_STREAM), answer, messages=5)
+  assert (error.code(), error.details()) == (code, details)
+  # Trailers only, as servers refuse a call.
+  only = peers.trailers(status='200', grpc_status=number)
+  assert _error(only).code() == code
+
+
+def test_reset_and_shutdown():
+  reset = peers.frame(peers.RST_STREAM, bytes([0, 0, 0, 8]), stream=1)
+  error = _error(peers.RESPONSE, peers.data(_STREAM[:8]), reset, messages=1)
+  assert error.code() == _CODE.UNAVAILABLE
+  assert error.details() == 'the server ended the call, error 8'
+  # A server that needs no more of the request.
+  with peers.calling(_answer(peers.RESPONSE, peers.OK, reset)) as call:
+    assert _received(call) == ([], None)
+  error = _error(peers.frame(peers.GOAWAY, bytes(8)))
+  assert error.code() == _CODE.UNAVAILABLE
+  assert 'shutting down' in error.details()
+
+
+# A message, another in two frames, and a status.
+_WHOLE = b''.join([
+  peers.settings((3, 100)),
+  peers.RESPONSE,
+  peers.data(peers.message(b'ab')),
+  peers.data(peers.message(b'cde')[:6]),
+  peers.data(b'de'),
+  peers.OK,
+])
+_WHOLE_MESSAGES = [b'ab', b'cde']
+
+
+@pytest.mark.parametrize('size', [*range(0, len(_WHOLE), 3), None])
+def test_connection_that_ends_anywhere(size):
+  def script(peer):
+    peer.hello()
+    peer.send(_WHOLE[:size])
+
+  with peers.serve(script) as address:
+    call = http2_stream.Http2Stream(address, _METHOD)
+    messages: list[bytes] = []
+    with contextlib.closing(call):
+      try:
+        call.begin(peers.PATIENCE)
+        messages, error = _received(call)
+      except transport.StreamError as e:
+        error = e
+  if size is None:
+    assert (messages, error) == (_WHOLE_MESSAGES, None)
+  else:
+    assert error.code() == _CODE.UNAVAILABLE
+    assert messages == _WHOLE_MESSAGES[: len(messages)]
+
+
+@pytest.mark.parametrize(
+  ('last', 'code'),
+  [
+    (peers.OK, _CODE.INTERNAL),
+    # The server's reason has priority.
+    (peers.trailers(grpc_status='8'), _CODE.RESOURCE_EXHAUSTED),
+    (peers.data(b'', peers.END_STREAM), _CODE.UNKNOWN),
+  ],
+  ids=['well', 'with an error', 'without a status'],
+)
+@pytest.mark.parametrize('size', [1, 5, 6])
+def test_message_that_is_cut_off(last, code, size):
+  cut = peers.data(peers.message(b'abc')[:size])
+  assert _error(peers.RESPONSE, cut, last).code() == code
+
+
+@pytest.mark.parametrize('text', [b'', b'sorry'])
+def test_answer_that_is_not_of_grpc(text):
+  error = _error(
+    peers.headers(status='404', content_type='text/html'),
+    peers.data(text, peers.END_STREAM),
+  )
+  assert error.code() == _CODE.UNKNOWN
+  assert '404' in error.details()
+
+
+_NONSENSE = [
+  (peers.RESPONSE + peers.data(b'\1\0\0\0\3abc'), 'compressed'),
+  (peers.frame(peers.HEADERS, b'\xff' * 20, 4, 1), 'not understood'),
+  (peers.frame(peers.HEADERS, b'\0', 4 | peers.PADDED, 1), 'flags 0xc'),
+  (peers.frame(peers.HEADERS, b'', 0, 1), 'flags 0x0'),
+  (peers.data(b'\0', peers.PADDED), 'padded'),
+  (peers.frame(peers.RST_STREAM, b'\0', stream=1), 'number of 1 bytes'),
+  (peers.frame(peers.GOAWAY, b''), 'number of 0 bytes'),
+  (peers.frame(peers.WINDOW_UPDATE, b'\0'), 'number of 1 bytes'),
+  (peers.frame(peers.SETTINGS, b'\0'), 'settings of 1 bytes'),
+  (peers.settings((peers.WINDOW_SIZE, 2**31)), 'window of 2147483648'),
+  (peers.settings((peers.FRAME_SIZE, 16_383)), 'at most 16383 bytes'),
+  (peers.settings((peers.FRAME_SIZE, 2**24)), 'at most 16777216 bytes'),
+  (peers.frame(0x77, bytes(70_000)), 'has 70000 bytes'),
+  (b'HTTP/1.1 400 Bad Request\r\n\r\n', 'not understood'),
+]
+
+
+@pytest.mark.parametrize(
+  ('nonsense', 'words'), [pytest.param(*n, id=n[1]) for n in _NONSENSE]
+)
+def test_nonsense(nonsense, words):
+  # A message behind it must not be returned.
+  error = _error(nonsense, peers.data(peers.message(b'wrong')))
+  assert error.code() == _CODE.INTERNAL
+  assert words in error.details()
+
+
+def test_last_words_are_read_though_nothing_can_be_answered(threads):
+  last = peers.trailers(status='200', grpc_status='5', grpc_message='no table')
+  gone = threading.Event()
+
+  def script(peer):
+    peer.begin()
+    peer.send(peers.ping(b'answer!!'), peers.settings(), last)
+    # What the client sends now is refused.
+    linger = struct.pack('ii', 1, 0)
+    peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    peer.socket.close()
+    gone.set()
+
+  with peers.calling(script) as call:
+    assert gone.wait(peers.PATIENCE)
+    threads.until(lambda: _is_reset(call))
+    _, error = _received(call)
+  assert (error.code(), error.details()) == (_CODE.NOT_FOUND, 'no table')
+
+
+def _is_reset(call) -> bool:
+  """Sends; returns whether the system reports a reset connection."""
+  try:
+    call.send([])
+  except transport.StreamError:
+    return True
+  return False
+
+
+# --- Sending ----------------------------------------------------------------
+
+
+def _bytes(size: int) -> bytes:
+  return random.Random(size).randbytes(size)
+
+
+def _exchange(script, threads, *messages) -> None:
+  """Sends messages while receiving, until the script ends the call."""
+
+  def whole(peer):
+    script(peer)
+    peer.send(peers.RESPONSE, peers.OK)
+
+  with peers.calling(whole) as call:
+    threads.start(lambda: [call.send(parts) for parts in messages])
+    assert call.receive() is None
+    assert threads.join() == []
+
+
+def _nothing_more(peer: peers.Peer) -> None:
+  """Checks that the client's next frame is not DATA."""
+  peer.send(peers.ping(b'any more'))
+  assert peer.next(peers.PING) == (peers.PING, peers.ACK, 0, b'any more')
+
+
+def _allow(peer: peers.Peer, call: int = 0, connection: int = 0) -> None:
+  for stream, size in ((1, call), (0, connection)):
+    if size:
+      peer.send(peers.window_update(size, stream))
+
+
+@pytest.mark.parametrize('limit', [16_384, 20_000, 2**24 - 1])
+def test_frames_are_as_large_as_the_server_wants(threads, limit):
+  content = _bytes(2_500_000)
+  stream = peers.message(content)
+  got = []
+
+  def script(peer):
+    peer.begin(
+      (peers.FRAME_SIZE, limit), (peers.WINDOW_SIZE, _LARGEST), (99, 1)
+    )
+    _allow(peer, connection=_LARGEST - _FIRST)
+    got.extend(peer.data(len(stream)))
+
+  pieces = [content[:7], content[7:30_000], content[30_000:]]
+  _exchange(script, threads, pieces)
+  assert b''.join(got) == stream
+  largest = max(map(len, got))
+  assert min(limit, 1 << 20) * 0.9 <= largest <= limit
+
+
+@pytest.mark.parametrize('limited', ['call', 'connection'])
+def test_not_a_byte_more_than_allowed(threads, limited):
+  content = _bytes(100_000)
+  stream = peers.message(content)
+  got: list[bytes] = []
+
+  def script(peer):
+    peer.begin()
+    other = 'connection' if limited == 'call' else 'call'
+    _allow(peer, **{other: 10**6})
+    got.extend(peer.data(_FIRST))
+    left = len(stream) - _FIRST
+    for size in (1, 2, 20_000, 5):
+      _nothing_more(peer)
+      _allow(peer, **{limited: size})
+      got.extend(peer.data(size))
+      left -= size
+    _nothing_more(peer)
+    _allow(peer, **{limited: 10**6})
+    got.extend(peer.data(left))
+
+  _exchange(script, threads, [content])
+  assert b''.join(got) == stream
+
+
+def test_first_window_shrinks_and_grows(threads):
+  content = _bytes(200_000)
+  stream = peers.message(content)
+  got: list[bytes] = []
+
+  def take(peer, size):
+    got.extend(peer.data(size))
+    _nothing_more(peer)
+
+  def change(peer, size):
+    peer.send(peers.settings((peers.WINDOW_SIZE, size)))
+    assert peer.next(peers.SETTINGS).flags == peers.ACK
+
+  def script(peer):
+    peer.begin((peers.WINDOW_SIZE, 0))
+    _allow(peer, connection=10**6)
+    _nothing_more(peer)
+    change(peer, _FIRST)
+    take(peer, _FIRST)
+    # The window is now -64,535.
+    change(peer, 1000)
+    _nothing_more(peer)
+    _allow(peer, call=_FIRST - 1000)
+    _nothing_more(peer)
+    _allow(peer, call=10)
+    take(peer, 10)
+    change(peer, 1500)
+    take(peer, 500)
+    change(peer, 0)
+    _allow(peer, call=10**6)
+    got.extend(peer.data(len(stream) - sum(map(len, got))))
+
+  _exchange(script, threads, [content])
+  assert b''.join(got) == stream
+
+
+class _Held:
+  """Blocks a thread at the end of a function until it is released."""
+
+  def __init__(self, function):
+    self._function = function
+    self.reached, self.go_on = threading.Event(), threading.Event()
+
+  def __call__(self, *args):
+    result = self._function(*args)
+    self.reached.set()
+    assert self.go_on.wait(peers.PATIENCE)
+    return result
+
+
+def test_room_is_not_taken_back_from_what_is_about_to_be_sent(
+  monkeypatch, threads
+):
+  """Data after acknowledged settings must be within them."""
+  order = []
+
+  def script(peer):
+    peer.begin()
+    assert held.reached.wait(peers.PATIENCE)
+    peer.send(peers.settings((peers.WINDOW_SIZE, 10)))
+    threads.until(lambda: call._sender._initial == 10)
+    held.go_on.set()
+    while order.count('data') < 4 or 'settings' not in order:
+      kind = peer.frame().kind
+      order.append('data' if kind == peers.DATA else 'settings')
+    peer.send(peers.trailers(status='200', grpc_status='5', grpc_message='t'))
+
+  held = _Held(http2_connection.Sender._take)
+  monkeypatch.setattr(
+    http2_connection.Sender, '_take', lambda *args: held(*args)
+  )
+  senders = type(threads)()
+  with peers.calling(script) as call:
+
+    def send():
+      # The status ends a message that waits for room.
+      with pytest.raises(transport.StreamError):
+        call.send([bytes(100_000)])
+
+    senders.start(send)
+    _, error = _received(call)
+    assert (error.code(), error.details()) == (_CODE.NOT_FOUND, 't')
+    assert senders.join() == []
+    with pytest.raises(transport.StreamError):
+      call.send([b'later'])
+  # 65,535 bytes of data in frames of 16,384.
+  assert order == ['data'] * 4 + ['settings']

@@ -1,6 +1,5 @@
 """Tests that sending and receiving end together, with the right error."""
 
-import contextlib
 import queue
 import threading
 
@@ -22,39 +21,32 @@ class _Call:
   """A scripted stream.
 
   Attributes:
+    responses: to receive; None ends the stream, an exception is raised.
     sent: all messages.
     on_send: called with each.
     cancelled: set by `cancel`.
   """
 
   def __init__(self, *responses):
-    self._responses: queue.SimpleQueue = queue.SimpleQueue()
+    self.responses: queue.SimpleQueue = queue.SimpleQueue()
     self.sent: list = []
     self.on_send = self.sent.append
     self.cancelled = threading.Event()
-    self.give(*responses)
-
-  def give(self, *responses) -> None:
-    """Adds responses; None ends the stream, an exception is raised."""
     for response in responses:
-      self._responses.put(response)
+      self.responses.put(response)
 
   def send(self, parts) -> None:
     self.on_send(parts)
 
   def receive(self):
-    response = self._responses.get(timeout=_PATIENCE)
+    response = self.responses.get(timeout=_PATIENCE)
     if isinstance(response, BaseException):
       raise response
     return response
 
   def cancel(self) -> None:
     self.cancelled.set()
-    # Drop responses that have not been received yet.
-    with contextlib.suppress(queue.Empty):
-      while True:
-        self._responses.get_nowait()
-    self.give(_error(grpc.StatusCode.CANCELLED, 'cancelled here'))
+    self.responses.put(_error(grpc.StatusCode.CANCELLED, 'cancelled here'))
 
 
 class _Messages:
@@ -88,44 +80,23 @@ def _run(call, messages, take=lambda response: None) -> None:
     assert _NAME not in names
 
 
-def test_responses_are_taken_in_order_by_another_thread():
-  taken = []
-
-  def take(response):
-    taken.append((response, threading.current_thread().name))
-
-  _run(_Call(1, 2, 3, None), _Messages(), take)
-  assert taken == [(i, _NAME) for i in (1, 2, 3)]
-
-
-def test_messages_are_sent_in_order_by_the_caller():
+def test_both_go_on_at_once_in_order():
   call = _Call()
-  senders = set()
+  taken, senders = [], set()
 
   def send(parts):
     senders.add(threading.current_thread())
-    call.sent.append(parts)
-    if len(call.sent) == 3:
-      call.give(None)
-
-  call.on_send = send
-  _run(call, _Messages([b'a'], [b'b', b'c'], []))
-  assert call.sent == [[b'a'], [b'b', b'c'], []]
-  assert senders == {threading.current_thread()}
-
-
-def test_both_go_on_at_once():
-  call = _Call()
-  call.on_send = lambda parts: call.give(parts)
-  taken = []
+    call.responses.put(parts)
 
   def take(response):
-    taken.append(response)
+    taken.append((response, threading.current_thread().name))
     if len(taken) == 100:
-      call.give(None)
+      call.responses.put(None)
 
+  call.on_send = send
   _run(call, _Messages(*range(100)), take)
-  assert taken == list(range(100))
+  assert taken == [(i, _NAME) for i in range(100)]
+  assert senders == {threading.current_thread()}
 
 
 def test_error_of_the_call_is_raised_after_its_responses():
@@ -145,17 +116,14 @@ def test_error_of_take_is_raised():
     _run(_Call('a', 'b'), _Messages(), refuse)
 
 
-def test_error_of_messages_is_raised():
-  with pytest.raises(OSError, match='no more'):
-    _run(_Call(), _Messages([b'a'], error=OSError('no more')))
-
-
-def test_error_of_messages_is_raised_though_the_call_failed_too():
+@pytest.mark.parametrize('call_failed', [False, True])
+def test_error_of_messages_is_raised(call_failed):
   call = _Call()
 
   def send(parts):
-    call.give(_error())
-    assert call.cancelled.wait(_PATIENCE)
+    if call_failed:
+      call.responses.put(_error())
+      assert call.cancelled.wait(_PATIENCE)
 
   call.on_send = send
   with pytest.raises(OSError, match='no more'):
@@ -169,8 +137,9 @@ def test_failure_to_send_does_not_hide_what_the_server_says(monkeypatch):
   taken = []
 
   def send(parts):
-    # Arrives after sending has failed.
-    call.give(1, 2, error)
+    # These arrive after sending has failed.
+    for response in (1, 2, error):
+      call.responses.put(response)
     raise _error(grpc.StatusCode.UNAVAILABLE)
 
   call.on_send = send
@@ -197,27 +166,12 @@ def test_call_that_ended_well_ends_what_is_being_sent():
   call = _Call()
 
   def send(parts):
-    call.give(None)
+    call.responses.put(None)
     assert call.cancelled.wait(_PATIENCE)
     raise _error(grpc.StatusCode.CANCELLED)
 
   call.on_send = send
   _run(call, _Messages([b'a'], [b'b']))
-
-
-def test_cancel_ends_both(threads):
-  call, messages = _Call(), _Messages()
-  raised = []
-
-  def run():
-    with pytest.raises(transport.StreamError) as info:
-      _run(call, messages)
-    raised.append(info.value.code())
-
-  threads.start(run)
-  call.cancel()
-  assert threads.join() == []
-  assert raised == [grpc.StatusCode.CANCELLED]
 
 
 def test_messages_that_run_out_cancel_the_call():

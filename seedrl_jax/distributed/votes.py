@@ -1,0 +1,357 @@
+"""Votes among the hosts of a run, as JSON lines over sockets to host 0.
+
+The hosts vote on what they must do in the same order (an update, a checkpoint,
+the end): so no device waits in a collective for a host that has no batch, has
+stopped or has died.
+"""
+
+import contextlib
+import dataclasses
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from seedrl_jax.distributed import coordinator
+
+# To send a message, to connect, and to end a thread.
+_SEND_SECONDS = 10.0
+_RETRY_SECONDS = 0.1  # between attempts to reach host 0
+_MOST_BYTES = 1 << 26  # of a message
+
+
+def lost_sentence(host: int, what: str) -> str:
+  return (
+    f'Host {host} {what}; start all hosts again to resume from the last '
+    'checkpoint.'
+  )
+
+
+class HostWire:
+  """JSON lines over a socket, which it owns; any thread sends, one receives.
+
+  Attributes:
+    end: how the connection ended.
+  """
+
+  def __init__(self, connection: socket.socket, timeout: float):
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    self.end = 'its connection was closed'
+    self._socket = connection
+    self._file = connection.makefile('rb')
+    self._lock = threading.Lock()
+    self.set_timeout(timeout)
+
+  def set_timeout(self, seconds: float) -> None:
+    """Sets after how long the other machine counts as gone if it is silent.
+
+    The systems ask each other, so a process that is busy is not gone.
+    """
+    # The system's limit.
+    whole = max(1, min(int(seconds), 32767))
+    pause = max(1, whole // 4)
+    tcp = socket.IPPROTO_TCP
+    # Raises if the connection has ended.
+    with contextlib.suppress(OSError):
+      self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+      self._socket.setsockopt(tcp, socket.TCP_KEEPIDLE, pause)
+      self._socket.setsockopt(tcp, socket.TCP_KEEPINTVL, pause)
+      self._socket.setsockopt(tcp, socket.TCP_USER_TIMEOUT, 1000 * whole)
+
+  def send(self, *message: Any) -> None:
+    """Sends a message; `receive` finds out if the other side is gone."""
+    data = json.dumps(message, separators=(',', ':')).encode() + b'\n'
+    with contextlib.suppress(OSError), self._lock:
+      self._socket.sendall(data)
+
+  def receive(self) -> list[Any] | None:
+    """Returns the next message; None at the end or if it is not JSON."""
+    try:
+      line = self._file.readline(_MOST_BYTES)
+      message = json.loads(line) if line.endswith(b'\n') else None
+    except (ConnectionError, ValueError):
+      return None
+    except OSError as e:
+      self.end = e.strerror or str(e)
+      return None
+    return message if isinstance(message, list) and message else None
+
+  def close(self) -> None:
+    """Closes the connection; wakes `receive`."""
+    with contextlib.suppress(OSError):
+      self._socket.shutdown(socket.SHUT_RDWR)
+    self._socket.close()
+
+
+class VoteClient:
+  """A host's connection to host 0's `VoteServer`.
+
+  Attributes:
+    lost: a sentence about a host that is gone, or why host 0 does not accept
+      this one; '' if all are well.
+    stop_wanted: whether a host asked all to stop.
+  """
+
+  def __init__(
+    self,
+    address: tuple[str, int],
+    secret: str,
+    index: int,
+    count: int,
+    join_timeout: float,
+  ):
+    """Connects; raises `HostsMismatch` after `join_timeout` seconds.
+
+    `count` is the number of hosts according to this one's flags.
+    """
+    self.lost = ''
+    self.stop_wanted = False
+    self._changed = threading.Condition()
+    # The present vote's result, once there is one.
+    self._results: list[list[Any]] = []
+    self._closing = False
+    self._wire = HostWire(_connect(address, join_timeout), join_timeout)
+    self._wire.send('hello', secret, index, count)
+    self._reader = threading.Thread(
+      target=self._read, name='hosts-reader', daemon=True
+    )
+    self._reader.start()
+
+  def set_timeout(self, seconds: float) -> None:
+    """See `HostWire.set_timeout`."""
+    self._wire.set_timeout(seconds)
+
+  def gather(self, value: Any) -> list[Any]:
+    """Waits for a value of each host; returns all of them by index.
+
+    One thread of each host calls it, with JSON values.
+
+    Raises:
+      HostLost: if a host is gone, or host 0 does not accept this one.
+    """
+    self._results.clear()
+    self._wire.send('vote', value)
+    with self._changed:
+      self._changed.wait_for(lambda: self.lost or self._results)
+      if self._results:
+        return self._results[0]
+    raise coordinator.HostLost(self.lost)
+
+  def ask_to_stop(self) -> None:
+    """Asks all hosts to stop; returns at once."""
+    self._wire.send('stop')
+
+  def wait_lost(self, timeout: float) -> str:
+    """Waits until a host is gone; returns `lost`."""
+    with self._changed:
+      self._changed.wait_for(lambda: self.lost, timeout)
+      return self.lost
+
+  def announce_end(self, reason: str) -> None:
+    """Ends this host's part; keeps the connection until the process ends.
+
+    Host 0 waits for that. The others report `reason`, unless it is ''.
+    """
+    if not self._closing:
+      self._closing = True
+      self._wire.send('leave', reason)
+
+  def leave(self, reason: str = '') -> None:
+    """Ends this host's part; see `announce_end` for `reason`."""
+    self.announce_end(reason)
+    self._wire.close()
+    self._reader.join(_SEND_SECONDS)
+
+  def _read(self) -> None:
+    while message := self._wire.receive():
+      match message:
+        case ['result', values]:
+          with self._changed:
+            self._results.append(values)
+            self._changed.notify_all()
+        case ['stop']:
+          self.stop_wanted = True
+        case ['lost', sentence]:
+          self._lose(sentence)
+    self._lose(lost_sentence(0, f'is gone ({self._wire.end})'))
+
+  def _lose(self, sentence: str) -> None:
+    with self._changed:
+      if not (self.lost or self._closing):
+        self.lost = sentence
+      self._changed.notify_all()
+
+
+def _connect(address: tuple[str, int], timeout: float) -> socket.socket:
+  """Connects to host 0, which may not have started yet."""
+  deadline = time.monotonic() + timeout
+  while True:
+    try:
+      connection = socket.create_connection(address, _SEND_SECONDS)
+    except OSError as e:
+      if time.monotonic() > deadline:
+        raise coordinator.HostsMismatch(
+          f'--coordinator={address[0]}:{address[1]}: host 0 was not found '
+          f'there for {timeout:g} s ({e}); start it with --process_id=0, or '
+          'mend the address.'
+        ) from e
+      time.sleep(_RETRY_SECONDS)
+      continue
+    connection.settimeout(None)
+    return connection
+
+
+@dataclasses.dataclass
+class _Voter:
+  """A host that has joined, and the thread that serves it."""
+
+  wire: HostWire
+  thread: threading.Thread
+  has_left: bool = False
+
+
+class VoteServer:
+  """Host 0's part: counts the votes, and reports hosts that are gone."""
+
+  def __init__(
+    self, address: tuple[str, int], secret: str, count: int, join_timeout: float
+  ):
+    """Listens at `address`, or raises `OSError`.
+
+    '' is every interface, port 0 any free one. All `count` hosts must know
+    `secret` and join within `join_timeout` seconds.
+    """
+    family = socket.AF_INET6 if ':' in address[0] else socket.AF_INET
+    self._listener = socket.create_server(address, family=family)
+    self.port: int = self._listener.getsockname()[1]
+    self._secret = secret
+    self._count = count
+    self._timeout = join_timeout
+    self._lock = threading.Lock()
+    self._voters: dict[int, _Voter] = {}
+    self._votes: dict[int, Any] = {}
+    self._lost = ''
+    self._closing = False
+    self._joining = threading.Timer(join_timeout, self._end_joining)
+    self._joining.name = 'hosts-joining'
+    self._joining.daemon = True
+    self._joining.start()
+    self._acceptor = _start('hosts-server', self._accept)
+
+  def set_timeout(self, seconds: float) -> None:
+    """Sets after how long a machine counts as gone if it is silent."""
+    with self._lock:
+      self._timeout = seconds
+      for voter in self._voters.values():
+        voter.wire.set_timeout(seconds)
+
+  def _accept(self) -> None:
+    # `close` makes this raise.
+    with contextlib.suppress(OSError):
+      while True:
+        connection, _ = self._listener.accept()
+        _start('hosts-server-voter', self._serve, connection)
+
+  def _end_joining(self) -> None:
+    # Host 0 is this process.
+    missing = [i for i in range(1, self._count) if i not in self._voters]
+    if missing:
+      self._lose(missing[0], f'did not join for {self._timeout:g} s')
+
+  def _serve(self, connection: socket.socket) -> None:
+    """Handles a host's messages until it leaves or is gone."""
+    connection.settimeout(_SEND_SECONDS)
+    wire = HostWire(connection, self._timeout)
+    match wire.receive():
+      case ['hello', self._secret, int(index), int(count)]:
+        if problem := self._join(index, count, wire):
+          wire.send('lost', problem)
+        else:
+          connection.settimeout(None)
+          self._read(index, wire)
+    wire.close()
+
+  def _join(self, index: int, count: int, wire: HostWire) -> str:
+    """Makes a host a voter; returns what keeps it from joining, or ''."""
+    if count != self._count or not 0 <= index < count:
+      return (
+        f'--num_processes={count}: host 0 has --num_processes={self._count}; '
+        'give all hosts the same.'
+      )
+    with self._lock:
+      if index in self._voters:
+        return (
+          f'--process_id={index}: there is a host {index} already; give every '
+          'host another.'
+        )
+      self._voters[index] = _Voter(wire, threading.current_thread())
+      lost = self._lost
+    if lost:
+      # The others got this before it joined.
+      wire.send('lost', lost)
+    return ''
+
+  def _read(self, index: int, wire: HostWire) -> None:
+    while message := wire.receive():
+      match message:
+        case ['vote', value]:
+          self._count_vote(index, value)
+        case ['stop']:
+          self._tell('stop')
+        case ['leave', reason]:
+          if reason:
+            self._lose(index, f'has failed ({reason})')
+          self._voters[index].has_left = True
+    if not self._voters[index].has_left:
+      self._lose(index, f'is gone ({wire.end})')
+
+  def _count_vote(self, index: int, value: Any) -> None:
+    with self._lock:
+      self._votes[index] = value
+      if len(self._votes) < self._count:
+        return
+      values = [self._votes[i] for i in range(self._count)]
+      self._votes = {}
+    self._tell('result', values)
+
+  def _lose(self, index: int, what: str) -> None:
+    with self._lock:
+      if index in self._voters:
+        self._voters[index].has_left = True
+      if self._lost or self._closing:
+        return
+      self._lost = lost_sentence(index, what)
+    self._tell('lost', self._lost)
+
+  def _tell(self, *message: Any) -> None:
+    with self._lock:
+      wires = [v.wire for v in self._voters.values() if not v.has_left]
+    for wire in wires:
+      wire.send(*message)
+
+  def close(self) -> None:
+    """Closes when all connections have ended, or after the time-out."""
+    self._joining.cancel()
+    deadline = time.monotonic() + max(self._timeout, _SEND_SECONDS)
+    voters = list(self._voters.values())
+    for voter in voters:
+      voter.thread.join(max(0.0, deadline - time.monotonic()))
+    self._closing = True
+    with contextlib.suppress(OSError):
+      # Wakes `accept`.
+      self._listener.shutdown(socket.SHUT_RDWR)
+    self._listener.close()
+    for voter in voters:
+      voter.wire.close()
+    for thread in self._acceptor, *(voter.thread for voter in voters):
+      thread.join(_SEND_SECONDS)
+
+
+def _start(
+  name: str, target: Callable[..., None], *args: Any
+) -> threading.Thread:
+  thread = threading.Thread(target=target, args=args, name=name, daemon=True)
+  thread.start()
+  return thread

@@ -1,0 +1,205 @@
+"""The embedded store's tables: their common part, and the queue.
+
+A queue passes on whole blocks without a copy.
+"""
+
+import abc
+import collections
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from seedrl_jax.replay import (
+  base,
+  blocks,
+  checkpoints,
+  fair_queue,
+  table_configs,
+)
+
+# Writes a table's contents.
+Save = Callable[[checkpoints.ArchiveWriter], None]
+
+
+class EmbeddedTable(base.Table):
+  """A table in this process's memory."""
+
+  def __init__(
+    self,
+    config: table_configs.TableConfig,
+    layout: blocks.UnrollLayout,
+    pool: blocks.BlockPool,
+  ):
+    """Raises ValueError if the table cannot hold one block."""
+    if config.max_size < pool.width:
+      raise ValueError(
+        f'--config.replay.max_size={config.max_size}: a block of '
+        f'{pool.width} unrolls must fit in; raise it.'
+      )
+    self.config = config
+    self._layout = layout
+    self._pool = pool
+    # Held for every change.
+    self._lock = threading.Lock()
+    name = config.name
+    self._writers = fair_queue.FairQueue(
+      self._lock, f'insert into table {name}'
+    )
+    self._samplers = fair_queue.FairQueue(
+      self._lock, f'sample from table {name}'
+    )
+
+  def allocate(self) -> base.Block:
+    return self._pool.take()
+
+  def info(self) -> base.TableInfo:
+    with self._lock:
+      size, inserts, samples = self._counts()
+      return base.TableInfo(
+        config=self.config,
+        size=size,
+        inserts=inserts,
+        samples=samples,
+        writer_wait_seconds=self._writers.seconds,
+        sampler_wait_seconds=self._samplers.seconds,
+        waiting_writers=len(self._writers),
+        waiting_samplers=len(self._samplers),
+      )
+
+  def interrupt(self) -> None:
+    """Wakes every waiter with `StoreClosed`."""
+    with self._lock:
+      self._writers.close()
+      self._samplers.close()
+
+  @abc.abstractmethod
+  def draw(self, batch_size: int, num_blocks: int, wait: bool) -> base.Sample:
+    """Draws a batch; see `TrajectorySampler.sample`."""
+
+  @abc.abstractmethod
+  def snapshot(self) -> contextlib.AbstractContextManager[Save]:
+    """Keeps the current contents during the body; yields what writes them."""
+
+  @abc.abstractmethod
+  def load(self, reader: checkpoints.ArchiveReader) -> None:
+    """Replaces everything by what was saved; empty if that fails."""
+
+  @abc.abstractmethod
+  def _counts(self) -> tuple[int, int, int]:
+    """Returns size, inserts and samples; called with the lock held."""
+
+  def _wake(self) -> None:
+    """Wakes threads that can go on; called with the lock held."""
+    self._writers.wake()
+    self._samplers.wake()
+
+  def _member(self, name: str | int) -> str:
+    return f'{self.config.name}/{name}'
+
+
+class EmbeddedSampler(base.TrajectorySampler):
+  """Draws batches of one size from a table."""
+
+  def __init__(self, table: EmbeddedTable, batch_size: int, num_blocks: int):
+    self._table = table
+    self._batch_size = batch_size
+    self._num_blocks = num_blocks
+
+  def sample(self, wait: bool = True) -> base.Sample:
+    return self._table.draw(self._batch_size, self._num_blocks, wait)
+
+
+class EmbeddedQueue(EmbeddedTable, base.Queue):
+  """Draws blocks in order, each once; writers wait while it is full."""
+
+  def __init__(
+    self,
+    config: table_configs.TableConfig,
+    layout: blocks.UnrollLayout,
+    pool: blocks.BlockPool,
+  ):
+    super().__init__(config, layout, pool)
+    self._width = pool.width
+    self._blocks: collections.deque[base.Block] = collections.deque()
+    self._inserts = 0
+    self._samples = 0
+
+  def insert(
+    self, block: base.Block, priorities: np.ndarray | None = None
+  ) -> None:
+    del priorities
+    with self._lock:
+      self._writers.enter(self._has_room)
+      self._blocks.append(block)
+      self._inserts += block.width
+      self._wake()
+
+  def sampler(
+    self, batch_size: int, num_blocks: int | None = None
+  ) -> base.TrajectorySampler:
+    count = self.config.num_blocks(batch_size, num_blocks, self._width)
+    return EmbeddedSampler(self, batch_size, count)
+
+  def draw(self, batch_size: int, num_blocks: int, wait: bool) -> base.Sample:
+    with self._lock:
+      self._samplers.enter(lambda: len(self._blocks) >= num_blocks, wait)
+      drawn = [self._blocks.popleft() for _ in range(num_blocks)]
+      self._samples += batch_size
+      self._wake()
+    return base.Sample(drawn, self._pool.give_back)
+
+  @contextlib.contextmanager
+  def snapshot(self) -> Iterator[Save]:
+    """See `EmbeddedTable`; copies the unrolls, which are few."""
+    with self._lock:
+      counts = {'inserts': self._inserts, 'samples': self._samples}
+      leaves = [self._rows(leaf) for leaf in range(len(self._layout.specs))]
+
+    def save(writer: checkpoints.ArchiveWriter) -> None:
+      writer.add_meta(self.config.name, counts)
+      for leaf, rows in enumerate(leaves):
+        writer.add_array(self._member(leaf), rows)
+
+    yield save
+
+  def load(self, reader: checkpoints.ArchiveReader) -> None:
+    """Loads any block width; drops the oldest unrolls if they fill no block."""
+    with self._lock:
+      self._pool.give_back(self._blocks)
+      self._blocks.clear()
+      self._inserts = self._samples = 0
+      meta = reader.meta[self.config.name]
+      self._blocks.extend(self._load_blocks(reader))
+      self._inserts, self._samples = meta['inserts'], meta['samples']
+      self._wake()
+
+  def _load_blocks(self, reader: checkpoints.ArchiveReader) -> list[base.Block]:
+    loaded: list[base.Block] = []
+    for leaf, time_major in enumerate(self._layout.time_major):
+      rows = reader.array(self._member(leaf))
+      if not leaf:
+        count = min(len(rows), self.config.max_size) // self._width
+        loaded = [self._pool.take() for _ in range(count)]
+      newest = rows[len(rows) - len(loaded) * self._width :]
+      for i, block in enumerate(loaded):
+        part = newest[i * self._width : (i + 1) * self._width]
+        block.leaves[leaf][...] = part.swapaxes(0, 1) if time_major else part
+    return loaded
+
+  def _has_room(self) -> bool:
+    return (len(self._blocks) + 1) * self._width <= self.config.max_size
+
+  def _rows(self, leaf: int) -> np.ndarray:
+    """Returns a copy of one leaf of all unrolls, `[size, ...]`."""
+    spec = self._layout.specs[leaf]
+    parts = [np.empty((0, *spec.shape), spec.dtype)]
+    for block in self._blocks:
+      part = block.leaves[leaf]
+      time_major = self._layout.time_major[leaf]
+      parts.append(part.swapaxes(0, 1) if time_major else part)
+    return np.concatenate(parts)
+
+  def _counts(self) -> tuple[int, int, int]:
+    return len(self._blocks) * self._width, self._inserts, self._samples

@@ -1,0 +1,426 @@
+"""Tests R2D2: targets, loss and priorities against NumPy; burn-in; acting."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from seedrl_jax import types
+from seedrl_jax.agents import base, transitions
+from seedrl_jax.agents.r2d2 import agent as agent_lib
+from seedrl_jax.agents.r2d2 import loss as loss_lib
+from seedrl_jax.networks import heads
+from seedrl_jax.networks import network as network_lib
+from tests.agents import r2d2_reference, r2d2_sequences, sequences
+from tests.networks import parameters
+
+_LENGTH, _BURN_IN = 4, 2
+_KEY = jax.random.key(0)
+_ENV_SPEC = r2d2_sequences.ENV_SPEC
+
+
+def _sequence(length=_LENGTH + 2):
+  """Returns both networks' values, steps and weights."""
+  rng = np.random.default_rng(0)
+  steps = r2d2_sequences.steps_with_ends(rng, length)
+  shape = steps.agent_output.q_values.shape
+  q, target_q = (
+    (rng.normal(size=shape) * 4).astype(np.float32) for _ in range(2)
+  )
+  weight = rng.uniform(0.1, 1.0, shape[1]).astype(np.float32)
+  return q, target_q, steps, weight
+
+
+def _loss(config):
+  """Returns the loss, with its gradient by the online network's values."""
+
+  def loss(*args):
+    return loss_lib.q_loss(config, *args, unroll_length=_LENGTH)
+
+  return jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))
+
+
+@pytest.mark.parametrize('epsilon', [0.0, 1e-3, -1.0])
+def test_rescaling_and_its_inverse(epsilon):
+  size = np.concatenate([[0.0], np.logspace(-5, 2, 500)])
+  x = np.concatenate([-size, size]).astype(np.float32)
+  rescaled = jax.jit(lambda x: loss_lib.rescale(x, epsilon))(x)
+  expected = r2d2_reference.h(x.astype(np.float64), epsilon)
+  np.testing.assert_allclose(rescaled, expected, rtol=1e-6, atol=1e-6)
+  # Computes h in double precision: only h^-1 has float32 rounding.
+  unscaled = jax.jit(lambda x: loss_lib.unscale(x, epsilon))(x)
+  back = r2d2_reference.h(np.asarray(unscaled, np.float64), epsilon)
+  np.testing.assert_allclose(back, x, rtol=2e-6, atol=2e-6)
+
+
+def test_returns_by_hand():
+  # The first continues; at step 2 the second is truncated and the third
+  # terminated; both restart at step 3.
+  made = transitions.Transitions(
+    valid=np.array([[1, 1, 1], [1, 1, 1], [1, 0, 0], [1, 1, 1]], bool),
+    reward=np.array([[1, 1, 1], [2, 2, 2], [4, 0, 0], [8, 8, 8]], np.float32),
+    discount=np.array(
+      [[0.5] * 3, [0.5, 0.5, 0.0], [0.5, 0, 0], [0.5] * 3], np.float32
+    ),
+  )
+  value = np.array([[10] * 3, [20] * 3, [40] * 3, [80] * 3], np.float32)
+  returns = jax.jit(loss_lib.n_step_returns, static_argnums=2)(made, value, 3)
+  expected = np.array([
+    # r1 + r2/2 + r3/4 + v3/8, cut off at the ends of episodes.
+    [1 + 1 + 1 + 5, 1 + 1 + 5, 1 + 1],
+    [2 + 2 + 2 + 10, 2 + 10, 2],
+    # The remaining rewards and the last value.
+    [4 + 4 + 20, 0, 0],
+    [8 + 40, 8 + 40, 8 + 40],
+  ])
+  np.testing.assert_allclose(
+    np.asarray(returns)[made.valid], expected[made.valid]
+  )
+
+
+@pytest.mark.parametrize(
+  ('length', 'changes'),
+  [
+    (_LENGTH, {'priority_eta': 1.0}),
+    (_LENGTH, {'n_steps': 5, 'reduction': 'mean', 'priority_eta': 0.5}),
+    # The lookahead gives every transition its rewards.
+    (_LENGTH + 4, {'n_steps': 5, 'huber_delta': 0.7, 'reward_clip': 1.0}),
+    (_LENGTH + 2, {'rescale_epsilon': -1.0, 'double_q': False}),
+    (_LENGTH, {'n_steps': 1, 'discount': 0.9, 'reward_scale': 0.7}),
+  ],
+)
+def test_equals_numpy(length, changes):
+  config = r2d2_sequences.config().loss
+  config.update(changes)
+  q, target_q, steps, weight = _sequence(length)
+  (value, output), _ = _loss(config)(q, target_q, steps, weight)
+  errors = r2d2_reference.td_errors(config, q, target_q, steps, _LENGTH)
+  priorities = r2d2_reference.priorities(config, errors)
+  np.testing.assert_allclose(output.priorities, priorities, rtol=1e-5)
+  np.testing.assert_allclose(
+    value, r2d2_reference.loss(config, errors, weight, _LENGTH), rtol=1e-5
+  )
+  valid = [(t, b) for b, e in enumerate(errors) for t in e]
+  action = steps.agent_output.action
+  targets = [
+    r2d2_reference.target(config, q, target_q, steps, t, b) for t, b in valid
+  ]
+  metrics = {
+    'td_error': np.mean([abs(x) for e in errors for x in e.values()]),
+    'masked_share': 1.0 - len(valid) / (_LENGTH * weight.size),
+    'q_mean': np.mean([q[t, b, action[t, b]] for t, b in valid]),
+    'q_max': np.mean([q[t, b].max() for t, b in valid]),
+    'q_target': np.mean(targets),
+    'replay/priority_mean': np.mean(priorities),
+    'replay/importance_weight_mean': weight.mean(),
+  }
+  chex.assert_trees_all_close(output.metrics, metrics, rtol=1e-4, atol=1e-6)
+
+
+def test_pseudo_transitions_are_unseen_and_get_no_gradient():
+  q, target_q, steps, weight = _sequence()
+  entering = steps.step_type == types.StepType.FIRST
+  entering[0] = False
+  leaving = np.concatenate([entering[1:], np.zeros_like(entering[:1])])
+  acted = steps.agent_output
+  poisoned = steps._replace(
+    reward=np.where(entering, np.inf, steps.reward).astype(np.float32),
+    discount=np.where(entering, 3.0, steps.discount).astype(np.float32),
+    agent_output=acted._replace(
+      action=np.where(leaving, 2 - acted.action, acted.action)
+    ),
+  )
+  compiled = _loss(r2d2_sequences.config().loss)
+  both = [
+    jax.device_get(compiled(q, target_q, s, weight)) for s in (steps, poisoned)
+  ]
+  chex.assert_trees_all_equal(*both)
+  _, (gradient, target_gradient) = both[0]
+  # Only the values of the actions of trained transitions have one.
+  taken = np.eye(3)[acted.action] * ~leaving[..., None]
+  taken[_LENGTH:] = 0.0
+  np.testing.assert_array_equal(gradient[taken == 0], 0.0)
+  assert (np.abs(gradient[taken == 1]) > 1e-8).all()
+  np.testing.assert_array_equal(target_gradient, 0.0)
+
+
+@pytest.mark.parametrize('reduction', ['sum', 'mean'])
+def test_mean_over_pieces_is_the_whole(reduction):
+  compiled = _loss(r2d2_sequences.config(**{'loss.reduction': reduction}).loss)
+  *rest, weight = _sequence()
+  size = weight.size // 3
+
+  def of(part):
+    return (*jax.tree.map(lambda x: x[:, part], rest), weight[part])
+
+  (value, output), gradient = compiled(*of(slice(3 * size)))
+  pieces = [compiled(*of(slice(i * size, (i + 1) * size))) for i in range(3)]
+  values = [v for (v, _), _ in pieces]
+  assert np.ptp(values) > 1e-3
+  np.testing.assert_allclose(np.mean(values), value, rtol=1e-5)
+  np.testing.assert_allclose(
+    np.concatenate([g[0] for _, g in pieces], axis=1) / 3,
+    gradient[0],
+    atol=1e-6,
+  )
+  np.testing.assert_allclose(
+    np.concatenate([o.priorities for (_, o), _ in pieces]),
+    output.priorities,
+    rtol=1e-6,
+  )
+
+
+@pytest.mark.parametrize('lookahead', [0, 2])
+@pytest.mark.parametrize('burn_in', [0, 3])
+def test_initial_priorities_take_acting_values_for_both_networks(
+  burn_in, lookahead
+):
+  config = r2d2_sequences.config().loss
+  steps = r2d2_sequences.steps_with_ends(
+    np.random.default_rng(burn_in), burn_in + _LENGTH + lookahead
+  )
+  result = jax.jit(
+    lambda s: loss_lib.initial_priorities(config, burn_in, _LENGTH, s)
+  )(steps._replace(observation=()))
+  trained = jax.tree.map(lambda x: x[burn_in:], steps)
+  q = trained.agent_output.q_values
+  errors = r2d2_reference.td_errors(config, q, q, trained, _LENGTH)
+  expected = r2d2_reference.priorities(config, errors)
+  np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_priority_without_a_transition_is_zero():
+  none = np.zeros((2, 1))
+  errors = loss_lib.TDErrors(none > 0, none, none)
+  assert loss_lib.mixed_priorities(errors, 0.9) == 0.0
+
+
+class _Agent:
+  """The agent, its loss and the loss's configuration."""
+
+  def __init__(self, **changes):
+    config = r2d2_sequences.config(**changes)
+    self.agent = base.load_agent(config, _ENV_SPEC)
+    self.config = config.loss
+    self.act, self.initial_core = self.agent.act, self.agent.initial_core
+    network = network_lib.make_network(config.network, _ENV_SPEC)
+    sizes = (config.network.head_hidden_size, config.network.dueling)
+    self.loss = agent_lib.make_loss(config, heads.QNetwork(network, *sizes))
+
+  def init(self, key):
+    return self.agent.init(key).params
+
+  def params(self, seed=0):
+    return parameters.draw(self.init, _KEY, seed=seed)
+
+  def batch(self, length=_BURN_IN + _LENGTH):
+    """Returns a batch with a random core state."""
+    rng = np.random.default_rng(0)
+    steps = r2d2_sequences.steps_with_ends(rng, length)
+    width = steps.reward.shape[1]
+    core = jax.tree.map(
+      lambda x: rng.normal(size=x.shape).astype(x.dtype),
+      self.initial_core(width),
+    )
+    weight = rng.uniform(0.1, 1.0, width).astype(np.float32)
+    return sequences.batch_of(steps, core)._replace(weight=weight)
+
+  def priorities(self, batch):
+    """Returns those of a batch, the same parameters being in both networks."""
+    params = self.params()
+    _, output = jax.jit(self.loss)(params, params, batch, None)
+    return np.asarray(output.priorities)
+
+  def gradient(self, params, batch):
+    gradient = jax.jit(jax.grad(self.loss, has_aux=True))
+    return gradient(params, params, batch, None)[0]
+
+
+def _unroll(agent, params, batch, until=None):
+  """Acts step by step; returns each step's values and the last core."""
+  steps, core = batch.unroll.steps, batch.unroll.initial_core
+  act, values = jax.jit(agent.act), []
+  for t in range(until or len(steps.reward)):
+    step = jax.tree.map(lambda x, t=t: x[t], types.agent_input(steps))
+    ids = np.zeros(steps.reward.shape[1], np.int32)
+    output, core = act(params, _KEY, step, core, ids)
+    values.append(output.q_values)
+  return np.stack(values), core
+
+
+def _after_burn_in(steps):
+  return jax.tree.map(lambda x: x[_BURN_IN:], steps)
+
+
+def _goes_on_past_burn_in(steps):
+  """Environments without a reset from the start through the burn-in."""
+  result = (steps.step_type[: _BURN_IN + 2] == types.StepType.MID).all(0)
+  assert result.sum() > 5
+  return result
+
+
+@pytest.mark.parametrize(('burn_in', 'lookahead'), [(0, 0), (2, 3)])
+def test_overlap(burn_in, lookahead):
+  agent = _Agent(burn_in=burn_in, lookahead=lookahead).agent
+  assert agent.overlap == burn_in + lookahead + 1
+  assert agent.num_transitions(_LENGTH) == burn_in + _LENGTH + lookahead
+
+
+@pytest.mark.parametrize(
+  ('lookahead', 'network'),
+  [
+    (0, {'network.frame_stack': 3}),
+    (2, {'network.dueling': False, 'network.head_hidden_size': 0}),
+    (2, {'network.lstm_size': 0, 'network.use_previous_action': False}),
+  ],
+)
+def test_loss_is_what_stepping_by_hand_gives(lookahead, network):
+  """Recomputes burn-in, both cores, TD errors and priorities in NumPy."""
+  agent = _Agent(lookahead=lookahead, **network)
+  params, target_params = agent.params(), agent.params(seed=1)
+  batch = agent.batch(_BURN_IN + _LENGTH + lookahead)
+  value, output = jax.jit(agent.loss)(params, target_params, batch, None)
+  q, target_q = (
+    _unroll(agent, p, batch)[0][_BURN_IN:] for p in (params, target_params)
+  )
+  steps = _after_burn_in(batch.unroll.steps)
+  errors = r2d2_reference.td_errors(agent.config, q, target_q, steps, _LENGTH)
+  np.testing.assert_allclose(
+    value,
+    r2d2_reference.loss(agent.config, errors, batch.weight, _LENGTH),
+    rtol=1e-5,
+  )
+  expected = r2d2_reference.priorities(agent.config, errors)
+  np.testing.assert_allclose(output.priorities, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_no_gradient_through_burn_in():
+  agent = _Agent()
+  params, batch = agent.params(), agent.batch()
+  gradient = agent.gradient(params, batch)
+  _, core = _unroll(agent, params, batch, until=_BURN_IN)
+  unroll = types.Unroll(
+    _after_burn_in(batch.unroll.steps), core, batch.unroll.env_id
+  )
+  expected = _Agent(burn_in=0).gradient(
+    params, types.Batch(unroll, batch.weight)
+  )
+  chex.assert_trees_all_close(gradient, expected, rtol=1e-4, atol=1e-6)
+  # Training through the burn-in would give another gradient.
+  longer = _Agent(burn_in=0, unroll_length=_BURN_IN + _LENGTH)
+  other, same = (
+    g['network']['core']['recurrent']
+    for g in (longer.gradient(params, batch), gradient)
+  )
+  assert not np.allclose(other, same, rtol=1e-2)
+
+
+def test_burn_in_reaches_only_the_episode_that_goes_on():
+  agent = _Agent()
+  batch = agent.batch()
+  steps = batch.unroll.steps
+  observation = steps.observation.copy()
+  observation[:_BURN_IN] += 1.0
+  other = batch._replace(
+    unroll=batch.unroll._replace(steps=steps._replace(observation=observation))
+  )
+  before, after = agent.priorities(batch), agent.priorities(other)
+  # Environments whose episode starts at the first trained step.
+  fresh = steps.step_type[_BURN_IN] == types.StepType.FIRST
+  assert fresh.sum() >= 2
+  np.testing.assert_array_equal(before[fresh], after[fresh])
+  goes_on = _goes_on_past_burn_in(steps)
+  assert (before[goes_on] != after[goes_on]).all()
+
+
+def test_every_parameter_is_trained():
+  agent = _Agent()
+  state = jax.jit(agent.agent.init)(_KEY)
+  chex.assert_trees_all_equal(state.target_params, state.params)
+  params = agent.agent.acting_params(state)
+  for path, g in jax.tree_util.tree_leaves_with_path(
+    agent.gradient(params, agent.batch())
+  ):
+    assert np.abs(g).max() > 0, jax.tree_util.keystr(path)
+
+
+def test_zero_state_forgets_memory_and_keeps_frames():
+  stored = _Agent(**{'network.frame_stack': 2})
+  zero = _Agent(**{'network.frame_stack': 2, 'loss.initial_state': 'zero'})
+  batch = stored.batch()
+  core = batch.unroll.initial_core
+  assert core.frames
+  without = core._replace(lstm=jax.tree.map(np.zeros_like, core.lstm))
+  forgotten = batch._replace(unroll=batch.unroll._replace(initial_core=without))
+  priorities = zero.priorities(batch)
+  np.testing.assert_array_equal(priorities, stored.priorities(forgotten))
+  goes_on = _goes_on_past_burn_in(batch.unroll.steps)
+  assert (priorities != stored.priorities(batch))[goes_on].all()
+
+
+def test_single_transitions_have_all_their_rewards():
+  agent = _Agent(**{
+    'unroll_length': 1,
+    'burn_in': 0,
+    'lookahead': 2,
+    'network.lstm_size': 0,
+    'loss.rescale_epsilon': -1.0,
+    'loss.discount': 0.9,
+  })
+  steps = r2d2_sequences.random_steps(np.random.default_rng(0), 3, 4)
+  steps.step_type[:], steps.discount[:] = types.StepType.MID, 1.0
+  steps.step_type[1:3, 3] = types.StepType.LAST, types.StepType.FIRST
+  steps.step_type[:2, 2] = types.StepType.LAST, types.StepType.FIRST
+  batch = sequences.batch_of(steps, agent.initial_core(4))
+  q, _ = _unroll(agent, agent.params(), batch)
+  r, best = steps.reward, q.max(-1)
+  target = r[1] + 0.9 * r[2] + 0.81 * r[3] + 0.729 * best[3]
+  target[3] = r[1, 3] + 0.9 * best[1, 3]
+  error = target - q[0, np.arange(4), steps.agent_output.action[0]]
+  error[2] = 0.0  # From LAST to FIRST: no transition.
+  np.testing.assert_allclose(agent.priorities(batch), np.abs(error), rtol=1e-5)
+
+
+def _epsilons(num_envs, ids):
+  config = r2d2_sequences.config().exploration
+  env_spec = _ENV_SPEC._replace(num_envs=num_envs)
+  compiled = jax.jit(lambda x: agent_lib.epsilons(config, env_spec, x))
+  return np.asarray(compiled(np.array(ids, np.int32)))
+
+
+@pytest.mark.parametrize('num_envs', [2, 256])
+def test_environments_have_the_published_epsilons(num_envs):
+  epsilons = _epsilons(num_envs, np.arange(num_envs))
+  expected = 0.4 ** (1 + 7 * np.arange(num_envs) / (num_envs - 1))
+  np.testing.assert_allclose(np.sort(epsilons)[::-1], expected, rtol=1e-5)
+  # Evaluation environments.
+  np.testing.assert_allclose(_epsilons(num_envs, [num_envs, 1000]), 1e-3)
+  np.testing.assert_allclose(_epsilons(1, [0, 1]), [0.4, 1e-3], rtol=1e-5)
+
+
+@pytest.mark.parametrize('num_streams', [1, 2, 4])
+def test_any_few_consecutive_environments_explore_differently(num_streams):
+  """Each stream gives actors its first ids that are free."""
+  epsilons = _epsilons(256, np.arange(256)).reshape((num_streams, -1))
+  share = 16 // num_streams
+  for start in range(256 // num_streams - share):
+    few = epsilons[:, start : start + share]
+    places = np.sort((np.log(few.ravel()) / np.log(0.4) - 1) / 7)
+    # From nearly 0.4 to nearly 0.4^8.
+    assert places[0] < 0.15 and places[-1] > 0.85
+    assert np.diff(places).max() < 0.25
+
+
+def test_actions_are_random_as_often_as_asked():
+  each = 4000
+  epsilon = np.repeat(np.array([0.0, 0.3, 1.0], np.float32), each)
+  q_values = np.tile(np.array([0.0, 2.0, 1.0], np.float32), (3 * each, 1))
+  action = jax.jit(agent_lib.epsilon_greedy)(_KEY, q_values, epsilon)
+  assert action.dtype == jnp.int32
+  action = np.asarray(action).reshape(3, each)
+  assert (action[0] == 1).all()
+  share = [np.bincount(a, minlength=3) / each for a in action]
+  # Five standard errors of the share.
+  np.testing.assert_allclose(share[1], [0.1, 0.8, 0.1], atol=0.032)
+  np.testing.assert_allclose(share[2], [1 / 3] * 3, atol=0.038)
