@@ -8,7 +8,7 @@ from seedrl_jax.actors import local_messages, wire
 from seedrl_jax.envs import base
 from tests.actors import toys
 
-_REPORT = local_messages.Report(7, 1 << 40, 0.25, 12, toys.episodes(2, 3))
+_REPORT = local_messages.Report(7, 1 << 31, 0.25, 12, toys.episodes(2, 3))
 
 
 def test_a_report_comes_out_as_it_went_in():
