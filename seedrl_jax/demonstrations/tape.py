@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seedrl_jax.envs import base as envs
-from seedrl_jax.evaluation import stream
+from seedrl_jax.evaluation import playing
 from seedrl_jax.inference import assembler
 from seedrl_jax.replay import blocks
 
@@ -72,7 +72,7 @@ class GameRecorder:
     writer: assembler.BlockWriter,
     layout: blocks.UnrollLayout,
     num_envs: int,
-    quota: stream.EpisodeQuota,
+    quota: playing.EpisodeQuota,
     keep: Callable[[envs.Episode], bool],
     priorities: assembler.Priorities | None = None,
   ):

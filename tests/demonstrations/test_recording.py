@@ -257,7 +257,6 @@ def test_a_checkpoint_with_actions_of_any_shape_teaches(tmp_path):
   [
     ({'policy': ''}, 'Give either --teacher_workdir'),
     ({'out': ''}, '--out is missing'),
-    ({'episodes': 0}, '--episodes=0: give at least 1'),
     ({'policy': 'by_step'}, '--policy=by_step: must be module:function'),
     (
       {'policy': 'tests.demonstrations.recording_runs:unknown_action'},

@@ -8,7 +8,7 @@ import pytest
 from seedrl_jax import types
 from seedrl_jax.demonstrations import tape
 from seedrl_jax.envs import base as envs
-from seedrl_jax.evaluation import stream
+from seedrl_jax.evaluation import playing
 from seedrl_jax.inference import assembler, specs
 from seedrl_jax.replay import blocks
 from tests.inference import assembly
@@ -24,7 +24,7 @@ class _Recording:
     spec = specs.unroll_spec(env, length - 1, (), _NUMBER)
     layout = blocks.UnrollLayout(spec, overlap=length - stride)
     self.sequences: list[list[float]] = []
-    self.quota = stream.EpisodeQuota(quota, num_envs)
+    self.quota = playing.EpisodeQuota(quota, num_envs)
     self.recorder = tape.GameRecorder(
       assembly.Writer(lambda: layout.new_block(1), self._insert),
       layout,
