@@ -7,7 +7,7 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.envs import base as envs
-from seedrl_jax.networks import preprocessing
+from seedrl_jax.networks import torsos
 from seedrl_jax.runtime import video as video_lib
 
 
@@ -84,7 +84,7 @@ class VideoRecorder:
         'observation is no image; leave --video out.'
       )
     image = max(images, key=lambda x: x.size)
-    if preprocessing.is_channels_first(image.shape, self._layout):
+    if torsos.is_channels_first(image.shape, self._layout):
       image = np.moveaxis(image, 0, -1)
     return video_lib.picture_of(image)
 
