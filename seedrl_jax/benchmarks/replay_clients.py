@@ -7,6 +7,7 @@ more than NumPy and the standard library.
 """
 
 import concurrent.futures
+import functools
 import json
 import queue
 import sys
@@ -45,20 +46,21 @@ class OurClient:
 
   def insert(self, table: str, blocks: Sequence[Block]) -> None:
     """Inserts each block as one item; returns once all have arrived."""
-    from seedrl_jax.replay.reverb.client import insert_lane, items
+    from seedrl_jax.replay.reverb.client import insert_stream, items
 
-    stream = insert_lane.InsertStream(
-      self._connection, table, max_items=_IN_FLIGHT
-    )
+    def encode(block: Block) -> items.Encoded:
+      # One row, so that items equal the official client's.
+      chunk = items.encode_chunk([array[np.newaxis] for array in block])
+      columns = [
+        items.ItemColumn([items.Slice(chunk, i, 0, 1)])
+        for i in range(len(block))
+      ]
+      return items.Encoded([items.make_item(table, 1.0, columns)])
+
+    stream = insert_stream.InsertStream(self._connection, table, _IN_FLIGHT)
     try:
       for block in blocks:
-        # One row, so that items equal the official client's.
-        chunk = items.encode_chunk([array[np.newaxis] for array in block])
-        columns = [
-          items.ItemColumn([items.Slice(chunk, i, 0, 1)])
-          for i in range(len(block))
-        ]
-        stream.insert([items.make_item(table, 1.0, columns)])
+        stream.insert(functools.partial(encode, block))
       stream.flush()
     finally:
       stream.close()
@@ -68,16 +70,20 @@ class OurClient:
     from seedrl_jax.replay.reverb.client import codec, sampler
 
     stream = sampler.SampleStreams(self._connection, table, streams)
+    each = count // streams
+    ahead = min(_IN_FLIGHT, each)
 
     def decode() -> None:
       out = [np.empty_like(array[np.newaxis]) for array in like]
-      for _ in range(count // streams):
-        sample = stream.get()
+      stream.request(ahead)
+      for i in range(each):
+        (sample,) = stream.get()
+        if i + ahead < each:
+          stream.request(1)
         for column, array in zip(sample.columns, out, strict=True):
           (piece,) = column.slices
           codec.decode_into(piece.tensor, array, piece.offset)
 
-    stream.request(count)
     try:
       with concurrent.futures.ThreadPoolExecutor(streams) as pool:
         for done in [pool.submit(decode) for _ in range(streams)]:

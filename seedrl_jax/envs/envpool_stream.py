@@ -4,8 +4,7 @@ How EnvPool 1.2 behaves (tests pin each point):
 
 *   It ignores the action after an episode's end; the next output is the new
     episode's first observation, with reward 0.
-*   `step_type` is right, also at a lost life (`episodic_life`), but
-    `elapsed_step` goes on counting there.
+*   `step_type` is right, also at a lost life (`episodic_life`).
 *   `discount` is 0 at each episode's end, even if it was only truncated.
 *   `trunc` is set at the time limit, even if the episode terminated in that
     step. Only Atari tells the two apart, by `info:terminated`, which is set at
@@ -13,6 +12,7 @@ How EnvPool 1.2 behaves (tests pin each point):
 *   The pool's threads read a sent action array after `send` returns.
 """
 
+import os
 from typing import Any
 
 import ml_collections
@@ -42,6 +42,9 @@ def make_stream(
   spec = _stream_spec(config, pool_spec)
   if rendered:
     options = {**options, 'render_mode': 'rgb_array'}
+  if registry.family(config.id) == 'vizdoom':
+    # Several games that start at once would each try to make it, and may fail.
+    os.makedirs('_vizdoom', exist_ok=True)
   with registry.use_envpool() as envpool:
     pool = envpool.make_dm(
       config.id,

@@ -13,7 +13,7 @@ from gymnasium.envs import registration
 
 from seedrl_jax import types
 from seedrl_jax.envs import base, registry, specs
-from seedrl_jax.runtime import loading
+from seedrl_jax.runtime import settings
 
 EnvFactory = Callable[[], gymnasium.Env]
 
@@ -53,7 +53,7 @@ def _of_factory(
     )
   kwargs = config.factory_kwargs.to_dict()
   if rendered:
-    function = loading.load_function(flag, config.factory)
+    function = settings.load_function(flag, config.factory)
     parameters = inspect.signature(function).parameters.values()
     if any(
       p.name == 'render_mode' or p.kind == p.VAR_KEYWORD for p in parameters
@@ -64,7 +64,7 @@ def _of_factory(
 
 def _call(flag: str, reference: str, kwargs: dict[str, Any]) -> gymnasium.Env:
   # Load by name: the function need not be picklable.
-  env = loading.load_function(flag, reference)(**kwargs)
+  env = settings.load_function(flag, reference)(**kwargs)
   if not isinstance(env, gymnasium.Env):
     raise ValueError(
       f'{flag}: must return a gymnasium.Env, not {type(env).__name__}.'

@@ -13,7 +13,8 @@ from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.envs import trust
 from seedrl_jax.evaluation import playing
 from seedrl_jax.evaluation import stream as stream_lib
-from seedrl_jax.runtime import progress, video
+from seedrl_jax.evaluation import video as video_lib
+from seedrl_jax.runtime import progress
 from seedrl_jax.runtime import workdir as workdir_lib
 
 
@@ -26,7 +27,7 @@ class EvaluationOptions(playing.PlayOptions):
   def check(self) -> None:
     super().check()
     if self.video is not None:
-      video.check_path(self.video)
+      video_lib.check_path(self.video)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Evaluation:
   checkpoint: int
   sampled: bool
   episodes: tuple[envs.Episode, ...]
-  video: video.EpisodeVideo | None
+  video: video_lib.VideoRecorder | None
 
   @property
   def returns(self) -> np.ndarray:
@@ -100,9 +101,9 @@ def evaluate(
   with contextlib.closing(stream):
     recorder = None
     if options.video is not None:
-      written = video.EpisodeVideo(options.video, stream.steps_per_second)
-      layout = config.network.image_layout
-      recorder = stream_lib.VideoRecorder(stream, written, layout)
+      recorder = video_lib.VideoRecorder(
+        options.video, stream, config.network.image_layout
+      )
     observed = stream_lib.ObservedStream(stream, quota, recorder)
     with contextlib.closing(observed):
       worker = playing.make_worker(player, observed, env_spec, options)
@@ -112,5 +113,5 @@ def evaluate(
     found.step,
     options.sample,
     tuple(quota.episodes),
-    recorder.video if recorder else None,
+    recorder,
   )

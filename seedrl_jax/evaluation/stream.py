@@ -1,14 +1,12 @@
-"""Wrappers of streams that count episodes and record videos."""
+"""Wrappers of streams that count and film episodes."""
 
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.envs import base as envs
-from seedrl_jax.networks import torsos
-from seedrl_jax.runtime import video as video_lib
+from seedrl_jax.evaluation import video
 
 
 class EpisodeQuota:
@@ -42,53 +40,6 @@ class EpisodeQuota:
         self.episodes.append(episode)
 
 
-class VideoRecorder:
-  """Records the episodes of environment 0 of a `rendered` stream."""
-
-  def __init__(
-    self,
-    stream: envs.LocalStream,
-    video: video_lib.EpisodeVideo,
-    image_layout: str,
-  ):
-    self.video = video
-    self._stream = stream
-    self._layout = image_layout
-
-  def record(
-    self, output: types.EnvOutput, ended: Sequence[envs.Episode]
-  ) -> None:
-    """Adds a step and the episodes it ended.
-
-    Raises:
-      ValueError: if there is no picture to show.
-    """
-    if self.video.is_full:
-      return
-    score, length = self._stream.episode_so_far(0)
-    ends = [episode for episode in ended if episode.env_id == 0]
-    if ends:
-      score, length = ends[0].episode_return, ends[0].length
-    self.video.append(self._picture(output), score, length, bool(ends))
-
-  def _picture(self, output: types.EnvOutput) -> np.ndarray:
-    drawn = self._stream.render(0)
-    if drawn is not None:
-      return drawn
-    row = int(np.flatnonzero(output.env_id == 0)[0])
-    leaves = [x[row] for x in jax.tree.leaves(output.observation)]
-    images = [x for x in leaves if x.ndim in (2, 3)]
-    if not images:
-      raise ValueError(
-        f'--video: {self._stream.spec.name} cannot be drawn and its '
-        'observation is no image; leave --video out.'
-      )
-    image = max(images, key=lambda x: x.size)
-    if torsos.is_channels_first(image.shape, self._layout):
-      image = np.moveaxis(image, 0, -1)
-    return video_lib.picture_of(image)
-
-
 class WrappedStream(envs.EnvStream):
   """A stream that forwards to another one."""
 
@@ -119,13 +70,13 @@ class WrappedStream(envs.EnvStream):
 
 
 class ObservedStream(WrappedStream):
-  """Counts episodes, and records environment 0 while its episodes count."""
+  """Counts episodes, and films environment 0 while its episodes count."""
 
   def __init__(
     self,
     stream: envs.EnvStream,
     quota: EpisodeQuota,
-    recorder: VideoRecorder | None = None,
+    recorder: video.VideoRecorder | None = None,
   ):
     super().__init__(stream)
     self._quota = quota
@@ -148,4 +99,4 @@ class ObservedStream(WrappedStream):
     """See `EnvStream.close`; completes the video."""
     self._stream.close()
     if self._recorder is not None:
-      self._recorder.video.close()
+      self._recorder.close()

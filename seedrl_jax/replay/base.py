@@ -82,13 +82,11 @@ class Block:
       them. Fresh blocks hold arbitrary values.
     leaves: the same arrays in the order of `nest.flatten`.
     width: W.
-    lent: whether a writer owns it: true from `allocate` to `insert`.
   """
 
   unroll: types.Unroll
   leaves: list[np.ndarray]
   width: int
-  lent: bool = False
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -159,12 +157,28 @@ class ReplaySample(Sample):
     self.on_update(priorities)
 
 
-class TrajectoryWriter(abc.ABC):
-  """Takes blocks of unrolls; any thread may call it."""
+class TrajectorySampler(abc.ABC):
+  """Draws batches of unrolls; any thread may call it."""
+
+  @abc.abstractmethod
+  def sample(self, wait: bool = True) -> Sample:
+    """Draws a batch; waits while the table's rules refuse it.
+
+    Raises:
+      StoreClosed: if the store is closed, before or during the wait.
+      RateLimited: if the rules refuse it, or it has not yet arrived from a
+        server, and `wait` is false.
+    """
+
+
+class Table(abc.ABC):
+  """The common part of queues and replays; any thread may call it."""
+
+  config: table_configs.TableConfig
 
   @abc.abstractmethod
   def allocate(self) -> Block:
-    """Lends a block without waiting; raises StoreClosed after `interrupt`."""
+    """Returns a block to fill, without waiting."""
 
   @abc.abstractmethod
   def insert(self, block: Block, priorities: np.ndarray | None = None) -> None:
@@ -178,27 +192,8 @@ class TrajectoryWriter(abc.ABC):
 
     Raises:
       StoreClosed: if the store is closed, before or during the wait.
-      ValueError: if the block is not the caller's, or the priorities are bad.
+      ValueError: if the priorities are bad.
     """
-
-
-class TrajectorySampler(abc.ABC):
-  """Draws batches of unrolls; any thread may call it."""
-
-  @abc.abstractmethod
-  def sample(self, wait: bool = True) -> Sample:
-    """Draws a batch; waits while the table's rules refuse it.
-
-    Raises:
-      StoreClosed: if the store is closed, before or during the wait.
-      RateLimited: if the rules refuse it and `wait` is false.
-    """
-
-
-class Table(TrajectoryWriter):
-  """The common part of queues and replays."""
-
-  config: table_configs.TableConfig
 
   @abc.abstractmethod
   def sampler(
@@ -250,7 +245,7 @@ class TrajectoryStore(abc.ABC):
 
   @abc.abstractmethod
   def info(self) -> Mapping[str, TableInfo]:
-    """Returns the state of every table by name."""
+    """Returns the state of every table; what is in flight does not count."""
 
   @abc.abstractmethod
   def checkpoint(

@@ -1,6 +1,5 @@
 """Makes the store of a run from its configuration."""
 
-import urllib.parse
 from collections.abc import Sequence
 
 import ml_collections
@@ -68,7 +67,7 @@ def _choose_server(
   patience = config.replay.patience
   if address:
     _check_address(address)
-    return lambda rules, on_restart: server_location.ExternalServer(
+    return lambda rules: server_location.ExternalServer(
       address, rules, patience
     )
   try:
@@ -81,10 +80,9 @@ def _choose_server(
     logging.warning('Replay: embedded, as Reverb cannot be had here: %s', e)
     return None
   logging.info('Replay: a Reverb server of this run, by %s.', python)
-  return lambda rules, on_restart: server_location.OwnServer(
+  return lambda rules: server_location.OwnServer(
     # Its own checkpoints are useless without the store's record.
     server.ReverbServer(python, rules, folder, keep_checkpoints=False),
-    on_restart,
     patience,
     begin_with,
   )
@@ -127,12 +125,8 @@ def _is_embedded(
 
 
 def _check_address(address: str) -> None:
-  parts = urllib.parse.urlsplit(f'//{address}')
-  try:
-    is_valid = parts.netloc == address and parts.hostname and parts.port
-  except ValueError:
-    is_valid = False
-  if not is_valid:
+  host, _, port = address.rpartition(':')
+  if not host or not port.isdecimal():
     raise ValueError(
       f'--config.replay.address={address}: must be host:port, as in '
       'localhost:8000.'

@@ -188,7 +188,7 @@ class _Learner:
 
 def _figures(progress=0.5):
   return types.SimpleNamespace(
-    tell=lambda is_last=False: {'last': is_last},
+    tell=lambda: {},
     hear=lambda told: progress,
     progress=lambda: progress,
   )
@@ -246,7 +246,7 @@ def test_an_error_of_a_collective_says_which_host_is_gone():
 def test_hosts_end_together_and_say_who_has_failed():
   votes = _Votes()
   made = _coordinator(votes)
-  votes.other = [{'last': True}, 'OSError: broken']
+  votes.other = [{}, 'OSError: broken']
   # A host whose learner has failed does not vote on the end.
   failure = threads.Failure('learner', OSError('broken'), '')
   made.end(_Learner(), _figures(), failure)

@@ -52,13 +52,6 @@ def test_without_draws_left_only_inserts_pass():
   assert limiter.can_sample(4, 3, drawable=4)
 
 
-def test_no_ratio():
-  limiter = _limiter(samples_per_insert=0.0)
-  limiter.inserts, limiter.samples = 1, 10**9
-  assert limiter.can_insert(10**9, 1)
-  assert limiter.can_sample(10**9, 1)
-
-
 @pytest.mark.parametrize(
   'width,batch_size,ratio,min_size',
   list(itertools.product([1, 3, 8], [1, 5, 16], [0.25, 1.0, 1.5, 6.0], [1, 9])),

@@ -199,7 +199,7 @@ class EnvGroup:
       stream = self._make_stream(welcome)
       try:
         self._say(
-          f'Run {welcome.run_id}: {len(welcome.env_id)} environments of '
+          f'Run {welcome.run_id}: {stream.num_envs} environments of '
           f'{stream.spec.name} for {options.address.text}.'
         )
         self._act(welcome, stream, connection)
@@ -222,8 +222,6 @@ class EnvGroup:
       config = handshake.env_config(
         welcome, options.num_threads, options.affinity
       )
-      if welcome.env_id.shape != (num_envs,):
-        raise ValueError(f'The learner did not give {num_envs} ids.')
       handshake.check_spec(welcome, factory.make_spec(config))
       batch_size = options.batch_size or num_envs
       return factory.make_stream(config, welcome.seed, num_envs, batch_size)
@@ -237,7 +235,7 @@ class EnvGroup:
     connection: LearnerConnection,
   ) -> None:
     if self._make_local_actor is None:
-      _step_environments(stream, welcome.env_id, connection)
+      _step_environments(stream, connection)
       return
     if welcome.local is None:
       raise wire.WireError('WELCOME does not say how to act.')
@@ -261,30 +259,22 @@ class EnvGroup:
 
 
 def _step_environments(
-  stream: base.LocalStream,
-  env_id: np.ndarray,
-  connection: LearnerConnection,
+  stream: base.LocalStream, connection: LearnerConnection
 ) -> None:
-  """Sends steps and applies the learner's actions until the training ends.
-
-  `env_id`, int32 `[N]`, are the learner's ids of the environments.
-  """
+  """Sends steps and applies the learner's actions until the training ends."""
   codec = wire.StreamCodec(stream.spec)
+  env_id = np.arange(stream.num_envs, dtype=np.int32)
   sequence = 0
   while True:
     output = stream.recv()
-    connection.send(
-      codec.pack_steps(
-        output._replace(env_id=env_id[output.env_id]),
-        local_messages.episode_columns(stream.take_episodes(), env_id),
-        sequence,
-      )
-    )
+    assert np.array_equal(output.env_id, env_id), 'all environments, in order'
+    episodes = local_messages.episode_columns(stream.take_episodes())
+    connection.send(codec.pack_steps(output, episodes, sequence))
     message = connection.receive()
     if message.kind == wire.MessageKind.END:
       return
-    rows = len(output.env_id)
-    stream.send(codec.unpack_actions(message, rows, sequence), output.env_id)
+    action = codec.unpack_actions(message, len(env_id), sequence)
+    stream.send(action, env_id)
     sequence += 1
 
 

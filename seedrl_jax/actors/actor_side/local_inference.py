@@ -54,7 +54,7 @@ class LocalInference:
     `welcome` has `local`; `close` closes `stream`.
     """
     assert welcome.local is not None
-    self._env_id, self._run = welcome.env_id, welcome.local
+    self._run = welcome.local
     self._stream = stream
     self._config = ml_collections.ConfigDict(self._run.config)
     self._address = _replay_address(self._run, learner, security)
@@ -122,9 +122,7 @@ class LocalInference:
       env_steps=done.env_steps - told.env_steps,
       store_wait=done.store_wait - told.store_wait,
       store_bytes=done.store_bytes - told.store_bytes,
-      episodes=local_messages.episode_columns(
-        self._stream.take_episodes(), self._env_id
-      ),
+      episodes=local_messages.episode_columns(self._stream.take_episodes()),
     )
 
   def wait(self) -> None:
@@ -223,7 +221,7 @@ class LocalInference:
         [table],
         unroll_spec,
         width,
-        lambda _, on_restart: server_location.ExternalServer(
+        lambda rules: server_location.ExternalServer(
           address, [served], config.replay.patience
         ),
         config.batch_size,

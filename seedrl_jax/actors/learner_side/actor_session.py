@@ -107,8 +107,7 @@ class ActorSession:
   async def _answer_steps(self, grant: slot_allocator.SlotGrant) -> None:
     codec = self._state.codec
     while (message := await self._read_next()) is not None:
-      rows = codec.unpack_steps(message)
-      action = await self._infer(grant, message.sequence, rows)
+      action = await self._infer(grant, message)
       await self._write(codec.pack_actions(action, message.sequence))
 
   async def _answer_reports(self, grant: slot_allocator.SlotGrant) -> None:
@@ -156,15 +155,16 @@ class ActorSession:
     await self._context.write(message)
 
   async def _infer(
-    self, grant: slot_allocator.SlotGrant, sequence: int, rows: wire.StepRows
+    self, grant: slot_allocator.SlotGrant, message: wire.Message
   ) -> np.ndarray:
-    """Returns the actions for some steps."""
+    """Returns the actions for a STEPS message."""
     if self._state.is_closed:
       raise _ServerCloses
     answer = self._answer = self._state.loop.create_future()
     deliver = functools.partial(self._deliver, answer)
     try:
-      grant.stream.submit(grant.lease, sequence, rows, deliver)
+      steps = self._state.codec.unpack_steps(message)
+      grant.stream.submit(grant.lease, message.sequence, *steps, deliver)
       action = await answer
     finally:
       self._answer = None

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.actors import local_messages, wire
+from seedrl_jax.actors import local_messages
 from seedrl_jax.actors.learner_side import group_lease
 from seedrl_jax.envs import base
 from seedrl_jax.runtime import nest
@@ -23,16 +23,12 @@ Answer = Callable[[np.ndarray], None]
 
 
 class _Request(NamedTuple):
-  """Steps of one message, the leaves of an `EnvOutput`."""
+  """A step of each environment of a group; leaves are those of an EnvOutput."""
 
   lease: group_lease.GroupLease
   leaves: list[np.ndarray]
   answer: Answer
   arrival: float
-
-  @property
-  def env_id(self) -> np.ndarray:
-    return self.leaves[-1]
 
 
 class RemoteStream(base.EnvStream):
@@ -54,7 +50,7 @@ class RemoteStream(base.EnvStream):
     """Makes a stream of `num_envs` free slots.
 
     Args:
-      batch_size: the most environments in one `recv`, and in one message.
+      batch_size: the most environments in one `recv`, and in a group.
       min_batch_size: environments that make a batch at once.
       timeout: seconds after which fewer do.
     """
@@ -134,12 +130,13 @@ class RemoteStream(base.EnvStream):
     with self._changed:
       self._check_open()
       taken, self._taken = self._taken, []
-    if not np.array_equal(env_id, _ids(taken)):
+    ids = np.concatenate([_NO_ID, *(r.lease.env_id for r in taken)])
+    if not np.array_equal(env_id, ids):
       raise ValueError('Actions must be those of the last batch, in its order.')
     # A copy, as answers are sent later.
     action = np.array(action, self.spec.action.dtype)
     for request in taken:
-      size = len(request.env_id)
+      size = len(request.lease.env_id)
       request.answer(action[:size])
       action = action[size:]
 
@@ -163,7 +160,7 @@ class RemoteStream(base.EnvStream):
     if not self._waiting:
       return None
     enough = min(self._enough, self._num_expected)
-    if sum(len(request.env_id) for request in self._waiting) >= enough:
+    if sum(len(request.lease.env_id) for request in self._waiting) >= enough:
       return 0
     return max(0, self._waiting[0].arrival + self._timeout - time.monotonic())
 
@@ -171,9 +168,9 @@ class RemoteStream(base.EnvStream):
     """Takes the oldest requests that fit a batch."""
     taken: list[_Request] = []
     room = self.batch_size
-    while self._waiting and len(self._waiting[0].env_id) <= room:
+    while self._waiting and len(self._waiting[0].lease.env_id) <= room:
       taken.append(self._waiting.popleft())
-      room -= len(taken[-1].env_id)
+      room -= len(taken[-1].lease.env_id)
     return taken
 
   # -- for the server ----------------------------------------------------------
@@ -190,7 +187,7 @@ class RemoteStream(base.EnvStream):
       if len(slots) < num_envs:
         return None
       self._free[slots] = False
-      lease = group_lease.GroupLease(slots, self.num_envs, acts_itself)
+      lease = group_lease.GroupLease(slots, acts_itself)
       self._leases.add(lease)
       if not acts_itself:
         self._num_expected += num_envs
@@ -200,17 +197,18 @@ class RemoteStream(base.EnvStream):
     self,
     lease: group_lease.GroupLease,
     sequence: int,
-    rows: wire.StepRows,
+    leaves: list[np.ndarray],
+    episodes: base.EndedEpisodes,
     answer: Answer,
   ) -> None:
-    """Takes a message's steps; raises `WireError` if they are invalid."""
-    lease.accept(sequence, rows)
-    size = len(rows.output[-1])
-    if size > self.batch_size:
-      raise wire.WireError(f'{size} environments are too many for a message.')
-    if len(rows.episodes.env_id):
-      self._episodes.append(rows.episodes)
-    request = _Request(lease, rows.output, answer, time.monotonic())
+    """Takes a group's steps; raises `WireError` if they are invalid.
+
+    `leaves` and `episodes` are as `StreamCodec.unpack_steps` returns them.
+    """
+    lease.accept(sequence, leaves, episodes)
+    self._add_episodes(lease, episodes)
+    leaves = [*leaves, lease.env_id]
+    request = _Request(lease, leaves, answer, time.monotonic())
     with self._changed:
       if lease in self._leases:
         self._waiting.append(request)
@@ -224,10 +222,16 @@ class RemoteStream(base.EnvStream):
   ) -> None:
     """Takes an acting group's report; raises `WireError` if invalid."""
     lease.accept_report(sequence, report)
-    if len(report.episodes.env_id):
-      self._episodes.append(report.episodes)
+    self._add_episodes(lease, report.episodes)
     with self._changed:
       self._reported.add(report)
+
+  def _add_episodes(
+    self, lease: group_lease.GroupLease, episodes: base.EndedEpisodes
+  ) -> None:
+    if len(episodes.env_id):
+      env_id = lease.env_id[episodes.env_id]
+      self._episodes.append(episodes._replace(env_id=env_id))
 
   def leave(self, lease: group_lease.GroupLease) -> None:
     """Frees a group's slots; drops its steps that were not received yet."""
@@ -251,10 +255,6 @@ class RemoteStream(base.EnvStream):
     with self._changed:
       self._failure = error
       self._changed.notify_all()
-
-
-def _ids(requests: list[_Request]) -> np.ndarray:
-  return np.concatenate([_NO_ID, *(request.env_id for request in requests)])
 
 
 def _check_sizes(min_batch_size: int, batch_size: int, num_envs: int) -> None:

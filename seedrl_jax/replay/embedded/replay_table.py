@@ -58,11 +58,9 @@ class EmbeddedReplay(tables.EmbeddedTable, base.Replay):
   def insert(
     self, block: base.Block, priorities: np.ndarray | None = None
   ) -> None:
-    self._pool.check_lent(block)
     checked = base.check_priorities(priorities, block.width)
     with self._gate.lock:
       self._gate.writers.enter(lambda: self._can_insert(block.width))
-      block.lent = False
       keys = self._index.reserve(block.width)
       taken = self._index.slots(keys)
       # With a sample limit, old items may be left though it is not full.

@@ -43,15 +43,14 @@ class EmbeddedTable(base.Table):
     self._gate = fair_queue.TableGate(config.name)
 
   def allocate(self) -> base.Block:
-    return self._pool.lend()
+    return self._pool.take()
 
   def info(self) -> base.TableInfo:
     with self._gate.lock:
       return self._gate.info(self.config, *self._counts())
 
   def interrupt(self) -> None:
-    """Wakes every waiter with `StoreClosed` and lends no more blocks."""
-    self._pool.close()
+    """Wakes every waiter with `StoreClosed`."""
     self._gate.close()
 
   @abc.abstractmethod
@@ -105,10 +104,8 @@ class EmbeddedQueue(EmbeddedTable, base.Queue):
     self, block: base.Block, priorities: np.ndarray | None = None
   ) -> None:
     del priorities
-    self._pool.check_lent(block)
     with self._gate.lock:
       self._gate.writers.enter(self._has_room)
-      block.lent = False
       self._blocks.append(block)
       self._inserts += block.width
       self._gate.wake()

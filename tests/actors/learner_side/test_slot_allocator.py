@@ -42,7 +42,7 @@ def test_who_acts_itself_has_ids_of_the_whole_run():
   allocator = _allocator(4, 5)
   grant = allocator.allocate(_hello(3, handshake.LOCAL))
   assert grant.lease.acts_itself
-  assert grant.welcome.env_id.tolist() == [0, 1, 2]
+  assert grant.lease.env_id.tolist() == [0, 1, 2]
   local = grant.welcome.local
   assert local is not None
   # Of the second stream, the emptier.

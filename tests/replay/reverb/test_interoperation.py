@@ -15,7 +15,7 @@ import pytest
 
 from seedrl_jax.replay.reverb.client import (
   connection,
-  insert_lane,
+  insert_stream,
   items,
   sampler,
   samples,
@@ -163,7 +163,7 @@ def _sample(
   streams = sampler.SampleStreams(link, table)
   streams.request(count)
   try:
-    return [streams.get() for _ in range(count)]
+    return streams.get(count)
   finally:
     streams.close()
 
@@ -223,10 +223,11 @@ def test_the_official_client_reads_what_we_write(
     )
     for item in plan.items
   ]
-  stream = insert_lane.InsertStream(link, table)
+  stream = insert_stream.InsertStream(link, table, 2)
   # Two inserts, so that the second reuses chunks.
-  stream.insert(made[:2], keep=[c for column in chunks for c in column])
-  stream.insert(made[2:])
+  kept = [c for column in chunks for c in column]
+  stream.insert(lambda: items.Encoded(made[:2], kept))
+  stream.insert(lambda: items.Encoded(made[2:]))
   stream.flush(_PATIENCE)
   stream.close()
   official('read', table, path, {'count': len(made)})
@@ -254,8 +255,9 @@ def test_the_official_client_reads_our_bfloat16(official, link, tmp_path):
   path = tmp_path / 'leaf.npz'
   bits = np.random.default_rng(0).integers(0, 2**16, (2, 3), np.uint16)
   chunk = items.encode_chunk([bits.view(ml_dtypes.bfloat16)])
-  stream = insert_lane.InsertStream(link, 'f')
-  stream.insert([items.make_item('f', 1.0, [_our_column([chunk], 0, 2)])])
+  stream = insert_stream.InsertStream(link, 'f', 2)
+  item = items.make_item('f', 1.0, [_our_column([chunk], 0, 2)])
+  stream.insert(lambda: items.Encoded([item]))
   stream.flush(_PATIENCE)
   stream.close()
   official('read_bfloat16', 'f', path, {'shape': [2, 3]})
@@ -268,13 +270,13 @@ def test_large_chunks_go_ahead_and_come_back(link):
   # Together more than one message.
   rows = rng.integers(0, 256, (5, 1, 3_000_000), np.uint8)
   chunks = [items.encode_chunk([row]) for row in rows]
-  stream = insert_lane.InsertStream(link, 'g')
+  stream = insert_stream.InsertStream(link, 'g', 2)
   made = [
     items.make_item('g', 1.0, [_our_column(chunks, start, 5)])
     for start in (0, 3)
   ]
-  stream.insert(made[:1], keep=chunks)
-  stream.insert(made[1:])
+  stream.insert(lambda: items.Encoded(made[:1], chunks))
+  stream.insert(lambda: items.Encoded(made[1:]))
   stream.flush(_PATIENCE)
   stream.close()
   for sample, start in zip(_sample(link, 'g', 2), (0, 3), strict=True):

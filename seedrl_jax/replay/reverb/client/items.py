@@ -3,6 +3,7 @@
 import dataclasses
 import secrets
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -54,6 +55,13 @@ class ItemColumn:
 
   slices: Sequence[Slice]
   squeeze: bool = False
+
+
+class Encoded(NamedTuple):
+  """What one insert sends; later items may refer to the chunks in `keep`."""
+
+  items: Sequence[Item]
+  keep: Sequence[Chunk] = ()
 
 
 def encode_chunk(columns: Sequence[np.ndarray]) -> Chunk:

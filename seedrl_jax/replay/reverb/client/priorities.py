@@ -25,10 +25,8 @@ class PriorityUpdater:
     self._sending = 0
     self._closed = False
     self._error: BaseException | None = None
-    self._thread = threading.Thread(
-      target=self._run, name=f'reverb-priorities-{table}', daemon=True
-    )
-    self._thread.start()
+    # Started by the first update.
+    self._thread: threading.Thread | None = None
 
   def update(self, keys: np.ndarray, priorities: np.ndarray) -> None:
     """Queues priorities, float `[n]`, of keys, uint64 `[n]`.
@@ -46,6 +44,11 @@ class PriorityUpdater:
       )
       self._pending.update(fresh)
       self._changed.notify_all()
+      if self._thread is None:
+        self._thread = threading.Thread(
+          target=self._run, name=f'reverb-priorities-{self._table}', daemon=True
+        )
+        self._thread.start()
 
   def flush(self) -> None:
     """Waits until the server has all earlier updates; raises as `update`."""
@@ -57,7 +60,8 @@ class PriorityUpdater:
     with self._changed:
       self._closed = True
       self._changed.notify_all()
-    self._thread.join()
+    if self._thread is not None:
+      self._thread.join()
 
   def _wait(self, ready: Callable[[], bool]) -> None:
     self._changed.wait_for(

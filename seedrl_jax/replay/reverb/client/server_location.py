@@ -14,7 +14,6 @@ from absl import logging
 
 from seedrl_jax.replay import base
 from seedrl_jax.replay.reverb.client import connection, server_rules
-from seedrl_jax.replay.reverb.proto import reverb_pb2
 from seedrl_jax.replay.reverb.server import checkpoint_files, server
 
 # The store's own part of a checkpoint, beside Reverb's files.
@@ -25,12 +24,8 @@ _RECORD = 'store.json'
 _ANSWER, _PIECE, _END = 5.0, 1.0, 5.0
 # Attempts to restart a lost server before the run gives up.
 _ATTEMPTS = 5
-# Seconds in which a server that has just answered answers again.
-_FRESH = 10.0
 
 Record = Mapping[str, Any]
-Infos = Mapping[str, reverb_pb2.TableInfo]
-OnRestart = Callable[[Infos], None]
 
 
 class ServerLocation(abc.ABC):
@@ -76,18 +71,15 @@ class OwnServer(ServerLocation):
   def __init__(
     self,
     process: server.ReverbServer,
-    on_restart: OnRestart,
     patience: float,
     begin_with: str | None = None,
   ):
     """Starts the server and waits for it; raises ServerFailed.
 
     Args:
-      on_restart: receives the tables' state when a server replaced a lost one.
       begin_with: checkpoint of a coming `restore`, to start only once. If it
         cannot be loaded, the tables begin empty and `restore` raises.
     """
-    self._on_restart = on_restart
     self._lock = threading.Lock()
     self._closed = False
     # The checkpoint from which a lost server is restarted.
@@ -134,20 +126,25 @@ class OwnServer(ServerLocation):
 
   def restore(self, path: str, check: Callable[[Record], None]) -> Record:
     """See `ServerLocation`; after a failure the tables are empty."""
-    with self._lock:
-      begun, self._begun = self._begun == path, None
-      try:
-        record = _read_record(path)
-        check(record)
-      except BaseException:
-        if begun:
-          self._newest = None
-          self._empty()
-        raise
-      if not begun:
-        self._restart_with(path)
-    # Connects to the new server, so that a failure is raised here.
-    self.link.server_info()
+    try:
+      with self._lock:
+        return self._restore(path, check)
+    finally:
+      # Connects to the new server, if there is one.
+      self.link.server_info()
+
+  def _restore(self, path: str, check: Callable[[Record], None]) -> Record:
+    begun, self._begun = self._begun == path, None
+    try:
+      record = _read_record(path)
+      check(record)
+    except BaseException:
+      if begun:
+        self._newest = None
+        self._empty()
+      raise
+    if not begun:
+      self._restart_with(path)
     return record
 
   def _restart_with(self, path: str) -> None:
@@ -162,8 +159,6 @@ class OwnServer(ServerLocation):
   def _empty(self) -> None:
     self._server.restart()
     self._server.wait_ready()
-    # Otherwise the store would still count what is gone.
-    self._on_restart(self._fresh_info())
 
   def close(self) -> None:
     self._closed = True
@@ -186,7 +181,6 @@ class OwnServer(ServerLocation):
         time.monotonic() - start,
         f'from {newest}' if newest else 'empty, as there is no checkpoint yet',
       )
-      self._on_restart(self._fresh_info())
 
   def _start_again(self, newest: str | None) -> None:
     for left in reversed(range(_ATTEMPTS)):
@@ -211,13 +205,6 @@ class OwnServer(ServerLocation):
         return True
     self._server.wait_end(_END)
     return False
-
-  def _fresh_info(self) -> Infos:
-    """Asks the new server, which the link has not found yet."""
-    with contextlib.closing(
-      connection.Connection(self._server.address, _FRESH)
-    ) as fresh:
-      return fresh.server_info()
 
 
 class ExternalServer(ServerLocation):

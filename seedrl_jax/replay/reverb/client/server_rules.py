@@ -13,6 +13,8 @@ from seedrl_jax.replay.reverb.proto import reverb_pb2
 
 # JSON has no infinity; Reverb uses this number for it.
 _UNBOUNDED = sys.float_info.max
+# More would not be faster.
+_MOST_ON_THE_WAY = 4
 
 
 def server_rules(
@@ -20,18 +22,30 @@ def server_rules(
 ) -> dict[str, Any]:
   """Returns a table's rules as the server's `main.py` takes them.
 
-  They apply to all processes together; each client applies them to whole
-  blocks and batches first. `batch_size` is of the largest batch.
+  They apply to all processes together, item by item. `batch_size` is of the
+  largest batch.
   """
   if isinstance(config, table_configs.QueueConfig):
     return _queue_rules(config, block_width)
   return _replay_rules(config, batch_size)
 
 
+def queue_blocks(
+  config: table_configs.QueueConfig, block_width: int
+) -> tuple[int, int]:
+  """Returns the blocks in a queue, and of each writer on their way to it.
+
+  Together they are `max_size` unrolls, but at least one each.
+  """
+  blocks = config.max_size // block_width
+  on_the_way = max(1, min(blocks // 2, _MOST_ON_THE_WAY))
+  return max(1, blocks - on_the_way), on_the_way
+
+
 def _queue_rules(
   config: table_configs.QueueConfig, block_width: int
 ) -> dict[str, Any]:
-  blocks = max(1, config.max_size // block_width)
+  blocks, _ = queue_blocks(config, block_width)
   return {
     'name': config.name,
     'sampler': 'fifo',

@@ -14,19 +14,18 @@ from seedrl_jax.replay.reverb.client import (
   errors,
   server_location,
   server_rules,
-  table_info_poller,
   tables,
   unroll_items,
 )
 
 _VERSION = 3
-# Seconds per table to take earlier inserts before a checkpoint.
-_FLUSH_SECONDS = 10.0
+# Seconds per table to take earlier inserts before a checkpoint. What its rules
+# hold back longer is not saved.
+_FLUSH_SECONDS = 1.0
 
-# Makes the server from its rules and a callback for restarts.
+# Makes the server from its tables' rules.
 MakeLocation = Callable[
-  [Sequence[Mapping[str, Any]], server_location.OnRestart],
-  server_location.ServerLocation,
+  [Sequence[Mapping[str, Any]]], server_location.ServerLocation
 ]
 
 
@@ -50,34 +49,24 @@ class ReverbStore(base.TrajectoryStore):
     self._lock = threading.Lock()
     self._closed = False
     self._tables: dict[str, tables.ReverbTable] = {}
-    self._workers = unroll_items.Workers(len(os.sched_getaffinity(0)))
-    wait_begun = threading.Event()
     rules = [
       server_rules.server_rules(c, block_width, batch_size) for c in configs
     ]
-    self.location = make_location(rules, self._restart_tables)
-    try:
-      self._make_tables(configs, wait_begun.set)
-    except BaseException:
-      self.location.close()
-      raise
-    self._poller = table_info_poller.TableInfoPoller(
-      list(self._tables.values()), wait_begun
-    )
+    self._workers = unroll_items.Workers(len(os.sched_getaffinity(0)))
+    with contextlib.ExitStack() as undo:
+      undo.callback(self._workers.close)
+      self.location = make_location(rules)
+      undo.callback(self.location.close)
+      self._make_tables(configs)
+      self._infos = self.location.link.server_info()
+      undo.pop_all()
 
-  def _make_tables(
-    self,
-    configs: Sequence[table_configs.TableConfig],
-    on_wait: Callable[[], None],
-  ) -> None:
+  def _make_tables(self, configs: Sequence[table_configs.TableConfig]) -> None:
     pools = blocks.make_pools(self._layout, configs, self._block_width)
-    link = self.location.link
-    shared = tables.Shared(link, self._layout, self._workers.map, on_wait)
+    shared = tables.Shared(self.location.link, self._layout, self._workers.map)
     for config in configs:
       pool = pools[config.name]
       self._tables[config.name] = tables.make_table(config, shared, pool)
-    # The server may have run before, and others may have written to it.
-    self._restart_tables(link.server_info())
 
   @property
   def bytes_sent(self) -> int:
@@ -93,16 +82,13 @@ class ReverbStore(base.TrajectoryStore):
       table.flush()
 
   def info(self) -> Mapping[str, base.TableInfo]:
-    """See `TrajectoryStore`; a lost server's sizes are the last known."""
-    acknowledged = {
-      name: table.limiter.num_acknowledged
-      for name, table in self._tables.items()
-    }
+    """See `TrajectoryStore`; a lost server's are the last known."""
     with contextlib.suppress(errors.ReverbError, base.StoreClosed):
-      infos = self.location.link.peek()
-      for name, table in self._tables.items():
-        table.note_size(infos[name].current_size, acknowledged[name])
-    return {name: table.info() for name, table in self._tables.items()}
+      self._infos = self.location.link.peek()
+    infos = self._infos
+    return {
+      name: table.info(infos[name]) for name, table in self._tables.items()
+    }
 
   def checkpoint(
     self, path: str, on_snapshot: Callable[[], None] | None = None
@@ -123,12 +109,7 @@ class ReverbStore(base.TrajectoryStore):
     # Otherwise it would be sent again, to the restored tables.
     self._flush_briefly()
     record = self.location.restore(path, lambda r: self._check_fits(path, r))
-    if record is None:
-      for table in self._tables.values():
-        table.correct()
-      return
-    self._restart_tables(self.location.link.server_info())
-    if record['block_width'] != self._block_width:
+    if record is not None and record['block_width'] != self._block_width:
       self._drop_queues(path, record['block_width'])
 
   def interrupt(self) -> None:
@@ -147,17 +128,12 @@ class ReverbStore(base.TrajectoryStore):
     self.location.link.close()
     for table in self._tables.values():
       table.close()
-    self._poller.close()
     self._workers.close()
     self.location.close()
 
   def _flush_briefly(self) -> None:
     for table in self._tables.values():
       table.flush(_FLUSH_SECONDS)
-
-  def _restart_tables(self, infos: server_location.Infos) -> None:
-    for name, table in self._tables.items():
-      table.restart(infos[name])
 
   def _check_fits(self, path: str, record: server_location.Record) -> None:
     start = f'The replay checkpoint {path} does not fit this run'
@@ -178,4 +154,4 @@ class ReverbStore(base.TrajectoryStore):
           block_width,
           self._block_width,
         )
-        table.reset(_FLUSH_SECONDS)
+        self.location.link.reset(name)

@@ -1,6 +1,5 @@
-"""The tables of a store on a Reverb server."""
+"""The tables of a store on a Reverb server, which keeps their rules."""
 
-import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -9,10 +8,10 @@ import numpy as np
 
 from seedrl_jax.replay import base, blocks, table_configs
 from seedrl_jax.replay.reverb.client import (
-  client_rate_limiter,
   connection,
-  errors,
-  insert_lane,
+  insert_stream,
+  items,
+  server_rules,
   unroll_items,
 )
 from seedrl_jax.replay.reverb.client import priorities as priorities_lib
@@ -23,8 +22,8 @@ from seedrl_jax.replay.reverb.proto import reverb_pb2
 _AHEAD = 1
 # Parallel streams of a replay's sampler.
 _REPLAY_STREAMS = 2
-# Seconds that a draw from a filling table waits for inserts in flight.
-_SETTLE_SECONDS = 1.0
+# Blocks on their way to a replay.
+_REPLAY_BLOCKS = 8
 
 
 class Shared(NamedTuple):
@@ -33,7 +32,6 @@ class Shared(NamedTuple):
   link: connection.Connection
   layout: blocks.UnrollLayout
   mapper: unroll_items.Mapper
-  on_wait: Callable[[], None]
 
 
 class ReverbTable(base.Table):
@@ -41,42 +39,44 @@ class ReverbTable(base.Table):
 
   def __init__(
     self,
+    config: table_configs.TableConfig,
     shared: Shared,
     pool: blocks.BlockPool,
-    limiter: client_rate_limiter.ClientRateLimiter,
     encoder: unroll_items.Encoder,
+    max_in_flight: int,
     unrolls_per_item: int,
   ):
-    """Assumes an empty table; the server's items are `unrolls_per_item`."""
-    self.config = limiter.config
-    self.limiter = limiter
+    self.config = config
     self._shared = shared
     self._pool = pool
     self._encoder = encoder
     self._unit = unrolls_per_item
     self._lock = threading.Lock()
-    # Prevents a count from before a reset from being used after it.
-    self._counting = threading.Lock()
     self._interrupted = False
-    self._lane: insert_lane.InsertLane | None = None
+    self._inserts = insert_stream.InsertStream(
+      shared.link, config.name, max_in_flight
+    )
     self._samplers: list[sampler_lib.Sampler] = []
-    # See `ClientRateLimiter.info`.
-    self._counted: tuple[int, int] | None = None
 
   def allocate(self) -> base.Block:
-    return self._pool.lend()
+    return self._pool.take()
 
   def insert(
     self, block: base.Block, priorities: np.ndarray | None = None
   ) -> None:
-    self._pool.check_lent(block)
     checked = base.check_priorities(priorities, block.width)
-    self._insert_lane().insert(block, checked)
+
+    def encode() -> items.Encoded:
+      encoded = self._encoder.encode(block, checked, self._shared.mapper)
+      self._pool.give_back([block])
+      return encoded
+
+    self._inserts.insert(encode)
 
   @property
   def bytes_sent(self) -> int:
     """Bytes that its writers have sent so far."""
-    return self._lane.bytes_sent if self._lane is not None else 0
+    return self._inserts.bytes_sent
 
   def flush(self, timeout: float | None = None) -> None:
     """Waits until the server has all earlier inserts and updates.
@@ -84,107 +84,54 @@ class ReverbTable(base.Table):
     After `timeout` seconds, inserts that the table's rules do not admit stay in
     flight. Raises ReverbError if the server is lost for good.
     """
-    if self._lane is not None:
-      # What the server cannot take now stays in flight.
-      with contextlib.suppress(base.RateLimited):
-        self._lane.flush(timeout)
+    self._inserts.flush(timeout)
 
-  def info(self) -> base.TableInfo:
-    """Returns the state, with the server's last known size."""
-    return self.limiter.info(self._counted)
-
-  def note_size(self, size: int, acknowledged: int) -> None:
-    """Notes the server's size; see `ClientRateLimiter.info`."""
-    self._counted = size * self._unit, acknowledged
-
-  def reset(self, timeout: float | None = None) -> None:
-    """Removes everything and sets the counts to zero; see `flush`."""
-    self.flush(timeout)
-    with self._counting:
-      self._shared.link.reset(self.config.name)
-      self.limiter.restart(0, 0, 0, 0)
-
-  def restart(self, info: reverb_pb2.TableInfo) -> None:
-    """Takes over the counts of a server that has just begun."""
-    with self._lock:
-      undrawn = sum(sampler.undrawn for sampler in self._samplers)
-    counts = self._in_unrolls(info)
-    self.limiter.restart(*counts, undrawn=undrawn * self._unit)
-
-  def correct(self) -> bool:
-    """Asks the server; returns whether the counts needed correction."""
-    with self._counting:
-      version = self.limiter.version
-      try:
-        info = self._shared.link.peek()[self.config.name]
-      except (errors.ReverbError, base.StoreClosed):
-        # Callers that use the server itself raise this.
-        return False
-      inserts, samples, size = self._in_unrolls(info)
-      if version is None:
-        version = self.limiter.stalled_version(inserts, samples)
-        if version is None:
-          return False
-      return self.limiter.correct(inserts, samples, size, version)
-
-  def _in_unrolls(self, info: reverb_pb2.TableInfo) -> tuple[int, int, int]:
-    """Returns the server's inserts, samples and size, in unrolls."""
-    limiter = info.rate_limiter_info
-    return (
-      limiter.insert_stats.completed * self._unit,
-      limiter.sample_stats.completed * self._unit,
-      info.current_size * self._unit,
+  def info(self, served: reverb_pb2.TableInfo) -> base.TableInfo:
+    """Returns the state by the server's."""
+    limiter = served.rate_limiter_info
+    writer_seconds, writers = self._inserts.waits()
+    reader_waits = [sampler.streams.waits() for sampler in self._samplers]
+    return base.TableInfo(
+      config=self.config,
+      size=served.current_size * self._unit,
+      inserts=limiter.insert_stats.completed * self._unit,
+      samples=limiter.sample_stats.completed * self._unit,
+      writer_wait_seconds=writer_seconds,
+      sampler_wait_seconds=sum(seconds for seconds, _ in reader_waits),
+      waiting_writers=writers,
+      waiting_samplers=sum(count for _, count in reader_waits),
     )
 
   def interrupt(self) -> None:
     """See `TrajectoryStore`; what was inserted is still sent."""
     with self._lock:
       self._interrupted = True
-    self._pool.close()
-    self.limiter.close()
+    self._inserts.interrupt()
     # Not their threads: one may be looking for a lost server.
     for sampler in self._samplers:
-      sampler.interrupt()
-    if self._lane is not None:
-      self._lane.interrupt()
+      sampler.streams.interrupt()
 
   def close(self) -> None:
     """Ends the threads; the connection is closed already."""
     for sampler in self._samplers:
-      sampler.close()
-    if self._lane is not None:
-      self._lane.close()
+      sampler.streams.close()
+    self._inserts.close()
 
-  def _insert_lane(self) -> insert_lane.InsertLane:
-    if self._lane is None:
-      with self._lock:
-        self._check_open()
-        if self._lane is None:
-          self._lane = insert_lane.InsertLane(
-            self._shared.link,
-            self.limiter,
-            self._encoder,
-            self._shared.mapper,
-            self._pool.give_back,
-          )
-    return self._lane
-
-  def _add_sampler(
+  def _make_sampler(
     self,
-    streams: sampler_lib.SampleStreams,
     decoder: unroll_items.Decoder,
-    before_request: Callable[[], None],
+    num_streams: int,
+    on_arrival: Callable[[Sequence[int]], None],
   ) -> sampler_lib.Sampler:
-    made = sampler_lib.Sampler(
-      streams, self.limiter, decoder, _AHEAD, before_request
-    )
     with self._lock:
+      if self._interrupted:
+        raise base.StoreClosed('The store was closed: no further sampler.')
+      streams = sampler_lib.SampleStreams(
+        self._shared.link, self.config.name, num_streams, on_arrival
+      )
+      made = sampler_lib.Sampler(streams, decoder, _AHEAD)
       self._samplers.append(made)
     return made
-
-  def _check_open(self) -> None:
-    if self._interrupted:
-      raise base.StoreClosed('The store was closed.')
 
 
 class ReverbQueue(ReverbTable, base.Queue):
@@ -196,34 +143,24 @@ class ReverbQueue(ReverbTable, base.Queue):
     shared: Shared,
     pool: blocks.BlockPool,
   ):
-    limiter = client_rate_limiter.ClientQueueLimiter(config, shared.on_wait)
     encoder = unroll_items.BlockEncoder(shared.layout, config.name)
-    super().__init__(shared, pool, limiter, encoder, pool.width)
+    _, in_flight = server_rules.queue_blocks(config, pool.width)
+    super().__init__(config, shared, pool, encoder, in_flight, pool.width)
 
   def sampler(
     self, batch_size: int, num_blocks: int | None = None
   ) -> base.TrajectorySampler:
     count = self.config.num_blocks(batch_size, num_blocks, self._pool.width)
-    shared = self._shared
-    # Several streams would not keep the order.
-    streams = sampler_lib.SampleStreams(
-      shared.link, self.config.name, on_arrival=self._on_arrival
-    )
     decoder = unroll_items.BlockDecoder(
-      shared.layout, batch_size, count, shared.mapper
+      self._shared.layout, batch_size, count, self._shared.mapper
     )
-    return self._add_sampler(streams, decoder, lambda: None)
-
-  def _on_arrival(self, keys: Sequence[int]) -> None:
-    """Acknowledges sampled items, so that none is sent again after a loss."""
-    if self._lane is not None:
-      self._lane.arrived(keys)
+    # Several streams would not keep the order. What arrives is acknowledged, so
+    # that it is not sent again after a loss.
+    return self._make_sampler(decoder, 1, self._inserts.acknowledge)
 
 
 class ReverbReplay(ReverbTable, base.Replay):
   """A replay on a server; an item is one unroll."""
-
-  config: table_configs.ReplayConfig
 
   def __init__(
     self,
@@ -231,70 +168,43 @@ class ReverbReplay(ReverbTable, base.Replay):
     shared: Shared,
     pool: blocks.BlockPool,
   ):
-    self._limiter = client_rate_limiter.ClientReplayLimiter(
-      config, pool.width, shared.on_wait
-    )
     encoder = unroll_items.UnrollEncoder(shared.layout, config.name)
-    super().__init__(shared, pool, self._limiter, encoder, 1)
-    self._updater: priorities_lib.PriorityUpdater | None = None
-    self._closed = False
+    super().__init__(config, shared, pool, encoder, _REPLAY_BLOCKS, 1)
+    self._updater = priorities_lib.PriorityUpdater(shared.link, config.name)
 
   def sampler(
     self, batch_size: int, num_blocks: int | None = None
   ) -> base.TrajectorySampler:
     count = self.config.num_blocks(batch_size, num_blocks, self._pool.width)
-    shared = self._shared
-    self._limiter.widen(batch_size)
-    streams = sampler_lib.SampleStreams(
-      shared.link, self.config.name, _REPLAY_STREAMS
-    )
     decoder = unroll_items.UnrollDecoder(
-      shared.layout, batch_size, count, shared.mapper, self.update_priorities
+      self._shared.layout,
+      batch_size,
+      count,
+      self._shared.mapper,
+      self.update_priorities,
     )
-    return self._add_sampler(streams, decoder, self._settle)
+    return self._make_sampler(decoder, _REPLAY_STREAMS, lambda keys: None)
 
   def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
     """See `Replay`; sent in a thread. ReverbError if an earlier one failed."""
     checked = base.check_priorities(priorities, len(keys))
-    self._priority_updater().update(np.asarray(keys, np.uint64), checked)
+    self._updater.update(np.asarray(keys, np.uint64), checked)
 
   def flush(self, timeout: float | None = None) -> None:
     """See `ReverbTable`; the time-out applies only to inserts."""
     super().flush(timeout)
-    if self._updater is not None:
-      self._updater.flush()
+    self._updater.flush()
 
   def close(self) -> None:
     """See `ReverbTable`; drops unsent priorities."""
     super().close()
-    with self._lock:
-      self._closed = True
-    if self._updater is not None:
-      self._updater.close()
-
-  def _priority_updater(self) -> priorities_lib.PriorityUpdater:
-    if self._updater is None:
-      with self._lock:
-        if self._closed:
-          raise base.StoreClosed('The store was closed.')
-        if self._updater is None:
-          self._updater = priorities_lib.PriorityUpdater(
-            self._shared.link, self.config.name
-          )
-    return self._updater
-
-  def _settle(self) -> None:
-    """Waits for inserts in flight while the table is filling."""
-    # Later this makes no difference and would cost a round trip per batch.
-    if self._lane is not None and self._limiter.is_young:
-      with contextlib.suppress(base.RateLimited):
-        self._lane.flush(_SETTLE_SECONDS)
+    self._updater.close()
 
 
 def make_table(
   config: table_configs.TableConfig, shared: Shared, pool: blocks.BlockPool
 ) -> ReverbTable:
-  """Returns a table, assumed to be empty."""
+  """Returns a table that the server has."""
   if isinstance(config, table_configs.QueueConfig):
     return ReverbQueue(config, shared, pool)
   return ReverbReplay(config, shared, pool)

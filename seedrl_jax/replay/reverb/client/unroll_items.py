@@ -15,7 +15,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from concurrent import futures
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -32,20 +32,13 @@ _UNROLL_CHUNK_BYTES = 1 << 25
 Mapper = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
-class Encoded(NamedTuple):
-  """What one insert sends; later items may refer to the chunks in `keep`."""
-
-  items: list[items.Item]
-  keep: list[items.Chunk]
-
-
 class Encoder(abc.ABC):
   """Encodes blocks as items."""
 
   @abc.abstractmethod
   def encode(
     self, block: base.Block, priorities: np.ndarray, mapper: Mapper
-  ) -> Encoded:
+  ) -> items.Encoded:
     """Encodes a block, which may be written to again afterwards."""
 
 
@@ -58,7 +51,7 @@ class BlockEncoder(Encoder):
 
   def encode(
     self, block: base.Block, priorities: np.ndarray, mapper: Mapper
-  ) -> Encoded:
+  ) -> items.Encoded:
     del priorities
     steps: list[np.ndarray] = []
     rest: list[np.ndarray] = []
@@ -71,7 +64,7 @@ class BlockEncoder(Encoder):
     *chunks, last = mapper(items.encode_chunk, parts)
     columns = _columns(self._layout.time_major, chunks, last)
     item = items.make_item(self._table, 1.0, columns)
-    return Encoded([item], [])
+    return items.Encoded([item], [])
 
 
 class UnrollEncoder(Encoder):
@@ -87,7 +80,7 @@ class UnrollEncoder(Encoder):
 
   def encode(
     self, block: base.Block, priorities: np.ndarray, mapper: Mapper
-  ) -> Encoded:
+  ) -> items.Encoded:
     made = list(
       mapper(
         lambda column: self._encode_unroll(
@@ -103,7 +96,7 @@ class UnrollEncoder(Encoder):
         self._tails[env_id] = tail
     for _, slices in self._tails.values():
       keep.update((s.chunk.key, s.chunk) for s in slices)
-    return Encoded([item for item, _ in made], list(keep.values()))
+    return items.Encoded([item for item, _ in made], list(keep.values()))
 
   def _encode_unroll(
     self, block: base.Block, column: int, priority: float

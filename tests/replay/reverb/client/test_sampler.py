@@ -1,4 +1,4 @@
-"""Samples: requested, bounded, and requested again."""
+"""Samples: requested, and requested again after a loss."""
 
 import contextlib
 import threading
@@ -41,9 +41,8 @@ def server_fixture():
 def open_streams_fixture(server, monkeypatch):
   with contextlib.ExitStack() as stack:
 
-    def open_streams(num_streams=1, **bounds):
-      for name, value in bounds.items():
-        monkeypatch.setattr(sampler, f'_{name.upper()}', value)
+    def open_streams(num_streams=1, max_per_request=16):
+      monkeypatch.setattr(sampler, '_MAX_PER_REQUEST', max_per_request)
       link = connection.Connection(server.address, _PATIENCE)
       stack.callback(link.close)
       streams = sampler.SampleStreams(link, 't', num_streams)
@@ -79,7 +78,7 @@ class _Counter:
 
 
 def _take(streams: sampler.SampleStreams, count: int) -> list[int]:
-  return [streams.get().key for _ in range(count)]
+  return [sample.key for sample in streams.get(count)]
 
 
 def test_as_many_samples_as_were_requested(server, open_streams):
@@ -88,16 +87,10 @@ def test_as_many_samples_as_were_requested(server, open_streams):
   assert _take(streams, 7) == list(range(1, 8))
   streams.request(2)
   assert _take(streams, 2) == [8, 9]
-  assert streams.outstanding == 0
-  assert sum(r.num_samples for r in server.samples) == 9
+  assert [r.num_samples for r in server.samples] == [4, 3, 2]
   assert {r.table for r in server.samples} == {'t'}
-
-
-def test_a_request_is_of_limited_size(server, open_streams):
-  streams = open_streams(max_per_request=3)
-  streams.request(10)
-  _take(streams, 10)
-  assert [r.num_samples for r in server.samples] == [3, 3, 3, 1]
+  # Without a time-out the server waits.
+  assert not server.samples[0].HasField('rate_limiter_timeout')
 
 
 def test_several_streams_share_the_demand(server, open_streams):
@@ -105,13 +98,6 @@ def test_several_streams_share_the_demand(server, open_streams):
   streams.request(40)
   assert sorted(_take(streams, 40)) == list(range(1, 41))
   assert server.on_sample.given == 40
-
-
-def test_without_a_time_out_the_server_waits(server, open_streams):
-  streams = open_streams()
-  streams.request(1)
-  _take(streams, 1)
-  assert not server.samples[0].HasField('rate_limiter_timeout')
 
 
 def test_lost_server_is_asked_for_the_rest(
@@ -134,34 +120,6 @@ def test_lost_server_is_asked_for_the_rest(
   assert [r.num_samples for r in server.samples] == [5, 3]
 
 
-def test_no_more_is_asked_for_than_may_wait(server, open_streams, threads):
-  bound = 1000
-  streams = open_streams(max_bytes=bound, max_per_request=1000)
-  streams.request(1)
-  size = streams.get().size
-  streams.request(500)
-  # Nothing is taken, so the bound is reached.
-  threads.until(lambda: streams._ready_bytes > bound - 2 * size)
-  assert sum(r.num_samples for r in server.samples) <= 1 + bound // size
-  peak = 0
-  for _ in range(500):
-    peak = max(peak, streams._ready_bytes)
-    streams.get()
-  # Later keys are a few bytes longer.
-  assert peak <= 1.1 * bound
-  assert streams._ready_bytes == 0
-  assert sum(r.num_samples for r in server.samples) == 501
-
-
-def test_sample_larger_than_the_bound_is_asked_for_alone(server, open_streams):
-  streams = open_streams(max_bytes=1)
-  streams.request(1)
-  _take(streams, 1)
-  streams.request(4)
-  assert _take(streams, 4) == [2, 3, 4, 5]
-  assert [r.num_samples for r in server.samples] == [1] * 5
-
-
 @pytest.mark.parametrize(
   ('code', 'kind'),
   [
@@ -176,9 +134,9 @@ def test_refusal_reaches_whoever_comes_next(server, open_streams, code, kind):
   server.on_sample = refuse
   streams = open_streams()
   streams.request(1)
-  for call in (streams.get, lambda: streams.request(1)):
+  for _ in range(2):
     with pytest.raises(kind, match='table t'):
-      call()
+      streams.get()
 
 
 def test_close_wakes_everybody(server, open_streams, threads):
@@ -197,7 +155,7 @@ def test_close_wakes_everybody(server, open_streams, threads):
   streams.close()
   assert [type(e) for e in threads.join()] == [base.StoreClosed] * 3
   with pytest.raises(base.StoreClosed):
-    streams.request(1)
+    streams.get()
   # Threads that gRPC holds up end by themselves.
   threads.until(
     lambda: (

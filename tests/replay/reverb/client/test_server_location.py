@@ -38,8 +38,7 @@ class _Hosts:
 
   def outside(self, address: str, config=None) -> store.ReverbStore:
 
-    def make_location(rules, on_restart):
-      del on_restart
+    def make_location(rules):
       return server_location.ExternalServer(address, rules, patience=0.0)
 
     return self._store(config, make_location)
@@ -47,11 +46,9 @@ class _Hosts:
   def own(self, begin_with: str | None = None) -> store.ReverbStore:
     """Returns a store with its own server, which counts its `starts`."""
 
-    def make_location(rules, on_restart):
+    def make_location(rules):
       self._process = shared_servers.SharedServer(self._factory, rules)
-      return server_location.OwnServer(
-        self._process, on_restart, PATIENCE, begin_with
-      )
+      return server_location.OwnServer(self._process, PATIENCE, begin_with)
 
     return self._store(None, make_location)
 
@@ -113,7 +110,7 @@ def test_outside_server_outlives_the_store(hosts, toy):
 def test_outside_server_keeps_its_files_and_contents(
   hosts, toy, tmp_path, caplog
 ):
-  server = hosts.server()
+  server = hosts.server(toy.queue(8))
   made = hosts.outside(server.address)
   path = tmp_path / 'replay' / '1'
   toy.insert(made, 't', [1, 2])
@@ -238,7 +235,7 @@ def test_own_server_that_does_not_start_is_closed(toy):
 
   broken = Broken()
   with pytest.raises(errors.RequestRefused):
-    server_location.OwnServer(broken, lambda infos: None, PATIENCE)
+    server_location.OwnServer(broken, PATIENCE)
   assert broken.closed
 
 
@@ -273,9 +270,7 @@ class _Dying:
 def test_a_server_that_is_dying_is_not_waited_for_long(monkeypatch):
   dying = _Dying()
   monkeypatch.setattr(server_location.server, 'answers', dying.answers)
-  with contextlib.closing(
-    server_location.OwnServer(dying, print, PATIENCE)
-  ) as own:
+  with contextlib.closing(server_location.OwnServer(dying, PATIENCE)) as own:
     assert not own._is_well()
   # Otherwise each loss and stop would take as much longer.
   assert dying.asked == [server_location._PIECE]

@@ -24,16 +24,17 @@ def _queue_rules(max_size: int = 9) -> dict:
 
 
 def test_a_queue_counts_blocks():
+  # Two of its four blocks are on their way.
   assert _queue_rules() == {
     'name': 't',
     'sampler': 'fifo',
     'priority_exponent': 0.0,
     'max_times_sampled': 1,
     'samples_per_insert': 1.0,
-    'max_size': 4,
+    'max_size': 2,
     'min_size_to_sample': 1,
     'min_diff': 0.0,
-    'max_diff': 4.0,
+    'max_diff': 2.0,
   }
 
 

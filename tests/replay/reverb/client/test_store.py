@@ -31,10 +31,11 @@ def make_fixture(
 
     def make(config, spec=None, ahead=1, overlap=1) -> store.ReverbStore:
       monkeypatch.setattr(tables, '_AHEAD', ahead)
+      monkeypatch.setattr(store, '_FLUSH_SECONDS', PATIENCE)
 
-      def make_location(rules, on_restart):
+      def make_location(rules):
         process = shared_servers.SharedServer(reverb_servers, rules)
-        return server_location.OwnServer(process, on_restart, PATIENCE)
+        return server_location.OwnServer(process, PATIENCE)
 
       made = store.ReverbStore(
         [config],
@@ -124,13 +125,13 @@ def test_threads_share_a_prioritized_sampler(make, toy, threads):
 
 
 @pytest.mark.parametrize('ahead', [0, 2])
-def test_batches_are_drawn_ahead(make, toy, ahead):
+def test_batches_are_drawn_ahead(make, toy, threads, ahead):
   made = make(toy.queue(16), ahead=ahead)
   for number in range(0, 16, _WIDTH):
     toy.insert(made, 't', [number, number + 1])
   sampler = made.table('t').sampler(4)
   assert toy.numbers(sampler.sample()) == [0, 1, 2, 3]
-  assert made.info()['t'].samples == 4 * (1 + ahead)
+  threads.until(lambda: made.info()['t'].samples == 4 * (1 + ahead))
   for first in (4, 8, 12):
     numbers = toy.numbers(sampler.sample())
     assert numbers == list(range(first, first + 4))

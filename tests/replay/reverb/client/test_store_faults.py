@@ -21,9 +21,9 @@ class _Killed:
   """A queue on a server that dies, and what went in and out."""
 
   def __init__(self, python: str, toy: Toy, folder: str):
-    def make_location(rules, on_restart):
+    def make_location(rules):
       process = server.ReverbServer(python, rules, f'{folder}/server')
-      return server_location.OwnServer(process, on_restart, PATIENCE)
+      return server_location.OwnServer(process, PATIENCE)
 
     self.store = store.ReverbStore(
       [toy.queue(64)], toy.spec(), _WIDTH, make_location, batch_size=8
@@ -110,7 +110,10 @@ class _Killed:
 
 
 @pytest.fixture(name='killed')
-def killed_fixture(server_python, toy, tmp_path) -> Iterator[_Killed]:
+def killed_fixture(
+  server_python, toy, tmp_path, monkeypatch
+) -> Iterator[_Killed]:
+  monkeypatch.setattr(store, '_FLUSH_SECONDS', PATIENCE)
   made = _Killed(server_python, toy, os.fspath(tmp_path))
   yield made
   made.close()

@@ -1,0 +1,249 @@
+"""Inserts items into a table of a Reverb server.
+
+All writers of a table share one `InsertStream`, so that a queue keeps their
+order. One thread encodes, one sends, and one reads acknowledgements.
+"""
+
+import collections
+import functools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
+
+from seedrl_jax.replay import base, fair_queue
+from seedrl_jax.replay.reverb import transport
+from seedrl_jax.replay.reverb.client import connection as connection_lib
+from seedrl_jax.replay.reverb.client import items
+from seedrl_jax.replay.reverb.proto import reverb_pb2
+
+# Chunks beyond this many bytes are sent ahead of their items.
+_REQUEST_BYTES = 4 * 1000 * 1000
+
+
+class _Request:
+  """Items inserted together, empty until they are encoded."""
+
+  def __init__(self) -> None:
+    # Those not yet acknowledged, by key.
+    self.items: dict[int, items.Item] = {}
+    # Keys of chunks that the server should hold afterwards.
+    self.keep: set[int] = set()
+
+
+class _InsertCall:
+  """One connected stream: the chunks that the server holds, and its end."""
+
+  def __init__(self) -> None:
+    self.held: set[int] = set()
+    self.ended = False
+
+
+class InsertStream:
+  """Inserts items in order; thread-safe.
+
+  The server stops reading if its table is full or its ratio is reached: what it
+  has not acknowledged is bounded here, so that writers wait. Unacknowledged
+  items and their chunks are kept, and sent again after a loss. If only the
+  acknowledgement was lost, an item is inserted twice, under the same key.
+  """
+
+  def __init__(
+    self,
+    connection: connection_lib.Connection,
+    table: str,
+    max_in_flight: int,
+  ):
+    """Starts no thread before the first of `max_in_flight` inserts."""
+    self._connection = connection
+    self._table = table
+    self._max_in_flight = max_in_flight
+    self._lock = threading.Lock()
+    self._writers = fair_queue.FairQueue(
+      self._lock, f'insert into table {table}'
+    )
+    # `flush` waits for the first, the sending thread for the second.
+    self._settled = threading.Condition(self._lock)
+    self._work = threading.Condition(self._lock)
+    self._closed = threading.Event()
+    self._error: BaseException | None = None
+    self._stream: transport.Stream | None = None
+    # In order; the request of each unacknowledged item.
+    self._pending: dict[_Request, None] = {}
+    self._by_key: dict[int, _Request] = {}
+    self._unsent: collections.deque[_Request] = collections.deque()
+    self._sent = 0
+    self._encoding = futures.ThreadPoolExecutor(1, f'reverb-encode-{table}')
+    self._thread: threading.Thread | None = None
+
+  @property
+  def bytes_sent(self) -> int:
+    """Bytes of all messages so far, including repeats."""
+    return self._sent
+
+  def waits(self) -> tuple[float, int]:
+    """Returns the seconds of all waits to insert, and who waits now."""
+    with self._lock:
+      return self._writers.seconds, len(self._writers)
+
+  def insert(self, encode: Callable[[], items.Encoded]) -> None:
+    """Inserts what `encode` returns; waits if too much is in flight.
+
+    Raises:
+      StoreClosed: after `interrupt`.
+      Exception: what ended the stream; also that of an earlier `encode`.
+    """
+    with self._lock:
+      self._writers.enter(
+        lambda: (
+          self._error is not None or len(self._pending) < self._max_in_flight
+        )
+      )
+      if self._error is None:
+        request = _Request()
+        self._pending[request] = None
+        self._encoding.submit(self._encode, request, encode)
+        self._start()
+      self._writers.wake()
+      self._check()
+
+  def flush(self, timeout: float | None = None) -> None:
+    """Waits, `timeout` seconds at most, for all earlier inserts.
+
+    Those that the table's rules do not admit stay in flight. Raises as `insert`
+    does.
+    """
+    with self._lock:
+      pending = self._pending
+      awaited = list(pending)
+      self._settled.wait_for(
+        lambda: (
+          self._closed.is_set()
+          or self._error is not None
+          or not any(request in pending for request in awaited)
+        ),
+        timeout,
+      )
+      self._check()
+
+  def acknowledge(self, keys: Sequence[int]) -> None:
+    """Counts items as inserted, sampled ones too; ignores unknown keys."""
+    with self._lock:
+      for key in keys:
+        # None if acknowledged twice, as it was sent twice.
+        request = self._by_key.pop(key, None)
+        if request is None:
+          continue
+        del request.items[key]
+        if not request.items:
+          del self._pending[request]
+      self._settled.notify_all()
+      self._writers.wake()
+
+  def interrupt(self) -> None:
+    """Refuses further inserts; earlier ones are still sent."""
+    with self._lock:
+      self._writers.close()
+
+  def close(self) -> None:
+    """Ends the stream and every wait; close the connection first."""
+    with self._lock:
+      self._writers.close()
+      self._closed.set()
+      self._settled.notify_all()
+      stream, thread = self._stream, self._thread
+    if stream is not None:
+      stream.cancel()
+    if thread is not None:
+      thread.join()
+    self._encoding.shutdown(cancel_futures=True)
+
+  def _check(self) -> None:
+    if self._error is not None:
+      raise self._error
+    if self._closed.is_set():
+      raise base.StoreClosed(
+        f'The store was closed: no insert into {self._table}.'
+      )
+
+  def _encode(
+    self, request: _Request, encode: Callable[[], items.Encoded]
+  ) -> None:
+    try:
+      encoded = encode()
+    except BaseException as e:
+      self._fail(e)
+      return
+    with self._lock:
+      request.items = {item.key: item for item in encoded.items}
+      request.keep = {chunk.key for chunk in encoded.keep}
+      self._by_key.update(dict.fromkeys(request.items, request))
+      self._unsent.append(request)
+      self._work.notify()
+
+  def _fail(self, error: BaseException) -> None:
+    with self._lock:
+      if not self._closed.is_set():
+        self._error = error
+      self._settled.notify_all()
+      self._writers.wake()
+
+  def _start(self) -> None:
+    if self._thread is None:
+      self._thread = threading.Thread(
+        target=self._run, name=f'reverb-insert-{self._table}', daemon=True
+      )
+      self._thread.start()
+
+  def _run(self) -> None:
+    try:
+      connection_lib.serve_streams(
+        self._connection,
+        'InsertStream',
+        self._table,
+        self._closed,
+        self._serve,
+      )
+    except BaseException as e:
+      self._fail(e)
+
+  def _serve(self, stream: transport.Stream) -> None:
+    """Sends what is pending over a new stream until the server is lost."""
+    call = _InsertCall()
+    with self._lock:
+      if self._closed.is_set():
+        return
+      self._unsent = collections.deque(r for r in self._pending if r.items)
+      self._stream = stream
+    transport.exchange(
+      stream,
+      self._messages(call),
+      self._take,
+      functools.partial(self._end, call),
+      f'reverb-insert-{self._table}-read',
+    )
+
+  def _end(self, call: _InsertCall) -> None:
+    with self._lock:
+      call.ended = True
+      self._work.notify_all()
+
+  def _take(self, response: memoryview) -> None:
+    message = reverb_pb2.InsertStreamResponse.FromString(bytes(response))
+    self.acknowledge(message.keys)
+
+  def _messages(self, call: _InsertCall) -> Iterator[list[bytes]]:
+    while True:
+      with self._lock:
+        self._work.wait_for(lambda: call.ended or self._unsent)
+        if call.ended:
+          return
+        request = self._unsent.popleft()
+        entries = list(request.items.values())
+      # All may have been sampled meanwhile.
+      if not entries:
+        continue
+      for message in items.messages(
+        entries, call.held, request.keep, _REQUEST_BYTES
+      ):
+        self._sent += sum(len(part) for part in message)
+        yield message
