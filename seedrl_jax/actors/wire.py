@@ -41,8 +41,8 @@ _OUTPUT_COLUMNS = (
 EPISODE_COLUMNS = (
   types.ArraySpec((), np.dtype('<i4')),  # env_id, within the group
   types.ArraySpec((), np.dtype('<f8')),  # episode_return
-  types.ArraySpec((), np.dtype('<i8')),  # length
-  types.ArraySpec((), np.dtype('<i8')),  # frames
+  types.ArraySpec((), np.dtype('<u4')),  # length
+  types.ArraySpec((), np.dtype('<u4')),  # frames
   types.ArraySpec((), np.dtype('?')),  # terminated
 )
 

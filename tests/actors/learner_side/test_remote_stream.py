@@ -144,11 +144,12 @@ def test_what_comes_after_leaving_is_lost():
 
 def test_episodes_are_reported():
   stream = _stream()
-  member = _Member(stream, 3)
+  # The second group's ids do not begin with 0.
+  _, member = _Member(stream, 2), _Member(stream, 3)
   member.submit(toys.FIRST, ended=(1, 2))
   assert stream.take_episodes() == [
-    base.Episode(1, 1.5, 4, 8, False),
-    base.Episode(2, 2.5, 5, 10, True),
+    base.Episode(3, 1.5, 4, 8, False),
+    base.Episode(4, 2.5, 5, 10, True),
   ]
   assert stream.take_episodes() == []
 
