@@ -47,10 +47,10 @@ def main(argv: Sequence[str]) -> None:
 def _record(line: Any) -> Any:
   from seedrl_jax.agents import base as agents
   from seedrl_jax.demonstrations import recording
-  from seedrl_jax.run import config_checks
+  from seedrl_jax.run import layout
 
   config = _CONFIG.value
-  config_checks.check(config, agents.ranges(config))
+  layout.check(config, agents.ranges(config))
   options = recording.RecordingOptions(
     teacher_workdir=_TEACHER_WORKDIR.value,
     policy=_POLICY.value,

@@ -10,7 +10,7 @@ import sys
 import time
 import types
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
@@ -19,7 +19,7 @@ from seedrl_jax.demonstrations import mixing
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay.reverb.client import errors, server_rules
 from seedrl_jax.replay.reverb.server import environment, server
-from seedrl_jax.run import config_checks
+from seedrl_jax.run import layout
 from seedrl_jax.runtime import process
 
 _CONFIG = config_flag.define(
@@ -47,18 +47,6 @@ _CHECK = flags.DEFINE_bool(
   'worked. Makes the environment if it is missing.',
 )
 
-_TRIAL_TABLE = {
-  'name': 'check',
-  'sampler': 'fifo',
-  'priority_exponent': 0.0,
-  'max_size': 1,
-  'max_times_sampled': 1,
-  'samples_per_insert': 1.0,
-  'min_size_to_sample': 1,
-  'min_diff': 0.0,
-  'max_diff': 1.0,
-}
-
 
 def _stop(number: int, frame: types.FrameType | None) -> NoReturn:
   del number, frame
@@ -72,9 +60,8 @@ def _check() -> None:
   python = environment.ensure(_PYTHON.value)
   print(f"the server's Python: {python}", flush=True)
   start = time.monotonic()
-  with server.ReverbServer(python, [_TRIAL_TABLE]) as trial:
+  with server.ReverbServer(python, _rules()) as trial:
     trial.start()
-    trial.wait_ready()
   print(f'server: started and answered in {time.monotonic() - start:.1f} s')
 
 
@@ -84,27 +71,29 @@ def _start(running: server.ReverbServer) -> str:
   for path in newest_first:
     try:
       running.start(path)
-      running.wait_ready()
       return f'from {path}'
     except replay.CheckpointError as e:
       if path == newest_first[-1]:
         raise
       logging.warning('%s', e)
   running.start()
-  running.wait_ready()
   return 'empty'
 
 
-def _serve() -> None:
-  config_checks.check(_CONFIG.value)
+def _rules() -> list[dict[str, Any]]:
   config = _CONFIG.value
+  layout.check(config)
   # A queue's items are blocks of a whole batch; a run with narrower blocks
   # applies its own limit.
   width = config.batch_size
-  rules = [
+  return [
     server_rules.server_rules(table, width, width)
     for table in mixing.run_tables(config)
   ]
+
+
+def _serve() -> None:
+  rules = _rules()
   python = environment.ensure(_PYTHON.value)
   with server.ReverbServer(
     python, rules, _CHECKPOINT_DIR.value, _PORT.value

@@ -66,7 +66,8 @@ find_python() {
     python3}; do
     version=$("$name" -c 'import sys
 if sys.version_info >= (3, 11): print("%d.%d" % sys.version_info[:2])' \
-      2>/dev/null) && [[ $version ]] || continue
+      2>/dev/null) || continue
+    [[ $version ]] || continue
     if "$name" -c 'import ensurepip, venv' 2>/dev/null; then
       echo "$name"
       return

@@ -68,7 +68,6 @@ class Welcome(NamedTuple):
 
   Attributes:
     run_id: unique id of this connection of the group.
-    env_id: int32 `[num_envs]`, ids to send with their steps.
     seed: environment i is seeded with `seed + i`.
     env: as `env_values` returns it.
     spec: of the learner's environments, as `spec_texts` returns it.
@@ -76,7 +75,6 @@ class Welcome(NamedTuple):
   """
 
   run_id: str
-  env_id: np.ndarray
   seed: int
   env: dict[str, Any]
   spec: dict[str, str]
@@ -147,7 +145,6 @@ def pack_welcome(welcome: Welcome) -> bytes:
   """Packs a WELCOME message; raises `ValueError` if it cannot be sent."""
   local = welcome.local
   value = welcome._asdict() | {
-    'env_id': welcome.env_id.tolist(),
     'local': local
     and local._asdict() | {'global_env_id': local.global_env_id.tolist()},
   }
@@ -163,8 +160,7 @@ def unpack_welcome(message: wire.Message) -> Welcome:
     if local is not None:
       ids = np.array(local['global_env_id'], np.int32)
       local = LocalRun(**local | {'global_env_id': ids})
-    ids = np.array(value['env_id'], np.int32)
-    return Welcome(**value | {'env_id': ids, 'local': local})
+    return Welcome(**value | {'local': local})
   except (KeyError, OverflowError, TypeError, ValueError) as e:
     raise wire.WireError(f'WELCOME cannot be understood: {e!r}.') from None
 

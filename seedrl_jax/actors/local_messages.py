@@ -14,13 +14,13 @@ from seedrl_jax import types
 from seedrl_jax.actors import wire
 from seedrl_jax.envs import base
 
-# Three times those of all episodes that a stream keeps until they are taken.
-MAX_REPORT_BYTES = 1 << 20
+# The newest episodes are kept, which take a third of this size.
+_MAX_EPISODES, MAX_REPORT_BYTES = 10_000, 1 << 20
 _REPORT_COLUMNS = (
   types.ArraySpec((), np.dtype('<i4')),  # version
-  types.ArraySpec((), np.dtype('<i8')),  # env_steps
+  types.ArraySpec((), np.dtype('<u4')),  # env_steps
   types.ArraySpec((), np.dtype('<f8')),  # store_wait
-  types.ArraySpec((), np.dtype('<i8')),  # store_bytes
+  types.ArraySpec((), np.dtype('<u8')),  # store_bytes
 )
 
 
@@ -57,12 +57,13 @@ class ReportTotals:
 
 def pack_report(report: Report, sequence: int) -> bytes:
   """Returns the message; `sequence` counts a stream's reports from 0."""
-  head, episodes = [np.array([x]) for x in report[:-1]], report.episodes
+  head = [np.array([value]) for value in report[:-1]]
+  episodes = [column[-_MAX_EPISODES:] for column in report.episodes]
   return wire.pack(
     wire.MessageKind.REPORT,
     wire.buffers([*head, *episodes], (*_REPORT_COLUMNS, *wire.EPISODE_COLUMNS)),
     rows=1,
-    episodes=len(episodes.env_id),
+    episodes=len(episodes[0]),
     sequence=sequence,
   )
 
@@ -87,14 +88,12 @@ def unpack_report(message: wire.Message) -> Report:
   )
 
 
-def episode_columns(
-  episodes: list[base.Episode], env_id: np.ndarray
-) -> base.EndedEpisodes:
-  """Returns episodes as columns, with ids from `env_id`, int32 `[N]`."""
+def episode_columns(episodes: list[base.Episode]) -> base.EndedEpisodes:
+  """Returns episodes as columns."""
   if not episodes:
     return NO_EPISODES
-  local_id, *rest = [np.array(c) for c in zip(*episodes, strict=True)]
-  return base.EndedEpisodes(env_id[local_id], *rest)
+  columns = zip(*episodes, strict=True)
+  return base.EndedEpisodes(*map(np.array, columns))
 
 
 NO_EPISODES = base.EndedEpisodes(

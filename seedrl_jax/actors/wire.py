@@ -1,6 +1,6 @@
 """Messages between an actor and the learner: a fixed header, then arrays.
 
-The handshake settles the arrays' specs; then each message is a 32-byte header
+The handshake settles the arrays' specs; then each message is a 24-byte header
 and the arrays back to back. All numbers are little endian. Unpacking any bytes
 gives arrays of the agreed shapes or raises `WireError`.
 """
@@ -9,7 +9,6 @@ import enum
 import json
 import math
 import struct
-import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -30,21 +29,20 @@ MAX_JSON_BYTES = 1 << 16
 LARGEST = 1e6
 
 _MAGIC = b'SRLA'
-# Magic, version, kind, rows, episodes, sequence, size and CRC-32 of the body.
-_HEADER = struct.Struct('<4sHHIIQII')
+# Magic, version, kind, rows, episodes and sequence.
+_HEADER = struct.Struct('<4sHHIIQ')
 HEADER_BYTES = _HEADER.size
 
 _OUTPUT_COLUMNS = (
   types.ArraySpec((), np.dtype('<f4')),  # reward
   types.ArraySpec((), np.dtype('<f4')),  # discount
   types.ArraySpec((), np.dtype('u1')),  # step_type
-  types.ArraySpec((), np.dtype('<i4')),  # env_id
 )
 EPISODE_COLUMNS = (
-  types.ArraySpec((), np.dtype('<i4')),  # env_id
+  types.ArraySpec((), np.dtype('<i4')),  # env_id, within the group
   types.ArraySpec((), np.dtype('<f8')),  # episode_return
-  types.ArraySpec((), np.dtype('<i8')),  # length
-  types.ArraySpec((), np.dtype('<i8')),  # frames
+  types.ArraySpec((), np.dtype('<u4')),  # length
+  types.ArraySpec((), np.dtype('<u4')),  # frames
   types.ArraySpec((), np.dtype('?')),  # terminated
 )
 
@@ -57,8 +55,8 @@ class MessageKind(enum.IntEnum):
   """The kinds of messages; those without arrays hold JSON."""
 
   HELLO = 1  # actor: how many environments it has
-  WELCOME = 2  # learner: which environments to make, and their ids
-  STEPS = 3  # actor: a step of each of some environments
+  WELCOME = 2  # learner: which environments to make
+  STEPS = 3  # actor: a step of each environment of a group
   ACTIONS = 4  # learner: their actions
   REFUSAL = 5  # actor: why it cannot serve this learner
   END = 6  # learner: the training has ended
@@ -67,7 +65,7 @@ class MessageKind(enum.IntEnum):
 
 
 class Message(NamedTuple):
-  """A message whose header and checksum are right.
+  """A message whose header is right.
 
   Attributes:
     rows, episodes: numbers of environments and finished episodes.
@@ -83,25 +81,12 @@ class Message(NamedTuple):
   body: memoryview
 
 
-class StepRows(NamedTuple):
-  """A STEPS message's contents, as views of it.
-
-  Attributes:
-    output: leaves of the observation, then reward, discount, step type and id,
-      `[n, ...]` each.
-    episodes: that ended since the last message.
-  """
-
-  output: list[np.ndarray]
-  episodes: base.EndedEpisodes
-
-
 def parse(message: bytes) -> Message:
-  """Splits a message; raises `WireError` if it is foreign or damaged."""
+  """Splits a message; raises `WireError` if it is foreign."""
   if len(message) < _HEADER.size:
     raise WireError(f'A message of {len(message)} bytes has no whole header.')
   header = _HEADER.unpack_from(message)
-  magic, version, number, rows, episodes, sequence, size, checksum = header
+  magic, version, number, rows, episodes, sequence = header
   if magic != _MAGIC:
     raise WireError('The message is not of the protocol of actors.')
   if version != VERSION:
@@ -110,15 +95,11 @@ def parse(message: bytes) -> Message:
       f'this side speaks version {VERSION}: install the same release of '
       'seedrl-jax on both sides.'
     )
-  body = memoryview(message)[_HEADER.size :]
-  if len(body) != size:
-    raise WireError(f'The body has {len(body)} bytes; its header says {size}.')
-  if zlib.crc32(body) != checksum:
-    raise WireError('The message is damaged: its checksum is wrong.')
   try:
     kind = MessageKind(number)
   except ValueError:
     raise WireError(f'There is no message kind {number}.') from None
+  body = memoryview(message)[_HEADER.size :]
   return Message(kind, rows, episodes, sequence, body)
 
 
@@ -170,21 +151,27 @@ class StreamCodec:
     episodes: base.EndedEpisodes,
     sequence: int,
   ) -> bytes:
-    """Packs `[n]` steps and the episodes that ended."""
-    leaves = [*nest.flatten(output.observation), *output[1:]]
+    """Packs a step of each environment and the episodes that ended."""
+    leaves = [*nest.flatten(output.observation), *output[1:-1]]
     arrays = buffers([*leaves, *episodes], (*self._steps, *EPISODE_COLUMNS))
     rows, ended = len(output.env_id), len(episodes.env_id)
     return pack(MessageKind.STEPS, arrays, rows, ended, sequence)
 
-  def unpack_steps(self, message: Message) -> StepRows:
-    """Unpacks a STEPS message; raises `WireError` if it is invalid."""
+  def unpack_steps(
+    self, message: Message
+  ) -> tuple[list[np.ndarray], base.EndedEpisodes]:
+    """Unpacks a STEPS message; raises `WireError` if it is invalid.
+
+    Returns, as views of it, the leaves of the observation, reward, discount and
+    step type, `[n, ...]` each, and the episodes that ended.
+    """
     expect(message, MessageKind.STEPS)
-    output, ended = take(
+    leaves, ended = take(
       message.body,
       (self._steps, message.rows),
       (EPISODE_COLUMNS, message.episodes),
     )
-    return StepRows(output, base.EndedEpisodes(*ended))
+    return leaves, base.EndedEpisodes(*ended)
 
   def pack_actions(self, action: np.ndarray, sequence: int) -> bytes:
     """Packs the actions `[n, ...]` for the STEPS message `sequence`."""
@@ -224,13 +211,7 @@ def pack(
   sequence: int = 0,
 ) -> bytes:
   """Packs a message; see `Message` for the last three arguments."""
-  checksum = size = 0
-  for part in parts:
-    checksum = zlib.crc32(part, checksum)
-    size += part.nbytes
-  header = _HEADER.pack(
-    _MAGIC, VERSION, kind, rows, episodes, sequence, size, checksum
-  )
+  header = _HEADER.pack(_MAGIC, VERSION, kind, rows, episodes, sequence)
   return b''.join([header, *parts])
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from jax import flatten_util
 
 from seedrl_jax import types
-from seedrl_jax.runtime import loading, settings
+from seedrl_jax.runtime import settings
 
 # The axis over the training devices of all hosts.
 AXIS = 'learner'
@@ -250,8 +250,8 @@ def _find(name: str, part: str) -> types_lib.ModuleType:
   folder = pathlib.Path(__file__).parent
   built_in = sorted(path.parent.name for path in folder.glob('*/agent.py'))
   if name in built_in:
-    return loading.load_module(flag, f'{__package__}.{name}.{part}')
+    return settings.load_module(flag, f'{__package__}.{name}.{part}')
   hint = f'; built in are {" and ".join(built_in)}'
-  module = loading.load_module(flag, name, hint)
-  loading.find_function(flag, module, 'make_agent')
+  module = settings.load_module(flag, name, hint)
+  settings.find_function(flag, module, 'make_agent')
   return module

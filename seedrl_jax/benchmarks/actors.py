@@ -191,11 +191,11 @@ def probe(
   call = method(iter(messages.get, None))
   try:
     messages.put(handshake.pack_hello(handshake.Hello(1, 'probe')))
-    welcome = handshake.unpack_welcome(wire.parse(next(call)))
+    handshake.unpack_welcome(wire.parse(next(call)))
     codec = wire.StreamCodec(spec)
     seconds = []
     for sequence in range(calls):
-      output = _blank(spec, welcome.env_id, _MID if sequence else _FIRST)
+      output = _blank(spec, _MID if sequence else _FIRST)
       start = time.perf_counter()
       messages.put(codec.pack_steps(output, _NO_EPISODES, sequence))
       codec.unpack_actions(wire.parse(next(call)), 1, sequence)
@@ -207,9 +207,7 @@ def probe(
     call.cancel()
 
 
-def _blank(
-  spec: base.StreamSpec, env_id: np.ndarray, step_type: int
-) -> types.EnvOutput:
+def _blank(spec: base.StreamSpec, step_type: int) -> types.EnvOutput:
   leaves = [
     np.zeros((1, *leaf.shape), leaf.dtype)
     for leaf in nest.flatten(spec.observation)
@@ -219,5 +217,5 @@ def _blank(
     reward=np.zeros(1, np.float32),
     discount=np.ones(1, np.float32),
     step_type=np.full(1, step_type, np.uint8),
-    env_id=env_id,
+    env_id=np.zeros(1, np.int32),
   )

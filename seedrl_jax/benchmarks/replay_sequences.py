@@ -70,7 +70,7 @@ def measure(
 class _Source:
   """Inserts sequences of environments that step together."""
 
-  def __init__(self, table: replay.TrajectoryWriter, overlap: int):
+  def __init__(self, table: replay.Table, overlap: int):
     """Consecutive sequences share `overlap` steps."""
     self._table, self._overlap = table, overlap
     self._rng = rng = np.random.default_rng(0)

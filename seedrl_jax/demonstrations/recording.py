@@ -18,7 +18,6 @@ from seedrl_jax.demonstrations import teacher as teacher_lib
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.evaluation import playing
-from seedrl_jax.evaluation import stream as stream_lib
 from seedrl_jax.inference import device_step, unrolls
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import blocks
@@ -44,7 +43,6 @@ class RecordingOptions(playing.PlayOptions):
   min_return: float | None = None
 
   def check(self) -> None:
-    super().check()
     if bool(self.teacher_workdir) == bool(self.policy):
       raise ValueError(
         'Give either --teacher_workdir (whose checkpoint plays) or --policy '
@@ -217,7 +215,7 @@ def _play(
 ) -> np.ndarray:
   """Plays and writes sequences; returns the kept returns, float64 `[kept]`."""
   num_envs = options.width
-  quota = stream_lib.EpisodeQuota(options.episodes, num_envs)
+  quota = playing.EpisodeQuota(options.episodes, num_envs)
   priorities = _make_priorities(student.agent, teacher)
 
   def take(block: replay.Block, count: int) -> None:
@@ -231,7 +229,7 @@ def _play(
   )
   player = playing.Player(teacher.agent, teacher.params, types.NO_VERSION)
   with contextlib.closing(stream):
-    observed = teacher.wrap(stream_lib.ObservedStream(stream, quota))
+    observed = teacher.wrap(playing.ObservedStream(stream, quota))
     worker = playing.make_worker(
       player, observed, student.env_spec, options, recorder
     )

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seedrl_jax.envs import base as envs
-from seedrl_jax.evaluation import stream
+from seedrl_jax.evaluation import playing
 from seedrl_jax.inference import assembler
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import blocks
@@ -136,7 +136,7 @@ class GameRecorder:
     self,
     sequences: SequenceBlocks,
     num_envs: int,
-    quota: stream.EpisodeQuota,
+    quota: playing.EpisodeQuota,
     keep: Callable[[envs.Episode], bool],
   ):
     layout = sequences.layout

@@ -47,7 +47,7 @@ class Figures(Protocol):
   def progress(self) -> float:
     """Returns the known share of its frames that the run has."""
 
-  def tell(self, is_last: bool = False) -> dict[str, Any]:
+  def tell(self) -> dict[str, Any]:
     """Returns this host's figures as JSON values."""
 
   def hear(self, told: Sequence[Mapping[str, Any]]) -> float:

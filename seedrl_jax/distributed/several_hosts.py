@@ -207,7 +207,7 @@ class SeveralHosts(coordinator.Coordinator):
     reason = ''
     if failure is not None:
       reason = f'{type(failure.error).__name__}: {failure.error}'
-    told = self._votes.gather([figures.tell(is_last=True), reason])
+    told = self._votes.gather([figures.tell(), reason])
     figures.hear([host_figures for host_figures, _ in told])
     self.failures = [
       votes_lib.lost_sentence(index, f'has failed ({text})')

@@ -89,7 +89,8 @@ class VoteClient:
   """A host's connection to host 0's `VoteServer`.
 
   Attributes:
-    lost: a sentence about a host that is gone; '' if all are there.
+    lost: a sentence about a host that is gone, or why host 0 does not accept
+      this one; '' if all are well.
     stop_wanted: whether a host asked all to stop.
   """
 
@@ -110,7 +111,6 @@ class VoteClient:
     self._changed = threading.Condition()
     # The present vote's result, once there is one.
     self._results: list[list[Any]] = []
-    self._refused = False
     self._closing = False
     self._wire = HostWire(_connect(address, join_timeout), join_timeout)
     self._wire.send('hello', secret, index, count)
@@ -129,8 +129,7 @@ class VoteClient:
     One thread of each host calls it, with JSON values.
 
     Raises:
-      HostLost: if a host is gone.
-      HostsMismatch: if host 0 does not accept this one.
+      HostLost: if a host is gone, or host 0 does not accept this one.
     """
     self._results.clear()
     self._wire.send('vote', value)
@@ -138,8 +137,6 @@ class VoteClient:
       self._changed.wait_for(lambda: self.lost or self._results)
       if self._results:
         return self._results[0]
-    if self._refused:
-      raise coordinator.HostsMismatch(self.lost)
     raise coordinator.HostLost(self.lost)
 
   def ask_to_stop(self) -> None:
@@ -176,8 +173,7 @@ class VoteClient:
             self._changed.notify_all()
         case ['stop']:
           self.stop_wanted = True
-        case [('lost' | 'refused') as kind, sentence]:
-          self._refused = kind == 'refused'
+        case ['lost', sentence]:
           self._lose(sentence)
     self._lose(lost_sentence(0, f'is gone ({self._wire.end})'))
 
@@ -271,7 +267,7 @@ class VoteServer:
     match wire.receive():
       case ['hello', self._secret, int(index), int(count)]:
         if problem := self._join(index, count, wire):
-          wire.send('refused', problem)
+          wire.send('lost', problem)
         else:
           connection.settimeout(None)
           self._read(index, wire)

@@ -6,7 +6,7 @@ command line allows others. Needs no JAX.
 """
 
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 # All that this package has; tests compare these with its folders.
@@ -25,10 +25,21 @@ def flags_needed(config: Mapping[str, Any]) -> list[str]:
   An agent counts as its module's `make_agent`. Text among environment options
   needs a flag, as it may name a program to start (ViZDoom's `vzd_path`).
   """
-  env, network = config.get('env', {}), config.get('network', {})
+  env = config.get('env', {})
+  functions = []
+  factory = env.get('factory')
+  if factory and factory not in FACTORIES:
+    functions.append(factory)
+  agent = config.get('agent')
+  if agent is not None and agent not in AGENTS:
+    functions.append(f'{agent}:make_agent')
+  torso = str(config.get('network', {}).get('torso'))
+  if ':' in torso or '.' in torso:
+    functions.append(torso)
+  options = env.get('options', {}).items()
   return [
-    *(f'{FACTORY_FLAG}={name}' for name in _functions(config, env, network)),
-    *(f'{OPTION_FLAG}={option}' for option in _text_options(env)),
+    *(f'{FACTORY_FLAG}={name}' for name in functions),
+    *(f'{OPTION_FLAG}={k}={v}' for k, v in options if not _is_number(v)),
   ]
 
 
@@ -48,24 +59,6 @@ def check(
     f'{asker} asks for {wanted}, which could run code from outside of this '
     f'package; if you trust it, add {" ".join(map(_shown, missing))}.'
   )
-
-
-def _functions(config: Any, env: Any, network: Any) -> Iterator[str]:
-  factory = env.get('factory')
-  if factory and factory not in FACTORIES:
-    yield factory
-  agent = config.get('agent')
-  if agent is not None and agent not in AGENTS:
-    yield f'{agent}:make_agent'
-  torso = str(network.get('torso'))
-  if ':' in torso or '.' in torso:
-    yield torso
-
-
-def _text_options(env: Any) -> Iterator[str]:
-  for name, value in env.get('options', {}).items():
-    if not _is_number(value):
-      yield f'{name}={value}'
 
 
 def _is_number(value: Any) -> bool:

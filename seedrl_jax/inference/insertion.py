@@ -16,7 +16,7 @@ class Insertion:
 
   def __init__(
     self,
-    writer: replay.TrajectoryWriter,
+    writer: replay.Table,
     agent: base.Agent,
     unroll_spec: types.Unroll,
     block_width: int,
@@ -38,7 +38,7 @@ class Insertion:
     return self._writer.allocate()
 
   def __call__(self, block: replay.Block) -> None:
-    """Inserts a block; blocks as `TrajectoryWriter.insert` does."""
+    """Inserts a block; blocks as `Table.insert` does."""
     priorities = None
     if self._priorities is not None:
       steps = types.without_observation(block.unroll.steps)

@@ -14,7 +14,7 @@ import ml_collections
 
 from seedrl_jax.networks import preprocessing
 from seedrl_jax.networks.block_conv import RELU_INIT, ConvLayer, StridedConv
-from seedrl_jax.runtime import loading
+from seedrl_jax.runtime import settings
 
 
 class ConvTorso(NamedTuple):
@@ -119,7 +119,7 @@ class _Outside(nn.Module):
   def __call__(self, x: jax.Array) -> jax.Array:
     """Maps `[N, ...]` to `[N, F]`."""
     flag = f'--config.network.torso={self.config.torso}'
-    torso = loading.load_function(flag, self.config.torso)(self.config)
+    torso = settings.load_function(flag, self.config.torso)(self.config)
     if not isinstance(torso, nn.Module):
       raise ValueError(
         f'{flag}: must return a Flax module, not {type(torso).__name__}.'

@@ -7,14 +7,11 @@ side, laid out for training.
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
 
 import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.replay import table_configs
-
-_Table = TypeVar('_Table', bound='Table')
 
 
 class StoreClosed(RuntimeError):
@@ -82,13 +79,11 @@ class Block:
       them. Fresh blocks hold arbitrary values.
     leaves: the same arrays in the order of `nest.flatten`.
     width: W.
-    lent: whether a writer owns it: true from `allocate` to `insert`.
   """
 
   unroll: types.Unroll
   leaves: list[np.ndarray]
   width: int
-  lent: bool = False
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -159,29 +154,6 @@ class ReplaySample(Sample):
     self.on_update(priorities)
 
 
-class TrajectoryWriter(abc.ABC):
-  """Takes blocks of unrolls; any thread may call it."""
-
-  @abc.abstractmethod
-  def allocate(self) -> Block:
-    """Lends a block without waiting; raises StoreClosed after `interrupt`."""
-
-  @abc.abstractmethod
-  def insert(self, block: Block, priorities: np.ndarray | None = None) -> None:
-    """Inserts a block; waits while the table's rules refuse it.
-
-    Args:
-      block: from `allocate`; the caller must not touch it afterwards, unless
-        this raises.
-      priorities: float `[W]`, finite and not negative; None: ones. A queue
-        ignores them.
-
-    Raises:
-      StoreClosed: if the store is closed, before or during the wait.
-      ValueError: if the block is not the caller's, or the priorities are bad.
-    """
-
-
 class TrajectorySampler(abc.ABC):
   """Draws batches of unrolls; any thread may call it."""
 
@@ -196,10 +168,29 @@ class TrajectorySampler(abc.ABC):
     """
 
 
-class Table(TrajectoryWriter):
-  """The common part of queues and replays."""
+class Table(abc.ABC):
+  """The common part of queues and replays; any thread may call it."""
 
   config: table_configs.TableConfig
+
+  @abc.abstractmethod
+  def allocate(self) -> Block:
+    """Returns a block to fill, without waiting."""
+
+  @abc.abstractmethod
+  def insert(self, block: Block, priorities: np.ndarray | None = None) -> None:
+    """Inserts a block; waits while the table's rules refuse it.
+
+    Args:
+      block: from `allocate`; the caller must not touch it afterwards, unless
+        this raises.
+      priorities: float `[W]`, finite and not negative; None: ones. A queue
+        ignores them.
+
+    Raises:
+      StoreClosed: if the store is closed, before or during the wait.
+      ValueError: if the priorities are bad.
+    """
 
   @abc.abstractmethod
   def sampler(
@@ -243,7 +234,7 @@ class TrajectoryStore(abc.ABC):
 
   @abc.abstractmethod
   def table(self, name: str) -> Table:
-    """Returns a table; raises ValueError if there is none of that name."""
+    """Returns a table; raises KeyError if there is none of that name."""
 
   @abc.abstractmethod
   def flush(self) -> None:
@@ -291,15 +282,6 @@ class TrajectoryStore(abc.ABC):
   @abc.abstractmethod
   def close(self) -> None:
     """Interrupts and frees everything; later calls do nothing."""
-
-
-def find_table(tables: Mapping[str, _Table], name: str) -> _Table:
-  """Returns a table by name; raises ValueError if there is none."""
-  try:
-    return tables[name]
-  except KeyError:
-    known = ', '.join(tables)
-    raise ValueError(f'There is no table {name}, only {known}.') from None
 
 
 def check_priorities(priorities: np.ndarray | None, size: int) -> np.ndarray:

@@ -130,7 +130,6 @@ class BlockPool:
   def __init__(self, layout: UnrollLayout, width: int):
     self.width = width
     self._layout = layout
-    self._closed = False
     # A deque's append and pop are atomic: no lock on the hot path. The last one
     # returned is taken first, as it may still be in the CPU's caches.
     self._free: collections.deque[base.Block] = collections.deque()
@@ -142,26 +141,6 @@ class BlockPool:
     except IndexError:
       return self._layout.new_block(self.width)
 
-  def lend(self) -> base.Block:
-    """Lends a block to a writer; raises StoreClosed after `close`."""
-    if self._closed:
-      raise base.StoreClosed('The store was closed: no more blocks.')
-    block = self.take()
-    block.lent = True
-    return block
-
-  def check_lent(self, block: base.Block) -> None:
-    """Raises ValueError if the block is not lent to a writer."""
-    if not block.lent or block.width != self.width:
-      raise ValueError(
-        'This block is not lent to a writer of this store: allocate() one for '
-        'each insert.'
-      )
-
-  def close(self) -> None:
-    """Ends the lending; blocks in use stay valid."""
-    self._closed = True
-
   def give_back(self, blocks: Iterable[base.Block]) -> None:
     """Takes back blocks that are no longer in use."""
     self._free.extend(blocks)
@@ -172,15 +151,7 @@ def make_pools(
   configs: Sequence[table_configs.TableConfig],
   block_width: int,
 ) -> dict[str, BlockPool]:
-  """Returns the writers' pools by table; tables of equal width share one.
-
-  Raises:
-    ValueError: if two tables have one name, or the width is 0.
-  """
-  if block_width < 1:
-    raise ValueError(f'A block of {block_width} unrolls holds nothing.')
+  """Returns the writers' pools by table; tables of equal width share one."""
   widths = {c.name: c.block_width or block_width for c in configs}
-  if len(widths) < len(configs):
-    raise ValueError('Two tables have one name.')
   made = {width: BlockPool(layout, width) for width in widths.values()}
   return {name: made[width] for name, width in widths.items()}

@@ -1,6 +1,5 @@
 """Makes the store of a run from its configuration."""
 
-import urllib.parse
 from collections.abc import Sequence
 
 import ml_collections
@@ -126,12 +125,8 @@ def _is_embedded(
 
 
 def _check_address(address: str) -> None:
-  parts = urllib.parse.urlsplit(f'//{address}')
-  try:
-    is_valid = parts.netloc == address and parts.hostname and parts.port
-  except ValueError:
-    is_valid = False
-  if not is_valid:
+  host, _, port = address.rpartition(':')
+  if not host or not port.isdecimal():
     raise ValueError(
       f'--config.replay.address={address}: must be host:port, as in '
       'localhost:8000.'

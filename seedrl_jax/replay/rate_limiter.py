@@ -4,21 +4,12 @@ The rule is Reverb's SampleToInsertRatio (Cassirer et al. 2021, arXiv
 2102.04736, section 3.4), made safe for whole blocks and batches.
 """
 
-import dataclasses
 import math
 
 from seedrl_jax.replay import table_configs
 
 
-@dataclasses.dataclass
-class Counts:
-  """Unrolls ever inserted into and sampled from a table."""
-
-  inserts: int = 0
-  samples: int = 0
-
-
-class RateLimiter(Counts):
+class RateLimiter:
   """Decides what may pass; called with the table's lock held.
 
   Let `debt = inserts * samples_per_insert - samples`. An insert passes if the
@@ -29,10 +20,13 @@ class RateLimiter(Counts):
   For blocks worth `w = width * samples_per_insert` and batches of b, neither
   passes if `centre + buffer - w < debt < centre - buffer + b`. The buffer is at
   least `(w + b) / 2`, so that no such state exists.
+
+  Attributes:
+    inserts, samples: unrolls ever inserted into and sampled from the table.
   """
 
   def __init__(self, config: table_configs.ReplayConfig, block_width: int):
-    super().__init__()
+    self.inserts = self.samples = 0
     self._config = config
     self._block_width = block_width
     self._batch_size = 0

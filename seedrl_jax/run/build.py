@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -33,8 +33,10 @@ from seedrl_jax.run import layout as layout_lib
 # Makes a stream's environments from its index and its plan.
 MakeStream = Callable[[int, layout_lib.StreamPlan], envs.EnvStream]
 
-# Environment i of stream s has the seed s * this + i.
+# Environment i of stream s has the seed s * this + i; streams are numbered over
+# all starts, and one start has fewer than the second.
 _SEED_STRIDE = 1_000_003
+_STREAMS_OF_START = 1 << 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,8 +163,9 @@ def plan(
   devices = topology.make_topology(ratio, jax.local_devices(), most)
   training = topology.all_training(ratio, jax.devices(), most)
   batch_width = layout_lib.check_batch(config, len(training))
-  # Raises before anything is opened.
-  mixing.demonstrations_per_block(own, len(devices.training))
+  if _has_demonstrations(config):
+    # Raises before anything is opened.
+    mixing.demonstrations_per_block(own, len(devices.training))
   plans = layout_lib.plan_streams(own, devices.inference, host)
   agent = agents.load_agent(config, env_spec)
   return Setup(
@@ -177,6 +180,10 @@ def plan(
     batch_width=batch_width,
     block_width=layout_lib.block_width(config, batch_width, plans),
   )
+
+
+def _has_demonstrations(config: ml_collections.ConfigDict) -> bool:
+  return bool(config.demonstrations.fraction or config.demonstrations.path)
 
 
 def initial_state(setup: Setup) -> update.LearnerState:
@@ -235,10 +242,12 @@ class _Opener:
       actors = self._open_actor_server(store)
       if actors is not None:
         opened.callback(actors.close, False)
-      opening = self._open_streams(streams, actors)
-      for stream, plan, step in zip(
-        opening, self._setup.plans, self._steps, strict=True
+      make_stream = streams or self._make_stream
+      remote = iter(actors.streams if actors is not None else ())
+      for i, (plan, step) in enumerate(
+        zip(self._setup.plans, self._steps, strict=True)
       ):
+        stream = next(remote) if plan.is_remote else make_stream(i, plan)
         opened.callback(stream.close)
         workers.append(self._make_worker(stream, plan, step, store))
       parts = self._connect(store, workers, actors)
@@ -247,9 +256,13 @@ class _Opener:
     return parts
 
   def _open_store(self) -> replay.TrajectoryStore:
+    config = self._config
+    tables = [table_configs.table_config(config)]
+    if _has_demonstrations(config):
+      tables = mixing.run_tables(config)
     return replay_factory.make_store(
-      self._config,
-      mixing.run_tables(self._config),
+      config,
+      tables,
       self._unroll_spec,
       self._setup.block_width,
       self._setup.agent.overlap,
@@ -297,20 +310,11 @@ class _Opener:
       local_messages.ParameterFeed(specs, latest),
     )
 
-  def _open_streams(
-    self, streams: MakeStream | None, actors: actor_server.ActorServer | None
-  ) -> Iterator[envs.EnvStream]:
-    """Opens streams one at a time, so that the caller can close each."""
-    make_stream = streams or self._make_stream
-    remote = iter(actors.streams if actors is not None else ())
-    for i, plan in enumerate(self._setup.plans):
-      yield next(remote) if plan.is_remote else make_stream(i, plan)
-
   def _make_stream(
     self, index: int, plan: layout_lib.StreamPlan
   ) -> envs.EnvStream:
     num_streams = sum(not plan.is_remote for plan in self._setup.plans)
-    number = self._start.starts * num_streams + index
+    number = self._start.starts * _STREAMS_OF_START + index
     return env_factory.make_stream(
       self._config.env,
       seed=(self._config.seed + number * _SEED_STRIDE) % 2**31,
@@ -365,6 +369,11 @@ class _Opener:
     setup, config = self._setup, self._config
     training = setup.topology.training
     blank = unrolls.blank_batch(self._unroll_spec, setup.batch_width)
+    if _has_demonstrations(config):
+      sampler = mixing.make_sampler(config, store, len(training))
+    else:
+      table = store.table(table_configs.TABLE)
+      sampler = table.sampler(config.batch_size, len(training))
     return Parts(
       env_spec=setup.env_spec,
       topology=setup.topology,
@@ -378,7 +387,7 @@ class _Opener:
         config.learner.publish_period,
       ),
       prefetcher=prefetch_lib.Prefetcher(
-        mixing.make_sampler(config, store, len(training)),
+        sampler,
         setup.updater.shard,
         config.learner.prefetch,
         config.replay.importance_exponent,

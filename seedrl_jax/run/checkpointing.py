@@ -48,18 +48,15 @@ class RunCheckpoints:
     self._workdir = workdir
     self._say = say
     self._leads = leads
-    self.storage = self._open_storage()
+    self.storage: Storage = checkpoints.NumbersOfCheckpoints(self._config.keep)
+    if leads:
+      self.storage = checkpoints.Checkpoints(
+        self._workdir.checkpoints,
+        self._config.keep,
+        self._config.keep_every_hours,
+        self._say,
+      )
     self._check_resumable(config)
-
-  def _open_storage(self) -> Storage:
-    if not self._leads:
-      return checkpoints.NumbersOfCheckpoints(self._config.keep)
-    return checkpoints.Checkpoints(
-      self._workdir.checkpoints,
-      self._config.keep,
-      self._config.keep_every_hours,
-      self._say,
-    )
 
   def _check_resumable(self, config: ml_collections.ConfigDict) -> None:
     old = self._read_config()
@@ -178,14 +175,13 @@ class CheckpointWriter:
     return time.perf_counter() - self._last
 
   def save(self, state: StateSource, now: RecordSource) -> None:
-    """Saves a checkpoint, unless this update has one already.
+    """Saves a last checkpoint, unless this update has one already.
 
     `now` is called when the replay has settled.
 
     Raises:
       NotWritten: if it could not be written, as on a full disk.
-      BaseException: another error of this checkpoint or, when this one is
-        written, of an earlier one in the thread.
+      BaseException: another error of this checkpoint or of an earlier one.
     """
     earlier = self._join()
     taken = state()
@@ -197,22 +193,12 @@ class CheckpointWriter:
   def save_midway(
     self, state: StateSource, now: RecordSource, wait: bool
   ) -> None:
-    """Saves a checkpoint in mid-run; only warns if it cannot be written.
+    """Saves a checkpoint in a thread; only warns if it cannot be written.
 
-    Without `wait` it returns when the replay has settled; the thread then calls
-    `now`. Raises other errors, of an earlier checkpoint too.
+    Returns when the replay has settled, or with `wait` when all is written. The
+    thread calls `now`. Raises other errors, of an earlier checkpoint too.
     """
     self.restart_clock()
-    if not wait:
-      self._save_in_background(state, now)
-      return
-    try:
-      self.save(state, now)
-    except workdir_lib.NotWritten as e:
-      self._say_next_tries(e)
-
-  def _save_in_background(self, state: StateSource, now: RecordSource) -> None:
-    """Saves in a thread, unless an earlier one is still being written."""
     if self._thread is not None and self._thread.is_alive():
       self._say(
         'A checkpoint is left out, as the one before is still being written; '
@@ -234,6 +220,9 @@ class CheckpointWriter:
     )
     self._thread.start()
     settled.wait()
+    if wait:
+      self._thread.join()
+      self.finish()
 
   def finish(self, timeout: float | None = None) -> None:
     """Waits, `timeout` seconds at most, for the thread; raises its error."""
@@ -248,9 +237,6 @@ class CheckpointWriter:
     error, self._error = self._error, None
     return error
 
-  def _say_next_tries(self, error: workdir_lib.NotWritten) -> None:
-    self._say(f'{error} The next save tries again.')
-
   def _write_guarded(
     self,
     state: update.LearnerState,
@@ -260,7 +246,7 @@ class CheckpointWriter:
     try:
       self._write(state, now, settled.set)
     except workdir_lib.NotWritten as e:
-      self._say_next_tries(e)
+      self._say(f'{e} The next save tries again.')
     except BaseException as e:
       self._error = e
     finally:

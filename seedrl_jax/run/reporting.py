@@ -1,14 +1,12 @@
 """Counters, curves and summary of a run."""
 
-import collections
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ml_collections
 
-from seedrl_jax.demonstrations import folder
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import build
@@ -35,14 +33,6 @@ class RunCounters:
     self._config = config
     # The hosts' latest counters since their start.
     self._told: dict[int, report.Snapshot] = {}
-    # On host 0: returns and lengths of the other hosts' episodes.
-    self._heard: collections.deque[tuple[float, int]] = collections.deque(
-      maxlen=report.WINDOW
-    )
-    self._next_episodes = 0.0
-    # Latest metrics of the other hosts' stores and actors.
-    self._curves: dict[int, dict[str, float]] = {}
-    self._lag_max = 0
 
   def begin(self) -> None:
     """Starts the clock of the training."""
@@ -116,75 +106,24 @@ class RunCounters:
     remote = 0 if actors is None else actors.num_connected
     return config.env.num_envs + evaluation + remote
 
-  def take_episodes(self) -> Iterator[tuple[bool, float, int]]:
-    """Yields is_training, return and length; on host 0 of all hosts."""
-    while self._heard:
-      yield True, *self._heard.popleft()
-    for worker in self.parts.workers:
-      for episode in worker.stream.take_episodes():
-        is_training = episode.env_id < worker.num_train_envs
-        yield is_training, episode.episode_return, episode.length
-
-  def take_lag_max(self) -> int:
-    """Returns the largest policy lag since the last call, of all hosts."""
-    others, self._lag_max = self._lag_max, 0
-    return max(others, self.parts.learner.take_lag_max())
-
   def curves(self, tables: Mapping[str, replay.TableInfo]) -> dict[str, float]:
-    """Returns the metrics of all hosts' actors and stores, here of `tables`."""
-    hosts = [self._own_curves(tables), *self._curves.values()]
-    total = {
-      name: sum(curves.get(name, 0.0) for curves in hosts) for name in hosts[0]
-    }
-    for name in total:
-      if name.endswith('/samples_per_insert'):
-        total[name] /= len(hosts)
-    return total
-
-  def _own_curves(
-    self, tables: Mapping[str, replay.TableInfo]
-  ) -> dict[str, float]:
-    curves = tables[table_configs.TABLE].metrics() | self.parts.metrics()
-    if folder.TABLE in tables:
-      curves |= tables[folder.TABLE].metrics(folder.TABLE)
+    """Returns the metrics of this host's actors, and of its `tables`."""
+    curves = self.parts.metrics()
+    for name, info in tables.items():
+      curves |= info.metrics('replay' if name == table_configs.TABLE else name)
     return curves
 
   # -- other hosts ---------------------------------------------------------
 
-  def tell(self, is_last: bool = False) -> dict[str, Any]:
-    """Returns this host's figures for the others; one thread calls it.
-
-    Now and then, and if `is_last`, they include what only host 0 needs.
-    """
-    told = dataclasses.asdict(self._own_snapshot())
-    now = time.perf_counter()
-    if self.host.index and (is_last or now >= self._next_episodes):
-      self._next_episodes = now + self._config.log.every_seconds
-      episodes = [episode[1:] for episode in self.take_episodes()]
-      told['episodes'] = episodes[-report.WINDOW :]
-      told['lag_max'] = self.parts.learner.take_lag_max()
-      # At the end the store no longer answers.
-      if not is_last:
-        told['curves'] = self._own_curves(self.parts.store.info())
-    return told
+  def tell(self) -> dict[str, Any]:
+    """Returns this host's counters for the others."""
+    return dataclasses.asdict(self._own_snapshot())
 
   def hear(self, told: Sequence[Mapping[str, Any]]) -> float:
-    """Takes all hosts' figures; returns the progress, the same on all hosts."""
-    snapshots: dict[int, report.Snapshot] = {}
-    for index, figures in enumerate(map(dict, told)):
-      episodes = figures.pop('episodes', ())
-      lag_max = figures.pop('lag_max', 0)
-      curves = figures.pop('curves', None)
-      snapshots[index] = report.Snapshot(**figures)
-      if self.host.index:
-        continue
-      self._heard.extend(episodes)
-      self._lag_max = max(self._lag_max, lag_max)
-      if curves:
-        self._curves[index] = curves
+    """Takes all hosts' counters; returns the progress, the same on all."""
     # In one assignment, as other threads read it.
-    self._told = snapshots
-    steps = sum(s.env_steps for s in snapshots.values())
+    self._told = {i: report.Snapshot(**own) for i, own in enumerate(told)}
+    steps = sum(own.env_steps for own in self._told.values())
     return self._share(self.before.env_steps + steps)
 
 
@@ -231,15 +170,15 @@ class RunReporter:
 
   def write(self) -> None:
     """Writes and prints a row of the curves; call `open` before."""
+    self._collect_episodes()
     if self._metrics is None:
-      # Host 0 has the curves.
+      # Host 0 writes the curves.
       self._say_what_lacks()
       return
-    self._collect_episodes()
     tables = self._parts.store.info()
     row, self.waits = self._reporter.row(
       self.counters.snapshot(),
-      self.counters.take_lag_max(),
+      self._parts.learner.take_lag_max(),
       self._parts.learner.metrics() | self.counters.curves(tables),
     )
     self._metrics.write(row)
@@ -254,9 +193,11 @@ class RunReporter:
 
   def _collect_episodes(self) -> None:
     reporter = self._reporter
-    for is_training, total, length in self.counters.take_episodes():
-      window = reporter.training if is_training else reporter.evaluation
-      window.add(total, length)
+    for worker in self._parts.workers:
+      for episode in worker.stream.take_episodes():
+        is_training = episode.env_id < worker.num_train_envs
+        window = reporter.training if is_training else reporter.evaluation
+        window.add(episode.episode_return, episode.length)
 
   def _say_what_lacks(self) -> None:
     """Prints, once each time, that this host can only wait for actors."""

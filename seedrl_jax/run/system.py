@@ -11,10 +11,10 @@ from seedrl_jax.distributed import coordinator as coordinator_lib
 from seedrl_jax.envs import base as envs
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.run import build as build_lib
-from seedrl_jax.run import checkpointing, config_checks, reporting
+from seedrl_jax.run import checkpointing, reporting
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import training as training_lib
-from seedrl_jax.runtime import profiler, progress, report, threads
+from seedrl_jax.runtime import progress, report, threads
 from seedrl_jax.runtime import workdir as workdir_lib
 
 # Errors after which this host's state is not good to go on from.
@@ -57,7 +57,7 @@ class System:
         not fit each other, or another run has the directory.
       HostLost: if another host is gone.
     """
-    config_checks.check(config, agents.ranges(config))
+    layout_lib.check(config, agents.ranges(config))
     self._config = config
     self._line = line or progress.ProgressLine()
     coordinator = coordinator or coordinator_lib.Coordinator()
@@ -110,11 +110,8 @@ class System:
     self._reporter = reporting.RunReporter(
       config, self._counters, self._workdir, self._line
     )
-    self._profiler = profiler.UpdateProfiler(
-      self._workdir.profile, profile_updates, say
-    )
     self._training = training_lib.Training(
-      config, self._coordinator, self._reporter, self._writer, self._profiler
+      config, self._coordinator, self._reporter, self._writer, profile_updates
     )
 
   @property
@@ -168,7 +165,7 @@ class System:
   def _finish(self, stuck: list[str]) -> dict[str, Any]:
     """Saves a last checkpoint and the summary; raises if anything failed."""
     group, coordinator = self._training.group, self._coordinator
-    group.run('profiler', self._profiler.close)
+    group.run('profiler', self._training.end_trace)
     # A learner that did not end still owns its state.
     if 'learner' not in group.alive:
       self._end_learning()

@@ -4,6 +4,7 @@ import functools
 import time
 from collections.abc import Callable
 
+import jax
 import ml_collections
 
 from seedrl_jax.demonstrations import folder
@@ -13,11 +14,12 @@ from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.run import build, checkpointing, reporting
 from seedrl_jax.runtime import process, threads
-from seedrl_jax.runtime import profiler as profiler_lib
 
 # Seconds for threads to end: in all, and before the user is informed.
 JOIN_SECONDS = 600.0
 _QUIET_JOIN_SECONDS = 10.0
+# Updates before a trace, which then shows the steady state.
+_WARM_UP = 20
 # Waits for a batch; returns None if this host wants to stop.
 _NextBatch = Callable[[], prefetch_lib.Prefetched | None]
 
@@ -31,9 +33,12 @@ class Training:
     coordinator: coordinator_lib.Coordinator,
     reporter: reporting.RunReporter,
     writer: checkpointing.CheckpointWriter,
-    profiler: profiler_lib.UpdateProfiler,
+    profile_updates: int,
   ):
-    """Starts nothing; raises `ValueError` if a processor cannot be had."""
+    """Starts nothing; raises `ValueError` if a processor cannot be had.
+
+    Of `profile_updates` updates there will be a trace in the work directory.
+    """
     self.interrupted = False
     self._config = config
     self._coordinator = coordinator
@@ -41,7 +46,9 @@ class Training:
     self._counters = reporter.counters
     self._parts = reporter.counters.parts
     self._writer = writer
-    self._profiler = profiler
+    self._profile_updates = profile_updates
+    self._seen_updates = 0
+    self._is_tracing = False
     offset = config.topology.inference_affinity_offset
     self._cores = [
       process.pinned_core(offset, i) for i in range(len(self._parts.workers))
@@ -138,13 +145,34 @@ class Training:
           item.sample.release()
           break
         learner.step(item, decision.progress)
-        self._profiler.after_update()
+        self._trace()
         if decision.save:
           # In lock step nothing may depend on timing.
           self._writer.save_midway(
             learner.state, self._reporter.record, wait=config.deterministic
           )
     self.group.stop()
+
+  def _trace(self) -> None:
+    """Counts an update; starts or ends the profiler's trace."""
+    self._seen_updates += 1
+    if not self._profile_updates:
+      return
+    if self._seen_updates == _WARM_UP:
+      jax.profiler.start_trace(str(self._reporter.workdir.profile))
+      self._is_tracing = True
+    elif self._seen_updates == _WARM_UP + self._profile_updates:
+      self.end_trace()
+
+  def end_trace(self) -> None:
+    """Ends a trace that still runs."""
+    if self._is_tracing:
+      self._is_tracing = False
+      jax.profiler.stop_trace()
+      self._reporter.line.say(
+        f'Trace of {self._seen_updates - _WARM_UP} updates: '
+        f'{self._reporter.workdir.profile}'
+      )
 
   def _batch_from_threads(self) -> prefetch_lib.Prefetched | None:
     prefetcher = self._parts.prefetcher

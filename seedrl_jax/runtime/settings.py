@@ -1,8 +1,16 @@
-"""Checks a configuration against tables of the values that each key allows."""
+"""Checks a configuration's values and loads the functions that they name.
 
+Imports no JAX.
+"""
+
+import importlib
 import math
 import numbers
+import os
+import sys
+import traceback
 from collections.abc import Callable, Container, Iterator, Mapping
+from types import ModuleType
 from typing import Any, NamedTuple
 
 
@@ -111,3 +119,60 @@ def check(
         f'--config.{key} means nothing to {agent}; take it out of the '
         'configuration, or start from one for that agent.'
       )
+
+
+# -- modules and functions --------------------------------------------------
+
+
+def load_module(flag: str, name: str, hint: str = '') -> ModuleType:
+  """Imports the module `name`, installed or in the current folder.
+
+  Raises:
+    ValueError: if its import fails, or there is no such module; the message
+      begins with `flag` and then ends with `hint`.
+  """
+  folder = os.getcwd()
+  is_ours = name.partition('.')[0] == __name__.partition('.')[0]
+  # Only for the user's modules, as the folder may be a stranger's. Last, so
+  # that a file here hides no installed package.
+  if not is_ours and folder not in sys.path:
+    sys.path.append(folder)
+  try:
+    return importlib.import_module(name)
+  except Exception as e:
+    missing = e.name if isinstance(e, ModuleNotFoundError) else None
+    if missing and f'{name}.'.startswith(f'{missing}.'):
+      raise ValueError(
+        f'{flag}: there is no module {name}, neither in the current folder '
+        f'({folder}) nor among the installed packages{hint}.'
+      ) from e
+    place = traceback.extract_tb(e.__traceback__)[-1]
+    raise ValueError(
+      f'{flag}: the module {name} fails when it is imported: '
+      f'{type(e).__name__}: {e} ({place.filename}, line {place.lineno}).'
+    ) from e
+
+
+def load_function(flag: str, reference: str) -> Callable[..., Any]:
+  """Returns the callable that `reference`, 'module:function', names.
+
+  Raises:
+    ValueError: if there is none; the message begins with `flag`.
+  """
+  module, colon, name = reference.partition(':')
+  if not (module and colon and name):
+    raise ValueError(f'{flag}: must be module:function.')
+  return find_function(flag, load_module(flag, module), name)
+
+
+def find_function(
+  flag: str, module: ModuleType, name: str
+) -> Callable[..., Any]:
+  """Returns a module's function; see `load_function`."""
+  found = getattr(module, name, None)
+  if not callable(found):
+    file = getattr(module, '__file__', 'built in')
+    raise ValueError(
+      f'{flag}: the module {module.__name__} ({file}) has no function {name}.'
+    )
+  return found

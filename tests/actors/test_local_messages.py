@@ -8,7 +8,7 @@ from seedrl_jax.actors import local_messages, wire
 from seedrl_jax.envs import base
 from tests.actors import toys
 
-_REPORT = local_messages.Report(7, 1 << 40, 0.25, 12, toys.episodes(2, 3))
+_REPORT = local_messages.Report(7, 1 << 31, 0.25, 12, toys.episodes(2, 3))
 
 
 def test_a_report_comes_out_as_it_went_in():
@@ -20,18 +20,23 @@ def test_a_report_comes_out_as_it_went_in():
     np.testing.assert_array_equal(a, b)
 
 
-def test_episodes_become_columns_under_the_learners_ids():
+def test_of_too_many_episodes_the_newest_are_told():
+  many = base.EndedEpisodes(*[np.arange(10_005)] * 5)
+  message = local_messages.pack_report(_REPORT._replace(episodes=many), 0)
+  assert len(message) < local_messages.MAX_REPORT_BYTES
+  got = local_messages.unpack_report(wire.parse(message))
+  assert got.episodes.length[[0, -1]].tolist() == [5, 10_004]
+
+
+def test_episodes_become_columns():
   episodes = [
     base.Episode(1, 2.0, 3, 6, True),
     base.Episode(0, 1.0, 4, 8, True),
   ]
-  columns = local_messages.episode_columns(episodes, np.array([5, 9], np.int32))
-  assert columns.env_id.tolist() == [9, 5]
+  columns = local_messages.episode_columns(episodes)
+  assert columns.env_id.tolist() == [1, 0]
   assert columns.length.tolist() == [3, 4]
-  assert (
-    local_messages.episode_columns([], np.array([5]))
-    is local_messages.NO_EPISODES
-  )
+  assert local_messages.episode_columns([]) is local_messages.NO_EPISODES
 
 
 @pytest.mark.parametrize(

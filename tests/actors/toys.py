@@ -3,9 +3,7 @@
 import contextlib
 import os
 import queue
-import struct
 import threading
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -78,12 +76,14 @@ def episodes(*env_id: int) -> base.EndedEpisodes:
 def steps(
   env_id: Any, step_type: int, sequence: int = 0, ended: tuple[int, ...] = ()
 ) -> bytes:
-  """Returns a message of steps."""
+  """Returns a message with the values of `output`."""
   value = output(env_id, step_type, sequence)
   return CODEC.pack_steps(value, episodes(*ended), sequence)
 
 
-def rows(message: bytes) -> wire.StepRows:
+def unpack(
+  message: bytes,
+) -> tuple[list[np.ndarray], base.EndedEpisodes]:
   return CODEC.unpack_steps(wire.parse(message))
 
 
@@ -99,18 +99,11 @@ def mutate(message: bytes, rng: np.random.Generator) -> bytes:
     return bytes(data) + rng.bytes(int(rng.integers(1, 50)))
   if kind == 3:
     # The header alone: counts and sizes of any value.
-    data[8:32] = rng.bytes(24)
+    data[8:24] = rng.bytes(16)
     return bytes(data)
   for place in rng.integers(0, len(data), rng.integers(1, 8)):
     data[place] ^= 1 << rng.integers(8)
   return bytes(data)
-
-
-def reseal(message: bytes) -> bytes:
-  """Returns a message with the right size and checksum of its body."""
-  header, body = bytearray(message[:32]), message[32:]
-  header[24:32] = struct.pack('<II', len(body), zlib.crc32(body))
-  return bytes(header) + body
 
 
 class RunningGroup:
@@ -160,7 +153,7 @@ class Client:
     self.call: Any = self._channel.stream_stream(METHOD)(
       iter(self._out.get, None), metadata=security.metadata()
     )
-    self.env_id = np.zeros(0, np.int32)
+    self.env_id = np.zeros(0, np.int32)  # within the group
 
   def say(self, message: bytes | None) -> None:
     self._out.put(message)
@@ -174,7 +167,7 @@ class Client:
     hello = handshake.Hello(num_envs, 'toy', inference)
     self.say(handshake.pack_hello(hello))
     welcome = handshake.unpack_welcome(self.hear())
-    self.env_id = welcome.env_id
+    self.env_id = np.arange(num_envs, dtype=np.int32)
     return welcome
 
   def step(self, step_type: int, sequence: int) -> np.ndarray:

@@ -332,7 +332,6 @@ def test_a_checkpoint_with_actions_of_any_shape_teaches(tmp_path, kind):
     ({'policy': ''}, 'Give either --teacher_workdir'),
     ({'teacher_workdir': 'x', 'policy': 'a:b'}, 'Give either'),
     ({'out': ''}, '--out is missing'),
-    ({'episodes': 0}, '--episodes=0: give at least 1'),
     ({'policy': 'by_step'}, '--policy=by_step: must be module:function'),
     ({'policy': 'tests.demonstrations.recording_runs:x'}, 'has no function x'),
     (

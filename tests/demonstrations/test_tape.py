@@ -7,7 +7,7 @@ import pytest
 
 from seedrl_jax.demonstrations import tape as tape_lib
 from seedrl_jax.envs import base as envs
-from seedrl_jax.evaluation import stream
+from seedrl_jax.evaluation import playing
 from seedrl_jax.inference import assembler
 from seedrl_jax.replay import blocks
 from tests.learner import toys
@@ -92,7 +92,7 @@ class _Recording:
 
   def __init__(self, episodes: int):
     layout = blocks.UnrollLayout(toys.unroll_spec(3))
-    self.quota = stream.EpisodeQuota(episodes, 2)
+    self.quota = playing.EpisodeQuota(episodes, 2)
     self.sequences: list[tuple[int, list[float]]] = []
 
     def take(block, count):

@@ -125,7 +125,7 @@ def test_hosts_of_another_run_are_refused(
   hosts: _Hosts, index: int, count: int, sentence: str
 ):
   hosts.gather(1, 2)
-  with pytest.raises(coordinator.HostsMismatch, match=sentence):
+  with pytest.raises(coordinator.HostLost, match=sentence):
     hosts.join(index, count).gather(0)
   hosts.all.pop().leave()
   # The others do not notice.

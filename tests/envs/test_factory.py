@@ -1,14 +1,13 @@
-"""Tests of `seedrl_jax.envs.factory`: families and specs."""
+"""Tests of `seedrl_jax.envs.factory`: families, specs and drawing."""
 
 import os
 import re
 import subprocess
 import sys
-import types as python_types
-import warnings
 from ctypes import util
 from typing import Any
 
+import chex
 import numpy as np
 import pytest
 
@@ -24,12 +23,10 @@ MINIGRID = {
 }
 FAMILIES = {
   'CartPole-v1': (types.ArraySpec((4,), F4), 2, 1),
-  'Acrobot-v1': (types.ArraySpec((6,), F4), 3, 1),
   'Catch-v0': (types.ArraySpec((10, 5), F4), 3, 1),
   'FrozenLake-v1': (types.ArraySpec((), I4), 4, 1),
   'Pong-v5': (types.ArraySpec((1, 84, 84), U1), 6, 4),
   'MiniGrid-Empty-8x8-v0': (MINIGRID, 7, 1),
-  'MiniGrid-MemoryS7-v0': (MINIGRID, 7, 1),
   'gfootball/academy_empty_goal-v1': (types.ArraySpec((72, 96, 4), U1), 19, 1),
 }
 PROCGEN = 'CoinrunEasy-v0'
@@ -90,20 +87,6 @@ def test_vizdoom_starts_beside_scipy(tmp_path):
   )
 
 
-def test_actions_travel_as_the_pool_has_them(monkeypatch):
-  """ViZDoom's discrete action is a float64."""
-  stream, sent = streams.make(streams.config('CartPole-v1'), 2), []
-  env_id = stream.recv().env_id
-  with monkeypatch.context() as patch:
-    patch.setattr(stream, '_action_dtype', np.dtype(np.float64))
-    patch.setattr(
-      stream, '_pool', python_types.SimpleNamespace(_send=sent.append)
-    )
-    stream.send(np.array([1, 0], np.int32), env_id)
-  assert sent[0][2].dtype == np.float64 and sent[0][2].tolist() == [1, 0]
-  stream.close()
-
-
 @pytest.mark.parametrize('env_id', FAMILIES)
 def test_family_arrives_as_its_spec_says(env_id: str):
   _check_family(env_id, FAMILIES[env_id])
@@ -118,31 +101,6 @@ def test_procgen_arrives_or_says_what_to_install():
     assert re.search('apt install .*libqt5gui5`', str(e))
 
 
-@pytest.mark.parametrize('env_id', ['Catch-v0', 'Acrobot-v1', 'FrozenLake-v1'])
-def test_reward_is_zero_at_every_first(env_id: str):
-  stream = streams.make(streams.config(env_id), num_envs=4)
-  actions = np.random.default_rng(0).integers(0, 3, (60, 4), dtype=np.int32)
-  for output in streams.roll(stream, actions):
-    first = output.step_type == types.StepType.FIRST
-    assert (output.reward[first] == 0).all()
-
-
-def test_mission_arrives_where_it_is_not_dropped():
-  section = streams.config('MiniGrid-Empty-8x8-v0', drop_observations=())
-  spec = factory.make_spec(section)
-  assert list(spec.observation) == ['direction', 'image', 'mission']
-  streams.assert_fits(streams.make(section, 2).recv(), spec)
-
-
-def test_factory_takes_the_place_of_envpool():
-  section = streams.toy('scripted')
-  spec = factory.make_spec(section)
-  assert spec == base.StreamSpec(
-    types.ArraySpec((3,), F4), types.discrete(4), 1, 'tests.envs.toys:scripted'
-  )
-  assert streams.make(section, 2).spec == spec
-
-
 def test_threads_may_be_set():
   section = streams.config('CartPole-v1', num_threads=3)
   stream: Any = streams.make(section, 4)
@@ -150,13 +108,6 @@ def test_threads_may_be_set():
   # The default is one or two (`test_registry.py`).
   stream = streams.make(streams.config('CartPole-v1'), 4)
   assert stream._pool.config['num_threads'] <= 2
-
-
-def test_making_a_pool_warns_of_nothing():
-  with warnings.catch_warnings():
-    warnings.simplefilter('error')
-    factory.make_spec(streams.config('CartPole-v1'))
-    streams.make(streams.config('CartPole-v1'), 2).close()
 
 
 def test_streams_run_where_jax_is_not_installed():
@@ -184,3 +135,58 @@ for name in ('', 'tests.envs.toys:scripted'):
     env={'PYTHONPATH': ':'.join(sys.path)},
   )
   assert (done.stdout, done.stderr) == ('[1, 1]\n[1, 1]\n', '')
+
+
+def _chooser() -> Any:
+  return streams.config(
+    'Toy-v0', factory='tests.evaluation.evaluation_runs:chooser'
+  )
+
+
+def test_envpool_draws_what_was_received():
+  section = streams.config('Pong-v5')
+  stream = factory.make_stream(section, 1, 2, 2, rendered=True)
+  pictures = []
+  # Pong serves the first ball after a while.
+  for _ in range(25):
+    env_id = stream.recv().env_id
+    pictures.append([stream.render(i) for i in range(2)])
+    stream.send(np.ones(2, np.int32), env_id)
+  chex.assert_shape([p for pair in pictures for p in pair], (210, 160, 3))
+  assert pictures[0][0].dtype == np.uint8
+  assert (pictures[0][0] != pictures[24][0]).any()
+  assert stream.steps_per_second == 15.0
+  stream.close()
+
+
+def test_gymnasium_draws_each_step_and_the_episodes_end():
+  stream = factory.make_stream(_chooser(), 1, 1, 1, rendered=True)
+  shades = []
+  for _ in range(7):
+    env_id = stream.recv().env_id
+    shades.append(stream.render(0)[0, 0, 0].item())
+    stream.send(np.zeros(1, np.int32), env_id)
+  assert shades == [0, 40, 80, 120, 160, 200, 0]
+  assert stream.steps_per_second == 10.0
+  stream.close()
+
+
+@pytest.mark.parametrize(
+  ('section', 'rendered'),
+  [
+    (streams.config('Catch-v0'), True),  # has no drawing
+    (streams.config('CartPole-v1'), False),
+    (_chooser(), False),
+    (streams.toy('scripted'), True),  # takes no render_mode
+    (
+      streams.config('', factory='tests.envs.toys:scripted', processes=1),
+      False,
+    ),
+  ],
+)
+def test_what_cannot_be_drawn_is_none(section: Any, rendered: bool):
+  stream = factory.make_stream(section, 1, 1, 1, rendered=rendered)
+  stream.recv()
+  assert stream.render(0) is None
+  assert stream.steps_per_second
+  stream.close()

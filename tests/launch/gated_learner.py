@@ -19,10 +19,8 @@ class _Gated(reporting.RunCounters):
 
   _has_seen_all = False
 
-  def _own_curves(
-    self, tables: Mapping[str, replay.TableInfo]
-  ) -> dict[str, float]:
-    curves = super()._own_curves(tables)
+  def curves(self, tables: Mapping[str, replay.TableInfo]) -> dict[str, float]:
+    curves = super().curves(tables)
     if curves['actors/connected_envs'] >= _WANTED:
       self._has_seen_all = True
     return curves

@@ -1,8 +1,6 @@
 """Stand-ins for programs, and checks, for tests of the scripts."""
 
 import pathlib
-import shutil
-import subprocess
 import sys
 
 from tests import runs
@@ -16,14 +14,6 @@ def add_program(folder: pathlib.Path, name: str, text: str) -> None:
   path.parent.mkdir(parents=True, exist_ok=True)
   path.write_text(text.replace('PYTHON', sys.executable, 1))
   path.chmod(0o755)
-
-
-def check_shell_script(name: str) -> None:
-  """Fails if bash cannot parse a script, or if shellcheck, if here, objects."""
-  path = str(ROOT / name)
-  subprocess.run(['bash', '-n', path], check=True)
-  if shellcheck := shutil.which('shellcheck'):
-    subprocess.run([shellcheck, path], check=True)
 
 
 def check_flags(program: str, *arguments: str) -> None:

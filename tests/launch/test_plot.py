@@ -10,8 +10,8 @@ _PNG = b'\x89PNG'
 def _workdir(folder: pathlib.Path) -> str:
   folder.mkdir()
   (folder / 'metrics.csv').write_text(
-    'time/elapsed_s,time/env_frames,time/frames_per_s,rollout/return\n'
-    '1,9,9,\n2,18,9,1\n'
+    'time/elapsed_s,time/updates,time/env_frames,time/frames_per_s\n'
+    '1,1,9,9\n2,2,18,9\n'
   )
   return f'--workdir={folder}'
 
@@ -25,20 +25,7 @@ def test_default_file_is_in_the_first_workdir(tmp_path):
   assert result.stdout == f'plot: {out}\n'
 
 
-def test_out_names_the_file(tmp_path):
-  out = tmp_path / 'curves.png'
-  result = runs.call('plot', _workdir(tmp_path / 'a'), f'--out={out}')
-  assert result.returncode == 0, result.stderr
-  assert out.read_bytes().startswith(_PNG)
-
-
 def test_error_is_one_sentence(tmp_path):
   assert runs.refusal('plot', f'--workdir={tmp_path}') == (
     f'plot: {tmp_path} has no metrics.csv; name the --workdir of a run.'
   )
-
-
-def test_without_workdir_the_usage_is_shown():
-  result = runs.call('plot')
-  assert result.returncode == 1
-  assert 'Name runs as --workdir=DIR' in result.stdout + result.stderr

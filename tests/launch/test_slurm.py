@@ -129,26 +129,6 @@ def _cluster(tmp_path: pathlib.Path) -> Cluster:
   return Cluster(tmp_path)
 
 
-def test_script_is_sound():
-  stand_ins.check_shell_script('launch/slurm.sbatch')
-
-
-def _directives() -> dict[str, str]:
-  text = (stand_ins.ROOT / 'launch/slurm.sbatch').read_text()
-  comments = text.partition('\nset -')[0].splitlines()
-  lines = [line.split()[1] for line in comments if line.startswith('#SBATCH ')]
-  pairs = (line.removeprefix('--').partition('=') for line in lines)
-  return {name: value for name, _, value in pairs}
-
-
-def test_directives_make_it_resumable():
-  found = _directives()
-  assert found['signal'] == 'B:USR1@300'
-  assert found['open-mode'] == 'append'
-  assert found['ntasks-per-node'] == '1'
-  assert 'requeue' in found
-
-
 def test_each_node_has_a_learner_that_knows_the_first(cluster: Cluster):
   awkward = ["--config.env.id='a b'", '--x=$HOME;*', '']
   status, said = cluster.run(

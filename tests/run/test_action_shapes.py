@@ -51,16 +51,13 @@ def _train(config: Any, folder: pathlib.Path) -> None:
   assert summary['updates'] > 3
 
 
-def test_local_environments(kind: str, backend: str, tmp_path: pathlib.Path):
-  _train(_config(kind, replay__backend=backend), tmp_path)
-
-
 def test_environments_in_processes(tmp_path: pathlib.Path):
   _train(_config('box', env__processes=2), tmp_path)
 
 
-def test_replayed_unrolls(kind: str, backend: str, tmp_path: pathlib.Path):
-  _train(_config(kind, **_REPLAY, replay__backend=backend), tmp_path)
+@pytest.mark.usefixtures('server_python')
+def test_unrolls_replayed_by_reverb(kind: str, tmp_path: pathlib.Path):
+  _train(_config(kind, **_REPLAY, replay__backend='reverb'), tmp_path)
 
 
 @pytest.mark.parametrize('inference', handshake.INFERENCE)

@@ -4,7 +4,6 @@ import os
 import re
 
 import jax
-import numpy as np
 import pytest
 
 from seedrl_jax.learner import topology
@@ -56,16 +55,6 @@ def _build(**values):
       'included); give fewer, or 0 for half of them.',
     ),
     (
-      {'topology__max_devices': 9},
-      '--config.topology.max_devices=9: this host has 8; 0 takes all.',
-    ),
-    (
-      {'topology__inference_to_training': '3:4', 'topology__max_devices': 8},
-      '--config.topology.inference_to_training=3:4 does not divide the 8 '
-      'devices of this host; --config.topology.max_devices=7 leaves the rest '
-      'idle.',
-    ),
-    (
       {'agent': 'nobody'},
       '--config.agent=nobody: there is no module nobody, neither in the '
       f'current folder ({os.getcwd()}) nor among the installed packages; built '
@@ -99,14 +88,18 @@ def test_parts_fit_each_other_and_close():
       worker.stream.recv()
 
 
-def test_streams_of_later_starts_have_other_seeds():
-  def first_observations(starts):
-    # All in one batch: a smaller one takes those that step first.
-    config = runs.tiny(env__id='CartPole-v1', env__batch_size=4)
-    parts = build_lib.build(config, start=build_lib.Start(starts))
-    observation = parts.workers[0].stream.recv().observation
-    parts.close()
-    return observation
+def test_streams_of_later_starts_have_other_seeds(monkeypatch):
+  seeds = []
+  make = build_lib.env_factory.make_stream
 
-  np.testing.assert_array_equal(first_observations(0), first_observations(0))
-  assert not np.array_equal(first_observations(0), first_observations(1))
+  def make_stream(section, seed, **kwargs):
+    seeds.append(seed)
+    return make(section, seed=seed, **kwargs)
+
+  monkeypatch.setattr(build_lib.env_factory, 'make_stream', make_stream)
+  # There may be fewer streams than in an earlier start.
+  for starts, count in (0, 3), (1, 1), (1, 1), (2, 2):
+    config = runs.tiny(topology__streams_per_device=count)
+    build_lib.build(config, start=build_lib.Start(starts)).close()
+  assert seeds[3] == seeds[4]
+  assert len(set(seeds)) == len(seeds) - 1

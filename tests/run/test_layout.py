@@ -1,12 +1,75 @@
-"""Tests for seedrl_jax/run/layout.py: how a run is divided and laid out."""
+"""Tests for run/layout.py: values of keys, and how a run is divided."""
+
+import math
+import re
 
 import jax
 import numpy as np
 import pytest
 
+from configs import base, r2d2_base
+from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.run import layout as layout_lib
+from seedrl_jax.runtime import settings
 from tests import runs
+from tests.configs import test_configs
+
+_CONFIGS = test_configs.CONFIGS
+
+
+def _check(config):
+  layout_lib.check(config, agents.ranges(config))
+
+
+@pytest.mark.parametrize('name', _CONFIGS)
+def test_a_shipped_configuration_passes(name):
+  config = _CONFIGS[name]()
+  _check(config)
+  ranges = layout_lib.RANGES | dict(agents.ranges(config))
+  assert set(dict(settings.leaves(config, ranges))) == set(ranges)
+
+
+@pytest.mark.parametrize(
+  ('make', 'key', 'value'),
+  [
+    (base.get_config, 'agent', 'os.path'),
+    (base.get_config, 'seed', 2**31),
+    (base.get_config, 'env.num_threads', 100_000),
+    (base.get_config, 'env.thread_affinity_offset', 10_000),
+    (base.get_config, 'env.repeat_action_probability', 1.5),
+    (base.get_config, 'network.torso', 'vit'),
+    (base.get_config, 'network.hidden_sizes', (1.5,)),
+    (base.get_config, 'optimizer.learning_rate', math.nan),
+    (base.get_config, 'replay.max_size', 0),
+    (base.get_config, 'demonstrations.fraction', 1.0),
+    (base.get_config, 'actors.timeout', 1e12),
+    (base.get_config, 'log.every_seconds', 0.0),
+    (r2d2_base.get_config, 'burn_in', -1),
+    (r2d2_base.get_config, 'loss.priority_eta', math.nan),
+    (r2d2_base.get_config, 'exploration.epsilon_base', 1.5),
+  ],
+)
+def test_a_bad_value_is_refused_by_its_flag(make, key, value):
+  config = make()
+  config.update_from_flattened_dict({key: value})
+  start = re.escape(f'--config.{key}={value}: ')
+  with pytest.raises(ValueError, match=f'^{start}.*\\.$'):
+    _check(config)
+
+
+def test_another_agents_configuration_is_refused():
+  config = base.get_config()
+  config.agent = 'r2d2'
+  with pytest.raises(ValueError, match=r'config\.burn_in is missing, which'):
+    _check(config)
+  config = r2d2_base.get_config()
+  config.loss.entropy_cost = 0.01
+  with pytest.raises(ValueError, match=r'config\.loss\.entropy_cost means'):
+    _check(config)
+  # An agent without a table may have keys of its own.
+  config.agent, config.loss.mine = 'tests.run.echoing', 1
+  _check(config)
 
 
 def _plans(count, **values):
@@ -64,12 +127,6 @@ def test_actors_may_have_all_that_train(num_eval_envs: int, count: int):
   assert layout_lib.block_width(uniform, 4, plans) == 1
 
 
-def test_runs_of_before_there_were_actors_have_none():
-  config = runs.tiny()
-  del config['actors']
-  assert env_factory.make_env_spec(config).num_envs == 4
-
-
 @pytest.mark.parametrize(
   'values, expected',
   [
@@ -77,7 +134,6 @@ def test_runs_of_before_there_were_actors_have_none():
     ({'batch_size': 8}, 8),
     # Otherwise no block waits for an environment's second unroll.
     ({'batch_size': 8, 'replay__sampler': 'uniform'}, 3),
-    ({'batch_size': 2, 'replay__sampler': 'prioritized'}, 2),
     (
       {
         'batch_size': 2,

@@ -1,11 +1,17 @@
 """Tests for seedrl_jax/runtime/settings.py."""
 
 import math
+import pathlib
 import re
+import sys
+import types
+from collections.abc import Callable
 
 import ml_collections
 import pytest
 
+from seedrl_jax.agents import base
+from seedrl_jax.agents.vtrace import agent as vtrace
 from seedrl_jax.runtime import settings
 
 
@@ -55,3 +61,68 @@ def test_says_in_a_sentence_what_is_wrong(values, sentence):
     settings.check(_config(**values), ranges)
   settings.check(_config(s={'x': 1}, free={'any': 1}), ranges)
   settings.check(_config(s={'x': 1, 'y': 1}, free={}), ranges, complete=False)
+
+
+@pytest.fixture(name='write')
+def write_fixture(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str, str], int]:
+  """Changes to a user's folder; returns what writes modules there."""
+  monkeypatch.chdir(tmp_path)
+  # Forgets the modules afterwards.
+  monkeypatch.setattr(sys, 'path', [*sys.path])
+  monkeypatch.setattr(sys, 'modules', {**sys.modules})
+  return lambda name, text: (tmp_path / f'{name}.py').write_text(text)
+
+
+def test_function_in_the_current_folder_is_found(write):
+  write('users_own', 'def make(x):\n  return x + 1\n')
+  assert settings.load_function('--flag', 'users_own:make')(1) == 2
+
+
+def test_agent_may_be_one_file_in_the_current_folder(write):
+  text = 'def make_agent(config, env_spec):\n  return env_spec\n'
+  write('users_dqn', text)
+  assert base.load_agent(types.SimpleNamespace(agent='users_dqn'), 7) == 7
+  # Those of the package win by name.
+  write('vtrace', text)
+  with pytest.raises(AttributeError):
+    base.load_agent(types.SimpleNamespace(agent='vtrace'), None)
+
+
+@pytest.mark.usefixtures('write')
+def test_modules_of_the_package_do_not_open_the_folder_to_others():
+  # Libraries would import files there, such as `tensorflow.py`.
+  settings.load_module('--flag', vtrace.__name__)
+  assert str(pathlib.Path.cwd()) not in sys.path
+
+
+@pytest.mark.parametrize(
+  ('reference', 'sentence'),
+  [
+    ('users_own', 'must be module:function.'),
+    (
+      'absent:make',
+      'there is no module absent, neither in the current folder ({folder}) nor '
+      'among the installed packages.',
+    ),
+    (
+      'needs_more:make',
+      'the module needs_more fails when it is imported: ModuleNotFoundError: '
+      "No module named 'needs' ({folder}/needs_more.py, line 2).",
+    ),
+    (
+      'users_own:value',
+      'the module users_own ({folder}/users_own.py) has no function value.',
+    ),
+  ],
+)
+def test_what_cannot_be_had_is_said_in_a_sentence(
+  write, reference, sentence, tmp_path
+):
+  write('users_own', 'value = 1\n')
+  # The missing module's name begins as its own.
+  write('needs_more', '\nimport needs\n')
+  with pytest.raises(ValueError) as caught:
+    settings.load_function('--flag', reference)
+  assert str(caught.value) == '--flag: ' + sentence.format(folder=tmp_path)

@@ -3,13 +3,12 @@
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
 
 import grpc
 import numpy as np
 
-from seedrl_jax import types
 from seedrl_jax.actors import (
   addresses,
   credentials,
@@ -41,37 +40,9 @@ _FATAL = {
 }
 
 
-class LocalActor(Protocol):
-  """Acts for a group's environments in this process."""
-
-  @property
-  def parameters(self) -> Sequence[types.ArraySpec]:
-    """Specs of the leaves that it takes."""
-
-  def start(self) -> None:
-    """Starts its thread."""
-
-  def report(self) -> local_messages.Report:
-    """Returns the progress since the last call.
-
-    Raises:
-      IncompatibleLearner: if it cannot act in this run.
-      PeerLost: if a server that it needs is not reachable.
-      Exception: if its thread failed.
-    """
-
-  def take(self, version: int, leaves: Sequence[np.ndarray]) -> None:
-    """Takes the leaves of newer acting parameters."""
-
-  def wait(self) -> None:
-    """Waits until a report is due: about an unroll, or a second."""
-
-  def close(self) -> None:
-    """Ends its thread and closes what it opened, the environments too."""
-
-
-# Makes the actor for one connection to a learner; it closes the environments.
-MakeLocalActor = Callable[[handshake.Welcome, base.LocalStream], LocalActor]
+# Makes what acts for a group's environments during one connection to a learner,
+# as `local_inference.LocalInference`, which needs JAX; its `close` closes them.
+MakeLocalActor = Callable[[handshake.Welcome, base.LocalStream], Any]
 
 
 class GroupOptions(NamedTuple):
@@ -199,7 +170,7 @@ class EnvGroup:
       stream = self._make_stream(welcome)
       try:
         self._say(
-          f'Run {welcome.run_id}: {len(welcome.env_id)} environments of '
+          f'Run {welcome.run_id}: {stream.num_envs} environments of '
           f'{stream.spec.name} for {options.address.text}.'
         )
         self._act(welcome, stream, connection)
@@ -222,8 +193,6 @@ class EnvGroup:
       config = handshake.env_config(
         welcome, options.num_threads, options.affinity
       )
-      if welcome.env_id.shape != (num_envs,):
-        raise ValueError(f'The learner did not give {num_envs} ids.')
       handshake.check_spec(welcome, factory.make_spec(config))
       batch_size = options.batch_size or num_envs
       return factory.make_stream(config, welcome.seed, num_envs, batch_size)
@@ -237,7 +206,7 @@ class EnvGroup:
     connection: LearnerConnection,
   ) -> None:
     if self._make_local_actor is None:
-      _step_environments(stream, welcome.env_id, connection)
+      _step_environments(stream, connection)
       return
     if welcome.local is None:
       raise wire.WireError('WELCOME does not say how to act.')
@@ -261,36 +230,26 @@ class EnvGroup:
 
 
 def _step_environments(
-  stream: base.LocalStream,
-  env_id: np.ndarray,
-  connection: LearnerConnection,
+  stream: base.LocalStream, connection: LearnerConnection
 ) -> None:
-  """Sends steps and applies the learner's actions until the training ends.
-
-  `env_id`, int32 `[N]`, are the learner's ids of the environments.
-  """
+  """Sends steps and applies the learner's actions until the training ends."""
   codec = wire.StreamCodec(stream.spec)
+  env_id = np.arange(stream.num_envs, dtype=np.int32)
   sequence = 0
   while True:
     output = stream.recv()
-    connection.send(
-      codec.pack_steps(
-        output._replace(env_id=env_id[output.env_id]),
-        local_messages.episode_columns(stream.take_episodes(), env_id),
-        sequence,
-      )
-    )
+    assert np.array_equal(output.env_id, env_id), 'all environments, in order'
+    episodes = local_messages.episode_columns(stream.take_episodes())
+    connection.send(codec.pack_steps(output, episodes, sequence))
     message = connection.receive()
     if message.kind == wire.MessageKind.END:
       return
-    rows = len(output.env_id)
-    stream.send(codec.unpack_actions(message, rows, sequence), output.env_id)
+    action = codec.unpack_actions(message, len(env_id), sequence)
+    stream.send(action, env_id)
     sequence += 1
 
 
-def _follow_learner(
-  local_actor: LocalActor, connection: LearnerConnection
-) -> None:
+def _follow_learner(local_actor: Any, connection: LearnerConnection) -> None:
   """Sends reports and fetches parameters until the training ends."""
   local_actor.start()
   sequence = 0
@@ -299,8 +258,7 @@ def _follow_learner(
     message = connection.receive()
     if message.kind == wire.MessageKind.END:
       return
-    specs = local_actor.parameters
-    newer = local_messages.unpack_parameters(message, specs)
+    newer = local_messages.unpack_parameters(message, local_actor.parameters)
     if newer is not None:
       local_actor.take(*newer)
     local_actor.wait()

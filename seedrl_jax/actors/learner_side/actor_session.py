@@ -35,6 +35,7 @@ class ServerState:
     is_closed: whether the server closes; set from any thread.
     ended: whether the training has ended by then; set before `is_closed`.
     num_bytes: of all messages, in both directions.
+    reported: totals of groups that act themselves.
   """
 
   loop: asyncio.AbstractEventLoop
@@ -46,6 +47,9 @@ class ServerState:
   is_closed: bool = False
   ended: bool = False
   num_bytes: int = 0
+  reported: local_messages.ReportTotals = dataclasses.field(
+    default_factory=local_messages.ReportTotals
+  )
 
 
 class _ServerCloses(Exception):
@@ -107,8 +111,7 @@ class ActorSession:
   async def _answer_steps(self, grant: slot_allocator.SlotGrant) -> None:
     codec = self._state.codec
     while (message := await self._read_next()) is not None:
-      rows = codec.unpack_steps(message)
-      action = await self._infer(grant, message.sequence, rows)
+      action = await self._infer(grant, message)
       await self._write(codec.pack_actions(action, message.sequence))
 
   async def _answer_reports(self, grant: slot_allocator.SlotGrant) -> None:
@@ -116,7 +119,9 @@ class ActorSession:
     assert feed is not None
     while (message := await self._read_next()) is not None:
       report = local_messages.unpack_report(message)
-      grant.stream.report(grant.lease, message.sequence, report)
+      grant.lease.accept_report(message.sequence, report)
+      grant.stream.add_episodes(grant.lease, report.episodes)
+      state.reported.add(report)
       answer = local_messages.nothing_newer()
       if feed.has_newer(report.version):
         answer = await state.loop.run_in_executor(state.copying, feed.message)
@@ -156,15 +161,16 @@ class ActorSession:
     await self._context.write(message)
 
   async def _infer(
-    self, grant: slot_allocator.SlotGrant, sequence: int, rows: wire.StepRows
+    self, grant: slot_allocator.SlotGrant, message: wire.Message
   ) -> np.ndarray:
-    """Returns the actions for some steps."""
+    """Returns the actions for a STEPS message."""
     if self._state.is_closed:
       raise _ServerCloses
     answer = self._answer = self._state.loop.create_future()
     deliver = functools.partial(self._deliver, answer)
     try:
-      grant.stream.submit(grant.lease, sequence, rows, deliver)
+      steps = self._state.codec.unpack_steps(message)
+      grant.stream.submit(grant.lease, message.sequence, *steps, deliver)
       action = await answer
     finally:
       self._answer = None

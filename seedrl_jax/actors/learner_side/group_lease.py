@@ -3,16 +3,11 @@
 Nothing that passes these checks can harm the unrolls of other environments.
 """
 
-import math
-
 import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.actors import local_messages, wire
 from seedrl_jax.envs import base
-
-# More transitions than an actor makes between two reports.
-_MAX_STEPS = 1 << 32
 
 _FIRST, _LAST = int(types.StepType.FIRST), int(types.StepType.LAST)
 
@@ -25,24 +20,28 @@ class GroupLease:
     acts_itself: whether its actor only sends reports.
   """
 
-  def __init__(
-    self, env_id: np.ndarray, num_slots: int, acts_itself: bool = False
-  ):
-    """Expects a FIRST step of each `env_id`, unique and < `num_slots`."""
+  def __init__(self, env_id: np.ndarray, acts_itself: bool = False):
+    """Expects FIRST steps first."""
     self.acts_itself = acts_itself
     self.env_id = np.asarray(env_id, np.int32)
-    self._num_slots = num_slots
-    self._is_mine = np.zeros(num_slots, bool)
-    self._is_mine[env_id] = True
-    # Whether the next step is the first of an episode.
-    self._ended = self._is_mine.copy()
+    # Whether an environment's next step is the first of an episode.
+    self._ended = np.ones(len(env_id), bool)
     self._next = 0
 
-  def accept(self, sequence: int, rows: wire.StepRows) -> None:
+  def accept(
+    self,
+    sequence: int,
+    leaves: list[np.ndarray],
+    episodes: base.EndedEpisodes,
+  ) -> None:
     """Checks a group's next STEPS; raises `WireError` if it is impossible."""
-    *observation, reward, discount, step_type, env_id = rows.output
+    *observation, reward, discount, step_type = leaves
     self._check_order(sequence)
-    self._check_ids(env_id)
+    if len(reward) != len(self.env_id):
+      raise wire.WireError(
+        f'STEPS of {len(reward)} environments came from a group of '
+        f'{len(self.env_id)}.'
+      )
     for leaf in observation:
       _check_values(leaf, 'An observation')
     _check_values(reward, 'A reward')
@@ -50,23 +49,20 @@ class GroupLease:
       raise wire.WireError('A discount is not in [0, 1].')
     if (step_type > _LAST).any():
       raise wire.WireError('There is no such type of step.')
-    if not np.array_equal(step_type == _FIRST, self._ended[env_id]):
+    if not np.array_equal(step_type == _FIRST, self._ended):
       raise wire.WireError(
         'A FIRST step must come after the end of an episode, and only there.'
       )
-    self._check_episodes(rows.episodes, len(env_id))
-    self._ended[env_id] = step_type == _LAST
+    self._check_episodes(episodes, len(reward))
+    self._ended = step_type == _LAST
     self._next += 1
 
   def accept_report(self, sequence: int, report: local_messages.Report) -> None:
     """Checks the next REPORT; raises `WireError` if impossible."""
     self._check_order(sequence)
-    if not 0 <= report.env_steps < _MAX_STEPS:
-      raise wire.WireError('A number of steps is not possible.')
-    if not (math.isfinite(report.store_wait) and report.store_wait >= 0):
+    # So that no sum of them is infinite.
+    if not 0 <= report.store_wait <= wire.LARGEST:
       raise wire.WireError('A wait is not possible.')
-    if report.store_bytes < 0:
-      raise wire.WireError('A number of bytes is negative.')
     # Uncounted steps may have ended episodes already.
     num_steps = report.env_steps + len(self.env_id)
     self._check_episodes(report.episodes, num_steps)
@@ -78,33 +74,16 @@ class GroupLease:
         f'Message {sequence} came instead of message {self._next}.'
       )
 
-  def _check_ids(self, env_id: np.ndarray) -> None:
-    if not len(env_id):
-      raise wire.WireError('The message is about no environment.')
-    # Usually the whole group in order.
-    if np.array_equal(env_id, self.env_id):
-      return
-    self._check_mine(env_id)
-    if len(np.unique(env_id)) < len(env_id):
-      raise wire.WireError('An environment is in the message twice.')
-
-  def _check_mine(self, env_id: np.ndarray) -> None:
-    inside = (env_id >= 0) & (env_id < self._num_slots)
-    if not (inside.all() and self._is_mine[env_id].all()):
-      raise wire.WireError("An env_id is not one of this group's.")
-
   def _check_episodes(
     self, episodes: base.EndedEpisodes, num_steps: int
   ) -> None:
-    count = len(episodes.env_id)
+    count, local_id = len(episodes.env_id), episodes.env_id
     if not count:
       return
     if count > num_steps:
       raise wire.WireError(f'{count} episodes cannot end in {num_steps} steps.')
-    self._check_mine(episodes.env_id)
-    for length in episodes.length, episodes.frames:
-      if not ((length >= 0) & (length < _MAX_STEPS)).all():
-        raise wire.WireError("An episode's length is not possible.")
+    if not ((local_id >= 0) & (local_id < len(self.env_id))).all():
+      raise wire.WireError('An episode is of no environment of the group.')
     bound = wire.LARGEST * episodes.length
     if not (np.abs(episodes.episode_return) <= bound).all():
       raise wire.WireError("An episode's return is not possible.")

@@ -1,7 +1,6 @@
 """Environments of remote actors, as an `EnvStream` of the learner."""
 
 import collections
-import dataclasses
 import threading
 import time
 from collections.abc import Callable
@@ -10,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.actors import local_messages, wire
 from seedrl_jax.actors.learner_side import group_lease
 from seedrl_jax.envs import base
 from seedrl_jax.runtime import nest
@@ -23,16 +21,12 @@ Answer = Callable[[np.ndarray], None]
 
 
 class _Request(NamedTuple):
-  """Steps of one message, the leaves of an `EnvOutput`."""
+  """A step of each environment of a group; leaves are those of an EnvOutput."""
 
   lease: group_lease.GroupLease
   leaves: list[np.ndarray]
   answer: Answer
   arrival: float
-
-  @property
-  def env_id(self) -> np.ndarray:
-    return self.leaves[-1]
 
 
 class RemoteStream(base.EnvStream):
@@ -54,7 +48,7 @@ class RemoteStream(base.EnvStream):
     """Makes a stream of `num_envs` free slots.
 
     Args:
-      batch_size: the most environments in one `recv`, and in one message.
+      batch_size: the most environments in one `recv`, and in a group.
       min_batch_size: environments that make a batch at once.
       timeout: seconds after which fewer do.
     """
@@ -65,7 +59,6 @@ class RemoteStream(base.EnvStream):
     self._enough = min_batch_size
     self._timeout = timeout
     self._episodes = base.EpisodeLog()
-    self._reported = local_messages.ReportTotals()
     # Guards the attributes below.
     self._changed = threading.Condition()
     self._closed = False
@@ -96,12 +89,6 @@ class RemoteStream(base.EnvStream):
     with self._changed:
       return int(np.count_nonzero(self._free))
 
-  @property
-  def reported(self) -> local_messages.ReportTotals:
-    """Totals of groups that act themselves; a copy."""
-    with self._changed:
-      return dataclasses.replace(self._reported)
-
   # -- for the inference worker ----------------------------------------------
 
   def recv(self) -> types.EnvOutput:
@@ -126,29 +113,28 @@ class RemoteStream(base.EnvStream):
     return dropped
 
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
-    """Answers all of the last batch, in its order; see `EnvStream.send`.
-
-    Drops actions for environments that left.
-    """
+    """Answers all of the last batch, in its order, but for who has left."""
     base.check_action(self.spec.action, action, env_id)
     with self._changed:
       self._check_open()
       taken, self._taken = self._taken, []
-    if not np.array_equal(env_id, _ids(taken)):
+    ids = np.concatenate([_NO_ID, *(r.lease.env_id for r in taken)])
+    if not np.array_equal(env_id, ids):
       raise ValueError('Actions must be those of the last batch, in its order.')
     # A copy, as answers are sent later.
     action = np.array(action, self.spec.action.dtype)
     for request in taken:
-      size = len(request.env_id)
+      size = len(request.lease.env_id)
       request.answer(action[:size])
       action = action[size:]
 
   def take_episodes(self) -> list[base.Episode]:
     return self._episodes.take()
 
-  def close(self) -> None:
-    """See `EnvStream.close`; later steps get no actions."""
+  def close(self, failure: BaseException | None = None) -> None:
+    """See `EnvStream.close`; `recv` and `send` raise a server's `failure`."""
     with self._changed:
+      self._failure = self._failure or failure
       self._closed = True
       self._changed.notify_all()
 
@@ -163,7 +149,7 @@ class RemoteStream(base.EnvStream):
     if not self._waiting:
       return None
     enough = min(self._enough, self._num_expected)
-    if sum(len(request.env_id) for request in self._waiting) >= enough:
+    if sum(len(request.lease.env_id) for request in self._waiting) >= enough:
       return 0
     return max(0, self._waiting[0].arrival + self._timeout - time.monotonic())
 
@@ -171,9 +157,9 @@ class RemoteStream(base.EnvStream):
     """Takes the oldest requests that fit a batch."""
     taken: list[_Request] = []
     room = self.batch_size
-    while self._waiting and len(self._waiting[0].env_id) <= room:
+    while self._waiting and len(self._waiting[0].lease.env_id) <= room:
       taken.append(self._waiting.popleft())
-      room -= len(taken[-1].env_id)
+      room -= len(taken[-1].lease.env_id)
     return taken
 
   # -- for the server ----------------------------------------------------------
@@ -183,14 +169,14 @@ class RemoteStream(base.EnvStream):
   ) -> group_lease.GroupLease | None:
     """Leases slots to a group until `leave`; None if there is no room.
 
-    A group that acts itself will `report`, not `submit`.
+    A group that acts itself will not `submit`.
     """
     with self._changed:
       slots = np.flatnonzero(self._free)[:num_envs]
       if len(slots) < num_envs:
         return None
       self._free[slots] = False
-      lease = group_lease.GroupLease(slots, self.num_envs, acts_itself)
+      lease = group_lease.GroupLease(slots, acts_itself)
       self._leases.add(lease)
       if not acts_itself:
         self._num_expected += num_envs
@@ -200,34 +186,30 @@ class RemoteStream(base.EnvStream):
     self,
     lease: group_lease.GroupLease,
     sequence: int,
-    rows: wire.StepRows,
+    leaves: list[np.ndarray],
+    episodes: base.EndedEpisodes,
     answer: Answer,
   ) -> None:
-    """Takes a message's steps; raises `WireError` if they are invalid."""
-    lease.accept(sequence, rows)
-    size = len(rows.output[-1])
-    if size > self.batch_size:
-      raise wire.WireError(f'{size} environments are too many for a message.')
-    if len(rows.episodes.env_id):
-      self._episodes.append(rows.episodes)
-    request = _Request(lease, rows.output, answer, time.monotonic())
+    """Takes a group's steps; raises `WireError` if they are invalid.
+
+    `leaves` and `episodes` are as `StreamCodec.unpack_steps` returns them.
+    """
+    lease.accept(sequence, leaves, episodes)
+    self.add_episodes(lease, episodes)
+    leaves = [*leaves, lease.env_id]
+    request = _Request(lease, leaves, answer, time.monotonic())
     with self._changed:
       if lease in self._leases:
         self._waiting.append(request)
         self._changed.notify()
 
-  def report(
-    self,
-    lease: group_lease.GroupLease,
-    sequence: int,
-    report: local_messages.Report,
+  def add_episodes(
+    self, lease: group_lease.GroupLease, episodes: base.EndedEpisodes
   ) -> None:
-    """Takes an acting group's report; raises `WireError` if invalid."""
-    lease.accept_report(sequence, report)
-    if len(report.episodes.env_id):
-      self._episodes.append(report.episodes)
-    with self._changed:
-      self._reported.add(report)
+    """Logs a group's episodes, whose ids are within the group."""
+    if len(episodes.env_id):
+      env_id = lease.env_id[episodes.env_id]
+      self._episodes.append(episodes._replace(env_id=env_id))
 
   def leave(self, lease: group_lease.GroupLease) -> None:
     """Frees a group's slots; drops its steps that were not received yet."""
@@ -245,16 +227,6 @@ class RemoteStream(base.EnvStream):
       self._left.append(lease.env_id)
       # A batch may have waited for these environments only.
       self._changed.notify()
-
-  def fail(self, error: BaseException) -> None:
-    """Makes `recv` and `send` raise the server's error."""
-    with self._changed:
-      self._failure = error
-      self._changed.notify_all()
-
-
-def _ids(requests: list[_Request]) -> np.ndarray:
-  return np.concatenate([_NO_ID, *(request.env_id for request in requests)])
 
 
 def _check_sizes(min_batch_size: int, batch_size: int, num_envs: int) -> None:

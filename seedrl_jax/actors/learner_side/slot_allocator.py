@@ -166,7 +166,6 @@ class SlotAllocator:
       local = self._local.make_run(index, env_id)
     return handshake.Welcome(
       run_id=uuid.uuid4().hex,
-      env_id=env_id,
       seed=int(self._seeds.integers(1 << 31)),
       env=self._env_values,
       spec=handshake.spec_texts(self.spec._asdict()),

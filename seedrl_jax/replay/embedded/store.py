@@ -53,7 +53,7 @@ class EmbeddedStore(base.TrajectoryStore):
     return replay_table.EmbeddedReplay(config, self._layout, pool, seed)
 
   def table(self, name: str) -> tables.EmbeddedTable:
-    return base.find_table(self._tables, name)
+    return self._tables[name]
 
   def flush(self) -> None:
     """Does nothing: inserts and updates take effect at once."""

@@ -2,8 +2,10 @@
 
 import gc
 import pathlib
+import queue
 import threading
 import types as types_lib
+from collections.abc import Sequence
 
 import grpc
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 
 from configs import base as base_config
 from seedrl_jax import types
-from seedrl_jax.actors import addresses, credentials, handshake
+from seedrl_jax.actors import addresses, handshake, local_messages
 from seedrl_jax.actors.actor_side import actor
 from seedrl_jax.envs import factory
 from tests.actors import toys
@@ -23,7 +25,8 @@ _ENV = handshake.env_values(_CONFIG)
 
 
 def _learner(*listening: str, **options):
-  return toys.learner(*listening, spec=_SPEC, env=_ENV, **options)
+  values = {'spec': _SPEC, 'env': _ENV, 'local': toys.local_offer()}
+  return toys.learner(*listening, **values | options)
 
 
 def test_group_plays_until_the_training_ends():
@@ -62,23 +65,6 @@ def test_group_outlives_its_learner_and_finds_the_next(tmp_path: pathlib.Path):
   assert len(runs) == 2
 
 
-@pytest.mark.parametrize('there', [True, False])
-def test_group_can_be_stopped(there: bool, tmp_path: pathlib.Path):
-  with _learner() as (server, _):
-    address = server.addresses[0] if there else f'unix:{tmp_path}/a.sock'
-    group = toys.RunningGroup(address)
-    group.wait_for('Run ' if there else 'Looking for')
-    group.group.stop()
-    group.join()
-    assert group.ended is False and group.error is None
-
-
-def test_group_without_a_learner_gives_up_in_the_end(tmp_path: pathlib.Path):
-  group = toys.RunningGroup(f'unix:{tmp_path}/a.sock', patience=0.01)
-  group.join()
-  assert 'No learner at unix:' in str(group.error)
-
-
 @pytest.fixture(name='left')
 def left_fixture():
   """Returns the objects left of a test's calls, cycles included."""
@@ -94,39 +80,31 @@ def left_fixture():
   gc.enable()
 
 
-@pytest.mark.parametrize('end', ['training', 'learner', 'stop', 'patience'])
+@pytest.mark.parametrize('end', ['training', 'learner', 'stop', 'refusal'])
 def test_nothing_is_left_of_a_call(end: str, left, tmp_path: pathlib.Path):
   """Otherwise a program could hang at exit, in gRPC's clean-up."""
   address = f'unix:{tmp_path}/a.sock'
-  with _learner(address) as (server, _):
-    group = toys.RunningGroup(
-      address, patience=0.1 if end == 'patience' else 600.0
-    )
-    group.wait_for('Run ')
-    # The check does find a call while there is one.
-    assert left()
-    if end == 'stop':
-      group.group.stop()
-    else:
-      server.close(ended=end == 'training')
-  if end == 'learner':
-    group.wait_for('Looking for the learner')
-    group.group.stop()
-  group.join()
-  assert group.ended is (None if end == 'patience' else end == 'training')
-  assert isinstance(group.error, actor.ActorError) is (end == 'patience')
-  assert left() == []
-
-
-def test_nothing_is_left_of_a_call_that_is_refused(
-  left, tmp_path: pathlib.Path
-):
-  address = f'unix:{tmp_path}/a.sock'
-  with _learner(address, security=toys.OPEN._replace(token='right')):
+  token = 'right' if end == 'refusal' else ''
+  with _learner(address, security=toys.OPEN._replace(token=token)) as (
+    server,
+    _,
+  ):
     group = toys.RunningGroup(address)
+    if end != 'refusal':
+      group.wait_for('Run ')
+      # The check does find a call while there is one.
+      assert left()
+      if end == 'stop':
+        group.group.stop()
+      else:
+        server.close(ended=end == 'training')
+    if end == 'learner':
+      group.wait_for('Looking for the learner')
+      group.group.stop()
     group.join()
-    assert isinstance(group.error, actor.ActorError)
-    assert left() == []
+  assert group.ended is (None if end == 'refusal' else end == 'training')
+  assert isinstance(group.error, actor.ActorError) is (end == 'refusal')
+  assert left() == []
 
 
 class _NoTime(threading.Event):
@@ -144,39 +122,28 @@ class _NoTime(threading.Event):
     return self.is_set()
 
 
-def test_waits_between_attempts_grow(tmp_path: pathlib.Path):
-  target = addresses.parse('--learner', f'unix:{tmp_path}/a.sock')
-  group = actor.EnvGroup(
-    actor.GroupOptions(target, toys.OPEN, 2), lambda _: None
-  )
-  group._stop = stop = _NoTime()
-  assert group.run() is False
-  longest = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
-  # Shortened at random, so that actors do not all come back at once.
-  for wait, most in zip(stop.waits, longest, strict=True):
-    assert most / 2 <= wait <= most
-
-
-@pytest.mark.parametrize('options', [{}, {'patience': 0.0}])
+@pytest.mark.parametrize('patience', [600.0, 0.0])
 def test_group_looks_for_its_first_learner_for_ten_minutes(
-  options: dict[str, float],
-  tmp_path: pathlib.Path,
-  monkeypatch: pytest.MonkeyPatch,
+  patience: float, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ):
   target = addresses.parse('--learner', f'unix:{tmp_path}/a.sock')
   waiting = _NoTime()
   clock = types_lib.SimpleNamespace(monotonic=lambda: 80 * len(waiting.waits))
   monkeypatch.setattr(actor, 'time', clock)
-  wanted = actor.GroupOptions(target, toys.OPEN, 2, **options)
-  group = actor.EnvGroup(wanted, lambda _: None)
+  options = actor.GroupOptions(target, toys.OPEN, 2, patience=patience)
+  group = actor.EnvGroup(options, lambda _: None)
   group._stop = waiting
-  if options:
-    # Looks for ever.
-    assert group.run() is False
+  if patience:
+    with pytest.raises(actor.ActorError, match=f'No learner at {target.text} '):
+      group.run()
+    assert clock.monotonic() == 640
     return
-  with pytest.raises(actor.ActorError, match=f'No learner at {target.text} fo'):
-    group.run()
-  assert clock.monotonic() == 640
+  # Looks for ever, and waits longer each time.
+  assert group.run() is False
+  longest = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
+  # Shortened at random, so that actors do not all come back at once.
+  for wait, most in zip(waiting.waits, longest, strict=True):
+    assert most / 2 <= wait <= most
 
 
 def test_group_looks_for_a_lost_learner_for_as_long(
@@ -195,69 +162,52 @@ def test_group_looks_for_a_lost_learner_for_as_long(
   assert 'if its training has not ended, start the actor' in str(group.error)
 
 
-def test_other_environments_end_the_group_and_are_told_of(
-  caplog: pytest.LogCaptureFixture,
-):
-  caplog.set_level('INFO')
-  with toys.learner(
-    spec=_SPEC._replace(action=types.discrete(4)), env=_ENV
-  ) as (
-    server,
-    _,
-  ):
-    group = toys.RunningGroup(server.addresses[0], name='me')
-    group.join()
-    sentence = (
-      'me cannot serve this learner: Catch-v0 has another action at the '
-      f'actor than at the learner: {types.discrete(3)} instead of '
-      f'{types.discrete(4)}; install the same environments on both sides.'
-    )
-    assert str(group.error) == sentence
-  assert sentence in caplog.text
-
-
-def test_an_unknown_environment_ends_the_group():
-  env = _ENV | {'id': 'Catched-v0'}
-  with toys.learner(spec=_SPEC, env=env) as (server, _):
-    group = toys.RunningGroup(server.addresses[0])
-    group.join()
-    assert 'EnvPool has no such environment' in str(group.error)
-
-
-def _no_player(*_: object) -> None:
+def _unwelcome(*args: object) -> None:
   raise AssertionError('An agent that is not allowed would be loaded here.')
 
 
 @pytest.mark.parametrize(
-  'factory, make_local_actor, wanted',
-  [('os:mkdir', None, 'os:mkdir'), ('', _no_player, 'os.path:make_agent')],
+  'options, make_local_actor, sentence',
+  [
+    (
+      {'spec': _SPEC._replace(action=types.discrete(4))},
+      None,
+      'Catch-v0 has another action at the actor than at the learner: '
+      f'{types.discrete(3)} instead of {types.discrete(4)}; install the same '
+      'environments on both sides.',
+    ),
+    (
+      {'env': _ENV | {'id': 'Catched-v0'}},
+      None,
+      'EnvPool has no such environment',
+    ),
+    (
+      {'env': _ENV | {'factory': 'os:mkdir', 'factory_kwargs': {}}},
+      None,
+      'if you trust it, add --allow_factory=os:mkdir.',
+    ),
+    (
+      {'local': toys.local_offer(agent='os.path')},
+      _unwelcome,
+      'if you trust it, add --allow_factory=os.path:make_agent.',
+    ),
+    ({'batch_size': 1}, None, 'A group of 2 environments is too large'),
+    ({'local': None}, _unwelcome, '--config.actors.local_inference=True'),
+  ],
 )
-def test_a_learner_cannot_run_what_it_likes(
-  factory: str,
+def test_what_does_not_fit_is_told_on_both_sides(
+  options: dict,
   make_local_actor: actor.MakeLocalActor | None,
-  wanted: str,
-  tmp_path: pathlib.Path,
+  sentence: str,
   caplog: pytest.LogCaptureFixture,
 ):
   caplog.set_level('INFO')
-  kwargs = {'path': str(tmp_path / 'made')} if factory else {}
-  env = _ENV | {'factory': factory, 'factory_kwargs': kwargs}
-  offer = toys.local_offer(agent='os.path')
-  with toys.learner(spec=_SPEC, env=env, local=offer) as (server, _):
+  with _learner(**options) as (server, _):
     group = toys.RunningGroup(server.addresses[0], make_local_actor)
     group.join()
-  sentence = f'if you trust it, add --allow_factory={wanted}.'
+  assert isinstance(group.error, actor.ActorError)
   assert sentence in str(group.error)
-  # The learner logs it, too.
   assert sentence in caplog.text
-  assert list(tmp_path.iterdir()) == []
-
-
-def test_a_group_that_is_too_large_ends():
-  with _learner(batch_size=1) as (server, _):
-    group = toys.RunningGroup(server.addresses[0])
-    group.join()
-    assert 'A group of 2 environments is too large' in str(group.error)
 
 
 def test_a_full_learner_is_asked_again():
@@ -271,25 +221,96 @@ def test_a_full_learner_is_asked_again():
     second.group.stop()
     first.join()
     second.join()
+    assert first.ended is second.ended is False
 
 
-def test_wrong_token_and_no_tls_end_the_group(
-  certificate: tuple[pathlib.Path, pathlib.Path],
-):
-  chain, key = (file.read_bytes() for file in certificate)
-  security = credentials.Security(chain, key, 'secret')
-  with _learner('localhost:0', security=security) as (server, _):
-    address = server.addresses[0]
-    right = credentials.Security(certificate=chain, token='secret')
-    group = toys.RunningGroup(address, security=right._replace(token='guess'))
+# -- groups that act themselves ------------------------------------------------
+
+
+class _ToyActor:
+  """Reports one step each time; fails if it should after its first version."""
+
+  parameters = tuple(toys.PARAMETERS.values())
+
+  def __init__(self, welcome: handshake.Welcome, error: Exception | None):
+    self.welcome = welcome
+    self.taken: queue.SimpleQueue[int] = queue.SimpleQueue()
+    self.closed = False
+    self._version = types.NO_VERSION
+    self._error = error
+
+  def start(self) -> None:
+    assert not self.closed
+
+  def report(self) -> local_messages.Report:
+    if self._error is not None and self._version != types.NO_VERSION:
+      raise self._error
+    return local_messages.Report(
+      self._version, 1, 0.0, 0, local_messages.NO_EPISODES
+    )
+
+  def take(self, version: int, leaves: Sequence[np.ndarray]) -> None:
+    assert [x.shape for x in leaves] == [(), (2, 3)]
+    assert all((x == version).all() for x in leaves)
+    self._version = version
+    self.taken.put(version)
+
+  def wait(self) -> None:
+    pass
+
+  def close(self) -> None:
+    self.closed = True
+
+
+class _LocalGroup(toys.RunningGroup):
+  """A group that acts itself; `made` are its actors."""
+
+  def __init__(self, address: str, error: Exception | None = None):
+    self.made: queue.SimpleQueue[_ToyActor] = queue.SimpleQueue()
+    self._raises = error
+    super().__init__(address, self._make)
+
+  def _make(self, welcome: handshake.Welcome, stream: object) -> _ToyActor:
+    local_actor = _ToyActor(welcome, self._raises)
+    self.made.put(local_actor)
+    return local_actor
+
+
+@pytest.mark.parametrize('ended', [True, False])
+def test_a_local_group_follows_until_it_ends(ended: bool):
+  versions = [7]
+  offer = toys.local_offer(version=lambda: versions[0])
+  with _learner(local=offer) as (server, inference):
+    group = _LocalGroup(server.addresses[0])
+    local_actor = group.made.get()
+    assert local_actor.taken.get() == 7
+    versions[0] = 9
+    assert local_actor.taken.get() == 9
+    if ended:
+      server.close(ended=True)
+    else:
+      group.group.stop()
     group.join()
-    assert 'The token is not the one of this learner' in str(group.error)
-    # An actor that does not trust the certificate sends no token.
-    group = toys.RunningGroup(address, security=toys.OPEN, patience=0.01)
+  assert group.ended is ended and local_actor.closed
+  assert server.reported.env_steps > 1
+  assert inference.batches == []
+
+
+def test_if_its_store_is_lost_the_learner_is_asked_again():
+  with _learner() as (server, _):
+    group = _LocalGroup(server.addresses[0], actor.PeerLost('no Reverb.'))
+    first, second = group.made.get(), group.made.get()
+    assert first.closed
+    assert first.welcome.run_id != second.welcome.run_id
+    group.group.stop()
     group.join()
-    assert 'give --tls_roots' in str(group.error)
-    group = toys.RunningGroup(address, security=right)
-    group.wait_for('Run ')
-    server.close(ended=True)
+  lines = [group.lines.get() for _ in range(2)]
+  assert lines[1] == 'Looking for the learner: no Reverb.'
+
+
+def test_a_failure_of_the_local_actor_is_the_groups():
+  with _learner() as (server, _):
+    group = _LocalGroup(server.addresses[0], OSError('broken'))
     group.join()
-    assert group.ended is True
+    assert group.made.get().closed
+  assert isinstance(group.error, OSError)

@@ -85,7 +85,7 @@ class _Recording(store.EmbeddedStore):
     super().__init__(*args)
     self._inserted = inserted
 
-  def table(self, name: str) -> replay.TrajectoryWriter:
+  def table(self, name: str) -> replay.Table:
     table = super().table(name)
     table.insert = self._inserted.insert
     return table
@@ -158,7 +158,6 @@ def _welcome(config: Any, stream: Any, /, **values: Any) -> handshake.Welcome:
   }
   welcome = handshake.Welcome(
     run_id='x',
-    env_id=np.arange(_NUM_ENVS, dtype=np.int32) + 2,
     seed=_SEED,
     env=handshake.env_values(config.env),
     spec=handshake.spec_texts(stream.spec._asdict()),
@@ -231,8 +230,8 @@ def test_a_thread_acts_with_what_it_took_and_reports_it():
   steps += report.env_steps
   episodes += report.episodes.env_id.tolist()
   assert versions == {3, 4}
-  # With the learner's ids; Catch ends every ninth step.
-  assert set(episodes) == {2, 3, 4, 5}
+  # Catch ends every ninth step.
+  assert set(episodes) == {0, 1, 2, 3}
   assert len(episodes) == pytest.approx(steps / 9, abs=_NUM_ENVS)
   assert not [t for t in threading.enumerate() if t.name == 'inference']
 

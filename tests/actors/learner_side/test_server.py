@@ -31,7 +31,6 @@ def test_steps_go_to_inference_and_actions_come_back(tmp_path: pathlib.Path):
     a, b = (toys.Client(address) for address in server.addresses)
     runs = {a.join(2).run_id, b.join(3).run_id}
     assert len(runs) == 2
-    assert sorted([*a.env_id, *b.env_id]) == [0, 1, 2, 3, 4]
     assert server.num_connected == 5
     for sequence, kind in enumerate([toys.FIRST, toys.MID, toys.LAST]):
       for client in a, b:
@@ -81,7 +80,6 @@ def test_who_leaves_is_dropped_and_its_slots_are_used_again():
     # There is no room before the learner notices that the actor left.
     client, new = _join_when_there_is_room(server.addresses[0], 2)
     assert new.run_id != old.run_id and new.seed != old.seed
-    assert new.env_id.tolist() == [0, 1]
     client.step(toys.FIRST, 0)
     assert inference.dropped == [[], [0, 1]]
     client.close()
@@ -105,7 +103,7 @@ def _join_when_there_is_room(
     ([b'junk'], 'no whole header'),
     ([toys.steps([0], toys.FIRST)], 'STEPS came instead of HELLO'),
     ([_HELLO, _HELLO], 'HELLO came instead of STEPS'),
-    ([_HELLO, toys.steps([6], toys.FIRST)], 'An env_id'),
+    ([_HELLO, toys.steps([6], toys.FIRST)], 'STEPS of 1'),
   ],
 )
 def test_a_wrong_message_ends_its_stream_with_a_reason(
@@ -156,9 +154,7 @@ def test_hostile_messages_harm_nobody(inference: str):
         if inference == handshake.CENTRAL:
           plain = toys.steps(bad.env_id, toys.FIRST)
       for _ in range(10):
-        message = toys.mutate(plain, rng)
-        resealed = rng.integers(2) and len(message) > 31
-        bad.say(toys.reseal(message) if resealed else message)
+        bad.say(toys.mutate(plain, rng))
       bad.say(None)
       try:
         for _ in bad.call:

@@ -47,7 +47,6 @@ def address_fixture(server_python):
   tables = [{'name': n, 'max_size': 100, **queue, **free} for n in names]
   with server.ReverbServer(server_python, tables) as running:
     running.start()
-    running.wait_ready(_PATIENCE)
     yield running.address
 
 

@@ -101,11 +101,9 @@ class OwnServer(ServerLocation):
       # `restore` raises it again.
       with contextlib.suppress(base.CheckpointError):
         self._server.start(checkpoint)
-        self._server.wait_ready()
         self._begun = self._newest = checkpoint
         return
     self._server.start()
-    self._server.wait_ready()
 
   @property
   def pid(self) -> int | None:
@@ -149,16 +147,14 @@ class OwnServer(ServerLocation):
 
   def _restart_with(self, path: str) -> None:
     try:
-      self._server.restart(path)
-      self._server.wait_ready()
+      self._server.start(path)
     except BaseException:
       self._empty()
       raise
     self._newest = path
 
   def _empty(self) -> None:
-    self._server.restart()
-    self._server.wait_ready()
+    self._server.start()
 
   def close(self) -> None:
     self._closed = True
@@ -185,8 +181,7 @@ class OwnServer(ServerLocation):
   def _start_again(self, newest: str | None) -> None:
     for left in reversed(range(_ATTEMPTS)):
       try:
-        self._server.restart(newest)
-        self._server.wait_ready()
+        self._server.start(newest)
         return
       except server.ServerFailed as e:
         # What ended the last one may have ended this one too.

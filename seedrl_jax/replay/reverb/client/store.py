@@ -77,7 +77,7 @@ class ReverbStore(base.TrajectoryStore):
     return sum(table.bytes_sent for table in self._tables.values())
 
   def table(self, name: str) -> tables.ReverbTable:
-    return base.find_table(self._tables, name)
+    return self._tables[name]
 
   def flush(self) -> None:
     """See `TrajectoryStore`; raises ReverbError if the server is lost."""

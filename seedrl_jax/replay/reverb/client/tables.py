@@ -59,12 +59,11 @@ class ReverbTable(base.Table):
     self._samplers: list[sampler_lib.Sampler] = []
 
   def allocate(self) -> base.Block:
-    return self._pool.lend()
+    return self._pool.take()
 
   def insert(
     self, block: base.Block, priorities: np.ndarray | None = None
   ) -> None:
-    self._pool.check_lent(block)
     checked = base.check_priorities(priorities, block.width)
 
     def encode() -> items.Encoded:
@@ -72,12 +71,7 @@ class ReverbTable(base.Table):
       self._pool.give_back([block])
       return encoded
 
-    block.lent = False
-    try:
-      self._inserts.insert(encode)
-    except BaseException:
-      block.lent = True
-      raise
+    self._inserts.insert(encode)
 
   @property
   def bytes_sent(self) -> int:
@@ -112,7 +106,6 @@ class ReverbTable(base.Table):
     """See `TrajectoryStore`; what was inserted is still sent."""
     with self._lock:
       self._interrupted = True
-    self._pool.close()
     self._inserts.interrupt()
     # Not their threads: one may be looking for a lost server.
     for sampler in self._samplers:

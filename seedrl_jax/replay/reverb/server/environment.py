@@ -67,12 +67,11 @@ _PIP_OPTIONS = (
   '--only-binary=:all:',
 )
 
-# Prints the version, whether it has Reverb, and whether it can make a venv.
+# Prints the version, and whether it has Reverb.
 _PROBE = """
 import importlib.util as u, json, platform
-has = lambda *names: all(u.find_spec(n) is not None for n in names)
-print(json.dumps([platform.python_version(), has('reverb', 'tensorflow'),
-  has('venv', 'ensurepip')]))
+has = all(u.find_spec(name) for name in ('reverb', 'tensorflow'))
+print(json.dumps([platform.python_version(), has]))
 """
 _PROBE_SECONDS = 60.0
 
@@ -96,13 +95,11 @@ class Interpreter:
   Attributes:
     version: as in '3.11.7'.
     has_reverb: whether it can import Reverb.
-    has_venv: whether it can make a venv with pip.
   """
 
   path: str
   version: str
   has_reverb: bool
-  has_venv: bool
 
   @property
   def fits(self) -> bool:
@@ -162,15 +159,10 @@ def find(python: str | None = None) -> Interpreter:
   """
   if named := python or os.environ.get(VARIABLE):
     return _checked(named)
-  lacking = None
   for path in _candidates():
     found = _probe(path)
     if found is not None and found.fits:
-      if found.has_venv or _find_uv():
-        return found
-      lacking = lacking or found
-  if lacking is not None:
-    raise _without_venv(lacking)
+      return found
   raise NoReverb(
     'Reverb needs a Python from 3.9 to 3.11, and there is none: install one '
     f'(or uv, which then does), or name one by {FLAG}.'
@@ -205,26 +197,12 @@ def _probe(path: str) -> Interpreter | None:
 
 def _checked(path: str) -> Interpreter:
   found = _probe(path)
-  if found is None:
-    wrong = 'no Python that runs'
-  elif found.has_reverb or (found.fits and (found.has_venv or _find_uv())):
+  if found is not None and (found.has_reverb or found.fits):
     return found
-  elif found.fits:
-    raise _without_venv(found)
-  else:
-    wrong = f'Python {found.version}'
+  what = f'Python {found.version}' if found else 'no Python that runs'
   raise EnvironmentUnavailable(
-    f'{FLAG}={path}: this is {wrong}, and Reverb needs one from 3.9 to 3.11; '
+    f'{FLAG}={path}: this is {what}, and Reverb needs one from 3.9 to 3.11; '
     'name such.'
-  )
-
-
-def _without_venv(found: Interpreter) -> EnvironmentUnavailable:
-  short = found.version.rpartition('.')[0]
-  return EnvironmentUnavailable(
-    f'{found.path} (Python {found.version}) lacks venv or ensurepip: install '
-    f'them (Debian and Ubuntu: the package python{short}-venv), or name '
-    f'another by {FLAG}.'
   )
 
 
@@ -233,14 +211,10 @@ def _candidates() -> Iterator[str]:
   for version in _VERSIONS:
     if path := shutil.which(f'python{version}'):
       yield path
-  if uv := _find_uv():
+  beside = os.path.dirname(sys.executable)
+  if uv := shutil.which('uv') or shutil.which('uv', path=beside):
     # Last, as it may download one.
     yield _python_of_uv(uv)
-
-
-def _find_uv() -> str | None:
-  beside = os.path.dirname(sys.executable)
-  return shutil.which('uv') or shutil.which('uv', path=beside)
 
 
 def _python_of_uv(uv: str) -> str:
@@ -307,7 +281,7 @@ def _build(
   try:
     with open(log_path, 'w') as log:
       for command in (
-        _venv_command(base, str(partial)),
+        [base.path, '-I', '-m', 'venv', str(partial)],
         [*install, *requirements],
         # Also compiles it, for a faster first start.
         [python, '-I', '-c', 'import reverb'],
@@ -319,12 +293,6 @@ def _build(
   except BaseException:
     shutil.rmtree(partial, ignore_errors=True)
     raise
-
-
-def _venv_command(base: Interpreter, path: str) -> list[str]:
-  if base.has_venv:
-    return [base.path, '-I', '-m', 'venv', path]
-  return [str(_find_uv()), 'venv', '--seed', '--python', base.path, path]
 
 
 def _run(command: list[str], log: IO[str], lock: IO[str]) -> None:
@@ -344,6 +312,7 @@ def _run(command: list[str], log: IO[str], lock: IO[str]) -> None:
     what = 'pip install' if 'pip' in command else ' '.join(command[:4])
     raise EnvironmentUnavailable(
       "The Reverb server's environment could not be made: "
-      f'"{what}" failed, as {log.name} tells; mend that, or name a Python that '
-      f'has dm-reverb by {FLAG}.'
+      f'"{what}" failed, as {log.name} tells; mend that (if venv fails on '
+      'Debian or Ubuntu: apt install python3-venv), or name a Python that has '
+      f'dm-reverb by {FLAG}.'
     ) from e

@@ -131,7 +131,7 @@ def test_outside_server_keeps_its_files_and_contents(
   made.restore(str(path))
   assert made.info()['t'].size == 4
   assert [str(saved) in r.getMessage() for r in caplog.records].count(True) == 1
-  server.restart(str(saved))
+  server.start(str(saved))
   again = hosts.outside(server.address).table('t').sampler(2)
   assert toy.numbers(again.sample()) == [1, 2]
 

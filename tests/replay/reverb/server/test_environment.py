@@ -49,7 +49,7 @@ def wheel_fixture(tmp_path) -> str:
 @pytest.fixture(name='base')
 def base_fixture(tmp_path) -> str:
   """Returns this Python, with a version that Reverb supports."""
-  said = '["3.11.0", false, true]'
+  said = '["3.11.0", false]'
   return _script(
     tmp_path / 'base',
     f'[ "$2" = -c ] && echo \'{said}\' || exec {sys.executable} "$@"',
@@ -63,9 +63,9 @@ def _script(path: pathlib.Path, text: str) -> str:
   return str(path)
 
 
-def _python(path: pathlib.Path, version: str, reverb='false', venv='true'):
+def _python(path: pathlib.Path, version: str, reverb='false'):
   """Makes an interpreter that reports these properties."""
-  return _script(path, f'echo \'["{version}", {reverb}, {venv}]\'')
+  return _script(path, f'echo \'["{version}", {reverb}]\'')
 
 
 @pytest.fixture(name='only')
@@ -206,27 +206,11 @@ def test_uv_that_fails_is_one_sentence(only, monkeypatch, text, seconds, why):
   assert os.linesep not in str(error.value)
 
 
-def test_uv_makes_the_venv_where_ensurepip_is_missing(only):
-  path = _python(only / 'python3.11', '3.11.2', venv='false')
-  with pytest.raises(
-    environment.EnvironmentUnavailable, match=r'package python3\.11-venv'
-  ):
-    environment.find()
-  with pytest.raises(
-    environment.EnvironmentUnavailable, match=r'package python3\.11-venv'
-  ):
-    environment.find(path)
-  uv = _script(only / 'uv', 'exit 2')
-  found = environment.find()
-  assert found.path == path
-  assert environment._venv_command(found, 'x')[:2] == [uv, 'venv']
-
-
 @pytest.mark.parametrize(
   ('text', 'words'),
   [
-    ('echo \'["3.12.1", false, true]\'', 'Python 3.12.1'),
-    ('echo \'["3.8.1", false, true]\'', 'Python 3.8.1'),
+    ('echo \'["3.12.1", false]\'', 'Python 3.12.1'),
+    ('echo \'["3.8.1", false]\'', 'Python 3.8.1'),
     ('exit 1', 'no Python that runs'),
     ('echo hello', 'no Python that runs'),
   ],
@@ -245,8 +229,11 @@ def test_tests_are_skipped_only_if_no_python_will_do(only, monkeypatch):
   monkeypatch.setenv('UV_PYTHON_DOWNLOADS', 'never')
   with pytest.raises(pytest.skip.Exception, match='needs a Reverb server'):
     conftest.reverb_or_skip()
-  _python(only / 'python3.11', '3.11.2', venv='false')
-  with pytest.raises(environment.EnvironmentUnavailable, match='venv'):
+  _script(
+    only / 'python3.11',
+    'case "$2" in -c) echo \'["3.11.2", false]\' ;; *) exit 1 ;; esac',
+  )
+  with pytest.raises(environment.EnvironmentUnavailable, match='python3-venv'):
     conftest.reverb_or_skip()
 
 
