@@ -51,14 +51,8 @@ class Insertion:
       self._clock = total + time.perf_counter() - start, None
 
   @property
-  def waiting(self) -> float:
-    """Seconds that the current insert has taken; thread-safe."""
-    start = self._clock[1]
-    return 0.0 if start is None else time.perf_counter() - start
-
-  @property
   def waited(self) -> float:
-    """Seconds that all inserts have taken, including the current one."""
+    """Seconds that inserts have taken, with the current one; thread-safe."""
     total, start = self._clock
     return total if start is None else total + time.perf_counter() - start
 
