@@ -39,13 +39,6 @@ def test_which_failures_are_losses(code, details, lost):
 def test_every_failure_is_one_line_that_says_where(code):
   error = errors.translate(_Failure(code, 'a\nb'), 'host:1', 'sample', 't')
   assert isinstance(error, errors.ReverbError)
-  assert '\n' not in str(error)
-  assert 'table t' in str(error)
-  assert 'host:1' in str(error)
-  assert str(error).endswith('.')
-
-
-def test_failure_of_the_server_as_a_whole():
-  error = errors.translate(_Failure(_CODE.NOT_FOUND), 'host:1', 'save')
-  assert isinstance(error, errors.RequestRefused)
-  assert str(error).startswith('Could not save (the Reverb server at host:1)')
+  assert isinstance(error, errors.UnknownTable) == (code == _CODE.NOT_FOUND)
+  assert '\n' not in str(error) and str(error).endswith('.')
+  assert 'table t' in str(error) and 'host:1' in str(error)
