@@ -9,7 +9,7 @@ from absl import flags
 
 from launch import allow_flags
 
-_EPISODES = flags.DEFINE_integer('episodes', 20, 'Episodes to play.')
+_EPISODES = flags.DEFINE_integer('episodes', 20, 'Episodes to play.', 1)
 _SAMPLE = flags.DEFINE_bool(
   'sample', False, 'Sample actions as in training, instead of the greedy ones.'
 )
@@ -17,7 +17,7 @@ _SEED = flags.DEFINE_integer(
   'seed', 0, 'Of environments, policy and sampling.', 0, 2**31 - 1
 )
 _NUM_ENVS = flags.DEFINE_integer(
-  'num_envs', 0, 'Environments side by side; 0: up to 10.'
+  'num_envs', 0, 'Environments side by side; 0: up to 10.', 0
 )
 _CHECKPOINT = flags.DEFINE_integer(
   'checkpoint', None, 'Number of the checkpoint; the newest by default.'

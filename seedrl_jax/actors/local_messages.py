@@ -18,9 +18,9 @@ from seedrl_jax.envs import base
 _MAX_EPISODES, MAX_REPORT_BYTES = 10_000, 1 << 20
 _REPORT_COLUMNS = (
   types.ArraySpec((), np.dtype('<i4')),  # version
-  types.ArraySpec((), np.dtype('<i8')),  # env_steps
+  types.ArraySpec((), np.dtype('<u4')),  # env_steps
   types.ArraySpec((), np.dtype('<f8')),  # store_wait
-  types.ArraySpec((), np.dtype('<i8')),  # store_bytes
+  types.ArraySpec((), np.dtype('<u8')),  # store_bytes
 )
 
 

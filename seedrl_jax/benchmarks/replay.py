@@ -50,7 +50,6 @@ def measure(python: str, windows: timing.Windows) -> Iterator[dict[str, str]]:
     paths = _make_data(folder)
     running = stack.enter_context(server.ReverbServer(python, _tables()))
     running.start()
-    running.wait_ready()
     programs = {
       'ours': [sys.executable, '-m', replay_clients.__name__],
       # By path, as the package is not installed there.

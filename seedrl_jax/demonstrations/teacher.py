@@ -21,7 +21,6 @@ from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import trust
 from seedrl_jax.evaluation import playing
-from seedrl_jax.evaluation import stream as stream_lib
 from seedrl_jax.runtime import progress, settings
 from seedrl_jax.runtime import workdir as workdir_lib
 
@@ -141,7 +140,7 @@ def from_policy(student: Student, reference: str, seed: int) -> Teacher:
   )
 
 
-class ScriptedStream(stream_lib.WrappedStream):
+class ScriptedStream(playing.WrappedStream):
   """A stream whose observations include a policy's actions."""
 
   def __init__(self, stream: envs.EnvStream, policy: Policy, flag: str):

@@ -54,11 +54,10 @@ def join(
     HostsMismatch: if the flags, or those of the hosts together, are wrong.
     HostLost: if a host does not join.
   """
-  if not coordinator and num_processes is None and process_id is None:
-    if on_tpu_vm():
-      return _join_on_tpu(timeout)
-    return coordinator_lib.Coordinator()
-  if num_processes == 1 and not process_id:
+  has_flags = coordinator or (num_processes, process_id) != (None, None)
+  if not has_flags and on_tpu_vm():
+    return _join_on_tpu(timeout)
+  if not has_flags or (num_processes == 1 and not process_id):
     return coordinator_lib.Coordinator()
   flags = _check_flags(coordinator, num_processes, process_id)
   interface = _interface(flags.address[0])

@@ -15,8 +15,6 @@ _NONE = np.zeros(0, np.int32)
 _NONE.setflags(write=False)
 # Batches with finished episodes that wait to be taken.
 _MOST_BATCHES = 10_000
-# Frames per second of videos, if nothing else is known.
-DEFAULT_STEPS_PER_SECOND = 30.0
 
 
 class StreamClosed(Exception):
@@ -260,7 +258,12 @@ class LocalStream(EnvStream):
 
   Actions are clipped to the bounds of `spec.action` for the environments only,
   not in what is recorded.
+
+  Attributes:
+    steps_per_second: playback speed for human viewers.
   """
+
+  steps_per_second = 30.0
 
   def __init__(
     self,
@@ -288,11 +291,6 @@ class LocalStream(EnvStream):
 
   def take_episodes(self) -> list[Episode]:
     return self._statistics.log.take()
-
-  @property
-  def steps_per_second(self) -> float:
-    """Playback speed for human viewers, in steps of one environment."""
-    return DEFAULT_STEPS_PER_SECOND
 
   @abc.abstractmethod
   def render(self, env_id: int) -> np.ndarray | None:

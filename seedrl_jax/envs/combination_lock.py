@@ -23,13 +23,7 @@ class CombinationLock(gymnasium.Env):
   # The name in curves and messages.
   spec = registration.EnvSpec('CombinationLock', f'{__name__}:make')
 
-  def __init__(self, length: int, num_actions: int):
-    """Raises ValueError if length < 1 or num_actions < 2."""
-    if length < 1 or num_actions < 2:
-      raise ValueError(
-        f'A lock of length {length} with {num_actions} actions: length must be '
-        'at least 1, actions at least 2.'
-      )
+  def __init__(self, length: int = 12, num_actions: int = 4):
     self._combination = combination(length, num_actions)
     self.observation_space = spaces.Box(0.0, 1.0, (length,), np.float32)
     self.action_space = spaces.Discrete(num_actions)
@@ -61,9 +55,7 @@ def combination(length: int, num_actions: int) -> np.ndarray:
   return np.random.default_rng(length).integers(num_actions, size=length)
 
 
-def make(length: int = 12, num_actions: int = 4) -> CombinationLock:
-  """Makes one environment; arguments as of `CombinationLock`."""
-  return CombinationLock(length, num_actions)
+make = CombinationLock
 
 
 def opener(env_spec: types.EnvSpec, seed: int) -> Callable[[Any], np.ndarray]:

@@ -20,46 +20,13 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.envs import base, registry, specs
-from seedrl_jax.runtime import nest as nest_lib
+from seedrl_jax.runtime import nest
 
 
 def make_spec(config: ml_collections.ConfigDict) -> base.StreamSpec:
   """Returns the spec without making an environment; see `factory.make_spec`."""
   pool_spec, _ = _pool_spec(config)
   return _stream_spec(config, pool_spec)
-
-
-def make_stream(
-  config: ml_collections.ConfigDict,
-  seed: int,
-  num_envs: int,
-  batch_size: int,
-  num_streams: int,
-  rendered: bool = False,
-) -> 'EnvPoolStream':
-  """Makes a pool of environments; see `factory.make_stream`."""
-  pool_spec, options = _pool_spec(config)
-  spec = _stream_spec(config, pool_spec)
-  if rendered:
-    options = {**options, 'render_mode': 'rgb_array'}
-  if registry.family(config.id) == 'vizdoom':
-    # Several games that start at once would each try to make it, and may fail.
-    os.makedirs('_vizdoom', exist_ok=True)
-  with registry.use_envpool() as envpool:
-    pool = envpool.make_dm(
-      config.id,
-      num_envs=num_envs,
-      batch_size=batch_size,
-      num_threads=config.num_threads
-      or registry.default_num_threads(
-        config.id, num_envs, batch_size, num_streams
-      ),
-      thread_affinity_offset=config.thread_affinity_offset,
-      seed=seed % 2**31,
-      **options,
-    )
-  paths = specs.keep_keys(config, _observation_keys(pool_spec))
-  return EnvPoolStream(pool, spec, num_envs, batch_size, paths)
 
 
 def _pool_spec(config: ml_collections.ConfigDict) -> tuple[Any, dict[str, Any]]:
@@ -75,6 +42,30 @@ def _pool_spec(config: ml_collections.ConfigDict) -> tuple[Any, dict[str, Any]]:
       raise ValueError(
         f'--config.env: {config.id} takes no such values: {options}.'
       ) from e
+
+
+def _make_pool(
+  config: ml_collections.ConfigDict,
+  seed: int,
+  num_streams: int,
+  sizes: dict[str, int],
+  options: dict[str, Any],
+) -> Any:
+  if registry.family(config.id) == 'vizdoom':
+    # Games that start at once would each try to make it, and may fail.
+    os.makedirs('_vizdoom', exist_ok=True)
+  num_threads = config.num_threads or registry.default_num_threads(
+    config.id, num_streams=num_streams, **sizes
+  )
+  with registry.use_envpool() as envpool:
+    return envpool.make_dm(
+      config.id,
+      num_threads=num_threads,
+      thread_affinity_offset=config.thread_affinity_offset,
+      seed=seed % 2**31,
+      **sizes,
+      **options,
+    )
 
 
 def _values(pool_spec: Any) -> dict[str, Any]:
@@ -117,24 +108,24 @@ def _observation_keys(pool_spec: Any) -> types.Nest:
   state_keys = pool_spec.state_array_spec
   if 'obs' in state_keys:
     return 'obs'
-  nest: dict[str, Any] = {}
+  found: dict[str, Any] = {}
   for key in state_keys:
     if key.startswith('obs:'):
       *path, name = key.removeprefix('obs:').split('.')
-      node = nest
+      node = found
       for part in path:
         node = node.setdefault(part, {})
       node[name] = key
-  return nest
+  return found
 
 
 def _gather(
-  indices: types.Nest, spec: types.Nest, state: list[np.ndarray]
+  paths: types.Nest, spec: types.Nest, state: dict[str, np.ndarray]
 ) -> types.Nest:
-  """Returns the arrays at `indices`, in the dtypes of `spec`."""
-  if isinstance(indices, dict):
-    return {key: _gather(indices[key], spec[key], state) for key in indices}
-  return np.asarray(state[indices], spec.dtype)
+  """Returns the arrays of the keys `paths`, in the dtypes of `spec`."""
+  if isinstance(paths, dict):
+    return {key: _gather(paths[key], spec[key], state) for key in paths}
+  return np.asarray(state[paths], spec.dtype)
 
 
 class EnvPoolStream(base.LocalStream):
@@ -145,51 +136,36 @@ class EnvPoolStream(base.LocalStream):
 
   def __init__(
     self,
-    pool: Any,
-    spec: base.StreamSpec,
+    config: ml_collections.ConfigDict,
+    seed: int,
     num_envs: int,
     batch_size: int,
-    paths: types.Nest,
+    num_streams: int = 1,
+    rendered: bool = False,
   ):
-    """Resets the environments of a new pool, from `envpool.make_dm`.
-
-    `paths` are the keys of the observation's arrays in EnvPool's state.
-    """
+    """Makes a pool and resets it; see `factory.make_stream`."""
+    pool_spec, options = _pool_spec(config)
+    spec = _stream_spec(config, pool_spec)
     # Often float64, unlike the agent's.
-    action_dtype = np.dtype(pool.spec.action_array_spec['action'].dtype)
+    action_dtype = np.dtype(pool_spec.action_array_spec['action'].dtype)
     super().__init__(spec, action_dtype, num_envs, batch_size)
-    self._find_columns(list(pool._state_keys), paths)
-    self._pool = pool
-    pool.async_reset()
+    if rendered:
+      options = {**options, 'render_mode': 'rgb_array'}
+    sizes = {'num_envs': num_envs, 'batch_size': batch_size}
+    self._pool = _make_pool(config, seed, num_streams, sizes, options)
+    self._keys = list(self._pool._state_keys)
+    self._paths = specs.keep_keys(config, _observation_keys(pool_spec))
+    leaves = nest.flatten(self._paths), nest.flatten(spec.observation)
+    self._floats = [
+      key for key, leaf in zip(*leaves, strict=True) if leaf.dtype.kind == 'f'
+    ]
+    self.steps_per_second = registry.steps_per_second(
+      spec.name, spec.action_repeat
+    )
+    self._pool.async_reset()
     # Environments that step or wait to be received. EnvPool's recv cannot be
     # interrupted, so call it only once it is sure to return.
     self._in_flight = num_envs
-
-  def _find_columns(self, keys: list[str], paths: types.Nest) -> None:
-    """Finds the indices that `_output` reads in EnvPool's state."""
-    self._observation = specs.map_nest(keys.index, paths)
-    self._floats = [
-      index
-      for index, leaf in zip(
-        nest_lib.flatten(self._observation),
-        nest_lib.flatten(self.spec.observation),
-        strict=True,
-      )
-      if leaf.dtype.kind == 'f'
-    ]
-    self._env_id = keys.index('info:env_id')
-    self._reward = keys.index('reward')
-    self._discount = keys.index('discount')
-    self._step_type = keys.index('step_type')
-    self._done = keys.index('done')
-    self._trunc = keys.index('trunc')
-    # Only Atari has these: the unclipped reward, and the real end.
-    self._score = keys.index(
-      'info:reward' if 'info:reward' in keys else 'reward'
-    )
-    self._game_over = (
-      keys.index('info:terminated') if 'info:terminated' in keys else None
-    )
 
   def recv(self) -> types.EnvOutput:
     with self._changed:
@@ -202,26 +178,28 @@ class EnvPoolStream(base.LocalStream):
     self._check_open()
     return self._output(state)
 
-  def _output(self, state: list[np.ndarray]) -> types.EnvOutput:
-    env_id = state[self._env_id]
-    truncated = state[self._trunc]
-    done = state[self._done]
-    discount = state[self._discount]
-    self._check_finite([state[i] for i in self._floats], env_id)
+  def _output(self, arrays: list[np.ndarray]) -> types.EnvOutput:
+    state: dict[str, Any] = dict(zip(self._keys, arrays, strict=True))
+    env_id, reward = state['info:env_id'], state['reward']
+    done, truncated = state['done'], state['trunc']
+    discount = state['discount']
+    self._check_finite([state[key] for key in self._floats], env_id)
     over = None
-    if self._game_over is not None:
-      game_over = state[self._game_over] != 0
+    # Atari tells the real end, and the unclipped reward.
+    if 'info:terminated' in state:
+      game_over = state['info:terminated'] != 0
       over = game_over | truncated
       truncated = truncated & ~game_over
     if np.count_nonzero(done):
       # Keeps a 0 in mid-episode, as with zero_discount_on_life_loss.
       discount = np.maximum(discount, truncated)
-    self._statistics.update(env_id, state[self._score], done, truncated, over)
+    score = state.get('info:reward', reward)
+    self._statistics.update(env_id, score, done, truncated, over)
     return types.EnvOutput(
-      observation=_gather(self._observation, self.spec.observation, state),
-      reward=state[self._reward],
+      observation=_gather(self._paths, self.spec.observation, state),
+      reward=reward,
       discount=discount,
-      step_type=state[self._step_type].astype(np.uint8),
+      step_type=state['step_type'].astype(np.uint8),
       env_id=env_id,
     )
 
@@ -244,10 +222,6 @@ class EnvPoolStream(base.LocalStream):
       self._pool._send([env_id, env_id, action])
       self._in_flight += len(env_id)
       self._changed.notify()
-
-  @property
-  def steps_per_second(self) -> float:
-    return registry.steps_per_second(self.spec.name, self.spec.action_repeat)
 
   def render(self, env_id: int) -> np.ndarray | None:
     self._check_open()

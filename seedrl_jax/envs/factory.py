@@ -36,15 +36,13 @@ def make_env_spec(
   Raises what `make_spec` does.
   """
   spec = make_spec(config.env)
-  # Old runs without this section can still be evaluated.
-  actors = config.get('actors')
-  num_remote = actors.max_envs if actors else 0
+  num_train = config.env.num_envs + config.actors.max_envs
   return types.EnvSpec(
     env_id=spec.name,
     observation=spec.observation,
     action=spec.action,
     action_repeat=spec.action_repeat,
-    num_envs=num_hosts * (config.env.num_envs + num_remote),
+    num_envs=num_hosts * num_train,
     num_eval_envs=config.num_eval_envs,
   )
 
@@ -74,15 +72,15 @@ def make_stream(
   Raises what `make_spec` does.
   """
   if _is_gymnasium(config):
-    return gymnasium_stream.make_stream(
+    return gymnasium_stream.GymnasiumStream(
       config, seed, num_envs, batch_size, rendered
     )
-  if config.get('processes', 0):
+  if config.processes:
     raise ValueError(
       f'--config.env.processes={config.processes}: is for environments of '
       f'Gymnasium; {config.id} is of EnvPool, which has threads '
       '(--config.env.num_threads).'
     )
-  return envpool_stream.make_stream(
+  return envpool_stream.EnvPoolStream(
     config, seed, num_envs, batch_size, num_streams, rendered
   )

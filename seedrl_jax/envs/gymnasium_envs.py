@@ -30,9 +30,23 @@ def load_factory(
   Raises:
     ValueError: if there is no such function or id, or options are wrong.
   """
+  flag = _flag(config)
   if config.factory:
-    return _of_factory(config, rendered)
-  return _of_id(config, rendered)
+    reference, kwargs = config.factory, config.factory_kwargs.to_dict()
+    if given := [*registry.set_options(config), *config.options]:
+      raise ValueError(
+        f'--config.env.{given[0]}: is an option of EnvPool, which {flag} '
+        'replaces; give it in --config.env.factory_kwargs.'
+      )
+  else:
+    reference, kwargs = 'gymnasium:make', _make_kwargs(config)
+  function = settings.load_function(flag, reference)
+  parameters = inspect.signature(function).parameters.values()
+  if rendered and any(
+    p.name == 'render_mode' or p.kind == p.VAR_KEYWORD for p in parameters
+  ):
+    kwargs['render_mode'] = 'rgb_array'
+  return functools.partial(_make, flag, reference, kwargs)
 
 
 def _flag(config: ml_collections.ConfigDict) -> str:
@@ -42,66 +56,46 @@ def _flag(config: ml_collections.ConfigDict) -> str:
   return f'--config.env.id={config.id}'
 
 
-def _of_factory(
-  config: ml_collections.ConfigDict, rendered: bool
-) -> EnvFactory:
-  flag = _flag(config)
-  if given := [*registry.set_options(config), *config.options]:
-    raise ValueError(
-      f'--config.env.{given[0]}: is an option of EnvPool, which {flag} '
-      'replaces; give it in --config.env.factory_kwargs.'
-    )
-  kwargs = config.factory_kwargs.to_dict()
-  if rendered:
-    function = settings.load_function(flag, config.factory)
-    parameters = inspect.signature(function).parameters.values()
-    if any(
-      p.name == 'render_mode' or p.kind == p.VAR_KEYWORD for p in parameters
-    ):
-      kwargs['render_mode'] = 'rgb_array'
-  return functools.partial(_call, flag, config.factory, kwargs)
-
-
-def _call(flag: str, reference: str, kwargs: dict[str, Any]) -> gymnasium.Env:
-  # Load by name: the function need not be picklable.
-  env = settings.load_function(flag, reference)(**kwargs)
-  if not isinstance(env, gymnasium.Env):
-    raise ValueError(
-      f'{flag}: must return a gymnasium.Env, not {type(env).__name__}.'
-    )
-  return env
-
-
-def _of_id(config: ml_collections.ConfigDict, rendered: bool) -> EnvFactory:
-  flag, env_id = _flag(config), config.id.removeprefix(PREFIX)
+def _make_kwargs(config: ml_collections.ConfigDict) -> dict[str, Any]:
+  """Returns the arguments of `gymnasium.make` for the configured id."""
+  env_id = config.id.removeprefix(PREFIX)
   # Gymnasium imports the module that an id names, and so do its adapters to old
   # Gym; but the id may come from an untrusted learner.
   known = [key for key in registration.registry if not key.startswith('GymV')]
   if env_id not in known:
     near = ', '.join(PREFIX + n for n in registry.nearest(env_id, known))
     raise ValueError(
-      f'{flag}: Gymnasium has not registered such an environment; the nearest '
-      f'are {near}; one of another package needs a function that makes it, '
-      '--config.env.factory=module:function.'
+      f'--config.env.id={config.id}: Gymnasium has not registered such an '
+      f'environment; the nearest are {near}; one of another package needs a '
+      'function that makes it, --config.env.factory=module:function.'
     )
-  kwargs = config.options.to_dict()
-  for option, value in registry.set_options(config).items():
+  options = registry.set_options(config)
+  for option in options:
     if option != 'max_episode_steps':
       raise ValueError(
         f'--config.env.{option}: is an option of EnvPool; give those of '
         f'{config.id} in --config.env.options.'
       )
-    kwargs[option] = value
-  if rendered:
-    kwargs['render_mode'] = 'rgb_array'
-  return functools.partial(_make, flag, env_id, kwargs)
+  return {
+    **config.options.to_dict(),
+    **options,
+    'id': env_id,
+    'disable_env_checker': True,
+  }
 
 
-def _make(flag: str, env_id: str, kwargs: dict[str, Any]) -> gymnasium.Env:
+def _make(flag: str, reference: str, kwargs: dict[str, Any]) -> gymnasium.Env:
+  # Load by name: the function need not be picklable.
+  function = settings.load_function(flag, reference)
   try:
-    return gymnasium.make(env_id, disable_env_checker=True, **kwargs)
+    env = function(**kwargs)
   except (TypeError, gymnasium.error.Error) as e:
-    raise ValueError(f'{flag}: Gymnasium cannot make it: {e}') from e
+    raise ValueError(f'{flag}: cannot be made: {e}') from e
+  if not isinstance(env, gymnasium.Env):
+    raise ValueError(
+      f'{flag}: must return a gymnasium.Env, not {type(env).__name__}.'
+    )
+  return env
 
 
 def describe(

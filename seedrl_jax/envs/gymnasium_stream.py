@@ -1,8 +1,8 @@
 """Gymnasium environments, in this process or others, as an `EnvStream`."""
 
 import collections
+import dataclasses
 import threading
-from collections.abc import Callable
 
 import gymnasium
 import ml_collections
@@ -15,56 +15,18 @@ from seedrl_jax.runtime import nest
 Envs = processes.SyncEnvs | processes.ProcessEnvs
 
 
-def make_stream(
-  config: ml_collections.ConfigDict,
-  seed: int,
-  num_envs: int,
-  batch_size: int,
-  rendered: bool = False,
-) -> 'GymnasiumStream':
-  """Makes vectorised environments; see `factory.make_stream`."""
-  spec, action_dtype = gymnasium_envs.describe(config)
-  make_env = gymnasium_envs.load_factory(config, rendered)
-  # Old configs lack the key. Rendering needs environments of this process.
-  wanted = 0 if rendered else config.get('processes', 0)
-  # Each batch of environments steps by itself.
-  num_processes = -(-wanted // -(-num_envs // batch_size))
-
-  def make_envs(seeds: np.ndarray) -> Envs:
-    if not wanted:
-      return processes.SyncEnvs(make_env, spec, seeds)
-    return processes.ProcessEnvs(make_env, spec, seeds, num_processes)
-
-  return GymnasiumStream(
-    make_envs, spec, action_dtype, seed, num_envs, batch_size
-  )
-
-
+@dataclasses.dataclass
 class _Group:
   """Environments that step together, once all have their actions."""
 
-  def __init__(self, envs: Envs, env_id: np.ndarray):
-    """Begins to reset the environments."""
-    self.envs = envs
-    self.env_id = env_id
-    self.unanswered = len(env_id)
-    # Which environments reset in the step under way.
-    self._ended = np.ones(len(env_id), bool)
-    envs.start(None)
+  envs: Envs
+  env_id: np.ndarray
+  unanswered: int = 0
 
   def start(self, action: np.ndarray) -> None:
     """Begins the next step."""
     self.unanswered = len(self.env_id)
     self.envs.start(action)
-
-  def finish(self) -> tuple[processes.Steps, np.ndarray]:
-    """Returns the steps and their `step_type`."""
-    steps = self.envs.finish()
-    step_type = np.full(len(self.env_id), types.StepType.MID, np.uint8)
-    step_type[self._ended] = types.StepType.FIRST
-    self._ended = steps.terminated | steps.truncated
-    step_type[self._ended] = types.StepType.LAST
-    return steps, step_type
 
 
 class GymnasiumStream(base.LocalStream):
@@ -75,28 +37,38 @@ class GymnasiumStream(base.LocalStream):
 
   def __init__(
     self,
-    make_envs: Callable[[np.ndarray], Envs],
-    spec: base.StreamSpec,
-    action_dtype: np.dtype,
+    config: ml_collections.ConfigDict,
     seed: int,
     num_envs: int,
     batch_size: int,
+    rendered: bool = False,
   ):
-    """Makes the environments and begins to reset them.
-
-    Args:
-      make_envs: makes a group's environments from their seeds, int `[n]`.
-      seed: environment i is seeded with `seed + i`.
-    """
+    """Makes the environments and resets them; see `factory.make_stream`."""
+    spec, action_dtype = gymnasium_envs.describe(config)
     super().__init__(spec, action_dtype, num_envs, batch_size)
+    make_env = gymnasium_envs.load_factory(config, rendered)
+    # Each group has its own. Rendering needs environments of this process.
+    wanted = 0 if rendered else config.processes
+    num_processes = -(-wanted // -(-num_envs // batch_size))
+
+    def make_envs(seeds: np.ndarray) -> Envs:
+      if not wanted:
+        return processes.SyncEnvs(make_env, spec, seeds)
+      return processes.ProcessEnvs(make_env, spec, seeds, num_processes)
+
     env_id = np.arange(num_envs, dtype=np.int32)
     self._action = np.zeros((num_envs, *spec.action.shape), action_dtype)
     self._groups = [
       _Group(make_envs(seed + ids.astype(np.int64)), ids)
       for ids in np.split(env_id, range(batch_size, num_envs, batch_size))
     ]
+    for group in self._groups:
+      group.start(self._action[group.env_id])
     self._ready = collections.deque(self._groups)
     self._stepping = threading.Lock()
+    if env := self._env(0):
+      fps = env.metadata.get('render_fps', self.steps_per_second)
+      self.steps_per_second = float(fps)
 
   @property
   def min_batch_size(self) -> int:
@@ -111,25 +83,24 @@ class GymnasiumStream(base.LocalStream):
     with self._stepping:
       self._check_open()
       try:
-        steps, step_type = group.finish()
+        steps = group.envs.finish()
       except base.EnvironmentFailed:
         # `close` may have killed it.
         self._check_open()
         raise
     leaves = nest.flatten(steps.observation)
     self._check_finite((x for x in leaves if x.dtype.kind == 'f'), group.env_id)
-    reward = steps.reward.astype(np.float32)
     self._statistics.update(
       group.env_id,
-      reward,
-      step_type == types.StepType.LAST,
+      steps.reward,
+      steps.step_type == types.StepType.LAST,
       steps.truncated & ~steps.terminated,
     )
     return types.EnvOutput(
       observation=steps.observation,
-      reward=reward,
+      reward=steps.reward,
       discount=1.0 - steps.terminated.astype(np.float32),
-      step_type=step_type,
+      step_type=steps.step_type,
       env_id=group.env_id.copy(),
     )
 
@@ -146,12 +117,6 @@ class GymnasiumStream(base.LocalStream):
           group.start(self._action[group.env_id])
           self._ready.append(group)
       self._changed.notify()
-
-  @property
-  def steps_per_second(self) -> float:
-    env = self._env(0)
-    default = base.DEFAULT_STEPS_PER_SECOND
-    return float(env.metadata.get('render_fps', default)) if env else default
 
   def render(self, env_id: int) -> np.ndarray | None:
     self._check_open()

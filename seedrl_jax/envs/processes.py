@@ -27,10 +27,11 @@ _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 
 class Steps(NamedTuple):
-  """One step of n environments, `[n, ...]`."""
+  """One step of n environments, `[n, ...]`; see `types.EnvOutput`."""
 
   observation: types.Nest
   reward: np.ndarray
+  step_type: np.ndarray
   terminated: np.ndarray
   truncated: np.ndarray
 
@@ -54,24 +55,32 @@ class SyncEnvs:
       )
     self._spec = spec
     self._seeds = seeds.tolist()
-    self._action: np.ndarray | None = None
+    # Which environments the next step resets; None before the first.
+    self._ended: np.ndarray | None = None
 
-  def start(self, action: np.ndarray | None) -> None:
-    """Takes the actions of the next step; None resets."""
+  def start(self, action: np.ndarray) -> None:
+    """Takes the actions of the next step; the first step only resets."""
     self._action = action
 
   def finish(self) -> Steps:
     """Returns the step that was started."""
-    if self._action is None:
+    size = len(self._seeds)
+    if self._ended is None:
       observation, _ = self.vector.reset(seed=self._seeds)
-      reward = np.zeros(len(self._seeds))
-      terminated = truncated = np.zeros(len(self._seeds), bool)
+      reward, first = np.zeros(size, np.float32), np.ones(size, bool)
+      terminated = truncated = np.zeros(size, bool)
     else:
-      observation, reward, terminated, truncated, _ = self.vector.step(
+      first = self._ended
+      observation, scores, terminated, truncated, _ = self.vector.step(
         self._action
       )
+      reward = scores.astype(np.float32)
+    self._ended = terminated | truncated
+    step_type = np.full(size, types.StepType.MID, np.uint8)
+    step_type[first] = types.StepType.FIRST
+    step_type[self._ended] = types.StepType.LAST
     observation = _copy(observation, self._spec.observation)
-    return Steps(observation, reward, terminated, truncated)
+    return Steps(observation, reward, step_type, terminated, truncated)
 
   def kill(self) -> None:
     """Does nothing: a step in this process cannot be interrupted."""
@@ -142,18 +151,17 @@ class ProcessEnvs:
     # Otherwise the interpreter waits for them when it exits.
     atexit.register(self.close)
 
-  def start(self, action: np.ndarray | None) -> None:
-    """Starts a step, or a reset if `action` is None; does not wait."""
-    parts: list[Any] = [None] * len(self._pipes)
-    if action is not None:
-      parts = np.split(action, self._splits)
-    for pipe, part in zip(self._pipes, parts, strict=True):
+  def start(self, action: np.ndarray) -> None:
+    """Starts a step; does not wait. The first step only resets."""
+    for pipe, part in zip(
+      self._pipes, np.split(action, self._splits), strict=True
+    ):
       # `finish` says which process has ended.
       with contextlib.suppress(OSError):
         pipe.send(part)
 
   def finish(self) -> Steps:
-    """Waits for the step, or the reset, that was started.
+    """Waits for the step that was started.
 
     Raises:
       EnvironmentFailed: if an environment raised, or a process has ended.

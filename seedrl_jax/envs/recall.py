@@ -21,17 +21,10 @@ class Recall(gymnasium.Env):
   # The name in curves and messages.
   spec = registration.EnvSpec('Recall', f'{__name__}:make')
 
-  def __init__(self, num_cues: int, min_delay: int, max_delay: int):
-    """`min_delay` to `max_delay` actions, drawn evenly, precede the answer.
-
-    Raises:
-      ValueError: if num_cues < 2, or not 1 <= min_delay <= max_delay.
-    """
-    if num_cues < 2 or not 1 <= min_delay <= max_delay:
-      raise ValueError(
-        f'Recall of {num_cues} cues after {min_delay} to {max_delay} steps: '
-        'there must be 2 cues or more and 1 <= min_delay <= max_delay.'
-      )
+  def __init__(
+    self, num_cues: int = 4, min_delay: int = 10, max_delay: int = 20
+  ):
+    """`min_delay` to `max_delay` actions, drawn evenly, precede the answer."""
     self._num_cues = num_cues
     self._delays = (min_delay, max_delay)
     self.observation_space = spaces.Box(0.0, 1.0, (num_cues + 1,), np.float32)
@@ -63,6 +56,4 @@ class Recall(gymnasium.Env):
     return np.zeros(self._num_cues + 1, np.float32)
 
 
-def make(num_cues: int = 4, min_delay: int = 10, max_delay: int = 20) -> Recall:
-  """Makes one environment; arguments as of `Recall`."""
-  return Recall(num_cues, min_delay, max_delay)
+make = Recall

@@ -124,8 +124,8 @@ def family(env_id: str) -> str:
 
 def steps_per_second(env_id: str, action_repeat: int) -> float:
   """Returns the playback speed of a known id for human viewers."""
-  frames = _FRAMES_PER_SECOND.get(family(env_id))
-  return frames / action_repeat if frames else base.DEFAULT_STEPS_PER_SECOND
+  default = base.LocalStream.steps_per_second * action_repeat
+  return _FRAMES_PER_SECOND.get(family(env_id), default) / action_repeat
 
 
 def default_num_threads(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -10,8 +11,9 @@ import numpy as np
 from seedrl_jax import types
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import base as envs
-from seedrl_jax.evaluation import stream as stream_lib
+from seedrl_jax.evaluation import video
 from seedrl_jax.inference import device_step as device_step_lib
+from seedrl_jax.inference import specs
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.runtime import checkpoints, progress
 from seedrl_jax.runtime import workdir as workdir_lib
@@ -52,12 +54,91 @@ class PlayOptions:
     """Seed of the environments' stream."""
     return (self.seed + _SEED_OFFSET) % 2**31
 
-  def check(self) -> None:
-    """Raises ValueError if a number is out of range."""
-    if self.episodes < 1:
-      raise ValueError(f'--episodes={self.episodes}: give at least 1.')
-    if self.num_envs < 0:
-      raise ValueError(f'--num_envs={self.num_envs}: give 0 or more.')
+
+class EpisodeQuota:
+  """Collects a fixed number of episodes from each environment.
+
+  Taking those that end first would favour short ones.
+  """
+
+  def __init__(self, episodes: int, num_envs: int):
+    """Divides `episodes` over environments as evenly as possible."""
+    self.total = episodes
+    self.episodes: list[envs.Episode] = []
+    self._missing = [
+      episodes // num_envs + (i < episodes % num_envs) for i in range(num_envs)
+    ]
+
+  @property
+  def is_met(self) -> bool:
+    """Whether all episodes have ended."""
+    return len(self.episodes) == self.total
+
+  def wants(self, env_id: int) -> bool:
+    """Returns whether the environment's next episode counts."""
+    return self._missing[env_id] > 0
+
+  def add(self, episodes: Sequence[envs.Episode]) -> None:
+    """Adds the episodes that count; each environment's come in order."""
+    for episode in episodes:
+      if self.wants(episode.env_id):
+        self._missing[episode.env_id] -= 1
+        self.episodes.append(episode)
+
+
+class WrappedStream(envs.EnvStream):
+  """A stream that forwards to another one, which is local and synchronous."""
+
+  def __init__(self, stream: envs.EnvStream):
+    self.spec = stream.spec
+    self.num_envs = stream.num_envs
+    self.batch_size = stream.batch_size
+    self._stream = stream
+
+  def recv(self) -> types.EnvOutput:
+    return self._stream.recv()
+
+  def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
+    self._stream.send(action, env_id)
+
+  def take_episodes(self) -> list[envs.Episode]:
+    return self._stream.take_episodes()
+
+  def close(self) -> None:
+    self._stream.close()
+
+
+class ObservedStream(WrappedStream):
+  """Counts episodes, and films environment 0 while its episodes count."""
+
+  def __init__(
+    self,
+    stream: envs.EnvStream,
+    quota: EpisodeQuota,
+    recorder: video.VideoRecorder | None = None,
+  ):
+    super().__init__(stream)
+    self._quota = quota
+    self._recorder = recorder
+
+  def recv(self) -> types.EnvOutput:
+    output = self._stream.recv()
+    ended = self._stream.take_episodes()
+    shown = self._quota.wants(0)
+    self._quota.add(ended)
+    if self._recorder is not None and shown:
+      self._recorder.record(output, ended)
+    return output
+
+  def take_episodes(self) -> list[envs.Episode]:
+    """Returns nothing: the quota has taken them."""
+    return []
+
+  def close(self) -> None:
+    """See `EnvStream.close`; completes the video."""
+    self._stream.close()
+    if self._recorder is not None:
+      self._recorder.close()
 
 
 class Player(NamedTuple):
@@ -122,17 +203,17 @@ def make_worker(
   agent, params, version = player
   device = jax.local_devices()[0]
   key = jax.random.PRNGKey(options.seed)
+  output = specs.output_spec(agent, stream.spec, params)
   step = device_step_lib.DeviceStep(
-    agent, stream.spec, device, stream.num_envs, key
+    agent, stream.spec, output, device, stream.num_envs, key
   )
   published = jax.device_put(params, device)
   return worker_lib.InferenceWorker(
     stream=stream,
     device_step=step,
-    assembler=sink,
+    sink=sink,
     parameters=lambda: (version, published),
     global_env_id=_env_ids(env_spec, stream.num_envs, options.sample),
-    output_spec=device_step_lib.output_spec(agent, stream.spec, params),
   )
 
 
@@ -148,7 +229,7 @@ def _env_ids(
 
 def play(
   worker: worker_lib.InferenceWorker,
-  quota: stream_lib.EpisodeQuota,
+  quota: EpisodeQuota,
   line: progress.ProgressLine,
 ) -> None:
   """Plays until the quota is met, and shows the progress."""
@@ -166,15 +247,10 @@ def play(
       )
 
 
-def standard_error(returns: np.ndarray) -> float:
-  """Returns the standard error of the mean; nan of a single return."""
-  n = len(returns)
-  return float(returns.std(ddof=1) / np.sqrt(n)) if n > 1 else np.nan
-
-
 def mean_text(returns: np.ndarray) -> str:
   """Returns mean and standard error of returns `[episodes]` as text."""
   text = f'return {returns.mean():.2f}'
   if len(returns) > 1:
-    text += f' ± {standard_error(returns):.2f} (mean ± standard error)'
+    error = returns.std(ddof=1) / np.sqrt(len(returns))
+    text += f' ± {error:.2f} (mean ± standard error)'
   return text

@@ -12,7 +12,6 @@ from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.envs import trust
 from seedrl_jax.evaluation import playing
-from seedrl_jax.evaluation import stream as stream_lib
 from seedrl_jax.evaluation import video as video_lib
 from seedrl_jax.runtime import progress
 from seedrl_jax.runtime import workdir as workdir_lib
@@ -23,11 +22,6 @@ class EvaluationOptions(playing.PlayOptions):
   """`PlayOptions`, and a video file for the first environment's episodes."""
 
   video: pathlib.Path | None = None
-
-  def check(self) -> None:
-    super().check()
-    if self.video is not None:
-      video_lib.check_path(self.video)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,20 +39,16 @@ class Evaluation:
     """Episode returns, float64 `[episodes]`."""
     return np.array([e.episode_return for e in self.episodes])
 
-  @property
-  def mean_length(self) -> float:
-    """Mean number of agent steps of an episode."""
-    return float(np.mean([e.length for e in self.episodes]))
-
   def report(self) -> str:
     """Returns the figures in a few lines."""
     returns = self.returns
+    length = np.mean([e.length for e in self.episodes])
     lines = [
       f'{self.env_id}, checkpoint {self.checkpoint}, {len(returns)} episodes, '
       + ('sampled actions' if self.sampled else 'greedy actions'),
       f'{playing.mean_text(returns)} | median {np.median(returns):.2f} | '
       f'min {returns.min():.2f} | max {returns.max():.2f} | mean length '
-      f'{self.mean_length:.1f} steps',
+      f'{length:.1f} steps',
     ]
     if self.video is not None:
       cut = ', where it was cut' if self.video.is_full else ''
@@ -80,7 +70,8 @@ def evaluate(
     ValueError: if the options, the run or its checkpoint cannot be used.
     registry.MissingLibraryError: if EnvPool cannot be loaded.
   """
-  options.check()
+  if options.video:
+    video_lib.check_path(options.video)
   directory = workdir_lib.Workdir(workdir)
   config = directory.read_config()
   trust.check(config.to_dict(), options.allowed, f'--workdir={directory.path}')
@@ -89,29 +80,24 @@ def evaluate(
   agent = agents.load_agent(config, env_spec)
   found = playing.load_params(directory, agent, options.checkpoint, line)
   player = playing.Player(agent, found.state, found.step)
-  quota = stream_lib.EpisodeQuota(options.episodes, options.width)
+  quota = playing.EpisodeQuota(options.episodes, options.width)
   stream = env_factory.make_stream(
     config.env,
     seed=options.env_seed,
     num_envs=options.width,
     # Synchronous, so that the episodes depend on the seed alone.
     batch_size=options.width,
-    rendered=options.video is not None,
+    rendered=bool(options.video),
   )
-  with contextlib.closing(stream):
-    recorder = None
-    if options.video is not None:
-      recorder = video_lib.VideoRecorder(
-        options.video, stream, config.network.image_layout
-      )
-    observed = stream_lib.ObservedStream(stream, quota, recorder)
-    with contextlib.closing(observed):
-      worker = playing.make_worker(player, observed, env_spec, options)
-      playing.play(worker, quota, line)
+  recorder = None
+  if options.video:
+    layout = config.network.image_layout
+    recorder = video_lib.VideoRecorder(options.video, stream, layout)
+  observed = playing.ObservedStream(stream, quota, recorder)
+  with contextlib.closing(observed):
+    worker = playing.make_worker(player, observed, env_spec, options)
+    playing.play(worker, quota, line)
+  episodes = tuple(quota.episodes)
   return Evaluation(
-    env_spec.env_id,
-    found.step,
-    options.sample,
-    tuple(quota.episodes),
-    recorder,
+    env_spec.env_id, found.step, options.sample, episodes, recorder
   )

@@ -7,14 +7,11 @@ side, laid out for training.
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
 
 import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.replay import table_configs
-
-_Table = TypeVar('_Table', bound='Table')
 
 
 class StoreClosed(RuntimeError):
@@ -237,7 +234,7 @@ class TrajectoryStore(abc.ABC):
 
   @abc.abstractmethod
   def table(self, name: str) -> Table:
-    """Returns a table; raises ValueError if there is none of that name."""
+    """Returns a table; raises KeyError if there is none of that name."""
 
   @abc.abstractmethod
   def flush(self) -> None:
@@ -285,15 +282,6 @@ class TrajectoryStore(abc.ABC):
   @abc.abstractmethod
   def close(self) -> None:
     """Interrupts and frees everything; later calls do nothing."""
-
-
-def find_table(tables: Mapping[str, _Table], name: str) -> _Table:
-  """Returns a table by name; raises ValueError if there is none."""
-  try:
-    return tables[name]
-  except KeyError:
-    known = ', '.join(tables)
-    raise ValueError(f'There is no table {name}, only {known}.') from None
 
 
 def check_priorities(priorities: np.ndarray | None, size: int) -> np.ndarray:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from seedrl_jax.replay import base, table_configs
+from seedrl_jax.replay import base
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -79,40 +79,3 @@ class FairQueue:
   def _check_open(self) -> None:
     if self._closed:
       raise base.StoreClosed(f'The store was closed: no {self._name}.')
-
-
-class TableGate:
-  """A table's lock, held for every change, and its queues of threads."""
-
-  def __init__(self, name: str):
-    self.lock = threading.Lock()
-    self.writers = FairQueue(self.lock, f'insert into table {name}')
-    self.samplers = FairQueue(self.lock, f'sample from table {name}')
-
-  def wake(self) -> None:
-    """Wakes threads that can go on; called with the lock held."""
-    self.writers.wake()
-    self.samplers.wake()
-
-  def close(self) -> None:
-    with self.lock:
-      self.writers.close()
-      self.samplers.close()
-
-  def info(
-    self,
-    config: table_configs.TableConfig,
-    size: int,
-    inserts: int,
-    samples: int,
-  ) -> base.TableInfo:
-    return base.TableInfo(
-      config=config,
-      size=size,
-      inserts=inserts,
-      samples=samples,
-      writer_wait_seconds=self.writers.seconds,
-      sampler_wait_seconds=self.samplers.seconds,
-      waiting_writers=len(self.writers),
-      waiting_samplers=len(self.samplers),
-    )

@@ -89,8 +89,6 @@ def learner(
   workdir: pathlib.Path,
   record: pathlib.Path,
   *flags: str,
-  prefix: Sequence[str] = (),
-  wrapper: Sequence[pathlib.Path] = (),
   folder: str = '',
   **environment: str,
 ) -> Process:
@@ -98,8 +96,6 @@ def learner(
 
   Args:
     record: file for `counted.note_unrolls`.
-    prefix: command to start it with.
-    wrapper: Python program that runs it, if any.
     folder: for the environments' files, see `counted.Counted`.
     **environment: variables.
   """
@@ -120,8 +116,7 @@ def learner(
   }
   return Process(
     [
-      *prefix,
-      *(sys.executable, *wrapper, runs.ROOT / 'launch/learner.py'),
+      *(sys.executable, runs.ROOT / 'launch/learner.py'),
       f'--config={runs.ROOT / "configs/base.py"}',
       f'--workdir={workdir}',
       *(f'--config.{key}={value}' for key, value in values.items()),
@@ -134,15 +129,12 @@ def learner(
 def actor(
   address: str,
   *flags: str,
-  prefix: Sequence[str] = (),
-  wrapper: Sequence[pathlib.Path] = (),
   **environment: str,
 ) -> Process:
   """Starts launch/actor.py, with 2 groups of 2 environments; see `learner`."""
   return Process(
     [
-      *prefix,
-      *(sys.executable, *wrapper, runs.ROOT / 'launch/actor.py'),
+      *(sys.executable, runs.ROOT / 'launch/actor.py'),
       *(f'--learner={address}', '--envs_per_group=2'),
       *(f'--allow_factory={_FACTORY}', *flags),
     ],

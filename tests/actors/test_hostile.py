@@ -10,7 +10,6 @@ import os
 import pathlib
 import re
 import signal
-import struct
 from collections.abc import Iterator
 
 import grpc
@@ -23,10 +22,8 @@ from tests.actors import counted, processes, toys
 
 _MESSAGES = 100_000
 _STREAMS = 24  # at once
-_RAW_STREAMS = 2_000
 _MEGABYTES = 32  # that the learner may grow by
 _Code = grpc.StatusCode
-_PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'
 _ENVS = 2
 _HELLO = handshake.pack_hello(handshake.Hello(_ENVS, 'hostile'))
 _CODEC = wire.StreamCodec(
@@ -171,33 +168,6 @@ async def _attack(address: str, messages: int, seed: int) -> _Attack:
   return attack
 
 
-async def _send_raw(host: str, port: int, seed: int) -> None:
-  """Sends bytes that are not gRPC, at best random HTTP/2 frames."""
-  rng = np.random.default_rng(seed)
-  for kind in rng.integers(3, size=_RAW_STREAMS // _STREAMS).tolist():
-    reader, writer = await asyncio.open_connection(host, port)
-    if kind:
-      writer.write(_PREFACE + struct.pack('>IBI', 4, 0, 0))
-    for _ in range(3):
-      body = rng.bytes(int(rng.integers(100)))
-      length = len(body) if kind == 1 else int(rng.integers(1 << 24))
-      header = struct.pack('>I', length)[1:] + rng.bytes(2) + bytes(4)
-      writer.write(header + body if kind else body)
-    with contextlib.suppress(OSError):
-      # Half closed: the learner must end it, if it has not yet.
-      writer.write_eof()
-      while await reader.read(1 << 16):
-        pass
-    writer.close()
-
-
-async def _attack_raw(address: str) -> None:
-  host, _, port = address.rpartition(':')
-  await asyncio.gather(
-    *(_send_raw(host, int(port), seed) for seed in range(_STREAMS))
-  )
-
-
 def _megabytes(pid: int) -> int:
   status = pathlib.Path(f'/proc/{pid}/status').read_text()
   match = re.search(r'VmRSS:\s*(\d+) kB', status)
@@ -240,11 +210,9 @@ def test_a_hundred_thousand_hostile_messages_harm_nobody(
   actor.wait_for('Run ')
   # First, to allocate all memory that streams need.
   asyncio.run(_attack(address, _MESSAGES // 10, seed=1000))
-  asyncio.run(_attack_raw(address))
   pid = learner.popen.pid
   before = _megabytes(pid), len(os.listdir(f'/proc/{pid}/fd'))
   attack = asyncio.run(_attack(address, _MESSAGES, seed=0))
-  asyncio.run(_attack_raw(address))
   after = _megabytes(pid), len(os.listdir(f'/proc/{pid}/fd'))
   print(before, after, attack.answered, attack.refused, attack.reasons)
   assert attack.read >= _MESSAGES

@@ -319,7 +319,7 @@ def test_observation_that_is_not_finite_names_the_environment():
 
   def spoil() -> list[np.ndarray]:
     state = receive()
-    state[stream._floats[0]][1, 3] = np.inf
+    state[stream._keys.index('obs')][1, 3] = np.inf
     return state
 
   stream._pool = types_lib.SimpleNamespace(_recv=spoil)

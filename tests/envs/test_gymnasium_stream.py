@@ -130,7 +130,7 @@ def test_id_of_gymnasiums_is_made_with_its_options():
     ('tests.envs.toys:CartPole-v1', {}, 'has not registered such'),
     ('GymV26Environment-v0', {}, 'has not registered such'),
     ('CartPole-v1', {'frame_skip': 2}, 'frame_skip: is an option of EnvPool'),
-    ('CartPole-v1', {'options': {'x': 1}}, "cannot make it: .*argument 'x'"),
+    ('CartPole-v1', {'options': {'x': 1}}, "cannot be made: .*argument 'x'"),
   ],
 )
 def test_unusable_ids_of_gymnasiums_are_refused(
@@ -288,8 +288,8 @@ def test_step_that_never_ends_does_not_outlive_close(monkeypatch):
   stream = _make('stuck', 2)
   first, _ = stream.recv(), stream.recv()
   stream.send(np.zeros(5, np.int32), first.env_id)
-  group, stepping, ended = stream._groups[0], threading.Event(), []
-  finish = group.finish
+  envs, stepping, ended = stream._groups[0].envs, threading.Event(), []
+  finish = envs.finish
 
   def wait():
     stepping.set()
@@ -300,7 +300,7 @@ def test_step_that_never_ends_does_not_outlive_close(monkeypatch):
       stream.recv()
     ended.append(True)
 
-  group.finish = wait
+  envs.finish = wait
   thread = threading.Thread(target=receive)
   thread.start()
   stepping.wait()

@@ -73,14 +73,6 @@ class Seeded(Scripted):
     }
 
 
-def scripted() -> gymnasium.Env:
-  return Scripted()
-
-
-def seeded() -> gymnasium.Env:
-  return Seeded()
-
-
 ACTION_SPACES = {
   'discrete': spaces.Discrete(4),
   'joint': spaces.MultiDiscrete([2, 3]),
@@ -111,10 +103,6 @@ class Echo(Scripted):
     return np.full((12, 16, 3), 40 * self._step, np.uint8)
 
 
-def echo(kind: str, render_mode: str | None = None) -> gymnasium.Env:
-  return Echo(kind, render_mode)
-
-
 def not_an_environment() -> str:
   return 'scripted'
 
@@ -132,19 +120,11 @@ class Telling(Scripted):
     return np.array(['jax' in sys.modules, platforms == 'cpu'], np.float32)
 
 
-def telling() -> gymnasium.Env:
-  return Telling()
-
-
 class Stuck(Scripted):
   """Never returns from a step."""
 
   def step(self, action: Any) -> Any:
     threading.Event().wait()
-
-
-def stuck() -> gymnasium.Env:
-  return Stuck()
 
 
 class UnpicklableError(Exception):
@@ -183,5 +163,6 @@ class Spoiled(Scripted):
     return np.array([3e38, self._step, last], np.float64)
 
 
-def spoiled(value: float) -> gymnasium.Env:
-  return Spoiled(value)
+# Names of factories.
+scripted, seeded, echo, telling = Scripted, Seeded, Echo, Telling
+stuck, spoiled = Stuck, Spoiled

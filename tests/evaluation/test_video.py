@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import subprocess
 
 import chex
 import numpy as np
@@ -10,8 +11,7 @@ from PIL import Image
 
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory
-from seedrl_jax.evaluation import stream as stream_lib
-from seedrl_jax.evaluation import video
+from seedrl_jax.evaluation import playing, video
 from tests.envs import streams
 
 
@@ -22,8 +22,8 @@ def _film(path: pathlib.Path, episodes: int = 1) -> video.VideoRecorder:
   )
   stream = factory.make_stream(section, 1, 2, 2, rendered=True)
   recorder = video.VideoRecorder(path, stream, 'auto')
-  quota = stream_lib.EpisodeQuota(2 * episodes, 2)
-  observed = stream_lib.ObservedStream(stream, quota, recorder)
+  quota = playing.EpisodeQuota(2 * episodes, 2)
+  observed = playing.ObservedStream(stream, quota, recorder)
   try:
     # One more episode than is to be filmed.
     streams.roll(observed, np.zeros((6 * episodes + 6, 2), np.int32))
@@ -68,11 +68,15 @@ def test_mp4_has_frames_size_and_pace(tmp_path):
   recorder = _film(tmp_path / 'a.mp4')
   assert os.listdir('/proc/self/fd') == files
   assert (recorder.path, recorder.remark) == (tmp_path / 'a.mp4', '')
-  facts, *frames = imageio_ffmpeg.read_frames(recorder.path)
-  assert (facts['size'], facts['fps']) == ((320, 268), 10.0)
-  assert len(frames) == recorder.num_frames
-  shown = np.frombuffer(frames[5], np.uint8).reshape(268, 320, 3)
-  np.testing.assert_allclose(shown[40:], 200, atol=4)
+  ffmpeg = imageio_ffmpeg.get_ffmpeg_exe()
+  raw = ['-f', 'rawvideo', '-pix_fmt', 'rgb24', '-']
+  read = subprocess.run(
+    [ffmpeg, '-i', recorder.path, *raw], capture_output=True, check=True
+  )
+  assert b'320x268' in read.stderr and b' 10 fps' in read.stderr
+  shown = np.frombuffer(read.stdout, np.uint8).reshape(-1, 268, 320, 3)
+  assert len(shown) == recorder.num_frames
+  np.testing.assert_allclose(shown[5, 40:], 200, atol=4)
 
 
 def test_failing_ffmpeg_says_why(tmp_path, monkeypatch, capfd):
@@ -116,7 +120,7 @@ def test_quota_takes_each_environments_first_episodes():
   def episode(env_id: int, episode_return: float) -> envs.Episode:
     return envs.Episode(env_id, episode_return, 1, 1, True)
 
-  quota = stream_lib.EpisodeQuota(episodes=3, num_envs=2)
+  quota = playing.EpisodeQuota(episodes=3, num_envs=2)
   # Environment 1's second episode must not replace the other's.
   quota.add([episode(1, 10.0), episode(1, 11.0), episode(0, 1.0)])
   assert not quota.is_met
@@ -124,12 +128,3 @@ def test_quota_takes_each_environments_first_episodes():
   quota.add([episode(1, 12.0), episode(0, 2.0), episode(0, 3.0)])
   assert quota.is_met
   assert [e.episode_return for e in quota.episodes] == [10.0, 1.0, 2.0]
-
-
-def test_wrapped_stream_forwards_what_has_a_default(monkeypatch):
-  stream = streams.make(streams.toy('scripted'), num_envs=5, batch_size=3)
-  monkeypatch.setattr(stream, 'take_dropped', lambda: np.array([4]))
-  wrapped = stream_lib.WrappedStream(stream)
-  assert wrapped.min_batch_size == 2
-  assert wrapped.take_dropped() == [4]
-  wrapped.close()

@@ -213,5 +213,5 @@ def test_missing_system_library_is_one_sentence(tmp_path):
   path = os.pathsep.join([str(tmp_path), str(runs.ROOT)])
   code, _, err = _train(tmp_path / 'run', PYTHONPATH=path)
   assert code == 1
-  assert err.startswith('train: EnvPool needs libz-9.so.1 of the system: ')
+  assert err.startswith('train: EnvPool cannot be imported: libz-9.so.1: ')
   assert len(err.splitlines()) == 1

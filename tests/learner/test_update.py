@@ -204,27 +204,20 @@ def test_host_states_outlive_the_updates():
 @pytest.mark.parametrize(
   ('num_devices', 'micro_batches'), [(1, 1), (2, 1), (1, 3), (2, 3)]
 )
-def test_priorities_come_in_the_order_of_the_batch(num_devices, micro_batches):
-  agent = toys.make_agent(micro_batches=micro_batches)
-  updater, state = _updater(agent, num_devices)
-  rewards = np.arange(6.0)
-  shards = updater.shard(_pieces(toys.batch_of(rewards), num_devices))
-  _, output, _ = updater(state, shards, 1.0)
-  chex.assert_shape(output.priorities, (num_devices, 6 // num_devices))
-  np.testing.assert_array_equal(
-    np.asarray(output.priorities).reshape(-1), rewards
-  )
-
-
-@pytest.mark.parametrize('num_devices, micro_batches', [(1, 1), (2, 1), (1, 3)])
-def test_weights_are_by_the_largest_of_all_devices(num_devices, micro_batches):
+def test_weights_and_priorities_of_a_batch(num_devices, micro_batches):
   agent = toys.make_agent(micro_batches=micro_batches)
   updater, state = _updater(agent, num_devices)
   rewards = np.arange(6.0)
   weights = np.array([1.0, 2.0, 4.0, 8.0, 2.0, 1.0], np.float32)
   batch = toys.batch_of(rewards)._replace(weight=weights)
   shards = updater.shard(_pieces(batch, num_devices))
-  state, _, _ = updater(state, shards, 1.0)
+  state, output, _ = updater(state, shards, 1.0)
+  # In the order of the batch.
+  chex.assert_shape(output.priorities, (num_devices, 6 // num_devices))
+  np.testing.assert_array_equal(
+    np.asarray(output.priorities).reshape(-1), rewards
+  )
+  # Weights are divided by the largest of all devices.
   step = _LEARNING_RATE * np.mean(weights / 8 * rewards)
   np.testing.assert_allclose(update.host_state(state).agent.params['w'], step)
 
@@ -242,19 +235,6 @@ def test_every_piece_of_every_update_has_its_own_key():
     state, output, _ = updater(state, shards, 1.0)
     noises.append(np.asarray(output.priorities).ravel())
   assert np.unique(noises).size == 8
-
-
-def test_shard_puts_each_piece_on_its_device():
-  updater, _ = _updater(num_devices=3)
-  pieces = [toys.batch_of([float(i), 10.0 + i]) for i in range(3)]
-  batch = updater.shard(pieces)
-  chex.assert_tree_shape_prefix(batch, (3,))
-  for i, device in enumerate(updater.devices):
-    shards = jax.tree.map(lambda x, i=i: x.addressable_shards[i], batch)
-    for shard in jax.tree.leaves(shards):
-      assert shard.device == device
-    data = jax.tree.map(lambda s: np.asarray(s.data)[0], shards)
-    chex.assert_trees_all_equal(data, pieces[i])
 
 
 @pytest.mark.parametrize('num_devices', [1, 3])

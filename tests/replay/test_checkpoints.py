@@ -150,10 +150,3 @@ def test_what_cannot_be_saved_costs_a_sentence(saved, monkeypatch, error):
   assert saved.checkpoints.save(5) == ''
   (sentence,) = saved.said
   assert sentence.startswith('Checkpoint 5 has no replay: No room in ')
-
-
-def test_a_folder_that_cannot_be_made_costs_a_sentence(toy, tmp_path):
-  (tmp_path / 'replay').touch()
-  saved = _Saved(toy, tmp_path / 'replay')
-  assert saved.checkpoints.save(5) == ''
-  assert len(saved.said) == 1

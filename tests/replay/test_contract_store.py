@@ -33,11 +33,6 @@ def test_close_wakes_waiting_writers(make_store, toy, threads):
   assert [type(e) for e in threads.join()] == [replay.StoreClosed] * 3
 
 
-def test_unknown_tables_are_refused(make_store, toy):
-  with pytest.raises(ValueError, match='no table x, only t'):
-    make_store(toy.queue()).table('x')
-
-
 def test_info_counts_unrolls(make_store, toy, kind):
   store = make_store(kind)
   assert store.info()['t'].samples_per_insert == 0

@@ -30,11 +30,6 @@ def test_bounds_by_hand():
   assert not limiter.can_insert(6, 11)
 
 
-def test_buffer_holds_a_block_and_a_batch():
-  limiter = _limiter(width=8, batch_size=32, samples_per_insert=1.5)
-  assert limiter.buffer == (8 * 1.5 + 32) / 2
-
-
 def test_below_the_minimum_only_inserts_pass():
   limiter = _limiter(samples_per_insert=1.0, min_size=5)
   limiter.inserts = 1000

@@ -55,8 +55,9 @@ def test_environments_in_processes(tmp_path: pathlib.Path):
   _train(_config('box', env__processes=2), tmp_path)
 
 
-def test_replayed_unrolls(kind: str, backend: str, tmp_path: pathlib.Path):
-  _train(_config(kind, **_REPLAY, replay__backend=backend), tmp_path)
+@pytest.mark.usefixtures('server_python')
+def test_unrolls_replayed_by_reverb(kind: str, tmp_path: pathlib.Path):
+  _train(_config(kind, **_REPLAY, replay__backend='reverb'), tmp_path)
 
 
 @pytest.mark.parametrize('inference', handshake.INFERENCE)

@@ -186,10 +186,15 @@ def test_full_disk_fails_the_last_checkpoint_alone(
   assert summary['status'].startswith('failed: NotWritten: Checkpoint ')
 
 
-def test_stream_that_cannot_be_made_closes_the_others(tmp_path, monkeypatch):
+def test_a_start_that_fails_closes_all_and_changes_nothing(
+  tmp_path, monkeypatch
+):
   runs.Run(runs.tiny(), tmp_path).train()
-  files = {p: p.read_bytes() for p in tmp_path.rglob('*') if p.is_file()}
-  stores = []
+
+  def files():
+    return {p: p.read_bytes() for p in tmp_path.rglob('*') if p.is_file()}
+
+  before, stores = files(), []
   make_store = system.build_lib.replay_factory.make_store
 
   def remember(*args):
@@ -204,25 +209,15 @@ def test_stream_that_cannot_be_made_closes_the_others(tmp_path, monkeypatch):
   assert sorted(streams.closed) == [0, 1]
   with pytest.raises(replay.StoreClosed):
     stores[0].table('unrolls').sampler(4, 1).sample(wait=False)
-  assert files == {
-    p: p.read_bytes() for p in tmp_path.rglob('*') if p.is_file()
-  }
-
-
-def test_failure_to_compile_changes_nothing(tmp_path):
-  runs.Run(runs.tiny(), tmp_path).train()
-  files = {p: p.read_bytes() for p in tmp_path.rglob('*') if p.is_file()}
-  config = runs.tiny(total_env_frames=800)
-  streams = runs.Streams(config)
-  run = runs.Run(config, tmp_path, make_streams=streams)
+  assert files() == before
 
   def fails(*args):
     raise TypeError('Shapes do not fit.')
 
+  streams = runs.Streams(config)
+  run = runs.Run(config, tmp_path, make_streams=streams)
   run.system.parts.learner.compile = fails
   with pytest.raises(TypeError, match='Shapes do not fit'):
     run.train()
-  assert streams.closed == [0]
-  assert files == {
-    p: p.read_bytes() for p in tmp_path.rglob('*') if p.is_file()
-  }
+  assert sorted(streams.closed) == [0, 1, 2]
+  assert files() == before

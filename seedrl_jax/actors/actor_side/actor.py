@@ -3,13 +3,12 @@
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
 
 import grpc
 import numpy as np
 
-from seedrl_jax import types
 from seedrl_jax.actors import (
   addresses,
   credentials,
@@ -41,37 +40,9 @@ _FATAL = {
 }
 
 
-class LocalActor(Protocol):
-  """Acts for a group's environments in this process."""
-
-  @property
-  def parameters(self) -> Sequence[types.ArraySpec]:
-    """Specs of the leaves that it takes."""
-
-  def start(self) -> None:
-    """Starts its thread."""
-
-  def report(self) -> local_messages.Report:
-    """Returns the progress since the last call.
-
-    Raises:
-      IncompatibleLearner: if it cannot act in this run.
-      PeerLost: if a server that it needs is not reachable.
-      Exception: if its thread failed.
-    """
-
-  def take(self, version: int, leaves: Sequence[np.ndarray]) -> None:
-    """Takes the leaves of newer acting parameters."""
-
-  def wait(self) -> None:
-    """Waits until a report is due: about an unroll, or a second."""
-
-  def close(self) -> None:
-    """Ends its thread and closes what it opened, the environments too."""
-
-
-# Makes the actor for one connection to a learner; it closes the environments.
-MakeLocalActor = Callable[[handshake.Welcome, base.LocalStream], LocalActor]
+# Makes what acts for a group's environments during one connection to a learner,
+# as `local_inference.LocalInference`, which needs JAX; its `close` closes them.
+MakeLocalActor = Callable[[handshake.Welcome, base.LocalStream], Any]
 
 
 class GroupOptions(NamedTuple):
@@ -278,9 +249,7 @@ def _step_environments(
     sequence += 1
 
 
-def _follow_learner(
-  local_actor: LocalActor, connection: LearnerConnection
-) -> None:
+def _follow_learner(local_actor: Any, connection: LearnerConnection) -> None:
   """Sends reports and fetches parameters until the training ends."""
   local_actor.start()
   sequence = 0
@@ -289,8 +258,7 @@ def _follow_learner(
     message = connection.receive()
     if message.kind == wire.MessageKind.END:
       return
-    specs = local_actor.parameters
-    newer = local_messages.unpack_parameters(message, specs)
+    newer = local_messages.unpack_parameters(message, local_actor.parameters)
     if newer is not None:
       local_actor.take(*newer)
     local_actor.wait()

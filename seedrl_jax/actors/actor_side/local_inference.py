@@ -21,7 +21,7 @@ from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import base as envs
 from seedrl_jax.inference import assembler as assembler_lib
 from seedrl_jax.inference import device_step as device_step_lib
-from seedrl_jax.inference import insertion, unrolls
+from seedrl_jax.inference import specs
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
@@ -40,7 +40,11 @@ _ANSWER, _JOIN = 10.0, 60.0
 
 
 class LocalInference:
-  """Acts for a group's environments; an `actor.LocalActor`."""
+  """Acts for a group's environments, in a thread of its own.
+
+  Attributes:
+    parameters: specs of the leaves that it takes.
+  """
 
   def __init__(
     self,
@@ -59,49 +63,54 @@ class LocalInference:
     self._config = ml_collections.ConfigDict(self._run.config)
     self._address = _replay_address(self._run, learner, security)
     self._make_agent(jax.random.PRNGKey(welcome.seed))
-    self._newest: tuple[int, agents.Params] | None = None
+    self._newest: tuple[int, agents.Params] = types.NO_VERSION, None
     self._worker: worker_lib.InferenceWorker | None = None
     self._store: reverb_store.ReverbStore | None = None
-    self._insertion: insertion.Insertion | None = None
+    self._assembler: assembler_lib.UnrollAssembler | None = None
     self._told = local_messages.ReportTotals()
     # Set when parameters have arrived, and when a report is due.
     self._arrived, self._due = threading.Event(), threading.Event()
     self._threads = threads.ThreadGroup((replay.StoreClosed, envs.StreamClosed))
-    self._threads.on_stop(stream.close)
-    self._threads.on_stop(self._interrupt_store)
-    self._threads.on_stop(self._arrived.set)
-    self._threads.on_stop(self._due.set)
+    wakes = self._interrupt_store, self._arrived.set, self._due.set
+    for wake in (stream.close, *wakes):
+      self._threads.on_stop(wake)
 
   def _make_agent(self, key: jax.Array) -> None:
     self._device = jax.local_devices(backend='cpu')[0]
     spec, run = self._stream.spec, self._run
     self._env_spec = types.EnvSpec(
-      env_id=spec.name,
-      observation=spec.observation,
-      action=spec.action,
-      action_repeat=spec.action_repeat,
-      num_envs=run.num_train_envs,
-      num_eval_envs=run.num_eval_envs,
+      spec.name, *spec[:3], run.num_train_envs, run.num_eval_envs
     )
     try:
       self._agent = agents.load_agent(self._config, self._env_spec)
     except (ValueError, ImportError) as e:
       raise IncompatibleLearner(str(e)) from e
     self._shapes = self._agent.params_shapes()
-    specs = agents.parameter_specs(self._shapes)
-    self.parameters = tuple(specs.values())
-    _check_parameters(handshake.spec_texts(specs), self._run.parameters)
-    self._device_step = device_step_lib.DeviceStep(
-      self._agent, self._env_spec, self._device, self._stream.num_envs, key
-    )
-    self._output_spec = device_step_lib.output_spec(
+    parameters = agents.parameter_specs(self._shapes)
+    self.parameters = tuple(parameters.values())
+    texts = handshake.spec_texts(parameters)
+    if list(texts.items()) != list(run.parameters.items()):  # in order, too
+      raise IncompatibleLearner(
+        'the agent has other parameters at the actor than at the learner: '
+        'install the same release, and the same agent, on both sides.'
+      )
+    self._output_spec = specs.output_spec(
       self._agent, self._env_spec, self._shapes
+    )
+    self._device_step = device_step_lib.DeviceStep(
+      self._agent,
+      self._env_spec,
+      self._output_spec,
+      self._device,
+      self._stream.num_envs,
+      key,
     )
 
   def start(self) -> None:
     self._threads.start('inference', self._act)
 
   def take(self, version: int, leaves: Sequence[np.ndarray]) -> None:
+    """Takes the leaves of newer acting parameters."""
     params = jax.tree.unflatten(jax.tree.structure(self._shapes), leaves)
     # Here, so that inference need not wait for the copy.
     params = jax.block_until_ready(jax.device_put(params, self._device))
@@ -109,8 +118,12 @@ class LocalInference:
     self._arrived.set()
 
   def report(self) -> local_messages.Report:
-    if self._threads.failure is not None:
-      error = self._threads.failure.error
+    """Returns the progress since the last call.
+
+    Raises what the thread raised, or `PeerLost` if Reverb is lost.
+    """
+    if (failure := self._threads.failure) is not None:
+      error = failure.error
       # It may come back, or the learner may start another.
       if isinstance(error, errors.ServerLost):
         raise PeerLost(str(error)) from error
@@ -118,7 +131,7 @@ class LocalInference:
     done = self._done()
     told, self._told = self._told, done
     return local_messages.Report(
-      version=types.NO_VERSION if self._newest is None else self._newest[0],
+      version=self._newest[0],
       env_steps=done.env_steps - told.env_steps,
       store_wait=done.store_wait - told.store_wait,
       store_bytes=done.store_bytes - told.store_bytes,
@@ -126,6 +139,7 @@ class LocalInference:
     )
 
   def wait(self) -> None:
+    """Waits until a report is due: about an unroll, or a second."""
     self._due.wait(_REPORT_SECONDS)
     self._due.clear()
 
@@ -139,11 +153,11 @@ class LocalInference:
       raise RuntimeError('\n'.join(stuck))
 
   def _done(self) -> local_messages.ReportTotals:
-    worker, store, inserting = self._worker, self._store, self._insertion
-    if worker is None or store is None or inserting is None:
+    worker, store, assembler = self._worker, self._store, self._assembler
+    if worker is None or store is None or assembler is None:
       return local_messages.ReportTotals()
     return local_messages.ReportTotals(
-      worker.counters.env_steps, inserting.waited, store.bytes_sent
+      worker.counters.env_steps, assembler.waited, store.bytes_sent
     )
 
   def _interrupt_store(self) -> None:
@@ -170,47 +184,42 @@ class LocalInference:
 
   def _open(self) -> worker_lib.InferenceWorker:
     config, run, agent = self._config, self._run, self._agent
-    unroll_spec = unrolls.unroll_spec(
+    unroll_spec = specs.unroll_spec(
       self._env_spec,
       agent.num_transitions(config.unroll_length),
       self._output_spec,
-      device_step_lib.core_spec(agent),
+      specs.core_spec(agent),
     )
     width = table_configs.table_config(config).writer_width(
       run.block_width, self._stream.num_envs
     )
     self._store = self._connect(unroll_spec, width)
-    writer = self._store.table(table_configs.TABLE)
-    self._insertion = insertion.Insertion(
-      writer, agent, unroll_spec, width, self._device
-    )
-    assembler = assembler_lib.UnrollAssembler(
-      self._insertion,
+    self._assembler = assembler_lib.UnrollAssembler(
+      self._store.table(table_configs.TABLE),
       run.global_env_id,
       agent.num_transitions(config.unroll_length),
       agent.overlap,
       width,
+      assembler_lib.make_priorities(agent, unroll_spec, width, self._device),
     )
     return worker_lib.InferenceWorker(
       stream=self._stream,
       device_step=self._device_step,
-      assembler=assembler,
-      parameters=self._parameters,
+      sink=self._assembler,
+      parameters=lambda: self._newest,
       global_env_id=run.global_env_id,
-      output_spec=self._output_spec,
     )
 
   def _connect(
     self, unroll_spec: types.Unroll, width: int
   ) -> reverb_store.ReverbStore:
-    """Connects to the Reverb server; see `ReverbStore` for `width`."""
+    """See `ReverbStore` for `width`."""
     address, config = self._address, self._config
     if not server.answers(address, _ANSWER):
       raise errors.ServerLost(
-        f'the Reverb server of the learner does not answer at {address}; let '
-        'this host reach that port, or start a server that all reach '
-        '(launch/reverb_server.py) and give the learner its '
-        '--config.replay.address=host:port.'
+        f'nothing answers at {address}, the Reverb server of the learner; let '
+        'this host reach that port, or start launch/reverb_server.py where all '
+        'reach it and give the learner its --config.replay.address=host:port.'
       )
     table = table_configs.table_config(config)
     served = server_rules.server_rules(
@@ -230,10 +239,6 @@ class LocalInference:
     except (errors.RequestRefused, errors.UnknownTable) as e:
       raise IncompatibleLearner(str(e)) from e
 
-  def _parameters(self) -> tuple[int, agents.Params]:
-    assert self._newest is not None, 'inference begins with parameters'
-    return self._newest
-
 
 def _replay_address(
   run: handshake.LocalRun,
@@ -248,19 +253,3 @@ def _replay_address(
       '--inference=central.'
     )
   return found.text
-
-
-def _check_parameters(ours: dict[str, str], theirs: dict[str, str]) -> None:
-  """Checks that the agent has the parameters that the learner will send."""
-  if list(ours.items()) == list(theirs.items()):
-    return
-  differing = sorted(
-    name
-    for name in ours.keys() | theirs.keys()
-    if ours.get(name) != theirs.get(name)
-  )
-  raise IncompatibleLearner(
-    'the agent has other parameters at the actor than at the learner '
-    f'({", ".join(differing) or "their order"}): install the same release of '
-    'seedrl-jax, and of the agent, on both sides.'
-  )

@@ -35,6 +35,7 @@ class ServerState:
     is_closed: whether the server closes; set from any thread.
     ended: whether the training has ended by then; set before `is_closed`.
     num_bytes: of all messages, in both directions.
+    reported: totals of groups that act themselves.
   """
 
   loop: asyncio.AbstractEventLoop
@@ -46,6 +47,9 @@ class ServerState:
   is_closed: bool = False
   ended: bool = False
   num_bytes: int = 0
+  reported: local_messages.ReportTotals = dataclasses.field(
+    default_factory=local_messages.ReportTotals
+  )
 
 
 class _ServerCloses(Exception):
@@ -115,7 +119,9 @@ class ActorSession:
     assert feed is not None
     while (message := await self._read_next()) is not None:
       report = local_messages.unpack_report(message)
-      grant.stream.report(grant.lease, message.sequence, report)
+      grant.lease.accept_report(message.sequence, report)
+      grant.stream.add_episodes(grant.lease, report.episodes)
+      state.reported.add(report)
       answer = local_messages.nothing_newer()
       if feed.has_newer(report.version):
         answer = await state.loop.run_in_executor(state.copying, feed.message)

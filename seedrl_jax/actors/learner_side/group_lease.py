@@ -9,9 +9,6 @@ from seedrl_jax import types
 from seedrl_jax.actors import local_messages, wire
 from seedrl_jax.envs import base
 
-# More transitions than an actor makes between two reports.
-_MAX_STEPS = 1 << 32
-
 _FIRST, _LAST = int(types.StepType.FIRST), int(types.StepType.LAST)
 
 
@@ -63,13 +60,9 @@ class GroupLease:
   def accept_report(self, sequence: int, report: local_messages.Report) -> None:
     """Checks the next REPORT; raises `WireError` if impossible."""
     self._check_order(sequence)
-    if not 0 <= report.env_steps < _MAX_STEPS:
-      raise wire.WireError('A number of steps is not possible.')
     # So that no sum of them is infinite.
-    if not 0 <= report.store_wait < _MAX_STEPS:
+    if not 0 <= report.store_wait <= wire.LARGEST:
       raise wire.WireError('A wait is not possible.')
-    if report.store_bytes < 0:
-      raise wire.WireError('A number of bytes is negative.')
     # Uncounted steps may have ended episodes already.
     num_steps = report.env_steps + len(self.env_id)
     self._check_episodes(report.episodes, num_steps)
@@ -91,9 +84,6 @@ class GroupLease:
       raise wire.WireError(f'{count} episodes cannot end in {num_steps} steps.')
     if not ((local_id >= 0) & (local_id < len(self.env_id))).all():
       raise wire.WireError('An episode is of no environment of the group.')
-    for length in episodes.length, episodes.frames:
-      if not ((length >= 0) & (length < _MAX_STEPS)).all():
-        raise wire.WireError("An episode's length is not possible.")
     bound = wire.LARGEST * episodes.length
     if not (np.abs(episodes.episode_return) <= bound).all():
       raise wire.WireError("An episode's return is not possible.")

@@ -1,7 +1,6 @@
 """Environments of remote actors, as an `EnvStream` of the learner."""
 
 import collections
-import dataclasses
 import threading
 import time
 from collections.abc import Callable
@@ -10,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.actors import local_messages
 from seedrl_jax.actors.learner_side import group_lease
 from seedrl_jax.envs import base
 from seedrl_jax.runtime import nest
@@ -61,7 +59,6 @@ class RemoteStream(base.EnvStream):
     self._enough = min_batch_size
     self._timeout = timeout
     self._episodes = base.EpisodeLog()
-    self._reported = local_messages.ReportTotals()
     # Guards the attributes below.
     self._changed = threading.Condition()
     self._closed = False
@@ -92,12 +89,6 @@ class RemoteStream(base.EnvStream):
     with self._changed:
       return int(np.count_nonzero(self._free))
 
-  @property
-  def reported(self) -> local_messages.ReportTotals:
-    """Totals of groups that act themselves; a copy."""
-    with self._changed:
-      return dataclasses.replace(self._reported)
-
   # -- for the inference worker ----------------------------------------------
 
   def recv(self) -> types.EnvOutput:
@@ -122,10 +113,7 @@ class RemoteStream(base.EnvStream):
     return dropped
 
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
-    """Answers all of the last batch, in its order; see `EnvStream.send`.
-
-    Drops actions for environments that left.
-    """
+    """Answers all of the last batch, in its order, but for who has left."""
     base.check_action(self.spec.action, action, env_id)
     with self._changed:
       self._check_open()
@@ -143,9 +131,10 @@ class RemoteStream(base.EnvStream):
   def take_episodes(self) -> list[base.Episode]:
     return self._episodes.take()
 
-  def close(self) -> None:
-    """See `EnvStream.close`; later steps get no actions."""
+  def close(self, failure: BaseException | None = None) -> None:
+    """See `EnvStream.close`; `recv` and `send` raise a server's `failure`."""
     with self._changed:
+      self._failure = self._failure or failure
       self._closed = True
       self._changed.notify_all()
 
@@ -180,7 +169,7 @@ class RemoteStream(base.EnvStream):
   ) -> group_lease.GroupLease | None:
     """Leases slots to a group until `leave`; None if there is no room.
 
-    A group that acts itself will `report`, not `submit`.
+    A group that acts itself will not `submit`.
     """
     with self._changed:
       slots = np.flatnonzero(self._free)[:num_envs]
@@ -206,7 +195,7 @@ class RemoteStream(base.EnvStream):
     `leaves` and `episodes` are as `StreamCodec.unpack_steps` returns them.
     """
     lease.accept(sequence, leaves, episodes)
-    self._add_episodes(lease, episodes)
+    self.add_episodes(lease, episodes)
     leaves = [*leaves, lease.env_id]
     request = _Request(lease, leaves, answer, time.monotonic())
     with self._changed:
@@ -214,21 +203,10 @@ class RemoteStream(base.EnvStream):
         self._waiting.append(request)
         self._changed.notify()
 
-  def report(
-    self,
-    lease: group_lease.GroupLease,
-    sequence: int,
-    report: local_messages.Report,
-  ) -> None:
-    """Takes an acting group's report; raises `WireError` if invalid."""
-    lease.accept_report(sequence, report)
-    self._add_episodes(lease, report.episodes)
-    with self._changed:
-      self._reported.add(report)
-
-  def _add_episodes(
+  def add_episodes(
     self, lease: group_lease.GroupLease, episodes: base.EndedEpisodes
   ) -> None:
+    """Logs a group's episodes, whose ids are within the group."""
     if len(episodes.env_id):
       env_id = lease.env_id[episodes.env_id]
       self._episodes.append(episodes._replace(env_id=env_id))
@@ -249,12 +227,6 @@ class RemoteStream(base.EnvStream):
       self._left.append(lease.env_id)
       # A batch may have waited for these environments only.
       self._changed.notify()
-
-  def fail(self, error: BaseException) -> None:
-    """Makes `recv` and `send` raise the server's error."""
-    with self._changed:
-      self._failure = error
-      self._changed.notify_all()
 
 
 def _check_sizes(min_batch_size: int, batch_size: int, num_envs: int) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import threading
 from collections.abc import Callable, Sequence
 from concurrent import futures
@@ -94,10 +95,8 @@ class ActorServer:
 
   @property
   def reported(self) -> local_messages.ReportTotals:
-    total = local_messages.ReportTotals()
-    for stream in self.streams:
-      total.add(stream.reported)
-    return total
+    """Totals of groups that act themselves; a copy."""
+    return dataclasses.replace(self._state.reported)
 
   def metrics(self) -> dict[str, float]:
     reported = self.reported
@@ -141,7 +140,7 @@ class ActorServer:
       # The constructor raises it, or `recv` if the server has started.
       self._failure = e
       for stream in self.streams:
-        stream.fail(e)
+        stream.close(e)
     finally:
       self._state.copying.shutdown()
       loop.close()
@@ -236,21 +235,15 @@ def make_server(
   """Opens the streams for a run's actors and listens for them.
 
   Args:
-    sizes: of each stream, its environments and the most of them in a batch.
+    sizes: environments of each stream, and the most of them in a batch.
     starts: how often this run was started before.
     socket: path of the unix socket, if no address is configured.
     local: for actors that act themselves; None: these are refused.
 
-  Raises:
-    ValueError: if the configuration is not possible; names the flag.
+  Raises `ValueError`, naming the flag, if the configuration is not possible.
   """
   section = config.actors
-  spec = base.StreamSpec(
-    env_spec.observation,
-    env_spec.action,
-    env_spec.action_repeat,
-    name=env_spec.env_id,
-  )
+  spec = base.StreamSpec(*env_spec[1:4], name=env_spec.env_id)
   streams = [
     remote_stream.RemoteStream(
       spec,

@@ -47,41 +47,41 @@ class EmbeddedReplay(tables.EmbeddedTable, base.Replay):
   ) -> base.TrajectorySampler:
     count = self.config.num_blocks(batch_size, num_blocks, self._pool.width)
     width = batch_size // count
-    with self._gate.lock:
+    with self._lock:
       if width not in self._pools:
         self._pools[width] = blocks.BlockPool(self._layout, width)
       self._batch_size = max(self._batch_size, batch_size)
       self._limiter.widen(batch_size)
-      self._gate.wake()
+      self._wake()
     return tables.EmbeddedSampler(self, batch_size, count)
 
   def insert(
     self, block: base.Block, priorities: np.ndarray | None = None
   ) -> None:
     checked = base.check_priorities(priorities, block.width)
-    with self._gate.lock:
-      self._gate.writers.enter(lambda: self._can_insert(block.width))
+    with self._lock:
+      self._writers.enter(lambda: self._can_insert(block.width))
       keys = self._index.reserve(block.width)
       taken = self._index.slots(keys)
       # With a sample limit, old items may be left though it is not full.
       self._remove(taken[self._index.keys(taken) > 0])
       self._limiter.inserts += block.width
       self._pending += block.width
-      self._gate.wake()
+      self._wake()
     self._storage.put(taken, block)
-    with self._gate.lock:
+    with self._lock:
       self._pending -= block.width
       self._index.publish(keys)
       self._selector.add(taken, checked)
       excess = self._index.size - self.config.max_size
       if excess > 0:
         self._remove(self._index.oldest(excess))
-      self._gate.wake()
+      self._wake()
     self._pool.give_back([block])
 
   def draw(self, batch_size: int, num_blocks: int, wait: bool) -> base.Sample:
-    with self._gate.lock:
-      self._gate.samplers.enter(lambda: self._can_sample(batch_size), wait)
+    with self._lock:
+      self._samplers.enter(lambda: self._can_sample(batch_size), wait)
       size = self._index.size
       chosen, probabilities = self._selector.draw(batch_size)
       keys = self._index.keys(chosen)
@@ -90,7 +90,7 @@ class EmbeddedReplay(tables.EmbeddedTable, base.Replay):
       self._remove(self._selector.exhausted(chosen))
       self._limiter.samples += batch_size
       pool = self._pools[batch_size // num_blocks]
-      self._gate.wake()
+      self._wake()
     gathered = [pool.take() for _ in range(num_blocks)]
     for block, part in zip(
       gathered, chosen.reshape(-1, pool.width), strict=True
@@ -110,14 +110,14 @@ class EmbeddedReplay(tables.EmbeddedTable, base.Replay):
   def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
     """See `Replay`; takes effect at once."""
     checked = base.check_priorities(priorities, len(keys))
-    with self._gate.lock:
+    with self._lock:
       live, found = self._index.find(np.asarray(keys, np.uint64))
       self._selector.set_priorities(found, checked[live])
 
   @contextlib.contextmanager
   def snapshot(self) -> Iterator[tables.Save]:
     """See `EmbeddedTable`; writers go on until the table is full."""
-    with self._gate.lock:
+    with self._lock:
       live = self._index.live()
       self._index.pin(live)
       meta = {
@@ -147,13 +147,13 @@ class EmbeddedReplay(tables.EmbeddedTable, base.Replay):
 
   def load(self, reader: checkpoints.ArchiveReader) -> None:
     """See `EmbeddedTable`; keys stay valid if the table's size is the same."""
-    with self._gate.lock:
+    with self._lock:
       try:
         self._load(reader)
       except BaseException:
         self._clear()
         raise
-      self._gate.wake()
+      self._wake()
 
   def _load(self, reader: checkpoints.ArchiveReader) -> None:
     self._clear()
@@ -202,9 +202,9 @@ class EmbeddedReplay(tables.EmbeddedTable, base.Replay):
     self._index.remove(items)
 
   def _unpin(self, items: np.ndarray) -> None:
-    with self._gate.lock:
+    with self._lock:
       self._index.unpin(items)
-      self._gate.wake()
+      self._wake()
 
   def _counts(self) -> tuple[int, int, int]:
     return self._index.size, self._limiter.inserts, self._limiter.samples

@@ -6,6 +6,7 @@ A queue passes on whole blocks without a copy.
 import abc
 import collections
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -40,18 +41,38 @@ class EmbeddedTable(base.Table):
     self.config = config
     self._layout = layout
     self._pool = pool
-    self._gate = fair_queue.TableGate(config.name)
+    # Held for every change.
+    self._lock = threading.Lock()
+    name = config.name
+    self._writers = fair_queue.FairQueue(
+      self._lock, f'insert into table {name}'
+    )
+    self._samplers = fair_queue.FairQueue(
+      self._lock, f'sample from table {name}'
+    )
 
   def allocate(self) -> base.Block:
     return self._pool.take()
 
   def info(self) -> base.TableInfo:
-    with self._gate.lock:
-      return self._gate.info(self.config, *self._counts())
+    with self._lock:
+      size, inserts, samples = self._counts()
+      return base.TableInfo(
+        config=self.config,
+        size=size,
+        inserts=inserts,
+        samples=samples,
+        writer_wait_seconds=self._writers.seconds,
+        sampler_wait_seconds=self._samplers.seconds,
+        waiting_writers=len(self._writers),
+        waiting_samplers=len(self._samplers),
+      )
 
   def interrupt(self) -> None:
     """Wakes every waiter with `StoreClosed`."""
-    self._gate.close()
+    with self._lock:
+      self._writers.close()
+      self._samplers.close()
 
   @abc.abstractmethod
   def draw(self, batch_size: int, num_blocks: int, wait: bool) -> base.Sample:
@@ -68,6 +89,11 @@ class EmbeddedTable(base.Table):
   @abc.abstractmethod
   def _counts(self) -> tuple[int, int, int]:
     """Returns size, inserts and samples; called with the lock held."""
+
+  def _wake(self) -> None:
+    """Wakes threads that can go on; called with the lock held."""
+    self._writers.wake()
+    self._samplers.wake()
 
   def _member(self, name: str | int) -> str:
     return f'{self.config.name}/{name}'
@@ -104,11 +130,11 @@ class EmbeddedQueue(EmbeddedTable, base.Queue):
     self, block: base.Block, priorities: np.ndarray | None = None
   ) -> None:
     del priorities
-    with self._gate.lock:
-      self._gate.writers.enter(self._has_room)
+    with self._lock:
+      self._writers.enter(self._has_room)
       self._blocks.append(block)
       self._inserts += block.width
-      self._gate.wake()
+      self._wake()
 
   def sampler(
     self, batch_size: int, num_blocks: int | None = None
@@ -117,17 +143,17 @@ class EmbeddedQueue(EmbeddedTable, base.Queue):
     return EmbeddedSampler(self, batch_size, count)
 
   def draw(self, batch_size: int, num_blocks: int, wait: bool) -> base.Sample:
-    with self._gate.lock:
-      self._gate.samplers.enter(lambda: len(self._blocks) >= num_blocks, wait)
+    with self._lock:
+      self._samplers.enter(lambda: len(self._blocks) >= num_blocks, wait)
       drawn = [self._blocks.popleft() for _ in range(num_blocks)]
       self._samples += batch_size
-      self._gate.wake()
+      self._wake()
     return base.Sample(drawn, self._pool.give_back)
 
   @contextlib.contextmanager
   def snapshot(self) -> Iterator[Save]:
     """See `EmbeddedTable`; copies the unrolls, which are few."""
-    with self._gate.lock:
+    with self._lock:
       counts = {'inserts': self._inserts, 'samples': self._samples}
       leaves = [self._rows(leaf) for leaf in range(len(self._layout.specs))]
 
@@ -140,14 +166,14 @@ class EmbeddedQueue(EmbeddedTable, base.Queue):
 
   def load(self, reader: checkpoints.ArchiveReader) -> None:
     """Loads any block width; drops the oldest unrolls if they fill no block."""
-    with self._gate.lock:
+    with self._lock:
       self._pool.give_back(self._blocks)
       self._blocks.clear()
       self._inserts = self._samples = 0
       meta = reader.meta[self.config.name]
       self._blocks.extend(self._load_blocks(reader))
       self._inserts, self._samples = meta['inserts'], meta['samples']
-      self._gate.wake()
+      self._wake()
 
   def _load_blocks(self, reader: checkpoints.ArchiveReader) -> list[base.Block]:
     loaded: list[base.Block] = []

@@ -13,7 +13,7 @@ import pytest
 
 from configs import base as base_config
 from seedrl_jax import types
-from seedrl_jax.actors import addresses, credentials, handshake, local_messages
+from seedrl_jax.actors import addresses, handshake, local_messages
 from seedrl_jax.actors.actor_side import actor
 from seedrl_jax.envs import factory
 from tests.actors import toys
@@ -222,24 +222,6 @@ def test_a_full_learner_is_asked_again():
     first.join()
     second.join()
     assert first.ended is second.ended is False
-
-
-def test_wrong_token_ends_the_group(
-  certificate: tuple[pathlib.Path, pathlib.Path],
-):
-  chain, key = (file.read_bytes() for file in certificate)
-  security = credentials.Security(chain, key, 'secret')
-  with _learner('localhost:0', security=security) as (server, _):
-    address = server.addresses[0]
-    right = credentials.Security(certificate=chain, token='secret')
-    group = toys.RunningGroup(address, security=right._replace(token='guess'))
-    group.join()
-    assert 'The token is not the one of this learner' in str(group.error)
-    group = toys.RunningGroup(address, security=right)
-    group.wait_for('Run ')
-    server.close(ended=True)
-    group.join()
-    assert group.ended is True
 
 
 # -- groups that act themselves ------------------------------------------------

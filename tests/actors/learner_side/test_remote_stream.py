@@ -6,7 +6,6 @@ import chex
 import numpy as np
 import pytest
 
-from seedrl_jax.actors import local_messages, wire
 from seedrl_jax.actors.learner_side import group_lease, remote_stream
 from seedrl_jax.envs import base
 from tests.actors import toys
@@ -145,11 +144,12 @@ def test_what_comes_after_leaving_is_lost():
 
 def test_episodes_are_reported():
   stream = _stream()
-  member = _Member(stream, 3)
+  # The second group's ids do not begin with 0.
+  _, member = _Member(stream, 2), _Member(stream, 3)
   member.submit(toys.FIRST, ended=(1, 2))
   assert stream.take_episodes() == [
-    base.Episode(1, 1.5, 4, 8, False),
-    base.Episode(2, 2.5, 5, 10, True),
+    base.Episode(3, 1.5, 4, 8, False),
+    base.Episode(4, 2.5, 5, 10, True),
   ]
   assert stream.take_episodes() == []
 
@@ -177,10 +177,7 @@ def test_the_end_wakes_who_waits(error: BaseException | None):
 
   thread = threading.Thread(target=recv)
   thread.start()
-  if error is None:
-    stream.close()
-  else:
-    stream.fail(error)
+  stream.close(error)
   thread.join()
   kind = base.StreamClosed if error is None else OSError
   assert isinstance(caught[0], kind)
@@ -210,19 +207,3 @@ def test_no_batch_waits_for_those_that_act_themselves():
   stream.recv()
   # Inference had nothing half-built of theirs.
   assert stream.take_dropped().tolist() == []
-
-
-def test_reports_add_up_and_are_checked():
-  stream = _stream()
-  lease = stream.join(2, acts_itself=True)
-  assert lease is not None
-  report = local_messages.Report(1, 5, 0.5, 100, toys.episodes(1))
-  for sequence in range(2):
-    stream.report(lease, sequence, report)
-  with pytest.raises(wire.WireError, match='Message 0 came'):
-    stream.report(lease, 0, report)
-  assert stream.reported == local_messages.ReportTotals(10, 1.0, 200)
-  assert [e.env_id for e in stream.take_episodes()] == [1, 1]
-  # The totals outlast the group.
-  stream.leave(lease)
-  assert stream.reported.env_steps == 10

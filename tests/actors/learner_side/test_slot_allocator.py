@@ -11,18 +11,14 @@ from tests.actors import toys
 _Code = grpc.StatusCode
 
 
-def _allocator(
-  *num_envs: int, local: bool = True
-) -> slot_allocator.SlotAllocator:
+def _allocator(*num_envs: int) -> slot_allocator.SlotAllocator:
   """Returns one for streams with so many slots, two to a batch."""
   streams = [
     remote_stream.RemoteStream(toys.SPEC, n, 2, 1, 0.0) for n in num_envs
   ]
   ids = np.array_split(np.arange(sum(num_envs)), np.cumsum(num_envs)[:-1])
   offer = toys.local_offer([x + 50 for x in ids])
-  return slot_allocator.SlotAllocator(
-    {'id': 'x'}, streams, (1,), offer if local else None
-  )
+  return slot_allocator.SlotAllocator({'id': 'x'}, streams, (1,), offer)
 
 
 def _hello(num_envs: int, inference: str) -> handshake.Hello:
@@ -61,12 +57,3 @@ def test_a_batch_limits_only_those_that_the_learner_acts_for():
     match=r'each of the 2 .* at most 4; .*max_envs',
   ):
     allocator.allocate(_hello(5, handshake.LOCAL))
-
-
-def test_without_an_offer_nobody_acts_itself():
-  allocator = _allocator(4, local=False)
-  with pytest.raises(
-    slot_allocator.StreamRefused, match=r'actors\.local_inference=True'
-  ):
-    allocator.allocate(_hello(1, handshake.LOCAL))
-  assert allocator.allocate(_hello(2, handshake.CENTRAL)).welcome.local is None

@@ -7,19 +7,6 @@ from seedrl_jax.replay import blocks
 from seedrl_jax.replay.embedded import slots
 
 
-def test_storage_scatters_and_gathers(toy):
-  layout = blocks.UnrollLayout(toy.spec())
-  storage = slots.SlotStorage(layout, 6)
-  block = layout.new_block(2)
-  for start, places in ((0, [5, 1]), (2, [0, 4])):
-    toy.fill(block, [start, start + 1])
-    storage.put(np.array(places), block)
-  gathered = layout.new_block(3)
-  storage.get(np.array([4, 5, 4]), gathered)
-  np.testing.assert_array_equal(gathered.unroll.env_id, [3, 0, 3])
-  np.testing.assert_array_equal(gathered.unroll.steps.reward, [[3, 0, 3]] * 3)
-
-
 def test_too_much_memory_is_one_sentence(toy):
   layout = blocks.UnrollLayout(toy.spec())
   with pytest.raises(MemoryError, match=r'--config.replay.max_size.*GB'):
@@ -97,9 +84,8 @@ def test_restored_unrolls_keep_their_order_and_keys_if_they_fit(size, kept):
   assert _insert(index, 1)[0] > index.keys(places[1:]).max()
 
 
-def _selector(limit=0, exponent=1.0, size=8):
-  rng = np.random.default_rng(0)
-  return slots.Selector(size, exponent, limit, rng)
+def _selector(limit):
+  return slots.Selector(8, 1.0, limit, np.random.default_rng(0))
 
 
 def test_drawable_follows_adds_draws_and_removals():
@@ -111,25 +97,6 @@ def test_drawable_follows_adds_draws_and_removals():
   chosen.remove(np.array([0, 4]))
   assert chosen.drawable == 0
   assert _selector(limit=0).drawable == np.inf
-
-
-def test_limit_is_kept_within_one_batch():
-  chosen = _selector(limit=2)
-  chosen.add(np.arange(3), np.array([1000.0, 1.0, 0.0]))
-  drawn, probabilities = chosen.draw(6)
-  np.testing.assert_array_equal(np.bincount(drawn), [2, 2, 2])
-  np.testing.assert_array_equal(chosen.exhausted(drawn), [0, 1, 2])
-  assert (probabilities > 0).all()
-
-
-@pytest.mark.parametrize('exponent', [0.0, 2.0])
-def test_probabilities_are_those_of_the_power(exponent):
-  chosen = _selector(exponent=exponent)
-  chosen.add(np.array([6, 1]), np.array([1.0, 3.0]))
-  drawn, probabilities = chosen.draw(30)
-  powers = {6: 1.0, 1: 3.0**exponent}
-  expected = [powers[slot] / sum(powers.values()) for slot in drawn.tolist()]
-  np.testing.assert_allclose(probabilities, expected)
 
 
 @pytest.mark.parametrize('size', [1, 2, 5, 1000])

@@ -168,7 +168,6 @@ def make_server_fixture(
     servers.append(made)
     if start:
       made.start()
-      made.wait_ready(PATIENCE)
     return made
 
   yield make

@@ -59,6 +59,8 @@ class SharedServer:
     return f'localhost:{self._port}'
 
   def start(self, restore: str | None = None) -> None:
+    if self._alive:
+      self.kill()
     folder = pathlib.Path(self._folder.name, str(self._starts))
     self._starts += 1
     own = folder / 'own'
@@ -78,9 +80,6 @@ class SharedServer:
     self._port = answer['port']
     self._alive = True
 
-  def wait_ready(self) -> None:
-    """Nothing to wait for."""
-
   def is_alive(self) -> bool:
     return self._alive
 
@@ -94,11 +93,6 @@ class SharedServer:
   def kill(self) -> None:
     self._alive = False
     self._factory.ask(stop=self._port)
-
-  def restart(self, restore: str | None = None) -> None:
-    if self._alive:
-      self.kill()
-    self.start(restore)
 
   def close(self) -> None:
     if self._alive:

@@ -12,7 +12,7 @@ from typing import Any
 
 from absl import logging
 
-from seedrl_jax.replay import base
+from seedrl_jax.replay import base, checkpoints
 from seedrl_jax.replay.reverb.client import connection, server_rules
 from seedrl_jax.replay.reverb.server import checkpoint_files, server
 
@@ -101,11 +101,9 @@ class OwnServer(ServerLocation):
       # `restore` raises it again.
       with contextlib.suppress(base.CheckpointError):
         self._server.start(checkpoint)
-        self._server.wait_ready()
         self._begun = self._newest = checkpoint
         return
     self._server.start()
-    self._server.wait_ready()
 
   @property
   def pid(self) -> int | None:
@@ -149,16 +147,14 @@ class OwnServer(ServerLocation):
 
   def _restart_with(self, path: str) -> None:
     try:
-      self._server.restart(path)
-      self._server.wait_ready()
+      self._server.start(path)
     except BaseException:
       self._empty()
       raise
     self._newest = path
 
   def _empty(self) -> None:
-    self._server.restart()
-    self._server.wait_ready()
+    self._server.start()
 
   def close(self) -> None:
     self._closed = True
@@ -185,8 +181,7 @@ class OwnServer(ServerLocation):
   def _start_again(self, newest: str | None) -> None:
     for left in reversed(range(_ATTEMPTS)):
       try:
-        self._server.restart(newest)
-        self._server.wait_ready()
+        self._server.start(newest)
         return
       except server.ServerFailed as e:
         # What ended the last one may have ended this one too.
@@ -257,20 +252,5 @@ class ExternalServer(ServerLocation):
 
 
 def _read_record(path: str) -> Record:
-  file = pathlib.Path(path, _RECORD)
-  try:
-    return json.loads(file.read_text())
-  except FileNotFoundError:
-    if not os.path.isdir(path):
-      raise base.CheckpointError(
-        f'There is no replay checkpoint {path}.'
-      ) from None
-    raise base.CheckpointError(
-      f'The replay checkpoint {path} is none of a Reverb store '
-      f'({_RECORD} is missing).'
-    ) from None
-  except (OSError, ValueError) as e:
-    raise base.CheckpointError(
-      f'The replay checkpoint {path} is damaged ({e}); use an older one, or '
-      'remove it to start with an empty replay.'
-    ) from e
+  with checkpoints.refusing_damage(path):
+    return json.loads(pathlib.Path(path, _RECORD).read_text())

@@ -103,24 +103,23 @@ class ReverbServer(contextlib.AbstractContextManager):
     self._reading = threading.Lock()
     self._process: subprocess.Popen | None = None
     self._closed = False
-    self._restore: str | None = None
     self._folder = checkpoint_files.ServerFolder(
       checkpoint_dir, keep_checkpoints
     )
 
   @property
   def port(self) -> int:
-    """The port; valid after `wait_ready`."""
+    """The port; valid after `start`."""
     return self._port
 
   @property
   def address(self) -> str:
-    """Its address on this machine; valid after `wait_ready`."""
+    """Its address on this machine; valid after `start`."""
     return f'localhost:{self._port}'
 
   @property
   def pid(self) -> int:
-    """The process number; valid after `start`."""
+    """The number of the process."""
     return self._current().pid
 
   @property
@@ -136,10 +135,16 @@ class ReverbServer(contextlib.AbstractContextManager):
       return self._folder.checkpoints()
 
   def start(self, restore: str | None = None) -> None:
-    """Starts the process, empty or with `restore` under the current rules.
+    """Starts the process, instead of one that runs, until the server serves.
+
+    The tables are empty, or those of the checkpoint `restore` under the current
+    rules. The port is that of the process before if it is still free.
 
     Raises:
-      ServerFailed: if the process cannot be started.
+      CheckpointError: if the checkpoint is missing, damaged or of other tables.
+      PortInUse: if another process listens on the requested port.
+      ServerFailed: if it cannot be started, ended, or takes too long even for a
+        slow machine.
       StoreClosed: if it was closed.
     """
     with self._lock:
@@ -147,28 +152,20 @@ class ReverbServer(contextlib.AbstractContextManager):
         raise base.StoreClosed('The Reverb server was closed.')
       self._end()
       self._folder.prepare()
-      self._restore = restore
       try:
-        self._process = self._launch()
+        self._process = self._launch(restore)
       except OSError as e:
         raise ServerFailed(
           f'The Reverb server cannot be started with {self._python} '
           f'({e.strerror}); name another Python by --reverb_python.'
         ) from e
+    # `stop` ends this.
+    self._wait_ready(restore)
 
-  def wait_ready(self, timeout: float | None = None) -> None:
-    """Waits until the server serves.
-
-    Raises:
-      CheckpointError: if the checkpoint is missing, damaged or of other tables.
-      PortInUse: if another process listens on the requested port.
-      ServerFailed: if it ended, was stopped, or does not serve in `timeout`
-        seconds (None: enough for a slow machine).
-    """
-    if timeout is None:
-      timeout = _START
-      if self._restore:
-        timeout += checkpoint_files.num_bytes(self._restore) / _LOAD_RATE
+  def _wait_ready(self, restore: str | None) -> None:
+    timeout = _START
+    if restore is not None:
+      timeout += checkpoint_files.num_bytes(restore) / _LOAD_RATE
     with self._reading:
       output = self._current().stdout
       assert output is not None
@@ -181,7 +178,7 @@ class ReverbServer(contextlib.AbstractContextManager):
     answer = json.loads(line)
     if 'error' in answer:
       self.wait_end(_GRACE)
-      raise _refusal(answer, self._port, self._restore, self.log_path)
+      raise _refusal(answer, self._port, restore, self.log_path)
     self._port = answer['port']
     logging.warning('%s', exposure_warning(self._port))
 
@@ -202,10 +199,6 @@ class ReverbServer(contextlib.AbstractContextManager):
   def how_it_ended(self) -> str:
     """Returns a sentence on how the process ended, with its last log lines."""
     return str(self._failed('ended'))
-
-  def restart(self, restore: str | None = None) -> None:
-    """Restarts it as `start` does, on the same port if that is still free."""
-    self.start(restore)
 
   def stop(self) -> None:
     """Ends the process; the tables' contents are lost."""
@@ -229,13 +222,13 @@ class ReverbServer(contextlib.AbstractContextManager):
         self._end()
         self._folder.close()
 
-  def _launch(self) -> subprocess.Popen:
+  def _launch(self, restore: str | None) -> subprocess.Popen:
     config = {
       'port': self._port,
       'fixed': bool(self._wanted_port),
       'tables': self._tables,
       'checkpoints': str(self._folder.own),
-      'restore': self._restore,
+      'restore': restore,
       'rewritten': str(self._folder.rewritten),
     }
     with self.log_path.open('ab') as log:
@@ -250,7 +243,7 @@ class ReverbServer(contextlib.AbstractContextManager):
       )
     # Stays open: the server ends when this is closed.
     assert process.stdin is not None
-    # If it has ended already, `wait_ready` reports it.
+    # If it has ended already, `_wait_ready` reports it.
     with contextlib.suppress(BrokenPipeError):
       os.write(process.stdin.fileno(), json.dumps(config).encode() + b'\n')
     return process
@@ -261,7 +254,7 @@ class ReverbServer(contextlib.AbstractContextManager):
     if self._process is not None:
       assert self._process.stdin and self._process.stdout
       self._process.stdin.close()
-      # A thread in `wait_ready` returns once the process has ended.
+      # A thread in `_wait_ready` returns once the process has ended.
       with self._reading:
         self._process.stdout.close()
 

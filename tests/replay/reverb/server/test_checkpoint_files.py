@@ -84,7 +84,7 @@ def test_same_rules_change_nothing(make_shared, make_client, tmp_path, sampler):
   client.sample(2)
   fresh = client.info()
   checkpoint_files.keep(client.checkpoint(), tmp_path / 'saved')
-  running.restart(str(tmp_path / 'saved'))
+  running.start(str(tmp_path / 'saved'))
   restored = make_client(running.address).info()
   for info in (fresh, restored):
     limiter = info.rate_limiter_info
@@ -262,9 +262,8 @@ def test_other_tables(make_shared, saved):
 def test_damage_is_told_by_a_process(make_server, saved, damage, words):
   damage(saved)
   running = make_server(start=False)
-  running.start(str(saved))
   with pytest.raises(replay.CheckpointError, match=f'{saved} {words}'):
-    running.wait_ready()
+    running.start(str(saved))
 
 
 @pytest.mark.parametrize('collects', [True, False])

@@ -20,9 +20,9 @@ _OWNER = """
 import json, signal, sys
 from seedrl_jax.replay.reverb.server import server
 owned = server.ReverbServer(sys.argv[1], json.loads(sys.argv[2]))
+if len(sys.argv) == 4:
+  owned._wait_ready = lambda restore: None
 owned.start()
-if len(sys.argv) < 4:
-  owned.wait_ready()
 print(owned.pid, flush=True)
 signal.pause()
 """
@@ -68,9 +68,8 @@ def test_sigterm_is_enough_to_stop_it(make_server, make_client, monkeypatch):
   assert running.is_alive() and not running.wait_end(0)
   # Reverb itself would share the port.
   other = make_server(port=running.port, start=False)
-  other.start()
   with pytest.raises(server.PortInUse, match=f'{running.port} is in use'):
-    other.wait_ready(_PATIENCE)
+    other.start()
   assert not other.is_alive()
   running.stop()
   assert running.wait_end() and not running.is_alive()
@@ -92,15 +91,13 @@ def test_a_kill_is_noticed_and_a_restart_is_empty_on_the_same_port(
   assert address in sentence and 'SIGKILL' in sentence
   assert str(running.log_path) in sentence
   with _kept_from_others(running.port):
-    running.restart()
-    running.wait_ready(_PATIENCE)
+    running.start()
   assert (running.address, running.pid != pid) == (address, True)
   assert make_client(address).info().current_size == 0
   running.stop()
   # Elsewhere if its port was taken.
   with socket.create_server(('', running.port)):
-    running.restart()
-    running.wait_ready(_PATIENCE)
+    running.start()
   assert running.address != address
   assert server.answers(running.address, _PATIENCE)
 
@@ -117,14 +114,12 @@ def test_interpreter_that_will_not_do(make_server, python, words):
   running = make_server(python=python, start=False)
   with pytest.raises(server.ServerFailed, match=words):
     running.start()
-    running.wait_ready(_PATIENCE)
 
 
 def test_rules_that_reverb_refuses(make_server, rules):
   running = make_server(rules(max_size=0), start=False)
-  running.start()
   with pytest.raises(server.ServerFailed, match='max_size'):
-    running.wait_ready(_PATIENCE)
+    running.start()
 
 
 @pytest.fixture(name='mute')
@@ -137,33 +132,25 @@ def mute_fixture(tmp_path) -> str:
   return str(path)
 
 
-def test_stop_ends_a_wait_for_ready(make_server, mute, threads):
+def test_close_ends_a_start_and_is_for_good(make_server, mute, threads):
   running = make_server(python=mute, start=False)
-  running.start()
-  threads.start(lambda: running.wait_ready(_PATIENCE))
-  running.stop()
+  threads.start(running.start)
+  threads.until(running.is_alive)
+  running.close()
+  running.close()
   (error,) = threads.join()
   assert isinstance(error, server.ServerFailed)
   assert 'did not come up' in str(error)
-
-
-def test_deadline_of_ready(make_server, mute):
-  running = make_server(python=mute, start=False)
-  running.start()
-  with pytest.raises(
-    server.ServerFailed, match=r'does not come up.*still runs'
-  ):
-    running.wait_ready(0.0)
-
-
-def test_close_is_for_good(make_server, mute):
-  running = make_server(python=mute, start=False)
-  with pytest.raises(server.ServerFailed, match='not been started'):
-    running.wait_ready()
-  running.start()
-  running.close()
-  running.close()
   assert not running.is_alive()
   assert not running.log_path.parent.exists()
   with pytest.raises(replay.StoreClosed):
+    running.start()
+
+
+def test_deadline_of_a_start(make_server, mute, monkeypatch):
+  monkeypatch.setattr(server, '_START', 0.0)
+  running = make_server(python=mute, start=False)
+  with pytest.raises(
+    server.ServerFailed, match=r'does not come up.*still runs'
+  ):
     running.start()

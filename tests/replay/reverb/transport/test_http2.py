@@ -8,24 +8,6 @@ import pytest
 
 from seedrl_jax.replay.reverb.transport import http2
 
-_Kind, _Flag = http2.Kind, http2.Flag
-
-
-def test_frame_is_what_the_standard_says():
-  assert http2.frame(_Kind.PING, b'12345678', _Flag.ACK) == (
-    b'\0\0\x08\x06\x01\0\0\0\x0012345678'
-  )
-  assert http2.header(_Kind.DATA, 0, 1, 0x123456) == (
-    b'\x12\x34\x56\0\0\0\0\0\x01'
-  )
-  assert http2.window_update(1, 0x01020304) == (
-    b'\0\0\x04\x08\0\0\0\0\x01\x01\x02\x03\x04'
-  )
-  values = {http2.Setting.ENABLE_PUSH: 0, http2.Setting.MAX_FRAME_SIZE: 70_000}
-  assert http2.settings(values) == (
-    b'\0\0\x0c\x04\0\0\0\0\0' + b'\0\x02\0\0\0\0' + b'\0\x05\0\x01\x11\x70'
-  )
-
 
 def test_frames_are_of_slices_and_not_of_copies():
   first, second = np.arange(5, dtype=np.uint8), np.arange(5, 8, dtype=np.uint8)

@@ -111,7 +111,7 @@ def test_echo(begin, threads, size):
 
 def test_many_small_messages(begin, threads):
   call = begin('Echo')
-  messages = [_bytes(i % 300) for i in range(3000)]
+  messages = [_bytes(i % 300) for i in range(500)]
   threads.start(lambda: [call.send([message]) for message in messages])
   assert [bytes(call.receive() or b'') for _ in messages] == messages
   assert threads.join() == []

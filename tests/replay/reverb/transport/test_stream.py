@@ -99,15 +99,6 @@ def test_both_go_on_at_once_in_order():
   assert senders == {threading.current_thread()}
 
 
-def test_error_of_the_call_is_raised_after_its_responses():
-  error = _error()
-  taken = []
-  with pytest.raises(transport.StreamError) as raised:
-    _run(_Call(1, 2, error), _Messages(), taken.append)
-  assert raised.value is error
-  assert taken == [1, 2]
-
-
 def test_error_of_take_is_raised():
   def refuse(response):
     raise OSError(response)
@@ -172,11 +163,3 @@ def test_call_that_ended_well_ends_what_is_being_sent():
 
   call.on_send = send
   _run(call, _Messages([b'a'], [b'b']))
-
-
-def test_messages_that_run_out_cancel_the_call():
-  call = _Call()
-  with pytest.raises(transport.StreamError) as raised:
-    transport.exchange(call, [[b'a']], lambda _: None, lambda: None, _NAME)
-  assert raised.value.code() == grpc.StatusCode.CANCELLED
-  assert call.sent == [[b'a']]
