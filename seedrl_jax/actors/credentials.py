@@ -67,14 +67,15 @@ def actor_security(
 ) -> Security:
   """Reads the files of an actor's flags; raises `ValueError` if it cannot."""
   roots = _read('--tls_roots', tls_roots)
-  try:
-    # Only comments between certificates can be non-ASCII.
-    text = roots.decode('ascii', 'ignore')
-    ssl.create_default_context(cadata=text or None)
-  except ssl.SSLError as e:
-    raise ValueError(
-      f'--tls_roots={tls_roots}: holds no certificate in PEM.'
-    ) from e
+  if roots:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+      # Only comments between certificates can be non-ASCII.
+      context.load_verify_locations(cadata=roots.decode('ascii', 'ignore'))
+    except (ssl.SSLError, ValueError) as e:
+      raise ValueError(
+        f'--tls_roots={tls_roots}: holds no certificate in PEM.'
+      ) from e
   token = _read_token('--token_file', token_file)
   return Security(certificate=roots, token=token, insecure=insecure)
 

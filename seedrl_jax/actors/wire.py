@@ -143,7 +143,7 @@ class StreamCodec:
   def num_bytes(self, rows: int) -> int:
     """Returns the size of the largest STEPS message with `rows` rows."""
     columns = (*self._steps, *EPISODE_COLUMNS)
-    return HEADER_BYTES + num_bytes(columns, rows)
+    return HEADER_BYTES + sum(_num_bytes(spec, rows) for spec in columns)
 
   def pack_steps(
     self,
@@ -213,11 +213,6 @@ def pack(
   """Packs a message; see `Message` for the last three arguments."""
   header = _HEADER.pack(_MAGIC, VERSION, kind, rows, episodes, sequence)
   return b''.join([header, *parts])
-
-
-def num_bytes(columns: Iterable[types.ArraySpec], rows: int) -> int:
-  """Returns the bytes of a message's arrays, `[rows, ...]` each."""
-  return sum(_num_bytes(spec, rows) for spec in columns)
 
 
 def _num_bytes(spec: types.ArraySpec, rows: int) -> int:

@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from seedrl_jax import types
 from seedrl_jax.envs import base as envs
-from seedrl_jax.networks import preprocessing
+from seedrl_jax.networks import torsos
 
 # Two minutes of Atari. A GIF keeps its frames in memory until it is written.
 MAX_FRAMES = 1800
@@ -121,7 +121,7 @@ class VideoRecorder:
         'observation is no image; leave --video out.'
       )
     image = max(images, key=lambda x: x.size)
-    if preprocessing.is_channels_first(image.shape, self._layout):
+    if torsos.is_channels_first(image.shape, self._layout):
       image = np.moveaxis(image, 0, -1)
     return picture_of(image)
 

@@ -15,23 +15,7 @@ import ml_collections
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.networks import (
-  block_conv,
-  frame_stack,
-  preprocessing,
-  torsos,
-)
-from seedrl_jax.networks import core as core_lib
-
-# A torso's input: a leaf, stacked or not, or its single frames.
-Leaf = jax.Array | frame_stack.FrameHistory
-
-
-class _Input(NamedTuple):
-  """A leaf's shape on the device, and the layer that takes it in blocks."""
-
-  shape: tuple[int, ...]
-  layer: torsos.ConvLayer | None
+from seedrl_jax.networks import block_conv, memory, torsos
 
 
 class CoreState(NamedTuple):
@@ -40,7 +24,7 @@ class CoreState(NamedTuple):
   Attributes:
     frames: of each stacked leaf `[B, ..., C * (k - 1)]` in the observation's
       dtype; in blocks for a strided convolution (`block_conv.space_to_depth`).
-    lstm: `core.LSTMState`, float32 `[B, H]` each.
+    lstm: `memory.LSTMState`, float32 `[B, H]` each.
   """
 
   frames: tuple[jax.Array, ...]
@@ -71,14 +55,14 @@ class Network(nn.Module):
     if config.frame_stack > 1:
       specs = [spec for spec in self.observation if spec.shape]
       frames = tuple(
-        frame_stack.initial_frames(
+        memory.initial_frames(
           batch, frame.shape, frame.dtype, config.frame_stack
         )
         for frame in map(self._frame_spec, specs)
       )
     if not config.lstm_size:
       return CoreState(frames, ())
-    lstm = core_lib.initial_lstm_state(batch, config.lstm_size)
+    lstm = memory.initial_lstm_state(batch, config.lstm_size)
     return CoreState(frames, lstm)
 
   @nn.compact
@@ -100,7 +84,7 @@ class Network(nn.Module):
     lstm = core.lstm
     if self.config.lstm_size:
       dtype = jnp.dtype(self.config.compute_dtype)
-      cell = core_lib.ResettingLSTM(self.config.lstm_size, dtype, name='core')
+      cell = memory.ResettingLSTM(self.config.lstm_size, dtype, name='core')
       features, lstm = cell(features, inputs.first, lstm)
     return features, CoreState(frames, lstm)
 
@@ -111,12 +95,15 @@ class Network(nn.Module):
     floats.
     """
     shape, layer = self._input(spec)
-    x = preprocessing.to_device_layout(x, len(shape), self.config.image_layout)
+    x = torsos.to_device_layout(x, len(shape), self.config.image_layout)
     return x if layer is None else block_conv.space_to_depth(x, layer)
 
-  def _input(self, spec: types.ArraySpec) -> _Input:
-    shape = preprocessing.device_shape(spec.shape, self.config.image_layout)
-    return _Input(shape, torsos.first_strided_layer(self.config, shape))
+  def _input(
+    self, spec: types.ArraySpec
+  ) -> tuple[tuple[int, ...], block_conv.ConvLayer | None]:
+    """Returns a leaf's shape on the device, and the layer for its blocks."""
+    shape = torsos.device_shape(spec.shape, self.config.image_layout)
+    return shape, torsos.first_strided_layer(self.config, shape)
 
   def _frame_spec(self, spec: types.ArraySpec) -> jax.ShapeDtypeStruct:
     """Returns the spec of `_to_frame`'s output for one environment."""
@@ -129,49 +116,33 @@ class Network(nn.Module):
     leaves: list[jax.Array],
     first: jax.Array,
     frames: tuple[jax.Array, ...],
-  ) -> tuple[list[Leaf], tuple[jax.Array, ...]]:
-    """Stacks all leaves but scalars; leaves histories that torsos take."""
+  ) -> tuple[list[jax.Array], tuple[jax.Array, ...]]:
+    """Stacks all leaves but scalars."""
     if not frames:
-      return list(leaves), frames
+      return leaves, frames
     kept = iter(frames)
-    new_leaves: list[Leaf] = []
-    new_frames = []
-    for x, spec in zip(leaves, self.observation, strict=True):
-      leaf: Leaf = x
+    stacks, new_frames = [], []
+    for x in leaves:
       if x.ndim > first.ndim:
-        leaf, state = frame_stack.frame_history(x, first, next(kept))
+        x, state = memory.stack_frames(x, first, next(kept))
         new_frames.append(state)
-        if not self._takes_history(spec, len(first)):
-          leaf = frame_stack.stack_history(leaf)
-      new_leaves.append(leaf)
-    return new_leaves, tuple(new_frames)
+      stacks.append(x)
+    return stacks, tuple(new_frames)
 
-  def _takes_history(self, spec: types.ArraySpec, length: int) -> bool:
-    shape, layer = self._input(spec)
-    return layer is not None and block_conv.suits_single_frames(
-      layer, shape[-1], self.config.frame_stack, length
-    )
-
-  def _torsos(self, leaves: list[Leaf], length: int, batch: int) -> jax.Array:
+  def _torsos(
+    self, leaves: list[jax.Array], length: int, batch: int
+  ) -> jax.Array:
     """Concatenates the torsos of all leaves, each run on `[T * B]` at once."""
     config = self.config
     dtype = jnp.dtype(config.compute_dtype)
     outputs = []
-    for i, (leaf, spec) in enumerate(
-      zip(leaves, self.observation, strict=True)
-    ):
+    for i, (x, spec) in enumerate(zip(leaves, self.observation, strict=True)):
       # The raw shape selects the torso; a scalar's one-hot code is a vector.
       shape, layer = self._input(spec)
       num_frames = config.frame_stack if layer else None
       torso = torsos.make_torso(config, shape, num_frames, f'torso_{i}')
-      if isinstance(leaf, frame_stack.FrameHistory):
-        x = preprocessing.scale_bytes(leaf.frames, dtype)
-        outputs.append(torso(x, leaf.same))
-        continue
-      prepare = (
-        preprocessing.scale_bytes if layer else preprocessing.to_features
-      )
-      x = leaf.reshape((length * batch, *leaf.shape[2:]))
+      prepare = torsos.scale_bytes if layer else torsos.to_features
+      x = x.reshape((length * batch, *x.shape[2:]))
       outputs.append(torso(prepare(x, dtype)))
     features = jnp.concatenate(outputs, axis=-1)
     return features.reshape((length, batch, -1))
@@ -193,8 +164,7 @@ class Network(nn.Module):
     else:
       code = jnp.where(first, 0.0, action).astype(dtype)
     reward = inputs.reward
-    # Older runs lack the key and have clipped; they can still be evaluated.
-    if clip := self.config.get('previous_reward_clip', 1.0):
+    if clip := self.config.previous_reward_clip:
       reward = jnp.clip(reward, -clip, clip)
     reward = reward.astype(dtype)[..., None]
     return jnp.concatenate([features, code, reward], axis=-1)
@@ -210,7 +180,7 @@ def make_network(
   """
   specs = jax.tree.leaves(env_spec.observation, is_leaf=types.is_spec)
   for spec in specs:
-    shape = preprocessing.device_shape(spec.shape, config.image_layout)
+    shape = torsos.device_shape(spec.shape, config.image_layout)
     torsos.resolve_torso(config.torso, shape)
   # Frozen: a compiled network must not follow later edits of the config.
   frozen = ml_collections.FrozenConfigDict(config)

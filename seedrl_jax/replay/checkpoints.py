@@ -11,12 +11,12 @@ import re
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from seedrl_jax.replay import base
+from seedrl_jax.replay import base, blocks
 
 _META = 'meta.json'
 # Bytes read at a time; bounds the memory of a restore.
@@ -73,12 +73,12 @@ class ArchiveReader:
   def __init__(self, path: str, file: zipfile.ZipFile):
     self._path = path
     self._file = file
-    with _refusing_damage(path):
+    with refusing_damage(path):
       self.meta: dict[str, Any] = json.loads(file.read(_META))
 
   def rows(self, name: str) -> Iterator[np.ndarray]:
     """Yields the array in pieces `[n, ...]`, n >= 1; none if it is empty."""
-    with _refusing_damage(self._path), self._file.open(f'{name}.npy') as member:
+    with refusing_damage(self._path), self._file.open(f'{name}.npy') as member:
       np.lib.format.read_magic(member)
       shape, _, dtype = np.lib.format.read_array_header_2_0(member)
       row_bytes = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
@@ -89,7 +89,7 @@ class ArchiveReader:
         yield np.frombuffer(data, dtype).reshape(n, *shape[1:])
 
   def array(self, name: str) -> np.ndarray:
-    with _refusing_damage(self._path), self._file.open(f'{name}.npy') as member:
+    with refusing_damage(self._path), self._file.open(f'{name}.npy') as member:
       return np.lib.format.read_array(member)
 
 
@@ -119,16 +119,17 @@ def create_archive(path: str) -> Iterator[ArchiveWriter]:
 @contextlib.contextmanager
 def load_archive(path: str) -> Iterator[ArchiveReader]:
   """Opens `path`; raises CheckpointError if it is missing or damaged."""
-  if not os.path.exists(path):
-    raise base.CheckpointError(f'There is no replay checkpoint {path}.')
-  with _refusing_damage(path):
+  with refusing_damage(path):
     file = zipfile.ZipFile(path)
   with file:
     yield ArchiveReader(path, file)
 
 
 @contextlib.contextmanager
-def _refusing_damage(path: str) -> Iterator[None]:
+def refusing_damage(path: str) -> Iterator[None]:
+  """Raises CheckpointError if `path` is missing or the body cannot read it."""
+  if not os.path.exists(path):
+    raise base.CheckpointError(f'There is no replay checkpoint {path}.')
   try:
     yield
   # KeyError: a member is missing.
@@ -137,6 +138,20 @@ def _refusing_damage(path: str) -> Iterator[None]:
       f'The replay checkpoint {path} is damaged ({e}); use an older one, or '
       'remove it to start with an empty replay.'
     ) from e
+
+
+def check_fits(
+  path: str,
+  record: Mapping[str, Any],
+  version: int,
+  layout: blocks.UnrollLayout,
+) -> None:
+  """Raises CheckpointError if `record` is not of this version and layout."""
+  start = f'The replay checkpoint {path} does not fit this run'
+  saved = record['version']
+  if saved != version:
+    raise base.CheckpointError(f'{start}: it is of version {saved}.')
+  layout.check_signature(start, record['unroll'])
 
 
 class ReplayCheckpoints:

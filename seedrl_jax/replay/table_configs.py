@@ -156,12 +156,6 @@ def _queue_config(config: ml_collections.ConfigDict) -> QueueConfig:
       raise _bad(field, value, fix)
   two_batches = 2 * config.batch_size
   max_size = config.replay.max_size
-  if max_size is not None and max_size < config.batch_size:
-    raise ValueError(
-      f'--config.replay.max_size={max_size}: less than one batch '
-      f'(--config.batch_size={config.batch_size}), which would never fill; '
-      f'give {two_batches} or leave it out.'
-    )
   if config.deterministic:
     # Nothing is sampled while a step completes unrolls of all environments.
     max_size = max(max_size or 0, config.env.num_envs + two_batches)

@@ -48,7 +48,7 @@ def test_files_that_will_not_do_are_refused(
     credentials.learner_security(_section(**values))
 
 
-@pytest.mark.parametrize('text', ['no PEM', '-----BEGIN CERTIFICATE-----'])
+@pytest.mark.parametrize('text', ['no PEM', 'ü', '-----BEGIN CERTIFICATE-----'])
 def test_actor_takes_no_roots_that_are_none(text: str, tmp_path: pathlib.Path):
   (tmp_path / 'roots').write_text(text)
   with pytest.raises(ValueError, match='holds no certificate in PEM'):

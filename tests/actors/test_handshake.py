@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from configs import base as base_config
 from seedrl_jax import types
 from seedrl_jax.actors import handshake, wire
-from seedrl_jax.envs import factory
 from tests.actors import toys
 
 _PLANE = types.ActionSpec(
@@ -81,22 +79,6 @@ def test_welcome_that_is_none_is_refused(value: dict):
   message = wire.parse(wire.pack_json(wire.MessageKind.WELCOME, good | value))
   with pytest.raises(wire.WireError, match='WELCOME cannot be understood'):
     handshake.unpack_welcome(message)
-
-
-def test_an_actor_makes_the_environments_of_the_learners_config():
-  config = base_config.get_config().env
-  config.max_episode_steps = 7
-  config.num_threads = 3
-  values = handshake.env_values(config)
-  assert not values.keys() & {'num_envs', 'batch_size', 'num_threads'}
-  spec = handshake.spec_texts(factory.make_spec(config)._asdict())
-  welcome = _through(_WELCOME._replace(env=values, spec=spec))
-  made = handshake.env_config(welcome, num_threads=1, affinity=-1)
-  assert made.num_threads == 1 and made.max_episode_steps == 7
-  handshake.check_spec(welcome, factory.make_spec(made))
-  stream = factory.make_stream(made, seed=1, num_envs=2, batch_size=2)
-  assert stream.recv().observation.shape == (2, 4)
-  stream.close()
 
 
 @pytest.mark.parametrize(

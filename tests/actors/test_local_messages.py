@@ -99,20 +99,6 @@ def test_a_version_is_copied_once_and_only_when_asked_for():
   assert messages[0] == messages[1] == messages[2]
 
 
-def test_leaves_come_out_as_they_are_published():
-  learner, feed = _feed()
-  learner.version = 7
-  unpacked = local_messages.unpack_parameters(
-    wire.parse(feed.message()), _SPECS
-  )
-  assert unpacked is not None
-  version, leaves = unpacked
-  assert version == 7
-  for leaf, spec in zip(leaves, _SPECS, strict=True):
-    assert (leaf.shape, leaf.dtype) == spec
-    assert (leaf == 7).all()
-
-
 @pytest.mark.parametrize(
   'specs, sentence',
   [

@@ -8,8 +8,8 @@ import signal
 import gymnasium
 
 from tests import runs
+from tests.actors import processes
 from tests.distributed import ports
-from tests.launch import test_actor
 
 _LONG = '--config.total_env_frames=100000000'
 _OFTEN = '--config.checkpoint.every_seconds=0.1'
@@ -88,12 +88,14 @@ def test_two_hosts_with_actors_train_to_one_summary(tmp_path: pathlib.Path):
     _host(i, address, folder, *flags) for i, folder in enumerate(folders)
   ]
   actors = [
-    test_actor.Actor(host.wait_for(r'; actors at ([^;\s]+);')[1])
+    processes.actor(host.wait_for(r'; actors at ([^;\s]+);')[1])
     for host in hosts
   ]
-  for process in hosts + actors:
-    code, *_, err = process.end()
+  for host in hosts:
+    code, err = host.end()
     assert code == 0, err
+  for actor in actors:
+    assert actor.end() == 0, actor.text
   summary = runs.summary(folders[0])
   assert summary['status'] == 'finished'
   assert summary['env_steps'] >= 3000

@@ -125,16 +125,6 @@ def _finished(number, name):
   ]
 
 
-def test_update_knows_the_progress_of_the_run():
-  log = _Log()
-  agent = toys.make_agent(learning_rate=lambda progress: 1.0 - progress)
-  learner = _learner(log, agent=agent)
-  learner.step(_item(log, [1.0]), 0.25)
-  params = learner.state().agent.params
-  np.testing.assert_array_equal(params['w'], 0.75 * _LEARNING_RATE)
-  assert learner.metrics()['learning_rate'] == 0.75
-
-
 def test_next_update_is_dispatched_before_the_last_is_waited_for():
   log = _Log()
   learner, _ = _slow_learner(log)

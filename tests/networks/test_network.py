@@ -127,35 +127,6 @@ def test_frames_in_blocks_equal_images_stacked_by_hand():
   )
 
 
-@pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
-def test_frames_one_by_one_equal_stacks(monkeypatch, dtype):
-  config = _config(torso='tiny', frame_stack=4, compute_dtype=dtype)
-  net, variables, inputs, core = _make(config, _FRAME)
-
-  def run(variables, inputs, core):
-    features, final = net.apply(variables, inputs, core)
-    return jnp.sum(jnp.sin(features.astype(jnp.float32))), (features, final)
-
-  def gradient():
-    # A new function each time, so that each choice is traced.
-    return jax.jit(jax.grad(run, has_aux=True))(variables, inputs, core)
-
-  grads, (features, final) = gradient()
-  taken = []
-
-  def never(*args):
-    taken.append(args)
-    return False
-
-  monkeypatch.setattr(network.block_conv, 'suits_single_frames', never)
-  expected_grads, (expected, expected_final) = gradient()
-  assert taken
-  atol = 1e-5 if dtype == 'float32' else 0.02
-  chex.assert_trees_all_close(features, expected, atol=atol)
-  chex.assert_trees_all_close(grads, expected_grads, atol=10 * atol)
-  chex.assert_trees_all_equal(final, expected_final)
-
-
 @pytest.mark.parametrize('observation', ['frame', 'minigrid'])
 def test_core_is_zeroed_before_first(observation):
   config = _config(lstm_size=5, use_previous_action=True, frame_stack=4)
@@ -168,11 +139,6 @@ def test_core_is_zeroed_before_first(observation):
   np.testing.assert_allclose(from_used[3:, 1], from_fresh[3:, 1], atol=1e-6)
   assert np.abs(from_used[:3, 1] - from_fresh[:3, 1]).max() > 1e-4
   assert np.abs(from_used[:, 0] - from_fresh[:, 0]).max() > 1e-4
-
-
-def test_initial_core_keeps_nothing_without_memory():
-  net = network.make_network(_config(), _env_spec(_FLOATS))
-  assert net.initial_core(3) == ((), ())
 
 
 def test_initial_core_is_zeros_in_the_frames_dtype():
@@ -255,17 +221,6 @@ def test_previous_reward_is_clipped_as_configured(clip):
   )
 
 
-def test_configuration_of_before_the_key_clips_the_previous_reward():
-  config = _config(use_previous_action=True)
-  net, variables, inputs, core = _make(config, _FLOATS)
-  del config.previous_reward_clip
-  old = network.make_network(config, _env_spec(_FLOATS))
-  np.testing.assert_array_equal(
-    _apply(old, variables, inputs, core)[0],
-    _apply(net, variables, inputs, core)[0],
-  )
-
-
 def test_previous_action_is_unseen_where_unused():
   net, variables, inputs, core = _make(_config(lstm_size=3), _FLOATS)
   other = inputs._replace(previous_action=3 - inputs.previous_action)
@@ -273,8 +228,3 @@ def test_previous_action_is_unseen_where_unused():
     _apply(net, variables, inputs, core)[0],
     _apply(net, variables, other, core)[0],
   )
-
-
-def test_unknown_torso_is_refused():
-  with pytest.raises(ValueError, match='torso=rnn: choose'):
-    network.make_network(_config(torso='rnn'), _env_spec(_FRAME))

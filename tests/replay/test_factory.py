@@ -64,7 +64,6 @@ def test_a_queue_of_one_process_never_asks_for_reverb(
   assert made.table(table_configs.TABLE).allocate().width == 16
 
 
-@pytest.mark.usefixtures('server_python')
 @pytest.mark.parametrize(
   'changes',
   [
@@ -73,7 +72,15 @@ def test_a_queue_of_one_process_never_asks_for_reverb(
     {'sampler': 'prioritized', 'max_size': 64, 'max_times_sampled': 0},
   ],
 )
-def test_makes_a_server_of_its_own(make, toy, changes):
+def test_makes_a_server_of_its_own(
+  make, toy, reverb_servers, monkeypatch, changes
+):
+  def make_server(python, rules, folder, keep_checkpoints):
+    del python
+    assert (folder, keep_checkpoints) == (None, False)
+    return shared_servers.SharedServer(reverb_servers, rules)
+
+  monkeypatch.setattr(factory.server, 'ReverbServer', make_server)
   made = make(**changes)
   assert isinstance(made, store.ReverbStore)
   toy.insert(made, table_configs.TABLE, list(range(16)))
@@ -127,6 +134,7 @@ def test_a_deterministic_run_is_embedded(make, no_environment):
   'changes,message',
   [
     ({'width': 5}, r'batch_size=32 .*: must be a multiple of 5'),
+    ({'max_size': 31}, r'replay.max_size=31: a queue must hold a batch of 32'),
     ({'backend': 'reverb', 'deterministic': True}, 'deterministic=True: '),
     ({'address': 'h:1', 'deterministic': True}, 'deterministic=True: '),
     ({'backend': 'embedded', 'address': 'h:1'}, 'replay.address=h:1: '),

@@ -42,7 +42,6 @@ def test_every_rule_comes_from_the_configuration():
 @pytest.mark.parametrize(
   'changes,message',
   [
-    ({'max_size': 31}, r'replay\.max_size=31.*give 64'),
     ({'sampler': 'uniform'}, r'replay\.max_size: a uniform table needs it'),
     ({'max_times_sampled': 3}, r'replay\.max_times_sampled=3'),
     ({'samples_per_insert': 2.0}, r'replay\.samples_per_insert=2\.0'),

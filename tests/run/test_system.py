@@ -74,7 +74,7 @@ def test_resumes_where_it_ended(tmp_path):
   np.testing.assert_allclose(row['time/frames_per_s'], frames / seconds)
 
 
-def test_finished_run_is_left_as_it_is(tmp_path):
+def test_a_run_that_cannot_go_on_changes_nothing(tmp_path):
   runs.Run(runs.tiny(), tmp_path).train()
 
   def files() -> dict[object, int]:
@@ -86,11 +86,24 @@ def test_finished_run_is_left_as_it_is(tmp_path):
     }
 
   before = files()
-  run = runs.Run(runs.tiny(), tmp_path)
-  summary = run.train()
+  finished = runs.Run(runs.tiny(), tmp_path)
+  summary = finished.train()
   assert summary['env_frames'] == runs.summary(tmp_path)['env_frames']
-  assert 'raise --config.total_env_frames' in run.output
+  assert 'raise --config.total_env_frames' in finished.output
+  for change, names in (
+    ({'network__hidden_sizes': (9,)}, r'network.hidden_sizes: \[8\] -> \[9\]'),
+    ({'loss__target_entropy': 0.5}, 'is only in the configuration'),
+  ):
+    with pytest.raises(ValueError, match=names):
+      runs.Run(runs.tiny(total_env_frames=800, **change), tmp_path)
   assert files() == before
+
+  kept = (tmp_path / 'metrics.csv').read_text()
+  for path in (tmp_path / 'checkpoints').iterdir():
+    path.write_bytes(b'')
+  with pytest.raises(ValueError, match=r'No checkpoint in .* is sound'):
+    runs.Run(runs.tiny(), tmp_path)
+  assert (tmp_path / 'metrics.csv').read_text() == kept
 
 
 def test_stop_before_the_first_update_is_clean(tmp_path):
@@ -120,35 +133,6 @@ def test_damaged_newest_checkpoint_gives_way_to_the_one_before(tmp_path):
   events = test_progress.read_events(tmp_path / 'tensorboard')
   events = [step for tag, _, step in events if tag == 'time/updates']
   assert sorted(events) == runs.column(tmp_path, 'time/env_frames')
-
-
-def test_run_without_a_sound_checkpoint_is_not_overwritten(tmp_path):
-  runs.Run(runs.tiny(), tmp_path).train()
-  kept = (tmp_path / 'metrics.csv').read_text()
-  for path in (tmp_path / 'checkpoints').iterdir():
-    path.write_bytes(b'')
-  with pytest.raises(ValueError, match=r'No checkpoint in .* is sound'):
-    runs.Run(runs.tiny(), tmp_path)
-  assert (tmp_path / 'metrics.csv').read_text() == kept
-
-
-@pytest.mark.parametrize(
-  'change, names',
-  [
-    ({'network__hidden_sizes': (9,)}, r'network.hidden_sizes: \[8\] -> \[9\]'),
-    ({'loss__target_entropy': 0.5}, 'is only in the configuration'),
-  ],
-)
-def test_configuration_that_does_not_fit_changes_nothing(
-  tmp_path, change, names
-):
-  runs.Run(runs.tiny(), tmp_path).train()
-  files = {p: p.read_bytes() for p in tmp_path.rglob('*') if p.is_file()}
-  with pytest.raises(ValueError, match=names):
-    runs.Run(runs.tiny(total_env_frames=800, **change), tmp_path)
-  assert files == {
-    p: p.read_bytes() for p in tmp_path.rglob('*') if p.is_file()
-  }
 
 
 def test_checkpoints_in_mid_run_restore(tmp_path, monkeypatch):

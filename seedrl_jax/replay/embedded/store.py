@@ -93,13 +93,9 @@ class EmbeddedStore(base.TrajectoryStore):
     self.interrupt()
 
   def _check_fits(self, path: str, reader: checkpoints.ArchiveReader) -> None:
-    start = f'The replay checkpoint {path} does not fit this run'
-    if reader.meta['version'] != _VERSION:
-      version = reader.meta['version']
-      raise base.CheckpointError(f'{start}: it is of version {version}.')
+    checkpoints.check_fits(path, reader.meta, _VERSION, self._layout)
     if reader.meta['tables'] != sorted(self._tables):
       raise base.CheckpointError(
-        f'{start}: it has the tables {reader.meta["tables"]}, not '
-        f'{sorted(self._tables)}.'
+        f'The replay checkpoint {path} has the tables {reader.meta["tables"]}, '
+        f'not {sorted(self._tables)}.'
       )
-    self._layout.check_signature(start, reader.meta['unroll'])

@@ -71,32 +71,6 @@ def test_reports_are_counted_and_answered_with_parameters():
   assert inference.batches == []
 
 
-def test_who_leaves_is_dropped_and_its_slots_are_used_again():
-  with toys.learner(num_envs=2, batch_size=2) as (server, inference):
-    first = toys.Client(server.addresses[0])
-    old = first.join(2)
-    first.step(toys.FIRST, 0)
-    first.close()
-    # There is no room before the learner notices that the actor left.
-    client, new = _join_when_there_is_room(server.addresses[0], 2)
-    assert new.run_id != old.run_id and new.seed != old.seed
-    client.step(toys.FIRST, 0)
-    assert inference.dropped == [[], [0, 1]]
-    client.close()
-
-
-def _join_when_there_is_room(
-  address: str, num_envs: int
-) -> tuple[toys.Client, handshake.Welcome]:
-  while True:
-    client = toys.Client(address)
-    try:
-      return client, client.join(num_envs)
-    except grpc.RpcError as e:
-      assert e.code() == _Code.RESOURCE_EXHAUSTED
-      client.close()
-
-
 @pytest.mark.parametrize(
   'messages, sentence',
   [

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from seedrl_jax.replay.reverb.client import codec, samples
+from seedrl_jax.replay.reverb.client import codec, items
 
 
 def decode_tensor(tensor: codec.Tensor) -> np.ndarray:
@@ -11,7 +11,7 @@ def decode_tensor(tensor: codec.Tensor) -> np.ndarray:
   return out
 
 
-def decode_column(column: samples.SampledColumn) -> np.ndarray:
+def decode_column(column: items.SampledColumn) -> np.ndarray:
   parts = [
     decode_tensor(s.tensor)[s.offset : s.offset + s.length]
     for s in column.slices

@@ -1,7 +1,6 @@
 """A scripted Reverb server on loopback, for what a real one rarely does."""
 
 import concurrent.futures
-import queue
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -135,18 +134,3 @@ class FakeServer:
         yield from self.on_sample(request)
     except Abort as e:
       context.abort(e.code, e.details)
-
-
-class Gate:
-  """Holds an answer back until `open` or the server's stop."""
-
-  def __init__(self) -> None:
-    self._tokens: queue.SimpleQueue[None] = queue.SimpleQueue()
-
-  def open(self) -> None:
-    """Lets one waiter pass, now or later."""
-    self._tokens.put(None)
-
-  def wait(self) -> None:
-    """Waits for `open`, for a limited time in case the test has failed."""
-    self._tokens.get(timeout=300)

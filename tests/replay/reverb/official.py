@@ -2,7 +2,7 @@
 
 Run as `official.py ADDRESS` by the server environment's Python; answers each
 JSON command on standard input by a line, 'done' or the error. Arrays are in
-NumPy archives, bfloat16 as uint16.
+NumPy archives.
 """
 
 import json
@@ -10,7 +10,6 @@ import sys
 
 import numpy as np
 import reverb
-import tensorflow as tf
 import tree
 
 
@@ -66,36 +65,7 @@ def read(client, table, path, plan):
   np.savez(path, **arrays)
 
 
-def write_bfloat16(client, table, path, plan):
-  """Writes an item of one row by TensorFlow's client."""
-  (leaf,) = _leaves(path, plan)
-  tensor = tf.bitcast(tf.constant(leaf), tf.bfloat16)
-  tf_client = reverb.TFClient(client.server_address)
-  tf_client.insert(
-    [tensor], tf.constant([table]), tf.constant([1.0], tf.double)
-  )
-
-
-def read_bfloat16(client, table, path, plan):
-  """Saves the only item of a queue, of the plan's shape."""
-  dataset = reverb.TrajectoryDataset(
-    server_address=client.server_address,
-    table=table,
-    dtypes=(tf.bfloat16,),
-    shapes=(tf.TensorShape(plan['shape']),),
-    max_in_flight_samples_per_worker=1,
-    max_samples=1,
-  )
-  (sample,) = dataset
-  np.savez(path, bits=tf.bitcast(sample.data[0], tf.uint16).numpy())
-
-
-_COMMANDS = {
-  'write': write,
-  'read': read,
-  'write_bfloat16': write_bfloat16,
-  'read_bfloat16': read_bfloat16,
-}
+_COMMANDS = {'write': write, 'read': read}
 
 
 def main():

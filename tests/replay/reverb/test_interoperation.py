@@ -9,7 +9,6 @@ import pathlib
 import subprocess
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -18,7 +17,6 @@ from seedrl_jax.replay.reverb.client import (
   insert_stream,
   items,
   sampler,
-  samples,
 )
 from seedrl_jax.replay.reverb.server import server
 from seedrl_jax.runtime import nest
@@ -38,7 +36,6 @@ _SHAPES = [(), (3,), (2, 3), (0,), (2, 0), (1,)]
 @pytest.fixture(scope='module', name='address')
 def address_fixture(server_python):
   names = [f'{kind}{seed}' for kind in 'ac' for seed in _SEEDS]
-  names += ['e', 'f', 'g']
   free = {
     'priority_exponent': 0.0,
     'samples_per_insert': 1.0,
@@ -158,7 +155,7 @@ def _assert_same(actual: np.ndarray, expected: np.ndarray) -> None:
 
 def _sample(
   link: connection.Connection, table: str, count: int
-) -> list[samples.DrawnItem]:
+) -> list[items.DrawnItem]:
   streams = sampler.SampleStreams(link, table)
   streams.request(count)
   try:
@@ -236,48 +233,3 @@ def test_the_official_client_reads_what_we_write(
       assert float(file[f'priority{i}']) == item['priority']
       for j, expected in enumerate(plan.expected(item)):
         _assert_same(file[f'item{i}_{j}'], expected)
-
-
-def test_we_read_bfloat16_of_the_official_client(official, link, tmp_path):
-  path = tmp_path / 'leaf.npz'
-  bits = np.random.default_rng(0).integers(0, 2**16, (2, 3), np.uint16)
-  np.savez(path, leaf0=bits)
-  official('write_bfloat16', 'e', path, {'leaves': 1})
-  (sample,) = _sample(link, 'e', 1)
-  (column,) = sample.columns
-  _assert_same(
-    columns.decode_column(column), bits.view(ml_dtypes.bfloat16)[np.newaxis]
-  )
-
-
-def test_the_official_client_reads_our_bfloat16(official, link, tmp_path):
-  path = tmp_path / 'leaf.npz'
-  bits = np.random.default_rng(0).integers(0, 2**16, (2, 3), np.uint16)
-  chunk = items.encode_chunk([bits.view(ml_dtypes.bfloat16)])
-  stream = insert_stream.InsertStream(link, 'f', 2)
-  item = items.make_item('f', 1.0, [_our_column([chunk], 0, 2)])
-  stream.insert(lambda: items.Encoded([item]))
-  stream.flush(_PATIENCE)
-  stream.close()
-  official('read_bfloat16', 'f', path, {'shape': [2, 3]})
-  with np.load(path) as file:
-    _assert_same(file['bits'], bits)
-
-
-def test_large_chunks_go_ahead_and_come_back(link):
-  rng = np.random.default_rng(0)
-  # Together more than one message.
-  rows = rng.integers(0, 256, (5, 1, 3_000_000), np.uint8)
-  chunks = [items.encode_chunk([row]) for row in rows]
-  stream = insert_stream.InsertStream(link, 'g', 2)
-  made = [
-    items.make_item('g', 1.0, [_our_column(chunks, start, 5)])
-    for start in (0, 3)
-  ]
-  stream.insert(lambda: items.Encoded(made[:1], chunks))
-  stream.insert(lambda: items.Encoded(made[1:]))
-  stream.flush(_PATIENCE)
-  stream.close()
-  for sample, start in zip(_sample(link, 'g', 2), (0, 3), strict=True):
-    (column,) = sample.columns
-    _assert_same(columns.decode_column(column), rows[start:, 0])

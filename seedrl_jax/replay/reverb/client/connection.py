@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import grpc
-from absl import logging
 
 from seedrl_jax.replay import base
 from seedrl_jax.replay.reverb import transport
-from seedrl_jax.replay.reverb.client import errors, silence
+from seedrl_jax.replay.reverb.client import errors
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
 _SERVICE = '/deepmind.reverb.ReverbService/'
@@ -145,7 +144,6 @@ class Connection:
     # Why the last stream did not begin.
     self._refusal = ''
     self.address = self._read_address()
-    self._silence = silence.Silence(logging.warning)
 
   def open_stream(self, method: str) -> transport.Stream:
     """Returns a stream, which the caller closes; raises as `recover`."""
@@ -234,16 +232,13 @@ class Connection:
   def peek(self) -> Mapping[str, reverb_pb2.TableInfo]:
     """Returns `server_info`, or raises ReverbError without any recovery."""
     self.check()
-    asked = self._silence.asked()
     try:
       response = self._calls.server_info(self.address, _GLANCE)
     except (grpc.RpcError, grpc.FutureCancelledError) as e:
       self.check()
-      self._silence.unanswered(self.address, asked)
       raise errors.ServerLost(
         f'The Reverb server at {self.address} does not answer at the moment.'
       ) from e
-    self._silence.answered(self.address)
     return _by_name(response)
 
   def mutate(self, table: str, priorities: Mapping[int, float]) -> None:

@@ -1,31 +1,25 @@
 """Sends new priorities to a Reverb server in the background."""
 
 import threading
-from collections.abc import Callable
 
 import numpy as np
 
 from seedrl_jax.replay import base
 from seedrl_jax.replay.reverb.client import connection as connection_lib
 
-_KEYS_PER_CALL = 10_000
-
-# Keys that may wait to be sent: more than a thousand batches.
-_MAX_PENDING = 100_000
-
 
 class PriorityUpdater:
   """Sends priorities in a thread; of a key's several the last counts."""
 
   def __init__(self, connection: connection_lib.Connection, table: str):
+    """Starts no thread before the first update."""
     self._connection = connection
     self._table = table
     self._changed = threading.Condition()
     self._pending: dict[int, float] = {}
-    self._sending = 0
+    self._is_sending = False
     self._closed = False
     self._error: BaseException | None = None
-    # Started by the first update.
     self._thread: threading.Thread | None = None
 
   def update(self, keys: np.ndarray, priorities: np.ndarray) -> None:
@@ -35,14 +29,9 @@ class PriorityUpdater:
       StoreClosed: after `close`.
       ReverbError: if an earlier call to the server failed.
     """
-    fresh = dict(zip(keys.tolist(), priorities.tolist(), strict=True))
     with self._changed:
-      self._wait(
-        lambda: (
-          not self._pending or len(self._pending) + len(fresh) <= _MAX_PENDING
-        )
-      )
-      self._pending.update(fresh)
+      self._check()
+      self._pending.update(zip(keys.tolist(), priorities.tolist(), strict=True))
       self._changed.notify_all()
       if self._thread is None:
         self._thread = threading.Thread(
@@ -53,7 +42,14 @@ class PriorityUpdater:
   def flush(self) -> None:
     """Waits until the server has all earlier updates; raises as `update`."""
     with self._changed:
-      self._wait(lambda: not self._pending and not self._sending)
+      self._changed.wait_for(
+        lambda: (
+          self._closed
+          or self._error is not None
+          or not (self._pending or self._is_sending)
+        )
+      )
+      self._check()
 
   def close(self) -> None:
     """Ends the thread after the call under way; drops unsent priorities."""
@@ -63,10 +59,7 @@ class PriorityUpdater:
     if self._thread is not None:
       self._thread.join()
 
-  def _wait(self, ready: Callable[[], bool]) -> None:
-    self._changed.wait_for(
-      lambda: self._closed or self._error is not None or ready()
-    )
+  def _check(self) -> None:
     if self._error is not None:
       raise self._error
     if self._closed:
@@ -86,13 +79,11 @@ class PriorityUpdater:
   def _take(self) -> dict[int, float]:
     """Returns the next priorities to send; empty after `close`."""
     with self._changed:
-      self._sending = 0
+      self._is_sending = False
       self._changed.notify_all()
       self._changed.wait_for(lambda: self._closed or self._pending)
       if self._closed:
         return {}
-      batch = dict(list(self._pending.items())[:_KEYS_PER_CALL])
-      for key in batch:
-        del self._pending[key]
-      self._sending = len(batch)
+      batch, self._pending = self._pending, {}
+      self._is_sending = True
       return batch

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from seedrl_jax.replay import base, fair_queue
 from seedrl_jax.replay.reverb import transport
 from seedrl_jax.replay.reverb.client import connection as connection_lib
-from seedrl_jax.replay.reverb.client import samples, unroll_items
+from seedrl_jax.replay.reverb.client import items, unroll_items
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
 # Samples per request; a stream has up to two requests under way.
@@ -56,7 +56,7 @@ class SampleStreams:
     self._streams: set[transport.Stream] = set()
     # Samples not yet requested from the server.
     self._demand = 0
-    self._ready: collections.deque[samples.DrawnItem] = collections.deque()
+    self._ready: collections.deque[items.DrawnItem] = collections.deque()
     self._threads = [
       threading.Thread(
         target=self._run, name=f'reverb-sample-{table}-{i}', daemon=True
@@ -77,7 +77,7 @@ class SampleStreams:
       self._demand += count
       self._wanted.notify_all()
 
-  def get(self, count: int = 1, wait: bool = True) -> list[samples.DrawnItem]:
+  def get(self, count: int = 1, wait: bool = True) -> list[items.DrawnItem]:
     """Waits for the next samples.
 
     Raises:
@@ -137,7 +137,7 @@ class SampleStreams:
       transport.exchange(
         stream,
         self._requests(call),
-        functools.partial(self._take, joiner=samples.Joiner(), call=call),
+        functools.partial(self._take, joiner=items.Joiner(), call=call),
         functools.partial(self._end, call),
         f'{threading.current_thread().name}-read',
       )
@@ -154,7 +154,7 @@ class SampleStreams:
       self._wanted.notify_all()
 
   def _take(
-    self, message: memoryview, joiner: samples.Joiner, call: _SampleCall
+    self, message: memoryview, joiner: items.Joiner, call: _SampleCall
   ) -> None:
     complete = joiner.add(message)
     self._on_arrival([sample.key for sample in complete])

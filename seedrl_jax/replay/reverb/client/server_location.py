@@ -12,7 +12,7 @@ from typing import Any
 
 from absl import logging
 
-from seedrl_jax.replay import base
+from seedrl_jax.replay import base, checkpoints
 from seedrl_jax.replay.reverb.client import connection, server_rules
 from seedrl_jax.replay.reverb.server import checkpoint_files, server
 
@@ -252,20 +252,5 @@ class ExternalServer(ServerLocation):
 
 
 def _read_record(path: str) -> Record:
-  file = pathlib.Path(path, _RECORD)
-  try:
-    return json.loads(file.read_text())
-  except FileNotFoundError:
-    if not os.path.isdir(path):
-      raise base.CheckpointError(
-        f'There is no replay checkpoint {path}.'
-      ) from None
-    raise base.CheckpointError(
-      f'The replay checkpoint {path} is none of a Reverb store '
-      f'({_RECORD} is missing).'
-    ) from None
-  except (OSError, ValueError) as e:
-    raise base.CheckpointError(
-      f'The replay checkpoint {path} is damaged ({e}); use an older one, or '
-      'remove it to start with an empty replay.'
-    ) from e
+  with checkpoints.refusing_damage(path):
+    return json.loads(pathlib.Path(path, _RECORD).read_text())

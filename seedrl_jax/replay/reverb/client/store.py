@@ -9,7 +9,7 @@ from typing import Any
 from absl import logging
 
 from seedrl_jax import types
-from seedrl_jax.replay import base, blocks, table_configs
+from seedrl_jax.replay import base, blocks, checkpoints, table_configs
 from seedrl_jax.replay.reverb.client import (
   errors,
   server_location,
@@ -22,6 +22,9 @@ _VERSION = 3
 # Seconds per table to take earlier inserts before a checkpoint. What its rules
 # hold back longer is not saved.
 _FLUSH_SECONDS = 1.0
+
+# Seconds between messages about a server that does not answer.
+_SILENCE = 60
 
 # Makes the server from its tables' rules.
 MakeLocation = Callable[
@@ -83,8 +86,13 @@ class ReverbStore(base.TrajectoryStore):
 
   def info(self) -> Mapping[str, base.TableInfo]:
     """See `TrajectoryStore`; a lost server's are the last known."""
-    with contextlib.suppress(errors.ReverbError, base.StoreClosed):
+    try:
       self._infos = self.location.link.peek()
+    except errors.ReverbError as e:
+      # A stopped server keeps its connections: nothing else would report it.
+      logging.log_every_n_seconds(logging.WARNING, '%s', _SILENCE, e)
+    except base.StoreClosed:
+      pass
     infos = self._infos
     return {
       name: table.info(infos[name]) for name, table in self._tables.items()
@@ -108,7 +116,10 @@ class ReverbStore(base.TrajectoryStore):
   def restore(self, path: str) -> None:
     # Otherwise it would be sent again, to the restored tables.
     self._flush_briefly()
-    record = self.location.restore(path, lambda r: self._check_fits(path, r))
+    record = self.location.restore(
+      path,
+      lambda r: checkpoints.check_fits(path, r, _VERSION, self._layout),
+    )
     if record is not None and record['block_width'] != self._block_width:
       self._drop_queues(path, record['block_width'])
 
@@ -134,13 +145,6 @@ class ReverbStore(base.TrajectoryStore):
   def _flush_briefly(self) -> None:
     for table in self._tables.values():
       table.flush(_FLUSH_SECONDS)
-
-  def _check_fits(self, path: str, record: server_location.Record) -> None:
-    start = f'The replay checkpoint {path} does not fit this run'
-    if record['version'] != _VERSION:
-      version = record['version']
-      raise base.CheckpointError(f'{start}: it is of version {version}.')
-    self._layout.check_signature(start, record['unroll'])
 
   def _drop_queues(self, path: str, block_width: int) -> None:
     """Empties queues: their blocks cannot be cut to another width."""

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from seedrl_jax.replay import base, blocks
-from seedrl_jax.replay.reverb.client import codec, items, samples
+from seedrl_jax.replay.reverb.client import codec, items
 
 # Bytes that a thread compresses or decompresses at once.
 _CHUNK_BYTES = 1 << 20
@@ -206,7 +206,7 @@ class Decoder(abc.ABC):
   def num_items(self) -> int: ...
 
   @abc.abstractmethod
-  def decode(self, drawn: Sequence[samples.DrawnItem]) -> base.Sample:
+  def decode(self, drawn: Sequence[items.DrawnItem]) -> base.Sample:
     """Decodes a batch; raises ValueError if the samples do not fit."""
 
 
@@ -217,11 +217,11 @@ class BlockDecoder(Decoder):
   def num_items(self) -> int:
     return self._num_blocks
 
-  def decode(self, drawn: Sequence[samples.DrawnItem]) -> base.Sample:
+  def decode(self, drawn: Sequence[items.DrawnItem]) -> base.Sample:
     taken = [self._pool.take() for _ in drawn]
     for sample, block in zip(drawn, taken, strict=True):
       _check_columns(sample.columns, block)
-      tasks: list[tuple[samples.TensorSlice, np.ndarray]] = []
+      tasks: list[tuple[items.TensorSlice, np.ndarray]] = []
       for column, leaf in zip(sample.columns, block.leaves, strict=True):
         out = leaf[np.newaxis] if column.squeeze else leaf
         tasks += _pieces(column, out)
@@ -247,7 +247,7 @@ class UnrollDecoder(Decoder):
   def num_items(self) -> int:
     return self.batch_size
 
-  def decode(self, drawn: Sequence[samples.DrawnItem]) -> base.Sample:
+  def decode(self, drawn: Sequence[items.DrawnItem]) -> base.Sample:
     taken = [self._pool.take() for _ in range(self._num_blocks)]
     width = self._pool.width
     for i, block in enumerate(taken):
@@ -265,7 +265,7 @@ class UnrollDecoder(Decoder):
 
 
 def _decode_unrolls(
-  drawn: Sequence[samples.DrawnItem], block: base.Block, mapper: Mapper
+  drawn: Sequence[items.DrawnItem], block: base.Block, mapper: Mapper
 ) -> None:
   def decode(index: int) -> None:
     columns = drawn[index].columns
@@ -279,7 +279,7 @@ def _decode_unrolls(
 
 
 def _check_columns(
-  columns: Sequence[samples.SampledColumn], block: base.Block
+  columns: Sequence[items.SampledColumn], block: base.Block
 ) -> None:
   if len(columns) != len(block.leaves):
     raise ValueError(
@@ -290,8 +290,8 @@ def _check_columns(
 
 
 def _pieces(
-  column: samples.SampledColumn, out: np.ndarray
-) -> list[tuple[samples.TensorSlice, np.ndarray]]:
+  column: items.SampledColumn, out: np.ndarray
+) -> list[tuple[items.TensorSlice, np.ndarray]]:
   """Pairs the slices of a column with their rows of `out`."""
   if column.rows != len(out):
     raise ValueError(
@@ -307,7 +307,7 @@ def _pieces(
   return result
 
 
-def _decode(task: tuple[samples.TensorSlice, np.ndarray]) -> None:
+def _decode(task: tuple[items.TensorSlice, np.ndarray]) -> None:
   source, out = task
   codec.decode_into(source.tensor, out, source.offset)
 

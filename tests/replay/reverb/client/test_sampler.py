@@ -15,7 +15,6 @@ from seedrl_jax.replay.reverb.client import (
   sampler,
 )
 from seedrl_jax.replay.reverb.proto import reverb_pb2
-from seedrl_jax.replay.reverb.transport import stream as stream_lib
 from tests.replay.reverb import fake_server
 
 # Bounds only failing tests.
@@ -23,18 +22,10 @@ _PATIENCE = 300.0
 _CHUNK = items.encode_chunk([np.zeros((1, 1000), np.uint8)])
 
 
-@pytest.fixture(name='patient_exchange')
-def patient_exchange_fixture(monkeypatch) -> None:
-  """Never gives up a message that came before an error."""
-  monkeypatch.setattr(stream_lib, '_GRACE', _PATIENCE)
-
-
 @pytest.fixture(name='server')
-def server_fixture():
-  server = fake_server.FakeServer()
+def server_fixture(server):
   server.on_sample = _Counter()
-  yield server.start()
-  server.stop()
+  return server
 
 
 @pytest.fixture(name='open_streams')
@@ -156,11 +147,3 @@ def test_close_wakes_everybody(server, open_streams, threads):
   assert [type(e) for e in threads.join()] == [base.StoreClosed] * 3
   with pytest.raises(base.StoreClosed):
     streams.get()
-  # Threads that gRPC holds up end by themselves.
-  threads.until(
-    lambda: (
-      not [
-        t for t in threading.enumerate() if t.name.startswith('reverb-sample')
-      ]
-    )
-  )

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from seedrl_jax.replay import base as replay
-from seedrl_jax.replay import table_configs
-from seedrl_jax.replay.embedded import store as embedded
 from seedrl_jax.replay.reverb.client import (
   errors,
   server_location,
@@ -71,17 +69,9 @@ class _Hosts:
 @pytest.fixture(name='hosts')
 def hosts_fixture(reverb_servers, toy, monkeypatch) -> Iterator[_Hosts]:
   monkeypatch.setattr(tables, '_AHEAD', 0)
+  monkeypatch.setattr(store, '_FLUSH_SECONDS', PATIENCE)
   with contextlib.ExitStack() as stack:
     yield _Hosts(reverb_servers, toy, stack)
-
-
-def test_outside_server_without_the_table(hosts, toy):
-  address = hosts.server().address
-  config = table_configs.QueueConfig('other', 4)
-  with pytest.raises(errors.UnknownTable) as e:
-    hosts.outside(address, config)
-  assert f'--config.replay.address={address}: ' in str(e.value)
-  assert 'no table other' in str(e.value)
 
 
 def test_outside_server_with_other_rules(hosts, toy):
@@ -92,19 +82,28 @@ def test_outside_server_with_other_rules(hosts, toy):
   assert 'max_size is 100 there and 50 here' in str(e.value)
 
 
-def test_outside_server_that_is_not_there(hosts):
-  with pytest.raises(errors.ServerLost, match='localhost:1'):
-    hosts.outside('localhost:1')
+def test_stores_that_share_a_queue_take_each_unroll_once(hosts, toy, threads):
+  address = hosts.server(toy.queue(8)).address
+  got: list[int] = []
 
+  def write(made: store.ReverbStore, first: int) -> None:
+    for number in range(first, first + 40, _WIDTH):
+      toy.insert(made, 't', [number, number + 1])
 
-def test_outside_server_outlives_the_store(hosts, toy):
-  address = hosts.server().address
-  first = hosts.outside(address)
-  toy.insert(first, 't', [1, 2])
-  sampler = hosts.outside(address).table('t').sampler(2)
-  assert toy.numbers(sampler.sample()) == [1, 2]
-  first.close()
-  assert hosts.outside(address).info()['t'].size == 0
+  def read(made: store.ReverbStore) -> None:
+    sampler = made.table('t').sampler(4)
+    for _ in range(10):
+      got.extend(toy.numbers(sampler.sample()))
+
+  for first in (0, 40):
+    writer, reader = hosts.outside(address), hosts.outside(address)
+    threads.start(lambda made=writer, first=first: write(made, first))
+    threads.start(lambda made=reader: read(made))
+  assert threads.join() == []
+  assert sorted(got) == list(range(80))
+  writer.close()
+  # The server outlives its stores.
+  assert reader.info()['t'].samples == 80
 
 
 def test_outside_server_keeps_its_files_and_contents(
@@ -134,7 +133,7 @@ def test_outside_server_keeps_its_files_and_contents(
   'make,words',
   [
     (lambda path: None, 'There is no replay checkpoint'),
-    (lambda path: path.mkdir(), r'none of a Reverb store .*store\.json'),
+    (lambda path: path.mkdir(), r'is damaged .*store\.json'),
     (
       lambda path: path.mkdir() or (path / 'store.json').write_text('{'),
       'is damaged',
@@ -157,14 +156,6 @@ def test_a_folder_that_is_no_checkpoint_changes_nothing(
     made.restore(str(path))
   assert str(path) in str(e.value) and '\n' not in str(e.value)
   assert toy.numbers(made.table('t').sampler(2).sample()) == [1, 2]
-
-
-def test_an_embedded_stores_checkpoint_is_told(hosts, toy, tmp_path):
-  path = str(tmp_path / 'replay')
-  embedded.EmbeddedStore([toy.queue()], toy.spec(), 2).checkpoint(path)
-  with pytest.raises(replay.CheckpointError) as e:
-    hosts.own().restore(path)
-  assert path in str(e.value)
 
 
 def test_own_server_is_empty_and_works_after_a_failed_restore(
@@ -221,53 +212,3 @@ def test_own_server_that_cannot_begin_with_a_checkpoint_is_empty(
   assert made.info()['t'].size == 0
   toy.insert(made, 't', [3, 4])
   assert toy.numbers(made.table('t').sampler(2).sample()) == [3, 4]
-
-
-def test_own_server_that_does_not_start_is_closed(toy):
-  class Broken:
-    closed = False
-
-    def start(self) -> None:
-      raise errors.RequestRefused('It does not start.')
-
-    def close(self) -> None:
-      self.closed = True
-
-  broken = Broken()
-  with pytest.raises(errors.RequestRefused):
-    server_location.OwnServer(broken, PATIENCE)
-  assert broken.closed
-
-
-class _Dying:
-  """A killed server that has not quite ended."""
-
-  address = 'localhost:1'
-
-  def __init__(self) -> None:
-    self.asked: list[float] = []
-
-  def start(self) -> None:
-    pass
-
-  def close(self) -> None:
-    pass
-
-  def is_alive(self) -> bool:
-    return True
-
-  def wait_end(self, timeout: float) -> bool:
-    return len(self.asked) > 0
-
-  def answers(self, address: str, timeout: float) -> bool:
-    self.asked.append(timeout)
-    return False
-
-
-def test_a_server_that_is_dying_is_not_waited_for_long(monkeypatch):
-  dying = _Dying()
-  monkeypatch.setattr(server_location.server, 'answers', dying.answers)
-  with contextlib.closing(server_location.OwnServer(dying, PATIENCE)) as own:
-    assert not own._is_well()
-  # Otherwise each loss and stop would take as much longer.
-  assert dying.asked == [server_location._PIECE]

@@ -76,54 +76,6 @@ def test_a_server_that_does_not_answer_is_closed(toy):
   assert closed == [True]
 
 
-def test_several_writers_and_samplers_of_a_queue(make, toy, threads):
-  # Nothing ahead, so that no sampler holds a batch back.
-  made = make(toy.queue(8), ahead=0)
-  got: list[int] = []
-
-  def write(first: int) -> None:
-    for number in range(first, first + 20, _WIDTH):
-      toy.insert(
-        made,
-        't',
-        [number, number + 1],
-      )
-
-  def read() -> None:
-    sampler = made.table('t').sampler(4)
-    for _ in range(5):
-      sample = sampler.sample()
-      got.extend(toy.numbers(sample))
-      sample.release()
-
-  for first in (0, 20, 40):
-    threads.start(lambda first=first: write(first))
-  for _ in range(3):
-    threads.start(read)
-  assert threads.join() == []
-  assert sorted(got) == list(range(60))
-  info = made.info()['t']
-  assert (info.inserts, info.samples, info.size) == (60, 60, 0)
-
-
-def test_threads_share_a_prioritized_sampler(make, toy, threads):
-  made = make(toy.items())
-  toy.insert(made, 't', [1, 2])
-  sampler = made.table('t').sampler(4)
-  got: list[int] = []
-
-  def read() -> None:
-    for _ in range(5):
-      sample = sampler.sample()
-      got.extend(toy.numbers(sample))
-      sample.release()
-
-  for _ in range(3):
-    threads.start(read)
-  assert threads.join() == []
-  assert len(got) == 60 and set(got) <= {1, 2}
-
-
 @pytest.mark.parametrize('ahead', [0, 2])
 def test_batches_are_drawn_ahead(make, toy, threads, ahead):
   made = make(toy.queue(16), ahead=ahead)
@@ -137,20 +89,6 @@ def test_batches_are_drawn_ahead(make, toy, threads, ahead):
     assert numbers == list(range(first, first + 4))
   with pytest.raises(replay.RateLimited):
     sampler.sample(wait=False)
-
-
-def test_info_of_a_lost_server_is_the_last_known(make, toy, monkeypatch):
-  made = make(toy.items())
-  toy.insert(made, 't', [1, 2])
-  made.table('t').sampler(2).sample()
-  assert made.info()['t'].size == 2
-
-  def lost(*unused: object) -> None:
-    raise errors.ServerLost('It is not there.')
-
-  monkeypatch.setattr(made.location.link, 'peek', lost)
-  monkeypatch.setattr(made.location.link, 'recover', lost)
-  assert made.info()['t'].size == 2
 
 
 def test_a_checkpoint_has_what_was_inserted_before_it_was_asked_for(
@@ -200,19 +138,6 @@ def test_no_draw_and_no_update_waits_until_the_server_has_priorities(
   sample = sampler.sample()
   assert toy.numbers(sample) == [2] * 4
   np.testing.assert_array_equal(sample.priorities, 3.0)
-
-
-def test_a_checkpoint_has_the_priorities_that_were_set_before_it(
-  make, toy, tmp_path
-):
-  made = make(toy.items())
-  toy.insert(made, 't', [1, 2])
-  made.table('t').sampler(40).sample().update_priorities(np.full(40, 5.0))
-  path = str(tmp_path / 'replay')
-  made.checkpoint(path)
-  made.restore(path)
-  restored = made.table('t').sampler(4).sample()
-  np.testing.assert_array_equal(restored.priorities, 5.0)
 
 
 @pytest.mark.parametrize('kind', ['queue', 'items'])

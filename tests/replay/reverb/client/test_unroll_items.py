@@ -8,7 +8,7 @@ import pytest
 
 from seedrl_jax import types
 from seedrl_jax.replay import base, blocks
-from seedrl_jax.replay.reverb.client import items, samples, unroll_items
+from seedrl_jax.replay.reverb.client import items, unroll_items
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 from tests.replay.reverb import columns
 
@@ -78,7 +78,7 @@ class _Experience:
     self._last[env_id] = kept
 
 
-def _sampled(item: items.Item) -> samples.DrawnItem:
+def _sampled(item: items.Item) -> items.DrawnItem:
   """Returns an item as a server would send it."""
   request = reverb_pb2.InsertStreamRequest.FromString
   entry = _Response.SampleEntry(
@@ -87,7 +87,7 @@ def _sampled(item: items.Item) -> samples.DrawnItem:
     end_of_sequence=True,
   )
   response = _Response(entries=[entry])
-  (sample,) = samples.Joiner().add(response.SerializeToString())
+  (sample,) = items.Joiner().add(response.SerializeToString())
   return sample
 
 
@@ -101,7 +101,7 @@ def _distinct(entries: Iterable[items.Item]) -> dict[int, items.Chunk]:
 
 
 def _decoded(
-  layout: blocks.UnrollLayout, drawn: Sequence[samples.DrawnItem]
+  layout: blocks.UnrollLayout, drawn: Sequence[items.DrawnItem]
 ) -> base.Block:
   decoder = unroll_items.UnrollDecoder(layout, len(drawn), 1, map, print)
   (block,) = decoder.decode(drawn).blocks
@@ -171,25 +171,6 @@ def test_encoded_block_may_be_written_to():
       np.testing.assert_array_equal(one, other)
 
 
-def _bytes_and_chunks(overlap: int) -> tuple[int, int]:
-  """Returns those of five unrolls of 121 steps."""
-  layout = _layout(121, (10, 10), overlap)
-  experience = _Experience(layout, 80)
-  encoder = _Encoder(layout)
-  made = [encoder.encode(experience.block([0]))[0] for _ in range(5)]
-  chunks = _distinct(made)
-  return sum(len(chunk.wire) for chunk in chunks.values()), len(chunks)
-
-
-def test_overlapping_steps_are_stored_once():
-  shared_bytes, shared_chunks = _bytes_and_chunks(41)
-  all_bytes, all_chunks = _bytes_and_chunks(1)
-  # Two per unroll, for its steps and the rest; one more for the first's steps.
-  assert (shared_chunks, all_chunks) == (11, 10)
-  # 121 + 4 * 80 of 5 * 121 steps, and headers of chunks.
-  assert 0.72 < shared_bytes / all_bytes < 0.76
-
-
 def test_an_environment_that_starts_anew_shares_nothing():
   layout = _layout(6, overlap=2)
   experience, encoder = _Experience(layout, 4), _Encoder(layout)
@@ -201,25 +182,6 @@ def test_an_environment_that_starts_anew_shares_nothing():
     for a, b in zip(first, second, strict=True)
   ]
   assert shared == [1, 0]
-
-
-def test_environments_are_told_apart_wherever_they_are_in_a_block():
-  layout = _layout(6, overlap=2)
-  experience, encoder = _Experience(layout, 4), _Encoder(layout)
-  first = encoder.encode(experience.block([0, 1]))
-  encoder.encode(experience.block([2, 3]))
-  later = encoder.encode(experience.block([1, 0]))
-  for a, b in zip(first, reversed(later), strict=True):
-    assert _distinct([a]).keys() & _distinct([b]).keys()
-
-
-def test_overlap_that_is_longer_than_the_stride():
-  layout = _layout(6, overlap=4)
-  experience, encoder = _Experience(layout, 2), _Encoder(layout)
-  made = [encoder.encode(experience.block([0]))[0] for _ in range(6)]
-  chunks = _distinct(made)
-  # Steps, and one row for each unroll's rest.
-  assert sum(chunk.rows for chunk in chunks.values()) == (6 + 5 * 2) + 6
 
 
 def test_unrolls_that_no_message_could_carry_are_cut(monkeypatch):
@@ -237,22 +199,6 @@ def test_unrolls_that_no_message_could_carry_are_cut(monkeypatch):
   # Both halves of the first, three more steps for each other, and the rests.
   rows = [chunk.rows for chunk in _distinct(made).values()]
   assert rows == [2, 1, 2, 1, 1, 2, 1, 1, 2, 1, 1]
-
-
-def test_two_unrolls_of_an_environment_in_one_block():
-  layout = _layout(6, overlap=2)
-  experience, encoder = _Experience(layout, 4), _Encoder(layout)
-  first = encoder.encode(experience.block([7, 7]))
-  second = encoder.encode(experience.block([7, 7]))
-  assert _distinct(first[1:]).keys() & _distinct(second[:1]).keys()
-
-
-def test_workers_keep_the_order_and_hand_on_errors():
-  workers = unroll_items.Workers(2)
-  assert workers.map(lambda x: 2 * x, range(9)) == list(range(0, 18, 2))
-  with pytest.raises(ZeroDivisionError):
-    workers.map(lambda x: 1 // x, [1, 0, 2])
-  workers.close()
 
 
 def test_items_of_another_configuration_are_told():

@@ -1,0 +1,126 @@
+"""What a network keeps between steps: the last frames, and an LSTM's state.
+
+Environments send each frame once. Frames from before the episode are zero
+(EnvPool's `stack_num` repeats the first frame instead).
+"""
+
+from typing import NamedTuple
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+
+def initial_frames(
+  batch: int, shape: tuple[int, ...], dtype: jnp.dtype, num_frames: int
+) -> jax.Array:
+  """Returns the state before any step, `[B, ..., C * (k - 1)]` zeros.
+
+  `shape` is that of one frame; frames are stacked on its last axis.
+  """
+  *rest, channels = shape
+  return jnp.zeros((batch, *rest, channels * (num_frames - 1)), dtype)
+
+
+def stack_frames(
+  frames: jax.Array, first: jax.Array, kept: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  """Stacks each frame `[T, B, ..., C]` on the k - 1 before it.
+
+  Args:
+    frames: of an unroll.
+    first: bool `[T, B]`, whether an episode starts at the step.
+    kept: the state, `[B, ..., C * (k - 1)]`, oldest frame first.
+
+  Returns:
+    stacks `[T, B, ..., C * k]`, oldest frame first, and the next state. Frames
+    of earlier episodes are zero.
+  """
+  chex.assert_equal_shape_prefix([frames, first], 2)
+  chex.assert_type(kept, frames.dtype)
+  length, channels = frames.shape[0], frames.shape[-1]
+  history = kept.shape[-1] // channels
+  extended = jnp.concatenate([
+    jnp.stack(jnp.split(kept, history, axis=-1)),
+    frames,
+  ])
+  if length > 1:
+    # Lays the frames out once; XLA would do it for each delay. A single step
+    # needs no copy.
+    extended = jax.lax.optimization_barrier(extended)
+  # A frame is of the step's episode if equally many episodes had started by
+  # then; frames of `kept` continue until a FIRST.
+  episode = jnp.cumsum(first, axis=0, dtype=jnp.int32)
+  before = jnp.zeros((history, *episode.shape[1:]), jnp.int32)
+  episodes = jnp.concatenate([before, episode])
+  delays = range(history + 1)
+  same = jnp.stack([episodes[i : i + length] == episode for i in delays], -1)
+  # One selection over the whole stack: on CPU faster than one per delay.
+  stacked = jnp.stack([extended[i : i + length] for i in delays], -2)
+  same = same.reshape((*first.shape, *(1,) * (frames.ndim - 3), -1, 1))
+  stacked = jnp.where(same, stacked, jnp.zeros((), frames.dtype))
+  stacked = stacked.reshape((*stacked.shape[:-2], -1))
+  return stacked, stacked[-1, ..., channels:]
+
+
+class LSTMState(NamedTuple):
+  """float32 `[B, H]` each, whatever the compute dtype."""
+
+  hidden: jax.Array
+  cell: jax.Array
+
+
+class ResettingLSTM(nn.Module):
+  """LSTM (Hochreiter and Schmidhuber, 1997), zeroed before each FIRST step.
+
+  Unlike Flax's cells, it multiplies the inputs of all steps at once, outside
+  the scan, which makes long unrolls faster. Parameters and state are float32.
+  """
+
+  size: int  # hidden units, H
+  dtype: jax.typing.DTypeLike = jnp.float32  # of the matrix products
+
+  @nn.compact
+  def __call__(
+    self, inputs: jax.Array, first: jax.Array, state: LSTMState
+  ) -> tuple[jax.Array, LSTMState]:
+    """Maps inputs `[T, B, F]` to outputs `[T, B, H]` and the last state.
+
+    `first` is bool `[T, B]`, whether an episode starts at the step.
+    """
+    chex.assert_equal_shape_prefix([inputs, first], 2)
+    chex.assert_shape(state, (inputs.shape[1], self.size))
+    projected = nn.Dense(4 * self.size, dtype=self.dtype, name='input')(inputs)
+    recurrent = self.param(
+      'recurrent',
+      nn.initializers.orthogonal(),
+      (self.size, 4 * self.size),
+      jnp.float32,
+    ).astype(self.dtype)
+
+    def step(
+      carry: LSTMState, xs: tuple[jax.Array, jax.Array]
+    ) -> tuple[LSTMState, jax.Array]:
+      x, start = xs
+      hidden, cell = jax.tree.map(
+        lambda s: jnp.where(start[:, None], 0.0, s), carry
+      )
+      gates = x + jnp.dot(hidden.astype(self.dtype), recurrent)
+      i, f, g, o = jnp.split(gates.astype(jnp.float32), 4, axis=-1)
+      # The forget bias of 1 lets it remember from the start (Jozefowicz et al.,
+      # 2015).
+      cell = nn.sigmoid(f + 1.0) * cell + nn.sigmoid(i) * jnp.tanh(g)
+      hidden = nn.sigmoid(o) * jnp.tanh(cell)
+      return LSTMState(hidden, cell), hidden.astype(self.dtype)
+
+    # Unrolls a single step: acting needs no loop.
+    final, outputs = jax.lax.scan(
+      step, state, (projected, first), unroll=inputs.shape[0] == 1
+    )
+    return outputs, final
+
+
+def initial_lstm_state(batch: int, size: int) -> LSTMState:
+  """Returns zeros `[batch, size]`."""
+  return LSTMState(jnp.zeros((batch, size)), jnp.zeros((batch, size)))
