@@ -3,6 +3,8 @@
 No evaluation, a constant learning rate, and no end of the run.
 """
 
+from collections.abc import Callable
+
 import ml_collections
 
 from configs import r2d2_atari, vtrace_atari, vtrace_cartpole
@@ -49,21 +51,25 @@ _MAKERS = {
 }
 CASES = tuple(_MAKERS)
 
+
+def _pong_stacked() -> ml_collections.ConfigDict:
+  env = vtrace_atari.get_config().env
+  env.stack_num = 4
+  return env
+
+
 # Small frames, frames of 84 x 84 bytes, and four times that.
-ACTOR_CASES = ('cartpole', 'pong', 'pong_stacked')
+_ENVS = {
+  'cartpole': lambda: vtrace_cartpole.get_config().env,
+  'pong': lambda: vtrace_atari.get_config().env,
+  'pong_stacked': _pong_stacked,
+}
+ACTOR_CASES = tuple(_ENVS)
 
 
 def get_config(case: str) -> ml_collections.ConfigDict:
-  """Returns the configuration of a case.
-
-  Raises:
-    ValueError: if there is no such case.
-  """
-  if case not in _MAKERS:
-    raise ValueError(
-      f'There is no case {case}; take one of {", ".join(CASES)}.'
-    )
-  config = _MAKERS[case]()
+  """Returns the configuration of a case."""
+  config = _make(_MAKERS, case)
   config.num_eval_envs = 0
   config.replay.backend = 'embedded'
   config.total_env_frames = 10**12
@@ -91,18 +97,14 @@ def get_r2d2_load() -> ml_collections.ConfigDict:
 
 
 def get_env(case: str) -> ml_collections.ConfigDict:
-  """Returns the environments of a case of `actors`.
+  """Returns the environments of a case of `actors`."""
+  return _make(_ENVS, case)
 
-  Raises:
-    ValueError: if there is no such case.
-  """
-  if case not in ACTOR_CASES:
-    raise ValueError(
-      f'There is no case {case}; take one of {", ".join(ACTOR_CASES)}.'
-    )
-  if case == 'cartpole':
-    return vtrace_cartpole.get_config().env
-  env = vtrace_atari.get_config().env
-  if case == 'pong_stacked':
-    env.stack_num = 4
-  return env
+
+def _make(
+  makers: dict[str, Callable[[], ml_collections.ConfigDict]], case: str
+) -> ml_collections.ConfigDict:
+  if case not in makers:
+    known = ', '.join(makers)
+    raise ValueError(f'There is no case {case}; take one of {known}.')
+  return makers[case]()

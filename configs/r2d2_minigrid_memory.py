@@ -6,12 +6,12 @@ two. A single reward at the end is lower for longer ways.
 
 import ml_collections
 
-from configs import r2d2_small
+from configs import r2d2_cartpole
 
 
 def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
-  config = r2d2_small.get_config()
+  config = r2d2_cartpole.get_config()
   config.env.id = 'MiniGrid-MemoryS7-v0'
   config.total_env_frames = 1_000_000
   config.env.num_envs = 32
@@ -26,4 +26,5 @@ def get_config() -> ml_collections.ConfigDict:
   config.replay.max_size = 10_000
   config.replay.min_size = 500
   config.replay.samples_per_insert = 4.0
+  config.loss.discount = 0.99
   return config

@@ -8,14 +8,15 @@ previous action would be a memory too, so a comparison needs both
 
 import ml_collections
 
-from configs import r2d2_small
+from configs import r2d2_cartpole
 
 
 def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
-  config = r2d2_small.get_config()
+  config = r2d2_cartpole.get_config()
   config.env.factory = 'seedrl_jax.envs.recall:make'
   config.total_env_frames = 400_000
   config.burn_in = 10
   config.network.use_previous_action = False
+  config.loss.discount = 0.99
   return config

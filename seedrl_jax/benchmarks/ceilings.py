@@ -9,7 +9,7 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.benchmarks import environments, timing
-from seedrl_jax.inference import device_step, packing
+from seedrl_jax.inference import device_step, specs
 from seedrl_jax.learner import topology as topology_lib
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import build as build_lib
@@ -107,14 +107,16 @@ def _inference(
   parts: build_lib.Parts, size: int, windows: timing.Windows
 ) -> timing.Timing:
   device = parts.topology.inference[0]
+  agent, spec = parts.agent, parts.env_spec
+  output = specs.output_spec(agent, spec, agent.params_shapes())
   step = device_step.DeviceStep(
-    parts.agent, parts.env_spec, device, size, jax.random.PRNGKey(0)
+    agent, spec, output, device, size, jax.random.PRNGKey(0)
   )
   _, params = parts.publisher.latest(device)
   observation = environments.random_observation(
-    np.random.default_rng(0), parts.env_spec.observation, (size,)
+    np.random.default_rng(0), spec.observation, (size,)
   )
-  header = packing.make_header(size, 0, parts.env_spec.action)
+  header = step.make_header(size)
   header[:, 0] = np.arange(size)
   calls = max(1, 512 // size)
 

@@ -56,15 +56,21 @@ class FolderWriter:
     self.sequences = 0
     self.manifest: Manifest | None = None
 
-  def add(self, block: base.Block, priorities: np.ndarray, count: int) -> None:
-    """Adds the first `count` sequences of a block with their priorities."""
-    piece = self._pieces
+  def allocate(self) -> base.Block:
+    """Returns a block of one sequence."""
+    return self.layout.new_block(1)
+
+  def insert(
+    self, block: base.Block, priorities: np.ndarray | None = None
+  ) -> None:
+    """Adds a block's sequences."""
     for i, leaf in enumerate(block.leaves):
       rows = leaf.swapaxes(0, 1) if self.layout.time_major[i] else leaf
-      self._file.add_array(f'{piece}/{i}', rows[:count])
-    self._file.add_array(f'{piece}/priorities', priorities[:count])
+      self._file.add_array(f'{self._pieces}/{i}', rows)
+    checked = base.check_priorities(priorities, block.width)
+    self._file.add_array(f'{self._pieces}/priorities', checked)
     self._pieces += 1
-    self.sequences += count
+    self.sequences += block.width
     self._file.add_meta('pieces', self._pieces)
 
 
@@ -152,7 +158,7 @@ def insert_all(store: base.TrajectoryStore, path: str, env_id: str) -> int:
   count = 0
   for leaves, priority in sequences(path, layout):
     block = writer.allocate()
-    layout.set_column(block, 0, leaves)
+    layout.set_columns(block, 0, leaves)
     writer.insert(block, priority)
     count += 1
   store.flush()

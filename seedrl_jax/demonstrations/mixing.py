@@ -1,9 +1,6 @@
 """Batches that contain demonstrations (R2D3, arXiv 1909.01387)."""
 
-import contextlib
-import threading
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import ml_collections
 import numpy as np
@@ -120,13 +117,6 @@ def demonstrations_per_block(
   )
 
 
-class _Part(NamedTuple):
-  """A table's share of every block."""
-
-  columns: slice
-  sampler: base.TrajectorySampler
-
-
 class MixedSampler(base.TrajectorySampler):
   """Thread-safe sampler of blocks whose last columns are demonstrations."""
 
@@ -137,60 +127,46 @@ class MixedSampler(base.TrajectorySampler):
     num_blocks: int,
     demonstrations_per_block: int,
   ):
-    self._num_blocks = num_blocks
     width = batch_size // num_blocks
     own = width - demonstrations_per_block
-    shares = {table_configs.TABLE: (0, own), folder.TABLE: (own, width)}
-    self._parts = [
-      _Part(
-        slice(start, end),
-        store.table(name).sampler((end - start) * num_blocks, num_blocks),
+    self._num_blocks = num_blocks
+    # Of every block, of the run's own unrolls and of demonstrations.
+    self._columns = slice(0, own), slice(own, width)
+    self._samplers = [
+      store.table(name).sampler(count * num_blocks, num_blocks)
+      for name, count in (
+        (table_configs.TABLE, own),
+        (folder.TABLE, demonstrations_per_block),
       )
-      for name, (start, end) in shares.items()
     ]
     self._layout = blocks.UnrollLayout(store.unroll_spec)
     self._pool = blocks.BlockPool(self._layout, width)
-    self._turn = threading.Lock()
-    # Parts of a batch that is incomplete.
-    self._drawn: list[base.ReplaySample] = []
 
   def sample(self, wait: bool = True) -> base.Sample:
-    """See `TrajectorySampler`; keeps a drawn part if the next is refused."""
-    with self._my_turn(wait):
-      try:
-        for part in self._parts[len(self._drawn) :]:
-          drawn = part.sampler.sample(wait)
-          assert isinstance(drawn, base.ReplaySample)
-          self._drawn.append(drawn)
-      except base.StoreClosed:
-        for drawn in self._drawn:
-          drawn.release()
-        self._drawn = []
-        raise
-      complete, self._drawn = self._drawn, []
-    return self._mix(complete)
+    """See `TrajectorySampler`.
 
-  @contextlib.contextmanager
-  def _my_turn(self, wait: bool) -> Iterator[None]:
-    if not self._turn.acquire(blocking=wait):
-      raise base.RateLimited('Another thread waits to sample.')
-    try:
-      yield
-    finally:
-      self._turn.release()
+    Unrolls come first: only they are refused once there are demonstrations.
+    """
+    drawn = []
+    for sampler in self._samplers:
+      sample = sampler.sample(wait)
+      assert isinstance(sample, base.ReplaySample)
+      drawn.append(sample)
+    return self._mix(drawn)
 
   def _mix(self, drawn: Sequence[base.ReplaySample]) -> base.ReplaySample:
     """Copies the parts of a batch to common blocks and releases them."""
     mixed = [self._pool.take() for _ in range(self._num_blocks)]
-    for part, sample in zip(self._parts, drawn, strict=True):
-      self._copy(sample.blocks, mixed, part.columns)
+    for columns, sample in zip(self._columns, drawn, strict=True):
+      for source, target in zip(sample.blocks, mixed, strict=True):
+        self._layout.set_columns(target, columns, source.leaves)
       sample.release()
 
     def update(priorities: np.ndarray) -> None:
       # By place in the batch: two tables may use the same key.
       by_block = priorities.reshape(self._num_blocks, -1)
-      for part, sample in zip(self._parts, drawn, strict=True):
-        sample.update_priorities(by_block[:, part.columns].reshape(-1))
+      for columns, sample in zip(self._columns, drawn, strict=True):
+        sample.update_priorities(by_block[:, columns].reshape(-1))
 
     return base.ReplaySample(
       blocks=mixed,
@@ -201,19 +177,6 @@ class MixedSampler(base.TrajectorySampler):
       priorities=self._join([s.priorities for s in drawn]),
       on_update=update,
     )
-
-  def _copy(
-    self,
-    sources: Sequence[base.Block],
-    targets: Sequence[base.Block],
-    columns: slice,
-  ) -> None:
-    for source, target in zip(sources, targets, strict=True):
-      for i, leaf in enumerate(source.leaves):
-        if self._layout.time_major[i]:
-          target.leaves[i][:, columns] = leaf
-        else:
-          target.leaves[i][columns] = leaf
 
   def _join(self, parts: Sequence[np.ndarray]) -> np.ndarray:
     """Returns `[B]` in the order of the blocks' columns."""

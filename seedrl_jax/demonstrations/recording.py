@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import jax
 import ml_collections
@@ -18,7 +18,7 @@ from seedrl_jax.demonstrations import teacher as teacher_lib
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.evaluation import playing
-from seedrl_jax.inference import device_step, unrolls
+from seedrl_jax.inference import assembler, specs
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import blocks
 from seedrl_jax.replay import factory as replay_factory
@@ -163,11 +163,11 @@ def _make_teacher(
 def sequence_spec(student: teacher_lib.Student) -> types.Unroll:
   """Returns the spec of the sequences that the student's run stores."""
   agent, config, env_spec = student
-  return unrolls.unroll_spec(
+  return specs.unroll_spec(
     env_spec,
     agent.num_transitions(config.unroll_length),
-    device_step.output_spec(agent, env_spec, agent.params_shapes()),
-    device_step.core_spec(agent),
+    specs.output_spec(agent, env_spec, agent.params_shapes()),
+    specs.core_spec(agent),
   )
 
 
@@ -216,13 +216,13 @@ def _play(
   """Plays and writes sequences; returns the kept returns, float64 `[kept]`."""
   num_envs = options.width
   quota = playing.EpisodeQuota(options.episodes, num_envs)
-  priorities = _make_priorities(student.agent, teacher)
-
-  def take(block: replay.Block, count: int) -> None:
-    writer.add(block, priorities(block), count)
-
+  priorities = None
+  if teacher.is_student:
+    priorities = assembler.make_priorities(
+      student.agent, writer.layout.unroll_spec, 1, jax.local_devices()[0]
+    )
   recorder = tape.GameRecorder(
-    tape.SequenceBlocks(writer.layout, take), num_envs, quota, options.keeps
+    writer, writer.layout, num_envs, quota, options.keeps, priorities
   )
   stream = env_factory.make_stream(
     student.config.env, options.env_seed, num_envs, batch_size=num_envs
@@ -241,18 +241,3 @@ def _play(
       'episodes had as much; lower it, play more or take another teacher.'
     )
   return np.array([episode.episode_return for episode in recorder.kept])
-
-
-def _make_priorities(
-  student: agents.Agent, teacher: teacher_lib.Teacher
-) -> Callable[[replay.Block], np.ndarray]:
-  """Returns a function that computes a block's priorities, float64 `[W]`."""
-  if not teacher.is_student or student.initial_priorities is None:
-    return lambda block: np.ones(block.width)
-  compute = jax.jit(student.initial_priorities)
-
-  def priorities(block: replay.Block) -> np.ndarray:
-    steps = types.without_observation(block.unroll.steps)
-    return np.asarray(compute(steps), np.float64)
-
-  return priorities

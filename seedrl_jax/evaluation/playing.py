@@ -13,6 +13,7 @@ from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import base as envs
 from seedrl_jax.evaluation import video
 from seedrl_jax.inference import device_step as device_step_lib
+from seedrl_jax.inference import specs
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.runtime import checkpoints, progress
 from seedrl_jax.runtime import workdir as workdir_lib
@@ -202,17 +203,17 @@ def make_worker(
   agent, params, version = player
   device = jax.local_devices()[0]
   key = jax.random.PRNGKey(options.seed)
+  output = specs.output_spec(agent, stream.spec, params)
   step = device_step_lib.DeviceStep(
-    agent, stream.spec, device, stream.num_envs, key
+    agent, stream.spec, output, device, stream.num_envs, key
   )
   published = jax.device_put(params, device)
   return worker_lib.InferenceWorker(
     stream=stream,
     device_step=step,
-    assembler=sink,
+    sink=sink,
     parameters=lambda: (version, published),
     global_env_id=_env_ids(env_spec, stream.num_envs, options.sample),
-    output_spec=device_step_lib.output_spec(agent, stream.spec, params),
   )
 
 

@@ -1,90 +1,119 @@
-"""Assembles unrolls on the host, in place, from batches of single steps.
+"""Assembles unrolls on the host, from batches of single steps.
 
 The store provides blocks of W columns, `[T + 1, W, ...]`, as for training. Each
-environment owns one column at a time. A batch is written with one slice
-assignment for each array if its environments are side by side at the same step,
-else with one indexed assignment for each array and block.
+environment fills one column at a time, in place: each step is written once, but
+for those that the next unroll shares. Environments that are side by side at the
+same step, as most batches are, are written with one slice for each array.
 """
 
 import dataclasses
+import time
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
+import jax
 import numpy as np
 
-from seedrl_jax.inference import open_blocks
+from seedrl_jax import types
+from seedrl_jax.agents import base
+from seedrl_jax.envs import base as envs
+from seedrl_jax.inference import specs
 from seedrl_jax.replay import base as replay
 
-_NO_CELL = -1
+# Returns leaves `[m, ...]` of the core state before the step, of rows int `[m]`
+# of a batch; empty if the agent has none.
+TakeCore = Callable[[np.ndarray], list[np.ndarray]]
+# Returns the priorities, float `[W]`, of a block.
+Priorities = Callable[[types.Unroll], np.ndarray]
 
 
-class BlockSink(Protocol):
-  """Provides blocks and receives them full; see `insertion.Insertion`."""
+class BlockWriter(Protocol):
+  """Lends blocks and takes them full; see `replay.base.Table`."""
 
   def allocate(self) -> replay.Block: ...
 
-  def __call__(self, block: replay.Block) -> None: ...
+  def insert(
+    self, block: replay.Block, priorities: np.ndarray | None = None
+  ) -> None: ...
 
-  @property
-  def waited(self) -> float: ...
+
+def make_priorities(
+  agent: base.Agent, spec: types.Unroll, width: int, device: jax.Device
+) -> Priorities | None:
+  """Compiles the agent's initial priorities of blocks; None if it has none."""
+  if agent.initial_priorities is None:
+    return None
+  compute = jax.jit(agent.initial_priorities)
+
+  def priorities(unroll: types.Unroll) -> np.ndarray:
+    steps = types.without_observation(unroll.steps)
+    return np.asarray(compute(jax.device_put(steps, device)))
+
+  priorities(specs.blank_batch(spec, width).unroll)
+  return priorities
+
+
+@dataclasses.dataclass(eq=False)
+class OpenBlock:
+  """A block that is being filled."""
+
+  serial: int
+  storage: replay.Block
+  steps: list[np.ndarray]  # leaves of unroll.steps, [T + 1, W, ...]
+  flat: list[np.ndarray]  # the same memory, [(T + 1) * W, ...]
+  core: list[np.ndarray]  # leaves of unroll.initial_core, [W, ...]
+  missing: int  # columns that are not full yet
+
+
+class Part(NamedTuple):
+  """Part of a batch of environments in one block.
+
+  Attributes:
+    rows: of the batch; slice or int `[n]`.
+    columns: of the block, for these rows; slice or int `[n]`.
+  """
+
+  block: OpenBlock
+  rows: Any
+  columns: Any
 
 
 @dataclasses.dataclass(eq=False, slots=True)
-class BatchedEnvs:
-  """A batch of environments that may come again.
-
-  Caches their position if they are side by side at the same step; their cells
-  then lag behind. Cells are updated before anything else reads them; the
-  position is dropped before anything else changes them.
+class EnvGroup:
+  """The environments of a batch, which may come again.
 
   Attributes:
     env_id: int `[n]`, the stream's ids, unique.
     index: the same, as a slice if they are consecutive.
-    block: None if no position is cached.
-    row: of the next step.
-    start: the next step's place in the flat block.
-    lag: steps by which the cells are behind.
+    parts: their columns, as of the assembler's `_version`.
   """
 
   env_id: np.ndarray
   index: slice | np.ndarray
-  block: open_blocks.OpenBlock | None = None
-  row: int = 0
-  start: int = 0
-  lag: int = 0
-
-
-class Placement(NamedTuple):
-  """Where one batch goes; `begin` makes it and `finish` consumes it.
-
-  Attributes:
-    core_rows: int `[m]`, rows of the batch at which unrolls start.
-    full: bool `[n]` or bool, whose unroll this step completes.
-  """
-
-  group: BatchedEnvs
-  core_rows: np.ndarray
-  parts: tuple[open_blocks.BlockPart, ...]
-  full: np.ndarray | bool
+  parts: list[Part] = dataclasses.field(default_factory=list)
+  version: int = -1
 
 
 class UnrollAssembler:
-  """Turns `[B]` steps, in any order of environments, into blocks of unrolls."""
+  """Turns steps `[B]`, in any order of environments, into blocks of unrolls."""
 
   def __init__(
     self,
-    sink: BlockSink,
+    writer: BlockWriter,
     global_env_id: np.ndarray,
     num_transitions: int,
     overlap: int,
     block_width: int,
+    priorities: Priorities | None = None,
   ):
     """Starts without unrolls.
 
     Args:
-      sink: provides and receives blocks of W = `block_width` columns.
+      writer: lends and receives blocks of W = `block_width` columns.
       global_env_id: int `[N]`, run-wide ids of the training environments.
       num_transitions: T; an unroll has T + 1 steps.
       overlap: steps that consecutive unrolls of an environment share.
+      priorities: of new blocks; None if all unrolls are worth the same.
 
     Raises:
       ValueError: if `overlap` is not in 1..T.
@@ -95,205 +124,191 @@ class UnrollAssembler:
         'raise --config.unroll_length.'
       )
     self.num_envs = num_envs = len(global_env_id)
-    self._sink = sink
+    self._writer = writer
+    self._priorities = priorities
     self._global_env_id = np.asarray(global_env_id, np.int32)
     self._length = num_transitions
     self._overlap = overlap
     self._stride = num_transitions + 1 - overlap  # new steps of an unroll
     self._width = block_width
-    self._blocks = open_blocks.OpenBlocks(
-      sink.allocate, num_envs, num_transitions, block_width
-    )
-    self._pending = PendingCore(num_envs, num_transitions // self._stride)
-    # Cell of each environment's next step; see `open_blocks`.
-    self._cell = np.full(num_envs, _NO_CELL, np.int64)
-    self._num_idle = num_envs  # environments without a column
-    self._cached: list[BatchedEnvs] = []  # those whose position is
-    self._ramp = np.arange(num_envs)
+    self._blocks: dict[int, OpenBlock] = {}  # by serial number
+    self._next_serial = 0
+    # Columns are numbered from the first block on: serial * W + column.
+    self._free = np.empty(0, np.int64)
+    # Of each environment: its column, and the row of its next step.
+    self._column = np.empty(num_envs, np.int64)
+    self._row = np.zeros(num_envs, np.int32)
+    self._is_idle = np.ones(num_envs, bool)  # has no column
+    self._num_idle = num_envs
+    self._version = 0  # counts changes of `_column`
+    # Core states before the first step of the current unroll and of those that
+    # begin before it ends: leaves [num_envs, depth, ...], each environment's
+    # current one at its `_turn`. Made when the first states arrive.
+    self._core: list[np.ndarray] = []
+    self._depth = num_transitions // self._stride + 1
+    self._turn = np.zeros(num_envs, np.int64)
+    self._ramp = np.arange(max(num_envs, block_width))
+    # Seconds of finished inserts, and the start of the current one; one tuple,
+    # as other threads read both.
+    self._clock: tuple[float, float | None] = (0.0, None)
 
   @property
   def waited(self) -> float:
-    """Seconds that the store blocked inserts (back pressure)."""
-    return self._sink.waited
+    """Seconds that the store took for inserts (back pressure); thread-safe."""
+    total, start = self._clock
+    return total if start is None else total + time.perf_counter() - start
 
-  def begin(self, group: BatchedEnvs) -> Placement:
-    """Finds the places of a batch of at least one environment."""
-    row: Any
-    parts: tuple[open_blocks.BlockPart, ...]
-    if group.block is not None:
-      target = slice(group.start, group.start + len(group.env_id))
-      parts = (open_blocks.BlockPart(group.block, None, target),)
-      row = group.row
-    else:
-      parts, row = self._find(group)
-    full = row == self._length
-    snapshot = row % self._stride == 0
-    if isinstance(snapshot, np.ndarray):
-      core_rows = np.flatnonzero(snapshot)
-    else:
-      core_rows = self._ramp[: len(group.env_id) if snapshot else 0]
-    return Placement(group, core_rows, parts, full)
+  def record(
+    self, group: EnvGroup, leaves: list[Any], take_core: TakeCore
+  ) -> None:
+    """Writes a step of n > 0 environments and hands over full blocks.
 
-  def write(self, placement: Placement, leaves: list[Any]) -> None:
-    """Writes `types.Steps` leaves: arrays `[n, ...]`, or scalars for all."""
-    for part in placement.parts:
-      for array, leaf in zip(part.block.flat, leaves, strict=True):
-        if part.source is not None and isinstance(leaf, np.ndarray):
-          leaf = leaf[part.source]
-        array[part.target] = leaf
-
-  def finish(self, placement: Placement, core: list[np.ndarray]) -> None:
-    """Advances a written batch and hands over full blocks.
-
-    `core` has leaves `[m, ...]`, the rows `placement.core_rows` of the core
-    state before the step; it is empty if the agent has none.
+    `leaves` are those of `types.Steps`: arrays `[n, ...]`, or scalars for all.
+    Waits while the writer does.
     """
-    group, env_id = placement.group, placement.group.env_id
-    if core:
-      self._write_back()
-      self._keep_core(env_id[placement.core_rows], core)
-    full = placement.full
-    if isinstance(full, np.ndarray):
-      done = env_id[full] if full.any() else None
-    else:
-      done = env_id if full else None
-    if done is not None:
-      self._write_back()
-      self._drop_position(group)
-      old_cells = self._cell[done]
-      self._cell[env_id] += self._width
-      self._start_unrolls(done, old_cells)
-      self._complete(old_cells)
-    elif group.block is None:
-      self._cell[group.index] += self._width
-    else:
-      group.row += 1
-      group.start += self._width
-      group.lag += 1
+    env_id, index = group.env_id, group.index
+    if self._num_idle and (idle := self._is_idle[index]).any():
+      self._start(env_id[idle], first_row=0)
+    if group.version != self._version:
+      group.parts = list(self._parts(self._column[index]))
+      group.version = self._version
+    rows = self._row[index]
+    row, after = int(rows[0]), rows + 1
+    # Comparing bytes is much cheaper than comparing arrays.
+    in_step = rows.tobytes() == rows[:1].tobytes() * len(rows)
+    self._write(group.parts, row if in_step else rows, leaves)
+    if not in_step or row % self._stride == 0:
+      starting = np.flatnonzero(rows % self._stride == 0)
+      if len(starting):
+        self._keep_core(env_id[starting], take_core(starting))
+    self._row[index] = after
+    if not in_step or row == self._length:
+      done = env_id[after > self._length]
+      if len(done):
+        self._complete(done)
 
   def reset(self, env_id: np.ndarray) -> None:
     """Drops unfinished unrolls of disconnected environments, int `[n]`."""
-    self._write_back()
-    self._drop_positions()
-    cells = self._cell[env_id]
-    self._cell[env_id] = _NO_CELL
-    cells = cells[cells != _NO_CELL]
-    self._num_idle += len(cells)
-    self._blocks.free(cells)
+    env_id = env_id[~self._is_idle[env_id]]
+    self._free = np.concatenate([self._column[env_id], self._free])
+    self._is_idle[env_id] = True
+    self._num_idle += len(env_id)
 
-  def _find(
-    self, group: BatchedEnvs
-  ) -> tuple[tuple[open_blocks.BlockPart, ...], Any]:
-    """Finds a group by its cells; returns what `OpenBlocks.parts` does."""
-    index = group.index
-    for other in list(self._cached):
-      if not _are_disjoint(index, other.index):
-        self._write_back()
-        self._drop_position(other)
-    cells = self._cell[index]
-    if self._num_idle:
-      idle = cells == _NO_CELL
-      self._num_idle -= int(np.count_nonzero(idle))
-      global_env_id = self._global_env_id[group.env_id[idle]]
-      cells[idle] = self._blocks.assign(global_env_id, 0)
-      self._cell[index] = cells
-    parts, row = self._blocks.parts(cells)
-    if isinstance(row, int) and isinstance(index, slice):
-      group.block = parts[0].block
-      group.row = row
-      group.start = parts[0].target.start
-      self._cached.append(group)
-    return parts, row
+  def _write(
+    self, parts: list[Part], row: int | np.ndarray, leaves: list[Any]
+  ) -> None:
+    """Writes a batch; `row` is an int if all are at the same step."""
+    several = len(parts) > 1
+    for block, rows, columns in parts:
+      if isinstance(row, np.ndarray):
+        target: Any = row[rows] * self._width + self._ramp[columns]
+      elif isinstance(columns, slice):
+        start = row * self._width
+        target = slice(start + columns.start, start + columns.stop)
+      else:
+        target = row * self._width + columns
+      for array, leaf in zip(block.flat, leaves, strict=True):
+        if several and isinstance(leaf, np.ndarray):
+          leaf = leaf[rows]
+        array[target] = leaf
 
-  def _write_back(self) -> None:
-    """Updates the cells of all cached groups."""
-    for group in self._cached:
-      self._cell[group.index] += group.lag * self._width
-      group.lag = 0
+  def _parts(self, columns: np.ndarray) -> Iterator[Part]:
+    """Yields the parts of a batch whose columns are numbers `[n]`, n > 0."""
+    width, index = self._width, envs.as_slice(columns)
+    if isinstance(index, np.ndarray):
+      serials, places = np.divmod(columns, width)
+      for serial in sorted({*serials.tolist()}):
+        rows = np.flatnonzero(serials == serial)
+        yield Part(self._blocks[serial], rows, places[rows])
+      return
+    start = index.start
+    while start < index.stop:
+      serial, place = divmod(start, width)
+      stop = min(index.stop, (serial + 1) * width)
+      yield Part(
+        self._blocks[serial],
+        slice(start - index.start, stop - index.start),
+        slice(place, place + stop - start),
+      )
+      start = stop
 
-  def _drop_position(self, group: BatchedEnvs) -> None:
-    """Drops a position that is written back, before its cells change."""
-    if group.block is not None:
-      group.block = None
-      self._cached.remove(group)
+  def _start(self, env_id: np.ndarray, first_row: int) -> None:
+    """Assigns environments, int `[n]`, columns; their next step is a row."""
+    while len(self._free) < len(env_id):
+      self._open()
+    numbers, self._free = np.split(self._free, [len(env_id)])
+    self._column[env_id] = numbers
+    self._row[env_id] = first_row
+    self._num_idle -= int(np.count_nonzero(self._is_idle[env_id]))
+    self._is_idle[env_id] = False
+    self._version += 1
+    global_env_id = self._global_env_id[env_id]
+    for block, rows, columns in self._parts(numbers):
+      block.storage.unroll.env_id[columns] = global_env_id[rows]
 
-  def _drop_positions(self) -> None:
-    for group in list(self._cached):
-      self._drop_position(group)
+  def _open(self) -> None:
+    storage = self._writer.allocate()
+    steps = jax.tree.leaves(storage.unroll.steps)
+    serial = self._next_serial
+    self._next_serial += 1
+    self._blocks[serial] = OpenBlock(
+      serial=serial,
+      storage=storage,
+      steps=steps,
+      flat=[x.reshape(-1, *x.shape[2:]) for x in steps],
+      core=jax.tree.leaves(storage.unroll.initial_core),
+      missing=self._width,
+    )
+    numbers = np.arange(serial * self._width, (serial + 1) * self._width)
+    self._free = np.concatenate([self._free, numbers])
 
   def _keep_core(self, env_id: np.ndarray, core: list[np.ndarray]) -> None:
-    """Stores core states for later unrolls, or for ones that start now."""
-    cells = self._cell[env_id]
-    ahead = self._blocks.rows(cells) // self._stride
-    self._pending.keep(env_id, ahead, core)
-    starting = ahead == 0
-    if starting.any():
-      self._blocks.write_core(cells[starting], [x[starting] for x in core])
-
-  def _start_unrolls(self, env_id: np.ndarray, old_cells: np.ndarray) -> None:
-    """Assigns environments their next columns and copies what they share."""
-    cells = self._blocks.assign(self._global_env_id[env_id], self._overlap)
-    self._cell[env_id] = cells
-    core = self._pending.advance(env_id)
-    if core:
-      self._blocks.write_core(cells, core)
-    self._blocks.copy_overlap(old_cells, cells, self._overlap)
-
-  def _complete(self, cells: np.ndarray) -> None:
-    """Counts full columns, hands over full blocks and moves stragglers."""
-    complete = self._blocks.take_complete(cells)
-    for block in self._blocks.overdue():
-      self._drop_positions()
-      stragglers = np.flatnonzero(self._blocks.in_block(self._cell, block))
-      cells = self._cell[stragglers]
-      self._cell[stragglers] = self._blocks.move(block, cells)
-    for block in complete:
-      self._sink(block.storage)
-
-
-class PendingCore:
-  """Initial core states of unrolls that have no column yet.
-
-  Up to `depth` unrolls of an environment begin before one is full: one, or more
-  if they overlap by more than half.
-  """
-
-  def __init__(self, num_envs: int, depth: int):
-    self._depth = depth
-    # Leaves [num_envs, depth, ...]; made when the first states arrive.
-    self._states: list[np.ndarray] = []
-    # Each environment's unroll number, modulo the depth.
-    self._turn = np.zeros(num_envs, np.int64)
-
-  def keep(
-    self, env_id: np.ndarray, ahead: np.ndarray, core: list[np.ndarray]
-  ) -> None:
-    """Stores core states, leaves `[n, ...]`, of environments, int `[n]`.
-
-    `ahead`, int `[n]` in `[0, depth]`, says for which unroll: 1 is the next
-    one; 0, the current one, is never returned.
-    """
-    if not self._states:
-      shape = (len(self._turn), self._depth)
-      self._states = [np.zeros((*shape, *x.shape[1:]), x.dtype) for x in core]
+    """Stores core states, leaves `[n, ...]`, of unrolls that begin now."""
+    if not self._core:
+      shape = (self.num_envs, self._depth)
+      self._core = [np.zeros((*shape, *x.shape[1:]), x.dtype) for x in core]
+    ahead = self._row[env_id] // self._stride
     turn = (self._turn[env_id] + ahead) % self._depth
-    for states, x in zip(self._states, core, strict=True):
+    for states, x in zip(self._core, core, strict=True):
       states[env_id, turn] = x
 
-  def advance(self, env_id: np.ndarray) -> list[np.ndarray]:
-    """Moves environments, int `[n]`, on to their next unrolls.
+  def _complete(self, env_id: np.ndarray) -> None:
+    """Ends unrolls, begins the next ones and hands over full blocks."""
+    old = self._column[env_id]
+    self._start(env_id, self._overlap)
+    new = self._column[env_id]
+    turn = self._turn[env_id]
+    self._turn[env_id] = (turn + 1) % self._depth
+    core = [states[env_id, turn] for states in self._core]
+    full = []
+    for block, rows, columns in self._parts(old):
+      for array, x in zip(block.core, core, strict=True):
+        array[columns] = x[rows]
+      self._copy_overlap(block, self._ramp[columns], new[rows])
+      block.missing -= len(new[rows])
+      if not block.missing:
+        full.append(block)
+    for block in full:
+      del self._blocks[block.serial]
+    for block in full:
+      self._insert(block.storage)
 
-    Returns their core states, leaves `[n, ...]`; empty if none were stored.
-    """
-    if not self._states:
-      return []
-    turn = (self._turn[env_id] + 1) % self._depth
-    self._turn[env_id] = turn
-    return [states[env_id, turn] for states in self._states]
+  def _copy_overlap(
+    self, block: OpenBlock, columns: np.ndarray, numbers: np.ndarray
+  ) -> None:
+    """Copies last steps of a block's columns `[n]` to new columns `[n]`."""
+    for other, rows, target in self._parts(numbers):
+      source = envs.as_slice(columns[rows])
+      for x, y in zip(block.steps, other.steps, strict=True):
+        y[: self._overlap, target] = x[-self._overlap :, source]
 
-
-def _are_disjoint(a: slice | np.ndarray, b: slice | np.ndarray) -> bool:
-  """Returns whether two groups surely have no environment in common."""
-  if not (isinstance(a, slice) and isinstance(b, slice)):
-    return False
-  return a.stop <= b.start or b.stop <= a.start
+  def _insert(self, block: replay.Block) -> None:
+    priorities = None
+    if self._priorities is not None:
+      priorities = self._priorities(block.unroll)
+    total, start = self._clock[0], time.perf_counter()
+    self._clock = total, start
+    try:
+      self._writer.insert(block, priorities)
+    finally:
+      self._clock = total + time.perf_counter() - start, None

@@ -3,13 +3,11 @@
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.agents import base
-from seedrl_jax.envs import base as envs
-from seedrl_jax.inference import packing
+from seedrl_jax.inference import specs
 
 
 def batch_buckets(minimum: int, maximum: int) -> tuple[int, ...]:
@@ -28,91 +26,47 @@ def batch_buckets(minimum: int, maximum: int) -> tuple[int, ...]:
   return tuple(sorted(sizes))
 
 
-def output_spec(
-  agent: base.Agent,
-  spec: types.EnvSpec | envs.StreamSpec,
-  params: base.Params,
-) -> types.Nest:
-  """Returns the agent output's `ArraySpec`s; `params` may be shapes.
-
-  Raises:
-    ValueError: if the actions are not what the environments take.
-  """
-  b = 1
-  step = types.AgentInput(
-    observation=jax.tree.map(
-      lambda s: jax.ShapeDtypeStruct((b, *s.shape), s.dtype),
-      spec.observation,
-      is_leaf=types.is_spec,
-    ),
-    reward=jax.ShapeDtypeStruct((b,), jnp.float32),
-    previous_action=jax.ShapeDtypeStruct(
-      (b, *spec.action.shape), spec.action.dtype
-    ),
-    first=jax.ShapeDtypeStruct((b,), jnp.bool_),
-  )
-  output, _ = jax.eval_shape(
-    agent.act,
-    params,
-    jax.ShapeDtypeStruct((2,), jnp.uint32),
-    step,
-    jax.eval_shape(lambda: agent.initial_core(b)),
-    jax.ShapeDtypeStruct((b,), jnp.int32),
-  )
-  specs = _row_specs(output)
-  ours, theirs = specs.action, types.ArraySpec(*spec.action[:2])
-  if ours != theirs:
-    raise ValueError(
-      f'The agent acts with {ours.dtype}{list(ours.shape)}, but the '
-      f'environments take {theirs.dtype}{list(theirs.shape)}.'
-    )
-  return specs
-
-
-def core_spec(agent: base.Agent) -> types.Nest:
-  """Returns the core state's `ArraySpec`s."""
-  return _row_specs(jax.eval_shape(lambda: agent.initial_core(1)))
-
-
-def _row_specs(batch: types.Nest) -> types.Nest:
-  """Returns the `ArraySpec`s of a row of arrays or shapes `[B, ...]`."""
-  return jax.tree.map(
-    lambda x: types.ArraySpec(tuple(x.shape[1:]), np.dtype(x.dtype)), batch
-  )
-
-
 class DeviceStep:
   """The core states of `num_slots` environments, and the jitted act step.
 
   The table has one row more, for the padding of short batches.
+
+  Attributes:
+    header, output: how a batch's header and the agent's output are packed.
   """
 
   def __init__(
     self,
     agent: base.Agent,
-    spec: types.EnvSpec | envs.StreamSpec,
+    spec: specs.EnvOrStreamSpec,
+    output: types.Nest,
     device: jax.Device,
     num_slots: int,
     key: jax.Array,
   ):
-    self._agent = agent
+    """Starts with initial core states; `output` is of `specs.output_spec`."""
+    self.header = specs.Packing(specs.header_spec(spec.action))
+    self.output = specs.Packing(output)
     self._spec = spec
     self._device = device
     self._num_slots = num_slots
     core = agent.initial_core(num_slots + 1)
-    self.has_core = bool(jax.tree.leaves(core))
+    self._has_core = bool(jax.tree.leaves(core))
     self._table, self._key = jax.device_put((core, key), device)
     # The key is not donated: checkpoints read it from other threads.
     self._act = jax.jit(
-      functools.partial(_act, agent.act, spec.action), donate_argnums=(1,)
+      functools.partial(_act, agent.act, self.header, self.output),
+      donate_argnums=(1,),
     )
     self._take = jax.jit(
-      lambda core, rows: jax.tree.map(lambda x: x[rows], core)
+      lambda core, rows: [x[rows] for x in jax.tree.leaves(core)]
     )
 
   def make_header(self, size: int) -> np.ndarray:
-    """Returns a header `[size, H]` of padding rows."""
-    return packing.make_header(size, self._num_slots, self._spec.action)
+    """Returns a header, int32 `[size, H]`, of padding rows."""
+    header = np.zeros((size, self.header.width), np.int32)
+    specs.Header(*self.header.views(header)).slot[:] = self._num_slots
+    return header
 
   @property
   def key(self) -> np.ndarray:
@@ -142,16 +96,17 @@ class DeviceStep:
     )
     return packed, before
 
-  def take_core(self, before: base.Core, rows: np.ndarray) -> types.Nest:
-    """Returns rows `[n]` of a batch's core state as NumPy `[n, ...]`.
+  def take_core(self, before: base.Core, rows: np.ndarray) -> list[np.ndarray]:
+    """Returns leaves `[n, ...]` of rows `[n]` of a batch's core state.
 
     Pads them to a power of two, to compile few sizes.
     """
+    if not self._has_core:
+      return []
     n = rows.shape[0]
     padded = np.zeros(1 << (n - 1).bit_length(), np.int32)
     padded[:n] = rows
-    taken = jax.device_get(self._take(before, padded))
-    return jax.tree.map(lambda x: x[:n], taken)
+    return [x[:n] for x in jax.device_get(self._take(before, padded))]
 
   def compile(self, params: base.Params, sizes: tuple[int, ...]) -> None:
     """Compiles the step for each batch size, on padding rows.
@@ -165,43 +120,39 @@ class DeviceStep:
         self._spec.observation,
         is_leaf=types.is_spec,
       )
-      header = self.make_header(size)
-      packed, before = self(params, blank, header)
+      packed, before = self(params, blank, self.make_header(size))
       packed.block_until_ready()
-      count = 1
-      while self.has_core:
-        self.take_core(before, np.zeros(min(count, size), np.int32))
-        if count >= size:
-          break
-        count *= 2
+      for count in batch_buckets(1, size):
+        self.take_core(before, np.zeros(count, np.int32))
     self.set_key(key)
 
 
 def _act(
   act: base.ActFn,
-  action: types.ActionSpec,
+  header_packing: specs.Packing,
+  output_packing: specs.Packing,
   params: base.Params,
   table: base.Core,
   key: jax.Array,
   observation: types.Nest,
-  header: jax.Array,
+  packed_header: jax.Array,
 ) -> tuple[base.Core, jax.Array, jax.Array, base.Core]:
   """Gathers core states, acts and scatters; jitted by `DeviceStep`."""
-  columns = packing.read_header(header, action)
+  header = header_packing.unpack(packed_header)
   before = jax.tree.map(
-    lambda x: x.at[columns.slot].get(mode='promise_in_bounds'), table
+    lambda x: x.at[header.slot].get(mode='promise_in_bounds'), table
   )
   key, act_key = jax.random.split(key)
   step = types.AgentInput(
     observation=observation,
-    reward=columns.reward,
-    previous_action=columns.previous_action,
-    first=columns.first,
+    reward=header.reward,
+    previous_action=header.previous_action,
+    first=header.first != 0,
   )
-  output, after = act(params, act_key, step, before, columns.env_id)
+  output, after = act(params, act_key, step, before, header.env_id)
   table = jax.tree.map(
-    lambda x, rows: x.at[columns.slot].set(rows, mode='promise_in_bounds'),
+    lambda x, rows: x.at[header.slot].set(rows, mode='promise_in_bounds'),
     table,
     after,
   )
-  return table, key, packing.pack(output), before
+  return table, key, output_packing.pack(output), before

@@ -1,6 +1,7 @@
 """Central inference for one stream: receive, act, send, record."""
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -11,17 +12,15 @@ import numpy as np
 from seedrl_jax import types
 from seedrl_jax.agents import base
 from seedrl_jax.envs import base as envs
-from seedrl_jax.inference import assembler as assembler_lib
+from seedrl_jax.inference import assembler, specs
 from seedrl_jax.inference import device_step as device_step_lib
-from seedrl_jax.inference import packing
 
 # Returns (version, parameters on the worker's device).
 ParameterSource = Callable[[], tuple[int, base.Params]]
 
 # Comparing with the enum itself takes four times as long.
 _FIRST = int(types.StepType.FIRST)
-# Layouts to cache before starting anew: a pool with many threads never
-# repeats a batch, and must not shut out those that come again.
+# Layouts to cache. A pool with many threads never repeats a batch.
 _MOST_LAYOUTS = 64
 
 
@@ -33,11 +32,12 @@ class StepSink(Protocol):
   @property
   def waited(self) -> float: ...
 
-  def begin(self, group: assembler_lib.BatchedEnvs) -> Any: ...
-
-  def write(self, placement: Any, leaves: list[Any]) -> None: ...
-
-  def finish(self, placement: Any, core: list[np.ndarray]) -> None: ...
+  def record(
+    self,
+    group: assembler.EnvGroup,
+    leaves: list[Any],
+    take_core: assembler.TakeCore,
+  ) -> None: ...
 
   def reset(self, env_id: np.ndarray) -> None: ...
 
@@ -67,85 +67,73 @@ class BatchLayout(NamedTuple):
   """What all batches of the same environments have in common.
 
   Attributes:
-    place: index of the environments in arrays of the stream.
+    place: of the environments in arrays of the stream.
     header: int32 `[size, H]` with slots and ids; `size` is a compiled one.
     columns: views of the header's first `n` rows.
-    rows: training rows: None if all, a slice if first, else an array.
-    group: the environments of these rows; may be empty.
-    evaluates: bool `[n]`, the other rows; None if there are none.
+    trains: int `[m]`, the rows that train; the others evaluate.
+    rows: the same, as a slice if it is one.
+    group: their environments.
   """
 
   place: slice | np.ndarray
   header: np.ndarray
-  columns: packing.Header
-  rows: slice | np.ndarray | None
-  group: assembler_lib.BatchedEnvs
-  evaluates: np.ndarray | None
+  columns: specs.Header
+  trains: np.ndarray
+  rows: slice | np.ndarray
+  group: assembler.EnvGroup
 
 
 class InferenceWorker:
-  """Acts for one stream of environments and assembles their unrolls."""
+  """Acts for one stream of environments and records their steps.
+
+  Attributes:
+    stream: the environments, those for evaluation last.
+    device_step: its PRNG key is part of checkpoints.
+    num_train_envs: number of training environments; their ids come first.
+  """
 
   def __init__(
     self,
     stream: envs.EnvStream,
     device_step: device_step_lib.DeviceStep,
-    assembler: StepSink | None,
+    sink: StepSink | None,
     parameters: ParameterSource,
     global_env_id: np.ndarray,
-    output_spec: types.Nest,
   ):
     """Makes a worker.
 
     Args:
-      stream: the environments, those for evaluation last.
       device_step: has one slot for each environment.
-      assembler: of the training environments; None if there are none.
+      sink: of the training environments; None if there are none.
       parameters: returns the newest parameters; must not block.
       global_env_id: int `[N]`, run-wide ids of the stream's environments.
     """
     self.counters = WorkerCounters()
-    self._stream = stream
-    self._device_step = device_step
-    self._assembler = assembler
+    self.stream = stream
+    self.device_step = device_step
+    self.num_train_envs = 0 if sink is None else sink.num_envs
+    self._sink = sink
     self._parameters = parameters
     self._global_env_id = np.asarray(global_env_id, np.int32)
-    self._unpack = packing.Unpacker(output_spec)
-    numbers = range(self._unpack.num_leaves)
-    self._action_leaf: int = self._unpack.nest(numbers).action
     self._buckets = device_step_lib.batch_buckets(
       stream.min_batch_size, stream.batch_size
     )
-    self._layouts: dict[bytes, BatchLayout] = {}
+    self._action_leaf: int = device_step.output.numbers.action
+    self._layout = functools.lru_cache(_MOST_LAYOUTS)(self._make_layout)
     action = stream.spec.action
     self._last_action = np.zeros(
       (len(global_env_id), *action.shape), action.dtype
     )
 
   @property
-  def stream(self) -> envs.EnvStream:
-    """The environments that it acts for."""
-    return self._stream
-
-  @property
-  def num_train_envs(self) -> int:
-    """Number of training environments; their ids come first."""
-    return 0 if self._assembler is None else self._assembler.num_envs
-
-  @property
   def store_wait(self) -> float:
     """Seconds that the store blocked inserts (back pressure)."""
-    return 0.0 if self._assembler is None else self._assembler.waited
-
-  @property
-  def device_step(self) -> device_step_lib.DeviceStep:
-    """The device step, whose PRNG key checkpoints save."""
-    return self._device_step
+    return 0.0 if self._sink is None else self._sink.waited
 
   def compile(self) -> None:
     """Compiles every batch size; call before the first `step`."""
     _, params = self._parameters()
-    self._device_step.compile(params, self._buckets)
+    self.device_step.compile(params, self._buckets)
 
   def run(self, should_stop: Callable[[], bool]) -> None:
     """Steps until `should_stop()`, or until the stream or store raises."""
@@ -155,11 +143,11 @@ class InferenceWorker:
   def step(self) -> None:
     """Receives one batch, sends its actions and records it."""
     start = time.perf_counter()
-    output = self._stream.recv()
+    output = self.stream.recv()
     received = time.perf_counter()
-    if len(dropped := self._stream.take_dropped()):
+    if len(dropped := self.stream.take_dropped()):
       self._drop(dropped)
-    layout = self._layout(output.env_id)
+    layout = self._layout(output.env_id.tobytes())
     first = output.step_type == _FIRST
     previous_action = self._last_action[layout.place].copy()
     num_first = int(np.count_nonzero(first))
@@ -169,12 +157,12 @@ class InferenceWorker:
     columns.first[:] = first
     columns.reward[:] = output.reward
     columns.previous_action[:] = previous_action
-    version, outputs, before = self._act(layout, output)
-    action = outputs[self._action_leaf]
-    self._stream.send(action, output.env_id)
+    version, agent_output, before = self._act(layout, output)
+    action = agent_output[self._action_leaf]
+    self.stream.send(action, output.env_id)
     sent = time.perf_counter()
     self._last_action[layout.place] = action
-    if len(layout.group.env_id):
+    if len(layout.trains):
       # The leaves of `types.Steps`, in order.
       leaves = [
         *_leaves(output.observation),
@@ -182,7 +170,7 @@ class InferenceWorker:
         output.discount,
         output.step_type,
         previous_action,
-        *outputs,
+        *agent_output,
         version,
       ]
       self._record(layout, leaves, before)
@@ -194,8 +182,8 @@ class InferenceWorker:
 
   def _drop(self, env_id: np.ndarray) -> None:
     """Drops the unrolls of training environments that disconnected."""
-    if self._assembler is not None:
-      self._assembler.reset(env_id[env_id < self._assembler.num_envs])
+    if self._sink is not None:
+      self._sink.reset(env_id[env_id < self._sink.num_envs])
 
   def _act(
     self, layout: BatchLayout, output: types.EnvOutput
@@ -206,75 +194,54 @@ class InferenceWorker:
     n, size = len(output.env_id), len(layout.header)
     if n < size:
       observation = jax.tree.map(lambda x: _pad(x, size), observation)
-    packed, before = self._device_step(params, observation, layout.header)
-    return version, self._unpack.leaves(np.asarray(packed)[:n]), before
+    packed, before = self.device_step(params, observation, layout.header)
+    views = self.device_step.output.views(np.asarray(packed)[:n])
+    return version, views, before
 
   def _count(
     self, layout: BatchLayout, first: np.ndarray, num_first: int
   ) -> None:
-    counters = self.counters
     moved = len(first) - num_first
-    if layout.evaluates is not None:
-      eval_moved = int(np.count_nonzero(layout.evaluates & ~first))
-      counters.eval_steps += eval_moved
-      moved -= eval_moved
-    counters.env_steps += moved
-    counters.batches += 1
+    trained = moved
+    if len(layout.trains) < len(first):
+      trained = int(np.count_nonzero(~first[layout.rows]))
+    self.counters.env_steps += trained
+    self.counters.eval_steps += moved - trained
+    self.counters.batches += 1
 
-  def _layout(self, env_id: np.ndarray) -> BatchLayout:
-    """Returns a batch's layout, cached if possible."""
-    key = env_id.tobytes()
-    layout = self._layouts.get(key)
-    if layout is None:
-      if len(self._layouts) == _MOST_LAYOUTS:
-        self._layouts.clear()
-      layout = self._layouts[key] = self._make_layout(env_id.copy())
-    return layout
-
-  def _make_layout(self, env_id: np.ndarray) -> BatchLayout:
+  def _make_layout(self, env_id_bytes: bytes) -> BatchLayout:
+    """Makes the layout of batches of environments, int32 `[n]`."""
+    env_id = np.frombuffer(env_id_bytes, np.int32)
     n = len(env_id)
     size = next(s for s in self._buckets if s >= n)
-    header = self._device_step.make_header(size)
-    columns = packing.header_views(header[:n], self._stream.spec.action)
+    header = self.device_step.make_header(size)
+    columns = specs.Header(*self.device_step.header.views(header[:n]))
     columns.slot[:] = env_id
     columns.env_id[:] = self._global_env_id[env_id]
-    evaluates = env_id >= self.num_train_envs
-    count = n - int(np.count_nonzero(evaluates))
-    rows: slice | np.ndarray | None = None
-    if count < n:
-      rows = np.flatnonzero(~evaluates)
-      if not evaluates[:count].any():
-        rows = slice(0, count)
-    trains = env_id if rows is None else env_id[rows]
+    trains = np.flatnonzero(env_id < self.num_train_envs)
+    ids = env_id[trains]
     return BatchLayout(
       place=envs.as_slice(env_id),
       header=header,
       columns=columns,
-      rows=rows,
-      group=assembler_lib.BatchedEnvs(
-        trains, envs.as_slice(trains) if count else trains
-      ),
-      evaluates=None if rows is None else evaluates,
+      trains=trains,
+      rows=envs.as_slice(trains) if len(trains) else trains,
+      group=assembler.EnvGroup(ids, envs.as_slice(ids) if len(ids) else ids),
     )
 
   def _record(
     self, layout: BatchLayout, leaves: list[Any], before: base.Core
   ) -> None:
-    """Writes a batch's training rows."""
-    rows = layout.rows
-    if rows is not None:
+    """Passes on a batch's training rows."""
+    trains, rows = layout.trains, layout.rows
+    if len(trains) < len(layout.columns.slot):
       leaves = [x[rows] if isinstance(x, np.ndarray) else x for x in leaves]
-    assembler = self._assembler
-    assert assembler is not None, 'environments that train need an assembler'
-    placement = assembler.begin(layout.group)
-    assembler.write(placement, leaves)
-    core: list[np.ndarray] = []
-    if self._device_step.has_core and len(placement.core_rows):
-      core_rows = placement.core_rows
-      if isinstance(rows, np.ndarray):
-        core_rows = rows[core_rows]
-      core = jax.tree.leaves(self._device_step.take_core(before, core_rows))
-    assembler.finish(placement, core)
+    assert self._sink is not None, 'environments that train need a sink'
+    self._sink.record(
+      layout.group,
+      leaves,
+      lambda starts: self.device_step.take_core(before, trains[starts]),
+    )
 
 
 def _leaves(nest: types.Nest) -> list[np.ndarray]:

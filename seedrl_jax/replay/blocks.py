@@ -107,17 +107,20 @@ class UnrollLayout:
     unroll = nest.unflatten(self.unroll_spec, leaves)
     return base.Block(unroll, leaves, width)
 
-  def set_column(
-    self, block: base.Block, column: int, leaves: Sequence[np.ndarray]
+  def set_columns(
+    self,
+    block: base.Block,
+    columns: int | slice,
+    leaves: Sequence[np.ndarray],
   ) -> None:
-    """Writes one unroll's leaves, shaped as `specs`, to a block's column."""
+    """Writes leaves of one unroll, or of some side by side, to a block."""
     for leaf, major, value in zip(
       block.leaves, self.time_major, leaves, strict=True
     ):
       if major:
-        leaf[:, column] = value
+        leaf[:, columns] = value
       else:
-        leaf[column] = value
+        leaf[columns] = value
 
 
 def _aligned(size: int) -> int:

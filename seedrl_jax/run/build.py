@@ -19,7 +19,7 @@ from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.inference import assembler as assembler_lib
 from seedrl_jax.inference import device_step as device_step_lib
-from seedrl_jax.inference import insertion, unrolls
+from seedrl_jax.inference import specs
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import prefetch as prefetch_lib
@@ -217,20 +217,19 @@ class _Opener:
     elif setup.host.index:
       # Only host 0 has saved its keys; the others take new ones.
       keys = jax.vmap(jax.random.fold_in, (0, None))(keys, start.starts)
+    agent, env_spec = setup.agent, setup.env_spec
+    output = specs.output_spec(agent, env_spec, agent.params_shapes())
     self._steps = [
       device_step_lib.DeviceStep(
-        setup.agent, setup.env_spec, p.device, len(p.global_env_id), k
+        agent, env_spec, output, p.device, len(p.global_env_id), k
       )
       for p, k in zip(setup.plans, keys, strict=True)
     ]
-    self._output_spec = device_step_lib.output_spec(
-      setup.agent, setup.env_spec, setup.agent.params_shapes()
-    )
-    self._unroll_spec = unrolls.unroll_spec(
-      setup.env_spec,
-      setup.agent.num_transitions(self._config.unroll_length),
-      self._output_spec,
-      device_step_lib.core_spec(setup.agent),
+    self._unroll_spec = specs.unroll_spec(
+      env_spec,
+      agent.num_transitions(self._config.unroll_length),
+      output,
+      specs.core_spec(agent),
     )
 
   def open(self, streams: MakeStream | None) -> Parts:
@@ -333,10 +332,9 @@ class _Opener:
     return worker_lib.InferenceWorker(
       stream=stream,
       device_step=step,
-      assembler=self._make_assembler(plan, store),
+      sink=self._make_assembler(plan, store),
       parameters=functools.partial(self._publisher.latest, plan.device),
       global_env_id=plan.global_env_id,
-      output_spec=self._output_spec,
     )
 
   def _make_assembler(
@@ -347,17 +345,14 @@ class _Opener:
       return None
     agent, block_width = self._setup.agent, self._setup.block_width
     return assembler_lib.UnrollAssembler(
-      insertion.Insertion(
-        store.table(table_configs.TABLE),
-        agent,
-        self._unroll_spec,
-        block_width,
-        plan.device,
-      ),
+      store.table(table_configs.TABLE),
       plan.global_env_id[: plan.num_train],
       agent.num_transitions(self._config.unroll_length),
       agent.overlap,
       block_width,
+      assembler_lib.make_priorities(
+        agent, self._unroll_spec, block_width, plan.device
+      ),
     )
 
   def _connect(
@@ -368,7 +363,7 @@ class _Opener:
   ) -> Parts:
     setup, config = self._setup, self._config
     training = setup.topology.training
-    blank = unrolls.blank_batch(self._unroll_spec, setup.batch_width)
+    blank = specs.blank_batch(self._unroll_spec, setup.batch_width)
     if _has_demonstrations(config):
       sampler = mixing.make_sampler(config, store, len(training))
     else:

@@ -260,13 +260,6 @@ def _goes_on_past_burn_in(steps):
   return result
 
 
-@pytest.mark.parametrize(('burn_in', 'lookahead'), [(0, 0), (2, 3)])
-def test_overlap(burn_in, lookahead):
-  agent = _Agent(burn_in=burn_in, lookahead=lookahead).agent
-  assert agent.overlap == burn_in + lookahead + 1
-  assert agent.num_transitions(_LENGTH) == burn_in + _LENGTH + lookahead
-
-
 @pytest.mark.parametrize(
   ('lookahead', 'network'),
   [
@@ -278,6 +271,7 @@ def test_overlap(burn_in, lookahead):
 def test_loss_is_what_stepping_by_hand_gives(lookahead, network):
   """Recomputes burn-in, both cores, TD errors and priorities in NumPy."""
   agent = _Agent(lookahead=lookahead, **network)
+  assert agent.agent.overlap == _BURN_IN + lookahead + 1
   params, target_params = agent.params(), agent.params(seed=1)
   batch = agent.batch(_BURN_IN + _LENGTH + lookahead)
   value, output = jax.jit(agent.loss)(params, target_params, batch, None)
@@ -357,29 +351,6 @@ def test_zero_state_forgets_memory_and_keeps_frames():
   np.testing.assert_array_equal(priorities, stored.priorities(forgotten))
   goes_on = _goes_on_past_burn_in(batch.unroll.steps)
   assert (priorities != stored.priorities(batch))[goes_on].all()
-
-
-def test_single_transitions_have_all_their_rewards():
-  agent = _Agent(**{
-    'unroll_length': 1,
-    'burn_in': 0,
-    'lookahead': 2,
-    'network.lstm_size': 0,
-    'loss.rescale_epsilon': -1.0,
-    'loss.discount': 0.9,
-  })
-  steps = r2d2_sequences.random_steps(np.random.default_rng(0), 3, 4)
-  steps.step_type[:], steps.discount[:] = types.StepType.MID, 1.0
-  steps.step_type[1:3, 3] = types.StepType.LAST, types.StepType.FIRST
-  steps.step_type[:2, 2] = types.StepType.LAST, types.StepType.FIRST
-  batch = sequences.batch_of(steps, agent.initial_core(4))
-  q, _ = _unroll(agent, agent.params(), batch)
-  r, best = steps.reward, q.max(-1)
-  target = r[1] + 0.9 * r[2] + 0.81 * r[3] + 0.729 * best[3]
-  target[3] = r[1, 3] + 0.9 * best[1, 3]
-  error = target - q[0, np.arange(4), steps.agent_output.action[0]]
-  error[2] = 0.0  # From LAST to FIRST: no transition.
-  np.testing.assert_allclose(agent.priorities(batch), np.abs(error), rtol=1e-5)
 
 
 def _epsilons(num_envs, ids):

@@ -11,13 +11,18 @@ import pytest
 from configs import apex_atari
 from configs import base as base_config
 from seedrl_jax.agents import base, sgd
-from tests.agents import updates
 from tests.learner import toys
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _run(agent, state, batch, progress):
-  return updates.run(agent, state, batch, jax.random.key(0), progress)
+  """Runs an update as on a single training device."""
+  update = jax.vmap(
+    agent.update, in_axes=(0, 0, None, None), axis_name=base.AXIS
+  )
+  state, batch = jax.tree.map(lambda x: jnp.asarray(x)[None], (state, batch))
+  result = update(state, batch, jax.random.key(0), jnp.float32(progress))
+  return jax.tree.map(lambda x: x[0], result)
 
 
 def _update(agent, rewards, progress=1.0, state=None):

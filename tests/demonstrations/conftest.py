@@ -1,15 +1,18 @@
-"""Fixtures of replay's tests."""
+"""Fixtures of toy unrolls; runs with demonstrations try Reverb, too."""
 
-from tests.replay.conftest import (
-  make_store_fixture,
-  reverb_servers_fixture,
-  threads_fixture,
-  toy_fixture,
-)
+import pytest
 
-__all__ = [
-  'make_store_fixture',
-  'reverb_servers_fixture',
-  'threads_fixture',
-  'toy_fixture',
-]
+from seedrl_jax.replay.embedded import store as embedded
+from tests.replay.conftest import threads_fixture, toy_fixture
+
+__all__ = ['threads_fixture', 'toy_fixture']
+
+
+@pytest.fixture(name='make_store')
+def make_store_fixture(toy):
+  """Makes embedded stores of toy unrolls."""
+
+  def make(*configs, width=2, steps=3, overlap=1):
+    return embedded.EmbeddedStore(configs, toy.spec(steps), width, 1, overlap)
+
+  return make

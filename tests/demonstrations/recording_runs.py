@@ -59,12 +59,6 @@ def by_step(env_spec: types.EnvSpec, seed: int) -> Any:
   return act
 
 
-def drawn(env_spec: types.EnvSpec, seed: int) -> Any:
-  """A policy that draws its actions."""
-  rng = np.random.default_rng(seed)
-  return lambda output: env_spec.action.sample(rng, len(output.env_id))
-
-
 def unknown_action(env_spec: types.EnvSpec, seed: int) -> Any:
   """A policy with invalid actions."""
   del seed
@@ -96,5 +90,5 @@ def read(folder: pathlib.Path, config: Any) -> tuple[types.Unroll, np.ndarray]:
     folder_lib.sequences(str(folder), layout)
   ):
     priorities[column] = priority[0]
-    layout.set_column(block, column, leaves)
+    layout.set_columns(block, column, leaves)
   return block.unroll, priorities

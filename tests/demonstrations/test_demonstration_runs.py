@@ -11,7 +11,6 @@ from seedrl_jax.replay.reverb.client import server_rules
 from seedrl_jax.runtime import report
 from tests import runs
 from tests.demonstrations import recording_runs
-from tests.evaluation import evaluation_runs
 from tests.replay.reverb import shared_servers
 
 _SIZE = 'demonstrations/size_unrolls'
@@ -63,44 +62,6 @@ def test_a_run_learns_from_both_tables_and_resumes_with_them(tmp_path, backend):
   assert again.train()['status'] == 'finished'
 
 
-def test_their_priorities_are_updated_by_the_learner(tmp_path):
-  _record(tmp_path / 'demos')
-  run = runs.Run(_student(tmp_path / 'demos'), tmp_path / 'run')
-  table = run.system.parts.store.table(folder_lib.TABLE)
-  sample = table.sampler(50).sample()
-  np.testing.assert_array_equal(sample.priorities, 1)
-  seen: list[float] = []
-  update = table.update_priorities
-
-  def spy(keys, priorities):
-    seen.extend(priorities)
-    update(keys, priorities)
-
-  table.update_priorities = spy
-  run.train()
-  # One of a batch of four.
-  assert len(seen) == run.system.parts.learner.counters.updates
-  assert np.unique(np.round(seen, 6)).size > 1
-
-
-def test_a_vtrace_run_teaches(tmp_path):
-  teacher = evaluation_runs.config('tests.envs.toys:scripted')
-  runs.set_keys(
-    teacher,
-    total_env_frames=300,
-    batch_size=4,
-    unroll_length=5,
-    num_eval_envs=0,
-    topology__max_devices=1,
-    log__tensorboard=False,
-  )
-  runs.Run(teacher, tmp_path / 'teacher').train()
-  count = _record(tmp_path / 'demos', teacher_workdir=tmp_path / 'teacher')
-  run = runs.Run(_student(tmp_path / 'demos'), tmp_path / 'run')
-  assert _table(run).size == count
-  assert run.train()['status'] == 'finished'
-
-
 @pytest.fixture(name='served')
 def served_fixture(server_python):
   """Starts a server; yields a configuration for it."""
@@ -147,21 +108,6 @@ def test_in_lock_step_two_runs_are_equal(tmp_path):
   first, second = (run.params for run in made)
   assert runs.column(tmp_path / 'a', _SAMPLES)[-1] > 0
   np.testing.assert_equal(first, second)
-
-
-def test_a_folder_of_another_layout_is_refused(tmp_path):
-  _record(tmp_path / 'demos')
-  config = _student(tmp_path / 'demos', network__lstm_size=5)
-  with pytest.raises(ValueError, match=r'initial_core\.lstm\.cell is'):
-    runs.Run(config, tmp_path / 'run')
-
-
-def test_demonstrations_cut_for_another_burn_in_are_refused(tmp_path):
-  _record(tmp_path / 'demos')
-  # As long, but half of the transitions would never be trained on.
-  config = _student(tmp_path / 'demos', unroll_length=2, burn_in=4)
-  with pytest.raises(ValueError, match=r'--config\.unroll_length'):
-    runs.Run(config, tmp_path / 'run')
 
 
 def test_a_resumed_run_says_that_its_table_is_another(tmp_path):

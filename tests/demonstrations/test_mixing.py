@@ -1,4 +1,4 @@
-"""Tests of batches with demonstrations, on both backends."""
+"""Tests of batches with demonstrations."""
 
 import os
 
@@ -78,18 +78,6 @@ def _update_all(sampler, store, toy, priority) -> None:
     if len(seen) == 7:
       break
   assert len(seen) == 7
-  store.flush()
-  # Reverb may draw batches in any order before that.
-  sampler.sample().release()
-
-
-def test_priorities_go_to_the_table_of_their_column(make, toy):
-  store = make()
-  sampler = mixing.make_sampler(_config(batch_size=40), store, num_blocks=2)
-  # From now on, only one of each table is drawn.
-  _update_all(sampler, store, toy, lambda number: float(number in (2, 101)))
-  again = toy.numbers(sampler.sample())
-  assert set(again) == {2, 101}
 
 
 def test_equal_keys_of_two_tables_are_two(make, toy):
@@ -114,20 +102,6 @@ def test_a_released_batch_gives_its_memory_to_another(make):
   assert sampler.sample().blocks[0].leaves[0] is memory
 
 
-def test_a_time_out_loses_nothing_of_the_other_part(make, toy):
-  store = make(demos=())
-  sampler = mixing.make_sampler(_config(), store, num_blocks=1)
-  for _ in range(3):
-    with pytest.raises(replay.RateLimited, match='table demonstrations'):
-      sampler.sample(wait=False)
-  toy.insert(store, folder.TABLE, [100])
-  assert toy.numbers(sampler.sample())[6:] == [100, 100]
-  # Six unrolls were drawn for this batch, none for the failed ones.
-  drawn = store.info()
-  assert drawn[table_configs.TABLE].samples == 6
-  assert drawn[folder.TABLE].samples == 2
-
-
 def test_a_table_that_fills_holds_the_batch_up(make, toy):
   store = make(min_size=5)
   sampler = mixing.make_sampler(_config(), store, num_blocks=1)
@@ -147,35 +121,18 @@ def test_interruption_ends_every_wait(make, threads, waits_for):
   sampler = mixing.make_sampler(_config(), store, num_blocks=1)
   for _ in range(2):
     threads.start(sampler.sample)
-  threads.until(lambda: store.info()[waits_for].waiting_samplers == 1)
+  threads.until(lambda: store.info()[waits_for].waiting_samplers == 2)
   store.interrupt()
   errors = threads.join()
   assert [type(e) for e in errors] == [replay.StoreClosed] * 2
 
 
-def test_who_waits_for_another_callers_turn_times_out(make, threads):
-  store = make(demos=())
-  sampler = mixing.make_sampler(_config(), store, num_blocks=1)
-  threads.start(sampler.sample)
-  name = folder.TABLE
-  threads.until(lambda: store.info()[name].waiting_samplers == 1)
-  with pytest.raises(replay.RateLimited, match='Another thread'):
-    sampler.sample(wait=False)
-  store.interrupt()
-  threads.join()
-
-
-def test_without_a_fraction_there_is_one_table(make_store, toy):
-  store = make_store(_rules(table_configs.TABLE))
-  for first in (0, 2):
-    toy.insert(store, table_configs.TABLE, [first, first + 1])
+def test_without_a_fraction_there_is_one_table(make):
+  store = make()
   sampler = mixing.make_sampler(_config(fraction=0.0), store, num_blocks=1)
-  sample = sampler.sample()
-  assert isinstance(sampler, replay.TrajectorySampler)
-  sample.update_priorities(np.full(8, 3.0))
-  sampler.sample().release()
-  assert set(sampler.sample().priorities) <= {1.0, 3.0}
-  assert list(store.info()) == [table_configs.TABLE]
+  assert not isinstance(sampler, mixing.MixedSampler)
+  sampler.sample()
+  assert store.info()[folder.TABLE].samples == 0
 
 
 @pytest.mark.parametrize(
@@ -216,7 +173,7 @@ def demos_fixture(toy, tmp_path) -> str:
   layout = blocks.UnrollLayout(toy.spec())
   path = os.fspath(tmp_path / 'demos')
   with folder.create(path, layout) as writer:
-    writer.add(layout.new_block(7), np.ones(7), 7)
+    writer.insert(layout.new_block(7))
     writer.manifest = folder.Manifest(
       'Toy-v0', 7, 1, 0.0, 'a test', layout.signature()
     )
@@ -242,11 +199,6 @@ def test_demonstrations_are_drawn_as_unrolls_are_and_stay(demos, sampler):
     priority_exponent=0.7,
     block_width=1,
   )
-
-
-def test_their_number_can_be_given(demos):
-  config = _table_config(path=demos, fraction=0.25, max_size=3)
-  assert mixing.run_tables(config)[1].max_size == 3
 
 
 @pytest.mark.parametrize(

@@ -5,144 +5,105 @@ import itertools
 import numpy as np
 import pytest
 
-from seedrl_jax.demonstrations import tape as tape_lib
+from seedrl_jax import types
+from seedrl_jax.demonstrations import tape
 from seedrl_jax.envs import base as envs
 from seedrl_jax.evaluation import playing
-from seedrl_jax.inference import assembler
+from seedrl_jax.inference import assembler, specs
 from seedrl_jax.replay import blocks
-from tests.learner import toys
+from tests.inference import assembly
+
+_NUMBER = types.ArraySpec((), np.dtype(np.float32))
 
 
-def _tape(length: int, stride: int):
-  """A tape of sequences of `length` steps, and its emitted numbers."""
-  sequences: list[list[int]] = []
+class _Recording:
+  """A recorder of steps that are numbers, and its sequences of these."""
 
-  def emit(steps):
-    # The core state before the first step.
-    assert steps[0].core == [np.int64(steps[0].leaves[0])]
-    sequences.append([int(step.leaves[0]) for step in steps])
+  def __init__(self, length: int, stride: int, num_envs: int = 1, quota=99):
+    env = envs.StreamSpec(_NUMBER, types.discrete(2), 1, 'Numbers')
+    spec = specs.unroll_spec(env, length - 1, (), _NUMBER)
+    layout = blocks.UnrollLayout(spec, overlap=length - stride)
+    self.sequences: list[list[float]] = []
+    self.quota = playing.EpisodeQuota(quota, num_envs)
+    self.recorder = tape.GameRecorder(
+      assembly.Writer(lambda: layout.new_block(1), self._insert),
+      layout,
+      num_envs,
+      self.quota,
+      keep=lambda episode: episode.episode_return >= 0,
+    )
+    ids = np.arange(num_envs)
+    self._group = assembler.EnvGroup(ids, slice(num_envs))
 
-  return tape_lib.Tape(length, stride, emit), sequences
+  def _insert(self, block) -> None:
+    numbers = block.unroll.steps.observation[:, 0].tolist()
+    assert block.unroll.initial_core[0] == numbers[0]
+    assert block.unroll.env_id[0] == numbers[0] // 100
+    self.sequences.append(numbers)
 
+  def step(self, *numbers: int, ended: dict[int, float] | None = None) -> None:
+    """Records a step of each environment; `ended` maps some to returns."""
+    self.quota.add([
+      envs.Episode(env_id, score, 1, 1, True)
+      for env_id, score in (ended or {}).items()
+    ])
+    values = np.array(numbers, np.float32)
+    zeros = np.zeros(len(numbers), np.int32)
+    # The teacher's leaf and core state come first.
+    self.recorder.record(
+      self._group,
+      [values + 9, values, values, zeros, zeros, zeros, -1],
+      lambda rows: [values[rows] + 9, values[rows]],
+    )
 
-def _play(tape: tape_lib.Tape, *numbers: int, keep: bool = True) -> None:
-  for number in numbers:
-    value = np.int64(number)
-    core = [value] if tape.needs_core else []
-    tape.append(tape_lib.Step([value], core))
-  tape.end_game(keep)
+  def play(self, *numbers: int, score: float = 0.0) -> None:
+    for number in numbers[:-1]:
+      self.step(number)
+    self.step(numbers[-1], ended={0: score})
 
 
 def test_sequences_overlap_and_close_the_circle():
-  tape, sequences = _tape(length=5, stride=3)
-  _play(tape, *range(4))
-  assert sequences == []
-  _play(tape, *range(4, 9))
-  assert sequences == [[0, 1, 2, 3, 4], [3, 4, 5, 6, 7]]
-  tape.close()
+  recording = _Recording(length=5, stride=3)
+  recording.play(*range(4))
+  assert recording.sequences == []
+  recording.play(*range(4, 9))
+  assert recording.sequences == [[0, 1, 2, 3, 4], [3, 4, 5, 6, 7]]
+  recording.recorder.close()
   # Each of nine steps is among the first three of one sequence.
-  assert sequences[2:] == [[6, 7, 8, 0, 1]]
+  assert recording.sequences[2:] == [[6, 7, 8, 0, 1]]
 
 
-def test_a_rejected_game_leaves_no_step_behind():
-  tape, sequences = _tape(length=4, stride=2)
-  _play(tape, 0, 1, 2)
-  _play(tape, 90, 91, 92, 93, 94, keep=False)
-  _play(tape, 3, 4, 5)
-  _play(tape, 95, 96, keep=False)
-  tape.close()
-  assert sequences == [[0, 1, 2, 3], [2, 3, 4, 5], [4, 5, 0, 1]]
-
-
-def test_the_only_games_shorter_than_a_sequence_repeat():
-  tape, sequences = _tape(length=7, stride=6)
-  _play(tape, 0, 1, 2)
-  tape.close()
-  assert sequences == [[0, 1, 2, 0, 1, 2, 0]]
+def test_games_are_kept_by_their_return():
+  recording = _Recording(length=4, stride=2)
+  recording.play(0, 1, 2)
+  recording.play(90, 91, 92, 93, 94, score=-1)
+  recording.play(3, 4, 5, score=5)
+  recording.play(95, 96, score=-2)
+  recording.recorder.close()
+  assert recording.sequences == [[0, 1, 2, 3], [2, 3, 4, 5], [4, 5, 0, 1]]
+  assert [e.episode_return for e in recording.recorder.kept] == [0, 5]
 
 
 @pytest.mark.parametrize('stride', [1, 3, 4])
 @pytest.mark.parametrize('size', [1, 5, 11])
 def test_every_step_is_trained_on(stride, size):
-  tape, sequences = _tape(length=5, stride=stride)
+  recording = _Recording(length=5, stride=stride)
   for number in range(size):
-    _play(tape, number)
-  tape.close()
-  trained = [n for s in sequences for n in s[:stride]]
+    recording.play(number)
+  recording.recorder.close()
+  trained = [n for s in recording.sequences for n in s[:stride]]
   assert trained[:size] == list(range(size))
   # And not much more than once.
   assert len(trained) < size + stride
-  for first, second in itertools.pairwise(sequences):
+  for first, second in itertools.pairwise(recording.sequences):
     assert first[stride:] == second[: 5 - stride]
 
 
-def test_without_a_kept_game_there_is_no_sequence():
-  tape, sequences = _tape(length=3, stride=1)
-  _play(tape, 0, 1, 2, 3, keep=False)
-  tape.close()
-  assert sequences == []
-
-
-def _episode(env_id: int, score: float) -> envs.Episode:
-  return envs.Episode(env_id, score, 1, 1, True)
-
-
-class _Recording:
-  """A recorder of two environments, T = 2; numbers stand for steps."""
-
-  def __init__(self, episodes: int):
-    layout = blocks.UnrollLayout(toys.unroll_spec(3))
-    self.quota = playing.EpisodeQuota(episodes, 2)
-    self.sequences: list[tuple[int, list[float]]] = []
-
-    def take(block, count):
-      for column in range(count):
-        rewards = block.unroll.steps.reward[:, column].tolist()
-        self.sequences.append((int(block.unroll.env_id[column]), rewards))
-
-    self.recorder = tape_lib.GameRecorder(
-      tape_lib.SequenceBlocks(layout, take),
-      num_envs=2,
-      quota=self.quota,
-      keep=lambda episode: episode.episode_return >= 0,
-    )
-
-  def step(self, *numbers: float, ended: tuple[envs.Episode, ...] = ()) -> None:
-    self.quota.add(ended)
-    rewards = np.array(numbers, np.float32)
-    placement = self.recorder.begin(
-      assembler.BatchedEnvs(np.arange(2), slice(2))
-    )
-    zeros = np.zeros(2, np.int32)
-    # The first leaf is the teacher's.
-    leaves = [rewards + 9, zeros, rewards, rewards, zeros, zeros, -1]
-    self.recorder.write(placement, leaves)
-    self.recorder.finish(placement, [])
-
-
-def test_games_are_kept_by_their_return():
-  recording = _Recording(episodes=4)
-  recording.step(1, 11)
-  recording.step(2, 12, ended=(_episode(1, -1.0),))
-  recording.step(3, 13, ended=(_episode(0, 0.0),))
-  recording.step(4, 14, ended=(_episode(0, 5.0), _episode(1, 1.0)))
-  recording.recorder.close()
-  assert sorted(recording.sequences) == [
-    (0, [1, 2, 3]),
-    (0, [3, 4, 1]),
-    (1, [13, 14, 13]),
-  ]
-  assert [e.episode_return for e in recording.recorder.kept] == [0.0, 5.0, 1.0]
-
-
 def test_what_is_played_beyond_the_quota_is_not_recorded():
-  recording = _Recording(episodes=2)
-  recording.step(1, 11, ended=(_episode(0, 0.0),))
-  recording.step(2, 12, ended=(_episode(0, 0.0),))
-  recording.step(3, 13, ended=(_episode(1, 0.0),))
+  recording = _Recording(length=3, stride=2, num_envs=2, quota=2)
+  recording.step(1, 101, ended={0: 0.0})
+  recording.step(2, 102, ended={0: 0.0})
+  recording.step(3, 103, ended={1: 0.0})
   recording.recorder.close()
-  assert sorted(recording.sequences) == [
-    (0, [1, 1, 1]),
-    (1, [11, 12, 13]),
-    (1, [13, 11, 12]),
-  ]
+  expected = [[1, 1, 1], [101, 102, 103], [103, 101, 102]]
+  assert sorted(recording.sequences) == expected

@@ -19,7 +19,6 @@ from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import blocks
 
 _POISON = 111
-_MOST_GROUPS = 64
 _CORE = (
   types.ArraySpec((2,), np.dtype(np.float32)),
   types.ArraySpec((), np.dtype(np.int32)),
@@ -63,20 +62,25 @@ def _unroll_spec(length: int, has_core: bool) -> types.Unroll:
   return types.Unroll(steps, _CORE if has_core else (), env_id)
 
 
-class Sink:
-  """Replaces `insertion.Insertion`; tests may replace `insert`."""
+class Writer:
+  """Replaces the store; tests may set `on_insert`."""
 
   def __init__(
     self,
     allocate: Callable[[], replay.Block],
-    insert: Callable[[replay.Block], None],
+    on_insert: Callable[[replay.Block], None],
   ):
-    self.allocate = allocate
-    self.insert = insert
-    self.waited = 0.0
+    self._allocate = allocate
+    self.on_insert = on_insert
 
-  def __call__(self, block: replay.Block) -> None:
-    self.insert(block)
+  def allocate(self) -> replay.Block:
+    return self._allocate()
+
+  def insert(
+    self, block: replay.Block, priorities: np.ndarray | None = None
+  ) -> None:
+    del priorities
+    self.on_insert(block)
 
 
 class Bed:
@@ -112,14 +116,10 @@ class Bed:
     self._history: list[list[_Recorded]] = [[] for _ in range(num_envs)]
     self._expected: dict[Key, list[_Recorded]] = {}
     self._handed_over: list[tuple[replay.Block, list[np.ndarray]]] = []
-    self._groups: dict[bytes, assembler_lib.BatchedEnvs] = {}
-    self.sink = Sink(self._allocate, self._insert)
+    self._groups: dict[bytes, assembler_lib.EnvGroup] = {}
+    self.writer = Writer(self._allocate, self._insert)
     self.assembler = assembler_lib.UnrollAssembler(
-      self.sink,
-      self.global_env_id,
-      length,
-      overlap,
-      width,
+      self.writer, self.global_env_id, length, overlap, width
     )
 
   @property
@@ -127,8 +127,11 @@ class Bed:
     """Those of `due` that are not inserted yet."""
     return {k: n for k, n in self.due.items() if k not in self.inserted}
 
-  def step(self, env_id: list[int] | np.ndarray) -> assembler_lib.Placement:
-    """Passes one step of each of the environments, in this order."""
+  def step(self, env_id: list[int] | np.ndarray) -> list[int]:
+    """Passes one step of each of the environments, in this order.
+
+    Returns the rows whose core states the assembler took.
+    """
     ids = np.asarray(env_id, np.int32)
     steps, core = self._make_batch(ids)
     for i, env in enumerate(ids.tolist()):
@@ -137,25 +140,20 @@ class Bed:
     leaves = jax.tree.leaves(
       steps._replace(parameter_version=int(steps.parameter_version[0]))
     )
-    placement = self.assembler.begin(self.group(ids))
-    self.assembler.write(placement, leaves)
-    rows = placement.core_rows
-    passed = [x[rows] for x in core] if self.has_core and len(rows) else []
-    self.assembler.finish(placement, passed)
+    taken: list[int] = []
+
+    def take_core(rows: np.ndarray) -> list[np.ndarray]:
+      taken.extend(rows.tolist())
+      return [x[rows] for x in core]
+
+    # As the worker, keeps the groups that come again.
+    group = assembler_lib.EnvGroup(ids, envs.as_slice(ids))
+    group = self._groups.setdefault(ids.tobytes(), group)
+    self.assembler.record(group, leaves, take_core)
     self.batches += 1
     num_open = len(self.allocated) - len(self._handed_over)
     self.most_open = max(self.most_open, num_open)
-    return placement
-
-  def group(self, ids: np.ndarray) -> assembler_lib.BatchedEnvs:
-    """Returns the ids' group; reuses those of the first `_MOST_GROUPS` ids."""
-    group = assembler_lib.BatchedEnvs(ids, envs.as_slice(ids))
-    remembered = (
-      len(self._groups) < _MOST_GROUPS or ids.tobytes() in self._groups
-    )
-    return (
-      self._groups.setdefault(ids.tobytes(), group) if remembered else group
-    )
+    return taken
 
   def reset(self, env_id: list[int] | np.ndarray) -> None:
     """Disconnects environments; their next step begins a new life."""

@@ -12,9 +12,8 @@ from seedrl_jax import types
 from seedrl_jax.envs import base as envs
 from seedrl_jax.inference import assembler as assembler_lib
 from seedrl_jax.inference import device_step as device_step_lib
-from seedrl_jax.inference import unrolls
+from seedrl_jax.inference import specs
 from seedrl_jax.inference import worker as worker_lib
-from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import blocks
 from tests.inference import assembly, toys
 
@@ -37,6 +36,8 @@ class Bench:
     has_core: bool = True,
   ):
     self.stream = stream
+    self.overlap, self.has_core = overlap, has_core
+    self.num_train = num_train
     num_eval = stream.num_envs - num_train
     # Run-wide ids differ from the stream's, also in order.
     self.global_env_id = np.concatenate([
@@ -44,35 +45,34 @@ class Bench:
       toys.FIRST_EVAL_ID + np.arange(num_eval),
     ]).astype(np.int32)
     agent = toys.make_agent(has_core, overlap)
+    output_spec = specs.output_spec(agent, toys.SPEC, toys.PARAMS)
     device_step = device_step_lib.DeviceStep(
       agent,
       toys.SPEC,
+      output_spec,
       jax.local_devices()[0],
       stream.num_envs,
       jax.random.PRNGKey(0),
     )
-    output_spec = device_step_lib.output_spec(agent, toys.SPEC, toys.PARAMS)
+    core = specs.core_spec(agent)
     layout = blocks.UnrollLayout(
-      unrolls.unroll_spec(
-        toys.SPEC, LENGTH, output_spec, device_step_lib.core_spec(agent)
-      )
+      specs.unroll_spec(toys.SPEC, LENGTH, output_spec, core)
     )
     self.inserted: list[types.Unroll] = []
     self.versions = itertools.count(10)
-    self.sink = assembly.Sink(lambda: layout.new_block(width), self._insert)
+    self.writer = assembly.Writer(
+      lambda: layout.new_block(width),
+      lambda block: self.inserted.append(block.unroll),
+    )
+    self.assembler = assembler_lib.UnrollAssembler(
+      self.writer, self.global_env_id[:num_train], LENGTH, overlap, width
+    )
     self.worker = worker_lib.InferenceWorker(
       stream=stream,
       device_step=device_step,
-      assembler=assembler_lib.UnrollAssembler(
-        self.sink,
-        self.global_env_id[:num_train],
-        LENGTH,
-        overlap,
-        width,
-      ),
+      sink=self.assembler,
       parameters=lambda: (next(self.versions), toys.PARAMS),
       global_env_id=self.global_env_id,
-      output_spec=output_spec,
     )
 
   def run(self) -> None:
@@ -94,9 +94,6 @@ class Bench:
         assert (env_id, start) not in result
         result[env_id, start] = one
     return result
-
-  def _insert(self, block: replay.Block) -> None:
-    self.inserted.append(block.unroll)
 
 
 class _Step(NamedTuple):
@@ -139,20 +136,20 @@ def _histories(stream: toys.Stream, global_env_id: np.ndarray) -> list[list]:
   return histories
 
 
-def check(bench: Bench, num_train: int, overlap: int = 1) -> None:
+def check(bench: Bench) -> None:
   """Compares all unrolls of width-1 blocks with the environments' steps."""
   assert isinstance(bench.stream, toys.Stream)
   histories = _histories(bench.stream, bench.global_env_id)
   unrolls = bench.unrolls()
   expected = {}
-  for env in range(num_train):
+  for env in range(bench.num_train):
     history, env_id = histories[env], bench.global_env_id[env]
-    for start in range(0, len(history) - LENGTH, LENGTH + 1 - overlap):
+    for start in range(0, len(history) - LENGTH, LENGTH + 1 - bench.overlap):
       part = history[start : start + LENGTH + 1]
       steps = jax.tree.map(lambda *x: np.stack(x), *[s.steps for s in part])
-      core = part[0].core if bench.worker.device_step.has_core else ()
+      core = part[0].core if bench.has_core else ()
       expected[env_id, start] = types.Unroll(steps, core, env_id)
-  assert len(expected) >= num_train
+  assert len(expected) >= bench.num_train
   assert set(unrolls) == set(expected)
   for key, unroll in expected.items():
     chex.assert_trees_all_equal(unrolls[key], unroll)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from configs import r2d2_base
-from seedrl_jax.inference import insertion
+from seedrl_jax.inference import assembler
 from seedrl_jax.runtime import report
 from tests import runs
 from tests.replay.conftest import PATIENCE
@@ -68,7 +68,7 @@ def test_learning_starts_at_the_least_size(tmp_path, monkeypatch):
   parts, reporter = run.system.parts, run.system._reporter
   reported = threading.Event()
   insert, write, step = (
-    insertion.Insertion.__call__,
+    assembler.UnrollAssembler._insert,
     reporter.write,
     parts.learner.step,
   )
@@ -91,7 +91,7 @@ def test_learning_starts_at_the_least_size(tmp_path, monkeypatch):
     sizes.append(num_inserts())
     step(item, progress)
 
-  monkeypatch.setattr(insertion.Insertion, '__call__', insert_slowly)
+  monkeypatch.setattr(assembler.UnrollAssembler, '_insert', insert_slowly)
   monkeypatch.setattr(reporter, 'write', write_and_tell)
   monkeypatch.setattr(parts.learner, 'step', record_step)
   run.train()

@@ -21,7 +21,7 @@ from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import base as envs
 from seedrl_jax.inference import assembler as assembler_lib
 from seedrl_jax.inference import device_step as device_step_lib
-from seedrl_jax.inference import insertion, unrolls
+from seedrl_jax.inference import specs
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
@@ -66,7 +66,7 @@ class LocalInference:
     self._newest: tuple[int, agents.Params] = types.NO_VERSION, None
     self._worker: worker_lib.InferenceWorker | None = None
     self._store: reverb_store.ReverbStore | None = None
-    self._insertion: insertion.Insertion | None = None
+    self._assembler: assembler_lib.UnrollAssembler | None = None
     self._told = local_messages.ReportTotals()
     # Set when parameters have arrived, and when a report is due.
     self._arrived, self._due = threading.Event(), threading.Event()
@@ -86,19 +86,24 @@ class LocalInference:
     except (ValueError, ImportError) as e:
       raise IncompatibleLearner(str(e)) from e
     self._shapes = self._agent.params_shapes()
-    specs = agents.parameter_specs(self._shapes)
-    self.parameters = tuple(specs.values())
-    texts = handshake.spec_texts(specs)
+    parameters = agents.parameter_specs(self._shapes)
+    self.parameters = tuple(parameters.values())
+    texts = handshake.spec_texts(parameters)
     if list(texts.items()) != list(run.parameters.items()):  # in order, too
       raise IncompatibleLearner(
         'the agent has other parameters at the actor than at the learner: '
         'install the same release, and the same agent, on both sides.'
       )
-    self._device_step = device_step_lib.DeviceStep(
-      self._agent, self._env_spec, self._device, self._stream.num_envs, key
-    )
-    self._output_spec = device_step_lib.output_spec(
+    self._output_spec = specs.output_spec(
       self._agent, self._env_spec, self._shapes
+    )
+    self._device_step = device_step_lib.DeviceStep(
+      self._agent,
+      self._env_spec,
+      self._output_spec,
+      self._device,
+      self._stream.num_envs,
+      key,
     )
 
   def start(self) -> None:
@@ -148,11 +153,11 @@ class LocalInference:
       raise RuntimeError('\n'.join(stuck))
 
   def _done(self) -> local_messages.ReportTotals:
-    worker, store, inserting = self._worker, self._store, self._insertion
-    if worker is None or store is None or inserting is None:
+    worker, store, assembler = self._worker, self._store, self._assembler
+    if worker is None or store is None or assembler is None:
       return local_messages.ReportTotals()
     return local_messages.ReportTotals(
-      worker.counters.env_steps, inserting.waited, store.bytes_sent
+      worker.counters.env_steps, assembler.waited, store.bytes_sent
     )
 
   def _interrupt_store(self) -> None:
@@ -179,34 +184,30 @@ class LocalInference:
 
   def _open(self) -> worker_lib.InferenceWorker:
     config, run, agent = self._config, self._run, self._agent
-    unroll_spec = unrolls.unroll_spec(
+    unroll_spec = specs.unroll_spec(
       self._env_spec,
       agent.num_transitions(config.unroll_length),
       self._output_spec,
-      device_step_lib.core_spec(agent),
+      specs.core_spec(agent),
     )
     width = table_configs.table_config(config).writer_width(
       run.block_width, self._stream.num_envs
     )
     self._store = self._connect(unroll_spec, width)
-    table = self._store.table(table_configs.TABLE)
-    self._insertion = insertion.Insertion(
-      table, agent, unroll_spec, width, self._device
-    )
-    assembler = assembler_lib.UnrollAssembler(
-      self._insertion,
+    self._assembler = assembler_lib.UnrollAssembler(
+      self._store.table(table_configs.TABLE),
       run.global_env_id,
       agent.num_transitions(config.unroll_length),
       agent.overlap,
       width,
+      assembler_lib.make_priorities(agent, unroll_spec, width, self._device),
     )
     return worker_lib.InferenceWorker(
       stream=self._stream,
       device_step=self._device_step,
-      assembler=assembler,
+      sink=self._assembler,
       parameters=lambda: self._newest,
       global_env_id=run.global_env_id,
-      output_spec=self._output_spec,
     )
 
   def _connect(

@@ -16,7 +16,6 @@ from gymnasium import spaces
 
 from seedrl_jax import types
 from seedrl_jax.agents import base, transitions
-from seedrl_jax.networks import heads
 from seedrl_jax.networks import network as network_lib
 from tests.agents.continuous.config import RANGES
 
@@ -46,32 +45,20 @@ class State(NamedTuple):
   deviation: jax.Array
 
 
-class Mean(nn.Module):
-  """Maps `[T, B]` inputs to mean actions `[T, B, ...]`."""
+class Regression(nn.Module):
+  """Maps `[T, B]` inputs to numbers `[T, B, *shape]`, at first 0."""
 
   network: network_lib.Network
+  shape: tuple[int, ...]
 
   @nn.compact
   def __call__(
     self, inputs: types.AgentInput, core: network_lib.CoreState
   ) -> tuple[jax.Array, network_lib.CoreState]:
     features, core = self.network(inputs, core)
-    shape = self.network.action.shape
-    mean = nn.Dense(int(np.prod(shape)), kernel_init=nn.initializers.zeros)
-    return mean(features).reshape((*inputs.first.shape, *shape)), core
-
-
-class Value(nn.Module):
-  """Maps `[T, B]` inputs to values `[T, B]`."""
-
-  network: network_lib.Network
-
-  @nn.compact
-  def __call__(
-    self, inputs: types.AgentInput, core: network_lib.CoreState
-  ) -> tuple[jax.Array, network_lib.CoreState]:
-    features, core = self.network(inputs, core)
-    return heads.BaselineHead()(features), core
+    size = int(np.prod(self.shape))
+    numbers = nn.Dense(size, kernel_init=nn.initializers.zeros)(features)
+    return numbers.reshape((*inputs.first.shape, *self.shape)), core
 
 
 def make_agent(
@@ -79,7 +66,8 @@ def make_agent(
 ) -> base.Agent:
   """Makes the agent; see `agents.base`."""
   network = network_lib.make_network(config.network, env_spec)
-  actor, critic = Mean(network), Value(network)
+  actor = Regression(network, env_spec.action.shape)
+  critic = Regression(network, ())
   init_actor, init_critic = (
     network_lib.make_init(module, network, env_spec)
     for module in (actor, critic)

@@ -1,0 +1,188 @@
+"""The arrays of inference: their specs, and how small ones are packed.
+
+A transfer to or from an accelerator takes tens of microseconds at any size. So
+the small values of a step are packed into one int32 array each way.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seedrl_jax import types
+from seedrl_jax.agents import base
+from seedrl_jax.envs import base as envs
+
+# What `spec.observation` and `spec.action` are read of.
+EnvOrStreamSpec = types.EnvSpec | envs.StreamSpec
+
+
+class Header(NamedTuple):
+  """What the act step needs beside observations.
+
+  Attributes:
+    slot: int32 `[B]`, rows of the core-state table.
+    env_id: int32 `[B]`, run-wide ids.
+    first, reward, previous_action: see `types.AgentInput`; `first` is int32.
+  """
+
+  slot: types.Array
+  env_id: types.Array
+  first: types.Array
+  reward: types.Array
+  previous_action: types.Array
+
+
+def header_spec(action: types.ActionSpec) -> Header:
+  """Returns the `ArraySpec`s of a header."""
+  int32 = types.ArraySpec((), np.dtype(np.int32))
+  return Header(
+    slot=int32,
+    env_id=int32,
+    first=int32,
+    reward=types.ArraySpec((), np.dtype(np.float32)),
+    previous_action=types.ArraySpec(action.shape, action.dtype),
+  )
+
+
+def output_spec(
+  agent: base.Agent, spec: EnvOrStreamSpec, params: base.Params
+) -> types.Nest:
+  """Returns the agent output's `ArraySpec`s; `params` may be shapes.
+
+  Raises:
+    ValueError: if the actions are not what the environments take.
+  """
+
+  def shape(s: types.ArraySpec | types.ActionSpec) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((1, *s.shape), s.dtype)
+
+  header = jax.tree.map(shape, header_spec(spec.action), is_leaf=types.is_spec)
+  step = types.AgentInput(
+    observation=jax.tree.map(shape, spec.observation, is_leaf=types.is_spec),
+    reward=header.reward,
+    previous_action=header.previous_action,
+    first=jax.ShapeDtypeStruct((1,), jnp.bool_),
+  )
+  output, _ = jax.eval_shape(
+    agent.act,
+    params,
+    jax.ShapeDtypeStruct((2,), jnp.uint32),
+    step,
+    jax.eval_shape(lambda: agent.initial_core(1)),
+    header.env_id,
+  )
+  specs = _row_specs(output)
+  ours, theirs = specs.action, types.ArraySpec(*spec.action[:2])
+  if ours != theirs:
+    raise ValueError(
+      f'The agent acts with {ours.dtype}{list(ours.shape)}, but the '
+      f'environments take {theirs.dtype}{list(theirs.shape)}.'
+    )
+  return specs
+
+
+def core_spec(agent: base.Agent) -> types.Nest:
+  """Returns the core state's `ArraySpec`s."""
+  return _row_specs(jax.eval_shape(lambda: agent.initial_core(1)))
+
+
+def _row_specs(batch: types.Nest) -> types.Nest:
+  """Returns the `ArraySpec`s of a row of arrays or shapes `[B, ...]`."""
+  return jax.tree.map(
+    lambda x: types.ArraySpec(tuple(x.shape[1:]), np.dtype(x.dtype)), batch
+  )
+
+
+def unroll_spec(
+  env_spec: EnvOrStreamSpec,
+  num_transitions: int,
+  agent_output: types.Nest,
+  core: types.Nest,
+) -> types.Unroll:
+  """Returns `ArraySpec`s of a stored unroll of T transitions."""
+
+  def step(spec: types.ArraySpec | types.ActionSpec) -> types.ArraySpec:
+    return types.ArraySpec((num_transitions + 1, *spec.shape), spec.dtype)
+
+  def scalar(dtype: Any) -> types.ArraySpec:
+    return types.ArraySpec((num_transitions + 1,), np.dtype(dtype))
+
+  return types.Unroll(
+    steps=types.Steps(
+      observation=jax.tree.map(
+        step, env_spec.observation, is_leaf=types.is_spec
+      ),
+      reward=scalar(np.float32),
+      discount=scalar(np.float32),
+      step_type=scalar(np.uint8),
+      previous_action=step(env_spec.action),
+      agent_output=jax.tree.map(step, agent_output, is_leaf=types.is_spec),
+      parameter_version=scalar(np.int32),
+    ),
+    initial_core=core,
+    env_id=types.ArraySpec((), np.dtype(np.int32)),
+  )
+
+
+def blank_batch(spec: types.Unroll, width: int) -> types.Batch:
+  """Returns a batch of zeros for one training device, to compile with."""
+
+  def steps(s: types.ArraySpec) -> np.ndarray:
+    return np.zeros((s.shape[0], width, *s.shape[1:]), s.dtype)
+
+  def rows(s: types.ArraySpec) -> np.ndarray:
+    return np.zeros((width, *s.shape), s.dtype)
+
+  return types.Batch(
+    types.Unroll(
+      jax.tree.map(steps, spec.steps, is_leaf=types.is_spec),
+      jax.tree.map(rows, spec.initial_core, is_leaf=types.is_spec),
+      rows(spec.env_id),
+    ),
+    weight=np.ones(width, np.float32),
+  )
+
+
+class Packing:
+  """Packs a nest of four-byte leaves `[B, ...]` into one int32 `[B, K]`."""
+
+  def __init__(self, spec: types.Nest):
+    """`spec` has the `ArraySpec`s; raises TypeError if one does not fit."""
+    self._specs, self._treedef = jax.tree.flatten(spec, is_leaf=types.is_spec)
+    for leaf in self._specs:
+      if leaf.dtype.itemsize != 4:
+        raise TypeError(
+          f'An agent output leaf is {leaf.dtype}{list(leaf.shape)}; every leaf '
+          'must be of a four-byte type (int32, uint32 or float32).'
+        )
+    self._record = np.dtype([
+      (str(i), s.dtype, s.shape) for i, s in enumerate(self._specs)
+    ])
+    self.width = self._record.itemsize // 4
+    # The nest with each leaf's place in `views`.
+    self.numbers = jax.tree.unflatten(self._treedef, range(len(self._specs)))
+
+  def views(self, packed: np.ndarray) -> list[np.ndarray]:
+    """Returns views `[n, ...]` of the leaves of int32 `[n, K]` on the host."""
+    records = packed.view(self._record)[:, 0]
+    return [records[name] for name in self._record.names or ()]
+
+  def pack(self, nest: types.Nest) -> jax.Array:
+    """Packs a nest inside a jitted function."""
+    return jnp.concatenate(
+      [x.view(jnp.int32).reshape(len(x), -1) for x in jax.tree.leaves(nest)],
+      axis=1,
+    )
+
+  def unpack(self, packed: jax.Array) -> types.Nest:
+    """Undoes `pack` inside a jitted function."""
+    leaves, start = [], 0
+    for shape, dtype in self._specs:
+      stop = start + math.prod(shape)
+      leaf = packed[:, start:stop].view(dtype)
+      leaves.append(leaf.reshape(len(packed), *shape))
+      start = stop
+    return jax.tree.unflatten(self._treedef, leaves)
