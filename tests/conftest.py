@@ -19,16 +19,12 @@ jax.config.update('jax_num_cpu_devices', 8)
 
 
 @pytest.fixture(scope='session', autouse=True)
-def _compilation_cache(
-  tmp_path_factory: pytest.TempPathFactory, worker_id: str
-) -> None:
-  """Shares compiled programs among tests, away from the user's own."""
-  base = tmp_path_factory.getbasetemp()
-  # Each process of pytest-xdist has a folder in a common one.
-  path = (base if worker_id == 'master' else base.parent) / 'compilation-cache'
-  os.environ['JAX_COMPILATION_CACHE_DIR'] = str(path)
+def _compilation_cache(pytestconfig: pytest.Config) -> None:
+  """Keeps compiled programs for all tests and runs of tests."""
+  path = str(pytestconfig.cache.mkdir('compiled-programs'))
+  os.environ['JAX_COMPILATION_CACHE_DIR'] = path
   os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0'
-  jax.config.update('jax_compilation_cache_dir', str(path))
+  jax.config.update('jax_compilation_cache_dir', path)
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
 
 

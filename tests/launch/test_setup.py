@@ -314,15 +314,6 @@ def test_what_is_missing_is_installed(host: Host, name: str, script: str):
   assert host.installs() == ['']
 
 
-def test_failing_apt_ends_it(host: Host):
-  host.add('apt-get', _APT)
-  host.add('sudo', _SUDO)
-  env = {'FAKE_MISSING': 'libEGL.so.1'}
-  said = host.refusal(FAKE_APT_STATUS='100', **env)
-  assert said == 'setup: apt-get failed, see above; run this again to continue.'
-  assert host.installs() == []
-
-
 @pytest.mark.parametrize(
   ('driver', 'env', 'expected'),
   [

@@ -329,12 +329,6 @@ def test_nothing_starts_before_all_is_checked(
   assert not (ready.trees[0] / 'learner.lock').read_text()
 
 
-def test_logs_follow_one_worker(desk: Desk):
-  stand_ins.add_program(desk.bin, 'tail', '#!/bin/sh\necho "$PWD" "$@"\n')
-  result = desk.run('logs', '--name=tpu', '--worker=1')
-  assert result.stdout == f'{desk.homes[1]} -n 100 -F seedrl-jax/learner.log\n'
-
-
 @pytest.mark.parametrize(
   ('arguments', 'text', 'is_deleted'),
   [([], 'yes\n', True), ([], '', False), (['--yes'], '', True)],

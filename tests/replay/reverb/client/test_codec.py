@@ -84,15 +84,6 @@ def test_numbers(value):
   assert read == ([(1, value, b'')] if value else [])
 
 
-@pytest.mark.parametrize('size', [0, 127, 128, 20000])
-def test_bytes_in_parts(size):
-  content = bytes(i % 251 for i in range(size))
-  message = b''.join(codec.field(4, [content[:3], memoryview(content[3:])]))
-  parsed = reverb_pb2.Tensor.FromString(message)
-  assert parsed == reverb_pb2.Tensor(tensor_content=content)
-  assert list(codec.fields(memoryview(message))) == [(4, 0, content)]
-
-
 def test_all_kinds_of_fields():
   info = reverb_pb2.SampleInfo(probability=0.5, table_size=300)
   info.item.table = 't'
