@@ -96,9 +96,7 @@ def episode_columns(episodes: list[base.Episode]) -> base.EndedEpisodes:
   return base.EndedEpisodes(*map(np.array, columns))
 
 
-NO_EPISODES = base.EndedEpisodes(
-  *(np.zeros(0) for _ in base.EndedEpisodes._fields)
-)
+NO_EPISODES = base.EndedEpisodes(*[np.zeros(0)] * len(wire.EPISODE_COLUMNS))
 
 
 class ParameterFeed:

@@ -55,7 +55,6 @@ class Evaluation:
       lines.append(
         f'video: {self.video.path} ({self.video.num_frames} frames{cut})'
       )
-      lines += [self.video.remark] if self.video.remark else []
     return '\n'.join(lines)
 
 

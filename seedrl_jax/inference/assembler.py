@@ -193,7 +193,6 @@ class UnrollAssembler:
     self._free = np.concatenate([self._column[env_id], self._free])
     self._is_idle[env_id] = True
     self._num_idle += len(env_id)
-    self._version += 1
 
   def _write(
     self, parts: list[Part], row: int | np.ndarray, leaves: list[Any]

@@ -138,11 +138,6 @@ def test_nothing_is_overwritten(toy, folder):
   assert folder_lib.read_manifest(folder).sequences == 5
 
 
-def test_no_folder_is_one_sentence(tmp_path):
-  with pytest.raises(ValueError, match='no demonstrations are there'):
-    folder_lib.read_manifest(os.fspath(tmp_path / 'none'))
-
-
 @pytest.mark.parametrize('text', ['{"version": 1', '{"colour": 1}', '[]'])
 def test_a_damaged_manifest_is_one_sentence(folder, text):
   pathlib.Path(folder, 'manifest.json').write_text(text)

@@ -80,15 +80,6 @@ def _update_all(sampler, store, toy, priority) -> None:
   assert len(seen) == 7
 
 
-def test_priorities_go_to_the_table_of_their_column(make, toy):
-  store = make()
-  sampler = mixing.make_sampler(_config(batch_size=40), store, num_blocks=2)
-  # From now on, only one of each table is drawn.
-  _update_all(sampler, store, toy, lambda number: float(number in (2, 101)))
-  again = toy.numbers(sampler.sample())
-  assert set(again) == {2, 101}
-
-
 def test_equal_keys_of_two_tables_are_two(make, toy):
   store = make()
   sampler = mixing.make_sampler(_config(batch_size=40), store, num_blocks=1)
