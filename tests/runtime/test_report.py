@@ -1,23 +1,9 @@
 """Tests for seedrl_jax/runtime/report.py."""
 
-import pathlib
-import re
-
 import numpy as np
 import pytest
 
 from seedrl_jax.runtime import report
-
-_README = pathlib.Path(__file__).resolve().parents[2] / 'README.md'
-
-
-def test_readme_has_all_names():
-  rows = re.findall(r'^\| `(\w+/)` \|(.*)\|$', _README.read_text(), re.M)
-  names = [
-    group + n for group, text in rows for n in re.findall('`(.*?)`', text)
-  ]
-  assert sorted(names) == sorted(report.COLUMNS)
-
 
 _START = report.Snapshot(
   seconds=10.0,
