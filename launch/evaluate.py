@@ -21,8 +21,7 @@ _WORKDIR = flags.DEFINE_string(
 _VIDEO = flags.DEFINE_string(
   'video',
   '',
-  'File (.mp4, .gif) to show the first environment in; a GIF is written if '
-  'there is no ffmpeg.',
+  'File (.mp4, which needs ffmpeg, or .gif) to show the first environment in.',
 )
 
 

@@ -51,15 +51,15 @@ class GymnasiumStream(base.LocalStream):
     wanted = 0 if rendered else config.processes
     num_processes = -(-wanted // -(-num_envs // batch_size))
 
-    def make_envs(seeds: np.ndarray) -> Envs:
+    def make_envs(env_id: np.ndarray) -> Envs:
       if not wanted:
-        return processes.SyncEnvs(make_env, spec, seeds)
-      return processes.ProcessEnvs(make_env, spec, seeds, num_processes)
+        return processes.SyncEnvs(make_env, spec, seed, env_id)
+      return processes.ProcessEnvs(make_env, spec, seed, env_id, num_processes)
 
     env_id = np.arange(num_envs, dtype=np.int32)
     self._action = np.zeros((num_envs, *spec.action.shape), action_dtype)
     self._groups = [
-      _Group(make_envs(seed + ids.astype(np.int64)), ids)
+      _Group(make_envs(ids), ids)
       for ids in np.split(env_id, range(batch_size, num_envs, batch_size))
     ]
     for group in self._groups:
@@ -83,26 +83,17 @@ class GymnasiumStream(base.LocalStream):
     with self._stepping:
       self._check_open()
       try:
-        steps = group.envs.finish()
+        output = group.envs.finish()
       except base.EnvironmentFailed:
         # `close` may have killed it.
         self._check_open()
         raise
-    leaves = nest.flatten(steps.observation)
+    leaves = nest.flatten(output.observation)
     self._check_finite((x for x in leaves if x.dtype.kind == 'f'), group.env_id)
-    self._statistics.update(
-      group.env_id,
-      steps.reward,
-      steps.step_type == types.StepType.LAST,
-      steps.truncated & ~steps.terminated,
-    )
-    return types.EnvOutput(
-      observation=steps.observation,
-      reward=steps.reward,
-      discount=1.0 - steps.terminated.astype(np.float32),
-      step_type=steps.step_type,
-      env_id=group.env_id.copy(),
-    )
+    last = output.step_type == types.StepType.LAST
+    truncated = output.discount > 0
+    self._statistics.update(group.env_id, output.reward, last, truncated)
+    return output
 
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
     action = self._env_action(action, env_id)

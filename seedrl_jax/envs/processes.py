@@ -9,7 +9,7 @@ import time
 import traceback
 from collections.abc import Callable
 from multiprocessing import connection
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -26,16 +26,6 @@ END_SECONDS = 10.0
 _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 
-class Steps(NamedTuple):
-  """One step of n environments, `[n, ...]`; see `types.EnvOutput`."""
-
-  observation: types.Nest
-  reward: np.ndarray
-  step_type: np.ndarray
-  terminated: np.ndarray
-  truncated: np.ndarray
-
-
 class SyncEnvs:
   """Environments that step one after another in this process."""
 
@@ -43,18 +33,20 @@ class SyncEnvs:
     self,
     make_env: Callable[[], gymnasium.Env],
     spec: base.StreamSpec,
-    seeds: np.ndarray,
+    seed: int,
+    env_id: np.ndarray,
   ):
-    """Makes one environment for each of `seeds`, int `[n]`."""
+    """Makes the environments `env_id`, int32 `[n]`; i has seed `seed + i`."""
     with registry.quiet_spaces():
       # NEXT_STEP resets in the step after the last one, as EnvPool does.
       self.vector = vector.SyncVectorEnv(
-        [make_env] * len(seeds),
+        [make_env] * len(env_id),
         copy=False,
         autoreset_mode=vector.AutoresetMode.NEXT_STEP,
       )
     self._spec = spec
-    self._seeds = seeds.tolist()
+    self._env_id = env_id
+    self._seeds = (seed + env_id.astype(np.int64)).tolist()
     # Which environments the next step resets; None before the first.
     self._ended: np.ndarray | None = None
 
@@ -62,25 +54,29 @@ class SyncEnvs:
     """Takes the actions of the next step; the first step only resets."""
     self._action = action
 
-  def finish(self) -> Steps:
+  def finish(self) -> types.EnvOutput:
     """Returns the step that was started."""
-    size = len(self._seeds)
+    size = len(self._env_id)
     if self._ended is None:
       observation, _ = self.vector.reset(seed=self._seeds)
-      reward, first = np.zeros(size, np.float32), np.ones(size, bool)
+      reward, first = np.zeros(size), np.ones(size, bool)
       terminated = truncated = np.zeros(size, bool)
     else:
       first = self._ended
-      observation, scores, terminated, truncated, _ = self.vector.step(
+      observation, reward, terminated, truncated, _ = self.vector.step(
         self._action
       )
-      reward = scores.astype(np.float32)
     self._ended = terminated | truncated
     step_type = np.full(size, types.StepType.MID, np.uint8)
     step_type[first] = types.StepType.FIRST
     step_type[self._ended] = types.StepType.LAST
-    observation = _copy(observation, self._spec.observation)
-    return Steps(observation, reward, step_type, terminated, truncated)
+    return types.EnvOutput(
+      observation=_copy(observation, self._spec.observation),
+      reward=reward.astype(np.float32),
+      discount=1.0 - terminated.astype(np.float32),
+      step_type=step_type,
+      env_id=self._env_id.copy(),
+    )
 
   def kill(self) -> None:
     """Does nothing: a step in this process cannot be interrupted."""
@@ -111,10 +107,10 @@ def _serve(pipe: connection.Connection, *arguments: Any) -> None:
       try:
         envs = envs or SyncEnvs(*arguments)
         envs.start(action)
-        steps: Steps | str = envs.finish()
+        answer: types.EnvOutput | str = envs.finish()
       except Exception:
-        steps = traceback.format_exc()
-      pipe.send(steps)
+        answer = traceback.format_exc()
+      pipe.send(answer)
   if envs is not None:
     envs.close()
 
@@ -126,10 +122,11 @@ class ProcessEnvs:
     self,
     make_env: Callable[[], gymnasium.Env],
     spec: base.StreamSpec,
-    seeds: np.ndarray,
+    seed: int,
+    env_id: np.ndarray,
     num_processes: int,
   ):
-    """Starts at most `num_processes` processes; `seeds` is int `[n]`.
+    """Starts at most `num_processes` processes; others as of `SyncEnvs`.
 
     `make_env` must be picklable.
     """
@@ -137,12 +134,12 @@ class ProcessEnvs:
     self._pipes: list[connection.Connection] = []
     self._processes: list[Any] = []
     _CONTEXT.set_forkserver_preload([__name__])
-    parts = np.array_split(seeds, min(num_processes, len(seeds)))
+    parts = np.array_split(env_id, min(num_processes, len(env_id)))
     self._splits = np.cumsum([len(part) for part in parts])[:-1]
     for part in parts:
       pipe, end = _CONTEXT.Pipe()
       process = _CONTEXT.Process(
-        target=_serve, args=(end, make_env, spec, part), daemon=True
+        target=_serve, args=(end, make_env, spec, seed, part), daemon=True
       )
       process.start()
       end.close()
@@ -160,7 +157,7 @@ class ProcessEnvs:
       with contextlib.suppress(OSError):
         pipe.send(part)
 
-  def finish(self) -> Steps:
+  def finish(self) -> types.EnvOutput:
     """Waits for the step that was started.
 
     Raises:
@@ -176,8 +173,7 @@ class ProcessEnvs:
           f'{part}\nAn environment of {self._name} failed in its process, as '
           'the traceback above says.'
         )
-    observation, *rest = zip(*parts, strict=True)
-    return Steps(_join(observation), *map(np.concatenate, rest))
+    return types.EnvOutput(*map(_join, zip(*parts, strict=True)))
 
   def kill(self) -> None:
     """Kills the processes, also in a step that hangs; `finish` then raises."""

@@ -119,15 +119,15 @@ class ObservedStream(WrappedStream):
   ):
     super().__init__(stream)
     self._quota = quota
-    self._recorder = recorder
+    self.recorder = recorder
 
   def recv(self) -> types.EnvOutput:
     output = self._stream.recv()
     ended = self._stream.take_episodes()
     shown = self._quota.wants(0)
     self._quota.add(ended)
-    if self._recorder is not None and shown:
-      self._recorder.record(output, ended)
+    if self.recorder is not None and shown:
+      self.recorder.record(output, ended)
     return output
 
   def take_episodes(self) -> list[envs.Episode]:
@@ -137,8 +137,8 @@ class ObservedStream(WrappedStream):
   def close(self) -> None:
     """See `EnvStream.close`; completes the video."""
     self._stream.close()
-    if self._recorder is not None:
-      self._recorder.close()
+    if self.recorder is not None:
+      self.recorder.close()
 
 
 class Player(NamedTuple):

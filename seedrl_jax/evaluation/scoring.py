@@ -5,6 +5,7 @@ import dataclasses
 import os
 import pathlib
 
+import ml_collections
 import numpy as np
 
 from seedrl_jax.agents import base as agents
@@ -55,7 +56,6 @@ class Evaluation:
       lines.append(
         f'video: {self.video.path} ({self.video.num_frames} frames{cut})'
       )
-      lines += [self.video.remark] if self.video.remark else []
     return '\n'.join(lines)
 
 
@@ -81,6 +81,24 @@ def evaluate(
   found = playing.load_params(directory, agent, options.checkpoint, line)
   player = playing.Player(agent, found.state, found.step)
   quota = playing.EpisodeQuota(options.episodes, options.width)
+  observed = _open_stream(config, options, quota)
+  with contextlib.closing(observed):
+    worker = playing.make_worker(player, observed, env_spec, options)
+    playing.play(worker, quota, line)
+  return Evaluation(
+    env_spec.env_id,
+    found.step,
+    options.sample,
+    tuple(quota.episodes),
+    observed.recorder,
+  )
+
+
+def _open_stream(
+  config: ml_collections.ConfigDict,
+  options: EvaluationOptions,
+  quota: playing.EpisodeQuota,
+) -> playing.ObservedStream:
   stream = env_factory.make_stream(
     config.env,
     seed=options.env_seed,
@@ -93,11 +111,4 @@ def evaluate(
   if options.video:
     layout = config.network.image_layout
     recorder = video_lib.VideoRecorder(options.video, stream, layout)
-  observed = playing.ObservedStream(stream, quota, recorder)
-  with contextlib.closing(observed):
-    worker = playing.make_worker(player, observed, env_spec, options)
-    playing.play(worker, quota, line)
-  episodes = tuple(quota.episodes)
-  return Evaluation(
-    env_spec.env_id, found.step, options.sample, episodes, recorder
-  )
+  return playing.ObservedStream(stream, quota, recorder)

@@ -20,7 +20,6 @@ from seedrl_jax.networks import torsos
 
 # Two minutes of Atari. A GIF keeps its frames in memory until it is written.
 MAX_FRAMES = 1800
-ENDINGS = ('.mp4', '.gif')
 
 # Pixels; a picture's shorter side is enlarged to at least the first.
 _SMALL_SIDE = 240
@@ -36,45 +35,41 @@ _Writer = Generator[None, Any, None]
 
 
 def check_path(path: pathlib.Path) -> None:
-  """Raises ValueError if the path has another ending or no folder."""
-  if path.suffix.lower() not in ENDINGS:
-    raise ValueError(
-      f'--video={path}: the name must end in {" or ".join(ENDINGS)}.'
-    )
+  """Raises ValueError if a video of this name cannot be written."""
+  flag, ending = f'--video={path}', path.suffix.lower()
+  if ending not in ('.mp4', '.gif'):
+    raise ValueError(f'{flag}: the name must end in .mp4 or .gif.')
   if not path.parent.is_dir():
-    raise ValueError(f'--video={path}: there is no folder {path.parent}.')
+    raise ValueError(f'{flag}: there is no folder {path.parent}.')
+  if ending == '.mp4' and _find_ffmpeg() is None:
+    raise ValueError(
+      f'{flag}: there is no ffmpeg; install it or the Python package '
+      'imageio-ffmpeg, or name a .gif.'
+    )
 
 
 class VideoRecorder:
   """Films the episodes of environment 0 of a `rendered` stream.
 
   Attributes:
-    path: the file that is written; a GIF if there is no ffmpeg.
-    remark: a sentence for the user if the path differs from the one given.
+    path: the file that is written, when it is closed.
     num_frames: frames so far.
   """
 
   def __init__(
     self, path: pathlib.Path, stream: envs.LocalStream, image_layout: str
   ):
-    """`image_layout` is that of observations, shown if nothing is drawn."""
+    """Needs a path that `check_path` accepts.
+
+    `image_layout` is that of observations, shown if nothing is drawn.
+    """
     self.path = path
-    self.remark = ''
     self.num_frames = 0
     self._stream = stream
     self._layout = image_layout
     self._episode = 1
     # Made for the first frame.
     self._writer: _Writer | None = None
-    self._ffmpeg = None
-    if path.suffix.lower() == '.mp4':
-      self._ffmpeg = _find_ffmpeg()
-      if self._ffmpeg is None:
-        self.path = path.with_suffix('.gif')
-        self.remark = (
-          'This is a GIF, as there is no ffmpeg to write MP4 with; install '
-          'ffmpeg or the Python package imageio-ffmpeg.'
-        )
 
   @property
   def is_full(self) -> bool:
@@ -99,11 +94,8 @@ class VideoRecorder:
     frame = framed(self._picture(output), text)
     rate = self._stream.steps_per_second
     if self._writer is None:
-      self._writer = (
-        _mp4(self.path, rate, self._ffmpeg)
-        if self._ffmpeg
-        else _gif(self.path, rate)
-      )
+      write = _gif if self.path.suffix.lower() == '.gif' else _mp4
+      self._writer = write(self.path, rate)
       self._writer.send(None)
     count = 1 + round(_HOLD * rate) if ends else 1
     for _ in range(min(count, MAX_FRAMES - self.num_frames)):
@@ -147,16 +139,16 @@ def _find_ffmpeg() -> str | None:
     return None
 
 
-def _mp4(path: pathlib.Path, rate: float, ffmpeg: str) -> _Writer:
+def _mp4(path: pathlib.Path, rate: float) -> _Writer:
   """Pipes the frames that it is sent into ffmpeg, which says what fails."""
   frame = yield
+  program = [str(_find_ffmpeg()), '-y', '-loglevel', 'error']
   raw = ['-f', 'rawvideo', '-pix_fmt', 'rgb24', '-r', f'{rate:g}']
-  size = ['-s', f'{frame.shape[1]}x{frame.shape[0]}']
+  size = ['-s', f'{frame.shape[1]}x{frame.shape[0]}', '-i', '-']
   # yuv420p is what browsers play.
   target = ['-pix_fmt', 'yuv420p', '-movflags', '+faststart', str(path)]
   process = subprocess.Popen(
-    [ffmpeg, '-y', '-loglevel', 'error', *raw, *size, '-i', '-', *target],
-    stdin=subprocess.PIPE,
+    [*program, *raw, *size, *target], stdin=subprocess.PIPE
   )
   assert process.stdin is not None
   with contextlib.suppress(BrokenPipeError, GeneratorExit), process:

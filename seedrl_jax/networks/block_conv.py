@@ -2,7 +2,8 @@
 
 On a CPU, moving data dominates a small network's update. Blocks of bytes are
 cut out of single frames, before they are stacked and become floats: a fifth of
-the update's CPU time with IMPALA's shallow torso, half with the tiny one.
+the update's CPU time with IMPALA's shallow torso, half with the tiny one,
+measured with `_window_conv` in turns with plain convolutions.
 """
 
 from typing import NamedTuple

@@ -1,8 +1,9 @@
 """Counters, curves and summary of a run."""
 
+import collections
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import ml_collections
@@ -33,6 +34,10 @@ class RunCounters:
     self._config = config
     # The hosts' latest counters since their start.
     self._told: dict[int, report.Snapshot] = {}
+    # On host 0: returns and lengths of the others' episodes.
+    self._heard: collections.deque[tuple[float, int]] = collections.deque(
+      maxlen=report.WINDOW
+    )
 
   def begin(self) -> None:
     """Starts the clock of the training."""
@@ -106,6 +111,15 @@ class RunCounters:
     remote = 0 if actors is None else actors.num_connected
     return config.env.num_envs + evaluation + remote
 
+  def take_episodes(self) -> Iterator[tuple[bool, float, int]]:
+    """Yields is_training, return and length; on host 0 of all hosts."""
+    while self._heard:
+      yield True, *self._heard.popleft()
+    for worker in self.parts.workers:
+      for episode in worker.stream.take_episodes():
+        is_training = episode.env_id < worker.num_train_envs
+        yield is_training, episode.episode_return, episode.length
+
   def curves(self, tables: Mapping[str, replay.TableInfo]) -> dict[str, float]:
     """Returns the metrics of this host's actors, and of its `tables`."""
     curves = self.parts.metrics()
@@ -116,14 +130,24 @@ class RunCounters:
   # -- other hosts ---------------------------------------------------------
 
   def tell(self) -> dict[str, Any]:
-    """Returns this host's counters for the others."""
-    return dataclasses.asdict(self._own_snapshot())
+    """Returns this host's counters for the others, and episodes for host 0."""
+    told = dataclasses.asdict(self._own_snapshot())
+    if self.host.index:
+      episodes = [episode[1:] for episode in self.take_episodes()]
+      told['episodes'] = episodes[-report.WINDOW :]
+    return told
 
   def hear(self, told: Sequence[Mapping[str, Any]]) -> float:
     """Takes all hosts' counters; returns the progress, the same on all."""
+    snapshots = {}
+    for index, figures in enumerate(map(dict, told)):
+      episodes = figures.pop('episodes', ())
+      if not self.host.index:
+        self._heard.extend(episodes)
+      snapshots[index] = report.Snapshot(**figures)
     # In one assignment, as other threads read it.
-    self._told = {i: report.Snapshot(**own) for i, own in enumerate(told)}
-    steps = sum(own.env_steps for own in self._told.values())
+    self._told = snapshots
+    steps = sum(own.env_steps for own in snapshots.values())
     return self._share(self.before.env_steps + steps)
 
 
@@ -170,11 +194,11 @@ class RunReporter:
 
   def write(self) -> None:
     """Writes and prints a row of the curves; call `open` before."""
-    self._collect_episodes()
     if self._metrics is None:
       # Host 0 writes the curves.
       self._say_what_lacks()
       return
+    self._collect_episodes()
     tables = self._parts.store.info()
     row, self.waits = self._reporter.row(
       self.counters.snapshot(),
@@ -193,11 +217,9 @@ class RunReporter:
 
   def _collect_episodes(self) -> None:
     reporter = self._reporter
-    for worker in self._parts.workers:
-      for episode in worker.stream.take_episodes():
-        is_training = episode.env_id < worker.num_train_envs
-        window = reporter.training if is_training else reporter.evaluation
-        window.add(episode.episode_return, episode.length)
+    for is_training, total, length in self.counters.take_episodes():
+      window = reporter.training if is_training else reporter.evaluation
+      window.add(total, length)
 
   def _say_what_lacks(self) -> None:
     """Prints, once each time, that this host can only wait for actors."""

@@ -53,12 +53,6 @@ def test_truncation_keeps_the_discount_and_then_resets():
   assert episode == base.Episode(0, 5.0, 5, 5, terminated=False)
 
 
-def test_envpool_itself_forgets_the_discount_of_a_truncation():
-  steps = _raw('CartPole-v1', PUSH_LEFT, seed=1, max_episode_steps=5)
-  assert [s['discount'] for s in steps[4:7]] == [1, 0, 1]
-  assert [bool(s['trunc']) for s in steps[4:7]] == [False, True, False]
-
-
 def test_termination_zeroes_the_discount():
   length = _natural_length()
   outputs, episode = _cartpole(length + 1)
@@ -219,16 +213,6 @@ def test_sent_actions_are_copied():
 
   # Environments act in turn, so equal actions give equal steps.
   assert play(scribble=True) == play(scribble=False)
-
-
-def test_float64_becomes_float32():
-  section = streams.config(
-    'LaneKeeping-v0', drop_observations=('derivative', 'reference_state')
-  )
-  stream = streams.make(section, 2)
-  output = stream.recv()
-  assert list(output.observation) == ['state']
-  streams.assert_fits(output, stream.spec)
 
 
 @pytest.mark.parametrize(

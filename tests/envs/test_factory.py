@@ -110,33 +110,6 @@ def test_threads_may_be_set():
   assert stream._pool.config['num_threads'] <= 2
 
 
-def test_streams_run_where_jax_is_not_installed():
-  program = """
-import sys
-sys.modules['jax'] = None  # Makes every import of it fail.
-import numpy as np
-from configs import base
-from seedrl_jax.envs import factory
-section = base.get_config().env
-for name in ('', 'tests.envs.toys:scripted'):
-  section.factory = name
-  stream = factory.make_stream(section, 1, 2, 2)
-  output = stream.recv()
-  stream.send(np.zeros(2, np.int32), output.env_id)
-  print(stream.recv().step_type.tolist())
-  stream.close()
-"""
-  # The child imports from the repository's root.
-  done = subprocess.run(
-    [sys.executable, '-c', program],
-    capture_output=True,
-    text=True,
-    check=False,
-    env={'PYTHONPATH': ':'.join(sys.path)},
-  )
-  assert (done.stdout, done.stderr) == ('[1, 1]\n[1, 1]\n', '')
-
-
 def _chooser() -> Any:
   return streams.config(
     'Toy-v0', factory='tests.evaluation.evaluation_runs:chooser'

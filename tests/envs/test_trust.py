@@ -14,9 +14,8 @@ from seedrl_jax.envs import trust
   'config, flags',
   [
     ({}, []),
-    ({'env': {'factory': '', 'id': 'Pong-v5'}, 'agent': 'vtrace'}, []),
+    ({'env': {'factory': ''}, 'network': {'torso': 'resnet'}}, []),
     ({'env': {'factory': trust.FACTORIES[0]}, 'agent': 'r2d2'}, []),
-    ({'network': {'torso': 'resnet'}}, []),
     ({'env': {'options': {'a': 1, 'b': [0.5, [True]], 'c': None}}}, []),
     ({'env': {'factory': 'os:system'}}, ['--allow_factory=os:system']),
     # Compares the whole name, not a prefix.
@@ -24,20 +23,15 @@ from seedrl_jax.envs import trust
       {'env': {'factory': 'seedrl_jax.envs.recall:np.load'}},
       ['--allow_factory=seedrl_jax.envs.recall:np.load'],
     ),
-    ({'env': {'factory': ['os:system']}}, ["--allow_factory=['os:system']"]),
     ({'agent': 'mydqn'}, ['--allow_factory=mydqn:make_agent']),
-    ({'agent': 'os.path'}, ['--allow_factory=os.path:make_agent']),
     ({'agent': ''}, ['--allow_factory=:make_agent']),
     ({'network': {'torso': 'my.torsos:f'}}, ['--allow_factory=my.torsos:f']),
     ({'env': {'options': {'vzd_path': 'x'}}}, ['--allow_option=vzd_path=x']),
-    # An allowed function may have any arguments.
-    ({'env': {'factory': 'a:b', 'factory_kwargs': {'c': 'd'}}}, ['a:b']),
   ],
 )
 def test_what_needs_a_flag(config: dict[str, Any], flags: list[str]):
   needed = trust.flags_needed(config)
-  assert len(needed) == len(flags)
-  assert all(a.endswith(b) for a, b in zip(needed, flags, strict=True))
+  assert needed == flags
   trust.check(config, needed, 'x')
 
 

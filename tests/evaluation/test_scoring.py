@@ -3,7 +3,6 @@
 import io
 import os
 import pathlib
-import sys
 
 import numpy as np
 import pytest
@@ -175,12 +174,3 @@ def test_nothing_to_show_is_refused(tmp_path):
   with pytest.raises(ValueError, match='toys:scripted cannot be drawn'):
     _play(tmp_path, video=path)
   assert not path.exists()
-
-
-def test_remark_on_the_missing_encoder_is_reported(tmp_path, monkeypatch):
-  monkeypatch.setenv('PATH', '')
-  monkeypatch.setitem(sys.modules, 'imageio_ffmpeg', None)
-  runs.save(tmp_path, runs.config(), 1.0)
-  text = _play(tmp_path, episodes=1, video=tmp_path / 'out.mp4').report()
-  assert f'video: {tmp_path}/out.gif' in text
-  assert 'install ffmpeg or' in text

@@ -8,6 +8,7 @@ import os
 import pathlib
 import random
 import signal
+import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -193,6 +194,16 @@ def _parent(pid: int) -> int:
   return int(fields[1]) if fields else 0
 
 
+def _held(run: Chaos) -> tuple[int, int, int]:
+  """Returns the learner's resident pages, open files and threads."""
+  pid = run.learner.popen.pid
+  return (
+    int(_read(pid, 'statm').split()[1]),
+    len(os.listdir(f'/proc/{pid}/fd')),
+    len(os.listdir(f'/proc/{pid}/task')),
+  )
+
+
 @pytest.fixture
 def run(tmp_path: pathlib.Path, server_python: str) -> Iterator[Chaos]:
   del server_python  # Made before a run would.
@@ -255,3 +266,29 @@ def test_training_survives_the_death_of_each_part(run: Chaos):
   words = run.finish()
   assert 'the training has ended' in ''.join(words)
   _check(run, total)
+
+
+@pytest.mark.slow
+def test_ten_minutes_of_killing(run: Chaos):
+  """Kills actors and Reverb; the learner must not leak."""
+  run.wait_for_updates()
+  held = []
+  for count in range(120):
+    with pytest.raises(subprocess.TimeoutExpired):
+      run.learner.popen.wait(5)
+    run.kill_actor()
+    if count in (30, 60):
+      run.kill_reverb()
+    held.append(_held(run))
+  total = _start_again(run, lambda frames: frames + 8000)
+  run.finish()
+  _check(run, total)
+  # By the second third, allocators are warm.
+  early, late = (held[i : i + 40] for i in (40, 80))
+  for before, after in zip(
+    *(
+      map(statistics.median, zip(*part, strict=True)) for part in (early, late)
+    ),
+    strict=True,
+  ):
+    assert after < 1.1 * before, (early, late)

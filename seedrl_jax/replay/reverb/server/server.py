@@ -153,7 +153,8 @@ class ReverbServer(contextlib.AbstractContextManager):
       self._end()
       self._folder.prepare()
       try:
-        self._process = self._launch(restore)
+        config = self._config(restore)
+        self._process = _launch(self._python, config, self.log_path)
       except OSError as e:
         raise ServerFailed(
           f'The Reverb server cannot be started with {self._python} '
@@ -222,8 +223,9 @@ class ReverbServer(contextlib.AbstractContextManager):
         self._end()
         self._folder.close()
 
-  def _launch(self, restore: str | None) -> subprocess.Popen:
-    config = {
+  def _config(self, restore: str | None) -> dict[str, Any]:
+    """Returns what `main.py` reads."""
+    return {
       'port': self._port,
       'fixed': bool(self._wanted_port),
       'tables': self._tables,
@@ -231,22 +233,6 @@ class ReverbServer(contextlib.AbstractContextManager):
       'restore': restore,
       'rewritten': str(self._folder.rewritten),
     }
-    with self.log_path.open('ab') as log:
-      process = subprocess.Popen(
-        [self._python, '-I', str(_MAIN)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=log,
-        env={**os.environ, **_ENVIRONMENT},
-        # Ctrl-C in a terminal must not reach it; the owner stops it.
-        start_new_session=True,
-      )
-    # Stays open: the server ends when this is closed.
-    assert process.stdin is not None
-    # If it has ended already, `_wait_ready` reports it.
-    with contextlib.suppress(BrokenPipeError):
-      os.write(process.stdin.fileno(), json.dumps(config).encode() + b'\n')
-    return process
 
   def _end(self) -> None:
     """Stops the process, if any, and closes its pipes."""
@@ -278,6 +264,27 @@ class ReverbServer(contextlib.AbstractContextManager):
       f'The Reverb server at {self.address} (process {process.pid}) {what}: it '
       f'{how}; its log is {self.log_path}, and its last lines are: {lines}'
     )
+
+
+def _launch(
+  python: str, config: Mapping[str, Any], log: pathlib.Path
+) -> subprocess.Popen:
+  with log.open('ab') as output:
+    process = subprocess.Popen(
+      [python, '-I', str(_MAIN)],
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      stderr=output,
+      env={**os.environ, **_ENVIRONMENT},
+      # Ctrl-C in a terminal must not reach it; the owner stops it.
+      start_new_session=True,
+    )
+  # Stays open: the server ends when this is closed.
+  assert process.stdin is not None
+  # If it has ended already, `start` reports it.
+  with contextlib.suppress(BrokenPipeError):
+    os.write(process.stdin.fileno(), json.dumps(config).encode() + b'\n')
+  return process
 
 
 def _last_lines(log: pathlib.Path) -> list[str]:
