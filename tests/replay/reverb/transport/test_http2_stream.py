@@ -7,7 +7,6 @@ import struct
 import threading
 
 import grpc
-import hpack
 import pytest
 
 from seedrl_jax.replay.reverb import transport
@@ -61,33 +60,6 @@ def _begin_error(address: str) -> transport.StreamError:
   with pytest.raises(transport.StreamError) as raised:
     http2_stream.Http2Stream(address, _METHOD).begin(peers.PATIENCE)
   return raised.value
-
-
-def test_what_a_call_begins_with():
-  seen: list = []
-
-  def script(peer):
-    seen.extend(peer.hello())
-    peer.send(peers.settings(), peers.RESPONSE, peers.OK)
-
-  with peers.calling(script) as call:
-    assert call.receive() is None
-  settings, window, request = seen
-  pairs = dict(http2.parse_settings(settings.payload))
-  # No push, the largest window, frames of 4 MiB.
-  assert pairs == {2: 0, 4: _LARGEST, 5: 4 << 20}
-  increment = int.from_bytes(window.payload, 'big')
-  assert (window.stream, increment) == (0, _LARGEST - _FIRST)
-  assert (request.flags, request.stream) == (peers.END_HEADERS, 1)
-  fields = dict(hpack.Decoder().decode(request.payload))
-  assert fields.pop(':authority').startswith('127.0.0.1:')
-  assert fields == {
-    ':method': 'POST',
-    ':scheme': 'http',
-    ':path': '/package.Service/Method',
-    'te': 'trailers',
-    'content-type': 'application/grpc',
-  }
 
 
 @pytest.mark.parametrize('address', [None, 'a..b:80', '127.0.0.1'])
@@ -408,26 +380,6 @@ def _allow(peer: peers.Peer, call: int = 0, connection: int = 0) -> None:
   for stream, size in ((1, call), (0, connection)):
     if size:
       peer.send(peers.window_update(size, stream))
-
-
-@pytest.mark.parametrize('limit', [16_384, 20_000, 2**24 - 1])
-def test_frames_are_as_large_as_the_server_wants(threads, limit):
-  content = _bytes(2_500_000)
-  stream = peers.message(content)
-  got = []
-
-  def script(peer):
-    peer.begin(
-      (peers.FRAME_SIZE, limit), (peers.WINDOW_SIZE, _LARGEST), (99, 1)
-    )
-    _allow(peer, connection=_LARGEST - _FIRST)
-    got.extend(peer.data(len(stream)))
-
-  pieces = [content[:7], content[7:30_000], content[30_000:]]
-  _exchange(script, threads, pieces)
-  assert b''.join(got) == stream
-  largest = max(map(len, got))
-  assert min(limit, 1 << 20) * 0.9 <= largest <= limit
 
 
 @pytest.mark.parametrize('limited', ['call', 'connection'])

@@ -23,12 +23,6 @@ def _refuse(requests, context):
   context.abort(_CODE.RESOURCE_EXHAUSTED, _DETAILS)
 
 
-def _refuse_later(requests, context):
-  for _ in range(3):
-    yield next(requests)
-  context.abort(_CODE.FAILED_PRECONDITION, _DETAILS)
-
-
 def _leave(requests, context):
   return iter(())
 
@@ -41,7 +35,6 @@ def server_fixture():
   methods = {
     'Echo': _echo,
     'Refuse': _refuse,
-    'RefuseLater': _refuse_later,
     'Leave': _leave,
   }
   handlers = {
@@ -131,16 +124,6 @@ def test_refusal_while_a_large_message_is_sent(begin, threads):
   assert error.code() == _CODE.RESOURCE_EXHAUSTED
   assert error.details() == _DETAILS
   assert threads.join() == []
-
-
-def test_refusal_after_messages(begin):
-  call = begin('RefuseLater')
-  for i in range(3):
-    call.send([_bytes(i)])
-    assert call.receive() == _bytes(i)
-  error = _error(call)
-  assert error.code() == _CODE.FAILED_PRECONDITION
-  assert error.details() == _DETAILS
 
 
 def test_end_without_a_word_and_unknown_method(begin):
