@@ -3,7 +3,7 @@
 import contextlib
 import json
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -129,29 +129,17 @@ def test_outside_server_keeps_its_files_and_contents(
 
 
 @pytest.mark.parametrize('kind', ['own', 'outside'])
-@pytest.mark.parametrize(
-  'make,words',
-  [
-    (lambda path: path.mkdir(), r'is damaged .*store\.json'),
-    (
-      lambda path: path.mkdir() or (path / 'store.json').write_text('{'),
-      'is damaged',
-    ),
-  ],
-)
+@pytest.mark.parametrize('content', [None, '{'])
 def test_a_folder_that_is_no_checkpoint_changes_nothing(
-  hosts,
-  toy,
-  tmp_path,
-  kind: str,
-  make: Callable[[pathlib.Path], object],
-  words: str,
+  hosts, toy, tmp_path, kind, content
 ):
   made = hosts.own() if kind == 'own' else hosts.outside(hosts.server().address)
   toy.insert(made, 't', [1, 2])
   path = tmp_path / 'replay'
-  make(path)
-  with pytest.raises(replay.CheckpointError, match=words) as e:
+  path.mkdir()
+  if content is not None:
+    (path / 'store.json').write_text(content)
+  with pytest.raises(replay.CheckpointError, match='is damaged') as e:
     made.restore(str(path))
   assert str(path) in str(e.value) and '\n' not in str(e.value)
   assert toy.numbers(made.table('t').sampler(2).sample()) == [1, 2]
