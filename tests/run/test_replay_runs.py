@@ -60,7 +60,7 @@ def test_learning_starts_at_the_least_size(tmp_path, monkeypatch):
   parts, reporter = run.system.parts, run.system._reporter
   reported = threading.Event()
   insert, write, step = (
-    assembler.UnrollAssembler._insert,
+    assembler.Inserter.insert,
     reporter.write,
     parts.learner.step,
   )
@@ -83,7 +83,7 @@ def test_learning_starts_at_the_least_size(tmp_path, monkeypatch):
     sizes.append(num_inserts())
     step(item, progress)
 
-  monkeypatch.setattr(assembler.UnrollAssembler, '_insert', insert_slowly)
+  monkeypatch.setattr(assembler.Inserter, 'insert', insert_slowly)
   monkeypatch.setattr(reporter, 'write', write_and_tell)
   monkeypatch.setattr(parts.learner, 'step', record_step)
   run.train()
