@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import pytest
 
-from seedrl_jax.runtime import checkpoints
 from tests import runs
 from tests.runtime import test_progress
 
@@ -132,29 +131,6 @@ def test_damaged_newest_checkpoint_gives_way_to_the_one_before(tmp_path):
   events = test_progress.read_events(tmp_path / 'tensorboard')
   events = [step for tag, _, step in events if tag == 'time/updates']
   assert sorted(events) == runs.column(tmp_path, 'time/env_frames')
-
-
-def test_checkpoints_in_mid_run_restore(tmp_path, monkeypatch):
-  config = runs.tiny(
-    checkpoint__every_seconds=0.0, total_env_frames=240, network__lstm_size=3
-  )
-  run = runs.Run(config, tmp_path)
-  writer = run.system._writer
-  save = writer.save_midway
-
-  def save_every_one(*args, **kwargs):
-    # So that quick updates do not skip a checkpoint.
-    writer.finish()
-    save(*args, **kwargs)
-
-  monkeypatch.setattr(writer, 'save_midway', save_every_one)
-  updates = run.train()['updates']
-  assert len(runs.steps(tmp_path)) == config.checkpoint.keep
-  found = checkpoints.Checkpoints(tmp_path / 'checkpoints').restore(
-    run.initial_state
-  )
-  assert found.step == updates
-  assert 0 < found.record['env_steps'] <= runs.summary(tmp_path)['env_steps']
 
 
 @pytest.mark.parametrize(
