@@ -78,14 +78,10 @@ def test_help_has_flags_and_keys():
   assert '--config.env.id=Pong-v5\n' in result.stdout
 
 
-def _describe(name, width=80):
-  path = _CONFIGS / f'{name.partition(":")[0]}.py'
-  return config_flag.describe(test_configs.CONFIGS[name](), path, width)
-
-
 @pytest.mark.parametrize('name', test_configs.CONFIGS)
 def test_lists_every_key_with_its_default(name):
-  text = _describe(name)
+  path = _CONFIGS / f'{name.partition(":")[0]}.py'
+  text = config_flag.describe(test_configs.CONFIGS[name](), path, 80)
   assert max(map(len, text.splitlines())) <= 80
   values = settings.leaves(test_configs.CONFIGS[name](), layout.RANGES)
   for key, value in values:
@@ -101,18 +97,6 @@ def test_every_key_or_its_section_has_a_comment(module):
   said = config_flag.comments(pathlib.Path(module.__file__))
   for key in said.keys() - {'config'}:
     assert said[key] or said[key.rpartition('.')[0]], key
-
-
-def test_is_in_the_order_of_the_source_and_as_wide_as_wanted():
-  text = _describe('r2d2_cartpole', width=50)
-  keys = ['seed=', 'batch_size=', 'loss.n_steps=', 'env.id=', 'log.']
-  places = [text.index(f'--config.{key}') for key in keys]
-  assert places == sorted(places)
-  assert '\n      Unrolls per update, over all training\n      dev' in text
-  # The defaults are this file's, the comment is the nearest section's.
-  assert '--config.loss.discount=0.98\n' in text
-  assert 'loss: Q-learning over sequences' in text
-  assert '--config.env.frame_skip (not set)\n' in text
 
 
 def test_a_file_of_ones_own_is_read(tmp_path):
