@@ -68,9 +68,13 @@ def set_keys(config: ml_collections.ConfigDict, **values: Any) -> None:
     (config[section] if section else config)[key] = value
 
 
-def tiny(**values: Any) -> ml_collections.ConfigDict:
-  """Returns the smallest configuration, changed by `values`."""
-  config = base_config.get_config()
+def tiny(
+  make: Callable[[], ml_collections.ConfigDict] = base_config.get_config,
+  /,
+  **values: Any,
+) -> ml_collections.ConfigDict:
+  """Returns the smallest configuration that `make` has, with `values`."""
+  config = make()
   set_keys(config, **{k.replace('.', '__'): v for k, v in _TINY.items()})
   set_keys(config, **values)
   return config

@@ -94,8 +94,71 @@ class EnvGroup:
   version: int = -1
 
 
+class Inserter:
+  """Inserts blocks with their priorities, and measures how long it takes."""
+
+  def __init__(self, writer: BlockWriter, priorities: Priorities | None):
+    self.writer = writer
+    self._priorities = priorities
+    # Seconds of finished inserts, and the start of the current one; one tuple,
+    # as other threads read both.
+    self._clock: tuple[float, float | None] = (0.0, None)
+
+  @property
+  def waited(self) -> float:
+    """Seconds that inserts have taken, with the current one; thread-safe."""
+    total, start = self._clock
+    return total if start is None else total + time.perf_counter() - start
+
+  def insert(self, block: replay.Block) -> None:
+    """Waits while the writer does."""
+    priorities = None
+    if self._priorities is not None:
+      priorities = self._priorities(block.unroll)
+    total, start = self._clock[0], time.perf_counter()
+    self._clock = total, start
+    try:
+      self.writer.insert(block, priorities)
+    finally:
+      self._clock = total + time.perf_counter() - start, None
+
+
+class InitialCores:
+  """Core states before the first steps of unrolls that are not full yet.
+
+  Up to `depth` unrolls of an environment have begun at a time.
+  """
+
+  def __init__(self, num_envs: int, depth: int):
+    self._depth = depth
+    # Leaves [num_envs, depth, ...]; made when the first states arrive.
+    self._states: list[np.ndarray] = []
+    # Place of each environment's oldest unroll.
+    self._turn = np.zeros(num_envs, np.int64)
+
+  def keep(
+    self, env_id: np.ndarray, ahead: np.ndarray, core: list[np.ndarray]
+  ) -> None:
+    """Stores states, leaves `[n, ...]`, of unrolls `ahead` of the oldest."""
+    if not self._states:
+      shape = (len(self._turn), self._depth)
+      self._states = [np.zeros((*shape, *x.shape[1:]), x.dtype) for x in core]
+    turn = (self._turn[env_id] + ahead) % self._depth
+    for states, x in zip(self._states, core, strict=True):
+      states[env_id, turn] = x
+
+  def take(self, env_id: np.ndarray) -> list[np.ndarray]:
+    """Returns the states of the oldest unrolls, which end."""
+    turn = self._turn[env_id]
+    self._turn[env_id] = (turn + 1) % self._depth
+    return [states[env_id, turn] for states in self._states]
+
+
 class UnrollAssembler:
-  """Turns steps `[B]`, in any order of environments, into blocks of unrolls."""
+  """Turns steps `[B]`, in any order of environments, into blocks of unrolls.
+
+  Columns are numbered from the first block on: serial number * W + column.
+  """
 
   def __init__(
     self,
@@ -106,7 +169,7 @@ class UnrollAssembler:
     block_width: int,
     priorities: Priorities | None = None,
   ):
-    """Starts without unrolls.
+    """Starts without unrolls; raises ValueError if `overlap` is not in 1..T.
 
     Args:
       writer: lends and receives blocks of W = `block_width` columns.
@@ -114,9 +177,6 @@ class UnrollAssembler:
       num_transitions: T; an unroll has T + 1 steps.
       overlap: steps that consecutive unrolls of an environment share.
       priorities: of new blocks; None if all unrolls are worth the same.
-
-    Raises:
-      ValueError: if `overlap` is not in 1..T.
     """
     if not 1 <= overlap <= num_transitions:
       raise ValueError(
@@ -124,8 +184,7 @@ class UnrollAssembler:
         'raise --config.unroll_length.'
       )
     self.num_envs = num_envs = len(global_env_id)
-    self._writer = writer
-    self._priorities = priorities
+    self._inserter = Inserter(writer, priorities)
     self._global_env_id = np.asarray(global_env_id, np.int32)
     self._length = num_transitions
     self._overlap = overlap
@@ -133,30 +192,19 @@ class UnrollAssembler:
     self._width = block_width
     self._blocks: dict[int, OpenBlock] = {}  # by serial number
     self._next_serial = 0
-    # Columns are numbered from the first block on: serial * W + column.
-    self._free = np.empty(0, np.int64)
-    # Of each environment: its column, and the row of its next step.
-    self._column = np.empty(num_envs, np.int64)
-    self._row = np.zeros(num_envs, np.int32)
+    self._free = np.empty(0, np.int64)  # columns
+    self._column = np.empty(num_envs, np.int64)  # of each environment
+    self._row = np.zeros(num_envs, np.int32)  # of its next step
     self._is_idle = np.ones(num_envs, bool)  # has no column
     self._num_idle = num_envs
     self._version = 0  # counts changes of `_column`
-    # Core states before the first step of the current unroll and of those that
-    # begin before it ends: leaves [num_envs, depth, ...], each environment's
-    # current one at its `_turn`. Made when the first states arrive.
-    self._core: list[np.ndarray] = []
-    self._depth = num_transitions // self._stride + 1
-    self._turn = np.zeros(num_envs, np.int64)
+    self._cores = InitialCores(num_envs, num_transitions // self._stride + 1)
     self._ramp = np.arange(max(num_envs, block_width))
-    # Seconds of finished inserts, and the start of the current one; one tuple,
-    # as other threads read both.
-    self._clock: tuple[float, float | None] = (0.0, None)
 
   @property
   def waited(self) -> float:
     """Seconds that the store took for inserts (back pressure); thread-safe."""
-    total, start = self._clock
-    return total if start is None else total + time.perf_counter() - start
+    return self._inserter.waited
 
   def record(
     self, group: EnvGroup, leaves: list[Any], take_core: TakeCore
@@ -180,7 +228,8 @@ class UnrollAssembler:
     if not in_step or row % self._stride == 0:
       starting = np.flatnonzero(rows % self._stride == 0)
       if len(starting):
-        self._keep_core(env_id[starting], take_core(starting))
+        ahead = rows[starting] // self._stride
+        self._cores.keep(env_id[starting], ahead, take_core(starting))
     self._row[index] = after
     if not in_step or row == self._length:
       done = env_id[after > self._length]
@@ -247,7 +296,7 @@ class UnrollAssembler:
       block.storage.unroll.env_id[columns] = global_env_id[rows]
 
   def _open(self) -> None:
-    storage = self._writer.allocate()
+    storage = self._inserter.writer.allocate()
     steps = jax.tree.leaves(storage.unroll.steps)
     serial = self._next_serial
     self._next_serial += 1
@@ -262,24 +311,12 @@ class UnrollAssembler:
     numbers = np.arange(serial * self._width, (serial + 1) * self._width)
     self._free = np.concatenate([self._free, numbers])
 
-  def _keep_core(self, env_id: np.ndarray, core: list[np.ndarray]) -> None:
-    """Stores core states, leaves `[n, ...]`, of unrolls that begin now."""
-    if not self._core:
-      shape = (self.num_envs, self._depth)
-      self._core = [np.zeros((*shape, *x.shape[1:]), x.dtype) for x in core]
-    ahead = self._row[env_id] // self._stride
-    turn = (self._turn[env_id] + ahead) % self._depth
-    for states, x in zip(self._core, core, strict=True):
-      states[env_id, turn] = x
-
   def _complete(self, env_id: np.ndarray) -> None:
     """Ends unrolls, begins the next ones and hands over full blocks."""
     old = self._column[env_id]
     self._start(env_id, self._overlap)
     new = self._column[env_id]
-    turn = self._turn[env_id]
-    self._turn[env_id] = (turn + 1) % self._depth
-    core = [states[env_id, turn] for states in self._core]
+    core = self._cores.take(env_id)
     full = []
     for block, rows, columns in self._parts(old):
       for array, x in zip(block.core, core, strict=True):
@@ -291,7 +328,7 @@ class UnrollAssembler:
     for block in full:
       del self._blocks[block.serial]
     for block in full:
-      self._insert(block.storage)
+      self._inserter.insert(block.storage)
 
   def _copy_overlap(
     self, block: OpenBlock, columns: np.ndarray, numbers: np.ndarray
@@ -301,14 +338,3 @@ class UnrollAssembler:
       source = envs.as_slice(columns[rows])
       for x, y in zip(block.steps, other.steps, strict=True):
         y[: self._overlap, target] = x[-self._overlap :, source]
-
-  def _insert(self, block: replay.Block) -> None:
-    priorities = None
-    if self._priorities is not None:
-      priorities = self._priorities(block.unroll)
-    total, start = self._clock[0], time.perf_counter()
-    self._clock = total, start
-    try:
-      self._writer.insert(block, priorities)
-    finally:
-      self._clock = total + time.perf_counter() - start, None

@@ -55,15 +55,6 @@ def test_actor_takes_no_roots_that_are_none(text: str, tmp_path: pathlib.Path):
     credentials.actor_security(str(tmp_path / 'roots'), '')
 
 
-def test_roots_may_be_remarked_upon(
-  certificate: tuple[pathlib.Path, pathlib.Path], tmp_path: pathlib.Path
-):
-  roots = '# Zürich\n'.encode() + certificate[0].read_bytes()
-  (tmp_path / 'roots').write_bytes(roots)
-  found = credentials.actor_security(str(tmp_path / 'roots'), '')
-  assert found.certificate == roots
-
-
 def test_only_calls_that_show_the_token_are_admitted():
   security = credentials.Security(token='secret')
   assert security.admits(security.metadata())

@@ -33,13 +33,6 @@ def _through(welcome: handshake.Welcome) -> handshake.Welcome:
   return handshake.unpack_welcome(wire.parse(handshake.pack_welcome(welcome)))
 
 
-def test_hello_comes_out_as_it_went_in():
-  hello = handshake.Hello(4, 'host:1')
-  assert (
-    handshake.unpack_hello(wire.parse(handshake.pack_hello(hello))) == hello
-  )
-
-
 @pytest.mark.parametrize(
   'value',
   [
@@ -57,12 +50,10 @@ def test_hello_that_is_none_is_refused(value: dict):
 
 
 def test_welcome_comes_out_as_it_went_in():
-  assert _through(_WELCOME) == _WELCOME
-
-
-def test_what_a_local_actor_is_told_comes_out_as_it_went_in():
-  local = _through(_WELCOME._replace(local=_LOCAL)).local
+  welcome = _through(_WELCOME._replace(local=_LOCAL))
+  local = welcome.local
   assert local is not None
+  assert welcome._replace(local=None) == _WELCOME
   assert local.global_env_id.dtype == np.int32
   assert local.global_env_id.tolist() == [13, 14]
   assert list(local.parameters) == ['b', 'a']
@@ -83,20 +74,10 @@ def test_welcome_that_is_none_is_refused(value: dict):
 
 @pytest.mark.parametrize(
   'values',
-  [
-    {'action': types.discrete(6)},
-    {'action': _PLANE._replace(maximum=(1.0, 1.0))},
-    {'observation': types.ArraySpec((3,), np.dtype(np.uint8))},
-    {'action_repeat': 4},
-  ],
+  [{'action': _PLANE._replace(maximum=(1.0, 1.0))}, {'action_repeat': 4}],
 )
-def test_other_environments_are_refused_in_a_sentence(values: dict):
-  ((name, value),) = values.items()
-  with pytest.raises(ValueError) as caught:
+def test_other_environments_are_refused(values: dict):
+  (name,) = values
+  with pytest.raises(ValueError, match=f'Toy-v0 has another {name} at the'):
     handshake.check_spec(_WELCOME, _SPEC._replace(**values))
-  assert str(caught.value) == (
-    f'Toy-v0 has another {name} at the actor than at the learner: {value} '
-    f'instead of {getattr(_SPEC, name)}; install the same environments on both '
-    'sides.'
-  )
   handshake.check_spec(_WELCOME, _SPEC)

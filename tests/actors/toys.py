@@ -221,16 +221,10 @@ class Clock:
 
 
 class Inference:
-  """Answers a stream's batches; an action encodes the environment's value.
-
-  Attributes:
-    batches: received batches.
-    dropped: what `take_dropped` returned before each.
-  """
+  """Answers a stream's `batches`; an action encodes the environment's value."""
 
   def __init__(self, stream: remote_stream.RemoteStream):
     self.batches: list[types.EnvOutput] = []
-    self.dropped: list[list[int]] = []
     self.error: BaseException | None = None
     self._stream = stream
     self._thread = threading.Thread(target=self._run)
@@ -240,7 +234,7 @@ class Inference:
     try:
       while True:
         batch = self._stream.recv()
-        self.dropped.append(self._stream.take_dropped().tolist())
+        self._stream.take_dropped()
         self.batches.append(batch)
         self._stream.send(action(batch), batch.env_id)
     except BaseException as e:

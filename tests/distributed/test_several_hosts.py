@@ -81,10 +81,6 @@ def _told(devices=None, **values):
   'other, sentence',
   [
     (
-      _told(loss__discount=0.5),
-      r'--config.loss.discount: host 0 has 0.5 and host 1 has 0.99; start all',
-    ),
-    (
       {**_told(), 'config': {**_told()['config'], 'loss.more': 1}},
       r'--config.loss.more: host 0 has 1 and host 1 has None; ',
     ),
@@ -248,11 +244,3 @@ def test_hosts_end_together_and_say_who_has_failed():
     'Host 0 has failed (OSError: broken); start all hosts again to resume from '
     'the last checkpoint.'
   ]
-
-
-def test_a_single_host_decides_for_itself():
-  made = coordinator.Coordinator()
-  assert (made.index, made.count, made.agreed) == (0, 1, True)
-  with made.deciding(_Learner(), _figures(2.0)) as decide:
-    for ready in (True, False):
-      assert decide(ready, True) == (ready, True, 2.0)

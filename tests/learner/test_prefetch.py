@@ -151,14 +151,6 @@ def test_to_batches_gives_each_block_its_columns():
     assert batch.weight.dtype == np.float32
 
 
-def test_batches_come_in_order_and_run_hands_on_the_end():
-  sampler = _Sampler(count=3)
-  prefetcher = _make(sampler, size=4)
-  with pytest.raises(replay.StoreClosed):
-    prefetcher.run(_never)
-  assert [_reward(prefetcher.get()) for _ in range(3)] == [0.0, 1.0, 2.0]
-
-
 def test_no_more_batches_than_asked_for_are_ahead():
   sampler = _Sampler(count=9)
   prefetcher = _make(sampler, size=2)

@@ -165,26 +165,6 @@ def test_update_that_is_not_finite_changes_nothing(bad):
   assert int(update.host_state(state).step) == 2
 
 
-@pytest.mark.parametrize('num_devices', [1, 2])
-def test_published_parameters_outlive_the_state_they_came_with(num_devices):
-  updater, state = _updater(num_devices=num_devices)
-  pieces = [toys.batch_of([1.0])] * num_devices
-  old_state, _, params = updater(state, updater.shard(pieces), 1.0)
-  published = update.first_shard(params)
-  own = update.first_shard(old_state.agent.params)
-  assert (
-    published['w'].unsafe_buffer_pointer() != own['w'].unsafe_buffer_pointer()
-  )
-  chex.assert_shape(published['w'], (toys.SIZE,))
-  state = old_state
-  for _ in range(3):
-    state, _, _ = updater(state, updater.shard(pieces), 1.0)
-  jax.block_until_ready(state)
-  assert old_state.agent.params['w'].is_deleted()
-  assert _w(published) == _LEARNING_RATE
-  assert _w(state.agent.params) > _LEARNING_RATE
-
-
 def test_host_states_outlive_the_updates():
   updater, _ = _updater(num_devices=2)
   state = update.initial_state(updater.agent, jax.random.PRNGKey(0))

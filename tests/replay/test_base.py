@@ -40,36 +40,26 @@ def _sample(probabilities, table_size):
     on_release=lambda blocks: None,
     keys=np.arange(size, dtype=np.uint64),
     probabilities=np.array(probabilities, np.float32),
-    table_size=np.array(table_size, np.float32),
+    table_size=np.full(size, table_size, np.float32),
     priorities=np.ones(size),
     on_update=lambda priorities: None,
   )
 
 
 @pytest.mark.parametrize(
-  'exponent, expected',
-  [(0.0, [1.0, 1.0, 1.0]), (0.5, [2.0, 1.0, 0.5]), (1.0, [4.0, 1.0, 0.25])],
-)
-def test_importance_weights(exponent, expected):
-  sample = _sample([0.025, 0.1, 0.2], [10, 10, 20])
-  weights = sample.importance_weights(exponent)
-  assert weights.dtype == np.float32
-  np.testing.assert_allclose(weights, expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-  'others, expected',
+  'chances, sizes, exponent, expected',
   [
-    # Like the least likely of the others.
-    ([0.025, 0.2], [4.0, 4.0, 0.5]),
-    # At most as if all were equally likely.
-    ([0.2, 0.4], [1.0, 0.5, 0.25]),
-    ([0.0, 0.0], [1.0, 1.0, 1.0]),
+    ([0.025, 0.1, 0.2], [10, 10, 20], 0.0, [1.0, 1.0, 1.0]),
+    ([0.025, 0.1, 0.2], [10, 10, 20], 0.5, [2.0, 1.0, 0.5]),
+    ([0.025, 0.1, 0.2], [10, 10, 20], 1.0, [4.0, 1.0, 0.25]),
+    # A chance that rounds to nothing is like the least likely of the others.
+    ([1e-44, 0.025, 0.2], 10, 1.0, [4.0, 4.0, 0.5]),
+    # It is at most as if all were equally likely.
+    ([1e-44, 0.2, 0.4], 10, 1.0, [1.0, 0.5, 0.25]),
+    ([1e-44, 0.0, 0.0], 10, 1.0, [1.0, 1.0, 1.0]),
   ],
 )
-def test_a_chance_that_rounds_to_nothing_has_no_infinite_weight(
-  others, expected
-):
-  sample = _sample([1e-44, *others], [10, 10, 10])
-  weights = sample.importance_weights(1.0)
+def test_importance_weights(chances, sizes, exponent, expected):
+  weights = _sample(chances, sizes).importance_weights(exponent)
+  assert weights.dtype == np.float32
   np.testing.assert_allclose(weights, expected, rtol=1e-6)

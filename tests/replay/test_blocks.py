@@ -23,12 +23,3 @@ def test_objects_are_refused(toy):
   spec = toy.spec()._replace(env_id=types.ArraySpec((), np.dtype(object)))
   with pytest.raises(ValueError, match='numbers only'):
     blocks.UnrollLayout(spec)
-
-
-def test_pool_recycles(toy):
-  pool = blocks.BlockPool(blocks.UnrollLayout(toy.spec()), 2)
-  first, second = pool.take(), pool.take()
-  assert first is not second
-  pool.give_back([first])
-  assert pool.take() is first
-  assert pool.take() not in (first, second)

@@ -33,17 +33,6 @@ def test_close_wakes_waiting_writers(make_store, toy, threads):
   assert [type(e) for e in threads.join()] == [replay.StoreClosed] * 3
 
 
-def test_info_counts_unrolls(make_store, toy, kind):
-  store = make_store(kind)
-  assert store.info()['t'].samples_per_insert == 0
-  toy.insert_pairs(store, 2)
-  store.table('t').sampler(2).sample()
-  store.flush()
-  info = store.info()['t']
-  assert (info.inserts, info.samples, info.config) == (4, 2, kind)
-  assert info.samples_per_insert == 0.5
-
-
 def test_an_interrupted_store_can_still_be_saved(
   make_store, toy, kind, tmp_path
 ):

@@ -53,11 +53,17 @@ def make_fixture(toy) -> Iterator[Callable[..., replay.TrajectoryStore]]:
     yield make
 
 
-@pytest.mark.parametrize('backend', ['embedded', 'auto'])
-def test_a_queue_of_one_process_never_asks_for_reverb(
-  make, no_environment, caplog, backend
-):
-  made = make(backend=backend)
+@pytest.mark.parametrize(
+  'changes',
+  [
+    {'backend': 'embedded'},
+    {'backend': 'auto'},
+    {'deterministic': True, 'sampler': 'uniform', 'max_size': 64}
+    | {'max_times_sampled': 0},
+  ],
+)
+def test_what_never_asks_for_reverb(make, no_environment, caplog, changes):
+  made = make(**changes)
   assert not caplog.records
   assert isinstance(made, embedded.EmbeddedStore)
   assert list(made.info()) == [table_configs.TABLE]
@@ -122,12 +128,6 @@ def test_reverb_without_an_environment_fails(
 ):
   with pytest.raises(ValueError, match=f'config.{flag}: No Python has it'):
     make(**changes)
-
-
-def test_a_deterministic_run_is_embedded(make, no_environment):
-  rules = {'sampler': 'uniform', 'max_size': 64, 'max_times_sampled': 0}
-  made = make(deterministic=True, **rules)
-  assert isinstance(made, embedded.EmbeddedStore)
 
 
 @pytest.mark.parametrize(

@@ -39,14 +39,6 @@ def test_below_the_minimum_only_inserts_pass():
   assert limiter.can_sample(1, 5)
 
 
-def test_without_draws_left_only_inserts_pass():
-  limiter = _limiter(batch_size=4, samples_per_insert=1.0)
-  limiter.inserts = 1000
-  assert limiter.can_insert(1, 3, drawable=3)
-  assert not limiter.can_sample(4, 3, drawable=3)
-  assert limiter.can_sample(4, 3, drawable=4)
-
-
 @pytest.mark.parametrize(
   'width,batch_size,ratio,min_size',
   list(itertools.product([1, 3, 8], [1, 5, 16], [0.25, 1.0, 1.5, 6.0], [1, 9])),

@@ -3,10 +3,8 @@
 import os
 import re
 
-import jax
 import pytest
 
-from seedrl_jax.learner import topology
 from seedrl_jax.run import build as build_lib
 from tests import runs
 
@@ -65,27 +63,6 @@ def _build(**values):
 def test_refuses_in_one_sentence(values, sentence):
   with pytest.raises(ValueError, match=f'^{re.escape(sentence)}$'):
     _build(**values)
-
-
-def test_parts_fit_each_other_and_close():
-  parts = _build(
-    topology__max_devices=4,
-    topology__inference_to_training='2:2',
-    env__num_envs=5,
-    network__lstm_size=3,
-    batch_size=8,
-  )
-  expected = topology.make_topology('2:2', jax.devices()[:4])
-  assert parts.topology == expected
-  assert len(parts.workers) == 2
-  assert len(parts.blank_batch) == 2
-  assert parts.blank_batch[0].unroll.steps.reward.shape == (6, 4)
-  # The update accepts the store's layout.
-  parts.learner.compile(parts.blank_batch)
-  parts.close()
-  for worker in parts.workers:
-    with pytest.raises(Exception, match='closed'):
-      worker.stream.recv()
 
 
 def test_streams_of_later_starts_have_other_seeds(monkeypatch):

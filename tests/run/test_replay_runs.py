@@ -13,33 +13,25 @@ from seedrl_jax.runtime import report
 from tests import runs
 from tests.replay.conftest import PATIENCE
 
-_TINY = {
-  'env__id': 'Catch-v0',
-  'env__num_envs': 6,
-  'num_eval_envs': 2,
-  'unroll_length': 5,
-  'burn_in': 2,
-  'batch_size': 4,
-  'network__hidden_sizes': (8,),
-  'network__lstm_size': 4,
-  'network__head_hidden_size': 8,
-  'loss__target_update_period': 10,
-  'total_env_frames': 2_000,
-  'topology__max_devices': 1,
-  'log__tensorboard': False,
-  'log__every_seconds': 0.02,
-  'replay__backend': 'embedded',
-  'replay__patience': 600.0,
-  'replay__max_size': 200,
-  'replay__min_size': 40,
-  'replay__samples_per_insert': 2.0,
-}
-
 
 def _config(**values) -> ml_collections.ConfigDict:
-  config = r2d2_base.get_config()
-  runs.set_keys(config, **{**_TINY, **values})
-  return config
+  return runs.tiny(
+    r2d2_base.get_config,
+    **{
+      'env__num_envs': 6,
+      'num_eval_envs': 2,
+      'burn_in': 2,
+      'network__lstm_size': 4,
+      'network__head_hidden_size': 8,
+      'loss__target_update_period': 10,
+      'total_env_frames': 2_000,
+      'log__every_seconds': 0.02,
+      'replay__max_size': 200,
+      'replay__min_size': 40,
+      'replay__samples_per_insert': 2.0,
+      **values,
+    },
+  )
 
 
 @pytest.mark.parametrize('ratio', [0.5, 6.0])
@@ -68,7 +60,7 @@ def test_learning_starts_at_the_least_size(tmp_path, monkeypatch):
   parts, reporter = run.system.parts, run.system._reporter
   reported = threading.Event()
   insert, write, step = (
-    assembler.UnrollAssembler._insert,
+    assembler.Inserter.insert,
     reporter.write,
     parts.learner.step,
   )
@@ -91,7 +83,7 @@ def test_learning_starts_at_the_least_size(tmp_path, monkeypatch):
     sizes.append(num_inserts())
     step(item, progress)
 
-  monkeypatch.setattr(assembler.UnrollAssembler, '_insert', insert_slowly)
+  monkeypatch.setattr(assembler.Inserter, 'insert', insert_slowly)
   monkeypatch.setattr(reporter, 'write', write_and_tell)
   monkeypatch.setattr(parts.learner, 'step', record_step)
   run.train()

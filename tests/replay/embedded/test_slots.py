@@ -13,43 +13,6 @@ def test_too_much_memory_is_one_sentence(toy):
     slots.SlotStorage(layout, 1 << 55)
 
 
-def _insert(index, n):
-  keys = index.reserve(n)
-  index.publish(keys)
-  return keys
-
-
-def test_keys_grow_and_name_one_unroll():
-  index = slots.SlotIndex(4)
-  keys = _insert(index, 3)
-  assert keys.dtype == np.uint64
-  np.testing.assert_array_equal(keys, [1, 2, 3])
-  index.remove(index.slots(keys[1:2]))
-  live, found = index.find(np.append(keys, [np.uint64(0), np.uint64(5)]))
-  np.testing.assert_array_equal(live, [True, False, True, False, False])
-  np.testing.assert_array_equal(found, index.slots(keys[[0, 2]]))
-  assert index.size == 2
-  index.remove(found)
-  # The slot of key 2 has another one now.
-  _insert(index, 4)
-  np.testing.assert_array_equal(index.find(keys)[0], [False] * 3)
-
-
-def test_pinned_slots_are_not_used_again():
-  index = slots.SlotIndex(3)
-  places = index.slots(_insert(index, 3))
-  index.pin(places[[0, 0]])
-  index.remove(places)
-  assert index.size == 0
-  index.unpin(places[:1])
-  assert not index.has_room(1)
-  index.unpin(places[:1])
-  assert index.has_room(3)
-  # Reserved slots are being filled.
-  index.reserve(2)
-  assert index.has_room(1) and not index.has_room(2)
-
-
 def test_oldest_skips_gaps_and_blocks_that_are_being_filled():
   rng = np.random.default_rng(0)
   index = slots.SlotIndex(100)
@@ -72,31 +35,6 @@ def test_oldest_skips_gaps_and_blocks_that_are_being_filled():
       index.remove(oldest)
       expected = expected[3:]
     assert index.size == len(expected)
-
-
-@pytest.mark.parametrize('size, kept', [(5, True), (7, True), (3, False)])
-def test_restored_unrolls_keep_their_order_and_keys_if_they_fit(size, kept):
-  keys = np.array([2, 4, 5], np.uint64)
-  index = slots.SlotIndex(size)
-  places = index.restore(keys)
-  np.testing.assert_array_equal(index.live(), places)
-  assert (index.keys(places) == keys).all() == kept
-  assert _insert(index, 1)[0] > index.keys(places[1:]).max()
-
-
-def _selector(limit):
-  return slots.Selector(8, 1.0, limit, np.random.default_rng(0))
-
-
-def test_drawable_follows_adds_draws_and_removals():
-  chosen = _selector(limit=3)
-  chosen.add(np.array([0, 4]), np.ones(2), np.array([0, 2]))
-  assert chosen.drawable == 4
-  chosen.draw(2)
-  assert chosen.drawable == 2
-  chosen.remove(np.array([0, 4]))
-  assert chosen.drawable == 0
-  assert _selector(limit=0).drawable == np.inf
 
 
 @pytest.mark.parametrize('size', [1, 2, 5, 1000])

@@ -150,3 +150,17 @@ def test_close_ends_a_search_for_the_server(server, connect, threads):
   assert searching.wait(_PATIENCE)
   connection.close()
   assert [type(e) for e in threads.join()] == [base.StoreClosed]
+
+
+@pytest.mark.parametrize(
+  ('code', 'details', 'lost'),
+  [
+    (_CODE.UNAVAILABLE, '', True),
+    (_CODE.UNKNOWN, 'Stream removed', True),
+    (_CODE.CANCELLED, 'CANCELLED', True),
+    (_CODE.UNKNOWN, 'a bug', False),
+    (_CODE.NOT_FOUND, '', False),
+  ],
+)
+def test_which_failures_are_losses(code, details, lost):
+  assert errors.is_lost(transport.StreamError(code, details)) == lost

@@ -7,7 +7,6 @@ import grpc
 import numpy as np
 import pytest
 
-from seedrl_jax.replay import base
 from seedrl_jax.replay.reverb.client import (
   connection,
   errors,
@@ -57,17 +56,6 @@ def _sent(requests) -> list[tuple[set[int], list[int], set[int]]]:
     )
     for request in requests
   ]
-
-
-def test_items_arrive_in_order_and_are_acknowledged(server, open_stream):
-  stream = open_stream()
-  entries = [_item(_chunk(i)) for i in range(20)]
-  for entry in entries:
-    _insert(stream, entry)
-  stream.flush(_PATIENCE)
-  keys = [entry.key for entry in entries]
-  assert [k for _, keys, _ in _sent(server.inserts[0]) for k in keys] == keys
-  assert not stream._pending and not stream._by_key
 
 
 def test_kept_chunk_is_sent_once(server, open_stream):
@@ -177,20 +165,3 @@ def test_a_failure_to_encode_reaches_whoever_comes_next(open_stream):
   stream.insert(lambda: items.encode_chunk([]))
   with pytest.raises(ValueError, match='same rows'):
     stream.flush()
-
-
-def test_close_wakes_everybody(server, open_stream, threads):
-  entered = threading.Event()
-
-  def never(request):
-    entered.set()
-    return []
-
-  server.on_insert = never
-  stream = open_stream(max_in_flight=1)
-  _insert(stream, _item(_chunk()))
-  assert entered.wait(_PATIENCE)
-  threads.start(stream.flush)
-  threads.start(lambda: _insert(stream, _item(_chunk())))
-  stream.close()
-  assert [type(e) for e in threads.join()] == [base.StoreClosed] * 2

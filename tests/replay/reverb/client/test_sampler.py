@@ -7,7 +7,6 @@ import grpc
 import numpy as np
 import pytest
 
-from seedrl_jax.replay import base
 from seedrl_jax.replay.reverb.client import (
   connection,
   errors,
@@ -128,22 +127,3 @@ def test_refusal_reaches_whoever_comes_next(server, open_streams, code, kind):
   for _ in range(2):
     with pytest.raises(kind, match='table t'):
       streams.get()
-
-
-def test_close_wakes_everybody(server, open_streams, threads):
-  entered = threading.Event()
-
-  def never(request):
-    entered.set()
-    return []
-
-  server.on_sample = never
-  streams = open_streams(num_streams=2)
-  streams.request(1)
-  assert entered.wait(_PATIENCE)
-  for _ in range(3):
-    threads.start(streams.get)
-  streams.close()
-  assert [type(e) for e in threads.join()] == [base.StoreClosed] * 3
-  with pytest.raises(base.StoreClosed):
-    streams.get()

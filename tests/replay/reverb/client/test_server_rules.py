@@ -21,29 +21,6 @@ def _queue_rules(max_size: int = 9) -> dict:
   return server_rules.server_rules(config, block_width=2, batch_size=4)
 
 
-def test_a_queue_counts_blocks():
-  # Two of its four blocks are on their way.
-  assert _queue_rules() == {
-    'name': 't',
-    'sampler': 'fifo',
-    'priority_exponent': 0.0,
-    'max_times_sampled': 1,
-    'samples_per_insert': 1.0,
-    'max_size': 2,
-    'min_size_to_sample': 1,
-    'min_diff': 0.0,
-    'max_diff': 2.0,
-  }
-
-
-def test_a_ratio_is_kept_within_a_tenth_or_the_room_for_a_batch():
-  rules = _rules(min_size=50, samples_per_insert=2.0)
-  assert (rules['min_diff'], rules['max_diff']) == (90.0, 110.0)
-  rules = _rules(min_size=10, samples_per_insert=0.5)
-  # A block as wide as a batch of 6 is worth 3; half of both.
-  assert (rules['min_diff'], rules['max_diff']) == (0.5, 9.5)
-
-
 @pytest.fixture(name='serve')
 def serve_fixture(reverb_servers):
   """Starts servers; returns the state of their tables."""

@@ -15,7 +15,6 @@ from seedrl_jax.replay.reverb.client import (
   store,
   tables,
 )
-from seedrl_jax.replay.reverb.server import checkpoint_files
 from tests.replay.conftest import PATIENCE
 from tests.replay.reverb import shared_servers
 
@@ -91,25 +90,6 @@ def test_batches_are_drawn_ahead(make, toy, threads, ahead):
     sampler.sample(wait=False)
 
 
-def test_a_checkpoint_has_what_was_inserted_before_it_was_asked_for(
-  make, toy, tmp_path
-):
-  made = make(toy.items())
-  path = str(tmp_path / 'replay')
-  counts: list[int] = []
-
-  def on_snapshot() -> None:
-    counts.append(made.info()['t'].size)
-
-  # Other threads encode and send.
-  for number in range(0, 40, _WIDTH):
-    toy.insert(made, 't', [number, number + 1])
-  made.checkpoint(path, on_snapshot)
-  assert counts == [40]
-  made.restore(path)
-  assert made.info()['t'].size == 40
-
-
 def test_no_draw_and_no_update_waits_until_the_server_has_priorities(
   make, toy, monkeypatch
 ):
@@ -158,37 +138,6 @@ def test_close_ends_every_thread(make, toy, threads, kind):
   # Threads that gRPC holds up end by themselves.
   threads.until(lambda: _reverb_threads() <= before)
   made.close()
-
-
-def _stored_bytes(make, toy, folder, overlap: int) -> int:
-  """Returns the bytes of five unrolls of 24 steps for two environments."""
-  spec = toy.spec(24)
-  spec.steps.observation['image'] = types.ArraySpec(
-    (24, 40, 40), np.dtype(np.uint8)
-  )
-  made = make(toy.items(), spec, overlap=overlap)
-  rng = np.random.default_rng(1)
-  writer = made.table('t')
-  last = None
-  for _ in range(5):
-    block = writer.allocate()
-    toy.fill(block, [1, 2])
-    image = block.unroll.steps.observation['image']
-    # Incompressible.
-    image[...] = rng.integers(0, 256, image.shape, np.uint8)
-    if last is not None:
-      image[:8] = last
-    last = image[-8:].copy()
-    writer.insert(block)
-  path = str(folder / str(overlap))
-  made.checkpoint(path)
-  return checkpoint_files.num_bytes(path)
-
-
-def test_the_server_stores_overlapping_steps_once(make, toy, tmp_path):
-  shared = _stored_bytes(make, toy, tmp_path, 8)
-  # 24 + 4 * 16 of 5 * 24 steps, and the items' own records.
-  assert 0.73 < shared / _stored_bytes(make, toy, tmp_path, 1) < 0.8
 
 
 @pytest.mark.parametrize('kind', ['queue', 'items'])

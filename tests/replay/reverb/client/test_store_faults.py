@@ -119,7 +119,10 @@ def killed_fixture(
   made.close()
 
 
-def _kill_again_and_again(killed: _Killed, times: int) -> None:
+@pytest.mark.parametrize('times', [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_nothing_saved_is_lost_and_only_what_came_back_comes_twice(
+  killed, times
+):
   came_back: set[int] = set()
   may_be_lost: set[int] = set()
   for _ in range(times):
@@ -139,15 +142,6 @@ def _kill_again_and_again(killed: _Killed, times: int) -> None:
   counts = collections.Counter(ids)
   twice = {i for i, count in counts.items() if count > 1}
   assert twice <= came_back
-
-
-def test_nothing_saved_is_lost_and_only_what_came_back_comes_twice(killed):
-  _kill_again_and_again(killed, 2)
-
-
-@pytest.mark.slow
-def test_twenty_kills_in_a_row(killed):
-  _kill_again_and_again(killed, 20)
 
 
 def test_a_kill_before_the_first_checkpoint_starts_empty(killed):

@@ -10,14 +10,11 @@ from seedrl_jax import types
 from seedrl_jax.replay import base, blocks
 from seedrl_jax.replay.reverb.client import items, unroll_items
 from seedrl_jax.replay.reverb.proto import reverb_pb2
-from tests.replay.reverb import columns
 
 _Response = reverb_pb2.SampleStreamResponse
 
 
-def _layout(
-  rows: int, image: Sequence[int] = (2, 2), overlap: int = 1
-) -> blocks.UnrollLayout:
+def _layout(rows: int, overlap: int = 1) -> blocks.UnrollLayout:
   def spec(dtype, *shape: int) -> types.ArraySpec:
     return types.ArraySpec((rows, *shape), np.dtype(dtype))
 
@@ -25,7 +22,7 @@ def _layout(
     types.Unroll(
       steps=types.Steps(
         observation={
-          'image': spec(np.uint8, *image),
+          'image': spec(np.uint8, 2, 2),
           'half': spec(ml_dtypes.bfloat16, 3),
           'nothing': spec(np.float64, 0),
         },
@@ -131,44 +128,6 @@ class _Encoder:
     ]
     _assert_equal(_decoded(self._layout, drawn), block)
     return made.items
-
-
-@pytest.mark.parametrize(
-  'rows,image',
-  [
-    (1, (2, 2)),
-    (4, (2, 2)),
-    # More than a chunk of a megabyte.
-    (5, (600, 500)),
-  ],
-)
-def test_block_of_a_queue_comes_back(rows, image):
-  layout = _layout(rows, image)
-  block = _Experience(layout, rows).block([3, 1])
-  encoder = unroll_items.BlockEncoder(layout, 't')
-  (item,), keep = encoder.encode(block, np.array([0.5, 2.0]), map)
-  assert keep == []
-  assert len(item.chunks) > (3 if image == (600, 500) else 1)
-  decoder = unroll_items.BlockDecoder(layout, 2, 1, map)
-  (got,) = decoder.decode([_sampled(item)]).blocks
-  _assert_equal(got, block)
-
-
-def test_encoded_block_may_be_written_to():
-  decode = columns.decode_column
-  layout = _layout(3, overlap=2)
-  block = _Experience(layout, 3).block([0])
-  for encoder in (
-    unroll_items.BlockEncoder(layout, 't'),
-    unroll_items.UnrollEncoder(layout, 't'),
-  ):
-    made = encoder.encode(block, np.ones(1), map)
-    before = list(map(decode, _sampled(made.items[0]).columns))
-    for leaf in block.leaves:
-      leaf[...] = 0
-    after = list(map(decode, _sampled(made.items[0]).columns))
-    for one, other in zip(before, after, strict=True):
-      np.testing.assert_array_equal(one, other)
 
 
 def test_an_environment_that_starts_anew_shares_nothing():

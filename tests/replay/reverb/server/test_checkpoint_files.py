@@ -74,27 +74,6 @@ def test_what_reverb_itself_does(make_shared, make_client):
   ]
 
 
-@pytest.mark.parametrize('sampler', ['fifo', 'uniform', 'prioritized'])
-def test_same_rules_change_nothing(make_shared, make_client, tmp_path, sampler):
-  # A server gets a rule at its start and from a checkpoint; they must agree.
-  running = make_shared(rules(sampler=sampler))
-  running.start()
-  client = make_client(running.address)
-  client.insert([1, 2, 3])
-  client.sample(2)
-  fresh = client.info()
-  checkpoint_files.keep(client.checkpoint(), tmp_path / 'saved')
-  running.start(str(tmp_path / 'saved'))
-  restored = make_client(running.address).info()
-  for info in (fresh, restored):
-    limiter = info.rate_limiter_info
-    assert info.sampler_options.WhichOneof('distribution') == sampler
-    assert info.current_size == limiter.insert_stats.completed == 3
-    assert limiter.sample_stats.completed == 2
-  assert restored.sampler_options == fresh.sampler_options
-  assert restored.remover_options == fresh.remover_options
-
-
 def test_restored_table_has_all_rules_of_now(restored):
   now = rules(
     sampler='prioritized',
@@ -250,19 +229,10 @@ def test_other_tables(make_shared, saved):
     make_shared(rules('other')).start(str(saved))
 
 
-@pytest.mark.parametrize(
-  ('damage', 'words'),
-  [
-    (_remove('DONE'), 'is damaged'),
-    # Only the server sees it.
-    (_replace('chunks.tfrecord', _NO_RECORDS), 'cannot be loaded'),
-  ],
-  ids=['found', 'not found'],
-)
-def test_damage_is_told_by_a_process(make_server, saved, damage, words):
-  damage(saved)
+def test_damage_that_only_reverb_sees_is_told_by_a_process(make_server, saved):
+  _replace('chunks.tfrecord', _NO_RECORDS)(saved)
   running = make_server(start=False)
-  with pytest.raises(replay.CheckpointError, match=f'{saved} {words}'):
+  with pytest.raises(replay.CheckpointError, match=f'{saved} cannot be loaded'):
     running.start(str(saved))
 
 

@@ -114,10 +114,11 @@ class Peer:
     assert got.kind == kind, got
     return got
 
-  def hello(self) -> list[Frame]:
-    """Returns the client's first three frames."""
+  def hello(self) -> None:
+    """Reads the client's first frames."""
     assert self.read(len(PREFACE)) == PREFACE
-    return [self.next(k) for k in (SETTINGS, WINDOW_UPDATE, HEADERS)]
+    for kind in (SETTINGS, WINDOW_UPDATE, HEADERS):
+      self.next(kind)
 
   def begin(self, *pairs: tuple[int, int]) -> None:
     """Reads a client's first frames and answers with settings."""

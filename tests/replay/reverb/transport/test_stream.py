@@ -80,25 +80,6 @@ def _run(call, messages, take=lambda response: None) -> None:
     assert _NAME not in names
 
 
-def test_both_go_on_at_once_in_order():
-  call = _Call()
-  taken, senders = [], set()
-
-  def send(parts):
-    senders.add(threading.current_thread())
-    call.responses.put(parts)
-
-  def take(response):
-    taken.append((response, threading.current_thread().name))
-    if len(taken) == 100:
-      call.responses.put(None)
-
-  call.on_send = send
-  _run(call, _Messages(*range(100)), take)
-  assert taken == [(i, _NAME) for i in range(100)]
-  assert senders == {threading.current_thread()}
-
-
 def test_error_of_take_is_raised():
   def refuse(response):
     raise OSError(response)
