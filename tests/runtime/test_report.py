@@ -71,19 +71,6 @@ def test_second_row_starts_where_the_first_ended():
   assert reporter.total_waits(_NOW).inference_for_envs == 0.25
 
 
-def test_shares_are_shares():
-  # A long wait may count in one report.
-  late = report.Snapshot(
-    seconds=11.0,
-    environment_wait=99.0,
-    store_wait=99.0,
-    idle_env_seconds=99.0,
-    learner_wait=99.0,
-  )
-  _, waits = _reporter().row(late, 0, {})
-  assert waits == report.Waits(1.0, 1.0, 1.0, 1.0)
-
-
 def test_episodes_of_training_and_evaluation_are_apart():
   reporter = _reporter(returns=[1.0, 3.0])
   row, _ = reporter.row(_NOW, 0, {})
@@ -151,11 +138,3 @@ def _waits(**shares):
 )
 def test_bottleneck(waits, name, share):
   assert waits.short() == f'{name} ({share})'
-
-
-def test_report_is_one_line_with_every_share():
-  assert report.Waits(0.11, 0.22, 0.33, 0.44).report() == (
-    'bottleneck: the store (inference waits for room in it, the learner for '
-    'data); waiting: environments 11%, inference 22% for environments and 33% '
-    'for the learner, learner 44% for data'
-  )
