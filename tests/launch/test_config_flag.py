@@ -58,11 +58,6 @@ _BENCHMARK = '--config=benchmark:pong_tiny'
 @pytest.mark.parametrize(
   ('program', 'flags', 'sentence'),
   [
-    (
-      'train',
-      ['--config=vtrace_cartpol'],
-      '--config=vtrace_cartpol: there is ',
-    ),
     ('record', [_BENCHMARK, '--config.sed=1'], '--config.sed: the config'),
     ('reverb_server', [_BENCHMARK, '--config.seed=x'], '--config.seed=x: inv'),
     ('train', ['--config.env.options.x=1'], '--config.env.options.x: give all'),
@@ -97,21 +92,3 @@ def test_every_key_or_its_section_has_a_comment(module):
   said = config_flag.comments(pathlib.Path(module.__file__))
   for key in said.keys() - {'config'}:
     assert said[key] or said[key.rpartition('.')[0]], key
-
-
-def test_a_file_of_ones_own_is_read(tmp_path):
-  path = tmp_path / 'mine.py'
-  path.write_text(
-    'from configs import base\n'
-    'def get_config():\n'
-    '  config = base.get_config()\n'
-    '  # Not said: the key has a comment.\n'
-    '  config.batch_size = 7\n'
-    '  # Of mine,\n'
-    '  # two lines.\n'
-    '  config.mine = 1  # And behind.\n'
-    '  return config\n'
-  )
-  said = config_flag.comments(path)
-  assert said['mine'] == 'Of mine, two lines. And behind.'
-  assert said['batch_size'].startswith('Unrolls per update')
