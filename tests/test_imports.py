@@ -82,6 +82,10 @@ def _rooms_of(names: set[str]) -> set[str]:
   return {parts[1] for parts in dotted if parts[0] == _PACKAGE and parts[1:]}
 
 
+def _packages(names: set[str]) -> set[str]:
+  return {name.partition('.')[0] for name in names}
+
+
 def test_every_file_is_in_a_room_of_the_table():
   entries = (_ROOT / _PACKAGE).glob('*')
   rooms = {e.stem for e in entries if e.suffix == '.py' or e.is_dir()}
@@ -92,24 +96,13 @@ def test_every_file_is_in_a_room_of_the_table():
 def test_room_imports_only_what_the_table_allows(room):
   allowed = _MAY_IMPORT[room] | {room}
   for path in _sources(room):
+    names = _imports(path)
     more = _WITH_JAX.get(path.name, set())
-    forbidden = _rooms_of(_imports(path)) - allowed - more
+    forbidden = _rooms_of(names) - allowed - more
+    forbidden |= _packages(names) & {'launch', 'configs', 'tests'}
+    if room in _WITHOUT_JAX and path in _without_jax(room):
+      forbidden |= _packages(names) & {*_JAX, *_TENSORFLOW}
     assert not forbidden, f'{path} imports {forbidden}'
-
-
-@pytest.mark.parametrize('room', _WITHOUT_JAX)
-def test_room_names_no_jax_and_no_tensorflow(room):
-  for path in _without_jax(room):
-    packages = {name.split('.')[0] for name in _imports(path)}
-    forbidden = packages & {*_JAX, *_TENSORFLOW}
-    assert not forbidden, f'{path} imports {forbidden}'
-
-
-@pytest.mark.parametrize('room', _MAY_IMPORT)
-def test_rooms_import_nothing_of_launch_configs_or_tests(room):
-  for path in _sources(room):
-    packages = {name.split('.')[0] for name in _imports(path)}
-    assert not packages & {'launch', 'configs', 'tests'}, path
 
 
 @pytest.mark.parametrize('path', sorted((_ROOT / 'configs').glob('*.py')))

@@ -30,11 +30,11 @@ runpy.run_path(sys.argv[0], run_name='__main__')
 """
 
 
-def _actor(address: str) -> processes.Process:
+def _actor(address: str, *flags: str) -> processes.Process:
   """Starts an actor of four environments, without JAX."""
   return processes.Process([
     *(sys.executable, '-c', _WITHOUT_JAX, runs.ROOT / 'launch/actor.py'),
-    *(f'--learner={address}', '--envs_per_group=2'),
+    *(f'--learner={address}', '--envs_per_group=2', *flags),
   ])
 
 
@@ -151,6 +151,13 @@ def test_a_learner_that_comes_back_gets_its_actors_back(
 )
 def test_refuses_in_one_sentence(flags: list[str], sentence: str):
   assert runs.refusal('actor', *flags).startswith(sentence)
+
+
+def test_without_jax_it_cannot_infer_locally():
+  actor = _actor('localhost:1', '--inference=local')
+  assert actor.end() == 1
+  assert 'actor: --inference=local: jax is not installed here;' in actor.text
+  assert 'Traceback' not in actor.text
 
 
 def test_learner_beyond_loopback_wants_tls_and_a_token(tmp_path: pathlib.Path):

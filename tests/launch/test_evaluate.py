@@ -32,13 +32,6 @@ def test_figures_and_video(workdir, tmp_path):
   assert (tmp_path / 'out.gif').read_bytes().startswith(b'GIF8')
 
 
-def test_flags_reach_the_evaluation(workdir):
-  result = _evaluate(
-    f'--workdir={workdir}', '--episodes=2', '--sample', '--checkpoint=1'
-  )
-  assert 'checkpoint 1, 2 episodes, sampled actions' in result.stdout
-
-
 def test_a_work_directory_runs_nothing_that_is_not_allowed(workdir):
   result = _evaluate(f'--workdir={workdir}', allowed='--allow_factory=a:b')
   assert (result.returncode, result.stderr) == (

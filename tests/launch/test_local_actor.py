@@ -123,25 +123,3 @@ def test_actors_go_on_when_the_reverb_server_was_lost():
         actor,
       )
     assert actor.end(signal.SIGTERM) == 0, actor.text
-
-
-def test_without_jax_a_sentence_says_what_to_do():
-  block = (
-    'import runpy, sys\n'
-    'sys.modules["jax"] = None\n'
-    'sys.argv = sys.argv[1:]\n'
-    'runpy.run_path(sys.argv[0], run_name="__main__")\n'
-  )
-  result = subprocess.run(
-    [
-      *(sys.executable, '-c', block, runs.ROOT / 'launch/actor.py'),
-      *('--learner=localhost:1', '--inference=local'),
-    ],
-    env={**os.environ, 'PYTHONPATH': str(runs.ROOT)},
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert result.returncode == 1
-  assert 'actor: --inference=local: jax is not installed here;' in result.stderr
-  assert 'Traceback' not in result.stderr

@@ -60,26 +60,18 @@ def test_scripts_are_sound():
     subprocess.run([shellcheck, *scripts], check=True)
 
 
-def test_local_trains_cartpole_in_a_new_folder(clone: Clone):
-  assert clone.run('launch/local.sh') == 0
-  assert clone.calls() == [
-    ['setup.sh'],
-    [
-      'python',
-      'ROOT/launch/train.py',
-      '--config=ROOT/configs/vtrace_cartpole.py',
-      '--workdir=ROOT/runs/vtrace_cartpole-20200102-030405',
-    ],
-  ]
-
-
 @pytest.mark.parametrize(
   ('arguments', 'defaults'),
   [
-    (['--config=a/b.py', '--workdir=w'], []),
+    (
+      [],
+      [
+        '--config=ROOT/configs/vtrace_cartpole.py',
+        '--workdir=ROOT/runs/vtrace_cartpole-20200102-030405',
+      ],
+    ),
     (['--config', 'a/b.py', '--workdir', 'my w'], []),
     (['--config=a/b.py:x/y'], ['--workdir=ROOT/runs/b-20200102-030405']),
-    (['--config=b:x'], ['--workdir=ROOT/runs/b-20200102-030405']),
     (
       ['--workdir=w', '--config.env.id=Pong-v5'],
       ['--config=ROOT/configs/vtrace_cartpole.py'],
@@ -100,39 +92,14 @@ def test_local_stops_where_setup_fails(clone: Clone):
   assert not clone.log.exists()
 
 
-def _checks(*pytest_arguments: str) -> list[list[str]]:
-  return [
-    ['setup.sh', '--extras=test'],
-    ['python', '-m', 'ruff', 'check'],
-    ['python', '-m', 'ruff', 'format', '--check'],
-    ['python', '-m', 'mypy'],
-    [
-      'python',
-      '-m',
-      'pytest',
-      '-n',
-      '2',
-      '--dist=worksteal',
-      *pytest_arguments,
-    ],
-  ]
-
-
-@pytest.mark.parametrize('script', ['launch/test.sh', '.ci/run'])
-def test_checks_come_before_tests(clone: Clone, script: str):
-  assert clone.run(script, 'tests/envs', '-k', 'a or b') == 0
-  assert clone.calls() == _checks('tests/envs', '-k', 'a or b')
-
-
-def test_all_undoes_the_deselection_and_gives_tests_time(clone: Clone):
-  assert clone.run('launch/test.sh', '--all', '-x') == 0
-  more = ('-m', '', '-o', 'faulthandler_timeout=10800')
-  assert clone.calls() == _checks(*more, '-x')
-
-
-@pytest.mark.parametrize(
-  ('fail_at', 'calls'), [('ruff check', 2), ('mypy', 4), ('pytest', 5)]
-)
-def test_first_failure_ends_the_checks(clone: Clone, fail_at: str, calls: int):
-  assert clone.run('launch/test.sh', fail_at=fail_at) == 1
-  assert len(clone.calls()) == calls
+def test_checks_come_before_tests(clone: Clone):
+  assert clone.run('.ci/run', '--all', 'tests/envs') == 0
+  calls = clone.calls()
+  assert calls[0] == ['setup.sh', '--extras=test']
+  assert [call[2] for call in calls[1:]] == ['ruff', 'ruff', 'mypy', 'pytest']
+  # Without the default's deselection.
+  assert calls[-1][-5:-1] == ['-m', '', '-o', 'faulthandler_timeout=10800']
+  assert calls[-1][-1] == 'tests/envs'
+  clone.log.unlink()
+  assert clone.run('.ci/run', fail_at='mypy') == 1
+  assert len(clone.calls()) == 4

@@ -1,7 +1,6 @@
 """Tests for seedrl_jax/runtime/process.py, most of them in processes."""
 
 import os
-import pathlib
 import signal
 import subprocess
 import sys
@@ -90,17 +89,6 @@ def test_restarts_once_with_huge_pages(monkeypatch, libc, before, after):
   command = (sys.executable, [sys.executable, '-u', 'x.py', '--y'])
   assert calls == ([command] if after else [])
   assert os.environ['GLIBC_TUNABLES'] == (after or before)
-
-
-def test_the_environment_says_where_the_cache_is(monkeypatch):
-  monkeypatch.setenv('SEEDRL_CACHE', '/one')
-  assert process.cache_folder() == pathlib.Path('/one')
-  monkeypatch.delenv('SEEDRL_CACHE')
-  monkeypatch.setenv('XDG_CACHE_HOME', '/two')
-  assert process.cache_folder() == pathlib.Path('/two/seedrl-jax')
-  monkeypatch.delenv('XDG_CACHE_HOME')
-  monkeypatch.setenv('HOME', '/three')
-  assert process.cache_folder() == pathlib.Path('/three/.cache/seedrl-jax')
 
 
 # Prints the cache's folder, its hits, and whether donated memory was used.
@@ -212,21 +200,6 @@ def test_signals_to_stop_call_the_handler(number, nohup):
   )
   expected = 0 if nohup and number == signal.SIGHUP else number
   assert (ended.returncode, ended.stderr) == (expected, '')
-
-
-@pytest.mark.parametrize('unbuffered', ['', '1'])
-def test_what_nobody_reads_is_dropped_to_the_very_end(unbuffered):
-  ended = _run(
-    'reading, writing = os.pipe()\n'
-    'os.close(reading)\n'
-    'os.dup2(writing, 1)\n'
-    "process.say('x')\n"
-    "sys.stdout.write('rest')\n"
-    'process.drop_unread()\n'
-    "sys.stdout.close(); process.say('x')",
-    PYTHONUNBUFFERED=unbuffered,
-  )
-  assert (ended.returncode, ended.stderr) == (0, '')
 
 
 def test_outputs_that_are_missing_take_no_file(tmp_path):

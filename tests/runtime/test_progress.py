@@ -10,7 +10,7 @@ import pytest
 from tensorboardX import record_writer
 from tensorboardX.proto import event_pb2
 
-from seedrl_jax.runtime import progress, report, workdir
+from seedrl_jax.runtime import progress, workdir
 
 
 class _Terminal(io.StringIO):
@@ -67,78 +67,6 @@ def test_terminal_gets_one_line_that_changes_in_rows_if_narrow(monkeypatch):
   assert _screen(out.getvalue()) == ['before', '0123456789a', 'bc']
   line.say('after')
   assert _screen(out.getvalue()) == ['before', 'after', '']
-
-
-class _Closed(_Terminal):
-  """A terminal that the reader or this process closes."""
-
-  def __init__(self, error):
-    super().__init__()
-    self._error = error
-
-  def flush(self):
-    if 'two' in self.getvalue():
-      raise self._error
-
-
-@pytest.mark.parametrize('error', [BrokenPipeError(), ValueError('closed')])
-def test_closed_output_is_the_end_of_the_line_alone(monkeypatch, error):
-  monkeypatch.setenv('TERM', 'xterm')
-  out = _Closed(error)
-  line = progress.ProgressLine(out)
-  for text in ('one', 'two', 'three'):
-    line.say(text)
-    line.update(text)
-  assert 'one' in out.getvalue()
-  assert 'three' not in out.getvalue()
-
-
-@pytest.mark.parametrize(
-  ('value', 'text'),
-  [
-    (0, '0'),
-    (9_994, '9994'),
-    (999_499, '999k'),
-    (999_999, '1M'),
-    (1.5e12, '1500G'),
-    (-12_345, '-12.3k'),
-  ],
-)
-def test_format_count(value, text):
-  assert progress.format_count(value) == text
-
-
-def test_progress_text():
-  row = {
-    'time/env_frames': 2000,
-    'time/frames_per_s': 400.0,
-    'time/updates': 5,
-    'rollout/return': 21.0,
-    'eval/return': None,
-    'replay/policy_lag_mean_updates': 1.5,
-  }
-  assert progress.progress_text(row, 8000, 'envs (25%)') == (
-    '2000/8000 frames (25%) | 400 frames/s | return 21.0 (eval -) | 5 updates '
-    '| lag 1.5 | waits for envs (25%)'
-  )
-
-
-def test_summary_text():
-  summary = {
-    'env_frames': 2000,
-    'seconds': 14.0,
-    'frames_per_second': 142.9,
-    'updates': 5,
-    'mean_return_100': 21.0,
-    'eval_mean_return': None,
-    'status': 'failed: ValueError: broken',
-  }
-  waits = report.Waits(0.1, 0.8, 0.0, 0.2)
-  text = progress.summary_text(summary, waits, pathlib.Path('runs/a'))
-  assert text.startswith('Failed after 2000 frames in 14.0 s (143 frames/s)')
-  assert 'last 100 episodes: 21.00; evaluation (last 20): -.' in text
-  assert '\nBottleneck: the environments' in text
-  assert 'runs/a/metrics.csv' in text
 
 
 # -- curves -----------------------------------------------------------------

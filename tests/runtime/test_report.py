@@ -1,23 +1,9 @@
 """Tests for seedrl_jax/runtime/report.py."""
 
-import pathlib
-import re
-
 import numpy as np
 import pytest
 
 from seedrl_jax.runtime import report
-
-_README = pathlib.Path(__file__).resolve().parents[2] / 'README.md'
-
-
-def test_readme_has_all_names():
-  rows = re.findall(r'^\| `(\w+/)` \|(.*)\|$', _README.read_text(), re.M)
-  names = [
-    group + n for group, text in rows for n in re.findall('`(.*?)`', text)
-  ]
-  assert sorted(names) == sorted(report.COLUMNS)
-
 
 _START = report.Snapshot(
   seconds=10.0,
@@ -83,19 +69,6 @@ def test_second_row_starts_where_the_first_ended():
   assert row['replay/policy_lag_max_updates'] is None
   assert waits == report.Waits(0.0, 0.0, 0.0, 0.0)
   assert reporter.total_waits(_NOW).inference_for_envs == 0.25
-
-
-def test_shares_are_shares():
-  # A long wait may count in one report.
-  late = report.Snapshot(
-    seconds=11.0,
-    environment_wait=99.0,
-    store_wait=99.0,
-    idle_env_seconds=99.0,
-    learner_wait=99.0,
-  )
-  _, waits = _reporter().row(late, 0, {})
-  assert waits == report.Waits(1.0, 1.0, 1.0, 1.0)
 
 
 def test_episodes_of_training_and_evaluation_are_apart():
@@ -165,11 +138,3 @@ def _waits(**shares):
 )
 def test_bottleneck(waits, name, share):
   assert waits.short() == f'{name} ({share})'
-
-
-def test_report_is_one_line_with_every_share():
-  assert report.Waits(0.11, 0.22, 0.33, 0.44).report() == (
-    'bottleneck: the store (inference waits for room in it, the learner for '
-    'data); waiting: environments 11%, inference 22% for environments and 33% '
-    'for the learner, learner 44% for data'
-  )

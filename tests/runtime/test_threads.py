@@ -18,17 +18,6 @@ def _fail_here():
   raise ValueError('broken')
 
 
-def test_threads_run_and_end():
-  group = threads.ThreadGroup()
-  names = []
-  group.start('a', lambda: names.append(threading.current_thread().name))
-  assert group.join(_PATIENCE) == []
-  assert names == ['a']
-  assert group.alive == []
-  assert not group.should_stop()
-  assert group.failure is None
-
-
 def test_thread_runs_on_its_own_core_and_no_other_does():
   group = threads.ThreadGroup()
   before = os.sched_getaffinity(0)
@@ -54,13 +43,6 @@ def test_failure_stops_the_group_and_keeps_its_traceback():
   assert isinstance(group.failure.error, ValueError)
   assert 'in _fail_here' in group.failure.text
   assert 'ValueError: broken' in group.failure.text
-
-
-def test_first_failure_is_kept():
-  group = threads.ThreadGroup()
-  group.run('first', _fail_here)
-  group.run('second', lambda: 1 / 0)
-  assert group.failure.thread == 'first'
 
 
 @pytest.mark.parametrize('error', [SystemExit(3), KeyboardInterrupt()])
@@ -131,8 +113,3 @@ def test_join_shows_where_a_stuck_thread_is():
   assert 'stuck' in group.alive
   release.set()
   assert group.join(_PATIENCE) == []
-
-
-def test_not_stopping_until_told():
-  group = threads.ThreadGroup()
-  assert not group.wait(0.0)

@@ -11,7 +11,6 @@ from seedrl_jax.actors.learner_side import server as server_lib
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.run import build as build_lib
-from seedrl_jax.runtime import report
 from tests import runs
 from tests.actors import toys
 
@@ -79,7 +78,7 @@ def test_only_reverb_lets_actors_act_themselves(
       np.testing.assert_array_equal(ours, theirs)
     assert parts.env_steps() == 30
     metrics = parts.actors.metrics()
-    assert metrics.keys() <= report.COLUMNS.keys()
+    assert metrics.keys() <= runs.documented_columns()
     assert metrics['actors/connected_envs'] == 2
     assert metrics['actors/stream_bytes'] > 1000
   finally:
