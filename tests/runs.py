@@ -45,6 +45,14 @@ COLUMNS = {
   'mean_return_100': 'rollout/return',
 }
 
+
+def documented_columns() -> set[str]:
+  """Returns the names in README's table of the metrics."""
+  text = (ROOT / 'README.md').read_text()
+  rows = re.findall(r'^\| `(\w+/)` \|(.*)\|$', text, re.M)
+  return {g + n for g, names in rows for n in re.findall('`(.*?)`', names)}
+
+
 _TINY = {
   'env.id': 'Catch-v0',
   'env.num_envs': 4,

@@ -59,27 +59,11 @@ class RunCheckpoints:
     self._check_resumable(config)
 
   def _check_resumable(self, config: ml_collections.ConfigDict) -> None:
-    old = self._read_config()
     if not self.storage.steps():
       return
-    if old is None:
-      self._say(
-        'No config.json says what the checkpoints were made with, so changes '
-        'are not checked.'
-      )
-    elif changes := workdir_lib.check_resumable(old, config):
+    old = self._workdir.read_config()
+    if changes := workdir_lib.check_resumable(old, config):
       self._say('Resuming with changes: ' + '; '.join(changes))
-
-  def _read_config(self) -> ml_collections.ConfigDict | None:
-    """Returns the last start's configuration; renames a damaged one."""
-    path = self._workdir.config_json
-    if not path.exists():
-      return None
-    try:
-      return self._workdir.read_config()
-    except workdir_lib.WorkdirError as e:
-      self._say(f'{e} It is now {workdir_lib.put_aside(path).name}.')
-      return None
 
   def restore(self, initial: update.LearnerState) -> update.LearnerState:
     """Returns the state to continue from; `initial` if there is none.

@@ -14,7 +14,7 @@ from matplotlib import figure as mpl_figure
 from matplotlib import ticker
 from matplotlib.backends import backend_agg
 
-from seedrl_jax.runtime import progress, report, settings
+from seedrl_jax.runtime import progress, settings
 
 # Points that a group's seeds are interpolated to.
 _GRID_SIZE = 400
@@ -168,18 +168,11 @@ def plot(
   """Draws the curves of `workdirs` to `out` (PNG, PDF or SVG).
 
   Raises:
-    ValueError: see `read_run`; also if `out` cannot be written.
+    ValueError: see `read_run`; also if `out` is of another format.
+    OSError: if `out` cannot be written.
   """
   figure = draw(group_runs([read_run(workdir) for workdir in workdirs]))
-  try:
-    figure.savefig(out, dpi=150)
-  except (OSError, ValueError) as e:
-    # The text of an OSError would repeat the path.
-    reason = getattr(e, 'strerror', None) or str(e)
-    raise ValueError(
-      f'--out={out} cannot be written ({reason}); name another file, such as '
-      'plot.png.'
-    ) from e
+  figure.savefig(out, dpi=150)
 
 
 def draw(groups: Sequence[SeedGroup]) -> mpl_figure.Figure:
@@ -189,7 +182,7 @@ def draw(groups: Sequence[SeedGroup]) -> mpl_figure.Figure:
     backend_agg.FigureCanvasAgg(figure)
     grid = figure.subplots(2, 2, sharex='col', sharey='row')
     for column, (x, x_label) in enumerate((
-      ('time/env_frames', report.COLUMNS['time/env_frames']),
+      ('time/env_frames', 'environment frames'),
       ('time/elapsed_s', 'wall clock, minutes'),
     )):
       for group, color in zip(groups, itertools.cycle(_COLORS), strict=False):
@@ -199,8 +192,8 @@ def draw(groups: Sequence[SeedGroup]) -> mpl_figure.Figure:
           times = evaluation.x / _scale(x)
           grid[0, column].plot(times, evaluation.mean, ':', color=color)
       grid[1, column].set_xlabel(x_label)
-    grid[0, 0].set_ylabel(report.COLUMNS['rollout/return'])
-    grid[1, 0].set_ylabel(report.COLUMNS['time/frames_per_s'])
+    grid[0, 0].set_ylabel('mean return, last 100 episodes')
+    grid[1, 0].set_ylabel('frames per second')
     grid[1, 0].set_ylim(bottom=0)
     grid[1, 0].xaxis.set_major_formatter(ticker.EngFormatter(sep=''))
     grid[1, 0].yaxis.set_major_formatter(ticker.EngFormatter(sep=''))

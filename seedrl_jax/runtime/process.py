@@ -276,7 +276,7 @@ def ensure_outputs() -> None:
 
 def say(text: str) -> None:
   """Prints a line in one piece, or nothing if the output is closed."""
-  _write(sys.stdout, text + '\n')
+  write(sys.stdout, text + '\n')
 
 
 def drop_unread() -> None:
@@ -285,11 +285,11 @@ def drop_unread() -> None:
   Otherwise the interpreter's last flush would fail and change the exit code.
   """
   for name, _ in _OUTPUTS:
-    _write(getattr(sys, name), '')
+    write(getattr(sys, name), '')
 
 
-def _write(output: TextIO, text: str) -> None:
-  # It may have been closed at either end.
+def write(output: TextIO, text: str) -> None:
+  """Writes and flushes, or nothing if the output is closed at either end."""
   if output.closed:
     return
   try:

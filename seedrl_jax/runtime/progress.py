@@ -17,7 +17,7 @@ from google.protobuf import message
 from tensorboardX import record_writer
 from tensorboardX.proto import event_pb2
 
-from seedrl_jax.runtime import report
+from seedrl_jax.runtime import process, report
 from seedrl_jax.runtime import workdir as workdir_lib
 
 Metrics = Mapping[str, float | None]
@@ -36,35 +36,25 @@ class ProgressLine:
     self._out = out or sys.stdout
     self._live = self._out.isatty() and os.environ.get('TERM') != 'dumb'
     self._rows = 0
-    self._is_closed = False
 
   def update(self, text: str) -> None:
     """Shows `text` in place of what was shown before."""
     if self._live:
       # Rows that the terminal wraps could not be cleared.
       rows = textwrap.wrap(text, max(1, shutil.get_terminal_size().columns - 1))
-      self._write(self._cleared() + '\n'.join(rows))
+      process.write(self._out, self._cleared() + '\n'.join(rows))
       self._rows = len(rows)
     else:
-      self._write(text + '\n')
+      process.write(self._out, text + '\n')
 
   def say(self, text: str) -> None:
     """Prints a line that stays."""
-    self._write(self._cleared() + text + '\n')
+    process.write(self._out, self._cleared() + text + '\n')
 
   def _cleared(self) -> str:
     """Returns the codes that clear the text of `update`."""
     rows, self._rows = self._rows, 0
     return (f'\x1b[{rows - 1}A' if rows > 1 else '') + '\r\x1b[J' * bool(rows)
-
-  def _write(self, text: str) -> None:
-    if self._is_closed:
-      return
-    try:
-      self._out.write(text)
-      self._out.flush()
-    except (OSError, ValueError):
-      self._is_closed = True
 
 
 def format_count(value: float) -> str:

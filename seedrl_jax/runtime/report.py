@@ -1,7 +1,7 @@
 """Makes rows of metrics and shares of waiting from a run's counters.
 
-`COLUMNS` explains the names of the metrics: `group/quantity_unit`, or a plain
-number if there is no unit.
+README.md explains the metrics; a name is `group/quantity_unit`, or has no unit
+if it is a plain number.
 """
 
 import collections
@@ -22,62 +22,6 @@ _SENTENCES = {
   'store': 'the store (inference waits for room in it, the learner for data)',
   'envs': 'the environments (inference waits for them)',
   'inference': 'inference (environments wait for their actions)',
-}
-
-# Metrics of a table in the store.
-_STORE = {
-  'size_unrolls': 'in the table now',
-  'inserted_unrolls': 'inserted so far',
-  'sampled_unrolls': 'sampled so far',
-  'samples_per_insert': 'measured replay ratio',
-  'writer_wait_s': 'wait for room so far, all writers',
-  'sampler_wait_s': 'wait for data so far, all samplers',
-}
-
-COLUMNS: Mapping[str, str] = {
-  'time/elapsed_s': 'training time, over all starts',
-  'time/env_frames': 'environment frames',
-  'time/env_steps': 'environment steps',
-  'time/updates': 'finished updates',
-  'time/frames_per_s': 'frames per second',
-  'time/updates_per_s': 'updates per second',
-  'time/wait_envs_for_actions_share': 'environments, 0 to 1',
-  'time/wait_inference_for_envs_share': 'inference, 0 to 1',
-  'time/wait_inference_for_learner_share': 'inference, for room, 0 to 1',
-  'time/wait_learner_for_data_share': 'the learner, 0 to 1',
-  'rollout/return': 'mean return, last 100 episodes',
-  'rollout/length_steps': 'mean length, last 100 episodes',
-  'eval/return': 'mean return, last 20 evaluation episodes',
-  'eval/length_steps': 'mean length, last 20 evaluation episodes',
-  **{f'replay/{name}': text for name, text in _STORE.items()},
-  'replay/policy_lag_mean_updates': 'mean policy lag',
-  'replay/policy_lag_max_updates': 'largest policy lag',
-  'replay/priority_mean': 'R2D2: new priorities of a batch',
-  'replay/importance_weight_mean': 'R2D2: weights of a batch',
-  **{f'demonstrations/{name}': text for name, text in _STORE.items()},
-  'actors/connected_envs': 'connected now',
-  'actors/stream_bytes': 'between actors and learner so far',
-  'actors/store_bytes': 'from actors to the store so far',
-  'actors/store_wait_s': 'wait for room so far, all actors',
-  'losses/total': 'what the update descends on',
-  'losses/gradient_norm': 'before clipping',
-  'losses/update_norm': "of the parameters' change",
-  'losses/learning_rate': 'of the update',
-  'losses/masked_share': 'of the steps, no transitions',
-  'losses/policy': 'V-trace: policy gradient loss',
-  'losses/baseline': 'V-trace: value loss',
-  'losses/entropy': 'V-trace: of the policy, in nats',
-  'losses/entropy_cost': 'V-trace: adapted to loss.target_entropy',
-  'losses/kl': 'V-trace: acting policy to learner policy, in nats',
-  'losses/rho': 'V-trace: mean importance ratio',
-  'losses/rho_clipped_share': 'V-trace: of the ratios',
-  'losses/value_mean': 'V-trace: value',
-  'losses/value_target': 'V-trace: mean target of the value',
-  'losses/explained_variance': "V-trace: of the value's targets",
-  'losses/td_error': 'R2D2: mean |TD error|, rescaled',
-  'losses/q_mean': 'R2D2: Q of the actions taken, rescaled',
-  'losses/q_max': 'R2D2: mean Q of the best actions, rescaled',
-  'losses/q_target': 'R2D2: mean target, rescaled',
 }
 
 

@@ -33,8 +33,6 @@ _FIXED = (
   'optimizer.rmsprop_centered',
   'optimizer.rmsprop_momentum',
 )
-# Sections that the configuration of every run has.
-_PARTS = {'agent': str, 'env': dict, 'network': dict}
 _PACKAGES = ('seedrl-jax', 'jax', 'jaxlib', 'envpool')
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _GIT = ('git', 'describe', '--always', '--dirty', '--abbrev=40', '--exclude=*')
@@ -105,30 +103,21 @@ class Workdir:
       ) from e
 
   def acquire(self, say: _Say) -> IO[bytes]:
-    """Makes the directory, locks it and puts aside what is in a run's way.
+    """Makes the directory and locks it.
 
     Returns a file that holds the lock until it is closed or the process ends,
-    even by SIGKILL; child processes do not inherit it. `say` takes sentences
-    about what was put aside, and if the file system has no locks.
+    even by SIGKILL; child processes do not inherit it. `say` takes a sentence
+    if the file system has no locks.
 
     Raises:
       WorkdirError: if the directory cannot be written to, or another process
-        holds the lock, or a folder is a link to nothing, such as an unmounted
-        disk.
+        holds the lock.
     """
     self.create()
-    _clear(self.lock, 'file', say)
     # Appends: until the lock is ours, the text is another process'.
     file = self.lock.open('ab+', buffering=0)
     try:
       self._lock(file, say)
-      for path in (self.config_json, self.summary_json, self.metrics_csv):
-        _clear(path, 'file', say)
-      for path in (
-        *(self.checkpoints, self.replay, self.reverb),
-        *(self.tensorboard, self.profile),
-      ):
-        _clear(path, 'folder', say)
     except BaseException:
       file.close()
       raise
@@ -160,18 +149,13 @@ class Workdir:
       WorkdirError: if there is none, or it cannot be read.
     """
     try:
-      value = json.loads(self.config_json.read_text())
-      if not isinstance(value, dict) or not all(
-        isinstance(value.get(name), kind) for name, kind in _PARTS.items()
-      ):
-        raise ValueError('it holds something else')
-      return ml_collections.ConfigDict(value)
+      return ml_collections.ConfigDict(json.loads(self.config_json.read_text()))
     except OSError as e:
       raise WorkdirError(
         f'--workdir={self.path} holds no run (no config.json); give the '
         'folder that a training run printed.'
       ) from e
-    except (ValueError, RecursionError) as e:
+    except (AttributeError, ValueError) as e:
       raise WorkdirError(f'{self.config_json} is damaged ({e}).') from e
 
   def write_config(self, config: ml_collections.ConfigDict) -> None:
@@ -193,20 +177,6 @@ def _owner(file: IO[bytes]) -> str:
     return 'another process'
   machine = '' if host == socket.gethostname() else f' on {host}'
   return f'process {pid}{machine}'
-
-
-def _clear(path: pathlib.Path, kind: str, say: _Say) -> None:
-  """Puts aside what is at `path` and not of this kind; reports it."""
-  if kind == 'folder':
-    if path.is_symlink() and not path.exists():
-      raise WorkdirError(
-        f'{path} is a link to nothing; mount what it points to, or remove it.'
-      )
-    fits = path.is_dir()
-  else:
-    fits = path.is_file() and not path.is_symlink()
-  if os.path.lexists(path) and not fits:
-    say(f'{path} is no {kind}; it is now {put_aside(path).name}.')
 
 
 def put_aside(path: pathlib.Path) -> pathlib.Path:

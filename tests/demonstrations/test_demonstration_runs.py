@@ -8,7 +8,6 @@ import pytest
 from seedrl_jax.demonstrations import folder as folder_lib
 from seedrl_jax.demonstrations import mixing
 from seedrl_jax.replay.reverb.client import server_rules
-from seedrl_jax.runtime import report
 from tests import runs
 from tests.demonstrations import recording_runs
 from tests.replay.reverb import shared_servers
@@ -48,7 +47,7 @@ def test_a_run_learns_from_both_tables_and_resumes_with_them(tmp_path, backend):
   # Of the run's own steps: demonstrations have no version.
   assert 0 <= summary['policy_lag_mean'] < summary['updates']
   last = runs.rows(tmp_path / 'run')[-1]
-  assert last.keys() <= report.COLUMNS.keys()
+  assert last.keys() <= runs.documented_columns()
   assert float(last[_SIZE]) == count
   # One of four; the current batch may have only one table's part.
   share = float(last[_SAMPLES]) / float(last['replay/sampled_unrolls'])

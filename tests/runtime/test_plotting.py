@@ -103,5 +103,5 @@ def test_single_runs_are_lines_in_each_panel():
 )
 def test_a_file_that_cannot_be_written_is_said(tmp_path, name, reason):
   (tmp_path / 'metrics.csv').write_text(f'{_HEADER}\n1,1,10,\n2,2,20,\n')
-  with pytest.raises(ValueError, match=f'^--out=.*{name} .*{reason}'):
+  with pytest.raises((OSError, ValueError), match=reason):
     plotting.plot([tmp_path], tmp_path / name)

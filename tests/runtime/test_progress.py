@@ -44,30 +44,6 @@ def test_terminal_gets_one_line_that_changes_in_rows_if_narrow(monkeypatch):
   assert out.getvalue().endswith('bc\x1b[1A\r\x1b[Jafter\n')
 
 
-class _Closed(_Terminal):
-  """A terminal that the reader or this process closes."""
-
-  def __init__(self, error):
-    super().__init__()
-    self._error = error
-
-  def flush(self):
-    if 'two' in self.getvalue():
-      raise self._error
-
-
-@pytest.mark.parametrize('error', [BrokenPipeError(), ValueError('closed')])
-def test_closed_output_is_the_end_of_the_line_alone(monkeypatch, error):
-  monkeypatch.setenv('TERM', 'xterm')
-  out = _Closed(error)
-  line = progress.ProgressLine(out)
-  for text in ('one', 'two', 'three'):
-    line.say(text)
-    line.update(text)
-  assert 'one' in out.getvalue()
-  assert 'three' not in out.getvalue()
-
-
 # -- curves -----------------------------------------------------------------
 
 _HEADER = 'time/updates,time/env_frames'

@@ -1,24 +1,11 @@
 """Tests for seedrl_jax/runtime/report.py."""
 
 import dataclasses
-import pathlib
-import re
 
 import numpy as np
 import pytest
 
 from seedrl_jax.runtime import report
-
-_README = pathlib.Path(__file__).resolve().parents[2] / 'README.md'
-
-
-def test_readme_has_all_names():
-  rows = re.findall(r'^\| `(\w+/)` \|(.*)\|$', _README.read_text(), re.M)
-  names = [
-    group + n for group, text in rows for n in re.findall('`(.*?)`', text)
-  ]
-  assert sorted(names) == sorted(report.COLUMNS)
-
 
 # Seconds, steps, evaluation's, updates, four waits, lags and environments.
 _START = report.Snapshot(10.0, 100, 0, 3, 1.0, 2.0, 3.0, 4.0, 5.0, 3, 4)

@@ -114,27 +114,6 @@ def test_without_locks_the_run_goes_on_and_says_so(tmp_path, monkeypatch):
   assert 'cannot (Operation not supported); make sure that no' in sentence
 
 
-@pytest.mark.parametrize('name', ['run.lock', 'config.json', 'tensorboard'])
-def test_what_is_in_a_runs_way_is_put_aside(tmp_path, name):
-  target = tmp_path / 'mine'
-  target.write_text('mine')
-  (tmp_path / name).symlink_to(target)
-  assert _acquire(tmp_path) == [
-    f'{tmp_path / name} is no {"folder" if name == "tensorboard" else "file"}; '
-    f'it is now {name}.damaged-1.'
-  ]
-  assert target.read_text() == 'mine'
-
-
-def test_folder_on_a_disk_that_is_not_mounted_is_refused(tmp_path):
-  (tmp_path / 'checkpoints').symlink_to('nowhere')
-  with pytest.raises(workdir.WorkdirError, match='checkpoints is a link to no'):
-    _acquire(tmp_path)
-  # It is unlocked again.
-  (tmp_path / 'checkpoints').unlink()
-  assert not _acquire(tmp_path)
-
-
 def test_folder_that_cannot_be_made_is_refused(tmp_path):
   (tmp_path / 'file').write_text('')
   with pytest.raises(workdir.WorkdirError, match='cannot be written to'):
@@ -155,13 +134,7 @@ def test_config_comes_back_and_resumes_itself(tmp_path):
   assert workdir.check_resumable(found, config) == []
 
 
-@pytest.mark.parametrize(
-  'data',
-  [
-    *(b'{"seed": ', b'[1]', b'\x89\xff', b'{}', b'[' * 99_999),
-    b'{"agent": "vtrace", "env": [], "network": {}}',
-  ],
-)
+@pytest.mark.parametrize('data', [b'{"seed": ', b'[1]', b'\x89\xff'])
 def test_config_that_is_damaged_or_missing_is_refused(tmp_path, data):
   with pytest.raises(workdir.WorkdirError, match='holds no run'):
     workdir.Workdir(tmp_path).read_config()
