@@ -9,7 +9,7 @@ import pathlib
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import gymnasium
@@ -231,18 +231,18 @@ class Streams:
     return stream
 
 
+def _environment(own: Mapping[str, str]) -> dict[str, str]:
+  ours = {'PYTHONPATH': str(ROOT), 'JAX_PLATFORMS': 'cpu'}
+  return {**os.environ, **ours, **own}
+
+
 def call(
   program: str, *flags: str, **environment: str
 ) -> subprocess.CompletedProcess[str]:
   """Runs launch/PROGRAM.py to its end."""
   return subprocess.run(
     [sys.executable, ROOT / f'launch/{program}.py', *flags],
-    env={
-      **os.environ,
-      'PYTHONPATH': str(ROOT),
-      'JAX_PLATFORMS': 'cpu',
-      **environment,
-    },
+    env=_environment(environment),
     capture_output=True,
     text=True,
     check=False,
@@ -266,17 +266,14 @@ class Program:
     *flags: str,
     script: str = 'train.py',
     omit: Collection[str] = (),
-    start: Collection[str] = (),
     **environment: str,
   ):
-    """Starts the program, with the command `start` before it."""
     self._workdir = workdir
     tiny_flags = [
       f'--config.{k}={v}' for k, v in _TINY.items() if k not in omit
     ]
     self.process = subprocess.Popen(
       [
-        *start,
         sys.executable,
         ROOT / 'launch' / script,
         f'--config={ROOT / "configs/base.py"}',
@@ -285,12 +282,7 @@ class Program:
         '--config.log.every_seconds=0.05',
         *flags,
       ],
-      env={
-        **os.environ,
-        'PYTHONPATH': str(ROOT),
-        'JAX_PLATFORMS': 'cpu',
-        **environment,
-      },
+      env=_environment(environment),
       stdout=subprocess.PIPE,
       stderr=subprocess.PIPE,
       text=True,

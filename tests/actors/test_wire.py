@@ -4,7 +4,6 @@ import chex
 import numpy as np
 import pytest
 
-from seedrl_jax import types
 from seedrl_jax.actors import wire
 from seedrl_jax.runtime import nest
 from tests.actors import toys
@@ -29,31 +28,12 @@ def test_steps_come_out_as_they_went_in():
   assert len(message) < len(whole) == toys.CODEC.num_bytes(2)
 
 
-_ACTIONS = [
-  (types.discrete(5), np.array([4, 0, 2])),
-  (
-    types.ActionSpec((2,), np.dtype(np.float32), (-1.0,) * 2, (1.0,) * 2),
-    np.array([[0.5, -1.0], [0.1, 0.2], [1e-9, 3.0]], np.float32),
-  ),
-  (
-    types.ActionSpec((2, 3), np.dtype(np.int32), (0,) * 6, (7,) * 6),
-    np.arange(18).reshape(3, 2, 3),
-  ),
-]
-
-
-@pytest.mark.parametrize('spec, action', _ACTIONS)
-def test_actions_come_out_as_they_went_in(
-  spec: types.ActionSpec, action: np.ndarray
-):
-  codec = wire.StreamCodec(toys.SPEC._replace(action=spec))
-  message = wire.parse(codec.pack_actions(action, 9))
-  got = codec.unpack_actions(message, 3, 9)
-  assert got.dtype == spec.dtype
-  np.testing.assert_array_equal(got, action)
+def test_actions_for_others_are_refused():
+  message = wire.parse(toys.CODEC.pack_actions(np.array([4, 0, 2]), 9))
+  assert toys.CODEC.unpack_actions(message, 3, 9).tolist() == [4, 0, 2]
   for rows, sequence in (2, 9), (3, 8):
     with pytest.raises(wire.WireError, match='Actions for 3 environments'):
-      codec.unpack_actions(message, rows, sequence)
+      toys.CODEC.unpack_actions(message, rows, sequence)
 
 
 _GOOD = toys.steps([0, 1], toys.FIRST)
@@ -103,25 +83,3 @@ def test_what_json_cannot_hold_is_not_sent():
     wire.pack_json(wire.MessageKind.WELCOME, {'x': object()})
   with pytest.raises(ValueError, match='too many'):
     wire.pack_json(wire.MessageKind.WELCOME, {'x': 'y' * wire.MAX_JSON_BYTES})
-
-
-def test_any_bytes_are_arrays_as_agreed_or_an_error():
-  rng = np.random.default_rng(3)
-  messages = [
-    toys.steps([0, 1], toys.MID, ended=(1,)),
-    wire.pack_json(wire.MessageKind.HELLO, {'num_envs': 3}),
-    toys.CODEC.pack_actions(np.arange(3), 2),
-  ]
-  refused = 0
-  for i in range(6000):
-    message = toys.mutate(messages[i % 3], rng)
-    try:
-      parsed = wire.parse(message)
-      leaves, episodes = toys.CODEC.unpack_steps(parsed)
-    except wire.WireError:
-      refused += 1
-      continue
-    assert [x.shape[1:] for x in leaves[:3]] == [(3, 2), (), (2,)]
-    assert {len(x) for x in leaves} == {parsed.rows}
-    assert {len(x) for x in episodes} == {parsed.episodes}
-  assert refused > 4000

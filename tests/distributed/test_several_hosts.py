@@ -145,18 +145,6 @@ def test_a_host_starts_from_what_host_0_found(
   assert not folder.checkpoints.exists()
 
 
-def test_fingerprints_that_differ_end_the_run():
-  # A host that wants to stop sends none.
-  for same in ([[5, 5], [5, 5]], [[5, 5], []]):
-    several_hosts.check_fingerprints(same, 3)
-  for prints in ([[5, 5], [5, 6]], [[5, 5], [6, 6]]):
-    with pytest.raises(
-      coordinator.ParametersDiffer,
-      match='After update 3 the parameters of host 1 are not those of host 0; ',
-    ):
-      several_hosts.check_fingerprints(prints, 3)
-
-
 class _Learner:
   """Returns fingerprints, or fails as after an update that was not finite."""
 

@@ -58,11 +58,6 @@ _BENCHMARK = '--config=benchmark:pong_tiny'
 @pytest.mark.parametrize(
   ('program', 'flags', 'sentence'),
   [
-    (
-      'train',
-      ['--config=vtrace_cartpol'],
-      '--config=vtrace_cartpol: there is ',
-    ),
     ('record', [_BENCHMARK, '--config.sed=1'], '--config.sed: the config'),
     ('reverb_server', [_BENCHMARK, '--config.seed=x'], '--config.seed=x: inv'),
     ('train', ['--config.env.options.x=1'], '--config.env.options.x: give all'),

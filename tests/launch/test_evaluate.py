@@ -43,19 +43,12 @@ def test_a_work_directory_runs_nothing_that_is_not_allowed(workdir):
   )
 
 
-@pytest.mark.parametrize(
-  ('flag', 'sentence'),
-  [
-    ('--checkpoint=7', 'holds no checkpoint 7; there are: 1.'),
-    ('--video=out.avi', 'the name must end in .mp4 or .gif.'),
-  ],
-)
-def test_error_is_one_sentence(workdir, flag, sentence):
-  result = _evaluate(f'--workdir={workdir}', flag)
-  assert result.returncode == 1
-  assert result.stderr.startswith('evaluate: --')
-  assert result.stderr.endswith(sentence + '\n')
-  assert result.stderr.count('\n') == 1
+def test_error_is_one_sentence(workdir):
+  refusal = programs.refusal(
+    'evaluate', runs.ALLOWED[0], f'--workdir={workdir}', '--checkpoint=7'
+  )
+  assert refusal.startswith('evaluate: --')
+  assert refusal.endswith('holds no checkpoint 7; there are: 1.')
 
 
 def test_workdir_is_required():

@@ -238,15 +238,6 @@ def test_create_passes_options_and_environment_on(desk: Desk):
   ]
 
 
-def test_create_leaves_what_exists(desk: Desk):
-  result = desk.run('create', '--name=tpu', FAKE_STATE='READY')
-  assert result.returncode == 0
-  assert result.stdout == 'tpu_vm: tpu exists already (READY).\n'
-  said = desk.refusal('create', '--name=tpu', FAKE_STATE='PREEMPTED')
-  assert 'only what its runs saved to a --backup is elsewhere' in said
-  assert {call[0] for call in desk.calls()} == {'describe'}
-
-
 @pytest.mark.parametrize(
   ('command', 'env', 'said'),
   [

@@ -15,8 +15,6 @@ from seedrl_jax.learner import prefetch, update
 from seedrl_jax.replay import base as replay_base
 from tests.learner import toys
 
-_LEARNING_RATE = toys.LEARNING_RATE
-
 
 class _Log:
   """Records calls in order; also a publisher and a priority table."""
@@ -198,24 +196,6 @@ def test_policy_lag():
   # Of a replay that was saved just after the parameters.
   learner.step(_item(log, [0.0], version_mean=12.5, version_min=12), 0.0)
   assert (counters.lag_sum, learner.take_lag_max()) == (1.5, 0)
-
-
-def test_metrics_are_of_the_last_finished_update():
-  log = _Log()
-  learner = _learner(log)
-  assert learner.metrics() == {}
-  for _ in range(2):
-    learner.step(_item(log, [1.0]), 0.0)
-    learner.flush()
-  # `w` is from before the update.
-  error = 1.0 - _LEARNING_RATE
-  assert learner.metrics() == pytest.approx({
-    'w': _LEARNING_RATE,
-    'total': 0.5 * toys.SIZE * error**2,
-    'gradient_norm': error * np.sqrt(toys.SIZE),
-    'update_norm': _LEARNING_RATE * error * np.sqrt(toys.SIZE),
-    'learning_rate': 1.0,
-  })
 
 
 def test_update_that_is_not_finite_ends_in_a_sentence():

@@ -51,10 +51,6 @@ def _train(config: Any, folder: pathlib.Path) -> None:
   assert summary['updates'] > 3
 
 
-def test_environments_in_processes(tmp_path: pathlib.Path):
-  _train(_config('box', env__processes=2), tmp_path)
-
-
 @pytest.mark.usefixtures('server_python')
 def test_unrolls_replayed_by_reverb(kind: str, tmp_path: pathlib.Path):
   _train(_config(kind, **_REPLAY, replay__backend='reverb'), tmp_path)

@@ -1,6 +1,5 @@
 """Tests for seedrl_jax/run/build.py: refusals, and the sizes of parts."""
 
-import os
 import re
 
 import pytest
@@ -51,12 +50,6 @@ def _build(**values):
       {'env__batch_size': 5},
       '--config.env.batch_size=5: a stream has 4 environments (evaluation '
       'included); give fewer, or 0 for half of them.',
-    ),
-    (
-      {'agent': 'nobody'},
-      '--config.agent=nobody: there is no module nobody, neither in the '
-      f'current folder ({os.getcwd()}) nor among the installed packages; built '
-      'in are r2d2 and vtrace.',
     ),
   ],
 )

@@ -16,8 +16,6 @@ from seedrl_jax.runtime import report
 from seedrl_jax.runtime import workdir as workdir_lib
 from tests.replay.conftest import PATIENCE, Toy
 
-_NOTHING = report.RunRecord()
-
 
 class _Run:
   """A work directory, a store of toy unrolls, and the printed sentences."""
@@ -56,23 +54,15 @@ class _Run:
 
   def save(
     self,
-    state: update.LearnerState,
-    now: report.RunRecord = _NOTHING,
+    step: int,
+    now: checkpointing.RecordSource = report.RunRecord,
     wait: bool = True,
   ) -> None:
     """Saves, here or in the thread."""
-    self.save_from(lambda: state, lambda: now, wait)
-
-  def save_from(
-    self,
-    state: checkpointing.StateSource,
-    now: checkpointing.RecordSource,
-    wait: bool,
-  ) -> None:
     if wait:
-      self.writer.save(state, now)
+      self.writer.save(lambda: _state(step), now)
     else:
-      self.writer.save_midway(state, now, wait=False)
+      self.writer.save_midway(lambda: _state(step), now, wait=False)
 
   def block_replay(self) -> threading.Event:
     """Makes the store slow to write; returns the event that it waits for."""
@@ -115,7 +105,7 @@ def test_learner_and_replay_come_back(run, wait):
   toy = Toy()
   toy.insert(run.store, 't', [1, 2])
   assert run.saved.replay_path is None
-  run.save(_state(3), report.RunRecord(env_steps=7), wait=wait)
+  run.save(3, lambda: report.RunRecord(env_steps=7), wait)
   run.reopen()
   _assert_is(run.state, 3)
   assert run.saved.record.env_steps == 7
@@ -127,14 +117,14 @@ def test_learner_and_replay_come_back(run, wait):
 def test_the_run_goes_on_while_a_checkpoint_is_written(run):
   go = run.block_replay()
   state = _state(1)
-  run.save(state, wait=False)
+  run.writer.save_midway(lambda: state, report.RunRecord, wait=False)
   # The next update overwrites the memory; that must not be saved.
   state.agent['w'][:] = 99.0
 
   def forbidden():
     raise AssertionError('What is left out needs no state.')
 
-  run.save_from(forbidden, forbidden, wait=False)
+  run.writer.save_midway(forbidden, forbidden, wait=False)
   (sentence,) = run.said
   assert sentence.startswith('A checkpoint is left out')
   go.set()
@@ -158,7 +148,7 @@ def test_all_parts_are_of_one_moment(run, monkeypatch, wait):
     return report.RunRecord(env_steps=100 + told[-1])
 
   monkeypatch.setattr(run.store, 'checkpoint', slow)
-  run.save_from(lambda: _state(1), now, wait)
+  run.save(1, now, wait)
   assert told == [4]
   toy.insert(run.store, 't', [5, 6])
   run.reopen()
@@ -168,9 +158,9 @@ def test_all_parts_are_of_one_moment(run, monkeypatch, wait):
 
 def test_the_last_checkpoint_waits_for_the_one_before(run):
   go = run.block_replay()
-  run.save(_state(1), wait=False)
+  run.save(1, wait=False)
   threading.Thread(target=go.set).start()
-  run.save(_state(2))
+  run.save(2)
   run.reopen()
   _assert_is(run.state, 2)
   assert run.saved.record.replay == '2'
@@ -178,7 +168,7 @@ def test_the_last_checkpoint_waits_for_the_one_before(run):
 
 def test_a_checkpoint_that_hangs_is_left_alone_in_time(run):
   go = run.block_replay()
-  run.save(_state(1), wait=False)
+  run.save(1, wait=False)
   run.writer.finish(timeout=0.0)
   assert run.saved.storage.steps() == []
   go.set()
@@ -194,21 +184,21 @@ def _no_room(*unused: object) -> None:
 def test_a_full_disk_is_told_and_the_next_save_tries_again(
   run, monkeypatch, wait
 ):
-  run.save(_state(1))
+  run.save(1)
   with monkeypatch.context() as patched:
     patched.setattr(run.saved.storage, 'save', _no_room)
     if wait:
       with pytest.raises(workdir_lib.NotWritten):
-        run.save(_state(2))
+        run.save(2)
     else:
-      run.save(_state(2), wait=False)
+      run.save(2, wait=False)
       run.writer.finish()
       assert run.said[-1] == (
         'Checkpoint 1 could not be written (Full). The next save tries again.'
       )
   # The replay's part is deleted, too.
   assert [p.name for p in run.folder.replay.iterdir()] == ['1']
-  run.save(_state(3), wait=wait)
+  run.save(3, wait=wait)
   run.writer.finish()
   assert run.saved.storage.steps() == [1, 3]
 
@@ -220,13 +210,13 @@ def test_a_failure_in_the_thread_is_raised_later(run, monkeypatch, find):
 
   with monkeypatch.context() as patched:
     patched.setattr(run.saved.storage, 'save', fail)
-    run.save(_state(1), wait=False)
+    run.save(1, wait=False)
     run.writer._thread.join(PATIENCE)
   with pytest.raises(OSError, match='No room'):
     if find == 'finish':
       run.writer.finish()
     else:
-      run.save(_state(2), wait=find == 'last')
+      run.save(2, wait=find == 'last')
   # What was learned since is saved all the same.
   assert run.saved.storage.steps() == ([2] if find == 'last' else [])
   # The error is raised once.
@@ -238,7 +228,7 @@ def test_a_replay_that_cannot_be_saved_costs_a_sentence(run, monkeypatch):
     raise replay.StoreClosed('The store was closed.')
 
   monkeypatch.setattr(run.store, 'checkpoint', fail)
-  run.save(_state(1), report.RunRecord(env_steps=3))
+  run.save(1, lambda: report.RunRecord(env_steps=3))
   assert 'Checkpoint 1 has no replay: The store was closed.' in run.said
   run.reopen()
   _assert_is(run.state, 1)

@@ -52,22 +52,6 @@ def test_loss_that_is_not_finite(tmp_path, deterministic):
   _assert_no_thread_is_left()
 
 
-@pytest.mark.parametrize('processes', [0, 2])
-def test_observation_that_is_not_finite(tmp_path, processes):
-  config = runs.tiny(
-    env__factory='tests.envs.toys:spoiled',
-    env__factory_kwargs={'value': np.nan},
-    env__processes=processes,
-  )
-  with pytest.raises(
-    system.RunFailed, match=r'^Environment \d of .*:spoiled gave an observation'
-  ):
-    runs.Run(config, tmp_path).train()
-  # It has not reached the learner.
-  assert runs.steps(tmp_path) == [0]
-  _assert_no_thread_is_left()
-
-
 @pytest.mark.parametrize('broken', ['recv', 'shard', 'step', 'report'])
 def test_part_that_raises(tmp_path, broken):
   # No machine can finish this first.

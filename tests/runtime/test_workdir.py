@@ -31,16 +31,6 @@ def _file_size_limit(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_path_is_absolute_and_expanded(monkeypatch, tmp_path):
-  monkeypatch.chdir(tmp_path)
-  monkeypatch.setenv('HOME', str(tmp_path / 'home'))
-  assert workdir.Workdir('x').path == tmp_path / 'x'
-  first = workdir.Workdir('~/x')
-  assert first.path == tmp_path / 'home' / 'x'
-  assert first.of_host(0) is first
-  assert first.of_host(2).replay == first.path / 'hosts/2/replay'
-
-
 @pytest.mark.parametrize('url', ['gs://bucket/run', 'file:///tmp/x'])
 def test_url_is_refused_and_says_what_to_do(url):
   with pytest.raises(workdir.WorkdirError) as error:
@@ -215,10 +205,8 @@ def test_commit_says_whether_files_were_changed(tmp_path, monkeypatch):
   assert workdir._commit(tmp_path) is None
   _git(tmp_path, 'add', 'file')
   _git(tmp_path, 'commit', '-m', 'message')
-  _git(tmp_path, 'tag', '-a', 'v1', '-m', 'message')
   commit = workdir._commit(tmp_path)
-  assert commit is not None
-  assert len(commit) == 40
+  assert commit is not None and len(commit) == 40
   (tmp_path / 'file').write_text('b')
   assert workdir._commit(tmp_path) == commit + '-dirty'
   (tmp_path / 'inner').mkdir()

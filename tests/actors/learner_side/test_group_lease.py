@@ -18,11 +18,6 @@ def _lease(*messages: bytes) -> group_lease.GroupLease:
   return lease
 
 
-def test_episodes_follow_each_other():
-  kinds = [toys.FIRST, toys.MID, toys.LAST, toys.FIRST, toys.LAST, toys.FIRST]
-  _lease(*[toys.steps([0, 1, 2], kind, i) for i, kind in enumerate(kinds)])
-
-
 _FIRST = toys.steps([0, 1, 2], toys.FIRST)
 
 

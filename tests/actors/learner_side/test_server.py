@@ -291,15 +291,3 @@ def test_tls_is_wanted_where_there_is_a_certificate(
     client.say(_HELLO)
     assert client.refused()[0] == _Code.UNAVAILABLE
     client.close()
-
-
-@pytest.mark.parametrize(
-  'options, sentence',
-  [
-    ({'security': credentials.Security(b'no', b'pem', 'x')}, 'cannot listen'),
-    ({'env': {'options': object()}}, 'WELCOME cannot be sent'),
-  ],
-)
-def test_what_cannot_be_served_is_refused(options: dict, sentence: str):
-  with pytest.raises(ValueError, match=sentence), toys.learner(**options):
-    pass
