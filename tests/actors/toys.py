@@ -270,7 +270,7 @@ def local_offer(
     number = version()
     return number, [np.full(s.shape, number) for s in PARAMETERS.values()]
 
-  return slot_allocator.make_local_offer(
+  return slot_allocator.LocalOffer(
     ml_collections.ConfigDict({'agent': agent}),
     types.EnvSpec(SPEC.name, *SPEC[:3], num_envs=120, num_eval_envs=3),
     global_env_id,
