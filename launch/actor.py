@@ -13,7 +13,7 @@ import socket
 import sys
 import types
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from absl import app, flags
 
@@ -173,18 +173,13 @@ def _serve(groups: Sequence[Any]) -> str:
   running.stop()
   stuck = running.join(_JOIN_SECONDS)
   if running.failure is not None:
-    _exit_with(running.failure)
+    failure = running.failure
+    if isinstance(failure.error, actor.ActorError):
+      sys.exit(f'actor: {failure.error}')
+    sys.exit(f'actor: thread {failure.thread} failed.\n{failure.text}')
   if stuck:
     sys.exit('actor: ' + '\n'.join(stuck))
   return why
-
-
-def _exit_with(failure: Any) -> NoReturn:
-  from seedrl_jax.actors.actor_side import actor
-
-  if isinstance(failure.error, actor.ActorError):
-    sys.exit(f'actor: {failure.error}')
-  sys.exit(f'actor: thread {failure.thread} failed.\n{failure.text}')
 
 
 def main(argv: Sequence[str]) -> None:
@@ -192,7 +187,6 @@ def main(argv: Sequence[str]) -> None:
   del argv
   # The groups report a lost learner themselves.
   os.environ.setdefault('GRPC_VERBOSITY', 'NONE')
-  process.ensure_outputs()
   if _INFERENCE.value == 'local':
     process.restart_with_huge_pages()
     # Before JAX or EnvPool is imported: the learner owns the accelerator.

@@ -33,11 +33,10 @@ def parse(flag: str, text: str) -> Address:
     return _parse_unix(flag, text.removeprefix(_UNIX))
   host, colon, port = text.rpartition(':')
   bare = host[1:-1] if host[:1] == '[' and host[-1:] == ']' else host
-  if not (colon and bare and port.isdecimal() and int(port) < 1 << 16):
-    raise ValueError(f'{flag}={text}: must be unix:/path or host:port.')
-  if bare == host and ':' in host:
+  is_port = colon and port.isdecimal() and int(port) < 1 << 16
+  if not (bare and is_port) or (bare == host and ':' in host):
     raise ValueError(
-      f'{flag}={text}: write an IPv6 address in brackets, as in [::1]:{port}.'
+      f'{flag}={text}: must be unix:/path, host:port or, with IPv6, [::1]:port.'
     )
   return Address(text, False, _is_loopback(bare))
 
@@ -126,11 +125,6 @@ def check_calling(address: Address, security: Security) -> None:
 
   A port of this machine, too, may belong to something else than the learner.
   """
-  if not address.is_unix and address.text.endswith(':0'):
-    raise ValueError(
-      f'--learner={address.text}: 0 is no port to connect to; give the one '
-      'that the learner prints.'
-    )
   if _shows_in_clear(address, security):
     raise ValueError(
       '--token_file: a token is shown only over TLS or a unix socket; give '

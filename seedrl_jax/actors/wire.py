@@ -18,7 +18,7 @@ from seedrl_jax import types
 from seedrl_jax.envs import base
 from seedrl_jax.runtime import nest
 
-VERSION = 4
+VERSION = 5
 SERVICE, METHOD = 'seedrl_jax.Actors', 'Serve'
 # Size limit of a JSON message's body.
 MAX_JSON_BYTES = 1 << 16
@@ -58,10 +58,9 @@ class MessageKind(enum.IntEnum):
   WELCOME = 2  # learner: which environments to make
   STEPS = 3  # actor: a step of each environment of a group
   ACTIONS = 4  # learner: their actions
-  REFUSAL = 5  # actor: why it cannot serve this learner
-  END = 6  # learner: the training has ended
-  REPORT = 7  # actor that acts itself: its progress since the last report
-  PARAMETERS = 8  # learner: newer parameters, or that there are none
+  END = 5  # learner: the training has ended
+  REPORT = 6  # actor that acts itself: its progress since the last report
+  PARAMETERS = 7  # learner: newer parameters, or that there are none
 
 
 class Message(NamedTuple):

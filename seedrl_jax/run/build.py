@@ -300,7 +300,7 @@ class _Opener:
       return version, jax.tree.leaves(params)
 
     specs = agents.parameter_specs(setup.agent.params_shapes())
-    return slot_allocator.make_local_offer(
+    return slot_allocator.LocalOffer(
       self._config,
       setup.env_spec,
       [plan.global_env_id for plan in plans],

@@ -169,7 +169,6 @@ class RunReporter:
     self._parts = counters.parts
     self.workdir = workdir
     self.line = line
-    self._lacked = ''  # what this host waited for at its last report
     self._metrics: progress.MetricsLog | None = None
     self._reporter = report.Reporter(
       counters.snapshot(),
@@ -196,7 +195,6 @@ class RunReporter:
     """Writes and prints a row of the curves; call `open` before."""
     if self._metrics is None:
       # Host 0 writes the curves.
-      self._say_what_lacks()
       return
     self._collect_episodes()
     tables = self._parts.store.info()
@@ -220,12 +218,6 @@ class RunReporter:
     for is_training, total, length in self.counters.take_episodes():
       window = reporter.training if is_training else reporter.evaluation
       window.add(total, length)
-
-  def _say_what_lacks(self) -> None:
-    """Prints, once each time, that this host can only wait for actors."""
-    before, self._lacked = self._lacked, self._lacks_actors()
-    if self._lacked and not before:
-      self.line.say(f'This host waits for {self._lacked}')
 
   def _lacks_actors(self) -> str:
     """Returns what to do if only actors can bring environments; else ''."""

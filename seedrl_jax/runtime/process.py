@@ -43,7 +43,6 @@ _CPUINFO = pathlib.Path('/proc/cpuinfo')
 _PROCESSOR = re.compile(
   r'(vendor_id|cpu family|model|flags|Features|CPU (implementer|part))\s*:.*'
 )
-_OUTPUTS = (('stdout', 1), ('stderr', 2))
 
 
 def configure() -> None:
@@ -262,18 +261,6 @@ def on_stop(
     signal.signal(number, handler)
 
 
-def ensure_outputs() -> None:
-  """Opens missing standard outputs to /dev/null.
-
-  Otherwise the first files opened would get their numbers and what libraries
-  print.
-  """
-  for name, number in _OUTPUTS:
-    if getattr(sys, name) is None:
-      os.dup2(os.open(os.devnull, os.O_WRONLY), number)
-      setattr(sys, name, os.fdopen(number, 'w'))
-
-
 def say(text: str) -> None:
   """Prints a line in one piece, or nothing if the output is closed."""
   write(sys.stdout, text + '\n')
@@ -284,8 +271,8 @@ def drop_unread() -> None:
 
   Otherwise the interpreter's last flush would fail and change the exit code.
   """
-  for name, _ in _OUTPUTS:
-    write(getattr(sys, name), '')
+  for output in sys.stdout, sys.stderr:
+    write(output, '')
 
 
 def write(output: TextIO, text: str) -> None:

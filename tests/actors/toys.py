@@ -210,8 +210,9 @@ class Clock:
 
   def advance(self, seconds: float) -> None:
     self._ahead += seconds
-    # Wakes the loop, which may sleep until a later time.
-    self._loop.call_soon_threadsafe(lambda: None)
+    # Wakes the loop, which may sleep until a later time, or be closed by now.
+    with contextlib.suppress(RuntimeError):
+      self._loop.call_soon_threadsafe(lambda: None)
 
   def advance_until_ended(self, client: Client, seconds: float) -> None:
     """Advances again and again until a client's stream has ended."""
@@ -269,7 +270,7 @@ def local_offer(
     number = version()
     return number, [np.full(s.shape, number) for s in PARAMETERS.values()]
 
-  return slot_allocator.make_local_offer(
+  return slot_allocator.LocalOffer(
     ml_collections.ConfigDict({'agent': agent}),
     types.EnvSpec(SPEC.name, *SPEC[:3], num_envs=120, num_eval_envs=3),
     global_env_id,

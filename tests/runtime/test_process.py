@@ -200,14 +200,3 @@ def test_signals_to_stop_call_the_handler(number, nohup):
   )
   expected = 0 if nohup and number == signal.SIGHUP else number
   assert (ended.returncode, ended.stderr) == (expected, '')
-
-
-def test_outputs_that_are_missing_take_no_file(tmp_path):
-  ended = _run(
-    'process.ensure_outputs()\n'
-    f"f = open({str(tmp_path / 'file')!r}, 'w')\n"
-    "os.write(1, b'x'); os.write(2, b'x'); process.say('x')",
-    *('sh', '-c', 'exec "$@" >&- 2>&-', 'sh'),
-  )
-  assert ended.returncode == 0
-  assert (tmp_path / 'file').read_text() == ''

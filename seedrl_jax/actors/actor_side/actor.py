@@ -178,9 +178,7 @@ class EnvGroup:
         self._found = time.monotonic()
         stream.close()
     except IncompatibleLearner as e:
-      reason = f'{options.name} cannot serve this learner: {e}'
-      connection.refuse(reason)
-      raise ActorError(reason) from e
+      raise ActorError(f'{options.name} cannot serve this learner: {e}') from e
 
   def _make_stream(self, welcome: handshake.Welcome) -> base.LocalStream:
     """Makes the environments, or raises `IncompatibleLearner`."""

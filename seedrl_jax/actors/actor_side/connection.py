@@ -93,13 +93,6 @@ class LearnerConnection:
       raise PeerLost('it ended the stream.')
     return wire.parse(message)
 
-  def refuse(self, reason: str) -> None:
-    """Sends why the actor ends; returns when the learner has read it."""
-    self.send(wire.pack_json(wire.MessageKind.REFUSAL, {'reason': reason}))
-    self._outgoing.put(None)
-    for _ in self._rpc:
-      pass
-
   def cancel(self) -> None:
     """Ends every wait; any thread may call it."""
     with self._lock:

@@ -18,8 +18,6 @@ from seedrl_jax.actors.learner_side.slot_allocator import StreamRefused
 
 # Seconds for the first message.
 _HELLO_SECONDS = 10.0
-# Characters of an actor's reason that are logged.
-_MAX_REASON = 500
 
 _Code = grpc.StatusCode
 _log = logging.getLogger(__name__)
@@ -110,14 +108,14 @@ class ActorSession:
 
   async def _answer_steps(self, grant: slot_allocator.SlotGrant) -> None:
     codec = self._state.codec
-    while (message := await self._read_next()) is not None:
+    while (message := await self._read(self._state.timeout)) is not None:
       action = await self._infer(grant, message)
       await self._write(codec.pack_actions(action, message.sequence))
 
   async def _answer_reports(self, grant: slot_allocator.SlotGrant) -> None:
     state, feed = self._state, self._state.allocator.feed
     assert feed is not None
-    while (message := await self._read_next()) is not None:
+    while (message := await self._read(self._state.timeout)) is not None:
       report = local_messages.unpack_report(message)
       grant.lease.accept_report(message.sequence, report)
       grant.stream.add_episodes(grant.lease, report.episodes)
@@ -126,15 +124,6 @@ class ActorSession:
       if feed.has_newer(report.version):
         answer = await state.loop.run_in_executor(state.copying, feed.message)
       await self._write(answer)
-
-  async def _read_next(self) -> wire.Message | None:
-    """Returns the next message; None at the end or after a refusal."""
-    message = await self._read(self._state.timeout)
-    if message is None or message.kind != wire.MessageKind.REFUSAL:
-      return message
-    reason = str(wire.unpack_json(message).get('reason'))
-    _log.warning('An actor refuses: %r', reason[:_MAX_REASON])
-    return None
 
   async def _read(self, seconds: float) -> wire.Message | None:
     """Returns the next message; None at the end of the stream."""

@@ -30,41 +30,28 @@ class LocalOffer(NamedTuple):
   """What a learner has for actors that act themselves.
 
   Attributes:
-    make_run: returns what a group must know; takes the index of its stream and
-      its ids there, int32 `[n]`.
-  """
-
-  feed: local_messages.ParameterFeed
-  make_run: Callable[[int, np.ndarray], handshake.LocalRun]
-
-
-def make_local_offer(
-  config: ml_collections.ConfigDict,
-  env_spec: types.EnvSpec,
-  global_env_id: Sequence[np.ndarray],
-  block_width: int,
-  replay_address: Callable[[], str],
-  feed: local_messages.ParameterFeed,
-) -> LocalOffer:
-  """Makes what a run's actors need to act themselves.
-
-  Args:
     global_env_id: of each stream, int32 `[N]`, run-wide ids of its slots.
     replay_address: returns the Reverb server's current address.
   """
 
-  def make_run(index: int, env_id: np.ndarray) -> handshake.LocalRun:
-    return handshake.LocalRun(
-      config=handshake.local_config(config),
-      global_env_id=global_env_id[index][env_id],
-      num_train_envs=env_spec.num_envs,
-      num_eval_envs=env_spec.num_eval_envs,
-      block_width=block_width,
-      replay_address=replay_address(),
-      parameters=handshake.spec_texts(feed.specs),
-    )
+  config: ml_collections.ConfigDict
+  env_spec: types.EnvSpec
+  global_env_id: Sequence[np.ndarray]
+  block_width: int
+  replay_address: Callable[[], str]
+  feed: local_messages.ParameterFeed
 
-  return LocalOffer(feed, make_run)
+  def make_run(self, index: int, env_id: np.ndarray) -> handshake.LocalRun:
+    """Returns what a group with the ids `env_id` of a stream must know."""
+    return handshake.LocalRun(
+      config=handshake.local_config(self.config),
+      global_env_id=self.global_env_id[index][env_id],
+      num_train_envs=self.env_spec.num_envs,
+      num_eval_envs=self.env_spec.num_eval_envs,
+      block_width=self.block_width,
+      replay_address=self.replay_address(),
+      parameters=handshake.spec_texts(self.feed.specs),
+    )
 
 
 class SlotGrant(NamedTuple):
