@@ -1,12 +1,14 @@
-"""The programs' flag --config, which --help lists."""
+"""The programs' flag --config, and what --help says of its keys."""
 
 import difflib
 import pathlib
 import re
 import shlex
+import shutil
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import ml_collections
@@ -16,6 +18,11 @@ from ml_collections import config_flags
 _FOLDER = pathlib.Path(__file__).resolve().parents[1] / 'configs'
 DEFAULT = 'vtrace_cartpole'
 PROGRAM = pathlib.Path(sys.argv[0]).stem
+# Lines of a configuration's source.
+_FUNCTION = re.compile(r'def _?(\w+)\(')
+_IMPORT = re.compile(r'from ([\w.]+) import (\w+)')
+_KEY = re.compile(r"config\.(?P<path>[\w.]+) =|'(?P<name>\w+)': ")
+_BEHIND = re.compile(r'  # (.*)')
 
 # So that the calling program's help shows the flag.
 flags.disclaim_key_flags()
@@ -102,8 +109,9 @@ def parse(argv: list[str], default: str | None = DEFAULT) -> list[str]:
   except SystemExit:
     # The program's help was printed, perhaps into `head`.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    print('\nThe configuration, which configs/base.py explains:\n')
-    print('\n'.join(describe(load(argv))))
+    config = load(argv)
+    name = (path_of(argv) or DEFAULT).partition(':')[0]
+    print(describe(config, find(name)))
     raise
   if path_of(argv) is None:
     sys.exit(
@@ -140,19 +148,80 @@ def _unknown_key(argv: Sequence[str]) -> str | None:
   return None
 
 
-def describe(config: ml_collections.ConfigDict, prefix: str = '') -> list[str]:
-  """Returns a configuration, without overrides, as flags with their values."""
-  lines = []
-  for name, value in config.items():
-    key = f'--config.{prefix}{name}'
-    if isinstance(value, ml_collections.ConfigDict):
-      if not prefix:
-        lines += describe(value, f'{name}.')
-        continue
-      value = value.to_dict()
-    lines.append(
-      f'  {key} (not set)'
-      if value is None
-      else f'  {key}={shlex.quote(str(value))}'
-    )
-  return lines
+def describe(
+  config: ml_collections.ConfigDict, path: pathlib.Path, width: int = 0
+) -> str:
+  """Returns the help on a configuration, without overrides, by section.
+
+  Args:
+    path: its file.
+    width: columns of text; 0: the terminal's.
+  """
+  width = width or shutil.get_terminal_size().columns
+  said = comments(path)
+  single, sections = [], []
+  for name, value in _in_order(config, '', said):
+    if not isinstance(value, ml_collections.ConfigDict):
+      single += _entry(name, value, said, width)
+      continue
+    title = f'{name}: {said[name]}' if said.get(name) else name
+    sections += ['', *textwrap.wrap(title, width)]
+    for key, inner in _in_order(value, f'{name}.', said):
+      sections += _entry(f'{name}.{key}', inner, said, width)
+  title = f'The configuration {path.stem}, which --config.KEY=VALUE changes:'
+  return '\n'.join(['', title, '', *single, *sections])
+
+
+def _in_order(
+  section: ml_collections.ConfigDict, prefix: str, said: Iterable[str]
+) -> list[tuple[str, Any]]:
+  """Returns names and values in source order, others last."""
+  order = {key: i for i, key in enumerate(said)}
+  return sorted(
+    section.items(), key=lambda x: order.get(prefix + x[0], len(order))
+  )
+
+
+def _entry(key: str, value: Any, said: dict[str, str], width: int) -> list[str]:
+  given = ' (not set)'
+  if value is not None:
+    text = str(dict(value) if hasattr(value, 'items') else value)
+    given = f'="{text}"' if "'" in text else f'={shlex.quote(text)}'
+  indent = ' ' * 6
+  lines = textwrap.wrap(
+    said.get(key, ''), width, initial_indent=indent, subsequent_indent=indent
+  )
+  return [f'  --config.{key}{given}', *lines]
+
+
+def comments(path: pathlib.Path) -> dict[str, str]:
+  """Returns the comment of each key and section in a source, '' if none.
+
+  A key's comment is above it or at its line's end; a section's is the docstring
+  of the function of its name, which replaces that of an imported configuration.
+  """
+  found: dict[str, str] = {}
+  section, above = '', []
+  for line in path.read_text().splitlines():
+    text = line.strip()
+    if text.startswith('# '):
+      above.append(text[2:])
+      continue
+    if match := _IMPORT.match(line):
+      module: Any = sys.modules.get('.'.join(match.groups()))
+      if hasattr(module, 'get_config') or hasattr(module, 'set_defaults'):
+        said = comments(pathlib.Path(module.__file__))
+        found |= {k: x for k, x in said.items() if x or k not in found}
+    elif match := _FUNCTION.match(line):
+      section = match[1]
+      found = {
+        k: x for k, x in found.items() if not k.startswith(f'{section}.')
+      }
+      found[section] = ''
+    elif text.startswith('"""') and section in found and not found[section]:
+      found[section] = text.strip('"')
+    elif section and (match := _KEY.match(text)):
+      key = match['path'] or f'{section}.{match["name"]}'
+      found[key] = found.get(key) or ' '.join(above + _BEHIND.findall(line))
+    above = []
+  return found

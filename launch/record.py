@@ -5,7 +5,7 @@
 
 A run with the same configuration then learns from them by
 --config.demonstrations.path=demos --config.demonstrations.fraction=0.25. With
---config.replay.address they go to a table of a running Reverb server.
+--config.replay.address they also fill a table of a running Reverb server.
 """
 
 import functools

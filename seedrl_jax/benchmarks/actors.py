@@ -11,7 +11,6 @@ import queue
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
@@ -20,12 +19,10 @@ import grpc
 import ml_collections
 import numpy as np
 
-from seedrl_jax import types
 from seedrl_jax.actors import addresses, credentials, handshake, wire
 from seedrl_jax.actors.learner_side import remote_stream, server, slot_allocator
-from seedrl_jax.benchmarks import timing
+from seedrl_jax.benchmarks import environments, timing
 from seedrl_jax.envs import base, factory
-from seedrl_jax.runtime import nest
 
 TRANSPORTS = ('unix', 'tcp')
 
@@ -34,9 +31,6 @@ _ENVS, _GROUPS = 16, 2
 _ACTOR = pathlib.Path(__file__).parents[2] / 'launch/actor.py'
 # Between the probe's requests; without a pause it would itself be a load.
 _PAUSE_SECONDS = 0.005
-# Between looks at whether an actor has ended.
-_LOOK_SECONDS = 0.1
-_FIRST, _MID = types.StepType.FIRST, types.StepType.MID
 _NO_EPISODES = base.EndedEpisodes(*([np.zeros(0)] * 5))
 
 
@@ -143,7 +137,7 @@ def _time_actors(
 def _actors(
   address: str, count: int, on_end: Callable[[], None]
 ) -> Iterator[None]:
-  """Runs actors; calls `on_end` from a thread if one ends by itself.
+  """Runs actors; calls `on_end` from a thread once one has ended.
 
   Raises:
     RuntimeError: at the end, if one had failed by itself.
@@ -155,30 +149,20 @@ def _actors(
   processes = [
     subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(count)
   ]
-  stopping = threading.Event()
-
-  def watch() -> None:
-    while not stopping.wait(_LOOK_SECONDS):
-      if any(process.poll() is not None for process in processes):
-        on_end()
-        return
-
-  watcher = threading.Thread(target=watch, name='watch-actors')
-  watcher.start()
-  try:
-    yield
-  finally:
-    stopping.set()
-    watcher.join()
-    codes = [process.poll() for process in processes]
+  with futures.ThreadPoolExecutor(max(1, count), 'watch-actors') as executor:
     for process in processes:
-      process.terminate()
-      process.wait()
-    if failed := [code for code in codes if code]:
-      raise RuntimeError(
-        f'An actor of the benchmark ended by itself (exit code {failed[0]}); '
-        'what it said is above.'
-      )
+      executor.submit(process.wait).add_done_callback(lambda _: on_end())
+    try:
+      yield
+    finally:
+      codes = [process.poll() for process in processes]
+      for process in processes:
+        process.terminate()
+      if failed := [code for code in codes if code]:
+        raise RuntimeError(
+          f'An actor of the benchmark ended by itself (exit code {failed[0]}); '
+          'what it said is above.'
+        )
 
 
 def probe(
@@ -193,9 +177,10 @@ def probe(
     messages.put(handshake.pack_hello(handshake.Hello(1, 'probe')))
     handshake.unpack_welcome(wire.parse(next(call)))
     codec = wire.StreamCodec(spec)
+    stream = environments.FreeStream(spec, 1, 1)
     seconds = []
     for sequence in range(calls):
-      output = _blank(spec, _MID if sequence else _FIRST)
+      output = stream.recv()
       start = time.perf_counter()
       messages.put(codec.pack_steps(output, _NO_EPISODES, sequence))
       codec.unpack_actions(wire.parse(next(call)), 1, sequence)
@@ -205,17 +190,3 @@ def probe(
   finally:
     messages.put(None)
     call.cancel()
-
-
-def _blank(spec: base.StreamSpec, step_type: int) -> types.EnvOutput:
-  leaves = [
-    np.zeros((1, *leaf.shape), leaf.dtype)
-    for leaf in nest.flatten(spec.observation)
-  ]
-  return types.EnvOutput(
-    observation=nest.unflatten(spec.observation, leaves),
-    reward=np.zeros(1, np.float32),
-    discount=np.ones(1, np.float32),
-    step_type=np.full(1, step_type, np.uint8),
-    env_id=np.zeros(1, np.int32),
-  )

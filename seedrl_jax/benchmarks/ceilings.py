@@ -7,7 +7,6 @@ import jax
 import ml_collections
 import numpy as np
 
-from seedrl_jax import types
 from seedrl_jax.benchmarks import environments, timing
 from seedrl_jax.inference import device_step, specs
 from seedrl_jax.learner import topology as topology_lib
@@ -137,23 +136,10 @@ def _update(
   steps = config.batch_size * config.unroll_length
   state = parts.updater.replicate(parts.learner.state())
 
-  def fill(piece: types.Batch) -> types.Batch:
-    unroll = piece.unroll
-    shape = unroll.steps.reward.shape
-    recorded = unroll.steps._replace(
-      observation=environments.random_observation(
-        np.random.default_rng(0), parts.env_spec.observation, shape
-      ),
-      step_type=np.full(shape, types.StepType.MID, np.uint8),
-      discount=np.ones(shape, np.float32),
-    )
-    return piece._replace(unroll=unroll._replace(steps=recorded))
-
-  pieces = [fill(piece) for piece in parts.blank_batch]
-
   def work() -> int:
     nonlocal state
-    state, output, _ = parts.updater(state, parts.updater.shard(pieces), 0.0)
+    batch = parts.updater.shard(parts.blank_batch)
+    state, output, _ = parts.updater(state, batch, 0.0)
     jax.block_until_ready(output)
     return steps
 

@@ -1,7 +1,5 @@
 """Environments that cost nothing, and observations for benchmarks."""
 
-import functools
-import threading
 from typing import Any
 
 import jax
@@ -27,7 +25,7 @@ class FreeStream(envs.EnvStream):
     self.spec = spec
     self.num_envs = num_envs
     self.batch_size = batch_size
-    self._closed = threading.Event()
+    self._closed = False
     groups = num_envs // batch_size
     self._env_ids = np.split(np.arange(num_envs, dtype=np.int32), groups)
     self._received = 0
@@ -43,7 +41,7 @@ class FreeStream(envs.EnvStream):
     self._zeros = np.zeros(batch_size, np.float32)
 
   def recv(self) -> types.EnvOutput:
-    if self._closed.is_set():
+    if self._closed:
       raise envs.StreamClosed('The stream was closed.')
     step, group = divmod(self._received, len(self._env_ids))
     self._received += 1
@@ -67,20 +65,18 @@ class FreeStream(envs.EnvStream):
     return []
 
   def close(self) -> None:
-    self._closed.set()
+    self._closed = True
 
 
 def free_streams(config: ml_collections.ConfigDict) -> build.MakeStream:
   """Returns a maker of free streams with the configured shapes."""
   spec = factory.make_spec(config.env)._replace(name='free')
-  return functools.partial(_make_free, spec)
 
+  def make(index: int, plan: layout_lib.StreamPlan) -> FreeStream:
+    del index
+    return FreeStream(spec, len(plan.global_env_id), plan.batch_size)
 
-def _make_free(
-  spec: envs.StreamSpec, index: int, plan: layout_lib.StreamPlan
-) -> FreeStream:
-  del index
-  return FreeStream(spec, len(plan.global_env_id), plan.batch_size)
+  return make
 
 
 def random_observation(

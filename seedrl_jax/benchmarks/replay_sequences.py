@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import itertools
 import threading
 import time
 from collections.abc import Iterator
@@ -19,8 +18,6 @@ from seedrl_jax.replay import table_configs
 from seedrl_jax.replay.reverb.client import store as reverb_store
 from seedrl_jax.run import build
 
-# Seconds between checks of the server's count.
-_LOOK = 0.002
 # Number of different steps, which then repeat.
 _PERIOD = 1000
 
@@ -30,8 +27,7 @@ def measure(
 ) -> Iterator[dict[str, str]]:
   """Yields a table row of sequences per second.
 
-  `config` is of R2D2 on Pong. The table is filled once, in as many parts as
-  there are windows.
+  `config` is of R2D2 on Pong. The table is filled once, a part in each window.
 
   Raises:
     ReverbError: if the server does not start, or is lost.
@@ -41,7 +37,15 @@ def measure(
     assert isinstance(parts.store, reverb_store.ReverbStore)
     table = parts.store.table(table_configs.TABLE)
     source = _Source(table, parts.agent.overlap)
-    inserted = _fill(parts.store, source, config.replay.max_size, windows)
+    # One part more, to warm up.
+    size = config.replay.max_size // (windows.number + 1)
+
+    def fill() -> int:
+      count = sum(source.insert() for _ in range(-(-size // source.width)))
+      parts.store.flush()
+      return count
+
+    inserted = timing.measure(fill, windows._replace(seconds=0.0))
     sampler = table.sampler(config.batch_size)
 
     def draw(new_priorities: bool) -> int:
@@ -106,34 +110,6 @@ class _Source:
     block.unroll.env_id[:] = np.arange(self.width)
     self._table.insert(block, self._rng.uniform(size=self.width))
     return self.width
-
-
-def _fill(
-  store: reverb_store.ReverbStore,
-  source: _Source,
-  size: int,
-  windows: timing.Windows,
-) -> timing.Timing:
-  """Fills the table; returns sequences per second."""
-  count = size // source.width
-  edges = [count * i // windows.number for i in range(windows.number + 1)]
-  rates, costs = [], []
-  for first, end in itertools.pairwise(edges):
-    cpu, start = time.process_time(), time.perf_counter()
-    inserted = sum(source.insert() for _ in range(first, end))
-    _wait_until_stored(store, end * source.width)
-    rates.append(inserted / (time.perf_counter() - start))
-    costs.append((time.process_time() - cpu) / inserted)
-  return timing.summarize(rates, costs)
-
-
-def _wait_until_stored(store: reverb_store.ReverbStore, count: int) -> None:
-  """Waits for the server; raises ReverbError if it is lost."""
-  while True:
-    table = store.location.link.peek()[table_configs.TABLE]
-    if table.rate_limiter_info.insert_stats.completed >= count:
-      return
-    time.sleep(_LOOK)
 
 
 def _keep_inserting(source: _Source, stop: threading.Event) -> float:

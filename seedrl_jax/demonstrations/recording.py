@@ -2,9 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
-import tempfile
-from collections.abc import Iterator
 
 import jax
 import ml_collections
@@ -33,7 +30,7 @@ class RecordingOptions(playing.PlayOptions):
   Attributes:
     teacher_workdir: run whose checkpoint plays; or ''.
     policy: see `teacher.from_policy`; or ''.
-    out: folder to write; or '' to fill only a server.
+    out: folder to write.
     min_return: least raw return of episodes to keep; None: any.
   """
 
@@ -48,8 +45,9 @@ class RecordingOptions(playing.PlayOptions):
         'Give either --teacher_workdir (whose checkpoint plays) or --policy '
         '(module:function).'
       )
-    if self.out:
-      folder_lib.check_new(self.out)
+    if not self.out:
+      raise ValueError('--out is missing; name a folder to write.')
+    folder_lib.check_new(self.out)
 
   def keeps(self, episode: envs.Episode) -> bool:
     """Returns whether the episode has `min_return`."""
@@ -67,7 +65,7 @@ class Recording:
   manifest: folder_lib.Manifest
   returns: np.ndarray
   played: int
-  places: tuple[str, ...]
+  places: list[str]
 
   def report(self) -> str:
     """Returns the figures in a few lines."""
@@ -86,7 +84,7 @@ def record(
 ) -> Recording:
   """Records sequences for the run that `config` describes.
 
-  They go to a folder, and to the server at `replay.address` if that is set.
+  They go to a folder, then to the server at `replay.address` if that is set.
 
   Raises:
     ValueError: if the options do not fit, or no episode was kept.
@@ -94,16 +92,26 @@ def record(
     registry.MissingLibraryError: if EnvPool cannot be loaded.
   """
   options.check()
-  _check_places(config, options)
+  address = config.replay.address
+  if address and not config.demonstrations.fraction:
+    raise ValueError(
+      f'--config.replay.address={address}: without '
+      '--config.demonstrations.fraction there is no table to fill; give it as '
+      'the run and the server have it.'
+    )
   student = _make_student(config, options.width)
-  teacher = _make_teacher(student, options, line)
+  if options.policy:
+    teacher = teacher_lib.from_policy(student, options.policy, options.seed)
+  else:
+    teacher = teacher_lib.from_checkpoint(
+      student, options.teacher_workdir, options, line
+    )
   layout = blocks.UnrollLayout(sequence_spec(student), student.agent.overlap)
   with contextlib.ExitStack() as opened:
     store = _open_store(student.config, layout)
     if store is not None:
       opened.callback(store.close)
-    path = opened.enter_context(_folder(options.out))
-    with folder_lib.create(path, layout) as writer:
+    with folder_lib.create(options.out, layout) as writer:
       returns = _play(student, teacher, options, writer, line)
       writer.manifest = folder_lib.Manifest(
         env_id=student.env_spec.env_id,
@@ -114,28 +122,11 @@ def record(
         unroll=layout.signature(),
       )
     if store is not None:
-      _fill(store, path, student.env_spec.env_id)
-  server = store and f'the server at {config.replay.address}'
-  places = tuple(place for place in (options.out, server) if place)
+      _fill(store, options.out, student.env_spec.env_id)
+  places = [options.out]
+  if config.replay.address:
+    places.append(f'the server at {config.replay.address}')
   return Recording(writer.manifest, returns, options.episodes, places)
-
-
-def _check_places(
-  config: ml_collections.ConfigDict, options: RecordingOptions
-) -> None:
-  """Checks that there is a folder to write or a table to fill."""
-  address = config.replay.address
-  if not options.out and not address:
-    raise ValueError(
-      '--out is missing; name a folder to write, or a server to fill by '
-      '--config.replay.address.'
-    )
-  if address and not config.demonstrations.fraction:
-    raise ValueError(
-      f'--config.replay.address={address}: without '
-      '--config.demonstrations.fraction there is no table to fill; give it as '
-      'the run and the server have it.'
-    )
 
 
 def _make_student(
@@ -146,18 +137,6 @@ def _make_student(
   env_spec = env_factory.make_env_spec(config)
   agent = agents.load_agent(config, env_spec)
   return teacher_lib.Student(agent, config, env_spec)
-
-
-def _make_teacher(
-  student: teacher_lib.Student,
-  options: RecordingOptions,
-  line: progress.ProgressLine,
-) -> teacher_lib.Teacher:
-  if options.policy:
-    return teacher_lib.from_policy(student, options.policy, options.seed)
-  return teacher_lib.from_checkpoint(
-    student, options.teacher_workdir, options, line
-  )
 
 
 def sequence_spec(student: teacher_lib.Student) -> types.Unroll:
@@ -194,16 +173,6 @@ def _fill(store: replay.TrajectoryStore, folder: str, env_id: str) -> None:
     raise ValueError(
       f'The server may have only a part of the demonstrations: {e}'
     ) from e
-
-
-@contextlib.contextmanager
-def _folder(out: str) -> Iterator[str]:
-  """Yields the folder to write: the user's, or a temporary one."""
-  if out:
-    yield out
-    return
-  with tempfile.TemporaryDirectory(prefix='seedrl-record-') as scratch:
-    yield os.path.join(scratch, 'demonstrations')
 
 
 def _play(

@@ -159,38 +159,24 @@ class ScriptedStream(playing.WrappedStream):
     output = self._stream.recv()
     action = np.asarray(self._policy(output))
     spec = self.spec.action
-    if not _fits(action, spec, len(output.env_id)):
+    shape = (len(output.env_id), *spec.shape)
+    low = np.reshape(spec.minimum, spec.shape)
+    high = np.reshape(spec.maximum, spec.shape)
+    if (
+      action.shape != shape
+      or action.dtype.kind not in ('iu' if spec.is_discrete else 'f')
+      or not np.isfinite(action).all()
+      or not ((action >= low) & (action <= high)).all()
+    ):
       raise ValueError(
-        f'{self._flag}: it must return {_in_words(spec, len(output.env_id))}; '
-        f'it returned {action.dtype}{list(action.shape)}: '
-        f'{action.ravel()[:8]}.'
+        f'{self._flag}: it must return {spec.dtype}{list(shape)} from '
+        f'{low.tolist()} to {high.tolist()}; it returned '
+        f'{action.dtype}{list(action.shape)}: {action.ravel()[:8]}.'
       )
     scripted = ScriptedObservation(
       action.astype(spec.dtype), output.observation
     )
     return output._replace(observation=scripted)
-
-
-def _fits(action: np.ndarray, spec: types.ActionSpec, batch: int) -> bool:
-  """Returns whether `action` is `[batch, ...]` as the spec says."""
-  if action.shape != (batch, *spec.shape):
-    return False
-  if action.dtype.kind not in ('iu' if spec.is_discrete else 'f'):
-    return False
-  numbers = action.reshape(batch, -1)
-  within = (numbers >= spec.minimum) & (numbers <= spec.maximum)
-  return bool((within & np.isfinite(numbers)).all())
-
-
-def _in_words(spec: types.ActionSpec, batch: int) -> str:
-  """Returns a description of what `_fits` accepts."""
-  kind = 'integers' if spec.is_discrete else 'floats'
-  # One number if all are equal.
-  least, largest = (
-    f'{bounds[0]:g}' if len({*bounds}) == 1 else f'{list(bounds)}'
-    for bounds in (spec.minimum, spec.maximum)
-  )
-  return f'{kind} {[batch, *spec.shape]} from {least} to {largest}'
 
 
 def _by_script(

@@ -72,18 +72,9 @@ def join(
     opened.callback(client.leave, 'it could not join')
     _start_jax(flags, interface, client)
     opened.pop_all()
-  return _watched(flags.index, flags.count, client, server)
-
-
-def _watched(
-  index: int,
-  count: int,
-  client: votes.VoteClient,
-  server: votes.VoteServer | None,
-) -> several_hosts.SeveralHosts:
-  made = several_hosts.SeveralHosts(index, count, client, server)
-  made.watch()
-  return made
+  joined = several_hosts.SeveralHosts(flags.index, flags.count, client, server)
+  joined.watch()
+  return joined
 
 
 def _start_jax(flags: _Flags, interface: str, client: votes.VoteClient) -> None:
@@ -213,4 +204,6 @@ def _join_on_tpu(timeout: float) -> coordinator_lib.Coordinator:
   host, port, secret = found.astype(np.uint8).tobytes().decode().split()
   address = host, int(port)
   client = votes.VoteClient(address, secret, index, count, timeout)
-  return _watched(index, count, client, server)
+  joined = several_hosts.SeveralHosts(index, count, client, server)
+  joined.watch()
+  return joined

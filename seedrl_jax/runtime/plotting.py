@@ -12,7 +12,6 @@ import numpy as np
 from matplotlib import axes as mpl_axes
 from matplotlib import figure as mpl_figure
 from matplotlib import ticker
-from matplotlib.backends import backend_agg
 
 from seedrl_jax.runtime import progress, settings
 
@@ -179,7 +178,6 @@ def draw(groups: Sequence[SeedGroup]) -> mpl_figure.Figure:
   """Draws return and throughput (rows) over frames and minutes (columns)."""
   with matplotlib.rc_context(_LOOKS):
     figure = mpl_figure.Figure(figsize=(11, 7), layout='constrained')
-    backend_agg.FigureCanvasAgg(figure)
     grid = figure.subplots(2, 2, sharex='col', sharey='row')
     for column, (x, x_label) in enumerate((
       ('time/env_frames', 'environment frames'),

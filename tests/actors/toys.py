@@ -210,8 +210,9 @@ class Clock:
 
   def advance(self, seconds: float) -> None:
     self._ahead += seconds
-    # Wakes the loop, which may sleep until a later time.
-    self._loop.call_soon_threadsafe(lambda: None)
+    # Wakes the loop, which may sleep until a later time, or be closed by now.
+    with contextlib.suppress(RuntimeError):
+      self._loop.call_soon_threadsafe(lambda: None)
 
   def advance_until_ended(self, client: Client, seconds: float) -> None:
     """Advances again and again until a client's stream has ended."""

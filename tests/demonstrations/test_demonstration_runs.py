@@ -87,13 +87,12 @@ def served_fixture(server_python):
 
 
 def test_a_server_that_runs_is_filled(served, tmp_path):
-  options = {'episodes': 6, 'num_envs': 2}
-  made = recording_runs.record(served, '', **options)
-  assert made.places == (f'the server at {served.replay.address}',)
-  again = recording_runs.record(served, tmp_path / 'out', **options)
-  assert again.places[0] == str(tmp_path / 'out')
+  out = tmp_path / 'out'
+  made = recording_runs.record(served, out, episodes=6, num_envs=2)
+  server = f'the server at {served.replay.address}'
+  assert made.places == [str(out), server]
   run = runs.Run(served, tmp_path / 'run')
-  assert _table(run).size == 2 * made.manifest.sequences
+  assert _table(run).size == made.manifest.sequences
   run.system.parts.close()
 
 

@@ -260,7 +260,7 @@ def test_a_checkpoint_with_actions_of_any_shape_teaches(tmp_path):
     ({'policy': 'by_step'}, '--policy=by_step: must be module:function'),
     (
       {'policy': 'tests.demonstrations.recording_runs:unknown_action'},
-      r'unknown_action: it must return integers \[1\] from 0 to 3; it returned',
+      r'unknown_action: it must return int32\[1\] from 0 to 3; it returned',
     ),
     ({'teacher_workdir': '/nowhere', 'policy': ''}, 'holds no run'),
   ],

@@ -42,14 +42,18 @@ def test_actions_come_with_the_observation(kind, action):
 @pytest.mark.parametrize(
   ('kind', 'action', 'sentence'),
   [
-    ('discrete', np.array([0, 4]), r'integers \[2\] from 0 to 3; .*: \[0 4\]'),
+    ('discrete', np.array([0, 4]), r'int32\[2\] from 0 to 3; .*: \[0 4\]'),
     ('discrete', np.array([0]), r'returned int64\[1\]'),
     (
       'joint',
       np.array([[1, 2], [2, 0]]),
-      r'integers \[2, 2\] from 0 to \[1, 2\]; it returned int64\[2, 2\]',
+      r'int32\[2, 2\] from \[0.*\] to \[1.*, 2.*\]; it returned int64\[2, 2\]',
     ),
-    ('box', np.full((2, 2, 2), 1.1), r'floats \[2, 2, 2\] from -1 to 1; it'),
+    (
+      'box',
+      np.full((2, 2, 2), 1.1),
+      r'float32\[2, 2, 2\] from \[\[-1.*\]\] to \[\[1.*\]\]; it',
+    ),
     ('box', np.full((2, 2, 2), np.nan), r'returned float64\[2, 2, 2\]: \[nan'),
     ('box', np.zeros((2, 2, 2), np.int32), r'returned int32\[2, 2, 2\]'),
   ],
