@@ -77,12 +77,6 @@ class _Calls:
         on_asked()
       return call.result()
 
-  def server_info(
-    self, address: str, timeout: float
-  ) -> reverb_pb2.ServerInfoResponse:
-    """Requests the state once; raises as `unary`."""
-    return self.unary(address, 'ServerInfo', reverb_pb2.Empty(), timeout)
-
   def drop_channel(self) -> None:
     """Ends unary calls under way; the next one reconnects."""
     with self._lock:
@@ -213,7 +207,9 @@ class Connection:
   def _probe(self) -> str | None:
     """Returns why the server cannot be used, or None."""
     try:
-      self._calls.server_info(self.address, _ATTEMPT)
+      self._calls.unary(
+        self.address, 'ServerInfo', reverb_pb2.Empty(), _ATTEMPT
+      )
     except grpc.RpcError as e:
       return e.code().name
     except grpc.FutureCancelledError:
@@ -233,7 +229,9 @@ class Connection:
     """Returns `server_info`, or raises ReverbError without any recovery."""
     self.check()
     try:
-      response = self._calls.server_info(self.address, _GLANCE)
+      response = self._calls.unary(
+        self.address, 'ServerInfo', reverb_pb2.Empty(), _GLANCE
+      )
     except (grpc.RpcError, grpc.FutureCancelledError) as e:
       self.check()
       raise errors.ServerLost(

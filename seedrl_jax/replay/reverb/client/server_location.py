@@ -1,6 +1,5 @@
 """The server of a store: started by the run, or already running."""
 
-import abc
 import contextlib
 import json
 import os
@@ -28,45 +27,12 @@ _ATTEMPTS = 5
 Record = Mapping[str, Any]
 
 
-class ServerLocation(abc.ABC):
-  """The Reverb server of a store, and `link`, the connection to it."""
+class OwnServer:
+  """A server of this run, restarted if it is lost.
 
-  link: connection.Connection
-
-  @abc.abstractmethod
-  def checkpoint(
-    self,
-    path: str,
-    record: Record,
-    on_asked: Callable[[], None] | None = None,
-  ) -> None:
-    """Saves the tables and `record`, JSON values, in `path`.
-
-    Calls `on_asked` each time that the request is sent.
-
-    Raises:
-      OSError, ReverbError: if that fails.
-    """
-
-  @abc.abstractmethod
-  def restore(
-    self, path: str, check: Callable[[Record], None]
-  ) -> Record | None:
-    """Restores `path` after `check`, which raises if the record does not fit.
-
-    Returns None if the server's tables stay as they are.
-
-    Raises:
-      CheckpointError: if it cannot be restored.
-    """
-
-  @abc.abstractmethod
-  def close(self) -> None:
-    """Ends the connection, and the server if it is the store's own."""
-
-
-class OwnServer(ServerLocation):
-  """A server of this run, restarted if it is lost."""
+  Attributes:
+    link: the connection to it.
+  """
 
   def __init__(
     self,
@@ -115,7 +81,11 @@ class OwnServer(ServerLocation):
     record: Record,
     on_asked: Callable[[], None] | None = None,
   ) -> None:
-    """See `ServerLocation`; `path` appears complete."""
+    """Saves the tables and `record`, JSON values, in `path`.
+
+    `path` appears complete. Calls `on_asked` each time that the request is
+    sent. Raises OSError or ReverbError if that fails.
+    """
     written = self.link.checkpoint(on_asked)
     with open(os.path.join(written, _RECORD), 'w') as file:
       json.dump(record, file)
@@ -123,7 +93,11 @@ class OwnServer(ServerLocation):
     self._newest = path
 
   def restore(self, path: str, check: Callable[[Record], None]) -> Record:
-    """See `ServerLocation`; after a failure the tables are empty."""
+    """Restores `path` after `check`, which raises if the record does not fit.
+
+    Raises:
+      CheckpointError: if it cannot be restored; then the tables are empty.
+    """
     try:
       with self._lock:
         return self._restore(path, check)
@@ -139,24 +113,19 @@ class OwnServer(ServerLocation):
     except BaseException:
       if begun:
         self._newest = None
-        self._empty()
+        self._server.start()
       raise
     if not begun:
-      self._restart_with(path)
+      try:
+        self._server.start(path)
+      except BaseException:
+        self._server.start()
+        raise
+      self._newest = path
     return record
 
-  def _restart_with(self, path: str) -> None:
-    try:
-      self._server.start(path)
-    except BaseException:
-      self._empty()
-      raise
-    self._newest = path
-
-  def _empty(self) -> None:
-    self._server.start()
-
   def close(self) -> None:
+    """Ends the connection and the server."""
     self._closed = True
     self.link.close()
     self._server.close()
@@ -202,7 +171,7 @@ class OwnServer(ServerLocation):
     return False
 
 
-class ExternalServer(ServerLocation):
+class ExternalServer:
   """A server that this run did not start, at `--config.replay.address`."""
 
   def __init__(
@@ -222,7 +191,7 @@ class ExternalServer(ServerLocation):
     record: Record,
     on_asked: Callable[[], None] | None = None,
   ) -> None:
-    """See `ServerLocation`; the files stay on the server's machine.
+    """See `OwnServer`; the files stay on the server's machine.
 
     Only one of the processes that share a server should save: a server deletes
     all but its newest checkpoint.
@@ -236,7 +205,7 @@ class ExternalServer(ServerLocation):
     checkpoint_files.keep(scratch, path)
 
   def restore(self, path: str, check: Callable[[Record], None]) -> None:
-    """See `ServerLocation`; only logs how the server's owner can load it."""
+    """Checks `path`; only logs how the server's owner can load it."""
     record = _read_record(path)
     check(record)
     saved = record.get('server', {}).get('path', path)
@@ -248,6 +217,7 @@ class ExternalServer(ServerLocation):
     )
 
   def close(self) -> None:
+    """Ends the connection."""
     self.link.close()
 
 

@@ -28,7 +28,8 @@ _SILENCE = 60
 
 # Makes the server from its tables' rules.
 MakeLocation = Callable[
-  [Sequence[Mapping[str, Any]]], server_location.ServerLocation
+  [Sequence[Mapping[str, Any]]],
+  server_location.OwnServer | server_location.ExternalServer,
 ]
 
 
@@ -70,8 +71,11 @@ class ReverbStore(base.TrajectoryStore):
     pools = blocks.make_pools(self._layout, configs, self._block_width)
     shared = tables.Shared(self.location.link, self._layout, self._workers.map)
     for config in configs:
-      pool = pools[config.name]
-      self._tables[config.name] = tables.make_table(config, shared, pool)
+      name, pool = config.name, pools[config.name]
+      if isinstance(config, table_configs.QueueConfig):
+        self._tables[name] = tables.ReverbQueue(config, shared, pool)
+      else:
+        self._tables[name] = tables.ReverbReplay(config, shared, pool)
 
   @property
   def bytes_sent(self) -> int:

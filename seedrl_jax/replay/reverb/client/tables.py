@@ -206,12 +206,3 @@ class ReverbReplay(ReverbTable, base.Replay):
     """See `ReverbTable`; drops unsent priorities."""
     super().close()
     self._updater.close()
-
-
-def make_table(
-  config: table_configs.TableConfig, shared: Shared, pool: blocks.BlockPool
-) -> ReverbTable:
-  """Returns a table that the server has."""
-  if isinstance(config, table_configs.QueueConfig):
-    return ReverbQueue(config, shared, pool)
-  return ReverbReplay(config, shared, pool)

@@ -158,7 +158,14 @@ def find(python: str | None = None) -> Interpreter:
     EnvironmentUnavailable: with the remedy, if there is none.
   """
   if named := python or os.environ.get(VARIABLE):
-    return _checked(named)
+    found = _probe(named)
+    if found is not None and (found.has_reverb or found.fits):
+      return found
+    what = f'Python {found.version}' if found else 'no Python that runs'
+    raise EnvironmentUnavailable(
+      f'{FLAG}={named}: this is {what}, and Reverb needs one from 3.9 to 3.11; '
+      'name such.'
+    )
   for path in _candidates():
     found = _probe(path)
     if found is not None and found.fits:
@@ -193,17 +200,6 @@ def _probe(path: str) -> Interpreter | None:
     return Interpreter(path, *json.loads(result.stdout))
   except (OSError, subprocess.SubprocessError, ValueError):
     return None
-
-
-def _checked(path: str) -> Interpreter:
-  found = _probe(path)
-  if found is not None and (found.has_reverb or found.fits):
-    return found
-  what = f'Python {found.version}' if found else 'no Python that runs'
-  raise EnvironmentUnavailable(
-    f'{FLAG}={path}: this is {what}, and Reverb needs one from 3.9 to 3.11; '
-    'name such.'
-  )
 
 
 def _candidates() -> Iterator[str]:
