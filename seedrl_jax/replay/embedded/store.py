@@ -37,20 +37,15 @@ class EmbeddedStore(base.TrajectoryStore):
     self.overlap = overlap
     self._layout = blocks.UnrollLayout(unroll_spec, overlap)
     pools = blocks.make_pools(self._layout, configs, block_width)
-    self._tables = {
-      config.name: self._make_table(config, pools[config.name], seed)
-      for config in configs
-    }
-
-  def _make_table(
-    self,
-    config: table_configs.TableConfig,
-    pool: blocks.BlockPool,
-    seed: int | None,
-  ) -> tables.EmbeddedTable:
-    if isinstance(config, table_configs.QueueConfig):
-      return tables.EmbeddedQueue(config, self._layout, pool)
-    return replay_table.EmbeddedReplay(config, self._layout, pool, seed)
+    self._tables: dict[str, tables.EmbeddedTable] = {}
+    for config in configs:
+      name, pool = config.name, pools[config.name]
+      if isinstance(config, table_configs.QueueConfig):
+        self._tables[name] = tables.EmbeddedQueue(config, self._layout, pool)
+      else:
+        self._tables[name] = replay_table.EmbeddedReplay(
+          config, self._layout, pool, seed
+        )
 
   def table(self, name: str) -> tables.EmbeddedTable:
     return self._tables[name]

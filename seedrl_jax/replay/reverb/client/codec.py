@@ -39,7 +39,6 @@ _NAMES = dict(zip(_CODES.values(), _CODES, strict=True))
 
 _snappy = cramjam.snappy
 
-
 # Each thread's own memory for data that cannot be written in place.
 _scratch = threading.local()
 

@@ -97,7 +97,8 @@ class InsertStream:
           )
           self._thread.start()
       self._writers.wake()
-      self._check()
+      if self._error is not None:
+        raise self._error
 
   def flush(self, timeout: float | None = None) -> None:
     """Waits, `timeout` seconds at most, for all earlier inserts.
@@ -115,7 +116,8 @@ class InsertStream:
         ),
         timeout,
       )
-      self._check()
+      if self._error is not None:
+        raise self._error
 
   def acknowledge(self, keys: Sequence[int]) -> None:
     """Counts items as inserted, sampled ones too; ignores unknown keys."""
@@ -153,10 +155,6 @@ class InsertStream:
       thread.join()
     self._encoding.shutdown(cancel_futures=True)
 
-  def _check(self) -> None:
-    if self._error is not None:
-      raise self._error
-
   def _encode(
     self, request: _Request, encode: Callable[[], items.Encoded]
   ) -> None:
@@ -181,11 +179,7 @@ class InsertStream:
   def _run(self) -> None:
     try:
       connection_lib.serve_streams(
-        self._connection,
-        'InsertStream',
-        self._table,
-        self._closed,
-        self._serve,
+        self._connection, 'InsertStream', self._table, self._closed, self._serve
       )
     except BaseException as e:
       self._fail(e)

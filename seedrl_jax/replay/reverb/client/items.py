@@ -169,10 +169,6 @@ class SampledColumn(NamedTuple):
   slices: Sequence[TensorSlice]
   squeeze: bool
 
-  @property
-  def rows(self) -> int:
-    return sum(s.length for s in self.slices)
-
 
 class DrawnItem(NamedTuple):
   """A drawn item.

@@ -71,10 +71,6 @@ class OwnServer:
         return
     self._server.start()
 
-  @property
-  def pid(self) -> int | None:
-    return self._server.pid
-
   def checkpoint(
     self,
     path: str,

@@ -276,9 +276,10 @@ def _pieces(
   column: items.SampledColumn, out: np.ndarray
 ) -> list[tuple[items.TensorSlice, np.ndarray]]:
   """Pairs the slices of a column with their rows of `out`."""
-  if column.rows != len(out):
+  rows = sum(s.length for s in column.slices)
+  if rows != len(out):
     raise ValueError(
-      f'An item has {column.rows} steps where an unroll has {len(out)}: it was '
+      f'An item has {rows} steps where an unroll has {len(out)}: it was '
       'written with another --config.unroll_length; give this run tables of '
       'its own.'
     )

@@ -24,7 +24,6 @@ _MAIN = pathlib.Path(__file__).with_name('main.py')
 # saving, unless it hangs in the kernel.
 _GRACE = 5.0
 _LOG_LINES = 3
-_LOG_BYTES = 4096
 # Seconds for a server to start; imports take 2 to 10 of them.
 _START = 120.0
 # Bytes of a checkpoint that a slow machine loads per second.
@@ -70,6 +69,10 @@ class ReverbServer(contextlib.AbstractContextManager):
   """A Reverb server owned by this process; thread-safe.
 
   It ends with `close`, or when this process ends in any way.
+
+  Attributes:
+    port: valid after `start`.
+    log_path: of the server's output.
   """
 
   def __init__(
@@ -93,7 +96,7 @@ class ReverbServer(contextlib.AbstractContextManager):
     self._python = python
     self._tables = list(tables)
     self._wanted_port = port
-    self._port = port
+    self.port = port
     self._lock = threading.RLock()
     # Held while the answer is read.
     self._reading = threading.Lock()
@@ -102,26 +105,17 @@ class ReverbServer(contextlib.AbstractContextManager):
     self._folder = checkpoint_files.ServerFolder(
       checkpoint_dir, keep_checkpoints
     )
-
-  @property
-  def port(self) -> int:
-    """The port; valid after `start`."""
-    return self._port
+    self.log_path = self._folder.log
 
   @property
   def address(self) -> str:
     """Its address on this machine; valid after `start`."""
-    return f'localhost:{self._port}'
+    return f'localhost:{self.port}'
 
   @property
   def pid(self) -> int:
     """The number of the process."""
     return self._current().pid
-
-  @property
-  def log_path(self) -> pathlib.Path:
-    """The file with the server's output."""
-    return self._folder.log
 
   def checkpoints(self) -> list[pathlib.Path]:
     """Returns the checkpoints in its folder, newest first."""
@@ -165,7 +159,10 @@ class ReverbServer(contextlib.AbstractContextManager):
     with self._reading:
       output = self._current().stdout
       assert output is not None
-      if not _readable(output.fileno(), timeout):
+      # `select.select` refuses descriptors from 1024 on.
+      poll = select.poll()
+      poll.register(output, select.POLLIN)
+      if not poll.poll(int(timeout * 1000)):
         raise self._failed('does not come up')
       line = output.readline()
     if not line:
@@ -174,9 +171,9 @@ class ReverbServer(contextlib.AbstractContextManager):
     answer = json.loads(line)
     if 'error' in answer:
       self.wait_end(_GRACE)
-      raise _refusal(answer, self._port, restore, self.log_path)
-    self._port = answer['port']
-    logging.warning('%s', exposure_warning(self._port))
+      raise _refusal(answer, self.port, restore, self.log_path)
+    self.port = answer['port']
+    logging.warning('%s', exposure_warning(self.port))
 
   def is_alive(self) -> bool:
     """Returns whether the process runs."""
@@ -221,7 +218,7 @@ class ReverbServer(contextlib.AbstractContextManager):
   def _config(self, restore: str | None) -> dict[str, Any]:
     """Returns what `main.py` reads."""
     return {
-      'port': self._port,
+      'port': self.port,
       'fixed': bool(self._wanted_port),
       'tables': self._tables,
       'checkpoints': str(self._folder.own),
@@ -285,18 +282,8 @@ def _launch(
 def _last_lines(log: pathlib.Path) -> list[str]:
   if not log.exists():
     return []
-  with log.open('rb') as file:
-    file.seek(0, os.SEEK_END)
-    file.seek(max(0, file.tell() - _LOG_BYTES))
-    lines = file.read().decode(errors='replace').splitlines()
+  lines = log.read_text(errors='replace').splitlines()
   return [line.strip() for line in lines if line.strip()][-_LOG_LINES:]
-
-
-def _readable(descriptor: int, timeout: float) -> bool:
-  # `select.select` refuses descriptors from 1024 on.
-  poll = select.poll()
-  poll.register(descriptor, select.POLLIN)
-  return bool(poll.poll(int(timeout * 1000)))
 
 
 def _refusal(

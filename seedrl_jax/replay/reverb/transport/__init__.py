@@ -1,7 +1,7 @@
 """Bidirectional streams of messages to a Reverb server.
 
-SEEDRL_REVERB_TRANSPORT chooses `http2` (ours, the default; copies a message
-once) or `grpc` (copies it two or three times). Unary calls always use gRPC.
+Ours copies a message once; gRPC's own, with SEEDRL_REVERB_TRANSPORT=grpc, two
+or three times. Unary calls always use gRPC.
 """
 
 import os
@@ -27,15 +27,9 @@ __all__ = [
   'make_stream',
 ]
 
-_TRANSPORTS: dict[str, type[Stream]] = {
-  'http2': Http2Stream,
-  'grpc': GrpcStream,
-}
-
 
 def make_stream(address: str, method: str) -> Stream:
   """Returns a new stream of '/package.Service/Method' at 'host:port'."""
-  name = os.environ.get('SEEDRL_REVERB_TRANSPORT', 'http2')
-  if name not in _TRANSPORTS:
-    raise ValueError(f'SEEDRL_REVERB_TRANSPORT={name}: must be http2 or grpc.')
-  return _TRANSPORTS[name](address, method)
+  if os.environ.get('SEEDRL_REVERB_TRANSPORT') == 'grpc':
+    return GrpcStream(address, method)
+  return Http2Stream(address, method)

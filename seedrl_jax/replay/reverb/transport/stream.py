@@ -37,9 +37,6 @@ class Stream(Protocol):
   only `receive` reports the server's reason.
   """
 
-  def __init__(self, address: str, method: str):
-    """Makes an unconnected stream to 'host:port'."""
-
   def begin(self, timeout: float) -> None:
     """Connects, once and first; each step may take `timeout` seconds.
 

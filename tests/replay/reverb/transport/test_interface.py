@@ -50,12 +50,6 @@ def server_fixture():
   server.stop(None).wait()
 
 
-def test_an_unknown_transport_is_refused(monkeypatch):
-  monkeypatch.setenv('SEEDRL_REVERB_TRANSPORT', 'htp2')
-  with pytest.raises(ValueError, match='htp2: must be http2 or grpc'):
-    transport.make_stream('localhost:1', '/test.Service/Echo')
-
-
 @pytest.fixture(name='begin', params=['http2', 'grpc'])
 def begin_fixture(server, request, monkeypatch):
   monkeypatch.setenv('SEEDRL_REVERB_TRANSPORT', request.param)
