@@ -58,11 +58,6 @@ def translate(
       f'Could not {doing} ({place}): no answer in time; see whether the server '
       'is overloaded or stopped.'
     )
-  if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
-    return RequestRefused(
-      f'Could not {doing} ({place}): a message was too large or memory ran out '
-      f'({details}); write smaller unrolls or fewer at once.'
-    )
   return RequestRefused(
     f'Could not {doing} ({place}): {code.name} ({details}); see that the table '
     "was made for this run's unrolls and by dm-reverb 0.14."

@@ -5,7 +5,6 @@ order. One thread encodes, one sends, and one reads acknowledgements.
 """
 
 import collections
-import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
@@ -30,14 +29,6 @@ class _Request:
     self.keep: set[int] = set()
 
 
-class _InsertCall:
-  """One connected stream: the chunks that the server holds, and its end."""
-
-  def __init__(self) -> None:
-    self.held: set[int] = set()
-    self.ended = False
-
-
 class InsertStream:
   """Inserts items in order; thread-safe.
 
@@ -45,6 +36,9 @@ class InsertStream:
   has not acknowledged is bounded here, so that writers wait. Unacknowledged
   items and their chunks are kept, and sent again after a loss. If only the
   acknowledgement was lost, an item is inserted twice, under the same key.
+
+  Attributes:
+    bytes_sent: of all messages so far, including repeats.
   """
 
   def __init__(
@@ -71,14 +65,9 @@ class InsertStream:
     self._pending: dict[_Request, None] = {}
     self._by_key: dict[int, _Request] = {}
     self._unsent: collections.deque[_Request] = collections.deque()
-    self._sent = 0
+    self.bytes_sent = 0
     self._encoding = futures.ThreadPoolExecutor(1, f'reverb-encode-{table}')
     self._thread: threading.Thread | None = None
-
-  @property
-  def bytes_sent(self) -> int:
-    """Bytes of all messages so far, including repeats."""
-    return self._sent
 
   def waits(self) -> tuple[float, int]:
     """Returns the seconds of all waits to insert, and who waits now."""
@@ -102,7 +91,11 @@ class InsertStream:
         request = _Request()
         self._pending[request] = None
         self._encoding.submit(self._encode, request, encode)
-        self._start()
+        if self._thread is None:
+          self._thread = threading.Thread(
+            target=self._run, name=f'reverb-insert-{self._table}', daemon=True
+          )
+          self._thread.start()
       self._writers.wake()
       self._check()
 
@@ -117,8 +110,7 @@ class InsertStream:
       awaited = list(pending)
       self._settled.wait_for(
         lambda: (
-          self._closed.is_set()
-          or self._error is not None
+          self._error is not None
           or not any(request in pending for request in awaited)
         ),
         timeout,
@@ -149,6 +141,10 @@ class InsertStream:
     with self._lock:
       self._writers.close()
       self._closed.set()
+      if self._error is None:
+        self._error = base.StoreClosed(
+          f'The store was closed: no insert into {self._table}.'
+        )
       self._settled.notify_all()
       stream, thread = self._stream, self._thread
     if stream is not None:
@@ -160,10 +156,6 @@ class InsertStream:
   def _check(self) -> None:
     if self._error is not None:
       raise self._error
-    if self._closed.is_set():
-      raise base.StoreClosed(
-        f'The store was closed: no insert into {self._table}.'
-      )
 
   def _encode(
     self, request: _Request, encode: Callable[[], items.Encoded]
@@ -182,17 +174,9 @@ class InsertStream:
 
   def _fail(self, error: BaseException) -> None:
     with self._lock:
-      if not self._closed.is_set():
-        self._error = error
+      self._error = self._error or error
       self._settled.notify_all()
       self._writers.wake()
-
-  def _start(self) -> None:
-    if self._thread is None:
-      self._thread = threading.Thread(
-        target=self._run, name=f'reverb-insert-{self._table}', daemon=True
-      )
-      self._thread.start()
 
   def _run(self) -> None:
     try:
@@ -208,7 +192,13 @@ class InsertStream:
 
   def _serve(self, stream: transport.Stream) -> None:
     """Sends what is pending over a new stream until the server is lost."""
-    call = _InsertCall()
+    ended = threading.Event()
+
+    def end() -> None:
+      with self._lock:
+        ended.set()
+        self._work.notify_all()
+
     with self._lock:
       if self._closed.is_set():
         return
@@ -216,26 +206,23 @@ class InsertStream:
       self._stream = stream
     transport.exchange(
       stream,
-      self._messages(call),
+      self._messages(ended),
       self._take,
-      functools.partial(self._end, call),
+      end,
       f'reverb-insert-{self._table}-read',
     )
-
-  def _end(self, call: _InsertCall) -> None:
-    with self._lock:
-      call.ended = True
-      self._work.notify_all()
 
   def _take(self, response: memoryview) -> None:
     message = reverb_pb2.InsertStreamResponse.FromString(bytes(response))
     self.acknowledge(message.keys)
 
-  def _messages(self, call: _InsertCall) -> Iterator[list[bytes]]:
+  def _messages(self, ended: threading.Event) -> Iterator[list[bytes]]:
+    # Keys of the chunks that the server holds.
+    held: set[int] = set()
     while True:
       with self._lock:
-        self._work.wait_for(lambda: call.ended or self._unsent)
-        if call.ended:
+        self._work.wait_for(lambda: ended.is_set() or self._unsent)
+        if ended.is_set():
           return
         request = self._unsent.popleft()
         entries = list(request.items.values())
@@ -243,7 +230,7 @@ class InsertStream:
       if not entries:
         continue
       for message in items.messages(
-        entries, call.held, request.keep, _REQUEST_BYTES
+        entries, held, request.keep, _REQUEST_BYTES
       ):
-        self._sent += sum(len(part) for part in message)
+        self.bytes_sent += sum(len(part) for part in message)
         yield message

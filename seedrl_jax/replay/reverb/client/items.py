@@ -39,7 +39,6 @@ class Item:
   """An entry of a table; `chunks` are distinct, `wire` is as in `Chunk`."""
 
   key: int
-  table: str
   chunks: tuple[Chunk, ...]
   wire: bytes
 
@@ -70,12 +69,8 @@ class Encoded(NamedTuple):
 
 
 def encode_chunk(columns: Sequence[np.ndarray]) -> Chunk:
-  """Compresses columns `[rows, ...]`; ValueError if they cannot be a chunk."""
-  rows = {column.shape[0] for column in columns if column.ndim}
-  if len(rows) != 1 or 0 in rows or not all(c.ndim for c in columns):
-    shapes = [column.shape for column in columns]
-    raise ValueError(f'Columns of a chunk need the same rows; got {shapes}.')
-  length = rows.pop()
+  """Compresses columns `[rows, ...]`; ValueError if they are too large."""
+  length = len(columns[0])
   data = reverb_pb2.ChunkData(
     chunk_key=random_key(),
     sequence_range=reverb_pb2.SequenceRange(
@@ -110,7 +105,7 @@ def _tensor_parts(tensor: codec.Tensor) -> list[codec.Buffer]:
 def make_item(
   table: str, priority: float, columns: Sequence[ItemColumn]
 ) -> Item:
-  """Returns an item; ValueError if a slice is not inside its chunk."""
+  """Returns an item of these columns."""
   item = reverb_pb2.PrioritizedItem(
     key=random_key(), table=table, priority=priority
   )
@@ -118,18 +113,12 @@ def make_item(
   for column in columns:
     entry = item.flat_trajectory.columns.add(squeeze=column.squeeze)
     for s in column.slices:
-      if s.offset < 0 or not 0 < s.length <= s.chunk.rows - s.offset:
-        raise ValueError(
-          f'Rows {s.offset} to {s.offset + s.length} are not all in a chunk of '
-          f'{s.chunk.rows}.'
-        )
       chunks[s.chunk.key] = s.chunk
       entry.chunk_slices.add(
         chunk_key=s.chunk.key, offset=s.offset, length=s.length, index=s.index
       )
   request = reverb_pb2.InsertStreamRequest(items=[item])
-  chunk_set = tuple(chunks.values())
-  return Item(item.key, table, chunk_set, request.SerializeToString())
+  return Item(item.key, tuple(chunks.values()), request.SerializeToString())
 
 
 def messages(
@@ -190,17 +179,13 @@ class DrawnItem(NamedTuple):
 
   Attributes:
     probability, table_size, priority: at the draw; the size is in items.
-    times_sampled: draws of the item so far, including this one.
-    size: bytes on the wire.
   """
 
   key: int
   probability: float
   table_size: int
   priority: float
-  times_sampled: int
   columns: Sequence[SampledColumn]
-  size: int
 
 
 class Joiner:
@@ -212,7 +197,6 @@ class Joiner:
   def _start(self) -> None:
     self._info = reverb_pb2.SampleInfo()
     self._chunks: dict[int, Sequence[codec.Tensor]] = {}
-    self._size = 0
 
   def add(self, message: codec.Buffer) -> list[DrawnItem]:
     """Returns the samples that `message` completes, as views of it."""
@@ -225,7 +209,6 @@ class Joiner:
 
   def _add(self, entry: memoryview) -> bool:
     """Returns whether the entry is the last of its sample."""
-    self._size += len(entry)
     last = False
     for number, value, content in codec.fields(entry):
       if number == _Entry.DATA_FIELD_NUMBER:
@@ -251,9 +234,7 @@ class Joiner:
       probability=info.probability,
       table_size=info.table_size,
       priority=info.item.priority,
-      times_sampled=info.item.times_sampled,
       columns=columns,
-      size=self._size,
     )
 
 

@@ -4,6 +4,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
 from typing import Any
 
 from absl import logging
@@ -15,7 +16,6 @@ from seedrl_jax.replay.reverb.client import (
   server_location,
   server_rules,
   tables,
-  unroll_items,
 )
 
 _VERSION = 3
@@ -55,9 +55,11 @@ class ReverbStore(base.TrajectoryStore):
     rules = [
       server_rules.server_rules(c, block_width, batch_size) for c in configs
     ]
-    self._workers = unroll_items.Workers(len(os.sched_getaffinity(0)))
+    self._workers = futures.ThreadPoolExecutor(
+      len(os.sched_getaffinity(0)), 'reverb-codec'
+    )
     with contextlib.ExitStack() as undo:
-      undo.callback(self._workers.close)
+      undo.callback(self._workers.shutdown)
       self.location = make_location(rules)
       undo.callback(self.location.close)
       self._make_tables(configs)
@@ -139,7 +141,7 @@ class ReverbStore(base.TrajectoryStore):
     self.location.link.close()
     for table in self._tables.values():
       table.close()
-    self._workers.close()
+    self._workers.shutdown()
     self.location.close()
 
   def _flush_briefly(self) -> None:

@@ -27,7 +27,7 @@ _REPLAY_BLOCKS = 8
 
 
 class Shared(NamedTuple):
-  """What a store's tables share; `mapper` is of `unroll_items.Workers`."""
+  """What a store's tables share; `mapper` works in several threads."""
 
   link: connection.Connection
   layout: blocks.UnrollLayout
@@ -42,14 +42,14 @@ class ReverbTable(base.Table):
     config: table_configs.TableConfig,
     shared: Shared,
     pool: blocks.BlockPool,
-    encoder: unroll_items.Encoder,
+    encode: unroll_items.Encode,
     max_in_flight: int,
     unrolls_per_item: int,
   ):
     self.config = config
     self._shared = shared
     self._pool = pool
-    self._encoder = encoder
+    self._encode = encode
     self._unit = unrolls_per_item
     self._lock = threading.Lock()
     self._interrupted = False
@@ -67,7 +67,7 @@ class ReverbTable(base.Table):
     checked = base.check_priorities(priorities, block.width)
 
     def encode() -> items.Encoded:
-      encoded = self._encoder.encode(block, checked, self._shared.mapper)
+      encoded = self._encode(block, checked, self._shared.mapper)
       self._pool.give_back([block])
       return encoded
 
@@ -143,9 +143,16 @@ class ReverbQueue(ReverbTable, base.Queue):
     shared: Shared,
     pool: blocks.BlockPool,
   ):
-    encoder = unroll_items.BlockEncoder(shared.layout, config.name)
+
+    def encode(
+      block: base.Block, priorities: np.ndarray, mapper: unroll_items.Mapper
+    ) -> items.Encoded:
+      del priorities
+      time_major = shared.layout.time_major
+      return unroll_items.encode_block(time_major, config.name, block, mapper)
+
     _, in_flight = server_rules.queue_blocks(config, pool.width)
-    super().__init__(config, shared, pool, encoder, in_flight, pool.width)
+    super().__init__(config, shared, pool, encode, in_flight, pool.width)
 
   def sampler(
     self, batch_size: int, num_blocks: int | None = None
@@ -169,7 +176,7 @@ class ReverbReplay(ReverbTable, base.Replay):
     pool: blocks.BlockPool,
   ):
     encoder = unroll_items.UnrollEncoder(shared.layout, config.name)
-    super().__init__(config, shared, pool, encoder, _REPLAY_BLOCKS, 1)
+    super().__init__(config, shared, pool, encoder.encode, _REPLAY_BLOCKS, 1)
     self._updater = priorities_lib.PriorityUpdater(shared.link, config.name)
 
   def sampler(

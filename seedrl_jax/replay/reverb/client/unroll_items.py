@@ -11,10 +11,10 @@ One-row columns are squeezed, as the official client writes a scalar step.
 """
 
 import abc
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from concurrent import futures
 from typing import Any
 
 import numpy as np
@@ -32,42 +32,29 @@ _UNROLL_CHUNK_BYTES = 1 << 25
 Mapper = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
-class Encoder(abc.ABC):
-  """Encodes blocks as items."""
-
-  @abc.abstractmethod
-  def encode(
-    self, block: base.Block, priorities: np.ndarray, mapper: Mapper
-  ) -> items.Encoded:
-    """Encodes a block, which may be written to again afterwards."""
+# Encodes a block, which may be written to again afterwards, and its priorities.
+Encode = Callable[[base.Block, np.ndarray, Mapper], items.Encoded]
 
 
-class BlockEncoder(Encoder):
+def encode_block(
+  time_major: Sequence[bool], table: str, block: base.Block, mapper: Mapper
+) -> items.Encoded:
   """Encodes a block as one item, for a queue."""
-
-  def __init__(self, layout: blocks.UnrollLayout, table: str):
-    self._layout = layout
-    self._table = table
-
-  def encode(
-    self, block: base.Block, priorities: np.ndarray, mapper: Mapper
-  ) -> items.Encoded:
-    del priorities
-    steps: list[np.ndarray] = []
-    rest: list[np.ndarray] = []
-    for leaf, major in zip(block.leaves, self._layout.time_major, strict=True):
-      if major:
-        steps.append(leaf)
-      else:
-        rest.append(leaf[np.newaxis])
-    parts = [*_cut(steps, _CHUNK_BYTES), rest]
-    *chunks, last = mapper(items.encode_chunk, parts)
-    columns = _columns(self._layout.time_major, chunks, last)
-    item = items.make_item(self._table, 1.0, columns)
-    return items.Encoded([item], [])
+  steps: list[np.ndarray] = []
+  rest: list[np.ndarray] = []
+  for leaf, major in zip(block.leaves, time_major, strict=True):
+    if major:
+      steps.append(leaf)
+    else:
+      rest.append(leaf[np.newaxis])
+  parts = [*_cut(steps, _CHUNK_BYTES), rest]
+  *chunks, last = mapper(items.encode_chunk, parts)
+  slices = [items.Slice(chunk, 0, 0, chunk.rows) for chunk in chunks]
+  columns = _columns(time_major, slices, last)
+  return items.Encoded([items.make_item(table, 1.0, columns)])
 
 
-class UnrollEncoder(Encoder):
+class UnrollEncoder:
   """Encodes each unroll of a block as an item; shares overlapping steps."""
 
   def __init__(self, layout: blocks.UnrollLayout, table: str):
@@ -81,6 +68,7 @@ class UnrollEncoder(Encoder):
   def encode(
     self, block: base.Block, priorities: np.ndarray, mapper: Mapper
   ) -> items.Encoded:
+    """See `Encode`."""
     made = list(
       mapper(
         lambda column: self._encode_unroll(
@@ -165,7 +153,7 @@ def _contents(leaves: Sequence[np.ndarray]) -> bytes:
 
 def _columns(
   time_major: Sequence[bool],
-  steps: Sequence[items.Chunk] | Sequence[items.Slice],
+  steps: Sequence[items.Slice],
   rest: items.Chunk,
 ) -> list[items.ItemColumn]:
   columns = []
@@ -173,17 +161,12 @@ def _columns(
   for major in time_major:
     if major:
       index = next(of_steps)
-      columns.append(items.ItemColumn([_slice(part, index) for part in steps]))
+      slices = [dataclasses.replace(part, index=index) for part in steps]
+      columns.append(items.ItemColumn(slices))
     else:
       last = items.Slice(rest, next(of_rest), 0, 1)
       columns.append(items.ItemColumn([last], True))
   return columns
-
-
-def _slice(source: items.Chunk | items.Slice, index: int) -> items.Slice:
-  if isinstance(source, items.Chunk):
-    return items.Slice(source, index, 0, source.rows)
-  return items.Slice(source.chunk, index, source.offset, source.length)
 
 
 class Decoder(abc.ABC):
@@ -310,23 +293,3 @@ def _pieces(
 def _decode(task: tuple[items.TensorSlice, np.ndarray]) -> None:
   source, out = task
   codec.decode_into(source.tensor, out, source.offset)
-
-
-class Workers:
-  """Threads that compress and decompress, named `reverb-codec-...`."""
-
-  def __init__(self, count: int):
-    self._count = count
-    self._executor = futures.ThreadPoolExecutor(count, 'reverb-codec')
-
-  def map(
-    self, function: Callable[[Any], Any], arguments: Iterable[Any]
-  ) -> list[Any]:
-    """Returns the results in order; raises the first error."""
-    arguments = list(arguments)
-    if self._count == 1 or len(arguments) < 2:
-      return [function(argument) for argument in arguments]
-    return list(self._executor.map(function, arguments))
-
-  def close(self) -> None:
-    self._executor.shutdown()

@@ -43,10 +43,6 @@ class ServerFailed(errors.ReverbError):
   """The server did not start, or ended by itself."""
 
 
-class PortInUse(ServerFailed):
-  """Another process listens on the requested port."""
-
-
 def exposure_warning(port: int) -> str:
   """Returns a warning that anyone can connect, with a remedy."""
   return (
@@ -142,9 +138,8 @@ class ReverbServer(contextlib.AbstractContextManager):
 
     Raises:
       CheckpointError: if the checkpoint is missing, damaged or of other tables.
-      PortInUse: if another process listens on the requested port.
-      ServerFailed: if it cannot be started, ended, or takes too long even for a
-        slow machine.
+      ServerFailed: if its port is in use, it cannot be started, ended, or takes
+        too long even for a slow machine.
       StoreClosed: if it was closed.
     """
     with self._lock:
@@ -310,7 +305,7 @@ def _refusal(
   """Returns the exception for an error answered by `main.py`."""
   kind, error = answer['kind'], answer['error']
   if kind == 'port':
-    return PortInUse(
+    return ServerFailed(
       f'Port {port} is in use; give the Reverb server another, or 0 for any '
       'that is free.'
     )

@@ -162,6 +162,6 @@ def test_refusal_reaches_everyone(server, open_stream, threads, code, kind):
 
 def test_a_failure_to_encode_reaches_whoever_comes_next(open_stream):
   stream = open_stream()
-  stream.insert(lambda: items.encode_chunk([]))
-  with pytest.raises(ValueError, match='same rows'):
+  stream.insert(lambda: items.encode_chunk([np.array(['a'])]))
+  with pytest.raises(ValueError, match='Reverb cannot hold'):
     stream.flush()

@@ -59,12 +59,7 @@ def test_delta_encoded_chunk_is_refused():
     items.Joiner().add(_message(entry))
 
 
-def test_what_no_chunk_or_message_can_carry_is_refused(monkeypatch):
-  with pytest.raises(ValueError, match='same rows'):
-    items.encode_chunk([np.zeros(2), np.zeros(3)])
-  column = items.ItemColumn([items.Slice(_chunk(0), 0, 2, 2)])
-  with pytest.raises(ValueError, match='not all in a chunk of 3'):
-    items.make_item('t', 1.0, [column])
+def test_what_no_message_can_carry_is_refused(monkeypatch):
   monkeypatch.setattr(errors, 'MAX_MESSAGE_BYTES', 10)
   with pytest.raises(ValueError, match='fewer unrolls'):
     _chunk(0)

@@ -68,7 +68,7 @@ def test_sigterm_is_enough_to_stop_it(make_server, make_client, monkeypatch):
   assert running.is_alive() and not running.wait_end(0)
   # Reverb itself would share the port.
   other = make_server(port=running.port, start=False)
-  with pytest.raises(server.PortInUse, match=f'{running.port} is in use'):
+  with pytest.raises(server.ServerFailed, match=f'{running.port} is in use'):
     other.start()
   assert not other.is_alive()
   running.stop()
