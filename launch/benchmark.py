@@ -6,12 +6,14 @@ compares our Reverb client with the official one; `replay --case=r2d2` puts
 R2D2's load on the store. `actors` compares remote with local environments.
 """
 
+import functools
 import importlib.metadata
 import itertools
 import pathlib
 import platform
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from absl import app, flags
 
@@ -61,14 +63,6 @@ def main(argv: Sequence[str]) -> None:
     _WHAT[argv[1]]()
   except ValueError as e:
     sys.exit(f'benchmark: {e}')
-
-
-def _ceilings() -> None:
-  _cases(whole_system=False)
-
-
-def _system() -> None:
-  _cases(whole_system=True)
 
 
 def _cases(whole_system: bool) -> None:
@@ -132,9 +126,9 @@ def _actors() -> None:
   )
 
 
-_WHAT = {
-  'ceilings': _ceilings,
-  'system': _system,
+_WHAT: dict[str, Callable[[], None]] = {
+  'ceilings': functools.partial(_cases, whole_system=False),
+  'system': functools.partial(_cases, whole_system=True),
   'replay': _replay,
   'actors': _actors,
 }
@@ -160,14 +154,10 @@ def _describe() -> None:
 
 
 def _processor() -> str:
-  try:
-    text = pathlib.Path('/proc/cpuinfo').read_text()
-  except OSError:
-    return platform.processor()
-  for line in text.splitlines():
-    if line.startswith('model name'):
-      return line.split(':', 1)[1].strip()
-  return platform.machine()
+  text = pathlib.Path('/proc/cpuinfo').read_text()
+  # Not there on ARM.
+  model = re.search(r'^model name\s*: (.*)$', text, re.MULTILINE)
+  return model[1] if model else platform.machine()
 
 
 if __name__ == '__main__':

@@ -9,6 +9,7 @@ A run with the same configuration then learns from them by
 """
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,7 +34,7 @@ _POLICY = flags.DEFINE_string(
 )
 _OUT = flags.DEFINE_string('out', '', 'Folder to write; it must be new.')
 _MIN_RETURN = flags.DEFINE_float(
-  'min_return', None, 'Keep only episodes of at least this return.'
+  'min_return', -math.inf, 'Keep only episodes of at least this return.'
 )
 
 

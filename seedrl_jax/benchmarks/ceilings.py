@@ -19,25 +19,26 @@ class Ceilings(NamedTuple):
 
   Attributes:
     env: environments with random actions.
-    inference: the act step on the device, by batch size.
-    batch_size: the case's inference batch size.
+    inference: the act step on the device.
+    batch_size: of inference.
     update: the update of a batch.
     store: insertion and sampling in turn.
   """
 
   env: timing.Timing
-  inference: dict[int, timing.Timing]
+  inference: timing.Timing
   batch_size: int
   update: timing.Timing
   store: timing.Timing
 
   def rows(self) -> list[dict[str, str]]:
-    """Returns table rows; the case's batch size has a star."""
-    stages = {'environments': self.env}
-    for size, acting in self.inference.items():
-      mark = ' *' if size == self.batch_size else ''
-      stages[f'inference, batch {size}{mark}'] = acting
-    stages |= {'update': self.update, 'store': self.store}
+    """Returns table rows."""
+    stages = {
+      'environments': self.env,
+      f'inference, batch {self.batch_size}': self.inference,
+      'update': self.update,
+      'store': self.store,
+    }
     return [
       {
         'stage alone': name,
@@ -53,13 +54,12 @@ class Ceilings(NamedTuple):
     On the CPU all stages share the cores; an accelerator's stages use only its
     own time.
     """
-    acting = self.inference[self.batch_size]
     host = self.env.cpu_seconds + self.store.cpu_seconds
     if topology.training[0].platform == 'cpu':
-      host += acting.cpu_seconds + self.update.cpu_seconds
+      host += self.inference.cpu_seconds + self.update.cpu_seconds
       return timing.cores() / host
     costs = [host / timing.cores(), 1.0 / self.env.median]
-    acting_cost = 1.0 / acting.median / len(topology.inference)
+    acting_cost = 1.0 / self.inference.median / len(topology.inference)
     update_cost = 1.0 / self.update.median
     if topology.shared:
       costs.append(acting_cost + update_cost)
@@ -76,12 +76,10 @@ def measure(
   """Measures every stage of a run; for `streams` see `build.build`."""
   parts = build_lib.build(config, streams)
   with contextlib.closing(parts):
-    size = parts.workers[0].stream.batch_size
-    sizes = sorted({1, 8, 32, 128, size})
     return Ceilings(
       env=_env(parts, windows),
-      inference={n: _inference(parts, n, windows) for n in sizes},
-      batch_size=size,
+      inference=_inference(parts, windows),
+      batch_size=parts.workers[0].stream.batch_size,
       update=_update(config, parts, windows),
       store=_store(config, parts, windows),
     )
@@ -103,8 +101,9 @@ def _env(parts: build_lib.Parts, windows: timing.Windows) -> timing.Timing:
 
 
 def _inference(
-  parts: build_lib.Parts, size: int, windows: timing.Windows
+  parts: build_lib.Parts, windows: timing.Windows
 ) -> timing.Timing:
+  size = parts.workers[0].stream.batch_size
   device = parts.topology.inference[0]
   agent, spec = parts.agent, parts.env_spec
   output = specs.output_spec(agent, spec, agent.params_shapes())

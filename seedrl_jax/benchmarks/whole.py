@@ -3,10 +3,10 @@
 import contextlib
 import io
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
+from concurrent import futures
+from typing import Any, NamedTuple
 
 import ml_collections
 
@@ -72,8 +72,8 @@ def measure(
   Raises:
     system.RunFailed: if the run failed.
   """
-  with running(case.config, case.streams) as (run, thread):
-    ran = _watch(run, thread, case.config, windows)
+  with running(case.config, case.streams) as (run, training):
+    ran = _watch(run, training, case.config, windows)
   print(
     f'\nwhole system: {ran.steps.text()} steps/s, trained on '
     f'{ran.trained_share:.2f} of the steps\n{ran.waits}',
@@ -96,8 +96,8 @@ def measure(
 @contextlib.contextmanager
 def running(
   config: ml_collections.ConfigDict, streams: build.MakeStream | None = None
-) -> Iterator[tuple[system.System, threading.Thread]]:
-  """Yields a run that trains, and its thread; stops it at the end.
+) -> Iterator[tuple[system.System, futures.Future[Any]]]:
+  """Yields a run that trains, and its end; stops it at the end.
 
   Raises:
     system.RunFailed: at the end, if the run failed.
@@ -109,35 +109,24 @@ def running(
       make_streams=streams,
       line=progress.ProgressLine(io.StringIO()),
     )
-    errors: list[BaseException] = []
-    thread = threading.Thread(target=_train, args=(run, errors), name='run')
-    thread.start()
-    try:
-      yield run, thread
-    finally:
-      run.stop()
-      thread.join()
-      if errors:
-        raise errors[0]
+    with futures.ThreadPoolExecutor(1, 'run') as executor:
+      training = executor.submit(run.train)
+      try:
+        yield run, training
+      finally:
+        run.stop()
+        training.result()
 
 
-def wait(thread: threading.Thread, seconds: float) -> None:
+def wait(training: futures.Future[Any], seconds: float) -> None:
   """Waits for so long; raises RuntimeError at once if the run ends."""
-  thread.join(seconds)
-  if not thread.is_alive():
+  if futures.wait([training], seconds).done:
     raise RuntimeError('The run ended before it was measured.')
-
-
-def _train(run: system.System, errors: list[BaseException]) -> None:
-  try:
-    run.train()
-  except BaseException as e:  # Raised again by `running`.
-    errors.append(e)
 
 
 def _watch(
   run: system.System,
-  thread: threading.Thread,
+  training: futures.Future[Any],
   config: ml_collections.ConfigDict,
   windows: timing.Windows,
 ) -> Whole:
@@ -148,12 +137,12 @@ def _watch(
     return sum(worker.counters.env_steps for worker in run.parts.workers)
 
   def wait_for_update(number: int) -> int:
-    while thread.is_alive() and learner.updates < number:
+    while not training.done() and learner.updates < number:
       time.sleep(_POLL)
     return learner.updates
 
   wait_for_update(_FIRST_UPDATES)
-  wait(thread, windows.warm_up)
+  wait(training, windows.warm_up)
   rates, costs = [], []
   # Windows begin and end at updates: if these are slow, environments step in
   # bursts between them.
@@ -161,7 +150,7 @@ def _watch(
   first = steps()
   for _ in range(windows.number):
     before, cpu, start = steps(), time.process_time(), time.perf_counter()
-    wait(thread, windows.seconds)
+    wait(training, windows.seconds)
     latest = wait_for_update(max(latest + _LEAST_UPDATES, learner.updates + 1))
     elapsed = time.perf_counter() - start
     taken = max(1, steps() - before)

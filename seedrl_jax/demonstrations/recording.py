@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 
 import jax
 import ml_collections
@@ -12,7 +13,6 @@ from seedrl_jax.agents import base as agents
 from seedrl_jax.demonstrations import folder as folder_lib
 from seedrl_jax.demonstrations import mixing, tape
 from seedrl_jax.demonstrations import teacher as teacher_lib
-from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.evaluation import playing
 from seedrl_jax.inference import assembler, specs
@@ -31,13 +31,13 @@ class RecordingOptions(playing.PlayOptions):
     teacher_workdir: run whose checkpoint plays; or ''.
     policy: see `teacher.from_policy`; or ''.
     out: folder to write.
-    min_return: least raw return of episodes to keep; None: any.
+    min_return: least raw return of episodes to keep.
   """
 
   teacher_workdir: str = ''
   policy: str = ''
   out: str = ''
-  min_return: float | None = None
+  min_return: float = -math.inf
 
   def check(self) -> None:
     if bool(self.teacher_workdir) == bool(self.policy):
@@ -48,11 +48,6 @@ class RecordingOptions(playing.PlayOptions):
     if not self.out:
       raise ValueError('--out is missing; name a folder to write.')
     folder_lib.check_new(self.out)
-
-  def keeps(self, episode: envs.Episode) -> bool:
-    """Returns whether the episode has `min_return`."""
-    least = self.min_return
-    return least is None or episode.episode_return >= least
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,7 +186,7 @@ def _play(
       student.agent, writer.layout.unroll_spec, 1, jax.local_devices()[0]
     )
   recorder = tape.GameRecorder(
-    writer, writer.layout, num_envs, quota, options.keeps, priorities
+    writer, writer.layout, num_envs, quota, options.min_return, priorities
   )
   stream = env_factory.make_stream(
     student.config.env, options.env_seed, num_envs, batch_size=num_envs

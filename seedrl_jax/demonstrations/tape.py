@@ -6,7 +6,6 @@ transition, and the core state is zeroed at FIRST.
 """
 
 import itertools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,14 +72,14 @@ class GameRecorder:
     layout: blocks.UnrollLayout,
     num_envs: int,
     quota: playing.EpisodeQuota,
-    keep: Callable[[envs.Episode], bool],
+    min_return: float,
     priorities: assembler.Priorities | None = None,
   ):
     """Writes blocks of one sequence with their `priorities`."""
     self.kept: list[envs.Episode] = []
     self.num_envs = num_envs
     self._quota = quota
-    self._keep = keep
+    self._min_return = min_return
     self._seen = 0  # episodes of the quota
     self._stride = layout.stride
     self._num_steps_leaves = sum(layout.time_major)
@@ -144,7 +143,7 @@ class GameRecorder:
     for episode in ended:
       env_id = episode.env_id
       tape = self._tapes[env_id]
-      if self._keep(episode):
+      if episode.episode_return >= self._min_return:
         self.kept.append(episode)
         self._assemble(tape, tape.keep_game())
       tape.game = []

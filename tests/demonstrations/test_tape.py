@@ -30,7 +30,7 @@ class _Recording:
       layout,
       num_envs,
       self.quota,
-      keep=lambda episode: episode.episode_return >= 0,
+      min_return=0.0,
     )
     ids = np.arange(num_envs)
     self._group = assembler.EnvGroup(ids, slice(num_envs))

@@ -108,7 +108,7 @@ def test_an_actor_waits_for_a_full_queue_and_can_be_stopped(
 
 @pytest.mark.usefixtures('server_python')
 def test_actors_go_on_when_the_reverb_server_was_lost():
-  with whole.running(_config()) as (run, thread):
+  with whole.running(_config()) as (run, training):
     serving, store = run.parts.actors, run.parts.store
     assert serving is not None
     assert isinstance(store, reverb_store.ReverbStore)
@@ -119,7 +119,7 @@ def test_actors_go_on_when_the_reverb_server_was_lost():
         os.kill(store.location._server.pid, signal.SIGKILL)
       goal = counters.updates + 20
       _wait_until(
-        lambda goal=goal: counters.updates > goal or not thread.is_alive(),
+        lambda goal=goal: counters.updates > goal or training.done(),
         actor,
       )
     assert actor.end(signal.SIGTERM) == 0, actor.text
