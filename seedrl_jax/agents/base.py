@@ -35,7 +35,7 @@ class UpdateOutput(NamedTuple):
 
   Attributes:
     metrics: scalars, the same on all devices. Names without a group go to
-      `losses/`; see `runtime.columns`.
+      `losses/`.
     finite: bool, the same on all devices; if False, the learner keeps the
       previous state and stops.
     priorities: float32 `[B]`, of the device's unrolls; None: not prioritised.
