@@ -5,7 +5,7 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
-"$root/launch/setup.sh" --extras=test
+"$root/launch/setup.sh" --extras=test,video
 
 pytest_arguments=(-n 2 --dist=worksteal)
 for argument in "$@"; do

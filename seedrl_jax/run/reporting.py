@@ -197,9 +197,11 @@ class RunReporter:
       # Host 0 writes the curves.
       return
     self._collect_episodes()
+    # Before the tables', so that each counted update has its unrolls there.
+    now = self.counters.snapshot()
     tables = self._parts.store.info()
     row, self.waits = self._reporter.row(
-      self.counters.snapshot(),
+      now,
       self._parts.learner.take_lag_max(),
       self._parts.learner.metrics() | self.counters.curves(tables),
     )

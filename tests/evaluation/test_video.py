@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import chex
+import imageio_ffmpeg
 import numpy as np
 import pytest
 from PIL import Image
@@ -71,7 +72,6 @@ def test_video_stops_when_it_is_full(tmp_path, monkeypatch):
 
 
 def test_mp4_has_frames_size_and_pace(tmp_path):
-  imageio_ffmpeg = pytest.importorskip('imageio_ffmpeg')
   files = os.listdir('/proc/self/fd')
   recorder = _film(tmp_path / 'a.mp4')
   assert os.listdir('/proc/self/fd') == files

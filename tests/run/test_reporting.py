@@ -20,3 +20,22 @@ def test_a_run_of_several_hosts_counts_the_others_steps_and_episodes(tmp_path):
   assert counters.hear([own, {**own, 'env_steps': 400}]) == 1
   assert counters.is_finished()
   run.train()
+
+
+def test_a_row_counts_no_update_whose_unrolls_it_lacks(tmp_path, monkeypatch):
+  run = runs.Run(runs.tiny(), tmp_path)
+  parts, reporter = run.system.parts, run.system._reporter
+  reporter.open()
+  counters, read = parts.learner.counters, parts.store.info
+
+  def train_while_reading():
+    info = read()
+    counters.updates += 1
+    return info
+
+  with monkeypatch.context() as patch:
+    patch.setattr(parts.store, 'info', train_while_reading)
+    reporter.write()
+  assert runs.column(tmp_path, 'time/updates') == [0]
+  counters.updates = 0
+  run.train()

@@ -128,6 +128,7 @@ class ReverbStore(base.TrajectoryStore):
     )
     if record is not None and record['block_width'] != self._block_width:
       self._drop_queues(path, record['block_width'])
+    self._infos = self.location.link.server_info()
 
   def interrupt(self) -> None:
     """See `TrajectoryStore`; what was inserted is still sent."""
