@@ -126,13 +126,13 @@ def test_hosts_that_die_go_on_from_the_checkpoint(tmp_path: pathlib.Path):
     hosts[killed].process.kill()
     assert _error(hosts[1 - killed]) == _GONE.format(killed)
     assert hosts[killed].end()[0] == -signal.SIGKILL
-  # One alone, and then two; a signal to host 1 stops both.
-  for count in 1, 2:
+  # A signal to either stops both; between, host 0 goes on alone.
+  for count, signalled in (2, 0), (1, 0), (2, 1):
     hosts = _hosts(tmp_path, *_LOCAL, _LONG, count=count)
     updates = int(hosts[0].wait_for(_RESUMED)[1])
     assert updates >= step
     hosts[0].wait_for_updates(updates + 1)
-    hosts[-1].process.send_signal(signal.SIGTERM)
+    hosts[signalled].process.send_signal(signal.SIGTERM)
     for host in hosts:
       assert host.end()[0] == 0
     summary = runs.summary(tmp_path)

@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
+from configs import base as base_config
+from configs import r2d2_catch
 from seedrl_jax.benchmarks import whole
 from seedrl_jax.replay.reverb.client import store as reverb_store
 from tests import runs
@@ -71,15 +73,15 @@ def test_both_kinds_train_to_the_end_though_one_is_killed(
   assert summary['policy_lag_mean'] > 0
 
 
-def _config(**values: object):
+def _config(make=base_config.get_config):
   return runs.tiny(
+    make,
     env__num_envs=0,
     actors__max_envs=8,
     actors__timeout=600.0,
     total_env_frames=10**9,
     replay__backend='reverb',
     replay__patience=600.0,
-    **values,
   )
 
 
@@ -107,8 +109,11 @@ def test_an_actor_waits_for_a_full_queue_and_can_be_stopped(
 
 
 @pytest.mark.usefixtures('server_python')
-def test_actors_go_on_when_the_reverb_server_was_lost():
-  with whole.running(_config()) as (run, training):
+@pytest.mark.parametrize(
+  'make', [base_config.get_config, r2d2_catch.get_config]
+)
+def test_actors_go_on_when_the_reverb_server_was_lost(make):
+  with whole.running(_config(make)) as (run, training):
     serving, store = run.parts.actors, run.parts.store
     assert serving is not None
     assert isinstance(store, reverb_store.ReverbStore)

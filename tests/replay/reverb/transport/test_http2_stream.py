@@ -62,6 +62,15 @@ def _begin_error(address: str) -> transport.StreamError:
   return raised.value
 
 
+def test_a_silent_server_is_asked_whether_it_is_there():
+  with peers.calling(_answer()) as call:
+    options = [
+      call._socket.getsockopt(socket.IPPROTO_TCP, option)
+      for option in (socket.TCP_KEEPIDLE, socket.TCP_USER_TIMEOUT)
+    ]
+  assert options == [60, 20_000]
+
+
 @pytest.mark.parametrize('address', [None, 'a..b:80', '127.0.0.1'])
 def test_no_server_at_an_address(address):
   with socket.socket() as bound:
