@@ -6,6 +6,7 @@ folder of compiled programs.
 
 import gc
 import os
+import signal
 
 import jax
 import pytest
@@ -26,6 +27,13 @@ def _compilation_cache(pytestconfig: pytest.Config) -> None:
   os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0'
   jax.config.update('jax_compilation_cache_dir', path)
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
+
+
+@pytest.fixture(scope='session', autouse=True)
+def _signals() -> None:
+  """Undoes `nohup` and `&`, whose ignored signals programs inherit."""
+  signal.signal(signal.SIGHUP, signal.SIG_DFL)
+  signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:
