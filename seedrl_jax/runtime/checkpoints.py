@@ -112,8 +112,8 @@ class Checkpoints:
   ) -> Checkpoint | None:
     """Returns the newest sound checkpoint; None if there is none.
 
-    Damaged ones are reported and put aside, so that the run can save those
-    steps again.
+    Damaged ones are reported and, if there is another, put aside, so that the
+    run can save those steps again.
 
     Args:
       template: a nest of arrays like the state, or like its field `field` if
@@ -148,7 +148,8 @@ class Checkpoints:
 
   def _report_damage(self, step: int, error: Exception, is_last: bool) -> None:
     moved = ''
-    if not self._read_only:
+    # The last one stays, so that the next start, too, finds none sound.
+    if not (self._read_only or is_last):
       aside = workdir.put_aside(self._path / str(step))
       moved = f'it was moved to {aside} and '
     rest = 'no other is used' if is_last else 'the one before is used'

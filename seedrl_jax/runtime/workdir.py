@@ -153,10 +153,12 @@ class Workdir:
     except OSError as e:
       raise WorkdirError(
         f'--workdir={self.path} holds no run (no config.json); give the '
-        'folder that a training run printed.'
+        'folder that a training run printed, or put the file back.'
       ) from e
     except (AttributeError, ValueError) as e:
-      raise WorkdirError(f'{self.config_json} is damaged ({e}).') from e
+      raise WorkdirError(
+        f'{self.config_json} is damaged ({e}); put a good one back.'
+      ) from e
 
   def write_config(self, config: ml_collections.ConfigDict) -> None:
     """Writes configuration and versions of this start; raises NotWritten."""
