@@ -126,6 +126,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
+  process.ensure_outputs()
   try:
     app.run(main, flags_parser=config_flag.parse)
   finally:

@@ -156,6 +156,7 @@ def start(
   """Runs the program with the process's command line."""
   # Before gRPC is imported: else it logs bytes that strangers send to a port.
   os.environ.setdefault('GRPC_VERBOSITY', 'ERROR')
+  process.ensure_outputs()
   process.restart_with_huge_pages()
   try:
     app.run(functools.partial(main, join=join), flags_parser=_parse_flags)

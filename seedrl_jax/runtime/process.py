@@ -151,9 +151,10 @@ def keep_compiled() -> None:
     programs = cache_folder() / f'jax-{_processor()}'
     # Whoever may write there can make our processes run what they like.
     programs.mkdir(mode=0o700, parents=True, exist_ok=True)
-    prune(programs.parent)
     config.update('jax_compilation_cache_dir', str(programs))
     config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
+    # Last, as another process may delete the same files.
+    prune(programs.parent)
 
 
 def prune(place: pathlib.Path, limit: int = _CACHE_LIMIT) -> None:
@@ -259,6 +260,18 @@ def on_stop(
     numbers.append(signal.SIGHUP)
   for number in numbers:
     signal.signal(number, handler)
+
+
+def ensure_outputs() -> None:
+  """Opens missing standard outputs to /dev/null.
+
+  Otherwise the first files opened would get their numbers and what libraries
+  print.
+  """
+  for name, number in ('stdout', 1), ('stderr', 2):
+    if getattr(sys, name) is None:
+      os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+      setattr(sys, name, os.fdopen(number, 'w'))
 
 
 def say(text: str) -> None:

@@ -187,6 +187,17 @@ def test_packages_are_complete_once_they_are_used():
   assert _words(_DEFER) == ['0.5', 'False']
 
 
+def test_outputs_that_are_closed_take_no_file(tmp_path):
+  ended = _run(
+    'process.ensure_outputs()\n'
+    f"f = open({str(tmp_path / 'file')!r}, 'w')\n"
+    "os.write(1, b'x'); os.write(2, b'x'); process.say('x')",
+    *('sh', '-c', 'exec "$@" >&- 2>&-', 'sh'),
+  )
+  assert ended.returncode == 0
+  assert (tmp_path / 'file').read_text() == ''
+
+
 @pytest.mark.parametrize(
   'number', [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 )
