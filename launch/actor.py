@@ -164,8 +164,10 @@ def _serve(groups: Sequence[Any]) -> str:
     why = why or 'stopped'
 
   process.on_stop(interrupt)
-  for i, group in enumerate(groups):
+  # All before the first start, as any group may end the others.
+  for group in groups:
     running.on_stop(group.stop)
+  for i, group in enumerate(groups):
     running.start(f'group-{i}', functools.partial(run, group))
   # Signal handlers run between these waits.
   while not running.wait(0.1) and not why:
@@ -187,6 +189,7 @@ def main(argv: Sequence[str]) -> None:
   del argv
   # The groups report a lost learner themselves.
   os.environ.setdefault('GRPC_VERBOSITY', 'NONE')
+  process.ensure_outputs()
   if _INFERENCE.value == 'local':
     process.restart_with_huge_pages()
     # Before JAX or EnvPool is imported: the learner owns the accelerator.

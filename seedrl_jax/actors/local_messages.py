@@ -14,7 +14,7 @@ from seedrl_jax import types
 from seedrl_jax.actors import wire
 from seedrl_jax.envs import base
 
-# The newest episodes are kept, which take a third of this size.
+# The newest episodes are kept, which take a fifth of this size.
 _MAX_EPISODES, MAX_REPORT_BYTES = 10_000, 1 << 20
 _REPORT_COLUMNS = (
   types.ArraySpec((), np.dtype('<i4')),  # version

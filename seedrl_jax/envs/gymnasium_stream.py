@@ -1,6 +1,7 @@
 """Gymnasium environments, in this process or others, as an `EnvStream`."""
 
 import collections
+import contextlib
 import dataclasses
 import threading
 
@@ -135,6 +136,7 @@ class GymnasiumStream(base.LocalStream):
       for group in self._groups:
         group.envs.kill()
       self._stepping.acquire()
-    for group in self._groups:
-      group.envs.close()
-    self._stepping.release()
+    with contextlib.ExitStack() as closing:
+      closing.callback(self._stepping.release)
+      for group in self._groups:
+        closing.callback(group.envs.close)

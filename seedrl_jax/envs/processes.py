@@ -136,6 +136,8 @@ class ProcessEnvs:
     _CONTEXT.set_forkserver_preload([__name__])
     parts = np.array_split(env_id, min(num_processes, len(env_id)))
     self._splits = np.cumsum([len(part) for part in parts])[:-1]
+    # Otherwise the interpreter waits for those started when it exits.
+    atexit.register(self.close)
     for part in parts:
       pipe, end = _CONTEXT.Pipe()
       process = _CONTEXT.Process(
@@ -145,8 +147,6 @@ class ProcessEnvs:
       end.close()
       self._pipes.append(pipe)
       self._processes.append(process)
-    # Otherwise the interpreter waits for them when it exits.
-    atexit.register(self.close)
 
   def start(self, action: np.ndarray) -> None:
     """Starts a step; does not wait. The first step only resets."""

@@ -136,9 +136,11 @@ class ObservedStream(WrappedStream):
 
   def close(self) -> None:
     """See `EnvStream.close`; completes the video."""
-    self._stream.close()
-    if self.recorder is not None:
-      self.recorder.close()
+    try:
+      self._stream.close()
+    finally:
+      if self.recorder is not None:
+        self.recorder.close()
 
 
 class Player(NamedTuple):

@@ -238,7 +238,7 @@ class TrajectoryStore(abc.ABC):
 
   @abc.abstractmethod
   def flush(self) -> None:
-    """Waits for earlier inserts and updates; raises StoreClosed if closed."""
+    """Waits for earlier inserts and updates; StoreClosed on a `close`."""
 
   @abc.abstractmethod
   def info(self) -> Mapping[str, TableInfo]:

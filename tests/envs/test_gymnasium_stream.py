@@ -271,6 +271,41 @@ def test_failure_in_a_process_comes_with_its_traceback(how: str):
   stream.close()
 
 
+def test_environment_that_cannot_be_closed_leaves_no_other_open(monkeypatch):
+  stream = _make('scripted', 0)
+  first, second = (group.envs for group in stream._groups)
+  closed = []
+  monkeypatch.setattr(first, 'close', lambda: closed.append(0))
+
+  def fail():
+    raise OSError('cannot be closed')
+
+  monkeypatch.setattr(second, 'close', fail)
+  with pytest.raises(OSError, match='cannot be closed'):
+    stream.close()
+  assert closed == [0] and not stream._stepping.locked()
+
+
+def test_process_that_cannot_be_started_leaves_no_other(monkeypatch):
+  start, at_exit = processes._CONTEXT.Process.start, []
+  monkeypatch.setattr(processes.atexit, 'register', at_exit.append)
+
+  def start_one(process):
+    monkeypatch.setattr(processes._CONTEXT.Process, 'start', fail)
+    start(process)
+
+  def fail(process):
+    raise OSError('no more processes')
+
+  monkeypatch.setattr(processes._CONTEXT.Process, 'start', start_one)
+  with pytest.raises(OSError, match='no more processes'):
+    _make('scripted', 4)
+  (close,) = at_exit
+  (process,) = close.__self__._processes
+  close()
+  assert not _is_there(process.pid)
+
+
 def test_killed_process_is_noticed():
   stream = _make('scripted', 2)
   first = stream.recv()

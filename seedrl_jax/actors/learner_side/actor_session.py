@@ -82,9 +82,10 @@ class ActorSession:
     """Ends what the session waits for, as the server closes."""
     if self._answer is not None and not self._answer.done():
       self._answer.set_result(None)
-    elif self._deadline is not None:
+    elif self._deadline is not None and not self._deadline.expired():
       self._deadline.reschedule(self._state.loop.time())
-    # Otherwise it writes: gRPC cannot send a status after cutting that off.
+    # Otherwise it ends already, or writes: gRPC cannot send a status after
+    # cutting that off.
 
   async def _serve(self) -> None:
     # First of all, before any message is read.

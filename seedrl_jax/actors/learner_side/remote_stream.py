@@ -209,7 +209,9 @@ class RemoteStream(base.EnvStream):
     """Logs a group's episodes, whose ids are within the group."""
     if len(episodes.env_id):
       env_id = lease.env_id[episodes.env_id]
-      self._episodes.append(episodes._replace(env_id=env_id))
+      # Copies, as a view would keep the whole message.
+      columns = map(np.copy, episodes._replace(env_id=env_id))
+      self._episodes.append(base.EndedEpisodes(*columns))
 
   def leave(self, lease: group_lease.GroupLease) -> None:
     """Frees a group's slots; drops its steps that were not received yet."""

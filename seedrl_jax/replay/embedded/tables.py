@@ -121,7 +121,6 @@ class EmbeddedQueue(EmbeddedTable, base.Queue):
     pool: blocks.BlockPool,
   ):
     super().__init__(config, layout, pool)
-    self._width = pool.width
     self._blocks: collections.deque[base.Block] = collections.deque()
     self._inserts = 0
     self._samples = 0
@@ -139,7 +138,7 @@ class EmbeddedQueue(EmbeddedTable, base.Queue):
   def sampler(
     self, batch_size: int, num_blocks: int | None = None
   ) -> base.TrajectorySampler:
-    count = self.config.num_blocks(batch_size, num_blocks, self._width)
+    count = self.config.num_blocks(batch_size, num_blocks, self._pool.width)
     return EmbeddedSampler(self, batch_size, count)
 
   def draw(self, batch_size: int, num_blocks: int, wait: bool) -> base.Sample:
@@ -180,16 +179,16 @@ class EmbeddedQueue(EmbeddedTable, base.Queue):
     for leaf, time_major in enumerate(self._layout.time_major):
       rows = reader.array(self._member(leaf))
       if not leaf:
-        count = min(len(rows), self.config.max_size) // self._width
+        count = min(len(rows), self.config.max_size) // self._pool.width
         loaded = [self._pool.take() for _ in range(count)]
-      newest = rows[len(rows) - len(loaded) * self._width :]
+      newest = rows[len(rows) - len(loaded) * self._pool.width :]
       for i, block in enumerate(loaded):
-        part = newest[i * self._width : (i + 1) * self._width]
+        part = newest[i * self._pool.width : (i + 1) * self._pool.width]
         block.leaves[leaf][...] = part.swapaxes(0, 1) if time_major else part
     return loaded
 
   def _has_room(self) -> bool:
-    return (len(self._blocks) + 1) * self._width <= self.config.max_size
+    return (len(self._blocks) + 1) * self._pool.width <= self.config.max_size
 
   def _rows(self, leaf: int) -> np.ndarray:
     """Returns a copy of one leaf of all unrolls, `[size, ...]`."""
@@ -202,4 +201,4 @@ class EmbeddedQueue(EmbeddedTable, base.Queue):
     return np.concatenate(parts)
 
   def _counts(self) -> tuple[int, int, int]:
-    return len(self._blocks) * self._width, self._inserts, self._samples
+    return len(self._blocks) * self._pool.width, self._inserts, self._samples

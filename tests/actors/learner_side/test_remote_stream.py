@@ -125,6 +125,9 @@ def test_episodes_are_reported():
   # The second group's ids do not begin with 0.
   _, member = _Member(stream, 2), _Member(stream, 3)
   member.submit(toys.FIRST, ended=(1, 2))
+  # Views would keep whole messages.
+  (logged,) = stream._episodes._batches
+  assert [column.base for column in logged] == [None] * len(logged)
   assert stream.take_episodes() == [
     base.Episode(3, 1.5, 4, 8, False),
     base.Episode(4, 2.5, 5, 10, True),

@@ -57,21 +57,17 @@ class _Calls:
     timeout: float | None,
     on_asked: Callable[[], None] | None = None,
   ) -> Any:
-    """Calls once; FutureCancelledError if the channel is dropped meanwhile."""
+    """Calls once; FutureCancelledError after `close`, else RpcError."""
     with self._lock:
       if self._channel is None:
         self._channel = grpc.insecure_channel(
           address, options=transport.CHANNEL_OPTIONS
         )
-      try:
-        call = self._channel.unary_unary(
-          _SERVICE + method,
-          request_serializer=type(request).SerializeToString,
-          response_deserializer=_RESPONSES[method].FromString,
-        ).future(request, timeout=timeout)
-      except ValueError as e:
-        # Another thread noticed a loss and closed the channel.
-        raise grpc.FutureCancelledError from e
+      call = self._channel.unary_unary(
+        _SERVICE + method,
+        request_serializer=type(request).SerializeToString,
+        response_deserializer=_RESPONSES[method].FromString,
+      ).future(request, timeout=timeout)
     with self._ended_by_close(call):
       if on_asked is not None:
         on_asked()
@@ -284,7 +280,7 @@ class Connection:
         if not errors.is_lost(e):
           raise errors.translate(e, self.address, doing, table) from e
       except grpc.FutureCancelledError:
-        # Another thread noticed the loss first and closed the channel.
+        # `close` ended it.
         self.check()
       self.recover(generation)
 

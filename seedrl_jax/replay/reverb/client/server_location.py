@@ -92,7 +92,8 @@ class OwnServer:
     """Restores `path` after `check`, which raises if the record does not fit.
 
     Raises:
-      CheckpointError: if it cannot be restored; then the tables are empty.
+      CheckpointError: if it cannot be restored. The tables are then empty, or
+        unchanged if the record was refused and the server began without it.
     """
     try:
       with self._lock:
@@ -158,8 +159,8 @@ class OwnServer:
     """Returns whether the server answers, as another call has revived it."""
     deadline = time.monotonic() + _ANSWER
     while time.monotonic() < deadline:
-      # A killed process loses its connections before it has ended.
-      if not self._server.is_alive() or self._server.wait_end(0.0):
+      # Each time: a killed process loses its connections before it has ended.
+      if not self._server.is_alive():
         return False
       if server.answers(self._server.address, _PIECE):
         return True

@@ -142,12 +142,11 @@ class ReverbStore(base.TrajectoryStore):
       if self._closed:
         return
       self._closed = True
-    # First, as this ends the calls that the others wait for.
-    self.location.link.close()
+    # First, as this ends the calls, and the restart, that the others wait for.
+    self.location.close()
     for table in self._tables.values():
       table.close()
     self._workers.shutdown()
-    self.location.close()
 
   def _flush_briefly(self) -> None:
     for table in self._tables.values():

@@ -35,7 +35,8 @@ os.dup2(2, 1)
 # Skip a third of the start: garbage collection during TensorFlow's import, and
 # setuptools' replacement of distutils.
 gc.disable()
-with contextlib.suppress(ImportError):
+# Not all setuptools have it.
+with contextlib.suppress(ImportError, AttributeError):
   import _distutils_hack
 
   _distutils_hack.remove_shim()

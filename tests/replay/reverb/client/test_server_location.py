@@ -3,6 +3,7 @@
 import contextlib
 import json
 import pathlib
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +16,7 @@ from seedrl_jax.replay.reverb.client import (
   store,
   tables,
 )
+from seedrl_jax.replay.reverb.server import server as server_lib
 from tests.replay.conftest import PATIENCE
 from tests.replay.reverb import shared_servers
 
@@ -143,6 +145,28 @@ def test_a_folder_that_is_no_checkpoint_changes_nothing(
     made.restore(str(path))
   assert str(path) in str(e.value) and '\n' not in str(e.value)
   assert toy.numbers(made.table('t').sampler(2).sample()) == [1, 2]
+
+
+def test_close_ends_a_restart_under_way(hosts, monkeypatch, threads):
+  made = hosts.own()
+  process = hosts._process
+  began, ended = threading.Event(), threading.Event()
+  close = process.close
+
+  def start(restore=None):
+    del restore
+    began.set()
+    ended.wait()
+    raise server_lib.ServerFailed('It was closed.')
+
+  monkeypatch.setattr(process, 'start', start)
+  monkeypatch.setattr(process, 'close', lambda: (ended.set(), close()))
+  threads.start(made.table('t').sampler(2).sample)
+  threads.until(lambda: made.info()['t'].waiting_samplers == 1)
+  process.kill()
+  assert began.wait(PATIENCE)
+  made.close()
+  threads.join()
 
 
 def _checkpoint(hosts, toy, path: pathlib.Path) -> None:
