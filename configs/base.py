@@ -25,8 +25,8 @@ def get_config(
   config.seed = 1
   # Frames are steps x action repeat, without reset pseudo-steps.
   config.total_env_frames = 2_000_000
-  # Extra environments that act greedily, do not train and are reported
-  # separately.
+  # Extra environments that act greedily (R2D2: but for
+  # exploration.eval_epsilon), do not train and are reported separately.
   config.num_eval_envs = 8
   # Trained transitions of an unroll; R2D2's sequences have burn_in + lookahead
   # more steps.
@@ -71,6 +71,7 @@ def _env() -> ml_collections.ConfigDict:
     'processes': 0,
     'max_episode_steps': config_dict.placeholder(int),
     'frame_skip': config_dict.placeholder(int),
+    # None: 1; network.frame_stack stacks on the device.
     'stack_num': config_dict.placeholder(int),
     'noop_max': config_dict.placeholder(int),
     'episodic_life': config_dict.placeholder(bool),
@@ -90,9 +91,9 @@ def _env() -> ml_collections.ConfigDict:
 def _network() -> ml_collections.ConfigDict:
   """From observations to features."""
   return ml_collections.ConfigDict({
-    # 'auto' (by observation rank), 'mlp', 'shallow', 'nature', 'resnet',
-    # 'tiny', or 'module:function' that maps this section to a Flax module from
-    # [N, ...] to [N, F].
+    # 'auto' (by the observation's shape), 'mlp', 'shallow', 'nature', 'resnet',
+    # 'tiny', 'grid', or 'module:function' that maps this section to a Flax
+    # module from [N, ...] to [N, F].
     'torso': 'auto',
     'hidden_sizes': (64, 64),  # of 'mlp'
     # Output size of a convolutional torso. 0: as published (256; Nature 512).

@@ -36,7 +36,10 @@ _WINDOWS = flags.DEFINE_integer(
   'windows', 5, 'Windows of which the median is taken.', lower_bound=5
 )
 _SECONDS = flags.DEFINE_float(
-  'seconds', 1.0, 'Length of a window of a stage.', lower_bound=0.05
+  'seconds',
+  1.0,
+  'Length of a window of a stage, replay or actors.',
+  lower_bound=0.05,
 )
 _SYSTEM_SECONDS = flags.DEFINE_float(
   'system_seconds', 4.0, 'Length of a window of the system.', lower_bound=0.1

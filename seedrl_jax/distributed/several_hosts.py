@@ -80,8 +80,6 @@ class SeveralHosts(coordinator.Coordinator):
   def lost(self) -> str:
     return self._votes.lost
 
-  # -- start ---------------------------------------------------------------
-
   def check_start(self, config: ml_collections.ConfigDict) -> None:
     if config.deterministic:
       raise coordinator.HostsMismatch(

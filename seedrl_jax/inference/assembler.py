@@ -85,7 +85,7 @@ class EnvGroup:
   Attributes:
     env_id: int `[n]`, the stream's ids, unique.
     index: the same, as a slice if they are consecutive.
-    parts: their columns, as of the assembler's `_version`.
+    parts: their columns, when the assembler's `_version` was `version`.
   """
 
   env_id: np.ndarray
@@ -199,7 +199,7 @@ class UnrollAssembler:
     self._num_idle = num_envs
     self._version = 0  # counts changes of `_column`
     self._cores = InitialCores(num_envs, num_transitions // self._stride + 1)
-    self._ramp = np.arange(max(num_envs, block_width))
+    self._ramp = np.arange(block_width)
 
   @property
   def waited(self) -> float:

@@ -145,8 +145,9 @@ class InferenceWorker:
     start = time.perf_counter()
     output = self.stream.recv()
     received = time.perf_counter()
-    if len(dropped := self.stream.take_dropped()):
-      self._drop(dropped)
+    dropped = self.stream.take_dropped()
+    if len(dropped) and self._sink is not None:
+      self._sink.reset(dropped[dropped < self._sink.num_envs])
     layout = self._layout(output.env_id.tobytes())
     first = output.step_type == _FIRST
     previous_action = self._last_action[layout.place].copy()
@@ -179,11 +180,6 @@ class InferenceWorker:
     counters.environment_wait += received - start
     counters.act += sent - received
     counters.idle_env_seconds += len(first) * (sent - received)
-
-  def _drop(self, env_id: np.ndarray) -> None:
-    """Drops the unrolls of training environments that disconnected."""
-    if self._sink is not None:
-      self._sink.reset(env_id[env_id < self._sink.num_envs])
 
   def _act(
     self, layout: BatchLayout, output: types.EnvOutput

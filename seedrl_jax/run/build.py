@@ -299,14 +299,14 @@ class _Opener:
       version, params = self._publisher.latest(device)
       return version, jax.tree.leaves(params)
 
-    specs = agents.parameter_specs(setup.agent.params_shapes())
+    parameters = agents.parameter_specs(setup.agent.params_shapes())
     return slot_allocator.LocalOffer(
       self._config,
       setup.env_spec,
       [plan.global_env_id for plan in plans],
       setup.block_width,
       lambda: store.location.link.address,
-      local_messages.ParameterFeed(specs, latest),
+      local_messages.ParameterFeed(parameters, latest),
     )
 
   def _make_stream(

@@ -39,7 +39,7 @@ class RunCheckpoints:
     say: Callable[[str], None],
     leads: bool = True,
   ):
-    """Opens the checkpoints; raises `WorkdirError` if `config` conflicts.
+    """Opens the checkpoints; `WorkdirError` if they are not of `config`.
 
     Only the host that `leads` keeps more than its own replay.
     """

@@ -127,8 +127,6 @@ class RunCounters:
       curves |= info.metrics('replay' if name == table_configs.TABLE else name)
     return curves
 
-  # -- other hosts ---------------------------------------------------------
-
   def tell(self) -> dict[str, Any]:
     """Returns this host's counters for the others, and episodes for host 0."""
     told = dataclasses.asdict(self._own_snapshot())

@@ -160,8 +160,6 @@ class System:
     self._reporter.open()
     self._counters.begin()
 
-  # -- the end -------------------------------------------------------------
-
   def _finish(self, stuck: list[str]) -> dict[str, Any]:
     """Saves a last checkpoint and the summary; raises if anything failed."""
     group, coordinator = self._training.group, self._coordinator

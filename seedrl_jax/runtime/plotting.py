@@ -14,6 +14,7 @@ from matplotlib import figure as mpl_figure
 from matplotlib import ticker
 
 from seedrl_jax.runtime import progress, settings
+from seedrl_jax.runtime import workdir as workdir_lib
 
 # Points that a group's seeds are interpolated to.
 _GRID_SIZE = 400
@@ -72,7 +73,8 @@ def read_run(workdir: str | pathlib.Path) -> RunCurves:
   """Reads a work directory.
 
   Raises:
-    ValueError: if `metrics.csv` is missing, damaged or without rows.
+    ValueError: if `metrics.csv` is missing or without rows, or a file is
+      damaged.
   """
   workdir = pathlib.Path(workdir)
   path = workdir / 'metrics.csv'
@@ -87,8 +89,10 @@ def read_run(workdir: str | pathlib.Path) -> RunCurves:
   if not rows:
     raise ValueError(f'{path} has no complete row yet; try again later.')
   values = np.array([[progress.number(cell) for cell in row] for row in rows])
-  config_path = workdir / 'config.json'
-  config = json.loads(config_path.read_text()) if config_path.is_file() else {}
+  directory = workdir_lib.Workdir(workdir)
+  config = {}
+  if directory.config_json.is_file():
+    config = directory.read_config().to_dict()
   columns = dict(zip(header, values.T, strict=True))
   return RunCurves(workdir.resolve().name, config, columns)
 

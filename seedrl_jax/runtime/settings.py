@@ -13,6 +13,8 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import ml_collections
+
 
 class Allowed(NamedTuple):
   """A test of a key's values, and what to give instead as a sentence's end."""
@@ -83,7 +85,9 @@ SECTION = Allowed(lambda x: hasattr(x, 'items'), "give {'name': value}")
 
 
 def leaves(
-  config: Any, whole: Container[str] = (), prefix: str = ''
+  config: ml_collections.ConfigDict | Mapping[str, Any],
+  whole: Container[str] = (),
+  prefix: str = '',
 ) -> Iterator[tuple[str, Any]]:
   """Yields dotted keys and values; a section in `whole` is one value."""
   for name, value in config.items():
@@ -95,7 +99,9 @@ def leaves(
 
 
 def check(
-  config: Any, ranges: Mapping[str, Allowed], complete: bool = True
+  config: ml_collections.ConfigDict,
+  ranges: Mapping[str, Allowed],
+  complete: bool = True,
 ) -> None:
   """Checks that all keys of `ranges` are there and their values allowed.
 
@@ -119,9 +125,6 @@ def check(
         f'--config.{key} means nothing to {agent}; take it out of the '
         'configuration, or start from one for that agent.'
       )
-
-
-# -- modules and functions --------------------------------------------------
 
 
 def load_module(flag: str, name: str, hint: str = '') -> ModuleType:

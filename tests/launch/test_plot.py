@@ -29,3 +29,6 @@ def test_error_is_one_sentence(tmp_path):
   assert runs.refusal('plot', f'--workdir={tmp_path}') == (
     f'plot: {tmp_path} has no metrics.csv; name the --workdir of a run.'
   )
+  flag = _workdir(tmp_path / 'a')
+  (tmp_path / 'a/config.json').write_text('[1]')
+  assert runs.refusal('plot', flag).endswith('put a good one back.')

@@ -43,7 +43,9 @@ def test_sample_over_several_entries_and_messages():
   assert joiner.add(_message(_entry([first], False, info))) == []
   assert joiner.add(b'') == []
   last, whole = _entry([second], True), _entry([first, second], True, info)
-  for sample in joiner.add(_message(last, whole)):
+  samples = joiner.add(_message(last, whole))
+  assert len(samples) == 2
+  for sample in samples:
     assert (sample.key, sample.priority) == (item.key, 0.5)
     assert (sample.probability, sample.table_size) == (0.25, 9)
     rows, scalar = sample.columns
