@@ -20,10 +20,10 @@ _EPSILON = 1e-8
 class Statistics(NamedTuple):
   """Mean and variance of all numbers so far, float32 `[...]`.
 
-  `count`, a float32 scalar, says how many; at 0 the mean is 0, the variance 1.
+  `num`, a float32 scalar, says how many; at 0 the mean is 0, the variance 1.
   """
 
-  count: jax.Array
+  num: jax.Array
   mean: jax.Array
   var: jax.Array
 
@@ -58,15 +58,15 @@ def merge(old: Statistics, x: jax.Array, counts: jax.Array) -> Statistics:
   added = jax.lax.psum(jnp.sum(counts, dtype=jnp.float32), base.AXIS)
   delta = total(x) / jnp.maximum(added, 1.0)
   squares = total(jnp.square(x - delta))
-  count = old.count + added
-  share = added / jnp.maximum(count, 1.0)
+  num = old.num + added
+  share = added / jnp.maximum(num, 1.0)
   var = (1.0 - share) * (old.var + share * jnp.square(delta))
-  var += squares / jnp.maximum(count, 1.0)
+  var += squares / jnp.maximum(num, 1.0)
   return Statistics(
-    count,
+    num,
     old.mean + share * delta,
     # Without a number the variance is not 0 but unknown.
-    jnp.where(count > 0.0, var, old.var),
+    jnp.where(num > 0.0, var, old.var),
   )
 
 
@@ -111,10 +111,11 @@ def normalize_observation(
 ) -> types.Nest:
   """Normalises the leaves `[..., *shape]` that have statistics."""
   leaves, structure = jax.tree.flatten(observation)
-  return structure.unflatten([
+  normalized = [
     normalize(own, x, clip) if own else x
     for own, x in zip(statistics, leaves, strict=True)
-  ])
+  ]
+  return jax.tree.unflatten(structure, normalized)
 
 
 def next_return(

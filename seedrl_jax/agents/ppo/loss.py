@@ -63,6 +63,23 @@ def normalized(advantage: jax.Array, weight: jax.Array) -> jax.Array:
   return centered / (jnp.sqrt(variance) + _EPSILON)
 
 
+def value_metrics(samples: Samples) -> dict[str, jax.Array]:
+  """Returns means over all devices' samples, under `base.AXIS`."""
+
+  def mean(x: jax.Array) -> jax.Array:
+    return base.mean_over_devices(jnp.mean(samples.weight * x))
+
+  target = mean(samples.target)
+  variance = mean(jnp.square(samples.target - target))
+  error = samples.target - samples.value
+  error_variance = mean(jnp.square(error - mean(error)))
+  return {
+    'value_mean': mean(samples.value),
+    'value_target': target,
+    'explained_variance': 1.0 - error_variance / jnp.maximum(variance, 1e-8),
+  }
+
+
 def ppo_loss(
   config: ml_collections.ConfigDict,
   distribution: distributions.Distribution,
