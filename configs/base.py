@@ -96,6 +96,9 @@ def _network() -> ml_collections.ConfigDict:
     # module from [N, ...] to [N, F].
     'torso': 'auto',
     'hidden_sizes': (64, 64),  # of 'mlp'
+    # Of all torsos but 'resnet', whose layers are ReLU without layer norm.
+    'activation': 'relu',  # 'relu', 'tanh'
+    'layer_norm': False,  # before each activation
     # Output size of a convolutional torso. 0: as published (256; Nature 512).
     'dense_size': 0,
     'width': 1,  # multiplies the ResNet's channels

@@ -51,18 +51,17 @@ class ActionSpec(NamedTuple):
     return bool(np.issubdtype(self.dtype, np.integer))
 
   @property
-  def num_values(self) -> int:
-    """A, if an action is one integer in `[0, A)`.
+  def kind(self) -> str:
+    """'discrete' (one choice), 'multi_discrete' or 'continuous'."""
+    if not self.is_discrete:
+      return 'continuous'
+    return 'multi_discrete' if self.shape else 'discrete'
 
-    Raises:
-      ValueError: if it is not.
-    """
-    if self.shape or not self.is_discrete or any(self.minimum):
-      raise ValueError(
-        f'an action is {self.dtype}{list(self.shape)} from {self.minimum} to '
-        f'{self.maximum}, not one discrete choice from 0 on'
-      )
-    return int(self.maximum[0]) + 1
+  @property
+  def num_values(self) -> int:
+    """A, if an action is one integer in `[0, A)`."""
+    (maximum,) = self.maximum
+    return int(maximum) + 1
 
   def sample(self, rng: np.random.Generator, *leading: int) -> np.ndarray:
     """Returns uniformly random actions `[*leading, ...]`."""

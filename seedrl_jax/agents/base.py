@@ -1,9 +1,10 @@
 """The interface between agents and the rest of the system.
 
 An agent is a module with `make_agent(config, env_spec)`, which returns an
-`Agent`, and, optionally, `RANGES` of its own keys (`settings`). `sgd` makes an
-`update` of a loss; agents that need several optimisers, epochs or minibatches
-write their own.
+`Agent`, and, optionally, `RANGES` of its own keys (`settings`) and `ACTIONS`,
+the kinds of actions that it can choose (`types.ActionSpec.kind`). `sgd` makes
+an `update` of a loss; agents that need several optimisers, epochs or
+minibatches write their own.
 """
 
 import dataclasses
@@ -228,9 +229,28 @@ def load_agent(
   """Makes the agent that `config.agent` names.
 
   Raises:
-    ValueError: if there is no such module.
+    ValueError: if there is no such module, or if it cannot act in the
+      environment; names the flag.
   """
+  _check_actions(config.agent, env_spec)
   return _find(config.agent, 'agent').make_agent(config, env_spec)
+
+
+def _check_actions(name: str, env_spec: types.EnvSpec) -> None:
+  action = env_spec.action
+  if action.is_discrete and any(action.minimum):
+    raise ValueError(
+      f'--config.env: the actions of {env_spec.env_id} begin at '
+      f'{action.minimum}, not at 0; wrap it.'
+    )
+  kinds = getattr(_find(name, 'config'), 'ACTIONS', (action.kind,))
+  if action.kind in kinds:
+    return
+  able = [x for x in _built_in() if action.kind in _find(x, 'config').ACTIONS]
+  raise ValueError(
+    f'--config.agent={name}: the actions of {env_spec.env_id} are '
+    f'{action.kind.replace("_", "-")}; take {" or ".join(able)}.'
+  )
 
 
 def ranges(
@@ -244,11 +264,15 @@ def ranges(
   return getattr(_find(config.agent, 'config'), 'RANGES', None)
 
 
+def _built_in() -> list[str]:
+  folder = pathlib.Path(__file__).parent
+  return sorted(path.parent.name for path in folder.glob('*/agent.py'))
+
+
 def _find(name: str, part: str) -> types_lib.ModuleType:
   """Returns `part` of a built-in agent, or the user's module."""
   flag = f'--config.agent={name}'
-  folder = pathlib.Path(__file__).parent
-  built_in = sorted(path.parent.name for path in folder.glob('*/agent.py'))
+  built_in = _built_in()
   if name in built_in:
     return settings.load_module(flag, f'{__package__}.{name}.{part}')
   hint = f'; built in are {" and ".join(built_in)}'

@@ -11,21 +11,31 @@ import jax
 import jax.numpy as jnp
 
 from seedrl_jax import types
+from seedrl_jax.networks import distributions
 from seedrl_jax.networks import network as network_lib
 
 
 class PolicyHead(nn.Module):
-  """Linear logits of a categorical policy, nearly uniform at the start."""
+  """Parameters of a policy: linear, and nearly the same in all states at first.
 
-  num_actions: int
+  With `free_deviation`, the second half, a Gaussian's log deviations, are
+  trained numbers that no state changes.
+  """
+
+  num_params: int  # P
+  free_deviation: bool = False
 
   @nn.compact
   def __call__(self, features: jax.Array) -> jax.Array:
-    """Maps features `[..., F]` to float32 logits `[..., A]`."""
+    """Maps features `[..., F]` to float32 parameters `[..., P]`."""
     # A small scale makes the first policies explore, whatever the torso.
     init = nn.initializers.orthogonal(0.01)
-    dense = nn.Dense(self.num_actions, dtype=jnp.float32, kernel_init=init)
-    return dense(features)
+    size = self.num_params // 2 if self.free_deviation else self.num_params
+    params = nn.Dense(size, dtype=jnp.float32, kernel_init=init)(features)
+    if not self.free_deviation:
+      return params
+    log = self.param('log_deviation', nn.initializers.zeros, (size,))
+    return jnp.concatenate([params, jnp.broadcast_to(log, params.shape)], -1)
 
 
 class BaselineHead(nn.Module):
@@ -75,24 +85,41 @@ class QHead(nn.Module):
 class ActorCriticOutput(NamedTuple):
   """The heads' outputs for each step."""
 
-  policy_logits: jax.Array  # float32 [T, B, A]
+  policy: jax.Array  # float32 [T, B, P], of the distribution of actions
   baseline: jax.Array  # float32 [T, B]
 
 
 class ActorCritic(nn.Module):
-  """Policy and baseline heads on shared features."""
+  """Policy and baseline heads, on shared features or on their own."""
 
   network: network_lib.Network
+  distribution: distributions.Distribution
+  separate: bool = False  # the baseline has a network of its own
+  free_deviation: bool = False  # see `PolicyHead`
+
+  def initial_core(self, batch: int) -> types.Nest:
+    """Returns the core state of `batch` environments before any step."""
+    core = self.network.initial_core(batch)
+    return (core, core) if self.separate else core
 
   @nn.compact
   def __call__(
-    self, inputs: types.AgentInput, core: network_lib.CoreState
-  ) -> tuple[ActorCriticOutput, network_lib.CoreState]:
+    self, inputs: types.AgentInput, core: types.Nest
+  ) -> tuple[ActorCriticOutput, types.Nest]:
     """Maps `[T, B, ...]` and a core to outputs and the next core."""
-    features, core = self.network(inputs, core)
-    logits = PolicyHead(self.network.num_actions, name='policy')(features)
-    baseline = BaselineHead(name='baseline')(features)
-    return ActorCriticOutput(logits, baseline), core
+    if self.separate:
+      other = self.network.copy(name='baseline_network')
+      features, own_core = self.network(inputs, core[0])
+      baseline_features, other_core = other(inputs, core[1])
+      core = own_core, other_core
+    else:
+      features, core = self.network(inputs, core)
+      baseline_features = features
+    head = PolicyHead(
+      self.distribution.num_params, self.free_deviation, name='policy'
+    )
+    baseline = BaselineHead(name='baseline')(baseline_features)
+    return ActorCriticOutput(head(features), baseline), core
 
 
 class QNetwork(nn.Module):
@@ -108,5 +135,6 @@ class QNetwork(nn.Module):
   ) -> tuple[jax.Array, network_lib.CoreState]:
     """Maps `[T, B, ...]` and a core to values `[T, B, A]` and the next core."""
     features, core = self.network(inputs, core)
-    sizes = self.network.num_actions, self.hidden_size
-    return QHead(*sizes, self.dueling, name='head')(features), core
+    num_actions = self.network.action.num_values
+    head = QHead(num_actions, self.hidden_size, self.dueling, name='head')
+    return head(features), core

@@ -5,7 +5,7 @@ core. Acting is the case T = 1 of the same code.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import chex
 import flax.linen as nn
@@ -42,11 +42,6 @@ class Network(nn.Module):
   config: ml_collections.ConfigDict  # config.network
   observation: tuple[types.ArraySpec, ...]  # leaves, flattened
   action: types.ActionSpec
-
-  @property
-  def num_actions(self) -> int:
-    """A, if an action is one discrete choice."""
-    return self.action.num_values
 
   def initial_core(self, batch: int) -> CoreState:
     """Returns the core state of `batch` environments before any step."""
@@ -187,23 +182,16 @@ def make_network(
   return Network(frozen, tuple(specs), env_spec.action)
 
 
-def check_discrete(env_spec: types.EnvSpec) -> None:
-  """Checks that an action is one discrete choice.
+class HasCore(Protocol):
+  """A module with recurrent state, if only an empty one."""
 
-  Raises:
-    ValueError: if it is not; names the flag.
-  """
-  try:
-    _ = env_spec.action.num_values
-  except ValueError as e:
-    raise ValueError(
-      f'--config.env: in {env_spec.env_id} {e}, which this agent makes; choose '
-      'another environment or --config.agent.'
-    ) from e
+  def initial_core(self, batch: int) -> types.Nest:
+    """Returns the state of `batch` environments before any step."""
+    ...
 
 
 def make_init(
-  module: nn.Module, network: Network, env_spec: types.EnvSpec
+  module: nn.Module, network: HasCore, env_spec: types.EnvSpec
 ) -> Callable[[jax.Array], types.Nest]:
   """Returns a function that makes the parameters of `module` from a key.
 

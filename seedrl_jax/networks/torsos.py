@@ -112,10 +112,25 @@ def _one_hot(
   return jax.nn.one_hot(clipped, levels, dtype=dtype)
 
 
+class Activation(NamedTuple):
+  """What follows a layer's weights."""
+
+  name: str = 'relu'  # 'relu', 'tanh'
+  layer_norm: bool = False  # normalises each example's outputs first
+
+  def __call__(self, x: jax.Array) -> jax.Array:
+    """Maps `[N, ...]` to the same shape, within a Flax module."""
+    if self.layer_norm:
+      axes = tuple(range(1, x.ndim))
+      x = nn.LayerNorm(reduction_axes=axes, dtype=x.dtype)(x)
+    return getattr(nn, self.name)(x)
+
+
 class MLP(nn.Module):
-  """ReLU layers on the flattened input."""
+  """Dense layers on the flattened input."""
 
   sizes: Sequence[int]  # units per layer
+  activation: Activation = Activation()
   dtype: jax.typing.DTypeLike = jnp.float32  # of the computation
 
   @nn.compact
@@ -123,16 +138,18 @@ class MLP(nn.Module):
     """Maps `[N, ...]` to `[N, sizes[-1]]`."""
     x = x.reshape((x.shape[0], -1))
     for size in self.sizes:
-      x = nn.relu(nn.Dense(size, dtype=self.dtype, kernel_init=RELU_INIT)(x))
+      dense = nn.Dense(size, dtype=self.dtype, kernel_init=RELU_INIT)
+      x = self.activation(dense(x))
     return x
 
 
 class Convolutional(nn.Module):
-  """Convolutions without padding, then one dense layer, all ReLU."""
+  """Convolutions without padding, then one dense layer."""
 
   layers: Sequence[ConvLayer]
   dense_size: int  # output units, F
   num_frames: int | None = None  # of the first layer, see StridedConv
+  activation: Activation = Activation()
   dtype: jax.typing.DTypeLike = jnp.float32  # of the computation
 
   @nn.compact
@@ -141,12 +158,12 @@ class Convolutional(nn.Module):
     num_frames = self.num_frames
     for i, layer in enumerate(self.layers):
       conv = StridedConv(layer, num_frames, self.dtype, name=f'conv_{i}')
-      x = nn.relu(conv(x))
+      x = self.activation(conv(x))
       num_frames = None
     # Keeps XLA from flattening the convolution together with its result, which
     # loses vector instructions on CPU.
     x = jax.lax.optimization_barrier(x)
-    return MLP((self.dense_size,), self.dtype)(x)
+    return MLP((self.dense_size,), self.activation, self.dtype)(x)
 
 
 class ResidualBlock(nn.Module):
@@ -179,7 +196,7 @@ class DeepResNet(nn.Module):
       x = nn.max_pool(x, (3, 3), strides=(2, 2), padding='SAME')
       for _ in range(2):
         x = ResidualBlock(channels, self.dtype)(x)
-    return MLP((self.dense_size,), self.dtype)(nn.relu(x))
+    return MLP((self.dense_size,), dtype=self.dtype)(nn.relu(x))
 
 
 class _Outside(nn.Module):
@@ -272,15 +289,17 @@ def make_torso(
   torso = resolve_torso(config.torso, shape)
   if ':' in torso:
     return _Outside(config, name=name)
+  activation = Activation(config.activation, config.layer_norm)
   if torso == 'mlp':
-    return MLP(tuple(config.hidden_sizes), dtype, name=name)
+    sizes = tuple(config.hidden_sizes)
+    return MLP(sizes, activation, dtype, name=name)
   if torso == 'resnet':
     channels = tuple(c * config.width for c in config.resnet_channels)
     size = config.dense_size or _RESNET_DENSE_SIZE
     return DeepResNet(channels, size, dtype, name=name)
   layers, size = CONV_TORSOS[torso]
   size = config.dense_size or size
-  return Convolutional(layers, size, num_frames, dtype, name=name)
+  return Convolutional(layers, size, num_frames, activation, dtype, name=name)
 
 
 def _smallest_side(name: str) -> int:

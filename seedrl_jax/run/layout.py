@@ -75,6 +75,8 @@ RANGES: dict[str, Allowed] = {
     or_function=True,
   ),
   'network.hidden_sizes': each(integer(1)),
+  'network.activation': one_of('relu', 'tanh'),
+  'network.layer_norm': FLAG,
   'network.dense_size': integer(0),
   'network.width': integer(1),
   'network.resnet_channels': each(integer(1)),

@@ -14,7 +14,7 @@ from seedrl_jax import types
 from seedrl_jax.agents import base, transitions
 from seedrl_jax.agents.vtrace import agent as agent_lib
 from seedrl_jax.agents.vtrace import loss as loss_lib
-from seedrl_jax.networks import heads
+from seedrl_jax.networks import distributions, heads
 from seedrl_jax.networks import network as network_lib
 from tests.agents import sequences, vtrace_reference
 from tests.networks import parameters
@@ -42,7 +42,7 @@ def _sequence(seed=0):
   steps = sequences.random_steps(rng, _LENGTH, _BATCH, _ACTIONS)
   shape = (_LENGTH + 1, _BATCH)
   outputs = heads.ActorCriticOutput(
-    policy_logits=rng.normal(size=(*shape, _ACTIONS)).astype(np.float32),
+    policy=rng.normal(size=(*shape, _ACTIONS)).astype(np.float32),
     baseline=rng.normal(size=shape).astype(np.float32),
   )
   return outputs, steps
@@ -127,7 +127,7 @@ def test_pseudo_transitions_are_unseen_and_get_no_gradient():
   both = [_gradient(config, outputs, s) for s in (steps, poisoned)]
   chex.assert_trees_all_equal(*both)
   _, gradient = both[0]
-  np.testing.assert_array_equal(gradient.policy_logits[:-1][pseudo], 0.0)
+  np.testing.assert_array_equal(gradient.policy[:-1][pseudo], 0.0)
   np.testing.assert_array_equal(gradient.baseline[:-1][pseudo], 0.0)
   assert (np.abs(gradient.baseline[:-1][~pseudo]) > 1e-6).all()
   # The last step only bootstraps.
@@ -202,7 +202,7 @@ def test_metrics_count_valid_transitions_only():
   config = _loss_config(clip_rho=1.2)
   (_, metrics), _ = _gradient(config, outputs, steps)
   reference = vtrace_reference.vtrace(config, *outputs, steps, 0.02)
-  log_pi = vtrace_reference.log_softmax(outputs.policy_logits[:-1])
+  log_pi = vtrace_reference.log_softmax(outputs.policy[:-1])
   log_mu = vtrace_reference.log_softmax(steps.agent_output.policy_logits[:-1])
   expected = {
     'entropy': -np.sum(np.exp(log_pi) * log_pi, -1),
@@ -231,7 +231,9 @@ def _agent(**changes):
   agent = base.load_agent(config, _ENV_SPEC)
   params = parameters.draw(lambda key: agent.init(key).params, _KEY)
   network = network_lib.make_network(config.network, _ENV_SPEC)
-  loss = agent_lib.make_loss(config, heads.ActorCritic(network))
+  distribution = distributions.make(_ENV_SPEC.action)
+  module = heads.ActorCritic(network, distribution)
+  loss = agent_lib.make_loss(config, module)
   return agent, params, functools.partial(loss, key=None, target_params=())
 
 

@@ -160,7 +160,7 @@ def test_eight_simulated_devices_and_a_trace(tmp_path):
     ('--config.env.num_env=3', 'nearest is --config.env.num_envs.'),
     ('--wrkdir=x', "Unknown command line flag 'wrkdir'. Did you mean: workdir"),
     ('surplus', 'unexpected arguments: surplus'),
-    ('--config.env.id=Pendulum-v1', 'not one discrete choice'),
+    ('--config.env.id=Pendulum-v1', 'of Pendulum-v1 are continuous; take'),
     ('--config.topology.inference_to_training=x', 'write it as 1:3.'),
     ('--workdir=', '--workdir is missing'),
   ],

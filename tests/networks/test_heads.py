@@ -4,10 +4,16 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
-from seedrl_jax.networks import heads
+from configs import base as base_config
+from seedrl_jax import types
+from seedrl_jax.networks import distributions, heads
+from seedrl_jax.networks import network as network_lib
 from tests.networks import parameters
+
+_OBSERVATION = types.ArraySpec((4,), np.dtype(np.float32))
 
 
 @pytest.mark.parametrize('dtype', [jnp.float32, jnp.bfloat16])
@@ -15,6 +21,7 @@ def test_heads_are_float32(dtype):
   features = jax.ShapeDtypeStruct((3, 2, 8), dtype)
   for head, shape in (
     (heads.PolicyHead(5), (3, 2, 5)),
+    (heads.PolicyHead(6, free_deviation=True), (3, 2, 6)),
     (heads.BaselineHead(), (3, 2)),
     (heads.QHead(5, 4, dueling=True), (3, 2, 5)),
     (heads.QHead(5, 4, dueling=False), (3, 2, 5)),
@@ -31,6 +38,39 @@ def test_first_policy_is_nearly_uniform():
   head = heads.PolicyHead(5)
   logits, _ = jax.jit(head.init_with_output)(jax.random.key(0), features)
   np.testing.assert_allclose(jax.nn.softmax(logits), 0.2, atol=0.02)
+
+
+def test_no_state_changes_a_free_deviation():
+  features = np.random.default_rng(0).normal(size=(20, 8))
+  head = heads.PolicyHead(6, free_deviation=True)
+  variables = parameters.draw(head.init, jax.random.key(0), features)
+  params = jax.jit(head.apply)(variables, features)
+  log = variables['params']['log_deviation']
+  np.testing.assert_array_equal(params[:, 3:], np.tile(log, (20, 1)))
+  assert np.std(params[:, :3], axis=0).min() > 0
+
+
+@pytest.mark.parametrize('separate', [False, True])
+def test_baseline_has_its_own_network_if_separate(separate):
+  config = base_config.get_config().network
+  config.lstm_size = 3
+  spec = types.EnvSpec('', _OBSERVATION, types.discrete(2), 1, 1, 0)
+  network = network_lib.make_network(config, spec)
+  distribution = distributions.make(spec.action)
+  module = heads.ActorCritic(network, distribution, separate)
+  init = network_lib.make_init(module, module, spec)
+  params = parameters.draw(init, jax.random.key(0))
+  inputs, core = network_lib.dummy_inputs(spec), module.initial_core(1)
+
+  def baseline(params):
+    outputs, new_core = module.apply({'params': params}, inputs, core)
+    chex.assert_trees_all_equal_shapes_and_dtypes(core, new_core)
+    return outputs.baseline.sum()
+
+  gradient = jax.jit(jax.grad(baseline))(params)
+  used = optax.tree.norm(gradient['network']) > 0
+  assert used == (not separate)
+  assert ('baseline_network' in params) == separate
 
 
 @pytest.mark.parametrize('hidden_size', [0, 6])

@@ -226,3 +226,19 @@ def test_scalar_that_is_no_integer_stays_one_number(dtype):
 def test_other_numbers_are_only_cast(dtype):
   y = _prepared(np.array([[-1, 20]], dtype), jnp.bfloat16)
   np.testing.assert_array_equal(y.astype(np.float32), [[-1.0, 20.0]])
+
+
+@pytest.mark.parametrize('shape', [(6,), (84, 84, 4)])
+@pytest.mark.parametrize('layer_norm', [False, True])
+def test_activation_and_layer_norm(shape, layer_norm):
+  config = base.get_config().network
+  config.layer_norm, config.activation = layer_norm, 'tanh'
+  config.torso = 'mlp' if len(shape) == 1 else 'tiny'
+  torso = torsos.make_torso(config, shape)
+  x = np.random.default_rng(0).normal(size=(2, *shape)).astype(np.float32)
+  init = jax.jit(torso.init)
+  variables = init(jax.random.key(0), x)
+  small, large = (jax.jit(torso.apply)(variables, s * x) for s in (10, 1000))
+  assert (small < 0).any()
+  # A norm cancels the scale; without, tanh saturates.
+  assert np.allclose(small, large, atol=1e-3) == layer_norm

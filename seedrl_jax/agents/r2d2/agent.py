@@ -40,7 +40,6 @@ def make_agent(
   Raises:
     ValueError: if a config value is unknown or does not fit.
   """
-  network_lib.check_discrete(env_spec)
   network = network_lib.make_network(config.network, env_spec)
   module = heads.QNetwork(
     network, config.network.head_hidden_size, config.network.dueling

@@ -5,6 +5,8 @@ import ml_collections
 from seedrl_jax.agents import optimizer_config
 from seedrl_jax.runtime.settings import FLAG, Allowed, integer, number, one_of
 
+ACTIONS = ('discrete',)
+
 RANGES: dict[str, Allowed] = {
   'burn_in': integer(0),
   'lookahead': integer(0),

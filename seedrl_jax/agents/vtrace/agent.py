@@ -10,7 +10,7 @@ import ml_collections
 from seedrl_jax import types
 from seedrl_jax.agents import base, sgd
 from seedrl_jax.agents.vtrace import loss as loss_lib
-from seedrl_jax.networks import heads
+from seedrl_jax.networks import distributions, heads
 from seedrl_jax.networks import network as network_lib
 
 
@@ -29,9 +29,8 @@ def make_agent(
   Raises:
     ValueError: if a config value is unknown or does not fit.
   """
-  network_lib.check_discrete(env_spec)
   network = network_lib.make_network(config.network, env_spec)
-  module = heads.ActorCritic(network)
+  module = heads.ActorCritic(network, distributions.make(env_spec.action))
   init_network = network_lib.make_init(module, network, env_spec)
   trainer = sgd.make_trainer(
     config,
@@ -61,7 +60,7 @@ def _choose(
   env_id: jax.Array,
 ) -> AgentOutput:
   """Samples from the policy; evaluation environments act greedily."""
-  logits = outputs.policy_logits
+  logits = outputs.policy
   sampled = jax.random.categorical(key, logits)
   greedy = jnp.argmax(logits, axis=-1)
   action = jnp.where(env_id >= env_spec.num_envs, greedy, sampled)

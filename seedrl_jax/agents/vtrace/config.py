@@ -6,6 +6,8 @@ from ml_collections import config_dict
 from seedrl_jax.agents import optimizer_config
 from seedrl_jax.runtime.settings import Allowed, number, one_of, optional
 
+ACTIONS = ('discrete',)
+
 RANGES: dict[str, Allowed] = {
   'loss.discount': number(0, 1),
   'loss.lambda_': number(0, 1),

@@ -134,7 +134,7 @@ def vtrace_loss(
     the sum over valid transitions divided by T x B, and metrics.
   """
   length, batch = steps.reward.shape[0] - 1, steps.reward.shape[1]
-  logits, baseline = outputs.policy_logits, outputs.baseline
+  logits, baseline = outputs.policy, outputs.baseline
   chex.assert_shape(baseline, (length + 1, batch))
   chex.assert_shape(steps.agent_output.policy_logits, logits.shape)
   chex.assert_type([logits, baseline, steps.reward], jnp.float32)

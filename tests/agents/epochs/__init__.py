@@ -9,7 +9,7 @@ import optax
 
 from seedrl_jax import types
 from seedrl_jax.agents import base, sgd, transitions
-from seedrl_jax.networks import heads
+from seedrl_jax.networks import distributions, heads
 from seedrl_jax.networks import network as network_lib
 from tests.agents.epochs.config import RANGES
 
@@ -34,7 +34,7 @@ def _log_prob(logits: jax.Array, action: jax.Array) -> jax.Array:
 
 def _choose(key: jax.Array, outputs, env_id: jax.Array) -> AgentOutput:
   del env_id
-  logits = outputs.policy_logits
+  logits = outputs.policy
   action = jax.random.categorical(key, logits).astype(jnp.int32)
   return AgentOutput(action, _log_prob(logits, action))
 
@@ -43,9 +43,8 @@ def make_agent(
   config: ml_collections.ConfigDict, env_spec: types.EnvSpec
 ) -> base.Agent:
   """Makes the agent; see `agents.base`."""
-  network_lib.check_discrete(env_spec)
   network = network_lib.make_network(config.network, env_spec)
-  module = heads.ActorCritic(network)
+  module = heads.ActorCritic(network, distributions.make(env_spec.action))
   init_params = network_lib.make_init(module, network, env_spec)
   optimizer = sgd.make_optimizer(config)
   learning_rate = sgd.learning_rate(config)
@@ -64,7 +63,7 @@ def make_agent(
     target = made.reward + made.discount * jax.lax.stop_gradient(value[1:])
     error = jnp.where(made.valid, target - value[:-1], 0.0)
     acted = steps.agent_output
-    log_prob = _log_prob(outputs.policy_logits, acted.action)
+    log_prob = _log_prob(outputs.policy, acted.action)
     ratio = jnp.exp(log_prob - acted.log_prob)[:-1]
     clip = config.loss.clip
     clipped = jnp.clip(ratio, 1.0 - clip, 1.0 + clip)

@@ -1,0 +1,128 @@
+"""Tests the distributions of actions against scipy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from seedrl_jax import types
+from seedrl_jax.networks import distributions
+
+_KEY = jax.random.key(0)
+_FLOAT = np.dtype(np.float32)
+_BOX = types.ActionSpec((2,), _FLOAT, (-2.0, 0.0), (2.0, 1.0))
+_CHOICES = types.ActionSpec((2,), np.dtype(np.int32), (0, 0), (2, 4))
+
+
+def _params(size, *shape, seed=0):
+  return np.random.default_rng(seed).normal(size=(*shape, size)).astype('f4')
+
+
+def _frozen(params, floor=0.0):
+  mean, log = np.split(params.astype(np.float64), 2, axis=-1)
+  return stats.norm(mean, floor + np.exp(log))
+
+
+@pytest.mark.parametrize('floor', [0.0, 0.3])
+def test_gaussian_is_scipys(floor):
+  gaussian = distributions.make(_BOX, floor)
+  params, other = (_params(4, 3, 5, seed=i) for i in range(2))
+  action = _params(2, 3, 5, seed=2)
+  expected, others = _frozen(params, floor), _frozen(other, floor)
+  np.testing.assert_allclose(
+    gaussian.log_prob(params, action),
+    expected.logpdf(action).sum(-1),
+    rtol=1e-5,
+    atol=1e-5,
+  )
+  np.testing.assert_allclose(
+    gaussian.entropy(params), expected.entropy().sum(-1), rtol=1e-5
+  )
+  # The expectation of log p - log q, whose variance terms are known.
+  variance = expected.var() + (expected.mean() - others.mean()) ** 2
+  cross = np.log(others.std()) + 0.5 * variance / others.var()
+  kl = cross - 0.5 - np.log(expected.std())
+  np.testing.assert_allclose(
+    gaussian.kl(params, other), kl.sum(-1), rtol=1e-4, atol=1e-5
+  )
+  np.testing.assert_array_equal(gaussian.mode(params), params[..., :2])
+
+
+@pytest.mark.parametrize(
+  'spec', [types.discrete(3), _CHOICES], ids=['one', 'several']
+)
+def test_categorical_is_scipys(spec):
+  categorical = distributions.make(spec)
+  params, other = (_params(categorical.num_params, 7, seed=i) for i in range(2))
+  action = spec.sample(np.random.default_rng(1), 7)
+  sizes = [int(x) + 1 for x in spec.maximum]
+  log_prob, entropy, kl = np.zeros((3, 7))
+  ends = np.cumsum(sizes)
+  for i, (end, size) in enumerate(zip(ends, sizes, strict=True)):
+    p, q = (
+      np.exp(x[:, end - size : end].astype(np.float64)) for x in (params, other)
+    )
+    p, q = p / p.sum(-1, keepdims=True), q / q.sum(-1, keepdims=True)
+    log_prob += np.log(p[np.arange(7), action.reshape((7, -1))[:, i]])
+    entropy += stats.entropy(p, axis=-1)
+    kl += stats.entropy(p, q, axis=-1)
+  for ours, expected in (
+    (categorical.log_prob(params, action), log_prob),
+    (categorical.entropy(params), entropy),
+    (categorical.kl(params, other), kl),
+  ):
+    np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+  'spec', [types.discrete(3), _CHOICES, _BOX], ids=['one', 'several', 'box']
+)
+def test_samples_have_their_log_probabilities(spec):
+  distribution = distributions.make(spec)
+  params = jnp.tile(_params(distribution.num_params), (20_000, 1))
+  action = distribution.sample(_KEY, params)
+  assert action.shape == (20_000, *spec.shape)
+  assert action.dtype == spec.dtype
+  # The mean of -log p is the entropy; five standard errors.
+  surprise = -distribution.log_prob(params, action)
+  error = 5.0 * np.std(surprise) / np.sqrt(20_000)
+  np.testing.assert_allclose(
+    np.mean(surprise), distribution.entropy(params)[0], atol=error
+  )
+  mode = distribution.mode(params[:1])
+  assert (distribution.log_prob(params[:1], mode) >= -surprise).all()
+
+
+def test_squashed_gaussian_stays_within_its_bounds():
+  squashed = distributions.TanhGaussian(_BOX)
+  params = jnp.tile(_params(4), (1000, 1))
+  action, log_prob = squashed.sample_and_log_prob(_KEY, params)
+  assert (action >= jnp.array(_BOX.minimum)).all()
+  assert (action <= jnp.array(_BOX.maximum)).all()
+  np.testing.assert_allclose(squashed.sample(_KEY, params), action)
+  # By the change of variables, from the action alone.
+  mean, raw = np.split(np.array(params, np.float64), 2, axis=-1)
+  deviation = np.exp(-5.0 + 3.5 * (np.tanh(raw) + 1.0))
+  unit = (np.array(action, np.float64) - [0.0, 0.5]) / [2.0, 0.5]
+  density = stats.norm(mean, deviation).logpdf(np.arctanh(unit))
+  slope = np.log((1.0 - unit**2) * [2.0, 0.5])
+  inside = (np.abs(unit) < 0.99).all(-1)
+  assert inside.sum() > 100
+  np.testing.assert_allclose(
+    log_prob[inside], (density - slope).sum(-1)[inside], rtol=1e-3, atol=1e-3
+  )
+
+
+@pytest.mark.parametrize('number', [-60.0, -9.0, 0.0, 9.0, 60.0])
+def test_squashed_density_is_right_at_the_edges(number):
+  squashed = distributions.TanhGaussian(_BOX)
+  params = np.array([number, number, 0.0, 0.0], np.float32)
+  numbers = params[:2] + np.float32(0.5)
+  density = stats.norm(number, np.exp(-1.5)).logpdf(numbers.astype(np.float64))
+  # log(1 - tanh(x)^2) = -2 log cosh(x), which float64 holds for all these.
+  slope = -2.0 * np.log(np.cosh(numbers.astype(np.float64)))
+  expected = (density - slope - np.log([2.0, 0.5])).sum()
+  value, gradient = jax.value_and_grad(squashed.log_prob_of)(params, numbers)
+  np.testing.assert_allclose(value, expected, rtol=1e-5)
+  assert np.isfinite(gradient).all()
