@@ -1,6 +1,7 @@
-"""PQN on CartPole-v1: a minute on two CPU cores.
+"""PQN on CartPole-v1: half a minute on two CPU cores.
 
-Settings of the authors' CartPole (purejaxql, the code of arXiv 2407.04811).
+Settings of the authors' CartPole (purejaxql, the code of arXiv 2407.04811),
+with minibatches of two unrolls of 64 steps instead of 128 single steps.
 """
 
 import ml_collections
@@ -15,7 +16,6 @@ def get_config() -> ml_collections.ConfigDict:
   config.total_env_frames = 500_000
   config.env.num_envs = 32
   config.unroll_length = 64
-  config.batch_size = 32
   config.epochs, config.minibatches = 4, 16
   config.network.hidden_sizes = (256, 256)
   config.loss.lambda_ = 0.95

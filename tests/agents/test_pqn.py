@@ -196,7 +196,9 @@ def test_targets_are_fixed_before_the_first_epoch():
   )
   batch = agent_lib.with_targets(config.loss, batch, q_values)
   params, opt_state = initial.params, initial.opt_state
-  gradient_of, step = map(jax.jit, (jax.grad(loss, has_aux=True), optimizer.update))
+  gradient_of, step = map(
+    jax.jit, (jax.grad(loss, has_aux=True), optimizer.update)
+  )
   for _ in range(2):
     gradient, _ = gradient_of(params, (), batch, _KEY)
     updates, opt_state = step(gradient, opt_state)
