@@ -211,7 +211,7 @@ def learning_rate(
 def make_optimizer(
   config: ml_collections.ConfigDict,
 ) -> optax.GradientTransformation:
-  """Makes the optimiser: global-norm clip, then Adam or RMSProp.
+  """Makes the optimiser: global-norm clip, then Adam, RAdam or RMSProp.
 
   It has a learning rate of 1; multiply its updates by `learning_rate`.
   RMSProp's momentum is therefore PyTorch's. `epsilon_inside_root` selects
@@ -223,8 +223,9 @@ def make_optimizer(
   clip = momentum = optax.identity()
   if settings.clip_norm:
     clip = optax.clip_by_global_norm(settings.clip_norm)
-  if settings.name == 'adam':
-    scale = optax.scale_by_adam(
+  if settings.name in ('adam', 'radam'):
+    adam = settings.name == 'adam'
+    scale = (optax.scale_by_adam if adam else optax.scale_by_radam)(
       settings.adam_b1,
       settings.adam_b2,
       eps=0.0 if inside else epsilon,
