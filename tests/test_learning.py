@@ -4,6 +4,7 @@ import pytest
 
 from configs import (
   apex_cartpole,
+  pqn_cartpole,
   r2d2_cartpole,
   r2d2_catch,
   r2d2_recall,
@@ -104,6 +105,13 @@ def test_apex_cartpole(tmp_path, seed):
   config = apex_cartpole.get_config()
   # Not tuned for this task: runs ended between 350 and 500.
   assert _train(config, tmp_path, seed, **_EVALUATION) >= 300
+
+
+@pytest.mark.slow
+@_SEEDS
+def test_pqn_cartpole(tmp_path, seed):
+  config = pqn_cartpole.get_config()
+  assert _train(config, tmp_path, seed, **_EVALUATION) >= 490
 
 
 @pytest.mark.slow

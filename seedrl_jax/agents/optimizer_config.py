@@ -5,7 +5,7 @@ import ml_collections
 from seedrl_jax.runtime.settings import FLAG, Allowed, number, one_of
 
 RANGES: dict[str, Allowed] = {
-  'optimizer.name': one_of('adam', 'rmsprop'),
+  'optimizer.name': one_of('adam', 'radam', 'rmsprop'),
   'optimizer.learning_rate': number(0),
   'optimizer.schedule': one_of('linear', 'constant'),
   'optimizer.final_learning_rate': number(0),
@@ -27,15 +27,15 @@ def set_defaults(config: ml_collections.ConfigDict) -> None:
 
 
 def _optimizer() -> ml_collections.ConfigDict:
-  """Adam or RMSProp, after a clip of the gradient's global norm."""
+  """Adam, RAdam or RMSProp, after a clip of the gradient's global norm."""
   return ml_collections.ConfigDict({
-    'name': 'adam',  # 'adam', 'rmsprop'
+    'name': 'adam',  # 'adam', 'radam' (arXiv 1908.03265), 'rmsprop'
     'learning_rate': 1e-3,
     # 'linear' decays to final_learning_rate over total_env_frames; 'constant'.
     'schedule': 'linear',
     'final_learning_rate': 0.0,
     'clip_norm': 40.0,  # 0: none
-    'adam_b1': 0.9,
+    'adam_b1': 0.9,  # and of RAdam
     'adam_b2': 0.999,
     'epsilon': 1e-8,
     # True: sqrt(v + epsilon), as in TensorFlow's RMSProp; False: sqrt(v) +

@@ -44,6 +44,8 @@ class TrainState(NamedTuple):
   target_params: base.Params  # of the target network; () if none
   opt_state: optax.OptState
   step: jax.Array  # int32, updates so far
+  # float32 in [0, 1], of the run, at the last update; () if nobody asks for it.
+  progress: types.Nest = ()
 
 
 # A loss, its metrics and gradient, summed over a device's pieces of a batch.
@@ -63,6 +65,8 @@ class Trainer:
     project: maps updated params to the nearest allowed ones.
     micro_batches: equal pieces of a device's share, processed one by one to
       save memory.
+    keeps_progress: whether the state has the run's progress, as for a schedule
+      of exploration.
   """
 
   loss: LossFn
@@ -71,6 +75,7 @@ class Trainer:
   target_update_period: int = 0
   project: Callable[[base.Params], base.Params] = lambda params: params
   micro_batches: int = 1
+  keeps_progress: bool = False
 
   def init(self, params: base.Params) -> TrainState:
     """Returns the state before the first update."""
@@ -79,6 +84,7 @@ class Trainer:
       target_params=params if self.target_update_period else (),
       opt_state=self.optimizer.init(params),
       step=jnp.zeros((), jnp.int32),
+      progress=jnp.zeros(()) if self.keeps_progress else (),
     )
 
   @property
@@ -144,7 +150,13 @@ class Trainer:
       )
     found = [x for x in priorities if x is not None]
     return (
-      TrainState(params, target_params, opt_state, step),
+      TrainState(
+        params,
+        target_params,
+        opt_state,
+        step,
+        progress if self.keeps_progress else (),
+      ),
       base.UpdateOutput(
         {**metrics, **scalars},
         finite,
@@ -199,7 +211,7 @@ def learning_rate(
 def make_optimizer(
   config: ml_collections.ConfigDict,
 ) -> optax.GradientTransformation:
-  """Makes the optimiser: global-norm clip, then Adam or RMSProp.
+  """Makes the optimiser: global-norm clip, then Adam, RAdam or RMSProp.
 
   It has a learning rate of 1; multiply its updates by `learning_rate`.
   RMSProp's momentum is therefore PyTorch's. `epsilon_inside_root` selects
@@ -211,8 +223,9 @@ def make_optimizer(
   clip = momentum = optax.identity()
   if settings.clip_norm:
     clip = optax.clip_by_global_norm(settings.clip_norm)
-  if settings.name == 'adam':
-    scale = optax.scale_by_adam(
+  if settings.name in ('adam', 'radam'):
+    adam = settings.name == 'adam'
+    scale = (optax.scale_by_adam if adam else optax.scale_by_radam)(
       settings.adam_b1,
       settings.adam_b2,
       eps=0.0 if inside else epsilon,

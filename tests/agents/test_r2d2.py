@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from seedrl_jax import types
-from seedrl_jax.agents import base, transitions
+from seedrl_jax.agents import base, exploration, transitions
 from seedrl_jax.agents.r2d2 import agent as agent_lib
 from seedrl_jax.agents.r2d2 import loss as loss_lib
 from seedrl_jax.networks import heads
@@ -244,7 +244,8 @@ def _unroll(agent, params, batch, until=None):
   for t in range(until or len(steps.reward)):
     step = jax.tree.map(lambda x, t=t: x[t], types.agent_input(steps))
     ids = np.zeros(steps.reward.shape[1], np.int32)
-    output, core = act(params, _KEY, step, core, ids)
+    acting_params = agent_lib.ActingParams(params, ())
+    output, core = act(acting_params, _KEY, step, core, ids)
     values.append(output.q_values)
   return np.stack(values), core
 
@@ -332,7 +333,7 @@ def test_every_parameter_is_trained():
   agent = _Agent()
   state = jax.jit(agent.agent.init)(_KEY)
   chex.assert_trees_all_equal(state.target_params, state.params)
-  params = agent.agent.acting_params(state)
+  params = agent.agent.acting_params(state).network
   for path, g in jax.tree_util.tree_leaves_with_path(
     agent.gradient(params, agent.batch())
   ):
@@ -353,45 +354,62 @@ def test_zero_state_forgets_memory_and_keeps_frames():
   assert (priorities != stored.priorities(batch))[goes_on].all()
 
 
-def _epsilons(num_envs, ids):
-  config = r2d2_sequences.config().exploration
-  env_spec = _ENV_SPEC._replace(num_envs=num_envs)
-  compiled = jax.jit(lambda x: agent_lib.epsilons(config, env_spec, x))
-  return np.asarray(compiled(np.array(ids, np.int32)))
+def _acting(schedule):
+  return _Agent(**{
+    'exploration.schedule': schedule,
+    'exploration.decay_frames': 400,
+    'total_env_frames': 1000,
+  })
 
 
-@pytest.mark.parametrize('num_envs', [2, 256])
-def test_environments_have_the_published_epsilons(num_envs):
-  epsilons = _epsilons(num_envs, np.arange(num_envs))
-  expected = 0.4 ** (1 + 7 * np.arange(num_envs) / (num_envs - 1))
-  np.testing.assert_allclose(np.sort(epsilons)[::-1], expected, rtol=1e-5)
-  # Evaluation environments.
-  np.testing.assert_allclose(_epsilons(num_envs, [num_envs, 1000]), 1e-3)
-  np.testing.assert_allclose(_epsilons(1, [0, 1]), [0.4, 1e-3], rtol=1e-5)
+def _state_at(agent, progress):
+  """Returns the state after an update of a batch of valid transitions."""
+  update = jax.vmap(
+    agent.agent.update, in_axes=(0, 0, None, None), axis_name=base.AXIS
+  )
+  state = agent.agent.init(_KEY)
+  args = jax.tree.map(lambda x: jnp.asarray(x)[None], (state, agent.batch()))
+  state, _ = jax.jit(update)(*args, _KEY, jnp.float32(progress))
+  return jax.tree.map(lambda x: x[0], state)
 
 
-@pytest.mark.parametrize('num_streams', [1, 2, 4])
-def test_any_few_consecutive_environments_explore_differently(num_streams):
-  """Each stream gives actors its first ids that are free."""
-  epsilons = _epsilons(256, np.arange(256)).reshape((num_streams, -1))
-  share = 16 // num_streams
-  for start in range(256 // num_streams - share):
-    few = epsilons[:, start : start + share]
-    places = np.sort((np.log(few.ravel()) / np.log(0.4) - 1) / 7)
-    # From nearly 0.4 to nearly 0.4^8.
-    assert places[0] < 0.15 and places[-1] > 0.85
-    assert np.diff(places).max() < 0.25
+def test_epsilon_decays_over_frames_and_is_part_of_the_state():
+  agent = _acting('linear')
+  acting_params = agent.agent.acting_params
+  assert acting_params(agent.agent.init(_KEY)).epsilon == 1.0
+  for progress, expected in ((0.1, 0.775), (0.4, 0.1), (0.9, 0.1)):
+    state = _state_at(agent, progress)
+    np.testing.assert_allclose(acting_params(state).epsilon, expected, 1e-5)
 
 
-def test_actions_are_random_as_often_as_asked():
-  each = 4000
-  epsilon = np.repeat(np.array([0.0, 0.3, 1.0], np.float32), each)
-  q_values = np.tile(np.array([0.0, 2.0, 1.0], np.float32), (3 * each, 1))
-  action = jax.jit(agent_lib.epsilon_greedy)(_KEY, q_values, epsilon)
-  assert action.dtype == jnp.int32
-  action = np.asarray(action).reshape(3, each)
-  assert (action[0] == 1).all()
-  share = [np.bincount(a, minlength=3) / each for a in action]
-  # Five standard errors of the share.
-  np.testing.assert_allclose(share[1], [0.1, 0.8, 0.1], atol=0.032)
-  np.testing.assert_allclose(share[2], [1 / 3] * 3, atol=0.038)
+def test_ladder_leaves_the_state_as_it_was():
+  # Work directories of before the schedule stay valid.
+  agent = _acting('ladder')
+  state = _state_at(agent, 0.5)
+  assert state.progress == ()
+  assert agent.agent.acting_params(state).epsilon == ()
+
+
+@pytest.mark.parametrize('schedule', ['ladder', 'linear'])
+def test_training_environments_explore_as_scheduled(schedule):
+  agent, width = _acting(schedule), 4000
+  step = types.AgentInput(
+    observation=np.ones((width, 2), np.float32),
+    reward=np.zeros(width, np.float32),
+    previous_action=np.zeros(width, np.int32),
+    first=np.ones(width, bool),
+  )
+  epsilon = jnp.float32(0.9) if schedule == 'linear' else ()
+  params = agent_lib.ActingParams(agent.params(), epsilon)
+  env_id = np.arange(width, dtype=np.int32) % 8
+  output, _ = jax.jit(agent.act)(
+    params, _KEY, step, agent.initial_core(width), env_id
+  )
+  other = np.asarray(output.action) != np.argmax(output.q_values, -1)
+  trained = np.full(6, 0.9)
+  if schedule == 'ladder':
+    trained = np.asarray(exploration.ladder(0.4, 7.0, 6, np.arange(6)))
+  share = [other[env_id == i].mean() for i in range(8)]
+  # Two of three random actions are others. Five standard errors.
+  expected = np.append(trained, [1e-3, 1e-3]) * 2 / 3
+  np.testing.assert_allclose(share, expected, atol=0.11)

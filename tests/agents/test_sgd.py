@@ -113,7 +113,7 @@ def _config(**changes):
 def _check_updates(config, expected_update):
   """Compares updates with those of a formula, which gets each gradient."""
   optimizer = sgd.make_optimizer(config)
-  gradients = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+  gradients = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
   state, step = optimizer.init(gradients[0]), jax.jit(optimizer.update)
   for t, g in enumerate(gradients, start=1):
     update, state = step(g, state)
@@ -138,6 +138,30 @@ def test_adam(inside):
     adam_b1=b1, adam_b2=b2, epsilon=epsilon, epsilon_inside_root=inside
   )
   _check_updates(config, expected)
+
+
+def test_radam():
+  # Liu et al. 2020 (arXiv 1908.03265), algorithm 2.
+  b1, b2, epsilon = 0.8, 0.9, 1e-2
+  longest = 2 / (1 - b2) - 1
+  m = v = 0.0
+  rectified = []
+
+  def expected(t, g):
+    nonlocal m, v
+    m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g**2
+    m_hat, v_hat = m / (1 - b1**t), v / (1 - b2**t)
+    length = longest - 2 * t * b2**t / (1 - b2**t)
+    rectified.append(length >= 5)
+    if not rectified[-1]:
+      return -m_hat
+    share = (length - 4) * (length - 2) * longest
+    share /= (longest - 4) * (longest - 2) * length
+    return -np.sqrt(share) * m_hat / (np.sqrt(v_hat) + epsilon)
+
+  config = _config(name='radam', adam_b1=b1, adam_b2=b2, epsilon=epsilon)
+  _check_updates(config, expected)
+  assert rectified[0] < rectified[-1]
 
 
 @pytest.mark.parametrize('momentum', [0.0, 0.7])

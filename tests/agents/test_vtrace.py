@@ -317,5 +317,5 @@ def test_every_parameter_is_trained(target_entropy):
 
 
 def test_unknown_agent_is_refused():
-  with pytest.raises(ValueError, match='built in are r2d2 and vtrace'):
-    _agent(agent='ppo')
+  with pytest.raises(ValueError, match=r'built in are .*r2d2 and .*vtrace'):
+    _agent(agent='none')

@@ -7,7 +7,7 @@ import jax
 import ml_collections
 import pytest
 
-from configs import base, benchmark, r2d2_base
+from configs import base, benchmark, pqn_cartpole, r2d2_base, sac_mujoco
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.replay import table_configs
@@ -25,7 +25,12 @@ CONFIGS = {
 }
 
 # The configs that define each agent's keys.
-_BASES = {'vtrace': base, 'r2d2': r2d2_base}
+_BASES = {
+  'pqn': pqn_cartpole,
+  'r2d2': r2d2_base,
+  'sac': sac_mujoco,
+  'vtrace': base,
+}
 
 
 def _keys(config: ml_collections.ConfigDict, prefix: str = '') -> set[str]:

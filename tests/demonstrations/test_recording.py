@@ -153,7 +153,7 @@ def own_fixture(tmp_path_factory):
   )
   return (
     config,
-    state.params,
+    _agent(config).acting_params(state),
     made,
     *recording_runs.read(folder / 'out', config),
   )

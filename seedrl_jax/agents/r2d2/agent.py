@@ -1,4 +1,4 @@
-"""The R2D2 agent; without burn-in and recurrent core, Ape-X DQN.
+"""The R2D2 agent; without burn-in and recurrent core, Ape-X DQN and DQN.
 
 A sequence has burn-in steps, which only warm up the recurrent state; U trained
 transitions; lookahead steps, for the last targets; and a bootstrap step.
@@ -9,17 +9,20 @@ from typing import NamedTuple
 
 import chex
 import jax
-import jax.numpy as jnp
 import ml_collections
-import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.agents import base, sgd
+from seedrl_jax.agents import base, exploration, sgd
 from seedrl_jax.agents.r2d2 import loss as loss_lib
 from seedrl_jax.networks import heads
 from seedrl_jax.networks import network as network_lib
 
-_GOLDEN_RATIO = (5**0.5 - 1) / 2
+
+class ActingParams(NamedTuple):
+  """What acting needs of a state."""
+
+  network: base.Params
+  epsilon: types.Nest  # float32, scheduled; () if fixed
 
 
 class AgentOutput(NamedTuple):
@@ -46,14 +49,13 @@ def make_agent(
     config,
     make_loss(config, module),
     target_update_period=config.loss.target_update_period,
+    keeps_progress=config.exploration.schedule == 'linear',
   )
   return base.Agent(
     init=lambda key: trainer.init(init_network(key)),
-    acting_params=lambda state: state.params,
+    acting_params=functools.partial(_acting_params, config),
     initial_core=network.initial_core,
-    act=base.make_act(
-      module, functools.partial(_choose, config.exploration, env_spec)
-    ),
+    act=_make_act(config.exploration, env_spec, module),
     update=trainer.update,
     overlap=config.burn_in + config.lookahead + 1,
     initial_priorities=functools.partial(
@@ -65,57 +67,57 @@ def make_agent(
   )
 
 
+def _make_act(
+  config: ml_collections.ConfigDict,
+  env_spec: types.EnvSpec,
+  module: heads.QNetwork,
+) -> base.ActFn:
+  def act(
+    params: ActingParams,
+    key: jax.Array,
+    step: types.AgentInput,
+    core: base.Core,
+    env_id: jax.Array,
+  ) -> tuple[AgentOutput, base.Core]:
+    choose = functools.partial(_choose, config, env_spec, params.epsilon)
+    act_on = base.make_act(module, choose)
+    return act_on(params.network, key, step, core, env_id)
+
+  return act
+
+
 def _choose(
   config: ml_collections.ConfigDict,
   env_spec: types.EnvSpec,
+  epsilon: jax.Array,
   key: jax.Array,
   q_values: jax.Array,
   env_id: jax.Array,
 ) -> AgentOutput:
-  epsilon = epsilons(config, env_spec, env_id)
-  return AgentOutput(epsilon_greedy(key, q_values, epsilon), q_values)
+  if config.schedule == 'ladder':
+    epsilon = exploration.ladder(
+      config.epsilon_base, config.epsilon_alpha, env_spec.num_envs, env_id
+    )
+  epsilon = exploration.with_evaluation(
+    epsilon, config.eval_epsilon, env_spec, env_id
+  )
+  action = exploration.epsilon_greedy(key, q_values, epsilon)
+  return AgentOutput(action, q_values)
 
 
-def epsilons(
-  config: ml_collections.ConfigDict, env_spec: types.EnvSpec, env_id: jax.Array
-) -> jax.Array:
-  """Returns the epsilon of each global `env_id`, float32 `[B]`.
-
-  Training environment i of N has base^(1 + alpha i / (N - 1)), with i a
-  permutation of the ids (Ape-X, Horgan et al. 2018, arXiv 1803.00933, section
-  4); evaluation environments have `eval_epsilon`.
-  """
-  num_envs = env_spec.num_envs
-  share = _places(num_envs) / max(num_envs - 1, 1)
-  power = jnp.float32(1.0 + config.epsilon_alpha * share)
-  epsilon = jnp.power(jnp.float32(config.epsilon_base), power)
-  training = epsilon[jnp.minimum(env_id, num_envs - 1)]
-  return jnp.where(env_id >= num_envs, config.eval_epsilon, training)
-
-
-def _places(num_envs: int) -> np.ndarray:
-  """Returns a permutation, int `[N]`, that spreads consecutive ids evenly.
-
-  Actors with fewer environments than allowed get consecutive ids.
-  """
-  return np.argsort(np.argsort(np.arange(num_envs) * _GOLDEN_RATIO % 1.0))
-
-
-def epsilon_greedy(
-  key: jax.Array, q_values: jax.Array, epsilon: jax.Array
-) -> jax.Array:
-  """Returns epsilon-greedy actions, int32 `[B]`.
-
-  `q_values` is float32 `[B, A]`; `epsilon`, `[B]`, is the probability of a
-  uniformly random action.
-  """
-  batch, num_actions = q_values.shape
-  chex.assert_shape(epsilon, (batch,))
-  explore_key, action_key = jax.random.split(key)
-  explores = jax.random.uniform(explore_key, (batch,)) < epsilon
-  anything = jax.random.randint(action_key, (batch,), 0, num_actions)
-  best = jnp.argmax(q_values, axis=-1)
-  return jnp.where(explores, anything, best).astype(jnp.int32)
+def _acting_params(
+  config: ml_collections.ConfigDict, state: sgd.TrainState
+) -> ActingParams:
+  own = config.exploration
+  if own.schedule == 'ladder':
+    return ActingParams(state.params, ())
+  epsilon = exploration.linear(
+    state.progress,
+    own.initial_epsilon,
+    own.final_epsilon,
+    own.decay_frames / config.total_env_frames,
+  )
+  return ActingParams(state.params, epsilon)
 
 
 def make_loss(

@@ -23,8 +23,12 @@ RANGES: dict[str, Allowed] = {
   'loss.priority_eta': number(0, 1),
   'loss.target_update_period': integer(1),
   'loss.initial_state': one_of('stored', 'zero'),
+  'exploration.schedule': one_of('ladder', 'linear'),
   'exploration.epsilon_base': number(0, 1),
   'exploration.epsilon_alpha': number(0),
+  'exploration.initial_epsilon': number(0, 1),
+  'exploration.final_epsilon': number(0, 1),
+  'exploration.decay_frames': integer(1),
   'exploration.eval_epsilon': number(0, 1),
   **optimizer_config.RANGES,
 }
@@ -84,9 +88,17 @@ def _loss() -> ml_collections.ConfigDict:
 def _exploration() -> ml_collections.ConfigDict:
   """Epsilon-greedy exploration."""
   return ml_collections.ConfigDict({
-    # Training environment i of N takes random actions with probability
-    # epsilon_base ^ (1 + epsilon_alpha * i / (N - 1)).
+    # Probability of a random action: 'ladder' gives each training environment
+    # its own; 'linear' gives all the same, which decays.
+    'schedule': 'ladder',
+    # Ladder: environment i of N has epsilon_base ^ (1 + epsilon_alpha * i / (N
+    # - 1)).
     'epsilon_base': 0.4,
     'epsilon_alpha': 7.0,
+    # Linear: from the initial to the final epsilon in the first decay_frames of
+    # the run.
+    'initial_epsilon': 1.0,
+    'final_epsilon': 0.1,
+    'decay_frames': 4_000_000,
     'eval_epsilon': 1e-3,  # of evaluation environments
   })

@@ -1,0 +1,27 @@
+"""PQN on CartPole-v1: half a minute on two CPU cores.
+
+Settings of the authors' CartPole (purejaxql, the code of arXiv 2407.04811),
+with minibatches of two unrolls of 64 steps instead of 128 single steps.
+"""
+
+import ml_collections
+
+from configs import base
+from seedrl_jax.agents.pqn import config as pqn_config
+
+
+def get_config() -> ml_collections.ConfigDict:
+  """Returns the configuration."""
+  config = base.get_config(pqn_config.set_defaults)
+  config.total_env_frames = 500_000
+  config.env.num_envs = 32
+  config.unroll_length = 64
+  config.epochs, config.minibatches = 4, 16
+  config.network.hidden_sizes = (256, 256)
+  config.loss.lambda_ = 0.95
+  config.loss.reward_scale = 0.1
+  config.exploration.final_epsilon = 0.2
+  config.exploration.decay_share = 0.2
+  config.optimizer.learning_rate = 1e-4
+  config.optimizer.schedule = 'linear'
+  return config

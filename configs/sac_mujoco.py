@@ -1,0 +1,33 @@
+"""SAC on MuJoCo tasks, HalfCheetah-v5 by default.
+
+Settings of arXiv 1812.05905 and of rl_games on EnvPool. Not as there: 10,000
+random frames before the first update (the paper 10,000 on HalfCheetah, CleanRL
+5,000); critics, policy and temperature take their steps at once, as in the
+authors' code, not one after the other as in CleanRL and Stable-Baselines3.
+"""
+
+import ml_collections
+
+from configs import base
+from seedrl_jax.agents.sac import config as sac_config
+
+
+def get_config() -> ml_collections.ConfigDict:
+  """Returns the configuration."""
+  config = base.get_config(sac_config.set_defaults)
+  config.env.id = 'HalfCheetah-v5'
+  config.env.num_envs = 8
+  config.total_env_frames = 1_000_000
+  # Single transitions; minibatches of 256.
+  config.unroll_length = 1
+  config.updates_per_call = 8
+  config.batch_size = 8 * 256
+  config.optimizer.learning_rate = 1e-3
+  config.optimizer.policy_factor = 0.3
+  config.replay.sampler = 'uniform'
+  config.replay.max_size = 1_000_000
+  config.replay.max_times_sampled = 0
+  # One update of 256 transitions for each frame.
+  config.replay.samples_per_insert = 256.0
+  config.replay.min_size = 10_000
+  return config

@@ -1,0 +1,76 @@
+"""Epsilon-greedy exploration, with Ape-X's ladder or DQN's schedule."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seedrl_jax import types
+
+_GOLDEN_RATIO = (5**0.5 - 1) / 2
+
+
+def ladder(
+  base: float, alpha: float, num_envs: int, env_id: jax.Array
+) -> jax.Array:
+  """Returns a fixed epsilon for each training environment, float32 `[B]`.
+
+  Environment i of N has base^(1 + alpha i / (N - 1)), with i a permutation of
+  the global ids `env_id`, int32 `[B]` (Ape-X, Horgan et al. 2018, arXiv
+  1803.00933, section 4).
+  """
+  share = _places(num_envs) / max(num_envs - 1, 1)
+  power = jnp.float32(1.0 + alpha * share)
+  epsilon = jnp.power(jnp.float32(base), power)
+  return epsilon[jnp.minimum(env_id, num_envs - 1)]
+
+
+def _places(num_envs: int) -> np.ndarray:
+  """Returns a permutation, int `[N]`, that spreads consecutive ids evenly.
+
+  Actors with fewer environments than allowed get consecutive ids.
+  """
+  return np.argsort(np.argsort(np.arange(num_envs) * _GOLDEN_RATIO % 1.0))
+
+
+def linear(
+  progress: jax.Array, initial: float, final: float, share: float
+) -> jax.Array:
+  """Returns DQN's epsilon (Mnih et al. 2015), a float32 scalar.
+
+  It goes from `initial` to `final` in the first `share` of a run and then
+  stays; `progress` of the run is float32 in [0, 1], `share` above 0.
+  """
+  done = jnp.minimum(progress / jnp.float32(share), 1.0)
+  return (1.0 - done) * initial + done * final
+
+
+def with_evaluation(
+  epsilon: jax.Array,
+  eval_epsilon: float,
+  env_spec: types.EnvSpec,
+  env_id: jax.Array,
+) -> jax.Array:
+  """Returns `epsilon` for training environments, `eval_epsilon` for others.
+
+  `epsilon` is a scalar or `[B]`, `env_id` int32 `[B]`; the result float32
+  `[B]`.
+  """
+  return jnp.where(env_id >= env_spec.num_envs, eval_epsilon, epsilon)
+
+
+def epsilon_greedy(
+  key: jax.Array, q_values: jax.Array, epsilon: jax.Array
+) -> jax.Array:
+  """Returns epsilon-greedy actions, int32 `[B]`.
+
+  `q_values` is float32 `[B, A]`; `epsilon`, `[B]`, is the probability of a
+  uniformly random action.
+  """
+  batch, num_actions = q_values.shape
+  chex.assert_shape(epsilon, (batch,))
+  explore_key, action_key = jax.random.split(key)
+  explores = jax.random.uniform(explore_key, (batch,)) < epsilon
+  anything = jax.random.randint(action_key, (batch,), 0, num_actions)
+  best = jnp.argmax(q_values, axis=-1)
+  return jnp.where(explores, anything, best).astype(jnp.int32)

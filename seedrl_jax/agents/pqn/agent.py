@@ -1,0 +1,176 @@
+"""The PQN agent: several epochs of Q-learning on each batch of unrolls.
+
+As published, the targets of a batch are fixed before its first optimiser step.
+The current parameters compute them, those before that step, and not those that
+acted, which may be a few versions older.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+
+from seedrl_jax import types
+from seedrl_jax.agents import base, exploration, minibatches, sgd
+from seedrl_jax.agents.pqn import loss as loss_lib
+from seedrl_jax.networks import heads
+from seedrl_jax.networks import network as network_lib
+
+
+class ActingParams(NamedTuple):
+  """What acting needs of a state."""
+
+  network: base.Params
+  epsilon: jax.Array  # float32, of training environments
+
+
+class AgentOutput(NamedTuple):
+  """What acting records for learning."""
+
+  action: jax.Array  # int32 [B]
+
+
+class Sample(NamedTuple):
+  """An action, and what learning moves its value to."""
+
+  action: jax.Array  # int32 [T + 1, B]
+  target: jax.Array  # float32 [T + 1, B]
+
+
+def make_agent(
+  config: ml_collections.ConfigDict, env_spec: types.EnvSpec
+) -> base.Agent:
+  """Makes the agent.
+
+  Raises:
+    ValueError: if a config value is unknown or does not fit.
+  """
+  network = network_lib.make_network(config.network, env_spec)
+  module = heads.QNetwork(network, hidden_size=0, dueling=False)
+  init_network = network_lib.make_init(module, network, env_spec)
+  trainer = sgd.make_trainer(
+    config, make_loss(config, module), keeps_progress=True
+  )
+  return base.Agent(
+    init=lambda key: trainer.init(init_network(key)),
+    acting_params=functools.partial(_acting_params, config.exploration),
+    initial_core=network.initial_core,
+    act=_make_act(config.exploration, env_spec, module),
+    update=_make_update(
+      config, module, trainer, minibatches.is_slow_in_loop(init_network)
+    ),
+    updates_per_batch=config.epochs * config.minibatches,
+  )
+
+
+def _acting_params(
+  config: ml_collections.ConfigDict, state: sgd.TrainState
+) -> ActingParams:
+  epsilon = exploration.linear(
+    state.progress,
+    config.initial_epsilon,
+    config.final_epsilon,
+    config.decay_share,
+  )
+  return ActingParams(state.params, epsilon)
+
+
+def _make_act(
+  config: ml_collections.ConfigDict,
+  env_spec: types.EnvSpec,
+  module: heads.QNetwork,
+) -> base.ActFn:
+  def act(
+    params: ActingParams,
+    key: jax.Array,
+    step: types.AgentInput,
+    core: base.Core,
+    env_id: jax.Array,
+  ) -> tuple[AgentOutput, base.Core]:
+    def choose(
+      key: jax.Array, outputs: jax.Array, env_id: jax.Array
+    ) -> AgentOutput:
+      epsilon = exploration.with_evaluation(
+        params.epsilon, config.eval_epsilon, env_spec, env_id
+      )
+      return AgentOutput(exploration.epsilon_greedy(key, outputs, epsilon))
+
+    return base.make_act(module, choose)(
+      params.network, key, step, core, env_id
+    )
+
+  return act
+
+
+def _q_values(
+  module: heads.QNetwork, params: base.Params, unroll: types.Unroll
+) -> jax.Array:
+  inputs = types.agent_input(unroll.steps)
+  return module.apply({'params': params}, inputs, unroll.initial_core)[0]
+
+
+def make_loss(
+  config: ml_collections.ConfigDict, module: heads.QNetwork
+) -> sgd.LossFn:
+  """Returns the loss of unrolls of `Sample`s under `module`."""
+
+  def loss(
+    params: base.Params,
+    target_params: base.Params,
+    batch: types.Batch,
+    key: jax.Array,
+  ) -> tuple[jax.Array, sgd.LossOutput]:
+    del target_params, key  # Neither a target network nor chance is needed.
+    q_values = _q_values(module, params, batch.unroll)
+    value, metrics = loss_lib.q_loss(config.loss, q_values, batch.unroll.steps)
+    return value, sgd.LossOutput(metrics)
+
+  return loss
+
+
+def with_targets(
+  config: ml_collections.ConfigDict, batch: types.Batch, q_values: jax.Array
+) -> types.Batch:
+  """Returns the batch with `Sample`s for agent outputs; `config` is `loss`."""
+  steps = batch.unroll.steps
+  target = loss_lib.targets(config, q_values, steps)
+  # The last step has no transition.
+  sample = Sample(steps.agent_output.action, jnp.pad(target, ((0, 1), (0, 0))))
+  unroll = batch.unroll._replace(steps=steps._replace(agent_output=sample))
+  return batch._replace(unroll=unroll)
+
+
+def _make_update(
+  config: ml_collections.ConfigDict,
+  module: heads.QNetwork,
+  trainer: sgd.Trainer,
+  unroll_loop: bool,
+) -> base.UpdateFn:
+  def update(
+    state: sgd.TrainState,
+    batch: types.Batch,
+    key: jax.Array,
+    progress: jax.Array,
+  ) -> tuple[sgd.TrainState, base.UpdateOutput]:
+    q_values = _q_values(module, state.params, batch.unroll)
+    batch = with_targets(config.loss, batch, q_values)
+
+    def step(
+      state: sgd.TrainState, rows: jax.Array
+    ) -> tuple[sgd.TrainState, base.UpdateOutput]:
+      part = base.select_unrolls(batch, rows)
+      return trainer.update(state, part, key, progress)
+
+    return minibatches.run(
+      step,
+      state,
+      key,
+      size=batch.weight.shape[0],
+      epochs=config.epochs,
+      minibatches=config.minibatches,
+      unroll=unroll_loop,
+    )
+
+  return update

@@ -1,0 +1,91 @@
+"""Q(lambda) targets and the loss of unrolls that hold several episodes."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import ml_collections
+import rlax
+
+from seedrl_jax import types
+from seedrl_jax.agents import transitions as transitions_lib
+
+
+def lambda_returns(
+  transitions: transitions_lib.Transitions, value: jax.Array, lambda_: float
+) -> jax.Array:
+  """Computes Peng's Q(lambda) returns, float32 `[T, B]`.
+
+  G_t = r_{t+1} + gamma ((1 - lambda) V(x_{t+1}) + lambda G_{t+1}), section 4 of
+  the PQN paper (arXiv 2407.04811). G is V at the end of the unroll and at a
+  truncated episode's last step. Exploring actions do not cut the trace.
+
+  Args:
+    transitions: `[T, B]`; returns are meaningless if not valid.
+    value: float32 `[T, B]`, V = max_a Q of the step each transition leads to.
+    lambda_: 0 for one-step Q-learning, 1 for Monte Carlo returns.
+  """
+  valid, reward, discount = transitions
+  chex.assert_rank(value, 2)
+  chex.assert_equal_shape([*transitions, value])
+  goes_on = jnp.concatenate([valid[1:], jnp.ones_like(valid[:1])])
+  returns = jax.vmap(rlax.lambda_returns, in_axes=1, out_axes=1)
+  return returns(reward, discount, value, lambda_ * goes_on)
+
+
+def targets(
+  config: ml_collections.ConfigDict, q_values: jax.Array, steps: types.Steps
+) -> jax.Array:
+  """Returns the targets of Q(x_t, a_t), float32 `[T, B]`, without gradient.
+
+  Args:
+    config: `config.loss`.
+    q_values: float32 `[T + 1, B, A]`.
+    steps: `[T + 1, B]`.
+  """
+  chex.assert_type([q_values, steps.reward], jnp.float32)
+  value = jnp.max(q_values[1:], axis=-1)
+  returns = lambda_returns(_transitions(config, steps), value, config.lambda_)
+  return jax.lax.stop_gradient(returns)
+
+
+def _transitions(
+  config: ml_collections.ConfigDict, steps: types.Steps
+) -> transitions_lib.Transitions:
+  return transitions_lib.from_steps(
+    steps,
+    discount=config.discount,
+    reward_clip=config.reward_clip,
+    reward_scale=config.reward_scale,
+  )
+
+
+def q_loss(
+  config: ml_collections.ConfigDict, q_values: jax.Array, steps: types.Steps
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+  """Computes half the mean squared error of action values.
+
+  Linear in equal pieces of the batch. `q_values` is float32 `[T + 1, B, A]`,
+  `steps` `[T + 1, B]` with an `agent_output` of `action` and `target`, whose
+  last step is not read.
+
+  Returns:
+    the sum over valid transitions divided by T x B, and metrics.
+  """
+  chex.assert_equal_shape_prefix([q_values, steps.reward], 2)
+  valid = _transitions(config, steps).valid
+  action, target = jax.tree.map(lambda x: x[:-1], steps.agent_output)
+  chosen = transitions_lib.of_action(q_values[:-1], action)
+  error = jnp.where(valid, target - chosen, 0.0)
+
+  def mean(x: jax.Array) -> jax.Array:
+    return transitions_lib.mean_of_valid(x, valid)
+
+  # Divides by all transitions, so that pieces of a batch can be averaged.
+  return jnp.mean(rlax.l2_loss(error)), {
+    'td_error': mean(jnp.abs(error)),
+    # Of the actions taken, and of the best.
+    'q_mean': mean(chosen),
+    'q_max': mean(jnp.max(q_values[:-1], axis=-1)),
+    'q_target': mean(target),
+    'masked_share': 1.0 - jnp.mean(valid),
+  }

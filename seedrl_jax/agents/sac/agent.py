@@ -1,0 +1,342 @@
+"""The SAC agent: a squashed Gaussian policy, two critics and a temperature.
+
+One optimiser step trains them all, each critic and the policy by a gradient at
+the parameters before the step, as in the authors' code.
+"""
+
+from typing import Any, NamedTuple
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+import optax
+
+from seedrl_jax import types
+from seedrl_jax.agents import base, sgd
+from seedrl_jax.agents.sac import loss as loss_lib
+from seedrl_jax.networks import distributions, heads, torsos
+from seedrl_jax.networks import network as network_lib
+
+_NUM_CRITICS = 2
+
+
+class AgentOutput(NamedTuple):
+  """What acting records for learning."""
+
+  action: jax.Array  # float32 [B, ...], within the environment's bounds
+
+
+class ActingParams(NamedTuple):
+  """What inference needs."""
+
+  policy: base.Params
+  step: jax.Array  # int32, updates so far
+
+
+class Params(NamedTuple):
+  """What the optimiser trains."""
+
+  policy: base.Params
+  critics: base.Params  # leaves [2, ...]
+  log_temperature: jax.Array  # float32 scalar
+
+
+class State(NamedTuple):
+  """What training changes."""
+
+  params: Params
+  target_critics: base.Params
+  opt_state: optax.OptState
+  step: jax.Array  # int32, updates so far
+
+
+class Policy(nn.Module):
+  """Parameters of the distribution of actions."""
+
+  network: network_lib.Network
+  num_params: int
+
+  @nn.compact
+  def __call__(
+    self, inputs: types.AgentInput, core: network_lib.CoreState
+  ) -> tuple[jax.Array, network_lib.CoreState]:
+    """Maps `[T, B, ...]` and a core to `[T, B, P]` and the next core."""
+    features, core = self.network(inputs, core)
+    return heads.PolicyHead(self.num_params, name='policy')(features), core
+
+
+class Critic(nn.Module):
+  """The value of an action, from all numbers of an observation and its own."""
+
+  config: ml_collections.FrozenConfigDict  # config.network
+
+  @nn.compact
+  def __call__(self, observation: types.Nest, action: jax.Array) -> jax.Array:
+    """Maps `[T, B, ...]` and actions `[T, B, A]` in [-1, 1] to `[T, B]`."""
+    length, batch = action.shape[:2]
+    dtype = jnp.dtype(self.config.compute_dtype)
+    vectors = [
+      torsos.to_features(x.reshape((length * batch, *x.shape[2:])), dtype)
+      for x in jax.tree.leaves((observation, action))
+    ]
+    x = jnp.concatenate([x.reshape((len(x), -1)) for x in vectors], axis=-1)
+    features = torsos.make_torso(self.config, x.shape[1:], name='torso')(x)
+    return heads.BaselineHead(name='q')(features).reshape((length, batch))
+
+
+def make_agent(
+  config: ml_collections.ConfigDict, env_spec: types.EnvSpec
+) -> base.Agent:
+  """Makes the agent.
+
+  Raises:
+    ValueError: if a config value is unknown or does not fit.
+  """
+  _check(config, env_spec)
+  network = network_lib.make_network(config.network, env_spec)
+  learner = Learner(config, env_spec, network)
+  return base.Agent(
+    init=learner.init,
+    acting_params=lambda state: ActingParams(state.params.policy, state.step),
+    initial_core=network.initial_core,
+    act=learner.act,
+    update=learner.update,
+    updates_per_batch=config.updates_per_call,
+  )
+
+
+def _check(config: ml_collections.ConfigDict, env_spec: types.EnvSpec) -> None:
+  """Refuses what the agent cannot do, naming the flag."""
+  specs = jax.tree.leaves(env_spec.observation, is_leaf=types.is_spec)
+  if any(len(spec.shape) > 1 for spec in specs):
+    raise ValueError(
+      f'--config.agent=sac: {env_spec.env_id} has images, and its critics '
+      'take vectors only.'
+    )
+  action = env_spec.action
+  if not np.isfinite([action.minimum, action.maximum]).all():
+    raise ValueError(
+      f'--config.agent=sac: the actions of {env_spec.env_id} have no bounds '
+      'that tanh could be scaled to; take ppo or wrap it.'
+    )
+  for key, only in (
+    ('network.lstm_size', 0),
+    ('network.frame_stack', 1),
+    ('network.use_previous_action', False),
+    ('learner.micro_batches', 1),
+  ):
+    section, name = key.split('.')
+    value = config[section][name]
+    if value != only:
+      raise ValueError(
+        f'--config.{key}={value}: SAC sees single observations and trains '
+        f'on whole minibatches; give {only}.'
+      )
+  if config.batch_size % config.updates_per_call:
+    raise ValueError(
+      f'--config.batch_size={config.batch_size} must be a multiple of '
+      f'--config.updates_per_call={config.updates_per_call}.'
+    )
+
+
+class Learner:
+  """Acts and learns; see `base.Agent`."""
+
+  def __init__(
+    self,
+    config: ml_collections.ConfigDict,
+    env_spec: types.EnvSpec,
+    network: network_lib.Network,
+  ):
+    self._config = config
+    self._env_spec = env_spec
+    self._distribution = distributions.TanhGaussian(env_spec.action)
+    self._policy = Policy(network, self._distribution.num_params)
+    self._critic = Critic(network.config)
+    self._init_policy = network_lib.make_init(self._policy, network, env_spec)
+    self._optimizer = sgd.make_optimizer(config)
+    self._learning_rate = sgd.learning_rate(config)
+    self._low, self._high = (
+      np.array(x, np.float32)
+      for x in (env_spec.action.minimum, env_spec.action.maximum)
+    )
+    self._target_entropy = config.loss.target_entropy
+    if self._target_entropy is None:
+      self._target_entropy = -float(self._low.size)
+
+  def init(self, key: jax.Array) -> State:
+    """See `base.Agent`."""
+    policy_key, critic_key = jax.random.split(key)
+    example = network_lib.dummy_inputs(self._env_spec)
+    action = self._to_unit(example.previous_action)
+    critics = jax.vmap(
+      lambda key: self._critic.init(key, example.observation, action)['params']
+    )(jax.random.split(critic_key, _NUM_CRITICS))
+    params = Params(
+      self._init_policy(policy_key),
+      critics,
+      jnp.log(jnp.float32(self._config.loss.temperature)),
+    )
+    return State(
+      params, critics, self._optimizer.init(params), jnp.zeros((), jnp.int32)
+    )
+
+  def _to_unit(self, action: jax.Array) -> jax.Array:
+    """Flattens actions `[T, B, ...]` and scales their bounds to -1 and 1."""
+    flat = action.reshape((*action.shape[:2], -1))
+    return 2.0 * (flat - self._low) / (self._high - self._low) - 1.0
+
+  def act(
+    self,
+    params: ActingParams,
+    key: jax.Array,
+    step: types.AgentInput,
+    core: base.Core,
+    env_id: jax.Array,
+  ) -> tuple[AgentOutput, base.Core]:
+    """Samples from the policy, before the first update uniformly.
+
+    Evaluation environments take the mean's tanh. See `base.ActFn`.
+    """
+
+    def choose(
+      key: jax.Array, outputs: jax.Array, env_id: jax.Array
+    ) -> AgentOutput:
+      sampled = self._distribution.sample(key, outputs)
+      low, high = (
+        x.reshape(self._env_spec.action.shape) for x in (self._low, self._high)
+      )
+      anything = jax.random.uniform(key, sampled.shape, jnp.float32, low, high)
+      sampled = jnp.where(params.step == 0, anything, sampled)
+      is_eval = jnp.expand_dims(
+        env_id >= self._env_spec.num_envs, tuple(range(1, sampled.ndim))
+      )
+      mode = self._distribution.mode(outputs)
+      return AgentOutput(jnp.where(is_eval, mode, sampled))
+
+    act = base.make_act(self._policy, choose)
+    return act(params.policy, key, step, core, env_id)
+
+  def update(
+    self,
+    state: State,
+    batch: types.Batch,
+    key: jax.Array,
+    progress: jax.Array,
+  ) -> tuple[State, base.UpdateOutput]:
+    """Makes `updates_per_call` updates; metrics are their means."""
+    count = self._config.updates_per_call
+    chex.assert_is_divisible(batch.weight.shape[0], count)
+
+    def step(
+      state: State, steps: types.Steps
+    ) -> tuple[State, tuple[dict[str, jax.Array], jax.Array]]:
+      # Any division of the same updates into calls draws the same numbers.
+      own_key = jax.random.fold_in(key, state.step)
+      return self._step(state, steps, own_key, progress)
+
+    def split(x: jax.Array) -> jax.Array:
+      return jnp.moveaxis(
+        x.reshape((x.shape[0], count, -1, *x.shape[2:])), 1, 0
+      )
+
+    state, (metrics, finite) = jax.lax.scan(
+      step, state, jax.tree.map(split, batch.unroll.steps)
+    )
+    metrics = jax.tree.map(jnp.mean, metrics)
+    return state, base.UpdateOutput(metrics, finite.all())
+
+  def _step(
+    self,
+    state: State,
+    steps: types.Steps,
+    key: jax.Array,
+    progress: jax.Array,
+  ) -> tuple[State, tuple[dict[str, jax.Array], jax.Array]]:
+    """Makes one update on steps `[T + 1, B]`; returns metrics, if finite."""
+    gradient = jax.value_and_grad(self.loss, has_aux=True)
+    (loss, metrics), grads = base.mean_over_devices(
+      gradient(state.params, state.target_critics, steps, key)
+    )
+    rate = self._learning_rate(progress)
+    updates, opt_state = self._optimizer.update(
+      grads, state.opt_state, state.params
+    )
+    updates = optax.tree.scale(rate, updates)
+    factor = self._config.optimizer.policy_factor
+    updates = updates._replace(policy=optax.tree.scale(factor, updates.policy))
+    scalars = {
+      'total': loss,
+      'gradient_norm': optax.tree.norm(grads),
+      'update_norm': optax.tree.norm(updates),
+      'learning_rate': rate,
+    }
+    params = optax.apply_updates(state.params, updates)
+    targets = optax.incremental_update(
+      params.critics,
+      state.target_critics,
+      self._config.loss.target_update_rate,
+    )
+    finite = jnp.isfinite(jnp.stack(list(scalars.values()))).all()
+    new_state = State(params, targets, opt_state, state.step + 1)
+    return new_state, ({**metrics, **scalars}, finite)
+
+  def loss(
+    self,
+    params: Params,
+    target_critics: base.Params,
+    steps: types.Steps,
+    key: jax.Array,
+  ) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Returns the loss of steps `[T + 1, B]`, and metrics."""
+    key, next_key = jax.random.split(key)
+    inputs = types.agent_input(steps)
+    now, later = (
+      jax.tree.map(lambda x, s=s: x[s], inputs)
+      for s in (slice(None, -1), slice(1, None))
+    )
+    action, log_prob = self._sample(params.policy, now, key)
+    next_action, next_log_prob = self._sample(
+      jax.lax.stop_gradient(params.policy), later, next_key
+    )
+    fixed = jax.lax.stop_gradient(params.critics)
+    taken = self._to_unit(steps.agent_output.action[:-1])
+    values = loss_lib.Values(
+      q=self._values(params.critics, now, taken),
+      policy_q=self._values(fixed, now, action),
+      log_prob=log_prob,
+      next_q=self._values(target_critics, later, next_action),
+      next_log_prob=next_log_prob,
+    )
+    return loss_lib.sac_loss(
+      self._config.loss,
+      steps,
+      values,
+      params.log_temperature,
+      self._target_entropy,
+    )
+
+  def _sample(
+    self, policy: base.Params, inputs: types.AgentInput, key: jax.Array
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns actions `[T, B, A]` scaled to [-1, 1], and log-densities."""
+    core = self._policy.network.initial_core(inputs.first.shape[1])
+    outputs, _ = self._policy.apply({'params': policy}, inputs, core)
+    action, log_prob = self._distribution.sample_and_log_prob(key, outputs)
+    # Of the scaled action: a density in other units.
+    log_prob += np.log(0.5 * (self._high - self._low)).sum()
+    return self._to_unit(action), log_prob
+
+  def _values(
+    self, critics: base.Params, inputs: types.AgentInput, action: jax.Array
+  ) -> jax.Array:
+    """Returns both critics' values, float32 `[2, T, B]`."""
+
+    def value(critic: base.Params) -> Any:
+      variables = {'params': critic}
+      return self._critic.apply(variables, inputs.observation, action)
+
+    return jax.vmap(value)(critics)

@@ -1,0 +1,295 @@
+"""Tests PQN: targets and loss against the definition, updates, acting."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from configs import pqn_cartpole
+from seedrl_jax import types
+from seedrl_jax.agents import base, sgd, transitions
+from seedrl_jax.agents.pqn import agent as agent_lib
+from seedrl_jax.agents.pqn import loss as loss_lib
+from seedrl_jax.learner import update as update_lib
+from seedrl_jax.networks import heads
+from seedrl_jax.networks import network as network_lib
+from tests import runs
+from tests.agents import pqn_reference, sequences
+from tests.networks import parameters
+
+_LENGTH, _BATCH, _ACTIONS = 7, 8, 3
+_KEY = jax.random.PRNGKey(0)
+_ENV_SPEC = types.EnvSpec(
+  env_id='toy',
+  observation=types.ArraySpec((2,), np.dtype('float32')),
+  action=types.discrete(_ACTIONS),
+  action_repeat=1,
+  num_envs=6,
+  num_eval_envs=2,
+)
+
+
+def _config(**changes):
+  config = pqn_cartpole.get_config()
+  config.unroll_length, config.batch_size = _LENGTH, _BATCH
+  config.epochs, config.minibatches = 2, 1
+  config.network.hidden_sizes = (8,)
+  config.network.lstm_size = 4
+  config.optimizer.learning_rate = 0.01
+  config.update_from_flattened_dict(changes)
+  return config
+
+
+def _sequence(seed=0):
+  """Returns action values `[T + 1, B, A]` and steps that were acted."""
+  rng = np.random.default_rng(seed)
+  steps = sequences.random_steps(rng, _LENGTH, _BATCH, _ACTIONS)
+  q_values = rng.normal(size=(_LENGTH + 1, _BATCH, _ACTIONS)) * 3
+  acted = agent_lib.AgentOutput(steps.agent_output.action)
+  return q_values.astype(np.float32), steps._replace(agent_output=acted)
+
+
+def _gradient(config, q_values, steps, seed=1):
+  """Returns the loss and metrics, and the gradient, with random targets."""
+  rng = np.random.default_rng(seed)
+  target = rng.normal(size=steps.reward.shape).astype(np.float32)
+  steps = steps._replace(
+    agent_output=agent_lib.Sample(steps.agent_output.action, target)
+  )
+  loss = functools.partial(loss_lib.q_loss, config.loss, steps=steps)
+  gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))
+  return target, *jax.device_get(gradient(q_values))
+
+
+@pytest.mark.parametrize(
+  'changes',
+  [
+    {'lambda_': 0.0},
+    {'lambda_': 0.65},
+    {'lambda_': 1.0, 'discount': 0.8},
+    {'lambda_': 0.9, 'reward_clip': 1.0, 'reward_scale': 0.3},
+  ],
+)
+def test_equals_a_mixture_of_n_step_returns(changes):
+  config = _config()
+  config.loss.update({'reward_scale': 1.0, **changes})
+  q_values, steps = _sequence()
+  expected, valid = pqn_reference.targets(config.loss, q_values, steps)
+  targets = jax.jit(functools.partial(loss_lib.targets, config.loss))
+  np.testing.assert_allclose(
+    np.asarray(targets(q_values, steps))[valid],
+    expected[valid],
+    rtol=1e-5,
+    atol=1e-5,
+  )
+  target, (loss, metrics), _ = _gradient(config, q_values, steps)
+  np.testing.assert_allclose(
+    loss,
+    pqn_reference.loss(config.loss, q_values, target[:-1], steps),
+    rtol=1e-5,
+  )
+  np.testing.assert_allclose(
+    metrics['q_target'], target[:-1][valid].mean(), rtol=1e-5
+  )
+  np.testing.assert_allclose(metrics['masked_share'], 1 - valid.mean(), 1e-5)
+
+
+@pytest.mark.parametrize(
+  ('lambda_', 'truncated', 'terminated'),
+  [
+    # One-step Q-learning: each reward plus half the next value.
+    (0.0, [1 + 2, 1 + 4, 7 + 15], [1 + 2, 1, 7 + 15]),
+    # Monte Carlo returns; a truncated episode's value stands for its rest.
+    (1.0, [1 + 0.5 * 5, 1 + 4, 7 + 15], [1 + 0.5, 1, 7 + 15]),
+    (0.5, [1 + 0.5 * 4.5, 1 + 4, 7 + 15], [1 + 0.5 * 2.5, 1, 7 + 15]),
+  ],
+)
+def test_targets_of_two_episodes(lambda_, truncated, terminated):
+  # MID, MID, LAST, FIRST, MID.
+  made = transitions.Transitions(
+    valid=np.array([[1, 1], [1, 1], [0, 0], [1, 1]], bool),
+    reward=np.array([[1, 1], [1, 1], [0, 0], [7, 7]], np.float32),
+    discount=np.array([[0.5, 0.5], [0.5, 0], [0, 0], [0.5] * 2], np.float32),
+  )
+  value = np.array([[4, 4], [8, 8], [20, 20], [30, 30]], np.float32)
+  found = jax.jit(loss_lib.lambda_returns)(made, value, lambda_)
+  expected = np.array([truncated, terminated]).T
+  np.testing.assert_allclose(found[np.array([0, 1, 3])], expected)
+
+
+def test_pseudo_transitions_are_unseen_and_get_no_gradient():
+  q_values, steps = _sequence()
+  pseudo = steps.step_type[1:] == types.StepType.FIRST
+  entering = np.concatenate([np.zeros((1, _BATCH), bool), pseudo])
+  leaving = np.concatenate([pseudo, np.zeros((1, _BATCH), bool)])
+  action = steps.agent_output.action
+  poisoned = steps._replace(
+    reward=np.where(entering, 1e3, steps.reward).astype(np.float32),
+    discount=np.where(entering, 3.0, steps.discount).astype(np.float32),
+    agent_output=agent_lib.AgentOutput(np.where(leaving, 2 - action, action)),
+  )
+  config = _config()
+  both = [_gradient(config, q_values, s) for s in (steps, poisoned)]
+  chex.assert_trees_all_equal(*both)
+  gradient = both[0][-1]
+  np.testing.assert_array_equal(gradient[:-1][pseudo], 0.0)
+  assert ((gradient[:-1] != 0).sum(-1) == ~pseudo).all()
+  # The last step only bootstraps.
+  np.testing.assert_array_equal(gradient[-1], 0.0)
+  found, other = (
+    loss_lib.targets(config.loss, q_values, s) for s in (steps, poisoned)
+  )
+  np.testing.assert_array_equal(found[~pseudo], other[~pseudo])
+
+
+def _batch(agent, seed=0):
+  rng = np.random.default_rng(seed)
+  core = jax.tree.map(
+    lambda x: rng.normal(size=x.shape).astype(np.float32),
+    agent.initial_core(_BATCH),
+  )
+  return sequences.batch_of(_sequence(seed)[1], core)
+
+
+def _updated(config, num_devices=1, num_updates=1, progress=0.0):
+  """Returns the agent's states, on each device, after and before updates."""
+  agent = base.load_agent(config, _ENV_SPEC)
+  updater = update_lib.Updater(agent, jax.devices()[:num_devices])
+  initial = update_lib.initial_state(agent, _KEY)
+  state = updater.replicate(initial)
+  size = _BATCH // num_devices
+  for seed in range(num_updates):
+    batch = _batch(agent, seed)
+    pieces = [
+      jax.tree.map(
+        np.asarray,
+        base.select_unrolls(batch, slice(i * size, (i + 1) * size)),
+      )
+      for i in range(num_devices)
+    ]
+    state, output, _ = updater(state, updater.shard(pieces), progress)
+  assert output.finite
+  states = [
+    jax.tree.map(lambda x, d=d: np.asarray(x)[d], state.agent)
+    for d in range(num_devices)
+  ]
+  return states, initial.agent, output.metrics
+
+
+def test_targets_are_fixed_before_the_first_epoch():
+  config = _config()
+  (state,), initial, _ = _updated(config)
+  agent = base.load_agent(config, _ENV_SPEC)
+  network = network_lib.make_network(config.network, _ENV_SPEC)
+  module = heads.QNetwork(network, 0, False)
+  loss = agent_lib.make_loss(config, module)
+  batch, optimizer = _batch(agent), sgd.make_optimizer(config)
+  unroll = batch.unroll
+  q_values, _ = module.apply(
+    {'params': initial.params},
+    types.agent_input(unroll.steps),
+    unroll.initial_core,
+  )
+  batch = agent_lib.with_targets(config.loss, batch, q_values)
+  params, opt_state = initial.params, initial.opt_state
+  gradient_of, step = map(
+    jax.jit, (jax.grad(loss, has_aux=True), optimizer.update)
+  )
+  for _ in range(2):
+    gradient, _ = gradient_of(params, (), batch, _KEY)
+    updates, opt_state = step(gradient, opt_state)
+    params = optax.apply_updates(params, optax.tree.scale(0.01, updates))
+  chex.assert_trees_all_close(state.params, params, rtol=1e-5, atol=1e-6)
+  assert state.step == agent.updates_per_batch == 2
+
+
+def test_four_devices_are_one():
+  # One minibatch, as each device shuffles its own unrolls.
+  config = _config()
+  (expected,), initial, metrics = _updated(config, num_updates=3)
+  states, _, own = _updated(config, num_devices=4, num_updates=3)
+  for state in states:
+    chex.assert_trees_all_close(
+      state.params, expected.params, rtol=1e-5, atol=1e-5
+    )
+  for name in ('total', 'gradient_norm'):
+    np.testing.assert_allclose(own[name], metrics[name], rtol=1e-4)
+  # Layer norms and recurrent core included.
+  moved = jax.tree.map(
+    lambda x, y: np.abs(x - y).max(), expected.params, initial.params
+  )
+  assert min(jax.tree.leaves(moved)) > 1e-4
+  assert 'LayerNorm_0' in initial.params['network']['torso_0']
+
+
+def test_epsilon_follows_the_progress():
+  config = _config(**{
+    'exploration.final_epsilon': 0.2,
+    'exploration.decay_share': 0.5,
+  })
+  agent = base.load_agent(config, _ENV_SPEC)
+  for progress, expected in ((0.25, 0.6), (0.9, 0.2)):
+    (state,), initial, _ = _updated(config, progress=progress)
+    epsilon = agent.acting_params(state).epsilon
+    np.testing.assert_allclose(epsilon, expected, rtol=1e-5)
+  assert agent.acting_params(initial).epsilon == 1.0
+
+
+def test_training_explores_and_evaluation_is_greedy():
+  agent = base.load_agent(_config(), _ENV_SPEC)
+  params = parameters.draw(lambda key: agent.init(key).params, _KEY)
+  # The second action is the best one everywhere.
+  params['head']['q']['kernel'] *= 0.0
+  params['head']['q']['bias'] = np.array([0, 2, 1], np.float32)
+  env_id = np.tile(np.arange(8), 1000)
+  step = types.AgentInput(
+    observation=np.ones((8000, 2), np.float32),
+    reward=np.zeros(8000, np.float32),
+    previous_action=np.zeros(8000, np.int32),
+    first=np.ones(8000, bool),
+  )
+  acting = agent_lib.ActingParams(params, jnp.float32(0.3))
+  core = agent.initial_core(8000)
+  output, new_core = jax.jit(agent.act)(acting, _KEY, step, core, env_id)
+  chex.assert_trees_all_equal_shapes_and_dtypes(core, new_core)
+  action = np.asarray(output.action)
+  assert (action[env_id >= 6] == 1).all()
+  share = np.bincount(action[env_id < 6], minlength=3) / 6000
+  # Five standard errors.
+  np.testing.assert_allclose(share, [0.1, 0.8, 0.1], atol=0.027)
+
+
+@pytest.mark.parametrize('lstm_size', [0, 16])
+def test_learns(tmp_path, lstm_size):
+  config = pqn_cartpole.get_config()
+  runs.set_keys(
+    config,
+    **{
+      'env.factory': 'tests.evaluation.evaluation_runs:chooser',
+      'env.num_envs': 16,
+      'env.batch_size': 16,
+      'num_eval_envs': 4,
+      'unroll_length': 16,
+      'batch_size': 16,
+      'minibatches': 4,
+      'network.hidden_sizes': (32,),
+      'network.lstm_size': lstm_size,
+      'optimizer.learning_rate': 3e-3,
+      'loss.reward_scale': 1.0,
+      'topology.max_devices': 1,
+      'log.tensorboard': False,
+      'replay.backend': 'embedded',
+      'deterministic': True,
+      'total_env_frames': 10_000,
+    },
+  )
+  run = runs.Run(config, tmp_path)
+  summary = run.train()
+  # One of three actions is right, in each of five steps.
+  assert summary['eval_mean_return'] > 4.0
+  state = run.system.parts.learner.state()
+  assert int(state.step) == int(state.agent.step) == summary['updates']
