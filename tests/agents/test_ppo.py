@@ -1,6 +1,5 @@
 """Tests PPO: advantages and loss against the papers, and its update."""
 
-
 import jax
 import jax.numpy as jnp
 import numpy as np
