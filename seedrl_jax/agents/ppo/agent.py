@@ -73,7 +73,9 @@ def make_agent(
     ValueError: if a config value is unknown or does not fit.
   """
   network = config.network
-  distribution = distributions.make(env_spec.action, network.min_deviation)
+  distribution = distributions.make(
+    env_spec.action, network.min_deviation, network.first_deviation
+  )
   module = heads.ActorCritic(
     network_lib.make_network(network, env_spec),
     distribution,

@@ -24,6 +24,7 @@ RANGES: dict[str, Allowed] = {
   'normalization.reward_clip': number(0),
   'network.separate_baseline': FLAG,
   'network.free_deviation': FLAG,
+  'network.first_deviation': number(1e-6),
   'network.min_deviation': number(0),
   **optimizer_config.RANGES,
 }
@@ -41,7 +42,8 @@ def set_defaults(config: ml_collections.ConfigDict) -> None:
   config.network.separate_baseline = False
   # A Gaussian's deviations are the same in all states.
   config.network.free_deviation = True
-  config.network.min_deviation = 1e-3  # of a Gaussian
+  config.network.first_deviation = 1.0  # of a Gaussian
+  config.network.min_deviation = 1e-3
   optimizer_config.set_defaults(config)
   config.optimizer.learning_rate = 3e-4
   config.optimizer.epsilon = 1e-5
