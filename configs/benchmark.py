@@ -7,7 +7,13 @@ from collections.abc import Callable
 
 import ml_collections
 
-from configs import r2d2_atari, vtrace_atari, vtrace_cartpole
+from configs import (
+  ppo_mujoco,
+  r2d2_atari,
+  sac_mujoco,
+  vtrace_atari,
+  vtrace_cartpole,
+)
 
 # An environment without cost; only launch/benchmark.py has it.
 FREE = 'free'
@@ -39,6 +45,17 @@ def _pong(
   return config
 
 
+def _sac() -> ml_collections.ConfigDict:
+  config = sac_mujoco.get_config()
+  # Updates begin within the warm-up.
+  config.replay.min_size = 1000
+  config.replay.max_size = 100_000
+  return config
+
+
+# Cases that `baselines` compares.
+_BASELINES = {'mujoco_ppo': ppo_mujoco.get_config, 'mujoco_sac': _sac}
+BASELINE_CASES = tuple(_BASELINES)
 _MAKERS = {
   FREE: lambda: _cartpole(256, 256),
   # Halves of 16 would cost more in calls than their overlap gains.
@@ -48,6 +65,7 @@ _MAKERS = {
   'pong_tiny': lambda: _pong('tiny', 64, 16),
   'pong_shallow': lambda: _pong('shallow', 32, 16),
   'pong_resnet': lambda: _pong('resnet', 32, 16),
+  **_BASELINES,
 }
 CASES = tuple(_MAKERS)
 

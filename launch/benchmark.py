@@ -4,6 +4,7 @@
 also as a share of the ceilings; both take `--case` and `--backend`. `replay`
 compares our Reverb client with the official one; `replay --case=r2d2` puts
 R2D2's load on the store. `actors` compares remote with local environments.
+`baselines` compares PPO and SAC with Stable-Baselines3.
 """
 
 import functools
@@ -18,6 +19,7 @@ from collections.abc import Callable, Sequence
 from absl import app, flags
 
 from configs import benchmark
+from seedrl_jax.benchmarks import timing
 from seedrl_jax.runtime import process
 
 _CASE = flags.DEFINE_multi_string(
@@ -42,7 +44,10 @@ _SECONDS = flags.DEFINE_float(
   lower_bound=0.05,
 )
 _SYSTEM_SECONDS = flags.DEFINE_float(
-  'system_seconds', 4.0, 'Length of a window of the system.', lower_bound=0.1
+  'system_seconds',
+  4.0,
+  'Length of a window of the system or a baseline.',
+  lower_bound=0.1,
 )
 _WARM_UP = flags.DEFINE_float(
   'warm_up', 3.0, 'Seconds that the system runs before its first window.'
@@ -52,6 +57,11 @@ _ACTORS = flags.DEFINE_multi_integer(
   [1, 2, 4, 8, 16, 32],
   "Actors' processes in `actors`, of 16 environments each.",
   lower_bound=1,
+)
+_BASELINES_PYTHON = flags.DEFINE_string(
+  'baselines_python',
+  sys.executable,
+  'A Python with stable-baselines3 and gymnasium[mujoco], for `baselines`.',
 )
 
 _REPLAY_CASES = ('clients', 'r2d2')
@@ -69,14 +79,12 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _cases(whole_system: bool) -> None:
-  from seedrl_jax.benchmarks import environments, timing, whole
+  from seedrl_jax.benchmarks import environments, whole
 
   names = _CASE.value or benchmark.CASES
   configs = [benchmark.get_config(name) for name in names]
   stages = timing.Windows(_WINDOWS.value, _SECONDS.value)
-  windows = timing.Windows(
-    _WINDOWS.value, _SYSTEM_SECONDS.value, _WARM_UP.value
-  )
+  windows = _system_windows()
   _describe()
   summary = []
   runs = list(zip(names, configs, strict=True))
@@ -91,15 +99,15 @@ def _cases(whole_system: bool) -> None:
   timing.print_table(summary)
 
 
+def _system_windows() -> timing.Windows:
+  return timing.Windows(_WINDOWS.value, _SYSTEM_SECONDS.value, _WARM_UP.value)
+
+
 def _replay() -> None:
-  from seedrl_jax.benchmarks import replay, replay_sequences, timing
+  from seedrl_jax.benchmarks import replay, replay_sequences
   from seedrl_jax.replay.reverb.server import environment
 
-  cases = _CASE.value or ['clients']
-  for case in cases:
-    if case not in _REPLAY_CASES:
-      known = ', '.join(_REPLAY_CASES)
-      raise ValueError(f'--case={case}: replay has {known}.')
+  cases = _known_cases('replay', _REPLAY_CASES, ['clients'])
   try:
     python = environment.ensure()
   except environment.EnvironmentUnavailable as e:
@@ -114,8 +122,34 @@ def _replay() -> None:
     )
 
 
+def _known_cases(
+  what: str, known: Sequence[str], default: Sequence[str]
+) -> Sequence[str]:
+  """Returns the cases to run."""
+  for case in _CASE.value:
+    if case not in known:
+      raise ValueError(f'--case={case}: {what} has {", ".join(known)}.')
+  return _CASE.value or default
+
+
+def _baselines() -> None:
+  from seedrl_jax.benchmarks import baselines
+
+  known = benchmark.BASELINE_CASES
+  names = _known_cases('baselines', known, known)
+  python = baselines.find(_BASELINES_PYTHON.value)
+  windows = _system_windows()
+  rows = [
+    baselines.measure(name, benchmark.get_config(name), python, windows)
+    for name in names
+  ]
+  # Last: JAX here would keep an accelerator's memory from the runs.
+  _describe()
+  timing.print_table(rows)
+
+
 def _actors() -> None:
-  from seedrl_jax.benchmarks import actors, timing
+  from seedrl_jax.benchmarks import actors
 
   names = _CASE.value or benchmark.ACTOR_CASES
   envs = [benchmark.get_env(name) for name in names]
@@ -134,14 +168,13 @@ _WHAT: dict[str, Callable[[], None]] = {
   'system': functools.partial(_cases, whole_system=True),
   'replay': _replay,
   'actors': _actors,
+  'baselines': _baselines,
 }
 
 
 def _describe() -> None:
   """Prints command, machine and versions, one line each."""
   import jax
-
-  from seedrl_jax.benchmarks import timing
 
   devices = jax.local_devices()
   versions = ', '.join(

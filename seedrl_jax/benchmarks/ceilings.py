@@ -22,7 +22,7 @@ class Ceilings(NamedTuple):
     inference: the act step on the device.
     batch_size: of inference.
     update: the update of a batch.
-    store: insertion and sampling in turn.
+    store: insertion and sampling in the configured ratio.
   """
 
   env: timing.Timing
@@ -66,6 +66,15 @@ class Ceilings(NamedTuple):
     else:
       costs += [acting_cost, update_cost]
     return 1.0 / max(costs)
+
+
+def steps_per_update(config: ml_collections.ConfigDict) -> float:
+  """Returns the environment steps that one update is due for.
+
+  A replay that keeps no ratio counts as if it trained on each step once.
+  """
+  trained = config.batch_size * config.unroll_length
+  return trained / (config.replay.samples_per_insert or 1.0)
 
 
 def measure(
@@ -132,10 +141,10 @@ def _update(
   parts: build_lib.Parts,
   windows: timing.Windows,
 ) -> timing.Timing:
-  steps = config.batch_size * config.unroll_length
+  steps = steps_per_update(config)
   state = parts.updater.replicate(parts.learner.state())
 
-  def work() -> int:
+  def work() -> float:
     nonlocal state
     batch = parts.updater.shard(parts.blank_batch)
     state, output, _ = parts.updater(state, batch, 0.0)
@@ -151,14 +160,21 @@ def _store(
   windows: timing.Windows,
 ) -> timing.Timing:
   table = parts.store.table(table_configs.TABLE)
-  devices = len(parts.topology.training)
-  sampler = table.sampler(config.batch_size, devices)
-  steps = config.batch_size * config.unroll_length
+  sampler = table.sampler(config.batch_size, len(parts.topology.training))
+  width = table.allocate().width
+  for _ in range(-(-table.config.min_size // width)):
+    table.insert(table.allocate())
+  steps = steps_per_update(config)
+  # Unrolls; a replay's tolerance must allow for a block.
+  due = 0.0
 
-  def work() -> int:
+  def work() -> float:
+    nonlocal due
     for _ in range(20):
-      for _ in range(devices):
+      due += steps / config.unroll_length
+      while due >= width:
         table.insert(table.allocate())
+        due -= width
       sampler.sample().release()
     return 20 * steps
 

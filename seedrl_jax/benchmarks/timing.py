@@ -44,7 +44,7 @@ def cores() -> int:
   return len(os.sched_getaffinity(0))
 
 
-def measure(work: Callable[[], int], windows: Windows) -> Timing:
+def measure(work: Callable[[], float], windows: Windows) -> Timing:
   """Times `work`, which returns its number of steps, after one warm-up call."""
   work()
   rates, costs = [], []

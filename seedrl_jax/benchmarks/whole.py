@@ -37,7 +37,8 @@ class Whole(NamedTuple):
 
   Attributes:
     steps: environment steps per second.
-    trained_share: steps trained on / steps taken, over the windows.
+    trained_share: steps trained on / steps taken, over the windows; of a
+      replay the mean number of times that a step is trained on.
     waits: report on which stage waited for which.
   """
 
@@ -72,8 +73,7 @@ def measure(
   Raises:
     system.RunFailed: if the run failed.
   """
-  with running(case.config, case.streams) as (run, training):
-    ran = _watch(run, training, case.config, windows)
+  ran = run(case, windows)
   print(
     f'\nwhole system: {ran.steps.text()} steps/s, trained on '
     f'{ran.trained_share:.2f} of the steps\n{ran.waits}',
@@ -91,6 +91,12 @@ def measure(
     'share': f'{ran.steps.median / ideal:.2f}',
     'share of envs': f'{ran.steps.median / env:.2f}',
   }
+
+
+def run(case: Case, windows: timing.Windows) -> Whole:
+  """Times the whole system; raises system.RunFailed if the run failed."""
+  with running(case.config, case.streams) as (started, training):
+    return _watch(started, training, case.config, windows)
 
 
 @contextlib.contextmanager
@@ -136,29 +142,33 @@ def _watch(
   def steps() -> int:
     return sum(worker.counters.env_steps for worker in run.parts.workers)
 
+  def updates() -> int:
+    # The counter is of optimiser steps.
+    return learner.updates // run.parts.agent.updates_per_batch
+
   def wait_for_update(number: int) -> int:
-    while not training.done() and learner.updates < number:
+    while not training.done() and updates() < number:
       time.sleep(_POLL)
-    return learner.updates
+    return updates()
 
   wait_for_update(_FIRST_UPDATES)
   wait(training, windows.warm_up)
   rates, costs = [], []
   # Windows begin and end at updates: if these are slow, environments step in
   # bursts between them.
-  updates = latest = wait_for_update(learner.updates + 1)
+  begin = latest = wait_for_update(updates() + 1)
   first = steps()
   for _ in range(windows.number):
     before, cpu, start = steps(), time.process_time(), time.perf_counter()
     wait(training, windows.seconds)
-    latest = wait_for_update(max(latest + _LEAST_UPDATES, learner.updates + 1))
+    latest = wait_for_update(max(latest + _LEAST_UPDATES, updates() + 1))
     elapsed = time.perf_counter() - start
     taken = max(1, steps() - before)
     rates.append(taken / elapsed)
     costs.append((time.process_time() - cpu) / taken)
   return Whole(
     timing.summarize(rates, costs),
-    (latest - updates) * per_update / max(1, steps() - first),
+    (latest - begin) * per_update / max(1, steps() - first),
     run.waits.report() if run.waits else '',
     run.parts.topology,
   )

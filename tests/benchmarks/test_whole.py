@@ -107,6 +107,23 @@ def test_measures_the_whole_of_a_small_case(monkeypatch, capsys):
     assert part in text
 
 
+def test_stages_of_a_replay_are_timed_per_environment_step():
+  config = benchmark.get_config('mujoco_sac')
+  config.env.num_envs = config.env.batch_size = 2
+  config.topology.max_devices = 1
+  config.network.hidden_sizes = (4,)
+  config.updates_per_call, config.batch_size = 2, 8
+  config.replay.samples_per_insert, config.replay.min_size = 4.0, 21
+  config.replay.tolerance = 1.0
+  assert ceilings.steps_per_update(config) == 2
+  config.replay.samples_per_insert = 0.0
+  assert ceilings.steps_per_update(config) == 8
+  # Each sample is worth less than a block, and needs 21 unrolls.
+  config.replay.samples_per_insert = 8.0
+  timed = ceilings.measure(config, None, timing.Windows(2, 0.01))
+  assert timed.store.median > 0
+
+
 def test_windows_have_whole_updates(monkeypatch):
   counters = python_types.SimpleNamespace(updates=0)
   worker = python_types.SimpleNamespace(env_steps=0)
@@ -114,6 +131,7 @@ def test_windows_have_whole_updates(monkeypatch):
     parts=python_types.SimpleNamespace(
       learner=python_types.SimpleNamespace(counters=counters),
       workers=[python_types.SimpleNamespace(counters=worker)],
+      agent=python_types.SimpleNamespace(updates_per_batch=10),
       topology=None,
     ),
     waits=None,
@@ -126,7 +144,7 @@ def test_windows_have_whole_updates(monkeypatch):
     if len(slept) % 2:
       worker.env_steps += 32 * 20
     else:
-      counters.updates += 1
+      counters.updates += 10
 
   monkeypatch.setattr(whole.time, 'sleep', sleep)
   config = python_types.SimpleNamespace(batch_size=32, unroll_length=20)
@@ -134,7 +152,7 @@ def test_windows_have_whole_updates(monkeypatch):
   result = whole._watch(run, futures.Future(), config, timing.Windows(5, 1.0))
   assert result.trained_share == 1.0
   # The first three, one to begin with, and four per window.
-  assert counters.updates >= 3 + 1 + 5 * 4
+  assert counters.updates >= 10 * (3 + 1 + 5 * 4)
 
 
 def test_run_that_has_ended_is_not_waited_for():

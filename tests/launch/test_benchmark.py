@@ -11,11 +11,19 @@ from tests import runs
     (
       [],
       'benchmark: say what to measure: one of ceilings, system, replay, '
-      'actors.',
+      'actors, baselines.',
     ),
     (['system', '--case=pong'], 'There is no case pong; take one of free, '),
     (['system', '--windows=1'], '--windows=1'),
     (['replay', '--case=pong'], '--case=pong: replay has clients, r2d2.'),
+    (
+      ['baselines', '--case=free'],
+      '--case=free: baselines has mujoco_ppo, mujoco_sac.',
+    ),
+    (
+      ['baselines', '--baselines_python=/nowhere'],
+      'benchmark: --baselines_python=/nowhere: there is no such program.',
+    ),
   ],
 )
 def test_wrong_command_line_is_told_in_a_sentence(arguments, sentence):
