@@ -52,19 +52,28 @@ def run(
   Raises:
     ValueError: if the minibatches do not divide the samples.
   """
-  if size % minibatches:
-    raise ValueError(
-      f'--config.minibatches={minibatches} must divide the {size} samples that '
-      'a training device gets of a batch.'
-    )
   orders = [
-    jax.random.permutation(k, size).reshape((minibatches, -1))
+    split(jax.random.permutation(k, size), minibatches)
     for k in jax.random.split(key, epochs)
   ]
   rows = jnp.concatenate(orders)
   state, outputs = jax.lax.scan(step, state, rows, unroll=unroll or 1)
   metrics = jax.tree.map(lambda x: jnp.mean(x, axis=0), outputs.metrics)
   return state, base.UpdateOutput(metrics, jnp.all(outputs.finite))
+
+
+def split(rows: jax.Array, minibatches: int) -> jax.Array:
+  """Cuts the indices of a device's samples into `[minibatches, N]`.
+
+  Raises:
+    ValueError: if they cannot be cut so.
+  """
+  if rows.size % minibatches:
+    raise ValueError(
+      f'--config.minibatches={minibatches} must divide the {rows.size} samples '
+      'that a training device gets of a batch.'
+    )
+  return rows.reshape((minibatches, -1))
 
 
 def is_slow_in_loop(init: Callable[[jax.Array], base.Params]) -> bool:

@@ -131,13 +131,29 @@ def make_loss(
 
 
 def with_targets(
-  config: ml_collections.ConfigDict, batch: types.Batch, q_values: jax.Array
+  config: ml_collections.ConfigDict,
+  module: heads.QNetwork,
+  params: base.Params,
+  batch: types.Batch,
 ) -> types.Batch:
-  """Returns the batch with `Sample`s for agent outputs; `config` is `loss`."""
-  steps = batch.unroll.steps
-  target = loss_lib.targets(config, q_values, steps)
+  """Returns the batch with `Sample`s for agent outputs.
+
+  Computes one minibatch of values at a time, as the whole batch's activations
+  would fill a small host's memory.
+  """
+
+  def targets(rows: jax.Array) -> jax.Array:
+    unroll = base.select_unrolls(batch, rows).unroll
+    q_values = _q_values(module, params, unroll)
+    return loss_lib.targets(config.loss, q_values, unroll.steps)
+
+  size = batch.weight.shape[0]
+  rows = minibatches.split(jnp.arange(size), config.minibatches)
+  target = jnp.moveaxis(jax.lax.map(targets, rows), 0, 1)
   # The last step has no transition.
-  sample = Sample(steps.agent_output.action, jnp.pad(target, ((0, 1), (0, 0))))
+  target = jnp.pad(target.reshape((-1, size)), ((0, 1), (0, 0)))
+  steps = batch.unroll.steps
+  sample = Sample(steps.agent_output.action, target)
   unroll = batch.unroll._replace(steps=steps._replace(agent_output=sample))
   return batch._replace(unroll=unroll)
 
@@ -154,8 +170,7 @@ def _make_update(
     key: jax.Array,
     progress: jax.Array,
   ) -> tuple[sgd.TrainState, base.UpdateOutput]:
-    q_values = _q_values(module, state.params, batch.unroll)
-    batch = with_targets(config.loss, batch, q_values)
+    batch = with_targets(config, module, state.params, batch)
 
     def step(
       state: sgd.TrainState, rows: jax.Array
