@@ -70,7 +70,7 @@ def _env() -> ml_collections.ConfigDict:
     # per batch. 0: they step in the inference thread.
     'processes': 0,
     'max_episode_steps': config_dict.placeholder(int),
-    'frame_skip': config_dict.placeholder(int),
+    'frame_skip': config_dict.placeholder(int),  # MuJoCo: steps of the physics
     # None: 1; network.frame_stack stacks on the device.
     'stack_num': config_dict.placeholder(int),
     'noop_max': config_dict.placeholder(int),
@@ -82,8 +82,12 @@ def _env() -> ml_collections.ConfigDict:
     'use_fire_reset': config_dict.placeholder(bool),
     'full_action_space': config_dict.placeholder(bool),
     'repeat_action_probability': config_dict.placeholder(float),
-    'options': ml_collections.ConfigDict(),  # further EnvPool options
-    # Keys of a dict observation that the agent does not see.
+    # Further EnvPool options. use_contact_force (Ant, Humanoid) is False unless
+    # set.
+    'options': ml_collections.ConfigDict(),
+    # Keys of a dict observation that the agent does not see. A dict of nothing
+    # but floats and vectors of floats (DeepMind Control) becomes one vector, in
+    # the order of its keys.
     'drop_observations': ('mission',),
   })
 

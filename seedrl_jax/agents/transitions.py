@@ -45,6 +45,21 @@ def from_steps(
   )
 
 
+def sums_to_go(errors: jax.Array, trace: jax.Array) -> jax.Array:
+  """Returns s_t = errors_t + trace_t s_{t+1}, `[T, B]`."""
+
+  def step(
+    later: jax.Array, xs: tuple[jax.Array, jax.Array]
+  ) -> tuple[jax.Array, jax.Array]:
+    error, c = xs
+    total = error + c * later
+    return total, total
+
+  start = jnp.zeros_like(errors[0])
+  _, sums = jax.lax.scan(step, start, (errors, trace), reverse=True)
+  return sums
+
+
 def mean_of_valid(x: jax.Array, valid: jax.Array) -> jax.Array:
   """Returns the mean of `x` over valid transitions `[T, B]`; 0 if none is.
 

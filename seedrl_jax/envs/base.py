@@ -296,7 +296,10 @@ class LocalStream(EnvStream):
   def render(self, env_id: int) -> np.ndarray | None:
     """Draws an environment as last received, before its next action is sent.
 
-    Returns uint8 RGB `[H, W, 3]`; None if not `rendered` or impossible.
+    Returns uint8 RGB `[H, W, 3]`; None if not `rendered` or without drawing.
+
+    Raises:
+      registry.MissingLibraryError: if a library for it is missing.
     """
 
   def episode_so_far(self, env_id: int) -> tuple[float, int]:

@@ -9,6 +9,7 @@ How EnvPool 1.2 behaves (tests pin each point):
 *   `trunc` is set at the time limit, even if the episode terminated in that
     step. Only Atari tells the two apart, by `info:terminated`, which is set at
     the real end and not at a lost life.
+*   In MuJoCo the reward of an episode's first observation is undefined.
 *   The pool's threads read a sent action array after `send` returns.
 """
 
@@ -93,12 +94,12 @@ def _stream_spec(
 
   paths = specs.keep_keys(config, _observation_keys(pool_spec))
   return base.StreamSpec(
-    observation=specs.map_nest(array_spec, paths),
+    observation=specs.joined_spec(specs.map_nest(array_spec, paths)),
     # Not of the array, which gives scalars an axis of their own.
     action=specs.action_spec(
       pool_spec.action_space, f'--config.env.id={config.id}'
     ),
-    action_repeat=values.get('frame_skip', 1),
+    action_repeat=registry.action_repeat(config.id, values),
     name=config.id,
   )
 
@@ -122,10 +123,12 @@ def _observation_keys(pool_spec: Any) -> types.Nest:
 def _gather(
   paths: types.Nest, spec: types.Nest, state: dict[str, np.ndarray]
 ) -> types.Nest:
-  """Returns the arrays of the keys `paths`, in the dtypes of `spec`."""
-  if isinstance(paths, dict):
-    return {key: _gather(paths[key], spec[key], state) for key in paths}
-  return np.asarray(state[paths], spec.dtype)
+  """Returns the arrays of the keys `paths` as `spec` says."""
+  if not isinstance(paths, dict):
+    return np.asarray(state[paths], spec.dtype)
+  if isinstance(spec, types.ArraySpec):
+    return specs.join([state[key] for key in nest.flatten(paths)])
+  return {key: _gather(paths[key], spec[key], state) for key in paths}
 
 
 class EnvPoolStream(base.LocalStream):
@@ -150,15 +153,18 @@ class EnvPoolStream(base.LocalStream):
     action_dtype = np.dtype(pool_spec.action_array_spec['action'].dtype)
     super().__init__(spec, action_dtype, num_envs, batch_size)
     if rendered:
+      registry.prepare_drawing(config.id)
       options = {**options, 'render_mode': 'rgb_array'}
     sizes = {'num_envs': num_envs, 'batch_size': batch_size}
     self._pool = _make_pool(config, seed, num_streams, sizes, options)
     self._keys = list(self._pool._state_keys)
     self._paths = specs.keep_keys(config, _observation_keys(pool_spec))
-    leaves = nest.flatten(self._paths), nest.flatten(spec.observation)
     self._floats = [
-      key for key, leaf in zip(*leaves, strict=True) if leaf.dtype.kind == 'f'
+      key
+      for key in nest.flatten(self._paths)
+      if pool_spec.state_array_spec[key].dtype.kind == 'f'
     ]
+    self._is_mujoco = registry.is_mujoco(config.id)
     self.steps_per_second = registry.steps_per_second(
       spec.name, spec.action_repeat
     )
@@ -183,6 +189,8 @@ class EnvPoolStream(base.LocalStream):
     env_id, reward = state['info:env_id'], state['reward']
     done, truncated = state['done'], state['trunc']
     discount = state['discount']
+    if self._is_mujoco:
+      reward[state['step_type'] == types.StepType.FIRST] = 0.0
     self._check_finite([state[key] for key in self._floats], env_id)
     over = None
     # Atari tells the real end, and the unclipped reward.
@@ -227,8 +235,10 @@ class EnvPoolStream(base.LocalStream):
     self._check_open()
     try:
       return self._pool.render(env_id)[0]
-    # Also raised if this id has no drawing.
-    except RuntimeError:
+    # Also raised if this id has no drawing, but those of MuJoCo have.
+    except RuntimeError as e:
+      if self._is_mujoco:
+        raise registry.cannot_draw(self.spec.name, e) from e
       return None
 
   def close(self) -> None:

@@ -8,6 +8,7 @@ from seedrl_jax.envs import (
   envpool_stream,
   gymnasium_envs,
   gymnasium_stream,
+  specs,
 )
 
 
@@ -24,7 +25,8 @@ def make_spec(config: ml_collections.ConfigDict) -> base.StreamSpec:
     registry.MissingLibraryError: if EnvPool cannot be loaded.
   """
   if _is_gymnasium(config):
-    return gymnasium_envs.describe(config)[0]
+    spec, _ = gymnasium_envs.describe(config)
+    return spec._replace(observation=specs.joined_spec(spec.observation))
   return envpool_stream.make_spec(config)
 
 

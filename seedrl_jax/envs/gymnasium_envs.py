@@ -103,7 +103,8 @@ def describe(
 ) -> tuple[base.StreamSpec, np.dtype]:
   """Returns the spec of an environment, and the dtype of its own actions.
 
-  An environment is made and closed for it.
+  An environment is made and closed for it. The observation is not yet joined
+  (`specs.joined_spec`).
   """
   with registry.quiet_spaces():
     env = load_factory(config)()

@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import dataclasses
+import os
 import threading
 
 import gymnasium
@@ -10,7 +11,7 @@ import ml_collections
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.envs import base, gymnasium_envs, processes
+from seedrl_jax.envs import base, gymnasium_envs, processes, registry, specs
 from seedrl_jax.runtime import nest
 
 Envs = processes.SyncEnvs | processes.ProcessEnvs
@@ -45,8 +46,15 @@ class GymnasiumStream(base.LocalStream):
     rendered: bool = False,
   ):
     """Makes the environments and resets them; see `factory.make_stream`."""
+    if rendered:
+      # Otherwise MuJoCo wants a screen.
+      os.environ.setdefault('MUJOCO_GL', 'egl')
     spec, action_dtype = gymnasium_envs.describe(config)
-    super().__init__(spec, action_dtype, num_envs, batch_size)
+    joined = specs.joined_spec(spec.observation)
+    self._joins = joined is not spec.observation
+    super().__init__(
+      spec._replace(observation=joined), action_dtype, num_envs, batch_size
+    )
     make_env = gymnasium_envs.load_factory(config, rendered)
     # Each group has its own. Rendering needs environments of this process.
     wanted = 0 if rendered else config.processes
@@ -91,6 +99,8 @@ class GymnasiumStream(base.LocalStream):
         raise
     leaves = nest.flatten(output.observation)
     self._check_finite((x for x in leaves if x.dtype.kind == 'f'), group.env_id)
+    if self._joins:
+      output = output._replace(observation=specs.join(leaves))
     last = output.step_type == types.StepType.LAST
     truncated = output.discount > 0
     self._statistics.update(group.env_id, output.reward, last, truncated)
@@ -115,7 +125,11 @@ class GymnasiumStream(base.LocalStream):
     env = self._env(env_id)
     if env is None or env.render_mode != 'rgb_array':
       return None
-    return np.asarray(env.render(), np.uint8)
+    try:
+      return np.asarray(env.render(), np.uint8)
+    # Gymnasium's own fail in many ways if a package or library is missing.
+    except Exception as e:
+      raise registry.cannot_draw(self.spec.name, e) from e
 
   def _env(self, env_id: int) -> gymnasium.Env | None:
     """Returns an environment; None if it is in another process."""

@@ -5,6 +5,7 @@ libraries are missing.
 """
 
 import contextlib
+import ctypes
 import difflib
 import importlib
 import os
@@ -43,9 +44,13 @@ _CHEAP_FAMILIES = frozenset({'classic_control', 'minigrid', 'toy_text'})
 _UNLIMITED_FAMILIES = frozenset({'jumanji', 'pgx', 'procgen'})
 _NO_TIME_LIMIT = 2**31 - 1
 
+# Where they differ from EnvPool's.
+_OWN_DEFAULTS = {'stack_num': 1, 'use_contact_force': False}
+
 # Frames per second that look natural; Atari's is the console's.
 _FRAMES_PER_SECOND = {
   'atari': 60.0,
+  'box2d': 50.0,
   'minigrid': 6.0,
   'procgen': 15.0,
   'toy_text': 4.0,
@@ -56,7 +61,7 @@ _LIBRARIES = pathlib.Path(__file__).with_name('libraries.txt')
 
 
 class MissingLibraryError(ImportError):
-  """EnvPool, or a system library that it needs, is not installed."""
+  """EnvPool, or a library that it or a drawing needs, is not installed."""
 
 
 @contextlib.contextmanager
@@ -71,13 +76,38 @@ def use_envpool() -> Iterator[Any]:
     with quiet_spaces():
       yield importlib.import_module('envpool')
   except ImportError as e:
-    lines = map(str.split, _LIBRARIES.read_text().splitlines())
-    packages = [x[1] for x in lines if x[-1] in ('EnvPool', 'Procgen')]
     raise MissingLibraryError(
       f'EnvPool cannot be imported: {str(e).rstrip(".")}. '
-      f'`apt install {" ".join(packages)}` installs libraries of the system '
+      f'{_install("EnvPool", "Procgen")} installs libraries of the system '
       'that may be missing; launch/setup.sh also modules of Python.'
     ) from e
+
+
+def _install(*users: str) -> str:
+  """Returns the command that installs what `users` need of the system."""
+  lines = map(str.split, _LIBRARIES.read_text().splitlines())
+  packages = [x[1] for x in lines if x[-1] in users]
+  return f'`apt install {" ".join(packages)}`'
+
+
+def prepare_drawing(env_id: str) -> None:
+  """Lets EnvPool draw an environment whose spec has been made."""
+  if not is_mujoco(env_id):
+    return
+  with use_envpool() as envpool:
+    site = pathlib.Path(envpool.__file__).parents[1]
+  # EnvPool 1.2.5 looks for the functions of its libEGL among the global ones,
+  # and ends the process if they are not there.
+  for library in site.glob('envpool.libs/libEGL*'):
+    ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+
+
+def cannot_draw(name: str, error: Exception) -> MissingLibraryError:
+  """Returns the error to raise if drawing an environment failed."""
+  return MissingLibraryError(
+    f'{name} cannot be drawn: {str(error).rstrip(".")}. Install what is '
+    f'missing; {_install("MuJoCo")} is what MuJoCo draws with without a GPU.'
+  )
 
 
 @contextlib.contextmanager
@@ -122,6 +152,19 @@ def family(env_id: str) -> str:
   return import_path.split('.')[1]
 
 
+def is_mujoco(env_id: str) -> bool:
+  """Returns whether MuJoCo, or DeepMind Control with it, has a known id."""
+  return family(env_id) == 'mujoco'
+
+
+def action_repeat(env_id: str, options: Mapping[str, Any]) -> int:
+  """Returns the frames of a known id's step; `options` has all of EnvPool's."""
+  # MuJoCo's frame skip is of the physics; results are counted in steps.
+  if is_mujoco(env_id):
+    return 1
+  return options.get('frame_skip', 1)
+
+
 def steps_per_second(env_id: str, action_repeat: int) -> float:
   """Returns the playback speed of a known id for human viewers."""
   default = base.LocalStream.steps_per_second * action_repeat
@@ -151,8 +194,10 @@ def envpool_options(
 ) -> dict[str, Any]:
   """Returns the checked options for `envpool.make`; `defaults` has all.
 
-  `stack_num` defaults to 1: the agent stacks frames on the device, so that each
-  frame is stored once.
+  Two defaults differ from EnvPool's. `stack_num` is 1: the agent stacks frames
+  on the device, so that each frame is stored once. `use_contact_force` is
+  False, as in published results: in Ant and Humanoid contacts then cost no
+  reward, and Ant does not observe them.
 
   Raises:
     ValueError: if the id does not know an option or would ignore it.
@@ -171,8 +216,9 @@ def envpool_options(
       f'--config.env.max_episode_steps: EnvPool does not end episodes of '
       f'{config.id} by it; leave it unset.'
     )
-  if 'stack_num' in defaults:
-    options.setdefault('stack_num', 1)
+  for name, value in _OWN_DEFAULTS.items():
+    if name in defaults:
+      options.setdefault(name, value)
   for name, value in config.options.items():
     flag = f'--config.env.options.{name}'
     if name in ('env_seed', 'seed'):

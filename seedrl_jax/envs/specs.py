@@ -1,6 +1,7 @@
 """Specs of observations and actions, common to both kinds of local stream."""
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ml_collections
@@ -8,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from seedrl_jax import types
+from seedrl_jax.runtime import nest as nest_lib
 
 # Devices compute in 32 bits; other dtypes stay as they are.
 _NARROWED = {
@@ -49,6 +51,27 @@ def keep_keys(
       f'the observation, which has {", ".join(sorted(nest))}.'
     )
   return kept
+
+
+def joined_spec(observation: types.Nest) -> types.Nest:
+  """Returns the spec of an observation as agents get it.
+
+  A dict of nothing but floats and vectors of floats becomes one vector, in the
+  order of sorted keys; other observations stay as they are.
+  """
+  leaves = nest_lib.flatten(observation)
+  if not isinstance(observation, dict) or any(
+    leaf.dtype.kind != 'f' or len(leaf.shape) > 1 for leaf in leaves
+  ):
+    return observation
+  size = sum(math.prod(leaf.shape) for leaf in leaves)
+  return types.ArraySpec((size,), np.dtype(np.float32))
+
+
+def join(leaves: Sequence[np.ndarray]) -> np.ndarray:
+  """Returns arrays `[B]` or `[B, n]` as one, float32 `[B, N]`."""
+  vectors = [x.reshape(len(x), -1) for x in leaves]
+  return np.concatenate(vectors, axis=1, dtype=np.float32)
 
 
 def _sorted(nest: types.Nest) -> types.Nest:

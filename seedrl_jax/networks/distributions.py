@@ -101,12 +101,13 @@ class Categorical:
 class Gaussian:
   """Numbers with means and deviations; parameters are `[mean, log]`.
 
-  A deviation is `min_deviation` + exp(log), so that its gradient never
-  vanishes.
+  A deviation is `min_deviation` + `first_deviation` exp(log), so that its
+  gradient never vanishes.
   """
 
   shape: tuple[int, ...]
   min_deviation: float = 0.0
+  first_deviation: float = 1.0
 
   @property
   def num_params(self) -> int:
@@ -115,7 +116,7 @@ class Gaussian:
   def _split(self, params: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Returns means and deviations `[..., P / 2]`."""
     mean, log = jnp.split(params, 2, axis=-1)
-    return mean, self.min_deviation + jnp.exp(log)
+    return mean, self.min_deviation + self.first_deviation * jnp.exp(log)
 
   def _action(self, numbers: jax.Array) -> jax.Array:
     return numbers.reshape((*numbers.shape[:-1], *self.shape))
@@ -205,13 +206,15 @@ class TanhGaussian:
 
 
 def make(
-  action: types.ActionSpec, min_deviation: float = 0.0
+  action: types.ActionSpec,
+  min_deviation: float = 0.0,
+  first_deviation: float = 1.0,
 ) -> Categorical | Gaussian:
   """Makes the distribution of an on-policy agent.
 
   A Gaussian knows no bounds: an environment's stream clips its actions.
   """
   if action.kind == 'continuous':
-    return Gaussian(action.shape, min_deviation)
+    return Gaussian(action.shape, min_deviation, first_deviation)
   sizes = tuple(int(high) + 1 for high in action.maximum)
   return Categorical(sizes, action.shape)

@@ -7,7 +7,14 @@ import jax
 import ml_collections
 import pytest
 
-from configs import base, benchmark, pqn_cartpole, r2d2_base, sac_mujoco
+from configs import (
+  base,
+  benchmark,
+  ppo_cartpole,
+  pqn_cartpole,
+  r2d2_base,
+  sac_mujoco,
+)
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.replay import table_configs
@@ -26,6 +33,7 @@ CONFIGS = {
 
 # The configs that define each agent's keys.
 _BASES = {
+  'ppo': ppo_cartpole,
   'pqn': pqn_cartpole,
   'r2d2': r2d2_base,
   'sac': sac_mujoco,

@@ -96,6 +96,22 @@ def test_dict_observations_follow_the_spec_without_the_text():
   assert list(output.observation) == ['inner', 'noise']
 
 
+@pytest.mark.parametrize('count', [0, 2])
+def test_dict_of_floats_is_joined_in_the_order_of_its_keys(count: int):
+  section = streams.toy('parts')
+  section.processes = count
+  stream = streams.make(section, 3)
+  spec = types.ArraySpec((3,), np.dtype(np.float32))
+  assert factory.make_spec(section).observation == spec
+  outputs = streams.roll(stream, ACTIONS[:5].repeat(3, axis=1))
+  stream.close()
+  for output in outputs:
+    streams.assert_fits(output, stream.spec)
+  # Episode, action and step.
+  seen = streams.column(outputs, 'observation', env=2)
+  assert seen == [[0, -1, 0], [0, 0, 1], [0, 1, 2], [0, 2, 3], [1, -1, 0]]
+
+
 @pytest.mark.parametrize(
   ('name', 'reason'),
   [

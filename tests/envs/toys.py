@@ -73,6 +73,22 @@ class Seeded(Scripted):
     }
 
 
+class Parts(Scripted):
+  """Shows nothing but floats, in a nested dict, and a text."""
+
+  def __init__(self) -> None:
+    super().__init__()
+    self.observation_space = spaces.Dict({
+      'step': spaces.Box(0, 9, (), np.float32),
+      'mission': spaces.Text(20),
+      'arm': spaces.Dict({'b': spaces.Box(0, 9, (2,), np.float64)}),
+    })
+
+  def _observe(self, action: int) -> Any:
+    arm = {'b': np.array([self._episode, action], np.float64)}
+    return {'step': np.float32(self._step), 'arm': arm, 'mission': 'go'}
+
+
 ACTION_SPACES = {
   'discrete': spaces.Discrete(4),
   'joint': spaces.MultiDiscrete([2, 3]),
@@ -165,4 +181,4 @@ class Spoiled(Scripted):
 
 # Names of factories.
 scripted, seeded, echo, telling = Scripted, Seeded, Echo, Telling
-stuck, spoiled = Stuck, Spoiled
+stuck, spoiled, parts = Stuck, Spoiled, Parts

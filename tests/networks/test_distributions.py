@@ -19,17 +19,17 @@ def _params(size, *shape, seed=0):
   return np.random.default_rng(seed).normal(size=(*shape, size)).astype('f4')
 
 
-def _frozen(params, floor=0.0):
+def _frozen(params, floor, first):
   mean, log = np.split(params.astype(np.float64), 2, axis=-1)
-  return stats.norm(mean, floor + np.exp(log))
+  return stats.norm(mean, floor + first * np.exp(log))
 
 
-@pytest.mark.parametrize('floor', [0.0, 0.3])
-def test_gaussian_is_scipys(floor):
-  gaussian = distributions.make(_BOX, floor)
+@pytest.mark.parametrize('deviations', [(0.0, 1.0), (0.3, 0.5)])
+def test_gaussian_is_scipys(deviations):
+  gaussian = distributions.make(_BOX, *deviations)
   params, other = (_params(4, 3, 5, seed=i) for i in range(2))
   action = _params(2, 3, 5, seed=2)
-  expected, others = _frozen(params, floor), _frozen(other, floor)
+  expected, others = (_frozen(x, *deviations) for x in (params, other))
   np.testing.assert_allclose(
     gaussian.log_prob(params, action),
     expected.logpdf(action).sum(-1),

@@ -68,27 +68,12 @@ def vtrace_targets(
   errors = jnp.minimum(config.clip_rho, rho) * (
     reward + discount * next_values - values
   )
-  targets = _sums_to_go(errors, trace) + values
+  targets = transitions_lib.sums_to_go(errors, trace) + values
   next_targets = jnp.concatenate([targets[1:], baseline[-1:]])
   advantage = jnp.minimum(config.clip_pg_rho, rho) * (
     reward + discount * next_targets - values
   )
   return jax.lax.stop_gradient(VTraceTargets(targets, advantage))
-
-
-def _sums_to_go(errors: jax.Array, trace: jax.Array) -> jax.Array:
-  """Returns s_t = errors_t + trace_t s_{t+1}, `[T, B]`."""
-
-  def step(
-    later: jax.Array, xs: tuple[jax.Array, jax.Array]
-  ) -> tuple[jax.Array, jax.Array]:
-    error, c = xs
-    total = error + c * later
-    return total, total
-
-  start = jnp.zeros_like(errors[0])
-  _, sums = jax.lax.scan(step, start, (errors, trace), reverse=True)
-  return sums
 
 
 def initial_entropy_cost_param(config: ml_collections.ConfigDict) -> jax.Array:

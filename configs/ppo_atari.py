@@ -1,0 +1,44 @@
+"""PPO on Atari with the settings of its paper; Pong by default.
+
+Eight actors became 64 environments, but unrolls of 128 steps, 4 epochs of 4
+minibatches, clip 0.1, discount 0.99, lambda 0.95, value cost, entropy cost 0.01
+and Adam at 2.5e-4, decaying over 40 million frames, are of arXiv 1707.06347
+(table 5) and OpenAI's code, as are Nature's network and clipped rewards.
+Differences:
+
+* unrolls of 32 steps, and batches of 32: 1,024 transitions, as there;
+* a minibatch is of eight unrolls, not 256 single steps;
+* a lost life ends the return but not the episode, so that scores are of whole
+  games; values are not clipped;
+* frames are stacked in the agent's state.
+
+For two CPU cores take --config.network.torso=shallow.
+"""
+
+import ml_collections
+
+from configs import base
+from seedrl_jax.agents.ppo import config as ppo_config
+
+
+def get_config() -> ml_collections.ConfigDict:
+  """Returns the configuration."""
+  config = base.get_config(ppo_config.set_defaults)
+  config.total_env_frames = 40_000_000
+  config.num_eval_envs = 4
+  config.env.id = 'Pong-v5'
+  config.env.num_envs = 64
+  config.env.frame_skip = 4
+  config.env.zero_discount_on_life_loss = True
+  config.env.reward_clip = True
+  config.env.repeat_action_probability = 0.0
+  config.env.noop_max = 30
+  config.network.torso = 'nature'
+  config.network.frame_stack = 4
+  config.unroll_length = 32
+  config.batch_size = 32
+  config.epochs, config.minibatches = 4, 4
+  config.loss.clip = 0.1
+  config.loss.entropy_cost = 0.01
+  config.optimizer.learning_rate = 2.5e-4
+  return config

@@ -1,0 +1,16 @@
+"""PPO on DeepMind Control tasks of EnvPool; CheetahRun-v1 by default.
+
+As `ppo_mujoco`; observations of several arrays are concatenated.
+"""
+
+import ml_collections
+
+from configs import ppo_mujoco
+
+
+def get_config() -> ml_collections.ConfigDict:
+  """Returns the configuration."""
+  config = ppo_mujoco.get_config()
+  config.env.id = 'CheetahRun-v1'
+  config.total_env_frames = 8_000_000
+  return config

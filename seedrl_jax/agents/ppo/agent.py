@@ -1,0 +1,310 @@
+"""The PPO agent: epochs of minibatches over each batch of unrolls."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import optax
+
+from seedrl_jax import types
+from seedrl_jax.agents import base, minibatches, normalization, sgd
+from seedrl_jax.agents import transitions as transitions_lib
+from seedrl_jax.agents.ppo import loss as loss_lib
+from seedrl_jax.networks import distributions, heads
+from seedrl_jax.networks import network as network_lib
+
+
+class AgentOutput(NamedTuple):
+  """What acting records for learning."""
+
+  action: jax.Array  # [B, *shape]
+  log_prob: jax.Array  # float32 [B], of the behaviour policy
+
+
+class Core(NamedTuple):
+  """The network's core state, and the discounted return so far."""
+
+  network: types.Nest
+  discounted_return: jax.Array  # float32 [B]
+
+
+class ActingParams(NamedTuple):
+  """The network's parameters, and what its observations are normalised by."""
+
+  network: base.Params
+  observations: normalization.ObservationStatistics
+
+
+class State(NamedTuple):
+  """What training changes."""
+
+  params: base.Params
+  opt_state: optax.OptState
+  observations: normalization.ObservationStatistics
+  returns: normalization.Statistics  # of discounted returns so far
+
+
+class Data(NamedTuple):
+  """Pieces of a batch, of length L, that minibatches are made of."""
+
+  inputs: types.AgentInput  # [N, L, ...]
+  samples: loss_lib.Samples  # [N, L]
+  core: types.Nest  # [N, ...]
+
+
+class _Training(NamedTuple):
+  """What a minibatch changes."""
+
+  params: base.Params
+  opt_state: optax.OptState
+  stopped: jax.Array  # bool, whether the policy has moved far enough
+
+
+def make_agent(
+  config: ml_collections.ConfigDict, env_spec: types.EnvSpec
+) -> base.Agent:
+  """Makes the agent.
+
+  Raises:
+    ValueError: if a config value is unknown or does not fit.
+  """
+  network = config.network
+  distribution = distributions.make(
+    env_spec.action, network.min_deviation, network.first_deviation
+  )
+  module = heads.ActorCritic(
+    network_lib.make_network(network, env_spec),
+    distribution,
+    network.separate_baseline,
+    network.free_deviation and env_spec.action.kind == 'continuous',
+  )
+  ppo = PPO(config, env_spec, distribution, module)
+  return base.Agent(
+    init=ppo.init,
+    acting_params=lambda state: ActingParams(state.params, state.observations),
+    initial_core=lambda batch: Core(
+      module.initial_core(batch), jnp.zeros(batch)
+    ),
+    act=ppo.act,
+    update=ppo.update,
+    updates_per_batch=config.epochs * config.minibatches,
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class PPO:
+  """The agent's functions; see `base.Agent`."""
+
+  config: ml_collections.ConfigDict
+  env_spec: types.EnvSpec
+  distribution: distributions.Distribution
+  module: heads.ActorCritic
+
+  @functools.cached_property
+  def _init_params(self) -> Callable[[jax.Array], base.Params]:
+    return network_lib.make_init(self.module, self.module, self.env_spec)
+
+  @functools.cached_property
+  def _optimizer(self) -> optax.GradientTransformation:
+    return sgd.make_optimizer(self.config)
+
+  def init(self, key: jax.Array) -> State:
+    params = self._init_params(key)
+    observations: normalization.ObservationStatistics = ()
+    if self.config.normalization.observations:
+      observations = normalization.initial_observations(
+        self.env_spec.observation
+      )
+    return State(
+      params,
+      self._optimizer.init(params),
+      observations,
+      normalization.initial(),
+    )
+
+  def act(
+    self,
+    params: ActingParams,
+    key: jax.Array,
+    step: types.AgentInput,
+    core: Core,
+    env_id: jax.Array,
+  ) -> tuple[AgentOutput, Core]:
+    act = base.make_act(self.module, self._choose)
+    step = self._normalize(params.observations, step)
+    output, network = act(params.network, key, step, core.network, env_id)
+    discounted_return = normalization.next_return(
+      core.discounted_return, step.reward, step.first, self.config.loss.discount
+    )
+    return output, Core(network, discounted_return)
+
+  def _choose(
+    self,
+    key: jax.Array,
+    outputs: heads.ActorCriticOutput,
+    env_id: jax.Array,
+  ) -> AgentOutput:
+    """Samples; evaluation environments take the policy's mode."""
+    sampled = self.distribution.sample(key, outputs.policy)
+    mode = self.distribution.mode(outputs.policy)
+    is_eval = env_id >= self.env_spec.num_envs
+    is_eval = is_eval.reshape((-1, *[1] * (mode.ndim - 1)))
+    action = jnp.where(is_eval, mode, sampled)
+    return AgentOutput(
+      action, self.distribution.log_prob(outputs.policy, action)
+    )
+
+  def _normalize(
+    self,
+    statistics: normalization.ObservationStatistics,
+    inputs: types.AgentInput,
+  ) -> types.AgentInput:
+    if not self.config.normalization.observations:
+      return inputs
+    clip = self.config.normalization.observation_clip
+    return inputs._replace(
+      observation=normalization.normalize_observation(
+        statistics, inputs.observation, clip
+      )
+    )
+
+  def update(
+    self,
+    state: State,
+    batch: types.Batch,
+    key: jax.Array,
+    progress: jax.Array,
+  ) -> tuple[State, base.UpdateOutput]:
+    steps, core = batch.unroll.steps, batch.unroll.initial_core
+    # Before it is used: a first batch would train on rewards of any size.
+    returns = normalization.merge_returns(
+      state.returns, steps, core.discounted_return, self.config.loss.discount
+    )
+    data, metrics = self.prepare(state, returns, steps, core.network)
+    rate = sgd.learning_rate(self.config)(progress)
+    training, output = minibatches.run(
+      functools.partial(self._step, data, rate),
+      _Training(state.params, state.opt_state, jnp.zeros((), bool)),
+      key,
+      size=len(data.samples.weight),
+      epochs=self.config.epochs,
+      minibatches=self.config.minibatches,
+      unroll=minibatches.is_slow_in_loop(self._init_params),
+    )
+    # The old ones normalise the whole batch, so that ratios start at 1.
+    observations = state.observations
+    if observations:
+      observations = normalization.merge_observations(observations, steps)
+    metrics |= output.metrics
+    metrics |= {
+      'learning_rate': rate,
+      'update_norm': optax.tree.norm(
+        jax.tree.map(jnp.subtract, training.params, state.params)
+      ),
+    }
+    finite = jnp.isfinite(jnp.stack(list(metrics.values()))).all()
+    return (
+      State(training.params, training.opt_state, observations, returns),
+      base.UpdateOutput(metrics, finite & output.finite),
+    )
+
+  def prepare(
+    self,
+    state: State,
+    returns: normalization.Statistics,
+    steps: types.Steps,
+    core: types.Nest,
+  ) -> tuple[Data, dict[str, jax.Array]]:
+    """Returns a batch's pieces, and metrics before its first minibatch."""
+    inputs = self._normalize(state.observations, types.agent_input(steps))
+    outputs, _ = self.module.apply({'params': state.params}, inputs, core)
+    values = outputs.baseline
+    made = self._transitions(steps, returns)
+    advantage = loss_lib.advantages(made, values, self.config.loss.lambda_)
+    share = base.mean_over_devices(jnp.mean(made.valid, dtype=jnp.float32))
+    weight = made.valid / jnp.maximum(share, 1e-8)
+    samples = loss_lib.Samples(
+      weight=weight,
+      action=steps.agent_output.action[:-1],
+      log_prob=steps.agent_output.log_prob[:-1],
+      value=values[:-1],
+      target=values[:-1] + advantage,
+      advantage=advantage,
+    )
+    metrics = loss_lib.value_metrics(samples)
+    metrics['masked_share'] = 1.0 - share
+    if self.config.loss.normalize_advantages == 'batch':
+      advantage = loss_lib.normalized(advantage, weight)
+      samples = samples._replace(advantage=advantage)
+    inputs = jax.tree.map(lambda x: x[:-1], inputs)
+    cut = functools.partial(_cut, whole=bool(jax.tree.leaves(core)))
+    inputs, samples = jax.tree.map(cut, (inputs, samples))
+    return Data(inputs, samples, core), metrics
+
+  def _transitions(
+    self, steps: types.Steps, returns: normalization.Statistics
+  ) -> transitions_lib.Transitions:
+    """Returns the transitions with normalised rewards, if wanted."""
+    made = transitions_lib.from_steps(steps, discount=self.config.loss.discount)
+    if not self.config.normalization.rewards:
+      return made
+    clip = self.config.normalization.reward_clip
+    scaled = made.reward / normalization.deviation(returns)
+    return made._replace(reward=jnp.clip(scaled, -clip, clip))
+
+  def _step(
+    self, data: Data, rate: jax.Array, old: _Training, rows: jax.Array
+  ) -> tuple[_Training, base.UpdateOutput]:
+    """Makes an optimiser step on a minibatch."""
+    data = jax.tree.map(lambda x: x[rows], data)
+    if self.config.loss.normalize_advantages == 'minibatch':
+      samples = data.samples
+      advantage = loss_lib.normalized(samples.advantage, samples.weight)
+      data = data._replace(samples=samples._replace(advantage=advantage))
+    gradient = jax.value_and_grad(self.loss, has_aux=True)
+    (loss, metrics), grads = base.mean_over_devices(gradient(old.params, data))
+    updates, opt_state = self._optimizer.update(
+      grads, old.opt_state, old.params
+    )
+    params = optax.apply_updates(old.params, optax.tree.scale(rate, updates))
+    stopped = old.stopped
+    if target := self.config.loss.target_kl:
+      stopped |= metrics['kl'] > target
+      params, opt_state = jax.tree.map(
+        functools.partial(jnp.where, stopped),
+        (old.params, old.opt_state),
+        (params, opt_state),
+      )
+    norm = optax.tree.norm(grads)
+    metrics |= {
+      'total': loss,
+      'gradient_norm': norm,
+      'skipped_share': stopped.astype(jnp.float32),
+    }
+    finite = jnp.isfinite(jnp.stack([loss, norm])).all()
+    return _Training(params, opt_state, stopped), base.UpdateOutput(
+      metrics, finite
+    )
+
+  def loss(
+    self, params: base.Params, data: Data
+  ) -> tuple[jax.Array, dict[str, jax.Array]]:
+    # Time leads for the network.
+    inputs, samples = jax.tree.map(
+      lambda x: jnp.swapaxes(x, 0, 1), (data.inputs, data.samples)
+    )
+    outputs, _ = self.module.apply({'params': params}, inputs, data.core)
+    return loss_lib.ppo_loss(
+      self.config.loss, self.distribution, outputs, samples
+    )
+
+
+def _cut(x: jax.Array, whole: bool) -> jax.Array:
+  """Cuts `[T, B, ...]` to unrolls `[B, T, ...]` or steps `[T * B, 1, ...]`."""
+  if not whole:
+    x = x.reshape((1, -1, *x.shape[2:]))
+  return jnp.swapaxes(x, 0, 1)

@@ -1,0 +1,354 @@
+"""Tests PPO: advantages and loss against the papers, and its update."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import base as base_config
+from seedrl_jax import types
+from seedrl_jax.agents import base, transitions
+from seedrl_jax.agents.ppo import agent as agent_lib
+from seedrl_jax.agents.ppo import config as ppo_config
+from seedrl_jax.agents.ppo import loss as loss_lib
+from seedrl_jax.learner import update
+from seedrl_jax.networks import distributions, heads
+from tests import runs
+from tests.agents import ppo_reference, sequences
+
+_LENGTH, _BATCH = 7, 8
+_CONTINUOUS = types.ActionSpec(
+  (2,), np.dtype('float32'), (-1.0, -1.0), (1.0, 1.0)
+)
+_SPECS = {'continuous': _CONTINUOUS, 'discrete': types.discrete(3)}
+
+
+def _env_spec(kind='continuous'):
+  observation = types.ArraySpec((2,), np.dtype('float32'))
+  return types.EnvSpec('toy', observation, _SPECS[kind], 1, _BATCH, 2)
+
+
+def _config(**changes):
+  config = base_config.get_config(ppo_config.set_defaults)
+  config.unroll_length, config.batch_size = _LENGTH, _BATCH
+  config.epochs = config.minibatches = 1
+  config.network.hidden_sizes = (8,)
+  config.network.separate_baseline = True
+  config.normalization.observations = config.normalization.rewards = True
+  config.optimizer.schedule = 'constant'
+  config.update_from_flattened_dict(changes)
+  return config
+
+
+_RECURRENT = {'network.lstm_size': 4, 'network.use_previous_action': True}
+
+
+def _steps(rng, kind='continuous'):
+  """Returns random steps whose log-probabilities are not the policy's."""
+  steps = sequences.random_steps(rng, _LENGTH, _BATCH)
+  shape = steps.reward.shape
+  action = steps.agent_output.action
+  previous = steps.previous_action
+  if kind == 'continuous':
+    action = rng.normal(size=(*shape, 2)).astype(np.float32)
+    previous = action * (previous[..., None] > 0)
+  log_prob = rng.normal(size=shape).astype(np.float32) - 2.0
+  return steps._replace(
+    previous_action=previous,
+    agent_output=agent_lib.AgentOutput(action, log_prob),
+  )
+
+
+def _batch(agent, rng, steps=None):
+  core = jax.tree.map(
+    lambda x: rng.normal(size=x.shape).astype(np.float32),
+    agent.initial_core(_BATCH),
+  )
+  return sequences.batch_of(_steps(rng) if steps is None else steps, core)
+
+
+def _acted(agent, state, batch):
+  """Returns the batch with the actions of `state`'s policy."""
+  act, core = jax.jit(agent.act), batch.unroll.initial_core
+  steps, outputs = batch.unroll.steps, []
+  for t in range(_LENGTH + 1):
+    step = jax.tree.map(lambda x, t=t: x[t], types.agent_input(steps))
+    key = jax.random.key(t)
+    params = agent.acting_params(state)
+    output, core = act(params, key, step, core, np.arange(_BATCH))
+    outputs.append(output)
+  acted = jax.tree.map(lambda *x: np.stack(x), *outputs)
+  steps = steps._replace(agent_output=acted)
+  return batch._replace(unroll=batch.unroll._replace(steps=steps))
+
+
+def _train(agent, num_devices=1, num_updates=3):
+  """Trains on random batches; returns the updater, states and outputs."""
+  updater = update.Updater(agent, jax.devices()[:num_devices])
+  first = update.initial_state(agent, jax.random.PRNGKey(0))
+  state, rng, outputs = updater.replicate(first), np.random.default_rng(0), []
+  width = _BATCH // num_devices
+  for _ in range(num_updates):
+    batch = _batch(agent, rng)
+    pieces = [
+      jax.tree.map(
+        np.asarray,
+        base.select_unrolls(batch, slice(i * width, (i + 1) * width)),
+      )
+      for i in range(num_devices)
+    ]
+    state, output, _ = updater(state, updater.shard(pieces), 0.0)
+    outputs.append(jax.device_get(output))
+  assert all(output.finite for output in outputs)
+  return updater, state, outputs
+
+
+@pytest.mark.parametrize('kind', ['continuous', 'discrete'])
+@pytest.mark.parametrize(
+  'changes',
+  [
+    {},
+    {'lambda_': 0.5, 'clip': 0.05, 'discount': 0.8, 'entropy_cost': 0.1},
+    {'lambda_': 1.0, 'value_clip': 0.3, 'baseline_cost': 2.0},
+    {'normalize_advantages': 'no', 'lambda_': 0.0},
+  ],
+)
+def test_equals_the_papers_sums(kind, changes):
+  config, rng = _config().loss, np.random.default_rng(3)
+  config.update(changes)
+  steps = _steps(rng, kind)
+  old_values = rng.normal(size=(_LENGTH + 1, _BATCH)).astype(np.float32)
+  shape = (_LENGTH, _BATCH)
+  outputs = heads.ActorCriticOutput(
+    policy=rng.normal(size=(*shape, 4 if kind == 'continuous' else 3)),
+    baseline=old_values[:-1] + rng.normal(size=shape),
+  )
+  outputs = jax.tree.map(np.float32, outputs)
+  formula = {
+    'continuous': ppo_reference.gaussian,
+    'discrete': ppo_reference.categorical,
+  }[kind]
+  expected = ppo_reference.ppo(config, formula, *outputs, old_values, steps)
+
+  def loss(outputs, steps):
+    made = transitions.from_steps(steps, discount=config.discount)
+    advantage = loss_lib.advantages(made, old_values, config.lambda_)
+    weight = made.valid / jnp.mean(made.valid)
+    scaled = advantage
+    if config.normalize_advantages != 'no':
+      scaled = loss_lib.normalized(advantage, weight)
+    target = advantage + old_values[:-1]
+    acted = jax.tree.map(lambda x: x[:-1], steps.agent_output)
+    samples = loss_lib.Samples(weight, *acted, old_values[:-1], target, scaled)
+    distribution = distributions.make(_SPECS[kind])
+    value, metrics = loss_lib.ppo_loss(config, distribution, outputs, samples)
+    return value, advantage, target, metrics
+
+  *found, metrics = jax.tree.map(
+    lambda x: x[0],
+    jax.vmap(loss, axis_name=base.AXIS)(
+      *jax.tree.map(lambda x: x[None], (outputs, steps))
+    ),
+  )
+  for a, b in zip(found, expected, strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+  valid = steps.step_type[1:] != types.StepType.FIRST
+  assert not valid.all()
+  acted = steps.agent_output
+  log_prob, entropy = formula(outputs.policy, acted.action[:-1])
+  ratio = np.exp(log_prob - acted.log_prob[:-1])
+  for name, value in {
+    'entropy': entropy,
+    'rho': ratio,
+    'kl': ratio - 1 - np.log(ratio),
+    'rho_clipped_share': np.abs(ratio - 1) > config.clip,
+  }.items():
+    np.testing.assert_allclose(metrics[name], value[valid].mean(), rtol=1e-4)
+
+
+@pytest.mark.parametrize('changes', [{}, _RECURRENT])
+def test_first_step_on_fresh_data_is_the_policy_gradient(changes):
+  config = _config(**{'loss.baseline_cost': 0.0, **changes})
+  env_spec = _env_spec()
+  agent = base.load_agent(config, env_spec)
+  _, state, _ = _train(agent)
+  # With statistics, and a policy that depends on the observation.
+  state = jax.tree.map(lambda x: x[0], jax.device_get(state.agent))
+  assert state.observations[0].num and state.returns.num
+  batch = _acted(agent, state, _batch(agent, np.random.default_rng(5)))
+  steps, core = batch.unroll.steps, batch.unroll.initial_core
+  ppo = agent.update.__self__
+
+  def gradients(state):
+    data, _ = ppo.prepare(state, state.returns, steps, core.network)
+    (_, metrics), found = jax.value_and_grad(ppo.loss, has_aux=True)(
+      state.params, data
+    )
+
+    def objective(params):
+      """The mean of -A log pi(a)."""
+      inputs = ppo._normalize(state.observations, types.agent_input(steps))
+      outputs, _ = ppo.module.apply({'params': params}, inputs, core.network)
+      mean, log = jnp.split(outputs.policy[:-1], 2, axis=-1)
+      deviation = 1e-3 + jnp.exp(log)
+      z = (steps.agent_output.action[:-1] - mean) / deviation
+      log_prob = -jnp.sum(0.5 * jnp.square(z) + jnp.log(deviation), axis=-1)
+      advantage = data.samples.advantage.reshape(-1)
+      if not changes:
+        advantage = advantage.reshape(_LENGTH, _BATCH)
+      else:
+        advantage = advantage.reshape(_BATCH, _LENGTH).T
+      valid = steps.step_type[1:] != types.StepType.FIRST
+      return -jnp.sum(valid * advantage * log_prob) / jnp.sum(valid)
+
+    return metrics, found, jax.grad(objective)(state.params)
+
+  metrics, found, expected = jax.tree.map(
+    lambda x: x[0],
+    jax.vmap(gradients, axis_name=base.AXIS)(
+      jax.tree.map(lambda x: x[None], state)
+    ),
+  )
+  np.testing.assert_allclose(metrics['rho'], 1.0, atol=1e-5)
+  np.testing.assert_allclose(metrics['kl'], 0.0, atol=1e-6)
+  for a, b in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+  assert max(np.abs(x).max() for x in jax.tree.leaves(found)) > 1e-2
+
+
+@pytest.mark.parametrize('changes', [{}, _RECURRENT])
+@pytest.mark.parametrize('normalize', ['batch', 'minibatch'])
+def test_four_devices_update_as_one(changes, normalize):
+  config = _config(
+    epochs=2, **{'loss.normalize_advantages': normalize, **changes}
+  )
+  agent = base.load_agent(config, _env_spec())
+  (_, one, expected), (updater, four, found) = (
+    _train(agent, count) for count in (1, 4)
+  )
+  assert len(set(updater.fingerprints(four))) == 1
+  for a, b in zip(*map(jax.tree.leaves, (four.agent, one.agent)), strict=True):
+    np.testing.assert_allclose(a[0], b[0], rtol=1e-4, atol=1e-5)
+  for name, value in expected[-1].metrics.items():
+    np.testing.assert_allclose(
+      found[-1].metrics[name], value, rtol=1e-3, atol=1e-5, err_msg=name
+    )
+
+
+@pytest.mark.parametrize('changes', [{}, _RECURRENT])
+def test_minibatches_on_several_devices_stay_in_step(changes):
+  config = _config(epochs=3, minibatches=2, **changes)
+  agent = base.load_agent(config, _env_spec())
+  assert agent.updates_per_batch == 6
+  updater, state, _ = _train(agent, 4)
+  assert len(set(updater.fingerprints(state))) == 1
+  counts = [x for x in jax.tree.leaves(state.agent) if x.dtype == np.int32]
+  assert all((x == 3 * 6).all() for x in counts)
+
+
+def test_stops_at_the_target_kl():
+  def train(epochs, target):
+    config = _config(**{
+      'epochs': epochs,
+      'loss.target_kl': target,
+      'loss.normalize_advantages': 'batch',
+      'optimizer.learning_rate': 0.1,
+    })
+    agent = base.load_agent(config, _env_spec())
+    state = jax.jit(agent.init)(jax.random.key(1))
+    batch = _acted(agent, state, _batch(agent, np.random.default_rng(5)))
+    new, output = jax.vmap(agent.update, axis_name=base.AXIS, in_axes=0)(
+      *jax.tree.map(
+        lambda x: jnp.asarray(x)[None],
+        (state, batch, jax.random.key(0), jnp.float32(0)),
+      )
+    )
+    return new.params, output.metrics
+
+  params, metrics = train(4, 1e-3)
+  # The first step is still with the policy that acted.
+  assert metrics['skipped_share'] == 0.75
+  once, _ = train(1, 0.0)
+  for a, b in zip(*map(jax.tree.leaves, (params, once)), strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+  params, metrics = train(4, 1e6)
+  assert metrics['skipped_share'] == 0 and metrics['kl'] > 1e-3
+
+
+def test_training_samples_and_evaluation_takes_the_mode():
+  agent = base.load_agent(_config(), _env_spec())
+  state = jax.jit(agent.init)(jax.random.key(0))
+  step = types.AgentInput(
+    observation=np.ones((3000, 2), np.float32),
+    reward=np.zeros(3000, np.float32),
+    previous_action=np.zeros((3000, 2), np.float32),
+    first=np.ones(3000, bool),
+  )
+  output, _ = jax.jit(agent.act)(
+    agent.acting_params(state),
+    jax.random.key(1),
+    step,
+    agent.initial_core(3000),
+    np.arange(3000) % (_BATCH + 2),
+  )
+  is_eval = np.arange(3000) % (_BATCH + 2) >= _BATCH
+  evaluated, trained = output.action[is_eval], output.action[~is_eval]
+  assert (evaluated == evaluated[0]).all()
+  np.testing.assert_allclose(trained.std(0), 1.0, atol=0.06)
+  np.testing.assert_allclose(trained.mean(0), evaluated[0], atol=0.1)
+
+
+def _reach(**values):
+  config = base_config.get_config(ppo_config.set_defaults)
+  config.epochs, config.minibatches = 4, 4
+  config.network.hidden_sizes = (16,)
+  config.network.activation = 'tanh'
+  config.normalization.observations = config.normalization.rewards = True
+  config.optimizer.learning_rate = 3e-3
+  runs.set_keys(
+    config,
+    **{
+      'env.factory': 'tests.agents.continuous:reach',
+      'env.num_envs': 8,
+      'num_eval_envs': 4,
+      'unroll_length': 16,
+      'batch_size': 8,
+      'topology.max_devices': 1,
+      'log.tensorboard': False,
+      'log.every_seconds': 0.01,
+      'replay.backend': 'embedded',
+      'loss.discount': 0.5,
+      **values,
+    },
+  )
+  return config
+
+
+def test_run_learns_resumes_and_counts_training_only(tmp_path):
+  first = runs.Run(_reach(total_env_frames=20_000), tmp_path)
+  first.train()
+  state = first.system.parts.learner.state()
+  run = runs.Run(_reach(total_env_frames=40_000), tmp_path)
+  assert 'Resuming' in run.output
+  for a, b in zip(
+    *map(jax.tree.leaves, (state, run.initial_state)), strict=True
+  ):
+    np.testing.assert_array_equal(a, b)
+  summary = run.train()
+  # The mean action of the last policy, out of 8.
+  assert summary['eval_mean_return'] > 6.0
+  assert set(runs.rows(tmp_path)[-1]) <= runs.documented_columns()
+  last = run.system.parts.learner.state().agent
+  (observations,) = last.observations
+  assert observations.num == summary['updates'] / 16 * 8 * 16
+  # Goals are uniform in [-0.8, 0.8].
+  np.testing.assert_allclose(observations.mean, 0.0, atol=0.02)
+  np.testing.assert_allclose(observations.var, 0.64 / 3, rtol=0.03)
+  # Every ninth step is the first of an episode.
+  np.testing.assert_allclose(
+    last.returns.num, observations.num * 8 / 9, rtol=0.01
+  )
+  device = run.system.parts.topology.inference[0]
+  _, published = run.system.parts.publisher.latest(device)
+  for a, b in zip(published.observations[0], observations, strict=True):
+    np.testing.assert_array_equal(a, b)
