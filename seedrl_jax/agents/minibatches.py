@@ -52,8 +52,9 @@ def run(
   Raises:
     ValueError: if the minibatches do not divide the samples.
   """
+  check(size, minibatches)
   orders = [
-    split(jax.random.permutation(k, size), minibatches)
+    jax.random.permutation(k, size).reshape((minibatches, -1))
     for k in jax.random.split(key, epochs)
   ]
   rows = jnp.concatenate(orders)
@@ -62,18 +63,17 @@ def run(
   return state, base.UpdateOutput(metrics, jnp.all(outputs.finite))
 
 
-def split(rows: jax.Array, minibatches: int) -> jax.Array:
-  """Cuts the indices of a device's samples into `[minibatches, N]`.
+def check(size: int, minibatches: int) -> None:
+  """Checks that samples can be cut into equal minibatches.
 
   Raises:
-    ValueError: if they cannot be cut so.
+    ValueError: if not; names the flag.
   """
-  if rows.size % minibatches:
+  if size % minibatches:
     raise ValueError(
-      f'--config.minibatches={minibatches} must divide the {rows.size} samples '
-      'that a training device gets of a batch.'
+      f'--config.minibatches={minibatches} must divide the {size} samples of a '
+      "batch, or of a training device's share of it."
     )
-  return rows.reshape((minibatches, -1))
 
 
 def is_slow_in_loop(init: Callable[[jax.Array], base.Params]) -> bool:

@@ -6,6 +6,7 @@ acted, which may be a few versions older.
 """
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -47,6 +48,8 @@ def make_agent(
   Raises:
     ValueError: if a config value is unknown or does not fit.
   """
+  # Now; the shares of several devices when they are known.
+  minibatches.check(config.batch_size, config.minibatches)
   network = network_lib.make_network(config.network, env_spec)
   module = heads.QNetwork(network, hidden_size=0, dueling=False)
   init_network = network_lib.make_init(module, network, env_spec)
@@ -58,9 +61,7 @@ def make_agent(
     acting_params=functools.partial(_acting_params, config.exploration),
     initial_core=network.initial_core,
     act=_make_act(config.exploration, env_spec, module),
-    update=_make_update(
-      config, module, trainer, minibatches.is_slow_in_loop(init_network)
-    ),
+    update=_make_update(config, module, trainer, init_network),
     updates_per_batch=config.epochs * config.minibatches,
   )
 
@@ -148,7 +149,8 @@ def with_targets(
     return loss_lib.targets(config.loss, q_values, unroll.steps)
 
   size = batch.weight.shape[0]
-  rows = minibatches.split(jnp.arange(size), config.minibatches)
+  minibatches.check(size, config.minibatches)
+  rows = jnp.arange(size).reshape((config.minibatches, -1))
   target = jnp.moveaxis(jax.lax.map(targets, rows), 0, 1)
   # The last step has no transition.
   target = jnp.pad(target.reshape((-1, size)), ((0, 1), (0, 0)))
@@ -162,7 +164,7 @@ def _make_update(
   config: ml_collections.ConfigDict,
   module: heads.QNetwork,
   trainer: sgd.Trainer,
-  unroll_loop: bool,
+  init_network: Callable[[jax.Array], base.Params],
 ) -> base.UpdateFn:
   def update(
     state: sgd.TrainState,
@@ -185,7 +187,7 @@ def _make_update(
       size=batch.weight.shape[0],
       epochs=config.epochs,
       minibatches=config.minibatches,
-      unroll=unroll_loop,
+      unroll=minibatches.is_slow_in_loop(init_network),
     )
 
   return update
