@@ -276,7 +276,7 @@ def test_stops_at_the_target_kl():
 
 
 def test_refuses_pieces_of_minibatches():
-  with pytest.raises(ValueError, match='more --config.minibatches'):
+  with pytest.raises(ValueError, match='and more --config'):
     base.load_agent(_config(**{'learner.micro_batches': 2}), _env_spec())
 
 
