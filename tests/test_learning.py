@@ -3,7 +3,9 @@
 import pytest
 
 from configs import (
+  a2c_cartpole,
   apex_cartpole,
+  dqn_cartpole,
   pqn_cartpole,
   r2d2_cartpole,
   r2d2_catch,
@@ -65,6 +67,14 @@ def test_acrobot_without_tuning(tmp_path, seed):
   assert score > -100
 
 
+@pytest.mark.slow
+@_SEEDS
+def test_a2c_cartpole(tmp_path, seed):
+  config = a2c_cartpole.get_config()
+  assert config.total_env_frames <= 500_000
+  assert _train(config, tmp_path, seed) >= 490
+
+
 # R2D2's training environments never stop exploring.
 _EVALUATION = {'score': 'eval_mean_return'}
 
@@ -98,6 +108,14 @@ def test_without_memory_recall_is_chance(tmp_path, seed):
   # 20 evaluation episodes would be too few.
   score = _train(config, tmp_path, seed, network__lstm_size=0, burn_in=0)
   assert score < 0.25 + 3 * 0.043
+
+
+@pytest.mark.slow
+@_SEEDS
+def test_dqn_cartpole(tmp_path, seed):
+  config = dqn_cartpole.get_config()
+  assert config.total_env_frames <= 500_000
+  assert _train(config, tmp_path, seed, **_EVALUATION) >= 480
 
 
 @pytest.mark.slow
