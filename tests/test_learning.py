@@ -12,6 +12,7 @@ from configs import (
   r2d2_catch,
   r2d2_recall,
   r2d3_lock,
+  sac_pendulum,
   vtrace_cartpole,
   vtrace_catch,
 )
@@ -138,6 +139,14 @@ def test_pqn_cartpole(tmp_path, seed):
 def test_pqn_recalls(tmp_path, seed):
   config = pqn_recall.get_config()
   assert _train(config, tmp_path, seed, **_EVALUATION) >= 0.95
+
+
+@pytest.mark.slow
+@_SEEDS
+def test_sac_pendulum(tmp_path, seed):
+  config = sac_pendulum.get_config()
+  # 20 episodes, of which each has a deviation of 75 from its start.
+  assert _train(config, tmp_path, seed, **_EVALUATION) >= -200
 
 
 @pytest.mark.slow
