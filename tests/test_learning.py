@@ -7,6 +7,7 @@ from configs import (
   apex_cartpole,
   dqn_cartpole,
   pqn_cartpole,
+  pqn_recall,
   r2d2_cartpole,
   r2d2_catch,
   r2d2_recall,
@@ -131,6 +132,13 @@ def test_apex_cartpole(tmp_path, seed):
 def test_pqn_cartpole(tmp_path, seed):
   config = pqn_cartpole.get_config()
   assert _train(config, tmp_path, seed, **_EVALUATION) >= 490
+
+
+@pytest.mark.slow
+@_SEEDS
+def test_pqn_recalls(tmp_path, seed):
+  config = pqn_recall.get_config()
+  assert _train(config, tmp_path, seed, **_EVALUATION) >= 0.95
 
 
 @pytest.mark.slow
