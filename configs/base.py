@@ -200,6 +200,14 @@ def _learner() -> ml_collections.ConfigDict:
     'micro_batches': 1,  # equal pieces of a device's share of the batch
     'prefetch': 1,  # batches on the devices ahead of the update
     'publish_period': 1,  # updates between publications to inference
+    # Keeps a queue's agent on-policy: batches that the learner may train on
+    # between the parameters that act and the batch that holds their steps.
+    # Inference waits for newer ones before an unroll, and unrolls that are
+    # older all the same (from Reverb) are dropped. A version counts once,
+    # however many optimiser steps its batch takes. 0: acting and training
+    # alternate; take one stream, a batch_size that its environments divide, and
+    # env.batch_size 0, which is all of them then. None: no bound.
+    'max_lag': config_dict.placeholder(int),
   })
 
 

@@ -3,12 +3,16 @@
 import pytest
 
 from configs import (
+  a2c_cartpole,
   apex_cartpole,
+  dqn_cartpole,
   pqn_cartpole,
+  pqn_recall,
   r2d2_cartpole,
   r2d2_catch,
   r2d2_recall,
   r2d3_lock,
+  sac_pendulum,
   vtrace_cartpole,
   vtrace_catch,
 )
@@ -64,6 +68,14 @@ def test_acrobot_without_tuning(tmp_path, seed):
   assert score > -100
 
 
+@pytest.mark.slow
+@_SEEDS
+def test_a2c_cartpole(tmp_path, seed):
+  config = a2c_cartpole.get_config()
+  assert config.total_env_frames <= 500_000
+  assert _train(config, tmp_path, seed) >= 490
+
+
 # R2D2's training environments never stop exploring.
 _EVALUATION = {'score': 'eval_mean_return'}
 
@@ -101,6 +113,14 @@ def test_without_memory_recall_is_chance(tmp_path, seed):
 
 @pytest.mark.slow
 @_SEEDS
+def test_dqn_cartpole(tmp_path, seed):
+  config = dqn_cartpole.get_config()
+  assert config.total_env_frames <= 500_000
+  assert _train(config, tmp_path, seed, **_EVALUATION) >= 480
+
+
+@pytest.mark.slow
+@_SEEDS
 def test_apex_cartpole(tmp_path, seed):
   config = apex_cartpole.get_config()
   # Not tuned for this task: runs ended between 350 and 500.
@@ -112,6 +132,21 @@ def test_apex_cartpole(tmp_path, seed):
 def test_pqn_cartpole(tmp_path, seed):
   config = pqn_cartpole.get_config()
   assert _train(config, tmp_path, seed, **_EVALUATION) >= 490
+
+
+@pytest.mark.slow
+@_SEEDS
+def test_pqn_recalls(tmp_path, seed):
+  config = pqn_recall.get_config()
+  assert _train(config, tmp_path, seed, **_EVALUATION) >= 0.95
+
+
+@pytest.mark.slow
+@_SEEDS
+def test_sac_pendulum(tmp_path, seed):
+  config = sac_pendulum.get_config()
+  # 20 episodes, of which each has a deviation of 75 from its start.
+  assert _train(config, tmp_path, seed, **_EVALUATION) >= -200
 
 
 @pytest.mark.slow

@@ -52,11 +52,7 @@ def run(
   Raises:
     ValueError: if the minibatches do not divide the samples.
   """
-  if size % minibatches:
-    raise ValueError(
-      f'--config.minibatches={minibatches} must divide the {size} samples that '
-      'a training device gets of a batch.'
-    )
+  check(size, minibatches)
   orders = [
     jax.random.permutation(k, size).reshape((minibatches, -1))
     for k in jax.random.split(key, epochs)
@@ -65,6 +61,19 @@ def run(
   state, outputs = jax.lax.scan(step, state, rows, unroll=unroll or 1)
   metrics = jax.tree.map(lambda x: jnp.mean(x, axis=0), outputs.metrics)
   return state, base.UpdateOutput(metrics, jnp.all(outputs.finite))
+
+
+def check(size: int, minibatches: int) -> None:
+  """Checks that samples can be cut into equal minibatches.
+
+  Raises:
+    ValueError: if not; names the flag.
+  """
+  if size % minibatches:
+    raise ValueError(
+      f'--config.minibatches={minibatches} must divide the {size} samples of a '
+      "batch, or of a training device's share of it."
+    )
 
 
 def is_slow_in_loop(init: Callable[[jax.Array], base.Params]) -> bool:

@@ -14,7 +14,7 @@ FACTORIES = (
   'seedrl_jax.envs.combination_lock:make',
   'seedrl_jax.envs.recall:make',
 )
-AGENTS = ('pqn', 'r2d2', 'sac', 'vtrace')
+AGENTS = ('ppo', 'pqn', 'r2d2', 'sac', 'vtrace')
 
 FACTORY_FLAG, OPTION_FLAG = '--allow_factory', '--allow_option'
 

@@ -94,33 +94,42 @@ class EnvGroup:
   version: int = -1
 
 
+class WaitClock:
+  """Measures one thread's waits: `with clock: wait()`."""
+
+  def __init__(self) -> None:
+    # Seconds of finished waits, and the start of the current one; one tuple,
+    # as other threads read both.
+    self._clock: tuple[float, float | None] = (0.0, None)
+
+  @property
+  def seconds(self) -> float:
+    """Seconds of all waits, with the current one; thread-safe."""
+    total, start = self._clock
+    return total if start is None else total + time.perf_counter() - start
+
+  def __enter__(self) -> None:
+    self._clock = self._clock[0], time.perf_counter()
+
+  def __exit__(self, *error: object) -> None:
+    self._clock = self.seconds, None
+
+
 class Inserter:
   """Inserts blocks with their priorities, and measures how long it takes."""
 
   def __init__(self, writer: BlockWriter, priorities: Priorities | None):
     self.writer = writer
+    self.clock = WaitClock()
     self._priorities = priorities
-    # Seconds of finished inserts, and the start of the current one; one tuple,
-    # as other threads read both.
-    self._clock: tuple[float, float | None] = (0.0, None)
-
-  @property
-  def waited(self) -> float:
-    """Seconds that inserts have taken, with the current one; thread-safe."""
-    total, start = self._clock
-    return total if start is None else total + time.perf_counter() - start
 
   def insert(self, block: replay.Block) -> None:
     """Waits while the writer does."""
     priorities = None
     if self._priorities is not None:
       priorities = self._priorities(block.unroll)
-    total, start = self._clock[0], time.perf_counter()
-    self._clock = total, start
-    try:
+    with self.clock:
       self.writer.insert(block, priorities)
-    finally:
-      self._clock = total + time.perf_counter() - start, None
 
 
 class InitialCores:
@@ -204,7 +213,7 @@ class UnrollAssembler:
   @property
   def waited(self) -> float:
     """Seconds that the store took for inserts (back pressure); thread-safe."""
-    return self._inserter.waited
+    return self._inserter.clock.seconds
 
   def record(
     self, group: EnvGroup, leaves: list[Any], take_core: TakeCore
@@ -235,6 +244,19 @@ class UnrollAssembler:
       done = env_id[after > self._length]
       if len(done):
         self._complete(done)
+
+  def ends(self, group: EnvGroup) -> bool:
+    """Whether the next step of n > 0 environments ends an unroll of one."""
+    idle, rows = self._is_idle[group.index], self._row[group.index]
+    return bool(np.any(~idle & (rows == self._length)))
+
+  def amend(self, group: EnvGroup, leaves: list[Any]) -> None:
+    """Replaces the step that `record` has just written; see there.
+
+    A step that ended an unroll changes only in the unroll that it begins.
+    """
+    rows = self._row[group.index] - 1
+    self._write(list(self._parts(self._column[group.index])), rows, leaves)
 
   def reset(self, env_id: np.ndarray) -> None:
     """Drops unfinished unrolls of disconnected environments, int `[n]`."""

@@ -58,6 +58,9 @@ class DeviceStep:
       functools.partial(_act, agent.act, self.header, self.output),
       donate_argnums=(1,),
     )
+    self._restore = jax.jit(
+      functools.partial(_restore, self.header), donate_argnums=(0,)
+    )
     self._take = jax.jit(
       lambda core, rows: [x[rows] for x in jax.tree.leaves(core)]
     )
@@ -96,6 +99,11 @@ class DeviceStep:
     )
     return packed, before
 
+  def restore(self, header: np.ndarray, before: base.Core) -> None:
+    """Undoes a step's changes of core states; `before` is what it returned."""
+    if self._has_core:
+      self._table = self._restore(self._table, header, before)
+
   def take_core(self, before: base.Core, rows: np.ndarray) -> list[np.ndarray]:
     """Returns leaves `[n, ...]` of rows `[n]` of a batch's core state.
 
@@ -108,8 +116,10 @@ class DeviceStep:
     padded[:n] = rows
     return [x[:n] for x in jax.device_get(self._take(before, padded))]
 
-  def compile(self, params: base.Params, sizes: tuple[int, ...]) -> None:
-    """Compiles the step for each batch size, on padding rows.
+  def compile(
+    self, params: base.Params, sizes: tuple[int, ...], restores: bool = False
+  ) -> None:
+    """Compiles the step (and `restore`) for each batch size, on padding rows.
 
     Changes neither core states nor the PRNG key.
     """
@@ -122,9 +132,27 @@ class DeviceStep:
       )
       packed, before = self(params, blank, self.make_header(size))
       packed.block_until_ready()
+      if restores:
+        self.restore(self.make_header(size), before)
       for count in batch_buckets(1, size):
         self.take_core(before, np.zeros(count, np.int32))
     self.set_key(key)
+
+
+def _restore(
+  header_packing: specs.Packing,
+  table: base.Core,
+  packed_header: jax.Array,
+  before: base.Core,
+) -> base.Core:
+  """Returns the table with the rows of a batch as they were before."""
+  return _put(table, header_packing.unpack(packed_header).slot, before)
+
+
+def _put(table: base.Core, slot: jax.Array, rows: base.Core) -> base.Core:
+  return jax.tree.map(
+    lambda x, y: x.at[slot].set(y, mode='promise_in_bounds'), table, rows
+  )
 
 
 def _act(
@@ -150,9 +178,5 @@ def _act(
     first=header.first != 0,
   )
   output, after = act(params, act_key, step, before, header.env_id)
-  table = jax.tree.map(
-    lambda x, rows: x.at[header.slot].set(rows, mode='promise_in_bounds'),
-    table,
-    after,
-  )
+  table = _put(table, header.slot, after)
   return table, key, output_packing.pack(output), before

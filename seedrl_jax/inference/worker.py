@@ -12,7 +12,7 @@ import numpy as np
 from seedrl_jax import types
 from seedrl_jax.agents import base
 from seedrl_jax.envs import base as envs
-from seedrl_jax.inference import assembler, specs
+from seedrl_jax.inference import assembler, lag_gate, specs
 from seedrl_jax.inference import device_step as device_step_lib
 
 # Returns (version, parameters on the worker's device).
@@ -83,6 +83,41 @@ class BatchLayout(NamedTuple):
   group: assembler.EnvGroup
 
 
+class _Acted(NamedTuple):
+  """A batch and its actions.
+
+  Attributes:
+    received: when it arrived.
+    version: of the parameters that acted.
+    agent_output: leaves `[n, ...]`.
+    before: core states before the step.
+  """
+
+  layout: BatchLayout
+  output: types.EnvOutput
+  previous_action: np.ndarray
+  received: float
+  version: int
+  agent_output: list[np.ndarray]
+  before: base.Core
+
+  def leaves(self) -> list[Any]:
+    """Returns the leaves of `types.Steps`, in order, of all rows that train."""
+    output, rows = self.output, self.layout.rows
+    leaves = [
+      *_leaves(output.observation),
+      output.reward,
+      output.discount,
+      output.step_type,
+      self.previous_action,
+      *self.agent_output,
+      self.version,
+    ]
+    if len(self.layout.trains) < len(output.env_id):
+      leaves = [x[rows] if isinstance(x, np.ndarray) else x for x in leaves]
+    return leaves
+
+
 class InferenceWorker:
   """Acts for one stream of environments and records their steps.
 
@@ -99,6 +134,7 @@ class InferenceWorker:
     sink: StepSink | None,
     parameters: ParameterSource,
     global_env_id: np.ndarray,
+    gate: lag_gate.LagGate | None = None,
   ):
     """Makes a worker.
 
@@ -107,12 +143,18 @@ class InferenceWorker:
       sink: of the training environments; None if there are none.
       parameters: returns the newest parameters; must not block.
       global_env_id: int `[N]`, run-wide ids of the stream's environments.
+      gate: unrolls of `sink`, an `UnrollAssembler` that writes to the gate,
+        begin only if it lets them; None: at once.
     """
     self.counters = WorkerCounters()
     self.stream = stream
     self.device_step = device_step
     self.num_train_envs = 0 if sink is None else sink.num_envs
     self._sink = sink
+    self._gate = gate
+    self._gate_clock = assembler.WaitClock()
+    # A batch that ended unrolls and waits for its actions.
+    self._held: _Acted | None = None
     self._parameters = parameters
     self._global_env_id = np.asarray(global_env_id, np.int32)
     self._buckets = device_step_lib.batch_buckets(
@@ -127,13 +169,15 @@ class InferenceWorker:
 
   @property
   def store_wait(self) -> float:
-    """Seconds that the store blocked inserts (back pressure)."""
-    return 0.0 if self._sink is None else self._sink.waited
+    """Seconds of waiting for the learner: for room in the store, or a gate."""
+    waited = 0.0 if self._sink is None else self._sink.waited
+    return waited + self._gate_clock.seconds
 
   def compile(self) -> None:
     """Compiles every batch size; call before the first `step`."""
     _, params = self._parameters()
-    self.device_step.compile(params, self._buckets)
+    restores = self._gate is not None
+    self.device_step.compile(params, self._buckets, restores)
 
   def run(self, should_stop: Callable[[], bool]) -> None:
     """Steps until `should_stop()`, or until the stream or store raises."""
@@ -141,7 +185,14 @@ class InferenceWorker:
       self.step()
 
   def step(self) -> None:
-    """Receives one batch, sends its actions and records it."""
+    """Receives one batch, sends its actions and records it.
+
+    With a gate, a batch that ends unrolls is recorded first. Its actions belong
+    to the next ones; the next call sends them, chosen anew if there are newer
+    parameters. The learner may train in between, in this thread, too.
+    """
+    if self._held is not None:
+      self._send_held(self._held)
     start = time.perf_counter()
     output = self.stream.recv()
     received = time.perf_counter()
@@ -158,28 +209,18 @@ class InferenceWorker:
     columns.first[:] = first
     columns.reward[:] = output.reward
     columns.previous_action[:] = previous_action
-    version, agent_output, before = self._act(layout, output)
-    action = agent_output[self._action_leaf]
-    self.stream.send(action, output.env_id)
-    sent = time.perf_counter()
-    self._last_action[layout.place] = action
-    if len(layout.trains):
-      # The leaves of `types.Steps`, in order.
-      leaves = [
-        *_leaves(output.observation),
-        output.reward,
-        output.discount,
-        output.step_type,
-        previous_action,
-        *agent_output,
-        version,
-      ]
-      self._record(layout, leaves, before)
+    acted = _Acted(
+      layout, output, previous_action, received, *self._act(layout, output)
+    )
+    if self._ends_unrolls(layout):
+      self._record(acted)
+      self._held = acted
+    else:
+      self._send(acted)
+      if len(layout.trains):
+        self._record(acted)
     self._count(layout, first, num_first)
-    counters = self.counters
-    counters.environment_wait += received - start
-    counters.act += sent - received
-    counters.idle_env_seconds += len(first) * (sent - received)
+    self.counters.environment_wait += received - start
 
   def _act(
     self, layout: BatchLayout, output: types.EnvOutput
@@ -193,6 +234,42 @@ class InferenceWorker:
     packed, before = self.device_step(params, observation, layout.header)
     views = self.device_step.output.views(np.asarray(packed)[:n])
     return version, views, before
+
+  def _send(self, acted: _Acted) -> None:
+    """Sends a batch's actions."""
+    env_id = acted.output.env_id
+    action = acted.agent_output[self._action_leaf]
+    self.stream.send(action, env_id)
+    self._last_action[acted.layout.place] = action
+    seconds = time.perf_counter() - acted.received
+    self.counters.act += seconds
+    self.counters.idle_env_seconds += len(env_id) * seconds
+
+  def _ends_unrolls(self, layout: BatchLayout) -> bool:
+    """Whether a batch ends unrolls, and there is a gate for the next ones."""
+    if self._gate is None or not len(layout.trains):
+      return False
+    assert isinstance(self._sink, assembler.UnrollAssembler)
+    return self._sink.ends(layout.group)
+
+  def _send_held(self, acted: _Acted) -> None:
+    """Sends the actions of a batch that ended unrolls, once it may.
+
+    Raises:
+      StoreClosed: if the gate is closed, also while waiting.
+    """
+    assert isinstance(self._sink, assembler.UnrollAssembler)
+    assert self._gate is not None
+    with self._gate_clock:
+      self._gate.wait()
+    if self._parameters()[0] != acted.version:
+      layout = acted.layout
+      self.device_step.restore(layout.header, acted.before)
+      version, agent_output, _ = self._act(layout, acted.output)
+      acted = acted._replace(version=version, agent_output=agent_output)
+      self._sink.amend(layout.group, acted.leaves())
+    self._send(acted)
+    self._held = None
 
   def _count(
     self, layout: BatchLayout, first: np.ndarray, num_first: int
@@ -225,18 +302,16 @@ class InferenceWorker:
       group=assembler.EnvGroup(ids, envs.as_slice(ids) if len(ids) else ids),
     )
 
-  def _record(
-    self, layout: BatchLayout, leaves: list[Any], before: base.Core
-  ) -> None:
+  def _record(self, acted: _Acted) -> None:
     """Passes on a batch's training rows."""
-    trains, rows = layout.trains, layout.rows
-    if len(trains) < len(layout.columns.slot):
-      leaves = [x[rows] if isinstance(x, np.ndarray) else x for x in leaves]
+    layout = acted.layout
     assert self._sink is not None, 'environments that train need a sink'
     self._sink.record(
       layout.group,
-      leaves,
-      lambda starts: self.device_step.take_core(before, trains[starts]),
+      acted.leaves(),
+      lambda starts: self.device_step.take_core(
+        acted.before, layout.trains[starts]
+      ),
     )
 
 

@@ -6,7 +6,7 @@ cores do not wait for the host.
 
 import collections
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -29,7 +29,8 @@ class LearnerCounters:
   updates: int = 0  # finished and finite, over all runs of the work directory
   lag_sum: float = 0.0  # of the updates' mean policy lags, in versions
   lag_max: int = 0  # of any step since `take_lag_max`
-  lag_updates: int = 0  # number of updates in `lag_sum`
+  dropped_sum: float = 0.0  # of the updates' dropped shares of unrolls
+  lag_updates: int = 0  # number of updates in these sums
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,11 +82,16 @@ class Learner:
     state: update_lib.LearnerState,
     publisher: ParameterPublisher,
     publish_period: int = 1,
+    on_finished: Callable[[], None] | None = None,
   ):
-    """Publishes the parameters of `state`, which has no device axis."""
+    """Publishes the parameters of `state`, which has no device axis.
+
+    Calls `on_finished` after each batch whose parameters are published.
+    """
     self._updater = updater
     self._publisher = publisher
     self._publish_period = publish_period
+    self._on_finished = on_finished
     self._dispatched = int(state.step)
     self._state = updater.replicate(state)
     self._pending: collections.deque[_Pending] = collections.deque()
@@ -160,6 +166,7 @@ class Learner:
     counters.lag_max = max(
       counters.lag_max, self._dispatched - item.version_min
     )
+    counters.dropped_sum += item.dropped_share
     counters.lag_updates += 1
 
   def _is_done(self) -> bool:
@@ -183,6 +190,8 @@ class Learner:
     if self._is_to_publish(done.number):
       params = update_lib.first_shard(done.params)
       self._publisher.publish(done.number, params)
+    if self._on_finished is not None:
+      self._on_finished()
     if output.priorities is not None:
       done.item.sample.update_priorities(
         update_lib.local_rows(output.priorities)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from seedrl_jax import types
+from seedrl_jax.learner import lag_filter as lag_filter_lib
 from seedrl_jax.replay import base as replay
 
 
@@ -24,6 +25,7 @@ class Prefetched:
   sample: replay.Sample
   version_mean: float  # parameter version of its steps
   version_min: int  # the oldest
+  dropped_share: float = 0.0  # of its unrolls, as too old
 
 
 def to_batches(
@@ -64,12 +66,17 @@ class Prefetcher:
     shard: Callable[[Sequence[types.Batch]], types.Batch],
     size: int,
     importance_exponent: float = 0.0,
+    lag_filter: lag_filter_lib.LagFilter | None = None,
   ):
-    """Holds `size` >= 1 batches ahead; `shard` is `Updater.shard`."""
+    """Holds `size` >= 1 batches ahead; `shard` is `Updater.shard`.
+
+    Without a `lag_filter`, steps may be of any age.
+    """
     self._sampler = sampler
     self._shard = shard
     self._size = size
     self._importance_exponent = importance_exponent
+    self._lag_filter = lag_filter
     self._ready: collections.deque[Prefetched] = collections.deque()
     self._condition = threading.Condition()
     self._closed = False
@@ -96,11 +103,16 @@ class Prefetcher:
     """
     sample = self._sampler.sample(wait)
     versions = _versions(sample)
+    pieces = to_batches(sample, self._importance_exponent)
+    dropped_share = 0.0
+    if self._lag_filter is not None:
+      pieces, dropped_share = self._lag_filter(pieces)
     return Prefetched(
-      batch=self._shard(to_batches(sample, self._importance_exponent)),
+      batch=self._shard(pieces),
       sample=sample,
       version_mean=float(versions.mean()),
       version_min=int(versions.min()),
+      dropped_share=dropped_share,
     )
 
   def run(self, should_stop: Callable[[], bool]) -> None:

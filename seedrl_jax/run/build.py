@@ -19,11 +19,11 @@ from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.inference import assembler as assembler_lib
 from seedrl_jax.inference import device_step as device_step_lib
-from seedrl_jax.inference import specs
+from seedrl_jax.inference import lag_gate, specs
 from seedrl_jax.inference import worker as worker_lib
+from seedrl_jax.learner import lag_filter, topology, update
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import prefetch as prefetch_lib
-from seedrl_jax.learner import topology, update
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import factory as replay_factory
 from seedrl_jax.replay import table_configs
@@ -100,6 +100,7 @@ class Parts:
   workers: tuple[worker_lib.InferenceWorker, ...]
   blank_batch: list[types.Batch]
   actors: actor_server.ActorServer | None
+  gate: lag_gate.LagGate | None
 
   def describe(self) -> str:
     text = f'{self.env_spec.env_id} on {self.topology.describe()}'
@@ -125,6 +126,8 @@ class Parts:
         stack.callback(worker.stream.close)
       stack.callback(self.store.interrupt)
       stack.callback(self.prefetcher.close)
+      if self.gate is not None:
+        stack.callback(self.gate.close)
 
   def release(self, ended: bool = False) -> None:
     """Closes the rest after `interrupt`; actors end if training `ended`."""
@@ -168,6 +171,8 @@ def plan(
     mixing.demonstrations_per_block(own, len(devices.training))
   plans = layout_lib.plan_streams(own, devices.inference, host)
   agent = agents.load_agent(config, env_spec)
+  block_width = layout_lib.block_width(config, batch_width, plans)
+  layout_lib.check_max_lag(own, plans, block_width)
   return Setup(
     config=own,
     host=host,
@@ -178,7 +183,7 @@ def plan(
     updater=update.Updater(agent, training),
     keys=jax.random.split(jax.random.PRNGKey(own.seed), len(plans) + 1),
     batch_width=batch_width,
-    block_width=layout_lib.block_width(config, batch_width, plans),
+    block_width=block_width,
   )
 
 
@@ -241,6 +246,7 @@ class _Opener:
       actors = self._open_actor_server(store)
       if actors is not None:
         opened.callback(actors.close, False)
+      gate = self._make_gate(store)
       make_stream = streams or self._make_stream
       remote = iter(actors.streams if actors is not None else ())
       for i, (plan, step) in enumerate(
@@ -248,8 +254,8 @@ class _Opener:
       ):
         stream = next(remote) if plan.is_remote else make_stream(i, plan)
         opened.callback(stream.close)
-        workers.append(self._make_worker(stream, plan, step, store))
-      parts = self._connect(store, workers, actors)
+        workers.append(self._make_worker(stream, plan, step, store, gate))
+      parts = self._connect(store, workers, actors, gate)
       # Nothing failed: leave them open.
       opened.pop_all()
     return parts
@@ -309,6 +315,18 @@ class _Opener:
       local_messages.ParameterFeed(parameters, latest),
     )
 
+  def _make_gate(
+    self, store: replay.TrajectoryStore
+  ) -> lag_gate.LagGate | None:
+    """Makes the gate of `learner.max_lag`; None if inference need not wait."""
+    max_lag = self._config.learner.max_lag
+    # A server may lose unrolls, and takes some from elsewhere: one cannot wait
+    # for a batch of it.
+    if max_lag is None or isinstance(store, reverb_store.ReverbStore):
+      return None
+    table = store.table(table_configs.TABLE)
+    return lag_gate.LagGate(table, self._config.batch_size, max_lag)
+
   def _make_stream(
     self, index: int, plan: layout_lib.StreamPlan
   ) -> envs.EnvStream:
@@ -328,24 +346,27 @@ class _Opener:
     plan: layout_lib.StreamPlan,
     step: device_step_lib.DeviceStep,
     store: replay.TrajectoryStore,
+    gate: lag_gate.LagGate | None,
   ) -> worker_lib.InferenceWorker:
+    writer = gate or store.table(table_configs.TABLE)
     return worker_lib.InferenceWorker(
       stream=stream,
       device_step=step,
-      sink=self._make_assembler(plan, store),
+      sink=self._make_assembler(plan, writer),
       parameters=functools.partial(self._publisher.latest, plan.device),
       global_env_id=plan.global_env_id,
+      gate=gate,
     )
 
   def _make_assembler(
-    self, plan: layout_lib.StreamPlan, store: replay.TrajectoryStore
+    self, plan: layout_lib.StreamPlan, writer: assembler_lib.BlockWriter
   ) -> assembler_lib.UnrollAssembler | None:
     """Makes a stream's assembler, unless all its environments evaluate."""
     if not plan.num_train:
       return None
     agent, block_width = self._setup.agent, self._setup.block_width
     return assembler_lib.UnrollAssembler(
-      store.table(table_configs.TABLE),
+      writer,
       plan.global_env_id[: plan.num_train],
       agent.num_transitions(self._config.unroll_length),
       agent.overlap,
@@ -360,6 +381,7 @@ class _Opener:
     store: replay.TrajectoryStore,
     workers: Sequence[worker_lib.InferenceWorker],
     actors: actor_server.ActorServer | None,
+    gate: lag_gate.LagGate | None,
   ) -> Parts:
     setup, config = self._setup, self._config
     training = setup.topology.training
@@ -380,15 +402,27 @@ class _Opener:
         self._state,
         self._publisher,
         config.learner.publish_period,
+        None if gate is None else gate.count_batch,
       ),
       prefetcher=prefetch_lib.Prefetcher(
         sampler,
         setup.updater.shard,
         config.learner.prefetch,
         config.replay.importance_exponent,
+        self._make_lag_filter(),
       ),
       store=store,
       workers=tuple(workers),
       blank_batch=[blank] * len(training),
       actors=actors,
+      gate=gate,
+    )
+
+  def _make_lag_filter(self) -> lag_filter.LagFilter | None:
+    max_lag = self._config.learner.max_lag
+    if max_lag is None:
+      return None
+    updates_per_batch = self._setup.agent.updates_per_batch
+    return lag_filter.LagFilter(
+      max_lag, int(self._state.step), updates_per_batch
     )

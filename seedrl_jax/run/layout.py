@@ -118,6 +118,7 @@ RANGES: dict[str, Allowed] = {
   'learner.micro_batches': integer(1),
   'learner.prefetch': integer(1),
   'learner.publish_period': integer(1),
+  'learner.max_lag': optional(integer(0)),
   'hosts.timeout': number(1, 10**9),
   'hosts.check_period': integer(1),
   'checkpoint.every_seconds': _SECONDS,
@@ -306,7 +307,7 @@ def _plan_remote_streams(
 
 def _batch_size(config: ml_collections.ConfigDict, num_envs: int) -> int:
   wanted = config.env.batch_size
-  if config.deterministic:
+  if config.deterministic or (not wanted and config.learner.max_lag == 0):
     return num_envs
   if not 0 <= wanted <= num_envs:
     raise ValueError(
@@ -330,6 +331,40 @@ def check_batch(config: ml_collections.ConfigDict, num_training: int) -> int:
       f'--config.learner.micro_batches={config.learner.micro_batches}.'
     )
   return config.batch_size // num_training
+
+
+def check_max_lag(
+  config: ml_collections.ConfigDict,
+  plans: Sequence[StreamPlan],
+  block_width: int,
+) -> None:
+  """Checks that some host's unrolls can be as recent as `learner.max_lag` asks.
+
+  Raises:
+    ValueError: if it always had to drop some, or has no queue.
+  """
+  most = config.learner.max_lag
+  if most is None:
+    return
+  flag = f'--config.learner.max_lag={most}: '
+  if config.replay.sampler != 'fifo':
+    raise ValueError(
+      f'{flag}a replay holds old steps; only a queue (replay.sampler=fifo) has '
+      'a bound.'
+    )
+  if config.learner.publish_period > 1:
+    raise ValueError(
+      f'{flag}needs the parameters of each batch; leave '
+      '--config.learner.publish_period at 1.'
+    )
+  # Each stream has an unroll of each of its environments in blocks of its own.
+  blocks = sum(-(-plan.num_train // block_width) for plan in plans)
+  batches = -(-blocks * block_width // config.batch_size)
+  if batches > most + 1:
+    raise ValueError(
+      f'{flag}the environments begin the unrolls of {batches} batches at once; '
+      f'give at least {batches - 1}, or raise --config.batch_size.'
+    )
 
 
 def block_width(

@@ -102,6 +102,7 @@ class RunCounters:
       learner_wait=self.parts.prefetcher.wait_seconds,
       lag_sum=learner.lag_sum,
       lag_updates=learner.lag_updates,
+      dropped_sum=learner.dropped_sum,
       num_envs=self._num_envs(),
     )
 

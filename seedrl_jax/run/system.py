@@ -10,6 +10,7 @@ from seedrl_jax.agents import base as agents
 from seedrl_jax.distributed import coordinator as coordinator_lib
 from seedrl_jax.envs import base as envs
 from seedrl_jax.learner import learner as learner_lib
+from seedrl_jax.replay import table_configs
 from seedrl_jax.run import build as build_lib
 from seedrl_jax.run import checkpointing, reporting
 from seedrl_jax.run import layout as layout_lib
@@ -103,6 +104,8 @@ class System:
       self._checkpoints.restore_replay(parts.store),
       say,
     )
+    if parts.gate is not None:
+      parts.gate.take_over(parts.store.info()[table_configs.TABLE].size)
     training_lib.fill_demonstrations(config, parts, say, at_start=True)
     self._counters = reporting.RunCounters(
       config, parts, self._checkpoints.record, self._host

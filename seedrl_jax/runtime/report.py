@@ -37,6 +37,7 @@ class Snapshot:
     idle_env_seconds: environments x seconds of waiting for actions.
     learner_wait: seconds that the learner waited for data.
     lag_sum, lag_updates: sum of the updates' mean policy lag, and their count.
+    dropped_sum: sum of the updates' dropped shares of their unrolls.
     num_envs: connected environments.
   """
 
@@ -51,6 +52,7 @@ class Snapshot:
   lag_sum: float = 0.0
   lag_updates: int = 0
   num_envs: int = 0
+  dropped_sum: float = 0.0
 
   def plus(self, other: 'Snapshot') -> 'Snapshot':
     """Returns the sum with another host's counters of the same update."""
@@ -202,6 +204,9 @@ class Reporter:
         (now.lag_sum - last.lag_sum) / updates if updates else None
       ),
       'replay/policy_lag_max_updates': lag_max if updates else None,
+      'replay/dropped_share': (
+        (now.dropped_sum - last.dropped_sum) / updates if updates else None
+      ),
     }
     for field in dataclasses.fields(waits):
       row[f'time/wait_{field.name}_share'] = getattr(waits, field.name)

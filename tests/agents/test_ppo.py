@@ -275,6 +275,11 @@ def test_stops_at_the_target_kl():
   assert metrics['skipped_share'] == 0 and metrics['kl'] > 1e-3
 
 
+def test_refuses_pieces_of_minibatches():
+  with pytest.raises(ValueError, match='and more --config'):
+    base.load_agent(_config(**{'learner.micro_batches': 2}), _env_spec())
+
+
 def test_training_samples_and_evaluation_takes_the_mode():
   agent = base.load_agent(_config(), _env_spec())
   state = jax.jit(agent.init)(jax.random.key(0))

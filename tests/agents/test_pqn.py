@@ -194,7 +194,15 @@ def test_targets_are_fixed_before_the_first_epoch():
     types.agent_input(unroll.steps),
     unroll.initial_core,
   )
-  batch = agent_lib.with_targets(config.loss, batch, q_values)
+  config.minibatches = 4
+  with_targets = functools.partial(agent_lib.with_targets, config, module)
+  batch = jax.jit(with_targets)(initial.params, batch)
+  np.testing.assert_allclose(
+    batch.unroll.steps.agent_output.target[:-1],
+    loss_lib.targets(config.loss, q_values, unroll.steps),
+    rtol=1e-5,
+    atol=1e-6,
+  )
   params, opt_state = initial.params, initial.opt_state
   gradient_of, step = map(
     jax.jit, (jax.grad(loss, has_aux=True), optimizer.update)
@@ -293,3 +301,8 @@ def test_learns(tmp_path, lstm_size):
   assert summary['eval_mean_return'] > 4.0
   state = run.system.parts.learner.state()
   assert int(state.step) == int(state.agent.step) == summary['updates']
+
+
+def test_minibatches_must_divide_the_batch():
+  with pytest.raises(ValueError, match=r'config\.minibatches=3 must'):
+    base.load_agent(_config(minibatches=3), _ENV_SPEC)

@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 
+from configs import a2c_atari, a2c_cartpole
 from configs import base as base_config
 from seedrl_jax import types
 from seedrl_jax.agents import base, transitions
@@ -84,6 +85,45 @@ def test_equals_the_papers_sums(changes):
   targets = _targets(config, made, np.float32(expected.rho), outputs.baseline)
   chex.assert_trees_all_close(
     tuple(targets), expected[1:3], rtol=1e-5, atol=1e-5
+  )
+
+
+@pytest.mark.parametrize('a2c', [a2c_cartpole, a2c_atari])
+def test_on_policy_is_a2c(a2c):
+  config = a2c.get_config().loss
+  outputs, steps = _sequence()
+  steps = steps._replace(
+    agent_output=steps.agent_output._replace(policy_logits=outputs.policy)
+  )
+  scale = config.reward_scale
+  valid = steps.step_type[1:] != types.StepType.FIRST
+  baseline = outputs.baseline.astype(np.float64)
+  returns = vtrace_reference.n_step_returns(
+    steps.reward[1:].astype(np.float64) * scale,
+    config.discount * steps.discount[1:].astype(np.float64),
+    valid,
+    baseline,
+  )
+  advantage = returns - baseline[:-1]
+  made = transitions.from_steps(
+    steps, discount=config.discount, reward_scale=scale
+  )
+  targets = _targets(config, made, np.ones_like(made.reward), outputs.baseline)
+  for found, expected in zip(targets, (returns, advantage), strict=True):
+    np.testing.assert_allclose(
+      found[valid], expected[valid], rtol=1e-5, atol=1e-5
+    )
+  # A2C's loss, of the mean over steps; invalid transitions count as steps.
+  log_pi = vtrace_reference.log_softmax(outputs.policy)[:-1]
+  action = steps.agent_output.action[:-1, :, None]
+  terms = (
+    -advantage * np.take_along_axis(log_pi, action, -1)[..., 0]
+    + config.baseline_cost * 0.5 * advantage**2
+    + 0.02 * np.sum(np.exp(log_pi) * log_pi, -1)
+  )
+  (loss, _), _ = _gradient(config, outputs, steps)
+  np.testing.assert_allclose(
+    loss, terms[valid].sum() / terms.size, rtol=1e-5, atol=1e-5
   )
 
 

@@ -66,3 +66,25 @@ def vtrace(config: Any, logits, baseline, steps: types.Steps, cost: float):
     + config.kl_cost * np.sum(mu * (log_mu - log_pi), -1)
   )
   return Reference(terms[valid].sum() / terms.size, v, advantage, rho)
+
+
+def n_step_returns(reward, discount, valid, baseline):
+  """Returns A2C's targets, float64 `[T, B]` (arXiv 1602.01783, algorithm S3).
+
+  Each step has the rewards until its episode or the unroll ends, and the
+  baseline of the step after; an invalid transition (not `valid`) has NaN.
+  """
+  reward, discount, baseline = (
+    np.asarray(x, np.float64) for x in (reward, discount, baseline)
+  )
+  length, batch = reward.shape
+  returns = np.full((length, batch), np.nan)
+  for b in range(batch):
+    value = baseline[length, b]
+    for t in reversed(range(length)):
+      if valid[t, b]:
+        value = returns[t, b] = reward[t, b] + discount[t, b] * value
+      else:
+        # Step t is an episode's last, where the transition before it ends.
+        value = baseline[t, b]
+  return returns

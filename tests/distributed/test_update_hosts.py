@@ -49,6 +49,10 @@ def test_one_process_of_four_devices_and_two_of_two_update_alike(
     # Between the hosts, to the last bit.
     np.testing.assert_array_equal(first[name], second[name])
   assert len({*first['prints'], *second['prints']}) == 1
+  # So are statistics, and they are those of all hosts' numbers.
+  rows = np.concatenate([first['statistics'], second['statistics']])
+  assert len(rows) == 4 and (rows == rows[0]).all()
+  np.testing.assert_allclose(rows[0], first['moments'], rtol=1e-5)
   # Each host has the priorities of its own unrolls.
   both = [first['priorities'], second['priorities']]
   assert [len(x) for x in both] == [6, 6]

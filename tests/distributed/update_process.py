@@ -1,7 +1,8 @@
 """Updates on the same data over one process or several, for test_update_hosts.
 
 `update_process.py <index> <count> <coordinator> <folder>` writes the parameters
-after a few updates, and the priorities, to `<folder>/<index>of<count>.npz`.
+after a few updates, the priorities, and statistics of other numbers to
+`<folder>/<index>of<count>.npz`.
 """
 
 import pathlib
@@ -11,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from seedrl_jax.agents import base, normalization
 from seedrl_jax.distributed import hosts
 from seedrl_jax.learner import update
 from tests.learner import toys
@@ -50,13 +52,42 @@ def train() -> dict[str, Any]:
   return result
 
 
+def statistics() -> dict[str, Any]:
+  """Returns those on each of this host's devices, and NumPy's."""
+  devices = sorted(jax.devices(), key=lambda device: device.process_index)
+  own = [i for i, d in enumerate(devices) if d in jax.local_devices()]
+  merge = jax.pmap(
+    lambda x, counts: normalization.merge(
+      normalization.initial((2,)), x, counts
+    ),
+    axis_name=base.AXIS,
+    devices=devices,
+  )
+  rng = np.random.default_rng(4)
+  x = rng.normal(3.0, 2.0, (_DEVICES, 5, 6, 2)).astype(np.float32)
+  counts = rng.random((_DEVICES, 5, 6)) < 0.5
+  merged = merge(x[own], counts[own])
+  rows = [
+    np.concatenate([np.ravel(leaf.addressable_data(i)) for leaf in merged])
+    for i in range(len(own))
+  ]
+  return {
+    'statistics': np.stack(rows),
+    'moments': [counts.sum(), *x[counts].mean(0), *x[counts].var(0)],
+  }
+
+
 def main() -> None:
   """Joins, trains, writes, and leaves with the others."""
   index, count, address, folder = sys.argv[1:]
   coordinator = hosts.join(address, int(count), int(index), timeout=300.0)
   result: dict[str, Any] = {}
   # Runs in step with the other host.
-  coordinator.compile(lambda: None, lambda: result.update(train()), wanted=True)
+  coordinator.compile(
+    lambda: None,
+    lambda: result.update(train() | statistics()),
+    wanted=True,
+  )
   np.savez(pathlib.Path(folder) / f'{index}of{count}.npz', **result)
   coordinator.leave()
 

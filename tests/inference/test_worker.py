@@ -60,6 +60,48 @@ def test_unrolls_hold_what_happened(name: str, has_core: bool, overlap: int):
   assert counters.batches == len(schedule)
 
 
+@pytest.mark.parametrize('overlap', [1, 3])
+@pytest.mark.parametrize('has_core', [True, False])
+@pytest.mark.parametrize('name', _SCHEDULES)
+def test_unrolls_begin_with_the_parameters_after_a_wait(
+  name: str, has_core: bool, overlap: int
+):
+  num_train, schedule = _SCHEDULES[name]
+  stream = toys.Stream(6, schedule)
+  bench = worker_bench.Bench(
+    stream, num_train, overlap=overlap, has_core=has_core, is_gated=True
+  )
+  bench.worker.compile()
+  with toys.count_compilations() as compiled:
+    bench.run()
+  assert not compiled
+  worker_bench.check(bench)
+  assert bench.gate and bench.gate.waits > 3
+  # All unrolls but those of the start begin after a wait; steps within one
+  # may have newer parameters, never older ones.
+  for unroll in bench.inserted:
+    versions = unroll.steps.parameter_version[overlap - 1 : -1, 0]
+    assert (np.diff(versions) >= 0).all()
+
+
+def test_the_learner_may_train_between_an_unroll_and_the_next():
+  stream = toys.Stream(2, [[0, 1]] * 13)
+  bench = worker_bench.Bench(stream, 2, width=2, is_gated=True)
+  inserts, sends = [], []
+  for _ in range(13):
+    bench.worker.step()
+    inserts.append(len(bench.inserted))
+    sends.append(len(stream.actions))
+  # Unrolls end with the steps 5, 9 and 13, whose actions come one call later.
+  assert inserts == [0] * 4 + [1] * 4 + [2] * 4 + [3]
+  assert sends == [1, 2, 3, 4, 4, 6, 7, 8, 8, 10, 11, 12, 12]
+  assert bench.gate and bench.gate.waits == 2
+  versions = np.concatenate([
+    u.steps.parameter_version[:-1, 0] for u in bench.inserted
+  ])
+  assert versions.tolist() == [10] * 8 + [11] * 4
+
+
 def _reorder(observation: dict[str, np.ndarray]) -> tuple:
   # Unlike a tree's leaves, not ordered by name.
   vector, image = observation['vector'], observation['image']

@@ -12,7 +12,7 @@ from seedrl_jax import types
 from seedrl_jax.envs import base as envs
 from seedrl_jax.inference import assembler as assembler_lib
 from seedrl_jax.inference import device_step as device_step_lib
-from seedrl_jax.inference import specs
+from seedrl_jax.inference import lag_gate, specs
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.replay import blocks
 from tests.inference import assembly, toys
@@ -21,10 +21,26 @@ LENGTH = 4
 _FIRST = types.StepType.FIRST
 
 
+class Gate(lag_gate.LagGate):
+  """Has newer parameters after each second wait."""
+
+  def __init__(self, queue: assembler_lib.BlockWriter):
+    super().__init__(queue, batch_size=1, max_lag=0)
+    self.waits = 0
+
+  def wait(self) -> None:
+    self.waits += 1
+
+  @property
+  def version(self) -> int:
+    return 10 + self.waits // 2
+
+
 class Bench:
   """A worker on a stream, and its unrolls.
 
-  The parameter version is the batch's number, counted from 10.
+  The parameter version is the batch's number, counted from 10, or that of a
+  gate.
   """
 
   def __init__(
@@ -34,6 +50,7 @@ class Bench:
     width: int = 1,
     overlap: int = 1,
     has_core: bool = True,
+    is_gated: bool = False,
   ):
     self.stream = stream
     self.overlap, self.has_core = overlap, has_core
@@ -64,16 +81,35 @@ class Bench:
       lambda: layout.new_block(width),
       lambda block: self.inserted.append(block.unroll),
     )
+    self.gate = Gate(self.writer) if is_gated else None
     self.assembler = assembler_lib.UnrollAssembler(
-      self.writer, self.global_env_id[:num_train], LENGTH, overlap, width
+      self.gate or self.writer,
+      self.global_env_id[:num_train],
+      LENGTH,
+      overlap,
+      width,
     )
     self.worker = worker_lib.InferenceWorker(
       stream=stream,
       device_step=device_step,
       sink=self.assembler,
-      parameters=lambda: (next(self.versions), toys.PARAMS),
+      parameters=lambda: (
+        self.gate.version if self.gate else next(self.versions),
+        toys.PARAMS,
+      ),
       global_env_id=self.global_env_id,
+      gate=self.gate,
     )
+    # Of each batch, when its actions are sent.
+    self.sent_versions: list[int] = []
+    send = stream.send
+
+    def send_and_note(action: np.ndarray, env_id: np.ndarray) -> None:
+      gate, batch = self.gate, len(self.sent_versions)
+      self.sent_versions.append(gate.version if gate else 10 + batch)
+      send(action, env_id)
+
+    stream.send = send_and_note  # type: ignore[method-assign]
 
   def run(self) -> None:
     """Runs to the end of the schedule."""
@@ -101,8 +137,10 @@ class _Step(NamedTuple):
   core: types.Nest
 
 
-def _histories(stream: toys.Stream, global_env_id: np.ndarray) -> list[list]:
+def _histories(bench: Bench) -> list[list]:
   """Returns each environment's steps as the worker should record them."""
+  stream, global_env_id = bench.stream, bench.global_env_id
+  assert isinstance(stream, toys.Stream)
   histories: list[list[_Step]] = [[] for _ in range(stream.num_envs)]
   last_action = [0] * stream.num_envs
   core = [(0, np.zeros(2, np.float32))] * stream.num_envs
@@ -125,7 +163,7 @@ def _histories(stream: toys.Stream, global_env_id: np.ndarray) -> list[list]:
           seen=np.array(seen, np.float32),
           env_id=global_env_id[env],
         ),
-        parameter_version=np.int32(10 + batch),
+        parameter_version=np.int32(bench.sent_versions[batch]),
       )
       before = dict(zip(('steps', 'vector'), core[env], strict=True))
       before['steps'] = np.int32(before['steps'])
@@ -138,8 +176,7 @@ def _histories(stream: toys.Stream, global_env_id: np.ndarray) -> list[list]:
 
 def check(bench: Bench) -> None:
   """Compares all unrolls of width-1 blocks with the environments' steps."""
-  assert isinstance(bench.stream, toys.Stream)
-  histories = _histories(bench.stream, bench.global_env_id)
+  histories = _histories(bench)
   unrolls = bench.unrolls()
   expected = {}
   for env in range(bench.num_train):
@@ -152,4 +189,17 @@ def check(bench: Bench) -> None:
   assert len(expected) >= bench.num_train
   assert set(unrolls) == set(expected)
   for key, unroll in expected.items():
-    chex.assert_trees_all_equal(unrolls[key], unroll)
+    found = unrolls[key]
+    if bench.gate:
+      # The action of the last step was not sent, but one chosen later.
+      found, unroll = _without_last_action(found), _without_last_action(unroll)
+    chex.assert_trees_all_equal(found, unroll)
+
+
+def _without_last_action(unroll: types.Unroll) -> types.Unroll:
+  steps = unroll.steps
+  output = jax.tree.map(lambda x: x[:-1], steps.agent_output)
+  version = steps.parameter_version[:-1]
+  return unroll._replace(
+    steps=steps._replace(agent_output=output, parameter_version=version)
+  )

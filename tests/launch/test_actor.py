@@ -59,6 +59,8 @@ def test_two_actors_train_to_the_end(tmp_path: pathlib.Path):
     "--config.actors.addresses=('127.0.0.1:0',)",
     # Beside the learner's own.
     '--config.env.num_envs=4',
+    # Blocks of two streams.
+    '--config.learner.max_lag=2',
     script='../tests/launch/gated_learner.py',
     WANTED_ENVS='8',
   )

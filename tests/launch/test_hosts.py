@@ -78,6 +78,7 @@ def test_two_hosts_with_actors_train_to_one_summary(tmp_path: pathlib.Path):
     *('--config.env.id=CartPole-v1', '--config.total_env_frames=3000'),
     *('--config.env.num_envs=0', '--config.actors.max_envs=4'),
     *('--config.actors.timeout=600', '--config.num_eval_envs=2'),
+    '--config.learner.max_lag=2',
     # Each update would report learning rates that differ.
     '--config.hosts.check_period=1',
   ]

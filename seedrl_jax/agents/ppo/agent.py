@@ -72,6 +72,11 @@ def make_agent(
   Raises:
     ValueError: if a config value is unknown or does not fit.
   """
+  if (pieces := config.learner.micro_batches) != 1:
+    raise ValueError(
+      f'--config.learner.micro_batches={pieces}: PPO trains on whole '
+      'minibatches; give 1, and more --config.minibatches.'
+    )
   network = config.network
   distribution = distributions.make(
     env_spec.action, network.min_deviation, network.first_deviation

@@ -6,6 +6,7 @@ acted, which may be a few versions older.
 """
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -47,6 +48,8 @@ def make_agent(
   Raises:
     ValueError: if a config value is unknown or does not fit.
   """
+  # Now; the shares of several devices when they are known.
+  minibatches.check(config.batch_size, config.minibatches)
   network = network_lib.make_network(config.network, env_spec)
   module = heads.QNetwork(network, hidden_size=0, dueling=False)
   init_network = network_lib.make_init(module, network, env_spec)
@@ -58,9 +61,7 @@ def make_agent(
     acting_params=functools.partial(_acting_params, config.exploration),
     initial_core=network.initial_core,
     act=_make_act(config.exploration, env_spec, module),
-    update=_make_update(
-      config, module, trainer, minibatches.is_slow_in_loop(init_network)
-    ),
+    update=_make_update(config, module, trainer, init_network),
     updates_per_batch=config.epochs * config.minibatches,
   )
 
@@ -131,13 +132,30 @@ def make_loss(
 
 
 def with_targets(
-  config: ml_collections.ConfigDict, batch: types.Batch, q_values: jax.Array
+  config: ml_collections.ConfigDict,
+  module: heads.QNetwork,
+  params: base.Params,
+  batch: types.Batch,
 ) -> types.Batch:
-  """Returns the batch with `Sample`s for agent outputs; `config` is `loss`."""
-  steps = batch.unroll.steps
-  target = loss_lib.targets(config, q_values, steps)
+  """Returns the batch with `Sample`s for agent outputs.
+
+  Computes one minibatch of values at a time, as the whole batch's activations
+  would fill a small host's memory.
+  """
+
+  def targets(rows: jax.Array) -> jax.Array:
+    unroll = base.select_unrolls(batch, rows).unroll
+    q_values = _q_values(module, params, unroll)
+    return loss_lib.targets(config.loss, q_values, unroll.steps)
+
+  size = batch.weight.shape[0]
+  minibatches.check(size, config.minibatches)
+  rows = jnp.arange(size).reshape((config.minibatches, -1))
+  target = jnp.moveaxis(jax.lax.map(targets, rows), 0, 1)
   # The last step has no transition.
-  sample = Sample(steps.agent_output.action, jnp.pad(target, ((0, 1), (0, 0))))
+  target = jnp.pad(target.reshape((-1, size)), ((0, 1), (0, 0)))
+  steps = batch.unroll.steps
+  sample = Sample(steps.agent_output.action, target)
   unroll = batch.unroll._replace(steps=steps._replace(agent_output=sample))
   return batch._replace(unroll=unroll)
 
@@ -146,7 +164,7 @@ def _make_update(
   config: ml_collections.ConfigDict,
   module: heads.QNetwork,
   trainer: sgd.Trainer,
-  unroll_loop: bool,
+  init_network: Callable[[jax.Array], base.Params],
 ) -> base.UpdateFn:
   def update(
     state: sgd.TrainState,
@@ -154,8 +172,7 @@ def _make_update(
     key: jax.Array,
     progress: jax.Array,
   ) -> tuple[sgd.TrainState, base.UpdateOutput]:
-    q_values = _q_values(module, state.params, batch.unroll)
-    batch = with_targets(config.loss, batch, q_values)
+    batch = with_targets(config, module, state.params, batch)
 
     def step(
       state: sgd.TrainState, rows: jax.Array
@@ -170,7 +187,7 @@ def _make_update(
       size=batch.weight.shape[0],
       epochs=config.epochs,
       minibatches=config.minibatches,
-      unroll=unroll_loop,
+      unroll=minibatches.is_slow_in_loop(init_network),
     )
 
   return update

@@ -96,7 +96,7 @@ def _exploration() -> ml_collections.ConfigDict:
     'epsilon_base': 0.4,
     'epsilon_alpha': 7.0,
     # Linear: from the initial to the final epsilon in the first decay_frames of
-    # the run.
+    # the run; the initial one until the first update.
     'initial_epsilon': 1.0,
     'final_epsilon': 0.1,
     'decay_frames': 4_000_000,

@@ -1,0 +1,32 @@
+"""A2C on CartPole-v1: the V-trace agent, kept on policy, on short unrolls.
+
+With on-policy data and a lambda of 1, V-trace's targets are the n-step returns
+of A2C (arXiv 1802.01561, remark 1), with n the unroll's length. Settings are
+those of Stable-Baselines3 (RL Baselines3 Zoo), but for:
+
+* 16 environments (8), and 8 for evaluation, which act greedily;
+* a learning rate that decays to 0, as in OpenAI's A2C (constant);
+* rewards of 0.1 (1): unscaled, returns of up to a hundred make the value's
+  gradient swamp the policy's in the hidden units that both share;
+* hidden units are ReLU (two networks of tanh).
+"""
+
+import ml_collections
+
+from configs import base
+
+
+def get_config() -> ml_collections.ConfigDict:
+  """Returns the configuration."""
+  config = base.get_config()
+  config.total_env_frames = 500_000
+  config.env.num_envs = 16
+  config.unroll_length = 5
+  config.batch_size = 16
+  config.loss.entropy_cost = 0.0
+  config.loss.reward_scale = 0.1
+  config.optimizer.name = 'rmsprop'
+  config.optimizer.learning_rate = 7e-4
+  config.optimizer.epsilon = 1e-5
+  config.optimizer.clip_norm = 0.5
+  return config

@@ -1,0 +1,51 @@
+"""Keeps training on-policy within a bound: masks what is older."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from seedrl_jax import types
+
+_FIRST = np.uint8(types.StepType.FIRST)
+
+
+class LagFilter:
+  """Masks unrolls in which parameters acted that are too old.
+
+  All steps of such an unroll become FIRST, so that none is a transition.
+  """
+
+  def __init__(self, max_lag: int, version: int, updates_per_batch: int):
+    """`version` is the learner's before it trains on the first batch.
+
+    An unroll of batch n (from 0) needs the parameters after batch
+    n - `max_lag` - 1 or later ones.
+    """
+    self._updates_per_batch = updates_per_batch
+    self._oldest = version - max_lag * updates_per_batch
+
+  def __call__(
+    self, pieces: Sequence[types.Batch]
+  ) -> tuple[list[types.Batch], float]:
+    """Returns the next batch, in pieces, and the share that it masked."""
+    masked = [_mask_older(piece, self._oldest) for piece in pieces]
+    self._oldest += self._updates_per_batch
+    batches, old = zip(*masked, strict=True)
+    return list(batches), float(np.concatenate(old).mean())
+
+
+def _mask_older(
+  batch: types.Batch, version: int
+) -> tuple[types.Batch, np.ndarray]:
+  """Returns a batch without transitions of versions before `version`.
+
+  Also returns which unrolls were older, bool `[W]`.
+  """
+  steps = batch.unroll.steps
+  # The last step's action is of the next unroll.
+  old = steps.parameter_version[:-1].min(axis=0) < version
+  if old.any():
+    step_type = np.where(old, _FIRST, steps.step_type)
+    steps = steps._replace(step_type=step_type)
+    batch = batch._replace(unroll=batch.unroll._replace(steps=steps))
+  return batch, old

@@ -1,0 +1,55 @@
+"""Tests of the filter that drops what is too old."""
+
+import chex
+import numpy as np
+
+from seedrl_jax import types
+from seedrl_jax.learner import lag_filter
+from tests.learner import toys
+
+
+def _batch(versions):
+  """Returns a batch whose steps, `[T + 1][W]`, have these versions."""
+  batch = toys.batch_of([1.0] * len(versions[0]))
+  shape = np.shape(versions)
+  steps = batch.unroll.steps._replace(
+    parameter_version=np.array(versions, np.int32),
+    step_type=np.full(shape, types.StepType.MID, np.uint8),
+  )
+  return batch._replace(unroll=batch.unroll._replace(steps=steps))
+
+
+def _dropped(batch):
+  """Returns whether each unroll lost its transitions, if wholly."""
+  step_type = batch.unroll.steps.step_type
+  assert step_type.dtype == np.uint8
+  first = step_type == types.StepType.FIRST
+  assert (first.all(axis=0) == first.any(axis=0)).all()
+  return first[0].tolist()
+
+
+def test_masks_unrolls_with_a_step_older_than_the_bound():
+  # An agent that makes three updates of a batch, in its ninth.
+  keep = lag_filter.LagFilter(2, version=24, updates_per_batch=3)
+  # The last step's action is of the next unroll, and does not count.
+  pieces = [
+    _batch([[18, 15, 24, 18], [18, 18, 15, 24], [0, 18, 24, 24]]),
+    _batch([[24], [24], [24]]),
+  ]
+  before = [p.unroll.steps.step_type.copy() for p in pieces]
+  masked, share = keep(pieces)
+  assert [_dropped(p) for p in masked] == [[False, True, True, False], [False]]
+  assert share == 2 / 5
+  # A sample is read-only.
+  for piece, step_type in zip(pieces, before, strict=True):
+    np.testing.assert_array_equal(piece.unroll.steps.step_type, step_type)
+  for old, new in zip(pieces, masked, strict=True):
+    steps = new.unroll.steps._replace(step_type=old.unroll.steps.step_type)
+    new = new._replace(unroll=new.unroll._replace(steps=steps))
+    chex.assert_trees_all_equal(new, old)
+
+
+def test_the_bound_moves_with_each_batch():
+  keep = lag_filter.LagFilter(1, version=5, updates_per_batch=1)
+  shares = [keep([_batch([[5, 6, 7], [5, 6, 7]])])[1] for _ in range(4)]
+  assert shares == [0.0, 0.0, 1 / 3, 2 / 3]
