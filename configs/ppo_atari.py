@@ -37,6 +37,8 @@ def get_config() -> ml_collections.ConfigDict:
   config.network.frame_stack = 4
   config.unroll_length = 32
   config.batch_size = 32
+  # The environments begin the unrolls of two batches at once.
+  config.learner.max_lag = 3
   config.epochs, config.minibatches = 4, 4
   config.loss.clip = 0.1
   config.loss.entropy_cost = 0.01

@@ -33,6 +33,7 @@ RANGES: dict[str, Allowed] = {
 def set_defaults(config: ml_collections.ConfigDict) -> None:
   """Makes a configuration one of PPO."""
   config.agent = 'ppo'
+  config.learner.max_lag = 1
   # Of each batch: how often it is used, and in how many equal parts. These are
   # of transitions or, if the network has an LSTM or stacks frames, of unrolls.
   config.epochs, config.minibatches = 10, 32

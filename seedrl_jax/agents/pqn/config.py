@@ -26,6 +26,7 @@ RANGES: dict[str, Allowed] = {
 def set_defaults(config: ml_collections.ConfigDict) -> None:
   """Makes a configuration one of PQN, with the paper's Atari settings."""
   config.agent = 'pqn'
+  config.learner.max_lag = 1
   # Of each batch: how often it is used, and in how many equal parts, of
   # unrolls.
   config.epochs, config.minibatches = 2, 32
