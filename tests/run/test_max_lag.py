@@ -130,7 +130,7 @@ def test_nothing_older_is_trained_on(most, values, may_drop, tmp_path):
   assert lags.max() <= most
   if not may_drop:
     assert not any(trained.shares)
-    assert max(_column(tmp_path, 'policy_lag_max_updates')) <= most
+    assert max(_column(tmp_path, 'policy_lag_max_batches')) <= most
   # More than nothing is left.
   assert np.mean(trained.shares) < 0.9
 
