@@ -1,7 +1,7 @@
 """A2C on Atari: the V-trace agent, kept on policy, on short unrolls; Pong.
 
 With on-policy data and a lambda of 1, V-trace's targets are the n-step returns
-of A2C (arXiv 1802.01561, remark 1), with n the unroll's length. Settings are
+of A2C (arXiv 1802.01561, equation 2), with n the unroll's length. Settings are
 those of OpenAI's A2C, which the PPO paper (arXiv 1707.06347) reports: Nature's
 network, 16 environments, 5 steps, RMSProp at 7e-4 that decays to 0 in 40
 million frames, norm clip 0.5, entropy cost 0.01, minimal actions, clipped
@@ -40,4 +40,6 @@ def get_config() -> ml_collections.ConfigDict:
   # As TensorFlow's.
   config.optimizer.epsilon_inside_root = True
   config.optimizer.rmsprop_initial_scale = 1.0
+  # Acting and training alternate: the data are on-policy.
+  config.learner.max_lag = 0
   return config

@@ -1,7 +1,7 @@
 """A2C on CartPole-v1: the V-trace agent, kept on policy, on short unrolls.
 
 With on-policy data and a lambda of 1, V-trace's targets are the n-step returns
-of A2C (arXiv 1802.01561, remark 1), with n the unroll's length. Settings are
+of A2C (arXiv 1802.01561, equation 2), with n the unroll's length. Settings are
 those of Stable-Baselines3 (RL Baselines3 Zoo), but for:
 
 * 16 environments (8), and 8 for evaluation, which act greedily;
@@ -25,9 +25,12 @@ def get_config() -> ml_collections.ConfigDict:
   config.batch_size = 16
   config.learner.max_lag = 1
   config.loss.entropy_cost = 0.0
+  config.loss.baseline_cost = 1.0  # of half the square
   config.loss.reward_scale = 0.1
   config.optimizer.name = 'rmsprop'
   config.optimizer.learning_rate = 7e-4
   config.optimizer.epsilon = 1e-5
   config.optimizer.clip_norm = 0.5
+  # Acting and training alternate: the data are on-policy.
+  config.learner.max_lag = 0
   return config

@@ -4,10 +4,9 @@ Uniform replay of single transitions, one network without double Q-learning or
 dueling, one-step targets, an epsilon that decays. Settings are those of
 CleanRL's dqn.py, but for:
 
-* 16 environments (1), and 8 for evaluation, which act greedily;
-* 8 samples of a transition (12.8);
-* a learning rate that decays to 0 (constant): without, the last checkpoint can
-  be a bad one.
+* 16 environments (1), and 4 for evaluation, which act greedily;
+* a learning rate that decays from 5e-4 to 0 (2.5e-4 throughout): without, the
+  last checkpoint can be a bad one.
 """
 
 import ml_collections
@@ -19,6 +18,7 @@ def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = r2d2_base.get_config()
   config.total_env_frames = 500_000
+  config.num_eval_envs = 4
   config.env.num_envs = 16
   config.unroll_length = 1
   config.burn_in = 0
@@ -37,12 +37,12 @@ def get_config() -> ml_collections.ConfigDict:
   config.exploration.final_epsilon = 0.05
   config.exploration.decay_frames = 250_000
   config.exploration.eval_epsilon = 0.0
-  config.optimizer.learning_rate = 2.5e-4
+  config.optimizer.learning_rate = 5e-4
   config.optimizer.epsilon = 1e-8
   config.optimizer.schedule = 'linear'
   config.optimizer.clip_norm = 0.0
   config.replay.sampler = 'uniform'
   config.replay.max_size = 10_000
   config.replay.min_size = 10_000
-  config.replay.samples_per_insert = 8.0
+  config.replay.samples_per_insert = 12.8
   return config

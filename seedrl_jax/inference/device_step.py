@@ -9,6 +9,11 @@ from seedrl_jax import types
 from seedrl_jax.agents import base
 from seedrl_jax.inference import specs
 
+# XLA's default on CPU runs independent operations, such as a policy's and a
+# baseline's layers, on other threads. These wait for their turn as long as many
+# calls take, while environments keep all cores busy.
+_SERIAL = {'xla_cpu_scheduler_type': 'CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED'}
+
 
 def batch_buckets(minimum: int, maximum: int) -> tuple[int, ...]:
   """Returns the batch sizes to compile: powers of two, and the maximum.
@@ -57,6 +62,7 @@ class DeviceStep:
     self._act = jax.jit(
       functools.partial(_act, agent.act, self.header, self.output),
       donate_argnums=(1,),
+      compiler_options=_SERIAL if device.platform == 'cpu' else None,
     )
     self._restore = jax.jit(
       functools.partial(_restore, self.header), donate_argnums=(0,)
