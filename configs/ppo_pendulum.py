@@ -1,11 +1,13 @@
 """PPO on Pendulum-v1: a minute on two CPU cores.
 
 Start from here for your own task with small continuous actions. Settings of
-Stable-Baselines3's zoo (discount 0.9, learning rate 1e-3, 10 epochs, batches
-of 64 transitions, its value cost). Differences:
+Stable-Baselines3's zoo (learning rate 1e-3, 10 epochs, batches of 64
+transitions, its value cost). Differences:
 
 * 16 environments (4) and unrolls of 64 steps (1,024): batches of 1,024
   transitions (4,096);
+* discount 0.95 (0.9) and ReLU (tanh): with the zoo's, policies need more
+  swings;
 * noise in each step, not state-dependent exploration;
 * observations and rewards are normalised.
 """
@@ -25,9 +27,9 @@ def get_config() -> ml_collections.ConfigDict:
   config.unroll_length = 64
   config.batch_size = 16
   config.epochs, config.minibatches = 10, 16
-  config.network.activation = 'tanh'
+  config.network.activation = 'relu'
   config.network.separate_baseline = True
-  config.loss.discount = 0.9
+  config.loss.discount = 0.95
   config.loss.baseline_cost = 1.0
   config.normalization.observations = True
   config.normalization.rewards = True

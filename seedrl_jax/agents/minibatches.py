@@ -1,12 +1,12 @@
 """Epochs of minibatches over a device's share of a batch."""
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 
 from seedrl_jax.agents import base
+from seedrl_jax.networks import block_conv
 
 
 class StepFn(Protocol):
@@ -30,7 +30,6 @@ def run(
   size: int,
   epochs: int,
   minibatches: int,
-  unroll: bool = False,
 ) -> tuple[Any, base.UpdateOutput]:
   """Makes `epochs` x `minibatches` steps, each epoch in another order.
 
@@ -44,7 +43,6 @@ def run(
     size: samples of the device; indices are below it.
     epochs: how often each sample is used.
     minibatches: equal parts of the samples.
-    unroll: whether to unroll the loop (`is_slow_in_loop`).
 
   Returns:
     the last state, and the mean of the steps' metrics; finite if all steps are.
@@ -58,7 +56,8 @@ def run(
     for k in jax.random.split(key, epochs)
   ]
   rows = jnp.concatenate(orders)
-  state, outputs = jax.lax.scan(step, state, rows, unroll=unroll or 1)
+  with block_conv.for_loops():
+    state, outputs = jax.lax.scan(step, state, rows)
   metrics = jax.tree.map(lambda x: jnp.mean(x, axis=0), outputs.metrics)
   return state, base.UpdateOutput(metrics, jnp.all(outputs.finite))
 
@@ -74,14 +73,3 @@ def check(size: int, minibatches: int) -> None:
       f'--config.minibatches={minibatches} must divide the {size} samples of a '
       "batch, or of a training device's share of it."
     )
-
-
-def is_slow_in_loop(init: Callable[[jax.Array], base.Params]) -> bool:
-  """Returns whether a network is several times slower within a loop.
-
-  XLA's convolutions are, on CPU. Unrolled, they compile for up to a second per
-  step. `init` makes the network's parameters from a key.
-  """
-  if jax.default_backend() != 'cpu':
-    return False
-  return 'conv_general_dilated' in str(jax.make_jaxpr(init)(jax.random.key(0)))

@@ -40,6 +40,10 @@ def test_strided_conv_is_a_convolution(layer, height, width, num_frames):
     x = images if num_frames is None else blocks(images)
     return conv.apply({'params': params}, x)
 
+  def within_loop(params, images):
+    with block_conv.for_loops():
+      return ours(params, images)
+
   def reference(params, images):
     y = jax.lax.conv_general_dilated(
       images,
@@ -60,8 +64,8 @@ def test_strided_conv_is_a_convolution(layer, height, width, num_frames):
 
   x = images if num_frames is None else blocks(images)
   params = parameters.draw(conv.init, jax.random.key(1), x)['params']
-  (gradients, output), (expected_gradients, expected) = map(
-    run, (ours, reference)
-  )
-  chex.assert_trees_all_close(output, expected, atol=1e-5)
-  chex.assert_trees_all_close(gradients, expected_gradients, atol=1e-4)
+  expected_gradients, expected = run(reference)
+  for function in (ours, within_loop):
+    gradients, output = run(function)
+    chex.assert_trees_all_close(output, expected, atol=1e-5)
+    chex.assert_trees_all_close(gradients, expected_gradients, atol=1e-4)

@@ -198,7 +198,6 @@ class PPO:
       size=len(data.samples.weight),
       epochs=self.config.epochs,
       minibatches=self.config.minibatches,
-      unroll=minibatches.is_slow_in_loop(self._init_params),
     )
     # The old ones normalise the whole batch, so that ratios start at 1.
     observations = state.observations

@@ -6,7 +6,6 @@ acted, which may be a few versions older.
 """
 
 import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -16,7 +15,7 @@ import ml_collections
 from seedrl_jax import types
 from seedrl_jax.agents import base, exploration, minibatches, sgd
 from seedrl_jax.agents.pqn import loss as loss_lib
-from seedrl_jax.networks import heads
+from seedrl_jax.networks import block_conv, heads
 from seedrl_jax.networks import network as network_lib
 
 
@@ -61,7 +60,7 @@ def make_agent(
     acting_params=functools.partial(_acting_params, config.exploration),
     initial_core=network.initial_core,
     act=_make_act(config.exploration, env_spec, module),
-    update=_make_update(config, module, trainer, init_network),
+    update=_make_update(config, module, trainer),
     updates_per_batch=config.epochs * config.minibatches,
   )
 
@@ -151,7 +150,8 @@ def with_targets(
   size = batch.weight.shape[0]
   minibatches.check(size, config.minibatches)
   rows = jnp.arange(size).reshape((config.minibatches, -1))
-  target = jnp.moveaxis(jax.lax.map(targets, rows), 0, 1)
+  with block_conv.for_loops():
+    target = jnp.moveaxis(jax.lax.map(targets, rows), 0, 1)
   # The last step has no transition.
   target = jnp.pad(target.reshape((-1, size)), ((0, 1), (0, 0)))
   steps = batch.unroll.steps
@@ -164,7 +164,6 @@ def _make_update(
   config: ml_collections.ConfigDict,
   module: heads.QNetwork,
   trainer: sgd.Trainer,
-  init_network: Callable[[jax.Array], base.Params],
 ) -> base.UpdateFn:
   def update(
     state: sgd.TrainState,
@@ -187,7 +186,6 @@ def _make_update(
       size=batch.weight.shape[0],
       epochs=config.epochs,
       minibatches=config.minibatches,
-      unroll=minibatches.is_slow_in_loop(init_network),
     )
 
   return update
