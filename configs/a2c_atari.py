@@ -30,7 +30,6 @@ def get_config() -> ml_collections.ConfigDict:
   config.env.zero_discount_on_life_loss = True
   config.unroll_length = 5
   config.batch_size = 16
-  config.learner.max_lag = 1
   config.network.torso = 'nature'
   config.loss.entropy_cost = 0.01
   config.loss.lambda_ = 1.0

@@ -23,7 +23,6 @@ def get_config() -> ml_collections.ConfigDict:
   config.env.num_envs = 16
   config.unroll_length = 5
   config.batch_size = 16
-  config.learner.max_lag = 1
   config.loss.entropy_cost = 0.0
   config.loss.baseline_cost = 1.0  # of half the square
   config.loss.reward_scale = 0.1

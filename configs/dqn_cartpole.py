@@ -1,4 +1,4 @@
-"""DQN (Mnih et al. 2015) on CartPole-v1: a minute on two CPU cores.
+"""DQN (Mnih et al. 2015) on CartPole-v1: minutes on two CPU cores.
 
 Uniform replay of single transitions, one network without double Q-learning or
 dueling, one-step targets, an epsilon that decays. Settings are those of

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from configs import dqn_atari
 from seedrl_jax import types
 from seedrl_jax.agents import base, exploration, transitions
 from seedrl_jax.agents.r2d2 import agent as agent_lib
@@ -88,6 +89,7 @@ def test_returns_by_hand():
     (_LENGTH + 4, {'n_steps': 5, 'huber_delta': 0.7, 'reward_clip': 1.0}),
     (_LENGTH + 2, {'rescale_epsilon': -1.0, 'double_q': False}),
     (_LENGTH, {'n_steps': 1, 'discount': 0.9, 'reward_scale': 0.7}),
+    (_LENGTH, dict(dqn_atari.get_config().loss)),
   ],
 )
 def test_equals_numpy(length, changes):
