@@ -61,7 +61,8 @@ def _env() -> ml_collections.ConfigDict:
     'factory_kwargs': ml_collections.ConfigDict(),  # its arguments
     'num_envs': 128,  # training, in this process
     # Environments per inference call and stream. 0: half of the stream's, so
-    # that one half steps while the network runs on the other.
+    # that one half steps while the network runs on the other; with a
+    # learner.max_lag of 0 or 1 all, as unrolls should begin together.
     'batch_size': 0,
     'num_threads': 0,  # EnvPool's, per stream; 0: as the cores allow
     # Pins EnvPool's threads to processors from this one on; -1: no pinning.
@@ -205,8 +206,8 @@ def _learner() -> ml_collections.ConfigDict:
     # Inference waits for newer ones before an unroll, and unrolls that are
     # older all the same (from Reverb) are dropped. A version counts once,
     # however many optimiser steps its batch takes. 0: acting and training
-    # alternate; take one stream, a batch_size that its environments divide, and
-    # env.batch_size 0, which is all of them then. None: no bound.
+    # alternate; take one stream, and a batch_size that its environments divide.
+    # None: no bound.
     'max_lag': config_dict.placeholder(int),
   })
 

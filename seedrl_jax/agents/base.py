@@ -135,7 +135,7 @@ class Agent:
     overlap: steps that consecutive unrolls of an environment share. An unroll
       has `unroll_length + overlap` steps.
     updates_per_batch: optimiser steps per `update`, the unit of parameter
-      versions and policy lag.
+      versions; policy lag is in batches.
     initial_priorities: None if all new unrolls have the same priority.
   """
 

@@ -27,7 +27,8 @@ class LearnerCounters:
   """Progress counters; written by the learner's thread, read by any."""
 
   updates: int = 0  # finished and finite, over all runs of the work directory
-  lag_sum: float = 0.0  # of the updates' mean policy lags, in versions
+  # Policy lag is in batches, though versions count optimiser steps.
+  lag_sum: float = 0.0  # of the updates' mean policy lags
   lag_max: int = 0  # of any step since `take_lag_max`
   dropped_sum: float = 0.0  # of the updates' dropped shares of unrolls
   lag_updates: int = 0  # number of updates in these sums
@@ -162,10 +163,11 @@ class Learner:
   def _record_lag(self, item: prefetch_lib.Prefetched) -> None:
     counters = self.counters
     # A replay saved just after the parameters may hold steps of later versions.
-    counters.lag_sum += max(0.0, self._dispatched - item.version_mean)
-    counters.lag_max = max(
-      counters.lag_max, self._dispatched - item.version_min
-    )
+    per_batch = self._updater.agent.updates_per_batch
+    lag_mean = (self._dispatched - item.version_mean) / per_batch
+    counters.lag_sum += max(0.0, lag_mean)
+    lag_max = (self._dispatched - item.version_min) // per_batch
+    counters.lag_max = max(counters.lag_max, lag_max)
     counters.dropped_sum += item.dropped_share
     counters.lag_updates += 1
 

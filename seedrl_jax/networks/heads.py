@@ -99,8 +99,9 @@ class ActorCritic(nn.Module):
 
   def initial_core(self, batch: int) -> types.Nest:
     """Returns the core state of `batch` environments before any step."""
-    core = self.network.initial_core(batch)
-    return (core, core) if self.separate else core
+    make = self.network.initial_core
+    # Inference donates the state, and no array can be donated twice.
+    return (make(batch), make(batch)) if self.separate else make(batch)
 
   @nn.compact
   def __call__(

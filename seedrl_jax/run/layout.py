@@ -307,7 +307,10 @@ def _plan_remote_streams(
 
 def _batch_size(config: ml_collections.ConfigDict, num_envs: int) -> int:
   wanted = config.env.batch_size
-  if config.deterministic or (not wanted and config.learner.max_lag == 0):
+  # Halves drift apart: one would begin unrolls before the other ends those of
+  # the last batch, and so wait for all training.
+  in_step = config.learner.max_lag in (0, 1)
+  if config.deterministic or (in_step and not wanted):
     return num_envs
   if not 0 <= wanted <= num_envs:
     raise ValueError(

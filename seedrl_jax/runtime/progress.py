@@ -82,7 +82,7 @@ def progress_text(row: Metrics, total_frames: int, waits_for: str) -> str:
     f'return {number("rollout/return", 1)} '
     f'(eval {number("eval/return", 1)}) | '
     f'{format_count(row[UPDATES] or 0)} updates | '
-    f'lag {number("replay/policy_lag_mean_updates", 1)} | '
+    f'lag {number("replay/policy_lag_mean_batches", 1)} | '
     f'waits for {waits_for}'
   )
 

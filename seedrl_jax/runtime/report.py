@@ -18,8 +18,8 @@ EVAL_WINDOW = 20
 _BLOCKED = 0.1
 _BOTH_BLOCKED = 0.25
 _SENTENCES = {
-  'learner': 'the learner (inference waits for room in the store)',
-  'store': 'the store (inference waits for room in it, the learner for data)',
+  'learner': 'the learner (inference waits for it)',
+  'store': 'the store (inference and the learner wait for each other)',
   'envs': 'the environments (inference waits for them)',
   'inference': 'inference (environments wait for their actions)',
 }
@@ -200,10 +200,10 @@ class Reporter:
       'rollout/length_steps': self.training.mean_length(),
       'eval/return': self.evaluation.mean_return(),
       'eval/length_steps': self.evaluation.mean_length(),
-      'replay/policy_lag_mean_updates': (
+      'replay/policy_lag_mean_batches': (
         (now.lag_sum - last.lag_sum) / updates if updates else None
       ),
-      'replay/policy_lag_max_updates': lag_max if updates else None,
+      'replay/policy_lag_max_batches': lag_max if updates else None,
       'replay/dropped_share': (
         (now.dropped_sum - last.dropped_sum) / updates if updates else None
       ),

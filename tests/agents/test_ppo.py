@@ -275,6 +275,14 @@ def test_stops_at_the_target_kl():
   assert metrics['skipped_share'] == 0 and metrics['kl'] > 1e-3
 
 
+def test_core_states_of_policy_and_baseline_can_be_donated():
+  agent = base.load_agent(_config(**_RECURRENT), _env_spec())
+  step = jax.jit(
+    lambda core: jax.tree.map(jnp.negative, core), donate_argnums=0
+  )
+  assert len(jax.tree.leaves(step(agent.initial_core(2)))) == 5
+
+
 def test_refuses_pieces_of_minibatches():
   with pytest.raises(ValueError, match='and more --config'):
     base.load_agent(_config(**{'learner.micro_batches': 2}), _env_spec())

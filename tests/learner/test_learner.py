@@ -181,7 +181,7 @@ def test_versions_and_lag_count_the_updates_of_a_batch():
   # Batches end at 11, 14, 17 and 20; periods at 12, 16 and 20.
   assert published == ['publish 8', 'publish 14', 'publish 17', 'publish 20']
   assert learner.counters.updates == int(learner.state().step) == 20
-  assert learner.counters.lag_sum == 0 + 3 + 6 + 9
+  assert learner.counters.lag_sum == 0 + 1 + 2 + 3
 
 
 def test_policy_lag():

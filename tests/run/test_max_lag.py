@@ -130,7 +130,7 @@ def test_nothing_older_is_trained_on(most, values, may_drop, tmp_path):
   assert lags.max() <= most
   if not may_drop:
     assert not any(trained.shares)
-    assert max(_column(tmp_path, 'policy_lag_max_updates')) <= most
+    assert max(_column(tmp_path, 'policy_lag_max_batches')) <= most
   # More than nothing is left.
   assert np.mean(trained.shares) < 0.9
 
@@ -216,9 +216,10 @@ def test_a_bound_that_cannot_be_kept_is_refused(values, message):
     build.plan(config)
 
 
-def test_zero_waits_for_all_environments():
-  config = runs.tiny(learner__max_lag=0, num_eval_envs=3)
-  assert build.plan(config).plans[0].batch_size == 7
+@pytest.mark.parametrize('most, size', [(0, 7), (1, 7), (2, 4), (None, 4)])
+def test_unrolls_begin_together_within_a_narrow_bound(most, size):
+  config = runs.tiny(learner__max_lag=most, num_eval_envs=3)
+  assert build.plan(config).plans[0].batch_size == size
   config.env.batch_size = 2
   assert build.plan(config).plans[0].batch_size == 2
 

@@ -27,8 +27,8 @@ def test_row_is_the_difference_since_the_last():
   assert row['time/frames_per_s'] == 400.0
   assert row['time/updates'] == 5
   assert row['time/updates_per_s'] == 0.5
-  assert row['replay/policy_lag_mean_updates'] == 1.5
-  assert row['replay/policy_lag_max_updates'] == 7
+  assert row['replay/policy_lag_mean_batches'] == 1.5
+  assert row['replay/policy_lag_max_batches'] == 7
   assert (row['losses/total'], row['replay/x']) == (0.5, 1.0)
   # 2 threads or 10 environments, 4 seconds.
   shares = dataclasses.astuple(waits)
@@ -41,8 +41,8 @@ def test_second_row_starts_where_the_first_ended():
   reporter.row(_NOW, 7, {})
   row, waits = reporter.row(_NOW, 0, {})
   assert row['time/frames_per_s'] == 0.0
-  assert row['replay/policy_lag_mean_updates'] is None
-  assert row['replay/policy_lag_max_updates'] is None
+  assert row['replay/policy_lag_mean_batches'] is None
+  assert row['replay/policy_lag_max_batches'] is None
   assert waits == report.Waits(0.0, 0.0, 0.0, 0.0)
   assert reporter.total_waits(_NOW).inference_for_envs == 0.25
 
