@@ -1,10 +1,12 @@
 """PPO on MuJoCo tasks of EnvPool; HalfCheetah-v5 by default.
 
 As CleanRL's `ppo_continuous_action.py`: network, losses, optimiser and
-normalisation. It differs for speed (in brackets: CleanRL):
+normalisation. It differs (in brackets: CleanRL):
 
 * 64 environments (1) with unrolls of 32 steps (2,048): batches of 2,048
-  transitions, as there.
+  transitions, as there;
+* actions with a first deviation of 0.4 (1), which learns to run more reliably;
+* acting and training overlap (`learner.max_lag`).
 """
 
 import ml_collections
@@ -24,6 +26,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.epochs, config.minibatches = 10, 32
   config.network.activation = 'tanh'
   config.network.separate_baseline = True
+  config.network.first_deviation = 0.4
   config.loss.value_clip = 0.2
   config.normalization.observations = True
   config.normalization.rewards = True
