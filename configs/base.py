@@ -204,10 +204,10 @@ def _learner() -> ml_collections.ConfigDict:
     # Keeps a queue's agent on-policy: batches that the learner may train on
     # between the parameters that act and the batch that holds their steps.
     # Inference waits for newer ones before an unroll, and unrolls that are
-    # older all the same (from Reverb) are dropped. A version counts once,
-    # however many optimiser steps its batch takes. 0: acting and training
-    # alternate; take one stream, and a batch_size that its environments divide.
-    # None: no bound.
+    # older all the same (as with several streams) are dropped. A version counts
+    # once, however many optimiser steps its batch takes. 0: acting and training
+    # alternate; take one stream, a batch_size that its environments divide, and
+    # env.batch_size 0, which is all of them then. None: no bound.
     'max_lag': config_dict.placeholder(int),
   })
 

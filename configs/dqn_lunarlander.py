@@ -8,7 +8,8 @@ tuned settings (RL Baselines3 Zoo); beside them:
 * a learning rate that decays to 0 (constant);
 * a target every 500 updates, 8,000 frames (250 frames);
 * a replay of 100,000 (50,000), and a first update at 10,000 (at once);
-* an epsilon of 0.05 from 200,000 frames on (0.1 from 12,000).
+* an epsilon of 0.05 from 200,000 frames on (0.1 from 12,000);
+* gradients are not clipped (at norm 10).
 """
 
 import ml_collections

@@ -5,7 +5,8 @@ Settings of Stable-Baselines3's zoo: discount 0.999, lambda 0.98, entropy cost
 
 * 32 environments (16) and unrolls of 128 steps (1,024): batches of 4,096
   transitions (16,384);
-* observations and rewards are normalised, and the learning rate of 3e-4 decays.
+* observations and rewards are normalised, and the learning rate of 3e-4 decays;
+* acting and training overlap.
 """
 
 import ml_collections

@@ -6,7 +6,8 @@ normalisation. It differs (in brackets: CleanRL):
 * 64 environments (1) with unrolls of 32 steps (2,048): batches of 2,048
   transitions, as there;
 * actions with a first deviation of 0.4 (1), which learns to run more reliably;
-* acting and training overlap (`learner.max_lag`).
+* acting and training overlap (`learner.max_lag`);
+* 4 million frames, over which the learning rate decays (1 million).
 """
 
 import ml_collections

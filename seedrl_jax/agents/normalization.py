@@ -76,9 +76,13 @@ def deviation(statistics: Statistics) -> jax.Array:
 
 
 def normalize(statistics: Statistics, x: jax.Array, clip: float) -> jax.Array:
-  """Maps `[..., *shape]` to mean 0 and deviation 1, within [-clip, clip]."""
-  scaled = (x - statistics.mean) / deviation(statistics)
-  return jnp.clip(scaled, -clip, clip)
+  """Maps `[..., *shape]` to mean 0 and deviation 1, then clips it."""
+  return clipped((x - statistics.mean) / deviation(statistics), clip)
+
+
+def clipped(x: jax.Array, clip: float) -> jax.Array:
+  """Returns `x` within [-clip, clip]; 0 leaves it."""
+  return jnp.clip(x, -clip, clip) if clip else x
 
 
 def initial_observations(observation: types.Nest) -> ObservationStatistics:

@@ -17,11 +17,17 @@ class LagGate:
   """
 
   def __init__(
-    self, queue: assembler.BlockWriter, batch_size: int, max_lag: int
+    self,
+    queue: assembler.BlockWriter,
+    batch_size: int,
+    max_lag: int,
+    patience: float | None = None,
   ):
     """Starts with an empty queue.
 
     Args:
+      patience: seconds after which a complete batch counts as lost, with its
+        server; None: never.
       batch_size: unrolls that the learner takes from this queue at a time.
       max_lag: batches that the learner may train on between the parameters that
         act and the batch that holds their steps.
@@ -29,6 +35,7 @@ class LagGate:
     self._queue = queue
     self._batch_size = batch_size
     self._max_lag = max_lag
+    self._patience = patience
     self._changed = threading.Condition()
     # Numbers of unrolls.
     self._allocated = self._inserted = 0
@@ -73,7 +80,10 @@ class LagGate:
       newest = (self._allocated - 1) // self._batch_size
       complete = self._inserted // self._batch_size
       needed = min(newest - self._max_lag, complete)
-      self._changed.wait_for(lambda: self._closed or self._trained >= needed)
+      self._changed.wait_for(
+        lambda: self._closed or self._trained >= needed, self._patience
+      )
+      self._trained = max(self._trained, needed)
       if self._closed:
         raise replay.StoreClosed('The queue was closed during a wait.')
 

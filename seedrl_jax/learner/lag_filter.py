@@ -8,6 +8,10 @@ from seedrl_jax import types
 
 _FIRST = np.uint8(types.StepType.FIRST)
 
+# Batches without a recent unroll after which a run has failed; a server that is
+# back may bring a few.
+_MOST_DROPPED = 20
+
 
 class LagFilter:
   """Masks unrolls in which parameters acted that are too old.
@@ -21,17 +25,30 @@ class LagFilter:
     An unroll of batch n (from 0) needs the parameters after batch
     n - `max_lag` - 1 or later ones.
     """
+    self._max_lag = max_lag
     self._updates_per_batch = updates_per_batch
+    self._num_dropped = 0  # latest batches that were dropped wholly
     self._oldest = version - max_lag * updates_per_batch
 
   def __call__(
     self, pieces: Sequence[types.Batch]
   ) -> tuple[list[types.Batch], float]:
-    """Returns the next batch, in pieces, and the share that it masked."""
+    """Returns the next batch, in pieces, and the share that it masked.
+
+    Raises:
+      RuntimeError: if nothing was left of many batches.
+    """
     masked = [_mask_older(piece, self._oldest) for piece in pieces]
     self._oldest += self._updates_per_batch
     batches, old = zip(*masked, strict=True)
-    return list(batches), float(np.concatenate(old).mean())
+    share = float(np.concatenate(old).mean())
+    self._num_dropped = self._num_dropped + 1 if share == 1.0 else 0
+    if self._num_dropped == _MOST_DROPPED:
+      raise RuntimeError(
+        f'All unrolls of {_MOST_DROPPED} batches were older than '
+        f'--config.learner.max_lag={self._max_lag} allows; raise it.'
+      )
+    return list(batches), share
 
 
 def _mask_older(

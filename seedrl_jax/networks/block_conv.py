@@ -28,7 +28,7 @@ _in_loop = contextvars.ContextVar('in_loop', default=False)
 
 @contextlib.contextmanager
 def for_loops() -> Iterator[None]:
-  """Convolutions traced within this context are fast in a loop, too.
+  """A `StridedConv` traced within this context is fast in a loop, too.
 
   XLA's CPU backend runs a convolution in a loop 10 to 20 times slower than
   outside. There, `StridedConv` takes products, which are not.

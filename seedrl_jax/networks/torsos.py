@@ -1,8 +1,9 @@
 """Torsos: map one observation leaf `[N, ...]` to `[N, F]`, and prepare it.
 
 Environments send small dtypes, as uint8, which become features on the device.
-Torsos run on all steps of all environments at once (N = T x B), never inside a
-scan: XLA's CPU backend runs convolutions 10 to 20 times slower in a loop.
+Torsos run on all steps of all environments at once (N = T x B), not in a scan
+over time: XLA's CPU backend runs convolutions 10 to 20 times slower in a loop
+(`block_conv.for_loops`).
 """
 
 from collections.abc import Sequence
@@ -294,6 +295,11 @@ def make_torso(
     sizes = tuple(config.hidden_sizes)
     return MLP(sizes, activation, dtype, name=name)
   if torso == 'resnet':
+    if activation != Activation():
+      raise ValueError(
+        '--config.network.torso=resnet has ReLU without layer norm; take '
+        'another torso, or leave network.activation and network.layer_norm.'
+      )
     channels = tuple(c * config.width for c in config.resnet_channels)
     size = config.dense_size or _RESNET_DENSE_SIZE
     return DeepResNet(channels, size, dtype, name=name)

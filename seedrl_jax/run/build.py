@@ -319,13 +319,15 @@ class _Opener:
     self, store: replay.TrajectoryStore
   ) -> lag_gate.LagGate | None:
     """Makes the gate of `learner.max_lag`; None if inference need not wait."""
-    max_lag = self._config.learner.max_lag
-    # A server may lose unrolls, and takes some from elsewhere: one cannot wait
-    # for a batch of it.
-    if max_lag is None or isinstance(store, reverb_store.ReverbStore):
+    config = self._config
+    max_lag = config.learner.max_lag
+    if max_lag is None:
       return None
+    # A server may lose unrolls.
+    may_lose = isinstance(store, reverb_store.ReverbStore)
+    patience = config.replay.patience if may_lose else None
     table = store.table(table_configs.TABLE)
-    return lag_gate.LagGate(table, self._config.batch_size, max_lag)
+    return lag_gate.LagGate(table, config.batch_size, max_lag, patience)
 
   def _make_stream(
     self, index: int, plan: layout_lib.StreamPlan

@@ -88,6 +88,16 @@ def test_waits_for_complete_batches_only(
   assert _passes(_gate(max_lag, allocated, inserted, trained)) == passes
 
 
+def test_a_lost_batch_is_waited_for_once():
+  gate = lag_gate.LagGate(_Queue(), 6, 0, patience=0.0)
+  for _ in range(2):
+    gate.insert(gate.allocate())
+  gate.allocate()
+  gate.wait()
+  # As if the lost one had been trained on.
+  assert gate._trained == 1
+
+
 @pytest.mark.parametrize('ends', ['passed', 'closed'])
 def test_a_wait_ends_with_a_batch_or_a_close(ends):
   gate = _gate(0, allocated=3, inserted=2, trained=0)

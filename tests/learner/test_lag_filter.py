@@ -2,6 +2,7 @@
 
 import chex
 import numpy as np
+import pytest
 
 from seedrl_jax import types
 from seedrl_jax.learner import lag_filter
@@ -53,3 +54,11 @@ def test_the_bound_moves_with_each_batch():
   keep = lag_filter.LagFilter(1, version=5, updates_per_batch=1)
   shares = [keep([_batch([[5, 6, 7], [5, 6, 7]])])[1] for _ in range(4)]
   assert shares == [0.0, 0.0, 1 / 3, 2 / 3]
+
+
+def test_a_run_that_drops_everything_fails():
+  keep = lag_filter.LagFilter(1, version=5, updates_per_batch=1)
+  assert keep([_batch([[5], [5]])])[1] == 0
+  with pytest.raises(RuntimeError, match=r'of 20 batches .*raise'):
+    for _ in range(21):
+      keep([_batch([[0], [0]])])

@@ -210,7 +210,10 @@ class PPO:
         jax.tree.map(jnp.subtract, training.params, state.params)
       ),
     }
-    finite = jnp.isfinite(jnp.stack(list(metrics.values()))).all()
+    # An infinite observation spoils the statistics, which only the next
+    # updates would show.
+    checked = jax.tree.leaves((metrics, observations, returns))
+    finite = jnp.stack([jnp.isfinite(x).all() for x in checked]).all()
     return (
       State(training.params, training.opt_state, observations, returns),
       base.UpdateOutput(metrics, finite & output.finite),
@@ -256,9 +259,9 @@ class PPO:
     made = transitions_lib.from_steps(steps, discount=self.config.loss.discount)
     if not self.config.normalization.rewards:
       return made
-    clip = self.config.normalization.reward_clip
     scaled = made.reward / normalization.deviation(returns)
-    return made._replace(reward=jnp.clip(scaled, -clip, clip))
+    clip = self.config.normalization.reward_clip
+    return made._replace(reward=normalization.clipped(scaled, clip))
 
   def _step(
     self, data: Data, rate: jax.Array, old: _Training, rows: jax.Array

@@ -72,7 +72,7 @@ def _normalization() -> ml_collections.ConfigDict:
   """Normalisation by running statistics of the training environments."""
   return ml_collections.ConfigDict({
     'observations': False,  # floating numbers to mean 0 and deviation 1
-    'observation_clip': 10.0,  # normalised, to [-x, x]
+    'observation_clip': 10.0,  # normalised, to [-x, x]; 0: not clipped
     'rewards': False,  # divided by the deviation of discounted returns
-    'reward_clip': 10.0,  # divided, to [-x, x]
+    'reward_clip': 10.0,  # divided, to [-x, x]; 0: not clipped
   })

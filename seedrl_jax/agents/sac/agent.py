@@ -6,7 +6,6 @@ the parameters before the step, as in the authors' code.
 
 from typing import Any, NamedTuple
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -117,7 +116,8 @@ def _check(config: ml_collections.ConfigDict, env_spec: types.EnvSpec) -> None:
       'take vectors only.'
     )
   action = env_spec.action
-  if not np.isfinite([action.minimum, action.maximum]).all():
+  low, high = (np.array(x, 'f4') for x in (action.minimum, action.maximum))
+  if not (np.isfinite(high - low) & (high > low)).all():
     raise ValueError(
       f'--config.agent=sac: the actions of {env_spec.env_id} have no bounds '
       'that tanh could be scaled to; take ppo or wrap it.'
@@ -229,12 +229,16 @@ class Learner:
   ) -> tuple[State, base.UpdateOutput]:
     """Makes `updates_per_call` updates; metrics are their means."""
     count = self._config.updates_per_call
-    chex.assert_is_divisible(batch.weight.shape[0], count)
+    width = batch.weight.shape[0]
+    if width % count:
+      raise ValueError(
+        f'--config.updates_per_call={count} must divide the {width} unrolls '
+        'that a training device gets of a batch.'
+      )
 
     def step(
       state: State, steps: types.Steps
     ) -> tuple[State, tuple[dict[str, jax.Array], jax.Array]]:
-      # Any division of the same updates into calls draws the same numbers.
       own_key = jax.random.fold_in(key, state.step)
       return self._step(state, steps, own_key, progress)
 
