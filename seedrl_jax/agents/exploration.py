@@ -1,13 +1,53 @@
 """Epsilon-greedy exploration, with Ape-X's ladder or DQN's schedule."""
 
+import functools
+from typing import NamedTuple, Protocol
+
 import chex
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from seedrl_jax import types
+from seedrl_jax.agents import base
 
 _GOLDEN_RATIO = (5**0.5 - 1) / 2
+
+
+class ActingParams(NamedTuple):
+  """What acting needs of a Q agent's state."""
+
+  network: base.Params
+  epsilon: types.Nest  # float32, of training environments; () if no schedule
+
+
+class ChooseFn(Protocol):
+  """Chooses actions by a network's values `[B, A]`, given the epsilon."""
+
+  def __call__(
+    self,
+    epsilon: types.Nest,
+    key: jax.Array,
+    q_values: jax.Array,
+    env_id: jax.Array,
+  ) -> base.AgentOutput: ...
+
+
+def make_act(module: nn.Module, choose: ChooseFn) -> base.ActFn:
+  """Returns an `ActFn` of `ActingParams`; see `base.make_act`."""
+
+  def act(
+    params: ActingParams,
+    key: jax.Array,
+    step: types.AgentInput,
+    core: base.Core,
+    env_id: jax.Array,
+  ) -> tuple[base.AgentOutput, base.Core]:
+    own = functools.partial(choose, params.epsilon)
+    return base.make_act(module, own)(params.network, key, step, core, env_id)
+
+  return act
 
 
 def ladder(

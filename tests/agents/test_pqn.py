@@ -11,7 +11,7 @@ import pytest
 
 from configs import pqn_cartpole
 from seedrl_jax import types
-from seedrl_jax.agents import base, sgd, transitions
+from seedrl_jax.agents import base, exploration, sgd, transitions
 from seedrl_jax.agents.pqn import agent as agent_lib
 from seedrl_jax.agents.pqn import loss as loss_lib
 from seedrl_jax.learner import update as update_lib
@@ -260,7 +260,7 @@ def test_training_explores_and_evaluation_is_greedy():
     previous_action=np.zeros(8000, np.int32),
     first=np.ones(8000, bool),
   )
-  acting = agent_lib.ActingParams(params, jnp.float32(0.3))
+  acting = exploration.ActingParams(params, jnp.float32(0.3))
   core = agent.initial_core(8000)
   output, new_core = jax.jit(agent.act)(acting, _KEY, step, core, env_id)
   chex.assert_trees_all_equal_shapes_and_dtypes(core, new_core)

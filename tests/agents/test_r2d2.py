@@ -246,7 +246,7 @@ def _unroll(agent, params, batch, until=None):
   for t in range(until or len(steps.reward)):
     step = jax.tree.map(lambda x, t=t: x[t], types.agent_input(steps))
     ids = np.zeros(steps.reward.shape[1], np.int32)
-    acting_params = agent_lib.ActingParams(params, ())
+    acting_params = exploration.ActingParams(params, ())
     output, core = act(acting_params, _KEY, step, core, ids)
     values.append(output.q_values)
   return np.stack(values), core
@@ -402,7 +402,7 @@ def test_training_environments_explore_as_scheduled(schedule):
     first=np.ones(width, bool),
   )
   epsilon = jnp.float32(0.9) if schedule == 'linear' else ()
-  params = agent_lib.ActingParams(agent.params(), epsilon)
+  params = exploration.ActingParams(agent.params(), epsilon)
   env_id = np.arange(width, dtype=np.int32) % 8
   output, _ = jax.jit(agent.act)(
     params, _KEY, step, agent.initial_core(width), env_id

@@ -19,13 +19,6 @@ from seedrl_jax.networks import block_conv, heads
 from seedrl_jax.networks import network as network_lib
 
 
-class ActingParams(NamedTuple):
-  """What acting needs of a state."""
-
-  network: base.Params
-  epsilon: jax.Array  # float32, of training environments
-
-
 class AgentOutput(NamedTuple):
   """What acting records for learning."""
 
@@ -59,7 +52,9 @@ def make_agent(
     init=lambda key: trainer.init(init_network(key)),
     acting_params=functools.partial(_acting_params, config.exploration),
     initial_core=network.initial_core,
-    act=_make_act(config.exploration, env_spec, module),
+    act=exploration.make_act(
+      module, functools.partial(_choose, config.exploration, env_spec)
+    ),
     update=_make_update(config, module, trainer),
     updates_per_batch=config.epochs * config.minibatches,
   )
@@ -67,41 +62,28 @@ def make_agent(
 
 def _acting_params(
   config: ml_collections.ConfigDict, state: sgd.TrainState
-) -> ActingParams:
+) -> exploration.ActingParams:
   epsilon = exploration.linear(
     state.progress,
     config.initial_epsilon,
     config.final_epsilon,
     config.decay_share,
   )
-  return ActingParams(state.params, epsilon)
+  return exploration.ActingParams(state.params, epsilon)
 
 
-def _make_act(
+def _choose(
   config: ml_collections.ConfigDict,
   env_spec: types.EnvSpec,
-  module: heads.QNetwork,
-) -> base.ActFn:
-  def act(
-    params: ActingParams,
-    key: jax.Array,
-    step: types.AgentInput,
-    core: base.Core,
-    env_id: jax.Array,
-  ) -> tuple[AgentOutput, base.Core]:
-    def choose(
-      key: jax.Array, outputs: jax.Array, env_id: jax.Array
-    ) -> AgentOutput:
-      epsilon = exploration.with_evaluation(
-        params.epsilon, config.eval_epsilon, env_spec, env_id
-      )
-      return AgentOutput(exploration.epsilon_greedy(key, outputs, epsilon))
-
-    return base.make_act(module, choose)(
-      params.network, key, step, core, env_id
-    )
-
-  return act
+  epsilon: jax.Array,
+  key: jax.Array,
+  q_values: jax.Array,
+  env_id: jax.Array,
+) -> AgentOutput:
+  epsilon = exploration.with_evaluation(
+    epsilon, config.eval_epsilon, env_spec, env_id
+  )
+  return AgentOutput(exploration.epsilon_greedy(key, q_values, epsilon))
 
 
 def _q_values(

@@ -18,13 +18,6 @@ from seedrl_jax.networks import heads
 from seedrl_jax.networks import network as network_lib
 
 
-class ActingParams(NamedTuple):
-  """What acting needs of a state."""
-
-  network: base.Params
-  epsilon: types.Nest  # float32, scheduled; () if fixed
-
-
 class AgentOutput(NamedTuple):
   """What acting records for learning."""
 
@@ -55,7 +48,9 @@ def make_agent(
     init=lambda key: trainer.init(init_network(key)),
     acting_params=functools.partial(_acting_params, config),
     initial_core=network.initial_core,
-    act=_make_act(config.exploration, env_spec, module),
+    act=exploration.make_act(
+      module, functools.partial(_choose, config.exploration, env_spec)
+    ),
     update=trainer.update,
     overlap=config.burn_in + config.lookahead + 1,
     initial_priorities=functools.partial(
@@ -65,25 +60,6 @@ def make_agent(
       config.unroll_length,
     ),
   )
-
-
-def _make_act(
-  config: ml_collections.ConfigDict,
-  env_spec: types.EnvSpec,
-  module: heads.QNetwork,
-) -> base.ActFn:
-  def act(
-    params: ActingParams,
-    key: jax.Array,
-    step: types.AgentInput,
-    core: base.Core,
-    env_id: jax.Array,
-  ) -> tuple[AgentOutput, base.Core]:
-    choose = functools.partial(_choose, config, env_spec, params.epsilon)
-    act_on = base.make_act(module, choose)
-    return act_on(params.network, key, step, core, env_id)
-
-  return act
 
 
 def _choose(
@@ -107,17 +83,17 @@ def _choose(
 
 def _acting_params(
   config: ml_collections.ConfigDict, state: sgd.TrainState
-) -> ActingParams:
+) -> exploration.ActingParams:
   own = config.exploration
   if own.schedule == 'ladder':
-    return ActingParams(state.params, ())
+    return exploration.ActingParams(state.params, ())
   epsilon = exploration.linear(
     state.progress,
     own.initial_epsilon,
     own.final_epsilon,
     own.decay_frames / config.total_env_frames,
   )
-  return ActingParams(state.params, epsilon)
+  return exploration.ActingParams(state.params, epsilon)
 
 
 def make_loss(
