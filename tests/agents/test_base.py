@@ -1,9 +1,11 @@
-"""Tests the choice of an agent."""
+"""Tests the choice of an agent, and what all agents must do."""
 
+import jax
 import numpy as np
 import pytest
 
 from configs import base as base_config
+from configs import ppo_mujoco, pqn_recall, r2d2_recall, sac_mujoco
 from seedrl_jax import types
 from seedrl_jax.agents import base
 
@@ -35,3 +37,31 @@ def test_an_agent_says_what_it_cannot_choose(name, action, words):
   spec = types.EnvSpec('Env-v5', observation, action, 1, 1, 0)
   with pytest.raises(ValueError, match=f'^{words}'):
     base.load_agent(config, spec)
+
+
+def _factorised(jaxpr):
+  """Returns the shapes of all matrices of QR factorisations."""
+  shapes = []
+  for eqn in jaxpr.eqns:
+    if eqn.primitive.name == 'qr':
+      shapes.append(eqn.invars[0].aval.shape)
+    for value in jax.tree.leaves(list(eqn.params.values())):
+      if inner := getattr(value, 'jaxpr', None):
+        shapes += _factorised(inner)
+  return shapes
+
+
+@pytest.mark.parametrize(
+  'module', [base_config, ppo_mujoco, pqn_recall, r2d2_recall, sac_mujoco]
+)
+def test_first_weights_are_made_one_matrix_at_a_time(module):
+  """Batches of QR factorisations can wait for each other forever on CPUs."""
+  config = module.get_config()
+  observation = types.ArraySpec((4,), np.dtype(np.float32))
+  action = types.discrete(3)
+  if module in (ppo_mujoco, sac_mujoco):
+    action = types.ActionSpec((2,), np.dtype(np.float32), (-1,) * 2, (1,) * 2)
+  spec = types.EnvSpec('Env-v5', observation, action, 1, 1, 0)
+  agent = base.load_agent(config, spec)
+  shapes = _factorised(jax.make_jaxpr(agent.init)(jax.random.PRNGKey(0)).jaxpr)
+  assert shapes and {len(shape) for shape in shapes} == {2}

@@ -104,6 +104,7 @@ def make_agent(
     act=learner.act,
     update=learner.update,
     updates_per_batch=config.updates_per_call,
+    check_share=learner.check_share,
   )
 
 
@@ -135,11 +136,6 @@ def _check(config: ml_collections.ConfigDict, env_spec: types.EnvSpec) -> None:
         f'--config.{key}={value}: SAC sees single observations and trains '
         f'on whole minibatches; give {only}.'
       )
-  if config.batch_size % config.updates_per_call:
-    raise ValueError(
-      f'--config.batch_size={config.batch_size} must be a multiple of '
-      f'--config.updates_per_call={config.updates_per_call}.'
-    )
 
 
 class Learner:
@@ -167,14 +163,29 @@ class Learner:
     if self._target_entropy is None:
       self._target_entropy = -float(self._low.size)
 
+  def check_share(self, unrolls: int) -> None:
+    """See `base.Agent`."""
+    count = self._config.updates_per_call
+    if unrolls % count:
+      raise ValueError(
+        f'--config.updates_per_call={count} must divide the {unrolls} unrolls '
+        'that a training device gets of a batch.'
+      )
+
   def init(self, key: jax.Array) -> State:
     """See `base.Agent`."""
     policy_key, critic_key = jax.random.split(key)
     example = network_lib.dummy_inputs(self._env_spec)
     action = self._to_unit(example.previous_action)
-    critics = jax.vmap(
-      lambda key: self._critic.init(key, example.observation, action)['params']
-    )(jax.random.split(critic_key, _NUM_CRITICS))
+    # Not by vmap: QR factorisations of several matrices, of which orthogonal
+    # weights are made, wait for each other forever on XLA's threads for CPUs.
+    critics = jax.tree.map(
+      lambda *leaves: jnp.stack(leaves),
+      *(
+        self._critic.init(key, example.observation, action)['params']
+        for key in jax.random.split(critic_key, _NUM_CRITICS)
+      ),
+    )
     params = Params(
       self._init_policy(policy_key),
       critics,
@@ -229,12 +240,6 @@ class Learner:
   ) -> tuple[State, base.UpdateOutput]:
     """Makes `updates_per_call` updates; metrics are their means."""
     count = self._config.updates_per_call
-    width = batch.weight.shape[0]
-    if width % count:
-      raise ValueError(
-        f'--config.updates_per_call={count} must divide the {width} unrolls '
-        'that a training device gets of a batch.'
-      )
 
     def step(
       state: State, steps: types.Steps
