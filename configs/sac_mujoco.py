@@ -4,7 +4,8 @@ Learning rates and an update of 256 transitions for each frame are those of
 CleanRL and of rl_games on EnvPool, the rest is from arXiv 1812.05905. Not as in
 CleanRL: eight environments instead of one, 10,000 random frames instead of
 5,000, the policy learns in each update, and critics, policy and temperature
-take their steps at once, as in the authors' code.
+take their steps at once, as in the authors' code; hidden layers have orthogonal
+weights (PyTorch's).
 """
 
 import ml_collections

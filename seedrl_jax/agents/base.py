@@ -137,6 +137,8 @@ class Agent:
     updates_per_batch: optimiser steps per `update`, the unit of parameter
       versions; policy lag is in batches.
     initial_priorities: None if all new unrolls have the same priority.
+    check_share: called with the unrolls that each training device gets of a
+      batch; raises ValueError naming the flag if `update` cannot cut them.
   """
 
   init: Callable[[jax.Array], State]
@@ -147,6 +149,7 @@ class Agent:
   overlap: int = 1
   updates_per_batch: int = 1
   initial_priorities: PrioritiesFn | None = None
+  check_share: Callable[[int], None] = lambda unrolls: None
 
   def num_transitions(self, unroll_length: int) -> int:
     """Returns T, one less than the steps of an unroll."""

@@ -42,15 +42,11 @@ def run(
     key: the device's own.
     size: samples of the device; indices are below it.
     epochs: how often each sample is used.
-    minibatches: equal parts of the samples.
+    minibatches: equal parts of the samples; see `check`.
 
   Returns:
     the last state, and the mean of the steps' metrics; finite if all steps are.
-
-  Raises:
-    ValueError: if the minibatches do not divide the samples.
   """
-  check(size, minibatches)
   orders = [
     jax.random.permutation(k, size).reshape((minibatches, -1))
     for k in jax.random.split(key, epochs)
@@ -70,6 +66,6 @@ def check(size: int, minibatches: int) -> None:
   """
   if size % minibatches:
     raise ValueError(
-      f'--config.minibatches={minibatches} must divide the {size} samples of a '
-      "batch, or of a training device's share of it."
+      f'--config.minibatches={minibatches} must divide the {size} samples that '
+      'a training device gets of a batch.'
     )

@@ -83,7 +83,7 @@ def measure(
     windows: of each run.
 
   Raises:
-    RuntimeError: if Stable-Baselines3 fails.
+    ValueError: if Stable-Baselines3 fails; says what it wrote.
     system.RunFailed: if the system fails.
   """
   given = settings(config, windows)
@@ -206,7 +206,7 @@ def _time_theirs(choice: dict[str, Any], python: str) -> _Ran:
       cwd=folder,
     )
   if done.returncode:
-    raise RuntimeError(f'Stable-Baselines3 failed: {done.stderr[-2000:]}')
+    raise ValueError(f'Stable-Baselines3 failed: {done.stderr[-2000:]}')
   # Libraries may print, too.
   return _Ran(**json.loads(done.stdout.splitlines()[-1]))
 

@@ -127,8 +127,10 @@ class GymnasiumStream(base.LocalStream):
       return None
     try:
       return np.asarray(env.render(), np.uint8)
-    # Gymnasium's own fail in many ways if a package or library is missing.
     except Exception as e:
+      if type(env.unwrapped).__module__.partition('.')[0] != 'gymnasium':
+        raise
+      # Gymnasium's own fail in many ways if a package or library is missing.
       raise registry.cannot_draw(self.spec.name, e) from e
 
   def _env(self, env_id: int) -> gymnasium.Env | None:

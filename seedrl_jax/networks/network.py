@@ -150,11 +150,10 @@ class Network(nn.Module):
     first = inputs.first[..., None]
     action = inputs.previous_action.reshape((*inputs.first.shape, -1))
     if self.action.is_discrete:
-      lowest = np.array(self.action.minimum, int)
-      depth = int(np.max(np.array(self.action.maximum) - lowest)) + 1
-      # The one-hot code of -1, no action, is zero.
+      # Discrete actions begin at 0. The one-hot code of -1, no action, is zero.
+      depth = int(np.max(self.action.maximum)) + 1
       code = jax.nn.one_hot(
-        jnp.where(first, -1, action - lowest), depth, dtype=dtype
+        jnp.where(first, -1, action), depth, dtype=dtype
       ).reshape((*inputs.first.shape, -1))
     else:
       code = jnp.where(first, 0.0, action).astype(dtype)

@@ -171,6 +171,7 @@ def plan(
     mixing.demonstrations_per_block(own, len(devices.training))
   plans = layout_lib.plan_streams(own, devices.inference, host)
   agent = agents.load_agent(config, env_spec)
+  agent.check_share(batch_width)
   block_width = layout_lib.block_width(config, batch_width, plans)
   layout_lib.check_max_lag(own, plans, block_width)
   return Setup(

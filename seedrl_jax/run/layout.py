@@ -341,7 +341,7 @@ def check_max_lag(
   plans: Sequence[StreamPlan],
   block_width: int,
 ) -> None:
-  """Checks that some host's unrolls can be as recent as `learner.max_lag` asks.
+  """Checks that a host's unrolls can be as recent as `learner.max_lag` asks.
 
   Raises:
     ValueError: if it always had to drop some, or has no queue.

@@ -89,7 +89,8 @@ class Waits:
   """Shares of the time, 0..1, in which each part waited for another.
 
   `envs_for_actions` is a mean over environments, from the arrival of a step to
-  the departure of its action; `inference_for_learner` is for room in the store.
+  the departure of its action; `inference_for_learner` is for room in the
+  store, or for `learner.max_lag`.
   """
 
   envs_for_actions: float

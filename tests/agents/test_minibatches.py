@@ -49,11 +49,6 @@ def test_one_bad_step_is_enough():
     assert not _run(bad=bad)[1].finite
 
 
-def test_minibatches_must_divide_the_samples():
-  with pytest.raises(ValueError, match=r'config\.minibatches=5 .* 12 samples'):
-    _run(minibatches=5)
-
-
 @pytest.mark.parametrize('torso', ['shallow', 'nature', 'grid'])
 def test_no_convolution_is_in_the_loop(torso):
   """XLA's CPU backend would be many times slower."""

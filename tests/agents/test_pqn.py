@@ -301,8 +301,3 @@ def test_learns(tmp_path, lstm_size):
   assert summary['eval_mean_return'] > 4.0
   state = run.system.parts.learner.state()
   assert int(state.step) == int(state.agent.step) == summary['updates']
-
-
-def test_minibatches_must_divide_the_batch():
-  with pytest.raises(ValueError, match=r'config\.minibatches=3 must'):
-    base.load_agent(_config(minibatches=3), _ENV_SPEC)

@@ -257,7 +257,6 @@ def test_acts_at_random_then_by_the_policy_and_evaluates_its_mean(step):
     ({'network.lstm_size': 4}, {}, r'network\.lstm_size=4'),
     ({'network.frame_stack': 2}, {}, r'network\.frame_stack=2'),
     ({'learner.micro_batches': 2}, {}, r'learner\.micro_batches=2'),
-    ({'updates_per_call': 3}, {}, 'batch_size=8 must be a multiple'),
     (
       {},
       {'observation': types.ArraySpec((8, 8, 3), np.dtype(np.uint8))},

@@ -157,7 +157,7 @@ def test_sac_gets_the_same_settings(stand_in):
 
 def test_failure_of_the_other_side_is_quoted(stand_in):
   (stand_in / 'stable_baselines3/common/vec_env.py').write_text('1 / 0')
-  with pytest.raises(RuntimeError, match=r'(?s)failed: .*ZeroDivisionError'):
+  with pytest.raises(ValueError, match=r'(?s)failed: .*ZeroDivisionError'):
     _run(stand_in, 'mujoco_sac', 'DummyVecEnv', 1)
 
 

@@ -1,39 +1,50 @@
 """Updates on the same data over one process or several, for test_update_hosts.
 
 `update_process.py <index> <count> <coordinator> <folder>` writes the parameters
-after a few updates, the priorities, and statistics of other numbers to
-`<folder>/<index>of<count>.npz`.
+of several agents after a few updates, priorities, and statistics of other
+numbers to `<folder>/<index>of<count>.npz`.
 """
 
 import pathlib
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import jax
+import ml_collections
 import numpy as np
 
+from configs import ppo_pendulum, sac_pendulum
+from seedrl_jax import types
 from seedrl_jax.agents import base, normalization
 from seedrl_jax.distributed import hosts
+from seedrl_jax.inference import specs
 from seedrl_jax.learner import update
+from tests import runs
 from tests.learner import toys
 
 _UPDATES = 4
-_WIDTH = 3  # unrolls for each device
+_WIDTH = 4  # unrolls for each device
 _DEVICES = 4
+_AGENTS = {
+  'ppo': (ppo_pendulum.get_config, {'epochs': 2, 'minibatches': 2}),
+  'sac': (sac_pendulum.get_config, {'updates_per_call': 2}),
+}
 
 
-def train() -> dict[str, Any]:
-  """Returns parameters, this host's priorities, and fingerprints."""
+def train(
+  name: str, agent: base.Agent, make_piece: Callable[..., types.Batch]
+) -> dict[str, Any]:
+  """Returns parameters, fingerprints, and this host's priorities if any."""
   # All devices train.
   devices = sorted(jax.devices(), key=lambda device: device.process_index)
-  agent = toys.make_agent()
   updater = update.Updater(agent, devices)
   state = updater.replicate(update.initial_state(agent, jax.random.PRNGKey(7)))
   updater.connect()
   rng = np.random.default_rng(3)
   for _ in range(_UPDATES):
     pieces = [
-      toys.batch_of(rng.normal(size=_WIDTH))._replace(
+      make_piece(rng)._replace(
         weight=rng.uniform(0.5, 2, _WIDTH).astype(np.float32)
       )
       for _ in range(_DEVICES)
@@ -46,10 +57,53 @@ def train() -> dict[str, Any]:
     state, output, params = updater(state, updater.shard(own), 1.0)
   leaves = jax.tree.leaves(update.first_shard(params))
   leaves += jax.tree.leaves(update.host_state(state).agent)
-  result = {f'leaf{i}': x for i, x in enumerate(leaves)}
-  result['prints'] = updater.fingerprints(state)
-  result['priorities'] = update.local_rows(output.priorities)
+  result = {f'leaf {name} {i}': x for i, x in enumerate(leaves)}
+  result[f'prints {name}'] = updater.fingerprints(state)
+  if output.priorities is not None:
+    result['priorities'] = update.local_rows(output.priorities)
   return result
+
+
+def train_all() -> dict[str, Any]:
+  """Returns the results of `train` of a toy and of the agents."""
+  result = train(
+    'toy', toys.make_agent(), lambda rng: toys.batch_of(rng.normal(size=_WIDTH))
+  )
+  for name, (make, values) in _AGENTS.items():
+    result |= train(name, *_agent(runs.tiny(make, **values)))
+  return result
+
+
+def _agent(
+  config: ml_collections.ConfigDict,
+) -> tuple[base.Agent, Callable[..., types.Batch]]:
+  """Returns an agent, and a function for random unrolls."""
+  action = types.ActionSpec((2,), np.dtype('f4'), (-1.0, -1.0), (1.0, 1.0))
+  observation = types.ArraySpec((2,), np.dtype('f4'))
+  env_spec = types.EnvSpec('toy', observation, action, 1, 16, 0)
+  agent = base.load_agent(config, env_spec)
+  output = specs.output_spec(agent, env_spec, agent.params_shapes())
+  spec = specs.unroll_spec(
+    env_spec,
+    agent.num_transitions(config.unroll_length),
+    output,
+    specs.core_spec(agent),
+  )
+
+  def random(rng: np.random.Generator) -> types.Batch:
+    def fill(x: np.ndarray) -> np.ndarray:
+      if x.dtype != np.float32:
+        return x
+      return rng.uniform(-0.9, 0.9, x.shape).astype(x.dtype)
+
+    batch = jax.tree.map(fill, specs.blank_batch(spec, _WIDTH))
+    steps = batch.unroll.steps
+    steps = steps._replace(
+      step_type=np.full_like(steps.step_type, types.StepType.MID)
+    )
+    return batch._replace(unroll=batch.unroll._replace(steps=steps))
+
+  return agent, random
 
 
 def statistics() -> dict[str, Any]:
@@ -85,7 +139,7 @@ def main() -> None:
   # Runs in step with the other host.
   coordinator.compile(
     lambda: None,
-    lambda: result.update(train() | statistics()),
+    lambda: result.update(train_all() | statistics()),
     wanted=True,
   )
   np.savez(pathlib.Path(folder) / f'{index}of{count}.npz', **result)

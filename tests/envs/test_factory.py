@@ -14,7 +14,7 @@ import pytest
 from seedrl_jax import types
 from seedrl_jax.envs import base, factory, registry
 from tests import runs
-from tests.envs import streams
+from tests.envs import streams, toys
 
 U1, I4, F4 = np.dtype('uint8'), np.dtype('int32'), np.dtype('float32')
 MINIGRID = {
@@ -68,7 +68,7 @@ import scipy.linalg
 # Threads of OpenBLAS's, which a fork waits for.
 assert len(os.listdir('/proc/self/task')) == 1
 import numpy as np
-from tests.envs import streams
+from tests.envs import streams, toys
 section = streams.config('Basic-v1', frame_skip=4)
 section.options.use_combined_action = True
 stream = streams.make(section, num_envs=4)
@@ -141,6 +141,16 @@ def test_gymnasium_draws_each_step_and_the_episodes_end():
     stream.send(np.zeros(1, np.int32), env_id)
   assert shades == [0, 40, 80, 120, 160, 200, 0]
   assert stream.steps_per_second == 10.0
+  stream.close()
+
+
+def test_a_users_mistake_in_drawing_is_shown_as_it_is(monkeypatch):
+  monkeypatch.setattr(toys.Echo, 'render', lambda self: 1 // 0)
+  section = streams.toy('echo', kind='box')
+  stream = factory.make_stream(section, 1, 1, 1, rendered=True)
+  stream.recv()
+  with pytest.raises(ZeroDivisionError):
+    stream.render(0)
   stream.close()
 
 

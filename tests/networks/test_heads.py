@@ -33,6 +33,28 @@ def test_heads_are_float32(dtype):
     chex.assert_type([output, *jax.tree.leaves(variables)], jnp.float32)
 
 
+def test_first_weights_are_orthogonal_with_their_gains():
+  config = base_config.get_config().network
+  config.hidden_sizes = (16, 12)
+  observation = types.ArraySpec((5,), np.dtype(np.float32))
+  spec = types.EnvSpec('toy', observation, types.discrete(4), 1, 2, 0)
+  module = heads.ActorCritic(
+    network_lib.make_network(config, spec), distributions.Categorical((4,))
+  )
+  init = network_lib.make_init(module, module, spec)
+  params = jax.jit(init)(jax.random.key(0))
+  gains = {}
+  for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
+    if leaf.ndim == 1:
+      assert not leaf.any()
+      continue
+    gains[path[0].key, leaf.shape] = np.linalg.svd(leaf, compute_uv=False)
+  assert len(gains) == 4
+  for (name, _), values in gains.items():
+    gain = {'policy': 0.01, 'baseline': 1.0}.get(name, np.sqrt(2.0))
+    np.testing.assert_allclose(values, gain, rtol=1e-5)
+
+
 def test_first_policy_is_nearly_uniform():
   features = np.random.default_rng(0).normal(size=(20, 64))
   head = heads.PolicyHead(5)

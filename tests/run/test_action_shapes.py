@@ -1,19 +1,17 @@
 """Actions of every shape on every path; `echoing` checks them."""
 
-import functools
 import io
 import pathlib
-import threading
 from typing import Any
 
 import pytest
 
-from seedrl_jax.actors import addresses, credentials, handshake
-from seedrl_jax.actors.actor_side import actor, local_inference
+from seedrl_jax.actors import handshake
 from seedrl_jax.demonstrations import recording
 from seedrl_jax.evaluation import scoring
 from seedrl_jax.runtime import progress
 from tests import runs
+from tests.actors import threads
 
 _ALLOWED = (
   '--allow_factory=tests.envs.toys:echo',
@@ -71,18 +69,8 @@ def test_remote_actors(
     kind, env__num_envs=0, actors__max_envs=4, replay__backend=backend
   )
   run = runs.Run(config, tmp_path)
-  (text,) = run.system.parts.actors.addresses
-  address, security = addresses.parse('--learner', text), credentials.Security()
-  options = actor.GroupOptions(address, security, 4, allowed=_ALLOWED)
-  make = functools.partial(local_inference.LocalInference, address, security)
-  group = actor.EnvGroup(options, lambda _: None, make if is_local else None)
-  thread = threading.Thread(target=group.run, name='actor')
-  thread.start()
-  try:
+  with threads.acting(run.system, 4, _ALLOWED, is_local):
     summary = run.train()
-  finally:
-    group.stop()
-    thread.join()
   assert summary['status'] == 'finished' and summary['updates'] > 3
 
 

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from configs import ppo_cartpole, pqn_cartpole, sac_pendulum
 from seedrl_jax.run import build as build_lib
 from tests import runs
 
@@ -56,6 +57,44 @@ def _build(**values):
 def test_refuses_in_one_sentence(values, sentence):
   with pytest.raises(ValueError, match=f'^{re.escape(sentence)}$'):
     _build(**values)
+
+
+@pytest.mark.parametrize(
+  'get_config, values, flag, share',
+  [
+    (
+      ppo_cartpole.get_config,
+      {'minibatches': 3},
+      'minibatches=3',
+      '40 samples',
+    ),
+    # Whole sequences.
+    (
+      ppo_cartpole.get_config,
+      {'minibatches': 5, 'network__lstm_size': 4},
+      'minibatches=5',
+      '8 samples',
+    ),
+    (pqn_cartpole.get_config, {'minibatches': 5}, 'minibatches=5', '8 samples'),
+    (
+      sac_pendulum.get_config,
+      {'updates_per_call': 3, 'env__id': 'Pendulum-v1'},
+      'updates_per_call=3',
+      '8 unrolls',
+    ),
+  ],
+)
+def test_agents_refuse_a_share_that_they_cannot_cut(
+  get_config, values, flag, share
+):
+  values |= {'batch_size': 8, 'unroll_length': 5}
+  config = runs.tiny(get_config, **values)
+  sentence = (
+    f'--config.{flag} must divide the {share} that a training device gets of '
+    'a batch.'
+  )
+  with pytest.raises(ValueError, match=f'^{re.escape(sentence)}$'):
+    build_lib.plan(config)
 
 
 def test_streams_of_later_starts_have_other_seeds(monkeypatch):

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from configs import base, r2d2_base
+from configs import base, r2d2_base, sac_mujoco
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.run import layout as layout_lib
@@ -42,6 +42,7 @@ def test_a_shipped_configuration_passes(name):
     (base.get_config, 'log.every_seconds', 0.0),
     (r2d2_base.get_config, 'loss.priority_eta', math.nan),
     (r2d2_base.get_config, 'exploration.epsilon_base', 1.5),
+    (sac_mujoco.get_config, 'replay.sampler', 'prioritized'),
   ],
 )
 def test_a_bad_value_is_refused_by_its_flag(make, key, value):

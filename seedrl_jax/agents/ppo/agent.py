@@ -97,6 +97,7 @@ def make_agent(
     act=ppo.act,
     update=ppo.update,
     updates_per_batch=config.epochs * config.minibatches,
+    check_share=ppo.check_share,
   )
 
 
@@ -130,6 +131,11 @@ class PPO:
       observations,
       normalization.initial(),
     )
+
+  def check_share(self, unrolls: int) -> None:
+    whole = bool(jax.tree.leaves(self.module.initial_core(1)))
+    steps = 1 if whole else self.config.unroll_length
+    minibatches.check(unrolls * steps, self.config.minibatches)
 
   def act(
     self,

@@ -40,8 +40,6 @@ def make_agent(
   Raises:
     ValueError: if a config value is unknown or does not fit.
   """
-  # Now; the shares of several devices when they are known.
-  minibatches.check(config.batch_size, config.minibatches)
   network = network_lib.make_network(config.network, env_spec)
   module = heads.QNetwork(network, hidden_size=0, dueling=False)
   init_network = network_lib.make_init(module, network, env_spec)
@@ -57,6 +55,9 @@ def make_agent(
     ),
     update=_make_update(config, module, trainer),
     updates_per_batch=config.epochs * config.minibatches,
+    check_share=functools.partial(
+      minibatches.check, minibatches=config.minibatches
+    ),
   )
 
 
@@ -130,7 +131,6 @@ def with_targets(
     return loss_lib.targets(config.loss, q_values, unroll.steps)
 
   size = batch.weight.shape[0]
-  minibatches.check(size, config.minibatches)
   rows = jnp.arange(size).reshape((config.minibatches, -1))
   with block_conv.for_loops():
     target = jnp.moveaxis(jax.lax.map(targets, rows), 0, 1)

@@ -4,7 +4,14 @@ import ml_collections
 from ml_collections import config_dict
 
 from seedrl_jax.agents import optimizer_config
-from seedrl_jax.runtime.settings import FLAG, Allowed, integer, number, optional
+from seedrl_jax.runtime.settings import (
+  FLAG,
+  Allowed,
+  integer,
+  number,
+  one_of,
+  optional,
+)
 
 ACTIONS = ('continuous',)
 
@@ -19,6 +26,8 @@ RANGES: dict[str, Allowed] = {
   'loss.target_update_rate': number(0, 1),
   'optimizer.policy_factor': number(0),
   **optimizer_config.RANGES,
+  # It has no priorities.
+  'replay.sampler': one_of('uniform', 'fifo'),
 }
 
 
