@@ -1,11 +1,17 @@
 """Slow tests that the configurations learn, with three seeds of three."""
 
+import numpy as np
 import pytest
 
 from configs import (
   a2c_cartpole,
   apex_cartpole,
   dqn_cartpole,
+  dqn_lunarlander,
+  ppo_cartpole,
+  ppo_lunarlander,
+  ppo_pendulum,
+  ppo_recall,
   pqn_cartpole,
   pqn_recall,
   r2d2_cartpole,
@@ -17,8 +23,10 @@ from configs import (
   vtrace_catch,
 )
 from seedrl_jax.demonstrations import recording
+from seedrl_jax.evaluation import scoring
 from seedrl_jax.runtime import progress
 from tests import runs
+from tests.envs import streams
 
 _SEEDS = pytest.mark.parametrize('seed', [1, 2, 3])
 
@@ -141,12 +149,49 @@ def test_pqn_recalls(tmp_path, seed):
   assert _train(config, tmp_path, seed, **_EVALUATION) >= 0.95
 
 
+def _evaluate(workdir):
+  """Returns the mean of 100 greedy episodes of the last checkpoint."""
+  options = scoring.EvaluationOptions(episodes=100, num_envs=10)
+  evaluation = scoring.evaluate(workdir, options, progress.ProgressLine())
+  return np.mean([episode.episode_return for episode in evaluation.episodes])
+
+
 @pytest.mark.slow
 @_SEEDS
-def test_sac_pendulum(tmp_path, seed):
-  config = sac_pendulum.get_config()
-  # 20 episodes, of which each has a deviation of 75 from its start.
-  assert _train(config, tmp_path, seed, **_EVALUATION) >= -200
+@pytest.mark.parametrize(
+  ('config_module', 'env_id', 'least'),
+  [
+    (ppo_cartpole, 'CartPole-v1', 490),
+    (ppo_cartpole, 'Acrobot-v1', -90),
+    (ppo_lunarlander, 'LunarLander-v2', 230),
+    (ppo_pendulum, 'Pendulum-v1', -180),
+    (dqn_lunarlander, 'LunarLander-v2', 200),
+    # -160 is wanted; of the mean, the episodes' starts give a deviation of 7.
+    (sac_pendulum, 'Pendulum-v1', -170),
+  ],
+)
+def test_last_checkpoint(tmp_path, seed, config_module, env_id, least):
+  config = config_module.get_config()
+  _train(config, tmp_path, seed, env__id=env_id)
+  assert _evaluate(tmp_path) >= least
+
+
+@pytest.mark.slow
+@_SEEDS
+def test_ppo_recalls(tmp_path, seed):
+  config = ppo_recall.get_config()
+  assert _train(config, tmp_path, seed, **_EVALUATION) >= 0.95
+
+
+@pytest.mark.slow
+@_SEEDS
+def test_ppo_makes_two_choices_at_once(tmp_path, seed):
+  config = ppo_cartpole.get_config()
+  config.env = streams.toy('match')
+  config.env.num_envs = 32
+  score = _train(config, tmp_path, seed, total_env_frames=50_000)
+  # By chance 8 / 9.
+  assert score > 7.5
 
 
 @pytest.mark.slow

@@ -358,7 +358,7 @@ class _Opener:
       sink=self._make_assembler(plan, writer),
       parameters=functools.partial(self._publisher.latest, plan.device),
       global_env_id=plan.global_env_id,
-      gate=gate,
+      gate=gate if plan.num_train else None,
     )
 
   def _make_assembler(

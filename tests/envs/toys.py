@@ -123,6 +123,31 @@ def not_an_environment() -> str:
   return 'scripted'
 
 
+class Match(gymnasium.Env):
+  """Eight steps, each with a reward of 1 for repeating two numbers."""
+
+  def __init__(self) -> None:
+    self.observation_space = spaces.Box(0, 2, (2,), np.float32)
+    self.action_space = spaces.MultiDiscrete([3, 3])
+    self._step, self._goal = 0, np.zeros(2, int)
+
+  def _observe(self) -> np.ndarray:
+    self._goal = self.np_random.integers(0, 3, 2)
+    return self._goal.astype(np.float32)
+
+  def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
+    super().reset(**kwargs)
+    self._step = 0
+    return self._observe(), {}
+
+  def step(
+    self, action: Any
+  ) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    self._step += 1
+    reward = float((action == self._goal).all())
+    return self._observe(), reward, False, self._step == 8, {}
+
+
 class Telling(Scripted):
   """Shows whether its process has JAX, and whether it may use a device."""
 
@@ -181,4 +206,4 @@ class Spoiled(Scripted):
 
 # Names of factories.
 scripted, seeded, echo, telling = Scripted, Seeded, Echo, Telling
-stuck, spoiled, parts = Stuck, Spoiled, Parts
+stuck, spoiled, parts, match = Stuck, Spoiled, Parts, Match

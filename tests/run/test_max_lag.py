@@ -145,16 +145,31 @@ def test_drops_what_could_not_be_prevented(tmp_path):
 
 
 def test_resumes_within_the_bound(tmp_path):
-  config = _config(learner__max_lag=1, env__batch_size=4)
+  config = _config(
+    learner__max_lag=4,
+    learner__prefetch=1,
+    env__batch_size=4,
+    total_env_frames=10**9,
+  )
   first = _Trained(config, tmp_path)
-  first.train()
-  config.total_env_frames *= 2
+  parts, step = first.run.system.parts, first.run.system.parts.learner.step
+
+  def stop_when_two_batches_wait(*args):
+    deadline = time.monotonic() + _PATIENCE
+    while parts.store.info()['unrolls'].size < 8:
+      assert time.monotonic() < deadline
+      os.sched_yield()
+    first.run.system.stop()
+    step(*args)
+
+  parts.learner.step = stop_when_two_batches_wait
+  config.total_env_frames = first.train()['env_steps'] + 400
   again = _Trained(config, tmp_path)
   gate = again.run.system.parts.gate
   size = again.run.system.parts.store.info()['unrolls'].size
-  assert (gate._allocated, gate._inserted) == (size, size)
+  assert (gate._allocated, gate._inserted) == (size, size) and size >= 8
   assert again.train()['status'] == 'finished'
-  assert np.concatenate(again.lags, axis=1).max() <= 1
+  assert np.concatenate(again.lags, axis=1).max() <= 4
   assert not any(again.shares)
 
 

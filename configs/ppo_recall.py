@@ -1,0 +1,25 @@
+"""Recurrent PPO on a memory task: seconds on two CPU cores.
+
+A cue in the first step, the question 10 to 20 steps later
+(`seedrl_jax/envs/recall.py`). Without memory, the best return is 1 / 4.
+Minibatches are of whole unrolls, each from the state that acted at its start.
+"""
+
+import ml_collections
+
+from configs import ppo_cartpole
+
+
+def get_config() -> ml_collections.ConfigDict:
+  """Returns the configuration."""
+  config = ppo_cartpole.get_config()
+  config.env.factory = 'seedrl_jax.envs.recall:make'
+  config.total_env_frames = 200_000
+  config.num_eval_envs = 4
+  config.epochs, config.minibatches = 4, 4
+  config.network.separate_baseline = False
+  config.network.hidden_sizes = (64,)
+  config.network.lstm_size = 64
+  config.loss.lambda_ = 0.95
+  config.loss.entropy_cost = 0.01
+  return config
