@@ -1,4 +1,6 @@
-"""A2C on Atari: the V-trace agent, kept on policy, on short unrolls; Pong.
+"""A2C on Atari: the V-trace agent, kept on policy, on short unrolls.
+
+Pong by default.
 
 With on-policy data and a lambda of 1, V-trace's targets are the n-step returns
 of A2C (arXiv 1802.01561, equation 2), with n the unroll's length. Settings are

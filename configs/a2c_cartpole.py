@@ -8,7 +8,7 @@ those of Stable-Baselines3 (RL Baselines3 Zoo), but for:
 * a learning rate that decays to 0, as in OpenAI's A2C (constant);
 * rewards of 0.1 (1): unscaled, returns of up to a hundred make the value's
   gradient swamp the policy's in the hidden units that both share;
-* hidden units are ReLU (two networks of tanh).
+* one network of ReLUs (two of tanh).
 """
 
 import ml_collections

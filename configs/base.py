@@ -25,7 +25,7 @@ def get_config(
   config.seed = 1
   # Frames are steps x action repeat, without reset pseudo-steps.
   config.total_env_frames = 2_000_000
-  # Extra environments that act greedily (R2D2: but for
+  # Extra environments that act greedily (R2D2 and PQN: but for
   # exploration.eval_epsilon), do not train and are reported separately.
   config.num_eval_envs = 8
   # Trained transitions of an unroll; R2D2's sequences have burn_in + lookahead
@@ -206,8 +206,9 @@ def _learner() -> ml_collections.ConfigDict:
     # Inference waits for newer ones before an unroll, and unrolls that are
     # older all the same (as with several streams) are dropped. A version counts
     # once, however many optimiser steps its batch takes. 0: acting and training
-    # alternate; take one stream, a batch_size that its environments divide, and
-    # env.batch_size 0, which is all of them then. None: no bound.
+    # alternate; take one stream, a batch_size that is a multiple of
+    # env.num_envs, and env.batch_size 0, which is all of them then. None: no
+    # bound (a flag cannot say it: give a large number).
     'max_lag': config_dict.placeholder(int),
   })
 

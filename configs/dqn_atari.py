@@ -15,12 +15,13 @@ frames, 200 million in all. Differences:
   batch is 8 items of 4 neighbours, so its errors are less independent. As
   published: --config.unroll_length=1 --config.batch_size=32
   --config.replay.max_size=1000000 --config.replay.min_size=50000.
-* 64 environments (1), and 4 for evaluation. They act with parameters that are a
-  few updates old.
-* The number of updates keeps to the steps within a tenth of the first 50,000.
+* 64 environments (1), and 4 for evaluation. They act with parameters that are
+  some 16 updates old.
+* Updates keep to one in 4 steps, give or take 5,000 steps.
+* Epsilon decays from the first frame on (from the first update on).
 * A lost life sets the discount to 0 but does not reset the frame stack.
 * Frames before an episode are zero, not copies of its first.
-* Orthogonal initial weights (uniform).
+* Initial weights are orthogonal, and normal in the last layer (uniform).
 """
 
 import ml_collections

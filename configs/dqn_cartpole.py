@@ -6,7 +6,8 @@ CleanRL's dqn.py, but for:
 
 * 16 environments (1), and 4 for evaluation, which act greedily;
 * a learning rate that decays from 5e-4 to 0 (2.5e-4 throughout): without, the
-  last checkpoint can be a bad one.
+  last checkpoint can be a bad one;
+* initial weights are orthogonal, and normal in the last layer (uniform).
 """
 
 import ml_collections

@@ -1,17 +1,19 @@
 """PPO on Atari with the settings of its paper; Pong by default.
 
-Of arXiv 1707.06347 (table 5) and OpenAI's code are 4 epochs of 4 minibatches,
-clip 0.1, discount 0.99, lambda 0.95, value cost, entropy cost 0.01, Adam at
-2.5e-4, which decays over 40 million frames, Nature's network and clipped
-rewards. Differences:
+From arXiv 1707.06347 (table 5) and OpenAI's code come 4 epochs of 4
+minibatches, clip 0.1, discount 0.99, lambda 0.95, a value cost of 0.5 of half
+the square, entropy cost 0.01, Adam at 2.5e-4, which decays over 40 million
+frames, Nature's network and clipped rewards. Differences:
 
 * 64 environments (8), unrolls of 32 steps (128), and batches of 32 unrolls:
   1,024 transitions, as there;
 * the clip does not decay, and acting may be three batches ahead of training;
 * a minibatch is of eight unrolls, not 256 single steps;
 * a lost life ends the return but not the episode, so that scores are of whole
-  games; values are not clipped;
-* frames are stacked in the agent's state.
+  games;
+* values are not clipped;
+* frames are stacked in the agent's state, with zeros before an episode;
+* 4 more environments for evaluation, which act greedily.
 
 For two CPU cores take --config.network.torso=shallow.
 """

@@ -8,7 +8,8 @@ environments (in brackets: CleanRL):
 * batches of 1,024 transitions (512), in 10 epochs (4) of 8 minibatches (4);
 * a learning rate of 1e-3 (2.5e-4), discount 0.98 (0.99) and lambda 0.8 (0.95),
   as in Stable-Baselines3's zoo, without entropy cost (0.01);
-* values are not clipped (0.2); acting and training overlap.
+* values are not clipped (0.2), and a truncated episode bootstraps (ends);
+* acting and training overlap.
 """
 
 import ml_collections

@@ -1,6 +1,7 @@
 """PPO on DeepMind Control tasks of EnvPool; CheetahRun-v1 by default.
 
-As `ppo_mujoco`; observations of several arrays are concatenated.
+As `ppo_mujoco`, with 8 million frames; observations of several arrays are
+concatenated.
 """
 
 import ml_collections

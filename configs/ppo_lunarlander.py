@@ -1,7 +1,7 @@
-"""PPO on LunarLander-v2: minutes on two CPU cores.
+"""PPO on LunarLander-v2: a minute on two CPU cores.
 
 Settings of Stable-Baselines3's zoo: discount 0.999, lambda 0.98, entropy cost
-0.01, 4 epochs, batches of 64 transitions, its value cost. Differences:
+0.01, 4 epochs, minibatches of 64 transitions, its value cost. Differences:
 
 * 32 environments (16) and unrolls of 128 steps (1,024): batches of 4,096
   transitions (16,384);

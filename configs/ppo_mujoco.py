@@ -5,9 +5,13 @@ normalisation. It differs (in brackets: CleanRL):
 
 * 64 environments (1) with unrolls of 32 steps (2,048): batches of 2,048
   transitions, as there;
-* actions with a first deviation of 0.4 (1), which learns to run more reliably;
+* the deviation of actions starts at 0.4 (1), with which runs learn more
+  reliably, and has a floor of 1e-3;
+* a truncated episode bootstraps from the value of its last observation (ends);
+* running statistics change once a batch (each step);
 * acting and training overlap (`learner.max_lag`);
-* 4 million frames, over which the learning rate decays (1 million).
+* version 5 of the tasks (4), and 4 million frames, over which the learning rate
+  decays (1 million).
 """
 
 import ml_collections

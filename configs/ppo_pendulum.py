@@ -1,9 +1,10 @@
-"""PPO on Pendulum-v1: a minute on two CPU cores.
+"""PPO on Pendulum-v1: seconds on two CPU cores.
 
-Start from here for your own task with small continuous actions. Settings of
-Stable-Baselines3's zoo (learning rate 1e-3, 10 epochs, batches of 64
+Start from here for your own task with few continuous actions. Settings of
+Stable-Baselines3's zoo (learning rate 1e-3, 10 epochs, minibatches of 64
 transitions, its value cost). Differences:
 
+* 200,000 frames (100,000);
 * 16 environments (4) and unrolls of 64 steps (1,024): batches of 1,024
   transitions (4,096);
 * discount 0.95 (0.9) and ReLU (tanh): with the zoo's, policies need more

@@ -2,7 +2,8 @@
 
 Settings of the authors' CartPole (purejaxql, the code of arXiv 2407.04811),
 with minibatches of two unrolls of 64 steps instead of 128 single steps, and
-orthogonal initial weights. Acting and training overlap.
+orthogonal initial weights. A truncated episode bootstraps. Acting and training
+overlap.
 """
 
 import ml_collections

@@ -4,6 +4,7 @@ from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 
 from seedrl_jax.agents import base
 from seedrl_jax.networks import block_conv
@@ -56,6 +57,19 @@ def run(
     state, outputs = jax.lax.scan(step, state, rows)
   metrics = jax.tree.map(lambda x: jnp.mean(x, axis=0), outputs.metrics)
   return state, base.UpdateOutput(metrics, jnp.all(outputs.finite))
+
+
+def refuse_pieces(config: ml_collections.ConfigDict) -> None:
+  """Checks that minibatches are not to be cut.
+
+  Raises:
+    ValueError: if `learner.micro_batches` says so.
+  """
+  if (pieces := config.learner.micro_batches) != 1:
+    raise ValueError(
+      f'--config.learner.micro_batches={pieces}: {config.agent} trains on '
+      'whole minibatches; give 1, and more --config.minibatches.'
+    )
 
 
 def check(size: int, minibatches: int) -> None:

@@ -61,8 +61,16 @@ class LagGate:
     with self._changed:
       self._inserted += block.width
 
-  def count_batch(self) -> None:
-    """Counts a batch whose update is made and published."""
+  def count_batch(self, dropped_share: float) -> None:
+    """Counts a batch whose update is made and published.
+
+    `dropped_share` is what was too old. A server that was late, or came back
+    with what it had kept, brings batches that count already, or never will:
+    they are too old as a whole, and counting them would let all later unrolls
+    begin too early.
+    """
+    if dropped_share == 1.0 and self._patience is not None:
+      return
     with self._changed:
       self._trained += 1
       self._changed.notify_all()

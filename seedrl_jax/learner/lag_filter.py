@@ -13,6 +13,10 @@ _FIRST = np.uint8(types.StepType.FIRST)
 _MOST_DROPPED = 20
 
 
+class TooOldError(RuntimeError):
+  """Nothing was left of many batches."""
+
+
 class LagFilter:
   """Masks unrolls in which parameters acted that are too old.
 
@@ -36,7 +40,7 @@ class LagFilter:
     """Returns the next batch, in pieces, and the share that it masked.
 
     Raises:
-      RuntimeError: if nothing was left of many batches.
+      TooOldError: if nothing was left of many batches.
     """
     masked = [_mask_older(piece, self._oldest) for piece in pieces]
     self._oldest += self._updates_per_batch
@@ -44,7 +48,7 @@ class LagFilter:
     share = float(np.concatenate(old).mean())
     self._num_dropped = self._num_dropped + 1 if share == 1.0 else 0
     if self._num_dropped == _MOST_DROPPED:
-      raise RuntimeError(
+      raise TooOldError(
         f'All unrolls of {_MOST_DROPPED} batches were older than '
         f'--config.learner.max_lag={self._max_lag} allows; raise it.'
       )

@@ -83,11 +83,12 @@ class Learner:
     state: update_lib.LearnerState,
     publisher: ParameterPublisher,
     publish_period: int = 1,
-    on_finished: Callable[[], None] | None = None,
+    on_finished: Callable[[float], None] | None = None,
   ):
     """Publishes the parameters of `state`, which has no device axis.
 
-    Calls `on_finished` after each batch whose parameters are published.
+    Calls `on_finished` after each batch whose parameters are published, with
+    the share that was dropped.
     """
     self._updater = updater
     self._publisher = publisher
@@ -187,13 +188,14 @@ class Learner:
       raise NonFiniteError(
         f'Update {done.number} is not finite{told}; the parameters '
         'before it were kept: lower the learning rate (of the built-in agents, '
-        '--config.optimizer.learning_rate) or look at the rewards.'
+        '--config.optimizer.learning_rate) or look at rewards and '
+        'observations.'
       )
     if self._is_to_publish(done.number):
       params = update_lib.first_shard(done.params)
       self._publisher.publish(done.number, params)
     if self._on_finished is not None:
-      self._on_finished()
+      self._on_finished(done.item.dropped_share)
     if output.priorities is not None:
       done.item.sample.update_priorities(
         update_lib.local_rows(output.priorities)

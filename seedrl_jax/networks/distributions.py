@@ -39,10 +39,6 @@ class Distribution(Protocol):
     """Returns nats, float32 `[...]`."""
     ...
 
-  def kl(self, params: jax.Array, other: jax.Array) -> jax.Array:
-    """Returns KL(params, other) in nats, float32 `[...]`."""
-    ...
-
 
 @dataclasses.dataclass(frozen=True)
 class Categorical:
@@ -90,12 +86,6 @@ class Categorical:
     logits = jnp.concatenate(self._logits(params), axis=-1)
     return -jnp.sum(jnp.exp(logits) * logits, axis=-1)
 
-  def kl(self, params: jax.Array, other: jax.Array) -> jax.Array:
-    logits, others = (
-      jnp.concatenate(self._logits(x), axis=-1) for x in (params, other)
-    )
-    return jnp.sum(jnp.exp(logits) * (logits - others), axis=-1)
-
 
 @dataclasses.dataclass(frozen=True)
 class Gaussian:
@@ -137,14 +127,6 @@ class Gaussian:
   def entropy(self, params: jax.Array) -> jax.Array:
     _, deviation = self._split(params)
     return jnp.sum(0.5 + 0.5 * np.log(2 * np.pi) + jnp.log(deviation), axis=-1)
-
-  def kl(self, params: jax.Array, other: jax.Array) -> jax.Array:
-    mean, deviation = self._split(params)
-    other_mean, other_deviation = self._split(other)
-    distance = (mean - other_mean) / other_deviation
-    ratio = deviation / other_deviation
-    terms = jnp.square(distance) + jnp.square(ratio) - 1.0
-    return jnp.sum(0.5 * terms - jnp.log(ratio), axis=-1)
 
 
 @dataclasses.dataclass(frozen=True)

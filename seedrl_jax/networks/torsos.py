@@ -298,7 +298,8 @@ def make_torso(
     if activation != Activation():
       raise ValueError(
         '--config.network.torso=resnet has ReLU without layer norm; take '
-        'another torso, or leave network.activation and network.layer_norm.'
+        'another torso, or give --config.network.activation=relu '
+        '--config.network.layer_norm=False.'
       )
     channels = tuple(c * config.width for c in config.resnet_channels)
     size = config.dense_size or _RESNET_DENSE_SIZE

@@ -7,6 +7,7 @@ environment, are checked elsewhere.
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -362,11 +363,15 @@ def check_max_lag(
     )
   # Each stream has an unroll of each of its environments in blocks of its own.
   blocks = sum(-(-plan.num_train // block_width) for plan in plans)
-  batches = -(-blocks * block_width // config.batch_size)
-  if batches > most + 1:
+  unrolls, size = blocks * block_width, config.batch_size
+  # The first of them may be as far as this into a batch.
+  into = size - math.gcd(unrolls, size)
+  least = (into + unrolls - 1) // size
+  if least > most:
     raise ValueError(
-      f'{flag}the environments begin the unrolls of {batches} batches at once; '
-      f'give at least {batches - 1}, or raise --config.batch_size.'
+      f'{flag}the environments begin the unrolls of {least + 1} batches at '
+      f'once; give at least {least}, or make --config.batch_size a multiple of '
+      f'{unrolls}.'
     )
 
 

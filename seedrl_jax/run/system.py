@@ -9,6 +9,7 @@ import ml_collections
 from seedrl_jax.agents import base as agents
 from seedrl_jax.distributed import coordinator as coordinator_lib
 from seedrl_jax.envs import base as envs
+from seedrl_jax.learner import lag_filter
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import build as build_lib
@@ -218,7 +219,10 @@ class System:
 def _failure_text(failure: threads.Failure | None) -> list[str]:
   if failure is None:
     return []
-  said = (*_SPOILED, envs.EnvironmentFailed, workdir_lib.NotWritten)
+  said = (
+    *(*_SPOILED, lag_filter.TooOldError),
+    *(envs.EnvironmentFailed, workdir_lib.NotWritten),
+  )
   if isinstance(failure.error, said):
     return [str(failure.error)]
   return [f'Thread {failure.thread} failed.\n{failure.text}']

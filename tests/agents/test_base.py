@@ -16,12 +16,14 @@ from seedrl_jax.agents import base
     (
       'r2d2',
       types.ActionSpec((6,), np.dtype(np.float32), (-1,) * 6, (1,) * 6),
-      '--config.agent=r2d2: the actions of Env-v5 are continuous; take ',
+      '--config.agent=r2d2: the actions of Env-v5 are continuous; take ppo '
+      r'or sac\.',
     ),
     (
       'vtrace',
       types.ActionSpec((2,), np.dtype(np.int32), (0, 0), (1, 1)),
-      '--config.agent=vtrace: the actions of Env-v5 are multi-discrete; take ',
+      '--config.agent=vtrace: the actions of Env-v5 are multi-discrete; take '
+      r'ppo\.',
     ),
     (
       'vtrace',

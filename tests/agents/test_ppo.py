@@ -7,7 +7,7 @@ import pytest
 
 from configs import base as base_config
 from seedrl_jax import types
-from seedrl_jax.agents import base, transitions
+from seedrl_jax.agents import base, normalization, transitions
 from seedrl_jax.agents.ppo import agent as agent_lib
 from seedrl_jax.agents.ppo import config as ppo_config
 from seedrl_jax.agents.ppo import loss as loss_lib
@@ -246,6 +246,87 @@ def test_minibatches_on_several_devices_stay_in_step(changes):
   assert all((x == 3 * 6).all() for x in counts)
 
 
+def test_update_normalises_and_learns_as_numpy_does():
+  clip, prior = 1.5, 5.0
+  config = _config(**{
+    'normalization.observation_clip': clip,
+    'normalization.reward_clip': clip,
+    'network.min_deviation': 0.0,
+    'loss.normalize_advantages': 'batch',
+  })
+  agent = base.load_agent(config, _env_spec())
+  old = normalization.Statistics(prior, np.array([0.3, -2.0]), np.array([4, 9]))
+  old_returns = normalization.Statistics(prior, 0.5, 2.0)
+  state = jax.jit(agent.init)(jax.random.key(1))
+  state = jax.tree.map(
+    np.float32, state._replace(observations=(old,), returns=old_returns)
+  )
+  batch = _batch(agent, np.random.default_rng(2))
+  new, output = _update_once(agent, state, batch)
+
+  steps, core = batch.unroll.steps, batch.unroll.initial_core
+  scaled = (steps.observation - old.mean) / np.sqrt(old.var)
+  inputs = types.agent_input(
+    steps._replace(observation=scaled.clip(-clip, clip))
+  )
+  module = agent.update.__self__.module
+  outputs, _ = module.apply({'params': state.params}, inputs, core.network)
+  first = steps.step_type == types.StepType.FIRST
+  so_far, value = [], np.float64(core.discounted_return)
+  for t in range(_LENGTH + 1):
+    value = np.where(
+      first[t], 0, config.loss.discount * value + steps.reward[t]
+    )
+    so_far.append(value)
+  so_far = np.stack(so_far)[1:][~first[1:]]
+  num = prior + so_far.size
+  mean = (prior * 0.5 + so_far.sum()) / num
+  var = (prior * (2.0 + 0.5**2) + (so_far**2).sum()) / num - mean**2
+  np.testing.assert_allclose(
+    [new.returns.num, new.returns.mean, new.returns.var],
+    [num, mean, var],
+    rtol=1e-5,
+  )
+  reward = (steps.reward / np.sqrt(var)).clip(-clip, clip)
+  expected = ppo_reference.ppo(
+    config.loss,
+    ppo_reference.gaussian,
+    outputs.policy[:-1],
+    np.float64(outputs.baseline[:-1]),
+    np.float64(outputs.baseline),
+    steps._replace(reward=reward),
+  )
+  metrics = output.metrics
+  np.testing.assert_allclose(metrics['total'], expected.loss, rtol=1e-4)
+  np.testing.assert_allclose(
+    metrics['value_target'], expected.target[~first[1:]].mean(), rtol=1e-4
+  )
+  assert new.observations[0].num == prior + _LENGTH * _BATCH
+
+
+def _update_once(agent, state, batch):
+  """Updates as on a single training device."""
+  result = jax.jit(jax.vmap(agent.update, axis_name=base.AXIS))(
+    *jax.tree.map(
+      lambda x: jnp.asarray(x)[None],
+      (state, batch, jax.random.key(0), jnp.float32(0)),
+    )
+  )
+  return jax.tree.map(lambda x: np.asarray(x[0]), result)
+
+
+def test_an_infinite_observation_spoils_no_statistics():
+  agent = base.load_agent(_config(), _env_spec())
+  state = jax.jit(agent.init)(jax.random.key(1))
+  batch = _batch(agent, np.random.default_rng(2))
+  assert _update_once(agent, state, batch)[1].finite
+  # Of an episode that has terminated: no value is taken of it.
+  batch.unroll.steps.step_type[-1] = types.StepType.LAST
+  batch.unroll.steps.discount[-1] = 0.0
+  batch.unroll.steps.observation[-1] = np.inf
+  assert not _update_once(agent, state, batch)[1].finite
+
+
 def test_stops_at_the_target_kl():
   def train(epochs, target):
     config = _config(**{
@@ -257,13 +338,8 @@ def test_stops_at_the_target_kl():
     agent = base.load_agent(config, _env_spec())
     state = jax.jit(agent.init)(jax.random.key(1))
     batch = _acted(agent, state, _batch(agent, np.random.default_rng(5)))
-    new, output = jax.vmap(agent.update, axis_name=base.AXIS, in_axes=0)(
-      *jax.tree.map(
-        lambda x: jnp.asarray(x)[None],
-        (state, batch, jax.random.key(0), jnp.float32(0)),
-      )
-    )
-    return new.params, output.metrics
+    new, output = _update_once(agent, state, batch)
+    return (new.params, new.opt_state), output.metrics
 
   params, metrics = train(4, 1e-3)
   # The first step is still with the policy that acted.

@@ -60,7 +60,7 @@ def _gradient(config, q_values, steps, seed=1):
   steps = steps._replace(
     agent_output=agent_lib.Sample(steps.agent_output.action, target)
   )
-  loss = functools.partial(loss_lib.q_loss, config.loss, steps=steps)
+  loss = functools.partial(loss_lib.q_loss, steps=steps)
   gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))
   return target, *jax.device_get(gradient(q_values))
 
@@ -186,7 +186,7 @@ def test_targets_are_fixed_before_the_first_epoch():
   agent = base.load_agent(config, _ENV_SPEC)
   network = network_lib.make_network(config.network, _ENV_SPEC)
   module = heads.QNetwork(network, 0, False)
-  loss = agent_lib.make_loss(config, module)
+  loss = agent_lib.make_loss(module)
   batch, optimizer = _batch(agent), sgd.make_optimizer(config)
   unroll = batch.unroll
   q_values, _ = module.apply(
@@ -301,3 +301,8 @@ def test_learns(tmp_path, lstm_size):
   assert summary['eval_mean_return'] > 4.0
   state = run.system.parts.learner.state()
   assert int(state.step) == int(state.agent.step) == summary['updates']
+
+
+def test_refuses_pieces_of_minibatches():
+  with pytest.raises(ValueError, match=r'micro_batches=2: .* give 1, and'):
+    base.load_agent(_config(**{'learner.micro_batches': 2}), _ENV_SPEC)

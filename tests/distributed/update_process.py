@@ -42,6 +42,7 @@ def train(
   state = updater.replicate(update.initial_state(agent, jax.random.PRNGKey(7)))
   updater.connect()
   rng = np.random.default_rng(3)
+  before = update.host_state(state).agent
   for _ in range(_UPDATES):
     pieces = [
       make_piece(rng)._replace(
@@ -54,9 +55,11 @@ def train(
       for piece, device in zip(pieces, devices, strict=True)
       if device in updater.local_devices
     ]
-    state, output, params = updater(state, updater.shard(own), 1.0)
-  leaves = jax.tree.leaves(update.first_shard(params))
-  leaves += jax.tree.leaves(update.host_state(state).agent)
+    state, output, params = updater(state, updater.shard(own), 0.5)
+  after = update.host_state(state).agent
+  changed = jax.tree.map(lambda a, b: (a != b).any(), before, after)
+  assert np.mean(jax.tree.leaves(changed)) > 0.9, changed
+  leaves = jax.tree.leaves((update.first_shard(params), after))
   result = {f'leaf {name} {i}': x for i, x in enumerate(leaves)}
   result[f'prints {name}'] = updater.fingerprints(state)
   if output.priorities is not None:

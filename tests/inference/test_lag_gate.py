@@ -30,7 +30,7 @@ def _gate(max_lag, allocated, inserted, trained, batch_size=6):
   for block in blocks[:inserted]:
     gate.insert(block)
   for _ in range(trained):
-    gate.count_batch()
+    gate.count_batch(0.0)
   return gate
 
 
@@ -88,14 +88,25 @@ def test_waits_for_complete_batches_only(
   assert _passes(_gate(max_lag, allocated, inserted, trained)) == passes
 
 
-def test_a_lost_batch_is_waited_for_once():
+def test_a_late_batch_counts_once():
   gate = lag_gate.LagGate(_Queue(), 6, 0, patience=0.0)
   for _ in range(2):
     gate.insert(gate.allocate())
   gate.allocate()
+  # Counts as lost.
   gate.wait()
-  # As if the lost one had been trained on.
-  assert gate._trained == 1
+  # Comes all the same, too old by then.
+  gate.count_batch(1.0)
+  gate._patience = _PATIENCE
+  for _ in range(2):
+    gate.insert(gate.allocate())
+  # Of batch 2, which needs the version after batch 1.
+  gate.allocate()
+  thread, seen = _start_waiting(gate)
+  assert thread.is_alive()
+  gate.count_batch(0.5)
+  thread.join(_PATIENCE)
+  assert seen == ['passed']
 
 
 @pytest.mark.parametrize('ends', ['passed', 'closed'])
@@ -104,7 +115,7 @@ def test_a_wait_ends_with_a_batch_or_a_close(ends):
   thread, seen = _start_waiting(gate)
   assert thread.is_alive()
   if ends == 'passed':
-    gate.count_batch()
+    gate.count_batch(0.0)
   else:
     gate.close()
   thread.join(_PATIENCE)
@@ -118,6 +129,6 @@ def test_counts_what_was_in_the_queue_before():
   gate.allocate()
   thread, seen = _start_waiting(gate)
   assert thread.is_alive()
-  gate.count_batch()
+  gate.count_batch(0.0)
   thread.join(_PATIENCE)
   assert seen == ['passed']

@@ -59,6 +59,11 @@ def test_the_bound_moves_with_each_batch():
 def test_a_run_that_drops_everything_fails():
   keep = lag_filter.LagFilter(1, version=5, updates_per_batch=1)
   assert keep([_batch([[5], [5]])])[1] == 0
-  with pytest.raises(RuntimeError, match=r'of 20 batches .*raise'):
-    for _ in range(21):
-      keep([_batch([[0], [0]])])
+  for _ in range(19):
+    keep([_batch([[0], [0]])])
+  # Recent enough for the twentieth batch, and the next.
+  assert keep([_batch([[99], [99]])])[1] == 0
+  for _ in range(19):
+    keep([_batch([[0], [0]])])
+  with pytest.raises(lag_filter.TooOldError, match=r'of 20 batches .*raise'):
+    keep([_batch([[0], [0]])])

@@ -97,6 +97,14 @@ def test_agents_refuse_a_share_that_they_cannot_cut(
     build_lib.plan(config)
 
 
+def test_advantages_are_not_normalised_alone():
+  config = runs.tiny(ppo_cartpole.get_config, minibatches=20)
+  with pytest.raises(ValueError, match=r'minibatches=20: .*=batch\.$'):
+    build_lib.plan(config)
+  config.loss.normalize_advantages = 'batch'
+  build_lib.plan(config)
+
+
 def test_streams_of_later_starts_have_other_seeds(monkeypatch):
   seeds = []
   make = build_lib.env_factory.make_stream

@@ -114,7 +114,6 @@ _STREAMS = {'topology__streams_per_device': 2}
     # Four blocks of the next round begin before the first is trained on.
     (3, {'batch_size': 1}, False),
     (1, {'batch_size': 6, 'env__batch_size': 4}, False),
-    (0, {'batch_size': 6}, True),
     (2, {'batch_size': 3}, True),
     (0, _HALVES, True),
     (1, {**_HALVES, 'num_eval_envs': 3}, True),
@@ -136,12 +135,11 @@ def test_nothing_older_is_trained_on(most, values, may_drop, tmp_path):
 
 
 def test_drops_what_could_not_be_prevented(tmp_path):
-  # Of the eight of two rounds, two are left for the second batch of twelve.
-  config = _config(learner__max_lag=0, batch_size=6)
-  trained = _Trained(config, tmp_path)
+  # The first half begins its next unrolls before the batch is complete.
+  trained = _Trained(_config(learner__max_lag=0, **_HALVES), tmp_path)
   trained.train()
-  assert trained.shares[:6] == [0.0, 1 / 3] * 3
-  assert 0 < max(_column(tmp_path, 'dropped_share')) < 0.34
+  assert max(trained.shares) == 0.5
+  assert 0 < max(_column(tmp_path, 'dropped_share')) <= 0.5
 
 
 def test_resumes_within_the_bound(tmp_path):
@@ -217,16 +215,17 @@ def test_inferences_wait_is_one_for_the_learner(tmp_path):
     ({'learner__publish_period': 2}, 'leave --config.learner.publish_period'),
     (
       {'batch_size': 1},
-      'unrolls of 4 batches at once; give at least 3, or raise --config.batch',
+      'unrolls of 4 batches at once; give at least 3, or make .* multiple of 4',
     ),
+    ({'batch_size': 6, 'learner__max_lag': 0}, 'of 2 batches at once; give at'),
     (
       {'actors__max_envs': 9},
-      'unrolls of 4 batches at once; give at least 3, or raise --config.batch',
+      'unrolls of 4 batches at once; .* --config.batch_size a multiple of 16',
     ),
   ],
 )
 def test_a_bound_that_cannot_be_kept_is_refused(values, message):
-  config = runs.tiny(learner__max_lag=1, **values)
+  config = runs.tiny(**{'learner__max_lag': 1, **values})
   with pytest.raises(ValueError, match=message):
     build.plan(config)
 

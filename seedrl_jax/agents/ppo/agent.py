@@ -72,11 +72,7 @@ def make_agent(
   Raises:
     ValueError: if a config value is unknown or does not fit.
   """
-  if (pieces := config.learner.micro_batches) != 1:
-    raise ValueError(
-      f'--config.learner.micro_batches={pieces}: PPO trains on whole '
-      'minibatches; give 1, and more --config.minibatches.'
-    )
+  minibatches.refuse_pieces(config)
   network = config.network
   distribution = distributions.make(
     env_spec.action, network.min_deviation, network.first_deviation
@@ -134,8 +130,15 @@ class PPO:
 
   def check_share(self, unrolls: int) -> None:
     whole = bool(jax.tree.leaves(self.module.initial_core(1)))
-    steps = 1 if whole else self.config.unroll_length
-    minibatches.check(unrolls * steps, self.config.minibatches)
+    transitions = unrolls * self.config.unroll_length
+    count = self.config.minibatches
+    minibatches.check(unrolls if whole else transitions, count)
+    normalizes = self.config.loss.normalize_advantages == 'minibatch'
+    if normalizes and transitions == count:
+      raise ValueError(
+        f'--config.minibatches={count}: normalised alone, an advantage is 0; '
+        'give fewer, or --config.loss.normalize_advantages=batch.'
+      )
 
   def act(
     self,

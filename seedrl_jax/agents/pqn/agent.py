@@ -40,12 +40,11 @@ def make_agent(
   Raises:
     ValueError: if a config value is unknown or does not fit.
   """
+  minibatches.refuse_pieces(config)
   network = network_lib.make_network(config.network, env_spec)
   module = heads.QNetwork(network, hidden_size=0, dueling=False)
   init_network = network_lib.make_init(module, network, env_spec)
-  trainer = sgd.make_trainer(
-    config, make_loss(config, module), keeps_progress=True
-  )
+  trainer = sgd.make_trainer(config, make_loss(module), keeps_progress=True)
   return base.Agent(
     init=lambda key: trainer.init(init_network(key)),
     acting_params=functools.partial(_acting_params, config.exploration),
@@ -94,9 +93,7 @@ def _q_values(
   return module.apply({'params': params}, inputs, unroll.initial_core)[0]
 
 
-def make_loss(
-  config: ml_collections.ConfigDict, module: heads.QNetwork
-) -> sgd.LossFn:
+def make_loss(module: heads.QNetwork) -> sgd.LossFn:
   """Returns the loss of unrolls of `Sample`s under `module`."""
 
   def loss(
@@ -107,7 +104,7 @@ def make_loss(
   ) -> tuple[jax.Array, sgd.LossOutput]:
     del target_params, key  # Neither a target network nor chance is needed.
     q_values = _q_values(module, params, batch.unroll)
-    value, metrics = loss_lib.q_loss(config.loss, q_values, batch.unroll.steps)
+    value, metrics = loss_lib.q_loss(q_values, batch.unroll.steps)
     return value, sgd.LossOutput(metrics)
 
   return loss

@@ -54,8 +54,8 @@ def _loss() -> ml_collections.ConfigDict:
 def _exploration() -> ml_collections.ConfigDict:
   """Epsilon-greedy exploration; all training environments have one epsilon."""
   return ml_collections.ConfigDict({
-    # Probability of a random action, at first, and from decay_share of the
-    # run's frames on; linear in between.
+    # Probability of a random action, at first, and from decay_share of
+    # total_env_frames on; linear in between.
     'initial_epsilon': 1.0,
     'final_epsilon': 1e-3,
     'decay_share': 0.1,

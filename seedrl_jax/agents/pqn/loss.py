@@ -44,23 +44,18 @@ def targets(
   """
   chex.assert_type([q_values, steps.reward], jnp.float32)
   value = jnp.max(q_values[1:], axis=-1)
-  returns = lambda_returns(_transitions(config, steps), value, config.lambda_)
-  return jax.lax.stop_gradient(returns)
-
-
-def _transitions(
-  config: ml_collections.ConfigDict, steps: types.Steps
-) -> transitions_lib.Transitions:
-  return transitions_lib.from_steps(
+  made = transitions_lib.from_steps(
     steps,
     discount=config.discount,
     reward_clip=config.reward_clip,
     reward_scale=config.reward_scale,
   )
+  returns = lambda_returns(made, value, config.lambda_)
+  return jax.lax.stop_gradient(returns)
 
 
 def q_loss(
-  config: ml_collections.ConfigDict, q_values: jax.Array, steps: types.Steps
+  q_values: jax.Array, steps: types.Steps
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
   """Computes half the mean squared error of action values.
 
@@ -72,7 +67,7 @@ def q_loss(
     the sum over valid transitions divided by T x B, and metrics.
   """
   chex.assert_equal_shape_prefix([q_values, steps.reward], 2)
-  valid = _transitions(config, steps).valid
+  valid = steps.step_type[1:] != types.StepType.FIRST
   action, target = jax.tree.map(lambda x: x[:-1], steps.agent_output)
   chosen = transitions_lib.of_action(q_values[:-1], action)
   error = jnp.where(valid, target - chosen, 0.0)

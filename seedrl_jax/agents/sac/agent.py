@@ -120,8 +120,9 @@ def _check(config: ml_collections.ConfigDict, env_spec: types.EnvSpec) -> None:
   low, high = (np.array(x, 'f4') for x in (action.minimum, action.maximum))
   if not (np.isfinite(high - low) & (high > low)).all():
     raise ValueError(
-      f'--config.agent=sac: the actions of {env_spec.env_id} have no bounds '
-      'that tanh could be scaled to; take ppo or wrap it.'
+      f'--config.agent=sac: the bounds of an action of {env_spec.env_id} are '
+      'equal or infinite, so tanh cannot be scaled to them; take ppo or wrap '
+      'it.'
     )
   for key, only in (
     ('network.lstm_size', 0),
@@ -248,8 +249,9 @@ class Learner:
       return self._step(state, steps, own_key, progress)
 
     def split(x: jax.Array) -> jax.Array:
+      # Demonstrations come last in a batch: each part gets its share of them.
       return jnp.moveaxis(
-        x.reshape((x.shape[0], count, -1, *x.shape[2:])), 1, 0
+        x.reshape((x.shape[0], -1, count, *x.shape[2:])), 2, 0
       )
 
     state, (metrics, finite) = jax.lax.scan(

@@ -61,7 +61,9 @@ def sac_loss(
   def mean(x: jax.Array) -> jax.Array:
     return jnp.sum(jnp.where(made.valid, x, 0.0)) / made.valid.size
 
-  temperature = jax.lax.stop_gradient(jnp.exp(log_temperature))
+  temperature = jnp.float32(config.temperature)
+  if config.adapt_temperature:
+    temperature = jax.lax.stop_gradient(jnp.exp(log_temperature))
   next_value = jnp.min(values.next_q, 0) - temperature * values.next_log_prob
   target = jax.lax.stop_gradient(made.reward + made.discount * next_value)
   error = jnp.where(made.valid, target - values.q, 0.0)
