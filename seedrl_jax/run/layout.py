@@ -362,16 +362,20 @@ def check_max_lag(
       '--config.learner.publish_period at 1.'
     )
   # Each stream has an unroll of each of its environments in blocks of its own.
-  blocks = sum(-(-plan.num_train // block_width) for plan in plans)
-  unrolls, size = blocks * block_width, config.batch_size
+  counts = [plan.num_train for plan in plans]
+  unrolls = sum(
+    -(-count // block_width) * block_width if count > block_width else count
+    for count in counts
+  )
+  num_envs, size = sum(counts), config.batch_size
   # The first of them may be as far as this into a batch.
-  into = size - math.gcd(unrolls, size)
+  into = size - math.gcd(num_envs, size)
   least = (into + unrolls - 1) // size
   if least > most:
     raise ValueError(
       f'{flag}the environments begin the unrolls of {least + 1} batches at '
       f'once; give at least {least}, or make --config.batch_size a multiple of '
-      f'{unrolls}.'
+      f'{num_envs}.'
     )
 
 

@@ -165,7 +165,9 @@ def test_resumes_within_the_bound(tmp_path):
   again = _Trained(config, tmp_path)
   gate = again.run.system.parts.gate
   size = again.run.system.parts.store.info()['unrolls'].size
-  assert (gate._allocated, gate._inserted) == (size, size) and size >= 8
+  assert (gate._allocated, gate._inserted) == (size, size)
+  # One of the batches may have left it since.
+  assert size >= 4
   assert again.train()['status'] == 'finished'
   assert np.concatenate(again.lags, axis=1).max() <= 4
   assert not any(again.shares)
@@ -220,7 +222,7 @@ def test_inferences_wait_is_one_for_the_learner(tmp_path):
     ({'batch_size': 6, 'learner__max_lag': 0}, 'of 2 batches at once; give at'),
     (
       {'actors__max_envs': 9},
-      'unrolls of 4 batches at once; .* --config.batch_size a multiple of 16',
+      'unrolls of 5 batches at once; .* --config.batch_size a multiple of 13',
     ),
   ],
 )
