@@ -189,9 +189,9 @@ def test_previous_action_and_reward_are_appended():
 
 def test_previous_actions_of_other_kinds_are_appended():
   box = types.ActionSpec((2,), np.dtype(np.float32), (-1.0,) * 2, (1.0,) * 2)
-  joint = types.ActionSpec((2,), np.dtype(np.int32), (1, 0), (2, 2))
+  joint = types.ActionSpec((2,), np.dtype(np.int32), (0, 0), (1, 2))
   codes = []
-  for spec, action in ((box, [0.5, -1.0]), (joint, [2, 0])):
+  for spec, action in ((box, [0.5, -1.0]), (joint, [1, 0])):
     env_spec = _env_spec(_FLOATS)._replace(action=spec)
     net = network.make_network(_config(use_previous_action=True), env_spec)
     inputs = network.dummy_inputs(env_spec)
@@ -202,7 +202,7 @@ def test_previous_actions_of_other_kinds_are_appended():
     for first in (False, True):
       inputs = inputs._replace(first=np.full((1, 1), first))
       codes.append(_apply(net, variables, inputs, core)[0][0, 0, 8:-1])
-  # Unchanged, or one-hot from the least value on; zero at FIRST.
+  # Unchanged, or one-hot; zero at FIRST.
   for code, expected in zip(
     codes, ([0.5, -1], [0, 0], [0, 1, 0, 1, 0, 0], [0] * 6), strict=True
   ):

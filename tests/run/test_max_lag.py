@@ -153,6 +153,7 @@ def test_resumes_within_the_bound(tmp_path):
   parts, step = first.run.system.parts, first.run.system.parts.learner.step
 
   def stop_when_two_batches_wait(*args):
+    parts.learner.step = step
     deadline = time.monotonic() + _PATIENCE
     while parts.store.info()['unrolls'].size < 8:
       assert time.monotonic() < deadline
