@@ -152,13 +152,18 @@ def test_resumes_within_the_bound(tmp_path):
   first = _Trained(config, tmp_path)
   parts, step = first.run.system.parts, first.run.system.parts.learner.step
 
-  def stop_when_two_batches_wait(*args):
-    parts.learner.step = step
+  def wait_for(condition):
     deadline = time.monotonic() + _PATIENCE
-    while parts.store.info()['unrolls'].size < 8:
+    while not condition():
       assert time.monotonic() < deadline
       os.sched_yield()
+
+  def stop_when_two_batches_wait(*args):
+    parts.learner.step = step
+    wait_for(lambda: parts.store.info()['unrolls'].size >= 8)
     first.run.system.stop()
+    # Or else the learner would take them before the run hears of it.
+    wait_for(lambda: parts.prefetcher._closed)
     step(*args)
 
   parts.learner.step = stop_when_two_batches_wait
