@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import ml_collections
 import numpy as np
 from jax import flatten_util
@@ -191,6 +192,21 @@ def make_act(module: nn.Module, choose: ChooseFn) -> ActFn:
     return choose(key, outputs, env_id), core
 
   return act
+
+
+def with_evaluation(
+  training: jax.Array,
+  evaluating: jax.Array | float,
+  env_spec: types.EnvSpec,
+  env_id: jax.Array,
+) -> jax.Array:
+  """Returns `training`, but `evaluating` for evaluation environments.
+
+  Both broadcast to `[B, ...]`, as the result; `env_id` is int32 `[B]`.
+  """
+  axes = tuple(range(1, max(training.ndim, 1)))
+  is_eval = jnp.expand_dims(env_id >= env_spec.num_envs, axes)
+  return jnp.where(is_eval, evaluating, training)
 
 
 def select_unrolls(batch: types.Batch, which: slice | jax.Array) -> types.Batch:

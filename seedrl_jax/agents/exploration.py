@@ -85,20 +85,6 @@ def linear(
   return (1.0 - done) * initial + done * final
 
 
-def with_evaluation(
-  epsilon: jax.Array,
-  eval_epsilon: float,
-  env_spec: types.EnvSpec,
-  env_id: jax.Array,
-) -> jax.Array:
-  """Returns `epsilon` for training environments, `eval_epsilon` for others.
-
-  `epsilon` is a scalar or `[B]`, `env_id` int32 `[B]`; the result float32
-  `[B]`.
-  """
-  return jnp.where(env_id >= env_spec.num_envs, eval_epsilon, epsilon)
-
-
 def epsilon_greedy(
   key: jax.Array, q_values: jax.Array, epsilon: jax.Array
 ) -> jax.Array:

@@ -1,6 +1,7 @@
 """Tests the choice of an agent, and what all agents must do."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -67,3 +68,16 @@ def test_first_weights_are_made_one_matrix_at_a_time(module):
   agent = base.load_agent(config, spec)
   shapes = _factorised(jax.make_jaxpr(agent.init)(jax.random.PRNGKey(0)).jaxpr)
   assert shapes and {len(shape) for shape in shapes} == {2}
+
+
+@pytest.mark.parametrize(
+  'training', [0.5, [0.5, 0.4, 0.3, 0.2], [[1, 2], [3, 4], [5, 6], [7, 8]]]
+)
+def test_evaluation_environments_get_values_of_their_own(training):
+  spec = types.EnvSpec('toy', (), types.discrete(3), 1, 5, 2)
+  training = jnp.array(training)
+  env_id = np.array([6, 0, 4, 5])
+  found = base.with_evaluation(training, 9, spec, env_id)
+  expected = np.broadcast_to(training, (4, *training.shape[1:])).copy()
+  expected[[0, 3]] = 9
+  np.testing.assert_array_equal(found, expected)

@@ -65,12 +65,3 @@ def test_linear_schedule(progress, expected):
   epsilon = exploration.linear(jnp.float32(progress), 1.0, 0.1, 0.2)
   np.testing.assert_allclose(epsilon, expected, rtol=1e-6)
   assert epsilon.dtype == jnp.float32
-
-
-@pytest.mark.parametrize('epsilon', [0.5, [0.5, 0.4, 0.3, 0.2]])
-def test_evaluation_has_an_epsilon_of_its_own(epsilon):
-  found = exploration.with_evaluation(
-    jnp.array(epsilon), 0.05, _ENV_SPEC, np.array([6, 0, 4, 5])
-  )
-  trained = np.broadcast_to(epsilon, 4)[1:3]
-  np.testing.assert_allclose(found, [0.05, *trained, 0.05])

@@ -165,9 +165,7 @@ class PPO:
     """Samples; evaluation environments take the policy's mode."""
     sampled = self.distribution.sample(key, outputs.policy)
     mode = self.distribution.mode(outputs.policy)
-    is_eval = env_id >= self.env_spec.num_envs
-    is_eval = is_eval.reshape((-1, *[1] * (mode.ndim - 1)))
-    action = jnp.where(is_eval, mode, sampled)
+    action = base.with_evaluation(sampled, mode, self.env_spec, env_id)
     return AgentOutput(
       action, self.distribution.log_prob(outputs.policy, action)
     )

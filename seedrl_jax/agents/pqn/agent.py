@@ -80,9 +80,7 @@ def _choose(
   q_values: jax.Array,
   env_id: jax.Array,
 ) -> AgentOutput:
-  epsilon = exploration.with_evaluation(
-    epsilon, config.eval_epsilon, env_spec, env_id
-  )
+  epsilon = base.with_evaluation(epsilon, config.eval_epsilon, env_spec, env_id)
   return AgentOutput(exploration.epsilon_greedy(key, q_values, epsilon))
 
 

@@ -74,9 +74,7 @@ def _choose(
     epsilon = exploration.ladder(
       config.epsilon_base, config.epsilon_alpha, env_spec.num_envs, env_id
     )
-  epsilon = exploration.with_evaluation(
-    epsilon, config.eval_epsilon, env_spec, env_id
-  )
+  epsilon = base.with_evaluation(epsilon, config.eval_epsilon, env_spec, env_id)
   action = exploration.epsilon_greedy(key, q_values, epsilon)
   return AgentOutput(action, q_values)
 

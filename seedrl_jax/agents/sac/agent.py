@@ -223,11 +223,10 @@ class Learner:
       )
       anything = jax.random.uniform(key, sampled.shape, jnp.float32, low, high)
       sampled = jnp.where(params.step == 0, anything, sampled)
-      is_eval = jnp.expand_dims(
-        env_id >= self._env_spec.num_envs, tuple(range(1, sampled.ndim))
-      )
       mode = self._distribution.mode(outputs)
-      return AgentOutput(jnp.where(is_eval, mode, sampled))
+      return AgentOutput(
+        base.with_evaluation(sampled, mode, self._env_spec, env_id)
+      )
 
     act = base.make_act(self._policy, choose)
     return act(params.policy, key, step, core, env_id)

@@ -63,7 +63,7 @@ def _choose(
   logits = outputs.policy
   sampled = jax.random.categorical(key, logits)
   greedy = jnp.argmax(logits, axis=-1)
-  action = jnp.where(env_id >= env_spec.num_envs, greedy, sampled)
+  action = base.with_evaluation(sampled, greedy, env_spec, env_id)
   return AgentOutput(action.astype(jnp.int32), logits)
 
 
