@@ -326,7 +326,7 @@ class _Opener:
       return None
     # A server may lose unrolls.
     may_lose = isinstance(store, reverb_store.ReverbStore)
-    patience = config.replay.patience if may_lose else None
+    patience = config.replay.patience or None if may_lose else None
     table = store.table(table_configs.TABLE)
     return lag_gate.LagGate(table, config.batch_size, max_lag, patience)
 
