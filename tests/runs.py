@@ -266,6 +266,7 @@ class Program:
     *flags: str,
     script: str = 'train.py',
     omit: Collection[str] = (),
+    config: str = 'base',
     **environment: str,
   ):
     self._workdir = workdir
@@ -276,7 +277,7 @@ class Program:
       [
         sys.executable,
         ROOT / 'launch' / script,
-        f'--config={ROOT / "configs/base.py"}',
+        f'--config={ROOT}/configs/{config}.py',
         f'--workdir={workdir}',
         *tiny_flags,
         '--config.log.every_seconds=0.05',

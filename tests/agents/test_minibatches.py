@@ -59,7 +59,8 @@ def test_no_convolution_is_in_the_loop(torso):
   env_spec = types.EnvSpec('toy', observation, types.discrete(3), 4, 1, 0)
   network = network_lib.make_network(config, env_spec)
   module = heads.QNetwork(network, 0, False)
-  params = network_lib.make_init(module, network, env_spec)(jax.random.key(0))
+  init = network_lib.make_init(module, network, env_spec)
+  params = jax.eval_shape(init, jax.random.key(0))
   inputs = network_lib.dummy_inputs(env_spec)
 
   def loss(params):

@@ -189,7 +189,7 @@ def test_targets_are_fixed_before_the_first_epoch():
   loss = agent_lib.make_loss(module)
   batch, optimizer = _batch(agent), sgd.make_optimizer(config)
   unroll = batch.unroll
-  q_values, _ = module.apply(
+  q_values, _ = jax.jit(module.apply)(
     {'params': initial.params},
     types.agent_input(unroll.steps),
     unroll.initial_core,

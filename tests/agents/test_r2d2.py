@@ -369,7 +369,7 @@ def _state_at(agent, progress):
   update = jax.vmap(
     agent.agent.update, in_axes=(0, 0, None, None), axis_name=base.AXIS
   )
-  state = agent.agent.init(_KEY)
+  state = jax.jit(agent.agent.init)(_KEY)
   args = jax.tree.map(lambda x: jnp.asarray(x)[None], (state, agent.batch()))
   state, _ = jax.jit(update)(*args, _KEY, jnp.float32(progress))
   return jax.tree.map(lambda x: x[0], state)
@@ -378,7 +378,7 @@ def _state_at(agent, progress):
 def test_epsilon_decays_over_frames_and_is_part_of_the_state():
   agent = _acting('linear')
   acting_params = agent.agent.acting_params
-  assert acting_params(agent.agent.init(_KEY)).epsilon == 1.0
+  assert acting_params(jax.jit(agent.agent.init)(_KEY)).epsilon == 1.0
   for progress, expected in ((0.1, 0.775), (0.4, 0.1), (0.9, 0.1)):
     state = _state_at(agent, progress)
     np.testing.assert_allclose(acting_params(state).epsilon, expected, 1e-5)

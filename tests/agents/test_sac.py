@@ -273,7 +273,7 @@ def test_says_what_it_cannot_do(changes, env, words):
     base.load_agent(_config(**changes), _ENV_SPEC._replace(**env))
 
 
-def test_run_keeps_the_ratio_and_resumes_with_its_replay(tmp_path, backend):
+def test_run_keeps_the_ratio_and_resumes_with_its_replay(tmp_path):
   config = runs.tiny(
     sac_mujoco.get_config,
     **{
@@ -285,7 +285,6 @@ def test_run_keeps_the_ratio_and_resumes_with_its_replay(tmp_path, backend):
       'replay.min_size': 40,
       'replay.max_size': 5_000,
       'replay.samples_per_insert': 4.0,
-      'replay.backend': backend,
       'total_env_frames': 600,
       'log.every_seconds': 0.02,
     },

@@ -28,6 +28,7 @@ def _host(
   *flags: str,
   count: int = 2,
   script: str = 'learner.py',
+  config: str = 'base',
   **environment: str,
 ) -> runs.Program:
   return runs.Program(
@@ -38,6 +39,7 @@ def _host(
     '--config.hosts.timeout=600',
     *flags,
     script=script,
+    config=config,
     XLA_FLAGS='--xla_force_host_platform_device_count=2',
     **environment,
   )
@@ -76,6 +78,8 @@ def _wait_for_checkpoint(
 def test_two_hosts_with_actors_train_to_one_summary(tmp_path: pathlib.Path):
   flags = [
     *('--config.env.id=CartPole-v1', '--config.total_env_frames=3000'),
+    *('--config.epochs=1', '--config.minibatches=1'),
+    '--config.normalization.observations=True',
     *('--config.env.num_envs=0', '--config.actors.max_envs=4'),
     *('--config.actors.timeout=600', '--config.num_eval_envs=2'),
     '--config.learner.max_lag=2',
@@ -86,7 +90,8 @@ def test_two_hosts_with_actors_train_to_one_summary(tmp_path: pathlib.Path):
   address = f'127.0.0.1:{ports.free()}'
   folders = [tmp_path / 'a', tmp_path / 'b']
   hosts = [
-    _host(i, address, folder, *flags) for i, folder in enumerate(folders)
+    _host(i, address, folder, *flags, config='ppo_cartpole')
+    for i, folder in enumerate(folders)
   ]
   actors = [
     processes.actor(host.wait_for(r'; actors at ([^;\s]+);')[1])
