@@ -247,8 +247,11 @@ def test_unrolls_begin_together_within_a_narrow_bound(most, size):
 
 
 @pytest.mark.usefixtures('server_python')
-def test_nothing_older_from_reverb_is_trained_on(tmp_path):
-  config = _config(learner__max_lag=1, replay__backend='reverb')
+@pytest.mark.parametrize('patience', [0.0, 600.0])
+def test_nothing_older_from_reverb_is_trained_on(tmp_path, patience):
+  config = _config(
+    learner__max_lag=1, replay__backend='reverb', replay__patience=patience
+  )
   trained = _Trained(config, tmp_path)
   learner = trained.run.system.parts.learner
   step = learner.step
