@@ -204,7 +204,7 @@ def with_evaluation(
 
   Both broadcast to `[B, ...]`, as the result; `env_id` is int32 `[B]`.
   """
-  axes = tuple(range(1, max(training.ndim, 1)))
+  axes = tuple(range(1, training.ndim))
   is_eval = jnp.expand_dims(env_id >= env_spec.num_envs, axes)
   return jnp.where(is_eval, evaluating, training)
 

@@ -324,9 +324,11 @@ class _Opener:
     max_lag = config.learner.max_lag
     if max_lag is None:
       return None
-    # A server may lose unrolls.
-    may_lose = isinstance(store, reverb_store.ReverbStore)
-    patience = config.replay.patience or None if may_lose else None
+    patience = None
+    # A server that comes back may have lost unrolls; without patience the run
+    # ends instead.
+    if isinstance(store, reverb_store.ReverbStore):
+      patience = config.replay.patience or None
     table = store.table(table_configs.TABLE)
     return lag_gate.LagGate(table, config.batch_size, max_lag, patience)
 

@@ -5,10 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedrl_jax import types
 from seedrl_jax.agents import exploration
-
-_ENV_SPEC = types.EnvSpec('toy', (), types.discrete(3), 1, 5, 2)
 
 
 def _epsilons(num_envs, ids):

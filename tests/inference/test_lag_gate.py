@@ -62,6 +62,14 @@ def _passes(gate):
   return passed
 
 
+def _check_waits_for_a_batch(gate, dropped_share):
+  thread, seen = _start_waiting(gate)
+  assert thread.is_alive()
+  gate.count_batch(dropped_share)
+  thread.join(_PATIENCE)
+  assert seen == ['passed']
+
+
 @pytest.mark.parametrize(
   ('max_lag', 'allocated', 'inserted', 'trained', 'passes'),
   [
@@ -102,24 +110,21 @@ def test_a_late_batch_counts_once():
     gate.insert(gate.allocate())
   # Of batch 2, which needs the version after batch 1.
   gate.allocate()
-  thread, seen = _start_waiting(gate)
-  assert thread.is_alive()
-  gate.count_batch(0.5)
-  thread.join(_PATIENCE)
-  assert seen == ['passed']
+  _check_waits_for_a_batch(gate, dropped_share=0.5)
 
 
-@pytest.mark.parametrize('ends', ['passed', 'closed'])
-def test_a_wait_ends_with_a_batch_or_a_close(ends):
+def test_a_wait_ends_with_a_batch():
+  gate = _gate(0, allocated=3, inserted=2, trained=0)
+  _check_waits_for_a_batch(gate, dropped_share=0.0)
+
+
+def test_a_wait_ends_with_a_close():
   gate = _gate(0, allocated=3, inserted=2, trained=0)
   thread, seen = _start_waiting(gate)
   assert thread.is_alive()
-  if ends == 'passed':
-    gate.count_batch(0.0)
-  else:
-    gate.close()
+  gate.close()
   thread.join(_PATIENCE)
-  assert seen == [ends]
+  assert seen == ['closed']
 
 
 def test_counts_what_was_in_the_queue_before():
@@ -127,8 +132,4 @@ def test_counts_what_was_in_the_queue_before():
   gate.take_over(12)
   # Of batch 2, which needs the version after batch 0.
   gate.allocate()
-  thread, seen = _start_waiting(gate)
-  assert thread.is_alive()
-  gate.count_batch(0.0)
-  thread.join(_PATIENCE)
-  assert seen == ['passed']
+  _check_waits_for_a_batch(gate, dropped_share=0.0)
