@@ -109,6 +109,9 @@ def _network() -> ml_collections.ConfigDict:
     'width': 1,  # multiplies the ResNet's channels
     'resnet_channels': (16, 32, 32),
     'frame_stack': 1,  # frames in the agent's state; 1: no stacking
+    # On TPUs, passes this many images at once through a torso, forwards and,
+    # again, backwards: their features stay on the chip. 0: all at once.
+    'tpu_chunk': 0,
     'image_layout': 'auto',  # 'auto', 'channels_first', 'channels_last'
     'lstm_size': 0,  # 0: no recurrent core
     'use_previous_action': False,  # and reward, to core or heads
@@ -155,7 +158,7 @@ def _topology() -> ml_collections.ConfigDict:
   """Which devices act and which train."""
   return ml_collections.ConfigDict({
     # Ratio of local devices for inference and training, as 1:3. '': one device
-    # does both; several are split 1:3 if four divide them, else 1:1.
+    # does both; several are split 1:3 if they and the batch divide, else 1:1.
     'inference_to_training': '',
     'streams_per_device': 1,  # environment pools, each with a thread
     'max_devices': 0,  # uses only the first n; 0: all

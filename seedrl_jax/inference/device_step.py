@@ -1,6 +1,7 @@
 """The part of central inference that runs on an inference core."""
 
 import functools
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -31,6 +32,39 @@ def batch_buckets(minimum: int, maximum: int) -> tuple[int, ...]:
   return tuple(sorted(sizes))
 
 
+class Programs(NamedTuple):
+  """The jitted functions of inference on a device.
+
+  Attributes:
+    act: (params, table, key, observation, header) -> (table, key, packed output
+      `[B, K]`, core states before).
+    restore: (table, header, core states before) -> table.
+    take: (core states, rows) -> leaves of these rows.
+  """
+
+  act: Any
+  restore: Any
+  take: Any
+
+
+def make_programs(
+  agent: base.Agent,
+  header: specs.Packing,
+  output: specs.Packing,
+  platform: str,
+) -> Programs:
+  """Returns the functions for devices of a `platform`; tables are donated."""
+  return Programs(
+    act=jax.jit(
+      functools.partial(_act, agent.act, header, output),
+      donate_argnums=(1,),
+      compiler_options=_SERIAL if platform == 'cpu' else None,
+    ),
+    restore=jax.jit(functools.partial(_restore, header), donate_argnums=(0,)),
+    take=jax.jit(lambda core, rows: [x[rows] for x in jax.tree.leaves(core)]),
+  )
+
+
 class DeviceStep:
   """The core states of `num_slots` environments, and the jitted act step.
 
@@ -59,16 +93,8 @@ class DeviceStep:
     self._has_core = bool(jax.tree.leaves(core))
     self._table, self._key = jax.device_put((core, key), device)
     # The key is not donated: checkpoints read it from other threads.
-    self._act = jax.jit(
-      functools.partial(_act, agent.act, self.header, self.output),
-      donate_argnums=(1,),
-      compiler_options=_SERIAL if device.platform == 'cpu' else None,
-    )
-    self._restore = jax.jit(
-      functools.partial(_restore, self.header), donate_argnums=(0,)
-    )
-    self._take = jax.jit(
-      lambda core, rows: [x[rows] for x in jax.tree.leaves(core)]
+    self._programs = make_programs(
+      agent, self.header, self.output, device.platform
     )
 
   def make_header(self, size: int) -> np.ndarray:
@@ -100,7 +126,7 @@ class DeviceStep:
       On the device: packed output, int32 `[B, K]`, and the rows' core state
         before the step, nest of `[B, ...]`.
     """
-    self._table, self._key, packed, before = self._act(
+    self._table, self._key, packed, before = self._programs.act(
       params, self._table, self._key, observation, header
     )
     return packed, before
@@ -108,7 +134,7 @@ class DeviceStep:
   def restore(self, header: np.ndarray, before: base.Core) -> None:
     """Undoes a step's changes of core states; `before` is what it returned."""
     if self._has_core:
-      self._table = self._restore(self._table, header, before)
+      self._table = self._programs.restore(self._table, header, before)
 
   def take_core(self, before: base.Core, rows: np.ndarray) -> list[np.ndarray]:
     """Returns leaves `[n, ...]` of rows `[n]` of a batch's core state.
@@ -120,7 +146,7 @@ class DeviceStep:
     n = rows.shape[0]
     padded = np.zeros(1 << (n - 1).bit_length(), np.int32)
     padded[:n] = rows
-    return [x[:n] for x in jax.device_get(self._take(before, padded))]
+    return [x[:n] for x in jax.device_get(self._programs.take(before, padded))]
 
   def compile(
     self, params: base.Params, sizes: tuple[int, ...], restores: bool = False

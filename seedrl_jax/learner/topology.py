@@ -32,15 +32,20 @@ class Topology:
     )
 
 
+def default_ratio(num_devices: int, unrolls: int) -> str:
+  """Returns 1:3 if the devices and a batch of `unrolls` divide so, else 1:1."""
+  training, rest = divmod(3 * num_devices, 4)
+  return '1:1' if rest or unrolls % training else '1:3'
+
+
 def make_topology(
   ratio: str, devices: list[jax.Device], max_devices: int = 0
 ) -> Topology:
   """Splits this host's devices into inference and training cores.
 
   Args:
-    ratio: inference : training, as `1:3`; '' takes 1:3 if four divide the
-      number of devices, else 1:1. A single device does both if the ratio is
-      even.
+    ratio: inference : training, as `1:3`. A single device does both if the
+      ratio is even.
     devices: of this host.
     max_devices: use only the first so many; 0 takes all.
 
@@ -55,7 +60,7 @@ def make_topology(
   if max_devices:
     devices = devices[:max_devices]
   n = len(devices)
-  inference, training = _parse(ratio, n)
+  inference, training = _parse(ratio)
   parts = inference + training
   if n == 1 and parts == 2:
     return Topology(tuple(devices), tuple(devices))
@@ -92,9 +97,7 @@ def all_training(
   return tuple(training)
 
 
-def _parse(ratio: str, num_devices: int) -> tuple[int, int]:
-  if not ratio:
-    return (1, 3) if num_devices % 4 == 0 else (1, 1)
+def _parse(ratio: str) -> tuple[int, int]:
   match = re.fullmatch(r'(\d+):(\d+)', ratio.strip())
   inference, training = map(int, match.groups()) if match else (0, 0)
   if not inference or not training:

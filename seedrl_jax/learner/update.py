@@ -33,7 +33,26 @@ def initial_state(agent: base.Agent, key: jax.Array) -> LearnerState:
     init_key, key = jax.random.split(key)
     return LearnerState(agent.init(init_key), jnp.zeros((), jnp.int32), key)
 
-  return make(key)
+  # On the host: orthogonal weights take minutes to compile for a TPU.
+  with jax.default_device(jax.local_devices(backend='cpu')[0]):
+    return make(key)
+
+
+class Program(NamedTuple):
+  """A jitted function of a run, and what it is called with.
+
+  Attributes:
+    function: made by `jax.jit` or `jax.pmap`.
+    shapes: `ShapeDtypeStruct`s of its arguments.
+    donated: index of the argument whose memory the results take; None: none.
+    calls: in an update.
+  """
+
+  name: str
+  function: Any
+  shapes: tuple[Any, ...]
+  donated: int | None = None
+  calls: int = 1
 
 
 class Updater:
@@ -132,15 +151,42 @@ class Updater:
       `priorities` lead with `[D]`; and acting parameters that no update
       donates.
     """
-    return self._update(state, batch, np.float32(progress))
+    update: Any = self._update
+    # Pieces take a key, which theirs is made of `state`.
+    key = [None] if isinstance(update, base.UpdateInPieces) else []
+    return update(state, batch, *key, np.float32(progress))
+
+  def programs(self, state: Any, batch: Any) -> list[Program]:
+    """Returns what an update calls, in order.
+
+    `state` and `batch` are shapes, with the leading `[D]`.
+    """
+    progress = jax.ShapeDtypeStruct((), jnp.float32)
+    if not isinstance(self._update, base.UpdateInPieces):
+      return [Program('update', self._update, (state, batch, progress), 0)]
+    steps = self._update
+    total, pieces = jax.eval_shape(steps.cut, state, batch, None)
+    _, result = jax.eval_shape(steps.accumulate, total, state, pieces[0])
+    results = [result] * len(pieces)
+    return [
+      Program('update: cut', steps.cut, (state, batch, None)),
+      Program(
+        'update: accumulate',
+        steps.accumulate,
+        (total, state, pieces[0]),
+        0,
+        len(pieces),
+      ),
+      Program(
+        'update: finish', steps.finish, (state, total, results, progress), 0
+      ),
+    ]
 
 
 def _on_all(
   agent: base.Agent, devices: Sequence[jax.Device]
-) -> Callable[
-  [LearnerState, types.Batch, np.float32],
-  tuple[LearnerState, base.UpdateOutput, base.Params],
-]:
+) -> Callable[..., Any] | base.UpdateInPieces:
+  """Returns the update, or its pieces, on all training devices."""
   pmap = functools.partial(jax.pmap, axis_name=base.AXIS, devices=devices)
   # Outputs that are equal on all devices have no device axis.
   out_axes = (0, base.UpdateOutput._make((None, None, 0)), None)
@@ -165,12 +211,11 @@ def _on_all(
     new = steps.finish(state.agent, total, results, progress)
     return _end(agent, state, *new)
 
-  on_all: Any = base.UpdateInPieces(
+  return base.UpdateInPieces(
     pmap(cut),
     pmap(accumulate, donate_argnums=0),
     pmap(finish, in_axes=(0, 0, 0, None), out_axes=out_axes, donate_argnums=0),
   )
-  return lambda state, batch, progress: on_all(state, batch, None, progress)
 
 
 def _prepare(

@@ -155,22 +155,27 @@ def build(
 def plan(
   config: ml_collections.ConfigDict,
   host: layout_lib.HostIndex = layout_lib.ONLY_HOST,
+  devices: Sequence[jax.Device] = (),
 ) -> Setup:
-  """Works out a host's part of a run; raises `ValueError` naming a flag."""
+  """Works out a host's part of a run; raises `ValueError` naming a flag.
+
+  `devices` are those of the only host; without them, of all that JAX has.
+  """
   own = layout_lib.host_config(config, host)
   env_spec = env_factory.make_env_spec(config, host.count)
-  ratio, most = (
-    config.topology.inference_to_training,
-    config.topology.max_devices,
+  own_devices = list(devices) or jax.local_devices()
+  most = config.topology.max_devices
+  ratio = config.topology.inference_to_training or topology.default_ratio(
+    most or len(own_devices), own.batch_size // config.learner.micro_batches
   )
-  devices = topology.make_topology(ratio, jax.local_devices(), most)
-  training = topology.all_training(ratio, jax.devices(), most)
+  split = topology.make_topology(ratio, own_devices, most)
+  training = topology.all_training(ratio, devices or jax.devices(), most)
   batch_width = layout_lib.check_batch(config, len(training))
   if _has_demonstrations(config):
     # Raises before anything is opened.
-    mixing.demonstrations_per_block(own, len(devices.training))
-  plans = layout_lib.plan_streams(own, devices.inference, host)
-  agent = agents.load_agent(config, env_spec)
+    mixing.demonstrations_per_block(own, len(split.training))
+  plans = layout_lib.plan_streams(own, split.inference, host)
+  agent = agents.load_agent(_network_for(training[0], config), env_spec)
   agent.check_share(batch_width)
   block_width = layout_lib.block_width(config, batch_width, plans)
   layout_lib.check_max_lag(own, plans, block_width)
@@ -178,7 +183,7 @@ def plan(
     config=own,
     host=host,
     env_spec=env_spec,
-    topology=devices,
+    topology=split,
     plans=plans,
     agent=agent,
     updater=update.Updater(agent, training),
@@ -188,6 +193,16 @@ def plan(
   )
 
 
+def _network_for(
+  device: jax.Device, config: ml_collections.ConfigDict
+) -> ml_collections.ConfigDict:
+  """Returns the configuration without what its network has for TPUs only."""
+  config = config.copy_and_resolve_references()
+  if device.platform != 'tpu':
+    config.network.tpu_chunk = 0
+  return config
+
+
 def _has_demonstrations(config: ml_collections.ConfigDict) -> bool:
   return bool(config.demonstrations.fraction or config.demonstrations.path)
 
@@ -195,6 +210,17 @@ def _has_demonstrations(config: ml_collections.ConfigDict) -> bool:
 def initial_state(setup: Setup) -> update.LearnerState:
   """Returns the learner's state before the first update."""
   return update.initial_state(setup.agent, setup.keys[0])
+
+
+def unroll_spec(setup: Setup) -> types.Unroll:
+  """Returns the `ArraySpec`s of a stored unroll."""
+  agent, env_spec = setup.agent, setup.env_spec
+  return specs.unroll_spec(
+    env_spec,
+    agent.num_transitions(setup.config.unroll_length),
+    specs.output_spec(agent, env_spec, agent.params_shapes()),
+    specs.core_spec(agent),
+  )
 
 
 def open_parts(
@@ -231,12 +257,7 @@ class _Opener:
       )
       for p, k in zip(setup.plans, keys, strict=True)
     ]
-    self._unroll_spec = specs.unroll_spec(
-      env_spec,
-      agent.num_transitions(self._config.unroll_length),
-      output,
-      specs.core_spec(agent),
-    )
+    self._unroll_spec = unroll_spec(setup)
 
   def open(self, streams: MakeStream | None) -> Parts:
     """Opens all parts, or none if one fails."""

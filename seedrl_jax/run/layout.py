@@ -82,6 +82,7 @@ RANGES: dict[str, Allowed] = {
   'network.width': integer(1),
   'network.resnet_channels': each(integer(1)),
   'network.frame_stack': integer(1),
+  'network.tpu_chunk': integer(0),
   'network.image_layout': one_of('auto', 'channels_first', 'channels_last'),
   'network.lstm_size': integer(0),
   'network.use_previous_action': FLAG,

@@ -55,6 +55,10 @@ def configure() -> None:
   # The threads of a run keep the cores busy, and a hand-over to JAX's own costs
   # more than a small network's step.
   jax.config.update('jax_cpu_enable_async_dispatch', False)
+  # Initial states are made on the host.
+  platforms = jax.config.jax_platforms
+  if platforms and 'cpu' not in platforms.split(','):
+    jax.config.update('jax_platforms', f'{platforms},cpu')
   keep_compiled()
   schedule_threads()
   keep_freed_memory()

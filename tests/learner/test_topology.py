@@ -24,9 +24,6 @@ def _split(ratio, num_devices, max_devices=0):
     ('1:3', 8, 0, (2, 6)),
     ('2:6', 4, 0, (1, 3)),
     (' 3:1 ', 4, 0, (3, 1)),
-    ('', 2, 0, (1, 1)),
-    ('', 6, 0, (3, 3)),
-    ('', 8, 8, (2, 6)),
     ('1:3', 6, 4, (1, 3)),
   ],
 )
@@ -34,7 +31,15 @@ def test_split(ratio, num_devices, max_devices, expected):
   assert _split(ratio, num_devices, max_devices) == expected
 
 
-@pytest.mark.parametrize('ratio', ['', '4:4'])
+@pytest.mark.parametrize(
+  ('num_devices', 'unrolls', 'expected'),
+  [(4, 6, '1:3'), (4, 8, '1:1'), (6, 12, '1:1'), (8, 12, '1:3'), (1, 3, '1:1')],
+)
+def test_default_ratio_divides_the_batch(num_devices, unrolls, expected):
+  assert topology.default_ratio(num_devices, unrolls) == expected
+
+
+@pytest.mark.parametrize('ratio', ['1:1', '4:4'])
 def test_single_device_serves_both(ratio):
   split = topology.make_topology(ratio, jax.devices(), max_devices=1)
   assert split.inference == split.training == tuple(jax.devices()[:1])
@@ -52,7 +57,7 @@ def test_single_device_serves_both(ratio):
     ('1:3', 4, 5, '=5: this host has 4'),
     ('1:3', 6, 0, 'the 6 devices .*max_devices=4 leaves the rest idle'),
     ('1:3', 2, 0, 'the 2 devices .*a split needs at least 4 devices'),
-    ('', 3, 0, 'the 3 devices .*max_devices=2 leaves the rest idle'),
+    ('1:1', 3, 0, 'the 3 devices .*max_devices=2 leaves the rest idle'),
   ],
 )
 def test_split_that_cannot_be_is_refused(
