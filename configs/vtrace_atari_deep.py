@@ -21,5 +21,6 @@ def get_config() -> ml_collections.ConfigDict:
   config.network.lstm_size = 256
   config.network.use_previous_action = True
   config.network.compute_dtype = 'bfloat16'
+  config.network.tpu_chunk = 128
   config.batch_size = 128
   return config

@@ -39,11 +39,12 @@ def stack_frames(
   """
   chex.assert_equal_shape_prefix([frames, first], 2)
   chex.assert_type(kept, frames.dtype)
-  length, channels = frames.shape[0], frames.shape[-1]
+  length, batch, *shape, channels = frames.shape
   history = kept.shape[-1] // channels
+  # Steps and environments are one axis, [T * B]: a TPU would pad each of two.
   extended = jnp.concatenate([
-    jnp.stack(jnp.split(kept, history, axis=-1)),
-    frames,
+    *jnp.split(kept, history, axis=-1),
+    frames.reshape((-1, *shape, channels)),
   ])
   if length > 1:
     # Lays the frames out once; XLA would do it for each delay. A single step
@@ -52,16 +53,20 @@ def stack_frames(
   # A frame is of the step's episode if equally many episodes had started by
   # then; frames of `kept` continue until a FIRST.
   episode = jnp.cumsum(first, axis=0, dtype=jnp.int32)
-  before = jnp.zeros((history, *episode.shape[1:]), jnp.int32)
+  before = jnp.zeros((history, batch), jnp.int32)
   episodes = jnp.concatenate([before, episode])
   delays = range(history + 1)
   same = jnp.stack([episodes[i : i + length] == episode for i in delays], -1)
   # One selection over the whole stack: on CPU faster than one per delay.
-  stacked = jnp.stack([extended[i : i + length] for i in delays], -2)
-  same = same.reshape((*first.shape, *(1,) * (frames.ndim - 3), -1, 1))
+  rows = length * batch
+  stacked = jnp.stack(
+    [extended[i * batch : i * batch + rows] for i in delays], -2
+  )
+  same = same.reshape((rows, *(1,) * len(shape), -1, 1))
   stacked = jnp.where(same, stacked, jnp.zeros((), frames.dtype))
-  stacked = stacked.reshape((*stacked.shape[:-2], -1))
-  return stacked, stacked[-1, ..., channels:]
+  stacked = stacked.reshape((rows, *shape, -1))
+  state = stacked[-batch:, ..., channels:]
+  return stacked.reshape((length, batch, *stacked.shape[1:])), state
 
 
 class LSTMState(NamedTuple):

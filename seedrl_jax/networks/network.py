@@ -4,6 +4,7 @@ Frame stack, preprocessing, torsos, previous action and reward, recurrent
 core. Acting is the case T = 1 of the same code.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -136,9 +137,11 @@ class Network(nn.Module):
       shape, layer = self._input(spec)
       num_frames = config.frame_stack if layer else None
       torso = torsos.make_torso(config, shape, num_frames, f'torso_{i}')
-      prepare = torsos.scale_bytes if layer else torsos.to_features
+      to_features = torsos.scale_bytes if layer else torsos.to_features
       x = x.reshape((length * batch, *x.shape[2:]))
-      outputs.append(torso(prepare(x, dtype)))
+      chunk = config.tpu_chunk if len(shape) == 3 else 0
+      prepare = functools.partial(to_features, dtype=dtype)
+      outputs.append(_in_chunks(torso, prepare, x, chunk))
     features = jnp.concatenate(outputs, axis=-1)
     return features.reshape((length, batch, -1))
 
@@ -162,6 +165,34 @@ class Network(nn.Module):
       reward = jnp.clip(reward, -clip, clip)
     reward = reward.astype(dtype)[..., None]
     return jnp.concatenate([features, code, reward], axis=-1)
+
+
+def _in_chunks(
+  torso: nn.Module,
+  prepare: Callable[[jax.Array], jax.Array],
+  x: jax.Array,
+  chunk: int,
+) -> jax.Array:
+  """Maps `[N, ...]` to `[N, F]`, with `chunk` rows at a time; 0: with all.
+
+  Features within the torso are computed again for the gradient. So those of a
+  chunk can stay in a TPU's on-chip memory, which saves most of the traffic.
+  """
+
+  def apply(torso: nn.Module, _: None, x: jax.Array) -> tuple[None, jax.Array]:
+    return None, torso(prepare(x))
+
+  n = len(x)
+  if not 0 < chunk < n:
+    return apply(torso, None, x)[1]
+  x = jnp.pad(x, ((0, -n % chunk), *((0, 0),) * (x.ndim - 1)))
+  loop = nn.scan(
+    nn.remat(apply, prevent_cse=False),
+    variable_broadcast='params',
+    split_rngs={'params': False},
+  )
+  _, features = loop(torso, None, x.reshape((-1, chunk, *x.shape[1:])))
+  return features.reshape((-1, features.shape[-1]))[:n]
 
 
 def make_network(

@@ -182,6 +182,35 @@ class ResidualBlock(nn.Module):
     return x + y
 
 
+class PooledConv(nn.Module):
+  """A 3x3 convolution, then max-pooling that halves height and width.
+
+  Adds the bias after pooling, with the same result: its gradient is a sum over
+  a quarter of the pixels.
+  """
+
+  channels: int
+  dtype: jax.typing.DTypeLike = jnp.float32
+
+  @nn.compact
+  def __call__(self, x: jax.Array) -> jax.Array:
+    """Maps `[N, H, W, C]` to `[N, H / 2, W / 2, channels]`, rounded up."""
+    shape = (3, 3, x.shape[-1], self.channels)
+    kernel = self.param(
+      'kernel', nn.linear.default_kernel_init, shape, jnp.float32
+    )
+    bias = self.param('bias', nn.initializers.zeros, shape[-1:], jnp.float32)
+    y = jax.lax.conv_general_dilated(
+      x.astype(self.dtype),
+      kernel.astype(self.dtype),
+      window_strides=(1, 1),
+      padding='SAME',
+      dimension_numbers=('NHWC', 'HWIO', 'NHWC'),
+    )
+    y = nn.max_pool(y, (3, 3), strides=(2, 2), padding='SAME')
+    return y + bias.astype(self.dtype)
+
+
 class DeepResNet(nn.Module):
   """IMPALA's deep network (arXiv 1802.01561, figure 3, right)."""
 
@@ -192,9 +221,8 @@ class DeepResNet(nn.Module):
   @nn.compact
   def __call__(self, x: jax.Array) -> jax.Array:
     """Maps `[N, H, W, C]` to `[N, F]`."""
-    for channels in self.channels:
-      x = nn.Conv(channels, (3, 3), dtype=self.dtype)(x)
-      x = nn.max_pool(x, (3, 3), strides=(2, 2), padding='SAME')
+    for i, channels in enumerate(self.channels):
+      x = PooledConv(channels, self.dtype, name=f'Conv_{i}')(x)
       for _ in range(2):
         x = ResidualBlock(channels, self.dtype)(x)
     return MLP((self.dense_size,), dtype=self.dtype)(nn.relu(x))

@@ -112,6 +112,25 @@ def _check_steps_equal_unroll(config, observation):
   chex.assert_trees_all_close(core, final, atol=1e-5)
 
 
+@pytest.mark.parametrize('chunk', [5, 6])
+def test_images_in_chunks_give_the_same_features_and_gradient(chunk):
+  whole = _make(_config(torso='resnet', frame_stack=2), _FRAME)
+  chunked = _make(
+    _config(torso='resnet', frame_stack=2, tpu_chunk=chunk), _FRAME
+  )
+  chex.assert_trees_all_equal_shapes(whole[1], chunked[1])
+
+  def loss(net, variables):
+    features, _ = net.apply(variables, *whole[2:])
+    return jnp.sum(jnp.square(features)), features
+
+  found = [
+    jax.jit(jax.grad(functools.partial(loss, net), has_aux=True))(whole[1])
+    for net in (whole[0], chunked[0])
+  ]
+  chex.assert_trees_all_close(*found, rtol=1e-4, atol=1e-5)
+
+
 def test_frames_in_blocks_equal_images_stacked_by_hand():
   net, variables, inputs, core = _make(
     _config(torso='shallow', frame_stack=3), _FRAME, warm=False
