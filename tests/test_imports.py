@@ -33,7 +33,7 @@ _MAY_IMPORT = {
 # These rooms may import all.
 _ALL = {
   *_MAY_IMPORT,
-  *('run', 'benchmarks'),
+  *('run', 'benchmarks', 'planning'),
 }
 _MAY_IMPORT |= dict.fromkeys(sorted(_ALL - {*_MAY_IMPORT}), _ALL)
 _JAX = ('jax', 'jaxlib', 'flax', 'optax', 'rlax', 'chex', 'orbax', 'distrax')

@@ -1,0 +1,72 @@
+"""Compiles a run for accelerators that are not at hand, and bounds its speed.
+
+`python launch/compile.py --config=vtrace_atari --target=v5e:2x4 --target=h200`
+compiles every program of the run from shapes alone, on this machine's CPU, and
+prints what each needs of a device and what the run can reach at most. It opens
+neither environments nor accelerators.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+from absl import app, flags
+
+from launch import config_flag
+from seedrl_jax.planning import targets as targets_lib
+
+_CONFIG = config_flag.define(
+  f"The run's configuration, {config_flag.DEFAULT} by default."
+)
+_TARGET = flags.DEFINE_multi_string(
+  'target',
+  [],
+  'Devices of a host: v4, v5e, v5p or v6e with the shape of its grid of chips, '
+  'as v5e:2x4; a100, h100 or h200, of several as h100:8. May be repeated.',
+)
+_LARGEST = flags.DEFINE_integer(
+  'largest',
+  5,
+  'Number of sources of memory traffic to name for each program.',
+  lower_bound=0,
+)
+_JSON = flags.DEFINE_bool('json', False, 'Print one JSON object per target.')
+
+
+def main(argv: Sequence[str]) -> None:
+  """Compiles and prints; exits with a message if something is wrong."""
+  if len(argv) > 1:
+    sys.exit(f'compile: unexpected arguments: {" ".join(argv[1:])}')
+  if not _TARGET.value:
+    sys.exit('compile: --target is missing; give one, as --target=v5e:2x4.')
+  try:
+    targets = [targets_lib.parse(text) for text in _TARGET.value]
+    targets_lib.configure(targets)
+    # A run on this machine keeps its processors.
+    os.nice(10)
+    for target in targets:
+      _compile(target)
+  except ValueError as e:
+    sys.exit(f'compile: {e}')
+
+
+def _compile(target: targets_lib.Target) -> None:
+  from seedrl_jax.agents import base
+  from seedrl_jax.planning import programs, report
+  from seedrl_jax.run import build, layout
+
+  config = _CONFIG.value
+  layout.check(config, base.ranges(config))
+  setup = build.plan(config, devices=targets_lib.devices(target))
+  if _JSON.value:
+    found = list(programs.compile_all(setup))
+    print(json.dumps(report.as_json(target, setup, found)), flush=True)
+  else:
+    report.print_all(target, setup, programs.compile_all(setup), _LARGEST.value)
+
+
+if __name__ == '__main__':
+  # XLA's compilers report what they do not find.
+  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+  app.run(main, flags_parser=config_flag.parse)
