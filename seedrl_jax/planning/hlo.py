@@ -28,10 +28,9 @@ _FREE_TARGETS = re.compile(
   r'custom_call_target="(AllocateBuffer|ConcatBitcast|Sharding)"'
 )
 _SLICES = {'slice', 'dynamic-slice', 'gather', 'slice-start'}
-# Instructions that only change how data lie or what type they have.
-_REARRANGING = {
-  *('copy', 'copy-start', 'transpose', 'convert', 'pad', 'reshape'),
-}
+# Instructions that only change how data lie or what type they have. A
+# `copy-start` mostly fetches what another one is about to read.
+_REARRANGING = {'copy', 'transpose', 'convert', 'pad', 'reshape'}
 
 
 class Array(NamedTuple):
