@@ -12,7 +12,7 @@ from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import build
 from seedrl_jax.run import layout as layout_lib
-from seedrl_jax.runtime import progress, report
+from seedrl_jax.runtime import progress, report, steal
 from seedrl_jax.runtime import workdir as workdir_lib
 
 
@@ -177,6 +177,7 @@ class RunReporter:
       counters.before.eval_returns,
     )
     self.waits: report.Waits | None = None
+    self._steal = steal.StealClock()
 
   def open(self) -> None:
     """Opens the curves on host 0, cut back to the checkpoint."""
@@ -202,7 +203,9 @@ class RunReporter:
     row, self.waits = self._reporter.row(
       now,
       self._parts.learner.take_lag_max(),
-      self._parts.learner.metrics() | self.counters.curves(tables),
+      {progress.STOLEN: self._steal.share()}
+      | self._parts.learner.metrics()
+      | self.counters.curves(tables),
     )
     self._metrics.write(row)
     waits_for = (

@@ -23,6 +23,9 @@ from seedrl_jax.runtime import workdir as workdir_lib
 Metrics = Mapping[str, float | None]
 
 UPDATES, FRAMES = 'time/updates', 'time/env_frames'
+STOLEN = 'time/stolen_share'
+# A share of stolen time that is worth a word.
+_MUCH_STOLEN = 0.1
 _EVENTS_PREFIX = 'events.out.tfevents.'
 
 
@@ -75,7 +78,7 @@ def progress_text(row: Metrics, total_frames: int, waits_for: str) -> str:
     value = row[name]
     return '-' if value is None else f'{value:.{digits}f}'
 
-  return (
+  text = (
     f'{format_count(frames)}/{format_count(total_frames)} '
     f'frames ({frames / total_frames:.0%}) | '
     f'{format_count(row["time/frames_per_s"] or 0)} frames/s | '
@@ -85,6 +88,9 @@ def progress_text(row: Metrics, total_frames: int, waits_for: str) -> str:
     f'lag {number("replay/policy_lag_mean_batches", 1)} | '
     f'waits for {waits_for}'
   )
+  if (stolen := row[STOLEN] or 0) > _MUCH_STOLEN:
+    text += f' | {stolen:.0%} stolen by other guests'
+  return text
 
 
 def summary_text(

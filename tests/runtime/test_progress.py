@@ -44,6 +44,26 @@ def test_terminal_gets_one_line_that_changes_in_rows_if_narrow(monkeypatch):
   assert out.getvalue().endswith('bc\x1b[1A\r\x1b[Jafter\n')
 
 
+@pytest.mark.parametrize(
+  ('stolen', 'end'),
+  [(0.1, 'envs (80%)'), (0.23, 'envs (80%) | 23% stolen by other guests')],
+)
+def test_progress_says_what_was_stolen_if_it_was_much(stolen, end):
+  row = {
+    progress.UPDATES: 12,
+    progress.FRAMES: 5_000,
+    progress.STOLEN: stolen,
+    'time/frames_per_s': 12_345.6,
+    'rollout/return': 1.25,
+    'eval/return': None,
+    'replay/policy_lag_mean_batches': 0.5,
+  }
+  assert progress.progress_text(row, 10_000, 'envs (80%)') == (
+    '5000/10k frames (50%) | 12.3k frames/s | return 1.2 (eval -) | '
+    f'12 updates | lag 0.5 | waits for {end}'
+  )
+
+
 # -- curves -----------------------------------------------------------------
 
 _HEADER = 'time/updates,time/env_frames'
