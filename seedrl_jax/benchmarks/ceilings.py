@@ -10,8 +10,12 @@ import numpy as np
 from seedrl_jax.benchmarks import environments, timing
 from seedrl_jax.inference import device_step, specs
 from seedrl_jax.learner import topology as topology_lib
+from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import build as build_lib
+from seedrl_jax.runtime import threads
+
+_JOIN_SECONDS = 60.0
 
 
 class Ceilings(NamedTuple):
@@ -159,23 +163,28 @@ def _store(
   parts: build_lib.Parts,
   windows: timing.Windows,
 ) -> timing.Timing:
+  """Times sampling beside a writer that the table's rules hold back.
+
+  Closes the store.
+  """
   table = parts.store.table(table_configs.TABLE)
   sampler = table.sampler(config.batch_size, len(parts.topology.training))
-  width = table.allocate().width
-  for _ in range(-(-table.config.min_size // width)):
-    table.insert(table.allocate())
   steps = steps_per_update(config)
-  # Unrolls; a replay's tolerance must allow for a block.
-  due = 0.0
+  group = threads.ThreadGroup(ends=(replay.StoreClosed,))
+  group.on_stop(parts.store.interrupt)
+
+  def write() -> None:
+    while True:
+      table.insert(table.allocate())
 
   def work() -> float:
-    nonlocal due
     for _ in range(20):
-      due += steps / config.unroll_length
-      while due >= width:
-        table.insert(table.allocate())
-        due -= width
       sampler.sample().release()
     return 20 * steps
 
-  return timing.measure(work, windows)
+  group.start('bench-writer', write)
+  try:
+    return timing.measure(work, windows)
+  finally:
+    group.stop()
+    group.join(_JOIN_SECONDS)

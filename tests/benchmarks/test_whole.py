@@ -114,7 +114,8 @@ def test_stages_of_a_replay_are_timed_per_environment_step():
   config.network.hidden_sizes = (4,)
   config.updates_per_call, config.batch_size = 2, 8
   config.replay.samples_per_insert, config.replay.min_size = 4.0, 21
-  config.replay.tolerance = 1.0
+  # As soon as there are enough unrolls, a block more must wait for samples.
+  config.replay.tolerance = 0.0
   assert ceilings.steps_per_update(config) == 2
   config.replay.samples_per_insert = 0.0
   assert ceilings.steps_per_update(config) == 8
