@@ -85,9 +85,19 @@ _ENVS = {
 ACTOR_CASES = tuple(_ENVS)
 
 
-def get_config(case: str) -> ml_collections.ConfigDict:
-  """Returns the configuration of a case."""
+def get_config(
+  case: str, num_envs: int | None = None
+) -> ml_collections.ConfigDict:
+  """Returns the configuration of a case.
+
+  `num_envs` replaces its number of environments; an inference call has the same
+  share of them.
+  """
   config = _make(_MAKERS, case)
+  if num_envs is not None:
+    env = config.env
+    env.batch_size = -(-env.batch_size * num_envs // env.num_envs)
+    env.num_envs = num_envs
   config.num_eval_envs = 0
   config.replay.backend = 'embedded'
   config.total_env_frames = 10**12

@@ -1,10 +1,11 @@
 """Measures speed: `python launch/benchmark.py <what>`.
 
-`ceilings` times each stage of a case alone; `system` times all stages at work,
-also as a share of the ceilings; both take `--case` and `--backend`. `replay`
-compares our Reverb client with the official one; `replay --case=r2d2` puts
-R2D2's load on the store. `actors` compares remote with local environments.
-`baselines` compares PPO and SAC with Stable-Baselines3.
+`ceilings` times each stage of a case alone; `system` times its environments
+alone, with inference, and with training, also as a share of the ceilings; both
+take `--case`, `--envs` and `--backend`. `replay` compares our Reverb client
+with the official one; `replay --case=r2d2` puts R2D2's load on the store.
+`actors` compares remote with local environments. `baselines` compares PPO and
+SAC with Stable-Baselines3.
 """
 
 import functools
@@ -33,6 +34,13 @@ _BACKEND = flags.DEFINE_multi_enum(
   ['embedded'],
   ['embedded', 'reverb'],
   'Store of a case; repeated, a case runs on one after the other.',
+)
+_ENVS = flags.DEFINE_multi_integer(
+  'envs',
+  [],
+  'Environments of a case, instead of its own number; repeated, a case runs '
+  'with one number after the other.',
+  lower_bound=1,
 )
 _WINDOWS = flags.DEFINE_integer(
   'windows', 5, 'Windows of which the median is taken.', lower_bound=5
@@ -82,12 +90,15 @@ def _cases(whole_system: bool) -> None:
   from seedrl_jax.benchmarks import environments, whole
 
   names = _CASE.value or benchmark.CASES
-  configs = [benchmark.get_config(name) for name in names]
+  numbers: Sequence[int | None] = _ENVS.value or [None]
+  runs = [
+    (name, benchmark.get_config(name, number))
+    for name, number in itertools.product(names, numbers)
+  ]
   stages = timing.Windows(_WINDOWS.value, _SECONDS.value)
   windows = _system_windows()
   _describe()
   summary = []
-  runs = list(zip(names, configs, strict=True))
   for (name, config), backend in itertools.product(runs, _BACKEND.value):
     config.replay.backend = backend
     free = name == benchmark.FREE

@@ -7,8 +7,7 @@ import jax
 import ml_collections
 import numpy as np
 
-from seedrl_jax.benchmarks import environments, timing
-from seedrl_jax.inference import device_step, specs
+from seedrl_jax.benchmarks import acting, environments, timing
 from seedrl_jax.learner import topology as topology_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
@@ -23,6 +22,7 @@ class Ceilings(NamedTuple):
 
   Attributes:
     env: environments with random actions.
+    env_and_inference: environments with the network's actions.
     inference: the act step on the device.
     batch_size: of inference.
     update: the update of a batch.
@@ -30,6 +30,7 @@ class Ceilings(NamedTuple):
   """
 
   env: timing.Timing
+  env_and_inference: timing.Timing
   inference: timing.Timing
   batch_size: int
   update: timing.Timing
@@ -39,6 +40,7 @@ class Ceilings(NamedTuple):
     """Returns table rows."""
     stages = {
       'environments': self.env,
+      'environments + inference': self.env_and_inference,
       f'inference, batch {self.batch_size}': self.inference,
       'update': self.update,
       'store': self.store,
@@ -48,6 +50,7 @@ class Ceilings(NamedTuple):
         'stage alone': name,
         'steps/s, median (min–max)': stage.text(),
         'host µs per step': f'{stage.cpu_seconds * 1e6:.3f}',
+        'steal': f'{stage.stolen:.0%}',
       }
       for name, stage in stages.items()
     ]
@@ -87,10 +90,13 @@ def measure(
   windows: timing.Windows,
 ) -> Ceilings:
   """Measures every stage of a run; for `streams` see `build.build`."""
-  parts = build_lib.build(config, streams)
+  setup = build_lib.plan(config)
+  state = build_lib.initial_state(setup)
+  parts = build_lib.open_parts(setup, state, streams=streams)
   with contextlib.closing(parts):
     return Ceilings(
-      env=_env(parts, windows),
+      env=acting.time_envs(setup, parts, windows),
+      env_and_inference=acting.time_with_inference(setup, parts, windows),
       inference=_inference(parts, windows),
       batch_size=parts.workers[0].stream.batch_size,
       update=_update(config, parts, windows),
@@ -98,34 +104,14 @@ def measure(
     )
 
 
-def _env(parts: build_lib.Parts, windows: timing.Windows) -> timing.Timing:
-  stream = parts.workers[0].stream
-  rng = np.random.default_rng(0)
-  actions = parts.env_spec.action.sample(rng, 64, stream.batch_size)
-  calls = max(1, 2048 // stream.batch_size)
-
-  def work() -> int:
-    for i in range(calls):
-      env_id = stream.recv().env_id
-      stream.send(actions[i % 64, : len(env_id)], env_id)
-    return calls * stream.batch_size
-
-  return timing.measure(work, windows)
-
-
 def _inference(
   parts: build_lib.Parts, windows: timing.Windows
 ) -> timing.Timing:
-  size = parts.workers[0].stream.batch_size
-  device = parts.topology.inference[0]
-  agent, spec = parts.agent, parts.env_spec
-  output = specs.output_spec(agent, spec, agent.params_shapes())
-  step = device_step.DeviceStep(
-    agent, spec, output, device, size, jax.random.PRNGKey(0)
-  )
-  _, params = parts.publisher.latest(device)
+  worker = parts.workers[0]
+  size, step = worker.stream.batch_size, worker.device_step
+  _, params = parts.publisher.latest(parts.topology.inference[0])
   observation = environments.random_observation(
-    np.random.default_rng(0), spec.observation, (size,)
+    np.random.default_rng(0), parts.env_spec.observation, (size,)
   )
   header = step.make_header(size)
   header[:, 0] = np.arange(size)

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from seedrl_jax.runtime import steal
+
 
 class Windows(NamedTuple):
   """How long to measure.
@@ -27,16 +29,26 @@ class Timing(NamedTuple):
   Attributes:
     median, minimum, maximum: steps per second over the windows.
     cpu_seconds: median CPU seconds of this process per step, all threads.
+    stolen: share of the machine's processor time that other guests took.
   """
 
   median: float
   minimum: float
   maximum: float
   cpu_seconds: float
+  stolen: float = 0.0
 
   def text(self) -> str:
     """Returns 'median (min–max)'."""
     return f'{self.median:,.0f} ({self.minimum:,.0f}–{self.maximum:,.0f})'
+
+  def mean(self, other: 'Timing') -> 'Timing':
+    """Returns the means of two timings, and the extremes of both."""
+    means = (statistics.mean(pair) for pair in zip(self, other, strict=True))
+    return Timing(*means)._replace(
+      minimum=min(self.minimum, other.minimum),
+      maximum=max(self.maximum, other.maximum),
+    )
 
 
 def cores() -> int:
@@ -47,17 +59,36 @@ def cores() -> int:
 def measure(work: Callable[[], float], windows: Windows) -> Timing:
   """Times `work`, which returns its number of steps, after one warm-up call."""
   work()
-  rates, costs = [], []
-  for _ in range(windows.number):
-    cpu, start = time.process_time(), time.perf_counter()
+  steps = 0.0
+
+  def keep_working() -> None:
+    nonlocal steps
+    end = time.perf_counter() + windows.seconds
     # At least once, even if this thread is late.
-    steps = work()
-    while time.perf_counter() - start < windows.seconds:
+    steps += work()
+    while time.perf_counter() < end:
       steps += work()
+
+  return watch(lambda: steps, keep_working, windows.number)
+
+
+def watch(
+  count: Callable[[], float], wait: Callable[[], None], number: int
+) -> Timing:
+  """Times what goes on during `number` calls of `wait`; `count` says how far.
+
+  At least one step is taken to be done in each.
+  """
+  rates, costs = [], []
+  clock = steal.StealClock()
+  for _ in range(number):
+    before, cpu, start = count(), time.process_time(), time.perf_counter()
+    wait()
     elapsed = time.perf_counter() - start
+    steps = (count() - before) or 1
     rates.append(steps / elapsed)
     costs.append((time.process_time() - cpu) / steps)
-  return summarize(rates, costs)
+  return summarize(rates, costs)._replace(stolen=clock.share())
 
 
 def summarize(rates: list[float], costs: list[float]) -> Timing:

@@ -50,8 +50,13 @@ class Whole(NamedTuple):
 
 def measure_stages(case: Case, windows: timing.Windows) -> ceilings.Ceilings:
   """Times a case's stages and prints them."""
-  print(f'\n{case.name} ({case.config.replay.backend} store)', flush=True)
-  timed = ceilings.measure(case.config, case.streams, windows)
+  config = case.config
+  print(
+    f'\n{case.name}, {config.env.num_envs} environments '
+    f'({config.replay.backend} store)',
+    flush=True,
+  )
+  timed = ceilings.measure(config, case.streams, windows)
   timing.print_table(timed.rows())
   return timed
 
@@ -81,15 +86,18 @@ def measure(
   )
   after = ceilings.measure(case.config, case.streams, stages)
   ideal = (before.ideal(ran.topology) + after.ideal(ran.topology)) / 2
-  env = (before.env.median + after.env.median) / 2
+  timings = {
+    'environments, steps/s': before.env.mean(after.env),
+    '+ inference': before.env_and_inference.mean(after.env_and_inference),
+    '+ training': ran.steps,
+  }
   return {
     'case': case.name,
+    'envs': str(case.config.env.num_envs),
     'store': case.config.replay.backend,
-    'steps/s': f'{ran.steps.median:,.0f}',
-    'spread': f'{ran.steps.minimum:,.0f}–{ran.steps.maximum:,.0f}',
-    'ideal': f'{ideal:,.0f}',
-    'share': f'{ran.steps.median / ideal:.2f}',
-    'share of envs': f'{ran.steps.median / env:.2f}',
+    **{name: timed.text() for name, timed in timings.items()},
+    'of the ideal': f'{ran.steps.median / ideal:.2f}',
+    'steal': f'{max(timed.stolen for timed in timings.values()):.0%}',
   }
 
 
@@ -153,21 +161,19 @@ def _watch(
 
   wait_for_update(_FIRST_UPDATES)
   wait(training, windows.warm_up)
-  rates, costs = [], []
   # Windows begin and end at updates: if these are slow, environments step in
   # bursts between them.
   begin = latest = wait_for_update(updates() + 1)
   first = steps()
-  for _ in range(windows.number):
-    before, cpu, start = steps(), time.process_time(), time.perf_counter()
+
+  def wait_for_window() -> None:
+    nonlocal latest
     wait(training, windows.seconds)
     latest = wait_for_update(max(latest + _LEAST_UPDATES, updates() + 1))
-    elapsed = time.perf_counter() - start
-    taken = max(1, steps() - before)
-    rates.append(taken / elapsed)
-    costs.append((time.process_time() - cpu) / taken)
+
+  timed = timing.watch(steps, wait_for_window, windows.number)
   return Whole(
-    timing.summarize(rates, costs),
+    timed,
     (latest - begin) * per_update / max(1, steps() - first),
     run.waits.report() if run.waits else '',
     run.parts.topology,

@@ -69,6 +69,22 @@ def test_makes_agent_table_and_streams(name):
   assert layout_lib.check_batch(config, 1) == config.batch_size
 
 
+@pytest.mark.parametrize(
+  ('case', 'num_envs', 'env_batch_size'),
+  [
+    ('cartpole32', 8, 8),
+    ('cartpole128', 6, 3),
+    # Never none, which would be half of them.
+    ('pong_shallow', 1, 1),
+  ],
+)
+def test_benchmark_case_keeps_its_share_in_a_batch_of_more_or_fewer(
+  case, num_envs, env_batch_size
+):
+  env = benchmark.get_config(case, num_envs).env
+  assert (env.num_envs, env.batch_size) == (num_envs, env_batch_size)
+
+
 def test_unknown_benchmark_case_is_refused_with_the_known_ones():
   with pytest.raises(ValueError, match='no case pong; take one of free, '):
     benchmark.get_config('pong')

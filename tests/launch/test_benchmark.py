@@ -15,6 +15,7 @@ from tests import runs
     ),
     (['system', '--case=pong'], 'There is no case pong; take one of free, '),
     (['system', '--windows=1'], '--windows=1'),
+    (['system', '--envs=0'], '--envs=0'),
     (['replay', '--case=pong'], '--case=pong: replay has clients, r2d2.'),
     (
       ['baselines', '--case=free'],
@@ -43,10 +44,14 @@ def _lines(*arguments: str) -> list[str]:
 @pytest.mark.usefixtures('server_python')
 def test_a_case_is_measured_on_one_store_after_the_other():
   lines = _lines(
-    'ceilings', '--case=cartpole32', '--backend=reverb', '--backend=embedded'
+    *('ceilings', '--case=cartpole32', '--envs=4'),
+    *('--backend=reverb', '--backend=embedded'),
   )
   titles = [line for line in lines if line.startswith('cartpole32')]
-  assert titles == ['cartpole32 (reverb store)', 'cartpole32 (embedded store)']
+  assert titles == [
+    f'cartpole32, 4 environments ({store} store)'
+    for store in ('reverb', 'embedded')
+  ]
 
 
 def test_remote_environments_are_timed_against_local_ones():
