@@ -10,6 +10,7 @@ import ml_collections
 from configs import (
   ppo_mujoco,
   r2d2_atari,
+  r2d2_pong,
   sac_mujoco,
   vtrace_atari,
   vtrace_cartpole,
@@ -45,6 +46,13 @@ def _pong(
   return config
 
 
+def _pong_r2d2() -> ml_collections.ConfigDict:
+  config = r2d2_pong.get_config()
+  # Full before the first update.
+  config.replay.min_size = config.replay.max_size = 128
+  return config
+
+
 def _sac() -> ml_collections.ConfigDict:
   config = sac_mujoco.get_config()
   # Updates begin within the warm-up.
@@ -65,6 +73,7 @@ _MAKERS = {
   'pong_tiny': lambda: _pong('tiny', 64, 16),
   'pong_shallow': lambda: _pong('shallow', 32, 16),
   'pong_resnet': lambda: _pong('resnet', 32, 16),
+  'pong_r2d2': _pong_r2d2,
   **_BASELINES,
 }
 CASES = tuple(_MAKERS)

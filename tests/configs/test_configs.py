@@ -76,6 +76,7 @@ def test_makes_agent_table_and_streams(name):
     ('cartpole128', 6, 3),
     # Never none, which would be half of them.
     ('pong_shallow', 1, 1),
+    ('pong_r2d2', 4, 0),
   ],
 )
 def test_benchmark_case_keeps_its_share_in_a_batch_of_more_or_fewer(
