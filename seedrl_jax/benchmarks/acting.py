@@ -77,7 +77,7 @@ def _time(
   """Times functions that each have a thread, pinned as in a run.
 
   Raises:
-    RuntimeError: if one of them failed.
+    Exception: the first of a thread.
   """
   group = threads.ThreadGroup()
   steps = [0] * len(acts)
@@ -93,7 +93,8 @@ def _time(
 
   def wait() -> None:
     if group.wait(windows.seconds):
-      raise RuntimeError(group.failure.text if group.failure else 'stopped')
+      assert group.failure is not None
+      raise group.failure.error
 
   try:
     # Environments reset, and threads start.

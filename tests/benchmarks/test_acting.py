@@ -84,6 +84,6 @@ def test_resets_are_no_steps():
 def test_failure_of_a_stream_is_raised():
   with (
     _opened(breaks=True) as (setup, parts, _),
-    pytest.raises(RuntimeError, match='The toy is broken'),
+    pytest.raises(OSError, match='The toy is broken'),
   ):
     acting.time_envs(setup, parts, timing.Windows(2, _PATIENCE))
