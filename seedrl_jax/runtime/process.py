@@ -56,7 +56,7 @@ def configure() -> None:
   # more than a small network's step.
   jax.config.update('jax_cpu_enable_async_dispatch', False)
   # Initial states are made on the host.
-  platforms = jax.config.jax_platforms
+  platforms = os.environ.get('JAX_PLATFORMS')
   if platforms and 'cpu' not in platforms.split(','):
     jax.config.update('jax_platforms', f'{platforms},cpu')
   keep_compiled()
