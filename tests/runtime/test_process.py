@@ -91,6 +91,16 @@ def test_restarts_once_with_huge_pages(monkeypatch, libc, before, after):
   assert os.environ['GLIBC_TUNABLES'] == (after or before)
 
 
+@pytest.mark.parametrize(
+  ('wanted', 'found'), [('cuda', 'cuda,cpu'), ('tpu,cpu', 'tpu,cpu')]
+)
+def test_the_host_is_a_platform_beside_those_that_a_user_asks_for(
+  wanted, found
+):
+  program = 'process.configure(); import jax; print(jax.config.jax_platforms)'
+  assert _words(program, JAX_PLATFORMS=wanted) == [found]
+
+
 # Prints the cache's folder, its hits, and whether donated memory was used.
 _COMPILE = """
 import resource
