@@ -249,10 +249,9 @@ class _Counter:
   ) -> Iterator[Array]:
     body = self._computations[fusion.called['calls'][0]]
     root = next(x for x in body.values() if x.is_root)
-    # Another root may have several results, too, as a reduction.
-    roots = [root.name] * len(fusion.result)
-    if root.opcode == 'tuple':
-      roots = root.operands
+    parts = root.operands if root.opcode == 'tuple' else [root.name]
+    # A part may have several results, as a reduction.
+    roots = [name for name in parts for _ in body[name].result]
     updated = set()  # parameters that are updated in place
     for result, name in zip(fusion.result, roots, strict=True):
       source = _origin(name, body)

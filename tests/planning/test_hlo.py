@@ -44,6 +44,13 @@ _MODULE = """HloModule test
   ROOT %put = f32[6,8]{{1,0}} dynamic-update-slice(%r.0, %r.1, %r.2, %r.2)
 }}
 
+%reducing (v.0: f32[6,8]) -> (f32[6], f32[6], f32[8]) {{
+  %v.0 = f32[6,8]{{1,0}} parameter(0)
+  %both = (f32[6]{{0}}, f32[6]{{0}}) reduce(%v.0, %v.0), dimensions={{1}}
+  %first = f32[8]{{0}} slice(%v.0), slice={{[0:1],[0:8]}}
+  ROOT %t.1 = ((f32[6]{{0}}, f32[6]{{0}}), f32[8]{{0}}) tuple(%both, %first)
+}}
+
 ENTRY %main (m: f32[6,8], k: s32[]) -> f32[6,8] {{
   %m = f32[6,8]{{1,0}} parameter(0)
   %k = s32[] parameter(1)
@@ -85,6 +92,12 @@ def _traffic(lines):
       '  ROOT %r = f32[6,8]{1,0} fusion(%m, %row.1, %k), kind=kLoop, '
       'calls=%writing',
       8 * _F32 + 4,
+    ),
+    # A part of the results may have several arrays.
+    (
+      '  ROOT %r = ((f32[6]{0}, f32[6]{0}), f32[8]{0}) fusion(%m), '
+      'kind=kLoop, calls=%reducing',
+      (48 + 6 + 6 + 8) * _F32,
     ),
     (
       '  ROOT %r = (s32[], f32[6,8]{1,0}) while(%m), condition=%condition, '
