@@ -107,13 +107,18 @@ def get_config(
     env = config.env
     env.batch_size = -(-env.batch_size * num_envs // env.num_envs)
     env.num_envs = num_envs
-  config.num_eval_envs = 0
   config.replay.backend = 'embedded'
+  config.optimizer.schedule = 'constant'
+  return endless(config)
+
+
+def endless(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
+  """Makes a configuration, in place, one of a run that is only measured."""
+  config.num_eval_envs = 0
   config.total_env_frames = 10**12
   config.checkpoint.every_seconds = 1e9
   config.log.every_seconds = 1.0
   config.log.tensorboard = False
-  config.optimizer.schedule = 'constant'
   return config
 
 

@@ -27,6 +27,7 @@ class Ceilings(NamedTuple):
     batch_size: of inference.
     update: the update of a batch.
     store: insertion and sampling in the configured ratio.
+    publish: publishing an update's parameters.
   """
 
   env: timing.Timing
@@ -35,6 +36,7 @@ class Ceilings(NamedTuple):
   batch_size: int
   update: timing.Timing
   store: timing.Timing
+  publish: timing.Timing
 
   def rows(self) -> list[dict[str, str]]:
     """Returns table rows."""
@@ -44,6 +46,7 @@ class Ceilings(NamedTuple):
       f'inference, batch {self.batch_size}': self.inference,
       'update': self.update,
       'store': self.store,
+      'publishing': self.publish,
     }
     return [
       {
@@ -56,23 +59,34 @@ class Ceilings(NamedTuple):
     ]
 
   def ideal(self, topology: topology_lib.Topology) -> float:
-    """Returns the steps per second if the busiest resource is never idle.
+    """Returns the steps per second if the busiest resource is never idle."""
+    return 1.0 / max(sum(r.values()) for r in self.resources(topology))
+
+  def resources(
+    self, topology: topology_lib.Topology
+  ) -> list[dict[str, float]]:
+    """Returns the seconds of each resource that stages need for a step.
 
     On the CPU all stages share the cores; an accelerator's stages use only its
     own time.
     """
-    host = self.env.cpu_seconds + self.store.cpu_seconds
+    cores = timing.cores()
+    host = {'environments': self.env.cpu_seconds / cores}
+    host['store'] = self.store.cpu_seconds / cores
     if topology.training[0].platform == 'cpu':
-      host += self.inference.cpu_seconds + self.update.cpu_seconds
-      return timing.cores() / host
-    costs = [host / timing.cores(), 1.0 / self.env.median]
-    acting_cost = 1.0 / self.inference.median / len(topology.inference)
-    update_cost = 1.0 / self.update.median
-    if topology.shared:
-      costs.append(acting_cost + update_cost)
-    else:
-      costs += [acting_cost, update_cost]
-    return 1.0 / max(costs)
+      host['inference'] = self.inference.cpu_seconds / cores
+      host['update'] = self.update.cpu_seconds / cores
+      host['publishing'] = self.publish.cpu_seconds / cores
+      return [host]
+    acting = {
+      'inference': 1.0 / self.inference.median / len(topology.inference)
+    }
+    learning = {
+      'update': 1.0 / self.update.median,
+      'publishing': 1.0 / self.publish.median,
+    }
+    devices = [acting | learning] if topology.shared else [acting, learning]
+    return [host, {'environments': 1.0 / self.env.median}, *devices]
 
 
 def steps_per_update(config: ml_collections.ConfigDict) -> float:
@@ -100,6 +114,8 @@ def measure(
       inference=_inference(parts, windows),
       batch_size=parts.workers[0].stream.batch_size,
       update=_update(config, parts, windows),
+      publish=_publish(config, parts, windows),
+      # Last: closes the store.
       store=_store(config, parts, windows),
     )
 
@@ -139,6 +155,24 @@ def _update(
     batch = parts.updater.shard(parts.blank_batch)
     state, output, _ = parts.updater(state, batch, 0.0)
     jax.block_until_ready(output)
+    return steps
+
+  return timing.measure(work, windows)
+
+
+def _publish(
+  config: ml_collections.ConfigDict,
+  parts: build_lib.Parts,
+  windows: timing.Windows,
+) -> timing.Timing:
+  steps = steps_per_update(config) * config.learner.publish_period
+  params = jax.device_put(
+    parts.agent.acting_params(parts.learner.state().agent),
+    parts.updater.local_devices[0],
+  )
+
+  def work() -> float:
+    parts.publisher.publish(0, params)
     return steps
 
   return timing.measure(work, windows)

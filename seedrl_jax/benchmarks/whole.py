@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import ml_collections
 
 from seedrl_jax.benchmarks import ceilings, timing
+from seedrl_jax.distributed import coordinator as coordinator_lib
 from seedrl_jax.learner import topology as topology_lib
 from seedrl_jax.run import build, system
 from seedrl_jax.runtime import progress
@@ -109,9 +110,13 @@ def run(case: Case, windows: timing.Windows) -> Whole:
 
 @contextlib.contextmanager
 def running(
-  config: ml_collections.ConfigDict, streams: build.MakeStream | None = None
+  config: ml_collections.ConfigDict,
+  streams: build.MakeStream | None = None,
+  coordinator: coordinator_lib.Coordinator | None = None,
 ) -> Iterator[tuple[system.System, futures.Future[Any]]]:
   """Yields a run that trains, and its end; stops it at the end.
+
+  For `streams` and `coordinator` see `system.System`.
 
   Raises:
     system.RunFailed: at the end, if the run failed.
@@ -122,6 +127,7 @@ def running(
       workdir,
       make_streams=streams,
       line=progress.ProgressLine(io.StringIO()),
+      coordinator=coordinator,
     )
     with futures.ThreadPoolExecutor(1, 'run') as executor:
       training = executor.submit(run.train)
@@ -138,43 +144,59 @@ def wait(training: futures.Future[Any], seconds: float) -> None:
     raise RuntimeError('The run ended before it was measured.')
 
 
+class Counts:
+  """Counts the steps and updates of a run."""
+
+  def __init__(self, run: system.System, training: futures.Future[Any]):
+    self._run, self._training = run, training
+
+  def steps(self) -> int:
+    """Returns the steps of the training environments."""
+    workers = self._run.parts.workers
+    return sum(worker.counters.env_steps for worker in workers)
+
+  def updates(self) -> int:
+    """Returns the finished updates, each of a batch."""
+    # The counter is of optimiser steps.
+    parts = self._run.parts
+    return parts.learner.counters.updates // parts.agent.updates_per_batch
+
+  def wait_for_update(self, number: int) -> int:
+    """Waits for so many updates, or the end; returns how many there are."""
+    while not self._training.done() and self.updates() < number:
+      time.sleep(_POLL)
+    return self.updates()
+
+  def warm_up(self, seconds: float) -> None:
+    """Waits for the first updates, and then for so long."""
+    self.wait_for_update(_FIRST_UPDATES)
+    wait(self._training, seconds)
+
+
 def _watch(
   run: system.System,
   training: futures.Future[Any],
   config: ml_collections.ConfigDict,
   windows: timing.Windows,
 ) -> Whole:
-  learner = run.parts.learner.counters
+  counts = Counts(run, training)
   per_update = config.batch_size * config.unroll_length
-
-  def steps() -> int:
-    return sum(worker.counters.env_steps for worker in run.parts.workers)
-
-  def updates() -> int:
-    # The counter is of optimiser steps.
-    return learner.updates // run.parts.agent.updates_per_batch
-
-  def wait_for_update(number: int) -> int:
-    while not training.done() and updates() < number:
-      time.sleep(_POLL)
-    return updates()
-
-  wait_for_update(_FIRST_UPDATES)
-  wait(training, windows.warm_up)
+  counts.warm_up(windows.warm_up)
   # Windows begin and end at updates: if these are slow, environments step in
   # bursts between them.
-  begin = latest = wait_for_update(updates() + 1)
-  first = steps()
+  begin = latest = counts.wait_for_update(counts.updates() + 1)
+  first = counts.steps()
 
   def wait_for_window() -> None:
     nonlocal latest
     wait(training, windows.seconds)
-    latest = wait_for_update(max(latest + _LEAST_UPDATES, updates() + 1))
+    least = max(latest + _LEAST_UPDATES, counts.updates() + 1)
+    latest = counts.wait_for_update(least)
 
-  timed = timing.watch(steps, wait_for_window, windows.number)
+  timed = timing.watch(counts.steps, wait_for_window, windows.number)
   return Whole(
     timed,
-    (latest - begin) * per_update / max(1, steps() - first),
+    (latest - begin) * per_update / max(1, counts.steps() - first),
     run.waits.report() if run.waits else '',
     run.parts.topology,
   )

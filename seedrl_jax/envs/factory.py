@@ -12,7 +12,7 @@ from seedrl_jax.envs import (
 )
 
 
-def _is_gymnasium(config: ml_collections.ConfigDict) -> bool:
+def is_gymnasium(config: ml_collections.ConfigDict) -> bool:
   """Returns whether Gymnasium, not EnvPool, makes the environments."""
   return bool(config.factory) or config.id.startswith(gymnasium_envs.PREFIX)
 
@@ -24,7 +24,7 @@ def make_spec(config: ml_collections.ConfigDict) -> base.StreamSpec:
     ValueError: if the config is invalid; names the flag.
     registry.MissingLibraryError: if EnvPool cannot be loaded.
   """
-  if _is_gymnasium(config):
+  if is_gymnasium(config):
     spec, _ = gymnasium_envs.describe(config)
     return spec._replace(observation=specs.joined_spec(spec.observation))
   return envpool_stream.make_spec(config)
@@ -73,7 +73,7 @@ def make_stream(
 
   Raises what `make_spec` does.
   """
-  if _is_gymnasium(config):
+  if is_gymnasium(config):
     return gymnasium_stream.GymnasiumStream(
       config, seed, num_envs, batch_size, rendered
     )

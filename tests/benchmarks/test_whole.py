@@ -36,6 +36,7 @@ _CEILINGS = ceilings.Ceilings(
   batch_size=8,
   update=_timing(250.0, 4e-3),
   store=_timing(1e6, 1e-3),
+  publish=_timing(1e9, 0.0),
 )
 
 
@@ -106,6 +107,7 @@ def test_measures_the_whole_of_a_small_case(monkeypatch, capsys):
     '\n| environments + inference |',
     '\n| inference, batch 8 |',
     '\n| update |',
+    '\n| publishing |',
     '\nwhole system: ',
   ):
     assert part in text
