@@ -1,0 +1,53 @@
+"""Tests of launch/autotune.py: its refusals, a search, a real target."""
+
+import pytest
+
+from tests import runs
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'sentence'),
+  [
+    (['now'], 'autotune: unexpected arguments: now'),
+    (['--config=nothing'], '--config=nothing: there is no such file'),
+    (['--config.deterministic'], 'autotune: --config.deterministic=True: '),
+    (
+      ['--config.actors.max_envs=4'],
+      'autotune: --config.actors.max_envs=4: actors are other processes',
+    ),
+    (
+      ['--target=v5e:2x4'],
+      'autotune: --target and --cores need each other; give both, as '
+      '--target=v5e:2x4 --cores=112.',
+    ),
+    (['--target=v5e', '--cores=4'], 'autotune: --target=v5e: shape of the'),
+    (['--config.batch_size=0'], 'autotune: --config.batch_size=0: give at'),
+    (['--config.env.num_envs=0'], 'autotune: --config.env.num_envs=0: give'),
+  ],
+)
+def test_wrong_command_line_is_told_in_a_sentence(arguments, sentence):
+  assert sentence in runs.refusal('autotune', *arguments)
+
+
+def test_search_prints_what_it_measures():
+  done = runs.call(
+    'autotune',
+    *('--config.env.id=Catch-v0', '--config.env.num_envs=4'),
+    *('--config.batch_size=4', '--config.unroll_length=5'),
+    *('--config.network.hidden_sizes=(8,)', '--minutes=0'),
+  )
+  assert done.returncode == 0, done.stderr
+  first, *others = done.stdout.splitlines()
+  assert first.startswith('default: ')
+  assert ' steps/s; of the time environments ' in first
+  # There may be a note on stolen time, too.
+  assert 'Nothing was tried.' in others
+
+
+@pytest.mark.slow
+def test_plans_a_target_with_the_environments_of_this_machine():
+  pytest.importorskip('libtpu')
+  done = runs.call('autotune', '--target=v5e:2x2', '--cores=112')
+  assert done.returncode == 0, done.stderr
+  assert 'v5e:2x2 with 112 cores: environments bound at ' in done.stdout
+  assert 'An estimate from bounds' in done.stdout
