@@ -144,18 +144,23 @@ def _scaled_batch(size: int, times: float) -> Changes:
 def _batch_size(
   config: ml_collections.ConfigDict, machine: Machine
 ) -> list[Changes]:
-  del machine
   # Unrolls should begin together.
   if config.learner.max_lag is not None:
     return []
-  num_envs, size = _of_stream(config)
+  num_envs, size = _of_stream(config, machine)
   others = [min(2 * size, num_envs), size // 2]
   return _values('env.batch_size', size, others)
 
 
-def _of_stream(config: ml_collections.ConfigDict) -> tuple[int, int]:
+def _num_streams(config: ml_collections.ConfigDict, machine: Machine) -> int:
+  return config.topology.streams_per_device * len(machine.topology.inference)
+
+
+def _of_stream(
+  config: ml_collections.ConfigDict, machine: Machine
+) -> tuple[int, int]:
   """Returns a stream's environments, and how many a call has."""
-  num_envs = config.env.num_envs // config.topology.streams_per_device
+  num_envs = config.env.num_envs // _num_streams(config, machine)
   return num_envs, config.env.batch_size or (num_envs + 1) // 2
 
 
@@ -184,12 +189,13 @@ def _threads(
   config: ml_collections.ConfigDict, machine: Machine
 ) -> list[Changes]:
   """Threads of EnvPool, or processes of Gymnasium's environments."""
-  env, streams = config.env, config.topology.streams_per_device
+  env, streams = config.env, _num_streams(config, machine)
   now, key = env.num_threads, 'env.num_threads'
   if factory.is_gymnasium(env):
     now, key = env.processes, 'env.processes'
   elif not now:
-    now = registry.default_num_threads(env.id, *_of_stream(config), streams)
+    size = _of_stream(config, machine)
+    now = registry.default_num_threads(env.id, *size, streams)
   cores = len(machine.processors)
   others = [2 * now, math.ceil(cores / streams), now // 2]
   return _values(key, now, [x for x in others if x <= cores])
@@ -204,7 +210,7 @@ def _pinning(
   if topology.inference_affinity_offset >= 0:
     return [dict.fromkeys(keys, -1)]
   first, last = processors[0], processors[-1]
-  others = first + topology.streams_per_device * len(machine.topology.inference)
+  others = first + _num_streams(config, machine)
   has_gaps = last - first >= len(processors)
   if has_gaps or others > last or factory.is_gymnasium(config.env):
     return []
