@@ -1,27 +1,21 @@
 """Makes the Reverb server's Python environment, once per user.
 
 dm-reverb needs Python 3.11 or older, TensorFlow 2.15 and NumPy 1, unlike the
-trainer. The environment is a venv in the cache folder, named by interpreter
-version and requirements, built beside its final path and then renamed. Only its
-`bin/python` survives that; scripts in `bin` contain the old path.
+trainer.
 """
 
 import contextlib
 import dataclasses
-import fcntl
 import functools
-import hashlib
 import json
 import os
-import pathlib
 import platform
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from typing import IO
 
-from seedrl_jax.runtime import process
+from seedrl_jax.runtime import virtual_env
 
 FLAG = '--reverb_python'
 # The same as an environment variable.
@@ -60,9 +54,7 @@ REQUIREMENTS = (
 )
 
 _PIP_OPTIONS = (
-  '--no-input',
   '--no-deps',
-  '--no-compile',
   '--disable-pip-version-check',
   '--only-binary=:all:',
 )
@@ -130,21 +122,25 @@ def ensure(
   found = find(python)
   if found.has_reverb:
     return found.path
-  place = folder(found, requirements)
-  python_path = place / 'bin/python'
-  if not python_path.exists():
-    try:
-      place.parent.mkdir(parents=True, exist_ok=True)
-      with _locked(place) as lock:
-        # Another process may have made it meanwhile.
-        if not python_path.exists():
-          _build(found, place, requirements, lock)
-    except OSError as e:
-      raise EnvironmentUnavailable(
-        f'The cache folder {place.parent} of the Reverb server cannot be used '
-        f'({e.strerror}); set SEEDRL_CACHE to another.'
-      ) from e
-  return str(python_path)
+  wanted = recipe(found, requirements)
+  notice = (
+    f"making the server's environment in {wanted.folder} with Python "
+    f'{found.version}, once: about 30 s, 250 MB to download, 1 GB on disk.'
+  )
+  try:
+    return virtual_env.ensure(wanted, notice, _say)
+  except OSError as e:
+    raise EnvironmentUnavailable(
+      f'The cache folder {wanted.folder.parent} of the Reverb server cannot be '
+      f'used ({e.strerror}); set SEEDRL_CACHE to another.'
+    ) from e
+  except virtual_env.BuildFailed as e:
+    raise EnvironmentUnavailable(
+      "The Reverb server's environment could not be made: "
+      f'"{e.command}" failed, as {e.log} tells; mend that (if venv fails on '
+      'Debian or Ubuntu: apt install python3-venv), or name a Python that has '
+      f'dm-reverb by {FLAG}.'
+    ) from e
 
 
 def find(python: str | None = None) -> Interpreter:
@@ -176,13 +172,18 @@ def find(python: str | None = None) -> Interpreter:
   )
 
 
-def folder(
+def recipe(
   interpreter: Interpreter, requirements: Sequence[str] = REQUIREMENTS
-) -> pathlib.Path:
-  """Returns the path of the environment made from `interpreter`."""
-  recipe = '\n'.join([interpreter.version, *requirements])
-  digest = hashlib.sha256(recipe.encode()).hexdigest()[:12]
-  return process.cache_folder() / f'reverb-{digest}'
+) -> virtual_env.Recipe:
+  """Returns the recipe of the environment made from `interpreter`."""
+  return virtual_env.Recipe(
+    name='reverb',
+    base=interpreter.path,
+    version=interpreter.version,
+    requirements=requirements,
+    options=_PIP_OPTIONS,
+    check='import reverb',
+  )
 
 
 @functools.cache
@@ -245,70 +246,3 @@ def _run_uv(uv: str, action: str) -> str:
 
 def _say(line: str) -> None:
   print(f'reverb: {line}', file=sys.stderr, flush=True)
-
-
-@contextlib.contextmanager
-def _locked(place: pathlib.Path) -> Iterator[IO[str]]:
-  with open(f'{place}.lock', 'w') as lock:
-    try:
-      fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-      _say(f'waiting for another process that makes {place}.')
-      fcntl.flock(lock, fcntl.LOCK_EX)
-    yield lock
-
-
-def _build(
-  base: Interpreter,
-  place: pathlib.Path,
-  requirements: Sequence[str],
-  lock: IO[str],
-) -> None:
-  _say(
-    f"making the server's environment in {place} with Python "
-    f'{base.version}, once: about 30 s, 250 MB to download, 1 GB on disk.'
-  )
-  partial = place.with_name(f'{place.name}.partial')
-  # Left by an interrupted build, which has ended, as we hold its lock.
-  shutil.rmtree(partial, ignore_errors=True)
-  log_path = place.with_name(f'{place.name}.log')
-  python = str(partial / 'bin/python')
-  install = [python, '-I', '-m', 'pip', 'install', *_PIP_OPTIONS]
-  try:
-    with open(log_path, 'w') as log:
-      for command in (
-        [base.path, '-I', '-m', 'venv', str(partial)],
-        [*install, *requirements],
-        # Also compiles it, for a faster first start.
-        [python, '-I', '-c', 'import reverb'],
-      ):
-        _run(command, log, lock)
-    # An older environment may be broken.
-    shutil.rmtree(place, ignore_errors=True)
-    os.rename(partial, place)
-  except BaseException:
-    shutil.rmtree(partial, ignore_errors=True)
-    raise
-
-
-def _run(command: list[str], log: IO[str], lock: IO[str]) -> None:
-  print('$', *command, file=log, flush=True)
-  try:
-    subprocess.run(
-      command,
-      check=True,
-      stdin=subprocess.DEVNULL,
-      stdout=log,
-      stderr=subprocess.STDOUT,
-      # A child that outlives us keeps the lock, so that no other process builds
-      # in a folder that it still writes to.
-      pass_fds=[lock.fileno()],
-    )
-  except (OSError, subprocess.CalledProcessError) as e:
-    what = 'pip install' if 'pip' in command else ' '.join(command[:4])
-    raise EnvironmentUnavailable(
-      "The Reverb server's environment could not be made: "
-      f'"{what}" failed, as {log.name} tells; mend that (if venv fails on '
-      'Debian or Ubuntu: apt install python3-venv), or name a Python that has '
-      f'dm-reverb by {FLAG}.'
-    ) from e

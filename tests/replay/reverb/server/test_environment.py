@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from seedrl_jax.replay.reverb.server import environment
+from seedrl_jax.runtime import virtual_env
 
 _MAKE = """
 import sys
@@ -73,7 +74,7 @@ def _in_process(base: str) -> subprocess.Popen:
 
 
 def test_made_once_and_then_only_found(base, monkeypatch, tmp_path):
-  place = environment.folder(environment.find(base), ['some'])
+  place = environment.recipe(environment.find(base), ['some']).folder
   (place / 'bin').mkdir(parents=True)
   # An older environment, whose interpreter was removed.
   (place / 'bin/python').symlink_to(tmp_path / 'gone')
@@ -92,7 +93,7 @@ def test_made_once_and_then_only_found(base, monkeypatch, tmp_path):
   def refuse(*unused):
     raise AssertionError('nothing is to be installed')
 
-  monkeypatch.setattr(environment, '_build', refuse)
+  monkeypatch.setattr(virtual_env, '_build', refuse)
   python = environment.ensure(base, ['some'])
   assert [out.strip() for out, _ in results] == [python] * 2
   # Other requirements make another environment.
