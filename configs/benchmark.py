@@ -61,9 +61,6 @@ def _sac() -> ml_collections.ConfigDict:
   return config
 
 
-# Cases that `baselines` compares.
-_BASELINES = {'mujoco_ppo': ppo_mujoco.get_config, 'mujoco_sac': _sac}
-BASELINE_CASES = tuple(_BASELINES)
 _MAKERS = {
   FREE: lambda: _cartpole(256, 256),
   # Halves of 16 would cost more in calls than their overlap gains.
@@ -74,9 +71,22 @@ _MAKERS = {
   'pong_shallow': lambda: _pong('shallow', 32, 16),
   'pong_resnet': lambda: _pong('resnet', 32, 16),
   'pong_r2d2': _pong_r2d2,
-  **_BASELINES,
+  'mujoco_ppo': ppo_mujoco.get_config,
+  'mujoco_sac': _sac,
 }
 CASES = tuple(_MAKERS)
+
+# Cases of learning, and the mean return to reach.
+_LEARNERS = {'cartpole_450': vtrace_cartpole.get_config}
+TARGETS = {'cartpole_450': 450.0}
+# Cases that `peers` compares.
+PEER_CASES = (
+  'cartpole128',
+  'pong_shallow',
+  *_LEARNERS,
+  'mujoco_ppo',
+  'mujoco_sac',
+)
 
 
 def _pong_stacked() -> ml_collections.ConfigDict:
@@ -102,7 +112,7 @@ def get_config(
   `num_envs` replaces its number of environments; an inference call has the same
   share of them.
   """
-  config = _make(_MAKERS, case)
+  config = _make(_MAKERS | _LEARNERS, case)
   if num_envs is not None:
     env = config.env
     env.batch_size = -(-env.batch_size * num_envs // env.num_envs)

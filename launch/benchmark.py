@@ -4,8 +4,8 @@
 alone, with inference, and with training, also as a share of the ceilings; both
 take `--case`, `--envs` and `--backend`. `replay` compares our Reverb client
 with the official one; `replay --case=r2d2` puts R2D2's load on the store.
-`actors` compares remote with local environments. `baselines` compares PPO and
-SAC with Stable-Baselines3.
+`actors` compares remote with local environments. `peers` compares with other
+libraries.
 """
 
 import functools
@@ -54,7 +54,7 @@ _SECONDS = flags.DEFINE_float(
 _SYSTEM_SECONDS = flags.DEFINE_float(
   'system_seconds',
   4.0,
-  'Length of a window of the system or a baseline.',
+  'Length of a window of the system or a peer.',
   lower_bound=0.1,
 )
 _WARM_UP = flags.DEFINE_float(
@@ -66,10 +66,22 @@ _ACTORS = flags.DEFINE_multi_integer(
   "Actors' processes in `actors`, of 16 environments each.",
   lower_bound=1,
 )
-_BASELINES_PYTHON = flags.DEFINE_string(
-  'baselines_python',
+_PEER = flags.DEFINE_multi_string(
+  'peer', [], 'Library for `peers`; may be repeated. All of them unless given.'
+)
+_PEERS_PYTHON = flags.DEFINE_string(
+  'peers_python',
   sys.executable,
-  'A Python with stable-baselines3 and gymnasium[mujoco], for `baselines`.',
+  "Python from which the peers' environments are made.",
+)
+_TURNS = flags.DEFINE_integer(
+  'turns', 3, 'Runs of each side in `peers`.', lower_bound=1
+)
+_LIMIT = flags.DEFINE_float(
+  'limit',
+  120.0,
+  'Seconds in which a run of `peers` is to learn a task.',
+  lower_bound=1.0,
 )
 
 _REPLAY_CASES = ('clients', 'r2d2')
@@ -143,17 +155,23 @@ def _known_cases(
   return _CASE.value or default
 
 
-def _baselines() -> None:
-  from seedrl_jax.benchmarks import baselines
+def _peers() -> None:
+  from seedrl_jax.benchmarks.peers import comparison, library
 
-  known = benchmark.BASELINE_CASES
-  names = _known_cases('baselines', known, known)
-  python = baselines.find(_BASELINES_PYTHON.value)
-  windows = _system_windows()
-  rows = [
-    baselines.measure(name, benchmark.get_config(name), python, windows)
-    for name in names
-  ]
+  names = _known_cases('peers', benchmark.PEER_CASES, benchmark.PEER_CASES)
+  rows: list[dict[str, str]] = []
+  for name in names:
+    config = benchmark.get_config(name)
+    peers = library.select(_PEER.value, config.agent)
+    task = comparison.Task(
+      name,
+      config,
+      benchmark.TARGETS.get(name),
+      _LIMIT.value,
+      _system_windows(),
+      _TURNS.value,
+    )
+    rows += comparison.measure(task, peers, _PEERS_PYTHON.value)
   # Last: JAX here would keep an accelerator's memory from the runs.
   _describe()
   timing.print_table(rows)
@@ -179,7 +197,7 @@ _WHAT: dict[str, Callable[[], None]] = {
   'system': functools.partial(_cases, whole_system=True),
   'replay': _replay,
   'actors': _actors,
-  'baselines': _baselines,
+  'peers': _peers,
 }
 
 

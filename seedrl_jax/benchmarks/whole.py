@@ -1,7 +1,9 @@
 """Times the whole system and compares it with its stages alone."""
 
+import collections
 import contextlib
 import io
+import statistics
 import tempfile
 import time
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ from seedrl_jax.benchmarks import ceilings, timing
 from seedrl_jax.distributed import coordinator as coordinator_lib
 from seedrl_jax.learner import topology as topology_lib
 from seedrl_jax.run import build, system
-from seedrl_jax.runtime import progress
+from seedrl_jax.runtime import progress, report
 
 # Before the first window, and in each.
 _FIRST_UPDATES, _LEAST_UPDATES = 3, 4
@@ -136,6 +138,30 @@ def running(
       finally:
         run.stop()
         training.result()
+
+
+def seconds_to(
+  config: ml_collections.ConfigDict, target: float, limit: float
+) -> float | None:
+  """Returns how long a run takes from its building to a mean return.
+
+  Args:
+    target: mean return of the last 100 training episodes.
+    limit: seconds after which the result is None.
+  """
+  start = time.perf_counter()
+  returns: collections.deque[float] = collections.deque(maxlen=report.WINDOW)
+  # Reports would take the episodes.
+  config.log.every_seconds = 1e9
+  with running(config) as (started, training):
+    while time.perf_counter() - start < limit:
+      wait(training, _POLL)
+      for worker in started.parts.workers:
+        episodes = worker.stream.take_episodes()
+        returns.extend(e.episode_return for e in episodes)
+      if len(returns) == report.WINDOW and statistics.mean(returns) >= target:
+        return time.perf_counter() - start
+  return None
 
 
 def wait(training: futures.Future[Any], seconds: float) -> None:

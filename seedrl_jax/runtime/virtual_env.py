@@ -29,14 +29,12 @@ class BuildFailed(RuntimeError):
   Attributes:
     command: the command in a few words.
     log: path of what all commands wrote.
-    why: the last line of that.
   """
 
   def __init__(self, command: str, log: str, why: str):
-    super().__init__(f'"{command}" failed ({why}), as {log} tells')
+    super().__init__(f'"{command}" failed, as {log} tells: {why}')
     self.command = command
     self.log = log
-    self.why = why
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,19 +11,19 @@ from tests import runs
     (
       [],
       'benchmark: say what to measure: one of ceilings, system, replay, '
-      'actors, baselines.',
+      'actors, peers.',
     ),
     (['system', '--case=pong'], 'There is no case pong; take one of free, '),
     (['system', '--windows=1'], '--windows=1'),
     (['system', '--envs=0'], '--envs=0'),
     (['replay', '--case=pong'], '--case=pong: replay has clients, r2d2.'),
     (
-      ['baselines', '--case=free'],
-      '--case=free: baselines has mujoco_ppo, mujoco_sac.',
+      ['peers', '--case=free'],
+      '--case=free: peers has cartpole128, pong_shallow, cartpole_450, mujoco_',
     ),
     (
-      ['baselines', '--baselines_python=/nowhere'],
-      'benchmark: --baselines_python=/nowhere: there is no such program.',
+      ['peers', '--peer=acme'],
+      'benchmark: --peer=acme: take one of stable-baselines3, sample-factory',
     ),
   ],
 )

@@ -1,0 +1,1 @@
+"""Comparison with other libraries, each in a Python environment of its own."""
