@@ -44,7 +44,7 @@ class Recipe:
   Attributes:
     name: begins the folder's name.
     base: path of the Python to make it from.
-    version: of that Python.
+    version: tells that Python from others.
     requirements: as pip takes them.
     options: of pip.
     check: statements that must run in the environment.

@@ -172,6 +172,22 @@ def test_only_stable_baselines3_has_all_agents():
   assert all(pathlib.Path(p.path).exists() for p in library.PEERS.values())
 
 
+@pytest.mark.parametrize(
+  ('python', 'sentence'),
+  [
+    ('/nowhere', '--peers_python=/nowhere: there is no such program'),
+    (sys.executable, 'cache folder .* set SEEDRL_CACHE to another'),
+  ],
+)
+def test_where_no_environment_can_be_made(
+  monkeypatch, tmp_path, python, sentence
+):
+  (tmp_path / 'file').touch()
+  monkeypatch.setenv('SEEDRL_CACHE', str(tmp_path / 'file/cache'))
+  with pytest.raises(ValueError, match=sentence):
+    library.ensure('rllib', python)
+
+
 @pytest.fixture(name='common')
 def _common(monkeypatch):
   """Returns what the clients share, imported as they do."""

@@ -74,7 +74,7 @@ def measure(
     python: to make environments from.
 
   Raises:
-    OSError: if the cache folder cannot be used.
+    ValueError: if no environment can be made at all.
     system.RunFailed: if the system fails.
   """
   sides: dict[str, Side] = {}

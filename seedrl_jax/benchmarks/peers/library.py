@@ -2,7 +2,7 @@
 
 import importlib.metadata
 import pathlib
-import platform
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -92,14 +92,16 @@ def ensure(name: str, python: str) -> str:
   """Returns the path of a peer's Python, made from `python` if missing.
 
   Raises:
+    ValueError: if there is no such Python, or the cache folder cannot be used.
     virtual_env.BuildFailed: if it cannot be made.
-    OSError: if the cache folder cannot be used.
   """
+  if not (base := shutil.which(python)):
+    raise ValueError(f'--peers_python={python}: there is no such program.')
   peer = PEERS[name]
   recipe = virtual_env.Recipe(
     name=name,
-    base=python,
-    version=platform.python_version() if python == sys.executable else python,
+    base=base,
+    version=base,
     requirements=(
       peer.requirement,
       _TORCH,
@@ -113,7 +115,13 @@ def ensure(name: str, python: str) -> str:
     f'making an environment for {name} in {recipe.folder}, once: minutes, and '
     '2 GB on disk with PyTorch for CPUs.'
   )
-  return virtual_env.ensure(recipe, notice, _say)
+  try:
+    return virtual_env.ensure(recipe, notice, _say)
+  except OSError as e:
+    raise ValueError(
+      f'The cache folder {recipe.folder.parent} of the peers cannot be used '
+      f'({e.strerror}); set SEEDRL_CACHE to another.'
+    ) from e
 
 
 def _say(line: str) -> None:
