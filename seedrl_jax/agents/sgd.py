@@ -90,8 +90,19 @@ class Trainer:
   @property
   def update(self) -> base.UpdateFn:
     """The update; in pieces if there are micro-batches."""
-    update = base.UpdateInPieces(self._cut, self._accumulate, self._finish)
-    return update if self.micro_batches > 1 else update.__call__
+    if self.micro_batches == 1:
+      return self._update
+    return base.UpdateInPieces(self._cut, self._accumulate, self._finish)
+
+  def _update(
+    self,
+    state: TrainState,
+    batch: types.Batch,
+    key: jax.Array,
+    progress: jax.Array,
+  ) -> tuple[TrainState, base.UpdateOutput]:
+    total, priorities = self._gradient(state, (batch, key))
+    return self._finish(state, total, [priorities], progress)
 
   def _cut(
     self, state: TrainState, batch: types.Batch, key: jax.Array
@@ -166,8 +177,6 @@ class Trainer:
 
 
 def _split(batch: types.Batch, pieces: int) -> list[types.Batch]:
-  if pieces == 1:
-    return [batch]
   chex.assert_is_divisible(batch.weight.shape[0], pieces)
   size = batch.weight.shape[0] // pieces
   return [

@@ -60,6 +60,17 @@ def _infinite_slope(params, target_params, batch, key):
   return jnp.sum(jnp.sqrt(params['w'])), sgd.LossOutput({})
 
 
+def test_the_loss_of_a_whole_share_is_traced_once():
+  traced = []
+
+  def loss(*args):
+    traced.append(args)
+    return _infinite_slope(*args)
+
+  _update(toys.make_agent(loss=loss), [1.0])
+  assert len(traced) == 1
+
+
 @pytest.mark.parametrize(
   ('changes', 'bad'),
   [
