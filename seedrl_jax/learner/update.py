@@ -28,7 +28,7 @@ def initial_state(agent: base.Agent, key: jax.Array) -> LearnerState:
   """Returns the state before the first update, without a device axis."""
 
   # One program: else each of many operations would be compiled alone.
-  @jax.jit
+  @functools.partial(jax.jit, compiler_options=_run_once())
   def make(key: jax.Array) -> LearnerState:
     init_key, key = jax.random.split(key)
     return LearnerState(agent.init(init_key), jnp.zeros((), jnp.int32), key)
@@ -55,6 +55,13 @@ class Program(NamedTuple):
   calls: int = 1
 
 
+def _run_once() -> dict[str, int] | None:
+  """Returns options to compile in a third of the time, for a single call."""
+  if jax.default_backend() == 'cpu':
+    return {'xla_backend_optimization_level': 1}
+  return None
+
+
 class Updater:
   """Runs an agent's updates on a set of training devices."""
 
@@ -64,6 +71,8 @@ class Updater:
     self._devices = tuple(devices)
     own = jax.process_index()
     self._local = tuple(d for d in devices if d.process_index == own)
+    # Of each row on this host, by its index among all.
+    self._rows = {self._devices.index(d): i for i, d in enumerate(self._local)}
     self._fingerprint = jax.jit(fingerprint)
     self._sharding = NamedSharding(
       Mesh(np.array(self._devices), (base.AXIS,)), PartitionSpec(base.AXIS)
@@ -82,19 +91,18 @@ class Updater:
 
   def replicate(self, state: LearnerState) -> LearnerState:
     """Puts a state without device axis on every training device."""
+    count = len(self._local)
+    return jax.tree.map(lambda x: self._place([np.asarray(x)] * count), state)
 
-    def put(x: types.Array) -> jax.Array:
-      row = np.asarray(x)[None]
-      return self._join([jax.device_put(row, d) for d in self._local])
+  def _place(self, rows: Sequence[np.ndarray]) -> jax.Array:
+    """Makes a global array from one row for each of this host's devices."""
 
-    return jax.tree.map(put, state)
+    def row(index: Any) -> np.ndarray:
+      return rows[self._rows[index[0].start or 0]][None]
 
-  def _join(self, rows: Sequence[jax.Array]) -> jax.Array:
-    """Makes a global array from one row on each of this host's devices."""
-    shape = (len(self._devices), *rows[0].shape[1:])
-    return jax.make_array_from_single_device_arrays(
-      shape, self._sharding, list(rows)
-    )
+    # Several times as fast as one call for each device.
+    shape = (len(self._devices), *rows[0].shape)
+    return jax.make_array_from_callback(shape, self._sharding, row)
 
   def connect(self) -> None:
     """Connects the devices of all hosts; all hosts call it at once.
@@ -106,8 +114,8 @@ class Updater:
       axis_name=base.AXIS,
       devices=self._devices,
     )
-    rows = [jax.device_put(np.ones((1, 1)), d) for d in self._local]
-    jax.block_until_ready(meet(self._join(rows)))
+    rows = [np.ones(1)] * len(self._local)
+    jax.block_until_ready(meet(self._place(rows)))
 
   def shard(self, pieces: Sequence[types.Batch]) -> types.Batch:
     """Puts one piece of a batch on each of this host's training devices.
@@ -118,15 +126,7 @@ class Updater:
     if len(self._devices) == 1 and self._devices[0].platform == 'cpu':
       (piece,) = pieces
       return jax.tree.map(lambda x: x[None], piece)
-    placed = [
-      jax.tree.leaves(
-        jax.device_put(jax.tree.map(lambda x: x[None], piece), device)
-      )
-      for piece, device in zip(pieces, self._local, strict=True)
-    ]
-    treedef = jax.tree.structure(pieces[0])
-    leaves = [self._join(rows) for rows in zip(*placed, strict=True)]
-    return jax.tree.unflatten(treedef, leaves)
+    return jax.tree.map(lambda *rows: self._place(rows), *pieces)
 
   def fingerprints(self, state: LearnerState) -> list[int]:
     """Returns a hash of the state on each of this host's devices."""

@@ -240,9 +240,6 @@ def test_fingerprints_tell_states_apart(num_devices):
 
 def test_a_device_that_differs_shows():
   updater, state = _updater(num_devices=3)
-  step = updater._join([
-    jax.device_put(np.array([x], np.int32), device)
-    for x, device in zip([0, 0, 1], updater.devices, strict=True)
-  ])
+  step = updater._place([np.array(x, np.int32) for x in (0, 0, 1)])
   first, second, third = updater.fingerprints(state._replace(step=step))
   assert first == second != third
