@@ -13,6 +13,7 @@ from configs import (
   r2d2_pong,
   sac_mujoco,
   vtrace_atari,
+  vtrace_atari_deep,
   vtrace_cartpole,
 )
 
@@ -145,6 +146,18 @@ def get_r2d2_load() -> ml_collections.ConfigDict:
   config.replay.min_size = 1
   # Each side is as fast as it can be.
   config.replay.samples_per_insert = 0.0
+  return config
+
+
+def get_scaling() -> ml_collections.ConfigDict:
+  """Returns SEED RL's network, with the least that a device can train on."""
+  config = vtrace_atari_deep.get_config()
+  config.num_eval_envs = 0
+  config.env.num_envs = 2
+  config.batch_size = 1
+  config.replay.backend = 'embedded'
+  # CPUs have no bfloat16.
+  config.network.compute_dtype = 'float32'
   return config
 
 

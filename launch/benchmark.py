@@ -5,7 +5,8 @@ alone, with inference, and with training, also as a share of the ceilings; both
 take `--case`, `--envs` and `--backend`. `replay` compares our Reverb client
 with the official one; `replay --case=r2d2` puts R2D2's load on the store.
 `actors` compares remote with local environments. `peers` compares with other
-libraries.
+libraries. `scaling` shows what it costs to share an update among devices and
+processes; `startup` times the start of a run.
 """
 
 import functools
@@ -26,8 +27,9 @@ from seedrl_jax.runtime import process
 _CASE = flags.DEFINE_multi_string(
   'case',
   [],
-  'Case to run; may be repeated. All of them unless given, and for `replay` '
-  'clients, of clients and r2d2.',
+  'Case to run; may be repeated. All of them unless given, for `replay` '
+  'clients, of clients and r2d2, and for `startup` vtrace_cartpole, of all '
+  'configurations.',
 )
 _BACKEND = flags.DEFINE_multi_enum(
   'backend',
@@ -43,7 +45,10 @@ _ENVS = flags.DEFINE_multi_integer(
   lower_bound=1,
 )
 _WINDOWS = flags.DEFINE_integer(
-  'windows', 5, 'Windows of which the median is taken.', lower_bound=5
+  'windows',
+  5,
+  'Windows of which the median is taken; turns of `scaling` and `startup`.',
+  lower_bound=5,
 )
 _SECONDS = flags.DEFINE_float(
   'seconds',
@@ -84,6 +89,8 @@ _LIMIT = flags.DEFINE_float(
   lower_bound=1.0,
 )
 
+# Training devices x processes.
+_SPLITS = ('1x1', '2x1', '4x1', '8x1', '2x2', '4x2', '8x2')
 _REPLAY_CASES = ('clients', 'r2d2')
 
 
@@ -192,12 +199,35 @@ def _actors() -> None:
   )
 
 
+def _scaling() -> None:
+  from seedrl_jax.benchmarks import scaling
+
+  names = _known_cases('scaling', _SPLITS, _SPLITS)
+  config = benchmark.get_scaling()
+  splits = [scaling.Split(*map(int, name.split('x'))) for name in names]
+  timing.print_table(
+    scaling.measure(config, split, _WINDOWS.value) for split in splits
+  )
+  # Last, as JAX's devices are simulated in other processes.
+  _describe()
+
+
+def _startup() -> None:
+  from seedrl_jax.benchmarks import startup
+
+  _describe()
+  for name in _CASE.value or ['vtrace_cartpole']:
+    timing.print_table(startup.measure(name, _WINDOWS.value))
+
+
 _WHAT: dict[str, Callable[[], None]] = {
   'ceilings': functools.partial(_cases, whole_system=False),
   'system': functools.partial(_cases, whole_system=True),
   'replay': _replay,
   'actors': _actors,
   'peers': _peers,
+  'scaling': _scaling,
+  'startup': _startup,
 }
 
 

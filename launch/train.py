@@ -100,6 +100,7 @@ def main(
   del argv
   stop = _Stop()
   stop.install()
+  logging.info('Ready: command line.')
   # Imports take a second, so parse flags first.
   with process.without_collection():
     process.configure()
@@ -139,6 +140,7 @@ def _train(stop: _Stop, coordinator: coordinator_lib.Coordinator) -> None:
   with process.without_collection():
     from seedrl_jax.run import system
 
+    logging.info('Ready: imports.')
     run = system.System(
       _CONFIG.value, _WORKDIR.value, _PROFILE.value, coordinator=coordinator
     )

@@ -50,7 +50,10 @@ def list_programs(setup: build.Setup) -> Iterator[update.Program]:
 
   The initial state is not among them, as the host's CPU computes it.
   """
-  agent, state = setup.agent, _state_shapes(setup)
+  agent = setup.agent
+  step: Any = jax.ShapeDtypeStruct((), jnp.int32)
+  key: Any = jax.ShapeDtypeStruct((2,), jnp.uint32)
+  state = update.LearnerState(agent.state_shapes(), step, key)
   unroll = build.unroll_spec(setup)
   batch = specs.blank_batch(unroll, setup.batch_width)
   count = len(setup.updater.devices)
@@ -112,10 +115,6 @@ def _batch_sizes(plans: Sequence[layout.StreamPlan]) -> tuple[int, ...]:
   # Local environments come in batches of one size.
   varies = any(plan.is_remote for plan in plans)
   return device_step.batch_buckets(1 if varies else largest, largest)
-
-
-def _state_shapes(setup: build.Setup) -> Any:
-  return jax.eval_shape(lambda: build.initial_state(setup))
 
 
 def _leading(count: int, tree: Any) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 import ml_collections
+from absl import logging
 
 from seedrl_jax import types
 from seedrl_jax.actors import local_messages
@@ -265,6 +266,7 @@ class _Opener:
     with contextlib.ExitStack() as opened:
       store = self._open_store()
       opened.callback(store.close)
+      logging.info('Ready: store.')
       actors = self._open_actor_server(store)
       if actors is not None:
         opened.callback(actors.close, False)
@@ -277,7 +279,9 @@ class _Opener:
         stream = next(remote) if plan.is_remote else make_stream(i, plan)
         opened.callback(stream.close)
         workers.append(self._make_worker(stream, plan, step, store, gate))
+      logging.info('Ready: environments.')
       parts = self._connect(store, workers, actors, gate)
+      logging.info('Ready: learner.')
       # Nothing failed: leave them open.
       opened.pop_all()
     return parts

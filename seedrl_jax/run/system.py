@@ -5,6 +5,7 @@ import os
 from typing import Any
 
 import ml_collections
+from absl import logging
 
 from seedrl_jax.agents import base as agents
 from seedrl_jax.distributed import coordinator as coordinator_lib
@@ -84,7 +85,9 @@ class System:
       self._config, self._workdir, self._line.say, leads=not self._host.index
     )
     setup = build_lib.plan(self._config, self._host)
+    logging.info('Ready: plan.')
     state = checkpoints.restore(build_lib.initial_state(setup))
+    logging.info('Ready: state.')
     shared, state = self._coordinator.share(checkpoints.told(), state)
     checkpoints.follow(shared, int(state.step))
     start = build_lib.Start(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import jax
 import ml_collections
+from absl import logging
 
 from seedrl_jax.demonstrations import folder
 from seedrl_jax.distributed import coordinator as coordinator_lib
@@ -68,11 +69,13 @@ class Training:
     for worker in parts.workers:
       if not self.interrupted:
         worker.compile()
+    logging.info('Ready: acting.')
     self._coordinator.compile(
       parts.updater.connect,
       lambda: parts.learner.compile(parts.blank_batch),
       wanted=not self.interrupted,
     )
+    logging.info('Ready: updating.')
     say(f'Compiled in {time.perf_counter() - start:.1f} s.')
 
   def run(self) -> None:
@@ -137,6 +140,7 @@ class Training:
     with self._coordinator.deciding(learner, self._counters) as decide:
       while True:
         item = next_batch()
+        logging.log_first_n(logging.INFO, 'Ready: first batch.', 1)
         save_due = self._writer.age >= config.checkpoint.every_seconds
         decision = decide(item is not None, save_due)
         if item is None:

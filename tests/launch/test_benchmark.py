@@ -11,11 +11,13 @@ from tests import runs
     (
       [],
       'benchmark: say what to measure: one of ceilings, system, replay, '
-      'actors, peers.',
+      'actors, peers, scaling, startup.',
     ),
     (['system', '--case=pong'], 'There is no case pong; take one of free, '),
     (['system', '--windows=1'], '--windows=1'),
     (['system', '--envs=0'], '--envs=0'),
+    (['scaling', '--case=3x1'], '--case=3x1: scaling has 1x1, 2x1, 4x1, 8x1, '),
+    (['startup', '--case=pong'], 'update: train: --config=pong: there is no '),
     (['replay', '--case=pong'], '--case=pong: replay has clients, r2d2.'),
     (
       ['peers', '--case=free'],

@@ -1,6 +1,7 @@
 """Tests for launch/train.py as a program: signals, exit codes, messages."""
 
 import os
+import re
 import signal
 
 import pytest
@@ -144,10 +145,15 @@ def test_eight_simulated_devices_and_a_trace(tmp_path):
     '--config.env.num_envs=8',
     '--config.num_eval_envs=1',
     '--config.total_env_frames=4000',
-    '--profile=2',
+    *('--profile=2', '--verbosity=0'),
     XLA_FLAGS='--xla_force_host_platform_device_count=8',
   )
-  assert (code, err) == (0, '')
+  assert code == 0, err
+  # What launch/benchmark.py startup times.
+  assert re.findall(r'^I.*\] Ready: (.*)\.$', err, re.M) == [
+    *('command line', 'imports', 'plan', 'state', 'store', 'environments'),
+    *('learner', 'acting', 'updating', 'first batch', 'first update'),
+  ]
   assert '4 cpu devices for inference, 4 for training' in out
   assert 'Trace of 2 updates' in out
   assert list((tmp_path / 'profile').rglob('*.xplane.pb'))
