@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from absl import app, flags
 
 from launch import config_flag
-from seedrl_jax.runtime import process, workdir
+from seedrl_jax.runtime import process, startup, workdir
 
 if TYPE_CHECKING:
   from seedrl_jax.distributed import coordinator as coordinator_lib
@@ -100,7 +100,7 @@ def main(
   del argv
   stop = _Stop()
   stop.install()
-  logging.info('Ready: command line.')
+  startup.ready('command line')
   # Imports take a second, so parse flags first.
   with process.without_collection():
     process.configure()
@@ -140,7 +140,7 @@ def _train(stop: _Stop, coordinator: coordinator_lib.Coordinator) -> None:
   with process.without_collection():
     from seedrl_jax.run import system
 
-    logging.info('Ready: imports.')
+    startup.ready('imports')
     run = system.System(
       _CONFIG.value, _WORKDIR.value, _PROFILE.value, coordinator=coordinator
     )

@@ -1,7 +1,8 @@
 """Times the start of a run, from the command to its first update, by part.
 
-The parts are what a run logs with `--verbosity=0`. Each start is a process of
-its own, first with an empty folder of compiled programs, then with a full one.
+The parts are what a run tells if asked (`runtime.startup`). Each start is a
+process of its own, first with an empty folder of compiled programs, then with a
+full one.
 """
 
 import os
@@ -14,8 +15,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 
+from seedrl_jax.runtime import startup
+
 _TRAIN = pathlib.Path(__file__).parents[2] / 'launch/train.py'
-_READY = re.compile(r'\] Ready: (.*)\.$')
+_READY = re.compile(r'Ready: (.*)\.$')
 _LAST = 'first update'
 # Of JAX, which would take the place of the run's own folder.
 _CACHE = 'JAX_COMPILATION_CACHE_DIR'
@@ -34,7 +37,7 @@ def measure(config: str, turns: int) -> Iterator[dict[str, str]]:
   Raises:
     ValueError: if a run ends before its first update; says its last words.
   """
-  command = [sys.executable, str(_TRAIN), f'--config={config}', '--verbosity=0']
+  command = [sys.executable, str(_TRAIN), f'--config={config}']
   cold, warm = [], []
   for _ in range(turns):
     with tempfile.TemporaryDirectory() as cache:
@@ -55,7 +58,7 @@ def _start(command: list[str], cache: str) -> Start:
     start = time.perf_counter()
     with subprocess.Popen(
       [*command, f'--workdir={workdir}'],
-      env=env | {'SEEDRL_CACHE': cache},
+      env=env | {'SEEDRL_CACHE': cache, startup.VARIABLE: '1'},
       stdout=subprocess.DEVNULL,
       stderr=subprocess.PIPE,
       text=True,
@@ -72,7 +75,7 @@ def _parts(run: subprocess.Popen[str], start: float) -> Start:
   parts: Start = {}
   before, line = start, ''
   for line in run.stderr:
-    if match := _READY.search(line):
+    if match := _READY.match(line):
       now = time.perf_counter()
       parts[match[1]] = now - before
       before = now

@@ -11,7 +11,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from absl import logging
 
 from seedrl_jax import types
 from seedrl_jax.agents import base
@@ -203,7 +202,6 @@ class Learner:
       )
     done.item.sample.release()
     self.counters.updates = done.number
-    logging.log_first_n(logging.INFO, 'Ready: first update.', 1)
 
   def _is_to_publish(self, number: int) -> bool:
     """Whether the batch's updates up to `number` enter a new period."""

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 import ml_collections
-from absl import logging
 
 from seedrl_jax import types
 from seedrl_jax.actors import local_messages
@@ -30,6 +29,7 @@ from seedrl_jax.replay import factory as replay_factory
 from seedrl_jax.replay import table_configs
 from seedrl_jax.replay.reverb.client import store as reverb_store
 from seedrl_jax.run import layout as layout_lib
+from seedrl_jax.runtime import startup
 
 # Makes a stream's environments from its index and its plan.
 MakeStream = Callable[[int, layout_lib.StreamPlan], envs.EnvStream]
@@ -266,7 +266,7 @@ class _Opener:
     with contextlib.ExitStack() as opened:
       store = self._open_store()
       opened.callback(store.close)
-      logging.info('Ready: store.')
+      startup.ready('store')
       actors = self._open_actor_server(store)
       if actors is not None:
         opened.callback(actors.close, False)
@@ -279,9 +279,9 @@ class _Opener:
         stream = next(remote) if plan.is_remote else make_stream(i, plan)
         opened.callback(stream.close)
         workers.append(self._make_worker(stream, plan, step, store, gate))
-      logging.info('Ready: environments.')
+      startup.ready('environments')
       parts = self._connect(store, workers, actors, gate)
-      logging.info('Ready: learner.')
+      startup.ready('learner')
       # Nothing failed: leave them open.
       opened.pop_all()
     return parts

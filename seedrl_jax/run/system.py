@@ -5,7 +5,6 @@ import os
 from typing import Any
 
 import ml_collections
-from absl import logging
 
 from seedrl_jax.agents import base as agents
 from seedrl_jax.distributed import coordinator as coordinator_lib
@@ -17,7 +16,7 @@ from seedrl_jax.run import build as build_lib
 from seedrl_jax.run import checkpointing, reporting
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import training as training_lib
-from seedrl_jax.runtime import progress, report, threads
+from seedrl_jax.runtime import progress, report, startup, threads
 from seedrl_jax.runtime import workdir as workdir_lib
 
 # Errors after which this host's state is not good to go on from.
@@ -85,9 +84,9 @@ class System:
       self._config, self._workdir, self._line.say, leads=not self._host.index
     )
     setup = build_lib.plan(self._config, self._host)
-    logging.info('Ready: plan.')
+    startup.ready('plan')
     state = checkpoints.restore(build_lib.initial_state(setup))
-    logging.info('Ready: state.')
+    startup.ready('state')
     shared, state = self._coordinator.share(checkpoints.told(), state)
     checkpoints.follow(shared, int(state.step))
     start = build_lib.Start(

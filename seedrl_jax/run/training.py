@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import jax
 import ml_collections
-from absl import logging
 
 from seedrl_jax.demonstrations import folder
 from seedrl_jax.distributed import coordinator as coordinator_lib
@@ -14,7 +13,7 @@ from seedrl_jax.envs import base as envs
 from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.run import build, checkpointing, reporting
-from seedrl_jax.runtime import process, threads
+from seedrl_jax.runtime import process, startup, threads
 
 # Seconds for threads to end: in all, and before the user is informed.
 JOIN_SECONDS = 600.0
@@ -69,13 +68,13 @@ class Training:
     for worker in parts.workers:
       if not self.interrupted:
         worker.compile()
-    logging.info('Ready: acting.')
+    startup.ready('acting')
     self._coordinator.compile(
       parts.updater.connect,
       lambda: parts.learner.compile(parts.blank_batch),
       wanted=not self.interrupted,
     )
-    logging.info('Ready: updating.')
+    startup.ready('updating')
     say(f'Compiled in {time.perf_counter() - start:.1f} s.')
 
   def run(self) -> None:
@@ -140,7 +139,8 @@ class Training:
     with self._coordinator.deciding(learner, self._counters) as decide:
       while True:
         item = next_batch()
-        logging.log_first_n(logging.INFO, 'Ready: first batch.', 1)
+        if not self._seen_updates:
+          startup.ready('first batch')
         save_due = self._writer.age >= config.checkpoint.every_seconds
         decision = decide(item is not None, save_due)
         if item is None:
@@ -149,6 +149,8 @@ class Training:
           item.sample.release()
           break
         learner.step(item, decision.progress)
+        if not self._seen_updates:
+          startup.ready('first update')
         self._trace()
         if decision.save:
           # In lock step nothing may depend on timing.

@@ -145,12 +145,13 @@ def test_eight_simulated_devices_and_a_trace(tmp_path):
     '--config.env.num_envs=8',
     '--config.num_eval_envs=1',
     '--config.total_env_frames=4000',
-    *('--profile=2', '--verbosity=0'),
+    '--profile=2',
     XLA_FLAGS='--xla_force_host_platform_device_count=8',
+    SEEDRL_TELL_START='1',
   )
   assert code == 0, err
   # What launch/benchmark.py startup times.
-  assert re.findall(r'^I.*\] Ready: (.*)\.$', err, re.M) == [
+  assert re.findall(r'^Ready: (.*)\.$', err, re.M) == [
     *('command line', 'imports', 'plan', 'state', 'store', 'environments'),
     *('learner', 'acting', 'updating', 'first batch', 'first update'),
   ]
