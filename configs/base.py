@@ -61,8 +61,9 @@ def _env() -> ml_collections.ConfigDict:
     'factory_kwargs': ml_collections.ConfigDict(),  # its arguments
     'num_envs': 128,  # training, in this process
     # Environments per inference call and stream. 0: half of the stream's, so
-    # that one half steps while the network runs on the other; with a
-    # learner.max_lag of 0 or 1 all, as unrolls should begin together.
+    # that one half steps while the network runs on the other; all with a
+    # learner.max_lag of 0 or 1, as unrolls should begin together, and of fewer
+    # than 256 with steps as cheap as CartPole's, as two calls cost more.
     'batch_size': 0,
     'num_threads': 0,  # EnvPool's, per stream; 0: as the cores allow
     # Pins EnvPool's threads to processors from this one on; -1: no pinning.
@@ -164,8 +165,8 @@ def _topology() -> ml_collections.ConfigDict:
     'max_devices': 0,  # uses only the first n; 0: all
     # Pins the inference threads to the host's processors from this one on; -1:
     # no pinning. With env.thread_affinity_offset one higher, cheap
-    # environments' threads keep off them: a quarter faster on two cores. Do not
-    # use it for two runs on one host.
+    # environments' threads keep off them: a quarter faster with halves on two
+    # quiet cores, slower on a host that others use, too.
     'inference_affinity_offset': -1,
   })
 

@@ -22,15 +22,17 @@ FREE = 'free'
 
 
 def _cartpole(
-  num_envs: int, env_batch_size: int, batch_size: int = 256
+  num_envs: int, batch_size: int = 256
 ) -> ml_collections.ConfigDict:
   config = vtrace_cartpole.get_config()
   config.env.num_envs = num_envs
-  config.env.batch_size = env_batch_size
   config.batch_size = batch_size
-  if env_batch_size < num_envs:
-    config.topology.inference_affinity_offset = 0
-    config.env.thread_affinity_offset = 1
+  return config
+
+
+def _free() -> ml_collections.ConfigDict:
+  config = _cartpole(256)
+  config.env.batch_size = 256
   return config
 
 
@@ -63,11 +65,10 @@ def _sac() -> ml_collections.ConfigDict:
 
 
 _MAKERS = {
-  FREE: lambda: _cartpole(256, 256),
-  # Halves of 16 would cost more in calls than their overlap gains.
-  'cartpole32': lambda: _cartpole(32, 32, batch_size=128),
-  'cartpole128': lambda: _cartpole(128, 64),
-  'cartpole256': lambda: _cartpole(256, 128),
+  FREE: _free,
+  'cartpole32': lambda: _cartpole(32, batch_size=128),
+  'cartpole128': lambda: _cartpole(128),
+  'cartpole256': lambda: _cartpole(256),
   'pong_tiny': lambda: _pong('tiny', 64, 16),
   'pong_shallow': lambda: _pong('shallow', 32, 16),
   'pong_resnet': lambda: _pong('resnet', 32, 16),

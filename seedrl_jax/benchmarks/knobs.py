@@ -10,7 +10,7 @@ import ml_collections
 from seedrl_jax.benchmarks import ceilings
 from seedrl_jax.envs import factory, registry
 from seedrl_jax.learner import topology as topology_lib
-from seedrl_jax.run import build
+from seedrl_jax.run import build, layout
 from seedrl_jax.runtime import nest
 
 # New values of a configuration, by dotted key.
@@ -161,7 +161,7 @@ def _of_stream(
 ) -> tuple[int, int]:
   """Returns a stream's environments, and how many a call has."""
   num_envs = config.env.num_envs // _num_streams(config, machine)
-  return num_envs, config.env.batch_size or (num_envs + 1) // 2
+  return num_envs, layout.inference_batch_size(config, num_envs)
 
 
 def _values(key: str, now: int, others: Sequence[int]) -> list[Changes]:

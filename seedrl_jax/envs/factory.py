@@ -8,6 +8,7 @@ from seedrl_jax.envs import (
   envpool_stream,
   gymnasium_envs,
   gymnasium_stream,
+  registry,
   specs,
 )
 
@@ -15,6 +16,11 @@ from seedrl_jax.envs import (
 def is_gymnasium(config: ml_collections.ConfigDict) -> bool:
   """Returns whether Gymnasium, not EnvPool, makes the environments."""
   return bool(config.factory) or config.id.startswith(gymnasium_envs.PREFIX)
+
+
+def is_cheap(config: ml_collections.ConfigDict) -> bool:
+  """Returns whether a step takes microseconds, far less than an inference."""
+  return not is_gymnasium(config) and registry.is_cheap(config.id)
 
 
 def make_spec(config: ml_collections.ConfigDict) -> base.StreamSpec:

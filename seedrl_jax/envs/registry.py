@@ -152,6 +152,11 @@ def family(env_id: str) -> str:
   return import_path.split('.')[1]
 
 
+def is_cheap(env_id: str) -> bool:
+  """Returns whether a known id's step takes about a microsecond."""
+  return family(env_id) in _CHEAP_FAMILIES
+
+
 def is_mujoco(env_id: str) -> bool:
   """Returns whether MuJoCo, or DeepMind Control with it, has a known id."""
   return family(env_id) == 'mujoco'
@@ -176,7 +181,7 @@ def default_num_threads(
 ) -> int:
   """Returns the threads for one of `num_streams` pools on this machine."""
   cores = len(os.sched_getaffinity(0)) // num_streams
-  if family(env_id) in _CHEAP_FAMILIES:
+  if is_cheap(env_id):
     # One thread keeps up with inference. If all environments step at once,
     # inference waits for them, so a second one helps.
     cores = min(cores, 2 if batch_size == num_envs else 1)

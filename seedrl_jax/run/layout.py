@@ -16,6 +16,7 @@ import ml_collections
 import numpy as np
 
 from seedrl_jax import types
+from seedrl_jax.envs import factory
 from seedrl_jax.replay import table_configs
 from seedrl_jax.runtime import settings
 from seedrl_jax.runtime.settings import (
@@ -33,6 +34,8 @@ from seedrl_jax.runtime.settings import (
 if TYPE_CHECKING:
   import jax
 
+# Smaller halves of environments with cheap steps do not take turns.
+_LEAST_HALF = 128
 _LAST_PROCESSOR = max(os.sched_getaffinity(0))
 _PROCESSOR = integer(-1, _LAST_PROCESSOR)._replace(
   words=f"give a processor, up to this machine's {_LAST_PROCESSOR}, or -1"
@@ -278,7 +281,7 @@ def _plan_local_streams(
         device=devices[i // per_device],
         num_train=len(train[i]),
         global_env_id=ids,
-        batch_size=_batch_size(config, len(ids)),
+        batch_size=inference_batch_size(config, len(ids)),
       )
     )
   return plans
@@ -307,19 +310,26 @@ def _plan_remote_streams(
   ]
 
 
-def _batch_size(config: ml_collections.ConfigDict, num_envs: int) -> int:
+def inference_batch_size(
+  config: ml_collections.ConfigDict, num_envs: int
+) -> int:
+  """Returns how many of a local stream's environments a call has."""
   wanted = config.env.batch_size
-  # Halves drift apart: one would begin unrolls before the other ends those of
-  # the last batch, and so wait for all training.
-  in_step = config.learner.max_lag in (0, 1)
-  if config.deterministic or (in_step and not wanted):
+  if config.deterministic:
     return num_envs
   if not 0 <= wanted <= num_envs:
     raise ValueError(
       f'--config.env.batch_size={wanted}: a stream has {num_envs} environments '
-      '(evaluation included); give fewer, or 0 for half of them.'
+      '(evaluation included); give fewer, or 0 for the default.'
     )
-  return wanted or (num_envs + 1) // 2
+  if wanted:
+    return wanted
+  # Halves drift apart: one would begin unrolls before the other ends those of
+  # the last batch, and so wait for all training.
+  in_step = config.learner.max_lag in (0, 1)
+  # Two calls with few rows cost more than stepping in between saves.
+  is_cheap = num_envs < 2 * _LEAST_HALF and factory.is_cheap(config.env)
+  return num_envs if in_step or is_cheap else (num_envs + 1) // 2
 
 
 def check_batch(config: ml_collections.ConfigDict, num_training: int) -> int:

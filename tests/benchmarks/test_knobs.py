@@ -96,8 +96,8 @@ def test_proposals_for_cartpole():
   assert _proposals(vtrace_cartpole.get_config()) == {
     'environments': [{'env.num_envs': 512}, {'env.num_envs': 256}],
     'streams': [{'topology.streams_per_device': 2}],
-    'batch_size': [{'env.batch_size': 128}, {'env.batch_size': 32}],
-    'threads': [{'env.num_threads': 2}, {'env.num_threads': 4}],
+    'batch_size': [{'env.batch_size': 64}],
+    'threads': [{'env.num_threads': 4}, {'env.num_threads': 1}],
     'pinning': [
       {
         'topology.inference_affinity_offset': 0,

@@ -84,8 +84,24 @@ def test_environments_are_divided_evenly():
   for plan, size in zip(plans, sizes, strict=True):
     train, evaluation = np.split(plan.global_env_id, [plan.num_train])
     assert (train < 7).all() and (evaluation >= 7).all()
-    assert plan.batch_size == (size + 1) // 2
+    assert plan.batch_size == size
   assert [p.device.id for p in plans] == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+  'env_id, num_envs, batch_size',
+  [
+    ('CartPole-v1', 255, 255),
+    ('CartPole-v1', 257, 129),
+    ('gymnasium:CartPole-v1', 7, 4),
+    ('Pong-v5', 7, 4),
+  ],
+)
+def test_half_of_the_environments_step_unless_calls_would_cost_more(
+  env_id: str, num_envs: int, batch_size: int
+):
+  (plan,) = _plans(1, env__id=env_id, env__num_envs=num_envs, num_eval_envs=0)
+  assert plan.batch_size == batch_size
 
 
 def test_lock_step_has_one_stream_of_whole_batches():

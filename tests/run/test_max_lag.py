@@ -240,7 +240,7 @@ def test_a_bound_that_cannot_be_kept_is_refused(values, message):
 
 @pytest.mark.parametrize('most, size', [(0, 7), (1, 7), (2, 4), (None, 4)])
 def test_unrolls_begin_together_within_a_narrow_bound(most, size):
-  config = runs.tiny(learner__max_lag=most, num_eval_envs=3)
+  config = runs.tiny(env__id='Pong-v5', learner__max_lag=most, num_eval_envs=3)
   assert build.plan(config).plans[0].batch_size == size
   config.env.batch_size = 2
   assert build.plan(config).plans[0].batch_size == 2
