@@ -162,6 +162,100 @@ def get_scaling() -> ml_collections.ConfigDict:
   return config
 
 
+def _on_accelerator(torso: str) -> ml_collections.ConfigDict:
+  config = vtrace_atari.get_config()
+  config.network.torso = torso
+  config.batch_size = 128
+  return config
+
+
+def _r2d2() -> ml_collections.ConfigDict:
+  config = r2d2_atari.get_config()
+  # Full, with 2 GB, before the first update.
+  config.replay.min_size = config.replay.max_size = 2_000
+  return config
+
+
+_ACCELERATED = {
+  'pong_nature': lambda: _on_accelerator('nature'),
+  'pong_shallow': lambda: _on_accelerator('shallow'),
+  'pong_resnet': vtrace_atari_deep.get_config,
+  'free_resnet': vtrace_atari_deep.get_config,
+  'free_r2d2': _r2d2,
+}
+# Case, environments, streams, and parts of a stream's environments that take
+# turns; the most important first.
+_ACCELERATOR = (
+  ('pong_nature', 512, 1, 2),
+  ('free_resnet', 512, 1, 2),
+  ('free_r2d2', 512, 1, 2),
+  ('pong_resnet', 512, 1, 2),
+  ('free_resnet', 2048, 2, 1),
+  ('pong_nature', 1024, 1, 2),
+  ('pong_shallow', 512, 1, 2),
+  ('pong_nature', 512, 2, 2),
+  ('pong_nature', 2048, 1, 2),
+  ('free_resnet', 1024, 4, 1),
+  ('pong_nature', 256, 1, 2),
+  ('pong_nature', 512, 1, 4),
+  ('pong_resnet', 1024, 1, 2),
+  ('pong_shallow', 2048, 1, 2),
+  ('pong_nature', 512, 1, 1),
+  ('free_r2d2', 1024, 2, 1),
+)
+_ACT_SIZES = (64, 1024)
+
+
+def get_accelerator(small: bool) -> dict[str, ml_collections.ConfigDict]:
+  """Returns the cases of `accelerator`, `small` ones as a CPU can run them."""
+  shrink = 64 if small else 1
+  return {
+    f'{name} {num_envs // shrink}, {streams} x {parts}': _accelerated(
+      name, num_envs // shrink, streams, parts, small
+    )
+    for name, num_envs, streams, parts in _ACCELERATOR
+  }
+
+
+def get_acting(small: bool) -> dict[str, ml_collections.ConfigDict]:
+  """Returns what `accelerator` times only the act step of, by network."""
+  shrink = 64 if small else 1
+  return {
+    f'{name.partition("_")[2]}, {size // shrink}': _accelerated(
+      name, size // shrink, 1, 1, small
+    )
+    for name in ('pong_nature', 'pong_resnet', 'pong_shallow')
+    for size in _ACT_SIZES
+  }
+
+
+def _accelerated(
+  name: str, num_envs: int, streams: int, parts: int, small: bool
+) -> ml_collections.ConfigDict:
+  config = _ACCELERATED[name]()
+  config.env.num_envs = num_envs
+  config.env.batch_size = num_envs // (streams * parts)
+  config.topology.streams_per_device = streams
+  config.replay.backend = 'embedded'
+  config.checkpoint.replay = False
+  if small:
+    _shrink(config)
+  return endless(config)
+
+
+def _shrink(config: ml_collections.ConfigDict) -> None:
+  config.batch_size = 4
+  config.unroll_length = 4
+  config.network.resnet_channels = (4,)
+  config.network.dense_size = 8
+  if config.network.lstm_size:
+    config.network.lstm_size = 8
+  if config.agent == 'r2d2':
+    config.burn_in = 2
+    config.network.head_hidden_size = 8
+    config.replay.min_size = config.replay.max_size = 32
+
+
 def get_env(case: str) -> ml_collections.ConfigDict:
   """Returns the environments of a case of `actors`."""
   return _make(_ENVS, case)

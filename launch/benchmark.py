@@ -6,7 +6,8 @@ take `--case`, `--envs` and `--backend`. `replay` compares our Reverb client
 with the official one; `replay --case=r2d2` puts R2D2's load on the store.
 `actors` compares remote with local environments. `peers` compares with other
 libraries. `scaling` shows what it costs to share an update among devices and
-processes; `startup` times the start of a run.
+processes; `startup` times the start of a run. `accelerator` measures all that
+matters on a GPU or TPU within `--minutes`, beside the targets.
 """
 
 import functools
@@ -87,6 +88,16 @@ _LIMIT = flags.DEFINE_float(
   120.0,
   'Seconds in which a run of `peers` is to learn a task.',
   lower_bound=1.0,
+)
+
+_MINUTES = flags.DEFINE_float(
+  'minutes',
+  8.0,
+  'Time for `accelerator`; what does not fit in is named.',
+  lower_bound=0.0,
+)
+_SMALL = flags.DEFINE_bool(
+  'small', False, 'All of `accelerator` at small sizes, to try it on a CPU.'
 )
 
 # Training devices x processes.
@@ -220,6 +231,31 @@ def _startup() -> None:
     timing.print_table(startup.measure(name, _WINDOWS.value))
 
 
+def _accelerator() -> None:
+  from seedrl_jax.benchmarks import accelerator, environments, whole
+
+  small = _SMALL.value
+  cases = [
+    whole.Case(
+      name,
+      config,
+      environments.free_streams(config)
+      if name.startswith(benchmark.FREE)
+      else None,
+    )
+    for name, config in benchmark.get_accelerator(small).items()
+  ]
+  with accelerator.Session(60 * _MINUTES.value) as session:
+    _describe()
+    accelerator.measure(
+      session,
+      cases,
+      benchmark.get_acting(small),
+      timing.Windows(3, 0.05 if small else 0.4),
+      timing.Windows(3, 0.2 if small else 2.0, 0.0 if small else 2.0),
+    )
+
+
 _WHAT: dict[str, Callable[[], None]] = {
   'ceilings': functools.partial(_cases, whole_system=False),
   'system': functools.partial(_cases, whole_system=True),
@@ -228,6 +264,7 @@ _WHAT: dict[str, Callable[[], None]] = {
   'peers': _peers,
   'scaling': _scaling,
   'startup': _startup,
+  'accelerator': _accelerator,
 }
 
 

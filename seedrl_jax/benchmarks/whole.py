@@ -88,6 +88,13 @@ def measure(
     flush=True,
   )
   after = ceilings.measure(case.config, case.streams, stages)
+  return row(case, ran, before, after)
+
+
+def row(
+  case: Case, ran: Whole, before: ceilings.Ceilings, after: ceilings.Ceilings
+) -> dict[str, str]:
+  """Returns the table row of a run, whose stages were timed twice."""
   ideal = (before.ideal(ran.topology) + after.ideal(ran.topology)) / 2
   timings = {
     'environments, steps/s': before.env.mean(after.env),

@@ -43,12 +43,18 @@ def test_groups_take_turns_and_episodes_have_a_first_and_a_last_step():
     stream.recv()
 
 
-@pytest.mark.parametrize('kind', ['joint', 'box'])
-def test_looks_like_the_configured_environments(kind):
-  config = runs.tiny(
-    env__factory='tests.envs.toys:echo',
-    env__factory_kwargs=ml_collections.ConfigDict({'kind': kind}),
-  )
+def _toy(kind):
+  return {
+    'env__factory': 'tests.envs.toys:echo',
+    'env__factory_kwargs': ml_collections.ConfigDict({'kind': kind}),
+  }
+
+
+@pytest.mark.parametrize(
+  'values', [_toy('joint'), _toy('box'), {'env__id': 'Pong-v5'}]
+)
+def test_looks_like_the_configured_environments(values):
+  config = runs.tiny(**values)
   stream = _make(config)
   spec = factory.make_spec(config.env)
   assert stream.spec == spec._replace(name='free')

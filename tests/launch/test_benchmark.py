@@ -2,6 +2,9 @@
 
 import pytest
 
+from configs import benchmark
+from seedrl_jax.agents import base
+from seedrl_jax.run import layout
 from tests import runs
 
 
@@ -11,7 +14,7 @@ from tests import runs
     (
       [],
       'benchmark: say what to measure: one of ceilings, system, replay, '
-      'actors, peers, scaling, startup.',
+      'actors, peers, scaling, startup, accelerator.',
     ),
     (['system', '--case=pong'], 'There is no case pong; take one of free, '),
     (['system', '--windows=1'], '--windows=1'),
@@ -41,6 +44,24 @@ def _lines(*arguments: str) -> list[str]:
   done = runs.call('benchmark', *arguments, '--seconds=0.05')
   assert done.returncode == 0, done.stderr
   return done.stdout.splitlines()
+
+
+def test_accelerator_names_what_there_is_no_time_for():
+  lines = _lines('accelerator', '--small', '--minutes=0')
+  late = [line for line in lines if 'not measured: out of time' in line]
+  # Programs of four networks, six act steps, a profile, and all runs.
+  assert len(late) == 4 + 6 + 1 + len(benchmark.get_accelerator(small=True))
+  assert lines[-1].startswith('| frames/s: R2D2 | 67,000 | - |')
+
+
+@pytest.mark.parametrize('small', [False, True])
+def test_accelerators_cases_are_runs(small):
+  cases = benchmark.get_accelerator(small) | benchmark.get_acting(small)
+  for name, config in cases.items():
+    layout.check(config, base.ranges(config))
+    (group,) = {p.batch_size for p in layout.plan_streams(config, ('device',))}
+    # As free environments need it.
+    assert config.env.num_envs % group == 0, name
 
 
 @pytest.mark.usefixtures('server_python')
