@@ -224,7 +224,7 @@ def get_acting(small: bool) -> dict[str, ml_collections.ConfigDict]:
     f'{name.partition("_")[2]}, {size // shrink}': _accelerated(
       name, size // shrink, 1, 1, small
     )
-    for name in ('pong_nature', 'pong_resnet', 'pong_shallow')
+    for name in ('pong_nature', 'pong_resnet')
     for size in _ACT_SIZES
   }
 

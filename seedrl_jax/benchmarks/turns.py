@@ -10,7 +10,7 @@ import ml_collections
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.benchmarks import ceilings, whole
+from seedrl_jax.benchmarks import whole
 from seedrl_jax.distributed import coordinator as coordinator_lib
 from seedrl_jax.envs import base as envs
 from seedrl_jax.learner import learner as learner_lib
@@ -105,9 +105,8 @@ def open_run(
     updates = counts.updates() - before
     busy = elapsed - (run.parts.prefetcher.wait_seconds - waited)
     rest = _REST + 2 * busy / updates
-    unrolls = config.env.num_envs * config.unroll_length
-    per_unroll = unrolls / ceilings.steps_per_update(config)
-    least = max(_LEAST_UPDATES, math.ceil(_LEAST_UNROLLS * per_unroll))
+    unrolls = _LEAST_UNROLLS * whole.updates_per_unroll(config)
+    least = max(_LEAST_UPDATES, math.ceil(unrolls))
 
     def window() -> float:
       steps = counts.steps()

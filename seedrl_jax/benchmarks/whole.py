@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import io
+import math
 import statistics
 import tempfile
 import time
@@ -171,6 +172,12 @@ def seconds_to(
   return None
 
 
+def updates_per_unroll(config: ml_collections.ConfigDict) -> float:
+  """Returns how many updates are due when all environments end an unroll."""
+  steps = config.env.num_envs * config.unroll_length
+  return steps / ceilings.steps_per_update(config)
+
+
 def wait(training: futures.Future[Any], seconds: float) -> None:
   """Waits for so long; raises RuntimeError at once if the run ends."""
   if futures.wait([training], seconds).done:
@@ -215,16 +222,18 @@ def _watch(
   counts = Counts(run, training)
   per_update = config.batch_size * config.unroll_length
   counts.warm_up(windows.warm_up)
-  # Windows begin and end at updates: if these are slow, environments step in
-  # bursts between them.
+  # Windows begin and end at updates, and have all that came of as many unrolls
+  # of each environment: environments step in bursts if updates are slow, and
+  # updates come in bursts as unrolls end at once.
+  period = max(_LEAST_UPDATES, math.ceil(updates_per_unroll(config)))
   begin = latest = counts.wait_for_update(counts.updates() + 1)
   first = counts.steps()
 
   def wait_for_window() -> None:
     nonlocal latest
     wait(training, windows.seconds)
-    least = max(latest + _LEAST_UPDATES, counts.updates() + 1)
-    latest = counts.wait_for_update(least)
+    periods = (counts.updates() - latest) // period + 1
+    latest = counts.wait_for_update(latest + periods * period)
 
   timed = timing.watch(counts.steps, wait_for_window, windows.number)
   return Whole(

@@ -131,7 +131,8 @@ def test_stages_of_a_replay_are_timed_per_environment_step():
   assert timed.store.median > 0
 
 
-def test_windows_have_whole_updates(monkeypatch):
+@pytest.mark.parametrize(('num_envs', 'least'), [(1, 4), (32 * 6, 6)])
+def test_windows_have_whole_updates_and_unrolls(monkeypatch, num_envs, least):
   counters = python_types.SimpleNamespace(updates=0)
   worker = python_types.SimpleNamespace(env_steps=0)
   run = python_types.SimpleNamespace(
@@ -154,12 +155,17 @@ def test_windows_have_whole_updates(monkeypatch):
       counters.updates += 10
 
   monkeypatch.setattr(whole.time, 'sleep', sleep)
-  config = python_types.SimpleNamespace(batch_size=32, unroll_length=20)
+  config = python_types.SimpleNamespace(
+    batch_size=32,
+    unroll_length=20,
+    env=python_types.SimpleNamespace(num_envs=num_envs),
+    replay=python_types.SimpleNamespace(samples_per_insert=1.0),
+  )
   monkeypatch.setattr(whole, 'wait', lambda training, seconds: sleep(seconds))
   result = whole._watch(run, futures.Future(), config, timing.Windows(5, 1.0))
   assert result.trained_share == 1.0
-  # The first three, one to begin with, and four per window.
-  assert counters.updates >= 10 * (3 + 1 + 5 * 4)
+  # The first three, one to begin with, and those of the windows.
+  assert counters.updates // 10 == 3 + 1 + 5 * least
 
 
 def test_run_that_has_ended_is_not_waited_for():
