@@ -90,11 +90,17 @@ def _place(updater: update.Updater, value: Any) -> Any:
   return updater.replicate(jax.tree.map(lambda x: x[0], value))
 
 
+@jax.jit
+def _copy(tree: Any) -> Any:
+  # One program: else each shape of an array would have its own.
+  return jax.tree.map(jnp.copy, tree)
+
+
 def _prepare(arguments: list[Any], donated: int | None) -> tuple[Any, ...]:
   """Returns the arguments with a copy of the one that a call takes over."""
   copied = list(arguments)
   if donated is not None:
-    copied[donated] = jax.tree.map(jnp.copy, copied[donated])
+    copied[donated] = _copy(copied[donated])
   jax.block_until_ready(copied)
   return tuple(copied)
 
