@@ -64,7 +64,7 @@ def test_measures_programs_a_profile_and_runs(capsys):
   for name in (
     ('resnet', 'update'),
     ('resnet', 'publish'),
-    ('resnet, 4', 'act 2'),
+    ('resnet, 4', 'act 4'),
   ):
     assert name in found
   assert {name[0] for name in found} >= {'program', 'operation', 'idle'}

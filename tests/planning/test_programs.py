@@ -32,7 +32,7 @@ def _compile(setup):
 def test_programs_of_a_run_with_a_queue():
   setup = _setup(vtrace_cartpole)
   found = _compile(setup)
-  assert list(found) == ['update', 'act 2', 'publish']
+  assert list(found) == ['update', 'act 4', 'publish']
   update = found['update']
   # Two layers of 64 units for policy and value, forwards and twice backwards.
   steps, weights = 5 * 4, 4 * 64 + 64 * 64 + 64 * 3
@@ -41,7 +41,7 @@ def test_programs_of_a_run_with_a_queue():
   assert taken >= meant > 3 * 4 * weights
   params = 4 * (weights + 64 + 64 + 3)
   assert found['publish'].traffic.size == 2 * params
-  assert found['act 2'].donated is None
+  assert found['act 4'].donated is None
 
 
 def test_programs_of_a_run_with_a_replay_and_a_core():
@@ -89,7 +89,7 @@ def test_ceilings_of_each_split_that_divides_the_batch():
   by_name = {c.name: bounds.bound(c, device) for c in compiled}
   assert exact.updates == pytest.approx(1 / by_name['update'].seconds)
   assert exact.learning == pytest.approx(12 * 4 * exact.updates)
-  assert exact.acting == pytest.approx(2 / by_name['act 2'].seconds)
+  assert exact.acting == pytest.approx(4 / by_name['act 4'].seconds)
   assert exact.steps == min(exact.learning, exact.acting)
   assert splits[0].learning == pytest.approx(exact.learning / 3)
   assert splits[0].acting == pytest.approx(3 * exact.acting)
@@ -109,7 +109,7 @@ def test_report_names_what_moves_most_and_says_that_it_bounds(capsys):
   setup = _setup(vtrace_cartpole)
   report.print_all(_TARGET, setup, programs.compile_all(setup), 2)
   printed = capsys.readouterr().out
-  assert '| act 2 |' in printed
+  assert '| act 4 |' in printed
   assert 'update moves most in' in printed
   assert '| 2:2 * |' in printed
   assert 'bounds from published peaks, not measurements' in printed
