@@ -16,7 +16,7 @@ from tests import runs
       runs.tiny(r2d2_catch.get_config, network__lstm_size=4),
       '',
       [
-        *('update', 'act 2, with copies', 'act 2', 'take core 2'),
+        *('update', 'act 4, with copies', 'act 4', 'take core 4'),
         *('initial priorities', 'publish'),
       ],
     ),
@@ -29,7 +29,7 @@ from tests import runs
     (
       runs.tiny(topology__max_devices=4, topology__inference_to_training='1:1'),
       '',
-      ['update', 'act 1, with copies', 'act 1', 'publish'],
+      ['update', 'act 2, with copies', 'act 2', 'publish'],
     ),
   ],
 )

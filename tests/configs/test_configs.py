@@ -72,8 +72,8 @@ def test_makes_agent_table_and_streams(name):
 @pytest.mark.parametrize(
   ('case', 'num_envs', 'env_batch_size'),
   [
-    ('cartpole32', 8, 8),
-    ('cartpole128', 6, 3),
+    ('free', 8, 8),
+    ('pong_tiny', 6, 3),
     # Never none, which would be half of them.
     ('pong_shallow', 1, 1),
     ('pong_r2d2', 4, 0),

@@ -50,7 +50,7 @@ def _build(**values):
     (
       {'env__batch_size': 5},
       '--config.env.batch_size=5: a stream has 4 environments (evaluation '
-      'included); give fewer, or 0 for half of them.',
+      'included); give fewer, or 0 for the default.',
     ),
   ],
 )
