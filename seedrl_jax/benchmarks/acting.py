@@ -16,6 +16,8 @@ _FIRST = int(types.StepType.FIRST)
 # Sets of random actions of a stream, which take turns.
 _ACTIONS = 64
 _JOIN_SECONDS = 60.0
+# Of each environment on average, before the first window.
+_FIRST_STEPS = 2
 
 # Acts once for a batch of a stream; returns its number of steps.
 _Act = Callable[[], int]
@@ -96,9 +98,12 @@ def _time(
       assert group.failure is not None
       raise group.failure.error
 
+  num_envs = sum(len(plan.global_env_id) for plan in setup.plans)
   try:
-    # Environments reset, and threads start.
+    # Threads start, and environments reset, which takes an emulator long.
     wait()
+    while sum(steps) < _FIRST_STEPS * num_envs:
+      wait()
     return timing.watch(lambda: sum(steps), wait, windows.number)
   finally:
     group.stop()
