@@ -137,7 +137,7 @@ def _environments(
 
 
 def _scaled_batch(size: int, times: float) -> Changes:
-  # 0 is a share already.
+  # 0 follows the number of environments.
   return {'env.batch_size': max(1, int(size * times))} if size else {}
 
 

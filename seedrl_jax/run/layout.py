@@ -34,7 +34,7 @@ from seedrl_jax.runtime.settings import (
 if TYPE_CHECKING:
   import jax
 
-# Smaller halves of environments with cheap steps do not take turns.
+# Environments with cheap steps take turns only in halves of at least so many.
 _LEAST_HALF = 128
 _LAST_PROCESSOR = max(os.sched_getaffinity(0))
 _PROCESSOR = integer(-1, _LAST_PROCESSOR)._replace(
