@@ -19,6 +19,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.network.lstm_size = 0
   config.network.use_previous_action = False
   config.loss.n_steps = 3
+  config.loss.target_update_period = 100
   config.loss.rescale_epsilon = -1.0
   config.loss.priority_eta = 1.0
   # Scales returns of up to a hundred; there is no value rescaling.

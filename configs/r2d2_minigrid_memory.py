@@ -26,5 +26,6 @@ def get_config() -> ml_collections.ConfigDict:
   config.replay.max_size = 10_000
   config.replay.min_size = 500
   config.replay.samples_per_insert = 4.0
+  config.loss.target_update_period = 100
   config.loss.discount = 0.99
   return config

@@ -23,4 +23,5 @@ def get_config() -> ml_collections.ConfigDict:
   config.unroll_length = 12
   config.burn_in = 4
   config.loss.target_update_period = 100
+  config.loss.discount = 0.98
   return config

@@ -105,7 +105,7 @@ def test_is_in_the_order_of_the_source_and_as_wide_as_wanted():
   assert places == sorted(places)
   assert '\n      Unrolls per update, over all training\n      dev' in text
   # The defaults are this file's, the comment is the nearest section's.
-  assert '--config.loss.discount=0.98\n' in text
+  assert '--config.loss.discount=0.995\n' in text
   assert 'loss: Q-learning over sequences' in text
   assert '--config.env.frame_skip (not set)\n' in text
 
