@@ -229,8 +229,7 @@ class RunReporter:
     if actors is None or self._config.env.num_envs or actors.num_connected:
       return ''
     return (
-      'actors; start one with python launch/actor.py '
-      f'--learner={actors.addresses[0]}'
+      f'actors; start one with seedrl actor --learner={actors.addresses[0]}'
     )
 
   def record(self) -> report.RunRecord:

@@ -112,7 +112,7 @@ def summary_text(
     f'{mean(summary.eval_mean_return)}.\n'
     f'{waits.report()[0].upper()}{waits.report()[1:]}.\n'
     f'Curves: {workdir}/metrics.csv; draw them with\n'
-    f'  python launch/plot.py --workdir={workdir}'
+    f'  seedrl plot --workdir={workdir}'
   )
 
 
