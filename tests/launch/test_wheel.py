@@ -15,7 +15,7 @@ from seedrl_jax.launch import main
 from tests import runs
 
 _PARTS = ('seedrl_jax', 'configs', 'launch')
-_FILES = ('pyproject.toml', 'README.md', 'LICENSE')
+_FILES = ('pyproject.toml', 'README.md', 'LICENSE', 'NOTICE')
 _TRAIN = (
   *('train', '--config=vtrace_catch', '--workdir=run'),
   *('--config.total_env_frames=2000', '--config.env.num_envs=4'),
