@@ -20,7 +20,7 @@ learning rate. Differences:
 
 import ml_collections
 
-from configs import vtrace_atari
+from seedrl_jax.configs import vtrace_atari
 
 
 def get_config() -> ml_collections.ConfigDict:

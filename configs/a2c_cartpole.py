@@ -13,7 +13,7 @@ those of Stable-Baselines3 (RL Baselines3 Zoo), but for:
 
 import ml_collections
 
-from configs import base
+from seedrl_jax.configs import base
 
 
 def get_config() -> ml_collections.ConfigDict:

@@ -16,7 +16,7 @@ are clipped, up to 30 no-ops, no FIRE at a reset. Differences from the paper:
 
 import ml_collections
 
-from configs import r2d2_atari
+from seedrl_jax.configs import r2d2_atari
 
 
 def get_config() -> ml_collections.ConfigDict:

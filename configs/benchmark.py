@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import ml_collections
 
-from configs import (
+from seedrl_jax.configs import (
   ppo_mujoco,
   r2d2_atari,
   r2d2_pong,

@@ -26,7 +26,7 @@ frames, 200 million in all. Differences:
 
 import ml_collections
 
-from configs import apex_atari
+from seedrl_jax.configs import apex_atari
 
 
 def get_config() -> ml_collections.ConfigDict:

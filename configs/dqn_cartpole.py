@@ -12,7 +12,7 @@ CleanRL's dqn.py, but for:
 
 import ml_collections
 
-from configs import r2d2_base
+from seedrl_jax.configs import r2d2_base
 
 
 def get_config() -> ml_collections.ConfigDict:

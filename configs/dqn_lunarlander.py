@@ -15,7 +15,7 @@ tuned settings (RL Baselines3 Zoo); the rest differs (in brackets: theirs):
 
 import ml_collections
 
-from configs import dqn_cartpole
+from seedrl_jax.configs import dqn_cartpole
 
 
 def get_config() -> ml_collections.ConfigDict:

@@ -6,7 +6,7 @@ concatenated.
 
 import ml_collections
 
-from configs import ppo_mujoco
+from seedrl_jax.configs import ppo_mujoco
 
 
 def get_config() -> ml_collections.ConfigDict:

@@ -11,8 +11,8 @@ Settings of Stable-Baselines3's zoo: discount 0.999, lambda 0.98, entropy cost
 
 import ml_collections
 
-from configs import base
 from seedrl_jax.agents.ppo import config as ppo_config
+from seedrl_jax.configs import base
 
 
 def get_config() -> ml_collections.ConfigDict:

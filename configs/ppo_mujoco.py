@@ -16,8 +16,8 @@ normalisation. It differs (in brackets: CleanRL):
 
 import ml_collections
 
-from configs import base
 from seedrl_jax.agents.ppo import config as ppo_config
+from seedrl_jax.configs import base
 
 
 def get_config() -> ml_collections.ConfigDict:

@@ -7,7 +7,7 @@ Minibatches are of whole unrolls, each from the state that acted at its start.
 
 import ml_collections
 
-from configs import ppo_cartpole
+from seedrl_jax.configs import ppo_cartpole
 
 
 def get_config() -> ml_collections.ConfigDict:

@@ -8,8 +8,8 @@ overlap.
 
 import ml_collections
 
-from configs import base
 from seedrl_jax.agents.pqn import config as pqn_config
+from seedrl_jax.configs import base
 
 
 def get_config() -> ml_collections.ConfigDict:

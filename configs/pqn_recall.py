@@ -6,7 +6,7 @@ A cue in the first step, the question 10 to 20 steps later
 
 import ml_collections
 
-from configs import pqn_cartpole
+from seedrl_jax.configs import pqn_cartpole
 
 
 def get_config() -> ml_collections.ConfigDict:

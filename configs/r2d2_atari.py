@@ -15,7 +15,7 @@ Reverb server (5 to 10 GB for Pong). For small hosts see configs/r2d2_pong.py.
 
 import ml_collections
 
-from configs import r2d2_base
+from seedrl_jax.configs import r2d2_base
 
 
 def get_config() -> ml_collections.ConfigDict:

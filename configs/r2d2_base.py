@@ -5,8 +5,8 @@ The other R2D2 configs start from it.
 
 import ml_collections
 
-from configs import base
 from seedrl_jax.agents.r2d2 import config as r2d2_config
+from seedrl_jax.configs import base
 
 
 def get_config() -> ml_collections.ConfigDict:

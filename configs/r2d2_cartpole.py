@@ -5,7 +5,7 @@ Start from here for your own task with small vector observations.
 
 import ml_collections
 
-from configs import r2d2_base
+from seedrl_jax.configs import r2d2_base
 
 
 def get_config() -> ml_collections.ConfigDict:

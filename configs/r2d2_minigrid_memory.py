@@ -6,7 +6,7 @@ two. A single reward at the end is lower for longer ways.
 
 import ml_collections
 
-from configs import r2d2_cartpole
+from seedrl_jax.configs import r2d2_cartpole
 
 
 def get_config() -> ml_collections.ConfigDict:

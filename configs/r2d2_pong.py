@@ -13,7 +13,7 @@ Many updates from few frames; beside `configs/r2d2_atari.py`:
 
 import ml_collections
 
-from configs import r2d2_atari
+from seedrl_jax.configs import r2d2_atari
 
 
 def get_config() -> ml_collections.ConfigDict:

@@ -8,7 +8,7 @@ previous action would be a memory too, so a comparison needs both
 
 import ml_collections
 
-from configs import r2d2_cartpole
+from seedrl_jax.configs import r2d2_cartpole
 
 
 def get_config() -> ml_collections.ConfigDict:

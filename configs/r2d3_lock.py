@@ -12,7 +12,7 @@ then train with --config.demonstrations.path=runs/lock_demos
 
 import ml_collections
 
-from configs import r2d2_cartpole
+from seedrl_jax.configs import r2d2_cartpole
 
 
 def get_config() -> ml_collections.ConfigDict:

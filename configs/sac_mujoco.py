@@ -15,8 +15,8 @@ tanh) CleanRL's, the rest is from arXiv 1812.05905. Not as in CleanRL:
 
 import ml_collections
 
-from configs import base
 from seedrl_jax.agents.sac import config as sac_config
+from seedrl_jax.configs import base
 
 
 def get_config() -> ml_collections.ConfigDict:

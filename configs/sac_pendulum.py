@@ -9,7 +9,7 @@ in one call, steps taken at once, initial weights and bounds of the deviation
 
 import ml_collections
 
-from configs import sac_mujoco
+from seedrl_jax.configs import sac_mujoco
 
 
 def get_config() -> ml_collections.ConfigDict:

@@ -19,7 +19,7 @@ Network, unroll, discount, baseline cost and learning rate are IMPALA's (arXiv
 
 import ml_collections
 
-from configs import base
+from seedrl_jax.configs import base
 
 
 def get_config() -> ml_collections.ConfigDict:

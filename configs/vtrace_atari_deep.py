@@ -8,7 +8,7 @@ reward; plus frame stacking, as IMPALA has on Atari. It runs in bfloat16, with
 
 import ml_collections
 
-from configs import vtrace_atari
+from seedrl_jax.configs import vtrace_atari
 
 
 def get_config() -> ml_collections.ConfigDict:

@@ -2,7 +2,7 @@
 
 import ml_collections
 
-from configs import base
+from seedrl_jax.configs import base
 
 
 def get_config() -> ml_collections.ConfigDict:

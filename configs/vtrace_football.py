@@ -11,7 +11,7 @@ four stacks without an LSTM, batch 32 (the paper: 160). Differences:
 
 import ml_collections
 
-from configs import base
+from seedrl_jax.configs import base
 
 
 def get_config() -> ml_collections.ConfigDict:

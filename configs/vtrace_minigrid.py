@@ -2,7 +2,7 @@
 
 import ml_collections
 
-from configs import vtrace_cartpole
+from seedrl_jax.configs import vtrace_cartpole
 
 
 def get_config() -> ml_collections.ConfigDict:

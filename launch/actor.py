@@ -17,7 +17,7 @@ from typing import Any
 
 from absl import app, flags
 
-from launch import allow_flags
+from seedrl_jax.launch import allow_flags
 from seedrl_jax.runtime import process
 
 flags.adopt_module_key_flags(allow_flags)

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import ml_collections
 from absl import app, flags
 
-from configs import benchmark
-from launch import config_flag
+from seedrl_jax.configs import benchmark
+from seedrl_jax.launch import config_flag
 from seedrl_jax.runtime import process
 
 _CONFIG = config_flag.define(

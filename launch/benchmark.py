@@ -21,8 +21,8 @@ from collections.abc import Callable, Sequence
 
 from absl import app, flags
 
-from configs import benchmark
 from seedrl_jax.benchmarks import timing
+from seedrl_jax.configs import benchmark
 from seedrl_jax.runtime import process
 
 _CASE = flags.DEFINE_multi_string(

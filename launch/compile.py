@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from launch import config_flag
+from seedrl_jax.launch import config_flag
 from seedrl_jax.planning import targets as targets_lib
 
 _CONFIG = config_flag.define(

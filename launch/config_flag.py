@@ -15,7 +15,8 @@ import ml_collections
 from absl import flags
 from ml_collections import config_flags
 
-_FOLDER = pathlib.Path(__file__).resolve().parents[1] / 'configs'
+from seedrl_jax.runtime import config_files
+
 DEFAULT = 'vtrace_cartpole'
 PROGRAM = pathlib.Path(sys.argv[0]).stem
 # Lines of a configuration's source.
@@ -36,7 +37,7 @@ class _Finder(flags.ArgumentParser):
 
   def parse(self, argument: str) -> Any:
     name, colon, rest = argument.partition(':')
-    return self._of_paths.parse(f'{find(name)}{colon}{rest}')
+    return self._of_paths.parse(f'{config_files.find(name)}{colon}{rest}')
 
 
 def define(text: str) -> flags.FlagHolder:
@@ -51,22 +52,6 @@ def define(text: str) -> flags.FlagHolder:
   flag = flags.FLAGS['config']
   flag.parser = _Finder(flag.parser)
   return holder
-
-
-def find(name: str) -> pathlib.Path:
-  """Returns the file of a configuration, a path or a name in `configs`.
-
-  Raises:
-    ValueError: if there is no such file; suggests the nearest name.
-  """
-  for folder in (pathlib.Path(), _FOLDER):
-    for file in (folder / name, folder / f'{name}.py'):
-      if file.is_file():
-        return file
-  known = sorted(path.stem for path in _FOLDER.glob('*.py'))
-  near = difflib.get_close_matches(pathlib.Path(name).stem, known, n=1)
-  fix = f'the nearest is {near[0]}' if near else f'take {", ".join(known)}'
-  raise ValueError(f'there is no such file; {fix}.')
 
 
 def path_of(argv: Sequence[str]) -> str | None:
@@ -111,7 +96,7 @@ def parse(argv: list[str], default: str | None = DEFAULT) -> list[str]:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     config = load(argv)
     name = (path_of(argv) or DEFAULT).partition(':')[0]
-    print(describe(config, find(name)))
+    print(describe(config, config_files.find(name)))
     raise
   if path_of(argv) is None:
     sys.exit(
@@ -210,8 +195,11 @@ def comments(path: pathlib.Path) -> dict[str, str]:
     if match := _IMPORT.match(line):
       module: Any = sys.modules.get('.'.join(match.groups()))
       if hasattr(module, 'get_config') or hasattr(module, 'set_defaults'):
-        said = comments(pathlib.Path(module.__file__))
-        found |= {k: x for k, x in said.items() if x or k not in found}
+        first, then = found, comments(pathlib.Path(module.__file__))
+        if hasattr(module, 'get_config'):
+          # An agent's sections replace those of a configuration.
+          first, then = then, first
+        found = first | {k: x for k, x in then.items() if x or k not in first}
     elif match := _FUNCTION.match(line):
       section = match[1]
       found = {

@@ -10,7 +10,7 @@ from typing import Any
 
 from absl import app, flags
 
-from launch import allow_flags, play_flags
+from seedrl_jax.launch import allow_flags, play_flags
 
 flags.adopt_module_key_flags(allow_flags)
 flags.adopt_module_key_flags(play_flags)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from launch import train
+from seedrl_jax.launch import train
 
 if TYPE_CHECKING:
   from seedrl_jax.distributed import coordinator

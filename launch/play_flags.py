@@ -7,7 +7,7 @@ from typing import Any
 
 from absl import flags
 
-from launch import allow_flags
+from seedrl_jax.launch import allow_flags
 
 _EPISODES = flags.DEFINE_integer('episodes', 20, 'Episodes to play.', 1)
 _SAMPLE = flags.DEFINE_bool(

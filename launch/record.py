@@ -15,7 +15,7 @@ from typing import Any
 
 from absl import app, flags
 
-from launch import allow_flags, config_flag, play_flags
+from seedrl_jax.launch import allow_flags, config_flag, play_flags
 
 flags.adopt_module_key_flags(allow_flags)
 flags.adopt_module_key_flags(play_flags)

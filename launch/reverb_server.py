@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
-from launch import config_flag
 from seedrl_jax.demonstrations import mixing
+from seedrl_jax.launch import config_flag
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay.reverb.client import errors, server_rules
 from seedrl_jax.replay.reverb.server import environment, server

@@ -1,24 +1,38 @@
 #!/usr/bin/env bash
 # Checks lint, format and types, then runs the tests in two processes (`-n 0`:
 # one, for a debugger). `--all` adds the learning tests, which take minutes
-# each; other arguments go to pytest.
+# each. `--oldest` runs the tests with the oldest dependencies that are
+# supported, in an environment of their own. Other arguments go to pytest.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
-"$root/launch/setup.sh" --extras=test,video
+extras=test,video
 
 pytest_arguments=(-n 2 --dist=worksteal)
+oldest=''
 for argument in "$@"; do
   case $argument in
     # Undoes pyproject.toml's `-m 'not slow'` and its time limit.
     --all) pytest_arguments+=(-m '' -o faulthandler_timeout=10800) ;;
+    --oldest) oldest=yes ;;
     *) pytest_arguments+=("$argument") ;;
   esac
 done
 
+if [[ $oldest ]]; then
+  export SEEDRL_VENV=$root/.venv-oldest
+fi
+"$root/launch/setup.sh" --extras=$extras
 cd "$root"
 python=${SEEDRL_VENV:-$root/.venv}/bin/python
-"$python" -m ruff check
-"$python" -m ruff format --check
-"$python" -m mypy
+if [[ $oldest ]]; then
+  # The lower bounds in pyproject.toml, which pip cannot choose by itself.
+  "$python" -m pip install --quiet --disable-pip-version-check uv
+  "$python" -m uv pip install --quiet --python="$python" \
+    --resolution=lowest-direct --editable=".[$extras]"
+else
+  "$python" -m ruff check
+  "$python" -m ruff format --check
+  "$python" -m mypy
+fi
 exec "$python" -m pytest "${pytest_arguments[@]}"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import app, flags
 
-from launch import config_flag
+from seedrl_jax.launch import config_flag
 from seedrl_jax.runtime import process, startup, workdir
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import ml_collections
 import numpy as np
 from gymnasium import spaces
 
-from configs import base as base_config
+from seedrl_jax.configs import base as base_config
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.run import layout as layout_lib
@@ -123,7 +123,7 @@ class Run:
     return self._out.getvalue()
 
   def train(self) -> dict[str, Any]:
-    return self.system.train()
+    return self.system.train()._asdict()
 
   @property
   def params(self) -> Any:
@@ -231,7 +231,8 @@ class Streams:
     return stream
 
 
-def _environment(own: Mapping[str, str]) -> dict[str, str]:
+def environment_of(own: Mapping[str, str]) -> dict[str, str]:
+  """Returns the variables of a program that a test starts."""
   ours = {'PYTHONPATH': str(ROOT), 'JAX_PLATFORMS': 'cpu'}
   return {**os.environ, **ours, **own}
 
@@ -242,7 +243,7 @@ def call(
   """Runs launch/PROGRAM.py to its end."""
   return subprocess.run(
     [sys.executable, ROOT / f'launch/{program}.py', *flags],
-    env=_environment(environment),
+    env=environment_of(environment),
     capture_output=True,
     text=True,
     check=False,
@@ -283,7 +284,7 @@ class Program:
         '--config.log.every_seconds=0.05',
         *flags,
       ],
-      env=_environment(environment),
+      env=environment_of(environment),
       stdout=subprocess.PIPE,
       stderr=subprocess.PIPE,
       text=True,

@@ -36,10 +36,15 @@ _ALL = {
   *('run', 'benchmarks', 'planning'),
 }
 _MAY_IMPORT |= dict.fromkeys(sorted(_ALL - {*_MAY_IMPORT}), _ALL)
+_MAY_IMPORT |= {
+  'api': _ALL,
+  'configs': {'agents'},
+  'launch': {*_ALL, 'configs'},
+}
 _JAX = ('jax', 'jaxlib', 'flax', 'optax', 'rlax', 'chex', 'orbax', 'distrax')
 _TENSORFLOW = ('tensorflow',)
 # The package's modules that configurations may import.
-_AGENT_CONFIG = r'seedrl_jax\.agents\.\w+\.config'
+_IN_CONFIGS = r'seedrl_jax\.(agents\.\w+\.config|configs\.\w+)'
 _WITHOUT_JAX = ('types', 'envs', 'replay', 'actors')
 # Exceptions among the files of these rooms, and what else they may import.
 _WITH_JAX = {
@@ -108,7 +113,7 @@ def test_room_imports_only_what_the_table_allows(room):
 @pytest.mark.parametrize('path', sorted((_ROOT / 'configs').glob('*.py')))
 def test_configs_import_only_agents_configs_of_the_package(path):
   ours = {name for name in _imports(path) if name.startswith(_PACKAGE)}
-  assert all(re.fullmatch(_AGENT_CONFIG, name) for name in ours)
+  assert all(re.fullmatch(_IN_CONFIGS, name) for name in ours)
 
 
 def test_agents_configs_can_be_imported_without_jax():

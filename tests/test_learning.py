@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from configs import (
+from seedrl_jax.configs import (
   a2c_cartpole,
   apex_cartpole,
   dqn_cartpole,

@@ -28,7 +28,7 @@ TRANSPORTS = ('unix', 'tcp')
 
 # Environments of an actor, and groups of these, which take turns.
 _ENVS, _GROUPS = 16, 2
-_ACTOR = pathlib.Path(__file__).parents[2] / 'launch/actor.py'
+_ACTOR = pathlib.Path(__file__).parents[1] / 'launch/actor.py'
 # Between the probe's requests; without a pause it would itself be a load.
 _PAUSE_SECONDS = 0.005
 _NO_EPISODES = base.EndedEpisodes(*([np.zeros(0)] * 5))

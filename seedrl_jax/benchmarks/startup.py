@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from seedrl_jax.runtime import startup
 
-_TRAIN = pathlib.Path(__file__).parents[2] / 'launch/train.py'
+_TRAIN = pathlib.Path(__file__).parents[1] / 'launch/train.py'
 _READY = re.compile(r'Ready: (.*)\.$')
 _LAST = 'first update'
 # Of JAX, which would take the place of the run's own folder.

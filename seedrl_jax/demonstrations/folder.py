@@ -118,7 +118,7 @@ def read_manifest(path: str) -> Manifest:
   except OSError as e:
     raise ValueError(
       f'{_FLAG}={path}: no demonstrations are there ({_MANIFEST}: '
-      f'{e.strerror}); launch/record.py --out={path} makes them.'
+      f'{e.strerror}); `seedrl record --out={path}` makes them.'
     ) from e
   except (TypeError, ValueError) as e:
     raise ValueError(

@@ -229,8 +229,7 @@ class RunReporter:
     if actors is None or self._config.env.num_envs or actors.num_connected:
       return ''
     return (
-      'actors; start one with python launch/actor.py '
-      f'--learner={actors.addresses[0]}'
+      f'actors; start one with seedrl actor --learner={actors.addresses[0]}'
     )
 
   def record(self) -> report.RunRecord:
@@ -246,19 +245,17 @@ class RunReporter:
       inference_keys=[w.device_step.key.tolist() for w in self._parts.workers],
     )
 
-  def summary(self, status: str) -> dict[str, Any]:
+  def summary(self, status: str) -> report.Summary:
     return self._reporter.summary(self.counters.snapshot(), status)
 
-  def write_summary(self, status: str) -> dict[str, Any]:
-    """Writes on host 0, prints and returns the summary."""
-    summary = self.summary(status)
+  def write_summary(self, summary: report.Summary) -> None:
+    """Writes it on host 0, and prints it."""
     index = self.counters.host.index
     if index:
       self.line.say(
-        f'Host {index} has ended: {status}; host 0 has the summary.'
+        f'Host {index} has ended: {summary.status}; host 0 has the summary.'
       )
-      return summary
+      return
     waits = self._reporter.total_waits(self.counters.snapshot())
     self.line.say(progress.summary_text(summary, waits, self.workdir.path))
-    workdir_lib.write_json(self.workdir.summary_json, summary)
-    return summary
+    workdir_lib.write_json(self.workdir.summary_json, summary._asdict())

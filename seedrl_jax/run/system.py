@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from collections.abc import Callable
 from typing import Any
 
 import ml_collections
@@ -42,6 +43,7 @@ class System:
     make_streams: build_lib.MakeStream | None = None,
     line: progress.ProgressLine | None = None,
     coordinator: coordinator_lib.Coordinator | None = None,
+    on_report: Callable[[report.Summary], Any] | None = None,
   ):
     """Builds the run, or its continuation from what is in `workdir`.
 
@@ -53,6 +55,7 @@ class System:
       make_streams: makes the environments of a stream; None: as configured.
       line: shows the progress; None: on standard output.
       coordinator: of this host with others; None: it is alone.
+      on_report: takes each report's results; returns False to stop the run.
 
     Raises:
       ValueError: in one sentence, if configuration, work directory and hosts do
@@ -69,7 +72,7 @@ class System:
     self._workdir = workdir_lib.Workdir(workdir).of_host(self._host.index)
     with contextlib.ExitStack() as opened:
       self._restore_and_open(opened, make_streams)
-      self._connect(profile_updates)
+      self._connect(profile_updates, on_report)
       # Nothing failed: `train` closes them.
       opened.pop_all()
 
@@ -100,7 +103,11 @@ class System:
     self.parts = build_lib.open_parts(setup, state, start, make_streams)
     opened.callback(self.parts.close)
 
-  def _connect(self, profile_updates: int) -> None:
+  def _connect(
+    self,
+    profile_updates: int,
+    on_report: Callable[[report.Summary], Any] | None,
+  ) -> None:
     config, parts, say = self._config, self.parts, self._line.say
     self._writer = checkpointing.CheckpointWriter(
       self._checkpoints.storage,
@@ -117,7 +124,12 @@ class System:
       config, self._counters, self._workdir, self._line
     )
     self._training = training_lib.Training(
-      config, self._coordinator, self._reporter, self._writer, profile_updates
+      config,
+      self._coordinator,
+      self._reporter,
+      self._writer,
+      profile_updates,
+      on_report,
     )
 
   @property
@@ -129,7 +141,7 @@ class System:
     """Asks the run to stop, from any thread or a signal handler."""
     self._training.interrupted = True
 
-  def train(self) -> dict[str, Any]:
+  def train(self) -> report.Summary:
     """Trains to the end, or until stopped; returns the summary. Call it once.
 
     Raises:
@@ -160,13 +172,14 @@ class System:
   def _open_reports(self) -> None:
     """Opens the files, which a failed start must leave as they were."""
     if not self._host.index:
-      self._workdir.write_config(
-        layout_lib.named_config(self._config, self.parts.env_spec)
+      spec = self.parts.env_spec
+      self._workdir.write_start(
+        layout_lib.named_config(self._config, spec), spec
       )
     self._reporter.open()
     self._counters.begin()
 
-  def _finish(self, stuck: list[str]) -> dict[str, Any]:
+  def _finish(self, stuck: list[str]) -> report.Summary:
     """Saves a last checkpoint and the summary; raises if anything failed."""
     group, coordinator = self._training.group, self._coordinator
     group.run('profiler', self._training.end_trace)
@@ -180,9 +193,9 @@ class System:
     )
     group.run('hosts', coordinator.wait_saved)
     others = list(coordinator.failures)
-    summary: dict[str, Any] = {}
+    summary = self._reporter.summary(self._status(stuck))
     try:
-      summary = self._reporter.write_summary(self._status(stuck))
+      self._reporter.write_summary(summary)
     except workdir_lib.NotWritten as e:
       others.append(str(e))
     if failed := [*_failure_text(group.failure), *stuck, *others]:

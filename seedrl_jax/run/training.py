@@ -3,6 +3,7 @@
 import functools
 import time
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import ml_collections
@@ -13,7 +14,7 @@ from seedrl_jax.envs import base as envs
 from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.run import build, checkpointing, reporting
-from seedrl_jax.runtime import process, startup, threads
+from seedrl_jax.runtime import process, report, startup, threads
 
 # Seconds for threads to end: in all, and before the user is informed.
 JOIN_SECONDS = 600.0
@@ -34,10 +35,12 @@ class Training:
     reporter: reporting.RunReporter,
     writer: checkpointing.CheckpointWriter,
     profile_updates: int,
+    on_report: Callable[[report.Summary], Any] | None = None,
   ):
     """Starts nothing; raises `ValueError` if a processor cannot be had.
 
     Of `profile_updates` updates there will be a trace in the work directory.
+    `on_report` takes each report's results; it returns False to stop the run.
     """
     self.interrupted = False
     self._config = config
@@ -47,6 +50,7 @@ class Training:
     self._parts = reporter.counters.parts
     self._writer = writer
     self._profile_updates = profile_updates
+    self._on_report = on_report or (lambda summary: None)
     self._seen_updates = 0
     self._is_tracing = False
     offset = config.topology.inference_affinity_offset
@@ -130,6 +134,8 @@ class Training:
     if now < self._next_report:
       return False
     self._reporter.write()
+    if self._on_report(self._reporter.summary('running')) is False:
+      self.interrupted = True
     self._next_report = now + self._config.log.every_seconds
     return True
 

@@ -11,7 +11,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TextIO
+from typing import TextIO
 
 from google.protobuf import message
 from tensorboardX import record_writer
@@ -94,26 +94,25 @@ def progress_text(row: Metrics, total_frames: int, waits_for: str) -> str:
 
 
 def summary_text(
-  summary: Mapping[str, Any], waits: report.Waits, workdir: pathlib.Path
+  summary: report.Summary, waits: report.Waits, workdir: pathlib.Path
 ) -> str:
   """Returns the lines that a run ends with; `waits` are of this start."""
 
-  def mean(name: str) -> str:
-    value = summary[name]
+  def mean(value: float | None) -> str:
     return '-' if value is None else f'{value:.2f}'
 
-  status = str(summary['status']).partition(':')[0].capitalize()
+  status = summary.status.partition(':')[0].capitalize()
   return (
-    f'{status} after {summary["env_frames"]} frames in '
-    f'{summary["seconds"]:.1f} s '
-    f'({format_count(summary["frames_per_second"])} frames/s), '
-    f'{summary["updates"]} updates.\n'
+    f'{status} after {summary.env_frames} frames in '
+    f'{summary.seconds:.1f} s '
+    f'({format_count(summary.frames_per_second)} frames/s), '
+    f'{summary.updates} updates.\n'
     f'Mean return of the last {report.WINDOW} episodes: '
-    f'{mean("mean_return_100")}; evaluation (last {report.EVAL_WINDOW}): '
-    f'{mean("eval_mean_return")}.\n'
+    f'{mean(summary.mean_return_100)}; evaluation (last {report.EVAL_WINDOW}): '
+    f'{mean(summary.eval_mean_return)}.\n'
     f'{waits.report()[0].upper()}{waits.report()[1:]}.\n'
     f'Curves: {workdir}/metrics.csv; draw them with\n'
-    f'  python launch/plot.py --workdir={workdir}'
+    f'  seedrl plot --workdir={workdir}'
   )
 
 

@@ -7,7 +7,7 @@ if it is a plain number.
 import collections
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 # Episodes of a mean return. Evaluation has few environments: a hundred of their
 # episodes would reach back to much older policies.
@@ -82,6 +82,32 @@ class RunRecord:
   eval_returns: list[float] = dataclasses.field(default_factory=list)
   replay: str = ''
   inference_keys: list[list[int]] = dataclasses.field(default_factory=list)
+
+
+class Summary(NamedTuple):
+  """A run's results, over all its starts.
+
+  Attributes:
+    env_frames: steps of the training environments x action repeat.
+    env_steps: their transitions.
+    seconds: training time.
+    updates: optimiser steps.
+    mean_return_100: of the last 100 training episodes; None before the first.
+    eval_mean_return: of the last 20 evaluation episodes; None if there are
+      none.
+    policy_lag_mean: in batches, of the last start.
+    status: 'running', 'finished', 'stopped', or 'failed: ' and why.
+  """
+
+  env_frames: int
+  env_steps: int
+  seconds: float
+  frames_per_second: float
+  updates: int
+  mean_return_100: float | None
+  eval_mean_return: float | None
+  policy_lag_mean: float
+  status: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,20 +245,20 @@ class Reporter:
     """Returns the shares of waiting since the reporter was made."""
     return self._waits(self._start, now)
 
-  def summary(self, now: Snapshot, status: str) -> dict[str, Any]:
-    """Returns summary.json: all starts of the run, but the last one's lag."""
+  def summary(self, now: Snapshot, status: str) -> Summary:
+    """Returns the results so far."""
     frames = now.env_steps * self._action_repeat
-    return {
-      'env_frames': frames,
-      'env_steps': now.env_steps,
-      'seconds': now.seconds,
-      'frames_per_second': frames / max(now.seconds, 1e-9),
-      'updates': now.updates,
-      'mean_return_100': self.training.mean_return(),
-      'eval_mean_return': self.evaluation.mean_return(),
-      'policy_lag_mean': now.lag_sum / max(now.lag_updates, 1),
-      'status': status,
-    }
+    return Summary(
+      env_frames=frames,
+      env_steps=now.env_steps,
+      seconds=now.seconds,
+      frames_per_second=frames / max(now.seconds, 1e-9),
+      updates=now.updates,
+      mean_return_100=self.training.mean_return(),
+      eval_mean_return=self.evaluation.mean_return(),
+      policy_lag_mean=now.lag_sum / max(now.lag_updates, 1),
+      status=status,
+    )
 
   def _waits(self, last: Snapshot, now: Snapshot) -> Waits:
     seconds = max(now.seconds - last.seconds, 1e-9)

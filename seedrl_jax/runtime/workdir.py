@@ -20,7 +20,8 @@ from typing import IO, Any
 
 import ml_collections
 
-from seedrl_jax.runtime import settings
+from seedrl_jax import types
+from seedrl_jax.runtime import env_specs, settings
 
 # Keys that a checkpoint depends on, so a resumed run cannot change them.
 _FIXED = (
@@ -54,6 +55,7 @@ class Workdir:
     path: the directory, absolute.
     lock: names the process that uses the directory.
     config_json: the configuration of the latest start.
+    env_spec_json: the spec of its environments.
     metrics_csv: one row per report.
     summary_json: the results, written when a run ends.
     versions: the software of each start, one a line.
@@ -76,6 +78,7 @@ class Workdir:
     self.path = pathlib.Path(path).expanduser().absolute()
     self.lock = self.path / 'run.lock'
     self.config_json = self.path / 'config.json'
+    self.env_spec_json = self.path / 'env_spec.json'
     self.metrics_csv = self.path / 'metrics.csv'
     self.summary_json = self.path / 'summary.json'
     self.versions = self.path / 'versions.jsonl'
@@ -160,9 +163,31 @@ class Workdir:
         f'{self.config_json} is damaged ({e}); put a good one back.'
       ) from e
 
-  def write_config(self, config: ml_collections.ConfigDict) -> None:
-    """Writes configuration and versions of this start; raises NotWritten."""
+  def read_env_spec(self) -> types.EnvSpec:
+    """Returns the spec of the environments of the latest start.
+
+    Raises:
+      WorkdirError: if there is none, or it cannot be read.
+    """
+    try:
+      return env_specs.from_json(json.loads(self.env_spec_json.read_text()))
+    except OSError as e:
+      raise WorkdirError(
+        f'--workdir={self.path} has no env_spec.json; go on with its training '
+        'for a moment, which writes it.'
+      ) from e
+    except (KeyError, TypeError, ValueError) as e:
+      raise WorkdirError(
+        f'{self.env_spec_json} is damaged ({e}); go on with the training for '
+        'a moment, which writes a good one.'
+      ) from e
+
+  def write_start(
+    self, config: ml_collections.ConfigDict, spec: types.EnvSpec
+  ) -> None:
+    """Writes what this start consists of; raises NotWritten."""
     write_json(self.config_json, config.to_dict())
+    write_json(self.env_spec_json, env_specs.to_json(spec))
     line = json.dumps(versions()) + '\n'
     try:
       append_whole(self.versions, line.encode())

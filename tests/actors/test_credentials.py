@@ -5,8 +5,8 @@ import pathlib
 import ml_collections
 import pytest
 
-from configs import base as base_config
 from seedrl_jax.actors import credentials
+from seedrl_jax.configs import base as base_config
 from tests.actors import certificates, toys
 
 

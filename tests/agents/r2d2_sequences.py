@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from configs import r2d2_base
 from seedrl_jax import types
 from seedrl_jax.agents.r2d2 import agent as r2d2
+from seedrl_jax.configs import r2d2_base
 from tests.agents import sequences
 
 NUM_ACTIONS = 3

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs import base as base_config
-from configs import ppo_mujoco, pqn_recall, r2d2_recall, sac_mujoco
 from seedrl_jax import types
 from seedrl_jax.agents import base
+from seedrl_jax.configs import base as base_config
+from seedrl_jax.configs import ppo_mujoco, pqn_recall, r2d2_recall, sac_mujoco
 
 
 @pytest.mark.parametrize(

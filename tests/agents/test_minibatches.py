@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs import vtrace_atari
 from seedrl_jax import types
 from seedrl_jax.agents import base, minibatches
+from seedrl_jax.configs import vtrace_atari
 from seedrl_jax.networks import heads
 from seedrl_jax.networks import network as network_lib
 

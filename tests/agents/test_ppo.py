@@ -5,12 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs import base as base_config
 from seedrl_jax import types
 from seedrl_jax.agents import base, normalization, transitions
 from seedrl_jax.agents.ppo import agent as agent_lib
 from seedrl_jax.agents.ppo import config as ppo_config
 from seedrl_jax.agents.ppo import loss as loss_lib
+from seedrl_jax.configs import base as base_config
 from seedrl_jax.learner import update
 from seedrl_jax.networks import distributions, heads
 from tests import runs

@@ -9,11 +9,11 @@ import numpy as np
 import optax
 import pytest
 
-from configs import pqn_cartpole
 from seedrl_jax import types
 from seedrl_jax.agents import base, exploration, sgd, transitions
 from seedrl_jax.agents.pqn import agent as agent_lib
 from seedrl_jax.agents.pqn import loss as loss_lib
+from seedrl_jax.configs import pqn_cartpole
 from seedrl_jax.learner import update as update_lib
 from seedrl_jax.networks import heads
 from seedrl_jax.networks import network as network_lib

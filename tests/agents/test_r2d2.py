@@ -6,11 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs import dqn_atari
 from seedrl_jax import types
 from seedrl_jax.agents import base, exploration, transitions
 from seedrl_jax.agents.r2d2 import agent as agent_lib
 from seedrl_jax.agents.r2d2 import loss as loss_lib
+from seedrl_jax.configs import dqn_atari
 from seedrl_jax.networks import heads
 from seedrl_jax.networks import network as network_lib
 from tests.agents import r2d2_reference, r2d2_sequences, sequences

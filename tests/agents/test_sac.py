@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs import sac_mujoco
 from seedrl_jax import types
 from seedrl_jax.agents import base
 from seedrl_jax.agents.sac import agent as agent_lib
+from seedrl_jax.configs import sac_mujoco
 from seedrl_jax.learner import update
 from seedrl_jax.networks import network as network_lib
 from tests import runs

@@ -8,9 +8,9 @@ import numpy as np
 import optax
 import pytest
 
-from configs import apex_atari
-from configs import base as base_config
 from seedrl_jax.agents import base, sgd
+from seedrl_jax.configs import apex_atari
+from seedrl_jax.configs import base as base_config
 from tests.learner import toys
 
 

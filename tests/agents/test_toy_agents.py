@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from configs import base as base_config
+from seedrl_jax.configs import base as base_config
 from tests import runs
 from tests.agents import continuous
 from tests.agents.continuous import config as continuous_config

@@ -9,12 +9,12 @@ import numpy as np
 import optax
 import pytest
 
-from configs import a2c_atari, a2c_cartpole
-from configs import base as base_config
 from seedrl_jax import types
 from seedrl_jax.agents import base, transitions
 from seedrl_jax.agents.vtrace import agent as agent_lib
 from seedrl_jax.agents.vtrace import loss as loss_lib
+from seedrl_jax.configs import a2c_atari, a2c_cartpole
+from seedrl_jax.configs import base as base_config
 from seedrl_jax.networks import distributions, heads
 from seedrl_jax.networks import network as network_lib
 from tests.agents import sequences, vtrace_reference

@@ -5,9 +5,14 @@ import types as python_types
 
 import pytest
 
-from configs import ppo_cartpole, r2d2_cartpole, vtrace_atari, vtrace_cartpole
 from seedrl_jax.agents import base
 from seedrl_jax.benchmarks import knobs
+from seedrl_jax.configs import (
+  ppo_cartpole,
+  r2d2_cartpole,
+  vtrace_atari,
+  vtrace_cartpole,
+)
 from seedrl_jax.run import layout
 from tests import runs
 

@@ -10,9 +10,9 @@ import textwrap
 import numpy as np
 import pytest
 
-from configs import benchmark
 from seedrl_jax.benchmarks import timing, whole
 from seedrl_jax.benchmarks.peers import comparison, library, settings
+from seedrl_jax.configs import benchmark
 from seedrl_jax.runtime import virtual_env
 
 _WINDOWS = timing.Windows(3, 0.0)

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from configs import r2d2_catch
 from seedrl_jax.benchmarks import programs
+from seedrl_jax.configs import r2d2_catch
 from tests import runs
 
 

@@ -7,13 +7,13 @@ import threading
 import numpy as np
 import pytest
 
-from configs import benchmark
 from seedrl_jax.benchmarks import (
   replay,
   replay_clients,
   replay_sequences,
   timing,
 )
+from seedrl_jax.configs import benchmark
 
 _WINDOWS = timing.Windows(2, 0.001)
 

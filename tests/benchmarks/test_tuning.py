@@ -10,9 +10,9 @@ import pytest
 from absl import flags
 from ml_collections import config_flags
 
-from configs import vtrace_cartpole
 from seedrl_jax.benchmarks import knobs as knobs_lib
 from seedrl_jax.benchmarks import tuning
+from seedrl_jax.configs import vtrace_cartpole
 from seedrl_jax.run import system
 from seedrl_jax.runtime import settings
 from tests import runs

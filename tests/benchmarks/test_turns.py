@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from configs import sac_pendulum
 from seedrl_jax.benchmarks import environments, tuning, turns
+from seedrl_jax.configs import sac_pendulum
 from seedrl_jax.run import system
 from tests import runs
 

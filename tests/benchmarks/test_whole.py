@@ -8,8 +8,8 @@ from concurrent import futures
 
 import pytest
 
-from configs import benchmark
 from seedrl_jax.benchmarks import ceilings, environments, timing, whole
+from seedrl_jax.configs import benchmark
 from seedrl_jax.run import system
 
 _PATIENCE = 300.0  # only for a test that has already failed

@@ -7,7 +7,8 @@ import jax
 import ml_collections
 import pytest
 
-from configs import (
+from seedrl_jax.agents import base as agents
+from seedrl_jax.configs import (
   base,
   benchmark,
   ppo_cartpole,
@@ -15,7 +16,6 @@ from configs import (
   r2d2_base,
   sac_mujoco,
 )
-from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import layout as layout_lib
@@ -25,7 +25,8 @@ _NAMES = sorted(
   path.stem for path in _FOLDER.glob('*.py') if path.stem != 'benchmark'
 )
 CONFIGS = {
-  name: importlib.import_module(f'configs.{name}').get_config for name in _NAMES
+  name: importlib.import_module(f'seedrl_jax.configs.{name}').get_config
+  for name in _NAMES
 } | {
   f'benchmark:{case}': lambda case=case: benchmark.get_config(case)
   for case in benchmark.CASES

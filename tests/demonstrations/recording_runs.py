@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from configs import r2d2_base
 from seedrl_jax import types
 from seedrl_jax.agents import base as agents
+from seedrl_jax.configs import r2d2_base
 from seedrl_jax.demonstrations import folder as folder_lib
 from seedrl_jax.demonstrations import recording, teacher
 from seedrl_jax.envs import factory as env_factory

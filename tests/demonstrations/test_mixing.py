@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from configs import base as configs
+from seedrl_jax.configs import base as configs
 from seedrl_jax.demonstrations import folder, mixing
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import blocks, table_configs

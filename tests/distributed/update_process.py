@@ -14,9 +14,9 @@ import jax
 import ml_collections
 import numpy as np
 
-from configs import ppo_pendulum, pqn_cartpole, sac_pendulum
 from seedrl_jax import types
 from seedrl_jax.agents import base, normalization
+from seedrl_jax.configs import ppo_pendulum, pqn_cartpole, sac_pendulum
 from seedrl_jax.distributed import hosts
 from seedrl_jax.inference import specs
 from seedrl_jax.learner import update

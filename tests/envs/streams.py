@@ -6,8 +6,8 @@ import chex
 import jax
 import numpy as np
 
-from configs import base as base_config
 from seedrl_jax import types
+from seedrl_jax.configs import base as base_config
 from seedrl_jax.envs import base, factory
 
 

@@ -8,9 +8,9 @@ import envpool
 import numpy as np
 import pytest
 
-from configs import base as base_config
-from configs import r2d2_atari
 from seedrl_jax import types
+from seedrl_jax.configs import base as base_config
+from seedrl_jax.configs import r2d2_atari
 from seedrl_jax.envs import base, envpool_stream, registry
 from tests.envs import streams
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from configs import base as base_config
+from seedrl_jax.configs import base as base_config
 from seedrl_jax.envs import registry
 from tests.envs import streams
 

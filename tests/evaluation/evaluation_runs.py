@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from configs import base as base_config
 from seedrl_jax.agents import base as agents
+from seedrl_jax.configs import base as base_config
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.learner import update
 from seedrl_jax.run import layout as layout_lib
@@ -111,7 +111,7 @@ def save_states(folder: pathlib.Path, run: Any, *states: agents.State) -> None:
   directory = workdir_lib.Workdir(folder)
   directory.create()
   spec = env_factory.make_env_spec(run)
-  directory.write_config(layout_lib.named_config(run, spec))
+  directory.write_start(layout_lib.named_config(run, spec), spec)
   store = checkpoints.Checkpoints(directory.checkpoints)
   for step, of_step in enumerate(states, start=1):
     state = update.LearnerState(of_step, np.int32(step), np.zeros(2))

@@ -7,7 +7,7 @@ slow actor finds the training going on.
 import os
 from collections.abc import Mapping
 
-from launch import learner, train
+from seedrl_jax.launch import learner, train
 from seedrl_jax.replay import base as replay
 from seedrl_jax.run import reporting
 

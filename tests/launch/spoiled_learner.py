@@ -4,7 +4,7 @@ from typing import Any
 
 import jax
 
-from launch import learner, train
+from seedrl_jax.launch import learner, train
 from seedrl_jax.learner import update
 
 _FROM_UPDATE = 3

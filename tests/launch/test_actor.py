@@ -179,7 +179,7 @@ def test_a_run_without_environments_says_how_to_start_an_actor(
 ):
   learner = _learner(tmp_path, _LONG, script='train.py')
   address = learner.wait_for(
-    r'waits for actors; start one with python launch/actor\.py '
+    r'waits for actors; start one with seedrl actor '
     r'--learner=(\S+)'
   )[1]
   actor = _actor(address)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from configs import benchmark
 from seedrl_jax.agents import base
+from seedrl_jax.configs import benchmark
 from seedrl_jax.run import layout
 from tests import runs
 

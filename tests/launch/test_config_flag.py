@@ -1,12 +1,12 @@
-"""Tests for launch/config_flag.py: finding files, as module and in programs."""
+"""Tests for launch/config_flag.py, as module and in programs."""
 
 import pathlib
 import re
 
 import pytest
 
-from configs import base, r2d2_base
-from launch import config_flag
+from seedrl_jax.configs import base, r2d2_base
+from seedrl_jax.launch import config_flag
 from seedrl_jax.run import layout
 from seedrl_jax.runtime import settings
 from tests import runs
@@ -22,34 +22,6 @@ def _here(tmp_path, monkeypatch) -> pathlib.Path:
   for name in ('mine.py', 'r2d2_base.py'):
     (tmp_path / name).write_text('')
   return tmp_path
-
-
-@pytest.mark.parametrize(
-  ('name', 'path'),
-  [
-    ('vtrace_cartpole', _CONFIGS / 'vtrace_cartpole.py'),
-    ('vtrace_cartpole.py', _CONFIGS / 'vtrace_cartpole.py'),
-    (str(_CONFIGS / 'base'), _CONFIGS / 'base.py'),
-    ('mine', pathlib.Path('mine.py')),
-    ('r2d2_base.py', pathlib.Path('r2d2_base.py')),
-  ],
-)
-def test_finds_a_file_here_or_among_those_that_come_along(name, path):
-  assert config_flag.find(name) == path
-
-
-@pytest.mark.parametrize(
-  ('name', 'fix'),
-  [
-    ('vtrace_cartpol', 'the nearest is vtrace_cartpole.'),
-    ('configs/r2d2_atary.py', 'the nearest is r2d2_atari.'),
-    ('', 'take a2c_atari, a2c_cartpole, apex_atari, '),
-    ('.', 'take a2c_atari, a2c_cartpole, apex_atari, '),
-  ],
-)
-def test_says_what_is_there_instead(name, fix):
-  with pytest.raises(ValueError, match=f'^there is no such file; {fix}'):
-    config_flag.find(name)
 
 
 _BENCHMARK = '--config=benchmark:pong_tiny'
@@ -113,7 +85,7 @@ def test_is_in_the_order_of_the_source_and_as_wide_as_wanted():
 def test_a_file_of_ones_own_is_read(tmp_path):
   path = tmp_path / 'mine.py'
   path.write_text(
-    'from configs import base\n'
+    'from seedrl_jax.configs import base\n'
     'def get_config():\n'
     '  config = base.get_config()\n'
     '  # Not said: the key has a comment.\n'

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from launch import reverb_server
+from seedrl_jax.launch import reverb_server
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay.reverb.server import server
 from tests import runs

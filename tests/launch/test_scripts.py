@@ -1,8 +1,11 @@
 """Tests that all scripts parse, and of those that run here, with stubs."""
 
 import pathlib
+import platform
+import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -60,6 +63,27 @@ def test_scripts_are_sound():
     subprocess.run([shellcheck, *scripts], check=True)
 
 
+@pytest.mark.skipif(
+  platform.machine() != 'x86_64', reason='hadolint is only for x86-64'
+)
+@pytest.mark.parametrize('name', ['Dockerfile', 'k8s/Dockerfile'])
+def test_dockerfiles_are_sound(name):
+  folder = stand_ins.ROOT / 'launch'
+  hadolint = pathlib.Path(sys.executable).with_name('hadolint')
+  subprocess.run([hadolint, folder / name], check=True)
+  text = (folder / name).read_text()
+  for sources in re.findall(r'^COPY (.+) \S+$', text, re.MULTILINE):
+    for source in sources.split():
+      assert (stand_ins.ROOT / source).exists(), source
+
+
+def test_the_image_has_the_libraries_of_envpool():
+  table = (stand_ins.ROOT / 'seedrl_jax/envs/libraries.txt').read_text()
+  packages = re.findall(r'^[^#]\S+ (\S+) EnvPool$', table, re.MULTILINE)
+  image = (stand_ins.ROOT / 'launch/Dockerfile').read_text()
+  assert packages and all(f' {name} ' in image for name in packages)
+
+
 @pytest.mark.parametrize(
   ('arguments', 'defaults'),
   [
@@ -103,3 +127,14 @@ def test_checks_come_before_tests(clone: Clone):
   clone.log.unlink()
   assert clone.run('.ci/run', fail_at='mypy') == 1
   assert len(clone.calls()) == 4
+
+
+def test_the_oldest_dependencies_have_an_environment_of_their_own(clone: Clone):
+  clone.add('.venv-oldest/bin/python', _PRINTER)
+  assert clone.run('launch/test.sh', '--oldest', 'tests/envs') == 0
+  setup, pip, uv, pytest_call = clone.calls()
+  assert setup == ['setup.sh', '--extras=test,video']
+  assert pip[1:4] == ['-m', 'pip', 'install'] and pip[-1] == 'uv'
+  assert uv[1:4] == ['-m', 'uv', 'pip'] and '--resolution=lowest-direct' in uv
+  assert '--python=ROOT/.venv-oldest/bin/python' in uv
+  assert pytest_call[2] == 'pytest' and pytest_call[-1] == 'tests/envs'

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs import base as base_config
 from seedrl_jax import types
 from seedrl_jax.actors import wire
 from seedrl_jax.agents import base, sgd
+from seedrl_jax.configs import base as base_config
 from seedrl_jax.learner import update
 from tests.agents import sequences
 from tests.learner import toys

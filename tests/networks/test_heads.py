@@ -7,8 +7,8 @@ import numpy as np
 import optax
 import pytest
 
-from configs import base as base_config
 from seedrl_jax import types
+from seedrl_jax.configs import base as base_config
 from seedrl_jax.networks import distributions, heads
 from seedrl_jax.networks import network as network_lib
 from tests.networks import parameters

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs import base
 from seedrl_jax import types
+from seedrl_jax.configs import base
 from seedrl_jax.networks import network, torsos
 from tests.networks import parameters
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs import base
+from seedrl_jax.configs import base
 from seedrl_jax.networks import torsos
 
 

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from configs import r2d2_cartpole, vtrace_atari, vtrace_cartpole
 from seedrl_jax.agents import base as agents
+from seedrl_jax.configs import r2d2_cartpole, vtrace_atari, vtrace_cartpole
 from seedrl_jax.planning import bounds, programs, report, targets
 from seedrl_jax.run import build
 

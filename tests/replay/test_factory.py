@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from configs import base as configs
+from seedrl_jax.configs import base as configs
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import factory, table_configs
 from seedrl_jax.replay.embedded import store as embedded

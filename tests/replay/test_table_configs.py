@@ -2,7 +2,7 @@
 
 import pytest
 
-from configs import base as configs
+from seedrl_jax.configs import base as configs
 from seedrl_jax.replay import table_configs
 
 

@@ -5,7 +5,12 @@ import pathlib
 
 import pytest
 
-from configs import ppo_cartpole, ppo_pendulum, pqn_cartpole, sac_pendulum
+from seedrl_jax.configs import (
+  ppo_cartpole,
+  ppo_pendulum,
+  pqn_cartpole,
+  sac_pendulum,
+)
 from seedrl_jax.evaluation import scoring
 from seedrl_jax.runtime import progress
 from tests import runs

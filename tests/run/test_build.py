@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from configs import ppo_cartpole, pqn_cartpole, sac_pendulum
+from seedrl_jax.configs import ppo_cartpole, pqn_cartpole, sac_pendulum
 from seedrl_jax.run import build as build_lib
 from tests import runs
 

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from configs import base, r2d2_base, sac_mujoco
 from seedrl_jax.agents import base as agents
+from seedrl_jax.configs import base, r2d2_base, sac_mujoco
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.runtime import settings

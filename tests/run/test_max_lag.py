@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from configs import base as base_config
+from seedrl_jax.configs import base as base_config
 from seedrl_jax.run import build
 from tests import runs
 from tests.agents.epochs import config as epochs_config

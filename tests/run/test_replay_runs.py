@@ -5,7 +5,7 @@ import ml_collections
 import numpy as np
 import pytest
 
-from configs import r2d2_base
+from seedrl_jax.configs import r2d2_base
 from tests import runs
 
 

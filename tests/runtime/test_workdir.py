@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import resource
 import signal
@@ -9,10 +10,24 @@ import subprocess
 import sys
 
 import jax
+import numpy as np
 import pytest
 
-from configs import base as base_config
+from seedrl_jax import types
+from seedrl_jax.configs import base as base_config
 from seedrl_jax.runtime import workdir
+
+_SPEC = types.EnvSpec(
+  'Toy-v0',
+  {
+    'shape': types.ArraySpec((), np.dtype(np.int32)),
+    'deeper': {'image': types.ArraySpec((3, 8, 8), np.dtype(np.uint8))},
+  },
+  types.ActionSpec((2,), np.dtype('f4'), (-1.0, -math.inf), (0.1, math.inf)),
+  action_repeat=4,
+  num_envs=8,
+  num_eval_envs=2,
+)
 
 
 def _config(**changes):
@@ -126,12 +141,28 @@ def test_folder_that_cannot_be_made_is_refused(tmp_path):
 def test_config_comes_back_and_resumes_itself(tmp_path):
   config = _config()
   directory = workdir.Workdir(tmp_path)
-  directory.write_config(config)
+  directory.write_start(config, _SPEC)
   found = directory.read_config()
   assert found.env.id == config.env.id
   assert found.env.frame_skip is None
   # Tuples are lists in JSON; that is no change.
   assert workdir.check_resumable(found, config) == []
+
+
+def test_specs_come_back(tmp_path):
+  directory = workdir.Workdir(tmp_path)
+  directory.write_start(_config(), _SPEC)
+  assert directory.read_env_spec() == _SPEC
+
+
+@pytest.mark.parametrize('data', [b'{}', b'[1]', b'{"action": {"shape": 1}}'])
+def test_specs_that_are_damaged_or_missing_are_refused(tmp_path, data):
+  directory = workdir.Workdir(tmp_path)
+  with pytest.raises(workdir.WorkdirError, match='has no env_spec'):
+    directory.read_env_spec()
+  directory.env_spec_json.write_bytes(data)
+  with pytest.raises(workdir.WorkdirError, match='is damaged'):
+    directory.read_env_spec()
 
 
 @pytest.mark.parametrize('data', [b'{"seed": ', b'[1]', b'\x89\xff'])
@@ -184,7 +215,7 @@ def test_name_of_what_a_factory_makes_may_change():
 def test_the_versions_of_every_start_are_noted(tmp_path, monkeypatch):
   monkeypatch.setattr(workdir, '_PACKAGES', ('jax', 'seedrl-jax-that-is-none'))
   for _ in range(2):
-    workdir.Workdir(tmp_path).write_config(_config())
+    workdir.Workdir(tmp_path).write_start(_config(), _SPEC)
   lines = (tmp_path / 'versions.jsonl').read_text().splitlines()
   first, second = map(json.loads, lines)
   assert first['jax'] == second['jax'] == jax.__version__

@@ -218,7 +218,7 @@ class LocalInference:
     if not server.answers(address, _ANSWER):
       raise errors.ServerLost(
         f'nothing answers at {address}, the Reverb server of the learner; let '
-        'this host reach that port, or start launch/reverb_server.py where all '
+        'this host reach that port, or start `seedrl reverb_server` where all '
         'reach it and give the learner its --config.replay.address=host:port.'
       )
     table = table_configs.table_config(config)

@@ -11,10 +11,10 @@ import grpc
 import numpy as np
 import pytest
 
-from configs import base as base_config
 from seedrl_jax import types
 from seedrl_jax.actors import addresses, handshake, local_messages
 from seedrl_jax.actors.actor_side import actor
+from seedrl_jax.configs import base as base_config
 from seedrl_jax.envs import factory
 from tests.actors import toys
 

@@ -103,7 +103,7 @@ def check_fits(
       raise errors.UnknownTable(
         f'--config.replay.address={address}: the server has no table {name}, '
         f'only {sorted(served)}; start it with this configuration '
-        '(launch/reverb_server.py --config=…).'
+        '(seedrl reverb_server --config=…).'
       )
     differences = [
       f'{key} is {there} there and {here} here'

@@ -1,0 +1,61 @@
+"""Exports a policy: `python launch/export.py --workdir=… --out=policy`.
+
+Writes `policy.stablehlo`, a function that runs with JAX alone, without this
+package, on CPUs, GPUs and TPUs, and `policy.json`, which tells what it takes:
+
+  function = jax.export.deserialize(open('policy.stablehlo', 'rb').read())
+  action, state = function.call(inputs, state)
+"""
+
+import os
+import pathlib
+import sys
+from collections.abc import Sequence
+
+from absl import app, flags
+
+from seedrl_jax.launch import allow_flags
+
+flags.adopt_module_key_flags(allow_flags)
+
+_WORKDIR = flags.DEFINE_string(
+  'workdir', None, "A run's work directory.", required=True
+)
+_OUT = flags.DEFINE_string(
+  'out', '', 'Folder to write to; by default `export` in --workdir.'
+)
+_CHECKPOINT = flags.DEFINE_integer(
+  'checkpoint', None, 'Number of the checkpoint; the newest by default.'
+)
+_BATCH_SIZE = flags.DEFINE_integer(
+  'batch_size', 1, 'Environments that the function acts for at once.', 1
+)
+_SAMPLE = flags.DEFINE_bool(
+  'sample', False, 'Sample actions as in training, instead of the greedy ones.'
+)
+
+
+def main(argv: Sequence[str]) -> None:
+  """Exports; exits with a message if it cannot."""
+  if len(argv) > 1:
+    raise app.UsageError(f'Unexpected arguments: {" ".join(argv[1:])}')
+  # A training run may share the accelerator, and nothing is computed here.
+  os.environ['JAX_PLATFORMS'] = 'cpu'
+  # Imports take seconds, so parse flags first.
+  from seedrl_jax.evaluation import export, policy
+  from seedrl_jax.runtime import workdir as workdir_lib
+
+  allowed = tuple(allow_flags.allowed())
+  try:
+    folder = pathlib.Path(
+      _OUT.value or workdir_lib.Workdir(_WORKDIR.value).path / 'export'
+    )
+    player, spec = policy.load(_WORKDIR.value, _CHECKPOINT.value, allowed)
+    export.export(player, spec, folder, _BATCH_SIZE.value, _SAMPLE.value)
+  except (OSError, ValueError, workdir_lib.NotWritten) as e:
+    sys.exit(f'export: {e}')
+  print(f'export: {folder}, of checkpoint {player.version}')
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,80 @@
+"""Finds and loads configurations, by name or path; needs no JAX."""
+
+import difflib
+import importlib
+import importlib.util
+import pathlib
+from types import ModuleType
+from typing import Any
+
+import ml_collections
+
+from seedrl_jax.runtime import settings
+
+# In a clone a link to the folder beside the package.
+FOLDER = (pathlib.Path(__file__).parents[1] / 'configs').resolve()
+
+
+def find(name: str) -> pathlib.Path:
+  """Returns the file of a configuration, a path or a name in `configs`.
+
+  Raises:
+    ValueError: if there is no such file; suggests the nearest name.
+  """
+  for folder in (pathlib.Path(), FOLDER):
+    for file in (folder / name, folder / f'{name}.py'):
+      if file.is_file():
+        return file
+  known = sorted(path.stem for path in FOLDER.glob('*.py'))
+  near = difflib.get_close_matches(pathlib.Path(name).stem, known, n=1)
+  fix = f'the nearest is {near[0]}' if near else f'take {", ".join(known)}'
+  raise ValueError(f'there is no such file; {fix}.')
+
+
+def load(name: str) -> ml_collections.ConfigDict:
+  """Returns the configuration of a name or path, locked.
+
+  Raises:
+    ValueError: as `find`; the message begins with the name.
+  """
+  try:
+    path = find(name)
+  except ValueError as e:
+    raise ValueError(f'{name}: {e}') from e
+  config = settings.find_function(name, _load_module(path), 'get_config')()
+  return config.lock()
+
+
+def _load_module(path: pathlib.Path) -> ModuleType:
+  if path.parent == FOLDER:
+    return importlib.import_module(f'seedrl_jax.configs.{path.stem}')
+  spec = importlib.util.spec_from_file_location(path.stem, path)
+  if spec is None or spec.loader is None:
+    raise ValueError(f'{path} is no Python file.')
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  return module
+
+
+def set_key(config: ml_collections.ConfigDict, key: str, value: Any) -> None:
+  """Sets a dotted key.
+
+  Raises:
+    ValueError: if there is no such key, or the value is of another type.
+  """
+  *sections, name = key.split('.')
+  try:
+    section = config
+    for part in sections:
+      section = section[part]
+    if name not in section:
+      raise KeyError(name)
+    section[name] = value
+  except (AttributeError, KeyError, TypeError) as e:
+    known = [name for name, _ in settings.leaves(config)]
+    if key in known:
+      raise ValueError(f'{key}={value!r}: {e}.') from e
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
+    raise ValueError(
+      f'{key}: the configuration has no such key; the nearest is {near[0]}.'
+    ) from e

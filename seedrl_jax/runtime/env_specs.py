@@ -1,0 +1,45 @@
+"""Environments' specs as JSON, so that a policy runs without environments."""
+
+from typing import Any
+
+import numpy as np
+
+from seedrl_jax import types
+
+
+def to_json(spec: types.EnvSpec) -> dict[str, Any]:
+  """Returns a spec as JSON values; an observation may be a nest of dicts."""
+  action = {**spec.action._asdict(), 'dtype': spec.action.dtype.name}
+  return spec._asdict() | {
+    'observation': _nest_to_json(spec.observation),
+    'action': action,
+  }
+
+
+def from_json(value: dict[str, Any]) -> types.EnvSpec:
+  """Undoes `to_json`; raises KeyError, TypeError or ValueError if damaged."""
+  action = value['action']
+  return types.EnvSpec(
+    **value
+    | {
+      'observation': _nest_from_json(value['observation']),
+      'action': types.ActionSpec(
+        tuple(action['shape']),
+        np.dtype(action['dtype']),
+        tuple(action['minimum']),
+        tuple(action['maximum']),
+      ),
+    }
+  )
+
+
+def _nest_to_json(nest: types.Nest) -> Any:
+  if types.is_spec(nest):
+    return {'shape': nest.shape, 'dtype': nest.dtype.name}
+  return {'entries': {key: _nest_to_json(nest[key]) for key in sorted(nest)}}
+
+
+def _nest_from_json(value: Any) -> types.Nest:
+  if 'entries' in value:
+    return {k: _nest_from_json(x) for k, x in value['entries'].items()}
+  return types.ArraySpec(tuple(value['shape']), np.dtype(value['dtype']))

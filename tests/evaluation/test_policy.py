@@ -1,0 +1,151 @@
+"""Tests that a policy acts as its agent does, with its state."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from seedrl_jax import types
+from seedrl_jax.agents import base as agents
+from seedrl_jax.configs import ppo_pendulum, r2d2_base
+from seedrl_jax.evaluation import playing, policy
+from tests import runs
+from tests.evaluation import evaluation_runs
+
+_STEPS, _BATCH = 5, 3
+_VECTOR = types.ArraySpec((2,), np.dtype(np.float32))
+_DISCRETE = types.discrete(3)
+_BOX = types.ActionSpec((2,), np.dtype('f4'), (-1e-3, -1e-3), (1e-3, 1e-3))
+_RECURRENT = {
+  'network__lstm_size': 4,
+  'network__use_previous_action': True,
+  'network__frame_stack': 2,
+}
+
+
+def _make(make, action, observation=_VECTOR, sample=False, **values):
+  spec = types.EnvSpec('Toy-v0', observation, action, 1, 4, 2)
+  agent = agents.load_agent(runs.tiny(make, **values), spec)
+  state = agent.init(jax.random.PRNGKey(1))
+  # Larger ones, so that actions depend on observations and leave the bounds.
+  params = jax.tree.map(
+    lambda x: 3 * x if jnp.issubdtype(x.dtype, jnp.floating) else x,
+    agent.acting_params(state),
+  )
+  player = playing.Player(agent, params, 7)
+  return player, policy.Policy(player, spec, sample)
+
+
+def _expected(player, spec, observations, rewards, first):
+  """Steps the agent by hand; returns actions, not clipped `[T, B, ...]`."""
+  core = player.agent.initial_core(_BATCH)
+  previous = np.zeros((_BATCH, *spec.action.shape), spec.action.dtype)
+  actions = []
+  for observation, reward, starts in zip(
+    observations, rewards, first, strict=True
+  ):
+    previous[starts] = 0
+    step = types.AgentInput(
+      observation, np.where(starts, 0, reward), previous.copy(), starts
+    )
+    ids = np.full(_BATCH, spec.num_envs, np.int32)
+    key = jax.random.PRNGKey(0)
+    output, core = player.agent.act(player.params, key, step, core, ids)
+    previous = np.array(output.action)
+    actions.append(previous.copy())
+  return np.stack(actions)
+
+
+@pytest.mark.parametrize(
+  ('make', 'action', 'values'),
+  [
+    (r2d2_base.get_config, _DISCRETE, {**_RECURRENT, 'burn_in': 0}),
+    (ppo_pendulum.get_config, _BOX, {}),
+  ],
+)
+def test_a_batch_acts_as_stepping_the_agent_by_hand(make, action, values):
+  if 'burn_in' in values:
+    # No chance, whose keys differ.
+    values = {**values, 'exploration__eval_epsilon': 0.0}
+  player, own = _make(make, action, **values)
+  rng = np.random.default_rng(0)
+  observations = rng.normal(size=(_STEPS, _BATCH, 2)).astype(np.float32)
+  rewards = rng.normal(size=(_STEPS, _BATCH)).astype(np.float32)
+  first = np.zeros((_STEPS, _BATCH), bool)
+  first[0], first[3, 1] = True, True
+  actions = []
+  for t in range(_STEPS):
+    if t == 3:
+      own.reset([1])
+    actions.append(own.act(observations[t], rewards[t]))
+  wanted = _expected(player, own.spec, observations, rewards, first)
+  if not action.is_discrete:
+    assert (np.abs(wanted) > 1e-3).any()
+    wanted = np.clip(wanted, -1e-3, 1e-3)
+  np.testing.assert_allclose(np.stack(actions), wanted, rtol=1e-5)
+  # A row alone acts alike.
+  own.reset()
+  alone = [
+    own.act(observations[t, 0].astype(np.float64), rewards[t, 0])
+    for t in range(_STEPS)
+  ]
+  np.testing.assert_allclose(np.stack(alone), wanted[:, 0], rtol=1e-5)
+  assert alone[0].shape == action.shape and alone[0].dtype == action.dtype
+
+
+def test_state_is_forgotten_at_a_reset_only():
+  _, own = _make(r2d2_base.get_config, _DISCRETE, burn_in=0, **_RECURRENT)
+  states = []
+  for reset in (True, False, True):
+    if reset:
+      own.reset()
+    own.act(np.ones(2), 0.5)
+    states.append(np.asarray(jax.tree.leaves(own._state.core)[-1]))
+  assert (states[0] != states[1]).any()
+  np.testing.assert_array_equal(states[0], states[2])
+
+
+def test_samples_as_training_does():
+  _, greedy = _make(runs.base_config.get_config, _DISCRETE)
+  _, sampling = _make(runs.base_config.get_config, _DISCRETE, sample=True)
+  observation = np.zeros((64, 2))
+  assert len(set(greedy.act(observation).tolist())) == 1
+  assert len(set(sampling.act(observation).tolist())) == 3
+
+
+def test_dicts_are_taken_by_their_keys_or_as_one_vector():
+  image = types.ArraySpec((8, 8, 3), np.dtype(np.uint8))
+  nest = {'image': image, 'vector': _VECTOR}
+  _, own = _make(runs.base_config.get_config, _DISCRETE, nest)
+  frame = np.zeros((8, 8, 3), np.uint8)
+  own.act({'mission': 'go', 'vector': np.ones(2), 'image': frame})
+  _, joined = _make(runs.base_config.get_config, _DISCRETE)
+  a = joined.act({'velocity': np.float64(2), 'angle': np.array([1.0])})
+  joined.reset()
+  assert a == joined.act(np.array([1.0, 2.0]))
+
+
+def test_other_shapes_and_sizes_are_refused():
+  _, own = _make(runs.base_config.get_config, _DISCRETE)
+  with pytest.raises(ValueError, match=r'shapes \[\(3,\)\]; Toy-v0 has'):
+    own.act(np.zeros(3))
+  own.act(np.zeros((4, 2)))
+  with pytest.raises(ValueError, match=r'2 observations, .* 4; call reset'):
+    own.act(np.zeros((2, 2)))
+  own.reset()
+  assert own.act(np.zeros((2, 2))).shape == (2,)
+
+
+def test_loads_a_checkpoint_and_refuses_foreign_code(tmp_path):
+  run = evaluation_runs.config()
+  evaluation_runs.save(tmp_path, run, 1.0, -1.0)
+  player, spec = policy.load(tmp_path, None, evaluation_runs.ALLOWED)
+  assert policy.Policy(player, spec).checkpoint == 2
+  player, spec = policy.load(tmp_path, 1, evaluation_runs.ALLOWED)
+  # Positive preferences are for the last action.
+  assert policy.Policy(player, spec).act(np.zeros(2)) == 2
+  with pytest.raises(ValueError, match='add --allow_factory=tests'):
+    policy.load(tmp_path)
+  assert dataclasses.is_dataclass(player.agent)

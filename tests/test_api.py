@@ -1,0 +1,152 @@
+"""Tests the interface for Python, in interpreters of its own."""
+
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests import runs
+
+_START = """
+import seedrl_jax
+config = seedrl_jax.make_config(
+  'r2d2_catch', env__num_envs=4, total_env_frames=2_000, num_eval_envs=2,
+  replay__min_size=8, replay__backend='embedded', log__every_seconds=0.01,
+  log__tensorboard=False, seed=3, **{'network.lstm_size': 8})
+"""
+# As a notebook's kernel does, the environments are not even installed.
+_BLOCK = """
+import sys
+sys.modules |= dict.fromkeys(('envpool', 'gymnasium', 'grpc'))
+"""
+
+
+def _start(code: str, folder: pathlib.Path) -> subprocess.Popen[str]:
+  return subprocess.Popen(
+    [sys.executable, '-c', code],
+    cwd=folder,
+    env=runs.environment_of({}),
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+
+
+def _run(code: str, folder: pathlib.Path) -> str:
+  """Returns what the code prints."""
+  process = _start(code, folder)
+  out, err = process.communicate()
+  assert process.returncode == 0, err
+  return out
+
+
+@pytest.fixture(name='folder', scope='module')
+def _folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  """Returns a folder with a finished run, `run`, and one that was stopped."""
+  folder = tmp_path_factory.mktemp('api')
+  out = _run(
+    _START
+    + """
+reports = []
+summary = seedrl_jax.train(config, 'run', reports.append)
+assert summary.status == 'finished' and summary.env_frames >= 2_000, summary
+assert summary.updates > 0 and summary.eval_mean_return is not None
+assert {r.status for r in reports} == {'running'}
+frames = [r.env_frames for r in reports]
+assert frames == sorted(frames)
+stopped = seedrl_jax.train(config, 'stopped', lambda report: False)
+assert stopped.status == 'stopped' and stopped.env_frames < 2_000, stopped
+resumed = seedrl_jax.train(config, 'stopped')
+assert resumed.status == 'finished', resumed
+print('reached the end')
+""",
+    folder,
+  )
+  assert 'reached the end' in out and 'Finished after' in out
+  return folder
+
+
+def test_evaluates(folder):
+  out = _run(
+    'import seedrl_jax\n'
+    "result = seedrl_jax.evaluate('run', episodes=3, video='out.gif')\n"
+    'print(result.returns.shape, result.env_id)\n',
+    folder,
+  )
+  assert '(3,) Catch-v0' in out
+  assert (folder / 'out.gif').stat().st_size > 0
+
+
+def test_loads_a_policy_without_environments(folder):
+  out = _run(
+    _BLOCK
+    + """
+import numpy as np
+import seedrl_jax
+policy = seedrl_jax.load_policy('run')
+shape = policy.spec.observation.shape
+print(policy.act(np.zeros(shape)).shape)
+policy.reset()
+print(policy.act(np.zeros((5, *shape)), np.ones(5)).shape)
+try:
+  seedrl_jax.load_policy('run', step=12345)
+except ValueError as e:
+  print(e)
+""",
+    folder,
+  )
+  single, batch, error = out.splitlines()
+  assert (single, batch) == ('()', '(5,)')
+  assert 'holds no checkpoint 12345; there are: ' in error
+
+
+def test_an_interrupt_stops_cleanly(tmp_path):
+  code = (
+    _START
+    + """
+config.total_env_frames = 10**9
+print(seedrl_jax.train(config, 'run').status)
+import signal
+assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+"""
+  )
+  process = _start(code, tmp_path)
+  assert process.stdout is not None
+  assert any('updates' in line for line in process.stdout)
+  process.send_signal(signal.SIGINT)
+  out, err = process.communicate()
+  assert process.returncode == 0, err
+  assert out.splitlines()[-1] == 'stopped'
+  assert runs.summary(tmp_path / 'run')['status'] == 'stopped'
+
+
+def test_importing_it_is_light():
+  _run(
+    'import sys, seedrl_jax\n'
+    "assert 'train' in dir(seedrl_jax) and callable(seedrl_jax.make_config)\n"
+    "assert 'jax' not in sys.modules and 'envpool' not in sys.modules\n",
+    runs.ROOT,
+  )
+
+
+def test_there_is_nothing_else():
+  import seedrl_jax
+
+  with pytest.raises(AttributeError, match='has no attribute trian'):
+    _ = seedrl_jax.trian
+
+
+@pytest.mark.parametrize(
+  ('values', 'sentence'),
+  [
+    ({'env__idd': 'x'}, 'env.idd: the configuration has no such key'),
+    ({'seed': 'x'}, "seed='x': "),
+  ],
+)
+def test_overrides_are_checked(values, sentence):
+  from seedrl_jax import api
+
+  with pytest.raises(ValueError, match=sentence):
+    api.make_config('ppo_mujoco', **values)
