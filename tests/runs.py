@@ -62,7 +62,7 @@ _TINY = {
   'network.hidden_sizes': (8,),
   'total_env_frames': 400,
   'topology.max_devices': 1,
-  'log.tensorboard': False,
+  'log.writers': ('csv',),
   'replay.backend': 'embedded',
   # A busy machine may take long to restart a server.
   'replay.patience': 600.0,

@@ -135,9 +135,11 @@ class System:
     Raises:
       RunFailed: if a thread failed; the summary is written all the same.
       NotWritten: if config.json cannot be written.
+      NotOpened: if a writer of the metrics cannot begin.
     """
     with contextlib.ExitStack() as opened:
       opened.callback(self._lock.close)
+      opened.callback(self._reporter.close)
       opened.callback(self._writer.finish)
       opened.callback(
         lambda: self.parts.release(ended=self._counters.is_finished())

@@ -13,8 +13,9 @@ from matplotlib import axes as mpl_axes
 from matplotlib import figure as mpl_figure
 from matplotlib import ticker
 
-from seedrl_jax.runtime import progress, settings
+from seedrl_jax.runtime import settings
 from seedrl_jax.runtime import workdir as workdir_lib
+from seedrl_jax.runtime.writers import csv_log
 
 # Points that a group's seeds are interpolated to.
 _GRID_SIZE = 400
@@ -83,12 +84,12 @@ def read_run(workdir: str | pathlib.Path) -> RunCurves:
       f'{workdir} has no metrics.csv; name the --workdir of a run.'
     )
   try:
-    header, rows = progress.read_csv(path)
+    header, rows = csv_log.read_csv(path)
   except ValueError as e:
     raise ValueError(f'{path} is damaged ({e}).') from e
   if not rows:
     raise ValueError(f'{path} has no complete row yet; try again later.')
-  values = np.array([[progress.number(cell) for cell in row] for row in rows])
+  values = np.array([[csv_log.number(cell) for cell in row] for row in rows])
   directory = workdir_lib.Workdir(workdir)
   config = {}
   if directory.config_json.is_file():

@@ -55,6 +55,7 @@ class Workdir:
     lock: names the process that uses the directory.
     config_json: the configuration of the latest start.
     metrics_csv: one row per report.
+    metrics_jsonl: one JSON object per report.
     summary_json: the results, written when a run ends.
     versions: the software of each start, one a line.
     checkpoints: one file per checkpoint, named by its update.
@@ -77,6 +78,7 @@ class Workdir:
     self.lock = self.path / 'run.lock'
     self.config_json = self.path / 'config.json'
     self.metrics_csv = self.path / 'metrics.csv'
+    self.metrics_jsonl = self.path / 'metrics.jsonl'
     self.summary_json = self.path / 'summary.json'
     self.versions = self.path / 'versions.jsonl'
     self.checkpoints = self.path / 'checkpoints'
@@ -216,6 +218,12 @@ def append_whole(path: pathlib.Path, data: bytes) -> None:
     except OSError:
       f.truncate(size)
       raise
+
+
+def cut_last_line(path: pathlib.Path) -> None:
+  """Cuts off a last line that was not written to its end."""
+  # Works on a full disk.
+  os.truncate(path, path.read_bytes().rfind(b'\n') + 1)
 
 
 def write_whole(path: pathlib.Path, *parts: bytes) -> None:
