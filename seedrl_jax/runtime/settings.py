@@ -157,8 +157,9 @@ def load_module(flag: str, name: str, hint: str = '') -> ModuleType:
 def error_text(error: Exception) -> str:
   """Returns an error and its place, as 'ValueError: text (file.py, line 1)'."""
   place = traceback.extract_tb(error.__traceback__)[-1]
+  text = ' '.join(str(error).split())
   return (
-    f'{type(error).__name__}: {error} ({place.filename}, line {place.lineno})'
+    f'{type(error).__name__}: {text} ({place.filename}, line {place.lineno})'
   )
 
 

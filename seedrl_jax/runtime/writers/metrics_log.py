@@ -116,9 +116,8 @@ def _checked(writer: base.Writer) -> base.Writer:
 
 def _reason(error: Exception) -> str:
   """Returns what the system says, or else the error and its place."""
-  cause = (
-    error.__cause__ if isinstance(error, workdir_lib.NotWritten) else error
-  )
+  is_ours = isinstance(error, workdir_lib.NotWritten)
+  cause = error.__cause__ if is_ours else error
   if isinstance(cause, OSError) and cause.strerror:
     return cause.strerror
   return settings.error_text(error)
