@@ -185,7 +185,7 @@ class RunReporter:
     self._steal = steal.StealClock()
 
   def open(self) -> None:
-    """Opens the curves on host 0, cut back to the checkpoint.
+    """Opens the curves on host 0.
 
     Raises:
       NotOpened: if a writer cannot begin.
@@ -196,10 +196,14 @@ class RunReporter:
     self._metrics = metrics_log.MetricsLog(
       self._makes, self.workdir.path, config, self.line.say
     )
-    self._metrics.roll_back(
-      self._parts.learner.counters.updates,
-      self.counters.before.env_steps * self._parts.env_spec.action_repeat,
-    )
+
+  def roll_back(self) -> None:
+    """Cuts open curves back to the checkpoint."""
+    if self._metrics is not None:
+      self._metrics.roll_back(
+        self._parts.learner.counters.updates,
+        self.counters.before.env_steps * self._parts.env_spec.action_repeat,
+      )
 
   def close(self) -> None:
     """Closes the curves, if they are open."""

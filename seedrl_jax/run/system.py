@@ -161,11 +161,12 @@ class System:
 
   def _open_reports(self) -> None:
     """Opens the files, which a failed start must leave as they were."""
+    self._reporter.open()
     if not self._host.index:
       self._workdir.write_config(
         layout_lib.named_config(self._config, self.parts.env_spec)
       )
-    self._reporter.open()
+    self._reporter.roll_back()
     self._counters.begin()
 
   def _finish(self, stuck: list[str]) -> dict[str, Any]:

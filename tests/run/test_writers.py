@@ -37,15 +37,17 @@ def test_one_that_fails_costs_neither_run_nor_rows(tmp_path, monkeypatch):
   assert run.output.count('fragile fails (KeyError') == 1
 
 
-def test_one_that_cannot_begin_stops_before_the_training(tmp_path):
-  files = runs.open_files()
+def test_one_that_cannot_begin_leaves_the_run_as_it_was(tmp_path):
+  runs.Run(runs.tiny(), tmp_path).train()
+  paths = [tmp_path / name for name in ('config.json', 'metrics.csv')]
+  before, files = [p.read_bytes() for p in paths], runs.open_files()
   names = ('csv', 'jsonl', f'{_OWN}:refusing')
-  run = runs.Run(runs.tiny(log__writers=names), tmp_path)
+  run = runs.Run(runs.tiny(log__writers=names, total_env_frames=800), tmp_path)
   with pytest.raises(metrics_log.NotOpened, match='no such place'):
     run.train()
   assert runs.open_files() <= files
-  assert not runs.steps(tmp_path)
-  again = runs.Run(runs.tiny(), tmp_path)
+  assert [p.read_bytes() for p in paths] == before
+  again = runs.Run(runs.tiny(total_env_frames=800), tmp_path)
   assert again.train()['status'] == 'finished'
 
 
