@@ -242,5 +242,8 @@ def _log() -> ml_collections.ConfigDict:
   """Progress and curves."""
   return ml_collections.ConfigDict({
     'every_seconds': 2.0,
-    'tensorboard': True,  # write its events
+    # What each report goes to: 'csv' (always; launch/plot.py reads it),
+    # 'tensorboard', 'jsonl', 'wandb', 'mlflow', or 'module:function' that
+    # returns a writer. The module may be in the current folder.
+    'writers': ('csv', 'tensorboard'),
   })

@@ -130,7 +130,7 @@ def endless(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
   config.total_env_frames = 10**12
   config.checkpoint.every_seconds = 1e9
   config.log.every_seconds = 1.0
-  config.log.tensorboard = False
+  config.log.writers = ('csv',)
   return config
 
 

@@ -1,8 +1,10 @@
-"""Draws runs' return and throughput against frames and wall clock.
+"""Draws what runs logged: return and throughput, and on a second page the rest.
 
   python launch/plot.py --workdir=runs/a --workdir=runs/b [--out=plot.png]
 
 Overlays several runs; draws seeds of one configuration as a mean and a band.
+The second page is plot-2.png, or in the same file if that is a PDF: losses,
+entropy, policy lag, replay ratio and waits.
 """
 
 import pathlib
@@ -19,20 +21,45 @@ _WORKDIR = flags.DEFINE_multi_string(
 _OUT = flags.DEFINE_string(
   'out', '', 'File to draw to; by default plot.png in the first --workdir.'
 )
+_X = flags.DEFINE_enum(
+  'x',
+  None,
+  list(plotting.AXES),
+  'What to draw over; by default frames, and on the first page time beside '
+  'them.',
+)
+_SMOOTH = flags.DEFINE_integer(
+  'smooth',
+  1,
+  'Draws moving means over so many reports, half of them before and half after '
+  'each point; 1: what was logged.',
+  lower_bound=1,
+)
+
+
+def _parse_flags(argv: list[str]) -> list[str]:
+  """Parses the command line; exits with a message if it is wrong."""
+  try:
+    rest = flags.FLAGS(argv)
+  except flags.Error as e:
+    sys.exit(f'plot: {str(e).removeprefix("flag ")}')
+  if len(rest) > 1 or not _WORKDIR.value:
+    sys.exit('plot: name runs as --workdir=DIR, once for each.')
+  return rest
 
 
 def main(argv: Sequence[str]) -> None:
   """Draws the runs; exits with a message if it cannot."""
-  if len(argv) > 1 or not _WORKDIR.value:
-    raise app.UsageError('Name runs as --workdir=DIR, once for each.')
+  del argv
   try:
     paths = [workdir.Workdir(value).path for value in _WORKDIR.value]
     out = pathlib.Path(_OUT.value or paths[0] / 'plot.png')
-    plotting.plot(paths, out)
+    files = plotting.plot(paths, out, _X.value, _SMOOTH.value)
   except (OSError, ValueError) as e:
     sys.exit(f'plot: {e}')
-  print(f'plot: {out}')
+  for file in files:
+    print(f'plot: {file}')
 
 
 if __name__ == '__main__':
-  app.run(main)
+  app.run(main, flags_parser=_parse_flags)

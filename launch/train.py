@@ -129,9 +129,10 @@ def _said() -> tuple[type[BaseException], ...]:
   from seedrl_jax.distributed import coordinator
   from seedrl_jax.envs import registry
   from seedrl_jax.run import system
+  from seedrl_jax.runtime.writers import metrics_log
 
   return (
-    *(ValueError, MemoryError, workdir.NotWritten),
+    *(ValueError, MemoryError, workdir.NotWritten, metrics_log.NotOpened),
     *(registry.MissingLibraryError, coordinator.HostLost, system.RunFailed),
   )
 

@@ -47,8 +47,8 @@ COLUMNS = {
 
 
 def documented_columns() -> set[str]:
-  """Returns the names in README's table of the metrics."""
-  text = (ROOT / 'README.md').read_text()
+  """Returns the names in the documentation's table of the metrics."""
+  text = (ROOT / 'docs/metrics.md').read_text()
   rows = re.findall(r'^\| `(\w+/)` \|(.*)\|$', text, re.M)
   return {g + n for g, names in rows for n in re.findall('`(.*?)`', names)}
 
@@ -62,7 +62,7 @@ _TINY = {
   'network.hidden_sizes': (8,),
   'total_env_frames': 400,
   'topology.max_devices': 1,
-  'log.tensorboard': False,
+  'log.writers': ('csv',),
   'replay.backend': 'embedded',
   # A busy machine may take long to restart a server.
   'replay.patience': 600.0,

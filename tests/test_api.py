@@ -14,7 +14,7 @@ import seedrl_jax
 config = seedrl_jax.make_config(
   'r2d2_catch', env__num_envs=4, total_env_frames=2_000, num_eval_envs=2,
   replay__min_size=8, replay__backend='embedded', log__every_seconds=0.01,
-  log__tensorboard=False, seed=3, **{'network.lstm_size': 8})
+  log__writers=('csv',), seed=3, **{'network.lstm_size': 8})
 """
 # As a notebook's kernel does, the environments are not even installed.
 _BLOCK = """

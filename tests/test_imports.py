@@ -166,6 +166,17 @@ def test_room_can_be_imported_where_jax_is_not(room):
   assert result.returncode == 0, result.stderr
 
 
+def test_only_runs_open_writers():
+  """Those named in a work directory may be a stranger's code."""
+  opener = f'{_PACKAGE}.runtime.writers.metrics_log'
+  openers = {
+    path.parent.name
+    for path in (_ROOT / _PACKAGE).rglob('*.py')
+    if opener in _imports(path)
+  }
+  assert openers == {'run'}
+
+
 def test_blocked_package_fails_the_import():
   result = _import_without(_JAX, ['seedrl_jax.agents.base'])
   assert 'is blocked' in result.stderr

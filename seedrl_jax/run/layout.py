@@ -30,6 +30,7 @@ from seedrl_jax.runtime.settings import (
   one_of,
   optional,
 )
+from seedrl_jax.runtime.writers import metrics_log
 
 if TYPE_CHECKING:
   import jax
@@ -39,6 +40,11 @@ _LEAST_HALF = 128
 _LAST_PROCESSOR = max(os.sched_getaffinity(0))
 _PROCESSOR = integer(-1, _LAST_PROCESSOR)._replace(
   words=f"give a processor, up to this machine's {_LAST_PROCESSOR}, or -1"
+)
+_WRITER = each(one_of(*metrics_log.BUILT_IN, or_function=True))
+_WRITERS = Allowed(
+  lambda x: _WRITER.admits(x) and 'csv' in x and len({*x}) == len(x),
+  _WRITER.words + ", each once and csv among them, as \"'csv','jsonl'\"",
 )
 # Longer waits overflow the system's time-outs.
 _SECONDS = number(0, 10**9)
@@ -132,7 +138,7 @@ RANGES: dict[str, Allowed] = {
   # Hours; about a century.
   'checkpoint.keep_every_hours': number(0, 10**6),
   'log.every_seconds': number(0.01, 10**9),
-  'log.tensorboard': FLAG,
+  'log.writers': _WRITERS,
 }
 
 

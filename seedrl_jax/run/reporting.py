@@ -14,6 +14,7 @@ from seedrl_jax.run import build
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.runtime import progress, report, steal
 from seedrl_jax.runtime import workdir as workdir_lib
+from seedrl_jax.runtime.writers import metrics_log
 
 
 class RunCounters:
@@ -163,12 +164,16 @@ class RunReporter:
     workdir: workdir_lib.Workdir,
     line: progress.ProgressLine,
   ):
+    """Opens nothing; raises `ValueError` if a writer is not to be had."""
+    # Host 0 writes the curves.
+    writers = () if counters.host.index else config.log.writers
+    self._makes = metrics_log.load(writers)
     self._config = config
     self.counters = counters
     self._parts = counters.parts
     self.workdir = workdir
     self.line = line
-    self._metrics: progress.MetricsLog | None = None
+    self._metrics: metrics_log.MetricsLog | None = None
     self._reporter = report.Reporter(
       counters.snapshot(),
       self._parts.env_spec.action_repeat,
@@ -180,21 +185,34 @@ class RunReporter:
     self._steal = steal.StealClock()
 
   def open(self) -> None:
-    """Opens the curves on host 0, cut back to the checkpoint."""
+    """Opens the curves on host 0.
+
+    Raises:
+      NotOpened: if a writer cannot begin.
+    """
     if self.counters.host.index:
       return
-    self._metrics = progress.MetricsLog(
-      self.workdir, self._config.log.tensorboard, self.line.say
+    config = layout_lib.named_config(self._config, self._parts.env_spec)
+    self._metrics = metrics_log.MetricsLog(
+      self._makes, self.workdir.path, config, self.line.say
     )
-    self._metrics.roll_back(
-      self._parts.learner.counters.updates,
-      self.counters.before.env_steps * self._parts.env_spec.action_repeat,
-    )
+
+  def roll_back(self) -> None:
+    """Cuts open curves back to the checkpoint."""
+    if self._metrics is not None:
+      self._metrics.roll_back(
+        self._parts.learner.counters.updates,
+        self.counters.before.env_steps * self._parts.env_spec.action_repeat,
+      )
+
+  def close(self) -> None:
+    """Closes the curves, if they are open."""
+    if self._metrics is not None:
+      self._metrics.close()
 
   def write(self) -> None:
     """Writes and prints a row of the curves; call `open` before."""
     if self._metrics is None:
-      # Host 0 writes the curves.
       return
     self._collect_episodes()
     # Before the tables', so that each counted update has its unrolls there.

@@ -147,9 +147,11 @@ class System:
     Raises:
       RunFailed: if a thread failed; the summary is written all the same.
       NotWritten: if config.json cannot be written.
+      NotOpened: if a writer of the metrics cannot begin.
     """
     with contextlib.ExitStack() as opened:
       opened.callback(self._lock.close)
+      opened.callback(self._reporter.close)
       opened.callback(self._writer.finish)
       opened.callback(
         lambda: self.parts.release(ended=self._counters.is_finished())
@@ -171,12 +173,13 @@ class System:
 
   def _open_reports(self) -> None:
     """Opens the files, which a failed start must leave as they were."""
+    self._reporter.open()
     if not self._host.index:
       spec = self.parts.env_spec
       self._workdir.write_start(
         layout_lib.named_config(self._config, spec), spec
       )
-    self._reporter.open()
+    self._reporter.roll_back()
     self._counters.begin()
 
   def _finish(self, stuck: list[str]) -> report.Summary:

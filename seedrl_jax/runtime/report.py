@@ -1,7 +1,7 @@
 """Makes rows of metrics and shares of waiting from a run's counters.
 
-README.md explains the metrics; a name is `group/quantity_unit`, or has no unit
-if it is a plain number.
+docs/metrics.md explains the metrics; a name is `group/quantity_unit`, or has no
+unit if it is a plain number.
 """
 
 import collections
@@ -9,6 +9,9 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+# A report's values by name; None for what is not known.
+Row = Mapping[str, float | None]
+UPDATES, FRAMES = 'time/updates', 'time/env_frames'
 # Episodes of a mean return. Evaluation has few environments: a hundred of their
 # episodes would reach back to much older policies.
 WINDOW = 100
@@ -218,9 +221,9 @@ class Reporter:
     updates = now.lag_updates - last.lag_updates
     row: dict[str, float | None] = {
       'time/elapsed_s': now.seconds,
-      'time/env_frames': now.env_steps * self._action_repeat,
+      FRAMES: now.env_steps * self._action_repeat,
       'time/env_steps': now.env_steps,
-      'time/updates': now.updates,
+      UPDATES: now.updates,
       'time/frames_per_s': steps * self._action_repeat / seconds,
       'time/updates_per_s': (now.updates - last.updates) / seconds,
       'rollout/return': self.training.mean_return(),

@@ -149,11 +149,18 @@ def load_module(flag: str, name: str, hint: str = '') -> ModuleType:
         f'{flag}: there is no module {name}, neither in the current folder '
         f'({folder}) nor among the installed packages{hint}.'
       ) from e
-    place = traceback.extract_tb(e.__traceback__)[-1]
     raise ValueError(
-      f'{flag}: the module {name} fails when it is imported: '
-      f'{type(e).__name__}: {e} ({place.filename}, line {place.lineno}).'
+      f'{flag}: the module {name} fails when it is imported: {error_text(e)}.'
     ) from e
+
+
+def error_text(error: Exception) -> str:
+  """Returns an error and its place, as 'ValueError: text (file.py, line 1)'."""
+  place = traceback.extract_tb(error.__traceback__)[-1]
+  text = ' '.join(str(error).split())
+  return (
+    f'{type(error).__name__}: {text} ({place.filename}, line {place.lineno})'
+  )
 
 
 def load_function(flag: str, reference: str) -> Callable[..., Any]:

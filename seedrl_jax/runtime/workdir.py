@@ -57,6 +57,7 @@ class Workdir:
     config_json: the configuration of the latest start.
     env_spec_json: the spec of its environments.
     metrics_csv: one row per report.
+    metrics_jsonl: one JSON object per report.
     summary_json: the results, written when a run ends.
     versions: the software of each start, one a line.
     checkpoints: one file per checkpoint, named by its update.
@@ -80,6 +81,7 @@ class Workdir:
     self.config_json = self.path / 'config.json'
     self.env_spec_json = self.path / 'env_spec.json'
     self.metrics_csv = self.path / 'metrics.csv'
+    self.metrics_jsonl = self.path / 'metrics.jsonl'
     self.summary_json = self.path / 'summary.json'
     self.versions = self.path / 'versions.jsonl'
     self.checkpoints = self.path / 'checkpoints'
@@ -241,6 +243,12 @@ def append_whole(path: pathlib.Path, data: bytes) -> None:
     except OSError:
       f.truncate(size)
       raise
+
+
+def cut_last_line(path: pathlib.Path) -> None:
+  """Cuts off a last line that was not written to its end."""
+  # Works on a full disk.
+  os.truncate(path, path.read_bytes().rfind(b'\n') + 1)
 
 
 def write_whole(path: pathlib.Path, *parts: bytes) -> None:

@@ -111,7 +111,7 @@ def learner(
     'network.hidden_sizes': (16,),
     'optimizer.learning_rate': 3e-3,
     'topology.max_devices': 1,
-    'log.tensorboard': False,
+    'log.writers': ('csv',),
     'total_env_frames': 10**9,
   }
   return Process(

@@ -405,7 +405,7 @@ def _reach(**values):
       'unroll_length': 16,
       'batch_size': 8,
       'topology.max_devices': 1,
-      'log.tensorboard': False,
+      'log.writers': ('csv',),
       'log.every_seconds': 0.01,
       'replay.backend': 'embedded',
       'loss.discount': 0.5,

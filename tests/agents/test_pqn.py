@@ -289,7 +289,7 @@ def test_learns(tmp_path, lstm_size):
       'optimizer.learning_rate': 3e-3,
       'loss.reward_scale': 1.0,
       'topology.max_devices': 1,
-      'log.tensorboard': False,
+      'log.writers': ('csv',),
       'replay.backend': 'embedded',
       'deterministic': True,
       'total_env_frames': 10_000,

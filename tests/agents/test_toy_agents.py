@@ -23,7 +23,7 @@ def _config(set_agent, **values):
       'unroll_length': 8,
       'batch_size': 8,
       'topology.max_devices': 1,
-      'log.tensorboard': False,
+      'log.writers': ('csv',),
       'replay.backend': 'embedded',
       'deterministic': True,
       'log.every_seconds': 0.01,

@@ -41,7 +41,7 @@ def student(**values: Any) -> Any:
       'replay__max_size': 64,
       'replay__min_size': 4,
       'topology__max_devices': 1,
-      'log__tensorboard': False,
+      'log__writers': ('csv',),
       'total_env_frames': 600,
       **values,
     },

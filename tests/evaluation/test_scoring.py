@@ -71,6 +71,13 @@ def test_actions_of_any_shape_are_played_and_filmed(tmp_path, kind):
     assert drawn == [0, 1, 2, 3, 0, 1, 2, 3, 4, 5]
 
 
+def test_the_runs_writers_are_neither_loaded_nor_asked_about(tmp_path):
+  config = runs.config()
+  config.log.writers = ('csv', 'nowhere:make')
+  runs.save(tmp_path, config, 1.0)
+  assert len(_play(tmp_path, episodes=1).episodes) == 1
+
+
 def test_sampling_follows_policy_and_seed(tmp_path):
   runs.save(tmp_path, runs.config(), 0.1)
   first, again, other = (

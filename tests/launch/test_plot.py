@@ -1,6 +1,9 @@
 """Tests for launch/plot.py as a program."""
 
 import pathlib
+import re
+
+import pytest
 
 from tests import runs
 
@@ -10,19 +13,40 @@ _PNG = b'\x89PNG'
 def _workdir(folder: pathlib.Path) -> str:
   folder.mkdir()
   (folder / 'metrics.csv').write_text(
-    'time/elapsed_s,time/updates,time/env_frames,time/frames_per_s\n'
-    '1,1,9,9\n2,2,18,9\n'
+    'time/elapsed_s,time/updates,time/env_frames,time/frames_per_s,losses/x\n'
+    '1,1,9,9,1\n2,2,18,9,2\n'
   )
   return f'--workdir={folder}'
 
 
-def test_default_file_is_in_the_first_workdir(tmp_path):
+def test_default_files_are_in_the_first_workdir(tmp_path):
   folders = [_workdir(tmp_path / name) for name in 'ab']
-  result = runs.call('plot', *folders)
+  result = runs.call('plot', *folders, '--smooth=2')
   assert result.returncode == 0, result.stderr
-  out = tmp_path / 'a' / 'plot.png'
-  assert out.read_bytes().startswith(_PNG)
-  assert result.stdout == f'plot: {out}\n'
+  outs = [tmp_path / 'a' / name for name in ('plot.png', 'plot-2.png')]
+  for out in outs:
+    assert out.read_bytes().startswith(_PNG)
+  assert result.stdout == ''.join(f'plot: {out}\n' for out in outs)
+
+
+def test_a_pdf_has_two_pages(tmp_path):
+  out = tmp_path / 'out.pdf'
+  flags = f'--out={out}', '--x=updates'
+  result = runs.call('plot', _workdir(tmp_path / 'a'), *flags)
+  assert result.stdout == f'plot: {out}\n', result.stderr
+  assert len(re.findall(rb'/Type /Page\b', out.read_bytes())) == 2
+
+
+@pytest.mark.parametrize(
+  ('flags', 'sentence'),
+  [
+    (['--x=steps'], '--x=steps: value should be one of <frames|time|updates>'),
+    (['--smooth=0'], '--smooth=0: 0 is not a positive integer'),
+    ([], 'name runs as --workdir=DIR, once for each.'),
+  ],
+)
+def test_a_bad_command_line_is_one_sentence(flags, sentence):
+  assert runs.refusal('plot', *flags) == f'plot: {sentence}'
 
 
 def test_error_is_one_sentence(tmp_path):

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from tests import runs
-from tests.runtime import test_progress
+from tests.runtime.writers import test_event_log
 
 
 def test_leaves_a_complete_work_directory_and_nothing_open(tmp_path):
   # All step at once, so that those for evaluation do not lag behind.
-  config = runs.tiny(log__tensorboard=True, num_eval_envs=2, env__batch_size=6)
+  config = runs.tiny(
+    log__writers=('csv', 'tensorboard'), num_eval_envs=2, env__batch_size=6
+  )
   runs.Run(config, tmp_path / 'warm-up').train()
   before, files = set(threading.enumerate()), runs.open_files()
   tmp_path /= 'run'
@@ -115,7 +117,7 @@ def test_stop_before_the_first_update_is_clean(tmp_path):
 
 
 def test_damaged_newest_checkpoint_gives_way_to_the_one_before(tmp_path):
-  config = runs.tiny(log__tensorboard=True)
+  config = runs.tiny(log__writers=('csv', 'tensorboard'))
   runs.Run(config, tmp_path).train()
   config.total_env_frames = 800
   runs.Run(config, tmp_path).train()
@@ -129,7 +131,7 @@ def test_damaged_newest_checkpoint_gives_way_to_the_one_before(tmp_path):
   values = runs.column(tmp_path, 'time/updates')
   assert values == sorted(values)
   # Both logs were rolled back.
-  events = test_progress.read_events(tmp_path / 'tensorboard')
+  events = test_event_log.read_events(tmp_path / 'tensorboard')
   events = [step for tag, _, step in events if tag == 'time/updates']
   assert sorted(events) == runs.column(tmp_path, 'time/env_frames')
 

@@ -1,0 +1,82 @@
+"""The writer 'csv': metrics.csv, a line for each report."""
+
+import math
+import pathlib
+
+import ml_collections
+
+from seedrl_jax.runtime import process, report
+from seedrl_jax.runtime import workdir as workdir_lib
+from seedrl_jax.runtime.writers import base
+
+
+def make(workdir: pathlib.Path, config: ml_collections.ConfigDict) -> 'CsvLog':
+  """Opens a run's metrics.csv."""
+  del config
+  return CsvLog(workdir_lib.Workdir(workdir).metrics_csv)
+
+
+class CsvLog(base.Writer):
+  """Appends rows to a CSV file, which is rewritten for a new column."""
+
+  def __init__(self, path: pathlib.Path):
+    """Continues a file; puts aside, with a word, one that it cannot."""
+    self._path = path
+    self._columns: list[str] = []
+    if not path.exists():
+      return
+    try:
+      self._columns, _ = read_csv(path)
+    except ValueError as e:
+      aside = workdir_lib.put_aside(path)
+      process.say(f'{path} cannot be continued ({e}); it is now {aside.name}.')
+    else:
+      workdir_lib.cut_last_line(path)
+
+  def write(self, row: base.Row) -> None:
+    new = [name for name in row if name not in self._columns]
+    if new:
+      rows = read_csv(self._path)[1] if self._columns else []
+      self._rewrite([*self._columns, *new], [r + [''] * len(new) for r in rows])
+    values = (row.get(name) for name in self._columns)
+    line = ','.join('' if value is None else str(value) for value in values)
+    workdir_lib.append_whole(self._path, f'{line}\n'.encode())
+
+  def roll_back(self, updates: int, frames: int) -> None:
+    if not self._columns:
+      return
+    _, rows = read_csv(self._path)
+    limits = [
+      (self._columns.index(report.UPDATES), updates),
+      (self._columns.index(report.FRAMES), frames),
+    ]
+    kept = [r for r in rows if all(number(r[i]) <= x for i, x in limits)]
+    if len(kept) < len(rows):
+      self._rewrite(self._columns, kept)
+
+  def _rewrite(self, columns: list[str], rows: list[list[str]]) -> None:
+    text = ''.join(','.join(cells) + '\n' for cells in (columns, *rows))
+    workdir_lib.write_whole(self._path, text.encode())
+    self._columns = columns
+
+
+def read_csv(path: pathlib.Path) -> tuple[list[str], list[list[str]]]:
+  """Returns the header and rows of metrics.csv, without an unfinished line.
+
+  Raises:
+    ValueError: if it is no text, or has no such header.
+  """
+  lines = path.read_text().split('\n')[:-1]
+  header, *rows = [line.split(',') for line in lines] or [[]]
+  needed = report.UPDATES, report.FRAMES
+  if missing := [name for name in needed if name not in header]:
+    raise ValueError(f'it has no column {" or ".join(missing)}')
+  return header, [row for row in rows if len(row) == len(header)]
+
+
+def number(cell: str) -> float:
+  """Returns a cell's number; nan, which fails every comparison, for others."""
+  try:
+    return float(cell)
+  except ValueError:
+    return math.nan

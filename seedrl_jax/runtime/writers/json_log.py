@@ -1,0 +1,53 @@
+"""The writer 'jsonl': metrics.jsonl, a JSON object for each report."""
+
+import json
+import math
+import pathlib
+
+import ml_collections
+
+from seedrl_jax.runtime import report
+from seedrl_jax.runtime import workdir as workdir_lib
+from seedrl_jax.runtime.writers import base
+
+
+def make(workdir: pathlib.Path, config: ml_collections.ConfigDict) -> 'JsonLog':
+  """Opens a run's metrics.jsonl."""
+  del config
+  return JsonLog(workdir_lib.Workdir(workdir).metrics_jsonl)
+
+
+class JsonLog(base.Writer):
+  """Appends reports to a file, null for what is not known or not finite."""
+
+  def __init__(self, path: pathlib.Path):
+    self._path = path
+    if path.exists():
+      workdir_lib.cut_last_line(path)
+
+  def write(self, row: base.Row) -> None:
+    # JSON has no NaN.
+    finite = {
+      name: value if value is not None and math.isfinite(value) else None
+      for name, value in row.items()
+    }
+    # An array's element is no number to JSON.
+    line = json.dumps(finite, default=float) + '\n'
+    workdir_lib.append_whole(self._path, line.encode())
+
+  def roll_back(self, updates: int, frames: int) -> None:
+    if not self._path.exists():
+      return
+    lines = self._path.read_bytes().splitlines(keepends=True)
+    kept = [line for line in lines if _is_within(line, updates, frames)]
+    if len(kept) < len(lines):
+      workdir_lib.write_whole(self._path, *kept)
+
+
+def _is_within(line: bytes, updates: int, frames: int) -> bool:
+  """Returns whether a line is a report, and of no later moment."""
+  try:
+    row = json.loads(line)
+    return row[report.UPDATES] <= updates and row[report.FRAMES] <= frames
+  except (KeyError, TypeError, ValueError):
+    return False

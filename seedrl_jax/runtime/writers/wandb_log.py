@@ -1,0 +1,50 @@
+"""The writer 'wandb': a run of Weights & Biases for each work directory."""
+
+import os
+import pathlib
+import secrets
+
+import ml_collections
+import wandb
+
+from seedrl_jax.runtime import report
+from seedrl_jax.runtime import workdir as workdir_lib
+from seedrl_jax.runtime.writers import base
+
+
+def make(
+  workdir: pathlib.Path, config: ml_collections.ConfigDict
+) -> 'WandbLog':
+  """Begins a run, or goes on with that of the work directory."""
+  path = workdir / 'wandb_run'
+  if not path.exists():
+    workdir_lib.write_whole(path, secrets.token_hex(4).encode())
+  return WandbLog(
+    wandb.init(
+      id=path.read_text(),
+      resume='allow',
+      dir=workdir,
+      # Arguments come before the variables of these names.
+      project=os.environ.get('WANDB_PROJECT', 'seedrl-jax'),
+      name=os.environ.get('WANDB_NAME', workdir.name),
+      config=config.to_dict(),
+      # Its capture would keep every state of the progress line.
+      settings=wandb.Settings(console='off'),
+    )
+  )
+
+
+class WandbLog(base.Writer):
+  """Logs to a run that drops no rows; frames are the step."""
+
+  def __init__(self, run: wandb.Run):
+    self._run = run
+
+  def write(self, row: base.Row) -> None:
+    """Logs a report unless the run has later ones, of a killed start."""
+    step = int(row[report.FRAMES] or 0)
+    if step >= self._run.step:
+      self._run.log(base.known(row), step=step)
+
+  def close(self) -> None:
+    self._run.finish()

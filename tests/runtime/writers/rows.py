@@ -1,0 +1,43 @@
+"""Reports for tests of writers, and writers of a user's own."""
+
+from seedrl_jax.runtime.writers import base
+
+
+def row(updates, frames=None, **more):
+  frames = 100 * updates if frames is None else frames
+  return {'time/updates': updates, 'time/env_frames': frames, **more}
+
+
+class Fragile(base.Writer):
+  """Fails at what its class lists, and keeps what it is told."""
+
+  fails_at = ()
+
+  def __init__(self):
+    self.told = []
+
+  def roll_back(self, updates, frames):
+    self._tell('roll_back')
+
+  def write(self, row):
+    self._tell('write')
+
+  def close(self):
+    self._tell('close')
+
+  def _tell(self, name):
+    self.told.append(name)
+    if name in self.fails_at:
+      raise KeyError(name)
+
+
+def fragile(workdir, config):
+  return Fragile()
+
+
+def refusing(workdir, config):
+  raise OSError('no such place')
+
+
+def forgetful(workdir, config):
+  pass

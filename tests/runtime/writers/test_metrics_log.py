@@ -1,0 +1,153 @@
+"""Tests for seedrl_jax/runtime/writers/metrics_log.py."""
+
+import importlib.util
+import json
+import os
+
+import pytest
+
+from seedrl_jax.runtime import workdir
+from seedrl_jax.runtime.writers import csv_log, metrics_log
+from tests.runtime.writers import rows, test_event_log
+
+_OWN = 'tests.runtime.writers.rows'
+_FILES = ('csv', 'tensorboard', 'jsonl')
+
+
+def _log(folder, *names):
+  """Returns a folder's curves and what they report."""
+  said = []
+  makes = metrics_log.load(names or _FILES)
+  return metrics_log.MetricsLog(makes, folder, None, said.append), said
+
+
+def _csv(folder):
+  return csv_log.read_csv(folder / 'metrics.csv')[1]
+
+
+def test_all_files_say_the_same_and_go_back_together(tmp_path):
+  for start in (0, 2, 4):
+    log, said = _log(tmp_path)
+    log.roll_back(start, 100 * start)
+    # A start's last row is later than the next one's first.
+    for i in range(start + 1, start + 4):
+      log.write(rows.row(i, x=i / 4, y=None))
+    log.close()
+    assert not said
+  assert _csv(tmp_path) == [
+    [str(i), str(100 * i), str(i / 4), ''] for i in range(1, 8)
+  ]
+  lines = (tmp_path / 'metrics.jsonl').read_text().splitlines()
+  assert [json.loads(line) for line in lines] == [
+    rows.row(i, x=i / 4, y=None) for i in range(1, 8)
+  ]
+  events = test_event_log.read_events(tmp_path / 'tensorboard')
+  values = [(value, step) for tag, value, step in events if tag == 'x']
+  assert sorted(values) == [(i / 4, 100 * i) for i in range(1, 8)]
+  assert len(list((tmp_path / 'tensorboard').iterdir())) == 3
+
+
+@pytest.mark.parametrize(
+  ('part', 'name'), [('csv', 'csv'), ('tfevents', 'tensorboard')]
+)
+def test_full_disk_costs_rows_of_one_file(tmp_path, monkeypatch, part, name):
+  log, said = _log(tmp_path)
+  log.write(rows.row(1, x=1))
+  append = workdir.append_whole
+
+  def fail(path, data):
+    if part in path.name:
+      raise OSError(28, 'No space left on device')
+    append(path, data)
+
+  with monkeypatch.context() as patch:
+    patch.setattr(workdir, 'append_whole', fail)
+    log.write(rows.row(2, x=1))
+    log.write(rows.row(3, x=1))
+  assert said == [
+    f'The writer {name} fails (No space left on device); the run goes on '
+    'without it until it works again.'
+  ]
+  log.write(rows.row(4, x=1))
+  some, full = [100, 400], [100, 200, 300, 400]
+  events = some if name == 'tensorboard' else full
+  assert test_event_log.steps(tmp_path) == events
+  frames = [int(row[1]) for row in _csv(tmp_path)]
+  assert frames == (some if name == 'csv' else full)
+
+
+def test_rows_that_cannot_be_dropped_keep_no_events_from_it(
+  tmp_path, monkeypatch
+):
+  def fail(*args):
+    raise OSError(28, 'No space left on device')
+
+  log, said = _log(tmp_path, 'csv', 'tensorboard')
+  log.write(rows.row(1, x=1))
+  monkeypatch.setattr(os, 'replace', fail)
+  log.roll_back(0, 0)
+  (sentence,) = said
+  assert sentence.startswith('The writer csv fails (No space left on device);')
+  assert _csv(tmp_path) == [['1', '100', '1']]
+  assert not test_event_log.steps(tmp_path)
+
+
+def test_a_writer_of_ones_own_that_fails_is_said_once_and_goes_on(
+  tmp_path, monkeypatch
+):
+  log, said = _log(tmp_path, f'{_OWN}:fragile', 'csv')
+  monkeypatch.setattr(rows.Fragile, 'fails_at', ('roll_back', 'write', 'close'))
+  log.roll_back(0, 0)
+  for i in (1, 2):
+    log.write(rows.row(i))
+  log.close()
+  (sentence,) = said
+  assert sentence.startswith(
+    f"The writer {_OWN}:fragile fails (KeyError: 'roll_back' ("
+  )
+  assert 'rows.py, line ' in sentence and sentence.endswith('works again.')
+  own = log._writers[f'{_OWN}:fragile']
+  assert own.told == ['roll_back', 'write', 'write', 'close']
+  assert len(_csv(tmp_path)) == 2
+  monkeypatch.setattr(rows.Fragile, 'fails_at', ())
+  log.write(rows.row(3))
+  monkeypatch.setattr(rows.Fragile, 'fails_at', ('write',))
+  log.write(rows.row(4))
+  assert len(said) == 2
+
+
+@pytest.mark.parametrize(
+  ('name', 'reason'),
+  [
+    ('nowhere:make', 'there is no module nowhere, neither in'),
+    (f'{_OWN}:nothing', f'the module {_OWN} .* has no function nothing.'),
+    (':make', 'must be module:function.'),
+  ],
+)
+def test_what_is_not_there_is_refused_by_its_flag(name, reason):
+  with pytest.raises(ValueError, match=f'^--config.log.writers={name}: ') as e:
+    metrics_log.load(['csv', name])
+  assert e.match(reason)
+
+
+def test_a_missing_package_is_said_with_its_remedy(monkeypatch):
+  monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
+  with pytest.raises(ValueError, match='install it with pip install wandb,'):
+    metrics_log.load(['csv', 'wandb'])
+
+
+@pytest.mark.parametrize(
+  ('name', 'reason'),
+  [
+    ('refusing', 'OSError: no such place .*rows.py, line '),
+    ('forgetful', 'TypeError: it must return a .*base.Writer, not NoneType'),
+  ],
+)
+def test_one_that_cannot_begin_is_refused_and_others_closed(
+  tmp_path, monkeypatch, name, reason
+):
+  told = []
+  monkeypatch.setattr(rows.Fragile, 'close', lambda self: told.append('close'))
+  with pytest.raises(metrics_log.NotOpened, match=f' cannot begin: {reason}'):
+    _log(tmp_path, f'{_OWN}:fragile', f'{_OWN}:{name}')
+  assert told == ['close']
