@@ -15,7 +15,7 @@ def test_a_run_of_several_hosts_counts_the_others_steps_and_episodes(tmp_path):
   other = {**own, 'env_steps': 399, 'episodes': [(2.0, 5), (4.0, 7)]}
   assert counters.hear([own, other]) == 399 / 400
   reporter._collect_episodes()
-  assert reporter.summary('finished')['mean_return_100'] == 3.0
+  assert reporter.summary('finished').mean_return_100 == 3.0
   assert reporter.record().env_steps == 399 and not counters.is_finished()
   assert counters.hear([own, {**own, 'env_steps': 400}]) == 1
   assert counters.is_finished()
