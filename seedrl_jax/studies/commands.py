@@ -1,0 +1,73 @@
+"""Says configurations as flags."""
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import ml_collections
+
+from seedrl_jax.run import layout
+from seedrl_jax.runtime import settings
+
+# Sections with keys of the user's choice are given as a whole.
+_WHOLE = [k for k, a in layout.RANGES.items() if a is settings.SECTION]
+_ABSENT = 'absent'
+
+
+def flags(
+  base: ml_collections.ConfigDict, config: ml_collections.ConfigDict
+) -> list[str]:
+  """Returns the flags that make `config` of `base`, in order of their keys.
+
+  Raises:
+    ValueError: if no flags do.
+  """
+  changed = list(changes(base, config))
+  if any(_ABSENT in values or values[1] is None for _, *values in changed):
+    raise ValueError('Flags neither add nor remove a key, nor say None.')
+  return [f'--config.{key}={_text(value)}' for key, _, value in changed]
+
+
+def changes(
+  old: ml_collections.ConfigDict, new: ml_collections.ConfigDict
+) -> Iterator[tuple[str, Any, Any]]:
+  """Yields dotted keys and their two values, as in JSON, where these differ."""
+  before, after = _flat(old), _flat(new)
+  for key in sorted(before.keys() | after.keys()):
+    a, b = before.get(key, _ABSENT), after.get(key, _ABSENT)
+    # In a run's folder, the id of a factory's environment is only its name.
+    is_name = key == 'env.id' and after.get('env.factory')
+    if a != b and not is_name:
+      yield key, a, b
+
+
+def _flat(config: ml_collections.ConfigDict) -> dict[str, Any]:
+  plain = json.loads(json.dumps(config.to_dict(), default=str))
+  return dict(settings.leaves(plain, _WHOLE))
+
+
+def _text(value: Any) -> str:
+  return str(tuple(value) if isinstance(value, list) else value)
+
+
+def train(config: str, arguments: Sequence[str], workdir: str) -> list[str]:
+  """Returns the arguments of launch/train.py."""
+  return [f'--config={config}', *arguments, f'--workdir={workdir}']
+
+
+def shortest(
+  config: ml_collections.ConfigDict,
+  known: Mapping[str, ml_collections.ConfigDict],
+  workdir: str,
+) -> str | None:
+  """Returns the shortest command for a run; None if no `known` one will do."""
+  candidates = []
+  for name, base in known.items():
+    try:
+      candidates.append(train(name, flags(base, config), workdir))
+    except ValueError:
+      continue
+  if not candidates:
+    return None
+  return shlex.join(['python', 'launch/train.py', *min(candidates, key=len)])
