@@ -63,30 +63,37 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _trials() -> list[sweeping.Trial]:
-  """Returns all runs; raises ValueError if one could not start."""
-  from seedrl_jax.agents import base
-  from seedrl_jax.run import layout
-
+  """Returns all runs; raises ValueError if one is wrong."""
   if not _WORKDIR.value:
     raise ValueError('--workdir is missing; name a folder for the runs.')
   folder = workdir.Workdir(_WORKDIR.value).path
-  config, name = _CONFIG.value, config_flag.path_of(sys.argv)
-  name = name or config_flag.DEFAULT
+  base = _CONFIG.value
+  name = config_flag.path_of(sys.argv) or config_flag.DEFAULT
   file = config_flag.load([f'--config={name}'])
   trials = []
-  seeds = range(config.seed, config.seed + _SEEDS.value)
+  seeds = range(base.seed, base.seed + _SEEDS.value)
   for values in sweeping.grid(_SET.value, seeds):
-    own = config_flag.override(
-      config, [f'--config.{key}={text}' for key, text in values.items()]
+    config = config_flag.override(
+      base, [f'--config.{key}={text}' for key, text in values.items()]
     )
-    layout.check(own, base.ranges(own))
-    path = folder / sweeping.folder_name(own, values)
-    arguments = commands.train(name, commands.flags(file, own), str(path))
-    trials.append(sweeping.Trial(workdir.Workdir(path), own, arguments))
-    trials[-1].check()
+    path = folder / sweeping.folder_name(config, values)
+    arguments = commands.train(name, commands.flags(file, config), str(path))
+    trials.append(sweeping.Trial(workdir.Workdir(path), config, arguments))
   if len({trial.name for trial in trials}) < len(trials):
     raise ValueError('--set: two runs would be the same; give a value once.')
+  _check(trials)
   return trials
+
+
+def _check(trials: Sequence[sweeping.Trial]) -> None:
+  """Raises ValueError if a run could not start."""
+  # Imports take a second, so flags are parsed first.
+  from seedrl_jax.agents import base
+  from seedrl_jax.run import layout
+
+  for trial in trials:
+    layout.check(trial.config, base.ranges(trial.config))
+    trial.check()
 
 
 def _become(index: int, trials: Sequence[sweeping.Trial]) -> None:

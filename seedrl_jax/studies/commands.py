@@ -1,6 +1,5 @@
 """Says configurations as flags."""
 
-import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import ml_collections
 
 from seedrl_jax.run import layout
-from seedrl_jax.runtime import settings
+from seedrl_jax.runtime import settings, workdir
 
 # Sections with keys of the user's choice are given as a whole.
 _WHOLE = [k for k, a in layout.RANGES.items() if a is settings.SECTION]
@@ -33,7 +32,7 @@ def changes(
   old: ml_collections.ConfigDict, new: ml_collections.ConfigDict
 ) -> Iterator[tuple[str, Any, Any]]:
   """Yields dotted keys and their two values, as in JSON, where these differ."""
-  before, after = _flat(old), _flat(new)
+  before, after = (workdir.flat_config(c, _WHOLE) for c in (old, new))
   for key in sorted(before.keys() | after.keys()):
     a, b = before.get(key, _ABSENT), after.get(key, _ABSENT)
     # In a run's folder, the id of a factory's environment is only its name.
@@ -42,30 +41,25 @@ def changes(
       yield key, a, b
 
 
-def _flat(config: ml_collections.ConfigDict) -> dict[str, Any]:
-  plain = json.loads(json.dumps(config.to_dict(), default=str))
-  return dict(settings.leaves(plain, _WHOLE))
-
-
 def _text(value: Any) -> str:
   return str(tuple(value) if isinstance(value, list) else value)
 
 
-def train(config: str, arguments: Sequence[str], workdir: str) -> list[str]:
+def train(config: str, arguments: Sequence[str], folder: str) -> list[str]:
   """Returns the arguments of launch/train.py."""
-  return [f'--config={config}', *arguments, f'--workdir={workdir}']
+  return [f'--config={config}', *arguments, f'--workdir={folder}']
 
 
 def shortest(
   config: ml_collections.ConfigDict,
   known: Mapping[str, ml_collections.ConfigDict],
-  workdir: str,
+  folder: str,
 ) -> str | None:
   """Returns the shortest command for a run; None if no `known` one will do."""
   candidates = []
   for name, base in known.items():
     try:
-      candidates.append(train(name, flags(base, config), workdir))
+      candidates.append(train(name, flags(base, config), folder))
     except ValueError:
       continue
   if not candidates:

@@ -49,7 +49,7 @@ def _looks(study: results.Study) -> list[tuple[str, dict[str, Any]]]:
     itertools.cycle(plotting.COLORS), itertools.cycle(_STYLES), strict=False
   )
   return [
-    (algorithm, {'color': color, 'ls': style, 'label': algorithm})
+    (algorithm, {'color': color, 'ls': style, 'lw': 2, 'label': algorithm})
     for algorithm, (color, style) in zip(study.algorithms, looks, strict=False)
   ]
 
@@ -76,6 +76,7 @@ def _profiles(study: results.Study) -> mpl_figure.Figure:
       )
     shares = statistics.profile(scores, thresholds)
     axes.step(thresholds, shares, where='post', **look)
+  axes.set_title(_title(study.common_tasks), fontsize=11)
   axes.set_xlabel(f'{study.scale.name} τ')
   axes.set_ylabel('share of runs with more than τ')
   axes.set_ylim(-0.02, 1.02)
@@ -102,9 +103,9 @@ def _curves(
       continue
     for algorithm, look in _looks(study):
       _draw_curve(axes, study, algorithm, tasks, (x, unit), look)
-    is_one = len(tasks) == 1
-    axes.set_title(tasks[0] if is_one else f'{len(tasks)} tasks', fontsize=11)
-    axes.set_ylabel('return (IQM)' if is_one else f'{study.scale.name} (IQM)')
+    axes.set_title(_title(tasks), fontsize=11)
+    name = study.scale.name if len(tasks) > 1 else 'return'
+    axes.set_ylabel(f'{name} (IQM)')
     axes.set_xlabel(label)
     axes.set_xlim(left=0)
     if x == results.FRAMES:
@@ -123,7 +124,7 @@ def _draw_curve(
 ) -> None:
   found = stack(study, algorithm, tasks, x[0])
   # An empty line, too, is in the legend.
-  (line,) = axes.plot([], [], lw=2, **look)
+  (line,) = axes.plot([], [], **look)
   if found is None:
     return
   grid, values = found
@@ -158,6 +159,10 @@ def stack(
   if len(tasks) > 1:
     split = [study.scale(*pair) for pair in zip(tasks, split, strict=True)]
   return grid, split
+
+
+def _title(tasks: Sequence[str]) -> str:
+  return tasks[0] if len(tasks) == 1 else f'{len(tasks)} tasks'
 
 
 def _band(look: Mapping[str, Any], step: str | None = None) -> dict[str, Any]:

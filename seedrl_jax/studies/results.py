@@ -86,9 +86,10 @@ def _read(workdir: workdir_lib.Workdir) -> Result:
     return Result(run, str(e), {}, task)
   last = {name: float(values[-1]) for name, values in run.columns.items()}
   summary, total = read_summary(workdir), config['total_env_frames']
-  if is_finished(summary, total):
-    returns = {column: summary[name] for column, name in _RETURNS.items()}
-    last |= {k: math.nan if v is None else v for k, v in returns.items()}
+  if is_finished(summary, last[FRAMES], total):
+    for column, name in _RETURNS.items():
+      value = summary.get(name, last[column])
+      last[column] = math.nan if value is None else value
     return Result(run, FINISHED, last, task)
   status = summary.get('status', 'running, or killed')
   status += f', {last[FRAMES]:,.0f} of {total:,} frames'
@@ -108,10 +109,18 @@ def read_summary(workdir: workdir_lib.Workdir) -> Mapping[str, Any]:
     ) from e
 
 
-def is_finished(summary: Mapping[str, Any], total_frames: int) -> bool:
-  """Returns whether a run of this summary has ended with so many frames."""
-  frames = summary.get('env_frames', 0)
-  return summary.get('status') == FINISHED and frames >= total_frames
+def is_finished(
+  summary: Mapping[str, Any], frames: float, total_frames: int
+) -> bool:
+  """Returns whether a run has all its frames and has not failed.
+
+  `frames` are those of its last row: it may have been killed before it wrote
+  its summary.
+  """
+  has_failed = summary.get('status', '').startswith('failed')
+  return (
+    not has_failed and max(summary.get('env_frames', 0), frames) >= total_frames
+  )
 
 
 def _without_task(config: Mapping[str, Any]) -> Mapping[str, Any]:

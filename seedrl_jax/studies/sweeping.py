@@ -75,8 +75,11 @@ class Trial(NamedTuple):
     return self.workdir.path / _LOG
 
   def is_finished(self) -> bool:
-    summary = results.read_summary(self.workdir)
-    return results.is_finished(summary, self.config.total_env_frames)
+    summary, total = (
+      results.read_summary(self.workdir),
+      self.config.total_env_frames,
+    )
+    return results.is_finished(summary, self.frames(), total)
 
   def frames(self) -> float:
     """Returns the frames so far."""

@@ -20,7 +20,7 @@ def write(
 ) -> pathlib.Path:
   """Writes a run of these training returns; `values` as for `runs.set_keys`.
 
-  Evaluation returns are 1 higher. The frames are as far as `TOTAL`.
+  Evaluation returns are 1 higher. The run has `TOTAL` frames, by default all.
   """
   workdir = workdir_lib.Workdir(folder)
   config = vtrace_catch.get_config()

@@ -22,7 +22,7 @@ def _write(folder, out='report') -> str:
 
 @pytest.fixture(name='folder', scope='module')
 def _folder(tmp_path_factory):
-  """Reports on two algorithms on two games, and a run that was stopped."""
+  """Reports on two algorithms on two games, and a run that failed."""
   tmp_path = tmp_path_factory.mktemp('runs')
   for rate, final in [(0.1, 3.0), (0.2, 7.0)]:
     for task in ('Pong-v5', 'Boxing-v5'):
@@ -34,9 +34,9 @@ def _folder(tmp_path_factory):
           env__id=task,
           optimizer__learning_rate=rate,
         )
-  stopped = tmp_path / 'stopped'
-  study_runs.write(stopped, [1.0], 'stopped', env__id='Pong-v5')
-  path = stopped / 'versions.jsonl'
+  failed = tmp_path / 'failed'
+  study_runs.write(failed, [1.0], 'failed: x', env__id='Pong-v5')
+  path = failed / 'versions.jsonl'
   newest = {**json.loads(path.read_text()), 'jax': '9.9'}
   path.write_text(path.read_text() + json.dumps(newest) + '\n')
   _write(tmp_path)
@@ -51,7 +51,7 @@ def _text(folder) -> str:
 def test_report_has_tables_and_says_what_is_left_out(folder, text):
   assert {path.name for path in (folder / 'report').iterdir()} == _FILES
   assert 'Runs: 17, of them finished: 16. Algorithms: 2. Tasks: 2.' in text
-  assert f'* `{folder}/stopped`: stopped, 1,000 of 1,000 frames' in text
+  assert f'* `{folder}/failed`: failed: x, 1,000 of 1,000 frames' in text
   assert '**Few seeds:** some results are of 4.' in text
   assert 'final evaluation return: the mean of the last 20' in text
   rows = [
@@ -72,7 +72,7 @@ def test_raw_scores_are_those_of_each_run(folder):
   row = rows[f'{folder}/0.2,Boxing-v5,3']
   assert (row['task'], row['seed'], row['score']) == ('Boxing-v5', '3', '11.0')
   np.testing.assert_allclose(float(row['scaled_score']), 10.9 / 12)
-  row = rows[f'{folder}/stopped']
+  row = rows[f'{folder}/failed']
   assert (row['score'], row['scaled_score'], row['eval/return']) == (
     '',
     '',
@@ -114,7 +114,7 @@ def test_one_task_has_no_table_over_tasks(tmp_path):
 
 
 def test_without_a_finished_run_there_is_none(tmp_path):
-  study_runs.write(tmp_path / 'a', [1.0], 'stopped')
+  study_runs.write(tmp_path / 'a', [1.0], 'failed: x')
   with pytest.raises(ValueError, match='no run of 1 has finished with a score'):
     _write(tmp_path)
   assert not (tmp_path / 'report').exists()

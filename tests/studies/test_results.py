@@ -71,8 +71,11 @@ def test_training_returns_count_unless_all_evaluate(tmp_path):
     ('finished', study_runs.TOTAL, 'finished'),
     # Raised since.
     ('finished', 2000, 'finished, 1,000 of 2,000 frames'),
-    ('stopped', study_runs.TOTAL, 'stopped, 1,000 of 1,000 frames'),
+    ('stopped', 1001, 'stopped, 1,000 of 1,001 frames'),
+    ('failed: x', study_runs.TOTAL, 'failed: x, 1,000 of 1,000 frames'),
     ('', 4000, 'running, or killed, 1,000 of 4,000 frames'),
+    # Killed before the summary was written.
+    ('', study_runs.TOTAL, 'finished'),
   ],
 )
 def test_only_finished_runs_count(tmp_path, status, total, said):
