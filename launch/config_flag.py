@@ -1,5 +1,7 @@
 """The programs' flag --config, and what --help says of its keys."""
 
+import contextlib
+import copy
 import difflib
 import pathlib
 import re
@@ -82,16 +84,11 @@ def parse(argv: list[str], default: str | None = DEFAULT) -> list[str]:
     # Before the overrides, which apply to it.
     argv.insert(1, f'--config={default}')
   try:
-    rest = flags.FLAGS(argv)
-  except flags.Error as e:
-    sys.exit(f'{PROGRAM}: {str(e).removeprefix("flag ")}')
-  except (AttributeError, KeyError, TypeError):
-    # ml_collections raises these for an unknown key, but a file may, too.
-    sentence = _unknown_key(argv)
-    if sentence is None:
+    with _refused(argv):
+      rest = flags.FLAGS(argv)
+  except SystemExit as e:
+    if isinstance(e.code, str):
       raise
-    sys.exit(f'{PROGRAM}: {sentence}')
-  except SystemExit:
     # The program's help was printed, perhaps into `head`.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     config = load(argv)
@@ -105,6 +102,45 @@ def parse(argv: list[str], default: str | None = DEFAULT) -> list[str]:
   return rest
 
 
+@contextlib.contextmanager
+def _refused(
+  argv: Sequence[str], config: ml_collections.ConfigDict | None = None
+) -> Iterator[None]:
+  """Exits with a message if a command line, for `config`, is wrong."""
+  try:
+    yield
+  except flags.Error as e:
+    sys.exit(f'{PROGRAM}: {str(e).removeprefix("flag ")}')
+  except (AttributeError, KeyError, TypeError):
+    # ml_collections raises these for an unknown key, but a file may, too.
+    sentence = _unknown_key(argv, config or load(argv))
+    if sentence is None:
+      raise
+    sys.exit(f'{PROGRAM}: {sentence}')
+
+
+def override(
+  config: ml_collections.ConfigDict, arguments: Sequence[str]
+) -> ml_collections.ConfigDict:
+  """Returns a copy with '--config.x.y=z' arguments applied; exits if wrong."""
+  argv, values = [PROGRAM, *arguments], flags.FlagValues()
+  with _refused(argv, config):
+    holder = config_flags.DEFINE_config_dict(
+      'config', copy.deepcopy(config), flag_values=values, sys_argv=argv
+    )
+    values(argv)
+  return holder.value
+
+
+def shipped() -> dict[str, ml_collections.ConfigDict]:
+  """Returns the configurations of `configs` by name."""
+  # That of benchmarks is for short measurements, and needs a case.
+  names = {path.stem for path in config_files.FOLDER.glob('*.py')} - {
+    'benchmark'
+  }
+  return {name: config_files.load(name) for name in sorted(names)}
+
+
 def _keys(config: ml_collections.ConfigDict, prefix: str = '') -> Iterator[str]:
   for name, value in config.items():
     yield prefix + name
@@ -112,9 +148,11 @@ def _keys(config: ml_collections.ConfigDict, prefix: str = '') -> Iterator[str]:
       yield from _keys(value, f'{prefix}{name}.')
 
 
-def _unknown_key(argv: Sequence[str]) -> str | None:
-  """Returns a message on the first unknown key in a command line."""
-  known = set(_keys(load(argv)))
+def _unknown_key(
+  argv: Sequence[str], config: ml_collections.ConfigDict
+) -> str | None:
+  """Returns a message on the first key in a command line not in `config`."""
+  known = set(_keys(config))
   for argument in argv:
     match = re.match(r'--?(no)?config\.([^=]+)', argument)
     if match is None or match[2] in known:

@@ -6,7 +6,7 @@ import sys
 
 # In the order in which people meet them.
 PROGRAMS = (
-  *('train', 'evaluate', 'plot', 'record', 'export'),
+  *('train', 'evaluate', 'plot', 'report', 'sweep', 'record', 'export'),
   *('benchmark', 'autotune', 'compile'),
   *('learner', 'actor', 'reverb_server'),
 )

@@ -29,6 +29,8 @@ _MAY_IMPORT = {
     *('agents', 'envs', 'evaluation', 'inference', 'replay', 'runtime'),
     'types',
   },
+  # Of `run` only the table of the configuration's keys.
+  'studies': {'run', 'runtime', 'types'},
 }
 # These rooms may import all.
 _ALL = {

@@ -103,12 +103,14 @@ def _moving_mean(values: np.ndarray, size: int) -> np.ndarray:
   return means
 
 
-def group_runs(runs: Sequence[RunCurves]) -> list[SeedGroup]:
+def group_runs(
+  runs: Sequence[RunCurves], counted: bool = True
+) -> list[SeedGroup]:
   """Groups the seeds of one configuration, in order of appearance.
 
   What a run logs makes no difference. A run without `config.json` is a group of
   its own. Labels name the agent, the environment and what differs between
-  groups.
+  groups; if `counted`, the number of seeds, too.
   """
   members: dict[str, list[RunCurves]] = {}
   for i, run in enumerate(runs):
@@ -119,7 +121,8 @@ def group_runs(runs: Sequence[RunCurves]) -> list[SeedGroup]:
   labels = _labels([group[0] for group in groups])
   return [
     SeedGroup(
-      f'{label} ({len(group)} seeds)' if len(group) > 1 else label, group
+      f'{label} ({len(group)} seeds)' if counted and len(group) > 1 else label,
+      group,
     )
     for label, group in zip(labels, groups, strict=True)
   ]
@@ -159,18 +162,28 @@ def curve(run: RunCurves, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def band(group: SeedGroup, x: str, y: str) -> Band | None:
-  """Returns column `y` over a group's runs; `x` must increase.
+  """Returns column `y` over a group's runs; see `shared`."""
+  common = shared(group.runs, x, y)
+  if common is None:
+    return None
+  grid, values = common
+  return Band(grid, values.mean(0), values.min(0), values.max(0))
 
-  The band covers the part of the axis that all runs share, as the mean would
-  jump at the end of each seed; None if they share nothing.
+
+def shared(
+  runs: Sequence[RunCurves], x: str, y: str, size: int = _GRID_SIZE
+) -> tuple[np.ndarray, np.ndarray] | None:
+  """Returns `[size]` values of `x` and `[R, size]` of `y`; `x` must increase.
+
+  They cover the part of the axis that all runs with a curve share, as a mean
+  would jump at the end of each; None if they share nothing.
   """
-  curves = [points for r in group.runs if (points := curve(r, x, y))[0].size]
+  curves = [points for run in runs if (points := curve(run, x, y))[0].size]
   if not curves:
     return None
   start = max(points[0][0] for points in curves)
   end = min(points[0][-1] for points in curves)
   if end <= start:
     return None
-  grid = np.linspace(start, end, _GRID_SIZE)
-  values = np.stack([np.interp(grid, *points) for points in curves])
-  return Band(grid, values.mean(0), values.min(0), values.max(0))
+  grid = np.linspace(start, end, size)
+  return grid, np.stack([np.interp(grid, *points) for points in curves])

@@ -17,10 +17,10 @@ from seedrl_jax.runtime import curves
 # Width of the legend.
 _LEGEND_CHARACTERS = 130
 # Colours that suit every kind of colour vision.
-_COLORS = matplotlib.style.library['tableau-colorblind10'][
+COLORS = matplotlib.style.library['tableau-colorblind10'][
   'axes.prop_cycle'
 ].by_key()['color']
-_LOOKS: Any = {
+LOOKS: Any = {
   'axes.grid': True,
   'axes.axisbelow': True,
   'axes.xmargin': 0.02,
@@ -126,7 +126,7 @@ def draw(
   groups: Sequence[curves.SeedGroup], axes: Sequence[str]
 ) -> mpl_figure.Figure:
   """Draws return and throughput (rows) over each of `axes` (columns)."""
-  with matplotlib.rc_context(_LOOKS):
+  with matplotlib.rc_context(LOOKS):
     figure = mpl_figure.Figure(figsize=(_WIDTH, 7), layout='constrained')
     grid = figure.subplots(
       2, len(axes), sharex='col', sharey='row', squeeze=False
@@ -170,7 +170,7 @@ def draw_details(
 ) -> mpl_figure.Figure:
   """Draws a small panel for each column in `rows`, see `details`."""
   size = _WIDTH, 1 + _ROW_HEIGHT * len(rows)
-  with matplotlib.rc_context({**_LOOKS, 'font.size': 8}):
+  with matplotlib.rc_context({**LOOKS, 'font.size': 8}):
     figure = mpl_figure.Figure(figsize=size, layout='constrained')
     grid = figure.subplots(len(rows), _COLUMNS, sharex=True, squeeze=False)
     for panels, columns in zip(grid, rows, strict=True):
@@ -218,7 +218,7 @@ def _label(
 def _colored(
   groups: Sequence[curves.SeedGroup],
 ) -> Iterable[tuple[curves.SeedGroup, str]]:
-  return zip(groups, itertools.cycle(_COLORS), strict=False)
+  return zip(groups, itertools.cycle(COLORS), strict=False)
 
 
 def _draw_group(

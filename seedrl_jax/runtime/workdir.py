@@ -15,7 +15,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import IO, Any
 
 import ml_collections
@@ -310,10 +310,12 @@ def check_resumable(
   return changes
 
 
-def flat_config(config: ml_collections.ConfigDict) -> dict[str, Any]:
-  """Returns a configuration's values, as in JSON, by dotted keys."""
+def flat_config(
+  config: ml_collections.ConfigDict, whole: Container[str] = ()
+) -> dict[str, Any]:
+  """Returns values, as in JSON, by dotted keys; sections in `whole` are one."""
   plain = json.loads(json.dumps(config.to_dict(), default=str))
-  return dict(settings.leaves(plain))
+  return dict(settings.leaves(plain, whole))
 
 
 def versions() -> dict[str, str | None]:

@@ -1,0 +1,130 @@
+"""Runs a grid of values and seeds on this machine, and reports on it.
+
+  python launch/sweep.py --config=vtrace_catch --seeds=5 \\
+    --set=optimizer.learning_rate=1e-3,3e-4 --parallel=2 --workdir=runs/rates
+
+Each run is launch/train.py in a folder of its own. The same command resumes:
+finished runs are skipped. docs/reports.md has more, and how to use Slurm.
+"""
+
+import os
+import pathlib
+import shlex
+import sys
+from collections.abc import Sequence
+
+from absl import app, flags
+
+from seedrl_jax.launch import config_flag
+from seedrl_jax.runtime import process, progress, workdir
+from seedrl_jax.studies import commands, report, sweeping
+
+_CONFIG = config_flag.define(
+  f'The configuration of all runs, {config_flag.DEFAULT} by default.'
+)
+_WORKDIR = flags.DEFINE_string(
+  'workdir', '', "Folder for the runs' folders and the report."
+)
+_SET = flags.DEFINE_multi_string(
+  'set',
+  [],
+  'KEY=VALUE,VALUE,…: values of a key of the configuration to try; may be '
+  'repeated for their product.',
+)
+_SEEDS = flags.DEFINE_integer(
+  'seeds', 1, 'Seeds of each, from --config.seed on.', lower_bound=1
+)
+_PARALLEL = flags.DEFINE_integer(
+  'parallel', 1, 'Runs side by side, which share the cores.', lower_bound=1
+)
+_INDEX = flags.DEFINE_integer(
+  'index', None, 'Does only this run, from 0 on, as in a job of a Slurm array.'
+)
+_DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Only print the commands.')
+_TRAIN = pathlib.Path(__file__).with_name('train.py')
+
+
+def main(argv: Sequence[str]) -> None:
+  """Runs what is not finished; exits with a message if something failed."""
+  try:
+    if len(argv) > 1:
+      raise ValueError(f'unexpected arguments: {" ".join(argv[1:])}')
+    trials = _trials()
+    if _DRY_RUN.value:
+      for trial in trials:
+        command = ['seedrl', 'train', *trial.arguments]
+        process.say(shlex.join(command))
+    elif (index := _INDEX.value) is not None:
+      _become(index, trials)
+    else:
+      _sweep(trials)
+  except (OSError, ValueError) as e:
+    sys.exit(f'sweep: {e}')
+
+
+def _trials() -> list[sweeping.Trial]:
+  """Returns all runs; raises ValueError if one is wrong."""
+  if not _WORKDIR.value:
+    raise ValueError('--workdir is missing; name a folder for the runs.')
+  folder = workdir.Workdir(_WORKDIR.value).path
+  base = _CONFIG.value
+  name = config_flag.path_of(sys.argv) or config_flag.DEFAULT
+  file = config_flag.load([f'--config={name}'])
+  trials = []
+  seeds = range(base.seed, base.seed + _SEEDS.value)
+  for values in sweeping.grid(_SET.value, seeds):
+    config = config_flag.override(
+      base, [f'--config.{key}={text}' for key, text in values.items()]
+    )
+    path = folder / sweeping.folder_name(config, values)
+    arguments = commands.train(name, commands.flags(file, config), str(path))
+    trials.append(sweeping.Trial(workdir.Workdir(path), config, arguments))
+  if len({trial.name for trial in trials}) < len(trials):
+    raise ValueError('--set: two runs would be the same; give a value once.')
+  _check(trials)
+  return trials
+
+
+def _check(trials: Sequence[sweeping.Trial]) -> None:
+  """Raises ValueError if a run could not start."""
+  # Imports take a second, so flags are parsed first.
+  from seedrl_jax.agents import base
+  from seedrl_jax.run import layout
+
+  for trial in trials:
+    layout.check(trial.config, base.ranges(trial.config))
+    trial.check()
+
+
+def _become(index: int, trials: Sequence[sweeping.Trial]) -> None:
+  """Becomes a run, which then gets all signals itself."""
+  if not 0 <= index < len(trials):
+    raise ValueError(f'--index={index}: the runs are 0 to {len(trials) - 1}.')
+  arguments = trials[index].arguments
+  os.execv(sys.executable, [sys.executable, str(_TRAIN), *arguments])
+
+
+def _sweep(trials: Sequence[sweeping.Trial]) -> None:
+  line = progress.ProgressLine()
+  folder = workdir.Workdir(_WORKDIR.value)
+  # Keeps a second sweep out.
+  with folder.acquire(line.say):
+    sweep = sweeping.Sweep(trials, str(_TRAIN), _PARALLEL.value, line)
+    process.on_stop(sweep.stop)
+    sweep.run()
+  if sweep.is_stopping:
+    sys.exit('sweep: stopped; the same command goes on from here.')
+  if any(trial.is_finished() for trial in trials):
+    out = folder.path / 'report'
+    report.write([str(folder.path)], out, config_flag.shipped())
+    line.say(f'sweep: {out / "report.md"}')
+  if sweep.failed:
+    failures = '\n'.join(f'  {n}: {why}' for n, why in sweep.failed.items())
+    sys.exit(
+      f'sweep: {len(sweep.failed)} of {len(trials)} runs failed; the same '
+      f'command tries them again:\n{failures}'
+    )
+
+
+if __name__ == '__main__':
+  app.run(main, flags_parser=config_flag.parse)

@@ -1,0 +1,67 @@
+"""Says configurations as flags."""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import ml_collections
+
+from seedrl_jax.run import layout
+from seedrl_jax.runtime import settings, workdir
+
+# Sections with keys of the user's choice are given as a whole.
+_WHOLE = [k for k, a in layout.RANGES.items() if a is settings.SECTION]
+_ABSENT = 'absent'
+
+
+def flags(
+  base: ml_collections.ConfigDict, config: ml_collections.ConfigDict
+) -> list[str]:
+  """Returns the flags that make `config` of `base`, in order of their keys.
+
+  Raises:
+    ValueError: if no flags do.
+  """
+  changed = list(changes(base, config))
+  if any(_ABSENT in values or values[1] is None for _, *values in changed):
+    raise ValueError('Flags neither add nor remove a key, nor say None.')
+  return [f'--config.{key}={_text(value)}' for key, _, value in changed]
+
+
+def changes(
+  old: ml_collections.ConfigDict, new: ml_collections.ConfigDict
+) -> Iterator[tuple[str, Any, Any]]:
+  """Yields dotted keys and their two values, as in JSON, where these differ."""
+  before, after = (workdir.flat_config(c, _WHOLE) for c in (old, new))
+  for key in sorted(before.keys() | after.keys()):
+    a, b = before.get(key, _ABSENT), after.get(key, _ABSENT)
+    # In a run's folder, the id of a factory's environment is only its name.
+    is_name = key == 'env.id' and after.get('env.factory')
+    if a != b and not is_name:
+      yield key, a, b
+
+
+def _text(value: Any) -> str:
+  return str(tuple(value) if isinstance(value, list) else value)
+
+
+def train(config: str, arguments: Sequence[str], folder: str) -> list[str]:
+  """Returns the arguments of launch/train.py."""
+  return [f'--config={config}', *arguments, f'--workdir={folder}']
+
+
+def shortest(
+  config: ml_collections.ConfigDict,
+  known: Mapping[str, ml_collections.ConfigDict],
+  folder: str,
+) -> str | None:
+  """Returns the shortest command for a run; None if no `known` one will do."""
+  candidates = []
+  for name, base in known.items():
+    try:
+      candidates.append(train(name, flags(base, config), folder))
+    except ValueError:
+      continue
+  if not candidates:
+    return None
+  return shlex.join(['seedrl', 'train', *min(candidates, key=len)])

@@ -1,0 +1,155 @@
+"""Tests for launch/sweep.py as a program, and for the job array in its page."""
+
+import json
+import os
+import pathlib
+import re
+import select
+import shlex
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests import runs
+from tests.launch import stand_ins
+
+_RATES = '--set=optimizer.learning_rate=1e-3,3e-4'
+_SEED = 'optimizer.learning_rate=0.001,seed='
+
+
+def _commands(*flags: str) -> list[list[str]]:
+  result = runs.call('sweep', '--dry_run', *flags)
+  assert result.returncode == 0, result.stderr
+  return [shlex.split(line)[2:] for line in result.stdout.splitlines()]
+
+
+def test_dry_run_prints_commands_that_train_takes(tmp_path):
+  flags = (f'--workdir={tmp_path}', '--config=vtrace_catch', '--seeds=2')
+  commands = _commands(*flags, _RATES, '--config.deterministic')
+  assert len(commands) == 4
+  assert commands[1] == [
+    *('--config=vtrace_catch', '--config.deterministic=True'),
+    *('--config.optimizer.learning_rate=0.001', '--config.seed=2'),
+    f'--workdir={tmp_path}/{_SEED}2',
+  ]
+  stand_ins.check_flags('launch/train.py', *commands[1])
+  assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+  ('flags', 'sentence'),
+  [
+    (['--workdir='], '--workdir is missing; name a folder for the runs.'),
+    (['--workdir=gs://x'], '--workdir=gs://x is a URL; '),
+    (['--set=batch_size=8,8'], '--set: two runs would be the same; give'),
+    (['--set=batch_size=8,0'], '--config.batch_size=0: give at least 1.'),
+    (['--set=batch_size=x'], '--config.batch_size=x: '),
+    (['--set=batchsize=8'], 'nearest is --config.batch_size.'),
+    (['--config.sed=8'], 'nearest is --config.seed.'),
+    (['--index=1'], '--index=1: the runs are 0 to 0.'),
+  ],
+)
+def test_what_is_wrong_is_said_before_anything_starts(
+  tmp_path, flags, sentence
+):
+  said = runs.refusal('sweep', f'--workdir={tmp_path}', *flags)
+  assert said.startswith('sweep: ') and sentence in said
+  assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_fails_is_named_and_the_rest_reported(tmp_path):
+  flags = ('--set=env.id=Catch-v0,Nothing-v0', '--parallel=2')
+  program = runs.Program(tmp_path, *flags, script='sweep.py')
+  code, err = program.end()
+  log = tmp_path / 'env.id=Nothing-v0,seed=1/train.log'
+  assert (code, err) == (
+    1,
+    'sweep: 1 of 2 runs failed; the same command tries them again:\n'
+    f'  env.id=Nothing-v0,seed=1: exit code 1, see {log}\n',
+  )
+  assert 'EnvPool has no such environment' in log.read_text()
+  text = (tmp_path / 'report/report.md').read_text()
+  assert 'Runs: 1, of them finished: 1.' in text
+  # One run of an array, which is finished.
+  program = runs.Program(tmp_path, *flags, '--index=0', script='sweep.py')
+  program.wait_for('The run has all its frames')
+  assert program.end() == (0, '')
+
+
+@pytest.mark.slow
+def test_stopped_or_killed_it_goes_on(tmp_path):
+  flags = ('--seeds=2', '--parallel=2')
+  folders = [tmp_path / f'seed={seed}' for seed in (1, 2)]
+  before = [0.0, 0.0]
+  for number in signal.SIGINT, signal.SIGKILL:
+    long = '--config.total_env_frames=100000000'
+    program = runs.Program(tmp_path, *flags, long, script='sweep.py')
+    while not all(_frames(f) > b for f, b in zip(folders, before, strict=True)):
+      time.sleep(0.1)
+    children = [int((f / 'run.lock').read_text().split()[0]) for f in folders]
+    ends = [os.pidfd_open(child) for child in children]
+    program.process.send_signal(number)
+    code, err = program.end()
+    for end in ends:
+      # Readable once the child has ended; the time is only against hangs.
+      assert select.select([end], [], [], 300)[0]
+      os.close(end)
+    if number == signal.SIGINT:
+      assert code == 1
+      assert err == 'sweep: stopped; the same command goes on from here.\n'
+      for folder in folders:
+        assert runs.summary(folder)['status'] == 'stopped'
+        assert runs.steps(folder)
+    before = [_frames(folder) for folder in folders]
+  enough = f'--config.total_env_frames={max(before) + 4000:.0f}'
+  program = runs.Program(tmp_path, *flags, enough, script='sweep.py')
+  assert program.end() == (0, '')
+  text = (tmp_path / 'report/report.md').read_text()
+  assert 'Runs: 2, of them finished: 2.' in text
+
+
+def _frames(folder: pathlib.Path) -> float:
+  """Returns the frames of the last row; 0.0 if there is none."""
+  if not (folder / 'metrics.csv').exists():
+    return 0.0
+  return max(runs.column(folder, 'time/env_frames'), default=0.0)
+
+
+# Runs the command of --wrap for each index of --array, as Slurm does.
+_SBATCH = """#!PYTHON
+import os, subprocess, sys
+
+options = dict(argument.split('=', 1) for argument in sys.argv[1:])
+first, last = map(int, options['--array'].split('-'))
+for i in range(first, last + 1):
+  script = '#!/bin/sh\\n' + options['--wrap']
+  env = {**os.environ, 'SLURM_ARRAY_TASK_ID': str(i)}
+  subprocess.run(['sh', '-c', script], env=env, check=True)
+"""
+_PYTHON = """#!PYTHON
+import json, sys
+
+print(json.dumps(sys.argv[1:]))
+"""
+
+
+def test_the_documented_job_array_does_each_run_once(tmp_path):
+  page = (runs.ROOT / 'docs/reports.md').read_text()
+  (command,) = re.findall(r'```bash\n(sbatch .*?)```', page, re.S)
+  stand_ins.add_program(tmp_path / 'bin', 'sbatch', _SBATCH)
+  stand_ins.add_program(tmp_path, '.venv/bin/python', _PYTHON)
+  result = subprocess.run(
+    ['bash', '-c', command],
+    env={'PATH': f'{tmp_path}/bin:/usr/bin:/bin'},
+    cwd=tmp_path,
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert result.returncode == 0, result.stderr
+  calls = [json.loads(line) for line in result.stdout.splitlines()]
+  assert {call.pop(0) for call in calls} == {'launch/sweep.py'}
+  indices = [call.pop() for call in calls]
+  assert indices == [f'--index={i}' for i in range(len(_commands(*calls[0])))]

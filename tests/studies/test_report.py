@@ -1,0 +1,151 @@
+"""Tests for seedrl_jax/studies/report.py and figures.py, but not for looks."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from seedrl_jax.launch import config_flag
+from seedrl_jax.studies import figures, report, results
+from tests.studies import study_runs
+
+_FILES = {
+  *('report.md', 'scores.csv', 'profiles.png', 'frames.png', 'wall_clock.png')
+}
+
+
+def _write(folder, out='report') -> str:
+  report.write([str(folder)], folder / out, config_flag.shipped())
+  return (folder / out / 'report.md').read_text()
+
+
+@pytest.fixture(name='folder', scope='module')
+def _folder(tmp_path_factory):
+  """Reports on two algorithms on two games, and a run that failed."""
+  tmp_path = tmp_path_factory.mktemp('runs')
+  for rate, final in [(0.1, 3.0), (0.2, 7.0)]:
+    for task in ('Pong-v5', 'Boxing-v5'):
+      for seed in range(4):
+        study_runs.write(
+          tmp_path / f'{rate},{task},{seed}',
+          [0.0, final + seed],
+          seed=seed,
+          env__id=task,
+          optimizer__learning_rate=rate,
+        )
+  failed = tmp_path / 'failed'
+  study_runs.write(failed, [1.0], 'failed: x', env__id='Pong-v5')
+  path = failed / 'versions.jsonl'
+  newest = {**json.loads(path.read_text()), 'jax': '9.9'}
+  path.write_text(path.read_text() + json.dumps(newest) + '\n')
+  _write(tmp_path)
+  return tmp_path
+
+
+@pytest.fixture(name='text')
+def _text(folder) -> str:
+  return (folder / 'report/report.md').read_text()
+
+
+def test_report_has_tables_and_says_what_is_left_out(folder, text):
+  assert {path.name for path in (folder / 'report').iterdir()} == _FILES
+  assert 'Runs: 17, of them finished: 16. Algorithms: 2. Tasks: 2.' in text
+  assert f'* `{folder}/failed`: failed: x, 1,000 of 1,000 frames' in text
+  assert '**Few seeds:** some results are of 4.' in text
+  assert 'final evaluation return: the mean of the last 20' in text
+  rows = [
+    line.split(' | ') for line in text.splitlines() if 'rate=0.1 ' in line
+  ]
+  # Scores are 4, 5, 6, 7 on both.
+  assert [row[2] for row in rows[:2]] == ['4', '4']
+  for cell in rows[0][3:]:
+    assert cell.startswith('5.500 [')
+  human = (np.mean(5.5 + 20.7) / 35.3 + (5.5 - 0.1) / 12) / 2
+  assert rows[2][2].startswith(f'{human:.3f} [')
+  assert 'optimality gap' in text
+
+
+def test_raw_scores_are_those_of_each_run(folder):
+  with (folder / 'report/scores.csv').open() as file:
+    rows = {row['workdir']: row for row in csv.DictReader(file)}
+  row = rows[f'{folder}/0.2,Boxing-v5,3']
+  assert (row['task'], row['seed'], row['score']) == ('Boxing-v5', '3', '11.0')
+  np.testing.assert_allclose(float(row['scaled_score']), 10.9 / 12)
+  row = rows[f'{folder}/failed']
+  assert (row['score'], row['scaled_score'], row['eval/return']) == (
+    '',
+    '',
+    '2.0',
+  )
+
+
+def test_commands_and_versions_are_told(text):
+  assert (
+    'seedrl train --config=vtrace_catch --config.env.id=Boxing-v5 '
+    '--config.optimizer.learning_rate=0.2 --config.seed=3 '
+    '--config.total_env_frames=1000 --workdir=runs/again/0.2,Boxing-v5,3\n'
+  ) in text
+  table = text.partition('## Versions')[2]
+  counts = [line.split(' | ')[0] for line in table.splitlines()[4:]]
+  assert counts == ['| runs', '| ---', '| 16', '| 1']
+
+
+def test_unequal_runs_and_lacking_tasks_are_said(tmp_path):
+  for name, task, rate in [
+    ('a', 'Pong-v5', 0.1),
+    ('b', 'Boxing-v5', 0.1),
+    ('c', 'Boxing-v5', 0.1),
+    ('d', 'Boxing-v5', 0.2),
+  ]:
+    rates = {'optimizer__learning_rate': rate, 'env__id': task}
+    study_runs.write(tmp_path / name, [1.0], **rates)
+  text = _write(tmp_path)
+  assert '**Unequal numbers of runs:**' in text
+  assert 'Left out, as not every algorithm has runs: Pong-v5.' in text
+
+
+def test_one_task_has_no_table_over_tasks(tmp_path):
+  study_runs.write(tmp_path / 'a', [1.0], num_eval_envs=0)
+  text = _write(tmp_path)
+  assert '| 1 | 1.000 | 1.000 | 1.000 |' in text
+  assert 'Final scores over' not in text
+  assert 'final training return: the mean of the last 100' in text
+
+
+def test_without_a_finished_run_there_is_none(tmp_path):
+  study_runs.write(tmp_path / 'a', [1.0], 'failed: x')
+  with pytest.raises(ValueError, match='no run of 1 has finished with a score'):
+    _write(tmp_path)
+  assert not (tmp_path / 'report').exists()
+
+
+def test_curves_cover_what_all_runs_share(folder):
+  study = results.Study(results.gather([str(folder)]))
+  tasks, algorithm = study.common_tasks, study.algorithms[0]
+  found = figures.stack(study, algorithm, tasks[1:], results.FRAMES)
+  assert found is not None
+  grid, (values,) = found
+  np.testing.assert_allclose(grid[[0, -1]], [500, 1000])
+  # From 1 to 4, 5, 6 and 7.
+  np.testing.assert_allclose(values[:, 30], [2.5, 3.0, 3.5, 4.0])
+  found = figures.stack(study, algorithm, tasks, results.SECONDS)
+  assert found is not None
+  grid, (boxing, pong) = found
+  np.testing.assert_allclose(grid[[0, -1]], [60, 120])
+  np.testing.assert_allclose(boxing[:, -1], (np.arange(4, 8) - 0.1) / 12)
+  np.testing.assert_allclose(pong[:, -1], (np.arange(4, 8) + 20.7) / 35.3)
+
+
+def test_profile_and_curves_are_drawn(folder):
+  study = results.Study(results.gather([str(folder)]))
+  drawn = figures.draw_all(study)
+  (profile,) = drawn['profiles.png'].axes
+  assert len(profile.lines) == 2
+  shares = np.asarray(profile.lines[0].get_ydata())
+  assert shares[0] == 1 and shares[-1] == 0 and np.all(np.diff(shares) <= 0)
+  titles = [axes.get_title() for axes in drawn['frames.png'].axes]
+  assert titles == ['2 tasks', 'Boxing-v5', 'Pong-v5']
+  axes = drawn['wall_clock.png'].axes[2]
+  assert axes.get_xlabel() == 'wall clock, seconds'
+  np.testing.assert_allclose(axes.lines[1].get_ydata()[-1], 9.5)
