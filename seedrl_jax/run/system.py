@@ -176,9 +176,8 @@ class System:
     self._reporter.open()
     if not self._host.index:
       spec = self.parts.env_spec
-      self._workdir.write_start(
-        layout_lib.named_config(self._config, spec), spec
-      )
+      self._workdir.write_config(layout_lib.named_config(self._config, spec))
+      self._workdir.write_env_spec(spec)
     self._reporter.roll_back()
     self._counters.begin()
 

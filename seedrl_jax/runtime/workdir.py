@@ -184,12 +184,13 @@ class Workdir:
         'a moment, which writes a good one.'
       ) from e
 
-  def write_start(
-    self, config: ml_collections.ConfigDict, spec: types.EnvSpec
-  ) -> None:
-    """Writes what this start consists of; raises NotWritten."""
-    write_json(self.config_json, config.to_dict())
+  def write_env_spec(self, spec: types.EnvSpec) -> None:
+    """Writes the spec of the environments; raises NotWritten."""
     write_json(self.env_spec_json, env_specs.to_json(spec))
+
+  def write_config(self, config: ml_collections.ConfigDict) -> None:
+    """Writes configuration and versions of this start; raises NotWritten."""
+    write_json(self.config_json, config.to_dict())
     line = json.dumps(versions()) + '\n'
     try:
       append_whole(self.versions, line.encode())

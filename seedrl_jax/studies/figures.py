@@ -10,7 +10,7 @@ from matplotlib import axes as mpl_axes
 from matplotlib import figure as mpl_figure
 from matplotlib import ticker
 
-from seedrl_jax.runtime import plotting
+from seedrl_jax.runtime import curves, plotting
 from seedrl_jax.studies import results, statistics
 
 # Points of a curve, each with an interval of so many resamples.

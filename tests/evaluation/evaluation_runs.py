@@ -111,7 +111,8 @@ def save_states(folder: pathlib.Path, run: Any, *states: agents.State) -> None:
   directory = workdir_lib.Workdir(folder)
   directory.create()
   spec = env_factory.make_env_spec(run)
-  directory.write_start(layout_lib.named_config(run, spec), spec)
+  directory.write_config(layout_lib.named_config(run, spec))
+  directory.write_env_spec(spec)
   store = checkpoints.Checkpoints(directory.checkpoints)
   for step, of_step in enumerate(states, start=1):
     state = update.LearnerState(of_step, np.int32(step), np.zeros(2))

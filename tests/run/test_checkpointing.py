@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from seedrl_jax.configs import base as base_config
-from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.learner import update
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay.embedded import store as embedded
@@ -25,8 +24,7 @@ class _Run:
     self._monkeypatch = monkeypatch
     self.folder = workdir_lib.Workdir(path)
     self.folder.create()
-    config = base_config.get_config()
-    self.folder.write_start(config, env_factory.make_env_spec(config))
+    self.folder.write_config(base_config.get_config())
     self.said: list[str] = []
     self.store = embedded.EmbeddedStore([Toy().queue(8)], Toy().spec(), 2)
     self.open()

@@ -141,7 +141,7 @@ def test_folder_that_cannot_be_made_is_refused(tmp_path):
 def test_config_comes_back_and_resumes_itself(tmp_path):
   config = _config()
   directory = workdir.Workdir(tmp_path)
-  directory.write_start(config, _SPEC)
+  directory.write_config(config)
   found = directory.read_config()
   assert found.env.id == config.env.id
   assert found.env.frame_skip is None
@@ -151,7 +151,7 @@ def test_config_comes_back_and_resumes_itself(tmp_path):
 
 def test_specs_come_back(tmp_path):
   directory = workdir.Workdir(tmp_path)
-  directory.write_start(_config(), _SPEC)
+  directory.write_env_spec(_SPEC)
   assert directory.read_env_spec() == _SPEC
 
 
@@ -215,7 +215,7 @@ def test_name_of_what_a_factory_makes_may_change():
 def test_the_versions_of_every_start_are_noted(tmp_path, monkeypatch):
   monkeypatch.setattr(workdir, '_PACKAGES', ('jax', 'seedrl-jax-that-is-none'))
   for _ in range(2):
-    workdir.Workdir(tmp_path).write_start(_config(), _SPEC)
+    workdir.Workdir(tmp_path).write_config(_config())
   lines = (tmp_path / 'versions.jsonl').read_text().splitlines()
   first, second = map(json.loads, lines)
   assert first['jax'] == second['jax'] == jax.__version__
