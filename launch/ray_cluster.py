@@ -79,9 +79,8 @@ _arguments: list[str] = []
 
 
 def _parse_flags(argv: list[str]) -> list[str]:
-  """Parses the command line, and keeps it for the learners."""
   rest = train.parse_flags(argv)
-  # With the default --config, which parsing has inserted.
+  # For learners, with the default --config, which parsing has inserted.
   _arguments.extend(argv[1:])
   return rest
 

@@ -41,7 +41,7 @@ Options, with the environment variables that stand for them:
                                          gets it back from there
   --restart                              of train: waits for the end, and makes
                                          the slice anew if it is taken away;
-                                         needs --backup
+                                         needs --backup, and options of create
   --worker=N                             of logs; default: 0
   --yes                                  of delete: does not ask
 

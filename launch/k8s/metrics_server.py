@@ -57,7 +57,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     self._path = path
     super().__init__(*args)  # type: ignore[arg-type]
 
-  def do_GET(self) -> None:  # noqa: N802
+  def do_GET(self) -> None:
     try:
       body, status = json.dumps(newest_row(self._path)), 200
     except (OSError, ValueError) as e:
