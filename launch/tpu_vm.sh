@@ -9,6 +9,8 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 readonly ROOT
 # In a worker's home directory.
 readonly REMOTE=seedrl-jax
+# Between questions to gcloud.
+readonly POLL_SECONDS=60
 
 usage() {
   cat <<'END'
@@ -31,11 +33,15 @@ Options, with the environment variables that stand for them:
   --version=VERSION  SEEDRL_TPU_VERSION  of create: the runtime; default:
                                          v2-alpha-tpuv5-lite
   --spot             SEEDRL_TPU_SPOT=1   of create: cheaper, may be taken away
+  --queued           SEEDRL_TPU_QUEUED=1 of create: waits in the queue for room
   --backup=URL       SEEDRL_TPU_BACKUP   of train: where in a bucket, as in
                                          gs://bucket/run, copies of the work
                                          directory go, every five minutes and
                                          at the end; a slice without the run
                                          gets it back from there
+  --restart                              of train: waits for the end, and makes
+                                         the slice anew if it is taken away;
+                                         needs --backup, and options of create
   --worker=N                             of logs; default: 0
   --yes                                  of delete: does not ask
 
@@ -72,7 +78,9 @@ parse_arguments() {
   type=${SEEDRL_TPU_TYPE:-v5litepod-16}
   version=${SEEDRL_TPU_VERSION:-v2-alpha-tpuv5-lite}
   spot=${SEEDRL_TPU_SPOT:-}
+  queued=${SEEDRL_TPU_QUEUED:-}
   backup=${SEEDRL_TPU_BACKUP:-}
+  restart=''
   worker=0
   yes=''
   rest=()
@@ -84,6 +92,8 @@ parse_arguments() {
       --type=*) type=${1#*=} ;;
       --version=*) version=${1#*=} ;;
       --spot) spot=1 ;;
+      --queued) queued=1 ;;
+      --restart) restart=1 ;;
       --backup=*) backup=${1#*=} ;;
       --worker=*) worker=${1#*=} ;;
       --yes) yes=1 ;;
@@ -106,15 +116,20 @@ parse_arguments() {
     die "--name=$name: may have small letters, digits and hyphens only."
   [[ ! $backup || $backup =~ ^gs://[^/]+/. ]] ||
     die "--backup=$backup: must be a folder of a bucket, as in gs://bucket/run."
+  [[ ! $restart || $backup ]] ||
+    die '--restart needs --backup=gs://bucket/run to resume from.'
   [[ $worker =~ ^[0-9]+$ ]] ||
     die "--worker=$worker: must be a number; the first worker is 0."
 }
 
 # tpu COMMAND ARGUMENT...: calls gcloud with the zone and the project.
 tpu() {
-  gcloud compute tpus tpu-vm "$@" --quiet ${zone:+"--zone=$zone"} \
-    ${project:+"--project=$project"}
+  gcloud compute tpus "${kind:-tpu-vm}" "$@" --quiet \
+    ${zone:+"--zone=$zone"} ${project:+"--project=$project"}
 }
+
+# The same for requests in the queue; each has its slice's name.
+queue() { kind=queued-resources tpu "$@"; }
 
 # on WORKER SCRIPT: runs a script in the tree of a worker, or of all of them.
 on() {
@@ -154,10 +169,32 @@ create() {
       return
       ;;
   esac
-  tpu create "$name" "--accelerator-type=$type" "--version=$version" \
-    ${spot:+--spot} || die "gcloud could not create $name, see above."
+  if [[ $queued ]]; then
+    wait_in_queue
+  else
+    tpu create "$name" "--accelerator-type=$type" "--version=$version" \
+      ${spot:+--spot} || die "gcloud could not create $name, see above."
+  fi
   say "created $name ($type); next: launch/tpu_vm.sh setup --name=$name"
   [[ ! $spot ]] || warn_of_loss
+}
+
+# Requests the slice, unless that was done before, and waits until it is there.
+wait_in_queue() {
+  queue describe "$name" >/dev/null 2>&1 ||
+    queue create "$name" "--node-id=$name" "--accelerator-type=$type" \
+      "--runtime-version=$version" ${spot:+--spot} ||
+    die "gcloud could not request $name, see above."
+  while :; do
+    state=$(queue describe "$name" '--format=value(state.state)') || state='?'
+    state=${state##*$'\n'}
+    case $state in
+      ACTIVE) return ;;
+      FAILED | SUSPEND*) die "the request for $name is $state; delete it." ;;
+    esac
+    say "the request for $name is $state"
+    sleep "$POLL_SECONDS"
+  done
 }
 
 # Prints a script that fails if a learner runs.
@@ -249,6 +286,29 @@ $follow" ||
       "launch/tpu_vm.sh stop --name=$name"
   say "training on all workers of $name; follow it with:" \
     "launch/tpu_vm.sh logs --name=$name"
+  [[ ! $restart ]] || keep_training
+}
+
+# Waits for the learners' end; makes the slice anew whenever it is taken away.
+keep_training() {
+  export SEEDRL_TPU_NAME=$name SEEDRL_TPU_ZONE=$zone SEEDRL_TPU_TYPE=$type \
+    SEEDRL_TPU_PROJECT=$project SEEDRL_TPU_VERSION=$version \
+    SEEDRL_TPU_SPOT=$spot SEEDRL_TPU_QUEUED=$queued SEEDRL_TPU_BACKUP=$backup
+  local lost=''
+  while sleep "$POLL_SECONDS"; do
+    # An answer may fail to come; the next one will.
+    state=$(find_state && printf %s "$state") || continue
+    [[ ! $state || $state == PREEMPTED || $state == TERMINATED ]] && lost=1
+    if [[ $lost ]]; then
+      say "$name is ${state:-gone}; making it anew"
+      "$0" delete --yes && "$0" create && "$0" setup &&
+        "$0" train -- "${rest[@]}" && lost=''
+    elif [[ $state == READY ]] &&
+      on all 'flock --nonblock learner.lock true' 2>/dev/null; then
+      say "the learners of $name have ended; see launch/tpu_vm.sh logs"
+      return
+    fi
+  done
 }
 
 logs() {
@@ -273,9 +333,10 @@ stop() {
 }
 
 delete() {
-  local answer=''
+  local answer='' requested=''
   find_state
-  if [[ ! $state ]]; then
+  ! queue describe "$name" >/dev/null 2>&1 || requested=1
+  if [[ ! $state && ! $requested ]]; then
     say "there is no $name."
     return
   fi
@@ -288,7 +349,12 @@ delete() {
     [[ $answer == [yY] || $answer == [yY]es ]] ||
       die "$name was kept; answer y, or give --yes, to delete it."
   fi
-  tpu delete "$name" || die "gcloud could not delete $name, see above."
+  # A request is deleted with its slice.
+  if [[ $requested ]]; then
+    queue delete "$name" --force
+  else
+    tpu delete "$name"
+  fi || die "gcloud could not delete $name, see above."
   say "deleted $name."
 }
 

@@ -49,7 +49,7 @@ _PROFILE = flags.DEFINE_integer(
 )
 
 
-class _Stop:
+class Stop:
   """Stops the run cleanly on SIGINT, SIGTERM or SIGHUP."""
 
   def __init__(self) -> None:
@@ -75,7 +75,7 @@ class _Stop:
       signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _parse_flags(argv: list[str]) -> list[str]:
+def parse_flags(argv: list[str]) -> list[str]:
   """Parses the command line; exits with a message if it is wrong."""
   rest = config_flag.parse(argv)
   if not _WORKDIR.value:
@@ -98,7 +98,7 @@ def main(
   `join` connects to the other hosts; None: there are none.
   """
   del argv
-  stop = _Stop()
+  stop = Stop()
   stop.install()
   startup.ready('command line')
   # Imports take a second, so parse flags first.
@@ -137,7 +137,7 @@ def _said() -> tuple[type[BaseException], ...]:
   )
 
 
-def _train(stop: _Stop, coordinator: coordinator_lib.Coordinator) -> None:
+def _train(stop: Stop, coordinator: coordinator_lib.Coordinator) -> None:
   with process.without_collection():
     from seedrl_jax.run import system
 
@@ -162,7 +162,7 @@ def start(
   process.ensure_outputs()
   process.restart_with_huge_pages()
   try:
-    app.run(functools.partial(main, join=join), flags_parser=_parse_flags)
+    app.run(functools.partial(main, join=join), flags_parser=parse_flags)
   finally:
     process.drop_unread()
 

@@ -20,6 +20,7 @@ _MAY_IMPORT = {
   'replay': {'runtime', 'types'},
   'inference': {'agents', 'envs', 'replay', 'types'},
   'actors': {'envs', 'runtime', 'types'},
+  'engines': {'actors', 'runtime'},
   'learner': {'agents', 'replay', 'types'},
   'distributed': {'learner', 'replay', 'runtime', 'types'},
   'evaluation': {

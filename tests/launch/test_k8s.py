@@ -1,34 +1,47 @@
 """Tests for launch/k8s: the manifests against each other and the programs."""
 
+import copy
+import itertools
 import json
+import math
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
 from typing import Any
 
 import pytest
 import yaml
 
+from tests import runs
 from tests.launch import stand_ins
 
 _FOLDER = stand_ins.ROOT / 'launch/k8s'
+_COMPONENTS = ('autoscaling', 'kueue', 'tpu')
 
 
-def _load() -> dict[str, Any]:
+def _load(*texts: str) -> dict[str, Any]:
   """Returns all documents by kind and name."""
   found: dict[str, Any] = {}
-  for path in sorted(_FOLDER.glob('*.yaml')):
-    for document in yaml.safe_load_all(path.read_text()):
-      name = document.get('metadata', {}).get('name', '')
-      key = f'{document["kind"]}/{name}'.rstrip('/')
-      assert key not in found
-      found[key] = document
+  for document in itertools.chain(*map(yaml.safe_load_all, texts)):
+    name = document.get('metadata', {}).get('name', '')
+    key = f'{document["kind"]}/{name}'.rstrip('/')
+    assert key not in found
+    found[key] = document
   return found
 
 
-_ALL = _load()
+def _read(folder: pathlib.Path) -> dict[str, Any]:
+  return _load(*(path.read_text() for path in sorted(folder.glob('*.yaml'))))
+
+
+_ALL = _read(_FOLDER)
 _JOB = _ALL['JobSet/seedrl']['spec']['replicatedJobs'][0]
 _TEMPLATES = {
   'learner': _JOB['template']['spec']['template'],
@@ -214,3 +227,155 @@ def test_a_stopped_learner_saves_and_is_not_done(
   said, _ = running.communicate()
   assert said.endswith('saved\n')
   assert running.returncode == expected
+
+
+def _change(document: Any, change: dict[str, Any]) -> None:
+  """Makes a change of a JSON patch."""
+  *path, last = (
+    int(part) if part.isdigit() else part.replace('~1', '/')
+    for part in change['path'].split('/')[1:]
+  )
+  for part in path:
+    document = document[part]
+  if change['op'] == 'test':
+    assert document[last] == change['value']
+  elif change['op'] == 'remove':
+    del document[last]
+  else:
+    assert (change['op'] == 'replace') == (
+      last in document or path[-1] == 'args'
+    )
+    document[last] = change['value']
+
+
+def _with(component: str) -> dict[str, Any]:
+  """Returns all documents as a component changes them."""
+  own = _read(_FOLDER / component)
+  kustomization = own.pop('Component')
+  built = copy.deepcopy(_ALL) | own
+  for patch in kustomization['patches']:
+    target = patch['target']
+    for change in yaml.safe_load(patch['patch']):
+      _change(built[f'{target["kind"]}/{target["name"]}'], change)
+  return built
+
+
+def _learners(built: dict[str, Any]) -> tuple[Any, dict[str, str]]:
+  """Returns the learners' job, and the flags of a learner."""
+  job = built['JobSet/seedrl']['spec']['replicatedJobs'][0]['template']['spec']
+  (container,) = job['template']['spec']['containers']
+  pairs = (flag.partition('=') for flag in container['args'])
+  return job, {name: value for name, _, value in pairs}
+
+
+@pytest.mark.parametrize('component', _COMPONENTS)
+def test_kustomize_takes_the_components(tmp_path: pathlib.Path, component: str):
+  if not (kubectl := shutil.which('kubectl')):
+    pytest.skip('needs kubectl')
+  folder = shutil.copytree(_FOLDER, tmp_path / 'k8s')
+  with (folder / 'kustomization.yaml').open('a') as file:
+    print(f'components: [{component}]', file=file)
+  command = [kubectl, 'kustomize', folder]
+  text = subprocess.run(command, check=True, capture_output=True).stdout
+  built = _load(text.decode().replace('registry.example.com/', ''))
+  expected = _with(component)
+  expected.pop('Kustomization')
+  assert json.loads(json.dumps(built).replace(':latest"', '"')) == expected
+
+
+def test_a_tpu_slice_has_as_many_hosts_as_there_are_learners():
+  built = _with('tpu')
+  job, flags = _learners(built)
+  pod = job['template']['spec']
+  limits = pod['containers'][0]['resources']['limits']
+  assert 'nvidia.com/gpu' not in limits
+  label = 'cloud.google.com/gke-tpu'
+  assert pod['nodeSelector'][f'{label}-accelerator'] == 'tpu-v5-lite-podslice'
+  topology = pod['nodeSelector'][f'{label}-topology']
+  hosts = math.prod(map(int, topology.split('x'))) // limits['google.com/tpu']
+  reverb = built['StatefulSet/seedrl-reverb']['spec']
+  assert hosts == job['completions'] == job['parallelism'] == reverb['replicas']
+  assert hosts == int(flags['--num_processes'])
+  share = int(_flags('reverb')['--config.batch_size'])
+  assert int(flags['--config.batch_size']) == share * hosts
+
+
+def test_learners_wait_in_a_queue():
+  labels = _with('kueue')['JobSet/seedrl']['metadata']['labels']
+  assert labels['kueue.x-k8s.io/queue-name'] == 'seedrl'
+  # What was there is kept.
+  assert labels['app.kubernetes.io/component'] == 'learner'
+
+
+def test_actors_are_scaled_by_a_number_that_is_served():
+  built = _with('autoscaling')
+  scaled = built['ScaledObject/seedrl-actors']['spec']
+  assert 'replicas' not in built['Deployment/seedrl-actors']['spec']
+  assert scaled['scaleTargetRef'] == {'name': 'seedrl-actors'}
+  # The learners have room for the largest number.
+  flags = _flags('actor')
+  num_envs = int(flags['--groups']) * int(flags['--envs_per_group'])
+  room = int(_learners(built)[1]['--config.actors.max_envs'])
+  assert scaled['maxReplicaCount'] * num_envs == room
+  (trigger,) = scaled['triggers']
+  asked = trigger['metadata']
+  assert asked['valueLocation'] in runs.documented_columns()
+  assert 0 < float(asked['targetValue']) < 1
+  server = built['Deployment/seedrl-metrics']['spec']['template']
+  (container,) = server['spec']['containers']
+  service = built['Service/seedrl-metrics']['spec']
+  assert service['selector'].items() <= server['metadata']['labels'].items()
+  port = container['ports'][0]['containerPort']
+  assert service['ports'] == [
+    {'name': 'metrics', 'port': port, 'targetPort': 'metrics'}
+  ]
+  assert asked['url'].startswith('http://seedrl-metrics.')
+  assert asked['url'].endswith(f':{port}/')
+  assert container['args'] == [
+    f'--workdir={_flags("learner")["--workdir"]}',
+    f'--port={port}',
+  ]
+  program = container['command'][1].removesuffix('.py').removeprefix('launch/')
+  known = runs.call(program, *container['args'], '--only_check_args')
+  assert known.returncode == 0, known.stderr
+
+
+def _serve(folder: pathlib.Path) -> tuple[subprocess.Popen[str], str]:
+  """Starts the metrics' server; returns its address, too."""
+  server = subprocess.Popen(
+    [
+      *(sys.executable, _FOLDER / 'metrics_server.py'),
+      *(f'--workdir={folder}', '--port=0'),
+    ],
+    stdout=subprocess.PIPE,
+    text=True,
+  )
+  assert server.stdout is not None
+  port = server.stdout.readline().split()[-1]
+  return server, f'http://127.0.0.1:{port}/'
+
+
+def test_the_newest_complete_row_is_served(tmp_path: pathlib.Path):
+  server, url = _serve(tmp_path)
+  try:
+    path = tmp_path / 'metrics.csv'
+    for text, age, expected in (
+      (None, 0, None),
+      ('time/x,eval/return\n', 0, None),
+      ('time/x,eval/return\n1,5\n0.25,\n0.7', 0, {'time/x': 0.25}),
+      ('time/x,eval/return\n1,5\n' * 9000, 0, {'time/x': 1, 'eval/return': 5}),
+      ('time/x\n1\n', 600, None),
+    ):
+      if text is not None:
+        path.write_text(text)
+        then = time.time() - age
+        os.utime(path, (then, then))
+      try:
+        with urllib.request.urlopen(url) as answer:
+          assert json.load(answer) == expected
+      except urllib.error.HTTPError as e:
+        assert (e.code, expected) == (503, None)
+        assert 'error' in json.load(e)
+  finally:
+    server.kill()
+    server.communicate()

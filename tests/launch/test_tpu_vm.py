@@ -14,7 +14,8 @@ import pytest
 from tests.launch import stand_ins
 
 # Records its arguments, then does to the folders in FAKE_WORKERS what gcloud
-# does to workers. FAKE_FAIL fails a subcommand.
+# does to workers. FAKE_FAIL fails a subcommand. The slice's state is FAKE_STATE
+# or in the file FAKE_SLICE, and that of its request in FAKE_QUEUE.
 _GCLOUD = """#!PYTHON
 import json, os, pathlib, shutil, subprocess, sys
 
@@ -23,16 +24,28 @@ with open(os.environ['FAKE_LOG'], 'a') as log:
   print(json.dumps(arguments), file=log)
 if arguments[0] == 'storage':
   os.execv(os.environ['FAKE_STORAGE'], arguments)
-assert arguments[:3] == ['compute', 'tpus', 'tpu-vm'], arguments
-what, *rest = arguments[3:]
+assert arguments[:2] == ['compute', 'tpus'], arguments
+kind, what, *rest = arguments[2:]
+slice_file = pathlib.Path(os.environ['FAKE_SLICE'])
+file = {
+  'tpu-vm': slice_file,
+  'queued-resources': pathlib.Path(os.environ['FAKE_QUEUE']),
+}[kind]
 if what == os.environ.get('FAKE_FAIL'):
   sys.exit('gcloud: ERROR: no permission')
 if what == 'describe':
-  state = os.environ.get('FAKE_STATE')
+  state = file.read_text().strip() if file.exists() else None
+  if kind == 'tpu-vm':
+    state = os.environ.get('FAKE_STATE', state)
   if state is None:
     sys.exit('ERROR: NOT_FOUND: Resource was not found')
   print('Using zone z\\n' + state)
   sys.exit()
+if what == 'create':
+  file.write_text('READY' if kind == 'tpu-vm' else 'WAITING_FOR_RESOURCES')
+if what == 'delete':
+  for path in (file, slice_file):
+    path.unlink(missing_ok=True)
 option = lambda name: next(
   (a.split('=', 1)[1] for a in rest if a.startswith(name + '=')), '0')
 workers = os.environ['FAKE_WORKERS'].split()
@@ -127,9 +140,23 @@ class Desk:
       'FAKE_LOG': str(self.log),
       'FAKE_WORKERS': ' '.join(map(str, self.homes)),
       'FAKE_STORAGE': str(folder / 'storage'),
+      'FAKE_SLICE': str(folder / 'slice'),
+      'FAKE_QUEUE': str(folder / 'queue'),
       'FAKE_BUCKETS': str(self.bucket.parent),
       'LEARNER': str(folder / 'learner'),
     }
+
+  def on_sleep(self, *scripts: str) -> None:
+    """Has each sleep of the program run the next script instead."""
+    for i, script in enumerate(scripts):
+      (self.bin / f'sleep-{i}').write_text(script)
+    # After the last one it fails, which ends the program.
+    text = f"""#!/bin/bash
+cd {self.bin.parent}
+next=$(ls bin/sleep-* | head -n 1)
+[[ $next ]] && mv "$next" next && source ./next
+"""
+    stand_ins.add_program(self.bin, 'sleep', text)
 
   @property
   def trees(self) -> list[pathlib.Path]:
@@ -157,6 +184,12 @@ class Desk:
     """gcloud's arguments, without those of every call."""
     lines = map(json.loads, self.log.read_text().splitlines())
     return [line[3:] for line in lines]
+
+  def changes(self) -> list[str]:
+    """What gcloud was told to make or delete, and where it copied to."""
+    lines = map(json.loads, self.log.read_text().splitlines())
+    words = [' '.join(line[2:4]) for line in lines]
+    return [w for w in words if w.endswith(('create', 'delete', 'scp'))]
 
   def back_up(
     self, worker: int, *arguments: str
@@ -219,6 +252,7 @@ _AWKWARD = ("--config.env.id='a b'", '--x=$HOME;`id`"', '--y=*', '--z=', 'ü\n')
     (['create', '--name=A b'], '--name=A b: may have small letters'),
     (['create', '--name', 'tpu'], '--name is no option of create'),
     (['train', '--name=tpu', '--backup=b/r'], '--backup=b/r: must be a folder'),
+    (['train', '--name=tpu', '--restart'], '--restart needs --backup=gs://'),
   ],
 )
 def test_what_is_wrong_is_said(desk: Desk, arguments: list[str], said: str):
@@ -396,6 +430,71 @@ def test_backup_is_complete_when_a_learner_has_ended(ready: Desk):
   ready.stop()
   assert (ready.bucket / 'r/5').exists()
   assert (ready.bucket / 'r/hosts/1/backup').exists()
+
+
+def test_create_waits_in_the_queue(desk: Desk):
+  desk.on_sleep('echo PROVISIONING >queue', 'echo ACTIVE >queue')
+  result = desk.run('create', '--name=tpu', '--queued', '--spot', '--type=t')
+  assert result.returncode == 0, result.stderr
+  assert [line for line in result.stdout.splitlines() if 'request' in line] == [
+    'tpu_vm: the request for tpu is WAITING_FOR_RESOURCES',
+    'tpu_vm: the request for tpu is PROVISIONING',
+  ]
+  assert [
+    *('create', 'tpu', '--node-id=tpu', '--accelerator-type=t'),
+    *('--runtime-version=v2-alpha-tpuv5-lite', '--spot', '--quiet'),
+  ] in desk.calls()
+  # What was requested is not requested again, and is deleted with its slice.
+  assert desk.run('create', '--name=tpu', '--queued').returncode == 0
+  assert desk.run('delete', '--name=tpu', '--yes').returncode == 0
+  assert desk.changes() == [
+    'queued-resources create',
+    'queued-resources delete',
+  ]
+
+
+def test_a_request_that_failed_is_said(desk: Desk):
+  desk.on_sleep('echo SUSPENDED >queue')
+  said = desk.refusal('create', '--name=tpu', '--queued')
+  assert 'the request for tpu is SUSPENDED; delete it.' in said
+
+
+# Ends the learners, which have begun, and waits for their backups.
+_END_LEARNERS = """
+for tree in worker-*/seedrl-jax; do
+  until grep -q / $tree/learner.log; do /bin/sleep 0.1; done
+  kill -TERM "$(cat $tree/learner.lock)"
+  flock $tree/learner.lock true
+done
+"""
+
+
+def test_a_slice_that_is_taken_away_is_made_anew(desk: Desk):
+  lose = 'rm -r worker-*/seedrl-jax slice; echo SUSPENDED >queue'
+  desk.on_sleep(
+    'touch worker-0/seedrl-jax/runs/tpu/5',
+    _END_LEARNERS + lose,
+    'echo ACTIVE >queue; echo READY >slice',
+    _END_LEARNERS,
+  )
+  for name, state in ('slice', 'READY'), ('queue', 'ACTIVE'):
+    (desk.bin.parent / name).write_text(state)
+  flags = ('--name=tpu', '--spot', '--queued')
+  assert desk.run('setup', *flags).returncode == 0
+  result = desk.run(
+    'train', *flags, '--restart', '--backup=gs://b/r', '--', *_AWKWARD
+  )
+  assert result.returncode == 0, result.stderr
+  assert 'tpu_vm: tpu is gone; making it anew\n' in result.stdout
+  assert result.stdout.endswith('have ended; see launch/tpu_vm.sh logs\n')
+  assert desk.changes() == [
+    *('tpu-vm scp', 'queued-resources delete', 'queued-resources create'),
+    'tpu-vm scp',
+  ]
+  # It resumed from the bucket, with the same flags.
+  assert (desk.trees[0] / 'runs/tpu/5').exists()
+  said = (desk.trees[0] / 'learner.log').read_text().splitlines()
+  assert json.loads(said[0])[2:] == list(_AWKWARD)
 
 
 def test_arguments_of_the_help_are_the_learners():

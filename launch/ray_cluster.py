@@ -1,0 +1,150 @@
+"""Trains on a Ray cluster: `python launch/ray_cluster.py --learners=2 …`.
+
+Takes all flags of launch/train.py. Ray gives each learner a node of its own and
+places actors where there are CPUs. An actor that dies starts again; if a
+learner does, all start again from the last checkpoint.
+"""
+
+import math
+import os
+import pathlib
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+
+from absl import app, flags
+
+from seedrl_jax.engines import access, plan, ray_cluster
+from seedrl_jax.launch import train
+from seedrl_jax.runtime import process, progress
+
+flags.adopt_module_key_flags(train)
+
+_LEARNERS = flags.DEFINE_integer(
+  'learners', 1, 'Hosts that train together, each on a node.', lower_bound=1
+)
+_LEARNER_CPUS = flags.DEFINE_float(
+  'learner_cpus', 4.0, 'CPUs to reserve for a learner.', lower_bound=0.1
+)
+_LEARNER_GPUS = flags.DEFINE_float(
+  'learner_gpus',
+  -1.0,
+  'GPUs of a learner, which sees no others. -1: all of a node, of the one that '
+  'has the fewest, but some; none if no node has any.',
+  lower_bound=-1.0,
+)
+_ACTORS = flags.DEFINE_integer(
+  'actors',
+  0,
+  'Actors. They step all environments, unless --config.env.num_envs is given.',
+  lower_bound=0,
+)
+_ACTOR_CPUS = flags.DEFINE_float(
+  'actor_cpus', 2.0, 'CPUs and threads of an actor.', lower_bound=0.1
+)
+_ACTOR_FLAGS = flags.DEFINE_string(
+  'actor_flags',
+  '',
+  'Further flags of launch/actor.py, as "--groups=3 --threads=1". Actors of '
+  'more than 16 environments need a larger --config.actors.max_envs.',
+)
+_ADDRESS = flags.DEFINE_string(
+  'ray_address',
+  '',
+  'The cluster, as host:port. Empty: RAY_ADDRESS, else that of this machine, '
+  'else Ray starts one here.',
+)
+_PLACE_TIMEOUT = flags.DEFINE_float(
+  'place_timeout',
+  600.0,
+  'Seconds in which the learners must have nodes, as some may yet be added.',
+  lower_bound=0.0,
+)
+_MAX_RESTARTS = flags.DEFINE_integer(
+  'max_restarts',
+  10,
+  'How often learners that fail start again. Lost nodes do not count.',
+  lower_bound=0,
+)
+_OWN = (
+  *(_LEARNERS, _LEARNER_CPUS, _LEARNER_GPUS, _ACTORS, _ACTOR_CPUS),
+  *(_ACTOR_FLAGS, _ADDRESS, _PLACE_TIMEOUT, _MAX_RESTARTS),
+)
+# Of an actor with two groups of eight, the default.
+_ENVS_PER_ACTOR = 16
+# Only a learner's progress line has this.
+_PROGRESS = ' | waits for '
+_arguments: list[str] = []
+
+
+def _parse_flags(argv: list[str]) -> list[str]:
+  rest = train.parse_flags(argv)
+  # For learners, with the default --config, which parsing has inserted.
+  _arguments.extend(argv[1:])
+  return rest
+
+
+def main(argv: Sequence[str]) -> None:
+  """Trains until the end, SIGINT, SIGTERM or SIGHUP."""
+  del argv
+  process.ensure_outputs()
+  line = progress.ProgressLine()
+
+  def show(text: str) -> None:
+    (line.update if _PROGRESS in text else line.say)(text)
+
+  try:
+    planned, allowed = _plan(), access.given(flags.FLAGS.config.actors)
+    run = ray_cluster.RayRun(_ADDRESS.value or None, planned, allowed, show)
+    stop = train.Stop()
+    # After Ray has set handlers of its own.
+    stop.install()
+    stop.attach(run)
+    try:
+      run.run()
+    finally:
+      run.close()
+  except (ValueError, ray_cluster.RunFailed) as e:
+    sys.exit(f'ray_cluster: {e}')
+
+
+def _plan() -> plan.Plan:
+  """Returns what the flags ask for; raises ValueError if a value is wrong."""
+  from seedrl_jax.agents import base
+  from seedrl_jax.run import layout
+
+  config, added = flags.FLAGS.config, []
+  room = _ENVS_PER_ACTOR * math.ceil(_ACTORS.value / _LEARNERS.value)
+  for flag, value in ('env.num_envs', 0), ('actors.max_envs', room):
+    given = re.compile(rf'--?config\.{re.escape(flag)}\b')
+    if _ACTORS.value and not any(map(given.match, _arguments)):
+      config.update_from_flattened_dict({flag: value})
+      added.append(f'--config.{flag}={value}')
+  layout.check(config, base.ranges(config))
+  return plan.Plan(
+    folder=str(pathlib.Path(__file__).resolve().parent),
+    learners=_LEARNERS.value,
+    learner_cpus=_LEARNER_CPUS.value,
+    learner_gpus=_LEARNER_GPUS.value,
+    learner_flags=[
+      *plan.drop_flags(_arguments, {f.name for f in _OWN}),
+      *added,
+    ],
+    actors=_ACTORS.value,
+    actor_cpus=_ACTOR_CPUS.value,
+    actor_flags=[
+      f'--threads={max(1, int(_ACTOR_CPUS.value))}',
+      *shlex.split(_ACTOR_FLAGS.value),
+    ],
+    place_seconds=_PLACE_TIMEOUT.value,
+    max_failures=_MAX_RESTARTS.value,
+  )
+
+
+if __name__ == '__main__':
+  os.environ.setdefault('GRPC_VERBOSITY', 'ERROR')
+  try:
+    app.run(main, flags_parser=_parse_flags)
+  finally:
+    process.drop_unread()

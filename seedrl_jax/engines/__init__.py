@@ -1,0 +1,1 @@
+"""A run's processes on clusters of others: placed, watched, started again."""

@@ -1,0 +1,84 @@
+"""How actors on other machines may reach learners: certificate and secret."""
+
+import pathlib
+import secrets
+import subprocess
+import tempfile
+import types
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import ml_collections
+
+from seedrl_jax.actors import addresses, credentials
+
+
+class Access(NamedTuple):
+  """Flags of learners and actors, and the files that they name as `{name}`."""
+
+  learner_flags: Sequence[str] = ()
+  actor_flags: Sequence[str] = ()
+  files: Mapping[str, bytes] = types.MappingProxyType({})
+
+  def files_in(self, command: Sequence[str]) -> dict[str, bytes]:
+    """Returns what a command names: an actor does not get the key."""
+    text = ' '.join(command)
+    return {n: data for n, data in self.files.items() if f'{{{n}}}' in text}
+
+
+def given(config: ml_collections.ConfigDict) -> Access | None:
+  """Returns what the `actors` section of a configuration says; None: nothing.
+
+  Raises:
+    ValueError: if learners could not read it, or refuse to listen with it.
+  """
+  if not (config.tls_certificate or config.token_file or config.insecure):
+    return None
+  everywhere = addresses.parse('--config.actors.addresses', '0.0.0.0:1')
+  addresses.check_listening([everywhere], credentials.learner_security(config))
+  flags = [
+    config.tls_certificate and f'--tls_roots={config.tls_certificate}',
+    config.token_file and f'--token_file={config.token_file}',
+    config.insecure and '--insecure',
+  ]
+  return Access(actor_flags=list(filter(None, flags)))
+
+
+def make(hosts: Sequence[str]) -> Access:
+  """Returns a new certificate for learners' IP addresses, and a new secret.
+
+  Raises:
+    ValueError: if openssl is missing or fails.
+  """
+  names = ','.join(f'IP:{host}' for host in dict.fromkeys(hosts))
+  with tempfile.TemporaryDirectory() as folder:
+    certificate, key = pathlib.Path(folder, 'crt'), pathlib.Path(folder, 'key')
+    command = [
+      *('openssl', 'req', '-x509', '-newkey', 'ec', '-nodes', '-days', '365'),
+      *('-pkeyopt', 'ec_paramgen_curve:prime256v1', '-subj', '/CN=seedrl'),
+      *('-addext', f'subjectAltName={names}', '-out', str(certificate)),
+      *('-keyout', str(key)),
+    ]
+    try:
+      subprocess.run(command, check=True, capture_output=True, text=True)
+    except FileNotFoundError as e:
+      raise ValueError(
+        'openssl, which makes a certificate, is not here; install it, or give '
+        '--config.actors.tls_certificate, --config.actors.tls_key and '
+        '--config.actors.token_file.'
+      ) from e
+    except subprocess.CalledProcessError as e:
+      raise ValueError(f'openssl failed: {e.stderr.strip()}') from e
+    pair = certificate.read_bytes(), key.read_bytes()
+  return Access(
+    [
+      '--config.actors.tls_certificate={tls.crt}',
+      '--config.actors.tls_key={tls.key}',
+      '--config.actors.token_file={token}',
+    ],
+    ['--tls_roots={tls.crt}', '--token_file={token}'],
+    {
+      **dict(zip(('tls.crt', 'tls.key'), pair, strict=True)),
+      'token': secrets.token_hex(32).encode(),
+    },
+  )

@@ -1,0 +1,133 @@
+"""A program as the child of a worker: placed, read, told to end.
+
+As a program, this file executes another one, which the kernel then kills if the
+worker dies.
+"""
+
+import contextlib
+import ctypes
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+
+_PR_SET_PDEATHSIG = 1
+# A shell's exit code for what cannot be started.
+_NOT_STARTED = 127
+# How long to wait for output.
+_READ_SECONDS = 5.0
+
+
+class Child:
+  """A program on the worker's machine; thread-safe."""
+
+  def __init__(self) -> None:
+    # Lines, and after the last one the exit code.
+    self._output: queue.SimpleQueue[str | int] = queue.SimpleQueue()
+    self._process: subprocess.Popen[str] | None = None
+    self._has_begun = threading.Event()
+
+  def free_ports(self, count: int) -> list[int]:
+    """Returns ports on which nobody listens yet."""
+    with contextlib.ExitStack() as held:
+      sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+      for each in sockets:
+        each.bind(('', 0))
+      return [each.getsockname()[1] for each in sockets]
+
+  def start(
+    self,
+    command: Sequence[str],
+    folder: str,
+    variables: Mapping[str, str],
+    files: Mapping[str, bytes],
+  ) -> None:
+    """Starts the program.
+
+    Args:
+      command: its path and arguments, in which `{name}` stands for the path of
+        a file.
+      folder: to start it in.
+      variables: of its environment, besides the worker's.
+      files: contents by name, which are never on a disk.
+    """
+    # The kernel takes the end of the thread that forks for the parent's, so
+    # that thread waits for the child.
+    threading.Thread(
+      target=self._run, args=(command, folder, variables, files), daemon=True
+    ).start()
+
+  def _run(
+    self,
+    command: Sequence[str],
+    folder: str,
+    variables: Mapping[str, str],
+    files: Mapping[str, bytes],
+  ) -> None:
+    words, numbers = list(command), []
+    for name, content in files.items():
+      numbers.append(os.memfd_create(name))
+      os.write(numbers[-1], content)
+      path = f'/dev/fd/{numbers[-1]}'
+      words = [word.replace(f'{{{name}}}', path) for word in words]
+    try:
+      self._process = subprocess.Popen(
+        [sys.executable, '-I', __file__, str(os.getpid()), *words],
+        cwd=folder,
+        env={**os.environ, **variables},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors='replace',
+        pass_fds=numbers,
+        # A terminal's Ctrl-C reaches only who watches all programs.
+        start_new_session=True,
+      )
+    except OSError as e:
+      self._output.put(f'{words[0]} cannot be started in {folder}: {e}')
+      self._output.put(_NOT_STARTED)
+      return
+    finally:
+      self._has_begun.set()
+      for number in numbers:
+        os.close(number)
+    assert self._process.stdout is not None
+    for line in self._process.stdout:
+      self._output.put(line.rstrip('\n'))
+    self._output.put(self._process.wait())
+
+  def read(self) -> list[str | int]:
+    """Waits some seconds; returns new lines, and after the last the exit code.
+
+    The code is negative if a signal has ended the program.
+    """
+    found: list[str | int] = []
+    with contextlib.suppress(queue.Empty):
+      found.append(self._output.get(timeout=_READ_SECONDS))
+      while True:
+        found.append(self._output.get_nowait())
+    return found
+
+  def end(self) -> None:
+    """Sends SIGTERM to what was started, unless it has ended."""
+    self._has_begun.wait()
+    if self._process is not None:
+      self._process.terminate()
+
+
+def _main(parent: str, *command: str) -> None:
+  # Workers may block signals, which children inherit.
+  signal.pthread_sigmask(signal.SIG_SETMASK, ())
+  ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+  # Else the parent has just ended.
+  if os.getppid() == int(parent):
+    os.execvp(command[0], command)
+
+
+if __name__ == '__main__':
+  _main(*sys.argv[1:])

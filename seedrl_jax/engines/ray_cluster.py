@@ -1,0 +1,305 @@
+"""A run on a Ray cluster: Ray places and watches our own programs.
+
+Each program is the child (`child.Child`) of a Ray actor. Learners are a gang:
+they start, end and start again together, and the run's actors with them.
+"""
+
+import importlib
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from seedrl_jax.engines import access as access_lib
+from seedrl_jax.engines import child
+from seedrl_jax.engines import plan as plan_lib
+
+# Variables of the launching shell that programs get, by their beginnings.
+_VARIABLES = ('JAX_', 'NCCL_', 'PYTHONPATH', 'SEEDRL_', 'XLA_')
+_PROBE_SECONDS = 10.0
+# For workers of learners to start.
+_WORKER_SECONDS = 120.0
+# Between lines that say what is missing.
+_SAY_SECONDS = 10.0
+# Between an actor's end and its next start.
+_PAUSE = 5.0
+# From SIGTERM to SIGKILL: for a last checkpoint, and for actors, which first
+# wait for environments that are being made.
+_LEARNER_SECONDS, _ACTOR_SECONDS = 300.0, 45.0
+_KILLED = -9
+
+Say = Callable[[str], None]
+
+
+class RunFailed(RuntimeError):
+  """The run was not placed in time, or its learners failed too often."""
+
+
+class _Member:
+  """A program of the run: its Ray actor, and how far it is."""
+
+  def __init__(self, handle: Any, show: Say):
+    self.handle = handle
+    # Ray's reference to what the program does next.
+    self.pending: Any = None
+    self.has_started = self.has_ended = False
+    # Of a program that has ended; None: lost.
+    self.code: int | None = None
+    self.ended_at = 0.0
+    self._show = show
+
+  def start(self, command: Sequence[str], access: access_lib.Access) -> None:
+    """Starts the program as soon as its Ray actor has a place."""
+    named = os.environ.items()
+    variables = {k: v for k, v in named if k.startswith(_VARIABLES)}
+    files = access.files_in(command)
+    self.pending = self.handle.start.remote(
+      command, os.getcwd(), variables, files
+    )
+
+  def take(self, output: Sequence[str | int] | None) -> None:
+    """Takes what was pending, and asks for more."""
+    self.has_started = True
+    for item in output or ():
+      if isinstance(item, int):
+        self.finish(item)
+      else:
+        self._show(item)
+    self.pending = self.handle.read.remote()
+
+  def finish(self, code: int | None) -> None:
+    self.code, self.has_ended, self.ended_at = code, True, time.monotonic()
+
+
+class RayRun:
+  """A run on a Ray cluster."""
+
+  def __init__(
+    self,
+    address: str | None,
+    plan: plan_lib.Plan,
+    access: access_lib.Access | None,
+    show: Say,
+  ):
+    """Connects to the cluster at `address`; None: the one that Ray finds.
+
+    Without any, Ray starts one on this machine. `access` is made for each start
+    if there is none. `show` prints lines.
+
+    Raises:
+      ValueError: if Ray is not installed, or no cluster answers.
+    """
+    self._ray = _import_ray()
+    self._show = show
+    self._access = access
+    self._is_stopped = False
+    try:
+      if address:
+        # Ray would try for minutes.
+        host, _, port = address.rpartition(':')
+        socket.create_connection((host, port), _PROBE_SECONDS).close()
+      self._ray.init(address, log_to_driver=False, logging_level='error')
+    except OSError as e:
+      raise ValueError(
+        f'--ray_address={address or ""}: no Ray cluster answers ({e}); give '
+        "host:port, as 'ray status' and 'ray start --head' print it."
+      ) from e
+    self._plan = plan_lib.with_gpus(plan, self._nodes())
+    self._make = self._ray.remote(max_concurrency=2)(child.Child).options
+
+  def stop(self) -> None:
+    """Ends the run soon; for signal handlers."""
+    self._is_stopped = True
+
+  def close(self) -> None:
+    self._ray.shutdown()
+
+  def run(self) -> None:
+    """Trains until the end, or `stop`.
+
+    Raises:
+      RunFailed: if it is not placed in time, or fails too often.
+      ValueError: if no certificate can be made.
+    """
+    failures = 0
+    while not self._is_stopped:
+      reason, is_counted = self._start()
+      failures += is_counted
+      if not reason:
+        return
+      if self._is_stopped or failures > self._plan.max_failures:
+        raise RunFailed(f'{reason}; see above.')
+      self._say(
+        f'{reason}; all start again from the last checkpoint in --workdir, '
+        "which the learners' nodes must share."
+      )
+
+  def _start(self) -> tuple[str, bool]:
+    """Runs learners and actors once; returns `plan.failure`."""
+    bundle = {'CPU': self._plan.learner_cpus, 'GPU': self._plan.learner_gpus}
+    bundle = {name: count for name, count in bundle.items() if count}
+    # A learner takes all devices that it sees, and a lost node should take one
+    # learner: each has a node of its own.
+    group = self._ray.util.placement_group(
+      [bundle] * self._plan.learners, strategy='STRICT_SPREAD'
+    )
+    self._learners: list[_Member] = []
+    self._actors: list[_Member] = []
+    try:
+      if not self._wait_for_nodes(group):
+        return '', False
+      try:
+        self._place(group)
+      except self._ray.exceptions.RayError as e:
+        return f'learners could not be placed ({e})', True
+      self._watch()
+      return plan_lib.failure([m.code for m in self._learners])
+    finally:
+      for member in (*self._learners, *self._actors):
+        self._ray.kill(member.handle)
+      self._ray.util.remove_placement_group(group)
+
+  def _wait_for_nodes(self, group: Any) -> bool:
+    """Waits for the learners' nodes; returns False if stopped meanwhile."""
+    deadline = time.monotonic() + self._plan.place_seconds
+    say_at = time.monotonic()
+    while not group.wait(1):
+      if self._is_stopped:
+        return False
+      now = time.monotonic()
+      missing = plan_lib.shortage(self._plan, self._present())
+      if now > deadline:
+        raise RunFailed(missing)
+      if now > say_at:
+        say_at = now + _SAY_SECONDS
+        self._say(f'waits {deadline - now:.0f} s more: {missing}')
+    return True
+
+  def _place(self, group: Any) -> None:
+    """Starts learners where the group is, and actors where there are CPUs."""
+    strategies = self._ray.util.scheduling_strategies
+    for index in range(self._plan.learners):
+      handle = self._make(
+        num_cpus=self._plan.learner_cpus,
+        num_gpus=self._plan.learner_gpus,
+        scheduling_strategy=strategies.PlacementGroupSchedulingStrategy(
+          group, index
+        ),
+      ).remote()
+      show = self._prefixed(f'learner {index}') if index else self._show
+      self._learners.append(_Member(handle, show))
+    self._hosts = self._find_hosts(group)
+    addresses = [host.address for host in self._hosts]
+    self._say(f'learners on {", ".join(addresses)}.')
+    access = self._access or access_lib.Access()
+    if self._plan.actors and not self._access:
+      access = access_lib.make(addresses)
+    for index, learner in enumerate(self._learners):
+      command = plan_lib.learner_command(
+        self._plan, self._hosts, index, access.learner_flags
+      )
+      learner.start(command, access)
+    self._secrets = access
+    self._actors += map(self._start_actor, range(self._plan.actors))
+
+  def _find_hosts(self, group: Any) -> list[plan_lib.Host]:
+    """Returns where the learners are, once their workers have started."""
+    ports = self._ray.get(
+      [member.handle.free_ports.remote(2) for member in self._learners],
+      timeout=_WORKER_SECONDS,
+    )
+    nodes = {n['NodeID']: n['NodeManagerAddress'] for n in self._ray.nodes()}
+    places = self._ray.util.placement_group_table(group)['bundles_to_node_id']
+    return [
+      plan_lib.Host(nodes[places[index]], *both)
+      for index, both in enumerate(ports)
+    ]
+
+  def _start_actor(self, index: int) -> _Member:
+    handle = self._make(
+      num_cpus=self._plan.actor_cpus, scheduling_strategy='SPREAD'
+    ).remote()
+    actor = _Member(handle, self._prefixed(f'actor {index}'))
+    command = plan_lib.actor_command(
+      self._plan, self._hosts, index, self._secrets.actor_flags
+    )
+    actor.start(command, self._secrets)
+    return actor
+
+  def _watch(self) -> None:
+    """Keeps actors running until a learner ends; then ends all."""
+    say_at = time.monotonic() + _SAY_SECONDS
+    while not any(m.has_ended for m in self._learners) and not self._is_stopped:
+      self._poll([*self._learners, *self._actors])
+      for index, actor in enumerate(self._actors):
+        # With 0, the training has ended, or someone has ended the actor.
+        has_died = actor.has_ended and actor.code != 0
+        if has_died and time.monotonic() > actor.ended_at + _PAUSE:
+          how = 'lost' if actor.code is None else f'exit code {actor.code}'
+          self._say(f'actor {index} has died ({how}) and starts again.')
+          self._ray.kill(actor.handle)
+          self._actors[index] = self._start_actor(index)
+      if time.monotonic() > say_at:
+        say_at = time.monotonic() + _SAY_SECONDS
+        self._say_missing()
+    # Learners that finish do so together.
+    has_failed = any(m.has_ended and m.code != 0 for m in self._learners)
+    tell = self._is_stopped or has_failed
+    self._end(self._learners, _LEARNER_SECONDS, tell)
+    self._end([m for m in self._actors if m.has_started], _ACTOR_SECONDS, True)
+
+  def _poll(self, members: Sequence[_Member]) -> None:
+    """Waits a second at most for what programs do."""
+    waiting = {m.pending: m for m in members if not m.has_ended}
+    wait, count = self._ray.wait, len(waiting)
+    if wait([*waiting], timeout=1.0)[0]:
+      # All that are ready now, so that none is kept waiting.
+      for ready in wait([*waiting], num_returns=count, timeout=0.0)[0]:
+        try:
+          waiting[ready].take(self._ray.get(ready))
+        except self._ray.exceptions.RayActorError:
+          waiting[ready].finish(None)
+
+  def _end(
+    self, members: Sequence[_Member], seconds: float, tell: bool
+  ) -> None:
+    """Waits for the end of programs, told to if `tell`; gives late ones up."""
+    deadline = time.monotonic() + seconds
+    left = [m for m in members if not m.has_ended]
+    for member in left if tell else ():
+      member.handle.end.remote()
+    while left and time.monotonic() < deadline:
+      self._poll(left)
+      left = [m for m in left if not m.has_ended]
+    for member in left:
+      member.finish(_KILLED)
+
+  def _say(self, text: str) -> None:
+    self._show(f'ray_cluster: {text}')
+
+  def _prefixed(self, name: str) -> Say:
+    return lambda line: self._show(f'[{name}] {line}')
+
+  def _nodes(self) -> list[plan_lib.Node]:
+    return [n['Resources'] for n in self._ray.nodes() if n['Alive']]
+
+  def _present(self) -> str:
+    return plan_lib.present(self._nodes(), self._ray.available_resources())
+
+  def _say_missing(self) -> None:
+    count = sum(not actor.has_started for actor in self._actors)
+    if count:
+      self._say(
+        f'{count} of --actors={self._plan.actors} wait for '
+        f'{self._plan.actor_cpus:g} CPUs each; {self._present()}.'
+      )
+
+
+def _import_ray() -> Any:
+  try:
+    return importlib.import_module('ray')
+  except ModuleNotFoundError as e:
+    raise ValueError(
+      "Ray is not installed; on all nodes: pip install 'seedrl-jax[ray]'"
+    ) from e

@@ -1,0 +1,72 @@
+"""Tests for how actors may reach learners."""
+
+import pathlib
+import subprocess
+
+import ml_collections
+import pytest
+
+from seedrl_jax.configs import base
+from seedrl_jax.engines import access
+from tests.actors import certificates
+
+
+def _config(**values: object) -> ml_collections.ConfigDict:
+  config = base.get_config().actors
+  config.update(values)
+  return config
+
+
+def test_what_is_made_is_for_the_learners(tmp_path: pathlib.Path):
+  made = access.make(['10.0.0.1', '10.0.0.2', '10.0.0.1'])
+  path = tmp_path / 'crt'
+  path.write_bytes(made.files['tls.crt'])
+  for host in ('10.0.0.1', '10.0.0.2'):
+    checked = subprocess.run(
+      ['openssl', 'x509', '-in', path, '-checkip', host],
+      capture_output=True,
+      text=True,
+      check=True,
+    )
+    assert 'does match' in checked.stdout
+  assert made.files_in(made.learner_flags) == made.files
+  # The key stays with the learners.
+  assert set(made.files_in(made.actor_flags)) == {'tls.crt', 'token'}
+  assert access.make(['10.0.0.1']).files['token'] != made.files['token']
+
+
+def test_openssl_that_fails_or_is_missing_is_said(
+  monkeypatch: pytest.MonkeyPatch,
+):
+  with pytest.raises(ValueError, match='openssl failed: '):
+    access.make(['no address'])
+  monkeypatch.setenv('PATH', '/nowhere')
+  with pytest.raises(ValueError, match=r'is not here; install it, or give --c'):
+    access.make(['10.0.0.1'])
+
+
+def test_what_is_given_is_passed_on(tmp_path: pathlib.Path):
+  assert access.given(_config()) is None
+  crt, key = map(str, certificates.make(tmp_path))
+  (tmp_path / 'token').write_text('secret')
+  token = str(tmp_path / 'token')
+  named = _config(tls_certificate=crt, tls_key=key, token_file=token)
+  found = access.given(named)
+  assert found == access.Access(
+    actor_flags=[f'--tls_roots={crt}', f'--token_file={token}']
+  )
+  assert access.given(_config(insecure=True)).actor_flags == ['--insecure']
+
+
+@pytest.mark.parametrize(
+  ('values', 'said'),
+  [
+    ({'token_file': '/no'}, r'token_file=/no: No such file'),
+    ({'tls_certificate': '/no'}, r'tls_key must be given together'),
+  ],
+)
+def test_what_learners_would_refuse_is_refused(
+  values: dict[str, str], said: str
+):
+  with pytest.raises(ValueError, match=said):
+    access.given(_config(**values))

@@ -1,0 +1,106 @@
+"""Tests for what a run asks of a cluster, and when it starts again."""
+
+import sys
+
+import pytest
+
+from seedrl_jax.engines import plan as plan_lib
+
+_PLAN = plan_lib.Plan(
+  folder='/c/launch',
+  learners=2,
+  learner_cpus=4,
+  learner_gpus=-1,
+  learner_flags=['--config=x', '--workdir=w'],
+  actors=3,
+  actor_cpus=2,
+  actor_flags=['--threads=2'],
+  place_seconds=1,
+  max_failures=0,
+)
+_HOSTS = [plan_lib.Host('10.0.0.1', 5, 6), plan_lib.Host('10.0.0.2', 7, 8)]
+
+
+@pytest.mark.parametrize(
+  ('asked', 'nodes', 'gpus'),
+  [
+    (-1, [], 0),
+    (-1, [{'CPU': 8}, {'CPU': 4, 'GPU': 8}, {'GPU': 4}], 4),
+    (-1, [{'CPU': 8}, {'GPU': 0}], 0),
+    (0, [{'GPU': 4}], 0),
+    (0.5, [{'GPU': 4}], 0.5),
+  ],
+)
+def test_gpus_are_a_nodes(asked, nodes, gpus):
+  plan = plan_lib.with_gpus(_PLAN._replace(learner_gpus=asked), nodes)
+  assert plan.learner_gpus == gpus
+
+
+def test_a_shortage_tells_what_is_asked_and_what_there_is():
+  nodes = [{'CPU': 2.0}, {'CPU': 2.0}, {'CPU': 8.0, 'GPU': 1.0}, {}]
+  cluster = plan_lib.present(nodes, {'CPU': 3.5})
+  assert plan_lib.shortage(_PLAN._replace(learner_gpus=1), cluster) == (
+    '--learners=2 needs as many nodes, each with 4 CPUs and 1 GPUs free, but '
+    'the cluster has 1 with 8 CPUs and 1 GPUs, 2 with 2 CPUs and 0 GPUs, 1 '
+    'with 0 CPUs and 0 GPUs; free, in all: 3.5 CPUs and 0 GPUs; add nodes, or '
+    'lower --learners, --learner_cpus or --learner_gpus.'
+  )
+  assert 'has no nodes;' in plan_lib.present([], {})
+
+
+def test_flags_are_dropped_with_their_values():
+  given = [
+    '--a=1',
+    '--b',
+    '2',
+    '-c',
+    '3',
+    '--ab=a\nb',
+    '--d.a=5',
+    '--b=\n',
+    '--b',
+  ]
+  assert plan_lib.drop_flags(given, {'a', 'b'}) == [
+    *('-c', '3', '--ab=a\nb', '--d.a=5'),
+  ]
+
+
+def test_commands_of_several_learners_and_their_actors():
+  learner = plan_lib.learner_command(_PLAN, _HOSTS, 1, ['--config.token=t'])
+  assert learner == [
+    *(sys.executable, '/c/launch/learner.py', '--coordinator=10.0.0.1:5'),
+    *('--num_processes=2', '--process_id=1', '--config=x', '--workdir=w'),
+    *("--config.actors.addresses=('0.0.0.0:8',)", '--config.token=t'),
+  ]
+  actors = [
+    plan_lib.actor_command(_PLAN, _HOSTS, i, ['--token=t']) for i in range(3)
+  ]
+  assert actors[0] == [
+    *(sys.executable, '/c/launch/actor.py', '--learner=10.0.0.1:6'),
+    *('--patience=0', '--token=t', '--threads=2'),
+  ]
+  assert [command[2] for command in actors[1:]] == [
+    *('--learner=10.0.0.2:8', '--learner=10.0.0.1:6'),
+  ]
+
+
+def test_one_learner_trains_alone():
+  plan = _PLAN._replace(actors=0)
+  assert plan_lib.learner_command(plan, _HOSTS[:1], 0, []) == [
+    *(sys.executable, '/c/launch/train.py', '--config=x', '--workdir=w'),
+  ]
+
+
+@pytest.mark.parametrize(
+  ('ends', 'reason', 'is_counted'),
+  [
+    ([0, 0], '', False),
+    ([0, 1], 'learner 1 (exit code 1) has failed', True),
+    ([-9, 1], 'learner 0 (exit code -9) and 1 (exit code 1) has failed', True),
+    # The other one failed because of it.
+    ([1, None], 'learner 1 is lost with its worker', False),
+    ([None, None], 'learner 0 and 1 is lost with its worker', False),
+  ],
+)
+def test_lost_learners_are_not_blamed(ends, reason, is_counted):
+  assert plan_lib.failure(ends) == (reason, is_counted)
