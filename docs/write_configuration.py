@@ -1,14 +1,10 @@
-"""Writes configuration.md from the code: `python docs/write_configuration.py`.
-
-Keys, defaults and sentences are those of `configs/base.py` and of the agents'
-`config.py`; what a key may be is what a run checks.
-"""
+"""Writes configuration.md from the code: `python docs/write_configuration.py`."""  # noqa: E501
 
 import importlib
 import pathlib
 import re
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from seedrl_jax.agents import optimizer_config
@@ -21,25 +17,19 @@ from seedrl_jax.runtime import settings
 PAGE = pathlib.Path(__file__).with_name('configuration.md')
 _START = """# Configuration reference
 
-<!-- Written by `python docs/write_configuration.py`; do not edit. -->
-
 Every key is a flag: `--config.KEY=VALUE`. In Python it is
 `make_config(name, KEY=VALUE)` with two underscores for each dot. `seedrl train
 --help --config=NAME` prints the same with the values of a configuration.
 
 This page is made from `configs/base.py` and each agent's `config.py` by
 `python docs/write_configuration.py`; a test fails if it is stale. *May be* is
-what a run accepts; conditions on several keys are checked when it starts.
+what a run accepts; conditions on several keys are checked when it starts. A key
+whose default is *none* is not set; for environments that means EnvPool's own.
+A key without a sentence has one above it, or is explained by its name.
 
-`none` is a key that is not set: for environments that means EnvPool's default.
+The tables of an agent have the keys that it adds, and defaults that it changes.
+Configurations in `configs/` change more of them.
 """
-_AGENT = """
-## The agent {name}
-
-Keys that `{name}` adds, and defaults that it changes. Configurations in
-`configs/` change more of them.
-"""
-_TABLE = '\n| key | default | may be | |\n|---|---|---|---|'
 
 
 def page() -> str:
@@ -48,67 +38,49 @@ def page() -> str:
   common = _values(base.get_config(optimizer_config.set_defaults))
   said = _said(base) | _said(optimizer_config)
   ranges = {**layout.RANGES, **optimizer_config.RANGES}
-  lines = [_START, '## All runs', *_tables(common, said, ranges)]
+  parts = [_START, _tables('All runs', common, said, ranges)]
   for name in trust.AGENTS:
     module = importlib.import_module(f'seedrl_jax.agents.{name}.config')
     values = _values(base.get_config(module.set_defaults))
-    own = {
-      key: value
-      for key, value in values.items()
-      if key != 'agent' and (key not in common or common[key] != value)
-    }
-    # What the agent says of a key comes before what all runs say.
-    own_said = {k: x or said.get(k, '') for k, x in _said(module).items()}
-    lines.append(_AGENT.format(name=name))
-    lines += _tables(own, own_said, {**ranges, **module.RANGES}, f'{name}: ')
-  return '\n'.join(lines) + '\n'
-
-
-def _said(module: types.ModuleType) -> dict[str, str]:
-  return config_flag.comments(pathlib.Path(module.__file__))
+    own = {k: x for k, x in values.items() if (k, x) not in common.items()}
+    own.pop('agent')
+    words = {k: x or said.get(k, '') for k, x in _said(module).items()}
+    parts.append(_tables(name, own, words, {**ranges, **module.RANGES}))
+  return ''.join(parts)
 
 
 def _values(config: Any) -> dict[str, Any]:
   return dict(settings.leaves(config, layout.RANGES))
 
 
+def _said(module: types.ModuleType) -> dict[str, str]:
+  return config_flag.comments(pathlib.Path(str(module.__file__)))
+
+
 def _tables(
+  title: str,
   values: Mapping[str, Any],
   said: Mapping[str, str],
   ranges: Mapping[str, settings.Allowed],
-  of: str = '',
-) -> Iterator[str]:
-  """Yields a table for each section, in the order of the source."""
-  order = {key: i for i, key in enumerate(said)}
-  keys = sorted(values, key=lambda key: order.get(key, len(order)))
-  sections = dict.fromkeys(key.rpartition('.')[0] for key in keys)
-  for section in sorted(sections, key=bool):
-    if section:
-      yield f'\n### {of}`{section}`'
-    if text := said.get(section):
-      yield f'\n{text}'
-    yield _TABLE
-    for key in keys:
-      if key.rpartition('.')[0] == section:
-        yield _row(key, values[key], ranges[key].words, said.get(key, ''))
-
-
-def _row(key: str, value: Any, words: str, text: str) -> str:
-  shown = 'none' if value is None else f'`{_plain(value)!r}`'
-  # The page must be the same on every machine.
-  words = re.sub("^(give|choose) |, up to this machine's \\d+", '', words)
-  return f'| `{key}` | {shown} | {_text(words)} | {_text(text)} |'
-
-
-def _plain(value: Any) -> Any:
-  return dict(value) if hasattr(value, 'items') else value
-
-
-def _text(words: str) -> str:
-  """Returns words that Markdown leaves as they are."""
-  for mark in '|*<':
-    words = words.replace(mark, f'\\{mark}')
-  return words
+) -> str:
+  """Returns a table for each section, in the order of the source."""
+  tables: dict[str, list[str]] = {'': [f'\n## {title}\n']}
+  for key in sorted(values, key=list(said).index):
+    section, value = key.rpartition('.')[0], values[key]
+    text = f'\n### {title}: `{section}`\n\n{said.get(section, "")}\n'
+    shown = f'`{dict(value) if hasattr(value, "items") else value!r}`'
+    # The page must be the same on every machine.
+    words = re.sub(
+      r"^(give|choose) |, up to this machine's \d+", '', ranges[key].words
+    )
+    row = ('', f'`{key}`', shown.replace('`None`', 'none'), words, said[key])
+    line = ' | '.join(re.sub(r'([|*<])', r'\\\1', x) for x in (*row, ''))
+    tables.setdefault(section, [text]).append(line.strip())
+  head = '| key | default | may be | |\n|---|---|---|---|'
+  return ''.join(
+    '\n'.join([first, *([head] if rest else []), *rest, ''])
+    for first, *rest in tables.values()
+  )
 
 
 if __name__ == '__main__':

@@ -47,8 +47,8 @@ COLUMNS = {
 
 
 def documented_columns() -> set[str]:
-  """Returns the names in README's table of the metrics."""
-  text = (ROOT / 'README.md').read_text()
+  """Returns the names in the documentation's table of the metrics."""
+  text = (ROOT / 'docs/metrics.md').read_text()
   rows = re.findall(r'^\| `(\w+/)` \|(.*)\|$', text, re.M)
   return {g + n for g, names in rows for n in re.findall('`(.*?)`', names)}
 
@@ -238,11 +238,15 @@ def environment_of(own: Mapping[str, str]) -> dict[str, str]:
 
 
 def call(
-  program: str, *flags: str, **environment: str
+  program: str,
+  *flags: str,
+  cwd: pathlib.Path | None = None,
+  **environment: str,
 ) -> subprocess.CompletedProcess[str]:
   """Runs launch/PROGRAM.py to its end."""
   return subprocess.run(
     [sys.executable, ROOT / f'launch/{program}.py', *flags],
+    cwd=cwd,
     env=environment_of(environment),
     capture_output=True,
     text=True,

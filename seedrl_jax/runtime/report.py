@@ -1,7 +1,7 @@
 """Makes rows of metrics and shares of waiting from a run's counters.
 
-README.md explains the metrics; a name is `group/quantity_unit`, or has no unit
-if it is a plain number.
+docs/metrics.md explains the metrics; a name is `group/quantity_unit`, or has no
+unit if it is a plain number.
 """
 
 import collections
