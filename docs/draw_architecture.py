@@ -13,7 +13,7 @@ _BOXES = (
   (4.8, 3.1, 3.2, 2, _BLUE, 'w', '-', 'inference cores', 'act in large batches,\nassemble unrolls'),  # noqa: E501
   (9.4, 3.1, 2.6, 2, _GREY, 'w', '-', 'store', 'queue or replay,\nhere or in Reverb'),  # noqa: E501
   (13.5, 3.1, 2.7, 2, _BLUE, 'w', '-', 'training cores', 'prefetch, loss,\ngradient, optimiser'),  # noqa: E501
-  (0.4, 0.2, 2.9, 1.8, _GREY, 'w', '--', 'remote actors', 'environments of\nother machines'),  # noqa: E501
+  (0.4, 0.2, 2.9, 1.8, _GREY, 'w', '--', 'remote actors', 'environments of\nother processes'),  # noqa: E501
 )  # fmt: skip
 # From, to, colour, path, place of the label, label.
 _ARROWS = (
@@ -30,7 +30,7 @@ _ARROWS = (
 
 def main() -> None:
   """Writes the picture."""
-  figure = mpl_figure.Figure(figsize=(11, 4.7), layout='constrained')
+  figure = mpl_figure.Figure(figsize=(9.2, 4.2), layout='constrained')
   axes = figure.add_subplot(xlim=(-0.1, 16.7), ylim=(0, 7.1))
   axes.set_axis_off()
   axes.text(0.3, 6.55, 'learner, one process with all devices', color=_BLUE)
@@ -40,14 +40,14 @@ def main() -> None:
     axes.add_patch(box)
     place = {'ha': 'center', 'va': 'center'}
     axes.text(x + width / 2, y + height - 0.45, title, weight='bold', **place)
-    axes.text(x + width / 2, y + height / 2 - 0.3, text, fontsize=9, **place)
+    axes.text(x + width / 2, y + height / 2 - 0.3, text, fontsize=8.5, **place)
   for start, end, color, path, place, label in _ARROWS:
     look = {'arrowstyle': '-|>', 'color': color, 'lw': 1.6}
     look |= {'connectionstyle': path, 'shrinkA': 0, 'shrinkB': 0}
     axes.annotate('', end, start, arrowprops=look)
-    axes.text(*place, label, ha='center', color=color, fontsize=9)
+    axes.text(*place, label, ha='center', color=color, fontsize=8.5)
   figure.savefig(
-    pathlib.Path(__file__).parent / 'images/architecture.png', dpi=130
+    pathlib.Path(__file__).parent / 'images/architecture.png', dpi=150
   )
 
 

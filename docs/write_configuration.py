@@ -38,14 +38,15 @@ def page() -> str:
   common = _values(base.get_config(optimizer_config.set_defaults))
   said = _said(base) | _said(optimizer_config)
   ranges = {**layout.RANGES, **optimizer_config.RANGES}
-  parts = [_START, _tables('All runs', common, said, ranges)]
+  parts = [_START, '\n## All runs\n', _tables('', common, said, ranges)]
   for name in trust.AGENTS:
     module = importlib.import_module(f'seedrl_jax.agents.{name}.config')
     values = _values(base.get_config(module.set_defaults))
     own = {k: x for k, x in values.items() if (k, x) not in common.items()}
     own.pop('agent')
     words = {k: x or said.get(k, '') for k, x in _said(module).items()}
-    parts.append(_tables(name, own, words, {**ranges, **module.RANGES}))
+    parts.append(f'\n## The agent {name}\n')
+    parts.append(_tables(f'{name}: ', own, words, {**ranges, **module.RANGES}))
   return ''.join(parts)
 
 
@@ -64,10 +65,10 @@ def _tables(
   ranges: Mapping[str, settings.Allowed],
 ) -> str:
   """Returns a table for each section, in the order of the source."""
-  tables: dict[str, list[str]] = {'': [f'\n## {title}\n']}
+  tables: dict[str, list[str]] = {'': ['']}
   for key in sorted(values, key=list(said).index):
     section, value = key.rpartition('.')[0], values[key]
-    text = f'\n### {title}: `{section}`\n\n{said.get(section, "")}\n'
+    text = f'\n### {title}`{section}`\n\n{said.get(section, "")}\n'
     shown = f'`{dict(value) if hasattr(value, "items") else value!r}`'
     # The page must be the same on every machine.
     words = re.sub(

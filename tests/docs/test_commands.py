@@ -66,7 +66,7 @@ def _folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   return folder
 
 
-@pytest.mark.parametrize('command', filter(_is_ours, _commands()))
+@pytest.mark.parametrize('command', [*filter(_is_ours, _commands())])
 def test_our_program_knows_the_flags(folder, monkeypatch, command):
   monkeypatch.chdir(folder)
   # Stands for a shell's variables, and for what the reader fills in.
@@ -77,7 +77,7 @@ def test_our_program_knows_the_flags(folder, monkeypatch, command):
     assert words[0] != 'seedrl' or name in main.PROGRAMS
     stand_ins.check_flags(name, *flags)
   elif name == 'local':
-    stand_ins.check_flags('train', *flags)
+    stand_ins.check_flags('train', '--workdir=run', *flags)
 
 
 def test_others_are_known():

@@ -50,7 +50,7 @@ def _run(code: str, folder: pathlib.Path) -> str:
   return result.stdout
 
 
-@pytest.mark.parametrize('page', filter(_python, pages.PAGES), ids=str)
+@pytest.mark.parametrize('page', [*filter(_python, pages.PAGES)], ids=str)
 def test_blocks_of_a_page_run_in_order(tmp_path, page):
   # The commands between them that later blocks need.
   exports = [
