@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tests import runs
 
 DOCS = runs.ROOT / 'docs'
+EXAMPLES = DOCS / 'examples'
 PAGES = sorted(
   path.relative_to(runs.ROOT)
   for pattern in ('README.md', 'docs/**/*.md', '.github/*.md', 'launch/**/*.md')

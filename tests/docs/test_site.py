@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-import yaml
 
 from tests import runs
 from tests.docs import pages
@@ -19,18 +18,6 @@ def test_configuration_reference_is_fresh():
   spec.loader.exec_module(module)
   message = 'Renew it: python docs/write_configuration.py'
   assert module.page() == module.PAGE.read_text(), message
-
-
-def test_every_page_is_in_the_navigation():
-  def names(entry):
-    if isinstance(entry, str):
-      return {entry}
-    entries = entry.values() if isinstance(entry, dict) else entry
-    return set().union(*map(names, entries))
-
-  nav = yaml.safe_load((runs.ROOT / 'mkdocs.yml').read_text())['nav']
-  found = pages.DOCS.rglob('*.md')
-  assert names(nav) == {str(path.relative_to(pages.DOCS)) for path in found}
 
 
 def test_site_builds_without_a_warning(tmp_path):
