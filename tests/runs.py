@@ -238,11 +238,15 @@ def environment_of(own: Mapping[str, str]) -> dict[str, str]:
 
 
 def call(
-  program: str, *flags: str, **environment: str
+  program: str,
+  *flags: str,
+  cwd: pathlib.Path | None = None,
+  **environment: str,
 ) -> subprocess.CompletedProcess[str]:
   """Runs launch/PROGRAM.py to its end."""
   return subprocess.run(
     [sys.executable, ROOT / f'launch/{program}.py', *flags],
+    cwd=cwd,
     env=environment_of(environment),
     capture_output=True,
     text=True,

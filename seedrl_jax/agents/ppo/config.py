@@ -34,9 +34,10 @@ def set_defaults(config: ml_collections.ConfigDict) -> None:
   """Makes a configuration one of PPO."""
   config.agent = 'ppo'
   config.learner.max_lag = 1
-  # Of each batch: how often it is used, and in how many equal parts. These are
-  # of transitions or, if the network has an LSTM or stacks frames, of unrolls.
-  config.epochs, config.minibatches = 10, 32
+  config.epochs = 10  # how often each batch is used
+  # Equal parts of a batch: of transitions or, if the network has an LSTM or
+  # stacks frames, of unrolls.
+  config.minibatches = 32
   config.loss = _loss()
   config.normalization = _normalization()
   # The baseline has a network of its own.

@@ -27,9 +27,8 @@ def set_defaults(config: ml_collections.ConfigDict) -> None:
   """Makes a configuration one of PQN, with the paper's Atari settings."""
   config.agent = 'pqn'
   config.learner.max_lag = 1
-  # Of each batch: how often it is used, and in how many equal parts, of
-  # unrolls.
-  config.epochs, config.minibatches = 2, 32
+  config.epochs = 2  # how often each batch is used
+  config.minibatches = 32  # equal parts of a batch, of unrolls
   config.loss = _loss()
   config.exploration = _exploration()
   config.network.layer_norm = True

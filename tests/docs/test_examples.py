@@ -1,0 +1,83 @@
+"""Tests that the pages' Python runs, with few frames."""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests import runs
+from tests.docs import pages
+
+_NOTEBOOKS = sorted((pages.DOCS / 'notebooks').glob('*.ipynb'))
+# Shortens every run. The pages' own code is not changed.
+_SHORT = """
+import seedrl_jax
+
+_make_config = seedrl_jax.make_config
+
+
+def _short(*arguments, **overrides):
+  config = _make_config(*arguments, **overrides)
+  config.total_env_frames = min(config.total_env_frames, 4_000)
+  config.log.every_seconds = 0.05
+  return config
+
+
+seedrl_jax.make_config = _short
+"""
+
+
+def _python(page: pathlib.Path) -> str:
+  """Returns a page's blocks, without files that it shows."""
+  found = pages.blocks(page, 'python')
+  return '\n'.join(text for title, text in found if not title)
+
+
+def _run(code: str, folder: pathlib.Path) -> str:
+  result = subprocess.run(
+    [sys.executable, '-c', _SHORT + code],
+    cwd=folder,
+    env=runs.environment_of({'MPLBACKEND': 'Agg'}),
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert result.returncode == 0, result.stderr
+  return result.stdout
+
+
+@pytest.mark.parametrize(
+  'page', [page for page in pages.PAGES if _python(page)], ids=str
+)
+def test_blocks_of_a_page_run_in_order(tmp_path, page):
+  before, mark, after = _python(page).partition('# Where JAX is')
+  _run(before, tmp_path)
+  if mark:
+    (command,) = (x for _, x in pages.blocks(page, 'bash') if ' export ' in x)
+    flags = command.split()[2:]
+    assert runs.call('export', *flags, cwd=tmp_path).returncode == 0
+    _run(mark + after, tmp_path)
+
+
+def test_examples_train(tmp_path):
+  shutil.copytree(pages.EXAMPLES, tmp_path, dirs_exist_ok=True)
+  out = _run((tmp_path / 'train_my_agent.py').read_text(), tmp_path)
+  assert 'actions left and right of the goal: [' in out
+
+
+@pytest.mark.parametrize('page', pages.PAGES, ids=str)
+def test_shown_files_are_the_examples(page):
+  for title, text in pages.blocks(page, 'python'):
+    assert not title or text == (pages.EXAMPLES / title).read_text()
+
+
+@pytest.mark.parametrize('path', _NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_runs_and_has_outputs(tmp_path, path):
+  cells = json.loads(path.read_text())['cells']
+  code = [cell for cell in cells if cell['cell_type'] == 'code']
+  assert all(cell['outputs'] for cell in code)
+  sources = '\n'.join(''.join(cell['source']) for cell in code)
+  assert 'return of an episode' in _run(sources, tmp_path)
