@@ -1,4 +1,4 @@
-"""Writes configuration.md from the code: `python docs/write_configuration.py`."""  # noqa: E501
+"""Writes configuration.md from the code; run it after changes of keys."""
 
 import importlib
 import pathlib
