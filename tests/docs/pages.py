@@ -13,7 +13,7 @@ PAGES = sorted(
   for pattern in ('README.md', 'docs/**/*.md', '.github/*.md', 'launch/**/*.md')
   for path in runs.ROOT.glob(pattern)
 )
-_FENCED = re.compile(r'^```(\w*)(.*)\n((?:.*\n)*?)```$', re.M)
+_FENCED = re.compile(r'^```(\w*)(?: title="(.*)")?\n((?:.*\n)*?)```$', re.M)
 
 
 def text(page: pathlib.Path) -> str:
@@ -27,7 +27,6 @@ def prose(page: pathlib.Path) -> str:
 
 def blocks(page: pathlib.Path, language: str) -> Iterator[tuple[str, str]]:
   """Yields the title, '' if none, and text of the blocks in a language."""
-  for match in _FENCED.finditer(text(page)):
-    if match[1] == language:
-      title = re.search('title="(.*)"', match[2])
-      yield title[1] if title else '', match[3]
+  for name, title, block in _FENCED.findall(text(page)):
+    if name == language:
+      yield title, block

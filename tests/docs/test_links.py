@@ -1,5 +1,6 @@
 """Tests that links between files lead somewhere."""
 
+import pathlib
 import re
 
 import pytest
@@ -10,11 +11,9 @@ from tests.docs import pages
 _LINK = re.compile(r'\]\(\s*([^)\s]+)')
 
 
-def _anchors(text: str) -> set[str]:
+def _anchors(page: pathlib.Path) -> set[str]:
   """Returns the anchors that GitHub gives to headings."""
-  titles = re.findall(
-    r'^#+ (.*)$', re.sub(r'(?ms)^```.*?^```$', '', text), re.M
-  )
+  titles = re.findall(r'^#+ (.*)$', pages.prose(page), re.M)
   plain = [re.sub(r'[^\w\- ]', '', title.lower()) for title in titles]
   return {title.replace(' ', '-') for title in plain}
 
@@ -27,7 +26,7 @@ def test_relative_links_lead_to_files_and_headings(page):
     name, _, anchor = link.partition('#')
     path = (runs.ROOT / page).parent / name if name else runs.ROOT / page
     assert path.exists(), link
-    assert not anchor or anchor in _anchors(path.read_text()), link
+    assert not anchor or anchor in _anchors(path), link
     # The site has nothing else.
     assert page.parts[0] != 'docs' or path.resolve().is_relative_to(
       pages.DOCS

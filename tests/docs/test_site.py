@@ -1,7 +1,7 @@
 """Tests that the site can be built and its made pages are fresh."""
 
-import importlib.util
 import os
+import runpy
 import subprocess
 import sys
 
@@ -12,12 +12,9 @@ from tests.docs import pages
 
 
 def test_configuration_reference_is_fresh():
-  path = pages.DOCS / 'write_configuration.py'
-  spec = importlib.util.spec_from_file_location(path.stem, path)
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
+  names = runpy.run_path(str(pages.DOCS / 'write_configuration.py'))
   message = 'Renew it: python docs/write_configuration.py'
-  assert module.page() == module.PAGE.read_text(), message
+  assert names['page']() == names['PAGE'].read_text(), message
 
 
 def test_site_builds_without_a_warning(tmp_path):
