@@ -233,6 +233,7 @@ class VoteServer:
     self._voters: dict[int, _Voter] = {}
     self._votes: dict[int, Any] = {}
     self._lost = ''
+    self._stop_wanted = False
     self._closing = False
     self._joining = threading.Timer(join_timeout, self._end_joining)
     self._joining.name = 'hosts-joining'
@@ -287,10 +288,12 @@ class VoteServer:
           'host another.'
         )
       self._voters[index] = _Voter(wire, threading.current_thread())
-      lost = self._lost
+      lost, stop_wanted = self._lost, self._stop_wanted
+    # The others got these before it joined.
     if lost:
-      # The others got this before it joined.
       wire.send('lost', lost)
+    if stop_wanted:
+      wire.send('stop')
     return ''
 
   def _read(self, index: int, wire: HostWire) -> None:
@@ -299,6 +302,8 @@ class VoteServer:
         case ['vote', value]:
           self._count_vote(index, value)
         case ['stop']:
+          with self._lock:
+            self._stop_wanted = True
           self._tell('stop')
         case ['leave', reason]:
           if reason:

@@ -18,14 +18,14 @@ _RESUME = 'start all hosts again to resume from the last checkpoint.'
 class _Hosts:
   """A server and the clients of all hosts, in this process."""
 
-  def __init__(self, count: int = 2):
-    self.server = votes.VoteServer(('127.0.0.1', 0), 'secret', count, _LONG)
+  def __init__(self, joining: int = 2):
+    self.server = votes.VoteServer(('127.0.0.1', 0), 'secret', 2, _LONG)
     self.address = ('127.0.0.1', self.server.port)
     self.all: list[votes.VoteClient] = []
     # Says nothing, and delays nobody.
     self._silent = socket.create_connection(self.address, _LONG)
-    for index in range(count):
-      self.join(index, count)
+    for index in range(joining):
+      self.join(index, 2)
 
   def join(self, index: int, count: int) -> votes.VoteClient:
     host = votes.VoteClient(self.address, 'secret', index, count, _LONG)
@@ -70,6 +70,19 @@ def test_values_wait_for_the_last_host(hosts: _Hosts):
       assert not waiting.done()
     assert second.gather('late') == ['early', 'late']
     assert waiting.result(_LONG) == ['early', 'late']
+
+
+def test_who_joins_late_hears_of_the_stop():
+  late = _Hosts(joining=1)
+  (first,) = late.all
+  first.ask_to_stop()
+  while not first.stop_wanted:
+    assert not first.lost
+  late.join(1, 2)
+  # Messages arrive in order.
+  late.gather(1, 2)
+  assert late.all[1].stop_wanted
+  late.close()
 
 
 def test_a_closed_connection_is_a_loss_to_who_waits(hosts: _Hosts):

@@ -35,6 +35,7 @@ _LOOK, _END_SECONDS = 0.05, 120.0
 _KEPT = {
   'checkpoints',
   'config.json',
+  'env_spec.json',
   'metrics.csv',
   'replay',
   'reverb',
