@@ -75,7 +75,7 @@ def test_only_calls_that_show_the_token_are_admitted():
     ('good', '', 'if the learner has a certificate, give --tls_roots'),
     ('', 'good', '; the learner needs a certificate for the host in'),
     ('good', 'other', 'self.signed certificate.* --tls_roots must hold it'),
-    ('renamed', 'renamed', '[Hh]ostname .* certificate for the host in --lea'),
+    ('renamed', 'renamed', 'name .* certificate for the host in --lea'),
     ('', '', 'Connection refused'),
   ],
 )
