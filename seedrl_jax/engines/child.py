@@ -1,21 +1,16 @@
-"""A program as the child of a worker: placed, read, told to end.
-
-As a program, this file executes another one, which the kernel then kills if the
-worker dies.
-"""
+"""A program as the child of a worker: placed, read, told to end."""
 
 import contextlib
-import ctypes
 import os
 import queue
-import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
 
-_PR_SET_PDEATHSIG = 1
+from seedrl_jax.runtime import bound_child
+
 # A shell's exit code for what cannot be started.
 _NOT_STARTED = 127
 # How long to wait for output.
@@ -58,7 +53,10 @@ class Child:
     # The kernel takes the end of the thread that forks for the parent's, so
     # that thread waits for the child.
     threading.Thread(
-      target=self._run, args=(command, folder, variables, files), daemon=True
+      target=self._run,
+      name='child',
+      args=(command, folder, variables, files),
+      daemon=True,
     ).start()
 
   def _run(
@@ -69,14 +67,15 @@ class Child:
     files: Mapping[str, bytes],
   ) -> None:
     words, numbers = list(command), []
-    for name, content in files.items():
-      numbers.append(os.memfd_create(name))
-      os.write(numbers[-1], content)
-      path = f'/dev/fd/{numbers[-1]}'
-      words = [word.replace(f'{{{name}}}', path) for word in words]
+    prefix = [sys.executable, '-I', bound_child.__file__, str(os.getpid()), '']
     try:
+      for name, content in files.items():
+        numbers.append(os.memfd_create(name))
+        os.write(numbers[-1], content)
+        path = f'/dev/fd/{numbers[-1]}'
+        words = [word.replace(f'{{{name}}}', path) for word in words]
       self._process = subprocess.Popen(
-        [sys.executable, '-I', __file__, str(os.getpid()), *words],
+        [*prefix, *words],
         cwd=folder,
         env={**os.environ, **variables},
         stdin=subprocess.DEVNULL,
@@ -118,16 +117,3 @@ class Child:
     self._has_begun.wait()
     if self._process is not None:
       self._process.terminate()
-
-
-def _main(parent: str, *command: str) -> None:
-  # Workers may block signals, which children inherit.
-  signal.pthread_sigmask(signal.SIG_SETMASK, ())
-  ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-  # Else the parent has just ended.
-  if os.getppid() == int(parent):
-    os.execvp(command[0], command)
-
-
-if __name__ == '__main__':
-  _main(*sys.argv[1:])

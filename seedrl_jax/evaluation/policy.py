@@ -150,9 +150,7 @@ class Policy:
     """Returns a batch, and its size or None for a single observation."""
     spec = self.spec.observation
     if types.is_spec(spec) and isinstance(observation, Mapping):
-      leaves = nest_lib.flatten(dict(observation))
-      parts = [np.atleast_1d(x) for x in leaves]
-      observation = np.concatenate(parts, axis=-1)
+      observation = _joined(spec, dict(observation))
     if not types.is_spec(spec):
       # Keys that training dropped may be there.
       observation = _keep(spec, observation)
@@ -174,9 +172,20 @@ class Policy:
     )
 
 
+def _joined(spec: types.ArraySpec, observation: types.Nest) -> np.ndarray:
+  """Returns numbers and vectors as one vector, or batches of them as one."""
+  leaves = [np.asarray(x) for x in nest_lib.flatten(observation)]
+  if sum(x.size for x in leaves) == spec.shape[0] or not leaves[0].ndim:
+    return np.concatenate([x.ravel() for x in leaves])
+  return np.concatenate([x.reshape(len(x), -1) for x in leaves], axis=1)
+
+
 def _keep(spec: types.Nest, observation: Any) -> types.Nest:
+  """Returns what training saw of an observation."""
   if types.is_spec(spec):
     return observation
+  if missing := spec.keys() - observation.keys():
+    raise ValueError(f'The observation lacks {", ".join(sorted(missing))}.')
   return {key: _keep(spec[key], observation[key]) for key in spec}
 
 

@@ -1,8 +1,7 @@
 """Published scores of a random policy and of a human on the 57 Atari games.
 
 Wang et al. 2016 (dueling networks, arXiv 1511.06581), table 2: after up to 30
-no-ops, at most 30 minutes. Later papers normalise by these. Mnih et al. 2015
-(Nature 518) has other human scores, of 49 games: 9.3 on Pong.
+no-ops, at most 30 minutes. Later papers normalise by these.
 """
 
 import re

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import ml_collections
 
-from seedrl_jax.runtime import progress
+from seedrl_jax.runtime import bound_child, progress
 from seedrl_jax.runtime import workdir as workdir_lib
-from seedrl_jax.studies import child, commands, results
+from seedrl_jax.studies import commands, results
 
 _LOG = 'train.log'
 _POLL_SECONDS = 0.2
@@ -183,8 +183,9 @@ class Sweep:
     with trial.log.open('ab') as log:
       return subprocess.Popen(
         [
-          *(sys.executable, child.__file__, str(os.getpid())),
-          *(self._shares[slot], self._program, *trial.arguments),
+          *(sys.executable, bound_child.__file__, str(os.getpid())),
+          *(self._shares[slot], sys.executable),
+          *(self._program, *trial.arguments),
         ],
         env=environment,
         stdin=subprocess.DEVNULL,

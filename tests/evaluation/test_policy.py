@@ -125,6 +125,12 @@ def test_dicts_are_taken_by_their_keys_or_as_one_vector():
   a = joined.act({'velocity': np.float64(2), 'angle': np.array([1.0])})
   joined.reset()
   assert a == joined.act(np.array([1.0, 2.0]))
+  joined.reset()
+  batch = {'velocity': np.full(3, 2.0), 'angle': np.ones((3, 1))}
+  np.testing.assert_array_equal(joined.act(batch), [a] * 3)
+  own.reset()
+  with pytest.raises(ValueError, match='lacks vector'):
+    own.act({'image': frame})
 
 
 def test_other_shapes_and_sizes_are_refused():

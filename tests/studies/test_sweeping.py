@@ -1,4 +1,4 @@
-"""Tests for seedrl_jax/studies/sweeping.py and child.py, with a stand-in."""
+"""Tests for seedrl_jax/studies/sweeping.py, with a stand-in."""
 
 import io
 import os
