@@ -44,6 +44,7 @@ def get_config(
   config.actors = _actors()
   config.learner = _learner()
   config.hosts = _hosts()
+  config.asynchronous = _asynchronous()
   config.checkpoint = _checkpoint()
   config.log = _log()
   set_agent(config)
@@ -225,6 +226,28 @@ def _hosts() -> ml_collections.ConfigDict:
   return ml_collections.ConfigDict({
     'timeout': 60.0,  # seconds of silence after which a host is dead
     'check_period': 100,  # updates between comparisons of parameters
+  })
+
+
+def _asynchronous() -> ml_collections.ConfigDict:
+  """Workers that train the same parameters (launch/train_async.py).
+
+  Environments, batch_size and replay sizes are per worker.
+  """
+  return ml_collections.ConfigDict({
+    'workers': 2,  # processes, each on one processor or device
+    # 'hogwild': gradients are applied in shared memory, without locks; 'lock':
+    # one at a time; 'sync': the mean of one gradient of each worker; 'server':
+    # by a parameter server.
+    'share': 'hogwild',
+    # Shares the optimiser's statistics, too, as A3C; else each worker has its
+    # own. Servers have one for all.
+    'shared_statistics': True,
+    # Discards gradients of parameters that are more versions old; 0: none.
+    'max_staleness': 0,
+    # Discards gradients whose loss is so many deviations above its running
+    # mean; 0: none.
+    'outlier_deviations': 0.0,
   })
 
 

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 _PROGRAM = config_flag.PROGRAM
 
-_CONFIG = config_flag.define(
+CONFIG = config_flag.define(
   f"The run's configuration, {config_flag.DEFAULT} by default."
 )
-_WORKDIR = flags.DEFINE_string(
+WORKDIR = flags.DEFINE_string(
   'workdir',
   '',
   'Where the run keeps its checkpoints, curves and summary; a run that is '
@@ -78,10 +78,10 @@ class Stop:
 def parse_flags(argv: list[str]) -> list[str]:
   """Parses the command line; exits with a message if it is wrong."""
   rest = config_flag.parse(argv)
-  if not _WORKDIR.value:
+  if not WORKDIR.value:
     sys.exit(f'{_PROGRAM}: --workdir is missing; name a folder for the run.')
   try:
-    workdir.Workdir(_WORKDIR.value)
+    workdir.Workdir(WORKDIR.value)
   except workdir.WorkdirError as e:
     sys.exit(f'{_PROGRAM}: {e}')
   if len(rest) > 1:
@@ -143,7 +143,7 @@ def _train(stop: Stop, coordinator: coordinator_lib.Coordinator) -> None:
 
     startup.ready('imports')
     run = system.System(
-      _CONFIG.value, _WORKDIR.value, _PROFILE.value, coordinator=coordinator
+      CONFIG.value, WORKDIR.value, _PROFILE.value, coordinator=coordinator
     )
   stop.attach(run)
   try:

@@ -110,6 +110,22 @@ class Trainer:
       params, target_params, self.target_update_rate
     )
 
+  def gradient(
+    self, state: TrainState, batch: types.Batch, key: jax.Array
+  ) -> tuple[base.Params, dict[str, jax.Array], jax.Array | None]:
+    """Returns a device's gradient, its metrics and the unrolls' priorities."""
+    pieces = [(batch, key)]
+    if self.micro_batches > 1:
+      _, pieces = self._cut(state, batch, key)
+    total, priorities = self._gradient(state, pieces[0])
+    results = [priorities]
+    for piece in pieces[1:]:
+      total, priorities = self._accumulate(total, state, piece)
+      results.append(priorities)
+    loss, metrics, grads = jax.tree.map(lambda x: x / self.micro_batches, total)
+    metrics |= {'total': loss, 'gradient_norm': optax.tree.norm(grads)}
+    return grads, metrics, _concatenate(results)
+
   def _update(
     self,
     state: TrainState,
@@ -178,7 +194,6 @@ class Trainer:
         step,
         self.target_update_period,
       )
-    found = [x for x in priorities if x is not None]
     return (
       TrainState(
         params,
@@ -190,9 +205,14 @@ class Trainer:
       base.UpdateOutput(
         {**metrics, **scalars},
         finite,
-        jnp.concatenate(found) if found else None,
+        _concatenate(priorities),
       ),
     )
+
+
+def _concatenate(parts: Sequence[jax.Array | None]) -> jax.Array | None:
+  found = [x for x in parts if x is not None]
+  return jnp.concatenate(found) if found else None
 
 
 def _split(batch: types.Batch, pieces: int) -> list[types.Batch]:

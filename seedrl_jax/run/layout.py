@@ -132,6 +132,11 @@ RANGES: dict[str, Allowed] = {
   'learner.max_lag': optional(integer(0)),
   'hosts.timeout': number(1, 10**9),
   'hosts.check_period': integer(1),
+  'asynchronous.workers': integer(1, 1024),
+  'asynchronous.share': one_of('hogwild', 'lock', 'sync', 'server'),
+  'asynchronous.shared_statistics': FLAG,
+  'asynchronous.max_staleness': integer(0),
+  'asynchronous.outlier_deviations': number(0),
   'checkpoint.every_seconds': _SECONDS,
   'checkpoint.keep': integer(1),
   'checkpoint.replay': FLAG,
@@ -176,10 +181,14 @@ class StreamPlan:
 
 @dataclasses.dataclass(frozen=True)
 class HostIndex:
-  """Index of this host and number of hosts that train together."""
+  """Index of this host and number of hosts that train together.
+
+  `divides_batch` says whether they share `batch_size`.
+  """
 
   index: int = 0
   count: int = 1
+  divides_batch: bool = True
 
 
 ONLY_HOST = HostIndex()
@@ -190,7 +199,7 @@ def host_config(
 ) -> ml_collections.ConfigDict:
   """Returns the configuration of this host's part of a run.
 
-  The hosts share the batch, host 0 evaluates, and seeds differ. All other
+  The hosts may share the batch, host 0 evaluates, and seeds differ. All other
   counts of environments or unrolls are for each host.
 
   Raises:
@@ -198,13 +207,14 @@ def host_config(
   """
   if host.count == 1:
     return config
-  if config.batch_size % host.count:
+  divisor = host.count if host.divides_batch else 1
+  if config.batch_size % divisor:
     raise ValueError(
       f'--config.batch_size={config.batch_size} must be a multiple of the '
       f'{host.count} hosts.'
     )
   own = config.copy_and_resolve_references()
-  own.batch_size //= host.count
+  own.batch_size //= divisor
   if host.index:
     own.num_eval_envs = 0
     seeds = np.random.SeedSequence([config.seed, host.index])

@@ -68,7 +68,9 @@ class System:
     coordinator = coordinator or coordinator_lib.Coordinator()
     coordinator.check_start(config)
     self._coordinator = coordinator
-    self._host = layout_lib.HostIndex(coordinator.index, coordinator.count)
+    self._host = layout_lib.HostIndex(
+      coordinator.index, coordinator.count, coordinator.divides_batch
+    )
     self._workdir = workdir_lib.Workdir(workdir).of_host(self._host.index)
     with contextlib.ExitStack() as opened:
       self._restore_and_open(opened, make_streams)
@@ -86,7 +88,9 @@ class System:
     checkpoints = checkpointing.RunCheckpoints(
       self._config, self._workdir, self._line.say, leads=not self._host.index
     )
-    setup = build_lib.plan(self._config, self._host)
+    setup = build_lib.plan(
+      self._config, self._host, make_updater=self._coordinator.make_updater
+    )
     startup.ready('plan')
     state = checkpoints.restore(build_lib.initial_state(setup))
     startup.ready('state')
@@ -237,7 +241,7 @@ def _failure_text(failure: threads.Failure | None) -> list[str]:
   if failure is None:
     return []
   said = (
-    *(*_SPOILED, lag_filter.TooOldError),
+    *(*_SPOILED, lag_filter.TooOldError, coordinator_lib.WorkerFailed),
     *(envs.EnvironmentFailed, workdir_lib.NotWritten),
   )
   if isinstance(failure.error, said):

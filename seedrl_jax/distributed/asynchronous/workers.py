@@ -1,0 +1,213 @@
+"""Workers that train the same parameters, each in a process of its own.
+
+The first worker is the run: it evaluates, reports and saves, and it starts the
+others. Each worker acts in environments of its own and computes gradients from
+its own data; `shared` says how they reach the parameters.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import ml_collections
+import numpy as np
+
+from seedrl_jax.agents import base
+from seedrl_jax.distributed import coordinator
+from seedrl_jax.distributed.asynchronous import board as board_lib
+from seedrl_jax.distributed.asynchronous import children as children_lib
+from seedrl_jax.distributed.asynchronous import shared
+from seedrl_jax.distributed.asynchronous import updater as updater_lib
+from seedrl_jax.learner import learner as learner_lib
+from seedrl_jax.learner import update
+from seedrl_jax.runtime import threads
+from seedrl_jax.runtime import workdir as workdir_lib
+
+
+def processors(index: int) -> list[int]:
+  """Returns the processor of worker `index`."""
+  own = sorted(os.sched_getaffinity(0))
+  return [own[index % len(own)]]
+
+
+class AsynchronousWorkers(coordinator.Coordinator):
+  """Coordinates one worker with the others; see the base class."""
+
+  def __init__(
+    self,
+    config: ml_collections.ConfigDict,
+    workdir: workdir_lib.Workdir,
+    told: Mapping[str, Any] | None = None,
+    say: Callable[[str], None] = print,
+  ):
+    """Starts nothing; `told` is what the first worker tells another."""
+    self.index = told['worker'] if told else 0
+    self.count = config.asynchronous.workers
+    self.divides_batch = False
+    self._config, self._workdir = config, workdir
+    self._told, self._say = told, say
+    self._processors = [processors(i) for i in range(self.count)]
+    self._children: list[children_lib.Child] = []
+    self._parent = children_lib.Parent(told) if told else None
+
+  def check_start(self, config: ml_collections.ConfigDict) -> None:
+    if self._told is None:
+      return
+    first, own = self._told['config'], _flat(config)
+    for key in sorted(first.keys() | own.keys()):
+      if first.get(key) != own.get(key):
+        raise coordinator.HostsMismatch(
+          f'--config.{key}: the run has {first.get(key)} and this worker '
+          f'{own.get(key)}; start all workers with one configuration.'
+        )
+
+  def make_updater(
+    self, agent: base.Agent, devices: Sequence[jax.Device]
+  ) -> update.Updater:
+    self._updater = updater_lib.AsynchronousUpdater(
+      agent, devices, self._config.asynchronous
+    )
+    return self._updater
+
+  # -- the start -----------------------------------------------------------
+
+  def share(
+    self, record: dict[str, Any], state: update.LearnerState
+  ) -> tuple[dict[str, Any], update.LearnerState]:
+    told, flat = self._told, self._updater.flat
+    fds = told['fds'] if told else {}
+    self._board = board_lib.Board(
+      self.count, self.index, fds.get('board'), int(state.step)
+    )
+    self._parameters = self._open(fds)
+    progress = 0.0
+    if told is None:
+      self._parameters.fill(flat.flatten(state.agent))
+      if flat.trainer.keeps_progress:
+        progress = float(state.agent.progress)
+    else:
+      record, progress = told['record'], told['progress']
+    self._record, self._progress = record, progress
+    self._updater.attach(self._parameters, self._board, progress)
+    version = self._board.version()
+    agent = flat.unflatten(self._parameters.vectors(), version, progress)
+    return record, state._replace(agent=agent, step=np.int32(version))
+
+  def _open(self, fds: Mapping[str, int]) -> Any:
+    own = self._config.asynchronous
+    return shared.SharedMemory(
+      self._updater.flat,
+      self._board,
+      own.max_staleness,
+      statistics=own.shared_statistics,
+      lock=own.share == 'lock',
+      fd=fds.get('parameters'),
+    )
+
+  def compile(
+    self,
+    connect: Callable[[], None],
+    compile_update: Callable[[], None],
+    wanted: bool,
+  ) -> None:
+    if not wanted:
+      return
+    if self._parent is None:
+      self._start_others()
+    compile_update()
+    if self._parent is not None:
+      self._parent.say_ready()
+    for child in self._children:
+      child.wait_ready()
+    self._check()
+
+  def _start_others(self) -> None:
+    fds = {'board': self._board.fd, 'parameters': self._parameters.fd}
+    config = _flat(self._config)
+    for index in range(1, self.count):
+
+      def tell(index: int = index) -> dict[str, Any]:
+        # Each start has seeds of its own.
+        starts = self._record['starts'] + self._deaths(index)
+        return {
+          'worker': index,
+          'fds': fds,
+          'config': config,
+          'record': {**self._record, 'starts': starts},
+          'progress': self._progress,
+        }
+
+      self._children.append(
+        children_lib.Child(
+          f'worker-{index}',
+          tell,
+          tuple(fds.values()),
+          self._workdir.of_host(index).path / 'worker.log',
+          self._processors[index],
+          lambda index=index: self._on_death(index),
+        )
+      )
+
+  def _deaths(self, index: int) -> int:
+    children = self._children
+    return children[index - 1].deaths if index <= len(children) else 0
+
+  def _on_death(self, index: int) -> None:
+    self._board.restart(index)
+    self._say(f'Worker {index} has died; it is started again.')
+
+  # -- updates -------------------------------------------------------------
+
+  @contextlib.contextmanager
+  def deciding(
+    self, learner: learner_lib.Learner, figures: coordinator.Figures
+  ) -> Iterator[coordinator.Decide]:
+    def decide(ready: bool, save_due: bool) -> coordinator.Decision:
+      self._check()
+      self._exchange(figures)
+      return coordinator.Decision(
+        ready and self._progress < 1.0,
+        save_due and not self.index,
+        self._progress,
+      )
+
+    yield decide
+
+  def _exchange(self, figures: coordinator.Figures) -> None:
+    self._board.tell(figures.tell())
+    self._progress = figures.hear(self._board.told())
+
+  def _check(self) -> None:
+    for child in self._children:
+      if child.failure:
+        raise coordinator.WorkerFailed(child.failure)
+
+  def must_stop(self) -> bool:
+    self._check()
+    return False
+
+  def ask_to_stop(self) -> None:
+    for child in self._children:
+      child.terminate()
+
+  # -- the end -------------------------------------------------------------
+
+  def end(
+    self,
+    learner: learner_lib.Learner,
+    figures: coordinator.Figures,
+    failure: threads.Failure | None,
+  ) -> None:
+    if failure is None or failure.thread != 'learner':
+      learner.flush()
+    children_lib.stop(self._children)
+    self._exchange(figures)
+
+  def fail(self, reason: str, text: str) -> None:
+    children_lib.stop(self._children)
+
+
+def _flat(config: ml_collections.ConfigDict) -> dict[str, Any]:
+  return workdir_lib.flat_config(config)
