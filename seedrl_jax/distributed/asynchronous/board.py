@@ -88,7 +88,7 @@ class Board:
     return True
 
   def tell(self, figures: Mapping[str, Any]) -> None:
-    """Writes a worker's counters, as `reporting.RunCounters.tell` gives them."""
+    """Writes a worker's counters, those of `reporting.RunCounters.tell`."""
     row = self.own
     row.figures = [figures[name] for name in _FIELDS]
     for episode in figures.get('episodes', ()):

@@ -68,6 +68,9 @@ class Child:
     self._stopping = True
     if self._process is not None:
       self._process.terminate()
+      # It may wait for an answer.
+      with contextlib.suppress(OSError):
+        self.link.shutdown(socket.SHUT_RDWR)
 
   def join(self) -> None:
     """Waits for the end, which `terminate` asked for."""

@@ -6,8 +6,8 @@ same numbers as its state for their nest, in the same order.
 """
 
 import functools
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -109,11 +109,10 @@ class FlatTrainer:
         flat.pop(0)
       leaves.append(flat[0][: shape.size].reshape(shape.shape))
       flat[0] = flat[0][shape.size :]
-    state = self.state(vectors.params, vectors.target, np.float32(progress))
+    state = self.state(*map(jnp.asarray, (*vectors[:2], np.float32(progress))))
+    opt_state = jax.tree.unflatten(structure, leaves)
     return jax.device_get(
-      state._replace(
-        opt_state=jax.tree.unflatten(structure, leaves), step=np.int32(step)
-      )
+      state._replace(opt_state=opt_state, step=jnp.int32(step))
     )
 
   def state(
@@ -132,7 +131,7 @@ class FlatTrainer:
     )
 
   @functools.cached_property
-  def acting_params(self):
+  def acting_params(self) -> Callable[[Any, Any], base.Params]:
     """A jitted (params, progress) -> the agent's acting parameters."""
 
     def convert(params: jax.Array, progress: jax.Array) -> base.Params:

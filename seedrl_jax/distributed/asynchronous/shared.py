@@ -7,6 +7,7 @@ arXiv 1602.01783) shares RMSProp's statistics in the same way.
 
 import fcntl
 import time
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -62,28 +63,29 @@ class SharedMemory:
     self,
     trainer: flat.FlatTrainer,
     board: board_lib.Board,
-    max_staleness: int = 0,
+    fds: Mapping[str, int],
     *,
+    max_staleness: int = 0,
     statistics: bool = True,
     lock: bool = False,
-    fd: int | None = None,
   ):
+    """Makes the memory, all zero, or opens that of another's `fds`."""
     layout = [
       *(('f4', (trainer.size,)), ('f4', (trainer.target_size,))),
       *((shape.dtype, shape.shape) for shape in trainer.step.shapes),
     ]
-    self._memory = memory_lib.Memory(layout, fd)
+    self._memory = memory_lib.Memory(layout, fds.get('parameters'))
     self._params, self._target, *self._shared_optimizer = self._memory.arrays
     self._optimizer = self._shared_optimizer
-    self._statistics = statistics
     self._trainer, self._board = trainer, board
     self._max_staleness, self._lock = max_staleness, lock
-    if fd is not None and not statistics:
+    if fds and not statistics:
       self._optimizer = [x.copy() for x in self._shared_optimizer]
 
   @property
-  def fd(self) -> int:
-    return self._memory.fd
+  def fds(self) -> dict[str, int]:
+    """File descriptors of the memory, to hand to other workers."""
+    return {'parameters': self._memory.fd}
 
   def fill(self, vectors: flat.Vectors) -> None:
     """Sets all that training changes."""
@@ -102,13 +104,13 @@ class SharedMemory:
     if self._lock:
       start = time.perf_counter()
       # The kernel frees it if this process is killed.
-      fcntl.lockf(self.fd, fcntl.LOCK_EX)
+      fcntl.lockf(self._memory.fd, fcntl.LOCK_EX)
       self._board.own.lock_wait += time.perf_counter() - start
     try:
       self._apply(gradient, version, learning_rate)
     finally:
       if self._lock:
-        fcntl.lockf(self.fd, fcntl.LOCK_UN)
+        fcntl.lockf(self._memory.fd, fcntl.LOCK_UN)
 
   def _apply(
     self, gradient: np.ndarray, version: int, learning_rate: float

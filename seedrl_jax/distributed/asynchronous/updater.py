@@ -173,7 +173,7 @@ class AsynchronousUpdater(update.Updater):
     own = update.host_state(state)
     version = self._board.version()
     agent = self.flat.unflatten(self._shared.vectors(), version, self._progress)
-    return own._replace(agent=agent, step=np.int32(version))
+    return own._replace(agent=agent, step=jnp.int32(version))
 
   def version_after(self, version: int) -> int:
     return self._snapshot.version

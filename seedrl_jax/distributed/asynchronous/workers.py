@@ -6,19 +6,21 @@ its own data; `shared` says how they reach the parameters.
 """
 
 import contextlib
+import functools
 import os
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import ml_collections
-import numpy as np
 
 from seedrl_jax.agents import base
 from seedrl_jax.distributed import coordinator
 from seedrl_jax.distributed.asynchronous import board as board_lib
 from seedrl_jax.distributed.asynchronous import children as children_lib
-from seedrl_jax.distributed.asynchronous import shared
+from seedrl_jax.distributed.asynchronous import shared, synchronous
 from seedrl_jax.distributed.asynchronous import updater as updater_lib
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import update
@@ -93,18 +95,32 @@ class AsynchronousWorkers(coordinator.Coordinator):
     self._updater.attach(self._parameters, self._board, progress)
     version = self._board.version()
     agent = flat.unflatten(self._parameters.vectors(), version, progress)
-    return record, state._replace(agent=agent, step=np.int32(version))
+    return record, state._replace(agent=agent, step=jnp.int32(version))
 
   def _open(self, fds: Mapping[str, int]) -> Any:
     own = self._config.asynchronous
+    if own.share == 'sync':
+      return synchronous.SynchronousMemory(
+        self._updater.flat, self._board, self._links, fds, self.count
+      )
     return shared.SharedMemory(
       self._updater.flat,
       self._board,
-      own.max_staleness,
+      fds,
+      max_staleness=own.max_staleness,
       statistics=own.shared_statistics,
       lock=own.share == 'lock',
-      fd=fds.get('parameters'),
     )
+
+  def _links(self) -> dict[int, socket.socket]:
+    """Returns the links to the workers that are ready, by index."""
+    if self._parent is not None:
+      return {0: self._parent.link}
+    return {
+      i: child.link
+      for i, child in enumerate(self._children, start=1)
+      if child.is_ready
+    }
 
   def compile(
     self,
@@ -124,35 +140,28 @@ class AsynchronousWorkers(coordinator.Coordinator):
     self._check()
 
   def _start_others(self) -> None:
-    fds = {'board': self._board.fd, 'parameters': self._parameters.fd}
-    config = _flat(self._config)
+    fds = {'board': self._board.fd, **self._parameters.fds}
+    told = {'fds': fds, 'config': _flat(self._config)}
     for index in range(1, self.count):
-
-      def tell(index: int = index) -> dict[str, Any]:
-        # Each start has seeds of its own.
-        starts = self._record['starts'] + self._deaths(index)
-        return {
-          'worker': index,
-          'fds': fds,
-          'config': config,
-          'record': {**self._record, 'starts': starts},
-          'progress': self._progress,
-        }
-
       self._children.append(
         children_lib.Child(
           f'worker-{index}',
-          tell,
+          functools.partial(self._tell, index, told),
           tuple(fds.values()),
           self._workdir.of_host(index).path / 'worker.log',
           self._processors[index],
-          lambda index=index: self._on_death(index),
+          functools.partial(self._on_death, index),
         )
       )
 
-  def _deaths(self, index: int) -> int:
+  def _tell(self, index: int, told: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what worker `index` is told when it starts, again too."""
     children = self._children
-    return children[index - 1].deaths if index <= len(children) else 0
+    deaths = children[index - 1].deaths if index <= len(children) else 0
+    # Each start has seeds of its own.
+    record = {**self._record, 'starts': self._record['starts'] + deaths}
+    own = {'worker': index, 'record': record, 'progress': self._progress}
+    return {**told, **own}
 
   def _on_death(self, index: int) -> None:
     self._board.restart(index)
