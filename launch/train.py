@@ -133,7 +133,8 @@ def _said() -> tuple[type[BaseException], ...]:
 
   return (
     *(ValueError, MemoryError, workdir.NotWritten, metrics_log.NotOpened),
-    *(registry.MissingLibraryError, coordinator.HostLost, system.RunFailed),
+    *(registry.MissingLibraryError, system.RunFailed),
+    *(coordinator.HostLost, coordinator.WorkerFailed),
   )
 
 

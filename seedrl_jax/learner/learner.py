@@ -139,7 +139,10 @@ class Learner:
       NonFiniteError: if an update was not finite.
     """
     self.flush()
-    return self._updater.host_state(self._state)
+    state = self._updater.host_state(self._state)
+    # Others may have updated it, too.
+    self.counters.updates = int(state.step)
+    return state
 
   def fingerprints(self) -> list[int]:
     """Flushes, and returns a hash of the state on each local device.

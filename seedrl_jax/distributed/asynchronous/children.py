@@ -127,16 +127,6 @@ class Child:
     return True
 
 
-class Parent:
-  """A child's side."""
-
-  def __init__(self, told: Mapping[str, Any]):
-    self.link = socket.socket(fileno=told['link'])
-
-  def say_ready(self) -> None:
-    self.link.send(b'r')
-
-
 def told() -> dict[str, Any] | None:
   """Returns what a parent tells this process; None without a parent."""
   text = os.environ.get(VARIABLE)

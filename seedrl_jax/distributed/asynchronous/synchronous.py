@@ -54,20 +54,28 @@ class SynchronousMemory(shared.SharedMemory):
       self._wait_for_first(self._links()[0])
       return
     # A link that has ended is of a worker that has died: go on without.
-    present = {i: x for i, x in self._links().items() if x.recv(1)}
+    present = {i: x for i, x in self._links().items() if _receive(x)}
     mean = self._gradients[[index, *present]].mean(axis=0)
     super().apply(mean, version, learning_rate)
     for link in present.values():
       _send(link)
 
   def _wait_for_first(self, link: socket.socket) -> None:
-    if not (_send(link) and link.recv(1)):
+    if not (_send(link) and _receive(link)):
       # The first worker has ended the run.
       os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _send(link: socket.socket) -> bool:
+  """Returns whether there is somebody to send to."""
   try:
     return bool(link.send(b'.'))
+  except OSError:
+    return False
+
+
+def _receive(link: socket.socket) -> bool:
+  try:
+    return bool(link.recv(1))
   except OSError:
     return False

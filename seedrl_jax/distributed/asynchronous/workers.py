@@ -52,7 +52,8 @@ class AsynchronousWorkers(coordinator.Coordinator):
     self._told, self._say = told, say
     self._processors = [processors(i) for i in range(self.count)]
     self._children: list[children_lib.Child] = []
-    self._parent = children_lib.Parent(told) if told else None
+    # To the first worker, of another one.
+    self._link: socket.socket | None = None
 
   def check_start(self, config: ml_collections.ConfigDict) -> None:
     if self._told is None:
@@ -114,8 +115,8 @@ class AsynchronousWorkers(coordinator.Coordinator):
 
   def _links(self) -> dict[int, socket.socket]:
     """Returns the links to the workers that are ready, by index."""
-    if self._parent is not None:
-      return {0: self._parent.link}
+    if self._link is not None:
+      return {0: self._link}
     return {
       i: child.link
       for i, child in enumerate(self._children, start=1)
@@ -130,11 +131,13 @@ class AsynchronousWorkers(coordinator.Coordinator):
   ) -> None:
     if not wanted:
       return
-    if self._parent is None:
+    if self._told is None:
       self._start_others()
     compile_update()
-    if self._parent is not None:
-      self._parent.say_ready()
+    if self._told is not None:
+      self._link = socket.socket(fileno=self._told['link'])
+      # It is ready.
+      self._link.send(b'.')
     for child in self._children:
       child.wait_ready()
     self._check()
