@@ -25,6 +25,9 @@ def get_config(
   config.seed = 1
   # Frames are steps x action repeat, without reset pseudo-steps.
   config.total_env_frames = 2_000_000
+  # Ends the run earlier, when the mean return of the last 100 training episodes
+  # reaches it.
+  config.target_return = config_dict.placeholder(float)
   # Extra environments that act greedily (R2D2 and PQN: but for
   # exploration.eval_epsilon), do not train and are reported separately.
   config.num_eval_envs = 8

@@ -55,6 +55,7 @@ RANGES: dict[str, Allowed] = {
   # Seeds 2^32 apart give the same JAX key, 2^31 apart the same EnvPool seed.
   'seed': integer(0, 2**31 - 1),
   'total_env_frames': integer(1),
+  'target_return': optional(number()),
   'num_eval_envs': integer(0),
   'unroll_length': integer(1),
   'batch_size': integer(1),

@@ -164,8 +164,8 @@ class System:
       opened.callback(self._training.group.stop)
       if self._counters.is_finished():
         self._line.say(
-          'The run has all its frames; raise --config.total_env_frames to go '
-          'on.'
+          'The run is finished; raise --config.total_env_frames, or '
+          '--config.target_return if it has one, to go on.'
         )
         return self._reporter.summary('finished')
       self._training.compile()
