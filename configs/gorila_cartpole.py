@@ -3,8 +3,8 @@
 For launch/train_async.py: workers with a replay each ("bundled") send gradients
 to a sharded parameter server, which applies AdaGrad and copies the target
 network; gradients that are too old, or of outlying losses, are discarded. The
-paper publishes neither bound. The rest is `dqn_cartpole`, with 8 environments in
-each worker.
+paper publishes neither bound. The rest is `dqn_cartpole`, with 8 environments
+in each worker.
 """
 
 import ml_collections

@@ -7,11 +7,10 @@ all runs so far. docs/architectures.md has what it showed.
 
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from absl import app, flags
 
-from seedrl_jax.launch import config_flag
 from seedrl_jax.runtime import config_files, process, progress, workdir
 from seedrl_jax.studies import commands, concurrent, sweeping
 
@@ -63,7 +62,10 @@ def _study(folder: workdir.Workdir) -> None:
     sys.exit(f'study: {len(sweep.failed)} runs failed.')
 
 
-def _trials(folder: pathlib.Path):
+def _trials(
+  folder: pathlib.Path,
+) -> Iterator[tuple[str, int, sweeping.Trial]]:
+  """Yields all runs, each with its system and its workers."""
   for name, system in _chosen().items():
     file = config_files.load(system.config)
     for workers in system.workers:

@@ -4,10 +4,10 @@ For launch/train_async.py. Layers, Adam with a learning rate of 5e-4 and the
 entropy cost are the study's; Adam's statistics are shared, as A3C shares those
 of RMSProp. Differences (in brackets: the study):
 
-* an update every 20 steps of each of 4 environments of a worker (once an episode
-  of one);
-* policy and value share a network (one each), and the policy samples its actions
-  (epsilon-greedily from the logits);
+* an update every 20 steps of each of 4 environments of a worker (once an
+  episode of one);
+* policy and value share a network (one each), and the policy samples its
+  actions (epsilon-greedily from the logits);
 * rewards are multiplied by 0.01, as the two share a network.
 """
 

@@ -1,15 +1,15 @@
 """DQN of "Analysis of Concurrent RL Algorithms" (2019), on LunarLander-v2.
 
-For launch/train_async.py. The network, SGD with momentum, batch, replay and soft
-target are the study's. An update follows every 6 steps of a worker, as with its
-one process; with P processes it had one every 5 + P. Differences (in brackets:
-the study):
+For launch/train_async.py. The network, SGD with momentum, batch, replay and
+soft target are the study's. An update follows every 6 steps of a worker, as
+with its one process; with P processes it had one every 5 + P. Differences (in
+brackets: the study):
 
 * epsilon decays linearly over 150,000 frames of all workers together (by 0.995
   with each episode of a process);
 * the first update comes after 1,000 transitions of a worker (64);
-* the run ends when the mean of the last 100 episodes of all workers is 200 (each
-  process by its own mean).
+* the run ends when the mean of the last 100 episodes of all workers is 200
+  (each process by its own mean).
 """
 
 import ml_collections

@@ -124,7 +124,7 @@ def is_finished(
   if summary.get('status', '').startswith('failed'):
     return False
   mean = summary.get('mean_return_100')
-  if None not in (target_return, mean) and mean >= target_return:
+  if target_return is not None and mean is not None and mean >= target_return:
     return True
   return max(summary.get('env_frames', 0), frames) >= total_frames
 
