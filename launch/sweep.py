@@ -4,8 +4,8 @@
     --set=optimizer.learning_rate=1e-3,3e-4 --parallel=2 --workdir=runs/rates
 
 Each run is launch/train.py, or --program, in a folder of its own. The same
-command resumes:
-finished runs are skipped. docs/reports.md has more, and how to use Slurm.
+command resumes: finished runs are skipped. docs/reports.md has more, and how to
+use Slurm.
 """
 
 import os
