@@ -74,8 +74,8 @@ class Row(NamedTuple):
   episodes: float
   seconds: float
   cpu_seconds: float
-  updates: float
-  staleness: float
+  updates: float = 0.0
+  staleness: float = 0.0
 
   @property
   def seconds_per_episode(self) -> float:
