@@ -26,8 +26,11 @@ def _join() -> coordinator.Coordinator:
   from seedrl_jax.distributed.asynchronous import children, workers
 
   config = train.CONFIG.value
-  # Acting and learning take turns on the worker's one processor.
-  config.deterministic = True
+  # Acting and learning take turns on the worker's one processor; only Reverb
+  # needs threads.
+  config.deterministic = (
+    config.replay.backend != 'reverb' and not config.replay.address
+  )
   folder = workdir.Workdir(train.WORKDIR.value)
   joined = workers.AsynchronousWorkers(config, folder, children.told())
   os.sched_setaffinity(0, workers.processors(joined.index))

@@ -101,8 +101,12 @@ class RunCheckpoints:
     self.record = dataclasses.replace(told, inference_keys=[], replay='')
     if not told.replay:
       return
-    if (self._workdir.replay / str(step)).exists():
-      self.record.replay = str(step)
+    # Asynchronous workers save theirs when they end, not all at one update.
+    saved = [p.name for p in self._workdir.replay.glob('[0-9]*')]
+    names = [name for name in saved if name.isdecimal()]
+    if names:
+      own = str(step)
+      self.record.replay = own if own in names else max(names, key=int)
     else:
       self._say(
         f'The replay starts empty: there is none of checkpoint {step} in '

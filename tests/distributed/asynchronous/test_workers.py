@@ -1,5 +1,6 @@
 """Tests workers as processes: deaths, stops and what they refuse."""
 
+import functools
 import json
 import os
 import signal
@@ -11,13 +12,13 @@ from seedrl_jax.distributed.asynchronous import children
 from tests import runs
 
 
-def _start(workdir, *flags, **environment):
+def _start(workdir, *flags, config='a2c_cartpole', **environment):
   return runs.Program(
     workdir,
     '--config.env.id=CartPole-v1',
     *flags,
     script='train_async.py',
-    config='a2c_cartpole',
+    config=config,
     **environment,
   )
 
@@ -51,8 +52,16 @@ def test_a_worker_that_dies_is_started_again(share, tmp_path):
   assert log.count('Compiled in') >= 1
 
 
-def test_a_stopped_run_goes_on(tmp_path):
-  program = _start(tmp_path, '--config.total_env_frames=1000000')
+@pytest.mark.parametrize(
+  ('config', 'flags'),
+  [
+    ('a2c_cartpole', ()),
+    ('dqn_cartpole', ('--config.replay.min_size=20',)),
+  ],
+)
+def test_a_stopped_run_goes_on(config, flags, tmp_path):
+  start = functools.partial(_start, tmp_path, *flags, config=config)
+  program = start('--config.total_env_frames=1000000')
   program.wait_for_updates(20)
   program.process.send_signal(signal.SIGTERM)
   assert program.end()[0] == 0
@@ -60,7 +69,7 @@ def test_a_stopped_run_goes_on(tmp_path):
   assert first['status'] == 'stopped'
   assert runs.steps(tmp_path)[-1] == first['updates']
   frames = first['env_frames'] + 200
-  program = _start(tmp_path, f'--config.total_env_frames={frames}')
+  program = start(f'--config.total_env_frames={frames}')
   program.wait_for('Resuming from checkpoint')
   assert program.end() == (0, '')
   second = runs.summary(tmp_path)
@@ -68,6 +77,7 @@ def test_a_stopped_run_goes_on(tmp_path):
   assert second['updates'] > first['updates']
   returns = runs.column(tmp_path, 'time/env_frames')
   assert returns == sorted(returns)
+  assert 'starts empty' not in (tmp_path / 'hosts/1/worker.log').read_text()
 
 
 def test_a_worker_that_cannot_start_ends_the_run(tmp_path):
