@@ -25,7 +25,7 @@ def get_config(
   config.seed = 1
   # Frames are steps x action repeat, without reset pseudo-steps.
   config.total_env_frames = 2_000_000
-  # Extra environments that act greedily (R2D2 and PQN: but for
+  # Extra environments that act greedily (R2D2, Dyna-Q and PQN: but for
   # exploration.eval_epsilon), do not train and are reported separately.
   config.num_eval_envs = 8
   # Trained transitions of an unroll; R2D2's sequences have burn_in + lookahead
