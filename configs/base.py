@@ -28,7 +28,7 @@ def get_config(
   # Ends the run earlier, when the mean return of the last 100 training episodes
   # reaches it.
   config.target_return = config_dict.placeholder(float)
-  # Extra environments that act greedily (R2D2 and PQN: but for
+  # Extra environments that act greedily (R2D2, Dyna-Q and PQN: but for
   # exploration.eval_epsilon), do not train and are reported separately.
   config.num_eval_envs = 8
   # Trained transitions of an unroll; R2D2's sequences have burn_in + lookahead

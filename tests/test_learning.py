@@ -8,6 +8,7 @@ from seedrl_jax.configs import (
   apex_cartpole,
   dqn_cartpole,
   dqn_lunarlander,
+  dyna_q_cartpole,
   ppo_cartpole,
   ppo_lunarlander,
   ppo_pendulum,
@@ -125,6 +126,14 @@ def test_dqn_cartpole(tmp_path, seed):
   config = dqn_cartpole.get_config()
   assert config.total_env_frames <= 500_000
   assert _train(config, tmp_path, seed, **_EVALUATION) >= 480
+
+
+@pytest.mark.slow
+@_SEEDS
+def test_dyna_q_cartpole(tmp_path, seed):
+  config = dyna_q_cartpole.get_config()
+  assert config.total_env_frames <= 500_000
+  assert _train(config, tmp_path, seed, **_EVALUATION) >= 450
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from seedrl_jax.agents import base as agents
 from seedrl_jax.configs import (
   base,
   benchmark,
+  dyna_q_cartpole,
   ppo_cartpole,
   pqn_cartpole,
   r2d2_base,
@@ -34,6 +35,7 @@ CONFIGS = {
 
 # The configs that define each agent's keys.
 _BASES = {
+  'dyna_q': dyna_q_cartpole,
   'ppo': ppo_cartpole,
   'pqn': pqn_cartpole,
   'r2d2': r2d2_base,
