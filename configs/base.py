@@ -251,6 +251,16 @@ def _asynchronous() -> ml_collections.ConfigDict:
     # Discards gradients whose loss is so many deviations above its running
     # mean; 0: none.
     'outlier_deviations': 0.0,
+    # Processes of the parameter server, each with a slice of the parameters.
+    'shards': 1,
+    # The shards' addresses, each 'unix:/path' or 'host:port', with certificate,
+    # token and `insecure` as in `actors`; workers trust that certificate alone.
+    # (): sockets in a temporary folder.
+    'addresses': (),
+    # Seconds between two saves of a shard, which begins with the last of them
+    # when it is started again.
+    'snapshot_seconds': 10.0,
+    'patience': 60.0,  # seconds to wait for a shard that is gone
   })
 
 

@@ -157,13 +157,18 @@ def _train(stop: Stop, coordinator: coordinator_lib.Coordinator) -> None:
 def start(
   join: Callable[[], coordinator_lib.Coordinator] | None = None,
 ) -> None:
-  """Runs the program with the process's command line."""
+  """Trains with the process's command line; see `main`."""
+  run(functools.partial(main, join=join))
+
+
+def run(program: Callable[[Sequence[str]], None]) -> None:
+  """Runs a program with the process's command line."""
   # Before gRPC is imported: else it logs bytes that strangers send to a port.
   os.environ.setdefault('GRPC_VERBOSITY', 'ERROR')
   process.ensure_outputs()
   process.restart_with_huge_pages()
   try:
-    app.run(functools.partial(main, join=join), flags_parser=parse_flags)
+    app.run(program, flags_parser=parse_flags)
   finally:
     process.drop_unread()
 

@@ -22,7 +22,9 @@ _MAY_IMPORT = {
   'actors': {'envs', 'runtime', 'types'},
   'engines': {'actors', 'runtime'},
   'learner': {'agents', 'replay', 'types'},
-  'distributed': {'learner', 'replay', 'runtime', 'types'},
+  'distributed': {
+    *('actors', 'agents', 'learner', 'replay', 'runtime', 'types'),
+  },
   'evaluation': {
     *('agents', 'envs', 'inference', 'networks', 'runtime', 'types'),
   },

@@ -48,6 +48,7 @@ def make_agent(size: int = SIZE, **changes: Any) -> base.Agent:
     initial_core=lambda batch: (),
     act=_no_act,
     update=trainer.update,
+    trainer=trainer,
   )
 
 

@@ -26,8 +26,11 @@ _ROW = np.dtype([
   ('episodes', 'f8', (_EPISODES, 2)),
   ('num_episodes', 'i8'),
   ('updates', 'i8'),
+  # The newest version that the worker knows of a parameter server.
+  ('version', 'i8'),
   ('stale', 'i8'),
   ('outlying', 'i8'),
+  ('lost', 'i8'),
   ('lock_wait', 'f8'),
   ('staleness', 'i8', _BINS),
 ])
@@ -62,7 +65,9 @@ class Board:
 
   def version(self) -> int:
     """Returns the updates so far, of all workers."""
-    return int(self._numbers[0] + self._rows.updates.sum())
+    counted = int(self._numbers[0] + self._rows.updates.sum())
+    # A parameter server counts by itself.
+    return max(counted, int(self._rows.version.max()))
 
   def target_is_due(self, period: int) -> bool:
     """Whether the target's update is due, at multiples of `period`.
@@ -84,8 +89,12 @@ class Board:
     if most and age > most:
       self.own.stale += 1
       return False
-    self.own.staleness[min(age, _BINS - 1)] += 1
+    self.count(age)
     return True
+
+  def count(self, age: int) -> None:
+    """Counts a gradient that was applied, `age` versions old."""
+    self.own.staleness[min(age, _BINS - 1)] += 1
 
   def tell(self, figures: Mapping[str, Any]) -> None:
     """Writes a worker's counters, those of `reporting.RunCounters.tell`."""
@@ -125,14 +134,18 @@ class Board:
     """Returns the metrics of all workers together, since their start."""
     bins = self._rows.staleness.sum(axis=0)
     applied, rows = max(int(bins.sum()), 1), self._rows
-    stale, outlying = int(rows.stale.sum()), int(rows.outlying.sum())
+    stale, outlying, lost = (
+      int(rows[name].sum()) for name in ('stale', 'outlying', 'lost')
+    )
     percentile = int(np.searchsorted(np.cumsum(bins), 0.99 * bins.sum()))
-    total = max(int(bins.sum()) + stale + outlying, 1)
+    discarded = stale + outlying + lost
+    total = max(int(bins.sum()) + discarded, 1)
     return {
       'asynchronous/staleness_mean': float(bins @ np.arange(_BINS)) / applied,
       'asynchronous/staleness_p99': float(percentile),
-      'asynchronous/discarded_share': (stale + outlying) / total,
+      'asynchronous/discarded_share': discarded / total,
       'asynchronous/stale_gradients': float(stale),
       'asynchronous/outlying_gradients': float(outlying),
+      'asynchronous/lost_gradients': float(lost),
       'asynchronous/lock_wait_s': float(rows.lock_wait.sum()),
     }

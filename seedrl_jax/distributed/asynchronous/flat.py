@@ -72,6 +72,20 @@ class OptimizerStep:
     return np.asarray(change), [np.asarray(x) for x in changes]
 
 
+def step_in_place(
+  step: OptimizerStep,
+  params: np.ndarray,
+  leaves: Sequence[np.ndarray],
+  gradient: np.ndarray,
+  learning_rate: float,
+) -> None:
+  """Makes a step by adding to arrays; keeps what others write meanwhile."""
+  change, changes = step(params, leaves, gradient, learning_rate)
+  np.add(params, change, out=params)
+  for own, difference in zip(leaves, changes, strict=True):
+    np.add(own, difference, out=own)
+
+
 class FlatTrainer:
   """Converts between an agent's `sgd.TrainState` and vectors."""
 

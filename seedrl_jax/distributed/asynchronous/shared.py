@@ -12,7 +12,6 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from seedrl_jax.agents import sgd
 from seedrl_jax.distributed.asynchronous import board as board_lib
 from seedrl_jax.distributed.asynchronous import flat
 from seedrl_jax.distributed.asynchronous import memory as memory_lib
@@ -117,17 +116,17 @@ class SharedMemory:
   ) -> None:
     if not self._board.count_staleness(version, self._max_staleness):
       return
-    change, changes = self._trainer.step(
-      self._params, self._optimizer, gradient, learning_rate
+    flat.step_in_place(
+      self._trainer.step,
+      self._params,
+      self._optimizer,
+      gradient,
+      learning_rate,
     )
-    # Adding keeps what other workers have written since.
-    np.add(self._params, change, out=self._params)
-    for own, difference in zip(self._optimizer, changes, strict=True):
-      np.add(own, difference, out=own)
     self._board.own.updates += 1
     trainer = self._trainer.trainer
     if self._board.target_is_due(trainer.target_update_period):
-      update_target(trainer, self._params, self._target)
+      update_target(trainer.target_update_rate, self._params, self._target)
 
   def vectors(self) -> flat.Vectors:
     return flat.Vectors(
@@ -140,8 +139,6 @@ class SharedMemory:
     """Does nothing: the memory goes with the last process that has it."""
 
 
-def update_target(
-  trainer: sgd.Trainer, params: np.ndarray, target: np.ndarray
-) -> None:
+def update_target(rate: float, params: np.ndarray, target: np.ndarray) -> None:
   """Updates the target network's parameters in place."""
-  target += np.float32(trainer.target_update_rate) * (params - target)
+  target += np.float32(rate) * (params - target)

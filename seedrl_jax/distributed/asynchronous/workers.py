@@ -20,7 +20,12 @@ from seedrl_jax.agents import base
 from seedrl_jax.distributed import coordinator
 from seedrl_jax.distributed.asynchronous import board as board_lib
 from seedrl_jax.distributed.asynchronous import children as children_lib
-from seedrl_jax.distributed.asynchronous import shared, synchronous
+from seedrl_jax.distributed.asynchronous import (
+  owned_server,
+  server,
+  shared,
+  synchronous,
+)
 from seedrl_jax.distributed.asynchronous import updater as updater_lib
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import update
@@ -51,12 +56,19 @@ class AsynchronousWorkers(coordinator.Coordinator):
     self._config, self._workdir = config, workdir
     self._told, self._say = told, say
     self._processors = [processors(i) for i in range(self.count)]
+    # Before this process confines itself to its own.
+    self._all_processors = sorted(os.sched_getaffinity(0))
+    self._parameters: Any = None
+    # The addresses of a parameter server's shards.
+    self._places: Sequence[str] = told.get('places', ()) if told else ()
     self._children: list[children_lib.Child] = []
     # To the first worker, of another one.
     self._link: socket.socket | None = None
 
   def check_start(self, config: ml_collections.ConfigDict) -> None:
     if self._told is None:
+      if config.asynchronous.share == 'server':
+        owned_server.check_addresses(config)
       return
     first, own = self._told['config'], _flat(config)
     for key in sorted(first.keys() | own.keys()):
@@ -100,6 +112,8 @@ class AsynchronousWorkers(coordinator.Coordinator):
 
   def _open(self, fds: Mapping[str, int]) -> Any:
     own = self._config.asynchronous
+    if own.share == 'server':
+      return self._open_server()
     if own.share == 'sync':
       return synchronous.SynchronousMemory(
         self._updater.flat, self._board, self._links, fds, self.count
@@ -112,6 +126,21 @@ class AsynchronousWorkers(coordinator.Coordinator):
       statistics=own.shared_statistics,
       lock=own.share == 'lock',
     )
+
+  def _open_server(self) -> server.ServerParameters:
+    trainer, config = self._updater.flat, self._config
+    if self._told is not None:
+      return server.ServerParameters(trainer, self._board, config, self._places)
+    found = owned_server.OwnedServer(
+      trainer,
+      self._board,
+      config,
+      self._workdir.path / 'shards',
+      self._all_processors,
+      self._say,
+    )
+    self._places = found.places
+    return found
 
   def _links(self) -> dict[int, socket.socket]:
     """Returns the links to the workers that are ready, by index."""
@@ -144,7 +173,7 @@ class AsynchronousWorkers(coordinator.Coordinator):
 
   def _start_others(self) -> None:
     fds = {'board': self._board.fd, **self._parameters.fds}
-    told = {'fds': fds, 'config': _flat(self._config)}
+    told = {'fds': fds, 'config': _flat(self._config), 'places': self._places}
     for index in range(1, self.count):
       self._children.append(
         children_lib.Child(
@@ -217,8 +246,20 @@ class AsynchronousWorkers(coordinator.Coordinator):
     children_lib.stop(self._children)
     self._exchange(figures)
 
+  def wait_saved(self) -> None:
+    self._close()
+
+  def leave(self) -> None:
+    self._close()
+
   def fail(self, reason: str, text: str) -> None:
     children_lib.stop(self._children)
+    self._close()
+
+  def _close(self) -> None:
+    # The last checkpoint needed them.
+    if self._parameters is not None:
+      self._parameters.close()
 
 
 def _flat(config: ml_collections.ConfigDict) -> dict[str, Any]:

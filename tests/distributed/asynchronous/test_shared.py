@@ -21,7 +21,7 @@ _FIGURES = {
   **{'seconds': 1.5, 'env_steps': 10, 'eval_steps': 1, 'updates': 2},
   **{'environment_wait': 0.5, 'store_wait': 0.0, 'idle_env_seconds': 2.0},
   **{'learner_wait': 0.25, 'lag_sum': 3.0, 'lag_updates': 2, 'num_envs': 4},
-  **{'dropped_sum': 0.0},
+  **{'dropped_sum': 0.0, 'cpu_seconds': 1.0},
 }
 
 
