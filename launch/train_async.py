@@ -29,14 +29,16 @@ def _join() -> coordinator.Coordinator:
   """Returns what coordinates this worker with the others."""
   from seedrl_jax.distributed.asynchronous import workers
 
-  config = train.CONFIG.value
+  config, told = train.CONFIG.value, children.told()
   # Acting and learning take turns on the worker's one processor; only Reverb
   # needs threads.
   config.deterministic = (
     config.replay.backend != 'reverb' and not config.replay.address
   )
+  if told and told['replay_address']:
+    config.replay.address = told['replay_address']
   folder = workdir.Workdir(train.WORKDIR.value)
-  joined = workers.AsynchronousWorkers(config, folder, children.told())
+  joined = workers.AsynchronousWorkers(config, folder, told)
   os.sched_setaffinity(0, workers.processors(joined.index))
   return joined
 

@@ -10,6 +10,7 @@ import ml_collections
 from seedrl_jax.agents import base
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import update
+from seedrl_jax.replay import base as replay
 from seedrl_jax.runtime import threads
 
 
@@ -67,6 +68,7 @@ class Coordinator:
     index: of this host; host 0 writes what is written once.
     count: number of hosts.
     divides_batch: whether the hosts share `batch_size`; else each has its own.
+    num_models: hosts, the last ones, without environments.
     failures: after `end`, sentences about other hosts that failed.
     agreed: after `end`, whether all hosts can save a last checkpoint.
   """
@@ -74,6 +76,7 @@ class Coordinator:
   index = 0
   count = 1
   divides_batch = True
+  num_models = 0
   failures: Sequence[str] = ()
   agreed = True
 
@@ -96,6 +99,9 @@ class Coordinator:
   ) -> tuple[dict[str, Any], update.LearnerState]:
     """Returns the record and state of host 0; needs no shared disk."""
     return record, state
+
+  def opened(self, store: replay.TrajectoryStore) -> None:
+    """Takes this host's store, which others may use, too."""
 
   def compile(
     self,

@@ -134,6 +134,7 @@ RANGES: dict[str, Allowed] = {
   'hosts.timeout': number(1, 10**9),
   'hosts.check_period': integer(1),
   'asynchronous.workers': integer(1, 1024),
+  'asynchronous.model_workers': integer(0, 1023),
   'asynchronous.share': one_of('hogwild', 'lock', 'sync', 'server'),
   'asynchronous.shared_statistics': FLAG,
   'asynchronous.max_staleness': integer(0),
@@ -188,12 +189,18 @@ class StreamPlan:
 class HostIndex:
   """Index of this host and number of hosts that train together.
 
-  `divides_batch` says whether they share `batch_size`.
+  `divides_batch` says whether they share `batch_size`. The last `num_models`
+  have no environments, but train a model of them.
   """
 
   index: int = 0
   count: int = 1
   divides_batch: bool = True
+  num_models: int = 0
+
+  @property
+  def has_environments(self) -> bool:
+    return self.index < self.count - self.num_models
 
 
 ONLY_HOST = HostIndex()
@@ -220,6 +227,8 @@ def host_config(
     )
   own = config.copy_and_resolve_references()
   own.batch_size //= divisor
+  if host.num_models:
+    own.planning.role = 'act' if host.has_environments else 'model'
   if host.index:
     own.num_eval_envs = 0
     seeds = np.random.SeedSequence([config.seed, host.index])
@@ -251,6 +260,8 @@ def plan_streams(
       than in a stream, or none to train on.
   """
   num_remote = config.actors.max_envs
+  if not host.has_environments:
+    return []
   if not config.env.num_envs + num_remote:
     raise ValueError(
       '--config.env.num_envs=0: give at least 1, or let actors bring some with '
@@ -417,7 +428,7 @@ def block_width(
   plans: Sequence[StreamPlan],
 ) -> int:
   """Returns how many unrolls are assembled side by side."""
-  num_envs = min(plan.num_train for plan in plans if plan.num_train)
+  num_envs = min((x.num_train for x in plans if x.num_train), default=1)
   return table_configs.table_config(config).writer_width(
     batch_width, num_envs, config.deterministic
   )

@@ -69,7 +69,10 @@ class System:
     coordinator.check_start(config)
     self._coordinator = coordinator
     self._host = layout_lib.HostIndex(
-      coordinator.index, coordinator.count, coordinator.divides_batch
+      coordinator.index,
+      coordinator.count,
+      coordinator.divides_batch,
+      coordinator.num_models,
     )
     self._workdir = workdir_lib.Workdir(workdir).of_host(self._host.index)
     with contextlib.ExitStack() as opened:
@@ -106,6 +109,7 @@ class System:
     self._checkpoints = checkpoints
     self.parts = build_lib.open_parts(setup, state, start, make_streams)
     opened.callback(self.parts.close)
+    self._coordinator.opened(self.parts.store)
 
   def _connect(
     self,

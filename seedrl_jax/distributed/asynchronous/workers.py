@@ -29,6 +29,8 @@ from seedrl_jax.distributed.asynchronous import (
 from seedrl_jax.distributed.asynchronous import updater as updater_lib
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import update
+from seedrl_jax.replay import base as replay
+from seedrl_jax.replay.reverb.client import store as reverb_store
 from seedrl_jax.runtime import threads
 from seedrl_jax.runtime import workdir as workdir_lib
 
@@ -52,6 +54,9 @@ class AsynchronousWorkers(coordinator.Coordinator):
     """Starts nothing; `told` is what the first worker tells another."""
     self.index = told['worker'] if told else 0
     self.count = config.asynchronous.workers
+    self.num_models = config.asynchronous.model_workers
+    # Of the first worker's Reverb server, which all of them use.
+    self._replay_address = ''
     self.divides_batch = False
     self._config, self._workdir = config, workdir
     self._told, self._say = told, say
@@ -69,14 +74,31 @@ class AsynchronousWorkers(coordinator.Coordinator):
     if self._told is None:
       if config.asynchronous.share == 'server':
         owned_server.check_addresses(config)
+      if self.num_models:
+        self._check_models(config)
       return
     first, own = self._told['config'], _flat(config)
     for key in sorted(first.keys() | own.keys()):
-      if first.get(key) != own.get(key):
+      if first.get(key) != own.get(key) and key != 'replay.address':
         raise coordinator.HostsMismatch(
           f'--config.{key}: the run has {first.get(key)} and this worker '
           f'{own.get(key)}; start all workers with one configuration.'
         )
+
+  def _check_models(self, config: ml_collections.ConfigDict) -> None:
+    flag = f'--config.asynchronous.model_workers={self.num_models}: '
+    if 'planning' not in config:
+      raise ValueError(f'{flag}only dyna_q has a model; take none.')
+    if self.num_models >= self.count:
+      raise ValueError(
+        f'{flag}none of {self.count} workers would act; give more '
+        '--config.asynchronous.workers.'
+      )
+    if config.deterministic:
+      raise ValueError(
+        f'{flag}they learn from the replay of the others; take '
+        '--config.replay.backend=reverb.'
+      )
 
   def make_updater(
     self, agent: base.Agent, devices: Sequence[jax.Device]
@@ -109,6 +131,10 @@ class AsynchronousWorkers(coordinator.Coordinator):
     version = self._board.version()
     agent = flat.unflatten(self._parameters.vectors(), version, progress)
     return record, state._replace(agent=agent, step=jnp.int32(version))
+
+  def opened(self, store: replay.TrajectoryStore) -> None:
+    if isinstance(store, reverb_store.ReverbStore):
+      self._replay_address = store.location.link.address
 
   def _open(self, fds: Mapping[str, int]) -> Any:
     own = self._config.asynchronous
@@ -173,7 +199,12 @@ class AsynchronousWorkers(coordinator.Coordinator):
 
   def _start_others(self) -> None:
     fds = {'board': self._board.fd, **self._parameters.fds}
-    told = {'fds': fds, 'config': _flat(self._config), 'places': self._places}
+    told = {
+      'fds': fds,
+      'config': _flat(self._config),
+      'places': self._places,
+      'replay_address': self._replay_address,
+    }
     for index in range(1, self.count):
       self._children.append(
         children_lib.Child(

@@ -90,7 +90,7 @@ def test_a_worker_that_cannot_start_ends_the_run(tmp_path):
 
 
 def test_workers_of_different_configurations_are_refused(tmp_path):
-  told = {'worker': 1, 'config': {'seed': 2}, 'link': 0}
+  told = {'worker': 1, 'config': {'seed': 2}, 'replay_address': ''}
   program = _start(tmp_path, **{children.VARIABLE: json.dumps(told)})
   code, error = program.end()
   assert code == 1
@@ -102,6 +102,15 @@ def test_workers_of_different_configurations_are_refused(tmp_path):
   [
     (['--config=ppo_cartpole'], 'not one gradient step'),
     (['--config.asynchronous.workers=0'], '--config.asynchronous.workers=0'),
+    (['--config.asynchronous.model_workers=1'], 'only dyna_q has a model'),
+    (
+      ['--config=dyna_q_cartpole', '--config.asynchronous.model_workers=2'],
+      'none of 2 workers would act',
+    ),
+    (
+      ['--config=dyna_q_cartpole', '--config.asynchronous.model_workers=1'],
+      'take --config.replay.backend=reverb',
+    ),
     (['--config.asynchronous.share=none'], '--config.asynchronous.share=none'),
   ],
 )
