@@ -32,6 +32,8 @@ _ROW = np.dtype([
   ('outlying', 'i8'),
   ('lost', 'i8'),
   ('lock_wait', 'f8'),
+  # Of gradients and parameters to and from the worker.
+  ('bytes', 'i8'),
   ('staleness', 'i8', _BINS),
 ])
 # The only counter that is of the present process alone.
@@ -148,4 +150,5 @@ class Board:
       'asynchronous/outlying_gradients': float(outlying),
       'asynchronous/lost_gradients': float(lost),
       'asynchronous/lock_wait_s': float(rows.lock_wait.sum()),
+      'asynchronous/bytes': float(rows['bytes'].sum()),
     }

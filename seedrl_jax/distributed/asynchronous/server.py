@@ -140,9 +140,10 @@ class ServerParameters:
 
     Such a shard is then only read.
     """
+    packed = [request.pack() for request in requests]
     answers, is_lost = self._ask(
       wire.EXCHANGE,
-      [request.pack() for request in requests],
+      packed,
       [request._replace(gradient=None).pack() for request in requests],
     )
     for i, (answer, part) in enumerate(zip(answers, self._slices, strict=True)):
@@ -151,6 +152,7 @@ class ServerParameters:
         reply = reply._replace(target=self._replies[i].target)
       self._replies[i] = reply
     self._board.own.version = self._replies[0].version
+    self._board.own['bytes'] += sum(map(len, (*packed, *answers)))
     return is_lost
 
   def _ask(

@@ -95,7 +95,9 @@ class SharedMemory:
   def read(self) -> Snapshot:
     # The version first: what is written meanwhile is newer than it says.
     version = self._board.version()
-    return Snapshot(self._params.copy(), self._target.copy(), version)
+    found = Snapshot(self._params.copy(), self._target.copy(), version)
+    self._board.own['bytes'] += found.params.nbytes + found.target.nbytes
+    return found
 
   def apply(
     self, gradient: np.ndarray, version: int, learning_rate: float
@@ -124,6 +126,7 @@ class SharedMemory:
       learning_rate,
     )
     self._board.own.updates += 1
+    self._board.own['bytes'] += gradient.nbytes
     trainer = self._trainer.trainer
     if self._board.target_is_due(trainer.target_update_period):
       update_target(trainer.target_update_rate, self._params, self._target)
