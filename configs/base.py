@@ -241,7 +241,7 @@ def _asynchronous() -> ml_collections.ConfigDict:
     'workers': 2,  # processes, each on one processor or device
     # Of these, workers without environments that train Dyna-Q's model, and
     # values by what it imagines, while the others act and train by what is
-    # real. They need the replay of the others, so --config.replay.backend=reverb.
+    # real. They need the others' replay, so --config.replay.backend=reverb.
     'model_workers': 0,
     # 'hogwild': gradients are applied in shared memory, without locks; 'lock':
     # one at a time; 'sync': the mean of one gradient of each worker; 'server':
