@@ -1,7 +1,6 @@
 """Tests that every configuration makes an agent that fits its environments."""
 
-import importlib
-import pathlib
+import functools
 
 import jax
 import ml_collections
@@ -20,13 +19,13 @@ from seedrl_jax.configs import (
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import layout as layout_lib
+from seedrl_jax.runtime import config_files
 
-_FOLDER = pathlib.Path(base.__file__).parent
-_NAMES = sorted(
-  path.stem for path in _FOLDER.glob('*.py') if path.stem != 'benchmark'
-)
+_NAMES = [name for name in config_files.names() if name != 'benchmark']
 CONFIGS = {
-  name: importlib.import_module(f'seedrl_jax.configs.{name}').get_config
+  name: functools.partial(
+    config_files.load, str(config_files.FOLDER / f'{name}.py')
+  )
   for name in _NAMES
 } | {
   f'benchmark:{case}': lambda case=case: benchmark.get_config(case)
