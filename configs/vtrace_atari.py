@@ -1,12 +1,12 @@
 """V-trace on Atari with IMPALA's shallow network; Pong by default.
 
 Environment conventions are Cleanba's defaults (Huang et al. 2023): no sticky
-actions, one no-op and EnvPool's FIRE at a reset, at most 108,000 frames, clipped
-rewards. But a lost life ends the episode, and FIRE follows; scores are of whole
-games all the same. Otherwise a game like Breakout takes many times the frames,
-as losing the ball costs next to nothing. The action set is the minimal one, as
-in most published V-trace figures (--config.env.full_action_space=True for all
-18), and frames are stacked in the agent's state.
+actions, one no-op and EnvPool's FIRE at a reset, at most 108,000 frames,
+clipped rewards. But a lost life ends the episode, and FIRE follows; scores are
+of whole games all the same. Otherwise a game like Breakout takes many times the
+frames, as losing the ball costs next to nothing. The action set is the minimal
+one, as in most published V-trace figures (--config.env.full_action_space=True
+for all 18), and frames are stacked in the agent's state.
 
 Network, unroll, discount, baseline cost and learning rate are IMPALA's (arXiv
 1802.01561, table G.1). The rest is for short runs (in brackets: the paper):
