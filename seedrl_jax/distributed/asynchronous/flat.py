@@ -80,7 +80,9 @@ def step_in_place(
   learning_rate: float,
 ) -> None:
   """Makes a step by adding to arrays; keeps what others write meanwhile."""
-  change, changes = step(params, leaves, gradient, learning_rate)
+  # JAX would read the arrays themselves, while others write to them.
+  copies = [x.copy() for x in leaves]
+  change, changes = step(params.copy(), copies, gradient, learning_rate)
   np.add(params, change, out=params)
   for own, difference in zip(leaves, changes, strict=True):
     np.add(own, difference, out=own)
