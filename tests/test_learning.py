@@ -226,3 +226,28 @@ def test_only_demonstrations_open_the_lock(tmp_path, seed):
     demonstrations__fraction=0.25,
   )
   assert shown >= 0.9
+
+
+def _train_asynchronously(workdir, config, seed, *flags):
+  result = runs.call(
+    'train_async',
+    f'--config={config}',
+    f'--workdir={workdir}',
+    f'--config.seed={seed}',
+    *flags,
+  )
+  assert result.returncode == 0, result.stderr
+  return runs.summary(workdir)['mean_return_100']
+
+
+@pytest.mark.slow
+@_SEEDS
+@pytest.mark.parametrize('config', ['a3c_cartpole', 'gorila_cartpole'])
+def test_workers_learn_together(tmp_path, config, seed):
+  assert _train_asynchronously(tmp_path, config, seed) >= 475
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('seed', range(1, 6))
+def test_two_hogwild_workers_solve_lunarlander(tmp_path, seed):
+  assert _train_asynchronously(tmp_path, 'concurrent/dqn', seed) >= 200
