@@ -98,7 +98,9 @@ class System:
     state = checkpoints.restore(build_lib.initial_state(setup))
     startup.ready('state')
     shared, state = self._coordinator.share(checkpoints.told(), state)
-    checkpoints.follow(shared, int(state.step))
+    # Asynchronous workers end, and save their replays, one after the other.
+    is_exact = self._coordinator.divides_batch
+    checkpoints.follow(shared, int(state.step), is_exact)
     start = build_lib.Start(
       starts=checkpoints.record.starts,
       inference_keys=checkpoints.record.inference_keys,
