@@ -88,6 +88,10 @@ class Coordinator:
   def check_start(self, config: ml_collections.ConfigDict) -> None:
     """Raises `HostsMismatch` if the hosts were not all started alike."""
 
+  def devices(self) -> Sequence[jax.Device]:
+    """Returns the devices of this host's part; none: all that JAX has."""
+    return ()
+
   def make_updater(
     self, agent: base.Agent, devices: Sequence[jax.Device]
   ) -> update.Updater:

@@ -164,7 +164,7 @@ def plan(
 ) -> Setup:
   """Works out a host's part of a run; raises `ValueError` naming a flag.
 
-  `devices` are those of the only host; without them, of all that JAX has.
+  `devices` are those of this part alone; without them, all that JAX has.
   """
   own = layout_lib.host_config(config, host)
   env_spec = env_factory.make_env_spec(config, host.count)

@@ -92,7 +92,10 @@ class System:
       self._config, self._workdir, self._line.say, leads=not self._host.index
     )
     setup = build_lib.plan(
-      self._config, self._host, make_updater=self._coordinator.make_updater
+      self._config,
+      self._host,
+      self._coordinator.devices(),
+      self._coordinator.make_updater,
     )
     startup.ready('plan')
     state = checkpoints.restore(build_lib.initial_state(setup))

@@ -62,19 +62,13 @@ class AsynchronousUpdater(update.Updater):
     """`config` is the section `asynchronous`.
 
     Raises:
-      ValueError: if an update of the agent is not one gradient step, or there
-        are several devices.
+      ValueError: if an update of the agent is not one gradient step.
     """
     if agent.trainer is None:
       raise ValueError(
         '--config.agent: an update of this agent is not one gradient step, '
         'which is all that asynchronous workers share; take r2d2 (DQN) or '
         'vtrace (A3C), or launch/train.py.'
-      )
-    if len(devices) > 1:
-      raise ValueError(
-        '--config.topology.max_devices: a worker has one device; give 1, and '
-        'more --config.asynchronous.workers.'
       )
     super().__init__(agent, devices)
     self.flat = flat.FlatTrainer(agent)

@@ -100,6 +100,13 @@ class AsynchronousWorkers(coordinator.Coordinator):
         '--config.replay.backend=reverb.'
       )
 
+  def devices(self) -> Sequence[jax.Device]:
+    local = jax.local_devices()
+    own = local[self.index % len(local)]
+    # The optimiser's, too.
+    jax.config.update('jax_default_device', own)
+    return [own]
+
   def make_updater(
     self, agent: base.Agent, devices: Sequence[jax.Device]
   ) -> update.Updater:

@@ -80,6 +80,17 @@ def test_one_worker_trains_as_the_ordinary_learner(name, tmp_path):
   assert later.step > found.step
 
 
+def test_each_worker_has_a_device_of_its_own(tmp_path, monkeypatch):
+  used = []
+  monkeypatch.setattr(jax, 'local_devices', lambda: ['first', 'second'])
+  monkeypatch.setattr(jax.config, 'update', lambda _, own: used.append(own))
+  config, folder = _config('a2c'), workdir_lib.Workdir(tmp_path)
+  for index in 1, 2:
+    joined = workers.AsynchronousWorkers(config, folder, {'worker': index})
+    used += joined.devices()
+  assert used == ['second', 'second', 'first', 'first']
+
+
 def test_an_agent_of_several_steps_is_refused():
   config = runs.tiny(ppo_cartpole.get_config)
   agent = base.load_agent(config, factory.make_env_spec(config))
