@@ -100,7 +100,12 @@ def _last(trial: sweeping.Trial) -> dict[str, float]:
   last = {name: float(values[-1]) for name, values in columns.items()}
   mean = results.read_summary(trial.workdir).get('mean_return_100') or 0.0
   target = trial.config.target_return
-  return {**last, 'solved': float(target is not None and mean >= target)}
+  cpu = ('time/cpu_s', 'asynchronous/shards_cpu_s')
+  return {
+    **last,
+    'cpu_s': sum(last.get(name, 0.0) for name in cpu),
+    'solved': float(target is not None and mean >= target),
+  }
 
 
 def _row(system: str, workers: int, runs: Sequence[dict[str, float]]) -> Row:
@@ -118,7 +123,7 @@ def _row(system: str, workers: int, runs: Sequence[dict[str, float]]) -> Row:
     median('time/env_frames'),
     median('rollout/episodes'),
     median('time/elapsed_s'),
-    median('time/cpu_s'),
+    median('cpu_s'),
     median('time/updates'),
     median('asynchronous/staleness_mean'),
   )

@@ -28,6 +28,8 @@ _ROW = np.dtype([
   ('updates', 'i8'),
   # The newest version that the worker knows of a parameter server.
   ('version', 'i8'),
+  # As far as the worker knows, of the server's present processes.
+  ('shards_cpu', 'f8'),
   ('stale', 'i8'),
   ('outlying', 'i8'),
   ('lost', 'i8'),
@@ -150,5 +152,6 @@ class Board:
       'asynchronous/outlying_gradients': float(outlying),
       'asynchronous/lost_gradients': float(lost),
       'asynchronous/lock_wait_s': float(rows.lock_wait.sum()),
+      'asynchronous/shards_cpu_s': float(rows.shards_cpu.max()),
       'asynchronous/bytes': float(rows['bytes'].sum()),
     }

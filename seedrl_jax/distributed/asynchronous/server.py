@@ -86,7 +86,7 @@ class ServerParameters:
     ]
     nothing = np.zeros(0, np.float32)
     # No epoch is negative: the first reply brings the target.
-    first = wire.Reply(board.version(), -1, False, nothing, nothing)
+    first = wire.Reply(board.version(), -1, 0.0, False, nothing, nothing)
     self._replies = [first] * len(places)
     self._is_read = True
 
@@ -152,6 +152,7 @@ class ServerParameters:
         reply = reply._replace(target=self._replies[i].target)
       self._replies[i] = reply
     self._board.own.version = self._replies[0].version
+    self._board.own.shards_cpu = sum(x.cpu_seconds for x in self._replies)
     self._board.own['bytes'] += sum(map(len, (*packed, *answers)))
     return is_lost
 

@@ -78,6 +78,7 @@ class Shard:
     return wire.Reply(
       version=self._version,
       epoch=self._epoch,
+      cpu_seconds=time.process_time(),
       kept=is_kept,
       params=self._params,
       target=None if asked.epoch == self._epoch else self._target,

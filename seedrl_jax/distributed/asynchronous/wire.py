@@ -18,8 +18,9 @@ EXCHANGE = 'Exchange'
 STATE = 'State'
 # Version, epoch, learning rate, and whether a gradient follows.
 _REQUEST = struct.Struct('<qqfi')
-# Version, epoch, whether the gradient was kept, and whether a target follows.
-_REPLY = struct.Struct('<qqii')
+# Version, epoch, processor time, whether the gradient was kept, and whether a
+# target follows.
+_REPLY = struct.Struct('<qqdii')
 
 
 class Request(NamedTuple):
@@ -65,6 +66,7 @@ class Reply(NamedTuple):
   Attributes:
     version: updates that are in `params`.
     epoch: changes with each update of the target.
+    cpu_seconds: of the shard's process so far.
     kept: whether a gradient was applied.
     params: float32 `[n]`.
     target: float32 `[n]`, or `[0]` if there is no target network; None if its
@@ -73,21 +75,22 @@ class Reply(NamedTuple):
 
   version: int
   epoch: int
+  cpu_seconds: float
   kept: bool
   params: np.ndarray
   target: np.ndarray | None
 
   def pack(self) -> bytes:
     data = b'' if self.target is None else self.target.tobytes()
-    header = _REPLY.pack(*self[:3], self.target is not None)
+    header = _REPLY.pack(*self[:4], self.target is not None)
     return b''.join([header, self.params.tobytes(), data])
 
   @classmethod
   def unpack(cls, data: bytes, size: int) -> 'Reply':
-    version, epoch, kept, has_target = _REPLY.unpack_from(data)
+    *header, kept, has_target = _REPLY.unpack_from(data)
     rest = np.frombuffer(data, np.float32, offset=_REPLY.size)
     target = rest[size:] if has_target else None
-    return cls(version, epoch, bool(kept), rest[:size], target)
+    return cls(*header, bool(kept), rest[:size], target)
 
 
 class State(NamedTuple):
