@@ -87,10 +87,10 @@ class Reply(NamedTuple):
 
   @classmethod
   def unpack(cls, data: bytes, size: int) -> 'Reply':
-    *header, kept, has_target = _REPLY.unpack_from(data)
+    version, epoch, cpu, kept, has_target = _REPLY.unpack_from(data)
     rest = np.frombuffer(data, np.float32, offset=_REPLY.size)
     target = rest[size:] if has_target else None
-    return cls(*header, bool(kept), rest[:size], target)
+    return cls(version, epoch, cpu, bool(kept), rest[:size], target)
 
 
 class State(NamedTuple):
