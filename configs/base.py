@@ -25,7 +25,10 @@ def get_config(
   config.seed = 1
   # Frames are steps x action repeat, without reset pseudo-steps.
   config.total_env_frames = 2_000_000
-  # Extra environments that act greedily (R2D2 and PQN: but for
+  # Ends the run earlier, when the mean return of the last 100 training episodes
+  # reaches it.
+  config.target_return = config_dict.placeholder(float)
+  # Extra environments that act greedily (R2D2, Dyna-Q and PQN: but for
   # exploration.eval_epsilon), do not train and are reported separately.
   config.num_eval_envs = 8
   # Trained transitions of an unroll; R2D2's sequences have burn_in + lookahead
@@ -44,6 +47,7 @@ def get_config(
   config.actors = _actors()
   config.learner = _learner()
   config.hosts = _hosts()
+  config.asynchronous = _asynchronous()
   config.checkpoint = _checkpoint()
   config.log = _log()
   set_agent(config)
@@ -225,6 +229,42 @@ def _hosts() -> ml_collections.ConfigDict:
   return ml_collections.ConfigDict({
     'timeout': 60.0,  # seconds of silence after which a host is dead
     'check_period': 100,  # updates between comparisons of parameters
+  })
+
+
+def _asynchronous() -> ml_collections.ConfigDict:
+  """Workers that train the same parameters (launch/train_async.py).
+
+  Environments, batch_size and replay sizes are per worker.
+  """
+  return ml_collections.ConfigDict({
+    'workers': 2,  # processes, each on one processor or device
+    # Of these, workers without environments that train Dyna-Q's model, and
+    # values by what it imagines, while the others act and train by what is
+    # real. They need the others' replay, so --config.replay.backend=reverb.
+    'model_workers': 0,
+    # 'hogwild': gradients are applied in shared memory, without locks; 'lock':
+    # one at a time; 'sync': the mean of one gradient of each worker; 'server':
+    # by a parameter server.
+    'share': 'hogwild',
+    # Shares the optimiser's statistics, too, as A3C; else each worker has its
+    # own. Servers have one for all.
+    'shared_statistics': True,
+    # Discards gradients of parameters that are more versions old; 0: none.
+    'max_staleness': 0,
+    # Discards gradients whose loss is so many deviations above its running
+    # mean; 0: none.
+    'outlier_deviations': 0.0,
+    # Processes of the parameter server, each with a slice of the parameters.
+    'shards': 1,
+    # The shards' addresses, each 'unix:/path' or 'host:port', with certificate,
+    # token and `insecure` as in `actors`; workers trust that certificate alone.
+    # (): sockets in a temporary folder.
+    'addresses': (),
+    # Seconds between two saves of a shard, which begins with the last of them
+    # when it is started again.
+    'snapshot_seconds': 10.0,
+    'patience': 60.0,  # seconds to wait for a shard that is gone
   })
 
 

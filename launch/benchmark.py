@@ -6,7 +6,8 @@ take `--case`, `--envs` and `--backend`. `replay` compares our Reverb client
 with the official one; `replay --case=r2d2` puts R2D2's load on the store.
 `actors` compares remote with local environments. `peers` compares with other
 libraries. `scaling` shows what it costs to share an update among devices and
-processes; `startup` times the start of a run. `accelerator` measures all that
+processes; `startup` times the start of a run. `architectures` runs DQN, GORILA,
+A3C, IMPALA, SEED and others on the same tasks. `accelerator` measures all that
 matters on a GPU or TPU within `--minutes`, beside the targets.
 """
 
@@ -231,6 +232,24 @@ def _startup() -> None:
     timing.print_table(startup.measure(name, _WINDOWS.value))
 
 
+def _architectures() -> None:
+  from seedrl_jax.benchmarks import architectures
+
+  known = tuple(architectures.ARCHITECTURES)
+  names = _known_cases('architectures', known, known)
+  _describe()
+  timing.print_table(
+    architectures.measure(
+      name,
+      architectures.TASKS,
+      _SYSTEM_SECONDS.value,
+      _LIMIT.value,
+      timing.cores(),
+    )
+    for name in names
+  )
+
+
 def _accelerator() -> None:
   from seedrl_jax.benchmarks import accelerator, environments, whole
 
@@ -264,6 +283,7 @@ _WHAT: dict[str, Callable[[], None]] = {
   'peers': _peers,
   'scaling': _scaling,
   'startup': _startup,
+  'architectures': _architectures,
   'accelerator': _accelerator,
 }
 

@@ -135,10 +135,11 @@ def override(
 def shipped() -> dict[str, ml_collections.ConfigDict]:
   """Returns the configurations of `configs` by name."""
   # That of benchmarks is for short measurements, and needs a case.
-  names = {path.stem for path in config_files.FOLDER.glob('*.py')} - {
-    'benchmark'
+  return {
+    name: config_files.load(name)
+    for name in config_files.names()
+    if name != 'benchmark'
   }
-  return {name: config_files.load(name) for name in sorted(names)}
 
 
 def _keys(config: ml_collections.ConfigDict, prefix: str = '') -> Iterator[str]:

@@ -3,8 +3,9 @@
   python launch/sweep.py --config=vtrace_catch --seeds=5 \\
     --set=optimizer.learning_rate=1e-3,3e-4 --parallel=2 --workdir=runs/rates
 
-Each run is launch/train.py in a folder of its own. The same command resumes:
-finished runs are skipped. docs/reports.md has more, and how to use Slurm.
+Each run is launch/train.py, or --program, in a folder of its own. The same
+command resumes: finished runs are skipped. docs/reports.md has more, and how to
+use Slurm.
 """
 
 import os
@@ -41,7 +42,10 @@ _INDEX = flags.DEFINE_integer(
   'index', None, 'Does only this run, from 0 on, as in a job of a Slurm array.'
 )
 _DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Only print the commands.')
-_TRAIN = pathlib.Path(__file__).with_name('train.py')
+_PROGRAM = flags.DEFINE_enum(
+  'program', 'train', ['train', 'train_async'], 'What each run is.'
+)
+_LAUNCH = pathlib.Path(__file__).parent
 
 
 def main(argv: Sequence[str]) -> None:
@@ -52,7 +56,7 @@ def main(argv: Sequence[str]) -> None:
     trials = _trials()
     if _DRY_RUN.value:
       for trial in trials:
-        command = ['seedrl', 'train', *trial.arguments]
+        command = ['seedrl', trial.program, *trial.arguments]
         process.say(shlex.join(command))
     elif (index := _INDEX.value) is not None:
       _become(index, trials)
@@ -78,7 +82,9 @@ def _trials() -> list[sweeping.Trial]:
     )
     path = folder / sweeping.folder_name(config, values)
     arguments = commands.train(name, commands.flags(file, config), str(path))
-    trials.append(sweeping.Trial(workdir.Workdir(path), config, arguments))
+    trials.append(
+      sweeping.Trial(workdir.Workdir(path), config, _PROGRAM.value, arguments)
+    )
   if len({trial.name for trial in trials}) < len(trials):
     raise ValueError('--set: two runs would be the same; give a value once.')
   _check(trials)
@@ -100,8 +106,9 @@ def _become(index: int, trials: Sequence[sweeping.Trial]) -> None:
   """Becomes a run, which then gets all signals itself."""
   if not 0 <= index < len(trials):
     raise ValueError(f'--index={index}: the runs are 0 to {len(trials) - 1}.')
-  arguments = trials[index].arguments
-  os.execv(sys.executable, [sys.executable, str(_TRAIN), *arguments])
+  trial = trials[index]
+  program = str(_LAUNCH / f'{trial.program}.py')
+  os.execv(sys.executable, [sys.executable, program, *trial.arguments])
 
 
 def _sweep(trials: Sequence[sweeping.Trial]) -> None:
@@ -109,7 +116,7 @@ def _sweep(trials: Sequence[sweeping.Trial]) -> None:
   folder = workdir.Workdir(_WORKDIR.value)
   # Keeps a second sweep out.
   with folder.acquire(line.say):
-    sweep = sweeping.Sweep(trials, str(_TRAIN), _PARALLEL.value, line)
+    sweep = sweeping.Sweep(trials, _LAUNCH, _PARALLEL.value, line)
     process.on_stop(sweep.stop)
     sweep.run()
   if sweep.is_stopping:

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 _PROGRAM = config_flag.PROGRAM
 
-_CONFIG = config_flag.define(
+CONFIG = config_flag.define(
   f"The run's configuration, {config_flag.DEFAULT} by default."
 )
-_WORKDIR = flags.DEFINE_string(
+WORKDIR = flags.DEFINE_string(
   'workdir',
   '',
   'Where the run keeps its checkpoints, curves and summary; a run that is '
@@ -78,10 +78,10 @@ class Stop:
 def parse_flags(argv: list[str]) -> list[str]:
   """Parses the command line; exits with a message if it is wrong."""
   rest = config_flag.parse(argv)
-  if not _WORKDIR.value:
+  if not WORKDIR.value:
     sys.exit(f'{_PROGRAM}: --workdir is missing; name a folder for the run.')
   try:
-    workdir.Workdir(_WORKDIR.value)
+    workdir.Workdir(WORKDIR.value)
   except workdir.WorkdirError as e:
     sys.exit(f'{_PROGRAM}: {e}')
   if len(rest) > 1:
@@ -133,7 +133,8 @@ def _said() -> tuple[type[BaseException], ...]:
 
   return (
     *(ValueError, MemoryError, workdir.NotWritten, metrics_log.NotOpened),
-    *(registry.MissingLibraryError, coordinator.HostLost, system.RunFailed),
+    *(registry.MissingLibraryError, system.RunFailed),
+    *(coordinator.HostLost, coordinator.WorkerFailed),
   )
 
 
@@ -143,7 +144,7 @@ def _train(stop: Stop, coordinator: coordinator_lib.Coordinator) -> None:
 
     startup.ready('imports')
     run = system.System(
-      _CONFIG.value, _WORKDIR.value, _PROFILE.value, coordinator=coordinator
+      CONFIG.value, WORKDIR.value, _PROFILE.value, coordinator=coordinator
     )
   stop.attach(run)
   try:
@@ -156,13 +157,18 @@ def _train(stop: Stop, coordinator: coordinator_lib.Coordinator) -> None:
 def start(
   join: Callable[[], coordinator_lib.Coordinator] | None = None,
 ) -> None:
-  """Runs the program with the process's command line."""
+  """Trains with the process's command line; see `main`."""
+  run(functools.partial(main, join=join))
+
+
+def run(program: Callable[[Sequence[str]], None]) -> None:
+  """Runs a program with the process's command line."""
   # Before gRPC is imported: else it logs bytes that strangers send to a port.
   os.environ.setdefault('GRPC_VERBOSITY', 'ERROR')
   process.ensure_outputs()
   process.restart_with_huge_pages()
   try:
-    app.run(functools.partial(main, join=join), flags_parser=parse_flags)
+    app.run(program, flags_parser=parse_flags)
   finally:
     process.drop_unread()
 

@@ -22,7 +22,9 @@ _MAY_IMPORT = {
   'actors': {'envs', 'runtime', 'types'},
   'engines': {'actors', 'runtime'},
   'learner': {'agents', 'replay', 'types'},
-  'distributed': {'learner', 'replay', 'runtime', 'types'},
+  'distributed': {
+    *('actors', 'agents', 'learner', 'replay', 'runtime', 'types'),
+  },
   'evaluation': {
     *('agents', 'envs', 'inference', 'networks', 'runtime', 'types'),
   },
@@ -47,7 +49,7 @@ _MAY_IMPORT |= {
 _JAX = ('jax', 'jaxlib', 'flax', 'optax', 'rlax', 'chex', 'orbax', 'distrax')
 _TENSORFLOW = ('tensorflow',)
 # The package's modules that configurations may import.
-_IN_CONFIGS = r'seedrl_jax\.(agents\.\w+\.config|configs\.\w+)'
+_IN_CONFIGS = r'seedrl_jax\.(agents\.\w+\.config|configs(\.\w+)+)'
 _WITHOUT_JAX = ('types', 'envs', 'replay', 'actors')
 # Exceptions among the files of these rooms, and what else they may import.
 _WITH_JAX = {
@@ -113,7 +115,7 @@ def test_room_imports_only_what_the_table_allows(room):
     assert not forbidden, f'{path} imports {forbidden}'
 
 
-@pytest.mark.parametrize('path', sorted((_ROOT / 'configs').glob('*.py')))
+@pytest.mark.parametrize('path', sorted((_ROOT / 'configs').rglob('*.py')))
 def test_configs_import_only_agents_configs_of_the_package(path):
   ours = {name for name in _imports(path) if name.startswith(_PACKAGE)}
   assert all(re.fullmatch(_IN_CONFIGS, name) for name in ours)

@@ -8,6 +8,7 @@ from seedrl_jax.configs import (
   apex_cartpole,
   dqn_cartpole,
   dqn_lunarlander,
+  dyna_q_cartpole,
   ppo_cartpole,
   ppo_lunarlander,
   ppo_pendulum,
@@ -129,6 +130,14 @@ def test_dqn_cartpole(tmp_path, seed):
 
 @pytest.mark.slow
 @_SEEDS
+def test_dyna_q_cartpole(tmp_path, seed):
+  config = dyna_q_cartpole.get_config()
+  assert config.total_env_frames <= 500_000
+  assert _train(config, tmp_path, seed, **_EVALUATION) >= 450
+
+
+@pytest.mark.slow
+@_SEEDS
 def test_apex_cartpole(tmp_path, seed):
   config = apex_cartpole.get_config()
   # Not tuned for this task: runs end between 375 and 500.
@@ -217,3 +226,28 @@ def test_only_demonstrations_open_the_lock(tmp_path, seed):
     demonstrations__fraction=0.25,
   )
   assert shown >= 0.9
+
+
+def _train_asynchronously(workdir, config, seed, *flags):
+  result = runs.call(
+    'train_async',
+    f'--config={config}',
+    f'--workdir={workdir}',
+    f'--config.seed={seed}',
+    *flags,
+  )
+  assert result.returncode == 0, result.stderr
+  return runs.summary(workdir)['mean_return_100']
+
+
+@pytest.mark.slow
+@_SEEDS
+@pytest.mark.parametrize('config', ['a3c_cartpole', 'gorila_cartpole'])
+def test_workers_learn_together(tmp_path, config, seed):
+  assert _train_asynchronously(tmp_path, config, seed) >= 475
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('seed', range(1, 6))
+def test_two_hogwild_workers_solve_lunarlander(tmp_path, seed):
+  assert _train_asynchronously(tmp_path, 'concurrent/dqn', seed) >= 200

@@ -43,9 +43,14 @@ def make_agent(
     return AgentOutput(action.astype(jnp.int32))
 
   def loss(
-    params: base.Params, target: base.Params, batch: types.Batch, key: jax.Array
+    params: base.Params,
+    target: base.Params,
+    batch: types.Batch,
+    key: jax.Array,
+    progress: types.Nest,
   ) -> tuple[jax.Array, sgd.LossOutput]:
-    del target, key  # There is no target network, and no chance.
+    # There is no target network, no chance and no schedule.
+    del target, key, progress
     steps = batch.unroll.steps  # [T + 1, B, ...]
     outputs, _ = module.apply(
       {'params': params}, types.agent_input(steps), batch.unroll.initial_core

@@ -14,6 +14,7 @@ import grpc
 
 from seedrl_jax.actors.credentials import Security
 
+_ACTORS = '--config.actors.addresses'
 _UNIX = 'unix:'
 # Linux's limit for the path of a socket, in bytes.
 _MAX_PATH = 107
@@ -65,8 +66,10 @@ def _shows_in_clear(address: Address, security: Security) -> bool:
   return bool(security.token) and not has_tls
 
 
-def check_listening(found: Sequence[Address], security: Security) -> None:
-  """Checks that other machines need TLS and a token.
+def check_listening(
+  found: Sequence[Address], security: Security, flag: str = _ACTORS
+) -> None:
+  """Checks that other machines need TLS and a token; `flag` has the addresses.
 
   Raises:
     ValueError: if they do not, or a token would travel unencrypted.
@@ -75,14 +78,14 @@ def check_listening(found: Sequence[Address], security: Security) -> None:
   for address in found:
     if not address.is_local and not is_open:
       raise ValueError(
-        f'--config.actors.addresses={address.text}: other machines reach this '
+        f'{flag}={address.text}: other machines reach this '
         'address, so give --config.actors.tls_certificate and '
         '--config.actors.token_file, or allow anyone in with '
         '--config.actors.insecure.'
       )
     if _shows_in_clear(address, security):
       raise ValueError(
-        f'--config.actors.token_file: no actor shows its token at '
+        f'--config.actors.token_file: nobody shows a token at '
         f'{address.text}, where there is no TLS; give --config.actors.'
         'tls_certificate and --config.actors.tls_key, or only addresses '
         'unix:/path, or leave the token out.'
@@ -91,7 +94,10 @@ def check_listening(found: Sequence[Address], security: Security) -> None:
 
 @contextlib.contextmanager
 def listening(
-  server: grpc.aio.Server, address: Address, tls: Security
+  server: grpc.Server | grpc.aio.Server,
+  address: Address,
+  tls: Security,
+  flag: str = _ACTORS,
 ) -> Iterator[str]:
   """Makes a server listen; yields the address with the actual port.
 
@@ -106,14 +112,14 @@ def listening(
       port = server.add_insecure_port(address.text)
   except RuntimeError as e:
     raise ValueError(
-      f'--config.actors.addresses={address.text}: cannot listen there ({e}).'
+      f'{flag}={address.text}: cannot listen there ({e}).'
     ) from e
   if not address.is_unix:
     yield f'{address.text.rpartition(":")[0]}:{port}'
     return
   socket = pathlib.Path(address.text.removeprefix(_UNIX))
   try:
-    # Only this user's actors may connect.
+    # Only this user's processes may connect.
     socket.chmod(0o600)
     yield address.text
   finally:

@@ -138,6 +138,8 @@ class Agent:
     updates_per_batch: optimiser steps per `update`, the unit of parameter
       versions; policy lag is in batches.
     initial_priorities: None if all new unrolls have the same priority.
+    trainer: the `sgd.Trainer` that `update` belongs to; None if an update is
+      not one gradient step.
     check_share: called with the unrolls that each training device gets of a
       batch; raises ValueError naming the flag if `update` cannot cut them.
   """
@@ -150,6 +152,7 @@ class Agent:
   overlap: int = 1
   updates_per_batch: int = 1
   initial_priorities: PrioritiesFn | None = None
+  trainer: Any = None
   check_share: Callable[[int], None] = lambda unrolls: None
 
   def num_transitions(self, unroll_length: int) -> int:

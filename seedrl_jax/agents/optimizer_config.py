@@ -5,7 +5,7 @@ import ml_collections
 from seedrl_jax.runtime.settings import FLAG, Allowed, number, one_of
 
 RANGES: dict[str, Allowed] = {
-  'optimizer.name': one_of('adam', 'radam', 'rmsprop'),
+  'optimizer.name': one_of('adam', 'radam', 'rmsprop', 'adagrad', 'sgd'),
   'optimizer.learning_rate': number(0),
   'optimizer.schedule': one_of('linear', 'constant'),
   'optimizer.final_learning_rate': number(0),
@@ -18,6 +18,7 @@ RANGES: dict[str, Allowed] = {
   'optimizer.rmsprop_momentum': number(0, below=1),
   'optimizer.rmsprop_centered': FLAG,
   'optimizer.rmsprop_initial_scale': number(0),
+  'optimizer.sgd_momentum': number(0, below=1),
 }
 
 
@@ -27,9 +28,10 @@ def set_defaults(config: ml_collections.ConfigDict) -> None:
 
 
 def _optimizer() -> ml_collections.ConfigDict:
-  """Adam, RAdam or RMSProp, after a clip of the gradient's global norm."""
+  """The optimiser, after a clip of the gradient's global norm."""
   return ml_collections.ConfigDict({
-    'name': 'adam',  # 'adam', 'radam' (arXiv 1908.03265), 'rmsprop'
+    # 'adam', 'radam' (arXiv 1908.03265), 'rmsprop', 'adagrad', 'sgd'.
+    'name': 'adam',
     'learning_rate': 1e-3,
     # 'linear' decays to final_learning_rate over total_env_frames; 'constant'.
     'schedule': 'linear',
@@ -46,4 +48,5 @@ def _optimizer() -> ml_collections.ConfigDict:
     'rmsprop_centered': False,
     # First mean square: TensorFlow starts at 1, PyTorch at 0.
     'rmsprop_initial_scale': 0.0,
+    'sgd_momentum': 0.0,
   })

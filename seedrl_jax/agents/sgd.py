@@ -26,7 +26,10 @@ class LossOutput(NamedTuple):
 
 
 class LossFn(Protocol):
-  """Mean loss of a batch; must equal the mean of the losses of equal pieces."""
+  """Mean loss of a batch; must equal the mean of the losses of equal pieces.
+
+  `progress` is `TrainState.progress`.
+  """
 
   def __call__(
     self,
@@ -34,6 +37,7 @@ class LossFn(Protocol):
     target_params: base.Params,
     batch: types.Batch,
     key: jax.Array,
+    progress: types.Nest = (),
   ) -> tuple[jax.Array, LossOutput]: ...
 
 
@@ -62,6 +66,7 @@ class Trainer:
     optimizer: for a learning rate of 1.
     learning_rate: progress of the run, in [0, 1] -> float32.
     target_update_period: in updates; 0 if there is no target network.
+    target_update_rate: what the target network then takes of the parameters.
     project: maps updated params to the nearest allowed ones.
     micro_batches: equal pieces of a device's share, processed one by one to
       save memory.
@@ -73,6 +78,7 @@ class Trainer:
   optimizer: optax.GradientTransformation
   learning_rate: Callable[[jax.Array], jax.Array]
   target_update_period: int = 0
+  target_update_rate: float = 1.0
   project: Callable[[base.Params], base.Params] = lambda params: params
   micro_batches: int = 1
   keeps_progress: bool = False
@@ -93,6 +99,32 @@ class Trainer:
     if self.micro_batches == 1:
       return self._update
     return base.UpdateInPieces(self._cut, self._accumulate, self._finish)
+
+  def next_target(
+    self, params: base.Params, target_params: base.Params
+  ) -> base.Params:
+    """Returns the target network's parameters when their update is due."""
+    if self.target_update_rate == 1.0:
+      return params
+    return optax.incremental_update(
+      params, target_params, self.target_update_rate
+    )
+
+  def gradient(
+    self, state: TrainState, batch: types.Batch, key: jax.Array
+  ) -> tuple[base.Params, dict[str, jax.Array], jax.Array | None]:
+    """Returns a device's gradient, its metrics and the unrolls' priorities."""
+    pieces = [(batch, key)]
+    if self.micro_batches > 1:
+      _, pieces = self._cut(state, batch, key)
+    total, priorities = self._gradient(state, pieces[0])
+    results = [priorities]
+    for piece in pieces[1:]:
+      total, priorities = self._accumulate(total, state, piece)
+      results.append(priorities)
+    loss, metrics, grads = jax.tree.map(lambda x: x / self.micro_batches, total)
+    metrics |= {'total': loss, 'gradient_norm': optax.tree.norm(grads)}
+    return grads, metrics, _concatenate(results)
 
   def _update(
     self,
@@ -125,7 +157,7 @@ class Trainer:
   ) -> tuple[_Total, jax.Array | None]:
     value_and_grad = jax.value_and_grad(self.loss, has_aux=True)
     (loss, output), grads = value_and_grad(
-      state.params, state.target_params, *piece
+      state.params, state.target_params, *piece, state.progress
     )
     return (loss, dict(output.metrics), grads), output.priorities
 
@@ -157,9 +189,11 @@ class Trainer:
     target_params = state.target_params
     if self.target_update_period:
       target_params = optax.periodic_update(
-        params, target_params, step, self.target_update_period
+        self.next_target(params, target_params),
+        target_params,
+        step,
+        self.target_update_period,
       )
-    found = [x for x in priorities if x is not None]
     return (
       TrainState(
         params,
@@ -171,9 +205,14 @@ class Trainer:
       base.UpdateOutput(
         {**metrics, **scalars},
         finite,
-        jnp.concatenate(found) if found else None,
+        _concatenate(priorities),
       ),
     )
+
+
+def _concatenate(parts: Sequence[jax.Array | None]) -> jax.Array | None:
+  found = [x for x in parts if x is not None]
+  return jnp.concatenate(found) if found else None
 
 
 def _split(batch: types.Batch, pieces: int) -> list[types.Batch]:
@@ -220,10 +259,10 @@ def learning_rate(
 def make_optimizer(
   config: ml_collections.ConfigDict,
 ) -> optax.GradientTransformation:
-  """Makes the optimiser: global-norm clip, then Adam, RAdam or RMSProp.
+  """Makes the optimiser: a clip of the global norm, then the one named.
 
   It has a learning rate of 1; multiply its updates by `learning_rate`.
-  RMSProp's momentum is therefore PyTorch's. `epsilon_inside_root` selects
+  Momentum is therefore PyTorch's. `epsilon_inside_root` selects
   TensorFlow's sqrt(mean square + epsilon) instead of PyTorch's sqrt(mean
   square) + epsilon.
   """
@@ -240,7 +279,7 @@ def make_optimizer(
       eps=0.0 if inside else epsilon,
       eps_root=epsilon if inside else 0.0,
     )
-  else:
+  elif settings.name == 'rmsprop':
     centered = settings.rmsprop_centered
     scale = (scale_by_deviation if centered else optax.scale_by_rms)(
       settings.rmsprop_decay,
@@ -250,6 +289,12 @@ def make_optimizer(
     )
     if settings.rmsprop_momentum:
       momentum = optax.trace(settings.rmsprop_momentum)
+  elif settings.name == 'adagrad':
+    scale = optax.scale_by_rss(0.0, epsilon)
+  else:
+    scale = optax.identity()
+    if settings.sgd_momentum:
+      momentum = optax.trace(settings.sgd_momentum)
   return optax.chain(clip, scale, momentum, optax.scale(-1.0))
 
 

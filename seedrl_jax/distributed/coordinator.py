@@ -4,10 +4,13 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import jax
 import ml_collections
 
+from seedrl_jax.agents import base
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import update
+from seedrl_jax.replay import base as replay
 from seedrl_jax.runtime import threads
 
 
@@ -21,6 +24,10 @@ class HostsMismatch(ValueError):
 
 class ParametersDiffer(RuntimeError):
   """The hosts' parameters are no longer the same."""
+
+
+class WorkerFailed(RuntimeError):
+  """Another worker of the run cannot be started again; says why."""
 
 
 class Decision(NamedTuple):
@@ -60,12 +67,16 @@ class Coordinator:
   Attributes:
     index: of this host; host 0 writes what is written once.
     count: number of hosts.
+    divides_batch: whether the hosts share `batch_size`; else each has its own.
+    num_models: hosts, the last ones, without environments.
     failures: after `end`, sentences about other hosts that failed.
     agreed: after `end`, whether all hosts can save a last checkpoint.
   """
 
   index = 0
   count = 1
+  divides_batch = True
+  num_models = 0
   failures: Sequence[str] = ()
   agreed = True
 
@@ -77,11 +88,24 @@ class Coordinator:
   def check_start(self, config: ml_collections.ConfigDict) -> None:
     """Raises `HostsMismatch` if the hosts were not all started alike."""
 
+  def devices(self) -> Sequence[jax.Device]:
+    """Returns the devices of this host's part; none: all that JAX has."""
+    return ()
+
+  def make_updater(
+    self, agent: base.Agent, devices: Sequence[jax.Device]
+  ) -> update.Updater:
+    """Returns what updates the agent's state on training devices."""
+    return update.Updater(agent, devices)
+
   def share(
     self, record: dict[str, Any], state: update.LearnerState
   ) -> tuple[dict[str, Any], update.LearnerState]:
     """Returns the record and state of host 0; needs no shared disk."""
     return record, state
+
+  def opened(self, store: replay.TrajectoryStore) -> None:
+    """Takes this host's store, which others may use, too."""
 
   def compile(
     self,

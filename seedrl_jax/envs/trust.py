@@ -14,7 +14,7 @@ FACTORIES = (
   'seedrl_jax.envs.combination_lock:make',
   'seedrl_jax.envs.recall:make',
 )
-AGENTS = ('ppo', 'pqn', 'r2d2', 'sac', 'vtrace')
+AGENTS = ('dyna_q', 'ppo', 'pqn', 'r2d2', 'sac', 'vtrace')
 
 FACTORY_FLAG, OPTION_FLAG = '--allow_factory', '--allow_option'
 

@@ -106,8 +106,7 @@ class Learner:
 
   def compile(self, blank: Sequence[types.Batch]) -> None:
     """Runs the update on zeros, one `Batch` per local device."""
-    state = self._updater.replicate(update_lib.host_state(self._state))
-    jax.block_until_ready(self._updater(state, self._updater.shard(blank), 0.0))
+    self._updater.compile(self._state, self._updater.shard(blank))
 
   def step(self, item: prefetch_lib.Prefetched, progress: float) -> None:
     """Dispatches an update at `progress` in [0, 1]; finishes earlier ones.
@@ -119,7 +118,7 @@ class Learner:
     self._state, output, params = self._updater(
       self._state, item.batch, progress
     )
-    self._dispatched += self._updater.agent.updates_per_batch
+    self._dispatched = self._updater.version_after(self._dispatched)
     self._pending.append(_Pending(self._dispatched, item, output, params))
     while len(self._pending) > 1 or (self._pending and self._is_done()):
       self._finish_oldest()
@@ -140,7 +139,10 @@ class Learner:
       NonFiniteError: if an update was not finite.
     """
     self.flush()
-    return update_lib.host_state(self._state)
+    state = self._updater.host_state(self._state)
+    # Others may have updated it, too.
+    self.counters.updates = int(state.step)
+    return state
 
   def fingerprints(self) -> list[int]:
     """Flushes, and returns a hash of the state on each local device.
@@ -205,5 +207,5 @@ class Learner:
 
   def _is_to_publish(self, number: int) -> bool:
     """Whether the batch's updates up to `number` enter a new period."""
-    before = number - self._updater.agent.updates_per_batch
-    return number // self._publish_period > before // self._publish_period
+    before, period = self.counters.updates, self._publish_period
+    return number // period > before // period

@@ -152,6 +152,23 @@ class Updater:
     key = [None] if isinstance(update, base.UpdateInPieces) else []
     return update(state, batch, *key, np.float32(progress))
 
+  def compile(self, state: LearnerState, batch: types.Batch) -> None:
+    """Runs the update on a copy of the state."""
+    copied = self.replicate(self.host_state(state))
+    jax.block_until_ready(self(copied, batch, 0.0))
+
+  def host_state(self, state: LearnerState) -> LearnerState:
+    """Fetches a state from this host's first device, without device axis."""
+    return host_state(state)
+
+  def version_after(self, version: int) -> int:
+    """Returns the parameters' version after an update of those before."""
+    return version + self.agent.updates_per_batch
+
+  def metrics(self) -> dict[str, float]:
+    """Returns metrics of the updates, beside those of the agent."""
+    return {}
+
   def programs(self, state: Any, batch: Any) -> list[Program]:
     """Returns what an update calls, in order.
 

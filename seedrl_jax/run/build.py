@@ -33,6 +33,8 @@ from seedrl_jax.runtime import startup
 
 # Makes a stream's environments from its index and its plan.
 MakeStream = Callable[[int, layout_lib.StreamPlan], envs.EnvStream]
+# Makes what updates an agent's state on training devices.
+MakeUpdater = Callable[[agents.Agent, Sequence[jax.Device]], update.Updater]
 
 # Environment i of stream s has the seed s * this + i; streams are numbered over
 # all starts, and one start has fewer than the second.
@@ -110,7 +112,8 @@ class Parts:
     return text
 
   def metrics(self) -> dict[str, float]:
-    return self.actors.metrics() if self.actors is not None else {}
+    actors = self.actors.metrics() if self.actors is not None else {}
+    return actors | self.updater.metrics()
 
   def env_steps(self) -> int:
     """Returns the steps of the training environments since the start."""
@@ -157,10 +160,11 @@ def plan(
   config: ml_collections.ConfigDict,
   host: layout_lib.HostIndex = layout_lib.ONLY_HOST,
   devices: Sequence[jax.Device] = (),
+  make_updater: MakeUpdater = update.Updater,
 ) -> Setup:
   """Works out a host's part of a run; raises `ValueError` naming a flag.
 
-  `devices` are those of the only host; without them, of all that JAX has.
+  `devices` are those of this part alone; without them, all that JAX has.
   """
   own = layout_lib.host_config(config, host)
   env_spec = env_factory.make_env_spec(config, host.count)
@@ -187,7 +191,7 @@ def plan(
     topology=split,
     plans=plans,
     agent=agent,
-    updater=update.Updater(agent, training),
+    updater=make_updater(agent, training),
     keys=jax.random.split(jax.random.PRNGKey(own.seed), len(plans) + 1),
     batch_width=batch_width,
     block_width=block_width,

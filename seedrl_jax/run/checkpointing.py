@@ -93,15 +93,24 @@ class RunCheckpoints:
     """Returns the record for `follow` on other hosts, as JSON values."""
     return dataclasses.asdict(self.record)
 
-  def follow(self, shared: Mapping[str, Any], step: int) -> None:
-    """Continues from host 0's record, of checkpoint `step`."""
+  def follow(
+    self, shared: Mapping[str, Any], step: int, is_exact: bool = True
+  ) -> None:
+    """Continues from host 0's record, of checkpoint `step`.
+
+    Takes this host's replay of that step or, if `is_exact` is false, its last.
+    """
     if self._leads:
       return
     told = report.RunRecord(**shared)
     self.record = dataclasses.replace(told, inference_keys=[], replay='')
     if not told.replay:
       return
-    if (self._workdir.replay / str(step)).exists():
+    saved = [path.name for path in self._workdir.replay.glob('[0-9]*')]
+    steps = [int(name) for name in saved if name.isdecimal()]
+    if not is_exact:
+      step = max(steps, default=step)
+    if step in steps:
       self.record.replay = str(step)
     else:
       self._say(

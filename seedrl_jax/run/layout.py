@@ -55,6 +55,7 @@ RANGES: dict[str, Allowed] = {
   # Seeds 2^32 apart give the same JAX key, 2^31 apart the same EnvPool seed.
   'seed': integer(0, 2**31 - 1),
   'total_env_frames': integer(1),
+  'target_return': optional(number()),
   'num_eval_envs': integer(0),
   'unroll_length': integer(1),
   'batch_size': integer(1),
@@ -132,6 +133,16 @@ RANGES: dict[str, Allowed] = {
   'learner.max_lag': optional(integer(0)),
   'hosts.timeout': number(1, 10**9),
   'hosts.check_period': integer(1),
+  'asynchronous.workers': integer(1, 1024),
+  'asynchronous.model_workers': integer(0, 1023),
+  'asynchronous.share': one_of('hogwild', 'lock', 'sync', 'server'),
+  'asynchronous.shared_statistics': FLAG,
+  'asynchronous.max_staleness': integer(0),
+  'asynchronous.outlier_deviations': number(0),
+  'asynchronous.shards': integer(1, 1024),
+  'asynchronous.addresses': each(TEXT),
+  'asynchronous.snapshot_seconds': number(0.01, 10**9),
+  'asynchronous.patience': number(1, 10**9),
   'checkpoint.every_seconds': _SECONDS,
   'checkpoint.keep': integer(1),
   'checkpoint.replay': FLAG,
@@ -176,10 +187,20 @@ class StreamPlan:
 
 @dataclasses.dataclass(frozen=True)
 class HostIndex:
-  """Index of this host and number of hosts that train together."""
+  """Index of this host and number of hosts that train together.
+
+  `divides_batch` says whether they share `batch_size`. The last `num_models`
+  have no environments, but train a model of them.
+  """
 
   index: int = 0
   count: int = 1
+  divides_batch: bool = True
+  num_models: int = 0
+
+  @property
+  def has_environments(self) -> bool:
+    return self.index < self.count - self.num_models
 
 
 ONLY_HOST = HostIndex()
@@ -190,7 +211,7 @@ def host_config(
 ) -> ml_collections.ConfigDict:
   """Returns the configuration of this host's part of a run.
 
-  The hosts share the batch, host 0 evaluates, and seeds differ. All other
+  The hosts may share the batch, host 0 evaluates, and seeds differ. All other
   counts of environments or unrolls are for each host.
 
   Raises:
@@ -198,13 +219,16 @@ def host_config(
   """
   if host.count == 1:
     return config
-  if config.batch_size % host.count:
+  divisor = host.count if host.divides_batch else 1
+  if config.batch_size % divisor:
     raise ValueError(
       f'--config.batch_size={config.batch_size} must be a multiple of the '
       f'{host.count} hosts.'
     )
   own = config.copy_and_resolve_references()
-  own.batch_size //= host.count
+  own.batch_size //= divisor
+  if host.num_models:
+    own.planning.role = 'act' if host.has_environments else 'model'
   if host.index:
     own.num_eval_envs = 0
     seeds = np.random.SeedSequence([config.seed, host.index])
@@ -236,6 +260,8 @@ def plan_streams(
       than in a stream, or none to train on.
   """
   num_remote = config.actors.max_envs
+  if not host.has_environments:
+    return []
   if not config.env.num_envs + num_remote:
     raise ValueError(
       '--config.env.num_envs=0: give at least 1, or let actors bring some with '
@@ -402,7 +428,7 @@ def block_width(
   plans: Sequence[StreamPlan],
 ) -> int:
   """Returns how many unrolls are assembled side by side."""
-  num_envs = min(plan.num_train for plan in plans if plan.num_train)
+  num_envs = min((x.num_train for x in plans if x.num_train), default=1)
   return table_configs.table_config(config).writer_width(
     batch_width, num_envs, config.deterministic
   )

@@ -30,9 +30,13 @@ class RunCounters:
     self.parts = parts
     self.before = before
     self.host = host
+    self._cpu_start = time.process_time()
     self._start_time: float | None = None
     self._end_time: float | None = None
     self._config = config
+    # Whether the training has reached its target.
+    self.is_solved = False
+    self.note_returns(before.returns)
     # The hosts' latest counters since their start.
     self._told: dict[int, report.Snapshot] = {}
     # On host 0: returns and lengths of the others' episodes.
@@ -43,6 +47,7 @@ class RunCounters:
   def begin(self) -> None:
     """Starts the clock of the training."""
     self._start_time = time.perf_counter()
+    self._cpu_start = time.process_time()
 
   def end(self) -> None:
     """Stops the clock."""
@@ -56,8 +61,17 @@ class RunCounters:
     return self.before.seconds + end - self._start_time
 
   def is_finished(self) -> bool:
-    """Whether the run has all its frames, as far as this host knows."""
-    return self.progress() >= 1.0
+    """Whether the run has all its frames, as far as this host knows.
+
+    Or whether it has reached its target.
+    """
+    return self.is_solved or self.progress() >= 1.0
+
+  def note_returns(self, returns: Sequence[float]) -> None:
+    """Takes the returns of the last training episodes."""
+    target = self._config.target_return
+    if target is not None and len(returns) >= report.WINDOW:
+      self.is_solved |= sum(returns) / len(returns) >= target
 
   def progress(self) -> float:
     """Returns the known share of its frames that the run has."""
@@ -84,6 +98,7 @@ class RunCounters:
       total,
       env_steps=total.env_steps + self.before.env_steps,
       eval_steps=total.eval_steps + self.before.eval_steps,
+      cpu_seconds=total.cpu_seconds + self.before.cpu_seconds,
       # The learners wait together, so this is their mean.
       learner_wait=total.learner_wait / self.host.count,
     )
@@ -105,6 +120,7 @@ class RunCounters:
       lag_updates=learner.lag_updates,
       dropped_sum=learner.dropped_sum,
       num_envs=self._num_envs(),
+      cpu_seconds=time.process_time() - self._cpu_start,
     )
 
   def _num_envs(self) -> int:
@@ -240,6 +256,7 @@ class RunReporter:
     for is_training, total, length in self.counters.take_episodes():
       window = reporter.training if is_training else reporter.evaluation
       window.add(total, length)
+    self.counters.note_returns(reporter.training.returns)
 
   def _lacks_actors(self) -> str:
     """Returns what to do if only actors can bring environments; else ''."""
@@ -253,9 +270,11 @@ class RunReporter:
   def record(self) -> report.RunRecord:
     """Returns the counters for a checkpoint; any thread may call it."""
     counters = self.counters
+    now = counters.snapshot()
     return report.RunRecord(
       env_steps=counters.env_steps(),
-      eval_steps=counters.snapshot().eval_steps,
+      eval_steps=now.eval_steps,
+      cpu_seconds=now.cpu_seconds,
       seconds=counters.seconds(),
       starts=counters.before.starts + 1,
       returns=list(self._reporter.training.returns),

@@ -68,7 +68,12 @@ class System:
     coordinator = coordinator or coordinator_lib.Coordinator()
     coordinator.check_start(config)
     self._coordinator = coordinator
-    self._host = layout_lib.HostIndex(coordinator.index, coordinator.count)
+    self._host = layout_lib.HostIndex(
+      coordinator.index,
+      coordinator.count,
+      coordinator.divides_batch,
+      coordinator.num_models,
+    )
     self._workdir = workdir_lib.Workdir(workdir).of_host(self._host.index)
     with contextlib.ExitStack() as opened:
       self._restore_and_open(opened, make_streams)
@@ -86,12 +91,19 @@ class System:
     checkpoints = checkpointing.RunCheckpoints(
       self._config, self._workdir, self._line.say, leads=not self._host.index
     )
-    setup = build_lib.plan(self._config, self._host)
+    setup = build_lib.plan(
+      self._config,
+      self._host,
+      self._coordinator.devices(),
+      self._coordinator.make_updater,
+    )
     startup.ready('plan')
     state = checkpoints.restore(build_lib.initial_state(setup))
     startup.ready('state')
     shared, state = self._coordinator.share(checkpoints.told(), state)
-    checkpoints.follow(shared, int(state.step))
+    # Asynchronous workers end, and save their replays, one after the other.
+    is_exact = self._coordinator.divides_batch
+    checkpoints.follow(shared, int(state.step), is_exact)
     start = build_lib.Start(
       starts=checkpoints.record.starts,
       inference_keys=checkpoints.record.inference_keys,
@@ -102,6 +114,7 @@ class System:
     self._checkpoints = checkpoints
     self.parts = build_lib.open_parts(setup, state, start, make_streams)
     opened.callback(self.parts.close)
+    self._coordinator.opened(self.parts.store)
 
   def _connect(
     self,
@@ -160,8 +173,8 @@ class System:
       opened.callback(self._training.group.stop)
       if self._counters.is_finished():
         self._line.say(
-          'The run has all its frames; raise --config.total_env_frames to go '
-          'on.'
+          'The run is finished; raise --config.total_env_frames, or '
+          '--config.target_return if it has one, to go on.'
         )
         return self._reporter.summary('finished')
       self._training.compile()
@@ -237,7 +250,7 @@ def _failure_text(failure: threads.Failure | None) -> list[str]:
   if failure is None:
     return []
   said = (
-    *(*_SPOILED, lag_filter.TooOldError),
+    *(*_SPOILED, lag_filter.TooOldError, coordinator_lib.WorkerFailed),
     *(envs.EnvironmentFailed, workdir_lib.NotWritten),
   )
   if isinstance(failure.error, said):

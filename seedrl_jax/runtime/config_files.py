@@ -15,6 +15,12 @@ from seedrl_jax.runtime import settings
 FOLDER = (pathlib.Path(__file__).parents[1] / 'configs').resolve()
 
 
+def names() -> list[str]:
+  """Returns the names of the configurations in `configs`."""
+  paths = [path.relative_to(FOLDER) for path in FOLDER.rglob('*.py')]
+  return sorted(path.with_suffix('').as_posix() for path in paths)
+
+
 def find(name: str) -> pathlib.Path:
   """Returns the file of a configuration, a path or a name in `configs`.
 
@@ -25,8 +31,8 @@ def find(name: str) -> pathlib.Path:
     for file in (folder / name, folder / f'{name}.py'):
       if file.is_file():
         return file
-  known = sorted(path.stem for path in FOLDER.glob('*.py'))
-  near = difflib.get_close_matches(pathlib.Path(name).stem, known, n=1)
+  known = names()
+  near = difflib.get_close_matches(name.removesuffix('.py'), known, n=1)
   fix = f'the nearest is {near[0]}' if near else f'take {", ".join(known)}'
   raise ValueError(f'there is no such file; {fix}.')
 
@@ -46,8 +52,9 @@ def load(name: str) -> ml_collections.ConfigDict:
 
 
 def _load_module(path: pathlib.Path) -> ModuleType:
-  if path.parent == FOLDER:
-    return importlib.import_module(f'seedrl_jax.configs.{path.stem}')
+  if path.is_relative_to(FOLDER):
+    dotted = '.'.join(path.relative_to(FOLDER).with_suffix('').parts)
+    return importlib.import_module(f'seedrl_jax.configs.{dotted}')
   spec = importlib.util.spec_from_file_location(path.stem, path)
   if spec is None or spec.loader is None:
     raise ValueError(f'{path} is no Python file.')

@@ -42,6 +42,7 @@ class Snapshot:
     lag_sum, lag_updates: sum of the updates' mean policy lag, and their count.
     dropped_sum: sum of the updates' dropped shares of their unrolls.
     num_envs: connected environments.
+    cpu_seconds: of this program's processes, but for a Reverb server.
   """
 
   seconds: float
@@ -56,6 +57,7 @@ class Snapshot:
   lag_updates: int = 0
   num_envs: int = 0
   dropped_sum: float = 0.0
+  cpu_seconds: float = 0.0
 
   def plus(self, other: 'Snapshot') -> 'Snapshot':
     """Returns the sum with another host's counters of the same update."""
@@ -70,7 +72,7 @@ class RunRecord:
 
   Attributes:
     env_steps, eval_steps: transitions of training and evaluation environments.
-    seconds: training time.
+    seconds, cpu_seconds: training time.
     starts: number of starts; environments' seeds depend on it.
     returns, eval_returns: returns of the last episodes.
     replay: name of the saved replay; '' for none.
@@ -80,6 +82,7 @@ class RunRecord:
   env_steps: int = 0
   eval_steps: int = 0
   seconds: float = 0.0
+  cpu_seconds: float = 0.0
   starts: int = 0
   returns: list[float] = dataclasses.field(default_factory=list)
   eval_returns: list[float] = dataclasses.field(default_factory=list)
@@ -165,16 +168,18 @@ class Waits:
 
 
 class EpisodeWindow:
-  """Returns and lengths of the last episodes."""
+  """Returns and lengths of the last episodes, and the count of all."""
 
   def __init__(self, returns: Iterable[float] = (), size: int = WINDOW):
     self.returns = collections.deque(returns, maxlen=size)
     self.lengths: collections.deque[int] = collections.deque(maxlen=size)
+    self.count = 0
 
   def add(self, episode_return: float, length: int) -> None:
     """Adds a finished episode."""
     self.returns.append(episode_return)
     self.lengths.append(length)
+    self.count += 1
 
   def mean_return(self) -> float | None:
     """Returns the mean return; None if there is none."""
@@ -221,6 +226,7 @@ class Reporter:
     updates = now.lag_updates - last.lag_updates
     row: dict[str, float | None] = {
       'time/elapsed_s': now.seconds,
+      'time/cpu_s': now.cpu_seconds,
       FRAMES: now.env_steps * self._action_repeat,
       'time/env_steps': now.env_steps,
       UPDATES: now.updates,
@@ -228,6 +234,7 @@ class Reporter:
       'time/updates_per_s': (now.updates - last.updates) / seconds,
       'rollout/return': self.training.mean_return(),
       'rollout/length_steps': self.training.mean_length(),
+      'rollout/episodes': self.training.count,
       'eval/return': self.evaluation.mean_return(),
       'eval/length_steps': self.evaluation.mean_length(),
       'replay/policy_lag_mean_batches': (

@@ -86,7 +86,8 @@ def _read(workdir: workdir_lib.Workdir) -> Result:
     return Result(run, str(e), {}, task)
   last = {name: float(values[-1]) for name, values in run.columns.items()}
   summary, total = read_summary(workdir), config['total_env_frames']
-  if is_finished(summary, last[FRAMES], total):
+  target = config.get('target_return')
+  if is_finished(summary, last[FRAMES], total, target):
     for column, name in _RETURNS.items():
       value = summary.get(name, last[column])
       last[column] = math.nan if value is None else value
@@ -110,17 +111,22 @@ def read_summary(workdir: workdir_lib.Workdir) -> Mapping[str, Any]:
 
 
 def is_finished(
-  summary: Mapping[str, Any], frames: float, total_frames: int
+  summary: Mapping[str, Any],
+  frames: float,
+  total_frames: int,
+  target_return: float | None = None,
 ) -> bool:
-  """Returns whether a run has all its frames and has not failed.
+  """Returns whether a run has all its frames, or its target, and did not fail.
 
   `frames` are those of its last row: it may have been killed before it wrote
   its summary.
   """
-  has_failed = summary.get('status', '').startswith('failed')
-  return (
-    not has_failed and max(summary.get('env_frames', 0), frames) >= total_frames
-  )
+  if summary.get('status', '').startswith('failed'):
+    return False
+  mean = summary.get('mean_return_100')
+  if target_return is not None and mean is not None and mean >= target_return:
+    return True
+  return max(summary.get('env_frames', 0), frames) >= total_frames
 
 
 def _without_task(config: Mapping[str, Any]) -> Mapping[str, Any]:

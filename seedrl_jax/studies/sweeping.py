@@ -60,10 +60,16 @@ def grid(
 
 
 class Trial(NamedTuple):
-  """A run of the grid: its configuration, and arguments of train.py."""
+  """A run of the grid.
+
+  Attributes:
+    program: 'train' or 'train_async', of launch/.
+    arguments: of that program.
+  """
 
   workdir: workdir_lib.Workdir
   config: ml_collections.ConfigDict
+  program: str
   arguments: Sequence[str]
 
   @property
@@ -75,11 +81,12 @@ class Trial(NamedTuple):
     return self.workdir.path / _LOG
 
   def is_finished(self) -> bool:
-    summary, total = (
+    return results.is_finished(
       results.read_summary(self.workdir),
+      self.frames(),
       self.config.total_env_frames,
+      self.config.target_return,
     )
-    return results.is_finished(summary, self.frames(), total)
 
   def frames(self) -> float:
     """Returns the frames so far."""
@@ -126,13 +133,13 @@ class Sweep:
   def __init__(
     self,
     trials: Sequence[Trial],
-    program: str,
+    launch: pathlib.Path,
     parallel: int,
     line: progress.ProgressLine,
   ):
-    """`program` is the path of what takes the trials' arguments."""
+    """`launch` is the folder of the trials' programs."""
     self._trials = trials
-    self._program = program
+    self._launch_folder = launch
     self._shares = shares(sorted(os.sched_getaffinity(0)), parallel)
     self._line = line
     self._running: dict[int, tuple[Trial, subprocess.Popen[bytes]]] = {}
@@ -185,7 +192,8 @@ class Sweep:
         [
           *(sys.executable, bound_child.__file__, str(os.getpid())),
           *(self._shares[slot], sys.executable),
-          *(self._program, *trial.arguments),
+          str(self._launch_folder / f'{trial.program}.py'),
+          *trial.arguments,
         ],
         env=environment,
         stdin=subprocess.DEVNULL,

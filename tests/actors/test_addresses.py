@@ -86,7 +86,7 @@ def test_a_token_is_never_shown_in_the_clear(address: addresses.Address):
   security = credentials.Security(token='secret', insecure=True)
   with pytest.raises(ValueError, match='a token is shown only over TLS or'):
     addresses.check_calling(address, security)
-  with pytest.raises(ValueError, match='no actor shows its token at'):
+  with pytest.raises(ValueError, match='nobody shows a token at'):
     addresses.check_listening([_UNIX, address], security)
   for safe, tls in (_UNIX, security), (address, _TLS._replace(token='c')):
     addresses.check_calling(safe, tls)

@@ -55,7 +55,7 @@ def test_new_parameters_are_those_that_the_agent_allows():
   assert _w(_update(agent, [1.0, 3.0])[0].params) == 0.125
 
 
-def _infinite_slope(params, target_params, batch, key):
+def _infinite_slope(params, target_params, batch, key, progress):
   # At 0 the root is finite, its slope is not.
   return jnp.sum(jnp.sqrt(params['w'])), sgd.LossOutput({})
 
@@ -101,6 +101,12 @@ def test_target_network_follows_every_period():
     targets.append(_w(state.target_params))
     params.append(_w(state.params))
   assert targets == [0.0, params[1], params[1], params[3], params[3]]
+
+
+def test_target_network_may_take_a_part():
+  agent = toys.make_agent(target_update_period=1, target_update_rate=0.25)
+  state, _ = _update(agent, [1.0])
+  assert _w(state.target_params) == pytest.approx(0.25 * _w(state.params))
 
 
 def test_micro_batches_must_divide_the_share():
@@ -208,6 +214,30 @@ def test_rmsprop(centered, inside, initial, momentum):
     epsilon_inside_root=inside,
   )
   _check_updates(config, expected)
+
+
+@pytest.mark.parametrize(
+  ('settings', 'expected'),
+  [
+    (
+      {'name': 'adagrad', 'epsilon': 0.1},
+      lambda past: -past[-1] / np.sqrt(np.sum(np.square(past), 0) + 0.1),
+    ),
+    (
+      {'name': 'sgd', 'sgd_momentum': 0.5},
+      lambda past: -sum(0.5**i * g for i, g in enumerate(past[::-1])),
+    ),
+    ({'name': 'sgd'}, lambda past: -past[-1]),
+  ],
+)
+def test_adagrad_and_sgd(settings, expected):
+  past = []
+
+  def step(_, g):
+    past.append(np.asarray(g, np.float64))
+    return expected(past)
+
+  _check_updates(_config(**settings), step)
 
 
 @pytest.mark.parametrize('inside', [False, True])

@@ -1,7 +1,6 @@
 """Tests that every configuration makes an agent that fits its environments."""
 
-import importlib
-import pathlib
+import functools
 
 import jax
 import ml_collections
@@ -11,6 +10,7 @@ from seedrl_jax.agents import base as agents
 from seedrl_jax.configs import (
   base,
   benchmark,
+  dyna_q_cartpole,
   ppo_cartpole,
   pqn_cartpole,
   r2d2_base,
@@ -19,13 +19,13 @@ from seedrl_jax.configs import (
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import layout as layout_lib
+from seedrl_jax.runtime import config_files
 
-_FOLDER = pathlib.Path(base.__file__).parent
-_NAMES = sorted(
-  path.stem for path in _FOLDER.glob('*.py') if path.stem != 'benchmark'
-)
+_NAMES = [name for name in config_files.names() if name != 'benchmark']
 CONFIGS = {
-  name: importlib.import_module(f'seedrl_jax.configs.{name}').get_config
+  name: functools.partial(
+    config_files.load, str(config_files.FOLDER / f'{name}.py')
+  )
   for name in _NAMES
 } | {
   f'benchmark:{case}': lambda case=case: benchmark.get_config(case)
@@ -34,6 +34,7 @@ CONFIGS = {
 
 # The configs that define each agent's keys.
 _BASES = {
+  'dyna_q': dyna_q_cartpole,
   'ppo': ppo_cartpole,
   'pqn': pqn_cartpole,
   'r2d2': r2d2_base,

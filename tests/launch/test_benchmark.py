@@ -14,7 +14,7 @@ from tests import runs
     (
       [],
       'benchmark: say what to measure: one of ceilings, system, replay, '
-      'actors, peers, scaling, startup, accelerator.',
+      'actors, peers, scaling, startup, architectures, accelerator.',
     ),
     (['system', '--case=pong'], 'There is no case pong; take one of free, '),
     (['system', '--windows=1'], '--windows=1'),

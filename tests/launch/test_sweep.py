@@ -74,7 +74,7 @@ def test_a_run_that_fails_is_named_and_the_rest_reported(tmp_path):
   assert 'Runs: 1, of them finished: 1.' in text
   # One run of an array, which is finished.
   program = runs.Program(tmp_path, *flags, '--index=0', script='sweep.py')
-  program.wait_for('The run has all its frames')
+  program.wait_for('The run is finished')
   assert program.end() == (0, '')
 
 

@@ -60,6 +60,9 @@ class _SlowUpdater:
   def replicate(self, state):
     return jax.tree.map(lambda x: jnp.asarray(x)[None], state)
 
+  def version_after(self, version):
+    return version + 1
+
   def __call__(self, state, batch, progress):
     number = len(self.dispatched) + 1
     self._log.events.append(f'dispatch {number}')

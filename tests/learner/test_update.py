@@ -203,7 +203,7 @@ def test_weights_and_priorities_of_a_batch(num_devices, micro_batches):
 
 
 def test_every_piece_of_every_update_has_its_own_key():
-  def loss(params, target_params, batch, key):
+  def loss(params, target_params, batch, key, progress):
     noise = jax.random.uniform(key, batch.weight.shape)
     return jnp.sum(params['w']) * 0.0, sgd.LossOutput({}, noise)
 

@@ -21,10 +21,14 @@ LEARNING_RATE = 0.25
 
 
 def loss(
-  params: base.Params, target_params: Any, batch: types.Batch, key: jax.Array
+  params: base.Params,
+  target_params: Any,
+  batch: types.Batch,
+  key: jax.Array,
+  progress: Any,
 ) -> tuple[jax.Array, sgd.LossOutput]:
   """See `sgd.LossFn`; priorities are |w - r| of each unroll."""
-  del target_params, key
+  del target_params, key, progress
   error = params['w'][:, None] - batch.unroll.steps.reward[0]
   value = 0.5 * jnp.mean(batch.weight * jnp.sum(jnp.square(error), axis=0))
   return value, sgd.LossOutput({'w': params['w'][0]}, jnp.abs(error[0]))
@@ -44,6 +48,7 @@ def make_agent(size: int = SIZE, **changes: Any) -> base.Agent:
     initial_core=lambda batch: (),
     act=_no_act,
     update=trainer.update,
+    trainer=trainer,
   )
 
 

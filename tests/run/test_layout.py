@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from seedrl_jax.agents import base as agents
-from seedrl_jax.configs import base, r2d2_base, sac_mujoco
+from seedrl_jax.configs import base, dyna_q_cartpole, r2d2_base, sac_mujoco
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.runtime import settings
@@ -183,6 +183,20 @@ def test_hosts_share_out_the_batch_and_have_seeds_of_their_own():
   assert [c.env.num_envs for c in own] == [config.env.num_envs] * 3
   with pytest.raises(ValueError, match='be a multiple of the 5 hosts'):
     layout_lib.host_config(config, layout_lib.HostIndex(0, 5))
+
+
+def test_workers_have_batches_of_their_own_and_the_last_a_model():
+  config = runs.tiny(dyna_q_cartpole.get_config, batch_size=5)
+  hosts = [layout_lib.HostIndex(i, 3, False, 1) for i in range(3)]
+  own = [layout_lib.host_config(config, host) for host in hosts]
+  assert [c.batch_size for c in own] == [5, 5, 5]
+  assert [c.planning.role for c in own] == ['act', 'act', 'model']
+  devices = tuple(jax.devices()[:1])
+  acts = [
+    bool(layout_lib.plan_streams(config, devices, host))
+    for config, host in zip(own, hosts, strict=True)
+  ]
+  assert acts == [True, True, False]
 
 
 def test_environments_of_all_hosts_have_ids_of_their_own():

@@ -200,3 +200,17 @@ def test_deterministic_runs_are_bit_equal_and_resume(tmp_path):
   for run in (resumed, fresh):
     run.system.stop()
     run.train()
+
+
+def test_a_run_ends_at_its_target(tmp_path):
+  config = runs.tiny(total_env_frames=10**9, target_return=-1.0)
+  config.log.every_seconds = 0.05
+  run = runs.Run(config, tmp_path)
+  summary = run.train()
+  assert summary['status'] == 'finished'
+  assert summary['env_frames'] < 10**9
+  assert runs.column(tmp_path, 'rollout/episodes')[-1] >= 100
+  assert runs.column(tmp_path, 'time/cpu_s')[-1] > 0
+  again = runs.Run(config, tmp_path)
+  assert again.train()['env_frames'] == summary['env_frames']
+  assert 'The run is finished' in again.output

@@ -40,8 +40,8 @@ def test_finds_a_file_here_or_among_those_that_come_along(name, path):
   [
     ('vtrace_cartpol', 'the nearest is vtrace_cartpole.'),
     ('configs/r2d2_atary.py', 'the nearest is r2d2_atari.'),
-    ('', 'take a2c_atari, a2c_cartpole, apex_atari, '),
-    ('.', 'take a2c_atari, a2c_cartpole, apex_atari, '),
+    ('', 'take a2c_atari, a2c_cartpole, a3c_cartpole, '),
+    ('.', 'take a2c_atari, a2c_cartpole, a3c_cartpole, '),
   ],
 )
 def test_says_what_is_there_instead(name, fix):

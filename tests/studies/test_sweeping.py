@@ -40,7 +40,8 @@ def _trial(folder, name: str, how: str) -> sweeping.Trial:
   config = vtrace_catch.get_config()
   config.total_env_frames = study_runs.TOTAL
   path = folder / name
-  return sweeping.Trial(workdir.Workdir(path), config, [str(path), how])
+  arguments = [str(path), how]
+  return sweeping.Trial(workdir.Workdir(path), config, 'program', arguments)
 
 
 def _sweep(
@@ -50,8 +51,7 @@ def _sweep(
   trials = [_trial(folder, f'{how}{i}', how) for i, how in enumerate(hows)]
   out = io.StringIO()
   line = progress.ProgressLine(out)
-  program = str(folder / 'program.py')
-  return sweeping.Sweep(trials, program, parallel, line), out
+  return sweeping.Sweep(trials, folder, parallel, line), out
 
 
 def test_grid_is_the_product_with_seeds_fastest():

@@ -99,8 +99,10 @@ def make_loss(module: heads.QNetwork) -> sgd.LossFn:
     target_params: base.Params,
     batch: types.Batch,
     key: jax.Array,
+    progress: types.Nest = (),
   ) -> tuple[jax.Array, sgd.LossOutput]:
-    del target_params, key  # Neither a target network nor chance is needed.
+    # Neither a target network nor chance is needed.
+    del target_params, key, progress
     q_values = _q_values(module, params, batch.unroll)
     value, metrics = loss_lib.q_loss(q_values, batch.unroll.steps)
     return value, sgd.LossOutput(metrics)

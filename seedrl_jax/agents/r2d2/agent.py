@@ -42,6 +42,7 @@ def make_agent(
     config,
     make_loss(config, module),
     target_update_period=config.loss.target_update_period,
+    target_update_rate=config.loss.target_update_rate,
     keeps_progress=config.exploration.schedule == 'linear',
   )
   return base.Agent(
@@ -52,6 +53,7 @@ def make_agent(
       module, functools.partial(_choose, config.exploration, env_spec)
     ),
     update=trainer.update,
+    trainer=trainer,
     overlap=config.burn_in + config.lookahead + 1,
     initial_priorities=functools.partial(
       loss_lib.initial_priorities,
@@ -119,8 +121,9 @@ def make_loss(
     target_params: base.Params,
     batch: types.Batch,
     key: jax.Array,
+    progress: types.Nest = (),
   ) -> tuple[jax.Array, sgd.LossOutput]:
-    del key  # Nothing is left to chance.
+    del key, progress  # Nothing is left to chance.
     steps, core = batch.unroll.steps, batch.unroll.initial_core
     chex.assert_axis_dimension(steps.reward, 0, num_steps)
     if config.loss.initial_state == 'zero':

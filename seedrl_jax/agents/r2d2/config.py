@@ -22,6 +22,8 @@ RANGES: dict[str, Allowed] = {
   'loss.reduction': one_of('sum', 'mean'),
   'loss.priority_eta': number(0, 1),
   'loss.target_update_period': integer(1),
+  # 0 would be no update.
+  'loss.target_update_rate': number(1e-9, 1),
   'loss.initial_state': one_of('stored', 'zero'),
   'exploration.schedule': one_of('ladder', 'linear'),
   'exploration.epsilon_base': number(0, 1),
@@ -77,8 +79,10 @@ def _loss() -> ml_collections.ConfigDict:
     # Weight of the largest |TD error| in a sequence's priority; the mean has
     # the rest.
     'priority_eta': 0.9,
-    # Updates between copies of the parameters to the target network.
+    # Updates between those of the target network, which then takes so much of
+    # the parameters: 1 copies them.
     'target_update_period': 2500,
+    'target_update_rate': 1.0,
     # Recurrent state at a sequence's start: 'stored' by acting, or 'zero', for
     # comparison.
     'initial_state': 'stored',

@@ -50,6 +50,7 @@ def make_agent(
     initial_core=network.initial_core,
     act=base.make_act(module, functools.partial(_choose, env_spec)),
     update=trainer.update,
+    trainer=trainer,
   )
 
 
@@ -81,8 +82,10 @@ def make_loss(
     target_params: base.Params,
     batch: types.Batch,
     key: jax.Array,
+    progress: types.Nest = (),
   ) -> tuple[jax.Array, sgd.LossOutput]:
-    del target_params, key  # Neither a target network nor chance is needed.
+    # Neither a target network nor chance is needed.
+    del target_params, key, progress
     unroll = batch.unroll
     outputs, _ = module.apply(
       {'params': params['network']},

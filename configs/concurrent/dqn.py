@@ -1,0 +1,43 @@
+"""DQN of "Analysis of Concurrent RL Algorithms" (2019), on LunarLander-v2.
+
+For launch/train_async.py. The network, SGD with momentum, batch, replay and
+soft target are the study's. An update follows every 6 steps of a worker, as
+with its one process; with P processes it had one every 5 + P. Differences (in
+brackets: the study):
+
+* epsilon decays linearly over 150,000 frames of all workers together (by 0.995
+  with each episode of a process);
+* the first update comes after 1,000 transitions of a worker (64);
+* the run ends when the mean of the last 100 episodes of all workers is 200
+  (each process by its own mean).
+"""
+
+import ml_collections
+
+from seedrl_jax.configs import dqn_cartpole
+
+
+def get_config() -> ml_collections.ConfigDict:
+  """Returns the configuration."""
+  config = dqn_cartpole.get_config()
+  config.env.id = 'LunarLander-v2'
+  config.env.num_envs = 1
+  config.num_eval_envs = 0
+  config.total_env_frames = 3_000_000
+  config.target_return = 200.0
+  config.batch_size = 64
+  config.network.hidden_sizes = (64, 64)
+  config.loss.target_update_period = 1
+  config.loss.target_update_rate = 1e-3
+  config.exploration.final_epsilon = 0.01
+  config.exploration.decay_frames = 150_000
+  config.optimizer.name = 'sgd'
+  config.optimizer.sgd_momentum = 0.5
+  config.optimizer.learning_rate = 5e-4
+  config.optimizer.schedule = 'constant'
+  config.replay.max_size = 100_000
+  config.replay.min_size = 1_000
+  config.replay.samples_per_insert = 64 / 6
+  config.log.every_seconds = 0.5
+  config.log.writers = ('csv',)
+  return config

@@ -1,0 +1,26 @@
+"""Dyna-Q of "Analysis of Concurrent RL Algorithms" (2019), on LunarLander-v2.
+
+`concurrent/dqn`, and the study's model, random rollouts and learning rate for
+imagined data. For launch/train.py, or for launch/train_async.py with one of its
+workers for the model: --config.asynchronous.model_workers=1 and
+--config.replay.backend=reverb. Differences (in brackets: the study):
+
+* every update of the model plans, with a rollout of 3 steps for every 3 real
+  transitions (one of 100 steps for 2,000 updates);
+* updates go on when the mean return is above 180 (the model's end there).
+"""
+
+import ml_collections
+
+from seedrl_jax.agents.dyna_q import config as dyna_q_config
+from seedrl_jax.configs.concurrent import dqn
+
+
+def get_config() -> ml_collections.ConfigDict:
+  """Returns the configuration."""
+  config = dqn.get_config()
+  dyna_q_config.add_planning(config)
+  config.model.reward_scale = 0.1
+  config.planning.start_frames = 20_000
+  config.planning.learning_rate_scale = 0.01
+  return config

@@ -1,0 +1,30 @@
+"""R2D2 with central inference on LunarLander-v2, for the study.
+
+`r2d2_cartpole`, with two layers of 64 before the LSTM as the study's DQN has,
+and exploration that ends after as many frames as there.
+"""
+
+import ml_collections
+
+from seedrl_jax.configs import r2d2_cartpole
+
+
+def get_config() -> ml_collections.ConfigDict:
+  """Returns the configuration."""
+  config = r2d2_cartpole.get_config()
+  config.env.id = 'LunarLander-v2'
+  config.num_eval_envs = 0
+  config.total_env_frames = 3_000_000
+  config.target_return = 200.0
+  config.network.hidden_sizes = (64, 64)
+  config.loss.discount = 0.99
+  config.loss.huber_delta = 1.0
+  config.loss.target_update_period = 100
+  config.exploration.schedule = 'linear'
+  config.exploration.final_epsilon = 0.01
+  config.exploration.decay_frames = 150_000
+  config.optimizer.learning_rate = 6e-4
+  config.optimizer.schedule = 'constant'
+  config.log.every_seconds = 0.5
+  config.log.writers = ('csv',)
+  return config

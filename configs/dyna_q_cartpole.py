@@ -1,0 +1,20 @@
+"""Deep Dyna-Q on CartPole-v1: `dqn_cartpole`, and planning.
+
+With --config.planning.ratio=0 it is DQN, for comparison.
+"""
+
+import ml_collections
+
+from seedrl_jax.agents.dyna_q import config as dyna_q_config
+from seedrl_jax.configs import dqn_cartpole
+
+
+def get_config() -> ml_collections.ConfigDict:
+  """Returns the configuration."""
+  config = dqn_cartpole.get_config()
+  dyna_q_config.add_planning(config)
+  # The replay starts training at 10,000; the model must learn first.
+  config.planning.start_frames = 20_000
+  # Its errors, above all where an episode ends, make targets wrong.
+  config.planning.learning_rate_scale = 0.1
+  return config

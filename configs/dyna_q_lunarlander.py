@@ -1,0 +1,22 @@
+"""Deep Dyna-Q on LunarLander-v2: `dqn_lunarlander`, and planning.
+
+Of the study of concurrent agents (Stone and Sachdev, Virginia Tech, 2019) it
+has the environment, the model's layers and the random actions; with Adam, a
+replay ratio and short rollouts it is otherwise another experiment.
+"""
+
+import ml_collections
+
+from seedrl_jax.agents.dyna_q import config as dyna_q_config
+from seedrl_jax.configs import dqn_lunarlander
+
+
+def get_config() -> ml_collections.ConfigDict:
+  """Returns the configuration."""
+  config = dqn_lunarlander.get_config()
+  dyna_q_config.add_planning(config)
+  # Rewards are up to 100 at an episode's end; observations about 1.
+  config.model.reward_scale = 0.1
+  config.planning.start_frames = 50_000
+  config.planning.learning_rate_scale = 0.1
+  return config

@@ -1,0 +1,113 @@
+"""Runs concurrent systems side by side: `python launch/study.py --workdir=…`.
+
+Each run trains until the mean return of 100 episodes reaches the target, alone
+on this machine. The same command resumes, and ends with the table and figure of
+all runs so far. docs/architectures.md has what it showed.
+"""
+
+import pathlib
+import sys
+from collections.abc import Iterator, Sequence
+
+from absl import app, flags
+
+from seedrl_jax.runtime import config_files, process, progress, workdir
+from seedrl_jax.studies import commands, concurrent, sweeping
+
+_WORKDIR = flags.DEFINE_string(
+  'workdir', '', 'Folder for the runs, the table and the figure.'
+)
+_SYSTEMS = flags.DEFINE_list(
+  'systems',
+  None,
+  'Beginnings of the names of systems to run; all by default: '
+  f'{"; ".join(concurrent.SYSTEMS)}.',
+)
+_WORKERS = flags.DEFINE_list(
+  'workers', None, 'Only with these numbers of workers.'
+)
+_SEEDS = flags.DEFINE_integer('seeds', 5, 'Seeds of each.', lower_bound=1)
+_FRAMES = flags.DEFINE_integer(
+  'frames', None, 'Frames after which a run has failed.', lower_bound=1
+)
+_LAUNCH = pathlib.Path(__file__).parent
+
+
+def main(argv: Sequence[str]) -> None:
+  """Runs what is not finished; exits with a message if something failed."""
+  try:
+    if len(argv) > 1:
+      raise ValueError(f'unexpected arguments: {" ".join(argv[1:])}')
+    if not _WORKDIR.value:
+      raise ValueError('--workdir is missing; name a folder for the study.')
+    _study(workdir.Workdir(_WORKDIR.value))
+  except (OSError, ValueError) as e:
+    sys.exit(f'study: {e}')
+
+
+def _study(folder: workdir.Workdir) -> None:
+  trials = list(_trials(folder.path))
+  for _, _, trial in trials:
+    trial.check()
+  line = progress.ProgressLine()
+  with folder.acquire(line.say):
+    sweep = sweeping.Sweep([t for *_, t in trials], _LAUNCH, 1, line)
+    process.on_stop(sweep.stop)
+    sweep.run()
+  rows = concurrent.gather(trials)
+  if rows:
+    concurrent.write(rows, folder.path / 'report')
+    line.say(f'study: {folder.path / "report" / "study.md"}')
+  if sweep.failed:
+    sys.exit(f'study: {len(sweep.failed)} runs failed.')
+
+
+def _trials(
+  folder: pathlib.Path,
+) -> Iterator[tuple[str, int, sweeping.Trial]]:
+  """Yields all runs, each with its system and its workers."""
+  for name, system in _chosen().items():
+    file = config_files.load(system.config)
+    for workers in system.workers:
+      if _WORKERS.value and str(workers) not in _WORKERS.value:
+        continue
+      for seed in range(1, _SEEDS.value + 1):
+        values = {
+          **system.values,
+          'seed': seed,
+          'asynchronous.workers': workers,
+        }
+        if _FRAMES.value:
+          values['total_env_frames'] = _FRAMES.value
+        config = file.copy_and_resolve_references()
+        with config.unlocked():
+          for key, value in values.items():
+            config_files.set_key(config, key, value)
+        own = f'{name},workers={workers},seed={seed}'.replace(' ', '')
+        path = folder / own
+        arguments = commands.train(
+          system.config, commands.flags(file, config), str(path)
+        )
+        trial = sweeping.Trial(
+          workdir.Workdir(path), config, system.program, arguments
+        )
+        yield name, workers, trial
+
+
+def _chosen() -> dict[str, concurrent.System]:
+  wanted = tuple(_SYSTEMS.value or ('',))
+  found = {
+    name: system
+    for name, system in concurrent.SYSTEMS.items()
+    if name.startswith(wanted)
+  }
+  if not found:
+    raise ValueError(
+      f'--systems={",".join(wanted)}: take some of '
+      f'{"; ".join(concurrent.SYSTEMS)}.'
+    )
+  return found
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,62 @@
+"""Trains with workers of their own: A3C, Hogwild! and GORILA.
+
+`python launch/train_async.py --config=a3c_cartpole --workdir=…`. Takes all
+flags of launch/train.py. Each of `--config.asynchronous.workers` processes acts
+and computes gradients; all train the same parameters. The first starts the
+others, and the shards of a parameter server, with this program, too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from seedrl_jax.distributed.asynchronous import children
+from seedrl_jax.launch import config_flag, train
+from seedrl_jax.runtime import process, workdir
+
+if TYPE_CHECKING:
+  from seedrl_jax.distributed import coordinator
+
+flags.adopt_module_key_flags(train)
+
+
+def _join() -> coordinator.Coordinator:
+  """Returns what coordinates this worker with the others."""
+  from seedrl_jax.distributed.asynchronous import workers
+
+  config, told = train.CONFIG.value, children.told()
+  # Acting and learning take turns on the worker's one processor; only Reverb
+  # needs threads.
+  config.deterministic = (
+    config.replay.backend != 'reverb' and not config.replay.address
+  )
+  if told and told['replay_address']:
+    config.replay.address = told['replay_address']
+  folder = workdir.Workdir(train.WORKDIR.value)
+  joined = workers.AsynchronousWorkers(config, folder, told)
+  os.sched_setaffinity(0, workers.processors(joined.index))
+  return joined
+
+
+def _serve(argv: Sequence[str]) -> None:
+  """Runs a shard of the parameter server."""
+  del argv
+  with process.without_collection():
+    process.configure()
+    from seedrl_jax.distributed.asynchronous import shard
+  try:
+    shard.main(train.CONFIG.value, children.told() or {})
+  except ValueError as e:
+    sys.exit(f'{config_flag.PROGRAM}: {e}')
+
+
+if __name__ == '__main__':
+  if 'shard' in (children.told() or {}):
+    train.run(_serve)
+  else:
+    train.start(_join)

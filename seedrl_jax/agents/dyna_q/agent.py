@@ -1,0 +1,226 @@
+"""The Deep Dyna-Q agent: DQN, a world model, and transitions it imagines.
+
+All of it is one loss, so that an update is one gradient step. The Q part is
+R2D2's module without memory.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+
+from seedrl_jax import types
+from seedrl_jax.agents import base, sgd
+from seedrl_jax.agents import transitions as transitions_lib
+from seedrl_jax.agents.dyna_q import loss as loss_lib
+from seedrl_jax.agents.dyna_q import model as model_lib
+from seedrl_jax.agents.r2d2 import agent as r2d2
+from seedrl_jax.runtime import settings
+
+
+def make_agent(
+  config: ml_collections.ConfigDict, env_spec: types.EnvSpec
+) -> base.Agent:
+  """Makes the agent; without imagined transitions it is R2D2's.
+
+  Raises:
+    ValueError: if a config value or the environment does not fit.
+  """
+  _check(config, env_spec)
+  q_agent = r2d2.make_agent(config, env_spec)
+  if not config.planning.ratio:
+    return q_agent
+  model = model_lib.Model(
+    ml_collections.FrozenConfigDict(config.model), env_spec.action.num_values
+  )
+  trainer = dataclasses.replace(
+    q_agent.trainer,
+    loss=Loss(config, env_spec, q_agent, model),
+    keeps_progress=True,
+  )
+
+  def init(key: jax.Array) -> sgd.TrainState:
+    observation = jnp.zeros((1, *env_spec.observation.shape))
+    variables = model.init(
+      jax.random.fold_in(key, 1), observation, jnp.zeros((1,), jnp.int32)
+    )
+    # The values begin as they do without a model.
+    q = q_agent.init(key).params
+    return trainer.init({'q': q, 'model': variables['params']})
+
+  def acting_params(state: sgd.TrainState) -> base.Params:
+    return q_agent.acting_params(state._replace(params=state.params['q']))
+
+  return dataclasses.replace(
+    q_agent,
+    init=init,
+    acting_params=acting_params,
+    update=trainer.update,
+    trainer=trainer,
+  )
+
+
+def _check(config: ml_collections.ConfigDict, env_spec: types.EnvSpec) -> None:
+  """Refuses what the agent cannot do, naming the flag."""
+  spec = env_spec.observation
+  is_vector = types.is_spec(spec) and len(spec.shape) == 1
+  if not (is_vector and jnp.issubdtype(spec.dtype, jnp.floating)):
+    raise ValueError(
+      f'--config.agent=dyna_q: an observation of {env_spec.env_id} is not one '
+      'vector of floats, which is all that its model can predict; take r2d2.'
+    )
+  values = dict(settings.leaves(config))
+  for key, only in (
+    ('unroll_length', 1),
+    ('burn_in', 0),
+    ('network.lstm_size', 0),
+    ('network.frame_stack', 1),
+    ('network.use_previous_action', False),
+  ):
+    if values[key] != only:
+      raise ValueError(
+        f'--config.{key}={values[key]}: the model of dyna_q predicts from '
+        f'single observations; give {only}.'
+      )
+  if config.planning.role == 'model' and not config.planning.ratio:
+    raise ValueError(
+      '--config.planning.role=model has no model with '
+      '--config.planning.ratio=0; give a ratio above 0.'
+    )
+
+
+# Compared by identity, as JAX hashes what it compiles.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Loss:
+  """The loss of a batch, an `sgd.LossFn`.
+
+  The sum of the model's loss and of the TD losses of real and of imagined
+  transitions, each divided by the number of real ones.
+  """
+
+  config: ml_collections.ConfigDict
+  env_spec: types.EnvSpec
+  q_agent: base.Agent
+  model: model_lib.Model
+
+  def __call__(
+    self,
+    params: base.Params,
+    target_params: base.Params,
+    batch: types.Batch,
+    key: jax.Array,
+    progress: types.Nest = (),
+  ) -> tuple[jax.Array, sgd.LossOutput]:
+    """See `sgd.LossFn`; parameters have the parts 'q' and 'model'."""
+    planning, steps = self.config.planning, batch.unroll.steps
+    q, target_q = params['q'], target_params['q']
+    q_loss, output = self.q_agent.trainer.loss(
+      q, target_q, batch, key, progress
+    )
+    if planning.role == 'act':
+      return q_loss, output
+    loss, metrics = loss_lib.model_loss(
+      self.config.model, self._predictor(params), steps, batch.weight
+    )
+    # Rollouts train neither the model nor the policy that chooses in them.
+    fixed = jax.lax.stop_gradient(params)
+    predict = self._predictor(fixed)
+    policy = functools.partial(self._act, fixed['q'], progress)
+    # As far as sequences go.
+    real = jax.tree.map(lambda x: x[: planning.rollout_length + 1], steps)
+    metrics['model_rollout'] = loss_lib.rollout_error(predict, real)
+    imagined, imagined_metrics = self._imagined_loss(
+      q,
+      target_q,
+      self._imagine(predict, policy, batch, output.priorities, key, progress),
+      batch.weight.size,
+    )
+    loss += planning.learning_rate_scale * imagined
+    if planning.role == 'both':
+      loss += q_loss
+    metrics |= {**output.metrics, **imagined_metrics, 'q_loss': q_loss}
+    return loss, sgd.LossOutput(metrics, output.priorities)
+
+  def _predictor(self, params: base.Params) -> model_lib.PredictFn:
+    apply: Any = self.model.apply
+    return functools.partial(apply, {'params': params['model']})
+
+  def _imagine(
+    self,
+    predict: model_lib.PredictFn,
+    policy: loss_lib.PolicyFn,
+    batch: types.Batch,
+    td_errors: jax.Array,
+    key: jax.Array,
+    progress: jax.Array,
+  ) -> types.Steps:
+    """Returns imagined transitions `[2, N]`; `td_errors` are absolute."""
+    planning, steps = self.config.planning, batch.unroll.steps
+    valid = transitions_lib.from_steps(steps, discount=1.0).valid[0]
+    start_key, key = jax.random.split(key)
+    if planning.start_states == 'uniform':
+      td_errors = jnp.ones_like(td_errors)
+    rollouts = round(planning.ratio * valid.size / planning.rollout_length)
+    starts = loss_lib.draw_starts(start_key, td_errors, valid, max(1, rollouts))
+    begun = progress * self.config.total_env_frames >= planning.start_frames
+    return loss_lib.imagine(
+      predict,
+      policy,
+      steps.observation[0][starts],
+      valid[starts] & begun,
+      key,
+      planning.rollout_length,
+    )
+
+  def _act(
+    self,
+    q: base.Params,
+    progress: jax.Array,
+    key: jax.Array,
+    observation: jax.Array,
+  ) -> jax.Array:
+    """Chooses the actions of rollouts, `[N]`."""
+    count = len(observation)
+    if self.config.planning.actions == 'random':
+      num_actions = self.env_spec.action.num_values
+      return jax.random.randint(key, (count,), 0, num_actions)
+    none = jnp.zeros((count,))
+    output, _ = self.q_agent.act(
+      self.q_agent.acting_params(
+        sgd.TrainState(q, (), (), jnp.int32(0), progress)
+      ),
+      key,
+      types.AgentInput(observation, none, none.astype(jnp.int32), none > 0),
+      self.q_agent.initial_core(count),
+      # Training environments may differ in epsilon.
+      jnp.arange(count) % self.env_spec.num_envs,
+    )
+    return output.action
+
+  def _imagined_loss(
+    self,
+    q: base.Params,
+    target_q: base.Params,
+    steps: types.Steps,
+    num_real: int,
+  ) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Returns the TD loss of imagined transitions `[2, N]`, and metrics."""
+    # They come one by one, so that their targets have one step.
+    single = self.config.copy_and_resolve_references()
+    single.lookahead = 0
+    q_agent = r2d2.make_agent(single, self.env_spec)
+    count = steps.reward.shape[1]
+    core, env_id = q_agent.initial_core(count), jnp.zeros((count,), jnp.int32)
+    batch = types.Batch(types.Unroll(steps, core, env_id), jnp.ones((count,)))
+    mean, output = q_agent.trainer.loss(q, target_q, batch, None)
+    valid = transitions_lib.from_steps(steps, discount=1.0).valid[0]
+    reward, made = steps.reward[1], jnp.sum(valid)
+    return mean * count / num_real, {
+      'imagined_q_loss': mean * count / num_real,
+      'imagined_td_error': output.metrics['td_error'],
+      'imagined_reward': transitions_lib.mean_of_valid(reward, valid),
+      'imagined_share': made / (made + num_real),
+    }

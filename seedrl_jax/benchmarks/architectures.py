@@ -1,0 +1,261 @@
+"""Runs the field's architectures on the same tasks and processors.
+
+Each is a run of the ordinary programs; figures come from its metrics.csv.
+"""
+
+import contextlib
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from seedrl_jax.runtime import bound_child, curves
+
+_LAUNCH = pathlib.Path(__file__).parents[1] / 'launch'
+_POLL_SECONDS = 0.2
+
+
+class Architecture(NamedTuple):
+  """An architecture as it runs here.
+
+  Attributes:
+    acts: who runs the network that acts.
+    holds: who holds the parameters that are trained.
+    travels: what goes from process to process.
+    program: 'train' or 'train_async'.
+    config: name of the configuration for CartPole.
+    actors: 'central' or 'local' inference of an actor process; '' for none.
+  """
+
+  acts: str
+  holds: str
+  travels: str
+  program: str
+  config: str
+  actors: str = ''
+
+
+_OWN = ('the learner, in turns', 'the learner', 'nothing', 'train')
+_WORKERS = 'each worker'
+_ACTOR = 'each actor'
+_UNROLLS = 'unrolls, parameters'
+_STEPS = 'observations, actions'
+ARCHITECTURES: dict[str, Architecture] = {
+  'DQN': Architecture(*_OWN, 'dqn_cartpole'),
+  'GORILA': Architecture(
+    _WORKERS,
+    'server in shards',
+    'gradients, parameters',
+    'train_async',
+    'gorila_cartpole',
+  ),
+  'A3C': Architecture(
+    _WORKERS,
+    'shared memory',
+    'gradients, parameters (in memory)',
+    'train_async',
+    'a3c_cartpole',
+  ),
+  'Hogwild! DQN': Architecture(
+    _WORKERS,
+    'shared memory',
+    'gradients, parameters (in memory)',
+    'train_async',
+    'dqn_cartpole',
+  ),
+  'PAAC, A2C': Architecture(*_OWN, 'a2c_cartpole'),
+  'IMPALA': Architecture(
+    _ACTOR, 'the learner', _UNROLLS, 'train', 'vtrace_cartpole', 'local'
+  ),
+  'Ape-X': Architecture(
+    _ACTOR, 'the learner', _UNROLLS, 'train', 'apex_cartpole', 'local'
+  ),
+  'R2D2': Architecture(
+    _ACTOR, 'the learner', _UNROLLS, 'train', 'r2d2_cartpole', 'local'
+  ),
+  'SEED, V-trace': Architecture(
+    'the learner', 'the learner', _STEPS, 'train', 'vtrace_cartpole', 'central'
+  ),
+  'SEED, R2D2': Architecture(
+    'the learner', 'the learner', _STEPS, 'train', 'r2d2_cartpole', 'central'
+  ),
+  'SEED in one process': Architecture(
+    'the learner', 'the learner', 'nothing', 'train', 'vtrace_cartpole'
+  ),
+  'Dyna-Q': Architecture(*_OWN, 'dyna_q_cartpole'),
+}
+
+
+class Task(NamedTuple):
+  """What an architecture is run on.
+
+  Attributes:
+    values: of keys of its configuration.
+    target: mean return of 100 episodes that ends a run; None: the time does.
+  """
+
+  values: Mapping[str, Any]
+  target: float | None = None
+
+
+TASKS: dict[str, Task] = {
+  'CartPole': Task({}, 475.0),
+  'Pong, tiny': Task({
+    'env.id': 'Pong-v5',
+    'env.frame_skip': 4,
+    'network.torso': 'tiny',
+    'network.frame_stack': 4,
+  }),
+  'LunarLander': Task({'env.id': 'LunarLander-v2'}, 200.0),
+}
+
+
+class Ran(NamedTuple):
+  """Figures of a run.
+
+  Attributes:
+    frames_per_second: over the whole training.
+    bytes_per_frame: that went between processes.
+    lag: mean policy lag in batches, or staleness of gradients in versions.
+    seconds: of training until the target; None if it was not reached.
+  """
+
+  frames_per_second: float
+  bytes_per_frame: float
+  lag: float
+  seconds: float | None
+
+
+def run(
+  architecture: Architecture, task: Task, limit: float, cores: int
+) -> Ran:
+  """Trains until the target, or for `limit` seconds.
+
+  Raises:
+    RuntimeError: if the run fails.
+  """
+  values = {
+    **task.values,
+    'log.every_seconds': 0.5,
+    'log.writers': "('csv',)",
+    'num_eval_envs': 0,
+    'total_env_frames': 10**9,
+  }
+  if task.target is not None:
+    values['target_return'] = task.target
+  if architecture.program == 'train_async':
+    values['asynchronous.workers'] = cores
+  with tempfile.TemporaryDirectory(prefix='seedrl-') as folder:
+    workdir = pathlib.Path(folder)
+    if architecture.actors:
+      values |= _remote(architecture, workdir)
+    _train(architecture, values, workdir, limit)
+    columns = curves.read_run(workdir).columns
+  last = {name: float(column[-1]) for name, column in columns.items()}
+  return _figures(last, task.target)
+
+
+def _remote(
+  architecture: Architecture, workdir: pathlib.Path
+) -> dict[str, Any]:
+  """Returns values with which an actor has all environments."""
+  return {
+    'env.num_envs': 0,
+    'actors.max_envs': 32,
+    'actors.addresses': f"('unix:{workdir}/a',)",
+    'actors.local_inference': architecture.actors == 'local',
+  }
+
+
+def _figures(last: Mapping[str, float], target: float | None) -> Ran:
+  frames = max(last['time/env_frames'], 1.0)
+  moved = ('actors/stream_bytes', 'actors/store_bytes', 'asynchronous/bytes')
+  is_solved = target is not None and last['rollout/return'] >= target
+  return Ran(
+    frames / max(last['time/elapsed_s'], 1e-9),
+    sum(last.get(name, 0.0) for name in moved) / frames,
+    last.get(
+      'asynchronous/staleness_mean', last['replay/policy_lag_mean_batches']
+    ),
+    last['time/elapsed_s'] if is_solved else None,
+  )
+
+
+def _train(
+  architecture: Architecture,
+  values: Mapping[str, Any],
+  workdir: pathlib.Path,
+  limit: float,
+) -> None:
+  """Runs the learner, and an actor if it has one, to the end."""
+  flags = [f'--config.{key}={value}' for key, value in values.items()]
+  learner = [f'{architecture.program}.py', f'--config={architecture.config}']
+  with contextlib.ExitStack() as stack:
+    if architecture.actors:
+      actor = [
+        *('actor.py', f'--learner=unix:{workdir}/a', '--envs_per_group=16'),
+        f'--inference={architecture.actors}',
+      ]
+      stack.enter_context(_program(actor, workdir / 'actor.log'))
+    log = workdir / 'learner.log'
+    learner += [f'--workdir={workdir}', *flags]
+    running = stack.enter_context(_program(learner, log))
+    end = time.monotonic() + limit
+    while running.poll() is None and time.monotonic() < end:
+      time.sleep(_POLL_SECONDS)
+    running.terminate()
+    if running.wait():
+      raise RuntimeError(log.read_text().strip().splitlines()[-1])
+
+
+@contextlib.contextmanager
+def _program(
+  command: list[str], log: pathlib.Path
+) -> Iterator[subprocess.Popen[bytes]]:
+  """Yields a running program of launch/, which ends at the end."""
+  name, *flags = command
+  with log.open('wb') as file:
+    process = subprocess.Popen(
+      [
+        *(sys.executable, bound_child.__file__, str(os.getpid()), ''),
+        *(sys.executable, str(_LAUNCH / name), *flags),
+      ],
+      stdout=file,
+      stderr=file,
+    )
+  try:
+    yield process
+  finally:
+    process.terminate()
+    process.wait()
+
+
+def measure(
+  name: str, tasks: Mapping[str, Task], seconds: float, limit: float, cores: int
+) -> dict[str, str]:
+  """Returns an architecture's row: its parts, and its figures on tasks.
+
+  A run without a target takes `seconds`, one with a target `limit` at most.
+  """
+  found = ARCHITECTURES[name]
+  row = {
+    'architecture': name,
+    'acts': found.acts,
+    'parameters': found.holds,
+    'between processes': found.travels,
+  }
+  for task_name, task in tasks.items():
+    ran = run(found, task, limit if task.target else seconds, cores)
+    row |= {
+      'B/frame': f'{ran.bytes_per_frame:,.0f}',
+      'lag': f'{ran.lag:.2f}',
+      f'{task_name}, frames/s': f'{ran.frames_per_second:,.0f}',
+    }
+    if task.target is not None:
+      until = 'not' if ran.seconds is None else f'{ran.seconds:,.0f} s'
+      row[f'{task_name} {task.target:g}'] = until
+  return row

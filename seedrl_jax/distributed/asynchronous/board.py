@@ -1,0 +1,157 @@
+"""What workers tell each other: counters in memory that all of them have.
+
+Each worker writes only its own row, so no row needs a lock.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from seedrl_jax.distributed.asynchronous import memory
+from seedrl_jax.runtime import report
+
+_FIELDS = {
+  field.name: float if field.type in (float, 'float') else int
+  for field in dataclasses.fields(report.Snapshot)
+}
+# Staleness, in versions, is counted up to the last of these bins.
+_BINS = 1024
+_EPISODES = report.WINDOW
+_ROW = np.dtype([
+  # Counters of a worker's earlier processes, and of its present one.
+  ('before', 'f8', len(_FIELDS)),
+  ('figures', 'f8', len(_FIELDS)),
+  ('episodes', 'f8', (_EPISODES, 2)),
+  ('num_episodes', 'i8'),
+  ('updates', 'i8'),
+  # The newest version that the worker knows of a parameter server.
+  ('version', 'i8'),
+  # As far as the worker knows, of the server's present processes.
+  ('shards_cpu', 'f8'),
+  ('stale', 'i8'),
+  ('outlying', 'i8'),
+  ('lost', 'i8'),
+  ('lock_wait', 'f8'),
+  # Of gradients and parameters to and from the worker.
+  ('bytes', 'i8'),
+  ('staleness', 'i8', _BINS),
+])
+# The only counter that is of the present process alone.
+_NUM_ENVS = list(_FIELDS).index('num_envs')
+
+
+class Board:
+  """The rows of all workers, and when the target network was last updated."""
+
+  def __init__(
+    self, count: int, index: int = 0, fd: int | None = None, version: int = 0
+  ):
+    """Makes the board, or opens that of `fd` as worker `index`."""
+    self._memory = memory.Memory([(_ROW, (count,)), ('i8', (2,))], fd)
+    rows, self._numbers = self._memory.arrays
+    self._rows = rows.view(np.recarray)
+    self.index = index
+    if fd is None:
+      self._numbers[:] = version
+    # Episodes of each worker that were taken.
+    self._taken = [0] * count
+
+  @property
+  def fd(self) -> int:
+    return self._memory.fd
+
+  @property
+  def own(self) -> Any:
+    """This worker's row."""
+    return self._rows[self.index]
+
+  def version(self) -> int:
+    """Returns the updates so far, of all workers."""
+    counted = int(self._numbers[0] + self._rows.updates.sum())
+    # A parameter server counts by itself.
+    return max(counted, int(self._rows.version.max()))
+
+  def target_is_due(self, period: int) -> bool:
+    """Whether the target's update is due, at multiples of `period`.
+
+    True once for each; two workers at once may both be told.
+    """
+    version = self.version()
+    if not period or version // period == self._numbers[1] // period:
+      return False
+    self._numbers[1] = version
+    return True
+
+  def count_staleness(self, version: int, most: int) -> bool:
+    """Counts a gradient of `version`; returns whether it is recent enough.
+
+    `most` is the largest staleness to accept; 0: any.
+    """
+    age = max(self.version() - version, 0)
+    if most and age > most:
+      self.own.stale += 1
+      return False
+    self.count(age)
+    return True
+
+  def count(self, age: int) -> None:
+    """Counts a gradient that was applied, `age` versions old."""
+    self.own.staleness[min(age, _BINS - 1)] += 1
+
+  def tell(self, figures: Mapping[str, Any]) -> None:
+    """Writes a worker's counters, those of `reporting.RunCounters.tell`."""
+    row = self.own
+    row.figures = [figures[name] for name in _FIELDS]
+    for episode in figures.get('episodes', ()):
+      row.episodes[row.num_episodes % _EPISODES] = episode
+      row.num_episodes += 1
+
+  def told(self) -> list[dict[str, Any]]:
+    """Returns all workers' counters; their episodes only once."""
+    told = []
+    for index, row in enumerate(self._rows):
+      values = row.before + row.figures
+      figures: dict[str, Any] = {
+        name: kind(value)
+        for (name, kind), value in zip(_FIELDS.items(), values, strict=True)
+      }
+      if not self.index:
+        count = int(row.num_episodes)
+        new = range(max(self._taken[index], count - _EPISODES), count)
+        figures['episodes'] = [
+          (float(total), int(length))
+          for total, length in row.episodes[[i % _EPISODES for i in new]]
+        ]
+        self._taken[index] = count
+      told.append(figures)
+    return told
+
+  def restart(self, index: int) -> None:
+    """Keeps the counters of a worker's process that has ended."""
+    row = self._rows[index]
+    row.before += row.figures
+    row.before[_NUM_ENVS] = row.figures[:] = 0.0
+
+  def metrics(self) -> dict[str, float]:
+    """Returns the metrics of all workers together, since their start."""
+    bins = self._rows.staleness.sum(axis=0)
+    applied, rows = max(int(bins.sum()), 1), self._rows
+    stale, outlying, lost = (
+      int(rows[name].sum()) for name in ('stale', 'outlying', 'lost')
+    )
+    percentile = int(np.searchsorted(np.cumsum(bins), 0.99 * bins.sum()))
+    discarded = stale + outlying + lost
+    total = max(int(bins.sum()) + discarded, 1)
+    return {
+      'asynchronous/staleness_mean': float(bins @ np.arange(_BINS)) / applied,
+      'asynchronous/staleness_p99': float(percentile),
+      'asynchronous/discarded_share': discarded / total,
+      'asynchronous/stale_gradients': float(stale),
+      'asynchronous/outlying_gradients': float(outlying),
+      'asynchronous/lost_gradients': float(lost),
+      'asynchronous/lock_wait_s': float(rows.lock_wait.sum()),
+      'asynchronous/shards_cpu_s': float(rows.shards_cpu.max()),
+      'asynchronous/bytes': float(rows['bytes'].sum()),
+    }

@@ -1,0 +1,153 @@
+"""Processes of a run that are started again when they die."""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from seedrl_jax.runtime import bound_child
+
+# In a child's environment: what its parent tells it, as JSON.
+VARIABLE = 'SEEDRL_CHILD'
+# Seconds that a child has to end, before it is killed.
+_END_SECONDS = 60.0
+
+
+class Child:
+  """One process, its log and the thread that starts it again when it dies.
+
+  Attributes:
+    link: socket to the process; it sends a byte when it is ready.
+    is_ready: whether the running process has sent that byte.
+    failure: why it cannot be started, a sentence; '' if it can.
+  """
+
+  def __init__(
+    self,
+    name: str,
+    tell: Callable[[], Mapping[str, Any]],
+    fds: Sequence[int],
+    log: pathlib.Path,
+    processors: Sequence[int],
+    on_death: Callable[[], None],
+  ):
+    """Starts the process with this process's command line.
+
+    Args:
+      tell: returns JSON values for a process that is about to start.
+      fds: file descriptors that it inherits.
+      processors: those that it may use; (): all.
+      on_death: called after each death, in the child's thread.
+    """
+    self.name = name
+    self.is_ready = False
+    self.failure = ''
+    self.deaths = 0
+    self._tell, self._fds, self._log = tell, tuple(fds), log
+    self._processors, self._on_death = processors, on_death
+    self._stopping = False
+    self._settled = threading.Event()
+    # The kernel ends the process when the thread that started it does.
+    self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+    self._process: subprocess.Popen[bytes] | None = None
+    self._thread.start()
+
+  def wait_ready(self) -> None:
+    """Waits until the first process is ready, or has failed to start."""
+    self._settled.wait()
+
+  def terminate(self) -> None:
+    """Asks the process to end; it is not started again."""
+    self._stopping = True
+    if self._process is not None:
+      self._process.terminate()
+      # It may wait for an answer.
+      with contextlib.suppress(OSError):
+        self.link.shutdown(socket.SHUT_RDWR)
+
+  def join(self) -> None:
+    """Waits for the end, which `terminate` asked for."""
+    self._thread.join(_END_SECONDS)
+    if self._thread.is_alive() and self._process is not None:
+      self._process.kill()
+      self._thread.join()
+
+  def _run(self) -> None:
+    try:
+      while not self._stopping and self._live():
+        self.deaths += 1
+        self._on_death()
+    except Exception as e:
+      self.failure = f'{self.name} cannot be started ({e}).'
+    finally:
+      self._settled.set()
+
+  def _live(self) -> bool:
+    """Runs one process to its end; returns whether to start another."""
+    self.link, theirs = socket.socketpair()
+    self._log.parent.mkdir(parents=True, exist_ok=True)
+    told = {**self._tell(), 'link': theirs.fileno()}
+    with theirs, self._log.open('ab') as log:
+      self._process = subprocess.Popen(
+        [
+          *(sys.executable, bound_child.__file__, str(os.getpid())),
+          ','.join(map(str, self._processors)),
+          *(sys.executable, *sys.orig_argv[1:]),
+        ],
+        env={**os.environ, VARIABLE: json.dumps(told)},
+        pass_fds=(*self._fds, theirs.fileno()),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        # Ctrl-C reaches the parent, which stops its children.
+        start_new_session=True,
+      )
+    if self._stopping:
+      self._process.terminate()
+    if self.link.recv(1):
+      self.is_ready = True
+      self._settled.set()
+    code = self._process.wait()
+    was_ready, self.is_ready = self.is_ready, False
+    if code == 0 or self._stopping:
+      return False
+    if not was_ready:
+      self.failure = (
+        f'{self.name} has ended with {_describe(code)} before it was ready: '
+        f'{_last_line(self._log)} (all in {self._log}).'
+      )
+      return False
+    return True
+
+
+def told() -> dict[str, Any] | None:
+  """Returns what a parent tells this process; None without a parent."""
+  text = os.environ.get(VARIABLE)
+  return json.loads(text) if text else None
+
+
+def stop(children: Sequence[Child]) -> None:
+  """Ends processes and their threads."""
+  for child in children:
+    child.terminate()
+  for child in children:
+    child.join()
+
+
+def _describe(code: int) -> str:
+  with contextlib.suppress(ValueError):
+    if code < 0:
+      return f'signal {signal.Signals(-code).name}'
+  return f'exit code {code}'
+
+
+def _last_line(log: pathlib.Path) -> str:
+  lines = log.read_text(errors='replace').strip().splitlines()
+  return lines[-1] if lines else 'it said nothing'

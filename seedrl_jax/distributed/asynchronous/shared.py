@@ -1,0 +1,147 @@
+"""Parameters that several workers train: the interface, and shared memory.
+
+Hogwild! (Niu et al. 2011, arXiv 1106.5730) updates shared parameters without
+locks: two updates at once may lose a part of each other. A3C (Mnih et al. 2016,
+arXiv 1602.01783) shares RMSProp's statistics in the same way.
+"""
+
+import fcntl
+import time
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from seedrl_jax.distributed.asynchronous import board as board_lib
+from seedrl_jax.distributed.asynchronous import flat
+from seedrl_jax.distributed.asynchronous import memory as memory_lib
+
+
+class Snapshot(NamedTuple):
+  """Parameters to act and to compute a gradient with.
+
+  Attributes:
+    params: float32 `[P]`.
+    target: float32 `[P]`, or `[0]`.
+    version: updates that are in `params`, by all workers.
+  """
+
+  params: np.ndarray
+  target: np.ndarray
+  version: int
+
+
+class SharedParameters(Protocol):
+  """Parameters that several workers train."""
+
+  def read(self) -> Snapshot:
+    """Returns a copy of the newest parameters."""
+
+  def apply(
+    self, gradient: np.ndarray, version: int, learning_rate: float
+  ) -> None:
+    """Applies a gradient `[P]` of the parameters of `version`.
+
+    Too old ones are discarded, and counted.
+    """
+
+  def vectors(self) -> flat.Vectors:
+    """Returns a copy of all that training changes, for a checkpoint."""
+
+  def close(self) -> None: ...
+
+
+class SharedMemory:
+  """Parameters in the memory of this machine, updated in place.
+
+  With `statistics`, the optimiser's state is shared; else each worker has its
+  own. With `lock`, one worker applies its gradient at a time.
+  """
+
+  def __init__(
+    self,
+    trainer: flat.FlatTrainer,
+    board: board_lib.Board,
+    fds: Mapping[str, int],
+    *,
+    max_staleness: int = 0,
+    statistics: bool = True,
+    lock: bool = False,
+  ):
+    """Makes the memory, all zero, or opens that of another's `fds`."""
+    layout = [
+      *(('f4', (trainer.size,)), ('f4', (trainer.target_size,))),
+      *((shape.dtype, shape.shape) for shape in trainer.step.shapes),
+    ]
+    self._memory = memory_lib.Memory(layout, fds.get('parameters'))
+    self._params, self._target, *self._shared_optimizer = self._memory.arrays
+    self._optimizer = self._shared_optimizer
+    self._trainer, self._board = trainer, board
+    self._max_staleness, self._lock = max_staleness, lock
+    if fds and not statistics:
+      self._optimizer = [x.copy() for x in self._shared_optimizer]
+
+  @property
+  def fds(self) -> dict[str, int]:
+    """File descriptors of the memory, to hand to other workers."""
+    return {'parameters': self._memory.fd}
+
+  def fill(self, vectors: flat.Vectors) -> None:
+    """Sets all that training changes."""
+    self._params[:], self._target[:] = vectors.params, vectors.target
+    for own, new in zip(self._shared_optimizer, vectors.optimizer, strict=True):
+      own[...] = new
+
+  def read(self) -> Snapshot:
+    # The version first: what is written meanwhile is newer than it says.
+    version = self._board.version()
+    found = Snapshot(self._params.copy(), self._target.copy(), version)
+    self._board.own['bytes'] += found.params.nbytes + found.target.nbytes
+    return found
+
+  def apply(
+    self, gradient: np.ndarray, version: int, learning_rate: float
+  ) -> None:
+    if self._lock:
+      start = time.perf_counter()
+      # The kernel frees it if this process is killed.
+      fcntl.lockf(self._memory.fd, fcntl.LOCK_EX)
+      self._board.own.lock_wait += time.perf_counter() - start
+    try:
+      self._apply(gradient, version, learning_rate)
+    finally:
+      if self._lock:
+        fcntl.lockf(self._memory.fd, fcntl.LOCK_UN)
+
+  def _apply(
+    self, gradient: np.ndarray, version: int, learning_rate: float
+  ) -> None:
+    if not self._board.count_staleness(version, self._max_staleness):
+      return
+    flat.step_in_place(
+      self._trainer.step,
+      self._params,
+      self._optimizer,
+      gradient,
+      learning_rate,
+    )
+    self._board.own.updates += 1
+    self._board.own['bytes'] += gradient.nbytes
+    trainer = self._trainer.trainer
+    if self._board.target_is_due(trainer.target_update_period):
+      update_target(trainer.target_update_rate, self._params, self._target)
+
+  def vectors(self) -> flat.Vectors:
+    return flat.Vectors(
+      self._params.copy(),
+      self._target.copy(),
+      [x.copy() for x in self._optimizer],
+    )
+
+  def close(self) -> None:
+    """Does nothing: the memory goes with the last process that has it."""
+
+
+def update_target(rate: float, params: np.ndarray, target: np.ndarray) -> None:
+  """Updates the target network's parameters in place."""
+  target += np.float32(rate) * (params - target)

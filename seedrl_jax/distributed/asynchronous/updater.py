@@ -1,0 +1,176 @@
+"""Updates of parameters that other workers update, too."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+
+from seedrl_jax import types
+from seedrl_jax.agents import base
+from seedrl_jax.distributed.asynchronous import board as board_lib
+from seedrl_jax.distributed.asynchronous import flat, shared
+from seedrl_jax.learner import update
+
+# Of the running mean and deviation of the loss.
+_LOSS_DECAY = 0.99
+# Losses before any is an outlier.
+_LEAST_LOSSES = 100
+
+
+class OutlierFilter:
+  """Finds losses far above their running mean (GORILA, arXiv 1507.04296).
+
+  The mean and the variance are exponential averages of decay 0.99 (the paper
+  gives none), over all losses, the outliers included.
+  """
+
+  def __init__(self, deviations: float):
+    """`deviations` above the mean are too many; 0: never."""
+    self._deviations = deviations
+    self._mean = self._square = 0.0
+    self._count = 0
+
+  def finds(self, loss: float) -> bool:
+    """Takes a loss; returns whether it is an outlier."""
+    weight = 1.0 - _LOSS_DECAY**self._count if self._count else 1.0
+    mean, square = self._mean / weight, self._square / weight
+    bound = mean + self._deviations * math.sqrt(max(square - mean**2, 0.0))
+    is_outlier = self._count >= _LEAST_LOSSES and loss > bound
+    self._mean += (1.0 - _LOSS_DECAY) * (loss - self._mean)
+    self._square += (1.0 - _LOSS_DECAY) * (loss**2 - self._square)
+    self._count += 1
+    return bool(self._deviations) and is_outlier
+
+
+class AsynchronousUpdater(update.Updater):
+  """Applies gradients to shared parameters.
+
+  The `LearnerState` of its learner has no agent's state; `host_state` takes
+  that from the shared parameters.
+  """
+
+  def __init__(
+    self,
+    agent: base.Agent,
+    devices: Sequence[jax.Device],
+    config: ml_collections.ConfigDict,
+  ):
+    """`config` is the section `asynchronous`.
+
+    Raises:
+      ValueError: if an update of the agent is not one gradient step.
+    """
+    if agent.trainer is None:
+      raise ValueError(
+        '--config.agent: an update of this agent is not one gradient step, '
+        'which is all that asynchronous workers share; take r2d2 (DQN) or '
+        'vtrace (A3C), or launch/train.py.'
+      )
+    super().__init__(agent, devices)
+    self.flat = flat.FlatTrainer(agent)
+    self._outliers = OutlierFilter(config.outlier_deviations)
+    self._gradient = jax.jit(self._compute)
+    self._progress = 0.0
+
+  def attach(
+    self,
+    parameters: shared.SharedParameters,
+    board: board_lib.Board,
+    progress: float,
+  ) -> None:
+    """Sets what to update, at `progress` of the run."""
+    self._shared, self._board = parameters, board
+    self._progress = progress
+    self._snapshot = parameters.read()
+
+  def _compute(
+    self,
+    params: jax.Array,
+    target: jax.Array,
+    batch: types.Batch,
+    key: jax.Array,
+    before: jax.Array,
+    progress: jax.Array,
+  ) -> tuple[jax.Array, base.UpdateOutput, jax.Array]:
+    """Returns the flat gradient, the output and the next key.
+
+    `before` is the progress at the last update.
+    """
+    batch = jax.tree.map(lambda x: x[0], batch)
+    batch = batch._replace(weight=batch.weight / jnp.max(batch.weight))
+    # The keys of `update.Updater` on one device.
+    next_key, key = jax.random.split(key)
+    key = jax.random.fold_in(key, 0)
+
+    def gradient(params: jax.Array) -> Any:
+      state = self.flat.state(params, target, before)
+      grads, metrics, priorities = self.flat.trainer.gradient(state, batch, key)
+      return grads, metrics, priorities
+
+    grads, metrics, priorities = gradient(params)
+    leaves = [jnp.ravel(x) for x in jax.tree.leaves(grads)]
+    metrics |= {'learning_rate': self.flat.trainer.learning_rate(progress)}
+    finite = jnp.isfinite(jnp.stack(list(metrics.values()))).all()
+    if priorities is not None:
+      priorities = priorities[None]
+    output = base.UpdateOutput(metrics, finite, priorities)
+    return jnp.concatenate(leaves), output, next_key
+
+  def __call__(
+    self, state: update.LearnerState, batch: types.Batch, progress: float
+  ) -> tuple[update.LearnerState, base.UpdateOutput, base.Params]:
+    gradient, output, key = self._run(state, batch, progress)
+    if output.finite:
+      self._apply(np.asarray(gradient), output.metrics)
+    self._snapshot = self._shared.read()
+    self._progress = progress
+    params = self.flat.acting_params(
+      self._snapshot.params, np.float32(progress)
+    )
+    return state._replace(key=key[None]), output, params
+
+  def _run(
+    self, state: update.LearnerState, batch: types.Batch, progress: float
+  ) -> tuple[jax.Array, base.UpdateOutput, jax.Array]:
+    found = self._snapshot
+    return self._gradient(
+      found.params,
+      found.target,
+      batch,
+      state.key[0],
+      np.float32(self._progress),
+      np.float32(progress),
+    )
+
+  def _apply(self, gradient: np.ndarray, metrics: Any) -> None:
+    if self._outliers.finds(float(metrics['total'])):
+      self._board.own.outlying += 1
+      return
+    learning_rate = float(metrics['learning_rate'])
+    self._shared.apply(gradient, self._snapshot.version, learning_rate)
+
+  def replicate(self, state: update.LearnerState) -> update.LearnerState:
+    return super().replicate(state._replace(agent=()))
+
+  def compile(self, state: update.LearnerState, batch: types.Batch) -> None:
+    """Computes a gradient and the optimiser's step; changes nothing."""
+    gradient, _, _ = self._run(state, batch, 0.0)
+    vectors = self._shared.vectors()
+    self.flat.step(vectors.params, vectors.optimizer, np.asarray(gradient), 0.0)
+    self.flat.acting_params(vectors.params, np.float32(0.0))
+
+  def host_state(self, state: update.LearnerState) -> update.LearnerState:
+    own = update.host_state(state)
+    version = self._board.version()
+    agent = self.flat.unflatten(self._shared.vectors(), version, self._progress)
+    return own._replace(agent=agent, step=jnp.int32(version))
+
+  def version_after(self, version: int) -> int:
+    return self._snapshot.version
+
+  def metrics(self) -> dict[str, float]:
+    return self._board.metrics()

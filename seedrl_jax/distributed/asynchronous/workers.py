@@ -1,0 +1,304 @@
+"""Workers that train the same parameters, each in a process of its own.
+
+The first worker is the run: it evaluates, reports and saves, and it starts the
+others. Each worker acts in environments of its own and computes gradients from
+its own data; `shared` says how they reach the parameters.
+"""
+
+import contextlib
+import functools
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+
+from seedrl_jax.agents import base
+from seedrl_jax.distributed import coordinator
+from seedrl_jax.distributed.asynchronous import board as board_lib
+from seedrl_jax.distributed.asynchronous import children as children_lib
+from seedrl_jax.distributed.asynchronous import (
+  owned_server,
+  server,
+  shared,
+  synchronous,
+)
+from seedrl_jax.distributed.asynchronous import updater as updater_lib
+from seedrl_jax.learner import learner as learner_lib
+from seedrl_jax.learner import update
+from seedrl_jax.replay import base as replay
+from seedrl_jax.replay.reverb.client import store as reverb_store
+from seedrl_jax.runtime import threads
+from seedrl_jax.runtime import workdir as workdir_lib
+
+
+def processors(index: int) -> list[int]:
+  """Returns the processor of worker `index`."""
+  own = sorted(os.sched_getaffinity(0))
+  return [own[index % len(own)]]
+
+
+class AsynchronousWorkers(coordinator.Coordinator):
+  """Coordinates one worker with the others; see the base class."""
+
+  def __init__(
+    self,
+    config: ml_collections.ConfigDict,
+    workdir: workdir_lib.Workdir,
+    told: Mapping[str, Any] | None = None,
+    say: Callable[[str], None] = print,
+  ):
+    """Starts nothing; `told` is what the first worker tells another."""
+    self.index = told['worker'] if told else 0
+    self.count = config.asynchronous.workers
+    self.num_models = config.asynchronous.model_workers
+    # Of the first worker's Reverb server, which all of them use.
+    self._replay_address = ''
+    self.divides_batch = False
+    self._config, self._workdir = config, workdir
+    self._told, self._say = told, say
+    self._processors = [processors(i) for i in range(self.count)]
+    # Before this process confines itself to its own.
+    self._all_processors = sorted(os.sched_getaffinity(0))
+    self._parameters: Any = None
+    # The addresses of a parameter server's shards.
+    self._places: Sequence[str] = told.get('places', ()) if told else ()
+    self._children: list[children_lib.Child] = []
+    # To the first worker, of another one.
+    self._link: socket.socket | None = None
+
+  def check_start(self, config: ml_collections.ConfigDict) -> None:
+    if self._told is None:
+      if config.asynchronous.share == 'server':
+        owned_server.check_addresses(config)
+      if self.num_models:
+        self._check_models(config)
+      return
+    first, own = self._told['config'], _flat(config)
+    for key in sorted(first.keys() | own.keys()):
+      if first.get(key) != own.get(key) and key != 'replay.address':
+        raise coordinator.HostsMismatch(
+          f'--config.{key}: the run has {first.get(key)} and this worker '
+          f'{own.get(key)}; start all workers with one configuration.'
+        )
+
+  def _check_models(self, config: ml_collections.ConfigDict) -> None:
+    flag = f'--config.asynchronous.model_workers={self.num_models}: '
+    if 'planning' not in config:
+      raise ValueError(f'{flag}only dyna_q has a model; take none.')
+    if self.num_models >= self.count:
+      raise ValueError(
+        f'{flag}none of {self.count} workers would act; give more '
+        '--config.asynchronous.workers.'
+      )
+    if config.deterministic:
+      raise ValueError(
+        f'{flag}they learn from the replay of the others; take '
+        '--config.replay.backend=reverb.'
+      )
+
+  def devices(self) -> Sequence[jax.Device]:
+    local = jax.local_devices()
+    own = local[self.index % len(local)]
+    # The optimiser's, too.
+    jax.config.update('jax_default_device', own)
+    return [own]
+
+  def make_updater(
+    self, agent: base.Agent, devices: Sequence[jax.Device]
+  ) -> update.Updater:
+    self._updater = updater_lib.AsynchronousUpdater(
+      agent, devices, self._config.asynchronous
+    )
+    return self._updater
+
+  # -- the start -----------------------------------------------------------
+
+  def share(
+    self, record: dict[str, Any], state: update.LearnerState
+  ) -> tuple[dict[str, Any], update.LearnerState]:
+    told, flat = self._told, self._updater.flat
+    fds = told['fds'] if told else {}
+    self._board = board_lib.Board(
+      self.count, self.index, fds.get('board'), int(state.step)
+    )
+    self._parameters = self._open(fds)
+    progress = 0.0
+    if told is None:
+      self._parameters.fill(flat.flatten(state.agent))
+      if flat.trainer.keeps_progress:
+        progress = float(state.agent.progress)
+    else:
+      record, progress = told['record'], told['progress']
+    self._record, self._progress = record, progress
+    self._updater.attach(self._parameters, self._board, progress)
+    version = self._board.version()
+    agent = flat.unflatten(self._parameters.vectors(), version, progress)
+    return record, state._replace(agent=agent, step=jnp.int32(version))
+
+  def opened(self, store: replay.TrajectoryStore) -> None:
+    if isinstance(store, reverb_store.ReverbStore):
+      self._replay_address = store.location.link.address
+
+  def _open(self, fds: Mapping[str, int]) -> Any:
+    own = self._config.asynchronous
+    if own.share == 'server':
+      return self._open_server()
+    if own.share == 'sync':
+      return synchronous.SynchronousMemory(
+        self._updater.flat, self._board, self._links, fds, self.count
+      )
+    return shared.SharedMemory(
+      self._updater.flat,
+      self._board,
+      fds,
+      max_staleness=own.max_staleness,
+      statistics=own.shared_statistics,
+      lock=own.share == 'lock',
+    )
+
+  def _open_server(self) -> server.ServerParameters:
+    trainer, config = self._updater.flat, self._config
+    if self._told is not None:
+      return server.ServerParameters(trainer, self._board, config, self._places)
+    found = owned_server.OwnedServer(
+      trainer,
+      self._board,
+      config,
+      self._workdir.path / 'shards',
+      self._all_processors,
+      self._say,
+    )
+    self._places = found.places
+    return found
+
+  def _links(self) -> dict[int, socket.socket]:
+    """Returns the links to the workers that are ready, by index."""
+    if self._link is not None:
+      return {0: self._link}
+    return {
+      i: child.link
+      for i, child in enumerate(self._children, start=1)
+      if child.is_ready
+    }
+
+  def compile(
+    self,
+    connect: Callable[[], None],
+    compile_update: Callable[[], None],
+    wanted: bool,
+  ) -> None:
+    if not wanted:
+      return
+    if self._told is None:
+      self._start_others()
+    compile_update()
+    if self._told is not None:
+      self._link = socket.socket(fileno=self._told['link'])
+      # It is ready.
+      self._link.send(b'.')
+    for child in self._children:
+      child.wait_ready()
+    self._check()
+
+  def _start_others(self) -> None:
+    fds = {'board': self._board.fd, **self._parameters.fds}
+    told = {
+      'fds': fds,
+      'config': _flat(self._config),
+      'places': self._places,
+      'replay_address': self._replay_address,
+    }
+    for index in range(1, self.count):
+      self._children.append(
+        children_lib.Child(
+          f'worker-{index}',
+          functools.partial(self._tell, index, told),
+          tuple(fds.values()),
+          self._workdir.of_host(index).path / 'worker.log',
+          self._processors[index],
+          functools.partial(self._on_death, index),
+        )
+      )
+
+  def _tell(self, index: int, told: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what worker `index` is told when it starts, again too."""
+    children = self._children
+    deaths = children[index - 1].deaths if index <= len(children) else 0
+    # Each start has seeds of its own.
+    record = {**self._record, 'starts': self._record['starts'] + deaths}
+    own = {'worker': index, 'record': record, 'progress': self._progress}
+    return {**told, **own}
+
+  def _on_death(self, index: int) -> None:
+    self._board.restart(index)
+    self._say(f'Worker {index} has died; it is started again.')
+
+  # -- updates -------------------------------------------------------------
+
+  @contextlib.contextmanager
+  def deciding(
+    self, learner: learner_lib.Learner, figures: coordinator.Figures
+  ) -> Iterator[coordinator.Decide]:
+    def decide(ready: bool, save_due: bool) -> coordinator.Decision:
+      self._check()
+      self._exchange(figures)
+      return coordinator.Decision(
+        ready and self._progress < 1.0,
+        save_due and not self.index,
+        self._progress,
+      )
+
+    yield decide
+
+  def _exchange(self, figures: coordinator.Figures) -> None:
+    self._board.tell(figures.tell())
+    self._progress = figures.hear(self._board.told())
+
+  def _check(self) -> None:
+    for child in self._children:
+      if child.failure:
+        raise coordinator.WorkerFailed(child.failure)
+
+  def must_stop(self) -> bool:
+    self._check()
+    return False
+
+  def ask_to_stop(self) -> None:
+    for child in self._children:
+      child.terminate()
+
+  # -- the end -------------------------------------------------------------
+
+  def end(
+    self,
+    learner: learner_lib.Learner,
+    figures: coordinator.Figures,
+    failure: threads.Failure | None,
+  ) -> None:
+    if failure is None or failure.thread != 'learner':
+      learner.flush()
+    children_lib.stop(self._children)
+    self._exchange(figures)
+
+  def wait_saved(self) -> None:
+    self._close()
+
+  def leave(self) -> None:
+    self._close()
+
+  def fail(self, reason: str, text: str) -> None:
+    children_lib.stop(self._children)
+    self._close()
+
+  def _close(self) -> None:
+    # The last checkpoint needed them.
+    if self._parameters is not None:
+      self._parameters.close()
+
+
+def _flat(config: ml_collections.ConfigDict) -> dict[str, Any]:
+  return workdir_lib.flat_config(config)

@@ -1,0 +1,214 @@
+"""Concurrent systems side by side: runs to a target return, and their table.
+
+After "Analysis of Concurrent RL Algorithms" (2019), which counted the episodes
+of one process. Here frames are those of all workers.
+"""
+
+import csv
+import pathlib
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from matplotlib import figure as mpl_figure
+
+from seedrl_jax.runtime import curves
+from seedrl_jax.studies import results, sweeping
+
+# Workers of the estimate for machines with a core for each.
+ESTIMATED = (4, 8, 16, 32)
+
+
+class System(NamedTuple):
+  """A system of the study: what its runs are.
+
+  Attributes:
+    program: 'train' or 'train_async'.
+    config: name of the configuration.
+    values: of its keys.
+    workers: numbers of workers to run it with; (1,) for `train`.
+  """
+
+  program: str
+  config: str
+  values: Mapping[str, Any] = {}
+  workers: Sequence[int] = (1,)
+
+
+_ALL = (1, 2, 4, 8)
+_LANDER = {
+  'env.id': 'LunarLander-v2',
+  'target_return': 200.0,
+  'num_eval_envs': 0,
+  'log.every_seconds': 0.5,
+}
+SYSTEMS: dict[str, System] = {
+  'DQN, Hogwild!': System('train_async', 'concurrent/dqn', workers=_ALL),
+  'DQN, lock': System(
+    'train_async', 'concurrent/dqn', {'asynchronous.share': 'lock'}, (2, 4)
+  ),
+  'DQN, synchronous': System(
+    'train_async', 'concurrent/dqn', {'asynchronous.share': 'sync'}, (2, 4)
+  ),
+  'DQN, server': System(
+    'train_async', 'concurrent/dqn', {'asynchronous.share': 'server'}, (2, 4)
+  ),
+  'A3C': System('train_async', 'concurrent/a3c', workers=_ALL),
+  'DQN, central': System('train', 'dqn_lunarlander', _LANDER),
+  'V-trace, central': System('train', 'concurrent/vtrace', _LANDER),
+  'R2D2, central': System('train', 'concurrent/r2d2', _LANDER),
+}
+
+
+class Row(NamedTuple):
+  """The runs of a system with so many workers: medians over seeds.
+
+  All but `solved` are of the runs that reached the target.
+  """
+
+  system: str
+  workers: int
+  runs: int
+  solved: int
+  frames: float
+  episodes: float
+  seconds: float
+  cpu_seconds: float
+  updates: float = 0.0
+  staleness: float = 0.0
+
+  @property
+  def seconds_per_episode(self) -> float:
+    return self.seconds / max(self.episodes, 1.0)
+
+  @property
+  def updates_per_second(self) -> float:
+    return self.updates / max(self.seconds, 1e-9)
+
+
+def gather(trials: Iterable[tuple[str, int, sweeping.Trial]]) -> list[Row]:
+  """Returns the rows of trials, each with its system and its workers."""
+  found: dict[tuple[str, int], list[dict[str, float]]] = {}
+  for system, workers, trial in trials:
+    if trial.is_finished():
+      found.setdefault((system, workers), []).append(_last(trial))
+  return [_row(*key, runs) for key, runs in found.items()]
+
+
+def _last(trial: sweeping.Trial) -> dict[str, float]:
+  columns = curves.read_run(trial.workdir.path).columns
+  last = {name: float(values[-1]) for name, values in columns.items()}
+  mean = results.read_summary(trial.workdir).get('mean_return_100') or 0.0
+  target = trial.config.target_return
+  cpu = ('time/cpu_s', 'asynchronous/shards_cpu_s')
+  return {
+    **last,
+    'cpu_s': sum(last.get(name, 0.0) for name in cpu),
+    'solved': float(target is not None and mean >= target),
+  }
+
+
+def _row(system: str, workers: int, runs: Sequence[dict[str, float]]) -> Row:
+  solved = [run for run in runs if run['solved']]
+
+  def median(name: str) -> float:
+    values = [run.get(name, 0.0) for run in solved]
+    return statistics.median(values) if values else float('nan')
+
+  return Row(
+    system,
+    workers,
+    len(runs),
+    len(solved),
+    median('time/env_frames'),
+    median('rollout/episodes'),
+    median('time/elapsed_s'),
+    median('cpu_s'),
+    median('time/updates'),
+    median('asynchronous/staleness_mean'),
+  )
+
+
+def estimates(rows: Sequence[Row], system: str) -> dict[int, float]:
+  """Returns seconds to the target with a core for each worker.
+
+  Assumes that a frame takes a worker the processor time that it takes one
+  alone, that workers do not slow each other down, and that more workers than
+  were run need the frames of the most that were.
+  """
+  own = {row.workers: row for row in rows if row.system == system}
+  own = {workers: row for workers, row in own.items() if row.solved}
+  if 1 not in own:
+    return {}
+  per_frame = own[1].cpu_seconds / own[1].frames
+  most = max(own)
+  return {
+    count: per_frame * own[min(count, most)].frames / count
+    for count in ESTIMATED
+    if count > most or count in own
+  }
+
+
+def table(rows: Sequence[Row]) -> Iterator[str]:
+  """Yields the lines of the Markdown tables."""
+  yield (
+    '| system | workers | solved | frames | episodes | wall clock | '
+    'processor time | s/episode | updates/s | speed-up | staleness |'
+  )
+  yield '|---|---' + '|---:' * 9 + '|'
+  alone = {row.system: row.seconds for row in rows if row.workers == 1}
+  for row in rows:
+    first = alone.get(row.system, float('nan'))
+    yield (
+      f'| {row.system} | {row.workers} | {row.solved} of {row.runs} '
+      f'| {row.frames:,.0f} | {row.episodes:,.0f} | {row.seconds:,.0f} s '
+      f'| {row.cpu_seconds:,.0f} s | {row.seconds_per_episode:.3f} '
+      f'| {row.updates_per_second:,.0f} | {first / row.seconds:.2f} '
+      f'| {row.staleness:.2f} |'
+    ).replace('nan', '–')
+  yield ''
+  yield '| estimate | ' + ' | '.join(f'{n} cores' for n in ESTIMATED) + ' |'
+  yield '|---' + '|---:' * len(ESTIMATED) + '|'
+  for system in dict.fromkeys(row.system for row in rows):
+    found = estimates(rows, system)
+    if found:
+      cells = [f'{found[n]:,.0f} s' if n in found else '–' for n in ESTIMATED]
+      yield f'| {system} | ' + ' | '.join(cells) + ' |'
+
+
+def draw(rows: Sequence[Row]) -> mpl_figure.Figure:
+  """Draws frames, wall clock and processor time against the workers."""
+  figure = mpl_figure.Figure(figsize=(11, 3.6), layout='constrained')
+  panels = {
+    'frames': 'frames to the target',
+    'seconds': 'wall clock (s)',
+    'cpu_seconds': 'processor time (s)',
+  }
+  for axes, (name, title) in zip(
+    figure.subplots(1, len(panels)), panels.items(), strict=True
+  ):
+    for system in dict.fromkeys(row.system for row in rows):
+      own = [row for row in rows if row.system == system and row.solved]
+      axes.plot(
+        [row.workers for row in own],
+        [getattr(row, name) for row in own],
+        'o-',
+        label=system,
+      )
+    axes.set_xscale('log', base=2)
+    axes.set_yscale('log')
+    axes.set_xlabel('workers')
+    axes.set_title(title)
+  figure.axes[0].legend(fontsize='x-small')
+  return figure
+
+
+def write(rows: Sequence[Row], folder: pathlib.Path) -> None:
+  """Writes the tables, the figure and the rows as CSV."""
+  folder.mkdir(parents=True, exist_ok=True)
+  (folder / 'study.md').write_text('\n'.join(table(rows)) + '\n')
+  draw(rows).savefig(folder / 'study.png', dpi=150)
+  with (folder / 'study.csv').open('w', newline='') as file:
+    writer = csv.writer(file)
+    writer.writerow(Row._fields)
+    writer.writerows(rows)

@@ -1,0 +1,209 @@
+"""Tests the memory that workers share: counters, parameters and locks."""
+
+import dataclasses
+import functools
+import socket
+import subprocess
+import sys
+import threading
+import types
+
+import numpy as np
+import pytest
+
+from seedrl_jax.configs import dqn_cartpole
+from seedrl_jax.distributed.asynchronous import board as board_lib
+from seedrl_jax.distributed.asynchronous import flat, shared, synchronous
+from tests import runs
+from tests.distributed.asynchronous import test_flat
+
+_FIGURES = {
+  **{'seconds': 1.5, 'env_steps': 10, 'eval_steps': 1, 'updates': 2},
+  **{'environment_wait': 0.5, 'store_wait': 0.0, 'idle_env_seconds': 2.0},
+  **{'learner_wait': 0.25, 'lag_sum': 3.0, 'lag_updates': 2, 'num_envs': 4},
+  **{'dropped_sum': 0.0, 'cpu_seconds': 1.0},
+}
+
+
+def _boards(count, **kwargs):
+  first = board_lib.Board(count, **kwargs)
+  return [first] + [
+    board_lib.Board(count, i, first.fd) for i in range(1, count)
+  ]
+
+
+def test_counters_of_all_workers_are_seen_by_each():
+  boards = _boards(2, version=100)
+  boards[0].tell(_FIGURES)
+  boards[1].tell({**_FIGURES, 'env_steps': 30, 'episodes': [(5.0, 7)]})
+  boards[1].own.updates += 3
+  first, second = boards[0].told()
+  assert first == _FIGURES | {'episodes': []}
+  assert second == _FIGURES | {'env_steps': 30, 'episodes': [(5.0, 7)]}
+  assert isinstance(second['env_steps'], int)
+  # An episode is told once.
+  assert boards[0].told()[1]['episodes'] == []
+  assert boards[1].told()[0] == _FIGURES
+  assert [board.version() for board in boards] == [103, 103]
+
+
+def test_counters_outlive_a_process():
+  boards = _boards(2)
+  boards[1].tell(_FIGURES)
+  boards[0].restart(1)
+  assert boards[0].told()[1]['num_envs'] == 0
+  boards[1].tell(_FIGURES)
+  told = boards[0].told()[1]
+  assert (told['env_steps'], told['num_envs']) == (20, 4)
+
+
+def test_only_the_newest_episodes_are_told():
+  boards = _boards(2)
+  many = [(float(i), i) for i in range(250)]
+  for start in range(0, 250, 50):
+    boards[1].tell({**_FIGURES, 'episodes': many[start : start + 50]})
+  assert boards[0].told()[1]['episodes'] == many[-100:]
+
+
+def test_staleness_is_counted_and_bounded():
+  (board,) = _boards(1)
+  for age, kept in ((0, True), (2, True), (3, False)):
+    board.own.updates += age
+    assert board.count_staleness(board.version() - age, most=2) == kept
+  assert board.count_staleness(board.version() - 9, most=0)
+  board.own.outlying += 1
+  metrics = board.metrics()
+  assert metrics['asynchronous/staleness_mean'] == pytest.approx(11 / 3)
+  assert metrics['asynchronous/staleness_p99'] == 9
+  assert metrics['asynchronous/discarded_share'] == pytest.approx(2 / 5)
+
+
+def _trainer(**optimizer):
+  agent, state = test_flat.trained_state(**optimizer)
+  trainer = flat.FlatTrainer(agent)
+  return trainer, trainer.flatten(state)
+
+
+def _workers(trainer, vectors, count, make=shared.SharedMemory, **kwargs):
+  boards = _boards(count)
+  first = make(trainer, boards[0], fds={}, **kwargs)
+  first.fill(vectors)
+  return [first] + [
+    make(trainer, b, fds=first.fds, **kwargs) for b in boards[1:]
+  ]
+
+
+@pytest.mark.parametrize('statistics', [True, False])
+def test_all_workers_train_the_same_parameters(statistics):
+  trainer, vectors = _trainer(name='rmsprop', rmsprop_momentum=0.5)
+  first, second = _workers(trainer, vectors, 2, statistics=statistics)
+  gradient = np.ones(trainer.size, np.float32)
+  first.apply(gradient, 0, 0.1)
+  found = second.read()
+  assert found.version == 1 and first.read().version == 1
+  np.testing.assert_array_equal(found.params, first.read().params)
+  change, changes = trainer.step(
+    vectors.params, vectors.optimizer, gradient, 0.1
+  )
+  np.testing.assert_allclose(found.params, vectors.params + change, atol=1e-6)
+  for own, before, added in zip(
+    second.vectors().optimizer, vectors.optimizer, changes, strict=True
+  ):
+    expected = before + added if statistics else before
+    np.testing.assert_allclose(own, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(('period', 'rate'), [(2, 1.0), (1, 0.5)])
+def test_the_target_follows_all_workers_updates(period, rate):
+  trainer, vectors = _trainer(make=dqn_cartpole.get_config)
+  trainer.trainer = dataclasses.replace(
+    trainer.trainer, target_update_period=period, target_update_rate=rate
+  )
+  workers = _workers(trainer, vectors, 2)
+  target = vectors.target
+  for update in range(4):
+    workers[update % 2].apply(np.ones(trainer.size, np.float32), update, 0.1)
+    found = workers[0].read()
+    if (update + 1) % period == 0:
+      target = target + rate * (found.params - target)
+    np.testing.assert_allclose(found.target, target, atol=1e-6)
+
+
+def test_stale_gradients_change_nothing():
+  trainer, vectors = _trainer()
+  (worker,) = _workers(trainer, vectors, 1, max_staleness=1)
+  for version in (0, 0, 0):
+    before = worker.read()
+    worker.apply(np.ones(trainer.size, np.float32), version, 0.1)
+  after = worker.read()
+  assert after.version == before.version == 2
+  np.testing.assert_array_equal(after.params, before.params)
+
+
+class _Subtracting:
+  """Stands for a trainer whose step is minus the gradient."""
+
+  size, target_size = 10_000, 0
+  shapes = ()
+  trainer = types.SimpleNamespace(target_update_period=0)
+
+  @property
+  def step(self):
+    return self
+
+  def __call__(self, params, leaves, gradient, learning_rate):
+    return -learning_rate * gradient, []
+
+
+_ZEROS = flat.Vectors(np.zeros(_Subtracting.size), np.zeros(0), [])
+_UPDATES = 300
+
+
+def _apply_often(worker):
+  gradient = np.ones(_Subtracting.size, np.float32)
+  for _ in range(_UPDATES):
+    worker.apply(gradient, worker.read().version, 1.0)
+
+
+def apply_as_second(board, parameters):
+  """Applies gradients in another process, to memory of these descriptors."""
+  own = board_lib.Board(2, 1, board)
+  fds = {'parameters': parameters}
+  _apply_often(shared.SharedMemory(_Subtracting(), own, fds, lock=True))
+
+
+def test_no_update_of_two_processes_is_lost_with_a_lock():
+  (board, _), trainer = _boards(2), _Subtracting()
+  worker = shared.SharedMemory(trainer, board, {}, lock=True)
+  worker.fill(_ZEROS)
+  fds = board.fd, worker.fds['parameters']
+  code = f'from {__name__} import apply_as_second as f; f{fds}'
+  child = subprocess.Popen(
+    [sys.executable, '-c', code], env=runs.environment_of({}), pass_fds=fds
+  )
+  _apply_often(worker)
+  assert child.wait() == 0
+  found = worker.read()
+  assert found.version == 2 * _UPDATES
+  assert (found.params == -2 * _UPDATES).all()
+
+
+def test_synchronous_workers_apply_the_mean_of_their_gradients():
+  ours, theirs = socket.socketpair()
+  trainer, boards = _Subtracting(), _boards(2)
+  make = functools.partial(synchronous.SynchronousMemory, trainer, count=2)
+  first = make(board=boards[0], links=lambda: {1: ours}, fds={})
+  second = make(board=boards[1], links=lambda: {0: theirs}, fds=first.fds)
+  for value in (1.0, 2.0):
+    gradient = np.full(trainer.size, value, np.float32)
+    other = threading.Thread(target=second.apply, args=(3 * gradient, 0, 1.0))
+    other.start()
+    first.apply(gradient, 0, 1.0)
+    other.join()
+  found = second.read()
+  assert found.version == 2
+  assert (found.params == -2.0 - 4.0).all()
+  # A worker that has died is left out.
+  theirs.close()
+  first.apply(np.ones(trainer.size, np.float32), 0, 1.0)
+  assert (first.read().params == -7.0).all()

@@ -1,0 +1,120 @@
+"""Tests workers as processes: deaths, stops and what they refuse."""
+
+import functools
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+
+from seedrl_jax.distributed.asynchronous import children
+from tests import runs
+
+
+def _start(workdir, *flags, config='a2c_cartpole', **environment):
+  return runs.Program(
+    workdir,
+    '--config.env.id=CartPole-v1',
+    *flags,
+    script='train_async.py',
+    config=config,
+    **environment,
+  )
+
+
+def _worker(program):
+  """Returns the process of worker 1, as its parent's child."""
+  found = subprocess.run(
+    ['pgrep', '-P', str(program.process.pid)],
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  return int(found.stdout.split()[0])
+
+
+@pytest.mark.parametrize('share', ['hogwild', 'sync'])
+def test_a_worker_that_dies_is_started_again(share, tmp_path):
+  program = _start(
+    tmp_path,
+    '--config.total_env_frames=6000',
+    f'--config.asynchronous.share={share}',
+  )
+  program.wait_for_updates(20)
+  os.kill(_worker(program), signal.SIGKILL)
+  program.wait_for('Worker 1 has died; it is started again')
+  code, error = program.end()
+  assert (code, error) == (0, '')
+  assert runs.summary(tmp_path)['status'] == 'finished'
+  assert runs.summary(tmp_path)['env_frames'] >= 6000
+  log = (tmp_path / 'hosts/1/worker.log').read_text()
+  assert log.count('Compiled in') >= 1
+
+
+@pytest.mark.parametrize(
+  ('config', 'flags'),
+  [
+    ('a2c_cartpole', ()),
+    ('dqn_cartpole', ('--config.replay.min_size=20',)),
+  ],
+)
+def test_a_stopped_run_goes_on(config, flags, tmp_path):
+  start = functools.partial(_start, tmp_path, *flags, config=config)
+  program = start('--config.total_env_frames=1000000')
+  program.wait_for_updates(20)
+  program.process.send_signal(signal.SIGTERM)
+  assert program.end()[0] == 0
+  first = runs.summary(tmp_path)
+  assert first['status'] == 'stopped'
+  assert runs.steps(tmp_path)[-1] == first['updates']
+  frames = first['env_frames'] + 200
+  program = start(f'--config.total_env_frames={frames}')
+  program.wait_for('Resuming from checkpoint')
+  assert program.end() == (0, '')
+  second = runs.summary(tmp_path)
+  assert second['status'] == 'finished'
+  assert second['updates'] > first['updates']
+  returns = runs.column(tmp_path, 'time/env_frames')
+  assert returns == sorted(returns)
+  assert 'starts empty' not in (tmp_path / 'hosts/1/worker.log').read_text()
+
+
+def test_a_worker_that_cannot_start_ends_the_run(tmp_path):
+  (tmp_path / 'run').mkdir()
+  (tmp_path / 'run/hosts').write_text('Here the workers have their folders.')
+  program = _start(tmp_path / 'run')
+  code, error = program.end()
+  assert code == 1
+  assert 'worker-1 cannot be started' in error and error.count('\n') == 1
+
+
+def test_workers_of_different_configurations_are_refused(tmp_path):
+  told = {'worker': 1, 'config': {'seed': 2}, 'replay_address': ''}
+  program = _start(tmp_path, **{children.VARIABLE: json.dumps(told)})
+  code, error = program.end()
+  assert code == 1
+  assert '--config' in error and 'one configuration' in error
+
+
+@pytest.mark.parametrize(
+  ('flags', 'sentence'),
+  [
+    (['--config=ppo_cartpole'], 'not one gradient step'),
+    (['--config.asynchronous.workers=0'], '--config.asynchronous.workers=0'),
+    (['--config.asynchronous.model_workers=1'], 'only dyna_q has a model'),
+    (
+      ['--config=dyna_q_cartpole', '--config.asynchronous.model_workers=2'],
+      'none of 2 workers would act',
+    ),
+    (
+      ['--config=dyna_q_cartpole', '--config.asynchronous.model_workers=1'],
+      'take --config.replay.backend=reverb',
+    ),
+    (['--config.asynchronous.share=none'], '--config.asynchronous.share=none'),
+  ],
+)
+def test_refusals(flags, sentence, tmp_path):
+  assert sentence in runs.refusal(
+    'train_async', f'--workdir={tmp_path}', *flags
+  )
