@@ -21,7 +21,7 @@ def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = dqn_cartpole.get_config()
   config.env.id = 'LunarLander-v2'
-  config.env.num_envs = 1
+  config.env.num_envs = 8
   config.num_eval_envs = 0
   config.total_env_frames = 3_000_000
   config.target_return = 200.0
