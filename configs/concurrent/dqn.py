@@ -5,6 +5,7 @@ soft target are the study's. An update follows every 6 steps of a worker, as
 with its one process; with P processes it had one every 5 + P. Differences (in
 brackets: the study):
 
+* 8 environments in each worker (one), which act with the same parameters;
 * epsilon decays linearly over 150,000 frames of all workers together (by 0.995
   with each episode of a process);
 * the first update comes after 1,000 transitions of a worker (64);
