@@ -9,7 +9,6 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -133,7 +132,7 @@ class Ran(NamedTuple):
 def run(
   architecture: Architecture, task: Task, limit: float, cores: int
 ) -> Ran:
-  """Trains until the target, or for `limit` seconds.
+  """Trains until the target, or for `limit` seconds, without compilation.
 
   Raises:
     RuntimeError: if the run fails.
@@ -204,12 +203,21 @@ def _train(
     log = workdir / 'learner.log'
     learner += [f'--workdir={workdir}', *flags]
     running = stack.enter_context(_program(learner, log))
-    end = time.monotonic() + limit
-    while running.poll() is None and time.monotonic() < end:
-      time.sleep(_POLL_SECONDS)
+    while _trained_seconds(workdir) < limit:
+      with contextlib.suppress(subprocess.TimeoutExpired):
+        running.wait(_POLL_SECONDS)
+        break
     running.terminate()
     if running.wait():
       raise RuntimeError(log.read_text().strip().splitlines()[-1])
+
+
+def _trained_seconds(workdir: pathlib.Path) -> float:
+  try:
+    return float(curves.read_run(workdir).columns['time/elapsed_s'][-1])
+  except ValueError:
+    # There is no report yet.
+    return 0.0
 
 
 @contextlib.contextmanager
