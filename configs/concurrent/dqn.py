@@ -1,9 +1,9 @@
 """DQN of "Analysis of Concurrent RL Algorithms" (2019), on LunarLander-v2.
 
 For launch/train_async.py. The network, SGD with a momentum of each worker,
-batch, replay and soft target are the study's. An update follows every 6 steps of a worker, as
-with its one process; with P processes it had one every 5 + P. Differences (in
-brackets: the study):
+batch, replay and soft target are the study's. An update follows every 6 steps
+of a worker, as with its one process; with P processes it had one every 5 + P.
+Differences (in brackets: the study):
 
 * 8 environments in each worker (one), which act with the same parameters;
 * epsilon decays linearly over 150,000 frames of all workers together (by 0.995
