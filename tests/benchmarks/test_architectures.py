@@ -10,9 +10,10 @@ _TASKS = {'CartPole': architectures.Task({})}
 
 @pytest.mark.parametrize('name', architectures.ARCHITECTURES)
 def test_configurations_take_the_tasks(name):
-  config = config_files.load(architectures.ARCHITECTURES[name].config)
+  found = architectures.ARCHITECTURES[name]
   for task in architectures.TASKS.values():
-    for key, value in task.values.items():
+    config = config_files.load(found.lander if task.is_lander else found.config)
+    for key, value in {**found.values, **task.values}.items():
       config_files.set_key(config, key, value)
 
 
@@ -30,12 +31,19 @@ def test_a_row_has_the_figures_of_a_run(name):
   assert row['architecture'] == name
   assert int(row['CartPole, frames/s'].replace(',', '')) > 0
   moves = architectures.ARCHITECTURES[name].travels != 'nothing'
-  assert (row['B/frame'] != '0') == moves
+  assert (row['CartPole, B/frame'] != '0') == moves
+
+
+def test_a_task_that_an_architecture_refuses_leaves_a_gap(capfd):
+  tasks = {'Catch': architectures.Task({'env.id': 'Catch-v0'})}
+  row = architectures.measure('Dyna-Q', tasks, 0.5, limit=1.0, cores=2)
+  assert row['Catch, frames/s'] == '–'
+  assert 'Dyna-Q on Catch: ' in capfd.readouterr().err
 
 
 def test_a_run_that_fails_says_why():
   task = architectures.Task({'batch_size': 0})
-  with pytest.raises(RuntimeError, match='--config.batch_size=0'):
+  with pytest.raises(RuntimeError, match='batch_size=0'):
     architectures.run(
       architectures.ARCHITECTURES['PAAC, A2C'], task, limit=1.0, cores=2
     )
