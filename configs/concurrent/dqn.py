@@ -6,7 +6,7 @@ of a worker, as with its one process; with P processes it had one every 5 + P.
 Differences (in brackets: the study):
 
 * 8 environments in each worker (one), which act with the same parameters;
-* epsilon decays linearly over 150,000 frames of all workers together (by 0.995
+* epsilon decays linearly over 500,000 frames of all workers together (by 0.995
   with each episode of a process);
 * the first update comes after 1,000 transitions of a worker (64);
 * the run ends when the mean of the last 100 episodes of all workers is 200
@@ -31,7 +31,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.loss.target_update_period = 1
   config.loss.target_update_rate = 1e-3
   config.exploration.final_epsilon = 0.01
-  config.exploration.decay_frames = 150_000
+  config.exploration.decay_frames = 500_000
   config.asynchronous.shared_statistics = False
   config.optimizer.name = 'sgd'
   config.optimizer.sgd_momentum = 0.5
