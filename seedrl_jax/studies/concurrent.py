@@ -54,6 +54,13 @@ SYSTEMS: dict[str, System] = {
     'train_async', 'concurrent/dqn', {'asynchronous.share': 'server'}, (2, 4)
   ),
   'A3C': System('train_async', 'concurrent/a3c', workers=_ALL),
+  'Dyna-Q': System('train_async', 'concurrent/dyna_q'),
+  'Dyna-Q, a worker for the model': System(
+    'train_async',
+    'concurrent/dyna_q',
+    {'asynchronous.model_workers': 1, 'replay.backend': 'reverb'},
+    (2, 4, 8),
+  ),
   'DQN, central': System('train', 'dqn_lunarlander', _LANDER),
   'V-trace, central': System('train', 'concurrent/vtrace', _LANDER),
   'R2D2, central': System('train', 'concurrent/r2d2', _LANDER),
