@@ -36,12 +36,6 @@ class System(NamedTuple):
 
 
 _ALL = (1, 2, 4, 8)
-_LANDER = {
-  'env.id': 'LunarLander-v2',
-  'target_return': 200.0,
-  'num_eval_envs': 0,
-  'log.every_seconds': 0.5,
-}
 SYSTEMS: dict[str, System] = {
   'DQN, Hogwild!': System('train_async', 'concurrent/dqn', workers=_ALL),
   'DQN, lock': System(
@@ -61,9 +55,9 @@ SYSTEMS: dict[str, System] = {
     {'asynchronous.model_workers': 1, 'replay.backend': 'reverb'},
     (2, 4, 8),
   ),
-  'DQN, central': System('train', 'dqn_lunarlander', _LANDER),
-  'V-trace, central': System('train', 'concurrent/vtrace', _LANDER),
-  'R2D2, central': System('train', 'concurrent/r2d2', _LANDER),
+  'DQN, central': System('train', 'concurrent/dqn'),
+  'V-trace, central': System('train', 'concurrent/vtrace'),
+  'R2D2, central': System('train', 'concurrent/r2d2'),
 }
 
 
