@@ -22,5 +22,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.asynchronous.outlier_deviations = 10.0
   config.optimizer.name = 'adagrad'
   config.optimizer.learning_rate = 0.02
+  # AdaGrad's steps become smaller by themselves.
+  config.optimizer.schedule = 'constant'
   config.replay.min_size = 5_000
   return config
