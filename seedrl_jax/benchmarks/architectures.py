@@ -9,7 +9,6 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -27,8 +26,10 @@ class Architecture(NamedTuple):
     holds: who holds the parameters that are trained.
     travels: what goes from process to process.
     program: 'train' or 'train_async'.
-    config: name of the configuration for CartPole.
+    config: name of the configuration for CartPole and Pong.
+    lander: of that for LunarLander.
     actors: 'central' or 'local' inference of an actor process; '' for none.
+    values: of keys of both configurations.
   """
 
   acts: str
@@ -36,57 +37,43 @@ class Architecture(NamedTuple):
   travels: str
   program: str
   config: str
+  lander: str
   actors: str = ''
+  values: Mapping[str, Any] = {}
 
 
 _OWN = ('the learner, in turns', 'the learner', 'nothing', 'train')
-_WORKERS = 'each worker'
-_ACTOR = 'each actor'
-_UNROLLS = 'unrolls, parameters'
-_STEPS = 'observations, actions'
+_MEMORY = (
+  *('each worker', 'shared memory', 'gradients, parameters (in memory)'),
+  'train_async',
+)
+_SERVER = (
+  *('each worker', 'server in shards', 'gradients, parameters'),
+  'train_async',
+)
+_UNROLLS = ('each actor', 'the learner', 'unrolls, parameters', 'train')
+_STEPS = ('the learner', 'the learner', 'observations, actions', 'train')
+_ALONE = ('the learner', 'the learner', 'nothing', 'train')
+_DQN = ('dqn_cartpole', 'concurrent/dqn')
+_A2C = ('a2c_cartpole', 'concurrent/a3c')
+_VTRACE = ('vtrace_cartpole', 'concurrent/vtrace')
+_R2D2 = ('r2d2_cartpole', 'concurrent/r2d2')
 ARCHITECTURES: dict[str, Architecture] = {
-  'DQN': Architecture(*_OWN, 'dqn_cartpole'),
+  'DQN': Architecture(*_OWN, *_DQN),
   'GORILA': Architecture(
-    _WORKERS,
-    'server in shards',
-    'gradients, parameters',
-    'train_async',
-    'gorila_cartpole',
+    *(*_SERVER, 'gorila_cartpole', 'concurrent/dqn'),
+    values={'asynchronous.share': 'server'},
   ),
-  'A3C': Architecture(
-    _WORKERS,
-    'shared memory',
-    'gradients, parameters (in memory)',
-    'train_async',
-    'a3c_cartpole',
-  ),
-  'Hogwild! DQN': Architecture(
-    _WORKERS,
-    'shared memory',
-    'gradients, parameters (in memory)',
-    'train_async',
-    'dqn_cartpole',
-  ),
-  'PAAC, A2C': Architecture(*_OWN, 'a2c_cartpole'),
-  'IMPALA': Architecture(
-    _ACTOR, 'the learner', _UNROLLS, 'train', 'vtrace_cartpole', 'local'
-  ),
-  'Ape-X': Architecture(
-    _ACTOR, 'the learner', _UNROLLS, 'train', 'apex_cartpole', 'local'
-  ),
-  'R2D2': Architecture(
-    _ACTOR, 'the learner', _UNROLLS, 'train', 'r2d2_cartpole', 'local'
-  ),
-  'SEED, V-trace': Architecture(
-    'the learner', 'the learner', _STEPS, 'train', 'vtrace_cartpole', 'central'
-  ),
-  'SEED, R2D2': Architecture(
-    'the learner', 'the learner', _STEPS, 'train', 'r2d2_cartpole', 'central'
-  ),
-  'SEED in one process': Architecture(
-    'the learner', 'the learner', 'nothing', 'train', 'vtrace_cartpole'
-  ),
-  'Dyna-Q': Architecture(*_OWN, 'dyna_q_cartpole'),
+  'A3C': Architecture(*_MEMORY, 'a3c_cartpole', 'concurrent/a3c'),
+  'Hogwild! DQN': Architecture(*_MEMORY, *_DQN),
+  'PAAC, A2C': Architecture(*_OWN, *_A2C),
+  'IMPALA': Architecture(*_UNROLLS, *_VTRACE, 'local'),
+  'Ape-X': Architecture(*_UNROLLS, 'apex_cartpole', 'apex_cartpole', 'local'),
+  'R2D2': Architecture(*_UNROLLS, *_R2D2, 'local'),
+  'SEED, V-trace': Architecture(*_STEPS, *_VTRACE, 'central'),
+  'SEED, R2D2': Architecture(*_STEPS, *_R2D2, 'central'),
+  'SEED in one process': Architecture(*_ALONE, *_VTRACE),
+  'Dyna-Q': Architecture(*_OWN, 'dyna_q_cartpole', 'concurrent/dyna_q'),
 }
 
 
@@ -96,10 +83,12 @@ class Task(NamedTuple):
   Attributes:
     values: of keys of its configuration.
     target: mean return of 100 episodes that ends a run; None: the time does.
+    is_lander: whether it takes the configuration for LunarLander.
   """
 
   values: Mapping[str, Any]
   target: float | None = None
+  is_lander: bool = False
 
 
 TASKS: dict[str, Task] = {
@@ -110,7 +99,7 @@ TASKS: dict[str, Task] = {
     'network.torso': 'tiny',
     'network.frame_stack': 4,
   }),
-  'LunarLander': Task({'env.id': 'LunarLander-v2'}, 200.0),
+  'LunarLander': Task({'env.id': 'LunarLander-v2'}, 200.0, is_lander=True),
 }
 
 
@@ -133,12 +122,14 @@ class Ran(NamedTuple):
 def run(
   architecture: Architecture, task: Task, limit: float, cores: int
 ) -> Ran:
-  """Trains until the target, or for `limit` seconds.
+  """Trains until the target, or for `limit` seconds, without compilation.
 
   Raises:
     RuntimeError: if the run fails.
   """
+  config = architecture.lander if task.is_lander else architecture.config
   values = {
+    **architecture.values,
     **task.values,
     'log.every_seconds': 0.5,
     'log.writers': "('csv',)",
@@ -153,7 +144,7 @@ def run(
     workdir = pathlib.Path(folder)
     if architecture.actors:
       values |= _remote(architecture, workdir)
-    _train(architecture, values, workdir, limit)
+    _train(architecture, config, values, workdir, limit)
     columns = curves.read_run(workdir).columns
   last = {name: float(column[-1]) for name, column in columns.items()}
   return _figures(last, task.target)
@@ -187,13 +178,14 @@ def _figures(last: Mapping[str, float], target: float | None) -> Ran:
 
 def _train(
   architecture: Architecture,
+  config: str,
   values: Mapping[str, Any],
   workdir: pathlib.Path,
   limit: float,
 ) -> None:
   """Runs the learner, and an actor if it has one, to the end."""
   flags = [f'--config.{key}={value}' for key, value in values.items()]
-  learner = [f'{architecture.program}.py', f'--config={architecture.config}']
+  learner = [f'{architecture.program}.py', f'--config={config}']
   with contextlib.ExitStack() as stack:
     if architecture.actors:
       actor = [
@@ -204,12 +196,21 @@ def _train(
     log = workdir / 'learner.log'
     learner += [f'--workdir={workdir}', *flags]
     running = stack.enter_context(_program(learner, log))
-    end = time.monotonic() + limit
-    while running.poll() is None and time.monotonic() < end:
-      time.sleep(_POLL_SECONDS)
+    while _trained_seconds(workdir) < limit:
+      with contextlib.suppress(subprocess.TimeoutExpired):
+        running.wait(_POLL_SECONDS)
+        break
     running.terminate()
     if running.wait():
       raise RuntimeError(log.read_text().strip().splitlines()[-1])
+
+
+def _trained_seconds(workdir: pathlib.Path) -> float:
+  try:
+    return float(curves.read_run(workdir).columns['time/elapsed_s'][-1])
+  except ValueError:
+    # There is no report yet.
+    return 0.0
 
 
 @contextlib.contextmanager
@@ -249,12 +250,17 @@ def measure(
     'between processes': found.travels,
   }
   for task_name, task in tasks.items():
-    ran = run(found, task, limit if task.target else seconds, cores)
-    row |= {
-      'B/frame': f'{ran.bytes_per_frame:,.0f}',
-      'lag': f'{ran.lag:.2f}',
-      f'{task_name}, frames/s': f'{ran.frames_per_second:,.0f}',
-    }
+    frames, moved = f'{task_name}, frames/s', f'{task_name}, B/frame'
+    try:
+      ran = run(found, task, limit if task.target else seconds, cores)
+    except RuntimeError as e:
+      # Dyna-Q, for one, has no model of images.
+      print(f'{name} on {task_name}: {e}', file=sys.stderr)
+      row |= {frames: '–', moved: '–'}
+      continue
+    row[frames] = f'{ran.frames_per_second:,.0f}'
+    row[moved] = f'{ran.bytes_per_frame:,.0f}'
+    row.setdefault('lag', f'{ran.lag:.2f}')
     if task.target is not None:
       until = 'not' if ran.seconds is None else f'{ran.seconds:,.0f} s'
       row[f'{task_name} {task.target:g}'] = until

@@ -180,7 +180,7 @@ def plan(
     # Raises before anything is opened.
     mixing.demonstrations_per_block(own, len(split.training))
   plans = layout_lib.plan_streams(own, split.inference, host)
-  agent = agents.load_agent(_network_for(training[0], config), env_spec)
+  agent = agents.load_agent(_for_agent(config, training[0], host), env_spec)
   agent.check_share(batch_width)
   block_width = layout_lib.block_width(config, batch_width, plans)
   layout_lib.check_max_lag(own, plans, block_width)
@@ -198,13 +198,17 @@ def plan(
   )
 
 
-def _network_for(
-  device: jax.Device, config: ml_collections.ConfigDict
+def _for_agent(
+  config: ml_collections.ConfigDict,
+  device: jax.Device,
+  host: layout_lib.HostIndex,
 ) -> ml_collections.ConfigDict:
-  """Returns the configuration without what its network has for TPUs only."""
+  """Returns the configuration for the agent of this device and host."""
   config = config.copy_and_resolve_references()
   if device.platform != 'tpu':
     config.network.tpu_chunk = 0
+  if host.num_models:
+    config.planning.role = 'act' if host.has_environments else 'model'
   return config
 
 

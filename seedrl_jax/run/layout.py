@@ -227,8 +227,6 @@ def host_config(
     )
   own = config.copy_and_resolve_references()
   own.batch_size //= divisor
-  if host.num_models:
-    own.planning.role = 'act' if host.has_environments else 'model'
   if host.index:
     own.num_eval_envs = 0
     seeds = np.random.SeedSequence([config.seed, host.index])

@@ -30,7 +30,8 @@ class RunCounters:
     self.parts = parts
     self.before = before
     self.host = host
-    self._cpu_start = time.process_time()
+    # Processor time until the start, and since then when it was last noted.
+    self._cpu_start = self._cpu_seconds = 0.0
     self._start_time: float | None = None
     self._end_time: float | None = None
     self._config = config
@@ -49,8 +50,13 @@ class RunCounters:
     self._start_time = time.perf_counter()
     self._cpu_start = time.process_time()
 
+  def note_cpu(self) -> None:
+    """Notes this process's time; with many threads too slow for each update."""
+    self._cpu_seconds = time.process_time() - self._cpu_start
+
   def end(self) -> None:
     """Stops the clock."""
+    self.note_cpu()
     self._end_time = time.perf_counter()
 
   def seconds(self) -> float:
@@ -120,7 +126,7 @@ class RunCounters:
       lag_updates=learner.lag_updates,
       dropped_sum=learner.dropped_sum,
       num_envs=self._num_envs(),
-      cpu_seconds=time.process_time() - self._cpu_start,
+      cpu_seconds=self._cpu_seconds,
     )
 
   def _num_envs(self) -> int:
@@ -228,6 +234,7 @@ class RunReporter:
 
   def write(self) -> None:
     """Writes and prints a row of the curves; call `open` before."""
+    self.counters.note_cpu()
     if self._metrics is None:
       return
     self._collect_episodes()
@@ -270,6 +277,7 @@ class RunReporter:
   def record(self) -> report.RunRecord:
     """Returns the counters for a checkpoint; any thread may call it."""
     counters = self.counters
+    counters.note_cpu()
     now = counters.snapshot()
     return report.RunRecord(
       env_steps=counters.env_steps(),

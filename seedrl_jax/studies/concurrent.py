@@ -36,27 +36,28 @@ class System(NamedTuple):
 
 
 _ALL = (1, 2, 4, 8)
-_LANDER = {
-  'env.id': 'LunarLander-v2',
-  'target_return': 200.0,
-  'num_eval_envs': 0,
-  'log.every_seconds': 0.5,
-}
 SYSTEMS: dict[str, System] = {
-  'DQN, Hogwild!': System('train_async', 'concurrent/dqn', workers=_ALL),
-  'DQN, lock': System(
+  'DQN with Hogwild!': System('train_async', 'concurrent/dqn', workers=_ALL),
+  'DQN with a lock': System(
     'train_async', 'concurrent/dqn', {'asynchronous.share': 'lock'}, (2, 4)
   ),
-  'DQN, synchronous': System(
+  'DQN in step': System(
     'train_async', 'concurrent/dqn', {'asynchronous.share': 'sync'}, (2, 4)
   ),
-  'DQN, server': System(
+  'DQN with a server': System(
     'train_async', 'concurrent/dqn', {'asynchronous.share': 'server'}, (2, 4)
   ),
   'A3C': System('train_async', 'concurrent/a3c', workers=_ALL),
-  'DQN, central': System('train', 'dqn_lunarlander', _LANDER),
-  'V-trace, central': System('train', 'concurrent/vtrace', _LANDER),
-  'R2D2, central': System('train', 'concurrent/r2d2', _LANDER),
+  'Dyna-Q': System('train_async', 'concurrent/dyna_q'),
+  'Dyna-Q with a model worker': System(
+    'train_async',
+    'concurrent/dyna_q',
+    {'asynchronous.model_workers': 1, 'replay.backend': 'reverb'},
+    (2, 4, 8),
+  ),
+  'Central DQN': System('train', 'concurrent/dqn'),
+  'Central V-trace': System('train', 'concurrent/vtrace'),
+  'Central R2D2': System('train', 'concurrent/r2d2'),
 }
 
 
@@ -166,14 +167,19 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
       f'| {row.updates_per_second:,.0f} | {first / row.seconds:.2f} '
       f'| {row.staleness:.2f} |'
     ).replace('nan', '–')
+  found = {
+    system: seconds
+    for system in dict.fromkeys(row.system for row in rows)
+    if (seconds := estimates(rows, system))
+  }
+  if not found:
+    return
   yield ''
   yield '| estimate | ' + ' | '.join(f'{n} cores' for n in ESTIMATED) + ' |'
   yield '|---' + '|---:' * len(ESTIMATED) + '|'
-  for system in dict.fromkeys(row.system for row in rows):
-    found = estimates(rows, system)
-    if found:
-      cells = [f'{found[n]:,.0f} s' if n in found else '–' for n in ESTIMATED]
-      yield f'| {system} | ' + ' | '.join(cells) + ' |'
+  for system, own in found.items():
+    cells = [f'{own[n]:,.0f} s' if n in own else '–' for n in ESTIMATED]
+    yield f'| {system} | ' + ' | '.join(cells) + ' |'
 
 
 def draw(rows: Sequence[Row]) -> mpl_figure.Figure:

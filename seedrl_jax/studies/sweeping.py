@@ -104,6 +104,9 @@ class Trial(NamedTuple):
     if not self.workdir.config_json.exists():
       return
     old = self.workdir.read_config()
+    if self.program == 'train_async':
+      # That program sets it.
+      old.deterministic = self.config.deterministic
     differing = [
       f'{key}: {a} -> {b}'
       for key, a, b in commands.changes(old, self.config)

@@ -4,8 +4,14 @@ import re
 
 import pytest
 
-from seedrl_jax.configs import ppo_cartpole, pqn_cartpole, sac_pendulum
+from seedrl_jax.configs import (
+  dyna_q_cartpole,
+  ppo_cartpole,
+  pqn_cartpole,
+  sac_pendulum,
+)
 from seedrl_jax.run import build as build_lib
+from seedrl_jax.run import layout
 from tests import runs
 
 
@@ -120,3 +126,11 @@ def test_streams_of_later_starts_have_other_seeds(monkeypatch):
     build_lib.build(config, start=build_lib.Start(starts)).close()
   assert seeds[3] == seeds[4]
   assert len(set(seeds)) == len(seeds) - 1
+
+
+def test_the_last_worker_trains_the_model():
+  config = dyna_q_cartpole.get_config()
+  hosts = [layout.HostIndex(i, 3, False, 1) for i in range(3)]
+  losses = [build_lib.plan(config, host).agent.trainer.loss for host in hosts]
+  roles = [loss.config.planning.role for loss in losses]
+  assert roles == ['act', 'act', 'model']

@@ -185,12 +185,11 @@ def test_hosts_share_out_the_batch_and_have_seeds_of_their_own():
     layout_lib.host_config(config, layout_lib.HostIndex(0, 5))
 
 
-def test_workers_have_batches_of_their_own_and_the_last_a_model():
+def test_workers_have_batches_of_their_own_and_the_last_no_environments():
   config = runs.tiny(dyna_q_cartpole.get_config, batch_size=5)
   hosts = [layout_lib.HostIndex(i, 3, False, 1) for i in range(3)]
   own = [layout_lib.host_config(config, host) for host in hosts]
   assert [c.batch_size for c in own] == [5, 5, 5]
-  assert [c.planning.role for c in own] == ['act', 'act', 'model']
   devices = tuple(jax.devices()[:1])
   acts = [
     bool(layout_lib.plan_streams(config, devices, host))

@@ -44,6 +44,16 @@ def _trial(folder, name: str, how: str) -> sweeping.Trial:
   return sweeping.Trial(workdir.Workdir(path), config, 'program', arguments)
 
 
+def test_an_asynchronous_run_is_in_lock_step(tmp_path):
+  path = study_runs.write(tmp_path / 'run', [1.0])
+  folder = workdir.Workdir(path)
+  config = folder.read_config()
+  config.deterministic = not config.deterministic
+  sweeping.Trial(folder, config, 'train_async', []).check()
+  with pytest.raises(ValueError, match='deterministic'):
+    sweeping.Trial(folder, config, 'train', []).check()
+
+
 def _sweep(
   folder, *hows: str, parallel=2
 ) -> tuple[sweeping.Sweep, io.StringIO]:

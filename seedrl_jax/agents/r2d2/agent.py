@@ -45,6 +45,13 @@ def make_agent(
     target_update_rate=config.loss.target_update_rate,
     keeps_progress=config.exploration.schedule == 'linear',
   )
+  initial_priorities = functools.partial(
+    loss_lib.initial_priorities,
+    config.loss,
+    config.burn_in,
+    config.unroll_length,
+  )
+  is_prioritized = config.replay.sampler == 'prioritized'
   return base.Agent(
     init=lambda key: trainer.init(init_network(key)),
     acting_params=functools.partial(_acting_params, config),
@@ -55,12 +62,7 @@ def make_agent(
     update=trainer.update,
     trainer=trainer,
     overlap=config.burn_in + config.lookahead + 1,
-    initial_priorities=functools.partial(
-      loss_lib.initial_priorities,
-      config.loss,
-      config.burn_in,
-      config.unroll_length,
-    ),
+    initial_priorities=initial_priorities if is_prioritized else None,
   )
 
 

@@ -100,25 +100,20 @@ class AsynchronousUpdater(update.Updater):
 
     `before` is the progress at the last update.
     """
-    batch = jax.tree.map(lambda x: x[0], batch)
+    batch, key = jax.tree.map(lambda x: x[0], (batch, key))
     batch = batch._replace(weight=batch.weight / jnp.max(batch.weight))
     # The keys of `update.Updater` on one device.
     next_key, key = jax.random.split(key)
     key = jax.random.fold_in(key, 0)
-
-    def gradient(params: jax.Array) -> Any:
-      state = self.flat.state(params, target, before)
-      grads, metrics, priorities = self.flat.trainer.gradient(state, batch, key)
-      return grads, metrics, priorities
-
-    grads, metrics, priorities = gradient(params)
+    state = self.flat.state(params, target, before)
+    grads, metrics, priorities = self.flat.trainer.gradient(state, batch, key)
     leaves = [jnp.ravel(x) for x in jax.tree.leaves(grads)]
     metrics |= {'learning_rate': self.flat.trainer.learning_rate(progress)}
     finite = jnp.isfinite(jnp.stack(list(metrics.values()))).all()
     if priorities is not None:
       priorities = priorities[None]
     output = base.UpdateOutput(metrics, finite, priorities)
-    return jnp.concatenate(leaves), output, next_key
+    return jnp.concatenate(leaves), output, next_key[None]
 
   def __call__(
     self, state: update.LearnerState, batch: types.Batch, progress: float
@@ -131,7 +126,7 @@ class AsynchronousUpdater(update.Updater):
     params = self.flat.acting_params(
       self._snapshot.params, np.float32(progress)
     )
-    return state._replace(key=key[None]), output, params
+    return state._replace(key=key), output, params
 
   def _run(
     self, state: update.LearnerState, batch: types.Batch, progress: float
@@ -141,7 +136,7 @@ class AsynchronousUpdater(update.Updater):
       found.params,
       found.target,
       batch,
-      state.key[0],
+      state.key,
       np.float32(self._progress),
       np.float32(progress),
     )
