@@ -12,6 +12,8 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from seedrl_jax.runtime import bound_child, curves
 
 _LAUNCH = pathlib.Path(__file__).parents[1] / 'launch'
@@ -146,8 +148,7 @@ def run(
       values |= _remote(architecture, workdir)
     _train(architecture, config, values, workdir, limit)
     columns = curves.read_run(workdir).columns
-  last = {name: float(column[-1]) for name, column in columns.items()}
-  return _figures(last, task.target)
+  return _figures(columns, task.target)
 
 
 def _remote(
@@ -162,16 +163,19 @@ def _remote(
   }
 
 
-def _figures(last: Mapping[str, float], target: float | None) -> Ran:
+def _figures(columns: Mapping[str, np.ndarray], target: float | None) -> Ran:
+  last = {name: float(column[-1]) for name, column in columns.items()}
+  lag = columns.get(
+    'asynchronous/staleness_mean', columns['replay/policy_lag_mean_batches']
+  )
   frames = max(last['time/env_frames'], 1.0)
   moved = ('actors/stream_bytes', 'actors/store_bytes', 'asynchronous/bytes')
   is_solved = target is not None and last['rollout/return'] >= target
   return Ran(
     frames / max(last['time/elapsed_s'], 1e-9),
     sum(last.get(name, 0.0) for name in moved) / frames,
-    last.get(
-      'asynchronous/staleness_mean', last['replay/policy_lag_mean_batches']
-    ),
+    # A report without an update has none.
+    float(np.nanmean(lag)),
     last['time/elapsed_s'] if is_solved else None,
   )
 

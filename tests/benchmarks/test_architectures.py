@@ -50,7 +50,8 @@ def test_a_run_that_fails_says_why():
 
 
 def test_the_target_ends_a_run():
-  task = architectures.Task({}, 15.0)
+  # More than the 22 of random actions, so there have been updates.
+  task = architectures.Task({}, 50.0)
   found = architectures.run(
     architectures.ARCHITECTURES['PAAC, A2C'], task, limit=600.0, cores=2
   )
