@@ -129,8 +129,9 @@ def _replay() -> ml_collections.ConfigDict:
   """The store of unrolls to train on."""
   return ml_collections.ConfigDict({
     # 'reverb': a server process, started and monitored; 'embedded': in this
-    # process; 'auto': embedded for a queue (sampler 'fifo') that only this
-    # process fills, else Reverb if available.
+    # process; 'auto': embedded for a queue (sampler 'fifo') and for single
+    # transitions (unroll_length 1) that only this process fills, else Reverb if
+    # available.
     'backend': 'auto',
     'address': '',  # host:port of a running launch/reverb_server.py
     'patience': 60.0,  # seconds to reconnect to a lost server

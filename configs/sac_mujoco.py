@@ -31,9 +31,6 @@ def get_config() -> ml_collections.ConfigDict:
   config.batch_size = 8 * 256
   config.optimizer.learning_rate = 1e-3
   config.optimizer.policy_factor = 0.3
-  # Reverb hands over items one by one: 256 transitions cost it more than ten
-  # updates.
-  config.replay.backend = 'embedded'
   config.replay.sampler = 'uniform'
   config.replay.max_size = 1_000_000
   config.replay.max_times_sampled = 0

@@ -1,7 +1,7 @@
 """V-trace with central inference on LunarLander-v2, for the study.
 
 Network, learning rate and discount are those of `concurrent/a3c`; 16
-environments, and batches of 16 unrolls of 20 steps.
+environments, and batches of 4 unrolls of 20 steps, as each worker has there.
 """
 
 import ml_collections
@@ -13,6 +13,5 @@ def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = a3c.get_config()
   config.env.num_envs = 16
-  config.batch_size = 16
   config.learner.max_lag = None
   return config

@@ -263,7 +263,9 @@ def _store(
   del machine
   replay = config.replay
   is_reverb = replay.backend == 'reverb' or (
-    replay.backend == 'auto' and replay.sampler != 'fifo'
+    replay.backend == 'auto'
+    and replay.sampler != 'fifo'
+    and config.unroll_length > 1
   )
   if not is_reverb or replay.address:
     return []

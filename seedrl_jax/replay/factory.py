@@ -121,7 +121,9 @@ def _is_embedded(
     return True
   needs_reverb = replay.address or config.actors.local_inference
   is_queue = isinstance(table, table_configs.QueueConfig)
-  return is_queue and not needs_reverb
+  # A client in Python takes about a millisecond to read an item.
+  has_single_steps = config.unroll_length == 1
+  return (is_queue or has_single_steps) and not needs_reverb
 
 
 def _check_address(address: str) -> None:

@@ -37,11 +37,13 @@ def make_fixture(toy) -> Iterator[Callable[..., replay.TrajectoryStore]]:
 
     def make(
       width: int = 16,
+      unroll_length: int = 2,
       deterministic: bool = False,
       local_inference: bool = False,
       **changes,
     ):
       config = _config(**changes)
+      config.unroll_length = unroll_length
       config.deterministic = deterministic
       config.actors.local_inference = local_inference
       made = factory.make_store(
@@ -58,6 +60,8 @@ def make_fixture(toy) -> Iterator[Callable[..., replay.TrajectoryStore]]:
   [
     {'backend': 'embedded'},
     {'backend': 'auto'},
+    {'unroll_length': 1, 'sampler': 'uniform', 'max_size': 64}
+    | {'max_times_sampled': 0},
     {'deterministic': True, 'sampler': 'uniform', 'max_size': 64}
     | {'max_times_sampled': 0},
   ],
