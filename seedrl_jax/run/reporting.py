@@ -261,6 +261,9 @@ class RunReporter:
   def _collect_episodes(self) -> None:
     reporter = self._reporter
     for is_training, total, length in self.counters.take_episodes():
+      if is_training and self.counters.is_solved:
+        # The last returns remain those that reached the target.
+        continue
       window = reporter.training if is_training else reporter.evaluation
       window.add(total, length)
     self.counters.note_returns(reporter.training.returns)

@@ -22,6 +22,20 @@ def test_a_run_of_several_hosts_counts_the_others_steps_and_episodes(tmp_path):
   run.train()
 
 
+def test_the_returns_of_a_solved_run_stay_at_the_target(tmp_path):
+  run = runs.Run(runs.tiny(target_return=3.0), tmp_path)
+  reporter, counters = run.system._reporter, run.system._counters
+  counters.host = layout_lib.HostIndex(0, 2)
+  own = counters.tell()
+  for returns in ([3.0] * 100, [0.0] * 100):
+    episodes = [(total, 5) for total in returns]
+    counters.hear([own, {**own, 'env_steps': 0, 'episodes': episodes}])
+    reporter._collect_episodes()
+    assert counters.is_finished()
+    assert reporter.summary('finished').mean_return_100 == 3.0
+  run.train()
+
+
 def test_a_row_counts_no_update_whose_unrolls_it_lacks(tmp_path, monkeypatch):
   run = runs.Run(runs.tiny(), tmp_path)
   parts, reporter = run.system.parts, run.system._reporter
