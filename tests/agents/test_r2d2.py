@@ -192,6 +192,14 @@ def test_initial_priorities_take_acting_values_for_both_networks(
   np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_only_a_prioritized_replay_has_initial_priorities():
+  found = [
+    _Agent(**{'replay.sampler': sampler}).agent.initial_priorities
+    for sampler in ('prioritized', 'uniform')
+  ]
+  assert found[0] is not None and found[1] is None
+
+
 def test_priority_without_a_transition_is_zero():
   none = np.zeros((2, 1))
   errors = loss_lib.TDErrors(none > 0, none, none)
