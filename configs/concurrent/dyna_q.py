@@ -1,12 +1,13 @@
 """Dyna-Q of "Analysis of Concurrent RL Algorithms" (2019), on LunarLander-v2.
 
-`concurrent/dqn`, and the study's model, random rollouts and learning rate for
-imagined data. For launch/train.py, or for launch/train_async.py with one of its
-workers for the model: --config.asynchronous.model_workers=1 and
---config.replay.backend=reverb. Differences (in brackets: the study):
+`concurrent/dqn`, and the study's model and random actions. For launch/train.py,
+or for launch/train_async.py, there also with workers for the model alone:
+--config.asynchronous.model_workers=1 and --config.replay.backend=reverb.
+Differences (in brackets: the study):
 
-* every update of the model plans, with a rollout of 3 steps for every 3 real
-  transitions (one of 100 steps for 2,000 updates);
+* every update of the model plans: one imagined step for each real transition
+  (a rollout of up to 100 steps for 2,000 updates);
+* half the learning rate for imagined data (a hundredth);
 * updates go on when the mean return is above 180 (the model's end there).
 """
 
@@ -22,5 +23,7 @@ def get_config() -> ml_collections.ConfigDict:
   dyna_q_config.add_planning(config)
   config.model.reward_scale = 0.1
   config.planning.start_frames = 20_000
-  config.planning.learning_rate_scale = 0.01
+  config.planning.rollout_length = 1
+  config.lookahead = 0
+  config.planning.learning_rate_scale = 0.5
   return config
