@@ -15,6 +15,8 @@ def get_config() -> ml_collections.ConfigDict:
   dyna_q_config.add_planning(config)
   # The replay starts training at 10,000; the model must learn first.
   config.planning.start_frames = 20_000
-  # Its errors, above all where an episode ends, make targets wrong.
-  config.planning.learning_rate_scale = 0.1
+  # Its errors, above all where an episode ends, grow with each step.
+  config.planning.rollout_length = 1
+  config.lookahead = 0
+  config.planning.learning_rate_scale = 0.5
   return config

@@ -2,7 +2,7 @@
 
 Of the study of concurrent agents (Stone and Sachdev, Virginia Tech, 2019) it
 has the environment, the model's layers and the random actions; with Adam, a
-replay ratio and short rollouts it is otherwise another experiment.
+replay ratio and single imagined steps it is otherwise another experiment.
 """
 
 import ml_collections
@@ -18,5 +18,7 @@ def get_config() -> ml_collections.ConfigDict:
   # Rewards are up to 100 at an episode's end; observations about 1.
   config.model.reward_scale = 0.1
   config.planning.start_frames = 50_000
-  config.planning.learning_rate_scale = 0.1
+  config.planning.rollout_length = 1
+  config.lookahead = 0
+  config.planning.learning_rate_scale = 0.5
   return config
