@@ -165,17 +165,18 @@ def _remote(
 
 def _figures(columns: Mapping[str, np.ndarray], target: float | None) -> Ran:
   last = {name: float(column[-1]) for name, column in columns.items()}
-  lag = columns.get(
-    'asynchronous/staleness_mean', columns['replay/policy_lag_mean_batches']
-  )
+  # Staleness is the mean so far, policy lag that since the last report.
+  lag = last.get('asynchronous/staleness_mean')
+  if lag is None:
+    # A report without an update has none.
+    lag = float(np.nanmean(columns['replay/policy_lag_mean_batches']))
   frames = max(last['time/env_frames'], 1.0)
   moved = ('actors/stream_bytes', 'actors/store_bytes', 'asynchronous/bytes')
   is_solved = target is not None and last['rollout/return'] >= target
   return Ran(
     frames / max(last['time/elapsed_s'], 1e-9),
     sum(last.get(name, 0.0) for name in moved) / frames,
-    # A report without an update has none.
-    float(np.nanmean(lag)),
+    lag,
     last['time/elapsed_s'] if is_solved else None,
   )
 
@@ -266,6 +267,6 @@ def measure(
     row[moved] = f'{ran.bytes_per_frame:,.0f}'
     row.setdefault('lag', f'{ran.lag:.2f}')
     if task.target is not None:
-      until = 'not' if ran.seconds is None else f'{ran.seconds:,.0f} s'
-      row[f'{task_name} {task.target:g}'] = until
+      until = f'> {limit:g}' if ran.seconds is None else f'{ran.seconds:,.0f}'
+      row[f'{task_name} {task.target:g}, s'] = until
   return row

@@ -135,11 +135,12 @@ def estimates(rows: Sequence[Row], system: str) -> dict[int, float]:
 
   Assumes that a frame takes a worker the processor time that it takes one
   alone, that workers do not slow each other down, and that more workers than
-  were run need the frames of the most that were.
+  were run need the frames of the most that were. Systems that ran with one
+  worker only have none.
   """
   own = {row.workers: row for row in rows if row.system == system}
   own = {workers: row for workers, row in own.items() if row.solved}
-  if 1 not in own:
+  if 1 not in own or len(own) == 1:
     return {}
   per_frame = own[1].cpu_seconds / own[1].frames
   most = max(own)
@@ -157,9 +158,9 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
     'processor time | s/episode | updates/s | speed-up | staleness |'
   )
   yield '|---|---' + '|---:' * 9 + '|'
-  alone = {row.system: row.seconds for row in rows if row.workers == 1}
+  alone = {_run_by(row): row.seconds for row in rows if row.workers == 1}
   for row in rows:
-    first = alone.get(row.system, float('nan'))
+    first = alone.get(_run_by(row), float('nan'))
     yield (
       f'| {row.system} | {row.workers} | {row.solved} of {row.runs} '
       f'| {row.frames:,.0f} | {row.episodes:,.0f} | {row.seconds:,.0f} s '
@@ -180,6 +181,12 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
   for system, own in found.items():
     cells = [f'{own[n]:,.0f} s' if n in own else '–' for n in ESTIMATED]
     yield f'| {system} | ' + ' | '.join(cells) + ' |'
+
+
+def _run_by(row: Row) -> tuple[str, str]:
+  """Returns program and configuration: they share the run of one worker."""
+  system = SYSTEMS[row.system]
+  return system.program, system.config
 
 
 def draw(rows: Sequence[Row]) -> mpl_figure.Figure:

@@ -26,6 +26,7 @@ def test_estimates_give_each_worker_a_core():
     32: 0.25,
   })
   assert concurrent.estimates(rows, 'DQN') == {}
+  assert concurrent.estimates([_row(1)], 'A3C') == {}
   assert concurrent.estimates([_row(1, solved=0), _row(2)], 'A3C') == {}
 
 
@@ -46,12 +47,20 @@ def test_rows_are_medians_of_the_runs_that_reached_the_target(tmp_path):
 
 
 def test_report_has_tables_figure_and_rows(tmp_path):
-  rows = [_row(1), _row(2, seconds=20.0), _row(1, solved=0, system='B')]
+  rows = [
+    _row(1),
+    _row(2, seconds=20.0),
+    _row(1, solved=0, system='Dyna-Q'),
+    _row(1, seconds=60.0, system='DQN with Hogwild!'),
+    _row(2, seconds=15.0, system='DQN with a lock'),
+  ]
   concurrent.write(rows, tmp_path)
   text = (tmp_path / 'study.md').read_text()
   assert '| A3C | 2 | 2 of 2 | 100 | 10 | 20 s | 10 s |' in text
   assert '| 2.50 |' in text
+  # One worker is the same with a lock and without.
+  assert '| 4.00 |' in text
   assert '4 cores' in text
   assert (tmp_path / 'study.png').stat().st_size > 1000
   with (tmp_path / 'study.csv').open() as file:
-    assert len(list(csv.DictReader(file))) == 3
+    assert len(list(csv.DictReader(file))) == len(rows)
