@@ -382,6 +382,10 @@ def test_roles_share_the_work():
   assert not any(x.any() for x in jax.tree.leaves(act['model']))
   priorities = [output.priorities for _, output in outputs]
   chex.assert_trees_all_close(*priorities, rtol=1e-6)
+  # All of them know the model's errors.
+  names = ('observation', 'reward', 'termination', 'rollout')
+  errors = [[x.metrics[f'model_{n}'] for n in names] for _, x in outputs]
+  chex.assert_trees_all_close(*errors, rtol=1e-6)
 
 
 def test_acting_alone_is_dqn_and_leaves_the_model():

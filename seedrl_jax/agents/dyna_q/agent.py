@@ -120,18 +120,20 @@ class Loss:
     q_loss, output = self.q_agent.trainer.loss(
       q, target_q, batch, key, progress
     )
-    if planning.role == 'act':
-      return q_loss, output
     loss, metrics = loss_lib.model_loss(
       self.config.model, self._predictor(params), steps, batch.weight
     )
     # Rollouts train neither the model nor the policy that chooses in them.
     fixed = jax.lax.stop_gradient(params)
     predict = self._predictor(fixed)
-    policy = functools.partial(self._act, fixed['q'], progress)
     # As far as sequences go.
     real = jax.tree.map(lambda x: x[: planning.rollout_length + 1], steps)
     metrics['model_rollout'] = loss_lib.rollout_error(predict, real)
+    metrics |= output.metrics
+    if planning.role == 'act':
+      # The errors of a model that others train.
+      return q_loss, sgd.LossOutput(metrics, output.priorities)
+    policy = functools.partial(self._act, fixed['q'], progress)
     imagined, imagined_metrics = self._imagined_loss(
       q,
       target_q,
@@ -141,7 +143,7 @@ class Loss:
     loss += planning.learning_rate_scale * imagined
     if planning.role == 'both':
       loss += q_loss
-    metrics |= {**output.metrics, **imagined_metrics, 'q_loss': q_loss}
+    metrics |= {**imagined_metrics, 'q_loss': q_loss}
     return loss, sgd.LossOutput(metrics, output.priorities)
 
   def _predictor(self, params: base.Params) -> model_lib.PredictFn:
