@@ -9,15 +9,20 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from seedrl_jax import types
 from seedrl_jax.runtime import bound_child, curves
 
 _LAUNCH = pathlib.Path(__file__).parents[1] / 'launch'
 _POLL_SECONDS = 0.2
+# Episodes of random actions that R2D3 learns from, too.
+_DEMONSTRATIONS = 10
+# What a recording needs of a run's configuration.
+_PLAYED = ('env.', 'network.')
 
 
 class Architecture(NamedTuple):
@@ -72,6 +77,9 @@ ARCHITECTURES: dict[str, Architecture] = {
   'IMPALA': Architecture(*_UNROLLS, *_VTRACE, 'local'),
   'Ape-X': Architecture(*_UNROLLS, 'apex_cartpole', 'apex_cartpole', 'local'),
   'R2D2': Architecture(*_UNROLLS, *_R2D2, 'local'),
+  'R2D3': Architecture(
+    *(*_UNROLLS, *_R2D2, 'local'), values={'demonstrations.fraction': 0.25}
+  ),
   'SEED, V-trace': Architecture(*_STEPS, *_VTRACE, 'central'),
   'SEED, R2D2': Architecture(*_STEPS, *_R2D2, 'central'),
   'SEED in one process': Architecture(*_ALONE, *_VTRACE),
@@ -144,6 +152,8 @@ def run(
     values['asynchronous.workers'] = cores
   with tempfile.TemporaryDirectory(prefix='seedrl-') as folder:
     workdir = pathlib.Path(folder)
+    if 'demonstrations.fraction' in values:
+      values['demonstrations.path'] = _record(config, values, workdir)
     if architecture.actors:
       values |= _remote(architecture, workdir)
     _train(architecture, config, values, workdir, limit)
@@ -161,6 +171,39 @@ def _remote(
     'actors.addresses': f"('unix:{workdir}/a',)",
     'actors.local_inference': architecture.actors == 'local',
   }
+
+
+def _record(
+  config: str, values: Mapping[str, Any], workdir: pathlib.Path
+) -> str:
+  """Records episodes of random actions; returns their folder."""
+  path, log = workdir / 'demonstrations', workdir / 'record.log'
+  command = [
+    *('record.py', f'--config={config}', f'--out={path}'),
+    f'--policy={__name__}:random_actions',
+    f'--episodes={_DEMONSTRATIONS}',
+    *_flags({k: v for k, v in values.items() if k.startswith(_PLAYED)}),
+  ]
+  with _program(command, log) as recording:
+    if recording.wait():
+      raise RuntimeError(_last_line(log))
+  return str(path)
+
+
+def random_actions(
+  env_spec: types.EnvSpec, seed: int
+) -> Callable[[types.EnvOutput], np.ndarray]:
+  """Returns a policy for launch/record.py."""
+  rng, count = np.random.default_rng(seed), env_spec.action.num_values
+  return lambda step: rng.integers(count, size=step.reward.shape)
+
+
+def _flags(values: Mapping[str, Any]) -> list[str]:
+  return [f'--config.{key}={value}' for key, value in values.items()]
+
+
+def _last_line(log: pathlib.Path) -> str:
+  return log.read_text().strip().splitlines()[-1]
 
 
 def _figures(columns: Mapping[str, np.ndarray], target: float | None) -> Ran:
@@ -189,7 +232,6 @@ def _train(
   limit: float,
 ) -> None:
   """Runs the learner, and an actor if it has one, to the end."""
-  flags = [f'--config.{key}={value}' for key, value in values.items()]
   learner = [f'{architecture.program}.py', f'--config={config}']
   with contextlib.ExitStack() as stack:
     if architecture.actors:
@@ -199,7 +241,7 @@ def _train(
       ]
       stack.enter_context(_program(actor, workdir / 'actor.log'))
     log = workdir / 'learner.log'
-    learner += [f'--workdir={workdir}', *flags]
+    learner += [f'--workdir={workdir}', *_flags(values)]
     running = stack.enter_context(_program(learner, log))
     while _trained_seconds(workdir) < limit:
       with contextlib.suppress(subprocess.TimeoutExpired):
@@ -207,7 +249,7 @@ def _train(
         break
     running.terminate()
     if running.wait():
-      raise RuntimeError(log.read_text().strip().splitlines()[-1])
+      raise RuntimeError(_last_line(log))
 
 
 def _trained_seconds(workdir: pathlib.Path) -> float:

@@ -23,6 +23,7 @@ def test_configurations_take_the_tasks(name):
     'PAAC, A2C',
     pytest.param('A3C', marks=pytest.mark.slow),
     pytest.param('IMPALA', marks=pytest.mark.slow),
+    pytest.param('R2D3', marks=pytest.mark.slow),
     pytest.param('SEED, V-trace', marks=pytest.mark.slow),
   ],
 )
