@@ -191,17 +191,19 @@ def _run_by(row: Row) -> tuple[str, str]:
 
 def draw(rows: Sequence[Row]) -> mpl_figure.Figure:
   """Draws frames, wall clock and processor time against the workers."""
-  figure = mpl_figure.Figure(figsize=(11, 3.6), layout='constrained')
+  figure = mpl_figure.Figure(figsize=(12, 3.6), layout='constrained')
   panels = {
     'frames': 'frames to the target',
     'seconds': 'wall clock (s)',
     'cpu_seconds': 'processor time (s)',
   }
+  solved = [row for row in rows if row.solved]
+  counts = sorted({row.workers for row in solved})
   for axes, (name, title) in zip(
     figure.subplots(1, len(panels)), panels.items(), strict=True
   ):
-    for system in dict.fromkeys(row.system for row in rows):
-      own = [row for row in rows if row.system == system and row.solved]
+    for system in dict.fromkeys(row.system for row in solved):
+      own = [row for row in solved if row.system == system]
       axes.plot(
         [row.workers for row in own],
         [getattr(row, name) for row in own],
@@ -209,10 +211,13 @@ def draw(rows: Sequence[Row]) -> mpl_figure.Figure:
         label=system,
       )
     axes.set_xscale('log', base=2)
+    axes.set_xticks(counts, labels=map(str, counts))
     axes.set_yscale('log')
     axes.set_xlabel('workers')
     axes.set_title(title)
-  figure.axes[0].legend(fontsize='x-small')
+  figure.legend(
+    *figure.axes[0].get_legend_handles_labels(), loc='outside right upper'
+  )
   return figure
 
 
