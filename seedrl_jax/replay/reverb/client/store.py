@@ -18,7 +18,7 @@ from seedrl_jax.replay.reverb.client import (
   tables,
 )
 
-_VERSION = 3
+_VERSION = 4
 # Seconds per table to take earlier inserts before a checkpoint. What its rules
 # hold back longer is not saved.
 _FLUSH_SECONDS = 1.0

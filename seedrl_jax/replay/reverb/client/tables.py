@@ -24,6 +24,8 @@ _AHEAD = 1
 _REPLAY_STREAMS = 2
 # Blocks on their way to a replay.
 _REPLAY_BLOCKS = 8
+# Bytes of an unroll from which on threads are worth their hand-over.
+_THREADED_BYTES = 1 << 14
 
 
 class Shared(NamedTuple):
@@ -175,6 +177,8 @@ class ReverbReplay(ReverbTable, base.Replay):
     shared: Shared,
     pool: blocks.BlockPool,
   ):
+    if shared.layout.unroll_bytes < _THREADED_BYTES:
+      shared = shared._replace(mapper=map)
     encoder = unroll_items.UnrollEncoder(shared.layout, config.name)
     super().__init__(config, shared, pool, encoder.encode, _REPLAY_BLOCKS, 1)
     self._updater = priorities_lib.PriorityUpdater(shared.link, config.name)

@@ -3,11 +3,13 @@
 *   A queue's item is a block. Each leaf under `steps` is a column of T + 1
     rows `[W, ...]`, cut into chunks of about a megabyte for several threads;
     every other leaf is a column of one row `[W, ...]`.
-*   A replay's item is one unroll: columns of T + 1 rows `[...]` for
-    leaves under `steps`, of one row for the others. Consecutive unrolls of an
-    environment share the chunks of overlapping steps.
+*   A replay's item is one unroll: a column of T + 1 rows, each the bytes of a
+    step, and one of a single row, the bytes of all else. (With a column for
+    each leaf, single transitions would take five times as long.) Consecutive
+    unrolls of an environment share the chunks of overlapping steps.
 
-One-row columns are squeezed, as the official client writes a scalar step.
+A queue's one-row columns are squeezed, as the official client writes a scalar
+step.
 """
 
 import abc
@@ -27,9 +29,11 @@ _CHUNK_BYTES = 1 << 20
 # The largest chunk of one unroll: far below a message's limit, and far above
 # most unrolls, which stay whole.
 _UNROLL_CHUNK_BYTES = 1 << 25
+# The smallest overlap of unrolls that is worth chunks of its own.
+_OVERLAP_BYTES = 1 << 12
 
-# Maps a function, perhaps in parallel; returns results in order.
-Mapper = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+# Is `map`, or does the same in parallel.
+Mapper = Callable[..., Iterable[Any]]
 
 
 # Encodes a block, which may be written to again afterwards, and its priorities.
@@ -54,14 +58,67 @@ def encode_block(
   return items.Encoded([items.make_item(table, 1.0, columns)])
 
 
+class _Rows:
+  """The bytes of unrolls as rows: one for each step, and one for all else.
+
+  Attributes:
+    step, rest: structured types of such rows; a field's name is a leaf's index.
+  """
+
+  def __init__(self, layout: blocks.UnrollLayout):
+    majors = list(enumerate(layout.time_major))
+    self._steps = [i for i, major in majors if major]
+    self._others = [i for i, major in majors if not major]
+    specs = layout.specs
+    self.num_steps = layout.num_steps
+    self.step = np.dtype([
+      (str(i), specs[i].dtype, specs[i].shape[1:]) for i in self._steps
+    ])
+    self.rest = np.dtype([
+      (str(i), specs[i].dtype, specs[i].shape) for i in self._others
+    ])
+
+  def pack(self, block: base.Block) -> tuple[np.ndarray, np.ndarray]:
+    """Returns bytes `[W, T + 1, step]` and `[W, 1, rest]` of a block."""
+    steps = np.empty((block.width, self.num_steps), self.step)
+    rest = np.empty((block.width, 1), self.rest)
+    for i in self._steps:
+      steps[str(i)] = block.leaves[i].swapaxes(0, 1)
+    for i in self._others:
+      rest[str(i)][:, 0] = block.leaves[i]
+    return _bytes(steps), _bytes(rest)
+
+  def unpack(
+    self, columns: Sequence[items.SampledColumn], block: base.Block, index: int
+  ) -> None:
+    """Writes the columns of an item to column `index` of a block."""
+    steps = np.empty(self.num_steps, self.step)
+    rest = np.empty(1, self.rest)
+    for column, rows in zip(columns, (steps, rest), strict=True):
+      for source, out in _pieces(column, _bytes(rows)):
+        codec.decode_into(source.tensor, out, source.offset)
+    for i in self._steps:
+      block.leaves[i][:, index] = steps[str(i)]
+    for i in self._others:
+      block.leaves[i][index] = rest[str(i)][0]
+
+
+def _bytes(rows: np.ndarray) -> np.ndarray:
+  """Returns a view of rows `[...]` of a structured type, `[..., bytes]`."""
+  return rows.view(np.uint8).reshape(*rows.shape, rows.dtype.itemsize)
+
+
 class UnrollEncoder:
   """Encodes each unroll of a block as an item; shares overlapping steps."""
 
   def __init__(self, layout: blocks.UnrollLayout, table: str):
-    self._layout = layout
+    self._rows = _Rows(layout)
     self._table = table
-    # An overlap of one step is not worth a chunk.
-    self._overlap = layout.overlap if layout.overlap > 1 else 0
+    overlap = layout.overlap
+    shares = (
+      overlap > 1 and overlap * self._rows.step.itemsize >= _OVERLAP_BYTES
+    )
+    self._overlap = overlap if shares else 0
     # By environment: contents and slices of the last unroll's last steps.
     self._tails: dict[int, tuple[bytes, list[items.Slice]]] = {}
 
@@ -69,59 +126,46 @@ class UnrollEncoder:
     self, block: base.Block, priorities: np.ndarray, mapper: Mapper
   ) -> items.Encoded:
     """See `Encode`."""
+    env_ids = block.unroll.env_id.tolist()
+    steps, rest = self._rows.pack(block)
     made = list(
-      mapper(
-        lambda column: self._encode_unroll(
-          block, column, float(priorities[column])
-        ),
-        range(block.width),
-      )
+      mapper(self._encode_unroll, env_ids, steps, rest, priorities.tolist())
     )
     keep: dict[int, items.Chunk] = {}
-    env_ids = block.unroll.env_id.tolist()
-    for env_id, (_, tail) in zip(env_ids, made, strict=True):
-      if self._overlap:
+    if self._overlap:
+      for env_id, (_, tail) in zip(env_ids, made, strict=True):
         self._tails[env_id] = tail
     for _, slices in self._tails.values():
       keep.update((s.chunk.key, s.chunk) for s in slices)
     return items.Encoded([item for item, _ in made], list(keep.values()))
 
   def _encode_unroll(
-    self, block: base.Block, column: int, priority: float
+    self, env_id: int, steps: np.ndarray, rest: np.ndarray, priority: float
   ) -> tuple[items.Item, tuple[bytes, list[items.Slice]]]:
-    steps, rest = [], []
-    for leaf, major in zip(block.leaves, self._layout.time_major, strict=True):
-      if major:
-        steps.append(np.ascontiguousarray(leaf[:, column]))
-      else:
-        rest.append(leaf[column : column + 1])
-    chunks = self._head(int(block.unroll.env_id[column]), steps)
-    first = [leaf[: self._overlap] for leaf in steps]
-    fresh = [leaf[self._overlap :] for leaf in steps]
+    slices = self._head(env_id, steps)
+    first, fresh = steps[: self._overlap], steps[self._overlap :]
     # Cut after the overlap, so that a tail keeps no more than it needs.
-    parts = [fresh] if chunks or not self._overlap else [first, fresh]
+    parts = [fresh] if slices or not self._overlap else [first, fresh]
     for part in parts:
-      for piece in _cut(part, _UNROLL_CHUNK_BYTES):
+      for piece in _cut([part], _UNROLL_CHUNK_BYTES):
         chunk = items.encode_chunk(piece)
-        chunks = [*chunks, items.Slice(chunk, 0, 0, chunk.rows)]
-    last = items.encode_chunk(rest)
-    columns = _columns(self._layout.time_major, chunks, last)
+        slices.append(items.Slice(chunk, 0, 0, chunk.rows))
+    last = items.Slice(items.encode_chunk([rest]), 0, 0, 1)
+    columns = [items.ItemColumn(slices), items.ItemColumn([last])]
     item = items.make_item(self._table, priority, columns)
-    return item, self._tail(steps, chunks)
+    return item, self._tail(steps, slices)
 
-  def _head(
-    self, env_id: int, steps: Sequence[np.ndarray]
-  ) -> list[items.Slice]:
+  def _head(self, env_id: int, steps: np.ndarray) -> list[items.Slice]:
     """Returns the slices that already hold the unroll's first steps, if any."""
     # Compares contents: an environment that went away meanwhile starts anew.
-    if not self._overlap or env_id not in self._tails:
+    if env_id not in self._tails:
       return []
     contents, slices = self._tails[env_id]
-    same = contents == _contents([leaf[: self._overlap] for leaf in steps])
+    same = contents == steps[: self._overlap].tobytes()
     return list(slices) if same else []
 
   def _tail(
-    self, steps: Sequence[np.ndarray], slices: Sequence[items.Slice]
+    self, steps: np.ndarray, slices: Sequence[items.Slice]
   ) -> tuple[bytes, list[items.Slice]]:
     if not self._overlap:
       return b'', []
@@ -133,7 +177,7 @@ class UnrollEncoder:
         offset = s.offset + s.length - length
         tail.insert(0, items.Slice(s.chunk, 0, offset, length))
       missing -= length
-    return _contents([leaf[-self._overlap :] for leaf in steps]), tail
+    return steps[-self._overlap :].tobytes(), tail
 
 
 def _cut(columns: Sequence[np.ndarray], size: int) -> list[list[np.ndarray]]:
@@ -144,11 +188,6 @@ def _cut(columns: Sequence[np.ndarray], size: int) -> list[list[np.ndarray]]:
     [column[start : start + at_once] for column in columns]
     for start in range(0, rows, at_once)
   ]
-
-
-def _contents(leaves: Sequence[np.ndarray]) -> bytes:
-  """Returns all bytes; a hash would take as long as compressing them."""
-  return b''.join(leaf.tobytes() for leaf in leaves)
 
 
 def _columns(
@@ -203,7 +242,7 @@ class BlockDecoder(Decoder):
   def decode(self, drawn: Sequence[items.DrawnItem]) -> base.Sample:
     taken = [self._pool.take() for _ in drawn]
     for sample, block in zip(drawn, taken, strict=True):
-      _check_columns(sample.columns, block)
+      _check_columns(sample.columns, len(block.leaves))
       tasks: list[tuple[items.TensorSlice, np.ndarray]] = []
       for column, leaf in zip(sample.columns, block.leaves, strict=True):
         out = leaf[np.newaxis] if column.squeeze else leaf
@@ -224,6 +263,7 @@ class UnrollDecoder(Decoder):
     update_priorities: Callable[[np.ndarray, np.ndarray], None],
   ):
     super().__init__(layout, batch_size, num_blocks, mapper)
+    self._rows = _Rows(layout)
     self._update_priorities = update_priorities
 
   @property
@@ -232,9 +272,8 @@ class UnrollDecoder(Decoder):
 
   def decode(self, drawn: Sequence[items.DrawnItem]) -> base.Sample:
     taken = [self._pool.take() for _ in range(self._num_blocks)]
-    width = self._pool.width
-    for i, block in enumerate(taken):
-      _decode_unrolls(drawn[i * width : (i + 1) * width], block, self._mapper)
+    places = [(block, i) for block in taken for i in range(block.width)]
+    list(self._mapper(self._decode_unroll, drawn, places))
     keys = np.array([s.key for s in drawn], np.uint64)
     return base.ReplaySample(
       blocks=taken,
@@ -246,29 +285,21 @@ class UnrollDecoder(Decoder):
       on_update=functools.partial(self._update_priorities, keys),
     )
 
-
-def _decode_unrolls(
-  drawn: Sequence[items.DrawnItem], block: base.Block, mapper: Mapper
-) -> None:
-  def decode(index: int) -> None:
-    columns = drawn[index].columns
-    _check_columns(columns, block)
-    for column, leaf in zip(columns, block.leaves, strict=True):
-      out = leaf[index : index + 1] if column.squeeze else leaf[:, index]
-      for task in _pieces(column, out):
-        _decode(task)
-
-  list(mapper(decode, range(len(drawn))))
+  def _decode_unroll(
+    self, sample: items.DrawnItem, place: tuple[base.Block, int]
+  ) -> None:
+    _check_columns(sample.columns, 2)
+    self._rows.unpack(sample.columns, *place)
 
 
 def _check_columns(
-  columns: Sequence[items.SampledColumn], block: base.Block
+  columns: Sequence[items.SampledColumn], expected: int
 ) -> None:
-  if len(columns) != len(block.leaves):
+  if len(columns) != expected:
     raise ValueError(
-      f'An item has {len(columns)} columns where an unroll has '
-      f'{len(block.leaves)}: another program wrote it, or another '
-      'configuration; give this run tables of its own.'
+      f'An item has {len(columns)} columns where this run writes {expected}: '
+      'another program wrote it, or another configuration; give this run '
+      'tables of its own.'
     )
 
 

@@ -25,6 +25,13 @@ def _message(*entries) -> bytes:
   return _Response(entries=entries).SerializeToString()
 
 
+@pytest.fixture(name='parser', params=['generated', 'ours'])
+def parser_fixture(request, monkeypatch):
+  if request.param == 'ours':
+    monkeypatch.setattr(items, '_SMALL_BYTES', 0)
+
+
+@pytest.mark.usefixtures('parser')
 def test_sample_over_several_entries_and_messages():
   first, second = _chunk(0), _chunk(10)
   columns = [
@@ -54,6 +61,7 @@ def test_sample_over_several_entries_and_messages():
     assert decoding.decode_column(scalar) == 14
 
 
+@pytest.mark.usefixtures('parser')
 def test_delta_encoded_chunk_is_refused():
   entry = _entry([_chunk(0)], True)
   entry.data[0].delta_encoded = True

@@ -130,7 +130,11 @@ class _Encoder:
     return made.items
 
 
-def test_an_environment_that_starts_anew_shares_nothing():
+@pytest.mark.parametrize(('least', 'expected'), [(0, [1, 0]), (4096, [0, 0])])
+def test_small_overlaps_and_new_environments_share_nothing(
+  least, expected, monkeypatch
+):
+  monkeypatch.setattr(unroll_items, '_OVERLAP_BYTES', least)
   layout = _layout(6, overlap=2)
   experience, encoder = _Experience(layout, 4), _Encoder(layout)
   first = encoder.encode(experience.block([0, 1]))
@@ -140,7 +144,7 @@ def test_an_environment_that_starts_anew_shares_nothing():
     len(set(_distinct([a])) & set(_distinct([b])))
     for a, b in zip(first, second, strict=True)
   ]
-  assert shared == [1, 0]
+  assert shared == expected
 
 
 def test_unrolls_that_no_message_could_carry_are_cut(monkeypatch):
@@ -153,6 +157,7 @@ def test_unrolls_that_no_message_could_carry_are_cut(monkeypatch):
     if major
   )
   monkeypatch.setattr(unroll_items, '_UNROLL_CHUNK_BYTES', 2 * row_bytes)
+  monkeypatch.setattr(unroll_items, '_OVERLAP_BYTES', 0)
   experience, encoder = _Experience(layout, 3), _Encoder(layout)
   made = [encoder.encode(experience.block([0]))[0] for _ in range(3)]
   # Both halves of the first, three more steps for each other, and the rests.
