@@ -2,8 +2,9 @@
 
 `python launch/train_async.py --config=a3c_cartpole --workdir=…`. Takes all
 flags of launch/train.py. Each of `--config.asynchronous.workers` processes acts
-and computes gradients; all train the same parameters. The first starts the
-others, and the shards of a parameter server, with this program, too.
+and computes gradients; all train the same parameters. This process starts the
+first one, which starts the others and the shards of a parameter server, all
+with this program. Those that are killed are started again.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def _join() -> coordinator.Coordinator:
   if told and told['replay_address']:
     config.replay.address = told['replay_address']
   folder = workdir.Workdir(train.WORKDIR.value)
-  joined = workers.AsynchronousWorkers(config, folder, told)
+  joined = workers.AsynchronousWorkers(config, folder, told or None)
   os.sched_setaffinity(0, workers.processors(joined.index))
   return joined
 
@@ -56,7 +57,9 @@ def _serve(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  if 'shard' in (children.told() or {}):
+  if (given := children.told()) is None:
+    sys.exit(children.keep_running())
+  if 'shard' in given:
     train.run(_serve)
   else:
     train.start(_join)

@@ -96,6 +96,12 @@ def toy(name: str, **kwargs: Any) -> dict[str, Any]:
   }
 
 
+def children(pid: int) -> list[int]:
+  """Returns the processes that a process has started."""
+  tasks = pathlib.Path(f'/proc/{pid}/task').glob('*/children')
+  return [int(x) for path in tasks for x in path.read_text().split()]
+
+
 class Run:
   """A run in this process, and its output."""
 

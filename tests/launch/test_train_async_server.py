@@ -21,13 +21,13 @@ _FLAGS = (
 
 
 def _kill(program: runs.Program, told: str, number: int) -> None:
-  """Sends a signal to the child process that was told `told`."""
-  tasks = pathlib.Path(f'/proc/{program.process.pid}/task').glob('*/children')
-  for pid in ' '.join(path.read_text() for path in tasks).split():
+  """Sends a signal to the first worker's child that was told `told`."""
+  (first,) = runs.children(program.process.pid)
+  for pid in runs.children(first):
     environment = pathlib.Path(f'/proc/{pid}/environ').read_text().split('\0')
     mine = [x for x in environment if x.startswith(children.VARIABLE)]
     if told in mine[0]:
-      os.kill(int(pid), number)
+      os.kill(pid, number)
       return
   raise AssertionError(f'No child was told {told}.')
 

@@ -9,15 +9,18 @@ import socket
 import subprocess
 import sys
 import threading
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from seedrl_jax.runtime import bound_child
+from seedrl_jax.runtime import bound_child, process
 
 # In a child's environment: what its parent tells it, as JSON.
 VARIABLE = 'SEEDRL_CHILD'
 # Seconds that a child has to end, before it is killed.
 _END_SECONDS = 60.0
+# Of the first process of a run, before the run ends.
+_MOST_DEATHS = 10
 
 
 class Child:
@@ -96,11 +99,7 @@ class Child:
     told = {**self._tell(), 'link': theirs.fileno()}
     with theirs, self._log.open('ab') as log:
       self._process = subprocess.Popen(
-        [
-          *(sys.executable, bound_child.__file__, str(os.getpid())),
-          ','.join(map(str, self._processors)),
-          *(sys.executable, *sys.orig_argv[1:]),
-        ],
+        _command(self._processors),
         env={**os.environ, VARIABLE: json.dumps(told)},
         pass_fds=(*self._fds, theirs.fileno()),
         stdin=subprocess.DEVNULL,
@@ -128,7 +127,10 @@ class Child:
 
 
 def told() -> dict[str, Any] | None:
-  """Returns what a parent tells this process; None without a parent."""
+  """Returns what a parent tells this process; None without a parent.
+
+  `keep_running` tells the first worker nothing, {}.
+  """
   text = os.environ.get(VARIABLE)
   return json.loads(text) if text else None
 
@@ -139,6 +141,56 @@ def stop(children: Sequence[Child]) -> None:
     child.terminate()
   for child in children:
     child.join()
+
+
+def keep_running() -> int:
+  """Runs this process's command line in a child until it ends by itself.
+
+  A child that a signal kills is started again, which resumes its run. Signals
+  to stop are passed on.
+
+  Returns:
+    What to exit with.
+  """
+  child: subprocess.Popen[bytes] | None = None
+  is_stopping = False
+
+  def stop(number: int, frame: types.FrameType | None) -> None:
+    nonlocal is_stopping
+    del frame
+    is_stopping = True
+    if child is not None:
+      child.send_signal(number)
+
+  process.on_stop(stop)
+  for deaths in range(1, _MOST_DEATHS + 1):
+    child = subprocess.Popen(
+      _command(()),
+      env={**os.environ, VARIABLE: '{}'},
+      # Ctrl-C reaches it only from here.
+      start_new_session=True,
+    )
+    if is_stopping:
+      child.terminate()
+    code = child.wait()
+    if code >= 0 or is_stopping:
+      break
+    end = f'Worker 0 has died ({_describe(code)})'
+    if deaths < _MOST_DEATHS:
+      process.say(f'{end}; it is started again from the last checkpoint.')
+    else:
+      process.say(f'{end} {deaths} times; the same command resumes the run.')
+  # As shells count signals.
+  return code if code >= 0 else 128 - code
+
+
+def _command(processors: Sequence[int]) -> list[str]:
+  """Returns this process's command line, for a process that ends with it."""
+  return [
+    *(sys.executable, bound_child.__file__, str(os.getpid())),
+    ','.join(map(str, processors)),
+    *(sys.executable, *sys.orig_argv[1:]),
+  ]
 
 
 def _describe(code: int) -> str:

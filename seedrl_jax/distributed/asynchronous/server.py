@@ -16,6 +16,8 @@ from seedrl_jax.distributed.asynchronous import flat, shard, shared, wire
 
 # Seconds between two looks at whether a shard that is gone can come back.
 _LOOK_SECONDS = 0.5
+# Codes of calls to a shard that is gone, or that ends.
+_GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 _OPTIONS = (
   ('grpc.max_receive_message_length', -1),
   ('grpc.max_send_message_length', -1),
@@ -235,7 +237,7 @@ class _Connection:
       except grpc.FutureTimeoutError:
         self._check()
       except grpc.RpcError:
-        if call.code() == grpc.StatusCode.UNAVAILABLE:
+        if call.code() in _GONE:
           self._why = call.details()
           return None
         if call.code() == grpc.StatusCode.DEADLINE_EXCEEDED:

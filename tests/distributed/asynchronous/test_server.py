@@ -4,6 +4,7 @@ import contextlib
 import functools
 import pathlib
 
+import grpc
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from seedrl_jax.agents import base
 from seedrl_jax.distributed import coordinator
 from seedrl_jax.distributed.asynchronous import board as board_lib
-from seedrl_jax.distributed.asynchronous import server
+from seedrl_jax.distributed.asynchronous import server, shard, wire
 from tests.actors import certificates
 from tests.distributed import ports
 from tests.distributed.asynchronous import shards
@@ -173,6 +174,19 @@ def test_a_shard_that_is_started_again_goes_on_from_its_file(
   metrics = board.metrics()
   assert metrics['asynchronous/lost_gradients'] == 1
   assert metrics['asynchronous/staleness_mean'] == 0
+
+
+def test_a_call_that_an_ending_shard_drops_is_lost(serve, monkeypatch):
+  def drop(answer, security):
+    def handle(data, context):
+      context.abort(grpc.StatusCode.CANCELLED, 'The server ends.')
+
+    return grpc.unary_unary_rpc_method_handler(handle)
+
+  monkeypatch.setattr(shard, '_handler', drop)
+  _, (worker,), _ = serve(shards.make_config())
+  (connection,) = worker._connections
+  assert connection.answer(connection.call(wire.EXCHANGE, b'')) is None
 
 
 def test_the_runs_version_never_goes_back(serve):

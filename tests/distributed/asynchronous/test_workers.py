@@ -4,7 +4,6 @@ import functools
 import json
 import os
 import signal
-import subprocess
 
 import pytest
 
@@ -23,15 +22,10 @@ def _start(workdir, *flags, config='a2c_cartpole', **environment):
   )
 
 
-def _worker(program):
-  """Returns the process of worker 1, as its parent's child."""
-  found = subprocess.run(
-    ['pgrep', '-P', str(program.process.pid)],
-    capture_output=True,
-    text=True,
-    check=True,
-  )
-  return int(found.stdout.split()[0])
+def _workers(program):
+  """Returns the processes of workers 0 and 1."""
+  (first,) = runs.children(program.process.pid)
+  return first, *runs.children(first)
 
 
 @pytest.mark.parametrize('share', ['hogwild', 'sync'])
@@ -42,7 +36,7 @@ def test_a_worker_that_dies_is_started_again(share, tmp_path):
     f'--config.asynchronous.share={share}',
   )
   program.wait_for_updates(20)
-  os.kill(_worker(program), signal.SIGKILL)
+  os.kill(_workers(program)[1], signal.SIGKILL)
   program.wait_for('Worker 1 has died; it is started again')
   code, error = program.end()
   assert (code, error) == (0, '')
@@ -50,6 +44,27 @@ def test_a_worker_that_dies_is_started_again(share, tmp_path):
   assert runs.summary(tmp_path)['env_frames'] >= 6000
   log = (tmp_path / 'hosts/1/worker.log').read_text()
   assert log.count('Compiled in') >= 1
+
+
+def test_the_first_worker_is_started_again_too(tmp_path):
+  program = _start(
+    tmp_path,
+    '--config.total_env_frames=1000000',
+    '--config.checkpoint.every_seconds=0.5',
+  )
+  program.wait_for_updates(20)
+  while not runs.steps(tmp_path):
+    program.wait_for(' updates')
+  first, second = _workers(program)
+  os.kill(first, signal.SIGKILL)
+  program.wait_for('Worker 0 has died .signal SIGKILL.; it is started again')
+  program.wait_for('Resuming from checkpoint')
+  program.wait_for_updates(20)
+  # The others have ended with it.
+  assert first not in _workers(program) and second not in _workers(program)
+  program.process.send_signal(signal.SIGTERM)
+  assert program.end() == (0, '')
+  assert runs.summary(tmp_path)['status'] == 'stopped'
 
 
 @pytest.mark.parametrize(
