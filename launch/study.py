@@ -30,6 +30,11 @@ _SEEDS = flags.DEFINE_integer('seeds', 5, 'Seeds of each.', lower_bound=1)
 _FRAMES = flags.DEFINE_integer(
   'frames', None, 'Frames after which a run has failed.', lower_bound=1
 )
+_KNOWN = flags.DEFINE_string(
+  'known',
+  '',
+  'A study.csv of earlier runs: they count too, and are not repeated.',
+)
 _LAUNCH = pathlib.Path(__file__).parent
 
 
@@ -46,17 +51,21 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _study(folder: workdir.Workdir) -> None:
-  trials = list(_trials(folder.path))
-  for _, _, trial in trials:
+  known = concurrent.read(_KNOWN.value) if _KNOWN.value else []
+  keys = {run[:3] for run in known}
+  trials = [run for run in _trials(folder.path) if run[:3] not in keys]
+  for *_, trial in trials:
     trial.check()
   line = progress.ProgressLine()
   with folder.acquire(line.say):
     sweep = sweeping.Sweep([t for *_, t in trials], _LAUNCH, 1, line)
     process.on_stop(sweep.stop)
     sweep.run()
-  rows = concurrent.gather(trials)
-  if rows:
-    concurrent.write(rows, folder.path / 'report')
+  runs = known + [
+    concurrent.measure(*run) for run in trials if run[-1].is_finished()
+  ]
+  if runs:
+    concurrent.write(runs, folder.path / 'report')
     line.say(f'study: {folder.path / "report" / "study.md"}')
   if sweep.failed:
     sys.exit(f'study: {len(sweep.failed)} runs failed.')
@@ -64,8 +73,8 @@ def _study(folder: workdir.Workdir) -> None:
 
 def _trials(
   folder: pathlib.Path,
-) -> Iterator[tuple[str, int, sweeping.Trial]]:
-  """Yields all runs, each with its system and its workers."""
+) -> Iterator[tuple[str, int, int, sweeping.Trial]]:
+  """Yields all runs, each with its system, its workers and its seed."""
   for name, system in _chosen().items():
     file = config_files.load(system.config)
     for workers in system.workers:
@@ -91,7 +100,7 @@ def _trials(
         trial = sweeping.Trial(
           workdir.Workdir(path), config, system.program, arguments
         )
-        yield name, workers, trial
+        yield name, workers, seed, trial
 
 
 def _chosen() -> dict[str, concurrent.System]:

@@ -5,6 +5,7 @@ of one process. Here frames are those of all workers.
 """
 
 import csv
+import math
 import pathlib
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -61,6 +62,21 @@ SYSTEMS: dict[str, System] = {
 }
 
 
+class Run(NamedTuple):
+  """A run that has ended; `solved` if it reached the target."""
+
+  system: str
+  workers: int
+  seed: int
+  solved: bool
+  frames: float
+  episodes: float
+  seconds: float
+  cpu_seconds: float
+  updates: float
+  staleness: float
+
+
 class Row(NamedTuple):
   """The runs of a system with so many workers: medians over seeds.
 
@@ -87,47 +103,64 @@ class Row(NamedTuple):
     return self.updates / max(self.seconds, 1e-9)
 
 
-def gather(trials: Iterable[tuple[str, int, sweeping.Trial]]) -> list[Row]:
-  """Returns the rows of trials, each with its system and its workers."""
-  found: dict[tuple[str, int], list[dict[str, float]]] = {}
-  for system, workers, trial in trials:
-    if trial.is_finished():
-      found.setdefault((system, workers), []).append(_last(trial))
-  return [_row(*key, runs) for key, runs in found.items()]
-
-
-def _last(trial: sweeping.Trial) -> dict[str, float]:
+def measure(system: str, workers: int, seed: int, trial: sweeping.Trial) -> Run:
+  """Returns what a finished trial took."""
   columns = curves.read_run(trial.workdir.path).columns
   last = {name: float(values[-1]) for name, values in columns.items()}
   mean = results.read_summary(trial.workdir).get('mean_return_100') or 0.0
   target = trial.config.target_return
   cpu = ('time/cpu_s', 'asynchronous/shards_cpu_s')
-  return {
-    **last,
-    'cpu_s': sum(last.get(name, 0.0) for name in cpu),
-    'solved': float(target is not None and mean >= target),
-  }
-
-
-def _row(system: str, workers: int, runs: Sequence[dict[str, float]]) -> Row:
-  solved = [run for run in runs if run['solved']]
-
-  def median(name: str) -> float:
-    values = [run.get(name, 0.0) for run in solved]
-    return statistics.median(values) if values else float('nan')
-
-  return Row(
+  return Run(
     system,
     workers,
-    len(runs),
-    len(solved),
-    median('time/env_frames'),
-    median('rollout/episodes'),
-    median('time/elapsed_s'),
-    median('cpu_s'),
-    median('time/updates'),
-    median('asynchronous/staleness_mean'),
+    seed,
+    target is not None and mean >= target,
+    last['time/env_frames'],
+    last.get('rollout/episodes', 0.0),
+    last['time/elapsed_s'],
+    round(sum(last.get(name, 0.0) for name in cpu), 1),
+    last['time/updates'],
+    last.get('asynchronous/staleness_mean', 0.0),
   )
+
+
+def read(path: str) -> list[Run]:
+  """Reads the runs of a study.csv.
+
+  Raises:
+    ValueError: if it is another file.
+  """
+  with open(path, newline='') as file:
+    reader = csv.DictReader(file)
+    if tuple(reader.fieldnames or ()) != Run._fields:
+      raise ValueError(f'{path} is not a study.csv of this command.')
+    return [
+      Run(
+        row['system'],
+        int(row['workers']),
+        int(row['seed']),
+        row['solved'] == 'True',
+        *(float(row[name]) for name in Run._fields[4:]),
+      )
+      for row in reader
+    ]
+
+
+def medians(runs: Iterable[Run]) -> list[Row]:
+  """Returns the rows of runs, in the order of the systems."""
+  found: dict[tuple[str, int], list[Run]] = {}
+  for run in runs:
+    found.setdefault((run.system, run.workers), []).append(run)
+  order = list(SYSTEMS)
+  keys = sorted(found, key=lambda key: (order.index(key[0]), key[1]))
+  return [_row(*key, found[key]) for key in keys]
+
+
+def _row(system: str, workers: int, runs: Sequence[Run]) -> Row:
+  solved = [run[4:] for run in runs if run.solved]
+  none = [math.nan] * len(Run._fields[4:])
+  values = map(statistics.median, zip(*solved, strict=True)) if solved else none
+  return Row(system, workers, len(runs), len(solved), *values)
 
 
 def estimates(rows: Sequence[Row], system: str) -> dict[int, float]:
@@ -221,12 +254,13 @@ def draw(rows: Sequence[Row]) -> mpl_figure.Figure:
   return figure
 
 
-def write(rows: Sequence[Row], folder: pathlib.Path) -> None:
-  """Writes the tables, the figure and the rows as CSV."""
+def write(runs: Sequence[Run], folder: pathlib.Path) -> None:
+  """Writes the tables, the figure and the runs as CSV."""
   folder.mkdir(parents=True, exist_ok=True)
+  rows = medians(runs)
   (folder / 'study.md').write_text('\n'.join(table(rows)) + '\n')
   draw(rows).savefig(folder / 'study.png', dpi=150)
   with (folder / 'study.csv').open('w', newline='') as file:
     writer = csv.writer(file)
-    writer.writerow(Row._fields)
-    writer.writerows(rows)
+    writer.writerow(Run._fields)
+    writer.writerows(runs)

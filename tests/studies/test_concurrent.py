@@ -1,6 +1,5 @@
 """Tests the table and the estimates of concurrent systems."""
 
-import csv
 import math
 
 import pytest
@@ -30,37 +29,58 @@ def test_estimates_give_each_worker_a_core():
   assert concurrent.estimates([_row(1, solved=0), _row(2)], 'A3C') == {}
 
 
-def test_rows_are_medians_of_the_runs_that_reached_the_target(tmp_path):
-  def trial(seed, last, target=2.0):
-    path = study_runs.write(tmp_path / str(seed), [0.5, last], seed=seed)
+def _run(workers, seed=1, seconds=50.0, solved=True, system='A3C', frames=1e2):
+  return concurrent.Run(
+    system, workers, seed, solved, frames, 10.0, seconds, 5.0, 200.0, 0.5
+  )
+
+
+def test_a_run_is_measured_and_solved_if_it_reached_the_target(tmp_path):
+  def measure(last, target=2.0):
+    path = study_runs.write(tmp_path / str(last), [0.5, last])
     folder = workdir.Workdir(path)
     config = folder.read_config()
     config.target_return = target
-    return sweeping.Trial(folder, config, 'train', [])
+    trial = sweeping.Trial(folder, config, 'train', [])
+    return concurrent.measure('A3C', 2, 7, trial)
 
-  runs = [('A', 2, trial(seed, last)) for seed, last in enumerate([2, 1, 3])]
-  (row,) = concurrent.gather(runs)
-  assert (row.system, row.workers, row.runs, row.solved) == ('A', 2, 3, 2)
-  assert (row.frames, row.seconds) == (1000.0, 120.0)
-  (none,) = concurrent.gather([('A', 1, trial(7, 0.0))])
+  assert measure(2.0) == ('A3C', 2, 7, True, 1000, 0, 120, 0, 2, 0)
+  assert not measure(1.0).solved
+
+
+def test_rows_are_medians_of_the_runs_that_reached_the_target():
+  (none, row) = concurrent.medians([
+    _run(2, frames=300.0),
+    _run(2, 2, frames=900.0, solved=False),
+    _run(2, 3, frames=100.0),
+    _run(1, solved=False),
+  ])
+  assert (row.system, row.workers, row.runs, row.solved) == ('A3C', 2, 3, 2)
+  assert (row.frames, row.seconds) == (200.0, 50.0)
   assert none.solved == 0 and math.isnan(none.frames)
 
 
-def test_report_has_tables_figure_and_rows(tmp_path):
-  rows = [
-    _row(1),
-    _row(2, seconds=20.0),
-    _row(1, solved=0, system='Dyna-Q'),
-    _row(1, seconds=60.0, system='DQN with Hogwild!'),
-    _row(2, seconds=15.0, system='DQN with a lock'),
+def test_report_has_tables_figure_and_runs(tmp_path):
+  found = [
+    _run(1, system='DQN with Hogwild!', seconds=60.0),
+    _run(2, system='DQN with a lock', seconds=15.0),
+    _run(1),
+    _run(2, seconds=20.0),
+    _run(1, solved=False, system='Dyna-Q'),
   ]
-  concurrent.write(rows, tmp_path)
+  concurrent.write(found, tmp_path)
   text = (tmp_path / 'study.md').read_text()
-  assert '| A3C | 2 | 2 of 2 | 100 | 10 | 20 s | 10 s |' in text
+  assert '| A3C | 2 | 1 of 1 | 100 | 10 | 20 s | 5 s |' in text
   assert '| 2.50 |' in text
   # One worker is the same with a lock and without.
   assert '| 4.00 |' in text
   assert '4 cores' in text
   assert (tmp_path / 'study.png').stat().st_size > 1000
-  with (tmp_path / 'study.csv').open() as file:
-    assert len(list(csv.DictReader(file))) == len(rows)
+  assert concurrent.read(str(tmp_path / 'study.csv')) == found
+
+
+def test_other_files_are_no_study(tmp_path):
+  path = tmp_path / 'metrics.csv'
+  path.write_text('time/updates\n1\n')
+  with pytest.raises(ValueError, match='is not a study'):
+    concurrent.read(str(path))

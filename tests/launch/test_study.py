@@ -1,0 +1,41 @@
+"""Tests for launch/study.py as a program, with runs that are known."""
+
+import pytest
+
+from seedrl_jax.studies import concurrent
+from tests import runs
+
+
+def _known(folder, seeds):
+  found = [
+    concurrent.Run('A3C', 1, seed, True, 9e5, 2e3, 100.0, 99.0, 1e4, 0.0)
+    for seed in range(1, seeds + 1)
+  ]
+  concurrent.write(found, folder)
+  return str(folder / 'study.csv')
+
+
+def test_known_runs_count_and_are_not_repeated(tmp_path):
+  known = _known(tmp_path / 'old', seeds=2)
+  result = runs.call(
+    'study',
+    f'--workdir={tmp_path}/new',
+    f'--known={known}',
+    *('--systems=A3C', '--workers=1', '--seeds=2'),
+  )
+  assert (result.returncode, result.stderr) == (0, '')
+  report = tmp_path / 'new/report'
+  assert concurrent.read(str(report / 'study.csv')) == concurrent.read(known)
+  assert '| A3C | 1 | 2 of 2 | 900,000 |' in (report / 'study.md').read_text()
+
+
+@pytest.mark.parametrize(
+  ('flags', 'sentence'),
+  [
+    (['--workdir='], 'study: --workdir is missing; name a folder for'),
+    (['--systems=A4C'], 'study: --systems=A4C: take some of DQN with'),
+    (['--known=none.csv'], "No such file or directory: 'none.csv'"),
+  ],
+)
+def test_refuses_in_one_sentence(flags, sentence, tmp_path):
+  assert sentence in runs.refusal('study', f'--workdir={tmp_path}', *flags)
