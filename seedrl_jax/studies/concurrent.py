@@ -194,13 +194,14 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
   alone = {_run_by(row): row.seconds for row in rows if row.workers == 1}
   for row in rows:
     first = alone.get(_run_by(row), float('nan'))
-    yield (
+    line = (
       f'| {row.system} | {row.workers} | {row.solved} of {row.runs} '
       f'| {row.frames:,.0f} | {row.episodes:,.0f} | {row.seconds:,.0f} s '
       f'| {row.cpu_seconds:,.0f} s | {row.seconds_per_episode:.3f} '
       f'| {row.updates_per_second:,.0f} | {first / row.seconds:.2f} '
       f'| {row.staleness:.2f} |'
-    ).replace('nan', '–')
+    )
+    yield line.replace('nan s', '–').replace('nan', '–')
   found = {
     system: seconds
     for system in dict.fromkeys(row.system for row in rows)
