@@ -136,12 +136,15 @@ def table_config(config: ml_collections.ConfigDict) -> TableConfig:
   if replay.max_size is None:
     fix = f'a {replay.sampler} table needs it, in unrolls (as 100000)'
     raise ValueError(f'--config.replay.max_size: {fix}.')
+  # Workers that train a model sample, too, but the ratio is of those that act.
+  workers = config.asynchronous.workers
+  acting = max(1, workers - config.asynchronous.model_workers)
   return ReplayConfig(
     name=TABLE,
     sampler=replay.sampler,
     max_size=replay.max_size,
     max_times_sampled=replay.max_times_sampled,
-    samples_per_insert=replay.samples_per_insert,
+    samples_per_insert=replay.samples_per_insert * workers / acting,
     tolerance=replay.tolerance,
     min_size=replay.min_size,
     priority_exponent=replay.priority_exponent,

@@ -39,6 +39,12 @@ def test_every_rule_comes_from_the_configuration():
   assert table_configs.table_config(_config(**rules)) == expected
 
 
+def test_model_workers_sample_on_top_of_the_ratio():
+  config = _config(sampler='uniform', max_size=500, max_times_sampled=0)
+  config.asynchronous.update({'workers': 4, 'model_workers': 1})
+  assert table_configs.table_config(config).samples_per_insert == 4 / 3
+
+
 @pytest.mark.parametrize(
   'changes,message',
   [
