@@ -81,11 +81,7 @@ def _trials(
       if _WORKERS.value and str(workers) not in _WORKERS.value:
         continue
       for seed in range(1, _SEEDS.value + 1):
-        values = {
-          **system.values,
-          'seed': seed,
-          'asynchronous.workers': workers,
-        }
+        values = {**system.values_with(workers, file), 'seed': seed}
         if _FRAMES.value:
           values['total_env_frames'] = _FRAMES.value
         config = file.copy_and_resolve_references()

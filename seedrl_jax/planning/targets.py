@@ -17,21 +17,19 @@ class Device(NamedTuple):
     flops: of bfloat16 products, dense, per second.
     bandwidth: of its memory, in bytes per second.
     memory: bytes.
-    cores_per_chip: devices that JAX makes of one chip.
     gpu: of a GPU, its compute capability and number of multiprocessors.
   """
 
   flops: float
   bandwidth: float
   memory: float
-  cores_per_chip: int = 1
   gpu: tuple[int, int, int] | None = None
 
 
 # Google Cloud's pages on each TPU version, and NVIDIA's data sheets of the SXM
 # modules. A TPU v4 chip is two devices here, which share its figures.
 DEVICES = {
-  'v4': Device(137.5e12, 614e9, 16e9, cores_per_chip=2),
+  'v4': Device(137.5e12, 614e9, 16e9),
   'v5e': Device(197e12, 819e9, 16e9),
   'v5p': Device(459e12, 2765e9, 95e9),
   'v6e': Device(918e12, 1640e9, 32e9),

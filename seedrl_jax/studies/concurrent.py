@@ -11,9 +11,10 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import ml_collections
 from matplotlib import figure as mpl_figure
 
-from seedrl_jax.runtime import curves
+from seedrl_jax.runtime import curves, settings
 from seedrl_jax.studies import results, sweeping
 
 # Workers of the estimate for machines with a core for each.
@@ -28,12 +29,25 @@ class System(NamedTuple):
     config: name of the configuration.
     values: of its keys.
     workers: numbers of workers to run it with; (1,) for `train`.
+    scaled: keys whose values are multiplied by the number of workers.
   """
 
   program: str
   config: str
   values: Mapping[str, Any] = {}
   workers: Sequence[int] = (1,)
+  scaled: Sequence[str] = ()
+
+  def values_with(
+    self, workers: int, config: ml_collections.ConfigDict
+  ) -> dict[str, Any]:
+    """Returns the values of keys of `config` for so many workers."""
+    leaves = dict(settings.leaves(config))
+    return {
+      **self.values,
+      **{key: leaves[key] * workers for key in self.scaled},
+      'asynchronous.workers': workers,
+    }
 
 
 _ALL = (1, 2, 4, 8)
@@ -42,8 +56,13 @@ SYSTEMS: dict[str, System] = {
   'DQN with a lock': System(
     'train_async', 'concurrent/dqn', {'asynchronous.share': 'lock'}, (2, 4)
   ),
+  # One update takes the mean of the workers' gradients, so there are fewer.
   'DQN in step': System(
-    'train_async', 'concurrent/dqn', {'asynchronous.share': 'sync'}, (2, 4)
+    'train_async',
+    'concurrent/dqn',
+    {'asynchronous.share': 'sync'},
+    (2, 4),
+    ('optimizer.learning_rate', 'loss.target_update_rate'),
   ),
   'DQN with a server': System(
     'train_async', 'concurrent/dqn', {'asynchronous.share': 'server'}, (2, 4)
@@ -117,10 +136,10 @@ def measure(system: str, workers: int, seed: int, trial: sweeping.Trial) -> Run:
     target is not None and mean >= target,
     last['time/env_frames'],
     last.get('rollout/episodes', 0.0),
-    last['time/elapsed_s'],
+    round(last['time/elapsed_s'], 1),
     round(sum(last.get(name, 0.0) for name in cpu), 1),
     last['time/updates'],
-    last.get('asynchronous/staleness_mean', 0.0),
+    round(last.get('asynchronous/staleness_mean', 0.0), 3),
   )
 
 

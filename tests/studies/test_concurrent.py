@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from seedrl_jax.runtime import workdir
+from seedrl_jax.runtime import config_files, workdir
 from seedrl_jax.studies import concurrent, sweeping
 from tests.studies import study_runs
 
@@ -13,6 +13,17 @@ def _row(workers, frames=100.0, seconds=50.0, solved=2, system='A3C'):
   cpu = workers * 5.0 * frames / 100
   own = concurrent.Row(system, workers, 2, solved, frames, 10.0, seconds, cpu)
   return own._replace(updates=200.0, staleness=0.5)
+
+
+def test_steps_are_larger_where_workers_share_one_update():
+  def rate(system, workers):
+    found = concurrent.SYSTEMS[system]
+    file = config_files.load(found.config)
+    values = found.values_with(workers, file)
+    return values.get('optimizer.learning_rate')
+
+  assert rate('DQN in step', 4) == pytest.approx(4 * rate('DQN in step', 1))
+  assert rate('DQN with a lock', 4) is None
 
 
 def test_estimates_give_each_worker_a_core():
