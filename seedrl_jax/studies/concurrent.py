@@ -187,8 +187,8 @@ def estimates(rows: Sequence[Row], system: str) -> dict[int, float]:
 
   Assumes that a frame takes a worker the processor time that it takes one
   alone, that workers do not slow each other down, and that more workers than
-  were run need the frames of the most that were. Systems that ran with one
-  worker only have none.
+  were run need the frames of the most that were. Systems that did not run both
+  with one worker and with more have none.
   """
   own = {row.workers: row for row in rows if row.system == system}
   own = {workers: row for workers, row in own.items() if row.solved}
