@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ import numpy as np
 from seedrl_jax import types
 from seedrl_jax.envs import factory
 from seedrl_jax.replay import table_configs
-from seedrl_jax.runtime import settings
+from seedrl_jax.runtime import process, settings
 from seedrl_jax.runtime.settings import (
   FLAG,
   SECTION,
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 # Environments with cheap steps take turns only in halves of at least so many.
 _LEAST_HALF = 128
-_LAST_PROCESSOR = max(os.sched_getaffinity(0))
+_LAST_PROCESSOR = max(process.PROCESSORS)
 _PROCESSOR = integer(-1, _LAST_PROCESSOR)._replace(
   words=f"give a processor, up to this machine's {_LAST_PROCESSOR}, or -1"
 )

@@ -39,6 +39,8 @@ _TUNABLE = 'glibc.malloc.hugetlb'
 # Bytes of all kept programs. A run on CartPole has 1.5 MB.
 _CACHE_LIMIT = 1 << 30
 _CPUINFO = pathlib.Path('/proc/cpuinfo')
+# Processors of the program, of which a part of it may confine itself to some.
+PROCESSORS = tuple(sorted(os.sched_getaffinity(0)))
 # The lines that tell kinds of processors apart.
 _PROCESSOR = re.compile(
   r'(vendor_id|cpu family|model|flags|Features|CPU (implementer|part))\s*:.*'

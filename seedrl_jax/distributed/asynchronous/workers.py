@@ -7,7 +7,6 @@ its own data; `shared` says how they reach the parameters.
 
 import contextlib
 import functools
-import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -31,14 +30,13 @@ from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import update
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay.reverb.client import store as reverb_store
-from seedrl_jax.runtime import threads
+from seedrl_jax.runtime import process, threads
 from seedrl_jax.runtime import workdir as workdir_lib
 
 
 def processors(index: int) -> list[int]:
   """Returns the processor of worker `index`."""
-  own = sorted(os.sched_getaffinity(0))
-  return [own[index % len(own)]]
+  return [process.PROCESSORS[index % len(process.PROCESSORS)]]
 
 
 class AsynchronousWorkers(coordinator.Coordinator):
@@ -61,8 +59,6 @@ class AsynchronousWorkers(coordinator.Coordinator):
     self._config, self._workdir = config, workdir
     self._told, self._say = told, say
     self._processors = [processors(i) for i in range(self.count)]
-    # Before this process confines itself to its own.
-    self._all_processors = sorted(os.sched_getaffinity(0))
     self._parameters: Any = None
     # The addresses of a parameter server's shards.
     self._places: Sequence[str] = told.get('places', ()) if told else ()
@@ -169,7 +165,7 @@ class AsynchronousWorkers(coordinator.Coordinator):
       self._board,
       config,
       self._workdir.path / 'shards',
-      self._all_processors,
+      process.PROCESSORS,
       self._say,
     )
     self._places = found.places

@@ -140,6 +140,8 @@ def main() -> None:
   with open(0, 'rb', buffering=0, closefd=False) as source:
     config = json.loads(source.readline())
   _die_with_owner()
+  # The owner may have confined itself.
+  os.sched_setaffinity(0, config['processors'])
   try:
     server = _serve(config)
   except Exception as e:

@@ -18,6 +18,7 @@ from seedrl_jax.replay import base
 from seedrl_jax.replay.reverb import transport
 from seedrl_jax.replay.reverb.client import errors
 from seedrl_jax.replay.reverb.server import checkpoint_files
+from seedrl_jax.runtime import process as process_lib
 
 _MAIN = pathlib.Path(__file__).with_name('main.py')
 # Seconds from SIGTERM to SIGKILL. SIGTERM ends the process at once, without
@@ -224,6 +225,7 @@ class ReverbServer(contextlib.AbstractContextManager):
       'checkpoints': str(self._folder.own),
       'restore': restore,
       'rewritten': str(self._folder.rewritten),
+      'processors': process_lib.PROCESSORS,
     }
 
   def _end(self) -> None:
