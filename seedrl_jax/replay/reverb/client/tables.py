@@ -182,6 +182,7 @@ class ReverbReplay(ReverbTable, base.Replay):
     encoder = unroll_items.UnrollEncoder(shared.layout, config.name)
     super().__init__(config, shared, pool, encoder.encode, _REPLAY_BLOCKS, 1)
     self._updater = priorities_lib.PriorityUpdater(shared.link, config.name)
+    self._has_priorities = config.sampler == 'prioritized'
 
   def sampler(
     self, batch_size: int, num_blocks: int | None = None
@@ -197,9 +198,14 @@ class ReverbReplay(ReverbTable, base.Replay):
     return self._make_sampler(decoder, _REPLAY_STREAMS, lambda keys: None)
 
   def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
-    """See `Replay`; sent in a thread. ReverbError if an earlier one failed."""
+    """See `Replay`; sent in a thread, unless nothing draws by them.
+
+    Raises:
+      ReverbError: if an earlier call to the server failed.
+    """
     checked = base.check_priorities(priorities, len(keys))
-    self._updater.update(np.asarray(keys, np.uint64), checked)
+    if self._has_priorities:
+      self._updater.update(np.asarray(keys, np.uint64), checked)
 
   def flush(self, timeout: float | None = None) -> None:
     """See `ReverbTable`; the time-out applies only to inserts."""

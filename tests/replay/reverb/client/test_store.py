@@ -120,6 +120,18 @@ def test_no_draw_and_no_update_waits_until_the_server_has_priorities(
   np.testing.assert_array_equal(sample.priorities, 3.0)
 
 
+def test_priorities_that_nothing_draws_by_are_not_sent(make, toy, monkeypatch):
+  made = make(toy.items('uniform'), ahead=0)
+  toy.insert(made, 't', [1, 2])
+  sent: list[object] = []
+  monkeypatch.setattr(
+    made.location.link, 'mutate', lambda *arguments: sent.append(arguments)
+  )
+  made.table('t').sampler(2).sample().update_priorities(np.full(2, 3.0))
+  made.flush()
+  assert not sent
+
+
 @pytest.mark.parametrize('kind', ['queue', 'items'])
 def test_close_ends_every_thread(make, toy, threads, kind):
   before = _reverb_threads()
