@@ -243,7 +243,8 @@ def _asynchronous() -> ml_collections.ConfigDict:
     # Of these, workers without environments that train Dyna-Q's model, and
     # values by what it imagines, while the others act and train by what is
     # real. They need the others' replay, so --config.replay.backend=reverb.
-    # What they sample is not in replay.samples_per_insert, but comes on top.
+    # What they sample is not in replay.samples_per_insert, but comes on top:
+    # each makes at most as many updates as one that acts does in the mean.
     'model_workers': 0,
     # 'hogwild': gradients are applied in shared memory, without locks; 'lock':
     # one at a time; 'sync': the mean of one gradient of each worker; 'server':

@@ -135,6 +135,10 @@ class Coordinator:
     """
     yield lambda ready, save_due: Decision(ready, save_due, figures.progress())
 
+  def is_ahead(self) -> bool:
+    """Whether this host must wait for others before its next update."""
+    return False
+
   def must_stop(self) -> bool:
     """Whether a host asked all to stop; raises `HostLost` if one is gone."""
     return False

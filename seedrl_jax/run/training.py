@@ -19,6 +19,8 @@ from seedrl_jax.runtime import process, report, startup, threads
 # Seconds for threads to end: in all, and before the user is informed.
 JOIN_SECONDS = 600.0
 _QUIET_JOIN_SECONDS = 10.0
+# Seconds between looks at whether others have caught up.
+_TURN_SECONDS = 0.001
 # Updates before a trace, which then shows the steady state.
 _WARM_UP = 20
 # Waits for a batch; returns None if this host wants to stop.
@@ -194,6 +196,9 @@ class Training:
       # There is time to spare: publish now, so that inference does not act with
       # older parameters until the next batch.
       self._parts.learner.flush()
+    while self._coordinator.is_ahead():
+      if self.group.wait(_TURN_SECONDS):
+        return None
     try:
       return prefetcher.get()
     except prefetch_lib.PrefetchClosed:

@@ -46,13 +46,22 @@ class Board:
   """The rows of all workers, and when the target network was last updated."""
 
   def __init__(
-    self, count: int, index: int = 0, fd: int | None = None, version: int = 0
+    self,
+    count: int,
+    index: int = 0,
+    fd: int | None = None,
+    version: int = 0,
+    num_models: int = 0,
   ):
-    """Makes the board, or opens that of `fd` as worker `index`."""
+    """Makes the board, or opens that of `fd` as worker `index`.
+
+    The last `num_models` workers train a model while the others act.
+    """
     self._memory = memory.Memory([(_ROW, (count,)), ('i8', (2,))], fd)
     rows, self._numbers = self._memory.arrays
     self._rows = rows.view(np.recarray)
     self.index = index
+    self._num_acting = count - num_models
     if fd is None:
       self._numbers[:] = version
     # Episodes of each worker that were taken.
@@ -72,6 +81,24 @@ class Board:
     counted = int(self._numbers[0] + self._rows.updates.sum())
     # A parameter server counts by itself.
     return max(counted, int(self._rows.version.max()))
+
+  def is_ahead(self) -> bool:
+    """Whether this worker trains a model and has to wait for those that act.
+
+    It makes no more updates than one of them does in the mean. Otherwise it
+    would take more than its part of what the replay's ratio allows.
+    """
+    if self.index < self._num_acting:
+      return False
+    applied = self._applied()
+    return bool(applied[self.index] > applied[: self._num_acting].mean())
+
+  def _applied(self) -> np.ndarray:
+    """Returns how many gradients each worker has applied.
+
+    In step, the first worker applies those of all, so that nobody is ahead.
+    """
+    return self._rows.staleness.sum(axis=1)
 
   def target_is_due(self, period: int) -> bool:
     """Whether the target's update is due, at multiples of `period`.
@@ -144,10 +171,12 @@ class Board:
     percentile = int(np.searchsorted(np.cumsum(bins), 0.99 * bins.sum()))
     discarded = stale + outlying + lost
     total = max(int(bins.sum()) + discarded, 1)
+    models = int(self._applied()[self._num_acting :].sum())
     return {
       'asynchronous/staleness_mean': float(bins @ np.arange(_BINS)) / applied,
       'asynchronous/staleness_p99': float(percentile),
       'asynchronous/discarded_share': discarded / total,
+      'asynchronous/model_share': models / applied,
       'asynchronous/stale_gradients': float(stale),
       'asynchronous/outlying_gradients': float(outlying),
       'asynchronous/lost_gradients': float(lost),

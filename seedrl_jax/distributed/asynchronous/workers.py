@@ -119,7 +119,11 @@ class AsynchronousWorkers(coordinator.Coordinator):
     told, flat = self._told, self._updater.flat
     fds = told['fds'] if told else {}
     self._board = board_lib.Board(
-      self.count, self.index, fds.get('board'), int(state.step)
+      self.count,
+      self.index,
+      fds.get('board'),
+      int(state.step),
+      self.num_models,
     )
     self._parameters = self._open(fds)
     progress = 0.0
@@ -258,6 +262,9 @@ class AsynchronousWorkers(coordinator.Coordinator):
     for child in self._children:
       if child.failure:
         raise coordinator.WorkerFailed(child.failure)
+
+  def is_ahead(self) -> bool:
+    return self._board.is_ahead()
 
   def must_stop(self) -> bool:
     self._check()

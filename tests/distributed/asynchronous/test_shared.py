@@ -28,7 +28,7 @@ _FIGURES = {
 def _boards(count, **kwargs):
   first = board_lib.Board(count, **kwargs)
   return [first] + [
-    board_lib.Board(count, i, first.fd) for i in range(1, count)
+    board_lib.Board(count, i, first.fd, **kwargs) for i in range(1, count)
   ]
 
 
@@ -55,6 +55,21 @@ def test_counters_outlive_a_process():
   boards[1].tell(_FIGURES)
   told = boards[0].told()[1]
   assert (told['env_steps'], told['num_envs']) == (20, 4)
+
+
+def test_a_worker_for_the_model_waits_for_those_that_act():
+  first, second, model = boards = _boards(3, num_models=1)
+  assert not model.is_ahead()
+  model.count(0)
+  assert model.is_ahead()
+  first.count(1)
+  # Their mean is one half.
+  assert model.is_ahead()
+  second.count(1)
+  second.count(1)
+  # Those that act do not wait.
+  assert not any(board.is_ahead() for board in boards)
+  assert first.metrics()['asynchronous/model_share'] == 1 / 4
 
 
 def test_only_the_newest_episodes_are_told():

@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import pathlib
 import signal
 
 import pytest
@@ -110,6 +111,35 @@ def test_workers_of_different_configurations_are_refused(tmp_path):
   code, error = program.end()
   assert code == 1
   assert '--config' in error and 'one configuration' in error
+
+
+@pytest.mark.usefixtures('server_python')
+def test_a_model_worker_makes_no_more_than_its_part_of_the_updates(tmp_path):
+  program = _start(
+    tmp_path,
+    '--config.asynchronous.model_workers=1',
+    '--config.replay.backend=reverb',
+    '--config.replay.min_size=100',
+    '--config.planning.start_frames=200',
+    '--config.unroll_length=1',
+    '--config.total_env_frames=1000000',
+    config='dyna_q_cartpole',
+  )
+  program.wait_for_updates(100)
+  (server,) = (
+    pid
+    for pid in _workers(program)[1:]
+    if 'server/main.py' in pathlib.Path(f'/proc/{pid}/cmdline').read_text()
+  )
+  # The first worker has one processor, its server all.
+  assert os.sched_getaffinity(server) == os.sched_getaffinity(0)
+  share = functools.partial(runs.column, tmp_path, 'asynchronous/model_share')
+  while share()[-1] == 0:
+    program.wait_for(' updates')
+  program.process.send_signal(signal.SIGTERM)
+  assert program.end()[0] == 0
+  # Of 100 it may be one ahead.
+  assert share()[-1] < 0.51
 
 
 @pytest.mark.parametrize(
