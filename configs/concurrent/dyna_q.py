@@ -2,7 +2,8 @@
 
 `concurrent/dqn`, and the study's model and random actions. For launch/train.py,
 or for launch/train_async.py, there also with workers for the model alone:
---config.asynchronous.model_workers=1 and --config.replay.backend=reverb.
+--config.asynchronous.model_workers=1 and --config.replay.backend=reverb, with
+replay.max_size multiplied by the number of workers, as they share it.
 Differences (in brackets: the study):
 
 * every update of the model plans: one imagined step for each real transition

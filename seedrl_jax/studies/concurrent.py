@@ -69,11 +69,13 @@ SYSTEMS: dict[str, System] = {
   ),
   'A3C': System('train_async', 'concurrent/a3c', workers=_ALL),
   'Dyna-Q': System('train_async', 'concurrent/dyna_q'),
+  # One replay for all, so that it is as large as theirs together.
   'Dyna-Q with a model worker': System(
     'train_async',
     'concurrent/dyna_q',
     {'asynchronous.model_workers': 1, 'replay.backend': 'reverb'},
     (2, 4, 8),
+    ('replay.max_size',),
   ),
   'Central DQN': System('train', 'concurrent/dqn'),
   'Central V-trace': System('train', 'concurrent/vtrace'),
