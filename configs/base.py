@@ -244,7 +244,7 @@ def _asynchronous() -> ml_collections.ConfigDict:
     # values by what it imagines, while the others act and train by what is
     # real. They need the others' replay, so --config.replay.backend=reverb.
     # What they sample is not in replay.samples_per_insert, but comes on top:
-    # each makes at most as many updates as one that acts does in the mean.
+    # each makes at most as many updates as an acting worker does on average.
     'model_workers': 0,
     # 'hogwild': gradients are applied in shared memory, without locks; 'lock':
     # one at a time; 'sync': the mean of one gradient of each worker; 'server':

@@ -83,10 +83,10 @@ class Board:
     return max(counted, int(self._rows.version.max()))
 
   def is_ahead(self) -> bool:
-    """Whether this worker trains a model and has to wait for those that act.
+    """Whether this worker trains a model and must wait for those that act.
 
-    It makes no more updates than one of them does in the mean. Otherwise it
-    would take more than its part of what the replay's ratio allows.
+    It makes no more updates than they do on average. Otherwise it would take
+    more than its share of what the replay's ratio allows.
     """
     if self.index < self._num_acting:
       return False
