@@ -15,6 +15,8 @@ import sys
 
 import jax
 import numpy as np
+from jax._src import distributed, xla_bridge
+from jax._src.lib import _jax
 from jax.experimental import multihost_utils
 
 from seedrl_jax.distributed import coordinator as coordinator_lib
@@ -80,17 +82,42 @@ def join(
 def _start_jax(flags: _Flags, interface: str, client: votes.VoteClient) -> None:
   """Joins JAX's distributed service, at a free port of host 0."""
   with _hold_free_port(interface) as held:
-    told = client.gather([held.getsockname()[1], jax.__version__])
-    several_hosts.check_same([version for _, version in told], 'JAX {}')
+    info = client.gather(
+      [held.getsockname()[1], jax.__version__, client.server_address]
+    )
+    ports, versions, server_addresses = zip(*info, strict=True)
+    several_hosts.check_same(versions, 'JAX {}')
     _configure()
-    port = told[0][0]
+    # Host 0 reaches itself by loopback; host 1 knows its address.
+    _set_cpu_address(
+      client.local_address if flags.index else server_addresses[1]
+    )
     jax.distributed.initialize(
-      _join_address(flags.address[0], port),
+      _join_address(flags.address[0], ports[0]),
       flags.count,
       flags.index,
-      coordinator_bind_address=_join_address(interface or '[::]', port),
+      # Under Slurm, JAX would give each process a single GPU.
+      cluster_detection_method='deactivate',
+      coordinator_bind_address=_join_address(interface or '[::]', ports[0]),
       heartbeat_timeout_seconds=_JAX_HEARTBEAT_SECONDS,
     )
+
+
+def _set_cpu_address(address: str) -> None:
+  """Sets where this host listens for the collectives of CPUs.
+
+  By default JAX looks up the host's name, which may not resolve, or to an
+  address that the other hosts do not reach. JAX has no public setting for it.
+  """
+
+  def make_client() -> object:
+    return xla_bridge.make_cpu_client(
+      _jax.make_gloo_tcp_collectives(
+        distributed.global_state.client, hostname=address
+      )
+    )
+
+  xla_bridge.register_backend_factory('cpu', make_client, fail_quietly=False)
 
 
 def _configure() -> None:
@@ -98,7 +125,6 @@ def _configure() -> None:
   jax.config.update('jax_enable_recoverability', True)
   # The service would handle SIGTERM itself.
   jax.config.update('jax_enable_preemption_service', False)
-  jax.config.update('jax_cpu_collectives_implementation', 'gloo')
   # Only host 0 would fill a cache; compiling hosts then wait for each other.
   jax.config.update(
     'jax_compilation_cache_dir', os.environ.get('JAX_COMPILATION_CACHE_DIR')
@@ -135,13 +161,13 @@ def _check_flags(
       f'--process_id={process_id}: with --num_processes={num_processes} give '
       f'0 to {num_processes - 1}.'
     )
-  return _Flags((host.strip('[]'), int(port)), num_processes, process_id)
+  # /etc/hosts may lack it.
+  host = '127.0.0.1' if host == 'localhost' else host.strip('[]')
+  return _Flags((host, int(port)), num_processes, process_id)
 
 
 def _interface(host: str) -> str:
   """Returns where host 0 listens: loopback, or every interface."""
-  if host == 'localhost':
-    return '127.0.0.1'
   with contextlib.suppress(ValueError):
     if ipaddress.ip_address(host).is_loopback:
       return host

@@ -92,6 +92,8 @@ class VoteClient:
     lost: a sentence about a host that is gone, or why host 0 does not accept
       this one; '' if all are well.
     stop_wanted: whether a host asked all to stop.
+    local_address: the IP address of this host that reaches host 0.
+    server_address: the IP address of host 0 that this host reaches.
   """
 
   def __init__(
@@ -112,7 +114,10 @@ class VoteClient:
     # The present vote's result, once there is one.
     self._results: list[list[Any]] = []
     self._closing = False
-    self._wire = HostWire(_connect(address, join_timeout), join_timeout)
+    connection = _connect(address, join_timeout)
+    self.local_address: str = connection.getsockname()[0]
+    self.server_address: str = connection.getpeername()[0]
+    self._wire = HostWire(connection, join_timeout)
     self._wire.send('hello', secret, index, count)
     self._reader = threading.Thread(
       target=self._read, name='hosts-reader', daemon=True

@@ -36,7 +36,7 @@ def test_hosts_that_do_not_meet_say_why(flags, sentence):
 
 @pytest.mark.parametrize(
   'host, interface',
-  [('localhost', '127.0.0.1'), ('::1', '::1'), ('fd00::1', '::'), ('a', '')],
+  [('127.0.0.1', '127.0.0.1'), ('::1', '::1'), ('fd00::1', '::'), ('a', '')],
 )
 def test_host_0_listens_where_the_others_look(host, interface):
   assert hosts._interface(host) == interface
