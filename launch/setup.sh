@@ -29,6 +29,8 @@ readonly ACTOR_PACKAGES='absl-py envpool grpcio gymnasium ml_collections numpy'
 readonly ACCELERATORS='cuda12 cuda13 tpu'
 # Oldest NVIDIA drivers for CUDA 12 and 13.
 readonly CUDA12_DRIVER=525 CUDA13_DRIVER=580
+# Oldest cards for CUDA 13: compute capability 7.5.
+readonly CUDA13_CAPABILITY=75
 
 say() { printf 'setup: %s\n' "$*"; }
 
@@ -138,6 +140,15 @@ complete_system() {
     die "apt-get has installed it, but ${packages[*]} is still missing."
 }
 
+# Succeeds if CUDA 13 supports all cards.
+cards_support_cuda13() {
+  local capability capabilities
+  capabilities=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader)
+  for capability in ${capabilities//./}; do
+    ((capability >= CUDA13_CAPABILITY)) || return 1
+  done
+}
+
 # Prints cuda13, cuda12, tpu, or nothing.
 detect_accelerator() {
   local driver
@@ -146,7 +157,7 @@ detect_accelerator() {
     driver=${driver%%.*}
     if [[ ! $driver =~ ^[0-9]+$ ]]; then
       return 0
-    elif ((driver >= CUDA13_DRIVER)); then
+    elif ((driver >= CUDA13_DRIVER)) && cards_support_cuda13; then
       echo cuda13
     elif ((driver >= CUDA12_DRIVER)); then
       echo cuda12

@@ -30,8 +30,8 @@ Options, with the environment variables that stand for them:
   --zone=ZONE        SEEDRL_TPU_ZONE     default: what gcloud is configured for
   --project=PROJECT  SEEDRL_TPU_PROJECT  default: what gcloud is configured for
   --type=TYPE        SEEDRL_TPU_TYPE     of create; default: v5litepod-16
-  --version=VERSION  SEEDRL_TPU_VERSION  of create: the runtime; default:
-                                         v2-alpha-tpuv5-lite
+  --version=VERSION  SEEDRL_TPU_VERSION  of create: the runtime; default: the
+                                         type's
   --spot             SEEDRL_TPU_SPOT=1   of create: cheaper, may be taken away
   --queued           SEEDRL_TPU_QUEUED=1 of create: waits in the queue for room
   --backup=URL       SEEDRL_TPU_BACKUP   of train: where in a bucket, as in
@@ -76,7 +76,7 @@ parse_arguments() {
   zone=${SEEDRL_TPU_ZONE:-}
   project=${SEEDRL_TPU_PROJECT:-}
   type=${SEEDRL_TPU_TYPE:-v5litepod-16}
-  version=${SEEDRL_TPU_VERSION:-v2-alpha-tpuv5-lite}
+  version=${SEEDRL_TPU_VERSION:-}
   spot=${SEEDRL_TPU_SPOT:-}
   queued=${SEEDRL_TPU_QUEUED:-}
   backup=${SEEDRL_TPU_BACKUP:-}
@@ -155,7 +155,21 @@ warn_of_loss() {
     'what a run saves, give train --backup=gs://bucket/run.'
 }
 
+# Sets `version` to the runtime for `type`, unless it is given.
+choose_version() {
+  [[ ! $version ]] || return 0
+  # Google's list: https://cloud.google.com/tpu/docs/runtimes
+  case $type in
+    v[234]-*) version=tpu-ubuntu2204-base ;;
+    v5litepod-*) version=v2-alpha-tpuv5-lite ;;
+    v5p-*) version=v2-alpha-tpuv5 ;;
+    v6e-*) version=v2-alpha-tpuv6e ;;
+    *) die "--type=$type: its runtime is not known here; give --version." ;;
+  esac
+}
+
 create() {
+  choose_version
   find_state
   case $state in
     '') ;;

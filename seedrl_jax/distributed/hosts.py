@@ -82,9 +82,11 @@ def join(
 def _start_jax(flags: _Flags, interface: str, client: votes.VoteClient) -> None:
   """Joins JAX's distributed service, at a free port of host 0."""
   with _hold_free_port(interface) as held:
-    info = client.gather(
-      [held.getsockname()[1], jax.__version__, client.server_address]
-    )
+    info = client.gather([
+      held.getsockname()[1],
+      jax.__version__,
+      client.server_address,
+    ])
     ports, versions, server_addresses = zip(*info, strict=True)
     several_hosts.check_same(versions, 'JAX {}')
     _configure()

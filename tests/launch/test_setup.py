@@ -281,18 +281,27 @@ def test_what_is_missing_is_installed(host: Host, name: str, script: str):
 
 
 @pytest.mark.parametrize(
-  ('driver', 'env', 'expected'),
+  ('driver', 'capability', 'env', 'expected'),
   [
-    ('580.65.06\n580.65.06', {}, '[cuda13]'),
-    ('550.54', {}, '[cuda12]'),
-    ('470.82', {}, ''),
-    ('590.48.01', {'SEEDRL_ACCELERATOR': 'cuda12'}, '[cuda12]'),
+    ('580.65.06\n580.65.06', '7.5\n10.0', {}, '[cuda13]'),
+    ('580.65.06\n580.65.06', '8.0\n7.0', {}, '[cuda12]'),
+    ('550.54', '9.0', {}, '[cuda12]'),
+    ('470.82', '9.0', {}, ''),
+    ('590.48.01', '9.0', {'SEEDRL_ACCELERATOR': 'cuda12'}, '[cuda12]'),
   ],
 )
-def test_gpu_driver_chooses_the_extra(
-  host: Host, driver: str, env: Mapping[str, str], expected: str
+def test_driver_and_cards_choose_the_extra(
+  host: Host,
+  driver: str,
+  capability: str,
+  env: Mapping[str, str],
+  expected: str,
 ):
-  host.add('nvidia-smi', f'#!/usr/bin/env bash\necho "{driver}"\n')
+  host.add(
+    'nvidia-smi',
+    f'#!/usr/bin/env bash\n[[ $1 == *compute_cap ]] && echo "{capability}" ||\n'
+    f'  echo "{driver}"\n',
+  )
   host.setup(**env)
   host.setup(**env)
   assert host.installs() == [expected]

@@ -212,6 +212,7 @@ def test_actors_have_nodes_of_their_own(cluster: Cluster):
     SLURM_HET_SIZE='2',
     SLURM_JOB_NODELIST_HET_GROUP_0='g1',
     SLURM_JOB_NODELIST_HET_GROUP_1='c1,c2,c3',
+    SLURM_JOB_CPUS_PER_NODE_HET_GROUP_1='16(x2),1',
     SEEDRL_PORT='4000',
     FAKE_ACTORS='3',
   )
@@ -246,6 +247,16 @@ def test_what_is_given_is_used(cluster: Cluster):
   [
     ([], {'SLURM_JOB_NODELIST': ''}, 'this is for Slurm; submit it: sbatch'),
     ([], {'SEEDRL_VENV': '/no'}, '/no/bin/python is not there; run launch/'),
+    (
+      [],
+      {
+        'SLURM_HET_SIZE': '2',
+        'SLURM_JOB_NODELIST_HET_GROUP_0': 'g1',
+        'SLURM_JOB_NODELIST_HET_GROUP_1': 'c1,c2',
+        'SLURM_JOB_CPUS_PER_NODE_HET_GROUP_1': '1(x2)',
+      },
+      'have one core each; give the second component --exclusive or --cpus-',
+    ),
     ([], {'SEEDRL_TLS_KEY': 'k'}, 'give all of SEEDRL_TLS_CERTIFICATE, SE'),
     (['--x', '-workdir=w'], {}, 'name the work directory by SEEDRL_WORKDIR.'),
   ],

@@ -253,6 +253,7 @@ _AWKWARD = ("--config.env.id='a b'", '--x=$HOME;`id`"', '--y=*', '--z=', 'ü\n')
     (['create', '--name', 'tpu'], '--name is no option of create'),
     (['train', '--name=tpu', '--backup=b/r'], '--backup=b/r: must be a folder'),
     (['train', '--name=tpu', '--restart'], '--restart needs --backup=gs://'),
+    (['create', '--name=tpu', '--type=v9-8'], '--type=v9-8: its runtime is no'),
   ],
 )
 def test_what_is_wrong_is_said(desk: Desk, arguments: list[str], said: str):
@@ -432,17 +433,35 @@ def test_backup_is_complete_when_a_learner_has_ended(ready: Desk):
   assert (ready.bucket / 'r/hosts/1/backup').exists()
 
 
+@pytest.mark.parametrize(
+  ('accelerator', 'version'),
+  [
+    ('v4-32', 'tpu-ubuntu2204-base'),
+    ('v5litepod-16', 'v2-alpha-tpuv5-lite'),
+    ('v5p-8', 'v2-alpha-tpuv5'),
+    ('v6e-8', 'v2-alpha-tpuv6e'),
+  ],
+)
+def test_each_type_has_its_runtime(desk: Desk, accelerator: str, version: str):
+  assert (
+    desk.run('create', '--name=tpu', f'--type={accelerator}').returncode == 0
+  )
+  assert f'--version={version}' in desk.calls()[-1]
+
+
 def test_create_waits_in_the_queue(desk: Desk):
   desk.on_sleep('echo PROVISIONING >queue', 'echo ACTIVE >queue')
-  result = desk.run('create', '--name=tpu', '--queued', '--spot', '--type=t')
+  result = desk.run(
+    'create', '--name=tpu', '--queued', '--spot', '--type=v6e-8'
+  )
   assert result.returncode == 0, result.stderr
   assert [line for line in result.stdout.splitlines() if 'request' in line] == [
     'tpu_vm: the request for tpu is WAITING_FOR_RESOURCES',
     'tpu_vm: the request for tpu is PROVISIONING',
   ]
   assert [
-    *('create', 'tpu', '--node-id=tpu', '--accelerator-type=t'),
-    *('--runtime-version=v2-alpha-tpuv5-lite', '--spot', '--quiet'),
+    *('create', 'tpu', '--node-id=tpu', '--accelerator-type=v6e-8'),
+    *('--runtime-version=v2-alpha-tpuv6e', '--spot', '--quiet'),
   ] in desk.calls()
   # What was requested is not requested again, and is deleted with its slice.
   assert desk.run('create', '--name=tpu', '--queued').returncode == 0
