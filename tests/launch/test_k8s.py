@@ -300,6 +300,24 @@ def test_a_tpu_slice_has_as_many_hosts_as_there_are_learners():
   assert int(flags['--config.batch_size']) == share * hosts
 
 
+def test_a_learner_on_tpus_may_open_them_and_lock_memory(
+  tmp_path: pathlib.Path,
+):
+  (container,) = _learners(_with('tpu'))[0]['template']['spec']['containers']
+  context = container['securityContext']
+  assert (context['runAsUser'], context['runAsNonRoot']) == (0, False)
+  assert context['capabilities'] == {'add': ['SYS_RESOURCE']}
+  *shell, script, name = container['command']
+  stand_ins.add_program(
+    tmp_path, 'launch/k8s/learner.sh', '#!/bin/bash\nulimit -l\necho "$@"\n'
+  )
+  # A test may not raise the limit.
+  script = script.replace('68719476736', '64')
+  command = [*shell, script, name, '--a', 'b  c']
+  output = subprocess.check_output(command, cwd=tmp_path, text=True)
+  assert output == '64\n--a b  c\n'
+
+
 def test_learners_wait_in_a_queue():
   labels = _with('kueue')['JobSet/seedrl']['metadata']['labels']
   assert labels['kueue.x-k8s.io/queue-name'] == 'seedrl'
