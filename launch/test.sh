@@ -2,7 +2,7 @@
 # Checks lint, format and types, then runs the tests in two processes (`-n 0`:
 # one, for a debugger). `--all` adds the learning tests, which take minutes
 # each. `--oldest` runs the tests with the oldest dependencies that are
-# supported, in an environment of their own. Other arguments go to pytest.
+# supported, and Python 3.11, in a new environment. Other arguments go to pytest.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
@@ -19,14 +19,15 @@ for argument in "$@"; do
   esac
 done
 
-if [[ $oldest ]]; then
-  export SEEDRL_VENV=$root/.venv-oldest
-fi
 "$root/launch/setup.sh" --extras=$extras
 cd "$root"
 python=${SEEDRL_VENV:-$root/.venv}/bin/python
 if [[ $oldest ]]; then
-  # The lower bounds in pyproject.toml, which pip cannot choose by itself.
+  # The lower bounds in pyproject.toml, which pip cannot choose by itself, in a
+  # new environment, as uv keeps what is installed.
+  export SEEDRL_VENV=$root/.venv-oldest
+  python3.11 -m venv --clear "$SEEDRL_VENV"
+  python=$SEEDRL_VENV/bin/python
   "$python" -m pip install --quiet --disable-pip-version-check uv
   "$python" -m uv pip install --quiet --python="$python" \
     --resolution=lowest-direct --editable=".[$extras]"

@@ -130,10 +130,13 @@ def test_checks_come_before_tests(clone: Clone):
 
 
 def test_the_oldest_dependencies_have_an_environment_of_their_own(clone: Clone):
+  clone.add('bin/python3.11', _PRINTER)
   clone.add('.venv-oldest/bin/python', _PRINTER)
   assert clone.run('launch/test.sh', '--oldest', 'tests/envs') == 0
-  setup, pip, uv, pytest_call = clone.calls()
+  setup, venv, pip, uv, pytest_call = clone.calls()
   assert setup == ['setup.sh', '--extras=test,video']
+  # uv would keep what an environment has.
+  assert venv == ['python3.11', '-m', 'venv', '--clear', 'ROOT/.venv-oldest']
   assert pip[1:4] == ['-m', 'pip', 'install'] and pip[-1] == 'uv'
   assert uv[1:4] == ['-m', 'uv', 'pip'] and '--resolution=lowest-direct' in uv
   assert '--python=ROOT/.venv-oldest/bin/python' in uv
