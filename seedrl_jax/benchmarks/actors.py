@@ -52,7 +52,7 @@ def measure(
     pool = _time_pool(env, count * _ENVS, windows) if count else None
     for transport in TRANSPORTS:
       with tempfile.TemporaryDirectory(prefix='seedrl-bench-') as folder:
-        address = f'unix:{folder}/a' if transport == 'unix' else 'localhost:0'
+        address = f'unix:{folder}/a' if transport == 'unix' else '127.0.0.1:0'
         remote, latency = _time_actors(env, address, count, windows)
       yield {
         'case': f'{name}, {num_bytes:,} B',

@@ -131,5 +131,5 @@ def _check_address(address: str) -> None:
   if not host or not port.isdecimal():
     raise ValueError(
       f'--config.replay.address={address}: must be host:port, as in '
-      'localhost:8000.'
+      '127.0.0.1:8000.'
     )

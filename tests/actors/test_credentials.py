@@ -90,7 +90,7 @@ def test_who_disagrees_on_tls_is_told(
     files = certificates.make(folder, **options.get(name, {}))
     pairs[name] = files[0].read_bytes(), files[1].read_bytes()
   security = credentials.Security(*pairs[learner])
-  with toys.learner('localhost:0', security=security) as (server, _):
+  with toys.learner('127.0.0.1:0', security=security) as (server, _):
     if not trusted and not learner:
       server.close(ended=False)
     group = toys.RunningGroup(

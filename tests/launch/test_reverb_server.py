@@ -49,7 +49,7 @@ def test_serves_until_a_signal(python_flag, tmp_path):
   with program:
     line = program.stdout.readline()
     port = int(re.search(r'serving at port (\d+), empty', line)[1])
-    address = f'localhost:{port}'
+    address = f'127.0.0.1:{port}'
     assert server.answers(address, timeout=60)
     program.send_signal(signal.SIGTERM)
     err = program.stderr.read()

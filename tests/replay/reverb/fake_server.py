@@ -48,7 +48,7 @@ class FakeServer:
 
   @property
   def address(self) -> str:
-    return f'localhost:{self._port}'
+    return f'127.0.0.1:{self._port}'
 
   def start(self) -> 'FakeServer':
     """Serves, on the same port after a `stop`."""
@@ -60,7 +60,7 @@ class FakeServer:
     ]
     self._server = grpc.server(pool, options=options)
     self._server.add_generic_rpc_handlers([self._handlers()])
-    self._port = self._server.add_insecure_port(f'localhost:{self._port}')
+    self._port = self._server.add_insecure_port(f'127.0.0.1:{self._port}')
     self._server.start()
     return self
 

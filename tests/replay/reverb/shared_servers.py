@@ -56,7 +56,7 @@ class SharedServer:
 
   @property
   def address(self) -> str:
-    return f'localhost:{self._port}'
+    return f'127.0.0.1:{self._port}'
 
   def start(self, restore: str | None = None) -> None:
     if self._alive:

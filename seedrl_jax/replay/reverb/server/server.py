@@ -111,7 +111,7 @@ class ReverbServer(contextlib.AbstractContextManager):
   @property
   def address(self) -> str:
     """Its address on this machine; valid after `start`."""
-    return f'localhost:{self.port}'
+    return f'127.0.0.1:{self.port}'
 
   @property
   def pid(self) -> int:

@@ -1,6 +1,7 @@
 """Tests for server.py with real servers."""
 
 import contextlib
+import ipaddress
 import json
 import os
 import select
@@ -59,6 +60,12 @@ def test_does_not_outlive_its_killed_owner(server_python, rules, when):
     assert _ends(pidfd)
   finally:
     os.close(pidfd)
+
+
+def test_clients_need_no_name_lookup():
+  with server.ReverbServer(sys.executable, []) as unstarted:
+    host = unstarted.address.rpartition(':')[0]
+  assert ipaddress.ip_address(host).is_loopback
 
 
 def test_sigterm_is_enough_to_stop_it(make_server, make_client, monkeypatch):

@@ -44,7 +44,7 @@ def server_fixture():
   server.add_generic_rpc_handlers([
     grpc.method_handlers_generic_handler('test.Service', handlers)
   ])
-  server.port = server.add_insecure_port('localhost:0')
+  server.port = server.add_insecure_port('127.0.0.1:0')
   server.start()
   yield server
   server.stop(None).wait()
@@ -56,7 +56,7 @@ def begin_fixture(server, request, monkeypatch):
   with contextlib.ExitStack() as stack:
 
     def begin(method: str) -> transport.Stream:
-      address = f'localhost:{server.port}'
+      address = f'127.0.0.1:{server.port}'
       call = transport.make_stream(address, f'/test.Service/{method}')
       stack.callback(call.close)
       call.begin(_PATIENCE)
