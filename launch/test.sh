@@ -2,7 +2,7 @@
 # Checks lint, format and types, then runs the tests in two processes (`-n 0`:
 # one, for a debugger). `--all` adds the learning tests, which take minutes
 # each. `--oldest` runs the tests with the oldest dependencies that are
-# supported, and Python 3.11, in a new environment. Other arguments go to pytest.
+# supported and Python 3.11, in a new environment. Other arguments go to pytest.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)

@@ -90,7 +90,7 @@ def _start_jax(flags: _Flags, interface: str, client: votes.VoteClient) -> None:
     ports, versions, server_addresses = zip(*info, strict=True)
     several_hosts.check_same(versions, 'JAX {}')
     _configure()
-    # Host 0 reaches itself by loopback; host 1 knows its address.
+    # Host 0 may reach itself by loopback; host 1 uses its network address.
     _set_cpu_address(
       client.local_address if flags.index else server_addresses[1]
     )
