@@ -1,10 +1,10 @@
 """Finds the flags with which a run is fastest on this machine.
 
 `python launch/autotune.py --config=vtrace_cartpole` measures the stages of the
-run, tries what could matter, each candidate in turns with the best so far, and
-prints the flags to paste. With `--target=v5e:2x4 --cores=112` it plans a
-machine that is not at hand, from the programs' bounds and this machine's
-environments.
+run, tries what could matter but leaves learning as it is, each candidate in
+turns with the best so far, and prints the flags to paste. With
+`--target=v5e:2x4 --cores=112` it plans a machine that is not at hand, from the
+programs' bounds and this machine's environments.
 """
 
 import os
@@ -29,9 +29,9 @@ _MINUTES = flags.DEFINE_float(
 )
 _ALTER_LEARNING = flags.DEFINE_bool(
   'alter_learning',
-  True,
+  False,
   'Also try what changes how a run learns: more environments, and rarer '
-  'publishing.',
+  'publishing. Such a run may be faster, and yet learn later.',
 )
 _TARGET = flags.DEFINE_string(
   'target',
@@ -132,8 +132,9 @@ def _plan() -> None:
     print('* scaled from the compiled split')
   print(
     f'\n{machine.advice(target, cores, found[0])}\nAn estimate from bounds: '
-    'devices at their published peaks, environments with nothing beside them, '
-    'cores as fast as these. A run is slower.'
+    'devices at their published peaks, but with an estimated time for each '
+    'operation; environments with nothing beside them; cores as fast as these. '
+    'A run is slower.'
   )
 
 

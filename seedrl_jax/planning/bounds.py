@@ -1,8 +1,8 @@
 """What the compiled programs of a run allow at most.
 
 A device needs at least the time of its FLOPs at its peak, and of its memory
-traffic at its bandwidth. Real programs are slower: these are bounds, not
-measurements.
+traffic at its bandwidth. Each operation takes a while whatever its size, which
+is estimated. Real programs are slower: these are bounds, not measurements.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,14 +19,21 @@ class Bound(NamedTuple):
 
   by_flops: float
   by_bytes: float
+  by_operations: float
 
   @property
   def seconds(self) -> float:
-    return max(self.by_flops, self.by_bytes)
+    return max(self)
 
   @property
   def reason(self) -> str:
-    return 'FLOPs' if self.by_flops > self.by_bytes else 'bytes'
+    return ('FLOPs', 'bytes', 'operations')[self.index(self.seconds)]
+
+  def of_share(self, share: float) -> 'Bound':
+    """Returns the bound for a share of the data, in as many operations."""
+    return self._replace(
+      by_flops=share * self.by_flops, by_bytes=share * self.by_bytes
+    )
 
 
 class Split(NamedTuple):
@@ -38,7 +45,7 @@ class Split(NamedTuple):
     learning: steps that the training devices are done with.
     acting: steps that the inference devices act for.
     exact: whether its programs were compiled; else scaled from those that were,
-      as if an update's time were proportional to a device's unrolls.
+      as if FLOPs and bytes were proportional to a device's unrolls.
   """
 
   inference: int
@@ -65,8 +72,11 @@ class Split(NamedTuple):
 
 def bound(compiled: programs_lib.Compiled, device: targets.Device) -> Bound:
   """Returns the least time of one call on one device."""
+  flops16 = compiled.flops - compiled.flops32
   return Bound(
-    compiled.flops / device.flops, compiled.traffic.size / device.bandwidth
+    flops16 / device.flops + compiled.flops32 / device.flops32,
+    compiled.traffic.size / device.bandwidth,
+    compiled.traffic.operations * device.operation_seconds,
   )
 
 
@@ -78,11 +88,11 @@ def splits(
   """Returns the ceilings of every split that the batch divides over."""
   topology = setup.topology
   count = len(topology.training)
-  update = sum(
-    c.calls * bound(c, device).seconds
+  update = [
+    (c.calls, bound(c, device))
     for c in compiled
     if c.name.startswith(programs_lib.UPDATE)
-  )
+  ]
   act = max(
     (c for c in compiled if c.name.startswith(programs_lib.ACT)),
     key=lambda c: int(c.name.rpartition(' ')[2]),
@@ -92,7 +102,8 @@ def splits(
   due = ceilings.steps_per_update(setup.config)
   found = []
   for inference, training in _pairs(setup):
-    updates = training / count / update
+    share = count / training
+    updates = 1 / sum(n * b.of_share(share).seconds for n, b in update)
     found.append(
       Split(
         inference,

@@ -9,17 +9,24 @@ import numpy as np
 from jax.extend import core
 
 
-def flops(jaxpr: core.Jaxpr, platform: str) -> int:
+def flops(jaxpr: core.Jaxpr, platform: str, least_bytes: int = 0) -> int:
   """Returns the operations of matrix products and convolutions, per device.
 
   A multiplication with its addition counts two, and a loop's body as often as
-  it runs. Element-wise operations, a small share of a network's, do not count.
+  it runs. Element-wise operations, a small share of a network's, do not count,
+  nor do products of numbers of fewer than `least_bytes` bytes.
   """
-  return sum(_equation_flops(x, platform) for x in jaxpr.eqns)
+  return sum(_equation_flops(x, platform, least_bytes) for x in jaxpr.eqns)
 
 
-def _equation_flops(equation: core.JaxprEqn, platform: str) -> int:
+def _equation_flops(
+  equation: core.JaxprEqn, platform: str, least_bytes: int
+) -> int:
   name, params = equation.primitive.name, equation.params
+  if name in ('dot_general', 'conv_general_dilated'):
+    factor: Any = equation.invars[0].aval
+    if factor.dtype.itemsize < least_bytes:
+      return 0
   if name == 'dot_general':
     ((contracted, _), _) = params['dimension_numbers']
     (left, _), result = _shapes(equation)
@@ -27,7 +34,7 @@ def _equation_flops(equation: core.JaxprEqn, platform: str) -> int:
     return 2 * math.prod(result) * depth
   if name == 'conv_general_dilated':
     return _convolution_flops(equation)
-  inner = [flops(x, platform) for x in _inner_jaxprs(params)]
+  inner = [flops(x, platform, least_bytes) for x in _inner_jaxprs(params)]
   if platforms := params.get('branches_platforms'):
     # A choice by platform; None is for all others.
     named = [

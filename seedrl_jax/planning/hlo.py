@@ -75,8 +75,7 @@ class Traffic(NamedTuple):
     size: bytes, with padding.
     padding: bytes of `size` that are only padding.
     rearranged: bytes of `size` moved by copies, casts and transposes.
-    operations: number of executed instructions that move anything; each costs
-      a device a few microseconds at worst.
+    operations: number of executed instructions that move anything.
     largest: bytes by kind and source of instructions, descending.
   """
 

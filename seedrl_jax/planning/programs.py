@@ -28,6 +28,7 @@ class Compiled(NamedTuple):
     calls: in an update.
     seconds: that compilation took on this machine.
     flops: floating-point operations of its products.
+    flops32: those of products of float32.
     traffic: to and from the device's memory.
     memory: bytes while it runs, with its arguments and its code.
     temporary: bytes of `memory` for intermediate results.
@@ -39,6 +40,7 @@ class Compiled(NamedTuple):
   calls: int
   seconds: float
   flops: int
+  flops32: int
   traffic: hlo.Traffic
   memory: int
   temporary: int
@@ -152,6 +154,7 @@ def compile_program(
   compiled = program.function.lower(*program.shapes).compile()
   seconds = time.perf_counter() - start
   memory = compiled.memory_analysis()
+  jaxpr = _jaxpr(program.function, program.shapes)
   donated = None
   if program.donated is not None:
     meant = _bytes(program.shapes[program.donated]) // num_devices
@@ -160,7 +163,8 @@ def compile_program(
     name=program.name,
     calls=program.calls,
     seconds=seconds,
-    flops=flops_lib.flops(_jaxpr(program.function, program.shapes), platform),
+    flops=flops_lib.flops(jaxpr, platform),
+    flops32=flops_lib.flops(jaxpr, platform, least_bytes=4),
     traffic=hlo.traffic(compiled.as_text()),
     memory=memory.argument_size_in_bytes
     + memory.output_size_in_bytes
@@ -197,7 +201,7 @@ def _publishing(setup: build.Setup) -> Compiled:
   """
   size = _bytes(setup.agent.params_shapes())
   traffic = hlo.Traffic(2 * size, 0, 0, 1, {'copy': 2 * size})
-  return Compiled(PUBLISH, 1, 0.0, 0, traffic, size, 0, None)
+  return Compiled(PUBLISH, 1, 0.0, 0, 0, traffic, size, 0, None)
 
 
 def _bytes(tree: Any) -> int:

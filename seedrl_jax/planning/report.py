@@ -32,7 +32,7 @@ def program_row(
     'temporary MB': f'{compiled.temporary / _MEGA:,.1f}',
     'of memory': _share(compiled.memory, device.memory),
     'donated': _donated(compiled),
-    'at least': f'{bound.seconds * 1e6:,.0f} µs by {bound.reason}',
+    'at least': f'{bound.seconds * 1e6:,.1f} µs by {bound.reason}',
   }
 
 
@@ -86,6 +86,7 @@ def as_json(
         'calls_per_update': c.calls,
         'compile_seconds': c.seconds,
         'flops': c.flops,
+        'flops32': c.flops32,
         'bytes': c.traffic.size,
         'padding_bytes': c.traffic.padding,
         'rearranged_bytes': c.traffic.rearranged,
@@ -116,8 +117,11 @@ def print_all(
   print(
     f'\n{setup.config.agent} in {env_spec.env_id} on {target}: '
     f'{setup.topology.describe()}. Each has {device.flops / 1e12:,.0f} '
-    f'TFLOP/s in bfloat16, {device.bandwidth / _GIGA:,.0f} GB/s and '
-    f'{device.memory / _GIGA:,.0f} GB. The initial state is made on the host.'
+    f'TFLOP/s in bfloat16 and {device.flops32 / 1e12:g} in float32 at '
+    f"JAX's default precision, {device.bandwidth / _GIGA:,.0f} GB/s and "
+    f'{device.memory / _GIGA:,.0f} GB; an operation is estimated to take '
+    f'{device.operation_seconds * 1e6:.1f} µs. The initial state is made on '
+    'the host.'
   )
   done: list[programs_lib.Compiled] = []
 
@@ -136,6 +140,7 @@ def print_all(
   if not all(x.exact for x in found):
     print('* scaled from the compiled split')
   print(
-    'These are bounds from published peaks, not measurements: a run is slower.',
+    'These are bounds from published peaks and an estimated time for each '
+    'operation, not measurements: a run is slower.',
     flush=True,
   )

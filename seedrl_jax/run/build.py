@@ -28,6 +28,7 @@ from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import factory as replay_factory
 from seedrl_jax.replay import table_configs
 from seedrl_jax.replay.reverb.client import store as reverb_store
+from seedrl_jax.run import lag as lag_lib
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.runtime import startup
 
@@ -104,9 +105,12 @@ class Parts:
   blank_batch: list[types.Batch]
   actors: actor_server.ActorServer | None
   gate: lag_gate.LagGate | None
+  lag: lag_lib.Prediction | None
 
   def describe(self) -> str:
     text = f'{self.env_spec.env_id} on {self.topology.describe()}'
+    if self.lag is not None:
+      text += f'; {self.lag.describe()}'
     if self.actors is not None:
       text += f'; actors at {", ".join(self.actors.addresses)}'
     return text
@@ -454,6 +458,13 @@ class _Opener:
       blank_batch=[blank] * len(training),
       actors=actors,
       gate=gate,
+      lag=lag_lib.predict(
+        config,
+        setup.plans,
+        setup.host,
+        len(setup.updater.devices),
+        setup.agent.updates_per_batch,
+      ),
     )
 
   def _make_lag_filter(self) -> lag_filter.LagFilter | None:

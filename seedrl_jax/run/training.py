@@ -70,6 +70,8 @@ class Training:
     """Compiles inference and update, so that nothing compiles in mid-run."""
     parts, say = self._parts, self._reporter.line.say
     say(f'{parts.describe()}; work directory {self._reporter.workdir.path}')
+    if parts.lag is not None and (warning := parts.lag.warning()):
+      say(warning)
     start = time.perf_counter()
     for worker in parts.workers:
       if not self.interrupted:

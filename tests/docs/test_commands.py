@@ -8,6 +8,7 @@ import pytest
 
 from seedrl_jax.launch import main
 from tests import runs
+from tests.configs import test_configs
 from tests.docs import pages
 from tests.launch import stand_ins
 
@@ -54,6 +55,27 @@ def test_our_program_knows_the_flags(command):
     stand_ins.check_flags(program, *flags)
   elif program == 'launch/local.sh':
     stand_ins.check_flags('train', '--workdir=run', *flags)
+
+
+@pytest.mark.parametrize(
+  ('program', 'num_hosts', 'num_envs'),
+  [
+    ('launch/learner.py', 2, 32),
+    ('launch/tpu_vm.sh train', 4, 256),
+    # With 16 environments an actor.
+    ('launch/ray_cluster.py', 2, 64),
+    ('sbatch --nodes', 2, 32),
+  ],
+)
+def test_batches_of_the_examples_grow_with_the_hosts(
+  program, num_hosts, num_envs
+):
+  (command,) = [x for x in _commands() if x.startswith(program)]
+  flags = dict(re.findall(r'(--[\w.]+)=(\S+)', command))
+  config = test_configs.CONFIGS[pathlib.Path(flags['--config']).stem]()
+  batch_size = int(flags.get('--config.batch_size', config.batch_size))
+  # As many batches at once as `vtrace_atari` begins on one host.
+  assert num_hosts * num_envs / batch_size <= 4
 
 
 def test_other_programs_are_known():

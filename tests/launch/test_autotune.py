@@ -44,6 +44,12 @@ def test_search_prints_what_it_measures():
   assert 'Nothing was tried.' in others
 
 
+def test_learning_stays_as_it_is_unless_asked():
+  printed = runs.call('autotune', '--help').stdout
+  flag = printed[printed.index('--[no]alter_learning') :]
+  assert flag[: flag.index("')")].endswith("(default: 'false")
+
+
 @pytest.mark.slow
 def test_plans_a_target_with_the_environments_of_this_machine():
   pytest.importorskip('libtpu')

@@ -335,6 +335,8 @@ def test_actors_are_scaled_by_a_number_that_is_served():
   num_envs = int(flags['--groups']) * int(flags['--envs_per_group'])
   room = int(_learners(built)[1]['--config.actors.max_envs'])
   assert scaled['maxReplicaCount'] * num_envs == room
+  # Policies do not lag far behind even if all connect to one learner.
+  assert room / int(_flags('reverb')['--config.batch_size']) <= 12
   (trigger,) = scaled['triggers']
   asked = trigger['metadata']
   assert asked['valueLocation'] in runs.documented_columns()

@@ -33,6 +33,20 @@ def _convolution(stride, padding):
   return convolve
 
 
+def test_products_of_small_numbers_can_be_left_out():
+  def both(x, y, image, kernel):
+    half = jnp.bfloat16
+    convolve = _convolution(1, 'VALID')
+    product = x @ y, x.astype(half) @ y.astype(half)
+    convolved = convolve(image.astype(half), kernel.astype(half))
+    return product, convolved, convolve(image, kernel)
+
+  shapes = _MATRIX, _SQUARE, _IMAGES, _KERNEL
+  jaxpr = jax.make_jaxpr(both)(*shapes).jaxpr
+  total = flops.flops(jaxpr, 'gpu')
+  assert flops.flops(jaxpr, 'gpu', least_bytes=4) == total / 2
+
+
 @pytest.mark.parametrize('stride', [1, 2])
 @pytest.mark.parametrize('padding', ['VALID', 'SAME'])
 def test_convolutions_and_their_gradients_count_as_xla_counts(stride, padding):

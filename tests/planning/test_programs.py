@@ -8,7 +8,7 @@ import pytest
 
 from seedrl_jax.agents import base as agents
 from seedrl_jax.configs import r2d2_cartpole, vtrace_atari, vtrace_cartpole
-from seedrl_jax.planning import bounds, programs, report, targets
+from seedrl_jax.planning import bounds, hlo, programs, report, targets
 from seedrl_jax.run import build
 
 _TARGET = targets.Target('v5e', (2, 2))
@@ -91,10 +91,40 @@ def test_ceilings_of_each_split_that_divides_the_batch():
   assert exact.learning == pytest.approx(12 * 4 * exact.updates)
   assert exact.acting == pytest.approx(4 / by_name['act 4'].seconds)
   assert exact.steps == min(exact.learning, exact.acting)
-  assert splits[0].learning == pytest.approx(exact.learning / 3)
+  # Operations bind: a third of the devices needs as many for an update.
+  assert splits[0].learning == pytest.approx(exact.learning)
   assert splits[0].acting == pytest.approx(3 * exact.acting)
   text = json.dumps(report.as_json(_TARGET, setup, compiled))
   assert json.loads(text)['programs'][0]['flops'] == compiled[0].flops
+
+
+@pytest.mark.parametrize(
+  ('flops', 'flops32', 'size', 'operations', 'seconds', 'reason'),
+  [
+    # Half of the peak of bfloat16.
+    (989_000_000, 989_000_000, 0, 1, 2e-6, 'FLOPs'),
+    (989_000_000, 0, 3350, 0, 1e-6, 'FLOPs'),
+    (0, 0, 3_350_000_000, 9, 1e-3, 'bytes'),
+    # PPO's update of CartPole: many small operations.
+    (900_000_000, 900_000_000, 10**8, 20_559, 20.559e-3, 'operations'),
+  ],
+)
+def test_a_program_takes_as_long_as_its_scarcest_resource(
+  flops, flops32, size, operations, seconds, reason
+):
+  traffic = hlo.Traffic(size, 0, 0, operations, {})
+  compiled = programs.Compiled(
+    'update', 1, 1.0, flops, flops32, traffic, 0, 0, None
+  )
+  bound = bounds.bound(compiled, targets.DEVICES['h100'])
+  assert bound.seconds == pytest.approx(seconds)
+  assert bound.reason == reason
+
+
+def test_a_smaller_share_of_the_batch_takes_as_many_operations():
+  bound = bounds.Bound(4.0, 6.0, 5.0)
+  assert bound.of_share(0.5) == (2.0, 3.0, 5.0)
+  assert bound.of_share(0.5).reason == 'operations'
 
 
 def test_one_device_takes_turns():
@@ -112,4 +142,4 @@ def test_report_names_what_moves_most_and_says_that_it_bounds(capsys):
   assert '| act 4 |' in printed
   assert 'update moves most in' in printed
   assert '| 2:2 * |' in printed
-  assert 'bounds from published peaks, not measurements' in printed
+  assert 'bounds from published peaks and an estimated time' in printed

@@ -42,7 +42,8 @@ def test_parse_refuses(text, sentence):
 
 
 @pytest.mark.parametrize(
-  ('text', 'extra'), [('v5e:2x2', 'tpu'), ('h100', 'cuda12')]
+  ('text', 'extra'),
+  [('v5e:2x2', 'tpu'), ('h100', 'cuda12'), ('h100', 'cuda13')],
 )
 def test_missing_compiler_is_named_with_its_command(monkeypatch, text, extra):
   monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
@@ -50,10 +51,25 @@ def test_missing_compiler_is_named_with_its_command(monkeypatch, text, extra):
     targets.configure([targets.parse(text)])
 
 
+@pytest.mark.parametrize('cuda', ['cuda12', 'cuda13'])
+def test_gpus_take_the_compiler_that_there_is(monkeypatch, cuda):
+  monkeypatch.setattr(
+    importlib.util, 'find_spec', lambda name: name == f'jax_{cuda}_plugin'
+  )
+  targets.configure([targets.parse('h100')])
+
+
+def test_float32_products_have_their_own_peak():
+  # JAX's default precision: TF32, and a pass of bfloat16.
+  h100, v5e = targets.DEVICES['h100'], targets.DEVICES['v5e']
+  assert h100.flops32 == 494.5e12
+  assert v5e.flops32 == v5e.flops
+
+
 @pytest.mark.slow
 def test_devices_of_every_kind_of_tpu_are_of_one_host():
   pytest.importorskip('libtpu')
-  counts = {'v4:2x2x1': 8, 'v5e:2x4': 8, 'v5p:2x2x1': 4, 'v6e:2x2': 4}
+  counts = {'v4:2x2x1': 4, 'v5e:2x4': 8, 'v5p:2x2x1': 4, 'v6e:2x2': 4}
   wanted = [targets.parse(text) for text in counts]
   targets.configure(wanted)
   for target in wanted:
