@@ -106,8 +106,7 @@ class RunCheckpoints:
     self.record = dataclasses.replace(told, inference_keys=[], replay='')
     if not told.replay:
       return
-    saved = [path.name for path in self._workdir.replay.glob('[0-9]*')]
-    steps = [int(name) for name in saved if name.isdecimal()]
+    steps = workdir_lib.numbers_in(self._workdir.replay)
     if not is_exact:
       step = max(steps, default=step)
     if step in steps:

@@ -77,8 +77,7 @@ class Checkpoints:
 
   def steps(self) -> list[int]:
     """Returns the numbers of the checkpoints, oldest first."""
-    names = [path.name for path in self._path.iterdir()]
-    return sorted(int(name) for name in names if name.isdecimal())
+    return workdir.numbers_in(self._path)
 
   def save(self, step: int, state: types.Nest, record: dict[str, Any]) -> None:
     """Saves host arrays and JSON values, unless this step is already saved.

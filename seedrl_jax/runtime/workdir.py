@@ -230,6 +230,16 @@ def remove(path: pathlib.Path) -> None:
     path.unlink(missing_ok=True)
 
 
+def numbers_in(folder: pathlib.Path) -> list[int]:
+  """Returns the numbers that are names in `folder`, if that exists, sorted.
+
+  A name such as '007' is none: it would stand for the file '7'.
+  """
+  names = {path.name for path in folder.iterdir()} if folder.is_dir() else ()
+  numbers = {int(name) for name in names if name.isdecimal()}
+  return sorted(number for number in numbers if str(number) in names)
+
+
 def append_whole(path: pathlib.Path, data: bytes) -> None:
   """Appends `data` to a file, which is made if necessary.
 
@@ -279,6 +289,27 @@ def write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
   """Writes JSON atomically; raises NotWritten if it cannot."""
   text = json.dumps(value, indent=2, default=str) + '\n'
   write_whole(path, text.encode())
+
+
+def read_json(path: pathlib.Path) -> dict[str, Any]:
+  """Returns a file's JSON object.
+
+  Raises:
+    OSError: if it cannot be read.
+    ValueError: if it holds none.
+  """
+  return json_object(path.read_bytes())
+
+
+def json_object(text: bytes) -> dict[str, Any]:
+  """Returns the JSON object in `text`; raises ValueError if it is none."""
+  try:
+    value = json.loads(text)
+  except RecursionError:
+    raise ValueError('its JSON is nested too deeply') from None
+  if not isinstance(value, dict):
+    raise ValueError('it is no JSON object')
+  return value
 
 
 def check_resumable(
