@@ -55,10 +55,10 @@ class Checkpoints:
     report: Callable[[str], None] = print,
     read_only: bool = False,
   ):
-    """Makes the directory, unless `read_only`.
+    """Makes nothing; clears away what a killed process left.
 
     Args:
-      path: the directory.
+      path: the directory, made by the first `save`.
       keep: number of newest checkpoints to keep.
       keep_every_hours: keep one for good this often; 0: none.
       report: takes sentences about damaged checkpoints.
@@ -70,7 +70,6 @@ class Checkpoints:
     self._report = report
     self._read_only = read_only
     if not read_only:
-      path.mkdir(parents=True, exist_ok=True)
       # A process killed in mid-save leaves one.
       for unfinished in path.glob('*.tmp'):
         workdir.remove(unfinished)

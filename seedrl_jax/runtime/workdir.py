@@ -3,7 +3,6 @@
 import contextlib
 import datetime
 import errno
-import fcntl
 import importlib.metadata
 import itertools
 import json
@@ -12,16 +11,15 @@ import pathlib
 import platform
 import re
 import shutil
-import socket
 import subprocess
 import tempfile
-from collections.abc import Callable, Container, Mapping
-from typing import IO, Any
+from collections.abc import Callable, Container, Iterator, Mapping
+from typing import Any
 
 import ml_collections
 
 from seedrl_jax import types
-from seedrl_jax.runtime import env_specs, settings
+from seedrl_jax.runtime import env_specs, run_lock, settings
 
 # Keys that a checkpoint depends on, so a resumed run cannot change them.
 _FIXED = (
@@ -90,10 +88,23 @@ class Workdir:
     self.actor_socket = self.path / 'actors.sock'
     self.tensorboard = self.path / 'tensorboard'
     self.profile = self.path / 'profile'
+    self._hosts = self.path / 'hosts'
+    self._folders = (
+      *(self.checkpoints, self.replay, self.reverb, self.tensorboard),
+      *(self.profile, self._hosts),
+    )
+    # Folders on the way here that are inside another work directory.
+    self._inside: tuple[pathlib.Path, ...] = ()
+    # What was not there before `acquire`, innermost first.
+    self._new: list[pathlib.Path] = []
 
   def of_host(self, index: int) -> 'Workdir':
     """Returns the directory of host `index`, below that of host 0."""
-    return Workdir(self.path / 'hosts' / str(index)) if index else self
+    if not index:
+      return self
+    host = Workdir(self._hosts / str(index))
+    host._inside = self._hosts, host.path
+    return host
 
   def create(self) -> None:
     """Makes the directory; raises WorkdirError if it cannot be written to."""
@@ -107,45 +118,57 @@ class Workdir:
         'folder that you may write to.'
       ) from e
 
-  def acquire(self, say: _Say) -> IO[bytes]:
-    """Makes the directory and locks it.
-
-    Returns a file that holds the lock until it is closed or the process ends,
-    even by SIGKILL; child processes do not inherit it. `say` takes a sentence
-    if the file system has no locks.
+  def acquire(self, say: _Say) -> run_lock.RunLock:
+    """Makes the directory and locks it; `say` as `RunLock`.
 
     Raises:
-      WorkdirError: if the directory cannot be written to, or another process
-        holds the lock.
+      WorkdirError: if the directory holds links or cannot be written to, or
+        another run has it.
     """
+    self.refuse_links()
+    made = self.reverb, self.lock, self.path, *self.path.parents
+    self._new = [path for path in made if not path.exists()]
     self.create()
-    # Appends: until the lock is ours, the text is another process'.
-    file = self.lock.open('ab+', buffering=0)
     try:
-      self._lock(file, say)
-    except BaseException:
-      file.close()
-      raise
-    return file
-
-  def _lock(self, file: IO[bytes], say: _Say) -> None:
-    try:
-      fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError) as e:
+      return run_lock.RunLock(self.lock, say)
+    except run_lock.Held as e:
       raise WorkdirError(
-        f'--workdir={self.path} is in use by {_owner(file)}; stop that run, or '
-        'choose another folder.'
+        f'--workdir={self.path} is in use by {e}; stop that run, or choose '
+        'another folder.'
       ) from e
     except OSError as e:
-      say(
-        f'--workdir={self.path} is not locked, as its file system cannot '
-        f'({e.strerror}); make sure that no second run uses it.'
-      )
-      return
-    file.truncate(0)
-    # The disk may be full.
+      raise WorkdirError(f'{self.lock} cannot be opened ({e.strerror}).') from e
+
+  def withdraw(
+    self, kind: object, error: BaseException | None, trace: object
+  ) -> None:
+    """Leaves a new directory as it was, after a start that is refused.
+
+    For `ExitStack.push`, while the lock is held. A log of Reverb stays if the
+    error names it.
+    """
+    del kind, trace
     with contextlib.suppress(OSError):
-      file.write(f'{os.getpid()} {socket.gethostname()}\n'.encode())
+      for path in self._new:
+        if path not in (self.reverb, self.lock):
+          # Fails if it is not empty.
+          path.rmdir()
+        elif f'{path}{os.sep}' not in str(error):
+          remove(path)
+
+  def refuse_links(self) -> None:
+    """Raises WorkdirError for a link, as a run writes and deletes files here.
+
+    The directory itself may be a link, unless it is a host's.
+    """
+    for path in self._inside, self.path.glob('*'), *map(_below, self._folders):
+      for entry in path:
+        if entry.is_symlink():
+          raise WorkdirError(
+            f'{entry} is a link, so a run could change files elsewhere; '
+            'replace it by what it points to. The work directory itself may '
+            'be a link.'
+          )
 
   def read_config(self) -> ml_collections.ConfigDict:
     """Returns the configuration of the latest start.
@@ -200,13 +223,12 @@ class Workdir:
       ) from e
 
 
-def _owner(file: IO[bytes]) -> str:
-  file.seek(0)
-  pid, _, host = file.read().decode(errors='replace').strip().partition(' ')
-  if not pid:
-    return 'another process'
-  machine = '' if host == socket.gethostname() else f' on {host}'
-  return f'process {pid}{machine}'
+def _below(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+  """Yields what is in a folder and below it, even if files come and go."""
+  for path, folders, files in os.walk(folder):
+    # A Reverb server makes links there, which a killed run leaves.
+    if os.path.basename(path) != '.restored':
+      yield from (pathlib.Path(path, name) for name in (*folders, *files))
 
 
 def put_aside(path: pathlib.Path) -> pathlib.Path:
@@ -263,13 +285,14 @@ def cut_last_line(path: pathlib.Path) -> None:
 
 
 def write_whole(path: pathlib.Path, *parts: bytes) -> None:
-  """Writes a file atomically.
+  """Writes a file atomically; makes its folder if necessary.
 
   Raises:
     NotWritten: if it cannot be written.
   """
   temporary = path.with_name(path.name + '.tmp')
   try:
+    path.parent.mkdir(parents=True, exist_ok=True)
     # A killed process may have left one.
     temporary.unlink(missing_ok=True)
     # 'x' follows no link.

@@ -33,7 +33,9 @@ def test_what_was_written_is_read(tmp_path, monkeypatch):
   _write(path)
   with checkpoints_lib.load_archive(os.fspath(path)) as reader:
     assert reader.meta == {'value': 1}
-    np.testing.assert_array_equal(reader.array('a/numbers', _NUMBER), np.arange(5))
+    np.testing.assert_array_equal(
+      reader.array('a/numbers', _NUMBER), np.arange(5)
+    )
     pieces = list(reader.rows('rows', _ROW))
     assert [len(piece) for piece in pieces] == [3, 3, 2]
     rows = np.concatenate(pieces)

@@ -5,9 +5,11 @@ import json
 import math
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
+from concurrent import futures
 
 import jax
 import numpy as np
@@ -15,7 +17,7 @@ import pytest
 
 from seedrl_jax import types
 from seedrl_jax.configs import base as base_config
-from seedrl_jax.runtime import workdir
+from seedrl_jax.runtime import run_lock, workdir
 
 _SPEC = types.EnvSpec(
   'Toy-v0',
@@ -120,11 +122,131 @@ def test_child_processes_do_not_keep_the_lock(tmp_path):
     child.stdin.close()
 
 
+def _fork(wait):
+  """Forks a child that calls `wait` and then ends at once."""
+  pid = os.fork()
+  if not pid:
+    wait()
+    os._exit(0)
+  return pid
+
+
+def test_forked_children_do_not_keep_the_lock(tmp_path):
+  read, write = os.pipe()
+  with workdir.Workdir(tmp_path).acquire(pytest.fail):
+    pid = _fork(lambda: os.read(read, 1))
+  try:
+    assert not _acquire(tmp_path)
+  finally:
+    os.write(write, b'x')
+    os.waitpid(pid, 0)
+
+
+def test_two_threads_of_a_process_exclude_each_other(tmp_path):
+  with workdir.Workdir(tmp_path).acquire(pytest.fail):
+    # A backup reads all.
+    shutil.copytree(tmp_path, tmp_path.with_name('backup'))
+    with futures.ThreadPoolExecutor() as pool:
+      error = pool.submit(_acquire, tmp_path).exception()
+    assert isinstance(error, workdir.WorkdirError)
+    assert 'is in use by a run of this process; stop' in str(error)
+    command = [sys.executable, '-c', _HOLD, tmp_path]
+    other = subprocess.run(command, capture_output=True, text=True)
+    assert f'in use by process {os.getpid()}; stop' in other.stderr
+  assert not _acquire(tmp_path)
+
+
+@pytest.mark.parametrize(
+  ('before', 'error', 'after'),
+  [
+    ([], 'x', []),
+    (['mine'], 'x', ['mine']),
+    ([], 'its log is {}/reverb/log', ['reverb', 'reverb/log']),
+    (['run.lock', 'reverb'], 'x', ['reverb', 'run.lock']),
+  ],
+)
+def test_a_refused_start_leaves_a_folder_as_it_was(
+  tmp_path, before, error, after
+):
+  folder = workdir.Workdir(tmp_path / 'a/b')
+  for name in before:
+    folder.path.mkdir(parents=True, exist_ok=True)
+    (folder.path / name).touch()
+  with pytest.raises(RuntimeError), contextlib.ExitStack() as opened:
+    opened.enter_context(folder.acquire(pytest.fail))
+    opened.push(folder.withdraw)
+    if not folder.reverb.exists():
+      folder.reverb.mkdir()
+      (folder.reverb / 'log').touch()
+    raise RuntimeError(error.format(folder.path))
+  left = sorted(str(p.relative_to(folder.path)) for p in folder.path.rglob('*'))
+  assert left == after
+  assert (tmp_path / 'a').exists() == bool(after)
+
+
+def test_a_lock_that_was_removed_is_not_taken(tmp_path, monkeypatch):
+  first = workdir.Workdir(tmp_path)
+  held = first.acquire(pytest.fail)
+  flock, calls = run_lock.fcntl.flock, []
+
+  def withdraw_before(file, flags):
+    if not calls:
+      first.withdraw(None, None, None)
+      held.close()
+    calls.append(flags)
+    flock(file, flags)
+
+  monkeypatch.setattr(run_lock.fcntl, 'flock', withdraw_before)
+  with workdir.Workdir(tmp_path).acquire(pytest.fail):
+    assert len(calls) == 2
+    with pytest.raises(workdir.WorkdirError, match='is in use by'):
+      _acquire(tmp_path)
+
+
+# -- links ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+  'name',
+  [
+    *('run.lock', 'metrics.jsonl', 'versions.jsonl', 'actors.sock'),
+    *('checkpoints', 'replay', 'checkpoints/7', 'replay/7/tables.tfrecord'),
+    *('reverb', 'reverb/.restored', 'reverb/server.log', 'tensorboard/events'),
+    *('profile/plugins', 'hosts', 'hosts/1', 'hosts/1/replay', 'any'),
+  ],
+)
+def test_links_inside_are_refused(tmp_path, name):
+  mine = tmp_path / 'mine'
+  mine.mkdir()
+  (mine / '1').mkdir()
+  path = tmp_path / 'run' / name
+  path.parent.mkdir(parents=True)
+  path.symlink_to(mine)
+  (tmp_path / 'link').symlink_to(tmp_path / 'run')
+  runs = [workdir.Workdir(tmp_path / 'link')]
+  if name.startswith('hosts'):
+    runs.append(runs[0].of_host(1))
+  for run in runs:
+    with pytest.raises(workdir.WorkdirError, match=f'{name} is a link, so'):
+      run.acquire(pytest.fail)
+  assert [p.name for p in mine.iterdir()] == ['1']
+  path.unlink()
+  for run in runs:
+    run.acquire(pytest.fail).close()
+  assert (tmp_path / 'run/run.lock').exists()
+
+
+def test_links_of_a_killed_reverb_server_are_no_obstacle(tmp_path):
+  (tmp_path / 'reverb/.restored').mkdir(parents=True)
+  (tmp_path / 'reverb/.restored/chunks').symlink_to(tmp_path)
+  assert not _acquire(tmp_path)
+
+
 def test_without_locks_the_run_goes_on_and_says_so(tmp_path, monkeypatch):
   def fail(*unused):
     raise OSError(95, 'Operation not supported')
 
-  monkeypatch.setattr(workdir.fcntl, 'lockf', fail)
+  monkeypatch.setattr(run_lock.fcntl, 'flock', fail)
   (sentence,) = _acquire(tmp_path)
   assert 'cannot (Operation not supported); make sure that no' in sentence
 
