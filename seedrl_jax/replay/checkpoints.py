@@ -1,7 +1,7 @@
 """The replay's part of a run's checkpoints, and the archives that hold it.
 
 An archive is an uncompressed ZIP of `.npy` members and one of JSON, followed by
-the SHA-256 of all that. Reading it begins with the digest, as the parsers of ZIP
+the SHA-256 of all that. Readers check the digest first, as the parsers of ZIP
 and `.npy` fail in many ways on changed bytes, or not at all.
 """
 

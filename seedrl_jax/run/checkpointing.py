@@ -82,7 +82,13 @@ class RunCheckpoints:
           'with another.'
         )
       return initial
-    self.record = report.RunRecord(**found.record)
+    try:
+      self.record = report.RunRecord.parse(found.record)
+    except ValueError as e:
+      raise workdir_lib.WorkdirError(
+        f'Checkpoint {found.step} in --workdir={self._workdir.path} is of '
+        f'another release, or damaged: its record has {e}; start with another.'
+      ) from e
     self._say(
       f'Resuming from checkpoint {found.step}: {self.record.env_steps} '
       f'environment steps and {self.record.seconds:.0f} s so far.'

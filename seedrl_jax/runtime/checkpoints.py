@@ -184,31 +184,58 @@ def _digest(*parts: bytes) -> bytes:
 
 
 def _read(path: pathlib.Path) -> Checkpoint:
-  """Returns a checkpoint with its arrays by name."""
-  layout = 0
+  """Returns a checkpoint with its arrays by name.
+
+  Raises:
+    _Damaged: if it is not what was written, or no release writes such.
+    CheckpointMismatch: if it is of another release.
+    OSError: if it cannot be read.
+  """
+  header: dict[str, Any] = {}
   if not path.is_dir():
     data = path.read_bytes()
     if _digest(data[:-_DIGEST_BYTES]) != data[-_DIGEST_BYTES:]:
       raise _Damaged('its contents do not match their digest')
     line, _, arrays = data[:-_DIGEST_BYTES].partition(b'\n')
-    header = json.loads(line)
-    layout = header['layout']
-  if layout != _LAYOUT:
+    header = _parse_header(line)
+  if header.get('layout') != _LAYOUT:
     raise CheckpointMismatch(
       f'Checkpoint {path.name} in {path.parents[1]} is of another release of '
       'seedrl-jax, with another layout; go on with that release, or give '
       'another --workdir.'
     )
-  state = serialization.msgpack_restore(arrays)
-  return Checkpoint(int(path.name), state, header['record'])
+  if not isinstance(header.get('record'), dict):
+    raise _Damaged('it has no record')
+  return Checkpoint(int(path.name), _parse_arrays(arrays), header['record'])
+
+
+def _parse_header(line: bytes) -> dict[str, Any]:
+  try:
+    return workdir.json_object(line)
+  except ValueError as e:
+    raise _Damaged(f'it does not begin with a header: {e}') from e
+
+
+def _parse_arrays(data: bytes) -> dict[str, np.ndarray]:
+  try:
+    arrays = serialization.msgpack_restore(data)
+  # MessagePack, Flax and NumPy raise many kinds on foreign contents.
+  except Exception as e:
+    raise _Damaged(f'its arrays cannot be read: {e!r}') from e
+  if not isinstance(arrays, dict) or not all(
+    isinstance(name, str) and isinstance(array, np.ndarray)
+    for name, array in arrays.items()
+  ):
+    raise _Damaged('it does not hold arrays by name')
+  return arrays
 
 
 def _time_written(path: pathlib.Path) -> float:
   """Returns when a checkpoint was saved; -inf if it is damaged."""
   try:
     with path.open('rb') as file:
-      return json.loads(file.readline())['time']
-  except (OSError, ValueError):
+      return float(_parse_header(file.readline())['time'])
+  except (OSError, KeyError, TypeError, ValueError, _Damaged):
     return -math.inf
 
 
