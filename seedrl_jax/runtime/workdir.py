@@ -1,17 +1,13 @@
 """The work directory of a run: its files, their lock, and how to write them."""
 
 import contextlib
-import datetime
 import errno
-import importlib.metadata
 import itertools
 import json
 import os
 import pathlib
-import platform
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
@@ -19,7 +15,7 @@ from typing import Any
 import ml_collections
 
 from seedrl_jax import types
-from seedrl_jax.runtime import env_specs, run_lock, settings
+from seedrl_jax.runtime import env_specs, ranges, run_lock, settings, versions
 
 # Keys that a checkpoint depends on, so a resumed run cannot change them.
 _FIXED = (
@@ -32,9 +28,15 @@ _FIXED = (
   'optimizer.rmsprop_centered',
   'optimizer.rmsprop_momentum',
 )
-_PACKAGES = ('seedrl-jax', 'jax', 'jaxlib', 'envpool')
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
-_GIT = ('git', 'describe', '--always', '--dirty', '--abbrev=40', '--exclude=*')
+# Keys that any reader of a configuration needs. A run of an earlier release may
+# lack others.
+_NEEDED = {
+  key: ranges.SAVED[key]
+  for key in (
+    *('agent', 'seed', 'total_env_frames', 'num_eval_envs'),
+    *('env.id', 'env.factory'),
+  )
+}
 _Say = Callable[[str], None]
 
 
@@ -177,13 +179,16 @@ class Workdir:
       WorkdirError: if there is none, or it cannot be read.
     """
     try:
-      return ml_collections.ConfigDict(json.loads(self.config_json.read_text()))
+      config = ml_collections.ConfigDict(read_json(self.config_json))
+      settings.check_values(config, ranges.SAVED)
+      settings.check(config, _NEEDED, complete=False)
+      return config
     except OSError as e:
       raise WorkdirError(
         f'--workdir={self.path} holds no run (no config.json); give the '
         'folder that a training run printed, or put the file back.'
       ) from e
-    except (AttributeError, ValueError) as e:
+    except (RecursionError, ValueError) as e:
       raise WorkdirError(
         f'{self.config_json} is damaged ({e}); put a good one back.'
       ) from e
@@ -195,7 +200,7 @@ class Workdir:
       WorkdirError: if there is none, or it cannot be read.
     """
     try:
-      return env_specs.from_json(json.loads(self.env_spec_json.read_text()))
+      return env_specs.from_json(read_json(self.env_spec_json))
     except OSError as e:
       raise WorkdirError(
         f'--workdir={self.path} has no env_spec.json; go on with its training '
@@ -214,7 +219,7 @@ class Workdir:
   def write_config(self, config: ml_collections.ConfigDict) -> None:
     """Writes configuration and versions of this start; raises NotWritten."""
     write_json(self.config_json, config.to_dict())
-    line = json.dumps(versions()) + '\n'
+    line = json.dumps(versions.current()) + '\n'
     try:
       append_whole(self.versions, line.encode())
     except OSError as e:
@@ -371,36 +376,3 @@ def flat_config(
   """Returns values, as in JSON, by dotted keys; sections in `whole` are one."""
   plain = json.loads(json.dumps(config.to_dict(), default=str))
   return dict(settings.leaves(plain, whole))
-
-
-def versions() -> dict[str, str | None]:
-  """Returns the time, the git commit and each package's version.
-
-  A missing package's version is None, as is the commit outside a clone.
-  """
-  now = datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds')
-  return {
-    'time': now,
-    'commit': _commit(_ROOT),
-    'python': platform.python_version(),
-    **{name: _version(name) for name in _PACKAGES},
-  }
-
-
-def _version(package: str) -> str | None:
-  try:
-    return importlib.metadata.version(package)
-  except importlib.metadata.PackageNotFoundError:
-    return None
-
-
-def _commit(root: pathlib.Path) -> str | None:
-  # Git would find the clone of another project around an installed package.
-  if not (root / '.git').exists():
-    return None
-  try:
-    return subprocess.run(
-      _GIT, cwd=root, capture_output=True, check=True, text=True, timeout=2
-    ).stdout.strip()
-  except (OSError, subprocess.SubprocessError):
-    return None

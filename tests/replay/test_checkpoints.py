@@ -12,7 +12,6 @@ from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import checkpoints as checkpoints_lib
 from seedrl_jax.replay.embedded import store as embedded
 
-
 _NUMBER = types.ArraySpec((), np.dtype(np.int64))
 _ROW = types.ArraySpec((3,), np.dtype(np.uint8))
 _EMPTY = types.ArraySpec((2,), np.dtype(np.float32))

@@ -17,7 +17,7 @@ import pytest
 
 from seedrl_jax import types
 from seedrl_jax.configs import base as base_config
-from seedrl_jax.runtime import run_lock, workdir
+from seedrl_jax.runtime import run_lock, versions, workdir
 
 _SPEC = types.EnvSpec(
   'Toy-v0',
@@ -287,13 +287,44 @@ def test_specs_that_are_damaged_or_missing_are_refused(tmp_path, data):
     directory.read_env_spec()
 
 
-@pytest.mark.parametrize('data', [b'{"seed": ', b'[1]', b'\x89\xff'])
-def test_config_that_is_damaged_or_missing_is_refused(tmp_path, data):
+def test_a_missing_config_is_refused(tmp_path):
   with pytest.raises(workdir.WorkdirError, match='holds no run'):
     workdir.Workdir(tmp_path).read_config()
-  (tmp_path / 'config.json').write_bytes(data)
-  with pytest.raises(workdir.WorkdirError, match='is damaged'):
+
+
+_SAVED = json.dumps(_config().to_dict())
+
+
+@pytest.mark.parametrize(
+  'text',
+  [
+    *('', 'null', '{}', '[1]', '5', '"x"', '{"env": 5}', '{"env": {"id": 1}}'),
+    *('{"seed": ', '\udc89', '[' * 10**6, '{"a":' * 900 + '1' + '}' * 900),
+    '{"a.b": 1}',
+    _SAVED.replace('"frame_stack": 1', '"frame_stack": 1e9'),
+    _SAVED.replace('"frame_stack": 1', '"frame_stack": 1000000000'),
+    _SAVED.replace('"unroll_length": 20', '"unroll_length": 10000000'),
+    _SAVED.replace('[64, 64]', str([64] * 10**4)),
+    _SAVED.replace('"seed": 1', '"seed": NaN'),
+    _SAVED.replace('"seed": 1', '"seed": {"x": 1}'),
+    json.dumps({**json.loads(_SAVED), 'network': None}),
+    json.dumps({**json.loads(_SAVED), 'env': []}),
+  ],
+)
+def test_a_config_that_no_run_wrote_is_refused(tmp_path, text):
+  path = tmp_path / 'config.json'
+  path.write_bytes(text.encode(errors='surrogateescape'))
+  with pytest.raises(workdir.WorkdirError, match=r'config\.json is damaged'):
     workdir.Workdir(tmp_path).read_config()
+
+
+def test_a_config_of_another_machine_or_an_earlier_release_is_read(tmp_path):
+  config = json.loads(_SAVED)
+  config['env']['thread_affinity_offset'] = 9999
+  del config['asynchronous'], config['network']['layer_norm']
+  (tmp_path / 'config.json').write_text(json.dumps(config))
+  found = workdir.Workdir(tmp_path).read_config()
+  assert found.env.thread_affinity_offset == 9999
 
 
 def test_changes_that_can_be_followed_are_told():
@@ -335,7 +366,7 @@ def test_name_of_what_a_factory_makes_may_change():
 
 
 def test_the_versions_of_every_start_are_noted(tmp_path, monkeypatch):
-  monkeypatch.setattr(workdir, '_PACKAGES', ('jax', 'seedrl-jax-that-is-none'))
+  monkeypatch.setattr(versions, '_PACKAGES', ('jax', 'seedrl-jax-that-is-none'))
   for _ in range(2):
     workdir.Workdir(tmp_path).write_config(_config())
   lines = (tmp_path / 'versions.jsonl').read_text().splitlines()
@@ -343,29 +374,6 @@ def test_the_versions_of_every_start_are_noted(tmp_path, monkeypatch):
   assert first['jax'] == second['jax'] == jax.__version__
   assert first['seedrl-jax-that-is-none'] is None
   assert {'time', 'commit', 'python'} <= first.keys()
-
-
-def _git(folder, *arguments):
-  who = ('-c', 'user.name=a', '-c', 'user.email=a@example.com')
-  subprocess.run(
-    ['git', *who, *arguments], cwd=folder, check=True, capture_output=True
-  )
-
-
-def test_commit_says_whether_files_were_changed(tmp_path, monkeypatch):
-  _git(tmp_path, 'init')
-  (tmp_path / 'file').write_text('a')
-  assert workdir._commit(tmp_path) is None
-  _git(tmp_path, 'add', 'file')
-  _git(tmp_path, 'commit', '-m', 'message')
-  commit = workdir._commit(tmp_path)
-  assert commit is not None and len(commit) == 40
-  (tmp_path / 'file').write_text('b')
-  assert workdir._commit(tmp_path) == commit + '-dirty'
-  (tmp_path / 'inner').mkdir()
-  assert workdir._commit(tmp_path / 'inner') is None
-  monkeypatch.setenv('PATH', os.devnull)
-  assert workdir._commit(tmp_path) is None
 
 
 # -- files ------------------------------------------------------------------
