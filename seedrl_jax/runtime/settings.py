@@ -124,6 +124,8 @@ def check(
       raise ValueError(
         f'--config.{key} is missing, which {agent} needs; start from a '
         'configuration for that agent.'
+        if 'agent' in values
+        else f'--config.{key} is missing; start from a whole configuration.'
       )
   for key in values:
     if complete and key not in ranges:

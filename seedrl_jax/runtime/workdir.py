@@ -193,6 +193,20 @@ class Workdir:
         f'{self.config_json} is damaged ({e}); put a good one back.'
       ) from e
 
+  def read_versions(self) -> dict[str, Any]:
+    """Returns the software of the latest start, {} if there is none.
+
+    Raises:
+      WorkdirError: if it cannot be read.
+    """
+    try:
+      lines = self.versions.read_bytes().splitlines()
+      return json_object(lines[-1]) if lines else {}
+    except FileNotFoundError:
+      return {}
+    except (OSError, ValueError) as e:
+      raise WorkdirError(f'{self.versions} is damaged ({e}).') from e
+
   def read_env_spec(self) -> types.EnvSpec:
     """Returns the spec of the environments of the latest start.
 
