@@ -4,10 +4,14 @@ import contextlib
 import fcntl
 import os
 import pathlib
+import re
 import socket
 import weakref
 from collections.abc import Callable
 from typing import IO, Any
+
+# More than a process's id and the name of its machine.
+_MOST_BYTES = 1000
 
 
 class Held(Exception):
@@ -76,9 +80,10 @@ class RunLock(contextlib.AbstractContextManager[Any]):
 
 def _owner(file: IO[bytes]) -> str:
   file.seek(0)
-  pid, _, host = file.read().decode(errors='replace').strip().partition(' ')
-  if not pid:
+  match = re.fullmatch(rb'(\d+) ([\w.-]+)\n', file.read(_MOST_BYTES))
+  if match is None:
     return 'another process'
+  pid, host = match[1].decode(), match[2].decode()
   if host != socket.gethostname():
     return f'process {pid} on {host}'
   return (

@@ -163,14 +163,9 @@ class Workdir:
 
     The directory itself may be a link, unless it is a host's.
     """
-    for path in self._inside, self.path.glob('*'), *map(_below, self._folders):
-      for entry in path:
-        if entry.is_symlink():
-          raise WorkdirError(
-            f'{entry} is a link, so a run could change files elsewhere; '
-            'replace it by what it points to. The work directory itself may '
-            'be a link.'
-          )
+    below = map(_below, self._folders)
+    refuse_links(*self._inside, *self.path.glob('*'))
+    refuse_links(*itertools.chain.from_iterable(below))
 
   def read_config(self) -> ml_collections.ConfigDict:
     """Returns the configuration of the latest start.
@@ -240,6 +235,16 @@ class Workdir:
       raise NotWritten(
         f'{self.versions} could not be written ({e.strerror}).'
       ) from e
+
+
+def refuse_links(*paths: pathlib.Path) -> None:
+  """Raises WorkdirError if a path to write to is a link."""
+  for path in paths:
+    if path.is_symlink():
+      raise WorkdirError(
+        f'{path} is a link, so writing could change files elsewhere; replace '
+        'it by what it points to. A work directory itself may be a link.'
+      )
 
 
 def _below(folder: pathlib.Path) -> Iterator[pathlib.Path]:

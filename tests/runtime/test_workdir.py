@@ -98,6 +98,7 @@ def test_a_second_process_is_told_who_has_it_until_that_is_killed(tmp_path):
       None: f'process {process.pid}',
       '7 far\n': 'process 7 on far',
       '': 'another process',
+      '\x1b[2J 7\n': 'another process',
     }
     for text, owner in owners.items():
       if text is not None:
