@@ -11,7 +11,7 @@ from seedrl_jax.agents import optimizer_config
 from seedrl_jax.configs import base
 from seedrl_jax.envs import trust
 from seedrl_jax.launch import config_flag
-from seedrl_jax.run import layout
+from seedrl_jax.runtime import ranges as ranges_lib
 from seedrl_jax.runtime import settings
 
 PAGE = pathlib.Path(__file__).with_name('configuration.md')
@@ -37,7 +37,7 @@ def page() -> str:
   # All agents have an optimiser; what they change of it is theirs.
   common = _values(base.get_config(optimizer_config.set_defaults))
   said = _said(base) | _said(optimizer_config)
-  ranges = {**layout.RANGES, **optimizer_config.RANGES}
+  ranges = {**ranges_lib.RANGES, **optimizer_config.RANGES}
   parts = [_START, '\n## All runs\n', _tables('', common, said, ranges)]
   for name in trust.AGENTS:
     module = importlib.import_module(f'seedrl_jax.agents.{name}.config')
@@ -51,7 +51,7 @@ def page() -> str:
 
 
 def _values(config: Any) -> dict[str, Any]:
-  return dict(settings.leaves(config, layout.RANGES))
+  return dict(settings.leaves(config, ranges_lib.RANGES))
 
 
 def _said(module: types.ModuleType) -> dict[str, str]:

@@ -50,6 +50,8 @@ def main(argv: Sequence[str]) -> None:
     folder = pathlib.Path(
       _OUT.value or workdir_lib.Workdir(_WORKDIR.value).path / 'export'
     )
+    if not _OUT.value:
+      workdir_lib.refuse_links(folder, *folder.glob('*'))
     player, spec = policy.load(_WORKDIR.value, _CHECKPOINT.value, allowed)
     export.export(player, spec, folder, _BATCH_SIZE.value, _SAMPLE.value)
   except (OSError, ValueError, workdir_lib.NotWritten) as e:

@@ -54,6 +54,8 @@ def main(argv: Sequence[str]) -> None:
   try:
     paths = [workdir.Workdir(value).path for value in _WORKDIR.value]
     out = pathlib.Path(_OUT.value or paths[0] / 'plot.png')
+    if not _OUT.value:
+      workdir.refuse_links(out, out.with_stem('plot-2'))
     files = plotting.plot(paths, out, _X.value, _SMOOTH.value)
   except (OSError, ValueError) as e:
     sys.exit(f'plot: {e}')

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from absl import app, flags
 
 from seedrl_jax.launch import config_flag
+from seedrl_jax.runtime import workdir
 from seedrl_jax.studies import report
 
 _OUT = flags.DEFINE_string(
@@ -26,6 +27,8 @@ def main(argv: Sequence[str]) -> None:
     raise app.UsageError('Name runs, or folders above them: report.py DIR...')
   out = pathlib.Path(_OUT.value or pathlib.Path(argv[1], 'report'))
   try:
+    if not _OUT.value:
+      workdir.refuse_links(out, *out.glob('*'))
     report.write(argv[1:], out, config_flag.shipped())
   except (OSError, ValueError) as e:
     sys.exit(f'report: {e}')

@@ -13,6 +13,7 @@ import numpy as np
 
 from seedrl_jax.actors import wire
 from seedrl_jax.envs import base
+from seedrl_jax.runtime import ranges, settings
 
 # Keys of the `env` section that only concern the learner's own environments.
 _LEARNER_KEYS = {
@@ -24,6 +25,30 @@ _LEARNER_SECTIONS = {
   *('actors', 'checkpoint', 'demonstrations', 'env', 'log', 'topology'),
 }
 _MAX_NAME = 200
+# Values that a learner sends, which an actor does not believe unchecked.
+_ENV_VALUES = {
+  key: allowed
+  for key, allowed in ranges.SAVED.items()
+  if key.startswith('env.') and key.removeprefix('env.') not in _LEARNER_KEYS
+}
+_LOCAL_VALUES = {
+  key: allowed
+  for key, allowed in ranges.SAVED.items()
+  if key.partition('.')[0] not in _LEARNER_SECTIONS
+}
+_COUNT = settings.integer(0, ranges.LARGE)
+_OBJECT = settings.Allowed(lambda x: isinstance(x, dict), 'give an object')
+_TEXTS = settings.Allowed(
+  lambda x: isinstance(x, dict) and all(map(settings.TEXT.admits, x.values())),
+  'give an object of texts',
+)
+_IDS = settings.Allowed(
+  lambda x: isinstance(x, list) and all(map(_COUNT.admits, x)), 'give ids'
+)
+_NAME = settings.Allowed(
+  lambda x: isinstance(x, str) and len(x) <= _MAX_NAME and x.isprintable(),
+  'give a name',
+)
 
 # Who acts: the learner, or the actor itself.
 CENTRAL, LOCAL = 'central', 'local'
@@ -81,6 +106,25 @@ class Welcome(NamedTuple):
   local: LocalRun | None = None
 
 
+# What the fields of `Welcome` and `LocalRun` may be.
+_WELCOME = {
+  'run_id': _NAME,
+  'seed': settings.integer(0, 2**31 - 1),
+  'env': _OBJECT,
+  'spec': _TEXTS,
+  'local': settings.optional(_OBJECT),
+}
+_LOCAL = {
+  'config': _OBJECT,
+  'global_env_id': _IDS,
+  'num_train_envs': _COUNT,
+  'num_eval_envs': _COUNT,
+  'block_width': settings.integer(1, ranges.COUNT),
+  'replay_address': settings.TEXT,
+  'parameters': _TEXTS,
+}
+
+
 def env_values(env_config: ml_collections.ConfigDict) -> dict[str, Any]:
   """Returns the part of a config's `env` section that actors receive."""
   values = env_config.to_dict()
@@ -104,6 +148,13 @@ def requested_config(welcome: Welcome) -> dict[str, Any]:
   """Returns the config that a learner asks for, for `envs.trust` to check."""
   run = welcome.local.config if welcome.local is not None else {}
   return run | {'env': welcome.env}
+
+
+def check_config(welcome: Welcome) -> None:
+  """Raises `ValueError` if a learner asks for what no learner would."""
+  values = _ENV_VALUES | (_LOCAL_VALUES if welcome.local is not None else {})
+  config = ml_collections.ConfigDict(requested_config(welcome))
+  settings.check(config, values, complete=False)
 
 
 def env_config(
@@ -155,14 +206,25 @@ def unpack_welcome(message: wire.Message) -> Welcome:
   """Unpacks a WELCOME message; raises `WireError` if it is invalid."""
   wire.expect(message, wire.MessageKind.WELCOME)
   value = wire.unpack_json(message)
-  try:
-    local = value['local']
-    if local is not None:
-      ids = np.array(local['global_env_id'], np.int32)
-      local = LocalRun(**local | {'global_env_id': ids})
-    return Welcome(**value | {'local': local})
-  except (KeyError, OverflowError, TypeError, ValueError) as e:
-    raise wire.WireError(f'WELCOME cannot be understood: {e!r}.') from None
+  _check_fields(value, _WELCOME)
+  local = value['local']
+  if local is not None:
+    _check_fields(local, _LOCAL)
+    ids = np.array(local['global_env_id'], np.int32)
+    local = LocalRun(**local | {'global_env_id': ids})
+  return Welcome(**value | {'local': local})
+
+
+def _check_fields(
+  value: Mapping[str, Any], fields: Mapping[str, settings.Allowed]
+) -> None:
+  if value.keys() != fields.keys():
+    raise wire.WireError(f'WELCOME has the fields {sorted(value)!s:.200}.')
+  for name, allowed in fields.items():
+    if not allowed.admits(value[name]):
+      raise wire.WireError(
+        f'WELCOME cannot be understood: {name} is {value[name]!r:.99}.'
+      )
 
 
 def check_spec(welcome: Welcome, spec: base.StreamSpec) -> None:

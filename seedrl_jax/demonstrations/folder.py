@@ -15,14 +15,17 @@ from typing import Any
 
 import numpy as np
 
+from seedrl_jax import types
 from seedrl_jax.replay import base, blocks, checkpoints
+from seedrl_jax.runtime import workdir
 
 # The table's name.
 TABLE = 'demonstrations'
 
-_VERSION = 2
+_VERSION = 3
 _MANIFEST, _SEQUENCES = 'manifest.json', 'sequences.zip'
 _FLAG = '--config.demonstrations.path'
+_PRIORITY = types.ArraySpec((), np.dtype(np.float64))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,8 +116,9 @@ def create(path: str, layout: blocks.UnrollLayout) -> Iterator[FolderWriter]:
 def read_manifest(path: str) -> Manifest:
   """Returns a folder's manifest; raises ValueError if missing or damaged."""
   try:
-    fields = json.loads(pathlib.Path(path, _MANIFEST).read_text())
-    manifest = Manifest(**fields)
+    manifest = Manifest(**workdir.read_json(pathlib.Path(path, _MANIFEST)))
+    if type(manifest.sequences) is not int or manifest.sequences < 1:
+      raise ValueError(f'sequences={manifest.sequences}')
   except OSError as e:
     raise ValueError(
       f'{_FLAG}={path}: no demonstrations are there ({_MANIFEST}: '
@@ -185,11 +189,15 @@ def sequences(
   """Yields leaves `[...]` and priority `[1]` of each sequence."""
   file = pathlib.Path(path, _SEQUENCES)
   try:
-    with checkpoints.load_archive(str(file)) as reader:
+    with (
+      checkpoints.load_archive(str(file)) as reader,
+      checkpoints.refusing_damage(str(file)),
+    ):
       for piece in range(reader.meta['pieces']):
-        priorities = reader.array(f'{piece}/priorities')
+        priorities = reader.array(f'{piece}/priorities', _PRIORITY)
         leaves = [
-          reader.array(f'{piece}/{i}') for i in range(len(layout.specs))
+          reader.array(f'{piece}/{i}', spec)
+          for i, spec in enumerate(layout.specs)
         ]
         for row in range(len(priorities)):
           yield [leaf[row] for leaf in leaves], priorities[row : row + 1]

@@ -107,16 +107,14 @@ def _read_config(
   directory: workdir_lib.Workdir, student: Student, allowed: tuple[str, ...]
 ) -> ml_collections.ConfigDict:
   """Returns a teacher's configuration; checks that it may play."""
-  trained = directory.read_config()
-  asker = f'{_WORKDIR_FLAG}={directory.path}'
   own = trust.flags_needed(student.config.to_dict())
-  trust.check(trained.to_dict(), [*allowed, *own], asker)
+  trained = playing.read_config(directory, [*allowed, *own], _WORKDIR_FLAG)
   # Its config.json also holds the name of a factory's environment.
   if trained.env.id != student.env_spec.env_id:
     raise ValueError(
-      f'{asker}: it was trained on {trained.env.id}, and this is to play '
-      f'{student.env_spec.env_id}; give --config.env.id or '
-      '--config.env.factory as it was trained.'
+      f'{_WORKDIR_FLAG}={directory.path}: it was trained on '
+      f'{trained.env.id}, and this is to play {student.env_spec.env_id}; give '
+      '--config.env.id or --config.env.factory as it was trained.'
     )
   return trained
 

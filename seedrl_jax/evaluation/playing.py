@@ -2,26 +2,34 @@
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import jax
+import ml_collections
 import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import base as envs
+from seedrl_jax.envs import trust
 from seedrl_jax.evaluation import video
 from seedrl_jax.inference import device_step as device_step_lib
 from seedrl_jax.inference import specs
 from seedrl_jax.inference import worker as worker_lib
-from seedrl_jax.runtime import checkpoints, progress
+from seedrl_jax.runtime import checkpoints, progress, ranges, settings
 from seedrl_jax.runtime import workdir as workdir_lib
 
 _DEFAULT_NUM_ENVS = 10
 # Keeps the seeds apart from those of any training stream.
 _SEED_OFFSET = 1_500_000_007
 _PROGRESS_SECONDS = 1.0
+# Keys that acting depends on, beside the agent's own.
+_NEEDED = {
+  key: allowed
+  for key, allowed in ranges.SAVED.items()
+  if key.startswith(('env.', 'network.'))
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,6 +160,28 @@ class Player(NamedTuple):
   agent: agents.Agent
   params: agents.Params
   version: int
+
+
+def read_config(
+  directory: workdir_lib.Workdir,
+  allowed: Collection[str],
+  flag: str = '--workdir',
+) -> ml_collections.ConfigDict:
+  """Returns the configuration of a run, which another person may have made.
+
+  `allowed` are flags, see `trust.check`; `flag` named the directory.
+
+  Raises:
+    ValueError: if it cannot be used.
+  """
+  config = directory.read_config()
+  trust.check(config.to_dict(), allowed, f'{flag}={directory.path}')
+  own = agents.ranges(config) or {}
+  try:
+    settings.check(config, _NEEDED | dict(own), complete=False)
+  except ValueError as e:
+    raise ValueError(f'{directory.config_json}: {e}') from e
+  return config
 
 
 def load_params(

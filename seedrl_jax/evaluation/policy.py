@@ -10,7 +10,6 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.agents import base as agents
-from seedrl_jax.envs import trust
 from seedrl_jax.evaluation import playing
 from seedrl_jax.runtime import nest as nest_lib
 from seedrl_jax.runtime import progress
@@ -203,8 +202,7 @@ def load(
     ValueError: if the work directory holds no such checkpoint.
   """
   directory = workdir_lib.Workdir(workdir)
-  config = directory.read_config()
-  trust.check(config.to_dict(), allowed, f'--workdir={directory.path}')
+  config = playing.read_config(directory, allowed)
   spec = directory.read_env_spec()
   agent = agents.load_agent(config, spec)
   line = progress.ProgressLine()

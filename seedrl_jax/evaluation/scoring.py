@@ -11,7 +11,6 @@ import numpy as np
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
-from seedrl_jax.envs import trust
 from seedrl_jax.evaluation import playing
 from seedrl_jax.evaluation import video as video_lib
 from seedrl_jax.runtime import progress
@@ -73,8 +72,7 @@ def evaluate(
   if options.video:
     video_lib.check_path(options.video)
   directory = workdir_lib.Workdir(workdir)
-  config = directory.read_config()
-  trust.check(config.to_dict(), options.allowed, f'--workdir={directory.path}')
+  config = playing.read_config(directory, options.allowed)
   config.num_eval_envs = options.width
   env_spec = env_factory.make_env_spec(config)
   agent = agents.load_agent(config, env_spec)

@@ -74,8 +74,14 @@ class UnrollLayout:
   def check_signature(self, start: str, saved: Mapping[str, Any]) -> None:
     """Raises CheckpointError, beginning with `start`, if `saved` differs."""
     mine = self.signature()
-    before = {path: leaf for path, *leaf in saved['leaves']}
     wanted = {path: leaf for path, *leaf in mine['leaves']}
+    try:
+      before = {str(path): leaf for path, *leaf in saved['leaves']}
+      stride = saved['stride']
+    except (KeyError, TypeError, ValueError) as e:
+      raise base.CheckpointError(
+        f'{start}: it does not say what its unrolls are ({e!r}).'
+      ) from e
     for name in sorted(before | wanted):
       if before.get(name) != wanted.get(name):
         raise base.CheckpointError(
@@ -83,10 +89,10 @@ class UnrollLayout:
           f'{wanted.get(name)} here (shape and type of one unroll).'
         )
     # With another stride, some steps would be trained on too often or never.
-    if saved['stride'] != mine['stride']:
+    if stride != mine['stride']:
       raise base.CheckpointError(
-        f'{start}: a sequence begins every {saved["stride"]} steps in it and '
-        f'every {mine["stride"]} here (--config.unroll_length).'
+        f'{start}: a sequence begins every {stride} steps in it and every '
+        f'{mine["stride"]} here (--config.unroll_length).'
       )
 
   def new_block(self, width: int) -> base.Block:

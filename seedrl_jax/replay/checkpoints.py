@@ -1,28 +1,49 @@
 """The replay's part of a run's checkpoints, and the archives that hold it.
 
-An archive is an uncompressed ZIP of `.npy` members and one of JSON.
+An archive is an uncompressed ZIP of `.npy` members and one of JSON, followed by
+the SHA-256 of all that. Readers check the digest first, as the parsers of ZIP
+and `.npy` fail in many ways on changed bytes, or not at all.
 """
 
 import contextlib
+import hashlib
 import json
+import math
 import os
 import pathlib
 import re
-import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
+from seedrl_jax import types
 from seedrl_jax.replay import base, blocks
+from seedrl_jax.runtime import workdir
 
 _META = 'meta.json'
 # Bytes read at a time; bounds the memory of a restore.
 _PIECE = 1 << 25
 # Names that stores give to unfinished checkpoints.
 _UNFINISHED = re.compile(r'\.\d+\..+|\d+\..+\.partial|\d+\.tmp')
+_DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+class _HashingFile:
+  """Hashes what it writes; cannot seek, so ZIP never changes written bytes."""
+
+  def __init__(self, file: IO[bytes]):
+    self.digest = hashlib.sha256()
+    self._file = file
+
+  def write(self, data: Any) -> int:
+    self.digest.update(data)
+    return self._file.write(data)
+
+  def flush(self) -> None:
+    self._file.flush()
 
 
 class ArchiveWriter:
@@ -74,23 +95,26 @@ class ArchiveReader:
     self._path = path
     self._file = file
     with refusing_damage(path):
-      self.meta: dict[str, Any] = json.loads(file.read(_META))
+      self.meta: dict[str, Any] = workdir.json_object(file.read(_META))
 
-  def rows(self, name: str) -> Iterator[np.ndarray]:
-    """Yields the array in pieces `[n, ...]`, n >= 1; none if it is empty."""
+  def rows(self, name: str, row: types.ArraySpec) -> Iterator[np.ndarray]:
+    """Yields the array in pieces `[n, *row.shape]`; none if it is empty."""
     with refusing_damage(self._path), self._file.open(f'{name}.npy') as member:
       np.lib.format.read_magic(member)
       shape, _, dtype = np.lib.format.read_array_header_2_0(member)
-      row_bytes = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
+      if (shape[1:], dtype) != row:
+        raise ValueError(f'{name} has rows of {dtype}{list(shape[1:])}')
+      row_bytes = dtype.itemsize * math.prod(row.shape)
       at_once = max(1, _PIECE // max(1, row_bytes))
       for start in range(0, shape[0], at_once):
         n = min(at_once, shape[0] - start)
         data = member.read(n * row_bytes)
-        yield np.frombuffer(data, dtype).reshape(n, *shape[1:])
+        yield np.frombuffer(data, dtype).reshape(n, *row.shape)
 
-  def array(self, name: str) -> np.ndarray:
-    with refusing_damage(self._path), self._file.open(f'{name}.npy') as member:
-      return np.lib.format.read_array(member)
+  def array(self, name: str, row: types.ArraySpec) -> np.ndarray:
+    """Returns the whole array, `[N, *row.shape]`."""
+    empty = np.empty((0, *row.shape), row.dtype)
+    return np.concatenate([empty, *self.rows(name, row)])
 
 
 @contextlib.contextmanager
@@ -103,10 +127,12 @@ def create_archive(path: str) -> Iterator[ArchiveWriter]:
   )
   try:
     with os.fdopen(handle, 'wb') as raw:
-      with zipfile.ZipFile(raw, 'w', zipfile.ZIP_STORED) as file:
+      hashing: Any = _HashingFile(raw)
+      with zipfile.ZipFile(hashing, 'w', zipfile.ZIP_STORED) as file:
         writer = ArchiveWriter(file)
         yield writer
         writer.finish()
+      raw.write(hashing.digest.digest())
       raw.flush()
       # The rename must not reach the disk before the contents do.
       os.fsync(raw.fileno())
@@ -119,10 +145,26 @@ def create_archive(path: str) -> Iterator[ArchiveWriter]:
 @contextlib.contextmanager
 def load_archive(path: str) -> Iterator[ArchiveReader]:
   """Opens `path`; raises CheckpointError if it is missing or damaged."""
-  with refusing_damage(path):
-    file = zipfile.ZipFile(path)
-  with file:
-    yield ArchiveReader(path, file)
+  with contextlib.ExitStack() as opened:
+    with refusing_damage(path):
+      raw = opened.enter_context(open(path, 'rb'))
+      _check_digest(raw)
+      reader = ArchiveReader(path, opened.enter_context(zipfile.ZipFile(raw)))
+    yield reader
+
+
+def _check_digest(file: IO[bytes]) -> None:
+  left = file.seek(0, os.SEEK_END) - _DIGEST_BYTES
+  file.seek(0)
+  digest = hashlib.sha256()
+  while piece := file.read(max(0, min(left, _PIECE))):
+    digest.update(piece)
+    left -= len(piece)
+  if file.read() != digest.digest():
+    raise ValueError(
+      'its contents do not match their digest, or it is of an earlier release, '
+      'which wrote none'
+    )
 
 
 @contextlib.contextmanager
@@ -132,11 +174,14 @@ def refusing_damage(path: str) -> Iterator[None]:
     raise base.CheckpointError(f'There is no replay checkpoint {path}.')
   try:
     yield
-  # KeyError: a member is missing.
-  except (zipfile.BadZipFile, OSError, EOFError, KeyError, ValueError) as e:
+  except base.CheckpointError:
+    raise
+  # Whatever a parser raises on contents that a foreign program wrote.
+  except Exception as e:
+    reason = e if isinstance(e, (OSError, ValueError)) else repr(e)
     raise base.CheckpointError(
-      f'The replay checkpoint {path} is damaged ({e}); use an older one, or '
-      'remove it to start with an empty replay.'
+      f'The replay checkpoint {path} is damaged ({reason}); use an older one, '
+      'or remove it to start with an empty replay.'
     ) from e
 
 
@@ -148,10 +193,10 @@ def check_fits(
 ) -> None:
   """Raises CheckpointError if `record` is not of this version and layout."""
   start = f'The replay checkpoint {path} does not fit this run'
-  saved = record['version']
+  saved = record.get('version')
   if saved != version:
     raise base.CheckpointError(f'{start}: it is of version {saved}.')
-  layout.check_signature(start, record['unroll'])
+  layout.check_signature(start, record.get('unroll', {}))
 
 
 class ReplayCheckpoints:
@@ -167,7 +212,9 @@ class ReplayCheckpoints:
     self._store = store
     self._folder = folder
     self._report = report
-    self._delete(lambda name: _UNFINISHED.fullmatch(name) is not None)
+    for path in folder.iterdir() if folder.is_dir() else ():
+      if _UNFINISHED.fullmatch(path.name):
+        workdir.remove(path)
 
   def save(
     self, step: int, on_snapshot: Callable[[], None] | None = None
@@ -192,16 +239,6 @@ class ReplayCheckpoints:
 
   def prune(self, steps: Collection[int]) -> None:
     """Deletes all checkpoints but those of `steps`."""
-    self._delete(lambda name: name.isdigit() and int(name) not in steps)
-
-  def _delete(self, is_meant: Callable[[str], bool]) -> None:
-    if not self._folder.is_dir():
-      return
-    for path in self._folder.iterdir():
-      if not is_meant(path.name):
-        continue
-      # Do not follow links.
-      if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-      else:
-        path.unlink()
+    for step in workdir.numbers_in(self._folder):
+      if step not in steps:
+        workdir.remove(self._folder / str(step))

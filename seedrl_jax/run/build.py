@@ -257,8 +257,9 @@ class _Opener:
     self._config = setup.config
     self._publisher = learner_lib.ParameterPublisher(setup.topology.inference)
     keys = setup.keys[1:]
-    if len(start.inference_keys) == len(setup.plans):
-      keys = jnp.array(start.inference_keys, jnp.uint32)
+    saved = jnp.array(start.inference_keys, jnp.uint32)
+    if saved.shape == keys.shape:
+      keys = saved
     elif setup.host.index:
       # Only host 0 has saved its keys; the others take new ones.
       keys = jax.vmap(jax.random.fold_in, (0, None))(keys, start.starts)

@@ -82,7 +82,13 @@ class RunCheckpoints:
           'with another.'
         )
       return initial
-    self.record = report.RunRecord(**found.record)
+    try:
+      self.record = report.RunRecord.parse(found.record)
+    except ValueError as e:
+      raise workdir_lib.WorkdirError(
+        f'Checkpoint {found.step} in --workdir={self._workdir.path} is of '
+        f'another release, or damaged: its record has {e}; start with another.'
+      ) from e
     self._say(
       f'Resuming from checkpoint {found.step}: {self.record.env_steps} '
       f'environment steps and {self.record.seconds:.0f} s so far.'
@@ -106,8 +112,7 @@ class RunCheckpoints:
     self.record = dataclasses.replace(told, inference_keys=[], replay='')
     if not told.replay:
       return
-    saved = [path.name for path in self._workdir.replay.glob('[0-9]*')]
-    steps = [int(name) for name in saved if name.isdecimal()]
+    steps = workdir_lib.numbers_in(self._workdir.replay)
     if not is_exact:
       step = max(steps, default=step)
     if step in steps:

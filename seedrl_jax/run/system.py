@@ -88,6 +88,7 @@ class System:
   ) -> None:
     self._lock = self._workdir.acquire(self._line.say)
     opened.callback(self._lock.close)
+    opened.push(self._workdir.withdraw)
     checkpoints = checkpointing.RunCheckpoints(
       self._config, self._workdir, self._line.say, leads=not self._host.index
     )

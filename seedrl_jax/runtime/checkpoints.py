@@ -55,10 +55,10 @@ class Checkpoints:
     report: Callable[[str], None] = print,
     read_only: bool = False,
   ):
-    """Makes the directory, unless `read_only`.
+    """Makes nothing; clears away what a killed process left.
 
     Args:
-      path: the directory.
+      path: the directory, made by the first `save`.
       keep: number of newest checkpoints to keep.
       keep_every_hours: keep one for good this often; 0: none.
       report: takes sentences about damaged checkpoints.
@@ -70,15 +70,13 @@ class Checkpoints:
     self._report = report
     self._read_only = read_only
     if not read_only:
-      path.mkdir(parents=True, exist_ok=True)
       # A process killed in mid-save leaves one.
       for unfinished in path.glob('*.tmp'):
         workdir.remove(unfinished)
 
   def steps(self) -> list[int]:
     """Returns the numbers of the checkpoints, oldest first."""
-    names = [path.name for path in self._path.iterdir()]
-    return sorted(int(name) for name in names if name.isdecimal())
+    return workdir.numbers_in(self._path)
 
   def save(self, step: int, state: types.Nest, record: dict[str, Any]) -> None:
     """Saves host arrays and JSON values, unless this step is already saved.
@@ -186,31 +184,58 @@ def _digest(*parts: bytes) -> bytes:
 
 
 def _read(path: pathlib.Path) -> Checkpoint:
-  """Returns a checkpoint with its arrays by name."""
-  layout = 0
+  """Returns a checkpoint with its arrays by name.
+
+  Raises:
+    _Damaged: if it is not what was written, or no release writes such.
+    CheckpointMismatch: if it is of another release.
+    OSError: if it cannot be read.
+  """
+  header: dict[str, Any] = {}
   if not path.is_dir():
     data = path.read_bytes()
     if _digest(data[:-_DIGEST_BYTES]) != data[-_DIGEST_BYTES:]:
       raise _Damaged('its contents do not match their digest')
     line, _, arrays = data[:-_DIGEST_BYTES].partition(b'\n')
-    header = json.loads(line)
-    layout = header['layout']
-  if layout != _LAYOUT:
+    header = _parse_header(line)
+  if header.get('layout') != _LAYOUT:
     raise CheckpointMismatch(
       f'Checkpoint {path.name} in {path.parents[1]} is of another release of '
       'seedrl-jax, with another layout; go on with that release, or give '
       'another --workdir.'
     )
-  state = serialization.msgpack_restore(arrays)
-  return Checkpoint(int(path.name), state, header['record'])
+  if not isinstance(header.get('record'), dict):
+    raise _Damaged('it has no record')
+  return Checkpoint(int(path.name), _parse_arrays(arrays), header['record'])
+
+
+def _parse_header(line: bytes) -> dict[str, Any]:
+  try:
+    return workdir.json_object(line)
+  except ValueError as e:
+    raise _Damaged(f'it does not begin with a header: {e}') from e
+
+
+def _parse_arrays(data: bytes) -> dict[str, np.ndarray]:
+  try:
+    arrays = serialization.msgpack_restore(data)
+  # MessagePack, Flax and NumPy raise many kinds on foreign contents.
+  except Exception as e:
+    raise _Damaged(f'its arrays cannot be read: {e!r}') from e
+  if not isinstance(arrays, dict) or not all(
+    isinstance(name, str) and isinstance(array, np.ndarray)
+    for name, array in arrays.items()
+  ):
+    raise _Damaged('it does not hold arrays by name')
+  return arrays
 
 
 def _time_written(path: pathlib.Path) -> float:
   """Returns when a checkpoint was saved; -inf if it is damaged."""
   try:
     with path.open('rb') as file:
-      return json.loads(file.readline())['time']
-  except (OSError, ValueError):
+      return float(_parse_header(file.readline())['time'])
+  except (OSError, KeyError, TypeError, ValueError, _Damaged):
     return -math.inf
 
 

@@ -9,6 +9,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from seedrl_jax.runtime import settings
+
 # A report's values by name; None for what is not known.
 Row = Mapping[str, float | None]
 UPDATES, FRAMES = 'time/updates', 'time/env_frames'
@@ -66,6 +68,33 @@ class Snapshot:
     return dataclasses.replace(self, **sums)
 
 
+_COUNT = settings.integer(0, 2**62)
+_SECONDS = settings.number(0)
+# Returns may be infinite or NaN.
+_RETURNS = settings.each(
+  settings.Allowed(lambda x: isinstance(x, (int, float)), 'give numbers')
+)
+_WORDS = settings.each(settings.integer(0, 2**32 - 1))
+# The values that the fields of `RunRecord` may have.
+_RECORD = {
+  'env_steps': _COUNT,
+  'eval_steps': _COUNT,
+  'seconds': _SECONDS,
+  'cpu_seconds': _SECONDS,
+  'starts': settings.integer(0, 10**9),
+  'returns': _RETURNS,
+  'eval_returns': _RETURNS,
+  'replay': settings.Allowed(
+    lambda x: x == '' or (isinstance(x, str) and x.isdecimal()),
+    'give the name of a checkpoint',
+  ),
+  'inference_keys': settings.Allowed(
+    lambda x: settings.each(_WORDS).admits(x) and len({*map(len, x)}) < 2,
+    'give keys of equal lengths',
+  ),
+}
+
+
 @dataclasses.dataclass
 class RunRecord:
   """Counters of the run over all its starts.
@@ -88,6 +117,14 @@ class RunRecord:
   eval_returns: list[float] = dataclasses.field(default_factory=list)
   replay: str = ''
   inference_keys: list[list[int]] = dataclasses.field(default_factory=list)
+
+  @classmethod
+  def parse(cls, values: Mapping[str, Any]) -> 'RunRecord':
+    """Returns the record of JSON values; raises ValueError if it is none."""
+    for name, value in values.items():
+      if name not in _RECORD or not _RECORD[name].admits(value):
+        raise ValueError(f'{name}={value!r:.99}')
+    return cls(**values)
 
 
 class Summary(NamedTuple):

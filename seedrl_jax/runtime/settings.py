@@ -15,6 +15,9 @@ from typing import Any, NamedTuple
 
 import ml_collections
 
+# Most elements of a value, such as layers of a network.
+_MOST = 1000
+
 
 class Allowed(NamedTuple):
   """A test of a key's values, and what to give instead as a sentence's end."""
@@ -41,11 +44,11 @@ def number(
     # NaN fails every comparison, and infinity the last.
     return is_number and least <= x <= most and x < below and x != -math.inf
 
-  words = 'a number' if least == -math.inf else f'at least {least}'
+  words = 'a number' if least == -math.inf else f'at least {least:,}'
   if most != math.inf:
-    words = f'{least} to {most}'
+    words = f'{least:,} to {most:,}'
   elif below != math.inf:
-    words += f' and below {below}'
+    words += f' and below {below:,}'
   return Allowed(admits, f'give {words}')
 
 
@@ -65,8 +68,12 @@ def one_of(*choices: str, or_function: bool = False) -> Allowed:
 def each(allowed: Allowed) -> Allowed:
   """Allows tuples whose elements are all allowed."""
   return Allowed(
-    lambda x: isinstance(x, (tuple, list)) and all(map(allowed.admits, x)),
-    f'{allowed.words} for each in the parentheses',
+    lambda x: (
+      isinstance(x, (tuple, list))
+      and len(x) <= _MOST
+      and all(map(allowed.admits, x))
+    ),
+    f'{allowed.words} for each of at most {_MOST:,} in the parentheses',
   )
 
 
@@ -109,22 +116,41 @@ def check(
     ValueError: if not, or if `complete` and there are other keys; names the
       flag and what to give instead.
   """
+  check_values(config, ranges)
   values = dict(leaves(config, ranges))
-  agent = f'--config.agent={config.agent}'
-  for key, allowed in ranges.items():
+  agent = f'--config.agent={config.get("agent")}'
+  for key in ranges:
     if key not in values:
       raise ValueError(
         f'--config.{key} is missing, which {agent} needs; start from a '
         'configuration for that agent.'
+        if 'agent' in values
+        else f'--config.{key} is missing; start from a whole configuration.'
       )
-    if not allowed.admits(values[key]):
-      raise ValueError(f'--config.{key}={values[key]}: {allowed.words}.')
   for key in values:
     if complete and key not in ranges:
       raise ValueError(
         f'--config.{key} means nothing to {agent}; take it out of the '
         'configuration, or start from one for that agent.'
       )
+
+
+def check_values(
+  config: ml_collections.ConfigDict, ranges: Mapping[str, Allowed]
+) -> None:
+  """Checks the values of those keys of `ranges` that are there.
+
+  Raises:
+    ValueError: if one is not allowed, or a section is a value; names the flag
+      and what to give instead.
+  """
+  for key, value in leaves(config, ranges):
+    start = f'--config.{key}={value!s:.99}'
+    if key in ranges:
+      if not ranges[key].admits(value):
+        raise ValueError(f'{start}: {ranges[key].words}.')
+    elif any(name.startswith(f'{key}.') for name in ranges):
+      raise ValueError(f'{start}: this is a section; give its keys.')
 
 
 def load_module(flag: str, name: str, hint: str = '') -> ModuleType:

@@ -1,27 +1,21 @@
 """The work directory of a run: its files, their lock, and how to write them."""
 
 import contextlib
-import datetime
 import errno
-import fcntl
-import importlib.metadata
 import itertools
 import json
 import os
 import pathlib
-import platform
 import re
 import shutil
-import socket
-import subprocess
 import tempfile
-from collections.abc import Callable, Container, Mapping
-from typing import IO, Any
+from collections.abc import Callable, Container, Iterator, Mapping
+from typing import Any
 
 import ml_collections
 
 from seedrl_jax import types
-from seedrl_jax.runtime import env_specs, settings
+from seedrl_jax.runtime import env_specs, ranges, run_lock, settings, versions
 
 # Keys that a checkpoint depends on, so a resumed run cannot change them.
 _FIXED = (
@@ -34,9 +28,15 @@ _FIXED = (
   'optimizer.rmsprop_centered',
   'optimizer.rmsprop_momentum',
 )
-_PACKAGES = ('seedrl-jax', 'jax', 'jaxlib', 'envpool')
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
-_GIT = ('git', 'describe', '--always', '--dirty', '--abbrev=40', '--exclude=*')
+# Keys that any reader of a configuration needs. A run of an earlier release may
+# lack others.
+_NEEDED = {
+  key: ranges.SAVED[key]
+  for key in (
+    *('agent', 'seed', 'total_env_frames', 'num_eval_envs'),
+    *('env.id', 'env.factory'),
+  )
+}
 _Say = Callable[[str], None]
 
 
@@ -90,10 +90,23 @@ class Workdir:
     self.actor_socket = self.path / 'actors.sock'
     self.tensorboard = self.path / 'tensorboard'
     self.profile = self.path / 'profile'
+    self._hosts = self.path / 'hosts'
+    self._folders = (
+      *(self.checkpoints, self.replay, self.reverb, self.tensorboard),
+      *(self.profile, self._hosts),
+    )
+    # Folders on the way here that are inside another work directory.
+    self._inside: tuple[pathlib.Path, ...] = ()
+    # What was not there before `acquire`, innermost first.
+    self._new: list[pathlib.Path] = []
 
   def of_host(self, index: int) -> 'Workdir':
     """Returns the directory of host `index`, below that of host 0."""
-    return Workdir(self.path / 'hosts' / str(index)) if index else self
+    if not index:
+      return self
+    host = Workdir(self._hosts / str(index))
+    host._inside = self._hosts, host.path
+    return host
 
   def create(self) -> None:
     """Makes the directory; raises WorkdirError if it cannot be written to."""
@@ -107,45 +120,52 @@ class Workdir:
         'folder that you may write to.'
       ) from e
 
-  def acquire(self, say: _Say) -> IO[bytes]:
-    """Makes the directory and locks it.
-
-    Returns a file that holds the lock until it is closed or the process ends,
-    even by SIGKILL; child processes do not inherit it. `say` takes a sentence
-    if the file system has no locks.
+  def acquire(self, say: _Say) -> run_lock.RunLock:
+    """Makes the directory and locks it; `say` as `RunLock`.
 
     Raises:
-      WorkdirError: if the directory cannot be written to, or another process
-        holds the lock.
+      WorkdirError: if the directory holds links or cannot be written to, or
+        another run has it.
     """
+    self.refuse_links()
+    made = self.reverb, self.lock, self.path, *self.path.parents
+    self._new = [path for path in made if not path.exists()]
     self.create()
-    # Appends: until the lock is ours, the text is another process'.
-    file = self.lock.open('ab+', buffering=0)
     try:
-      self._lock(file, say)
-    except BaseException:
-      file.close()
-      raise
-    return file
-
-  def _lock(self, file: IO[bytes], say: _Say) -> None:
-    try:
-      fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError) as e:
+      return run_lock.RunLock(self.lock, say)
+    except run_lock.Held as e:
       raise WorkdirError(
-        f'--workdir={self.path} is in use by {_owner(file)}; stop that run, or '
-        'choose another folder.'
+        f'--workdir={self.path} is in use by {e}; stop that run, or choose '
+        'another folder.'
       ) from e
     except OSError as e:
-      say(
-        f'--workdir={self.path} is not locked, as its file system cannot '
-        f'({e.strerror}); make sure that no second run uses it.'
-      )
-      return
-    file.truncate(0)
-    # The disk may be full.
+      raise WorkdirError(f'{self.lock} cannot be opened ({e.strerror}).') from e
+
+  def withdraw(
+    self, kind: object, error: BaseException | None, trace: object
+  ) -> None:
+    """Leaves a new directory as it was, after a start that is refused.
+
+    For `ExitStack.push`, while the lock is held. A log of Reverb stays if the
+    error names it.
+    """
+    del kind, trace
     with contextlib.suppress(OSError):
-      file.write(f'{os.getpid()} {socket.gethostname()}\n'.encode())
+      for path in self._new:
+        if path not in (self.reverb, self.lock):
+          # Fails if it is not empty.
+          path.rmdir()
+        elif f'{path}{os.sep}' not in str(error):
+          remove(path)
+
+  def refuse_links(self) -> None:
+    """Raises WorkdirError for a link, as a run writes and deletes files here.
+
+    The directory itself may be a link, unless it is a host's.
+    """
+    below = map(_below, self._folders)
+    refuse_links(*self._inside, *self.path.glob('*'))
+    refuse_links(*itertools.chain.from_iterable(below))
 
   def read_config(self) -> ml_collections.ConfigDict:
     """Returns the configuration of the latest start.
@@ -154,16 +174,33 @@ class Workdir:
       WorkdirError: if there is none, or it cannot be read.
     """
     try:
-      return ml_collections.ConfigDict(json.loads(self.config_json.read_text()))
+      config = ml_collections.ConfigDict(read_json(self.config_json))
+      settings.check_values(config, ranges.SAVED)
+      settings.check(config, _NEEDED, complete=False)
+      return config
     except OSError as e:
       raise WorkdirError(
         f'--workdir={self.path} holds no run (no config.json); give the '
         'folder that a training run printed, or put the file back.'
       ) from e
-    except (AttributeError, ValueError) as e:
+    except (RecursionError, ValueError) as e:
       raise WorkdirError(
         f'{self.config_json} is damaged ({e}); put a good one back.'
       ) from e
+
+  def read_versions(self) -> dict[str, Any]:
+    """Returns the software of the latest start, {} if there is none.
+
+    Raises:
+      WorkdirError: if it cannot be read.
+    """
+    try:
+      lines = self.versions.read_bytes().splitlines()
+      return json_object(lines[-1]) if lines else {}
+    except FileNotFoundError:
+      return {}
+    except (OSError, ValueError) as e:
+      raise WorkdirError(f'{self.versions} is damaged ({e}).') from e
 
   def read_env_spec(self) -> types.EnvSpec:
     """Returns the spec of the environments of the latest start.
@@ -172,7 +209,7 @@ class Workdir:
       WorkdirError: if there is none, or it cannot be read.
     """
     try:
-      return env_specs.from_json(json.loads(self.env_spec_json.read_text()))
+      return env_specs.from_json(read_json(self.env_spec_json))
     except OSError as e:
       raise WorkdirError(
         f'--workdir={self.path} has no env_spec.json; go on with its training '
@@ -191,7 +228,7 @@ class Workdir:
   def write_config(self, config: ml_collections.ConfigDict) -> None:
     """Writes configuration and versions of this start; raises NotWritten."""
     write_json(self.config_json, config.to_dict())
-    line = json.dumps(versions()) + '\n'
+    line = json.dumps(versions.current()) + '\n'
     try:
       append_whole(self.versions, line.encode())
     except OSError as e:
@@ -200,13 +237,22 @@ class Workdir:
       ) from e
 
 
-def _owner(file: IO[bytes]) -> str:
-  file.seek(0)
-  pid, _, host = file.read().decode(errors='replace').strip().partition(' ')
-  if not pid:
-    return 'another process'
-  machine = '' if host == socket.gethostname() else f' on {host}'
-  return f'process {pid}{machine}'
+def refuse_links(*paths: pathlib.Path) -> None:
+  """Raises WorkdirError if a path to write to is a link."""
+  for path in paths:
+    if path.is_symlink():
+      raise WorkdirError(
+        f'{path} is a link, so writing could change files elsewhere; replace '
+        'it by what it points to. A work directory itself may be a link.'
+      )
+
+
+def _below(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+  """Yields what is in a folder and below it, even if files come and go."""
+  for path, folders, files in os.walk(folder):
+    # A Reverb server makes links there, which a killed run leaves.
+    if os.path.basename(path) != '.restored':
+      yield from (pathlib.Path(path, name) for name in (*folders, *files))
 
 
 def put_aside(path: pathlib.Path) -> pathlib.Path:
@@ -228,6 +274,16 @@ def remove(path: pathlib.Path) -> None:
     shutil.rmtree(path)
   else:
     path.unlink(missing_ok=True)
+
+
+def numbers_in(folder: pathlib.Path) -> list[int]:
+  """Returns the numbers that are names in `folder`, if that exists, sorted.
+
+  A name such as '007' is none: it would stand for the file '7'.
+  """
+  names = {path.name for path in folder.iterdir()} if folder.is_dir() else ()
+  numbers = {int(name) for name in names if name.isdecimal()}
+  return sorted(number for number in numbers if str(number) in names)
 
 
 def append_whole(path: pathlib.Path, data: bytes) -> None:
@@ -253,13 +309,14 @@ def cut_last_line(path: pathlib.Path) -> None:
 
 
 def write_whole(path: pathlib.Path, *parts: bytes) -> None:
-  """Writes a file atomically.
+  """Writes a file atomically; makes its folder if necessary.
 
   Raises:
     NotWritten: if it cannot be written.
   """
   temporary = path.with_name(path.name + '.tmp')
   try:
+    path.parent.mkdir(parents=True, exist_ok=True)
     # A killed process may have left one.
     temporary.unlink(missing_ok=True)
     # 'x' follows no link.
@@ -279,6 +336,27 @@ def write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
   """Writes JSON atomically; raises NotWritten if it cannot."""
   text = json.dumps(value, indent=2, default=str) + '\n'
   write_whole(path, text.encode())
+
+
+def read_json(path: pathlib.Path) -> dict[str, Any]:
+  """Returns a file's JSON object.
+
+  Raises:
+    OSError: if it cannot be read.
+    ValueError: if it holds none.
+  """
+  return json_object(path.read_bytes())
+
+
+def json_object(text: bytes) -> dict[str, Any]:
+  """Returns the JSON object in `text`; raises ValueError if it is none."""
+  try:
+    value = json.loads(text)
+  except RecursionError:
+    raise ValueError('its JSON is nested too deeply') from None
+  if not isinstance(value, dict):
+    raise ValueError('it is no JSON object')
+  return value
 
 
 def check_resumable(
@@ -317,36 +395,3 @@ def flat_config(
   """Returns values, as in JSON, by dotted keys; sections in `whole` are one."""
   plain = json.loads(json.dumps(config.to_dict(), default=str))
   return dict(settings.leaves(plain, whole))
-
-
-def versions() -> dict[str, str | None]:
-  """Returns the time, the git commit and each package's version.
-
-  A missing package's version is None, as is the commit outside a clone.
-  """
-  now = datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds')
-  return {
-    'time': now,
-    'commit': _commit(_ROOT),
-    'python': platform.python_version(),
-    **{name: _version(name) for name in _PACKAGES},
-  }
-
-
-def _version(package: str) -> str | None:
-  try:
-    return importlib.metadata.version(package)
-  except importlib.metadata.PackageNotFoundError:
-    return None
-
-
-def _commit(root: pathlib.Path) -> str | None:
-  # Git would find the clone of another project around an installed package.
-  if not (root / '.git').exists():
-    return None
-  try:
-    return subprocess.run(
-      _GIT, cwd=root, capture_output=True, check=True, text=True, timeout=2
-    ).stdout.strip()
-  except (OSError, subprocess.SubprocessError):
-    return None

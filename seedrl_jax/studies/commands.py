@@ -6,11 +6,10 @@ from typing import Any
 
 import ml_collections
 
-from seedrl_jax.run import layout
-from seedrl_jax.runtime import settings, workdir
+from seedrl_jax.runtime import ranges, settings, workdir
 
 # Sections with keys of the user's choice are given as a whole.
-_WHOLE = [k for k, a in layout.RANGES.items() if a is settings.SECTION]
+_WHOLE = [k for k, a in ranges.RANGES.items() if a is settings.SECTION]
 _ABSENT = 'absent'
 
 

@@ -1,7 +1,6 @@
 """Writes a report on runs: Markdown, with figures and raw scores beside it."""
 
 import csv
-import json
 import pathlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -84,7 +83,7 @@ def write(folders: Sequence[str], out: pathlib.Path, known: _Known) -> None:
 
 def _status(result: results.Result, study: results.Study) -> str:
   if result.status == results.FINISHED and not study.counts(result):
-    return f'finished, but {study.column} has no episode'
+    return f'finished, but without a finite {study.column}'
   return result.status
 
 
@@ -180,11 +179,10 @@ def _commands(study: results.Study, known: _Known) -> Iterator[str]:
 
 def _versions(study: results.Study) -> Iterator[str]:
   yield from ('', '## Versions', '', 'Of the latest start of each run.', '')
-  newest: list[Mapping[str, object]] = []
-  for result in study.results:
-    path = workdir_lib.Workdir(result.run.name).versions
-    lines = path.read_text().splitlines() if path.is_file() else []
-    newest.append(json.loads(lines[-1]) if lines else {})
+  newest = [
+    workdir_lib.Workdir(result.run.name).read_versions()
+    for result in study.results
+  ]
   names = dict.fromkeys(
     name for row in newest for name in row if name != 'time'
   )

@@ -5,7 +5,6 @@ An algorithm is a configuration apart from its task and seed.
 
 import dataclasses
 import functools
-import json
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seedrl_jax.runtime import curves
+from seedrl_jax.runtime import curves, settings
 from seedrl_jax.runtime import workdir as workdir_lib
 from seedrl_jax.studies import atari
 
@@ -22,6 +21,18 @@ EVALUATION, TRAINING = 'eval/return', 'rollout/return'
 FINISHED = 'finished'
 # The columns of final returns, and their names in summary.json.
 _RETURNS = {EVALUATION: 'eval_mean_return', TRAINING: 'mean_return_100'}
+# The values that are read from summary.json, if they are there.
+_SUMMARY = {
+  'status': settings.TEXT,
+  'env_frames': settings.number(0),
+  # Scores may be infinite or NaN.
+  **dict.fromkeys(
+    _RETURNS.values(),
+    settings.Allowed(
+      lambda x: x is None or isinstance(x, (int, float)), 'give a number'
+    ),
+  ),
+}
 _TASK_KEYS = ('id', 'factory', 'factory_kwargs')
 
 
@@ -85,11 +96,13 @@ def _read(workdir: workdir_lib.Workdir) -> Result:
   except ValueError as e:
     return Result(run, str(e), {}, task)
   last = {name: float(values[-1]) for name, values in run.columns.items()}
+  if SECONDS not in last:
+    return Result(run, f'its metrics.csv has no column {SECONDS}', {}, task)
   summary, total = read_summary(workdir), config['total_env_frames']
   target = config.get('target_return')
   if is_finished(summary, last[FRAMES], total, target):
     for column, name in _RETURNS.items():
-      value = summary.get(name, last[column])
+      value = summary.get(name, last.get(column))
       last[column] = math.nan if value is None else value
     return Result(run, FINISHED, last, task)
   status = summary.get('status', 'running, or killed')
@@ -100,7 +113,11 @@ def _read(workdir: workdir_lib.Workdir) -> Result:
 def read_summary(workdir: workdir_lib.Workdir) -> Mapping[str, Any]:
   """Returns summary.json, {} if there is none; raises ValueError if damaged."""
   try:
-    return json.loads(workdir.summary_json.read_text())
+    summary = workdir_lib.read_json(workdir.summary_json)
+    for name, allowed in _SUMMARY.items():
+      if name in summary and not allowed.admits(summary[name]):
+        raise ValueError(f'{name} is {summary[name]!r:.99}')
+    return summary
   except FileNotFoundError:
     return {}
   except ValueError as e:
@@ -170,7 +187,7 @@ class Study:
     return result.last.get(self.column, math.nan)
 
   def counts(self, result: Result) -> bool:
-    return result.status == FINISHED and not math.isnan(self.score(result))
+    return result.status == FINISHED and math.isfinite(self.score(result))
 
   @functools.cached_property
   def counted(self) -> list[Result]:

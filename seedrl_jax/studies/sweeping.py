@@ -100,7 +100,8 @@ class Trial(NamedTuple):
       return 0.0
 
   def check(self) -> None:
-    """Raises ValueError if the folder has a run of another configuration."""
+    """Raises ValueError if the folder has links, or a run of another kind."""
+    self.workdir.refuse_links()
     if not self.workdir.config_json.exists():
       return
     old = self.workdir.read_config()

@@ -1,10 +1,13 @@
 """Tests for seedrl_jax/actors/handshake.py."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from seedrl_jax import types
 from seedrl_jax.actors import handshake, wire
+from seedrl_jax.configs import base as base_config
 from tests.actors import toys
 
 _PLANE = types.ActionSpec(
@@ -61,15 +64,30 @@ def test_welcome_comes_out_as_it_went_in():
   assert local._replace(global_env_id=ids) == _LOCAL
 
 
-@pytest.mark.parametrize(
-  'value',
-  [{'more': 1}, {'local': {}}, {'local': {'global_env_id': [1 << 40]}}],
-)
-def test_welcome_that_is_none_is_refused(value: dict):
-  good = wire.unpack_json(wire.parse(handshake.pack_welcome(_WELCOME)))
-  message = wire.parse(wire.pack_json(wire.MessageKind.WELCOME, good | value))
-  with pytest.raises(wire.WireError, match='WELCOME cannot be understood'):
-    handshake.unpack_welcome(message)
+def _jsons(welcome: handshake.Welcome) -> dict[str, Any]:
+  return wire.unpack_json(wire.parse(handshake.pack_welcome(welcome)))
+
+
+_ODD = (None, 5, -1, 1 << 40, 'x\x1b[2J', [], {}, ['x'], {'x': 5}, True)
+
+
+@pytest.mark.parametrize('inside', [False, True])
+def test_welcome_that_is_none_is_refused(inside: bool):
+  good = _jsons(_WELCOME._replace(local=_LOCAL))
+  fields = good['local'] if inside else good
+  bad = [{k: x for k, x in fields.items() if k != name} for name in fields]
+  bad += [fields | {'more': 1}]
+  bad += [fields | {name: odd} for name in fields for odd in _ODD]
+  accepted = []
+  for value in bad:
+    value = good | {'local': value} if inside else value
+    message = wire.parse(wire.pack_json(wire.MessageKind.WELCOME, value))
+    try:
+      accepted.append(handshake.unpack_welcome(message))
+    except wire.WireError as e:
+      assert str(e).startswith('WELCOME ')
+  # Some values are right for some fields.
+  assert 0 < len(accepted) < len(bad) // 2
 
 
 @pytest.mark.parametrize(
@@ -81,3 +99,40 @@ def test_other_environments_are_refused(values: dict):
   with pytest.raises(ValueError, match=f'Toy-v0 has another {name} at the'):
     handshake.check_spec(_WELCOME, _SPEC._replace(**values))
   handshake.check_spec(_WELCOME, _SPEC)
+
+
+_CONFIG = base_config.get_config()
+
+
+@pytest.mark.parametrize(
+  ('section', 'key', 'value', 'sentence'),
+  [
+    ('env', 'id', None, r'--config\.env\.id=None: give a text'),
+    ('env', 'id', ..., r'--config\.env\.id is missing; start'),
+    (
+      'env',
+      'frame_skip',
+      10**9,
+      r'--config\.env\.frame_skip=1000000000: give 1',
+    ),
+    ('env', 'options', [], r'--config\.env\.options=\[\]: give'),
+    ('network', 'frame_stack', 10**9, 'give 1 to 1,000'),
+    ('network', 'torso', ..., r'network\.torso is missing, which .*vtrace'),
+  ],
+)
+def test_a_config_that_no_learner_sends_is_refused(
+  section: str, key: str, value: Any, sentence: str
+):
+  env = handshake.env_values(_CONFIG.env)
+  run = handshake.local_config(_CONFIG) | {'agent': 'vtrace'}
+  local = _LOCAL._replace(config=run)
+  welcome = _WELCOME._replace(env=env, local=local)
+  handshake.check_config(welcome)
+  changed = env if section == 'env' else run[section]
+  changed[key] = value
+  if value is ...:
+    del changed[key]
+  if section == 'env':
+    welcome = welcome._replace(local=None)
+  with pytest.raises(ValueError, match=sentence):
+    handshake.check_config(welcome)

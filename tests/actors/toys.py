@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import grpc
-import ml_collections
 import numpy as np
 
 from seedrl_jax import types
@@ -21,6 +20,7 @@ from seedrl_jax.actors import (
 )
 from seedrl_jax.actors.actor_side import actor
 from seedrl_jax.actors.learner_side import remote_stream, server, slot_allocator
+from seedrl_jax.configs import base as base_config
 from seedrl_jax.envs import base
 
 SPEC = base.StreamSpec(
@@ -270,8 +270,10 @@ def local_offer(
     number = version()
     return number, [np.full(s.shape, number) for s in PARAMETERS.values()]
 
+  config = base_config.get_config()
+  config.agent = agent
   return slot_allocator.LocalOffer(
-    ml_collections.ConfigDict({'agent': agent}),
+    config,
     types.EnvSpec(SPEC.name, *SPEC[:3], num_envs=120, num_eval_envs=3),
     global_env_id,
     block_width=4,

@@ -138,7 +138,39 @@ def test_nothing_is_overwritten(toy, folder):
   assert folder_lib.read_manifest(folder).sequences == 5
 
 
-@pytest.mark.parametrize('text', ['{"version": 1', '{"colour": 1}', '[]'])
+def test_no_changed_byte_is_read(make_store, folder):
+  store = make_store(*_rules())
+  file = pathlib.Path(folder, 'sequences.zip')
+  sound = file.read_bytes()
+  for i in range(0, len(sound), 7):
+    changed = bytearray(sound)
+    changed[i] ^= 1 << i % 8
+    file.write_bytes(changed)
+    with pytest.raises(
+      ValueError, match=r'sequences\.zip is missing or damaged'
+    ):
+      folder_lib.fill(store, folder, 'Toy-v0')
+  assert store.info()[_TABLE].size == 0
+
+
+def test_what_describes_no_unrolls_is_refused(make_store, folder):
+  file = pathlib.Path(folder, 'manifest.json')
+  for unroll in (5, {}, {'leaves': 5, 'stride': 1}, {'leaves': [[[]]]}):
+    file.write_text(
+      json.dumps(json.loads(file.read_text()) | {'unroll': unroll})
+    )
+    with pytest.raises(ValueError, match='does not say what its unrolls are'):
+      folder_lib.fill(make_store(*_rules()), folder, 'Toy-v0')
+
+
+@pytest.mark.parametrize(
+  'text',
+  [
+    *('{"version": 1', '{"colour": 1}', '[]', 'null', '[' * 10**5),
+    '{"env_id": "x", "sequences": "5", "episodes": 1, "mean_return": 1, '
+    '"made_by": "x", "unroll": {}}',
+  ],
+)
 def test_a_damaged_manifest_is_one_sentence(folder, text):
   pathlib.Path(folder, 'manifest.json').write_text(text)
   with pytest.raises(ValueError, match=r'manifest\.json is damaged'):

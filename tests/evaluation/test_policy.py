@@ -1,6 +1,8 @@
 """Tests that a policy acts as its agent does, with its state."""
 
 import dataclasses
+import json
+import re
 
 import jax
 import jax.numpy as jnp
@@ -155,3 +157,29 @@ def test_loads_a_checkpoint_and_refuses_foreign_code(tmp_path):
   with pytest.raises(ValueError, match='add --allow_factory=tests'):
     policy.load(tmp_path)
   assert dataclasses.is_dataclass(player.agent)
+
+
+@pytest.mark.parametrize(
+  ('key', 'value', 'sentence'),
+  [
+    ('network.frame_stack', 10**9, 'give 1 to 1,000.'),
+    ('network.width', None, 'width is missing'),
+    ('loss.lambda_', 'x', 'give 0 to 1.'),
+    ('loss.lambda_', None, 'lambda_ is missing'),
+    ('agent', 'ppo', 'epochs is missing, which --config.agent=ppo needs'),
+  ],
+)
+def test_a_foreign_config_is_refused_in_a_sentence(
+  tmp_path, key, value, sentence
+):
+  evaluation_runs.save(tmp_path, evaluation_runs.config(), 1.0)
+  path = tmp_path / 'config.json'
+  config = json.loads(path.read_text())
+  *sections, name = key.split('.')
+  section = config[sections[0]] if sections else config
+  del section[name]
+  if value is not None:
+    section[name] = value
+  path.write_text(json.dumps(config))
+  with pytest.raises(ValueError, match=rf'config\.json.*{re.escape(sentence)}'):
+    policy.load(tmp_path, None, evaluation_runs.ALLOWED)

@@ -7,8 +7,7 @@ import pytest
 
 from seedrl_jax.configs import base, r2d2_base
 from seedrl_jax.launch import config_flag
-from seedrl_jax.run import layout
-from seedrl_jax.runtime import settings
+from seedrl_jax.runtime import ranges, settings
 from tests import runs
 from tests.configs import test_configs
 
@@ -54,7 +53,7 @@ def _describe(name, width=80):
 def test_lists_every_key_with_its_default(name):
   text = _describe(name)
   assert max(map(len, text.splitlines())) <= 80
-  values = settings.leaves(test_configs.CONFIGS[name](), layout.RANGES)
+  values = settings.leaves(test_configs.CONFIGS[name](), ranges.RANGES)
   for key, value in values:
     (given,) = re.findall(
       rf'^  --config\.{re.escape(key)}[ =](.*)$', text, re.M

@@ -54,5 +54,8 @@ def test_error_is_one_sentence(tmp_path):
     f'plot: {tmp_path} has no metrics.csv; name the --workdir of a run.'
   )
   flag = _workdir(tmp_path / 'a')
+  (tmp_path / 'a/plot-2.png').symlink_to(tmp_path / 'mine.png')
+  assert 'plot-2.png is a link, so' in runs.refusal('plot', flag)
+  (tmp_path / 'a/plot-2.png').unlink()
   (tmp_path / 'a/config.json').write_text('[1]')
   assert runs.refusal('plot', flag).endswith('put a good one back.')

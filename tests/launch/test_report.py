@@ -18,5 +18,7 @@ def test_errors_are_one_sentence(tmp_path):
     f'report: {tmp_path} holds no run (no config.json in or below it); name'
   )
   study_runs.write(tmp_path / 'a', [1.0])
+  (tmp_path / 'a/report').symlink_to(tmp_path)
+  assert 'report is a link, so' in runs.refusal('report', str(tmp_path / 'a'))
   flag = f'--out={tmp_path}/a/config.json'
   assert 'File exists' in runs.refusal('report', str(tmp_path), flag)

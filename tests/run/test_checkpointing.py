@@ -233,3 +233,18 @@ def test_a_replay_that_cannot_be_saved_costs_a_sentence(run, monkeypatch):
   run.reopen()
   _assert_is(run.state, 1)
   assert (run.saved.record.env_steps, run.saved.record.replay) == (3, '')
+
+
+@pytest.mark.parametrize(
+  'record',
+  [
+    *({'more': 1}, {'env_steps': '5'}, {'env_steps': -1}, {'starts': None}),
+    *({'returns': 5}, {'returns': ['x']}, {'seconds': float('nan')}),
+    *({'replay': '../7'}, {'inference_keys': [[1], [1, 2]]}),
+  ],
+)
+def test_a_record_that_no_run_writes_is_one_sentence(run, record):
+  run.saved.storage.save(1, _state(1), record)
+  (name,) = record
+  with pytest.raises(workdir_lib.WorkdirError, match=f'its record has {name}'):
+    run.reopen()

@@ -11,6 +11,7 @@ from seedrl_jax.agents import base as agents
 from seedrl_jax.configs import base, dyna_q_cartpole, r2d2_base, sac_mujoco
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.run import layout as layout_lib
+from seedrl_jax.runtime import ranges as ranges_lib
 from seedrl_jax.runtime import settings
 from tests import runs
 from tests.configs import test_configs
@@ -26,7 +27,7 @@ def _check(config):
 def test_a_shipped_configuration_passes(name):
   config = _CONFIGS[name]()
   _check(config)
-  ranges = layout_lib.RANGES | dict(agents.ranges(config))
+  ranges = ranges_lib.RANGES | dict(agents.ranges(config))
   assert set(dict(settings.leaves(config, ranges))) == set(ranges)
 
 

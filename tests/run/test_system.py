@@ -107,6 +107,12 @@ def test_a_run_that_cannot_go_on_changes_nothing(tmp_path):
   assert (tmp_path / 'metrics.csv').read_text() == kept
 
 
+def test_a_refused_start_leaves_no_folder(tmp_path):
+  with pytest.raises(ValueError, match='a stream has 4 environments'):
+    runs.Run(runs.tiny(env__batch_size=99), tmp_path / 'a/b')
+  assert not list(tmp_path.iterdir())
+
+
 def test_stop_before_the_first_update_is_clean(tmp_path):
   run = runs.Run(runs.tiny(), tmp_path)
   run.system.stop()

@@ -5,9 +5,11 @@ import json
 import math
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
+from concurrent import futures
 
 import jax
 import numpy as np
@@ -15,7 +17,7 @@ import pytest
 
 from seedrl_jax import types
 from seedrl_jax.configs import base as base_config
-from seedrl_jax.runtime import workdir
+from seedrl_jax.runtime import run_lock, versions, workdir
 
 _SPEC = types.EnvSpec(
   'Toy-v0',
@@ -96,6 +98,7 @@ def test_a_second_process_is_told_who_has_it_until_that_is_killed(tmp_path):
       None: f'process {process.pid}',
       '7 far\n': 'process 7 on far',
       '': 'another process',
+      '\x1b[2J 7\n': 'another process',
     }
     for text, owner in owners.items():
       if text is not None:
@@ -120,11 +123,131 @@ def test_child_processes_do_not_keep_the_lock(tmp_path):
     child.stdin.close()
 
 
+def _fork(wait):
+  """Forks a child that calls `wait` and then ends at once."""
+  pid = os.fork()
+  if not pid:
+    wait()
+    os._exit(0)
+  return pid
+
+
+def test_forked_children_do_not_keep_the_lock(tmp_path):
+  read, write = os.pipe()
+  with workdir.Workdir(tmp_path).acquire(pytest.fail):
+    pid = _fork(lambda: os.read(read, 1))
+  try:
+    assert not _acquire(tmp_path)
+  finally:
+    os.write(write, b'x')
+    os.waitpid(pid, 0)
+
+
+def test_two_threads_of_a_process_exclude_each_other(tmp_path):
+  with workdir.Workdir(tmp_path).acquire(pytest.fail):
+    # A backup reads all.
+    shutil.copytree(tmp_path, tmp_path.with_name('backup'))
+    with futures.ThreadPoolExecutor() as pool:
+      error = pool.submit(_acquire, tmp_path).exception()
+    assert isinstance(error, workdir.WorkdirError)
+    assert 'is in use by a run of this process; stop' in str(error)
+    command = [sys.executable, '-c', _HOLD, tmp_path]
+    other = subprocess.run(command, capture_output=True, text=True)
+    assert f'in use by process {os.getpid()}; stop' in other.stderr
+  assert not _acquire(tmp_path)
+
+
+@pytest.mark.parametrize(
+  ('before', 'error', 'after'),
+  [
+    ([], 'x', []),
+    (['mine'], 'x', ['mine']),
+    ([], 'its log is {}/reverb/log', ['reverb', 'reverb/log']),
+    (['run.lock', 'reverb'], 'x', ['reverb', 'run.lock']),
+  ],
+)
+def test_a_refused_start_leaves_a_folder_as_it_was(
+  tmp_path, before, error, after
+):
+  folder = workdir.Workdir(tmp_path / 'a/b')
+  for name in before:
+    folder.path.mkdir(parents=True, exist_ok=True)
+    (folder.path / name).touch()
+  with pytest.raises(RuntimeError), contextlib.ExitStack() as opened:
+    opened.enter_context(folder.acquire(pytest.fail))
+    opened.push(folder.withdraw)
+    if not folder.reverb.exists():
+      folder.reverb.mkdir()
+      (folder.reverb / 'log').touch()
+    raise RuntimeError(error.format(folder.path))
+  left = sorted(str(p.relative_to(folder.path)) for p in folder.path.rglob('*'))
+  assert left == after
+  assert (tmp_path / 'a').exists() == bool(after)
+
+
+def test_a_lock_that_was_removed_is_not_taken(tmp_path, monkeypatch):
+  first = workdir.Workdir(tmp_path)
+  held = first.acquire(pytest.fail)
+  flock, calls = run_lock.fcntl.flock, []
+
+  def withdraw_before(file, flags):
+    if not calls:
+      first.withdraw(None, None, None)
+      held.close()
+    calls.append(flags)
+    flock(file, flags)
+
+  monkeypatch.setattr(run_lock.fcntl, 'flock', withdraw_before)
+  with workdir.Workdir(tmp_path).acquire(pytest.fail):
+    assert len(calls) == 2
+    with pytest.raises(workdir.WorkdirError, match='is in use by'):
+      _acquire(tmp_path)
+
+
+# -- links ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+  'name',
+  [
+    *('run.lock', 'metrics.jsonl', 'versions.jsonl', 'actors.sock'),
+    *('checkpoints', 'replay', 'checkpoints/7', 'replay/7/tables.tfrecord'),
+    *('reverb', 'reverb/.restored', 'reverb/server.log', 'tensorboard/events'),
+    *('profile/plugins', 'hosts', 'hosts/1', 'hosts/1/replay', 'any'),
+  ],
+)
+def test_links_inside_are_refused(tmp_path, name):
+  mine = tmp_path / 'mine'
+  mine.mkdir()
+  (mine / '1').mkdir()
+  path = tmp_path / 'run' / name
+  path.parent.mkdir(parents=True)
+  path.symlink_to(mine)
+  (tmp_path / 'link').symlink_to(tmp_path / 'run')
+  runs = [workdir.Workdir(tmp_path / 'link')]
+  if name.startswith('hosts'):
+    runs.append(runs[0].of_host(1))
+  for run in runs:
+    with pytest.raises(workdir.WorkdirError, match=f'{name} is a link, so'):
+      run.acquire(pytest.fail)
+  assert [p.name for p in mine.iterdir()] == ['1']
+  path.unlink()
+  for run in runs:
+    run.acquire(pytest.fail).close()
+  assert (tmp_path / 'run/run.lock').exists()
+
+
+def test_links_of_a_killed_reverb_server_are_no_obstacle(tmp_path):
+  (tmp_path / 'reverb/.restored').mkdir(parents=True)
+  (tmp_path / 'reverb/.restored/chunks').symlink_to(tmp_path)
+  assert not _acquire(tmp_path)
+
+
 def test_without_locks_the_run_goes_on_and_says_so(tmp_path, monkeypatch):
   def fail(*unused):
     raise OSError(95, 'Operation not supported')
 
-  monkeypatch.setattr(workdir.fcntl, 'lockf', fail)
+  monkeypatch.setattr(run_lock.fcntl, 'flock', fail)
   (sentence,) = _acquire(tmp_path)
   assert 'cannot (Operation not supported); make sure that no' in sentence
 
@@ -165,13 +288,44 @@ def test_specs_that_are_damaged_or_missing_are_refused(tmp_path, data):
     directory.read_env_spec()
 
 
-@pytest.mark.parametrize('data', [b'{"seed": ', b'[1]', b'\x89\xff'])
-def test_config_that_is_damaged_or_missing_is_refused(tmp_path, data):
+def test_a_missing_config_is_refused(tmp_path):
   with pytest.raises(workdir.WorkdirError, match='holds no run'):
     workdir.Workdir(tmp_path).read_config()
-  (tmp_path / 'config.json').write_bytes(data)
-  with pytest.raises(workdir.WorkdirError, match='is damaged'):
+
+
+_SAVED = json.dumps(_config().to_dict())
+
+
+@pytest.mark.parametrize(
+  'text',
+  [
+    *('', 'null', '{}', '[1]', '5', '"x"', '{"env": 5}', '{"env": {"id": 1}}'),
+    *('{"seed": ', '\udc89', '[' * 10**6, '{"a":' * 900 + '1' + '}' * 900),
+    '{"a.b": 1}',
+    _SAVED.replace('"frame_stack": 1', '"frame_stack": 1e9'),
+    _SAVED.replace('"frame_stack": 1', '"frame_stack": 1000000000'),
+    _SAVED.replace('"unroll_length": 20', '"unroll_length": 10000000'),
+    _SAVED.replace('[64, 64]', str([64] * 10**4)),
+    _SAVED.replace('"seed": 1', '"seed": NaN'),
+    _SAVED.replace('"seed": 1', '"seed": {"x": 1}'),
+    json.dumps({**json.loads(_SAVED), 'network': None}),
+    json.dumps({**json.loads(_SAVED), 'env': []}),
+  ],
+)
+def test_a_config_that_no_run_wrote_is_refused(tmp_path, text):
+  path = tmp_path / 'config.json'
+  path.write_bytes(text.encode(errors='surrogateescape'))
+  with pytest.raises(workdir.WorkdirError, match=r'config\.json is damaged'):
     workdir.Workdir(tmp_path).read_config()
+
+
+def test_a_config_of_another_machine_or_an_earlier_release_is_read(tmp_path):
+  config = json.loads(_SAVED)
+  config['env']['thread_affinity_offset'] = 9999
+  del config['asynchronous'], config['network']['layer_norm']
+  (tmp_path / 'config.json').write_text(json.dumps(config))
+  found = workdir.Workdir(tmp_path).read_config()
+  assert found.env.thread_affinity_offset == 9999
 
 
 def test_changes_that_can_be_followed_are_told():
@@ -213,7 +367,7 @@ def test_name_of_what_a_factory_makes_may_change():
 
 
 def test_the_versions_of_every_start_are_noted(tmp_path, monkeypatch):
-  monkeypatch.setattr(workdir, '_PACKAGES', ('jax', 'seedrl-jax-that-is-none'))
+  monkeypatch.setattr(versions, '_PACKAGES', ('jax', 'seedrl-jax-that-is-none'))
   for _ in range(2):
     workdir.Workdir(tmp_path).write_config(_config())
   lines = (tmp_path / 'versions.jsonl').read_text().splitlines()
@@ -221,29 +375,6 @@ def test_the_versions_of_every_start_are_noted(tmp_path, monkeypatch):
   assert first['jax'] == second['jax'] == jax.__version__
   assert first['seedrl-jax-that-is-none'] is None
   assert {'time', 'commit', 'python'} <= first.keys()
-
-
-def _git(folder, *arguments):
-  who = ('-c', 'user.name=a', '-c', 'user.email=a@example.com')
-  subprocess.run(
-    ['git', *who, *arguments], cwd=folder, check=True, capture_output=True
-  )
-
-
-def test_commit_says_whether_files_were_changed(tmp_path, monkeypatch):
-  _git(tmp_path, 'init')
-  (tmp_path / 'file').write_text('a')
-  assert workdir._commit(tmp_path) is None
-  _git(tmp_path, 'add', 'file')
-  _git(tmp_path, 'commit', '-m', 'message')
-  commit = workdir._commit(tmp_path)
-  assert commit is not None and len(commit) == 40
-  (tmp_path / 'file').write_text('b')
-  assert workdir._commit(tmp_path) == commit + '-dirty'
-  (tmp_path / 'inner').mkdir()
-  assert workdir._commit(tmp_path / 'inner') is None
-  monkeypatch.setenv('PATH', os.devnull)
-  assert workdir._commit(tmp_path) is None
 
 
 # -- files ------------------------------------------------------------------

@@ -149,3 +149,66 @@ def test_profile_and_curves_are_drawn(folder):
   axes = drawn['wall_clock.png'].axes[2]
   assert axes.get_xlabel() == 'wall clock, seconds'
   np.testing.assert_allclose(axes.lines[1].get_ydata()[-1], 9.5)
+
+
+_HEAD = 'time/updates,time/env_frames,time/elapsed_s,rollout/return,eval/return'
+_ROW = f'{_HEAD}\n1,1000,60,'
+
+
+@pytest.mark.parametrize(
+  ('name', 'texts', 'sentence'),
+  [
+    (
+      'summary.json',
+      [
+        *('', 'null', '[1]', '5', '{"a":', '[' * 10**5, '{"status": 5}'),
+        *('{"env_frames": "x"}', '{"env_frames": NaN}', '\udcff'),
+        *('{"mean_return_100": []}', '{"eval_mean_return": "x"}'),
+      ],
+      r'summary\.json is damaged',
+    ),
+    (
+      'versions.jsonl',
+      ['x', '5', '[]', '\udcff'],
+      r'versions\.jsonl is damaged',
+    ),
+    ('config.json', ['null', '{}', '{"env": 5}'], r'config\.json is damaged'),
+    (
+      'metrics.csv',
+      ['', 'a,b\n1,2\n', '\udcff\n', _HEAD, f'{_HEAD}\n1,2\n'],
+      r'no run of 1 has finished .*metrics\.csv (is damaged|has no complete)',
+    ),
+    (
+      'metrics.csv',
+      ['time/updates,time/env_frames\n1,1000\n'],
+      r'no run of 1 has finished .* has no column time/elapsed_s',
+    ),
+    (
+      'summary.json',
+      ['{"eval_mean_return": NaN}', '{"eval_mean_return": Infinity}'],
+      'no run of 1 has finished .* without a finite eval/return',
+    ),
+    (
+      'metrics.csv',
+      [f'{_ROW}x,y\n', f'{_ROW}inf,nan\n', f'{_ROW}1,1e308\n2,9,9,1,-1e308\n'],
+      '',
+    ),
+    (
+      'metrics.csv',
+      ['time/updates,time/env_frames,time/elapsed_s\n1,1,1\n'],
+      '',
+    ),
+  ],
+)
+def test_odd_files_are_one_sentence(tmp_path, name, texts, sentence):
+  study_runs.write(tmp_path, [1.0])
+  good = (tmp_path / name).read_bytes()
+  for text in texts:
+    (tmp_path / name).write_bytes(text.encode(errors='surrogateescape'))
+    if sentence:
+      with pytest.raises(ValueError, match=sentence):
+        _write(tmp_path)
+    else:
+      assert 'Runs: 1, of them finished: 1.' in _write(tmp_path)
+  (tmp_path / name).write_bytes(good)
+  assert 'Runs: 1, of them finished: 1.' in _write(tmp_path)

@@ -185,6 +185,7 @@ class EnvGroup:
     options = self._options
     num_envs = options.num_envs
     try:
+      handshake.check_config(welcome)
       # Before code that the learner names is imported.
       requested = handshake.requested_config(welcome)
       trust.check(requested, options.allowed, 'the learner')
@@ -194,7 +195,7 @@ class EnvGroup:
       handshake.check_spec(welcome, factory.make_spec(config))
       batch_size = options.batch_size or num_envs
       return factory.make_stream(config, welcome.seed, num_envs, batch_size)
-    except (ValueError, ImportError) as e:
+    except (ValueError, ImportError, RecursionError) as e:
       raise IncompatibleLearner(str(e)) from e
 
   def _act(
@@ -208,6 +209,8 @@ class EnvGroup:
       return
     if welcome.local is None:
       raise wire.WireError('WELCOME does not say how to act.')
+    if len(welcome.local.global_env_id) != stream.num_envs:
+      raise wire.WireError('WELCOME is for another number of environments.')
     local_actor = self._make_local_actor(welcome, stream)
     try:
       _follow_learner(local_actor, connection)

@@ -32,7 +32,7 @@ from seedrl_jax.replay.reverb.client import (
 )
 from seedrl_jax.replay.reverb.client import store as reverb_store
 from seedrl_jax.replay.reverb.server import server
-from seedrl_jax.runtime import threads
+from seedrl_jax.runtime import settings, threads
 
 _REPORT_SECONDS = 1.0  # between two reports, at most
 # Seconds for a Reverb server's first answer, and for the thread to end.
@@ -82,6 +82,8 @@ class LocalInference:
       spec.name, *spec[:3], run.num_train_envs, run.num_eval_envs
     )
     try:
+      own = agents.ranges(self._config) or {}
+      settings.check(self._config, own, complete=False)
       self._agent = agents.load_agent(self._config, self._env_spec)
     except (ValueError, ImportError) as e:
       raise IncompatibleLearner(str(e)) from e
@@ -245,7 +247,10 @@ def _replay_address(
   learner: addresses.Address,
   security: credentials.Security,
 ) -> str:
-  found = addresses.as_seen_from_actor(run.replay_address, learner)
+  try:
+    found = addresses.as_seen_from_actor(run.replay_address, learner)
+  except ValueError as e:
+    raise IncompatibleLearner(str(e)) from e
   if not found.is_local and not security.insecure:
     raise IncompatibleLearner(
       f'Reverb at {found.text} takes unrolls in the clear, without TLS or a '

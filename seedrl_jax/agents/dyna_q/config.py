@@ -3,19 +3,20 @@
 import ml_collections
 
 from seedrl_jax.agents.r2d2 import config as r2d2_config
+from seedrl_jax.runtime import ranges
 from seedrl_jax.runtime.settings import Allowed, each, integer, number, one_of
 
 ACTIONS = ('discrete',)
 
 RANGES: dict[str, Allowed] = {
   **r2d2_config.RANGES,
-  'model.observation_size': integer(1),
-  'model.action_size': integer(1),
-  'model.hidden_sizes': each(integer(1)),
+  'model.observation_size': integer(1, ranges.UNITS),
+  'model.action_size': integer(1, ranges.UNITS),
+  'model.hidden_sizes': each(integer(1, ranges.UNITS)),
   # 0 would hide the rewards.
   'model.reward_scale': number(1e-9),
-  'planning.ratio': number(0),
-  'planning.rollout_length': integer(1),
+  'planning.ratio': number(0, 10**4),
+  'planning.rollout_length': integer(1, 1000),
   'planning.start_states': one_of('uniform', 'prioritized'),
   'planning.actions': one_of('random', 'epsilon_greedy'),
   'planning.start_frames': integer(0),

@@ -3,13 +3,14 @@
 import ml_collections
 
 from seedrl_jax.agents import optimizer_config
+from seedrl_jax.runtime import ranges
 from seedrl_jax.runtime.settings import FLAG, Allowed, integer, number, one_of
 
 ACTIONS = ('discrete', 'multi_discrete', 'continuous')
 
 RANGES: dict[str, Allowed] = {
-  'epochs': integer(1),
-  'minibatches': integer(1),
+  'epochs': integer(1, 10**4),
+  'minibatches': integer(1, ranges.COUNT),
   'loss.discount': number(0, 1),
   'loss.lambda_': number(0, 1),
   'loss.clip': number(0),

@@ -3,17 +3,18 @@
 import ml_collections
 
 from seedrl_jax.agents import optimizer_config
+from seedrl_jax.runtime import ranges
 from seedrl_jax.runtime.settings import FLAG, Allowed, integer, number, one_of
 
 ACTIONS = ('discrete',)
 
 RANGES: dict[str, Allowed] = {
-  'burn_in': integer(0),
-  'lookahead': integer(0),
+  'burn_in': integer(0, ranges.STEPS),
+  'lookahead': integer(0, ranges.STEPS),
   'network.dueling': FLAG,
-  'network.head_hidden_size': integer(0),
+  'network.head_hidden_size': integer(0, ranges.UNITS),
   'loss.discount': number(0, 1),
-  'loss.n_steps': integer(1),
+  'loss.n_steps': integer(1, 1000),
   'loss.double_q': FLAG,
   'loss.rescale_epsilon': number(),
   'loss.huber_delta': number(0),
@@ -21,7 +22,7 @@ RANGES: dict[str, Allowed] = {
   'loss.reward_scale': number(),
   'loss.reduction': one_of('sum', 'mean'),
   'loss.priority_eta': number(0, 1),
-  'loss.target_update_period': integer(1),
+  'loss.target_update_period': integer(1, ranges.LARGE),
   # 0 would be no update.
   'loss.target_update_rate': number(1e-9, 1),
   'loss.initial_state': one_of('stored', 'zero'),

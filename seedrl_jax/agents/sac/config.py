@@ -16,7 +16,7 @@ from seedrl_jax.runtime.settings import (
 ACTIONS = ('continuous',)
 
 RANGES: dict[str, Allowed] = {
-  'updates_per_call': integer(1),
+  'updates_per_call': integer(1, 10**4),
   'loss.discount': number(0, 1),
   'loss.reward_scale': number(),
   # Its logarithm is a parameter.

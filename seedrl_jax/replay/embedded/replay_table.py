@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from seedrl_jax import types
 from seedrl_jax.replay import (
   base,
   blocks,
@@ -159,15 +160,20 @@ class EmbeddedReplay(tables.EmbeddedTable, base.Replay):
     self._clear()
     meta = reader.meta[self.config.name]
     keys, priorities, times_sampled = (
-      reader.array(self._member(name))
-      for name in ('keys', 'priorities', 'times_sampled')
+      reader.array(self._member(name), types.ArraySpec((), np.dtype(dtype)))
+      for name, dtype in (
+        ('keys', np.uint64),
+        ('priorities', np.float64),
+        ('times_sampled', np.int64),
+      )
     )
     skip = max(0, len(keys) - self.config.max_size)
     places = self._index.restore(keys[skip:])
-    for leaf in range(len(self._layout.specs)):
-      pieces = reader.rows(self._member(leaf))
+    for leaf, spec in enumerate(self._layout.specs):
+      pieces = reader.rows(self._member(leaf), spec)
       self._storage.load_leaf(leaf, places, pieces, skip)
-    self._selector.add(places, priorities[skip:], times_sampled[skip:])
+    checked = base.check_priorities(priorities[skip:], len(places))
+    self._selector.add(places, checked, times_sampled[skip:])
     self._remove(self._selector.exhausted(places))
     self._limiter.inserts = meta['inserts']
     self._limiter.samples = meta['samples']

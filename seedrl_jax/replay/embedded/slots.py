@@ -61,6 +61,8 @@ class SlotStorage:
       stop = row + len(piece)
       self._leaves[leaf][slots[row + old : stop]] = piece[old:]
       row = stop
+    if row != len(slots):
+      raise ValueError(f'it has {row + skip} unrolls instead of {len(slots)}')
 
   def _rows(self, slots: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields each leaf as contiguous rows, and the rows of a block."""

@@ -76,8 +76,9 @@ class EmbeddedStore(base.TrajectoryStore):
   def restore(self, path: str) -> None:
     with checkpoints.load_archive(path) as reader:
       self._check_fits(path, reader)
-      for table in self._tables.values():
-        table.load(reader)
+      with checkpoints.refusing_damage(path):
+        for table in self._tables.values():
+          table.load(reader)
 
   def interrupt(self) -> None:
     for table in self._tables.values():
@@ -89,8 +90,9 @@ class EmbeddedStore(base.TrajectoryStore):
 
   def _check_fits(self, path: str, reader: checkpoints.ArchiveReader) -> None:
     checkpoints.check_fits(path, reader.meta, _VERSION, self._layout)
-    if reader.meta['tables'] != sorted(self._tables):
+    saved = reader.meta.get('tables')
+    if saved != sorted(self._tables):
       raise base.CheckpointError(
-        f'The replay checkpoint {path} has the tables {reader.meta["tables"]}, '
-        f'not {sorted(self._tables)}.'
+        f'The replay checkpoint {path} has the tables {saved}, not '
+        f'{sorted(self._tables)}.'
       )

@@ -177,7 +177,7 @@ class EmbeddedQueue(EmbeddedTable, base.Queue):
   def _load_blocks(self, reader: checkpoints.ArchiveReader) -> list[base.Block]:
     loaded: list[base.Block] = []
     for leaf, time_major in enumerate(self._layout.time_major):
-      rows = reader.array(self._member(leaf))
+      rows = reader.array(self._member(leaf), self._layout.specs[leaf])
       if not leaf:
         count = min(len(rows), self.config.max_size) // self._pool.width
         loaded = [self._pool.take() for _ in range(count)]

@@ -3,6 +3,18 @@
 from seedrl_jax.runtime import report
 
 Row = report.Row
+# Functions by the name of a writer, which for optional ones is also that of
+# their package.
+BUILT_IN = {
+  name: f'{__package__}.{module}:make'
+  for name, module in {
+    'csv': 'csv_log',
+    'tensorboard': 'event_log',
+    'jsonl': 'json_log',
+    'wandb': 'wandb_log',
+    'mlflow': 'mlflow_log',
+  }.items()
+}
 
 
 class Writer:

@@ -14,17 +14,6 @@ from seedrl_jax.runtime.writers import base
 Make = Callable[[pathlib.Path, ml_collections.ConfigDict], base.Writer]
 
 _FLAG = '--config.log.writers'
-# By the name of a writer, which for the optional ones is also their package's.
-BUILT_IN = {
-  name: f'{__package__}.{module}:make'
-  for name, module in {
-    'csv': 'csv_log',
-    'tensorboard': 'event_log',
-    'jsonl': 'json_log',
-    'wandb': 'wandb_log',
-    'mlflow': 'mlflow_log',
-  }.items()
-}
 _OPTIONAL = ('wandb', 'mlflow')
 
 
@@ -45,7 +34,9 @@ def load(names: Sequence[str]) -> dict[str, Make]:
         f'{name}, or leave it out.'
       )
   return {
-    name: settings.load_function(f'{_FLAG}={name}', BUILT_IN.get(name, name))
+    name: settings.load_function(
+      f'{_FLAG}={name}', base.BUILT_IN.get(name, name)
+    )
     for name in names
   }
 

@@ -168,6 +168,13 @@ def _unwelcome(*args: object) -> None:
       'if you trust it, add --allow_factory=os.path:make_agent.',
     ),
     ({'local': None}, _unwelcome, '--config.actors.local_inference=True'),
+    (
+      {'env': {}},
+      None,
+      '--config.env.factory is missing; start from a whole configuration.',
+    ),
+    ({'env': _ENV | {'frame_skip': 10**9}}, None, 'give 1 to 10,000'),
+    ({'env': _ENV | {'options': 5}}, None, '--config.env.options=5: give {'),
   ],
 )
 def test_what_does_not_fit_is_told(

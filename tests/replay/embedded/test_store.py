@@ -137,7 +137,7 @@ def test_a_checkpoint_of_others_is_refused(toy, tmp_path, config):
 
 
 @pytest.mark.parametrize('config', [_queue(), _items()])
-def test_damage_leaves_an_empty_table_that_works(toy, tmp_path, config):
+def test_damage_leaves_a_table_that_works(toy, tmp_path, config):
   path = tmp_path / 'replay'
   store = _store(toy, config)
   toy.insert(store, 't', [77, 78])
@@ -150,9 +150,9 @@ def test_damage_leaves_an_empty_table_that_works(toy, tmp_path, config):
   toy.insert(other, 't', [0, 1])
   with pytest.raises(replay.CheckpointError, match='damaged'):
     other.restore(os.fspath(path))
-  assert other.info()['t'].size == 0
+  assert other.info()['t'].size == 2
   toy.insert(other, 't', [2, 3])
-  assert toy.drawn(other, 2) <= {2, 3}
+  assert toy.drawn(other, 2) <= {0, 1, 2, 3}
 
 
 def test_sampling_goes_on_during_a_checkpoint(toy, tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ from absl import logging
 from seedrl_jax.replay import base, checkpoints
 from seedrl_jax.replay.reverb.client import connection, server_rules
 from seedrl_jax.replay.reverb.server import checkpoint_files, server
+from seedrl_jax.runtime import workdir
 
 # The store's own part of a checkpoint, beside Reverb's files.
 _RECORD = 'store.json'
@@ -205,7 +206,8 @@ class ExternalServer:
     """Checks `path`; only logs how the server's owner can load it."""
     record = _read_record(path)
     check(record)
-    saved = record.get('server', {}).get('path', path)
+    where = record.get('server')
+    saved = where.get('path', path) if isinstance(where, dict) else path
     logging.warning(
       'The Reverb server at %s keeps what it holds; to go back to this '
       "checkpoint's replay, start it again with %s as its newest checkpoint.",
@@ -220,4 +222,4 @@ class ExternalServer:
 
 def _read_record(path: str) -> Record:
   with checkpoints.refusing_damage(path):
-    return json.loads(pathlib.Path(path, _RECORD).read_text())
+    return workdir.read_json(pathlib.Path(path, _RECORD))

@@ -126,8 +126,8 @@ class ReverbStore(base.TrajectoryStore):
       path,
       lambda r: checkpoints.check_fits(path, r, _VERSION, self._layout),
     )
-    if record is not None and record['block_width'] != self._block_width:
-      self._drop_queues(path, record['block_width'])
+    if record is not None and record.get('block_width') != self._block_width:
+      self._drop_queues(path, record.get('block_width'))
     self._infos = self.location.link.server_info()
 
   def interrupt(self) -> None:
@@ -152,13 +152,13 @@ class ReverbStore(base.TrajectoryStore):
     for table in self._tables.values():
       table.flush(_FLUSH_SECONDS)
 
-  def _drop_queues(self, path: str, block_width: int) -> None:
+  def _drop_queues(self, path: str, block_width: Any) -> None:
     """Empties queues: their blocks cannot be cut to another width."""
     for name, table in self._tables.items():
       if isinstance(table, base.Queue):
         logging.warning(
           'Table %s of the replay checkpoint %s starts empty: it holds blocks '
-          'of %d unrolls, and this run has blocks of %d.',
+          'of %s unrolls, and this run has blocks of %d.',
           name,
           path,
           block_width,
