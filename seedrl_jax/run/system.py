@@ -159,6 +159,7 @@ class System:
 
     Raises:
       RunFailed: if a thread failed; the summary is written all the same.
+      SystemExit, KeyboardInterrupt: as `on_report` did, after a checkpoint.
       NotWritten: if config.json cannot be written.
       NotOpened: if a writer of the metrics cannot begin.
     """
@@ -215,6 +216,8 @@ class System:
       others.append(str(e))
     if failed := [*_failure_text(group.failure), *stuck, *others]:
       raise RunFailed('\n'.join(failed))
+    if self._training.exit_error is not None:
+      raise self._training.exit_error
     return summary
 
   def _end_learning(self) -> None:
@@ -227,12 +230,13 @@ class System:
     # After an update that is not finite, the newest checkpoint is good.
     bad = group.failure and group.failure.error
     if self._coordinator.agreed and not isinstance(bad, _SPOILED):
-      group.run('last checkpoint', self._save_last)
-
-  def _save_last(self) -> None:
-    state = self.parts.learner.state()
-    self._reporter.write()
-    self._writer.save(lambda: state, self._reporter.record)
+      # One that fails must not cost the others.
+      group.run('last episodes', self._reporter.collect_episodes)
+      group.run(
+        'last checkpoint',
+        lambda: self._writer.save(learner.state, self._reporter.record),
+      )
+      group.run('last report', self._reporter.write)
 
   def _status(self, stuck: list[str]) -> str:
     group = self._training.group
