@@ -269,15 +269,16 @@ def on_stop(
 
 
 def ensure_outputs() -> None:
-  """Opens missing standard outputs to /dev/null.
+  """Opens missing standard outputs to /dev/null; escapes what others lack.
 
   Otherwise the first files opened would get their numbers and what libraries
-  print.
+  print, and a character that the encoding lacks would end the program.
   """
   for name, number in ('stdout', 1), ('stderr', 2):
     if getattr(sys, name) is None:
       os.dup2(os.open(os.devnull, os.O_WRONLY), number)
       setattr(sys, name, os.fdopen(number, 'w'))
+    getattr(sys, name).reconfigure(errors='backslashreplace')
 
 
 def say(text: str) -> None:
@@ -295,9 +296,14 @@ def drop_unread() -> None:
 
 
 def write(output: TextIO, text: str) -> None:
-  """Writes and flushes, or nothing if the output is closed at either end."""
+  """Writes and flushes, or nothing if the output is closed at either end.
+
+  Characters that the output's encoding lacks are escaped.
+  """
   if output.closed:
     return
+  encoding = getattr(output, 'encoding', None) or 'utf-8'
+  text = text.encode(encoding, 'backslashreplace').decode(encoding)
   try:
     output.write(text)
     output.flush()

@@ -209,6 +209,19 @@ def test_outputs_that_are_closed_take_no_file(tmp_path):
 
 
 @pytest.mark.parametrize(
+  'code',
+  [
+    "process.say('5 ± 1')",
+    "process.ensure_outputs(); print('5 ± 1')",
+    'from seedrl_jax.runtime import progress; '
+    "progress.ProgressLine().update('5 ± 1')",
+  ],
+)
+def test_characters_that_an_encoding_lacks_are_escaped(code):
+  assert _words(code, PYTHONIOENCODING='ascii') == ['5', r'\xb1', '1']
+
+
+@pytest.mark.parametrize(
   'number', [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 )
 @pytest.mark.parametrize('nohup', [False, True])
