@@ -16,7 +16,7 @@ from seedrl_jax.distributed import coordinator
 from seedrl_jax.distributed import votes as votes_lib
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import update
-from seedrl_jax.runtime import threads
+from seedrl_jax.runtime import process, threads
 from seedrl_jax.runtime import workdir as workdir_lib
 
 # Keys, or prefixes of keys, in which hosts may differ.
@@ -241,9 +241,8 @@ class SeveralHosts(coordinator.Coordinator):
 
 def exit_now(sentence: str) -> NoReturn:
   """Ends the process with exit code 1, whatever its threads wait for."""
-  print(sentence, file=sys.stderr)
-  sys.stdout.flush()
-  sys.stderr.flush()
+  process.write(sys.stderr, sentence + '\n')
+  process.write(sys.stdout, '')
   os._exit(1)
 
 

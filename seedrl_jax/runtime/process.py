@@ -18,6 +18,7 @@ import signal
 import sys
 import threading
 import types
+import unicodedata
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TextIO
@@ -295,14 +296,30 @@ def drop_unread() -> None:
     write(output, '')
 
 
-def write(output: TextIO, text: str) -> None:
+def printable(text: str) -> str:
+  """Returns a text with control characters escaped, except lines and tabs.
+
+  Texts of others, such as an environment's error, could otherwise change what
+  a terminal shows.
+  """
+  return ''.join(
+    c.encode('unicode_escape').decode()
+    if unicodedata.category(c)[0] == 'C' and c not in '\n\t'
+    else c
+    for c in text
+  )
+
+
+def write(output: TextIO, text: str, codes: str = '') -> None:
   """Writes and flushes, or nothing if the output is closed at either end.
 
-  Characters that the output's encoding lacks are escaped.
+  Escapes the text's control characters, and those that the output's encoding
+  lacks. `codes` are for the terminal, and come first.
   """
   if output.closed:
     return
   encoding = getattr(output, 'encoding', None) or 'utf-8'
+  text = codes + printable(text)
   text = text.encode(encoding, 'backslashreplace').decode(encoding)
   try:
     output.write(text)
