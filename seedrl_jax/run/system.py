@@ -17,7 +17,7 @@ from seedrl_jax.run import build as build_lib
 from seedrl_jax.run import checkpointing, reporting
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import training as training_lib
-from seedrl_jax.runtime import progress, report, startup, threads
+from seedrl_jax.runtime import process, progress, report, startup, threads
 from seedrl_jax.runtime import workdir as workdir_lib
 
 # Errors after which this host's state is not good to go on from.
@@ -58,8 +58,8 @@ class System:
       on_report: takes each report's results; returns False to stop the run.
 
     Raises:
-      ValueError: in one sentence, if configuration, work directory and hosts do
-        not fit each other, or another run has the directory.
+      ValueError: in one sentence, if configuration, work directory, hosts and
+        JAX do not fit each other, or another run has the directory.
       HostLost: if another host is gone.
     """
     layout_lib.check(config, agents.ranges(config))
@@ -67,6 +67,8 @@ class System:
     self._line = line or progress.ProgressLine()
     coordinator = coordinator or coordinator_lib.Coordinator()
     coordinator.check_start(config)
+    if config.deterministic:
+      process.make_gpu_deterministic()
     self._coordinator = coordinator
     self._host = layout_lib.HostIndex(
       coordinator.index,

@@ -28,6 +28,8 @@ from typing import Any, TextIO
 _XLA_CPU_FLAG = '--xla_cpu_experimental_ynn_fusion_type=individual_dot'
 # JAX versions with the flag: an unknown flag ends the process.
 _FLAG_VERSIONS = ((0, 10), (0, 11), (0, 12))
+# Without it, GPUs add in whatever order their threads come.
+_GPU_FLAG = '--xla_gpu_deterministic_ops=true'
 # Seconds. The default of 5 ms is as long as fifty inference calls.
 _SWITCH_INTERVAL = 2e-4
 # glibc's mallopt parameters.
@@ -69,6 +71,34 @@ def configure() -> None:
     flags = os.environ.get('XLA_FLAGS', '')
     if _XLA_CPU_FLAG.partition('=')[0] not in flags:
       os.environ['XLA_FLAGS'] = f'{flags} {_XLA_CPU_FLAG}'.strip()
+
+
+def make_gpu_deterministic() -> None:
+  """Sets the flag by which a GPU gives equal results in every run.
+
+  Raises:
+    ValueError: if JAX has started on a GPU without it.
+  """
+  flags = os.environ.get('XLA_FLAGS', '').split()
+  if _GPU_FLAG in flags:
+    return
+  if not _has_backends():
+    # Of several, the last one counts.
+    os.environ['XLA_FLAGS'] = ' '.join([*flags, _GPU_FLAG])
+    return
+  import jax
+
+  if jax.default_backend() == 'gpu':
+    raise ValueError(
+      '--config.deterministic=True: JAX has started on a GPU without '
+      f'{_GPU_FLAG}; start again with XLA_FLAGS={_GPU_FLAG}.'
+    )
+
+
+def _has_backends() -> bool:
+  """Whether JAX has opened its devices, for which it has threads."""
+  bridge: Any = sys.modules.get('jax._src.xla_bridge')
+  return bridge is not None and bridge.backends_are_initialized()
 
 
 def schedule_threads() -> None:

@@ -61,6 +61,39 @@ def test_jax_works_with_what_is_set_and_the_users_own_flags(own):
   assert names.count('--xla_cpu_experimental_ynn_fusion_type') == 1
 
 
+_DETERMINISTIC = """
+import jax
+if 'STARTED' in os.environ:
+  jax.devices()
+  jax.default_backend = lambda: os.environ['STARTED']
+process.make_gpu_deterministic()
+assert len(jax.devices())
+print(os.environ.get('XLA_FLAGS', ''))
+"""
+_GPU_FLAG = '--xla_gpu_deterministic_ops=true'
+_OWN_FLAG = '--xla_gpu_deterministic_ops=false'
+
+
+@pytest.mark.parametrize(
+  ('before', 'started', 'after'),
+  [
+    ('', None, [_GPU_FLAG]),
+    (_OWN_FLAG, None, [_OWN_FLAG, _GPU_FLAG]),
+    (_GPU_FLAG, 'gpu', [_GPU_FLAG]),
+    ('', 'cpu', []),
+  ],
+)
+def test_a_gpu_becomes_deterministic(before, started, after):
+  env = {'XLA_FLAGS': before} | ({'STARTED': started} if started else {})
+  assert _words(_DETERMINISTIC, JAX_PLATFORMS='cpu', **env) == after
+
+
+def test_a_gpu_that_has_started_cannot_become_deterministic():
+  ended = _run(_DETERMINISTIC, JAX_PLATFORMS='cpu', STARTED='gpu')
+  assert 'ValueError: --config.deterministic=True: JAX has' in ended.stderr
+  assert f'start again with XLA_FLAGS={_GPU_FLAG}.' in ended.stderr
+
+
 def test_inference_threads_take_processors_in_turn():
   cores = sorted(os.sched_getaffinity(0))
   assert process.pinned_core(-1, 0) is None
