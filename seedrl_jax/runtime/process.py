@@ -50,8 +50,30 @@ _PROCESSOR = re.compile(
 )
 
 
+# Whether this process is a fork, which has no threads, of one with JAX's.
+_lacks_threads = False
+
+
+def _note_fork() -> None:
+  global _lacks_threads
+  _lacks_threads |= _has_backends()
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
+
 def configure() -> None:
-  """Configures the process and JAX, before JAX sees a device."""
+  """Configures the process and JAX, before JAX sees a device.
+
+  Raises:
+    RuntimeError: if the process lacks JAX's threads, as a fork of another.
+  """
+  if _lacks_threads:
+    raise RuntimeError(
+      'This process was forked from one that has used JAX, whose threads it '
+      "lacks; start it anew, as by multiprocessing.get_context('spawn'), or "
+      'fork before the first use of JAX.'
+    )
   defer_packages()
   import jax
 

@@ -61,6 +61,31 @@ def test_jax_works_with_what_is_set_and_the_users_own_flags(own):
   assert names.count('--xla_cpu_experimental_ynn_fusion_type') == 1
 
 
+_FORK = """
+import jax
+if {used}:
+  jax.devices()
+if child := os.fork():
+  sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+try:
+  process.configure()
+except RuntimeError as e:
+  print(e)
+if not {used}:
+  print(len(jax.devices()))
+sys.stdout.flush()
+# The interpreter's end would wait for the threads.
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize('used', [False, True])
+def test_a_fork_without_jax_s_threads_is_refused(used):
+  ended = _run(_FORK.format(used=used), JAX_PLATFORMS='cpu')
+  assert ended.returncode == 0
+  assert ended.stdout.startswith('This process was forked' if used else '1')
+
+
 _DETERMINISTIC = """
 import jax
 if 'STARTED' in os.environ:
