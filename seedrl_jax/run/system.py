@@ -217,7 +217,7 @@ class System:
     except workdir_lib.NotWritten as e:
       others.append(str(e))
     if failed := [*_failure_text(group.failure), *stuck, *others]:
-      raise RunFailed('\n'.join(failed))
+      raise RunFailed('\n'.join(failed)) from self._training.exit_error
     if self._training.exit_error is not None:
       raise self._training.exit_error
     return summary

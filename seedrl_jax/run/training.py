@@ -139,13 +139,14 @@ class Training:
       return False
     self._reporter.write()
     try:
-      goes_on = self._on_report(self._reporter.summary('running')) is not False
+      if self._on_report(self._reporter.summary('running')) is False:
+        self.interrupted = True
     except (SystemExit, KeyboardInterrupt) as e:
       if self.interrupted and isinstance(e, KeyboardInterrupt):
         # A second Ctrl-C waits for nothing.
         raise
-      self.exit_error, goes_on = e, False
-    self.interrupted |= not goes_on
+      self.exit_error = e
+      self.interrupted = True
     self._next_report = now + self._config.log.every_seconds
     return True
 
