@@ -37,7 +37,9 @@ def get_config(
   # Unrolls per update, over all training devices.
   config.batch_size = 32
   # One inference stream in lock step with the learner: runs with equal seeds
-  # give bit-equal parameters. Slow.
+  # give bit-equal parameters. Slow. GPUs need
+  # XLA_FLAGS=--xla_gpu_deterministic_ops=true, which a run sets unless JAX has
+  # started before.
   config.deterministic = False
   config.env = _env()
   config.network = _network()

@@ -15,9 +15,9 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
-from seedrl_jax.launch import allow_flags
+from seedrl_jax.launch import allow_flags, program
 from seedrl_jax.runtime import process
 
 flags.adopt_module_key_flags(allow_flags)
@@ -189,7 +189,6 @@ def main(argv: Sequence[str]) -> None:
   del argv
   # The groups report a lost learner themselves.
   os.environ.setdefault('GRPC_VERBOSITY', 'NONE')
-  process.ensure_outputs()
   if _INFERENCE.value == 'local':
     process.restart_with_huge_pages()
     # Before JAX or EnvPool is imported: the learner owns the accelerator.
@@ -203,7 +202,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  try:
-    app.run(main, flags_parser=_parse_flags)
-  finally:
-    process.drop_unread()
+  program.run(main, _parse_flags)

@@ -12,10 +12,10 @@ import sys
 from collections.abc import Sequence
 
 import ml_collections
-from absl import app, flags
+from absl import flags
 
 from seedrl_jax.configs import benchmark
-from seedrl_jax.launch import config_flag
+from seedrl_jax.launch import config_flag, program
 from seedrl_jax.runtime import process
 
 _CONFIG = config_flag.define(
@@ -140,5 +140,4 @@ def _plan() -> None:
 
 if __name__ == '__main__':
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-  process.restart_with_huge_pages()
-  app.run(main, flags_parser=config_flag.parse)
+  program.run(main, config_flag.parse, huge_pages=True)

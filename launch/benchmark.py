@@ -20,10 +20,11 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 
-from absl import app, flags
+from absl import flags
 
 from seedrl_jax.benchmarks import timing
 from seedrl_jax.configs import benchmark
+from seedrl_jax.launch import program
 from seedrl_jax.runtime import process
 
 _CASE = flags.DEFINE_multi_string(
@@ -313,5 +314,4 @@ def _processor() -> str:
 
 
 if __name__ == '__main__':
-  process.restart_with_huge_pages()
-  app.run(main)
+  program.run(main, huge_pages=True)

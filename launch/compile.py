@@ -11,9 +11,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from absl import app, flags
+from absl import flags
 
-from seedrl_jax.launch import config_flag
+from seedrl_jax.launch import config_flag, program
 from seedrl_jax.planning import targets as targets_lib
 
 _CONFIG = config_flag.define(
@@ -69,4 +69,4 @@ def _compile(target: targets_lib.Target) -> None:
 if __name__ == '__main__':
   # XLA's compilers report what they do not find.
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-  app.run(main, flags_parser=config_flag.parse)
+  program.run(main, config_flag.parse)

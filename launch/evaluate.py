@@ -10,7 +10,7 @@ from typing import Any
 
 from absl import app, flags
 
-from seedrl_jax.launch import allow_flags, play_flags
+from seedrl_jax.launch import allow_flags, play_flags, program
 
 flags.adopt_module_key_flags(allow_flags)
 flags.adopt_module_key_flags(play_flags)
@@ -43,4 +43,4 @@ def _evaluate(line: Any) -> Any:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from seedrl_jax.launch import allow_flags
+from seedrl_jax.launch import allow_flags, program
 
 flags.adopt_module_key_flags(allow_flags)
 
@@ -60,4 +60,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

@@ -11,8 +11,9 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from absl import app, flags
+from absl import flags
 
+from seedrl_jax.launch import program
 from seedrl_jax.runtime import plotting, workdir
 
 _WORKDIR = flags.DEFINE_multi_string(
@@ -64,4 +65,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main, flags_parser=_parse_flags)
+  program.run(main, _parse_flags)

@@ -13,11 +13,11 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from absl import app, flags
+from absl import flags
 
 from seedrl_jax.engines import access, plan, ray_cluster
-from seedrl_jax.launch import train
-from seedrl_jax.runtime import process, progress
+from seedrl_jax.launch import program, train
+from seedrl_jax.runtime import progress
 
 flags.adopt_module_key_flags(train)
 
@@ -88,7 +88,6 @@ def _parse_flags(argv: list[str]) -> list[str]:
 def main(argv: Sequence[str]) -> None:
   """Trains until the end, SIGINT, SIGTERM or SIGHUP."""
   del argv
-  process.ensure_outputs()
   line = progress.ProgressLine()
 
   def show(text: str) -> None:
@@ -144,7 +143,4 @@ def _plan() -> plan.Plan:
 
 if __name__ == '__main__':
   os.environ.setdefault('GRPC_VERBOSITY', 'ERROR')
-  try:
-    app.run(main, flags_parser=_parse_flags)
-  finally:
-    process.drop_unread()
+  program.run(main, _parse_flags)

@@ -15,7 +15,7 @@ from typing import Any
 
 from absl import app, flags
 
-from seedrl_jax.launch import allow_flags, config_flag, play_flags
+from seedrl_jax.launch import allow_flags, config_flag, play_flags, program
 
 flags.adopt_module_key_flags(allow_flags)
 flags.adopt_module_key_flags(play_flags)
@@ -63,4 +63,4 @@ def _record(line: Any) -> Any:
 
 
 if __name__ == '__main__':
-  app.run(main, flags_parser=functools.partial(config_flag.parse, default=None))
+  program.run(main, functools.partial(config_flag.parse, default=None))

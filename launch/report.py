@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from seedrl_jax.launch import config_flag
+from seedrl_jax.launch import config_flag, program
 from seedrl_jax.runtime import workdir
 from seedrl_jax.studies import report
 
@@ -36,4 +36,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

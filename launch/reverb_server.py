@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from absl import app, flags, logging
 
 from seedrl_jax.demonstrations import mixing
-from seedrl_jax.launch import config_flag
+from seedrl_jax.launch import config_flag, program
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay.reverb.client import errors, server_rules
 from seedrl_jax.replay.reverb.server import environment, server
@@ -126,8 +126,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  process.ensure_outputs()
-  try:
-    app.run(main, flags_parser=config_flag.parse)
-  finally:
-    process.drop_unread()
+  program.run(main, config_flag.parse)

@@ -9,8 +9,9 @@ import pathlib
 import sys
 from collections.abc import Iterator, Sequence
 
-from absl import app, flags
+from absl import flags
 
+from seedrl_jax.launch import program
 from seedrl_jax.runtime import config_files, process, progress, workdir
 from seedrl_jax.studies import commands, concurrent, sweeping
 
@@ -115,4 +116,4 @@ def _chosen() -> dict[str, concurrent.System]:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

@@ -14,9 +14,9 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from absl import app, flags
+from absl import flags
 
-from seedrl_jax.launch import config_flag
+from seedrl_jax.launch import config_flag, program
 from seedrl_jax.runtime import process, progress, workdir
 from seedrl_jax.studies import commands, report, sweeping
 
@@ -134,4 +134,4 @@ def _sweep(trials: Sequence[sweeping.Trial]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main, flags_parser=config_flag.parse)
+  program.run(main, config_flag.parse)

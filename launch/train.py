@@ -16,9 +16,9 @@ import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from absl import app, flags
+from absl import flags
 
-from seedrl_jax.launch import config_flag
+from seedrl_jax.launch import config_flag, program
 from seedrl_jax.runtime import process, startup, workdir
 
 if TYPE_CHECKING:
@@ -161,16 +161,11 @@ def start(
   run(functools.partial(main, join=join))
 
 
-def run(program: Callable[[Sequence[str]], None]) -> None:
-  """Runs a program with the process's command line."""
+def run(trains: Callable[[Sequence[str]], None]) -> None:
+  """Runs a program that trains with the process's command line."""
   # Before gRPC is imported: else it logs bytes that strangers send to a port.
   os.environ.setdefault('GRPC_VERBOSITY', 'ERROR')
-  process.ensure_outputs()
-  process.restart_with_huge_pages()
-  try:
-    app.run(program, flags_parser=parse_flags)
-  finally:
-    process.drop_unread()
+  program.run(trains, parse_flags, huge_pages=True)
 
 
 if __name__ == '__main__':

@@ -63,10 +63,13 @@ def train(
     workdir: folder for checkpoints, curves and summary.
     on_report: called with a `Summary` whose status is 'running', every
       `log.every_seconds`, in this thread; if it returns False the run stops.
+      `SystemExit` or `KeyboardInterrupt` in it stops the run, too; it is
+      raised again after the last checkpoint.
 
   Raises:
     ValueError: if configuration and work directory do not fit; in a sentence.
     RuntimeError: if the run fails; it can be resumed if it had a checkpoint.
+      Or in a process that was forked from one that has used JAX.
   """
   with process.without_collection():
     process.configure()

@@ -141,7 +141,8 @@ def summary(workdir: pathlib.Path) -> dict[str, Any]:
 
 
 def rows(workdir: pathlib.Path) -> list[dict[str, str]]:
-  text = (workdir / 'metrics.csv').read_text()
+  path = workdir / 'metrics.csv'
+  text = path.read_text() if path.exists() else ''
   # The last line may be incomplete.
   return list(csv.DictReader(text[: text.rfind('\n') + 1].splitlines()))
 
@@ -314,8 +315,9 @@ class Program:
     """Reads until a report has `count` updates; returns the newest number."""
     while True:
       self.wait_for(' updates')
-      # The line may be old, and rounds the number.
-      updates = int(float(rows(self._workdir)[-1]['time/updates']))
+      # The line may be old, and rounds the number; rows come after it.
+      last = rows(self._workdir)[-1:]
+      updates = int(float(last[0]['time/updates'])) if last else 0
       if updates >= count:
         return updates
 

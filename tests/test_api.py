@@ -1,6 +1,7 @@
 """Tests the interface for Python, in interpreters of its own."""
 
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -120,6 +121,47 @@ assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
   assert process.returncode == 0, err
   assert out.splitlines()[-1] == 'stopped'
   assert runs.summary(tmp_path / 'run')['status'] == 'stopped'
+
+
+_SCRIPT = """
+from seedrl_jax.configs import base
+from seedrl_jax.envs import factory
+from tests.envs.toys import scripted
+print('once', flush=True)
+config = base.get_config()
+config.env.factory = '{}:scripted'
+config.env.processes = 1
+try:
+  stream = factory.make_stream(config.env, 1, 1, 1)
+  print(stream.recv().observation.shape)
+  stream.close()
+except ValueError as e:
+  print(e)
+"""
+
+
+@pytest.mark.parametrize(
+  ('module', 'long', 'words'),
+  [
+    ('tests.envs.toys', '', r'\(1, 3\)'),
+    ('tests.envs.toys', 100 * 'x', 'AF_UNIX path too long.*shorter TMPDIR'),
+    ('__main__', '', 'scripted: other processes cannot load .* of a script'),
+  ],
+)
+def test_processes_of_a_script_without_a_guard(tmp_path, module, long, words):
+  script = tmp_path / 'script.py'
+  script.write_text(_SCRIPT.format(module))
+  folder = tmp_path / long
+  folder.mkdir(exist_ok=True)
+  result = subprocess.run(
+    [sys.executable, script],
+    env=runs.environment_of({'TMPDIR': str(folder)}),
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert result.stderr == ''
+  assert re.fullmatch(f'once\n.*{words}.*\n', result.stdout), result.stdout
 
 
 def test_importing_it_is_light():

@@ -16,7 +16,7 @@ from seedrl_jax.distributed import coordinator
 from seedrl_jax.distributed import votes as votes_lib
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import update
-from seedrl_jax.runtime import threads
+from seedrl_jax.runtime import process, threads
 from seedrl_jax.runtime import workdir as workdir_lib
 
 # Keys, or prefixes of keys, in which hosts may differ.
@@ -161,7 +161,7 @@ class SeveralHosts(coordinator.Coordinator):
     figures: coordinator.Figures,
     ready: bool = False,
     save_due: bool = False,
-    prints: Sequence[int] = (),
+    prints: Sequence[Sequence[float]] = (),
   ) -> tuple[list[dict[str, Any]], float]:
     """Returns the votes of all hosts and the run's progress."""
     votes = self._votes.gather({
@@ -172,7 +172,9 @@ class SeveralHosts(coordinator.Coordinator):
     })
     return votes, figures.hear([v['figures'] for v in votes])
 
-  def _fingerprints(self, learner: learner_lib.Learner) -> list[int]:
+  def _fingerprints(
+    self, learner: learner_lib.Learner
+  ) -> list[tuple[float, ...]]:
     """Returns the parameters' fingerprints if a comparison is due."""
     self._turn += 1
     if (self._turn - 1) % self._check_period:
@@ -241,9 +243,8 @@ class SeveralHosts(coordinator.Coordinator):
 
 def exit_now(sentence: str) -> NoReturn:
   """Ends the process with exit code 1, whatever its threads wait for."""
-  print(sentence, file=sys.stderr)
-  sys.stdout.flush()
-  sys.stderr.flush()
+  process.write(sys.stderr, sentence + '\n')
+  process.write(sys.stdout, '')
   os._exit(1)
 
 
@@ -269,17 +270,19 @@ def _check_configs(configs: Sequence[Mapping[str, Any]]) -> None:
         )
 
 
-def check_fingerprints(prints: Sequence[Sequence[int]], update: int) -> None:
+def check_fingerprints(
+  prints: Sequence[Sequence[Sequence[float]]], num_updates: int
+) -> None:
   """Raises `ParametersDiffer` if the hosts' fingerprints differ.
 
   `prints` has each host's by device, none if it sent none.
   """
-  told = {index: found for index, found in enumerate(prints) if found}
-  expected = next(iter(told.values()), [0])[0]
-  for index, found in told.items():
-    if any(x != expected for x in found):
+  sent = {index: rows for index, rows in enumerate(prints) if rows}
+  for index, rows in sent.items():
+    first = min(sent)
+    if not all(update.are_alike(row, sent[first][0]) for row in rows):
       raise coordinator.ParametersDiffer(
-        f'After update {update} the parameters of host {index} are not those '
-        f'of host {min(told)}; start all hosts again to resume from the last '
+        f'After update {num_updates} the parameters of host {index} are not '
+        f'those of host {first}; start all hosts again to resume from the last '
         'checkpoint.'
       )

@@ -38,6 +38,11 @@ def load_factory(
         f'--config.env.{given[0]}: is an option of EnvPool, which {flag} '
         'replaces; give it in --config.env.factory_kwargs.'
       )
+    if config.processes and reference.startswith('__main__:'):
+      raise ValueError(
+        f'{flag}: other processes cannot load a function of a script; move it '
+        'to a module, or leave --config.env.processes at 0.'
+      )
   else:
     reference, kwargs = 'gymnasium:make', _make_kwargs(config)
   function = settings.load_function(flag, reference)

@@ -5,9 +5,12 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
+import tempfile
 import time
 import traceback
-from collections.abc import Callable
+import types as python_types
+from collections.abc import Callable, Iterator
 from multiprocessing import connection
 from typing import Any
 
@@ -115,6 +118,21 @@ def _serve(pipe: connection.Connection, *arguments: Any) -> None:
     envs.close()
 
 
+@contextlib.contextmanager
+def _without_script() -> Iterator[None]:
+  """Hides the script that runs, which new processes would run again.
+
+  multiprocessing imports it for functions defined there; the environments'
+  functions are loaded from modules.
+  """
+  script = sys.modules['__main__']
+  sys.modules['__main__'] = python_types.ModuleType('__main__')
+  try:
+    yield
+  finally:
+    sys.modules['__main__'] = script
+
+
 class ProcessEnvs:
   """Environments that step together, divided among processes."""
 
@@ -129,6 +147,9 @@ class ProcessEnvs:
     """Starts at most `num_processes` processes; others as of `SyncEnvs`.
 
     `make_env` must be picklable.
+
+    Raises:
+      ValueError: if a process cannot be started.
     """
     self._name = spec.name
     self._pipes: list[connection.Connection] = []
@@ -143,7 +164,15 @@ class ProcessEnvs:
       process = _CONTEXT.Process(
         target=_serve, args=(end, make_env, spec, seed, part), daemon=True
       )
-      process.start()
+      try:
+        with _without_script():
+          process.start()
+      except OSError as e:
+        raise ValueError(
+          f'--config.env.processes: a process cannot be started ({e}); give '
+          f'fewer, or a shorter TMPDIR than {tempfile.gettempdir()}, which has '
+          'their socket.'
+        ) from e
       end.close()
       self._pipes.append(pipe)
       self._processes.append(process)

@@ -144,8 +144,8 @@ class Learner:
     self.counters.updates = int(state.step)
     return state
 
-  def fingerprints(self) -> list[int]:
-    """Flushes, and returns a hash of the state on each local device.
+  def fingerprints(self) -> list[tuple[float, ...]]:
+    """Flushes, and returns `Updater.fingerprints` of the state.
 
     Raises:
       NonFiniteError: if an update was not finite.

@@ -228,16 +228,16 @@ class RunReporter:
       )
 
   def close(self) -> None:
-    """Closes the curves, if they are open."""
+    """Closes the curves, if open; waits some seconds for their writers."""
     if self._metrics is not None:
       self._metrics.close()
 
   def write(self) -> None:
-    """Writes and prints a row of the curves; call `open` before."""
+    """Prints a row of the curves and has it written; call `open` before."""
     self.counters.note_cpu()
     if self._metrics is None:
       return
-    self._collect_episodes()
+    self.collect_episodes()
     # Before the tables', so that each counted update has its unrolls there.
     now = self.counters.snapshot()
     tables = self._parts.store.info()
@@ -258,7 +258,10 @@ class RunReporter:
       progress.progress_text(row, self._config.total_env_frames, waits_for)
     )
 
-  def _collect_episodes(self) -> None:
+  def collect_episodes(self) -> None:
+    """Takes the episodes that have ended, on host 0 of all hosts."""
+    if self.counters.host.index:
+      return
     reporter = self._reporter
     for is_training, total, length in self.counters.take_episodes():
       if is_training and self.counters.is_solved:

@@ -17,7 +17,7 @@ from seedrl_jax.run import build as build_lib
 from seedrl_jax.run import checkpointing, reporting
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import training as training_lib
-from seedrl_jax.runtime import progress, report, startup, threads
+from seedrl_jax.runtime import process, progress, report, startup, threads
 from seedrl_jax.runtime import workdir as workdir_lib
 
 # Errors after which this host's state is not good to go on from.
@@ -58,8 +58,8 @@ class System:
       on_report: takes each report's results; returns False to stop the run.
 
     Raises:
-      ValueError: in one sentence, if configuration, work directory and hosts do
-        not fit each other, or another run has the directory.
+      ValueError: in one sentence, if configuration, work directory, hosts and
+        JAX do not fit each other, or another run has the directory.
       HostLost: if another host is gone.
     """
     layout_lib.check(config, agents.ranges(config))
@@ -67,6 +67,8 @@ class System:
     self._line = line or progress.ProgressLine()
     coordinator = coordinator or coordinator_lib.Coordinator()
     coordinator.check_start(config)
+    if config.deterministic:
+      process.make_gpu_deterministic()
     self._coordinator = coordinator
     self._host = layout_lib.HostIndex(
       coordinator.index,
@@ -160,6 +162,7 @@ class System:
 
     Raises:
       RunFailed: if a thread failed; the summary is written all the same.
+      SystemExit, KeyboardInterrupt: as `on_report` did, after a checkpoint.
       NotWritten: if config.json cannot be written.
       NotOpened: if a writer of the metrics cannot begin.
     """
@@ -215,7 +218,9 @@ class System:
     except workdir_lib.NotWritten as e:
       others.append(str(e))
     if failed := [*_failure_text(group.failure), *stuck, *others]:
-      raise RunFailed('\n'.join(failed))
+      raise RunFailed('\n'.join(failed)) from self._training.exit_error
+    if self._training.exit_error is not None:
+      raise self._training.exit_error
     return summary
 
   def _end_learning(self) -> None:
@@ -228,12 +233,13 @@ class System:
     # After an update that is not finite, the newest checkpoint is good.
     bad = group.failure and group.failure.error
     if self._coordinator.agreed and not isinstance(bad, _SPOILED):
-      group.run('last checkpoint', self._save_last)
-
-  def _save_last(self) -> None:
-    state = self.parts.learner.state()
-    self._reporter.write()
-    self._writer.save(lambda: state, self._reporter.record)
+      # One that fails must not cost the others.
+      group.run('last episodes', self._reporter.collect_episodes)
+      group.run(
+        'last checkpoint',
+        lambda: self._writer.save(learner.state, self._reporter.record),
+      )
+      group.run('last report', self._reporter.write)
 
   def _status(self, stuck: list[str]) -> str:
     group = self._training.group

@@ -43,8 +43,10 @@ class Training:
 
     Of `profile_updates` updates there will be a trace in the work directory.
     `on_report` takes each report's results; it returns False to stop the run.
+    So does `sys.exit` or a `KeyboardInterrupt` in it, kept as `exit_error`.
     """
     self.interrupted = False
+    self.exit_error: SystemExit | KeyboardInterrupt | None = None
     self._config = config
     self._coordinator = coordinator
     self._reporter = reporter
@@ -90,7 +92,7 @@ class Training:
 
     Raises:
       HostLost: if another host is gone.
-      Exception: if lock step or writing a report fails.
+      Exception: if lock step, a report or `on_report` fails.
     """
     if self.interrupted:
       # The threads still start, as other hosts wait for this one's vote.
@@ -138,7 +140,14 @@ class Training:
     if now < self._next_report:
       return False
     self._reporter.write()
-    if self._on_report(self._reporter.summary('running')) is False:
+    try:
+      if self._on_report(self._reporter.summary('running')) is False:
+        self.interrupted = True
+    except (SystemExit, KeyboardInterrupt) as e:
+      if self.interrupted and isinstance(e, KeyboardInterrupt):
+        # A second Ctrl-C waits for nothing.
+        raise
+      self.exit_error = e
       self.interrupted = True
     self._next_report = now + self._config.log.every_seconds
     return True

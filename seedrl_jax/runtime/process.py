@@ -18,6 +18,7 @@ import signal
 import sys
 import threading
 import types
+import unicodedata
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TextIO
@@ -27,6 +28,8 @@ from typing import Any, TextIO
 _XLA_CPU_FLAG = '--xla_cpu_experimental_ynn_fusion_type=individual_dot'
 # JAX versions with the flag: an unknown flag ends the process.
 _FLAG_VERSIONS = ((0, 10), (0, 11), (0, 12))
+# Without it, GPUs add in whatever order their threads come.
+_GPU_FLAG = '--xla_gpu_deterministic_ops=true'
 # Seconds. The default of 5 ms is as long as fifty inference calls.
 _SWITCH_INTERVAL = 2e-4
 # glibc's mallopt parameters.
@@ -47,8 +50,30 @@ _PROCESSOR = re.compile(
 )
 
 
+# Whether this process is a fork, which has no threads, of one with JAX's.
+_lacks_threads = False
+
+
+def _note_fork() -> None:
+  global _lacks_threads
+  _lacks_threads |= _has_backends()
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
+
 def configure() -> None:
-  """Configures the process and JAX, before JAX sees a device."""
+  """Configures the process and JAX, before JAX sees a device.
+
+  Raises:
+    RuntimeError: if the process lacks JAX's threads, as a fork of another.
+  """
+  if _lacks_threads:
+    raise RuntimeError(
+      'This process was forked from one that has used JAX, whose threads it '
+      "lacks; start it anew, as by multiprocessing.get_context('spawn'), or "
+      'fork before the first use of JAX.'
+    )
   defer_packages()
   import jax
 
@@ -68,6 +93,34 @@ def configure() -> None:
     flags = os.environ.get('XLA_FLAGS', '')
     if _XLA_CPU_FLAG.partition('=')[0] not in flags:
       os.environ['XLA_FLAGS'] = f'{flags} {_XLA_CPU_FLAG}'.strip()
+
+
+def make_gpu_deterministic() -> None:
+  """Sets the flag by which a GPU gives equal results in every run.
+
+  Raises:
+    ValueError: if JAX has started on a GPU without it.
+  """
+  flags = os.environ.get('XLA_FLAGS', '').split()
+  if _GPU_FLAG in flags:
+    return
+  if not _has_backends():
+    # Of several, the last one counts.
+    os.environ['XLA_FLAGS'] = ' '.join([*flags, _GPU_FLAG])
+    return
+  import jax
+
+  if jax.default_backend() == 'gpu':
+    raise ValueError(
+      '--config.deterministic=True: JAX has started on a GPU without '
+      f'{_GPU_FLAG}; start again with XLA_FLAGS={_GPU_FLAG}.'
+    )
+
+
+def _has_backends() -> bool:
+  """Whether JAX has opened its devices, for which it has threads."""
+  bridge: Any = sys.modules.get('jax._src.xla_bridge')
+  return bridge is not None and bridge.backends_are_initialized()
 
 
 def schedule_threads() -> None:
@@ -269,15 +322,16 @@ def on_stop(
 
 
 def ensure_outputs() -> None:
-  """Opens missing standard outputs to /dev/null.
+  """Opens missing standard outputs to /dev/null; escapes what others lack.
 
   Otherwise the first files opened would get their numbers and what libraries
-  print.
+  print, and a character that the encoding lacks would end the program.
   """
   for name, number in ('stdout', 1), ('stderr', 2):
     if getattr(sys, name) is None:
       os.dup2(os.open(os.devnull, os.O_WRONLY), number)
       setattr(sys, name, os.fdopen(number, 'w'))
+    getattr(sys, name).reconfigure(errors='backslashreplace')
 
 
 def say(text: str) -> None:
@@ -294,10 +348,31 @@ def drop_unread() -> None:
     write(output, '')
 
 
-def write(output: TextIO, text: str) -> None:
-  """Writes and flushes, or nothing if the output is closed at either end."""
+def printable(text: str) -> str:
+  """Returns a text with control characters escaped, except lines and tabs.
+
+  Texts of others, such as an environment's error, could otherwise change what
+  a terminal shows.
+  """
+  return ''.join(
+    c.encode('unicode_escape').decode()
+    if unicodedata.category(c)[0] == 'C' and c not in '\n\t'
+    else c
+    for c in text
+  )
+
+
+def write(output: TextIO, text: str, codes: str = '') -> None:
+  """Writes and flushes, or nothing if the output is closed at either end.
+
+  Escapes the text's control characters, and those that the output's encoding
+  lacks. `codes` are for the terminal, and come first.
+  """
   if output.closed:
     return
+  encoding = getattr(output, 'encoding', None) or 'utf-8'
+  text = codes + printable(text)
+  text = text.encode(encoding, 'backslashreplace').decode(encoding)
   try:
     output.write(text)
     output.flush()

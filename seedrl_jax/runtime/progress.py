@@ -30,14 +30,14 @@ class ProgressLine:
     if self._live:
       # Rows that the terminal wraps could not be cleared.
       rows = textwrap.wrap(text, max(1, shutil.get_terminal_size().columns - 1))
-      process.write(self._out, self._cleared() + '\n'.join(rows))
+      process.write(self._out, '\n'.join(rows), self._cleared())
       self._rows = len(rows)
     else:
       process.write(self._out, text + '\n')
 
   def say(self, text: str) -> None:
     """Prints a line that stays."""
-    process.write(self._out, self._cleared() + text + '\n')
+    process.write(self._out, text + '\n', self._cleared())
 
   def _cleared(self) -> str:
     """Returns the codes that clear the text of `update`."""

@@ -180,7 +180,7 @@ def load_module(flag: str, name: str, hint: str = '') -> ModuleType:
     ) from e
 
 
-def error_text(error: Exception) -> str:
+def error_text(error: BaseException) -> str:
   """Returns an error and its place, as 'ValueError: text (file.py, line 1)'."""
   place = traceback.extract_tb(error.__traceback__)[-1]
   text = ' '.join(str(error).split())

@@ -67,8 +67,13 @@ class ThreadGroup:
     thread.start()
 
   def run(self, name: str, target: Callable[[], None]) -> None:
-    """Runs `target` in the calling thread; stops the group if it fails."""
-    self._guard(name, target)
+    """Runs `target` in the calling thread; stops the group if it fails.
+
+    Raises a `KeyboardInterrupt` again, as the user wants no more waits.
+    """
+    error = self._guard(name, target)
+    if isinstance(error, KeyboardInterrupt):
+      raise error
 
   def stop(self) -> None:
     """Stops the group and calls all wakers, even if one raises."""
@@ -96,13 +101,18 @@ class ThreadGroup:
         stuck.append(f'Thread {thread.name} did not end:\n{stack}')
     return stuck
 
-  def _guard(self, name: str, target: Callable[[], None]) -> None:
+  def _guard(
+    self, name: str, target: Callable[[], None]
+  ) -> BaseException | None:
+    """Runs `target`; stops the group if it fails, and returns the error."""
     try:
       target()
     except BaseException as e:
       if self.should_stop() and isinstance(e, self._ends):
-        return
+        return None
       with self._lock:
         if self._failure is None:
           self._failure = Failure(name, e, traceback.format_exc())
       self.stop()
+      return e
+    return None

@@ -1,5 +1,6 @@
 """Tests for distributed/several_hosts.py, with simulated hosts, and for one."""
 
+import contextlib
 import types
 
 import jax
@@ -154,7 +155,7 @@ class _Learner:
 
   def fingerprints(self):
     self.flush()
-    return [5]
+    return [(5, 1.0, 2.0)]
 
   def flush(self):
     if self._error is not None:
@@ -190,6 +191,30 @@ def test_all_hosts_do_what_the_votes_say(ready, progress, other, updates, save):
   with made.deciding(_Learner(), _figures(progress)) as decide:
     # Only host 0 decides on checkpoints.
     assert decide(ready, True) == (updates, save, progress)
+
+
+@pytest.mark.parametrize(
+  'prints, differ',
+  [
+    ([], False),
+    ([[5, 1.0, 2.0]], False),
+    ([[5, 1.0000001, 2.0]], False),
+    ([[5, 1.0, 2.0], [5, 1.1, 2.0]], True),
+    ([[6, 1.0, 2.0]], True),
+  ],
+)
+def test_hosts_whose_parameters_differ_end(prints, differ):
+  votes = _Votes()
+  made = _coordinator(votes)
+  votes.other = _vote(prints=prints)
+  raises = pytest.raises(
+    coordinator.ParametersDiffer, match=r'^After update 3 .* of host [01] are '
+  )
+  with (
+    raises if differ else contextlib.nullcontext(),
+    made.deciding(_Learner(), _figures()) as decide,
+  ):
+    decide(True, False)
 
 
 def test_an_update_that_is_not_finite_is_voted_on_before_it_is_told():

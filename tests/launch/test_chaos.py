@@ -86,12 +86,16 @@ class Chaos:
   @property
   def frames(self) -> int:
     """Frames by the learner's last report."""
-    return int(float(runs.column(self.workdir, 'time/env_frames')[-1]))
+    return self._last('time/env_frames')
 
   def wait_for_updates(self) -> int:
     """Waits for a report; returns its number of updates."""
     self.learner.wait_for(' updates')
-    return int(float(runs.column(self.workdir, 'time/updates')[-1]))
+    return self._last('time/updates')
+
+  def _last(self, name: str) -> int:
+    # The first row comes after its line.
+    return int([0.0, *runs.column(self.workdir, name)][-1])
 
   def kill_actor(self) -> None:
     """Kills a random actor and starts another."""

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import site
 import subprocess
@@ -112,7 +113,7 @@ def test_every_program_is_one_of_the_command():
   programs = {
     path.stem
     for path in folder.glob('*.py')
-    if 'app.run(' in path.read_text() or 'train.start(' in path.read_text()
+    if re.search(r'^ +(program\.run|train\.start)\(', path.read_text(), re.M)
   }
   assert programs == {*main.PROGRAMS}
   assert seedrl_jax.__version__

@@ -217,25 +217,47 @@ def test_every_piece_of_every_update_has_its_own_key():
   assert np.unique(noises).size == 8
 
 
+def _with_params(state, w):
+  return state._replace(agent=state.agent._replace(params={'w': w}))
+
+
 @pytest.mark.parametrize('num_devices', [1, 3])
 def test_fingerprints_tell_states_apart(num_devices):
   updater, state = _updater(num_devices=num_devices)
-  before = updater.fingerprints(state)
-  assert len(before) == num_devices and len(set(before)) == 1
   kept = update.host_state(state)
+  seen = []
   for changed in (
+    kept,
     kept._replace(step=np.int32(1)),
-    *(
-      kept._replace(agent=kept.agent._replace(params={'w': w}))
-      for w in (
-        np.full(toys.SIZE, 1e-45, np.float32),
-        *np.eye(toys.SIZE, dtype=np.float32)[5:7],
-      )
-    ),
+    *(_with_params(kept, w) for w in np.eye(toys.SIZE, dtype=np.float32)[5:7]),
+    _with_params(kept, np.full(toys.SIZE, np.nan, np.float32)),
   ):
     prints = updater.fingerprints(updater.replicate(changed))
-    assert len(set(prints)) == 1 and prints[0] not in before
-    before += prints
+    assert len(prints) == num_devices
+    assert all(update.are_alike(x, prints[0]) for x in prints)
+    assert not any(update.are_alike(prints[0], x) for x in seen)
+    seen.append(prints[0])
+
+
+@pytest.mark.parametrize(
+  ('error', 'alike'), [(1e-7, True), (1e-5, True), (1e-2, False)]
+)
+def test_fingerprints_of_states_that_were_rounded_otherwise_are_alike(
+  error, alike
+):
+  updater, state = _updater()
+  rng = np.random.default_rng(3)
+  w = rng.normal(size=toys.SIZE).astype(np.float32)
+  # As one host's arithmetic may differ from another's in every update.
+  other = w * (1 + error * rng.choice([-1, 1], toys.SIZE)).astype(np.float32)
+  assert (w != other).any()
+  (first,), (second,) = (
+    updater.fingerprints(
+      updater.replicate(_with_params(update.host_state(state), x))
+    )
+    for x in (w, other)
+  )
+  assert update.are_alike(first, second) == alike
 
 
 def test_a_device_that_differs_shows():

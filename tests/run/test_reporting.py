@@ -14,7 +14,7 @@ def test_a_run_of_several_hosts_counts_the_others_steps_and_episodes(tmp_path):
   assert 'episodes' not in own
   other = {**own, 'env_steps': 399, 'episodes': [(2.0, 5), (4.0, 7)]}
   assert counters.hear([own, other]) == 399 / 400
-  reporter._collect_episodes()
+  reporter.collect_episodes()
   assert reporter.summary('finished').mean_return_100 == 3.0
   assert reporter.record().env_steps == 399 and not counters.is_finished()
   assert counters.hear([own, {**own, 'env_steps': 400}]) == 1
@@ -30,7 +30,7 @@ def test_the_returns_of_a_solved_run_stay_at_the_target(tmp_path):
   for returns in ([3.0] * 100, [0.0] * 100):
     episodes = [(total, 5) for total in returns]
     counters.hear([own, {**own, 'env_steps': 0, 'episodes': episodes}])
-    reporter._collect_episodes()
+    reporter.collect_episodes()
     assert counters.is_finished()
     assert reporter.summary('finished').mean_return_100 == 3.0
   run.train()
@@ -50,6 +50,7 @@ def test_a_row_counts_no_update_whose_unrolls_it_lacks(tmp_path, monkeypatch):
   with monkeypatch.context() as patch:
     patch.setattr(parts.store, 'info', train_while_reading)
     reporter.write()
+  reporter.close()
   assert runs.column(tmp_path, 'time/updates') == [0]
   counters.updates = 0
   run.train()

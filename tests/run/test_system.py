@@ -122,6 +122,47 @@ def test_stop_before_the_first_update_is_clean(tmp_path):
   assert runs.Run(runs.tiny(), tmp_path).train()['status'] == 'finished'
 
 
+@pytest.mark.parametrize('deterministic', [False, True])
+@pytest.mark.parametrize('error', [SystemExit(3), KeyboardInterrupt()])
+def test_an_exit_in_a_callback_stops_the_run_and_goes_on(
+  tmp_path, error, deterministic
+):
+  config = runs.tiny(
+    total_env_frames=10**9,
+    log__every_seconds=0.01,
+    deterministic=deterministic,
+  )
+  run = runs.Run(config, tmp_path)
+
+  def leave(summary):
+    if summary.updates:
+      raise error
+
+  run.system._training._on_report = leave
+  with pytest.raises(type(error)) as e:
+    run.train()
+  assert e.value is error
+  assert 'Stopping, with a last checkpoint.' in run.output
+  summary = runs.summary(tmp_path)
+  assert summary['status'] == 'stopped'
+  assert runs.steps(tmp_path) == [summary['updates']]
+
+
+def test_a_second_interrupt_waits_for_no_checkpoint(tmp_path):
+  run = runs.Run(
+    runs.tiny(total_env_frames=10**9, log__every_seconds=0.01), tmp_path
+  )
+
+  def interrupt_twice(summary):
+    run.system.stop()
+    raise KeyboardInterrupt
+
+  run.system._training._on_report = interrupt_twice
+  with pytest.raises(KeyboardInterrupt):
+    run.train()
+  assert not runs.steps(tmp_path)
+
+
 def test_damaged_newest_checkpoint_gives_way_to_the_one_before(tmp_path):
   config = runs.tiny(log__writers=('csv', 'tensorboard'))
   runs.Run(config, tmp_path).train()

@@ -61,6 +61,64 @@ def test_jax_works_with_what_is_set_and_the_users_own_flags(own):
   assert names.count('--xla_cpu_experimental_ynn_fusion_type') == 1
 
 
+_FORK = """
+import jax
+if {used}:
+  jax.devices()
+if child := os.fork():
+  sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+try:
+  process.configure()
+except RuntimeError as e:
+  print(e)
+if not {used}:
+  print(len(jax.devices()))
+sys.stdout.flush()
+# The interpreter's end would wait for the threads.
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize('used', [False, True])
+def test_a_fork_without_jax_s_threads_is_refused(used):
+  ended = _run(_FORK.format(used=used), JAX_PLATFORMS='cpu')
+  assert ended.returncode == 0
+  assert ended.stdout.startswith('This process was forked' if used else '1')
+
+
+_DETERMINISTIC = """
+import jax
+if 'STARTED' in os.environ:
+  jax.devices()
+  jax.default_backend = lambda: os.environ['STARTED']
+process.make_gpu_deterministic()
+assert len(jax.devices())
+print(os.environ.get('XLA_FLAGS', ''))
+"""
+_GPU_FLAG = '--xla_gpu_deterministic_ops=true'
+_OWN_FLAG = '--xla_gpu_deterministic_ops=false'
+
+
+@pytest.mark.parametrize(
+  ('before', 'started', 'after'),
+  [
+    ('', None, [_GPU_FLAG]),
+    (_OWN_FLAG, None, [_OWN_FLAG, _GPU_FLAG]),
+    (_GPU_FLAG, 'gpu', [_GPU_FLAG]),
+    ('', 'cpu', []),
+  ],
+)
+def test_a_gpu_becomes_deterministic(before, started, after):
+  env = {'XLA_FLAGS': before} | ({'STARTED': started} if started else {})
+  assert _words(_DETERMINISTIC, JAX_PLATFORMS='cpu', **env) == after
+
+
+def test_a_gpu_that_has_started_cannot_become_deterministic():
+  ended = _run(_DETERMINISTIC, JAX_PLATFORMS='cpu', STARTED='gpu')
+  assert 'ValueError: --config.deterministic=True: JAX has' in ended.stderr
+  assert f'start again with XLA_FLAGS={_GPU_FLAG}.' in ended.stderr
+
+
 def test_inference_threads_take_processors_in_turn():
   cores = sorted(os.sched_getaffinity(0))
   assert process.pinned_core(-1, 0) is None
@@ -206,6 +264,19 @@ def test_outputs_that_are_closed_take_no_file(tmp_path):
   )
   assert ended.returncode == 0
   assert (tmp_path / 'file').read_text() == ''
+
+
+@pytest.mark.parametrize(
+  'code',
+  [
+    "process.say('5 ± 1')",
+    "process.ensure_outputs(); print('5 ± 1')",
+    'from seedrl_jax.runtime import progress; '
+    "progress.ProgressLine().update('5 ± 1')",
+  ],
+)
+def test_characters_that_an_encoding_lacks_are_escaped(code):
+  assert _words(code, PYTHONIOENCODING='ascii') == ['5', r'\xb1', '1']
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,11 @@ def test_terminal_gets_one_line_that_changes_in_rows_if_narrow(monkeypatch):
   assert out.getvalue().endswith('waits\x1b[2A\r\x1b[J0123456789a\nbc')
   line.say('after')
   assert out.getvalue().endswith('bc\x1b[1A\r\x1b[Jafter\n')
+  line.update('x')
+  line.say('a\x1b[2J\rb\n\té\x9b\u202e\udc80')
+  assert out.getvalue().endswith(
+    'x\r\x1b[Ja\\x1b[2J\\rb\n\té\\x9b\\u202e\\udc80\n'
+  )
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,10 @@ BUILT_IN = {
 
 
 class Writer:
-  """Takes a run's reports, one after another, all from one thread."""
+  """Takes a run's reports, one after another.
+
+  A thread for this writer alone makes it and calls its methods.
+  """
 
   def roll_back(self, updates: int, frames: int) -> None:
     """Drops rows of more updates or frames than the run goes on from.

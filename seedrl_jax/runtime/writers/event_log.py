@@ -44,12 +44,11 @@ class EventLog(base.Writer):
     workdir_lib.append_whole(self._path, _record(event))
 
   def roll_back(self, updates: int, frames: int) -> None:
-    del updates
     # A `SessionLog` does not make TensorBoard 2.21 hide the old points.
     for path in self._folder.glob(f'{_PREFIX}*'):
       # A link's target is not this run's.
       if path.is_file() and not path.is_symlink():
-        _cut(path, frames)
+        _cut(path, updates, frames)
 
   def _begin(self) -> pathlib.Path:
     self._folder.mkdir(parents=True, exist_ok=True)
@@ -72,9 +71,9 @@ def _checksum(data: bytes) -> bytes:
   return struct.pack('<I', record_writer.masked_crc32c(data))
 
 
-def _cut(path: pathlib.Path, step: int) -> None:
-  """Cuts an event file off before its first event after `step`."""
-  # One start wrote the file, so steps never fall. Readers stop at damage.
+def _cut(path: pathlib.Path, updates: int, frames: int) -> None:
+  """Cuts an event file off before its first event beyond either number."""
+  # One start wrote the file, so neither falls. Readers stop at damage.
   data, begin = path.read_bytes(), 0
   while len(data) >= begin + 12:
     (length,) = struct.unpack_from('<Q', data, begin)
@@ -83,7 +82,8 @@ def _cut(path: pathlib.Path, step: int) -> None:
       event = event_pb2.Event.FromString(data[begin + 12 : end - 4])
     except message.DecodeError:
       return
-    if event.step > step:
+    values = {value.tag: value.simple_value for value in event.summary.value}
+    if event.step > frames or values.get(report.UPDATES, 0) > updates:
       os.truncate(path, begin)
       return
     begin = end

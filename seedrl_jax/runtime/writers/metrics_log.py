@@ -1,8 +1,13 @@
 """Opens a run's writers, and keeps the run from failing with one."""
 
+import functools
 import importlib.util
 import pathlib
+import queue
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
 
 import ml_collections
 
@@ -12,7 +17,13 @@ from seedrl_jax.runtime.writers import base
 
 # Makes the writer of a work directory and its configuration.
 Make = Callable[[pathlib.Path, ml_collections.ConfigDict], base.Writer]
+_Call = Callable[[base.Writer], None]
 
+# Seconds for a writer to begin, and for all of them to end.
+_OPEN_SECONDS = 120.0
+_CLOSE_SECONDS = 5.0
+# Reports that may wait for a slow writer: half an hour's.
+_MOST_CALLS = 1000
 _FLAG = '--config.log.writers'
 _OPTIONAL = ('wandb', 'mlflow')
 
@@ -42,9 +53,10 @@ def load(names: Sequence[str]) -> dict[str, Make]:
 
 
 class MetricsLog:
-  """Gives reports to a run's writers; one that fails loses only its own rows.
+  """Gives reports to a run's writers, each of which has a thread.
 
-  It is given the next ones all the same, and may work again.
+  A writer that fails or hangs loses only its own rows. It gets the next ones
+  all the same, and may work again.
   """
 
   def __init__(
@@ -59,42 +71,115 @@ class MetricsLog:
     Raises:
       NotOpened: if one cannot begin; the others are closed.
     """
-    self._say = say
-    self._writers: dict[str, base.Writer] = {}
-    self._failing: set[str] = set()
+    self._threads: list[_WriterThread] = []
     for name, make in makes.items():
+      begin = functools.partial(make, workdir, config)
       try:
-        self._writers[name] = _checked(make(workdir, config))
-      except Exception as e:
+        self._threads.append(_WriterThread(name, begin, say))
+      except NotOpened:
         self.close()
-        raise NotOpened(f'{_FLAG}={name} cannot begin: {_reason(e)}.') from e
+        raise
 
   def roll_back(self, updates: int, frames: int) -> None:
     """Drops rows later than a checkpoint; see `Writer.roll_back`."""
-    self._tell_all(lambda writer: writer.roll_back(updates, frames))
+    for thread in self._threads:
+      thread.call(lambda writer: writer.roll_back(updates, frames))
 
   def write(self, row: base.Row) -> None:
-    """Writes one report."""
-    self._tell_all(lambda writer: writer.write(row))
+    """Has one report written; does not wait for it."""
+    for thread in self._threads:
+      thread.call(lambda writer: writer.write(row))
 
   def close(self) -> None:
-    """Closes the writers."""
-    self._tell_all(lambda writer: writer.close())
+    """Closes the writers; waits some seconds for them in all."""
+    for thread in self._threads:
+      thread.call(None)
+    deadline = time.monotonic() + _CLOSE_SECONDS
+    for thread in self._threads:
+      thread.join(deadline)
 
-  def _tell_all(self, tell: Callable[[base.Writer], None]) -> None:
-    """Reports a writer that fails, once until it works again."""
-    for name, writer in self._writers.items():
-      try:
-        tell(writer)
-      except Exception as e:
-        if name not in self._failing:
-          self._say(
-            f'The writer {name} fails ({_reason(e)}); the run goes on without '
-            'it until it works again.'
-          )
-        self._failing.add(name)
-      else:
-        self._failing.discard(name)
+
+class _WriterThread:
+  """Makes a writer and calls it, all in one daemon thread.
+
+  Libraries may want one thread, as SQLite does.
+  """
+
+  def __init__(
+    self,
+    name: str,
+    make: Callable[[], base.Writer],
+    say: Callable[[str], None],
+  ):
+    """Starts the thread; raises `NotOpened` if the writer cannot begin."""
+    self._name = name
+    self._say = say
+    # One thread fills it, and not beyond `_MOST_CALLS`. None: to close.
+    self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+    self._is_behind = self._is_failing = self._is_abandoned = False
+    opened: futures.Future[None] = futures.Future()
+    self._thread = threading.Thread(
+      target=self._run, args=(make, opened), name=f'writer-{name}', daemon=True
+    )
+    self._thread.start()
+    futures.wait([opened], _OPEN_SECONDS)
+    if not opened.done():
+      raise NotOpened(f'{_FLAG}={name} cannot begin: it hangs.')
+    if error := opened.exception():
+      reason = _reason(error)
+      raise NotOpened(f'{_FLAG}={name} cannot begin: {reason}.') from error
+
+  def call(self, call: _Call | None) -> None:
+    """Has the writer called, unless it is too far behind."""
+    is_behind = call is not None and self._calls.qsize() >= _MOST_CALLS
+    if not is_behind:
+      self._calls.put(call)
+    elif not self._is_behind:
+      self._say(
+        f'The writer {self._name} is {_MOST_CALLS} reports behind; it misses '
+        'the next ones until it is faster.'
+      )
+    self._is_behind = is_behind
+
+  def join(self, deadline: float) -> None:
+    """Waits for the writer to be closed; says so if it is not in time."""
+    self._thread.join(max(0.0, deadline - time.monotonic()))
+    if self._thread.is_alive():
+      # Another run may soon write to the same files.
+      self._is_abandoned = True
+      self._say(
+        f'The writer {self._name} hangs; the run ends without it and its last '
+        'reports.'
+      )
+
+  def _run(
+    self, make: Callable[[], base.Writer], opened: futures.Future[None]
+  ) -> None:
+    try:
+      writer = _checked(make())
+    except BaseException as e:
+      opened.set_exception(e)
+      return
+    opened.set_result(None)
+    while not self._is_abandoned:
+      call = self._calls.get()
+      self._guard(call or (lambda writer: writer.close()), writer)
+      if call is None:
+        return
+
+  def _guard(self, call: _Call, writer: base.Writer) -> None:
+    """Says that a writer fails, once until it works again."""
+    try:
+      call(writer)
+    except BaseException as e:
+      if not self._is_failing:
+        self._say(
+          f'The writer {self._name} fails ({_reason(e)}); the run goes on '
+          'without it until it works again.'
+        )
+      self._is_failing = True
+    else:
+      self._is_failing = False
 
 
 def _checked(writer: base.Writer) -> base.Writer:
@@ -105,7 +190,7 @@ def _checked(writer: base.Writer) -> base.Writer:
   return writer
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
   """Returns what the system says, or else the error and its place."""
   is_ours = isinstance(error, workdir_lib.NotWritten)
   cause = error.__cause__ if is_ours else error

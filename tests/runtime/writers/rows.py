@@ -12,6 +12,7 @@ class Fragile(base.Writer):
   """Fails at what its class lists, and keeps what it is told."""
 
   fails_at = ()
+  error = KeyError
 
   def __init__(self):
     self.told = []
@@ -28,7 +29,7 @@ class Fragile(base.Writer):
   def _tell(self, name):
     self.told.append(name)
     if name in self.fails_at:
-      raise KeyError(name)
+      raise self.error(name)
 
 
 def fragile(workdir, config):

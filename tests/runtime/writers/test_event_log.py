@@ -63,3 +63,12 @@ def test_half_written_last_event_is_no_hindrance(tmp_path, lost):
   path.write_bytes(path.read_bytes()[:-lost])
   log.roll_back(1, 100)
   assert steps(tmp_path) == [100]
+
+
+@pytest.mark.parametrize(('updates', 'frames'), [(2, 500), (9, 200)])
+def test_roll_back_cuts_by_updates_and_by_frames(tmp_path, updates, frames):
+  log = event_log.make(tmp_path, None)
+  for i in (1, 2, 3, 4):
+    log.write(rows.row(i, x=1))
+  log.roll_back(updates, frames)
+  assert steps(tmp_path) == [100, 200]

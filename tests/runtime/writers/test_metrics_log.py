@@ -3,11 +3,14 @@
 import importlib.util
 import json
 import os
+import threading
+from concurrent import futures
 
 import pytest
 
-from seedrl_jax.runtime import workdir
+from seedrl_jax.runtime import report, workdir
 from seedrl_jax.runtime.writers import csv_log, metrics_log
+from tests.replay.conftest import PATIENCE
 from tests.runtime.writers import rows, test_event_log
 
 _OWN = 'tests.runtime.writers.rows'
@@ -19,6 +22,14 @@ def _log(folder, *names):
   said = []
   makes = metrics_log.load(names or _FILES)
   return metrics_log.MetricsLog(makes, folder, None, said.append), said
+
+
+def _settle(log):
+  """Returns the writers once they have done what they were given so far."""
+  settled = [futures.Future() for _ in log._threads]
+  for thread, future in zip(log._threads, settled, strict=True):
+    thread.call(future.set_result)
+  return [future.result(PATIENCE) for future in settled]
 
 
 def _csv(folder):
@@ -53,6 +64,7 @@ def test_all_files_say_the_same_and_go_back_together(tmp_path):
 def test_full_disk_costs_rows_of_one_file(tmp_path, monkeypatch, part, name):
   log, said = _log(tmp_path)
   log.write(rows.row(1, x=1))
+  _settle(log)
   append = workdir.append_whole
 
   def fail(path, data):
@@ -64,11 +76,13 @@ def test_full_disk_costs_rows_of_one_file(tmp_path, monkeypatch, part, name):
     patch.setattr(workdir, 'append_whole', fail)
     log.write(rows.row(2, x=1))
     log.write(rows.row(3, x=1))
+    _settle(log)
   assert said == [
     f'The writer {name} fails (No space left on device); the run goes on '
     'without it until it works again.'
   ]
   log.write(rows.row(4, x=1))
+  log.close()
   some, full = [100, 400], [100, 200, 300, 400]
   events = some if name == 'tensorboard' else full
   assert test_event_log.steps(tmp_path) == events
@@ -84,36 +98,100 @@ def test_rows_that_cannot_be_dropped_keep_no_events_from_it(
 
   log, said = _log(tmp_path, 'csv', 'tensorboard')
   log.write(rows.row(1, x=1))
+  _settle(log)
   monkeypatch.setattr(os, 'replace', fail)
   log.roll_back(0, 0)
+  log.close()
   (sentence,) = said
   assert sentence.startswith('The writer csv fails (No space left on device);')
   assert _csv(tmp_path) == [['1', '100', '1']]
   assert not test_event_log.steps(tmp_path)
 
 
+@pytest.mark.parametrize('error', [KeyError, SystemExit, KeyboardInterrupt])
 def test_a_writer_of_ones_own_that_fails_is_said_once_and_goes_on(
-  tmp_path, monkeypatch
+  tmp_path, monkeypatch, error
 ):
   log, said = _log(tmp_path, f'{_OWN}:fragile', 'csv')
+  monkeypatch.setattr(rows.Fragile, 'error', error)
   monkeypatch.setattr(rows.Fragile, 'fails_at', ('roll_back', 'write', 'close'))
   log.roll_back(0, 0)
   for i in (1, 2):
     log.write(rows.row(i))
-  log.close()
+  own, _ = _settle(log)
   (sentence,) = said
   assert sentence.startswith(
-    f"The writer {_OWN}:fragile fails (KeyError: 'roll_back' ("
+    f'The writer {_OWN}:fragile fails ({error.__name__}: '
   )
   assert 'rows.py, line ' in sentence and sentence.endswith('works again.')
-  own = log._writers[f'{_OWN}:fragile']
-  assert own.told == ['roll_back', 'write', 'write', 'close']
-  assert len(_csv(tmp_path)) == 2
-  monkeypatch.setattr(rows.Fragile, 'fails_at', ())
+  monkeypatch.setattr(rows.Fragile, 'fails_at', ('write', 'close'))
   log.write(rows.row(3))
-  monkeypatch.setattr(rows.Fragile, 'fails_at', ('write',))
-  log.write(rows.row(4))
-  assert len(said) == 2
+  log.close()
+  assert own.told == ['roll_back', 'write', 'write', 'write', 'close']
+  assert len(said) == 2 and len(_csv(tmp_path)) == 3
+
+
+@pytest.mark.parametrize(('hangs_at', 'left'), [('write', 3), ('close', 1)])
+def test_one_that_hangs_is_named_and_holds_up_nothing(
+  tmp_path, monkeypatch, hangs_at, left
+):
+  started, go = threading.Event(), threading.Event()
+
+  def hang(*unused):
+    started.set()
+    assert go.wait(PATIENCE)
+
+  monkeypatch.setattr(metrics_log, '_CLOSE_SECONDS', 0.0)
+  monkeypatch.setattr(rows.Fragile, hangs_at, hang)
+  log, said = _log(tmp_path, f'{_OWN}:fragile', 'csv')
+  hanging, csv = log._threads
+  log.write(rows.row(1))
+  log.write(rows.row(2))
+  for thread in (hanging, csv):
+    thread.call(None)
+  csv._thread.join(PATIENCE)
+  assert len(_csv(tmp_path)) == 2 and started.wait(PATIENCE)
+  log.close()
+  assert said == [
+    f'The writer {_OWN}:fragile hangs; the run ends without it and its last '
+    'reports.'
+  ]
+  go.set()
+  hanging._thread.join(PATIENCE)
+  # It leaves alone what a later run may have written meanwhile.
+  assert hanging._calls.qsize() == left
+
+
+def test_one_that_is_too_slow_misses_reports(tmp_path, monkeypatch):
+  go, writes = threading.Event(), []
+  monkeypatch.setattr(metrics_log, '_MOST_CALLS', 2)
+
+  def write(writer, row):
+    started.set()
+    assert go.wait(PATIENCE)
+    writes.append(row[report.UPDATES])
+
+  started = threading.Event()
+  monkeypatch.setattr(rows.Fragile, 'write', write)
+  log, said = _log(tmp_path, f'{_OWN}:fragile')
+  log.write(rows.row(1))
+  assert started.wait(PATIENCE)
+  for i in (2, 3, 4, 5):
+    log.write(rows.row(i))
+  go.set()
+  log.close()
+  assert writes == [1, 2, 3]
+  (sentence,) = said
+  assert sentence.startswith(f'The writer {_OWN}:fragile is 2 reports behind')
+
+
+def test_one_that_hangs_at_its_beginning_is_refused(tmp_path, monkeypatch):
+  go = threading.Event()
+  monkeypatch.setattr(metrics_log, '_OPEN_SECONDS', 0.0)
+  monkeypatch.setattr(rows.Fragile, '__init__', lambda _: go.wait(PATIENCE))
+  with pytest.raises(metrics_log.NotOpened, match='cannot begin: it hangs'):
+    _log(tmp_path, f'{_OWN}:fragile')
+  go.set()
 
 
 @pytest.mark.parametrize(

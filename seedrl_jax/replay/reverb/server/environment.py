@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 
-from seedrl_jax.runtime import virtual_env
+from seedrl_jax.runtime import process, virtual_env
 
 FLAG = '--reverb_python'
 # The same as an environment variable.
@@ -245,4 +245,4 @@ def _run_uv(uv: str, action: str) -> str:
 
 
 def _say(line: str) -> None:
-  print(f'reverb: {line}', file=sys.stderr, flush=True)
+  process.write(sys.stderr, f'reverb: {line}\n')
