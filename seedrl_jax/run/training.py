@@ -122,14 +122,18 @@ class Training:
   def _start_threads(self) -> None:
     parts, group = self._parts, self.group
     for i, worker in enumerate(parts.workers):
-      act = functools.partial(worker.run, group.should_stop)
+      act = functools.partial(worker.run, self._must_end_acting)
       group.start(f'inference-{i}', act, self._cores[i])
     group.start('prefetch', lambda: parts.prefetcher.run(group.should_stop))
     group.start('learner', lambda: self._learn(self._batch_from_threads))
 
+  def _must_end_acting(self) -> bool:
+    """Whether inference must stop; one unroll may be longer than the run."""
+    return self.group.should_stop() or self._counters.is_finished()
+
   def _must_stop(self) -> bool:
     others = self._coordinator.must_stop()
-    return self.interrupted or others
+    return self.interrupted or others or self._counters.is_finished()
 
   def _report_if_due(self) -> bool:
     now = time.perf_counter()
