@@ -191,6 +191,7 @@ class EnvPoolStream(base.LocalStream):
     discount = state['discount']
     if self._is_mujoco:
       reward[state['step_type'] == types.StepType.FIRST] = 0.0
+    self._check_rewards(reward, env_id)
     self._check_finite([state[key] for key in self._floats], env_id)
     over = None
     # Atari tells the real end, and the unclipped reward.
@@ -243,7 +244,5 @@ class EnvPoolStream(base.LocalStream):
 
   def close(self) -> None:
     """See `EnvStream.close`; the pool's threads end with the last `recv`."""
-    with self._changed:
-      self._closed = True
-      self._pool = None
-      self._changed.notify_all()
+    self.interrupt()
+    self._pool = None

@@ -31,7 +31,7 @@ def make_spec(config: ml_collections.ConfigDict) -> base.StreamSpec:
     registry.MissingLibraryError: if EnvPool cannot be loaded.
   """
   if is_gymnasium(config):
-    spec, _ = gymnasium_envs.describe(config)
+    spec = gymnasium_envs.describe(config).spec
     return spec._replace(observation=specs.joined_spec(spec.observation))
   return envpool_stream.make_spec(config)
 

@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import ml_collections
@@ -103,13 +103,24 @@ def _make(flag: str, reference: str, kwargs: dict[str, Any]) -> gymnasium.Env:
   return env
 
 
-def describe(
-  config: ml_collections.ConfigDict,
-) -> tuple[base.StreamSpec, np.dtype]:
-  """Returns the spec of an environment, and the dtype of its own actions.
+class Description(NamedTuple):
+  """What one environment looks like.
 
-  An environment is made and closed for it. The observation is not yet joined
-  (`specs.joined_spec`).
+  Attributes:
+    spec: its observation is not yet joined (`specs.joined_spec`).
+    action_dtype: of the actions that the environment takes.
+    space: nest of Gymnasium's spaces, as the spec's observation.
+  """
+
+  spec: base.StreamSpec
+  action_dtype: np.dtype
+  space: types.Nest
+
+
+def describe(config: ml_collections.ConfigDict) -> Description:
+  """Returns what the configured environment looks like.
+
+  An environment is made and closed for it.
   """
   with registry.quiet_spaces():
     env = load_factory(config)()
@@ -134,6 +145,6 @@ def describe(
       action_repeat=1,
       name=name,
     )
-    return spec, np.dtype(env.action_space.dtype)
+    return Description(spec, np.dtype(env.action_space.dtype), kept)
   finally:
     env.close()

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from seedrl_jax import types
-from seedrl_jax.envs import base, factory, processes
+from seedrl_jax.envs import base, env_thread, factory, processes
 from tests.envs import streams, toys
 
 FIRST, MID, LAST = types.StepType
@@ -219,6 +219,8 @@ def test_observation_that_is_not_finite_names_the_environment(
   stream.close()
 
 
+# Seconds; only against hangs.
+PATIENCE = 300.0
 _ACTIONS = np.random.default_rng(0).integers(0, 4, (60, 7), np.int32)
 
 
@@ -289,17 +291,18 @@ def test_failure_in_a_process_comes_with_its_traceback(how: str):
 
 def test_environment_that_cannot_be_closed_leaves_no_other_open(monkeypatch):
   stream = _make('scripted', 0)
-  first, second = (group.envs for group in stream._groups)
+  first, *_, last = (e for group in stream._groups for e in group.envs.envs)
   closed = []
   monkeypatch.setattr(first, 'close', lambda: closed.append(0))
 
   def fail():
     raise OSError('cannot be closed')
 
-  monkeypatch.setattr(second, 'close', fail)
+  monkeypatch.setattr(last, 'close', fail)
   with pytest.raises(OSError, match='cannot be closed'):
     stream.close()
-  assert closed == [0] and not stream._stepping.locked()
+  assert closed == [0]
+  stream.close()
 
 
 def test_process_that_cannot_be_started_leaves_no_other(monkeypatch):
@@ -334,30 +337,31 @@ def test_killed_process_is_noticed():
   assert not any(map(_is_there, _pids(stream)))
 
 
-def test_step_that_never_ends_does_not_outlive_close(monkeypatch):
-  monkeypatch.setattr(processes, 'END_SECONDS', 0.1)
-  stream = _make('stuck', 2)
+@pytest.mark.parametrize('count', [0, 2])
+def test_environment_that_hangs_is_named_by_close(monkeypatch, count: int):
+  monkeypatch.setattr(env_thread, 'END_SECONDS', 0.1)
+  stream = _make('stuck', count, at=3)
   first, _ = stream.recv(), stream.recv()
   stream.send(np.zeros(5, np.int32), first.env_id)
-  envs, stepping, ended = stream._groups[0].envs, threading.Event(), []
-  finish = envs.finish
-
-  def wait():
-    stepping.set()
-    return finish()
+  ended = threading.Event()
 
   def receive():
     with pytest.raises(base.StreamClosed):
       stream.recv()
-    ended.append(True)
+    ended.set()
 
-  envs.finish = wait
-  thread = threading.Thread(target=receive)
-  thread.start()
-  stepping.wait()
+  threading.Thread(target=receive, daemon=True).start()
+  # Until the environment is in its step.
+  while stream._groups[0].envs.running() != [3]:
+    stream._thread._thread.join(0.01)
+  stream.interrupt()
+  assert ended.wait(PATIENCE)
+  with pytest.raises(
+    base.EnvironmentFailed, match=r'^Environment 3 of tests\.envs\.toys:stuck h'
+  ):
+    stream.close()
   stream.close()
-  thread.join()
-  assert ended and not any(map(_is_there, _pids(stream)))
+  assert not count or not any(map(_is_there, _pids(stream)))
 
 
 _PARENT = """

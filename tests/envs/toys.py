@@ -162,10 +162,20 @@ class Telling(Scripted):
 
 
 class Stuck(Scripted):
-  """Never returns from a step."""
+  """Never returns from a step if it has the seed `at` more than the first."""
+
+  def __init__(self, at: int) -> None:
+    super().__init__()
+    self._at = at
+
+  def reset(self, *, seed: int | None = None, **kwargs: Any) -> Any:
+    self._hangs = seed == 1 + self._at
+    return super().reset(seed=seed, **kwargs)
 
   def step(self, action: Any) -> Any:
-    threading.Event().wait()
+    if self._hangs:
+      threading.Event().wait()
+    return super().step(action)
 
 
 class UnpicklableError(Exception):
