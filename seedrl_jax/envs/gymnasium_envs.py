@@ -8,16 +8,23 @@ from typing import Any, NamedTuple
 import gymnasium
 import ml_collections
 import numpy as np
+from absl import logging
 from gymnasium import spaces
 from gymnasium.envs import registration
 
 from seedrl_jax import types
 from seedrl_jax.envs import base, registry, specs
-from seedrl_jax.runtime import settings
+from seedrl_jax.runtime import nest, settings
 
 EnvFactory = Callable[[], gymnasium.Env]
 
 PREFIX = 'gymnasium:'
+
+# Running statistics of Gymnasium's wrappers, and of copies of these.
+_STATISTICS = {
+  'obs_rms': ('NormalizeObservation', 'observations'),
+  'return_rms': ('NormalizeReward', 'rewards'),
+}
 
 
 def load_factory(
@@ -145,6 +152,41 @@ def describe(config: ml_collections.ConfigDict) -> Description:
       action_repeat=1,
       name=name,
     )
+    _check_not_empty(spec, flag)
+    for sentence in lost_statistics(env, flag):
+      _warn(sentence)
     return Description(spec, np.dtype(env.action_space.dtype), kept)
   finally:
     env.close()
+
+
+def _check_not_empty(spec: base.StreamSpec, flag: str) -> None:
+  for key, leaf in nest.flatten_with_paths(spec.observation):
+    if 0 in leaf.shape:
+      name = f' {key!r}' if key else ''
+      raise ValueError(
+        f'{flag}: the observation{name} of shape {leaf.shape} is empty; leave '
+        'it out (--config.env.drop_observations), or give it a number.'
+      )
+  if 0 in spec.action.shape:
+    raise ValueError(
+      f'{flag}: actions of shape {spec.action.shape} are empty; give them a '
+      'number.'
+    )
+
+
+def lost_statistics(env: gymnasium.Env, flag: str) -> list[str]:
+  """Returns sentences on statistics in wrappers, which no checkpoint has."""
+  return [
+    f'{flag}: the statistics of {wrapper} are not in checkpoints, so '
+    'evaluation, load_policy and a resumed run begin without them; take it off '
+    f'and give --config.normalization.{key}=True, an option of ppo.'
+    for attribute, (wrapper, key) in _STATISTICS.items()
+    if env.has_wrapper_attr(attribute)
+  ]
+
+
+@functools.cache
+def _warn(sentence: str) -> None:
+  """Warns once of each sentence."""
+  logging.warning('%s', sentence)
