@@ -103,6 +103,7 @@ def evaluate(
   checkpoint: int | None = None,
   video: _Path | None = None,
   allowed: Sequence[str] = (),
+  max_steps: int = 500_000,
 ) -> scoring.Evaluation:
   """Plays episodes with a run's checkpoint; its environments are installed.
 
@@ -115,6 +116,8 @@ def evaluate(
     video: file (.mp4 or .gif) to show the first environment in.
     allowed: flags that allow code from outside of this package, as the error
       without them names them.
+    max_steps: steps after which an episode is cut off; it counts with its
+      return so far, and its environment plays no others.
 
   Raises:
     ValueError: if run, checkpoint or options cannot be used.
@@ -129,6 +132,7 @@ def evaluate(
     checkpoint=checkpoint,
     video=pathlib.Path(video) if video else None,
     allowed=tuple(allowed),
+    max_steps=max_steps,
   )
   return scoring.evaluate(workdir, options, progress.ProgressLine())
 

@@ -18,6 +18,8 @@ from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.runtime import checkpoints, progress
 from seedrl_jax.runtime import workdir as workdir_lib
 
+# Over nine hours of Atari: only an episode that never ends is as long.
+MAX_STEPS = 500_000
 _DEFAULT_NUM_ENVS = 10
 # Keeps the seeds apart from those of any training stream.
 _SEED_OFFSET = 1_500_000_007
@@ -34,6 +36,7 @@ class PlayOptions:
     seed: of environments, policy and sampling.
     num_envs: environments side by side; 0: up to ten.
     checkpoint: its number; None: the newest that is intact.
+    max_steps: steps of an episode after which it is cut off.
     allowed: flags that allow foreign code; see `trust.check`.
   """
 
@@ -42,6 +45,7 @@ class PlayOptions:
   seed: int = 0
   num_envs: int = 0
   checkpoint: int | None = None
+  max_steps: int = MAX_STEPS
   allowed: tuple[str, ...] = ()
 
   @property
@@ -58,13 +62,21 @@ class PlayOptions:
 class EpisodeQuota:
   """Collects a fixed number of episodes from each environment.
 
-  Taking those that end first would favour short ones.
+  Taking those that end first would favour short ones. An environment whose
+  episode reaches `max_steps` plays no others.
+
+  Attributes:
+    total: number of episodes to end.
+    episodes: those that have ended.
+    cut: those that were cut off.
   """
 
-  def __init__(self, episodes: int, num_envs: int):
+  def __init__(self, episodes: int, num_envs: int, max_steps: int = MAX_STEPS):
     """Divides `episodes` over environments as evenly as possible."""
     self.total = episodes
     self.episodes: list[envs.Episode] = []
+    self.cut: list[envs.Episode] = []
+    self.max_steps = max_steps
     self._missing = [
       episodes // num_envs + (i < episodes % num_envs) for i in range(num_envs)
     ]
@@ -84,6 +96,18 @@ class EpisodeQuota:
       if self.wants(episode.env_id):
         self._missing[episode.env_id] -= 1
         self.episodes.append(episode)
+
+  def cut_long(self, stream: envs.LocalStream) -> None:
+    """Cuts off the episodes under way that have `max_steps`."""
+    for env_id in filter(self.wants, range(stream.num_envs)):
+      episode_return, length = stream.episode_so_far(env_id)
+      if length >= self.max_steps:
+        frames = length * stream.spec.action_repeat
+        self.cut.append(
+          envs.Episode(env_id, episode_return, length, frames, False)
+        )
+        self.total -= self._missing[env_id]
+        self._missing[env_id] = 0
 
 
 class WrappedStream(envs.EnvStream):
@@ -113,11 +137,12 @@ class ObservedStream(WrappedStream):
 
   def __init__(
     self,
-    stream: envs.EnvStream,
+    stream: envs.LocalStream,
     quota: EpisodeQuota,
     recorder: video.VideoRecorder | None = None,
   ):
     super().__init__(stream)
+    self._local = stream
     self._quota = quota
     self.recorder = recorder
 
@@ -126,6 +151,7 @@ class ObservedStream(WrappedStream):
     ended = self._stream.take_episodes()
     shown = self._quota.wants(0)
     self._quota.add(ended)
+    self._quota.cut_long(self._local)
     if self.recorder is not None and shown:
       self.recorder.record(output, ended)
     return output
@@ -247,6 +273,11 @@ def play(
       line.update(
         f'{len(quota.episodes)}/{quota.total} episodes | {steps} steps'
       )
+  if quota.cut:
+    line.say(
+      f'{len(quota.cut)} episodes were cut off at --max_steps='
+      f'{quota.max_steps}; their environments played no others.'
+    )
 
 
 def mean_text(returns: np.ndarray) -> str:

@@ -27,7 +27,10 @@ class EvaluationOptions(playing.PlayOptions):
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-  """The outcome of an evaluation; episodes are in the order of their ends."""
+  """The outcome of an evaluation.
+
+  Episodes are in the order of their ends; last are those that were cut off.
+  """
 
   env_id: str
   checkpoint: int
@@ -80,7 +83,9 @@ def evaluate(
   agent = agents.load_agent(config, env_spec)
   found = playing.load_params(directory, agent, options.checkpoint, line)
   player = playing.Player(agent, found.state, found.step)
-  quota = playing.EpisodeQuota(options.episodes, options.width)
+  quota = playing.EpisodeQuota(
+    options.episodes, options.width, options.max_steps
+  )
   observed = _open_stream(config, options, quota)
   with contextlib.closing(observed):
     worker = playing.make_worker(player, observed, env_spec, options)
@@ -89,7 +94,7 @@ def evaluate(
     env_spec.env_id,
     found.step,
     options.sample,
-    tuple(quota.episodes),
+    (*quota.episodes, *quota.cut),
     observed.recorder,
   )
 
