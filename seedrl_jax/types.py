@@ -89,6 +89,7 @@ class EnvSpec(NamedTuple):
   action_repeat: int  # frames per step
   num_envs: int  # training; global ids [0, num_envs)
   num_eval_envs: int  # evaluation; global ids from num_envs on
+  parts: Nest | None = None  # the dict that became one vector, `observation`
 
 
 class EnvOutput(NamedTuple):

@@ -32,12 +32,14 @@ class StreamSpec(NamedTuple):
   Attributes:
     observation: nest of `types.ArraySpec`; dicts have sorted keys.
     action_repeat: frames per step.
+    parts: the environment's own observation, if that is joined; else None.
   """
 
   observation: types.Nest
   action: types.ActionSpec
   action_repeat: int
   name: str
+  parts: types.Nest | None = None
 
 
 def check_action(

@@ -93,8 +93,8 @@ def _stream_spec(
     return specs.array_spec(shape, array.dtype)
 
   paths = specs.keep_keys(config, _observation_keys(pool_spec))
-  return base.StreamSpec(
-    observation=specs.joined_spec(specs.map_nest(array_spec, paths)),
+  spec = base.StreamSpec(
+    observation=specs.map_nest(array_spec, paths),
     # Not of the array, which gives scalars an axis of their own.
     action=specs.action_spec(
       pool_spec.action_space, f'--config.env.id={config.id}'
@@ -102,6 +102,7 @@ def _stream_spec(
     action_repeat=registry.action_repeat(config.id, values),
     name=config.id,
   )
+  return specs.joined_spec(spec)
 
 
 def _observation_keys(pool_spec: Any) -> types.Nest:

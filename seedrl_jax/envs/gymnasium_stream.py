@@ -65,10 +65,8 @@ class GymnasiumStream(base.LocalStream):
       # Otherwise MuJoCo wants a screen.
       os.environ.setdefault('MUJOCO_GL', 'egl')
     spec, action_dtype, space = gymnasium_envs.describe(config)
-    joined = specs.joined_spec(spec.observation)
-    self._joins = joined is not spec.observation
     super().__init__(
-      spec._replace(observation=joined), action_dtype, num_envs, batch_size
+      specs.joined_spec(spec), action_dtype, num_envs, batch_size
     )
     self._observation_bounds = _find_bounds(space, spec.observation)
     self._num_batches = 0
@@ -113,7 +111,7 @@ class GymnasiumStream(base.LocalStream):
     leaves = nest.flatten(output.observation)
     self._check_finite((x for x in leaves if x.dtype.kind == 'f'), group.env_id)
     self._check_bounds(leaves, group.env_id)
-    if self._joins:
+    if self.spec.parts is not None:
       output = output._replace(observation=specs.join(leaves))
     last = output.step_type == types.StepType.LAST
     truncated = output.discount > 0

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from seedrl_jax import types
+from seedrl_jax.envs import base
 from seedrl_jax.runtime import nest as nest_lib
 
 # Devices compute in 32 bits; other dtypes stay as they are.
@@ -53,19 +54,20 @@ def keep_keys(
   return kept
 
 
-def joined_spec(observation: types.Nest) -> types.Nest:
-  """Returns the spec of an observation as agents get it.
+def joined_spec(spec: base.StreamSpec) -> base.StreamSpec:
+  """Returns an environment's spec with the observation as agents get it.
 
   A dict of nothing but floats and vectors of floats becomes one vector, in the
   order of sorted keys; other observations stay as they are.
   """
-  leaves = nest_lib.flatten(observation)
-  if not isinstance(observation, dict) or any(
+  leaves = nest_lib.flatten(spec.observation)
+  if not isinstance(spec.observation, dict) or any(
     leaf.dtype.kind != 'f' or len(leaf.shape) > 1 for leaf in leaves
   ):
-    return observation
+    return spec
   size = sum(math.prod(leaf.shape) for leaf in leaves)
-  return types.ArraySpec((size,), np.dtype(np.float32))
+  vector = types.ArraySpec((size,), np.dtype(np.float32))
+  return spec._replace(observation=vector, parts=spec.observation)
 
 
 def join(leaves: Sequence[np.ndarray]) -> np.ndarray:

@@ -21,12 +21,13 @@ _SPEC = types.EnvSpec(
   'Toy-v0',
   {
     'shape': types.ArraySpec((), np.dtype(np.int32)),
-    'deeper': {'image': types.ArraySpec((3, 8, 8), np.dtype(np.uint8))},
+    'deeper': {12: types.ArraySpec((3, 8, 8), np.dtype(np.uint8))},
   },
   types.ActionSpec((2,), np.dtype('f4'), (-1.0, -math.inf), (0.1, math.inf)),
   action_repeat=4,
   num_envs=8,
   num_eval_envs=2,
+  parts={'x': types.ArraySpec((2,), np.dtype(np.float32))},
 )
 
 
