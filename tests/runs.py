@@ -216,7 +216,7 @@ class Streams:
     """Raises ValueError for the stream `fail_at`."""
     self._config = config
     self._fail_at = fail_at
-    self.closed: list[int] = []
+    self.closed: set[int] = set()
 
   def __call__(self, index: int, plan: layout_lib.StreamPlan) -> envs.EnvStream:
     if index == self._fail_at:
@@ -230,7 +230,7 @@ class Streams:
     close = stream.close
 
     def record() -> None:
-      self.closed.append(index)
+      self.closed.add(index)
       close()
 
     stream.close = record

@@ -1,11 +1,10 @@
 """Gymnasium environments, in this process or others, as an `EnvStream`."""
 
-import collections
 import dataclasses
 import logging
 import os
+import queue
 from collections.abc import Callable
-from typing import TypeVar
 
 import ml_collections
 import numpy as np
@@ -22,7 +21,6 @@ from seedrl_jax.envs import (
 )
 from seedrl_jax.runtime import nest
 
-T = TypeVar('T')
 Envs = processes.SyncEnvs | processes.ProcessEnvs
 
 # For the thread to end after its processes were killed.
@@ -83,15 +81,21 @@ class GymnasiumStream(base.LocalStream):
 
     self._action = np.zeros((num_envs, *spec.action.shape), action_dtype)
     self._groups: list[_Group] = []
-    # Steps that wait for `recv`.
-    self._outputs: collections.deque[tuple[_Group, types.EnvOutput]]
-    self._outputs = collections.deque()
-    self._thread = env_thread.EnvThread(f'envs-{spec.name}', self._changed)
-    self._call(lambda: self._make_groups(make_envs))
+    # Steps that wait for `recv`, why there are no more, or None if closed.
+    self._outputs: queue.SimpleQueue[
+      tuple[_Group, types.EnvOutput] | BaseException | None
+    ] = queue.SimpleQueue()
+    self._thread = env_thread.EnvThread(f'envs-{spec.name}')
+    try:
+      self._thread.call(lambda: self._make_groups(make_envs))
+    except BaseException:
+      self._thread.interrupt()
+      raise
     for group in self._groups:
       self._start(group)
 
   def _make_groups(self, make_envs: Callable[[np.ndarray], Envs]) -> None:
+    """Makes the environments, in the thread."""
     env_id = np.arange(self.num_envs, dtype=np.int32)
     starts = range(self.batch_size, self.num_envs, self.batch_size)
     for ids in np.split(env_id, starts):
@@ -107,7 +111,15 @@ class GymnasiumStream(base.LocalStream):
     return len(self._groups[-1].env_id)
 
   def recv(self) -> types.EnvOutput:
-    group, output = self._wait(self._outputs)
+    item = self._outputs.get()
+    if not isinstance(item, tuple):
+      # The next call needs it, too.
+      self._outputs.put(item)
+      self._check_open()
+      assert item is not None
+      raise item
+    self._check_open()
+    group, output = item
     leaves = nest.flatten(output.observation)
     self._check_finite((x for x in leaves if x.dtype.kind == 'f'), group.env_id)
     self._check_bounds(leaves, group.env_id)
@@ -121,20 +133,21 @@ class GymnasiumStream(base.LocalStream):
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
     action = self._env_action(action, env_id)
     counts = np.bincount(env_id // self.batch_size)
-    with self._changed:
-      self._check_open()
-      self._action[env_id] = action
-      for index in np.flatnonzero(counts):
-        group = self._groups[index]
-        group.unanswered -= counts[index]
-        if group.unanswered == 0:
-          self._start(group)
+    self._check_open()
+    self._action[env_id] = action
+    for index in np.flatnonzero(counts):
+      group = self._groups[index]
+      group.unanswered -= counts[index]
+      if group.unanswered == 0:
+        self._start(group)
 
   def render(self, env_id: int) -> np.ndarray | None:
-    return self._call(lambda: self._draw(env_id))
+    self._check_open()
+    return self._thread.call(lambda: self._draw(env_id))
 
   def interrupt(self) -> None:
     super().interrupt()
+    self._outputs.put(None)
     self._thread.interrupt()
 
   def close(self) -> None:
@@ -164,25 +177,7 @@ class GymnasiumStream(base.LocalStream):
   def _start(self, group: _Group) -> None:
     """Begins a group's step, which the thread will complete."""
     group.start(self._action[group.env_id])
-    self._thread.submit(
-      lambda: self._outputs.append((group, group.envs.finish()))
-    )
-
-  def _call(self, function: Callable[[], T]) -> T:
-    """Returns what a function returns in the environments' thread."""
-    results: collections.deque[T] = collections.deque()
-    self._thread.submit(lambda: results.append(function()))
-    return self._wait(results)
-
-  def _wait(self, results: collections.deque[T]) -> T:
-    """Waits for a result of a call of the thread, and removes it."""
-    with self._changed:
-      while True:
-        self._check_open()
-        if results:
-          return results.popleft()
-        self._thread.check()
-        self._changed.wait()
+    self._thread.submit(lambda: self._outputs.put(_finish(group)))
 
   def _draw(self, env_id: int) -> np.ndarray | None:
     index, row = divmod(env_id, self.batch_size)
@@ -227,6 +222,16 @@ class GymnasiumStream(base.LocalStream):
         item for item in self._observation_bounds if item[1].is_discrete
       ]
       return
+
+
+def _finish(
+  group: _Group,
+) -> tuple[_Group, types.EnvOutput] | BaseException:
+  """Returns a group's step, or what it raised."""
+  try:
+    return group, group.envs.finish()
+  except BaseException as e:
+    return e
 
 
 def _find_bounds(

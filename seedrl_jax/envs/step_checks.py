@@ -25,25 +25,30 @@ class InvalidStep(ValueError):
 
 def reset_observation(result: Any) -> Any:
   """Returns the observation of what `reset` returned."""
-  _check_length('reset', result, ('observation', 'info'))
+  if not isinstance(result, tuple) or len(result) != 2:
+    raise _wrong_count('reset', result, 'observation', 'info')
   return result[0]
 
 
-def step_values(result: Any) -> tuple[Any, float, bool, bool]:
+def step_values(result: Any) -> tuple[Any, float, Any, Any]:
   """Returns (observation, reward, terminated, truncated) of a `step`."""
-  names = ('observation', 'reward', 'terminated', 'truncated', 'info')
-  _check_length('step', result, names)
+  if not isinstance(result, tuple) or len(result) != 5:
+    names = ('observation', 'reward', 'terminated', 'truncated', 'info')
+    raise _wrong_count('step', result, *names)
   observation, value, terminated, truncated, _ = result
-  return observation, reward(value), bool(terminated), bool(truncated)
+  # Most are valid floats; a call takes longer.
+  if not isinstance(value, float) or not (
+    -LARGEST_REWARD <= value <= LARGEST_REWARD
+  ):
+    value = reward(value)
+  return observation, value, terminated, truncated
 
 
-def _check_length(method: str, result: Any, names: tuple[str, ...]) -> None:
-  if isinstance(result, tuple) and len(result) == len(names):
-    return
+def _wrong_count(method: str, result: Any, *names: str) -> InvalidStep:
   what = type(result).__name__
   if isinstance(result, tuple):
     what = f'{len(result)} values'
-  raise InvalidStep(
+  return InvalidStep(
     f'returned {what} from {method} instead of {len(names)} values '
     f"({', '.join(names)}): bring it to Gymnasium's interface."
   )
@@ -72,8 +77,14 @@ def write_observation(
 
   Keys that the spec lacks are not read.
   """
-  if not isinstance(spec, dict):
-    _write_array(observation, spec, rows, row, key)
+  if isinstance(spec, types.ArraySpec):
+    if (
+      not isinstance(observation, np.ndarray)
+      or observation.dtype != spec.dtype
+      or observation.shape != spec.shape
+    ):
+      observation = _converted(observation, spec, key)
+    rows[row] = observation
     return
   if not isinstance(observation, Mapping):
     raise InvalidStep(
@@ -87,9 +98,8 @@ def write_observation(
     write_observation(observation[name], child, rows[name], row, path)
 
 
-def _write_array(
-  value: Any, spec: types.ArraySpec, rows: np.ndarray, row: int, key: str
-) -> None:
+def _converted(value: Any, spec: types.ArraySpec, key: str) -> np.ndarray:
+  """Returns what can be written where the spec's arrays belong."""
   try:
     array = np.asarray(value)
   except ValueError:
@@ -106,7 +116,7 @@ def _write_array(
       f'gave an observation{_of(key)} of dtype {array.dtype}, which '
       f'{spec.dtype} cannot hold.'
     )
-  rows[row] = array
+  return array
 
 
 def _of(key: str) -> str:

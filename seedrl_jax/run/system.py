@@ -152,7 +152,7 @@ class System:
 
   def stop(self) -> None:
     """Asks the run to stop, from any thread or a signal handler."""
-    self._training.interrupted = True
+    self._training.interrupt()
 
   def train(self) -> report.Summary:
     """Trains to the end, or until stopped; returns the summary. Call it once.
@@ -207,6 +207,8 @@ class System:
       'checkpoint', lambda: self._writer.finish(training_lib.JOIN_SECONDS)
     )
     group.run('hosts', coordinator.wait_saved)
+    # After all is saved, as an environment may hang.
+    group.run('environments', self.parts.close_streams)
     others = list(coordinator.failures)
     summary = self._reporter.summary(self._status(stuck))
     try:

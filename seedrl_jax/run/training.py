@@ -1,5 +1,6 @@
 """The threads of a run, and the loop that updates until it ends."""
 
+import contextlib
 import functools
 import time
 from collections.abc import Callable
@@ -65,6 +66,14 @@ class Training:
     )
     self.group.on_stop(self._parts.interrupt)
     self.group.on_stop(coordinator.ask_to_stop)
+
+  def interrupt(self) -> None:
+    """Asks to stop, from any thread or a signal handler."""
+    self.interrupted = True
+    if self._config.deterministic:
+      # Its only thread may wait for an environment that hangs.
+      for worker in self._parts.workers:
+        worker.stream.interrupt()
 
   def compile(self) -> None:
     """Compiles inference and update, so that nothing compiles in mid-run."""
@@ -217,8 +226,10 @@ class Training:
       try:
         return parts.prefetcher.fetch(wait=False)
       except replay.RateLimited:
-        for worker in parts.workers:
-          worker.step()
+        # They are closed to stop.
+        with contextlib.suppress(envs.StreamClosed):
+          for worker in parts.workers:
+            worker.step()
     return None
 
 
