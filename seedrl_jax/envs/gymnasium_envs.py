@@ -37,7 +37,7 @@ def load_factory(
   Raises:
     ValueError: if there is no such function or id, or options are wrong.
   """
-  flag = _flag(config)
+  flag = flag_of(config)
   if config.factory:
     reference, kwargs = config.factory, config.factory_kwargs.to_dict()
     if given := [*registry.set_options(config), *config.options]:
@@ -61,7 +61,7 @@ def load_factory(
   return functools.partial(_make, flag, reference, kwargs)
 
 
-def _flag(config: ml_collections.ConfigDict) -> str:
+def flag_of(config: ml_collections.ConfigDict) -> str:
   """Returns the flag that names the environment, with its value."""
   if config.factory:
     return f'--config.env.factory={config.factory}'
@@ -131,48 +131,76 @@ def describe(config: ml_collections.ConfigDict) -> Description:
   """
   with registry.quiet_spaces():
     env = load_factory(config)()
-  flag = _flag(config)
-
-  def array_spec(leaf: spaces.Space) -> types.ArraySpec:
-    if leaf.shape is None or leaf.dtype is None:
-      raise ValueError(
-        f'{flag}: observations must be arrays or dicts of arrays, not '
-        f'{type(leaf).__name__}.'
-      )
-    return specs.array_spec(leaf.shape, leaf.dtype)
-
-  name = config.id
-  if config.factory:
-    name = env.spec.id if env.spec is not None else config.factory
   try:
-    kept = specs.keep_keys(config, env.observation_space)
-    spec = base.StreamSpec(
-      observation=specs.map_nest(array_spec, kept),
-      action=specs.action_spec(env.action_space, flag),
-      action_repeat=1,
-      name=name,
-    )
-    _check_not_empty(spec, flag)
-    for sentence in lost_statistics(env, flag):
+    for sentence in lost_statistics(env, flag_of(config)):
       _warn(sentence)
-    return Description(spec, np.dtype(env.action_space.dtype), kept)
+    return describe_env(env, config)
   finally:
     env.close()
 
 
-def _check_not_empty(spec: base.StreamSpec, flag: str) -> None:
-  for key, leaf in nest.flatten_with_paths(spec.observation):
-    if 0 in leaf.shape:
-      name = f' {key!r}' if key else ''
-      raise ValueError(
-        f'{flag}: the observation{name} of shape {leaf.shape} is empty; leave '
-        'it out (--config.env.drop_observations), or give it a number.'
-      )
-  if 0 in spec.action.shape:
+def describe_env(
+  env: gymnasium.Env, config: ml_collections.ConfigDict
+) -> Description:
+  """Returns what an environment of the `env` section looks like."""
+  name = config.id
+  if config.factory:
+    name = env.spec.id if env.spec is not None else config.factory
+  kept = specs.keep_keys(config, env.observation_space)
+  *leaves, action = (call() for call in spec_calls(env, config))
+  spec = base.StreamSpec(
+    observation=nest.unflatten(kept, leaves),
+    action=action,
+    action_repeat=1,
+    name=name,
+  )
+  return Description(spec, np.dtype(env.action_space.dtype), kept)
+
+
+def spec_calls(
+  env: gymnasium.Env, config: ml_collections.ConfigDict
+) -> list[Callable[[], Any]]:
+  """Returns calls that make the specs: of the observation's arrays, of actions.
+
+  Each raises ValueError if agents cannot use what it describes.
+  """
+  flag = flag_of(config)
+  kept = specs.keep_keys(config, env.observation_space)
+  return [
+    *(
+      functools.partial(_observation_spec, leaf, flag, key)
+      for key, leaf in nest.flatten_with_paths(kept)
+    ),
+    functools.partial(_action_spec, env.action_space, flag),
+  ]
+
+
+def _observation_spec(
+  space: spaces.Space, flag: str, key: str
+) -> types.ArraySpec:
+  """Returns the spec of an array; raises ValueError if there can be none."""
+  if space.shape is None or space.dtype is None:
     raise ValueError(
-      f'{flag}: actions of shape {spec.action.shape} are empty; give them a '
-      'number.'
+      f'{flag}: observations must be arrays or dicts of arrays, not '
+      f'{type(space).__name__}.'
     )
+  if 0 in space.shape:
+    name = f' {key!r}' if key else ''
+    raise ValueError(
+      f'{flag}: the observation{name} of shape {space.shape} is empty; leave '
+      'it out (--config.env.drop_observations), or give it a number.'
+    )
+  return specs.array_spec(space.shape, space.dtype)
+
+
+def _action_spec(space: spaces.Space, flag: str) -> types.ActionSpec:
+  """Returns the spec of actions; raises ValueError if there can be none."""
+  spec = specs.action_spec(space, flag)
+  if 0 in spec.shape:
+    raise ValueError(
+      f'{flag}: actions of shape {spec.shape} are empty; give them a number.'
+    )
+  return spec
 
 
 def lost_statistics(env: gymnasium.Env, flag: str) -> list[str]:
