@@ -14,7 +14,12 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 
-from seedrl_jax.networks.block_conv import RELU_INIT, ConvLayer, StridedConv
+from seedrl_jax.networks.block_conv import (
+  RELU_INIT,
+  ConvLayer,
+  StridedConv,
+  add_bias,
+)
 from seedrl_jax.runtime import settings
 
 
@@ -167,34 +172,20 @@ class Convolutional(nn.Module):
     return MLP((self.dense_size,), self.activation, self.dtype)(x)
 
 
-class ResidualBlock(nn.Module):
-  """Two 3x3 convolutions plus a skip connection, ReLU first."""
-
-  channels: int
-  dtype: jax.typing.DTypeLike = jnp.float32
-
-  @nn.compact
-  def __call__(self, x: jax.Array) -> jax.Array:
-    """Maps `[N, H, W, channels]` to the same shape."""
-    y = x
-    for _ in range(2):
-      y = nn.Conv(self.channels, (3, 3), dtype=self.dtype)(nn.relu(y))
-    return x + y
-
-
-class PooledConv(nn.Module):
-  """A 3x3 convolution, then max-pooling that halves height and width.
+class Conv(nn.Module):
+  """A 3x3 convolution; if `is_pooled`, max-pooling halves height and width.
 
   Adds the bias after pooling, with the same result: its gradient is a sum over
   a quarter of the pixels.
   """
 
   channels: int
+  is_pooled: bool = False
   dtype: jax.typing.DTypeLike = jnp.float32
 
   @nn.compact
   def __call__(self, x: jax.Array) -> jax.Array:
-    """Maps `[N, H, W, C]` to `[N, H / 2, W / 2, channels]`, rounded up."""
+    """Maps `[N, H, W, C]` to `[N, H, W, channels]`, halves rounded up."""
     shape = (3, 3, x.shape[-1], self.channels)
     kernel = self.param(
       'kernel', nn.linear.default_kernel_init, shape, jnp.float32
@@ -207,8 +198,24 @@ class PooledConv(nn.Module):
       padding='SAME',
       dimension_numbers=('NHWC', 'HWIO', 'NHWC'),
     )
-    y = nn.max_pool(y, (3, 3), strides=(2, 2), padding='SAME')
-    return y + bias.astype(self.dtype)
+    if self.is_pooled:
+      y = nn.max_pool(y, (3, 3), strides=(2, 2), padding='SAME')
+    return add_bias(y, bias)
+
+
+class ResidualBlock(nn.Module):
+  """Two 3x3 convolutions plus a skip connection, ReLU first."""
+
+  channels: int
+  dtype: jax.typing.DTypeLike = jnp.float32
+
+  @nn.compact
+  def __call__(self, x: jax.Array) -> jax.Array:
+    """Maps `[N, H, W, channels]` to the same shape."""
+    y = x
+    for _ in range(2):
+      y = Conv(self.channels, dtype=self.dtype)(nn.relu(y))
+    return x + y
 
 
 class DeepResNet(nn.Module):
@@ -222,7 +229,7 @@ class DeepResNet(nn.Module):
   def __call__(self, x: jax.Array) -> jax.Array:
     """Maps `[N, H, W, C]` to `[N, F]`."""
     for i, channels in enumerate(self.channels):
-      x = PooledConv(channels, self.dtype, name=f'Conv_{i}')(x)
+      x = Conv(channels, True, self.dtype, name=f'Conv_{i}')(x)
       for _ in range(2):
         x = ResidualBlock(channels, self.dtype)(x)
     return MLP((self.dense_size,), dtype=self.dtype)(nn.relu(x))
