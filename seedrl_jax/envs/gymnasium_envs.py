@@ -8,10 +8,8 @@ from typing import Any
 import gymnasium
 import ml_collections
 import numpy as np
-from gymnasium import spaces
 from gymnasium.envs import registration
 
-from seedrl_jax import types
 from seedrl_jax.envs import base, registry, specs
 from seedrl_jax.runtime import settings
 
@@ -110,21 +108,15 @@ def describe(
     env = load_factory(config)()
   flag = _flag(config)
 
-  def array_spec(leaf: spaces.Space) -> types.ArraySpec:
-    if leaf.shape is None or leaf.dtype is None:
-      raise ValueError(
-        f'{flag}: observations must be arrays or dicts of arrays, not '
-        f'{type(leaf).__name__}.'
-      )
-    return specs.array_spec(leaf.shape, leaf.dtype)
-
   name = config.id
   if config.factory:
     name = env.spec.id if env.spec is not None else config.factory
   try:
     kept = specs.keep_keys(config, env.observation_space)
     spec = base.StreamSpec(
-      observation=specs.map_nest(array_spec, kept),
+      observation=specs.map_nest(
+        functools.partial(specs.space_spec, flag=flag), kept
+      ),
       action=specs.action_spec(env.action_space, flag),
       action_repeat=1,
       name=name,

@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import vector
 
 from seedrl_jax import types
-from seedrl_jax.envs import base, registry
+from seedrl_jax.envs import base, registry, specs
 
 # Forks from a process without threads and JAX.
 _CONTEXT = multiprocessing.get_context('forkserver')
@@ -89,6 +89,7 @@ def _copy(observation: Any, spec: types.Nest) -> types.Nest:
   """Returns a copy as the spec says, without keys that it lacks."""
   if isinstance(spec, dict):
     return {key: _copy(observation[key], spec[key]) for key in spec}
+  specs.check_fits(observation, spec.dtype)
   return np.array(observation, spec.dtype)
 
 
