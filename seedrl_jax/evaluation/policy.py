@@ -10,6 +10,7 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.agents import base as agents
+from seedrl_jax.envs import specs as env_specs
 from seedrl_jax.envs import trust
 from seedrl_jax.evaluation import playing
 from seedrl_jax.runtime import nest as nest_lib
@@ -155,9 +156,11 @@ class Policy:
       # Keys that training dropped may be there.
       observation = _keep(spec, observation)
     specs = nest_lib.flatten(spec)
+    leaves = nest_lib.flatten(observation)
+    for x, s in zip(leaves, specs, strict=True):
+      env_specs.check_fits(x, s.dtype)
     leaves = [
-      np.asarray(x, s.dtype)
-      for x, s in zip(nest_lib.flatten(observation), specs, strict=True)
+      np.asarray(x, s.dtype) for x, s in zip(leaves, specs, strict=True)
     ]
     shapes = [s.shape for s in specs]
     if [x.shape for x in leaves] == shapes:
@@ -206,7 +209,5 @@ def load(
   config = directory.read_config()
   trust.check(config.to_dict(), allowed, f'--workdir={directory.path}')
   spec = directory.read_env_spec()
-  agent = agents.load_agent(config, spec)
   line = progress.ProgressLine()
-  found = playing.load_params(directory, agent, checkpoint, line)
-  return playing.Player(agent, found.state, found.step), spec
+  return playing.load_player(directory, config, spec, checkpoint, line), spec
