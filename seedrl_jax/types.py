@@ -27,10 +27,16 @@ class StepType(enum.IntEnum):
 
 
 class ArraySpec(NamedTuple):
-  """Shape (without batch dimensions) and dtype of one array."""
+  """Shape (without batch dimensions), dtype and categories of one array.
+
+  Categories are each number's possible values, in C order, if numbers are
+  choices; `()` if they are quantities. None means unknown: earlier releases did
+  not write them down.
+  """
 
   shape: tuple[int, ...]
   dtype: np.dtype
+  categories: tuple[range, ...] | None = ()
 
 
 def is_spec(x: Any) -> bool:

@@ -179,18 +179,13 @@ def _observation_spec(
   space: spaces.Space, flag: str, key: str
 ) -> types.ArraySpec:
   """Returns the spec of an array; raises ValueError if there can be none."""
-  if space.shape is None or space.dtype is None:
-    raise ValueError(
-      f'{flag}: observations must be arrays or dicts of arrays, not '
-      f'{type(space).__name__}.'
-    )
-  if 0 in space.shape:
+  if 0 in (space.shape or ()):
     name = f' {key!r}' if key else ''
     raise ValueError(
       f'{flag}: the observation{name} of shape {space.shape} is empty; leave '
       'it out (--config.env.drop_observations), or give it a number.'
     )
-  return specs.array_spec(space.shape, space.dtype)
+  return specs.space_spec(space, flag)
 
 
 def _action_spec(space: spaces.Space, flag: str) -> types.ActionSpec:

@@ -116,7 +116,21 @@ def _converted(value: Any, spec: types.ArraySpec, key: str) -> np.ndarray:
       f'gave an observation{_of(key)} of dtype {array.dtype}, which '
       f'{spec.dtype} cannot hold.'
     )
+  check_fits(array, spec.dtype)
   return array
+
+
+def check_fits(x: np.ndarray, dtype: np.dtype) -> None:
+  """Checks that 64-bit integers fit the agent's `dtype`."""
+  if x.dtype.kind not in 'iu' or x.itemsize < 8 or dtype != np.int32:
+    return
+  limits = np.iinfo(np.int32)
+  for value in (x.min(), x.max()) if x.size else ():
+    if not limits.min <= value <= limits.max:
+      raise InvalidStep(
+        f'observed {value}, more than 32 bits hold, although its observation '
+        'space has smaller bounds: correct the bounds.'
+      )
 
 
 def _of(key: str) -> str:

@@ -19,7 +19,7 @@ from seedrl_jax.envs import (
   specs,
   step_checks,
 )
-from seedrl_jax.networks import torsos
+from seedrl_jax.networks import observations
 from seedrl_jax.runtime import nest, settings
 
 _T = TypeVar('_T')
@@ -231,7 +231,7 @@ class _Checker:
       spec.name, spec.observation, spec.action, spec.action_repeat, 1, 0
     )
     text = self._faults.attempt(
-      'network', lambda: _describe_network(network, env_spec)
+      'network', lambda: observations.describe(network, env_spec)
     )
     self._network = text or ''
 
@@ -350,18 +350,6 @@ class _Checker:
       findings = self._faults if bounds.is_discrete else self._warnings
       findings.add(f'bounds {key}', f'The environment {found[1]}')
     return array
-
-
-def _describe_network(
-  config: ml_collections.ConfigDict, env_spec: types.EnvSpec
-) -> str:
-  texts = []
-  for key, spec in nest.flatten_with_paths(env_spec.observation):
-    shape = torsos.device_shape(spec.shape, config.image_layout)
-    torso = torsos.resolve_torso(config.torso, shape)
-    text = f'{key} {spec.dtype}{list(spec.shape)}, torso {torso}'
-    texts.append(text.lstrip())
-  return f'Observation: {"; ".join(texts)}.'
 
 
 def _single_arrays(spec: types.Nest) -> Iterator[types.Nest]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
+import ml_collections
 import numpy as np
 
 from seedrl_jax import types
@@ -15,6 +16,7 @@ from seedrl_jax.evaluation import video
 from seedrl_jax.inference import device_step as device_step_lib
 from seedrl_jax.inference import specs
 from seedrl_jax.inference import worker as worker_lib
+from seedrl_jax.networks import observations
 from seedrl_jax.runtime import checkpoints, progress
 from seedrl_jax.runtime import workdir as workdir_lib
 
@@ -180,20 +182,26 @@ class Player(NamedTuple):
   version: int
 
 
-def load_params(
+def load_player(
   directory: workdir_lib.Workdir,
-  agent: agents.Agent,
+  config: ml_collections.ConfigDict,
+  env_spec: types.EnvSpec,
   number: int | None,
   line: progress.ProgressLine,
   flag: str = '--workdir',
-) -> checkpoints.Checkpoint:
-  """Returns a checkpoint with acting parameters as its state.
+) -> Player:
+  """Returns the agent of a checkpoint, with its acting parameters.
 
-  `number` None is the newest that is intact; `flag` named the directory.
+  Args:
+    config: with which the checkpoint was made.
+    number: of the checkpoint; None is the newest that is intact.
+    flag: named the directory.
 
   Raises:
-    ValueError: if there is none, or it is of another agent.
+    ValueError: if there is none, or it is of another agent or network.
   """
+  observations.check_release(directory, config.network, env_spec)
+  agent = agents.load_agent(config, env_spec)
   none = f'{flag}={directory.path} holds no checkpoint'
   if not directory.checkpoints.is_dir():
     raise ValueError(f'{none} yet.')
@@ -214,7 +222,7 @@ def load_params(
   found = store.restore(template, 'agent', number)
   if found is None:
     raise ValueError(f'{none} that is sound.' if steps else f'{none} yet.')
-  return found._replace(state=agent.acting_params(found.state))
+  return Player(agent, agent.acting_params(found.state), found.step)
 
 
 def make_worker(

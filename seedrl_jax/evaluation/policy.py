@@ -222,7 +222,5 @@ def load(
   config = directory.read_config()
   trust.check(config.to_dict(), allowed, f'--workdir={directory.path}')
   spec = directory.read_env_spec()
-  agent = agents.load_agent(config, spec)
   line = progress.ProgressLine()
-  found = playing.load_params(directory, agent, checkpoint, line)
-  return playing.Player(agent, found.state, found.step), spec
+  return playing.load_player(directory, config, spec, checkpoint, line), spec

@@ -8,7 +8,6 @@ import pathlib
 import ml_collections
 import numpy as np
 
-from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.envs import trust
@@ -80,9 +79,9 @@ def evaluate(
   trust.check(config.to_dict(), options.allowed, f'--workdir={directory.path}')
   config.num_eval_envs = options.width
   env_spec = env_factory.make_env_spec(config)
-  agent = agents.load_agent(config, env_spec)
-  found = playing.load_params(directory, agent, options.checkpoint, line)
-  player = playing.Player(agent, found.state, found.step)
+  player = playing.load_player(
+    directory, config, env_spec, options.checkpoint, line
+  )
   quota = playing.EpisodeQuota(
     options.episodes, options.width, options.max_steps
   )
@@ -92,7 +91,7 @@ def evaluate(
     playing.play(worker, quota, line)
   return Evaluation(
     env_spec.env_id,
-    found.step,
+    player.version,
     options.sample,
     (*quota.episodes, *quota.cut),
     observed.recorder,

@@ -93,6 +93,7 @@ RANGES: dict[str, Allowed] = {
   'network.frame_stack': integer(1),
   'network.tpu_chunk': integer(0),
   'network.image_layout': one_of('auto', 'channels_first', 'channels_last'),
+  'network.categories': one_of('auto', 'on', 'off'),
   'network.lstm_size': integer(0),
   'network.use_previous_action': FLAG,
   'network.previous_reward_clip': number(0),

@@ -12,6 +12,7 @@ from seedrl_jax.distributed import coordinator as coordinator_lib
 from seedrl_jax.envs import base as envs
 from seedrl_jax.learner import lag_filter
 from seedrl_jax.learner import learner as learner_lib
+from seedrl_jax.networks import observations
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import build as build_lib
 from seedrl_jax.run import checkpointing, reporting
@@ -98,6 +99,10 @@ class System:
       self._coordinator.make_updater,
     )
     startup.ready('plan')
+    if checkpoints.storage.steps():
+      observations.check_release(
+        self._workdir, self._config.network, setup.env_spec
+      )
     state = checkpoints.restore(build_lib.initial_state(setup))
     startup.ready('state')
     shared, state = self._coordinator.share(checkpoints.told(), state)

@@ -13,6 +13,7 @@ from seedrl_jax.demonstrations import folder
 from seedrl_jax.distributed import coordinator as coordinator_lib
 from seedrl_jax.envs import base as envs
 from seedrl_jax.learner import prefetch as prefetch_lib
+from seedrl_jax.networks import observations
 from seedrl_jax.replay import base as replay
 from seedrl_jax.run import build, checkpointing, reporting
 from seedrl_jax.runtime import process, report, startup, threads
@@ -79,6 +80,8 @@ class Training:
     """Compiles inference and update, so that nothing compiles in mid-run."""
     parts, say = self._parts, self._reporter.line.say
     say(f'{parts.describe()}; work directory {self._reporter.workdir.path}')
+    network = self._config.network
+    say(observations.describe(network, parts.env_spec))
     start = time.perf_counter()
     for worker in parts.workers:
       if not self.interrupted:

@@ -37,7 +37,12 @@ def from_json(value: dict[str, Any]) -> types.EnvSpec:
 
 def _nest_to_json(nest: types.Nest) -> Any:
   if types.is_spec(nest):
-    return {'shape': nest.shape, 'dtype': nest.dtype.name}
+    categories = [[x.start, x.stop] for x in nest.categories or ()]
+    return {
+      'shape': nest.shape,
+      'dtype': nest.dtype.name,
+      'categories': categories,
+    }
   # No JSON object, which would make text of keys that are numbers.
   return {'entries': [(key, _nest_to_json(nest[key])) for key in sorted(nest)]}
 
@@ -48,4 +53,8 @@ def _nest_from_json(value: Any) -> types.Nest:
     # An object in earlier releases.
     pairs = entries.items() if isinstance(entries, dict) else entries
     return {k: _nest_from_json(x) for k, x in pairs}
-  return types.ArraySpec(tuple(value['shape']), np.dtype(value['dtype']))
+  categories = value.get('categories')
+  if categories is not None:
+    categories = tuple(range(start, stop) for start, stop in categories)
+  shape, dtype = tuple(value['shape']), np.dtype(value['dtype'])
+  return types.ArraySpec(shape, dtype, categories)

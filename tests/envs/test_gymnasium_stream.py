@@ -83,7 +83,7 @@ def test_dict_observations_follow_the_spec_without_the_text():
     observation={
       'inner': {
         'a': types.ArraySpec((2, 2), np.dtype('uint8')),
-        'z': types.ArraySpec((), np.dtype('int32')),
+        'z': types.ArraySpec((), np.dtype('int32'), (range(9),)),
       },
       'noise': types.ArraySpec((), np.dtype('float32')),
     },
@@ -399,3 +399,13 @@ def test_processes_are_not_for_envpool():
   section = streams.config('CartPole-v1', processes=2)
   with pytest.raises(ValueError, match=r'env\.processes=2: is for .*Gymnasium'):
     streams.make(section, 2)
+
+
+def test_integers_beyond_32_bits_do_not_wrap():
+  stream = streams.make(streams.toy('Stamp', high=2**40))
+  np.testing.assert_array_equal(stream.recv().observation, [[3e9, 1]])
+  stream.close()
+  stream = streams.make(streams.toy('Stamp', high=100))
+  with pytest.raises(base.EnvironmentFailed, match='observed 3000000000, more'):
+    stream.recv()
+  stream.close()

@@ -89,6 +89,17 @@ class Parts(Scripted):
     return {'step': np.float32(self._step), 'arm': arm, 'mission': 'go'}
 
 
+class Stamp(Scripted):
+  """Shows 3,000,000,000 as an int64, whatever its bound says."""
+
+  def __init__(self, high: int) -> None:
+    super().__init__()
+    self.observation_space = spaces.Box(0, high, (2,), np.int64)
+
+  def _observe(self, action: int) -> np.ndarray:
+    return np.array([3_000_000_000, 1])
+
+
 ACTION_SPACES = {
   'discrete': spaces.Discrete(4),
   'joint': spaces.MultiDiscrete([2, 3]),

@@ -20,7 +20,9 @@ from seedrl_jax.runtime import workdir
 _SPEC = types.EnvSpec(
   'Toy-v0',
   {
-    'shape': types.ArraySpec((), np.dtype(np.int32)),
+    'shape': types.ArraySpec(
+      (2,), np.dtype(np.int32), (range(3), range(-1, 7))
+    ),
     'deeper': {12: types.ArraySpec((3, 8, 8), np.dtype(np.uint8))},
   },
   types.ActionSpec((2,), np.dtype('f4'), (-1.0, -math.inf), (0.1, math.inf)),
@@ -148,6 +150,10 @@ def test_config_comes_back_and_resumes_itself(tmp_path):
   assert found.env.frame_skip is None
   # Tuples are lists in JSON; that is no change.
   assert workdir.check_resumable(found, config) == []
+  # An earlier release lacked this; the network need not differ.
+  del found.network.categories
+  (change,) = workdir.check_resumable(found, config)
+  assert change == 'network.categories: None -> auto'
 
 
 def test_specs_come_back(tmp_path):
