@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -47,8 +48,8 @@ class EnvReport:
     warnings: sentences on what training takes, but may not be meant.
     episodes, steps: number of those played.
     steps_per_second: of a single environment, without resets.
-    is_deterministic: whether resets with the same seed gave the same
-      observation; None if they failed.
+    is_deterministic: whether two environments gave the same observation when
+      reset with the same seed; None if they could not be compared.
     network: what `--config.network.torso=auto` takes; '' if nothing can be
       taken.
   """
@@ -64,11 +65,11 @@ class EnvReport:
 
   def report(self) -> str:
     """Returns the findings in a few lines."""
-    resets = {True: 'deterministic', False: 'not deterministic', None: 'failed'}
+    resets = {True: 'the same', False: 'different', None: 'not compared'}
     lines = [
       f'{self.name}: {self.steps} steps in {self.episodes} episodes of random '
       f'actions, {self.steps_per_second:,.0f} steps/s without resets.',
-      f'Resets under a seed: {resets[self.is_deterministic]}.',
+      f'Resets with the same seed: {resets[self.is_deterministic]}.',
       self.network,
       f'Faults: {len(self.faults)}; warnings: {len(self.warnings)}.',
       *(f'Fault: {text}' for text in self.faults),
@@ -78,26 +79,28 @@ class EnvReport:
 
 
 class _Findings:
-  """Sentences, one of each kind with the number of times that it was found."""
+  """Sentences and their counts; those that differ in numbers are of a kind."""
 
   def __init__(self) -> None:
     self._texts: dict[str, str] = {}
     self._counts: dict[str, int] = {}
 
-  def add(self, kind: str, text: str) -> None:
+  def add(self, text: str) -> None:
+    # Lines of a file are different places.
+    kind = re.sub(r'(?<!line )\b\d[\d.,e+-]*', '', text)
     self._texts.setdefault(kind, text)
     self._counts[kind] = self._counts.get(kind, 0) + 1
 
-  def attempt(self, kind: str, call: Callable[[], _T]) -> _T | None:
+  def attempt(self, call: Callable[[], _T]) -> _T | None:
     """Returns what `call` returns; if it raises, adds that and returns None."""
     try:
       return call()
     except step_checks.InvalidStep as e:
-      self.add(kind, f'The environment {e}')
+      self.add(f'The environment {e}')
     except (ValueError, registry.MissingLibraryError) as e:
-      self.add(kind, str(e))
+      self.add(str(e))
     except Exception as e:
-      self.add(kind, settings.error_text(e))
+      self.add(f'{settings.error_text(e)}.')
     return None
 
   def sentences(self) -> tuple[str, ...]:
@@ -168,7 +171,7 @@ class _Checker:
 
   def check(self, make: MakeEnv, options: CheckOptions) -> None:
     """Makes an environment and plays it."""
-    env = self._faults.attempt('make', lambda: self._make(make))
+    env = self._faults.attempt(lambda: self._make(make))
     if env is None:
       return
     if self._describe(env):
@@ -178,7 +181,7 @@ class _Checker:
         # As in training, later resets have no seed.
         self._play(env, None, options.max_steps, rng)
       self._compare_resets(first, env, make, options.seed)
-    self._faults.attempt('close', env.close)
+    self._faults.attempt(env.close)
 
   def _make(self, make: Callable[[], Any]) -> gymnasium.Env:
     with registry.quiet_spaces():
@@ -192,21 +195,9 @@ class _Checker:
 
   def _describe(self, env: gymnasium.Env) -> bool:
     """Reads spaces; returns whether agents can use all of them."""
-    section = self._config.env
-    if isinstance(env, _PoolEnv):
-      spec = factory.make_spec(section)
-      described = gymnasium_envs.Description(
-        spec, spec.action.dtype, spec.observation
-      )
-    else:
-      flag = gymnasium_envs.flag_of(section)
-      for text in gymnasium_envs.lost_statistics(env, flag):
-        self._warnings.add(text, text)
-      for call in gymnasium_envs.spec_calls(env, section):
-        self._faults.attempt(str(call), call)
-      if self._faults.sentences():
-        return False
-      described = gymnasium_envs.describe_env(env, section)
+    described = self._faults.attempt(lambda: self._read_spaces(env))
+    if described is None:
+      return False
     self._spec = described.spec
     self._name = self._spec.name
     self._action_dtype = described.action_dtype
@@ -223,6 +214,25 @@ class _Checker:
     self._describe_network()
     return True
 
+  def _read_spaces(
+    self, env: gymnasium.Env
+  ) -> gymnasium_envs.Description | None:
+    """Returns what the environment looks like; None after a fault."""
+    section = self._config.env
+    if isinstance(env, _PoolEnv):
+      spec = factory.make_spec(section)
+      return gymnasium_envs.Description(
+        spec, spec.action.dtype, spec.observation
+      )
+    for text in gymnasium_envs.lost_statistics(
+      env, gymnasium_envs.flag_of(section)
+    ):
+      self._warnings.add(text)
+    calls = gymnasium_envs.spec_calls(env, section)
+    if any([self._faults.attempt(call) is None for call in calls]):
+      return None
+    return gymnasium_envs.describe_env(env, section)
+
   def _describe_network(self) -> None:
     network = self._config.copy_and_resolve_references().network
     network.torso = 'auto'
@@ -231,7 +241,7 @@ class _Checker:
       spec.name, spec.observation, spec.action, spec.action_repeat, 1, 0
     )
     text = self._faults.attempt(
-      'network', lambda: observations.describe(network, env_spec)
+      lambda: observations.describe(network, env_spec)
     )
     self._network = text or ''
 
@@ -259,7 +269,6 @@ class _Checker:
       if result is None or self._step(result):
         return first
     self._warnings.add(
-      'end',
       f'An episode had not ended after {max_steps} steps; end it with '
       "Gymnasium's TimeLimit or --config.env.max_episode_steps, or raise "
       '--max_steps.',
@@ -272,19 +281,19 @@ class _Checker:
     if result is None:
       return None
     return self._faults.attempt(
-      'reset', lambda: self._observe(step_checks.reset_observation(result))
+      lambda: self._observe(step_checks.reset_observation(result))
     )
 
   def _compare_resets(
     self, first: _Arrays | None, env: gymnasium.Env, make: MakeEnv, seed: int
   ) -> None:
     """Compares a first observation with that of another environment."""
-    other = self._faults.attempt('make', lambda: self._make(make))
+    other = self._faults.attempt(lambda: self._make(make))
     if first is None or other is None:
       return
     again = self._reset(other, seed)
     if other is not env:
-      self._faults.attempt('close', other.close)
+      self._faults.attempt(other.close)
     if again is None:
       return
     self._is_deterministic = all(
@@ -293,7 +302,6 @@ class _Checker:
     )
     if not self._is_deterministic:
       self._warnings.add(
-        'seed',
         f'Resets with seed {seed} differ; draw all random numbers from '
         'self.np_random.',
       )
@@ -304,28 +312,26 @@ class _Checker:
       return call()
     except Exception as e:
       text = settings.error_text(e)
-      self._faults.add(method, f'The environment failed in {method}: {text}.')
+      self._faults.add(f'The environment failed in {method}: {text}.')
       return None
 
   def _step(self, result: Any) -> bool:
     """Checks what a step returned; returns whether the episode is over."""
     self._steps += 1
     if not isinstance(result, tuple) or len(result) != 5:
-      self._faults.attempt('step', lambda: step_checks.step_values(result))
+      self._faults.attempt(lambda: step_checks.step_values(result))
       return True
     observation, reward, terminated, truncated, _ = result
     self._observe(observation)
-    self._faults.attempt('reward', lambda: step_checks.reward(reward))
-    is_over = self._faults.attempt(
-      'over', lambda: bool(terminated) or bool(truncated)
-    )
+    self._faults.attempt(lambda: step_checks.reward(reward))
+    is_over = self._call('step', lambda: bool(terminated) or bool(truncated))
     return is_over is not False
 
   def _observe(self, observation: Any) -> _Arrays:
     """Checks an observation; returns its arrays `[1, ...]`, None if wrong."""
     return [
       self._faults.attempt(
-        f'array {key}', functools.partial(self._read, observation, key, *rest)
+        functools.partial(self._read, observation, key, *rest)
       )
       for key, *rest in self._arrays
     ]
@@ -348,7 +354,7 @@ class _Checker:
       )
     if bounds is not None and (found := bounds.violation(array)):
       findings = self._faults if bounds.is_discrete else self._warnings
-      findings.add(f'bounds {key}', f'The environment {found[1]}')
+      findings.add(f'The environment {found[1]}')
     return array
 
 

@@ -34,6 +34,8 @@ class Faulty(gymnasium.Env):
     if self._kind == 'many' and self._step == 2:
       observation['box'][:] = np.nan
       observation['inner'] = {'choice': 3, 'box': np.zeros(3)}
+    if self._kind == 'shapes':
+      del observation['box' if self._step == 1 else 'inner']
     if self._kind == 'bounds':
       observation['box'][:] = 1.5
     return observation
@@ -78,6 +80,15 @@ _COUNT = itertools.count()
       [],
     ),
     ('raises', ["failed in step: KeyError: 'robot'.*line"], []),
+    (
+      'shapes',
+      [
+        r"without the key 'box'\. \(3 times\)",
+        # Of each of its two arrays.
+        r"without the key 'inner'\. \(26 times\)",
+      ],
+      [],
+    ),
     ('old', ['4 values from step instead of 5'], []),
     ('reset', ['dict from reset instead of 2 values'], []),
     ('close', ['OSError: still open'], []),
