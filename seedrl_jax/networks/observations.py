@@ -81,6 +81,8 @@ class Leaf(NamedTuple):
       counts = value_counts(self)
       text += f', {sum(counts)} '
       text += 'learned vectors' if is_embedded(counts) else 'one-hot levels'
+    elif not self.shape and self.spec.dtype.kind in 'iu':
+      text += f', {_SCALAR_LEVELS} one-hot levels'
     return f'{text}, torso {self.torso}'
 
 
