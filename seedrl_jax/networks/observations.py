@@ -57,9 +57,11 @@ class Leaf(NamedTuple):
   def is_coded(self) -> bool:
     """Whether each number is coded by its value, all of which are known."""
     values = self.spec.categories
-    # Enough levels, so networks of earlier releases are good.
-    is_small = not self.shape and values and _is_within(values[0])
-    return bool(values) and not is_small
+    if not values:
+      return False
+    # `to_features` has levels enough for small ones, as in earlier releases.
+    first = values[0]
+    return bool(self.shape) or first.start < 0 or first.stop > _SCALAR_LEVELS
 
   def arrange(self, x: jax.Array) -> jax.Array:
     """Brings `[..., *spec.shape]` to `[..., *shape]`."""
@@ -72,7 +74,7 @@ class Leaf(NamedTuple):
     text = f'{self.name} {self.spec.dtype}{list(self.spec.shape)}'.lstrip()
     if len(self.shape) == 3:
       height, width, channels = self.shape
-      text += f' as {height}x{width} pixels of {channels} channels'
+      text += f' as {height}x{width} pixels with {channels} channels'
       if len(self.axes) > 2:
         text += f' (axes {self.axes[0]} and {self.axes[1]})'
     if self.has_levels:
@@ -81,11 +83,9 @@ class Leaf(NamedTuple):
       counts = value_counts(self)
       text += f', {sum(counts)} '
       text += 'learned vectors' if is_embedded(counts) else 'one-hot levels'
+    elif not self.shape and self.spec.dtype.kind in 'iu':
+      text += f', {_SCALAR_LEVELS} one-hot levels'
     return f'{text}, torso {self.torso}'
-
-
-def _is_within(values: range) -> bool:
-  return values.start >= 0 and values.stop <= _SCALAR_LEVELS
 
 
 def first_pixel_axis(shape: tuple[int, ...], layout: str) -> int:
@@ -241,7 +241,8 @@ def check_release(
     raise workdir.WorkdirError(
       f'--workdir={directory.path}: is of an earlier release, whose network '
       f'took the observation otherwise; this one takes {"; ".join(changed)}. '
-      'Go on with that release, or start with another --workdir.'
+      'Go on with that release, or start with another --workdir. If only '
+      'one-hot levels are missing, --config.network.categories=on adds them.'
     )
 
 

@@ -151,6 +151,21 @@ def _coded(leaf, x):
   return np.asarray(jax.jit(module.apply)(variables, x)), variables
 
 
+def test_networks_for_minigrid_are_those_of_earlier_releases():
+  direction = types.ArraySpec((), np.dtype(np.int32), (range(4),))
+  image = types.ArraySpec((7, 7, 3), _BYTES)
+  env_spec = _env_spec(
+    {'direction': direction, 'image': image}, 'MiniGrid-Empty-8x8-v0'
+  )
+  net = network.make_network(_config(), env_spec)
+  inputs, core = network.dummy_inputs(env_spec), net.initial_core(1)
+  variables = jax.eval_shape(net.init, jax.random.key(0), inputs, core)
+  params = variables['params']
+  assert params.keys() == {'torso_0', 'torso_1'}
+  assert params['torso_0']['Dense_0']['kernel'].shape == (64 + 1, 64)
+  assert params['torso_1']['conv_0']['kernel'].shape == (3, 3, 3 * 17, 16)
+
+
 def test_choices_are_coded_whole():
   leaf = _leaf((), np.int32, (range(-1, 500),))
   y, _ = _coded(leaf, [-1, 3, 499, 500])
@@ -202,7 +217,7 @@ def test_too_many_choices_are_refused():
     (types.ArraySpec((10, 5), np.dtype(np.float32)), {}, ''),
     (types.ArraySpec((), np.dtype(np.int32), (range(500),)), {}, '500 one-hot'),
     (types.ArraySpec((2,), np.dtype(np.int32), (range(3),) * 2), {}, '6 one-'),
-    (types.ArraySpec((84, 84), _BYTES), {}, '84x84 pixels of 1 channels'),
+    (types.ArraySpec((84, 84), _BYTES), {}, '84x84 pixels with 1 channels'),
     # All parameters have the same shapes.
     (types.ArraySpec((3, 3, 5), _BYTES), {'categories': 'on'}, r'axes 0 and 1'),
     (types.ArraySpec((7, 7, 3), _BYTES), {}, '7x7 pixels'),
