@@ -164,20 +164,21 @@ class Telling(Scripted):
 
 
 class Stuck(Scripted):
-  """Never returns from a step if it has the seed `at` more than the first."""
+  """Never returns from a method if its seed is 1 + `at`."""
 
-  def __init__(self, at: int) -> None:
+  def __init__(self, at: int, method: str) -> None:
     super().__init__()
-    self._at = at
+    self._at, self._hangs = at, False
+    setattr(self, method, self._hang)
 
   def reset(self, *, seed: int | None = None, **kwargs: Any) -> Any:
     self._hangs = seed == 1 + self._at
     return super().reset(seed=seed, **kwargs)
 
-  def step(self, action: Any) -> Any:
+  def _hang(self, *args: Any) -> Any:
     if self._hangs:
       threading.Event().wait()
-    return super().step(action)
+    return super().step(*args) if args else None
 
 
 class UnpicklableError(Exception):

@@ -75,7 +75,7 @@ def test_environment_that_hangs_is_named_after_a_last_checkpoint(
   thread = threading.Thread(target=stop)
   thread.start()
   with pytest.raises(
-    system.RunFailed, match=r'^Environment \d of tests\.runs:pixels hangs'
+    system.RunFailed, match=r'^Environment \d of tests\.runs:pixels did not r'
   ):
     run.train()
   thread.join()

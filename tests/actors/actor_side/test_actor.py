@@ -252,7 +252,9 @@ def test_group_whose_environment_hangs_names_it(monkeypatch):
     group.group.stop()
     group.join()
   assert isinstance(group.error, base.EnvironmentFailed)
-  assert str(group.error).startswith('Environment 0 of tests.runs:pixels hangs')
+  assert str(group.error).startswith(
+    'Environment 0 of tests.runs:pixels did not r'
+  )
 
 
 @pytest.mark.parametrize('ended', [True, False])
