@@ -73,7 +73,7 @@ def _env() -> ml_collections.ConfigDict:
     # Pins EnvPool's threads to processors from this one on; -1: no pinning.
     'thread_affinity_offset': -1,
     # Worker processes of a stream for Gymnasium's environments; at least one
-    # per batch. 0: they step in the inference thread.
+    # per batch. 0: they step in a thread of the stream.
     'processes': 0,
     'max_episode_steps': config_dict.placeholder(int),
     'frame_skip': config_dict.placeholder(int),  # MuJoCo: steps of the physics

@@ -168,10 +168,11 @@ class GymnasiumStream(base.LocalStream):
       if isinstance(group.envs, processes.ProcessEnvs):
         group.envs.kill()
     self._thread.join(_KILL_SECONDS)
-    who = f'Environment {", ".join(map(str, ids))}' if ids else 'An environment'
+    plural = 's' if len(ids) > 1 else ''
     raise base.EnvironmentFailed(
-      f'{who} of {self.spec.name} hangs: it did not return within '
-      f'{env_thread.END_SECONDS:g} s of the stop; give its waits a limit.'
+      f'Environment{plural} {", ".join(map(str, ids))} of {self.spec.name} did '
+      f'not return within {env_thread.END_SECONDS:g} s of the stop: give waits '
+      'in the environment a limit.'
     )
 
   def _start(self, group: _Group) -> None:

@@ -1,5 +1,6 @@
 """Gymnasium environments that step together, in this process or others."""
 
+import asyncio
 import atexit
 import contextlib
 import multiprocessing
@@ -123,6 +124,8 @@ def _serve(pipe: connection.Connection, *arguments: Any) -> None:
     signal.signal(number, signal.SIG_IGN)
   # An environment that uses JAX must not take the accelerator.
   os.environ['JAX_PLATFORMS'] = 'cpu'
+  # As in `EnvThread`.
+  asyncio.set_event_loop(asyncio.new_event_loop())
   envs: SyncEnvs | None = None
   # The pipe ends with the main process, too.
   with contextlib.suppress(EOFError, OSError):

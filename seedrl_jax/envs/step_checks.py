@@ -159,8 +159,8 @@ class Bounds(NamedTuple):
     place = tuple(np.argwhere(bad)[0])
     low, high = (np.broadcast_to(x, bad.shape)[place] for x in self[1:3])
     return int(place[0]), (
-      f'gave an observation{_of(self.key)} with {values[place]}, which is not '
-      f'from {low} to {high}: correct it or its space.'
+      f'gave an observation{_of(self.key)} with {values[place]!s}, which is '
+      f'not from {low!s} to {high!s}: correct it or its space.'
     )
 
 

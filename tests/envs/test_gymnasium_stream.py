@@ -14,7 +14,13 @@ import numpy as np
 import pytest
 
 from seedrl_jax import types
-from seedrl_jax.envs import base, env_thread, factory, processes
+from seedrl_jax.envs import (
+  base,
+  env_thread,
+  factory,
+  gymnasium_stream,
+  processes,
+)
 from tests.envs import streams, toys
 
 FIRST, MID, LAST = types.StepType
@@ -221,6 +227,77 @@ def test_observation_that_is_not_finite_names_the_environment(
 
 # Seconds; only against hangs.
 PATIENCE = 300.0
+
+
+@pytest.mark.parametrize('count', [0, 2])
+@pytest.mark.parametrize(
+  ('kind', 'text'),
+  [
+    ('none', 'gave a reward of None, which is not a number from -1,000,000'),
+    ('nan', 'gave a reward of nan, which'),
+    ('huge', r'gave a reward of 1e\+39, which'),
+    ('shape', r'gave an observation of shape \(2,\) instead of \(3,\)'),
+    ('old', 'returned 4 values from step instead of 5 values'),
+  ],
+)
+def test_unusable_step_names_the_environment(kind: str, text: str, count: int):
+  section = streams.toy('odd', kind=kind)
+  section.processes = count
+  stream = streams.make(section, 3)
+  with pytest.raises(
+    base.EnvironmentFailed,
+    match=rf'^Environment 0 of tests\.envs\.toys:odd {text}',
+  ) as caught:
+    streams.roll(stream, ACTIONS.repeat(3, axis=1))
+  assert '\n' not in str(caught.value)
+  stream.close()
+
+
+def test_reward_may_be_an_array_of_one_number():
+  stream = streams.make(streams.toy('odd', kind='array'))
+  outputs = streams.roll(stream, ACTIONS[:4])
+  assert streams.column(outputs, 'reward') == [0, 1, 2, 3]
+
+
+def test_observations_outside_their_box_cause_one_warning(caplog, monkeypatch):
+  monkeypatch.setattr(gymnasium_stream, '_warned', set())
+  for _ in range(2):
+    stream = streams.make(streams.toy('odd', kind='outside'), 2)
+    streams.roll(stream, ACTIONS.repeat(2, axis=1))
+  (text,) = (record.message for record in caplog.records)
+  assert text == (
+    'Environment 0 of tests.envs.toys:odd gave an observation with -7.0, which '
+    'is not from -1.0 to 1e+06: correct it or its space. The run goes on.'
+  )
+
+
+def test_discrete_observation_outside_its_range_fails():
+  stream = streams.make(streams.toy('beyond'), 2)
+  with pytest.raises(
+    base.EnvironmentFailed,
+    match=r"^Environment 0 .* for the key 'step' with 3, ",
+  ):
+    streams.roll(stream, ACTIONS.repeat(2, axis=1))
+
+
+@pytest.mark.parametrize('count', [0, 2])
+@pytest.mark.parametrize('name', ['telltale', 'bound'])
+def test_infos_bounds_and_threads_of_all_kinds(name: str, count: int):
+  section = streams.toy(name)
+  section.processes = count
+  stream = streams.make(section, 4, 2)
+  streams.roll(stream, ACTIONS.repeat(2, axis=1))
+  # Raises what the environments do.
+  stream.close()
+
+
+def test_environments_are_drawn_in_their_thread():
+  stream = factory.make_stream(streams.toy('bound'), 1, 1, 1, rendered=True)
+  stream.recv()
+  assert stream.render(0).shape == (2, 2, 3)
+  stream.close()
+
+
 _ACTIONS = np.random.default_rng(0).integers(0, 4, (60, 7), np.int32)
 
 
@@ -338,11 +415,17 @@ def test_killed_process_is_noticed():
 
 
 @pytest.mark.parametrize('count', [0, 2])
-def test_environment_that_hangs_is_named_by_close(monkeypatch, count: int):
-  monkeypatch.setattr(env_thread, 'END_SECONDS', 0.1)
-  stream = _make('stuck', count, at=3)
+@pytest.mark.parametrize('method', ['step', 'close'])
+def test_environment_that_hangs_is_named_by_close(
+  monkeypatch, method: str, count: int
+):
+  monkeypatch.setattr(env_thread, 'END_SECONDS', 1.0)
+  stream = _make('stuck', count, at=3, method=method)
   first, _ = stream.recv(), stream.recv()
-  stream.send(np.zeros(5, np.int32), first.env_id)
+  if method == 'step':
+    stream.send(np.zeros(5, np.int32), first.env_id)
+    while stream._groups[0].envs.running() != [3]:
+      pass
   ended = threading.Event()
 
   def receive():
@@ -351,13 +434,11 @@ def test_environment_that_hangs_is_named_by_close(monkeypatch, count: int):
     ended.set()
 
   threading.Thread(target=receive, daemon=True).start()
-  # Until the environment is in its step.
-  while stream._groups[0].envs.running() != [3]:
-    stream._thread._thread.join(0.01)
   stream.interrupt()
   assert ended.wait(PATIENCE)
   with pytest.raises(
-    base.EnvironmentFailed, match=r'^Environment 3 of tests\.envs\.toys:stuck h'
+    base.EnvironmentFailed,
+    match=r'^Environment 3 of tests\.envs\.toys:stuck did ',
   ):
     stream.close()
   stream.close()

@@ -41,7 +41,8 @@ _FATAL = {
 
 
 # Makes what acts for a group's environments during one connection to a learner,
-# as `local_inference.LocalInference`, which needs JAX; its `close` interrupts them.
+# as `local_inference.LocalInference`, which needs JAX; its `close` interrupts
+# the stream.
 MakeLocalActor = Callable[[handshake.Welcome, base.LocalStream], Any]
 
 
