@@ -228,10 +228,10 @@ class _Checker:
       env, gymnasium_envs.flag_of(section)
     ):
       self._warnings.add(text)
+    # All of them, as each may add a fault.
     calls = gymnasium_envs.spec_calls(env, section)
-    if any([self._faults.attempt(call) is None for call in calls]):
-      return None
-    return gymnasium_envs.describe_env(env, section)
+    found = [self._faults.attempt(call) for call in calls]
+    return None if None in found else gymnasium_envs.describe_env(env, section)
 
   def _describe_network(self) -> None:
     network = self._config.copy_and_resolve_references().network
