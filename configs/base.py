@@ -75,7 +75,7 @@ def _env() -> ml_collections.ConfigDict:
     # Pins EnvPool's threads to processors from this one on; -1: no pinning.
     'thread_affinity_offset': -1,
     # Worker processes of a stream for Gymnasium's environments; at least one
-    # per batch. 0: they step in the inference thread.
+    # per batch. 0: they step in a thread of the stream.
     'processes': 0,
     'max_episode_steps': config_dict.placeholder(int),
     'frame_skip': config_dict.placeholder(int),  # MuJoCo: steps of the physics
@@ -105,7 +105,7 @@ def _network() -> ml_collections.ConfigDict:
   return ml_collections.ConfigDict({
     # 'auto' (by the observation's shape), 'mlp', 'shallow', 'nature', 'resnet',
     # 'tiny', 'grid', or 'module:function' that maps this section to a Flax
-    # module from [N, ...] to [N, F].
+    # module from [N, ...] to [N, F]. The start of a run says what it takes.
     'torso': 'auto',
     'hidden_sizes': (64, 64),  # of 'mlp'
     # Of all torsos but 'resnet', whose layers are ReLU without layer norm.
@@ -119,7 +119,13 @@ def _network() -> ml_collections.ConfigDict:
     # On TPUs, passes this many images at once through a torso, forwards and,
     # again, backwards: their features stay on the chip. 0: all at once.
     'tpu_chunk': 0,
-    'image_layout': 'auto',  # 'auto', 'channels_first', 'channels_last'
+    # 'auto' (height and width are the adjacent axes whose smaller one is
+    # largest, of several a square pair), 'channels_first', 'channels_last'
+    'image_layout': 'auto',
+    # Whether bytes of images under 32 pixels a side are categories, which get
+    # 16 one-hot levels per channel: 'on', 'off', or 'auto' for the
+    # environments known for it (MiniGrid, BabyAI, Sokoban).
+    'categories': 'auto',
     'lstm_size': 0,  # 0: no recurrent core
     'use_previous_action': False,  # and reward, to core or heads
     'previous_reward_clip': 1.0,  # in [-x, x]; 0: not clipped

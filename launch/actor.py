@@ -146,6 +146,7 @@ def _make_local_group(options: Any) -> Any:
 def _serve(groups: Sequence[Any]) -> str:
   """Runs groups until the training ends or a signal comes; returns which."""
   from seedrl_jax.actors.actor_side import actor
+  from seedrl_jax.envs import base
   from seedrl_jax.runtime import threads
 
   running = threads.ThreadGroup()
@@ -176,7 +177,7 @@ def _serve(groups: Sequence[Any]) -> str:
   stuck = running.join(_JOIN_SECONDS)
   if running.failure is not None:
     failure = running.failure
-    if isinstance(failure.error, actor.ActorError):
+    if isinstance(failure.error, (actor.ActorError, base.EnvironmentFailed)):
       sys.exit(f'actor: {failure.error}')
     sys.exit(f'actor: thread {failure.thread} failed.\n{failure.text}')
   if stuck:

@@ -22,6 +22,13 @@ _NUM_ENVS = flags.DEFINE_integer(
 _CHECKPOINT = flags.DEFINE_integer(
   'checkpoint', None, 'Number of the checkpoint; the newest by default.'
 )
+_MAX_STEPS = flags.DEFINE_integer(
+  'max_steps',
+  500_000,
+  'Steps after which an episode is cut off. evaluate counts it with its return '
+  'so far; record drops it.',
+  1,
+)
 
 
 def options() -> dict[str, Any]:
@@ -32,6 +39,7 @@ def options() -> dict[str, Any]:
     'seed': _SEED.value,
     'num_envs': _NUM_ENVS.value,
     'checkpoint': _CHECKPOINT.value,
+    'max_steps': _MAX_STEPS.value,
     'allowed': tuple(allow_flags.allowed()),
   }
 

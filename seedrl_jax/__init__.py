@@ -4,10 +4,16 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-  from seedrl_jax.api import evaluate, load_policy, make_config, train
+  from seedrl_jax.api import (
+    check_env,
+    evaluate,
+    load_policy,
+    make_config,
+    train,
+  )
 
 __version__ = '0.1.0'
-__all__ = ['evaluate', 'load_policy', 'make_config', 'train']
+__all__ = ['check_env', 'evaluate', 'load_policy', 'make_config', 'train']
 
 # Before NumPy and SciPy are imported: no threads of OpenBLAS's. It ends them
 # before each fork and waits for them, which hangs if two threads fork at once,

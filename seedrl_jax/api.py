@@ -22,8 +22,10 @@ import ml_collections
 from seedrl_jax.runtime import config_files, process, progress, report
 
 if TYPE_CHECKING:
+  import gymnasium
+
+  from seedrl_jax.evaluation import env_check, scoring
   from seedrl_jax.evaluation import policy as policy_lib
-  from seedrl_jax.evaluation import scoring
 
 _Path = str | os.PathLike[str]
 # Takes a report; returns False to stop the run.
@@ -106,6 +108,7 @@ def evaluate(
   checkpoint: int | None = None,
   video: _Path | None = None,
   allowed: Sequence[str] = (),
+  max_steps: int = 500_000,
 ) -> scoring.Evaluation:
   """Plays episodes with a run's checkpoint; its environments are installed.
 
@@ -118,6 +121,8 @@ def evaluate(
     video: file (.mp4 or .gif) to show the first environment in.
     allowed: flags that allow code from outside of this package, as the error
       without them names them.
+    max_steps: steps after which an episode is cut off; it counts with its
+      return so far, and its environment plays no others.
 
   Raises:
     ValueError: if run, checkpoint or options cannot be used.
@@ -132,8 +137,42 @@ def evaluate(
     checkpoint=checkpoint,
     video=pathlib.Path(video) if video else None,
     allowed=tuple(allowed),
+    max_steps=max_steps,
   )
   return scoring.evaluate(workdir, options, progress.ProgressLine())
+
+
+def check_env(
+  environment: str
+  | ml_collections.ConfigDict
+  | gymnasium.Env
+  | Callable[[], gymnasium.Env],
+  episodes: int = 10,
+  max_steps: int = 10_000,
+  seed: int = 0,
+) -> env_check.EnvReport:
+  """Steps an environment with random actions and reports all of its faults.
+
+  Args:
+    environment: 'module:function' that makes it, the function, a configuration,
+      or the environment itself, which is closed at the end.
+    episodes: how many.
+    max_steps: steps after which an episode is left.
+    seed: of environment and actions.
+  """
+  from seedrl_jax.evaluation import env_check
+
+  options = env_check.CheckOptions(episodes, max_steps, seed)
+  if isinstance(environment, ml_collections.ConfigDict):
+    return env_check.check(environment, options)
+  config = make_config('vtrace_cartpole')
+  if isinstance(environment, str):
+    config.env.factory = environment
+    return env_check.check(config, options)
+  named = environment if hasattr(environment, '__name__') else type(environment)
+  config.env.factory = f'{named.__module__}:{named.__name__}'
+  make = environment if callable(environment) else lambda: environment
+  return env_check.check(config, options, make)
 
 
 def load_policy(

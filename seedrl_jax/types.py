@@ -27,10 +27,16 @@ class StepType(enum.IntEnum):
 
 
 class ArraySpec(NamedTuple):
-  """Shape (without batch dimensions) and dtype of one array."""
+  """Shape (without batch dimensions), dtype and categories of one array.
+
+  Categories are each number's possible values, in C order, if numbers are
+  choices; `()` if they are quantities. None means unknown: earlier releases did
+  not write them down.
+  """
 
   shape: tuple[int, ...]
   dtype: np.dtype
+  categories: tuple[range, ...] | None = ()
 
 
 def is_spec(x: Any) -> bool:
@@ -89,6 +95,7 @@ class EnvSpec(NamedTuple):
   action_repeat: int  # frames per step
   num_envs: int  # training; global ids [0, num_envs)
   num_eval_envs: int  # evaluation; global ids from num_envs on
+  parts: Nest | None = None  # the dict that became one vector, `observation`
 
 
 class EnvOutput(NamedTuple):

@@ -9,6 +9,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ from gymnasium import spaces
 from seedrl_jax.configs import base as base_config
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
+from seedrl_jax.envs import step_checks
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import system
 from seedrl_jax.runtime import progress
@@ -168,11 +170,15 @@ def open_files() -> set[str]:
   return found
 
 
+# Set when an environment of this process never returns.
+HANGS = threading.Event()
+
+
 class Pixels(gymnasium.Env):
   """Images in which one action pays; episodes last six steps.
 
-  From step `bad_after` on, rewards are infinite, or, if `failure` is 'raise',
-  the environment raises OSError.
+  From step `bad_after` on, it fails as `failure` says: rewards are 'huge' or
+  'nan', `step` raises OSError ('raise'), or it never returns ('hang').
   """
 
   def __init__(self, bad_after: int = 1 << 30, failure: str = ''):
@@ -200,7 +206,12 @@ class Pixels(gymnasium.Env):
     if self._total >= self._bad_after:
       if self._failure == 'raise':
         raise OSError('The toy is broken.')
-      reward = np.inf
+      if self._failure == 'hang':
+        HANGS.set()
+        threading.Event().wait()
+      reward = {'huge': step_checks.LARGEST_REWARD, 'nan': np.nan}[
+        self._failure
+      ]
     return self._observe(), reward, self._step == 6, False, {}
 
 
@@ -217,7 +228,7 @@ class Streams:
     """Raises ValueError for the stream `fail_at`."""
     self._config = config
     self._fail_at = fail_at
-    self.closed: list[int] = []
+    self.closed: set[int] = set()
 
   def __call__(self, index: int, plan: layout_lib.StreamPlan) -> envs.EnvStream:
     if index == self._fail_at:
@@ -231,7 +242,7 @@ class Streams:
     close = stream.close
 
     def record() -> None:
-      self.closed.append(index)
+      self.closed.add(index)
       close()
 
     stream.close = record

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.envs import base
+from seedrl_jax.envs import base, step_checks
 from seedrl_jax.runtime import nest
 
 VERSION = 5
@@ -23,10 +23,8 @@ SERVICE, METHOD = 'seedrl_jax.Actors', 'Serve'
 # Size limit of a JSON message's body.
 MAX_JSON_BYTES = 1 << 16
 
-# The largest absolute reward and observation that a learner accepts. Losses
-# square rewards and gradients multiply them with observations: in float32 that
-# is safe up to ten times this, but not a thousand times. Atari's scores fit.
-LARGEST = 1e6
+# The largest absolute reward and observation that a learner accepts.
+LARGEST = step_checks.LARGEST_REWARD
 
 _MAGIC = b'SRLA'
 # Magic, version, kind, rows, episodes and sequence.

@@ -179,7 +179,7 @@ def _play(
 ) -> np.ndarray:
   """Plays and writes sequences; returns the kept returns, float64 `[kept]`."""
   num_envs = options.width
-  quota = playing.EpisodeQuota(options.episodes, num_envs)
+  quota = playing.EpisodeQuota(options.episodes, num_envs, options.max_steps)
   priorities = None
   if teacher.is_student:
     priorities = assembler.make_priorities(

@@ -89,16 +89,20 @@ def from_checkpoint(
   directory = workdir_lib.Workdir(workdir, _WORKDIR_FLAG)
   trained = _read_config(directory, student, options.allowed)
   # Even if networks are equal, optimisers may differ.
-  agent = agents.load_agent(trained, student.env_spec)
-  found = playing.load_params(
-    directory, agent, options.checkpoint, line, _WORKDIR_FLAG
+  agent, params, number = playing.load_player(
+    directory,
+    trained,
+    student.env_spec,
+    options.checkpoint,
+    line,
+    _WORKDIR_FLAG,
   )
-  made_by = f'checkpoint {found.step} of {directory.path} ({trained.agent})'
+  made_by = f'checkpoint {number} of {directory.path} ({trained.agent})'
   if _network(trained) == _network(student.config):
-    return Teacher(student.agent, found.state, made_by, is_student=True)
+    return Teacher(student.agent, params, made_by, is_student=True)
   return Teacher(
     _taught(student.agent, _by_agent(agent), agent.initial_core),
-    _Pair(found.state, _zero_params(student.agent)),
+    _Pair(params, _zero_params(student.agent)),
     made_by,
   )
 

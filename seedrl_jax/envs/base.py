@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seedrl_jax import types
+from seedrl_jax.envs import step_checks
 
 _NONE = np.zeros(0, np.int32)
 _NONE.setflags(write=False)
@@ -31,12 +32,14 @@ class StreamSpec(NamedTuple):
   Attributes:
     observation: nest of `types.ArraySpec`; dicts have sorted keys.
     action_repeat: frames per step.
+    parts: the environment's own observation, if that is joined; else None.
   """
 
   observation: types.Nest
   action: types.ActionSpec
   action_repeat: int
   name: str
+  parts: types.Nest | None = None
 
 
 def check_action(
@@ -171,11 +174,16 @@ class EnvStream(abc.ABC):
     If nobody takes them, the oldest are lost.
     """
 
+  def interrupt(self) -> None:
+    """Wakes a waiting `recv`; does not wait, other than `close` may."""
+    self.close()
+
   @abc.abstractmethod
   def close(self) -> None:
     """Closes the stream and wakes a waiting `recv`; idempotent.
 
-    A `recv` that waits for environments to step returns once they have.
+    Raises:
+      EnvironmentFailed: if an environment hangs; the first call does.
     """
 
 
@@ -292,6 +300,12 @@ class LocalStream(EnvStream):
   def take_episodes(self) -> list[Episode]:
     return self._statistics.log.take()
 
+  def interrupt(self) -> None:
+    """See `EnvStream.interrupt`; a signal handler may call it."""
+    with self._changed:
+      self._closed = True
+      self._changed.notify_all()
+
   @abc.abstractmethod
   def render(self, env_id: int) -> np.ndarray | None:
     """Draws an environment as last received, before its next action is sent.
@@ -317,6 +331,19 @@ class LocalStream(EnvStream):
     if self._bounds is not None:
       np.clip(action, *self._bounds, out=action)
     return action
+
+  def _check_rewards(self, reward: np.ndarray, env_id: np.ndarray) -> None:
+    """Raises EnvironmentFailed if a reward is not finite or is too large."""
+    # One fast call; NaN is not less.
+    if np.vdot(reward, reward) <= step_checks.LARGEST_REWARD**2:
+      return
+    for i, value in zip(env_id, reward, strict=True):
+      try:
+        step_checks.reward(value)
+      except step_checks.InvalidStep as e:
+        raise EnvironmentFailed(
+          f'Environment {i} of {self.spec.name} {e}'
+        ) from e
 
   def _check_finite(
     self, leaves: Iterable[np.ndarray], env_id: np.ndarray

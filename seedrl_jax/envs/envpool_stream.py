@@ -23,6 +23,9 @@ from seedrl_jax import types
 from seedrl_jax.envs import base, registry, specs
 from seedrl_jax.runtime import nest
 
+# An integer with more possible values is a quantity.
+_MOST_VALUES = 1 << 16
+
 
 def make_spec(config: ml_collections.ConfigDict) -> base.StreamSpec:
   """Returns the spec without making an environment; see `factory.make_spec`."""
@@ -90,18 +93,22 @@ def _stream_spec(
     array = pool_spec.state_array_spec[key]
     # A leading axis of -1 counts players; it joins the batch.
     shape = array.shape[1:] if -1 in array.shape[:1] else array.shape
-    return specs.array_spec(shape, array.dtype)
+    low, high = array.minimum, array.maximum
+    spec = specs.array_spec(shape, array.dtype, low, high, flag)
+    # Its Gymnasium interface calls bounded integers Discrete, too.
+    is_choice = not shape and high - low < _MOST_VALUES
+    return specs.with_categories(spec, low, high) if is_choice else spec
 
+  flag = f'--config.env.id={config.id}'
   paths = specs.keep_keys(config, _observation_keys(pool_spec))
-  return base.StreamSpec(
-    observation=specs.joined_spec(specs.map_nest(array_spec, paths)),
+  spec = base.StreamSpec(
+    observation=specs.map_nest(array_spec, paths),
     # Not of the array, which gives scalars an axis of their own.
-    action=specs.action_spec(
-      pool_spec.action_space, f'--config.env.id={config.id}'
-    ),
+    action=specs.action_spec(pool_spec.action_space, flag),
     action_repeat=registry.action_repeat(config.id, values),
     name=config.id,
   )
+  return specs.joined_spec(spec)
 
 
 def _observation_keys(pool_spec: Any) -> types.Nest:
@@ -125,6 +132,7 @@ def _gather(
 ) -> types.Nest:
   """Returns the arrays of the keys `paths` as `spec` says."""
   if not isinstance(paths, dict):
+    specs.check_fits(state[paths], spec.dtype)
     return np.asarray(state[paths], spec.dtype)
   if isinstance(spec, types.ArraySpec):
     return specs.join([state[key] for key in nest.flatten(paths)])
@@ -191,6 +199,7 @@ class EnvPoolStream(base.LocalStream):
     discount = state['discount']
     if self._is_mujoco:
       reward[state['step_type'] == types.StepType.FIRST] = 0.0
+    self._check_rewards(reward, env_id)
     self._check_finite([state[key] for key in self._floats], env_id)
     over = None
     # Atari tells the real end, and the unclipped reward.
@@ -243,7 +252,5 @@ class EnvPoolStream(base.LocalStream):
 
   def close(self) -> None:
     """See `EnvStream.close`; the pool's threads end with the last `recv`."""
-    with self._changed:
-      self._closed = True
-      self._pool = None
-      self._changed.notify_all()
+    self.interrupt()
+    self._pool = None

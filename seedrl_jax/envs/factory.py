@@ -31,8 +31,7 @@ def make_spec(config: ml_collections.ConfigDict) -> base.StreamSpec:
     registry.MissingLibraryError: if EnvPool cannot be loaded.
   """
   if is_gymnasium(config):
-    spec, _ = gymnasium_envs.describe(config)
-    return spec._replace(observation=specs.joined_spec(spec.observation))
+    return specs.joined_spec(gymnasium_envs.describe(config).spec)
   return envpool_stream.make_spec(config)
 
 
@@ -52,6 +51,7 @@ def make_env_spec(
     action_repeat=spec.action_repeat,
     num_envs=num_hosts * num_train,
     num_eval_envs=config.num_eval_envs,
+    parts=spec.parts,
   )
 
 

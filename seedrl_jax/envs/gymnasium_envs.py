@@ -3,21 +3,28 @@
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import ml_collections
 import numpy as np
+from absl import logging
 from gymnasium import spaces
 from gymnasium.envs import registration
 
 from seedrl_jax import types
 from seedrl_jax.envs import base, registry, specs
-from seedrl_jax.runtime import settings
+from seedrl_jax.runtime import nest, settings
 
 EnvFactory = Callable[[], gymnasium.Env]
 
 PREFIX = 'gymnasium:'
+
+# Running statistics of Gymnasium's wrappers, and of copies of these.
+_STATISTICS = {
+  'obs_rms': ('NormalizeObservation', 'observations'),
+  'return_rms': ('NormalizeReward', 'rewards'),
+}
 
 
 def load_factory(
@@ -30,7 +37,7 @@ def load_factory(
   Raises:
     ValueError: if there is no such function or id, or options are wrong.
   """
-  flag = _flag(config)
+  flag = flag_of(config)
   if config.factory:
     reference, kwargs = config.factory, config.factory_kwargs.to_dict()
     if given := [*registry.set_options(config), *config.options]:
@@ -54,7 +61,7 @@ def load_factory(
   return functools.partial(_make, flag, reference, kwargs)
 
 
-def _flag(config: ml_collections.ConfigDict) -> str:
+def flag_of(config: ml_collections.ConfigDict) -> str:
   """Returns the flag that names the environment, with its value."""
   if config.factory:
     return f'--config.env.factory={config.factory}'
@@ -103,37 +110,106 @@ def _make(flag: str, reference: str, kwargs: dict[str, Any]) -> gymnasium.Env:
   return env
 
 
-def describe(
-  config: ml_collections.ConfigDict,
-) -> tuple[base.StreamSpec, np.dtype]:
-  """Returns the spec of an environment, and the dtype of its own actions.
+class Description(NamedTuple):
+  """What one environment looks like.
 
-  An environment is made and closed for it. The observation is not yet joined
-  (`specs.joined_spec`).
+  Attributes:
+    spec: its observation is not yet joined (`specs.joined_spec`).
+    action_dtype: of the actions that the environment takes.
+    space: nest of Gymnasium's spaces, as the spec's observation.
+  """
+
+  spec: base.StreamSpec
+  action_dtype: np.dtype
+  space: types.Nest
+
+
+def describe(config: ml_collections.ConfigDict) -> Description:
+  """Returns what the configured environment looks like.
+
+  An environment is made and closed for it.
   """
   with registry.quiet_spaces():
     env = load_factory(config)()
-  flag = _flag(config)
+  try:
+    for sentence in lost_statistics(env, flag_of(config)):
+      _warn(sentence)
+    return describe_env(env, config)
+  finally:
+    env.close()
 
-  def array_spec(leaf: spaces.Space) -> types.ArraySpec:
-    if leaf.shape is None or leaf.dtype is None:
-      raise ValueError(
-        f'{flag}: observations must be arrays or dicts of arrays, not '
-        f'{type(leaf).__name__}.'
-      )
-    return specs.array_spec(leaf.shape, leaf.dtype)
 
+def describe_env(
+  env: gymnasium.Env, config: ml_collections.ConfigDict
+) -> Description:
+  """Returns what an environment of the `env` section looks like."""
   name = config.id
   if config.factory:
     name = env.spec.id if env.spec is not None else config.factory
-  try:
-    kept = specs.keep_keys(config, env.observation_space)
-    spec = base.StreamSpec(
-      observation=specs.map_nest(array_spec, kept),
-      action=specs.action_spec(env.action_space, flag),
-      action_repeat=1,
-      name=name,
+  kept = specs.keep_keys(config, env.observation_space)
+  *leaves, action = (call() for call in spec_calls(env, config))
+  spec = base.StreamSpec(
+    observation=nest.unflatten(kept, leaves),
+    action=action,
+    action_repeat=1,
+    name=name,
+  )
+  return Description(spec, np.dtype(env.action_space.dtype), kept)
+
+
+def spec_calls(
+  env: gymnasium.Env, config: ml_collections.ConfigDict
+) -> list[Callable[[], Any]]:
+  """Returns calls that make the specs: of the observation's arrays, of actions.
+
+  Each raises ValueError if agents cannot use what it describes.
+  """
+  flag = flag_of(config)
+  kept = specs.keep_keys(config, env.observation_space)
+  return [
+    *(
+      functools.partial(_observation_spec, leaf, flag, key)
+      for key, leaf in nest.flatten_with_paths(kept)
+    ),
+    functools.partial(_action_spec, env.action_space, flag),
+  ]
+
+
+def _observation_spec(
+  space: spaces.Space, flag: str, key: str
+) -> types.ArraySpec:
+  """Returns the spec of an array; raises ValueError if there can be none."""
+  if 0 in (space.shape or ()):
+    name = f' {key!r}' if key else ''
+    raise ValueError(
+      f'{flag}: the observation{name} of shape {space.shape} is empty; leave '
+      'it out (--config.env.drop_observations), or give it a number.'
     )
-    return spec, np.dtype(env.action_space.dtype)
-  finally:
-    env.close()
+  return specs.space_spec(space, flag)
+
+
+def _action_spec(space: spaces.Space, flag: str) -> types.ActionSpec:
+  """Returns the spec of actions; raises ValueError if there can be none."""
+  spec = specs.action_spec(space, flag)
+  if 0 in spec.shape:
+    raise ValueError(
+      f'{flag}: actions of shape {spec.shape} are empty; give them a number.'
+    )
+  return spec
+
+
+def lost_statistics(env: gymnasium.Env, flag: str) -> list[str]:
+  """Returns sentences on statistics in wrappers, which no checkpoint has."""
+  return [
+    f'{flag}: the statistics of {wrapper} are not in checkpoints, so '
+    'evaluation, load_policy and a resumed run begin without them; take it off '
+    f'and give --config.normalization.{key}=True, an option of ppo.'
+    for attribute, (wrapper, key) in _STATISTICS.items()
+    if env.has_wrapper_attr(attribute)
+  ]
+
+
+@functools.cache
+def _warn(sentence: str) -> None:
+  """Warns once of each sentence."""
+  logging.warning('%s', sentence)

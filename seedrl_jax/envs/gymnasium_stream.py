@@ -1,20 +1,33 @@
 """Gymnasium environments, in this process or others, as an `EnvStream`."""
 
-import collections
-import contextlib
 import dataclasses
+import logging
 import os
-import threading
+import queue
+from collections.abc import Callable
 
-import gymnasium
 import ml_collections
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.envs import base, gymnasium_envs, processes, registry, specs
+from seedrl_jax.envs import (
+  base,
+  env_thread,
+  gymnasium_envs,
+  processes,
+  registry,
+  specs,
+  step_checks,
+)
 from seedrl_jax.runtime import nest
 
 Envs = processes.SyncEnvs | processes.ProcessEnvs
+
+# For the thread to end after its processes were killed.
+_KILL_SECONDS = 2.0
+_log = logging.getLogger(__name__)
+# Names of environments whose observations left their Box, with a warning.
+_warned: set[str] = set()
 
 
 @dataclasses.dataclass
@@ -34,7 +47,7 @@ class _Group:
 class GymnasiumStream(base.LocalStream):
   """Groups of `batch_size` environments; the last may be smaller.
 
-  The thread that calls `recv` steps those of this process.
+  A thread of the stream makes, steps, draws and closes those of this process.
   """
 
   def __init__(
@@ -49,12 +62,13 @@ class GymnasiumStream(base.LocalStream):
     if rendered:
       # Otherwise MuJoCo wants a screen.
       os.environ.setdefault('MUJOCO_GL', 'egl')
-    spec, action_dtype = gymnasium_envs.describe(config)
-    joined = specs.joined_spec(spec.observation)
-    self._joins = joined is not spec.observation
+    spec, action_dtype, space = gymnasium_envs.describe(config)
     super().__init__(
-      spec._replace(observation=joined), action_dtype, num_envs, batch_size
+      specs.joined_spec(spec), action_dtype, num_envs, batch_size
     )
+    self._observation_bounds = _find_bounds(space, spec.observation)
+    self._num_batches = 0
+    self._is_released = False
     make_env = gymnasium_envs.load_factory(config, rendered)
     # Each group has its own. Rendering needs environments of this process.
     wanted = 0 if rendered else config.processes
@@ -65,18 +79,31 @@ class GymnasiumStream(base.LocalStream):
         return processes.SyncEnvs(make_env, spec, seed, env_id)
       return processes.ProcessEnvs(make_env, spec, seed, env_id, num_processes)
 
-    env_id = np.arange(num_envs, dtype=np.int32)
     self._action = np.zeros((num_envs, *spec.action.shape), action_dtype)
-    self._groups = [
-      _Group(make_envs(ids), ids)
-      for ids in np.split(env_id, range(batch_size, num_envs, batch_size))
-    ]
+    self._groups: list[_Group] = []
+    # Steps that wait for `recv`, why there are no more, or None if closed.
+    self._outputs: queue.SimpleQueue[
+      tuple[_Group, types.EnvOutput] | BaseException | None
+    ] = queue.SimpleQueue()
+    self._thread = env_thread.EnvThread(f'envs-{spec.name}')
+    try:
+      self._thread.call(lambda: self._make_groups(make_envs))
+    except BaseException:
+      self._thread.interrupt()
+      raise
     for group in self._groups:
-      group.start(self._action[group.env_id])
-    self._ready = collections.deque(self._groups)
-    self._stepping = threading.Lock()
-    if env := self._env(0):
-      fps = env.metadata.get('render_fps', self.steps_per_second)
+      self._start(group)
+
+  def _make_groups(self, make_envs: Callable[[np.ndarray], Envs]) -> None:
+    """Makes the environments, in the thread."""
+    env_id = np.arange(self.num_envs, dtype=np.int32)
+    starts = range(self.batch_size, self.num_envs, self.batch_size)
+    for ids in np.split(env_id, starts):
+      envs = make_envs(ids)
+      self._thread.closing.callback(envs.close)
+      self._groups.append(_Group(envs, ids))
+    if isinstance(envs, processes.SyncEnvs):
+      fps = envs.envs[0].metadata.get('render_fps', self.steps_per_second)
       self.steps_per_second = float(fps)
 
   @property
@@ -84,22 +111,19 @@ class GymnasiumStream(base.LocalStream):
     return len(self._groups[-1].env_id)
 
   def recv(self) -> types.EnvOutput:
-    with self._changed:
-      while not self._ready and not self._closed:
-        self._changed.wait()
+    item = self._outputs.get()
+    if not isinstance(item, tuple):
+      # The next call needs it, too.
+      self._outputs.put(item)
       self._check_open()
-      group = self._ready.popleft()
-    with self._stepping:
-      self._check_open()
-      try:
-        output = group.envs.finish()
-      except base.EnvironmentFailed:
-        # `close` may have killed it.
-        self._check_open()
-        raise
+      assert item is not None
+      raise item
+    self._check_open()
+    group, output = item
     leaves = nest.flatten(output.observation)
     self._check_finite((x for x in leaves if x.dtype.kind == 'f'), group.env_id)
-    if self._joins:
+    self._check_bounds(leaves, group.env_id)
+    if self.spec.parts is not None:
       output = output._replace(observation=specs.join(leaves))
     last = output.step_type == types.StepType.LAST
     truncated = output.discount > 0
@@ -109,21 +133,60 @@ class GymnasiumStream(base.LocalStream):
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
     action = self._env_action(action, env_id)
     counts = np.bincount(env_id // self.batch_size)
-    with self._changed:
-      self._check_open()
-      self._action[env_id] = action
-      for index in np.flatnonzero(counts):
-        group = self._groups[index]
-        group.unanswered -= counts[index]
-        if group.unanswered == 0:
-          group.start(self._action[group.env_id])
-          self._ready.append(group)
-      self._changed.notify()
+    self._check_open()
+    self._action[env_id] = action
+    for index in np.flatnonzero(counts):
+      group = self._groups[index]
+      group.unanswered -= counts[index]
+      if group.unanswered == 0:
+        self._start(group)
 
   def render(self, env_id: int) -> np.ndarray | None:
     self._check_open()
-    env = self._env(env_id)
-    if env is None or env.render_mode != 'rgb_array':
+    return self._thread.call(lambda: self._draw(env_id))
+
+  def interrupt(self) -> None:
+    super().interrupt()
+    self._outputs.put(None)
+    self._thread.interrupt()
+
+  def close(self) -> None:
+    """See `EnvStream.close`; kills processes that hang.
+
+    Raises:
+      EnvironmentFailed: if an environment hangs.
+      Exception: what an environment's `close` raised.
+    """
+    self.interrupt()
+    if self._is_released:
+      return
+    self._is_released = True
+    if self._thread.join():
+      return
+    ids = [i for group in self._groups for i in group.envs.running()]
+    for group in self._groups:
+      if isinstance(group.envs, processes.ProcessEnvs):
+        group.envs.kill()
+    self._thread.join(_KILL_SECONDS)
+    plural = 's' if len(ids) > 1 else ''
+    raise base.EnvironmentFailed(
+      f'Environment{plural} {", ".join(map(str, ids))} of {self.spec.name} did '
+      f'not return within {env_thread.END_SECONDS:g} s of the stop: give waits '
+      'in the environment a limit.'
+    )
+
+  def _start(self, group: _Group) -> None:
+    """Begins a group's step, which the thread will complete."""
+    group.start(self._action[group.env_id])
+    self._thread.submit(lambda: self._outputs.put(_finish(group)))
+
+  def _draw(self, env_id: int) -> np.ndarray | None:
+    index, row = divmod(env_id, self.batch_size)
+    envs = self._groups[index].envs
+    if not isinstance(envs, processes.SyncEnvs):
+      return None
+    env = envs.envs[row]
+    if env.render_mode != 'rgb_array':
       return None
     try:
       return np.asarray(env.render(), np.uint8)
@@ -133,26 +196,53 @@ class GymnasiumStream(base.LocalStream):
       # Gymnasium's own fail in many ways if a package or library is missing.
       raise registry.cannot_draw(self.spec.name, e) from e
 
-  def _env(self, env_id: int) -> gymnasium.Env | None:
-    """Returns an environment; None if it is in another process."""
-    index, row = divmod(env_id, self.batch_size)
-    envs = self._groups[index].envs
-    return (
-      envs.vector.envs[row] if isinstance(envs, processes.SyncEnvs) else None
-    )
+  def _check_bounds(self, leaves: list[np.ndarray], env_id: np.ndarray) -> None:
+    """Warns once if an observation leaves its Box.
 
-  def close(self) -> None:
-    """See `EnvStream.close`; kills processes that take too long to step."""
-    with self._changed:
-      if self._closed:
-        return
-      self._closed = True
-      self._changed.notify_all()
-    if not self._stepping.acquire(timeout=processes.END_SECONDS):
-      for group in self._groups:
-        group.envs.kill()
-      self._stepping.acquire()
-    with contextlib.ExitStack() as closing:
-      closing.callback(self._stepping.release)
-      for group in self._groups:
-        closing.callback(group.envs.close)
+    Compares one environment, another one in each batch, as large arrays take
+    time.
+
+    Raises:
+      EnvironmentFailed: if a Discrete observation is out of range.
+    """
+    turn = self._num_batches % len(env_id)
+    self._num_batches += 1
+    for number, bounds in self._observation_bounds:
+      start, stop = (0, None) if bounds.is_discrete else (turn, turn + 1)
+      found = bounds.violation(leaves[number][start:stop])
+      if found is None:
+        continue
+      row, text = found
+      text = f'Environment {env_id[start + row]} of {self.spec.name} {text}'
+      if bounds.is_discrete:
+        raise base.EnvironmentFailed(text)
+      if self.spec.name not in _warned:
+        _warned.add(self.spec.name)
+        _log.warning('%s The run goes on.', text)
+      self._observation_bounds = [
+        item for item in self._observation_bounds if item[1].is_discrete
+      ]
+      return
+
+
+def _finish(
+  group: _Group,
+) -> tuple[_Group, types.EnvOutput] | BaseException:
+  """Returns a group's step, or what it raised."""
+  try:
+    return group, group.envs.finish()
+  except BaseException as e:
+    return e
+
+
+def _find_bounds(
+  space: types.Nest, spec: types.Nest
+) -> list[tuple[int, step_checks.Bounds]]:
+  """Returns numbers and bounds of the observation's arrays that have any."""
+  bounds = (
+    step_checks.find_bounds(leaf, array.dtype, key)
+    for (key, leaf), array in zip(
+      nest.flatten_with_paths(space), nest.flatten(spec), strict=True
+    )
+  )
+  return [(i, b) for i, b in enumerate(bounds) if b is not None]

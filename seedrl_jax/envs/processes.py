@@ -1,5 +1,6 @@
-"""Gymnasium environments that step in processes of their own."""
+"""Gymnasium environments that step together, in this process or others."""
 
+import asyncio
 import atexit
 import contextlib
 import multiprocessing
@@ -16,15 +17,18 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import vector
 
 from seedrl_jax import types
-from seedrl_jax.envs import base, registry
+from seedrl_jax.envs import base, registry, step_checks
 
 # Forks from a process without threads and JAX.
 _CONTEXT = multiprocessing.get_context('forkserver')
 # Time for processes to end, or for an ended one to be noticed.
 END_SECONDS = 10.0
+# Plain numbers are faster than the enum.
+_FIRST, _MID, _LAST = map(int, types.StepType)
+# In place of an environment's id.
+_NONE = -1
 # Sent to whole process groups; only the main process acts on them.
 _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
@@ -38,61 +42,80 @@ class SyncEnvs:
     spec: base.StreamSpec,
     seed: int,
     env_id: np.ndarray,
+    running: Any = None,
   ):
-    """Makes the environments `env_id`, int32 `[n]`; i has seed `seed + i`."""
-    with registry.quiet_spaces():
-      # NEXT_STEP resets in the step after the last one, as EnvPool does.
-      self.vector = vector.SyncVectorEnv(
-        [make_env] * len(env_id),
-        copy=False,
-        autoreset_mode=vector.AutoresetMode.NEXT_STEP,
-      )
+    """Makes the environments `env_id`, int32 `[n]`; i has seed `seed + i`.
+
+    `running.value` is the id of the environment that is called, or `_NONE`.
+    """
     self._spec = spec
     self._env_id = env_id
-    self._seeds = (seed + env_id.astype(np.int64)).tolist()
-    # Which environments the next step resets; None before the first.
-    self._ended: np.ndarray | None = None
+    self._ids: list[int] = env_id.tolist()
+    self._running = running or python_types.SimpleNamespace(value=_NONE)
+    self.envs: list[gymnasium.Env] = []
+    with registry.quiet_spaces():
+      for i in self._ids:
+        self._running.value = i
+        self.envs.append(make_env())
+    self._running.value = _NONE
+    self._action = np.zeros(0)
+    # Of the first episodes; later ones go on with the same generators.
+    self._seeds: list[int | None] = [seed + i for i in self._ids]
+    self._is_over = [True] * len(env_id)
 
   def start(self, action: np.ndarray) -> None:
     """Takes the actions of the next step; the first step only resets."""
     self._action = action
 
   def finish(self) -> types.EnvOutput:
-    """Returns the step that was started."""
+    """Returns the step that was started.
+
+    Raises:
+      EnvironmentFailed: if an environment returns what cannot be used.
+      Exception: what an environment raised.
+    """
     size = len(self._env_id)
-    if self._ended is None:
-      observation, _ = self.vector.reset(seed=self._seeds)
-      reward, first = np.zeros(size), np.ones(size, bool)
-      terminated = truncated = np.zeros(size, bool)
-    else:
-      first = self._ended
-      observation, reward, terminated, truncated, _ = self.vector.step(
-        self._action
-      )
-    self._ended = terminated | truncated
-    step_type = np.full(size, types.StepType.MID, np.uint8)
-    step_type[first] = types.StepType.FIRST
-    step_type[self._ended] = types.StepType.LAST
+    spec = self._spec.observation
+    observation = step_checks.new_rows(spec, size)
+    reward, discount = np.zeros(size, np.float32), np.ones(size, np.float32)
+    step_type = np.full(size, _MID, np.uint8)
+    running, is_over, action = self._running, self._is_over, self._action
+    try:
+      for row, env in enumerate(self.envs):
+        running.value = self._ids[row]
+        if is_over[row]:
+          x = step_checks.reset_observation(env.reset(seed=self._seeds[row]))
+          step_type[row] = _FIRST
+          self._seeds[row], is_over[row] = None, False
+        else:
+          x, reward[row], terminated, truncated = step_checks.step_values(
+            env.step(action[row])
+          )
+          if terminated or truncated:
+            step_type[row], is_over[row] = _LAST, True
+            discount[row] = not terminated
+        step_checks.write_observation(x, spec, observation, row)
+    except step_checks.InvalidStep as e:
+      raise base.EnvironmentFailed(
+        f'Environment {running.value} of {self._spec.name} {e}'
+      ) from e
+    running.value = _NONE
     return types.EnvOutput(
-      observation=_copy(observation, self._spec.observation),
-      reward=reward.astype(np.float32),
-      discount=1.0 - terminated.astype(np.float32),
-      step_type=step_type,
-      env_id=self._env_id.copy(),
+      observation, reward, discount, step_type, self._env_id.copy()
     )
 
-  def kill(self) -> None:
-    """Does nothing: a step in this process cannot be interrupted."""
+  def running(self) -> list[int]:
+    """Returns the id of the environment that is called now, if any."""
+    return [i for i in [self._running.value] if i != _NONE]
 
   def close(self) -> None:
-    self.vector.close()
-
-
-def _copy(observation: Any, spec: types.Nest) -> types.Nest:
-  """Returns a copy as the spec says, without keys that it lacks."""
-  if isinstance(spec, dict):
-    return {key: _copy(observation[key], spec[key]) for key in spec}
-  return np.array(observation, spec.dtype)
+    """Closes all environments, even if one raises."""
+    with contextlib.ExitStack() as closing:
+      # In reverse order.
+      closing.callback(setattr, self._running, 'value', _NONE)
+      for i, env in zip(self._ids, self.envs, strict=True):
+        closing.callback(env.close)
+        closing.callback(setattr, self._running, 'value', i)
 
 
 def _serve(pipe: connection.Connection, *arguments: Any) -> None:
@@ -101,17 +124,22 @@ def _serve(pipe: connection.Connection, *arguments: Any) -> None:
     signal.signal(number, signal.SIG_IGN)
   # An environment that uses JAX must not take the accelerator.
   os.environ['JAX_PLATFORMS'] = 'cpu'
+  # As in `EnvThread`.
+  asyncio.set_event_loop(asyncio.new_event_loop())
   envs: SyncEnvs | None = None
   # The pipe ends with the main process, too.
   with contextlib.suppress(EOFError, OSError):
     while True:
       action = pipe.recv()
-      # As text: an exception may not survive pickling.
+      answer: types.EnvOutput | base.EnvironmentFailed | str
       try:
         envs = envs or SyncEnvs(*arguments)
         envs.start(action)
-        answer: types.EnvOutput | str = envs.finish()
+        answer = envs.finish()
+      except base.EnvironmentFailed as e:
+        answer = e
       except Exception:
+        # As text: an exception may not survive pickling.
         answer = traceback.format_exc()
       pipe.send(answer)
   if envs is not None:
@@ -154,6 +182,7 @@ class ProcessEnvs:
     self._name = spec.name
     self._pipes: list[connection.Connection] = []
     self._processes: list[Any] = []
+    self._running: list[Any] = []
     _CONTEXT.set_forkserver_preload([__name__])
     parts = np.array_split(env_id, min(num_processes, len(env_id)))
     self._splits = np.cumsum([len(part) for part in parts])[:-1]
@@ -161,8 +190,11 @@ class ProcessEnvs:
     atexit.register(self.close)
     for part in parts:
       pipe, end = _CONTEXT.Pipe()
+      running = _CONTEXT.RawValue('i', _NONE)
       process = _CONTEXT.Process(
-        target=_serve, args=(end, make_env, spec, seed, part), daemon=True
+        target=_serve,
+        args=(end, make_env, spec, seed, part, running),
+        daemon=True,
       )
       try:
         with _without_script():
@@ -176,6 +208,7 @@ class ProcessEnvs:
       end.close()
       self._pipes.append(pipe)
       self._processes.append(process)
+      self._running.append(running)
 
   def start(self, action: np.ndarray) -> None:
     """Starts a step; does not wait. The first step only resets."""
@@ -197,12 +230,18 @@ class ProcessEnvs:
     except (EOFError, OSError) as e:
       raise self._lost() from e
     for part in parts:
+      if isinstance(part, base.EnvironmentFailed):
+        raise part
       if isinstance(part, str):
         raise base.EnvironmentFailed(
           f'{part}\nAn environment of {self._name} failed in its process, as '
           'the traceback above says.'
         )
     return types.EnvOutput(*map(_join, zip(*parts, strict=True)))
+
+  def running(self) -> list[int]:
+    """Returns the ids of the environments that are called now."""
+    return [r.value for r in self._running if r.value != _NONE]
 
   def kill(self) -> None:
     """Kills the processes, also in a step that hangs; `finish` then raises."""

@@ -1,5 +1,7 @@
 """Specs of observations and actions, common to both kinds of local stream."""
 
+import functools
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,19 +11,97 @@ import numpy as np
 from gymnasium import spaces
 
 from seedrl_jax import types
+from seedrl_jax.envs import base, step_checks
 from seedrl_jax.runtime import nest as nest_lib
 
-# Devices compute in 32 bits; other dtypes stay as they are.
-_NARROWED = {
-  np.dtype(np.float64): np.dtype(np.float32),
-  np.dtype(np.int64): np.dtype(np.int32),
-}
+_INT32 = np.iinfo(np.int32)
 
 
-def array_spec(shape: tuple[int, ...], dtype: Any) -> types.ArraySpec:
-  """Returns the spec of an environment's array as agents get it."""
+def array_spec(
+  shape: tuple[int, ...],
+  dtype: Any,
+  low: Any = 0,
+  high: Any = 0,
+  flag: str = '',
+) -> types.ArraySpec:
+  """Returns the spec of an environment's array as agents get it.
+
+  Devices compute in 32 bits. 64-bit integers become float32, with a warning
+  that names `flag`, if their bounds exceed 32 bits.
+  """
   dtype = np.dtype(dtype)
-  return types.ArraySpec(tuple(shape), _NARROWED.get(dtype, dtype))
+  if dtype == np.float64:
+    dtype = np.dtype(np.float32)
+  elif _has_64_bits(dtype):
+    fits = np.min(low) >= _INT32.min and np.max(high) <= _INT32.max
+    dtype = np.dtype(np.int32 if fits else np.float32)
+    if not fits:
+      _warn_of_float32(flag)
+  return types.ArraySpec(tuple(shape), dtype)
+
+
+def _has_64_bits(dtype: np.dtype) -> bool:
+  return dtype.kind in 'iu' and dtype.itemsize == 8
+
+
+@functools.cache
+def _warn_of_float32(flag: str) -> None:
+  """Warns once."""
+  logging.warning(
+    '%s: observes integers whose bounds exceed 32 bits; the agent gets them as '
+    'float32, with 7 digits. Scale them in the environment, or give bounds.',
+    flag,
+  )
+
+
+def space_spec(space: spaces.Space, flag: str) -> types.ArraySpec:
+  """Returns the spec of an observation's array.
+
+  Raises:
+    ValueError: if the space is not of arrays; names `flag`.
+  """
+  if space.shape is None or space.dtype is None:
+    raise ValueError(
+      f'{flag}: observations must be arrays or dicts of arrays, not '
+      f'{type(space).__name__}.'
+    )
+  low, high = _bounds(space) or (0, 0)
+  spec = array_spec(space.shape, space.dtype, low, high, flag)
+  is_choice = isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
+  return with_categories(spec, low, high) if is_choice else spec
+
+
+def _bounds(space: spaces.Space) -> tuple[Any, Any] | None:
+  """Returns least and largest numbers; None for other kinds of spaces."""
+  match space:
+    case spaces.Discrete():
+      return space.start, space.start + space.n - 1
+    case spaces.MultiDiscrete():
+      return space.start, space.start + space.nvec - 1
+    case spaces.MultiBinary():
+      return np.zeros(space.shape), np.ones(space.shape)
+    case spaces.Box():
+      return space.low, space.high
+  return None
+
+
+def with_categories(
+  spec: types.ArraySpec, low: Any, high: Any
+) -> types.ArraySpec:
+  """Returns the spec of choices from `low` to `high`, if these are integers."""
+  if spec.dtype.kind not in 'iu':
+    return spec
+  pairs = zip(np.ravel(low).tolist(), np.ravel(high).tolist(), strict=True)
+  categories = tuple(range(first, last + 1) for first, last in pairs)
+  return spec._replace(categories=categories)
+
+
+def check_fits(x: Any, dtype: np.dtype) -> None:
+  """Raises EnvironmentFailed if integers do not fit the agent's `dtype`."""
+  try:
+    step_checks.check_fits(np.asarray(x), dtype)
+  except step_checks.InvalidStep as e:
+    raise base.EnvironmentFailed(f'An environment {e}') from e
 
 
 def map_nest(function: Callable[[Any], Any], nest: types.Nest) -> types.Nest:
@@ -53,19 +133,20 @@ def keep_keys(
   return kept
 
 
-def joined_spec(observation: types.Nest) -> types.Nest:
-  """Returns the spec of an observation as agents get it.
+def joined_spec(spec: base.StreamSpec) -> base.StreamSpec:
+  """Returns an environment's spec with the observation as agents get it.
 
   A dict of nothing but floats and vectors of floats becomes one vector, in the
   order of sorted keys; other observations stay as they are.
   """
-  leaves = nest_lib.flatten(observation)
-  if not isinstance(observation, dict) or any(
+  leaves = nest_lib.flatten(spec.observation)
+  if not isinstance(spec.observation, dict) or any(
     leaf.dtype.kind != 'f' or len(leaf.shape) > 1 for leaf in leaves
   ):
-    return observation
+    return spec
   size = sum(math.prod(leaf.shape) for leaf in leaves)
-  return types.ArraySpec((size,), np.dtype(np.float32))
+  vector = types.ArraySpec((size,), np.dtype(np.float32))
+  return spec._replace(observation=vector, parts=spec.observation)
 
 
 def join(leaves: Sequence[np.ndarray]) -> np.ndarray:
@@ -86,21 +167,15 @@ def action_spec(space: spaces.Space, flag: str) -> types.ActionSpec:
   Raises:
     ValueError: if it is not Discrete, MultiDiscrete, MultiBinary or Box.
   """
-  match space:
-    case spaces.Discrete():
-      low, high = space.start, space.start + space.n - 1
-    case spaces.MultiDiscrete():
-      low, high = space.start, space.start + space.nvec - 1
-    case spaces.MultiBinary():
-      low, high = np.zeros(space.shape), np.ones(space.shape)
-    case spaces.Box():
-      low, high = _bound(space.low), _bound(space.high)
-    case _:
-      raise ValueError(
-        f'{flag}: actions must be one array of numbers, not '
-        f'{type(space).__name__}; choose an environment with others, or wrap '
-        'it.'
-      )
+  bounds = _bounds(space)
+  if bounds is None:
+    raise ValueError(
+      f'{flag}: actions must be one array of numbers, not '
+      f'{type(space).__name__}; choose an environment with others, or wrap it.'
+    )
+  low, high = bounds
+  if isinstance(space, spaces.Box):
+    low, high = _bound(low), _bound(high)
   is_float = np.issubdtype(space.dtype, np.floating)
   return types.ActionSpec(
     np.shape(low),

@@ -17,9 +17,12 @@ from seedrl_jax.evaluation import video
 from seedrl_jax.inference import device_step as device_step_lib
 from seedrl_jax.inference import specs
 from seedrl_jax.inference import worker as worker_lib
+from seedrl_jax.networks import observations
 from seedrl_jax.runtime import checkpoints, progress, ranges, settings
 from seedrl_jax.runtime import workdir as workdir_lib
 
+# Over nine hours of Atari: only an episode that never ends is as long.
+MAX_STEPS = 500_000
 _DEFAULT_NUM_ENVS = 10
 # Keeps the seeds apart from those of any training stream.
 _SEED_OFFSET = 1_500_000_007
@@ -42,6 +45,7 @@ class PlayOptions:
     seed: of environments, policy and sampling.
     num_envs: environments side by side; 0: up to ten.
     checkpoint: its number; None: the newest that is intact.
+    max_steps: steps of an episode after which it is cut off.
     allowed: flags that allow foreign code; see `trust.check`.
   """
 
@@ -50,6 +54,7 @@ class PlayOptions:
   seed: int = 0
   num_envs: int = 0
   checkpoint: int | None = None
+  max_steps: int = MAX_STEPS
   allowed: tuple[str, ...] = ()
 
   @property
@@ -66,13 +71,21 @@ class PlayOptions:
 class EpisodeQuota:
   """Collects a fixed number of episodes from each environment.
 
-  Taking those that end first would favour short ones.
+  Taking those that end first would favour short ones. An environment whose
+  episode reaches `max_steps` plays no others.
+
+  Attributes:
+    total: number of episodes to end.
+    episodes: those that have ended.
+    cut: those that were cut off.
   """
 
-  def __init__(self, episodes: int, num_envs: int):
+  def __init__(self, episodes: int, num_envs: int, max_steps: int = MAX_STEPS):
     """Divides `episodes` over environments as evenly as possible."""
     self.total = episodes
     self.episodes: list[envs.Episode] = []
+    self.cut: list[envs.Episode] = []
+    self.max_steps = max_steps
     self._missing = [
       episodes // num_envs + (i < episodes % num_envs) for i in range(num_envs)
     ]
@@ -92,6 +105,18 @@ class EpisodeQuota:
       if self.wants(episode.env_id):
         self._missing[episode.env_id] -= 1
         self.episodes.append(episode)
+
+  def cut_long(self, stream: envs.LocalStream) -> None:
+    """Cuts off the episodes under way that have `max_steps`."""
+    for env_id in filter(self.wants, range(stream.num_envs)):
+      episode_return, length = stream.episode_so_far(env_id)
+      if length >= self.max_steps:
+        frames = length * stream.spec.action_repeat
+        self.cut.append(
+          envs.Episode(env_id, episode_return, length, frames, False)
+        )
+        self.total -= self._missing[env_id]
+        self._missing[env_id] = 0
 
 
 class WrappedStream(envs.EnvStream):
@@ -121,11 +146,12 @@ class ObservedStream(WrappedStream):
 
   def __init__(
     self,
-    stream: envs.EnvStream,
+    stream: envs.LocalStream,
     quota: EpisodeQuota,
     recorder: video.VideoRecorder | None = None,
   ):
     super().__init__(stream)
+    self._local = stream
     self._quota = quota
     self.recorder = recorder
 
@@ -134,6 +160,7 @@ class ObservedStream(WrappedStream):
     ended = self._stream.take_episodes()
     shown = self._quota.wants(0)
     self._quota.add(ended)
+    self._quota.cut_long(self._local)
     if self.recorder is not None and shown:
       self.recorder.record(output, ended)
     return output
@@ -184,20 +211,26 @@ def read_config(
   return config
 
 
-def load_params(
+def load_player(
   directory: workdir_lib.Workdir,
-  agent: agents.Agent,
+  config: ml_collections.ConfigDict,
+  env_spec: types.EnvSpec,
   number: int | None,
   line: progress.ProgressLine,
   flag: str = '--workdir',
-) -> checkpoints.Checkpoint:
-  """Returns a checkpoint with acting parameters as its state.
+) -> Player:
+  """Returns the agent of a checkpoint, with its acting parameters.
 
-  `number` None is the newest that is intact; `flag` named the directory.
+  Args:
+    config: with which the checkpoint was made.
+    number: of the checkpoint; None is the newest that is intact.
+    flag: named the directory.
 
   Raises:
-    ValueError: if there is none, or it is of another agent.
+    ValueError: if there is none, or it is of another agent or network.
   """
+  observations.check_release(directory, config.network, env_spec)
+  agent = agents.load_agent(config, env_spec)
   none = f'{flag}={directory.path} holds no checkpoint'
   if not directory.checkpoints.is_dir():
     raise ValueError(f'{none} yet.')
@@ -218,7 +251,7 @@ def load_params(
   found = store.restore(template, 'agent', number)
   if found is None:
     raise ValueError(f'{none} that is sound.' if steps else f'{none} yet.')
-  return found._replace(state=agent.acting_params(found.state))
+  return Player(agent, agent.acting_params(found.state), found.step)
 
 
 def make_worker(
@@ -277,6 +310,11 @@ def play(
       line.update(
         f'{len(quota.episodes)}/{quota.total} episodes | {steps} steps'
       )
+  if quota.cut:
+    line.say(
+      f'{len(quota.cut)} episodes were cut off at --max_steps='
+      f'{quota.max_steps}; their environments played no others.'
+    )
 
 
 def mean_text(returns: np.ndarray) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.agents import base as agents
+from seedrl_jax.envs import specs, step_checks
 from seedrl_jax.evaluation import playing
 from seedrl_jax.runtime import nest as nest_lib
 from seedrl_jax.runtime import progress
@@ -111,24 +112,24 @@ class Policy:
       self._first[np.asarray(which)] = True
 
   def act(
-    self, observation: types.Nest, reward: float | np.ndarray = 0.0
+    self, observation: Any, reward: float | np.ndarray = 0.0
   ) -> np.ndarray:
     """Returns the action for an observation, or actions for a batch.
 
     Call it once a step, and `reset` when an episode begins.
 
     Args:
-      observation: as the environment gives it, of the shapes in
-        `spec.observation` or `[B, ...]`; a dict of vectors may stand for their
-        sequence.
+      observation: as the environment gives it, or `[B, ...]` in each array;
+        arrays may be lists, and keys that training dropped may be there.
       reward: the last action's, or `[B]`; only agents with
         `network.use_previous_action` read it.
 
     Raises:
-      ValueError: if the shapes are others, or the batch's size has changed.
+      ValueError: if observation or reward would not pass in training, or the
+        batch is empty or of another size than before.
     """
-    observation, size = self._batched(observation)
-    rows = size or 1
+    observation, size = self._read(observation)
+    rows = 1 if size is None else size
     if self._state is None:
       self._state = initial_state(self._agent, self.spec, rows)
       self._first = np.ones(rows, bool)
@@ -138,54 +139,70 @@ class Policy:
         f'{len(self._first)}; call reset() between them.'
       )
     self._key, key = jax.random.split(self._key)
-    reward = np.broadcast_to(np.float32(reward), (rows,))
     action, self._state = self._step(
-      self._params, self._state, key, observation, reward, self._first
+      self._params,
+      self._state,
+      key,
+      observation,
+      _read_reward(reward, rows),
+      self._first,
     )
     self._first = np.zeros(rows, bool)
-    return np.asarray(action) if size else np.asarray(action)[0]
+    return np.asarray(action)[0] if size is None else np.asarray(action)
 
-  def _batched(self, observation: types.Nest) -> tuple[types.Nest, int | None]:
+  def _read(self, observation: Any) -> tuple[types.Nest, int | None]:
     """Returns a batch, and its size or None for a single observation."""
     spec = self.spec.observation
-    if types.is_spec(spec) and isinstance(observation, Mapping):
-      observation = _joined(spec, dict(observation))
-    if not types.is_spec(spec):
-      # Keys that training dropped may be there.
-      observation = _keep(spec, observation)
-    specs = nest_lib.flatten(spec)
-    leaves = [
-      np.asarray(x, s.dtype)
-      for x, s in zip(nest_lib.flatten(observation), specs, strict=True)
-    ]
-    shapes = [s.shape for s in specs]
-    if [x.shape for x in leaves] == shapes:
-      return nest_lib.unflatten(spec, [x[None] for x in leaves]), None
-    if [x.shape[1:] for x in leaves] == shapes and len({
-      len(x) for x in leaves
-    }) == 1:
-      return nest_lib.unflatten(spec, leaves), len(leaves[0])
+    has_parts = self.spec.parts is not None and isinstance(observation, Mapping)
+    if has_parts:
+      spec = self.spec.parts
+    size = _batch_size(observation, spec)
+    if size == 0:
+      raise ValueError('Policy.act: the batch is empty; give an observation.')
+    if size is not None:
+      spec = specs.map_nest(lambda s: s._replace(shape=(size, *s.shape)), spec)
+    rows = step_checks.new_rows(spec, 1)
+    try:
+      step_checks.write_observation(observation, spec, rows, 0)
+    except step_checks.InvalidStep as e:
+      raise ValueError(f'Policy.act: the caller {e}') from e
+    leaves = nest_lib.flatten(rows)
+    for x in leaves:
+      if x.dtype.kind == 'f' and not np.isfinite(x).all():
+        raise ValueError('Policy.act: the observation is not finite.')
+    if size is not None:
+      leaves = [x[0] for x in leaves]
+    if has_parts:
+      return specs.join(leaves), size
+    return nest_lib.unflatten(spec, leaves), size
+
+
+def _batch_size(observation: Any, spec: types.Nest) -> int | None:
+  """Returns a batch's size; None for one observation, or one that is wrong."""
+  while isinstance(spec, dict):
+    key, spec = next(iter(spec.items()))
+    if not isinstance(observation, Mapping) or key not in observation:
+      return None
+    observation = observation[key]
+  try:
+    shape = np.shape(observation)
+  except ValueError:
+    return None
+  return shape[0] if len(shape) > len(spec.shape) else None
+
+
+def _read_reward(reward: Any, rows: int) -> np.ndarray:
+  """Returns rewards, float32 `[rows]`, of a number or `[rows]`."""
+  x = np.asarray(reward)
+  if x.shape not in ((), (rows,)) or x.dtype.kind not in 'biuf':
     raise ValueError(
-      f'The observation has shapes {[x.shape for x in leaves]}; '
-      f'{self.spec.env_id} has {shapes}, or a batch of these.'
+      f'Policy.act: the reward has shape {x.shape} and dtype {x.dtype}; give a '
+      f'number, or {rows} of them.'
     )
-
-
-def _joined(spec: types.ArraySpec, observation: types.Nest) -> np.ndarray:
-  """Returns numbers and vectors as one vector, or batches of them as one."""
-  leaves = [np.asarray(x) for x in nest_lib.flatten(observation)]
-  if sum(x.size for x in leaves) == spec.shape[0] or not leaves[0].ndim:
-    return np.concatenate([x.ravel() for x in leaves])
-  return np.concatenate([x.reshape(len(x), -1) for x in leaves], axis=1)
-
-
-def _keep(spec: types.Nest, observation: Any) -> types.Nest:
-  """Returns what training saw of an observation."""
-  if types.is_spec(spec):
-    return observation
-  if missing := spec.keys() - observation.keys():
-    raise ValueError(f'The observation lacks {", ".join(sorted(missing))}.')
-  return {key: _keep(spec[key], observation[key]) for key in spec}
+  x = np.broadcast_to(x.astype(np.float32), (rows,))
+  if not np.isfinite(x).all():
+    raise ValueError('Policy.act: the reward is not finite.')
+  return x
 
 
 def load(
@@ -204,7 +221,5 @@ def load(
   directory = workdir_lib.Workdir(workdir)
   config = playing.read_config(directory, allowed)
   spec = directory.read_env_spec()
-  agent = agents.load_agent(config, spec)
   line = progress.ProgressLine()
-  found = playing.load_params(directory, agent, checkpoint, line)
-  return playing.Player(agent, found.state, found.step), spec
+  return playing.load_player(directory, config, spec, checkpoint, line), spec

@@ -8,7 +8,6 @@ import pathlib
 import ml_collections
 import numpy as np
 
-from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.evaluation import playing
@@ -26,7 +25,10 @@ class EvaluationOptions(playing.PlayOptions):
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-  """The outcome of an evaluation; episodes are in the order of their ends."""
+  """The outcome of an evaluation.
+
+  Episodes are in the order of their ends; last are those that were cut off.
+  """
 
   env_id: str
   checkpoint: int
@@ -75,19 +77,21 @@ def evaluate(
   config = playing.read_config(directory, options.allowed)
   config.num_eval_envs = options.width
   env_spec = env_factory.make_env_spec(config)
-  agent = agents.load_agent(config, env_spec)
-  found = playing.load_params(directory, agent, options.checkpoint, line)
-  player = playing.Player(agent, found.state, found.step)
-  quota = playing.EpisodeQuota(options.episodes, options.width)
+  player = playing.load_player(
+    directory, config, env_spec, options.checkpoint, line
+  )
+  quota = playing.EpisodeQuota(
+    options.episodes, options.width, options.max_steps
+  )
   observed = _open_stream(config, options, quota)
   with contextlib.closing(observed):
     worker = playing.make_worker(player, observed, env_spec, options)
     playing.play(worker, quota, line)
   return Evaluation(
     env_spec.env_id,
-    found.step,
+    player.version,
     options.sample,
-    tuple(quota.episodes),
+    (*quota.episodes, *quota.cut),
     observed.recorder,
   )
 

@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from seedrl_jax import types
 from seedrl_jax.envs import base as envs
-from seedrl_jax.networks import torsos
+from seedrl_jax.networks import observations
 
 # Two minutes of Atari. A GIF keeps its frames in memory until it is written.
 MAX_FRAMES = 1800
@@ -114,16 +114,14 @@ class VideoRecorder:
       return drawn
     row = int(np.flatnonzero(output.env_id == 0)[0])
     leaves = [x[row] for x in jax.tree.leaves(output.observation)]
-    images = [x for x in leaves if x.ndim in (2, 3)]
+    images = [x for x in leaves if x.ndim in (2, 3, 4)]
     if not images:
       raise ValueError(
         f'--video: {self._stream.spec.name} cannot be drawn and its '
         'observation is no image; leave --video out.'
       )
     image = max(images, key=lambda x: x.size)
-    if torsos.is_channels_first(image.shape, self._layout):
-      image = np.moveaxis(image, 0, -1)
-    return picture_of(image)
+    return picture_of(observations.to_image(image, self._layout))
 
 
 def _find_ffmpeg() -> str | None:

@@ -180,9 +180,9 @@ class Packing:
   def unpack(self, packed: jax.Array) -> types.Nest:
     """Undoes `pack` inside a jitted function."""
     leaves, start = [], 0
-    for shape, dtype in self._specs:
-      stop = start + math.prod(shape)
-      leaf = packed[:, start:stop].view(dtype)
-      leaves.append(leaf.reshape(len(packed), *shape))
+    for spec in self._specs:
+      stop = start + math.prod(spec.shape)
+      leaf = packed[:, start:stop].view(spec.dtype)
+      leaves.append(leaf.reshape(len(packed), *spec.shape))
       start = stop
     return jax.tree.unflatten(self._treedef, leaves)

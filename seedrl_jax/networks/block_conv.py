@@ -99,7 +99,15 @@ class StridedConv(nn.Module):
       return _conv(x, _block_kernel(kernel, stride, frames).astype(self.dtype))
 
     y = jax.lax.platform_dependent(x, kernel, cpu=blocks, default=whole)
-    return y + bias.astype(self.dtype)
+    return add_bias(y, bias)
+
+
+def add_bias(y: jax.Array, bias: jax.Array) -> jax.Array:
+  """Adds a float32 bias in float32; returns the dtype of `y`, `[..., C]`.
+
+  Its gradient is a sum over all pixels, which bfloat16 would lose.
+  """
+  return (y.astype(jnp.float32) + bias).astype(y.dtype)
 
 
 def _block_kernel(kernel: jax.Array, stride: int, frames: int) -> jax.Array:

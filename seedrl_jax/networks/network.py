@@ -16,7 +16,7 @@ import ml_collections
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.networks import block_conv, memory, torsos
+from seedrl_jax.networks import block_conv, memory, observations, torsos
 
 
 class CoreState(NamedTuple):
@@ -41,7 +41,7 @@ class Network(nn.Module):
   """Computes features of each step of an unroll."""
 
   config: ml_collections.ConfigDict  # config.network
-  observation: tuple[types.ArraySpec, ...]  # leaves, flattened
+  leaves: tuple[observations.Leaf, ...]  # of the observation, in order
   action: types.ActionSpec
 
   def initial_core(self, batch: int) -> CoreState:
@@ -49,12 +49,12 @@ class Network(nn.Module):
     config = self.config
     frames: tuple[jax.Array, ...] = ()
     if config.frame_stack > 1:
-      specs = [spec for spec in self.observation if spec.shape]
+      arrays = [leaf for leaf in self.leaves if leaf.shape]
       frames = tuple(
         memory.initial_frames(
           batch, frame.shape, frame.dtype, config.frame_stack
         )
-        for frame in map(self._frame_spec, specs)
+        for frame in map(_frame_spec, arrays)
       )
     if not config.lstm_size:
       return CoreState(frames, ())
@@ -67,13 +67,12 @@ class Network(nn.Module):
   ) -> tuple[jax.Array, CoreState]:
     """Maps `[T, B, ...]` and a core to `[T, B, F]` and the next core."""
     chex.assert_rank(inputs.first, 2)
-    leaves = jax.tree.leaves(inputs.observation)
-    chex.assert_equal(len(leaves), len(self.observation))
-    leaves = [
-      self._to_frame(x, spec)
-      for x, spec in zip(leaves, self.observation, strict=True)
+    arrays = jax.tree.leaves(inputs.observation)
+    chex.assert_equal(len(arrays), len(self.leaves))
+    arrays = [
+      _to_frame(x, leaf) for x, leaf in zip(arrays, self.leaves, strict=True)
     ]
-    stacks, frames = self._stack(leaves, inputs.first, core.frames)
+    stacks, frames = self._stack(arrays, inputs.first, core.frames)
     features = self._torsos(stacks, *inputs.first.shape)
     if self.config.use_previous_action:
       features = self._append_previous(features, inputs)
@@ -83,29 +82,6 @@ class Network(nn.Module):
       cell = memory.ResettingLSTM(self.config.lstm_size, dtype, name='core')
       features, lstm = cell(features, inputs.first, lstm)
     return features, CoreState(frames, lstm)
-
-  def _to_frame(self, x: jax.Array, spec: types.ArraySpec) -> jax.Array:
-    """Lays a leaf out for stacking: channels last, then in blocks if any.
-
-    On CPU, blocking single frames of bytes is much cheaper than stacks of
-    floats.
-    """
-    shape, layer = self._input(spec)
-    x = torsos.to_device_layout(x, len(shape), self.config.image_layout)
-    return x if layer is None else block_conv.space_to_depth(x, layer)
-
-  def _input(
-    self, spec: types.ArraySpec
-  ) -> tuple[tuple[int, ...], block_conv.ConvLayer | None]:
-    """Returns a leaf's shape on the device, and the layer for its blocks."""
-    shape = torsos.device_shape(spec.shape, self.config.image_layout)
-    return shape, torsos.first_strided_layer(self.config, shape)
-
-  def _frame_spec(self, spec: types.ArraySpec) -> jax.ShapeDtypeStruct:
-    """Returns the spec of `_to_frame`'s output for one environment."""
-    dtype = jax.dtypes.canonicalize_dtype(spec.dtype)
-    raw = jax.ShapeDtypeStruct(spec.shape, dtype)
-    return jax.eval_shape(lambda x: self._to_frame(x, spec), raw)
 
   def _stack(
     self,
@@ -126,21 +102,23 @@ class Network(nn.Module):
     return stacks, tuple(new_frames)
 
   def _torsos(
-    self, leaves: list[jax.Array], length: int, batch: int
+    self, arrays: list[jax.Array], length: int, batch: int
   ) -> jax.Array:
-    """Concatenates the torsos of all leaves, each run on `[T * B]` at once."""
+    """Concatenates the torsos of all arrays, each run on `[T * B]` at once."""
     config = self.config
     dtype = jnp.dtype(config.compute_dtype)
     outputs = []
-    for i, (x, spec) in enumerate(zip(leaves, self.observation, strict=True)):
-      # The raw shape selects the torso; a scalar's one-hot code is a vector.
-      shape, layer = self._input(spec)
-      num_frames = config.frame_stack if layer else None
-      torso = torsos.make_torso(config, shape, num_frames, f'torso_{i}')
-      to_features = torsos.scale_bytes if layer else torsos.to_features
+    for i, (x, leaf) in enumerate(zip(arrays, self.leaves, strict=True)):
       x = x.reshape((length * batch, *x.shape[2:]))
-      chunk = config.tpu_chunk if len(shape) == 3 else 0
-      prepare = functools.partial(to_features, dtype=dtype)
+      if leaf.is_coded:
+        x = observations.Coded(leaf, dtype, name=f'coded_{i}')(x)
+      # The raw shape selects the torso; a scalar's one-hot code is a vector.
+      num_frames = config.frame_stack if leaf.layer else None
+      torso = torsos.make_torso(config, leaf.shape, num_frames, f'torso_{i}')
+      chunk = config.tpu_chunk if len(leaf.shape) == 3 else 0
+      prepare = functools.partial(
+        observations.to_features, dtype=dtype, has_levels=leaf.has_levels
+      )
       outputs.append(_in_chunks(torso, prepare, x, chunk))
     features = jnp.concatenate(outputs, axis=-1)
     return features.reshape((length, batch, -1))
@@ -165,6 +143,22 @@ class Network(nn.Module):
       reward = jnp.clip(reward, -clip, clip)
     reward = reward.astype(dtype)[..., None]
     return jnp.concatenate([features, code, reward], axis=-1)
+
+
+def _to_frame(x: jax.Array, leaf: observations.Leaf) -> jax.Array:
+  """Lays an array out for stacking: channels last, then in blocks if any.
+
+  On CPU, blocking single frames of bytes is much cheaper than stacks of floats.
+  """
+  x = leaf.arrange(x)
+  return x if leaf.layer is None else block_conv.space_to_depth(x, leaf.layer)
+
+
+def _frame_spec(leaf: observations.Leaf) -> jax.ShapeDtypeStruct:
+  """Returns the spec of `_to_frame`'s output for one environment."""
+  dtype = jax.dtypes.canonicalize_dtype(leaf.spec.dtype)
+  raw = jax.ShapeDtypeStruct(leaf.spec.shape, dtype)
+  return jax.eval_shape(lambda x: _to_frame(x, leaf), raw)
 
 
 def _in_chunks(
@@ -203,13 +197,10 @@ def make_network(
   Raises:
     ValueError: if the torso does not fit the observation; names the flag.
   """
-  specs = jax.tree.leaves(env_spec.observation, is_leaf=types.is_spec)
-  for spec in specs:
-    shape = torsos.device_shape(spec.shape, config.image_layout)
-    torsos.resolve_torso(config.torso, shape)
+  leaves = observations.make_leaves(config, env_spec)
   # Frozen: a compiled network must not follow later edits of the config.
   frozen = ml_collections.FrozenConfigDict(config)
-  return Network(frozen, tuple(specs), env_spec.action)
+  return Network(frozen, leaves, env_spec.action)
 
 
 class HasCore(Protocol):

@@ -1,6 +1,5 @@
-"""Torsos: map one observation leaf `[N, ...]` to `[N, F]`, and prepare it.
+"""Torsos: map the features of one observation leaf, `[N, ...]`, to `[N, F]`.
 
-Environments send small dtypes, as uint8, which become features on the device.
 Torsos run on all steps of all environments at once (N = T x B), not in a scan
 over time: XLA's CPU backend runs convolutions 10 to 20 times slower in a loop
 (`block_conv.for_loops`).
@@ -14,7 +13,12 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 
-from seedrl_jax.networks.block_conv import RELU_INIT, ConvLayer, StridedConv
+from seedrl_jax.networks.block_conv import (
+  RELU_INIT,
+  ConvLayer,
+  StridedConv,
+  add_bias,
+)
 from seedrl_jax.runtime import settings
 
 
@@ -40,77 +44,18 @@ CONV_TORSOS = {
 _RESNET_DENSE_SIZE = 256
 TORSOS = ('auto', 'mlp', 'resnet', *CONV_TORSOS)
 
-# Smaller integer images are grids of categories (MiniGrid's 7x7x3).
-_SMALLEST_PICTURE = 32
-# One-hot levels of grids and scalar integers; the last includes all larger
-# values.
-_GRID_LEVELS = 16
-_SCALAR_LEVELS = 64
+# Images of both sides at least this large suit strided convolutions.
+SMALLEST_PICTURE = 32
 
 
-def is_channels_first(shape: tuple[int, ...], layout: str) -> bool:
-  """Returns whether an observation has its channels first.
-
-  Layout 'auto' takes the smaller of a rank-3 shape's first and last axis for
-  the channels, the last if they are equal.
-  """
-  if len(shape) != 3 or layout == 'channels_last':
-    return False
-  return layout == 'channels_first' or shape[0] < shape[-1]
-
-
-def device_shape(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
-  """Returns the shape of a leaf of `shape` after `to_device_layout`."""
-  if is_channels_first(shape, layout):
-    return (*shape[1:], shape[0])
-  return shape
-
-
-def to_device_layout(x: jax.Array, rank: int, layout: str) -> jax.Array:
-  """Moves channels of `[T, B, ...]` last; `rank` excludes T and B."""
-  shape = x.shape[x.ndim - rank :]
-  return jnp.moveaxis(x, -3, -1) if is_channels_first(shape, layout) else x
-
-
-def _is_picture(shape: tuple[int, ...]) -> bool:
+def is_picture(shape: tuple[int, ...]) -> bool:
   """Returns whether `[H, W, C]` is large enough for a strided convolution."""
-  return len(shape) == 3 and min(shape[:2]) >= _SMALLEST_PICTURE
+  return len(shape) == 3 and min(shape[:2]) >= SMALLEST_PICTURE
 
 
-def to_features(x: jax.Array, dtype: jax.typing.DTypeLike) -> jax.Array:
-  """Turns raw numbers `[N, ...]` into floating point features of `dtype`.
-
-  * floats and booleans are cast, not scaled;
-  * uint8 is divided by 255 (images, RAM); an image smaller than
-    `_SMALLEST_PICTURE` has categories, so a one-hot code of each entry is added
-    along the last axis;
-  * scalar integers (MiniGrid's direction, FrozenLake's cell) become one-hot,
-    plus the scaled number to tell values beyond the code apart;
-  * other integer arrays (Blackjack's hand) are cast, not scaled.
-  """
-  if x.dtype != jnp.uint8 or x.ndim == 1:
-    if x.ndim > 1 or not jnp.issubdtype(x.dtype, jnp.integer):
-      return x.astype(dtype)
-    scaled = x[:, None].astype(dtype) / _SCALAR_LEVELS
-    return jnp.concatenate([_one_hot(x, _SCALAR_LEVELS, dtype), scaled], -1)
-  scaled = scale_bytes(x, dtype)
-  if x.ndim != 4 or _is_picture(x.shape[1:]):
-    return scaled
-  code = _one_hot(x, _GRID_LEVELS, dtype).reshape((*x.shape[:-1], -1))
-  return jnp.concatenate([code, scaled], axis=-1)
-
-
-def scale_bytes(x: jax.Array, dtype: jax.typing.DTypeLike) -> jax.Array:
-  """Casts to `dtype`; also divides uint8 by 255."""
-  features = x.astype(dtype)
-  return features * (1.0 / 255.0) if x.dtype == jnp.uint8 else features
-
-
-def _one_hot(
-  x: jax.Array, levels: int, dtype: jax.typing.DTypeLike
-) -> jax.Array:
-  clipped = jnp.clip(x.astype(jnp.int32), 0, levels - 1)
-  return jax.nn.one_hot(clipped, levels, dtype=dtype)
+def is_convolution(name: str) -> bool:
+  """Returns whether a torso of this name convolves, whatever the shape."""
+  return name == 'resnet' or name in CONV_TORSOS
 
 
 class Activation(NamedTuple):
@@ -167,34 +112,20 @@ class Convolutional(nn.Module):
     return MLP((self.dense_size,), self.activation, self.dtype)(x)
 
 
-class ResidualBlock(nn.Module):
-  """Two 3x3 convolutions plus a skip connection, ReLU first."""
-
-  channels: int
-  dtype: jax.typing.DTypeLike = jnp.float32
-
-  @nn.compact
-  def __call__(self, x: jax.Array) -> jax.Array:
-    """Maps `[N, H, W, channels]` to the same shape."""
-    y = x
-    for _ in range(2):
-      y = nn.Conv(self.channels, (3, 3), dtype=self.dtype)(nn.relu(y))
-    return x + y
-
-
-class PooledConv(nn.Module):
-  """A 3x3 convolution, then max-pooling that halves height and width.
+class Conv(nn.Module):
+  """A 3x3 convolution; if `is_pooled`, max-pooling halves height and width.
 
   Adds the bias after pooling, with the same result: its gradient is a sum over
   a quarter of the pixels.
   """
 
   channels: int
+  is_pooled: bool = False
   dtype: jax.typing.DTypeLike = jnp.float32
 
   @nn.compact
   def __call__(self, x: jax.Array) -> jax.Array:
-    """Maps `[N, H, W, C]` to `[N, H / 2, W / 2, channels]`, rounded up."""
+    """Maps `[N, H, W, C]` to `[N, H, W, channels]`, halves rounded up."""
     shape = (3, 3, x.shape[-1], self.channels)
     kernel = self.param(
       'kernel', nn.linear.default_kernel_init, shape, jnp.float32
@@ -207,8 +138,24 @@ class PooledConv(nn.Module):
       padding='SAME',
       dimension_numbers=('NHWC', 'HWIO', 'NHWC'),
     )
-    y = nn.max_pool(y, (3, 3), strides=(2, 2), padding='SAME')
-    return y + bias.astype(self.dtype)
+    if self.is_pooled:
+      y = nn.max_pool(y, (3, 3), strides=(2, 2), padding='SAME')
+    return add_bias(y, bias)
+
+
+class ResidualBlock(nn.Module):
+  """Two 3x3 convolutions plus a skip connection, ReLU first."""
+
+  channels: int
+  dtype: jax.typing.DTypeLike = jnp.float32
+
+  @nn.compact
+  def __call__(self, x: jax.Array) -> jax.Array:
+    """Maps `[N, H, W, channels]` to the same shape."""
+    y = x
+    for _ in range(2):
+      y = Conv(self.channels, dtype=self.dtype)(nn.relu(y))
+    return x + y
 
 
 class DeepResNet(nn.Module):
@@ -222,7 +169,7 @@ class DeepResNet(nn.Module):
   def __call__(self, x: jax.Array) -> jax.Array:
     """Maps `[N, H, W, C]` to `[N, F]`."""
     for i, channels in enumerate(self.channels):
-      x = PooledConv(channels, self.dtype, name=f'Conv_{i}')(x)
+      x = Conv(channels, True, self.dtype, name=f'Conv_{i}')(x)
       for _ in range(2):
         x = ResidualBlock(channels, self.dtype)(x)
     return MLP((self.dense_size,), dtype=self.dtype)(nn.relu(x))
@@ -254,8 +201,9 @@ def resolve_torso(name: str, shape: tuple[int, ...]) -> str:
   """Returns the torso for a leaf of `shape`, channels last.
 
   'auto' takes 'shallow' for images with both sides >= 32, 'grid' for smaller
-  ones with both sides >= 5, 'mlp' otherwise. A named convolution applies to a
-  dict's images; its other leaves get 'mlp'. `module:function` gets every leaf.
+  ones with both sides >= 5, 'mlp' otherwise. A named convolution applies to
+  images (`observations.make_leaf`); other leaves get 'mlp'. `module:function`
+  gets every leaf.
 
   Raises:
     ValueError: if there is no such torso, or the image is too small for it.
@@ -277,21 +225,14 @@ def resolve_torso(name: str, shape: tuple[int, ...]) -> str:
         f"pixels a side, and this one is {shape[0]}x{shape[1]}; take 'auto'."
       )
     return name
-  if _is_picture(shape):
+  if is_picture(shape):
     return 'shallow'
   return 'grid' if min(shape[:2]) >= _smallest_side('grid') else 'mlp'
 
 
-def first_strided_layer(
-  config: ml_collections.ConfigDict, shape: tuple[int, ...]
-) -> ConvLayer | None:
-  """Returns the convolution that takes blocks of frames, or None.
-
-  Smaller images gain channels after stacking (`to_features`), so
-  only large ones are in blocks. `shape` has channels last.
-  """
-  torso = resolve_torso(config.torso, shape)
-  if torso not in CONV_TORSOS or not _is_picture(shape):
+def strided_layer(torso: str) -> ConvLayer | None:
+  """Returns the first convolution if it takes blocks of pixels, else None."""
+  if torso not in CONV_TORSOS:
     return None
   layer = CONV_TORSOS[torso].layers[0]
   return layer if layer.stride > 1 else None

@@ -131,16 +131,23 @@ class Parts:
     with contextlib.ExitStack() as stack:
       # Closes all even if one raises.
       for worker in self.workers:
-        stack.callback(worker.stream.close)
+        stack.callback(worker.stream.interrupt)
       stack.callback(self.store.interrupt)
       stack.callback(self.prefetcher.close)
       if self.gate is not None:
         stack.callback(self.gate.close)
 
+  def close_streams(self) -> None:
+    """Closes the environments; raises EnvironmentFailed once if one hangs."""
+    with contextlib.ExitStack() as stack:
+      for worker in self.workers:
+        stack.callback(worker.stream.close)
+
   def release(self, ended: bool = False) -> None:
     """Closes the rest after `interrupt`; actors end if training `ended`."""
     with contextlib.ExitStack() as stack:
       stack.callback(self.store.close)
+      stack.callback(self.close_streams)
       if self.actors is not None:
         stack.callback(self.actors.close, ended)
 

@@ -12,6 +12,7 @@ from seedrl_jax.distributed import coordinator as coordinator_lib
 from seedrl_jax.envs import base as envs
 from seedrl_jax.learner import lag_filter
 from seedrl_jax.learner import learner as learner_lib
+from seedrl_jax.networks import observations
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import build as build_lib
 from seedrl_jax.run import checkpointing, reporting
@@ -101,6 +102,10 @@ class System:
       self._coordinator.make_updater,
     )
     startup.ready('plan')
+    if checkpoints.storage.steps():
+      observations.check_release(
+        self._workdir, self._config.network, setup.env_spec
+      )
     state = checkpoints.restore(build_lib.initial_state(setup))
     startup.ready('state')
     shared, state = self._coordinator.share(checkpoints.told(), state)
@@ -155,7 +160,7 @@ class System:
 
   def stop(self) -> None:
     """Asks the run to stop, from any thread or a signal handler."""
-    self._training.interrupted = True
+    self._training.interrupt()
 
   def train(self) -> report.Summary:
     """Trains to the end, or until stopped; returns the summary. Call it once.
@@ -211,6 +216,8 @@ class System:
       'checkpoint', lambda: self._writer.finish(training_lib.JOIN_SECONDS)
     )
     group.run('hosts', coordinator.wait_saved)
+    # After all is saved, as an environment may hang.
+    group.run('environments', self.parts.close_streams)
     others = list(coordinator.failures)
     summary = self._reporter.summary(self._status(stuck))
     try:

@@ -1,5 +1,6 @@
 """The threads of a run, and the loop that updates until it ends."""
 
+import contextlib
 import functools
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from seedrl_jax.demonstrations import folder
 from seedrl_jax.distributed import coordinator as coordinator_lib
 from seedrl_jax.envs import base as envs
 from seedrl_jax.learner import prefetch as prefetch_lib
+from seedrl_jax.networks import observations
 from seedrl_jax.replay import base as replay
 from seedrl_jax.run import build, checkpointing, reporting
 from seedrl_jax.runtime import process, report, startup, threads
@@ -68,12 +70,21 @@ class Training:
     self.group.on_stop(self._parts.interrupt)
     self.group.on_stop(coordinator.ask_to_stop)
 
+  def interrupt(self) -> None:
+    """Asks to stop, from any thread or a signal handler."""
+    self.interrupted = True
+    if self._config.deterministic:
+      # Its only thread may wait for an environment that hangs.
+      for worker in self._parts.workers:
+        worker.stream.interrupt()
+
   def compile(self) -> None:
     """Compiles inference and update, so that nothing compiles in mid-run."""
     parts, say = self._parts, self._reporter.line.say
     say(f'{parts.describe()}; work directory {self._reporter.workdir.path}')
     if parts.lag is not None and (warning := parts.lag.warning()):
       say(warning)
+    say(observations.describe(self._config.network, parts.env_spec))
     start = time.perf_counter()
     for worker in parts.workers:
       if not self.interrupted:
@@ -126,14 +137,18 @@ class Training:
   def _start_threads(self) -> None:
     parts, group = self._parts, self.group
     for i, worker in enumerate(parts.workers):
-      act = functools.partial(worker.run, group.should_stop)
+      act = functools.partial(worker.run, self._must_end_acting)
       group.start(f'inference-{i}', act, self._cores[i])
     group.start('prefetch', lambda: parts.prefetcher.run(group.should_stop))
     group.start('learner', lambda: self._learn(self._batch_from_threads))
 
+  def _must_end_acting(self) -> bool:
+    """Whether inference must stop; one unroll may be longer than the run."""
+    return self.group.should_stop() or self._counters.is_finished()
+
   def _must_stop(self) -> bool:
     others = self._coordinator.must_stop()
-    return self.interrupted or others
+    return self.interrupted or others or self._counters.is_finished()
 
   def _report_if_due(self) -> bool:
     now = time.perf_counter()
@@ -224,8 +239,10 @@ class Training:
       try:
         return parts.prefetcher.fetch(wait=False)
       except replay.RateLimited:
-        for worker in parts.workers:
-          worker.step()
+        # They are closed to stop.
+        with contextlib.suppress(envs.StreamClosed):
+          for worker in parts.workers:
+            worker.step()
     return None
 
 

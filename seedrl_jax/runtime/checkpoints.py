@@ -267,6 +267,6 @@ def _check_fits(
     raise CheckpointMismatch(
       f'Checkpoint {step} does not fit this configuration: '
       + '; '.join(differences[:3])
-      + f'{tail}. Use the configuration that it was made with, or another '
-      '--workdir.'
+      + f'{tail}. Use the configuration and release that it was made with, or '
+      'another --workdir.'
     )

@@ -13,12 +13,13 @@ def to_json(spec: types.EnvSpec) -> dict[str, Any]:
   return spec._asdict() | {
     'observation': _nest_to_json(spec.observation),
     'action': action,
+    'parts': spec.parts and _nest_to_json(spec.parts),
   }
 
 
 def from_json(value: dict[str, Any]) -> types.EnvSpec:
   """Undoes `to_json`; raises KeyError, TypeError or ValueError if damaged."""
-  action = value['action']
+  action, parts = value['action'], value.get('parts')
   return types.EnvSpec(
     **value
     | {
@@ -29,17 +30,31 @@ def from_json(value: dict[str, Any]) -> types.EnvSpec:
         tuple(action['minimum']),
         tuple(action['maximum']),
       ),
+      'parts': parts and _nest_from_json(parts),
     }
   )
 
 
 def _nest_to_json(nest: types.Nest) -> Any:
   if types.is_spec(nest):
-    return {'shape': nest.shape, 'dtype': nest.dtype.name}
-  return {'entries': {key: _nest_to_json(nest[key]) for key in sorted(nest)}}
+    categories = [[x.start, x.stop] for x in nest.categories or ()]
+    return {
+      'shape': nest.shape,
+      'dtype': nest.dtype.name,
+      'categories': categories,
+    }
+  # No JSON object, which would make text of keys that are numbers.
+  return {'entries': [(key, _nest_to_json(nest[key])) for key in sorted(nest)]}
 
 
 def _nest_from_json(value: Any) -> types.Nest:
   if 'entries' in value:
-    return {k: _nest_from_json(x) for k, x in value['entries'].items()}
-  return types.ArraySpec(tuple(value['shape']), np.dtype(value['dtype']))
+    entries = value['entries']
+    # An object in earlier releases.
+    pairs = entries.items() if isinstance(entries, dict) else entries
+    return {k: _nest_from_json(x) for k, x in pairs}
+  categories = value.get('categories')
+  if categories is not None:
+    categories = tuple(range(start, stop) for start, stop in categories)
+  shape, dtype = tuple(value['shape']), np.dtype(value['dtype'])
+  return types.ArraySpec(shape, dtype, categories)

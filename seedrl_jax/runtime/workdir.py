@@ -28,6 +28,8 @@ _FIXED = (
   'optimizer.rmsprop_centered',
   'optimizer.rmsprop_momentum',
 )
+# Except for this, which the parameters' shapes show. Earlier releases lack it.
+_FREE = ('network.categories',)
 # Keys that any reader of a configuration needs. A run of an earlier release may
 # lack others.
 _NEEDED = {
@@ -378,7 +380,9 @@ def check_resumable(
     if a == b:
       continue
     text = f'{key}: {a} -> {b}'
-    fixed = any(key == name or key.startswith(name + '.') for name in _FIXED)
+    fixed = key not in _FREE and any(
+      key == name or key.startswith(name + '.') for name in _FIXED
+    )
     (refused if fixed else changes).append(text)
   if refused:
     raise WorkdirError(

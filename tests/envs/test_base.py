@@ -86,21 +86,14 @@ def test_closed_stream_gives_and_takes_nothing(section: Any):
   assert stream.take_episodes() == []
 
 
-def test_close_wakes_a_waiting_recv(
-  section: Any, monkeypatch: pytest.MonkeyPatch
-):
-  stream: Any = streams.make(section, 2)
+@pytest.mark.parametrize('method', ['interrupt', 'close'])
+def test_waiting_recv_wakes(section: Any, method: str):
+  stream = streams.make(section, 2)
   stream.recv()
   waiting, ended = threading.Event(), threading.Event()
-  wait = stream._changed.wait
-
-  def tell_and_wait() -> None:
-    waiting.set()
-    wait()
-
-  monkeypatch.setattr(stream._changed, 'wait', tell_and_wait)
 
   def receive() -> None:
+    waiting.set()
     with pytest.raises(base.StreamClosed):
       stream.recv()
     ended.set()
@@ -108,7 +101,7 @@ def test_close_wakes_a_waiting_recv(
   thread = threading.Thread(target=receive, daemon=True)
   thread.start()
   assert waiting.wait(timeout=300)
-  stream.close()
+  getattr(stream, method)()
   assert ended.wait(timeout=300)
 
 

@@ -296,18 +296,28 @@ def test_value_of_a_wrong_type_is_refused():
     envpool_stream.make_spec(section)
 
 
-def test_observation_that_is_not_finite_names_the_environment():
+@pytest.mark.parametrize(
+  ('key', 'place', 'value', 'text'),
+  [
+    ('obs', (1, 3), np.inf, 'an observation that is not finite'),
+    ('reward', 1, np.nan, 'a reward of nan, which is not a number from'),
+    ('reward', 1, -2e6, r'a reward of -2e\+06, which is not a number from'),
+  ],
+)
+def test_invalid_values_name_the_environment(
+  key: str, place: Any, value: float, text: str
+):
   stream: Any = streams.make(streams.config('CartPole-v1'), 4, 2)
   stream.recv()
   receive = stream._pool._recv
 
   def spoil() -> list[np.ndarray]:
     state = receive()
-    state[stream._keys.index('obs')][1, 3] = np.inf
+    state[stream._keys.index(key)][place] = value
     return state
 
   stream._pool = types_lib.SimpleNamespace(_recv=spoil)
   with pytest.raises(
-    base.EnvironmentFailed, match=r'^Environment 3 of CartPole-v1 gave an obs'
+    base.EnvironmentFailed, match=f'^Environment 3 of CartPole-v1 gave {text}'
   ):
     stream.recv()

@@ -18,13 +18,14 @@ from tests.envs import streams, toys
 
 U1, I4, F4 = np.dtype('uint8'), np.dtype('int32'), np.dtype('float32')
 MINIGRID = {
-  'direction': types.ArraySpec((), I4),
+  'direction': types.ArraySpec((), I4, (range(4),)),
   'image': types.ArraySpec((7, 7, 3), U1),
 }
 FAMILIES = {
   'CartPole-v1': (types.ArraySpec((4,), F4), 2, 1),
   'Catch-v0': (types.ArraySpec((10, 5), F4), 3, 1),
-  'FrozenLake-v1': (types.ArraySpec((), I4), 4, 1),
+  'FrozenLake-v1': (types.ArraySpec((), I4, (range(16),)), 4, 1),
+  'Taxi-v3': (types.ArraySpec((), I4, (range(500),)), 6, 1),
   'Pong-v5': (types.ArraySpec((1, 84, 84), U1), 6, 4),
   'MiniGrid-Empty-8x8-v0': (MINIGRID, 7, 1),
   'gfootball/academy_empty_goal-v1': (types.ArraySpec((72, 96, 4), U1), 19, 1),

@@ -14,7 +14,13 @@ import numpy as np
 import pytest
 
 from seedrl_jax import types
-from seedrl_jax.envs import base, factory, processes
+from seedrl_jax.envs import (
+  base,
+  env_thread,
+  factory,
+  gymnasium_stream,
+  processes,
+)
 from tests.envs import streams, toys
 
 FIRST, MID, LAST = types.StepType
@@ -83,7 +89,7 @@ def test_dict_observations_follow_the_spec_without_the_text():
     observation={
       'inner': {
         'a': types.ArraySpec((2, 2), np.dtype('uint8')),
-        'z': types.ArraySpec((), np.dtype('int32')),
+        'z': types.ArraySpec((), np.dtype('int32'), (range(9),)),
       },
       'noise': types.ArraySpec((), np.dtype('float32')),
     },
@@ -219,6 +225,79 @@ def test_observation_that_is_not_finite_names_the_environment(
   stream.close()
 
 
+# Seconds; only against hangs.
+PATIENCE = 300.0
+
+
+@pytest.mark.parametrize('count', [0, 2])
+@pytest.mark.parametrize(
+  ('kind', 'text'),
+  [
+    ('none', 'gave a reward of None, which is not a number from -1,000,000'),
+    ('nan', 'gave a reward of nan, which'),
+    ('huge', r'gave a reward of 1e\+39, which'),
+    ('shape', r'gave an observation of shape \(2,\) instead of \(3,\)'),
+    ('old', 'returned 4 values from step instead of 5 values'),
+  ],
+)
+def test_unusable_step_names_the_environment(kind: str, text: str, count: int):
+  section = streams.toy('odd', kind=kind)
+  section.processes = count
+  stream = streams.make(section, 3)
+  with pytest.raises(
+    base.EnvironmentFailed,
+    match=rf'^Environment 0 of tests\.envs\.toys:odd {text}',
+  ) as caught:
+    streams.roll(stream, ACTIONS.repeat(3, axis=1))
+  assert '\n' not in str(caught.value)
+  stream.close()
+
+
+def test_reward_may_be_an_array_of_one_number():
+  stream = streams.make(streams.toy('odd', kind='array'))
+  outputs = streams.roll(stream, ACTIONS[:4])
+  assert streams.column(outputs, 'reward') == [0, 1, 2, 3]
+
+
+def test_observations_outside_their_box_cause_one_warning(caplog, monkeypatch):
+  monkeypatch.setattr(gymnasium_stream, '_warned', set())
+  for _ in range(2):
+    stream = streams.make(streams.toy('odd', kind='outside'), 2)
+    streams.roll(stream, ACTIONS.repeat(2, axis=1))
+  (text,) = (record.message for record in caplog.records)
+  assert text == (
+    'Environment 0 of tests.envs.toys:odd gave an observation with -7.0, which '
+    'is not from -1.0 to 1e+06: correct it or its space. The run goes on.'
+  )
+
+
+def test_discrete_observation_outside_its_range_fails():
+  stream = streams.make(streams.toy('beyond'), 2)
+  with pytest.raises(
+    base.EnvironmentFailed,
+    match=r"^Environment 0 .* for the key 'step' with 3, ",
+  ):
+    streams.roll(stream, ACTIONS.repeat(2, axis=1))
+
+
+@pytest.mark.parametrize('count', [0, 2])
+@pytest.mark.parametrize('name', ['telltale', 'bound'])
+def test_infos_bounds_and_threads_of_all_kinds(name: str, count: int):
+  section = streams.toy(name)
+  section.processes = count
+  stream = streams.make(section, 4, 2)
+  streams.roll(stream, ACTIONS.repeat(2, axis=1))
+  # Raises what the environments do.
+  stream.close()
+
+
+def test_environments_are_drawn_in_their_thread():
+  stream = factory.make_stream(streams.toy('bound'), 1, 1, 1, rendered=True)
+  stream.recv()
+  assert stream.render(0).shape == (2, 2, 3)
+  stream.close()
+
+
 _ACTIONS = np.random.default_rng(0).integers(0, 4, (60, 7), np.int32)
 
 
@@ -289,17 +368,18 @@ def test_failure_in_a_process_comes_with_its_traceback(how: str):
 
 def test_environment_that_cannot_be_closed_leaves_no_other_open(monkeypatch):
   stream = _make('scripted', 0)
-  first, second = (group.envs for group in stream._groups)
+  first, *_, last = (e for group in stream._groups for e in group.envs.envs)
   closed = []
   monkeypatch.setattr(first, 'close', lambda: closed.append(0))
 
   def fail():
     raise OSError('cannot be closed')
 
-  monkeypatch.setattr(second, 'close', fail)
+  monkeypatch.setattr(last, 'close', fail)
   with pytest.raises(OSError, match='cannot be closed'):
     stream.close()
-  assert closed == [0] and not stream._stepping.locked()
+  assert closed == [0]
+  stream.close()
 
 
 def test_process_that_cannot_be_started_leaves_no_other(monkeypatch):
@@ -334,30 +414,35 @@ def test_killed_process_is_noticed():
   assert not any(map(_is_there, _pids(stream)))
 
 
-def test_step_that_never_ends_does_not_outlive_close(monkeypatch):
-  monkeypatch.setattr(processes, 'END_SECONDS', 0.1)
-  stream = _make('stuck', 2)
+@pytest.mark.parametrize('count', [0, 2])
+@pytest.mark.parametrize('method', ['step', 'close'])
+def test_environment_that_hangs_is_named_by_close(
+  monkeypatch, method: str, count: int
+):
+  monkeypatch.setattr(env_thread, 'END_SECONDS', 1.0)
+  stream = _make('stuck', count, at=3, method=method)
   first, _ = stream.recv(), stream.recv()
-  stream.send(np.zeros(5, np.int32), first.env_id)
-  envs, stepping, ended = stream._groups[0].envs, threading.Event(), []
-  finish = envs.finish
-
-  def wait():
-    stepping.set()
-    return finish()
+  if method == 'step':
+    stream.send(np.zeros(5, np.int32), first.env_id)
+    while stream._groups[0].envs.running() != [3]:
+      pass
+  ended = threading.Event()
 
   def receive():
     with pytest.raises(base.StreamClosed):
       stream.recv()
-    ended.append(True)
+    ended.set()
 
-  envs.finish = wait
-  thread = threading.Thread(target=receive)
-  thread.start()
-  stepping.wait()
+  threading.Thread(target=receive, daemon=True).start()
+  stream.interrupt()
+  assert ended.wait(PATIENCE)
+  with pytest.raises(
+    base.EnvironmentFailed,
+    match=r'^Environment 3 of tests\.envs\.toys:stuck did ',
+  ):
+    stream.close()
   stream.close()
-  thread.join()
-  assert ended and not any(map(_is_there, _pids(stream)))
+  assert not count or not any(map(_is_there, _pids(stream)))
 
 
 _PARENT = """
@@ -395,3 +480,13 @@ def test_processes_are_not_for_envpool():
   section = streams.config('CartPole-v1', processes=2)
   with pytest.raises(ValueError, match=r'env\.processes=2: is for .*Gymnasium'):
     streams.make(section, 2)
+
+
+def test_integers_beyond_32_bits_do_not_wrap():
+  stream = streams.make(streams.toy('Stamp', high=2**40))
+  np.testing.assert_array_equal(stream.recv().observation, [[3e9, 1]])
+  stream.close()
+  stream = streams.make(streams.toy('Stamp', high=100))
+  with pytest.raises(base.EnvironmentFailed, match='observed 3000000000, more'):
+    stream.recv()
+  stream.close()

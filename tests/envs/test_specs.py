@@ -7,7 +7,7 @@ import pytest
 from gymnasium import spaces
 
 from seedrl_jax import types
-from seedrl_jax.envs import specs
+from seedrl_jax.envs import base, specs
 from tests.envs import streams
 
 
@@ -22,7 +22,48 @@ from tests.envs import streams
   ],
 )
 def test_agents_get_at_most_32_bits(given: Any, agents: Any):
-  assert specs.array_spec((2,), given) == ((2,), np.dtype(agents))
+  assert specs.array_spec((2,), given) == ((2,), np.dtype(agents), ())
+
+
+_STAMPS = spaces.Box(0, 2**40, (2,), np.int64)
+
+
+@pytest.mark.parametrize(
+  ('space', 'shape', 'dtype', 'categories'),
+  [
+    (spaces.Discrete(500), (), np.int32, (range(500),)),
+    (spaces.Discrete(3, start=-1), (), np.int32, (range(-1, 2),)),
+    (spaces.MultiDiscrete([2, 70]), (2,), np.int32, (range(2), range(70))),
+    (spaces.MultiBinary(2), (2,), np.int8, ()),
+    (spaces.Box(0, 9, (2,), np.int64), (2,), np.int32, ()),
+    (_STAMPS, (2,), np.float32, ()),
+    (spaces.Box(0, 2**32, (), np.uint64), (), np.float32, ()),
+    (spaces.Discrete(2**40), (), np.float32, ()),
+  ],
+)
+def test_observation_specs(
+  space: Any, shape: tuple, dtype: type, categories: tuple
+):
+  expected = types.ArraySpec(shape, np.dtype(dtype), categories)
+  assert specs.space_spec(space, '--x=Toy') == expected
+
+
+def test_integers_beyond_32_bits_are_announced_once(
+  caplog: pytest.LogCaptureFixture,
+):
+  for _ in range(2):
+    specs.space_spec(_STAMPS, '--x=Stamp')
+  (record,) = caplog.records
+  assert record.getMessage().startswith('--x=Stamp: observes integers')
+
+
+@pytest.mark.parametrize('value', [3_000_000_000, -(2**31) - 1])
+def test_integers_beyond_their_bounds_are_refused(value: int):
+  x = np.array([[1, value]], np.int64)
+  with pytest.raises(base.EnvironmentFailed, match=f'observed {value}, more'):
+    specs.check_fits(x, np.dtype(np.int32))
+  specs.check_fits(x, np.dtype(np.float32))
+  specs.check_fits(np.array([2**31 - 1]), np.dtype(np.int32))
 
 
 def test_outermost_keys_are_dropped_and_all_are_sorted():

@@ -1,5 +1,7 @@
 """Gymnasium environments with scripted steps."""
 
+import asyncio
+import itertools
 import multiprocessing
 import os
 import sys
@@ -89,6 +91,17 @@ class Parts(Scripted):
     return {'step': np.float32(self._step), 'arm': arm, 'mission': 'go'}
 
 
+class Stamp(Scripted):
+  """Shows 3,000,000,000 as an int64, whatever its bound says."""
+
+  def __init__(self, high: int) -> None:
+    super().__init__()
+    self.observation_space = spaces.Box(0, high, (2,), np.int64)
+
+  def _observe(self, action: int) -> np.ndarray:
+    return np.array([3_000_000_000, 1])
+
+
 ACTION_SPACES = {
   'discrete': spaces.Discrete(4),
   'joint': spaces.MultiDiscrete([2, 3]),
@@ -162,10 +175,21 @@ class Telling(Scripted):
 
 
 class Stuck(Scripted):
-  """Never returns from a step."""
+  """Never returns from a method if its seed is 1 + `at`."""
 
-  def step(self, action: Any) -> Any:
-    threading.Event().wait()
+  def __init__(self, at: int, method: str) -> None:
+    super().__init__()
+    self._at, self._hangs = at, False
+    setattr(self, method, self._hang)
+
+  def reset(self, *, seed: int | None = None, **kwargs: Any) -> Any:
+    self._hangs = seed == 1 + self._at
+    return super().reset(seed=seed, **kwargs)
+
+  def _hang(self, *args: Any) -> Any:
+    if self._hangs:
+      threading.Event().wait()
+    return super().step(*args) if args else None
 
 
 class UnpicklableError(Exception):
@@ -204,6 +228,83 @@ class Spoiled(Scripted):
     return np.array([3e38, self._step, last], np.float64)
 
 
+ODD_VALUES = {
+  'array': (1, np.array([2.0])),
+  'none': (1, None),
+  'nan': (1, np.nan),
+  'huge': (1, 1e39),
+  'shape': (0, np.zeros(2)),
+  'outside': (0, np.full(3, -7.0)),
+}
+
+
+class Odd(Scripted):
+  """Returns something unusual from its second step, as `kind` says."""
+
+  def __init__(self, kind: str) -> None:
+    super().__init__()
+    self._kind = kind
+
+  def step(self, action: Any) -> Any:
+    values = list(super().step(action))
+    if self._step == 2 and self._kind in ODD_VALUES:
+      place, value = ODD_VALUES[self._kind]
+      values[place] = value
+    return tuple(values[:4] if self._kind == 'old' else values)
+
+
+class Telltale(Scripted):
+  """Has infos and bounds that no other step or environment has."""
+
+  _count = itertools.count()
+
+  def __init__(self) -> None:
+    super().__init__()
+    high = 1e6 + next(self._count)
+    self.observation_space = spaces.Box(-1, high, (3,), np.float64)
+
+  def step(self, action: Any) -> Any:
+    *values, _ = super().step(action)
+    value = [np.zeros(self._step), {'x': 1}, 'text', 1 << 70][self._step % 4]
+    return *values, {'info': value}
+
+
+class Bound(Scripted):
+  """Works only in the thread that made it, and uses its event loop."""
+
+  def __init__(self, render_mode: str | None = None) -> None:
+    super().__init__()
+    self.render_mode = render_mode
+    self._thread = threading.get_ident()
+
+  def _use(self) -> None:
+    assert threading.get_ident() == self._thread
+    asyncio.get_event_loop().run_until_complete(asyncio.sleep(0))
+
+  def _observe(self, action: int) -> np.ndarray:
+    self._use()
+    return super()._observe(action)
+
+  def render(self) -> np.ndarray:
+    self._use()
+    return np.zeros((2, 2, 3), np.uint8)
+
+  def close(self) -> None:
+    self._use()
+
+
+class Beyond(Scripted):
+  """Its Discrete observation, 0 to 2, counts the steps."""
+
+  def __init__(self) -> None:
+    super().__init__()
+    self.observation_space = spaces.Dict({'step': spaces.Discrete(3)})
+
+  def _observe(self, action: int) -> Any:
+    return {'step': self._step}
+
+
 # Names of factories.
 scripted, seeded, echo, telling = Scripted, Seeded, Echo, Telling
 stuck, spoiled, parts, match = Stuck, Spoiled, Parts, Match
+odd, telltale, bound, beyond = Odd, Telltale, Bound, Beyond

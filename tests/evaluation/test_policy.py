@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,9 @@ from tests import runs
 from tests.evaluation import evaluation_runs
 
 _STEPS, _BATCH = 5, 3
+_SCALAR = types.ArraySpec((), np.dtype(np.float32))
 _VECTOR = types.ArraySpec((2,), np.dtype(np.float32))
+_IMAGE = types.ArraySpec((8, 8, 3), np.dtype(np.uint8))
 _DISCRETE = types.discrete(3)
 _BOX = types.ActionSpec((2,), np.dtype('f4'), (-1e-3, -1e-3), (1e-3, 1e-3))
 _RECURRENT = {
@@ -27,8 +30,10 @@ _RECURRENT = {
 }
 
 
-def _make(make, action, observation=_VECTOR, sample=False, **values):
-  spec = types.EnvSpec('Toy-v0', observation, action, 1, 4, 2)
+def _make(
+  make, action, observation=_VECTOR, sample=False, parts=None, **values
+):
+  spec = types.EnvSpec('Toy-v0', observation, action, 1, 4, 2, parts)
   agent = agents.load_agent(runs.tiny(make, **values), spec)
   state = agent.init(jax.random.PRNGKey(1))
   # Larger ones, so that actions depend on observations and leave the bounds.
@@ -117,28 +122,79 @@ def test_samples_as_training_does():
   assert len(set(sampling.act(observation).tolist())) == 3
 
 
-def test_dicts_are_taken_by_their_keys_or_as_one_vector():
-  image = types.ArraySpec((8, 8, 3), np.dtype(np.uint8))
-  nest = {'image': image, 'vector': _VECTOR}
-  _, own = _make(runs.base_config.get_config, _DISCRETE, nest)
-  frame = np.zeros((8, 8, 3), np.uint8)
-  own.act({'mission': 'go', 'vector': np.ones(2), 'image': frame})
-  _, joined = _make(runs.base_config.get_config, _DISCRETE)
-  a = joined.act({'velocity': np.float64(2), 'angle': np.array([1.0])})
-  joined.reset()
-  assert a == joined.act(np.array([1.0, 2.0]))
-  joined.reset()
-  batch = {'velocity': np.full(3, 2.0), 'angle': np.ones((3, 1))}
-  np.testing.assert_array_equal(joined.act(batch), [a] * 3)
+_PARTS = {'angle': types.ArraySpec((1,), np.dtype('f4')), 'speed': _SCALAR}
+_FRAME = np.zeros((8, 8, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+  ('spec', 'parts', 'observation'),
+  [
+    (_VECTOR, None, [1, 2.0]),
+    (_VECTOR, _PARTS, {'speed': np.float64(2), 'angle': [1.0], 'more': 0}),
+    (_VECTOR, _PARTS, np.array([1.0, 2.0])),
+    ({1: _VECTOR, 0: _IMAGE}, None, {0: _FRAME, 1: [1.0, 2.0], 'more': 'go'}),
+  ],
+)
+def test_takes_what_an_environment_gives_alone_or_in_a_batch(
+  spec, parts, observation
+):
+  _, own = _make(runs.base_config.get_config, _DISCRETE, spec, parts=parts)
+  single = own.act(observation)
+  assert single.shape == ()
   own.reset()
-  with pytest.raises(ValueError, match='lacks vector'):
-    own.act({'image': frame})
+  batch: Any = [observation] * 3
+  if isinstance(observation, dict):
+    batch = {key: [x] * 3 for key, x in observation.items()}
+  np.testing.assert_array_equal(own.act(batch), [single] * 3)
 
 
-def test_other_shapes_and_sizes_are_refused():
+@pytest.mark.parametrize(
+  ('spec', 'parts', 'observation', 'words'),
+  [
+    (_VECTOR, None, np.zeros(3), r'shape \(3,\) instead of \(2,\)'),
+    (_VECTOR, None, [np.zeros(2), np.zeros(3)], 'no array'),
+    (_VECTOR, None, np.zeros((0, 2)), 'the batch is empty'),
+    (_VECTOR, None, [], r'shape \(0,\)'),
+    (_VECTOR, None, [0, np.nan], 'is not finite'),
+    (_VECTOR, None, [0, 1e39], 'is not finite'),
+    (_VECTOR, None, [0, None], 'dtype object'),
+    (_VECTOR, None, None, r'shape \(\)'),
+    (_VECTOR, None, [0, 1j], 'dtype complex128'),
+    (_VECTOR, None, {'angle': [1.0]}, r'shape \(\)'),
+    (_VECTOR, _PARTS, {'angle': [1.0], 'velocity': 2.0}, "the key 'speed'"),
+    (
+      _VECTOR,
+      _PARTS,
+      {'angle': [1.0, 2.0]},
+      r"'angle' of shape",
+    ),
+    (
+      {'image': _IMAGE},
+      None,
+      {'image': _FRAME / 255},
+      "'image' of dtype float",
+    ),
+    ({'image': _IMAGE}, None, {}, "without the key 'image'"),
+  ],
+)
+@pytest.mark.filterwarnings('ignore:overflow')
+def test_refuses_what_would_not_pass_in_training(
+  spec, parts, observation, words
+):
+  _, own = _make(runs.base_config.get_config, _DISCRETE, spec, parts=parts)
+  with pytest.raises(ValueError, match=f'^Policy.act: .*{words}'):
+    own.act(observation)
+
+
+@pytest.mark.parametrize('reward', [np.nan, None, 1j, [1.0, 2.0]])
+def test_refuses_other_rewards(reward):
   _, own = _make(runs.base_config.get_config, _DISCRETE)
-  with pytest.raises(ValueError, match=r'shapes \[\(3,\)\]; Toy-v0 has'):
-    own.act(np.zeros(3))
+  with pytest.raises(ValueError, match=r'^Policy\.act: the reward '):
+    own.act(np.zeros(2), reward)
+
+
+def test_a_batch_of_another_size_needs_a_reset():
+  _, own = _make(runs.base_config.get_config, _DISCRETE)
   own.act(np.zeros((4, 2)))
   with pytest.raises(ValueError, match=r'2 observations, .* 4; call reset'):
     own.act(np.zeros((2, 2)))

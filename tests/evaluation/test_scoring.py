@@ -39,6 +39,15 @@ def test_episodes_are_exactly_those_asked_for(tmp_path):
   assert [e.length for e in of_env[0]] == [3, 5, 4]
 
 
+def test_episodes_that_do_not_end_are_cut_off(tmp_path):
+  runs.save(tmp_path, runs.config(_SCRIPTED), 1.0)
+  out = io.StringIO()
+  result = _play(tmp_path, out, episodes=7, num_envs=2, max_steps=4)
+  assert '2 episodes were cut off at --max_steps=4; their env' in out.getvalue()
+  # The second of each environment would have five steps; none has a third.
+  assert [e.episode_return for e in result.episodes] == [6.0, 6.0, 10.0, 10.0]
+
+
 def test_fewer_episodes_than_environments_make_fewer_environments(tmp_path):
   runs.save(tmp_path, runs.config(), 1.0)
   result = _play(tmp_path, episodes=2, num_envs=7)

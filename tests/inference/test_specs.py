@@ -117,7 +117,8 @@ def test_unrolls_have_columns_as_environment_and_agent_say():
   spec = specs.unroll_spec(env_spec, 5, output, core)
   assert spec.steps.observation['x'].shape == (6, 3)
   assert spec.steps.agent_output['action'].shape == (6, 2)
-  assert spec.steps.previous_action == ((6, 2), np.float32)
+  expected = types.ArraySpec((6, 2), np.dtype(np.float32))
+  assert spec.steps.previous_action == expected
   assert spec.steps.reward == types.ArraySpec((6,), np.dtype(np.float32))
   assert spec.initial_core == core
   assert spec.env_id.shape == ()

@@ -108,7 +108,7 @@ def test_kill_and_restart_continues_from_the_last_checkpoint(tmp_path, backend):
 @pytest.mark.parametrize(
   ('failure', 'words'),
   [
-    ('inf', ['train: Update ', 'is not finite']),
+    ('nan', [' of tests.runs:pixels gave a reward of nan, which is not a']),
     (
       'raise',
       [
@@ -132,7 +132,7 @@ def test_failure_is_told_and_the_last_good_checkpoint_stays(
   assert code == 1
   assert all(word in err for word in words)
   # What the user may have caused is told without a traceback.
-  assert (len(err.splitlines()) == 1) == (failure == 'inf')
+  assert (len(err.splitlines()) == 1) == (failure == 'nan')
   assert runs.summary(tmp_path)['status'].startswith('failed: ')
   assert runs.steps(tmp_path)
 

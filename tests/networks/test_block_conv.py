@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedrl_jax.networks import block_conv
+from seedrl_jax.networks import block_conv, torsos
 from tests.networks import parameters
 
 
@@ -69,3 +69,25 @@ def test_strided_conv_is_a_convolution(layer, height, width, num_frames):
     gradients, output = run(function)
     chex.assert_trees_all_close(output, expected, atol=1e-5)
     chex.assert_trees_all_close(gradients, expected_gradients, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+  'conv',
+  [
+    block_conv.StridedConv(block_conv.ConvLayer(1, 4, 2), None, jnp.bfloat16),
+    torsos.Conv(1, False, jnp.bfloat16),
+    torsos.Conv(1, True, jnp.bfloat16),
+  ],
+  ids=['strided', 'plain', 'pooled'],
+)
+def test_bias_gradient_in_bfloat16_is_summed_in_float32(conv):
+  x = np.zeros((32, 30, 30, 1), np.float32)
+  params = parameters.draw(conv.init, jax.random.key(0), x)
+  y, gradient = jax.jit(
+    lambda params, x: jax.vjp(lambda p: conv.apply(p, x), params)
+  )(params, x)
+  # As many as a loss gives, which are exact in bfloat16.
+  cotangent = jnp.full(y.shape, 0.375, y.dtype)
+  (found,) = jax.jit(gradient)(cotangent)
+  bias = found['params']['bias']
+  np.testing.assert_allclose(bias, [0.375 * y.size], rtol=1e-5)

@@ -45,6 +45,14 @@ def test_leaves_a_complete_work_directory_and_nothing_open(tmp_path):
   assert runs.open_files() <= files
 
 
+def test_unrolls_longer_than_the_run_end_with_it(tmp_path):
+  config = runs.tiny(unroll_length=100_000, log__every_seconds=60.0)
+  summary = runs.Run(config, tmp_path).train()
+  assert (summary['status'], summary['updates']) == ('finished', 0)
+  # The four environments step together.
+  assert 400 <= summary['env_frames'] <= 400 + 4
+
+
 def test_resumes_where_it_ended(tmp_path):
   first = runs.Run(runs.tiny(num_eval_envs=2), tmp_path)
   before = first.train()

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from seedrl_jax.envs import env_thread
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.run import system
@@ -32,8 +33,9 @@ def _assert_sound(run):
 @pytest.mark.parametrize('deterministic', [False, True])
 def test_loss_that_is_not_finite(tmp_path, deterministic):
   config = runs.tiny(
-    **runs.toy('pixels', bad_after=60, failure='inf'),
+    **runs.toy('pixels', bad_after=60, failure='huge'),
     network__torso='mlp',
+    loss__reward_scale=1e14,
     total_env_frames=10**9,
     checkpoint__every_seconds=0.0,
     deterministic=deterministic,
@@ -49,6 +51,37 @@ def test_loss_that_is_not_finite(tmp_path, deterministic):
   # The bad one makes no checkpoint; in threads, others may be left out.
   assert 0 < found.step <= updates
   assert found.step == updates or not deterministic
+  _assert_no_thread_is_left()
+
+
+@pytest.mark.parametrize('deterministic', [False, True])
+def test_environment_that_hangs_is_named_after_a_last_checkpoint(
+  tmp_path, monkeypatch, deterministic
+):
+  monkeypatch.setattr(env_thread, 'END_SECONDS', 0.1)
+  config = runs.tiny(
+    **runs.toy('pixels', bad_after=60, failure='hang'),
+    network__torso='mlp',
+    total_env_frames=10**9,
+    deterministic=deterministic,
+  )
+  run = runs.Run(config, tmp_path)
+  runs.HANGS.clear()
+
+  def stop():
+    assert runs.HANGS.wait(PATIENCE)
+    run.system.stop()
+
+  thread = threading.Thread(target=stop)
+  thread.start()
+  with pytest.raises(
+    system.RunFailed, match=r'^Environment \d of tests\.runs:pixels did not r'
+  ):
+    run.train()
+  thread.join()
+  summary = runs.summary(tmp_path)
+  assert summary['status'].startswith('failed: EnvironmentFailed: Environment ')
+  assert _assert_sound(run).step == summary['updates'] > 0
   _assert_no_thread_is_left()
 
 
@@ -98,13 +131,15 @@ def test_environment_that_cannot_close(tmp_path):
   close = first.close
 
   def fails():
+    # Only the first call raises.
+    first.close = close
     close()
     raise OSError('It does not close.')
 
   first.close = fails
   with pytest.raises(system.RunFailed, match='It does not close'):
     run.train()
-  assert sorted(streams.closed) == [0, 1]
+  assert streams.closed == {0, 1}
   assert _assert_sound(run).step > 0
   _assert_no_thread_is_left()
 
@@ -190,7 +225,7 @@ def test_a_start_that_fails_closes_all_and_changes_nothing(
   streams = runs.Streams(config, fail_at=2)
   with pytest.raises(ValueError, match='this stream cannot be had'):
     runs.Run(config, tmp_path, make_streams=streams)
-  assert sorted(streams.closed) == [0, 1]
+  assert streams.closed == {0, 1}
   with pytest.raises(replay.StoreClosed):
     stores[0].table('unrolls').sampler(4, 1).sample(wait=False)
   assert files() == before
@@ -203,5 +238,5 @@ def test_a_start_that_fails_closes_all_and_changes_nothing(
   run.system.parts.learner.compile = fails
   with pytest.raises(TypeError, match='Shapes do not fit'):
     run.train()
-  assert sorted(streams.closed) == [0, 1, 2]
+  assert streams.closed == {0, 1, 2}
   assert files() == before

@@ -22,13 +22,16 @@ from seedrl_jax.runtime import run_lock, versions, workdir
 _SPEC = types.EnvSpec(
   'Toy-v0',
   {
-    'shape': types.ArraySpec((), np.dtype(np.int32)),
-    'deeper': {'image': types.ArraySpec((3, 8, 8), np.dtype(np.uint8))},
+    'shape': types.ArraySpec(
+      (2,), np.dtype(np.int32), (range(3), range(-1, 7))
+    ),
+    'deeper': {12: types.ArraySpec((3, 8, 8), np.dtype(np.uint8))},
   },
   types.ActionSpec((2,), np.dtype('f4'), (-1.0, -math.inf), (0.1, math.inf)),
   action_repeat=4,
   num_envs=8,
   num_eval_envs=2,
+  parts={'x': types.ArraySpec((2,), np.dtype(np.float32))},
 )
 
 
@@ -270,6 +273,10 @@ def test_config_comes_back_and_resumes_itself(tmp_path):
   assert found.env.frame_skip is None
   # Tuples are lists in JSON; that is no change.
   assert workdir.check_resumable(found, config) == []
+  # An earlier release lacked this; the network need not differ.
+  del found.network.categories
+  (change,) = workdir.check_resumable(found, config)
+  assert change == 'network.categories: None -> auto'
 
 
 def test_specs_come_back(tmp_path):

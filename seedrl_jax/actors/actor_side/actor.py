@@ -41,7 +41,8 @@ _FATAL = {
 
 
 # Makes what acts for a group's environments during one connection to a learner,
-# as `local_inference.LocalInference`, which needs JAX; its `close` closes them.
+# as `local_inference.LocalInference`, which needs JAX; its `close` interrupts
+# the stream.
 MakeLocalActor = Callable[[handshake.Welcome, base.LocalStream], Any]
 
 
@@ -90,7 +91,9 @@ class EnvGroup:
     self._make_local_actor = make_local_actor
     self._stop = threading.Event()
     self._lock = threading.Lock()
-    self._connection: LearnerConnection | None = None  # what `stop` wakes
+    # What `stop` wakes.
+    self._connection: LearnerConnection | None = None
+    self._stream: base.LocalStream | None = None
     # When a learner was last there, or first looked for.
     self._found = time.monotonic()
     self._wait = 0.0
@@ -101,6 +104,7 @@ class EnvGroup:
 
     Raises:
       ActorError: if learner and actor do not fit, or none was found in time.
+      EnvironmentFailed: if an environment fails, or hangs after `stop`.
     """
     while not self._stop.is_set():
       try:
@@ -108,6 +112,9 @@ class EnvGroup:
           return True
       except PeerLost as e:
         self._back_off(e)
+      except base.StreamClosed:
+        # By `stop`.
+        break
     return False
 
   def stop(self) -> None:
@@ -116,6 +123,8 @@ class EnvGroup:
     with self._lock:
       if self._connection is not None:
         self._connection.cancel()
+      if self._stream is not None:
+        self._stream.interrupt()
 
   def _back_off(self, reason: PeerLost) -> None:
     """Waits before the next attempt, longer each time, up to `patience`."""
@@ -168,6 +177,10 @@ class EnvGroup:
     self._wait, self._reason = 0.0, ''
     try:
       stream = self._make_stream(welcome)
+      with self._lock:
+        self._stream = stream
+        if self._stop.is_set():
+          stream.interrupt()
       try:
         self._say(
           f'Run {welcome.run_id}: {stream.num_envs} environments of '

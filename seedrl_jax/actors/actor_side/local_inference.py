@@ -55,7 +55,7 @@ class LocalInference:
   ):
     """Makes the agent, or raises `IncompatibleLearner`.
 
-    `welcome` has `local`; `close` closes `stream`.
+    `welcome` has `local`; `close` interrupts `stream`.
     """
     assert welcome.local is not None
     self._run = welcome.local
@@ -72,7 +72,7 @@ class LocalInference:
     self._arrived, self._due = threading.Event(), threading.Event()
     self._threads = threads.ThreadGroup((replay.StoreClosed, envs.StreamClosed))
     wakes = self._interrupt_store, self._arrived.set, self._due.set
-    for wake in (stream.close, *wakes):
+    for wake in (stream.interrupt, *wakes):
       self._threads.on_stop(wake)
 
   def _make_agent(self, key: jax.Array) -> None:

@@ -243,7 +243,13 @@ def make_server(
   Raises `ValueError`, naming the flag, if the configuration is not possible.
   """
   section = config.actors
-  spec = base.StreamSpec(*env_spec[1:4], name=env_spec.env_id)
+  spec = base.StreamSpec(
+    env_spec.observation,
+    env_spec.action,
+    env_spec.action_repeat,
+    env_spec.env_id,
+    env_spec.parts,
+  )
   streams = [
     remote_stream.RemoteStream(
       spec,

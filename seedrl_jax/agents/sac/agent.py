@@ -16,7 +16,7 @@ import optax
 from seedrl_jax import types
 from seedrl_jax.agents import base, sgd
 from seedrl_jax.agents.sac import loss as loss_lib
-from seedrl_jax.networks import distributions, heads, torsos
+from seedrl_jax.networks import distributions, heads, observations, torsos
 from seedrl_jax.networks import network as network_lib
 
 _NUM_CRITICS = 2
@@ -71,16 +71,23 @@ class Critic(nn.Module):
   """The value of an action, from all numbers of an observation and its own."""
 
   config: ml_collections.FrozenConfigDict  # config.network
+  leaves: tuple[observations.Leaf, ...]  # of the observation, in order
 
   @nn.compact
   def __call__(self, observation: types.Nest, action: jax.Array) -> jax.Array:
     """Maps `[T, B, ...]` and actions `[T, B, A]` in [-1, 1] to `[T, B]`."""
     length, batch = action.shape[:2]
     dtype = jnp.dtype(self.config.compute_dtype)
-    vectors = [
-      torsos.to_features(x.reshape((length * batch, *x.shape[2:])), dtype)
+    arrays = [
+      x.reshape((length * batch, *x.shape[2:]))
       for x in jax.tree.leaves((observation, action))
     ]
+    for i, leaf in enumerate(self.leaves):
+      if leaf.is_coded:
+        arrays[i] = observations.Coded(leaf, dtype, name=f'coded_{i}')(
+          arrays[i]
+        )
+    vectors = [observations.to_features(x, dtype) for x in arrays]
     x = jnp.concatenate([x.reshape((len(x), -1)) for x in vectors], axis=-1)
     features = torsos.make_torso(self.config, x.shape[1:], name='torso')(x)
     return heads.BaselineHead(name='q')(features).reshape((length, batch))
@@ -152,7 +159,7 @@ class Learner:
     self._env_spec = env_spec
     self._distribution = distributions.TanhGaussian(env_spec.action)
     self._policy = Policy(network, self._distribution.num_params)
-    self._critic = Critic(network.config)
+    self._critic = Critic(network.config, network.leaves)
     self._init_policy = network_lib.make_init(self._policy, network, env_spec)
     self._optimizer = sgd.make_optimizer(config)
     self._learning_rate = sgd.learning_rate(config)

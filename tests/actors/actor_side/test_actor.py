@@ -15,7 +15,8 @@ from seedrl_jax import types
 from seedrl_jax.actors import addresses, handshake, local_messages
 from seedrl_jax.actors.actor_side import actor
 from seedrl_jax.configs import base as base_config
-from seedrl_jax.envs import factory
+from seedrl_jax.envs import base, env_thread, factory, trust
+from tests import runs
 from tests.actors import toys
 
 _CONFIG = base_config.get_config().env
@@ -239,6 +240,28 @@ class _LocalGroup(toys.RunningGroup):
     local_actor = _ToyActor(welcome, self._raises)
     self.made.put(local_actor)
     return local_actor
+
+
+def test_group_whose_environment_hangs_names_it(monkeypatch):
+  monkeypatch.setattr(env_thread, 'END_SECONDS', 0.1)
+  config = base_config.get_config().env
+  config.factory = 'tests.runs:pixels'
+  config.factory_kwargs.update(bad_after=3, failure='hang')
+  values = {
+    'spec': factory.make_spec(config),
+    'env': handshake.env_values(config),
+  }
+  runs.HANGS.clear()
+  with _learner(**values) as (server, _):
+    allowed = trust.flags_needed({'env': values['env']})
+    group = toys.RunningGroup(server.addresses[0], allowed=allowed)
+    assert runs.HANGS.wait(300.0)
+    group.group.stop()
+    group.join()
+  assert isinstance(group.error, base.EnvironmentFailed)
+  assert str(group.error).startswith(
+    'Environment 0 of tests.runs:pixels did not r'
+  )
 
 
 @pytest.mark.parametrize('ended', [True, False])

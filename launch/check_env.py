@@ -1,0 +1,56 @@
+"""Checks an environment: `python launch/check_env.py --config.env.factory=…`.
+
+Steps it with random actions and prints every fault that would end a training,
+its speed, whether resets with a seed are deterministic, and the network that
+`--config.network.torso=auto` takes. Exits with 1 if there is a fault.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from absl import flags
+
+from seedrl_jax.launch import config_flag, program
+from seedrl_jax.runtime import process
+
+_CONFIG = config_flag.define(
+  'The configuration whose section `env` is checked, '
+  f'{config_flag.DEFAULT} by default.'
+)
+_EPISODES = flags.DEFINE_integer('episodes', 10, 'Episodes to play.', 1)
+_MAX_STEPS = flags.DEFINE_integer(
+  'max_steps', 10_000, 'Steps after which an episode is left.', 1
+)
+_SEED = flags.DEFINE_integer(
+  'seed', 0, 'Of the environment and of the actions.', 0, 2**31 - 1
+)
+
+
+def main(argv: Sequence[str]) -> None:
+  """Checks; exits with 1 if there is a fault, or a message if it cannot."""
+  if len(argv) > 1:
+    sys.exit(f'check_env: unexpected arguments: {" ".join(argv[1:])}')
+  # A training run may use the accelerator, and no network is made here.
+  os.environ['JAX_PLATFORMS'] = 'cpu'
+  # Imports take seconds, so parse flags first.
+  from seedrl_jax.agents import base as agents
+  from seedrl_jax.evaluation import env_check
+  from seedrl_jax.run import layout
+
+  options = env_check.CheckOptions(
+    _EPISODES.value, _MAX_STEPS.value, _SEED.value
+  )
+  try:
+    layout.check(_CONFIG.value, agents.ranges(_CONFIG.value))
+    found = env_check.check(_CONFIG.value, options)
+  except ValueError as e:
+    sys.exit(f'check_env: {e}')
+  except KeyboardInterrupt:
+    sys.exit('check_env: interrupted')
+  process.say(found.report())
+  sys.exit(bool(found.faults))
+
+
+if __name__ == '__main__':
+  program.run(main, config_flag.parse)

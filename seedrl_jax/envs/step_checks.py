@@ -1,0 +1,191 @@
+"""Checks of what an environment returns from `reset` and `step`.
+
+Each raises `InvalidStep`, whose message begins with a verb; the caller puts the
+environment's number and name before it.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from seedrl_jax import types
+from seedrl_jax.runtime import nest
+
+# The largest absolute reward. Losses square rewards and gradients multiply them
+# with observations: in float32 that is safe up to ten times this, but not a
+# thousand times. Atari's scores fit.
+LARGEST_REWARD = 1e6
+
+
+class InvalidStep(ValueError):
+  """An environment returned something that cannot be used."""
+
+
+def reset_observation(result: Any) -> Any:
+  """Returns the observation of what `reset` returned."""
+  if not isinstance(result, tuple) or len(result) != 2:
+    raise _wrong_count('reset', result, 'observation', 'info')
+  return result[0]
+
+
+def step_values(result: Any) -> tuple[Any, float, Any, Any]:
+  """Returns (observation, reward, terminated, truncated) of a `step`."""
+  if not isinstance(result, tuple) or len(result) != 5:
+    names = ('observation', 'reward', 'terminated', 'truncated', 'info')
+    raise _wrong_count('step', result, *names)
+  observation, value, terminated, truncated, _ = result
+  # Most are valid floats; a call takes longer.
+  if not isinstance(value, float) or not (
+    -LARGEST_REWARD <= value <= LARGEST_REWARD
+  ):
+    value = reward(value)
+  return observation, value, terminated, truncated
+
+
+def _wrong_count(method: str, result: Any, *names: str) -> InvalidStep:
+  what = type(result).__name__
+  if isinstance(result, tuple):
+    what = f'{len(result)} values'
+  return InvalidStep(
+    f'returned {what} from {method} instead of {len(names)} values '
+    f"({', '.join(names)}): bring it to Gymnasium's interface."
+  )
+
+
+def reward(value: Any) -> float:
+  """Returns a reward, which may be an array of one number."""
+  try:
+    number = np.asarray(value, np.float64).item()
+  except (TypeError, ValueError, OverflowError):
+    number = np.nan
+  # NaN fails both comparisons.
+  if not -LARGEST_REWARD <= number <= LARGEST_REWARD:
+    raise InvalidStep(
+      f'gave a reward of {value!s:.80}, which is not a number from '
+      f'{-LARGEST_REWARD:,.0f} to {LARGEST_REWARD:,.0f}: correct or scale it '
+      'in the environment.'
+    )
+  return number
+
+
+def write_observation(
+  observation: Any, spec: types.Nest, rows: types.Nest, row: int, key: str = ''
+) -> None:
+  """Copies an observation into row `row` of arrays `[n, ...]`.
+
+  Keys that the spec lacks are not read.
+  """
+  if isinstance(spec, types.ArraySpec):
+    if (
+      not isinstance(observation, np.ndarray)
+      or observation.dtype != spec.dtype
+      or observation.shape != spec.shape
+    ):
+      observation = _converted(observation, spec, key)
+    rows[row] = observation
+    return
+  if not isinstance(observation, Mapping):
+    raise InvalidStep(
+      f'gave an observation{_of(key)} that is a '
+      f'{type(observation).__name__} and no dict.'
+    )
+  for name, child in spec.items():
+    path = f'{key}.{name}' if key else str(name)
+    if name not in observation:
+      raise InvalidStep(f'gave an observation without the key {path!r}.')
+    write_observation(observation[name], child, rows[name], row, path)
+
+
+def _converted(value: Any, spec: types.ArraySpec, key: str) -> np.ndarray:
+  """Returns what can be written where the spec's arrays belong."""
+  try:
+    array = np.asarray(value)
+  except ValueError:
+    raise InvalidStep(
+      f'gave an observation{_of(key)} that is no array.'
+    ) from None
+  if array.shape != spec.shape:
+    raise InvalidStep(
+      f'gave an observation{_of(key)} of shape {array.shape} instead of '
+      f'{spec.shape}.'
+    )
+  if not np.can_cast(array.dtype, spec.dtype, 'same_kind'):
+    raise InvalidStep(
+      f'gave an observation{_of(key)} of dtype {array.dtype}, which '
+      f'{spec.dtype} cannot hold.'
+    )
+  check_fits(array, spec.dtype)
+  return array
+
+
+def check_fits(x: np.ndarray, dtype: np.dtype) -> None:
+  """Checks that 64-bit integers fit the agent's `dtype`."""
+  if x.dtype.kind not in 'iu' or x.itemsize < 8 or dtype != np.int32:
+    return
+  limits = np.iinfo(np.int32)
+  for value in (x.min(), x.max()) if x.size else ():
+    if not limits.min <= value <= limits.max:
+      raise InvalidStep(
+        f'observed {value}, more than 32 bits hold, although its observation '
+        'space has smaller bounds: correct the bounds.'
+      )
+
+
+def _of(key: str) -> str:
+  return f' for the key {key!r}' if key else ''
+
+
+def new_rows(spec: types.Nest, size: int) -> types.Nest:
+  """Returns arrays `[size, ...]` to write observations to."""
+  leaves = (np.empty((size, *s.shape), s.dtype) for s in nest.flatten(spec))
+  return nest.unflatten(spec, leaves)
+
+
+class Bounds(NamedTuple):
+  """Least and largest values of an observation's array, from its space."""
+
+  key: str  # of the array; '' if it is the only one
+  low: np.ndarray
+  high: np.ndarray
+  is_discrete: bool
+
+  def violation(self, values: np.ndarray) -> tuple[int, str] | None:
+    """Returns which of the rows `[n, ...]` is out of bounds first, and how."""
+    bad = (values < self.low) | (values > self.high)
+    if not bad.any():
+      return None
+    place = tuple(np.argwhere(bad)[0])
+    low, high = (np.broadcast_to(x, bad.shape)[place] for x in self[1:3])
+    return int(place[0]), (
+      f'gave an observation{_of(self.key)} with {values[place]!s}, which is '
+      f'not from {low!s} to {high!s}: correct it or its space.'
+    )
+
+
+def find_bounds(
+  space: spaces.Space, dtype: np.dtype, key: str = ''
+) -> Bounds | None:
+  """Returns the bounds of arrays of a space; None if there are none to check.
+
+  Only a Box and a Discrete space have them.
+  """
+  match space:
+    case spaces.Box():
+      low, high = space.low, space.high
+      if dtype.kind == 'f':
+        # Rounded as the values are.
+        with np.errstate(over='ignore'):
+          low, high = low.astype(dtype), high.astype(dtype)
+    case spaces.Discrete():
+      low = np.asarray(space.start)
+      high = low + space.n - 1
+    case _:
+      return None
+  least, largest = -np.inf, np.inf
+  if dtype.kind in 'iu':
+    least, largest = np.iinfo(dtype).min, np.iinfo(dtype).max
+  if (low <= least).all() and (high >= largest).all():
+    return None
+  return Bounds(key, low, high, isinstance(space, spaces.Discrete))

@@ -1,0 +1,388 @@
+"""Steps an environment with random actions and reports all of its faults."""
+
+import dataclasses
+import functools
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import gymnasium
+import ml_collections
+import numpy as np
+
+from seedrl_jax import types
+from seedrl_jax.envs import (
+  base,
+  factory,
+  gymnasium_envs,
+  registry,
+  specs,
+  step_checks,
+)
+from seedrl_jax.networks import observations
+from seedrl_jax.runtime import nest, settings
+
+_T = TypeVar('_T')
+MakeEnv = Callable[[], gymnasium.Env]
+# Those of an observation; None for one that cannot be read.
+_Arrays = list[np.ndarray | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckOptions:
+  """How much to play: `episodes`, each of at most `max_steps` steps."""
+
+  episodes: int = 10
+  max_steps: int = 10_000
+  seed: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class EnvReport:
+  """What a check of an environment found.
+
+  Attributes:
+    name: of the environment.
+    faults: sentences on what training refuses.
+    warnings: sentences on what training takes, but may not be meant.
+    episodes, steps: number of those played.
+    steps_per_second: of a single environment, without resets.
+    is_deterministic: whether two environments gave the same observation when
+      reset with the same seed; None if they could not be compared.
+    network: what `--config.network.torso=auto` takes; '' if nothing can be
+      taken.
+  """
+
+  name: str
+  faults: tuple[str, ...]
+  warnings: tuple[str, ...] = ()
+  episodes: int = 0
+  steps: int = 0
+  steps_per_second: float = 0.0
+  is_deterministic: bool | None = None
+  network: str = ''
+
+  def report(self) -> str:
+    """Returns the findings in a few lines."""
+    resets = {True: 'the same', False: 'different', None: 'not compared'}
+    lines = [
+      f'{self.name}: {self.steps} steps in {self.episodes} episodes of random '
+      f'actions, {self.steps_per_second:,.0f} steps/s without resets.',
+      f'Resets with the same seed: {resets[self.is_deterministic]}.',
+      self.network,
+      f'Faults: {len(self.faults)}; warnings: {len(self.warnings)}.',
+      *(f'Fault: {text}' for text in self.faults),
+      *(f'Warning: {text}' for text in self.warnings),
+    ]
+    return '\n'.join(filter(None, lines))
+
+
+class _Findings:
+  """Sentences and their counts; those that differ in numbers are of a kind."""
+
+  def __init__(self) -> None:
+    self._texts: dict[str, str] = {}
+    self._counts: dict[str, int] = {}
+
+  def add(self, text: str) -> None:
+    # Lines of a file are different places.
+    kind = re.sub(r'(?<!line )\b\d[\d.,e+-]*', '', text)
+    self._texts.setdefault(kind, text)
+    self._counts[kind] = self._counts.get(kind, 0) + 1
+
+  def attempt(self, call: Callable[[], _T]) -> _T | None:
+    """Returns what `call` returns; if it raises, adds that and returns None."""
+    try:
+      return call()
+    except step_checks.InvalidStep as e:
+      self.add(f'The environment {e}')
+    except (ValueError, registry.MissingLibraryError) as e:
+      self.add(str(e))
+    except Exception as e:
+      self.add(f'{settings.error_text(e)}.')
+    return None
+
+  def sentences(self) -> tuple[str, ...]:
+    return tuple(
+      text + (f' ({n} times)' if (n := self._counts[kind]) > 1 else '')
+      for kind, text in self._texts.items()
+    )
+
+
+class _PoolEnv(gymnasium.Env):
+  """An environment of EnvPool with the methods of Gymnasium's."""
+
+  def __init__(self, config: ml_collections.ConfigDict):
+    self._config = config
+    self._stream: base.LocalStream | None = None
+    self._num_resets = 0
+
+  def reset(
+    self, *, seed: int | None = None, options: Any = None
+  ) -> tuple[Any, dict[str, Any]]:
+    del options
+    self.close()
+    self._num_resets += 1
+    number = self._num_resets if seed is None else seed
+    self._stream = factory.make_stream(self._config, number, 1, 1)
+    return self._row(self._stream.recv()), {}
+
+  def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    assert self._stream is not None
+    self._stream.send(action[None], np.zeros(1, np.int32))
+    output = self._stream.recv()
+    is_last = output.step_type[0] == types.StepType.LAST
+    terminated = not output.discount[0]
+    reward = float(output.reward[0])
+    return self._row(output), reward, terminated, bool(is_last), {}
+
+  def close(self) -> None:
+    if self._stream is not None:
+      self._stream.close()
+
+  def _row(self, output: types.EnvOutput) -> types.Nest:
+    return specs.map_nest(lambda x: x[0], output.observation)
+
+
+class _Checker:
+  """Plays one environment; gathers what a report has."""
+
+  def __init__(self, config: ml_collections.ConfigDict):
+    self._config = config
+    self._faults, self._warnings = _Findings(), _Findings()
+    self._episodes = self._steps = 0
+    self._seconds = 0.0
+    self._is_deterministic: bool | None = None
+    self._network = ''
+    self._name = config.env.factory or config.env.id
+
+  def report(self) -> EnvReport:
+    return EnvReport(
+      self._name,
+      self._faults.sentences(),
+      self._warnings.sentences(),
+      self._episodes,
+      self._steps,
+      self._steps / max(self._seconds, 1e-9),
+      self._is_deterministic,
+      self._network,
+    )
+
+  def check(self, make: MakeEnv, options: CheckOptions) -> None:
+    """Makes an environment and plays it."""
+    env = self._faults.attempt(lambda: self._make(make))
+    if env is None:
+      return
+    if self._describe(env):
+      rng = np.random.default_rng(options.seed)
+      first = self._play(env, options.seed, options.max_steps, rng)
+      for _ in range(1, options.episodes):
+        # As in training, later resets have no seed.
+        self._play(env, None, options.max_steps, rng)
+      self._compare_resets(first, env, make, options.seed)
+    self._faults.attempt(env.close)
+
+  def _make(self, make: Callable[[], Any]) -> gymnasium.Env:
+    with registry.quiet_spaces():
+      env = make()
+    if not isinstance(env, gymnasium.Env):
+      raise ValueError(
+        f'{self._name} must be or make a gymnasium.Env, not a '
+        f'{type(env).__name__}.'
+      )
+    return env
+
+  def _describe(self, env: gymnasium.Env) -> bool:
+    """Reads spaces; returns whether agents can use all of them."""
+    described = self._faults.attempt(lambda: self._read_spaces(env))
+    if described is None:
+      return False
+    self._spec = described.spec
+    self._name = self._spec.name
+    self._action_dtype = described.action_dtype
+    # Each array as a nest of its own, so that one fault hides no other.
+    self._arrays = [
+      (key, single, step_checks.find_bounds(space, spec.dtype, key))
+      for single, (key, spec), space in zip(
+        _single_arrays(self._spec.observation),
+        nest.flatten_with_paths(self._spec.observation),
+        nest.flatten(described.space),
+        strict=True,
+      )
+    ]
+    self._describe_network()
+    return True
+
+  def _read_spaces(
+    self, env: gymnasium.Env
+  ) -> gymnasium_envs.Description | None:
+    """Returns what the environment looks like; None after a fault."""
+    section = self._config.env
+    if isinstance(env, _PoolEnv):
+      spec = factory.make_spec(section)
+      return gymnasium_envs.Description(
+        spec, spec.action.dtype, spec.observation
+      )
+    for text in gymnasium_envs.lost_statistics(
+      env, gymnasium_envs.flag_of(section)
+    ):
+      self._warnings.add(text)
+    # All of them, as each may add a fault.
+    calls = gymnasium_envs.spec_calls(env, section)
+    found = [self._faults.attempt(call) for call in calls]
+    return None if None in found else gymnasium_envs.describe_env(env, section)
+
+  def _describe_network(self) -> None:
+    network = self._config.copy_and_resolve_references().network
+    network.torso = 'auto'
+    spec = specs.joined_spec(self._spec)
+    env_spec = types.EnvSpec(
+      spec.name, spec.observation, spec.action, spec.action_repeat, 1, 0
+    )
+    text = self._faults.attempt(
+      lambda: observations.describe(network, env_spec)
+    )
+    self._network = text or ''
+
+  def _play(
+    self,
+    env: gymnasium.Env,
+    seed: int | None,
+    max_steps: int,
+    rng: np.random.Generator,
+  ) -> _Arrays | None:
+    """Plays an episode, as far as the environment can go on.
+
+    Returns the arrays of its first observation, or None if the reset failed.
+    """
+    self._episodes += 1
+    first = self._reset(env, seed)
+    if first is None:
+      return None
+    for _ in range(max_steps):
+      action = self._spec.action.sample(rng)
+      action = np.asarray(action, self._action_dtype)[()]
+      start = time.perf_counter()
+      result = self._call('step', functools.partial(env.step, action))
+      self._seconds += time.perf_counter() - start
+      if result is None or self._step(result):
+        return first
+    self._warnings.add(
+      f'An episode had not ended after {max_steps} steps; end it with '
+      "Gymnasium's TimeLimit or --config.env.max_episode_steps, or raise "
+      '--max_steps.',
+    )
+    return first
+
+  def _reset(self, env: gymnasium.Env, seed: int | None) -> _Arrays | None:
+    """Resets; returns the observation's arrays, or None if that failed."""
+    result = self._call('reset', functools.partial(env.reset, seed=seed))
+    if result is None:
+      return None
+    return self._faults.attempt(
+      lambda: self._observe(step_checks.reset_observation(result))
+    )
+
+  def _compare_resets(
+    self, first: _Arrays | None, env: gymnasium.Env, make: MakeEnv, seed: int
+  ) -> None:
+    """Compares a first observation with that of another environment."""
+    other = self._faults.attempt(lambda: self._make(make))
+    if first is None or other is None:
+      return
+    again = self._reset(other, seed)
+    if other is not env:
+      self._faults.attempt(other.close)
+    if again is None:
+      return
+    self._is_deterministic = all(
+      a is None or b is None or np.array_equal(a, b)
+      for a, b in zip(first, again, strict=True)
+    )
+    if not self._is_deterministic:
+      self._warnings.add(
+        f'Resets with seed {seed} differ; draw all random numbers from '
+        'self.np_random.',
+      )
+
+  def _call(self, method: str, call: Callable[[], Any]) -> Any:
+    """Returns what a method returns; None if it raises."""
+    try:
+      return call()
+    except Exception as e:
+      text = settings.error_text(e)
+      self._faults.add(f'The environment failed in {method}: {text}.')
+      return None
+
+  def _step(self, result: Any) -> bool:
+    """Checks what a step returned; returns whether the episode is over."""
+    self._steps += 1
+    if not isinstance(result, tuple) or len(result) != 5:
+      self._faults.attempt(lambda: step_checks.step_values(result))
+      return True
+    observation, reward, terminated, truncated, _ = result
+    self._observe(observation)
+    self._faults.attempt(lambda: step_checks.reward(reward))
+    is_over = self._call('step', lambda: bool(terminated) or bool(truncated))
+    return is_over is not False
+
+  def _observe(self, observation: Any) -> _Arrays:
+    """Checks an observation; returns its arrays `[1, ...]`, None if wrong."""
+    return [
+      self._faults.attempt(
+        functools.partial(self._read, observation, key, *rest)
+      )
+      for key, *rest in self._arrays
+    ]
+
+  def _read(
+    self,
+    observation: Any,
+    key: str,
+    spec: types.Nest,
+    bounds: step_checks.Bounds | None,
+  ) -> np.ndarray:
+    """Returns an array of an observation, `[1, ...]`."""
+    rows = step_checks.new_rows(spec, 1)
+    step_checks.write_observation(observation, spec, rows, 0)
+    (array,) = nest.flatten(rows)
+    if array.dtype.kind == 'f' and not np.isfinite(array).all():
+      raise step_checks.InvalidStep(
+        f'gave an observation{f" for the key {key!r}" if key else ""} that is '
+        'not finite.'
+      )
+    if bounds is not None and (found := bounds.violation(array)):
+      findings = self._faults if bounds.is_discrete else self._warnings
+      findings.add(f'The environment {found[1]}')
+    return array
+
+
+def _single_arrays(spec: types.Nest) -> Iterator[types.Nest]:
+  """Yields a nest for each array, which has only that one."""
+  if types.is_spec(spec):
+    yield spec
+    return
+  for key in sorted(spec):
+    for single in _single_arrays(spec[key]):
+      yield {key: single}
+
+
+def check(
+  config: ml_collections.ConfigDict,
+  options: CheckOptions,
+  make: MakeEnv | None = None,
+) -> EnvReport:
+  """Steps an environment and reports its faults.
+
+  `make` makes it; None: the section `env` of the configuration says which.
+  """
+  checker = _Checker(config)
+  checker.check(make or (lambda: _make_configured(config.env)), options)
+  return checker.report()
+
+
+def _make_configured(section: ml_collections.ConfigDict) -> gymnasium.Env:
+  if factory.is_gymnasium(section):
+    return gymnasium_envs.load_factory(section)()
+  return _PoolEnv(section)

@@ -1,0 +1,343 @@
+"""How the network lays out and codes each leaf of an observation.
+
+Environments send small dtypes, as uint8, which become features on the device.
+"""
+
+import itertools
+import math
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+
+from seedrl_jax import types
+from seedrl_jax.networks import block_conv, torsos
+from seedrl_jax.runtime import nest, workdir
+
+# Environments whose small images have categories as bytes: bounds do not tell.
+_GRIDS = re.compile(r'\b(MiniGrid|BabyAI|Sokoban)-')
+# One-hot levels of grids and scalar integers; the last includes all larger
+# values.
+_GRID_LEVELS = 16
+_SCALAR_LEVELS = 64
+# A wider one-hot code becomes a table of learned vectors, if these are fewer
+# numbers.
+_WIDEST_ONE_HOT = 1024
+_VECTOR_SIZE = 64
+_MOST_ROWS = 1 << 20
+
+
+class Leaf(NamedTuple):
+  """What the network makes of an observation's array.
+
+  Attributes:
+    name: the array's key, with dots between nested keys; '' if there is none.
+    axes: the environment's axes in the device's order; those from the third on
+      become one axis of channels if the leaf is an image.
+    shape: on the device; `[H, W, C]` of an image.
+    torso: see `torsos.resolve_torso`.
+    layer: the convolution that takes blocks of pixels, or None.
+    has_levels: whether bytes gain a one-hot code of `_GRID_LEVELS`.
+  """
+
+  name: str
+  spec: types.ArraySpec
+  axes: tuple[int, ...]
+  shape: tuple[int, ...]
+  torso: str
+  layer: block_conv.ConvLayer | None
+  has_levels: bool
+
+  @property
+  def is_coded(self) -> bool:
+    """Whether each number is coded by its value, all of which are known."""
+    values = self.spec.categories
+    if not values:
+      return False
+    # `to_features` has levels enough for small ones, as in earlier releases.
+    first = values[0]
+    return bool(self.shape) or first.start < 0 or first.stop > _SCALAR_LEVELS
+
+  def arrange(self, x: jax.Array) -> jax.Array:
+    """Brings `[..., *spec.shape]` to `[..., *shape]`."""
+    batch = x.ndim - len(self.axes)
+    order = (*range(batch), *(batch + axis for axis in self.axes))
+    return x.transpose(order).reshape((*x.shape[:batch], *self.shape))
+
+  def describe(self) -> str:
+    """Returns in words what is taken."""
+    text = f'{self.name} {self.spec.dtype}{list(self.spec.shape)}'.lstrip()
+    if len(self.shape) == 3:
+      height, width, channels = self.shape
+      text += f' as {height}x{width} pixels with {channels} channels'
+      if len(self.axes) > 2:
+        text += f' (axes {self.axes[0]} and {self.axes[1]})'
+    if self.has_levels:
+      text += f', {_GRID_LEVELS} one-hot levels per channel'
+    if self.is_coded:
+      counts = value_counts(self)
+      text += f', {sum(counts)} '
+      text += 'learned vectors' if is_embedded(counts) else 'one-hot levels'
+    elif not self.shape and self.spec.dtype.kind in 'iu':
+      text += f', {_SCALAR_LEVELS} one-hot levels'
+    return f'{text}, torso {self.torso}'
+
+
+def first_pixel_axis(shape: tuple[int, ...], layout: str) -> int:
+  """Returns the first of the two adjacent axes that are height and width.
+
+  Layout 'auto' takes the pair whose smaller side is largest, of several a
+  square one, of several the first: (3, 84, 84) and (84, 84, 100) are 84x84.
+  """
+  rank = len(shape)
+  if layout == 'auto':
+    pairs = [(min(p), p[0] == p[1]) for p in itertools.pairwise(shape)]
+    return pairs.index(max(pairs))
+  return max(0, rank - (2 if layout == 'channels_first' else 3))
+
+
+def to_image(x: np.ndarray, layout: str) -> np.ndarray:
+  """Returns an array of rank 2 or more as `[H, W, C]`."""
+  axes = _pixels_first(x.shape, layout)
+  return x.transpose(axes).reshape(_image_shape(x.shape, axes))
+
+
+def _pixels_first(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
+  first = first_pixel_axis(shape, layout)
+  pixels = (first, first + 1)
+  return (*pixels, *(i for i in range(len(shape)) if i not in pixels))
+
+
+def _image_shape(
+  shape: tuple[int, ...], axes: tuple[int, ...]
+) -> tuple[int, int, int]:
+  height, width, *channels = (shape[axis] for axis in axes)
+  return height, width, math.prod(channels)
+
+
+def make_leaf(
+  config: ml_collections.ConfigDict,
+  spec: types.ArraySpec,
+  env_id: str,
+  name: str = '',
+) -> Leaf:
+  """Decides what is made of an array; `config` is `config.network`.
+
+  Arrays of rank 3 are images. A matrix is a grey image, and an array of rank 4
+  a stack of images, if it is convolved: by a convolution that `torso` names, or
+  by 'auto' if both sides are at least `SMALLEST_PICTURE`.
+
+  Raises:
+    ValueError: if the torso does not fit; names the flag.
+  """
+  shape, torso, rank = spec.shape, config.torso, len(spec.shape)
+  axes = tuple(range(rank))
+  if torsos.is_convolution(torso) and rank > 4:
+    raise ValueError(
+      f'--config.network.torso={torso} convolves arrays of 2 to 4 axes, and '
+      f'{name or "the observation"} of {env_id} is {list(shape)}; take auto or '
+      'mlp.'
+    )
+  if rank in (2, 3, 4):
+    pixels_first = _pixels_first(shape, config.image_layout)
+    image = _image_shape(shape, pixels_first)
+    is_large = torso == 'auto' and torsos.is_picture(image)
+    if rank == 3 or torsos.is_convolution(torso) or is_large:
+      shape, axes = image, pixels_first
+  resolved = torsos.resolve_torso(torso, shape)
+  leaf = Leaf(name, spec, axes, shape, resolved, None, False)
+  if leaf.is_coded or len(shape) != 3:
+    return leaf
+  if torsos.is_picture(shape):
+    return leaf._replace(layer=torsos.strided_layer(resolved))
+  # Configurations of earlier releases lack the key.
+  categories = config.get('categories', 'on')
+  is_grid = categories == 'on' or (
+    categories == 'auto' and _GRIDS.search(env_id) is not None
+  )
+  return leaf._replace(has_levels=is_grid and spec.dtype == np.uint8)
+
+
+def read_leaves(
+  config: ml_collections.ConfigDict, env_spec: types.EnvSpec
+) -> tuple[Leaf, ...]:
+  """Returns what is made of each array of an observation, in order.
+
+  Raises what `make_leaf` does.
+  """
+  paths, _ = jax.tree_util.tree_flatten_with_path(
+    env_spec.observation, is_leaf=types.is_spec
+  )
+  names = [
+    jax.tree_util.keystr(path, simple=True, separator='.') for path, _ in paths
+  ]
+  return tuple(
+    make_leaf(config, spec, env_spec.env_id, name)
+    for name, (_, spec) in zip(names, paths, strict=True)
+  )
+
+
+def make_leaves(
+  config: ml_collections.ConfigDict, env_spec: types.EnvSpec
+) -> tuple[Leaf, ...]:
+  """Returns `read_leaves` for a network, which must be able to take them.
+
+  Raises:
+    ValueError: if the torso fits none, or not one of them; names the flag.
+  """
+  leaves = read_leaves(config, env_spec)
+  if torsos.is_convolution(config.torso) and all(
+    leaf.torso == 'mlp' for leaf in leaves
+  ):
+    raise ValueError(
+      f'--config.network.torso={config.torso} convolves images, and '
+      f'{env_spec.env_id} observes none; take auto or mlp.'
+    )
+  for leaf in leaves:
+    if leaf.is_coded and (rows := sum(value_counts(leaf))) > _MOST_ROWS:
+      raise ValueError(
+        f'{leaf.name or "The observation"} of {env_spec.env_id} is a choice '
+        f'among {rows} values, too many to learn each; let the environment '
+        'observe numbers (a Box) instead.'
+      )
+  return leaves
+
+
+def describe(config: ml_collections.ConfigDict, env_spec: types.EnvSpec) -> str:
+  """Returns a line about the arrays of an observation."""
+  leaves = read_leaves(config, env_spec)
+  return 'Observation: ' + '; '.join(leaf.describe() for leaf in leaves) + '.'
+
+
+def check_release(
+  directory: workdir.Workdir,
+  config: ml_collections.ConfigDict,
+  env_spec: types.EnvSpec,
+) -> None:
+  """Checks that a work directory's network is that of this release.
+
+  Releases that wrote no categories to `env_spec.json` took some arrays
+  otherwise, even if all parameters have the same shapes.
+
+  Raises:
+    WorkdirError: if that is so.
+  """
+  if not directory.env_spec_json.exists():
+    return
+  saved = nest.flatten(directory.read_env_spec().observation)
+  if all(spec.categories is not None for spec in saved):
+    return
+  changed = [
+    leaf.describe()
+    for leaf in read_leaves(config, env_spec)
+    if _differs_from_earlier(leaf, config)
+  ]
+  if changed:
+    raise workdir.WorkdirError(
+      f'--workdir={directory.path}: is of an earlier release, whose network '
+      f'took the observation otherwise; this one takes {"; ".join(changed)}. '
+      'Go on with that release, or start with another --workdir. If only '
+      'one-hot levels are missing, --config.network.categories=on adds them.'
+    )
+
+
+def _differs_from_earlier(
+  leaf: Leaf, config: ml_collections.ConfigDict
+) -> bool:
+  """Returns whether earlier releases took an array otherwise."""
+  shape = leaf.spec.shape
+  if len(shape) != 3:
+    return leaf.is_coded or len(leaf.shape) == 3
+  channels_first = config.image_layout == 'channels_first' or (
+    config.image_layout == 'auto' and shape[0] < shape[-1]
+  )
+  had_levels = leaf.spec.dtype == np.uint8 and not torsos.is_picture(leaf.shape)
+  return (
+    leaf.is_coded
+    or leaf.axes[0] != int(channels_first)
+    or leaf.has_levels != had_levels
+  )
+
+
+def _arranged(leaf: Leaf, values: Sequence[int]) -> np.ndarray:
+  """Brings a number per entry of an array to the device, `[..., C]`."""
+  x = np.reshape(values, leaf.spec.shape).transpose(leaf.axes)
+  return x.reshape(leaf.shape or (1,))
+
+
+def value_counts(leaf: Leaf) -> list[int]:
+  """Returns the number of values of each entry of a coded leaf's last axis."""
+  counts = _arranged(leaf, [len(x) for x in leaf.spec.categories or ()])
+  return counts.reshape((-1, counts.shape[-1])).max(axis=0).tolist()
+
+
+def is_embedded(counts: Sequence[int]) -> bool:
+  """Returns whether learned vectors, not a one-hot code, stand for values."""
+  return sum(counts) > max(_WIDEST_ONE_HOT, _VECTOR_SIZE * len(counts))
+
+
+class Coded(nn.Module):
+  """Codes numbers by their values: one-hot, or by a table of vectors."""
+
+  leaf: Leaf
+  dtype: jax.typing.DTypeLike = jnp.float32
+
+  @nn.compact
+  def __call__(self, x: jax.Array) -> jax.Array:
+    """Maps integers `[N, ..., k * C]`, k frames, to `[N, ..., F]`.
+
+    The one-hot code of a value out of range is zero, and its vector that of the
+    nearest one.
+    """
+    x = x.reshape((len(x), *(x.shape[1:] or (1,)))).astype(jnp.int32)
+    starts = _arranged(
+      self.leaf, [values.start for values in self.leaf.spec.categories or ()]
+    )
+    frames = x.shape[-1] // starts.shape[-1]
+    index = x - np.tile(starts, frames).astype(np.int32)
+    counts = np.tile(value_counts(self.leaf), frames)
+    first_row = np.cumsum(counts) - counts
+    rows = int(counts.sum())
+    if is_embedded(value_counts(self.leaf)):
+      table = nn.Embed(rows, _VECTOR_SIZE, dtype=self.dtype)
+      vectors = table(jnp.clip(index, 0, counts - 1) + first_row)
+      return vectors.reshape((*index.shape[:-1], -1))
+    entry = np.repeat(np.arange(len(counts)), counts)
+    value = np.arange(rows) - first_row[entry]
+    return (index[..., entry] == value).astype(self.dtype)
+
+
+def to_features(
+  x: jax.Array, dtype: jax.typing.DTypeLike, has_levels: bool = False
+) -> jax.Array:
+  """Turns raw numbers `[N, ...]` into floating point features of `dtype`.
+
+  * floats and booleans are cast, not scaled;
+  * uint8 is divided by 255 (images, RAM); if `has_levels`, a one-hot code of
+    each entry is added along the last axis;
+  * scalar integers (MiniGrid's direction, FrozenLake's cell) become one-hot,
+    plus the scaled number to tell values beyond the code apart;
+  * other integer arrays (Blackjack's hand) are cast, not scaled.
+  """
+  if x.ndim == 1 and jnp.issubdtype(x.dtype, jnp.integer):
+    scaled = x[:, None].astype(dtype) / _SCALAR_LEVELS
+    return jnp.concatenate([_one_hot(x, _SCALAR_LEVELS, dtype), scaled], -1)
+  features = x.astype(dtype)
+  if x.dtype == jnp.uint8:
+    features *= 1.0 / 255.0
+  if not has_levels:
+    return features
+  code = _one_hot(x, _GRID_LEVELS, dtype).reshape((*x.shape[:-1], -1))
+  return jnp.concatenate([code, features], axis=-1)
+
+
+def _one_hot(
+  x: jax.Array, levels: int, dtype: jax.typing.DTypeLike
+) -> jax.Array:
+  clipped = jnp.clip(x.astype(jnp.int32), 0, levels - 1)
+  return jax.nn.one_hot(clipped, levels, dtype=dtype)

@@ -1,0 +1,63 @@
+"""Tests for seedrl_jax/envs/gymnasium_envs.py."""
+
+import gymnasium
+import pytest
+from gymnasium import spaces, wrappers
+
+from seedrl_jax.envs import gymnasium_envs
+from tests.envs import streams, toys
+
+_EMPTY = spaces.Box(-1, 1, (0, 3))
+_FULL = spaces.Box(-1, 1, (3,))
+
+
+def with_spaces(observation: str, action: str) -> gymnasium.Env:
+  env = toys.Scripted()
+  env.observation_space = {
+    'empty': _EMPTY,
+    'full': _FULL,
+    'dict': spaces.Dict({'a': _FULL, 'b': _EMPTY}),
+  }[observation]
+  env.action_space = _EMPTY if action == 'empty' else env.action_space
+  return env
+
+
+def normalized() -> gymnasium.Env:
+  env = wrappers.NormalizeObservation(toys.Scripted())
+  return wrappers.TimeLimit(wrappers.NormalizeReward(env), 9)
+
+
+def _describe(factory: str, **kwargs: str) -> None:
+  name = f'tests.envs.test_gymnasium_envs:{factory}'
+  section = streams.config('', factory=name)
+  section.factory_kwargs = kwargs
+  gymnasium_envs.describe(section)
+
+
+@pytest.mark.parametrize(
+  ('observation', 'action', 'words'),
+  [
+    ('empty', 'full', r'observation of shape \(0, 3\) is empty; leave it out'),
+    ('dict', 'full', r"observation 'b' of shape \(0, 3\) is empty; leave"),
+    ('full', 'empty', r'actions of shape \(0, 3\) are empty'),
+  ],
+)
+def test_empty_arrays_are_refused(observation, action, words):
+  with pytest.raises(ValueError, match=f'^--config.env.factory=.*{words}'):
+    _describe('with_spaces', observation=observation, action=action)
+
+
+def test_warns_once_of_statistics_that_checkpoints_lack(monkeypatch):
+  warnings: list[str] = []
+  monkeypatch.setattr(
+    gymnasium_envs.logging, 'warning', lambda _, x: warnings.append(x)
+  )
+  gymnasium_envs._warn.cache_clear()
+  for _ in range(2):
+    _describe('normalized')
+    _describe('with_spaces', observation='full', action='full')
+  assert [x.partition('statistics of ')[2].split()[0] for x in warnings] == [
+    'NormalizeObservation',
+    'NormalizeReward',
+  ]
+  assert '--config.normalization.rewards=True' in warnings[1]

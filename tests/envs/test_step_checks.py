@@ -1,0 +1,113 @@
+"""Tests for envs/step_checks.py."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from seedrl_jax import types
+from seedrl_jax.envs import step_checks
+
+_SPEC = {
+  'inner': {'z': types.ArraySpec((), np.dtype(np.int32))},
+  'x': types.ArraySpec((2,), np.dtype(np.float32)),
+}
+
+
+@pytest.mark.parametrize(
+  'value', [1.5, np.float32(1.5), np.array(1.5), np.array([[1.5]])]
+)
+def test_one_number_of_any_kind_is_a_reward(value: Any):
+  assert step_checks.step_values((0, value, True, False, {})) == (
+    *(0, 1.5, True, False),
+  )
+
+
+@pytest.mark.parametrize(
+  'value', [None, np.nan, -np.inf, 2e6, 10**400, 'much', [1.0, 2.0], {}]
+)
+def test_other_rewards_are_invalid(value: Any):
+  with pytest.raises(step_checks.InvalidStep, match=r'^gave a reward of ') as e:
+    step_checks.step_values((0, value, False, False, {}))
+  assert len(str(e.value)) < 250
+
+
+@pytest.mark.parametrize(
+  ('check', 'result', 'text'),
+  [
+    (step_checks.step_values, (0, 1.0, True, {}), '4 values from step inst'),
+    (step_checks.step_values, [0, 1.0, True, False, {}], 'list from step'),
+    (step_checks.reset_observation, np.zeros(2), 'ndarray from reset instead'),
+    (step_checks.reset_observation, (0,), r'1 values .* \(observation, info\)'),
+  ],
+)
+def test_wrong_number_of_values(check: Any, result: Any, text: str):
+  with pytest.raises(step_checks.InvalidStep, match=f'^returned {text}'):
+    check(result)
+
+
+def test_observations_are_copied_to_their_row():
+  rows = step_checks.new_rows(_SPEC, 2)
+  for row in range(2):
+    value = {'x': [row, 0.5], 'inner': {'z': row + 7}, 'text': 'unread'}
+    step_checks.write_observation(value, _SPEC, rows, row)
+  assert rows['x'].tolist() == [[0, 0.5], [1, 0.5]]
+  assert rows['inner']['z'].tolist() == [7, 8]
+  assert rows['x'].dtype == np.float32
+
+
+@pytest.mark.parametrize(
+  ('change', 'text'),
+  [
+    ({'x': np.zeros(3)}, r"for the key 'x' of shape \(3,\) instead of \(2,\)"),
+    ({'x': None}, r"for the key 'x' of shape \(\) "),
+    ({'x': [[1], [1, 2]]}, "for the key 'x' that is no array"),
+    (
+      {'inner': {'z': 0.5}},
+      "for the key 'inner.z' of dtype float64, which int",
+    ),
+    ({'inner': {}}, "without the key 'inner.z'"),
+    ({'inner': 7}, "for the key 'inner' that is a int and no dict"),
+  ],
+)
+def test_unusable_observations_name_their_key(change: Any, text: str):
+  rows = step_checks.new_rows(_SPEC, 1)
+  value = {'x': np.zeros(2), 'inner': {'z': 0}} | change
+  with pytest.raises(step_checks.InvalidStep, match=f'gave an obs.* {text}'):
+    step_checks.write_observation(value, _SPEC, rows, 0)
+
+
+@pytest.mark.parametrize(
+  ('space', 'dtype'),
+  [
+    (spaces.Box(0, 255, (2,), np.uint8), np.uint8),
+    (spaces.Box(-np.inf, np.inf, (2,)), np.float32),
+    (spaces.Box(-1e300, 1e300, (2,), np.float64), np.float32),
+    (spaces.MultiBinary(2), np.int8),
+  ],
+)
+def test_spaces_without_bounds(space: spaces.Space, dtype: Any):
+  assert step_checks.find_bounds(space, np.dtype(dtype)) is None
+
+
+@pytest.mark.parametrize(
+  ('space', 'good', 'bad', 'text'),
+  [
+    # 0.1 is a little more as float32.
+    (spaces.Box(-0.1, 0.1, (1,), np.float64), 0.1, 0.2, 'not from -0.1 to 0.1'),
+    (spaces.Box(0, 9, (1,), np.uint8), 9, 10, 'not from 0 to 9'),
+    (spaces.Discrete(3, start=-1), -1, 2, 'with 2, which is not from -1 to 1'),
+  ],
+)
+def test_first_row_out_of_bounds(
+  space: spaces.Space, good: float, bad: float, text: str
+):
+  dtype = np.dtype(np.float32 if space.dtype == np.float64 else space.dtype)
+  bounds = step_checks.find_bounds(space, dtype, 'k')
+  assert bounds is not None
+  values = np.array([good, good, bad, bad], dtype).reshape((4, *space.shape))
+  assert bounds.violation(values[:2]) is None
+  row, violation = bounds.violation(values)
+  assert row == 2
+  assert "for the key 'k' with" in violation and text in violation

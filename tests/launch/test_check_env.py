@@ -1,0 +1,27 @@
+"""Tests for launch/check_env.py as a program."""
+
+import pytest
+
+from tests import runs
+
+
+@pytest.mark.parametrize(
+  ('bad_after', 'code', 'words'),
+  [(99, 0, 'Faults: 0; warnings: 0.'), (9, 1, 'a reward of inf, which')],
+)
+def test_exit_code_says_whether_there_is_a_fault(bad_after, code, words):
+  result = runs.call(
+    'check_env',
+    '--config.env.factory=tests.runs:pixels',
+    f"--config.env.factory_kwargs={{'bad_after': {bad_after}}}",
+    '--episodes=3',
+  )
+  assert (result.returncode, result.stderr) == (code, '')
+  assert result.stdout.startswith('tests.runs:pixels: 18 steps in 3 ')
+  assert words in result.stdout
+
+
+def test_wrong_flags_are_one_sentence():
+  assert runs.refusal('check_env', '--config.env.num_envs=-1').startswith(
+    'check_env: --config.env.num_envs=-1: '
+  )
