@@ -242,6 +242,6 @@ def _check_fits(
     raise CheckpointMismatch(
       f'Checkpoint {step} does not fit this configuration: '
       + '; '.join(differences[:3])
-      + f'{tail}. Use the configuration that it was made with, or another '
-      '--workdir.'
+      + f'{tail}. Use the configuration and the release of seedrl-jax that it '
+      'was made with, or another --workdir.'
     )

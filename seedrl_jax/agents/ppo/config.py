@@ -44,7 +44,8 @@ def set_defaults(config: ml_collections.ConfigDict) -> None:
   config.network.separate_baseline = False
   # A Gaussian's deviations are the same in all states.
   config.network.free_deviation = True
-  config.network.first_deviation = 1.0  # of a Gaussian
+  # Of a Gaussian; 1 is half the distance of an action's finite bounds.
+  config.network.first_deviation = 1.0
   config.network.min_deviation = 1e-3
   optimizer_config.set_defaults(config)
   config.optimizer.learning_rate = 3e-4
