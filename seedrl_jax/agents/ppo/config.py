@@ -64,8 +64,9 @@ def _loss() -> ml_collections.ConfigDict:
     'baseline_cost': 0.5,  # of half the squared error
     # To mean 0 and deviation 1: in each 'minibatch', in a 'batch', or 'no'.
     'normalize_advantages': 'minibatch',
-    # The rest of a batch's minibatches is skipped once the policy is so far (in
-    # nats) from the one that acted; 0: never.
+    # The rest of a batch's minibatches is skipped once the policy is further
+    # than this (in nats) from the one that acted; 0: never. Stable-Baselines3
+    # stops at 1.5 times its `target_kl`.
     'target_kl': 0.0,
   })
 
