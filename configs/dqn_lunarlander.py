@@ -1,7 +1,8 @@
 """DQN on LunarLander-v2.
 
 Network, batch, learning rate and Huber loss are those of Stable-Baselines3's
-tuned settings (RL Baselines3 Zoo); the rest differs (in brackets: theirs):
+tuned settings (hyperparams/dqn.yml of DLR-RM/rl-baselines3-zoo at commit
+f1064a7); the rest differs (in brackets: theirs):
 
 * a million frames with 8 samples each (100,000 with 128), from 16 environments
   (1);

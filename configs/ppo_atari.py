@@ -1,18 +1,19 @@
-"""PPO on Atari with the settings of its paper; Pong by default.
+"""PPO on Atari with the settings of OpenAI's PPO2; Pong by default.
 
-From arXiv 1707.06347 (table 5) and OpenAI's code come 4 epochs of 4
-minibatches, clip 0.1, discount 0.99, lambda 0.95, a value cost of 0.5 of half
-the square, entropy cost 0.01, Adam at 2.5e-4, which decays over 40 million
-frames, Nature's network and clipped rewards. Differences:
+The source is openai/baselines at commit ea25b9e: `atari()` in
+baselines/ppo2/defaults.py and the defaults of ppo2.py. 4 epochs of 4
+minibatches, ratios and values clipped at 0.1, discount 0.99, lambda 0.95, a
+value cost of 0.5 of half the square, entropy cost 0.01, gradients clipped at
+norm 0.5, Adam at 2.5e-4 with epsilon 1e-5, which decays over 40 million frames,
+Nature's network, clipped rewards, zeros before an episode in the stack of
+frames. Differences (in brackets: PPO2 with 8 environments):
 
-* 64 environments (8), unrolls of 32 steps (128), and batches of 32 unrolls:
-  1,024 transitions, as there;
-* the clip does not decay, and acting may be three batches ahead of training;
-* a minibatch is of eight unrolls, not 256 single steps;
+* 64 environments with unrolls of 32 steps (8 with 128), and batches of 32
+  unrolls: 1,024 transitions, as there;
+* acting may be three batches ahead of training;
+* a minibatch is of eight unrolls (256 single steps);
 * a lost life ends the return but not the episode, so that scores are of whole
   games;
-* values are not clipped;
-* frames are stacked in the agent's state, with zeros before an episode;
 * 4 more environments for evaluation, which act greedily.
 
 For two CPU cores take --config.network.torso=shallow.
@@ -43,7 +44,7 @@ def get_config() -> ml_collections.ConfigDict:
   # The environments begin the unrolls of two batches at once.
   config.learner.max_lag = 3
   config.epochs, config.minibatches = 4, 4
-  config.loss.clip = 0.1
+  config.loss.clip = config.loss.value_clip = 0.1
   config.loss.entropy_cost = 0.01
   config.optimizer.learning_rate = 2.5e-4
   return config

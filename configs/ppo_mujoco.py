@@ -5,6 +5,7 @@ normalisation. It differs (in brackets: CleanRL):
 
 * 64 environments (1) with unrolls of 32 steps (2,048): batches of 2,048
   transitions, as there;
+* actions are scaled so that their bounds are -1 and 1 (not scaled);
 * the deviation of actions starts at 0.4 (1), with which runs learn more
   reliably, and has a floor of 1e-3;
 * a truncated episode bootstraps from the value of its last observation (ends);

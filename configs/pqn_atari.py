@@ -11,7 +11,8 @@ Differences:
   that acted (the same);
 * a lost life ends the return but not the episode, so that scores are of whole
   games;
-* frames are stacked in the agent's state;
+* frames are stacked in the agent's state, with zeros before an episode (copies
+  of its first frame);
 * layer norm is over all outputs of a convolution (over channels), and initial
   weights are orthogonal (He's).
 

@@ -70,7 +70,9 @@ def make_agent(
     )
     metrics = {'entropy': transitions.mean_of_valid(entropy, made.valid)}
     total = jnp.sum(jnp.where(made.valid, each, 0.0)) / made.valid.size
-    return total, sgd.LossOutput(metrics)
+    # The update divides by it, over all devices: a mean over what is valid.
+    valid_share = jnp.mean(made.valid)
+    return total, sgd.LossOutput(metrics, valid_share=valid_share)
 
   init_params = network_lib.make_init(module, network, env_spec)
   trainer = sgd.make_trainer(config, loss)

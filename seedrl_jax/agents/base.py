@@ -135,6 +135,7 @@ class Agent:
       `action` conforms to `EnvSpec.action`.
     overlap: steps that consecutive unrolls of an environment share. An unroll
       has `unroll_length + overlap` steps.
+    burn_in: first transitions of an unroll that do not train.
     updates_per_batch: optimiser steps per `update`, the unit of parameter
       versions; policy lag is in batches.
     initial_priorities: None if all new unrolls have the same priority.
@@ -150,6 +151,7 @@ class Agent:
   act: ActFn
   update: UpdateFn
   overlap: int = 1
+  burn_in: int = 0
   updates_per_batch: int = 1
   initial_priorities: PrioritiesFn | None = None
   trainer: Any = None

@@ -19,10 +19,18 @@ from seedrl_jax.agents import base
 
 
 class LossOutput(NamedTuple):
-  """A loss's auxiliary outputs; see `base.UpdateOutput`."""
+  """A loss's auxiliary outputs.
+
+  Attributes:
+    metrics, priorities: see `base.UpdateOutput`.
+    valid_share: share of valid transitions in a loss to which the others add 0.
+      The trainer divides loss and gradient by its mean over pieces and devices:
+      a mean over all becomes one over valid transitions.
+  """
 
   metrics: Mapping[str, jax.Array]
   priorities: jax.Array | None = None
+  valid_share: jax.Array | float = 1.0
 
 
 class LossFn(Protocol):
@@ -52,8 +60,9 @@ class TrainState(NamedTuple):
   progress: types.Nest = ()
 
 
-# A loss, its metrics and gradient, summed over a device's pieces of a batch.
-_Total = tuple[jax.Array, dict[str, jax.Array], base.Params]
+# Sums over a device's pieces of a batch: loss, metrics, gradient and valid
+# share.
+_Total = tuple[jax.Array, dict[str, jax.Array], base.Params, jax.Array]
 # A micro-batch, or a device's whole share, with its key.
 _Piece = tuple[types.Batch, jax.Array]
 
@@ -122,7 +131,8 @@ class Trainer:
     for piece in pieces[1:]:
       total, priorities = self._accumulate(total, state, piece)
       results.append(priorities)
-    loss, metrics, grads = jax.tree.map(lambda x: x / self.micro_batches, total)
+    total = jax.tree.map(lambda x: x / self.micro_batches, total)
+    loss, metrics, grads = _of_valid(total)
     metrics |= {'total': loss, 'gradient_norm': optax.tree.norm(grads)}
     return grads, metrics, _concatenate(results)
 
@@ -159,7 +169,8 @@ class Trainer:
     (loss, output), grads = value_and_grad(
       state.params, state.target_params, *piece, state.progress
     )
-    return (loss, dict(output.metrics), grads), output.priorities
+    share = jnp.float32(output.valid_share)
+    return (loss, dict(output.metrics), grads, share), output.priorities
 
   def _finish(
     self,
@@ -168,9 +179,8 @@ class Trainer:
     priorities: Sequence[jax.Array | None],
     progress: jax.Array,
   ) -> tuple[TrainState, base.UpdateOutput]:
-    loss, metrics, grads = base.mean_over_devices(
-      jax.tree.map(lambda x: x / self.micro_batches, total)
-    )
+    total = jax.tree.map(lambda x: x / self.micro_batches, total)
+    loss, metrics, grads = _of_valid(base.mean_over_devices(total))
     learning_rate = self.learning_rate(progress)
     updates, opt_state = self.optimizer.update(
       grads, state.opt_state, state.params
@@ -208,6 +218,15 @@ class Trainer:
         _concatenate(priorities),
       ),
     )
+
+
+def _of_valid(
+  mean: _Total,
+) -> tuple[jax.Array, dict[str, jax.Array], base.Params]:
+  """Returns loss, metrics and gradient; see `LossOutput.valid_share`."""
+  loss, metrics, grads, share = mean
+  scale = 1.0 / jnp.maximum(share, 1e-8)
+  return loss * scale, metrics, optax.tree.scale(scale, grads)
 
 
 def _concatenate(parts: Sequence[jax.Array | None]) -> jax.Array | None:

@@ -63,7 +63,8 @@ def sums_to_go(errors: jax.Array, trace: jax.Array) -> jax.Array:
 def mean_of_valid(x: jax.Array, valid: jax.Array) -> jax.Array:
   """Returns the mean of `x` over valid transitions `[T, B]`; 0 if none is.
 
-  Only for metrics: a loss needs the same denominator in all pieces of a batch.
+  Only for metrics: a loss needs the same denominator in all pieces of a batch,
+  see `sgd.LossOutput.valid_share`.
   """
   chex.assert_equal_shape([x, valid])
   return jnp.sum(jnp.where(valid, x, 0.0)) / jnp.maximum(jnp.sum(valid), 1)

@@ -186,7 +186,13 @@ def _play(
       student.agent, writer.layout.unroll_spec, 1, jax.local_devices()[0]
     )
   recorder = tape.GameRecorder(
-    writer, writer.layout, num_envs, quota, options.min_return, priorities
+    writer,
+    writer.layout,
+    num_envs,
+    quota,
+    options.min_return,
+    priorities,
+    student.agent.burn_in,
   )
   stream = env_factory.make_stream(
     student.config.env, options.env_seed, num_envs, batch_size=num_envs

@@ -74,8 +74,9 @@ class GameRecorder:
     quota: playing.EpisodeQuota,
     min_return: float,
     priorities: assembler.Priorities | None = None,
+    burn_in: int | None = None,
   ):
-    """Writes blocks of one sequence with their `priorities`."""
+    """Writes blocks of one sequence; see `UnrollAssembler` for the last two."""
     self.kept: list[envs.Episode] = []
     self.num_envs = num_envs
     self._quota = quota
@@ -96,6 +97,7 @@ class GameRecorder:
       layout.overlap,
       block_width=1,
       priorities=priorities,
+      burn_in=burn_in,
     )
 
   @property

@@ -177,6 +177,7 @@ class UnrollAssembler:
     overlap: int,
     block_width: int,
     priorities: Priorities | None = None,
+    burn_in: int | None = None,
   ):
     """Starts without unrolls; raises ValueError if `overlap` is not in 1..T.
 
@@ -186,6 +187,8 @@ class UnrollAssembler:
       num_transitions: T; an unroll has T + 1 steps.
       overlap: steps that consecutive unrolls of an environment share.
       priorities: of new blocks; None if all unrolls are worth the same.
+      burn_in: transitions of an unroll before those that train. An unroll whose
+        trained transitions all lead to FIRST is dropped; None: never.
     """
     if not 1 <= overlap <= num_transitions:
       raise ValueError(
@@ -199,6 +202,7 @@ class UnrollAssembler:
     self._overlap = overlap
     self._stride = num_transitions + 1 - overlap  # new steps of an unroll
     self._width = block_width
+    self._burn_in = burn_in
     self._blocks: dict[int, OpenBlock] = {}  # by serial number
     self._next_serial = 0
     self._free = np.empty(0, np.int64)  # columns
@@ -344,13 +348,23 @@ class UnrollAssembler:
       for array, x in zip(block.core, core, strict=True):
         array[columns] = x[rows]
       self._copy_overlap(block, self._ramp[columns], new[rows])
-      block.missing -= len(new[rows])
+      is_empty = self._is_empty(block, self._ramp[columns])
+      self._free = np.concatenate([old[rows][is_empty], self._free])
+      block.missing -= int(np.count_nonzero(~is_empty))
       if not block.missing:
         full.append(block)
     for block in full:
       del self._blocks[block.serial]
     for block in full:
       self._inserter.insert(block.storage)
+
+  def _is_empty(self, block: OpenBlock, columns: np.ndarray) -> np.ndarray:
+    """Returns which of a block's columns `[n]` train nothing, bool `[n]`."""
+    if self._burn_in is None:
+      return np.zeros(len(columns), bool)
+    trained = slice(self._burn_in + 1, self._burn_in + 1 + self._stride)
+    step_type = block.storage.unroll.steps.step_type[trained, columns]
+    return (step_type == types.StepType.FIRST).all(axis=0)
 
   def _copy_overlap(
     self, block: OpenBlock, columns: np.ndarray, numbers: np.ndarray

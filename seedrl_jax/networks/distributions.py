@@ -19,6 +19,29 @@ from seedrl_jax import types
 _LOG_DEVIATION_BOUNDS = (-5.0, 2.0)
 
 
+def scale(action: types.ActionSpec) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the middle and half the width of bounds, float32 `[N]` each.
+
+  They map -1 and 1 to the bounds of each of the N numbers of a continuous
+  action. A number without two finite and different bounds has 0 and 1.
+  """
+  low = np.array(action.minimum, np.float32)
+  high = np.array(action.maximum, np.float32)
+  # The width of the largest floats is infinite: no bounds.
+  with np.errstate(over='ignore', invalid='ignore'):
+    middle, half = 0.5 * low + 0.5 * high, 0.5 * (high - low)
+  is_bounded = np.isfinite(half) & (half > 0)
+  return np.where(is_bounded, middle, 0.0), np.where(is_bounded, half, 1.0)
+
+
+def is_scaled(action: types.ActionSpec) -> bool:
+  """Returns whether `scale` changes an action, which must be continuous."""
+  middle, half = scale(action)
+  return not action.is_discrete and bool(
+    (middle != 0).any() | (half != 1).any()
+  )
+
+
 class Distribution(Protocol):
   """Independent choices of all numbers of an action."""
 
@@ -89,19 +112,20 @@ class Categorical:
 
 @dataclasses.dataclass(frozen=True)
 class Gaussian:
-  """Numbers with means and deviations; parameters are `[mean, log]`.
+  """Gaussian numbers, of which -1 and 1 are scaled to an action's bounds.
 
-  A deviation is `min_deviation` + `first_deviation` exp(log), so that its
+  Actions may leave the bounds. Parameters are `[mean, log]`, before scaling. A
+  deviation is `min_deviation` + `first_deviation` exp(log), so that its
   gradient never vanishes.
   """
 
-  shape: tuple[int, ...]
+  action: types.ActionSpec
   min_deviation: float = 0.0
   first_deviation: float = 1.0
 
   @property
   def num_params(self) -> int:
-    return 2 * int(np.prod(self.shape))
+    return 2 * len(self.action.minimum)
 
   def _split(self, params: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Returns means and deviations `[..., P / 2]`."""
@@ -109,7 +133,9 @@ class Gaussian:
     return mean, self.min_deviation + self.first_deviation * jnp.exp(log)
 
   def _action(self, numbers: jax.Array) -> jax.Array:
-    return numbers.reshape((*numbers.shape[:-1], *self.shape))
+    middle, half = scale(self.action)
+    action = middle + half * numbers
+    return action.reshape((*numbers.shape[:-1], *self.action.shape))
 
   def sample(self, key: jax.Array, params: jax.Array) -> jax.Array:
     mean, deviation = self._split(params)
@@ -121,12 +147,16 @@ class Gaussian:
 
   def log_prob(self, params: jax.Array, action: jax.Array) -> jax.Array:
     mean, deviation = self._split(params)
-    numbers = action.reshape(mean.shape)
-    return jnp.sum(stats.norm.logpdf(numbers, mean, deviation), axis=-1)
+    middle, half = scale(self.action)
+    numbers = (action.reshape(mean.shape) - middle) / half
+    log_density = stats.norm.logpdf(numbers, mean, deviation)
+    return jnp.sum(log_density - np.log(half), axis=-1)
 
   def entropy(self, params: jax.Array) -> jax.Array:
     _, deviation = self._split(params)
-    return jnp.sum(0.5 + 0.5 * np.log(2 * np.pi) + jnp.log(deviation), axis=-1)
+    _, half = scale(self.action)
+    entropies = 0.5 + 0.5 * np.log(2 * np.pi) + jnp.log(deviation)
+    return jnp.sum(entropies + np.log(half), axis=-1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,14 +179,10 @@ class TanhGaussian:
     log = low + 0.5 * (high - low) * (jnp.tanh(raw) + 1.0)
     return mean, jnp.exp(log)
 
-  def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
-    low, high = self.action.minimum, self.action.maximum
-    return np.array(low, np.float32), np.array(high, np.float32)
-
   def squash(self, numbers: jax.Array) -> jax.Array:
     """Maps numbers `[..., P / 2]` to actions."""
-    low, high = self._bounds()
-    action = 0.5 * (low + high) + 0.5 * (high - low) * jnp.tanh(numbers)
+    middle, half = scale(self.action)
+    action = middle + half * jnp.tanh(numbers)
     return action.reshape((*numbers.shape[:-1], *self.action.shape))
 
   def sample(self, key: jax.Array, params: jax.Array) -> jax.Array:
@@ -173,8 +199,7 @@ class TanhGaussian:
     """
     # log(1 - tanh(x)^2) without the cancellation.
     log_slope = 2.0 * (np.log(2.0) - numbers - jax.nn.softplus(-2.0 * numbers))
-    low, high = self._bounds()
-    log_slope += np.log(0.5 * (high - low))
+    log_slope += np.log(scale(self.action)[1])
     log_density = stats.norm.logpdf(numbers, *self._split(params))
     return jnp.sum(log_density - log_slope, axis=-1)
 
@@ -194,9 +219,9 @@ def make(
 ) -> Categorical | Gaussian:
   """Makes the distribution of an on-policy agent.
 
-  A Gaussian knows no bounds: an environment's stream clips its actions.
+  An environment's stream clips a Gaussian's actions to their bounds.
   """
   if action.kind == 'continuous':
-    return Gaussian(action.shape, min_deviation, first_deviation)
+    return Gaussian(action, min_deviation, first_deviation)
   sizes = tuple(int(high) + 1 for high in action.maximum)
   return Categorical(sizes, action.shape)

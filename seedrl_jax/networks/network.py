@@ -16,7 +16,13 @@ import ml_collections
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.networks import block_conv, memory, observations, torsos
+from seedrl_jax.networks import (
+  block_conv,
+  distributions,
+  memory,
+  observations,
+  torsos,
+)
 
 
 class CoreState(NamedTuple):
@@ -126,7 +132,7 @@ class Network(nn.Module):
   def _append_previous(
     self, features: jax.Array, inputs: types.AgentInput
   ) -> jax.Array:
-    """Appends previous actions, one-hot if discrete, and rewards."""
+    """Appends previous actions, one-hot or scaled to [-1, 1], and rewards."""
     dtype = features.dtype
     first = inputs.first[..., None]
     action = inputs.previous_action.reshape((*inputs.first.shape, -1))
@@ -137,7 +143,8 @@ class Network(nn.Module):
         jnp.where(first, -1, action), depth, dtype=dtype
       ).reshape((*inputs.first.shape, -1))
     else:
-      code = jnp.where(first, 0.0, action).astype(dtype)
+      middle, half = distributions.scale(self.action)
+      code = jnp.where(first, 0.0, (action - middle) / half).astype(dtype)
     reward = inputs.reward
     if clip := self.config.previous_reward_clip:
       reward = jnp.clip(reward, -clip, clip)

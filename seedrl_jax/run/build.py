@@ -424,6 +424,8 @@ class _Opener:
       assembler_lib.make_priorities(
         agent, self._unroll_spec, block_width, plan.device
       ),
+      # A gate counts on every environment's unroll.
+      burn_in=None if self._config.replay.sampler == 'fifo' else agent.burn_in,
     )
 
   def _connect(

@@ -1,5 +1,8 @@
 """Tests PPO: advantages and loss against the papers, and its update."""
 
+import contextlib
+
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +16,7 @@ from seedrl_jax.agents.ppo import loss as loss_lib
 from seedrl_jax.configs import base as base_config
 from seedrl_jax.learner import update
 from seedrl_jax.networks import distributions, heads
+from seedrl_jax.runtime import checkpoints
 from tests import runs
 from tests.agents import ppo_reference, sequences
 
@@ -20,7 +24,12 @@ _LENGTH, _BATCH = 7, 8
 _CONTINUOUS = types.ActionSpec(
   (2,), np.dtype('float32'), (-1.0, -1.0), (1.0, 1.0)
 )
-_SPECS = {'continuous': _CONTINUOUS, 'discrete': types.discrete(3)}
+_MIDDLE, _HALF = np.float32([150.0, -1.0]), np.float32([50.0, 2.0])
+_SPECS = {
+  'continuous': _CONTINUOUS,
+  'scaled': _CONTINUOUS._replace(minimum=(100.0, -3.0), maximum=(200.0, 1.0)),
+  'discrete': types.discrete(3),
+}
 
 
 def _env_spec(kind='continuous'):
@@ -387,6 +396,65 @@ def test_training_samples_and_evaluation_takes_the_mode():
   assert (evaluated == evaluated[0]).all()
   np.testing.assert_allclose(trained.std(0), 1.0, atol=0.06)
   np.testing.assert_allclose(trained.mean(0), evaluated[0], atol=0.1)
+
+
+def test_bounds_only_scale_the_actions():
+  """An update is the same in the environment's units, apart from rounding."""
+  config = _config(**_RECURRENT)
+  plain, scaled = (
+    base.load_agent(config, _env_spec(kind))
+    for kind in ('continuous', 'scaled')
+  )
+  state = jax.jit(plain.init)(jax.random.key(0))
+  scaled_state = state._replace(action_scale=np.stack([_MIDDLE, _HALF]))
+  batch = _batch(plain, np.random.default_rng(0))
+  batch = _acted(plain, state, batch)
+  steps = batch.unroll.steps
+  previous = _MIDDLE + _HALF * steps.previous_action
+  scaled_batch = batch._replace(
+    unroll=batch.unroll._replace(steps=steps._replace(previous_action=previous))
+  )
+  scaled_batch = _acted(scaled, scaled_state, scaled_batch)
+  output, expected = (
+    x.unroll.steps.agent_output for x in (scaled_batch, batch)
+  )
+  np.testing.assert_allclose(
+    output.action, _MIDDLE + _HALF * expected.action, rtol=1e-5
+  )
+  np.testing.assert_allclose(
+    output.log_prob, expected.log_prob - np.log(_HALF).sum(), rtol=1e-3
+  )
+  (state, _), (scaled_state, _) = (
+    _update_once(agent, s, b)
+    for agent, s, b in (
+      (plain, state, batch),
+      (scaled, scaled_state, scaled_batch),
+    )
+  )
+  chex.assert_trees_all_close(
+    scaled_state._replace(action_scale=()), state, rtol=1e-3, atol=1e-5
+  )
+
+
+def test_older_checkpoints_of_scaled_actions_are_rejected(tmp_path):
+  states = {
+    kind: jax.jit(base.load_agent(_config(), _env_spec(kind)).init)(
+      jax.random.key(0)
+    )
+    for kind in _SPECS
+  }
+  # An older one, of any action, has no scale.
+  store = checkpoints.Checkpoints(tmp_path / 'checkpoints')
+  older = states['scaled']._replace(action_scale=())
+  store.save(1, older, {})
+  for kind in ('continuous', 'scaled'):
+    rejects = pytest.raises(
+      checkpoints.CheckpointMismatch,
+      match=r'configuration: action_scale is only in the configuration\. Use',
+    )
+    with rejects if kind == 'scaled' else contextlib.nullcontext():
+      assert store.restore(states[kind]) is not None
+  assert states['discrete'].action_scale == ()
 
 
 def _reach(**values):

@@ -66,6 +66,14 @@ def test_every_transition_is_trained_on(scripted):
   assert {(int(e), int(s)) for e, s in seen} == expected
 
 
+def test_single_transitions_are_recorded_without_resets(tmp_path):
+  config = recording_runs.student(unroll_length=1, burn_in=0)
+  made = recording_runs.record(
+    config, tmp_path / 'demos', episodes=6, num_envs=2, seed=1
+  )
+  assert made.manifest.sequences == 2 * (3 + 5 + 4)
+
+
 def test_frames_are_right_and_the_memory_is_zero(scripted):
   _, unroll, _ = scripted
   core = unroll.initial_core

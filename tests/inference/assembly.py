@@ -102,8 +102,10 @@ class Bed:
     width: int = 3,
     has_core: bool = True,
     seed: int = 0,
+    burn_in: int | None = None,
   ):
     self.length, self.overlap, self.has_core = length, overlap, has_core
+    self._burn_in = burn_in
     self.global_env_id = 100 + 7 * np.arange(num_envs)
     self.allocated: list[replay.Block] = []
     self.inserted: dict[Key, types.Steps] = {}
@@ -119,7 +121,7 @@ class Bed:
     self._groups: dict[bytes, assembler_lib.EnvGroup] = {}
     self.writer = Writer(self._allocate, self._insert)
     self.assembler = assembler_lib.UnrollAssembler(
-      self.writer, self.global_env_id, length, overlap, width
+      self.writer, self.global_env_id, length, overlap, width, burn_in=burn_in
     )
 
   @property
@@ -187,6 +189,7 @@ class Bed:
     for i, env in enumerate(ids.tolist()):
       tag = env, self._life[env], len(self._history[env])
       steps.observation['tag'][i] = tag
+    steps.step_type[:] = self._rng.integers(3, size=n)
     version = np.full(n, self.batches, np.int32)
     core = tuple(values(s) for s in _CORE) if self.has_core else ()
     return steps._replace(parameter_version=version), core
@@ -195,10 +198,17 @@ class Bed:
     history = self._history[env]
     history.append(recorded)
     start = len(history) - 1 - self.length
-    if start >= 0 and start % (self.length + 1 - self.overlap) == 0:
+    stride = self.length + 1 - self.overlap
+    if start >= 0 and start % stride == 0 and self._trains(history[start:]):
       key = Key(env, self._life[env], start)
       self._expected[key] = history[start:]
       self.due[key] = self.batches
+
+  def _trains(self, unroll: list[_Recorded]) -> bool:
+    if self._burn_in is None:
+      return True
+    after = unroll[self._burn_in + 1 :][: self.length + 1 - self.overlap]
+    return any(r.steps.step_type != types.StepType.FIRST for r in after)
 
   def _allocate(self) -> replay.Block:
     block = self._layout.new_block(self._width)

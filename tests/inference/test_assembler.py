@@ -26,8 +26,9 @@ def test_any_batches_equal_the_reference(seed: int):
   rng = np.random.default_rng(seed)
   num_envs, width, length = (int(rng.integers(1, n)) for n in (12, 9, 8))
   overlap = int(rng.choice([1, rng.integers(1, length + 1), length]))
+  burn_in = rng.choice([None, rng.integers(overlap)])
   bed = assembly.Bed(
-    num_envs, length, overlap, width, has_core=seed % 4 != 0, seed=seed
+    num_envs, length, overlap, width, seed % 4 != 0, seed, burn_in
   )
   # From equal speeds to differences of a factor of hundreds.
   speed = rng.random(num_envs) ** rng.integers(0, 8)
@@ -64,6 +65,17 @@ def test_environments_in_step_lose_nothing_and_open_few_blocks(
   assert bed.most_open <= -(-4 // width) + 1
   starts = [k.start for k in bed.due if k.env == 2]
   assert starts == list(range(0, 40 - 4, 5 - overlap))
+  bed.check_untouched()
+
+
+@pytest.mark.parametrize(('overlap', 'burn_in'), [(1, 0), (3, 0), (3, 2)])
+def test_unrolls_whose_only_transition_is_a_reset_are_dropped(overlap, burn_in):
+  bed = assembly.Bed(4, overlap, overlap, width=4, burn_in=burn_in)
+  for _ in range(100):
+    bed.step(np.arange(4))
+  # A third of the steps is FIRST.
+  assert 200 < len(bed.inserted) < 330
+  bed.drain()
   bed.check_untouched()
 
 

@@ -202,6 +202,25 @@ def test_weights_and_priorities_of_a_batch(num_devices, micro_batches):
   np.testing.assert_allclose(update.host_state(state).agent.params['w'], step)
 
 
+@pytest.mark.parametrize(
+  ('num_devices', 'micro_batches'), [(1, 1), (2, 1), (1, 3), (2, 3)]
+)
+def test_gradient_is_the_mean_over_what_counts(num_devices, micro_batches):
+  def loss(params, target_params, batch, key, progress):
+    rewards = batch.unroll.steps.reward[0]
+    value = -jnp.mean(rewards) * jnp.sum(params['w'])
+    share = jnp.mean(rewards > 0, dtype=jnp.float32)
+    return value, sgd.LossOutput({}, valid_share=share)
+
+  agent = toys.make_agent(loss=loss, micro_batches=micro_batches)
+  updater, state = _updater(agent, num_devices)
+  batch = toys.batch_of([0.0, 0.0, 3.0, 0.0, 1.0, 2.0])
+  shards = updater.shard(_pieces(batch, num_devices))
+  state, _, _ = updater(state, shards, 1.0)
+  w = update.host_state(state).agent.params['w']
+  np.testing.assert_allclose(w, 2.0 * _LEARNING_RATE, rtol=1e-6)
+
+
 def test_every_piece_of_every_update_has_its_own_key():
   def loss(params, target_params, batch, key, progress):
     noise = jax.random.uniform(key, batch.weight.shape)

@@ -1,5 +1,6 @@
 """Tests the distributions of actions against scipy."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,8 +21,10 @@ def _params(size, *shape, seed=0):
 
 
 def _frozen(params, floor, first):
+  """Returns scipy's Gaussian, scaled to the bounds of `_BOX`."""
   mean, log = np.split(params.astype(np.float64), 2, axis=-1)
-  return stats.norm(mean, floor + first * np.exp(log))
+  middle, half = [0.0, 0.5], [2.0, 0.5]
+  return stats.norm(middle + half * mean, half * (floor + first * np.exp(log)))
 
 
 @pytest.mark.parametrize('deviations', [(0.0, 1.0), (0.3, 0.5)])
@@ -38,7 +41,59 @@ def test_gaussian_is_scipys(deviations):
   np.testing.assert_allclose(
     gaussian.entropy(params), expected.entropy().sum(-1), rtol=1e-5
   )
-  np.testing.assert_array_equal(gaussian.mode(params), params[..., :2])
+  np.testing.assert_allclose(gaussian.mode(params), expected.mean(), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+  ('low', 'high', 'middle', 'half'),
+  [
+    ([-2, 100], [2, 200], [0, 150], [2, 50]),
+    # Infinite, as wide as infinite, or equal: not scaled.
+    ([-np.inf, 0, 3], [1, np.inf, 3], [0, 0, 0], [1, 1, 1]),
+    ([-3.4e38], [3.4e38], [0], [1]),
+  ],
+)
+def test_scale_maps_finite_bounds_to_1(low, high, middle, half):
+  action = types.ActionSpec((len(low),), _FLOAT, tuple(low), tuple(high))
+  np.testing.assert_array_equal(distributions.scale(action), [middle, half])
+  assert distributions.is_scaled(action) == (max(half) > 1)
+  assert not distributions.is_scaled(_CHOICES)
+
+
+@pytest.mark.parametrize('bound', [1.0, np.inf])
+def test_gaussian_without_a_scale_is_the_plain_one_to_the_bit(bound):
+  spec = types.ActionSpec((2,), _FLOAT, (-bound,) * 2, (bound,) * 2)
+  gaussian = distributions.make(spec, 1e-3, 0.4)
+  params, action = _params(4, 3, 5), _params(2, 3, 5, seed=2)
+
+  def split(params):
+    mean, log = jnp.split(params, 2, axis=-1)
+    return mean, 1e-3 + 0.4 * jnp.exp(log)
+
+  def sample(key, params):
+    mean, deviation = split(params)
+    return mean + deviation * jax.random.normal(key, mean.shape)
+
+  def log_prob(params, action):
+    log_density = jax.scipy.stats.norm.logpdf(action, *split(params))
+    return jnp.sum(log_density, axis=-1)
+
+  def entropy(params):
+    log = jnp.log(split(params)[1])
+    return jnp.sum(0.5 + 0.5 * np.log(2 * np.pi) + log, axis=-1)
+
+  def outputs(sample, log_prob, entropy):
+    def total(params):
+      return (log_prob(params, action) + entropy(params)).sum()
+
+    return sample(_KEY, params), jax.value_and_grad(total)(params)
+
+  for jit in (jax.jit, lambda f, **_: f):
+    run = jit(outputs, static_argnums=(0, 1, 2))
+    chex.assert_trees_all_equal(
+      run(gaussian.sample, gaussian.log_prob, gaussian.entropy),
+      run(sample, log_prob, entropy),
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pathlib
 import pytest
 
 from seedrl_jax.configs import (
+  dqn_cartpole,
   ppo_cartpole,
   ppo_pendulum,
   pqn_cartpole,
@@ -79,3 +80,22 @@ def test_remote_actors_reverb_resumption_and_evaluation(
   line = progress.ProgressLine(io.StringIO())
   evaluation = scoring.evaluate(tmp_path, options, line)
   assert [e.length > 1 for e in evaluation.episodes] == [True, True]
+
+
+@pytest.mark.parametrize('lookahead', [0, 2])
+def test_a_replay_gets_no_resets(lookahead: int, tmp_path: pathlib.Path):
+  config = runs.tiny(
+    dqn_cartpole.get_config,
+    unroll_length=1,
+    lookahead=lookahead,
+    loss__n_steps=lookahead + 1,
+    replay__min_size=40,
+    replay__samples_per_insert=1.0,
+    log__every_seconds=0.01,
+  )
+  run = runs.Run(config, tmp_path)
+  steps = run.train()['env_steps']
+  # An episode of Catch has 9 steps.
+  inserts = run.system.parts.store.info()['unrolls'].inserts
+  assert 0.9 * steps < inserts <= steps
+  assert float(runs.rows(tmp_path)[-1]['losses/masked_share']) == 0.0

@@ -203,6 +203,7 @@ class LocalInference:
       agent.overlap,
       width,
       assembler_lib.make_priorities(agent, unroll_spec, width, self._device),
+      burn_in=None if config.replay.sampler == 'fifo' else agent.burn_in,
     )
     return worker_lib.InferenceWorker(
       stream=self._stream,

@@ -132,7 +132,7 @@ class Loss:
     metrics |= output.metrics
     if planning.role == 'act':
       # The errors of a model that others train.
-      return q_loss, sgd.LossOutput(metrics, output.priorities)
+      return q_loss, output._replace(metrics=metrics)
     policy = functools.partial(self._act, fixed['q'], progress)
     imagined, imagined_metrics = self._imagined_loss(
       q,
@@ -144,7 +144,7 @@ class Loss:
     if planning.role == 'both':
       loss += q_loss
     metrics |= {**imagined_metrics, 'q_loss': q_loss}
-    return loss, sgd.LossOutput(metrics, output.priorities)
+    return loss, output._replace(metrics=metrics)
 
   def _predictor(self, params: base.Params) -> model_lib.PredictFn:
     apply: Any = self.model.apply

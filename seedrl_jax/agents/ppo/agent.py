@@ -46,6 +46,9 @@ class State(NamedTuple):
   opt_state: optax.OptState
   observations: normalization.ObservationStatistics
   returns: normalization.Statistics  # of discounted returns so far
+  # float32 [2, N], `distributions.scale`; () if actions are not scaled. Older
+  # checkpoints have none, so they do not load if their policy has another unit.
+  action_scale: types.Nest
 
 
 class Data(NamedTuple):
@@ -121,11 +124,16 @@ class PPO:
       observations = normalization.initial_observations(
         self.env_spec.observation
       )
+    action = self.env_spec.action
+    action_scale: types.Nest = ()
+    if distributions.is_scaled(action):
+      action_scale = jnp.stack(distributions.scale(action))
     return State(
       params,
       self._optimizer.init(params),
       observations,
       normalization.initial(),
+      action_scale,
     )
 
   def check_share(self, unrolls: int) -> None:
@@ -221,10 +229,14 @@ class PPO:
     # updates would show.
     checked = jax.tree.leaves((metrics, observations, returns))
     finite = jnp.stack([jnp.isfinite(x).all() for x in checked]).all()
-    return (
-      State(training.params, training.opt_state, observations, returns),
-      base.UpdateOutput(metrics, finite & output.finite),
+    new_state = State(
+      training.params,
+      training.opt_state,
+      observations,
+      returns,
+      state.action_scale,
     )
+    return new_state, base.UpdateOutput(metrics, finite & output.finite)
 
   def prepare(
     self,

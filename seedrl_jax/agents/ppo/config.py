@@ -45,7 +45,8 @@ def set_defaults(config: ml_collections.ConfigDict) -> None:
   config.network.separate_baseline = False
   # A Gaussian's deviations are the same in all states.
   config.network.free_deviation = True
-  config.network.first_deviation = 1.0  # of a Gaussian
+  # Of a Gaussian; 1 is half the distance of an action's finite bounds.
+  config.network.first_deviation = 1.0
   config.network.min_deviation = 1e-3
   optimizer_config.set_defaults(config)
   config.optimizer.learning_rate = 3e-4
@@ -64,8 +65,9 @@ def _loss() -> ml_collections.ConfigDict:
     'baseline_cost': 0.5,  # of half the squared error
     # To mean 0 and deviation 1: in each 'minibatch', in a 'batch', or 'no'.
     'normalize_advantages': 'minibatch',
-    # The rest of a batch's minibatches is skipped once the policy is so far (in
-    # nats) from the one that acted; 0: never.
+    # The rest of a batch's minibatches is skipped once the policy is further
+    # than this (in nats) from the one that acted; 0: never. Stable-Baselines3
+    # stops at 1.5 times its `target_kl`.
     'target_kl': 0.0,
   })
 

@@ -105,7 +105,8 @@ def make_loss(module: heads.QNetwork) -> sgd.LossFn:
     del target_params, key, progress
     q_values = _q_values(module, params, batch.unroll)
     value, metrics = loss_lib.q_loss(q_values, batch.unroll.steps)
-    return value, sgd.LossOutput(metrics)
+    valid_share = 1.0 - metrics['masked_share']
+    return value, sgd.LossOutput(metrics, valid_share=valid_share)
 
   return loss
 

@@ -62,6 +62,7 @@ def make_agent(
     update=trainer.update,
     trainer=trainer,
     overlap=config.burn_in + config.lookahead + 1,
+    burn_in=config.burn_in,
     initial_priorities=initial_priorities if is_prioritized else None,
   )
 

@@ -134,7 +134,8 @@ def q_loss(
 
   Returns:
     the weighted mean over sequences of the sum over valid transitions (divided
-    by U if the reduction is 'mean'); metrics and new priorities.
+    by U if the reduction is 'mean'); metrics, new priorities and the share of
+    valid transitions.
   """
   chex.assert_shape(weight, (q_values.shape[1],))
   chex.assert_type(weight, jnp.float32)
@@ -155,7 +156,8 @@ def q_loss(
     'replay/priority_mean': jnp.mean(priorities),
     'replay/importance_weight_mean': jnp.mean(weight),
   }
-  return loss, sgd.LossOutput(metrics, priorities)
+  valid_share = 1.0 - metrics['masked_share']
+  return loss, sgd.LossOutput(metrics, priorities, valid_share)
 
 
 def _metrics(errors: TDErrors, q_values: jax.Array) -> dict[str, jax.Array]:

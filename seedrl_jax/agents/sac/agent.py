@@ -278,6 +278,9 @@ class Learner:
     (loss, metrics), grads = base.mean_over_devices(
       gradient(state.params, state.target_critics, steps, key)
     )
+    # The mean over valid transitions of all devices.
+    scale = 1.0 / jnp.maximum(1.0 - metrics['masked_share'], 1e-8)
+    loss, grads = optax.tree.scale(scale, (loss, grads))
     rate = self._learning_rate(progress)
     updates, opt_state = self._optimizer.update(
       grads, state.opt_state, state.params

@@ -1,7 +1,7 @@
 """The losses of critics, policy and temperature (arXiv 1812.05905).
 
 They are means over all T x B transitions, of which invalid ones (those that
-lead to FIRST) count 0, so that equal pieces of a batch have the same weight.
+lead to FIRST) count 0. The update divides them by the share of the others.
 """
 
 from typing import NamedTuple

@@ -99,6 +99,7 @@ def make_loss(
     value, metrics = loss_lib.vtrace_loss(
       config.loss, outputs, unroll.steps, cost
     )
-    return scale * value, sgd.LossOutput(metrics)
+    valid_share = 1.0 - metrics['masked_share']
+    return scale * value, sgd.LossOutput(metrics, valid_share=valid_share)
 
   return loss

@@ -93,7 +93,8 @@ def _ppo(config: ml_collections.ConfigDict) -> dict[str, Any]:
       'ent_coef': loss.entropy_cost,
       'vf_coef': loss.baseline_cost,
       'max_grad_norm': config.optimizer.clip_norm,
-      'target_kl': loss.target_kl or None,
+      # It stops at 1.5 times this.
+      'target_kl': loss.target_kl / 1.5 or None,
     },
     'normalize': {
       'norm_obs': normalization.observations,
