@@ -273,6 +273,19 @@ def test_says_what_it_cannot_do(changes, env, words):
     base.load_agent(_config(**changes), _ENV_SPEC._replace(**env))
 
 
+@pytest.mark.parametrize(
+  ('count', 'rows'),
+  # Coded in the critics' layer, and by learned vectors.
+  [(500, [500 + _ACTIONS, 8]), (5000, [5000, 64])],
+)
+def test_critics_tell_all_choices_apart(count, rows):
+  choice = types.ArraySpec((), np.dtype(np.int32), (range(count),))
+  spec = _ENV_SPEC._replace(observation=choice)
+  state = base.load_agent(_config(), spec).state_shapes()
+  shapes = [list(x.shape[1:]) for x in jax.tree.leaves(state.params.critics)]
+  assert rows in shapes
+
+
 def test_run_keeps_the_ratio_and_resumes_with_its_replay(tmp_path):
   config = runs.tiny(
     sac_mujoco.get_config,
