@@ -102,7 +102,7 @@ class ArchiveReader:
     with refusing_damage(self._path), self._file.open(f'{name}.npy') as member:
       np.lib.format.read_magic(member)
       shape, _, dtype = np.lib.format.read_array_header_2_0(member)
-      if (shape[1:], dtype) != row:
+      if (shape[1:], dtype) != (row.shape, row.dtype):
         raise ValueError(f'{name} has rows of {dtype}{list(shape[1:])}')
       row_bytes = dtype.itemsize * math.prod(row.shape)
       at_once = max(1, _PIECE // max(1, row_bytes))
