@@ -175,7 +175,10 @@ class EnvStream(abc.ABC):
     """
 
   def interrupt(self) -> None:
-    """Wakes a waiting `recv`; does not wait, other than `close` may."""
+    """Wakes a waiting `recv`, which raises StreamClosed; returns at once.
+
+    Environments stay open until `close`.
+    """
     self.close()
 
   @abc.abstractmethod

@@ -23,8 +23,6 @@ from seedrl_jax.runtime import nest
 
 Envs = processes.SyncEnvs | processes.ProcessEnvs
 
-# For the thread to end after its processes were killed.
-_KILL_SECONDS = 2.0
 _log = logging.getLogger(__name__)
 # Names of environments whose observations left their Box, with a warning.
 _warned: set[str] = set()
@@ -163,16 +161,19 @@ class GymnasiumStream(base.LocalStream):
     self._is_released = True
     if self._thread.join():
       return
-    ids = [i for group in self._groups for i in group.envs.running()]
-    for group in self._groups:
-      if isinstance(group.envs, processes.ProcessEnvs):
-        group.envs.kill()
-    self._thread.join(_KILL_SECONDS)
+    all_envs = [group.envs for group in self._groups]
+    ids = [i for envs in all_envs for i in envs.running()]
+    for envs in all_envs:
+      if isinstance(envs, processes.ProcessEnvs):
+        envs.kill()
+    if isinstance(all_envs[0], processes.ProcessEnvs):
+      # It waited for them.
+      self._thread.join(processes.END_SECONDS)
     plural = 's' if len(ids) > 1 else ''
     raise base.EnvironmentFailed(
-      f'Environment{plural} {", ".join(map(str, ids))} of {self.spec.name} did '
-      f'not return within {env_thread.END_SECONDS:g} s of the stop: give waits '
-      'in the environment a limit.'
+      f'Environment{plural} {", ".join(map(str, ids)) or "?"} of '
+      f'{self.spec.name} did not return within {env_thread.END_SECONDS:g} s of '
+      'the stop: give waits in the environment a limit.'
     )
 
   def _start(self, group: _Group) -> None:

@@ -51,7 +51,9 @@ class SyncEnvs:
     self._spec = spec
     self._env_id = env_id
     self._ids: list[int] = env_id.tolist()
-    self._running = running or python_types.SimpleNamespace(value=_NONE)
+    if running is None:
+      running = python_types.SimpleNamespace(value=_NONE)
+    self._running = running
     self.envs: list[gymnasium.Env] = []
     with registry.quiet_spaces():
       for i in self._ids:
