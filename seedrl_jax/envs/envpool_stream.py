@@ -135,7 +135,7 @@ def _gather(
     specs.check_fits(state[paths], spec.dtype)
     return np.asarray(state[paths], spec.dtype)
   if isinstance(spec, types.ArraySpec):
-    return specs.join([state[key] for key in nest.flatten(paths)])
+    return nest.join([state[key] for key in nest.flatten(paths)])
   return {key: _gather(paths[key], spec[key], state) for key in paths}
 
 

@@ -122,7 +122,7 @@ class GymnasiumStream(base.LocalStream):
     self._check_finite((x for x in leaves if x.dtype.kind == 'f'), group.env_id)
     self._check_bounds(leaves, group.env_id)
     if self.spec.parts is not None:
-      output = output._replace(observation=specs.join(leaves))
+      output = output._replace(observation=nest.join(leaves))
     last = output.step_type == types.StepType.LAST
     truncated = output.discount > 0
     self._statistics.update(group.env_id, output.reward, last, truncated)

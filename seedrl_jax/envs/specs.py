@@ -3,7 +3,7 @@
 import functools
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ml_collections
@@ -147,12 +147,6 @@ def joined_spec(spec: base.StreamSpec) -> base.StreamSpec:
   size = sum(math.prod(leaf.shape) for leaf in leaves)
   vector = types.ArraySpec((size,), np.dtype(np.float32))
   return spec._replace(observation=vector, parts=spec.observation)
-
-
-def join(leaves: Sequence[np.ndarray]) -> np.ndarray:
-  """Returns arrays `[B]` or `[B, n]` as one, float32 `[B, N]`."""
-  vectors = [x.reshape(len(x), -1) for x in leaves]
-  return np.concatenate(vectors, axis=1, dtype=np.float32)
 
 
 def _sorted(nest: types.Nest) -> types.Nest:

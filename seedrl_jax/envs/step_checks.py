@@ -4,14 +4,18 @@ Each raises `InvalidStep`, whose message begins with a verb; the caller puts the
 environment's number and name before it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from gymnasium import spaces
 
 from seedrl_jax import types
 from seedrl_jax.runtime import nest
+
+if TYPE_CHECKING:
+  from gymnasium import spaces
 
 # The largest absolute reward. Losses square rewards and gradients multiply them
 # with observations: in float32 that is safe up to ten times this, but not a
@@ -171,6 +175,9 @@ def find_bounds(
 
   Only a Box and a Discrete space have them.
   """
+  # Policies check what they are given where Gymnasium is not installed.
+  from gymnasium import spaces
+
   match space:
     case spaces.Box():
       low, high = space.low, space.high

@@ -10,7 +10,7 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.agents import base as agents
-from seedrl_jax.envs import specs, step_checks
+from seedrl_jax.envs import step_checks
 from seedrl_jax.evaluation import playing
 from seedrl_jax.runtime import nest as nest_lib
 from seedrl_jax.runtime import progress
@@ -160,7 +160,10 @@ class Policy:
     if size == 0:
       raise ValueError('Policy.act: the batch is empty; give an observation.')
     if size is not None:
-      spec = specs.map_nest(lambda s: s._replace(shape=(size, *s.shape)), spec)
+      arrays = nest_lib.flatten(spec)
+      spec = nest_lib.unflatten(
+        spec, [s._replace(shape=(size, *s.shape)) for s in arrays]
+      )
     rows = step_checks.new_rows(spec, 1)
     try:
       step_checks.write_observation(observation, spec, rows, 0)
@@ -173,7 +176,7 @@ class Policy:
     if size is not None:
       leaves = [x[0] for x in leaves]
     if has_parts:
-      return specs.join(leaves), size
+      return nest_lib.join(leaves), size
     return nest_lib.unflatten(spec, leaves), size
 
 

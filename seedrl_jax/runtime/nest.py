@@ -4,8 +4,10 @@ NamedTuples, tuples and lists keep their order, dicts go by sorted key, None
 holds nothing. `types.ArraySpec` is a leaf, though a NamedTuple.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from seedrl_jax import types
 
@@ -30,6 +32,12 @@ def unflatten(structure: types.Nest, leaves: Iterable[Any]) -> types.Nest:
   if next(remaining, remaining) is not remaining:
     raise ValueError('There are more leaves than the structure has.')
   return nest
+
+
+def join(leaves: Sequence[np.ndarray]) -> np.ndarray:
+  """Returns arrays `[B]` or `[B, n]` as one, float32 `[B, N]`."""
+  vectors = [x.reshape(len(x), -1) for x in leaves]
+  return np.concatenate(vectors, axis=1, dtype=np.float32)
 
 
 def _is_named_tuple(nest: Any) -> bool:
