@@ -186,8 +186,9 @@ class Workdir:
         'folder that a training run printed, or put the file back.'
       ) from e
     except (RecursionError, ValueError) as e:
+      reason = str(e).rstrip('.')
       raise WorkdirError(
-        f'{self.config_json} is damaged ({e}); put a good one back.'
+        f'{self.config_json} is damaged ({reason}); put a good one back.'
       ) from e
 
   def read_versions(self) -> dict[str, Any]:

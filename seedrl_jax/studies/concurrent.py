@@ -149,22 +149,30 @@ def read(path: str) -> list[Run]:
   """Reads the runs of a study.csv.
 
   Raises:
-    ValueError: if it is another file.
+    ValueError: if it is another file, or damaged.
   """
   with open(path, newline='') as file:
     reader = csv.DictReader(file)
     if tuple(reader.fieldnames or ()) != Run._fields:
       raise ValueError(f'{path} is not a study.csv of this command.')
-    return [
-      Run(
-        row['system'],
-        int(row['workers']),
-        int(row['seed']),
-        row['solved'] == 'True',
-        *(float(row[name]) for name in Run._fields[4:]),
-      )
-      for row in reader
-    ]
+    try:
+      return [_run(row) for row in reader]
+    except (TypeError, ValueError) as e:
+      raise ValueError(
+        f'{path} is damaged in line {reader.line_num} ({e}).'
+      ) from e
+
+
+def _run(row: Mapping[str, str]) -> Run:
+  if row['system'] not in SYSTEMS:
+    raise ValueError(f'there is no system {row["system"]}')
+  return Run(
+    row['system'],
+    int(row['workers']),
+    int(row['seed']),
+    row['solved'] == 'True',
+    *(float(row[name]) for name in Run._fields[4:]),
+  )
 
 
 def medians(runs: Iterable[Run]) -> list[Row]:

@@ -25,13 +25,19 @@ def _config(**values):
   [
     (settings.integer(3), [3, 10**30], [2, 3.0, True, '3', None], 'at least 3'),
     (settings.integer(0, 2), [0, 2], [-1, 3], 'give 0 to 2'),
+    (settings.integer(1, 10**4), [1], [10**9], 'give 1 to 10,000'),
     (settings.number(0, 2.5), [0, 2.5], [-0.1, 2.6, math.nan], 'give 0 to 2.5'),
     (settings.number(0, below=1), [0, 0.9], [1, -1], 'at least 0 and below 1'),
     (settings.number(0), [0, 1e300], [math.inf, False], 'give at least 0'),
     (settings.number(), [-5.5], [math.nan, -math.inf], 'give a number'),
     (settings.one_of('a', 'b'), ['a'], ['c', 'm:f', None], "one of ('a', 'b')"),
     (settings.one_of('a', or_function=True), ['a', 'm:f'], ['b'], 'function'),
-    (settings.each(settings.integer(1)), [(), (1, 2), [1]], [(0,), 1], 'each'),
+    (
+      settings.each(settings.integer(1)),
+      [(), (1, 2), [1]],
+      [(0,), 1, (1,) * 1001],
+      'each',
+    ),
     (settings.optional(settings.FLAG), [None, True], [0], 'or leave it out'),
     (settings.FLAG, [True, False], [1, 'True', None], 'give True or False'),
     (settings.TEXT, ['', 'x'], [None, 1], 'give a text'),
@@ -49,6 +55,7 @@ def test_what_is_allowed(allowed, good, bad, words):
   [
     ({'s': {'x': -1}, 'free': {}}, '--config.s.x=-1: give at least 0.'),
     ({'free': {}}, '--config.s.x is missing, which --config.agent=a needs; '),
+    ({'s': 5, 'free': {}}, '--config.s=5: this is a section; give its keys.'),
     ({'s': {'x': 1, 'y': 1}, 'free': {}}, '--config.s.y means nothing to '),
   ],
 )

@@ -95,3 +95,8 @@ def test_other_files_are_no_study(tmp_path):
   path.write_text('time/updates\n1\n')
   with pytest.raises(ValueError, match='is not a study'):
     concurrent.read(str(path))
+  head = ','.join(concurrent.Run._fields)
+  for row in ('A3C,2', 'x,1,1,True,1,1,1,1,1,1', 'A3C,x,1,True,1,1,1,1,1,1'):
+    path.write_text(f'{head}\n{row}\n')
+    with pytest.raises(ValueError, match='is damaged in line 2'):
+      concurrent.read(str(path))
