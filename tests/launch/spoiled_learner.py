@@ -11,7 +11,7 @@ _FROM_UPDATE = 3
 
 
 class _Spoiled(update.Updater):
-  """Changes the lowest bits of one device's state once."""
+  """Changes the parameters by a hundredth once."""
 
   _calls = 0
 
@@ -20,7 +20,7 @@ class _Spoiled(update.Updater):
     self._calls += 1
     if self._calls == _FROM_UPDATE and jax.process_index() == 1:
       kept = update.host_state(state)
-      params = jax.tree.map(lambda x: x * (1 + 1e-6), kept.agent.params)
+      params = jax.tree.map(lambda x: x * 1.01, kept.agent.params)
       state = self.replicate(
         kept._replace(agent=kept.agent._replace(params=params))
       )
