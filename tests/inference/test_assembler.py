@@ -68,17 +68,6 @@ def test_environments_in_step_lose_nothing_and_open_few_blocks(
   bed.check_untouched()
 
 
-@pytest.mark.parametrize(('overlap', 'burn_in'), [(1, 0), (3, 0), (3, 2)])
-def test_unrolls_whose_only_transition_is_a_reset_are_dropped(overlap, burn_in):
-  bed = assembly.Bed(4, overlap, overlap, width=4, burn_in=burn_in)
-  for _ in range(100):
-    bed.step(np.arange(4))
-  # A third of the steps is FIRST.
-  assert 200 < len(bed.inserted) < 330
-  bed.drain()
-  bed.check_untouched()
-
-
 def test_core_states_are_taken_only_at_an_unrolls_start():
   bed = assembly.Bed(3, length=4, overlap=2, width=3)
   taken = [bed.step([2, 0, 1]) for _ in range(10)]
