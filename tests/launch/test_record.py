@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from seedrl_jax.configs import base as base_config
 from seedrl_jax.demonstrations import folder
 from tests import runs
 
@@ -56,10 +57,9 @@ def test_error_is_one_sentence(flags, sentence):
 
 def test_a_teacher_runs_nothing_that_is_not_allowed(tmp_path):
   # The user's own configuration names its factory.
-  env = {'id': 'Toy-v0', 'factory': 'tests.envs.toys:scripted'}
-  (tmp_path / 'config.json').write_text(
-    json.dumps({'agent': 'os.path', 'env': env, 'network': {}})
-  )
+  config = base_config.get_config().to_dict() | {'agent': 'os.path'}
+  config['env'] |= {'id': 'Toy-v0', 'factory': 'tests.envs.toys:scripted'}
+  (tmp_path / 'config.json').write_text(json.dumps(config))
   result = _record(
     '--allow_factory=a:b',
     f'--teacher_workdir={tmp_path}',
