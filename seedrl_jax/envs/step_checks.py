@@ -4,14 +4,18 @@ Each raises `InvalidStep`, whose message begins with a verb; the caller puts the
 environment's number and name before it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from gymnasium import spaces
 
 from seedrl_jax import types
 from seedrl_jax.runtime import nest
+
+if TYPE_CHECKING:
+  import gymnasium
 
 # The largest absolute reward. Losses square rewards and gradients multiply them
 # with observations: in float32 that is safe up to ten times this, but not a
@@ -151,12 +155,15 @@ class Bounds(NamedTuple):
 
 
 def find_bounds(
-  space: spaces.Space, dtype: np.dtype, key: str = ''
+  space: gymnasium.Space, dtype: np.dtype, key: str = ''
 ) -> Bounds | None:
   """Returns the bounds of arrays of a space; None if there are none to check.
 
   Only a Box and a Discrete space have them.
   """
+  # A policy can be loaded without Gymnasium.
+  from gymnasium import spaces
+
   match space:
     case spaces.Box():
       low, high = space.low, space.high
