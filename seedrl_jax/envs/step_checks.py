@@ -169,7 +169,7 @@ class Bounds(NamedTuple):
 
 
 def find_bounds(
-  space: spaces.Space, dtype: np.dtype, key: str = ''
+  space: gymnasium.Space, dtype: np.dtype, key: str = ''
 ) -> Bounds | None:
   """Returns the bounds of arrays of a space; None if there are none to check.
 
