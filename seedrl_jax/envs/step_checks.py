@@ -15,7 +15,7 @@ from seedrl_jax import types
 from seedrl_jax.runtime import nest
 
 if TYPE_CHECKING:
-  from gymnasium import spaces
+  import gymnasium
 
 # The largest absolute reward. Losses square rewards and gradients multiply them
 # with observations: in float32 that is safe up to ten times this, but not a
@@ -176,7 +176,7 @@ def find_bounds(
   Only a Box and a Discrete space have them.
   """
   # Policies check what they are given where Gymnasium is not installed.
-  from gymnasium import spaces
+  import gymnasium
 
   match space:
     case spaces.Box():
