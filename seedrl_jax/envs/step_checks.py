@@ -176,7 +176,7 @@ def find_bounds(
   Only a Box and a Discrete space have them.
   """
   # Policies check what they are given where Gymnasium is not installed.
-  import gymnasium
+  from gymnasium import spaces
 
   match space:
     case spaces.Box():
