@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import traceback
 import types
 from collections.abc import Callable, Sequence
@@ -49,12 +50,18 @@ _PROFILE = flags.DEFINE_integer(
 )
 
 
+# Time for a run to be there after a signal, as one that builds has nothing to
+# save: an environment may hang while it is made.
+_START_SECONDS = 30.0
+
+
 class Stop:
   """Stops the run cleanly on SIGINT, SIGTERM or SIGHUP."""
 
   def __init__(self) -> None:
     self._run: Any = None
     self._wanted = False
+    self._attached = threading.Event()
 
   def install(self) -> None:
     process.on_stop(self._handle)
@@ -62,17 +69,30 @@ class Stop:
   def attach(self, run: Any) -> None:
     """Sets the run to stop, at once if a signal came before."""
     self._run = run
+    self._attached.set()
     if self._wanted:
       run.stop()
 
   def _handle(self, number: int, frame: types.FrameType | None) -> None:
     del frame
-    self._wanted = True
     if self._run is not None:
       self._run.stop()
+    elif not self._wanted:
+      threading.Thread(
+        target=self._end_a_start, name='stop-start', daemon=True
+      ).start()
+    self._wanted = True
     # A second Ctrl-C ends the process at once; other signals may repeat.
     if number == signal.SIGINT:
       signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+  def _end_a_start(self) -> None:
+    if self._attached.wait(_START_SECONDS):
+      return
+    process.exit_now(
+      f'{_PROGRAM}: the start did not end within {_START_SECONDS:.0f} s of the '
+      'signal; an environment may hang while it is made.'
+    )
 
 
 def parse_flags(argv: list[str]) -> list[str]:

@@ -1,8 +1,6 @@
 """Coordinates a run of several hosts by votes before each update."""
 
 import contextlib
-import os
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
@@ -74,7 +72,7 @@ class SeveralHosts(coordinator.Coordinator):
     """Exits if the process does not end soon after a host is gone."""
     while not self._ended.is_set():
       if self._votes.wait_lost(1.0) and not self._ended.wait(_GRACE_SECONDS):
-        exit_now(self.lost)
+        process.exit_now(self.lost)
 
   @property
   def lost(self) -> str:
@@ -238,14 +236,7 @@ class SeveralHosts(coordinator.Coordinator):
       # JAX aborts this process if host 0's ends first.
       self._votes.announce_end(reason)
     # A normal exit would wait for threads that are held in a collective.
-    exit_now(text)
-
-
-def exit_now(sentence: str) -> NoReturn:
-  """Ends the process with exit code 1, whatever its threads wait for."""
-  process.write(sys.stderr, sentence + '\n')
-  process.write(sys.stdout, '')
-  os._exit(1)
+    process.exit_now(text)
 
 
 def check_same(values: Sequence[Any], what: str) -> None:

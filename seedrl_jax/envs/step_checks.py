@@ -161,7 +161,9 @@ class Bounds(NamedTuple):
     if not bad.any():
       return None
     place = tuple(np.argwhere(bad)[0])
-    low, high = (np.broadcast_to(x, bad.shape)[place] for x in self[1:3])
+    low, high = (
+      np.broadcast_to(x, bad.shape)[place] for x in (self.low, self.high)
+    )
     return int(place[0]), (
       f'gave an observation{_of(self.key)} with {values[place]!s}, which is '
       f'not from {low!s} to {high!s}: correct it or its space.'

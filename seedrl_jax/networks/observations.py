@@ -74,7 +74,8 @@ class Leaf(NamedTuple):
     text = f'{self.name} {self.spec.dtype}{list(self.spec.shape)}'.lstrip()
     if len(self.shape) == 3:
       height, width, channels = self.shape
-      text += f' as {height}x{width} pixels with {channels} channels'
+      plural = '' if channels == 1 else 's'
+      text += f' as {height}x{width} pixels with {channels} channel{plural}'
       if len(self.axes) > 2:
         text += f' (axes {self.axes[0]} and {self.axes[1]})'
     if self.has_levels:

@@ -216,6 +216,14 @@ def test_loads_a_checkpoint_and_refuses_foreign_code(tmp_path):
   assert dataclasses.is_dataclass(player.agent)
 
 
+def test_loads_a_run_of_a_release_without_categories(tmp_path):
+  run = evaluation_runs.config()
+  del run.network['categories']
+  evaluation_runs.save(tmp_path, run, 1.0)
+  player, _ = policy.load(tmp_path, None, evaluation_runs.ALLOWED)
+  assert player.version == 1
+
+
 @pytest.mark.parametrize(
   ('key', 'value', 'sentence'),
   [

@@ -23,8 +23,8 @@ text = 'red: \\x1b[31m\\n\\t\\x07end'
     ('def main(argv): raise ValueError(text)', 1),
     ('def main(argv): logging.error(text)', 0),
     (
-      'from seedrl_jax.distributed import several_hosts\n'
-      'def main(argv): several_hosts.exit_now(text)',
+      'from seedrl_jax.runtime import process\n'
+      'def main(argv): process.exit_now(text)',
       1,
     ),
   ],

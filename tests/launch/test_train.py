@@ -3,6 +3,8 @@
 import os
 import re
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -34,6 +36,27 @@ def test_stops_cleanly_on_signals_and_goes_on(tmp_path):
     for name in before:
       values = runs.column(tmp_path, runs.COLUMNS[name])
       assert values == sorted(values), name
+
+
+def test_a_start_that_hangs_ends_after_a_signal():
+  code = """
+import os, signal, threading
+from seedrl_jax.launch import train
+
+train._START_SECONDS = 0.0
+train.Stop().install()
+os.kill(os.getpid(), signal.SIGTERM)
+threading.Event().wait()
+"""
+  ended = subprocess.run(
+    [sys.executable, '-c', code],
+    env=runs.environment_of({}),
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert ended.returncode == 1
+  assert 'the start did not end within 0 s of the signal' in ended.stderr
 
 
 def test_a_second_run_is_kept_out_and_nohup_is_respected(tmp_path):

@@ -217,7 +217,7 @@ def test_too_many_choices_are_refused():
     (types.ArraySpec((10, 5), np.dtype(np.float32)), {}, ''),
     (types.ArraySpec((), np.dtype(np.int32), (range(500),)), {}, '500 one-hot'),
     (types.ArraySpec((2,), np.dtype(np.int32), (range(3),) * 2), {}, '6 one-'),
-    (types.ArraySpec((84, 84), _BYTES), {}, '84x84 pixels with 1 channels'),
+    (types.ArraySpec((84, 84), _BYTES), {}, '84x84 pixels with 1 channel'),
     # All parameters have the same shapes.
     (types.ArraySpec((3, 3, 5), _BYTES), {'categories': 'on'}, r'axes 0 and 1'),
     (types.ArraySpec((7, 7, 3), _BYTES), {}, '7x7 pixels'),
