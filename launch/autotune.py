@@ -1,8 +1,8 @@
 """Finds the flags with which a run is fastest on this machine.
 
 `python launch/autotune.py --config=vtrace_cartpole` measures the stages of the
-run, tries what could matter but leaves learning as it is, each candidate in
-turns with the best so far, and prints the flags to paste. With
+run. Tries what could matter but leaves learning as it is; each candidate
+alternates with the best so far. Prints the flags to paste. With
 `--target=v5e:2x4 --cores=112` it plans a machine that is not at hand, from the
 programs' bounds and this machine's environments.
 """

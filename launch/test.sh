@@ -26,6 +26,10 @@ if [[ $oldest ]]; then
   # The lower bounds in pyproject.toml, which pip cannot choose by itself, in a
   # new environment, as uv keeps what is installed.
   export SEEDRL_VENV=$root/.venv-oldest
+  command -v python3.11 >/dev/null || {
+    echo 'test: --oldest needs python3.11 on the PATH; install it.' >&2
+    exit 1
+  }
   python3.11 -m venv --clear "$SEEDRL_VENV"
   python=$SEEDRL_VENV/bin/python
   "$python" -m pip install --quiet --disable-pip-version-check uv

@@ -48,8 +48,8 @@ Options, with the environment variables that stand for them:
 Without --backup only the disks of the slice hold what a run has saved.
 The hosts find each other by themselves. Each steps as many environments as
 --config.env.num_envs says; with --config.actors.max_envs, actors on other
-machines may bring more. They share --config.batch_size: multiply what is good
-for one host by their number.
+machines may bring more. The hosts share --config.batch_size: multiply what is
+good for one by their number.
 Without --workdir a run is in runs/NAME, and so the same command resumes it.
 END
 }

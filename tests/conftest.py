@@ -7,12 +7,14 @@ folder of compiled programs.
 import gc
 import os
 import signal
+from collections.abc import Iterator
 
 import jax
 import pytest
 
 from seedrl_jax.replay.reverb.server import environment
 from seedrl_jax.runtime import process
+from tests import runs
 
 process.defer_packages()
 jax.config.update('jax_platforms', 'cpu')
@@ -34,6 +36,14 @@ def _signals() -> None:
   """Undoes `nohup` and `&`, whose ignored signals programs inherit."""
   signal.signal(signal.SIGHUP, signal.SIG_DFL)
   signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _programs() -> Iterator[None]:
+  """Ends the programs that a failed test leaves running."""
+  yield
+  while runs.Program.started:
+    runs.Program.started.pop().process.kill()
 
 
 def pytest_collection_finish() -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import ml_collections
@@ -25,6 +25,7 @@ from seedrl_jax.envs import step_checks
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import system
 from seedrl_jax.runtime import progress
+from seedrl_jax.runtime import workdir as workdir_lib
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SUMMARY_KEYS = {
@@ -155,9 +156,7 @@ def column(workdir: pathlib.Path, name: str) -> list[float]:
 
 def steps(workdir: pathlib.Path) -> list[int]:
   """Numbers of the checkpoints in a work directory."""
-  # Unfinished checkpoints have other names.
-  names = [p.name for p in (workdir / 'checkpoints').iterdir()]
-  return sorted(int(name) for name in names if name.isdecimal())
+  return workdir_lib.numbers_in(workdir / 'checkpoints')
 
 
 def open_files() -> set[str]:
@@ -281,7 +280,13 @@ def refusal(program: str, *flags: str) -> str:
 
 
 class Program:
-  """A program of launch/ as a process, read line by line."""
+  """A program of launch/ as a process, read line by line.
+
+  Attributes:
+    started: those of the running test, which `tests.conftest` ends.
+  """
+
+  started: ClassVar[list['Program']] = []
 
   def __init__(
     self,
@@ -311,6 +316,7 @@ class Program:
       stderr=subprocess.PIPE,
       text=True,
     )
+    self.started.append(self)
     self.lines: list[str] = []
 
   def wait_for(self, pattern: str) -> re.Match[str]:

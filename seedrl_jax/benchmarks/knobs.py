@@ -10,8 +10,8 @@ import ml_collections
 from seedrl_jax.benchmarks import ceilings
 from seedrl_jax.envs import factory, registry
 from seedrl_jax.learner import topology as topology_lib
+from seedrl_jax.networks import observations
 from seedrl_jax.run import build, layout
-from seedrl_jax.runtime import nest
 
 # New values of a configuration, by dotted key.
 Changes = Mapping[str, Any]
@@ -49,14 +49,14 @@ class Machine(NamedTuple):
 
 def describe_machine(setup: build.Setup, timed: ceilings.Ceilings) -> Machine:
   """Returns this machine, by the stages of a run."""
-  leaves = nest.flatten(setup.env_spec.observation)
+  leaves = observations.read_leaves(setup.config.network, setup.env_spec)
   return Machine(
     setup.config,
     setup.topology,
     sorted(os.sched_getaffinity(0)),
     timed.inference.median,
     timed.update.median / len(setup.topology.training),
-    any(len(spec.shape) >= 3 for spec in leaves),
+    any(len(leaf.shape) == 3 for leaf in leaves),
   )
 
 

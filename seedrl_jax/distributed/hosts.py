@@ -90,9 +90,11 @@ def _start_jax(flags: _Flags, interface: str, client: votes.VoteClient) -> None:
     ports, versions, server_addresses = zip(*info, strict=True)
     several_hosts.check_same(versions, 'JAX {}')
     _configure()
-    # Host 0 may reach itself by loopback; host 1 uses its network address.
+    # Host 0 may reach itself by loopback; the others know its network address.
+    others = server_addresses[1:]
+    network = [x for x in others if not ipaddress.ip_address(x).is_loopback]
     _set_cpu_address(
-      client.local_address if flags.index else server_addresses[1]
+      client.local_address if flags.index else [*network, *others][0]
     )
     jax.distributed.initialize(
       _join_address(flags.address[0], ports[0]),

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import types as python_types
@@ -148,6 +149,10 @@ def _serve(pipe: connection.Connection, *arguments: Any) -> None:
     envs.close()
 
 
+# Two threads may each start a run.
+_script_lock = threading.Lock()
+
+
 @contextlib.contextmanager
 def _without_script() -> Iterator[None]:
   """Hides the script that runs, which new processes would run again.
@@ -155,12 +160,13 @@ def _without_script() -> Iterator[None]:
   multiprocessing imports it for functions defined there; the environments'
   functions are loaded from modules.
   """
-  script = sys.modules['__main__']
-  sys.modules['__main__'] = python_types.ModuleType('__main__')
-  try:
-    yield
-  finally:
-    sys.modules['__main__'] = script
+  with _script_lock:
+    script = sys.modules['__main__']
+    sys.modules['__main__'] = python_types.ModuleType('__main__')
+    try:
+      yield
+    finally:
+      sys.modules['__main__'] = script
 
 
 class ProcessEnvs:

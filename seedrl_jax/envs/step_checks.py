@@ -93,7 +93,7 @@ def write_observation(
   if not isinstance(observation, Mapping):
     raise InvalidStep(
       f'gave an observation{_of(key)} that is a '
-      f'{type(observation).__name__} and no dict.'
+      f'{type(observation).__name__}, not a dict.'
     )
   for name, child in spec.items():
     path = f'{key}.{name}' if key else str(name)
@@ -108,7 +108,7 @@ def _converted(value: Any, spec: types.ArraySpec, key: str) -> np.ndarray:
     array = np.asarray(value)
   except ValueError:
     raise InvalidStep(
-      f'gave an observation{_of(key)} that is no array.'
+      f'gave an observation{_of(key)} that is not an array.'
     ) from None
   if array.shape != spec.shape:
     raise InvalidStep(

@@ -298,7 +298,8 @@ def fingerprint(leaves: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:
     if jnp.issubdtype(values.dtype, jnp.floating):
       values = values.astype(jnp.float32)
       place = jnp.cos(jnp.arange(values.size, dtype=jnp.float32))
-      sums.append(jnp.stack([values @ place, jnp.linalg.norm(values)]))
+      # Not a product of matrices, which accelerators round to 8 or 10 bits.
+      sums.append(jnp.stack([jnp.sum(values * place), jnp.linalg.norm(values)]))
       continue
     words = values.astype(jnp.uint32)
     # Odd, so that no bit is lost; different for every place.

@@ -48,10 +48,11 @@ class Prediction(NamedTuple):
     fix = (
       f'--config.batch_size={self.batch_size} lowers that to {_MOST:g}'
       if self.batch_size
-      else 'lower --config.learner.publish_period or --config.learner.prefetch'
+      else 'lower --config.learner.publish_period, --config.learner.prefetch or '
+      '--config.replay.max_size'
     )
     return (
-      f'Warning: this run trains off-policy{self._condition}. '
+      f'Warning: this run may train off-policy{self._condition}. '
       f'{self.at_once:.3g} batches of unrolls begin at once, and steps are '
       f'about {self.batches:.0f} batches old when they are trained on; {fix}.'
     )
@@ -92,8 +93,11 @@ def predict(
     batches = min(batches, learner.max_lag)
   room, better = 2 * _MOST - ahead, 0
   if room > 0:
-    pieces = num_training * learner.micro_batches
+    # What an update must divide by.
+    pieces = num_training * learner.micro_batches * config.get('minibatches', 1)
     better = math.ceil(host.count * unrolls / room / pieces) * pieces
+    if config.replay.max_size is not None and better > config.replay.max_size:
+      better = 0
   return Prediction(
     batches, num_envs / size, better, any(plan.is_remote for plan in plans)
   )

@@ -358,7 +358,7 @@ def json_object(text: bytes) -> dict[str, Any]:
   except RecursionError:
     raise ValueError('its JSON is nested too deeply') from None
   if not isinstance(value, dict):
-    raise ValueError('it is no JSON object')
+    raise ValueError('it is not a JSON object')
   return value
 
 

@@ -62,13 +62,13 @@ def test_observations_are_copied_to_their_row():
   [
     ({'x': np.zeros(3)}, r"for the key 'x' of shape \(3,\) instead of \(2,\)"),
     ({'x': None}, r"for the key 'x' of shape \(\) "),
-    ({'x': [[1], [1, 2]]}, "for the key 'x' that is no array"),
+    ({'x': [[1], [1, 2]]}, "for the key 'x' that is not an array"),
     (
       {'inner': {'z': 0.5}},
       "for the key 'inner.z' of dtype float64, which int",
     ),
     ({'inner': {}}, "without the key 'inner.z'"),
-    ({'inner': 7}, "for the key 'inner' that is a int and no dict"),
+    ({'inner': 7}, "for the key 'inner' that is a int, not a dict"),
   ],
 )
 def test_unusable_observations_name_their_key(change: Any, text: str):

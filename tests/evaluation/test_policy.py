@@ -153,7 +153,7 @@ def test_takes_what_an_environment_gives_alone_or_in_a_batch(
   ('spec', 'parts', 'observation', 'words'),
   [
     (_VECTOR, None, np.zeros(3), r'shape \(3,\) instead of \(2,\)'),
-    (_VECTOR, None, [np.zeros(2), np.zeros(3)], 'no array'),
+    (_VECTOR, None, [np.zeros(2), np.zeros(3)], 'not an array'),
     (_VECTOR, None, np.zeros((0, 2)), 'the batch is empty'),
     (_VECTOR, None, [], r'shape \(0,\)'),
     (_VECTOR, None, [0, np.nan], 'is not finite'),

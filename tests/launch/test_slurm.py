@@ -253,7 +253,7 @@ def test_what_is_given_is_used(cluster: Cluster):
         'SLURM_HET_SIZE': '2',
         'SLURM_JOB_NODELIST_HET_GROUP_0': 'g1',
         'SLURM_JOB_NODELIST_HET_GROUP_1': 'c1,c2',
-        'SLURM_JOB_CPUS_PER_NODE_HET_GROUP_1': '1(x2)',
+        'SLURM_JOB_CPUS_PER_NODE_HET_GROUP_1': '2(x2)',
       },
       'have one core each; give the second component --exclusive or --cpus-',
     ),

@@ -68,6 +68,7 @@ def test_a_second_run_is_kept_out_and_nohup_is_respected(tmp_path):
     signal.signal(signal.SIGHUP, before)
   program.wait_for_updates()
   unfinished = tmp_path / 'checkpoints/5.tmp'
+  unfinished.parent.mkdir()
   unfinished.touch()
   program.process.send_signal(signal.SIGHUP)
   code, _, err = _train(tmp_path)
@@ -85,7 +86,10 @@ def test_output_that_nobody_reads_does_not_end_the_run(tmp_path):
   # A queue needs no environment for Reverb, either.
   cache = tmp_path / 'cache'
   program = runs.Program(
-    tmp_path, omit=['replay.backend'], SEEDRL_CACHE=str(cache)
+    tmp_path,
+    '--config.total_env_frames=20000',
+    omit=['replay.backend'],
+    SEEDRL_CACHE=str(cache),
   )
   program.wait_for_updates()
   program.process.stdout.close()

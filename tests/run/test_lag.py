@@ -21,28 +21,24 @@ def _queue(num_envs, batch_size, **changes):
 
 
 @pytest.mark.parametrize(
-  ('config', 'batches', 'measured'),
+  ('config', 'batches'),
   [
-    # Measured in short runs of CartPole on two busy cores.
-    (_queue(128, 32), 3.5, 4.1),
-    (_queue(512, 32), 9.5, 8.6),
-    (_queue(512, 8), 33.5, 34.3),
-    (_queue(256, 16, topology__streams_per_device=2), 9.5, 10.2),
-    (_queue(128, 32, learner__prefetch=4), 5.0, 4.2),
-    (_queue(128, 32, learner__publish_period=32), 19.0, 16.7),
-    (_queue(64, 16, deterministic=True), 1.5, 1.7),
-    (_queue(0, 8, actors__max_envs=64), 5.5, 4.5),
-    (_queue(32, 32), 2.0, 0.2),
-    (_queue(16, 8, replay__max_size=24), 3.0, None),
+    (_queue(128, 32), 3.5),
+    (_queue(512, 32), 9.5),
+    (_queue(512, 8), 33.5),
+    (_queue(256, 16, topology__streams_per_device=2), 9.5),
+    (_queue(128, 32, learner__prefetch=4), 5.0),
+    (_queue(128, 32, learner__publish_period=32), 19.0),
+    (_queue(64, 16, deterministic=True), 1.5),
+    (_queue(0, 8, actors__max_envs=64), 5.5),
+    (_queue(32, 32), 2.0),
+    (_queue(16, 8, replay__max_size=24), 3.0),
     # Inference waits for the learner.
-    (ppo_cartpole.get_config(), 1, None),
+    (ppo_cartpole.get_config(), 1),
   ],
 )
-def test_prediction_is_near_what_runs_have(config, batches, measured):
-  found = _predict(config)
-  assert found.batches == batches
-  if measured is not None:
-    assert measured == pytest.approx(batches, abs=2.5)
+def test_prediction_is_half_of_what_fits(config, batches):
+  assert _predict(config).batches == batches
 
 
 @pytest.mark.parametrize(
@@ -60,11 +56,18 @@ def test_only_a_queue_that_all_hosts_share_has_a_prediction(config, host):
 def test_warns_of_too_many_environments_for_the_batch_and_mends_it():
   config, host = vtrace_atari.get_config(), layout.HostIndex(1, 4)
   config.env.num_envs = 256
-  found = _predict(config, host, num_training=8)
-  assert found.at_once == 128
-  assert 'off-policy. 128 batches of unrolls begin at once' in found.warning()
-  assert 'about 66 batches old when they are trained on; ' in found.warning()
-  assert found.warning().endswith('--config.batch_size=80 lowers that to 8.')
+  prediction = _predict(config, host, num_training=8)
+  assert prediction.at_once == 128
+  assert (
+    'may train off-policy. 128 batches of unrolls begin at once'
+    in prediction.warning()
+  )
+  assert (
+    'about 66 batches old when they are trained on; ' in prediction.warning()
+  )
+  assert prediction.warning().endswith(
+    '--config.batch_size=80 lowers that to 8.'
+  )
   config.batch_size = 80
   assert not _predict(config, host, num_training=8).warning()
   # The devices of all hosts need equal pieces, and fewer are not enough.
@@ -73,25 +76,27 @@ def test_warns_of_too_many_environments_for_the_batch_and_mends_it():
 
 
 def test_a_batch_size_that_mends_nothing_is_not_proposed():
-  found = _predict(_queue(4, 4, learner__publish_period=32))
-  assert found.warning().endswith(
+  prediction = _predict(_queue(4, 4, learner__publish_period=32))
+  assert prediction.warning().endswith(
     '; lower --config.learner.publish_period or --config.learner.prefetch.'
   )
 
 
 def test_start_line_says_for_how_many_actors():
-  found = _predict(_queue(128, 32))
-  assert found.describe() == 'expected policy lag 3.5 batches'
-  found = _predict(_queue(0, 32, actors__max_envs=128))
-  assert found.describe() == 'expected policy lag 3.5 batches with all actors'
-  found = _predict(_queue(0, 1, actors__max_envs=128))
-  assert 'trains off-policy with all actors. 128 ' in found.warning()
+  prediction = _predict(_queue(128, 32))
+  assert prediction.describe() == 'expected policy lag 3.5 batches'
+  prediction = _predict(_queue(0, 32, actors__max_envs=128))
+  assert (
+    prediction.describe() == 'expected policy lag 3.5 batches with all actors'
+  )
+  prediction = _predict(_queue(0, 1, actors__max_envs=128))
+  assert 'trains off-policy with all actors. 128 ' in prediction.warning()
 
 
 @pytest.mark.parametrize('name', test_configs.CONFIGS)
 def test_no_shipped_configuration_warns(name):
-  found = _predict(test_configs.CONFIGS[name]())
-  assert found is None or not found.warning()
+  prediction = _predict(test_configs.CONFIGS[name]())
+  assert prediction is None or not prediction.warning()
 
 
 def test_a_run_prints_it_at_the_start(tmp_path):

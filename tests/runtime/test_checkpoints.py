@@ -162,7 +162,7 @@ def _forge(header, state=None):
 @pytest.mark.parametrize(
   ('header', 'state', 'reason'),
   [
-    (None, {}, 'it does not begin with a header: it is no JSON object'),
+    (None, {}, 'it does not begin with a header: it is not a JSON object'),
     ([3], {}, 'it does not begin with a header'),
     ({'layout': 3}, {}, 'it has no record'),
     ({'layout': 3, 'record': 5}, {}, 'it has no record'),

@@ -165,6 +165,7 @@ def test_one_that_hangs_is_named_and_holds_up_nothing(
 def test_one_that_is_too_slow_misses_reports(tmp_path, monkeypatch):
   go, writes = threading.Event(), []
   monkeypatch.setattr(metrics_log, '_MOST_CALLS', 2)
+  monkeypatch.setattr(metrics_log, '_CLOSE_SECONDS', PATIENCE)
 
   def write(writer, row):
     started.set()
