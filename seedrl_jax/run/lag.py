@@ -48,8 +48,8 @@ class Prediction(NamedTuple):
     fix = (
       f'--config.batch_size={self.batch_size} lowers that to {_MOST:g}'
       if self.batch_size
-      else 'lower --config.learner.publish_period, --config.learner.prefetch or '
-      '--config.replay.max_size'
+      else 'lower --config.learner.publish_period, --config.learner.prefetch '
+      'or --config.replay.max_size'
     )
     return (
       f'Warning: this run may train off-policy{self._condition}. '

@@ -56,16 +56,16 @@ def test_only_a_queue_that_all_hosts_share_has_a_prediction(config, host):
 def test_warns_of_too_many_environments_for_the_batch_and_mends_it():
   config, host = vtrace_atari.get_config(), layout.HostIndex(1, 4)
   config.env.num_envs = 256
-  prediction = _predict(config, host, num_training=8)
-  assert prediction.at_once == 128
+  predicted = _predict(config, host, num_training=8)
+  assert predicted.at_once == 128
   assert (
     'may train off-policy. 128 batches of unrolls begin at once'
-    in prediction.warning()
+    in predicted.warning()
   )
   assert (
-    'about 66 batches old when they are trained on; ' in prediction.warning()
+    'about 66 batches old when they are trained on; ' in predicted.warning()
   )
-  assert prediction.warning().endswith(
+  assert predicted.warning().endswith(
     '--config.batch_size=80 lowers that to 8.'
   )
   config.batch_size = 80
@@ -76,27 +76,37 @@ def test_warns_of_too_many_environments_for_the_batch_and_mends_it():
 
 
 def test_a_batch_size_that_mends_nothing_is_not_proposed():
-  prediction = _predict(_queue(4, 4, learner__publish_period=32))
-  assert prediction.warning().endswith(
-    '; lower --config.learner.publish_period or --config.learner.prefetch.'
+  predicted = _predict(_queue(4, 4, learner__publish_period=32))
+  assert predicted.warning().endswith(
+    '; lower --config.learner.publish_period, --config.learner.prefetch or '
+    '--config.replay.max_size.'
   )
+  # A queue must hold a batch.
+  assert not _predict(_queue(1024, 32, replay__max_size=32)).batch_size
+
+
+def test_minibatches_divide_the_batch_size():
+  config = ppo_cartpole.get_config()
+  config.learner.max_lag = None
+  config.env.num_envs = 1280
+  assert _predict(config).batch_size % config.minibatches == 0
 
 
 def test_start_line_says_for_how_many_actors():
-  prediction = _predict(_queue(128, 32))
-  assert prediction.describe() == 'expected policy lag 3.5 batches'
-  prediction = _predict(_queue(0, 32, actors__max_envs=128))
+  predicted = _predict(_queue(128, 32))
+  assert predicted.describe() == 'expected policy lag 3.5 batches'
+  predicted = _predict(_queue(0, 32, actors__max_envs=128))
   assert (
-    prediction.describe() == 'expected policy lag 3.5 batches with all actors'
+    predicted.describe() == 'expected policy lag 3.5 batches with all actors'
   )
-  prediction = _predict(_queue(0, 1, actors__max_envs=128))
-  assert 'trains off-policy with all actors. 128 ' in prediction.warning()
+  predicted = _predict(_queue(0, 1, actors__max_envs=128))
+  assert 'may train off-policy with all actors. 128 ' in predicted.warning()
 
 
 @pytest.mark.parametrize('name', test_configs.CONFIGS)
 def test_no_shipped_configuration_warns(name):
-  prediction = _predict(test_configs.CONFIGS[name]())
-  assert prediction is None or not prediction.warning()
+  predicted = _predict(test_configs.CONFIGS[name]())
+  assert predicted is None or not predicted.warning()
 
 
 def test_a_run_prints_it_at_the_start(tmp_path):
