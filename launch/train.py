@@ -91,7 +91,7 @@ class Stop:
       return
     process.exit_now(
       f'{_PROGRAM}: the start did not end within {_START_SECONDS:.0f} s of the '
-      'signal; an environment may hang while it is made.'
+      'signal; it may be reading a large replay, or an environment hangs.'
     )
 
 

@@ -80,6 +80,8 @@ class Prefetcher:
     self._ready: collections.deque[Prefetched] = collections.deque()
     self._condition = threading.Condition()
     self._closed = False
+    # Whether a batch has been drawn that is not ready.
+    self._is_moving = False
     self._waited = 0.0
     self._waiting_since: float | None = None
 
@@ -94,6 +96,12 @@ class Prefetcher:
     """Whether `get` would wait."""
     return not self._ready
 
+  @property
+  def is_starved(self) -> bool:
+    """Whether `get` waits for a batch that the store does not give."""
+    with self._condition:
+      return not (self._waiting_since is None or self._ready or self._is_moving)
+
   def fetch(self, wait: bool = True) -> Prefetched:
     """Draws one batch and moves it to the devices.
 
@@ -102,6 +110,7 @@ class Prefetcher:
       replay.StoreClosed: if the store closes.
     """
     sample = self._sampler.sample(wait)
+    self._is_moving = True
     versions = _versions(sample)
     pieces = to_batches(sample, self._importance_exponent)
     dropped_share = 0.0
@@ -145,6 +154,7 @@ class Prefetcher:
 
   def _put(self, item: Prefetched) -> None:
     with self._condition:
+      self._is_moving = False
       if self._closed:
         item.sample.release()
         return

@@ -147,6 +147,8 @@ class Parts:
     """Closes the rest after `interrupt`; actors end if training `ended`."""
     with contextlib.ExitStack() as stack:
       stack.callback(self.store.close)
+      # An environment that hangs must not hide why the run ends here.
+      stack.enter_context(contextlib.suppress(envs.EnvironmentFailed))
       stack.callback(self.close_streams)
       if self.actors is not None:
         stack.callback(self.actors.close, ended)

@@ -173,6 +173,8 @@ class System:
     """
     with contextlib.ExitStack() as opened:
       opened.callback(self._lock.close)
+      refused = opened.enter_context(contextlib.ExitStack())
+      refused.push(self._workdir.withdraw)
       opened.callback(self._reporter.close)
       opened.callback(self._writer.finish)
       opened.callback(
@@ -188,6 +190,7 @@ class System:
         return self._reporter.summary('finished')
       self._training.compile()
       self._open_reports()
+      refused.pop_all()
       self._training.group.run('main', self._training.run)
       stuck = self._training.join()
       self._counters.end()
@@ -216,14 +219,14 @@ class System:
       'checkpoint', lambda: self._writer.finish(training_lib.JOIN_SECONDS)
     )
     group.run('hosts', coordinator.wait_saved)
-    # After all is saved, as an environment may hang.
-    group.run('environments', self.parts.close_streams)
     others = list(coordinator.failures)
     summary = self._reporter.summary(self._status(stuck))
     try:
       self._reporter.write_summary(summary)
     except workdir_lib.NotWritten as e:
       others.append(str(e))
+    # After all is saved, as an environment may hang.
+    group.run('environments', self.parts.close_streams)
     if failed := [*_failure_text(group.failure), *stuck, *others]:
       raise RunFailed('\n'.join(failed)) from self._training.exit_error
     if self._training.exit_error is not None:

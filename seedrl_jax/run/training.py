@@ -15,6 +15,7 @@ from seedrl_jax.envs import base as envs
 from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.networks import observations
 from seedrl_jax.replay import base as replay
+from seedrl_jax.replay import table_configs
 from seedrl_jax.run import build, checkpointing, reporting
 from seedrl_jax.runtime import process, report, startup, threads
 
@@ -23,6 +24,8 @@ JOIN_SECONDS = 600.0
 _QUIET_JOIN_SECONDS = 10.0
 # Seconds between looks at whether others have caught up.
 _TURN_SECONDS = 0.001
+# Looks in a row at a learner without a batch before the run ends.
+_STARVED_LOOKS = 3
 # Updates before a trace, which then shows the steady state.
 _WARM_UP = 20
 # Waits for a batch; returns None if this host wants to stop.
@@ -58,6 +61,7 @@ class Training:
     self._profile_updates = profile_updates
     self._on_report = on_report or (lambda summary: None)
     self._seen_updates = 0
+    self._starved_looks = 0
     self._is_tracing = False
     offset = config.topology.inference_affinity_offset
     self._cores = [
@@ -148,7 +152,28 @@ class Training:
 
   def _must_stop(self) -> bool:
     others = self._coordinator.must_stop()
-    return self.interrupted or others or self._counters.is_finished()
+    return self.interrupted or others or self._is_starved()
+
+  def _is_starved(self) -> bool:
+    """Whether the run has its frames, and the learner waits for no batch."""
+    is_starved = (
+      self._counters.is_finished()
+      and not any(name.startswith('inference') for name in self.group.alive)
+      and self._parts.prefetcher.is_starved
+      and not self._has_batch()
+    )
+    # A batch may be on its way from the store.
+    self._starved_looks = self._starved_looks + 1 if is_starved else 0
+    return self._starved_looks >= _STARVED_LOOKS
+
+  def _has_batch(self) -> bool:
+    """Whether a queue holds a whole batch."""
+    if self._config.replay.sampler != 'fifo':
+      return False
+    coordinator = self._coordinator
+    parts = coordinator.count if coordinator.divides_batch else 1
+    size = self._parts.store.info()[table_configs.TABLE].size
+    return size * parts >= self._config.batch_size
 
   def _report_if_due(self) -> bool:
     now = time.perf_counter()

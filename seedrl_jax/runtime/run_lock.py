@@ -74,7 +74,14 @@ class RunLock(contextlib.AbstractContextManager[Any]):
     self.close()
 
   def close(self) -> None:
-    """Frees the lock."""
+    """Frees the lock, also if a child that forks right now has a copy."""
+    if not self._file.closed:
+      with contextlib.suppress(OSError):
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+    self.close_copy()
+
+  def close_copy(self) -> None:
+    """Closes the file only; its lock stays as long as others have it open."""
     self._file.close()
 
 
@@ -97,7 +104,7 @@ _locks: weakref.WeakSet[RunLock] = weakref.WeakSet()
 def _close_in_child() -> None:
   """Closes a forked child's copies, which would keep the locks."""
   for lock in list(_locks):
-    lock.close()
+    lock.close_copy()
 
 
 os.register_at_fork(after_in_child=_close_in_child)

@@ -132,15 +132,19 @@ class Workdir:
     self.refuse_links()
     made = self.reverb, self.lock, self.path, *self.path.parents
     self._new = [path for path in made if not path.exists()]
-    self.create()
     try:
+      self.create()
       return run_lock.RunLock(self.lock, say)
     except run_lock.Held as e:
       raise WorkdirError(
         f'--workdir={self.path} is in use by {e}; stop that run, or choose '
         'another folder.'
       ) from e
+    except WorkdirError as e:
+      self.withdraw(None, e, None)
+      raise
     except OSError as e:
+      self.withdraw(None, e, None)
       raise WorkdirError(f'{self.lock} cannot be opened ({e.strerror}).') from e
 
   def withdraw(

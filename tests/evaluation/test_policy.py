@@ -227,7 +227,7 @@ def test_loads_a_run_of_a_release_without_categories(tmp_path):
 @pytest.mark.parametrize(
   ('key', 'value', 'sentence'),
   [
-    ('network.frame_stack', 10**9, 'give 1 to 1,000.'),
+    ('network.frame_stack', 10**9, 'give 1 to 1,000'),
     ('network.width', None, 'width is missing'),
     ('loss.lambda_', 'x', 'give 0 to 1.'),
     ('loss.lambda_', None, 'lambda_ is missing'),

@@ -21,7 +21,7 @@ from tests import runs
       '--target=v5e:2x4 --cores=112.',
     ),
     (['--target=v5e', '--cores=4'], 'autotune: --target=v5e: shape of the'),
-    (['--config.batch_size=0'], 'autotune: --config.batch_size=0: give at'),
+    (['--config.batch_size=0'], 'autotune: --config.batch_size=0: give 1 to'),
     (['--config.env.num_envs=0'], 'autotune: --config.env.num_envs=0: give'),
   ],
 )

@@ -170,7 +170,10 @@ def _refusal(tmp_path: pathlib.Path, *flags: str) -> str:
   [
     ([], "not installed; on all nodes: pip install 'seedrl-jax[ray]'"),
     (['--learners=0'], '--learners=0: 0 is not a positive integer'),
-    (['--config.unroll_length=0'], '--config.unroll_length=0: give at least 1'),
+    (
+      ['--config.unroll_length=0'],
+      '--config.unroll_length=0: give 1 to 100,000.',
+    ),
     (
       ['--actors=1', '--config.actors.token_file=/no'],
       '--config.actors.token_file=/no: No such file',

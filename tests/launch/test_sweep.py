@@ -44,7 +44,7 @@ def test_dry_run_prints_commands_that_train_takes(tmp_path):
     (['--workdir='], '--workdir is missing; name a folder for the runs.'),
     (['--workdir=gs://x'], '--workdir=gs://x is a URL; '),
     (['--set=batch_size=8,8'], '--set: two runs would be the same; give'),
-    (['--set=batch_size=8,0'], '--config.batch_size=0: give at least 1.'),
+    (['--set=batch_size=8,0'], '--config.batch_size=0: give 1 to 1,000,000.'),
     (['--set=batch_size=x'], '--config.batch_size=x: '),
     (['--set=batchsize=8'], 'nearest is --config.batch_size.'),
     (['--config.sed=8'], 'nearest is --config.seed.'),

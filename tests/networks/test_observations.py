@@ -231,7 +231,7 @@ def test_networks_of_earlier_releases_are_recognised(
   arguments = directory, _config(**changes), env_spec
   observations.check_release(*arguments)
   saved = json.loads(directory.env_spec_json.read_text())
-  del saved['observation']['entries']['x']['categories']
+  del dict(saved['observation']['entries'])['x']['categories']
   directory.env_spec_json.write_text(json.dumps(saved))
   assert directory.read_env_spec().observation['x'].categories is None
   if not reason:

@@ -80,7 +80,8 @@ def test_environment_that_hangs_is_named_after_a_last_checkpoint(
     run.train()
   thread.join()
   summary = runs.summary(tmp_path)
-  assert summary['status'].startswith('failed: EnvironmentFailed: Environment ')
+  # Nothing of the run is missing.
+  assert summary['status'] == 'stopped'
   assert _assert_sound(run).step == summary['updates'] > 0
   _assert_no_thread_is_left()
 

@@ -137,11 +137,14 @@ def _fork(wait):
 
 def test_forked_children_do_not_keep_the_lock(tmp_path):
   read, write = os.pipe()
-  with workdir.Workdir(tmp_path).acquire(pytest.fail):
+  with workdir.Workdir(tmp_path).acquire(pytest.fail) as lock:
     pid = _fork(lambda: os.read(read, 1))
+    # As of a child that has not closed its copy yet.
+    copy = os.dup(lock._file.fileno())
   try:
     assert not _acquire(tmp_path)
   finally:
+    os.close(copy)
     os.write(write, b'x')
     os.waitpid(pid, 0)
 
@@ -194,15 +197,16 @@ def test_a_lock_that_was_removed_is_not_taken(tmp_path, monkeypatch):
   flock, calls = run_lock.fcntl.flock, []
 
   def withdraw_before(file, flags):
-    if not calls:
+    calls.append(flags)
+    if len(calls) == 1:
       first.withdraw(None, None, None)
       held.close()
-    calls.append(flags)
     flock(file, flags)
 
   monkeypatch.setattr(run_lock.fcntl, 'flock', withdraw_before)
   with workdir.Workdir(tmp_path).acquire(pytest.fail):
-    assert len(calls) == 2
+    # The second frees the removed file.
+    assert len(calls) == 3
     with pytest.raises(workdir.WorkdirError, match='is in use by'):
       _acquire(tmp_path)
 
