@@ -43,13 +43,13 @@ def main(argv: Sequence[str]) -> None:
   )
   try:
     layout.check(_CONFIG.value, agents.ranges(_CONFIG.value))
-    found = env_check.check(_CONFIG.value, options)
+    report = env_check.check(_CONFIG.value, options)
   except ValueError as e:
     sys.exit(f'check_env: {e}')
   except KeyboardInterrupt:
     sys.exit('check_env: interrupted')
-  process.say(found.report())
-  sys.exit(bool(found.faults))
+  process.say(report.report())
+  sys.exit(bool(report.faults))
 
 
 if __name__ == '__main__':

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import ml_collections
 
-from seedrl_jax.runtime import config_files, process, progress, report
+from seedrl_jax.runtime import config_files, process, progress, ranges, report
 
 if TYPE_CHECKING:
   import gymnasium
@@ -108,7 +108,7 @@ def evaluate(
   checkpoint: int | None = None,
   video: _Path | None = None,
   allowed: Sequence[str] = (),
-  max_steps: int = 500_000,
+  max_steps: int = ranges.EPISODE,
 ) -> scoring.Evaluation:
   """Plays episodes with a run's checkpoint; its environments are installed.
 

@@ -4,6 +4,7 @@
 configuration. `LocalRun` adds what an actor needs to act by itself.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -25,6 +26,8 @@ _LEARNER_SECTIONS = {
   *('actors', 'checkpoint', 'demonstrations', 'env', 'log', 'topology'),
 }
 _MAX_NAME = 200
+# A spec of choices has a range for each number.
+_MAX_SPEC = 2000
 # Values that a learner sends, which an actor does not believe unchecked.
 _ENV_VALUES = {
   key: allowed
@@ -141,7 +144,15 @@ def local_config(config: ml_collections.ConfigDict) -> dict[str, Any]:
 
 def spec_texts(specs: Mapping[str, Any]) -> dict[str, str]:
   """Returns specs as text, which both sides compare."""
-  return {name: str(spec) for name, spec in specs.items()}
+  return {name: _shortened(str(spec)) for name, spec in specs.items()}
+
+
+def _shortened(text: str) -> str:
+  """Returns a text whose end is a digest if it is long."""
+  if len(text) <= _MAX_SPEC:
+    return text
+  digest = hashlib.sha256(text.encode()).hexdigest()
+  return f'{text[:_MAX_SPEC]}… (SHA-256 {digest})'
 
 
 def requested_config(welcome: Welcome) -> dict[str, Any]:

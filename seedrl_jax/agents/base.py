@@ -260,13 +260,19 @@ def load_agent(
   return _find(config.agent, 'agent').make_agent(config, env_spec)
 
 
-def _check_actions(name: str, env_spec: types.EnvSpec) -> None:
+def check_first_action(env_spec: types.EnvSpec) -> None:
+  """Raises ValueError if discrete actions do not begin at 0."""
   action = env_spec.action
   if action.is_discrete and any(action.minimum):
     raise ValueError(
       f'--config.env: the actions of {env_spec.env_id} begin at '
       f'{action.minimum}, not at 0; wrap it.'
     )
+
+
+def _check_actions(name: str, env_spec: types.EnvSpec) -> None:
+  check_first_action(env_spec)
+  action = env_spec.action
   kinds = getattr(_find(name, 'config'), 'ACTIONS', (action.kind,))
   if action.kind in kinds:
     return

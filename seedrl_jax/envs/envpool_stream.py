@@ -20,7 +20,7 @@ import ml_collections
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.envs import base, registry, specs
+from seedrl_jax.envs import base, registry, specs, step_checks
 from seedrl_jax.runtime import nest
 
 # An integer with more possible values is a quantity.
@@ -116,27 +116,15 @@ def _observation_keys(pool_spec: Any) -> types.Nest:
   state_keys = pool_spec.state_array_spec
   if 'obs' in state_keys:
     return 'obs'
-  found: dict[str, Any] = {}
+  root: dict[str, Any] = {}
   for key in state_keys:
     if key.startswith('obs:'):
       *path, name = key.removeprefix('obs:').split('.')
-      node = found
+      node = root
       for part in path:
         node = node.setdefault(part, {})
       node[name] = key
-  return found
-
-
-def _gather(
-  paths: types.Nest, spec: types.Nest, state: dict[str, np.ndarray]
-) -> types.Nest:
-  """Returns the arrays of the keys `paths` as `spec` says."""
-  if not isinstance(paths, dict):
-    specs.check_fits(state[paths], spec.dtype)
-    return np.asarray(state[paths], spec.dtype)
-  if isinstance(spec, types.ArraySpec):
-    return nest.join([state[key] for key in nest.flatten(paths)])
-  return {key: _gather(paths[key], spec[key], state) for key in paths}
+  return root
 
 
 class EnvPoolStream(base.LocalStream):
@@ -213,12 +201,44 @@ class EnvPoolStream(base.LocalStream):
     score = state.get('info:reward', reward)
     self._statistics.update(env_id, score, done, truncated, over)
     return types.EnvOutput(
-      observation=_gather(self._paths, self.spec.observation, state),
+      observation=self._gather(self._paths, self.spec.observation, state),
       reward=reward,
       discount=discount,
       step_type=state['step_type'].astype(np.uint8),
       env_id=env_id,
     )
+
+  def _gather(
+    self,
+    paths: types.Nest,
+    spec: types.Nest,
+    state: dict[str, np.ndarray],
+    path: str = '',
+  ) -> types.Nest:
+    """Returns the arrays of the keys `paths` as `spec` says.
+
+    Raises:
+      EnvironmentFailed: if it cannot hold an integer.
+    """
+    if not isinstance(paths, dict):
+      x = state[paths]
+      if x.dtype != spec.dtype and spec.dtype.kind == 'i':
+        excess = step_checks.find_excess(x, spec.dtype, path)
+        if excess is not None:
+          row, text = excess
+          env_id = state['info:env_id'][row]
+          raise base.EnvironmentFailed(
+            f'Environment {env_id} of {self.spec.name} {text}'
+          )
+      return np.asarray(x, spec.dtype)
+    if isinstance(spec, types.ArraySpec):
+      return nest.join([state[key] for key in nest.flatten(paths)])
+    return {
+      key: self._gather(
+        paths[key], spec[key], state, f'{path}.{key}' if path else key
+      )
+      for key in paths
+    }
 
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
     """See `EnvStream.send`.

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from seedrl_jax import types
-from seedrl_jax.envs import base, step_checks
+from seedrl_jax.envs import base
 from seedrl_jax.runtime import nest as nest_lib
 
 _INT32 = np.iinfo(np.int32)
@@ -94,14 +94,6 @@ def with_categories(
   pairs = zip(np.ravel(low).tolist(), np.ravel(high).tolist(), strict=True)
   categories = tuple(range(first, last + 1) for first, last in pairs)
   return spec._replace(categories=categories)
-
-
-def check_fits(x: Any, dtype: np.dtype) -> None:
-  """Raises EnvironmentFailed if integers do not fit the agent's `dtype`."""
-  try:
-    step_checks.check_fits(np.asarray(x), dtype)
-  except step_checks.InvalidStep as e:
-    raise base.EnvironmentFailed(f'An environment {e}') from e
 
 
 def map_nest(function: Callable[[Any], Any], nest: types.Nest) -> types.Nest:

@@ -6,6 +6,7 @@ environment's number and name before it.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -60,10 +61,13 @@ def _wrong_count(method: str, result: Any, *names: str) -> InvalidStep:
 
 def reward(value: Any) -> float:
   """Returns a reward, which may be an array of one number."""
-  try:
-    number = np.asarray(value, np.float64).item()
-  except (TypeError, ValueError, OverflowError):
-    number = np.nan
+  number = np.nan
+  # Some are no array.
+  with contextlib.suppress(TypeError, ValueError):
+    array = np.asarray(value)
+    # Larger integers than 64 bits are objects.
+    if array.size == 1 and array.dtype.kind in 'biuf':
+      number = float(array.item())
   # NaN fails both comparisons.
   if not -LARGEST_REWARD <= number <= LARGEST_REWARD:
     raise InvalidStep(
@@ -115,26 +119,15 @@ def _converted(value: Any, spec: types.ArraySpec, key: str) -> np.ndarray:
       f'gave an observation{_of(key)} of shape {array.shape} instead of '
       f'{spec.shape}.'
     )
-  if not np.can_cast(array.dtype, spec.dtype, 'same_kind'):
+  if array.dtype.kind in 'iu' and spec.dtype.kind in 'iu':
+    if (excess := find_excess(array[None], spec.dtype, key)) is not None:
+      raise InvalidStep(excess[1])
+  elif not np.can_cast(array.dtype, spec.dtype, 'same_kind'):
     raise InvalidStep(
       f'gave an observation{_of(key)} of dtype {array.dtype}, which '
       f'{spec.dtype} cannot hold.'
     )
-  check_fits(array, spec.dtype)
   return array
-
-
-def check_fits(x: np.ndarray, dtype: np.dtype) -> None:
-  """Checks that 64-bit integers fit the agent's `dtype`."""
-  if x.dtype.kind not in 'iu' or x.itemsize < 8 or dtype != np.int32:
-    return
-  limits = np.iinfo(np.int32)
-  for value in (x.min(), x.max()) if x.size else ():
-    if not limits.min <= value <= limits.max:
-      raise InvalidStep(
-        f'observed {value}, more than 32 bits hold, although its observation '
-        'space has smaller bounds: correct the bounds.'
-      )
 
 
 def _of(key: str) -> str:
@@ -170,12 +163,21 @@ class Bounds(NamedTuple):
     )
 
 
+def find_excess(
+  values: np.ndarray, dtype: np.dtype, key: str
+) -> tuple[int, str] | None:
+  """Returns which row of integers the agent's `dtype` cannot hold, and how."""
+  limits = np.iinfo(dtype)
+  low, high = np.asarray(limits.min), np.asarray(limits.max)
+  return Bounds(key, low, high, True).violation(values)
+
+
 def find_bounds(
   space: gymnasium.Space, dtype: np.dtype, key: str = ''
 ) -> Bounds | None:
   """Returns the bounds of arrays of a space; None if there are none to check.
 
-  Only a Box and a Discrete space have them.
+  Only a Box and spaces of choices have them.
   """
   # Policies check what they are given where Gymnasium is not installed.
   from gymnasium import spaces
@@ -183,15 +185,17 @@ def find_bounds(
   match space:
     case spaces.Box():
       low, high = space.low, space.high
-      if dtype.kind == 'f':
-        # Rounded as the values are.
-        with np.errstate(over='ignore'):
-          low, high = low.astype(dtype), high.astype(dtype)
     case spaces.Discrete():
       low = np.asarray(space.start)
-      high = low + space.n - 1
+      high = low + (space.n - 1)
+    case spaces.MultiDiscrete():
+      low, high = space.start, space.start + (space.nvec - 1)
     case _:
       return None
+  if dtype.kind == 'f':
+    # Rounded as the values are.
+    with np.errstate(over='ignore'):
+      low, high = low.astype(dtype), high.astype(dtype)
   least, largest = -np.inf, np.inf
   if dtype.kind in 'iu':
     least, largest = np.iinfo(dtype).min, np.iinfo(dtype).max

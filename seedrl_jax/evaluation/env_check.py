@@ -12,6 +12,7 @@ import ml_collections
 import numpy as np
 
 from seedrl_jax import types
+from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import (
   base,
   factory,
@@ -40,7 +41,7 @@ class CheckOptions:
 
 @dataclasses.dataclass(frozen=True)
 class EnvReport:
-  """What a check of an environment found.
+  """The results of an environment's check.
 
   Attributes:
     name: of the environment.
@@ -230,8 +231,9 @@ class _Checker:
       self._warnings.add(text)
     # All of them, as each may add a fault.
     calls = gymnasium_envs.spec_calls(env, section)
-    found = [self._faults.attempt(call) for call in calls]
-    return None if None in found else gymnasium_envs.describe_env(env, section)
+    if None in [self._faults.attempt(call) for call in calls]:
+      return None
+    return gymnasium_envs.describe_env(env, section)
 
   def _describe_network(self) -> None:
     network = self._config.copy_and_resolve_references().network
@@ -240,10 +242,12 @@ class _Checker:
     env_spec = types.EnvSpec(
       spec.name, spec.observation, spec.action, spec.action_repeat, 1, 0
     )
-    text = self._faults.attempt(
-      lambda: observations.describe(network, env_spec)
+    self._faults.attempt(lambda: agents.check_first_action(env_spec))
+    leaves = self._faults.attempt(
+      lambda: observations.make_leaves(network, env_spec)
     )
-    self._network = text or ''
+    if leaves is not None:
+      self._network = observations.describe(network, env_spec)
 
   def _play(
     self,
@@ -352,9 +356,9 @@ class _Checker:
         f'gave an observation{f" for the key {key!r}" if key else ""} that is '
         'not finite.'
       )
-    if bounds is not None and (found := bounds.violation(array)):
+    if bounds is not None and (violation := bounds.violation(array)):
       findings = self._faults if bounds.is_discrete else self._warnings
-      findings.add(f'The environment {found[1]}')
+      findings.add(f'The environment {violation[1]}')
     return array
 
 

@@ -21,8 +21,6 @@ from seedrl_jax.networks import observations
 from seedrl_jax.runtime import checkpoints, progress, ranges, settings
 from seedrl_jax.runtime import workdir as workdir_lib
 
-# Over nine hours of Atari: only an episode that never ends is as long.
-MAX_STEPS = 500_000
 _DEFAULT_NUM_ENVS = 10
 # Keeps the seeds apart from those of any training stream.
 _SEED_OFFSET = 1_500_000_007
@@ -55,7 +53,7 @@ class PlayOptions:
   seed: int = 0
   num_envs: int = 0
   checkpoint: int | None = None
-  max_steps: int = MAX_STEPS
+  max_steps: int = ranges.EPISODE
   allowed: tuple[str, ...] = ()
 
   @property
@@ -81,7 +79,9 @@ class EpisodeQuota:
     cut: those that were cut off.
   """
 
-  def __init__(self, episodes: int, num_envs: int, max_steps: int = MAX_STEPS):
+  def __init__(
+    self, episodes: int, num_envs: int, max_steps: int = ranges.EPISODE
+  ):
     """Divides `episodes` over environments as evenly as possible."""
     self.total = episodes
     self.episodes: list[envs.Episode] = []
@@ -249,10 +249,11 @@ def load_player(
     if number not in steps:
       there = ', '.join(map(str, steps)) or 'none'
       raise ValueError(f'{none}; there are: {there}.')
-  found = store.restore(template, 'agent', number)
-  if found is None:
+  checkpoint = store.restore(template, 'agent', number)
+  if checkpoint is None:
     raise ValueError(f'{none} that is sound.' if steps else f'{none} yet.')
-  return Player(agent, agent.acting_params(found.state), found.step)
+  params = agent.acting_params(checkpoint.state)
+  return Player(agent, params, checkpoint.step)
 
 
 def make_worker(

@@ -1,7 +1,7 @@
 """Policies of checkpoints, which act without the environments installed."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -153,23 +153,29 @@ class Policy:
   def _read(self, observation: Any) -> tuple[types.Nest, int | None]:
     """Returns a batch, and its size or None for a single observation."""
     spec = self.spec.observation
-    has_parts = self.spec.parts is not None and isinstance(observation, Mapping)
+    is_dict = isinstance(observation, Mapping)
+    has_parts = is_dict and self.spec.parts is not None
     if has_parts:
       spec = self.spec.parts
+    elif is_dict and types.is_spec(spec) and len(spec.shape) == 1:
+      # Earlier releases did not write the parts down.
+      observation = _joined(observation, *spec.shape)
+    singles = nest_lib.flatten_with_paths(spec)
     size = _batch_size(observation, spec)
     if size == 0:
       raise ValueError('Policy.act: the batch is empty; give an observation.')
     if size is not None:
-      arrays = nest_lib.flatten(spec)
       spec = nest_lib.unflatten(
-        spec, [s._replace(shape=(size, *s.shape)) for s in arrays]
+        spec, [s._replace(shape=(size, *s.shape)) for _, s in singles]
       )
     rows = step_checks.new_rows(spec, 1)
     try:
       step_checks.write_observation(observation, spec, rows, 0)
+      leaves = nest_lib.flatten(rows)
+      for (key, single), x in zip(singles, leaves, strict=True):
+        _check_choice(x, single, key)
     except step_checks.InvalidStep as e:
       raise ValueError(f'Policy.act: the caller {e}') from e
-    leaves = nest_lib.flatten(rows)
     for x in leaves:
       if x.dtype.kind == 'f' and not np.isfinite(x).all():
         raise ValueError('Policy.act: the observation is not finite.')
@@ -178,6 +184,40 @@ class Policy:
     if has_parts:
       return nest_lib.join(leaves), size
     return nest_lib.unflatten(spec, leaves), size
+
+
+def _joined(observation: Any, size: int) -> Any:
+  """Returns a dict's arrays, or batches of them, as vectors of `size` numbers.
+
+  Returns what cannot be joined as it is.
+  """
+  try:
+    leaves = list(_arrays(observation))
+    if sum(x.size for x in leaves) == size:
+      return nest_lib.join([x[None] for x in leaves])[0]
+    return nest_lib.join(leaves)
+  except (TypeError, ValueError):
+    return observation
+
+
+def _arrays(observation: Any) -> Iterator[np.ndarray]:
+  """Yields the arrays of nested dicts, in the order of sorted keys."""
+  if isinstance(observation, Mapping):
+    for key in sorted(observation):
+      yield from _arrays(observation[key])
+  else:
+    yield np.asarray(observation)
+
+
+def _check_choice(x: np.ndarray, spec: types.ArraySpec, key: str) -> None:
+  """Raises InvalidStep if single choices, `[1, ...]`, are out of range."""
+  if spec.shape or not spec.categories:
+    return
+  (values,) = spec.categories
+  low, high = np.asarray(values[0]), np.asarray(values[-1])
+  violation = step_checks.Bounds(key, low, high, True).violation(x)
+  if violation is not None:
+    raise step_checks.InvalidStep(violation[1])
 
 
 def _batch_size(observation: Any, spec: types.Nest) -> int | None:

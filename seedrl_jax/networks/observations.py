@@ -43,6 +43,7 @@ class Leaf(NamedTuple):
     torso: see `torsos.resolve_torso`.
     layer: the convolution that takes blocks of pixels, or None.
     has_levels: whether bytes gain a one-hot code of `_GRID_LEVELS`.
+    is_brightness: whether choices are quantities: a picture of many values.
   """
 
   name: str
@@ -52,22 +53,31 @@ class Leaf(NamedTuple):
   torso: str
   layer: block_conv.ConvLayer | None
   has_levels: bool
+  is_brightness: bool = False
 
   @property
   def is_coded(self) -> bool:
     """Whether each number is coded by its value, all of which are known."""
     values = self.spec.categories
-    if not values:
+    if not values or self.is_brightness:
       return False
     # `to_features` has levels enough for small ones, as in earlier releases.
     first = values[0]
     return bool(self.shape) or first.start < 0 or first.stop > _SCALAR_LEVELS
 
+  @property
+  def becomes_bytes(self) -> bool:
+    """Whether larger integers that are brightness become bytes."""
+    return self.is_brightness and all(
+      x.start >= 0 and x.stop <= 256 for x in self.spec.categories or ()
+    )
+
   def arrange(self, x: jax.Array) -> jax.Array:
     """Brings `[..., *spec.shape]` to `[..., *shape]`."""
     batch = x.ndim - len(self.axes)
     order = (*range(batch), *(batch + axis for axis in self.axes))
-    return x.transpose(order).reshape((*x.shape[:batch], *self.shape))
+    x = x.transpose(order).reshape((*x.shape[:batch], *self.shape))
+    return x.astype(jnp.uint8) if self.becomes_bytes else x
 
   def describe(self) -> str:
     """Returns in words what is taken."""
@@ -78,6 +88,8 @@ class Leaf(NamedTuple):
       text += f' as {height}x{width} pixels with {channels} channel{plural}'
       if len(self.axes) > 2:
         text += f' (axes {self.axes[0]} and {self.axes[1]})'
+    if self.is_brightness:
+      text += f' of up to {max(value_counts(self))} values, taken as numbers'
     if self.has_levels:
       text += f', {_GRID_LEVELS} one-hot levels per channel'
     if self.is_coded:
@@ -152,9 +164,14 @@ def make_leaf(
       shape, axes = image, pixels_first
   resolved = torsos.resolve_torso(torso, shape)
   leaf = Leaf(name, spec, axes, shape, resolved, None, False)
+  is_picture = torsos.is_picture(shape)
+  if leaf.is_coded and is_picture:
+    counts = value_counts(leaf)
+    is_brightness = sum(counts) > _GRID_LEVELS * len(counts)
+    leaf = leaf._replace(is_brightness=is_brightness)
   if leaf.is_coded or len(shape) != 3:
     return leaf
-  if torsos.is_picture(shape):
+  if is_picture:
     return leaf._replace(layer=torsos.strided_layer(resolved))
   # Configurations of earlier releases lack the key.
   categories = config.get('categories', 'on')
@@ -260,6 +277,7 @@ def _differs_from_earlier(
   had_levels = leaf.spec.dtype == np.uint8 and not torsos.is_picture(leaf.shape)
   return (
     leaf.is_coded
+    or (leaf.becomes_bytes and leaf.spec.dtype != np.uint8)
     or leaf.axes[0] != int(channels_first)
     or leaf.has_levels != had_levels
   )

@@ -32,6 +32,9 @@ UNITS = 10**5  # of a layer
 STEPS = 10**5  # of a sequence
 COUNT = 10**6  # of environments, unrolls or pieces
 LARGE = 10**9  # of what takes little memory, or takes it at once
+# Steps of an evaluated episode, over nine hours of Atari: only one that never
+# ends is as long.
+EPISODE = 500_000
 
 # The values that the keys of `configs/base.py` may have; see `settings`.
 RANGES: dict[str, Allowed] = {

@@ -101,6 +101,20 @@ def test_other_environments_are_refused(values: dict):
   handshake.check_spec(_WELCOME, _SPEC)
 
 
+def test_specs_of_many_choices_are_compared():
+  choices = (range(3),) * 9_000
+  spec = _SPEC._replace(
+    observation=types.ArraySpec((9_000,), np.dtype(np.int32), choices)
+  )
+  texts = handshake.spec_texts(spec._asdict())
+  welcome = _through(_WELCOME._replace(spec=texts))
+  handshake.check_spec(welcome, spec)
+  other = spec.observation._replace(categories=(*choices[1:], range(4)))
+  with pytest.raises(ValueError, match='has another observation') as e:
+    handshake.check_spec(welcome, spec._replace(observation=other))
+  assert len(str(e.value)) < 5_000
+
+
 _CONFIG = base_config.get_config()
 
 

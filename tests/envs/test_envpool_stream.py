@@ -297,27 +297,33 @@ def test_value_of_a_wrong_type_is_refused():
 
 
 @pytest.mark.parametrize(
-  ('key', 'place', 'value', 'text'),
+  ('name', 'key', 'place', 'value', 'text'),
   [
-    ('obs', (1, 3), np.inf, 'an observation that is not finite'),
-    ('reward', 1, np.nan, 'a reward of nan, which is not a number from'),
-    ('reward', 1, -2e6, r'a reward of -2e\+06, which is not a number from'),
+    ('CartPole-v1', 'obs', (1, 3), np.inf, 'an observation that is not finite'),
+    ('CartPole-v1', 'reward', 1, np.nan, 'a reward of nan, which is not a num'),
+    ('CartPole-v1', 'reward', 1, -2e6, r'a reward of -2e\+06, which is not a'),
+    (
+      *('MiniGrid-Empty-5x5-v0', 'obs:direction', 1, np.int64(2**40)),
+      "an observation for the key 'direction' with 1099511627776, which is",
+    ),
   ],
 )
 def test_invalid_values_name_the_environment(
-  key: str, place: Any, value: float, text: str
+  name: str, key: str, place: Any, value: Any, text: str
 ):
-  stream: Any = streams.make(streams.config('CartPole-v1'), 4, 2)
+  stream: Any = streams.make(streams.config(name), 4, 2)
   stream.recv()
   receive = stream._pool._recv
 
   def spoil() -> list[np.ndarray]:
     state = receive()
-    state[stream._keys.index(key)][place] = value
+    index = stream._keys.index(key)
+    state[index] = state[index].astype(np.result_type(state[index], value))
+    state[index][place] = value
     return state
 
   stream._pool = types_lib.SimpleNamespace(_recv=spoil)
   with pytest.raises(
-    base.EnvironmentFailed, match=f'^Environment 3 of CartPole-v1 gave {text}'
+    base.EnvironmentFailed, match=f'^Environment 3 of {name} gave {text}'
   ):
     stream.recv()

@@ -7,7 +7,7 @@ import pytest
 from gymnasium import spaces
 
 from seedrl_jax import types
-from seedrl_jax.envs import step_checks
+from seedrl_jax.envs import specs, step_checks
 
 _SPEC = {
   'inner': {'z': types.ArraySpec((), np.dtype(np.int32))},
@@ -25,7 +25,11 @@ def test_one_number_of_any_kind_is_a_reward(value: Any):
 
 
 @pytest.mark.parametrize(
-  'value', [None, np.nan, -np.inf, 2e6, 10**400, 'much', [1.0, 2.0], {}]
+  'value',
+  [
+    *(None, np.nan, -np.inf, 2e6, 10**400, 'much', '3', b'3', {}),
+    *(np.complex64(3), [1.0, 2.0], [[1.0], [1.0, 2.0]]),
+  ],
 )
 def test_other_rewards_are_invalid(value: Any):
   with pytest.raises(step_checks.InvalidStep, match=r'^gave a reward of ') as e:
@@ -79,6 +83,26 @@ def test_unusable_observations_name_their_key(change: Any, text: str):
 
 
 @pytest.mark.parametrize(
+  ('dtype', 'good', 'bad'),
+  [
+    (np.int32, 2**31 - 1, 3_000_000_000),
+    (np.int32, -(2**31), -(2**31) - 1),
+    (np.int32, 0, 2**62),
+    (np.uint8, 255, 256),
+    (np.int8, -128, -129),
+  ],
+)
+def test_integers_of_another_size_must_fit(dtype: Any, good: int, bad: int):
+  spec = {'k': types.ArraySpec((2,), np.dtype(dtype))}
+  rows = step_checks.new_rows(spec, 1)
+  step_checks.write_observation({'k': [1, good]}, spec, rows, 0)
+  assert rows['k'].tolist() == [[1, good]]
+  text = f"^gave an observation for the key 'k' with {bad}, which is not from "
+  with pytest.raises(step_checks.InvalidStep, match=text):
+    step_checks.write_observation({'k': [1, bad]}, spec, rows, 0)
+
+
+@pytest.mark.parametrize(
   ('space', 'dtype'),
   [
     (spaces.Box(0, 255, (2,), np.uint8), np.uint8),
@@ -98,12 +122,16 @@ def test_spaces_without_bounds(space: spaces.Space, dtype: Any):
     (spaces.Box(-0.1, 0.1, (1,), np.float64), 0.1, 0.2, 'not from -0.1 to 0.1'),
     (spaces.Box(0, 9, (1,), np.uint8), 9, 10, 'not from 0 to 9'),
     (spaces.Discrete(3, start=-1), -1, 2, 'with 2, which is not from -1 to 1'),
+    (spaces.MultiDiscrete([3], start=[5]), 7, 8, 'not from 5 to 7'),
+    # As float32, which has no 2**40 - 1.
+    (spaces.Discrete(2**40), 2**40 - 1, 2**41, 'not from 0.0 to 1.0995'),
+    (spaces.MultiDiscrete([2**40]), 2**40 - 1, 2**41, 'from 0.0 to 1.0995'),
   ],
 )
 def test_first_row_out_of_bounds(
   space: spaces.Space, good: float, bad: float, text: str
 ):
-  dtype = np.dtype(np.float32 if space.dtype == np.float64 else space.dtype)
+  dtype = specs.space_spec(space, '--x=Toy').dtype
   bounds = step_checks.find_bounds(space, dtype, 'k')
   assert bounds is not None
   values = np.array([good, good, bad, bad], dtype).reshape((4, *space.shape))

@@ -141,6 +141,23 @@ def test_all_spaces_that_cannot_be_used_are_reported():
   ]
 
 
+def test_what_training_would_refuse_or_warn_of_is_reported():
+  env = toys.Scripted()
+  env.observation_space = spaces.Discrete(2**21)
+  env.action_space = spaces.Discrete(3, start=1)
+  found = seedrl_jax.check_env(env, 1, 9)
+  texts = '\n'.join(found.faults)
+  assert 'among 2097152 values, too many to learn each' in texts
+  assert 'actions of tests.envs.toys:Scripted begin at (1,), not at 0' in texts
+  assert not found.network
+  env = toys.Scripted()
+  env.observation_space = spaces.MultiDiscrete([9, 9, 4], start=[0, 0, 1])
+  env._observe = lambda action: np.array([0, 9, 1])
+  found = seedrl_jax.check_env(env, 1, 9)
+  assert not found.faults
+  assert 'with 9, which is not from 0 to 8' in found.warnings[0]
+
+
 def test_what_makes_no_environment_is_a_fault():
   found = seedrl_jax.check_env(lambda: 3)
   assert 'not a int' in found.faults[0]

@@ -21,6 +21,7 @@ _STEPS, _BATCH = 5, 3
 _SCALAR = types.ArraySpec((), np.dtype(np.float32))
 _VECTOR = types.ArraySpec((2,), np.dtype(np.float32))
 _IMAGE = types.ArraySpec((8, 8, 3), np.dtype(np.uint8))
+_CELL = types.ArraySpec((), np.dtype(np.int32), (range(1, 5),))
 _DISCRETE = types.discrete(3)
 _BOX = types.ActionSpec((2,), np.dtype('f4'), (-1e-3, -1e-3), (1e-3, 1e-3))
 _RECURRENT = {
@@ -125,6 +126,7 @@ def test_samples_as_training_does():
 
 _PARTS = {'angle': types.ArraySpec((1,), np.dtype('f4')), 'speed': _SCALAR}
 _FRAME = np.zeros((8, 8, 3), np.uint8)
+_INTEGERS = np.full((8, 8, 3), 255)
 
 
 @pytest.mark.parametrize(
@@ -133,6 +135,10 @@ _FRAME = np.zeros((8, 8, 3), np.uint8)
     (_VECTOR, None, [1, 2.0]),
     (_VECTOR, _PARTS, {'speed': np.float64(2), 'angle': [1.0], 'more': 0}),
     (_VECTOR, _PARTS, np.array([1.0, 2.0])),
+    # Of an earlier release.
+    (_VECTOR, None, {'speed': np.float64(2), 'angle': np.array([1.0])}),
+    ({'image': _IMAGE, 'cell': _CELL}, None, {'image': _INTEGERS, 'cell': 4}),
+    ({'image': _IMAGE}, None, {'image': _INTEGERS.tolist()}),
     ({1: _VECTOR, 0: _IMAGE}, None, {0: _FRAME, 1: [1.0, 2.0], 'more': 'go'}),
   ],
 )
@@ -161,7 +167,11 @@ def test_takes_what_an_environment_gives_alone_or_in_a_batch(
     (_VECTOR, None, [0, None], 'dtype object'),
     (_VECTOR, None, None, r'shape \(\)'),
     (_VECTOR, None, [0, 1j], 'dtype complex128'),
-    (_VECTOR, None, {'angle': [1.0]}, r'shape \(\)'),
+    (_VECTOR, None, {'angle': [1.0]}, r'shape \(1, 1\) instead'),
+    (_VECTOR, None, {'angle': None}, r'shape \(\)'),
+    ({'image': _IMAGE}, None, {'image': _INTEGERS + 1}, "'image' with 256"),
+    (_CELL, None, 99, 'the caller gave an observation with 99, which is'),
+    ({'c': _CELL}, None, {'c': [1, 0]}, "'c' with 0, which is not from 1 to 4"),
     (_VECTOR, _PARTS, {'angle': [1.0], 'velocity': 2.0}, "the key 'speed'"),
     (
       _VECTOR,

@@ -202,6 +202,28 @@ def test_many_choices_get_learned_vectors():
   assert '5007 learned vectors' in leaf.describe()
 
 
+_BRIGHTNESS = 4_800 * (range(256),)
+
+
+@pytest.mark.parametrize(
+  ('values', 'dtype', 'words'),
+  [
+    (_BRIGHTNESS, np.uint8, 'of up to 256 values, taken as numbers'),
+    (4_800 * (range(1_000),), np.int32, 'of up to 1000 values, taken as num'),
+    # Few, as of tiles.
+    (4_800 * (range(16),), None, '48 one-hot levels'),
+  ],
+)
+def test_pictures_of_many_values_are_not_coded(values, dtype, words):
+  leaf = _leaf((3, 40, 40), np.int32, values)
+  assert leaf.is_coded == (dtype is None)
+  assert leaf.arrange(jnp.zeros((1, 3, 40, 40), jnp.int32)).dtype == (
+    dtype or jnp.int32
+  )
+  assert '40x40 pixels with 3 channels (axes 1 and 2)' in leaf.describe()
+  assert words in leaf.describe()
+
+
 def test_too_many_choices_are_refused():
   spec = types.ArraySpec((), np.dtype(np.int32), (range(2**30),))
   with pytest.raises(ValueError, match='among 1073741824 values, too many'):
@@ -218,6 +240,11 @@ def test_too_many_choices_are_refused():
     (types.ArraySpec((), np.dtype(np.int32), (range(500),)), {}, '500 one-hot'),
     (types.ArraySpec((2,), np.dtype(np.int32), (range(3),) * 2), {}, '6 one-'),
     (types.ArraySpec((84, 84), _BYTES), {}, '84x84 pixels with 1 channel'),
+    (types.ArraySpec((40, 40, 3), _BYTES, _BRIGHTNESS), {}, ''),
+    (
+      *(types.ArraySpec((40, 40, 3), np.dtype(np.int32), _BRIGHTNESS), {}),
+      'taken as numbers',
+    ),
     # All parameters have the same shapes.
     (types.ArraySpec((3, 3, 5), _BYTES), {'categories': 'on'}, r'axes 0 and 1'),
     (types.ArraySpec((7, 7, 3), _BYTES), {}, '7x7 pixels'),
