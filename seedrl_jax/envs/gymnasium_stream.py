@@ -24,8 +24,6 @@ from seedrl_jax.runtime import nest
 Envs = processes.SyncEnvs | processes.ProcessEnvs
 
 _log = logging.getLogger(__name__)
-# Names of environments whose observations left their Box, with a warning.
-_warned: set[str] = set()
 
 
 @dataclasses.dataclass
@@ -200,26 +198,23 @@ class GymnasiumStream(base.LocalStream):
   def _check_bounds(self, leaves: list[np.ndarray], env_id: np.ndarray) -> None:
     """Warns once if an observation leaves its Box.
 
-    Compares one environment, another one in each batch, as large arrays take
-    time.
+    Compares one environment of each batch, in turn, as large arrays take time.
 
     Raises:
       EnvironmentFailed: if a Discrete observation is out of range.
     """
-    turn = self._num_batches % len(env_id)
+    turn = self._num_batches // len(self._groups) % len(env_id)
     self._num_batches += 1
     for number, bounds in self._observation_bounds:
       start, stop = (0, None) if bounds.is_discrete else (turn, turn + 1)
-      found = bounds.violation(leaves[number][start:stop])
-      if found is None:
+      violation = bounds.violation(leaves[number][start:stop])
+      if violation is None:
         continue
-      row, text = found
+      row, text = violation
       text = f'Environment {env_id[start + row]} of {self.spec.name} {text}'
       if bounds.is_discrete:
         raise base.EnvironmentFailed(text)
-      if self.spec.name not in _warned:
-        _warned.add(self.spec.name)
-        _log.warning('%s The run goes on.', text)
+      _log.warning('%s The run goes on.', text)
       self._observation_bounds = [
         item for item in self._observation_bounds if item[1].is_discrete
       ]
