@@ -1,5 +1,6 @@
 """Gymnasium environments, in this process or others, as an `EnvStream`."""
 
+import contextlib
 import dataclasses
 import logging
 import os
@@ -129,13 +130,15 @@ class GymnasiumStream(base.LocalStream):
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
     action = self._env_action(action, env_id)
     counts = np.bincount(env_id // self.batch_size)
-    self._check_open()
-    self._action[env_id] = action
-    for index in np.flatnonzero(counts):
-      group = self._groups[index]
-      group.unanswered -= counts[index]
-      if group.unanswered == 0:
-        self._start(group)
+    # The thread closes the environments' pipes only after `interrupt`.
+    with self._changed:
+      self._check_open()
+      self._action[env_id] = action
+      for index in np.flatnonzero(counts):
+        group = self._groups[index]
+        group.unanswered -= counts[index]
+        if group.unanswered == 0:
+          self._start(group)
 
   def render(self, env_id: int) -> np.ndarray | None:
     self._check_open()
@@ -143,6 +146,8 @@ class GymnasiumStream(base.LocalStream):
 
   def interrupt(self) -> None:
     super().interrupt()
+    for group in self._groups:
+      group.envs.stop()
     self._outputs.put(None)
     self._thread.interrupt()
 
@@ -157,22 +162,22 @@ class GymnasiumStream(base.LocalStream):
     if self._is_released:
       return
     self._is_released = True
-    if self._thread.join():
+    if env_thread.wait_while_busy(self._thread.join, self._running):
       return
+    ids = self._running()
     all_envs = [group.envs for group in self._groups]
-    ids = [i for envs in all_envs for i in envs.running()]
     for envs in all_envs:
       if isinstance(envs, processes.ProcessEnvs):
         envs.kill()
     if isinstance(all_envs[0], processes.ProcessEnvs):
-      # It waited for them.
-      self._thread.join(processes.END_SECONDS)
-    plural = 's' if len(ids) > 1 else ''
-    raise base.EnvironmentFailed(
-      f'Environment{plural} {", ".join(map(str, ids)) or "?"} of '
-      f'{self.spec.name} did not return within {env_thread.END_SECONDS:g} s of '
-      'the stop: give waits in the environment a limit.'
-    )
+      # It waited for them, and may say the same.
+      with contextlib.suppress(base.EnvironmentFailed):
+        self._thread.join(processes.END_SECONDS)
+    raise processes.hang_error(self.spec.name, ids)
+
+  def _running(self) -> list[int]:
+    """Returns the ids of the environments that are called now."""
+    return [i for group in self._groups for i in group.envs.running()]
 
   def _start(self, group: _Group) -> None:
     """Begins a group's step, which the thread will complete."""
