@@ -177,7 +177,7 @@ class EnvStream(abc.ABC):
   def interrupt(self) -> None:
     """Wakes a waiting `recv`, which raises StreamClosed; returns at once.
 
-    Environments stay open until `close`.
+    Environments may close at once.
     """
     self.close()
 

@@ -9,10 +9,34 @@ from collections.abc import Callable
 from concurrent import futures
 from typing import TypeVar
 
-T = TypeVar('T')
+from seedrl_jax.envs import base
 
-# Seconds from `interrupt` until an environment counts as hanging.
+_T = TypeVar('_T')
+
+# Seconds that a call of an environment may take after a stop.
 END_SECONDS = 10.0
+_SLICE_SECONDS = 0.1
+
+
+def wait_while_busy(
+  wait: Callable[[float], bool], running: Callable[[], object]
+) -> bool:
+  """Waits for an end, as long as environments return from their calls.
+
+  Args:
+    wait: waits for at most so many seconds; returns whether the end has come.
+    running: returns the environments that are called now.
+
+  Returns False if they stay the same for `END_SECONDS`.
+  """
+  last, start = running(), time.monotonic()
+  while not wait(_SLICE_SECONDS):
+    current, now = running(), time.monotonic()
+    if current != last:
+      last, start = current, now
+    elif now - start >= END_SECONDS:
+      return False
+  return True
 
 
 class EnvThread:
@@ -30,21 +54,32 @@ class EnvThread:
     # None ends the thread.
     self._calls: queue.SimpleQueue[Callable[[], None] | None]
     self._calls = queue.SimpleQueue()
-    self._deadline: float | None = None
+    self._is_interrupted = False
     self._failure: BaseException | None = None
     self._thread = threading.Thread(target=self._run, name=name, daemon=True)
     self._thread.start()
 
   def submit(self, call: Callable[[], None]) -> None:
-    """Lets the thread make a call, which must not raise; does not wait."""
-    self._calls.put(call)
+    """Lets the thread make a call, which must not raise; does not wait.
 
-  def call(self, function: Callable[[], T]) -> T:
-    """Returns what a function returns in the thread, or raises what it does."""
-    future = futures.Future[T]()
+    Raises:
+      StreamClosed: after `interrupt`.
+    """
+    self._calls.put(call)
+    # After `put`: a call behind the None of `interrupt` is lost.
+    self._check_open()
+
+  def call(self, function: Callable[[], _T]) -> _T:
+    """Returns what a function returns in the thread, or raises what it does.
+
+    Raises:
+      StreamClosed: after `interrupt`.
+    """
+    future = futures.Future[_T]()
 
     def run() -> None:
       try:
+        self._check_open()
         future.set_result(function())
       except BaseException as e:
         future.set_exception(e)
@@ -53,33 +88,42 @@ class EnvThread:
     return future.result()
 
   def interrupt(self) -> None:
-    """Lets the thread end after the call that it makes; does not wait."""
-    if self._deadline is None:
-      self._deadline = time.monotonic() + END_SECONDS
+    """Lets the thread end after the calls submitted so far; does not wait."""
+    if not self._is_interrupted:
+      self._is_interrupted = True
       self._calls.put(None)
 
-  def join(self, seconds: float | None = None) -> bool:
+  def join(self, seconds: float) -> bool:
     """Waits for the end after `interrupt`; returns whether it has come.
 
-    `seconds` None means until `END_SECONDS` after `interrupt`. Raises what
-    `closing` raised.
+    Raises what `closing` raised.
     """
-    if seconds is None:
-      assert self._deadline is not None, 'Interrupt it first.'
-      seconds = max(0.0, self._deadline - time.monotonic())
     self._thread.join(seconds)
     if self._failure is not None:
       raise self._failure
     return not self._thread.is_alive()
+
+  def _check_open(self) -> None:
+    if self._is_interrupted:
+      raise base.StreamClosed(f'The thread {self._thread.name} is interrupted.')
 
   def _run(self) -> None:
     # Only the main thread gets an event loop of its own accord.
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     self.closing.callback(loop.close)
-    while (call := self._calls.get()) is not None and self._deadline is None:
+    while (call := self._calls.get()) is not None:
       call()
     try:
       self.closing.close()
     except BaseException as e:
       self._failure = e
+
+
+def call_in_thread(name: str, function: Callable[[], _T]) -> _T:
+  """Returns what a function returns in an `EnvThread` of its own."""
+  thread = EnvThread(name)
+  try:
+    return thread.call(function)
+  finally:
+    thread.interrupt()

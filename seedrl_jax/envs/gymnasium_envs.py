@@ -13,7 +13,7 @@ from gymnasium import spaces
 from gymnasium.envs import registration
 
 from seedrl_jax import types
-from seedrl_jax.envs import base, registry, specs
+from seedrl_jax.envs import base, env_thread, registry, specs
 from seedrl_jax.runtime import nest, settings
 
 EnvFactory = Callable[[], gymnasium.Env]
@@ -127,8 +127,14 @@ class Description(NamedTuple):
 def describe(config: ml_collections.ConfigDict) -> Description:
   """Returns what the configured environment looks like.
 
-  An environment is made and closed for it.
+  An environment is made and closed for it, in a thread of its own.
   """
+  return env_thread.call_in_thread(
+    f'describe-{config.factory or config.id}', lambda: _describe(config)
+  )
+
+
+def _describe(config: ml_collections.ConfigDict) -> Description:
   with registry.quiet_spaces():
     env = load_factory(config)()
   try:

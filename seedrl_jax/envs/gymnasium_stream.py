@@ -1,5 +1,6 @@
 """Gymnasium environments, in this process or others, as an `EnvStream`."""
 
+import contextlib
 import dataclasses
 import logging
 import os
@@ -24,8 +25,6 @@ from seedrl_jax.runtime import nest
 Envs = processes.SyncEnvs | processes.ProcessEnvs
 
 _log = logging.getLogger(__name__)
-# Names of environments whose observations left their Box, with a warning.
-_warned: set[str] = set()
 
 
 @dataclasses.dataclass
@@ -131,13 +130,15 @@ class GymnasiumStream(base.LocalStream):
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
     action = self._env_action(action, env_id)
     counts = np.bincount(env_id // self.batch_size)
-    self._check_open()
-    self._action[env_id] = action
-    for index in np.flatnonzero(counts):
-      group = self._groups[index]
-      group.unanswered -= counts[index]
-      if group.unanswered == 0:
-        self._start(group)
+    # The thread closes the environments' pipes only after `interrupt`.
+    with self._changed:
+      self._check_open()
+      self._action[env_id] = action
+      for index in np.flatnonzero(counts):
+        group = self._groups[index]
+        group.unanswered -= counts[index]
+        if group.unanswered == 0:
+          self._start(group)
 
   def render(self, env_id: int) -> np.ndarray | None:
     self._check_open()
@@ -145,6 +146,8 @@ class GymnasiumStream(base.LocalStream):
 
   def interrupt(self) -> None:
     super().interrupt()
+    for group in self._groups:
+      group.envs.stop()
     self._outputs.put(None)
     self._thread.interrupt()
 
@@ -159,22 +162,22 @@ class GymnasiumStream(base.LocalStream):
     if self._is_released:
       return
     self._is_released = True
-    if self._thread.join():
+    if env_thread.wait_while_busy(self._thread.join, self._running):
       return
+    ids = self._running()
     all_envs = [group.envs for group in self._groups]
-    ids = [i for envs in all_envs for i in envs.running()]
     for envs in all_envs:
       if isinstance(envs, processes.ProcessEnvs):
         envs.kill()
     if isinstance(all_envs[0], processes.ProcessEnvs):
-      # It waited for them.
-      self._thread.join(processes.END_SECONDS)
-    plural = 's' if len(ids) > 1 else ''
-    raise base.EnvironmentFailed(
-      f'Environment{plural} {", ".join(map(str, ids)) or "?"} of '
-      f'{self.spec.name} did not return within {env_thread.END_SECONDS:g} s of '
-      'the stop: give waits in the environment a limit.'
-    )
+      # It waited for them, and may say the same.
+      with contextlib.suppress(base.EnvironmentFailed):
+        self._thread.join(processes.END_SECONDS)
+    raise processes.hang_error(self.spec.name, ids)
+
+  def _running(self) -> list[int]:
+    """Returns the ids of the environments that are called now."""
+    return [i for group in self._groups for i in group.envs.running()]
 
   def _start(self, group: _Group) -> None:
     """Begins a group's step, which the thread will complete."""
@@ -200,26 +203,23 @@ class GymnasiumStream(base.LocalStream):
   def _check_bounds(self, leaves: list[np.ndarray], env_id: np.ndarray) -> None:
     """Warns once if an observation leaves its Box.
 
-    Compares one environment, another one in each batch, as large arrays take
-    time.
+    Compares one environment of each batch, in turn, as large arrays take time.
 
     Raises:
       EnvironmentFailed: if a Discrete observation is out of range.
     """
-    turn = self._num_batches % len(env_id)
+    turn = self._num_batches // len(self._groups) % len(env_id)
     self._num_batches += 1
     for number, bounds in self._observation_bounds:
       start, stop = (0, None) if bounds.is_discrete else (turn, turn + 1)
-      found = bounds.violation(leaves[number][start:stop])
-      if found is None:
+      violation = bounds.violation(leaves[number][start:stop])
+      if violation is None:
         continue
-      row, text = found
+      row, text = violation
       text = f'Environment {env_id[start + row]} of {self.spec.name} {text}'
       if bounds.is_discrete:
         raise base.EnvironmentFailed(text)
-      if self.spec.name not in _warned:
-        _warned.add(self.spec.name)
-        _log.warning('%s The run goes on.', text)
+      _log.warning('%s The run goes on.', text)
       self._observation_bounds = [
         item for item in self._observation_bounds if item[1].is_discrete
       ]

@@ -3,13 +3,13 @@
 import asyncio
 import atexit
 import contextlib
+import ctypes
 import multiprocessing
 import os
 import signal
 import sys
 import tempfile
 import threading
-import time
 import traceback
 import types as python_types
 from collections.abc import Callable, Iterator
@@ -20,11 +20,11 @@ import gymnasium
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.envs import base, registry, step_checks
+from seedrl_jax.envs import base, env_thread, registry, step_checks
 
 # Forks from a process without threads and JAX.
 _CONTEXT = multiprocessing.get_context('forkserver')
-# Time for processes to end, or for an ended one to be noticed.
+# Time for an ended or killed process to be noticed.
 END_SECONDS = 10.0
 # Plain numbers are faster than the enum.
 _FIRST, _MID, _LAST = map(int, types.StepType)
@@ -32,6 +32,29 @@ _FIRST, _MID, _LAST = map(int, types.StepType)
 _NONE = -1
 # Sent to whole process groups; only the main process acts on them.
 _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+
+
+class _State(ctypes.Structure):
+  """State of environments, which processes can share.
+
+  Attributes:
+    running: id of the environment that is called, or `_NONE`.
+    is_stopped: whether to make no more steps.
+  """
+
+  running: int
+  is_stopped: bool
+  _fields_ = (('running', ctypes.c_int), ('is_stopped', ctypes.c_bool))
+
+
+def hang_error(name: str, ids: list[int]) -> base.EnvironmentFailed:
+  """Returns the error for environments that do not return after a stop."""
+  plural = 's' if len(ids) > 1 else ''
+  return base.EnvironmentFailed(
+    f'Environment{plural} {", ".join(map(str, ids)) or "?"} of {name} did not '
+    f'return within {env_thread.END_SECONDS:g} s after the stop: give waits in '
+    'the environment a limit.'
+  )
 
 
 class SyncEnvs:
@@ -43,24 +66,19 @@ class SyncEnvs:
     spec: base.StreamSpec,
     seed: int,
     env_id: np.ndarray,
-    running: Any = None,
+    state: _State | None = None,
   ):
-    """Makes the environments `env_id`, int32 `[n]`; i has seed `seed + i`.
-
-    `running.value` is the id of the environment that is called, or `_NONE`.
-    """
+    """Makes the environments `env_id`, int32 `[n]`; i has seed `seed + i`."""
     self._spec = spec
     self._env_id = env_id
     self._ids: list[int] = env_id.tolist()
-    if running is None:
-      running = python_types.SimpleNamespace(value=_NONE)
-    self._running = running
+    self._state = state or _State(_NONE)
     self.envs: list[gymnasium.Env] = []
     with registry.quiet_spaces():
       for i in self._ids:
-        self._running.value = i
+        self._state.running = i
         self.envs.append(make_env())
-    self._running.value = _NONE
+    self._state.running = _NONE
     self._action = np.zeros(0)
     # Of the first episodes; later ones go on with the same generators.
     self._seeds: list[int | None] = [seed + i for i in self._ids]
@@ -75,6 +93,7 @@ class SyncEnvs:
 
     Raises:
       EnvironmentFailed: if an environment returns what cannot be used.
+      StreamClosed: after `stop`, also between two environments.
       Exception: what an environment raised.
     """
     size = len(self._env_id)
@@ -82,10 +101,12 @@ class SyncEnvs:
     observation = step_checks.new_rows(spec, size)
     reward, discount = np.zeros(size, np.float32), np.ones(size, np.float32)
     step_type = np.full(size, _MID, np.uint8)
-    running, is_over, action = self._running, self._is_over, self._action
+    state, is_over, action = self._state, self._is_over, self._action
     try:
       for row, env in enumerate(self.envs):
-        running.value = self._ids[row]
+        if state.is_stopped:
+          raise base.StreamClosed(f'The stream of {self._spec.name} is closed.')
+        state.running = self._ids[row]
         if is_over[row]:
           x = step_checks.reset_observation(env.reset(seed=self._seeds[row]))
           step_type[row] = _FIRST
@@ -100,25 +121,30 @@ class SyncEnvs:
         step_checks.write_observation(x, spec, observation, row)
     except step_checks.InvalidStep as e:
       raise base.EnvironmentFailed(
-        f'Environment {running.value} of {self._spec.name} {e}'
+        f'Environment {state.running} of {self._spec.name} {e}'
       ) from e
-    running.value = _NONE
+    finally:
+      state.running = _NONE
     return types.EnvOutput(
       observation, reward, discount, step_type, self._env_id.copy()
     )
 
   def running(self) -> list[int]:
     """Returns the id of the environment that is called now, if any."""
-    return [i for i in [self._running.value] if i != _NONE]
+    return [i for i in [self._state.running] if i != _NONE]
+
+  def stop(self) -> None:
+    """Lets `finish` raise StreamClosed before it calls another environment."""
+    self._state.is_stopped = True
 
   def close(self) -> None:
     """Closes all environments, even if one raises."""
     with contextlib.ExitStack() as closing:
       # In reverse order.
-      closing.callback(setattr, self._running, 'value', _NONE)
+      closing.callback(setattr, self._state, 'running', _NONE)
       for i, env in zip(self._ids, self.envs, strict=True):
         closing.callback(env.close)
-        closing.callback(setattr, self._running, 'value', i)
+        closing.callback(setattr, self._state, 'running', i)
 
 
 def _serve(pipe: connection.Connection, *arguments: Any) -> None:
@@ -134,12 +160,12 @@ def _serve(pipe: connection.Connection, *arguments: Any) -> None:
   with contextlib.suppress(EOFError, OSError):
     while True:
       action = pipe.recv()
-      answer: types.EnvOutput | base.EnvironmentFailed | str
+      answer: types.EnvOutput | Exception | str
       try:
         envs = envs or SyncEnvs(*arguments)
         envs.start(action)
         answer = envs.finish()
-      except base.EnvironmentFailed as e:
+      except (base.EnvironmentFailed, base.StreamClosed) as e:
         answer = e
       except Exception:
         # As text: an exception may not survive pickling.
@@ -190,7 +216,7 @@ class ProcessEnvs:
     self._name = spec.name
     self._pipes: list[connection.Connection] = []
     self._processes: list[Any] = []
-    self._running: list[Any] = []
+    self._states: list[_State] = []
     _CONTEXT.set_forkserver_preload([__name__])
     parts = np.array_split(env_id, min(num_processes, len(env_id)))
     self._splits = np.cumsum([len(part) for part in parts])[:-1]
@@ -198,10 +224,10 @@ class ProcessEnvs:
     atexit.register(self.close)
     for part in parts:
       pipe, end = _CONTEXT.Pipe()
-      running = _CONTEXT.RawValue('i', _NONE)
+      state = _CONTEXT.RawValue(_State, _NONE)
       process = _CONTEXT.Process(
         target=_serve,
-        args=(end, make_env, spec, seed, part, running),
+        args=(end, make_env, spec, seed, part, state),
         daemon=True,
       )
       try:
@@ -216,15 +242,16 @@ class ProcessEnvs:
       end.close()
       self._pipes.append(pipe)
       self._processes.append(process)
-      self._running.append(running)
+      self._states.append(state)
 
   def start(self, action: np.ndarray) -> None:
     """Starts a step; does not wait. The first step only resets."""
     for pipe, part in zip(
       self._pipes, np.split(action, self._splits), strict=True
     ):
-      # `finish` says which process has ended.
-      with contextlib.suppress(OSError):
+      # `finish` says which process has ended. TypeError: a signal's handler
+      # let the pipe be closed meanwhile.
+      with contextlib.suppress(OSError, TypeError):
         pipe.send(part)
 
   def finish(self) -> types.EnvOutput:
@@ -232,13 +259,14 @@ class ProcessEnvs:
 
     Raises:
       EnvironmentFailed: if an environment raised, or a process has ended.
+      StreamClosed: after `stop`.
     """
     try:
       parts = [pipe.recv() for pipe in self._pipes]
     except (EOFError, OSError) as e:
       raise self._lost() from e
     for part in parts:
-      if isinstance(part, base.EnvironmentFailed):
+      if isinstance(part, Exception):
         raise part
       if isinstance(part, str):
         raise base.EnvironmentFailed(
@@ -249,7 +277,12 @@ class ProcessEnvs:
 
   def running(self) -> list[int]:
     """Returns the ids of the environments that are called now."""
-    return [r.value for r in self._running if r.value != _NONE]
+    return [i for s in self._states if (i := s.running) != _NONE]
+
+  def stop(self) -> None:
+    """See `SyncEnvs.stop`."""
+    for state in self._states:
+      state.is_stopped = True
 
   def kill(self) -> None:
     """Kills the processes, also in a step that hangs; `finish` then raises."""
@@ -257,15 +290,27 @@ class ProcessEnvs:
       process.kill()
 
   def close(self) -> None:
-    """Ends the processes; kills those that do not end in time."""
+    """Ends the processes; kills them if they hang.
+
+    Raises:
+      EnvironmentFailed: if they hang.
+    """
     atexit.unregister(self.close)
     for pipe in self._pipes:
       pipe.close()
-    deadline = time.monotonic() + END_SECONDS
+    has_ended = env_thread.wait_while_busy(self._join, self.running)
+    ids = self.running()
+    self.kill()
     for process in self._processes:
-      process.join(max(0.0, deadline - time.monotonic()))
-      process.kill()
       process.join()
+    if not has_ended:
+      raise hang_error(self._name, ids)
+
+  def _join(self, seconds: float) -> bool:
+    """Waits at most so long for each process; returns whether all ended."""
+    for process in self._processes:
+      process.join(seconds)
+    return not any(process.is_alive() for process in self._processes)
 
   def _lost(self) -> base.EnvironmentFailed:
     connection.wait([p.sentinel for p in self._processes], END_SECONDS)

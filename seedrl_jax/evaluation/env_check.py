@@ -15,6 +15,7 @@ from seedrl_jax import types
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import (
   base,
+  env_thread,
   factory,
   gymnasium_envs,
   registry,
@@ -379,10 +380,19 @@ def check(
 ) -> EnvReport:
   """Steps an environment and reports its faults.
 
-  `make` makes it; None: the section `env` of the configuration says which.
+  `make` makes it; None: the section `env` of the configuration says which, and
+  a thread of its own makes and steps it, as in training.
   """
   checker = _Checker(config)
-  checker.check(make or (lambda: _make_configured(config.env)), options)
+  if make is not None:
+    # It may return an environment of the caller's thread.
+    checker.check(make, options)
+    return checker.report()
+
+  def run() -> None:
+    checker.check(lambda: _make_configured(config.env), options)
+
+  env_thread.call_in_thread('check-env', run)
   return checker.report()
 
 

@@ -1,5 +1,7 @@
 """Tests for seedrl_jax/envs/gymnasium_envs.py."""
 
+import asyncio
+
 import gymnasium
 import pytest
 from gymnasium import spaces, wrappers
@@ -45,6 +47,13 @@ def _describe(factory: str, **kwargs: str) -> None:
 def test_empty_arrays_are_refused(observation, action, words):
   with pytest.raises(ValueError, match=f'^--config.env.factory=.*{words}'):
     _describe('with_spaces', observation=observation, action=action)
+
+
+def test_notebooks_loop_does_not_hinder_that_of_an_environment():
+  async def describe() -> None:
+    gymnasium_envs.describe(streams.toy('asynchronous'))
+
+  asyncio.run(describe())
 
 
 def test_warns_once_of_statistics_that_checkpoints_lack(monkeypatch):

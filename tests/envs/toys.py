@@ -293,6 +293,11 @@ class Bound(Scripted):
     self._use()
 
 
+def asynchronous() -> gymnasium.Env:
+  asyncio.run(asyncio.sleep(0))
+  return Scripted()
+
+
 class Beyond(Scripted):
   """Its Discrete observation, 0 to 2, counts the steps."""
 

@@ -1,5 +1,6 @@
 """Tests for seedrl_jax/evaluation/env_check.py."""
 
+import asyncio
 import itertools
 import re
 
@@ -117,6 +118,13 @@ def test_reports_speed_and_the_network_that_auto_takes():
   assert 'float32[3], torso mlp' in found.network
   found = seedrl_jax.check_env('tests.envs.toys:scripted', episodes=1)
   assert found.name == 'tests.envs.toys:scripted' and not found.faults
+
+
+def test_notebooks_loop_does_not_hinder_that_of_an_environment():
+  async def check():
+    return seedrl_jax.check_env('tests.envs.toys:asynchronous', episodes=1)
+
+  assert not asyncio.run(check()).faults
 
 
 def test_environments_of_envpool_are_checked_through_their_streams():
