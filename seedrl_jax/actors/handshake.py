@@ -164,7 +164,7 @@ def requested_config(welcome: Welcome) -> dict[str, Any]:
 def check_config(welcome: Welcome) -> None:
   """Raises `ValueError` if a learner asks for what no learner would."""
   values = _ENV_VALUES | (_LOCAL_VALUES if welcome.local is not None else {})
-  config = ml_collections.ConfigDict(requested_config(welcome))
+  config = settings.make_config(requested_config(welcome))
   settings.check(config, values, complete=False)
 
 

@@ -132,7 +132,8 @@ class Trainer:
       total, priorities = self._accumulate(total, state, piece)
       results.append(priorities)
     total = jax.tree.map(lambda x: x / self.micro_batches, total)
-    loss, metrics, grads = _of_valid(total)
+    loss, metrics, grads, share = total
+    loss, grads = of_valid(share, (loss, grads))
     metrics |= {'total': loss, 'gradient_norm': optax.tree.norm(grads)}
     return grads, metrics, _concatenate(results)
 
@@ -180,7 +181,8 @@ class Trainer:
     progress: jax.Array,
   ) -> tuple[TrainState, base.UpdateOutput]:
     total = jax.tree.map(lambda x: x / self.micro_batches, total)
-    loss, metrics, grads = _of_valid(base.mean_over_devices(total))
+    loss, metrics, grads, share = base.mean_over_devices(total)
+    loss, grads = of_valid(share, (loss, grads))
     learning_rate = self.learning_rate(progress)
     updates, opt_state = self.optimizer.update(
       grads, state.opt_state, state.params
@@ -220,13 +222,9 @@ class Trainer:
     )
 
 
-def _of_valid(
-  mean: _Total,
-) -> tuple[jax.Array, dict[str, jax.Array], base.Params]:
-  """Returns loss, metrics and gradient; see `LossOutput.valid_share`."""
-  loss, metrics, grads, share = mean
-  scale = 1.0 / jnp.maximum(share, 1e-8)
-  return loss * scale, metrics, optax.tree.scale(scale, grads)
+def of_valid(share: jax.Array, mean: types.Nest) -> types.Nest:
+  """Returns means over valid transitions; see `LossOutput.valid_share`."""
+  return optax.tree.scale(1.0 / jnp.maximum(share, 1e-8), mean)
 
 
 def _concatenate(parts: Sequence[jax.Array | None]) -> jax.Array | None:

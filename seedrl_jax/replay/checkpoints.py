@@ -88,18 +88,17 @@ class ArchiveWriter:
 class ArchiveReader:
   """Reads an archive; made by `load_archive`.
 
-  Its methods raise CheckpointError if the file is damaged.
+  What its methods raise on foreign contents, `refusing_damage` turns into
+  CheckpointError.
   """
 
-  def __init__(self, path: str, file: zipfile.ZipFile):
-    self._path = path
+  def __init__(self, file: zipfile.ZipFile):
     self._file = file
-    with refusing_damage(path):
-      self.meta: dict[str, Any] = workdir.json_object(file.read(_META))
+    self.meta: dict[str, Any] = workdir.json_object(file.read(_META))
 
   def rows(self, name: str, row: types.ArraySpec) -> Iterator[np.ndarray]:
     """Yields the array in pieces `[n, *row.shape]`; none if it is empty."""
-    with refusing_damage(self._path), self._file.open(f'{name}.npy') as member:
+    with self._file.open(f'{name}.npy') as member:
       np.lib.format.read_magic(member)
       shape, _, dtype = np.lib.format.read_array_header_2_0(member)
       if (shape[1:], dtype) != (row.shape, row.dtype):
@@ -149,7 +148,7 @@ def load_archive(path: str) -> Iterator[ArchiveReader]:
     with refusing_damage(path):
       raw = opened.enter_context(open(path, 'rb'))
       _check_digest(raw)
-      reader = ArchiveReader(path, opened.enter_context(zipfile.ZipFile(raw)))
+      reader = ArchiveReader(opened.enter_context(zipfile.ZipFile(raw)))
     yield reader
 
 
@@ -174,7 +173,7 @@ def refusing_damage(path: str) -> Iterator[None]:
     raise base.CheckpointError(f'There is no replay checkpoint {path}.')
   try:
     yield
-  except base.CheckpointError:
+  except (base.CheckpointError, MemoryError):
     raise
   # Whatever a parser raises on contents that a foreign program wrote.
   except Exception as e:

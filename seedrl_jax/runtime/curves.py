@@ -13,7 +13,8 @@ from seedrl_jax.runtime.writers import csv_log
 
 # Points that a group's seeds are interpolated to.
 _GRID_SIZE = 400
-_LARGEST = 1e100
+# Larger numbers count as missing.
+LARGEST = 1e100
 # Keys in which the runs of a group may differ.
 _SAME = ('seed', 'log')
 # Columns that others are drawn over.
@@ -71,7 +72,7 @@ def read_run(workdir: str | pathlib.Path) -> RunCurves:
     raise ValueError(f'{path} has no complete row yet; try again later.')
   values = np.array([[csv_log.number(cell) for cell in row] for row in rows])
   # Axes could not show them.
-  values[np.abs(values) > _LARGEST] = np.nan
+  values[np.abs(values) > LARGEST] = np.nan
   directory = workdir_lib.Workdir(workdir)
   config = {}
   if directory.config_json.is_file():

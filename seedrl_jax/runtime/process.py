@@ -119,8 +119,9 @@ def make_gpu_deterministic() -> None:
 
 def _has_backends() -> bool:
   """Whether JAX has opened its devices, for which it has threads."""
-  bridge: Any = sys.modules.get('jax._src.xla_bridge')
-  return bridge is not None and bridge.backends_are_initialized()
+  bridge = sys.modules.get('jax._src.xla_bridge')
+  # Its function takes a lock, which a fork may have copied while it was held.
+  return bool(getattr(bridge, '_backends', None))
 
 
 def schedule_threads() -> None:

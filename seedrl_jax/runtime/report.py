@@ -70,10 +70,7 @@ class Snapshot:
 
 _COUNT = settings.integer(0, 2**62)
 _SECONDS = settings.number(0)
-# Returns may be infinite or NaN.
-_RETURNS = settings.each(
-  settings.Allowed(lambda x: isinstance(x, (int, float)), 'give numbers')
-)
+_RETURNS = settings.each(settings.SCORE)
 _WORDS = settings.each(settings.integer(0, 2**32 - 1))
 # The values that the fields of `RunRecord` may have.
 _RECORD = {

@@ -19,11 +19,34 @@ import ml_collections
 _MOST = 1000
 
 
+def make_config(values: Mapping[str, Any]) -> ml_collections.ConfigDict:
+  """Returns a configuration of JSON values.
+
+  Raises:
+    ValueError: if a key cannot be one, such as '__class__' or 'a.b'.
+  """
+  try:
+    return ml_collections.ConfigDict(values)
+  except AttributeError as e:
+    raise ValueError(str(e)) from e
+
+
 class Allowed(NamedTuple):
   """A test of a key's values, and what to give instead as a sentence's end."""
 
   admits: Callable[[Any], bool]
   words: str
+
+
+def _is_number(x: Any) -> bool:
+  """Whether `x` is a number, perhaps not a finite one, that a float holds."""
+  if isinstance(x, bool) or not isinstance(x, numbers.Real):
+    return False
+  try:
+    float(x)
+  except OverflowError:
+    return False
+  return True
 
 
 def integer(least: float = -math.inf, most: float = math.inf) -> Allowed:
@@ -40,9 +63,9 @@ def number(
   """Allows finite numbers from `least` to `most`, and less than `below`."""
 
   def admits(x: Any) -> bool:
-    is_number = isinstance(x, numbers.Real) and not isinstance(x, bool)
-    # NaN fails every comparison, and infinity the last.
-    return is_number and least <= x <= most and x < below and x != -math.inf
+    # NaN fails every comparison.
+    is_inside = _is_number(x) and least <= x <= most and x < below
+    return is_inside and math.isfinite(x)
 
   words = 'a number' if least == -math.inf else f'at least {least:,}'
   if most != math.inf:
@@ -85,6 +108,8 @@ def optional(allowed: Allowed) -> Allowed:
   )
 
 
+# A score: it may be infinite or NaN.
+SCORE = Allowed(_is_number, 'give a number')
 FLAG = Allowed(lambda x: isinstance(x, bool), 'give True or False')
 TEXT = Allowed(lambda x: isinstance(x, str), 'give a text')
 # A section whose keys the user chooses.

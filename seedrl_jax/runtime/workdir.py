@@ -180,7 +180,7 @@ class Workdir:
       WorkdirError: if there is none, or it cannot be read.
     """
     try:
-      config = ml_collections.ConfigDict(read_json(self.config_json))
+      config = settings.make_config(read_json(self.config_json))
       settings.check_values(config, ranges.SAVED)
       settings.check(config, _NEEDED, complete=False)
       return config

@@ -25,13 +25,7 @@ _RETURNS = {EVALUATION: 'eval_mean_return', TRAINING: 'mean_return_100'}
 _SUMMARY = {
   'status': settings.TEXT,
   'env_frames': settings.number(0),
-  # Scores may be infinite or NaN.
-  **dict.fromkeys(
-    _RETURNS.values(),
-    settings.Allowed(
-      lambda x: x is None or isinstance(x, (int, float)), 'give a number'
-    ),
-  ),
+  **dict.fromkeys(_RETURNS.values(), settings.optional(settings.SCORE)),
 }
 _TASK_KEYS = ('id', 'factory', 'factory_kwargs')
 
@@ -187,7 +181,8 @@ class Study:
     return result.last.get(self.column, math.nan)
 
   def counts(self, result: Result) -> bool:
-    return result.status == FINISHED and math.isfinite(self.score(result))
+    is_score = abs(self.score(result)) <= curves.LARGEST
+    return result.status == FINISHED and is_score
 
   @functools.cached_property
   def counted(self) -> list[Result]:

@@ -129,6 +129,7 @@ _CONFIG = base_config.get_config()
       10**9,
       r'--config\.env\.frame_skip=1000000000: give 1',
     ),
+    ('env', '__class__', 1, '__class__ cannot be'),
     ('env', 'options', [], r'--config\.env\.options=\[\]: give'),
     ('network', 'frame_stack', 10**9, 'give 1 to 1,000'),
     ('network', 'torso', ..., r'network\.torso is missing, which .*vtrace'),

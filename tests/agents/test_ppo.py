@@ -28,6 +28,7 @@ _MIDDLE, _HALF = np.float32([150.0, -1.0]), np.float32([50.0, 2.0])
 _SPECS = {
   'continuous': _CONTINUOUS,
   'scaled': _CONTINUOUS._replace(minimum=(100.0, -3.0), maximum=(200.0, 1.0)),
+  'wider': _CONTINUOUS._replace(minimum=(100.0, -4.0), maximum=(200.0, 2.0)),
   'discrete': types.discrete(3),
 }
 
@@ -406,7 +407,6 @@ def test_bounds_only_scale_the_actions():
     for kind in ('continuous', 'scaled')
   )
   state = jax.jit(plain.init)(jax.random.key(0))
-  scaled_state = state._replace(action_scale=np.stack([_MIDDLE, _HALF]))
   batch = _batch(plain, np.random.default_rng(0))
   batch = _acted(plain, state, batch)
   steps = batch.unroll.steps
@@ -414,7 +414,7 @@ def test_bounds_only_scale_the_actions():
   scaled_batch = batch._replace(
     unroll=batch.unroll._replace(steps=steps._replace(previous_action=previous))
   )
-  scaled_batch = _acted(scaled, scaled_state, scaled_batch)
+  scaled_batch = _acted(scaled, state, scaled_batch)
   output, expected = (
     x.unroll.steps.agent_output for x in (scaled_batch, batch)
   )
@@ -425,18 +425,13 @@ def test_bounds_only_scale_the_actions():
     output.log_prob, expected.log_prob - np.log(_HALF).sum(), rtol=1e-3
   )
   (state, _), (scaled_state, _) = (
-    _update_once(agent, s, b)
-    for agent, s, b in (
-      (plain, state, batch),
-      (scaled, scaled_state, scaled_batch),
-    )
+    _update_once(agent, state, b)
+    for agent, b in ((plain, batch), (scaled, scaled_batch))
   )
-  chex.assert_trees_all_close(
-    scaled_state._replace(action_scale=()), state, rtol=1e-3, atol=1e-5
-  )
+  chex.assert_trees_all_close(scaled_state, state, rtol=1e-3, atol=1e-5)
 
 
-def test_older_checkpoints_of_scaled_actions_are_rejected(tmp_path):
+def test_checkpoints_of_actions_scaled_otherwise_are_rejected(tmp_path):
   states = {
     kind: jax.jit(base.load_agent(_config(), _env_spec(kind)).init)(
       jax.random.key(0)
@@ -450,11 +445,17 @@ def test_older_checkpoints_of_scaled_actions_are_rejected(tmp_path):
   for kind in ('continuous', 'scaled'):
     rejects = pytest.raises(
       checkpoints.CheckpointMismatch,
-      match=r'configuration: action_scale is only in the configuration\. Use',
+      match=r'n: action_scale\.middle \[1.*half .* in the configuration\. Use',
     )
     with rejects if kind == 'scaled' else contextlib.nullcontext():
       assert store.restore(states[kind]) is not None
   assert states['discrete'].action_scale == ()
+  store.save(2, states['scaled'], {})
+  assert store.restore(states['scaled']) is not None
+  with pytest.raises(
+    checkpoints.CheckpointMismatch, match=r'-1\.0\], half \[5'
+  ):
+    store.restore(states['wider'])
 
 
 def _reach(**values):

@@ -69,6 +69,14 @@ def test_what_the_body_raises_is_no_damage(tmp_path):
     raise ValueError('ours')
 
 
+def test_lack_of_memory_is_no_damage(tmp_path):
+  with (
+    pytest.raises(MemoryError),
+    checkpoints_lib.refusing_damage(os.fspath(tmp_path)),
+  ):
+    raise MemoryError
+
+
 class _Saved:
   def __init__(self, toy, folder: pathlib.Path):
     self.said: list[str] = []

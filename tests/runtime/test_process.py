@@ -65,8 +65,10 @@ _FORK = """
 import jax
 if {used}:
   jax.devices()
+  # As another thread may hold it, which the child lacks.
+  jax._src.xla_bridge._backend_lock.acquire()
 if child := os.fork():
-  sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+  os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 try:
   process.configure()
 except RuntimeError as e:

@@ -109,3 +109,11 @@ def _waits(**shares):
 )
 def test_bottleneck(waits, name, share):
   assert waits.short() == f'{name} ({share})'
+
+
+@pytest.mark.parametrize('name', ['returns', 'eval_returns'])
+def test_a_record_of_numbers_that_no_float_holds_is_refused(name):
+  record = report.RunRecord.parse({name: [1, np.inf]})
+  assert getattr(record, name) == [1, np.inf]
+  with pytest.raises(ValueError, match=f'^{name}='):
+    report.RunRecord.parse({name: [10**400]})

@@ -24,6 +24,7 @@ def _config(**values):
   ('allowed', 'good', 'bad', 'words'),
   [
     (settings.integer(3), [3, 10**30], [2, 3.0, True, '3', None], 'at least 3'),
+    (settings.integer(), [-5], [10**400, -(10**400)], 'give a number'),
     (settings.integer(0, 2), [0, 2], [-1, 3], 'give 0 to 2'),
     (settings.integer(1, 10**4), [1], [10**9], 'give 1 to 10,000'),
     (settings.number(0, 2.5), [0, 2.5], [-0.1, 2.6, math.nan], 'give 0 to 2.5'),
@@ -39,6 +40,7 @@ def _config(**values):
       'each',
     ),
     (settings.optional(settings.FLAG), [None, True], [0], 'or leave it out'),
+    (settings.SCORE, [1, math.nan, -math.inf], [10**400, True, 'x'], 'number'),
     (settings.FLAG, [True, False], [1, 'True', None], 'give True or False'),
     (settings.TEXT, ['', 'x'], [None, 1], 'give a text'),
     (settings.SECTION, [{}], [None, 'x', ()], "give {'name': value}"),

@@ -312,7 +312,9 @@ _SAVED = json.dumps(_config().to_dict())
   [
     *('', 'null', '{}', '[1]', '5', '"x"', '{"env": 5}', '{"env": {"id": 1}}'),
     *('{"seed": ', '\udc89', '[' * 10**6, '{"a":' * 900 + '1' + '}' * 900),
-    '{"a.b": 1}',
+    *('{"a.b": 1}', '{"__class__": 1}'),
+    json.dumps(json.loads(_SAVED) | {'free': {'more': {'__init__': 1}}}),
+    json.dumps(json.loads(_SAVED) | {'target_return': 10**400}),
     _SAVED.replace('"frame_stack": 1', '"frame_stack": 1e9'),
     _SAVED.replace('"frame_stack": 1', '"frame_stack": 1000000000'),
     _SAVED.replace('"unroll_length": 20', '"unroll_length": 10000000'),

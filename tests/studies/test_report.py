@@ -164,6 +164,8 @@ _ROW = f'{_HEAD}\n1,1000,60,'
         *('', 'null', '[1]', '5', '{"a":', '[' * 10**5, '{"status": 5}'),
         *('{"env_frames": "x"}', '{"env_frames": NaN}', '\udcff'),
         *('{"mean_return_100": []}', '{"eval_mean_return": "x"}'),
+        f'{{"eval_mean_return": {10**400}}}',
+        f'{{"env_frames": {10**400}}}',
       ],
       r'summary\.json is damaged',
     ),
@@ -185,7 +187,7 @@ _ROW = f'{_HEAD}\n1,1000,60,'
     ),
     (
       'summary.json',
-      ['{"eval_mean_return": NaN}', '{"eval_mean_return": Infinity}'],
+      [f'{{"eval_mean_return": {x}}}' for x in ('NaN', 'Infinity', '1e308')],
       'no run of 1 has finished .* without a finite eval/return',
     ),
     (

@@ -46,8 +46,8 @@ class State(NamedTuple):
   opt_state: optax.OptState
   observations: normalization.ObservationStatistics
   returns: normalization.Statistics  # of discounted returns so far
-  # float32 [2, N], `distributions.scale`; () if actions are not scaled. Older
-  # checkpoints have none, so they do not load if their policy has another unit.
+  # Named by `distributions.scale`; () if actions are not scaled. So checkpoints
+  # do not load if their policy has another unit, nor older ones without it.
   action_scale: types.Nest
 
 
@@ -127,7 +127,9 @@ class PPO:
     action = self.env_spec.action
     action_scale: types.Nest = ()
     if distributions.is_scaled(action):
-      action_scale = jnp.stack(distributions.scale(action))
+      middle, half = (x.tolist() for x in distributions.scale(action))
+      # The value means nothing.
+      action_scale = {f'middle {middle}, half {half}': jnp.zeros(())}
     return State(
       params,
       self._optimizer.init(params),

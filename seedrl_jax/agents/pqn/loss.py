@@ -75,7 +75,8 @@ def q_loss(
   def mean(x: jax.Array) -> jax.Array:
     return transitions_lib.mean_of_valid(x, valid)
 
-  # Divides by all transitions, so that pieces of a batch can be averaged.
+  # Divides by all transitions, so that pieces of a batch can be averaged, see
+  # `sgd.LossOutput.valid_share`.
   return jnp.mean(rlax.l2_loss(error)), {
     'td_error': mean(jnp.abs(error)),
     # Of the actions taken, and of the best.

@@ -74,8 +74,8 @@ def _loss() -> ml_collections.ConfigDict:
     'huber_delta': 0.0,
     'reward_clip': 0.0,  # clip rewards to [-x, x] in the loss; 0 leaves them
     'reward_scale': 1.0,  # multiplies (clipped) rewards in the loss
-    # Over a sequence's unroll_length transitions: 'sum' as in SEED, or 'mean'.
-    # Either way sequences are averaged with their importance weights.
+    # 'mean' over a batch's valid transitions, with their sequences' importance
+    # weights, or 'sum': that mean x unroll_length, a sequence's sum as in SEED.
     'reduction': 'sum',
     # Weight of the largest |TD error| in a sequence's priority; the mean has
     # the rest.

@@ -135,7 +135,8 @@ def q_loss(
   Returns:
     the weighted mean over sequences of the sum over valid transitions (divided
     by U if the reduction is 'mean'); metrics, new priorities and the share of
-    valid transitions.
+    valid transitions, by which the trainer divides: 'mean' is over valid
+    transitions, 'sum' is that mean x U.
   """
   chex.assert_shape(weight, (q_values.shape[1],))
   chex.assert_type(weight, jnp.float32)
@@ -147,7 +148,8 @@ def q_loss(
     losses = rlax.l2_loss(errors.error)
   per_sequence = jnp.sum(losses, axis=0)
   if config.reduction == 'mean':
-    # Divides by all transitions, so that each valid one counts the same.
+    # Divides by all transitions, so that each valid one counts the same, see
+    # `sgd.LossOutput.valid_share`.
     per_sequence /= unroll_length
   loss = jnp.mean(weight * per_sequence)
   priorities = mixed_priorities(errors, config.priority_eta)

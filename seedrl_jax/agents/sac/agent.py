@@ -163,13 +163,10 @@ class Learner:
     self._init_policy = network_lib.make_init(self._policy, network, env_spec)
     self._optimizer = sgd.make_optimizer(config)
     self._learning_rate = sgd.learning_rate(config)
-    self._low, self._high = (
-      np.array(x, np.float32)
-      for x in (env_spec.action.minimum, env_spec.action.maximum)
-    )
+    self._middle, self._half = distributions.scale(env_spec.action)
     self._target_entropy = config.loss.target_entropy
     if self._target_entropy is None:
-      self._target_entropy = -float(self._low.size)
+      self._target_entropy = -float(self._half.size)
 
   def check_share(self, unrolls: int) -> None:
     """See `base.Agent`."""
@@ -206,7 +203,7 @@ class Learner:
   def _to_unit(self, action: jax.Array) -> jax.Array:
     """Flattens actions `[T, B, ...]` and scales their bounds to -1 and 1."""
     flat = action.reshape((*action.shape[:2], -1))
-    return 2.0 * (flat - self._low) / (self._high - self._low) - 1.0
+    return (flat - self._middle) / self._half
 
   def act(
     self,
@@ -225,10 +222,9 @@ class Learner:
       key: jax.Array, outputs: jax.Array, env_id: jax.Array
     ) -> AgentOutput:
       sampled = self._distribution.sample(key, outputs)
-      low, high = (
-        x.reshape(self._env_spec.action.shape) for x in (self._low, self._high)
-      )
-      anything = jax.random.uniform(key, sampled.shape, jnp.float32, low, high)
+      shape = len(outputs), self._half.size
+      unit = jax.random.uniform(key, shape, minval=-1.0, maxval=1.0)
+      anything = (self._middle + self._half * unit).reshape(sampled.shape)
       sampled = jnp.where(params.step == 0, anything, sampled)
       mode = self._distribution.mode(outputs)
       return AgentOutput(
@@ -278,9 +274,7 @@ class Learner:
     (loss, metrics), grads = base.mean_over_devices(
       gradient(state.params, state.target_critics, steps, key)
     )
-    # The mean over valid transitions of all devices.
-    scale = 1.0 / jnp.maximum(1.0 - metrics['masked_share'], 1e-8)
-    loss, grads = optax.tree.scale(scale, (loss, grads))
+    loss, grads = sgd.of_valid(1.0 - metrics['masked_share'], (loss, grads))
     rate = self._learning_rate(progress)
     updates, opt_state = self._optimizer.update(
       grads, state.opt_state, state.params
@@ -347,7 +341,7 @@ class Learner:
     outputs, _ = self._policy.apply({'params': policy}, inputs, core)
     action, log_prob = self._distribution.sample_and_log_prob(key, outputs)
     # Of the scaled action: a density in other units.
-    log_prob += np.log(0.5 * (self._high - self._low)).sum()
+    log_prob += np.log(self._half).sum()
     return self._to_unit(action), log_prob
 
   def _values(

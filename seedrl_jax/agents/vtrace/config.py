@@ -53,6 +53,7 @@ def _loss() -> ml_collections.ConfigDict:
     # Multiplies (clipped) rewards in the loss. Aim for returns of a few units;
     # reports are in the environment's units.
     'reward_scale': 1.0,
-    # 'mean' over the batch's T x B steps, or 'sum' as in the IMPALA paper.
+    # 'mean' over a batch's valid transitions, or 'sum': that mean x T x B, for
+    # the sum of the IMPALA paper.
     'reduction': 'mean',
   })

@@ -157,7 +157,8 @@ def _sum_of_parts(
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
 
   def mean(x: jax.Array) -> jax.Array:
-    # All pieces of a batch need the same denominator: count all transitions.
+    # All pieces of a batch need the same denominator: count all transitions,
+    # see `sgd.LossOutput.valid_share`.
     return jnp.sum(jnp.where(valid, x, 0.0)) / valid.size
 
   policy_loss = -mean(targets.advantage * terms.log_prob)

@@ -20,7 +20,7 @@ Make = Callable[[pathlib.Path, ml_collections.ConfigDict], base.Writer]
 _Call = Callable[[base.Writer], None]
 
 # Seconds for a writer to begin, and for all of them to end.
-_OPEN_SECONDS = 120.0
+_OPEN_SECONDS = 20.0
 _CLOSE_SECONDS = 5.0
 # Reports that may wait for a slow writer: half an hour's.
 _MOST_CALLS = 1000
@@ -88,7 +88,8 @@ class MetricsLog:
   def write(self, row: base.Row) -> None:
     """Has one report written; does not wait for it."""
     for thread in self._threads:
-      thread.call(lambda writer: writer.write(row))
+      # A copy, which the writer may change.
+      thread.call(lambda writer: writer.write(dict(row)))
 
   def close(self) -> None:
     """Closes the writers; waits some seconds for them in all."""
@@ -124,7 +125,12 @@ class _WriterThread:
     self._thread.start()
     futures.wait([opened], _OPEN_SECONDS)
     if not opened.done():
-      raise NotOpened(f'{_FLAG}={name} cannot begin: it hangs.')
+      # It is closed if it ever begins.
+      self.call(None)
+      raise NotOpened(
+        f'{_FLAG}={name} cannot begin: it is not done after '
+        f'{_OPEN_SECONDS:.0f} s.'
+      )
     if error := opened.exception():
       reason = _reason(error)
       raise NotOpened(f'{_FLAG}={name} cannot begin: {reason}.') from error
@@ -148,8 +154,8 @@ class _WriterThread:
       # Another run may soon write to the same files.
       self._is_abandoned = True
       self._say(
-        f'The writer {self._name} hangs; the run ends without it and its last '
-        'reports.'
+        f'The writer {self._name} is not done after {_CLOSE_SECONDS:.0f} s; '
+        'the run ends without it and its last reports.'
       )
 
   def _run(

@@ -58,6 +58,15 @@ def test_all_files_say_the_same_and_go_back_together(tmp_path):
   assert len(list((tmp_path / 'tensorboard').iterdir())) == 3
 
 
+def test_a_writer_that_changes_its_row_changes_no_others(tmp_path, monkeypatch):
+  monkeypatch.setattr(rows.Fragile, 'write', lambda _, row: row.clear())
+  log, said = _log(tmp_path, f'{_OWN}:fragile', 'csv')
+  row = rows.row(1)
+  log.write(row)
+  log.close()
+  assert row == rows.row(1) and not said
+
+
 @pytest.mark.parametrize(
   ('part', 'name'), [('csv', 'csv'), ('tfevents', 'tensorboard')]
 )
@@ -153,8 +162,8 @@ def test_one_that_hangs_is_named_and_holds_up_nothing(
   assert len(_csv(tmp_path)) == 2 and started.wait(PATIENCE)
   log.close()
   assert said == [
-    f'The writer {_OWN}:fragile hangs; the run ends without it and its last '
-    'reports.'
+    f'The writer {_OWN}:fragile is not done after 0 s; the run ends without it '
+    'and its last reports.'
   ]
   go.set()
   hanging._thread.join(PATIENCE)
@@ -187,12 +196,18 @@ def test_one_that_is_too_slow_misses_reports(tmp_path, monkeypatch):
 
 
 def test_one_that_hangs_at_its_beginning_is_refused(tmp_path, monkeypatch):
-  go = threading.Event()
+  go, closed = threading.Event(), threading.Event()
   monkeypatch.setattr(metrics_log, '_OPEN_SECONDS', 0.0)
-  monkeypatch.setattr(rows.Fragile, '__init__', lambda _: go.wait(PATIENCE))
-  with pytest.raises(metrics_log.NotOpened, match='cannot begin: it hangs'):
+
+  def hang(_):
+    assert go.wait(PATIENCE)
+
+  monkeypatch.setattr(rows.Fragile, '__init__', hang)
+  monkeypatch.setattr(rows.Fragile, 'close', lambda _: closed.set())
+  with pytest.raises(metrics_log.NotOpened, match='cannot begin: it is not do'):
     _log(tmp_path, f'{_OWN}:fragile')
   go.set()
+  assert closed.wait(PATIENCE)
 
 
 @pytest.mark.parametrize(
