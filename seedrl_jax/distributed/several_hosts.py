@@ -14,8 +14,7 @@ from seedrl_jax.distributed import coordinator
 from seedrl_jax.distributed import votes as votes_lib
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import update
-from seedrl_jax.runtime import process, threads
-from seedrl_jax.runtime import workdir as workdir_lib
+from seedrl_jax.runtime import config_changes, process, threads
 
 # Keys, or prefixes of keys, in which hosts may differ.
 _OWN_KEYS = (
@@ -85,7 +84,7 @@ class SeveralHosts(coordinator.Coordinator):
       )
     told = self._votes.gather({
       'devices': jax.local_device_count(),
-      'config': workdir_lib.flat_config(config),
+      'config': config_changes.flat_config(config),
     })
     check_same([host['devices'] for host in told], '{} devices')
     _check_configs([host['config'] for host in told])

@@ -18,7 +18,7 @@ import numpy as np
 from seedrl_jax.learner import update
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import checkpoints as checkpoints_lib
-from seedrl_jax.runtime import checkpoints, report
+from seedrl_jax.runtime import checkpoints, config_changes, report
 from seedrl_jax.runtime import workdir as workdir_lib
 
 StateSource = Callable[[], update.LearnerState]
@@ -62,7 +62,7 @@ class RunCheckpoints:
     if not self.storage.steps():
       return
     old = self._workdir.read_config()
-    if changes := workdir_lib.check_resumable(old, config):
+    if changes := config_changes.check_resumable(old, config):
       self._say('Resuming with changes: ' + '; '.join(changes))
 
   def restore(self, initial: update.LearnerState) -> update.LearnerState:

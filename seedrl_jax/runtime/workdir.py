@@ -9,7 +9,7 @@ import pathlib
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import ml_collections
@@ -17,19 +17,6 @@ import ml_collections
 from seedrl_jax import types
 from seedrl_jax.runtime import env_specs, ranges, run_lock, settings, versions
 
-# Keys that a checkpoint depends on, so a resumed run cannot change them.
-_FIXED = (
-  'agent',
-  'env.id',
-  'env.factory',
-  'env.stack_num',
-  'network',
-  'optimizer.name',
-  'optimizer.rmsprop_centered',
-  'optimizer.rmsprop_momentum',
-)
-# Except for this, which the parameters' shapes show. Earlier releases lack it.
-_FREE = ('network.categories',)
 # Keys that any reader of a configuration needs. A run of an earlier release may
 # lack others.
 _NEEDED = {
@@ -364,43 +351,3 @@ def json_object(text: bytes) -> dict[str, Any]:
   if not isinstance(value, dict):
     raise ValueError('it is not a JSON object')
   return value
-
-
-def check_resumable(
-  old: ml_collections.ConfigDict, new: ml_collections.ConfigDict
-) -> list[str]:
-  """Returns the allowed changes of a configuration, as 'key: old -> new'.
-
-  Raises:
-    WorkdirError: if the checkpoint forbids a change; names all of them.
-  """
-  before, after = flat_config(old), flat_config(new)
-  if after['env.factory']:
-    # The id is then only the name that the factory's environment reports.
-    after['env.id'] = before['env.id']
-  changes: list[str] = []
-  refused: list[str] = []
-  for key in sorted(before.keys() | after.keys()):
-    a, b = before.get(key), after.get(key)
-    if a == b:
-      continue
-    text = f'{key}: {a} -> {b}'
-    fixed = key not in _FREE and any(
-      key == name or key.startswith(name + '.') for name in _FIXED
-    )
-    (refused if fixed else changes).append(text)
-  if refused:
-    raise WorkdirError(
-      'The configuration does not fit the checkpoint in --workdir ('
-      + '; '.join(refused)
-      + '); undo that or start with another --workdir.'
-    )
-  return changes
-
-
-def flat_config(
-  config: ml_collections.ConfigDict, whole: Container[str] = ()
-) -> dict[str, Any]:
-  """Returns values, as in JSON, by dotted keys; sections in `whole` are one."""
-  plain = json.loads(json.dumps(config.to_dict(), default=str))
-  return dict(settings.leaves(plain, whole))

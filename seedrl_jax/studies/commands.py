@@ -6,7 +6,7 @@ from typing import Any
 
 import ml_collections
 
-from seedrl_jax.runtime import ranges, settings, workdir
+from seedrl_jax.runtime import config_changes, ranges, settings
 
 # Sections with keys of the user's choice are given as a whole.
 _WHOLE = [k for k, a in ranges.RANGES.items() if a is settings.SECTION]
@@ -31,7 +31,7 @@ def changes(
   old: ml_collections.ConfigDict, new: ml_collections.ConfigDict
 ) -> Iterator[tuple[str, Any, Any]]:
   """Yields dotted keys and their two values, as in JSON, where these differ."""
-  before, after = (workdir.flat_config(c, _WHOLE) for c in (old, new))
+  before, after = (config_changes.flat_config(c, _WHOLE) for c in (old, new))
   for key in sorted(before.keys() | after.keys()):
     a, b = before.get(key, _ABSENT), after.get(key, _ABSENT)
     # In a run's folder, the id of a factory's environment is only its name.

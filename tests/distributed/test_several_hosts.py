@@ -11,7 +11,7 @@ from seedrl_jax.distributed import coordinator, hosts, several_hosts
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import update
 from seedrl_jax.run import checkpointing
-from seedrl_jax.runtime import report, threads
+from seedrl_jax.runtime import config_changes, report, threads
 from seedrl_jax.runtime import workdir as workdir_lib
 from tests import runs
 from tests.distributed import ports
@@ -74,7 +74,7 @@ def _told(devices=None, **values):
   """What a host says about how it was started."""
   return {
     'devices': devices or jax.local_device_count(),
-    'config': workdir_lib.flat_config(runs.tiny(**values)),
+    'config': config_changes.flat_config(runs.tiny(**values)),
   }
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from seedrl_jax import types
 from seedrl_jax.configs import base as base_config
-from seedrl_jax.runtime import run_lock, versions, workdir
+from seedrl_jax.runtime import config_changes, run_lock, versions, workdir
 
 _SPEC = types.EnvSpec(
   'Toy-v0',
@@ -276,10 +276,10 @@ def test_config_comes_back_and_resumes_itself(tmp_path):
   assert found.env.id == config.env.id
   assert found.env.frame_skip is None
   # Tuples are lists in JSON; that is no change.
-  assert workdir.check_resumable(found, config) == []
+  assert config_changes.check_resumable(found, config) == []
   # An earlier release lacked this; the network need not differ.
   del found.network.categories
-  (change,) = workdir.check_resumable(found, config)
+  (change,) = config_changes.check_resumable(found, config)
   assert change == 'network.categories: None -> auto'
 
 
@@ -339,44 +339,6 @@ def test_a_config_of_another_machine_or_an_earlier_release_is_read(tmp_path):
   (tmp_path / 'config.json').write_text(json.dumps(config))
   found = workdir.Workdir(tmp_path).read_config()
   assert found.env.thread_affinity_offset == 9999
-
-
-def test_changes_that_can_be_followed_are_told():
-  new = _config(total_env_frames=5, **{'loss.discount': 0.5, 'seed': 2})
-  # Both are new; the second only begins like a fixed key.
-  new.env.options.difficulty = 3
-  new.network_notes = 'x'
-  assert workdir.check_resumable(_config(), new) == [
-    'env.options.difficulty: None -> 3',
-    'loss.discount: 0.99 -> 0.5',
-    'network_notes: None -> x',
-    'seed: 1 -> 2',
-    'total_env_frames: 2000000 -> 5',
-  ]
-
-
-def test_changes_that_the_parameters_cannot_follow_are_refused():
-  changes = {
-    'agent': 'r2d2',
-    'env.id': 'x',
-    'env.stack_num': 4,
-    'network.hidden_sizes': (32,),
-    'network.lstm_size': 8,
-    'optimizer.rmsprop_momentum': 0.5,
-  }
-  with pytest.raises(workdir.WorkdirError, match='does not fit') as error:
-    workdir.check_resumable(_config(), _config(**changes, seed=2))
-  message = str(error.value)
-  assert 'env.id: CartPole-v1 -> x; env.stack_num: None -> 4; net' in message
-  assert 'network.hidden_sizes: [64, 64] -> [32]; ' in message
-  assert all(f'{key}: ' in message for key in changes)
-  assert 'seed' not in message
-
-
-def test_name_of_what_a_factory_makes_may_change():
-  factory = {'env.factory': 'toys:make'}
-  old = _config(**factory, **{'env.id': 'toys:make'})
-  assert workdir.check_resumable(old, _config(**factory)) == []
 
 
 def test_the_versions_of_every_start_are_noted(tmp_path, monkeypatch):

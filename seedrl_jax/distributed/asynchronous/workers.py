@@ -30,7 +30,7 @@ from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import update
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay.reverb.client import store as reverb_store
-from seedrl_jax.runtime import process, threads
+from seedrl_jax.runtime import config_changes, process, threads
 from seedrl_jax.runtime import workdir as workdir_lib
 
 
@@ -304,4 +304,4 @@ class AsynchronousWorkers(coordinator.Coordinator):
 
 
 def _flat(config: ml_collections.ConfigDict) -> dict[str, Any]:
-  return workdir_lib.flat_config(config)
+  return config_changes.flat_config(config)

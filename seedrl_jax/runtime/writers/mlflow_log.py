@@ -8,7 +8,7 @@ import ml_collections
 import mlflow
 from mlflow import entities
 
-from seedrl_jax.runtime import report
+from seedrl_jax.runtime import config_changes, report
 from seedrl_jax.runtime import workdir as workdir_lib
 from seedrl_jax.runtime.writers import base
 
@@ -34,7 +34,7 @@ def _begin(
     os.environ.get('MLFLOW_EXPERIMENT_NAME', 'seedrl-jax')
   )
   run = client.create_run(experiment.experiment_id, run_name=name)
-  values = workdir_lib.flat_config(config).items()
+  values = config_changes.flat_config(config).items()
   params = [entities.Param(key, str(value)) for key, value in values]
   for i in range(0, len(params), _MOST_PARAMS):
     client.log_batch(run.info.run_id, params=params[i : i + _MOST_PARAMS])
