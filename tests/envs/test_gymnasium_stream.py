@@ -260,7 +260,7 @@ def test_observations_outside_their_box_cause_a_warning_per_stream(caplog):
   assert text == again
   assert text == (
     'Environment 0 of tests.envs.toys:odd gave an observation with -7.0, which '
-    'is not from -1.0 to 1e+06: correct it or its space. The run goes on.'
+    'is not from -1.0 to 1e+16: correct it or its space. The run goes on.'
   )
 
 

@@ -23,7 +23,7 @@ class Scripted(gymnasium.Env):
   LENGTHS = (3, 5, 4)
 
   def __init__(self) -> None:
-    self.observation_space = spaces.Box(-1, 1e6, (3,), np.float64)
+    self.observation_space = spaces.Box(-1, 1e16, (3,), np.float64)
     self.action_space = spaces.Discrete(4)
     self._episode = -1
     self._step = 0
