@@ -19,7 +19,7 @@ from seedrl_jax.configs import base
 def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = base.get_config()
-  config.total_env_frames = 500_000
+  config.total_env_frames = config.optimizer.decay_frames = 500_000
   config.env.num_envs = 16
   config.unroll_length = 5
   config.batch_size = 16

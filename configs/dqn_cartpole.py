@@ -18,7 +18,7 @@ from seedrl_jax.configs import r2d2_base
 def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = r2d2_base.get_config()
-  config.total_env_frames = 500_000
+  config.total_env_frames = config.optimizer.decay_frames = 500_000
   config.num_eval_envs = 4
   config.env.num_envs = 16
   config.unroll_length = 1

@@ -22,7 +22,7 @@ from seedrl_jax.configs import dqn_cartpole
 def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = dqn_cartpole.get_config()
-  config.total_env_frames = 1_000_000
+  config.total_env_frames = config.optimizer.decay_frames = 1_000_000
   config.env.id = 'LunarLander-v2'
   config.network.hidden_sizes = (256, 256)
   config.loss.huber_delta = 1.0

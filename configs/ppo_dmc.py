@@ -13,5 +13,5 @@ def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = ppo_mujoco.get_config()
   config.env.id = 'CheetahRun-v1'
-  config.total_env_frames = 8_000_000
+  config.total_env_frames = config.optimizer.decay_frames = 8_000_000
   return config

@@ -25,7 +25,7 @@ from seedrl_jax.configs import base
 def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = base.get_config(ppo_config.set_defaults)
-  config.total_env_frames = 200_000
+  config.total_env_frames = config.optimizer.decay_frames = 200_000
   config.env.id = 'Pendulum-v1'
   config.env.num_envs = 16
   config.unroll_length = 64

@@ -14,7 +14,7 @@ def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = ppo_cartpole.get_config()
   config.env.factory = 'seedrl_jax.envs.recall:make'
-  config.total_env_frames = 200_000
+  config.total_env_frames = config.optimizer.decay_frames = 200_000
   config.num_eval_envs = 4
   config.epochs, config.minibatches = 4, 4
   config.network.separate_baseline = False

@@ -13,7 +13,7 @@ def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = pqn_cartpole.get_config()
   config.env.factory = 'seedrl_jax.envs.recall:make'
-  config.total_env_frames = 200_000
+  config.total_env_frames = config.optimizer.decay_frames = 200_000
   config.unroll_length = 32
   config.network.hidden_sizes = (64,)
   config.network.lstm_size = 64

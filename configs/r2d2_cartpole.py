@@ -11,7 +11,7 @@ from seedrl_jax.configs import r2d2_base
 def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = r2d2_base.get_config()
-  config.total_env_frames = 300_000
+  config.total_env_frames = config.optimizer.decay_frames = 300_000
   config.env.num_envs = 16
   config.unroll_length = 20
   config.burn_in = 5

@@ -9,7 +9,7 @@ def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = r2d2_cartpole.get_config()
   config.env.id = 'Catch-v0'
-  config.total_env_frames = 100_000
+  config.total_env_frames = config.optimizer.decay_frames = 100_000
   # An episode has nine transitions and its reset.
   config.unroll_length = 10
   config.burn_in = 0

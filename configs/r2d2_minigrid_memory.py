@@ -13,7 +13,7 @@ def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = r2d2_cartpole.get_config()
   config.env.id = 'MiniGrid-MemoryS7-v0'
-  config.total_env_frames = 1_000_000
+  config.total_env_frames = config.optimizer.decay_frames = 1_000_000
   config.env.num_envs = 32
   config.unroll_length = 30
   config.burn_in = 10

@@ -15,7 +15,7 @@ def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = r2d2_cartpole.get_config()
   config.env.factory = 'seedrl_jax.envs.recall:make'
-  config.total_env_frames = 400_000
+  config.total_env_frames = config.optimizer.decay_frames = 400_000
   config.burn_in = 10
   config.network.use_previous_action = False
   config.loss.discount = 0.99

@@ -19,7 +19,7 @@ def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = r2d2_cartpole.get_config()
   config.env.factory = 'seedrl_jax.envs.combination_lock:make'
-  config.total_env_frames = 100_000
+  config.total_env_frames = config.optimizer.decay_frames = 100_000
   config.unroll_length = 12
   config.burn_in = 4
   config.loss.target_update_period = 100

@@ -13,6 +13,7 @@ def get_config() -> ml_collections.ConfigDict:
   # before the baseline has caught up (most clearly on Acrobot).
   config.loss.reward_scale = 0.1
   config.optimizer.learning_rate = 2e-3
+  config.optimizer.decay_frames = config.total_env_frames
   # As in PPO: keeps the first updates' large value errors out of Adam's
   # moments.
   config.optimizer.clip_norm = 0.5

@@ -9,7 +9,7 @@ def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = base.get_config()
   config.env.id = 'Catch-v0'
-  config.total_env_frames = 200_000
+  config.total_env_frames = config.optimizer.decay_frames = 200_000
   config.env.num_envs = 32
   config.batch_size = 16
   config.unroll_length = 9

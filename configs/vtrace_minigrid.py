@@ -8,7 +8,7 @@ from seedrl_jax.configs import vtrace_cartpole
 def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = vtrace_cartpole.get_config()
-  config.total_env_frames = 1_000_000
+  config.total_env_frames = config.optimizer.decay_frames = 1_000_000
   config.env.id = 'MiniGrid-Empty-8x8-v0'
   config.optimizer.learning_rate = 1e-3
   # A single reward of at most 1 per episode.

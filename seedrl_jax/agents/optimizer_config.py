@@ -1,14 +1,23 @@
 """The configuration keys of `optimizers`."""
 
 import ml_collections
+from ml_collections import config_dict
 
-from seedrl_jax.runtime.settings import FLAG, Allowed, number, one_of
+from seedrl_jax.runtime.settings import (
+  FLAG,
+  Allowed,
+  integer,
+  number,
+  one_of,
+  optional,
+)
 
 RANGES: dict[str, Allowed] = {
   'optimizer.name': one_of('adam', 'radam', 'rmsprop', 'adagrad', 'sgd'),
   'optimizer.learning_rate': number(0),
   'optimizer.schedule': one_of('linear', 'constant'),
   'optimizer.final_learning_rate': number(0),
+  'optimizer.decay_frames': optional(integer(1, 10**15)),
   'optimizer.clip_norm': number(0),
   'optimizer.adam_b1': number(0, below=1),
   'optimizer.adam_b2': number(0, below=1),
@@ -33,9 +42,12 @@ def _optimizer() -> ml_collections.ConfigDict:
     # 'adam', 'radam' (arXiv 1908.03265), 'rmsprop', 'adagrad', 'sgd'.
     'name': 'adam',
     'learning_rate': 1e-3,
-    # 'linear' decays to final_learning_rate over total_env_frames; 'constant'.
+    # 'linear' decays to final_learning_rate over decay_frames; 'constant'.
     'schedule': 'linear',
     'final_learning_rate': 0.0,
+    # None: total_env_frames. All configurations set it, so that a longer run
+    # has the same rate at the same frame.
+    'decay_frames': config_dict.placeholder(int),
     'clip_norm': 40.0,  # 0: none
     'adam_b1': 0.9,  # and of RAdam
     'adam_b2': 0.999,

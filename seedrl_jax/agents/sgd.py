@@ -257,17 +257,21 @@ def make_trainer(
 def learning_rate(
   config: ml_collections.ConfigDict,
 ) -> Callable[[jax.Array], jax.Array]:
-  """Returns the learning rate as a function of the share of frames done.
+  """Returns the learning rate as a function of the run's progress, in [0, 1].
 
-  The total number of updates is not known ahead.
+  It goes by frames, as the total number of updates is not known ahead.
   """
   settings = config.optimizer
   first, final = settings.learning_rate, settings.final_learning_rate
   if settings.schedule == 'constant':
     return lambda progress: jnp.float32(first)
+  # Of the decay, when the run has all its frames.
+  end = 1.0
+  if settings.decay_frames is not None:
+    end = config.total_env_frames / settings.decay_frames
 
   def linear(progress: jax.Array) -> jax.Array:
-    share = jnp.minimum(progress, 1.0)
+    share = jnp.minimum(progress * end, 1.0)
     return (1.0 - share) * first + share * final
 
   return linear

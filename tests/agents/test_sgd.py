@@ -333,13 +333,22 @@ def test_centered_rmsprop_survives_a_gradient_that_hardly_varies(inside):
   ('schedule', 'expected'),
   [('linear', [1.0, 0.6, 0.2, 0.2]), ('constant', [1.0] * 4)],
 )
-def test_learning_rate_follows_the_progress(schedule, expected):
+@pytest.mark.parametrize(
+  ('total', 'decay_frames'), [(1000, None), (1000, 1000), (4000, 1000)]
+)
+def test_learning_rate_follows_the_frames(
+  schedule, expected, total, decay_frames
+):
   config = _config(
-    schedule=schedule, learning_rate=1.0, final_learning_rate=0.2
+    schedule=schedule,
+    learning_rate=1.0,
+    final_learning_rate=0.2,
+    decay_frames=decay_frames,
   )
+  config.total_env_frames = total
   rate = sgd.learning_rate(config)
   # Environments overshoot by a few frames.
-  found = [float(rate(jnp.float32(x))) for x in (0.0, 0.5, 1.0, 1.1)]
+  found = [float(rate(jnp.float32(x / total))) for x in (0, 500, 1000, 1100)]
   assert found == pytest.approx(expected)
 
 
