@@ -6,15 +6,14 @@ With on-policy data and a lambda of 1, V-trace's targets are the n-step returns
 of A2C (arXiv 1802.01561, equation 2), with n the unroll's length. Settings are
 those of OpenAI's A2C, which the PPO paper (arXiv 1707.06347) reports: Nature's
 network, 16 environments, 5 steps, RMSProp at 7e-4 that decays to 0 in 40
-million frames, norm clip 0.5, entropy cost 0.01, minimal actions, clipped
-rewards, the end of the return at a lost life, up to 30 no-ops, FIRE at a reset.
-Stable-Baselines3's (RL Baselines3 Zoo) are the same, but for a constant
-learning rate. Differences:
+million frames, norm clip 0.5, entropy cost 0.01, clipped rewards, FIRE at a
+reset. Stable-Baselines3's (RL Baselines3 Zoo) are the same, except for a
+constant learning rate. Differences (in brackets: OpenAI's A2C):
 
-* a lost life sets the discount to 0, but the episode goes on, without FIRE or
-  no-ops, with the frames before it in the stack;
-* frames before an episode are zero, not copies of its first;
-* episodes of at most 108,000 frames;
+* environments follow the protocol of Machado et al. 2018: sticky actions
+  (none), 18 actions (the minimal set), one no-op (up to 30), and a lost life
+  changes nothing (ends the return);
+* frames before an episode are zero (copies of its first);
 * 2 more environments for evaluation, which act greedily.
 """
 
@@ -26,10 +25,8 @@ from seedrl_jax.configs import vtrace_atari
 def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = vtrace_atari.get_config()
-  config.total_env_frames = 40_000_000
+  config.total_env_frames = config.optimizer.decay_frames = 40_000_000
   config.env.num_envs = 16
-  config.env.noop_max = 30
-  config.env.zero_discount_on_life_loss = True
   config.unroll_length = 5
   config.batch_size = 16
   config.network.torso = 'nature'

@@ -1,7 +1,8 @@
 """Ape-X DQN on Atari (arXiv 1803.00933): R2D2's agent without memory.
 
-Environment conventions are the paper's: a lost life ends the return, rewards
-are clipped, up to 30 no-ops, no FIRE at a reset. Differences from the paper:
+Environment conventions are the paper's: no sticky actions, clipped rewards, up
+to 30 no-ops, no FIRE at a reset, and a lost life ends the return. Differences
+from the paper:
 
 * A replay item has 16 transitions, not one: overlapping items then store a
   frame 1.2 times, not 4. So 100,000 items are 1.6 million transitions (Ape-X:

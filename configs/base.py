@@ -56,6 +56,28 @@ def get_config(
   return config
 
 
+def set_atari_protocol(config: ml_collections.ConfigDict) -> None:
+  """Sets the environment conventions of Machado et al. 2018.
+
+  arXiv 1709.06009: sticky actions with a probability of 0.25, all 18 actions,
+  no end of an episode or return at a lost life, at most 108,000 frames. Plus
+  those of published JAX results (Cleanba, arXiv 2310.00036): one no-op, FIRE at
+  a reset, and rewards that are clipped for training, not in reports.
+  """
+  env = config.env
+  env.id = 'Pong-v5'
+  env.frame_skip = 4
+  env.repeat_action_probability = 0.25
+  env.full_action_space = True
+  env.noop_max = 1
+  env.use_fire_reset = True
+  env.episodic_life = False
+  env.zero_discount_on_life_loss = False
+  env.max_episode_steps = 27_000
+  env.reward_clip = True
+  config.network.frame_stack = 4
+
+
 def _env() -> ml_collections.ConfigDict:
   """Environments; unset keys are as EnvPool has them for this id."""
   # One placeholder per key: keys that share one would be set together.

@@ -5,9 +5,10 @@ are the paper's, with RMSProp's epsilon as in DQN Zoo: Nature's network, one
 million transitions, the first update at 50,000, 32 transitions an update and
 one update in 4 steps (a transition is sampled 8 times), a target every 40,000
 frames, centered RMSProp, TD errors clipped to 1, epsilon from 1 to 0.1 in 4
-million frames, 0.05 in evaluation, clipped rewards, the end of the return at a
-lost life, minimal actions, up to 30 no-ops, no FIRE at a reset, at most 108,000
-frames, 200 million in all. Differences:
+million frames, 0.05 in evaluation, 200 million frames in all. Environment
+conventions are the paper's: no sticky actions, the minimal action set, clipped
+rewards, up to 30 no-ops, no FIRE at a reset, at most 108,000 frames, and a lost
+life ends the return. Differences:
 
 * A replay item has 4 transitions, not one: with single ones, each item would
   store two frames and the three before them, 35 GB for a million. Items of 4

@@ -8,12 +8,13 @@ norm 0.5, Adam at 2.5e-4 with epsilon 1e-5, which decays over 40 million frames,
 Nature's network, clipped rewards, zeros before an episode in the stack of
 frames. Differences (in brackets: PPO2 with 8 environments):
 
+* environments follow the protocol of Machado et al. 2018: sticky actions
+  (none), 18 actions (the minimal set), one no-op (up to 30), and a lost life
+  changes nothing (ends the episode);
 * 64 environments with unrolls of 32 steps (8 with 128), and batches of 32
   unrolls: 1,024 transitions, as there;
 * acting may be three batches ahead of training;
 * a minibatch is of eight unrolls (256 single steps);
-* a lost life ends the return but not the episode, so that scores are of whole
-  games;
 * 4 more environments for evaluation, which act greedily.
 
 For two CPU cores take --config.network.torso=shallow.
@@ -28,17 +29,11 @@ from seedrl_jax.configs import base
 def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = base.get_config(ppo_config.set_defaults)
-  config.total_env_frames = 40_000_000
+  config.total_env_frames = config.optimizer.decay_frames = 40_000_000
   config.num_eval_envs = 4
-  config.env.id = 'Pong-v5'
+  base.set_atari_protocol(config)
   config.env.num_envs = 64
-  config.env.frame_skip = 4
-  config.env.zero_discount_on_life_loss = True
-  config.env.reward_clip = True
-  config.env.repeat_action_probability = 0.0
-  config.env.noop_max = 30
   config.network.torso = 'nature'
-  config.network.frame_stack = 4
   config.unroll_length = 32
   config.batch_size = 32
   # The environments begin the unrolls of two batches at once.

@@ -1,9 +1,10 @@
 """R2D2 on Atari as in SEED RL; Pong by default.
 
 SEED's settings (arXiv 1910.06591 and its code): Nature's convolutions, 100 + 40
-steps, five-step targets, 100,000 sequences, replay ratio 1.5, unclipped
-rewards, no sticky actions, up to 30 no-ops, no FIRE at a reset, all 18 actions,
-no end of an episode at a lost life, at most 108,000 frames. Differences:
+steps, five-step targets, 100,000 sequences, replay ratio 1.5. Environment
+conventions are SEED's: no sticky actions, all 18 actions, unclipped rewards, up
+to 30 no-ops, no FIRE at a reset, at most 108,000 frames, and a lost life
+changes nothing. Differences:
 
 * 64 training environments (610), and 4 for evaluation;
 * the first update at 1,000 sequences (5,000);

@@ -1,9 +1,12 @@
 """R2D2 on Pong for small hosts, in an evening.
 
-Many updates from few frames; beside `configs/r2d2_atari.py`:
+Many updates from few frames. Environment conventions are those of SEED's R2D2
+with fewer actions: no sticky actions, the minimal action set, unclipped
+rewards, up to 30 no-ops, no FIRE at a reset, and a lost life changes nothing.
+Other changes to `configs/r2d2_atari.py`:
 
 * IMPALA's shallow network, an LSTM of 128 and heads of 128;
-* the minimal action set and 16 environments, 2 for evaluation;
+* 16 environments, 2 for evaluation;
 * short sequences (20 + 4), small batches (16), a replay of 10,000, a first
   update at 500, and a replay ratio of 4;
 * discount 0.99, the mean over a sequence, Adam at 3e-4 with epsilon 1e-5, a

@@ -1,12 +1,7 @@
 """V-trace on Atari with IMPALA's shallow network; Pong by default.
 
-Environment conventions are Cleanba's defaults (Huang et al. 2023): no sticky
-actions, one no-op and EnvPool's FIRE at a reset, at most 108,000 frames,
-clipped rewards. But a lost life ends the episode, and FIRE follows; scores are
-of whole games all the same. Otherwise a game like Breakout takes many times the
-frames, as losing the ball costs next to nothing. The action set is the minimal
-one, as in most published V-trace figures (--config.env.full_action_space=True
-for all 18), and frames are stacked in the agent's state.
+Environments follow the protocol of Machado et al. 2018
+(`base.set_atari_protocol`), and frames are stacked in the agent's state.
 
 Network, unroll, discount, baseline cost and learning rate are IMPALA's (arXiv
 1802.01561, table G.1). The rest is for short runs (in brackets: the paper):
@@ -27,19 +22,11 @@ from seedrl_jax.configs import base
 def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = base.get_config()
-  config.total_env_frames = 20_000_000
+  config.total_env_frames = config.optimizer.decay_frames = 20_000_000
   config.num_eval_envs = 2
-  config.env.id = 'Pong-v5'
+  base.set_atari_protocol(config)
   config.env.num_envs = 32
-  config.env.frame_skip = 4
-  config.env.episodic_life = True
-  config.env.repeat_action_probability = 0.0
-  config.env.noop_max = 1
-  config.env.max_episode_steps = 27_000
-  config.env.full_action_space = False
-  config.env.reward_clip = True
   config.network.torso = 'shallow'
-  config.network.frame_stack = 4
   # A quarter of IMPALA's: a run of few frames needs four times the updates.
   config.batch_size = 8
   config.optimizer.learning_rate = 6e-4

@@ -1,6 +1,6 @@
 """V-trace on Atari with IMPALA's deep ResNet and LSTM, for an accelerator.
 
-Environment conventions are those of `vtrace_atari`. The network is SEED RL's
+Environments follow the protocol of Machado et al. 2018. The network is SEED RL's
 for DMLab: ResNet (16, 32, 32), LSTM 256, previous action and clipped previous
 reward; plus frame stacking, as IMPALA has on Atari. It runs in bfloat16, with
 256 environments and batches of 128 unrolls, for 200 million frames.
@@ -14,7 +14,7 @@ from seedrl_jax.configs import vtrace_atari
 def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = vtrace_atari.get_config()
-  config.total_env_frames = 200_000_000
+  config.total_env_frames = config.optimizer.decay_frames = 200_000_000
   config.num_eval_envs = 8
   config.env.num_envs = 256
   config.network.torso = 'resnet'

@@ -1,5 +1,6 @@
 """Tests that every configuration makes an agent that fits its environments."""
 
+import ast
 import functools
 
 import jax
@@ -69,6 +70,57 @@ def test_makes_agent_table_and_streams(name):
   (plan,) = layout_lib.plan_streams(config, tuple(jax.devices()[:1]))
   assert plan.num_train == config.env.num_envs
   assert layout_lib.check_batch(config, 1) == config.batch_size
+
+
+@pytest.mark.parametrize('name', sorted(set(_NAMES) - {'base'}))
+def test_a_rate_that_decays_does_so_over_frames_of_its_own(name):
+  # Else a longer run would have another rate at the same frame.
+  optimizer = CONFIGS[name]().optimizer
+  assert optimizer.schedule == 'constant' or optimizer.decay_frames
+
+
+# What an Atari configuration may say in its docstring, and what it must then
+# set. A lost life: `episodic_life` and `zero_discount_on_life_loss`.
+_CONVENTIONS = {
+  'sticky actions': {'no sticky actions': 0.0},
+  'actions': {'all 18 actions': True, 'the minimal action set': False},
+  'no-ops': {'up to 30 no-ops': 30},
+  'FIRE': {'no FIRE at a reset': False},
+  'rewards': {'unclipped rewards': False, ' clipped rewards': True},
+  'lives': {
+    'a lost life ends the return': (False, True),
+    'a lost life changes nothing': (False, False),
+  },
+}
+
+
+@pytest.mark.parametrize(
+  'name', [x for x in _NAMES if 'atari' in x or x == 'r2d2_pong']
+)
+def test_atari_conventions_are_as_the_docstring_says(name):
+  config = CONFIGS[name]()
+  env = config.env
+  text = ast.get_docstring(
+    ast.parse((config_files.FOLDER / f'{name}.py').read_text())
+  )
+  text = ' '.join(text.split())
+  if 'the protocol of Machado et al. 2018' in text:
+    protocol = base.get_config()
+    base.set_atari_protocol(protocol)
+    own = {'num_envs': env.num_envs, 'id': env.id}
+    assert env.to_dict() == protocol.env.to_dict() | own
+    return
+  found = {
+    'sticky actions': env.repeat_action_probability,
+    'actions': env.full_action_space,
+    'no-ops': env.noop_max,
+    'FIRE': env.use_fire_reset,
+    'rewards': env.reward_clip,
+    'lives': (env.episodic_life, env.zero_discount_on_life_loss or False),
+  }
+  for topic, phrases in _CONVENTIONS.items():
+    (said,) = [value for phrase, value in phrases.items() if phrase in text]
+    assert found[topic] == said, topic
 
 
 @pytest.mark.parametrize(
