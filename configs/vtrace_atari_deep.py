@@ -1,9 +1,10 @@
 """V-trace on Atari with IMPALA's deep ResNet and LSTM, for an accelerator.
 
-Environments follow the protocol of Machado et al. 2018. The network is SEED RL's
-for DMLab: ResNet (16, 32, 32), LSTM 256, previous action and clipped previous
-reward; plus frame stacking, as IMPALA has on Atari. It runs in bfloat16, with
-256 environments and batches of 128 unrolls, for 200 million frames.
+Environments follow the protocol of Machado et al. 2018. The network is that of
+SEED RL for DMLab: ResNet (16, 32, 32), LSTM 256, previous action and clipped
+previous reward; plus frame stacking, as IMPALA has on Atari. It runs in
+bfloat16, with 256 environments and batches of 128 unrolls, for 200 million
+frames.
 """
 
 import ml_collections

@@ -32,6 +32,8 @@ def check_resumable(
     WorkdirError: if the checkpoint forbids a change; names all of them.
   """
   before, after = flat_config(old), flat_config(new)
+  # Earlier releases lack it.
+  before.setdefault('network.center_images', False)
   if after['env.factory']:
     # The id is then only the name that the factory's environment reports.
     after['env.id'] = before['env.id']

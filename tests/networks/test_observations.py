@@ -268,18 +268,40 @@ def test_networks_of_earlier_releases_are_recognised(
     observations.check_release(*arguments)
 
 
-def _prepared(x, dtype=jnp.float32, has_levels=False):
-  function = jax.jit(observations.to_features, static_argnums=(1, 2))
-  features = function(x, dtype, has_levels)
+def _prepared(x, dtype=jnp.float32, has_levels=False, is_centered=False):
+  function = jax.jit(observations.to_features, static_argnums=(1, 2, 3))
+  features = function(x, dtype, has_levels, is_centered)
   assert features.dtype == dtype
   return np.asarray(features)
 
 
-def test_pictures_are_scaled_to_one():
+@pytest.mark.parametrize('is_centered', [False, True])
+def test_pictures_are_scaled_to_one(is_centered):
   x = np.full((2, 32, 32, 3), 255, np.uint8)
-  y = _prepared(x)
+  x[0] = 0
+  y = _prepared(x, is_centered=is_centered)
   assert y.shape == x.shape
-  np.testing.assert_allclose(y, 1.0, rtol=1e-6)
+  low = -0.5 if is_centered else 0.0
+  np.testing.assert_allclose(y[0], low, atol=1e-6)
+  np.testing.assert_allclose(y[1], low + 1.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+  ('shape', 'dtype', 'is_centered'),
+  [
+    ((84, 84), np.uint8, True),
+    ((3, 64, 64), np.uint8, True),
+    # Cells of a grid, a vector, and what is scaled already.
+    ((7, 7, 3), np.uint8, False),
+    ((128,), np.uint8, False),
+    ((64, 64, 3), np.float32, False),
+  ],
+)
+def test_only_bytes_of_pictures_are_centered(shape, dtype, is_centered):
+  leaf = _leaf(shape, dtype, torso='auto', center_images=True)
+  assert leaf.is_centered == is_centered
+  assert ('centered' in leaf.describe()) == is_centered
+  assert not _leaf(shape, dtype).is_centered
 
 
 def test_bytes_of_a_vector_are_scaled():

@@ -277,10 +277,13 @@ def test_config_comes_back_and_resumes_itself(tmp_path):
   assert found.env.frame_skip is None
   # Tuples are lists in JSON; that is no change.
   assert config_changes.check_resumable(found, config) == []
-  # An earlier release lacked this; the network need not differ.
-  del found.network.categories
+  # An earlier release lacked these; the network need not differ.
+  del found.network.categories, found.network.center_images
   (change,) = config_changes.check_resumable(found, config)
   assert change == 'network.categories: None -> auto'
+  config.network.center_images = True
+  with pytest.raises(workdir.WorkdirError, match=r'network\.center_images'):
+    config_changes.check_resumable(found, config)
 
 
 def test_specs_come_back(tmp_path):
