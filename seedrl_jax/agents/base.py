@@ -21,6 +21,7 @@ import numpy as np
 from jax import flatten_util
 
 from seedrl_jax import types
+from seedrl_jax.networks import health
 from seedrl_jax.runtime import settings
 
 # The axis over the training devices of all hosts.
@@ -141,6 +142,8 @@ class Agent:
     initial_priorities: None if all new unrolls have the same priority.
     trainer: the `sgd.Trainer` that `update` belongs to; None if an update is
       not one gradient step.
+    measure: acting parameters, inputs `[T, B, ...]` and core -> metrics of the
+      network, see `health.measure`; None: not measured.
     check_share: called with the unrolls that each training device gets of a
       batch; raises ValueError naming the flag if `update` cannot cut them.
   """
@@ -155,6 +158,7 @@ class Agent:
   updates_per_batch: int = 1
   initial_priorities: PrioritiesFn | None = None
   trainer: Any = None
+  measure: health.MeasureFn | None = None
   check_share: Callable[[int], None] = lambda unrolls: None
 
   def num_transitions(self, unroll_length: int) -> int:

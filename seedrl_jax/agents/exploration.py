@@ -11,6 +11,7 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.agents import base
+from seedrl_jax.networks import health
 
 _GOLDEN_RATIO = (5**0.5 - 1) / 2
 
@@ -48,6 +49,13 @@ def make_act(module: nn.Module, choose: ChooseFn) -> base.ActFn:
     return base.make_act(module, own)(params.network, key, step, core, env_id)
 
   return act
+
+
+def make_measure(module: nn.Module) -> health.MeasureFn:
+  """Returns `Agent.measure` for `ActingParams`."""
+  return lambda params, inputs, core: health.measure(
+    module, params.network, inputs, core
+  )
 
 
 def ladder(

@@ -76,6 +76,7 @@ class Trainer:
     learning_rate: progress of the run, in [0, 1] -> float32.
     target_update_period: in updates; 0 if there is no target network.
     target_update_rate: what the target network then takes of the parameters.
+    clip_norm: of gradients, in `optimizer`; 0: none. Only for metrics.
     project: maps updated params to the nearest allowed ones.
     micro_batches: equal pieces of a device's share, processed one by one to
       save memory.
@@ -88,6 +89,7 @@ class Trainer:
   learning_rate: Callable[[jax.Array], jax.Array]
   target_update_period: int = 0
   target_update_rate: float = 1.0
+  clip_norm: float = 0.0
   project: Callable[[base.Params], base.Params] = lambda params: params
   micro_batches: int = 1
   keeps_progress: bool = False
@@ -134,7 +136,7 @@ class Trainer:
     total = jax.tree.map(lambda x: x / self.micro_batches, total)
     loss, metrics, grads, share = total
     loss, grads = of_valid(share, (loss, grads))
-    metrics |= {'total': loss, 'gradient_norm': optax.tree.norm(grads)}
+    metrics |= {'total': loss} | gradient_metrics(grads, self.clip_norm)
     return grads, metrics, _concatenate(results)
 
   def _update(
@@ -188,12 +190,9 @@ class Trainer:
       grads, state.opt_state, state.params
     )
     updates = optax.tree.scale(learning_rate, updates)
-    scalars = {
-      'total': loss,
-      'gradient_norm': optax.tree.norm(grads),
-      'update_norm': optax.tree.norm(updates),
-      'learning_rate': learning_rate,
-    }
+    scalars = {'total': loss, 'learning_rate': learning_rate}
+    scalars |= gradient_metrics(grads, self.clip_norm)
+    scalars |= update_metrics(updates, state.params)
     # An optimiser can divide by zero though loss and gradient are finite.
     finite = jnp.isfinite(jnp.stack(list(scalars.values()))).all()
     params = self.project(optax.apply_updates(state.params, updates))
@@ -220,6 +219,26 @@ class Trainer:
         _concatenate(priorities),
       ),
     )
+
+
+def gradient_metrics(
+  grads: base.Params, clip_norm: float
+) -> dict[str, jax.Array]:
+  """Returns a gradient's norm, and whether `clip_norm` (0: none) clips it."""
+  norm = optax.tree.norm(grads)
+  if not clip_norm:
+    return {'gradient_norm': norm}
+  clipped = jnp.float32(norm > clip_norm)
+  return {'gradient_norm': norm, 'health/clipped_share': clipped}
+
+
+def update_metrics(
+  updates: base.Params, params: base.Params
+) -> dict[str, jax.Array]:
+  """Returns the norm of a change, and its share of the parameters' norm."""
+  norm = optax.tree.norm(updates)
+  share = norm / jnp.maximum(optax.tree.norm(params), 1e-8)
+  return {'update_norm': norm, 'health/update_share': share}
 
 
 def of_valid(share: jax.Array, mean: types.Nest) -> types.Nest:
@@ -250,6 +269,7 @@ def make_trainer(
     optimizer=make_optimizer(config),
     learning_rate=learning_rate(config),
     micro_batches=config.learner.micro_batches,
+    clip_norm=config.optimizer.clip_norm,
     **changes,
   )
 
@@ -267,8 +287,9 @@ def learning_rate(
     return lambda progress: jnp.float32(first)
   # Of the decay, when the run has all its frames.
   end = 1.0
-  if settings.decay_frames is not None:
-    end = config.total_env_frames / settings.decay_frames
+  # Configurations of earlier releases lack the key.
+  if decay_frames := settings.get('decay_frames'):
+    end = config.total_env_frames / decay_frames
 
   def linear(progress: jax.Array) -> jax.Array:
     share = jnp.minimum(progress * end, 1.0)

@@ -70,6 +70,20 @@ def mean_of_valid(x: jax.Array, valid: jax.Array) -> jax.Array:
   return jnp.sum(jnp.where(valid, x, 0.0)) / jnp.maximum(jnp.sum(valid), 1)
 
 
+def explained_variance(
+  target: jax.Array, error: jax.Array, valid: jax.Array
+) -> jax.Array:
+  """Returns the share of the targets' variance that values explain, at most 1.
+
+  All are `[T, B]`; `error` is target - value. 0: no more than a constant would.
+  """
+
+  def variance(x: jax.Array) -> jax.Array:
+    return mean_of_valid(jnp.square(x - mean_of_valid(x, valid)), valid)
+
+  return 1.0 - variance(error) / jnp.maximum(variance(target), 1e-8)
+
+
 def of_action(values: jax.Array, action: jax.Array) -> jax.Array:
   """Picks from `[..., A]` the value of each action `[...]`.
 

@@ -14,8 +14,13 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.agents import base
+from seedrl_jax.learner import inspection
 from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.learner import update as update_lib
+
+_CLIPPED = 'health/clipped_share'
+# Of which the share of clipped gradients is.
+_CLIPPED_UPDATES = 100
 
 
 class NonFiniteError(RuntimeError):
@@ -98,6 +103,12 @@ class Learner:
     self._state = updater.replicate(state)
     self._pending: collections.deque[_Pending] = collections.deque()
     self._metrics: Mapping[str, Any] = {}
+    # Of the last updates, on the device.
+    self._clipped: collections.deque[Any] = collections.deque(
+      maxlen=_CLIPPED_UPDATES
+    )
+    measure = updater.agent.measure
+    self._inspector = measure and inspection.Inspector(measure)
     self.counters = LearnerCounters(updates=self._dispatched)
     params = updater.agent.acting_params(state.agent)
     publisher.publish(
@@ -106,7 +117,10 @@ class Learner:
 
   def compile(self, blank: Sequence[types.Batch]) -> None:
     """Runs the update on zeros, one `Batch` per local device."""
-    self._updater.compile(self._state, self._updater.shard(blank))
+    batch = self._updater.shard(blank)
+    params = self._updater.compile(self._state, batch)
+    if self._inspector is not None:
+      self._inspector.compile(*update_lib.first_shard((params, batch)))
 
   def step(self, item: prefetch_lib.Prefetched, progress: float) -> None:
     """Dispatches an update at `progress` in [0, 1]; finishes earlier ones.
@@ -154,9 +168,22 @@ class Learner:
     return self._updater.fingerprints(self._state)
 
   def metrics(self) -> dict[str, float]:
-    """Returns the metrics of the last finished update."""
-    metrics = jax.device_get(update_lib.first_shard(dict(self._metrics)))
-    return {name: float(value) for name, value in metrics.items()}
+    """Returns the metrics of the last finished update.
+
+    `_CLIPPED` is a mean over the last updates, and `Agent.measure`'s are of one
+    since the last call, or earlier ones; see `Inspector`.
+    """
+    clipped = list(self._clipped)
+    metrics, clipped = jax.device_get(
+      update_lib.first_shard((dict(self._metrics), clipped))
+    )
+    values = {name: float(value) for name, value in metrics.items()}
+    if clipped:
+      values[_CLIPPED] = float(np.mean(clipped))
+    if self._inspector is not None:
+      values |= self._inspector.metrics
+      self._inspector.ask()
+    return values
 
   def take_lag_max(self) -> int:
     """Returns the largest policy lag since the last call."""
@@ -183,6 +210,8 @@ class Learner:
     done = self._pending.popleft()
     output = done.output
     self._metrics = output.metrics
+    if _CLIPPED in output.metrics:
+      self._clipped.append(output.metrics[_CLIPPED])
     if not np.asarray(update_lib.first_shard(output.finite)):
       values = self.metrics().items()
       bad = [f'{name} {x}' for name, x in values if not np.isfinite(x)]
@@ -193,8 +222,8 @@ class Learner:
         '--config.optimizer.learning_rate) or look at rewards and '
         'observations.'
       )
+    params = update_lib.first_shard(done.params)
     if self._is_to_publish(done.number):
-      params = update_lib.first_shard(done.params)
       self._publisher.publish(done.number, params)
     if self._on_finished is not None:
       self._on_finished(done.item.dropped_share)
@@ -202,6 +231,8 @@ class Learner:
       done.item.sample.update_priorities(
         update_lib.local_rows(output.priorities)
       )
+    if self._inspector is not None:
+      self._inspector.look(params, update_lib.first_shard(done.item.batch))
     done.item.sample.release()
     self.counters.updates = done.number
 

@@ -158,10 +158,10 @@ class Updater:
     key = [None] if isinstance(update, base.UpdateInPieces) else []
     return update(state, batch, *key, np.float32(progress))
 
-  def compile(self, state: LearnerState, batch: types.Batch) -> None:
-    """Runs the update on a copy of the state."""
+  def compile(self, state: LearnerState, batch: types.Batch) -> base.Params:
+    """Runs the update on a copy of the state; returns acting parameters."""
     copied = self.replicate(self.host_state(state))
-    jax.block_until_ready(self(copied, batch, 0.0))
+    return jax.block_until_ready(self(copied, batch, 0.0))[2]
 
   def host_state(self, state: LearnerState) -> LearnerState:
     """Fetches a state from this host's first device, without device axis."""
@@ -271,8 +271,13 @@ def _end(
 
 
 def first_shard(tree: types.Nest) -> types.Nest:
-  """Returns the part on this host's first device, not copied."""
-  return jax.tree.map(lambda x: x.addressable_data(0), tree)
+  """Returns the part on this host's first device, not copied.
+
+  An array of NumPy is whole (`Updater.shard`).
+  """
+  return jax.tree.map(
+    lambda x: x if isinstance(x, np.ndarray) else x.addressable_data(0), tree
+  )
 
 
 def local_rows(x: jax.Array) -> np.ndarray:

@@ -50,6 +50,11 @@ class Distribution(Protocol):
     """P."""
     ...
 
+  @property
+  def max_entropy(self) -> float:
+    """Nats, of the uniform choice; 0 if there is no largest entropy."""
+    ...
+
   def sample(self, key: jax.Array, params: jax.Array) -> jax.Array: ...
 
   def mode(self, params: jax.Array) -> jax.Array: ...
@@ -78,6 +83,10 @@ class Categorical:
   @property
   def num_params(self) -> int:
     return sum(self.sizes)
+
+  @property
+  def max_entropy(self) -> float:
+    return float(np.log(self.sizes).sum())
 
   def _logits(self, params: jax.Array) -> list[jax.Array]:
     """Splits `params` into normalised logits of each choice."""
@@ -126,6 +135,10 @@ class Gaussian:
   @property
   def num_params(self) -> int:
     return 2 * len(self.action.minimum)
+
+  @property
+  def max_entropy(self) -> float:
+    return 0.0
 
   def _split(self, params: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Returns means and deviations `[..., P / 2]`."""

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from seedrl_jax import types
-from seedrl_jax.networks import distributions
+from seedrl_jax.networks import distributions, health
 from seedrl_jax.networks import network as network_lib
 
 
@@ -46,7 +46,9 @@ class BaselineHead(nn.Module):
     """Maps features `[..., F]` to a float32 baseline `[...]`."""
     init = nn.initializers.orthogonal(1.0)
     dense = nn.Dense(1, dtype=jnp.float32, kernel_init=init)
-    return jnp.squeeze(dense(features), axis=-1)
+    value = jnp.squeeze(dense(features), axis=-1)
+    health.sow_value(self, value)
+    return value
 
 
 class QHead(nn.Module):
@@ -63,13 +65,16 @@ class QHead(nn.Module):
   @nn.compact
   def __call__(self, features: jax.Array) -> jax.Array:
     """Maps features `[..., F]` to float32 action values `[..., A]`."""
-    if not self.dueling:
-      return self._stream(features, 'q', self.num_actions)
-    value = self._stream(features, 'value', 1)
-    advantage = self._stream(
-      features, 'advantage', self.num_actions, use_bias=False
-    )
-    return value + advantage - jnp.mean(advantage, axis=-1, keepdims=True)
+    if self.dueling:
+      value = self._stream(features, 'value', 1)
+      advantage = self._stream(
+        features, 'advantage', self.num_actions, use_bias=False
+      )
+      q = value + advantage - jnp.mean(advantage, axis=-1, keepdims=True)
+    else:
+      q = self._stream(features, 'q', self.num_actions)
+    health.sow_value(self, jnp.max(q, axis=-1))
+    return q
 
   def _stream(
     self, x: jax.Array, name: str, size: int, use_bias: bool = True

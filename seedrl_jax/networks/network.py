@@ -19,6 +19,7 @@ from seedrl_jax import types
 from seedrl_jax.networks import (
   block_conv,
   distributions,
+  health,
   memory,
   observations,
   torsos,
@@ -193,6 +194,7 @@ def _in_chunks(
   loop = nn.scan(
     nn.remat(apply, prevent_cse=False),
     variable_broadcast='params',
+    variable_axes={health.COLLECTION: 0},
     split_rngs={'params': False},
   )
   _, features = loop(torso, None, x.reshape((-1, chunk, *x.shape[1:])))

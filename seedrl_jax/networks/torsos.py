@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 
+from seedrl_jax.networks import health
 from seedrl_jax.networks.block_conv import (
   RELU_INIT,
   ConvLayer,
@@ -86,6 +87,8 @@ class MLP(nn.Module):
     for size in self.sizes:
       dense = nn.Dense(size, dtype=self.dtype, kernel_init=RELU_INIT)
       x = self.activation(dense(x))
+    if self.sizes and self.activation.name == 'relu':
+      health.sow_units(self, x)
     return x
 
 

@@ -10,7 +10,7 @@ import ml_collections
 
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
-from seedrl_jax.run import build
+from seedrl_jax.run import build, network_watch
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.runtime import progress, report, steal
 from seedrl_jax.runtime import workdir as workdir_lib
@@ -205,6 +205,7 @@ class RunReporter:
     )
     self.waits: report.Waits | None = None
     self._steal = steal.StealClock()
+    self._watch = network_watch.NetworkWatch(counters.before.value_deviation)
 
   def open(self) -> None:
     """Opens the curves on host 0.
@@ -241,14 +242,18 @@ class RunReporter:
     # Before the tables', so that each counted update has its unrolls there.
     now = self.counters.snapshot()
     tables = self._parts.store.info()
+    metrics = self._parts.learner.metrics()
     row, self.waits = self._reporter.row(
       now,
       self._parts.learner.take_lag_max(),
       {progress.STOLEN: self._steal.share()}
-      | self._parts.learner.metrics()
+      | metrics
+      | self._watch.metrics(metrics)
       | self.counters.curves(tables),
     )
     self._metrics.write(row)
+    if warning := self._watch.warning(row):
+      self.line.say(warning)
     waits_for = (
       self._lacks_actors()
       or tables[table_configs.TABLE].filling()
@@ -293,6 +298,7 @@ class RunReporter:
       starts=counters.before.starts + 1,
       returns=list(self._reporter.training.returns),
       eval_returns=list(self._reporter.evaluation.returns),
+      value_deviation=self._watch.value_deviation,
       inference_keys=[w.device_step.key.tolist() for w in self._parts.workers],
     )
 

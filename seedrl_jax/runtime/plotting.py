@@ -68,6 +68,11 @@ _LOSSES = {
   'losses/explained_variance': 'explained variance of the value',
   'losses/q_mean': 'mean Q-value',
 }
+_HEALTH = {
+  'health/dead_share': 'dead units',
+  'health/value_deviation': 'deviation of the value',
+  'health/clipped_share': 'clipped gradients',
+}
 _STORE = {
   'replay/policy_lag_mean_batches': 'policy lag, batches',
   'replay/samples_per_insert': 'replay ratio',
@@ -79,7 +84,7 @@ _WAITS = {
   'time/wait_inference_for_learner_share': 'inference waits for learner',
   'time/wait_learner_for_data_share': 'learner waits for data',
 }
-_TITLES = _LOSSES | _STORE | _WAITS
+_TITLES = _LOSSES | _HEALTH | _STORE | _WAITS
 # Losses that are set by the user, or close to others.
 _LEFT_OUT = (
   *('losses/learning_rate', 'losses/entropy_cost', 'losses/masked_share'),
@@ -158,7 +163,7 @@ def details(runs: Iterable[curves.RunCurves]) -> list[list[str]]:
     if curves.curve(run, curves.FRAMES, name)[0].size
   )
   more = [name for name in found if name.startswith('losses/')]
-  names = dict.fromkeys([*_LOSSES, *more, *_STORE])
+  names = dict.fromkeys([*_LOSSES, *more, *_HEALTH, *_STORE])
   shown = [x for x in names if x in found and x not in _LEFT_OUT]
   waits = [name for name in _WAITS if name in found]
   rows = [shown[i : i + _COLUMNS] for i in range(0, len(shown), _COLUMNS)]

@@ -81,6 +81,7 @@ _RECORD = {
   'starts': settings.integer(0, 10**9),
   'returns': _RETURNS,
   'eval_returns': _RETURNS,
+  'value_deviation': settings.optional(_SECONDS),
   'replay': settings.Allowed(
     lambda x: x == '' or (isinstance(x, str) and x.isdecimal()),
     'give the name of a checkpoint',
@@ -101,6 +102,7 @@ class RunRecord:
     seconds, cpu_seconds: training time.
     starts: number of starts; environments' seeds depend on it.
     returns, eval_returns: returns of the last episodes.
+    value_deviation: of the network's values at the first report; None before.
     replay: name of the saved replay; '' for none.
     inference_keys: PRNG key of each inference stream, as integers.
   """
@@ -112,6 +114,7 @@ class RunRecord:
   starts: int = 0
   returns: list[float] = dataclasses.field(default_factory=list)
   eval_returns: list[float] = dataclasses.field(default_factory=list)
+  value_deviation: float | None = None
   replay: str = ''
   inference_keys: list[list[int]] = dataclasses.field(default_factory=list)
 

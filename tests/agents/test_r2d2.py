@@ -108,8 +108,10 @@ def test_equals_numpy(length, changes):
   targets = [
     r2d2_reference.target(config, q, target_q, steps, t, b) for t, b in valid
   ]
+  td_errors = [x for e in errors for x in e.values()]
   metrics = {
-    'td_error': np.mean([abs(x) for e in errors for x in e.values()]),
+    'td_error': np.mean(np.abs(td_errors)),
+    'explained_variance': 1.0 - np.var(td_errors) / np.var(targets),
     'masked_share': 1.0 - len(valid) / (_LENGTH * weight.size),
     'q_mean': np.mean([q[t, b, action[t, b]] for t, b in valid]),
     'q_max': np.mean([q[t, b].max() for t, b in valid]),

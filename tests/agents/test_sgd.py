@@ -60,6 +60,17 @@ def test_update_follows_the_gradient(micro_batches):
   np.testing.assert_array_equal(output.priorities, [1.0, 3.0])
 
 
+def test_signs_of_health_are_shares():
+  agent = toys.make_agent(clip_norm=toys.SIZE)
+  state, output = _update(agent, [2.0])
+  assert not output.metrics['health/clipped_share']
+  _, output = _run(agent, state, toys.batch_of([200.0]), 1.0)
+  assert output.metrics['health/clipped_share'] == 1.0
+  change = output.metrics['update_norm']
+  share = change / np.linalg.norm(state.params['w'])
+  assert output.metrics['health/update_share'] == pytest.approx(share)
+
+
 def test_new_parameters_are_those_that_the_agent_allows():
   agent = toys.make_agent(project=lambda p: {'w': jnp.minimum(p['w'], 0.125)})
   assert _w(_update(agent, [1.0, 3.0])[0].params) == 0.125

@@ -201,6 +201,33 @@ def test_policy_lag():
   assert (counters.lag_sum, learner.take_lag_max()) == (1.5, 0)
 
 
+def test_share_of_clipped_gradients_is_of_the_last_updates():
+  log = _Log()
+  learner = _learner(log, agent=toys.make_agent(clip_norm=toys.SIZE))
+  for i in range(4):
+    # The norm of the gradient is 8 times the reward.
+    learner.step(_item(log, [100.0 if i == 2 else 0.0]), 0.0)
+  learner.flush()
+  metrics = learner.metrics()
+  assert metrics['health/clipped_share'] == 0.25
+
+
+def test_measures_on_a_batch_before_its_release():
+  log = _Log()
+
+  def measure(params, inputs, core):
+    return {'health/w': params['w'][0] + inputs.reward[0, 0]}
+
+  learner = _learner(log, agent=_agent(measure=measure))
+  learner.compile([toys.batch_of([0.0])])
+  learner.step(_item(log, [1.0], name='a'), 0.0)
+  learner.flush()
+  w = learner.metrics()['w']
+  # After the update; `w` is before it.
+  after = float(learner.state().agent.params['w'][0])
+  assert learner.metrics()['health/w'] == after + 1.0 != w + 1.0
+
+
 def test_update_that_is_not_finite_ends_in_a_sentence():
   log = _Log()
   learner = _learner(log, step=4)
@@ -208,7 +235,8 @@ def test_update_that_is_not_finite_ends_in_a_sentence():
   good = learner.state()
   log.events.clear()
   message = (
-    r'Update 6 is not finite \(gradient_norm nan, total nan, update_norm nan\);'
+    r'Update 6 is not finite \(gradient_norm nan, health/update_share nan, '
+    r'total nan, update_norm nan\);'
   )
   with pytest.raises(learner_lib.NonFiniteError, match=message):
     # The first may be finished already.

@@ -14,7 +14,7 @@ from seedrl_jax import types
 from seedrl_jax.agents import base, minibatches, normalization, sgd
 from seedrl_jax.agents import transitions as transitions_lib
 from seedrl_jax.agents.ppo import loss as loss_lib
-from seedrl_jax.networks import distributions, heads
+from seedrl_jax.networks import distributions, heads, health
 from seedrl_jax.networks import network as network_lib
 
 
@@ -96,6 +96,7 @@ def make_agent(
     act=ppo.act,
     update=ppo.update,
     updates_per_batch=config.epochs * config.minibatches,
+    measure=ppo.measure,
     check_share=ppo.check_share,
   )
 
@@ -166,6 +167,12 @@ class PPO:
     )
     return output, Core(network, discounted_return)
 
+  def measure(
+    self, params: ActingParams, inputs: types.AgentInput, core: Core
+  ) -> dict[str, jax.Array]:
+    inputs = self._normalize(params.observations, inputs)
+    return health.measure(self.module, params.network, inputs, core.network)
+
   def _choose(
     self,
     key: jax.Array,
@@ -221,12 +228,9 @@ class PPO:
     if observations:
       observations = normalization.merge_observations(observations, steps)
     metrics |= output.metrics
-    metrics |= {
-      'learning_rate': rate,
-      'update_norm': optax.tree.norm(
-        jax.tree.map(jnp.subtract, training.params, state.params)
-      ),
-    }
+    change = jax.tree.map(jnp.subtract, training.params, state.params)
+    metrics |= {'learning_rate': rate}
+    metrics |= sgd.update_metrics(change, state.params)
     # An infinite observation spoils the statistics, which only the next
     # updates would show.
     checked = jax.tree.leaves((metrics, observations, returns))
@@ -307,13 +311,10 @@ class PPO:
         (old.params, old.opt_state),
         (params, opt_state),
       )
-    norm = optax.tree.norm(grads)
-    metrics |= {
-      'total': loss,
-      'gradient_norm': norm,
-      'skipped_share': stopped.astype(jnp.float32),
-    }
-    finite = jnp.isfinite(jnp.stack([loss, norm])).all()
+    metrics |= {'total': loss, 'skipped_share': stopped.astype(jnp.float32)}
+    metrics |= sgd.gradient_metrics(grads, self.config.optimizer.clip_norm)
+    checked = jnp.stack([loss, metrics['gradient_norm']])
+    finite = jnp.isfinite(checked).all()
     return _Training(params, opt_state, stopped), base.UpdateOutput(
       metrics, finite
     )

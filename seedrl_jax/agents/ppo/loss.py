@@ -111,7 +111,10 @@ def ppo_loss(
     + config.baseline_cost * baseline_loss
     - config.entropy_cost * entropy
   )
-  return loss, {
+  metrics = {}
+  if largest := distribution.max_entropy:
+    metrics['health/entropy_share'] = entropy / largest
+  return loss, metrics | {
     'policy': policy_loss,
     'baseline': baseline_loss,
     'entropy': entropy,

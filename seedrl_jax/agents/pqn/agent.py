@@ -54,6 +54,7 @@ def make_agent(
     ),
     update=_make_update(config, module, trainer),
     updates_per_batch=config.epochs * config.minibatches,
+    measure=exploration.make_measure(module),
     check_share=functools.partial(
       minibatches.check, minibatches=config.minibatches
     ),

@@ -83,5 +83,8 @@ def q_loss(
     'q_mean': mean(chosen),
     'q_max': mean(jnp.max(q_values[:-1], axis=-1)),
     'q_target': mean(target),
+    'explained_variance': transitions_lib.explained_variance(
+      target, error, valid
+    ),
     'masked_share': 1.0 - jnp.mean(valid),
   }

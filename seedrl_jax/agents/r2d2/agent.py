@@ -61,6 +61,7 @@ def make_agent(
     ),
     update=trainer.update,
     trainer=trainer,
+    measure=exploration.make_measure(module),
     overlap=config.burn_in + config.lookahead + 1,
     burn_in=config.burn_in,
     initial_priorities=initial_priorities if is_prioritized else None,

@@ -173,6 +173,9 @@ def _metrics(errors: TDErrors, q_values: jax.Array) -> dict[str, jax.Array]:
     'q_mean': mean(errors.target - errors.error),
     'q_max': mean(jnp.max(q_values, axis=-1)),
     'q_target': mean(errors.target),
+    'explained_variance': transitions_lib.explained_variance(
+      errors.target, errors.error, errors.valid
+    ),
     'masked_share': 1.0 - jnp.mean(errors.valid),
   }
 

@@ -16,7 +16,13 @@ import optax
 from seedrl_jax import types
 from seedrl_jax.agents import base, sgd
 from seedrl_jax.agents.sac import loss as loss_lib
-from seedrl_jax.networks import distributions, heads, observations, torsos
+from seedrl_jax.networks import (
+  distributions,
+  heads,
+  health,
+  observations,
+  torsos,
+)
 from seedrl_jax.networks import network as network_lib
 
 _NUM_CRITICS = 2
@@ -111,6 +117,9 @@ def make_agent(
     act=learner.act,
     update=learner.update,
     updates_per_batch=config.updates_per_call,
+    measure=lambda params, inputs, core: health.measure(
+      learner.policy, params.policy, inputs, core
+    ),
     check_share=learner.check_share,
   )
 
@@ -158,9 +167,9 @@ class Learner:
     self._config = config
     self._env_spec = env_spec
     self._distribution = distributions.TanhGaussian(env_spec.action)
-    self._policy = Policy(network, self._distribution.num_params)
+    self.policy = Policy(network, self._distribution.num_params)
     self._critic = Critic(network.config, network.leaves)
-    self._init_policy = network_lib.make_init(self._policy, network, env_spec)
+    self._init_policy = network_lib.make_init(self.policy, network, env_spec)
     self._optimizer = sgd.make_optimizer(config)
     self._learning_rate = sgd.learning_rate(config)
     self._middle, self._half = distributions.scale(env_spec.action)
@@ -231,7 +240,7 @@ class Learner:
         base.with_evaluation(sampled, mode, self._env_spec, env_id)
       )
 
-    act = base.make_act(self._policy, choose)
+    act = base.make_act(self.policy, choose)
     return act(params.policy, key, step, core, env_id)
 
   def update(
@@ -282,12 +291,9 @@ class Learner:
     updates = optax.tree.scale(rate, updates)
     factor = self._config.optimizer.policy_factor
     updates = updates._replace(policy=optax.tree.scale(factor, updates.policy))
-    scalars = {
-      'total': loss,
-      'gradient_norm': optax.tree.norm(grads),
-      'update_norm': optax.tree.norm(updates),
-      'learning_rate': rate,
-    }
+    scalars = {'total': loss, 'learning_rate': rate}
+    scalars |= sgd.gradient_metrics(grads, self._config.optimizer.clip_norm)
+    scalars |= sgd.update_metrics(updates, state.params)
     params = optax.apply_updates(state.params, updates)
     targets = optax.incremental_update(
       params.critics,
@@ -337,8 +343,8 @@ class Learner:
     self, policy: base.Params, inputs: types.AgentInput, key: jax.Array
   ) -> tuple[jax.Array, jax.Array]:
     """Returns actions `[T, B, A]` scaled to [-1, 1], and log-densities."""
-    core = self._policy.network.initial_core(inputs.first.shape[1])
-    outputs, _ = self._policy.apply({'params': policy}, inputs, core)
+    core = self.policy.network.initial_core(inputs.first.shape[1])
+    outputs, _ = self.policy.apply({'params': policy}, inputs, core)
     action, log_prob = self._distribution.sample_and_log_prob(key, outputs)
     # Of the scaled action: a density in other units.
     log_prob += np.log(self._half).sum()

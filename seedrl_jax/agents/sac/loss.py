@@ -86,5 +86,9 @@ def sac_loss(
     'td_error': shown(jnp.mean(jnp.abs(error), axis=0)),
     'q_mean': shown(jnp.mean(values.q, axis=0)),
     'q_target': shown(target),
+    'explained_variance': transitions_lib.explained_variance(
+      target, jnp.mean(error, axis=0), made.valid
+    ),
+    'health/value_deviation': jnp.std(jnp.mean(values.q, axis=0)),
     'masked_share': 1.0 - jnp.mean(made.valid),
   }

@@ -10,7 +10,7 @@ import ml_collections
 from seedrl_jax import types
 from seedrl_jax.agents import base, sgd
 from seedrl_jax.agents.vtrace import loss as loss_lib
-from seedrl_jax.networks import distributions, heads
+from seedrl_jax.networks import distributions, heads, health
 from seedrl_jax.networks import network as network_lib
 
 
@@ -51,6 +51,7 @@ def make_agent(
     act=base.make_act(module, functools.partial(_choose, env_spec)),
     update=trainer.update,
     trainer=trainer,
+    measure=health.make_measure(module),
   )
 
 

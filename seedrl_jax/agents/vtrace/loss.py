@@ -1,5 +1,6 @@
 """V-trace targets and the loss of unrolls that hold several episodes."""
 
+import math
 from typing import NamedTuple
 
 import chex
@@ -144,6 +145,9 @@ def vtrace_loss(
   valid, values = transitions.valid, baseline[:-1]
   loss, parts = _sum_of_parts(config, terms, valid, targets, values, cost)
   diagnostics = _diagnostics(config, terms, valid, rho, targets, values)
+  # A single action has no entropy.
+  largest = math.log(max(2, logits.shape[-1]))
+  diagnostics['health/entropy_share'] = diagnostics['entropy'] / largest
   return loss, {**parts, **diagnostics, 'entropy_cost': cost}
 
 
@@ -202,17 +206,15 @@ def _diagnostics(
   def mean(x: jax.Array) -> jax.Array:
     return transitions_lib.mean_of_valid(x, valid)
 
-  target_mean = mean(targets.value)
-  variance = mean(jnp.square(targets.value - target_mean))
-  residual = targets.value - values
-  residual_variance = mean(jnp.square(residual - mean(residual)))
   return {
     'entropy': mean(terms.entropy),
     'kl': mean(terms.kl),
     'rho': mean(rho),
     'rho_clipped_share': mean(rho > config.clip_rho),
     'value_mean': mean(values),
-    'value_target': target_mean,
-    'explained_variance': 1.0 - residual_variance / jnp.maximum(variance, 1e-8),
+    'value_target': mean(targets.value),
+    'explained_variance': transitions_lib.explained_variance(
+      targets.value, targets.value - values, valid
+    ),
     'masked_share': 1.0 - jnp.mean(valid),
   }

@@ -151,12 +151,17 @@ class AsynchronousUpdater(update.Updater):
   def replicate(self, state: update.LearnerState) -> update.LearnerState:
     return super().replicate(state._replace(agent=()))
 
-  def compile(self, state: update.LearnerState, batch: types.Batch) -> None:
-    """Computes a gradient and the optimiser's step; changes nothing."""
+  def compile(
+    self, state: update.LearnerState, batch: types.Batch
+  ) -> base.Params:
+    """Computes a gradient and the optimiser's step; changes nothing.
+
+    Returns acting parameters.
+    """
     gradient, _, _ = self._run(state, batch, 0.0)
     vectors = self._shared.vectors()
     self.flat.step(vectors.params, vectors.optimizer, np.asarray(gradient), 0.0)
-    self.flat.acting_params(vectors.params, np.float32(0.0))
+    return self.flat.acting_params(vectors.params, np.float32(0.0))
 
   def host_state(self, state: update.LearnerState) -> update.LearnerState:
     own = update.host_state(state)

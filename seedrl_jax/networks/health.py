@@ -1,0 +1,77 @@
+"""Signs that a network is alive: units that react, values that differ.
+
+Modules `sow` their units and values; a run's ordinary programs drop them.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from seedrl_jax import types
+
+# The Flax collection of what modules sow.
+COLLECTION = 'health'
+# `(params, inputs [T, B, ...], core) -> metrics`.
+MeasureFn = Callable[[Any, types.AgentInput, Any], dict[str, jax.Array]]
+
+
+def sow_units(module: nn.Module, units: jax.Array) -> None:
+  """Notes the outputs `[N, F]` of a torso's last layer, after its ReLU."""
+  _sow(module, 'units', units)
+
+
+def sow_value(module: nn.Module, value: jax.Array) -> None:
+  """Notes the values `[...]` of observations."""
+  _sow(module, 'values', value)
+
+
+def _sow(module: nn.Module, name: str, value: jax.Array) -> None:
+  if not module.is_initializing():
+    module.sow(COLLECTION, name, value)
+
+
+def make_measure(module: nn.Module) -> MeasureFn:
+  """Returns the function that measures `module`; see `measure`."""
+  return functools.partial(measure, module)
+
+
+def measure(
+  module: nn.Module, params: Any, inputs: types.AgentInput, core: Any
+) -> dict[str, jax.Array]:
+  """Returns metrics of a network on a batch of observations.
+
+  * `health/dead_share`: of the units that were sown, those that are zero for
+    all observations (dead ReLUs; Lu et al. 2019, arXiv 1903.06733);
+  * `health/value_deviation`: standard deviation of the values.
+
+  A metric of which nothing was sown is missing.
+
+  Args:
+    module: maps `inputs` and `core` to outputs and a core.
+    params: of `module`.
+    inputs: `[T, B, ...]`.
+    core: of B environments, before the first step.
+  """
+  variables = {'params': params}
+  _, sown = module.apply(variables, inputs, core, mutable=[COLLECTION])
+  metrics = {}
+  if units := _of('units', sown):
+    dead = [jnp.all(x <= 0, axis=0) for x in units]
+    metrics['health/dead_share'] = jnp.mean(jnp.concatenate(dead))
+  if values := _of('values', sown):
+    metrics['health/value_deviation'] = jnp.std(values[0])
+  return metrics
+
+
+def _of(name: str, sown: Any) -> list[jax.Array]:
+  """Returns what was sown under a name, `[N, F]` or values."""
+  named, _ = jax.tree_util.tree_flatten_with_path(sown)
+  return [
+    x.reshape((-1, x.shape[-1]))
+    for path, x in named
+    if any(getattr(key, 'key', None) == name for key in path)
+  ]
