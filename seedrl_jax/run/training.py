@@ -17,7 +17,7 @@ from seedrl_jax.networks import observations
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import build, checkpointing, reporting
-from seedrl_jax.runtime import process, report, startup, threads
+from seedrl_jax.runtime import process, progress, report, startup, threads
 
 # Seconds for threads to end: in all, and before the user is informed.
 JOIN_SECONDS = 600.0
@@ -87,6 +87,8 @@ class Training:
     parts, say = self._parts, self._reporter.line.say
     say(f'{parts.describe()}; work directory {self._reporter.workdir.path}')
     if parts.lag is not None and (warning := parts.lag.warning()):
+      say(warning)
+    if warning := _decay_warning(self._config):
       say(warning)
     say(observations.describe(self._config.network, parts.env_spec))
     start = time.perf_counter()
@@ -269,6 +271,20 @@ class Training:
           for worker in parts.workers:
             worker.step()
     return None
+
+
+def _decay_warning(config: ml_collections.ConfigDict) -> str:
+  """Returns what to change if the rate is 0 for a part of the run; else ''."""
+  settings = config.get('optimizer', {})
+  end, total = settings.get('decay_frames'), config.total_env_frames
+  decays = settings.get('schedule') == 'linear'
+  if not decays or not end or end >= total or settings.final_learning_rate:
+    return ''
+  return (
+    f'The learning rate is 0 after {progress.format_count(end)} of '
+    f'{progress.format_count(total)} frames; give '
+    f'--config.optimizer.decay_frames={total} to decay it over all of them.'
+  )
 
 
 def fill_demonstrations(

@@ -1,5 +1,7 @@
 """Tests for run/reporting.py: the hosts' figures, and who waits."""
 
+import pytest
+
 from seedrl_jax.run import layout as layout_lib
 from tests import runs
 
@@ -54,3 +56,49 @@ def test_a_row_counts_no_update_whose_unrolls_it_lacks(tmp_path, monkeypatch):
   assert runs.column(tmp_path, 'time/updates') == [0]
   counters.updates = 0
   run.train()
+
+
+def test_a_dead_network_is_named_once_and_its_first_report_is_kept(
+  tmp_path, monkeypatch
+):
+  def write(run, dead, deviation, count):
+    found = {'health/dead_share': dead, 'health/value_deviation': deviation}
+    learner, reporter = run.system.parts.learner, run.system._reporter
+    with monkeypatch.context() as patch:
+      patch.setattr(learner, 'metrics', lambda: found)
+      reporter.open()
+      for _ in range(count):
+        reporter.write()
+      reporter.close()
+
+  run = runs.Run(runs.tiny(), tmp_path)
+  write(run, 0.0, 2.0, 1)
+  run.train()
+  assert 'has died' not in run.output
+  run = runs.Run(runs.tiny(total_env_frames=800), tmp_path)
+  write(run, 0.75, 0.1, 20)
+  assert run.output.count('The network has died: 75%') == 1
+  assert runs.column(tmp_path, 'health/value_deviation_share')[-1] == 0.05
+  run.train()
+
+
+@pytest.mark.parametrize(
+  ('changes', 'warns'),
+  [
+    ({'decay_frames': 100}, True),
+    ({'decay_frames': 400}, False),
+    ({'decay_frames': 100, 'final_learning_rate': 1e-4}, False),
+    ({'decay_frames': 100, 'schedule': 'constant'}, False),
+    ({}, False),
+  ],
+)
+def test_says_if_a_part_of_the_run_would_not_train(tmp_path, changes, warns):
+  config = runs.tiny()
+  config.optimizer.update(changes)
+  run = runs.Run(config, tmp_path)
+  run.train()
+  text = (
+    'The learning rate is 0 after 100 of 400 frames; give '
+    '--config.optimizer.decay_frames=400 to decay it over all of them.'
+  )
+  assert (text in run.output) == warns
