@@ -55,7 +55,7 @@ def test_only_a_queue_that_all_hosts_share_has_a_prediction(config, host):
 
 def test_warns_of_too_many_environments_for_the_batch_and_mends_it():
   config, host = vtrace_atari.get_config(), layout.HostIndex(1, 4)
-  config.env.num_envs = 256
+  config.env.num_envs, config.batch_size = 256, 8
   predicted = _predict(config, host, num_training=8)
   assert predicted.at_once == 128
   assert (
