@@ -148,9 +148,10 @@ def _network() -> ml_collections.ConfigDict:
     # 16 one-hot levels per channel: 'on', 'off', or 'auto' for the
     # environments known for it (MiniGrid, BabyAI, Sokoban).
     'categories': 'auto',
-    # Scales bytes of images of at least 32 pixels a side to [-0.5, 0.5], not to
-    # [0, 1]. Keeps the first convolution alive where the background is bright.
-    'center_images': False,
+    # Shows the first convolution of 'shallow', 'nature' and 'tiny' each patch's
+    # differences from its mean, times this: keeps the network alive where all
+    # images are alike. 0, and other torsos: the pixels.
+    'contrast': 0.0,
     'lstm_size': 0,  # 0: no recurrent core
     'use_previous_action': False,  # and reward, to core or heads
     'previous_reward_clip': 1.0,  # in [-x, x]; 0: not clipped

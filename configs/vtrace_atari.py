@@ -29,7 +29,7 @@ def get_config() -> ml_collections.ConfigDict:
   base.set_atari_protocol(config)
   config.env.num_envs = 64
   config.network.torso = 'shallow'
-  config.network.center_images = True
+  config.network.contrast = 4.0
   config.batch_size = 16
   config.optimizer.learning_rate = 6e-4
   config.optimizer.decay_frames = 200_000_000

@@ -4,22 +4,27 @@ import numpy as np
 import pytest
 
 from seedrl_jax.configs import (
+  a2c_atari,
   a2c_cartpole,
   apex_cartpole,
   dqn_cartpole,
   dqn_lunarlander,
   dyna_q_cartpole,
+  ppo_atari,
   ppo_cartpole,
   ppo_lunarlander,
   ppo_pendulum,
   ppo_recall,
+  pqn_atari,
   pqn_cartpole,
   pqn_recall,
   r2d2_cartpole,
   r2d2_catch,
+  r2d2_pong,
   r2d2_recall,
   r2d3_lock,
   sac_pendulum,
+  vtrace_atari,
   vtrace_cartpole,
   vtrace_catch,
 )
@@ -30,6 +35,9 @@ from tests import runs
 from tests.envs import streams
 
 _SEEDS = pytest.mark.parametrize('seed', [1, 2, 3])
+
+
+_DIED = 'The network has died'
 
 
 def _train(
@@ -47,9 +55,11 @@ def _train(
     replay__backend=backend,
     **values,
   )
-  summary = runs.Run(config, workdir).train()
+  run = runs.Run(config, workdir)
+  summary = run.train()
   frames = summary['env_frames']
   assert frames < config.total_env_frames * 1.01
+  assert _DIED not in run.output
   return summary[score]
 
 
@@ -251,3 +261,44 @@ def test_workers_learn_together(tmp_path, config, seed):
 @pytest.mark.parametrize('seed', range(1, 6))
 def test_two_hogwild_workers_solve_lunarlander(tmp_path, seed):
   assert _train_asynchronously(tmp_path, 'concurrent/dqn', seed) >= 200
+
+
+@pytest.mark.slow
+@_SEEDS
+def test_a_network_that_dies_on_boxing_is_named(tmp_path, seed):
+  # The settings of an earlier release.
+  config = vtrace_atari.get_config()
+  runs.set_keys(
+    config,
+    seed=seed,
+    total_env_frames=600_000,
+    env__id='Boxing-v5',
+    env__num_envs=32,
+    env__episodic_life=True,
+    env__repeat_action_probability=0.0,
+    env__full_action_space=False,
+    network__contrast=0.0,
+    batch_size=8,
+    loss__entropy_cost=0.002,
+    optimizer__decay_frames=20_000_000,
+  )
+  run = runs.Run(config, tmp_path)
+  run.train()
+  assert _DIED in run.output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  'module', [a2c_atari, ppo_atari, pqn_atari, r2d2_pong, vtrace_atari]
+)
+def test_networks_of_the_atari_configurations_live(tmp_path, module):
+  # A Boxing game has 1785 steps, and the first returns are random.
+  score = _train(
+    module.get_config(),
+    tmp_path,
+    seed=1,
+    total_env_frames=600_000,
+    env__id='Boxing-v5',
+    network__torso='shallow',
+  )
+  assert score > -20

@@ -26,7 +26,7 @@ _DEFAULT_NUM_ENVS = 10
 _SEED_OFFSET = 1_500_000_007
 _PROGRESS_SECONDS = 1.0
 # Runs of earlier releases lack them.
-_NEW_KEYS = ('network.categories', 'network.center_images')
+_NEW_KEYS = ('network.categories', 'network.contrast')
 # Keys that acting depends on, beside the agent's own.
 _NEEDED = {
   key: allowed

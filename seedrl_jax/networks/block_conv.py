@@ -60,11 +60,16 @@ class StridedConv(nn.Module):
 
   layer: ConvLayer  # kernel: a multiple of the stride
   num_frames: int | None = None  # frames per stack; None: input is an image
+  contrast: float = 0.0  # see `__call__`
   dtype: jax.typing.DTypeLike = jnp.float32
 
   @nn.compact
   def __call__(self, x: jax.Array) -> jax.Array:
     """Convolves images or blocks of stacked frames.
+
+    With `contrast`, subtracts from each patch under the kernel its mean and
+    multiplies by `contrast`: subtractive normalization (Jarrett et al. 2009),
+    here by a kernel whose weights have a sum of 0 for each output.
 
     Args:
       x: an image `[N, H, W, C]`, or blocks of k frames of C channels,
@@ -82,6 +87,9 @@ class StridedConv(nn.Module):
       'kernel', RELU_INIT, (size, size, depth, channels), jnp.float32
     )
     bias = self.param('bias', nn.initializers.zeros, (channels,), jnp.float32)
+    if self.contrast:
+      kernel -= jnp.mean(kernel, axis=(0, 1, 2))
+      kernel *= self.contrast
     x = x.astype(self.dtype)
     in_loop = _in_loop.get()
 

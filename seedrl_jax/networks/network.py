@@ -124,10 +124,7 @@ class Network(nn.Module):
       torso = torsos.make_torso(config, leaf.shape, num_frames, f'torso_{i}')
       chunk = config.tpu_chunk if len(leaf.shape) == 3 else 0
       prepare = functools.partial(
-        observations.to_features,
-        dtype=dtype,
-        has_levels=leaf.has_levels,
-        is_centered=leaf.is_centered,
+        observations.to_features, dtype=dtype, has_levels=leaf.has_levels
       )
       outputs.append(_in_chunks(torso, prepare, x, chunk))
     features = jnp.concatenate(outputs, axis=-1)

@@ -44,7 +44,7 @@ class Leaf(NamedTuple):
     layer: the convolution that takes blocks of pixels, or None.
     has_levels: whether bytes gain a one-hot code of `_GRID_LEVELS`.
     is_brightness: whether choices are quantities: a picture of many values.
-    is_centered: whether bytes become numbers in [-0.5, 0.5], not in [0, 1].
+    contrast: see `torsos.contrast_of`.
   """
 
   name: str
@@ -55,7 +55,7 @@ class Leaf(NamedTuple):
   layer: block_conv.ConvLayer | None
   has_levels: bool
   is_brightness: bool = False
-  is_centered: bool = False
+  contrast: float = 0.0
 
   @property
   def is_coded(self) -> bool:
@@ -92,8 +92,6 @@ class Leaf(NamedTuple):
         text += f' (axes {self.axes[0]} and {self.axes[1]})'
     if self.is_brightness:
       text += f' of up to {max(value_counts(self))} values, taken as numbers'
-    if self.is_centered:
-      text += ', centered'
     if self.has_levels:
       text += f', {_GRID_LEVELS} one-hot levels per channel'
     if self.is_coded:
@@ -102,7 +100,8 @@ class Leaf(NamedTuple):
       text += 'learned vectors' if is_embedded(counts) else 'one-hot levels'
     elif not self.shape and self.spec.dtype.kind in 'iu':
       text += f', {_SCALAR_LEVELS} one-hot levels'
-    return f'{text}, torso {self.torso}'
+    text += f', torso {self.torso}'
+    return f'{text} with contrast {self.contrast:g}' if self.contrast else text
 
 
 def first_pixel_axis(shape: tuple[int, ...], layout: str) -> int:
@@ -176,11 +175,9 @@ def make_leaf(
   if leaf.is_coded or len(shape) != 3:
     return leaf
   if is_picture:
-    is_bytes = spec.dtype == np.uint8 or leaf.becomes_bytes
     return leaf._replace(
       layer=torsos.strided_layer(resolved),
-      # Configurations of earlier releases lack the key.
-      is_centered=is_bytes and config.get('center_images', False),
+      contrast=torsos.contrast_of(config, resolved),
     )
   # Configurations of earlier releases lack the key.
   categories = config.get('categories', 'on')
@@ -341,16 +338,13 @@ class Coded(nn.Module):
 
 
 def to_features(
-  x: jax.Array,
-  dtype: jax.typing.DTypeLike,
-  has_levels: bool = False,
-  is_centered: bool = False,
+  x: jax.Array, dtype: jax.typing.DTypeLike, has_levels: bool = False
 ) -> jax.Array:
   """Turns raw numbers `[N, ...]` into floating point features of `dtype`.
 
   * floats and booleans are cast, not scaled;
-  * uint8 is divided by 255 (images, RAM), less 0.5 if `is_centered`; if
-    `has_levels`, a one-hot code of each entry is added along the last axis;
+  * uint8 is divided by 255 (images, RAM); if `has_levels`, a one-hot code of
+    each entry is added along the last axis;
   * scalar integers (MiniGrid's direction, FrozenLake's cell) become one-hot,
     plus the scaled number to tell values beyond the code apart;
   * other integer arrays (Blackjack's hand) are cast, not scaled.
@@ -361,8 +355,6 @@ def to_features(
   features = x.astype(dtype)
   if x.dtype == jnp.uint8:
     features *= 1.0 / 255.0
-    if is_centered:
-      features -= 0.5
   if not has_levels:
     return features
   code = _one_hot(x, _GRID_LEVELS, dtype).reshape((*x.shape[:-1], -1))

@@ -98,17 +98,20 @@ class Convolutional(nn.Module):
   layers: Sequence[ConvLayer]
   dense_size: int  # output units, F
   num_frames: int | None = None  # of the first layer, see StridedConv
+  contrast: float = 0.0  # of the first layer
   activation: Activation = Activation()
   dtype: jax.typing.DTypeLike = jnp.float32  # of the computation
 
   @nn.compact
   def __call__(self, x: jax.Array) -> jax.Array:
     """Maps an input of `block_conv.StridedConv` to `[N, F]`."""
-    num_frames = self.num_frames
+    num_frames, contrast = self.num_frames, self.contrast
     for i, layer in enumerate(self.layers):
-      conv = StridedConv(layer, num_frames, self.dtype, name=f'conv_{i}')
+      conv = StridedConv(
+        layer, num_frames, contrast, self.dtype, name=f'conv_{i}'
+      )
       x = self.activation(conv(x))
-      num_frames = None
+      num_frames, contrast = None, 0.0
     # Keeps XLA from flattening the convolution together with its result, which
     # loses vector instructions on CPU.
     x = jax.lax.optimization_barrier(x)
@@ -241,6 +244,12 @@ def strided_layer(torso: str) -> ConvLayer | None:
   return layer if layer.stride > 1 else None
 
 
+def contrast_of(config: ml_collections.ConfigDict, torso: str) -> float:
+  """Returns the contrast of a resolved torso's first layer; 0: pixels."""
+  # Configurations of earlier releases lack the key.
+  return config.get('contrast', 0.0) if strided_layer(torso) else 0.0
+
+
 def make_torso(
   config: ml_collections.ConfigDict,
   shape: tuple[int, ...],
@@ -278,7 +287,10 @@ def make_torso(
     return DeepResNet(channels, size, dtype, name=name)
   layers, size = CONV_TORSOS[torso]
   size = config.dense_size or size
-  return Convolutional(layers, size, num_frames, activation, dtype, name=name)
+  contrast = contrast_of(config, torso)
+  return Convolutional(
+    layers, size, num_frames, contrast, activation, dtype, name=name
+  )
 
 
 def _smallest_side(name: str) -> int:

@@ -33,7 +33,7 @@ def check_resumable(
   """
   before, after = flat_config(old), flat_config(new)
   # Earlier releases lack it.
-  before.setdefault('network.center_images', False)
+  before.setdefault('network.contrast', 0.0)
   if after['env.factory']:
     # The id is then only the name that the factory's environment reports.
     after['env.id'] = before['env.id']

@@ -82,7 +82,7 @@ RANGES: dict[str, Allowed] = {
   'network.tpu_chunk': integer(0, COUNT),
   'network.image_layout': one_of('auto', 'channels_first', 'channels_last'),
   'network.categories': one_of('auto', 'on', 'off'),
-  'network.center_images': FLAG,
+  'network.contrast': number(0),
   'network.lstm_size': integer(0, UNITS),
   'network.use_previous_action': FLAG,
   'network.previous_reward_clip': number(0),

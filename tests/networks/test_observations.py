@@ -9,7 +9,7 @@ import pytest
 
 from seedrl_jax import types
 from seedrl_jax.configs import base
-from seedrl_jax.networks import network, observations
+from seedrl_jax.networks import network, observations, torsos
 from seedrl_jax.runtime import workdir
 from tests.networks import parameters
 
@@ -268,40 +268,33 @@ def test_networks_of_earlier_releases_are_recognised(
     observations.check_release(*arguments)
 
 
-def _prepared(x, dtype=jnp.float32, has_levels=False, is_centered=False):
-  function = jax.jit(observations.to_features, static_argnums=(1, 2, 3))
-  features = function(x, dtype, has_levels, is_centered)
+def _prepared(x, dtype=jnp.float32, has_levels=False):
+  function = jax.jit(observations.to_features, static_argnums=(1, 2))
+  features = function(x, dtype, has_levels)
   assert features.dtype == dtype
   return np.asarray(features)
 
 
-@pytest.mark.parametrize('is_centered', [False, True])
-def test_pictures_are_scaled_to_one(is_centered):
+def test_pictures_are_scaled_to_one():
   x = np.full((2, 32, 32, 3), 255, np.uint8)
-  x[0] = 0
-  y = _prepared(x, is_centered=is_centered)
+  y = _prepared(x)
   assert y.shape == x.shape
-  low = -0.5 if is_centered else 0.0
-  np.testing.assert_allclose(y[0], low, atol=1e-6)
-  np.testing.assert_allclose(y[1], low + 1.0, rtol=1e-6)
+  np.testing.assert_allclose(y, 1.0, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
-  ('shape', 'dtype', 'is_centered'),
-  [
-    ((84, 84), np.uint8, True),
-    ((3, 64, 64), np.uint8, True),
-    # Cells of a grid, a vector, and what is scaled already.
-    ((7, 7, 3), np.uint8, False),
-    ((128,), np.uint8, False),
-    ((64, 64, 3), np.float32, False),
-  ],
+  ('torso', 'contrast'), [('auto', 4.0), ('nature', 4.0), ('resnet', 0.0)]
 )
-def test_only_bytes_of_pictures_are_centered(shape, dtype, is_centered):
-  leaf = _leaf(shape, dtype, torso='auto', center_images=True)
-  assert leaf.is_centered == is_centered
-  assert ('centered' in leaf.describe()) == is_centered
-  assert not _leaf(shape, dtype).is_centered
+def test_first_convolution_with_a_stride_sees_contrasts(torso, contrast):
+  leaf = _leaf((84, 84, 4), torso=torso, contrast=4.0)
+  assert leaf.contrast == contrast
+  assert leaf.describe().endswith(' with contrast 4') == bool(contrast)
+  module = torsos.make_torso(_config(torso=torso, contrast=4.0), leaf.shape)
+  # The same but for its brightness.
+  dark = np.random.default_rng(0).random((1, *leaf.shape), np.float32)
+  params = module.init(jax.random.key(0), dark)
+  dark, bright = (module.apply(params, dark + x) for x in (0.0, 0.5))
+  assert np.allclose(dark, bright, atol=1e-3) == bool(contrast)
 
 
 def test_bytes_of_a_vector_are_scaled():

@@ -278,11 +278,11 @@ def test_config_comes_back_and_resumes_itself(tmp_path):
   # Tuples are lists in JSON; that is no change.
   assert config_changes.check_resumable(found, config) == []
   # An earlier release lacked these; the network need not differ.
-  del found.network.categories, found.network.center_images
+  del found.network.categories, found.network.contrast
   (change,) = config_changes.check_resumable(found, config)
   assert change == 'network.categories: None -> auto'
-  config.network.center_images = True
-  with pytest.raises(workdir.WorkdirError, match=r'network\.center_images'):
+  config.network.contrast = 4.0
+  with pytest.raises(workdir.WorkdirError, match=r'network\.contrast'):
     config_changes.check_resumable(found, config)
 
 
