@@ -13,7 +13,8 @@ constant learning rate. Differences (in brackets: OpenAI's A2C):
 * environments follow the protocol of Machado et al. 2018: sticky actions
   (none), 18 actions (the minimal set), one no-op (up to 30), and a lost life
   changes nothing (ends the return);
-* pixels are in [-0.5, 0.5] ([0, 1]), as in `vtrace_atari`;
+* the first convolution sees contrasts (pixels), and each layer has layer norm
+  (none), as in `vtrace_atari`;
 * frames before an episode are zero (copies of its first);
 * 2 more environments for evaluation, which act greedily.
 """

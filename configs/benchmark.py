@@ -43,10 +43,17 @@ def _pong(
   # Enough that some are always ready, in batches worth a call.
   config.env.num_envs = 128
   config.env.batch_size = env_batch_size
-  config.network.torso = torso
+  _set_plain_torso(config, torso)
   config.batch_size = 32
   config.learner.micro_batches = micro_batches
   return config
+
+
+def _set_plain_torso(config: ml_collections.ConfigDict, torso: str) -> None:
+  """Sets a torso as published, and as other libraries have it."""
+  config.network.torso = torso
+  config.network.contrast = 0.0
+  config.network.layer_norm = False
 
 
 def _pong_r2d2() -> ml_collections.ConfigDict:
@@ -164,7 +171,7 @@ def get_scaling() -> ml_collections.ConfigDict:
 
 def _on_accelerator(torso: str) -> ml_collections.ConfigDict:
   config = vtrace_atari.get_config()
-  config.network.torso = torso
+  _set_plain_torso(config, torso)
   config.batch_size = 128
   return config
 

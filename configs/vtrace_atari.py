@@ -7,8 +7,8 @@ Network, unroll, discount, entropy cost, baseline cost and learning rate are
 IMPALA's (arXiv 1802.01561, table G.1), and the rate decays over 200 million
 frames, as there. Differences (in brackets: the paper):
 
-* pixels are in [-0.5, 0.5] ([0, 1]): else the first convolution dies on games
-  with a bright background, see docs/agents/vtrace.md;
+* the first convolution sees contrasts (pixels), and each layer has layer norm
+  (none): else the network dies on Boxing, see docs/agents/vtrace.md;
 * batches of 16 unrolls (32), losses averaged over a batch (summed);
 * Adam with epsilon 1e-5 (RMSProp, epsilon 0.01, decay 0.99), and gradients
   clipped at a norm of 0.5 (40 of the sum, 0.06 of the mean);
@@ -30,6 +30,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.env.num_envs = 64
   config.network.torso = 'shallow'
   config.network.contrast = 4.0
+  config.network.layer_norm = True
   config.batch_size = 16
   config.optimizer.learning_rate = 6e-4
   config.optimizer.decay_frames = 200_000_000

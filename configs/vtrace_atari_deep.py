@@ -19,6 +19,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.num_eval_envs = 8
   config.env.num_envs = 256
   config.network.torso = 'resnet'
+  config.network.layer_norm = False
   config.network.lstm_size = 256
   config.network.use_previous_action = True
   config.network.compute_dtype = 'bfloat16'
