@@ -12,9 +12,8 @@ constant learning rate. Differences (in brackets: OpenAI's A2C):
 
 * environments follow the protocol of Machado et al. 2018: sticky actions
   (none), 18 actions (the minimal set), one no-op (up to 30), and a lost life
-  changes nothing (ends the return);
-* the first convolution sees contrasts (pixels), and each layer has layer norm
-  (none), as in `vtrace_atari`;
+  has no effect on episode or discount (sets the discount to 0);
+* contrast and layer norm as in `vtrace_atari` (neither);
 * frames before an episode are zero (copies of its first);
 * 2 more environments for evaluation, which act greedily.
 """
@@ -32,7 +31,6 @@ def get_config() -> ml_collections.ConfigDict:
   config.unroll_length = 5
   config.batch_size = 16
   config.network.torso = 'nature'
-  config.loss.entropy_cost = 0.01
   config.loss.lambda_ = 1.0
   config.optimizer.name = 'rmsprop'
   config.optimizer.learning_rate = 7e-4

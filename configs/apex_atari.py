@@ -1,8 +1,8 @@
 """Ape-X DQN on Atari (arXiv 1803.00933): R2D2's agent without memory.
 
 Environment conventions are the paper's: no sticky actions, clipped rewards, up
-to 30 no-ops, no FIRE at a reset, and a lost life ends the return. Differences
-from the paper:
+to 30 no-ops, no FIRE at a reset, and a lost life sets the discount to 0. As in
+R2D2, an episode has at most 108,000 frames. Differences from the paper:
 
 * A replay item has 16 transitions, not one: overlapping items then store a
   frame 1.2 times, not 4. So 100,000 items are 1.6 million transitions (Ape-X:
@@ -11,8 +11,8 @@ from the paper:
 * The replay ratio is R2D2's 1.5. Ape-X's learner runs free, at about 0.8.
 * 64 training environments (360 actors), the minimal action set, and evaluation
   with epsilon 0.001.
-* 200 million frames; episodes of at most 108,000 frames, as in R2D2.
-* A lost life sets the discount to 0 but does not reset the frame stack.
+* 200 million frames.
+* A lost life does not reset the frame stack.
 """
 
 import ml_collections

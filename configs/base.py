@@ -57,12 +57,14 @@ def get_config(
 
 
 def set_atari_protocol(config: ml_collections.ConfigDict) -> None:
-  """Sets the environment conventions of Machado et al. 2018.
+  """Sets the environment conventions that the Atari configurations share.
 
-  arXiv 1709.06009: sticky actions with a probability of 0.25, all 18 actions,
-  no end of an episode or return at a lost life, at most 108,000 frames. Plus
-  those of published JAX results (Cleanba, arXiv 2310.00036): one no-op, FIRE at
-  a reset, and rewards that are clipped for training, not in reports.
+  From Machado et al. 2018 (arXiv 1709.06009): sticky actions with probability
+  0.25, all 18 actions, and no end of the episode or return at a lost life.
+
+  From Cleanba (arXiv 2310.00036): one no-op and FIRE at each reset, at most
+  108,000 frames per episode, and rewards clipped to their sign for training.
+  Reported returns are not clipped.
   """
   env = config.env
   env.id = 'Pong-v5'
@@ -148,9 +150,10 @@ def _network() -> ml_collections.ConfigDict:
     # 16 one-hot levels per channel: 'on', 'off', or 'auto' for the
     # environments known for it (MiniGrid, BabyAI, Sokoban).
     'categories': 'auto',
-    # Shows the first convolution of 'shallow', 'nature' and 'tiny' each patch's
-    # differences from its mean, times this: keeps the network alive where all
-    # images are alike. 0, and other torsos: the pixels.
+    # Subtracts each patch's mean before the first convolution and multiplies
+    # the differences by this (vtrace_atari: 4). The mean is over the patch's
+    # pixels, channels and stacked frames, so uniform brightness has no effect.
+    # Only the torsos 'shallow', 'nature' and 'tiny' use it; 0 turns it off.
     'contrast': 0.0,
     'lstm_size': 0,  # 0: no recurrent core
     'use_previous_action': False,  # and reward, to core or heads

@@ -50,7 +50,7 @@ def _pong(
 
 
 def _set_plain_torso(config: ml_collections.ConfigDict, torso: str) -> None:
-  """Sets a torso as published, and as other libraries have it."""
+  """Selects a torso without contrast or layer norm, as in other libraries."""
   config.network.torso = torso
   config.network.contrast = 0.0
   config.network.layer_norm = False
@@ -127,7 +127,6 @@ def get_config(
     env.batch_size = -(-env.batch_size * num_envs // env.num_envs)
     env.num_envs = num_envs
   config.replay.backend = 'embedded'
-  config.optimizer.schedule = 'constant'
   return endless(config)
 
 
@@ -135,6 +134,7 @@ def endless(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
   """Makes a configuration, in place, one of a run that is only measured."""
   config.num_eval_envs = 0
   config.total_env_frames = 10**12
+  config.optimizer.schedule = 'constant'
   config.checkpoint.every_seconds = 1e9
   config.log.every_seconds = 1.0
   config.log.writers = ('csv',)

@@ -8,7 +8,7 @@ frames, centered RMSProp, TD errors clipped to 1, epsilon from 1 to 0.1 in 4
 million frames, 0.05 in evaluation, 200 million frames in all. Environment
 conventions are the paper's: no sticky actions, the minimal action set, clipped
 rewards, up to 30 no-ops, no FIRE at a reset, at most 108,000 frames, and a lost
-life ends the return. Differences:
+life sets the discount to 0. Differences:
 
 * A replay item has 4 transitions, not one: with single ones, each item would
   store two frames and the three before them, 35 GB for a million. Items of 4
@@ -20,7 +20,7 @@ life ends the return. Differences:
   some 16 updates old.
 * Updates keep to one in 4 steps, give or take 5,000 steps.
 * Epsilon decays from the first frame on (from the first update on).
-* A lost life sets the discount to 0 but does not reset the frame stack.
+* A lost life does not reset the frame stack.
 * Frames before an episode are zero, not copies of its first.
 * Initial weights are orthogonal, and normal in the last layer (uniform).
 """

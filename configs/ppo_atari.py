@@ -10,7 +10,7 @@ frames. Differences (in brackets: PPO2 with 8 environments):
 
 * environments follow the protocol of Machado et al. 2018: sticky actions
   (none), 18 actions (the minimal set), one no-op (up to 30), and a lost life
-  changes nothing (ends the episode);
+  has no effect on episode or discount (ends the episode);
 * 64 environments with unrolls of 32 steps (8 with 128), and batches of 32
   unrolls: 1,024 transitions, as there;
 * acting may be three batches ahead of training;

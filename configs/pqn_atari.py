@@ -7,7 +7,7 @@ convolutions with layer norm, and clipped rewards (purejaxql, the code of arXiv
 
 * environments follow the protocol of Machado et al. 2018: sticky actions
   (none), 18 actions (the minimal set), one no-op (up to 30), and a lost life
-  changes nothing (ends the episode);
+  has no effect on episode or discount (ends the episode);
 * a minibatch is four unrolls of 32 steps, not 128 single steps;
 * acting and learning overlap, so targets are of newer parameters than those
   that acted (the same);

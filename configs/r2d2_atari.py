@@ -3,8 +3,8 @@
 SEED's settings (arXiv 1910.06591 and its code): Nature's convolutions, 100 + 40
 steps, five-step targets, 100,000 sequences, replay ratio 1.5. Environment
 conventions are SEED's: no sticky actions, all 18 actions, unclipped rewards, up
-to 30 no-ops, no FIRE at a reset, at most 108,000 frames, and a lost life
-changes nothing. Differences:
+to 30 no-ops, no FIRE at a reset, at most 108,000 frames, and a lost life has no
+effect on episode or discount. Differences:
 
 * 64 training environments (610), and 4 for evaluation;
 * the first update at 1,000 sequences (5,000);

@@ -2,8 +2,9 @@
 
 Many updates from few frames. Environment conventions are those of SEED's R2D2
 with fewer actions: no sticky actions, the minimal action set, unclipped
-rewards, up to 30 no-ops, no FIRE at a reset, and a lost life changes nothing.
-Other changes to `configs/r2d2_atari.py`:
+rewards, up to 30 no-ops, no FIRE at a reset, at most 108,000 frames, and a lost
+life has no effect on episode or discount. Other changes to
+`configs/r2d2_atari.py`:
 
 * IMPALA's shallow network, an LSTM of 128 and heads of 128;
 * 16 environments, 2 for evaluation;

@@ -7,8 +7,9 @@ Network, unroll, discount, entropy cost, baseline cost and learning rate are
 IMPALA's (arXiv 1802.01561, table G.1), and the rate decays over 200 million
 frames, as there. Differences (in brackets: the paper):
 
-* the first convolution sees contrasts (pixels), and each layer has layer norm
-  (none): else the network dies on Boxing, see docs/agents/vtrace.md;
+* each patch's mean is subtracted before the first convolution
+  (`network.contrast`), and each layer has layer norm (neither in the paper);
+  without them the network died on Boxing, see docs/agents/vtrace.md;
 * batches of 16 unrolls (32), losses averaged over a batch (summed);
 * Adam with epsilon 1e-5 (RMSProp, epsilon 0.01, decay 0.99), and gradients
   clipped at a norm of 0.5 (40 of the sum, 0.06 of the mean);

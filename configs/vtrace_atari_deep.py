@@ -2,9 +2,9 @@
 
 Environments follow the protocol of Machado et al. 2018. The network is that of
 SEED RL for DMLab: ResNet (16, 32, 32), LSTM 256, previous action and clipped
-previous reward; plus frame stacking, as IMPALA has on Atari. It runs in
-bfloat16, with 256 environments and batches of 128 unrolls, for 200 million
-frames.
+previous reward; plus frame stacking, as IMPALA has on Atari, and without
+contrast and layer norm. It runs in bfloat16, with 256 environments and batches
+of 128 unrolls, for 200 million frames.
 """
 
 import ml_collections
@@ -19,6 +19,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.num_eval_envs = 8
   config.env.num_envs = 256
   config.network.torso = 'resnet'
+  config.network.contrast = 0.0
   config.network.layer_norm = False
   config.network.lstm_size = 256
   config.network.use_previous_action = True

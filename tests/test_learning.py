@@ -265,7 +265,7 @@ def test_two_hogwild_workers_solve_lunarlander(tmp_path, seed):
 
 @pytest.mark.slow
 @_SEEDS
-def test_a_network_that_dies_on_boxing_is_named(tmp_path, seed):
+def test_warns_of_a_dead_network_on_boxing(tmp_path, seed):
   # The settings of an earlier release.
   config = vtrace_atari.get_config()
   runs.set_keys(

@@ -142,8 +142,8 @@ class Agent:
     initial_priorities: None if all new unrolls have the same priority.
     trainer: the `sgd.Trainer` that `update` belongs to; None if an update is
       not one gradient step.
-    measure: acting parameters, inputs `[T, B, ...]` and core -> metrics of the
-      network, see `health.measure`; None: not measured.
+    measure: `(acting_params, inputs [T, B, ...], core) -> metrics`; see
+      `health.measure`. None if the network is not measured.
     check_share: called with the unrolls that each training device gets of a
       batch; raises ValueError naming the flag if `update` cannot cut them.
   """

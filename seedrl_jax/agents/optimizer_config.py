@@ -45,8 +45,9 @@ def _optimizer() -> ml_collections.ConfigDict:
     # 'linear' decays to final_learning_rate over decay_frames; 'constant'.
     'schedule': 'linear',
     'final_learning_rate': 0.0,
-    # None: total_env_frames. All configurations set it, so that a longer run
-    # has the same rate at the same frame.
+    # Frames until the linear schedule reaches final_learning_rate. None means
+    # total_env_frames. All configurations with a linear schedule set it, so
+    # that a longer run has the same learning rate at the same frame.
     'decay_frames': config_dict.placeholder(int),
     'clip_norm': 40.0,  # 0: none
     'adam_b1': 0.9,  # and of RAdam

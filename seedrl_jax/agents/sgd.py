@@ -76,7 +76,8 @@ class Trainer:
     learning_rate: progress of the run, in [0, 1] -> float32.
     target_update_period: in updates; 0 if there is no target network.
     target_update_rate: what the target network then takes of the parameters.
-    clip_norm: of gradients, in `optimizer`; 0: none. Only for metrics.
+    clip_norm: gradient norm at which `optimizer` clips; 0 if it does not. Only
+      used for metrics.
     project: maps updated params to the nearest allowed ones.
     micro_batches: equal pieces of a device's share, processed one by one to
       save memory.
@@ -224,7 +225,7 @@ class Trainer:
 def gradient_metrics(
   grads: base.Params, clip_norm: float
 ) -> dict[str, jax.Array]:
-  """Returns a gradient's norm, and whether `clip_norm` (0: none) clips it."""
+  """Returns a gradient's norm, and whether `clip_norm` clips it (0: no)."""
   norm = optax.tree.norm(grads)
   if not clip_norm:
     return {'gradient_norm': norm}
@@ -235,10 +236,10 @@ def gradient_metrics(
 def update_metrics(
   updates: base.Params, params: base.Params
 ) -> dict[str, jax.Array]:
-  """Returns the norm of a change, and its share of the parameters' norm."""
+  """Returns an update's norm, absolute and relative to the parameters'."""
   norm = optax.tree.norm(updates)
-  share = norm / jnp.maximum(optax.tree.norm(params), 1e-8)
-  return {'update_norm': norm, 'health/update_share': share}
+  ratio = norm / jnp.maximum(optax.tree.norm(params), 1e-8)
+  return {'update_norm': norm, 'health/update_ratio': ratio}
 
 
 def of_valid(share: jax.Array, mean: types.Nest) -> types.Nest:
@@ -279,20 +280,19 @@ def learning_rate(
 ) -> Callable[[jax.Array], jax.Array]:
   """Returns the learning rate as a function of the run's progress, in [0, 1].
 
-  It goes by frames, as the total number of updates is not known ahead.
+  Progress counts frames, because the number of updates is not known in advance.
   """
   settings = config.optimizer
   first, final = settings.learning_rate, settings.final_learning_rate
   if settings.schedule == 'constant':
     return lambda progress: jnp.float32(first)
-  # Of the decay, when the run has all its frames.
-  end = 1.0
-  # Configurations of earlier releases lack the key.
-  if decay_frames := settings.get('decay_frames'):
-    end = config.total_env_frames / decay_frames
+  # Share of the decay that is done at the end of the run; may exceed 1.
+  share_at_end = 1.0
+  if settings.decay_frames is not None:
+    share_at_end = config.total_env_frames / settings.decay_frames
 
   def linear(progress: jax.Array) -> jax.Array:
-    share = jnp.minimum(progress * end, 1.0)
+    share = jnp.minimum(progress * share_at_end, 1.0)
     return (1.0 - share) * first + share * final
 
   return linear

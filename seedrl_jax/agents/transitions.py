@@ -73,15 +73,23 @@ def mean_of_valid(x: jax.Array, valid: jax.Array) -> jax.Array:
 def explained_variance(
   target: jax.Array, error: jax.Array, valid: jax.Array
 ) -> jax.Array:
-  """Returns the share of the targets' variance that values explain, at most 1.
+  """Returns the share of the targets' variance that the values explain.
 
-  All are `[T, B]`; `error` is target - value. 0: no more than a constant would.
+  1 is a perfect fit, 0 is no better than a constant, and less is worse.
+
+  Args:
+    target: `[T, B]`.
+    error: target - value, `[T, B]`.
+    valid: `[T, B]`; other steps are ignored.
   """
 
   def variance(x: jax.Array) -> jax.Array:
     return mean_of_valid(jnp.square(x - mean_of_valid(x, valid)), valid)
 
-  return 1.0 - variance(error) / jnp.maximum(variance(target), 1e-8)
+  total = variance(target)
+  share = 1.0 - variance(error) / jnp.maximum(total, 1e-8)
+  # Without a valid transition, or with equal targets, there is none to explain.
+  return jnp.where(total > 0, share, 0.0)
 
 
 def of_action(values: jax.Array, action: jax.Array) -> jax.Array:

@@ -145,6 +145,7 @@ def run(
     'log.writers': "('csv',)",
     'num_eval_envs': 0,
     'total_env_frames': 10**9,
+    'optimizer.schedule': 'constant',
   }
   if task.target is not None:
     values['target_return'] = task.target

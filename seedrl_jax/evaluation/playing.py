@@ -25,13 +25,12 @@ _DEFAULT_NUM_ENVS = 10
 # Keeps the seeds apart from those of any training stream.
 _SEED_OFFSET = 1_500_000_007
 _PROGRESS_SECONDS = 1.0
-# Runs of earlier releases lack them.
-_NEW_KEYS = ('network.categories', 'network.contrast')
-# Keys that acting depends on, beside the agent's own.
+# Keys that acting depends on, beside the agent's own. Runs of earlier releases
+# lack network.categories.
 _NEEDED = {
   key: allowed
   for key, allowed in ranges.SAVED.items()
-  if key.startswith(('env.', 'network.')) and key not in _NEW_KEYS
+  if key.startswith(('env.', 'network.')) and key != 'network.categories'
 }
 
 

@@ -1,65 +1,66 @@
-"""Measures the learner's network now and then, on a batch of the training."""
+"""Measures the learner's network from time to time, on a training batch."""
 
 import time
-from typing import Any
 
 import jax
 
 from seedrl_jax import types
 from seedrl_jax.agents import base
+from seedrl_jax.networks import health
 
-# Observations of a measurement, if an unroll is no longer.
+# At most this many observations per measurement, but at least one unroll.
 _MAX_OBSERVATIONS = 1024
-# Of the time, for measurements.
+# Measurements take at most this share of the time.
 _MAX_SHARE = 0.01
 
 
 class Inspector:
-  """Runs `Agent.measure` on a device when asked, for at most 1 % of the time.
+  """Runs `Agent.measure` on request, for at most 1 % of the time.
 
-  Only one thread calls it, except for `ask`.
+  One thread measures; another one requests measurements and takes them.
   """
 
-  def __init__(self, measure: Any):
-    """`measure` is `Agent.measure`."""
+  def __init__(self, measure: health.MeasureFn, pieces: int = 1):
+    """Measures no more than one of a batch's `pieces` of equal size."""
 
     def run(params: base.Params, batch: types.Batch) -> dict[str, jax.Array]:
       unroll = jax.tree.map(lambda x: x[0], batch).unroll
       length, width = unroll.steps.reward.shape
-      count = max(1, min(width, _MAX_OBSERVATIONS // length))
+      count = max(1, min(width // pieces, _MAX_OBSERVATIONS // length))
       steps = jax.tree.map(lambda x: x[:, :count], unroll.steps)
       core = jax.tree.map(lambda x: x[:count], unroll.initial_core)
       return measure(params, types.agent_input(steps), core)
 
     self._run = jax.jit(run)
-    self._is_asked = True
-    self._seconds = 0.0
-    self._next = 0.0
-    self.metrics: dict[str, float] = {}
+    self._is_requested = True
+    self._next_time = 0.0
+    self._metrics: dict[str, float] = {}
 
   def compile(self, params: base.Params, batch: types.Batch) -> None:
-    """Compiles, and measures how long it takes."""
-    for _ in range(2):
-      start = time.perf_counter()
-      self._fetch(params, batch)
-      self._seconds = time.perf_counter() - start
+    """Compiles the measurement."""
+    jax.block_until_ready(self._run(params, batch))
 
-  def ask(self) -> None:
-    """Wants a measurement of the next batch; any thread may call it."""
-    self._is_asked = True
+  def take(self) -> dict[str, float]:
+    """Returns the metrics since the last call, {} if there are none.
 
-  def look(self, params: base.Params, batch: types.Batch) -> None:
-    """Updates `metrics` if asked, unless the last time was too recent.
-
-    `params` are acting parameters after the update on `batch`, which has a
-    leading axis of 1; both are on one device.
+    Requests a measurement on the next batch.
     """
-    now = time.perf_counter()
-    if self._is_asked and now >= self._next:
-      self._is_asked = False
-      self._next = now + self._seconds / _MAX_SHARE
-      self.metrics = self._fetch(params, batch)
+    metrics, self._metrics = self._metrics, {}
+    self._is_requested = True
+    return metrics
 
-  def _fetch(self, params: base.Params, batch: types.Batch) -> dict[str, float]:
+  def maybe_measure(self, params: base.Params, batch: types.Batch) -> None:
+    """Measures if requested and if the time limit allows it.
+
+    Args:
+      params: acting parameters after the update on `batch`, on one device.
+      batch: has a leading axis of size 1; on the same device.
+    """
+    start = time.perf_counter()
+    if not self._is_requested or start < self._next_time:
+      return
+    self._is_requested = False
     metrics = jax.device_get(self._run(params, batch))
-    return {name: float(value) for name, value in metrics.items()}
+    self._metrics = {name: float(value) for name, value in metrics.items()}
+    end = time.perf_counter()
+    self._next_time = end + (end - start) / _MAX_SHARE

@@ -19,7 +19,7 @@ from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.learner import update as update_lib
 
 _CLIPPED = 'health/clipped_share'
-# Of which the share of clipped gradients is.
+# Number of recent updates that health/clipped_share averages over.
 _CLIPPED_UPDATES = 100
 
 
@@ -89,11 +89,12 @@ class Learner:
     publisher: ParameterPublisher,
     publish_period: int = 1,
     on_finished: Callable[[float], None] | None = None,
+    is_reporting: bool = True,
   ):
     """Publishes the parameters of `state`, which has no device axis.
 
     Calls `on_finished` after each batch whose parameters are published, with
-    the share that was dropped.
+    the share that was dropped. `is_reporting`: whether `metrics` is used.
     """
     self._updater = updater
     self._publisher = publisher
@@ -103,12 +104,15 @@ class Learner:
     self._state = updater.replicate(state)
     self._pending: collections.deque[_Pending] = collections.deque()
     self._metrics: Mapping[str, Any] = {}
-    # Of the last updates, on the device.
+    # Whether each of the last updates clipped; on the device until metrics().
     self._clipped: collections.deque[Any] = collections.deque(
       maxlen=_CLIPPED_UPDATES
     )
-    measure = updater.agent.measure
-    self._inspector = measure and inspection.Inspector(measure)
+    self._inspector: inspection.Inspector | None = None
+    agent = updater.agent
+    if is_reporting and agent.measure is not None:
+      pieces = 1 if agent.trainer is None else agent.trainer.micro_batches
+      self._inspector = inspection.Inspector(agent.measure, pieces)
     self.counters = LearnerCounters(updates=self._dispatched)
     params = updater.agent.acting_params(state.agent)
     publisher.publish(
@@ -170,8 +174,11 @@ class Learner:
   def metrics(self) -> dict[str, float]:
     """Returns the metrics of the last finished update.
 
-    `_CLIPPED` is a mean over the last updates, and `Agent.measure`'s are of one
-    since the last call, or earlier ones; see `Inspector`.
+    Two kinds are not of that update:
+
+    * `health/clipped_share`: mean over the last `_CLIPPED_UPDATES` updates.
+    * Metrics of `Agent.measure`: of an update since the last call; missing if
+      there was no measurement, see `Inspector`.
     """
     clipped = list(self._clipped)
     metrics, clipped = jax.device_get(
@@ -181,8 +188,7 @@ class Learner:
     if clipped:
       values[_CLIPPED] = float(np.mean(clipped))
     if self._inspector is not None:
-      values |= self._inspector.metrics
-      self._inspector.ask()
+      values |= self._inspector.take()
     return values
 
   def take_lag_max(self) -> int:
@@ -210,8 +216,6 @@ class Learner:
     done = self._pending.popleft()
     output = done.output
     self._metrics = output.metrics
-    if _CLIPPED in output.metrics:
-      self._clipped.append(output.metrics[_CLIPPED])
     if not np.asarray(update_lib.first_shard(output.finite)):
       values = self.metrics().items()
       bad = [f'{name} {x}' for name, x in values if not np.isfinite(x)]
@@ -222,6 +226,8 @@ class Learner:
         '--config.optimizer.learning_rate) or look at rewards and '
         'observations.'
       )
+    if _CLIPPED in output.metrics:
+      self._clipped.append(output.metrics[_CLIPPED])
     params = update_lib.first_shard(done.params)
     if self._is_to_publish(done.number):
       self._publisher.publish(done.number, params)
@@ -232,7 +238,9 @@ class Learner:
         update_lib.local_rows(output.priorities)
       )
     if self._inspector is not None:
-      self._inspector.look(params, update_lib.first_shard(done.item.batch))
+      self._inspector.maybe_measure(
+        params, update_lib.first_shard(done.item.batch)
+      )
     done.item.sample.release()
     self.counters.updates = done.number
 

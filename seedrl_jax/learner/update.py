@@ -273,7 +273,7 @@ def _end(
 def first_shard(tree: types.Nest) -> types.Nest:
   """Returns the part on this host's first device, not copied.
 
-  An array of NumPy is whole (`Updater.shard`).
+  NumPy arrays have no shards and are returned unchanged (`Updater.shard`).
   """
   return jax.tree.map(
     lambda x: x if isinstance(x, np.ndarray) else x.addressable_data(0), tree

@@ -67,9 +67,10 @@ class StridedConv(nn.Module):
   def __call__(self, x: jax.Array) -> jax.Array:
     """Convolves images or blocks of stacked frames.
 
-    With `contrast`, subtracts from each patch under the kernel its mean and
-    multiplies by `contrast`: subtractive normalization (Jarrett et al. 2009),
-    here by a kernel whose weights have a sum of 0 for each output.
+    With `contrast`, subtracts the mean of the patch under the kernel and
+    multiplies the differences by `contrast` (compare the subtractive
+    normalization of Jarrett et al. 2009). This is the same as a kernel whose
+    weights sum to 0 for each output channel, which is how it is computed.
 
     Args:
       x: an image `[N, H, W, C]`, or blocks of k frames of C channels,

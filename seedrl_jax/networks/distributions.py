@@ -52,7 +52,7 @@ class Distribution(Protocol):
 
   @property
   def max_entropy(self) -> float:
-    """Nats, of the uniform choice; 0 if there is no largest entropy."""
+    """Entropy of the uniform policy in nats; 0 for continuous actions."""
     ...
 
   def sample(self, key: jax.Array, params: jax.Array) -> jax.Array: ...

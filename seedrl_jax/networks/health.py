@@ -1,6 +1,7 @@
-"""Signs that a network is alive: units that react, values that differ.
+"""Metrics that show whether a network can still learn.
 
-Modules `sow` their units and values; a run's ordinary programs drop them.
+Modules `sow` units and values in the collection `health`. Only `measure` makes
+it mutable; elsewhere Flax discards what they sow.
 """
 
 import functools
@@ -20,12 +21,12 @@ MeasureFn = Callable[[Any, types.AgentInput, Any], dict[str, jax.Array]]
 
 
 def sow_units(module: nn.Module, units: jax.Array) -> None:
-  """Notes the outputs `[N, F]` of a torso's last layer, after its ReLU."""
+  """Records the outputs `[N, F]` of a torso's last ReLU layer."""
   _sow(module, 'units', units)
 
 
 def sow_value(module: nn.Module, value: jax.Array) -> None:
-  """Notes the values `[...]` of observations."""
+  """Records the values `[...]` of observations."""
   _sow(module, 'values', value)
 
 
@@ -44,34 +45,34 @@ def measure(
 ) -> dict[str, jax.Array]:
   """Returns metrics of a network on a batch of observations.
 
-  * `health/dead_share`: of the units that were sown, those that are zero for
-    all observations (dead ReLUs; Lu et al. 2019, arXiv 1903.06733);
-  * `health/value_deviation`: standard deviation of the values.
+  * `health/dead_share`: share of the sown units that are 0 for all observations
+    (dead ReLUs; Lu et al. 2019, arXiv 1903.06733);
+  * `health/value_std`: standard deviation of the values.
 
-  A metric of which nothing was sown is missing.
+  Omits a metric for which nothing was sown.
 
   Args:
     module: maps `inputs` and `core` to outputs and a core.
     params: of `module`.
     inputs: `[T, B, ...]`.
-    core: of B environments, before the first step.
+    core: state of the B environments before the first step.
   """
   variables = {'params': params}
   _, sown = module.apply(variables, inputs, core, mutable=[COLLECTION])
   metrics = {}
-  if units := _of('units', sown):
+  if units := _sown_values('units', sown):
     dead = [jnp.all(x <= 0, axis=0) for x in units]
     metrics['health/dead_share'] = jnp.mean(jnp.concatenate(dead))
-  if values := _of('values', sown):
-    metrics['health/value_deviation'] = jnp.std(values[0])
+  if values := _sown_values('values', sown):
+    metrics['health/value_std'] = jnp.std(values[0])
   return metrics
 
 
-def _of(name: str, sown: Any) -> list[jax.Array]:
+def _sown_values(name: str, sown: Any) -> list[jax.Array]:
   """Returns what was sown under a name, `[N, F]` or values."""
-  named, _ = jax.tree_util.tree_flatten_with_path(sown)
+  leaves_with_paths, _ = jax.tree_util.tree_flatten_with_path(sown)
   return [
     x.reshape((-1, x.shape[-1]))
-    for path, x in named
+    for path, x in leaves_with_paths
     if any(getattr(key, 'key', None) == name for key in path)
   ]

@@ -121,7 +121,9 @@ class Network(nn.Module):
         x = observations.Coded(leaf, dtype, name=f'coded_{i}')(x)
       # The raw shape selects the torso; a scalar's one-hot code is a vector.
       num_frames = config.frame_stack if leaf.layer else None
-      torso = torsos.make_torso(config, leaf.shape, num_frames, f'torso_{i}')
+      torso = torsos.make_torso(
+        config, leaf.shape, num_frames, leaf.contrast, f'torso_{i}'
+      )
       chunk = config.tpu_chunk if len(leaf.shape) == 3 else 0
       prepare = functools.partial(
         observations.to_features, dtype=dtype, has_levels=leaf.has_levels
@@ -187,7 +189,9 @@ def _in_chunks(
   n = len(x)
   if not 0 < chunk < n:
     return apply(torso, None, x)[1]
-  x = jnp.pad(x, ((0, -n % chunk), *((0, 0),) * (x.ndim - 1)))
+  # Copies of the last image: black ones would be observations of their own to
+  # `health.measure`.
+  x = jnp.pad(x, ((0, -n % chunk), *((0, 0),) * (x.ndim - 1)), mode='edge')
   loop = nn.scan(
     nn.remat(apply, prevent_cse=False),
     variable_broadcast='params',

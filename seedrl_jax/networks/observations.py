@@ -44,7 +44,7 @@ class Leaf(NamedTuple):
     layer: the convolution that takes blocks of pixels, or None.
     has_levels: whether bytes gain a one-hot code of `_GRID_LEVELS`.
     is_brightness: whether choices are quantities: a picture of many values.
-    contrast: see `torsos.contrast_of`.
+    contrast: of `layer`; 0: none.
   """
 
   name: str
@@ -175,9 +175,9 @@ def make_leaf(
   if leaf.is_coded or len(shape) != 3:
     return leaf
   if is_picture:
+    layer = torsos.strided_layer(resolved)
     return leaf._replace(
-      layer=torsos.strided_layer(resolved),
-      contrast=torsos.contrast_of(config, resolved),
+      layer=layer, contrast=config.contrast if layer else 0.0
     )
   # Configurations of earlier releases lack the key.
   categories = config.get('categories', 'on')

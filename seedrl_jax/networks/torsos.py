@@ -244,16 +244,11 @@ def strided_layer(torso: str) -> ConvLayer | None:
   return layer if layer.stride > 1 else None
 
 
-def contrast_of(config: ml_collections.ConfigDict, torso: str) -> float:
-  """Returns the contrast of a resolved torso's first layer; 0: pixels."""
-  # Configurations of earlier releases lack the key.
-  return config.get('contrast', 0.0) if strided_layer(torso) else 0.0
-
-
 def make_torso(
   config: ml_collections.ConfigDict,
   shape: tuple[int, ...],
   num_frames: int | None = None,
+  contrast: float = 0.0,
   name: str | None = None,
 ) -> nn.Module:
   """Makes the torso of one observation leaf.
@@ -262,6 +257,7 @@ def make_torso(
     config: `config.network`.
     shape: of the leaf, without batch dimensions, channels last.
     num_frames: k if the input is blocks of k frames; None if it has `shape`.
+    contrast: of a convolution with blocks of pixels, see `StridedConv`.
     name: of the module.
 
   Raises:
@@ -287,7 +283,6 @@ def make_torso(
     return DeepResNet(channels, size, dtype, name=name)
   layers, size = CONV_TORSOS[torso]
   size = config.dense_size or size
-  contrast = contrast_of(config, torso)
   return Convolutional(
     layers, size, num_frames, contrast, activation, dtype, name=name
   )

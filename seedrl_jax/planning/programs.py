@@ -1,4 +1,4 @@
-"""Compiles all programs of a run for devices that are not at hand."""
+"""Compiles a run's acting and learning for devices that are not at hand."""
 
 import functools
 import math

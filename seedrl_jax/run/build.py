@@ -457,6 +457,7 @@ class _Opener:
         self._publisher,
         config.learner.publish_period,
         None if gate is None else gate.count_batch,
+        is_reporting=setup.host.index == 0,
       ),
       prefetcher=prefetch_lib.Prefetcher(
         sampler,

@@ -1,44 +1,53 @@
-"""Finds a network that has died: dead units, one value for all observations."""
+"""Warns if the network has died: dead units and nearly constant values."""
 
+import math
 from collections.abc import Mapping
 
-# A network has died if all of the last reports say so.
-_REPORTS = 5
+# The network counts as dead if this many reports in a row show both signs.
+_MIN_REPORTS = 5
 _DEAD_SHARE = 0.5
-_DEVIATION_SHARE = 0.1
+_STD_RATIO = 0.1
 _PAGE = 'docs/metrics.md#a-network-that-has-died'
 
 
 class NetworkWatch:
-  """Looks at a run's reports; `value_deviation` is the first one's."""
+  """Checks each report for the two signs of a dead network.
 
-  def __init__(self, value_deviation: float | None):
-    """Goes on from an earlier start's `value_deviation`; None: from none."""
-    self.value_deviation = value_deviation
-    self._reports = 0
+  Attributes:
+    value_std: standard deviation of the values in the run's first report; None
+      before it.
+  """
+
+  def __init__(self, value_std: float | None):
+    """Continues with `value_std` of an earlier start; None if new."""
+    self.value_std = value_std
+    self._num_dead_reports = 0
     self._has_warned = False
 
   def metrics(self, metrics: Mapping[str, float]) -> dict[str, float]:
-    """Returns what a report adds to the metrics of the network."""
-    deviation = metrics.get('health/value_deviation')
-    if deviation is None:
+    """Returns `value_std` relative to the run's first report."""
+    value_std = metrics.get('health/value_std')
+    # Only a network that is about to fail has an infinite one.
+    if value_std is None or not math.isfinite(value_std):
       return {}
-    if self.value_deviation is None:
-      self.value_deviation = deviation
-    share = deviation / max(self.value_deviation, 1e-8)
-    return {'health/value_deviation_share': share}
+    if not self.value_std:
+      self.value_std = value_std
+    return {'health/value_std_ratio': value_std / (self.value_std or 1.0)}
 
   def warning(self, metrics: Mapping[str, float | None]) -> str:
-    """Takes a report; returns the warning, once in a start, else ''."""
-    dead = metrics.get('health/dead_share') or 0.0
-    share = metrics.get('health/value_deviation_share')
-    is_dead = dead > _DEAD_SHARE and (share or 0.0) < _DEVIATION_SHARE
-    self._reports = self._reports + 1 if is_dead and share is not None else 0
-    if self._reports < _REPORTS or self._has_warned:
+    """Checks a report; returns a warning, at most once per start, or ''."""
+    # Reports without a measurement do not count.
+    dead = metrics.get('health/dead_share')
+    ratio = metrics.get('health/value_std_ratio')
+    if dead is None or ratio is None:
+      return ''
+    is_dead = dead > _DEAD_SHARE and ratio < _STD_RATIO
+    self._num_dead_reports = self._num_dead_reports + 1 if is_dead else 0
+    if self._num_dead_reports < _MIN_REPORTS or self._has_warned:
       return ''
     self._has_warned = True
     return (
-      f'The network has died: {dead:.0%} of the units of its last dense layer '
-      'are zero for all observations, and its value is nearly the same for all '
-      f'({share:.1%} of its first deviation). What to do: {_PAGE}'
+      f'The network has died: {dead:.0%} of the units in its last dense layer '
+      'are 0 for all observations, and the standard deviation of its values is '
+      f"{ratio:.1%} of the first report's. To fix it, see {_PAGE}."
     )

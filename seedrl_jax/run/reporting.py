@@ -205,7 +205,7 @@ class RunReporter:
     )
     self.waits: report.Waits | None = None
     self._steal = steal.StealClock()
-    self._watch = network_watch.NetworkWatch(counters.before.value_deviation)
+    self._watch = network_watch.NetworkWatch(counters.before.value_std)
 
   def open(self) -> None:
     """Opens the curves on host 0.
@@ -298,7 +298,7 @@ class RunReporter:
       starts=counters.before.starts + 1,
       returns=list(self._reporter.training.returns),
       eval_returns=list(self._reporter.evaluation.returns),
-      value_deviation=self._watch.value_deviation,
+      value_std=self._watch.value_std,
       inference_keys=[w.device_step.key.tolist() for w in self._parts.workers],
     )
 

@@ -274,16 +274,19 @@ class Training:
 
 
 def _decay_warning(config: ml_collections.ConfigDict) -> str:
-  """Returns what to change if the rate is 0 for a part of the run; else ''."""
-  settings = config.get('optimizer', {})
-  end, total = settings.get('decay_frames'), config.total_env_frames
-  decays = settings.get('schedule') == 'linear'
-  if not decays or not end or end >= total or settings.final_learning_rate:
+  """Returns a warning if the learning rate reaches 0 before the end, or ''."""
+  settings, total = config.get('optimizer', {}), config.total_env_frames
+  decay_frames = settings.get('decay_frames')
+  is_linear = settings.get('schedule') == 'linear'
+  if not is_linear or not decay_frames or settings.final_learning_rate:
+    return ''
+  if decay_frames >= total:
     return ''
   return (
-    f'The learning rate is 0 after {progress.format_count(end)} of '
-    f'{progress.format_count(total)} frames; give '
-    f'--config.optimizer.decay_frames={total} to decay it over all of them.'
+    f'The learning rate reaches 0 after {progress.format_count(decay_frames)} '
+    f'of {progress.format_count(total)} frames, and the rest of the run does '
+    'not train. To decay it over the whole run, set '
+    f'--config.optimizer.decay_frames={total}.'
   )
 
 

@@ -32,8 +32,6 @@ def check_resumable(
     WorkdirError: if the checkpoint forbids a change; names all of them.
   """
   before, after = flat_config(old), flat_config(new)
-  # Earlier releases lack it.
-  before.setdefault('network.contrast', 0.0)
   if after['env.factory']:
     # The id is then only the name that the factory's environment reports.
     after['env.id'] = before['env.id']

@@ -69,9 +69,9 @@ _LOSSES = {
   'losses/q_mean': 'mean Q-value',
 }
 _HEALTH = {
-  'health/dead_share': 'dead units',
-  'health/value_deviation': 'deviation of the value',
-  'health/clipped_share': 'clipped gradients',
+  'health/dead_share': 'share of dead units',
+  'health/value_std': 'standard deviation of the value',
+  'health/clipped_share': 'share of clipped gradients',
 }
 _STORE = {
   'replay/policy_lag_mean_batches': 'policy lag, batches',

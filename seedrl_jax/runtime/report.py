@@ -81,7 +81,7 @@ _RECORD = {
   'starts': settings.integer(0, 10**9),
   'returns': _RETURNS,
   'eval_returns': _RETURNS,
-  'value_deviation': settings.optional(_SECONDS),
+  'value_std': settings.optional(settings.number(0)),
   'replay': settings.Allowed(
     lambda x: x == '' or (isinstance(x, str) and x.isdecimal()),
     'give the name of a checkpoint',
@@ -102,7 +102,8 @@ class RunRecord:
     seconds, cpu_seconds: training time.
     starts: number of starts; environments' seeds depend on it.
     returns, eval_returns: returns of the last episodes.
-    value_deviation: of the network's values at the first report; None before.
+    value_std: standard deviation of the network's values in the run's first
+      report; None before it.
     replay: name of the saved replay; '' for none.
     inference_keys: PRNG key of each inference stream, as integers.
   """
@@ -114,7 +115,7 @@ class RunRecord:
   starts: int = 0
   returns: list[float] = dataclasses.field(default_factory=list)
   eval_returns: list[float] = dataclasses.field(default_factory=list)
-  value_deviation: float | None = None
+  value_std: float | None = None
   replay: str = ''
   inference_keys: list[list[int]] = dataclasses.field(default_factory=list)
 

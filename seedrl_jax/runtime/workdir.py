@@ -26,6 +26,8 @@ _NEEDED = {
     *('env.id', 'env.factory'),
   )
 }
+# Values of keys that runs of earlier releases lack.
+_DEFAULTS = {'network.contrast': 0.0, 'optimizer.decay_frames': None}
 _Say = Callable[[str], None]
 
 
@@ -168,6 +170,12 @@ class Workdir:
     """
     try:
       config = settings.make_config(read_json(self.config_json))
+      for key, value in _DEFAULTS.items():
+        section, _, name = key.partition('.')
+        # An agent of the user's may have no such section.
+        keys = config.get(section)
+        if isinstance(keys, ml_collections.ConfigDict) and name not in keys:
+          keys[name] = value
       settings.check_values(config, ranges.SAVED)
       settings.check(config, _NEEDED, complete=False)
       return config

@@ -60,7 +60,7 @@ def test_update_follows_the_gradient(micro_batches):
   np.testing.assert_array_equal(output.priorities, [1.0, 3.0])
 
 
-def test_signs_of_health_are_shares():
+def test_clipped_share_and_update_ratio():
   agent = toys.make_agent(clip_norm=toys.SIZE)
   state, output = _update(agent, [2.0])
   assert not output.metrics['health/clipped_share']
@@ -68,7 +68,7 @@ def test_signs_of_health_are_shares():
   assert output.metrics['health/clipped_share'] == 1.0
   change = output.metrics['update_norm']
   share = change / np.linalg.norm(state.params['w'])
-  assert output.metrics['health/update_share'] == pytest.approx(share)
+  assert output.metrics['health/update_ratio'] == pytest.approx(share)
 
 
 def test_new_parameters_are_those_that_the_agent_allows():

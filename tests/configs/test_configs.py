@@ -73,23 +73,24 @@ def test_makes_agent_table_and_streams(name):
 
 
 @pytest.mark.parametrize('name', sorted(set(_NAMES) - {'base'}))
-def test_a_rate_that_decays_does_so_over_frames_of_its_own(name):
-  # Else a longer run would have another rate at the same frame.
-  optimizer = CONFIGS[name]().optimizer
-  assert optimizer.schedule == 'constant' or optimizer.decay_frames
+def test_linear_schedules_set_decay_frames(name):
+  config = CONFIGS[name]()
+  if config.optimizer.schedule == 'linear':
+    assert config.optimizer.decay_frames >= config.total_env_frames
 
 
-# What an Atari configuration may say in its docstring, and what it must then
-# set. A lost life: `episodic_life` and `zero_discount_on_life_loss`.
+# Phrases in the docstring of an Atari configuration, and the setting that each
+# implies. A lost life: `episodic_life` and `zero_discount_on_life_loss`.
 _CONVENTIONS = {
   'sticky actions': {'no sticky actions': 0.0},
   'actions': {'all 18 actions': True, 'the minimal action set': False},
   'no-ops': {'up to 30 no-ops': 30},
   'FIRE': {'no FIRE at a reset': False},
   'rewards': {'unclipped rewards': False, ' clipped rewards': True},
+  'length': {'at most 108,000 frames': 27_000},
   'lives': {
-    'a lost life ends the return': (False, True),
-    'a lost life changes nothing': (False, False),
+    'a lost life sets the discount to 0': (False, True),
+    'a lost life has no effect on episode or discount': (False, False),
   },
 }
 
@@ -107,20 +108,22 @@ def test_atari_conventions_are_as_the_docstring_says(name):
   if 'the protocol of Machado et al. 2018' in text:
     protocol = base.get_config()
     base.set_atari_protocol(protocol)
-    own = {'num_envs': env.num_envs, 'id': env.id}
-    assert env.to_dict() == protocol.env.to_dict() | own
+    overrides = {'num_envs': env.num_envs, 'id': env.id}
+    assert env.to_dict() == protocol.env.to_dict() | overrides
+    assert config.network.frame_stack == protocol.network.frame_stack
     return
-  found = {
+  settings = {
     'sticky actions': env.repeat_action_probability,
     'actions': env.full_action_space,
     'no-ops': env.noop_max,
     'FIRE': env.use_fire_reset,
     'rewards': env.reward_clip,
+    'length': env.max_episode_steps,
     'lives': (env.episodic_life, env.zero_discount_on_life_loss or False),
   }
   for topic, phrases in _CONVENTIONS.items():
-    (said,) = [value for phrase, value in phrases.items() if phrase in text]
-    assert found[topic] == said, topic
+    (expected,) = [value for phrase, value in phrases.items() if phrase in text]
+    assert settings[topic] == expected, topic
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from tests.learner import toys
 class _Clock:
   """A clock that moves only when a measurement is fetched."""
 
-  def __init__(self, seconds):
-    self.now, self.seconds = 100.0, seconds
+  def __init__(self):
+    self.now, self.seconds = 100.0, 0.5
 
-  def measured(self, fetch):
+  def advance_on(self, fetch):
     def run(tree):
       self.now += self.seconds
       return fetch(tree)
@@ -25,9 +25,9 @@ class _Clock:
 
 @pytest.fixture
 def clock(monkeypatch):
-  clock = _Clock(seconds=0.5)
+  clock = _Clock()
   monkeypatch.setattr(inspection.time, 'perf_counter', lambda: clock.now)
-  monkeypatch.setattr(jax, 'device_get', clock.measured(jax.device_get))
+  monkeypatch.setattr(jax, 'device_get', clock.advance_on(jax.device_get))
   return clock
 
 
@@ -35,42 +35,48 @@ def _batch(rewards):
   return jax.tree.map(lambda x: x[None], toys.batch_of(rewards))
 
 
-def _sum_of_rewards(params, inputs, core):
-  return {'sum': params + jnp.sum(inputs.reward)}
+def test_measures_on_request_for_at_most_one_percent_of_the_time(clock):
+  def measure(params, inputs, core):
+    return {'sum': params + jnp.sum(inputs.reward)}
 
-
-def test_measures_when_asked_but_for_a_hundredth_of_the_time(clock):
-  inspector = inspection.Inspector(_sum_of_rewards)
-  params, batch = jnp.float32(0.5), _batch([1.0, 2.0])
+  inspector = inspection.Inspector(measure)
+  batch = _batch([1.0, 2.0])
   reward = float(batch.unroll.steps.reward.sum())
-  inspector.compile(params, batch)
-  assert not inspector.metrics
-  inspector.look(params, batch)
-  assert inspector.metrics == {'sum': 0.5 + reward}
-  # Not asked again.
-  clock.now += 1000
-  inspector.look(params + 1, batch)
-  assert inspector.metrics == {'sum': 0.5 + reward}
-  inspector.ask()
-  inspector.look(params + 1, batch)
-  assert inspector.metrics == {'sum': 1.5 + reward}
-  # Asked too early: the last one began half a second ago, and took as long.
-  for seconds, expected in ((48.0, 1.5), (2.0, 2.5)):
+
+  def metrics_after(seconds, params):
     clock.now += seconds
-    inspector.ask()
-    inspector.look(params + 2, batch)
-    assert inspector.metrics == {'sum': expected + reward}
+    inspector.maybe_measure(jnp.float32(params), batch)
+    return inspector.take()
+
+  inspector.compile(jnp.float32(0.0), batch)
+  # The first needs no request.
+  inspector.maybe_measure(jnp.float32(1.0), batch)
+  clock.now += 1000
+  inspector.maybe_measure(jnp.float32(2.0), batch)
+  assert inspector.take() == {'sum': 1.0 + reward}
+  assert metrics_after(0, 3.0) == {'sum': 3.0 + reward}
+  # It took 0.5 s, so the next one comes 50 s later.
+  assert metrics_after(49, 4.0) == {}
+  clock.seconds = 0.1
+  assert metrics_after(2, 5.0) == {'sum': 5.0 + reward}
+  assert metrics_after(9, 6.0) == {}
+  assert metrics_after(2, 7.0) == {'sum': 7.0 + reward}
 
 
-def test_measures_no_more_than_a_thousand_observations():
+@pytest.mark.parametrize(
+  ('size', 'pieces', 'expected'), [(2, 1, 2), (8, 4, 2), (2000, 1, 512)]
+)
+def test_measures_no_more_than_a_piece_or_a_thousand_observations(
+  size, pieces, expected
+):
   shapes = []
 
   def measure(params, inputs, core):
     shapes.append(inputs.reward.shape)
     return {}
 
-  for size in (2, 2000):
-    batch = _batch([0.0] * size)
-    inspection.Inspector(measure).look(jnp.zeros(()), batch)
-  length = np.shape(batch.unroll.steps.reward)[1]
-  assert shapes == [(length, 2), (length, 1024 // length)]
+  batch = _batch([0.0] * size)
+  assert np.shape(batch.unroll.steps.reward)[1] == 2
+  inspector = inspection.Inspector(measure, pieces)
+  inspector.maybe_measure(jnp.zeros(()), batch)
+  assert shapes == [(2, expected)]

@@ -75,16 +75,22 @@ class _SlowUpdater:
 def _item(log, rewards, version_mean=0.0, version_min=0, name=''):
   """Returns a batch for one device; its release is logged."""
   n = len(rewards)
+  batch = jax.tree.map(lambda x: x[None], toys.batch_of(rewards))
+
+  def release(blocks):
+    log.events.append(f'release {name}')
+    # The memory is used again.
+    batch.unroll.steps.reward.fill(np.nan)
+
   sample = replay_base.ReplaySample(
     ['block'],
-    on_release=lambda blocks: log.events.append(f'release {name}'),
+    on_release=release,
     keys=np.arange(n, dtype=np.uint64) + 50,
     probabilities=np.ones(n),
     table_size=np.ones(n),
     priorities=np.ones(n),
     on_update=log.update_priorities,
   )
-  batch = jax.tree.map(lambda x: x[None], toys.batch_of(rewards))
   return prefetch.Prefetched(batch, sample, version_mean, version_min)
 
 
@@ -222,10 +228,12 @@ def test_measures_on_a_batch_before_its_release():
   learner.compile([toys.batch_of([0.0])])
   learner.step(_item(log, [1.0], name='a'), 0.0)
   learner.flush()
-  w = learner.metrics()['w']
-  # After the update; `w` is before it.
-  after = float(learner.state().agent.params['w'][0])
-  assert learner.metrics()['health/w'] == after + 1.0 != w + 1.0
+  assert log.events[-1] == 'release a'
+  # After the update.
+  w = float(learner.state().agent.params['w'][0])
+  assert w and learner.metrics()['health/w'] == w + 1.0
+  # Taken once.
+  assert 'health/w' not in learner.metrics()
 
 
 def test_update_that_is_not_finite_ends_in_a_sentence():
@@ -235,7 +243,7 @@ def test_update_that_is_not_finite_ends_in_a_sentence():
   good = learner.state()
   log.events.clear()
   message = (
-    r'Update 6 is not finite \(gradient_norm nan, health/update_share nan, '
+    r'Update 6 is not finite \(gradient_norm nan, health/update_ratio nan, '
     r'total nan, update_norm nan\);'
   )
   with pytest.raises(learner_lib.NonFiniteError, match=message):

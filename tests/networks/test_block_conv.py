@@ -77,9 +77,11 @@ def test_strided_conv_is_a_convolution(
   expected_gradients, expected = run(reference)
   for function in (ours, within_loop):
     gradients, output = run(function)
-    chex.assert_trees_all_close(output, expected, rtol=1e-5, atol=1e-4)
+    # A factor of the output is one of its rounding errors.
+    scale = contrast or 1.0
+    chex.assert_trees_all_close(output, expected, atol=scale * 1e-5)
     chex.assert_trees_all_close(
-      gradients, expected_gradients, rtol=1e-4, atol=1e-3
+      gradients, expected_gradients, atol=scale * 1e-4
     )
 
 

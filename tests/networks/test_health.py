@@ -76,12 +76,12 @@ def test_dead_units_of_the_last_dense_layer_are_counted(network):
     change=lambda params: jax.tree.map(jnp.zeros_like, params), **network
   )
   assert dead['health/dead_share'] == 1.0
-  assert dead['health/value_deviation'] == 0.0 < alive['health/value_deviation']
+  assert dead['health/value_std'] == 0.0 < alive['health/value_std']
 
 
 def test_layers_without_relu_are_left_out():
   metrics = _measure(_VECTOR, activation='tanh')
-  assert metrics.keys() == {'health/value_deviation'}
+  assert metrics.keys() == {'health/value_std'}
 
 
 @pytest.mark.parametrize(

@@ -289,8 +289,10 @@ def test_first_convolution_with_a_stride_sees_contrasts(torso, contrast):
   leaf = _leaf((84, 84, 4), torso=torso, contrast=4.0)
   assert leaf.contrast == contrast
   assert leaf.describe().endswith(' with contrast 4') == bool(contrast)
-  module = torsos.make_torso(_config(torso=torso, contrast=4.0), leaf.shape)
-  # The same but for its brightness.
+  module = torsos.make_torso(
+    _config(torso=torso), leaf.shape, contrast=leaf.contrast
+  )
+  # Two images that differ only in brightness.
   dark = np.random.default_rng(0).random((1, *leaf.shape), np.float32)
   params = module.init(jax.random.key(0), dark)
   dark, bright = (module.apply(params, dark + x) for x in (0.0, 0.5))

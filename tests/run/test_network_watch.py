@@ -1,4 +1,4 @@
-"""Tests when a run says that its network has died."""
+"""Tests when a run warns that its network has died."""
 
 import pytest
 
@@ -6,27 +6,27 @@ from seedrl_jax.run import network_watch
 
 
 def _reports(watch, *values):
-  """Returns the warnings of reports with a dead share and a deviation."""
+  """Returns the warnings of reports with a dead share and a `value_std`."""
   warnings = []
-  for dead, deviation in values:
-    metrics = {'health/value_deviation': deviation, 'health/dead_share': dead}
+  for dead, std in values:
+    metrics = {'health/value_std': std, 'health/dead_share': dead}
     metrics |= watch.metrics(metrics)
     warnings.append(watch.warning(metrics))
   return warnings
 
 
-def test_a_dead_network_is_named_once():
+def test_warns_once_of_a_dead_network():
   watch = network_watch.NetworkWatch(None)
   dead = [(0.72, 0.002)] * 12
   first, *warnings = _reports(watch, (0.1, 0.05), *dead)
-  assert watch.value_deviation == 0.05
+  assert watch.value_std == 0.05
   assert not first and [bool(x) for x in warnings] == [
     i == 4 for i in range(12)
   ]
   assert warnings[4] == (
-    'The network has died: 72% of the units of its last dense layer are zero '
-    'for all observations, and its value is nearly the same for all (4.0% of '
-    'its first deviation). What to do: docs/metrics.md#a-network-that-has-died'
+    'The network has died: 72% of the units in its last dense layer are 0 for '
+    'all observations, and the standard deviation of its values is 4.0% of the '
+    "first report's. To fix it, see docs/metrics.md#a-network-that-has-died."
   )
 
 
@@ -44,8 +44,17 @@ def test_reports_must_come_in_a_row():
   assert not any(_reports(watch, *dead, *alive, *dead))
 
 
-def test_without_metrics_nothing_is_known():
+def test_reports_without_a_measurement_do_not_count():
+  watch = network_watch.NetworkWatch(0.05)
+  for _ in range(4):
+    assert not any(_reports(watch, (0.9, 0.0)))
+    assert not any([watch.warning({}), watch.warning({})])
+  assert all(_reports(watch, (0.9, 0.0)))
+
+
+@pytest.mark.parametrize('first', [0.0, float('nan'), float('inf')])
+def test_a_first_report_needs_values_that_differ(first):
   watch = network_watch.NetworkWatch(None)
-  assert not watch.metrics({})
-  assert not any(watch.warning({}) for _ in range(20))
-  assert watch.value_deviation is None
+  watch.metrics({'health/value_std': first})
+  found = watch.metrics({'health/value_std': 0.5})
+  assert found == {'health/value_std_ratio': 1.0} and watch.value_std == 0.5

@@ -58,14 +58,14 @@ def test_a_row_counts_no_update_whose_unrolls_it_lacks(tmp_path, monkeypatch):
   run.train()
 
 
-def test_a_dead_network_is_named_once_and_its_first_report_is_kept(
+def test_warns_once_of_a_dead_network_and_keeps_its_first_report(
   tmp_path, monkeypatch
 ):
-  def write(run, dead, deviation, count):
-    found = {'health/dead_share': dead, 'health/value_deviation': deviation}
+  def write(run, dead, value_std, count):
+    metrics = {'health/dead_share': dead, 'health/value_std': value_std}
     learner, reporter = run.system.parts.learner, run.system._reporter
     with monkeypatch.context() as patch:
-      patch.setattr(learner, 'metrics', lambda: found)
+      patch.setattr(learner, 'metrics', lambda: metrics)
       reporter.open()
       for _ in range(count):
         reporter.write()
@@ -78,7 +78,7 @@ def test_a_dead_network_is_named_once_and_its_first_report_is_kept(
   run = runs.Run(runs.tiny(total_env_frames=800), tmp_path)
   write(run, 0.75, 0.1, 20)
   assert run.output.count('The network has died: 75%') == 1
-  assert runs.column(tmp_path, 'health/value_deviation_share')[-1] == 0.05
+  assert runs.column(tmp_path, 'health/value_std_ratio')[-1] == 0.05
   run.train()
 
 
@@ -92,13 +92,14 @@ def test_a_dead_network_is_named_once_and_its_first_report_is_kept(
     ({}, False),
   ],
 )
-def test_says_if_a_part_of_the_run_would_not_train(tmp_path, changes, warns):
+def test_warns_if_a_part_of_the_run_would_not_train(tmp_path, changes, warns):
   config = runs.tiny()
   config.optimizer.update(changes)
   run = runs.Run(config, tmp_path)
   run.train()
   text = (
-    'The learning rate is 0 after 100 of 400 frames; give '
-    '--config.optimizer.decay_frames=400 to decay it over all of them.'
+    'The learning rate reaches 0 after 100 of 400 frames, and the rest of the '
+    'run does not train. To decay it over the whole run, set '
+    '--config.optimizer.decay_frames=400.'
   )
   assert (text in run.output) == warns

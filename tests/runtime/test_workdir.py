@@ -17,6 +17,7 @@ import pytest
 
 from seedrl_jax import types
 from seedrl_jax.configs import base as base_config
+from seedrl_jax.evaluation import playing
 from seedrl_jax.runtime import config_changes, run_lock, versions, workdir
 
 _SPEC = types.EnvSpec(
@@ -277,13 +278,30 @@ def test_config_comes_back_and_resumes_itself(tmp_path):
   assert found.env.frame_skip is None
   # Tuples are lists in JSON; that is no change.
   assert config_changes.check_resumable(found, config) == []
-  # An earlier release lacked these; the network need not differ.
-  del found.network.categories, found.network.contrast
+  # An earlier release lacked this; the network need not differ.
+  del found.network.categories
   (change,) = config_changes.check_resumable(found, config)
   assert change == 'network.categories: None -> auto'
+
+
+def test_keys_that_earlier_releases_lack_have_values(tmp_path):
+  config = _config()
+  directory = workdir.Workdir(tmp_path)
+  directory.write_config(config)
+  saved = json.loads(directory.config_json.read_text())
+  del saved['network']['contrast'], saved['optimizer']['decay_frames']
+  directory.config_json.write_text(json.dumps(saved))
+  found = directory.read_config()
+  assert not config_changes.check_resumable(found, config)
+  # What playing a checkpoint needs.
+  playing.read_config(directory, ())
   config.network.contrast = 4.0
   with pytest.raises(workdir.WorkdirError, match=r'network\.contrast'):
     config_changes.check_resumable(found, config)
+  # An agent of the user's.
+  del saved['optimizer']
+  directory.config_json.write_text(json.dumps(saved))
+  assert 'optimizer' not in directory.read_config()
 
 
 def test_specs_come_back(tmp_path):

@@ -112,8 +112,8 @@ def ppo_loss(
     - config.entropy_cost * entropy
   )
   metrics = {}
-  if largest := distribution.max_entropy:
-    metrics['health/entropy_share'] = entropy / largest
+  if max_entropy := distribution.max_entropy:
+    metrics['health/entropy_share'] = entropy / max_entropy
   return loss, metrics | {
     'policy': policy_loss,
     'baseline': baseline_loss,

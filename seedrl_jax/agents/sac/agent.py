@@ -117,9 +117,7 @@ def make_agent(
     act=learner.act,
     update=learner.update,
     updates_per_batch=config.updates_per_call,
-    measure=lambda params, inputs, core: health.measure(
-      learner.policy, params.policy, inputs, core
-    ),
+    measure=learner.measure,
     check_share=learner.check_share,
   )
 
@@ -167,9 +165,9 @@ class Learner:
     self._config = config
     self._env_spec = env_spec
     self._distribution = distributions.TanhGaussian(env_spec.action)
-    self.policy = Policy(network, self._distribution.num_params)
+    self._policy = Policy(network, self._distribution.num_params)
     self._critic = Critic(network.config, network.leaves)
-    self._init_policy = network_lib.make_init(self.policy, network, env_spec)
+    self._init_policy = network_lib.make_init(self._policy, network, env_spec)
     self._optimizer = sgd.make_optimizer(config)
     self._learning_rate = sgd.learning_rate(config)
     self._middle, self._half = distributions.scale(env_spec.action)
@@ -240,8 +238,14 @@ class Learner:
         base.with_evaluation(sampled, mode, self._env_spec, env_id)
       )
 
-    act = base.make_act(self.policy, choose)
+    act = base.make_act(self._policy, choose)
     return act(params.policy, key, step, core, env_id)
+
+  def measure(
+    self, params: ActingParams, inputs: types.AgentInput, core: base.Core
+  ) -> dict[str, jax.Array]:
+    """See `base.Agent`."""
+    return health.measure(self._policy, params.policy, inputs, core)
 
   def update(
     self,
@@ -343,8 +347,8 @@ class Learner:
     self, policy: base.Params, inputs: types.AgentInput, key: jax.Array
   ) -> tuple[jax.Array, jax.Array]:
     """Returns actions `[T, B, A]` scaled to [-1, 1], and log-densities."""
-    core = self.policy.network.initial_core(inputs.first.shape[1])
-    outputs, _ = self.policy.apply({'params': policy}, inputs, core)
+    core = self._policy.network.initial_core(inputs.first.shape[1])
+    outputs, _ = self._policy.apply({'params': policy}, inputs, core)
     action, log_prob = self._distribution.sample_and_log_prob(key, outputs)
     # Of the scaled action: a density in other units.
     log_prob += np.log(self._half).sum()

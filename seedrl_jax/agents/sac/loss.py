@@ -89,6 +89,6 @@ def sac_loss(
     'explained_variance': transitions_lib.explained_variance(
       target, jnp.mean(error, axis=0), made.valid
     ),
-    'health/value_deviation': jnp.std(jnp.mean(values.q, axis=0)),
+    'health/value_std': jnp.std(jnp.mean(values.q, axis=0)),
     'masked_share': 1.0 - jnp.mean(made.valid),
   }

@@ -145,9 +145,9 @@ def vtrace_loss(
   valid, values = transitions.valid, baseline[:-1]
   loss, parts = _sum_of_parts(config, terms, valid, targets, values, cost)
   diagnostics = _diagnostics(config, terms, valid, rho, targets, values)
-  # A single action has no entropy.
-  largest = math.log(max(2, logits.shape[-1]))
-  diagnostics['health/entropy_share'] = diagnostics['entropy'] / largest
+  # Avoids a division by 0 if there is only one action.
+  max_entropy = math.log(max(2, logits.shape[-1]))
+  diagnostics['health/entropy_share'] = diagnostics['entropy'] / max_entropy
   return loss, {**parts, **diagnostics, 'entropy_cost': cost}
 
 

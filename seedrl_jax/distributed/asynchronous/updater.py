@@ -154,9 +154,9 @@ class AsynchronousUpdater(update.Updater):
   def compile(
     self, state: update.LearnerState, batch: types.Batch
   ) -> base.Params:
-    """Computes a gradient and the optimiser's step; changes nothing.
+    """Computes a gradient and an optimiser step, without an update.
 
-    Returns acting parameters.
+    Returns the acting parameters.
     """
     gradient, _, _ = self._run(state, batch, 0.0)
     vectors = self._shared.vectors()
