@@ -8,8 +8,8 @@ IMPALA's (arXiv 1802.01561, table G.1), and the rate decays over 200 million
 frames, as there. Differences (in brackets: the paper):
 
 * each patch's mean is subtracted before the first convolution
-  (`network.contrast`), and each layer has layer norm (neither in the paper);
-  without them the network died on Boxing, see docs/agents/vtrace.md;
+  (`network.contrast`; not in the paper); without it the network died on Boxing,
+  see docs/agents/vtrace.md;
 * batches of 16 unrolls (32), losses averaged over a batch (summed);
 * Adam with epsilon 1e-5 (RMSProp, epsilon 0.01, decay 0.99), and gradients
   clipped at a norm of 0.5 (40 of the sum, 0.06 of the mean);
@@ -31,7 +31,6 @@ def get_config() -> ml_collections.ConfigDict:
   config.env.num_envs = 64
   config.network.torso = 'shallow'
   config.network.contrast = 4.0
-  config.network.layer_norm = True
   config.batch_size = 16
   config.optimizer.learning_rate = 6e-4
   config.optimizer.decay_frames = 200_000_000

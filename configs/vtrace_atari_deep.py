@@ -3,8 +3,8 @@
 Environments follow the protocol of Machado et al. 2018. The network is that of
 SEED RL for DMLab: ResNet (16, 32, 32), LSTM 256, previous action and clipped
 previous reward; plus frame stacking, as IMPALA has on Atari, and without
-contrast and layer norm. It runs in bfloat16, with 256 environments and batches
-of 128 unrolls, for 200 million frames.
+contrast. It runs in bfloat16, with 256 environments and batches of 128 unrolls,
+for 200 million frames.
 """
 
 import ml_collections
@@ -20,7 +20,6 @@ def get_config() -> ml_collections.ConfigDict:
   config.env.num_envs = 256
   config.network.torso = 'resnet'
   config.network.contrast = 0.0
-  config.network.layer_norm = False
   config.network.lstm_size = 256
   config.network.use_previous_action = True
   config.network.compute_dtype = 'bfloat16'

@@ -278,7 +278,6 @@ def test_warns_of_a_dead_network_on_boxing(tmp_path, seed):
     env__repeat_action_probability=0.0,
     env__full_action_space=False,
     network__contrast=0.0,
-    network__layer_norm=False,
     batch_size=8,
     loss__entropy_cost=0.002,
     optimizer__decay_frames=20_000_000,
