@@ -31,9 +31,9 @@ def get_config() -> ml_collections.ConfigDict:
   config.unroll_length = 5
   config.batch_size = 16
   config.network.torso = 'nature'
-  config.loss.lambda_ = 1.0
-  config.optimizer.name = 'rmsprop'
+  config.loss.reduction = 'mean'
   config.optimizer.learning_rate = 7e-4
+  config.optimizer.clip_norm = 0.5
   config.optimizer.epsilon = 1e-5
   # As TensorFlow's.
   config.optimizer.epsilon_inside_root = True
