@@ -1,12 +1,12 @@
 """Measures the learner's network from time to time, on a training batch."""
 
 import time
+from collections.abc import Callable
 
 import jax
 
 from seedrl_jax import types
 from seedrl_jax.agents import base
-from seedrl_jax.networks import health
 
 # At most this many observations per measurement, but at least one unroll.
 _MAX_OBSERVATIONS = 1024
@@ -20,8 +20,10 @@ class Inspector:
   One thread measures; another one requests measurements and takes them.
   """
 
-  def __init__(self, measure: health.MeasureFn, pieces: int = 1):
-    """Measures no more than one of a batch's `pieces` of equal size."""
+  def __init__(
+    self, measure: Callable[..., dict[str, jax.Array]], pieces: int = 1
+  ):
+    """`measure` is `Agent.measure`, of at most one of a batch's `pieces`."""
 
     def run(params: base.Params, batch: types.Batch) -> dict[str, jax.Array]:
       unroll = jax.tree.map(lambda x: x[0], batch).unroll
