@@ -86,16 +86,39 @@ def discrete(num_values: int) -> ActionSpec:
   return ActionSpec((), np.dtype(np.int32), (0,), (num_values - 1,))
 
 
-class EnvSpec(NamedTuple):
-  """What an agent must know of its environments."""
+class StreamSpec(NamedTuple):
+  """What one environment of a stream looks like."""
 
-  env_id: str  # the environment's name, for messages
-  observation: Nest  # nest of ArraySpec
+  observation: Nest  # nest of ArraySpec; dicts have sorted keys
   action: ActionSpec
   action_repeat: int  # frames per step
+  name: str  # the environment's name, for messages
+  parts: Nest | None = None  # the dict that became one vector, `observation`
+
+
+class EnvSpec(NamedTuple):
+  """All environments of a run: what each looks like, and their numbers."""
+
+  stream: StreamSpec
   num_envs: int  # training; global ids [0, num_envs)
   num_eval_envs: int  # evaluation; global ids from num_envs on
-  parts: Nest | None = None  # the dict that became one vector, `observation`
+
+  @property
+  def env_id(self) -> str:
+    """The environment's name, for messages."""
+    return self.stream.name
+
+  @property
+  def observation(self) -> Nest:
+    return self.stream.observation
+
+  @property
+  def action(self) -> ActionSpec:
+    return self.stream.action
+
+  @property
+  def action_repeat(self) -> int:
+    return self.stream.action_repeat
 
 
 class EnvOutput(NamedTuple):

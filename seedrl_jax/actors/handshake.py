@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import ml_collections
 import numpy as np
 
+from seedrl_jax import types
 from seedrl_jax.actors import wire
-from seedrl_jax.envs import base
 from seedrl_jax.runtime import ranges, settings
 
 # Keys of the `env` section that only concern the learner's own environments.
@@ -238,7 +238,7 @@ def _check_fields(
       )
 
 
-def check_spec(welcome: Welcome, spec: base.StreamSpec) -> None:
+def check_spec(welcome: Welcome, spec: types.StreamSpec) -> None:
   """Raises `ValueError` if the actor has other environments, with `spec`."""
   for name, ours in spec_texts(spec._asdict()).items():
     theirs = welcome.spec.get(name)

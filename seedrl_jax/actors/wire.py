@@ -133,7 +133,7 @@ def unpack_json(message: Message) -> dict[str, Any]:
 class StreamCodec:
   """Packs and unpacks the steps and actions of one kind of environment."""
 
-  def __init__(self, spec: base.StreamSpec):
+  def __init__(self, spec: types.StreamSpec):
     self._steps = (*nest.flatten(spec.observation), *_OUTPUT_COLUMNS)
     self._action = types.ArraySpec(spec.action.shape, spec.action.dtype)
 

@@ -19,6 +19,7 @@ import grpc
 import ml_collections
 import numpy as np
 
+from seedrl_jax import types
 from seedrl_jax.actors import addresses, credentials, handshake, wire
 from seedrl_jax.actors.learner_side import remote_stream, server, slot_allocator
 from seedrl_jax.benchmarks import environments, timing
@@ -166,7 +167,7 @@ def _actors(
 
 
 def probe(
-  channel: grpc.Channel, spec: base.StreamSpec, calls: int
+  channel: grpc.Channel, spec: types.StreamSpec, calls: int
 ) -> list[float]:
   """Returns each action's latency in seconds; ends if `channel` is closed."""
   # None ends the call.

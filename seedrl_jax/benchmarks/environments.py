@@ -20,7 +20,7 @@ _PERIOD = 16
 class FreeStream(envs.EnvStream):
   """Environments that cost nothing: they repeat the same observations."""
 
-  def __init__(self, spec: envs.StreamSpec, num_envs: int, batch_size: int):
+  def __init__(self, spec: types.StreamSpec, num_envs: int, batch_size: int):
     """`batch_size` must divide `num_envs`."""
     self.spec = spec
     self.num_envs = num_envs

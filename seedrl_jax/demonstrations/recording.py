@@ -138,9 +138,9 @@ def sequence_spec(student: teacher_lib.Student) -> types.Unroll:
   """Returns the spec of the sequences that the student's run stores."""
   agent, config, env_spec = student
   return specs.unroll_spec(
-    env_spec,
+    env_spec.stream,
     agent.num_transitions(config.unroll_length),
-    specs.output_spec(agent, env_spec, agent.params_shapes()),
+    specs.output_spec(agent, env_spec.stream, agent.params_shapes()),
     specs.core_spec(agent),
   )
 

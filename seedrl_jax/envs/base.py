@@ -26,22 +26,6 @@ class EnvironmentFailed(ValueError):
   """An environment failed or returned an invalid value."""
 
 
-class StreamSpec(NamedTuple):
-  """What one environment of a stream looks like.
-
-  Attributes:
-    observation: nest of `types.ArraySpec`; dicts have sorted keys.
-    action_repeat: frames per step.
-    parts: the environment's own observation, if that is joined; else None.
-  """
-
-  observation: types.Nest
-  action: types.ActionSpec
-  action_repeat: int
-  name: str
-  parts: types.Nest | None = None
-
-
 def check_action(
   spec: types.ActionSpec, action: np.ndarray, env_id: np.ndarray
 ) -> None:
@@ -123,7 +107,7 @@ class EnvStream(abc.ABC):
     batch_size: the most environments in one `recv`.
   """
 
-  spec: StreamSpec
+  spec: types.StreamSpec
   num_envs: int
   batch_size: int
 
@@ -278,7 +262,7 @@ class LocalStream(EnvStream):
 
   def __init__(
     self,
-    spec: StreamSpec,
+    spec: types.StreamSpec,
     action_dtype: np.dtype,
     num_envs: int,
     batch_size: int,

@@ -27,7 +27,7 @@ from seedrl_jax.runtime import nest
 _MOST_VALUES = 1 << 16
 
 
-def make_spec(config: ml_collections.ConfigDict) -> base.StreamSpec:
+def make_spec(config: ml_collections.ConfigDict) -> types.StreamSpec:
   """Returns the spec without making an environment; see `factory.make_spec`."""
   pool_spec, _ = _pool_spec(config)
   return _stream_spec(config, pool_spec)
@@ -81,7 +81,7 @@ def _values(pool_spec: Any) -> dict[str, Any]:
 
 def _stream_spec(
   config: ml_collections.ConfigDict, pool_spec: Any
-) -> base.StreamSpec:
+) -> types.StreamSpec:
   values = _values(pool_spec)
   if values['max_num_players'] > 1:
     raise ValueError(
@@ -101,7 +101,7 @@ def _stream_spec(
 
   flag = f'--config.env.id={config.id}'
   paths = specs.keep_keys(config, _observation_keys(pool_spec))
-  spec = base.StreamSpec(
+  spec = types.StreamSpec(
     observation=specs.map_nest(array_spec, paths),
     # Not of the array, which gives scalars an axis of their own.
     action=specs.action_spec(pool_spec.action_space, flag),

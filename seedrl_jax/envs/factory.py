@@ -23,7 +23,7 @@ def is_cheap(config: ml_collections.ConfigDict) -> bool:
   return not is_gymnasium(config) and registry.is_cheap(config.id)
 
 
-def make_spec(config: ml_collections.ConfigDict) -> base.StreamSpec:
+def make_spec(config: ml_collections.ConfigDict) -> types.StreamSpec:
   """Returns the spec of the environment in the `env` section of a config.
 
   Raises:
@@ -42,16 +42,9 @@ def make_env_spec(
 
   Raises what `make_spec` does.
   """
-  spec = make_spec(config.env)
   num_train = config.env.num_envs + config.actors.max_envs
   return types.EnvSpec(
-    env_id=spec.name,
-    observation=spec.observation,
-    action=spec.action,
-    action_repeat=spec.action_repeat,
-    num_envs=num_hosts * num_train,
-    num_eval_envs=config.num_eval_envs,
-    parts=spec.parts,
+    make_spec(config.env), num_hosts * num_train, config.num_eval_envs
   )
 
 

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from gymnasium.envs import registration
 
 from seedrl_jax import types
-from seedrl_jax.envs import base, env_thread, registry, specs
+from seedrl_jax.envs import env_thread, registry, specs
 from seedrl_jax.runtime import nest, settings
 
 EnvFactory = Callable[[], gymnasium.Env]
@@ -119,7 +119,7 @@ class Description(NamedTuple):
     space: nest of Gymnasium's spaces, as the spec's observation.
   """
 
-  spec: base.StreamSpec
+  spec: types.StreamSpec
   action_dtype: np.dtype
   space: types.Nest
 
@@ -154,7 +154,7 @@ def describe_env(
     name = env.spec.id if env.spec is not None else config.factory
   kept = specs.keep_keys(config, env.observation_space)
   *leaves, action = (call() for call in spec_calls(env, config))
-  spec = base.StreamSpec(
+  spec = types.StreamSpec(
     observation=nest.unflatten(kept, leaves),
     action=action,
     action_repeat=1,

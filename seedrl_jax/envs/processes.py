@@ -63,7 +63,7 @@ class SyncEnvs:
   def __init__(
     self,
     make_env: Callable[[], gymnasium.Env],
-    spec: base.StreamSpec,
+    spec: types.StreamSpec,
     seed: int,
     env_id: np.ndarray,
     state: _State | None = None,
@@ -201,7 +201,7 @@ class ProcessEnvs:
   def __init__(
     self,
     make_env: Callable[[], gymnasium.Env],
-    spec: base.StreamSpec,
+    spec: types.StreamSpec,
     seed: int,
     env_id: np.ndarray,
     num_processes: int,

@@ -11,7 +11,6 @@ import numpy as np
 from gymnasium import spaces
 
 from seedrl_jax import types
-from seedrl_jax.envs import base
 from seedrl_jax.runtime import nest as nest_lib
 
 _INT32 = np.iinfo(np.int32)
@@ -125,7 +124,7 @@ def keep_keys(
   return kept
 
 
-def joined_spec(spec: base.StreamSpec) -> base.StreamSpec:
+def joined_spec(spec: types.StreamSpec) -> types.StreamSpec:
   """Returns an environment's spec with the observation as agents get it.
 
   A dict of nothing but floats and vectors of floats becomes one vector, in the

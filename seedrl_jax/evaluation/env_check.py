@@ -239,10 +239,7 @@ class _Checker:
   def _describe_network(self) -> None:
     network = self._config.copy_and_resolve_references().network
     network.torso = 'auto'
-    spec = specs.joined_spec(self._spec)
-    env_spec = types.EnvSpec(
-      spec.name, spec.observation, spec.action, spec.action_repeat, 1, 0
-    )
+    env_spec = types.EnvSpec(specs.joined_spec(self._spec), 1, 0)
     self._faults.attempt(lambda: agents.check_first_action(env_spec))
     leaves = self._faults.attempt(
       lambda: observations.make_leaves(network, env_spec)

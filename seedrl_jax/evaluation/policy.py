@@ -154,9 +154,9 @@ class Policy:
     """Returns a batch, and its size or None for a single observation."""
     spec = self.spec.observation
     is_dict = isinstance(observation, Mapping)
-    has_parts = is_dict and self.spec.parts is not None
+    has_parts = is_dict and self.spec.stream.parts is not None
     if has_parts:
-      spec = self.spec.parts
+      spec = self.spec.stream.parts
     elif is_dict and types.is_spec(spec) and len(spec.shape) == 1:
       # Earlier releases did not write the parts down.
       observation = _joined(observation, *spec.shape)

@@ -77,7 +77,7 @@ class DeviceStep:
   def __init__(
     self,
     agent: base.Agent,
-    spec: specs.EnvOrStreamSpec,
+    spec: types.StreamSpec,
     output: types.Nest,
     device: jax.Device,
     num_slots: int,

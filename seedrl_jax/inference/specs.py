@@ -13,10 +13,6 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.agents import base
-from seedrl_jax.envs import base as envs
-
-# What `spec.observation` and `spec.action` are read of.
-EnvOrStreamSpec = types.EnvSpec | envs.StreamSpec
 
 
 class Header(NamedTuple):
@@ -48,7 +44,7 @@ def header_spec(action: types.ActionSpec) -> Header:
 
 
 def output_spec(
-  agent: base.Agent, spec: EnvOrStreamSpec, params: base.Params
+  agent: base.Agent, spec: types.StreamSpec, params: base.Params
 ) -> types.Nest:
   """Returns the agent output's `ArraySpec`s; `params` may be shapes.
 
@@ -97,28 +93,26 @@ def _row_specs(batch: types.Nest) -> types.Nest:
 
 
 def unroll_spec(
-  env_spec: EnvOrStreamSpec,
+  spec: types.StreamSpec,
   num_transitions: int,
   agent_output: types.Nest,
   core: types.Nest,
 ) -> types.Unroll:
   """Returns `ArraySpec`s of a stored unroll of T transitions."""
 
-  def step(spec: types.ArraySpec | types.ActionSpec) -> types.ArraySpec:
-    return types.ArraySpec((num_transitions + 1, *spec.shape), spec.dtype)
+  def step(s: types.ArraySpec | types.ActionSpec) -> types.ArraySpec:
+    return types.ArraySpec((num_transitions + 1, *s.shape), s.dtype)
 
   def scalar(dtype: Any) -> types.ArraySpec:
     return types.ArraySpec((num_transitions + 1,), np.dtype(dtype))
 
   return types.Unroll(
     steps=types.Steps(
-      observation=jax.tree.map(
-        step, env_spec.observation, is_leaf=types.is_spec
-      ),
+      observation=jax.tree.map(step, spec.observation, is_leaf=types.is_spec),
       reward=scalar(np.float32),
       discount=scalar(np.float32),
       step_type=scalar(np.uint8),
-      previous_action=step(env_spec.action),
+      previous_action=step(spec.action),
       agent_output=jax.tree.map(step, agent_output, is_leaf=types.is_spec),
       parameter_version=scalar(np.int32),
     ),

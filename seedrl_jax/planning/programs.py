@@ -75,7 +75,7 @@ def list_programs(setup: build.Setup) -> Iterator[update.Program]:
 def _inference_programs(
   setup: build.Setup, device: jax.Device
 ) -> Iterator[update.Program]:
-  agent, spec = setup.agent, setup.env_spec
+  agent, spec = setup.agent, setup.env_spec.stream
   header = specs.Packing(specs.header_spec(spec.action))
   output = specs.output_spec(agent, spec, agent.params_shapes())
   programs = device_step.make_programs(

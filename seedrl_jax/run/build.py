@@ -238,9 +238,9 @@ def unroll_spec(setup: Setup) -> types.Unroll:
   """Returns the `ArraySpec`s of a stored unroll."""
   agent, env_spec = setup.agent, setup.env_spec
   return specs.unroll_spec(
-    env_spec,
+    env_spec.stream,
     agent.num_transitions(setup.config.unroll_length),
-    specs.output_spec(agent, env_spec, agent.params_shapes()),
+    specs.output_spec(agent, env_spec.stream, agent.params_shapes()),
     specs.core_spec(agent),
   )
 
@@ -273,10 +273,10 @@ class _Opener:
       # Only host 0 has saved its keys; the others take new ones.
       keys = jax.vmap(jax.random.fold_in, (0, None))(keys, start.starts)
     agent, env_spec = setup.agent, setup.env_spec
-    output = specs.output_spec(agent, env_spec, agent.params_shapes())
+    output = specs.output_spec(agent, env_spec.stream, agent.params_shapes())
     self._steps = [
       device_step_lib.DeviceStep(
-        agent, env_spec, output, p.device, len(p.global_env_id), k
+        agent, env_spec.stream, output, p.device, len(p.global_env_id), k
       )
       for p, k in zip(setup.plans, keys, strict=True)
     ]

@@ -9,30 +9,34 @@ from seedrl_jax import types
 
 def to_json(spec: types.EnvSpec) -> dict[str, Any]:
   """Returns a spec as JSON values; an observation may be a nest of dicts."""
-  action = {**spec.action._asdict(), 'dtype': spec.action.dtype.name}
-  return spec._asdict() | {
+  action, parts = spec.action, spec.stream.parts
+  return {
+    'env_id': spec.env_id,
     'observation': _nest_to_json(spec.observation),
-    'action': action,
-    'parts': spec.parts and _nest_to_json(spec.parts),
+    'action': action._asdict() | {'dtype': action.dtype.name},
+    'action_repeat': spec.action_repeat,
+    'num_envs': spec.num_envs,
+    'num_eval_envs': spec.num_eval_envs,
+    'parts': parts and _nest_to_json(parts),
   }
 
 
 def from_json(value: dict[str, Any]) -> types.EnvSpec:
   """Undoes `to_json`; raises KeyError, TypeError or ValueError if damaged."""
   action, parts = value['action'], value.get('parts')
-  return types.EnvSpec(
-    **value
-    | {
-      'observation': _nest_from_json(value['observation']),
-      'action': types.ActionSpec(
-        tuple(action['shape']),
-        np.dtype(action['dtype']),
-        tuple(action['minimum']),
-        tuple(action['maximum']),
-      ),
-      'parts': parts and _nest_from_json(parts),
-    }
+  stream = types.StreamSpec(
+    observation=_nest_from_json(value['observation']),
+    action=types.ActionSpec(
+      tuple(action['shape']),
+      np.dtype(action['dtype']),
+      tuple(action['minimum']),
+      tuple(action['maximum']),
+    ),
+    action_repeat=value['action_repeat'],
+    name=value['env_id'],
+    parts=parts and _nest_from_json(parts),
   )
+  return types.EnvSpec(stream, value['num_envs'], value['num_eval_envs'])
 
 
 def _nest_to_json(nest: types.Nest) -> Any:

@@ -23,7 +23,7 @@ from seedrl_jax.actors.learner_side import remote_stream, server, slot_allocator
 from seedrl_jax.configs import base as base_config
 from seedrl_jax.envs import base
 
-SPEC = base.StreamSpec(
+SPEC = types.StreamSpec(
   observation={
     'image': types.ArraySpec((3, 2), np.dtype(np.uint8)),
     'more': {
@@ -274,7 +274,7 @@ def local_offer(
   config.agent = agent
   return slot_allocator.LocalOffer(
     config,
-    types.EnvSpec(SPEC.name, *SPEC[:3], num_envs=120, num_eval_envs=3),
+    types.EnvSpec(SPEC, 120, 3),
     global_env_id,
     block_width=4,
     replay_address=lambda: 'localhost:8000',
@@ -289,7 +289,7 @@ def learner(
   batch_size: int = 4,
   security: credentials.Security = OPEN,
   timeout: float = 600.0,
-  spec: base.StreamSpec = SPEC,
+  spec: types.StreamSpec = SPEC,
   env: dict[str, Any] | None = None,
   local: slot_allocator.LocalOffer | None = None,
 ) -> Iterator[tuple[server.ActorServer, Inference]]:

@@ -9,10 +9,12 @@ from tests.agents import sequences
 
 NUM_ACTIONS = 3
 ENV_SPEC = types.EnvSpec(
-  env_id='toy',
-  observation=types.ArraySpec((2,), np.dtype('float32')),
-  action=types.discrete(NUM_ACTIONS),
-  action_repeat=1,
+  types.StreamSpec(
+    observation=types.ArraySpec((2,), np.dtype('float32')),
+    action=types.discrete(NUM_ACTIONS),
+    action_repeat=1,
+    name='toy',
+  ),
   num_envs=6,
   num_eval_envs=2,
 )

@@ -37,7 +37,7 @@ def test_an_agent_says_what_it_cannot_choose(name, action, words):
   config = base_config.get_config()
   config.agent = name
   observation = types.ArraySpec((4,), np.dtype(np.float32))
-  spec = types.EnvSpec('Env-v5', observation, action, 1, 1, 0)
+  spec = types.EnvSpec(types.StreamSpec(observation, action, 1, 'Env-v5'), 1, 0)
   with pytest.raises(ValueError, match=f'^{words}'):
     base.load_agent(config, spec)
 
@@ -64,7 +64,7 @@ def test_first_weights_are_made_one_matrix_at_a_time(module):
   action = types.discrete(3)
   if module in (ppo_mujoco, sac_mujoco):
     action = types.ActionSpec((2,), np.dtype(np.float32), (-1,) * 2, (1,) * 2)
-  spec = types.EnvSpec('Env-v5', observation, action, 1, 1, 0)
+  spec = types.EnvSpec(types.StreamSpec(observation, action, 1, 'Env-v5'), 1, 0)
   agent = base.load_agent(config, spec)
   shapes = _factorised(jax.make_jaxpr(agent.init)(jax.random.PRNGKey(0)).jaxpr)
   assert shapes and {len(shape) for shape in shapes} == {2}
@@ -74,7 +74,7 @@ def test_first_weights_are_made_one_matrix_at_a_time(module):
   'training', [0.5, [0.5, 0.4, 0.3, 0.2], [[1, 2], [3, 4], [5, 6], [7, 8]]]
 )
 def test_evaluation_environments_get_values_of_their_own(training):
-  spec = types.EnvSpec('toy', (), types.discrete(3), 1, 5, 2)
+  spec = types.EnvSpec(types.StreamSpec((), types.discrete(3), 1, 'toy'), 5, 2)
   training = jnp.array(training)
   env_id = np.array([6, 0, 4, 5])
   found = base.with_evaluation(training, 9, spec, env_id)

@@ -455,8 +455,9 @@ def test_without_imagined_transitions_it_is_dqn_to_the_bit():
   ],
 )
 def test_says_what_it_cannot_do(changes, env, words):
+  spec = types.EnvSpec(_ENV_SPEC.stream._replace(**env), 6, 2)
   with pytest.raises(ValueError, match=f'^--config.*{words}.*[^.]*\\.$'):
-    base.load_agent(_config(**changes), _ENV_SPEC._replace(**env))
+    base.load_agent(_config(**changes), spec)
 
 
 def test_run_logs_what_the_documentation_says(tmp_path):

@@ -56,7 +56,9 @@ def test_no_convolution_is_in_the_loop(torso):
   config.torso = torso
   config.frame_stack = 1
   observation = types.ArraySpec((84, 84, 1), np.dtype('uint8'))
-  env_spec = types.EnvSpec('toy', observation, types.discrete(3), 4, 1, 0)
+  env_spec = types.EnvSpec(
+    types.StreamSpec(observation, types.discrete(3), 4, 'toy'), 1, 0
+  )
   network = network_lib.make_network(config, env_spec)
   module = heads.QNetwork(network, 0, False)
   init = network_lib.make_init(module, network, env_spec)

@@ -35,7 +35,9 @@ _SPECS = {
 
 def _env_spec(kind='continuous'):
   observation = types.ArraySpec((2,), np.dtype('float32'))
-  return types.EnvSpec('toy', observation, _SPECS[kind], 1, _BATCH, 2)
+  return types.EnvSpec(
+    types.StreamSpec(observation, _SPECS[kind], 1, 'toy'), _BATCH, 2
+  )
 
 
 def _config(**changes):

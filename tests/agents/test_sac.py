@@ -22,12 +22,14 @@ _BATCH, _ACTIONS = 8, 2
 _KEY = jax.random.PRNGKey(7)
 _LOW, _HIGH = np.array([-2.0, 0.0]), np.array([1.0, 3.0])
 _ENV_SPEC = types.EnvSpec(
-  env_id='toy',
-  observation=types.ArraySpec((3,), np.dtype(np.float32)),
-  action=types.ActionSpec(
-    (_ACTIONS,), np.dtype(np.float32), tuple(_LOW), tuple(_HIGH)
+  types.StreamSpec(
+    observation=types.ArraySpec((3,), np.dtype(np.float32)),
+    action=types.ActionSpec(
+      (_ACTIONS,), np.dtype(np.float32), tuple(_LOW), tuple(_HIGH)
+    ),
+    action_repeat=1,
+    name='toy',
   ),
-  action_repeat=1,
   num_envs=6,
   num_eval_envs=2,
 )
@@ -269,8 +271,9 @@ def test_acts_at_random_then_by_the_policy_and_evaluates_its_mean(step):
   ],
 )
 def test_says_what_it_cannot_do(changes, env, words):
+  spec = types.EnvSpec(_ENV_SPEC.stream._replace(**env), 6, 2)
   with pytest.raises(ValueError, match=f'^--config.*{words}.*[^.]*\\.$'):
-    base.load_agent(_config(**changes), _ENV_SPEC._replace(**env))
+    base.load_agent(_config(**changes), spec)
 
 
 @pytest.mark.parametrize(
@@ -280,7 +283,8 @@ def test_says_what_it_cannot_do(changes, env, words):
 )
 def test_critics_tell_all_choices_apart(count, rows):
   choice = types.ArraySpec((), np.dtype(np.int32), (range(count),))
-  spec = _ENV_SPEC._replace(observation=choice)
+  stream = _ENV_SPEC.stream._replace(observation=choice)
+  spec = types.EnvSpec(stream, 6, 2)
   state = base.load_agent(_config(), spec).state_shapes()
   shapes = [list(x.shape[1:]) for x in jax.tree.leaves(state.params.critics)]
   assert rows in shapes

@@ -94,13 +94,13 @@ def test_resets_change_no_update(make, changes, monkeypatch):
   config.optimizer.update({'name': 'sgd', 'clip_norm': 0.0})
   is_continuous = config.agent == 'sac'
   box = types.ActionSpec((2,), np.dtype(np.float32), (-1, -1), (1, 1))
-  spec = types.EnvSpec(
-    'toy',
+  spec = types.StreamSpec(
     types.ArraySpec((2,), np.dtype(np.float32)),
     box if is_continuous else types.discrete(3),
-    *(1, 4, 0),
+    action_repeat=1,
+    name='toy',
   )
-  agent = base.load_agent(config, spec)
+  agent = base.load_agent(config, types.EnvSpec(spec, 4, 0))
   state = agent.init(jax.random.key(0))
   batch = _transitions(agent, spec, 12)
   valid = np.flatnonzero(batch.unroll.steps.step_type[1])

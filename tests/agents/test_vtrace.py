@@ -23,10 +23,12 @@ from tests.networks import parameters
 _LENGTH, _BATCH, _ACTIONS = 7, 6, 3
 _KEY = jax.random.key(0)
 _ENV_SPEC = types.EnvSpec(
-  env_id='toy',
-  observation=types.ArraySpec((2,), np.dtype('float32')),
-  action=types.discrete(_ACTIONS),
-  action_repeat=1,
+  types.StreamSpec(
+    observation=types.ArraySpec((2,), np.dtype('float32')),
+    action=types.discrete(_ACTIONS),
+    action_repeat=1,
+    name='toy',
+  ),
   num_envs=6,
   num_eval_envs=2,
 )

@@ -20,7 +20,7 @@ class _Recording:
   """A recorder of steps that are numbers, and its sequences of these."""
 
   def __init__(self, length: int, stride: int, num_envs: int = 1, quota=99):
-    env = envs.StreamSpec(_NUMBER, types.discrete(2), 1, 'Numbers')
+    env = types.StreamSpec(_NUMBER, types.discrete(2), 1, 'Numbers')
     spec = specs.unroll_spec(env, length - 1, (), _NUMBER)
     layout = blocks.UnrollLayout(spec, overlap=length - stride)
     self.sequences: list[list[float]] = []

@@ -86,7 +86,9 @@ def _agent(
   if config.agent == 'pqn':
     action = types.discrete(3)
   observation = types.ArraySpec((2,), np.dtype('f4'))
-  env_spec = types.EnvSpec('toy', observation, action, 1, 16, 0)
+  env_spec = types.EnvSpec(
+    types.StreamSpec(observation, action, 1, 'toy'), 16, 0
+  )
   agent = base.load_agent(config, env_spec)
   output = specs.output_spec(agent, env_spec, agent.params_shapes())
   spec = specs.unroll_spec(

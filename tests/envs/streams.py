@@ -46,7 +46,7 @@ def column(outputs: list[types.EnvOutput], field: str, env: int = 0) -> list:
   return [row[0].tolist() for row in rows if len(row)]
 
 
-def assert_fits(output: types.EnvOutput, spec: base.StreamSpec) -> None:
+def assert_fits(output: types.EnvOutput, spec: types.StreamSpec) -> None:
   """Checks an output's shapes and dtypes against the spec."""
   size = len(output.env_id)
   observation = jax.tree.map(

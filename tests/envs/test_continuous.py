@@ -48,7 +48,7 @@ def test_task_is_one_vector_and_truncates_at_its_time_limit(env_id: str):
   size, action_size, bound = TASKS[env_id]
   section = streams.config(env_id, max_episode_steps=5)
   outputs, stream = _play(section, 12)
-  assert stream.spec._replace(parts=None) == base.StreamSpec(
+  assert stream.spec._replace(parts=None) == types.StreamSpec(
     types.ArraySpec((size,), np.dtype(np.float32)),
     types.ActionSpec(
       (action_size,),

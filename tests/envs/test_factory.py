@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from seedrl_jax import types
-from seedrl_jax.envs import base, factory, registry
+from seedrl_jax.envs import factory, registry
 from tests import runs
 from tests.envs import streams, toys
 
@@ -36,7 +36,7 @@ PROCGEN = 'CoinrunEasy-v0'
 def _check_family(env_id: str, expected: tuple[Any, int, int]) -> None:
   section = streams.config(env_id)
   spec = factory.make_spec(section)
-  assert spec == base.StreamSpec(
+  assert spec == types.StreamSpec(
     expected[0], types.discrete(expected[1]), expected[2], env_id
   )
   stream = streams.make(section, num_envs=2, batch_size=1)

@@ -82,7 +82,7 @@ def test_groups_take_turns_and_actions_find_their_environment():
 def test_dict_observations_follow_the_spec_without_the_text():
   section = streams.toy('seeded')
   spec = factory.make_spec(section)
-  assert spec == base.StreamSpec(
+  assert spec == types.StreamSpec(
     observation={
       'inner': {
         'a': types.ArraySpec((2, 2), np.dtype('uint8')),

@@ -60,9 +60,8 @@ def _open(env, policy):
 
 def _spec(length, num_actions):
   observation = types.ArraySpec((length,), np.dtype(np.float32))
-  return types.EnvSpec(
-    'lock', observation, types.discrete(num_actions), 1, 1, 0
-  )
+  action = types.discrete(num_actions)
+  return types.EnvSpec(types.StreamSpec(observation, action, 1, 'lock'), 1, 0)
 
 
 def test_opener_opens_the_lock():

@@ -34,7 +34,9 @@ _RECURRENT = {
 def _make(
   make, action, observation=_VECTOR, sample=False, parts=None, **values
 ):
-  spec = types.EnvSpec('Toy-v0', observation, action, 1, 4, 2, parts)
+  spec = types.EnvSpec(
+    types.StreamSpec(observation, action, 1, 'Toy-v0', parts), 4, 2
+  )
   agent = agents.load_agent(runs.tiny(make, **values), spec)
   state = agent.init(jax.random.PRNGKey(1))
   # Larger ones, so that actions depend on observations and leave the bounds.

@@ -111,7 +111,9 @@ def test_actions_that_the_environments_do_not_take_are_refused():
 def test_unrolls_have_columns_as_environment_and_agent_say():
   action = types.ActionSpec((2,), np.dtype(np.float32), (-1, -1), (1, 1))
   observation = {'x': types.ArraySpec((3,), np.dtype(np.uint8))}
-  env_spec = types.EnvSpec('toy', observation, action, 1, 4, 0)
+  env_spec = types.EnvSpec(
+    types.StreamSpec(observation, action, 1, 'toy'), 4, 0
+  )
   core = types.ArraySpec((7,), np.dtype(np.float32))
   output = {'action': types.ArraySpec((2,), np.dtype(np.float32))}
   spec = specs.unroll_spec(env_spec, 5, output, core)

@@ -17,7 +17,7 @@ NUM_ACTIONS = 1000
 FIRST_EVAL_ID = 500
 PARAMS = {'scale': np.float32(3)}
 
-SPEC = envs.StreamSpec(
+SPEC = types.StreamSpec(
   observation={
     'image': types.ArraySpec((2, 1), np.dtype(np.uint8)),
     'vector': types.ArraySpec((2,), np.dtype(np.float32)),

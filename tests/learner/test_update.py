@@ -48,12 +48,14 @@ def _vtrace_updates(num_devices, micro_batches, num_updates=3):
   config.optimizer.learning_rate, config.optimizer.schedule = 0.01, 'constant'
   config.learner.micro_batches = micro_batches
   env_spec = types.EnvSpec(
-    'toy',
-    types.ArraySpec((2,), np.dtype('float32')),
-    types.discrete(_ACTIONS),
-    1,
-    8,
-    0,
+    types.StreamSpec(
+      types.ArraySpec((2,), np.dtype('float32')),
+      types.discrete(_ACTIONS),
+      action_repeat=1,
+      name='toy',
+    ),
+    num_envs=8,
+    num_eval_envs=0,
   )
   agent = base.load_agent(config, env_spec)
   updater = update.Updater(agent, jax.devices()[-num_devices:])
@@ -117,7 +119,10 @@ def test_the_largest_numbers_of_actors_stay_within_float32(factor):
   config.unroll_length, config.batch_size = length, batch
   spec = types.ArraySpec((8,), np.dtype('float32'))
   agent = base.load_agent(
-    config, types.EnvSpec('toy', spec, types.discrete(3), 1, batch, 0)
+    config,
+    types.EnvSpec(
+      types.StreamSpec(spec, types.discrete(3), 1, 'toy'), batch, 0
+    ),
   )
   steps = sequences.random_steps(np.random.default_rng(0), length, batch)
   steps = steps._replace(

@@ -37,7 +37,9 @@ def test_first_weights_are_orthogonal_with_their_gains():
   config = base_config.get_config().network
   config.hidden_sizes = (16, 12)
   observation = types.ArraySpec((5,), np.dtype(np.float32))
-  spec = types.EnvSpec('toy', observation, types.discrete(4), 1, 2, 0)
+  spec = types.EnvSpec(
+    types.StreamSpec(observation, types.discrete(4), 1, 'toy'), 2, 0
+  )
   module = heads.ActorCritic(
     network_lib.make_network(config, spec), distributions.Categorical((4,))
   )
@@ -76,7 +78,9 @@ def test_no_state_changes_a_free_deviation():
 def test_baseline_has_its_own_network_if_separate(separate):
   config = base_config.get_config().network
   config.lstm_size = 3
-  spec = types.EnvSpec('', _OBSERVATION, types.discrete(2), 1, 1, 0)
+  spec = types.EnvSpec(
+    types.StreamSpec(_OBSERVATION, types.discrete(2), 1, ''), 1, 0
+  )
   network = network_lib.make_network(config, spec)
   distribution = distributions.make(spec.action)
   module = heads.ActorCritic(network, distribution, separate)

@@ -27,7 +27,7 @@ def _measure(observation=_IMAGE, change=lambda params: params, **network):
   """Measures an actor-critic on random observations `[3, 2, ...]`."""
   config = base.get_config().network
   config.update({'hidden_sizes': (8,), 'dense_size': 8, **network})
-  spec = types.EnvSpec('toy', observation, _ACTION, 1, 2, 0)
+  spec = types.EnvSpec(types.StreamSpec(observation, _ACTION, 1, 'toy'), 2, 0)
   module = heads.ActorCritic(
     network_lib.make_network(config, spec), distributions.Categorical((3,))
   )

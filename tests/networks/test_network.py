@@ -30,7 +30,9 @@ _OBSERVATIONS = {
 
 
 def _env_spec(observation):
-  return types.EnvSpec('toy', observation, types.discrete(_ACTIONS), 1, 8, 2)
+  return types.EnvSpec(
+    types.StreamSpec(observation, types.discrete(_ACTIONS), 1, 'toy'), 8, 2
+  )
 
 
 def _config(**changes):
@@ -211,7 +213,8 @@ def test_previous_actions_of_other_kinds_are_appended():
   joint = types.ActionSpec((2,), np.dtype(np.int32), (0, 0), (1, 2))
   codes = []
   for spec, action in ((box, [0.5, -1.0]), (joint, [1, 0])):
-    env_spec = _env_spec(_FLOATS)._replace(action=spec)
+    stream = _env_spec(_FLOATS).stream._replace(action=spec)
+    env_spec = types.EnvSpec(stream, 8, 2)
     net = network.make_network(_config(use_previous_action=True), env_spec)
     inputs = network.dummy_inputs(env_spec)
     assert inputs.previous_action.dtype == spec.dtype

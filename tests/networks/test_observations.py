@@ -28,7 +28,9 @@ def _leaf(shape, dtype=_BYTES, values=(), env_id='Toy-v0', **changes):
 
 
 def _env_spec(observation, env_id='Toy-v0'):
-  return types.EnvSpec(env_id, observation, types.discrete(2), 1, 8, 2)
+  return types.EnvSpec(
+    types.StreamSpec(observation, types.discrete(2), 1, env_id), 8, 2
+  )
 
 
 @pytest.mark.parametrize(

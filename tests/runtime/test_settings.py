@@ -13,7 +13,7 @@ import pytest
 from seedrl_jax.agents import base
 from seedrl_jax.agents.vtrace import agent as vtrace
 from seedrl_jax.runtime import settings
-from seedrl_jax.types import EnvSpec, discrete
+from seedrl_jax.types import EnvSpec, StreamSpec, discrete
 
 
 def _config(**values):
@@ -93,7 +93,7 @@ def test_function_in_the_current_folder_is_found(write):
 def test_agent_may_be_one_file_in_the_current_folder(write):
   text = 'def make_agent(config, env_spec):\n  return env_spec\n'
   write('users_dqn', text)
-  spec = EnvSpec('', None, discrete(2), 1, 1, 0)
+  spec = EnvSpec(StreamSpec(None, discrete(2), 1, ''), 1, 0)
   assert base.load_agent(types.SimpleNamespace(agent='users_dqn'), spec) is spec
   # Those of the package win by name.
   write('vtrace', text)

@@ -21,18 +21,20 @@ from seedrl_jax.evaluation import playing
 from seedrl_jax.runtime import config_changes, run_lock, versions, workdir
 
 _SPEC = types.EnvSpec(
-  'Toy-v0',
-  {
-    'shape': types.ArraySpec(
-      (2,), np.dtype(np.int32), (range(3), range(-1, 7))
-    ),
-    'deeper': {12: types.ArraySpec((3, 8, 8), np.dtype(np.uint8))},
-  },
-  types.ActionSpec((2,), np.dtype('f4'), (-1.0, -math.inf), (0.1, math.inf)),
-  action_repeat=4,
+  types.StreamSpec(
+    {
+      'shape': types.ArraySpec(
+        (2,), np.dtype(np.int32), (range(3), range(-1, 7))
+      ),
+      'deeper': {12: types.ArraySpec((3, 8, 8), np.dtype(np.uint8))},
+    },
+    types.ActionSpec((2,), np.dtype('f4'), (-1.0, -math.inf), (0.1, math.inf)),
+    action_repeat=4,
+    name='Toy-v0',
+    parts={'x': types.ArraySpec((2,), np.dtype(np.float32))},
+  ),
   num_envs=8,
   num_eval_envs=2,
-  parts={'x': types.ArraySpec((2,), np.dtype(np.float32))},
 )
 
 

@@ -77,9 +77,9 @@ class LocalInference:
 
   def _make_agent(self, key: jax.Array) -> None:
     self._device = jax.local_devices(backend='cpu')[0]
-    spec, run = self._stream.spec, self._run
+    run = self._run
     self._env_spec = types.EnvSpec(
-      spec.name, *spec[:3], run.num_train_envs, run.num_eval_envs
+      self._stream.spec, run.num_train_envs, run.num_eval_envs
     )
     try:
       own = agents.ranges(self._config) or {}
@@ -97,11 +97,11 @@ class LocalInference:
         'install the same release, and the same agent, on both sides.'
       )
     self._output_spec = specs.output_spec(
-      self._agent, self._env_spec, self._shapes
+      self._agent, self._stream.spec, self._shapes
     )
     self._device_step = device_step_lib.DeviceStep(
       self._agent,
-      self._env_spec,
+      self._stream.spec,
       self._output_spec,
       self._device,
       self._stream.num_envs,
@@ -187,7 +187,7 @@ class LocalInference:
   def _open(self) -> worker_lib.InferenceWorker:
     config, run, agent = self._config, self._run, self._agent
     unroll_spec = specs.unroll_spec(
-      self._env_spec,
+      self._stream.spec,
       agent.num_transitions(config.unroll_length),
       self._output_spec,
       specs.core_spec(agent),

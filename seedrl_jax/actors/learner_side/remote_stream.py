@@ -39,7 +39,7 @@ class RemoteStream(base.EnvStream):
 
   def __init__(
     self,
-    spec: base.StreamSpec,
+    spec: types.StreamSpec,
     num_envs: int,
     batch_size: int,
     min_batch_size: int,
@@ -104,9 +104,9 @@ class RemoteStream(base.EnvStream):
         self._dropped = np.unique(np.concatenate(self._left))
         self._left.clear()
     columns = zip(*(request.leaves for request in taken), strict=True)
-    leaves = [np.concatenate(column) for column in columns]
-    observation = nest.unflatten(self.spec.observation, leaves[:-4])
-    return types.EnvOutput(observation, *leaves[-4:])
+    *leaves, reward, discount, step_type, env_id = map(np.concatenate, columns)
+    observation = nest.unflatten(self.spec.observation, leaves)
+    return types.EnvOutput(observation, reward, discount, step_type, env_id)
 
   def take_dropped(self) -> np.ndarray:
     dropped, self._dropped = self._dropped, _NO_ID

@@ -24,7 +24,6 @@ from seedrl_jax.actors.learner_side import (
   remote_stream,
   slot_allocator,
 )
-from seedrl_jax.envs import base
 
 # Seconds for streams to end once they need nothing more from their actors.
 _END_SECONDS = 3.0
@@ -243,16 +242,9 @@ def make_server(
   Raises `ValueError`, naming the flag, if the configuration is not possible.
   """
   section = config.actors
-  spec = base.StreamSpec(
-    env_spec.observation,
-    env_spec.action,
-    env_spec.action_repeat,
-    env_spec.env_id,
-    env_spec.parts,
-  )
   streams = [
     remote_stream.RemoteStream(
-      spec,
+      env_spec.stream,
       num_envs,
       batch_size,
       min(section.min_batch_size, batch_size),

@@ -12,7 +12,6 @@ import numpy as np
 from seedrl_jax import types
 from seedrl_jax.actors import handshake, local_messages
 from seedrl_jax.actors.learner_side import group_lease, remote_stream
-from seedrl_jax.envs import base
 
 _Code = grpc.StatusCode
 _log = logging.getLogger(__name__)
@@ -87,7 +86,7 @@ class SlotAllocator:
     handshake.pack_welcome(self._welcome(0, np.arange(1), acts_itself))
 
   @property
-  def spec(self) -> base.StreamSpec:
+  def spec(self) -> types.StreamSpec:
     return self.streams[0].spec
 
   @property

@@ -105,9 +105,7 @@ def _central(
 
 
 def _welcome(config: Any, stream: Any, /, **values: Any) -> handshake.Welcome:
-  env_spec = types.EnvSpec(
-    stream.spec.name, *stream.spec[:3], num_envs=_NUM_ENVS, num_eval_envs=0
-  )
+  env_spec = types.EnvSpec(stream.spec, _NUM_ENVS, 0)
   agent = agents.load_agent(config, env_spec)
   local = {
     'config': handshake.local_config(config),
