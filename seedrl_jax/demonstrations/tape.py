@@ -125,6 +125,15 @@ class GameRecorder:
         self._tapes[env_id].game.append(_Step(own, before))
     self._end_games()
 
+  def ends(self, group: assembler.EnvGroup) -> bool:
+    """Returns False: no sequence waits for new parameters."""
+    del group
+    return False
+
+  def amend(self, group: assembler.EnvGroup, leaves: list[Any]) -> None:
+    """Is never called, because no sequence waits."""
+    raise NotImplementedError
+
   def reset(self, env_id: np.ndarray) -> None:
     """Does nothing: local environments never disconnect."""
 

@@ -39,6 +39,10 @@ class StepSink(Protocol):
     take_core: assembler.TakeCore,
   ) -> None: ...
 
+  def ends(self, group: assembler.EnvGroup) -> bool: ...
+
+  def amend(self, group: assembler.EnvGroup, leaves: list[Any]) -> None: ...
+
   def reset(self, env_id: np.ndarray) -> None: ...
 
 
@@ -143,8 +147,8 @@ class InferenceWorker:
       sink: of the training environments; None if there are none.
       parameters: returns the newest parameters; must not block.
       global_env_id: int `[N]`, run-wide ids of the stream's environments.
-      gate: unrolls of `sink`, an `UnrollAssembler` that writes to the gate,
-        begin only if it lets them; None: at once.
+      gate: unrolls of `sink`, which writes to the gate, begin only if it lets
+        them; None: at once.
     """
     self.counters = WorkerCounters()
     self.stream = stream
@@ -153,8 +157,8 @@ class InferenceWorker:
     self._sink = sink
     self._gate = gate
     self._gate_clock = assembler.WaitClock()
-    # A batch that ended unrolls and waits for its actions.
-    self._held: _Acted | None = None
+    # Sends the actions of a batch that ended unrolls.
+    self._send_held: Callable[[], None] | None = None
     self._parameters = parameters
     self._global_env_id = np.asarray(global_env_id, np.int32)
     self._buckets = device_step_lib.batch_buckets(
@@ -191,8 +195,9 @@ class InferenceWorker:
     to the next ones; the next call sends them, chosen anew if there are newer
     parameters. The learner may train in between, in this thread, too.
     """
-    if self._held is not None:
-      self._send_held(self._held)
+    if self._send_held is not None:
+      self._send_held()
+      self._send_held = None
     start = time.perf_counter()
     output = self.stream.recv()
     received = time.perf_counter()
@@ -212,13 +217,15 @@ class InferenceWorker:
     acted = _Acted(
       layout, output, previous_action, received, *self._act(layout, output)
     )
-    if self._ends_unrolls(layout):
-      self._record(acted)
-      self._held = acted
+    sink, gate = self._sink, self._gate
+    if sink is None or not len(layout.trains):
+      self._send(acted)
+    elif gate is not None and sink.ends(layout.group):
+      self._record(sink, acted)
+      self._send_held = functools.partial(self._send_after, gate, sink, acted)
     else:
       self._send(acted)
-      if len(layout.trains):
-        self._record(acted)
+      self._record(sink, acted)
     self._count(layout, first, num_first)
     self.counters.environment_wait += received - start
 
@@ -245,31 +252,23 @@ class InferenceWorker:
     self.counters.act += seconds
     self.counters.idle_env_seconds += len(env_id) * seconds
 
-  def _ends_unrolls(self, layout: BatchLayout) -> bool:
-    """Whether a batch ends unrolls, and there is a gate for the next ones."""
-    if self._gate is None or not len(layout.trains):
-      return False
-    assert isinstance(self._sink, assembler.UnrollAssembler)
-    return self._sink.ends(layout.group)
-
-  def _send_held(self, acted: _Acted) -> None:
-    """Sends the actions of a batch that ended unrolls, once it may.
+  def _send_after(
+    self, gate: lag_gate.LagGate, sink: StepSink, acted: _Acted
+  ) -> None:
+    """Sends the actions of a batch that ended unrolls, once `gate` lets it.
 
     Raises:
       StoreClosed: if the gate is closed, also while waiting.
     """
-    assert isinstance(self._sink, assembler.UnrollAssembler)
-    assert self._gate is not None
     with self._gate_clock:
-      self._gate.wait()
+      gate.wait()
     if self._parameters()[0] != acted.version:
       layout = acted.layout
       self.device_step.restore(layout.header, acted.before)
       version, agent_output, _ = self._act(layout, acted.output)
       acted = acted._replace(version=version, agent_output=agent_output)
-      self._sink.amend(layout.group, acted.leaves())
+      sink.amend(layout.group, acted.leaves())
     self._send(acted)
-    self._held = None
 
   def _count(
     self, layout: BatchLayout, first: np.ndarray, num_first: int
@@ -302,11 +301,10 @@ class InferenceWorker:
       group=assembler.EnvGroup(ids, envs.as_slice(ids) if len(ids) else ids),
     )
 
-  def _record(self, acted: _Acted) -> None:
+  def _record(self, sink: StepSink, acted: _Acted) -> None:
     """Passes on a batch's training rows."""
     layout = acted.layout
-    assert self._sink is not None, 'environments that train need a sink'
-    self._sink.record(
+    sink.record(
       layout.group,
       acted.leaves(),
       lambda starts: self.device_step.take_core(

@@ -232,6 +232,11 @@ class TrajectoryStore(abc.ABC):
   unroll_spec: types.Unroll
   overlap: int
 
+  @property
+  @abc.abstractmethod
+  def address(self) -> str | None:
+    """The address for other processes; None if they have no access."""
+
   @abc.abstractmethod
   def table(self, name: str) -> Table:
     """Returns a table; raises KeyError if there is none of that name."""

@@ -27,7 +27,6 @@ from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import factory as replay_factory
 from seedrl_jax.replay import table_configs
-from seedrl_jax.replay.reverb.client import store as reverb_store
 from seedrl_jax.run import lag as lag_lib
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.runtime import startup
@@ -344,8 +343,7 @@ class _Opener:
   ) -> slot_allocator.LocalOffer | None:
     """Returns what actors need to act themselves; None without Reverb."""
     setup = self._setup
-    # Only Reverb takes unrolls from other processes.
-    if not isinstance(store, reverb_store.ReverbStore):
+    if store.address is None:
       return None
 
     def latest() -> tuple[int, list[jax.Array]]:
@@ -359,7 +357,7 @@ class _Opener:
       setup.env_spec,
       [plan.global_env_id for plan in plans],
       setup.block_width,
-      lambda: store.location.link.address,
+      lambda: store.address or '',
       local_messages.ParameterFeed(parameters, latest),
     )
 
@@ -374,7 +372,7 @@ class _Opener:
     patience = None
     # A server that comes back may have lost unrolls; without patience the run
     # ends instead.
-    if isinstance(store, reverb_store.ReverbStore):
+    if store.address is not None:
       patience = config.replay.patience or None
     table = store.table(table_configs.TABLE)
     return lag_gate.LagGate(table, config.batch_size, max_lag, patience)

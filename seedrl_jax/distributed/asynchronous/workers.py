@@ -29,7 +29,6 @@ from seedrl_jax.distributed.asynchronous import updater as updater_lib
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import update
 from seedrl_jax.replay import base as replay
-from seedrl_jax.replay.reverb.client import store as reverb_store
 from seedrl_jax.runtime import config_changes, process, threads
 from seedrl_jax.runtime import workdir as workdir_lib
 
@@ -140,8 +139,7 @@ class AsynchronousWorkers(coordinator.Coordinator):
     return record, state._replace(agent=agent, step=jnp.int32(version))
 
   def opened(self, store: replay.TrajectoryStore) -> None:
-    if isinstance(store, reverb_store.ReverbStore):
-      self._replay_address = store.location.link.address
+    self._replay_address = store.address or ''
 
   def _open(self, fds: Mapping[str, int]) -> Any:
     own = self._config.asynchronous

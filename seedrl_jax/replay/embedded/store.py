@@ -47,6 +47,10 @@ class EmbeddedStore(base.TrajectoryStore):
           config, self._layout, pool, seed
         )
 
+  @property
+  def address(self) -> None:
+    return None
+
   def table(self, name: str) -> tables.EmbeddedTable:
     return self._tables[name]
 

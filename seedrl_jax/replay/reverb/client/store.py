@@ -67,6 +67,10 @@ class ReverbStore(base.TrajectoryStore):
       self._infos = self.location.link.server_info()
       undo.pop_all()
 
+  @property
+  def address(self) -> str:
+    return self.location.link.address
+
   def _make_tables(self, configs: Sequence[table_configs.TableConfig]) -> None:
     pools = blocks.make_pools(self._layout, configs, self._block_width)
     shared = tables.Shared(self.location.link, self._layout, self._workers.map)
