@@ -5,14 +5,14 @@ With --config.planning.ratio=0 it is DQN, for comparison.
 
 import ml_collections
 
-from seedrl_jax.agents.dyna_q import config as dyna_q_config
+from seedrl_jax.agents.dyna_q import keys as dyna_q_keys
 from seedrl_jax.configs import dqn_cartpole
 
 
 def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = dqn_cartpole.get_config()
-  dyna_q_config.add_planning(config)
+  dyna_q_keys.add_planning(config)
   # The replay starts training at 10,000; the model must learn first.
   config.planning.start_frames = 20_000
   # Its errors, above all where an episode ends, grow with each step.

@@ -7,14 +7,14 @@ replay ratio and single imagined steps it is otherwise another experiment.
 
 import ml_collections
 
-from seedrl_jax.agents.dyna_q import config as dyna_q_config
+from seedrl_jax.agents.dyna_q import keys as dyna_q_keys
 from seedrl_jax.configs import dqn_lunarlander
 
 
 def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = dqn_lunarlander.get_config()
-  dyna_q_config.add_planning(config)
+  dyna_q_keys.add_planning(config)
   # Rewards are up to 100 at an episode's end; observations about 1.
   config.model.reward_scale = 0.1
   config.planning.start_frames = 50_000

@@ -14,13 +14,13 @@ environments (in brackets: CleanRL):
 
 import ml_collections
 
-from seedrl_jax.agents.ppo import config as ppo_config
+from seedrl_jax.agents.ppo import keys as ppo_keys
 from seedrl_jax.configs import base
 
 
 def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
-  config = base.get_config(ppo_config.set_defaults)
+  config = base.get_config(ppo_keys.set_defaults)
   config.total_env_frames = config.optimizer.decay_frames = 500_000
   config.env.num_envs = 32
   config.unroll_length = 32

@@ -11,13 +11,13 @@ Settings of Stable-Baselines3's zoo: discount 0.999, lambda 0.98, entropy cost
 
 import ml_collections
 
-from seedrl_jax.agents.ppo import config as ppo_config
+from seedrl_jax.agents.ppo import keys as ppo_keys
 from seedrl_jax.configs import base
 
 
 def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
-  config = base.get_config(ppo_config.set_defaults)
+  config = base.get_config(ppo_keys.set_defaults)
   config.total_env_frames = config.optimizer.decay_frames = 1_000_000
   config.env.id = 'LunarLander-v2'
   config.env.num_envs = 32

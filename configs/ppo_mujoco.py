@@ -17,13 +17,13 @@ normalisation. It differs (in brackets: CleanRL):
 
 import ml_collections
 
-from seedrl_jax.agents.ppo import config as ppo_config
+from seedrl_jax.agents.ppo import keys as ppo_keys
 from seedrl_jax.configs import base
 
 
 def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
-  config = base.get_config(ppo_config.set_defaults)
+  config = base.get_config(ppo_keys.set_defaults)
   config.total_env_frames = config.optimizer.decay_frames = 4_000_000
   config.env.id = 'HalfCheetah-v5'
   config.env.num_envs = 64

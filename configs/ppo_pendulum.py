@@ -18,13 +18,13 @@ cost). Differences:
 
 import ml_collections
 
-from seedrl_jax.agents.ppo import config as ppo_config
+from seedrl_jax.agents.ppo import keys as ppo_keys
 from seedrl_jax.configs import base
 
 
 def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
-  config = base.get_config(ppo_config.set_defaults)
+  config = base.get_config(ppo_keys.set_defaults)
   config.total_env_frames = config.optimizer.decay_frames = 200_000
   config.env.id = 'Pendulum-v1'
   config.env.num_envs = 16

@@ -21,13 +21,13 @@ For two CPU cores take --config.network.torso=shallow.
 
 import ml_collections
 
-from seedrl_jax.agents.pqn import config as pqn_config
+from seedrl_jax.agents.pqn import keys as pqn_keys
 from seedrl_jax.configs import base
 
 
 def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
-  config = base.get_config(pqn_config.set_defaults)
+  config = base.get_config(pqn_keys.set_defaults)
   config.total_env_frames = 40_000_000
   base.set_atari_protocol(config)
   config.env.num_envs = 128

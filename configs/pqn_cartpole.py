@@ -8,13 +8,13 @@ overlap.
 
 import ml_collections
 
-from seedrl_jax.agents.pqn import config as pqn_config
+from seedrl_jax.agents.pqn import keys as pqn_keys
 from seedrl_jax.configs import base
 
 
 def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
-  config = base.get_config(pqn_config.set_defaults)
+  config = base.get_config(pqn_keys.set_defaults)
   config.total_env_frames = config.optimizer.decay_frames = 500_000
   config.env.num_envs = 32
   config.unroll_length = 64

@@ -5,13 +5,13 @@ The other R2D2 configs start from it.
 
 import ml_collections
 
-from seedrl_jax.agents.r2d2 import config as r2d2_config
+from seedrl_jax.agents.r2d2 import keys as r2d2_keys
 from seedrl_jax.configs import base
 
 
 def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
-  config = base.get_config(r2d2_config.set_defaults)
+  config = base.get_config(r2d2_keys.set_defaults)
   # A sequence has burn_in + unroll_length + lookahead + 1 steps; unroll_length
   # transitions are trained, and the next sequence begins unroll_length steps
   # later. The R2D2 paper has 80, SEED 100.

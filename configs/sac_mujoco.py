@@ -15,13 +15,13 @@ tanh) CleanRL's, the rest is from arXiv 1812.05905. Not as in CleanRL:
 
 import ml_collections
 
-from seedrl_jax.agents.sac import config as sac_config
+from seedrl_jax.agents.sac import keys as sac_keys
 from seedrl_jax.configs import base
 
 
 def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
-  config = base.get_config(sac_config.set_defaults)
+  config = base.get_config(sac_keys.set_defaults)
   config.env.id = 'HalfCheetah-v5'
   config.env.num_envs = 8
   config.total_env_frames = 1_000_000

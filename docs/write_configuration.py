@@ -1,31 +1,30 @@
-"""Writes configuration.md from the code; run it after changes of keys."""
+"""Writes what is made from the tables of keys; run it after their changes.
+
+These are configuration.md, and the types of `base.get_config()` that editors
+complete.
+"""
 
 import importlib
 import pathlib
 import re
-import types
-from collections.abc import Mapping
 from typing import Any
 
 from seedrl_jax.agents import optimizer_config
 from seedrl_jax.configs import base
 from seedrl_jax.envs import trust
-from seedrl_jax.launch import config_flag
-from seedrl_jax.runtime import ranges as ranges_lib
-from seedrl_jax.runtime import settings
+from seedrl_jax.runtime import keys, settings
 
 PAGE = pathlib.Path(__file__).with_name('configuration.md')
+STUB = pathlib.Path(base.__file__).with_suffix('.pyi')
 _START = """# Configuration reference
 
 Every key is a flag: `--config.KEY=VALUE`. In Python it is
 `make_config(name, KEY=VALUE)` with two underscores for each dot. `seedrl train
 --help --config=NAME` prints the same with the values of a configuration.
 
-This page is made from `configs/base.py` and each agent's `config.py` by
-`python docs/write_configuration.py`; a test fails if it is stale. *May be* is
-what a run accepts; conditions on several keys are checked when it starts. A key
-whose default is *none* is not set; for environments that means EnvPool's own.
-A key without a sentence has one above it, or is explained by its name.
+This page is made from the `keys.py` of each package and agent by `python
+docs/write_configuration.py`; a test fails if it is stale. *Allowed* is what a
+run accepts; conditions on several keys are checked when it starts.
 
 The tables of an agent have the keys that it adds, and defaults that it changes.
 Configurations in `configs/` change more of them.
@@ -34,55 +33,104 @@ Configurations in `configs/` change more of them.
 
 def page() -> str:
   """Returns the page."""
-  # All agents have an optimiser; what they change of it is theirs.
+  # All agents have an optimiser; their tables have what they change of it.
+  table = {**base.KEYS, **optimizer_config.KEYS}
   common = _values(base.get_config(optimizer_config.set_defaults))
-  said = _said(base) | _said(optimizer_config)
-  ranges = {**ranges_lib.RANGES, **optimizer_config.RANGES}
-  parts = [_START, '\n## All runs\n', _tables('', common, said, ranges)]
+  parts = [_START, '\n## All runs\n', _tables('', common, table)]
   for name in trust.AGENTS:
-    module = importlib.import_module(f'seedrl_jax.agents.{name}.config')
+    module = importlib.import_module(f'seedrl_jax.agents.{name}.keys')
     values = _values(base.get_config(module.set_defaults))
     own = {k: x for k, x in values.items() if (k, x) not in common.items()}
     own.pop('agent')
-    words = {k: x or said.get(k, '') for k, x in _said(module).items()}
     parts.append(f'\n## The agent {name}\n')
-    parts.append(_tables(f'{name}: ', own, words, {**ranges, **module.RANGES}))
+    parts.append(_tables(f'{name}: ', own, {**table, **module.KEYS}))
   return ''.join(parts)
 
 
 def _values(config: Any) -> dict[str, Any]:
-  return dict(settings.leaves(config, ranges_lib.RANGES))
+  return dict(settings.leaves(config, base.ALLOWED))
 
 
-def _said(module: types.ModuleType) -> dict[str, str]:
-  return config_flag.comments(pathlib.Path(str(module.__file__)))
-
-
-def _tables(
-  title: str,
-  values: Mapping[str, Any],
-  said: Mapping[str, str],
-  ranges: Mapping[str, settings.Allowed],
-) -> str:
-  """Returns a table for each section, in the order of the source."""
+def _tables(title: str, values: dict[str, Any], table: keys.Table) -> str:
+  """Returns a table for each section, in the order of the keys."""
   tables: dict[str, list[str]] = {'': ['']}
-  for key in sorted(values, key=list(said).index):
-    section, value = key.rpartition('.')[0], values[key]
-    text = f'\n### {title}`{section}`\n\n{said.get(section, "")}\n'
+  for name, key in table.items():
+    if name not in values or not isinstance(key, keys.Key):
+      continue
+    section, value = name.rpartition('.')[0], values[name]
+    if section and section not in tables:
+      tables[section] = [f'\n### {title}`{section}`\n\n{table[section].help}\n']
     shown = f'`{dict(value) if hasattr(value, "items") else value!r}`'
-    # The page must be the same on every machine.
-    words = re.sub(
-      r"^(give|choose) |, up to this machine's \d+", '', ranges[key].words
+    row = (
+      '',
+      f'`{name}`',
+      shown.replace('`None`', 'none'),
+      _allowed(key.allowed.words),
+      key.help,
+      '',
     )
-    row = ('', f'`{key}`', shown.replace('`None`', 'none'), words, said[key])
-    line = ' | '.join(re.sub(r'([|*<])', r'\\\1', x) for x in (*row, ''))
-    tables.setdefault(section, [text]).append(line.strip())
-  head = '| key | default | may be | |\n|---|---|---|---|'
+    # Links and code keep their characters.
+    line = ' | '.join(re.sub(r'([|*<])', r'\\\1', x) for x in row)
+    tables[section].append(line.strip())
+  head = '| key | default | allowed | |\n|---|---|---|---|'
   return ''.join(
     '\n'.join([first, *([head] if rest else []), *rest, ''])
     for first, *rest in tables.values()
   )
 
 
+def _allowed(words: str) -> str:
+  """Returns a sentence's end as a phrase, the same on every machine."""
+  words = re.sub(r"^(give|choose) |, up to this machine's \d+", '', words)
+  phrase = words.removesuffix(', or leave it out')
+  return phrase if phrase == words else f'optional: {phrase}'
+
+
+_STUB_START = '''"""Types of `base.py`, made by docs/write_configuration.py."""
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_collections
+
+from seedrl_jax.runtime import keys, settings
+
+KEYS: keys.Table
+ALLOWED: dict[str, settings.Allowed]
+SAVED: dict[str, settings.Allowed]
+
+def get_config(
+  set_agent: Callable[[ml_collections.ConfigDict], None] = ...,
+) -> Config: ...
+def set_atari_protocol(config: ml_collections.ConfigDict) -> None: ...
+'''
+
+
+def stub() -> str:
+  """Returns the types of a configuration and its sections."""
+  sections: dict[str, list[str]] = {'': []}
+  for name, key in base.KEYS.items():
+    section, _, last = name.rpartition('.')
+    if isinstance(key, keys.Key):
+      sections[section].append(f'  {last}: {_type(key)}')
+    else:
+      sections[name] = []
+      sections[''].append(f'  {name}: _{name.title()}')
+  # Last: the whole configuration.
+  classes = [(f'_{name.title()}', sections[name]) for name in sections if name]
+  return _STUB_START + ''.join(
+    '\n'.join([f'\nclass {name}(ml_collections.ConfigDict):', *lines, ''])
+    for name, lines in [*classes, ('Config', sections[''])]
+  )
+
+
+def _type(key: keys.Key) -> str:
+  if key.default == {}:
+    return 'ml_collections.ConfigDict'
+  name = {tuple: 'tuple[Any, ...]'}.get(key.type, key.type.__name__)
+  return f'{name} | None' if key.default is None else name
+
+
 if __name__ == '__main__':
   PAGE.write_text(page())
+  STUB.write_text(stub())

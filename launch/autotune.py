@@ -89,7 +89,7 @@ def _search() -> None:
   from seedrl_jax.run import layout, system
 
   config = _measured_config()
-  layout.check(config, base.ranges(config))
+  layout.check(config, base.allowed(config))
   tuning.begin_early(config)
   seconds = min(_MOST_SECONDS, _SECONDS_PER_MINUTE * _MINUTES.value)
   try:
@@ -115,7 +115,7 @@ def _plan() -> None:
   target = targets.parse(_TARGET.value)
   targets.configure([target])
   config, cores = _measured_config(), _CORES.value
-  layout.check(config, base.ranges(config))
+  layout.check(config, base.allowed(config))
   setup = build.plan(config, devices=targets.devices(target))
   env = machine.time_envs(config, timing.Windows(5, 1.0))
   print(

@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> None:
     _EPISODES.value, _MAX_STEPS.value, _SEED.value
   )
   try:
-    layout.check(_CONFIG.value, agents.ranges(_CONFIG.value))
+    layout.check(_CONFIG.value, agents.allowed(_CONFIG.value))
     report = env_check.check(_CONFIG.value, options)
   except ValueError as e:
     sys.exit(f'check_env: {e}')

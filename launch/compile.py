@@ -57,7 +57,7 @@ def _compile(target: targets_lib.Target) -> None:
   from seedrl_jax.run import build, layout
 
   config = _CONFIG.value
-  layout.check(config, base.ranges(config))
+  layout.check(config, base.allowed(config))
   setup = build.plan(config, devices=targets_lib.devices(target))
   if _JSON.value:
     found = list(programs.compile_all(setup))

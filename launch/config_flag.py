@@ -10,22 +10,20 @@ import shutil
 import signal
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import ml_collections
 from absl import flags
 from ml_collections import config_flags
 
-from seedrl_jax.runtime import config_files
+from seedrl_jax.configs import base as base_config
+from seedrl_jax.envs import trust
+from seedrl_jax.run import keys as run_keys
+from seedrl_jax.runtime import config_files, keys, settings
 
 DEFAULT = 'vtrace_cartpole'
 PROGRAM = pathlib.Path(sys.argv[0]).stem
-# Lines of a configuration's source.
-_FUNCTION = re.compile(r'def _?(\w+)\(')
-_IMPORT = re.compile(r'from ([\w.]+) import (\w+)')
-_KEY = re.compile(r"config\.(?P<path>[\w.]+) =|'(?P<name>\w+)': ")
-_BEHIND = re.compile(r'  # (.*)')
 
 # So that the calling program's help shows the flag.
 flags.disclaim_key_flags()
@@ -93,7 +91,7 @@ def parse(argv: list[str], default: str | None = DEFAULT) -> list[str]:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     config = load(argv)
     name = (path_of(argv) or DEFAULT).partition(':')[0]
-    print(describe(config, config_files.find(name)))
+    print(describe(config, config_files.find(name).stem))
     raise
   if path_of(argv) is None:
     sys.exit(
@@ -172,83 +170,60 @@ def _unknown_key(
   return None
 
 
+def key_table(agent: str) -> keys.Table:
+  """Returns the keys of all runs and of an agent, as far as they are known."""
+  name = f'seedrl_jax.agents.{agent}.keys' if agent in trust.AGENTS else agent
+  own: keys.Table = {}
+  with contextlib.suppress(ValueError):
+    module = settings.load_module(f'--config.agent={agent}', name)
+    own = getattr(module, 'KEYS', {})
+  # The agent's come before environments and all else.
+  return {**run_keys.KEYS, **own, **base_config.KEYS, **own}
+
+
 def describe(
-  config: ml_collections.ConfigDict, path: pathlib.Path, width: int = 0
+  config: ml_collections.ConfigDict, name: str, width: int = 0
 ) -> str:
   """Returns the help on a configuration, without overrides, by section.
 
   Args:
-    path: its file.
+    name: of the configuration.
     width: columns of text; 0: the terminal's.
   """
   width = width or shutil.get_terminal_size().columns
-  said = comments(path)
+  table = key_table(config.agent)
   single, sections = [], []
-  for name, value in _in_order(config, '', said):
+  for section, value in _in_order(config, '', table):
     if not isinstance(value, ml_collections.ConfigDict):
-      single += _entry(name, value, said, width)
+      single += _entry(section, value, table, width)
       continue
-    title = f'{name}: {said[name]}' if said.get(name) else name
+    help_text = table[section].help if section in table else ''
+    title = f'{section}: {help_text}' if help_text else section
     sections += ['', *textwrap.wrap(title, width)]
-    for key, inner in _in_order(value, f'{name}.', said):
-      sections += _entry(f'{name}.{key}', inner, said, width)
-  title = f'The configuration {path.stem}, which --config.KEY=VALUE changes:'
+    for key, inner in _in_order(value, f'{section}.', table):
+      sections += _entry(f'{section}.{key}', inner, table, width)
+  title = f'The configuration {name}, which --config.KEY=VALUE changes:'
   return '\n'.join(['', title, '', *single, *sections])
 
 
 def _in_order(
-  section: ml_collections.ConfigDict, prefix: str, said: Iterable[str]
+  section: ml_collections.ConfigDict, prefix: str, table: keys.Table
 ) -> list[tuple[str, Any]]:
-  """Returns names and values in source order, others last."""
-  order = {key: i for i, key in enumerate(said)}
+  """Returns names and values in the order of the table, others last."""
+  order = {key: i for i, key in enumerate(table)}
   return sorted(
     section.items(), key=lambda x: order.get(prefix + x[0], len(order))
   )
 
 
-def _entry(key: str, value: Any, said: dict[str, str], width: int) -> list[str]:
+def _entry(key: str, value: Any, table: keys.Table, width: int) -> list[str]:
   given = ' (not set)'
   if value is not None:
     text = str(dict(value) if hasattr(value, 'items') else value)
     given = f'="{text}"' if "'" in text else f'={shlex.quote(text)}'
   indent = ' ' * 6
+  help_text = table[key].help if key in table else ''
   lines = textwrap.wrap(
-    said.get(key, ''), width, initial_indent=indent, subsequent_indent=indent
+    help_text, width, initial_indent=indent, subsequent_indent=indent
   )
   return [f'  --config.{key}{given}', *lines]
-
-
-def comments(path: pathlib.Path) -> dict[str, str]:
-  """Returns the comment of each key and section in a source, '' if none.
-
-  A key's comment is above it or at its line's end; a section's is the docstring
-  of the function of its name, which replaces that of an imported configuration.
-  """
-  found: dict[str, str] = {}
-  section, above = '', []
-  for line in path.read_text().splitlines():
-    text = line.strip()
-    if text.startswith('# '):
-      above.append(text[2:])
-      continue
-    if match := _IMPORT.match(line):
-      module: Any = sys.modules.get('.'.join(match.groups()))
-      if hasattr(module, 'get_config') or hasattr(module, 'set_defaults'):
-        first, then = found, comments(pathlib.Path(module.__file__))
-        if hasattr(module, 'get_config'):
-          # An agent's sections replace those of a configuration.
-          first, then = then, first
-        found = first | {k: x for k, x in then.items() if x or k not in first}
-    elif match := _FUNCTION.match(line):
-      section = match[1]
-      found = {
-        k: x for k, x in found.items() if not k.startswith(f'{section}.')
-      }
-      found[section] = ''
-    elif text.startswith('"""') and section in found and not found[section]:
-      found[section] = text.strip('"')
-    elif section and (match := _KEY.match(text)):
-      key = match['path'] or f'{section}.{match["name"]}'
-      found[key] = found.get(key) or ' '.join(above + _BEHIND.findall(line))
-    above = []
-  return found

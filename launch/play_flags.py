@@ -8,7 +8,7 @@ from typing import Any
 from absl import flags
 
 from seedrl_jax.launch import allow_flags
-from seedrl_jax.runtime import ranges
+from seedrl_jax.runtime import settings
 
 _EPISODES = flags.DEFINE_integer('episodes', 20, 'Episodes to play.', 1)
 _SAMPLE = flags.DEFINE_bool(
@@ -25,7 +25,7 @@ _CHECKPOINT = flags.DEFINE_integer(
 )
 _MAX_STEPS = flags.DEFINE_integer(
   'max_steps',
-  ranges.EPISODE,
+  settings.EPISODE,
   'Steps after which an episode is cut off. evaluate counts it with its return '
   'so far; record drops it.',
   1,

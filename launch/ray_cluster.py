@@ -120,7 +120,7 @@ def _plan() -> plan.Plan:
     if _ACTORS.value and not any(map(given.match, _arguments)):
       config.update_from_flattened_dict({flag: value})
       added.append(f'--config.{flag}={value}')
-  layout.check(config, base.ranges(config))
+  layout.check(config, base.allowed(config))
   return plan.Plan(
     folder=str(pathlib.Path(__file__).resolve().parent),
     learners=_LEARNERS.value,

@@ -51,7 +51,7 @@ def _record(line: Any) -> Any:
   from seedrl_jax.run import layout
 
   config = _CONFIG.value
-  layout.check(config, agents.ranges(config))
+  layout.check(config, agents.allowed(config))
   options = recording.RecordingOptions(
     teacher_workdir=_TEACHER_WORKDIR.value,
     policy=_POLICY.value,

@@ -98,7 +98,7 @@ def _check(trials: Sequence[sweeping.Trial]) -> None:
   from seedrl_jax.run import layout
 
   for trial in trials:
-    layout.check(trial.config, base.ranges(trial.config))
+    layout.check(trial.config, base.allowed(trial.config))
     trial.check()
 
 

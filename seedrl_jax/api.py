@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import ml_collections
 
-from seedrl_jax.runtime import config_files, process, progress, ranges, report
+from seedrl_jax.runtime import config_files, process, progress, report, settings
 
 if TYPE_CHECKING:
   import gymnasium
 
+  from seedrl_jax.configs.base import Config
   from seedrl_jax.evaluation import env_check, scoring
   from seedrl_jax.evaluation import policy as policy_lib
 
@@ -32,7 +33,7 @@ _Path = str | os.PathLike[str]
 OnReport = Callable[[report.Summary], Any]
 
 
-def make_config(name: str, **overrides: Any) -> ml_collections.ConfigDict:
+def make_config(name: str, **overrides: Any) -> Config:
   """Returns a configuration that may be changed before training.
 
   Args:
@@ -108,7 +109,7 @@ def evaluate(
   checkpoint: int | None = None,
   video: _Path | None = None,
   allowed: Sequence[str] = (),
-  max_steps: int = ranges.EPISODE,
+  max_steps: int = settings.EPISODE,
 ) -> scoring.Evaluation:
   """Plays episodes with a run's checkpoint; its environments are installed.
 

@@ -19,37 +19,42 @@ _MAY_IMPORT = {
   'agents': {'networks', 'runtime', 'types'},
   'replay': {'runtime', 'types'},
   'inference': {'agents', 'envs', 'replay', 'types'},
-  'actors': {'envs', 'runtime', 'types'},
+  'actors': {'configs', 'envs', 'runtime', 'types'},
   'engines': {'actors', 'runtime'},
   'learner': {'agents', 'replay', 'types'},
   'distributed': {
     *('actors', 'agents', 'learner', 'replay', 'runtime', 'types'),
   },
   'evaluation': {
-    *('agents', 'envs', 'inference', 'networks', 'runtime', 'types'),
+    *('agents', 'configs', 'envs', 'inference', 'networks', 'runtime'),
+    'types',
   },
   'demonstrations': {
     *('agents', 'envs', 'evaluation', 'inference', 'replay', 'runtime'),
     'types',
   },
-  # Of `run` only the table of the configuration's keys.
-  'studies': {'run', 'runtime', 'types'},
+  'studies': {'configs', 'run', 'runtime', 'types'},
 }
 # These rooms may import all.
 _ALL = {
   *_MAY_IMPORT,
-  *('run', 'benchmarks', 'planning'),
+  *('run', 'benchmarks', 'planning', 'configs'),
 }
 _MAY_IMPORT |= dict.fromkeys(sorted(_ALL - {*_MAY_IMPORT}), _ALL)
 _MAY_IMPORT |= {
   'api': _ALL,
-  'configs': {'agents'},
+  'configs': {'runtime'},
   'launch': {*_ALL, 'configs'},
 }
 _JAX = ('jax', 'jaxlib', 'flax', 'optax', 'rlax', 'chex', 'orbax', 'distrax')
 _TENSORFLOW = ('tensorflow',)
 # The package's modules that configurations may import.
-_IN_CONFIGS = r'seedrl_jax\.(agents\.\w+\.config|configs(\.\w+)+)'
+_IN_CONFIGS = r'seedrl_jax\.([\w.]+\.keys|runtime\.\w+|configs(\.\w+)+)'
+# Tables of keys, which are no part of their rooms, and what they may import.
+_KEYS = r'seedrl_jax\.[\w.]+\.(keys|optimizer_config)$'
+_IN_KEYS = (
+  r'seedrl_jax\.(agents\.optimizer_config|agents\.\w+\.keys|runtime(\.\w+)+)'
+)
 _WITHOUT_JAX = ('types', 'envs', 'replay', 'actors')
 # Exceptions among the files of these rooms, and what else they may import.
 _WITH_JAX = {
@@ -106,7 +111,9 @@ def test_every_file_is_in_a_room_of_the_table():
 def test_room_imports_only_what_the_table_allows(room):
   allowed = _MAY_IMPORT[room] | {room}
   for path in _sources(room):
-    names = _imports(path)
+    if path.name == 'keys.py' and room != 'runtime':
+      continue
+    names = {n for n in _imports(path) if not re.match(_KEYS, n)}
     more = _WITH_JAX.get(path.name, set())
     forbidden = _rooms_of(names) - allowed - more
     forbidden |= _packages(names) & {'launch', 'configs', 'tests'}
@@ -121,8 +128,12 @@ def test_configs_import_only_agents_configs_of_the_package(path):
   assert all(re.fullmatch(_IN_CONFIGS, name) for name in ours)
 
 
-def test_agents_configs_can_be_imported_without_jax():
-  paths = (_ROOT / _PACKAGE / 'agents').glob('*/config.py')
+def test_keys_can_be_imported_without_jax():
+  paths = list((_ROOT / _PACKAGE).rglob('keys.py'))
+  assert len(paths) > 10
+  for path in paths:
+    ours = {name for name in _imports(path) if name.startswith(_PACKAGE)}
+    assert all(re.match(_IN_KEYS, name) for name in ours), path
   result = _import_without(_JAX, [_module(path) for path in paths])
   assert result.returncode == 0, result.stderr
 

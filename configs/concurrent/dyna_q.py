@@ -14,14 +14,14 @@ Differences (in brackets: the study):
 
 import ml_collections
 
-from seedrl_jax.agents.dyna_q import config as dyna_q_config
+from seedrl_jax.agents.dyna_q import keys as dyna_q_keys
 from seedrl_jax.configs.concurrent import dqn
 
 
 def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = dqn.get_config()
-  dyna_q_config.add_planning(config)
+  dyna_q_keys.add_planning(config)
   config.model.reward_scale = 0.1
   config.planning.start_frames = 20_000
   config.planning.rollout_length = 1

@@ -10,13 +10,16 @@ from seedrl_jax import types
 from seedrl_jax.agents import base, optimizer_config, sgd, transitions
 from seedrl_jax.networks import distributions, heads
 from seedrl_jax.networks import network as network_lib
-from seedrl_jax.runtime import settings
+from seedrl_jax.runtime import keys
+from seedrl_jax.runtime.keys import Key, Section
+from seedrl_jax.runtime.settings import number
 
-# What the agent's own keys may be, and which actions it can choose.
-RANGES = {
-  'loss.discount': settings.number(0, 1),
-  'loss.entropy_cost': settings.number(0),
-  **optimizer_config.RANGES,
+# The agent's own keys, and the actions that it can choose.
+KEYS: keys.Table = {
+  'loss': Section('An advantage actor-critic.'),
+  'loss.discount': Key(0.9, number(0, 1), 'The discount of a step.'),
+  'loss.entropy_cost': Key(0.01, number(0), "Weight of the policy's entropy."),
+  **optimizer_config.KEYS,
 }
 ACTIONS = ('discrete',)
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.actors import wire
-from seedrl_jax.runtime import ranges, settings
+from seedrl_jax.configs import base as base_config
+from seedrl_jax.runtime import settings
 
 # Keys of the `env` section that only concern the learner's own environments.
 _LEARNER_KEYS = {
@@ -31,15 +32,15 @@ _MAX_SPEC = 2000
 # Values that a learner sends, which an actor does not believe unchecked.
 _ENV_VALUES = {
   key: allowed
-  for key, allowed in ranges.SAVED.items()
+  for key, allowed in base_config.SAVED.items()
   if key.startswith('env.') and key.removeprefix('env.') not in _LEARNER_KEYS
 }
 _LOCAL_VALUES = {
   key: allowed
-  for key, allowed in ranges.SAVED.items()
+  for key, allowed in base_config.SAVED.items()
   if key.partition('.')[0] not in _LEARNER_SECTIONS
 }
-_COUNT = settings.integer(0, ranges.LARGE)
+_COUNT = settings.integer(0, settings.LARGE)
 _OBJECT = settings.Allowed(lambda x: isinstance(x, dict), 'give an object')
 _TEXTS = settings.Allowed(
   lambda x: isinstance(x, dict) and all(map(settings.TEXT.admits, x.values())),
@@ -122,7 +123,7 @@ _LOCAL = {
   'global_env_id': _IDS,
   'num_train_envs': _COUNT,
   'num_eval_envs': _COUNT,
-  'block_width': settings.integer(1, ranges.COUNT),
+  'block_width': settings.integer(1, settings.COUNT),
   'replay_address': settings.TEXT,
   'parameters': _TEXTS,
 }

@@ -1,7 +1,7 @@
 """The interface between agents and the rest of the system.
 
 An agent is a module with `make_agent(config, env_spec)`, which returns an
-`Agent`, and, optionally, `RANGES` of its own keys (`settings`) and `ACTIONS`,
+`Agent`, and, optionally, a table `KEYS` of its own keys, and `ACTIONS`,
 the kinds of actions that it can choose (`types.ActionSpec.kind`). `sgd` makes
 an `update` of a loss; agents that need several optimisers, epochs or
 minibatches write their own.
@@ -22,7 +22,7 @@ from jax import flatten_util
 
 from seedrl_jax import types
 from seedrl_jax.networks import health
-from seedrl_jax.runtime import settings
+from seedrl_jax.runtime import keys, settings
 
 # The axis over the training devices of all hosts.
 AXIS = 'learner'
@@ -277,25 +277,31 @@ def check_first_action(env_spec: types.EnvSpec) -> None:
 def _check_actions(name: str, env_spec: types.EnvSpec) -> None:
   check_first_action(env_spec)
   action = env_spec.action
-  kinds = getattr(_find(name, 'config'), 'ACTIONS', (action.kind,))
+  kinds = getattr(_find(name, 'keys'), 'ACTIONS', (action.kind,))
   if action.kind in kinds:
     return
-  able = [x for x in _built_in() if action.kind in _find(x, 'config').ACTIONS]
+  able = [x for x in _built_in() if action.kind in _find(x, 'keys').ACTIONS]
   raise ValueError(
     f'--config.agent={name}: the actions of {env_spec.env_id} are '
     f'{action.kind.replace("_", "-")}; take {" or ".join(able)}.'
   )
 
 
-def ranges(
+def allowed(
   config: ml_collections.ConfigDict,
 ) -> Mapping[str, settings.Allowed] | None:
-  """Returns the agent's `RANGES`, or None.
+  """Returns the allowed values of the agent's keys, or None.
+
+  They are of its table `KEYS`, or of `RANGES`, which has nothing else.
 
   Raises:
     ValueError: if there is no such agent.
   """
-  return getattr(_find(config.agent, 'config'), 'RANGES', None)
+  module = _find(config.agent, 'keys')
+  table = getattr(module, 'KEYS', None)
+  if table is not None:
+    return keys.allowed(table)
+  return getattr(module, 'RANGES', None)
 
 
 def _built_in() -> list[str]:

@@ -1,65 +1,90 @@
-"""The configuration keys of `optimizers`."""
+"""The configuration keys of the optimiser, which agents share."""
 
 import ml_collections
-from ml_collections import config_dict
 
+from seedrl_jax.runtime import keys
+from seedrl_jax.runtime.keys import Key, Section, Table
 from seedrl_jax.runtime.settings import (
   FLAG,
-  Allowed,
   integer,
   number,
   one_of,
   optional,
 )
 
-RANGES: dict[str, Allowed] = {
-  'optimizer.name': one_of('adam', 'radam', 'rmsprop', 'adagrad', 'sgd'),
-  'optimizer.learning_rate': number(0),
-  'optimizer.schedule': one_of('linear', 'constant'),
-  'optimizer.final_learning_rate': number(0),
-  'optimizer.decay_frames': optional(integer(1, 10**15)),
-  'optimizer.clip_norm': number(0),
-  'optimizer.adam_b1': number(0, below=1),
-  'optimizer.adam_b2': number(0, below=1),
-  'optimizer.epsilon': number(0),
-  'optimizer.epsilon_inside_root': FLAG,
-  'optimizer.rmsprop_decay': number(0, below=1),
-  'optimizer.rmsprop_momentum': number(0, below=1),
-  'optimizer.rmsprop_centered': FLAG,
-  'optimizer.rmsprop_initial_scale': number(0),
-  'optimizer.sgd_momentum': number(0, below=1),
+KEYS: Table = {
+  'optimizer': Section(
+    'The optimiser. It gets gradients after the clip of their global norm.'
+  ),
+  'optimizer.name': Key(
+    'adam',
+    one_of('adam', 'radam', 'rmsprop', 'adagrad', 'sgd'),
+    'The optimiser. RAdam is from arXiv 1908.03265.',
+  ),
+  'optimizer.learning_rate': Key(
+    1e-3, number(0), 'The learning rate, at the start if it decays.'
+  ),
+  'optimizer.schedule': Key(
+    'linear',
+    one_of('linear', 'constant'),
+    "'linear' decays the learning rate to `final_learning_rate` over "
+    "`decay_frames`; 'constant' keeps it.",
+  ),
+  'optimizer.final_learning_rate': Key(
+    0.0, number(0), 'The learning rate at the end of the linear schedule.'
+  ),
+  'optimizer.decay_frames': Key(
+    None,
+    optional(integer(1, 10**15)),
+    'Frames until the linear schedule reaches `final_learning_rate`. None '
+    'means `total_env_frames`. All configurations with a linear schedule set '
+    'it, so that a longer run has the same learning rate at the same frame.',
+    int,
+  ),
+  'optimizer.clip_norm': Key(
+    40.0,
+    number(0),
+    'Maximum global norm of the gradient. 0 means no clipping.',
+  ),
+  'optimizer.adam_b1': Key(
+    0.9,
+    number(0, below=1),
+    'Decay of the mean gradient of Adam and RAdam.',
+  ),
+  'optimizer.adam_b2': Key(
+    0.999,
+    number(0, below=1),
+    'Decay of the mean squared gradient of Adam and RAdam.',
+  ),
+  'optimizer.epsilon': Key(
+    1e-8, number(0), 'Added to the denominator of the update.'
+  ),
+  'optimizer.epsilon_inside_root': Key(
+    False,
+    FLAG,
+    'True divides by sqrt(v + epsilon), as RMSProp of TensorFlow; False by '
+    'sqrt(v) + epsilon, as RMSProp of PyTorch and Adam.',
+  ),
+  'optimizer.rmsprop_decay': Key(
+    0.99, number(0, below=1), 'Decay of the mean squared gradient of RMSProp.'
+  ),
+  'optimizer.rmsprop_momentum': Key(
+    0.0, number(0, below=1), 'Momentum of RMSProp.'
+  ),
+  'optimizer.rmsprop_centered': Key(
+    False, FLAG, "Divides by the gradient's standard deviation instead."
+  ),
+  'optimizer.rmsprop_initial_scale': Key(
+    0.0,
+    number(0),
+    'First mean squared gradient: 1 in TensorFlow, 0 in PyTorch.',
+  ),
+  'optimizer.sgd_momentum': Key(0.0, number(0, below=1), 'Momentum of SGD.'),
 }
+# For tables `RANGES` of agents that declare no `KEYS`.
+RANGES = keys.allowed(KEYS)
 
 
 def set_defaults(config: ml_collections.ConfigDict) -> None:
-  """Sets the section `optimizer`."""
-  config.optimizer = _optimizer()
-
-
-def _optimizer() -> ml_collections.ConfigDict:
-  """The optimiser, after a clip of the gradient's global norm."""
-  return ml_collections.ConfigDict({
-    # 'adam', 'radam' (arXiv 1908.03265), 'rmsprop', 'adagrad', 'sgd'.
-    'name': 'adam',
-    'learning_rate': 1e-3,
-    # 'linear' decays to final_learning_rate over decay_frames; 'constant'.
-    'schedule': 'linear',
-    'final_learning_rate': 0.0,
-    # Frames until the linear schedule reaches final_learning_rate. None means
-    # total_env_frames. All configurations with a linear schedule set it, so
-    # that a longer run has the same learning rate at the same frame.
-    'decay_frames': config_dict.placeholder(int),
-    'clip_norm': 40.0,  # 0: none
-    'adam_b1': 0.9,  # and of RAdam
-    'adam_b2': 0.999,
-    'epsilon': 1e-8,
-    # True: sqrt(v + epsilon), as in TensorFlow's RMSProp; False: sqrt(v) +
-    # epsilon, as in PyTorch's RMSProp and in Adam.
-    'epsilon_inside_root': False,
-    'rmsprop_decay': 0.99,
-    'rmsprop_momentum': 0.0,
-    'rmsprop_centered': False,
-    # First mean square: TensorFlow starts at 1, PyTorch at 0.
-    'rmsprop_initial_scale': 0.0,
-    'sgd_momentum': 0.0,
-  })
+  """Adds the section `optimizer`."""
+  keys.set_defaults(config, KEYS)

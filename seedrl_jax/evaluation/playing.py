@@ -11,6 +11,7 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.agents import base as agents
+from seedrl_jax.configs import base as base_config
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import trust
 from seedrl_jax.evaluation import video
@@ -18,7 +19,7 @@ from seedrl_jax.inference import device_step as device_step_lib
 from seedrl_jax.inference import specs
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.networks import observations
-from seedrl_jax.runtime import checkpoints, progress, ranges, settings
+from seedrl_jax.runtime import checkpoints, progress, settings
 from seedrl_jax.runtime import workdir as workdir_lib
 
 _DEFAULT_NUM_ENVS = 10
@@ -29,7 +30,7 @@ _PROGRESS_SECONDS = 1.0
 # lack network.categories.
 _NEEDED = {
   key: allowed
-  for key, allowed in ranges.SAVED.items()
+  for key, allowed in base_config.SAVED.items()
   if key.startswith(('env.', 'network.')) and key != 'network.categories'
 }
 
@@ -53,7 +54,7 @@ class PlayOptions:
   seed: int = 0
   num_envs: int = 0
   checkpoint: int | None = None
-  max_steps: int = ranges.EPISODE
+  max_steps: int = settings.EPISODE
   allowed: tuple[str, ...] = ()
 
   @property
@@ -80,7 +81,7 @@ class EpisodeQuota:
   """
 
   def __init__(
-    self, episodes: int, num_envs: int, max_steps: int = ranges.EPISODE
+    self, episodes: int, num_envs: int, max_steps: int = settings.EPISODE
   ):
     """Divides `episodes` over environments as evenly as possible."""
     self.total = episodes
@@ -202,9 +203,9 @@ def read_config(
   Raises:
     ValueError: if it cannot be used.
   """
-  config = directory.read_config()
+  config = directory.read_config(base_config.SAVED)
   trust.check(config.to_dict(), allowed, f'{flag}={directory.path}')
-  own = agents.ranges(config) or {}
+  own = agents.allowed(config) or {}
   try:
     settings.check(config, _NEEDED | dict(own), complete=False)
   except ValueError as e:

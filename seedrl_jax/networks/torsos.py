@@ -20,6 +20,7 @@ from seedrl_jax.networks.block_conv import (
   StridedConv,
   add_bias,
 )
+from seedrl_jax.networks.keys import TORSOS
 from seedrl_jax.runtime import settings
 
 
@@ -43,7 +44,6 @@ CONV_TORSOS = {
   'grid': ConvTorso((ConvLayer(16, 3, 1), ConvLayer(32, 3, 1)), 64),
 }
 _RESNET_DENSE_SIZE = 256
-TORSOS = ('auto', 'mlp', 'resnet', *CONV_TORSOS)
 
 # Images of both sides at least this large suit strided convolutions.
 SMALLEST_PICTURE = 32

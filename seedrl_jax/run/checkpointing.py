@@ -15,6 +15,7 @@ import jax
 import ml_collections
 import numpy as np
 
+from seedrl_jax.configs import base as base_config
 from seedrl_jax.learner import update
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import checkpoints as checkpoints_lib
@@ -61,7 +62,7 @@ class RunCheckpoints:
   def _check_resumable(self, config: ml_collections.ConfigDict) -> None:
     if not self.storage.steps():
       return
-    old = self._workdir.read_config()
+    old = self._workdir.read_config(base_config.SAVED)
     if changes := config_changes.check_resumable(old, config):
       self._say('Resuming with changes: ' + '; '.join(changes))
 

@@ -15,9 +15,10 @@ import ml_collections
 import numpy as np
 
 from seedrl_jax import types
+from seedrl_jax.configs import base as base_config
 from seedrl_jax.envs import factory
 from seedrl_jax.replay import table_configs
-from seedrl_jax.runtime import ranges, settings
+from seedrl_jax.runtime import settings
 
 if TYPE_CHECKING:
   import jax
@@ -37,7 +38,9 @@ def check(
   Raises:
     ValueError: if a value is wrong; names the flag and what it can be.
   """
-  settings.check(config, ranges.RANGES | dict(own or {}), complete=bool(own))
+  settings.check(
+    config, base_config.ALLOWED | dict(own or {}), complete=bool(own)
+  )
 
 
 @dataclasses.dataclass(frozen=True)

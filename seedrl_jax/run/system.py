@@ -63,7 +63,7 @@ class System:
         JAX do not fit each other, or another run has the directory.
       HostLost: if another host is gone.
     """
-    layout_lib.check(config, agents.ranges(config))
+    layout_lib.check(config, agents.allowed(config))
     self._config = config
     self._line = line or progress.ProgressLine()
     coordinator = coordinator or coordinator_lib.Coordinator()

@@ -15,8 +15,19 @@ from typing import Any, NamedTuple
 
 import ml_collections
 
+from seedrl_jax.runtime import process
+
 # Most elements of a value, such as layers of a network.
 _MOST = 1000
+# Bounds far above what any run needs, so that an absurd number is one sentence
+# rather than a machine without memory, or a compilation that never ends.
+UNITS = 10**5  # of a layer
+STEPS = 10**5  # of a sequence
+COUNT = 10**6  # of environments, unrolls or pieces
+LARGE = 10**9  # of what takes little memory, or takes it at once
+# Steps of an evaluated episode, over nine hours of Atari: only one that never
+# ends is as long.
+EPISODE = 500_000
 
 
 def make_config(values: Mapping[str, Any]) -> ml_collections.ConfigDict:
@@ -111,9 +122,15 @@ def optional(allowed: Allowed) -> Allowed:
 # A score: it may be infinite or NaN.
 SCORE = Allowed(_is_number, 'give a number')
 FLAG = Allowed(lambda x: isinstance(x, bool), 'give True or False')
-TEXT = Allowed(lambda x: isinstance(x, str), 'give a text')
+TEXT = Allowed(lambda x: isinstance(x, str), 'give a string')
 # A section whose keys the user chooses.
 SECTION = Allowed(lambda x: hasattr(x, 'items'), "give {'name': value}")
+# Longer waits overflow the system's time-outs.
+SECONDS = number(0, 10**9)
+_LAST_PROCESSOR = max(process.PROCESSORS)
+PROCESSOR = integer(-1, _LAST_PROCESSOR)._replace(
+  words=f"give a processor, up to this machine's {_LAST_PROCESSOR}, or -1"
+)
 
 
 def leaves(

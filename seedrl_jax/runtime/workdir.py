@@ -15,16 +15,17 @@ from typing import Any
 import ml_collections
 
 from seedrl_jax import types
-from seedrl_jax.runtime import env_specs, ranges, run_lock, settings, versions
+from seedrl_jax.runtime import env_specs, run_lock, settings, versions
 
 # Keys that any reader of a configuration needs. A run of an earlier release may
 # lack others.
 _NEEDED = {
-  key: ranges.SAVED[key]
-  for key in (
-    *('agent', 'seed', 'total_env_frames', 'num_eval_envs'),
-    *('env.id', 'env.factory'),
-  )
+  'agent': settings.TEXT,
+  'seed': settings.integer(0),
+  'total_env_frames': settings.integer(1),
+  'num_eval_envs': settings.integer(0),
+  'env.id': settings.TEXT,
+  'env.factory': settings.TEXT,
 }
 # Values of keys that runs of earlier releases lack.
 _DEFAULTS = {'network.contrast': 0.0, 'optimizer.decay_frames': None}
@@ -162,8 +163,13 @@ class Workdir:
     refuse_links(*self._inside, *self.path.glob('*'))
     refuse_links(*itertools.chain.from_iterable(below))
 
-  def read_config(self) -> ml_collections.ConfigDict:
+  def read_config(
+    self, allowed: Mapping[str, settings.Allowed] | None = None
+  ) -> ml_collections.ConfigDict:
     """Returns the configuration of the latest start.
+
+    Args:
+      allowed: what else to check: values of keys that any run has.
 
     Raises:
       WorkdirError: if there is none, or it cannot be read.
@@ -176,7 +182,7 @@ class Workdir:
         keys = config.get(section)
         if isinstance(keys, ml_collections.ConfigDict) and name not in keys:
           keys[name] = value
-      settings.check_values(config, ranges.SAVED)
+      settings.check_values(config, allowed or {})
       settings.check(config, _NEEDED, complete=False)
       return config
     except OSError as e:

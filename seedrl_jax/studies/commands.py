@@ -6,10 +6,11 @@ from typing import Any
 
 import ml_collections
 
-from seedrl_jax.runtime import config_changes, ranges, settings
+from seedrl_jax.configs import base as base_config
+from seedrl_jax.runtime import config_changes, settings
 
 # Sections with keys of the user's choice are given as a whole.
-_WHOLE = [k for k, a in ranges.RANGES.items() if a is settings.SECTION]
+_WHOLE = [k for k, a in base_config.ALLOWED.items() if a is settings.SECTION]
 _ABSENT = 'absent'
 
 

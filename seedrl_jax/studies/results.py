@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from seedrl_jax.configs import base as base_config
 from seedrl_jax.runtime import curves, settings
 from seedrl_jax.runtime import workdir as workdir_lib
 from seedrl_jax.studies import atari
@@ -80,7 +81,7 @@ def gather(folders: Sequence[str]) -> list[Result]:
 
 
 def _read(workdir: workdir_lib.Workdir) -> Result:
-  config = workdir.read_config().to_dict()
+  config = workdir.read_config(base_config.SAVED).to_dict()
   run = curves.RunCurves(str(workdir.path), config, {})
   task = config['env']['id']
   if arguments := config['env'].get('factory_kwargs'):

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import ml_collections
 
+from seedrl_jax.configs import base as base_config
 from seedrl_jax.runtime import bound_child, progress
 from seedrl_jax.runtime import workdir as workdir_lib
 from seedrl_jax.studies import commands, results
@@ -104,7 +105,7 @@ class Trial(NamedTuple):
     self.workdir.refuse_links()
     if not self.workdir.config_json.exists():
       return
-    old = self.workdir.read_config()
+    old = self.workdir.read_config(base_config.SAVED)
     if self.program == 'train_async':
       # That program sets it.
       old.deterministic = self.config.deterministic

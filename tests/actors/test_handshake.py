@@ -121,7 +121,7 @@ _CONFIG = base_config.get_config()
 @pytest.mark.parametrize(
   ('section', 'key', 'value', 'sentence'),
   [
-    ('env', 'id', None, r'--config\.env\.id=None: give a text'),
+    ('env', 'id', None, r'--config\.env\.id=None: give a string'),
     ('env', 'id', ..., r'--config\.env\.id is missing; start'),
     (
       'env',

@@ -10,7 +10,7 @@ import pytest
 
 from seedrl_jax import types
 from seedrl_jax.agents import base
-from seedrl_jax.agents.dyna_q import config as config_lib
+from seedrl_jax.agents.dyna_q import keys as dyna_q_keys
 from seedrl_jax.agents.dyna_q import loss as loss_lib
 from seedrl_jax.agents.dyna_q import model as model_lib
 from seedrl_jax.configs import base as base_config
@@ -26,7 +26,7 @@ _FIRST, _MID, _LAST = types.StepType
 
 
 def _config(**changes):
-  config = base_config.get_config(config_lib.set_defaults)
+  config = base_config.get_config(dyna_q_keys.set_defaults)
   config.network.hidden_sizes = (8,)
   config.total_env_frames = 1000
   config.planning.start_frames = 500

@@ -11,7 +11,7 @@ import pytest
 from seedrl_jax import types
 from seedrl_jax.agents import base, normalization, transitions
 from seedrl_jax.agents.ppo import agent as agent_lib
-from seedrl_jax.agents.ppo import config as ppo_config
+from seedrl_jax.agents.ppo import keys as ppo_keys
 from seedrl_jax.agents.ppo import loss as loss_lib
 from seedrl_jax.configs import base as base_config
 from seedrl_jax.learner import update
@@ -41,7 +41,7 @@ def _env_spec(kind='continuous'):
 
 
 def _config(**changes):
-  config = base_config.get_config(ppo_config.set_defaults)
+  config = base_config.get_config(ppo_keys.set_defaults)
   config.unroll_length, config.batch_size = _LENGTH, _BATCH
   config.epochs = config.minibatches = 1
   config.network.hidden_sizes = (8,)
@@ -461,7 +461,7 @@ def test_checkpoints_of_actions_scaled_otherwise_are_rejected(tmp_path):
 
 
 def _reach(**values):
-  config = base_config.get_config(ppo_config.set_defaults)
+  config = base_config.get_config(ppo_keys.set_defaults)
   config.epochs, config.minibatches = 4, 4
   config.network.hidden_sizes = (16,)
   config.network.activation = 'tanh'

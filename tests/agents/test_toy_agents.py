@@ -8,7 +8,7 @@ from seedrl_jax.configs import base as base_config
 from tests import runs
 from tests.agents import continuous
 from tests.agents.continuous import config as continuous_config
-from tests.agents.epochs import config as epochs_config
+from tests.agents.epochs import keys as epochs_keys
 
 
 def _config(set_agent, **values):
@@ -69,7 +69,7 @@ def test_continuous_actions_and_two_optimizers(tmp_path):
 
 def test_epochs_over_minibatches(tmp_path):
   config = _config(
-    epochs_config.set_defaults,
+    epochs_keys.set_defaults,
     **{
       'env.factory': 'tests.evaluation.evaluation_runs:chooser',
       'optimizer.learning_rate': 1e-2,

@@ -90,7 +90,7 @@ def test_proposals_are_new_values_that_a_configuration_may_have(config):
     for changes in proposals:
       changed = config.copy_and_resolve_references()
       changed.update_from_flattened_dict(changes)
-      layout.check(changed, base.ranges(changed))
+      layout.check(changed, base.allowed(changed))
       assert changed.to_dict() != config.to_dict()
       (device,) = devices = (object(),)
       for plan in layout.plan_streams(changed, devices):

@@ -11,10 +11,11 @@ from tests import runs
 from tests.docs import pages
 
 
-def test_configuration_reference_is_fresh():
+def test_configuration_reference_and_stub_are_fresh():
   names = runpy.run_path(str(pages.DOCS / 'write_configuration.py'))
-  message = 'Renew it: python docs/write_configuration.py'
+  message = 'Renew them: python docs/write_configuration.py'
   assert names['page']() == names['PAGE'].read_text(), message
+  assert names['stub']() == names['STUB'].read_text(), message
 
 
 def test_site_builds_without_a_warning(tmp_path):

@@ -58,7 +58,7 @@ def test_accelerator_names_what_there_is_no_time_for():
 def test_accelerators_cases_are_runs(small):
   cases = benchmark.get_accelerator(small) | benchmark.get_acting(small)
   for name, config in cases.items():
-    layout.check(config, base.ranges(config))
+    layout.check(config, base.allowed(config))
     (group,) = {p.batch_size for p in layout.plan_streams(config, ('device',))}
     # As free environments need it.
     assert config.env.num_envs % group == 0, name

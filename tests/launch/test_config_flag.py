@@ -5,13 +5,12 @@ import re
 
 import pytest
 
-from seedrl_jax.configs import base, r2d2_base
+from seedrl_jax.configs import base
+from seedrl_jax.envs import trust
 from seedrl_jax.launch import config_flag
-from seedrl_jax.runtime import ranges, settings
+from seedrl_jax.runtime import settings
 from tests import runs
 from tests.configs import test_configs
-
-_CONFIGS = runs.ROOT / 'configs'
 
 
 @pytest.fixture(name='here', autouse=True)
@@ -45,15 +44,14 @@ def test_help_has_flags_and_keys():
 
 
 def _describe(name, width=80):
-  path = _CONFIGS / f'{name.partition(":")[0]}.py'
-  return config_flag.describe(test_configs.CONFIGS[name](), path, width)
+  return config_flag.describe(test_configs.CONFIGS[name](), name, width)
 
 
 @pytest.mark.parametrize('name', test_configs.CONFIGS)
 def test_lists_every_key_with_its_default(name):
   text = _describe(name)
   assert max(map(len, text.splitlines())) <= 80
-  values = settings.leaves(test_configs.CONFIGS[name](), ranges.RANGES)
+  values = settings.leaves(test_configs.CONFIGS[name](), base.ALLOWED)
   for key, value in values:
     (given,) = re.findall(
       rf'^  --config\.{re.escape(key)}[ =](.*)$', text, re.M
@@ -62,11 +60,10 @@ def test_lists_every_key_with_its_default(name):
     assert given.strip('\'"') == shown.strip('\'"'), key
 
 
-@pytest.mark.parametrize('module', [base, r2d2_base])
-def test_every_key_or_its_section_has_a_comment(module):
-  said = config_flag.comments(pathlib.Path(module.__file__))
-  for key in said.keys() - {'config'}:
-    assert said[key] or said[key.rpartition('.')[0]], key
+@pytest.mark.parametrize('agent', trust.AGENTS)
+def test_every_key_and_section_has_a_sentence(agent):
+  for key, entry in config_flag.key_table(agent).items():
+    assert re.fullmatch(r"['A-Z].*[.)]", entry.help), key
 
 
 def test_is_in_the_order_of_the_source_and_as_wide_as_wanted():
@@ -81,19 +78,12 @@ def test_is_in_the_order_of_the_source_and_as_wide_as_wanted():
   assert '--config.env.frame_skip (not set)\n' in text
 
 
-def test_a_file_of_ones_own_is_read(tmp_path):
-  path = tmp_path / 'mine.py'
-  path.write_text(
-    'from seedrl_jax.configs import base\n'
-    'def get_config():\n'
-    '  config = base.get_config()\n'
-    '  # Not said: the key has a comment.\n'
-    '  config.batch_size = 7\n'
-    '  # Of mine,\n'
-    '  # two lines.\n'
-    '  config.mine = 1  # And behind.\n'
-    '  return config\n'
+def test_has_the_help_of_the_users_own_agent(here):
+  (here / 'my_agent_of_help.py').write_text(
+    'from seedrl_jax.runtime import keys, settings\n'
+    "KEYS = {'mine': keys.Key(1, settings.integer(), 'Of mine.')}\n"
   )
-  said = config_flag.comments(path)
-  assert said['mine'] == 'Of mine, two lines. And behind.'
-  assert said['batch_size'].startswith('Unrolls per update')
+  config = base.get_config()
+  config.agent, config.mine, config.other = 'my_agent_of_help', 1, 2
+  text = config_flag.describe(config, 'mine')
+  assert '  --config.mine=1\n      Of mine.\n  --config.other=2\n' in text

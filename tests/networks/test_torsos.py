@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from seedrl_jax.configs import base
-from seedrl_jax.networks import torsos
+from seedrl_jax.networks import keys, torsos
 
 
 def _features(config, shape):
@@ -165,3 +165,8 @@ def test_activation_and_layer_norm(shape, layer_norm):
   assert (small < 0).any()
   # A norm cancels the scale; without, tanh saturates.
   assert np.allclose(small, large, atol=1e-3) == layer_norm
+
+
+def test_every_torso_of_the_keys_exists():
+  convolutions = {*keys.TORSOS} - {'auto', 'mlp', 'resnet'}
+  assert convolutions == torsos.CONV_TORSOS.keys()

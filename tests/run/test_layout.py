@@ -11,7 +11,6 @@ from seedrl_jax.agents import base as agents
 from seedrl_jax.configs import base, dyna_q_cartpole, r2d2_base, sac_mujoco
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.run import layout as layout_lib
-from seedrl_jax.runtime import ranges as ranges_lib
 from seedrl_jax.runtime import settings
 from tests import runs
 from tests.configs import test_configs
@@ -20,15 +19,15 @@ _CONFIGS = test_configs.CONFIGS
 
 
 def _check(config):
-  layout_lib.check(config, agents.ranges(config))
+  layout_lib.check(config, agents.allowed(config))
 
 
 @pytest.mark.parametrize('name', _CONFIGS)
 def test_a_shipped_configuration_passes(name):
   config = _CONFIGS[name]()
   _check(config)
-  ranges = ranges_lib.RANGES | dict(agents.ranges(config))
-  assert set(dict(settings.leaves(config, ranges))) == set(ranges)
+  allowed = base.ALLOWED | dict(agents.allowed(config))
+  assert set(dict(settings.leaves(config, allowed))) == set(allowed)
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ import pytest
 from seedrl_jax.configs import base as base_config
 from seedrl_jax.run import build
 from tests import runs
-from tests.agents.epochs import config as epochs_config
+from tests.agents.epochs import keys as epochs_keys
 
 _PATIENCE = 600.0  # only for a test that has already failed
 
 
 def _epochs():
-  config = base_config.get_config(epochs_config.set_defaults)
+  config = base_config.get_config(epochs_keys.set_defaults)
   config.epochs, config.minibatches = 2, 1
   return config
 

@@ -42,7 +42,7 @@ def _config(**values):
     (settings.optional(settings.FLAG), [None, True], [0], 'or leave it out'),
     (settings.SCORE, [1, math.nan, -math.inf], [10**400, True, 'x'], 'number'),
     (settings.FLAG, [True, False], [1, 'True', None], 'give True or False'),
-    (settings.TEXT, ['', 'x'], [None, 1], 'give a text'),
+    (settings.TEXT, ['', 'x'], [None, 1], 'give a string'),
     (settings.SECTION, [{}], [None, 'x', ()], "give {'name': value}"),
   ],
 )

@@ -324,7 +324,7 @@ def test_specs_that_are_damaged_or_missing_are_refused(tmp_path, data):
 
 def test_a_missing_config_is_refused(tmp_path):
   with pytest.raises(workdir.WorkdirError, match='holds no run'):
-    workdir.Workdir(tmp_path).read_config()
+    workdir.Workdir(tmp_path).read_config(base_config.SAVED)
 
 
 _SAVED = json.dumps(_config().to_dict())
@@ -352,7 +352,7 @@ def test_a_config_that_no_run_wrote_is_refused(tmp_path, text):
   path = tmp_path / 'config.json'
   path.write_bytes(text.encode(errors='surrogateescape'))
   with pytest.raises(workdir.WorkdirError, match=r'config\.json is damaged'):
-    workdir.Workdir(tmp_path).read_config()
+    workdir.Workdir(tmp_path).read_config(base_config.SAVED)
 
 
 def test_a_config_of_another_machine_or_an_earlier_release_is_read(tmp_path):

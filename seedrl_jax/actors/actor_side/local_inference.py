@@ -82,7 +82,7 @@ class LocalInference:
       self._stream.spec, run.num_train_envs, run.num_eval_envs
     )
     try:
-      own = agents.ranges(self._config) or {}
+      own = agents.allowed(self._config) or {}
       settings.check(self._config, own, complete=False)
       self._agent = agents.load_agent(self._config, self._env_spec)
     except (ValueError, ImportError) as e:

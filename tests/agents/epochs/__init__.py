@@ -11,9 +11,9 @@ from seedrl_jax import types
 from seedrl_jax.agents import base, sgd, transitions
 from seedrl_jax.networks import distributions, heads
 from seedrl_jax.networks import network as network_lib
-from tests.agents.epochs.config import RANGES
+from tests.agents.epochs.keys import KEYS
 
-__all__ = ('RANGES', 'AgentOutput', 'State', 'make_agent')
+__all__ = ('KEYS', 'AgentOutput', 'State', 'make_agent')
 
 
 class AgentOutput(NamedTuple):

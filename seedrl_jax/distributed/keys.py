@@ -1,0 +1,94 @@
+"""The configuration keys of several hosts and of asynchronous workers."""
+
+from seedrl_jax.runtime.keys import Key, Section, Table
+from seedrl_jax.runtime.settings import (
+  FLAG,
+  LARGE,
+  TEXT,
+  each,
+  integer,
+  number,
+  one_of,
+)
+
+KEYS: Table = {
+  'hosts': Section(
+    'Hosts that train together (launch/learner.py --coordinator=…). They '
+    'share `batch_size`; environments, actors and replay sizes are per host.'
+  ),
+  'hosts.timeout': Key(
+    60.0,
+    number(1, 10**9),
+    'Seconds without a message after which a host counts as dead.',
+  ),
+  'hosts.check_period': Key(
+    100,
+    integer(1, LARGE),
+    'Updates between two comparisons of parameters among the hosts.',
+  ),
+  'asynchronous': Section(
+    'Workers that train the same parameters (launch/train_async.py). '
+    'Environments, `batch_size` and replay sizes are per worker.'
+  ),
+  'asynchronous.workers': Key(
+    2,
+    integer(1, 1024),
+    'Number of processes, each on one processor or device.',
+  ),
+  'asynchronous.model_workers': Key(
+    0,
+    integer(0, 1023),
+    "How many of them train Dyna-Q's model, and values on imagined "
+    'transitions, without environments, while the others act and train on '
+    'real ones. They sample the replay of the others, so they need '
+    "`replay.backend='reverb'`. Their samples do not count for "
+    '`replay.samples_per_insert`. Each makes at most as many updates as an '
+    'acting worker makes on average.',
+  ),
+  'asynchronous.share': Key(
+    'hogwild',
+    one_of('hogwild', 'lock', 'sync', 'server'),
+    "How gradients are applied. 'hogwild': in shared memory, without locks. "
+    "'lock': in shared memory, one at a time. 'sync': the mean of one "
+    "gradient of each worker. 'server': by a parameter server.",
+  ),
+  'asynchronous.shared_statistics': Key(
+    True,
+    FLAG,
+    "Shares the optimiser's statistics, as in A3C; otherwise each worker has "
+    'its own. A parameter server always has one set.',
+  ),
+  'asynchronous.max_staleness': Key(
+    0,
+    integer(0, LARGE),
+    'Discards gradients of parameters that are more than this many versions '
+    'old. 0 discards none.',
+  ),
+  'asynchronous.outlier_deviations': Key(
+    0.0,
+    number(0),
+    'Discards gradients whose loss is this many standard deviations above '
+    'its running mean. 0 discards none.',
+  ),
+  'asynchronous.shards': Key(
+    1,
+    integer(1, 1024),
+    'Processes of the parameter server, each with a slice of the parameters.',
+  ),
+  'asynchronous.addresses': Key(
+    (),
+    each(TEXT),
+    "Addresses of the shards, each 'unix:/path' or 'host:port'. Certificate, "
+    'token and `insecure` are those of `actors`, and workers trust only that '
+    'certificate. () means sockets in a temporary folder.',
+  ),
+  'asynchronous.snapshot_seconds': Key(
+    10.0,
+    number(0.01, 10**9),
+    'Seconds between two saves of a shard. A restarted shard begins with the '
+    'last one.',
+  ),
+  'asynchronous.patience': Key(
+    60.0, number(1, 10**9), 'Seconds to wait for a lost shard.'
+  ),
+}
