@@ -25,11 +25,6 @@ from tests.replay.reverb import shared_servers
 # Bounds only failing tests.
 PATIENCE = 300.0
 
-# Tests of what streams carry also run on the second transport.
-on_every_transport = pytest.mark.parametrize(
-  'make_store', ['embedded', 'reverb', 'reverb-on-grpc'], indirect=True
-)
-
 
 def _reverb_location(
   request: pytest.FixtureRequest,
@@ -37,8 +32,6 @@ def _reverb_location(
   """Returns a maker of a server's location that patiently counts."""
   servers = request.getfixturevalue('reverb_servers')
   patch = request.getfixturevalue('monkeypatch')
-  if request.param == 'reverb-on-grpc':
-    patch.setenv('SEEDRL_REVERB_TRANSPORT', 'grpc')
   patch.setattr(store, '_FLUSH_SECONDS', PATIENCE)
   patch.setattr(connection, '_GLANCE', PATIENCE)
   # Nothing ahead: tests count what was drawn.

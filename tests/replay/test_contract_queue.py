@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from seedrl_jax.replay import base as replay
-from tests.replay.conftest import on_every_transport
 
 
 def test_hands_out_each_unroll_once_in_order(make_store, toy):
@@ -81,7 +80,6 @@ def test_needs_room_for_a_batch_of_whole_blocks(make_store, toy):
     queue.sampler(4, num_blocks=1)
 
 
-@on_every_transport
 def test_under_threads_passes_each_unroll_once(make_store, toy, threads):
   store = make_store(toy.queue(12))
   writers, samplers, per_writer = 3, 2, 400

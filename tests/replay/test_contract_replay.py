@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from seedrl_jax.replay import base as replay
-from tests.replay.conftest import on_every_transport
 
 
-@on_every_transport
 @pytest.mark.parametrize('sampler', ['uniform', 'prioritized'])
 def test_samples_come_in_blocks_for_training(make_store, toy, sampler):
   store = make_store(toy.items(sampler))
@@ -68,7 +66,6 @@ def test_draws_are_by_power_of_priority(make_store, toy, sampler, exponent):
   np.testing.assert_array_equal(sample.priorities, priorities[numbers])
 
 
-@on_every_transport
 def test_updated_priorities_count_and_unknown_keys_do_not(make_store, toy):
   store = make_store(toy.items(priority_exponent=1.0))
   toy.insert_pairs(store, 2)

@@ -5,7 +5,6 @@ import os
 import pytest
 
 from seedrl_jax.replay import base as replay
-from tests.replay.conftest import on_every_transport
 
 
 @pytest.fixture(params=['queue', 'items'], name='kind')
@@ -13,7 +12,6 @@ def kind_fixture(request, toy):
   return getattr(toy, request.param)(max_size=4)
 
 
-@on_every_transport
 def test_close_wakes_every_waiter(make_store, toy, threads, kind):
   store = make_store(kind)
   sampler = store.table('t').sampler(2)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import cramjam
 import numpy as np
 
-from seedrl_jax.replay.reverb.transport import Buffer
+from seedrl_jax.replay.reverb.streams import Buffer
 
 # tensorflow.DataType of the supported element types.
 _CODES = {

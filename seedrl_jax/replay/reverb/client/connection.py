@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 
 from seedrl_jax.replay import base
-from seedrl_jax.replay.reverb import transport
+from seedrl_jax.replay.reverb import streams
 from seedrl_jax.replay.reverb.client import errors
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
@@ -34,20 +34,13 @@ _GLANCE, _ANSWER = 2.0, 60.0
 
 
 class _Calls:
-  """Calls under way, which `close` ends, and the channel of the unary ones."""
+  """Unary calls under way, which `close` ends, and their channel."""
 
   def __init__(self) -> None:
     self.closed = threading.Event()
     self._lock = threading.Lock()
-    self._under_way: set[grpc.Future | transport.Stream] = set()
+    self._under_way: set[grpc.Future] = set()
     self._channel: grpc.Channel | None = None
-
-  def begin_stream(self, address: str, method: str) -> transport.Stream:
-    """Returns a stream that has begun; the caller owns it."""
-    stream = transport.make_stream(address, _SERVICE + method)
-    with self._ended_by_close(stream):
-      stream.begin(_ATTEMPT)
-    return stream
 
   def unary(
     self,
@@ -61,7 +54,7 @@ class _Calls:
     with self._lock:
       if self._channel is None:
         self._channel = grpc.insecure_channel(
-          address, options=transport.CHANNEL_OPTIONS
+          address, options=streams.CHANNEL_OPTIONS
         )
       call = self._channel.unary_unary(
         _SERVICE + method,
@@ -90,9 +83,7 @@ class _Calls:
     self.drop_channel()
 
   @contextlib.contextmanager
-  def _ended_by_close(
-    self, call: grpc.Future | transport.Stream
-  ) -> Iterator[None]:
+  def _ended_by_close(self, call: grpc.Future) -> Iterator[None]:
     with self._lock:
       self._under_way.add(call)
     if self.closed.is_set():
@@ -131,22 +122,7 @@ class Connection:
     self.generation = 0
     self._found = self._deadline = -math.inf
     self._wait = 0.0
-    # Why the last stream did not begin.
-    self._refusal = ''
     self.address = self._read_address()
-
-  def open_stream(self, method: str) -> transport.Stream:
-    """Returns a stream, which the caller closes; raises as `recover`."""
-    while True:
-      self.check()
-      generation = self.generation
-      try:
-        stream = self._calls.begin_stream(self.address, method)
-        self._refusal = ''
-        return stream
-      except grpc.RpcError as e:
-        self._refusal = e.details()
-      self.recover(generation)
 
   def recover(self, generation: int) -> None:
     """Waits until the server answers again, if it was lost in `generation`.
@@ -213,8 +189,7 @@ class Connection:
       raise
     if time.monotonic() < self._deadline:
       return None
-    refusal = f', {self._refusal}' if self._refusal else ''
-    return f'it is lost again and again{refusal}'
+    return 'it is lost again and again'
 
   def server_info(self) -> Mapping[str, reverb_pb2.TableInfo]:
     """Returns the state of the server's tables by name."""
@@ -290,7 +265,7 @@ def serve_streams(
   method: str,
   table: str,
   closed: threading.Event,
-  serve: Callable[[transport.Stream], None],
+  serve: Callable[[streams.Stream], None],
 ) -> None:
   """Calls `serve` with one stream after another until `closed` is set.
 
@@ -299,8 +274,10 @@ def serve_streams(
     ReverbError: if the server refuses a request.
   """
   while not closed.is_set():
-    with contextlib.closing(connection.open_stream(method)) as stream:
-      generation = connection.generation
+    connection.check()
+    generation = connection.generation
+    new = streams.Stream(connection.address, _SERVICE + method)
+    with contextlib.closing(new) as stream:
       try:
         serve(stream)
       except grpc.RpcError as e:

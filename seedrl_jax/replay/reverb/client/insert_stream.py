@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 
 from seedrl_jax.replay import base, fair_queue
-from seedrl_jax.replay.reverb import transport
+from seedrl_jax.replay.reverb import streams
 from seedrl_jax.replay.reverb.client import connection as connection_lib
 from seedrl_jax.replay.reverb.client import items
 from seedrl_jax.replay.reverb.proto import reverb_pb2
@@ -60,7 +60,7 @@ class InsertStream:
     self._work = threading.Condition(self._lock)
     self._closed = threading.Event()
     self._error: BaseException | None = None
-    self._stream: transport.Stream | None = None
+    self._stream: streams.Stream | None = None
     # In order; the request of each unacknowledged item.
     self._pending: dict[_Request, None] = {}
     self._by_key: dict[int, _Request] = {}
@@ -184,7 +184,7 @@ class InsertStream:
     except BaseException as e:
       self._fail(e)
 
-  def _serve(self, stream: transport.Stream) -> None:
+  def _serve(self, stream: streams.Stream) -> None:
     """Sends what is pending over a new stream until the server is lost."""
     ended = threading.Event()
 
@@ -198,13 +198,7 @@ class InsertStream:
         return
       self._unsent = collections.deque(r for r in self._pending if r.items)
       self._stream = stream
-    transport.exchange(
-      stream,
-      self._messages(ended),
-      self._take,
-      end,
-      f'reverb-insert-{self._table}-read',
-    )
+    stream.exchange(self._messages(ended), self._take, end)
 
   def _take(self, response: memoryview) -> None:
     message = reverb_pb2.InsertStreamResponse.FromString(bytes(response))

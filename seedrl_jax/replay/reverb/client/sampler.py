@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from seedrl_jax.replay import base, fair_queue
-from seedrl_jax.replay.reverb import transport
+from seedrl_jax.replay.reverb import streams
 from seedrl_jax.replay.reverb.client import connection as connection_lib
 from seedrl_jax.replay.reverb.client import items, unroll_items
 from seedrl_jax.replay.reverb.proto import reverb_pb2
@@ -53,7 +53,7 @@ class SampleStreams:
     self._wanted = threading.Condition(self._lock)
     self._closed = threading.Event()
     self._error: BaseException | None = None
-    self._streams: set[transport.Stream] = set()
+    self._streams: set[streams.Stream] = set()
     # Samples not yet requested from the server.
     self._demand = 0
     self._ready: collections.deque[items.DrawnItem] = collections.deque()
@@ -126,7 +126,7 @@ class SampleStreams:
         self._error = self._error or e
         self._readers.wake()
 
-  def _serve(self, stream: transport.Stream) -> None:
+  def _serve(self, stream: streams.Stream) -> None:
     """Requests and reads over a new stream until the server is lost."""
     call = _SampleCall()
     with self._lock:
@@ -134,12 +134,10 @@ class SampleStreams:
         return
       self._streams.add(stream)
     try:
-      transport.exchange(
-        stream,
+      stream.exchange(
         self._requests(call),
         functools.partial(self._take, joiner=items.Joiner(), call=call),
         functools.partial(self._end, call),
-        f'{threading.current_thread().name}-read',
       )
     finally:
       with self._lock:

@@ -15,7 +15,7 @@ import grpc
 from absl import logging
 
 from seedrl_jax.replay import base
-from seedrl_jax.replay.reverb import transport
+from seedrl_jax.replay.reverb import streams
 from seedrl_jax.replay.reverb.client import errors
 from seedrl_jax.replay.reverb.server import checkpoint_files
 from seedrl_jax.runtime import process as process_lib
@@ -56,7 +56,7 @@ def exposure_warning(port: int) -> str:
 def answers(address: str, timeout: float) -> bool:
   """Returns whether a Reverb server answers within `timeout` seconds."""
   with grpc.insecure_channel(
-    address, options=transport.CHANNEL_OPTIONS
+    address, options=streams.CHANNEL_OPTIONS
   ) as channel:
     # Without serializers, gRPC passes bytes through.
     try:

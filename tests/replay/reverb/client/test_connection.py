@@ -6,11 +6,9 @@ import grpc
 import pytest
 
 from seedrl_jax.replay import base
-from seedrl_jax.replay.reverb import transport
 from seedrl_jax.replay.reverb.client import connection as connection_lib
 from seedrl_jax.replay.reverb.client import errors
 from seedrl_jax.replay.reverb.proto import reverb_pb2
-from seedrl_jax.replay.reverb.transport import http2_stream
 from tests.replay.reverb import fake_server
 
 _CODE = grpc.StatusCode
@@ -32,6 +30,14 @@ def connect_fixture(server):
   yield connect
   for connection in made:
     connection.close()
+
+
+class _Failure(grpc.RpcError):
+  """A failed call."""
+
+  def __init__(self, code: grpc.StatusCode, details: str):
+    super().__init__()
+    self.code, self.details = lambda: code, lambda: details
 
 
 def _raises(code: grpc.StatusCode):
@@ -102,14 +108,15 @@ def test_server_that_is_lost_again_and_again_is_given_up(
 
 
 def test_streams_that_never_begin_are_given_up(server, connect, monkeypatch):
-  def refuse(call, timeout):
-    raise transport.StreamError(_CODE.UNAVAILABLE, 'no server: odd')
+  def serve(stream):
+    raise _Failure(_CODE.UNAVAILABLE, 'no server')
 
   # Another call works, so the server is found each time.
-  monkeypatch.setattr(http2_stream.Http2Stream, 'begin', refuse)
   monkeypatch.setattr(connection_lib, '_ATTEMPT', _PATIENCE)
-  with pytest.raises(errors.ServerLost, match='again and again, no server: o'):
-    connect(patience=0.2).open_stream('SampleStream')
+  with pytest.raises(errors.ServerLost, match='again and again'):
+    connection_lib.serve_streams(
+      connect(patience=0.2), 'SampleStream', 't', threading.Event(), serve
+    )
 
 
 def test_failure_of_on_lost_ends_the_connection(server, connect):
@@ -163,4 +170,4 @@ def test_close_ends_a_search_for_the_server(server, connect, threads):
   ],
 )
 def test_which_failures_are_losses(code, details, lost):
-  assert errors.is_lost(transport.StreamError(code, details)) == lost
+  assert errors.is_lost(_Failure(code, details)) == lost

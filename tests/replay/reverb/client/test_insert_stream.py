@@ -85,9 +85,7 @@ def test_large_requests_send_chunks_ahead(server, open_stream, monkeypatch):
   assert [len(keys) for _, keys, _ in sent] == [0] * (len(sent) - 1) + [1]
 
 
-def test_what_was_not_acknowledged_is_sent_again(
-  server, open_stream, patient_exchange
-):
+def test_what_was_not_acknowledged_is_sent_again(server, open_stream):
   stream = open_stream()
   a, b = _chunk(1), _chunk(2)
   first, second, third = _item(a), _item(a, b), _item(b)

@@ -90,9 +90,7 @@ def test_several_streams_share_the_demand(server, open_streams):
   assert server.on_sample.given == 40
 
 
-def test_lost_server_is_asked_for_the_rest(
-  server, open_streams, patient_exchange
-):
+def test_lost_server_is_asked_for_the_rest(server, open_streams):
   losses = iter([grpc.StatusCode.UNAVAILABLE])
   counter = server.on_sample
 

@@ -1,0 +1,85 @@
+"""Bidirectional streams of messages to a Reverb server."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import grpc
+
+Buffer = bytes | memoryview
+
+CHANNEL_OPTIONS = (
+  ('grpc.max_receive_message_length', -1),
+  ('grpc.max_send_message_length', -1),
+  # Otherwise the connection to a lost server could be used again.
+  ('grpc.use_local_subchannel_pool', 1),
+  # Detects a machine that vanished. Servers close the connection if pings come
+  # less than five minutes apart.
+  ('grpc.keepalive_time_ms', 310_000),
+  ('grpc.keepalive_timeout_ms', 20_000),
+  # Otherwise a retry after a refused connection waits for a second.
+  ('grpc.initial_reconnect_backoff_ms', 100),
+  ('grpc.enable_http_proxy', 0),
+)
+
+
+class Stream:
+  """One stream over a connection of its own; any thread may cancel it."""
+
+  def __init__(self, address: str, method: str):
+    """`method` is '/package.Service/Method', `address` 'host:port'."""
+    self._method = method
+    self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+    self._call: Any = None
+    self._cancelled = False
+
+  def exchange(
+    self,
+    messages: Iterable[Sequence[Buffer]],
+    take: Callable[[memoryview], None],
+    on_end: Callable[[], None],
+  ) -> None:
+    """Sends messages in gRPC's thread and receives in this one; call it once.
+
+    Args:
+      messages: each in parts; must end after `on_end`.
+      take: called with each response; must not wait.
+      on_end: called after the last response.
+
+    Raises:
+      Exception: the first failure, of `messages`, `take` or the call
+        (`grpc.RpcError`).
+    """
+    failures: list[Exception] = []
+
+    def requests() -> Iterator[bytes]:
+      try:
+        for parts in messages:
+          yield b''.join(parts)
+      except Exception as e:
+        failures.append(e)
+        self.cancel()
+
+    try:
+      self._call = self._channel.stream_stream(self._method)(requests())
+      # By another thread, meanwhile.
+      if self._cancelled:
+        self._call.cancel()
+      for response in self._call:
+        take(memoryview(response))
+    except Exception as e:
+      failures.append(e)
+    finally:
+      self.cancel()
+      on_end()
+    if failures:
+      raise failures[0]
+
+  def cancel(self) -> None:
+    """Ends the stream; `exchange` raises CANCELLED."""
+    self._cancelled = True
+    if self._call is not None:
+      self._call.cancel()
+
+  def close(self) -> None:
+    """Closes the connection; `exchange` must have ended."""
+    self._channel.close()
