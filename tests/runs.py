@@ -26,6 +26,7 @@ from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import system
 from seedrl_jax.runtime import progress
 from seedrl_jax.runtime import workdir as workdir_lib
+from tests.patience import PATIENCE
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SUMMARY_KEYS = {
@@ -340,7 +341,6 @@ class Program:
 
   def end(self) -> tuple[int, str]:
     """Waits for the end; returns exit code and standard error."""
-    # Only against hangs.
-    out, err = self.process.communicate(timeout=600)
+    out, err = self.process.communicate(timeout=PATIENCE)
     self.lines += out.splitlines(keepends=True)
     return self.process.returncode, err

@@ -9,19 +9,25 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from typing import ClassVar
 
 from tests import runs
 from tests.actors import counted
+from tests.patience import PATIENCE
 
 # Last lines of a process, kept for messages of failed tests.
 _KEPT_LINES = 200
-# Guards against a hang; a busy machine may take long.
-_END_SECONDS = 300.0
 _FACTORY = 'tests.actors.counted:counted'
 
 
 class Process:
-  """A program whose lines a thread reads as they come."""
+  """A program whose lines a thread reads as they come.
+
+  Attributes:
+    started: those of the running test, which `conftest` ends.
+  """
+
+  started: ClassVar[list['Process']] = []
 
   def __init__(self, command: Sequence[str | pathlib.Path], **environment: str):
     self.popen = subprocess.Popen(
@@ -41,7 +47,10 @@ class Process:
     self.last_lines: collections.deque[str]
     self.last_lines = collections.deque(maxlen=_KEPT_LINES)
     self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    self._reader = threading.Thread(target=self._read, name='reader')
+    self.started.append(self)
+    self._reader = threading.Thread(
+      target=self._read, name='reader', daemon=True
+    )
     self._reader.start()
 
   def _read(self) -> None:
@@ -63,7 +72,7 @@ class Process:
 
   def wait_for(self, pattern: str) -> re.Match[str]:
     """Reads on until a line matches."""
-    while (line := self._lines.get()) is not None:
+    while (line := self._lines.get(timeout=PATIENCE)) is not None:
       if match := re.search(pattern, line):
         return match
     # For the next call.
@@ -74,7 +83,7 @@ class Process:
     """Waits for its end, after a signal if one is given."""
     if number is not None:
       self.popen.send_signal(number)
-    code = self.popen.wait(_END_SECONDS)
+    code = self.popen.wait(PATIENCE)
     self._reader.join()
     return code
 

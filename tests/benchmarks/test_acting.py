@@ -10,8 +10,8 @@ from seedrl_jax.replay import table_configs
 from seedrl_jax.run import build
 from seedrl_jax.runtime import threads
 from tests import runs
+from tests.patience import PATIENCE
 
-_PATIENCE = 300.0  # only for a test that has already failed
 _WINDOWS = timing.Windows(2, 0.01)
 
 
@@ -60,7 +60,7 @@ def test_drives_all_streams_at_once_and_stores_nothing(monkeypatch, time):
       waits.append(seconds)
       for stream in streams:
         stream.stepped.clear()
-        assert stream.stepped.wait(_PATIENCE), group.failure
+        assert stream.stepped.wait(PATIENCE), group.failure
       return group.should_stop()
 
     def watch(count, wait, number):
@@ -93,4 +93,4 @@ def test_failure_of_a_stream_is_raised():
     _opened(breaks=True) as (setup, parts, _),
     pytest.raises(OSError, match='The toy is broken'),
   ):
-    acting.time_envs(setup, parts, timing.Windows(2, _PATIENCE))
+    acting.time_envs(setup, parts, timing.Windows(2, PATIENCE))

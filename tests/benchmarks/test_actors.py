@@ -6,11 +6,11 @@ import pytest
 
 from seedrl_jax.benchmarks import actors, timing
 from tests import runs
+from tests.patience import PATIENCE
 
 _ENV = runs.tiny().env
 _WINDOWS = timing.Windows(2, 0.05)
 # Seconds until a hanging test fails.
-_PATIENCE = 300.0
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def test_end_before_its_time_is_told(program, code):
 
   def run():
     with actors._actors('nowhere:1', 1, ended.set):
-      assert ended.wait(_PATIENCE)
+      assert ended.wait(PATIENCE)
 
   if code:
     with pytest.raises(RuntimeError, match='exit code 3'):

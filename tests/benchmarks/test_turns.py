@@ -8,8 +8,7 @@ from seedrl_jax.benchmarks import environments, tuning, turns
 from seedrl_jax.configs import sac_pendulum
 from seedrl_jax.run import system
 from tests import runs
-
-_PATIENCE = 300.0  # only for a test that has already failed
+from tests.patience import PATIENCE
 
 
 def test_stream_waits_at_the_gate_and_keeps_its_steps():
@@ -25,7 +24,7 @@ def test_stream_waits_at_the_gate_and_keeps_its_steps():
   thread.join(0.05)
   assert not received
   gate.ask_to_stop()
-  thread.join(_PATIENCE)
+  thread.join(PATIENCE)
   assert received[0].env_id.tolist() == [0, 1]
 
 
@@ -42,7 +41,7 @@ def test_learner_waits_at_the_gate():
     thread.join(0.05)
     assert not decided
     gate.event.set()
-    thread.join(_PATIENCE)
+    thread.join(PATIENCE)
   assert decided == [(True, False, 0.5)]
 
 

@@ -11,8 +11,7 @@ import pytest
 from seedrl_jax.benchmarks import ceilings, environments, timing, whole
 from seedrl_jax.configs import benchmark
 from seedrl_jax.run import system
-
-_PATIENCE = 300.0  # only for a test that has already failed
+from tests.patience import PATIENCE
 
 
 def _timing(rate: float, cpu: float) -> timing.Timing:
@@ -66,7 +65,7 @@ class _Windows(system.System):
     del seconds
     counters, deadline = (
       self.parts.learner.counters,
-      time.monotonic() + _PATIENCE,
+      time.monotonic() + PATIENCE,
     )
     updates = counters.updates
     while counters.updates == updates:

@@ -9,6 +9,7 @@ from seedrl_jax.configs import base as configs
 from seedrl_jax.demonstrations import folder, mixing
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import blocks, table_configs
+from tests.patience import wait_until
 
 
 def _config(batch_size: int = 8, fraction: float = 0.25):
@@ -121,7 +122,7 @@ def test_interruption_ends_every_wait(make, threads, waits_for):
   sampler = mixing.make_sampler(_config(), store, num_blocks=1)
   for _ in range(2):
     threads.start(sampler.sample)
-  threads.until(lambda: store.info()[waits_for].waiting_samplers == 2)
+  wait_until(lambda: store.info()[waits_for].waiting_samplers == 2)
   store.interrupt()
   errors = threads.join()
   assert [type(e) for e in errors] == [replay.StoreClosed] * 2

@@ -8,6 +8,7 @@ import pytest
 
 from tests import runs
 from tests.distributed import ports
+from tests.patience import PATIENCE
 
 _JOIN = """
 import sys
@@ -57,6 +58,6 @@ def test_hosts_meet_on_any_machine(nameless: list[str], host: str):
   ]
   for process in processes:
     # A guard against a hang; a busy machine may take long.
-    out, err = process.communicate(timeout=600)
+    out, err = process.communicate(timeout=PATIENCE)
     # All GPUs, and nothing about Kubernetes.
     assert (out, 'ubernetes' in err) == ('2 all\n', False), err

@@ -9,6 +9,7 @@ import numpy as np
 
 from tests import runs
 from tests.distributed import ports
+from tests.patience import PATIENCE
 
 _SCRIPT = runs.ROOT / 'tests/distributed/update_process.py'
 
@@ -38,7 +39,7 @@ def test_one_process_of_four_devices_and_two_of_two_update_alike(
   ]
   for process in processes:
     # A guard against a hang; a busy machine may take long.
-    _, err = process.communicate(timeout=600)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
   one, first, second = (
     np.load(tmp_path / f'{name}.npz') for name in ('0of1', '0of2', '1of2')

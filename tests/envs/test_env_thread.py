@@ -11,9 +11,9 @@ import pytest
 
 from seedrl_jax.envs import base, env_thread
 from tests.envs import streams
+from tests.patience import PATIENCE
 
 # Seconds; only against hangs.
-PATIENCE = 300.0
 
 
 def _wait_until(is_true: Callable[[], bool]) -> None:

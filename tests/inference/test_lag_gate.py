@@ -8,8 +8,8 @@ import pytest
 
 from seedrl_jax.inference import lag_gate
 from seedrl_jax.replay import base as replay
+from tests.patience import PATIENCE
 
-_PATIENCE = 600.0  # only for a test that has already failed
 _WIDTH = 3
 
 
@@ -47,7 +47,7 @@ def _start_waiting(gate):
 
   thread = threading.Thread(target=wait, daemon=True)
   thread.start()
-  deadline = time.monotonic() + _PATIENCE
+  deadline = time.monotonic() + PATIENCE
   while thread.is_alive() and not gate._changed._waiters:
     assert time.monotonic() < deadline
     os.sched_yield()
@@ -58,7 +58,7 @@ def _passes(gate):
   thread, _ = _start_waiting(gate)
   passed = not thread.is_alive()
   gate.close()
-  thread.join(_PATIENCE)
+  thread.join(PATIENCE)
   return passed
 
 
@@ -66,7 +66,7 @@ def _check_waits_for_a_batch(gate, dropped_share):
   thread, seen = _start_waiting(gate)
   assert thread.is_alive()
   gate.count_batch(dropped_share)
-  thread.join(_PATIENCE)
+  thread.join(PATIENCE)
   assert seen == ['passed']
 
 
@@ -105,7 +105,7 @@ def test_a_late_batch_counts_once():
   gate.wait()
   # Comes all the same, too old by then.
   gate.count_batch(1.0)
-  gate._patience = _PATIENCE
+  gate._patience = PATIENCE
   for _ in range(2):
     gate.insert(gate.allocate())
   # Of batch 2, which needs the version after batch 1.
@@ -123,7 +123,7 @@ def test_a_wait_ends_with_a_close():
   thread, seen = _start_waiting(gate)
   assert thread.is_alive()
   gate.close()
-  thread.join(_PATIENCE)
+  thread.join(PATIENCE)
   assert seen == ['closed']
 
 

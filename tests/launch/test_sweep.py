@@ -8,12 +8,12 @@ import select
 import shlex
 import signal
 import subprocess
-import time
 
 import pytest
 
 from tests import runs
 from tests.launch import stand_ins
+from tests.patience import wait_until
 
 _RATES = '--set=optimizer.learning_rate=1e-3,3e-4'
 _SEED = 'optimizer.learning_rate=0.001,seed='
@@ -86,8 +86,10 @@ def test_stopped_or_killed_it_goes_on(tmp_path):
   for number in signal.SIGINT, signal.SIGKILL:
     long = '--config.total_env_frames=100000000'
     program = runs.Program(tmp_path, *flags, long, script='sweep.py')
-    while not all(_frames(f) > b for f, b in zip(folders, before, strict=True)):
-      time.sleep(0.1)
+    least = dict(zip(folders, before, strict=True))
+    wait_until(
+      lambda least=least: all(_frames(f) > b for f, b in least.items()), 0.1
+    )
     children = [int((f / 'run.lock').read_text().split()[0]) for f in folders]
     ends = [os.pidfd_open(child) for child in children]
     program.process.send_signal(number)

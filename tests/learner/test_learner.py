@@ -14,6 +14,7 @@ from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import prefetch, update
 from seedrl_jax.replay import base as replay_base
 from tests.learner import toys
+from tests.patience import PATIENCE
 
 
 class _Log:
@@ -270,9 +271,6 @@ def test_compile_leaves_no_trace():
   assert int(learner.state().step) == 2
 
 
-_PATIENCE = 600.0  # only for a test that has already failed
-
-
 def _params(version):
   """Returns parameters filled with their version, on a device without one."""
   params = {'a': np.full((3, 4), version, np.float32), 'b': np.ones(2)}
@@ -297,7 +295,7 @@ def test_reader_gets_the_old_ones_until_all_of_the_new_are_there(monkeypatch):
 
   def slow_copy(tree):
     copying.set()
-    assert may_finish.wait(_PATIENCE)
+    assert may_finish.wait(PATIENCE)
     return tree
 
   devices = jax.devices()[:2]
@@ -308,11 +306,11 @@ def test_reader_gets_the_old_ones_until_all_of_the_new_are_there(monkeypatch):
     target=publisher.publish, args=(2, _params(2)), daemon=True
   )
   thread.start()
-  assert copying.wait(_PATIENCE)
+  assert copying.wait(PATIENCE)
   # No lock: readers do not wait for the copy.
   for device in devices:
     version, params = publisher.latest(device)
     assert version == 1 and (np.asarray(params['a']) == 1).all()
   may_finish.set()
-  thread.join(_PATIENCE)
+  thread.join(PATIENCE)
   assert [publisher.latest(device)[0] for device in devices] == [2, 2]

@@ -15,8 +15,7 @@ from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
 from seedrl_jax.replay.embedded import store as embedded
 from tests.learner import toys
-
-_PATIENCE = 600.0  # only for a test that has already failed
+from tests.patience import PATIENCE
 
 
 class _Sampler(replay.TrajectorySampler):
@@ -58,13 +57,13 @@ def _start(function):
 
 
 def _join(thread):
-  thread.join(_PATIENCE)
+  thread.join(PATIENCE)
   assert not thread.is_alive(), 'a thread hangs'
 
 
 def _until(predicate):
   """Waits until `predicate()` is true."""
-  deadline = time.monotonic() + _PATIENCE
+  deadline = time.monotonic() + PATIENCE
   while not predicate():
     assert time.monotonic() < deadline, 'what was waited for never came'
     os.sched_yield()

@@ -1,8 +1,6 @@
 """Toy unrolls, and the backends of the contract tests, `test_contract_*.py`."""
 
-import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,10 +18,8 @@ from seedrl_jax.replay.reverb.client import (
   tables,
 )
 from seedrl_jax.runtime import nest
+from tests.patience import PATIENCE
 from tests.replay.reverb import shared_servers
-
-# Bounds only failing tests.
-PATIENCE = 300.0
 
 
 def _reverb_location(
@@ -195,13 +191,6 @@ class Threads:
       assert not thread.is_alive(), 'a thread hangs'
     errors, self._errors = self._errors, []
     return errors
-
-  def until(self, predicate: Callable[[], bool]) -> None:
-    """Lets other threads run until `predicate()` is true."""
-    deadline = time.monotonic() + PATIENCE
-    while not predicate():
-      assert time.monotonic() < deadline, 'what was waited for never came'
-      os.sched_yield()
 
 
 @pytest.fixture(name='threads')

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from seedrl_jax.replay import base as replay
+from tests.patience import wait_until
 
 
 def test_hands_out_each_unroll_once_in_order(make_store, toy):
@@ -47,7 +48,7 @@ def test_has_no_priorities(make_store, toy):
 def test_full_queue_makes_inserts_wait_for_a_sample(make_store, toy, threads):
   store = make_store(toy.queue(5))
   threads.start(lambda: toy.insert_pairs(store, 5))
-  threads.until(lambda: store.info()['t'].waiting_writers == 1)
+  wait_until(lambda: store.info()['t'].waiting_writers == 1)
   assert store.info()['t'].inserts <= 4
   sampler = store.table('t').sampler(2)
   for first in range(0, 10, 2):
@@ -61,7 +62,7 @@ def test_sample_waits_for_a_whole_batch(make_store, toy, threads):
   sampler = store.table('t').sampler(4)
   got = []
   threads.start(lambda: got.extend(toy.numbers(sampler.sample())))
-  threads.until(lambda: store.info()['t'].waiting_samplers == 1)
+  wait_until(lambda: store.info()['t'].waiting_samplers == 1)
   toy.insert(store, 't', [0, 1])
   assert store.info()['t'].waiting_samplers == 1
   toy.insert(store, 't', [2, 3])

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from seedrl_jax.replay import base as replay
+from tests.patience import wait_until
 
 
 @pytest.fixture(params=['queue', 'items'], name='kind')
@@ -17,7 +18,7 @@ def test_close_wakes_every_waiter(make_store, toy, threads, kind):
   sampler = store.table('t').sampler(2)
   for _ in range(3):
     threads.start(sampler.sample)
-  threads.until(lambda: store.info()['t'].waiting_samplers == 3)
+  wait_until(lambda: store.info()['t'].waiting_samplers == 3)
   store.close()
   assert [type(e) for e in threads.join()] == [replay.StoreClosed] * 3
 
@@ -26,7 +27,7 @@ def test_close_wakes_waiting_writers(make_store, toy, threads):
   store = make_store(toy.queue(2))
   for _ in range(3):
     threads.start(lambda: toy.insert_pairs(store, 9))
-  threads.until(lambda: store.info()['t'].waiting_writers == 3)
+  wait_until(lambda: store.info()['t'].waiting_writers == 3)
   store.close()
   assert [type(e) for e in threads.join()] == [replay.StoreClosed] * 3
 

@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from seedrl_jax.replay import base, fair_queue
+from tests.patience import wait_until
 
 
 class _Stock:
@@ -34,7 +35,7 @@ class _Stock:
 def _queue_up(stock, threads, amounts):
   for i, n in enumerate(amounts):
     threads.start(lambda n=n: stock.take(n))
-    threads.until(lambda i=i: stock.waiting() == i + 1)
+    wait_until(lambda i=i: stock.waiting() == i + 1)
 
 
 def test_served_in_order_of_arrival(threads):

@@ -14,7 +14,8 @@ from seedrl_jax.replay.embedded import store as embedded
 from seedrl_jax.run import checkpointing
 from seedrl_jax.runtime import report
 from seedrl_jax.runtime import workdir as workdir_lib
-from tests.replay.conftest import PATIENCE, Toy
+from tests.patience import PATIENCE
+from tests.replay.conftest import Toy
 
 
 class _Run:

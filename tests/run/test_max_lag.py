@@ -11,8 +11,7 @@ from seedrl_jax.configs import base as base_config
 from seedrl_jax.run import build
 from tests import runs
 from tests.agents.epochs import keys as epochs_keys
-
-_PATIENCE = 600.0  # only for a test that has already failed
+from tests.patience import PATIENCE
 
 
 def _epochs():
@@ -153,7 +152,7 @@ def test_resumes_within_the_bound(tmp_path):
   parts, step = first.run.system.parts, first.run.system.parts.learner.step
 
   def wait_for(condition):
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + PATIENCE
     while not condition():
       assert time.monotonic() < deadline
       os.sched_yield()
@@ -187,12 +186,12 @@ def test_stops_while_inference_waits(tmp_path):
   summaries = []
   thread = threading.Thread(target=lambda: summaries.append(run.train()))
   thread.start()
-  deadline = time.monotonic() + _PATIENCE
+  deadline = time.monotonic() + PATIENCE
   while not parts.gate._changed._waiters:
     assert time.monotonic() < deadline
     os.sched_yield()
   run.system.stop()
-  thread.join(_PATIENCE)
+  thread.join(PATIENCE)
   assert summaries and summaries[0]['status'] == 'stopped'
 
 

@@ -12,7 +12,7 @@ from seedrl_jax.replay import base as replay
 from seedrl_jax.run import system
 from seedrl_jax.runtime import checkpoints, workdir
 from tests import runs
-from tests.replay.conftest import PATIENCE
+from tests.patience import PATIENCE
 
 
 def _assert_no_thread_is_left():

@@ -6,8 +6,7 @@ import threading
 import pytest
 
 from seedrl_jax.runtime import threads
-
-_PATIENCE = 600.0  # only for a test that has already failed
+from tests.patience import PATIENCE
 
 
 class _Closed(Exception):
@@ -25,7 +24,7 @@ def test_thread_runs_on_its_own_core_and_no_other_does():
   seen = {}
   group.start('pinned', lambda: seen.update(a=os.sched_getaffinity(0)), core)
   group.start('free', lambda: seen.update(b=os.sched_getaffinity(0)))
-  assert group.join(_PATIENCE) == []
+  assert group.join(PATIENCE) == []
   assert seen == {'a': {core}, 'b': before}
   assert os.sched_getaffinity(0) == before
 
@@ -34,10 +33,10 @@ def test_failure_stops_the_group_and_keeps_its_traceback():
   group = threads.ThreadGroup()
   woken = threading.Event()
   group.on_stop(woken.set)
-  group.start('waiter', lambda: woken.wait(_PATIENCE))
+  group.start('waiter', lambda: woken.wait(PATIENCE))
   group.start('worker', _fail_here)
-  assert group.wait(_PATIENCE)
-  assert group.join(_PATIENCE) == []
+  assert group.wait(PATIENCE)
+  assert group.join(PATIENCE) == []
   assert group.should_stop()
   assert group.failure.thread == 'worker'
   assert isinstance(group.failure.error, ValueError)
@@ -52,7 +51,7 @@ def test_no_thread_ends_unseen(error):
 
   group = threads.ThreadGroup()
   group.start('worker', leave)
-  assert group.join(_PATIENCE) == []
+  assert group.join(PATIENCE) == []
   assert group.failure.error is error
 
 
@@ -91,15 +90,15 @@ def test_join_shows_where_a_stuck_thread_is():
 
   def stuck_here():
     started.set()
-    release.wait(_PATIENCE)
+    release.wait(PATIENCE)
 
   group = threads.ThreadGroup()
   group.start('quick', lambda: None)
   group.start('stuck', stuck_here)
-  started.wait(_PATIENCE)
+  started.wait(PATIENCE)
   reports = group.join(0.0)
   report = next(r for r in reports if 'Thread stuck did not end' in r)
   assert 'in stuck_here' in report
   assert 'stuck' in group.alive
   release.set()
-  assert group.join(_PATIENCE) == []
+  assert group.join(PATIENCE) == []

@@ -18,6 +18,7 @@ from seedrl_jax.configs import base as base_config
 from seedrl_jax.envs import base, env_thread, factory, trust
 from tests import runs
 from tests.actors import toys
+from tests.patience import wait_until
 
 _CONFIG = base_config.get_config().env
 _CONFIG.id = 'Catch-v0'
@@ -37,8 +38,7 @@ def test_group_plays_until_the_training_ends():
     assert line.endswith(
       f'2 environments of Catch-v0 for {server.addresses[0]}.'
     )
-    while len(inference.batches) < 11:
-      pass
+    wait_until(lambda: len(inference.batches) >= 11)
     episodes = inference._stream.take_episodes()
     server.close(ended=True)
     group.join()

@@ -1,6 +1,5 @@
 """Tests for actors/learner_side/server.py and actor_session.py."""
 
-import os
 import pathlib
 import socket
 import threading
@@ -15,6 +14,7 @@ from seedrl_jax.actors.learner_side import actor_session
 from seedrl_jax.actors.learner_side import server as server_lib
 from seedrl_jax.runtime import nest
 from tests.actors import toys
+from tests.patience import wait_until
 
 _Code = grpc.StatusCode
 _STOPS = (_Code.UNAVAILABLE, 'The learner stops.')
@@ -214,18 +214,19 @@ def test_who_was_lost_hears_of_the_end_on_coming_back(
     client.step(toys.FIRST, 0)
     # What gRPC reports of an actor that was killed.
     client.call.cancel()
-    while server._last_end < 0:
-      os.sched_yield()
+    wait_until(lambda: server._last_end >= 0)
     closing = threading.Thread(target=server.close, args=(True,))
     closing.start()
-    while not server._state.is_closed:
-      os.sched_yield()
+    wait_until(lambda: server._state.is_closed)
     client = toys.Client(server.addresses[0])
     client.say(_HELLO)
     assert client.hear().kind == wire.MessageKind.END
-    while closing.is_alive():
+
+    def has_closed() -> bool:
       clock.advance(601.0)
-      os.sched_yield()
+      return not closing.is_alive()
+
+    wait_until(has_closed)
     client.close()
 
 

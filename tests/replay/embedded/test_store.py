@@ -10,6 +10,7 @@ from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
 from seedrl_jax.replay.embedded import slots
 from seedrl_jax.replay.embedded import store as embedded
+from tests.patience import wait_until
 
 
 def _store(toy, *configs, width=2, steps=3, seed=1):
@@ -86,7 +87,7 @@ def test_a_slot_that_is_being_read_is_not_overwritten(
     toy.insert(store, 't', [first, first + 1])
   # The two readers still need both spare blocks.
   threads.start(lambda: toy.insert(store, 't', [6, 7]))
-  threads.until(lambda: store.info()['t'].waiting_writers == 1)
+  wait_until(lambda: store.info()['t'].waiting_writers == 1)
   go_on.set()
   assert threads.join() == []
   assert sorted(map(set, got), key=min) == [{0, 1}, {2, 3}]
@@ -190,7 +191,7 @@ def test_inserts_into_a_full_table_wait_for_its_checkpoint(
     toy.insert(store, 't', [6, 7])
     toy.insert(store, 't', [8, 9])
     threads.start(lambda: toy.insert(store, 't', [10, 11]))
-    threads.until(lambda: store.info()['t'].waiting_writers == 1)
+    wait_until(lambda: store.info()['t'].waiting_writers == 1)
 
   store.checkpoint(os.fspath(tmp_path / 'replay'), on_snapshot)
   assert threads.join() == []

@@ -14,9 +14,7 @@ import pytest
 
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 from seedrl_jax.replay.reverb.server import server
-
-# Bounds only failing tests.
-PATIENCE = 300.0
+from tests.patience import PATIENCE
 
 _SERVICE = '/deepmind.reverb.ReverbService/'
 

@@ -20,12 +20,11 @@ from seedrl_jax.replay.reverb.client import (
 )
 from seedrl_jax.replay.reverb.server import server
 from seedrl_jax.runtime import nest
+from tests.patience import PATIENCE
 from tests.replay.reverb import columns
 
 _OFFICIAL = pathlib.Path(__file__).with_name('official.py')
 _SEEDS = range(6)
-# Bounds only failing tests.
-_PATIENCE = 300.0
 _DTYPES = [
   *('float16', 'float32', 'float64', 'bool'),
   *('int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32', 'uint64'),
@@ -72,12 +71,12 @@ def official_fixture(server_python, address, tmp_path_factory):
   yield official
   process.stdin.close()
   process.stdout.close()
-  process.wait(_PATIENCE)
+  process.wait(PATIENCE)
 
 
 @pytest.fixture(name='link')
 def link_fixture(address):
-  link = connection.Connection(address, _PATIENCE)
+  link = connection.Connection(address, PATIENCE)
   yield link
   link.close()
 
@@ -223,7 +222,7 @@ def test_the_official_client_reads_what_we_write(
   kept = [c for column in chunks for c in column]
   stream.insert(lambda: items.Encoded(made[:2], kept))
   stream.insert(lambda: items.Encoded(made[2:]))
-  stream.flush(_PATIENCE)
+  stream.flush(PATIENCE)
   stream.close()
   official('read', table, path, {'count': len(made)})
   with np.load(path) as file:

@@ -11,9 +11,8 @@ import pytest
 
 from seedrl_jax.replay.reverb import streams
 from seedrl_jax.replay.reverb.client import errors
+from tests.patience import PATIENCE
 
-# Bounds only failing tests.
-_PATIENCE = 300.0
 _CODE = grpc.StatusCode
 _DETAILS = 'größer als 100% erlaubt ✓\nzweite Zeile'
 
@@ -65,7 +64,7 @@ class _Exchange:
 
   def _until_end(self, messages):
     yield from messages
-    assert self._ended.wait(_PATIENCE)
+    assert self._ended.wait(PATIENCE)
 
   def _end(self) -> None:
     self.ends += 1
@@ -92,7 +91,7 @@ def test_messages_in_parts_come_back_whole(begin, threads, size):
   parts = [memoryview(content)[:third], b'', content[third:]]
   threads.start(lambda: echo.run([parts] * 20))
   for _ in range(20):
-    assert echo.received.get(timeout=_PATIENCE) == content
+    assert echo.received.get(timeout=PATIENCE) == content
   echo.stream.cancel()
   (error,) = threads.join()
   assert error.code() == _CODE.CANCELLED
@@ -116,11 +115,11 @@ def test_a_server_that_ends_the_stream_is_no_failure(begin):
 def test_a_server_that_stops_is_lost(begin, server, threads):
   echo = begin('Echo')
   threads.start(lambda: echo.run([[b'there']]))
-  assert echo.received.get(timeout=_PATIENCE) == b'there'
+  assert echo.received.get(timeout=PATIENCE) == b'there'
   stopped = server.stop(None)
   (error,) = threads.join()
   assert errors.is_lost(error)
-  assert stopped.wait(_PATIENCE)
+  assert stopped.wait(PATIENCE)
 
 
 def test_failures_of_messages_and_of_take_are_raised(begin):

@@ -10,7 +10,7 @@ import pytest
 
 from seedrl_jax.runtime import report, workdir
 from seedrl_jax.runtime.writers import csv_log, metrics_log
-from tests.replay.conftest import PATIENCE
+from tests.patience import PATIENCE
 from tests.runtime.writers import rows, test_event_log
 
 _OWN = 'tests.runtime.writers.rows'

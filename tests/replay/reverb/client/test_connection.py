@@ -9,18 +9,17 @@ from seedrl_jax.replay import base
 from seedrl_jax.replay.reverb.client import connection as connection_lib
 from seedrl_jax.replay.reverb.client import errors
 from seedrl_jax.replay.reverb.proto import reverb_pb2
+from tests.patience import PATIENCE
 from tests.replay.reverb import fake_server
 
 _CODE = grpc.StatusCode
-# Bounds only failing tests.
-_PATIENCE = 300.0
 
 
 @pytest.fixture(name='connect')
 def connect_fixture(server):
   made = []
 
-  def connect(address=None, patience=_PATIENCE, **kwargs):
+  def connect(address=None, patience=PATIENCE, **kwargs):
     connection = connection_lib.Connection(
       address or server.address, patience, **kwargs
     )
@@ -101,7 +100,7 @@ def test_server_that_is_lost_again_and_again_is_given_up(
   server, connect, monkeypatch
 ):
   # A late answer is not a failure.
-  monkeypatch.setattr(connection_lib, '_ATTEMPT', _PATIENCE)
+  monkeypatch.setattr(connection_lib, '_ATTEMPT', PATIENCE)
   server.on_call['Reset'] = _raises(_CODE.UNAVAILABLE)
   with pytest.raises(errors.ServerLost, match='again and again'):
     connect(patience=0.2).reset('t')
@@ -112,7 +111,7 @@ def test_streams_that_never_begin_are_given_up(server, connect, monkeypatch):
     raise _Failure(_CODE.UNAVAILABLE, 'no server')
 
   # Another call works, so the server is found each time.
-  monkeypatch.setattr(connection_lib, '_ATTEMPT', _PATIENCE)
+  monkeypatch.setattr(connection_lib, '_ATTEMPT', PATIENCE)
   with pytest.raises(errors.ServerLost, match='again and again'):
     connection_lib.serve_streams(
       connect(patience=0.2), 'SampleStream', 't', threading.Event(), serve
@@ -135,13 +134,13 @@ def test_close_ends_a_call_under_way(server, connect, threads):
 
   def answer(request):
     entered.set()
-    gate.acquire(timeout=_PATIENCE)
+    gate.acquire(timeout=PATIENCE)
     return reverb_pb2.Empty()
 
   server.on_call['Reset'] = answer
   connection = connect()
   threads.start(lambda: connection.reset('t'))
-  assert entered.wait(_PATIENCE)
+  assert entered.wait(PATIENCE)
   connection.close()
   assert [type(e) for e in threads.join()] == [base.StoreClosed]
   gate.release()
@@ -154,7 +153,7 @@ def test_close_ends_a_search_for_the_server(server, connect, threads):
   server.stop()
   connection = connect(on_lost=searching.set)
   threads.start(connection.server_info)
-  assert searching.wait(_PATIENCE)
+  assert searching.wait(PATIENCE)
   connection.close()
   assert [type(e) for e in threads.join()] == [base.StoreClosed]
 

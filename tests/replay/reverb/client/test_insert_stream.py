@@ -13,10 +13,8 @@ from seedrl_jax.replay.reverb.client import (
   insert_stream,
   items,
 )
+from tests.patience import PATIENCE, wait_until
 from tests.replay.reverb import fake_server
-
-# Bounds only failing tests.
-_PATIENCE = 300.0
 
 
 @pytest.fixture(name='open_stream')
@@ -24,7 +22,7 @@ def open_stream_fixture(server):
   with contextlib.ExitStack() as stack:
 
     def open_stream(max_in_flight=100):
-      link = connection.Connection(server.address, _PATIENCE)
+      link = connection.Connection(server.address, PATIENCE)
       stack.callback(link.close)
       stream = insert_stream.InsertStream(link, 't', max_in_flight)
       stack.callback(stream.close)
@@ -64,7 +62,7 @@ def test_kept_chunk_is_sent_once(server, open_stream):
   first, second, third = _item(a, b), _item(b, c), _item(a)
   for item, keep in ((first, [a, b, never_sent]), (second, [c]), (third, [])):
     _insert(stream, item, keep=keep)
-    stream.flush(_PATIENCE)
+    stream.flush(PATIENCE)
   # The second request did not keep a, so it is sent again.
   assert _sent(server.inserts[0]) == [
     ({a.key, b.key}, [first.key], {a.key, b.key}),
@@ -78,7 +76,7 @@ def test_large_requests_send_chunks_ahead(server, open_stream, monkeypatch):
   stream = open_stream()
   chunks = [_chunk(i) for i in range(5)]
   _insert(stream, _item(*chunks))
-  stream.flush(_PATIENCE)
+  stream.flush(PATIENCE)
   sent = _sent(server.inserts[0])
   assert len(sent) > 1
   assert set().union(*(c for c, _, _ in sent)) == {c.key for c in chunks}
@@ -100,9 +98,9 @@ def test_what_was_not_acknowledged_is_sent_again(server, open_stream):
   server.on_insert = acknowledge_the_second
   _insert(stream, first, second, keep=[b])
   _insert(stream, third)
-  assert arrived.wait(_PATIENCE)
+  assert arrived.wait(PATIENCE)
   server.on_insert = lambda request: [item.key for item in request.items]
-  stream.flush(_PATIENCE)
+  stream.flush(PATIENCE)
   again = _sent(server.inserts[-1])
   assert [k for _, keys, _ in again for k in keys] == [first.key, third.key]
   # b came with the second, which is not sent again; the third brings it.
@@ -114,7 +112,7 @@ def test_in_flight_is_bounded(server, open_stream, threads):
 
   def acknowledge_later(request):
     for item in request.items:
-      gate.acquire(timeout=_PATIENCE)
+      gate.acquire(timeout=PATIENCE)
       yield item.key
 
   server.on_insert = acknowledge_later
@@ -123,11 +121,11 @@ def test_in_flight_is_bounded(server, open_stream, threads):
     _insert(stream, _item(_chunk(number)))
   stream.flush(0)
   threads.start(lambda: _insert(stream, _item(_chunk(2))))
-  threads.until(lambda: stream.waits()[1] == 1)
+  wait_until(lambda: stream.waits()[1] == 1)
   assert len(stream._pending) == 2
   gate.release(3)
   assert threads.join() == []
-  stream.flush(_PATIENCE)
+  stream.flush(PATIENCE)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +139,7 @@ def test_refusal_reaches_everyone(server, open_stream, threads, code, kind):
   gate = threading.Semaphore(0)
 
   def refuse(request):
-    gate.acquire(timeout=_PATIENCE)
+    gate.acquire(timeout=PATIENCE)
     raise fake_server.Abort(code)
 
   server.on_insert = refuse
@@ -150,7 +148,7 @@ def test_refusal_reaches_everyone(server, open_stream, threads, code, kind):
   calls = [stream.flush, *2 * [lambda: _insert(stream, _item(_chunk()))]]
   for call in calls:
     threads.start(call)
-  threads.until(lambda: stream.waits()[1] == 2)
+  wait_until(lambda: stream.waits()[1] == 2)
   gate.release()
   assert [type(e) for e in threads.join()] == [kind] * 3
   for call in calls:

@@ -9,15 +9,13 @@ import pytest
 from seedrl_jax.replay import base
 from seedrl_jax.replay.reverb.client import connection, errors, priorities
 from seedrl_jax.replay.reverb.proto import reverb_pb2
+from tests.patience import PATIENCE
 from tests.replay.reverb import fake_server
-
-# Bounds only failing tests.
-_PATIENCE = 300.0
 
 
 @pytest.fixture(name='link')
 def link_fixture(server):
-  link = connection.Connection(server.address, _PATIENCE)
+  link = connection.Connection(server.address, PATIENCE)
   yield link
   link.close()
 
@@ -43,7 +41,7 @@ def held_fixture(server):
 
   def answer(request):
     came.release()
-    may_go.acquire(timeout=_PATIENCE)
+    may_go.acquire(timeout=PATIENCE)
     return reverb_pb2.Empty()
 
   server.on_call['MutatePriorities'] = answer
@@ -54,7 +52,7 @@ def held_fixture(server):
 def test_last_priority_of_a_key_counts(server, updater, held):
   came, may_go = held
   _update(updater, {1: 1.0})
-  assert came.acquire(timeout=_PATIENCE)
+  assert came.acquire(timeout=PATIENCE)
   _update(updater, {2: 1.0, 2**64 - 1: 2.0})
   _update(updater, {2: 5.0})
   updater.update(np.array([4, 4], np.uint64), np.array([1.0, 7.0]))
@@ -79,7 +77,7 @@ def test_failure_reaches_whoever_comes_next(server, updater):
 def test_close_of_the_connection_wakes_everybody(link, updater, threads, held):
   came, _ = held
   _update(updater, {1: 1.0})
-  assert came.acquire(timeout=_PATIENCE)
+  assert came.acquire(timeout=PATIENCE)
   threads.start(updater.flush)
   link.close()
   assert [type(e) for e in threads.join()] == [base.StoreClosed]

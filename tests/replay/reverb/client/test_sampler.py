@@ -14,10 +14,9 @@ from seedrl_jax.replay.reverb.client import (
   sampler,
 )
 from seedrl_jax.replay.reverb.proto import reverb_pb2
+from tests.patience import PATIENCE
 from tests.replay.reverb import fake_server
 
-# Bounds only failing tests.
-_PATIENCE = 300.0
 _CHUNK = items.encode_chunk([np.zeros((1, 1000), np.uint8)])
 
 
@@ -33,7 +32,7 @@ def open_streams_fixture(server, monkeypatch):
 
     def open_streams(num_streams=1, max_per_request=16):
       monkeypatch.setattr(sampler, '_MAX_PER_REQUEST', max_per_request)
-      link = connection.Connection(server.address, _PATIENCE)
+      link = connection.Connection(server.address, PATIENCE)
       stack.callback(link.close)
       streams = sampler.SampleStreams(link, 't', num_streams)
       stack.callback(streams.close)

@@ -17,7 +17,7 @@ from seedrl_jax.replay.reverb.client import (
   tables,
 )
 from seedrl_jax.replay.reverb.server import server as server_lib
-from tests.replay.conftest import PATIENCE
+from tests.patience import PATIENCE, wait_until
 from tests.replay.reverb import shared_servers
 
 _WIDTH = 2
@@ -162,7 +162,7 @@ def test_close_ends_a_restart_under_way(hosts, monkeypatch, threads):
   monkeypatch.setattr(process, 'start', start)
   monkeypatch.setattr(process, 'close', lambda: (ended.set(), close()))
   threads.start(made.table('t').sampler(2).sample)
-  threads.until(lambda: made.info()['t'].waiting_samplers == 1)
+  wait_until(lambda: made.info()['t'].waiting_samplers == 1)
   process.kill()
   assert began.wait(PATIENCE)
   made.close()

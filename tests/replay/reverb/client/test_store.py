@@ -15,7 +15,7 @@ from seedrl_jax.replay.reverb.client import (
   store,
   tables,
 )
-from tests.replay.conftest import PATIENCE
+from tests.patience import PATIENCE, wait_until
 from tests.replay.reverb import shared_servers
 
 _WIDTH = 2
@@ -82,7 +82,7 @@ def test_batches_are_drawn_ahead(make, toy, threads, ahead):
     toy.insert(made, 't', [number, number + 1])
   sampler = made.table('t').sampler(4)
   assert toy.numbers(sampler.sample()) == [0, 1, 2, 3]
-  threads.until(lambda: made.info()['t'].samples == 4 * (1 + ahead))
+  wait_until(lambda: made.info()['t'].samples == 4 * (1 + ahead))
   for first in (4, 8, 12):
     numbers = toy.numbers(sampler.sample())
     assert numbers == list(range(first, first + 4))
@@ -142,7 +142,7 @@ def test_close_ends_every_thread(make, toy, threads, kind):
   empty = made.table('t').sampler(4)
   if kind == 'queue':
     threads.start(empty.sample)
-    threads.until(lambda: made.info()['t'].waiting_samplers == 1)
+    wait_until(lambda: made.info()['t'].waiting_samplers == 1)
   names = {thread.name.rsplit('-', 1)[0] for thread in _reverb_threads()}
   assert {'reverb-encode', 'reverb-sample-t'} <= names
   # Small unrolls need no threads of the codec.
@@ -150,7 +150,7 @@ def test_close_ends_every_thread(make, toy, threads, kind):
   made.close()
   assert all(isinstance(e, replay.StoreClosed) for e in threads.join())
   # Threads that gRPC holds up end by themselves.
-  threads.until(lambda: _reverb_threads() <= before)
+  wait_until(lambda: _reverb_threads() <= before)
   made.close()
 
 

@@ -12,7 +12,8 @@ import pytest
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay.reverb.client import server_location, store
 from seedrl_jax.replay.reverb.server import server
-from tests.replay.conftest import PATIENCE, Toy
+from tests.patience import PATIENCE
+from tests.replay.conftest import Toy
 
 _WIDTH = 2
 

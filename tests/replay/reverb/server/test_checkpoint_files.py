@@ -10,8 +10,9 @@ import pytest
 
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay.reverb.server import checkpoint_files
+from tests.patience import PATIENCE
 from tests.replay.reverb import shared_servers
-from tests.replay.reverb.conftest import PATIENCE, PlainClient, rules
+from tests.replay.reverb.conftest import PlainClient, rules
 
 
 @pytest.fixture(name='original', scope='module')

@@ -15,6 +15,7 @@ import pytest
 
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay.reverb.server import server
+from tests.patience import PATIENCE, wait_until
 
 # Owns a server; prints its process number when it is ready.
 _OWNER = """
@@ -28,13 +29,11 @@ print(owned.pid, flush=True)
 signal.pause()
 """
 
-_PATIENCE = 300.0
-
 
 def _ends(pidfd: int) -> bool:
   poll = select.poll()
   poll.register(pidfd, select.POLLIN)
-  return bool(poll.poll(_PATIENCE * 1000))
+  return bool(poll.poll(PATIENCE * 1000))
 
 
 @contextlib.contextmanager
@@ -69,7 +68,7 @@ def test_clients_need_no_name_lookup():
 
 
 def test_sigterm_is_enough_to_stop_it(make_server, make_client, monkeypatch):
-  monkeypatch.setattr(server, '_GRACE', _PATIENCE)
+  monkeypatch.setattr(server, '_GRACE', PATIENCE)
   running = make_server()
   make_client(running.address).insert([1])
   assert running.is_alive() and not running.wait_end(0)
@@ -93,7 +92,7 @@ def test_a_kill_is_noticed_and_a_restart_is_empty_on_the_same_port(
   make_client(running.address).insert([1])
   address, pid = running.address, running.pid
   os.kill(pid, signal.SIGKILL)
-  assert running.wait_end(_PATIENCE)
+  assert running.wait_end(PATIENCE)
   sentence = running.how_it_ended()
   assert address in sentence and 'SIGKILL' in sentence
   assert str(running.log_path) in sentence
@@ -106,7 +105,7 @@ def test_a_kill_is_noticed_and_a_restart_is_empty_on_the_same_port(
   with socket.create_server(('', running.port)):
     running.start()
   assert running.address != address
-  assert server.answers(running.address, _PATIENCE)
+  assert server.answers(running.address, PATIENCE)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +141,7 @@ def mute_fixture(tmp_path) -> str:
 def test_close_ends_a_start_and_is_for_good(make_server, mute, threads):
   running = make_server(python=mute, start=False)
   threads.start(running.start)
-  threads.until(running.is_alive)
+  wait_until(running.is_alive)
   running.close()
   running.close()
   (error,) = threads.join()
