@@ -26,15 +26,15 @@ from seedrl_jax.configs import vtrace_atari
 def get_config() -> ml_collections.ConfigDict:
   """Returns the configuration."""
   config = vtrace_atari.get_config()
-  config.total_env_frames = config.optimizer.decay_frames = 40_000_000
   config.env.num_envs = 16
   config.unroll_length = 5
   config.batch_size = 16
   config.network.torso = 'nature'
-  config.loss.reduction = 'mean'
+  config.loss.lambda_ = 1.0
+  config.loss.entropy_cost = 0.01
+  config.optimizer.name = 'rmsprop'
   config.optimizer.learning_rate = 7e-4
-  config.optimizer.clip_norm = 0.5
-  config.optimizer.epsilon = 1e-5
+  config.optimizer.warmup_frames = 0
   # As TensorFlow's.
   config.optimizer.epsilon_inside_root = True
   config.optimizer.rmsprop_initial_scale = 1.0

@@ -281,10 +281,8 @@ def test_warns_of_a_dead_network_on_boxing(tmp_path, seed):
     batch_size=8,
     loss__entropy_cost=0.002,
     loss__lambda_=0.95,
-    loss__reduction='mean',
-    optimizer__name='adam',
-    optimizer__epsilon=1e-5,
-    optimizer__clip_norm=0.5,
+    optimizer__learning_rate=6e-4,
+    optimizer__warmup_frames=0,
     optimizer__decay_frames=20_000_000,
   )
   run = runs.Run(config, tmp_path)

@@ -41,6 +41,12 @@ KEYS: Table = {
     'it, so that a longer run has the same learning rate at the same frame.',
     int,
   ),
+  'optimizer.warmup_frames': Key(
+    0,
+    integer(0, 10**15),
+    'Frames over which the learning rate rises linearly from 0, in addition '
+    'to the schedule.',
+  ),
   'optimizer.clip_norm': Key(
     40.0,
     number(0),

@@ -284,18 +284,21 @@ def learning_rate(
   """
   settings = config.optimizer
   first, final = settings.learning_rate, settings.final_learning_rate
+  total = config.total_env_frames
+  # Of the run's progress, the multiples that are done; may exceed 1.
+  decay = total / (settings.decay_frames or total)
   if settings.schedule == 'constant':
-    return lambda progress: jnp.float32(first)
-  # Share of the decay that is done at the end of the run; may exceed 1.
-  share_at_end = 1.0
-  if settings.decay_frames is not None:
-    share_at_end = config.total_env_frames / settings.decay_frames
+    decay = 0.0
+  warmup = total / settings.warmup_frames if settings.warmup_frames else None
 
-  def linear(progress: jax.Array) -> jax.Array:
-    share = jnp.minimum(progress * share_at_end, 1.0)
-    return (1.0 - share) * first + share * final
+  def rate(progress: jax.Array) -> jax.Array:
+    share = jnp.minimum(progress * decay, 1.0)
+    decayed = (1.0 - share) * first + share * final
+    if warmup is None:
+      return decayed
+    return jnp.minimum(progress * warmup, 1.0) * decayed
 
-  return linear
+  return rate
 
 
 def make_optimizer(

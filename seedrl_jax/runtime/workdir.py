@@ -28,7 +28,11 @@ _NEEDED = {
   'env.factory': settings.TEXT,
 }
 # Values of keys that runs of earlier releases lack.
-_DEFAULTS = {'network.contrast': 0.0, 'optimizer.decay_frames': None}
+_DEFAULTS = {
+  'network.contrast': 0.0,
+  'optimizer.decay_frames': None,
+  'optimizer.warmup_frames': 0,
+}
 _Say = Callable[[str], None]
 
 

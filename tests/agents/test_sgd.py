@@ -341,20 +341,26 @@ def test_centered_rmsprop_survives_a_gradient_that_hardly_varies(inside):
 
 
 @pytest.mark.parametrize(
-  ('schedule', 'expected'),
-  [('linear', [1.0, 0.6, 0.2, 0.2]), ('constant', [1.0] * 4)],
+  ('schedule', 'warmup_frames', 'expected'),
+  [
+    ('linear', 0, [1.0, 0.6, 0.2, 0.2]),
+    ('linear', 1000, [0.0, 0.3, 0.2, 0.2]),
+    ('constant', 0, [1.0] * 4),
+    ('constant', 1000, [0.0, 0.5, 1.0, 1.0]),
+  ],
 )
 @pytest.mark.parametrize(
   ('total', 'decay_frames'), [(1000, None), (1000, 1000), (4000, 1000)]
 )
 def test_learning_rate_follows_the_frames(
-  schedule, expected, total, decay_frames
+  schedule, warmup_frames, expected, total, decay_frames
 ):
   config = _config(
     schedule=schedule,
     learning_rate=1.0,
     final_learning_rate=0.2,
     decay_frames=decay_frames,
+    warmup_frames=warmup_frames,
   )
   config.total_env_frames = total
   rate = sgd.learning_rate(config)
