@@ -85,7 +85,7 @@ def _check() -> None:
 def _search() -> None:
   process.configure()
   from seedrl_jax.agents import base
-  from seedrl_jax.benchmarks import tuning
+  from seedrl_jax.lab.benchmarks import tuning
   from seedrl_jax.run import layout, system
 
   config = _measured_config()
@@ -108,8 +108,9 @@ def _measured_config() -> ml_collections.ConfigDict:
 
 def _plan() -> None:
   from seedrl_jax.agents import base
-  from seedrl_jax.benchmarks import timing
-  from seedrl_jax.planning import bounds, machine, programs, targets
+  from seedrl_jax.lab import programs
+  from seedrl_jax.lab.benchmarks import timing
+  from seedrl_jax.lab.planning import bounds, machine, targets
   from seedrl_jax.run import build, layout
 
   target = targets.parse(_TARGET.value)

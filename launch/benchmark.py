@@ -22,8 +22,8 @@ from collections.abc import Callable, Sequence
 
 from absl import flags
 
-from seedrl_jax.benchmarks import timing
 from seedrl_jax.configs import benchmark
+from seedrl_jax.lab.benchmarks import timing
 from seedrl_jax.launch import program
 from seedrl_jax.runtime import process
 
@@ -119,7 +119,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _cases(whole_system: bool) -> None:
-  from seedrl_jax.benchmarks import environments, whole
+  from seedrl_jax.lab.benchmarks import environments, whole
 
   names = _CASE.value or benchmark.CASES
   numbers: Sequence[int | None] = _ENVS.value or [None]
@@ -147,7 +147,7 @@ def _system_windows() -> timing.Windows:
 
 
 def _replay() -> None:
-  from seedrl_jax.benchmarks import replay, replay_sequences
+  from seedrl_jax.lab.benchmarks import replay, replay_sequences
   from seedrl_jax.replay.reverb.server import environment
 
   cases = _known_cases('replay', _REPLAY_CASES, ['clients'])
@@ -176,7 +176,7 @@ def _known_cases(
 
 
 def _peers() -> None:
-  from seedrl_jax.benchmarks.peers import comparison, library
+  from seedrl_jax.lab.benchmarks.peers import comparison, library
 
   names = _known_cases('peers', benchmark.PEER_CASES, benchmark.PEER_CASES)
   rows: list[dict[str, str]] = []
@@ -198,7 +198,7 @@ def _peers() -> None:
 
 
 def _actors() -> None:
-  from seedrl_jax.benchmarks import actors
+  from seedrl_jax.lab.benchmarks import actors
 
   names = _CASE.value or benchmark.ACTOR_CASES
   envs = [benchmark.get_env(name) for name in names]
@@ -213,7 +213,7 @@ def _actors() -> None:
 
 
 def _scaling() -> None:
-  from seedrl_jax.benchmarks import scaling
+  from seedrl_jax.lab.benchmarks import scaling
 
   names = _known_cases('scaling', _SPLITS, _SPLITS)
   config = benchmark.get_scaling()
@@ -226,7 +226,7 @@ def _scaling() -> None:
 
 
 def _startup() -> None:
-  from seedrl_jax.benchmarks import startup
+  from seedrl_jax.lab.benchmarks import startup
 
   _describe()
   for name in _CASE.value or ['vtrace_cartpole']:
@@ -234,7 +234,7 @@ def _startup() -> None:
 
 
 def _architectures() -> None:
-  from seedrl_jax.benchmarks import architectures
+  from seedrl_jax.lab.benchmarks import architectures
 
   known = tuple(architectures.ARCHITECTURES)
   names = _known_cases('architectures', known, known)
@@ -252,7 +252,7 @@ def _architectures() -> None:
 
 
 def _accelerator() -> None:
-  from seedrl_jax.benchmarks import accelerator, environments, whole
+  from seedrl_jax.lab.benchmarks import accelerator, environments, whole
 
   small = _SMALL.value
   cases = [

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from absl import flags
 
+from seedrl_jax.lab.planning import targets as targets_lib
 from seedrl_jax.launch import config_flag, program
-from seedrl_jax.planning import targets as targets_lib
 
 _CONFIG = config_flag.define(
   f"The run's configuration, {config_flag.DEFAULT} by default."
@@ -53,7 +53,8 @@ def main(argv: Sequence[str]) -> None:
 
 def _compile(target: targets_lib.Target) -> None:
   from seedrl_jax.agents import base
-  from seedrl_jax.planning import programs, report
+  from seedrl_jax.lab import programs
+  from seedrl_jax.lab.planning import report
   from seedrl_jax.run import build, layout
 
   config = _CONFIG.value

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 
 from absl import flags
 
+from seedrl_jax.lab.plots import plotting
 from seedrl_jax.launch import program
-from seedrl_jax.runtime import plotting, workdir
+from seedrl_jax.runtime import workdir
 
 _WORKDIR = flags.DEFINE_multi_string(
   'workdir', [], "A run's work directory; may be given several times."

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
+from seedrl_jax.lab.studies import report
 from seedrl_jax.launch import config_flag, program
 from seedrl_jax.runtime import workdir
-from seedrl_jax.studies import report
 
 _OUT = flags.DEFINE_string(
   'out', '', 'Folder to write to; by default report/ in the first one named.'

@@ -17,7 +17,8 @@ from absl import app, flags, logging
 from seedrl_jax.demonstrations import mixing
 from seedrl_jax.launch import config_flag, program
 from seedrl_jax.replay import base as replay
-from seedrl_jax.replay.reverb.client import errors, server_rules
+from seedrl_jax.replay.reverb import errors
+from seedrl_jax.replay.reverb.client import server_rules
 from seedrl_jax.replay.reverb.server import environment, server
 from seedrl_jax.run import layout
 from seedrl_jax.runtime import process

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 
 from absl import flags
 
+from seedrl_jax.lab.studies import commands, concurrent, sweeping
 from seedrl_jax.launch import program
 from seedrl_jax.runtime import config_files, process, progress, workdir
-from seedrl_jax.studies import commands, concurrent, sweeping
 
 _WORKDIR = flags.DEFINE_string(
   'workdir', '', 'Folder for the runs, the table and the figure.'

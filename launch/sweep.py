@@ -16,9 +16,9 @@ from collections.abc import Sequence
 
 from absl import flags
 
+from seedrl_jax.lab.studies import commands, report, sweeping
 from seedrl_jax.launch import config_flag, program
 from seedrl_jax.runtime import process, progress, workdir
-from seedrl_jax.studies import commands, report, sweeping
 
 _CONFIG = config_flag.define(
   f'The configuration of all runs, {config_flag.DEFAULT} by default.'

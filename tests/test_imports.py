@@ -33,18 +33,15 @@ _MAY_IMPORT = {
     *('agents', 'envs', 'evaluation', 'inference', 'replay', 'runtime'),
     'types',
   },
-  'studies': {'configs', 'run', 'runtime', 'types'},
-}
-# These rooms may import all.
-_ALL = {
-  *_MAY_IMPORT,
-  *('run', 'benchmarks', 'planning', 'configs'),
-}
-_MAY_IMPORT |= dict.fromkeys(sorted(_ALL - {*_MAY_IMPORT}), _ALL)
-_MAY_IMPORT |= {
-  'api': _ALL,
   'configs': {'runtime'},
-  'launch': {*_ALL, 'configs'},
+}
+# The house: what a run needs. None of its rooms imports the lab.
+_HOUSE = {*_MAY_IMPORT, 'run'}
+_MAY_IMPORT |= {
+  'run': _HOUSE,
+  'lab': _HOUSE,
+  'api': {*_HOUSE, 'lab'},
+  'launch': {*_HOUSE, 'lab'},
 }
 _JAX = ('jax', 'jaxlib', 'flax', 'optax', 'rlax', 'chex', 'orbax', 'distrax')
 _TENSORFLOW = ('tensorflow',)
@@ -95,6 +92,14 @@ def _imports(path: pathlib.Path) -> set[str]:
 def _rooms_of(names: set[str]) -> set[str]:
   dotted = [name.split('.') for name in names]
   return {parts[1] for parts in dotted if parts[0] == _PACKAGE and parts[1:]}
+
+
+def _circle(graph: dict[str, set[str]]) -> list[str]:
+  """Returns the nodes of circles, and those from which one gets there."""
+  # Repeatedly removes what points at nothing that is left.
+  while leaves := {x for x, targets in graph.items() if not targets & {*graph}}:
+    graph = {x: targets for x, targets in graph.items() if x not in leaves}
+  return sorted(graph)
 
 
 def _packages(names: set[str]) -> set[str]:
@@ -150,10 +155,27 @@ def test_no_module_imports_itself_over_others():
     }
     for module, path in modules.items()
   }
-  # Repeatedly removes modules that import nothing that is left.
-  while leaves := {m for m, targets in graph.items() if not targets & {*graph}}:
-    graph = {m: targets for m, targets in graph.items() if m not in leaves}
-  assert not graph, f'circle among, or above: {sorted(graph)}'
+  assert _circle(graph) == []
+
+
+def test_no_folder_imports_itself_over_its_neighbours():
+  for parent in [_ROOT / _PACKAGE, *(_ROOT / _PACKAGE).rglob('*/')]:
+    graph = {}
+    for folder in parent.glob('*/'):
+      imported = {
+        name
+        for path in folder.rglob('*.py')
+        if path.name != 'keys.py'
+        for name in _imports(path)
+        if not re.match(_KEYS, name)
+      }
+      prefix = _module(parent) + '.'
+      graph[folder.name] = {
+        name.removeprefix(prefix).partition('.')[0]
+        for name in imported
+        if name.startswith(prefix)
+      } - {folder.name}
+    assert _circle(graph) == [], parent
 
 
 _IMPORT_WITHOUT = """

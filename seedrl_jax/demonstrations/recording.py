@@ -19,7 +19,7 @@ from seedrl_jax.inference import assembler, specs
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import blocks
 from seedrl_jax.replay import factory as replay_factory
-from seedrl_jax.replay.reverb.client import errors
+from seedrl_jax.replay.reverb import errors
 from seedrl_jax.runtime import progress
 
 

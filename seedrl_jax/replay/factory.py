@@ -8,7 +8,8 @@ from absl import logging
 from seedrl_jax import types
 from seedrl_jax.replay import base, table_configs
 from seedrl_jax.replay.embedded import store as embedded
-from seedrl_jax.replay.reverb.client import errors, server_location, store
+from seedrl_jax.replay.reverb import errors
+from seedrl_jax.replay.reverb.client import server_location, store
 from seedrl_jax.replay.reverb.server import environment, server
 
 

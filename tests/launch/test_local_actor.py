@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
-from seedrl_jax.benchmarks import whole
 from seedrl_jax.configs import base as base_config
 from seedrl_jax.configs import r2d2_catch
+from seedrl_jax.lab.benchmarks import whole
 from seedrl_jax.replay.reverb.client import store as reverb_store
 from tests import runs
 from tests.actors import processes

@@ -1,7 +1,7 @@
 """Tests for launch/report.py as a program."""
 
 from tests import runs
-from tests.studies import study_runs
+from tests.lab.studies import study_runs
 
 
 def test_default_folder_is_in_the_first(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from seedrl_jax.studies import concurrent
+from seedrl_jax.lab.studies import concurrent
 from tests import runs
 
 

@@ -25,11 +25,8 @@ from seedrl_jax.inference import specs
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
-from seedrl_jax.replay.reverb.client import (
-  errors,
-  server_location,
-  server_rules,
-)
+from seedrl_jax.replay.reverb import errors
+from seedrl_jax.replay.reverb.client import server_location, server_rules
 from seedrl_jax.replay.reverb.client import store as reverb_store
 from seedrl_jax.replay.reverb.server import server
 from seedrl_jax.runtime import settings, threads

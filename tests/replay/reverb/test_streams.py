@@ -9,8 +9,7 @@ import threading
 import grpc
 import pytest
 
-from seedrl_jax.replay.reverb import streams
-from seedrl_jax.replay.reverb.client import errors
+from seedrl_jax.replay.reverb import errors, streams
 from tests.patience import PATIENCE
 
 _CODE = grpc.StatusCode

@@ -13,8 +13,7 @@ from typing import Any
 import grpc
 
 from seedrl_jax.replay import base
-from seedrl_jax.replay.reverb import streams
-from seedrl_jax.replay.reverb.client import errors
+from seedrl_jax.replay.reverb import errors, streams
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
 _SERVICE = '/deepmind.reverb.ReverbService/'

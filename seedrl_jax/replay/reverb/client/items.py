@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seedrl_jax.replay.reverb.client import codec, errors
+from seedrl_jax.replay.reverb import errors
+from seedrl_jax.replay.reverb.client import codec
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
 _REQUEST_CHUNKS = reverb_pb2.InsertStreamRequest.CHUNKS_FIELD_NUMBER

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seedrl_jax.replay import rate_limiter, table_configs
-from seedrl_jax.replay.reverb.client import errors
+from seedrl_jax.replay.reverb import errors
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
 # JSON has no infinity; Reverb uses this number for it.

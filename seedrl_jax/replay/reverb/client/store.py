@@ -11,8 +11,8 @@ from absl import logging
 
 from seedrl_jax import types
 from seedrl_jax.replay import base, blocks, checkpoints, table_configs
+from seedrl_jax.replay.reverb import errors
 from seedrl_jax.replay.reverb.client import (
-  errors,
   server_location,
   server_rules,
   tables,

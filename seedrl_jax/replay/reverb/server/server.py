@@ -15,8 +15,7 @@ import grpc
 from absl import logging
 
 from seedrl_jax.replay import base
-from seedrl_jax.replay.reverb import streams
-from seedrl_jax.replay.reverb.client import errors
+from seedrl_jax.replay.reverb import errors, streams
 from seedrl_jax.replay.reverb.server import checkpoint_files
 from seedrl_jax.runtime import process as process_lib
 

@@ -6,8 +6,8 @@ import grpc
 import pytest
 
 from seedrl_jax.replay import base
+from seedrl_jax.replay.reverb import errors
 from seedrl_jax.replay.reverb.client import connection as connection_lib
-from seedrl_jax.replay.reverb.client import errors
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 from tests.patience import PATIENCE
 from tests.replay.reverb import fake_server

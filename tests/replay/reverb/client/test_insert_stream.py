@@ -7,12 +7,8 @@ import grpc
 import numpy as np
 import pytest
 
-from seedrl_jax.replay.reverb.client import (
-  connection,
-  errors,
-  insert_stream,
-  items,
-)
+from seedrl_jax.replay.reverb import errors
+from seedrl_jax.replay.reverb.client import connection, insert_stream, items
 from tests.patience import PATIENCE, wait_until
 from tests.replay.reverb import fake_server
 

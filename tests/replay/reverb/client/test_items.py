@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from seedrl_jax.replay.reverb.client import codec, errors, items
+from seedrl_jax.replay.reverb import errors
+from seedrl_jax.replay.reverb.client import codec, items
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 from tests.replay.reverb import columns as decoding
 

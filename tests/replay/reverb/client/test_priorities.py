@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from seedrl_jax.replay import base
-from seedrl_jax.replay.reverb.client import connection, errors, priorities
+from seedrl_jax.replay.reverb import errors
+from seedrl_jax.replay.reverb.client import connection, priorities
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 from tests.patience import PATIENCE
 from tests.replay.reverb import fake_server

@@ -7,12 +7,8 @@ import grpc
 import numpy as np
 import pytest
 
-from seedrl_jax.replay.reverb.client import (
-  connection,
-  errors,
-  items,
-  sampler,
-)
+from seedrl_jax.replay.reverb import errors
+from seedrl_jax.replay.reverb.client import connection, items, sampler
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 from tests.patience import PATIENCE
 from tests.replay.reverb import fake_server

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from seedrl_jax.replay import base as replay
+from seedrl_jax.replay.reverb import errors
 from seedrl_jax.replay.reverb.client import (
-  errors,
   server_location,
   server_rules,
   store,

@@ -5,7 +5,8 @@ import contextlib
 import pytest
 
 from seedrl_jax.replay import table_configs
-from seedrl_jax.replay.reverb.client import connection, errors, server_rules
+from seedrl_jax.replay.reverb import errors
+from seedrl_jax.replay.reverb.client import connection, server_rules
 from tests.replay.reverb import shared_servers
 
 

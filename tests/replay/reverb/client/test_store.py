@@ -9,12 +9,8 @@ import pytest
 
 from seedrl_jax import types
 from seedrl_jax.replay import base as replay
-from seedrl_jax.replay.reverb.client import (
-  errors,
-  server_location,
-  store,
-  tables,
-)
+from seedrl_jax.replay.reverb import errors
+from seedrl_jax.replay.reverb.client import server_location, store, tables
 from tests.patience import PATIENCE, wait_until
 from tests.replay.reverb import shared_servers
 

@@ -1,0 +1,1 @@
+"""Measures, plans and studies runs; no part of a run imports it."""

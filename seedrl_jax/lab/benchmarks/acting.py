@@ -1,0 +1,110 @@
+"""Times all environments of a run: alone, and with inference."""
+
+import functools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from seedrl_jax import types
+from seedrl_jax.envs import base as envs
+from seedrl_jax.inference import worker as worker_lib
+from seedrl_jax.lab.benchmarks import timing
+from seedrl_jax.run import build as build_lib
+from seedrl_jax.runtime import process, threads
+
+_FIRST = int(types.StepType.FIRST)
+# Sets of random actions of a stream, which take turns.
+_ACTIONS = 64
+_JOIN_SECONDS = 60.0
+# Of each environment on average, before the first window.
+_FIRST_STEPS = 2
+
+# Acts once for a batch of a stream; returns its number of steps.
+_Act = Callable[[], int]
+
+
+def time_envs(
+  setup: build_lib.Setup, parts: build_lib.Parts, windows: timing.Windows
+) -> timing.Timing:
+  """Times the environments of all streams with random actions."""
+  acts = [_act_randomly(worker.stream) for worker in parts.workers]
+  return _time(acts, setup, windows)
+
+
+def time_with_inference(
+  setup: build_lib.Setup, parts: build_lib.Parts, windows: timing.Windows
+) -> timing.Timing:
+  """Times environments and inference, which records nothing, of all streams."""
+  acts = []
+  for plan, recording in zip(setup.plans, parts.workers, strict=True):
+    worker = worker_lib.InferenceWorker(
+      stream=recording.stream,
+      device_step=recording.device_step,
+      sink=None,
+      parameters=functools.partial(parts.publisher.latest, plan.device),
+      global_env_id=plan.global_env_id,
+    )
+    worker.compile()
+    acts.append(functools.partial(_infer, worker))
+  return _time(acts, setup, windows)
+
+
+def _act_randomly(stream: envs.EnvStream) -> _Act:
+  actions = stream.spec.action.sample(
+    np.random.default_rng(0), _ACTIONS, stream.batch_size
+  )
+  batches = 0
+
+  def act() -> int:
+    nonlocal batches
+    output = stream.recv()
+    env_id = output.env_id
+    stream.send(actions[batches % _ACTIONS, : len(env_id)], env_id)
+    batches += 1
+    return int(np.count_nonzero(output.step_type != _FIRST))
+
+  return act
+
+
+def _infer(worker: worker_lib.InferenceWorker) -> int:
+  # Without a sink no environment trains.
+  before = worker.counters.eval_steps
+  worker.step()
+  return worker.counters.eval_steps - before
+
+
+def _time(
+  acts: Sequence[_Act], setup: build_lib.Setup, windows: timing.Windows
+) -> timing.Timing:
+  """Times functions that each have a thread, pinned as in a run.
+
+  Raises:
+    Exception: the first of a thread.
+  """
+  group = threads.ThreadGroup()
+  steps = [0] * len(acts)
+
+  def run(i: int) -> None:
+    while not group.should_stop():
+      steps[i] += acts[i]()
+
+  offset = setup.config.topology.inference_affinity_offset
+  for i in range(len(acts)):
+    core = process.pinned_core(offset, i)
+    group.start(f'inference-{i}', functools.partial(run, i), core)
+
+  def wait() -> None:
+    if group.wait(windows.seconds):
+      assert group.failure is not None
+      raise group.failure.error
+
+  num_envs = sum(len(plan.global_env_id) for plan in setup.plans)
+  try:
+    # Threads start, and environments reset, which takes an emulator long.
+    wait()
+    while sum(steps) < _FIRST_STEPS * num_envs:
+      wait()
+    return timing.watch(lambda: sum(steps), wait, windows.number)
+  finally:
+    group.stop()
+    group.join(_JOIN_SECONDS)

@@ -1,0 +1,210 @@
+"""Times each stage of a case alone."""
+
+import contextlib
+from typing import NamedTuple
+
+import jax
+import ml_collections
+import numpy as np
+
+from seedrl_jax.lab.benchmarks import acting, environments, timing
+from seedrl_jax.learner import topology as topology_lib
+from seedrl_jax.replay import base as replay
+from seedrl_jax.replay import table_configs
+from seedrl_jax.run import build as build_lib
+from seedrl_jax.runtime import threads
+
+_JOIN_SECONDS = 60.0
+
+
+class Ceilings(NamedTuple):
+  """Timings of a case's stages, in environment steps.
+
+  Attributes:
+    env: environments with random actions.
+    env_and_inference: environments with the network's actions.
+    inference: the act step on the device.
+    batch_size: of inference.
+    update: the update of a batch.
+    store: insertion and sampling in the configured ratio.
+    publish: publishing an update's parameters.
+  """
+
+  env: timing.Timing
+  env_and_inference: timing.Timing
+  inference: timing.Timing
+  batch_size: int
+  update: timing.Timing
+  store: timing.Timing
+  publish: timing.Timing
+
+  def rows(self) -> list[dict[str, str]]:
+    """Returns table rows."""
+    stages = {
+      'environments': self.env,
+      'environments + inference': self.env_and_inference,
+      f'inference, batch {self.batch_size}': self.inference,
+      'update': self.update,
+      'store': self.store,
+      'publishing': self.publish,
+    }
+    return [
+      {
+        'stage alone': name,
+        'steps/s, median (min–max)': stage.text(),
+        'host µs per step': f'{stage.cpu_seconds * 1e6:.3f}',
+        'steal': f'{stage.stolen:.0%}',
+      }
+      for name, stage in stages.items()
+    ]
+
+  def ideal(self, topology: topology_lib.Topology) -> float:
+    """Returns the steps per second if the busiest resource is never idle."""
+    return 1.0 / max(sum(r.values()) for r in self.resources(topology))
+
+  def resources(
+    self, topology: topology_lib.Topology
+  ) -> list[dict[str, float]]:
+    """Returns the seconds of each resource that stages need for a step.
+
+    On the CPU all stages share the cores; an accelerator's stages use only its
+    own time.
+    """
+    cores = timing.cores()
+    host = {'environments': self.env.cpu_seconds / cores}
+    host['store'] = self.store.cpu_seconds / cores
+    if topology.training[0].platform == 'cpu':
+      host['inference'] = self.inference.cpu_seconds / cores
+      host['update'] = self.update.cpu_seconds / cores
+      host['publishing'] = self.publish.cpu_seconds / cores
+      return [host]
+    acting = {
+      'inference': 1.0 / self.inference.median / len(topology.inference)
+    }
+    learning = {
+      'update': 1.0 / self.update.median,
+      'publishing': 1.0 / self.publish.median,
+    }
+    devices = [acting | learning] if topology.shared else [acting, learning]
+    return [host, {'environments': 1.0 / self.env.median}, *devices]
+
+
+def steps_per_update(config: ml_collections.ConfigDict) -> float:
+  """Returns the environment steps that one update is due for.
+
+  A replay that keeps no ratio counts as if it trained on each step once.
+  """
+  trained = config.batch_size * config.unroll_length
+  return trained / (config.replay.samples_per_insert or 1.0)
+
+
+def measure(
+  config: ml_collections.ConfigDict,
+  streams: build_lib.MakeStream | None,
+  windows: timing.Windows,
+) -> Ceilings:
+  """Measures every stage of a run; for `streams` see `build.build`."""
+  setup = build_lib.plan(config)
+  state = build_lib.initial_state(setup)
+  parts = build_lib.open_parts(setup, state, streams=streams)
+  with contextlib.closing(parts):
+    return Ceilings(
+      env=acting.time_envs(setup, parts, windows),
+      env_and_inference=acting.time_with_inference(setup, parts, windows),
+      inference=_inference(parts, windows),
+      batch_size=parts.workers[0].stream.batch_size,
+      update=_update(config, parts, windows),
+      publish=_publish(config, parts, windows),
+      # Last: closes the store.
+      store=_store(config, parts, windows),
+    )
+
+
+def _inference(
+  parts: build_lib.Parts, windows: timing.Windows
+) -> timing.Timing:
+  worker = parts.workers[0]
+  size, step = worker.stream.batch_size, worker.device_step
+  _, params = parts.publisher.latest(parts.topology.inference[0])
+  observation = environments.random_observation(
+    np.random.default_rng(0), parts.env_spec.observation, (size,)
+  )
+  header = step.make_header(size)
+  header[:, 0] = np.arange(size)
+  calls = max(1, 512 // size)
+
+  def work() -> int:
+    for _ in range(calls):
+      packed, _ = step(params, observation, header)
+      np.asarray(packed)
+    return calls * size
+
+  return timing.measure(work, windows)
+
+
+def _update(
+  config: ml_collections.ConfigDict,
+  parts: build_lib.Parts,
+  windows: timing.Windows,
+) -> timing.Timing:
+  steps = steps_per_update(config)
+  state = parts.updater.replicate(parts.learner.state())
+
+  def work() -> float:
+    nonlocal state
+    batch = parts.updater.shard(parts.blank_batch)
+    state, output, _ = parts.updater(state, batch, 0.0)
+    jax.block_until_ready(output)
+    return steps
+
+  return timing.measure(work, windows)
+
+
+def _publish(
+  config: ml_collections.ConfigDict,
+  parts: build_lib.Parts,
+  windows: timing.Windows,
+) -> timing.Timing:
+  steps = steps_per_update(config) * config.learner.publish_period
+  params = jax.device_put(
+    parts.agent.acting_params(parts.learner.state().agent),
+    parts.updater.local_devices[0],
+  )
+
+  def work() -> float:
+    parts.publisher.publish(0, params)
+    return steps
+
+  return timing.measure(work, windows)
+
+
+def _store(
+  config: ml_collections.ConfigDict,
+  parts: build_lib.Parts,
+  windows: timing.Windows,
+) -> timing.Timing:
+  """Times sampling beside a writer that the table's rules hold back.
+
+  Closes the store.
+  """
+  table = parts.store.table(table_configs.TABLE)
+  sampler = table.sampler(config.batch_size, len(parts.topology.training))
+  steps = steps_per_update(config)
+  group = threads.ThreadGroup(ends=(replay.StoreClosed,))
+  group.on_stop(parts.store.interrupt)
+
+  def write() -> None:
+    while True:
+      table.insert(table.allocate())
+
+  def work() -> float:
+    for _ in range(20):
+      sampler.sample().release()
+    return 20 * steps
+
+  group.start('bench-writer', write)
+  try:
+    return timing.measure(work, windows)
+  finally:
+    group.stop()
+    group.join(_JOIN_SECONDS)

@@ -1,0 +1,312 @@
+"""What may be changed for a run's speed, and how much each could gain."""
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import ml_collections
+
+from seedrl_jax.envs import factory, registry
+from seedrl_jax.lab.benchmarks import ceilings
+from seedrl_jax.learner import topology as topology_lib
+from seedrl_jax.networks import observations
+from seedrl_jax.run import build, layout
+
+# New values of a configuration, by dotted key.
+Changes = Mapping[str, Any]
+
+# Beside the stages of `Ceilings.resources`: time in which even the busiest
+# resource is idle, or is others'.
+_WAITING = 'waiting'
+# A knob that could gain less, as a share of the time, is not tried.
+_LEAST_GAIN = 0.05
+# Times the environments that a configuration has.
+_MOST_ENVS = 8
+# Splits of the devices to try, of those that should be best.
+_NUM_SPLITS = 2
+
+
+class Machine(NamedTuple):
+  """A machine, and what a run is and does on it.
+
+  Attributes:
+    config: of the run before any change.
+    topology: of that run.
+    processors: those that this process may use.
+    acting, learning: steps per second of one inference device, and of one
+      training device.
+    has_images: whether the network is convolutional.
+  """
+
+  config: ml_collections.ConfigDict
+  topology: topology_lib.Topology
+  processors: Sequence[int]
+  acting: float
+  learning: float
+  has_images: bool
+
+
+def describe_machine(setup: build.Setup, timed: ceilings.Ceilings) -> Machine:
+  """Returns this machine, by the stages of a run."""
+  leaves = observations.read_leaves(setup.config.network, setup.env_spec)
+  return Machine(
+    setup.config,
+    setup.topology,
+    sorted(os.sched_getaffinity(0)),
+    timed.inference.median,
+    timed.update.median / len(setup.topology.training),
+    any(len(leaf.shape) == 3 for leaf in leaves),
+  )
+
+
+class Knob(NamedTuple):
+  """A way to change a configuration.
+
+  Attributes:
+    relieves: stages that may need less time.
+    propose: returns changes, the most promising first.
+    alters_learning: whether a run learns otherwise, not only faster.
+  """
+
+  relieves: tuple[str, ...]
+  propose: Callable[[ml_collections.ConfigDict, Machine], list[Changes]]
+  alters_learning: bool = False
+
+
+Resources = Sequence[Mapping[str, float]]
+
+
+def promising(
+  resources: Resources, rate: float, may_alter_learning: bool
+) -> list[Knob]:
+  """Returns the knobs that matter to a run, those that could gain most first.
+
+  Args:
+    resources: of its stages; see `Ceilings.resources`.
+    rate: steps per second that it makes.
+    may_alter_learning: whether to return knobs that do.
+  """
+  gains = {
+    knob: _gain(knob, resources, rate)
+    for knob in _KNOBS
+    if may_alter_learning or not knob.alters_learning
+  }
+  found = [knob for knob, gain in gains.items() if gain >= _LEAST_GAIN]
+  return sorted(found, key=lambda knob: -gains[knob])
+
+
+def _gain(knob: Knob, resources: Resources, rate: float) -> float:
+  """Returns the share of the time that a knob could save at most."""
+  now = 1.0 if _WAITING in knob.relieves else _busy(resources, rate)
+  return now - _busy(resources, rate, knob.relieves)
+
+
+def _busy(
+  resources: Resources, rate: float, relieved: Sequence[str] = ()
+) -> float:
+  """Returns how busy the busiest resource is without some stages."""
+  return rate * max(
+    sum(cost for stage, cost in r.items() if stage not in relieved)
+    for r in resources
+  )
+
+
+def shares(resources: Resources, rate: float) -> dict[str, float]:
+  """Returns the share of its resource's time that each stage needs."""
+  found: dict[str, float] = {}
+  for resource in resources:
+    for stage, cost in resource.items():
+      found[stage] = max(found.get(stage, 0.0), cost * rate)
+  return found | {_WAITING: max(0.0, 1.0 - _busy(resources, rate))}
+
+
+def _environments(
+  config: ml_collections.ConfigDict, machine: Machine
+) -> list[Changes]:
+  """More environments, and the same share of them in a call."""
+  env, most = config.env, _MOST_ENVS * machine.config.env.num_envs
+  return [
+    {
+      'env.num_envs': times * env.num_envs,
+      **_scaled_batch(env.batch_size, times),
+    }
+    for times in (4, 2)
+    if times * env.num_envs <= most
+  ]
+
+
+def _scaled_batch(size: int, times: float) -> Changes:
+  # 0 follows the number of environments.
+  return {'env.batch_size': max(1, int(size * times))} if size else {}
+
+
+def _batch_size(
+  config: ml_collections.ConfigDict, machine: Machine
+) -> list[Changes]:
+  # Unrolls should begin together.
+  if config.learner.max_lag is not None:
+    return []
+  num_envs, size = _of_stream(config, machine)
+  others = [min(2 * size, num_envs), size // 2]
+  return _values('env.batch_size', size, others)
+
+
+def _num_streams(config: ml_collections.ConfigDict, machine: Machine) -> int:
+  return config.topology.streams_per_device * len(machine.topology.inference)
+
+
+def _of_stream(
+  config: ml_collections.ConfigDict, machine: Machine
+) -> tuple[int, int]:
+  """Returns a stream's environments, and how many a call has."""
+  num_envs = config.env.num_envs // _num_streams(config, machine)
+  return num_envs, layout.inference_batch_size(config, num_envs)
+
+
+def _values(key: str, now: int, others: Sequence[int]) -> list[Changes]:
+  """Returns changes of a key to positive values other than `now`."""
+  return [{key: x} for x in dict.fromkeys(others) if x > 0 and x != now]
+
+
+def _streams(
+  config: ml_collections.ConfigDict, machine: Machine
+) -> list[Changes]:
+  del machine
+  # One stream's unrolls would be too old while another's are trained on.
+  if config.learner.max_lag is not None:
+    return []
+  now = config.topology.streams_per_device
+  found = _values('topology.streams_per_device', now, [2 * now, now // 2])
+  return [
+    {**change, **_scaled_batch(config.env.batch_size, now / count)}
+    for change in found
+    for count in change.values()
+  ]
+
+
+def _threads(
+  config: ml_collections.ConfigDict, machine: Machine
+) -> list[Changes]:
+  """Threads of EnvPool, or processes of Gymnasium's environments."""
+  env, streams = config.env, _num_streams(config, machine)
+  now, key = env.num_threads, 'env.num_threads'
+  if factory.is_gymnasium(env):
+    now, key = env.processes, 'env.processes'
+  elif not now:
+    size = _of_stream(config, machine)
+    now = registry.default_num_threads(env.id, *size, streams)
+  cores = len(machine.processors)
+  others = [2 * now, math.ceil(cores / streams), now // 2]
+  return _values(key, now, [x for x in others if x <= cores])
+
+
+def _pinning(
+  config: ml_collections.ConfigDict, machine: Machine
+) -> list[Changes]:
+  """Inference threads on the first processors, EnvPool's on the others."""
+  topology, processors = config.topology, machine.processors
+  keys = 'topology.inference_affinity_offset', 'env.thread_affinity_offset'
+  if topology.inference_affinity_offset >= 0:
+    return [dict.fromkeys(keys, -1)]
+  first, last = processors[0], processors[-1]
+  others = first + _num_streams(config, machine)
+  has_gaps = last - first >= len(processors)
+  if has_gaps or others > last or factory.is_gymnasium(config.env):
+    return []
+  return [dict(zip(keys, (first, others), strict=True))]
+
+
+def _micro_batches(
+  config: ml_collections.ConfigDict, machine: Machine
+) -> list[Changes]:
+  if not machine.has_images:
+    return []
+  now = config.learner.micro_batches
+  return _values('learner.micro_batches', now, [4 * now, now // 4])
+
+
+def _publishing(
+  config: ml_collections.ConfigDict, machine: Machine
+) -> list[Changes]:
+  del machine
+  if config.learner.max_lag is not None:
+    return []
+  return [{'learner.publish_period': 4 * config.learner.publish_period}]
+
+
+def _split(
+  config: ml_collections.ConfigDict, machine: Machine
+) -> list[Changes]:
+  """Splits of the devices that should be faster than the first run's."""
+  del config
+  inference, training = machine.topology.inference, machine.topology.training
+  if machine.topology.shared:
+    return []
+
+  def speed(acting: int, learning: int) -> float:
+    return min(acting * machine.acting, learning * machine.learning)
+
+  now, total = speed(len(inference), len(training)), len(inference + training)
+  pairs = [(i, total - i) for i in range(1, total) if speed(i, total - i) > now]
+  pairs.sort(key=lambda pair: -speed(*pair))
+  return [
+    {'topology.inference_to_training': f'{i}:{t}'}
+    for i, t in pairs[:_NUM_SPLITS]
+  ]
+
+
+def _store(
+  config: ml_collections.ConfigDict, machine: Machine
+) -> list[Changes]:
+  """The embedded store instead of Reverb."""
+  del machine
+  replay = config.replay
+  is_reverb = replay.backend == 'reverb' or (
+    replay.backend == 'auto'
+    and replay.sampler != 'fifo'
+    and config.unroll_length > 1
+  )
+  if not is_reverb or replay.address:
+    return []
+  return [{'replay.backend': 'embedded'}]
+
+
+# Of those that could gain as much as another, the first is tried first.
+_KNOBS = (
+  Knob(('inference', _WAITING), _environments, alters_learning=True),
+  Knob(('inference', _WAITING), _streams),
+  Knob(('inference', _WAITING), _batch_size),
+  Knob(('environments', _WAITING), _threads),
+  Knob((_WAITING,), _pinning),
+  Knob(('inference', 'update'), _split),
+  Knob(('update',), _micro_batches),
+  # A server's time is not this process's.
+  Knob(('store', _WAITING), _store),
+  Knob(('publishing',), _publishing, alters_learning=True),
+)
+
+
+def notes(config: ml_collections.ConfigDict, changes: Changes) -> list[str]:
+  """Returns sentences on what changes do beside the speed."""
+  found = []
+  if envs := changes.get('env.num_envs'):
+    before = config.env.num_envs
+    found.append(
+      f'{envs} environments instead of {before} alter learning: '
+      + (
+        f'they begin the unrolls of {envs / config.batch_size:.3g} batches at '
+        f'once instead of {before / config.batch_size:.3g}, so steps are older '
+        'when they are trained on.'
+        if config.replay.sampler == 'fifo'
+        else 'the replay has less of each.'
+      )
+    )
+  if period := changes.get('learner.publish_period'):
+    found.append(
+      f'publish_period={period} alters learning: inference acts with older '
+      f'parameters, by up to {period} updates.'
+    )
+  if changes.get('topology.inference_affinity_offset', -1) >= 0:
+    found.append('Pinned runs must not share a host.')
+  return found

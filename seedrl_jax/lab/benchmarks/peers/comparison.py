@@ -1,0 +1,236 @@
+"""Compares the system with other libraries, in turns.
+
+Each run is a process of its own, so that none holds cores or memory of another.
+All get the same environments, network, unroll length and cores.
+"""
+
+import contextlib
+import json
+import math
+import multiprocessing
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent import futures
+from typing import Any, NamedTuple
+
+import ml_collections
+
+from seedrl_jax.lab.benchmarks import timing, whole
+from seedrl_jax.lab.benchmarks.peers import library, settings
+from seedrl_jax.runtime import process, virtual_env
+
+# Seconds that a peer may need to start and to stop.
+_PATIENCE = 600.0
+
+
+class PeerFailed(RuntimeError):
+  """A peer's run failed; says why in a line."""
+
+
+class Task(NamedTuple):
+  """What to compare.
+
+  Attributes:
+    target: mean return to learn to; None: steps per second are compared.
+    limit: seconds to learn that in.
+    turns: runs of each side; the seed of the nth is n.
+  """
+
+  name: str
+  config: ml_collections.ConfigDict
+  target: float | None
+  limit: float
+  windows: timing.Windows
+  turns: int
+
+
+class Side(NamedTuple):
+  """A peer as it is fastest."""
+
+  python: str
+  version: str
+  choice: dict[str, Any]
+
+
+class _Ran(NamedTuple):
+  """A client's answer."""
+
+  figures: Sequence[float]
+  version: str
+
+
+def measure(
+  task: Task, peers: Sequence[str], python: str
+) -> Iterator[dict[str, str]]:
+  """Runs all sides in turns; yields a table row for each peer.
+
+  Args:
+    peers: keys of `library.PEERS`.
+    python: to make environments from.
+
+  Raises:
+    ValueError: if no environment can be made at all.
+    system.RunFailed: if the system fails.
+  """
+  sides: dict[str, Side] = {}
+  failed: dict[str, str] = {}
+  for name in peers:
+    with _noting(name, failed):
+      sides[name] = _prepare(task, name, python)
+  pairs: dict[str, list[tuple[float, float]]] = {name: [] for name in peers}
+  for turn in range(task.turns if sides else 0):
+    ours = _time_ours(task, turn + 1)
+    _say(f'{task.name}: ours', ours)
+    for name in [name for name in sides if name not in failed]:
+      with _noting(name, failed):
+        theirs = _time_theirs(task, name, sides[name], turn + 1)
+        pairs[name].append((ours, theirs))
+        _say(f'{task.name}: {name}', theirs)
+  for name in peers:
+    side, why = sides.get(name), failed.get(name)
+    yield _row(task, name, side, pairs[name], why)
+
+
+@contextlib.contextmanager
+def _noting(name: str, failed: dict[str, str]) -> Iterator[None]:
+  """Notes why a peer fails; the others go on."""
+  try:
+    yield
+  except (virtual_env.BuildFailed, PeerFailed) as e:
+    failed[name] = str(e)
+    print(f'{name}: {e}', flush=True)
+
+
+def _prepare(task: Task, name: str, python: str) -> Side:
+  """Makes a peer's environment and tries all choices."""
+  peer = library.PEERS[name]
+  own = library.ensure(name, python)
+  given = _settings(task, name)
+  windows = task.windows._replace(number=1)
+  given |= {'target': None, 'windows': list(windows)}
+  best, highest = None, 0.0
+  for choice in peer.choices:
+    (rate,), version = _call(own, peer.path, given | choice, _PATIENCE)
+    _say(f'{task.name}: {name}, {_describe(choice)}', rate)
+    if best is None or rate > highest:
+      best, highest = Side(own, version, choice), rate
+  assert best is not None
+  return best
+
+
+def _settings(task: Task, name: str) -> dict[str, Any]:
+  given = settings.make(task.config, task.windows)
+  if task.target is None:
+    return given
+  learning = library.PEERS[name].learning
+  return given | learning | {'target': task.target, 'limit': task.limit}
+
+
+def _time_theirs(task: Task, name: str, side: Side, seed: int) -> float:
+  given = _settings(task, name) | side.choice | {'seed': seed}
+  number, seconds, warm_up = task.windows
+  busy = task.limit if task.target else number * seconds + warm_up
+  path = library.PEERS[name].path
+  figures = _call(side.python, path, given, busy + _PATIENCE).figures
+  return statistics.median(figures) if figures else math.inf
+
+
+def _call(
+  python: str, client: str, given: Mapping[str, Any], timeout: float
+) -> _Ran:
+  """Runs a client; raises PeerFailed."""
+  inherited = {k: v for k, v in os.environ.items() if k != 'PYTHONPATH'}
+  # Libraries write into the current folder.
+  with (
+    tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+    open(os.path.join(folder, 'log'), 'w+') as log,
+    subprocess.Popen(
+      [python, client],
+      stdin=subprocess.PIPE,
+      stdout=log,
+      stderr=log,
+      text=True,
+      cwd=folder,
+      env=inherited,
+      start_new_session=True,
+    ) as running,
+  ):
+    try:
+      running.communicate(json.dumps(given), timeout)
+    except subprocess.TimeoutExpired as e:
+      raise PeerFailed(f'it did not end within {timeout:g} s') from e
+    finally:
+      # Also its own processes.
+      with contextlib.suppress(ProcessLookupError):
+        os.killpg(running.pid, signal.SIGKILL)
+    if running.returncode:
+      log.seek(0)
+      raise PeerFailed(log.read().rstrip().rpartition('\n')[2])
+    return _Ran(**json.loads(pathlib.Path(folder, 'result.json').read_text()))
+
+
+def _time_ours(task: Task, seed: int) -> float:
+  spawn = multiprocessing.get_context('spawn')
+  with futures.ProcessPoolExecutor(1, spawn, process.configure) as executor:
+    return executor.submit(_run_ours, task, seed).result()
+
+
+def _run_ours(task: Task, seed: int) -> float:
+  config = task.config
+  config.seed = seed
+  if task.target is None:
+    case = whole.Case(task.name, config)
+    return whole.run(case, task.windows).steps.median
+  return whole.seconds_to(config, task.target, task.limit) or math.inf
+
+
+def _row(
+  task: Task,
+  name: str,
+  side: Side | None,
+  pairs: Sequence[tuple[float, float]],
+  why: str | None,
+) -> dict[str, str]:
+  """Returns a table row; a ratio above 1 is in the system's favour."""
+  row = {
+    'case': task.name,
+    'unit': f'seconds to {task.target:g}' if task.target else 'steps/s',
+    'ours': '–',
+    'peer': f'{name} {side.version}' if side else name,
+    'its': '–',
+    'ratio': '–',
+    'its fastest, or what failed': why or '',
+  }
+  if pairs:
+    ours, theirs = zip(*pairs, strict=True)
+    ratios = [b / a if task.target else a / b for a, b in pairs]
+    row |= {
+      'ours': _summary(ours, 0 if task.target is None else 1),
+      'its': _summary(theirs, 0 if task.target is None else 1),
+      'ratio': _summary(ratios, 1),
+    }
+  if side and not why:
+    row['its fastest, or what failed'] = _describe(side.choice)
+  return row
+
+
+def _summary(figures: Sequence[float], digits: int) -> str:
+  """Returns 'median (min–max)'."""
+  low, middle, high = (
+    f'{f(figures):,.{digits}f}' for f in (min, statistics.median, max)
+  )
+  return f'{middle} ({low}–{high})'
+
+
+def _describe(choice: Mapping[str, Any]) -> str:
+  ((name, value),) = choice.items()
+  return f'{name} {value}' if value else f'default {name}'
+
+
+def _say(what: str, figure: float) -> None:
+  print(f'{what}: {figure:,.1f}', flush=True)

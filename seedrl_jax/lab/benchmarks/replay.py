@@ -1,0 +1,189 @@
+"""Compares our Reverb client with the official one on the same server.
+
+Each client is a process, to measure its CPU time. They take turns window by
+window, so that drift of the machine's speed favours neither.
+"""
+
+import contextlib
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from seedrl_jax.lab.benchmarks import replay_clients, timing
+from seedrl_jax.replay.reverb.server import server
+
+DATA = ('frames', 'random')
+MODES = ('insert', 'sample', 'both')
+STREAMS = (1, 2, 4)
+
+# A block, as our store writes it: 8 unrolls of 20 steps.
+_WIDTH, _STEPS = 8, 20
+# Different blocks, and the tables' capacity.
+_BLOCKS, _SIZE = 16, 64
+# Steps of Pong to skip, as they show an empty field.
+_SKIPPED = 60
+_ROOT = pathlib.Path(__file__).parents[3]
+
+
+def measure(python: str, windows: timing.Windows) -> Iterator[dict[str, str]]:
+  """Yields a table row for each combination; rates are of uncompressed data.
+
+  Args:
+    python: an interpreter that has Reverb.
+    windows: about how long to measure.
+
+  Raises:
+    ReverbError: if the server does not start.
+    RuntimeError: if a client fails.
+  """
+  with contextlib.ExitStack() as stack:
+    folder = pathlib.Path(
+      stack.enter_context(tempfile.TemporaryDirectory(prefix='seedrl-bench-'))
+    )
+    paths = _make_data(folder)
+    running = stack.enter_context(server.ReverbServer(python, _tables()))
+    running.start()
+    programs = {
+      'ours': [sys.executable, '-m', replay_clients.__name__],
+      # By path, as the package is not installed there.
+      'official': [python, replay_clients.__file__],
+    }
+    clients = {
+      name: stack.enter_context(
+        ClientProcess([*program, name, running.address], folder / name)
+      )
+      for name, program in programs.items()
+    }
+    for data, path in paths.items():
+      clients['ours'].run(path, 'fill', 1, _SIZE)
+      for mode in MODES:
+        for streams in STREAMS:
+          row = {'data': data, 'mode': mode, 'streams': str(streams)}
+          yield row | _measure(clients, path, mode, streams, windows)
+
+
+def _tables() -> list[dict[str, Any]]:
+  rules = {
+    'max_size': _SIZE,
+    'priority_exponent': 0.0,
+    'samples_per_insert': 1.0,
+    'min_size_to_sample': 1,
+  }
+  free = {'min_diff': -1e300, 'max_diff': 1e300}
+  # As in `reverb.Table.queue`.
+  queue = {'min_diff': 0.0, 'max_diff': float(_SIZE)}
+  kept = {'sampler': 'uniform', 'max_times_sampled': 0, **rules, **free}
+  once = {'sampler': 'fifo', 'max_times_sampled': 1, **rules, **queue}
+  return [
+    {'name': 'kept', **kept},
+    {'name': 'dropping', **kept},
+    {'name': 'queue', **once},
+  ]
+
+
+def _make_data(folder: pathlib.Path) -> dict[str, str]:
+  """Writes blocks with random bytes and with Pong's frames; returns paths."""
+  rng = np.random.default_rng(0)
+  leading = (_BLOCKS, _STEPS, _WIDTH)
+  columns: dict[str, Any] = {
+    'action': rng.integers(0, 6, leading, np.int32),
+    'logits': rng.normal(size=(*leading, 6)).astype(np.float32),
+    'reward': np.zeros(leading, np.float32),
+  }
+  played = pong_frames(rng, _BLOCKS * _STEPS, _WIDTH)
+  frames = {
+    'frames': played.reshape(_BLOCKS, _STEPS, *played.shape[1:]),
+    'random': rng.integers(0, 256, (*leading, 84, 84, 1), np.uint8),
+  }
+  paths = {name: str(folder / f'{name}.npz') for name in DATA}
+  for name, path in paths.items():
+    np.savez(path, **columns, frame=frames[name])
+  return paths
+
+
+def pong_frames(rng: np.random.Generator, steps: int, width: int) -> np.ndarray:
+  """Returns frames of random play, uint8 `[steps, width, 84, 84, 1]`."""
+  import envpool
+
+  env = envpool.make_gymnasium('Pong-v5', num_envs=width, stack_num=1)
+  env.reset()
+  frames = np.empty((steps, width, 84, 84, 1), np.uint8)
+  for step in range(-_SKIPPED, steps):
+    observation = env.step(rng.integers(0, 6, width, np.int32))[0]
+    if step >= 0:
+      frames[step] = observation.transpose(0, 2, 3, 1)
+  env.close()
+  return frames
+
+
+class ClientProcess:
+  """Runs `replay_clients`; a context."""
+
+  def __init__(self, command: Sequence[str], log: pathlib.Path):
+    """`log` takes what the process says."""
+    self._log = log
+    with log.open('w') as file:
+      self._process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=file,
+        text=True,
+        cwd=_ROOT,
+      )
+
+  def run(self, path: str, mode: str, streams: int, count: int) -> Any:
+    """Runs `replay_clients.run` there and returns its figures."""
+    command = {'data': path, 'mode': mode, 'streams': streams, 'count': count}
+    assert self._process.stdin and self._process.stdout
+    self._process.stdin.write(json.dumps(command) + '\n')
+    self._process.stdin.flush()
+    if not (answer := self._process.stdout.readline()):
+      said = self._log.read_text()[-2000:]
+      raise RuntimeError(f'A client ended by itself: {said}')
+    return json.loads(answer)
+
+  def __enter__(self) -> 'ClientProcess':
+    return self
+
+  def __exit__(self, *error: object) -> None:
+    self._process.kill()
+    self._process.communicate()
+
+
+def _measure(
+  clients: dict[str, ClientProcess],
+  path: str,
+  mode: str,
+  streams: int,
+  windows: timing.Windows,
+) -> dict[str, str]:
+  size = sum(array.nbytes for array in replay_clients.load(path)[0])
+  counts = {}
+  for name, client in clients.items():
+    client.run(path, mode, streams, 4 * streams)
+    trial = client.run(path, mode, streams, _SIZE)
+    share = _SIZE * windows.seconds / trial['seconds'] / streams
+    counts[name] = streams * max(4, round(share))
+  # MB/s, and CPU seconds per GB.
+  rates: dict[str, list[float]] = {name: [] for name in clients}
+  costs: dict[str, list[float]] = {name: [] for name in clients}
+  for _ in range(windows.number):
+    for name, client in clients.items():
+      ran = client.run(path, mode, streams, counts[name])
+      rates[name].append(counts[name] * size / ran['seconds'] / 1e6)
+      costs[name].append(ran['cpu_seconds'] / (counts[name] * size / 1e9))
+  row = {}
+  for name in clients:
+    summary = timing.summarize(rates[name], costs[name])
+    row[f'{name}, MB/s'] = summary.text()
+    row[f'{name}, CPU s/GB'] = f'{summary.cpu_seconds:.2f}'
+  ratios = np.divide(rates['ours'], rates['official'])
+  return {**row, 'ours / official': f'{statistics.median(ratios):.2f}'}

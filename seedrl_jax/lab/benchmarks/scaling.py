@@ -1,0 +1,295 @@
+"""Times what it costs an update to be shared among devices and hosts.
+
+Simulated devices share this machine's cores, so an update takes longer the more
+of them there are, though the work of each is the same. Therefore a cycle of the
+learner's thread (coordinate, shard, update, publish) is timed in turns with the
+devices alone: the same update of the same devices, on a batch that is already
+there, in which no device waits for another. What a cycle takes longer is the
+overhead.
+"""
+
+import contextlib
+import functools
+import multiprocessing
+import os
+import socket
+import statistics
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
+from typing import Any, NamedTuple
+from unittest import mock
+
+import jax
+import ml_collections
+
+from seedrl_jax.distributed import coordinator as coordinator_lib
+from seedrl_jax.distributed import hosts
+from seedrl_jax.lab.benchmarks import environments
+from seedrl_jax.learner import update as update_lib
+from seedrl_jax.replay import table_configs
+from seedrl_jax.run import build as build_lib
+from seedrl_jax.run import layout as layout_lib
+from seedrl_jax.run import reporting
+from seedrl_jax.runtime import process, report
+
+# Training devices per inference device, as by default with four devices.
+_TRAINING = 3
+_JOIN_SECONDS = 300.0
+
+
+class Split(NamedTuple):
+  """Training devices, evenly over processes that are hosts to each other."""
+
+  devices: int
+  processes: int
+
+  @property
+  def training(self) -> int:
+    """Training devices of each process."""
+    return self.devices // self.processes
+
+  @property
+  def inference(self) -> int:
+    """Inference devices of each process."""
+    return -(-self.training // _TRAINING)
+
+
+class Turn(NamedTuple):
+  """Seconds of an update.
+
+  Attributes:
+    alone: the devices' own work.
+    alone_cpu: its CPU seconds, of all threads.
+    cycle: of the learner's thread, with all that follows.
+    cycle_cpu: its CPU seconds.
+    coordinate: decide with the other hosts.
+    shard: draw a batch, and put it on the devices.
+    publish: copy the parameters to the inference devices.
+  """
+
+  alone: float
+  alone_cpu: float
+  cycle: float
+  cycle_cpu: float
+  coordinate: float
+  shard: float
+  publish: float
+
+  @property
+  def update(self) -> float:
+    """What the update takes beyond `alone`: above all, means of gradients."""
+    parts = self.coordinate + self.shard + self.publish
+    return self.cycle - self.alone - parts
+
+  @property
+  def overhead(self) -> float:
+    """The share of the cycle that is not the devices' own work."""
+    return 1.0 - self.alone / self.cycle
+
+  @property
+  def cpu_overhead(self) -> float:
+    """The same of the CPU's time, which other work disturbs less."""
+    return 1.0 - self.alone_cpu / self.cycle_cpu
+
+
+def measure(
+  config: ml_collections.ConfigDict, split: Split, turns: int
+) -> dict[str, str]:
+  """Times `turns` updates; returns a table row.
+
+  `config.batch_size` and `config.env.num_envs` are for each device.
+  """
+  config = config.copy_and_resolve_references()
+  config.batch_size *= split.devices
+  config.env.num_envs *= split.inference
+  config.topology.inference_to_training = f'{split.inference}:{split.training}'
+  address = f'127.0.0.1:{_free_port()}'
+  spawn = multiprocessing.get_context('spawn')
+  with futures.ProcessPoolExecutor(
+    split.processes, spawn, _simulate, (split.inference + split.training,)
+  ) as executor:
+    running = [
+      executor.submit(_run, config, address, split.processes, i, turns)
+      for i in range(split.processes)
+    ]
+    told = [of_process.result() for of_process in running]
+  return _row(split, [slowest(turn) for turn in zip(*told, strict=True)])
+
+
+def slowest(turns: Sequence[Turn]) -> Turn:
+  """Returns the longest time of any process, of each part."""
+  return Turn(*map(max, zip(*turns, strict=True)))
+
+
+def _row(split: Split, turns: Sequence[Turn]) -> dict[str, str]:
+  def milliseconds(get: Callable[[Turn], float]) -> str:
+    return f'{1e3 * statistics.median(map(get, turns)):.1f}'
+
+  return {
+    'devices': f'{split.devices}',
+    'processes': f'{split.processes}',
+    'cycle, ms': milliseconds(lambda turn: turn.cycle),
+    'alone': milliseconds(lambda turn: turn.alone),
+    'coordinate': milliseconds(lambda turn: turn.coordinate),
+    'shard': milliseconds(lambda turn: turn.shard),
+    'publish': milliseconds(lambda turn: turn.publish),
+    'update beyond alone': milliseconds(lambda turn: turn.update),
+    'overhead (quartiles)': _share([turn.overhead for turn in turns]),
+    'of CPU time': _share([turn.cpu_overhead for turn in turns]),
+  }
+
+
+def _share(values: Sequence[float]) -> str:
+  """Returns 'median (quartiles)'."""
+  low, share, high = statistics.quantiles(values, n=4, method='inclusive')
+  return f'{share:.1%} ({low:.1%}–{high:.1%})'
+
+
+def _free_port() -> int:
+  with socket.create_server(('127.0.0.1', 0)) as server:
+    return server.getsockname()[1]
+
+
+def _simulate(devices: int) -> None:
+  """Gives this process that many CPU devices; before JAX sees a device."""
+  flags = os.environ.get('XLA_FLAGS', '')
+  os.environ['XLA_FLAGS'] = (
+    f'{flags} --xla_force_host_platform_device_count={devices}'
+  )
+  os.environ['JAX_PLATFORMS'] = 'cpu'
+  process.configure()
+
+
+def _run(
+  config: ml_collections.ConfigDict,
+  address: str,
+  count: int,
+  index: int,
+  turns: int,
+) -> list[Turn]:
+  """Times a process's part of the updates."""
+  coordinator = hosts.join(address, count, index, _JOIN_SECONDS)
+  try:
+    coordinator.check_start(config)
+    host = layout_lib.HostIndex(index, count)
+    timed = list(_time(config, coordinator, host, turns))
+  except BaseException as e:
+    coordinator.fail(repr(e), traceback.format_exc())
+    raise
+  coordinator.leave()
+  return timed
+
+
+def _time(
+  config: ml_collections.ConfigDict,
+  coordinator: coordinator_lib.Coordinator,
+  host: layout_lib.HostIndex,
+  turns: int,
+) -> Iterator[Turn]:
+  setup = build_lib.plan(config, host)
+  # Hosts have seeds of their own.
+  _, state = coordinator.share({}, build_lib.initial_state(setup))
+  streams = environments.free_streams(config)
+  parts = build_lib.open_parts(setup, state, streams=streams)
+  figures = reporting.RunCounters(config, parts, report.RunRecord(), host)
+  with contextlib.closing(parts):
+    alone = _make_alone(parts)
+
+    def compile_both() -> None:
+      parts.learner.compile(parts.blank_batch)
+      alone()
+
+    coordinator.compile(parts.updater.connect, compile_both, wanted=True)
+    with coordinator.deciding(parts.learner, figures) as decide:
+      _turn(parts, alone, decide)
+      for _ in range(turns):
+        yield _turn(parts, alone, decide)
+
+
+def _make_alone(parts: build_lib.Parts) -> Callable[[], None]:
+  """Returns the devices' own work: an update without collectives."""
+  updater = update_lib.Updater(parts.agent, parts.updater.devices)
+  batch = updater.shard(parts.blank_batch)
+  state = updater.replicate(parts.learner.state())
+
+  def alone() -> None:
+    nonlocal state
+    # The first call traces it.
+    with _without_collectives():
+      state, *outputs = updater(state, batch, 0.0)
+    jax.block_until_ready((state, outputs))
+
+  return alone
+
+
+@contextlib.contextmanager
+def _without_collectives() -> Iterator[None]:
+  """Makes collectives return each device's own value, where traced."""
+  with contextlib.ExitStack() as patched:
+    for name in ('pmean', 'pmax', 'psum'):
+      own = mock.patch.object(jax.lax, name, lambda x, axis_name: x)
+      patched.enter_context(own)
+    yield
+
+
+def _turn(
+  parts: build_lib.Parts,
+  alone: Callable[[], None],
+  decide: coordinator_lib.Decide,
+) -> Turn:
+  clock = _Clock()
+  publish = functools.partial(clock.time, 'publish', parts.publisher.publish)
+  _fill(parts)
+  # All processes begin at once.
+  decide(True, False)
+  clock.time('alone', alone)
+  decide(True, False)
+
+  def cycle() -> None:
+    decision = clock.time('coordinate', decide, True, False)
+    item = clock.time('shard', parts.prefetcher.fetch)
+    parts.learner.step(item, decision.progress)
+    parts.learner.flush()
+    # On all devices.
+    jax.block_until_ready(jax.live_arrays())
+
+  with mock.patch.object(parts.publisher, 'publish', publish):
+    clock.time('cycle', cycle)
+  return Turn(
+    alone_cpu=clock.cpu['alone'],
+    cycle_cpu=clock.cpu['cycle'],
+    **clock.seconds,
+  )
+
+
+class _Clock:
+  """Times calls.
+
+  Attributes:
+    seconds, cpu: of the time and of CPU time, by name.
+  """
+
+  def __init__(self) -> None:
+    self.seconds: dict[str, float] = {}
+    self.cpu: dict[str, float] = {}
+
+  def time(self, name: str, call: Callable[..., Any], *args: Any) -> Any:
+    """Returns what `call` returns."""
+    cpu, start = time.process_time(), time.perf_counter()
+    result = call(*args)
+    self.seconds[name] = time.perf_counter() - start
+    self.cpu[name] = time.process_time() - cpu
+    return result
+
+
+def _fill(parts: build_lib.Parts) -> None:
+  """Inserts a batch of zeros."""
+  table = parts.store.table(table_configs.TABLE)
+  due = sum(len(piece.weight) for piece in parts.blank_batch)
+  while due > 0:
+    block = table.allocate()
+    jax.tree.map(lambda x: x.fill(0), block.unroll)
+    table.insert(block)
+    due -= block.width

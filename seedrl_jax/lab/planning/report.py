@@ -1,0 +1,146 @@
+"""Tables and JSON of the programs of a run on a target."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from seedrl_jax.lab import programs as programs_lib
+from seedrl_jax.lab.benchmarks import timing
+from seedrl_jax.lab.planning import bounds, targets
+from seedrl_jax.run import build
+
+# Bytes in a table's unit.
+_MEGA, _GIGA = 1e6, 1e9
+
+
+def program_row(
+  compiled: programs_lib.Compiled, device: targets.Device
+) -> dict[str, str]:
+  """Returns the table row of a program, of one call on one device."""
+  traffic = compiled.traffic
+  bound = bounds.bound(compiled, device)
+  name = compiled.name
+  if compiled.calls > 1:
+    name += f' ({compiled.calls} x)'
+  return {
+    'program': name,
+    'compiled in': f'{compiled.seconds:.0f} s' if compiled.seconds else '-',
+    'GFLOP': f'{compiled.flops / _GIGA:,.2f}',
+    'MB moved': f'{traffic.size / _MEGA:,.1f}',
+    'padding': _share(traffic.padding, traffic.size),
+    'copies, casts': _share(traffic.rearranged, traffic.size),
+    'operations': f'{traffic.operations:,}',
+    'temporary MB': f'{compiled.temporary / _MEGA:,.1f}',
+    'of memory': _share(compiled.memory, device.memory),
+    'donated': _donated(compiled),
+    'at least': f'{bound.seconds * 1e6:,.1f} µs by {bound.reason}',
+  }
+
+
+def _share(part: float, whole: float) -> str:
+  return f'{part / whole:.0%}' if whole else '-'
+
+
+def _donated(compiled: programs_lib.Compiled) -> str:
+  if compiled.donated is None:
+    return '-'
+  taken, meant = compiled.donated
+  return 'yes' if taken >= meant else f'{taken / meant:.0%}'
+
+
+def largest(compiled: programs_lib.Compiled, count: int) -> list[str]:
+  """Returns lines on what moves most bytes in a program."""
+  traffic = compiled.traffic
+  return [
+    f'{size / _MEGA:12,.1f} MB  {_share(size, traffic.size):>4}  {name}'
+    for name, size in list(traffic.largest.items())[:count]
+  ]
+
+
+def split_row(split: bounds.Split, action_repeat: int) -> dict[str, str]:
+  """Returns the table row of a split."""
+  name = f'{split.inference}:{split.training}' if split.inference else 'shared'
+  return {
+    'inference:training': name + ('' if split.exact else ' *'),
+    'updates/s': f'{split.updates:,.0f}',
+    'learning frames/s': f'{split.learning * action_repeat:,.0f}',
+    'inference frames/s': f'{split.acting * action_repeat:,.0f}',
+    'bound by': split.limit,
+    'env steps/s to supply': f'{split.steps:,.0f}',
+  }
+
+
+def as_json(
+  target: targets.Target,
+  setup: build.Setup,
+  compiled: Sequence[programs_lib.Compiled],
+) -> dict[str, Any]:
+  """Returns all figures, in bytes, seconds and environment steps."""
+  device = target.device
+  repeat = setup.env_spec.action_repeat
+  return {
+    'target': str(target),
+    'action_repeat': repeat,
+    'programs': [
+      {
+        'name': c.name,
+        'calls_per_update': c.calls,
+        'compile_seconds': c.seconds,
+        'flops': c.flops,
+        'flops32': c.flops32,
+        'bytes': c.traffic.size,
+        'padding_bytes': c.traffic.padding,
+        'rearranged_bytes': c.traffic.rearranged,
+        'operations': c.traffic.operations,
+        'largest': dict(list(c.traffic.largest.items())[:10]),
+        'temporary_bytes': c.temporary,
+        'memory_bytes': c.memory,
+        'donated': c.donated,
+        'bound': bounds.bound(c, device)._asdict(),
+      }
+      for c in compiled
+    ],
+    'splits': [
+      {**split._asdict(), 'steps': split.steps, 'limit': split.limit}
+      for split in bounds.splits(setup, compiled, device)
+    ],
+  }
+
+
+def print_all(
+  target: targets.Target,
+  setup: build.Setup,
+  compiled: Iterable[programs_lib.Compiled],
+  num_largest: int,
+) -> None:
+  """Prints each program as soon as it is compiled, then the run's ceilings."""
+  device, env_spec = target.device, setup.env_spec
+  print(
+    f'\n{setup.config.agent} in {env_spec.env_id} on {target}: '
+    f'{setup.topology.describe()}. Each has {device.flops / 1e12:,.0f} '
+    f'TFLOP/s in bfloat16 and {device.flops32 / 1e12:g} in float32 at '
+    f"JAX's default precision, {device.bandwidth / _GIGA:,.0f} GB/s and "
+    f'{device.memory / _GIGA:,.0f} GB; an operation is estimated to take '
+    f'{device.operation_seconds * 1e6:.1f} µs. The initial state is made on '
+    'the host.'
+  )
+  done: list[programs_lib.Compiled] = []
+
+  def rows() -> Iterator[dict[str, str]]:
+    for c in compiled:
+      done.append(c)
+      yield program_row(c, device)
+
+  timing.print_table(rows())
+  for c in done:
+    if num_largest and c.seconds:
+      print(f'\n{c.name} moves most in')
+      print('\n'.join(largest(c, num_largest)))
+  found = bounds.splits(setup, done, device)
+  timing.print_table(split_row(x, env_spec.action_repeat) for x in found)
+  if not all(x.exact for x in found):
+    print('* scaled from the compiled split')
+  print(
+    'These are bounds from published peaks and an estimated time for each '
+    'operation, not measurements: a run is slower.',
+    flush=True,
+  )

@@ -1,0 +1,1 @@
+"""Curves of runs, and figures of them."""

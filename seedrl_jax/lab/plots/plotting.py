@@ -1,0 +1,253 @@
+"""Draws the curves of runs on two pages; needs no display and no JAX."""
+
+import itertools
+import pathlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import matplotlib
+import matplotlib.style
+from matplotlib import axes as mpl_axes
+from matplotlib import figure as mpl_figure
+from matplotlib import lines, ticker
+from matplotlib.backends import backend_pdf
+
+from seedrl_jax.lab.plots import curves
+
+# Width of the legend.
+_LEGEND_CHARACTERS = 130
+# Colours that suit every kind of colour vision.
+COLORS = matplotlib.style.library['tableau-colorblind10'][
+  'axes.prop_cycle'
+].by_key()['color']
+LOOKS: Any = {
+  'axes.grid': True,
+  'axes.axisbelow': True,
+  'axes.xmargin': 0.02,
+  'axes.spines.left': False,
+  'axes.spines.right': False,
+  'axes.spines.top': False,
+  'grid.color': '#e4e7ec',
+}
+_CAPTION = 'line: training (mean of seeds), band: least to greatest seed'
+# Columns of the second page, and its size in inches.
+_COLUMNS, _WIDTH, _ROW_HEIGHT = 4, 11.0, 1.75
+
+
+class Axis(NamedTuple):
+  """What curves are drawn over.
+
+  Attributes:
+    column: name in metrics.csv.
+    label: of the axis.
+    scale: units of the column in one of the axis.
+  """
+
+  column: str
+  label: str
+  scale: float = 1.0
+
+
+AXES: Mapping[str, Axis] = {
+  'frames': Axis(curves.FRAMES, 'environment frames'),
+  'time': Axis(curves.SECONDS, 'wall clock, minutes', 60.0),
+  'updates': Axis(curves.UPDATES, 'updates'),
+}
+# Panels of the second page and their titles. Losses of other names, as of an
+# agent of the user's own, come behind these losses.
+_LOSSES = {
+  'losses/total': 'loss',
+  'losses/policy': 'policy loss',
+  'losses/baseline': 'value loss',
+  'losses/critic': 'critic loss',
+  'losses/td_error': 'TD error',
+  'losses/entropy': 'entropy, nats',
+  'losses/kl': 'KL, acting to learner policy',
+  'losses/gradient_norm': 'gradient norm',
+  'losses/value_mean': 'mean value',
+  'losses/explained_variance': 'explained variance of the value',
+  'losses/q_mean': 'mean Q-value',
+}
+_HEALTH = {
+  'health/dead_share': 'share of dead units',
+  'health/value_std': 'standard deviation of the value',
+  'health/clipped_share': 'share of clipped gradients',
+}
+_STORE = {
+  'replay/policy_lag_mean_batches': 'policy lag, batches',
+  'replay/samples_per_insert': 'replay ratio',
+}
+# Together in the last row, as they say what the run waits for.
+_WAITS = {
+  'time/wait_envs_for_actions_share': 'environments wait for actions',
+  'time/wait_inference_for_envs_share': 'inference waits for environments',
+  'time/wait_inference_for_learner_share': 'inference waits for learner',
+  'time/wait_learner_for_data_share': 'learner waits for data',
+}
+_TITLES = _LOSSES | _HEALTH | _STORE | _WAITS
+# Losses that are set by the user, or close to others.
+_LEFT_OUT = (
+  *('losses/learning_rate', 'losses/entropy_cost', 'losses/masked_share'),
+  *('losses/update_norm', 'losses/rho', 'losses/rho_clipped_share'),
+  *('losses/value_target', 'losses/q_target', 'losses/q_max'),
+)
+
+
+def plot(
+  workdirs: Sequence[str | pathlib.Path],
+  out: str | pathlib.Path,
+  x: str | None = None,
+  smooth: int = 1,
+) -> list[pathlib.Path]:
+  """Draws the curves of `workdirs`; returns the files.
+
+  Args:
+    out: file of the first page (PNG, PDF or SVG). The second is in `NAME-2`
+      beside it, or in the same PDF.
+    x: a key of `AXES`; None: frames, on the first page minutes too.
+    smooth: reports of a moving mean.
+
+  Raises:
+    ValueError: see `curves.read_run`; also if `out` is of another format.
+    OSError: if a file cannot be written.
+  """
+  runs = [curves.smoothed(curves.read_run(w), smooth) for w in workdirs]
+  groups, out = curves.group_runs(runs), pathlib.Path(out)
+  pages = [draw(groups, [x] if x else ['frames', 'time'])]
+  if rows := details(runs):
+    pages.append(draw_details(groups, rows, x or 'frames'))
+  if out.suffix == '.pdf':
+    with backend_pdf.PdfPages(out) as file:
+      for page in pages:
+        file.savefig(page)
+    return [out]
+  files = [out, out.with_stem(f'{out.stem}-2')][: len(pages)]
+  for file, page in zip(files, pages, strict=True):
+    page.savefig(file, dpi=150)
+  return files
+
+
+def draw(
+  groups: Sequence[curves.SeedGroup], axes: Sequence[str]
+) -> mpl_figure.Figure:
+  """Draws return and throughput (rows) over each of `axes` (columns)."""
+  with matplotlib.rc_context(LOOKS):
+    figure = mpl_figure.Figure(figsize=(_WIDTH, 7), layout='constrained')
+    grid = figure.subplots(
+      2, len(axes), sharex='col', sharey='row', squeeze=False
+    )
+    for (above, below), x in zip(grid.T, axes, strict=True):
+      axis = AXES[x]
+      for group, color in _colored(groups):
+        _draw_group(above, group, axis, 'rollout/return', color)
+        _draw_group(below, group, axis, 'time/frames_per_s', color)
+        evaluation = curves.band(group, axis.column, 'eval/return')
+        if evaluation is not None:
+          times = evaluation.x / axis.scale
+          above.plot(times, evaluation.mean, ':', color=color)
+      _label_x(below, axis)
+    grid[0, 0].set_ylabel('mean return, last 100 episodes')
+    grid[1, 0].set_ylabel('frames per second')
+    grid[1, 0].set_ylim(bottom=0)
+    grid[1, 0].yaxis.set_major_formatter(ticker.EngFormatter(sep=''))
+    _label(figure, groups, f'{_CAPTION}, dotted: evaluation')
+  return figure
+
+
+def details(runs: Iterable[curves.RunCurves]) -> list[list[str]]:
+  """Returns rows of the columns of the second page that have numbers."""
+  found = dict.fromkeys(
+    name
+    for run in runs
+    for name in run.columns
+    if curves.curve(run, curves.FRAMES, name)[0].size
+  )
+  more = [name for name in found if name.startswith('losses/')]
+  names = dict.fromkeys([*_LOSSES, *more, *_HEALTH, *_STORE])
+  shown = [x for x in names if x in found and x not in _LEFT_OUT]
+  waits = [name for name in _WAITS if name in found]
+  rows = [shown[i : i + _COLUMNS] for i in range(0, len(shown), _COLUMNS)]
+  return [*rows, waits] if waits else rows
+
+
+def draw_details(
+  groups: Sequence[curves.SeedGroup], rows: Sequence[Sequence[str]], x: str
+) -> mpl_figure.Figure:
+  """Draws a small panel for each column in `rows`, see `details`."""
+  size = _WIDTH, 1 + _ROW_HEIGHT * len(rows)
+  with matplotlib.rc_context({**LOOKS, 'font.size': 8}):
+    figure = mpl_figure.Figure(figsize=size, layout='constrained')
+    grid = figure.subplots(len(rows), _COLUMNS, sharex=True, squeeze=False)
+    for panels, columns in zip(grid, rows, strict=True):
+      for panel, column in itertools.zip_longest(panels, columns):
+        if column is None:
+          panel.remove()
+          continue
+        for group, color in _colored(groups):
+          _draw_group(panel, group, AXES[x], column, color)
+        name = column.removeprefix('losses/').replace('_', ' ')
+        panel.set_title(_TITLES.get(column, name), fontsize=9)
+        if column in _WAITS:
+          panel.set_ylim(0, 1)
+          panel.yaxis.set_major_formatter(ticker.PercentFormatter(1.0))
+    for panel in grid[-1, : len(rows[-1])]:
+      _label_x(panel, AXES[x])
+    _label(figure, groups, _CAPTION)
+  return figure
+
+
+def _label_x(panel: mpl_axes.Axes, axis: Axis) -> None:
+  panel.set_xlabel(axis.label)
+  if axis.scale == 1.0:
+    panel.xaxis.set_major_formatter(ticker.EngFormatter(sep=''))
+
+
+def _label(
+  figure: mpl_figure.Figure, groups: Sequence[curves.SeedGroup], caption: str
+) -> None:
+  """Adds legend and caption."""
+  figure.supxlabel(caption, x=0.99, ha='right', fontsize=8)
+  longest = max((len(group.label) for group in groups), default=1)
+  figure.legend(
+    handles=[
+      lines.Line2D([], [], color=color, lw=2, label=group.label)
+      for group, color in _colored(groups)
+    ],
+    loc='outside upper left',
+    ncols=max(1, _LEGEND_CHARACTERS // (longest + 8)),
+    frameon=False,
+    fontsize=10,
+  )
+
+
+def _colored(
+  groups: Sequence[curves.SeedGroup],
+) -> Iterable[tuple[curves.SeedGroup, str]]:
+  return zip(groups, itertools.cycle(COLORS), strict=False)
+
+
+def _draw_group(
+  axes: mpl_axes.Axes,
+  group: curves.SeedGroup,
+  axis: Axis,
+  y: str,
+  color: str,
+) -> None:
+  """Draws a run as a line, and seeds as faint lines with mean and band."""
+  is_alone = len(group.runs) == 1
+  for run in group.runs:
+    x_values, y_values = curves.curve(run, axis.column, y)
+    axes.plot(
+      x_values / axis.scale,
+      y_values,
+      color=color,
+      lw=1.8 if is_alone else 0.6,
+      alpha=1.0 if is_alone else 0.35,
+    )
+  summary = None if is_alone else curves.band(group, axis.column, y)
+  if summary is not None:
+    times = summary.x / axis.scale
+    axes.fill_between(
+      times, summary.low, summary.high, color=color, alpha=0.18, linewidth=0
+    )
+    axes.plot(times, summary.mean, color=color, lw=2)

@@ -1,0 +1,211 @@
+"""Compiles a run's acting and learning for devices that are not at hand."""
+
+import functools
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.extend import core
+
+from seedrl_jax import types
+from seedrl_jax.inference import device_step, specs
+from seedrl_jax.lab.planning import flops as flops_lib
+from seedrl_jax.lab.planning import hlo
+from seedrl_jax.learner import update
+from seedrl_jax.run import build, layout
+
+# Prefixes of the names of programs.
+ACT, UPDATE, PUBLISH = 'act', 'update', 'publish'
+
+
+class Compiled(NamedTuple):
+  """What a compiled program needs of one device.
+
+  Attributes:
+    calls: in an update.
+    seconds: that compilation took on this machine.
+    flops: floating-point operations of its products.
+    flops32: those of products of float32.
+    traffic: to and from the device's memory.
+    memory: bytes while it runs, with its arguments and its code.
+    temporary: bytes of `memory` for intermediate results.
+    donated: bytes that the results take over from arguments, and that they
+      should; None: none are meant to.
+  """
+
+  name: str
+  calls: int
+  seconds: float
+  flops: int
+  flops32: int
+  traffic: hlo.Traffic
+  memory: int
+  temporary: int
+  donated: tuple[int, int] | None
+
+
+def list_programs(setup: build.Setup) -> Iterator[update.Program]:
+  """Yields the programs of a run on the devices of `setup`.
+
+  The initial state is not among them, as the host's CPU computes it.
+  """
+  agent = setup.agent
+  step: Any = jax.ShapeDtypeStruct((), jnp.int32)
+  key: Any = jax.ShapeDtypeStruct((2,), jnp.uint32)
+  state = update.LearnerState(agent.state_shapes(), step, key)
+  unroll = build.unroll_spec(setup)
+  batch = specs.blank_batch(unroll, setup.batch_width)
+  count = len(setup.updater.devices)
+  yield from setup.updater.programs(
+    _leading(count, state), _leading(count, batch)
+  )
+  device = setup.topology.inference[0]
+  yield from _inference_programs(setup, device)
+  if agent.initial_priorities is not None:
+    block = specs.blank_batch(unroll, setup.block_width).unroll.steps
+    steps = _on(device, types.without_observation(block))
+    yield update.Program(
+      'initial priorities', jax.jit(agent.initial_priorities), (steps,)
+    )
+
+
+def _inference_programs(
+  setup: build.Setup, device: jax.Device
+) -> Iterator[update.Program]:
+  agent, spec = setup.agent, setup.env_spec.stream
+  header = specs.Packing(specs.header_spec(spec.action))
+  output = specs.output_spec(agent, spec, agent.params_shapes())
+  programs = device_step.make_programs(
+    agent, header, specs.Packing(output), device.platform
+  )
+  plans = [plan for plan in setup.plans if plan.device == device]
+  rows = max(len(plan.global_env_id) for plan in plans) + 1
+  core = functools.partial(_shapes_of, agent.initial_core, device)
+  table = core(rows)
+  has_core = bool(jax.tree.leaves(table))
+  sizes = _batch_sizes(plans)
+  for size in sizes:
+    shapes = (
+      _on(device, agent.params_shapes()),
+      table,
+      _array(device, (2,), jnp.uint32),
+      jax.tree.map(
+        lambda s, size=size: _array(device, (size, *s.shape), s.dtype),
+        spec.observation,
+        is_leaf=types.is_spec,
+      ),
+      _array(device, (size, header.width), jnp.int32),
+    )
+    yield update.Program(
+      f'{ACT} {size}', programs.act, shapes, 1 if has_core else None
+    )
+  if has_core:
+    rows_taken = (core(sizes[-1]), _array(device, (sizes[-1],), jnp.int32))
+    yield update.Program(f'take core {sizes[-1]}', programs.take, rows_taken)
+  if has_core and setup.config.learner.max_lag is not None:
+    head = _array(device, (sizes[-1], header.width), jnp.int32)
+    restored = (table, head, core(sizes[-1]))
+    yield update.Program(f'restore {sizes[-1]}', programs.restore, restored, 0)
+
+
+def _batch_sizes(plans: Sequence[layout.StreamPlan]) -> tuple[int, ...]:
+  """Returns the batch sizes that streams compile, of all devices alike."""
+  largest = max(plan.batch_size for plan in plans)
+  # Local environments come in batches of one size.
+  varies = any(plan.is_remote for plan in plans)
+  return device_step.batch_buckets(1 if varies else largest, largest)
+
+
+def _leading(count: int, tree: Any) -> Any:
+  """Returns shapes with a leading axis of `count` devices."""
+  return jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(
+      (count, *x.shape), jax.dtypes.canonicalize_dtype(x.dtype)
+    ),
+    tree,
+  )
+
+
+def _array(
+  device: jax.Device, shape: tuple[int, ...], dtype: Any
+) -> jax.ShapeDtypeStruct:
+  """Returns the shape of an array on `device`."""
+  dtype = jax.dtypes.canonicalize_dtype(dtype)
+  sharding = jax.sharding.SingleDeviceSharding(device)
+  return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+
+
+def _on(device: jax.Device, tree: Any) -> Any:
+  return jax.tree.map(lambda x: _array(device, x.shape, x.dtype), tree)
+
+
+def _shapes_of(make: Callable[[int], Any], device: jax.Device, n: int) -> Any:
+  return _on(device, jax.eval_shape(lambda: make(n)))
+
+
+def compile_program(
+  program: update.Program, num_devices: int, platform: str
+) -> Compiled:
+  """Compiles one program; `num_devices` is that of its leading axes."""
+  start = time.perf_counter()
+  compiled = program.function.lower(*program.shapes).compile()
+  seconds = time.perf_counter() - start
+  memory = compiled.memory_analysis()
+  jaxpr = _jaxpr(program.function, program.shapes)
+  donated = None
+  if program.donated is not None:
+    meant = _bytes(program.shapes[program.donated]) // num_devices
+    donated = (int(memory.alias_size_in_bytes), meant)
+  return Compiled(
+    name=program.name,
+    calls=program.calls,
+    seconds=seconds,
+    flops=flops_lib.flops(jaxpr, platform),
+    flops32=flops_lib.flops(jaxpr, platform, least_bytes=4),
+    traffic=hlo.traffic(compiled.as_text()),
+    memory=memory.argument_size_in_bytes
+    + memory.output_size_in_bytes
+    - memory.alias_size_in_bytes
+    + memory.temp_size_in_bytes
+    + memory.generated_code_size_in_bytes,
+    temporary=memory.temp_size_in_bytes,
+    donated=donated,
+  )
+
+
+def _jaxpr(function: Any, shapes: tuple[Any, ...]) -> core.Jaxpr:
+  # `make_jaxpr` refuses a jitted function with compiler options; a pmapped one
+  # has no `trace`.
+  if hasattr(function, 'trace'):
+    return function.trace(*shapes).jaxpr.jaxpr
+  return jax.make_jaxpr(function)(*shapes).jaxpr
+
+
+def compile_all(setup: build.Setup) -> Iterator[Compiled]:
+  """Compiles the programs of a run one after the other, publishing last."""
+  count = len(setup.updater.devices)
+  platform = setup.updater.devices[0].platform
+  for program in list_programs(setup):
+    is_update = program.name.startswith(UPDATE)
+    yield compile_program(program, count if is_update else 1, platform)
+  yield _publishing(setup)
+
+
+def _publishing(setup: build.Setup) -> Compiled:
+  """Returns the copy of acting parameters to an inference device.
+
+  It is no program: the bytes are read once and written once.
+  """
+  size = _bytes(setup.agent.params_shapes())
+  traffic = hlo.Traffic(2 * size, 0, 0, 1, {'copy': 2 * size})
+  return Compiled(PUBLISH, 1, 0.0, 0, 0, traffic, size, 0, None)
+
+
+def _bytes(tree: Any) -> int:
+  return sum(
+    math.prod(x.shape) * jnp.dtype(x.dtype).itemsize
+    for x in jax.tree.leaves(tree)
+  )

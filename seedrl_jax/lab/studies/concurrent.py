@@ -1,0 +1,297 @@
+"""Concurrent systems side by side: runs to a target return, and their table.
+
+After "Analysis of Concurrent RL Algorithms" (2019), which counted the episodes
+of one process. Here frames are those of all workers.
+"""
+
+import csv
+import math
+import pathlib
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import ml_collections
+from matplotlib import figure as mpl_figure
+
+from seedrl_jax.lab.plots import curves
+from seedrl_jax.lab.studies import results, sweeping
+from seedrl_jax.runtime import settings
+
+# Workers of the estimate for machines with a core for each.
+ESTIMATED = (4, 8, 16, 32)
+
+
+class System(NamedTuple):
+  """A system of the study: what its runs are.
+
+  Attributes:
+    program: 'train' or 'train_async'.
+    config: name of the configuration.
+    values: of its keys.
+    workers: numbers of workers to run it with; (1,) for `train`.
+    scaled: keys whose values are multiplied by the number of workers.
+  """
+
+  program: str
+  config: str
+  values: Mapping[str, Any] = {}
+  workers: Sequence[int] = (1,)
+  scaled: Sequence[str] = ()
+
+  def values_with(
+    self, workers: int, config: ml_collections.ConfigDict
+  ) -> dict[str, Any]:
+    """Returns the values of keys of `config` for so many workers."""
+    leaves = dict(settings.leaves(config))
+    return {
+      **self.values,
+      **{key: leaves[key] * workers for key in self.scaled},
+      'asynchronous.workers': workers,
+    }
+
+
+_ALL = (1, 2, 4, 8)
+SYSTEMS: dict[str, System] = {
+  'DQN with Hogwild!': System('train_async', 'concurrent/dqn', workers=_ALL),
+  'DQN with a lock': System(
+    'train_async', 'concurrent/dqn', {'asynchronous.share': 'lock'}, (2, 4)
+  ),
+  # One update takes the mean of the workers' gradients, so there are fewer.
+  'DQN in step': System(
+    'train_async',
+    'concurrent/dqn',
+    {'asynchronous.share': 'sync'},
+    (2, 4),
+    ('optimizer.learning_rate', 'loss.target_update_rate'),
+  ),
+  'DQN with a server': System(
+    'train_async', 'concurrent/dqn', {'asynchronous.share': 'server'}, (2, 4)
+  ),
+  'A3C': System('train_async', 'concurrent/a3c', workers=_ALL),
+  'Dyna-Q': System('train_async', 'concurrent/dyna_q'),
+  # One replay for all, so that it is as large as theirs together.
+  'Dyna-Q with a model worker': System(
+    'train_async',
+    'concurrent/dyna_q',
+    {'asynchronous.model_workers': 1, 'replay.backend': 'reverb'},
+    (2, 4, 8),
+    ('replay.max_size',),
+  ),
+  'Central DQN': System('train', 'concurrent/dqn'),
+  'Central V-trace': System('train', 'concurrent/vtrace'),
+  'Central R2D2': System('train', 'concurrent/r2d2'),
+}
+
+
+class Run(NamedTuple):
+  """A run that has ended; `solved` if it reached the target."""
+
+  system: str
+  workers: int
+  seed: int
+  solved: bool
+  frames: float
+  episodes: float
+  seconds: float
+  cpu_seconds: float
+  updates: float
+  staleness: float
+
+
+class Row(NamedTuple):
+  """The runs of a system with so many workers: medians over seeds.
+
+  All but `solved` are of the runs that reached the target.
+  """
+
+  system: str
+  workers: int
+  runs: int
+  solved: int
+  frames: float
+  episodes: float
+  seconds: float
+  cpu_seconds: float
+  updates: float = 0.0
+  staleness: float = 0.0
+
+  @property
+  def seconds_per_episode(self) -> float:
+    return self.seconds / max(self.episodes, 1.0)
+
+  @property
+  def updates_per_second(self) -> float:
+    return self.updates / max(self.seconds, 1e-9)
+
+
+def measure(system: str, workers: int, seed: int, trial: sweeping.Trial) -> Run:
+  """Returns what a finished trial took."""
+  columns = curves.read_run(trial.workdir.path).columns
+  last = {name: float(values[-1]) for name, values in columns.items()}
+  mean = results.read_summary(trial.workdir).get('mean_return_100') or 0.0
+  target = trial.config.target_return
+  cpu = ('time/cpu_s', 'asynchronous/shards_cpu_s')
+  return Run(
+    system,
+    workers,
+    seed,
+    target is not None and mean >= target,
+    last['time/env_frames'],
+    last.get('rollout/episodes', 0.0),
+    round(last['time/elapsed_s'], 1),
+    round(sum(last.get(name, 0.0) for name in cpu), 1),
+    last['time/updates'],
+    round(last.get('asynchronous/staleness_mean', 0.0), 3),
+  )
+
+
+def read(path: str) -> list[Run]:
+  """Reads the runs of a study.csv.
+
+  Raises:
+    ValueError: if it is another file, or damaged.
+  """
+  with open(path, newline='') as file:
+    reader = csv.DictReader(file)
+    if tuple(reader.fieldnames or ()) != Run._fields:
+      raise ValueError(f'{path} is not a study.csv of this command.')
+    try:
+      return [_run(row) for row in reader]
+    except (TypeError, ValueError) as e:
+      raise ValueError(
+        f'{path} is damaged in line {reader.line_num} ({e}).'
+      ) from e
+
+
+def _run(row: Mapping[str, str]) -> Run:
+  if row['system'] not in SYSTEMS:
+    raise ValueError(f'there is no system {row["system"]}')
+  return Run(
+    row['system'],
+    int(row['workers']),
+    int(row['seed']),
+    row['solved'] == 'True',
+    *(float(row[name]) for name in Run._fields[4:]),
+  )
+
+
+def medians(runs: Iterable[Run]) -> list[Row]:
+  """Returns the rows of runs, in the order of the systems."""
+  found: dict[tuple[str, int], list[Run]] = {}
+  for run in runs:
+    found.setdefault((run.system, run.workers), []).append(run)
+  order = list(SYSTEMS)
+  keys = sorted(found, key=lambda key: (order.index(key[0]), key[1]))
+  return [_row(*key, found[key]) for key in keys]
+
+
+def _row(system: str, workers: int, runs: Sequence[Run]) -> Row:
+  solved = [run[4:] for run in runs if run.solved]
+  none = [math.nan] * len(Run._fields[4:])
+  values = map(statistics.median, zip(*solved, strict=True)) if solved else none
+  return Row(system, workers, len(runs), len(solved), *values)
+
+
+def estimates(rows: Sequence[Row], system: str) -> dict[int, float]:
+  """Returns seconds to the target with a core for each worker.
+
+  Assumes that a frame takes a worker the processor time that it takes one
+  alone, that workers do not slow each other down, and that more workers than
+  were run need the frames of the most that were. Systems that did not run both
+  with one worker and with more have none.
+  """
+  own = {row.workers: row for row in rows if row.system == system}
+  own = {workers: row for workers, row in own.items() if row.solved}
+  if 1 not in own or len(own) == 1:
+    return {}
+  per_frame = own[1].cpu_seconds / own[1].frames
+  most = max(own)
+  return {
+    count: per_frame * own[min(count, most)].frames / count
+    for count in ESTIMATED
+    if count > most or count in own
+  }
+
+
+def table(rows: Sequence[Row]) -> Iterator[str]:
+  """Yields the lines of the Markdown tables."""
+  yield (
+    '| system | workers | solved | frames | episodes | wall clock | '
+    'processor time | s/episode | updates/s | speed-up | staleness |'
+  )
+  yield '|---|---' + '|---:' * 9 + '|'
+  alone = {_run_by(row): row.seconds for row in rows if row.workers == 1}
+  for row in rows:
+    first = alone.get(_run_by(row), float('nan'))
+    line = (
+      f'| {row.system} | {row.workers} | {row.solved} of {row.runs} '
+      f'| {row.frames:,.0f} | {row.episodes:,.0f} | {row.seconds:,.0f} s '
+      f'| {row.cpu_seconds:,.0f} s | {row.seconds_per_episode:.3f} '
+      f'| {row.updates_per_second:,.0f} | {first / row.seconds:.2f} '
+      f'| {row.staleness:.2f} |'
+    )
+    yield line.replace('nan s', '–').replace('nan', '–')
+  found = {
+    system: seconds
+    for system in dict.fromkeys(row.system for row in rows)
+    if (seconds := estimates(rows, system))
+  }
+  if not found:
+    return
+  yield ''
+  yield '| estimate | ' + ' | '.join(f'{n} cores' for n in ESTIMATED) + ' |'
+  yield '|---' + '|---:' * len(ESTIMATED) + '|'
+  for system, own in found.items():
+    cells = [f'{own[n]:,.0f} s' if n in own else '–' for n in ESTIMATED]
+    yield f'| {system} | ' + ' | '.join(cells) + ' |'
+
+
+def _run_by(row: Row) -> tuple[str, str]:
+  """Returns program and configuration: they share the run of one worker."""
+  system = SYSTEMS[row.system]
+  return system.program, system.config
+
+
+def draw(rows: Sequence[Row]) -> mpl_figure.Figure:
+  """Draws frames, wall clock and processor time against the workers."""
+  figure = mpl_figure.Figure(figsize=(12, 3.6), layout='constrained')
+  panels = {
+    'frames': 'frames to the target',
+    'seconds': 'wall clock (s)',
+    'cpu_seconds': 'processor time (s)',
+  }
+  solved = [row for row in rows if row.solved]
+  counts = sorted({row.workers for row in solved})
+  for axes, (name, title) in zip(
+    figure.subplots(1, len(panels)), panels.items(), strict=True
+  ):
+    for system in dict.fromkeys(row.system for row in solved):
+      own = [row for row in solved if row.system == system]
+      axes.plot(
+        [row.workers for row in own],
+        [getattr(row, name) for row in own],
+        'o-',
+        label=system,
+      )
+    axes.set_xscale('log', base=2)
+    axes.set_xticks(counts, labels=map(str, counts))
+    axes.set_yscale('log')
+    axes.set_xlabel('workers')
+    axes.set_title(title)
+  figure.legend(
+    *figure.axes[0].get_legend_handles_labels(), loc='outside right upper'
+  )
+  return figure
+
+
+def write(runs: Sequence[Run], folder: pathlib.Path) -> None:
+  """Writes the tables, the figure and the runs as CSV."""
+  folder.mkdir(parents=True, exist_ok=True)
+  rows = medians(runs)
+  (folder / 'study.md').write_text('\n'.join(table(rows)) + '\n')
+  draw(rows).savefig(folder / 'study.png', dpi=150)
+  with (folder / 'study.csv').open('w', newline='') as file:
+    writer = csv.writer(file)
+    writer.writerow(Run._fields)
+    writer.writerows(runs)

@@ -1,0 +1,182 @@
+"""Draws a study's curves and profiles."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib import axes as mpl_axes
+from matplotlib import figure as mpl_figure
+from matplotlib import ticker
+
+from seedrl_jax.lab.plots import curves, plotting
+from seedrl_jax.lab.studies import results, statistics
+
+# Points of a curve, each with an interval of so many resamples.
+_POINTS = 61
+_REPS = 2000
+_COLUMNS = 3
+# A few games at a hundred times the human score would hide all others.
+_MOST = 8.0
+_STYLES = ('-', (0, (5, 2)), (0, (1, 1)))
+# The largest is taken of which the longest run has many.
+_UNITS = (('hours', 3600.0), ('minutes', 60.0), ('seconds', 1.0))
+_MANY = 3
+
+
+def draw_all(study: results.Study) -> dict[str, mpl_figure.Figure]:
+  """Returns the figures by file name."""
+  longest = max(r.last[results.SECONDS] for r in study.counted)
+  unit, seconds = next(
+    u for u in _UNITS if longest >= _MANY * u[1] or u[1] == 1
+  )
+  with matplotlib.rc_context(plotting.LOOKS):
+    figures = {
+      'frames.png': _curves(study, results.FRAMES, 'environment frames', 1.0),
+      'wall_clock.png': _curves(
+        study, results.SECONDS, f'wall clock, {unit}', seconds
+      ),
+    }
+    if study.common_tasks:
+      figures['profiles.png'] = _profiles(study)
+  return figures
+
+
+def _looks(study: results.Study) -> list[tuple[str, dict[str, Any]]]:
+  """Returns the algorithms and their lines; equal lines show through."""
+  looks = zip(
+    itertools.cycle(plotting.COLORS), itertools.cycle(_STYLES), strict=False
+  )
+  return [
+    (algorithm, {'color': color, 'ls': style, 'lw': 2, 'label': algorithm})
+    for algorithm, (color, style) in zip(study.algorithms, looks, strict=False)
+  ]
+
+
+def _profiles(study: results.Study) -> mpl_figure.Figure:
+  """Draws the share of runs that have more than each score."""
+  all_scores = np.concatenate([
+    task for a in study.algorithms for task in study.scaled(a)
+  ])
+  low, high = all_scores.min(), all_scores.max()
+  if study.scale.text:
+    high = min(high, _MOST)
+  margin = 0.03 * (high - low) or 1.0
+  thresholds = np.linspace(low - margin, high + margin, 401)
+  figure = mpl_figure.Figure(figsize=(8, 5), layout='constrained')
+  axes = figure.subplots()
+  for algorithm, look in _looks(study):
+    scores = study.scaled(algorithm)
+    if statistics.has_interval(scores):
+      resamples = statistics.resample(scores, _REPS)
+      shares = statistics.profile(resamples, thresholds)
+      axes.fill_between(
+        thresholds, *statistics.interval(shares), **_band(look, 'post')
+      )
+    shares = statistics.profile(scores, thresholds)
+    axes.step(thresholds, shares, where='post', **look)
+  axes.set_title(_title(study.common_tasks), fontsize=11)
+  axes.set_xlabel(f'{study.scale.name} τ')
+  axes.set_ylabel('share of runs with more than τ')
+  axes.set_ylim(-0.02, 1.02)
+  _legend(figure, axes)
+  return figure
+
+
+def _curves(
+  study: results.Study, x: str, label: str, unit: float
+) -> mpl_figure.Figure:
+  """Draws a panel for all tasks, if there are several, and one for each."""
+  panels = [[task] for task in study.tasks]
+  if len(study.common_tasks) > 1:
+    panels.insert(0, study.common_tasks)
+  columns = min(_COLUMNS, len(panels))
+  rows = -(-len(panels) // columns)
+  figure = mpl_figure.Figure(
+    figsize=(max(8.0, 4.2 * columns), 0.8 + 3.6 * rows), layout='constrained'
+  )
+  grid = figure.subplots(rows, columns, squeeze=False).flat
+  for axes, tasks in itertools.zip_longest(grid, panels):
+    if tasks is None:
+      axes.remove()
+      continue
+    for algorithm, look in _looks(study):
+      _draw_curve(axes, study, algorithm, tasks, (x, unit), look)
+    axes.set_title(_title(tasks), fontsize=11)
+    name = study.scale.name if len(tasks) > 1 else 'return'
+    axes.set_ylabel(f'{name} (IQM)')
+    axes.set_xlabel(label)
+    axes.set_xlim(left=0)
+    if x == results.FRAMES:
+      axes.xaxis.set_major_formatter(ticker.EngFormatter(sep=''))
+  _legend(figure, figure.axes[0])
+  return figure
+
+
+def _draw_curve(
+  axes: mpl_axes.Axes,
+  study: results.Study,
+  algorithm: str,
+  tasks: Sequence[str],
+  x: tuple[str, float],
+  look: Mapping[str, Any],
+) -> None:
+  found = stack(study, algorithm, tasks, x[0])
+  # An empty line, too, is in the legend.
+  (line,) = axes.plot([], [], **look)
+  if found is None:
+    return
+  grid, values = found
+  points = [[task[:, i] for task in values] for i in range(len(grid))]
+  line.set_data(grid / x[1], [statistics.iqm(scores) for scores in points])
+  if statistics.has_interval(points[0]):
+    limits = np.stack([
+      statistics.interval(statistics.iqm(statistics.resample(scores, _REPS)))
+      for scores in points
+    ])
+    axes.fill_between(grid / x[1], *limits.T, **_band(look))
+  axes.relim()
+  axes.autoscale_view()
+
+
+def stack(
+  study: results.Study, algorithm: str, tasks: Sequence[str], x: str
+) -> tuple[np.ndarray, list[np.ndarray]] | None:
+  """Returns values of `x`, and returns `[runs, N]` of each task over them.
+
+  Those of several tasks are scaled. They cover what all runs share; None if
+  this is nothing, or a run has no curve.
+  """
+  runs = [study.runs(algorithm, task) for task in tasks]
+  flat = [result.run for of_task in runs for result in of_task]
+  common = curves.shared(flat, x, study.column, _POINTS)
+  if common is None or len(common[1]) < len(flat):
+    return None
+  grid, values = common
+  ends = np.cumsum([len(of_task) for of_task in runs])[:-1]
+  split = np.split(values, ends)
+  if len(tasks) > 1:
+    split = [study.scale(*pair) for pair in zip(tasks, split, strict=True)]
+  return grid, split
+
+
+def _title(tasks: Sequence[str]) -> str:
+  return tasks[0] if len(tasks) == 1 else f'{len(tasks)} tasks'
+
+
+def _band(look: Mapping[str, Any], step: str | None = None) -> dict[str, Any]:
+  return {'color': look['color'], 'alpha': 0.18, 'linewidth': 0, 'step': step}
+
+
+def _legend(figure: mpl_figure.Figure, axes: mpl_axes.Axes) -> None:
+  handles, labels = axes.get_legend_handles_labels()
+  longest = max(map(len, labels))
+  width = 13 * figure.get_figwidth()
+  figure.legend(
+    handles,
+    labels,
+    loc='outside upper left',
+    ncols=max(1, int(width // (longest + 8))),
+    frameon=False,
+  )

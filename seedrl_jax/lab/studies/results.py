@@ -1,0 +1,246 @@
+"""What runs have reached, by algorithm and task.
+
+An algorithm is a configuration apart from its task and seed.
+"""
+
+import dataclasses
+import functools
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seedrl_jax.configs import base as base_config
+from seedrl_jax.lab.plots import curves
+from seedrl_jax.lab.studies import atari
+from seedrl_jax.runtime import settings
+from seedrl_jax.runtime import workdir as workdir_lib
+
+FRAMES, SECONDS = 'time/env_frames', 'time/elapsed_s'
+EVALUATION, TRAINING = 'eval/return', 'rollout/return'
+FINISHED = 'finished'
+# The columns of final returns, and their names in summary.json.
+_RETURNS = {EVALUATION: 'eval_mean_return', TRAINING: 'mean_return_100'}
+# The values that are read from summary.json, if they are there.
+_SUMMARY = {
+  'status': settings.TEXT,
+  'env_frames': settings.number(0),
+  **dict.fromkeys(_RETURNS.values(), settings.optional(settings.SCORE)),
+}
+_TASK_KEYS = ('id', 'factory', 'factory_kwargs')
+
+
+class Result(NamedTuple):
+  """One run.
+
+  Attributes:
+    run: its columns and configuration; `name` is the work directory.
+    status: 'finished', or how far the run is and why it does not count.
+    last: the last value of each column of numbers; nan if unknown.
+    task: the environment.
+    algorithm: label of all runs that differ only in task and seed.
+  """
+
+  run: curves.RunCurves
+  status: str
+  last: Mapping[str, float]
+  task: str
+  algorithm: str = ''
+
+
+def find(folders: Sequence[str]) -> list[pathlib.Path]:
+  """Returns the runs in and below folders, each once.
+
+  Raises:
+    ValueError: if a folder has none.
+  """
+  found: dict[pathlib.Path, pathlib.Path] = {}
+  for folder in map(workdir_lib.Workdir, folders):
+    configs = sorted(folder.path.rglob(folder.config_json.name))
+    if not configs:
+      raise ValueError(
+        f'{folder.path} holds no run (no config.json in or below it); name '
+        "runs' work directories, or a folder above them."
+      )
+    for path in configs:
+      found.setdefault(path.parent.resolve(), path.parent)
+  return list(found.values())
+
+
+def gather(folders: Sequence[str]) -> list[Result]:
+  """Reads the runs in and below folders; raises ValueError if it cannot."""
+  results = [_read(workdir_lib.Workdir(path)) for path in find(folders)]
+  bare = [r.run._replace(config=_without_task(r.run.config)) for r in results]
+  labels = {
+    run.name: group.label
+    for group in curves.group_runs(bare, counted=False)
+    for run in group.runs
+  }
+  return [r._replace(algorithm=labels[r.run.name]) for r in results]
+
+
+def _read(workdir: workdir_lib.Workdir) -> Result:
+  config = workdir.read_config(base_config.SAVED).to_dict()
+  run = curves.RunCurves(str(workdir.path), config, {})
+  task = config['env']['id']
+  if arguments := config['env'].get('factory_kwargs'):
+    task += f' {arguments}'
+  try:
+    run = run._replace(columns=curves.read_run(workdir.path).columns)
+  except ValueError as e:
+    return Result(run, str(e), {}, task)
+  last = {name: float(values[-1]) for name, values in run.columns.items()}
+  if SECONDS not in last:
+    return Result(run, f'its metrics.csv has no column {SECONDS}', {}, task)
+  summary, total = read_summary(workdir), config['total_env_frames']
+  target = config.get('target_return')
+  if is_finished(summary, last[FRAMES], total, target):
+    for column, name in _RETURNS.items():
+      value = summary.get(name, last.get(column))
+      last[column] = math.nan if value is None else value
+    return Result(run, FINISHED, last, task)
+  status = summary.get('status', 'running, or killed')
+  status += f', {last[FRAMES]:,.0f} of {total:,} frames'
+  return Result(run, status, last, task)
+
+
+def read_summary(workdir: workdir_lib.Workdir) -> Mapping[str, Any]:
+  """Returns summary.json, {} if there is none; raises ValueError if damaged."""
+  try:
+    summary = workdir_lib.read_json(workdir.summary_json)
+    for name, allowed in _SUMMARY.items():
+      if name in summary and not allowed.admits(summary[name]):
+        raise ValueError(f'{name} is {summary[name]!r:.99}')
+    return summary
+  except FileNotFoundError:
+    return {}
+  except ValueError as e:
+    raise ValueError(
+      f'{workdir.summary_json} is damaged ({e}); delete it, and start the run '
+      'again to have it written.'
+    ) from e
+
+
+def is_finished(
+  summary: Mapping[str, Any],
+  frames: float,
+  total_frames: int,
+  target_return: float | None = None,
+) -> bool:
+  """Returns whether a run has all its frames, or its target, and did not fail.
+
+  `frames` are those of its last row: it may have been killed before it wrote
+  its summary.
+  """
+  if summary.get('status', '').startswith('failed'):
+    return False
+  mean = summary.get('mean_return_100')
+  if target_return is not None and mean is not None and mean >= target_return:
+    return True
+  return max(summary.get('env_frames', 0), frames) >= total_frames
+
+
+def _without_task(config: Mapping[str, Any]) -> Mapping[str, Any]:
+  env = {k: v for k, v in config['env'].items() if k not in _TASK_KEYS}
+  return {**config, 'env': env}
+
+
+class Scale(NamedTuple):
+  """How scores of several tasks are made comparable.
+
+  Attributes:
+    name: of a scaled score.
+    text: what 0 and 1 are; '' if scores stay as they are.
+    ends: the scores of each task that become 0 and 1.
+    is_fixed: whether other runs would be scaled alike.
+  """
+
+  name: str
+  text: str
+  ends: Mapping[str, tuple[float, float]]
+  is_fixed: bool = True
+
+  def __call__(self, task: str, scores: np.ndarray) -> np.ndarray:
+    low, high = self.ends[task]
+    return (scores - low) / (high - low)
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+  """Runs to compare; only finished ones with a score count."""
+
+  results: Sequence[Result]
+
+  @functools.cached_property
+  def column(self) -> str:
+    """The kind of return that is the score, the same for all runs."""
+    evaluated = [r.run.config.get('num_eval_envs') for r in self.results]
+    return EVALUATION if all(evaluated) else TRAINING
+
+  def score(self, result: Result) -> float:
+    return result.last.get(self.column, math.nan)
+
+  def counts(self, result: Result) -> bool:
+    is_score = abs(self.score(result)) <= curves.LARGEST
+    return result.status == FINISHED and is_score
+
+  @functools.cached_property
+  def counted(self) -> list[Result]:
+    return [result for result in self.results if self.counts(result)]
+
+  @functools.cached_property
+  def algorithms(self) -> list[str]:
+    return list(dict.fromkeys(r.algorithm for r in self.counted))
+
+  @functools.cached_property
+  def tasks(self) -> list[str]:
+    return sorted({r.task for r in self.counted})
+
+  @functools.cached_property
+  def common_tasks(self) -> list[str]:
+    """The tasks of which all algorithms have scores."""
+    return [
+      t for t in self.tasks if all(self.runs(a, t) for a in self.algorithms)
+    ]
+
+  def runs(self, algorithm: str, task: str) -> list[Result]:
+    wanted = (algorithm, task)
+    return [r for r in self.counted if (r.algorithm, r.task) == wanted]
+
+  def scores(self, algorithm: str, task: str) -> np.ndarray:
+    """Returns the scores as they are, `[runs]`."""
+    return np.array([self.score(r) for r in self.runs(algorithm, task)])
+
+  def scaled(self, algorithm: str) -> list[np.ndarray]:
+    """Returns scaled scores, `[runs]` for each common task."""
+    return [self.scale(t, self.scores(algorithm, t)) for t in self.common_tasks]
+
+  @functools.cached_property
+  def scale(self) -> Scale:
+    """Human-normalised for Atari; else from a task's worst run to its best."""
+    games = {task: atari.game(task) for task in self.tasks}
+    if all(games.values()):
+      return Scale(
+        'human-normalised score',
+        '0 is the score of a random policy and 1 that of a human, as published '
+        'by Wang et al. 2016 (arXiv 1511.06581).',
+        {task: atari.SCORES[game] for task, game in games.items() if game},
+      )
+    if len(self.tasks) == 1:
+      return Scale('return', '', {self.tasks[0]: (0.0, 1.0)})
+    return Scale(
+      'normalised score',
+      'for each task 0 is the worst and 1 the best final score of a run in '
+      'this report. So these figures compare the algorithms here, and mean '
+      'nothing beside those of another report.',
+      {task: self._extremes(task) for task in self.tasks},
+      is_fixed=False,
+    )
+
+  def _extremes(self, task: str) -> tuple[float, float]:
+    scores = [self.score(r) for r in self.counted if r.task == task]
+    low, high = min(scores), max(scores)
+    # All equal: all are the best.
+    return (low, high) if high > low else (low - 1.0, low)

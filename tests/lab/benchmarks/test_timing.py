@@ -1,0 +1,58 @@
+"""Tests of `seedrl_jax.lab.benchmarks.timing`."""
+
+import itertools
+
+import pytest
+
+from seedrl_jax.lab.benchmarks import timing
+
+
+def test_summary_takes_medians_and_extremes():
+  result = timing.summarize([5.0, 1.0, 3.0], [0.2, 0.4, 0.3])
+  assert result == timing.Timing(3.0, 1.0, 5.0, 0.3)
+  assert result.text() == '3 (1–5)'
+
+
+def test_mean_of_two_has_the_extremes_of_both():
+  one = timing.Timing(4.0, 1.0, 5.0, 0.25, 0.0)
+  two = timing.Timing(6.0, 2.0, 9.0, 0.75, 0.5)
+  assert one.mean(two) == timing.Timing(5.0, 1.0, 9.0, 0.5, 0.25)
+
+
+def test_counts_the_steps_of_every_window(monkeypatch):
+  clock = iter(range(10_000))
+  monkeypatch.setattr(timing.time, 'perf_counter', lambda: next(clock))
+  monkeypatch.setattr(timing.time, 'process_time', lambda: 0.0)
+  calls = []
+
+  def work() -> int:
+    calls.append(1)
+    return 10
+
+  # The clock advances by one per reading: a window of three has three calls and
+  # ends at the fifth reading after its start.
+  result = timing.measure(work, timing.Windows(2, 3))
+  assert result.median == pytest.approx(10 * 3 / 5)
+  assert len(calls) == 1 + 2 * 3
+
+
+def test_watches_what_others_do_and_how_much_time_is_stolen(monkeypatch):
+  monkeypatch.setattr(timing.time, 'perf_counter', itertools.count().__next__)
+  monkeypatch.setattr(timing.time, 'process_time', lambda: 0.0)
+  monkeypatch.setattr(timing.steal.StealClock, 'share', lambda self: 0.25)
+  counts = iter([0, 0.5, 0.5, 3.5, 3.5, 3.5])
+  # Nothing was done in the last window.
+  result = timing.watch(lambda: next(counts), lambda: None, 3)
+  assert result == timing.Timing(1.0, 0.5, 3.0, 0.0, stolen=0.25)
+
+
+def test_table_has_the_columns_of_its_rows(capsys):
+  timing.print_table({'case': str(i), 'steps/s': '1,000'} for i in range(2))
+  assert capsys.readouterr().out.split('\n') == [
+    '',
+    '| case | steps/s |',
+    '| --- | --- |',
+    '| 0 | 1,000 |',
+    '| 1 | 1,000 |',
+    '',
+  ]

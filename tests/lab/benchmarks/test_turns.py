@@ -1,0 +1,74 @@
+"""Tests of `seedrl_jax.lab.benchmarks.turns`."""
+
+import threading
+
+import pytest
+
+from seedrl_jax.configs import sac_pendulum
+from seedrl_jax.lab.benchmarks import environments, tuning, turns
+from seedrl_jax.run import system
+from tests import runs
+from tests.patience import PATIENCE
+
+
+def test_stream_waits_at_the_gate_and_keeps_its_steps():
+  config = runs.tiny()
+  spec = environments.factory.make_spec(config.env)
+  gate = turns._Gate()
+  stream = turns._GatedStream(environments.FreeStream(spec, 4, 2), gate)
+  assert (stream.num_envs, stream.min_batch_size) == (4, 2)
+  gate.event.clear()
+  received = []
+  thread = threading.Thread(target=lambda: received.append(stream.recv()))
+  thread.start()
+  thread.join(0.05)
+  assert not received
+  gate.ask_to_stop()
+  thread.join(PATIENCE)
+  assert received[0].env_id.tolist() == [0, 1]
+
+
+def test_learner_waits_at_the_gate():
+  gate = turns._Gate()
+  gate.event.clear()
+  decided = []
+  figures = type('', (), {'progress': lambda self: 0.5})()
+  with gate.deciding(None, figures) as decide:
+    thread = threading.Thread(
+      target=lambda: decided.append(decide(True, False))
+    )
+    thread.start()
+    thread.join(0.05)
+    assert not decided
+    gate.event.set()
+    thread.join(PATIENCE)
+  assert decided == [(True, False, 0.5)]
+
+
+def _sac():
+  config = runs.tiny(sac_pendulum.get_config, env__id='Pendulum-v1')
+  config.batch_size, config.updates_per_call = 8, 2
+  config.unroll_length = 1
+  config.total_env_frames = 10**12
+  tuning.begin_early(config)
+  return config
+
+
+@pytest.mark.parametrize('config', [runs.tiny(total_env_frames=10**12), _sac()])
+def test_runs_take_turns_and_end_while_they_wait(config):
+  with turns.open_run(config, 0.0) as one, turns.open_run(config, 0.0) as other:
+    for window in one, other, one:
+      assert window() > 0
+
+
+def test_failure_of_a_run_is_raised():
+  config = runs.tiny(
+    total_env_frames=10**12,
+    **runs.toy('pixels', bad_after=300, failure='raise'),
+  )
+  with (
+    pytest.raises(system.RunFailed, match='The toy is broken'),
+    turns.open_run(config, 0.0) as window,
+  ):
+    while True:
+      window()
