@@ -11,17 +11,19 @@ import numpy as np
 from seedrl_jax.configs import vtrace_atari
 from seedrl_jax.envs import factory
 
-_NUM_ENVS, _STEPS = 64, 16_000
-# Rewards later than this have no weight that matters.
-_HORIZON = 400
+_NUM_ENVS, _STEPS, _UNROLL = 64, 16_000, 20
 
 
-def play(game: str) -> tuple[np.ndarray, np.ndarray, int]:
-  """Returns actions and rewards `[T, N]` of random play, and their number A."""
+def play(game: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+  """Plays at random with the environments of `vtrace_atari`.
+
+  Returns actions, the rewards and discounts that follow them `[T, N]`, and the
+  number of actions.
+  """
   config = vtrace_atari.get_config().env
   config.id = game
   rng = np.random.default_rng(0)
-  actions, rewards = [], []
+  actions, rewards, discounts = [], [], []
   stream = factory.make_stream(config, 0, _NUM_ENVS, _NUM_ENVS)
   with contextlib.closing(stream):
     for _ in range(_STEPS):
@@ -30,34 +32,39 @@ def play(game: str) -> tuple[np.ndarray, np.ndarray, int]:
       action = stream.spec.action.sample(rng, _NUM_ENVS)
       stream.send(action[output.env_id], output.env_id)
       actions.append(action)
-      rewards.append(np.sign(output.reward[order]))
-    # The reward of an action comes with the next output.
-    return (
-      np.array(actions[:-1]),
-      np.array(rewards[1:]),
-      (stream.spec.action.num_values),
-    )
+      rewards.append(output.reward[order])
+      discounts.append(output.discount[order])
+    count = stream.spec.action.num_values
+  return (
+    np.array(actions[:-1]),
+    np.array(rewards[1:]),
+    np.array(discounts[1:]),
+    count,
+  )
 
 
 def main() -> None:
-  actions, rewards, count = play(sys.argv[1])
-  print('discount x lambda, deviation of advantages, RMS difference between')
-  print('actions and its standard error, steps to tell the actions apart')
+  actions, rewards, discounts, count = play(sys.argv[1])
+  print('discount x lambda | deviation of advantages | RMS of the means of the')
+  print(
+    "actions beyond their error | a mean's error | steps until both are equal"
+  )
   for decay in (0.7, 0.8, 0.9, 0.95, 0.99):
     advantage = np.zeros(rewards.shape)
     following = np.zeros(_NUM_ENVS)
     for t in reversed(range(len(rewards))):
-      following = advantage[t] = rewards[t] + decay * following
-    advantage, chosen = advantage[:-_HORIZON], actions[:-_HORIZON]
+      if t % _UNROLL == _UNROLL - 1:
+        # The value that an unroll bootstraps from is 0.
+        following = np.zeros(_NUM_ENVS)
+      following = advantage[t] = rewards[t] + decay * discounts[t] * following
     advantage -= advantage.mean()
-    means = np.array([advantage[chosen == a].mean() for a in range(count)])
+    means = np.array([advantage[actions == a].mean() for a in range(count)])
     error = advantage.std() * np.sqrt(count / advantage.size)
-    # What the means differ by beyond their errors.
     signal = np.mean(means**2) - error**2
     steps = count * advantage.var() / signal if signal > 0 else np.inf
     print(
-      f'{decay:.2f} {advantage.std():.2f} {np.sqrt(max(signal, 0)):.4f} '
-      f'{error:.4f} {steps:,.0f}'
+      f'{decay:.2f} | {advantage.std():.2f} | {np.sqrt(max(signal, 0)):.4f} | '
+      f'{error:.4f} | {steps:,.0f}'
     )
 
 

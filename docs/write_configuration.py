@@ -1,7 +1,6 @@
-"""Writes what is made from the tables of keys; run it after their changes.
+"""Writes configuration.md and configs/base.pyi from the tables of keys.
 
-These are configuration.md, and the types of `base.get_config()` that editors
-complete.
+Run it after you change a table. Editors complete the types in base.pyi.
 """
 
 import importlib
@@ -24,7 +23,8 @@ Every key is a flag: `--config.KEY=VALUE`. In Python it is
 
 This page is made from the `keys.py` of each package and agent by `python
 docs/write_configuration.py`; a test fails if it is stale. *Allowed* is what a
-run accepts; conditions on several keys are checked when it starts.
+run accepts; conditions on several keys are checked when it starts. A key whose
+default is *none* is not set, and an *optional* key need not be.
 
 The tables of an agent have the keys that it adds, and defaults that it changes.
 Configurations in `configs/` change more of them.
@@ -69,7 +69,6 @@ def _tables(title: str, values: dict[str, Any], table: keys.Table) -> str:
       key.help,
       '',
     )
-    # Links and code keep their characters.
     line = ' | '.join(re.sub(r'([|*<])', r'\\\1', x) for x in row)
     tables[section].append(line.strip())
   head = '| key | default | allowed | |\n|---|---|---|---|'

@@ -177,8 +177,9 @@ def key_table(agent: str) -> keys.Table:
   with contextlib.suppress(ValueError):
     module = settings.load_module(f'--config.agent={agent}', name)
     own = getattr(module, 'KEYS', {})
-  # The agent's come before environments and all else.
-  return {**run_keys.KEYS, **own, **base_config.KEYS, **own}
+  # New keys of the agent come before environments and all else.
+  new = {k: x for k, x in own.items() if k not in base_config.KEYS}
+  return {**run_keys.KEYS, **new, **base_config.KEYS, **own}
 
 
 def describe(

@@ -97,7 +97,7 @@ class StreamSpec(NamedTuple):
 
 
 class EnvSpec(NamedTuple):
-  """All environments of a run: what each looks like, and their numbers."""
+  """All environments of a run: what each looks like, and how many there are."""
 
   stream: StreamSpec
   num_envs: int  # training; global ids [0, num_envs)

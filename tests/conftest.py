@@ -15,6 +15,7 @@ import pytest
 from seedrl_jax.replay.reverb.server import environment
 from seedrl_jax.runtime import process
 from tests import runs
+from tests.actors import processes
 
 process.defer_packages()
 jax.config.update('jax_platforms', 'cpu')
@@ -44,6 +45,8 @@ def _programs() -> Iterator[None]:
   yield
   while runs.Program.started:
     runs.Program.started.pop().process.kill()
+  while processes.Process.started:
+    processes.Process.started.pop().kill()
 
 
 def pytest_collection_finish() -> None:

@@ -128,7 +128,7 @@ def test_room_imports_only_what_the_table_allows(room):
 
 
 @pytest.mark.parametrize('path', sorted((_ROOT / 'configs').rglob('*.py')))
-def test_configs_import_only_agents_configs_of_the_package(path):
+def test_configs_import_only_keys_and_configs_of_the_package(path):
   ours = {name for name in _imports(path) if name.startswith(_PACKAGE)}
   assert all(re.fullmatch(_IN_CONFIGS, name) for name in ours)
 

@@ -292,7 +292,7 @@ def allowed(
 ) -> Mapping[str, settings.Allowed] | None:
   """Returns the allowed values of the agent's keys, or None.
 
-  They are of its table `KEYS`, or of `RANGES`, which has nothing else.
+  Reads the table `KEYS`, or else `RANGES`, which maps names to allowed values.
 
   Raises:
     ValueError: if there is no such agent.

@@ -44,8 +44,8 @@ KEYS: Table = {
   'optimizer.warmup_frames': Key(
     0,
     integer(0, 10**15),
-    'Frames over which the learning rate rises linearly from 0, in addition '
-    'to the schedule.',
+    'Frames over which a factor on the learning rate rises linearly from 0 to '
+    '1. 0 means no warm-up.',
   ),
   'optimizer.clip_norm': Key(
     40.0,
@@ -63,7 +63,9 @@ KEYS: Table = {
     'Decay of the mean squared gradient of Adam and RAdam.',
   ),
   'optimizer.epsilon': Key(
-    1e-8, number(0), 'Added to the denominator of the update.'
+    1e-8,
+    number(0),
+    'Added to the denominator of the update, inside or outside the root.',
   ),
   'optimizer.epsilon_inside_root': Key(
     False,
@@ -78,7 +80,9 @@ KEYS: Table = {
     0.0, number(0, below=1), 'Momentum of RMSProp.'
   ),
   'optimizer.rmsprop_centered': Key(
-    False, FLAG, "Divides by the gradient's standard deviation instead."
+    False,
+    FLAG,
+    "Divides by the gradient's standard deviation, not its root mean square.",
   ),
   'optimizer.rmsprop_initial_scale': Key(
     0.0,

@@ -285,7 +285,7 @@ def learning_rate(
   settings = config.optimizer
   first, final = settings.learning_rate, settings.final_learning_rate
   total = config.total_env_frames
-  # Of the run's progress, the multiples that are done; may exceed 1.
+  # The decay ends at `progress * decay == 1`.
   decay = total / (settings.decay_frames or total)
   if settings.schedule == 'constant':
     decay = 0.0

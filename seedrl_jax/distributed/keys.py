@@ -67,8 +67,8 @@ KEYS: Table = {
   'asynchronous.outlier_deviations': Key(
     0.0,
     number(0),
-    'Discards gradients whose loss is this many standard deviations above '
-    'its running mean. 0 discards none.',
+    'Discards gradients whose loss is more than this many standard deviations '
+    'above its running mean. 0 discards none.',
   ),
   'asynchronous.shards': Key(
     1,

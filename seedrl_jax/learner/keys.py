@@ -57,9 +57,11 @@ KEYS: Table = {
     'Maximum policy lag of an agent with a queue, in batches: how many the '
     'learner trains on between the parameters that act and the batch with '
     'their steps. Inference waits for new parameters before an unroll, and '
-    'unrolls that are older are dropped. 0 alternates acting and training. '
-    'None means no limit; on the command line, use a large number. '
-    '[On-policy agents](agents/index.md#on-policy-agents) explains it.',
+    'unrolls that are older are dropped. A version counts once, however many '
+    'optimiser steps its batch takes. 0 alternates acting and training; it '
+    'needs one stream, a `batch_size` that is a multiple of `env.num_envs`, '
+    'and `env.batch_size` 0. None means no limit; on the command line, use a '
+    'large number. See docs/agents/index.md.',
     int,
   ),
 }

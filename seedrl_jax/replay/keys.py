@@ -44,7 +44,7 @@ KEYS: Table = {
     'Maximum number of times that an unroll is sampled. 0 means no limit.',
   ),
   'replay.samples_per_insert': Key(
-    1.0, number(0), 'Sampled unrolls for each inserted one.'
+    1.0, number(0), 'Sampled unrolls for each inserted one. 0 means no limit.'
   ),
   'replay.tolerance': Key(
     0.1,

@@ -149,19 +149,19 @@ def leaves(
 
 def check(
   config: ml_collections.ConfigDict,
-  ranges: Mapping[str, Allowed],
+  allowed: Mapping[str, Allowed],
   complete: bool = True,
 ) -> None:
-  """Checks that all keys of `ranges` are there and their values allowed.
+  """Checks that all keys of `allowed` are there and their values allowed.
 
   Raises:
     ValueError: if not, or if `complete` and there are other keys; names the
       flag and what to give instead.
   """
-  check_values(config, ranges)
-  values = dict(leaves(config, ranges))
+  check_values(config, allowed)
+  values = dict(leaves(config, allowed))
   agent = f'--config.agent={config.get("agent")}'
-  for key in ranges:
+  for key in allowed:
     if key not in values:
       raise ValueError(
         f'--config.{key} is missing, which {agent} needs; start from a '
@@ -170,7 +170,7 @@ def check(
         else f'--config.{key} is missing; start from a whole configuration.'
       )
   for key in values:
-    if complete and key not in ranges:
+    if complete and key not in allowed:
       raise ValueError(
         f'--config.{key} means nothing to {agent}; take it out of the '
         'configuration, or start from one for that agent.'
@@ -178,20 +178,20 @@ def check(
 
 
 def check_values(
-  config: ml_collections.ConfigDict, ranges: Mapping[str, Allowed]
+  config: ml_collections.ConfigDict, allowed: Mapping[str, Allowed]
 ) -> None:
-  """Checks the values of those keys of `ranges` that are there.
+  """Checks the values of those keys of `allowed` that are there.
 
   Raises:
     ValueError: if one is not allowed, or a section is a value; names the flag
       and what to give instead.
   """
-  for key, value in leaves(config, ranges):
+  for key, value in leaves(config, allowed):
     start = f'--config.{key}={value!s:.99}'
-    if key in ranges:
-      if not ranges[key].admits(value):
-        raise ValueError(f'{start}: {ranges[key].words}.')
-    elif any(name.startswith(f'{key}.') for name in ranges):
+    if key in allowed:
+      if not allowed[key].admits(value):
+        raise ValueError(f'{start}: {allowed[key].words}.')
+    elif any(name.startswith(f'{key}.') for name in allowed):
       raise ValueError(f'{start}: this is a section; give its keys.')
 
 

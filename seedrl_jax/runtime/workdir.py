@@ -173,7 +173,7 @@ class Workdir:
     """Returns the configuration of the latest start.
 
     Args:
-      allowed: what else to check: values of keys that any run has.
+      allowed: allowed values of more keys to check.
 
     Raises:
       WorkdirError: if there is none, or it cannot be read.

@@ -1,24 +1,15 @@
 """Fixtures for all tests of actors: long time-outs and a certificate."""
 
 import pathlib
-from collections.abc import Iterator
 
 import pytest
 
 from seedrl_jax.actors.actor_side import connection
 from seedrl_jax.actors.learner_side import actor_session, server
-from tests.actors import certificates, processes
+from tests.actors import certificates
 
 # Seconds, for time-outs that only guard against hangs.
 _GUARD = 600.0
-
-
-@pytest.fixture(autouse=True)
-def _processes() -> Iterator[None]:
-  """Ends the programs that a failed test leaves running."""
-  yield
-  while processes.Process.started:
-    processes.Process.started.pop().kill()
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,7 @@
 """Learners and actors as processes, which tests cut, kill and replace."""
 
 import collections
+import contextlib
 import os
 import pathlib
 import queue
@@ -8,6 +9,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -72,11 +74,13 @@ class Process:
 
   def wait_for(self, pattern: str) -> re.Match[str]:
     """Reads on until a line matches."""
-    while (line := self._lines.get(timeout=PATIENCE)) is not None:
-      if match := re.search(pattern, line):
-        return match
-    # For the next call.
-    self._lines.put(None)
+    deadline = time.monotonic() + PATIENCE
+    with contextlib.suppress(queue.Empty):
+      while (line := self._lines.get(timeout=_left(deadline))) is not None:
+        if match := re.search(pattern, line):
+          return match
+      # For the next call.
+      self._lines.put(None)
     raise AssertionError(f'No {pattern!r} in:\n{self.text}')
 
   def end(self, number: int | None = None) -> int:
@@ -92,6 +96,10 @@ class Process:
     self.popen.kill()
     self.popen.wait()
     self._reader.join()
+
+
+def _left(deadline: float) -> float:
+  return max(0.0, deadline - time.monotonic())
 
 
 def learner(

@@ -1,7 +1,6 @@
 """An actor without environments, a learner without a network, and messages."""
 
 import contextlib
-import os
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +21,7 @@ from seedrl_jax.actors.actor_side import actor
 from seedrl_jax.actors.learner_side import remote_stream, server, slot_allocator
 from seedrl_jax.configs import base as base_config
 from seedrl_jax.envs import base
+from tests.patience import wait_until
 
 SPEC = types.StreamSpec(
   observation={
@@ -216,9 +216,12 @@ class Clock:
 
   def advance_until_ended(self, client: Client, seconds: float) -> None:
     """Advances again and again until a client's stream has ended."""
-    while not client.call.done():
+
+    def has_ended() -> bool:
       self.advance(seconds)
-      os.sched_yield()
+      return client.call.done()
+
+    wait_until(has_ended)
 
 
 class Inference:

@@ -2,13 +2,13 @@
 
 import concurrent.futures
 import contextlib
-import os
 import socket
 from collections.abc import Iterator
 
 import pytest
 
 from seedrl_jax.distributed import coordinator, votes
+from tests.patience import wait_until
 
 # Guards against hangs; a busy machine may take long.
 _LONG = 600.0
@@ -162,8 +162,7 @@ def test_strangers_are_shut_out(hosts: _Hosts, message: bytes):
 def test_a_host_that_does_not_join_is_named(is_late: bool):
   server = votes.VoteServer(('127.0.0.1', 0), '', 2, join_timeout=0.2)
   address = ('127.0.0.1', server.port)
-  while is_late and not server._lost:
-    os.sched_yield()
+  wait_until(lambda: not is_late or server._lost)
   host = votes.VoteClient(address, '', 0, 2, _LONG)
   with pytest.raises(coordinator.HostLost, match='Host 1 did not join for'):
     host.gather(0)

@@ -1,14 +1,12 @@
 """Tests of the gate that keeps inference on-policy."""
 
-import os
 import threading
-import time
 
 import pytest
 
 from seedrl_jax.inference import lag_gate
 from seedrl_jax.replay import base as replay
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 
 _WIDTH = 3
 
@@ -47,10 +45,7 @@ def _start_waiting(gate):
 
   thread = threading.Thread(target=wait, daemon=True)
   thread.start()
-  deadline = time.monotonic() + PATIENCE
-  while thread.is_alive() and not gate._changed._waiters:
-    assert time.monotonic() < deadline
-    os.sched_yield()
+  wait_until(lambda: not thread.is_alive() or gate._changed._waiters)
   return thread, seen
 
 

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests import runs
+from tests.patience import PATIENCE
 
 _LONG = '--config.total_env_frames=100000000'
 
@@ -94,7 +95,7 @@ def test_output_that_nobody_reads_does_not_end_the_run(tmp_path):
   program.wait_for_updates()
   program.process.stdout.close()
   program.process.stdout = None
-  _, err = program.process.communicate(timeout=600)
+  _, err = program.process.communicate(timeout=PATIENCE)
   assert (program.process.returncode, err) == (0, '')
   assert runs.summary(tmp_path)['status'] == 'finished'
   assert runs.steps(tmp_path)

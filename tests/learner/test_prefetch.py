@@ -1,8 +1,6 @@
 """Tests the path of batches to the training devices."""
 
-import os
 import threading
-import time
 import types as py_types
 
 import jax
@@ -15,7 +13,7 @@ from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
 from seedrl_jax.replay.embedded import store as embedded
 from tests.learner import toys
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 
 
 class _Sampler(replay.TrajectorySampler):
@@ -61,17 +59,9 @@ def _join(thread):
   assert not thread.is_alive(), 'a thread hangs'
 
 
-def _until(predicate):
-  """Waits until `predicate()` is true."""
-  deadline = time.monotonic() + PATIENCE
-  while not predicate():
-    assert time.monotonic() < deadline, 'what was waited for never came'
-    os.sched_yield()
-
-
 def _until_waiting(prefetcher):
   """Waits until another thread waits in the prefetcher."""
-  _until(lambda: prefetcher._condition._waiters)
+  wait_until(lambda: prefetcher._condition._waiters)
 
 
 def _reward(item):
@@ -158,7 +148,7 @@ def test_no_more_batches_than_asked_for_are_ahead():
   assert sampler.drawn == 2
   assert _reward(prefetcher.get()) == 0.0
   # Woken by `get`, it draws one and waits again.
-  _until(lambda: sampler.drawn == 3)
+  wait_until(lambda: sampler.drawn == 3)
   _until_waiting(prefetcher)
   assert sampler.drawn == 3
   prefetcher.close()

@@ -1,6 +1,5 @@
 """Tests of `learner.max_lag` in whole runs."""
 
-import os
 import threading
 import time
 
@@ -11,7 +10,7 @@ from seedrl_jax.configs import base as base_config
 from seedrl_jax.run import build
 from tests import runs
 from tests.agents.epochs import keys as epochs_keys
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 
 
 def _epochs():
@@ -151,18 +150,12 @@ def test_resumes_within_the_bound(tmp_path):
   first = _Trained(config, tmp_path)
   parts, step = first.run.system.parts, first.run.system.parts.learner.step
 
-  def wait_for(condition):
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-      assert time.monotonic() < deadline
-      os.sched_yield()
-
   def stop_when_two_batches_wait(*args):
     parts.learner.step = step
-    wait_for(lambda: parts.store.info()['unrolls'].size >= 8)
+    wait_until(lambda: parts.store.info()['unrolls'].size >= 8)
     first.run.system.stop()
     # Or else the learner would take them before the run hears of it.
-    wait_for(lambda: parts.prefetcher._closed)
+    wait_until(lambda: parts.prefetcher._closed)
     step(*args)
 
   parts.learner.step = stop_when_two_batches_wait
@@ -186,10 +179,7 @@ def test_stops_while_inference_waits(tmp_path):
   summaries = []
   thread = threading.Thread(target=lambda: summaries.append(run.train()))
   thread.start()
-  deadline = time.monotonic() + PATIENCE
-  while not parts.gate._changed._waiters:
-    assert time.monotonic() < deadline
-    os.sched_yield()
+  wait_until(lambda: parts.gate._changed._waiters)
   run.system.stop()
   thread.join(PATIENCE)
   assert summaries and summaries[0]['status'] == 'stopped'

@@ -54,13 +54,13 @@ KEYS: Table = {
   'optimizer.policy_factor': Key(
     1.0,
     number(0),
-    'Multiplies the learning rate for the policy. Without it, the rate is '
-    'that of the critics and the temperature.',
+    'The learning rate of the policy as a multiple of `learning_rate`, which '
+    'is that of the critics and the temperature.',
   ),
   'replay.sampler': Key(
     'fifo',
     one_of('uniform', 'fifo'),
-    'As in all runs, but SAC has no priorities.',
+    "'uniform' is a replay; 'fifo' is a queue. SAC has no priorities.",
   ),
 }
 

@@ -18,6 +18,8 @@ CHANNEL_OPTIONS = (
   ('grpc.keepalive_timeout_ms', 20_000),
   # Otherwise a retry after a refused connection waits for a second.
   ('grpc.initial_reconnect_backoff_ms', 100),
+  # Gives up a connection that nobody accepts.
+  ('grpc.min_reconnect_backoff_ms', 5_000),
   ('grpc.enable_http_proxy', 0),
 )
 
@@ -61,7 +63,7 @@ class Stream:
 
     try:
       self._call = self._channel.stream_stream(self._method)(requests())
-      # By another thread, meanwhile.
+      # Another thread may have cancelled before `_call` was set.
       if self._cancelled:
         self._call.cancel()
       for response in self._call:

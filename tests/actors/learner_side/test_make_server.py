@@ -13,6 +13,7 @@ from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.run import build as build_lib
 from tests import runs
 from tests.actors import toys
+from tests.patience import wait_until
 
 
 def _config(**values: object):
@@ -129,8 +130,7 @@ def test_what_an_actor_left_half_done_is_never_trained_on(
   for step_type in toys.FIRST, toys.MID, toys.MID, toys.MID:
     gone.play(step_type, reward=1.0)
   gone.leave()
-  while parts.actors.num_connected:
-    pass
+  wait_until(lambda: not parts.actors.num_connected)
   player = _Stepper(parts)
   # One unroll has six steps.
   for step_type in (toys.FIRST, *[toys.MID] * 5):

@@ -121,10 +121,14 @@ class Connection:
     self.generation = 0
     self._found = self._deadline = -math.inf
     self._wait = 0.0
+    # Why the server was lost, in gRPC's words.
+    self._reason = ''
     self.address = self._read_address()
 
-  def recover(self, generation: int) -> None:
+  def recover(self, generation: int, reason: str | None = None) -> None:
     """Waits until the server answers again, if it was lost in `generation`.
+
+    `reason` is gRPC's for the loss.
 
     Raises:
       StoreClosed: if the connection was closed meanwhile.
@@ -134,6 +138,7 @@ class Connection:
       self.check()
       if generation != self.generation:
         return
+      self._reason = reason or ''
       try:
         self._on_lost()
         self._reach()
@@ -188,7 +193,8 @@ class Connection:
       raise
     if time.monotonic() < self._deadline:
       return None
-    return 'it is lost again and again'
+    reason = f', {self._reason}' if self._reason else ''
+    return f'it is lost again and again{reason}'
 
   def server_info(self) -> Mapping[str, reverb_pb2.TableInfo]:
     """Returns the state of the server's tables by name."""
@@ -274,17 +280,18 @@ def serve_streams(
   """
   while not closed.is_set():
     connection.check()
-    generation = connection.generation
+    generation, reason = connection.generation, None
     new = streams.Stream(connection.address, _SERVICE + method)
     with contextlib.closing(new) as stream:
       try:
         serve(stream)
       except grpc.RpcError as e:
+        reason = e.details()
         if not closed.is_set() and not errors.is_lost(e):
           doing = method.removesuffix('Stream').lower()
           raise errors.translate(e, connection.address, doing, table) from e
     if not closed.is_set():
-      connection.recover(generation)
+      connection.recover(generation, reason)
 
 
 def _by_name(

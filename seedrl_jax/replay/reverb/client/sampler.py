@@ -1,7 +1,7 @@
 """Draws batches from a table of a Reverb server.
 
-Each of `SampleStreams` has a thread that requests and, while connected, one
-that reads; a `Sampler` makes batches of their samples.
+Each of `SampleStreams` has a thread that reads, and one of gRPC that sends
+requests. A `Sampler` makes batches of the samples.
 """
 
 import collections
