@@ -3,17 +3,16 @@
 Environments follow the protocol of Machado et al. 2018
 (`base.set_atari_protocol`), and frames are stacked in the agent's state.
 
-With the settings of IMPALA (arXiv 1802.01561, table G.1) the network dies on
-Boxing, and the policy's gradient is mostly noise; see docs/agents/vtrace.md.
-These settings differ (in brackets: the paper's, as TorchBeast and Cleanba have
-them):
+The settings of IMPALA (arXiv 1802.01561, table G.1) learn Boxing late or, as
+pixels kill the network, not at all: see docs/agents/vtrace.md. Differences (in
+brackets: the paper's settings, as TorchBeast and Cleanba have them):
 
 * each patch's mean is subtracted before the first convolution
   (`network.contrast`; pixels as they are);
 * traces are multiplied by a lambda of 0.8 (1);
 * the entropy cost is 0.002 (0.01);
-* Adam at 4e-4, with a warm-up over 300,000 frames, decays over 40 million
-  frames (RMSProp at 6e-4, without warm-up, over 200 million);
+* Adam; the rate rises to 4e-4 over 0.3 million frames and falls to 0 at 40
+  million (RMSProp; from 6e-4 to 0 over 200 million);
 * the loss is the mean over 16 unrolls of 20 steps, and its gradient is clipped
   at a norm of 0.5 (the sum over 32, clipped at 40);
 * 40 million frames (200 million).
