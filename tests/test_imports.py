@@ -48,10 +48,8 @@ _TENSORFLOW = ('tensorflow',)
 # The package's modules that configurations may import.
 _IN_CONFIGS = r'seedrl_jax\.([\w.]+\.keys|runtime\.\w+|configs(\.\w+)+)'
 # Tables of keys, which are no part of their rooms, and what they may import.
-_KEYS = r'seedrl_jax\.[\w.]+\.(keys|optimizer_config)$'
-_IN_KEYS = (
-  r'seedrl_jax\.(agents\.optimizer_config|agents\.\w+\.keys|runtime(\.\w+)+)'
-)
+_KEYS = r'seedrl_jax\.[\w.]+\.(keys|\w+_config)$'
+_IN_KEYS = r'seedrl_jax\.(agents\.\w+_config|agents\.\w+\.keys|runtime(\.\w+)+)'
 _WITHOUT_JAX = ('types', 'envs', 'replay', 'actors')
 # Exceptions among the files of these rooms, and what else they may import.
 _WITH_JAX = {

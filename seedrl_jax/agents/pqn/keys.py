@@ -2,7 +2,7 @@
 
 import ml_collections
 
-from seedrl_jax.agents import optimizer_config
+from seedrl_jax.agents import optimizer_config, reward_config
 from seedrl_jax.runtime import keys
 from seedrl_jax.runtime.keys import Key, Section, Table
 from seedrl_jax.runtime.settings import COUNT, integer, number
@@ -21,14 +21,7 @@ KEYS: Table = {
     number(0, 1),
     'Lambda of the targets: 0 for one-step targets, 1 for Monte Carlo returns.',
   ),
-  'loss.reward_clip': Key(
-    0.0,
-    number(0),
-    'Clips rewards to [-x, x] in the loss. 0 means no clipping.',
-  ),
-  'loss.reward_scale': Key(
-    1.0, number(), 'Multiplies (clipped) rewards in the loss.'
-  ),
+  **reward_config.KEYS,
   'exploration': Section(
     'Epsilon-greedy exploration, with one epsilon for all training '
     'environments.'

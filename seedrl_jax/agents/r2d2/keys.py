@@ -2,7 +2,7 @@
 
 import ml_collections
 
-from seedrl_jax.agents import optimizer_config
+from seedrl_jax.agents import optimizer_config, reward_config
 from seedrl_jax.runtime import keys
 from seedrl_jax.runtime.keys import Key, Section, Table
 from seedrl_jax.runtime.settings import (
@@ -55,14 +55,7 @@ KEYS: Table = {
     'TD error beyond which the loss is linear. 0 means that it is squared '
     'everywhere.',
   ),
-  'loss.reward_clip': Key(
-    0.0,
-    number(0),
-    'Clips rewards to [-x, x] in the loss. 0 means no clipping.',
-  ),
-  'loss.reward_scale': Key(
-    1.0, number(), 'Multiplies (clipped) rewards in the loss.'
-  ),
+  **reward_config.KEYS,
   'loss.reduction': Key(
     'sum',
     one_of('sum', 'mean'),

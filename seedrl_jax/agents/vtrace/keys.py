@@ -2,7 +2,7 @@
 
 import ml_collections
 
-from seedrl_jax.agents import optimizer_config
+from seedrl_jax.agents import optimizer_config, reward_config
 from seedrl_jax.runtime import keys
 from seedrl_jax.runtime.keys import Key, Section, Table
 from seedrl_jax.runtime.settings import number, one_of, optional
@@ -44,17 +44,7 @@ KEYS: Table = {
     number(0),
     'Weight of KL(acting policy, learner policy).',
   ),
-  'loss.reward_clip': Key(
-    0.0,
-    number(0),
-    'Clips rewards to [-x, x] in the loss. 0 means no clipping.',
-  ),
-  'loss.reward_scale': Key(
-    1.0,
-    number(),
-    'Multiplies (clipped) rewards in the loss. Aim for returns of a few '
-    'units; reports are in the units of the environment.',
-  ),
+  **reward_config.KEYS,
   'loss.reduction': Key(
     'mean',
     one_of('mean', 'sum'),
