@@ -13,7 +13,7 @@ constant learning rate. Differences (in brackets: OpenAI's A2C):
 * environments follow the protocol of Machado et al. 2018: sticky actions
   (none), 18 actions (the minimal set), one no-op (up to 30), and a lost life
   has no effect on episode or discount (sets the discount to 0);
-* contrast as in `vtrace_atari` (none);
+* normalised pixels as in `vtrace_atari` (divided by 255);
 * frames before an episode are zero (copies of its first);
 * 2 more environments for evaluation, which act greedily.
 """

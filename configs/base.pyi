@@ -50,7 +50,7 @@ class _Network(ml_collections.ConfigDict):
   tpu_chunk: int
   image_layout: str
   categories: str
-  contrast: float
+  normalize_pixels: bool
   lstm_size: int
   use_previous_action: bool
   previous_reward_clip: float

@@ -50,9 +50,9 @@ def _pong(
 
 
 def _set_plain_torso(config: ml_collections.ConfigDict, torso: str) -> None:
-  """Selects a torso without contrast, as in other libraries."""
+  """Selects a torso on pixels as they are, as in other libraries."""
   config.network.torso = torso
-  config.network.contrast = 0.0
+  config.network.normalize_pixels = False
 
 
 def _pong_r2d2() -> ml_collections.ConfigDict:

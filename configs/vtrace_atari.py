@@ -7,8 +7,8 @@ The settings of IMPALA (arXiv 1802.01561, table G.1) learn Boxing late or, as
 pixels kill the network, not at all: see docs/agents/vtrace.md. Differences (in
 brackets: the paper's settings, as TorchBeast and Cleanba have them):
 
-* each patch's mean is subtracted before the first convolution
-  (`network.contrast`; pixels as they are);
+* pixels are normalised by their running means and standard deviations
+  (`network.normalize_pixels`; divided by 255);
 * traces are multiplied by a lambda of 0.8 (1);
 * the entropy cost is 0.002 (0.01);
 * Adam; the rate rises to 4e-4 over 0.3 million frames and falls to 0 at 40
@@ -31,7 +31,7 @@ def get_config() -> ml_collections.ConfigDict:
   base.set_atari_protocol(config)
   config.env.num_envs = 64
   config.network.torso = 'shallow'
-  config.network.contrast = 4.0
+  config.network.normalize_pixels = True
   config.batch_size = 16
   config.loss.lambda_ = 0.8
   config.loss.entropy_cost = 0.002

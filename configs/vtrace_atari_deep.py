@@ -25,7 +25,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.num_eval_envs = 8
   config.env.num_envs = 256
   config.network.torso = 'resnet'
-  config.network.contrast = 0.0
+  config.network.normalize_pixels = False
   config.network.lstm_size = 256
   config.network.use_previous_action = True
   config.network.compute_dtype = 'bfloat16'

@@ -277,7 +277,7 @@ def test_warns_of_a_dead_network_on_boxing(tmp_path, seed):
     env__episodic_life=True,
     env__repeat_action_probability=0.0,
     env__full_action_space=False,
-    network__contrast=0.0,
+    network__normalize_pixels=False,
     batch_size=8,
     loss__entropy_cost=0.002,
     loss__lambda_=0.95,

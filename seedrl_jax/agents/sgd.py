@@ -16,6 +16,7 @@ import optax
 
 from seedrl_jax import types
 from seedrl_jax.agents import base
+from seedrl_jax.networks import pixels
 
 
 class LossOutput(NamedTuple):
@@ -60,9 +61,16 @@ class TrainState(NamedTuple):
   progress: types.Nest = ()
 
 
-# Sums over a device's pieces of a batch: loss, metrics, gradient and valid
-# share.
-_Total = tuple[jax.Array, dict[str, jax.Array], base.Params, jax.Array]
+class _Total(NamedTuple):
+  """Sums over a device's pieces of a batch."""
+
+  loss: jax.Array
+  metrics: dict[str, jax.Array]
+  gradient: base.Params
+  valid_share: jax.Array
+  moments: pixels.NamedMoments
+
+
 # A micro-batch, or a device's whole share, with its key.
 _Piece = tuple[types.Batch, jax.Array]
 
@@ -79,6 +87,7 @@ class Trainer:
     clip_norm: gradient norm at which `optimizer` clips; 0 if it does not. Only
       used for metrics.
     project: maps updated params to the nearest allowed ones.
+    moments: of the normalised pixels of an observation `[T, B, ...]`.
     micro_batches: equal pieces of a device's share, processed one by one to
       save memory.
     keeps_progress: whether the state has the run's progress, as for a schedule
@@ -92,6 +101,7 @@ class Trainer:
   target_update_rate: float = 1.0
   clip_norm: float = 0.0
   project: Callable[[base.Params], base.Params] = lambda params: params
+  moments: Callable[[types.Nest], pixels.NamedMoments] = lambda observation: {}
   micro_batches: int = 1
   keeps_progress: bool = False
 
@@ -135,8 +145,8 @@ class Trainer:
       total, priorities = self._accumulate(total, state, piece)
       results.append(priorities)
     total = jax.tree.map(lambda x: x / self.micro_batches, total)
-    loss, metrics, grads, share = total
-    loss, grads = of_valid(share, (loss, grads))
+    metrics = total.metrics
+    loss, grads = of_valid(total.valid_share, (total.loss, total.gradient))
     metrics |= {'total': loss} | gradient_metrics(grads, self.clip_norm)
     return grads, metrics, _concatenate(results)
 
@@ -173,8 +183,15 @@ class Trainer:
     (loss, output), grads = value_and_grad(
       state.params, state.target_params, *piece, state.progress
     )
-    share = jnp.float32(output.valid_share)
-    return (loss, dict(output.metrics), grads, share), output.priorities
+    batch, _ = piece
+    total = _Total(
+      loss,
+      dict(output.metrics),
+      grads,
+      jnp.float32(output.valid_share),
+      self.moments(batch.unroll.steps.observation),
+    )
+    return total, output.priorities
 
   def _finish(
     self,
@@ -184,8 +201,8 @@ class Trainer:
     progress: jax.Array,
   ) -> tuple[TrainState, base.UpdateOutput]:
     total = jax.tree.map(lambda x: x / self.micro_batches, total)
-    loss, metrics, grads, share = base.mean_over_devices(total)
-    loss, grads = of_valid(share, (loss, grads))
+    total = base.mean_over_devices(total)
+    loss, grads = of_valid(total.valid_share, (total.loss, total.gradient))
     learning_rate = self.learning_rate(progress)
     updates, opt_state = self.optimizer.update(
       grads, state.opt_state, state.params
@@ -197,6 +214,7 @@ class Trainer:
     # An optimiser can divide by zero though loss and gradient are finite.
     finite = jnp.isfinite(jnp.stack(list(scalars.values()))).all()
     params = self.project(optax.apply_updates(state.params, updates))
+    params = pixels.absorb(params, total.moments)
     step = state.step + 1
     target_params = state.target_params
     if self.target_update_period:
@@ -215,7 +233,7 @@ class Trainer:
         progress if self.keeps_progress else (),
       ),
       base.UpdateOutput(
-        {**metrics, **scalars},
+        {**total.metrics, **scalars},
         finite,
         _concatenate(priorities),
       ),
@@ -238,7 +256,7 @@ def update_metrics(
 ) -> dict[str, jax.Array]:
   """Returns an update's norm, absolute and relative to the parameters'."""
   norm = optax.tree.norm(updates)
-  ratio = norm / jnp.maximum(optax.tree.norm(params), 1e-8)
+  ratio = norm / jnp.maximum(optax.tree.norm(pixels.trained(params)), 1e-8)
   return {'update_norm': norm, 'health/update_ratio': ratio}
 
 

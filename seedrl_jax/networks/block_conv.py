@@ -60,17 +60,11 @@ class StridedConv(nn.Module):
 
   layer: ConvLayer  # kernel: a multiple of the stride
   num_frames: int | None = None  # frames per stack; None: input is an image
-  contrast: float = 0.0  # see `__call__`
   dtype: jax.typing.DTypeLike = jnp.float32
 
   @nn.compact
   def __call__(self, x: jax.Array) -> jax.Array:
     """Convolves images or blocks of stacked frames.
-
-    With `contrast`, subtracts the mean of the patch under the kernel and
-    multiplies the differences by `contrast` (compare the subtractive
-    normalization of Jarrett et al. 2009). This is the same as a kernel whose
-    weights sum to 0 for each output channel, which is how it is computed.
 
     Args:
       x: an image `[N, H, W, C]`, or blocks of k frames of C channels,
@@ -88,9 +82,6 @@ class StridedConv(nn.Module):
       'kernel', RELU_INIT, (size, size, depth, channels), jnp.float32
     )
     bias = self.param('bias', nn.initializers.zeros, (channels,), jnp.float32)
-    if self.contrast:
-      kernel -= jnp.mean(kernel, axis=(0, 1, 2))
-      kernel *= self.contrast
     x = x.astype(self.dtype)
     in_loop = _in_loop.get()
 

@@ -73,13 +73,11 @@ KEYS: Table = {
     "categories, which get 16 one-hot levels per channel. 'auto' means the "
     'environments known for it (MiniGrid, BabyAI, Sokoban).',
   ),
-  'network.contrast': Key(
-    0.0,
-    number(0),
-    "Subtracts each patch's mean before the first convolution and multiplies "
-    'the differences by this number. The mean is over the pixels, channels '
-    'and stacked frames of the patch, so uniform brightness has no effect. '
-    "Only the torsos 'shallow', 'nature' and 'tiny' use it. 0 turns it off.",
+  'network.normalize_pixels': Key(
+    False,
+    FLAG,
+    'Normalises each pixel of an image of bytes by its running mean and '
+    'standard deviation, and clips it to [-5, 5].',
   ),
   'network.lstm_size': Key(
     0, integer(0, UNITS), 'Units of the LSTM. 0 means no recurrent core.'

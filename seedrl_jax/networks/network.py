@@ -22,6 +22,7 @@ from seedrl_jax.networks import (
   health,
   memory,
   observations,
+  pixels,
   torsos,
 )
 
@@ -74,11 +75,7 @@ class Network(nn.Module):
   ) -> tuple[jax.Array, CoreState]:
     """Maps `[T, B, ...]` and a core to `[T, B, F]` and the next core."""
     chex.assert_rank(inputs.first, 2)
-    arrays = jax.tree.leaves(inputs.observation)
-    chex.assert_equal(len(arrays), len(self.leaves))
-    arrays = [
-      _to_frame(x, leaf) for x, leaf in zip(arrays, self.leaves, strict=True)
-    ]
+    arrays = self._frames(inputs.observation)
     stacks, frames = self._stack(arrays, inputs.first, core.frames)
     features = self._torsos(stacks, *inputs.first.shape)
     if self.config.use_previous_action:
@@ -89,6 +86,23 @@ class Network(nn.Module):
       cell = memory.ResettingLSTM(self.config.lstm_size, dtype, name='core')
       features, lstm = cell(features, inputs.first, lstm)
     return features, CoreState(frames, lstm)
+
+  def pixel_moments(self, observation: types.Nest) -> pixels.NamedMoments:
+    """Returns the moments of all normalised pixels of `[T, B, ...]`."""
+    frames = zip(self._frames(observation), self.leaves, strict=True)
+    return {
+      pixels.name(i): pixels.moments(x)
+      for i, (x, leaf) in enumerate(frames)
+      if leaf.is_normalized
+    }
+
+  def _frames(self, observation: types.Nest) -> list[jax.Array]:
+    """Lays out the arrays `[T, B, ...]` of an observation for stacking."""
+    arrays = jax.tree.leaves(observation)
+    chex.assert_equal(len(arrays), len(self.leaves))
+    return [
+      _to_frame(x, leaf) for x, leaf in zip(arrays, self.leaves, strict=True)
+    ]
 
   def _stack(
     self,
@@ -121,12 +135,17 @@ class Network(nn.Module):
         x = observations.Coded(leaf, dtype, name=f'coded_{i}')(x)
       # The raw shape selects the torso; a scalar's one-hot code is a vector.
       num_frames = config.frame_stack if leaf.layer else None
-      torso = torsos.make_torso(
-        config, leaf.shape, num_frames, leaf.contrast, f'torso_{i}'
-      )
+      torso = torsos.make_torso(config, leaf.shape, num_frames, f'torso_{i}')
+      statistics = None
+      if leaf.is_normalized:
+        shape, stack = x.shape[1:], config.frame_stack
+        statistics = pixels.Statistics(shape, stack, name=pixels.name(i))()
       chunk = config.tpu_chunk if len(leaf.shape) == 3 else 0
       prepare = functools.partial(
-        observations.to_features, dtype=dtype, has_levels=leaf.has_levels
+        observations.to_features,
+        dtype=dtype,
+        has_levels=leaf.has_levels,
+        statistics=statistics,
       )
       outputs.append(_in_chunks(torso, prepare, x, chunk))
     features = jnp.concatenate(outputs, axis=-1)

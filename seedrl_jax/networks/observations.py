@@ -16,7 +16,7 @@ import ml_collections
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.networks import block_conv, torsos
+from seedrl_jax.networks import block_conv, pixels, torsos
 from seedrl_jax.runtime import nest, workdir
 
 # Environments whose small images have categories as bytes: bounds do not tell.
@@ -44,7 +44,7 @@ class Leaf(NamedTuple):
     layer: the convolution that takes blocks of pixels, or None.
     has_levels: whether bytes gain a one-hot code of `_GRID_LEVELS`.
     is_brightness: whether choices are quantities: a picture of many values.
-    contrast: of `layer`; 0: none.
+    is_normalized: whether `pixels.Statistics` normalises the pixels.
   """
 
   name: str
@@ -55,7 +55,7 @@ class Leaf(NamedTuple):
   layer: block_conv.ConvLayer | None
   has_levels: bool
   is_brightness: bool = False
-  contrast: float = 0.0
+  is_normalized: bool = False
 
   @property
   def is_coded(self) -> bool:
@@ -101,7 +101,7 @@ class Leaf(NamedTuple):
     elif not self.shape and self.spec.dtype.kind in 'iu':
       text += f', {_SCALAR_LEVELS} one-hot levels'
     text += f', torso {self.torso}'
-    return f'{text} with contrast {self.contrast:g}' if self.contrast else text
+    return f'{text} on normalised pixels' if self.is_normalized else text
 
 
 def first_pixel_axis(shape: tuple[int, ...], layout: str) -> int:
@@ -175,9 +175,10 @@ def make_leaf(
   if leaf.is_coded or len(shape) != 3:
     return leaf
   if is_picture:
-    layer = torsos.strided_layer(resolved)
+    is_bytes = spec.dtype == np.uint8 or leaf.becomes_bytes
     return leaf._replace(
-      layer=layer, contrast=config.contrast if layer else 0.0
+      layer=torsos.strided_layer(resolved),
+      is_normalized=config.normalize_pixels and is_bytes,
     )
   # Configurations of earlier releases lack the key.
   categories = config.get('categories', 'on')
@@ -338,13 +339,17 @@ class Coded(nn.Module):
 
 
 def to_features(
-  x: jax.Array, dtype: jax.typing.DTypeLike, has_levels: bool = False
+  x: jax.Array,
+  dtype: jax.typing.DTypeLike,
+  has_levels: bool = False,
+  statistics: pixels.Moments | None = None,
 ) -> jax.Array:
   """Turns raw numbers `[N, ...]` into floating point features of `dtype`.
 
   * floats and booleans are cast, not scaled;
   * uint8 is divided by 255 (images, RAM); if `has_levels`, a one-hot code of
-    each entry is added along the last axis;
+    each entry is added along the last axis; with `statistics` of pixels, it is
+    normalised by them;
   * scalar integers (MiniGrid's direction, FrozenLake's cell) become one-hot,
     plus the scaled number to tell values beyond the code apart;
   * other integer arrays (Blackjack's hand) are cast, not scaled.
@@ -352,6 +357,8 @@ def to_features(
   if x.ndim == 1 and jnp.issubdtype(x.dtype, jnp.integer):
     scaled = x[:, None].astype(dtype) / _SCALAR_LEVELS
     return jnp.concatenate([_one_hot(x, _SCALAR_LEVELS, dtype), scaled], -1)
+  if statistics is not None:
+    return pixels.normalize(statistics, x).astype(dtype)
   features = x.astype(dtype)
   if x.dtype == jnp.uint8:
     features *= 1.0 / 255.0

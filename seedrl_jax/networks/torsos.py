@@ -98,20 +98,17 @@ class Convolutional(nn.Module):
   layers: Sequence[ConvLayer]
   dense_size: int  # output units, F
   num_frames: int | None = None  # of the first layer, see StridedConv
-  contrast: float = 0.0  # of the first layer
   activation: Activation = Activation()
   dtype: jax.typing.DTypeLike = jnp.float32  # of the computation
 
   @nn.compact
   def __call__(self, x: jax.Array) -> jax.Array:
     """Maps an input of `block_conv.StridedConv` to `[N, F]`."""
-    num_frames, contrast = self.num_frames, self.contrast
+    num_frames = self.num_frames
     for i, layer in enumerate(self.layers):
-      conv = StridedConv(
-        layer, num_frames, contrast, self.dtype, name=f'conv_{i}'
-      )
+      conv = StridedConv(layer, num_frames, self.dtype, name=f'conv_{i}')
       x = self.activation(conv(x))
-      num_frames, contrast = None, 0.0
+      num_frames = None
     # Keeps XLA from flattening the convolution together with its result, which
     # loses vector instructions on CPU.
     x = jax.lax.optimization_barrier(x)
@@ -248,7 +245,6 @@ def make_torso(
   config: ml_collections.ConfigDict,
   shape: tuple[int, ...],
   num_frames: int | None = None,
-  contrast: float = 0.0,
   name: str | None = None,
 ) -> nn.Module:
   """Makes the torso of one observation leaf.
@@ -257,7 +253,6 @@ def make_torso(
     config: `config.network`.
     shape: of the leaf, without batch dimensions, channels last.
     num_frames: k if the input is blocks of k frames; None if it has `shape`.
-    contrast: of a convolution with blocks of pixels, see `StridedConv`.
     name: of the module.
 
   Raises:
@@ -283,9 +278,7 @@ def make_torso(
     return DeepResNet(channels, size, dtype, name=name)
   layers, size = CONV_TORSOS[torso]
   size = config.dense_size or size
-  return Convolutional(
-    layers, size, num_frames, contrast, activation, dtype, name=name
-  )
+  return Convolutional(layers, size, num_frames, activation, dtype, name=name)
 
 
 def _smallest_side(name: str) -> int:

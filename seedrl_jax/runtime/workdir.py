@@ -29,7 +29,7 @@ _NEEDED = {
 }
 # Values of keys that runs of earlier releases lack.
 _DEFAULTS = {
-  'network.contrast': 0.0,
+  'network.normalize_pixels': False,
   'optimizer.decay_frames': None,
   'optimizer.warmup_frames': 0,
 }

@@ -9,7 +9,7 @@ import pytest
 
 from seedrl_jax import types
 from seedrl_jax.configs import base
-from seedrl_jax.networks import network, observations, torsos
+from seedrl_jax.networks import network, observations
 from seedrl_jax.runtime import workdir
 from tests.networks import parameters
 
@@ -285,20 +285,18 @@ def test_pictures_are_scaled_to_one():
 
 
 @pytest.mark.parametrize(
-  ('torso', 'contrast'), [('auto', 4.0), ('nature', 4.0), ('resnet', 0.0)]
+  ('shape', 'dtype', 'expected'),
+  [
+    ((84, 84, 4), np.uint8, True),
+    ((84, 84, 4), np.float32, False),
+    ((7, 7, 3), np.uint8, False),
+    ((128,), np.uint8, False),
+  ],
 )
-def test_first_convolution_with_a_stride_sees_contrasts(torso, contrast):
-  leaf = _leaf((84, 84, 4), torso=torso, contrast=4.0)
-  assert leaf.contrast == contrast
-  assert leaf.describe().endswith(' with contrast 4') == bool(contrast)
-  module = torsos.make_torso(
-    _config(torso=torso), leaf.shape, contrast=leaf.contrast
-  )
-  # Two images that differ only in brightness.
-  dark = np.random.default_rng(0).random((1, *leaf.shape), np.float32)
-  params = module.init(jax.random.key(0), dark)
-  dark, bright = (module.apply(params, dark + x) for x in (0.0, 0.5))
-  assert np.allclose(dark, bright, atol=1e-3) == bool(contrast)
+def test_images_of_bytes_are_normalized(shape, dtype, expected):
+  leaf = _leaf(shape, dtype, normalize_pixels=True)
+  assert leaf.is_normalized == expected
+  assert leaf.describe().endswith('normalised pixels') == expected
 
 
 def test_bytes_of_a_vector_are_scaled():

@@ -291,14 +291,14 @@ def test_keys_that_earlier_releases_lack_have_values(tmp_path):
   directory = workdir.Workdir(tmp_path)
   directory.write_config(config)
   saved = json.loads(directory.config_json.read_text())
-  del saved['network']['contrast'], saved['optimizer']['decay_frames']
+  del saved['network']['normalize_pixels'], saved['optimizer']['decay_frames']
   directory.config_json.write_text(json.dumps(saved))
   found = directory.read_config()
   assert not config_changes.check_resumable(found, config)
   # What playing a checkpoint needs.
   playing.read_config(directory, ())
-  config.network.contrast = 4.0
-  with pytest.raises(workdir.WorkdirError, match=r'network\.contrast'):
+  config.network.normalize_pixels = True
+  with pytest.raises(workdir.WorkdirError, match='normalize_pixels'):
     config_changes.check_resumable(found, config)
   # An agent of the user's.
   del saved['optimizer']

@@ -14,7 +14,7 @@ from seedrl_jax import types
 from seedrl_jax.agents import base, minibatches, normalization, sgd
 from seedrl_jax.agents import transitions as transitions_lib
 from seedrl_jax.agents.ppo import loss as loss_lib
-from seedrl_jax.networks import distributions, heads, health
+from seedrl_jax.networks import distributions, heads, health, pixels
 from seedrl_jax.networks import network as network_lib
 
 
@@ -223,7 +223,9 @@ class PPO:
       epochs=self.config.epochs,
       minibatches=self.config.minibatches,
     )
-    # The old ones normalise the whole batch, so that ratios start at 1.
+    # The old statistics normalise the whole batch, so that ratios start at 1.
+    moments = self.module.network.pixel_moments(steps.observation)
+    params = pixels.absorb(training.params, base.mean_over_devices(moments))
     observations = state.observations
     if observations:
       observations = normalization.merge_observations(observations, steps)
@@ -236,7 +238,7 @@ class PPO:
     checked = jax.tree.leaves((metrics, observations, returns))
     finite = jnp.stack([jnp.isfinite(x).all() for x in checked]).all()
     new_state = State(
-      training.params,
+      params,
       training.opt_state,
       observations,
       returns,

@@ -44,7 +44,12 @@ def make_agent(
   network = network_lib.make_network(config.network, env_spec)
   module = heads.QNetwork(network, hidden_size=0, dueling=False)
   init_network = network_lib.make_init(module, network, env_spec)
-  trainer = sgd.make_trainer(config, make_loss(module), keeps_progress=True)
+  trainer = sgd.make_trainer(
+    config,
+    make_loss(module),
+    keeps_progress=True,
+    moments=network.pixel_moments,
+  )
   return base.Agent(
     init=lambda key: trainer.init(init_network(key)),
     acting_params=functools.partial(_acting_params, config.exploration),

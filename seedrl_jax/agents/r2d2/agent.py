@@ -44,6 +44,7 @@ def make_agent(
     target_update_period=config.loss.target_update_period,
     target_update_rate=config.loss.target_update_rate,
     keeps_progress=config.exploration.schedule == 'linear',
+    moments=network.pixel_moments,
   )
   initial_priorities = functools.partial(
     loss_lib.initial_priorities,

@@ -36,6 +36,7 @@ def make_agent(
     config,
     make_loss(config, module),
     project=functools.partial(loss_lib.project, config.loss),
+    moments=network.pixel_moments,
   )
 
   def init(key: jax.Array) -> sgd.TrainState:

@@ -1,0 +1,110 @@
+"""Pixels normalised by their means and standard deviations over a run.
+
+Most of a game's image never changes. Without normalisation, the part that all
+images share dominates the network's inputs and gradients.
+
+The statistics are parameters without a gradient, so that they are published,
+saved and exported with the network. `absorb` updates them.
+"""
+
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from seedrl_jax import types
+
+# The least standard deviation, of pixels in [0, 1]: five levels of brightness.
+_LEAST_DEVIATION = 0.02
+# Normalised pixels are clipped to [-x, x], as in random network distillation
+# (arXiv 1810.12894, section 2.4).
+_CLIP = 5.0
+
+
+class Moments(NamedTuple):
+  """Means of each pixel in [0, 1] and of its square, float32 `[...]`."""
+
+  mean: jax.Array
+  square: jax.Array
+
+
+# By the name of the `Statistics` in the parameters.
+NamedMoments = dict[str, Moments]
+_PREFIX = 'pixels_'
+
+
+def name(index: int) -> str:
+  """Returns the name of the `Statistics` of an observation's array."""
+  return f'{_PREFIX}{index}'
+
+
+class Statistics(nn.Module):
+  """The mean of the moments of `count` batches, for the pixels of one array.
+
+  Before the first batch, the mean is 0 and the deviation 1.
+  """
+
+  shape: tuple[int, ...]  # of an input of the torso, [..., stack * C]
+  stack: int  # frames
+
+  @nn.compact
+  def __call__(self) -> Moments:
+    """Returns the moments of `shape`, the same for each frame of the stack."""
+    shape = (*self.shape[:-1], self.shape[-1] // self.stack)
+    moments = Moments(
+      self.param('mean', nn.initializers.zeros, shape),
+      self.param('square', nn.initializers.ones, shape),
+    )
+    self.param('count', nn.initializers.zeros, ())
+    repeats = (*[1] * (len(shape) - 1), self.stack)
+    return jax.lax.stop_gradient(
+      jax.tree.map(lambda x: jnp.tile(x, repeats), moments)
+    )
+
+
+def _to_unit(x: jax.Array) -> jax.Array:
+  return x.astype(jnp.float32) * (1.0 / 255.0)
+
+
+def moments(x: jax.Array) -> Moments:
+  """Returns the moments of uint8 frames `[T, B, ...]`, of shape `[...]`."""
+  x = _to_unit(x)
+  return Moments(jnp.mean(x, (0, 1)), jnp.mean(jnp.square(x), (0, 1)))
+
+
+def normalize(statistics: Moments, x: jax.Array) -> jax.Array:
+  """Maps uint8 `[N, ...]` to float32 with mean 0 and deviation 1, clipped."""
+  variance = statistics.square - jnp.square(statistics.mean)
+  scale = jax.lax.rsqrt(jnp.maximum(variance, _LEAST_DEVIATION**2))
+  return jnp.clip((_to_unit(x) - statistics.mean) * scale, -_CLIP, _CLIP)
+
+
+def absorb(params: types.Nest, batch: NamedMoments) -> types.Nest:
+  """Adds the moments of a batch, over all devices, to the `Statistics`."""
+  if not isinstance(params, dict):
+    return params
+  return {
+    key: _merge(value, batch[key]) if key in batch else absorb(value, batch)
+    for key, value in params.items()
+  }
+
+
+def _merge(old: dict[str, jax.Array], new: Moments) -> dict[str, jax.Array]:
+  count = old['count'] + 1.0
+  means = {
+    key: old[key] + (value - old[key]) / count
+    for key, value in new._asdict().items()
+  }
+  return {'count': count, **means}
+
+
+def trained(params: types.Nest) -> types.Nest:
+  """Returns `params` without the `Statistics`."""
+  if not isinstance(params, dict):
+    return params
+  return {
+    key: trained(value)
+    for key, value in params.items()
+    if not key.startswith(_PREFIX)
+  }

@@ -1,0 +1,117 @@
+"""Tests of normalised pixels."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from seedrl_jax import types
+from seedrl_jax.agents import base
+from seedrl_jax.configs import ppo_atari, pqn_atari, r2d2_atari, vtrace_atari
+from seedrl_jax.networks import pixels
+from tests.agents import sequences
+
+_SHAPE = (32, 32, 1)
+_BATCH = 4
+
+
+def test_moments_are_those_of_all_batches():
+  frames = np.random.default_rng(0).integers(
+    0, 256, (3, 5, 2, 6, 1), np.uint8, endpoint=False
+  )
+  module = pixels.Statistics((6, 3), stack=3)
+  params = {'deep': {'pixels_0': module.init(jax.random.key(0))['params']}}
+  for batch in frames:
+    moments = {'pixels_0': pixels.moments(jnp.asarray(batch))}
+    params = pixels.absorb(params, moments)
+  assert params['deep']['pixels_0']['count'] == 3
+  found = module.apply({'params': params['deep']['pixels_0']})
+  unit = frames.reshape((-1, 6, 1)) / 255.0
+  for expected, values in zip(
+    (unit.mean(axis=0), (unit**2).mean(axis=0)), found, strict=True
+  ):
+    np.testing.assert_allclose(values, np.tile(expected, (1, 3)), rtol=1e-5)
+
+
+def test_pixels_get_mean_zero_and_deviation_one_and_are_clipped():
+  unit = jnp.array([0.5, 0.5, 0.2])
+  deviation = jnp.array([0.1, 0.0, 0.0])
+  statistics = pixels.Moments(unit, jnp.square(unit) + jnp.square(deviation))
+  x = jnp.array([[153, 0, 51]], jnp.uint8)
+  # The second is far off, with the least deviation.
+  np.testing.assert_allclose(
+    pixels.normalize(statistics, x), [[1.0, -5.0, 0.0]], atol=1e-4
+  )
+
+
+def _agent(module):
+  config = module.get_config()
+  config.network.normalize_pixels = True
+  config.network.torso = 'tiny'
+  config.unroll_length, config.batch_size = 6, _BATCH
+  for key, value in (('minibatches', 2), ('epochs', 2)):
+    if key in config:
+      config[key] = value
+  observation = types.ArraySpec(_SHAPE, np.dtype('uint8'))
+  stream = types.StreamSpec(observation, types.discrete(3), 1, 'toy')
+  return base.load_agent(config, types.EnvSpec(stream, _BATCH, 0)), config
+
+
+def _find_statistics(params):
+  """Returns the first `Statistics` in a nest of parameters."""
+  leaves, _ = jax.tree_util.tree_flatten_with_path(params)
+  return {
+    path[-1].key: x
+    for path, x in leaves
+    if any(getattr(key, 'key', '') == 'pixels_0' for key in path)
+  }
+
+
+def _batch(agent, state, length):
+  """Returns a batch of random frames, acted on once."""
+  steps = sequences.random_steps(np.random.default_rng(0), length, _BATCH)
+  shape = (length + 1, _BATCH, *_SHAPE)
+  frames = np.random.default_rng(1).integers(0, 256, shape, np.uint8)
+  steps = steps._replace(observation=frames)
+  core = agent.initial_core(_BATCH)
+  first = jax.tree.map(lambda x: x[0], types.agent_input(steps))
+  env_id = jnp.arange(_BATCH)
+  key = jax.random.key(0)
+  output, _ = agent.act(agent.acting_params(state), key, first, core, env_id)
+  output = jax.tree.map(lambda x: np.stack([x] * (length + 1)), output)
+  return sequences.batch_of(steps._replace(agent_output=output), core)
+
+
+@pytest.mark.parametrize(
+  'module', [vtrace_atari, ppo_atari, pqn_atari, r2d2_atari]
+)
+def test_updates_count_the_pixels_of_their_batches(module):
+  agent, config = _agent(module)
+  length = config.unroll_length + agent.overlap - 1
+  state = agent.init(jax.random.key(0))
+  batch = _batch(agent, state, length)
+  halves = [
+    base.select_unrolls(batch, slice(i, i + 2)) for i in range(0, _BATCH, 2)
+  ]
+  update = jax.vmap(
+    agent.update, in_axes=(None, 0, 0, None), out_axes=0, axis_name=base.AXIS
+  )
+  states, _ = jax.jit(update)(
+    state,
+    jax.tree.map(lambda *x: jnp.stack(x), *halves),
+    jax.random.split(jax.random.key(1), 2),
+    0.5,
+  )
+  statistics = _find_statistics(agent.acting_params(states))
+  first, second = (
+    {name: x[device] for name, x in statistics.items()} for device in (0, 1)
+  )
+  chex.assert_trees_all_equal(first, second)
+  # PQN makes four optimiser steps, each on half of each device's unrolls.
+  assert first['count'] == (4 if module is pqn_atari else 1)
+  # Blocks of pixels have another order.
+  means = batch.unroll.steps.observation.mean(axis=(0, 1)) / 255.0
+  np.testing.assert_allclose(
+    np.sort(first['mean'], None), np.sort(means, None), rtol=1e-4
+  )
