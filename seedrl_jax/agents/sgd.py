@@ -204,17 +204,16 @@ class Trainer:
     total = base.mean_over_devices(total)
     loss, grads = of_valid(total.valid_share, (total.loss, total.gradient))
     learning_rate = self.learning_rate(progress)
-    updates, opt_state = self.optimizer.update(
-      grads, state.opt_state, state.params
+    params, opt_state, scalars = apply_gradient(
+      self.optimizer,
+      learning_rate,
+      grads,
+      state.opt_state,
+      state.params,
+      self.clip_norm,
     )
-    updates = optax.tree.scale(learning_rate, updates)
-    scalars = {'total': loss, 'learning_rate': learning_rate}
-    scalars |= gradient_metrics(grads, self.clip_norm)
-    scalars |= update_metrics(updates, state.params)
-    # An optimiser can divide by zero though loss and gradient are finite.
-    finite = jnp.isfinite(jnp.stack(list(scalars.values()))).all()
-    params = self.project(optax.apply_updates(state.params, updates))
-    params = pixels.absorb(params, total.moments)
+    scalars |= {'total': loss, 'learning_rate': learning_rate}
+    params = pixels.absorb(self.project(params), total.moments)
     step = state.step + 1
     target_params = state.target_params
     if self.target_update_period:
@@ -234,10 +233,47 @@ class Trainer:
       ),
       base.UpdateOutput(
         {**total.metrics, **scalars},
-        finite,
+        all_finite(scalars),
         _concatenate(priorities),
       ),
     )
+
+
+def apply_gradient(
+  optimizer: optax.GradientTransformation,
+  learning_rate: jax.Array,
+  gradient: base.Params,
+  opt_state: optax.OptState,
+  params: base.Params,
+  clip_norm: float,
+  scale: Callable[[base.Params], base.Params] = lambda updates: updates,
+) -> tuple[base.Params, optax.OptState, dict[str, jax.Array]]:
+  """Takes an optimiser step.
+
+  Args:
+    optimizer: for a learning rate of 1.
+    learning_rate: float32 scalar.
+    gradient: the mean over devices.
+    opt_state: of `optimizer`.
+    params: to change.
+    clip_norm: see `gradient_metrics`.
+    scale: changes the updates, if only of some parameters.
+
+  Returns:
+    the parameters, the optimiser's state, and metrics. These are not finite if
+    the step is not: an optimiser can divide by zero though the gradient is
+    finite.
+  """
+  updates, opt_state = optimizer.update(gradient, opt_state, params)
+  updates = scale(optax.tree.scale(learning_rate, updates))
+  metrics = gradient_metrics(gradient, clip_norm)
+  metrics |= update_metrics(updates, params)
+  return optax.apply_updates(params, updates), opt_state, metrics
+
+
+def all_finite(scalars: Mapping[str, jax.Array]) -> jax.Array:
+  """Returns whether all scalars are finite, bool."""
+  return jnp.isfinite(jnp.stack(list(scalars.values()))).all()
 
 
 def gradient_metrics(

@@ -36,9 +36,13 @@ def make_agent(
   model = model_lib.Model(
     ml_collections.FrozenConfigDict(config.model), env_spec.action.num_values
   )
+  # Imagined transitions come one by one, so that their targets have one step.
+  single = config.copy_and_resolve_references()
+  single.lookahead = 0
+  single_loss = r2d2.make_agent(single, env_spec).trainer.loss
   trainer = dataclasses.replace(
     q_agent.trainer,
-    loss=Loss(config, env_spec, q_agent, model),
+    loss=Loss(config, env_spec, q_agent, single_loss, model),
     keeps_progress=True,
   )
 
@@ -104,6 +108,7 @@ class Loss:
   config: ml_collections.ConfigDict
   env_spec: types.EnvSpec
   q_agent: base.Agent
+  single_loss: sgd.LossFn  # of the values, on single transitions
   model: model_lib.Model
 
   def __call__(
@@ -210,14 +215,13 @@ class Loss:
     num_real: int,
   ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Returns the TD loss of imagined transitions `[2, N]`, and metrics."""
-    # They come one by one, so that their targets have one step.
-    single = self.config.copy_and_resolve_references()
-    single.lookahead = 0
-    q_agent = r2d2.make_agent(single, self.env_spec)
     count = steps.reward.shape[1]
-    core, env_id = q_agent.initial_core(count), jnp.zeros((count,), jnp.int32)
+    core, env_id = (
+      self.q_agent.initial_core(count),
+      jnp.zeros((count,), jnp.int32),
+    )
     batch = types.Batch(types.Unroll(steps, core, env_id), jnp.ones((count,)))
-    mean, output = q_agent.trainer.loss(q, target_q, batch, None)
+    mean, output = self.single_loss(q, target_q, batch, jax.random.key(0))
     valid = transitions_lib.from_steps(steps, discount=1.0).valid[0]
     reward, made = steps.reward[1], jnp.sum(valid)
     return mean * count / num_real, {

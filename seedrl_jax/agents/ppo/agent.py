@@ -301,10 +301,15 @@ class PPO:
       data = data._replace(samples=samples._replace(advantage=advantage))
     gradient = jax.value_and_grad(self.loss, has_aux=True)
     (loss, metrics), grads = base.mean_over_devices(gradient(old.params, data))
-    updates, opt_state = self._optimizer.update(
-      grads, old.opt_state, old.params
+    params, opt_state, scalars = sgd.apply_gradient(
+      self._optimizer,
+      rate,
+      grads,
+      old.opt_state,
+      old.params,
+      self.config.optimizer.clip_norm,
     )
-    params = optax.apply_updates(old.params, optax.tree.scale(rate, updates))
+    scalars['total'] = loss
     stopped = old.stopped
     if target := self.config.loss.target_kl:
       stopped |= metrics['kl'] > target
@@ -313,12 +318,9 @@ class PPO:
         (old.params, old.opt_state),
         (params, opt_state),
       )
-    metrics |= {'total': loss, 'skipped_share': stopped.astype(jnp.float32)}
-    metrics |= sgd.gradient_metrics(grads, self.config.optimizer.clip_norm)
-    checked = jnp.stack([loss, metrics['gradient_norm']])
-    finite = jnp.isfinite(checked).all()
+    metrics |= {'skipped_share': stopped.astype(jnp.float32), **scalars}
     return _Training(params, opt_state, stopped), base.UpdateOutput(
-      metrics, finite
+      metrics, sgd.all_finite(scalars)
     )
 
   def loss(

@@ -289,24 +289,29 @@ class Learner:
     )
     loss, grads = sgd.of_valid(1.0 - metrics['masked_share'], (loss, grads))
     rate = self._learning_rate(progress)
-    updates, opt_state = self._optimizer.update(
-      grads, state.opt_state, state.params
-    )
-    updates = optax.tree.scale(rate, updates)
     factor = self._config.optimizer.policy_factor
-    updates = updates._replace(policy=optax.tree.scale(factor, updates.policy))
-    scalars = {'total': loss, 'learning_rate': rate}
-    scalars |= sgd.gradient_metrics(grads, self._config.optimizer.clip_norm)
-    scalars |= sgd.update_metrics(updates, state.params)
-    params = optax.apply_updates(state.params, updates)
+
+    def scale(updates: Params) -> Params:
+      policy = optax.tree.scale(factor, updates.policy)
+      return updates._replace(policy=policy)
+
+    params, opt_state, scalars = sgd.apply_gradient(
+      self._optimizer,
+      rate,
+      grads,
+      state.opt_state,
+      state.params,
+      self._config.optimizer.clip_norm,
+      scale,
+    )
+    scalars |= {'total': loss, 'learning_rate': rate}
     targets = optax.incremental_update(
       params.critics,
       state.target_critics,
       self._config.loss.target_update_rate,
     )
-    finite = jnp.isfinite(jnp.stack(list(scalars.values()))).all()
     new_state = State(params, targets, opt_state, state.step + 1)
-    return new_state, ({**metrics, **scalars}, finite)
+    return new_state, ({**metrics, **scalars}, sgd.all_finite(scalars))
 
   def loss(
     self,
