@@ -8,7 +8,7 @@ import sys
 import numpy as np
 
 from tests import runs
-from tests.distributed import ports
+from tests.distributed import ports, update_process
 from tests.patience import PATIENCE
 
 _SCRIPT = runs.ROOT / 'tests/distributed/update_process.py'
@@ -45,14 +45,17 @@ def test_one_process_of_four_devices_and_two_of_two_update_alike(
     np.load(tmp_path / f'{name}.npz') for name in ('0of1', '0of2', '1of2')
   )
   names = [name for name in one.files if name.startswith('leaf')]
+  prints = [name for name in one.files if name.startswith('prints')]
+  agents = {'toy', *update_process._AGENTS}
+  assert agents == {name.split()[1] for name in names}
+  assert agents == {name.split()[1] for name in prints}
   for name in names:
     np.testing.assert_allclose(first[name], one[name], rtol=0, atol=1e-5)
     # Between the hosts, to the last bit.
     np.testing.assert_array_equal(first[name], second[name])
-  for name in one.files:
-    if name.startswith('prints'):
-      prints = np.concatenate([first[name], second[name]])
-      assert (prints == prints[0]).all()
+  for name in prints:
+    both = np.concatenate([first[name], second[name]])
+    assert (both == both[0]).all()
   # So are statistics, and they are those of all hosts' numbers.
   rows = np.concatenate([first['statistics'], second['statistics']])
   assert len(rows) == 4 and (rows == rows[0]).all()

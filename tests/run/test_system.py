@@ -28,10 +28,15 @@ def test_leaves_a_complete_work_directory_and_nothing_open(tmp_path):
   # At most the steps of one update, and those in flight, too many.
   assert 400 <= summary['env_frames'] < 600
   assert summary['env_frames'] == summary['env_steps']
-  assert -1 <= summary['mean_return_100'] <= 1
-  assert -1 <= summary['eval_mean_return'] <= 1
   assert summary['policy_lag_mean'] >= 0
   last = runs.rows(tmp_path)[-1]
+  # Catch takes nine steps and ends with a catch or a miss, 1 or -1.
+  assert float(last['rollout/length_steps']) == 9
+  count = min(100, int(float(last['rollout/episodes'])))
+  catches = (count * summary['mean_return_100'] + count) / 2
+  assert count > 0
+  assert catches == pytest.approx(round(catches), abs=1e-3)
+  assert abs(summary['eval_mean_return']) <= 1
   assert last.keys() <= runs.documented_columns()
   for name in ('env_frames', 'env_steps', 'updates', 'mean_return_100'):
     assert float(last[runs.COLUMNS[name]]) == summary[name], name

@@ -11,17 +11,32 @@ from tests import runs
 from tests.patience import PATIENCE
 
 
+class _Waits(threading.Event):
+  """An event that tells whether a thread waits for it."""
+
+  def __init__(self):
+    super().__init__()
+    self._waiter = threading.Event()
+
+  def wait(self, timeout=None):
+    self._waiter.set()
+    return super().wait(timeout)
+
+  def wait_for_waiter(self):
+    assert self._waiter.wait(PATIENCE)
+
+
 def test_stream_waits_at_the_gate_and_keeps_its_steps():
   config = runs.tiny()
   spec = environments.factory.make_spec(config.env)
   gate = turns._Gate()
+  gate.event = _Waits()
   stream = turns._GatedStream(environments.FreeStream(spec, 4, 2), gate)
   assert (stream.num_envs, stream.min_batch_size) == (4, 2)
-  gate.event.clear()
   received = []
   thread = threading.Thread(target=lambda: received.append(stream.recv()))
   thread.start()
-  thread.join(0.05)
+  gate.event.wait_for_waiter()
   assert not received
   gate.ask_to_stop()
   thread.join(PATIENCE)
@@ -30,7 +45,7 @@ def test_stream_waits_at_the_gate_and_keeps_its_steps():
 
 def test_learner_waits_at_the_gate():
   gate = turns._Gate()
-  gate.event.clear()
+  gate.event = _Waits()
   decided = []
   figures = type('', (), {'progress': lambda self: 0.5})()
   with gate.deciding(None, figures) as decide:
@@ -38,7 +53,7 @@ def test_learner_waits_at_the_gate():
       target=lambda: decided.append(decide(True, False))
     )
     thread.start()
-    thread.join(0.05)
+    gate.event.wait_for_waiter()
     assert not decided
     gate.event.set()
     thread.join(PATIENCE)
