@@ -44,15 +44,17 @@ def test_one_process_of_four_devices_and_two_of_two_update_alike(
   one, first, second = (
     np.load(tmp_path / f'{name}.npz') for name in ('0of1', '0of2', '1of2')
   )
+  assert first.files == second.files == one.files
   names = [name for name in one.files if name.startswith('leaf')]
+  assert names
   for name in names:
     np.testing.assert_allclose(first[name], one[name], rtol=0, atol=1e-5)
     # Between the hosts, to the last bit.
     np.testing.assert_array_equal(first[name], second[name])
-  for name in one.files:
-    if name.startswith('prints'):
-      prints = np.concatenate([first[name], second[name]])
-      assert (prints == prints[0]).all()
+  for name in ('toy', 'ppo', 'pqn', 'sac'):
+    prints = [data[f'prints {name}'] for data in (first, second)]
+    prints = np.concatenate(prints)
+    assert len(prints) == 4 and (prints == prints[0]).all()
   # So are statistics, and they are those of all hosts' numbers.
   rows = np.concatenate([first['statistics'], second['statistics']])
   assert len(rows) == 4 and (rows == rows[0]).all()

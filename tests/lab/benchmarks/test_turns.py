@@ -1,48 +1,47 @@
 """Tests of `seedrl_jax.lab.benchmarks.turns`."""
 
-import threading
-
 import pytest
 
 from seedrl_jax.configs import sac_pendulum
 from seedrl_jax.lab.benchmarks import environments, tuning, turns
 from seedrl_jax.run import system
 from tests import runs
-from tests.patience import PATIENCE
 
 
-def test_stream_waits_at_the_gate_and_keeps_its_steps():
-  config = runs.tiny()
+class _LoggedGate(turns._Gate):
+  """Logs when a thread would wait for it, and never makes it wait."""
+
+  def __init__(self, log: list[str]):
+    super().__init__()
+    self.event.wait = lambda: log.append('gate')
+
+
+def test_stream_waits_at_the_gate_before_it_receives(monkeypatch):
+  config, log = runs.tiny(), []
   spec = environments.factory.make_spec(config.env)
-  gate = turns._Gate()
-  stream = turns._GatedStream(environments.FreeStream(spec, 4, 2), gate)
+  free = environments.FreeStream(spec, 4, 2)
+  receive = free.recv
+  monkeypatch.setattr(free, 'recv', lambda: log.append('recv') or receive())
+  stream = turns._GatedStream(free, _LoggedGate(log))
   assert (stream.num_envs, stream.min_batch_size) == (4, 2)
-  gate.event.clear()
-  received = []
-  thread = threading.Thread(target=lambda: received.append(stream.recv()))
-  thread.start()
-  thread.join(0.05)
-  assert not received
-  gate.ask_to_stop()
-  thread.join(PATIENCE)
-  assert received[0].env_id.tolist() == [0, 1]
+  assert stream.recv().env_id.tolist() == [0, 1]
+  assert log == ['gate', 'recv']
 
 
-def test_learner_waits_at_the_gate():
+def test_learner_waits_at_the_gate_before_it_decides():
+  log = []
+  # The decision reads the progress.
+  figures = type('', (), {'progress': lambda self: log.append('decide')})()
+  with _LoggedGate(log).deciding(None, figures) as decide:
+    assert decide(True, False) == (True, False, None)
+  assert log == ['gate', 'decide']
+
+
+def test_a_gate_that_is_asked_to_stop_opens():
   gate = turns._Gate()
   gate.event.clear()
-  decided = []
-  figures = type('', (), {'progress': lambda self: 0.5})()
-  with gate.deciding(None, figures) as decide:
-    thread = threading.Thread(
-      target=lambda: decided.append(decide(True, False))
-    )
-    thread.start()
-    thread.join(0.05)
-    assert not decided
-    gate.event.set()
-    thread.join(PATIENCE)
-  assert decided == [(True, False, 0.5)]
+  gate.ask_to_stop()
+  assert gate.event.is_set()
 
 
 def _sac():
