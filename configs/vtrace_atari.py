@@ -11,9 +11,9 @@ brackets: the paper's settings, as TorchBeast and Cleanba have them):
   (`network.normalize_pixels`; divided by 255);
 * traces are multiplied by a lambda of 0.8 (1);
 * the entropy cost is 0.002 (0.01);
-* Adam; the rate rises to 4e-4 over 0.3 million frames and falls to 0 at 40
+* Adam; the rate rises to 6e-4 over 0.3 million frames and falls to 0 at 40
   million (RMSProp; from 6e-4 to 0 over 200 million);
-* the loss is the mean over 16 unrolls of 20 steps, and its gradient is clipped
+* the loss is the mean over 8 unrolls of 20 steps, and its gradient is clipped
   at a norm of 0.5 (the sum over 32, clipped at 40);
 * 40 million frames (200 million).
 """
@@ -32,10 +32,10 @@ def get_config() -> ml_collections.ConfigDict:
   config.env.num_envs = 64
   config.network.torso = 'shallow'
   config.network.normalize_pixels = True
-  config.batch_size = 16
+  config.batch_size = 8
   config.loss.lambda_ = 0.8
   config.loss.entropy_cost = 0.002
-  config.optimizer.learning_rate = 4e-4
+  config.optimizer.learning_rate = 6e-4
   config.optimizer.decay_frames = config.total_env_frames
   config.optimizer.warmup_frames = 300_000
   config.optimizer.epsilon = 1e-5

@@ -155,6 +155,14 @@ def column(workdir: pathlib.Path, name: str) -> list[float]:
   return [float(row[name]) for row in rows(workdir)]
 
 
+def check_cartpole_episodes(workdir: pathlib.Path) -> None:
+  """Checks that each return is the episode's length: every reward is 1."""
+  last = rows(workdir)[-1]
+  mean_return = summary(workdir)['mean_return_100']
+  assert mean_return == float(last['rollout/length_steps'])
+  assert float(last['rollout/episodes']) > 0
+
+
 def steps(workdir: pathlib.Path) -> list[int]:
   """Numbers of the checkpoints in a work directory."""
   return workdir_lib.numbers_in(workdir / 'checkpoints')

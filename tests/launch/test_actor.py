@@ -74,7 +74,7 @@ def test_two_actors_train_to_the_end(tmp_path: pathlib.Path):
   summary = runs.summary(tmp_path)
   assert summary['status'] == 'finished'
   assert summary['env_steps'] >= 3000
-  assert summary['mean_return_100'] > 5
+  runs.check_cartpole_episodes(tmp_path)
   # Four unrolls of five transitions each, some from LAST to FIRST, which are no
   # steps. The last steps were in incomplete unrolls.
   trained = 20 * summary['updates'] / summary['env_steps']

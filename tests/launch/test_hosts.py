@@ -108,7 +108,7 @@ def test_two_hosts_with_actors_train_to_one_summary(tmp_path: pathlib.Path):
   # Four unrolls of five transitions each, two from each host.
   trained = 20 * summary['updates'] / summary['env_steps']
   assert 0.9 < trained < 1.2
-  assert summary['mean_return_100'] > 5
+  runs.check_cartpole_episodes(folders[0])
   assert summary['eval_mean_return'] is not None
   assert max(runs.column(folders[0], 'time/env_steps')) == summary['env_steps']
   assert runs.steps(folders[0])[-1] == summary['updates']

@@ -64,7 +64,7 @@ def test_both_kinds_train_to_the_end_though_one_is_killed(
   summary = runs.summary(tmp_path)
   assert summary['status'] == 'finished'
   assert summary['env_steps'] >= 6000
-  assert summary['mean_return_100'] > 5
+  runs.check_cartpole_episodes(tmp_path)
   # Four unrolls of five transitions each; the last ones were in flight.
   trained = 20 * summary['updates'] / summary['env_steps']
   assert 0.8 < trained < 1.2
