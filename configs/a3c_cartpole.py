@@ -2,7 +2,7 @@
 
 For launch/train_async.py: workers update shared parameters without locks, every
 5 steps, with RMSProp whose statistics they share, as published. Each has the 16
-environments of `a2c_cartpole` (1): with two workers of 8, two seeds of four
+environments of `a2c_cartpole` (1): with two workers of 8, 2/4 seeds
 forgot what they had learned, with a lock, too.
 """
 

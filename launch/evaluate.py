@@ -1,6 +1,6 @@
 """Plays a checkpoint: `python launch/evaluate.py --workdir=… --episodes=20`.
 
-Prints the mean return with its standard error; `--video=out.mp4` also films
+Prints the mean return with its standard error; `--video=out.mp4` also records
 episodes. The run in `--workdir` may still be training.
 """
 

@@ -33,8 +33,8 @@ _X = flags.DEFINE_enum(
 _SMOOTH = flags.DEFINE_integer(
   'smooth',
   1,
-  'Draws moving means over so many reports, half of them before and half after '
-  'each point; 1: what was logged.',
+  'Draws moving means over this many reports, half of them before and half '
+  'after each point; 1: what was logged.',
   lower_bound=1,
 )
 

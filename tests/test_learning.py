@@ -1,4 +1,4 @@
-"""Slow tests that the configurations learn, with three seeds of three."""
+"""Slow tests that the configurations learn, with 3/3 seeds."""
 
 import numpy as np
 import pytest

@@ -24,7 +24,7 @@ _WORKDIR = flags.DEFINE_string(
 _PORT = flags.DEFINE_integer(
   'port', 8080, 'To listen on; 0: any.', lower_bound=0, upper_bound=65535
 )
-# A run writes a row every two seconds, but for compilation and checkpoints.
+# A run writes a row every two seconds, except while it compiles or saves.
 _STALE_SECONDS = 120.0
 # More than a row has.
 _TAIL_BYTES = 1 << 16

@@ -145,7 +145,7 @@ class MixedSampler(base.TrajectorySampler):
   def sample(self, wait: bool = True) -> base.Sample:
     """See `TrajectorySampler`.
 
-    Unrolls come first: only they are refused once there are demonstrations.
+    Unrolls come first: only they are rejected once there are demonstrations.
     """
     drawn = []
     for sampler in self._samplers:

@@ -24,7 +24,7 @@ def wait_while_busy(
   """Waits for an end, as long as environments return from their calls.
 
   Args:
-    wait: waits for at most so many seconds; returns whether the end has come.
+    wait: waits for at most this many seconds; returns whether the end has come.
     running: returns the environments that are called now.
 
   Returns False if they stay the same for `END_SECONDS`.

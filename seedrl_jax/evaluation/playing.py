@@ -144,7 +144,7 @@ class WrappedStream(envs.EnvStream):
 
 
 class ObservedStream(WrappedStream):
-  """Counts episodes, and films environment 0 while its episodes count."""
+  """Counts episodes; records environment 0 while its episodes count."""
 
   def __init__(
     self,

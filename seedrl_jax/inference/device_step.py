@@ -120,7 +120,7 @@ class DeviceStep:
     Args:
       params: acting parameters on this device.
       observation: nest of `[B, ...]` host arrays.
-      header: int32 `[B, H]`; slots must be unique but for the padding slot.
+      header: int32 `[B, H]`; slots must be unique, except for the padding slot.
 
     Returns:
       On the device: packed output, int32 `[B, K]`, and the rows' core state

@@ -3,7 +3,7 @@
 On a CPU, moving data dominates a small network's update. Blocks of bytes are
 cut out of single frames, before they are stacked and become floats: a fifth of
 the update's CPU time with IMPALA's shallow torso, half with the tiny one,
-measured with `_window_conv` in turns with plain convolutions. An accelerator
+measured by alternating `_window_conv` with plain convolutions. An accelerator
 takes the blocks of bytes, whose many channels suit it, but else XLA's own
 convolution: `_window_conv` would move seven times the bytes on a TPU v5e.
 """

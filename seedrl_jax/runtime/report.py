@@ -44,7 +44,7 @@ class Snapshot:
     lag_sum, lag_updates: sum of the updates' mean policy lag, and their count.
     dropped_sum: sum of the updates' dropped shares of their unrolls.
     num_envs: connected environments.
-    cpu_seconds: of this program's processes, but for a Reverb server.
+    cpu_seconds: of this program's processes, without a Reverb server.
   """
 
   seconds: float

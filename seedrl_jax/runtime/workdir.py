@@ -144,7 +144,7 @@ class Workdir:
   def withdraw(
     self, kind: object, error: BaseException | None, trace: object
   ) -> None:
-    """Leaves a new directory as it was, after a start that is refused.
+    """Leaves a new directory as it was, after a start that failed its checks.
 
     For `ExitStack.push`, while the lock is held. A log of Reverb stays if the
     error names it.

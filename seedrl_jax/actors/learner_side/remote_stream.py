@@ -113,7 +113,7 @@ class RemoteStream(base.EnvStream):
     return dropped
 
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
-    """Answers all of the last batch, in its order, but for who has left."""
+    """Answers the last batch, in its order; skips actors that have left."""
     base.check_action(self.spec.action, action, env_id)
     with self._changed:
       self._check_open()

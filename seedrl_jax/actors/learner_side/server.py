@@ -237,7 +237,7 @@ def make_server(
     sizes: environments of each stream, and the most of them in a batch.
     starts: how often this run was started before.
     socket: path of the unix socket, if no address is configured.
-    local: for actors that act themselves; None: these are refused.
+    local: for actors that act themselves; None: these are rejected.
 
   Raises `ValueError`, naming the flag, if the configuration is not possible.
   """

@@ -76,7 +76,7 @@ class SlotAllocator:
     Args:
       streams: of equal environments; the emptiest is filled first.
       seed: numbers that no other start of any run shares.
-      local: for actors that act themselves; None: these are refused.
+      local: for actors that act themselves; None: these are rejected.
     """
     self.streams = tuple(streams)
     self._env_values = env_values
@@ -103,7 +103,7 @@ class SlotAllocator:
       # An actor without room asks again and again.
       full = e.code == _Code.RESOURCE_EXHAUSTED
       level = logging.DEBUG if full else logging.WARNING
-      _log.log(level, 'Actor %r is refused: %s', hello.name, e)
+      _log.log(level, 'Actor %r is rejected: %s', hello.name, e)
       raise
     welcome = self._welcome(index, lease.env_id, acts_itself)
     _log.debug('Actor %r joins as run %s.', hello.name, welcome.run_id)

@@ -50,7 +50,7 @@ class Architecture(NamedTuple):
   values: Mapping[str, Any] = {}
 
 
-_OWN = ('the learner, in turns', 'the learner', 'nothing', 'train')
+_OWN = ('the learner, alternating', 'the learner', 'nothing', 'train')
 _MEMORY = (
   *('each worker', 'shared memory', 'gradients, parameters (in memory)'),
   'train_async',

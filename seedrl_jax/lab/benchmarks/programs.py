@@ -38,8 +38,8 @@ def measure(
     prefix: of the names of the programs; '': all, and publishing.
 
   Yields:
-    a table row for each. Arguments and results stay on the device, but for the
-    rows 'with copies', in which they come from the host and go there.
+    a table row for each. Arguments and results stay on the device. In the rows
+    'with copies', they come from the host and go there.
   """
   setup = build.plan(config)
   for program in programs_lib.list_programs(setup):

@@ -28,7 +28,7 @@ Start = dict[str, float]
 
 
 def measure(config: str, turns: int) -> Iterator[dict[str, str]]:
-  """Starts runs, cold and warm in turns; yields a table row for each part.
+  """Starts runs, alternately cold and warm; yields a table row for each part.
 
   Args:
     config: value of the flag --config.

@@ -1,6 +1,6 @@
 """Searches for the fastest settings of a run on this machine.
 
-A machine's speed drifts, as others use it too. So a candidate works in turns
+A machine's speed drifts, as others use it too. So a candidate alternates
 with the best so far, and is taken only if it is faster in almost every turn.
 """
 
@@ -114,7 +114,7 @@ class Search:
         self._improve(propose)
 
   def confirm(self) -> Turns:
-    """Measures the default, opened anew, and the best in turns."""
+    """Measures the default, opened anew, and the best alternately."""
     turns = Turns([], [])
     with contextlib.ExitStack() as opened:
       default = self._open({}, opened)

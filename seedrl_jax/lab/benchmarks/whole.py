@@ -202,7 +202,7 @@ class Counts:
     return parts.learner.counters.updates // parts.agent.updates_per_batch
 
   def wait_for_update(self, number: int) -> int:
-    """Waits for so many updates, or the end; returns how many there are."""
+    """Waits for `number` updates, or the end; returns how many there are."""
     while not self._training.done() and self.updates() < number:
       time.sleep(_POLL)
     return self.updates()

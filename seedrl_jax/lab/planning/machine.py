@@ -61,7 +61,7 @@ def time_envs(
 def plans(
   splits: Iterable[bounds.Split], env: timing.Timing, cores: int
 ) -> list[Plan]:
-  """Returns each split with environments on so many cores, the best first.
+  """Returns each split with environments on `cores` cores, best first.
 
   Of splits that environments bind, that is the one that could do most.
   """

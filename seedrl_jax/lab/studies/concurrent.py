@@ -42,7 +42,7 @@ class System(NamedTuple):
   def values_with(
     self, workers: int, config: ml_collections.ConfigDict
   ) -> dict[str, Any]:
-    """Returns the values of keys of `config` for so many workers."""
+    """Returns the values of keys of `config` for a number of workers."""
     leaves = dict(settings.leaves(config))
     return {
       **self.values,
@@ -100,7 +100,7 @@ class Run(NamedTuple):
 
 
 class Row(NamedTuple):
-  """The runs of a system with so many workers: medians over seeds.
+  """The runs of a system with a number of workers: medians over seeds.
 
   All but `solved` are of the runs that reached the target.
   """

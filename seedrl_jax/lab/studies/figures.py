@@ -13,7 +13,7 @@ from matplotlib import ticker
 from seedrl_jax.lab.plots import curves, plotting
 from seedrl_jax.lab.studies import results, statistics
 
-# Points of a curve, each with an interval of so many resamples.
+# Points of a curve, each with an interval of this many resamples.
 _POINTS = 61
 _REPS = 2000
 _COLUMNS = 3

@@ -1,4 +1,4 @@
-"""Compares the system with other libraries, in turns.
+"""Compares the system with other libraries, in alternating runs.
 
 Each run is a process of its own, so that none holds cores or memory of another.
 All get the same environments, network, unroll length and cores.
@@ -67,7 +67,7 @@ class _Ran(NamedTuple):
 def measure(
   task: Task, peers: Sequence[str], python: str
 ) -> Iterator[dict[str, str]]:
-  """Runs all sides in turns; yields a table row for each peer.
+  """Runs all sides alternately; yields a table row for each peer.
 
   Args:
     peers: keys of `library.PEERS`.
