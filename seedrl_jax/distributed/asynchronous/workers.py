@@ -71,6 +71,11 @@ class AsynchronousWorkers(coordinator.Coordinator):
         owned_server.check_addresses(config)
       if self.num_models:
         self._check_models(config)
+      if config.network.normalize_pixels:
+        raise ValueError(
+          '--config.network.normalize_pixels=True: asynchronous workers share '
+          'gradients but no statistics; give False.'
+        )
       return
     first, own = self._told['config'], _flat(config)
     for key in sorted(first.keys() | own.keys()):

@@ -156,6 +156,7 @@ def test_a_model_worker_makes_no_more_than_its_part_of_the_updates(tmp_path):
       ['--config=dyna_q_cartpole', '--config.asynchronous.model_workers=1'],
       'take --config.replay.backend=reverb',
     ),
+    (['--config.network.normalize_pixels'], 'but no statistics; give False'),
     (['--config.asynchronous.share=none'], '--config.asynchronous.share=none'),
   ],
 )
