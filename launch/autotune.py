@@ -111,13 +111,14 @@ def _plan() -> None:
   from seedrl_jax.lab import programs
   from seedrl_jax.lab.benchmarks import timing
   from seedrl_jax.lab.planning import bounds, machine, targets
-  from seedrl_jax.run import build, layout
+  from seedrl_jax.run import layout
+  from seedrl_jax.run import setup as setup_lib
 
   target = targets.parse(_TARGET.value)
   targets.configure([target])
   config, cores = _measured_config(), _CORES.value
   layout.check(config, base.allowed(config))
-  setup = build.plan(config, devices=targets.devices(target))
+  setup = setup_lib.plan(config, devices=targets.devices(target))
   env = machine.time_envs(config, timing.Windows(5, 1.0))
   print(
     f'{setup.env_spec.env_id}: {env.cpu_seconds * 1e6:.2f} µs of processor '

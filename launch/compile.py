@@ -55,11 +55,12 @@ def _compile(target: targets_lib.Target) -> None:
   from seedrl_jax.agents import base
   from seedrl_jax.lab import programs
   from seedrl_jax.lab.planning import report
-  from seedrl_jax.run import build, layout
+  from seedrl_jax.run import layout
+  from seedrl_jax.run import setup as setup_lib
 
   config = _CONFIG.value
   layout.check(config, base.allowed(config))
-  setup = build.plan(config, devices=targets_lib.devices(target))
+  setup = setup_lib.plan(config, devices=targets_lib.devices(target))
   if _JSON.value:
     found = list(programs.compile_all(setup))
     print(json.dumps(report.as_json(target, setup, found)), flush=True)

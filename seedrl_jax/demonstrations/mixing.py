@@ -12,6 +12,11 @@ from seedrl_jax.replay import base, blocks, table_configs
 _ROUNDING = 1e-3
 
 
+def is_configured(config: ml_collections.ConfigDict) -> bool:
+  """Returns whether a run mixes in demonstrations."""
+  return bool(config.demonstrations.fraction or config.demonstrations.path)
+
+
 def run_tables(
   config: ml_collections.ConfigDict,
 ) -> list[table_configs.TableConfig]:

@@ -15,7 +15,8 @@ from seedrl_jax.inference import device_step, specs
 from seedrl_jax.lab.planning import flops as flops_lib
 from seedrl_jax.lab.planning import hlo
 from seedrl_jax.learner import update
-from seedrl_jax.run import build, layout
+from seedrl_jax.run import layout
+from seedrl_jax.run import setup as setup_lib
 
 # Prefixes of the names of programs.
 ACT, UPDATE, PUBLISH = 'act', 'update', 'publish'
@@ -47,7 +48,7 @@ class Compiled(NamedTuple):
   donated: tuple[int, int] | None
 
 
-def list_programs(setup: build.Setup) -> Iterator[update.Program]:
+def list_programs(setup: setup_lib.Setup) -> Iterator[update.Program]:
   """Yields the programs of a run on the devices of `setup`.
 
   The initial state is not among them, as the host's CPU computes it.
@@ -56,7 +57,7 @@ def list_programs(setup: build.Setup) -> Iterator[update.Program]:
   step: Any = jax.ShapeDtypeStruct((), jnp.int32)
   key: Any = jax.ShapeDtypeStruct((2,), jnp.uint32)
   state = update.LearnerState(agent.state_shapes(), step, key)
-  unroll = build.unroll_spec(setup)
+  unroll = setup_lib.unroll_spec(setup)
   batch = specs.blank_batch(unroll, setup.batch_width)
   count = len(setup.updater.devices)
   yield from setup.updater.programs(
@@ -73,7 +74,7 @@ def list_programs(setup: build.Setup) -> Iterator[update.Program]:
 
 
 def _inference_programs(
-  setup: build.Setup, device: jax.Device
+  setup: setup_lib.Setup, device: jax.Device
 ) -> Iterator[update.Program]:
   agent, spec = setup.agent, setup.env_spec.stream
   header = specs.Packing(specs.header_spec(spec.action))
@@ -184,7 +185,7 @@ def _jaxpr(function: Any, shapes: tuple[Any, ...]) -> core.Jaxpr:
   return jax.make_jaxpr(function)(*shapes).jaxpr
 
 
-def compile_all(setup: build.Setup) -> Iterator[Compiled]:
+def compile_all(setup: setup_lib.Setup) -> Iterator[Compiled]:
   """Compiles the programs of a run one after the other, publishing last."""
   count = len(setup.updater.devices)
   platform = setup.updater.devices[0].platform
@@ -194,7 +195,7 @@ def compile_all(setup: build.Setup) -> Iterator[Compiled]:
   yield _publishing(setup)
 
 
-def _publishing(setup: build.Setup) -> Compiled:
+def _publishing(setup: setup_lib.Setup) -> Compiled:
   """Returns the copy of acting parameters to an inference device.
 
   It is no program: the bytes are read once and written once.

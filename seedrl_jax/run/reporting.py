@@ -10,8 +10,9 @@ import ml_collections
 
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
-from seedrl_jax.run import build, network_watch
 from seedrl_jax.run import layout as layout_lib
+from seedrl_jax.run import network_watch
+from seedrl_jax.run import parts as parts_lib
 from seedrl_jax.runtime import progress, report, steal
 from seedrl_jax.runtime import workdir as workdir_lib
 from seedrl_jax.runtime.writers import metrics_log
@@ -23,7 +24,7 @@ class RunCounters:
   def __init__(
     self,
     config: ml_collections.ConfigDict,
-    parts: build.Parts,
+    parts: parts_lib.Parts,
     before: report.RunRecord,
     host: layout_lib.HostIndex = layout_lib.ONLY_HOST,
   ):

@@ -14,9 +14,10 @@ from seedrl_jax.learner import lag_filter
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.networks import observations
 from seedrl_jax.replay import table_configs
-from seedrl_jax.run import build as build_lib
 from seedrl_jax.run import checkpointing, reporting
 from seedrl_jax.run import layout as layout_lib
+from seedrl_jax.run import parts as parts_lib
+from seedrl_jax.run import setup as setup_lib
 from seedrl_jax.run import training as training_lib
 from seedrl_jax.runtime import process, progress, report, startup, threads
 from seedrl_jax.runtime import workdir as workdir_lib
@@ -41,7 +42,7 @@ class System:
     config: ml_collections.ConfigDict,
     workdir: str | os.PathLike[str],
     profile_updates: int = 0,
-    make_streams: build_lib.MakeStream | None = None,
+    make_streams: parts_lib.MakeStream | None = None,
     line: progress.ProgressLine | None = None,
     coordinator: coordinator_lib.Coordinator | None = None,
     on_report: Callable[[report.Summary], Any] | None = None,
@@ -87,7 +88,7 @@ class System:
   def _restore_and_open(
     self,
     opened: contextlib.ExitStack,
-    make_streams: build_lib.MakeStream | None,
+    make_streams: parts_lib.MakeStream | None,
   ) -> None:
     self._lock = self._workdir.acquire(self._line.say)
     opened.callback(self._lock.close)
@@ -95,7 +96,7 @@ class System:
     checkpoints = checkpointing.RunCheckpoints(
       self._config, self._workdir, self._line.say, leads=not self._host.index
     )
-    setup = build_lib.plan(
+    setup = setup_lib.plan(
       self._config,
       self._host,
       self._coordinator.devices(),
@@ -106,13 +107,13 @@ class System:
       observations.check_release(
         self._workdir, self._config.network, setup.env_spec
       )
-    state = checkpoints.restore(build_lib.initial_state(setup))
+    state = checkpoints.restore(setup_lib.initial_state(setup))
     startup.ready('state')
     shared, state = self._coordinator.share(checkpoints.told(), state)
     # Asynchronous workers end, and save their replays, one after the other.
     is_exact = self._coordinator.divides_batch
     checkpoints.follow(shared, int(state.step), is_exact)
-    start = build_lib.Start(
+    start = parts_lib.Start(
       starts=checkpoints.record.starts,
       inference_keys=checkpoints.record.inference_keys,
       replay=checkpoints.replay_path,
@@ -120,7 +121,7 @@ class System:
       actor_socket=str(self._workdir.actor_socket),
     )
     self._checkpoints = checkpoints
-    self.parts = build_lib.open_parts(setup, state, start, make_streams)
+    self.parts = parts_lib.open_parts(setup, state, start, make_streams)
     opened.callback(self.parts.close)
     self._coordinator.opened(self.parts.store)
 

@@ -16,7 +16,8 @@ from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.networks import observations
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
-from seedrl_jax.run import build, checkpointing, reporting
+from seedrl_jax.run import checkpointing, reporting
+from seedrl_jax.run import parts as parts_lib
 from seedrl_jax.runtime import process, progress, report, startup, threads
 
 # Seconds for threads to end: in all, and before the user is informed.
@@ -292,7 +293,7 @@ def _decay_warning(config: ml_collections.ConfigDict) -> str:
 
 def fill_demonstrations(
   config: ml_collections.ConfigDict,
-  parts: build.Parts,
+  parts: parts_lib.Parts,
   say: Callable[[str], None],
   at_start: bool = False,
 ) -> None:

@@ -15,7 +15,7 @@ from seedrl_jax.lab.planning import (
   report,
   targets,
 )
-from seedrl_jax.run import build
+from seedrl_jax.run import setup as setup_lib
 
 _TARGET = targets.Target('v5e', (2, 2))
 
@@ -28,7 +28,7 @@ def _setup(config, num_devices=4, **changes):
   for key, value in changes.items():
     section, _, name = key.partition('__')
     config[section][name] = value
-  return build.plan(config, devices=jax.devices()[:num_devices])
+  return setup_lib.plan(config, devices=jax.devices()[:num_devices])
 
 
 def _compile(setup):

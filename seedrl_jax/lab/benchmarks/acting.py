@@ -9,7 +9,8 @@ from seedrl_jax import types
 from seedrl_jax.envs import base as envs
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.lab.benchmarks import timing
-from seedrl_jax.run import build as build_lib
+from seedrl_jax.run import parts as parts_lib
+from seedrl_jax.run import setup as setup_lib
 from seedrl_jax.runtime import process, threads
 
 _FIRST = int(types.StepType.FIRST)
@@ -24,7 +25,7 @@ _Act = Callable[[], int]
 
 
 def time_envs(
-  setup: build_lib.Setup, parts: build_lib.Parts, windows: timing.Windows
+  setup: setup_lib.Setup, parts: parts_lib.Parts, windows: timing.Windows
 ) -> timing.Timing:
   """Times the environments of all streams with random actions."""
   acts = [_act_randomly(worker.stream) for worker in parts.workers]
@@ -32,7 +33,7 @@ def time_envs(
 
 
 def time_with_inference(
-  setup: build_lib.Setup, parts: build_lib.Parts, windows: timing.Windows
+  setup: setup_lib.Setup, parts: parts_lib.Parts, windows: timing.Windows
 ) -> timing.Timing:
   """Times environments and inference, which records nothing, of all streams."""
   acts = []
@@ -74,7 +75,7 @@ def _infer(worker: worker_lib.InferenceWorker) -> int:
 
 
 def _time(
-  acts: Sequence[_Act], setup: build_lib.Setup, windows: timing.Windows
+  acts: Sequence[_Act], setup: setup_lib.Setup, windows: timing.Windows
 ) -> timing.Timing:
   """Times functions that each have a thread, pinned as in a run.
 

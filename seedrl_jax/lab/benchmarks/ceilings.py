@@ -11,7 +11,8 @@ from seedrl_jax.lab.benchmarks import acting, environments, timing
 from seedrl_jax.learner import topology as topology_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
-from seedrl_jax.run import build as build_lib
+from seedrl_jax.run import parts as parts_lib
+from seedrl_jax.run import setup as setup_lib
 from seedrl_jax.runtime import threads
 
 _JOIN_SECONDS = 60.0
@@ -100,13 +101,13 @@ def steps_per_update(config: ml_collections.ConfigDict) -> float:
 
 def measure(
   config: ml_collections.ConfigDict,
-  streams: build_lib.MakeStream | None,
+  streams: parts_lib.MakeStream | None,
   windows: timing.Windows,
 ) -> Ceilings:
   """Measures every stage of a run; for `streams` see `build.build`."""
-  setup = build_lib.plan(config)
-  state = build_lib.initial_state(setup)
-  parts = build_lib.open_parts(setup, state, streams=streams)
+  setup = setup_lib.plan(config)
+  state = setup_lib.initial_state(setup)
+  parts = parts_lib.open_parts(setup, state, streams=streams)
   with contextlib.closing(parts):
     return Ceilings(
       env=acting.time_envs(setup, parts, windows),
@@ -121,7 +122,7 @@ def measure(
 
 
 def _inference(
-  parts: build_lib.Parts, windows: timing.Windows
+  parts: parts_lib.Parts, windows: timing.Windows
 ) -> timing.Timing:
   worker = parts.workers[0]
   size, step = worker.stream.batch_size, worker.device_step
@@ -144,7 +145,7 @@ def _inference(
 
 def _update(
   config: ml_collections.ConfigDict,
-  parts: build_lib.Parts,
+  parts: parts_lib.Parts,
   windows: timing.Windows,
 ) -> timing.Timing:
   steps = steps_per_update(config)
@@ -162,7 +163,7 @@ def _update(
 
 def _publish(
   config: ml_collections.ConfigDict,
-  parts: build_lib.Parts,
+  parts: parts_lib.Parts,
   windows: timing.Windows,
 ) -> timing.Timing:
   steps = steps_per_update(config) * config.learner.publish_period
@@ -180,7 +181,7 @@ def _publish(
 
 def _store(
   config: ml_collections.ConfigDict,
-  parts: build_lib.Parts,
+  parts: parts_lib.Parts,
   windows: timing.Windows,
 ) -> timing.Timing:
   """Times sampling beside a writer that the table's rules hold back.

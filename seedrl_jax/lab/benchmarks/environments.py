@@ -9,8 +9,8 @@ import numpy as np
 from seedrl_jax import types
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory
-from seedrl_jax.run import build
 from seedrl_jax.run import layout as layout_lib
+from seedrl_jax.run import parts as parts_lib
 
 _EPISODE_STEPS = 200
 # `FreeStream` repeats this many observations.
@@ -68,7 +68,7 @@ class FreeStream(envs.EnvStream):
     self._closed = True
 
 
-def free_streams(config: ml_collections.ConfigDict) -> build.MakeStream:
+def free_streams(config: ml_collections.ConfigDict) -> parts_lib.MakeStream:
   """Returns a maker of free streams with the configured shapes."""
   spec = factory.make_spec(config.env)._replace(name='free')
 

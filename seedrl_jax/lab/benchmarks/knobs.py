@@ -11,7 +11,8 @@ from seedrl_jax.envs import factory, registry
 from seedrl_jax.lab.benchmarks import ceilings
 from seedrl_jax.learner import topology as topology_lib
 from seedrl_jax.networks import observations
-from seedrl_jax.run import build, layout
+from seedrl_jax.run import layout
+from seedrl_jax.run import setup as setup_lib
 
 # New values of a configuration, by dotted key.
 Changes = Mapping[str, Any]
@@ -47,7 +48,9 @@ class Machine(NamedTuple):
   has_images: bool
 
 
-def describe_machine(setup: build.Setup, timed: ceilings.Ceilings) -> Machine:
+def describe_machine(
+  setup: setup_lib.Setup, timed: ceilings.Ceilings
+) -> Machine:
   """Returns this machine, by the stages of a run."""
   leaves = observations.read_leaves(setup.config.network, setup.env_spec)
   return Machine(

@@ -15,7 +15,7 @@ from seedrl_jax.lab import programs as programs_lib
 from seedrl_jax.lab.benchmarks import environments
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import update
-from seedrl_jax.run import build
+from seedrl_jax.run import setup as setup_lib
 
 COLUMNS = (
   *('program', 'ms a call, median (min–max)', 'calls', 'compiled in, s'),
@@ -41,7 +41,7 @@ def measure(
     a table row for each. Arguments and results stay on the device. In the rows
     'with copies', they come from the host and go there.
   """
-  setup = build.plan(config)
+  setup = setup_lib.plan(config)
   for program in programs_lib.list_programs(setup):
     if program.name.startswith(prefix):
       yield from _time_program(setup, program, seconds)
@@ -50,7 +50,7 @@ def measure(
 
 
 def _time_program(
-  setup: build.Setup, program: update.Program, seconds: float
+  setup: setup_lib.Setup, program: update.Program, seconds: float
 ) -> Iterator[dict[str, str]]:
   arguments = _arguments(setup, program)
   start = time.perf_counter()
@@ -69,7 +69,7 @@ def _time_program(
   yield _row(name, compiled, prepare, seconds, compile_seconds)
 
 
-def _arguments(setup: build.Setup, program: update.Program) -> list[Any]:
+def _arguments(setup: setup_lib.Setup, program: update.Program) -> list[Any]:
   """Returns random arguments of a program, where a run has them.
 
   Those of an act step that come from environments are on the host.
@@ -105,7 +105,7 @@ def _prepare(arguments: list[Any], donated: int | None) -> tuple[Any, ...]:
   return tuple(copied)
 
 
-def _time_publishing(setup: build.Setup, seconds: float) -> dict[str, str]:
+def _time_publishing(setup: setup_lib.Setup, seconds: float) -> dict[str, str]:
   publisher = learner_lib.ParameterPublisher(setup.topology.inference)
   shapes = setup.agent.params_shapes()
   rng = np.random.default_rng(0)

@@ -16,7 +16,7 @@ from seedrl_jax.lab.benchmarks import replay as replay_benchmark
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
 from seedrl_jax.replay.reverb.client import store as reverb_store
-from seedrl_jax.run import build
+from seedrl_jax.run import parts as parts_lib
 
 # Number of different steps, which then repeat.
 _PERIOD = 1000
@@ -32,7 +32,7 @@ def measure(
   Raises:
     ReverbError: if the server does not start, or is lost.
   """
-  parts = build.build(config, environments.free_streams(config))
+  parts = parts_lib.build(config, environments.free_streams(config))
   with contextlib.closing(parts):
     assert isinstance(parts.store, reverb_store.ReverbStore)
     table = parts.store.table(table_configs.TABLE)

@@ -29,9 +29,10 @@ from seedrl_jax.distributed import hosts
 from seedrl_jax.lab.benchmarks import environments
 from seedrl_jax.learner import update as update_lib
 from seedrl_jax.replay import table_configs
-from seedrl_jax.run import build as build_lib
 from seedrl_jax.run import layout as layout_lib
+from seedrl_jax.run import parts as parts_lib
 from seedrl_jax.run import reporting
+from seedrl_jax.run import setup as setup_lib
 from seedrl_jax.runtime import process, report
 
 # Training devices per inference device, as by default with four devices.
@@ -188,11 +189,11 @@ def _time(
   host: layout_lib.HostIndex,
   turns: int,
 ) -> Iterator[Turn]:
-  setup = build_lib.plan(config, host)
+  setup = setup_lib.plan(config, host)
   # Hosts have seeds of their own.
-  _, state = coordinator.share({}, build_lib.initial_state(setup))
+  _, state = coordinator.share({}, setup_lib.initial_state(setup))
   streams = environments.free_streams(config)
-  parts = build_lib.open_parts(setup, state, streams=streams)
+  parts = parts_lib.open_parts(setup, state, streams=streams)
   figures = reporting.RunCounters(config, parts, report.RunRecord(), host)
   with contextlib.closing(parts):
     alone = _make_alone(parts)
@@ -208,7 +209,7 @@ def _time(
         yield _turn(parts, alone, decide)
 
 
-def _make_alone(parts: build_lib.Parts) -> Callable[[], None]:
+def _make_alone(parts: parts_lib.Parts) -> Callable[[], None]:
   """Returns the devices' own work: an update without collectives."""
   updater = update_lib.Updater(parts.agent, parts.updater.devices)
   batch = updater.shard(parts.blank_batch)
@@ -235,7 +236,7 @@ def _without_collectives() -> Iterator[None]:
 
 
 def _turn(
-  parts: build_lib.Parts,
+  parts: parts_lib.Parts,
   alone: Callable[[], None],
   decide: coordinator_lib.Decide,
 ) -> Turn:
@@ -284,7 +285,7 @@ class _Clock:
     return result
 
 
-def _fill(parts: build_lib.Parts) -> None:
+def _fill(parts: parts_lib.Parts) -> None:
   """Inserts a batch of zeros."""
   table = parts.store.table(table_configs.TABLE)
   due = sum(len(piece.weight) for piece in parts.blank_batch)

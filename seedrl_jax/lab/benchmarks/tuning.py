@@ -19,7 +19,8 @@ from seedrl_jax.lab.benchmarks import knobs as knobs_lib
 from seedrl_jax.lab.benchmarks import turns as turns_lib
 from seedrl_jax.lab.benchmarks.knobs import Changes
 from seedrl_jax.lab.benchmarks.turns import Window
-from seedrl_jax.run import build, system
+from seedrl_jax.run import setup as setup_lib
+from seedrl_jax.run import system
 from seedrl_jax.runtime import steal
 
 # In so many turns a candidate may be slower so often. One that is as fast as
@@ -214,7 +215,7 @@ def tune(
     return turns_lib.open_run(_changed(config, changes), window_seconds)
 
   with contextlib.closing(Search(open_run, seconds, say)) as search:
-    rate, setup = search.rate(), build.plan(config)
+    rate, setup = search.rate(), setup_lib.plan(config)
     stages = timing.Windows(_WINDOWS, window_seconds / 2)
     timed = ceilings.measure(config, None, stages)
     resources = timed.resources(setup.topology)

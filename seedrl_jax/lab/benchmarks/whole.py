@@ -16,7 +16,8 @@ import ml_collections
 from seedrl_jax.distributed import coordinator as coordinator_lib
 from seedrl_jax.lab.benchmarks import ceilings, timing
 from seedrl_jax.learner import topology as topology_lib
-from seedrl_jax.run import build, system
+from seedrl_jax.run import parts as parts_lib
+from seedrl_jax.run import system
 from seedrl_jax.runtime import progress, report
 
 # Before the first window, and in each.
@@ -33,7 +34,7 @@ class Case(NamedTuple):
 
   name: str
   config: ml_collections.ConfigDict
-  streams: build.MakeStream | None = None
+  streams: parts_lib.MakeStream | None = None
 
 
 class Whole(NamedTuple):
@@ -121,7 +122,7 @@ def run(case: Case, windows: timing.Windows) -> Whole:
 @contextlib.contextmanager
 def running(
   config: ml_collections.ConfigDict,
-  streams: build.MakeStream | None = None,
+  streams: parts_lib.MakeStream | None = None,
   coordinator: coordinator_lib.Coordinator | None = None,
 ) -> Iterator[tuple[system.System, futures.Future[Any]]]:
   """Yields a run that trains, and its end; stops it at the end.

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from seedrl_jax.lab import programs as programs_lib
 from seedrl_jax.lab.benchmarks import ceilings
 from seedrl_jax.lab.planning import targets
-from seedrl_jax.run import build
+from seedrl_jax.run import setup as setup_lib
 
 
 class Bound(NamedTuple):
@@ -81,7 +81,7 @@ def bound(compiled: programs_lib.Compiled, device: targets.Device) -> Bound:
 
 
 def splits(
-  setup: build.Setup,
+  setup: setup_lib.Setup,
   compiled: Sequence[programs_lib.Compiled],
   device: targets.Device,
 ) -> list[Split]:
@@ -117,7 +117,7 @@ def splits(
   return found
 
 
-def _pairs(setup: build.Setup) -> Iterator[tuple[int, int]]:
+def _pairs(setup: setup_lib.Setup) -> Iterator[tuple[int, int]]:
   """Yields numbers of inference and training devices; 0 shares the only one."""
   topology, config = setup.topology, setup.config
   if topology.shared:

@@ -11,7 +11,8 @@ import ml_collections
 
 from seedrl_jax.lab.benchmarks import acting, timing
 from seedrl_jax.lab.planning import bounds, targets
-from seedrl_jax.run import build
+from seedrl_jax.run import parts as parts_lib
+from seedrl_jax.run import setup as setup_lib
 
 
 class Plan(NamedTuple):
@@ -50,8 +51,8 @@ def time_envs(
     # Nothing is stored.
     config.replay.max_size = 2 * config.batch_size
     config.replay.min_size = 1
-  setup = build.plan(config)
-  parts = build.open_parts(setup, build.initial_state(setup))
+  setup = setup_lib.plan(config)
+  parts = parts_lib.open_parts(setup, setup_lib.initial_state(setup))
   try:
     return acting.time_envs(setup, parts, windows)
   finally:

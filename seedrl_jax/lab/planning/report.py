@@ -6,7 +6,7 @@ from typing import Any
 from seedrl_jax.lab import programs as programs_lib
 from seedrl_jax.lab.benchmarks import timing
 from seedrl_jax.lab.planning import bounds, targets
-from seedrl_jax.run import build
+from seedrl_jax.run import setup as setup_lib
 
 # Bytes in a table's unit.
 _MEGA, _GIGA = 1e6, 1e9
@@ -71,7 +71,7 @@ def split_row(split: bounds.Split, action_repeat: int) -> dict[str, str]:
 
 def as_json(
   target: targets.Target,
-  setup: build.Setup,
+  setup: setup_lib.Setup,
   compiled: Sequence[programs_lib.Compiled],
 ) -> dict[str, Any]:
   """Returns all figures, in bytes, seconds and environment steps."""
@@ -108,7 +108,7 @@ def as_json(
 
 def print_all(
   target: targets.Target,
-  setup: build.Setup,
+  setup: setup_lib.Setup,
   compiled: Iterable[programs_lib.Compiled],
   num_largest: int,
 ) -> None:

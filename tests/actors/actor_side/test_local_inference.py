@@ -22,7 +22,7 @@ from seedrl_jax.envs import factory
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
 from seedrl_jax.replay.embedded import store
-from seedrl_jax.run import build as build_lib
+from seedrl_jax.run import parts as parts_lib
 from tests import runs
 
 _NUM_ENVS = 4
@@ -85,16 +85,16 @@ def _stream(config: Any) -> Any:
 
 def _central(
   config: Any, inserted: _Inserted, monkeypatch: pytest.MonkeyPatch
-) -> tuple[build_lib.Parts, list[np.ndarray]]:
+) -> tuple[parts_lib.Parts, list[np.ndarray]]:
   """Acts in the learner; returns its parts and parameters."""
   monkeypatch.setattr(
-    build_lib.replay_factory,
+    parts_lib.replay_factory,
     'make_store',
     lambda config, tables, spec, width, overlap, *_: _recording(
       inserted, tables, spec, width, config.seed, overlap
     ),
   )
-  parts = build_lib.build(config, lambda *_: _stream(config))
+  parts = parts_lib.build(config, lambda *_: _stream(config))
   (worker,) = parts.workers
   worker.device_step.set_key(np.asarray(jax.random.PRNGKey(_SEED)))
   _, params = parts.publisher.latest(parts.topology.inference[0])

@@ -10,7 +10,7 @@ from seedrl_jax.actors import handshake, local_messages, wire
 from seedrl_jax.actors.learner_side import server as server_lib
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import factory as env_factory
-from seedrl_jax.run import build as build_lib
+from seedrl_jax.run import parts as parts_lib
 from tests import runs
 from tests.actors import toys
 from tests.patience import wait_until
@@ -20,10 +20,10 @@ def _config(**values: object):
   return runs.tiny(**{'env__num_envs': 0, 'actors__max_envs': 4, **values})
 
 
-def _build(folder: pathlib.Path, **values: object) -> build_lib.Parts:
-  return build_lib.build(
+def _build(folder: pathlib.Path, **values: object) -> parts_lib.Parts:
+  return parts_lib.build(
     _config(**values),
-    start=build_lib.Start(actor_socket=str(folder / 'a.sock')),
+    start=parts_lib.Start(actor_socket=str(folder / 'a.sock')),
   )
 
 
@@ -90,7 +90,7 @@ def test_only_reverb_lets_actors_act_themselves(
 class _Stepper:
   """Plays scripted steps of any environment."""
 
-  def __init__(self, parts: build_lib.Parts):
+  def __init__(self, parts: parts_lib.Parts):
     assert parts.actors is not None
     self._worker = parts.workers[-1]
     self._client = toys.Client(parts.actors.addresses[0])

@@ -7,7 +7,8 @@ import pytest
 
 from seedrl_jax.lab.benchmarks import acting, environments, timing
 from seedrl_jax.replay import table_configs
-from seedrl_jax.run import build
+from seedrl_jax.run import parts as parts_lib
+from seedrl_jax.run import setup as setup_lib
 from seedrl_jax.runtime import threads
 from tests import runs
 from tests.patience import PATIENCE
@@ -44,9 +45,9 @@ def _opened(**kwargs):
     streams.append(_Stream(spec, len(plan.global_env_id), 1, **kwargs))
     return streams[-1]
 
-  setup = build.plan(config)
-  state = build.initial_state(setup)
-  parts = build.open_parts(setup, state, streams=make)
+  setup = setup_lib.plan(config)
+  state = setup_lib.initial_state(setup)
+  parts = parts_lib.open_parts(setup, state, streams=make)
   with contextlib.closing(parts):
     yield setup, parts, streams
 

@@ -1,4 +1,4 @@
-"""Tests for seedrl_jax/run/build.py: refusals, and the sizes of parts."""
+"""Tests for seedrl_jax/run/setup.py: refusals, and the sizes of parts."""
 
 import re
 
@@ -10,13 +10,14 @@ from seedrl_jax.configs import (
   pqn_cartpole,
   sac_pendulum,
 )
-from seedrl_jax.run import build as build_lib
 from seedrl_jax.run import layout
+from seedrl_jax.run import parts as parts_lib
+from seedrl_jax.run import setup as setup_lib
 from tests import runs
 
 
 def _build(**values):
-  return build_lib.build(runs.tiny(**values))
+  return parts_lib.build(runs.tiny(**values))
 
 
 @pytest.mark.parametrize(
@@ -100,30 +101,30 @@ def test_agents_refuse_a_share_that_they_cannot_cut(
     'a batch.'
   )
   with pytest.raises(ValueError, match=f'^{re.escape(sentence)}$'):
-    build_lib.plan(config)
+    setup_lib.plan(config)
 
 
 def test_advantages_are_not_normalised_alone():
   config = runs.tiny(ppo_cartpole.get_config, minibatches=20)
   with pytest.raises(ValueError, match=r'minibatches=20: .*=batch\.$'):
-    build_lib.plan(config)
+    setup_lib.plan(config)
   config.loss.normalize_advantages = 'batch'
-  build_lib.plan(config)
+  setup_lib.plan(config)
 
 
 def test_streams_of_later_starts_have_other_seeds(monkeypatch):
   seeds = []
-  make = build_lib.env_factory.make_stream
+  make = setup_lib.env_factory.make_stream
 
   def make_stream(section, seed, **kwargs):
     seeds.append(seed)
     return make(section, seed=seed, **kwargs)
 
-  monkeypatch.setattr(build_lib.env_factory, 'make_stream', make_stream)
+  monkeypatch.setattr(setup_lib.env_factory, 'make_stream', make_stream)
   # There may be fewer streams than in an earlier start.
   for starts, count in (0, 3), (1, 1), (1, 1), (2, 2):
     config = runs.tiny(topology__streams_per_device=count)
-    build_lib.build(config, start=build_lib.Start(starts)).close()
+    parts_lib.build(config, start=parts_lib.Start(starts)).close()
   assert seeds[3] == seeds[4]
   assert len(set(seeds)) == len(seeds) - 1
 
@@ -131,6 +132,6 @@ def test_streams_of_later_starts_have_other_seeds(monkeypatch):
 def test_the_last_worker_trains_the_model():
   config = dyna_q_cartpole.get_config()
   hosts = [layout.HostIndex(i, 3, False, 1) for i in range(3)]
-  losses = [build_lib.plan(config, host).agent.trainer.loss for host in hosts]
+  losses = [setup_lib.plan(config, host).agent.trainer.loss for host in hosts]
   roles = [loss.config.planning.role for loss in losses]
   assert roles == ['act', 'act', 'model']

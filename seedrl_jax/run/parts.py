@@ -1,4 +1,4 @@
-"""Makes and connects the parts of a run: `plan` checks, `open_parts` opens."""
+"""Makes and connects the parts of a run."""
 
 import contextlib
 import dataclasses
@@ -29,41 +29,15 @@ from seedrl_jax.replay import factory as replay_factory
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import lag as lag_lib
 from seedrl_jax.run import layout as layout_lib
+from seedrl_jax.run import setup as setup_lib
 from seedrl_jax.runtime import startup
 
 # Makes a stream's environments from its index and its plan.
 MakeStream = Callable[[int, layout_lib.StreamPlan], envs.EnvStream]
-# Makes what updates an agent's state on training devices.
-MakeUpdater = Callable[[agents.Agent, Sequence[jax.Device]], update.Updater]
-
 # Environment i of stream s has the seed s * this + i; streams are numbered over
 # all starts, and one start has fewer than the second.
 _SEED_STRIDE = 1_000_003
 _STREAMS_OF_START = 1 << 10
-
-
-@dataclasses.dataclass(frozen=True)
-class Setup:
-  """What a run computes with and how large it is; nothing here is open.
-
-  Attributes:
-    config: of this host, as `topology` and `plans`.
-    env_spec: of all hosts, as `updater`.
-    keys: PRNG keys of the initial state and of each stream.
-    batch_width: unrolls of a batch that each training device gets.
-    block_width: unrolls that are assembled side by side.
-  """
-
-  config: ml_collections.ConfigDict
-  host: layout_lib.HostIndex
-  env_spec: types.EnvSpec
-  topology: topology.Topology
-  plans: list[layout_lib.StreamPlan]
-  agent: agents.Agent
-  updater: update.Updater
-  keys: jax.Array
-  batch_width: int
-  block_width: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,88 +138,12 @@ def build(
   start: Start = FIRST_START,
 ) -> Parts:
   """Makes the parts of a new run on one host; see `open_parts`."""
-  setup = plan(config)
-  return open_parts(setup, initial_state(setup), start, streams)
-
-
-def plan(
-  config: ml_collections.ConfigDict,
-  host: layout_lib.HostIndex = layout_lib.ONLY_HOST,
-  devices: Sequence[jax.Device] = (),
-  make_updater: MakeUpdater = update.Updater,
-) -> Setup:
-  """Works out a host's part of a run; raises `ValueError` naming a flag.
-
-  `devices` are those of this part alone; without them, all that JAX has.
-  """
-  own = layout_lib.host_config(config, host)
-  env_spec = env_factory.make_env_spec(config, host.count)
-  own_devices = list(devices) or jax.local_devices()
-  most = config.topology.max_devices
-  ratio = config.topology.inference_to_training or topology.default_ratio(
-    most or len(own_devices), own.batch_size // config.learner.micro_batches
-  )
-  split = topology.make_topology(ratio, own_devices, most)
-  training = topology.all_training(ratio, devices or jax.devices(), most)
-  batch_width = layout_lib.check_batch(config, len(training))
-  if _has_demonstrations(config):
-    # Raises before anything is opened.
-    mixing.demonstrations_per_block(own, len(split.training))
-  plans = layout_lib.plan_streams(own, split.inference, host)
-  agent = agents.load_agent(_for_agent(config, training[0], host), env_spec)
-  agent.check_share(batch_width)
-  block_width = layout_lib.block_width(config, batch_width, plans)
-  layout_lib.check_max_lag(own, plans, block_width)
-  return Setup(
-    config=own,
-    host=host,
-    env_spec=env_spec,
-    topology=split,
-    plans=plans,
-    agent=agent,
-    updater=make_updater(agent, training),
-    keys=jax.random.split(jax.random.PRNGKey(own.seed), len(plans) + 1),
-    batch_width=batch_width,
-    block_width=block_width,
-  )
-
-
-def _for_agent(
-  config: ml_collections.ConfigDict,
-  device: jax.Device,
-  host: layout_lib.HostIndex,
-) -> ml_collections.ConfigDict:
-  """Returns the configuration for the agent of this device and host."""
-  config = config.copy_and_resolve_references()
-  if device.platform != 'tpu':
-    config.network.tpu_chunk = 0
-  if host.num_models:
-    config.planning.role = 'act' if host.has_environments else 'model'
-  return config
-
-
-def _has_demonstrations(config: ml_collections.ConfigDict) -> bool:
-  return bool(config.demonstrations.fraction or config.demonstrations.path)
-
-
-def initial_state(setup: Setup) -> update.LearnerState:
-  """Returns the learner's state before the first update."""
-  return update.initial_state(setup.agent, setup.keys[0])
-
-
-def unroll_spec(setup: Setup) -> types.Unroll:
-  """Returns the `ArraySpec`s of a stored unroll."""
-  agent, env_spec = setup.agent, setup.env_spec
-  return specs.unroll_spec(
-    env_spec.stream,
-    agent.num_transitions(setup.config.unroll_length),
-    specs.output_spec(agent, env_spec.stream, agent.params_shapes()),
-    specs.core_spec(agent),
-  )
+  setup = setup_lib.plan(config)
+  return open_parts(setup, setup_lib.initial_state(setup), start, streams)
 
 
 def open_parts(
-  setup: Setup,
+  setup: setup_lib.Setup,
   state: update.LearnerState,
   start: Start = FIRST_START,
   streams: MakeStream | None = None,
@@ -260,7 +158,9 @@ def open_parts(
 class _Opener:
   """Opens the parts of a run one after the other."""
 
-  def __init__(self, setup: Setup, state: update.LearnerState, start: Start):
+  def __init__(
+    self, setup: setup_lib.Setup, state: update.LearnerState, start: Start
+  ):
     self._setup, self._state, self._start = setup, state, start
     self._config = setup.config
     self._publisher = learner_lib.ParameterPublisher(setup.topology.inference)
@@ -279,7 +179,7 @@ class _Opener:
       )
       for p, k in zip(setup.plans, keys, strict=True)
     ]
-    self._unroll_spec = unroll_spec(setup)
+    self._unroll_spec = setup_lib.unroll_spec(setup)
 
   def open(self, streams: MakeStream | None) -> Parts:
     """Opens all parts, or none if one fails."""
@@ -310,7 +210,7 @@ class _Opener:
   def _open_store(self) -> replay.TrajectoryStore:
     config = self._config
     tables = [table_configs.table_config(config)]
-    if _has_demonstrations(config):
+    if mixing.is_configured(config):
       tables = mixing.run_tables(config)
     return replay_factory.make_store(
       config,
@@ -438,7 +338,7 @@ class _Opener:
     setup, config = self._setup, self._config
     training = setup.topology.training
     blank = specs.blank_batch(self._unroll_spec, setup.batch_width)
-    if _has_demonstrations(config):
+    if mixing.is_configured(config):
       sampler = mixing.make_sampler(config, store, len(training))
     else:
       table = store.table(table_configs.TABLE)
