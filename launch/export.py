@@ -43,6 +43,7 @@ def main(argv: Sequence[str]) -> None:
   os.environ['JAX_PLATFORMS'] = 'cpu'
   # Imports take seconds, so parse flags first.
   from seedrl_jax.evaluation import export, policy
+  from seedrl_jax.runtime import file_io
   from seedrl_jax.runtime import workdir as workdir_lib
 
   allowed = tuple(allow_flags.allowed())
@@ -54,7 +55,7 @@ def main(argv: Sequence[str]) -> None:
       workdir_lib.refuse_links(folder, *folder.glob('*'))
     player, spec = policy.load(_WORKDIR.value, _CHECKPOINT.value, allowed)
     export.export(player, spec, folder, _BATCH_SIZE.value, _SAMPLE.value)
-  except (OSError, ValueError, workdir_lib.NotWritten) as e:
+  except (OSError, ValueError, file_io.NotWritten) as e:
     sys.exit(f'export: {e}')
   print(f'export: {folder}, of checkpoint {player.version}')
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from seedrl_jax.launch import config_flag, program
-from seedrl_jax.runtime import process, startup, workdir
+from seedrl_jax.runtime import file_io, process, startup, workdir
 
 if TYPE_CHECKING:
   from seedrl_jax.distributed import coordinator as coordinator_lib
@@ -152,7 +152,7 @@ def _said() -> tuple[type[BaseException], ...]:
   from seedrl_jax.runtime.writers import metrics_log
 
   return (
-    *(ValueError, MemoryError, workdir.NotWritten, metrics_log.NotOpened),
+    *(ValueError, MemoryError, file_io.NotWritten, metrics_log.NotOpened),
     *(registry.MissingLibraryError, system.RunFailed),
     *(coordinator.HostLost, coordinator.WorkerFailed),
   )

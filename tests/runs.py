@@ -24,8 +24,7 @@ from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.envs import step_checks
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import system
-from seedrl_jax.runtime import progress
-from seedrl_jax.runtime import workdir as workdir_lib
+from seedrl_jax.runtime import file_io, progress
 from tests.patience import PATIENCE
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -165,7 +164,7 @@ def check_cartpole_episodes(workdir: pathlib.Path) -> None:
 
 def steps(workdir: pathlib.Path) -> list[int]:
   """Numbers of the checkpoints in a work directory."""
-  return workdir_lib.numbers_in(workdir / 'checkpoints')
+  return file_io.numbers_in(workdir / 'checkpoints')
 
 
 def open_files() -> set[str]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.replay import base, blocks, checkpoints
-from seedrl_jax.runtime import workdir
+from seedrl_jax.runtime import file_io
 
 # The table's name.
 TABLE = 'demonstrations'
@@ -116,7 +116,7 @@ def create(path: str, layout: blocks.UnrollLayout) -> Iterator[FolderWriter]:
 def read_manifest(path: str) -> Manifest:
   """Returns a folder's manifest; raises ValueError if missing or damaged."""
   try:
-    manifest = Manifest(**workdir.read_json(pathlib.Path(path, _MANIFEST)))
+    manifest = Manifest(**file_io.read_json(pathlib.Path(path, _MANIFEST)))
     if type(manifest.sequences) is not int or manifest.sequences < 1:
       raise ValueError(f'sequences={manifest.sequences}')
   except OSError as e:

@@ -13,7 +13,7 @@ from jax import export as jax_export
 
 from seedrl_jax import types
 from seedrl_jax.evaluation import playing, policy
-from seedrl_jax.runtime import workdir as workdir_lib
+from seedrl_jax.runtime import file_io
 
 PLATFORMS = ('cpu', 'cuda', 'tpu')
 
@@ -50,9 +50,7 @@ def export(
 
   exported = jax_export.export(call, platforms=PLATFORMS)(inputs, leaves)
   folder.mkdir(parents=True, exist_ok=True)
-  workdir_lib.write_whole(
-    folder / 'policy.stablehlo', bytes(exported.serialize())
-  )
+  file_io.write_whole(folder / 'policy.stablehlo', bytes(exported.serialize()))
   description = {
     'environment': spec.env_id,
     'checkpoint': player.version,
@@ -61,7 +59,7 @@ def export(
     'state': [_text(x) for x in leaves],
     'action': _text(exported.out_avals[0]),
   }
-  workdir_lib.write_json(folder / 'policy.json', description)
+  file_io.write_json(folder / 'policy.json', description)
 
 
 def _inputs(spec: types.EnvSpec, batch_size: int) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.replay import base, blocks
-from seedrl_jax.runtime import workdir
+from seedrl_jax.runtime import file_io
 
 _META = 'meta.json'
 # Bytes read at a time; bounds the memory of a restore.
@@ -94,7 +94,7 @@ class ArchiveReader:
 
   def __init__(self, file: zipfile.ZipFile):
     self._file = file
-    self.meta: dict[str, Any] = workdir.json_object(file.read(_META))
+    self.meta: dict[str, Any] = file_io.json_object(file.read(_META))
 
   def rows(self, name: str, row: types.ArraySpec) -> Iterator[np.ndarray]:
     """Yields the array in pieces `[n, *row.shape]`; none if it is empty."""
@@ -213,7 +213,7 @@ class ReplayCheckpoints:
     self._report = report
     for path in folder.iterdir() if folder.is_dir() else ():
       if _UNFINISHED.fullmatch(path.name):
-        workdir.remove(path)
+        file_io.remove(path)
 
   def save(
     self, step: int, on_snapshot: Callable[[], None] | None = None
@@ -238,6 +238,6 @@ class ReplayCheckpoints:
 
   def prune(self, steps: Collection[int]) -> None:
     """Deletes all checkpoints but those of `steps`."""
-    for step in workdir.numbers_in(self._folder):
+    for step in file_io.numbers_in(self._folder):
       if step not in steps:
-        workdir.remove(self._folder / str(step))
+        file_io.remove(self._folder / str(step))

@@ -19,7 +19,7 @@ from seedrl_jax.configs import base as base_config
 from seedrl_jax.learner import update
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import checkpoints as checkpoints_lib
-from seedrl_jax.runtime import checkpoints, config_changes, report
+from seedrl_jax.runtime import checkpoints, config_changes, file_io, report
 from seedrl_jax.runtime import workdir as workdir_lib
 
 StateSource = Callable[[], update.LearnerState]
@@ -113,7 +113,7 @@ class RunCheckpoints:
     self.record = dataclasses.replace(told, inference_keys=[], replay='')
     if not told.replay:
       return
-    steps = workdir_lib.numbers_in(self._workdir.replay)
+    steps = file_io.numbers_in(self._workdir.replay)
     if not is_exact:
       step = max(steps, default=step)
     if step in steps:
@@ -244,7 +244,7 @@ class CheckpointWriter:
   ) -> None:
     try:
       self._write(state, now, settled.set)
-    except workdir_lib.NotWritten as e:
+    except file_io.NotWritten as e:
       self._say(f'{e} The next save tries again.')
     except BaseException as e:
       self._error = e

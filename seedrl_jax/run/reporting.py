@@ -13,7 +13,7 @@ from seedrl_jax.replay import table_configs
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import network_watch
 from seedrl_jax.run import parts as parts_lib
-from seedrl_jax.runtime import progress, report, steal
+from seedrl_jax.runtime import file_io, progress, report, steal
 from seedrl_jax.runtime import workdir as workdir_lib
 from seedrl_jax.runtime.writers import metrics_log
 
@@ -316,4 +316,4 @@ class RunReporter:
       return
     waits = self._reporter.total_waits(self.counters.snapshot())
     self.line.say(progress.summary_text(summary, waits, self.workdir.path))
-    workdir_lib.write_json(self.workdir.summary_json, summary._asdict())
+    file_io.write_json(self.workdir.summary_json, summary._asdict())

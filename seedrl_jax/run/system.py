@@ -19,7 +19,14 @@ from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import parts as parts_lib
 from seedrl_jax.run import setup as setup_lib
 from seedrl_jax.run import training as training_lib
-from seedrl_jax.runtime import process, progress, report, startup, threads
+from seedrl_jax.runtime import (
+  file_io,
+  process,
+  progress,
+  report,
+  startup,
+  threads,
+)
 from seedrl_jax.runtime import workdir as workdir_lib
 
 # Errors after which this host's state is not good to go on from.
@@ -224,7 +231,7 @@ class System:
     summary = self._reporter.summary(self._status(stuck))
     try:
       self._reporter.write_summary(summary)
-    except workdir_lib.NotWritten as e:
+    except file_io.NotWritten as e:
       others.append(str(e))
     # After all is saved, as an environment may hang.
     group.run('environments', self.parts.close_streams)
@@ -269,7 +276,7 @@ def _failure_text(failure: threads.Failure | None) -> list[str]:
     return []
   said = (
     *(*_SPOILED, lag_filter.TooOldError, coordinator_lib.WorkerFailed),
-    *(envs.EnvironmentFailed, workdir_lib.NotWritten),
+    *(envs.EnvironmentFailed, file_io.NotWritten),
   )
   if isinstance(failure.error, said):
     return [str(failure.error)]

@@ -18,7 +18,7 @@ import numpy as np
 from flax import serialization
 
 from seedrl_jax import types
-from seedrl_jax.runtime import workdir
+from seedrl_jax.runtime import file_io
 
 # Earlier releases had folders.
 _LAYOUT = 3
@@ -72,11 +72,11 @@ class Checkpoints:
     if not read_only:
       # A process killed in mid-save leaves one.
       for unfinished in path.glob('*.tmp'):
-        workdir.remove(unfinished)
+        file_io.remove(unfinished)
 
   def steps(self) -> list[int]:
     """Returns the numbers of the checkpoints, oldest first."""
-    return workdir.numbers_in(self._path)
+    return file_io.numbers_in(self._path)
 
   def save(self, step: int, state: types.Nest, record: dict[str, Any]) -> None:
     """Saves host arrays and JSON values, unless this step is already saved.
@@ -89,7 +89,7 @@ class Checkpoints:
     header = {'layout': _LAYOUT, 'time': time.time(), 'record': record}
     line = json.dumps(header).encode() + b'\n'
     arrays = serialization.msgpack_serialize(_flatten(state))
-    workdir.write_whole(
+    file_io.write_whole(
       self._path / str(step), line, arrays, _digest(line, arrays)
     )
     self._prune()
@@ -103,7 +103,7 @@ class Checkpoints:
       if self._keep_every and written - last >= self._keep_every:
         last = written
       else:
-        workdir.remove(path)
+        file_io.remove(path)
 
   def restore(
     self, template: types.Nest, field: str = '', step: int | None = None
@@ -148,7 +148,7 @@ class Checkpoints:
     moved = ''
     # The last one stays, so that the next start, too, finds none sound.
     if not (self._read_only or is_last):
-      aside = workdir.put_aside(self._path / str(step))
+      aside = file_io.put_aside(self._path / str(step))
       moved = f'it was moved to {aside} and '
     rest = 'no other is used' if is_last else 'the one before is used'
     reason = getattr(error, 'strerror', None) or error
@@ -211,7 +211,7 @@ def _read(path: pathlib.Path) -> Checkpoint:
 
 def _parse_header(line: bytes) -> dict[str, Any]:
   try:
-    return workdir.json_object(line)
+    return file_io.json_object(line)
   except ValueError as e:
     raise _Damaged(f'it does not begin with a header: {e}') from e
 

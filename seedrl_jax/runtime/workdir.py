@@ -1,13 +1,11 @@
 """The work directory of a run: its files, their lock, and how to write them."""
 
 import contextlib
-import errno
 import itertools
 import json
 import os
 import pathlib
 import re
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -15,7 +13,7 @@ from typing import Any
 import ml_collections
 
 from seedrl_jax import types
-from seedrl_jax.runtime import env_specs, run_lock, settings, versions
+from seedrl_jax.runtime import env_specs, file_io, run_lock, settings, versions
 
 # Keys that any reader of a configuration needs. A run of an earlier release may
 # lack others.
@@ -38,10 +36,6 @@ _Say = Callable[[str], None]
 
 class WorkdirError(ValueError):
   """The work directory cannot be used."""
-
-
-class NotWritten(RuntimeError):
-  """A file could not be written, such as on a full disk."""
 
 
 class Workdir:
@@ -156,7 +150,7 @@ class Workdir:
           # Fails if it is not empty.
           path.rmdir()
         elif f'{path}{os.sep}' not in str(error):
-          remove(path)
+          file_io.remove(path)
 
   def refuse_links(self) -> None:
     """Raises WorkdirError for a link, as a run writes and deletes files here.
@@ -179,7 +173,7 @@ class Workdir:
       WorkdirError: if there is none, or it cannot be read.
     """
     try:
-      config = settings.make_config(read_json(self.config_json))
+      config = settings.make_config(file_io.read_json(self.config_json))
       for key, value in _DEFAULTS.items():
         section, _, name = key.partition('.')
         # An agent of the user's may have no such section.
@@ -208,7 +202,7 @@ class Workdir:
     """
     try:
       lines = self.versions.read_bytes().splitlines()
-      return json_object(lines[-1]) if lines else {}
+      return file_io.json_object(lines[-1]) if lines else {}
     except FileNotFoundError:
       return {}
     except (OSError, ValueError) as e:
@@ -221,7 +215,7 @@ class Workdir:
       WorkdirError: if there is none, or it cannot be read.
     """
     try:
-      return env_specs.from_json(read_json(self.env_spec_json))
+      return env_specs.from_json(file_io.read_json(self.env_spec_json))
     except OSError as e:
       raise WorkdirError(
         f'--workdir={self.path} has no env_spec.json; go on with its training '
@@ -235,16 +229,16 @@ class Workdir:
 
   def write_env_spec(self, spec: types.EnvSpec) -> None:
     """Writes the spec of the environments; raises NotWritten."""
-    write_json(self.env_spec_json, env_specs.to_json(spec))
+    file_io.write_json(self.env_spec_json, env_specs.to_json(spec))
 
   def write_config(self, config: ml_collections.ConfigDict) -> None:
     """Writes configuration and versions of this start; raises NotWritten."""
-    write_json(self.config_json, config.to_dict())
+    file_io.write_json(self.config_json, config.to_dict())
     line = json.dumps(versions.current()) + '\n'
     try:
-      append_whole(self.versions, line.encode())
+      file_io.append_whole(self.versions, line.encode())
     except OSError as e:
-      raise NotWritten(
+      raise file_io.NotWritten(
         f'{self.versions} could not be written ({e.strerror}).'
       ) from e
 
@@ -265,107 +259,3 @@ def _below(folder: pathlib.Path) -> Iterator[pathlib.Path]:
     # A Reverb server makes links there, which a killed run leaves.
     if os.path.basename(path) != '.restored':
       yield from (pathlib.Path(path, name) for name in (*folders, *files))
-
-
-def put_aside(path: pathlib.Path) -> pathlib.Path:
-  """Renames an unusable file, folder or link and returns the new path.
-
-  'metrics.csv' becomes 'metrics.csv.damaged-1', or the next free number.
-  """
-  names = (
-    path.with_name(f'{path.name}.damaged-{i}') for i in itertools.count(1)
-  )
-  target = next(name for name in names if not os.path.lexists(name))
-  os.rename(path, target)
-  return target
-
-
-def remove(path: pathlib.Path) -> None:
-  """Deletes a file, a folder, or a link but not what it points to."""
-  if path.is_dir() and not path.is_symlink():
-    shutil.rmtree(path)
-  else:
-    path.unlink(missing_ok=True)
-
-
-def numbers_in(folder: pathlib.Path) -> list[int]:
-  """Returns the numbers that are names in `folder`, if that exists, sorted.
-
-  A name such as '007' is none: it would stand for the file '7'.
-  """
-  names = {path.name for path in folder.iterdir()} if folder.is_dir() else ()
-  numbers = {int(name) for name in names if name.isdecimal()}
-  return sorted(number for number in numbers if str(number) in names)
-
-
-def append_whole(path: pathlib.Path, data: bytes) -> None:
-  """Appends `data` to a file, which is made if necessary.
-
-  Raises:
-    OSError: if not all of it fits; the file is then unchanged.
-  """
-  with path.open('ab', buffering=0) as f:
-    size = f.tell()
-    try:
-      if f.write(data) < len(data):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    except OSError:
-      f.truncate(size)
-      raise
-
-
-def cut_last_line(path: pathlib.Path) -> None:
-  """Cuts off a last line that was not written to its end."""
-  # Works on a full disk.
-  os.truncate(path, path.read_bytes().rfind(b'\n') + 1)
-
-
-def write_whole(path: pathlib.Path, *parts: bytes) -> None:
-  """Writes a file atomically; makes its folder if necessary.
-
-  Raises:
-    NotWritten: if it cannot be written.
-  """
-  temporary = path.with_name(path.name + '.tmp')
-  try:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # A killed process may have left one.
-    temporary.unlink(missing_ok=True)
-    # 'x' follows no link.
-    with temporary.open('xb') as file:
-      file.writelines(parts)
-      file.flush()
-      # Else a power cut could leave the new name without its contents.
-      os.fsync(file.fileno())
-    os.replace(temporary, path)
-  except OSError as e:
-    with contextlib.suppress(OSError):
-      temporary.unlink(missing_ok=True)
-    raise NotWritten(f'{path} could not be written ({e.strerror}).') from e
-
-
-def write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
-  """Writes JSON atomically; raises NotWritten if it cannot."""
-  text = json.dumps(value, indent=2, default=str) + '\n'
-  write_whole(path, text.encode())
-
-
-def read_json(path: pathlib.Path) -> dict[str, Any]:
-  """Returns a file's JSON object.
-
-  Raises:
-    OSError: if it cannot be read.
-    ValueError: if it holds none.
-  """
-  return json_object(path.read_bytes())
-
-
-def json_object(text: bytes) -> dict[str, Any]:
-  """Returns the JSON object in `text`; raises ValueError if it is none."""
-  try:
-    value = json.loads(text)
-  except RecursionError:
-    raise ValueError('its JSON is nested too deeply') from None
-  if not isinstance(value, dict):
-    raise ValueError('it is not a JSON object')
-  return value

@@ -12,7 +12,7 @@ from seedrl_jax.learner import update
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay.embedded import store as embedded
 from seedrl_jax.run import checkpointing
-from seedrl_jax.runtime import report
+from seedrl_jax.runtime import file_io, report
 from seedrl_jax.runtime import workdir as workdir_lib
 from tests.patience import PATIENCE
 from tests.replay.conftest import Toy
@@ -178,7 +178,7 @@ def test_a_checkpoint_that_hangs_is_left_alone_in_time(run):
 
 
 def _no_room(*unused: object) -> None:
-  raise workdir_lib.NotWritten('Checkpoint 1 could not be written (Full).')
+  raise file_io.NotWritten('Checkpoint 1 could not be written (Full).')
 
 
 @pytest.mark.parametrize('wait', [True, False])
@@ -189,7 +189,7 @@ def test_a_full_disk_is_told_and_the_next_save_tries_again(
   with monkeypatch.context() as patched:
     patched.setattr(run.saved.storage, 'save', _no_room)
     if wait:
-      with pytest.raises(workdir_lib.NotWritten):
+      with pytest.raises(file_io.NotWritten):
         run.save(2)
     else:
       run.save(2, wait=False)

@@ -10,7 +10,7 @@ from seedrl_jax.envs import env_thread
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.run import system
-from seedrl_jax.runtime import checkpoints, workdir
+from seedrl_jax.runtime import checkpoints, file_io
 from tests import runs
 from tests.patience import PATIENCE
 
@@ -192,7 +192,7 @@ def test_full_disk_fails_the_last_checkpoint_alone(
   run = runs.Run(config, tmp_path)
 
   def fail(step, *unused):
-    raise workdir.NotWritten(f'Checkpoint {step} could not be written (Full).')
+    raise file_io.NotWritten(f'Checkpoint {step} could not be written (Full).')
 
   monkeypatch.setattr(run.system._checkpoints.storage, 'save', fail)
   # No traceback.

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from flax import serialization
 
-from seedrl_jax.runtime import checkpoints, workdir
+from seedrl_jax.runtime import checkpoints, file_io
 
 
 class _State(NamedTuple):
@@ -246,7 +246,7 @@ def test_full_disk_costs_a_sentence_and_no_checkpoint(small_disk):
   store = checkpoints.Checkpoints(path, keep=1)
   store.save(1, _state(1, 80_000), _record(1))
   for step in (2, 3):
-    with pytest.raises(workdir.NotWritten) as error:
+    with pytest.raises(file_io.NotWritten) as error:
       store.save(step, _state(step, 80_000), _record(step))
     assert str(error.value) == (
       f'{path / str(step)} could not be written (No space left on device).'

@@ -4,9 +4,7 @@ import contextlib
 import json
 import math
 import os
-import resource
 import shutil
-import signal
 import subprocess
 import sys
 from concurrent import futures
@@ -18,7 +16,12 @@ import pytest
 from seedrl_jax import types
 from seedrl_jax.configs import base as base_config
 from seedrl_jax.evaluation import playing
-from seedrl_jax.runtime import config_changes, run_lock, versions, workdir
+from seedrl_jax.runtime import (
+  config_changes,
+  run_lock,
+  versions,
+  workdir,
+)
 
 _SPEC = types.EnvSpec(
   types.StreamSpec(
@@ -42,16 +45,6 @@ def _config(**changes):
   config = base_config.get_config()
   config.update_from_flattened_dict(changes)
   return config
-
-
-@contextlib.contextmanager
-def _file_size_limit(size):
-  limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-  resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-  try:
-    yield
-  finally:
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 @pytest.mark.parametrize('url', ['gs://bucket/run', 'file:///tmp/x'])
@@ -376,45 +369,3 @@ def test_the_versions_of_every_start_are_noted(tmp_path, monkeypatch):
 
 
 # -- files ------------------------------------------------------------------
-
-
-def test_json_is_not_written_through_a_link(tmp_path):
-  mine = tmp_path / 'mine'
-  mine.write_text('mine')
-  (tmp_path / 'config.json.tmp').symlink_to(mine)
-  workdir.write_json(tmp_path / 'config.json', {'a': 1})
-  assert mine.read_text() == 'mine'
-  assert json.loads((tmp_path / 'config.json').read_text()) == {'a': 1}
-  assert sorted(os.listdir(tmp_path)) == ['config.json', 'mine']
-
-
-def test_json_that_finds_no_room_is_one_sentence(tmp_path):
-  path = tmp_path / 'summary.json'
-  workdir.write_json(path, {'a': 1})
-  signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-  with _file_size_limit(100), pytest.raises(workdir.NotWritten) as error:
-    workdir.write_json(path, {'a': 'x' * 10_000})
-  assert str(error.value) == f'{path} could not be written (File too large).'
-  assert os.listdir(tmp_path) == ['summary.json']
-  assert json.loads(path.read_text()) == {'a': 1}
-
-
-def test_what_is_put_aside_keeps_its_content_and_takes_a_free_name(tmp_path):
-  path = tmp_path / 'metrics.csv'
-  path.write_text('a file')
-  assert workdir.put_aside(path) == tmp_path / 'metrics.csv.damaged-1'
-  path.symlink_to('nowhere')
-  workdir.put_aside(path)
-  assert (tmp_path / 'metrics.csv.damaged-1').read_text() == 'a file'
-  assert os.readlink(tmp_path / 'metrics.csv.damaged-2') == 'nowhere'
-  assert not os.path.lexists(path)
-
-
-def test_what_does_not_fit_is_not_appended_in_part(tmp_path):
-  path = tmp_path / 'log'
-  workdir.append_whole(path, b'12345')
-  with _file_size_limit(8):
-    with pytest.raises(OSError, match='No space left'):
-      workdir.append_whole(path, b'6789a')
-    workdir.append_whole(path, b'678')
-  assert path.read_bytes() == b'12345678'

@@ -18,7 +18,7 @@ from seedrl_jax.distributed.asynchronous import (
   shard,
   wire,
 )
-from seedrl_jax.runtime import workdir as workdir_lib
+from seedrl_jax.runtime import file_io
 
 
 def check_addresses(config: ml_collections.ConfigDict) -> None:
@@ -75,7 +75,7 @@ class OwnedServer(server.ServerParameters):
     # As a later save: the first start is like any other.
     for file, part in zip(self._files, self._slices, strict=True):
       state = wire.State(server.cut(vectors, part), version)
-      workdir_lib.write_whole(file, state.pack())
+      file_io.write_whole(file, state.pack())
     self._children = [
       children.Child(
         f'shard-{i}',

@@ -25,8 +25,7 @@ import optax
 from seedrl_jax.actors import addresses, credentials
 from seedrl_jax.agents import sgd
 from seedrl_jax.distributed.asynchronous import flat, shared, wire
-from seedrl_jax.runtime import process
-from seedrl_jax.runtime import workdir as workdir_lib
+from seedrl_jax.runtime import file_io, process
 
 FLAG = '--config.asynchronous.addresses'
 # Seconds for the calls that are under way at the end.
@@ -118,8 +117,8 @@ class Shard:
     if self._version == self._saved_version:
       return
     try:
-      workdir_lib.write_whole(self._file, self.state())
-    except workdir_lib.NotWritten as e:
+      file_io.write_whole(self._file, self.state())
+    except file_io.NotWritten as e:
       process.say(f'{e} The next save tries again.')
       return
     self._saved_version = self._version

@@ -15,7 +15,7 @@ import numpy as np
 from seedrl_jax.configs import base as base_config
 from seedrl_jax.lab.plots import curves
 from seedrl_jax.lab.studies import atari
-from seedrl_jax.runtime import settings
+from seedrl_jax.runtime import file_io, settings
 from seedrl_jax.runtime import workdir as workdir_lib
 
 FRAMES, SECONDS = 'time/env_frames', 'time/elapsed_s'
@@ -109,7 +109,7 @@ def _read(workdir: workdir_lib.Workdir) -> Result:
 def read_summary(workdir: workdir_lib.Workdir) -> Mapping[str, Any]:
   """Returns summary.json, {} if there is none; raises ValueError if damaged."""
   try:
-    summary = workdir_lib.read_json(workdir.summary_json)
+    summary = file_io.read_json(workdir.summary_json)
     for name, allowed in _SUMMARY.items():
       if name in summary and not allowed.admits(summary[name]):
         raise ValueError(f'{name} is {summary[name]!r:.99}')

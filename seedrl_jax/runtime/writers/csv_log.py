@@ -5,7 +5,7 @@ import pathlib
 
 import ml_collections
 
-from seedrl_jax.runtime import process, report
+from seedrl_jax.runtime import file_io, process, report
 from seedrl_jax.runtime import workdir as workdir_lib
 from seedrl_jax.runtime.writers import base
 
@@ -28,10 +28,10 @@ class CsvLog(base.Writer):
     try:
       self._columns, _ = read_csv(path)
     except ValueError as e:
-      aside = workdir_lib.put_aside(path)
+      aside = file_io.put_aside(path)
       process.say(f'{path} cannot be continued ({e}); it is now {aside.name}.')
     else:
-      workdir_lib.cut_last_line(path)
+      file_io.cut_last_line(path)
 
   def write(self, row: base.Row) -> None:
     new = [name for name in row if name not in self._columns]
@@ -40,7 +40,7 @@ class CsvLog(base.Writer):
       self._rewrite([*self._columns, *new], [r + [''] * len(new) for r in rows])
     values = (row.get(name) for name in self._columns)
     line = ','.join('' if value is None else str(value) for value in values)
-    workdir_lib.append_whole(self._path, f'{line}\n'.encode())
+    file_io.append_whole(self._path, f'{line}\n'.encode())
 
   def roll_back(self, updates: int, frames: int) -> None:
     if not self._columns:
@@ -56,7 +56,7 @@ class CsvLog(base.Writer):
 
   def _rewrite(self, columns: list[str], rows: list[list[str]]) -> None:
     text = ''.join(','.join(cells) + '\n' for cells in (columns, *rows))
-    workdir_lib.write_whole(self._path, text.encode())
+    file_io.write_whole(self._path, text.encode())
     self._columns = columns
 
 

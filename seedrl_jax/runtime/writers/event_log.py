@@ -11,7 +11,7 @@ from google.protobuf import message
 from tensorboardX import record_writer
 from tensorboardX.proto import event_pb2
 
-from seedrl_jax.runtime import report
+from seedrl_jax.runtime import file_io, report
 from seedrl_jax.runtime import workdir as workdir_lib
 from seedrl_jax.runtime.writers import base
 
@@ -41,7 +41,7 @@ class EventLog(base.Writer):
     event = event_pb2.Event(wall_time=time.time(), step=step)
     for name, value in base.known(row).items():
       event.summary.value.add(tag=name, simple_value=value)
-    workdir_lib.append_whole(self._path, _record(event))
+    file_io.append_whole(self._path, _record(event))
 
   def roll_back(self, updates: int, frames: int) -> None:
     # A `SessionLog` does not make TensorBoard 2.21 hide the old points.
@@ -56,7 +56,7 @@ class EventLog(base.Writer):
     number = len(list(self._folder.iterdir()))
     name = f'{_PREFIX}{int(time.time())}.{socket.gethostname()}.{number}'
     first = event_pb2.Event(wall_time=time.time(), file_version='brain.Event:2')
-    workdir_lib.append_whole(self._folder / name, _record(first))
+    file_io.append_whole(self._folder / name, _record(first))
     return self._folder / name
 
 

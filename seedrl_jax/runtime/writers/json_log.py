@@ -6,7 +6,7 @@ import pathlib
 
 import ml_collections
 
-from seedrl_jax.runtime import report
+from seedrl_jax.runtime import file_io, report
 from seedrl_jax.runtime import workdir as workdir_lib
 from seedrl_jax.runtime.writers import base
 
@@ -23,7 +23,7 @@ class JsonLog(base.Writer):
   def __init__(self, path: pathlib.Path):
     self._path = path
     if path.exists():
-      workdir_lib.cut_last_line(path)
+      file_io.cut_last_line(path)
 
   def write(self, row: base.Row) -> None:
     # JSON has no NaN.
@@ -33,7 +33,7 @@ class JsonLog(base.Writer):
     }
     # An array's element is no number to JSON.
     line = json.dumps(finite, default=float) + '\n'
-    workdir_lib.append_whole(self._path, line.encode())
+    file_io.append_whole(self._path, line.encode())
 
   def roll_back(self, updates: int, frames: int) -> None:
     if not self._path.exists():
@@ -41,7 +41,7 @@ class JsonLog(base.Writer):
     lines = self._path.read_bytes().splitlines(keepends=True)
     kept = [line for line in lines if _is_within(line, updates, frames)]
     if len(kept) < len(lines):
-      workdir_lib.write_whole(self._path, *kept)
+      file_io.write_whole(self._path, *kept)
 
 
 def _is_within(line: bytes, updates: int, frames: int) -> bool:

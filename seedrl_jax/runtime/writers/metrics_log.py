@@ -11,8 +11,7 @@ from concurrent import futures
 
 import ml_collections
 
-from seedrl_jax.runtime import settings
-from seedrl_jax.runtime import workdir as workdir_lib
+from seedrl_jax.runtime import file_io, settings
 from seedrl_jax.runtime.writers import base
 
 # Makes the writer of a work directory and its configuration.
@@ -198,7 +197,7 @@ def _checked(writer: base.Writer) -> base.Writer:
 
 def _reason(error: BaseException) -> str:
   """Returns what the system says, or else the error and its place."""
-  is_ours = isinstance(error, workdir_lib.NotWritten)
+  is_ours = isinstance(error, file_io.NotWritten)
   cause = error.__cause__ if is_ours else error
   if isinstance(cause, OSError) and cause.strerror:
     return cause.strerror

@@ -8,8 +8,7 @@ import ml_collections
 import mlflow
 from mlflow import entities
 
-from seedrl_jax.runtime import config_changes, report
-from seedrl_jax.runtime import workdir as workdir_lib
+from seedrl_jax.runtime import config_changes, file_io, report
 from seedrl_jax.runtime.writers import base
 
 # That a call of MLflow takes.
@@ -22,7 +21,7 @@ def make(
   """Begins a run, or goes on with that of the work directory."""
   path, client = workdir / 'mlflow_run', mlflow.MlflowClient()
   if not path.exists():
-    workdir_lib.write_whole(path, _begin(client, workdir.name, config).encode())
+    file_io.write_whole(path, _begin(client, workdir.name, config).encode())
   return MlflowLog(client, path.read_text())
 
 

@@ -7,8 +7,7 @@ import secrets
 import ml_collections
 import wandb
 
-from seedrl_jax.runtime import report
-from seedrl_jax.runtime import workdir as workdir_lib
+from seedrl_jax.runtime import file_io, report
 from seedrl_jax.runtime.writers import base
 
 
@@ -18,7 +17,7 @@ def make(
   """Begins a run, or goes on with that of the work directory."""
   path = workdir / 'wandb_run'
   if not path.exists():
-    workdir_lib.write_whole(path, secrets.token_hex(4).encode())
+    file_io.write_whole(path, secrets.token_hex(4).encode())
   return WandbLog(
     wandb.init(
       id=path.read_text(),

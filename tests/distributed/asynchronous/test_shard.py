@@ -9,7 +9,7 @@ import pytest
 
 from seedrl_jax.actors import addresses, credentials
 from seedrl_jax.distributed.asynchronous import flat, shard, wire
-from seedrl_jax.runtime import workdir
+from seedrl_jax.runtime import file_io
 from tests.distributed import ports
 
 _ONES = np.ones(3, np.float32)
@@ -66,12 +66,12 @@ def test_a_save_holds_all_and_only_news(make):
 
 def test_a_full_disk_does_not_end_a_shard(make, monkeypatch, capsys):
   def fail(*args):
-    raise workdir.NotWritten('The disk is full.')
+    raise file_io.NotWritten('The disk is full.')
 
   found = make()
   _ask(found, 4, -1, 1.0, _ONES)
   with monkeypatch.context() as patch:
-    patch.setattr(workdir, 'write_whole', fail)
+    patch.setattr(file_io, 'write_whole', fail)
     found.save()
   assert capsys.readouterr().out.startswith('The disk is full. The next save')
   found.save()

@@ -8,7 +8,7 @@ from concurrent import futures
 
 import pytest
 
-from seedrl_jax.runtime import report, workdir
+from seedrl_jax.runtime import file_io, report
 from seedrl_jax.runtime.writers import csv_log, metrics_log
 from tests.patience import PATIENCE
 from tests.runtime.writers import rows, test_event_log
@@ -74,7 +74,7 @@ def test_full_disk_costs_rows_of_one_file(tmp_path, monkeypatch, part, name):
   log, said = _log(tmp_path)
   log.write(rows.row(1, x=1))
   _settle(log)
-  append = workdir.append_whole
+  append = file_io.append_whole
 
   def fail(path, data):
     if part in path.name:
@@ -82,7 +82,7 @@ def test_full_disk_costs_rows_of_one_file(tmp_path, monkeypatch, part, name):
     append(path, data)
 
   with monkeypatch.context() as patch:
-    patch.setattr(workdir, 'append_whole', fail)
+    patch.setattr(file_io, 'append_whole', fail)
     log.write(rows.row(2, x=1))
     log.write(rows.row(3, x=1))
     _settle(log)

@@ -14,7 +14,7 @@ from absl import logging
 from seedrl_jax.replay import base, checkpoints
 from seedrl_jax.replay.reverb.client import connection, server_rules
 from seedrl_jax.replay.reverb.server import checkpoint_files, server
-from seedrl_jax.runtime import workdir
+from seedrl_jax.runtime import file_io
 
 # The store's own part of a checkpoint, beside Reverb's files.
 _RECORD = 'store.json'
@@ -222,4 +222,4 @@ class ExternalServer:
 
 def _read_record(path: str) -> Record:
   with checkpoints.refusing_damage(path):
-    return workdir.read_json(pathlib.Path(path, _RECORD))
+    return file_io.read_json(pathlib.Path(path, _RECORD))
