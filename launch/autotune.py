@@ -128,12 +128,12 @@ def _plan() -> None:
   splits = bounds.splits(
     setup, list(programs.compile_all(setup)), target.device
   )
-  found = machine.plans(splits, env, cores)
-  timing.print_table(map(machine.row, found))
+  plans = machine.plans(splits, env, cores)
+  timing.print_table(map(machine.row, plans))
   if not all(split.exact for split in splits):
     print('* scaled from the compiled split')
   print(
-    f'\n{machine.advice(target, cores, found[0])}\nAn estimate from bounds: '
+    f'\n{machine.advice(target, cores, plans[0])}\nAn estimate from bounds: '
     'devices at their published peaks, but with an estimated time for each '
     'operation; environments with nothing beside them; cores as fast as these. '
     'A run is slower.'

@@ -62,8 +62,8 @@ def _compile(target: targets_lib.Target) -> None:
   layout.check(config, base.allowed(config))
   setup = setup_lib.plan(config, devices=targets_lib.devices(target))
   if _JSON.value:
-    found = list(programs.compile_all(setup))
-    print(json.dumps(report.as_json(target, setup, found)), flush=True)
+    costs = list(programs.compile_all(setup))
+    print(json.dumps(report.as_json(target, setup, costs)), flush=True)
   else:
     report.print_all(target, setup, programs.compile_all(setup), _LARGEST.value)
 

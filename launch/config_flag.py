@@ -218,13 +218,13 @@ def _in_order(
 
 
 def _entry(key: str, value: Any, table: keys.Table, width: int) -> list[str]:
-  given = ' (not set)'
+  value_text = ' (not set)'
   if value is not None:
     text = str(dict(value) if hasattr(value, 'items') else value)
-    given = f'="{text}"' if "'" in text else f'={shlex.quote(text)}'
+    value_text = f'="{text}"' if "'" in text else f'={shlex.quote(text)}'
   indent = ' ' * 6
   help_text = table[key].help if key in table else ''
   lines = textwrap.wrap(
     help_text, width, initial_indent=indent, subsequent_indent=indent
   )
-  return [f'  --config.{key}{given}', *lines]
+  return [f'  --config.{key}{value_text}', *lines]

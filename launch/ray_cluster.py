@@ -116,8 +116,8 @@ def _plan() -> plan.Plan:
   config, added = flags.FLAGS.config, []
   room = _ENVS_PER_ACTOR * math.ceil(_ACTORS.value / _LEARNERS.value)
   for flag, value in ('env.num_envs', 0), ('actors.max_envs', room):
-    given = re.compile(rf'--?config\.{re.escape(flag)}\b')
-    if _ACTORS.value and not any(map(given.match, _arguments)):
+    pattern = re.compile(rf'--?config\.{re.escape(flag)}\b')
+    if _ACTORS.value and not any(map(pattern.match, _arguments)):
       config.update_from_flattened_dict({flag: value})
       added.append(f'--config.{flag}={value}')
   layout.check(config, base.allowed(config))

@@ -102,17 +102,17 @@ def _trials(
 
 def _chosen() -> dict[str, concurrent.System]:
   wanted = tuple(_SYSTEMS.value or ('',))
-  found = {
+  systems = {
     name: system
     for name, system in concurrent.SYSTEMS.items()
     if name.startswith(wanted)
   }
-  if not found:
+  if not systems:
     raise ValueError(
       f'--systems={",".join(wanted)}: take some of '
       f'{"; ".join(concurrent.SYSTEMS)}.'
     )
-  return found
+  return systems
 
 
 if __name__ == '__main__':

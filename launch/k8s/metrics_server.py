@@ -46,8 +46,8 @@ def newest_row(path: pathlib.Path) -> dict[str, float]:
     rows = file.read().rpartition(b'\n')[0]
   lines = [names.decode(), rows.rpartition(b'\n')[2].decode()]
   header, values = csv.reader(lines)
-  found = zip(header, values, strict=True)
-  return {name: float(value) for name, value in found if value}
+  columns = zip(header, values, strict=True)
+  return {name: float(value) for name, value in columns if value}
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):

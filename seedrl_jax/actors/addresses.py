@@ -67,7 +67,7 @@ def _shows_in_clear(address: Address, security: Security) -> bool:
 
 
 def check_listening(
-  found: Sequence[Address], security: Security, flag: str = _ACTORS
+  listening: Sequence[Address], security: Security, flag: str = _ACTORS
 ) -> None:
   """Checks that other machines need TLS and a token; `flag` has the addresses.
 
@@ -75,7 +75,7 @@ def check_listening(
     ValueError: if they do not, or a token would travel unencrypted.
   """
   is_open = security.insecure or (security.certificate and security.token)
-  for address in found:
+  for address in listening:
     if not address.is_local and not is_open:
       raise ValueError(
         f'{flag}={address.text}: other machines reach this '
@@ -149,9 +149,9 @@ def as_seen_from_actor(text: str, learner: Address) -> Address:
 
   If `text` is local to the learner, the host is that of `learner`.
   """
-  found = parse('--config.replay.address', text)
-  if not found.is_local or learner.is_local:
-    return found
+  address = parse('--config.replay.address', text)
+  if not address.is_local or learner.is_local:
+    return address
   host, port = learner.text.rpartition(':')[0], text.rpartition(':')[2]
   return Address(f'{host}:{port}', is_unix=False, is_local=False)
 

@@ -302,8 +302,8 @@ def of_valid(share: jax.Array, mean: types.Nest) -> types.Nest:
 
 
 def _concatenate(parts: Sequence[jax.Array | None]) -> jax.Array | None:
-  found = [x for x in parts if x is not None]
-  return jnp.concatenate(found) if found else None
+  arrays = [x for x in parts if x is not None]
+  return jnp.concatenate(arrays) if arrays else None
 
 
 def _split(batch: types.Batch, pieces: int) -> list[types.Batch]:

@@ -102,10 +102,10 @@ def record(
       student, options.teacher_workdir, options, line
     )
   layout = blocks.UnrollLayout(sequence_spec(student), student.agent.overlap)
-  with contextlib.ExitStack() as opened:
+  with contextlib.ExitStack() as cleanup:
     store = _open_store(student.config, layout)
     if store is not None:
-      opened.callback(store.close)
+      cleanup.callback(store.close)
     with folder_lib.create(options.out, layout) as writer:
       returns = _play(student, teacher, options, writer, line)
       writer.manifest = folder_lib.Manifest(

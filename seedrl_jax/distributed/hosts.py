@@ -64,16 +64,16 @@ def join(
   flags = _check_flags(coordinator, num_processes, process_id)
   interface = _interface(flags.address[0])
   server = None
-  with contextlib.ExitStack() as opened:
+  with contextlib.ExitStack() as cleanup:
     if flags.index == 0:
       server = _open_server(flags, interface, timeout)
-      opened.callback(server.close)
+      cleanup.callback(server.close)
     client = votes.VoteClient(
       flags.address, '', flags.index, flags.count, timeout
     )
-    opened.callback(client.leave, 'it could not join')
+    cleanup.callback(client.leave, 'it could not join')
     _start_jax(flags, interface, client)
-    opened.pop_all()
+    cleanup.pop_all()
   joined = several_hosts.SeveralHosts(flags.index, flags.count, client, server)
   joined.watch()
   return joined
@@ -223,15 +223,15 @@ def _join_on_tpu(timeout: float) -> coordinator_lib.Coordinator:
   index, count = jax.process_index(), jax.process_count()
   if count == 1:
     return coordinator_lib.Coordinator()
-  server, told = None, b''
+  server, message = None, b''
   if index == 0:
     # The hostname resolves within a slice's network.
     secret = secrets.token_hex(16)
     server = votes.VoteServer(('', 0), secret, count, timeout)
-    told = f'{socket.gethostname()} {server.port} {secret}'.encode()
-  padded = np.frombuffer(told.ljust(_ADDRESS_BYTES), np.uint8)
-  found = np.asarray(multihost_utils.broadcast_one_to_all(padded))
-  host, port, secret = found.astype(np.uint8).tobytes().decode().split()
+    message = f'{socket.gethostname()} {server.port} {secret}'.encode()
+  padded = np.frombuffer(message.ljust(_ADDRESS_BYTES), np.uint8)
+  received = np.asarray(multihost_utils.broadcast_one_to_all(padded))
+  host, port, secret = received.astype(np.uint8).tobytes().decode().split()
   address = host, int(port)
   client = votes.VoteClient(address, secret, index, count, timeout)
   joined = several_hosts.SeveralHosts(index, count, client, server)

@@ -82,12 +82,12 @@ class SeveralHosts(coordinator.Coordinator):
       raise coordinator.HostsMismatch(
         '--config.deterministic=True: not with several hosts; take one.'
       )
-    told = self._votes.gather({
+    answers = self._votes.gather({
       'devices': jax.local_device_count(),
       'config': config_changes.flat_config(config),
     })
-    check_same([host['devices'] for host in told], '{} devices')
-    _check_configs([host['config'] for host in told])
+    check_same([host['devices'] for host in answers], '{} devices')
+    _check_configs([host['config'] for host in answers])
     if self._server is not None:
       self._server.set_timeout(config.hosts.timeout)
     self._votes.set_timeout(config.hosts.timeout)
@@ -96,9 +96,9 @@ class SeveralHosts(coordinator.Coordinator):
   def share(
     self, record: dict[str, Any], state: update.LearnerState
   ) -> tuple[dict[str, Any], update.LearnerState]:
-    told = self._votes.gather(record)
+    records = self._votes.gather(record)
     state = jax.tree.map(np.asarray, state)
-    return told[0], multihost_utils.broadcast_one_to_all(state)
+    return records[0], multihost_utils.broadcast_one_to_all(state)
 
   def compile(
     self,
@@ -204,11 +204,11 @@ class SeveralHosts(coordinator.Coordinator):
     reason = ''
     if failure is not None:
       reason = f'{type(failure.error).__name__}: {failure.error}'
-    told = self._votes.gather([figures.tell(), reason])
-    figures.hear([host_figures for host_figures, _ in told])
+    answers = self._votes.gather([figures.tell(), reason])
+    figures.hear([host_figures for host_figures, _ in answers])
     self.failures = [
       votes_lib.lost_sentence(index, f'has failed ({text})')
-      for index, (_, text) in enumerate(told)
+      for index, (_, text) in enumerate(answers)
       if text and index != self.index
     ]
     self.agreed = True

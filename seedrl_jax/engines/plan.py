@@ -51,8 +51,8 @@ def with_gpus(plan: Plan, nodes: Sequence[Node]) -> Plan:
   """Fills the GPUs in: all of the node that has the fewest, but some."""
   if plan.learner_gpus >= 0:
     return plan
-  found = [node['GPU'] for node in nodes if node.get('GPU')]
-  return plan._replace(learner_gpus=min(found, default=0.0))
+  gpus = [node['GPU'] for node in nodes if node.get('GPU')]
+  return plan._replace(learner_gpus=min(gpus, default=0.0))
 
 
 def present(nodes: Sequence[Node], free: Node) -> str:

@@ -219,9 +219,9 @@ class Learner:
     if not np.asarray(update_lib.first_shard(output.finite)):
       values = self.metrics().items()
       bad = [f'{name} {x}' for name, x in values if not np.isfinite(x)]
-      told = f' ({", ".join(bad)})' if bad else ''
+      names = f' ({", ".join(bad)})' if bad else ''
       raise NonFiniteError(
-        f'Update {done.number} is not finite{told}; the parameters '
+        f'Update {done.number} is not finite{names}; the parameters '
         'before it were kept: lower the learning rate (of the built-in agents, '
         '--config.optimizer.learning_rate) or look at rewards and '
         'observations.'

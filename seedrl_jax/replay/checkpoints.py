@@ -144,11 +144,11 @@ def create_archive(path: str) -> Iterator[ArchiveWriter]:
 @contextlib.contextmanager
 def load_archive(path: str) -> Iterator[ArchiveReader]:
   """Opens `path`; raises CheckpointError if it is missing or damaged."""
-  with contextlib.ExitStack() as opened:
+  with contextlib.ExitStack() as cleanup:
     with refusing_damage(path):
-      raw = opened.enter_context(open(path, 'rb'))
+      raw = cleanup.enter_context(open(path, 'rb'))
       _check_digest(raw)
-      reader = ArchiveReader(opened.enter_context(zipfile.ZipFile(raw)))
+      reader = ArchiveReader(cleanup.enter_context(zipfile.ZipFile(raw)))
     yield reader
 
 

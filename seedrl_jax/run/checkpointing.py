@@ -74,8 +74,8 @@ class RunCheckpoints:
       CheckpointMismatch: if the state is of another kind.
     """
     some = bool(self.storage.steps())
-    found = self.storage.restore(initial)
-    if found is None:
+    restored = self.storage.restore(initial)
+    if restored is None:
       if some:
         # A new run would overwrite the curves of the old one.
         raise workdir_lib.WorkdirError(
@@ -84,17 +84,17 @@ class RunCheckpoints:
         )
       return initial
     try:
-      self.record = report.RunRecord.parse(found.record)
+      self.record = report.RunRecord.parse(restored.record)
     except ValueError as e:
       raise workdir_lib.WorkdirError(
-        f'Checkpoint {found.step} in --workdir={self._workdir.path} is of '
+        f'Checkpoint {restored.step} in --workdir={self._workdir.path} is of '
         f'another release, or damaged: its record has {e}; start with another.'
       ) from e
     self._say(
-      f'Resuming from checkpoint {found.step}: {self.record.env_steps} '
+      f'Resuming from checkpoint {restored.step}: {self.record.env_steps} '
       f'environment steps and {self.record.seconds:.0f} s so far.'
     )
-    return found.state
+    return restored.state
 
   def told(self) -> dict[str, Any]:
     """Returns the record for `follow` on other hosts, as JSON values."""
@@ -109,9 +109,11 @@ class RunCheckpoints:
     """
     if self._leads:
       return
-    told = report.RunRecord(**shared)
-    self.record = dataclasses.replace(told, inference_keys=[], replay='')
-    if not told.replay:
+    shared_record = report.RunRecord(**shared)
+    self.record = dataclasses.replace(
+      shared_record, inference_keys=[], replay=''
+    )
+    if not shared_record.replay:
       return
     steps = file_io.numbers_in(self._workdir.replay)
     if not is_exact:

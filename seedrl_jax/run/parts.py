@@ -184,13 +184,13 @@ class _Opener:
   def open(self, streams: MakeStream | None) -> Parts:
     """Opens all parts, or none if one fails."""
     workers = []
-    with contextlib.ExitStack() as opened:
+    with contextlib.ExitStack() as cleanup:
       store = self._open_store()
-      opened.callback(store.close)
+      cleanup.callback(store.close)
       startup.ready('store')
       actors = self._open_actor_server(store)
       if actors is not None:
-        opened.callback(actors.close, False)
+        cleanup.callback(actors.close, False)
       gate = self._make_gate(store)
       make_stream = streams or self._make_stream
       remote = iter(actors.streams if actors is not None else ())
@@ -198,13 +198,13 @@ class _Opener:
         zip(self._setup.plans, self._steps, strict=True)
       ):
         stream = next(remote) if plan.is_remote else make_stream(i, plan)
-        opened.callback(stream.close)
+        cleanup.callback(stream.close)
         workers.append(self._make_worker(stream, plan, step, store, gate))
       startup.ready('environments')
       parts = self._connect(store, workers, actors, gate)
       startup.ready('learner')
       # Nothing failed: leave them open.
-      opened.pop_all()
+      cleanup.pop_all()
     return parts
 
   def _open_store(self) -> replay.TrajectoryStore:

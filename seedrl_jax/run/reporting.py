@@ -154,11 +154,11 @@ class RunCounters:
 
   def tell(self) -> dict[str, Any]:
     """Returns this host's counters for the others, and episodes for host 0."""
-    told = dataclasses.asdict(self._own_snapshot())
+    figures = dataclasses.asdict(self._own_snapshot())
     if self.host.index:
       episodes = [episode[1:] for episode in self.take_episodes()]
-      told['episodes'] = episodes[-report.WINDOW :]
-    return told
+      figures['episodes'] = episodes[-report.WINDOW :]
+    return figures
 
   def hear(self, told: Sequence[Mapping[str, Any]]) -> float:
     """Takes all hosts' counters; returns the progress, the same on all."""

@@ -86,11 +86,11 @@ class System:
       coordinator.num_models,
     )
     self._workdir = workdir_lib.Workdir(workdir).of_host(self._host.index)
-    with contextlib.ExitStack() as opened:
-      self._restore_and_open(opened, make_streams)
+    with contextlib.ExitStack() as cleanup:
+      self._restore_and_open(cleanup, make_streams)
       self._connect(profile_updates, on_report)
       # Nothing failed: `train` closes them.
-      opened.pop_all()
+      cleanup.pop_all()
 
   def _restore_and_open(
     self,
@@ -179,17 +179,17 @@ class System:
       NotWritten: if config.json cannot be written.
       NotOpened: if a writer of the metrics cannot begin.
     """
-    with contextlib.ExitStack() as opened:
-      opened.callback(self._lock.close)
-      refused = opened.enter_context(contextlib.ExitStack())
+    with contextlib.ExitStack() as cleanup:
+      cleanup.callback(self._lock.close)
+      refused = cleanup.enter_context(contextlib.ExitStack())
       refused.push(self._workdir.withdraw)
-      opened.callback(self._reporter.close)
-      opened.callback(self._writer.finish)
-      opened.callback(
+      cleanup.callback(self._reporter.close)
+      cleanup.callback(self._writer.finish)
+      cleanup.callback(
         lambda: self.parts.release(ended=self._counters.is_finished())
       )
       # Interrupts the parts.
-      opened.callback(self._training.group.stop)
+      cleanup.callback(self._training.group.stop)
       if self._counters.is_finished():
         self._line.say(
           'The run is finished; raise --config.total_env_frames, or '
@@ -274,10 +274,10 @@ class System:
 def _failure_text(failure: threads.Failure | None) -> list[str]:
   if failure is None:
     return []
-  said = (
+  expected = (
     *(*_SPOILED, lag_filter.TooOldError, coordinator_lib.WorkerFailed),
     *(envs.EnvironmentFailed, file_io.NotWritten),
   )
-  if isinstance(failure.error, said):
+  if isinstance(failure.error, expected):
     return [str(failure.error)]
   return [f'Thread {failure.thread} failed.\n{failure.text}']

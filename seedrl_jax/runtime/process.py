@@ -219,8 +219,8 @@ def keep_compiled() -> None:
 
 def prune(place: pathlib.Path, limit: int = _CACHE_LIMIT) -> None:
   """Deletes least recently used programs below `place` beyond `limit` bytes."""
-  found = [(p.stat(), p) for p in place.glob('jax-*/*-cache')]
-  for stat, path in sorted(found, key=lambda f: f[0].st_atime, reverse=True):
+  caches = [(p.stat(), p) for p in place.glob('jax-*/*-cache')]
+  for stat, path in sorted(caches, key=lambda f: f[0].st_atime, reverse=True):
     limit -= stat.st_size
     if limit < 0:
       path.unlink(missing_ok=True)

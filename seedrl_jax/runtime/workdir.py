@@ -118,8 +118,8 @@ class Workdir:
         another run has it.
     """
     self.refuse_links()
-    made = self.reverb, self.lock, self.path, *self.path.parents
-    self._new = [path for path in made if not path.exists()]
+    new_paths = self.reverb, self.lock, self.path, *self.path.parents
+    self._new = [path for path in new_paths if not path.exists()]
     try:
       self.create()
       return run_lock.RunLock(self.lock, say)

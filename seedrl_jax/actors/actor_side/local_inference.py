@@ -246,13 +246,13 @@ def _replay_address(
   security: credentials.Security,
 ) -> str:
   try:
-    found = addresses.as_seen_from_actor(run.replay_address, learner)
+    replay_address = addresses.as_seen_from_actor(run.replay_address, learner)
   except ValueError as e:
     raise IncompatibleLearner(str(e)) from e
-  if not found.is_local and not security.insecure:
+  if not replay_address.is_local and not security.insecure:
     raise IncompatibleLearner(
-      f'Reverb at {found.text} takes unrolls in the clear, without TLS or a '
-      'token; trust the network between with --insecure, or take '
+      f'Reverb at {replay_address.text} takes unrolls in the clear, without '
+      'TLS or a token; trust the network between with --insecure, or take '
       '--inference=central.'
     )
-  return found.text
+  return replay_address.text

@@ -158,10 +158,10 @@ class ActorServer:
         local_messages.MAX_REPORT_BYTES,
       ),
     )
-    with contextlib.ExitStack() as opened:
+    with contextlib.ExitStack() as cleanup:
       try:
         self.addresses = tuple(
-          opened.enter_context(
+          cleanup.enter_context(
             addresses.listening(server, address, self._state.security)
           )
           for address in self._listening

@@ -257,10 +257,14 @@ class PPO:
     inputs = self._normalize(state.observations, types.agent_input(steps))
     outputs, _ = self.module.apply({'params': state.params}, inputs, core)
     values = outputs.baseline
-    made = self._transitions(steps, returns)
-    advantage = loss_lib.advantages(made, values, self.config.loss.lambda_)
-    share = base.mean_over_devices(jnp.mean(made.valid, dtype=jnp.float32))
-    weight = made.valid / jnp.maximum(share, 1e-8)
+    transitions = self._transitions(steps, returns)
+    advantage = loss_lib.advantages(
+      transitions, values, self.config.loss.lambda_
+    )
+    share = base.mean_over_devices(
+      jnp.mean(transitions.valid, dtype=jnp.float32)
+    )
+    weight = transitions.valid / jnp.maximum(share, 1e-8)
     samples = loss_lib.Samples(
       weight=weight,
       action=steps.agent_output.action[:-1],

@@ -54,19 +54,23 @@ def sac_loss(
   chex.assert_shape(
     [values.q, values.policy_q, values.next_q], (2, length, batch)
   )
-  made = transitions_lib.from_steps(
+  transitions = transitions_lib.from_steps(
     steps, discount=config.discount, reward_scale=config.reward_scale
   )
 
   def mean(x: jax.Array) -> jax.Array:
-    return jnp.sum(jnp.where(made.valid, x, 0.0)) / made.valid.size
+    return (
+      jnp.sum(jnp.where(transitions.valid, x, 0.0)) / transitions.valid.size
+    )
 
   temperature = jnp.float32(config.temperature)
   if config.adapt_temperature:
     temperature = jax.lax.stop_gradient(jnp.exp(log_temperature))
   next_value = jnp.min(values.next_q, 0) - temperature * values.next_log_prob
-  target = jax.lax.stop_gradient(made.reward + made.discount * next_value)
-  error = jnp.where(made.valid, target - values.q, 0.0)
+  target = jax.lax.stop_gradient(
+    transitions.reward + transitions.discount * next_value
+  )
+  error = jnp.where(transitions.valid, target - values.q, 0.0)
   critic = 0.5 * mean(jnp.sum(jnp.square(error), axis=0))
   policy = mean(temperature * values.log_prob - jnp.min(values.policy_q, 0))
   loss = critic + policy
@@ -76,7 +80,7 @@ def sac_loss(
     loss += log_temperature * mean(excess)
 
   def shown(x: jax.Array) -> jax.Array:
-    return transitions_lib.mean_of_valid(x, made.valid)
+    return transitions_lib.mean_of_valid(x, transitions.valid)
 
   return loss, {
     'critic': critic,
@@ -87,8 +91,8 @@ def sac_loss(
     'q_mean': shown(jnp.mean(values.q, axis=0)),
     'q_target': shown(target),
     'explained_variance': transitions_lib.explained_variance(
-      target, jnp.mean(error, axis=0), made.valid
+      target, jnp.mean(error, axis=0), transitions.valid
     ),
     'health/value_std': jnp.std(jnp.mean(values.q, axis=0)),
-    'masked_share': 1.0 - jnp.mean(made.valid),
+    'masked_share': 1.0 - jnp.mean(transitions.valid),
   }

@@ -153,10 +153,10 @@ def measure(
 
 def _networks(cases: Sequence[whole.Case]) -> dict[str, whole.Case]:
   """Returns the first case of each network: `nature` of `pong_nature 512`."""
-  found: dict[str, whole.Case] = {}
+  by_prefix: dict[str, whole.Case] = {}
   for case in cases:
-    found.setdefault(case.name.split()[0].partition('_')[2], case)
-  return found
+    by_prefix.setdefault(case.name.split()[0].partition('_')[2], case)
+  return by_prefix
 
 
 def _program_rows(
@@ -177,11 +177,11 @@ def _print_profile(
   print(f'\nprofile of {case.name}', flush=True)
   seconds = (windows.warm_up, windows.seconds)
   try:
-    found = session.do(lambda: traces.profile(case, *seconds))
+    profile = session.do(lambda: traces.profile(case, *seconds))
   except NotMeasured as e:
     print(e, flush=True)
     return
-  for device, timeline in found.items():
+  for device, timeline in profile.items():
     print(f'{device}: {traces.summary(timeline, _PROFILED)}')
     timing.print_table(traces.rows(timeline, _PROFILED))
 
@@ -227,13 +227,13 @@ def _measure_run(
 def target_rows(figures: Mapping[str, Figures]) -> Iterator[Row]:
   """Yields a table row for each target with the best case's figure."""
   for target in TARGETS:
-    found = {
+    values = {
       name: x.share if target.is_share else x.frames
       for name, x in figures.items()
       if name.startswith(target.prefix)
     }
     value, case = max(
-      ((x, name) for name, x in found.items() if x is not None),
+      ((x, name) for name, x in values.items() if x is not None),
       default=(None, 'not measured'),
     )
     yield {

@@ -291,17 +291,17 @@ def measure(
 
   A run without a target takes `seconds`, one with a target `limit` at most.
   """
-  found = ARCHITECTURES[name]
+  architecture = ARCHITECTURES[name]
   row = {
     'architecture': name,
-    'acts': found.acts,
-    'parameters': found.holds,
-    'between processes': found.travels,
+    'acts': architecture.acts,
+    'parameters': architecture.holds,
+    'between processes': architecture.travels,
   }
   for task_name, task in tasks.items():
     frames, moved = f'{task_name}, frames/s', f'{task_name}, B/frame'
     try:
-      ran = run(found, task, limit if task.target else seconds, cores)
+      ran = run(architecture, task, limit if task.target else seconds, cores)
     except RuntimeError as e:
       # Dyna-Q, for one, has no model of images.
       print(f'{name} on {task_name}: {e}', file=sys.stderr)

@@ -95,8 +95,8 @@ def promising(
     for knob in _KNOBS
     if may_alter_learning or not knob.alters_learning
   }
-  found = [knob for knob, gain in gains.items() if gain >= _LEAST_GAIN]
-  return sorted(found, key=lambda knob: -gains[knob])
+  useful = [knob for knob, gain in gains.items() if gain >= _LEAST_GAIN]
+  return sorted(useful, key=lambda knob: -gains[knob])
 
 
 def _gain(knob: Knob, resources: Resources, rate: float) -> float:
@@ -117,11 +117,11 @@ def _busy(
 
 def shares(resources: Resources, rate: float) -> dict[str, float]:
   """Returns the share of its resource's time that each stage needs."""
-  found: dict[str, float] = {}
+  costs: dict[str, float] = {}
   for resource in resources:
     for stage, cost in resource.items():
-      found[stage] = max(found.get(stage, 0.0), cost * rate)
-  return found | {_WAITING: max(0.0, 1.0 - _busy(resources, rate))}
+      costs[stage] = max(costs.get(stage, 0.0), cost * rate)
+  return costs | {_WAITING: max(0.0, 1.0 - _busy(resources, rate))}
 
 
 def _environments(
@@ -180,10 +180,12 @@ def _streams(
   if config.learner.max_lag is not None:
     return []
   now = config.topology.streams_per_device
-  found = _values('topology.streams_per_device', now, [2 * now, now // 2])
+  stream_changes = _values(
+    'topology.streams_per_device', now, [2 * now, now // 2]
+  )
   return [
     {**change, **_scaled_batch(config.env.batch_size, now / count)}
-    for change in found
+    for change in stream_changes
     for count in change.values()
   ]
 
@@ -292,10 +294,10 @@ _KNOBS = (
 
 def notes(config: ml_collections.ConfigDict, changes: Changes) -> list[str]:
   """Returns sentences on what changes do beside the speed."""
-  found = []
+  parts = []
   if envs := changes.get('env.num_envs'):
     before = config.env.num_envs
-    found.append(
+    parts.append(
       f'{envs} environments instead of {before} alter learning: '
       + (
         f'they begin the unrolls of {envs / config.batch_size:.3g} batches at '
@@ -306,10 +308,10 @@ def notes(config: ml_collections.ConfigDict, changes: Changes) -> list[str]:
       )
     )
   if period := changes.get('learner.publish_period'):
-    found.append(
+    parts.append(
       f'publish_period={period} alters learning: inference acts with older '
       f'parameters, by up to {period} updates.'
     )
   if changes.get('topology.inference_affinity_offset', -1) >= 0:
-    found.append('Pinned runs must not share a host.')
-  return found
+    parts.append('Pinned runs must not share a host.')
+  return parts

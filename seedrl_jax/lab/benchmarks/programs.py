@@ -138,12 +138,12 @@ def _durations(
 ) -> list[float]:
   """Returns the seconds of each call after a first one."""
   jax.block_until_ready(function(*prepare()))
-  found: list[float] = []
+  times: list[float] = []
   total = 0.0
-  while len(found) < _LEAST_CALLS or total < seconds:
+  while len(times) < _LEAST_CALLS or total < seconds:
     arguments = prepare()
     start = time.perf_counter()
     jax.block_until_ready(function(*arguments))
-    found.append(time.perf_counter() - start)
-    total += found[-1]
-  return found
+    times.append(time.perf_counter() - start)
+    total += times[-1]
+  return times

@@ -146,8 +146,8 @@ class ClientProcess:
     self._process.stdin.write(json.dumps(command) + '\n')
     self._process.stdin.flush()
     if not (answer := self._process.stdout.readline()):
-      said = self._log.read_text()[-2000:]
-      raise RuntimeError(f'A client ended by itself: {said}')
+      log_text = self._log.read_text()[-2000:]
+      raise RuntimeError(f'A client ended by itself: {log_text}')
     return json.loads(answer)
 
   def __enter__(self) -> 'ClientProcess':

@@ -115,8 +115,8 @@ def measure(
       executor.submit(_run, config, address, split.processes, i, turns)
       for i in range(split.processes)
     ]
-    told = [of_process.result() for of_process in running]
-  return _row(split, [slowest(turn) for turn in zip(*told, strict=True)])
+    results = [of_process.result() for of_process in running]
+  return _row(split, [slowest(turn) for turn in zip(*results, strict=True)])
 
 
 def slowest(turns: Sequence[Turn]) -> Turn:

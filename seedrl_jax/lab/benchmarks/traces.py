@@ -65,10 +65,10 @@ def profile(
         whole.wait(training, seconds)
     (path,) = pathlib.Path(folder).rglob('*.trace.json.gz')
     with gzip.open(path) as file:
-      found = operations(json.load(file))
-  if not found:
+      by_device = operations(json.load(file))
+  if not by_device:
     raise ValueError('The profiler saw no operation of a device.')
-  return found
+  return by_device
 
 
 def operations(trace: Mapping[str, Any]) -> dict[str, list[Operation]]:
@@ -87,7 +87,7 @@ def operations(trace: Mapping[str, Any]) -> dict[str, list[Operation]]:
   }
   # They also have threads that sum up the streams.
   gpus = {key[1] for key, name in names.items() if name.startswith(_STREAM)}
-  found: dict[str, list[Operation]] = collections.defaultdict(list)
+  by_device: dict[str, list[Operation]] = collections.defaultdict(list)
   for event in events:
     if event.get('ph') != 'X':
       continue
@@ -104,8 +104,8 @@ def operations(trace: Mapping[str, Any]) -> dict[str, list[Operation]]:
       program = args.get('hlo_module', '').partition('(')[0]
       name = args.get('hlo_op', event['name'])
       end = event['ts'] + event['dur']
-      found[process].append(Operation(program, name, event['ts'], end))
-  return {k: sorted(v, key=lambda x: x.start) for k, v in found.items()}
+      by_device[process].append(Operation(program, name, event['ts'], end))
+  return {k: sorted(v, key=lambda x: x.start) for k, v in by_device.items()}
 
 
 def gaps(timeline: Sequence[Operation]) -> list[Gap]:

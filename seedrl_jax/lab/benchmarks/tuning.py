@@ -115,10 +115,10 @@ class Search:
         self._improve(propose)
 
   def confirm(self) -> Turns:
-    """Measures the default, opened anew, and the best alternately."""
+    """Measures the default, cleanup anew, and the best alternately."""
     turns = Turns([], [])
-    with contextlib.ExitStack() as opened:
-      default = self._open({}, opened)
+    with contextlib.ExitStack() as cleanup:
+      default = self._open({}, cleanup)
       for _ in range(_TURNS):
         self._take_turn(turns, default, self._window)
     return turns
@@ -159,22 +159,26 @@ class Search:
     """Takes a candidate if it is faster; returns whether it is."""
     turns = Turns([], [])
     try:
-      with contextlib.ExitStack() as opened:
-        window = self._open(candidate, opened)
+      with contextlib.ExitStack() as cleanup:
+        window = self._open(candidate, cleanup)
         while not turns.is_decided and self._left() > self._turn_seconds:
           self._take_turn(turns, self._window, window)
         if turns.is_faster:
           self._opened.close()
-          self._opened, self._window = opened.pop_all(), window
+          self._opened, self._window = cleanup.pop_all(), window
           self.best = candidate
     except (ValueError, MemoryError, system.RunFailed) as e:
       self._say(f'{name}: not possible: {str(e).splitlines()[0]}')
       return False
     self.tried += turns.is_decided
     self.ended_early |= not turns.is_decided
-    told = f'{turns.text()} of the best so far' if turns.new else 'no time'
+    comparison = (
+      f'{turns.text()} of the best so far' if turns.new else 'no time'
+    )
     taken = ', taken' if turns.is_faster else ''
-    self._say(f'{name}: {told}{taken}; {max(0.0, self._left()):.0f} s left')
+    self._say(
+      f'{name}: {comparison}{taken}; {max(0.0, self._left()):.0f} s left'
+    )
     return turns.is_faster
 
 

@@ -100,11 +100,11 @@ def splits(
   size = int(act.name.rpartition(' ')[2])
   per_device = size / bound(act, device).seconds
   due = ceilings.steps_per_update(setup.config)
-  found = []
+  all_splits = []
   for inference, training in _pairs(setup):
     share = count / training
     updates = 1 / sum(n * b.of_share(share).seconds for n, b in update)
-    found.append(
+    all_splits.append(
       Split(
         inference,
         training,
@@ -114,7 +114,7 @@ def splits(
         training == count,
       )
     )
-  return found
+  return all_splits
 
 
 def _pairs(setup: setup_lib.Setup) -> Iterator[tuple[int, int]]:

@@ -96,12 +96,12 @@ def _parse(text: str) -> tuple[dict[str, Computation], str]:
   computations: dict[str, Computation] = {}
   entry = current = ''
   for line in text.splitlines():
-    if found := _COMPUTATION.match(line):
-      current = found[2]
+    if match := _COMPUTATION.match(line):
+      current = match[2]
       computations[current] = {}
-      entry = current if found[1] else entry
-    elif found := _INSTRUCTION.match(line):
-      instruction = _instruction(found)
+      entry = current if match[1] else entry
+    elif match := _INSTRUCTION.match(line):
+      instruction = _instruction(match)
       computations[current][instruction.name] = instruction
   return computations, entry
 
@@ -192,9 +192,9 @@ class _Counter:
       return int(known[1])
     condition = self._computations[loop.called['condition'][0]]
     limits = [
-      int(found[1])
+      int(match[1])
       for x in condition.values()
-      if (found := re.match(r'constant\((\d+)\)', x.text))
+      if (match := re.match(r'constant\((\d+)\)', x.text))
     ]
     return max(limits, default=1)
 
@@ -275,12 +275,12 @@ class _Counter:
     """Returns the slices that a fusion takes of `x`; None if all of it."""
     if x.is_root:
       return None
-    found: list[Array] = []
+    arrays: list[Array] = []
     for user in body.values():
       if x.name not in user.operands:
         continue
       if user.opcode in _SLICES and user.operands[0] == x.name:
-        found.append(user.result[0])
+        arrays.append(user.result[0])
         continue
       inner = None
       if user.opcode == 'bitcast':
@@ -291,8 +291,8 @@ class _Counter:
         inner = self._slices_of(parameter, nested)
       if inner is None:
         return None
-      found += inner
-    return found
+      arrays += inner
+    return arrays
 
 
 def _is_free(x: Instruction) -> bool:

@@ -66,11 +66,11 @@ def plans(
 
   Of splits that environments bind, that is the one that could do most.
   """
-  found = [
+  all_plans = [
     Plan(split, cores / env.cpu_seconds, split.steps * env.cpu_seconds)
     for split in splits
   ]
-  return sorted(found, key=lambda p: (p.steps, p.split.steps), reverse=True)
+  return sorted(all_plans, key=lambda p: (p.steps, p.split.steps), reverse=True)
 
 
 def row(plan: Plan) -> dict[str, str]:

@@ -135,9 +135,9 @@ def print_all(
     if num_largest and c.seconds:
       print(f'\n{c.name} moves most in')
       print('\n'.join(largest(c, num_largest)))
-  found = bounds.splits(setup, done, device)
-  timing.print_table(split_row(x, env_spec.action_repeat) for x in found)
-  if not all(x.exact for x in found):
+  splits = bounds.splits(setup, done, device)
+  timing.print_table(split_row(x, env_spec.action_repeat) for x in splits)
+  if not all(x.exact for x in splits):
     print('* scaled from the compiled split')
   print(
     'These are bounds from published peaks and an estimated time for each '

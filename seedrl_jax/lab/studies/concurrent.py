@@ -178,12 +178,12 @@ def _run(row: Mapping[str, str]) -> Run:
 
 def medians(runs: Iterable[Run]) -> list[Row]:
   """Returns the rows of runs, in the order of the systems."""
-  found: dict[tuple[str, int], list[Run]] = {}
+  groups: dict[tuple[str, int], list[Run]] = {}
   for run in runs:
-    found.setdefault((run.system, run.workers), []).append(run)
+    groups.setdefault((run.system, run.workers), []).append(run)
   order = list(SYSTEMS)
-  keys = sorted(found, key=lambda key: (order.index(key[0]), key[1]))
-  return [_row(*key, found[key]) for key in keys]
+  keys = sorted(groups, key=lambda key: (order.index(key[0]), key[1]))
+  return [_row(*key, groups[key]) for key in keys]
 
 
 def _row(system: str, workers: int, runs: Sequence[Run]) -> Row:
@@ -232,17 +232,17 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
       f'| {row.staleness:.2f} |'
     )
     yield line.replace('nan s', '–').replace('nan', '–')
-  found = {
+  by_system = {
     system: seconds
     for system in dict.fromkeys(row.system for row in rows)
     if (seconds := estimates(rows, system))
   }
-  if not found:
+  if not by_system:
     return
   yield ''
   yield '| estimate | ' + ' | '.join(f'{n} cores' for n in ESTIMATED) + ' |'
   yield '|---' + '|---:' * len(ESTIMATED) + '|'
-  for system, own in found.items():
+  for system, own in by_system.items():
     cells = [f'{own[n]:,.0f} s' if n in own else '–' for n in ESTIMATED]
     yield f'| {system} | ' + ' | '.join(cells) + ' |'
 

@@ -122,12 +122,12 @@ def _draw_curve(
   x: tuple[str, float],
   look: Mapping[str, Any],
 ) -> None:
-  found = stack(study, algorithm, tasks, x[0])
+  curves = stack(study, algorithm, tasks, x[0])
   # An empty line, too, is in the legend.
   (line,) = axes.plot([], [], **look)
-  if found is None:
+  if curves is None:
     return
-  grid, values = found
+  grid, values = curves
   points = [[task[:, i] for task in values] for i in range(len(grid))]
   line.set_data(grid / x[1], [statistics.iqm(scores) for scores in points])
   if statistics.has_interval(points[0]):

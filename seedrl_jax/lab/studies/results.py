@@ -56,7 +56,7 @@ def find(folders: Sequence[str]) -> list[pathlib.Path]:
   Raises:
     ValueError: if a folder has none.
   """
-  found: dict[pathlib.Path, pathlib.Path] = {}
+  unique_folders: dict[pathlib.Path, pathlib.Path] = {}
   for folder in map(workdir_lib.Workdir, folders):
     configs = sorted(folder.path.rglob(folder.config_json.name))
     if not configs:
@@ -65,8 +65,8 @@ def find(folders: Sequence[str]) -> list[pathlib.Path]:
         "runs' work directories, or a folder above them."
       )
     for path in configs:
-      found.setdefault(path.parent.resolve(), path.parent)
-  return list(found.values())
+      unique_folders.setdefault(path.parent.resolve(), path.parent)
+  return list(unique_folders.values())
 
 
 def gather(folders: Sequence[str]) -> list[Result]:

@@ -238,9 +238,9 @@ class Sweep:
       total = progress.format_count(trial.config.total_env_frames)
       parts.append(f'{trial.name}: {frames}/{total} frames')
     left = self._frames_left()
-    made = self._left_at_start - left
-    if left and made > 0:
-      seconds = (now - self._start) * left / made
+    trained = self._left_at_start - left
+    if left and trained > 0:
+      seconds = (now - self._start) * left / trained
       parts.append(f'about {datetime.timedelta(seconds=round(seconds))} left')
     self._line.update(' | '.join(parts))
 

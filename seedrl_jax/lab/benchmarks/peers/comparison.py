@@ -110,12 +110,12 @@ def _prepare(task: Task, name: str, python: str) -> Side:
   """Makes a peer's environment and tries all choices."""
   peer = library.PEERS[name]
   own = library.ensure(name, python)
-  given = _settings(task, name)
+  run_settings = _settings(task, name)
   windows = task.windows._replace(number=1)
-  given |= {'target': None, 'windows': list(windows)}
+  run_settings |= {'target': None, 'windows': list(windows)}
   best, highest = None, 0.0
   for choice in peer.choices:
-    (rate,), version = _call(own, peer.path, given | choice, _PATIENCE)
+    (rate,), version = _call(own, peer.path, run_settings | choice, _PATIENCE)
     _say(f'{task.name}: {name}, {_describe(choice)}', rate)
     if best is None or rate > highest:
       best, highest = Side(own, version, choice), rate
@@ -124,19 +124,19 @@ def _prepare(task: Task, name: str, python: str) -> Side:
 
 
 def _settings(task: Task, name: str) -> dict[str, Any]:
-  given = settings.make(task.config, task.windows)
+  run_settings = settings.make(task.config, task.windows)
   if task.target is None:
-    return given
+    return run_settings
   learning = library.PEERS[name].learning
-  return given | learning | {'target': task.target, 'limit': task.limit}
+  return run_settings | learning | {'target': task.target, 'limit': task.limit}
 
 
 def _time_theirs(task: Task, name: str, side: Side, seed: int) -> float:
-  given = _settings(task, name) | side.choice | {'seed': seed}
+  run_settings = _settings(task, name) | side.choice | {'seed': seed}
   number, seconds, warm_up = task.windows
   busy = task.limit if task.target else number * seconds + warm_up
   path = library.PEERS[name].path
-  figures = _call(side.python, path, given, busy + _PATIENCE).figures
+  figures = _call(side.python, path, run_settings, busy + _PATIENCE).figures
   return statistics.median(figures) if figures else math.inf
 
 

@@ -131,9 +131,9 @@ class ReverbTable(base.Table):
       streams = sampler_lib.SampleStreams(
         self._shared.link, self.config.name, num_streams, on_arrival
       )
-      made = sampler_lib.Sampler(streams, decoder, _AHEAD)
-      self._samplers.append(made)
-    return made
+      sampler = sampler_lib.Sampler(streams, decoder, _AHEAD)
+      self._samplers.append(sampler)
+    return sampler
 
 
 class ReverbQueue(ReverbTable, base.Queue):

@@ -19,10 +19,12 @@ def is_complete(path: str | os.PathLike[str]) -> bool:
 
 def newest_first(folder: str | os.PathLike[str]) -> list[pathlib.Path]:
   """Returns the complete checkpoints in `folder`, which may be absent."""
-  found = [done.parent for done in pathlib.Path(folder).glob(f'[!.]*/{_DONE}')]
+  folders = [
+    done.parent for done in pathlib.Path(folder).glob(f'[!.]*/{_DONE}')
+  ]
   # Reverb names them by local time, which does not sort.
   return sorted(
-    found, key=lambda path: (path / _DONE).stat().st_mtime_ns, reverse=True
+    folders, key=lambda path: (path / _DONE).stat().st_mtime_ns, reverse=True
   )
 
 
