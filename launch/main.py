@@ -6,9 +6,23 @@ import sys
 
 # In the order in which people meet them.
 PROGRAMS = (
-  *('train', 'evaluate', 'plot', 'report', 'sweep', 'record', 'export'),
-  *('check_env', 'benchmark', 'autotune', 'compile', 'study'),
-  *('learner', 'actor', 'reverb_server', 'ray_cluster', 'train_async'),
+  'train',
+  'evaluate',
+  'plot',
+  'report',
+  'sweep',
+  'record',
+  'export',
+  'check_env',
+  'benchmark',
+  'autotune',
+  'compile',
+  'study',
+  'learner',
+  'actor',
+  'reverb_server',
+  'ray_cluster',
+  'train_async',
 )
 _USAGE = 'usage: seedrl PROGRAM [flags]; `seedrl PROGRAM --help` shows them.'
 

@@ -68,8 +68,15 @@ _MAX_RESTARTS = flags.DEFINE_integer(
   lower_bound=0,
 )
 _OWN = (
-  *(_LEARNERS, _LEARNER_CPUS, _LEARNER_GPUS, _ACTORS, _ACTOR_CPUS),
-  *(_ACTOR_FLAGS, _ADDRESS, _PLACE_TIMEOUT, _MAX_RESTARTS),
+  _LEARNERS,
+  _LEARNER_CPUS,
+  _LEARNER_GPUS,
+  _ACTORS,
+  _ACTOR_CPUS,
+  _ACTOR_FLAGS,
+  _ADDRESS,
+  _PLACE_TIMEOUT,
+  _MAX_RESTARTS,
 )
 # Of an actor with two groups of eight, the default.
 _ENVS_PER_ACTOR = 16

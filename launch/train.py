@@ -152,9 +152,14 @@ def _said() -> tuple[type[BaseException], ...]:
   from seedrl_jax.runtime.writers import metrics_log
 
   return (
-    *(ValueError, MemoryError, file_io.NotWritten, metrics_log.NotOpened),
-    *(registry.MissingLibraryError, system.RunFailed),
-    *(coordinator.HostLost, coordinator.WorkerFailed),
+    ValueError,
+    MemoryError,
+    file_io.NotWritten,
+    metrics_log.NotOpened,
+    registry.MissingLibraryError,
+    system.RunFailed,
+    coordinator.HostLost,
+    coordinator.WorkerFailed,
   )
 
 

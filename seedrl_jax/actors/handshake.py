@@ -19,12 +19,20 @@ from seedrl_jax.runtime import settings
 
 # Keys of the `env` section that only concern the learner's own environments.
 _LEARNER_KEYS = {
-  *('num_envs', 'batch_size'),
-  *('num_threads', 'thread_affinity_offset', 'processes'),
+  'num_envs',
+  'batch_size',
+  'num_threads',
+  'thread_affinity_offset',
+  'processes',
 }
 # Sections that an actor's agent does not need; `env` is sent apart.
 _LEARNER_SECTIONS = {
-  *('actors', 'checkpoint', 'demonstrations', 'env', 'log', 'topology'),
+  'actors',
+  'checkpoint',
+  'demonstrations',
+  'env',
+  'log',
+  'topology',
 }
 _MAX_NAME = 200
 # A spec of choices has a range for each number.

@@ -54,10 +54,24 @@ def make(hosts: Sequence[str]) -> Access:
   with tempfile.TemporaryDirectory() as folder:
     certificate, key = pathlib.Path(folder, 'crt'), pathlib.Path(folder, 'key')
     command = [
-      *('openssl', 'req', '-x509', '-newkey', 'ec', '-nodes', '-days', '365'),
-      *('-pkeyopt', 'ec_paramgen_curve:prime256v1', '-subj', '/CN=seedrl'),
-      *('-addext', f'subjectAltName={names}', '-out', str(certificate)),
-      *('-keyout', str(key)),
+      'openssl',
+      'req',
+      '-x509',
+      '-newkey',
+      'ec',
+      '-nodes',
+      '-days',
+      '365',
+      '-pkeyopt',
+      'ec_paramgen_curve:prime256v1',
+      '-subj',
+      '/CN=seedrl',
+      '-addext',
+      f'subjectAltName={names}',
+      '-out',
+      str(certificate),
+      '-keyout',
+      str(key),
     ]
     try:
       subprocess.run(command, check=True, capture_output=True, text=True)

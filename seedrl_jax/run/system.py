@@ -275,8 +275,11 @@ def _failure_text(failure: threads.Failure | None) -> list[str]:
   if failure is None:
     return []
   expected = (
-    *(*_SPOILED, lag_filter.TooOldError, coordinator_lib.WorkerFailed),
-    *(envs.EnvironmentFailed, file_io.NotWritten),
+    *_SPOILED,
+    lag_filter.TooOldError,
+    coordinator_lib.WorkerFailed,
+    envs.EnvironmentFailed,
+    file_io.NotWritten,
   )
   if isinstance(failure.error, expected):
     return [str(failure.error)]

@@ -82,8 +82,12 @@ class Workdir:
     self.profile = self.path / 'profile'
     self._hosts = self.path / 'hosts'
     self._folders = (
-      *(self.checkpoints, self.replay, self.reverb, self.tensorboard),
-      *(self.profile, self._hosts),
+      self.checkpoints,
+      self.replay,
+      self.reverb,
+      self.tensorboard,
+      self.profile,
+      self._hosts,
     )
     # Folders on the way here that are inside another work directory.
     self._inside: tuple[pathlib.Path, ...] = ()

@@ -187,9 +187,12 @@ def keep_running() -> int:
 def _command(processors: Sequence[int]) -> list[str]:
   """Returns this process's command line, for a process that ends with it."""
   return [
-    *(sys.executable, bound_child.__file__, str(os.getpid())),
+    sys.executable,
+    bound_child.__file__,
+    str(os.getpid()),
     ','.join(map(str, processors)),
-    *(sys.executable, *sys.orig_argv[1:]),
+    sys.executable,
+    *sys.orig_argv[1:],
   ]
 
 

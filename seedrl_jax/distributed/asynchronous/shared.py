@@ -70,7 +70,8 @@ class SharedMemory:
   ):
     """Makes the memory, all zero, or opens that of another's `fds`."""
     layout = [
-      *(('f4', (trainer.size,)), ('f4', (trainer.target_size,))),
+      ('f4', (trainer.size,)),
+      ('f4', (trainer.target_size,)),
       *((shape.dtype, shape.shape) for shape in trainer.step.shapes),
     ]
     self._memory = memory_lib.Memory(layout, fds.get('parameters'))

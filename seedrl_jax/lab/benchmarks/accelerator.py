@@ -25,8 +25,16 @@ _REASON_LENGTH = 160
 # Of programs, operations and gaps in a profile.
 _PROFILED = 8
 _COLUMNS = (
-  *('envs', 'environments, steps/s', '+ inference', '+ training'),
-  *('of the ideal', 'trained on', 'of EnvPool', 'frames/s', 'steal', 'waits'),
+  'envs',
+  'environments, steps/s',
+  '+ inference',
+  '+ training',
+  'of the ideal',
+  'trained on',
+  'of EnvPool',
+  'frames/s',
+  'steal',
+  'waits',
 )
 
 _T = TypeVar('_T')

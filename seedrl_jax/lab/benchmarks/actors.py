@@ -144,8 +144,12 @@ def _actors(
     RuntimeError: at the end, if one had failed by itself.
   """
   command = (
-    *(sys.executable, _ACTOR, f'--learner={address}', '--patience=60'),
-    *(f'--groups={_GROUPS}', f'--envs_per_group={_ENVS // _GROUPS}'),
+    sys.executable,
+    _ACTOR,
+    f'--learner={address}',
+    '--patience=60',
+    f'--groups={_GROUPS}',
+    f'--envs_per_group={_ENVS // _GROUPS}',
   )
   processes = [
     subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(count)

@@ -52,11 +52,15 @@ class Architecture(NamedTuple):
 
 _OWN = ('the learner, alternating', 'the learner', 'nothing', 'train')
 _MEMORY = (
-  *('each worker', 'shared memory', 'gradients, parameters (in memory)'),
+  'each worker',
+  'shared memory',
+  'gradients, parameters (in memory)',
   'train_async',
 )
 _SERVER = (
-  *('each worker', 'server in shards', 'gradients, parameters'),
+  'each worker',
+  'server in shards',
+  'gradients, parameters',
   'train_async',
 )
 _UNROLLS = ('each actor', 'the learner', 'unrolls, parameters', 'train')
@@ -69,7 +73,9 @@ _R2D2 = ('r2d2_cartpole', 'concurrent/r2d2')
 ARCHITECTURES: dict[str, Architecture] = {
   'DQN': Architecture(*_OWN, *_DQN),
   'GORILA': Architecture(
-    *(*_SERVER, 'gorila_cartpole', 'concurrent/dqn'),
+    *_SERVER,
+    'gorila_cartpole',
+    'concurrent/dqn',
     values={'asynchronous.share': 'server'},
   ),
   'A3C': Architecture(*_MEMORY, 'a3c_cartpole', 'concurrent/a3c'),
@@ -79,7 +85,7 @@ ARCHITECTURES: dict[str, Architecture] = {
   'Ape-X': Architecture(*_UNROLLS, 'apex_cartpole', 'apex_cartpole', 'local'),
   'R2D2': Architecture(*_UNROLLS, *_R2D2, 'local'),
   'R2D3': Architecture(
-    *(*_UNROLLS, *_R2D2, 'local'), values={'demonstrations.fraction': 0.25}
+    *_UNROLLS, *_R2D2, 'local', values={'demonstrations.fraction': 0.25}
   ),
   'SEED, V-trace': Architecture(*_STEPS, *_VTRACE, 'central'),
   'SEED, R2D2': Architecture(*_STEPS, *_R2D2, 'central'),
@@ -181,7 +187,9 @@ def _record(
   """Records episodes of random actions; returns their folder."""
   path, log = workdir / 'demonstrations', workdir / 'record.log'
   command = [
-    *('record.py', f'--config={config}', f'--out={path}'),
+    'record.py',
+    f'--config={config}',
+    f'--out={path}',
     f'--policy={__name__}:random_actions',
     f'--episodes={_DEMONSTRATIONS}',
     *_flags({k: v for k, v in values.items() if k.startswith(_PLAYED)}),
@@ -238,7 +246,9 @@ def _train(
   with contextlib.ExitStack() as stack:
     if architecture.actors:
       actor = [
-        *('actor.py', f'--learner=unix:{workdir}/a', '--envs_per_group=16'),
+        'actor.py',
+        f'--learner=unix:{workdir}/a',
+        '--envs_per_group=16',
         f'--inference={architecture.actors}',
       ]
       stack.enter_context(_program(actor, workdir / 'actor.log'))
@@ -271,8 +281,13 @@ def _program(
   with log.open('wb') as file:
     process = subprocess.Popen(
       [
-        *(sys.executable, bound_child.__file__, str(os.getpid()), ''),
-        *(sys.executable, str(_LAUNCH / name), *flags),
+        sys.executable,
+        bound_child.__file__,
+        str(os.getpid()),
+        '',
+        sys.executable,
+        str(_LAUNCH / name),
+        *flags,
       ],
       stdout=file,
       stderr=file,

@@ -18,7 +18,10 @@ from seedrl_jax.learner import update
 from seedrl_jax.run import setup as setup_lib
 
 COLUMNS = (
-  *('program', 'ms a call, median (min–max)', 'calls', 'compiled in, s'),
+  'program',
+  'ms a call, median (min–max)',
+  'calls',
+  'compiled in, s',
 )
 _LEAST_CALLS = 5
 # Of an act step: its first argument from the host, and the result for it.

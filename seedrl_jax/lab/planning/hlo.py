@@ -21,8 +21,16 @@ _SCOPE = re.compile(r'op_name="([^"]*)"')
 
 # Instructions that move nothing, or that another one's count includes.
 _FREE = {
-  *('parameter', 'constant', 'tuple', 'get-tuple-element', 'bitcast'),
-  *('after-all', 'partition-id', 'replica-id', 'opt-barrier', 'domain'),
+  'parameter',
+  'constant',
+  'tuple',
+  'get-tuple-element',
+  'bitcast',
+  'after-all',
+  'partition-id',
+  'replica-id',
+  'opt-barrier',
+  'domain',
 }
 _FREE_TARGETS = re.compile(
   r'custom_call_target="(AllocateBuffer|ConcatBitcast|Sharding)"'

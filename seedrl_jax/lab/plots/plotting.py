@@ -87,9 +87,15 @@ _WAITS = {
 _TITLES = _LOSSES | _HEALTH | _STORE | _WAITS
 # Losses that are set by the user, or close to others.
 _LEFT_OUT = (
-  *('losses/learning_rate', 'losses/entropy_cost', 'losses/masked_share'),
-  *('losses/update_norm', 'losses/rho', 'losses/rho_clipped_share'),
-  *('losses/value_target', 'losses/q_target', 'losses/q_max'),
+  'losses/learning_rate',
+  'losses/entropy_cost',
+  'losses/masked_share',
+  'losses/update_norm',
+  'losses/rho',
+  'losses/rho_clipped_share',
+  'losses/value_target',
+  'losses/q_target',
+  'losses/q_max',
 )
 
 

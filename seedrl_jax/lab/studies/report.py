@@ -45,9 +45,7 @@ _CAPTIONS = {
   'wall_clock.png': 'The same over wall clock',
 }
 # Columns of scores.csv beside the score.
-_RAW = [
-  *(results.EVALUATION, results.TRAINING, results.FRAMES, results.SECONDS)
-]
+_RAW = [results.EVALUATION, results.TRAINING, results.FRAMES, results.SECONDS]
 
 
 def write(folders: Sequence[str], out: pathlib.Path, known: _Known) -> None:
@@ -201,8 +199,12 @@ def _write_csv(study: results.Study, path: pathlib.Path) -> None:
       scores = np.array([study.score(result)] * study.counts(result))
       scaled = study.scale(result.task, scores) if scores.size else ['']
       writer.writerow([
-        *(result.algorithm, result.task, result.run.config['seed']),
-        *(_status(result, study), *(scores if scores.size else ['']), *scaled),
+        result.algorithm,
+        result.task,
+        result.run.config['seed'],
+        _status(result, study),
+        *(scores if scores.size else ['']),
+        *scaled,
         *(result.last.get(name, '') for name in _RAW),
         result.run.name,
       ])

@@ -195,8 +195,11 @@ class Sweep:
     with trial.log.open('ab') as log:
       return subprocess.Popen(
         [
-          *(sys.executable, bound_child.__file__, str(os.getpid())),
-          *(self._shares[slot], sys.executable),
+          sys.executable,
+          bound_child.__file__,
+          str(os.getpid()),
+          self._shares[slot],
+          sys.executable,
           str(self._launch_folder / f'{trial.program}.py'),
           *trial.arguments,
         ],

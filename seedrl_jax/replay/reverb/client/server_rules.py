@@ -137,7 +137,10 @@ def _compare(
     return result
   result.append(('max_size', info.max_size, rules['max_size']))
   for key in (
-    *('samples_per_insert', 'min_size_to_sample', 'min_diff', 'max_diff'),
+    'samples_per_insert',
+    'min_size_to_sample',
+    'min_diff',
+    'max_diff',
   ):
     result.append((key, getattr(limiter, key), rules[key]))
   return result
