@@ -94,12 +94,12 @@ class System:
 
   def _restore_and_open(
     self,
-    opened: contextlib.ExitStack,
+    cleanup: contextlib.ExitStack,
     make_streams: parts_lib.MakeStream | None,
   ) -> None:
     self._lock = self._workdir.acquire(self._line.say)
-    opened.callback(self._lock.close)
-    opened.push(self._workdir.withdraw)
+    cleanup.callback(self._lock.close)
+    cleanup.push(self._workdir.withdraw)
     checkpoints = checkpointing.RunCheckpoints(
       self._config, self._workdir, self._line.say, leads=not self._host.index
     )
@@ -129,7 +129,7 @@ class System:
     )
     self._checkpoints = checkpoints
     self.parts = parts_lib.open_parts(setup, state, start, make_streams)
-    opened.callback(self.parts.close)
+    cleanup.callback(self.parts.close)
     self._coordinator.opened(self.parts.store)
 
   def _connect(

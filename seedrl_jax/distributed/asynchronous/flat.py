@@ -72,6 +72,10 @@ class OptimizerStep:
     return np.asarray(change), [np.asarray(x) for x in changes]
 
 
+class NonFiniteStep(ValueError):
+  """A gradient step is infinite or NaN; nothing has changed."""
+
+
 def step_in_place(
   step: OptimizerStep,
   params: np.ndarray,
@@ -79,10 +83,16 @@ def step_in_place(
   gradient: np.ndarray,
   learning_rate: float,
 ) -> None:
-  """Makes a step by adding to arrays; keeps what others write meanwhile."""
+  """Makes a step by adding to arrays; keeps what others write meanwhile.
+
+  Raises:
+    NonFiniteStep: if it is not finite.
+  """
   # JAX would read the arrays themselves, while others write to them.
   copies = [x.copy() for x in leaves]
   change, changes = step(params.copy(), copies, gradient, learning_rate)
+  if not np.isfinite(change).all():
+    raise NonFiniteStep('The gradient step is not finite.')
   np.add(params, change, out=params)
   for own, difference in zip(leaves, changes, strict=True):
     np.add(own, difference, out=own)

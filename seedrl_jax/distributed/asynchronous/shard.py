@@ -65,10 +65,13 @@ class Shard:
     """Answers a `wire.Request` with a `wire.Reply`.
 
     Raises:
-      ValueError: if the request is malformed.
+      ValueError: if the request is malformed, of a version that this process
+        never had, or its gradient step is not finite.
     """
     asked = wire.Request.unpack(data, self._params.size)
     before = self._version
+    if asked.epoch == self._epoch and asked.version > before:
+      raise ValueError(f'Version {asked.version} is later than {before}.')
     # After a new start from its file, a shard has forgotten its last updates.
     # Their numbers are skipped, as workers' versions must not go back.
     self._version = max(before, asked.version)

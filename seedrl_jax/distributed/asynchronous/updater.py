@@ -120,7 +120,10 @@ class AsynchronousUpdater(update.Updater):
   ) -> tuple[update.LearnerState, base.UpdateOutput, base.Params]:
     gradient, output, key = self._run(state, batch, progress)
     if output.finite:
-      self._apply(np.asarray(gradient), output.metrics)
+      try:
+        self._apply(np.asarray(gradient), output.metrics)
+      except flat.NonFiniteStep:
+        output = output._replace(finite=jnp.bool_(False))
     self._snapshot = self._shared.read()
     self._progress = progress
     params = self.flat.acting_params(

@@ -66,6 +66,11 @@ class AsynchronousWorkers(coordinator.Coordinator):
     self._link: socket.socket | None = None
 
   def check_start(self, config: ml_collections.ConfigDict) -> None:
+    self._check_start(config)
+    # For what is computed outside the updater, such as the optimiser's step.
+    jax.config.update('jax_default_device', self._device())
+
+  def _check_start(self, config: ml_collections.ConfigDict) -> None:
     if self._told is None:
       if config.asynchronous.share == 'server':
         owned_server.check_addresses(config)
@@ -101,11 +106,11 @@ class AsynchronousWorkers(coordinator.Coordinator):
       )
 
   def devices(self) -> Sequence[jax.Device]:
+    return [self._device()]
+
+  def _device(self) -> jax.Device:
     local = jax.local_devices()
-    own = local[self.index % len(local)]
-    # The optimiser's, too.
-    jax.config.update('jax_default_device', own)
-    return [own]
+    return local[self.index % len(local)]
 
   def make_updater(
     self, agent: base.Agent, devices: Sequence[jax.Device]

@@ -112,3 +112,21 @@ def test_a_signal_ends_a_shard_once(monkeypatch):
     shard._end(signal.SIGTERM, None)
   assert end.value.code == 128 + signal.SIGTERM
   assert handlers == {signal.SIGTERM: signal.SIG_IGN}
+
+
+def test_a_step_that_is_not_finite_changes_nothing(make):
+  shard = make()
+  bad = np.array([1.0, np.nan, 1.0], np.float32)
+  with pytest.raises(ValueError, match='not finite'):
+    _ask(shard, 4, -1, 1.0, bad)
+  reply = _ask(shard, 4, -1)
+  assert (reply.version, [*reply.params]) == (4, [0.0] * 3)
+
+
+def test_a_version_from_the_future_is_rejected_in_the_same_epoch(make):
+  shard = make()
+  epoch = _ask(shard, 4, -1).epoch
+  with pytest.raises(ValueError, match='Version 9 is later than 4'):
+    _ask(shard, 9, epoch, 1.0, _ONES)
+  # A worker may know more than a shard that has started again.
+  assert _ask(shard, 9, -1).version == 9

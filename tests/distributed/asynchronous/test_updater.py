@@ -18,7 +18,7 @@ from seedrl_jax.distributed.asynchronous import updater as updater_lib
 from seedrl_jax.distributed.asynchronous import workers
 from seedrl_jax.envs import factory
 from seedrl_jax.run import system
-from seedrl_jax.runtime import progress
+from seedrl_jax.runtime import config_changes, progress
 from seedrl_jax.runtime import workdir as workdir_lib
 from tests import runs
 
@@ -86,7 +86,9 @@ def test_each_worker_has_a_device_of_its_own(tmp_path, monkeypatch):
   monkeypatch.setattr(jax.config, 'update', lambda _, own: used.append(own))
   config, folder = _config('a2c'), workdir_lib.Workdir(tmp_path)
   for index in 1, 2:
-    joined = workers.AsynchronousWorkers(config, folder, {'worker': index})
+    told = {'worker': index, 'config': config_changes.flat_config(config)}
+    joined = workers.AsynchronousWorkers(config, folder, told)
+    joined.check_start(config)
     used += joined.devices()
   assert used == ['second', 'second', 'first', 'first']
 
@@ -113,3 +115,14 @@ def test_outlying_losses_are_found():
 def test_no_loss_is_an_outlier_before_there_is_a_deviation():
   outliers = updater_lib.OutlierFilter(1.0)
   assert not any(outliers.finds(10.0**i) for i in range(10))
+
+
+@pytest.mark.parametrize('share', ['hogwild', 'lock', 'sync'])
+def test_a_step_that_divides_by_zero_ends_the_run(share, tmp_path):
+  config = _config('a2c')
+  config.asynchronous.share = share
+  config.optimizer.name, config.optimizer.epsilon = 'adam', 0.0
+  directory = workdir_lib.Workdir(tmp_path)
+  coordinator = workers.AsynchronousWorkers(config, directory)
+  with pytest.raises(system.RunFailed, match='not finite'):
+    _train(config, tmp_path, coordinator)
