@@ -89,6 +89,8 @@ KEYS: Table = {
     'last one.',
   ),
   'asynchronous.patience': Key(
-    60.0, number(1, 10**9), 'Seconds to wait for a lost shard.'
+    60.0,
+    number(1, 10**9),
+    "Seconds to wait for a lost shard, or with 'sync' for a worker's gradient.",
   ),
 }

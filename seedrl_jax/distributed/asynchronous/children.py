@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,6 +22,11 @@ VARIABLE = 'SEEDRL_CHILD'
 _END_SECONDS = 60.0
 # Of the first process of a run, before the run ends.
 _MOST_DEATHS = 10
+# A child that dies earlier than this after its start, in seconds, is started
+# again after a pause, which doubles each time; so many times in a row.
+_SETTLED_SECONDS = 10.0
+_FIRST_PAUSE = 0.5
+_MOST_EARLY_DEATHS = 6
 
 
 class Child:
@@ -55,7 +61,7 @@ class Child:
     self.deaths = 0
     self._tell, self._fds, self._log = tell, tuple(fds), log
     self._processors, self._on_death = processors, on_death
-    self._stopping = False
+    self._stopping = threading.Event()
     self._settled = threading.Event()
     # The kernel ends the process when the thread that started it does.
     self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -68,9 +74,11 @@ class Child:
 
   def terminate(self) -> None:
     """Asks the process to end; it is not started again."""
-    self._stopping = True
+    self._stopping.set()
     if self._process is not None:
       self._process.terminate()
+      # It may be stopped, and would not end before it goes on.
+      self._process.send_signal(signal.SIGCONT)
       # It may wait for an answer.
       with contextlib.suppress(OSError):
         self.link.shutdown(socket.SHUT_RDWR)
@@ -83,10 +91,24 @@ class Child:
       self._thread.join()
 
   def _run(self) -> None:
+    early_deaths = 0
     try:
-      while not self._stopping and self._live():
+      while not self._stopping.is_set():
+        start = time.monotonic()
+        if not self._live():
+          return
         self.deaths += 1
+        is_early = time.monotonic() - start < _SETTLED_SECONDS
+        early_deaths = early_deaths + 1 if is_early else 0
+        if early_deaths == _MOST_EARLY_DEATHS:
+          self.failure = (
+            f'{self.name} has died {early_deaths} times soon after its start: '
+            f'{_last_line(self._log)} (all in {self._log}).'
+          )
+          return
         self._on_death()
+        if early_deaths:
+          self._stopping.wait(_FIRST_PAUSE * 2 ** (early_deaths - 1))
     except Exception as e:
       self.failure = f'{self.name} cannot be started ({e}).'
     finally:
@@ -108,14 +130,14 @@ class Child:
         # Ctrl-C reaches the parent, which stops its children.
         start_new_session=True,
       )
-    if self._stopping:
+    if self._stopping.is_set():
       self._process.terminate()
     if self.link.recv(1):
       self.is_ready = True
       self._settled.set()
     code = self._process.wait()
     was_ready, self.is_ready = self.is_ready, False
-    if code == 0 or self._stopping:
+    if code == 0 or self._stopping.is_set():
       return False
     if not was_ready:
       self.failure = (

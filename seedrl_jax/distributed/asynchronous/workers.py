@@ -157,7 +157,12 @@ class AsynchronousWorkers(coordinator.Coordinator):
       return self._open_server()
     if own.share == 'sync':
       return synchronous.SynchronousMemory(
-        self._updater.flat, self._board, self._links, fds, self.count
+        self._updater.flat,
+        self._board,
+        self._links,
+        fds,
+        self.count,
+        own.patience,
       )
     return shared.SharedMemory(
       self._updater.flat,

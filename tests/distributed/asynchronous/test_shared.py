@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 
 from seedrl_jax.configs import dqn_cartpole
+from seedrl_jax.distributed import coordinator
 from seedrl_jax.distributed.asynchronous import board as board_lib
 from seedrl_jax.distributed.asynchronous import flat, shared, synchronous
 from tests import runs
 from tests.distributed.asynchronous import test_flat
+from tests.patience import PATIENCE
 
 _FIGURES = {
   **{'seconds': 1.5, 'env_steps': 10, 'eval_steps': 1, 'updates': 2},
@@ -206,7 +208,9 @@ def test_no_update_of_two_processes_is_lost_with_a_lock():
 def test_synchronous_workers_apply_the_mean_of_their_gradients():
   ours, theirs = socket.socketpair()
   trainer, boards = _Subtracting(), _boards(2)
-  make = functools.partial(synchronous.SynchronousMemory, trainer, count=2)
+  make = functools.partial(
+    synchronous.SynchronousMemory, trainer, count=2, patience=PATIENCE
+  )
   first = make(board=boards[0], links=lambda: {1: ours}, fds={})
   second = make(board=boards[1], links=lambda: {0: theirs}, fds=first.fds)
   for value in (1.0, 2.0):
@@ -218,7 +222,11 @@ def test_synchronous_workers_apply_the_mean_of_their_gradients():
   found = second.read()
   assert found.version == 2
   assert (found.params == -2.0 - 4.0).all()
-  # A worker that has died is left out.
+  # One that neither answers nor ends is an error; one that has died is left
+  # out.
+  first._patience = 0.01
+  with pytest.raises(coordinator.WorkerFailed, match='Worker 1 has not'):
+    first.apply(np.ones(trainer.size, np.float32), 0, 1.0)
   theirs.close()
   first.apply(np.ones(trainer.size, np.float32), 0, 1.0)
   assert (first.read().params == -7.0).all()

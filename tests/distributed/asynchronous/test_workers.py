@@ -33,18 +33,34 @@ def _workers(program):
 def test_a_worker_that_dies_is_started_again(share, tmp_path):
   program = _start(
     tmp_path,
-    '--config.total_env_frames=6000',
+    '--config.total_env_frames=1000000',
     f'--config.asynchronous.share={share}',
   )
   program.wait_for_updates(20)
   os.kill(_workers(program)[1], signal.SIGKILL)
   program.wait_for('Worker 1 has died; it is started again')
+  log = tmp_path / 'hosts/1/worker.log'
+  while log.read_text().count('Compiled in') < 2:
+    program.wait_for(' updates')
+  program.wait_for_updates(20)
+  program.process.send_signal(signal.SIGTERM)
+  assert program.end() == (0, '')
+  assert runs.summary(tmp_path)['status'] == 'stopped'
+
+
+def test_a_worker_that_hangs_ends_a_synchronous_run(tmp_path):
+  program = _start(
+    tmp_path,
+    '--config.total_env_frames=1000000',
+    '--config.asynchronous.share=sync',
+    '--config.asynchronous.patience=1',
+  )
+  program.wait_for_updates(20)
+  os.kill(_workers(program)[1], signal.SIGSTOP)
   code, error = program.end()
-  assert (code, error) == (0, '')
-  assert runs.summary(tmp_path)['status'] == 'finished'
-  assert runs.summary(tmp_path)['env_frames'] >= 6000
-  log = (tmp_path / 'hosts/1/worker.log').read_text()
-  assert log.count('Compiled in') >= 1
+  assert code == 1
+  assert 'Worker 1 has not answered for 1 s' in error
+  assert error.count('\n') == 1
 
 
 def test_the_first_worker_is_started_again_too(tmp_path):
