@@ -15,6 +15,9 @@ import jax.numpy as jnp
 
 from seedrl_jax import types
 
+# Before this many, pixels stay as they are: few frames of as many games that
+# have just begun hardly differ.
+_LEAST_OBSERVATIONS = 10_000
 # The least standard deviation, of pixels in [0, 1]: five levels of brightness.
 _LEAST_DEVIATION = 0.02
 # Normalised pixels are clipped to [-x, x], as in random network distillation
@@ -23,8 +26,13 @@ _CLIP = 5.0
 
 
 class Moments(NamedTuple):
-  """Means of each pixel in [0, 1] and of its square, float32 `[...]`."""
+  """Means of each pixel in [0, 1] and of its square, float32 `[...]`.
 
+  `num` says over how many observations, float32 scalar; of a device and
+  micro-batch, if there are several.
+  """
+
+  num: jax.Array
   mean: jax.Array
   square: jax.Array
 
@@ -40,26 +48,32 @@ def name(index: int) -> str:
 
 
 class Statistics(nn.Module):
-  """The mean of the moments of `count` batches, for the pixels of one array.
-
-  Before the first batch, the mean is 0 and the deviation 1.
-  """
+  """The moments of all observations so far, for the pixels of one array."""
 
   shape: tuple[int, ...]  # of an input of the torso, [..., stack * C]
   stack: int  # frames
 
   @nn.compact
   def __call__(self) -> Moments:
-    """Returns the moments of `shape`, the same for each frame of the stack."""
+    """Returns the moments of `shape`, the same for each frame of the stack.
+
+    Until there are enough observations, the mean is 0 and the deviation 1.
+    """
     shape = (*self.shape[:-1], self.shape[-1] // self.stack)
-    moments = Moments(
-      self.param('mean', nn.initializers.zeros, shape),
-      self.param('square', nn.initializers.ones, shape),
+    zeros = nn.initializers.zeros
+    num, mean, square = jax.lax.stop_gradient(
+      Moments(
+        self.param('num', zeros, ()),
+        self.param('mean', zeros, shape),
+        self.param('square', zeros, shape),
+      )
     )
-    self.param('count', nn.initializers.zeros, ())
+    is_ready = num >= _LEAST_OBSERVATIONS
     repeats = (*[1] * (len(shape) - 1), self.stack)
-    return jax.lax.stop_gradient(
-      jax.tree.map(lambda x: jnp.tile(x, repeats), moments)
+    return Moments(
+      num,
+      jnp.tile(jnp.where(is_ready, mean, 0.0), repeats),
+      jnp.tile(jnp.where(is_ready, square, 1.0), repeats),
     )
 
 
@@ -69,8 +83,13 @@ def _to_unit(x: jax.Array) -> jax.Array:
 
 def moments(x: jax.Array) -> Moments:
   """Returns the moments of uint8 frames `[T, B, ...]`, of shape `[...]`."""
+  length, batch = x.shape[:2]
   x = _to_unit(x)
-  return Moments(jnp.mean(x, (0, 1)), jnp.mean(jnp.square(x), (0, 1)))
+  return Moments(
+    jnp.float32(length * batch),
+    jnp.mean(x, (0, 1)),
+    jnp.mean(jnp.square(x), (0, 1)),
+  )
 
 
 def normalize(statistics: Moments, x: jax.Array) -> jax.Array:
@@ -91,12 +110,13 @@ def absorb(params: types.Nest, batch: NamedMoments) -> types.Nest:
 
 
 def _merge(old: dict[str, jax.Array], new: Moments) -> dict[str, jax.Array]:
-  count = old['count'] + 1.0
-  means = {
-    key: old[key] + (value - old[key]) / count
-    for key, value in new._asdict().items()
+  num = old['num'] + new.num
+  share = new.num / num
+  return {
+    'num': num,
+    'mean': old['mean'] + share * (new.mean - old['mean']),
+    'square': old['square'] + share * (new.square - old['square']),
   }
-  return {'count': count, **means}
 
 
 def trained(params: types.Nest) -> types.Nest:

@@ -16,7 +16,7 @@ _SHAPE = (32, 32, 1)
 _BATCH = 4
 
 
-def test_moments_are_those_of_all_batches():
+def test_moments_are_those_of_all_batches(monkeypatch):
   frames = np.random.default_rng(0).integers(
     0, 256, (3, 5, 2, 6, 1), np.uint8, endpoint=False
   )
@@ -25,8 +25,14 @@ def test_moments_are_those_of_all_batches():
   for batch in frames:
     moments = {'pixels_0': pixels.moments(jnp.asarray(batch))}
     params = pixels.absorb(params, moments)
-  assert params['deep']['pixels_0']['count'] == 3
-  found = module.apply({'params': params['deep']['pixels_0']})
+  statistics = params['deep']['pixels_0']
+  assert statistics['num'] == 3 * 5 * 2
+  num, *early = module.apply({'params': statistics})
+  # Too few to be used.
+  assert num == 30
+  assert [np.unique(x).tolist() for x in early] == [[0.0], [1.0]]
+  monkeypatch.setattr(pixels, '_LEAST_OBSERVATIONS', 30)
+  _, *found = module.apply({'params': statistics})
   unit = frames.reshape((-1, 6, 1)) / 255.0
   for expected, values in zip(
     (unit.mean(axis=0), (unit**2).mean(axis=0)), found, strict=True
@@ -37,7 +43,9 @@ def test_moments_are_those_of_all_batches():
 def test_pixels_get_mean_zero_and_deviation_one_and_are_clipped():
   unit = jnp.array([0.5, 0.5, 0.2])
   deviation = jnp.array([0.1, 0.0, 0.0])
-  statistics = pixels.Moments(unit, jnp.square(unit) + jnp.square(deviation))
+  statistics = pixels.Moments(
+    jnp.float32(1.0), unit, jnp.square(unit) + jnp.square(deviation)
+  )
   x = jnp.array([[153, 0, 51]], jnp.uint8)
   # The second is far off, with the least deviation.
   np.testing.assert_allclose(
@@ -108,8 +116,9 @@ def test_updates_count_the_pixels_of_their_batches(module):
     {name: x[device] for name, x in statistics.items()} for device in (0, 1)
   )
   chex.assert_trees_all_equal(first, second)
-  # PQN makes four optimiser steps, each on half of each device's unrolls.
-  assert first['count'] == (4 if module is pqn_atari else 1)
+  # PQN counts them in each epoch; each device has half of the unrolls.
+  epochs = 2 if module is pqn_atari else 1
+  assert first['num'] == epochs * (length + 1) * _BATCH / 2
   # Blocks of pixels have another order.
   means = batch.unroll.steps.observation.mean(axis=(0, 1)) / 255.0
   np.testing.assert_allclose(
