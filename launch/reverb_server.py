@@ -56,8 +56,6 @@ def _stop(number: int, frame: types.FrameType | None) -> NoReturn:
 
 
 def _check() -> None:
-  found = environment.find(_PYTHON.value)
-  print(f'interpreter: {found.path} (Python {found.version})')
   python = environment.ensure(_PYTHON.value)
   print(f"the server's Python: {python}", flush=True)
   start = time.monotonic()

@@ -28,6 +28,7 @@ import seedrl_jax
 place = pathlib.Path(seedrl_jax.__file__)
 assert place.is_relative_to(sys.prefix), place
 assert (place.parent / 'py.typed').exists()
+assert (place.parent / 'replay/reverb/server/requirements.txt').exists()
 assert importlib.metadata.version('seedrl-jax') == seedrl_jax.__version__
 assert seedrl_jax.make_config('ppo_mujoco', seed=2).seed == 2
 print(seedrl_jax.load_policy('run').checkpoint)

@@ -13,7 +13,6 @@ import pytest
 from seedrl_jax.configs import benchmark
 from seedrl_jax.lab.benchmarks import timing, whole
 from seedrl_jax.lab.benchmarks.peers import comparison, library, settings
-from seedrl_jax.runtime import virtual_env
 
 _WINDOWS = timing.Windows(3, 0.0)
 # Its rate is its number of workers times ten; it learns in as many seconds, or
@@ -37,7 +36,7 @@ def _add(monkeypatch, tmp_path):
   """Returns a function that makes a client's text a peer."""
   monkeypatch.setenv('PYTHONPATH', 'somewhere')
   monkeypatch.setattr(library, 'PEERS', {})
-  monkeypatch.setattr(library, 'ensure', lambda name, python: python)
+  monkeypatch.setattr(library, 'install', lambda name, python: [python])
 
   def add(name: str, text: str) -> None:
     client = tmp_path / f'{name}.py'
@@ -102,12 +101,12 @@ def test_a_peer_that_fails_is_told_and_the_others_go_on(add, monkeypatch):
   add('absent', '')
   add('fake', _CLIENT)
 
-  def ensure(name: str, python: str) -> str:
+  def install(name: str, python: str) -> list[str]:
     if name == 'absent':
-      raise virtual_env.BuildFailed('pip install', 'log', 'ERROR: no wheel')
-    return python
+      raise library.PeerFailed('no wheel')
+    return [python]
 
-  monkeypatch.setattr(library, 'ensure', ensure)
+  monkeypatch.setattr(library, 'install', install)
   monkeypatch.setattr(comparison, '_time_ours', lambda *unused: 60.0)
   call = comparison._call
   monkeypatch.setattr(
@@ -122,7 +121,7 @@ def test_a_peer_that_fails_is_told_and_the_others_go_on(add, monkeypatch):
   assert ends == [
     "KeyError: 'no such thing'",
     'it did not end within 0.5 s',
-    '"pip install" failed, as log tells: ERROR: no wheel',
+    'no wheel',
     'workers 2',
   ]
   assert [row['ratio'] for row in rows[:3]] == ['–'] * 3
@@ -172,20 +171,17 @@ def test_only_stable_baselines3_has_all_agents():
   assert all(pathlib.Path(p.path).exists() for p in library.PEERS.values())
 
 
-@pytest.mark.parametrize(
-  ('python', 'sentence'),
-  [
-    ('/nowhere', '--peers_python=/nowhere: there is no such program'),
-    (sys.executable, 'cache folder .* set SEEDRL_CACHE to another'),
-  ],
-)
-def test_where_no_environment_can_be_made(
-  monkeypatch, tmp_path, python, sentence
-):
-  (tmp_path / 'file').touch()
-  monkeypatch.setenv('SEEDRL_CACHE', str(tmp_path / 'file/cache'))
-  with pytest.raises(ValueError, match=sentence):
-    library.ensure('rllib', python)
+def test_where_a_peer_cannot_be_installed(monkeypatch, tmp_path):
+  with pytest.raises(ValueError, match='--peers_python=/nowhere: there is no'):
+    library.install('rllib', '/nowhere')
+  uv = tmp_path / 'uv'
+  uv.write_text(
+    '#!/bin/sh\necho "error: first" >&2; echo "  cause: $1" >&2; exit 1'
+  )
+  uv.chmod(0o755)
+  monkeypatch.setattr(library.uv, 'find_uv_bin', lambda: str(uv))
+  with pytest.raises(library.PeerFailed, match=r'^cause: run$'):
+    library.install('rllib', sys.executable)
 
 
 @pytest.fixture(name='common')

@@ -22,14 +22,10 @@ import ml_collections
 
 from seedrl_jax.lab.benchmarks import timing, whole
 from seedrl_jax.lab.benchmarks.peers import library, settings
-from seedrl_jax.runtime import process, virtual_env
+from seedrl_jax.runtime import process
 
 # Seconds that a peer may need to start and to stop.
 _PATIENCE = 600.0
-
-
-class PeerFailed(RuntimeError):
-  """A peer's run failed; says why in a line."""
 
 
 class Task(NamedTuple):
@@ -52,7 +48,7 @@ class Task(NamedTuple):
 class Side(NamedTuple):
   """A peer as it is fastest."""
 
-  python: str
+  command: Sequence[str]
   version: str
   choice: dict[str, Any]
 
@@ -101,56 +97,56 @@ def _noting(name: str, failed: dict[str, str]) -> Iterator[None]:
   """Notes why a peer fails; the others go on."""
   try:
     yield
-  except (virtual_env.BuildFailed, PeerFailed) as e:
+  except library.PeerFailed as e:
     failed[name] = str(e)
     print(f'{name}: {e}', flush=True)
 
 
 def _prepare(task: Task, name: str, python: str) -> Side:
-  """Makes a peer's environment and tries all choices."""
+  """Installs a peer and tries all choices."""
   peer = library.PEERS[name]
-  own = library.ensure(name, python)
-  run_settings = _settings(task, name)
+  command = library.install(name, python)
+  given = _settings(task, name)
   windows = task.windows._replace(number=1)
-  run_settings |= {'target': None, 'windows': list(windows)}
+  given |= {'target': None, 'windows': list(windows)}
   best, highest = None, 0.0
   for choice in peer.choices:
-    (rate,), version = _call(own, peer.path, run_settings | choice, _PATIENCE)
+    (rate,), version = _call(command, peer.path, given | choice, _PATIENCE)
     _say(f'{task.name}: {name}, {_describe(choice)}', rate)
     if best is None or rate > highest:
-      best, highest = Side(own, version, choice), rate
+      best, highest = Side(command, version, choice), rate
   assert best is not None
   return best
 
 
 def _settings(task: Task, name: str) -> dict[str, Any]:
-  run_settings = settings.make(task.config, task.windows)
+  given = settings.make(task.config, task.windows)
   if task.target is None:
-    return run_settings
+    return given
   learning = library.PEERS[name].learning
-  return run_settings | learning | {'target': task.target, 'limit': task.limit}
+  return given | learning | {'target': task.target, 'limit': task.limit}
 
 
 def _time_theirs(task: Task, name: str, side: Side, seed: int) -> float:
-  run_settings = _settings(task, name) | side.choice | {'seed': seed}
+  given = _settings(task, name) | side.choice | {'seed': seed}
   number, seconds, warm_up = task.windows
   busy = task.limit if task.target else number * seconds + warm_up
   path = library.PEERS[name].path
-  figures = _call(side.python, path, run_settings, busy + _PATIENCE).figures
+  figures = _call(side.command, path, given, busy + _PATIENCE).figures
   return statistics.median(figures) if figures else math.inf
 
 
 def _call(
-  python: str, client: str, given: Mapping[str, Any], timeout: float
+  command: Sequence[str], client: str, given: Mapping[str, Any], timeout: float
 ) -> _Ran:
-  """Runs a client; raises PeerFailed."""
+  """Runs a client; raises `library.PeerFailed`."""
   inherited = {k: v for k, v in os.environ.items() if k != 'PYTHONPATH'}
   # Libraries write into the current folder.
   with (
     tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
     open(os.path.join(folder, 'log'), 'w+') as log,
     subprocess.Popen(
-      [python, client],
+      [*command, client],
       stdin=subprocess.PIPE,
       stdout=log,
       stderr=log,
@@ -163,14 +159,14 @@ def _call(
     try:
       running.communicate(json.dumps(given), timeout)
     except subprocess.TimeoutExpired as e:
-      raise PeerFailed(f'it did not end within {timeout:g} s') from e
+      raise library.PeerFailed(f'it did not end within {timeout:g} s') from e
     finally:
       # Also its own processes.
       with contextlib.suppress(ProcessLookupError):
         os.killpg(running.pid, signal.SIGKILL)
     if running.returncode:
       log.seek(0)
-      raise PeerFailed(log.read().rstrip().rpartition('\n')[2])
+      raise library.PeerFailed(log.read().rstrip().rpartition('\n')[2])
     return _Ran(**json.loads(pathlib.Path(folder, 'result.json').read_text()))
 
 

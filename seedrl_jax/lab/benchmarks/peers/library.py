@@ -1,17 +1,23 @@
 """The peers: what they need, what to try, and how they learn."""
 
 import importlib.metadata
+import os
 import pathlib
 import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from seedrl_jax.runtime import virtual_env
+import uv
 
 _CLIENTS = pathlib.Path(__file__).with_name('clients')
-# Where pip's settings offer wheels for CPUs (2.13.0+cpu), it prefers them.
+# Where uv's settings offer wheels for CPUs (2.13.0+cpu), it prefers them.
 _TORCH = 'torch==2.13.0'
+
+
+class PeerFailed(RuntimeError):
+  """A peer cannot be installed, or its run failed; says why in a line."""
 
 
 class Peer(NamedTuple):
@@ -20,7 +26,7 @@ class Peer(NamedTuple):
   Attributes:
     client: name of its file.
     package: what is imported.
-    requirement: of pip.
+    requirement: package and version to install.
     choices: settings of which it gets the faster ones.
     learning: settings with which it learns CartPole-v1.
   """
@@ -88,41 +94,30 @@ def select(names: Sequence[str], agent: str) -> Sequence[str]:
   return [name for name in known if not names or name in names]
 
 
-def ensure(name: str, python: str) -> str:
-  """Returns the path of a peer's Python, made from `python` if missing.
+def install(name: str, python: str) -> list[str]:
+  """Installs a peer in uv's cache; returns the command of its Python.
 
   Raises:
-    ValueError: if there is no such Python, or the cache folder cannot be used.
-    virtual_env.BuildFailed: if it cannot be made.
+    ValueError: if there is no program `python`.
+    PeerFailed: if the peer cannot be installed.
   """
   if not (base := shutil.which(python)):
     raise ValueError(f'--peers_python={python}: there is no such program.')
   peer = PEERS[name]
-  recipe = virtual_env.Recipe(
-    name=name,
-    base=base,
-    version=base,
-    requirements=(
-      peer.requirement,
-      _TORCH,
-      # The environments are the system's.
-      f'envpool=={importlib.metadata.version("envpool")}',
-    ),
-    options=(),
-    check=f'import envpool, torch, {peer.package}',
+  # The environments are the system's.
+  envpool = f'envpool=={importlib.metadata.version("envpool")}'
+  command = [
+    *(uv.find_uv_bin(), 'run', '--quiet', '--no-project', '--isolated'),
+    *(f'--with={package}' for package in (peer.requirement, _TORCH, envpool)),
+    *(f'--python={os.path.abspath(base)}', 'python'),
+  ]
+  print(
+    f'peers: {name} is installed, which takes minutes once', file=sys.stderr
   )
-  notice = (
-    f'making an environment for {name} in {recipe.folder}, once: minutes, and '
-    '2 GB on disk with PyTorch for CPUs.'
+  code = f'import envpool, torch, {peer.package}'
+  result = subprocess.run(
+    [*command, '-c', code], capture_output=True, text=True
   )
-  try:
-    return virtual_env.ensure(recipe, notice, _say)
-  except OSError as e:
-    raise ValueError(
-      f'The cache folder {recipe.folder.parent} of the peers cannot be used '
-      f'({e.strerror}); set SEEDRL_CACHE to another.'
-    ) from e
-
-
-def _say(line: str) -> None:
-  print(f'peers: {line}', file=sys.stderr, flush=True)
+  if result.returncode:
+    raise PeerFailed(result.stderr.rstrip().rpartition('\n')[2].strip())
+  return command

@@ -1,75 +1,41 @@
-"""Makes the Reverb server's Python environment, once per user.
+"""Finds the Reverb server's Python, or builds it with uv, once per user.
 
-dm-reverb needs Python 3.11 or older, TensorFlow 2.15 and NumPy 1, unlike the
-trainer.
+dm-reverb needs Python 3.9 to 3.11, TensorFlow 2.15 and NumPy 1.
 """
 
-import contextlib
-import dataclasses
-import functools
-import json
+import hashlib
 import os
+import pathlib
 import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
 
-from seedrl_jax.runtime import process, virtual_env
+from seedrl_jax.runtime import process
 
-FLAG = '--reverb_python'
-# The same as an environment variable.
+# The same as --reverb_python.
 VARIABLE = 'SEEDRL_REVERB_PYTHON'
-
-# Newest first; dm-reverb 0.14.0 and its TensorFlow have wheels for these only.
-_VERSIONS = ('3.11', '3.10', '3.9')
-
-# All that a server imports, installed without dependencies: TensorBoard, Keras
-# and the like are a third of the download and two thirds of the time.
-REQUIREMENTS = (
-  'absl-py==2.3.1',
-  'astunparse==1.6.3',
-  'certifi==2026.10.18',
-  'charset-normalizer==3.5.2',
-  'dm-reverb==0.14.0',
-  'dm-tree==0.1.8',
-  'flatbuffers==25.12.19',
-  'gast==0.7.0',
-  'google-pasta==0.2.0',
-  'idna==3.20',
-  'ml-dtypes==0.3.2',
-  'numpy==1.26.4',
-  'opt_einsum==3.4.0',
-  'packaging==26.3',
-  'portpicker==1.6.0',
-  'protobuf==4.25.9',
-  'psutil==7.2.2',
-  'requests==2.32.5',
-  'six==1.17.0',
-  'tensorflow-cpu==2.15.1',
-  'termcolor==3.1.0',
-  'typing_extensions==4.16.0',
-  'urllib3==2.6.3',
-  'wrapt==1.14.2',
-)
-
-_PIP_OPTIONS = (
-  '--no-deps',
-  '--disable-pip-version-check',
-  '--only-binary=:all:',
-)
-
-# Prints the version, and whether it has Reverb.
-_PROBE = """
-import importlib.util as u, json, platform
-has = all(u.find_spec(name) for name in ('reverb', 'tensorflow'))
-print(json.dumps([platform.python_version(), has]))
+_PYTHONS = '>=3.9,<3.12'
+_REQUIREMENTS = pathlib.Path(__file__).with_name('requirements.txt')
+_PROBE = 'import importlib.util as u; exit(not u.find_spec("reverb"))'
+# Arguments: uv, a Python, the folder, the requirements. A build that outlives
+# its starter keeps the lock. --no-deps omits a third: TensorBoard, Keras, etc.
+# The import compiles Reverb for the first start. Exit code 3: no Python.
+_BUILD = """set -eu
+exec 9>>"$2.lock"
+flock 9
+[ -e "$2/bin/python" ] && [ -e "$2/complete" ] && exit
+exec 3>&2 </dev/null >"$2.log" 2>&1
+set -x
+rm -rf "$2"
+"$0" venv --python="$1" "$2" || exit 3
+echo "reverb: building $2, once:" \
+  'about 30 s, 250 MB to download, 1 GB on disk.' >&3 || :
+exec 3>&-
+"$0" pip install --python="$2/bin/python" --no-deps --only-binary=:all: -r "$3"
+"$2/bin/python" -I -c 'import reverb'
+touch "$2/complete"
 """
-_PROBE_SECONDS = 60.0
-
-# For a Python of about 30 MB; without a network uv gives up early.
-_UV_SECONDS = 120.0
-_UV_LIMITS = {'UV_HTTP_TIMEOUT': '10', 'UV_HTTP_RETRIES': '1'}
 
 
 class EnvironmentUnavailable(RuntimeError):
@@ -80,169 +46,61 @@ class NoReverb(EnvironmentUnavailable):
   """Reverb is not published for this machine or for any Python on it."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Interpreter:
-  """A Python that runs.
-
-  Attributes:
-    version: as in '3.11.7'.
-    has_reverb: whether it can import Reverb.
-  """
-
-  path: str
-  version: str
-  has_reverb: bool
-
-  @property
-  def fits(self) -> bool:
-    """Whether dm-reverb is published for it."""
-    return self.version.rpartition('.')[0] in _VERSIONS
-
-
-def ensure(
-  python: str | None = None, requirements: Sequence[str] = REQUIREMENTS
-) -> str:
-  """Returns the path of a Python that can import Reverb, made if missing.
+def ensure(named: str | None = None) -> str:
+  """Returns the path of a Python that has Reverb; builds it if missing.
 
   Args:
-    python: see `find`.
-    requirements: as pip takes them.
-
-  Raises:
-    EnvironmentUnavailable: if there is none, with the remedy; `NoReverb` if
-      this machine can have none.
+    named: value of --reverb_python; SEEDRL_REVERB_PYTHON by default.
   """
-  # dm-reverb has wheels for no other.
   if (sys.platform, platform.machine()) != ('linux', 'x86_64'):
     raise NoReverb(
       f'Reverb is published for Linux on x86_64 only, not for {sys.platform} '
       f'on {platform.machine()}; use --config.replay.backend=embedded, or a '
       'server on another machine (--config.replay.address).'
     )
-  found = find(python)
-  if found.has_reverb:
-    return found.path
-  wanted = recipe(found, requirements)
-  notice = (
-    f"making the server's environment in {wanted.folder} with Python "
-    f'{found.version}, once: about 30 s, 250 MB to download, 1 GB on disk.'
-  )
+  # If this Python is too new, uv finds another or downloads one.
+  subject, base = 'Reverb', _PYTHONS
+  if named := named or os.environ.get(VARIABLE):
+    subject = f'--reverb_python={named}'
+    base = os.path.abspath(shutil.which(named) or named)
+    # A shell has an exit code for what cannot be run.
+    probe = ['sh', '-c', '"$0" -I -c "$1"', base, _PROBE]
+    if subprocess.run(probe, capture_output=True).returncode == 0:
+      return base
+  elif sys.version_info < (3, 12):
+    base = os.path.realpath(sys.executable)
+  key = hashlib.sha256(base.encode() + _REQUIREMENTS.read_bytes()).hexdigest()
+  folder = process.cache_folder().absolute() / f'reverb-{key[:12]}'
   try:
-    return virtual_env.ensure(wanted, notice, _say)
+    if not all((folder / x).exists() for x in ('bin/python', 'complete')):
+      # Actors have no uv.
+      from uv import find_uv_bin
+
+      folder.parent.mkdir(parents=True, exist_ok=True)
+      pathlib.Path(f'{folder}.lock').touch()
+      subprocess.run(
+        ['sh', '-c', _BUILD, find_uv_bin(), base, folder, _REQUIREMENTS],
+        check=True,
+        # The environment's files are links to a cache on the same disk. As pip
+        # does, uv trusts the certificates of the system.
+        env={
+          'UV_CACHE_DIR': f'{folder.parent}/uv',
+          'UV_NATIVE_TLS': 'true',
+          'UV_SYSTEM_CERTS': 'true',
+          **os.environ,
+        },
+        # A project in the current folder does not configure uv.
+        cwd=folder.parent,
+      )
   except OSError as e:
     raise EnvironmentUnavailable(
-      f'The cache folder {wanted.folder.parent} of the Reverb server cannot be '
-      f'used ({e.strerror}); set SEEDRL_CACHE to another.'
+      f'The Reverb server cannot use its cache ({e}); set SEEDRL_CACHE.'
     ) from e
-  except virtual_env.BuildFailed as e:
-    raise EnvironmentUnavailable(
-      "The Reverb server's environment could not be made: "
-      f'"{e.command}" failed, as {e.log} tells; mend that (if venv fails on '
-      'Debian or Ubuntu: apt install python3-venv), or name a Python that has '
-      f'dm-reverb by {FLAG}.'
-    ) from e
-
-
-def find(python: str | None = None) -> Interpreter:
-  """Returns the interpreter to run the server with or to make a venv from.
-
-  Args:
-    python: value of --reverb_python. If empty: SEEDRL_REVERB_PYTHON, else this
-      Python, then python3.11, 3.10 and 3.9 on PATH, then uv's.
-
-  Raises:
-    EnvironmentUnavailable: with the remedy, if there is none.
-  """
-  if named := python or os.environ.get(VARIABLE):
-    found = _probe(named)
-    if found is not None and (found.has_reverb or found.fits):
-      return found
-    what = f'Python {found.version}' if found else 'no Python that runs'
-    raise EnvironmentUnavailable(
-      f'{FLAG}={named}: this is {what}, and Reverb needs one from 3.9 to 3.11; '
-      'name such.'
-    )
-  for path in _candidates():
-    found = _probe(path)
-    if found is not None and found.fits:
-      return found
-  raise NoReverb(
-    'Reverb needs a Python from 3.9 to 3.11, and there is none: install one '
-    f'(or uv, which then does), or name one by {FLAG}.'
-  )
-
-
-def recipe(
-  interpreter: Interpreter, requirements: Sequence[str] = REQUIREMENTS
-) -> virtual_env.Recipe:
-  """Returns the recipe of the environment made from `interpreter`."""
-  return virtual_env.Recipe(
-    name='reverb',
-    base=interpreter.path,
-    version=interpreter.version,
-    requirements=requirements,
-    options=_PIP_OPTIONS,
-    check='import reverb',
-  )
-
-
-@functools.cache
-def _probe(path: str) -> Interpreter | None:
-  """Runs an interpreter; returns None if it fails, as a pyenv shim may."""
-  try:
-    result = subprocess.run(
-      [path, '-I', '-c', _PROBE],
-      stdin=subprocess.DEVNULL,
-      capture_output=True,
-      text=True,
-      timeout=_PROBE_SECONDS,
-      check=True,
-    )
-    return Interpreter(path, *json.loads(result.stdout))
-  except (OSError, subprocess.SubprocessError, ValueError):
-    return None
-
-
-def _candidates() -> Iterator[str]:
-  yield sys.executable
-  for version in _VERSIONS:
-    if path := shutil.which(f'python{version}'):
-      yield path
-  beside = os.path.dirname(sys.executable)
-  if uv := shutil.which('uv') or shutil.which('uv', path=beside):
-    # Last, as it may download one.
-    yield _python_of_uv(uv)
-
-
-def _python_of_uv(uv: str) -> str:
-  """Returns the Python that uv has or downloads; raises NoReverb if none."""
-  try:
-    with contextlib.suppress(subprocess.CalledProcessError):
-      return _run_uv(uv, 'find')
-    _run_uv(uv, 'install')
-    return _run_uv(uv, 'find')
-  except subprocess.TimeoutExpired:
-    why = f'not within {_UV_SECONDS:g} s'
   except subprocess.CalledProcessError as e:
-    why = e.stderr.strip().rpartition('\n')[2].strip().rstrip('.')
-  raise NoReverb(
-    'Reverb needs a Python from 3.9 to 3.11; there is none, and uv could not '
-    f'download one ({why}): install one, or name one by {FLAG}.'
-  )
-
-
-def _run_uv(uv: str, action: str) -> str:
-  result = subprocess.run(
-    [uv, 'python', action, _VERSIONS[0]],
-    stdin=subprocess.DEVNULL,
-    capture_output=True,
-    text=True,
-    env={**os.environ, **_UV_LIMITS},
-    timeout=_UV_SECONDS,
-    check=True,
-  )
-  return result.stdout.strip()
-
-
-def _say(line: str) -> None:
-  process.write(sys.stderr, f'reverb: {line}\n')
+    has_no_python = base == _PYTHONS and e.returncode == 3
+    raise (NoReverb if has_no_python else EnvironmentUnavailable)(
+      f"{subject}: the server's environment cannot be built ({folder}.log says "
+      'why); by --reverb_python, name a Python from 3.9 to 3.11, or one that '
+      'has dm-reverb.'
+    ) from e
+  return f'{folder}/bin/python'
