@@ -1,8 +1,10 @@
 """Random unrolls with terminations, truncations and resets."""
 
+import jax
 import numpy as np
 
 from seedrl_jax import types
+from seedrl_jax.agents import base
 from seedrl_jax.agents.vtrace import agent as vtrace
 
 
@@ -60,3 +62,13 @@ def batch_of(steps: types.Steps, initial_core: types.Nest) -> types.Batch:
   return types.Batch(
     types.Unroll(steps, initial_core, env_id), np.ones(batch, np.float32)
   )
+
+
+def pieces_of(batch: types.Batch, count: int) -> list[types.Batch]:
+  """Cuts a batch into `count` equal pieces, on the host."""
+  width = len(batch.weight) // count
+  batch = jax.tree.map(np.asarray, batch)
+  return [
+    base.select_unrolls(batch, slice(i * width, (i + 1) * width))
+    for i in range(count)
+  ]

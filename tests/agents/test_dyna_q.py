@@ -139,36 +139,6 @@ def test_model_loss_and_errors_equal_numpy():
   np.testing.assert_allclose(error, np.mean(far), rtol=1e-4)
 
 
-def test_pseudo_transitions_and_later_ones_do_not_train_the_model():
-  params, batch = _params(_agent())['model'], _batch()
-  steps = batch.unroll.steps
-  unused = np.zeros_like(steps.step_type, bool)
-  unused[1] = steps.step_type[1] == _FIRST
-  unused[2:] = True
-  poisoned = steps._replace(
-    observation=np.where(unused[..., None], 9.0, steps.observation),
-    reward=np.where(unused, np.inf, steps.reward),
-    discount=np.where(unused, 3.0, steps.discount),
-  )
-  gradient = jax.jit(jax.grad(_model_loss, has_aux=True))
-  made = [
-    gradient(params, batch._replace(unroll=batch.unroll._replace(steps=x)))
-    for x in (steps, poisoned)
-  ]
-  chex.assert_trees_all_equal(*made)
-  assert all(np.abs(x).max() > 0 for x in jax.tree.leaves(made[0][0]))
-
-
-def test_mean_over_pieces_is_the_model_loss_of_the_whole():
-  params, batch = _params(_agent())['model'], _batch()
-  whole, *pieces = (
-    _model_loss(params, base.select_unrolls(batch, slice(*part)))[0]
-    for part in ((0, 18), (0, 9), (9, 18))
-  )
-  np.testing.assert_allclose(whole, np.mean(pieces), rtol=1e-5)
-  assert pieces[0] != pieces[1]
-
-
 def _linear_system(rng, size):
   """Returns a batch of a known system whose episodes end where x_0 > 1."""
   drift = np.array([[0.9, 0.2], [-0.2, 0.9]])

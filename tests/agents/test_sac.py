@@ -132,50 +132,28 @@ def test_losses_and_gradients_equal_numpy(length, changes):
       np.testing.assert_allclose(slope, (above - below) / 2e-7, rtol=1e-4)
 
 
-def _updated(config, batches, num_devices=1):
-  """Returns the agent's state and metrics after updates on each batch."""
+def _updated(config, batches):
+  """Returns the agent's state after updates on each batch."""
   agent = base.load_agent(config, _ENV_SPEC)
-  updater = update.Updater(agent, jax.devices()[:num_devices])
+  updater = update.Updater(agent, jax.devices()[:1])
   state = updater.replicate(
     update.LearnerState(_state(agent), np.zeros((), np.int32), _KEY)
   )
   for batch in batches:
-    state = state._replace(key=jnp.tile(_KEY, (num_devices, 1)))
-    width = len(batch.weight) // num_devices
-    pieces = [
-      base.select_unrolls(batch, slice(i * width, (i + 1) * width))
-      for i in range(num_devices)
-    ]
-    state, output, _ = updater(state, updater.shard(pieces), 0.5)
+    state = state._replace(key=jnp.tile(_KEY, (1, 1)))
+    state, output, _ = updater(state, updater.shard([batch]), 0.5)
     assert output.finite
-  return update.host_state(state), output.metrics
+  return update.host_state(state)
 
 
 def test_several_updates_in_a_call_are_those_of_several_calls():
   whole = _batch(length=2, batch=3 * _BATCH)
   parts = [base.select_unrolls(whole, slice(i, None, 3)) for i in range(3)]
-  expected, _ = _updated(_config(), parts)
+  expected = _updated(_config(), parts)
   config = _config(updates_per_call=3, batch_size=3 * _BATCH)
-  found, _ = _updated(config, [whole])
+  found = _updated(config, [whole])
   chex.assert_trees_all_close(found.agent, expected.agent, rtol=1e-5, atol=1e-6)
   assert found.agent.step == found.step == 3
-
-
-def test_four_devices_equal_one(monkeypatch):
-  # Devices draw noise of their own.
-  monkeypatch.setattr(
-    jax.random, 'normal', lambda key, shape: jnp.full(shape, 0.3)
-  )
-  batches = [_batch(length=2, seed=seed) for seed in range(3)]
-  one, metrics = _updated(_config(), batches)
-  four, metrics_of_four = _updated(_config(), batches, num_devices=4)
-  chex.assert_trees_all_close(
-    one.agent.params, four.agent.params, rtol=1e-5, atol=1e-5
-  )
-  for name in ('total', 'gradient_norm', 'critic', 'policy'):
-    np.testing.assert_allclose(
-      metrics[name], metrics_of_four[name], rtol=1e-4, err_msg=name
-    )
 
 
 def test_steps_of_each_part_and_the_targets():
@@ -185,7 +163,7 @@ def test_steps_of_each_part_and_the_targets():
     'loss.target_update_rate': 0.25,
   })
   before = _state(_learner(config))
-  after = _updated(config, [_batch()])[0].agent
+  after = _updated(config, [_batch()]).agent
   moved = jax.tree.map(
     lambda x, y: np.abs(x - y).max(), before.params, after.params
   )
@@ -212,7 +190,7 @@ def test_temperature_seeks_the_target_entropy(target, sign, adapts):
   first = jax.jit(_learner(config).init)(_KEY).params.log_temperature
   assert np.exp(first) == pytest.approx(0.2)
   before = _state(_learner(config)).params.log_temperature
-  after = _updated(config, [_batch()])[0].agent.params.log_temperature
+  after = _updated(config, [_batch()]).agent.params.log_temperature
   assert np.sign(after - before) == sign * adapts
 
 

@@ -2,25 +2,17 @@
 
 import functools
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
-from seedrl_jax import types
 from seedrl_jax.agents import base, sgd
 from seedrl_jax.configs import (
-  a2c_cartpole,
   apex_atari,
-  dqn_cartpole,
-  pqn_cartpole,
-  sac_mujoco,
 )
 from seedrl_jax.configs import base as base_config
-from tests import runs
-from tests.agents import sequences
 from tests.learner import toys
 
 
@@ -74,68 +66,6 @@ def test_clipped_share_and_update_ratio():
 def test_new_parameters_are_those_that_the_agent_allows():
   agent = toys.make_agent(project=lambda p: {'w': jnp.minimum(p['w'], 0.125)})
   assert _w(_update(agent, [1.0, 3.0])[0].params) == 0.125
-
-
-@pytest.mark.parametrize(
-  ('make', 'changes'),
-  [
-    (dqn_cartpole.get_config, {}),
-    (pqn_cartpole.get_config, {'epochs': 1, 'minibatches': 1}),
-    (a2c_cartpole.get_config, {}),
-    (sac_mujoco.get_config, {'updates_per_call': 1}),
-  ],
-)
-def test_resets_change_no_update(make, changes, monkeypatch):
-  # Samples differ in number, so they draw other noise.
-  monkeypatch.setattr(
-    jax.random, 'normal', lambda key, shape: jnp.full(shape, 0.3)
-  )
-  config = runs.tiny(make, unroll_length=1, **changes)
-  config.optimizer.update({'name': 'sgd', 'clip_norm': 0.0})
-  is_continuous = config.agent == 'sac'
-  box = types.ActionSpec((2,), np.dtype(np.float32), (-1, -1), (1, 1))
-  spec = types.StreamSpec(
-    types.ArraySpec((2,), np.dtype(np.float32)),
-    box if is_continuous else types.discrete(3),
-    action_repeat=1,
-    name='toy',
-  )
-  agent = base.load_agent(config, types.EnvSpec(spec, 4, 0))
-  state = agent.init(jax.random.key(0))
-  batch = _transitions(agent, spec, 12)
-  valid = np.flatnonzero(batch.unroll.steps.step_type[1])
-  assert 2 < len(valid) < 10
-  (whole, output), (part, expected) = (
-    _run(agent, state, base.select_unrolls(batch, which), 0.5)
-    for which in (slice(None), valid)
-  )
-  chex.assert_trees_all_close(whole.params, part.params, rtol=1e-5, atol=1e-7)
-  for name in ('total', 'gradient_norm'):
-    np.testing.assert_allclose(
-      output.metrics[name], expected.metrics[name], rtol=1e-5
-    )
-
-
-def _transitions(agent, spec, size):
-  """Returns a batch of single transitions that the agent acted, with resets."""
-  steps = sequences.random_steps(np.random.default_rng(0), 2, size)
-  steps = jax.tree.map(lambda x: x[1:], steps)
-  shape = (2, size, *spec.action.shape)
-  steps = steps._replace(previous_action=np.zeros(shape, spec.action.dtype))
-  core = agent.initial_core(size)
-  params = agent.acting_params(agent.init(jax.random.key(1)))
-  outputs = [
-    agent.act(
-      params,
-      jax.random.key(t),
-      jax.tree.map(lambda x, t=t: x[t], types.agent_input(steps)),
-      core,
-      jnp.zeros(size, jnp.int32),
-    )[0]
-    for t in range(2)
-  ]
-  stacked = jax.tree.map(lambda *x: jnp.stack(x), *outputs)
-  return sequences.batch_of(steps._replace(agent_output=stacked), core)
 
 
 def _infinite_slope(params, target_params, batch, key, progress):

@@ -142,41 +142,6 @@ def test_truncation_bootstraps_and_termination_does_not():
   np.testing.assert_allclose(output.advantage, [[2, -2], [0, 0], [2, 2]])
 
 
-def _pseudo(steps):
-  """Whether a transition is invalid, `[T, B]`."""
-  pseudo = steps.step_type[1:] == types.StepType.FIRST
-  assert pseudo[1:].any()
-  return pseudo
-
-
-def test_pseudo_transitions_are_unseen_and_get_no_gradient():
-  outputs, steps = _sequence()
-  pseudo = _pseudo(steps)
-  leaving = np.concatenate([pseudo, np.zeros((1, _BATCH), bool)])
-  entering = np.concatenate([np.zeros((1, _BATCH), bool), pseudo])
-  acted = steps.agent_output
-  poisoned = steps._replace(
-    reward=np.where(entering, 1e3, steps.reward).astype(np.float32),
-    discount=np.where(entering, 3.0, steps.discount).astype(np.float32),
-    agent_output=acted._replace(
-      action=np.where(leaving, 2 - acted.action, acted.action),
-      policy_logits=np.where(
-        leaving[..., None], acted.policy_logits * 200.0, acted.policy_logits
-      ).astype(np.float32),
-    ),
-  )
-  config = _loss_config(kl_cost=0.5, target_entropy=0.4)
-  both = [_gradient(config, outputs, s) for s in (steps, poisoned)]
-  chex.assert_trees_all_equal(*both)
-  _, gradient = both[0]
-  np.testing.assert_array_equal(gradient.policy[:-1][pseudo], 0.0)
-  np.testing.assert_array_equal(gradient.baseline[:-1][pseudo], 0.0)
-  assert (np.abs(gradient.baseline[:-1][~pseudo]) > 1e-6).all()
-  # The last step only bootstraps.
-  for g in gradient:
-    np.testing.assert_array_equal(g[-1], 0.0)
-
-
 def test_targets_are_constants():
   outputs, steps = _sequence()
   expected = vtrace_reference.vtrace(_loss_config(), *outputs, steps, 0.02)
@@ -240,7 +205,7 @@ def test_entropy_cost_to_adapt_must_be_positive():
 
 def test_metrics_count_valid_transitions_only():
   outputs, steps = _sequence()
-  pseudo = _pseudo(steps)
+  pseudo = steps.step_type[1:] == types.StepType.FIRST
   config = _loss_config(clip_rho=1.2)
   (_, metrics), _ = _gradient(config, outputs, steps)
   reference = vtrace_reference.vtrace(config, *outputs, steps, 0.02)
@@ -341,21 +306,6 @@ def test_sum_is_the_mean_times_the_steps_of_the_batch():
     jax.jit(loss)(params, batch=batch)[0] for loss in (averaging, summing)
   )
   np.testing.assert_allclose(total, mean * _LENGTH * _BATCH, rtol=1e-5)
-
-
-@pytest.mark.parametrize('target_entropy', [None, 0.5])
-def test_every_parameter_is_trained(target_entropy):
-  agent, _, loss = _agent(**{'loss.target_entropy': target_entropy})
-  params = jax.jit(lambda key: agent.init(key).params)(_KEY)
-  assert ('entropy_cost' in params) == (target_entropy is not None)
-  gradient, output = jax.jit(jax.grad(loss, has_aux=True))(
-    params, batch=_batch(agent)
-  )
-  for path, g in jax.tree_util.tree_leaves_with_path(gradient):
-    assert np.abs(g).max() > 0, jax.tree_util.keystr(path)
-  chex.assert_tree_all_finite(output.metrics)
-  chex.assert_rank(jax.tree.leaves(output.metrics), 0)
-  np.testing.assert_allclose(output.metrics['entropy_cost'], 0.01, rtol=1e-5)
 
 
 def test_unknown_agent_is_refused():

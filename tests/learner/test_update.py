@@ -14,99 +14,7 @@ from seedrl_jax.learner import update
 from tests.agents import sequences
 from tests.learner import toys
 
-_LENGTH, _BATCH, _ACTIONS = 4, 8, 3
 _LEARNING_RATE = toys.LEARNING_RATE
-
-
-def _columns(batch, start, stop):
-  """Returns unrolls `[start, stop)` of a batch on the host."""
-  part = slice(start, stop)
-  unroll = batch.unroll
-  return types.Batch(
-    types.Unroll(
-      jax.tree.map(lambda x: np.asarray(x)[:, part], unroll.steps),
-      jax.tree.map(lambda x: np.asarray(x)[part], unroll.initial_core),
-      unroll.env_id[part],
-    ),
-    batch.weight[part],
-  )
-
-
-def _pieces(batch, count):
-  width = len(batch.weight) // count
-  return [_columns(batch, i * width, (i + 1) * width) for i in range(count)]
-
-
-def _vtrace_updates(num_devices, micro_batches, num_updates=3):
-  """Trains the V-trace agent on the last devices."""
-  config = base_config.get_config()
-  config.unroll_length, config.batch_size = _LENGTH, _BATCH
-  config.network.hidden_sizes = (8,)
-  config.network.lstm_size = 4
-  config.network.use_previous_action = True
-  config.loss.target_entropy = 0.5
-  config.optimizer.learning_rate, config.optimizer.schedule = 0.01, 'constant'
-  config.learner.micro_batches = micro_batches
-  env_spec = types.EnvSpec(
-    types.StreamSpec(
-      types.ArraySpec((2,), np.dtype('float32')),
-      types.discrete(_ACTIONS),
-      action_repeat=1,
-      name='toy',
-    ),
-    num_envs=8,
-    num_eval_envs=0,
-  )
-  agent = base.load_agent(config, env_spec)
-  updater = update.Updater(agent, jax.devices()[-num_devices:])
-  initial = update.initial_state(agent, jax.random.PRNGKey(0))
-  state = updater.replicate(initial)
-  rng = np.random.default_rng(0)
-  for _ in range(num_updates):
-    steps = sequences.random_steps(rng, _LENGTH, _BATCH, _ACTIONS)
-    assert (steps.step_type == types.StepType.FIRST).any()
-    core = jax.tree.map(
-      lambda x: rng.normal(size=x.shape).astype(np.float32),
-      agent.initial_core(_BATCH),
-    )
-    batch = sequences.batch_of(steps, core)
-    shards = updater.shard(_pieces(batch, num_devices))
-    state, output, params = updater(state, shards, 0.0)
-  network = state.agent.params['network']
-  for published, own in zip(
-    *map(jax.tree.leaves, (params, network)), strict=True
-  ):
-    np.testing.assert_array_equal(published, np.asarray(own)[0])
-  return state, output, initial
-
-
-@pytest.fixture(name='whole', scope='module')
-def whole_fixture():
-  return _vtrace_updates(num_devices=1, micro_batches=1)
-
-
-@pytest.mark.parametrize(('num_devices', 'micro_batches'), [(4, 1), (1, 4)])
-def test_vtrace_update_in_pieces_is_the_update_of_the_whole(
-  whole, num_devices, micro_batches
-):
-  state, output, initial = _vtrace_updates(num_devices, micro_batches)
-  expected = update.host_state(whole[0])
-  moved = jax.tree.map(
-    lambda x, y: np.abs(x - y).max(),
-    expected.agent.params,
-    initial.agent.params,
-  )
-  assert min(jax.tree.leaves(moved)) > 1e-4
-  for device in range(num_devices):
-    row = jax.tree.map(lambda x, d=device: np.asarray(x)[d], state)
-    chex.assert_trees_all_close(
-      row.agent.params, expected.agent.params, atol=1e-5, rtol=1e-5
-    )
-    chex.assert_trees_all_equal((row.step, row.key), expected[-2:])
-  for name in ('total', 'gradient_norm', 'policy', 'baseline'):
-    np.testing.assert_allclose(
-      output.metrics[name], whole[1].metrics[name], rtol=1e-4, atol=1e-6
-    )
 
 
 @pytest.mark.parametrize('factor', [1, 10, 1000])
@@ -195,7 +103,7 @@ def test_weights_and_priorities_of_a_batch(num_devices, micro_batches):
   rewards = np.arange(6.0)
   weights = np.array([1.0, 2.0, 4.0, 8.0, 2.0, 1.0], np.float32)
   batch = toys.batch_of(rewards)._replace(weight=weights)
-  shards = updater.shard(_pieces(batch, num_devices))
+  shards = updater.shard(sequences.pieces_of(batch, num_devices))
   state, output, _ = updater(state, shards, 1.0)
   # In the order of the batch.
   chex.assert_shape(output.priorities, (num_devices, 6 // num_devices))
@@ -220,7 +128,7 @@ def test_gradient_is_the_mean_over_what_counts(num_devices, micro_batches):
   agent = toys.make_agent(loss=loss, micro_batches=micro_batches)
   updater, state = _updater(agent, num_devices)
   batch = toys.batch_of([0.0, 0.0, 3.0, 0.0, 1.0, 2.0])
-  shards = updater.shard(_pieces(batch, num_devices))
+  shards = updater.shard(sequences.pieces_of(batch, num_devices))
   state, _, _ = updater(state, shards, 1.0)
   w = update.host_state(state).agent.params['w']
   np.testing.assert_allclose(w, 2.0 * _LEARNING_RATE, rtol=1e-6)
