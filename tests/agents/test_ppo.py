@@ -214,8 +214,7 @@ def test_first_step_on_fresh_data_is_the_policy_gradient(changes):
   )
   np.testing.assert_allclose(metrics['rho'], 1.0, atol=1e-5)
   np.testing.assert_allclose(metrics['kl'], 0.0, atol=1e-6)
-  for a, b in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
-    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+  chex.assert_trees_all_close(found, expected, rtol=1e-4, atol=1e-5)
   assert max(np.abs(x).max() for x in jax.tree.leaves(found)) > 1e-2
 
 
@@ -330,8 +329,7 @@ def test_stops_at_the_target_kl():
   # The first step is still with the policy that acted.
   assert metrics['skipped_share'] == 0.75
   once, _ = train(1, 0.0)
-  for a, b in zip(*map(jax.tree.leaves, (params, once)), strict=True):
-    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+  chex.assert_trees_all_close(params, once, rtol=1e-5, atol=1e-6)
   params, metrics = train(4, 1e6)
   assert metrics['skipped_share'] == 0 and metrics['kl'] > 1e-3
 
@@ -440,10 +438,7 @@ def test_run_learns_resumes_and_counts_training_only(tmp_path):
   state = first.system.parts.learner.state()
   run = runs.Run(_reach(total_env_frames=40_000), tmp_path)
   assert 'Resuming' in run.output
-  for a, b in zip(
-    *map(jax.tree.leaves, (state, run.initial_state)), strict=True
-  ):
-    np.testing.assert_array_equal(a, b)
+  chex.assert_trees_all_equal(state, run.initial_state)
   summary = run.train()
   # The mean action of the last policy, out of 8.
   assert summary['eval_mean_return'] > 6.0
@@ -460,5 +455,4 @@ def test_run_learns_resumes_and_counts_training_only(tmp_path):
   )
   device = run.system.parts.topology.inference[0]
   _, published = run.system.parts.publisher.latest(device)
-  for a, b in zip(published.observations[0], observations, strict=True):
-    np.testing.assert_array_equal(a, b)
+  chex.assert_trees_all_equal(published.observations[0], observations)

@@ -1,10 +1,13 @@
 """Tests R2D2: targets, loss and priorities against NumPy; burn-in; acting."""
 
+import functools
+
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from absl.testing import parameterized
 
 from seedrl_jax import types
 from seedrl_jax.agents import base, exploration, transitions
@@ -42,42 +45,46 @@ def _loss(config):
   return jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))
 
 
-@pytest.mark.parametrize('epsilon', [0.0, 1e-3, -1.0])
-def test_rescaling_and_its_inverse(epsilon):
-  size = np.concatenate([[0.0], np.logspace(-5, 2, 500)])
-  x = np.concatenate([-size, size]).astype(np.float32)
-  rescaled = jax.jit(lambda x: loss_lib.rescale(x, epsilon))(x)
-  expected = r2d2_reference.h(x.astype(np.float64), epsilon)
-  np.testing.assert_allclose(rescaled, expected, rtol=1e-6, atol=1e-6)
-  # Computes h in double precision: only h^-1 has float32 rounding.
-  unscaled = jax.jit(lambda x: loss_lib.unscale(x, epsilon))(x)
-  back = r2d2_reference.h(np.asarray(unscaled, np.float64), epsilon)
-  np.testing.assert_allclose(back, x, rtol=2e-6, atol=2e-6)
+class PureFunctionTest(parameterized.TestCase):
+  @chex.variants(with_jit=True, without_jit=True)
+  @parameterized.parameters(0.0, 1e-3, -1.0)
+  def test_rescaling_and_its_inverse(self, epsilon):
+    size = np.concatenate([[0.0], np.logspace(-5, 2, 500)])
+    x = np.concatenate([-size, size]).astype(np.float32)
+    rescaled = self.variant(lambda x: loss_lib.rescale(x, epsilon))(x)
+    expected = r2d2_reference.h(x.astype(np.float64), epsilon)
+    np.testing.assert_allclose(rescaled, expected, rtol=1e-6, atol=1e-6)
+    # Computes h in double precision: only h^-1 has float32 rounding.
+    unscaled = self.variant(lambda x: loss_lib.unscale(x, epsilon))(x)
+    back = r2d2_reference.h(np.asarray(unscaled, np.float64), epsilon)
+    np.testing.assert_allclose(back, x, rtol=2e-6, atol=2e-6)
 
-
-def test_returns_by_hand():
-  # The first continues; at step 2 the second is truncated and the third
-  # terminated; both restart at step 3.
-  made = transitions.Transitions(
-    valid=np.array([[1, 1, 1], [1, 1, 1], [1, 0, 0], [1, 1, 1]], bool),
-    reward=np.array([[1, 1, 1], [2, 2, 2], [4, 0, 0], [8, 8, 8]], np.float32),
-    discount=np.array(
-      [[0.5] * 3, [0.5, 0.5, 0.0], [0.5, 0, 0], [0.5] * 3], np.float32
-    ),
-  )
-  value = np.array([[10] * 3, [20] * 3, [40] * 3, [80] * 3], np.float32)
-  returns = jax.jit(loss_lib.n_step_returns, static_argnums=2)(made, value, 3)
-  expected = np.array([
-    # r1 + r2/2 + r3/4 + v3/8, cut off at the ends of episodes.
-    [1 + 1 + 1 + 5, 1 + 1 + 5, 1 + 1],
-    [2 + 2 + 2 + 10, 2 + 10, 2],
-    # The remaining rewards and the last value.
-    [4 + 4 + 20, 0, 0],
-    [8 + 40, 8 + 40, 8 + 40],
-  ])
-  np.testing.assert_allclose(
-    np.asarray(returns)[made.valid], expected[made.valid]
-  )
+  @chex.all_variants()
+  def test_returns_by_hand(self):
+    # The first continues; at step 2 the second is truncated and the third
+    # terminated; both restart at step 3.
+    made = transitions.Transitions(
+      valid=np.array([[1, 1, 1], [1, 1, 1], [1, 0, 0], [1, 1, 1]], bool),
+      reward=np.array([[1, 1, 1], [2, 2, 2], [4, 0, 0], [8, 8, 8]], np.float32),
+      discount=np.array(
+        [[0.5] * 3, [0.5, 0.5, 0.0], [0.5, 0, 0], [0.5] * 3], np.float32
+      ),
+    )
+    value = np.array([[10] * 3, [20] * 3, [40] * 3, [80] * 3], np.float32)
+    n_step_returns = functools.partial(loss_lib.n_step_returns, n=3)
+    returns = self.variant(n_step_returns)(made, value)
+    chex.assert_shape(returns, made.reward.shape)
+    expected = np.array([
+      # r1 + r2/2 + r3/4 + v3/8, cut off at the ends of episodes.
+      [1 + 1 + 1 + 5, 1 + 1 + 5, 1 + 1],
+      [2 + 2 + 2 + 10, 2 + 10, 2],
+      # The remaining rewards and the last value.
+      [4 + 4 + 20, 0, 0],
+      [8 + 40, 8 + 40, 8 + 40],
+    ])
+    np.testing.assert_allclose(
+      np.asarray(returns)[made.valid], expected[made.valid]
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from absl.testing import parameterized
 
 from seedrl_jax import types
 from seedrl_jax.agents import base, transitions
@@ -129,17 +130,21 @@ def test_on_policy_is_a2c(a2c):
   )
 
 
-def test_truncation_bootstraps_and_termination_does_not():
-  # Two environments, MID, LAST, FIRST, MID; the first is truncated.
-  made = transitions.Transitions(
-    valid=np.array([[1, 1], [0, 0], [1, 1]], bool),
-    reward=np.array([[1, 1], [0, 0], [7, 7]], np.float32),
-    discount=np.array([[0.5, 0], [0.0, 0.0], [0.5, 0.5]], np.float32),
-  )
-  baseline = np.array([[3, 3], [8, 8], [20, 20], [30, 30]], np.float32)
-  output = _targets(_loss_config(), made, np.ones((3, 2), 'f'), baseline)
-  np.testing.assert_allclose(output.value, [[5, 1], [8, 8], [22, 22]])
-  np.testing.assert_allclose(output.advantage, [[2, -2], [0, 0], [2, 2]])
+class PureFunctionTest(parameterized.TestCase):
+  @chex.all_variants()
+  def test_truncation_bootstraps_and_termination_does_not(self):
+    # Two environments, MID, LAST, FIRST, MID; the first is truncated.
+    made = transitions.Transitions(
+      valid=np.array([[1, 1], [0, 0], [1, 1]], bool),
+      reward=np.array([[1, 1], [0, 0], [7, 7]], np.float32),
+      discount=np.array([[0.5, 0], [0.0, 0.0], [0.5, 0.5]], np.float32),
+    )
+    baseline = np.array([[3, 3], [8, 8], [20, 20], [30, 30]], np.float32)
+    targets = functools.partial(loss_lib.vtrace_targets, _loss_config())
+    output = self.variant(targets)(made, np.ones((3, 2), 'f'), baseline)
+    chex.assert_shape(list(output), made.reward.shape)
+    np.testing.assert_allclose(output.value, [[5, 1], [8, 8], [22, 22]])
+    np.testing.assert_allclose(output.advantage, [[2, -2], [0, 0], [2, 2]])
 
 
 def test_targets_are_constants():
