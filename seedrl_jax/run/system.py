@@ -75,9 +75,10 @@ class System:
     self._config = config
     self._line = line or progress.ProgressLine()
     coordinator = coordinator or coordinator_lib.Coordinator()
-    coordinator.check_start(config)
     if config.deterministic:
+      # Before the coordinator may open JAX's devices.
       process.make_gpu_deterministic()
+    coordinator.check_start(config)
     self._coordinator = coordinator
     self._host = layout_lib.HostIndex(
       coordinator.index,

@@ -18,7 +18,7 @@ from seedrl_jax.distributed.asynchronous import updater as updater_lib
 from seedrl_jax.distributed.asynchronous import workers
 from seedrl_jax.envs import factory
 from seedrl_jax.run import system
-from seedrl_jax.runtime import config_changes, progress
+from seedrl_jax.runtime import config_changes, process, progress
 from seedrl_jax.runtime import workdir as workdir_lib
 from tests import runs
 
@@ -126,3 +126,25 @@ def test_a_step_that_divides_by_zero_ends_the_run(share, tmp_path):
   coordinator = workers.AsynchronousWorkers(config, directory)
   with pytest.raises(system.RunFailed, match='not finite'):
     _train(config, tmp_path, coordinator)
+
+
+def test_a_gpu_is_made_deterministic_before_a_device_is_chosen(
+  tmp_path, monkeypatch
+):
+  calls = []
+  monkeypatch.setattr(
+    process, 'make_gpu_deterministic', lambda: calls.append('deterministic')
+  )
+
+  def check_start(self, config):
+    calls.append('check_start')
+    raise ValueError('The test ends here.')
+
+  monkeypatch.setattr(workers.AsynchronousWorkers, 'check_start', check_start)
+  config = _config('a2c')
+  coordinator = workers.AsynchronousWorkers(
+    config, workdir_lib.Workdir(tmp_path)
+  )
+  with pytest.raises(ValueError, match='ends here'):
+    system.System(config, tmp_path, coordinator=coordinator)
+  assert calls == ['deterministic', 'check_start']
