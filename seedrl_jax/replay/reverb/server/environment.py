@@ -49,8 +49,10 @@ class NoReverb(EnvironmentUnavailable):
 def ensure(named: str | None = None) -> str:
   """Returns the path of a Python that has Reverb; builds it if missing.
 
-  Args:
-    named: value of --reverb_python; SEEDRL_REVERB_PYTHON by default.
+  `named` is the value of --reverb_python; SEEDRL_REVERB_PYTHON by default.
+
+  Raises:
+    EnvironmentUnavailable: with the remedy; `NoReverb` if there can be none.
   """
   if (sys.platform, platform.machine()) != ('linux', 'x86_64'):
     raise NoReverb(
@@ -73,8 +75,7 @@ def ensure(named: str | None = None) -> str:
   folder = process.cache_folder().absolute() / f'reverb-{key[:12]}'
   try:
     if not all((folder / x).exists() for x in ('bin/python', 'complete')):
-      # Actors have no uv.
-      from uv import find_uv_bin
+      from uv import find_uv_bin  # An actor has no uv.
 
       folder.parent.mkdir(parents=True, exist_ok=True)
       pathlib.Path(f'{folder}.lock').touch()
@@ -92,15 +93,14 @@ def ensure(named: str | None = None) -> str:
         # A project in the current folder does not configure uv.
         cwd=folder.parent,
       )
-  except OSError as e:
-    raise EnvironmentUnavailable(
-      f'The Reverb server cannot use its cache ({e}); set SEEDRL_CACHE.'
-    ) from e
-  except subprocess.CalledProcessError as e:
-    has_no_python = base == _PYTHONS and e.returncode == 3
+  except (ImportError, OSError, subprocess.CalledProcessError) as e:
+    status = getattr(e, 'returncode', None)
+    why = f'{e}: install uv, or set SEEDRL_CACHE to a writable folder'
+    why = f'{folder}.log says why' if status else ' '.join(why.split())
+    has_no_python = status == 3 and base == _PYTHONS
     raise (NoReverb if has_no_python else EnvironmentUnavailable)(
-      f"{subject}: the server's environment cannot be built ({folder}.log says "
-      'why); by --reverb_python, name a Python from 3.9 to 3.11, or one that '
-      'has dm-reverb.'
+      f"{subject}: the server's environment cannot be built ({why}); name a "
+      'Python that has dm-reverb, or one from 3.9 to 3.11, by --reverb_python, '
+      'or use --config.replay.backend=embedded.'
     ) from e
   return f'{folder}/bin/python'

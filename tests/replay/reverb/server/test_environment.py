@@ -83,6 +83,7 @@ def test_build_that_fails(tmp_path, monkeypatch, version, step):
   (log,) = (tmp_path / 'cache').glob('*.log')
   sentence = str(raised.value)
   assert f'{log}' in sentence and '--reverb_python' in sentence
+  assert sentence.endswith('or use --config.replay.backend=embedded.')
   this = os.path.realpath(sys.executable)
   base = this if version == (3, 11) else '>=3.9,<3.12'
   assert f'venv --python={base} ' in (tmp_path / 'calls-venv').read_text()
@@ -104,6 +105,12 @@ def test_named_interpreters(tmp_path, monkeypatch):
 def test_cache_that_cannot_be_written(tmp_path, monkeypatch):
   monkeypatch.setenv('SEEDRL_CACHE', str(tmp_path / 'uv/cache'))
   with pytest.raises(environment.EnvironmentUnavailable, match='SEEDRL_CACHE'):
+    environment.ensure()
+
+
+def test_uv_is_missing(monkeypatch):
+  monkeypatch.setitem(sys.modules, 'uv', None)
+  with pytest.raises(environment.EnvironmentUnavailable, match='install uv'):
     environment.ensure()
 
 
