@@ -4,9 +4,11 @@ Runs are deterministic, so a test's outcome does not depend on the machine.
 """
 
 import numpy as np
+import pytest
 
 from seedrl_jax.configs import (
   dqn_cartpole,
+  pqn_cartpole,
   r2d2_recall,
   sac_pendulum,
   vtrace_catch,
@@ -92,3 +94,23 @@ def test_sac_reaches(tmp_path):
   )
   # Of 8; constant actions of 0 get 1.6.
   assert score >= 6.0
+
+
+@pytest.mark.parametrize('lstm_size', [0, 16])
+def test_pqn_chooses(tmp_path, lstm_size):
+  score = _score(
+    tmp_path,
+    pqn_cartpole.get_config(),
+    env__factory='tests.evaluation.evaluation_runs:chooser',
+    env__num_envs=16,
+    unroll_length=16,
+    batch_size=16,
+    minibatches=4,
+    network__hidden_sizes=(32,),
+    network__lstm_size=lstm_size,
+    optimizer__learning_rate=3e-3,
+    loss__reward_scale=1.0,
+    total_env_frames=10_000,
+  )
+  # One of three actions is right, in each of five steps.
+  assert score > 4.0

@@ -6,6 +6,7 @@ import numpy as np
 from seedrl_jax import types
 from seedrl_jax.agents import base
 from seedrl_jax.agents.vtrace import agent as vtrace
+from seedrl_jax.inference import specs
 
 
 def random_steps(
@@ -72,3 +73,32 @@ def pieces_of(batch: types.Batch, count: int) -> list[types.Batch]:
     base.select_unrolls(batch, slice(i * width, (i + 1) * width))
     for i in range(count)
   ]
+
+
+def random_batch(
+  rng: np.random.Generator,
+  agent: base.Agent,
+  env_spec: types.EnvSpec,
+  unroll_length: int,
+  width: int,
+) -> types.Batch:
+  """Returns an agent's unrolls of random numbers, without episodes' ends."""
+  spec = specs.unroll_spec(
+    env_spec.stream,
+    agent.num_transitions(unroll_length),
+    specs.output_spec(agent, env_spec, agent.params_shapes()),
+    specs.core_spec(agent),
+  )
+
+  def fill(x: np.ndarray) -> np.ndarray:
+    if x.dtype == np.float32:
+      return rng.uniform(-0.9, 0.9, x.shape).astype(x.dtype)
+    return rng.integers(0, 256, x.shape, x.dtype) if x.dtype == np.uint8 else x
+
+  batch = jax.tree.map(fill, specs.blank_batch(spec, width))
+  steps = batch.unroll.steps
+  steps = steps._replace(
+    step_type=np.full_like(steps.step_type, types.StepType.MID),
+    discount=np.ones_like(steps.discount),
+  )
+  return batch_of(steps, batch.unroll.initial_core)

@@ -203,6 +203,10 @@ def test_two_devices_update_as_one(case, monkeypatch):
   )
   chex.assert_trees_all_close(one, two, rtol=1e-4, atol=1e-5)
   _assert_same(output, output_of_two, (*_LOSS, 'masked_share'))
+  priorities, of_two = jax.tree.map(
+    np.ravel, (output.priorities, output_of_two.priorities)
+  )
+  chex.assert_trees_all_close(priorities, of_two, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize('case', ['vtrace_lstm', 'r2d2', 'dqn_mean', 'dyna_q'])
@@ -214,6 +218,9 @@ def test_pieces_of_a_batch_update_as_the_whole(case):
   )
   chex.assert_trees_all_close(state, expected, rtol=1e-4, atol=1e-5)
   _assert_same(output, output_of_pieces, (*_LOSS, 'masked_share'))
+  chex.assert_trees_all_close(
+    output.priorities, output_of_pieces.priorities, rtol=1e-4, atol=1e-5
+  )
 
 
 @_every_agent
@@ -303,6 +310,18 @@ def test_training_explores_and_evaluation_takes_the_mode(case):
     share = np.bincount(trained, minlength=3) / len(trained)
     assert np.argmax(share) == evaluated[0] and share.min() > 0.005
     assert share.max() > np.median(share) + 0.02
+    expected = share
+    if hasattr(output, 'policy_logits'):
+      expected = jax.nn.softmax(output.policy_logits[0])
+    elif hasattr(output, 'log_prob'):
+      _, first = np.unique(action, return_index=True)
+      expected = np.exp(output.log_prob[first])
+    elif epsilon := jax.tree.leaves(getattr(params, 'epsilon', ())):
+      # Random actions are the best one, too.
+      expected = np.full(3, epsilon[0] / 3)
+      expected[evaluated[0]] += 1 - epsilon[0]
+    # Five standard errors.
+    np.testing.assert_allclose(share, expected, atol=0.033)
   else:
     deviation = trained.std(0)
     assert (deviation > 1e-3).all()

@@ -4,23 +4,20 @@ import functools
 
 import chex
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 from absl.testing import parameterized
 
 from seedrl_jax import types
-from seedrl_jax.agents import base, exploration, sgd, transitions
+from seedrl_jax.agents import base, sgd, transitions
 from seedrl_jax.agents.pqn import agent as agent_lib
 from seedrl_jax.agents.pqn import loss as loss_lib
 from seedrl_jax.configs import pqn_cartpole
 from seedrl_jax.learner import update as update_lib
 from seedrl_jax.networks import heads
 from seedrl_jax.networks import network as network_lib
-from tests import runs
 from tests.agents import pqn_reference, sequences
-from tests.networks import parameters
 
 _LENGTH, _BATCH, _ACTIONS = 7, 8, 3
 _KEY = jax.random.PRNGKey(0)
@@ -189,62 +186,6 @@ def test_epsilon_follows_the_progress():
     epsilon = agent.acting_params(state).epsilon
     np.testing.assert_allclose(epsilon, expected, rtol=1e-5)
   assert agent.acting_params(initial).epsilon == 1.0
-
-
-def test_training_explores_and_evaluation_is_greedy():
-  agent = base.load_agent(_config(), _ENV_SPEC)
-  params = parameters.draw(lambda key: agent.init(key).params, _KEY)
-  # The second action is the best one everywhere.
-  params['head']['q']['kernel'] *= 0.0
-  params['head']['q']['bias'] = np.array([0, 2, 1], np.float32)
-  env_id = np.tile(np.arange(8), 1000)
-  step = types.AgentInput(
-    observation=np.ones((8000, 2), np.float32),
-    reward=np.zeros(8000, np.float32),
-    previous_action=np.zeros(8000, np.int32),
-    first=np.ones(8000, bool),
-  )
-  acting = exploration.ActingParams(params, jnp.float32(0.3))
-  core = agent.initial_core(8000)
-  output, new_core = jax.jit(agent.act)(acting, _KEY, step, core, env_id)
-  chex.assert_trees_all_equal_shapes_and_dtypes(core, new_core)
-  action = np.asarray(output.action)
-  assert (action[env_id >= 6] == 1).all()
-  share = np.bincount(action[env_id < 6], minlength=3) / 6000
-  # Five standard errors.
-  np.testing.assert_allclose(share, [0.1, 0.8, 0.1], atol=0.027)
-
-
-@pytest.mark.parametrize('lstm_size', [0, 16])
-def test_learns(tmp_path, lstm_size):
-  config = pqn_cartpole.get_config()
-  runs.set_keys(
-    config,
-    **{
-      'env.factory': 'tests.evaluation.evaluation_runs:chooser',
-      'env.num_envs': 16,
-      'env.batch_size': 16,
-      'num_eval_envs': 4,
-      'unroll_length': 16,
-      'batch_size': 16,
-      'minibatches': 4,
-      'network.hidden_sizes': (32,),
-      'network.lstm_size': lstm_size,
-      'optimizer.learning_rate': 3e-3,
-      'loss.reward_scale': 1.0,
-      'topology.max_devices': 1,
-      'log.writers': ('csv',),
-      'replay.backend': 'embedded',
-      'deterministic': True,
-      'total_env_frames': 10_000,
-    },
-  )
-  run = runs.Run(config, tmp_path)
-  summary = run.train()
-  # One of three actions is right, in each of five steps.
-  assert summary['eval_mean_return'] > 4.0
-  state = run.system.parts.learner.state()
-  assert int(state.step) == int(state.agent.step) == summary['updates']
 
 
 def test_refuses_pieces_of_minibatches():

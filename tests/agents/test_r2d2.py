@@ -129,32 +129,6 @@ def test_equals_numpy(length, changes):
   chex.assert_trees_all_close(output.metrics, metrics, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize('reduction', ['sum', 'mean'])
-def test_mean_over_pieces_is_the_whole(reduction):
-  compiled = _loss(r2d2_sequences.config(**{'loss.reduction': reduction}).loss)
-  *rest, weight = _sequence()
-  size = weight.size // 3
-
-  def of(part):
-    return (*jax.tree.map(lambda x: x[:, part], rest), weight[part])
-
-  (value, output), gradient = compiled(*of(slice(3 * size)))
-  pieces = [compiled(*of(slice(i * size, (i + 1) * size))) for i in range(3)]
-  values = [v for (v, _), _ in pieces]
-  assert np.ptp(values) > 1e-3
-  np.testing.assert_allclose(np.mean(values), value, rtol=1e-5)
-  np.testing.assert_allclose(
-    np.concatenate([g[0] for _, g in pieces], axis=1) / 3,
-    gradient[0],
-    atol=1e-6,
-  )
-  np.testing.assert_allclose(
-    np.concatenate([o.priorities for (_, o), _ in pieces]),
-    output.priorities,
-    rtol=1e-6,
-  )
-
-
 @pytest.mark.parametrize('lookahead', [0, 2])
 @pytest.mark.parametrize('burn_in', [0, 3])
 def test_initial_priorities_take_acting_values_for_both_networks(

@@ -253,38 +253,6 @@ def _batch(agent):
   return sequences.batch_of(_sequence()[1], agent.initial_core(_BATCH))
 
 
-def _step(batch_size):
-  rng = np.random.default_rng(3)
-  return types.AgentInput(
-    observation=rng.normal(size=(batch_size, 2)).astype(np.float32),
-    reward=np.zeros(batch_size, np.float32),
-    previous_action=np.zeros(batch_size, np.int32),
-    first=np.ones(batch_size, bool),
-  )
-
-
-def test_training_samples_and_evaluation_is_greedy():
-  agent, params, _ = _agent()
-  params = params['network']
-  # One policy for all steps, neither uniform nor greedy.
-  policy = params['policy']['Dense_0']
-  policy['kernel'] *= 0.0
-  probability = np.array([0.2, 0.5, 0.3])
-  policy['bias'] = np.log(probability)
-  # Ids 0 to 5 train; each occurs many times in the batch.
-  env_id, core = np.tile(np.arange(8), 1000), agent.initial_core(8000)
-  output, new_core = jax.jit(agent.act)(params, _KEY, _step(8000), core, env_id)
-  chex.assert_shape(output.policy_logits, (8000, _ACTIONS))
-  chex.assert_type(list(output), [jnp.int32, jnp.float32])
-  chex.assert_trees_all_equal_shapes_and_dtypes(core, new_core)
-  action = np.asarray(output.action)
-  assert (action[env_id >= 6] == 1).all()
-  trained = action[env_id < 6]
-  share = np.bincount(trained, minlength=3) / trained.size
-  # Five standard errors of 6000 draws.
-  np.testing.assert_allclose(share, probability, atol=0.033)
-
-
 def test_on_policy_batch_has_weight_one():
   agent, params, loss = _agent()
   batch = _batch(agent)

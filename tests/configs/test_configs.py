@@ -10,7 +10,6 @@ import ml_collections
 import numpy as np
 import pytest
 
-from seedrl_jax import types
 from seedrl_jax.agents import base as agents
 from seedrl_jax.configs import (
   base,
@@ -22,10 +21,10 @@ from seedrl_jax.configs import (
   sac_mujoco,
 )
 from seedrl_jax.envs import factory as env_factory
-from seedrl_jax.inference import specs
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.runtime import config_files
+from tests.agents import sequences
 from tests.networks import parameters
 
 _NAMES = [name for name in config_files.names() if name != 'benchmark']
@@ -78,35 +77,6 @@ def test_makes_agent_table_and_streams(name):
   assert layout_lib.check_batch(config, 1) == config.batch_size
 
 
-def _random_batch(agent, env_spec, unroll_length, width):
-  """Returns unrolls of random numbers without an episode's end."""
-  output = specs.output_spec(agent, env_spec, agent.params_shapes())
-  spec = specs.unroll_spec(
-    env_spec.stream,
-    agent.num_transitions(unroll_length),
-    output,
-    specs.core_spec(agent),
-  )
-  rng = np.random.default_rng(0)
-
-  def fill(x):
-    if x.dtype == np.uint8:
-      return rng.integers(0, 256, x.shape, x.dtype)
-    if np.issubdtype(x.dtype, np.floating):
-      return rng.uniform(-0.9, 0.9, x.shape).astype(x.dtype)
-    return x
-
-  batch = jax.tree.map(fill, specs.blank_batch(spec, width))
-  steps = batch.unroll.steps
-  steps = steps._replace(
-    step_type=np.full_like(steps.step_type, types.StepType.MID),
-    discount=np.ones_like(steps.discount),
-  )
-  return batch._replace(
-    unroll=batch.unroll._replace(steps=steps), weight=np.ones(width, np.float32)
-  )
-
-
 # ResNets compile for several seconds.
 _DEEP = {'vtrace_atari_deep', 'vtrace_football'}
 
@@ -134,7 +104,9 @@ def test_first_update_is_finite_and_trains(name):
   config.batch_size = width = 2
   env_spec = env_factory.make_env_spec(config)
   agent = agents.load_agent(config, env_spec)
-  batch = _random_batch(agent, env_spec, config.unroll_length, width)
+  batch = sequences.random_batch(
+    np.random.default_rng(0), agent, env_spec, config.unroll_length, width
+  )
   # Initial weights take longer to compile than the rest.
   shapes = agent.state_shapes()
   state = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)

@@ -18,9 +18,9 @@ from seedrl_jax import types
 from seedrl_jax.agents import base, normalization
 from seedrl_jax.configs import ppo_pendulum, pqn_cartpole, sac_pendulum
 from seedrl_jax.distributed import hosts
-from seedrl_jax.inference import specs
 from seedrl_jax.learner import update
 from tests import runs
+from tests.agents import sequences
 from tests.learner import toys
 
 _UPDATES = 4
@@ -90,26 +90,11 @@ def _agent(
     types.StreamSpec(observation, action, 1, 'toy'), 16, 0
   )
   agent = base.load_agent(config, env_spec)
-  output = specs.output_spec(agent, env_spec, agent.params_shapes())
-  spec = specs.unroll_spec(
-    env_spec,
-    agent.num_transitions(config.unroll_length),
-    output,
-    specs.core_spec(agent),
-  )
 
   def random(rng: np.random.Generator) -> types.Batch:
-    def fill(x: np.ndarray) -> np.ndarray:
-      if x.dtype != np.float32:
-        return x
-      return rng.uniform(-0.9, 0.9, x.shape).astype(x.dtype)
-
-    batch = jax.tree.map(fill, specs.blank_batch(spec, _WIDTH))
-    steps = batch.unroll.steps
-    steps = steps._replace(
-      step_type=np.full_like(steps.step_type, types.StepType.MID)
+    return sequences.random_batch(
+      rng, agent, env_spec, config.unroll_length, _WIDTH
     )
-    return batch._replace(unroll=batch.unroll._replace(steps=steps))
 
   return agent, random
 
