@@ -22,6 +22,17 @@ jax.config.update('jax_platforms', 'cpu')
 jax.config.update('jax_num_cpu_devices', 8)
 
 
+@pytest.fixture(autouse=True, scope='module')
+def forget_programs_fixture():
+  """Drops compiled programs after each file.
+
+  Each has memory maps, and Linux allows a process 65,530 of them. Beyond, XLA
+  crashes or hangs while it compiles.
+  """
+  yield
+  jax.clear_caches()
+
+
 @pytest.fixture(scope='session', autouse=True)
 def _compilation_cache(pytestconfig: pytest.Config) -> None:
   """Keeps compiled programs for all tests and runs of tests."""
