@@ -47,7 +47,7 @@ def make_topology(
     ratio: inference : training, as `1:3`. A single device does both if the
       ratio is even.
     devices: of this host.
-    max_devices: use only the first so many; 0 takes all.
+    max_devices: maximum number to use; 0 means all.
 
   Raises:
     ValueError: if the ratio is malformed or does not fit the devices.

@@ -154,7 +154,7 @@ class Updater:
       donates.
     """
     update: Any = self._update
-    # Pieces take a key, which theirs is made of `state`.
+    # Each micro-batch gets its own key, split from that of `state`.
     key = [None] if isinstance(update, base.UpdateInPieces) else []
     return update(state, batch, *key, np.float32(progress))
 

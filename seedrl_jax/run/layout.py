@@ -23,7 +23,7 @@ from seedrl_jax.runtime import settings
 if TYPE_CHECKING:
   import jax
 
-# Environments with cheap steps take turns only in halves of at least so many.
+# Environments with cheap steps take turns only in halves of at least this size.
 _LEAST_HALF = 128
 
 

@@ -216,10 +216,8 @@ class Loss:
   ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Returns the TD loss of imagined transitions `[2, N]`, and metrics."""
     count = steps.reward.shape[1]
-    core, env_id = (
-      self.q_agent.initial_core(count),
-      jnp.zeros((count,), jnp.int32),
-    )
+    core = self.q_agent.initial_core(count)
+    env_id = jnp.zeros((count,), jnp.int32)
     batch = types.Batch(types.Unroll(steps, core, env_id), jnp.ones((count,)))
     mean, output = self.single_loss(q, target_q, batch, jax.random.key(0))
     valid = transitions_lib.from_steps(steps, discount=1.0).valid[0]

@@ -95,6 +95,6 @@ def add_planning(config: ml_collections.ConfigDict) -> None:
   """Makes a configuration of DQN one of Dyna-Q."""
   config.agent = 'dyna_q'
   keys.set_defaults(config, _PLANNING)
-  # A sequence then has rollout_length transitions, on which the model's error
-  # after so many steps is measured.
+  # A sequence then has rollout_length transitions, on which the error of a
+  # rollout of the model is measured.
   config.lookahead = config.planning.rollout_length - 1

@@ -22,8 +22,8 @@ VARIABLE = 'SEEDRL_CHILD'
 _END_SECONDS = 60.0
 # Of the first process of a run, before the run ends.
 _MOST_DEATHS = 10
-# A child that dies earlier than this after its start, in seconds, is started
-# again after a pause, which doubles each time; so many times in a row.
+# A child that dies within this many seconds of its start is started again
+# after a pause, which doubles each time. The last such death in a row is final.
 _SETTLED_SECONDS = 10.0
 _FIRST_PAUSE = 0.5
 _MOST_EARLY_DEATHS = 6

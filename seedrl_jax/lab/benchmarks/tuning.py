@@ -23,8 +23,8 @@ from seedrl_jax.run import setup as setup_lib
 from seedrl_jax.run import system
 from seedrl_jax.runtime import steal
 
-# In so many turns a candidate may be slower so often. One that is as fast as
-# the best passes by chance in one of thirty cases.
+# A candidate may lose at most `_MISSES` of `_TURNS` rounds. One that is as fast
+# as the best passes by chance in one of thirty cases.
 _TURNS, _MISSES = 8, 1
 # What is faster by less is not worth a flag.
 _MARGIN = 1.03

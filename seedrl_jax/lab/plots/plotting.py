@@ -29,7 +29,7 @@ LOOKS: Any = {
   'axes.spines.top': False,
   'grid.color': '#e4e7ec',
 }
-_CAPTION = 'line: training (mean of seeds), band: least to greatest seed'
+_CAPTION = 'line: training (mean of seeds), shaded: minimum to maximum'
 # Columns of the second page, and its size in inches.
 _COLUMNS, _WIDTH, _ROW_HEIGHT = 4, 11.0, 1.75
 

@@ -164,7 +164,7 @@ def _commands(study: results.Study, known: _Known) -> Iterator[str]:
   yield from ('', '## Commands', '')
   yield (
     'The shortest that make these configurations anew, in folders of their '
-    'own. Threads make no two runs alike, unless `--config.deterministic`.'
+    'own. Runs are reproducible only with `--config.deterministic`.'
   )
   yield from ('', '```bash')
   for result in study.results:

@@ -107,12 +107,17 @@ def install(name: str, python: str) -> list[str]:
   # The environments are the system's.
   envpool = f'envpool=={importlib.metadata.version("envpool")}'
   command = [
-    *(uv.find_uv_bin(), 'run', '--quiet', '--no-project', '--isolated'),
+    uv.find_uv_bin(),
+    'run',
+    '--quiet',
+    '--no-project',
+    '--isolated',
     *(f'--with={package}' for package in (peer.requirement, _TORCH, envpool)),
-    *(f'--python={os.path.abspath(base)}', 'python'),
+    f'--python={os.path.abspath(base)}',
+    'python',
   ]
   print(
-    f'peers: {name} is installed, which takes minutes once', file=sys.stderr
+    f'peers: installing {name}; the first time takes minutes', file=sys.stderr
   )
   code = f'import envpool, torch, {peer.package}'
   result = subprocess.run(
