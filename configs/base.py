@@ -10,13 +10,14 @@ import ml_collections
 from seedrl_jax.actors import keys as actors_keys
 from seedrl_jax.agents.vtrace import keys as vtrace_keys
 from seedrl_jax.demonstrations import keys as demonstrations_keys
-from seedrl_jax.distributed import keys as distributed_keys
 from seedrl_jax.envs import keys as envs_keys
+from seedrl_jax.hosts import keys as hosts_keys
 from seedrl_jax.learner import keys as learner_keys
 from seedrl_jax.networks import keys as networks_keys
 from seedrl_jax.replay import keys as replay_keys
 from seedrl_jax.run import keys as run_keys
 from seedrl_jax.runtime import keys, settings
+from seedrl_jax.workers import keys as workers_keys
 
 KEYS: keys.Table = {
   **run_keys.KEYS,
@@ -26,7 +27,8 @@ KEYS: keys.Table = {
   **demonstrations_keys.KEYS,
   **learner_keys.KEYS,
   **actors_keys.KEYS,
-  **distributed_keys.KEYS,
+  **hosts_keys.KEYS,
+  **workers_keys.KEYS,
   **run_keys.LAST_KEYS,
 }
 ALLOWED = keys.allowed(KEYS)

@@ -14,7 +14,7 @@ from absl import flags
 from seedrl_jax.launch import train
 
 if TYPE_CHECKING:
-  from seedrl_jax.distributed import coordinator
+  from seedrl_jax.hosts import coordinator
 
 flags.adopt_module_key_flags(train)
 
@@ -40,9 +40,9 @@ _JOIN_TIMEOUT = flags.DEFINE_float(
 
 def _join() -> coordinator.Coordinator:
   """Connects to the other hosts."""
-  from seedrl_jax.distributed import hosts
+  from seedrl_jax.hosts import joining
 
-  return hosts.join(
+  return joining.join(
     _COORDINATOR.value,
     _NUM_PROCESSES.value,
     _PROCESS_ID.value,

@@ -23,7 +23,7 @@ from seedrl_jax.launch import config_flag, program
 from seedrl_jax.runtime import file_io, process, startup, workdir
 
 if TYPE_CHECKING:
-  from seedrl_jax.distributed import coordinator as coordinator_lib
+  from seedrl_jax.hosts import coordinator as coordinator_lib
 
 _PROGRAM = config_flag.PROGRAM
 
@@ -124,7 +124,7 @@ def main(
   # Imports take a second, so parse flags first.
   with process.without_collection():
     process.configure()
-    from seedrl_jax.distributed import coordinator as coordinator_lib
+    from seedrl_jax.hosts import coordinator as coordinator_lib
     from seedrl_jax.replay.reverb.server import environment
   if _REVERB_PYTHON.value:
     os.environ[environment.VARIABLE] = _REVERB_PYTHON.value
@@ -146,8 +146,8 @@ def main(
 
 def _said() -> tuple[type[BaseException], ...]:
   """Returns errors whose message suffices for the user."""
-  from seedrl_jax.distributed import coordinator
   from seedrl_jax.envs import registry
+  from seedrl_jax.hosts import coordinator
   from seedrl_jax.run import system
   from seedrl_jax.runtime.writers import metrics_log
 

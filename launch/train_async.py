@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from seedrl_jax.distributed.asynchronous import children
 from seedrl_jax.launch import config_flag, train
 from seedrl_jax.runtime import process, workdir
+from seedrl_jax.workers import children
 
 if TYPE_CHECKING:
-  from seedrl_jax.distributed import coordinator
+  from seedrl_jax.hosts import coordinator
 
 flags.adopt_module_key_flags(train)
 
 
 def _join() -> coordinator.Coordinator:
   """Returns what coordinates this worker with the others."""
-  from seedrl_jax.distributed.asynchronous import workers
+  from seedrl_jax.workers import coordinator as workers_lib
 
   config, told = train.CONFIG.value, children.told()
   # Acting and learning take turns on the worker's one processor; only Reverb
@@ -39,8 +39,8 @@ def _join() -> coordinator.Coordinator:
   if told and told['replay_address']:
     config.replay.address = told['replay_address']
   folder = workdir.Workdir(train.WORKDIR.value)
-  joined = workers.AsynchronousWorkers(config, folder, told or None)
-  os.sched_setaffinity(0, workers.processors(joined.index))
+  joined = workers_lib.AsynchronousWorkers(config, folder, told or None)
+  os.sched_setaffinity(0, workers_lib.processors(joined.index))
   return joined
 
 
@@ -49,7 +49,7 @@ def _serve(argv: Sequence[str]) -> None:
   del argv
   with process.without_collection():
     process.configure()
-    from seedrl_jax.distributed.asynchronous import shard
+    from seedrl_jax.workers import shard
   try:
     shard.main(train.CONFIG.value, children.told() or {})
   except ValueError as e:

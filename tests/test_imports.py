@@ -22,8 +22,9 @@ _MAY_IMPORT = {
   'actors': {'configs', 'envs', 'runtime', 'types'},
   'engines': {'actors', 'runtime'},
   'learner': {'agents', 'replay', 'types'},
-  'distributed': {
-    *('actors', 'agents', 'learner', 'replay', 'runtime', 'types'),
+  'hosts': {'agents', 'learner', 'replay', 'runtime', 'types'},
+  'workers': {
+    *('actors', 'agents', 'hosts', 'learner', 'replay', 'runtime', 'types'),
   },
   'evaluation': {
     *('agents', 'configs', 'envs', 'inference', 'networks', 'runtime'),

@@ -8,8 +8,8 @@ from typing import Any
 import ml_collections
 
 from seedrl_jax.agents import base as agents
-from seedrl_jax.distributed import coordinator as coordinator_lib
 from seedrl_jax.envs import base as envs
+from seedrl_jax.hosts import coordinator as coordinator_lib
 from seedrl_jax.learner import lag_filter
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.networks import observations

@@ -10,8 +10,8 @@ import jax
 import ml_collections
 
 from seedrl_jax.demonstrations import folder
-from seedrl_jax.distributed import coordinator as coordinator_lib
 from seedrl_jax.envs import base as envs
+from seedrl_jax.hosts import coordinator as coordinator_lib
 from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.networks import observations
 from seedrl_jax.replay import base as replay

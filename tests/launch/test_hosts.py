@@ -9,7 +9,7 @@ import gymnasium
 
 from tests import runs
 from tests.actors import processes
-from tests.distributed import ports
+from tests.hosts import ports
 
 _LONG = '--config.total_env_frames=100000000'
 _OFTEN = '--config.checkpoint.every_seconds=0.1'

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from seedrl_jax.distributed.asynchronous import children
+from seedrl_jax.workers import children
 from tests import runs
 
 _FLAGS = (

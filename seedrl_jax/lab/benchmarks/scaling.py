@@ -24,8 +24,8 @@ from unittest import mock
 import jax
 import ml_collections
 
-from seedrl_jax.distributed import coordinator as coordinator_lib
-from seedrl_jax.distributed import hosts
+from seedrl_jax.hosts import coordinator as coordinator_lib
+from seedrl_jax.hosts import joining
 from seedrl_jax.lab.benchmarks import environments
 from seedrl_jax.learner import update as update_lib
 from seedrl_jax.replay import table_configs
@@ -171,7 +171,7 @@ def _run(
   turns: int,
 ) -> list[Turn]:
   """Times a process's part of the updates."""
-  coordinator = hosts.join(address, count, index, _JOIN_SECONDS)
+  coordinator = joining.join(address, count, index, _JOIN_SECONDS)
   try:
     coordinator.check_start(config)
     host = layout_lib.HostIndex(index, count)

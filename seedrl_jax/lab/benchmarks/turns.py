@@ -10,8 +10,8 @@ import ml_collections
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.distributed import coordinator as coordinator_lib
 from seedrl_jax.envs import base as envs
+from seedrl_jax.hosts import coordinator as coordinator_lib
 from seedrl_jax.lab.benchmarks import whole
 from seedrl_jax.learner import learner as learner_lib
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import ml_collections
 
-from seedrl_jax.distributed import coordinator as coordinator_lib
+from seedrl_jax.hosts import coordinator as coordinator_lib
 from seedrl_jax.lab.benchmarks import ceilings, timing
 from seedrl_jax.learner import topology as topology_lib
 from seedrl_jax.run import parts as parts_lib

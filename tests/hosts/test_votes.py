@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from seedrl_jax.distributed import coordinator, votes
+from seedrl_jax.hosts import coordinator, votes
 from tests.patience import wait_until
 
 # Guards against hangs; a busy machine may take long.

@@ -8,10 +8,10 @@ import sys
 import numpy as np
 
 from tests import runs
-from tests.distributed import ports, update_process
+from tests.hosts import ports, update_process
 from tests.patience import PATIENCE
 
-_SCRIPT = runs.ROOT / 'tests/distributed/update_process.py'
+_SCRIPT = runs.ROOT / 'tests/hosts/update_process.py'
 
 
 def _start(

@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from seedrl_jax.distributed.asynchronous import owned_server
 from seedrl_jax.run import layout
-from tests.distributed.asynchronous import shards
+from seedrl_jax.workers import owned_server
+from tests.workers import shards
 
 _COUNT = 'for each of --config.asynchronous.shards=2.'
 

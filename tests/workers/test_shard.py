@@ -8,9 +8,9 @@ import optax
 import pytest
 
 from seedrl_jax.actors import addresses, credentials
-from seedrl_jax.distributed.asynchronous import flat, shard, wire
 from seedrl_jax.runtime import file_io
-from tests.distributed import ports
+from seedrl_jax.workers import flat, shard, wire
+from tests.hosts import ports
 
 _ONES = np.ones(3, np.float32)
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from seedrl_jax.distributed import coordinator
+from seedrl_jax.hosts import coordinator
 
 # To send a message, to connect, and to end a thread.
 _SEND_SECONDS = 10.0

@@ -9,16 +9,16 @@ from typing import Any
 import ml_collections
 
 from seedrl_jax.actors import addresses, credentials
-from seedrl_jax.distributed import coordinator
-from seedrl_jax.distributed.asynchronous import board as board_lib
-from seedrl_jax.distributed.asynchronous import (
+from seedrl_jax.hosts import coordinator
+from seedrl_jax.runtime import file_io
+from seedrl_jax.workers import board as board_lib
+from seedrl_jax.workers import (
   children,
   flat,
   server,
   shard,
   wire,
 )
-from seedrl_jax.runtime import file_io
 
 
 def check_addresses(config: ml_collections.ConfigDict) -> None:

@@ -1,4 +1,4 @@
-"""Tests for distributed/hosts.py with two processes on an awkward machine."""
+"""Tests for hosts/joining.py with two processes on an awkward machine."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests import runs
-from tests.distributed import ports
+from tests.hosts import ports
 from tests.patience import PATIENCE
 
 _JOIN = """
@@ -16,9 +16,9 @@ import sys
 import jax
 from jax._src import xla_bridge
 
-from seedrl_jax.distributed import hosts
+from seedrl_jax.hosts import joining
 
-coordinator = hosts.join(sys.argv[1], 2, int(sys.argv[2]), timeout=600.0)
+coordinator = joining.join(sys.argv[1], 2, int(sys.argv[2]), timeout=600.0)
 print(jax.device_count(), xla_bridge.CUDA_VISIBLE_DEVICES.value)
 coordinator.leave()
 """

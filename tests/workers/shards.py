@@ -11,9 +11,9 @@ import numpy as np
 
 from seedrl_jax.actors import addresses, credentials
 from seedrl_jax.agents import base, sgd
-from seedrl_jax.distributed.asynchronous import board as board_lib
-from seedrl_jax.distributed.asynchronous import flat, server, wire
-from seedrl_jax.distributed.asynchronous import shard as shard_lib
+from seedrl_jax.workers import board as board_lib
+from seedrl_jax.workers import flat, server, wire
+from seedrl_jax.workers import shard as shard_lib
 from tests import runs
 from tests.learner import toys
 

@@ -16,21 +16,21 @@ import jax.numpy as jnp
 import ml_collections
 
 from seedrl_jax.agents import base
-from seedrl_jax.distributed import coordinator
-from seedrl_jax.distributed.asynchronous import board as board_lib
-from seedrl_jax.distributed.asynchronous import children as children_lib
-from seedrl_jax.distributed.asynchronous import (
-  owned_server,
-  server,
-  shared,
-  synchronous,
-)
-from seedrl_jax.distributed.asynchronous import updater as updater_lib
+from seedrl_jax.hosts import coordinator
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import update
 from seedrl_jax.replay import base as replay
 from seedrl_jax.runtime import config_changes, process, threads
 from seedrl_jax.runtime import workdir as workdir_lib
+from seedrl_jax.workers import board as board_lib
+from seedrl_jax.workers import children as children_lib
+from seedrl_jax.workers import (
+  owned_server,
+  server,
+  shared,
+  synchronous,
+)
+from seedrl_jax.workers import updater as updater_lib
 
 
 def processors(index: int) -> list[int]:

@@ -14,12 +14,12 @@ from seedrl_jax.configs import (
   dqn_cartpole,
   ppo_cartpole,
 )
-from seedrl_jax.distributed.asynchronous import updater as updater_lib
-from seedrl_jax.distributed.asynchronous import workers
 from seedrl_jax.envs import factory
 from seedrl_jax.run import system
 from seedrl_jax.runtime import config_changes, process, progress
 from seedrl_jax.runtime import workdir as workdir_lib
+from seedrl_jax.workers import coordinator as workers_lib
+from seedrl_jax.workers import updater as updater_lib
 from tests import runs
 
 _REPLAY = {'replay__min_size': 20, 'replay__max_size': 100}
@@ -65,7 +65,7 @@ def test_one_worker_trains_as_the_ordinary_learner(name, tmp_path):
   config = _config(name)
   ordinary, expected = _train(config, tmp_path / 'a', None)
   folder = workdir_lib.Workdir(tmp_path / 'b')
-  joined = workers.AsynchronousWorkers(config, folder)
+  joined = workers_lib.AsynchronousWorkers(config, folder)
   summary, found = _train(config, folder.path, joined)
   assert summary.updates == ordinary.updates == found.step > 5
   assert summary.env_steps == ordinary.env_steps
@@ -74,7 +74,7 @@ def test_one_worker_trains_as_the_ordinary_learner(name, tmp_path):
   assert float(metrics['asynchronous/staleness_mean']) == 0.0
   # A run that has ended so can go on so, with all its state.
   config.total_env_frames += 100
-  joined = workers.AsynchronousWorkers(config, folder)
+  joined = workers_lib.AsynchronousWorkers(config, folder)
   resumed, later = _train(config, folder.path, joined)
   assert resumed.env_steps > summary.env_steps
   assert later.step > found.step
@@ -87,7 +87,7 @@ def test_each_worker_has_a_device_of_its_own(tmp_path, monkeypatch):
   config, folder = _config('a2c'), workdir_lib.Workdir(tmp_path)
   for index in 1, 2:
     told = {'worker': index, 'config': config_changes.flat_config(config)}
-    joined = workers.AsynchronousWorkers(config, folder, told)
+    joined = workers_lib.AsynchronousWorkers(config, folder, told)
     joined.check_start(config)
     used += joined.devices()
   assert used == ['second', 'second', 'first', 'first']
@@ -123,7 +123,7 @@ def test_a_step_that_divides_by_zero_ends_the_run(share, tmp_path):
   config.asynchronous.share = share
   config.optimizer.name, config.optimizer.epsilon = 'adam', 0.0
   directory = workdir_lib.Workdir(tmp_path)
-  coordinator = workers.AsynchronousWorkers(config, directory)
+  coordinator = workers_lib.AsynchronousWorkers(config, directory)
   with pytest.raises(system.RunFailed, match='not finite'):
     _train(config, tmp_path, coordinator)
 
@@ -140,9 +140,11 @@ def test_a_gpu_is_made_deterministic_before_a_device_is_chosen(
     calls.append('check_start')
     raise ValueError('The test ends here.')
 
-  monkeypatch.setattr(workers.AsynchronousWorkers, 'check_start', check_start)
+  monkeypatch.setattr(
+    workers_lib.AsynchronousWorkers, 'check_start', check_start
+  )
   config = _config('a2c')
-  coordinator = workers.AsynchronousWorkers(
+  coordinator = workers_lib.AsynchronousWorkers(
     config, workdir_lib.Workdir(tmp_path)
   )
   with pytest.raises(ValueError, match='ends here'):

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from seedrl_jax.agents import base
-from seedrl_jax.distributed import coordinator
-from seedrl_jax.distributed.asynchronous import board as board_lib
-from seedrl_jax.distributed.asynchronous import server, shard, wire
+from seedrl_jax.hosts import coordinator
+from seedrl_jax.workers import board as board_lib
+from seedrl_jax.workers import server, shard, wire
 from tests.actors import certificates
-from tests.distributed import ports
-from tests.distributed.asynchronous import shards
+from tests.hosts import ports
 from tests.learner import toys
+from tests.workers import shards
 
 _OPTIMIZERS = [
   {'name': 'adagrad'},

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from seedrl_jax.distributed.asynchronous import memory
 from seedrl_jax.runtime import report
+from seedrl_jax.workers import memory
 
 _FIELDS = {
   field.name: float if field.type in (float, 'float') else int

@@ -17,7 +17,7 @@ import numpy as np
 from seedrl_jax import types
 from seedrl_jax.agents import base, normalization
 from seedrl_jax.configs import ppo_pendulum, pqn_cartpole, sac_pendulum
-from seedrl_jax.distributed import hosts
+from seedrl_jax.hosts import joining
 from seedrl_jax.learner import update
 from tests import runs
 from tests.agents import sequences
@@ -127,7 +127,7 @@ def statistics() -> dict[str, Any]:
 def main() -> None:
   """Joins, trains, writes, and leaves with the others."""
   index, count, address, folder = sys.argv[1:]
-  coordinator = hosts.join(address, int(count), int(index), timeout=300.0)
+  coordinator = joining.join(address, int(count), int(index), timeout=300.0)
   result: dict[str, Any] = {}
   # Runs in step with the other host.
   coordinator.compile(

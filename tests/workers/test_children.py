@@ -2,7 +2,7 @@
 
 import pytest
 
-from seedrl_jax.distributed.asynchronous import children
+from seedrl_jax.workers import children
 from tests.patience import wait_until
 
 # Says that it is ready, writes a line and dies.

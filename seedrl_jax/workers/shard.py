@@ -24,8 +24,8 @@ import optax
 
 from seedrl_jax.actors import addresses, credentials
 from seedrl_jax.agents import sgd
-from seedrl_jax.distributed.asynchronous import flat, shared, wire
 from seedrl_jax.runtime import file_io, process
+from seedrl_jax.workers import flat, shared, wire
 
 FLAG = '--config.asynchronous.addresses'
 # Seconds for the calls that are under way at the end.

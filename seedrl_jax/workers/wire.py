@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seedrl_jax.distributed.asynchronous import flat
+from seedrl_jax.workers import flat
 
 SERVICE = 'seedrl.Shard'
 # Takes a `Request`; returns a `Reply`.

@@ -11,9 +11,9 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.agents import base
-from seedrl_jax.distributed.asynchronous import board as board_lib
-from seedrl_jax.distributed.asynchronous import flat, shared
 from seedrl_jax.learner import update
+from seedrl_jax.workers import board as board_lib
+from seedrl_jax.workers import flat, shared
 
 # Of the running mean and deviation of the loss.
 _LOSS_DECAY = 0.99

@@ -1,4 +1,4 @@
-"""Tests for distributed/several_hosts.py, with simulated hosts, and for one."""
+"""Tests for hosts/several_hosts.py, with simulated hosts, and for one."""
 
 import contextlib
 import types
@@ -7,14 +7,14 @@ import jax
 import numpy as np
 import pytest
 
-from seedrl_jax.distributed import coordinator, hosts, several_hosts
+from seedrl_jax.hosts import coordinator, joining, several_hosts
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import update
 from seedrl_jax.run import checkpointing
 from seedrl_jax.runtime import config_changes, report, threads
 from seedrl_jax.runtime import workdir as workdir_lib
 from tests import runs
-from tests.distributed import ports
+from tests.hosts import ports
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_hosts_that_do_not_meet_say_why(flags, sentence):
   with pytest.raises(
     (coordinator.HostsMismatch, coordinator.HostLost), match=sentence
   ):
-    hosts.join(address.format(ports.free()), count, index, timeout=0.1)
+    joining.join(address.format(ports.free()), count, index, timeout=0.1)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_hosts_that_do_not_meet_say_why(flags, sentence):
   [('127.0.0.1', '127.0.0.1'), ('::1', '::1'), ('fd00::1', '::'), ('a', '')],
 )
 def test_host_0_listens_where_the_others_look(host, interface):
-  assert hosts._interface(host) == interface
+  assert joining._interface(host) == interface
 
 
 class _Votes:

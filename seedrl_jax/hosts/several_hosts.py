@@ -10,8 +10,8 @@ import ml_collections
 import numpy as np
 from jax.experimental import multihost_utils
 
-from seedrl_jax.distributed import coordinator
-from seedrl_jax.distributed import votes as votes_lib
+from seedrl_jax.hosts import coordinator
+from seedrl_jax.hosts import votes as votes_lib
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import update
 from seedrl_jax.runtime import config_changes, process, threads

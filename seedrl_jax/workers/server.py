@@ -10,9 +10,9 @@ import ml_collections
 import numpy as np
 
 from seedrl_jax.actors import addresses, credentials
-from seedrl_jax.distributed import coordinator
-from seedrl_jax.distributed.asynchronous import board as board_lib
-from seedrl_jax.distributed.asynchronous import flat, shard, shared, wire
+from seedrl_jax.hosts import coordinator
+from seedrl_jax.workers import board as board_lib
+from seedrl_jax.workers import flat, shard, shared, wire
 
 # Seconds between two looks at whether a shard that is gone can come back.
 _LOOK_SECONDS = 0.5

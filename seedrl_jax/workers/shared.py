@@ -12,9 +12,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from seedrl_jax.distributed.asynchronous import board as board_lib
-from seedrl_jax.distributed.asynchronous import flat
-from seedrl_jax.distributed.asynchronous import memory as memory_lib
+from seedrl_jax.workers import board as board_lib
+from seedrl_jax.workers import flat
+from seedrl_jax.workers import memory as memory_lib
 
 
 class Snapshot(NamedTuple):

@@ -19,8 +19,8 @@ from jax._src import distributed, xla_bridge
 from jax._src.lib import _jax
 from jax.experimental import multihost_utils
 
-from seedrl_jax.distributed import coordinator as coordinator_lib
-from seedrl_jax.distributed import several_hosts, votes
+from seedrl_jax.hosts import coordinator as coordinator_lib
+from seedrl_jax.hosts import several_hosts, votes
 
 # Effectively off: the votes find out sooner who is gone, and say it.
 _JAX_HEARTBEAT_SECONDS = 24 * 3600

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from seedrl_jax.configs import dqn_cartpole
-from seedrl_jax.distributed import coordinator
-from seedrl_jax.distributed.asynchronous import board as board_lib
-from seedrl_jax.distributed.asynchronous import flat, shared, synchronous
+from seedrl_jax.hosts import coordinator
+from seedrl_jax.workers import board as board_lib
+from seedrl_jax.workers import flat, shared, synchronous
 from tests import runs
-from tests.distributed.asynchronous import test_flat
 from tests.patience import PATIENCE
+from tests.workers import test_flat
 
 _FIGURES = {
   **{'seconds': 1.5, 'env_steps': 10, 'eval_steps': 1, 'updates': 2},

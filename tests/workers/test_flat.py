@@ -9,8 +9,8 @@ import pytest
 from seedrl_jax.agents import base, sgd
 from seedrl_jax.configs import base as base_config
 from seedrl_jax.configs import dqn_cartpole
-from seedrl_jax.distributed.asynchronous import flat
 from seedrl_jax.envs import factory
+from seedrl_jax.workers import flat
 from tests import runs
 
 OPTIMIZERS = [

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from seedrl_jax.distributed import coordinator
-from seedrl_jax.distributed.asynchronous import board as board_lib
-from seedrl_jax.distributed.asynchronous import flat, memory, shared
+from seedrl_jax.hosts import coordinator
+from seedrl_jax.workers import board as board_lib
+from seedrl_jax.workers import flat, memory, shared
 
 
 class SynchronousMemory(shared.SharedMemory):
